@@ -8,25 +8,20 @@ use crate::model::scenario::{Object, cache_of, give, sized, take};
 use quarry_core::debug::{CallSite, During, Finding, Fix, Report, SlubDebug, Track};
 use quarry_core::design::{Design, FreeError};
 use quarry_core::era::Era;
+use quarry_core::for_all_designs;
 use quarry_core::geometry::{CacheFlags, FreelistPlace};
 use quarry_core::inspect::{SysfsError, attributes_of};
-use quarry_core::sheaf::SheafCache;
-use quarry_core::slab::SlabCache;
 use quarry_core::slub::Slub;
-use quarry_core::slubq::Slubq;
 use quarry_sim::Rng;
 
-/// Runs a check on every design and era. A new design is a new line.
+/// Runs a check in every generation of every design that has debugging.
 macro_rules! on_all {
     ($check:ident) => {
-        $check::<Slub>(Era::V5_9);
-        $check::<Slub>(Era::V6_1);
-        $check::<Slub>(Era::V6_18);
-        $check::<SlabCache>(Era::V2_6_24);
-        $check::<SlabCache>(Era::V6_1);
-        $check::<Slubq>(Era::V2_6_35);
-        $check::<SheafCache>(Era::V6_18);
-        $check::<SheafCache>(Era::V7_0);
+        for_all_designs!(D => {
+            for &era in D::ERAS.iter().filter(|&&era| D::debug_rules(era).is_some()) {
+                $check::<D>(era);
+            }
+        })
     };
 }
 

@@ -7,10 +7,8 @@ use crate::model::scenario::{cache_of, give, reap_at, take};
 use quarry_core::debug::SlubDebug;
 use quarry_core::design::{CacheSpec, Design};
 use quarry_core::era::Era;
+use quarry_core::for_all_designs;
 use quarry_core::sheaf::SheafCache;
-use quarry_core::slab::SlabCache;
-use quarry_core::slub::Slub;
-use quarry_core::slubq::Slubq;
 
 fn deferred_frees_arrive<D: Design>(era: Era) {
     let heap = told::<D>(era);
@@ -35,11 +33,11 @@ fn deferred_frees_arrive<D: Design>(era: Era) {
 
 #[test]
 fn deferred_frees_pass_debugging() {
-    deferred_frees_arrive::<Slub>(Era::V6_18);
-    deferred_frees_arrive::<Slubq>(Era::V2_6_35);
-    deferred_frees_arrive::<SlabCache>(Era::V6_1);
-    deferred_frees_arrive::<SheafCache>(Era::V6_18);
-    deferred_frees_arrive::<SheafCache>(Era::V7_0);
+    for_all_designs!(D => {
+        for &era in D::ERAS.iter().filter(|&&era| D::debug_rules(era).is_some()) {
+            deferred_frees_arrive::<D>(era);
+        }
+    });
 }
 
 #[test]

@@ -3,7 +3,6 @@
 use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
 
-use crate::model::Check;
 use crate::model::cases::{case_count, check_property};
 use crate::model::ledger::{Ledger, Owner, Pick};
 use crate::model::page_race::check_page_race;
@@ -14,15 +13,12 @@ use crate::model::scenario::{Object, give, sized, small, take};
 use crate::model::script::scripts;
 use crate::model::setup::Setup;
 use crate::model::steps::{OnSteps, Stepping};
+use crate::model::{Check, design_tests};
 use quarry_core::design::Design;
 use quarry_core::era::Era;
+use quarry_core::for_all_designs;
 use quarry_core::machine::{Access, Accounting as _, Line, LockClass, Locks as _, RawLock};
 use quarry_core::page::PageConfig;
-use quarry_core::sheaf::SheafCache;
-use quarry_core::slab::SlabCache;
-use quarry_core::slob::Slob;
-use quarry_core::slub::Slub;
-use quarry_core::slubq::Slubq;
 use quarry_sim::{Explore, Explored, VirtualMachine};
 
 /// Scripts that a soak tries a property on.
@@ -50,7 +46,7 @@ impl Total {
     }
 }
 
-fn races<D: Design>(name: &str, era: Era) {
+fn race<D: Design>(name: &str, era: Era) {
     let inputs = (crowded(), explores(), scripts(OPS));
     let total = Total::default();
     check_property(name, CASES, inputs, |(setup, how, script)| {
@@ -63,36 +59,7 @@ fn races<D: Design>(name: &str, era: Era) {
     total.tell(name, era);
 }
 
-#[test]
-fn slab_races() {
-    races::<SlabCache>("slab_races", Era::V2_6_24);
-    races::<SlabCache>("slab_races", Era::V6_1);
-}
-
-#[test]
-fn slub_races() {
-    for era in [Era::V2_6_22, Era::V2_6_35, Era::V5_9, Era::V6_1, Era::V6_18] {
-        races::<Slub>("slub_races", era);
-    }
-}
-
-#[test]
-fn slubq_races() {
-    races::<Slubq>("slubq_races", Era::V2_6_35);
-}
-
-#[test]
-fn slob_races() {
-    races::<Slob>("slob_races", Era::V2_6_24);
-    races::<Slob>("slob_races", Era::V6_1);
-}
-
-#[test]
-fn sheaf_races() {
-    races::<SheafCache>("sheaf_races", Era::V6_18);
-    races::<SheafCache>("sheaf_races", Era::V7_0);
-    races::<SheafCache>("sheaf_races", Era::V7_3);
-}
+design_tests!(races: race);
 
 fn pages_race(name: &str, era: Era) {
     let inputs = (crowded(), explores(), page_scripts(OPS));
@@ -139,11 +106,7 @@ fn a_walk_lets_drains_pass() {
             assert!(explored.is_ok(), "{era} {seed}");
         }
     }
-    walks::<SlabCache>(Era::V6_1);
-    walks::<Slub>(Era::V6_18);
-    walks::<Slubq>(Era::V2_6_35);
-    walks::<Slob>(Era::V6_1);
-    walks::<SheafCache>(Era::V7_0);
+    for_all_designs!(D => walks::<D>(D::DEFAULT_ERA));
 }
 
 /// A stack of free objects, which a careless task uses without its lock.

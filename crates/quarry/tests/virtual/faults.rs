@@ -4,6 +4,7 @@ use std::ptr::NonNull;
 
 use crate::model::by_number::ByNumber as _;
 use crate::model::design::shares_pages;
+use crate::model::design_tests;
 use crate::model::scenario::{Object, VirtualCache, VirtualHeap, give, sized, small, take};
 use crate::model::setup::Setup;
 use quarry_core::design::{CacheHead, CheckError, Design, FreeError, SlabInconsistency};
@@ -146,38 +147,14 @@ fn mistakes_are_refused<D: Design>(era: Era) {
     );
 }
 
-#[test]
-fn slab_refuses_mistakes() {
-    // In 2.6.24 nothing is too large for a slab, which is what the test begins with.
-    mistakes_are_refused::<SlabCache>(Era::V6_1);
-}
-
-#[test]
-fn slub_refuses_mistakes() {
-    // In 2.6.22 every kmalloc is an object of a slab, so there are no large ones to mistake.
-    for &era in Slub::ERAS.iter().filter(|&&era| era > Era::V2_6_22) {
-        mistakes_are_refused::<Slub>(era);
+fn refuses_mistakes<D: Design>(_: &str, era: Era) {
+    // The test begins with a kmalloc too large for a slab. SLAB of 2.6.24 and SLUB of 2.6.22 have none.
+    if small::<D>(era, 1).kmalloc_cache(100_000).is_none() {
+        mistakes_are_refused::<D>(era);
     }
 }
 
-#[test]
-fn slubq_refuses_mistakes() {
-    mistakes_are_refused::<Slubq>(Era::V2_6_35);
-}
-
-#[test]
-fn slob_refuses_mistakes() {
-    for &era in Slob::ERAS {
-        mistakes_are_refused::<Slob>(era);
-    }
-}
-
-#[test]
-fn sheaf_refuses_mistakes() {
-    for &era in SheafCache::ERAS {
-        mistakes_are_refused::<SheafCache>(era);
-    }
-}
+design_tests!(refuse_mistakes: refuses_mistakes);
 
 /// Frees an address inside an object. Fast ways take it, as the table in `debug` says, but not back to a
 /// slab: after a flush nothing overlaps, and the object is in use. Slow ways, which `slow` leads to,

@@ -5,7 +5,7 @@ use quarry::kernel::heap::Cache;
 use quarry::kernel::inspect::{SLABINFO_HEADER, SlabinfoError, Source, SysfsError, attributes_of};
 use quarry::kernel::name::Name;
 use quarry::kernel::tunables::{Scope, Tunable};
-use quarry::{Design, Era, Slub, Slubq, Stat};
+use quarry::{Design, Era, Stat};
 use quarry_sim::VirtualMachine;
 
 /// The sum, and its parts by the number behind `letter`.
@@ -264,7 +264,7 @@ fn has_no_folder<D: Design>(era: Era) {
 }
 
 macro_rules! designs {
-    ($($name:ident: $design:ty;)*) => {
+    ({} $($name:ident: $design:ty),+) => {
         $(mod $name {
             use super::*;
 
@@ -285,14 +285,8 @@ macro_rules! designs {
                     slabinfo_takes_tunables::<$design>(*era);
                 }
             }
-        })*
+        })+
     };
 }
 
-designs! {
-    slab: quarry::SlabCache;
-    slub: Slub;
-    slubq: Slubq;
-    slob: quarry::Slob;
-    sheaf: quarry::SheafCache;
-}
+quarry_core::for_all_designs! { designs! {} }

@@ -9,17 +9,16 @@ use std::rc::{Rc, Weak};
 use crate::model::by_number::ByNumber as _;
 use crate::model::cases::case_count;
 use crate::model::debugging;
+use crate::model::design_tests;
 use crate::model::interrupts::Interrupted;
 use crate::model::ledger::{Ledger, Owner, Pick};
 use crate::model::setup::Setup;
 use quarry_core::debug::SlubDebug;
 use quarry_core::design::{CacheSpec, Design};
 use quarry_core::era::Era;
+use quarry_core::for_all_designs;
 use quarry_core::heap::{Cache, Heap};
 use quarry_core::machine::CpuId;
-use quarry_core::sheaf::SheafCache;
-use quarry_core::slab::SlabCache;
-use quarry_core::slob::Slob;
 use quarry_core::slub::Slub;
 use quarry_core::slubq::Slubq;
 use quarry_core::stats::Stat;
@@ -202,7 +201,7 @@ fn survives<D: Design>(
     deferred
 }
 
-fn survives_all<D: Design>(era: Era) {
+fn survives_all<D: Design>(_: &str, era: Era) {
     survives_with::<D>(era, &[], None);
 }
 
@@ -226,45 +225,7 @@ fn survives_with<D: Design>(era: Era, tuning: &Tuning, letters: Option<&str>) {
     assert!(deferred > 0, "{era}: no free was ever deferred");
 }
 
-#[test]
-fn slub_2_6_22_survives_interrupts() {
-    survives_all::<Slub>(Era::V2_6_22);
-}
-
-#[test]
-fn slub_2_6_35_survives_interrupts() {
-    survives_all::<Slub>(Era::V2_6_35);
-}
-
-#[test]
-fn slab_2_6_24_survives_interrupts() {
-    survives_all::<SlabCache>(Era::V2_6_24);
-}
-
-#[test]
-fn slab_6_1_survives_interrupts() {
-    survives_all::<SlabCache>(Era::V6_1);
-}
-
-#[test]
-fn slub_5_9_survives_interrupts() {
-    survives_all::<Slub>(Era::V5_9);
-}
-
-#[test]
-fn slub_6_1_survives_interrupts() {
-    survives_all::<Slub>(Era::V6_1);
-}
-
-#[test]
-fn slub_6_18_survives_interrupts() {
-    survives_all::<Slub>(Era::V6_18);
-}
-
-#[test]
-fn slubq_survives_interrupts() {
-    survives_all::<Slubq>(Era::V2_6_35);
-}
+design_tests!(survives_interrupts: survives_all);
 
 #[test]
 fn slub_with_more_cpu_slabs_survives_interrupts() {
@@ -282,35 +243,17 @@ fn slubq_with_shared_queues_survives_interrupts() {
     survives_tuned::<Slubq>(Era::V2_6_35, &tuning);
 }
 
-#[test]
-fn slob_survives_interrupts() {
-    for &era in Slob::ERAS {
-        survives_all::<Slob>(era);
-    }
-}
-
-#[test]
-fn sheaf_7_0_survives_interrupts() {
-    survives_all::<SheafCache>(Era::V7_0);
-}
-
-#[test]
-fn sheaf_6_18_survives_interrupts() {
-    survives_all::<SheafCache>(Era::V6_18);
-}
-
 /// A handler that finds the debug lock held is refused or deferred, unchecked, and nothing that it
 /// leaves behind looks like a mistake.
 #[test]
 fn debugging_survives_interrupts() {
+    fn survive<D: Design>(letters: &str) {
+        for &era in D::ERAS.iter().filter(|&&era| D::debug_rules(era).is_some()) {
+            survives_with::<D>(era, &[], Some(letters));
+        }
+    }
     for letters in ["FZPU", "ZP", "F"] {
-        for era in [Era::V5_9, Era::V6_1, Era::V6_18] {
-            survives_with::<Slub>(era, &[], Some(letters));
-        }
-        survives_with::<Slubq>(Era::V2_6_35, &[], Some(letters));
-        for &era in SlabCache::ERAS {
-            survives_with::<SlabCache>(era, &[], Some(letters));
-        }
+        for_all_designs!(D => survive::<D>(letters));
     }
 }
 

@@ -2,17 +2,13 @@
 
 use std::ptr::NonNull;
 
+use crate::model::design_tests;
 use crate::model::scenario::{VirtualHeap, boot, sized};
 use crate::model::setup::Setup;
 use quarry_core::design::Design;
 use quarry_core::era::Era;
 use quarry_core::page::Pfn;
 use quarry_core::pool::{Mapper, PoolOwner, PoolParams};
-use quarry_core::sheaf::SheafCache;
-use quarry_core::slab::SlabCache;
-use quarry_core::slob::Slob;
-use quarry_core::slub::Slub;
-use quarry_core::slubq::Slubq;
 
 /// Its mappings are no valid link, offset or CPU.
 struct Device;
@@ -59,7 +55,7 @@ fn receive<D: Design>(heap: &VirtualHeap<D>) -> Vec<Pfn> {
     used
 }
 
-fn pool_pages_become_slabs<D: Design>(era: Era) {
+fn pool_pages_become_slabs<D: Design>(_: &str, era: Era) {
     let heap = boot::<D>(
         era,
         Setup {
@@ -91,27 +87,4 @@ fn pool_pages_become_slabs<D: Design>(era: Era) {
     heap.pages().check_consistency().expect("consistent");
 }
 
-#[test]
-fn of_slub() {
-    pool_pages_become_slabs::<Slub>(Era::V6_18);
-}
-
-#[test]
-fn of_sheaf() {
-    pool_pages_become_slabs::<SheafCache>(Era::V7_0);
-}
-
-#[test]
-fn of_slab() {
-    pool_pages_become_slabs::<SlabCache>(Era::V6_1);
-}
-
-#[test]
-fn of_slubq() {
-    pool_pages_become_slabs::<Slubq>(Slubq::ERAS[0]);
-}
-
-#[test]
-fn of_slob() {
-    pool_pages_become_slabs::<Slob>(Era::V6_1);
-}
+design_tests!(of: pool_pages_become_slabs);

@@ -1,18 +1,15 @@
 //! Deferred frees in every design: not before readers have finished, and then all of them.
 
+use crate::model::design_tests;
 use crate::model::scenario::{Object, boot, give, on, sized, small, stat, take};
 use crate::model::setup::Setup;
 use quarry_core::design::{CacheSpec, Design, FreeError};
 use quarry_core::era::Era;
 use quarry_core::sheaf::SheafCache;
-use quarry_core::slab::SlabCache;
-use quarry_core::slob::Slob;
-use quarry_core::slub::Slub;
-use quarry_core::slubq::Slubq;
 use quarry_core::stats::Stat;
 use quarry_sim::Rng;
 
-fn frees_wait_for_readers<D: Design>(era: Era) {
+fn frees_wait_for_readers<D: Design>(_: &str, era: Era) {
     let heap = small::<D>(era, 2);
     let cache = sized(&heap, "one", 100);
     let other = sized(&heap, "other", 100);
@@ -56,36 +53,7 @@ fn frees_wait_for_readers<D: Design>(era: Era) {
     assert_eq!(heap.pages().slab_pages(), 0, "{era}");
 }
 
-#[test]
-fn slab_waits_for_readers() {
-    frees_wait_for_readers::<SlabCache>(Era::V2_6_24);
-    frees_wait_for_readers::<SlabCache>(Era::V6_1);
-}
-
-#[test]
-fn slob_waits_for_readers() {
-    frees_wait_for_readers::<Slob>(Era::V2_6_24);
-    frees_wait_for_readers::<Slob>(Era::V6_1);
-}
-
-#[test]
-fn slub_waits_for_readers() {
-    for &era in Slub::ERAS {
-        frees_wait_for_readers::<Slub>(era);
-    }
-}
-
-#[test]
-fn slubq_waits_for_readers() {
-    frees_wait_for_readers::<Slubq>(Era::V2_6_35);
-}
-
-#[test]
-fn sheaf_waits_for_readers() {
-    for &era in SheafCache::ERAS {
-        frees_wait_for_readers::<SheafCache>(era);
-    }
-}
+design_tests!(deferred: frees_wait_for_readers);
 
 /// A cache of 6.18 without sheaves notes its deferred frees like other designs.
 #[test]

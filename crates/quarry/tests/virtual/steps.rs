@@ -1,7 +1,6 @@
 //! Machines that take fast operations in one step: the designs agree with the model there too, and
 //! count exactly what they count without.
 
-use crate::model::Check;
 use crate::model::by_number::ByNumber as _;
 use crate::model::cases::check_property;
 use crate::model::design::{Driver, check_design};
@@ -10,15 +9,12 @@ use crate::model::pages::{check_page_steps, check_pages};
 use crate::model::script::{Script, scripts};
 use crate::model::setup::{Setup, setups};
 use crate::model::steps::{OnSteps, Stepping};
+use crate::model::{Check, design_tests};
 use quarry_core::design::Design;
 use quarry_core::era::Era;
 use quarry_core::heap::Heap;
 use quarry_core::machine::{CpuId, NodeId};
 use quarry_core::page::{PageAllocator, PageConfig, PageError, PageKind};
-use quarry_core::sheaf::SheafCache;
-use quarry_core::slab::SlabCache;
-use quarry_core::slub::Slub;
-use quarry_core::slubq::Slubq;
 use quarry_core::stats::Stats;
 
 /// Scripts that a soak tries a property on.
@@ -48,29 +44,7 @@ fn steps_change_nothing<D: Design>(name: &str, era: Era) {
     });
 }
 
-#[test]
-fn slab_agrees_in_steps() {
-    steps_change_nothing::<SlabCache>("slab_agrees_in_steps", Era::V2_6_24);
-    steps_change_nothing::<SlabCache>("slab_agrees_in_steps", Era::V6_1);
-}
-
-#[test]
-fn slub_agrees_in_steps() {
-    steps_change_nothing::<Slub>("slub_agrees_in_steps", Era::V6_18);
-    steps_change_nothing::<Slub>("slub_agrees_in_steps", Era::V5_9);
-    steps_change_nothing::<Slub>("slub_agrees_in_steps", Era::V2_6_35);
-}
-
-#[test]
-fn slubq_agrees_in_steps() {
-    steps_change_nothing::<Slubq>("slubq_agrees_in_steps", Era::V2_6_35);
-}
-
-#[test]
-fn sheaf_agrees_in_steps() {
-    steps_change_nothing::<SheafCache>("sheaf_agrees_in_steps", Era::V7_0);
-    steps_change_nothing::<SheafCache>("sheaf_agrees_in_steps", Era::V6_18);
-}
+design_tests!(agrees: steps_change_nothing);
 
 #[test]
 fn pages_agree_in_steps() {

@@ -3,12 +3,8 @@
 use arbitrary::{Arbitrary, Result, Unstructured};
 use quarry_core::design::Design;
 use quarry_core::era::Era;
+use quarry_core::for_all_designs;
 use quarry_core::geometry::CacheFlags;
-use quarry_core::sheaf::SheafCache;
-use quarry_core::slab::SlabCache;
-use quarry_core::slob::Slob;
-use quarry_core::slub::Slub;
-use quarry_core::slubq::Slubq;
 
 use super::Check;
 use super::design::check_design;
@@ -22,13 +18,20 @@ const OPS_MAX: usize = 400;
 /// Runs the script that the bytes are, and checks it against the model.
 pub(crate) fn run(data: &[u8]) -> Check {
     let mut bytes = Unstructured::new(data);
-    match bytes.int_in_range(0..=4) {
-        Ok(0) => on_design::<SlabCache>(bytes),
-        Ok(1) => on_design::<Slub>(bytes),
-        Ok(2) => on_design::<Slubq>(bytes),
-        Ok(3) => on_design::<Slob>(bytes),
-        _ => on_design::<SheafCache>(bytes),
-    }
+    let mut designs = 0;
+    for_all_designs!(D => {
+        let _ = D::NAME;
+        designs += 1;
+    });
+    let chosen = bytes.int_in_range(0..=designs - 1).unwrap_or(0);
+    let mut at = 0;
+    for_all_designs!(D => {
+        if at == chosen {
+            return on_design::<D>(bytes);
+        }
+        at += 1;
+    });
+    Ok(())
 }
 
 fn on_design<D: Design>(mut bytes: Unstructured<'_>) -> Check {

@@ -70,3 +70,22 @@ macro_rules! ensure_eq {
     }};
 }
 pub(crate) use ensure_eq;
+
+/// Makes a module of tests, one for each design: `check::<D>(name, era)` in every generation of it.
+macro_rules! design_tests {
+    ($module:ident: $check:ident) => {
+        quarry_core::for_all_designs! { design_tests! { $module $check } }
+    };
+    ({ $module:ident $check:ident } $($name:ident: $design:ty),+) => {
+        mod $module {
+            $(#[test]
+            fn $name() {
+                for &era in <$design as quarry_core::design::Design>::ERAS {
+                    let name = concat!(stringify!($module), "::", stringify!($name));
+                    super::$check::<$design>(name, era);
+                }
+            })+
+        }
+    };
+}
+pub(crate) use design_tests;
