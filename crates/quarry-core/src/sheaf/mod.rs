@@ -73,7 +73,7 @@
 //! # 8 Memory
 //!
 //! Per CPU and cache two sheaves of 8 bytes per object and a head of 32; per node and cache up to 20
-//! more. What an operation accesses is a table: `crates/quarry/tests/virtual/accounting/sheaf.rs`.
+//! more. What an operation accesses is a table: `crates/quarry/tests/virtual/accounting/designs.rs`.
 
 mod alloc;
 mod barn;

@@ -97,7 +97,7 @@
 //!
 //! Per CPU and cache 8 bytes per entry, per node 16 + 8 * `sharedfactor` * `batchcount`; 1 to 4 bytes
 //! per object. What an operation accesses is a table:
-//! `crates/quarry/tests/virtual/accounting/slab.rs`.
+//! `crates/quarry/tests/virtual/accounting/designs.rs`.
 
 mod alloc;
 mod check;

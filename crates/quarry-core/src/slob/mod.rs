@@ -80,7 +80,7 @@
 //! No per-CPU state. The table of owners takes 2 bytes per word of every page ever used, a quarter of
 //! the heap, outside of slab memory; it bounds a heap to four times the machine's range for
 //! structures, and its numbers bound the caches to 16383. What an operation accesses is a table:
-//! `crates/quarry/tests/virtual/accounting/slob.rs`.
+//! `crates/quarry/tests/virtual/accounting/designs.rs`.
 
 mod alloc;
 mod check;

@@ -70,7 +70,7 @@
 //! # 8 Memory
 //!
 //! No memory per object; 64 bytes per page descriptor. What an operation accesses is a table:
-//! `crates/quarry/tests/virtual/accounting/slub.rs`.
+//! `crates/quarry/tests/virtual/accounting/designs.rs`.
 
 mod alloc;
 mod check;

@@ -71,7 +71,7 @@
 //! # 8 Memory
 //!
 //! Per CPU and cache 8 bytes per queue entry; 1 bit per object of slabs with more than 64. What an
-//! operation accesses is a table: `crates/quarry/tests/virtual/accounting/slubq.rs`.
+//! operation accesses is a table: `crates/quarry/tests/virtual/accounting/designs.rs`.
 
 mod alloc;
 mod check;

@@ -1,4 +1,4 @@
-//! What each operation accesses, step by step: one table per design and era, to be read as its cost.
+//! The accesses of each operation, step by step: tables to be read as its cost.
 //!
 //! A step is as the machine sees it ([`Step`](quarry_sim::Step)): `slot` and `free slot` are the
 //! per-CPU slot, `lock`, `try` and `unlock` spin locks by class, all others accesses with the
@@ -28,13 +28,11 @@
 //! | `drain` | of the frees of 440 objects, the last that takes a lock |
 //! | `new slab` | the first allocation of an object of 2048 bytes |
 
+mod designs;
 mod pages;
 mod pool;
-mod sheaf;
-mod slab;
-mod slob;
-mod slub;
-mod slubq;
+
+use std::collections::BTreeMap;
 
 use quarry_core::design::Design;
 use quarry_core::era::Era;
@@ -42,8 +40,38 @@ use quarry_sim::VirtualMachine;
 
 use crate::model::scenario::{give, on, sized, small, take};
 
-/// Steps of operations by their names, as they are written above.
-pub(crate) type Tables = &'static [(&'static str, &'static str)];
+/// Operations and their steps.
+type Rows = BTreeMap<String, String>;
+
+/// Reads tables as text: a line with a subject and a release, then indented rows, whose further lines are indented
+/// deeper. An entry has the rows in which it differs from the entry in front of it.
+fn tables(text: &str) -> Vec<(String, Era, Rows)> {
+    let mut tables: Vec<(String, Era, Rows)> = Vec::new();
+    let mut last = String::new();
+    for line in text.lines().filter(|line| !line.is_empty()) {
+        let indent = line.len() - line.trim_start().len();
+        match (indent, tables.last_mut()) {
+            (0, before) => {
+                let rows = before.map_or_else(Rows::new, |(.., rows)| rows.clone());
+                let (subject, release) = line.split_once(' ').expect("a subject and a release");
+                let era = Era::parse(release).expect("a release");
+                tables.push((subject.to_owned(), era, rows));
+            }
+            (4, Some((.., rows))) => {
+                let (name, steps) = line.trim_start().split_once(": ").expect("a row");
+                name.clone_into(&mut last);
+                rows.insert(last.clone(), steps.to_owned());
+            }
+            (_, Some((.., rows))) => {
+                let steps = rows.get_mut(&last).expect("a row to continue");
+                *steps += " ";
+                *steps += line.trim_start();
+            }
+            (_, None) => panic!("a row without a subject: {line}"),
+        }
+    }
+    tables
+}
 
 /// The steps of one operation, equal neighbours as one with their number.
 fn steps(machine: &VirtualMachine, f: impl FnOnce()) -> String {
@@ -156,36 +184,21 @@ fn observed_many<D: Design>(era: Era) -> Vec<(&'static str, String)> {
     rows
 }
 
-/// Compares all tables of operations on many objects of a design.
-fn operations_on_many<D: Design>(tables: &[(Era, Tables)]) {
-    compare(D::NAME, tables, observed_many::<D>);
-}
-
-/// Compares all tables of a design.
-fn operations<D: Design>(tables: &[(Era, Tables)]) {
-    compare(D::NAME, tables, observed::<D>);
-}
-
-/// Compares tables with what is observed; what differs is printed as it is.
-fn compare(
-    name: &str,
-    tables: &[(Era, Tables)],
-    observed: impl Fn(Era) -> Vec<(&'static str, String)>,
-) {
-    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+/// Compares the tables of a subject with what is observed; what differs is printed as it is.
+fn compare(subject: &str, text: &str, observed: impl Fn(Era) -> Vec<(&'static str, String)>) {
     let mut wrong = String::new();
-    for (era, table) in tables {
-        let expected: Vec<_> = table
-            .iter()
-            .map(|(name, text)| (*name, words(text)))
+    let tables = tables(text).into_iter();
+    for (_, era, expected) in tables.filter(|(of, ..)| of == subject) {
+        let observed = observed(era).into_iter();
+        let observed: Rows = observed
+            .map(|(name, steps)| (name.to_owned(), steps))
             .collect();
-        let observed = observed(*era);
         if observed != expected {
-            wrong += &format!("{era}\n");
-            for (name, text) in observed {
-                wrong += &format!("{name}: {text}\n");
+            wrong += &format!("{subject} {era}\n");
+            for (name, steps) in observed {
+                wrong += &format!("    {name}: {steps}\n");
             }
         }
     }
-    assert!(wrong.is_empty(), "{name} does this:\n{wrong}");
+    assert!(wrong.is_empty(), "this is done:\n{wrong}");
 }

@@ -8,80 +8,34 @@ use quarry_core::era::Era;
 use quarry_core::page::{MigrateType, PageAllocator};
 use quarry_sim::{Config, VirtualMachine};
 
-use super::{Tables, compare, steps};
+use super::{compare, steps};
 use crate::model::by_number::ByNumber as _;
 
-const TABLES: &[(Era, Tables)] = &[
-    (
-        Era::V2_6_22,
-        &[
-            (
-                "page alloc",
-                "slot, write pcp 64, page_call, irq_save, write page_descriptor 64, free slot",
-            ),
-            (
-                "page free",
-                "slot, write pcp 64, page_call, irq_save, write page_descriptor 64, free slot",
-            ),
-            (
-                "block alloc",
-                "page_call, lock zone, irq_save, write zone 8, write zone 12, write page_descriptor \
-                 8, write page_descriptor 64, unlock zone",
-            ),
-            (
-                "block free",
-                "page_call, lock zone, irq_save, write zone 8, read page_descriptor 64, write \
-                 page_descriptor 64, write zone 12, write page_descriptor 8, unlock zone",
-            ),
-            (
-                "large alloc",
-                "page_call, lock zone, irq_save, write zone 8, write zone 12, write page_descriptor \
-                 8, write page_descriptor 64, unlock zone",
-            ),
-            (
-                "large free",
-                "page_call, lock zone, irq_save, write zone 8, read page_descriptor 64, write \
-                 page_descriptor 64, write zone 12, write page_descriptor 8, unlock zone",
-            ),
-        ],
-    ),
-    (
-        Era::V6_18,
-        &[
-            (
-                "page alloc",
-                "slot, write pcp 64, page_call, preempt, atomic pcp 4, write page_descriptor 64, \
-                 free slot",
-            ),
-            (
-                "page free",
-                "slot, write pcp 64, page_call, preempt, atomic pcp 4, write page_descriptor 64, \
-                 free slot",
-            ),
-            (
-                "block alloc",
-                "slot, write pcp 64, page_call, preempt, atomic pcp 4, write page_descriptor 64, \
-                 free slot",
-            ),
-            (
-                "block free",
-                "slot, write pcp 64, page_call, preempt, atomic pcp 4, write page_descriptor 64, \
-                 free slot",
-            ),
-            (
-                "large alloc",
-                "page_call, lock zone, irq_save, write zone 8, write zone 12, write page_descriptor \
-                 8, write page_descriptor 64, unlock zone",
-            ),
-            (
-                "large free",
-                "page_call, lock zone, irq_save, write zone 8, read page_descriptor 64, write \
-                 page_descriptor 64, read page_descriptor 64, write zone 12, write page_descriptor \
-                 8, unlock zone",
-            ),
-        ],
-    ),
-];
+const TABLES: &str = "
+pages 2.6.22
+    page alloc: slot, write pcp 64, page_call, irq_save, write page_descriptor 64, free slot
+    page free: slot, write pcp 64, page_call, irq_save, write page_descriptor 64, free slot
+    block alloc: page_call, lock zone, irq_save, write zone 8, write zone 12, write page_descriptor
+        8, write page_descriptor 64, unlock zone
+    block free: page_call, lock zone, irq_save, write zone 8, read page_descriptor 64, write
+        page_descriptor 64, write zone 12, write page_descriptor 8, unlock zone
+    large alloc: page_call, lock zone, irq_save, write zone 8, write zone 12, write page_descriptor
+        8, write page_descriptor 64, unlock zone
+    large free: page_call, lock zone, irq_save, write zone 8, read page_descriptor 64, write
+        page_descriptor 64, write zone 12, write page_descriptor 8, unlock zone
+pages 6.18
+    page alloc: slot, write pcp 64, page_call, preempt, atomic pcp 4, write page_descriptor 64, free
+        slot
+    page free: slot, write pcp 64, page_call, preempt, atomic pcp 4, write page_descriptor 64, free
+        slot
+    block alloc: slot, write pcp 64, page_call, preempt, atomic pcp 4, write page_descriptor 64,
+        free slot
+    block free: slot, write pcp 64, page_call, preempt, atomic pcp 4, write page_descriptor 64, free
+        slot
+    large free: page_call, lock zone, irq_save, write zone 8, read page_descriptor 64, write
+        page_descriptor 64, read page_descriptor 64, write zone 12, write page_descriptor 8, unlock
+        zone
+";
 
 /// Splits, merges and calls that move many pages. `split` and `merge` find one free block of order 10, and the rest of
 /// memory unused; after them a block of order 2 is the smallest:
@@ -94,98 +48,42 @@ const TABLES: &[(Era, Tables)] = &[
 /// | `bulk alloc` | of two pages that are on the list |
 /// | `bulk free` | the free of these |
 /// | `drain` | the lists of both CPUs are emptied; one holds pages |
-const BULK_TABLES: &[(Era, Tables)] = &[
-    (
-        Era::V2_6_22,
-        &[
-            (
-                "split",
-                "page_call, lock zone, irq_save, write zone 8, write zone 12, write page_descriptor \
-                 8, buddy_step, write page_descriptor 64, buddy_step, write page_descriptor 64 x2, \
-                 write zone 12, write page_descriptor 8, write zone 12, write page_descriptor 8, \
-                 unlock zone",
-            ),
-            (
-                "merge",
-                "page_call, lock zone, irq_save, write zone 8, buddy_step, write page_descriptor \
-                 64, write zone 12, write page_descriptor 8, buddy_step, write page_descriptor 64, \
-                 write zone 12, write page_descriptor 8, write page_descriptor 64, write zone 12, \
-                 write page_descriptor 8, unlock zone",
-            ),
-            (
-                "refill",
-                "slot, write pcp 64, page_call, irq_save, lock zone, write zone 8, write zone 12, \
-                 write page_descriptor 8, buddy_step, write page_descriptor 64, buddy_step, write \
-                 page_descriptor 64 x3, buddy_step, write page_descriptor 64 x2, write zone 12, \
-                 write page_descriptor 8, unlock zone, write page_descriptor 64, free slot",
-            ),
-            (
-                "bulk alloc",
-                "slot, write pcp 64, page_call, irq_save, write page_descriptor 64 x2, free slot",
-            ),
-            (
-                "bulk free",
-                "slot, write pcp 64, page_call, irq_save, write page_descriptor 64 x2, free slot",
-            ),
-            (
-                "drain",
-                "remote slot, write pcp 64, irq_save, lock zone, write zone 8, read \
-                 page_descriptor 64, write page_descriptor 64, write zone 12, write \
-                 page_descriptor 8 x2, buddy_step, write page_descriptor 64, write zone 12, \
-                 write page_descriptor 8 x2, read page_descriptor 64, write page_descriptor 64, \
-                 write zone 12, write page_descriptor 8, unlock zone, free slot, remote slot, \
-                 write pcp 64, irq_save, free slot",
-            ),
-        ],
-    ),
-    (
-        Era::V6_18,
-        &[
-            (
-                "split",
-                "page_call, lock zone, irq_save, write zone 8, write zone 12, write page_descriptor \
-                 8, buddy_step, write page_descriptor 64, buddy_step, write page_descriptor 64 x2, \
-                 write zone 12, write page_descriptor 8, write zone 12, write page_descriptor 8, \
-                 unlock zone",
-            ),
-            (
-                "merge",
-                "page_call, lock zone, irq_save, write zone 8, buddy_step, write page_descriptor \
-                 64, write zone 12, write page_descriptor 8, buddy_step, write page_descriptor 64, \
-                 write zone 12, write page_descriptor 8, write page_descriptor 64, write zone 12, \
-                 write page_descriptor 8, unlock zone",
-            ),
-            (
-                "refill",
-                "slot, write pcp 64, page_call, preempt, atomic pcp 4, lock zone, irq_save, write \
-                 zone 8, write zone 12, write page_descriptor 8, buddy_step, write page_descriptor \
-                 64, buddy_step, write page_descriptor 64 x3, buddy_step, write page_descriptor 64 \
-                 x2, write zone 12, write page_descriptor 8, unlock zone, write page_descriptor 64, \
-                 free slot",
-            ),
-            (
-                "bulk alloc",
-                "slot, write pcp 64, page_call, preempt, atomic pcp 4, write page_descriptor 64 x2, \
-                 free slot",
-            ),
-            (
-                "bulk free",
-                "slot, write pcp 64, page_call, preempt, atomic pcp 4, write page_descriptor 64 x2, \
-                 free slot",
-            ),
-            (
-                "drain",
-                "remote slot, write pcp 64, preempt, atomic pcp 4, lock zone, irq_save, write \
-                 zone 8, read page_descriptor 64, write page_descriptor 64, read \
-                 page_descriptor 64, write zone 12, write page_descriptor 8 x2, buddy_step, \
-                 write page_descriptor 64, write zone 12, write page_descriptor 8 x2, read \
-                 page_descriptor 64, write page_descriptor 64, read page_descriptor 64, write \
-                 zone 12, write page_descriptor 8, unlock zone, free slot, remote slot, write \
-                 pcp 64, preempt, atomic pcp 4, free slot",
-            ),
-        ],
-    ),
-];
+const BULK_TABLES: &str = "
+pages 2.6.22
+    split: page_call, lock zone, irq_save, write zone 8, write zone 12, write page_descriptor 8,
+        buddy_step, write page_descriptor 64, buddy_step, write page_descriptor 64 x2, write zone
+        12, write page_descriptor 8, write zone 12, write page_descriptor 8, unlock zone
+    merge: page_call, lock zone, irq_save, write zone 8, buddy_step, write page_descriptor 64, write
+        zone 12, write page_descriptor 8, buddy_step, write page_descriptor 64, write zone 12, write
+        page_descriptor 8, write page_descriptor 64, write zone 12, write page_descriptor 8, unlock
+        zone
+    refill: slot, write pcp 64, page_call, irq_save, lock zone, write zone 8, write zone 12, write
+        page_descriptor 8, buddy_step, write page_descriptor 64, buddy_step, write page_descriptor
+        64 x3, buddy_step, write page_descriptor 64 x2, write zone 12, write page_descriptor 8,
+        unlock zone, write page_descriptor 64, free slot
+    bulk alloc: slot, write pcp 64, page_call, irq_save, write page_descriptor 64 x2, free slot
+    bulk free: slot, write pcp 64, page_call, irq_save, write page_descriptor 64 x2, free slot
+    drain: remote slot, write pcp 64, irq_save, lock zone, write zone 8, read page_descriptor 64,
+        write page_descriptor 64, write zone 12, write page_descriptor 8 x2, buddy_step, write
+        page_descriptor 64, write zone 12, write page_descriptor 8 x2, read page_descriptor 64,
+        write page_descriptor 64, write zone 12, write page_descriptor 8, unlock zone, free slot,
+        remote slot, write pcp 64, irq_save, free slot
+pages 6.18
+    refill: slot, write pcp 64, page_call, preempt, atomic pcp 4, lock zone, irq_save, write zone 8,
+        write zone 12, write page_descriptor 8, buddy_step, write page_descriptor 64, buddy_step,
+        write page_descriptor 64 x3, buddy_step, write page_descriptor 64 x2, write zone 12, write
+        page_descriptor 8, unlock zone, write page_descriptor 64, free slot
+    bulk alloc: slot, write pcp 64, page_call, preempt, atomic pcp 4, write page_descriptor 64 x2,
+        free slot
+    bulk free: slot, write pcp 64, page_call, preempt, atomic pcp 4, write page_descriptor 64 x2,
+        free slot
+    drain: remote slot, write pcp 64, preempt, atomic pcp 4, lock zone, irq_save, write zone 8, read
+        page_descriptor 64, write page_descriptor 64, read page_descriptor 64, write zone 12, write
+        page_descriptor 8 x2, buddy_step, write page_descriptor 64, write zone 12, write
+        page_descriptor 8 x2, read page_descriptor 64, write page_descriptor 64, read
+        page_descriptor 64, write zone 12, write page_descriptor 8, unlock zone, free slot, remote
+        slot, write pcp 64, preempt, atomic pcp 4, free slot
+";
 
 fn boot(era: Era) -> PageAllocator<VirtualMachine> {
     let config = Config {
@@ -225,7 +123,7 @@ fn observed_in_bulk(era: Era) -> Vec<(&'static str, String)> {
 
 #[test]
 fn what_bulk_calls_and_the_buddy_lists_access() {
-    compare("the page allocator", BULK_TABLES, observed_in_bulk);
+    compare("pages", BULK_TABLES, observed_in_bulk);
 }
 
 fn observed(era: Era) -> Vec<(&'static str, String)> {
@@ -256,5 +154,5 @@ fn observed(era: Era) -> Vec<(&'static str, String)> {
 
 #[test]
 fn what_the_page_allocator_accesses() {
-    compare("the page allocator", TABLES, observed);
+    compare("pages", TABLES, observed);
 }
