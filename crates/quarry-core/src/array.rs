@@ -10,7 +10,7 @@ use crate::stack::{OfNode, Stack};
 /// A stack of objects in memory that its cache took from elsewhere. Each change accounts its head, which
 /// the lock protects, besides the entries.
 pub(crate) struct Array {
-    /// What the entries lie in; `None` without an array.
+    /// Block that holds the entries; `None` without an array.
     block: Option<NonNull<u8>>,
     stack: Stack<OfNode>,
     /// It was used since the last expiry, as its cache counts.
@@ -72,7 +72,7 @@ impl Array {
         self.stack.objects()
     }
 
-    /// Whether there is room for another object.
+    /// True if there is room for another object.
     pub(crate) fn has_room(&self) -> bool {
         !self.stack.is_full()
     }

@@ -85,7 +85,7 @@ impl Era {
     /// The newest release.
     pub const LAST: Era = Era::ALL[Era::ALL.len() - 1];
 
-    /// Whether it is this release or a later one: `>=` for constants.
+    /// True if it is this release or a later one: `>=` for constants.
     #[must_use]
     pub const fn since(self, release: Era) -> bool {
         self as u8 >= release as u8
@@ -112,7 +112,7 @@ impl Era {
         Era::ALL.into_iter().find(is_of)
     }
 
-    /// What is uncertain about the release's rules: a clause for messages. `None` for most releases.
+    /// Uncertainty about the release's rules, as a clause for messages. `None` for most releases.
     #[must_use]
     pub fn note(self) -> Option<&'static str> {
         match self {

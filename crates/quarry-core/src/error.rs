@@ -1,4 +1,4 @@
-//! What error types have in common.
+//! Shared code of error types.
 
 /// Implements `Debug` by `Display`: a `main` that returns an error prints it by `Debug`.
 #[doc(hidden)]

@@ -24,21 +24,21 @@ use crate::rcu;
 use crate::slabs;
 use crate::stats::Stat;
 
-/// What differs between the fronts of designs. Only [`Allocate`] and [`Free`] call the hooks.
+/// The hooks of a design's front. Only [`Allocate`] and [`Free`] call them.
 pub(crate) trait CpuFront: Design {
-    /// What a CPU has behind its slot.
+    /// State of a CPU, behind its slot.
     type Cpu: PerCpuState;
 
-    /// Whether an allocation, or a free, that had the slot may still have to go past it.
+    /// True if an operation that holds the slot may still have to go past it to the slabs.
     const PASSES: bool = false;
 
-    /// What the release does to keep other users off a CPU's state.
+    /// Protection of a CPU's state from other users in this release.
     fn protections(era: Era) -> Protections;
 
     /// The slots.
     fn slots(&self) -> &PerCpu<Self::Cpu>;
 
-    /// Whether CPUs have anything at present; else all calls go past their slots.
+    /// True if CPUs keep objects at present; else all calls go past their slots.
     fn is_on(&self) -> bool {
         true
     }
@@ -62,8 +62,8 @@ pub(crate) trait CpuFront: Design {
         node: Option<NodeId>,
     ) -> Option<NonNull<u8>>;
 
-    /// Puts an object that lies in a slab of the cache on the CPU's state, whose slot is held. `Ok(false)`
-    /// if there is no room, or another place for it.
+    /// Puts an object of a slab of the cache on the CPU's state, whose slot is held. Returns `Ok(false)` if that
+    /// is full or the object must go elsewhere.
     ///
     /// # Safety
     ///
@@ -77,7 +77,7 @@ pub(crate) trait CpuFront: Design {
         object: NonNull<u8>,
     ) -> Result<bool, FreeError>;
 
-    /// What follows a miss of [`CpuFront::pop_held`], with the slot still held: most designs refill.
+    /// Allocates after a miss of [`CpuFront::pop_held`], with the slot still held: most designs refill.
     fn alloc_behind<M: Machine>(
         &self,
         env: Env<'_, M>,
@@ -86,8 +86,8 @@ pub(crate) trait CpuFront: Design {
         node: Option<NodeId>,
     ) -> Option<NonNull<u8>>;
 
-    /// What follows a `false` of [`CpuFront::push_held`], with the slot still held. `Ok(false)` if the
-    /// object has to go past the slot ([`CpuFront::PASSES`]).
+    /// Frees an object that [`CpuFront::push_held`] did not take, with the slot still held. Returns `Ok(false)` if
+    /// the object has to go past the slot ([`CpuFront::PASSES`]).
     ///
     /// # Safety
     ///
@@ -120,8 +120,7 @@ pub(crate) trait CpuFront: Design {
         object: NonNull<u8>,
     ) -> Result<(), FreeError>;
 
-    /// Moves objects off the CPU's state to slots, from the first on, as many as there are of both. Says
-    /// how many.
+    /// Moves objects off the CPU's state to slots, from the first on, until either runs out. Returns their number.
     fn pop_run<M: Machine>(
         &self,
         env: Env<'_, M>,
@@ -129,7 +128,7 @@ pub(crate) trait CpuFront: Design {
         slots: &mut [Option<NonNull<u8>>],
     ) -> usize;
 
-    /// Moves a run of objects from slots to the CPU's state, and says which slots it has not looked at.
+    /// Moves a run of objects from slots to the CPU's state. Returns the slots that it has not looked at.
     ///
     /// # Safety
     ///
@@ -141,19 +140,19 @@ pub(crate) trait CpuFront: Design {
         slots: &mut [Option<NonNull<u8>>],
     ) -> Range<usize>;
 
-    /// Whether objects of any node may be put on a CPU's state now.
+    /// True if objects of any node may be put on a CPU's state now.
     fn takes_any_node(&self) -> bool {
         true
     }
 
-    /// Whether objects of a slab may be put on a CPU's state now.
+    /// True if objects of a slab may be put on a CPU's state now.
     #[inline(always)]
     fn takes<M: Machine>(&self, env: Env<'_, M>, id: CpuId, slab: Pfn) -> bool {
         self.takes_any_node() || slabs::is_local(env, slab, id)
     }
 
-    /// Fills slots from the first on with the CPU's slot held, as far as memory or the CPU's state
-    /// reaches. Says how many.
+    /// Fills slots from the first on with the CPU's slot held, until the slots, memory or the CPU's state run
+    /// out. Returns their number.
     fn fill_held<M: Machine>(
         &self,
         env: Env<'_, M>,

@@ -108,7 +108,7 @@ impl MachineParams {
     }
 }
 
-/// What is asked of a cache when it is created (`kmem_cache_create()`).
+/// Parameters of a new cache (`kmem_cache_create()`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct CacheParams {
     /// Object size in bytes, at least 1.
@@ -222,7 +222,7 @@ impl BootParams {
     }
 }
 
-/// Where the parts of a slot are, in bytes. Offsets count from the object's first byte.
+/// Layout of a slot in bytes. Offsets count from the object's first byte.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct Layout {
     /// The size asked for (`object_size`; `objsize` in 2.6).
@@ -245,7 +245,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Whether the free pointer lies behind the object, so that freeing leaves the object intact.
+    /// True if the free pointer is behind the object, so that freeing leaves the object intact.
     pub const fn free_pointer_outside(&self) -> bool {
         matches!(self.free_pointer, Some(offset) if offset >= self.inuse)
     }
@@ -286,7 +286,7 @@ pub struct Geometry {
     pub slab: SlabGeometry,
 }
 
-/// Where a SLAB slab keeps the indices of its free objects.
+/// Place of the indices of a SLAB slab's free objects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 pub enum FreelistPlace {
     /// The design has no such indices.
@@ -302,10 +302,10 @@ pub enum FreelistPlace {
     InObject,
 }
 
-/// What only SLAB has of a cache's geometry.
+/// Part of a cache's geometry that only SLAB has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 pub struct SlabGeometry {
-    /// Where the indices of free objects are.
+    /// Place of the indices of free objects.
     pub freelist: FreelistPlace,
     /// Bytes of one index.
     pub index_bytes: u32,

@@ -13,8 +13,8 @@ use crate::geometry::{CacheFlags, Layout, WORD_BYTES, up};
 use crate::name::Name;
 use crate::sync::{AtomicPtr, AtomicU32, Ordering};
 
-/// Which of several caches that match takes the new one in. Two caches that both match would
-/// mostly have been merged with each other, so this decides only after races between creations.
+/// Choice among several caches that match a new one. Two caches that both match would mostly have been merged
+/// with each other, so this decides only after races between creations.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MergeSearch {
     /// The one made last [until 3.18].
@@ -26,7 +26,7 @@ pub enum MergeSearch {
 /// When caches are merged, by design and era (`find_mergeable()`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MergeRules {
-    /// Which match wins.
+    /// Choice among several matches.
     pub search: MergeSearch,
     /// kmalloc caches take others in; if not, the copying checks or memory cgroups keep them apart.
     pub into_kmalloc: bool,
@@ -38,14 +38,14 @@ pub struct MergeRules {
     pub same: CacheFlags,
 }
 
-/// What is common to all eras' [`MergeRules::never`].
+/// Flags common to all eras' [`MergeRules::never`].
 pub const NEVER_MERGED: CacheFlags = CacheFlags::RED_ZONE
     .union(CacheFlags::POISON)
     .union(CacheFlags::STORE_USER)
     .union(CacheFlags::RCU)
     .union(CacheFlags::CTOR);
 
-/// What a new cache asks for.
+/// Request of a new cache.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wish {
     /// Bytes of an object.
@@ -56,23 +56,23 @@ pub(crate) struct Wish {
 }
 
 impl MergeRules {
-    /// Whether a cache with these flags may be merged at all.
+    /// True if a cache with these flags may be merged at all.
     fn allows(&self, flags: CacheFlags) -> bool {
         !flags.intersects(self.never)
     }
 
-    /// Whether a cache with these flags may have aliases.
+    /// True if a cache with these flags may have aliases.
     pub(crate) fn takes_others(&self, flags: CacheFlags) -> bool {
         self.allows(flags) && (self.into_kmalloc || !flags.contains(CacheFlags::KMALLOC))
     }
 
-    /// Whether a new cache may become an alias.
+    /// True if a new cache may become an alias.
     pub(crate) fn allows_wish(&self, wish: &Wish) -> bool {
         // kmalloc caches are made at boot, without a look at others.
         self.allows(wish.flags) && !wish.flags.contains(CacheFlags::KMALLOC)
     }
 
-    /// Whether an existing cache of these flags and this layout can serve a new one.
+    /// True if an existing cache of these flags and this layout can serve a new one.
     pub(crate) fn matches(&self, flags: CacheFlags, layout: &Layout, wish: &Wish) -> bool {
         /// An object may lie in a slot with less slack than this, in bytes.
         const SLACK: u32 = WORD_BYTES;
@@ -97,7 +97,7 @@ pub(crate) struct Alias {
     pub(crate) name: Name,
 }
 
-/// What merging has made of a cache.
+/// References and names of a cache that others were merged into.
 pub(crate) struct Merged {
     /// Caches that were made of this one; changes only under the lock on the list of caches.
     pub(crate) references: AtomicU32,

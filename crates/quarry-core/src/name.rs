@@ -33,7 +33,7 @@ impl Name {
     }
 }
 
-/// Why a text is not a cache's name.
+/// Reason why a text is not a cache's name.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NameError {
@@ -77,7 +77,7 @@ crate::error::debug_is_display!(NameError);
 
 impl core::error::Error for NameError {}
 
-/// Whether slabinfo and sysfs can show a cache of this name. [`Heap`](crate::heap::Heap) takes any name,
+/// Checks that slabinfo and sysfs can show a cache of this name. [`Heap`](crate::heap::Heap) takes any name,
 /// as a replay must.
 ///
 /// # Errors

@@ -1,4 +1,4 @@
-//! How the kernel keeps a CPU's state to one user, and how it has other CPUs empty theirs.
+//! The kernel's protection of a CPU's state, and its ways to have other CPUs empty theirs.
 //!
 //! A slot is taken in one way, whatever the release ([`crate::machine`]). What the kernel does instead
 //! costs time and differs: interrupts are turned off, preemption is, or one instruction does all. The
@@ -6,7 +6,7 @@
 
 use crate::machine::{CpuId, Machine, Work, work};
 
-/// What the kernel does for a call, by the way that it takes.
+/// The kernel's protection of a call, by the path that it takes.
 #[derive(Clone, Copy)]
 pub(crate) struct Protection {
     /// The call finds what it needs with the CPU.
@@ -67,7 +67,7 @@ impl Protections {
     }
 }
 
-/// How the kernel has another CPU empty what it holds.
+/// The kernel's way to have another CPU empty its state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
     /// By an interrupt, which the caller waits for.

@@ -12,7 +12,7 @@ use crate::stats::{Counter, Counters};
 
 /// A CPU's state with a stack of objects: fast operations on it are counted.
 pub(crate) trait CpuStack {
-    /// What is counted.
+    /// Counters of the state.
     type Counter: Counter;
 
     /// The stack, and what counts the operations.
@@ -137,7 +137,7 @@ impl<C: Counter> CpuQueue<C> {
         calls.into_iter().map(|call| self.stats.get(call)).sum()
     }
 
-    /// Whether no code used the queue since its last expiry.
+    /// True if no operation used the queue since its last expiry.
     pub(crate) fn is_idle(&self) -> bool {
         self.expired_at == self.uses().wrapping_add(1)
     }

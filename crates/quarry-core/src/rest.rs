@@ -16,7 +16,7 @@
 use crate::design::{Busy, CheckError, Env};
 use crate::machine::{HeldSlots, Machine, PerCpu, Stopped};
 
-/// How often a walk begins.
+/// Attempts of a walk.
 const ATTEMPTS: u32 = if cfg!(loom) { 1 } else { 16 };
 
 /// A cache at rest; ends when dropped. The gate opens before the slots are free.
@@ -56,7 +56,7 @@ impl<'a, M: Machine, T> Rest<'a, M, T> {
         &self.slots
     }
 
-    /// What a check may say: of a cache that a signal handler changed meanwhile, nothing.
+    /// The result of a check, unless a signal handler changed the cache meanwhile: then the check was busy.
     pub(crate) fn verdict(&self, checked: Result<(), CheckError>) -> Result<(), CheckError> {
         match checked {
             Err(CheckError::Inconsistent(_)) if self.stopped.disturbed() => Err(CheckError::Busy),

@@ -1,4 +1,4 @@
-//! What the designs' slabs have in common: their pages, their nodes, how they are found.
+//! Shared code of the designs' slabs: their pages, their nodes, their look-up.
 
 use core::ptr::NonNull;
 
@@ -180,7 +180,7 @@ fn counted<'a, M: Machine, L>(env: Env<'_, M>, nodes: &'a Nodes<L>, slab: Pfn) -
     node
 }
 
-/// Whether an object lies in a slab of this cache.
+/// True if an object is in a slab of this cache.
 #[inline(always)]
 pub(crate) fn owns<M: Machine>(env: Env<'_, M>, object: NonNull<u8>) -> bool {
     env.map().page_of(object).is_some_and(|(pfn, page)| {
@@ -190,7 +190,7 @@ pub(crate) fn owns<M: Machine>(env: Env<'_, M>, object: NonNull<u8>) -> bool {
     })
 }
 
-/// Whether a page is of a CPU's node.
+/// True if a page is of a CPU's node.
 pub(crate) fn is_local<M: Machine>(env: Env<'_, M>, page: Pfn, cpu: CpuId) -> bool {
     env.pages().node_of_page(page) == env.machine().node_of_cpu(cpu)
 }
@@ -266,7 +266,7 @@ impl SeenSlab {
     /// None yet.
     pub(crate) const NONE: Self = Self { base: 0, bytes: 0 };
 
-    /// Whether an object lies in a slab of this cache.
+    /// True if an object is in a slab of this cache.
     #[inline(always)]
     pub(crate) fn holds<M: Machine>(&mut self, env: Env<'_, M>, object: NonNull<u8>) -> bool {
         object.addr().get().wrapping_sub(self.base) < self.bytes || self.look(env, object)
@@ -284,8 +284,7 @@ impl SeenSlab {
     }
 }
 
-/// How a search for partial slabs goes on to other nodes when the wanted one's list is empty
-/// (`get_any_partial()`).
+/// Search for partial slabs on other nodes when the wanted one's list is empty (`get_any_partial()`).
 pub(crate) struct RemoteSearch {
     /// It goes on in this many of 1024 cases and one more; in none if it is 0
     /// (`remote_node_defrag_ratio`).
@@ -295,7 +294,7 @@ pub(crate) struct RemoteSearch {
 }
 
 impl RemoteSearch {
-    /// What one unit of the files `defrag_ratio` and `remote_node_defrag_ratio` stands for.
+    /// Steps of the ratio in one unit of the files `defrag_ratio` and `remote_node_defrag_ratio`.
     const UNIT: u32 = 10;
 
     pub(crate) fn new(ratio: u32) -> Self {

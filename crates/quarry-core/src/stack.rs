@@ -28,7 +28,7 @@ impl<T> Ends<T> {
     }
 }
 
-/// Where a per-CPU state has the stack of single steps: distances in bytes from the state.
+/// Layout of a per-CPU state with a stack for single steps: distances in bytes from the state.
 pub(crate) trait HasStack: PerCpuState {
     /// Its [`Ends`].
     const ENDS: usize;
@@ -46,7 +46,7 @@ impl<T: HasStack> StackLayout for T {
     const PUSHES: usize = PerCpu::<T>::STATE + T::PUSHES;
 }
 
-/// Whose a stack is: what accesses to its entries are attributed to.
+/// Owner of a stack, to which accesses to its entries are attributed.
 pub(crate) trait Owner {
     const LINE: Line;
 }

@@ -1,4 +1,4 @@
-//! What the caches of one heap hang on, whatever their design: pages, kmalloc, the list of caches.
+//! The system of one heap's caches, whatever their design: pages, kmalloc, the list of caches.
 
 use core::any::TypeId;
 use core::ptr::NonNull;
@@ -23,7 +23,7 @@ pub struct System<M: Machine> {
     pub(crate) kmalloc: &'static KmallocRules,
     /// The design that the heap was made for.
     pub(crate) design: TypeId,
-    /// What the design's caches share, in the machine's structure range.
+    /// State that the design's caches share, in the machine's structure range.
     pub(crate) shared: NonNull<()>,
     /// Bodies of the kmalloc caches, as the heap makes them.
     pub(crate) classes: [AtomicPtr<()>; KMALLOC_INDEXES],
@@ -33,7 +33,7 @@ pub struct System<M: Machine> {
     pub(crate) list_changes: AtomicU64,
     pub(crate) large_allocs: AtomicU64,
     pub(crate) large_frees: AtomicU64,
-    /// What the user has set for debugging.
+    /// The user's settings for debugging.
     pub(crate) debug: HeapDebug,
 }
 

@@ -18,7 +18,7 @@ pub(crate) const COUNT_MAX: u64 = i32::MAX as u64;
 /// none; this one keeps its arrays in the per-CPU range.
 pub const QUEUE_MAX: u32 = 10_000;
 
-/// What a tunable belongs to.
+/// Scope of a tunable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scope {
     /// The system: a kernel boot parameter.
@@ -56,22 +56,22 @@ pub struct Tunable {
     pub name: &'static str,
     /// A second spelling and the era from which the kernel takes it.
     pub alias: Option<(&'static str, Era)>,
-    /// What it belongs to.
+    /// Its scope.
     pub scope: Scope,
     /// Smallest valid value.
     pub min: u64,
     /// Largest valid value.
     pub max: u64,
-    /// What a value counts.
+    /// Unit of a value.
     pub unit: &'static str,
     /// The value when nothing is set.
     pub default: DefaultValue,
-    /// What it does, in one sentence, and the kernel's symbol.
+    /// Its effect, in one sentence, and the kernel's symbol.
     pub doc: &'static str,
 }
 
 impl Tunable {
-    /// Whether the kernel of this era takes this spelling of it.
+    /// True if the kernel of this era takes this spelling of it.
     fn is_spelled(&self, name: &str, era: Era) -> bool {
         self.name == name
             || self
@@ -115,7 +115,7 @@ impl Table {
             .map(|row| row.tunable)
     }
 
-    /// Whether the design takes this value for this tunable in this era; gives the tunable.
+    /// Checks that the design takes this value for this tunable in this era. Returns the tunable.
     ///
     /// # Errors
     /// [`TunableError`], whose message lists the valid names or the valid range.
@@ -146,7 +146,7 @@ impl Table {
     }
 }
 
-/// Why a setting is refused.
+/// Reason why a setting is refused.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum TunableError {
     /// The design has no such tunable in this era.

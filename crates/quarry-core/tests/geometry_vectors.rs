@@ -191,7 +191,7 @@ fn slubq_orders_and_queues() {
     });
 }
 
-/// What SLAB's tables say about any cache: sizes, order, colours, limits.
+/// Checks a cache against SLAB's tables: sizes, order, colours, limits.
 fn check_slab(row: &Row, g: &Geometry) {
     let want = |column| number(row, column);
     assert_eq!(g.layout.size, want("buffer_size"), "{row:?}");
@@ -322,7 +322,7 @@ fn sheaf_capacities() {
     });
 }
 
-/// What sysfs says about a cache of 6.18.
+/// The sysfs values of a cache of 6.18.
 struct Observed {
     name: String,
     params: CacheParams,

@@ -1,4 +1,4 @@
-//! What allocation, free and validation share: reports in the making, the quarantine.
+//! Shared by allocation, free and validation: reports in the making, the quarantine.
 
 use core::ptr::NonNull;
 
@@ -11,7 +11,7 @@ use crate::machine::Machine;
 use crate::name::Name;
 use crate::page::Pfn;
 
-/// What is known of an address in a slab of some cache.
+/// An address in a slab: its cache, object and track records.
 #[derive(Clone, Copy)]
 pub(crate) struct Described {
     pub(crate) owner: Name,

@@ -14,7 +14,7 @@ use crate::geometry::CacheFlags;
 use crate::machine::Machine;
 use crate::name::Name;
 
-/// Whose object it is and what its track records say.
+/// Finds the owner of an object and its track records.
 pub(crate) fn describe<M: Machine, D: Free + Slots>(
     design: &D,
     env: Env<'_, M>,
@@ -36,7 +36,7 @@ pub(crate) fn describe<M: Machine, D: Free + Slots>(
     }
 }
 
-/// Why a free was refused, if the address shows it; else the object is free already.
+/// Error of a refused free, if the address shows it; else the object is free already.
 pub(crate) fn reason<M: Machine, D: Free + Slots>(
     design: &D,
     env: Env<'_, M>,
@@ -192,7 +192,7 @@ unsafe fn free_at<M: Machine, D: Free + Slots>(
     Ok(())
 }
 
-/// Whether a slot is on its slab's list of free objects. A list that leads astray is cut.
+/// True if a slot is on its slab's list of free objects. Cuts a list that leads out of the slab or in a circle.
 fn is_free<M: Machine, D: Free + Slots>(
     design: &D,
     env: Env<'_, M>,

@@ -12,7 +12,7 @@ use crate::page::Pfn;
 /// Bytes of memory that a report shows.
 pub const EXCERPT_BYTES: usize = 16;
 
-/// What is wrong.
+/// Kind of mistake or damage.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Finding {
     /// A red zone was written to: an access ran over one end of the object.
@@ -69,7 +69,7 @@ impl From<FreeError> for Finding {
     }
 }
 
-/// What was done about it.
+/// Measure taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fix {
     /// The free was refused and changed nothing.
@@ -99,7 +99,7 @@ impl Fix {
     }
 }
 
-/// Which operation found it.
+/// Operation that found it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum During {
     /// An allocation.
@@ -171,9 +171,9 @@ pub struct Damage {
     pub offset: i64,
     /// Bytes from the first wrong one to the last.
     pub bytes: u32,
-    /// What the first of them should be.
+    /// Value that the first of them should have.
     pub expected: u8,
-    /// What is there, from `offset` on: `min(bytes, EXCERPT_BYTES)` are meant.
+    /// Bytes found from `offset` on; the first `min(bytes, EXCERPT_BYTES)` are valid.
     pub found: [u8; EXCERPT_BYTES],
 }
 
@@ -188,11 +188,11 @@ impl Damage {
 /// One thing that is wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Report {
-    /// What it is.
+    /// Kind of mistake or damage.
     pub what: Finding,
-    /// Which operation found it.
+    /// Operation that found it.
     pub during: During,
-    /// What was done about it.
+    /// Measure taken.
     pub fix: Fix,
     pub(crate) cache: Name,
     /// The cache that the object belongs to, if it is another one.
@@ -201,7 +201,7 @@ pub struct Report {
     pub object: usize,
     /// The slab: its first page and its address.
     pub slab: Option<(Pfn, usize)>,
-    /// Which bytes.
+    /// Damaged bytes.
     pub damage: Option<Damage>,
     /// Who allocated the object last, with user tracking.
     pub alloc: Option<Track>,

@@ -39,7 +39,7 @@ pub struct SlubDebug {
     keep_order: bool,
 }
 
-/// What is wrong with a `slub_debug` setting.
+/// Error in a `slub_debug` setting.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum SlubDebugError {
     /// A letter that no era has.
@@ -151,7 +151,7 @@ impl SlubDebug {
         core::str::from_utf8(&self.text[..self.len]).unwrap_or_default()
     }
 
-    /// Whether debugging is off for caches whose smallest order it would raise (the letter O).
+    /// True if caches whose smallest order debugging would raise have none (the letter O).
     #[must_use]
     pub const fn keeps_order(&self) -> bool {
         self.keep_order
@@ -199,7 +199,7 @@ fn flags_of(letters: &str) -> CacheFlags {
     flags
 }
 
-/// Whether the letters have an O.
+/// Checks a block's letters. Returns true if they have an O.
 fn check_letters(letters: &str, era: Era) -> Result<bool, SlubDebugError> {
     if letters == "-" {
         return Ok(false);

@@ -5,7 +5,7 @@ use core::ptr;
 
 use crate::sync::{AtomicPtr, Ordering};
 
-/// Where an allocation or a free was called: a place in Rust source, or the address of code.
+/// Call site of an allocation or a free: a place in Rust source, or the address of code.
 ///
 /// One word, as track records keep it. A place's address is even; a code address is shifted up by
 /// one with the lowest bit set, which loses a bit that canonical addresses repeat anyway.
@@ -65,7 +65,7 @@ impl CallSite {
         (self.0.addr() & 1 != 0).then_some(((self.0.addr() as i64) >> 1) as u64)
     }
 
-    /// Whether no code knows.
+    /// True if the call site is not known.
     #[must_use]
     pub fn is_unknown(self) -> bool {
         self.0.is_null()
@@ -130,7 +130,7 @@ impl SiteTable {
         })
     }
 
-    /// What a track record keeps of a call site.
+    /// Returns the bits of a call site that a track record keeps.
     pub(super) fn remember(&self, site: CallSite) -> u64 {
         if site.location().is_some() {
             self.enter(site);

@@ -19,14 +19,14 @@ use crate::geometry::{CacheFlags, DebugRules, Layout, TrackLayout, WORD_BYTES};
 const UNNUMBERED: u16 = u16::MAX;
 const _: () = assert!(SiteTable::LEN < UNNUMBERED as usize);
 
-/// Whether an object is with a user.
+/// Used or free.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum State {
     Free,
     Used,
 }
 
-/// Which of the two track records.
+/// One of the two track records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Which {
     Alloc = 0,
@@ -37,7 +37,7 @@ pub(super) enum Which {
 struct Zone {
     /// Counted from the slot's first byte.
     range: Range<usize>,
-    /// What each word of the slot holds.
+    /// Contents of each word of a free slot.
     fill: [u8; 8],
     /// The last byte, if it differs.
     last: Option<u8>,
@@ -103,7 +103,7 @@ impl<'c> Slot<'c> {
         self.cache.flags.contains(flags)
     }
 
-    /// Whether the object itself is poisoned while it is free.
+    /// True if the object itself is poisoned while it is free.
     fn poisons_object(&self) -> bool {
         self.has(CacheFlags::POISON)
             && !self
@@ -177,7 +177,7 @@ impl<'c> Slot<'c> {
         }
     }
 
-    /// Where the metadata behind the object ends, and padding begins.
+    /// End of the metadata behind the object; padding begins there.
     fn metadata_end(&self) -> usize {
         let layout = self.layout();
         let mut end = layout.inuse;

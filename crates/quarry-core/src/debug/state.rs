@@ -1,4 +1,4 @@
-//! What debugging keeps: per heap what the user has set, per cache what was found.
+//! State of debugging: per heap the user's settings, per cache the findings.
 
 use core::ptr::NonNull;
 
@@ -15,7 +15,7 @@ pub type Reporter = fn(&Report);
 /// Called with each allocation and free of a cache with the letter T, likewise.
 pub type Tracer = fn(&TraceEvent<'_>);
 
-/// What a user has set for a heap.
+/// A user's settings for a heap.
 pub(crate) struct HeapDebug {
     /// A [`Reporter`], or null. An atomic, so that reports need neither lock nor gate.
     reporter: AtomicPtr<()>,
@@ -106,7 +106,7 @@ impl Quarantine {
 /// Reports that wait for a moment without locks, at most.
 const PENDING_MAX: usize = 4;
 
-/// What a cache with debugging has beside its design's state.
+/// State of a cache with debugging, in addition to its design's.
 pub(crate) struct CacheDebug {
     pub(super) rules: DebugRules,
     pub(super) sites: SiteTable,
@@ -160,7 +160,7 @@ impl CacheDebug {
         self.damaged.store(Pfn::link(Some(slab)), Ordering::Relaxed);
     }
 
-    /// What was noted last; the cache's debug lock is held.
+    /// Takes the last note of [`CacheDebug::note_damaged`]. The cache's debug lock is held.
     pub(super) fn take_damaged(&self) -> Option<(Pfn, Option<NonNull<u8>>)> {
         let slab = Pfn::from_link(self.damaged.swap(0, Ordering::Relaxed))?;
         Some((

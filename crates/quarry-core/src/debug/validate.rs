@@ -20,14 +20,14 @@ pub const REPORTS_MAX: usize = 8;
 /// Most objects that a slab can hold.
 const OBJECTS_MAX: usize = 65535;
 
-/// What [`validate`](crate::heap::Cache::validate) found.
+/// Findings of [`validate`](crate::heap::Cache::validate).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Validation {
     /// Slabs that were looked at.
     pub slabs: u64,
     /// Objects that were looked at.
     pub objects: u64,
-    /// How much was wrong.
+    /// Number of findings.
     pub findings: u64,
     /// The contradiction between lists and counters that was found, without or besides debugging.
     pub inconsistency: Option<SlabInconsistency>,

@@ -1,4 +1,4 @@
-//! What users call: allocation and free, by the ways that an operation can take.
+//! Allocation and free, one method for each path that an operation can take.
 
 use core::ptr::NonNull;
 
@@ -22,7 +22,7 @@ pub trait Allocate: Sized {
     /// is saved for it. A design without such a part always misses.
     fn alloc_fast<M: Machine>(&self, env: Env<'_, M>, node: Option<NodeId>) -> Option<NonNull<u8>>;
 
-    /// What follows a miss of [`Allocate::alloc_fast`].
+    /// Allocates after a miss of [`Allocate::alloc_fast`].
     fn alloc_slow<M: Machine>(&self, env: Env<'_, M>, node: Option<NodeId>) -> Option<NonNull<u8>>;
 
     /// Fills all slots with objects, or none (then `false`).
@@ -91,7 +91,7 @@ pub trait Free: Sized {
     /// As [`Free::free`].
     unsafe fn free_fast<M: Machine>(&self, env: Env<'_, M>, object: NonNull<u8>) -> bool;
 
-    /// What follows a `false` of [`Free::free_fast`].
+    /// Frees an object that [`Free::free_fast`] did not take.
     ///
     /// # Errors
     ///

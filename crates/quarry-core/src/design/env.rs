@@ -1,27 +1,27 @@
-//! What an operation on a cache works with.
+//! The environment of an operation on a cache.
 
 use super::head::CacheHead;
 use crate::machine::{Machine, Pass};
 use crate::page::{Links, MemMap, PageAllocator};
 use crate::system::System;
 
-/// What an operation on a cache works with: two words, which travel in registers. More would be
-/// stored to the stack before every fast path.
+/// Environment of an operation on a cache: two words, which travel in registers. A third would be stored to
+/// the stack before every fast path.
 pub struct Env<'a, M: Machine> {
-    /// What the caches of the heap hang on.
+    /// Pages, kmalloc and list of caches of the heap.
     pub system: &'a System<M>,
     /// The cache.
     pub cache: &'a CacheHead,
 }
 
 impl<'a, M: Machine> Env<'a, M> {
-    /// Where slabs come from.
+    /// The page allocator, where slabs come from.
     #[inline(always)]
     pub fn pages(&self) -> &'a PageAllocator<M> {
         &self.system.pages
     }
 
-    /// What all of it runs on.
+    /// The machine.
     #[inline(always)]
     pub fn machine(&self) -> &'a M {
         self.system.pages.machine()
@@ -38,13 +38,13 @@ impl<'a, M: Machine> Env<'a, M> {
         self.system.pages.gate().enter(self.machine())
     }
 
-    /// Through what nodes' lists of slabs change.
+    /// Links for changes to nodes' lists of slabs.
     #[inline(always)]
     pub(crate) fn links(&self) -> Links<'a, M> {
         Links::of_slabs(self.machine(), self.map())
     }
 
-    /// Through what a function's own lists of slabs change.
+    /// Links for changes to a function's own lists of slabs.
     #[inline(always)]
     pub(crate) fn call_links(&self) -> Links<'a, M> {
         Links::of_call(self.machine(), self.map())

@@ -1,8 +1,8 @@
-//! What can be wrong with a free and with a cache.
+//! Errors of frees, and of walks over a cache.
 
 use crate::page::Pfn;
 
-/// Why an object could not be freed. Nothing has changed when this is returned.
+/// Reason why an object was not freed. Nothing has changed when this is returned.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum FreeError {
     /// The address is not in this machine's memory, or not in a slab.
@@ -42,16 +42,16 @@ crate::error::debug_is_display!(FreeError);
 
 impl core::error::Error for FreeError {}
 
-/// What a design's consistency walker found wrong.
+/// Contradiction that a design's consistency check found.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct SlabInconsistency {
-    /// Which rule is broken.
+    /// Broken rule.
     pub what: &'static str,
     /// The slab, if the contradiction is in one.
     pub slab: Option<Pfn>,
-    /// What the lists or counters say.
+    /// Value in the lists or counters.
     pub recorded: u64,
-    /// What the walk found.
+    /// Value that the walk found.
     pub found: u64,
 }
 
@@ -107,7 +107,7 @@ crate::error::debug_is_display!(Busy);
 
 impl core::error::Error for Busy {}
 
-/// Why a walk over a cache does not say that all is well.
+/// Reason why a check of a cache did not succeed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum CheckError {
     /// The cache could not be brought to rest.

@@ -1,4 +1,4 @@
-//! What all designs know of a cache: its name, sizes, flags, and objects whose free waits.
+//! The head of a cache, common to all designs: name, sizes, flags, and objects whose free waits.
 
 use core::cell::UnsafeCell;
 use core::ptr::NonNull;
@@ -13,7 +13,7 @@ use crate::rcu::Batches;
 use crate::stats::SharedStats;
 use crate::sync::{AtomicPtr, AtomicU32, Ordering};
 
-/// What a new cache is asked to be.
+/// Request for a new cache.
 #[derive(Clone, Copy, Debug)]
 pub struct CacheSpec<'a> {
     /// Name, as in slabinfo.
@@ -43,8 +43,8 @@ impl<'a> CacheSpec<'a> {
     }
 }
 
-/// What all designs know of a cache. It lies at the head of every cache's structure and its
-/// address names the cache in page descriptors.
+/// Part of a cache that all designs share. It is first in every cache's structure, and its address names the
+/// cache in page descriptors.
 pub struct CacheHead {
     name: Name,
     pub(crate) era: Era,
@@ -60,7 +60,7 @@ pub struct CacheHead {
     pub(crate) rcu: SpinLock<Batches>,
     /// 1 if there may be any, else 0.
     pub(crate) rcu_noted: AtomicU32,
-    /// What debugging keeps, in the machine's structure range; null without debugging.
+    /// State of debugging, in the machine's structure range; null without debugging.
     debug: *const CacheDebug,
     /// Links of the heap's list of caches, under its lock.
     pub(crate) list_next: UnsafeCell<*const CacheHead>,
@@ -73,7 +73,7 @@ unsafe impl Sync for CacheHead {}
 unsafe impl Send for CacheHead {}
 
 impl CacheHead {
-    /// Gives a new cache what debugging keeps.
+    /// Gives a new cache its state of debugging.
     ///
     /// # Safety
     ///
@@ -82,7 +82,7 @@ impl CacheHead {
         self.debug = debug.as_ptr();
     }
 
-    /// What debugging keeps of the cache, if it has debugging.
+    /// State of debugging, if the cache has debugging.
     pub(crate) fn debug(&self) -> Option<&CacheDebug> {
         // SAFETY: null, or of `set_debug`, whose caller keeps it alive.
         unsafe { self.debug.as_ref() }
@@ -151,8 +151,7 @@ impl CacheHead {
         core::ptr::from_ref(self).cast_mut().cast()
     }
 
-    /// Where a deferred object keeps its link, in bytes from the slot's start: where a free object's
-    /// link is anyway, if it has one.
+    /// Offset of a deferred object's link in bytes from the slot's start: that of a free object's link, if it has one.
     fn deferred_link(&self) -> usize {
         let layout = &self.geometry.layout;
         match layout.free_pointer {
@@ -192,7 +191,7 @@ impl CacheHead {
         }
     }
 
-    /// Whether objects wait to be freed.
+    /// True if objects wait to be freed.
     #[inline(always)]
     pub(crate) fn has_deferred(&self) -> bool {
         !self.deferred.load(Ordering::Relaxed).is_null()

@@ -1,4 +1,4 @@
-//! What every slab allocator design offers, and what all of their caches share.
+//! The interface of a slab allocator design, and the state that all caches share.
 //!
 //! ```text
 //!  Design = Allocate + Free     calls: what users do
@@ -63,7 +63,7 @@ pub unsafe trait Design:
     const RELEASES: RangeInclusive<Era>;
     /// One release of each generation of it, oldest first: what tests and tables go through.
     const ERAS: &'static [Era];
-    /// Whether slabs, or what is beside them, come with kmallocs of the same heap ([`Env::kmalloc`]).
+    /// True if a growing cache calls the kmalloc of its own heap, for arrays or off-slab indices.
     const GROWS_BY_KMALLOC: bool;
     /// The era meant when none is given.
     const DEFAULT_ERA: Era;
@@ -80,15 +80,15 @@ pub unsafe trait Design:
         cache: &CacheParams,
     ) -> Result<Geometry, GeometryError>;
 
-    /// Which kmalloc caches the design has in this era. `None` if it has no such era.
+    /// The kmalloc caches of the design in this era. `None` if it has no such era.
     fn kmalloc_rules(era: Era) -> Option<&'static KmallocRules>;
 
-    /// How caches are merged in this era; `None` if they never are.
+    /// Rules for merging caches in this era; `None` if they never are.
     fn merge_rules(_era: Era) -> Option<&'static MergeRules> {
         None
     }
 
-    /// What the caches of a new heap share.
+    /// Makes the state that the caches of a new heap share.
     fn share(era: Era) -> Self::Shared;
 
     /// State of a new cache. `None` if there is no room for it.
@@ -106,7 +106,7 @@ pub unsafe trait Design:
     /// The cache has no user left.
     unsafe fn release<M: Machine>(&self, env: Env<'_, M>);
 
-    /// What debugging writes into slots; `None` if the design has no debugging.
+    /// Layout and patterns that debugging writes into slots; `None` if the design has no debugging.
     fn debug_rules(era: Era) -> Option<DebugRules>;
 
     /// Value of a tunable or attribute by its sysfs name.

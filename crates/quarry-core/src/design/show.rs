@@ -1,4 +1,4 @@
-//! How a cache is looked at: counters, usage, walks over its objects.
+//! Views of a cache: counters, usage, walks over its objects.
 
 use core::ptr::NonNull;
 
@@ -21,7 +21,7 @@ pub trait Show: Sized {
     /// Counters of all CPUs and of what happened without one.
     fn stats<M: Machine>(&self, env: Env<'_, M>) -> Stats;
 
-    /// How the memory is used. Busy CPUs' private state counts as in use.
+    /// Usage of the cache's memory. Busy CPUs' private state counts as in use.
     fn usage<M: Machine>(&self, env: Env<'_, M>) -> Usage;
 
     /// One node's part of [`Show::usage`]. By default node 0 has everything, which is right for

@@ -20,13 +20,13 @@ pub struct Place {
     pub exact: bool,
 }
 
-/// Why an address is no object of a cache, and the slab that it lies in, if it is in any.
+/// Reason why an address is no object of a cache, and its slab, if it is in any.
 pub type NoPlace = (FreeError, Option<Pfn>);
 
-/// Where the slots of a slab are and which of them are free. The defaults are those of slabs whose slots
-/// begin with their first byte.
+/// The slots of a slab: their places, and the free ones among them. The defaults are those of slabs whose first
+/// slot is at their first byte.
 pub trait Slots: Sized {
-    /// What all caches of a heap share; `()` for most designs.
+    /// State that all caches of a heap share; `()` for most designs.
     type Shared: Send + Sync + 'static;
 
     /// The slot that an address lies in: by default one of those that follow each other at the distance

@@ -1,4 +1,4 @@
-//! What a cache does besides serving calls: expiry, flush, shrink, fork.
+//! Work of a cache between calls: expiry, flush, shrink, fork.
 
 use super::env::Env;
 use crate::machine::Machine;
@@ -8,7 +8,7 @@ pub const REAP_INTERVAL_NS: u64 = 2_000_000_000;
 
 /// Expiry, flush, shrink, fork.
 pub trait Upkeep: Sized {
-    /// What the kernel does from time to time on the running CPU: expires what lies idle in queues.
+    /// Does the kernel's periodic work on the running CPU: expires idle objects in queues.
     /// `now_ns` counts from any moment; rounds come every [`REAP_INTERVAL_NS`]. Designs without such
     /// work do nothing.
     fn reap<M: Machine>(&self, _env: Env<'_, M>, _now_ns: u64) {}

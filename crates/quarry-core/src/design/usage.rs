@@ -2,7 +2,7 @@
 
 use crate::stats::Stats;
 
-/// How a cache's memory is used at one moment.
+/// Usage of a cache's memory at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Slabs.
@@ -73,7 +73,7 @@ pub struct NodeUsage {
 /// One CPU's part of a cache at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CpuUsage {
-    /// What the CPU counted. What happened without a CPU's slot is in no CPU's counters.
+    /// Counters of the CPU. Operations without a CPU's slot are in no CPU's counters.
     pub stats: Stats,
     /// Slabs that the CPU allocates from: 0 or 1.
     pub slabs: u64,

@@ -1,6 +1,6 @@
 //! Byte values and records of debugging (facts 2.10, 1.2, 3.8).
 
-/// What a track record keeps, and where.
+/// Layout of a track record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TrackLayout {
     /// The address first; each other field at its offset from the record's start, in bytes.
@@ -61,7 +61,7 @@ impl TrackLayout {
     }
 }
 
-/// What debugging writes into slots.
+/// Layout and patterns that debugging writes into slots.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DebugRules {
     /// Red zone of a free object: the bytes of each word of the slot that lies in the zone.

@@ -1,4 +1,4 @@
-//! Why a geometry cannot be had.
+//! Errors of geometry.
 
 use core::fmt;
 
@@ -6,7 +6,7 @@ use crate::era::Era;
 
 use super::{NR_CPUS_MAX, PAGE_ORDER_MAX, PAGE_SHIFT_MAX, PAGE_SHIFT_MIN, WORD_BYTES};
 
-/// Why a cache cannot be laid out. Its message says what was wrong and what is valid.
+/// Reason why a cache cannot be laid out. Its message says what is wrong and what is valid.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum GeometryError {
     /// The design has no numbers for this era.

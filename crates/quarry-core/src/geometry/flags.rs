@@ -41,7 +41,7 @@ impl CacheFlags {
     /// The kernel makes this cache before its secondary CPUs run. Only SLAB's `free_limit` asks.
     pub const EARLY: Self = CacheFlags(1 << 12);
 
-    /// Tell of every allocation and free (`SLAB_TRACE`). Changes no size.
+    /// Report every allocation and free (`SLAB_TRACE`). Changes no size.
     pub const TRACE: Self = CacheFlags(1 << 10);
     /// Fail injection may choose the cache (`SLAB_FAILSLAB`). sysfs shows it; Quarry injects no failures.
     pub const FAILSLAB: Self = CacheFlags(1 << 11);
@@ -58,7 +58,7 @@ impl CacheFlags {
             | Self::TRACE.0,
     );
 
-    /// What letters default to: consistency checks, red zones, poison, user tracking
+    /// Default of the letters: consistency checks, red zones, poison, user tracking
     /// (`DEBUG_DEFAULT_FLAGS`).
     pub const DEBUG_DEFAULT: Self =
         CacheFlags(Self::RED_ZONE.0 | Self::POISON.0 | Self::STORE_USER.0 | Self::CONSISTENCY.0);
@@ -82,12 +82,12 @@ impl CacheFlags {
         ("A", Self::FAILSLAB),
     ];
 
-    /// Whether every flag of `other` is set.
+    /// True if every flag of `other` is set.
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// Whether any flag of `other` is set.
+    /// True if any flag of `other` is set.
     pub const fn intersects(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
@@ -97,7 +97,7 @@ impl CacheFlags {
         CacheFlags(self.0 | other.0)
     }
 
-    /// Whether no flag is set.
+    /// True if no flag is set.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }

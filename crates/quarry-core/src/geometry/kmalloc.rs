@@ -4,7 +4,7 @@ use core::fmt;
 
 use super::{CacheFlags, CacheParams, MachineParams, WORD_BYTES};
 
-/// Where a request above the largest class goes.
+/// Destination of a request above the largest class.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum KmallocBeyond {
     /// Nowhere: it fails [2.6.22].
@@ -13,7 +13,7 @@ pub enum KmallocBeyond {
     PageAllocator,
 }
 
-/// How the objects of a class are aligned (`create_kmalloc_cache()`).
+/// Alignment of the objects of a class (`create_kmalloc_cache()`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum KmallocAlign {
     /// To a word [until 5.3].
@@ -47,13 +47,13 @@ pub struct KmallocRules {
     pub page_shift_plus: i32,
     /// Upper bound of that shift.
     pub shift_max: u32,
-    /// What happens above it.
+    /// Destination of larger requests.
     pub beyond: KmallocBeyond,
     /// Alignment of the classes.
     pub align: KmallocAlign,
     /// The classes also ask for the alignment of a cache line (SLAB).
     pub hwcache_align: bool,
-    /// What stands in front of the size in a cache's name.
+    /// Part of a cache's name in front of the size.
     pub prefix: &'static str,
     /// Caches are called `kmalloc-4k`, not `kmalloc-4096`.
     pub short_names: bool,
@@ -67,7 +67,7 @@ impl KmallocRules {
             .min(self.shift_max)
     }
 
-    /// Whether there is a class of this index on this machine.
+    /// True if there is a class of this index on this machine.
     fn has(&self, index: u32, cache_line: u32) -> bool {
         match index {
             1 => !self.between_by_line || cache_line < 64,
@@ -87,7 +87,7 @@ pub struct KmallocClass {
     pub index: u32,
     /// Bytes of an object.
     pub size: u32,
-    /// What stands in front of the size in the name.
+    /// Part of the name in front of the size.
     prefix: &'static str,
     /// The name's unit is shortened, see [`KmallocRules::short_names`].
     short_name: bool,
@@ -198,7 +198,7 @@ pub fn kmalloc_index(rules: &KmallocRules, machine: &MachineParams, size: u64) -
     KmallocTarget::Class(KmallocClass::from_index(index, rules))
 }
 
-/// What the kernel asks for when it creates the cache of a class (`create_kmalloc_cache()`).
+/// The kernel's parameters for the cache of a class (`create_kmalloc_cache()`).
 pub fn kmalloc_params(rules: &KmallocRules, class: KmallocClass) -> CacheParams {
     let size = class.size;
     let natural = match rules.align {

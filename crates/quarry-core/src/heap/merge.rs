@@ -144,7 +144,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
 }
 
 impl<M: Machine, D: Design> CacheView<'_, M, D> {
-    /// How many caches have become aliases of this one and were not destroyed (sysfs `aliases`).
+    /// Number of caches that became aliases of this one and were not destroyed (sysfs `aliases`).
     pub fn aliases(&self) -> u32 {
         self.body.head.merged.references.load(Ordering::Relaxed) - 1
     }

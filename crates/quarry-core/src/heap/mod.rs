@@ -41,7 +41,7 @@ use crate::system::System;
 /// The address that a kmalloc of 0 bytes returns; freeing it does nothing (`ZERO_SIZE_PTR`).
 pub const ZERO_SIZE_ADDRESS: usize = 16;
 
-/// Why a cache or heap could not be made.
+/// Reason why a cache or heap could not be made.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum CreateError {
     /// The geometry has no answer.
@@ -258,8 +258,8 @@ impl<M: Machine, D: Design> Heap<M, D> {
         Ok(body)
     }
 
-    /// What is asked for with the flags that `slub_debug` adds, and its geometry. An object that has no room
-    /// for records in the largest slab goes without.
+    /// Adds the flags of `slub_debug` to a request, and computes its geometry. An object that has no room for
+    /// records in the largest slab goes without.
     fn settle_flags<'a>(
         &self,
         spec: CacheSpec<'a>,
@@ -438,7 +438,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
     /// [`Heap::resume`] follows before another call of this function, by any thread. A heap with hooks that
     /// forks call is theirs to stop.
     pub unsafe fn quiesce(&self) -> u32 {
-        /// How often a cache may be made between the walk and the closing of the gate.
+        /// Attempts; each but the last is spoilt by a cache made between the walk and the closing of the gate.
         const ATTEMPTS: u32 = 8;
         let mut missed = 0;
         for _ in 0..ATTEMPTS {

@@ -8,11 +8,11 @@ use super::{Cache, Heap};
 use crate::design::Design;
 use crate::machine::Machine;
 
-/// Where an object goes back.
+/// Destination of an object that is dropped.
 enum Home<'h, M: Machine, D: Design> {
     /// A cache.
     Cache(Cache<'h, M, D>),
-    /// What kmalloc took it from.
+    /// The heap whose kmalloc gave it.
     Heap(&'h Heap<M, D>),
 }
 

@@ -143,7 +143,7 @@ impl<'h, M: Machine, D: Design> CacheView<'h, M, D> {
         self.body.design.stats(self.env())
     }
 
-    /// How the cache's memory is used. Costs time proportional to the pages ever used.
+    /// Usage of the cache's memory. Costs time proportional to the pages ever used.
     pub fn usage(&self) -> Usage {
         let _pass = self.heap.system.pages.gate().enter(self.heap.machine());
         self.body.design.usage(self.env())
@@ -171,7 +171,7 @@ impl<'h, M: Machine, D: Design> CacheView<'h, M, D> {
         self.body.design.clear_stat(self.env(), stat)
     }
 
-    /// Whether kmalloc allocates from this cache.
+    /// True if kmalloc allocates from this cache.
     pub fn serves_kmalloc(&self) -> bool {
         let me = core::ptr::from_ref(self.body).cast_mut();
         // Relaxed: the address is compared and not followed.

@@ -5,7 +5,7 @@ use crate::era::Era;
 use crate::geometry::CacheFlags;
 use crate::tunables::{Scope, Table, Tunable};
 
-/// What writing to an attribute does instead of setting it.
+/// Effect of a write that does not set the attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Flushes the CPUs and gives empty slabs back.
@@ -14,7 +14,7 @@ pub enum Action {
     Validate,
 }
 
-/// Where an attribute's value comes from, and so how it is printed.
+/// Source of an attribute's value, which decides how it is printed.
 #[derive(Clone, Copy, Debug)]
 pub enum Source {
     /// A number that is fixed when the cache is made, unless the design knows it by this name.
@@ -32,7 +32,7 @@ pub enum Source {
     /// `objects(slabs) C<cpu>=<objects>(<slabs>)...` of the cpu partial lists. The objects are
     /// counted, or estimated as half of what the slabs hold.
     CpuPartial {
-        /// Whether they are estimated.
+        /// True if they are estimated.
         estimated: bool,
     },
     /// The constructor's name, or nothing.
@@ -69,12 +69,12 @@ pub struct Attribute {
     pub name: &'static str,
     /// The configuration without which a kernel does not have it.
     pub config: Option<&'static str>,
-    /// Where its value comes from.
+    /// Source of its value.
     pub source: Source,
 }
 
 impl Attribute {
-    /// Whether the design of these tunables takes writes to it in this era.
+    /// True if the design of these tunables takes writes to it in this era.
     #[must_use]
     pub fn writable(&self, tunables: &Table, era: Era) -> bool {
         matches!(self.source, Source::Statistic | Source::Action(_))
@@ -102,7 +102,7 @@ pub struct KernelAttribute {
 }
 
 impl KernelAttribute {
-    /// Whether this design has it in this era.
+    /// True if this design has it in this era.
     #[must_use]
     pub fn applies(&self, design: &str, era: Era) -> bool {
         self.available.iter().any(|at| at.applies(design, era))

@@ -1,6 +1,6 @@
-//! What a heap shows of itself, in the kernel's formats: the text of `/proc/slabinfo`, the
-//! attributes of `/sys/kernel/slab/<cache>/`, and the texts about its pages. Scripts that read these
-//! files read a heap's.
+//! A heap in the kernel's formats: the text of `/proc/slabinfo`, the attributes of
+//! `/sys/kernel/slab/<cache>/`, and the texts about its pages. Scripts that read these files read a
+//! heap's.
 //!
 //! | file of the kernel | here |
 //! |---|---|

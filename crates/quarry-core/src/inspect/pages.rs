@@ -1,4 +1,4 @@
-//! What a page allocator shows of itself: the texts of `/proc/buddyinfo`, `/proc/pagetypeinfo`,
+//! A page allocator in the kernel's formats: the texts of `/proc/buddyinfo`, `/proc/pagetypeinfo`,
 //! `/proc/zoneinfo` and `/proc/vmstat`.
 //!
 //! The layouts are those that kernels 6.1 and 6.18 were recorded with; older eras have 6.1's without
@@ -61,7 +61,7 @@ impl PageFile {
         }
     }
 
-    /// Whether kernels of this era have the file.
+    /// True if kernels of this era have the file.
     #[must_use]
     pub fn exists(self, era: Era) -> bool {
         self != Self::Pagetypeinfo || !page_texts(era).migratetypes.is_empty()
@@ -72,7 +72,7 @@ impl PageFile {
 /// no pages.
 pub type ShownType = (&'static str, Option<MigrateType>);
 
-/// What differs between the texts of eras.
+/// Differences between the texts of eras.
 #[derive(Clone, Copy, Debug)]
 pub struct PageTexts {
     /// First era with these texts.
@@ -158,7 +158,7 @@ pub fn page_texts(era: Era) -> &'static PageTexts {
     known.unwrap_or(&PAGE_TEXTS[0])
 }
 
-/// Why a file could not be written.
+/// Reason why a file could not be written.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum PageFileError {
     /// Kernels of this era have no such file.

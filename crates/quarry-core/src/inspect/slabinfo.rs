@@ -93,7 +93,7 @@ impl fmt::Display for SlabinfoRow<'_> {
     }
 }
 
-/// Why slabinfo could not be written or read.
+/// Reason why slabinfo could not be written or read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum SlabinfoError {
     /// A kernel with this design has no slabinfo.

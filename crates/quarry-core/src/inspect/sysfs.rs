@@ -12,7 +12,7 @@ use crate::name::Name;
 use crate::stats::Stat;
 use crate::tunables::{Table, TunableError};
 
-/// Why an attribute could not be read or written.
+/// Reason why an attribute could not be read or written.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum SysfsError {
     /// The design has no such attribute in this era.
@@ -37,9 +37,9 @@ pub enum SysfsError {
     Invalid {
         /// The attribute.
         name: &'static str,
-        /// What was written.
+        /// Text that was written.
         text: Name,
-        /// What it takes.
+        /// Values that the attribute takes.
         takes: &'static str,
     },
     /// The value is out of the tunable's range.
@@ -55,7 +55,7 @@ pub enum SysfsError {
     Busy {
         /// The attribute.
         name: &'static str,
-        /// How many.
+        /// Number of busy CPUs.
         cpus: u32,
     },
     /// The attribute needs user tracking, which the cache does not have.

@@ -132,12 +132,12 @@ impl Batches {
         true
     }
 
-    /// Whether the batch that is being filled has no room left.
+    /// True if the batch that is being filled has no room left.
     pub(super) fn is_full(&self) -> bool {
         self.filling.as_ref().is_some_and(BatchBox::is_full)
     }
 
-    /// Whether a batch waits for its grace period.
+    /// True if a batch waits for its grace period.
     pub(super) fn is_waiting(&self) -> bool {
         self.waiting.is_some()
     }

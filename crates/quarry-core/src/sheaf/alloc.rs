@@ -73,7 +73,7 @@ impl SheafCache {
         got
     }
 
-    /// Whether a node has more than `min_partial` partial slabs, so that other nodes' CPUs may take some.
+    /// True if a node has more than `min_partial` partial slabs, so that other nodes' CPUs may take some.
     pub(super) fn can_spare<M: Machine>(&self, env: Env<'_, M>, node: NodeId) -> bool {
         let partial = &self.slub.nodes[node.0 as usize].partial;
         let list = partial.try_lock(env.machine());

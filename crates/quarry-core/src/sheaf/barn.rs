@@ -6,7 +6,7 @@ use crate::design::Env;
 use crate::machine::{Access, Guard, Line, Machine, NodeId, access};
 use crate::sync::Ordering;
 
-/// What came of the attempt to put a full sheaf in the barn.
+/// Result of an attempt to put a full sheaf in the barn.
 pub(super) enum Put {
     /// It is there, and this empty one came for it.
     Exchanged(Sheaf),

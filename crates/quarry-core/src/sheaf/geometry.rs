@@ -100,8 +100,8 @@ pub const fn sheaf_bytes(capacity: u32) -> u32 {
     HEADER_BYTES.saturating_add(capacity.saturating_mul(WORD_BYTES))
 }
 
-/// What tells sheaves of a kernel's cache of this name: the allocator's own caches, which others are made
-/// of, have none.
+/// Flags that a kernel's cache of this name has for sheaves. The allocator's own caches, which others are made
+/// of, have no sheaves.
 pub fn own_flags(name: &str) -> CacheFlags {
     match name {
         "kmem_cache" | "kmem_cache_node" => CacheFlags::NO_SHEAVES,

@@ -1,4 +1,4 @@
-//! What an object's page says about it, and sheaves made and freed.
+//! Look-ups of an object's page, and sheaves made and freed.
 
 use core::ptr::NonNull;
 
@@ -10,7 +10,7 @@ use crate::slabs;
 use crate::sync::Ordering;
 
 impl SheafCache {
-    /// Whether an object may enter this CPU's sheaves: it lies in a slab of this cache, on the node
+    /// True if an object may enter this CPU's sheaves: it is in a slab of this cache, on the node
     /// of the CPU. The thread may move to another node right after; its sheaf then holds a remote
     /// object, which costs locality and nothing else.
     #[inline(always)]

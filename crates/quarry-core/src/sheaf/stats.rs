@@ -1,4 +1,4 @@
-//! What the design with sheaves counts. Fast operations are renamed where an era counts sheaves apart; in
+//! The counters of the design with sheaves. Fast operations are renamed where an era counts sheaves apart; in
 //! 6.18 the slabs below count for themselves.
 
 use crate::slub::stats::CountsSlabs;

@@ -12,7 +12,7 @@ const fn row(tunable: &'static Tunable) -> Row {
     Row::new(tunable, *RELEASES.start(), *RELEASES.end())
 }
 
-/// What the design has, and until when.
+/// Tunables of the design, and the eras that have them.
 pub(super) static ROWS: &[Row] = &[
     row(&SLUB_MIN_ORDER),
     row(&SLUB_MAX_ORDER),

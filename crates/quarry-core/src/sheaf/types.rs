@@ -20,7 +20,7 @@ pub struct SheafCache {
     /// The slabs, and the nodes' lists of them; in 6.18 with CPU slabs.
     pub(super) slub: Slub,
     pub(super) rules: &'static RunRules,
-    /// Whether the machine has one node, so that no object is remote.
+    /// True if the machine has one node, so that no object is remote.
     pub(super) one_node: bool,
     /// Objects of a new sheaf (`sheaf_capacity`); 0 while the cache has no sheaves.
     pub(super) capacity: AtomicU32,
@@ -46,7 +46,7 @@ struct SlabSheaf {
     capacity: u32,
     /// The node in whose barn the sheaf belongs when its grace period is over.
     node: u32,
-    /// Whether its objects go to their slabs then, and it is freed.
+    /// True if its objects go to their slabs then, and it is freed.
     dissolve: bool,
     _pad: [u8; 3],
 }
@@ -184,7 +184,7 @@ impl Sheaf {
         (head.cookie, head.node, head.dissolve) = (cookie, node.0, dissolve);
     }
 
-    /// Whether the sheaf is to be dissolved after waiting.
+    /// True if the sheaf is to be dissolved after waiting.
     pub(super) fn is_to_dissolve(&self) -> bool {
         self.head().dissolve
     }
@@ -305,7 +305,7 @@ impl CpuSheaves {
         self.main.is_some()
     }
 
-    /// Whether a flush has anything to do here.
+    /// True if a flush has anything to do here.
     pub(super) fn is_used(&self) -> bool {
         !self.stack.is_empty() || self.spare.is_some() || self.rcu.is_some()
     }

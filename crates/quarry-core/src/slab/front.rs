@@ -170,7 +170,7 @@ impl CpuFront for SlabCache {
 }
 
 impl SlabCache {
-    /// Whether the newest entry is of the wanted node.
+    /// True if the newest entry is of the wanted node.
     fn matches<M: Machine>(&self, env: Env<'_, M>, cpu: &CpuArray, node: NodeId) -> bool {
         let newest = cpu.queue.stack.newest();
         newest.is_some_and(|object| self.node_of(env, object) == node)

@@ -85,7 +85,7 @@ const EARLY_CACHES: [&str; 26] = [
     "vm_area_struct",
 ];
 
-/// What an order and a place for the indices make of a slab.
+/// A slab of one order, with one place for its indices.
 #[derive(Clone, Copy)]
 struct Fit {
     order: u32,

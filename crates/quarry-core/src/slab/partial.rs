@@ -285,7 +285,7 @@ impl SlabCache {
         freed
     }
 
-    /// How many objects from the first on are of a node.
+    /// Number of objects, from the first on, of one node.
     pub(super) fn run_of<M: Machine>(
         &self,
         env: Env<'_, M>,

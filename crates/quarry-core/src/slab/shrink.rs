@@ -13,7 +13,7 @@ use crate::protection::Reach;
 use crate::slabs::cpus;
 use crate::sync::Ordering;
 
-/// How many objects an idle array gives back, the oldest first.
+/// Number of objects that an idle array gives back, the oldest first.
 fn idle_part(limit: u32, avail: u32) -> u32 {
     let part = limit.div_ceil(reaping::LIMIT_PART);
     if part > avail {

@@ -15,7 +15,7 @@ use crate::page::{Page, Pfn};
 use crate::slabs;
 use crate::sync::Ordering;
 
-/// How many of a slab's free objects a returning object is compared with.
+/// Number of a slab's free objects that a returning object is compared with.
 const COMPARED: u32 = 64;
 
 /// A slab that no other code changes: it is new, or its node's `list_lock` is held (I2).
@@ -59,7 +59,7 @@ impl<'a, M: Machine> OpenSlab<'a, M> {
         unsafe { self.first().byte_add(number as usize * self.size) }
     }
 
-    /// Which object an address is in; `None` if in none.
+    /// Number of the object that an address is in; `None` if in none.
     pub(super) fn number(&self, object: NonNull<u8>) -> Option<u32> {
         let first = self.first().addr().get();
         let number = object.addr().get().checked_sub(first)? / self.size;
@@ -130,7 +130,7 @@ impl<'a, M: Machine> OpenSlab<'a, M> {
         self.env.cache.geometry.slab.freelist == FreelistPlace::InObject
     }
 
-    /// Where a free object has the slab's indices: behind its red zone.
+    /// Place of the slab's indices in a free object: behind its red zone.
     fn place_in(&self, number: u32) -> NonNull<u8> {
         let pad = self.env.cache.geometry.layout.red_left_pad as usize;
         // SAFETY: geometry puts the object inside its slot.
@@ -162,7 +162,7 @@ impl<'a, M: Machine> OpenSlab<'a, M> {
         }
     }
 
-    /// Whether the indices name free objects, each once: a user may have written to them.
+    /// True if the indices name free objects, each once: a user may have written to them.
     pub(super) fn names_each_once(&self) -> bool {
         let mut seen = Bits::new();
         let objects = self.objects();
@@ -209,7 +209,7 @@ impl<'a, M: Machine> OpenSlab<'a, M> {
         true
     }
 
-    /// Whether an object is among the free ones that came back last.
+    /// True if an object is among the free ones that came back last.
     fn came_back_lately(&self, number: u32) -> bool {
         let active = self.active();
         let compared = (self.objects() - active).min(COMPARED) as usize;
@@ -253,7 +253,7 @@ impl SlabCache {
         }
     }
 
-    /// Whether an address is where an object of the slab starts.
+    /// True if an object of the slab starts at this address.
     pub(super) fn is_object<M: Machine>(
         &self,
         env: Env<'_, M>,

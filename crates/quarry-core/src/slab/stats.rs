@@ -1,4 +1,4 @@
-//! What SLAB counts.
+//! The counters of SLAB.
 
 crate::stats::counters! {
     /// A counter of SLAB.

@@ -9,7 +9,7 @@ const fn since(tunable: &'static Tunable, from: Era) -> Row {
     Row::new(tunable, from, *RELEASES.end())
 }
 
-/// What SLAB has, and since when.
+/// Tunables of SLAB, and the eras that have them.
 pub(super) static ROWS: &[Row] = &[
     since(&SLAB_MAX_ORDER, Era::V3_8),
     since(&LIMIT, Era::FIRST),

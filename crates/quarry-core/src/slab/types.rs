@@ -26,7 +26,7 @@ pub(super) type CpuQueue = queue::CpuQueue<Stat>;
 /// State of one cache.
 pub struct SlabCache {
     pub(super) cpu: PerCpu<CpuArray>,
-    /// Whether the machine has more than one node.
+    /// True if the machine has more than one node.
     pub(super) numa: bool,
     /// Bytes of one index of a slab.
     pub(super) index_bytes: u32,
@@ -39,14 +39,14 @@ pub struct SlabCache {
     pub(super) limit: AtomicU32,
     /// Room of a shared array in batches (`sharedfactor`).
     pub(super) shared_factor: AtomicU32,
-    /// Where the arrays of all CPUs are; each CPU copies it at its next slow operation.
+    /// Memory and limits of all CPUs' arrays; each CPU copies them at its next slow operation.
     pub(super) config: SpinLock<QueueConfig>,
     pub(super) nodes: Nodes<Lists>,
     pub(super) beside: [Beside; MAX_NODES],
     pub(super) heap: HeapWide,
 }
 
-/// What all caches of a heap share: how many shrinks are under way. Meanwhile no arrays are made,
+/// State that all caches of a heap share: the number of shrinks under way. Meanwhile no arrays are made,
 /// or the frees of a shrink would need new objects of the caches that are to be emptied.
 pub struct Shrinks(AtomicU32);
 
@@ -56,7 +56,7 @@ impl Shrinks {
     }
 }
 
-/// Where that is.
+/// Address of the heap's [`Shrinks`].
 pub(super) struct HeapWide(NonNull<Shrinks>);
 
 // SAFETY: what it points to is atomic and outlives the caches (`Design::create`).
@@ -114,7 +114,7 @@ impl CpuArray {
         stats.get(Stat::AllocFastpath) + stats.get(Stat::AllocSlowpath)
     }
 
-    /// Whether objects were allocated through the array since [`CpuArray::clear_touched`].
+    /// True if objects were allocated through the array since [`CpuArray::clear_touched`].
     pub(super) fn touched(&self) -> bool {
         self.allocs() != self.untouched_at
     }
@@ -130,7 +130,7 @@ impl CpuArray {
     }
 }
 
-/// What `list_lock` protects on a node.
+/// State of a node under its `list_lock`.
 pub(super) struct Lists {
     pub(super) partial: PageList,
     pub(super) full: PageList,
@@ -143,7 +143,7 @@ pub(super) struct Lists {
     pub(super) free_touched: bool,
     /// When the node is reaped next; `None` until the first look.
     pub(super) next_reap_ns: Option<u64>,
-    /// What the node's CPUs share.
+    /// Array that the node's CPUs share.
     pub(super) shared: Array,
 }
 
@@ -172,7 +172,7 @@ impl Lists {
     }
 }
 
-/// What belongs to a node but not under its `list_lock`. The first two are copies of what is, for
+/// State of a node that is not under its `list_lock`. The first two fields are copies of fields that are, for
 /// a look without the lock.
 pub(super) struct Beside {
     pub(super) free_objects: AtomicU64,

@@ -1,4 +1,4 @@
-//! Where an address lies among SLOB's objects.
+//! Look-up of an address among SLOB's objects.
 
 use core::ptr::NonNull;
 

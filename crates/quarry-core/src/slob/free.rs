@@ -152,7 +152,7 @@ impl Slob {
         Ok(block.bytes)
     }
 
-    /// Whether there is no object, with the lock held: a free block, or one that waits to be.
+    /// True if there is no object here: a free block, or one that waits to be. The lock is held.
     fn is_free<M: Machine>(env: Env<'_, M>, pfn: Pfn, offset: u32) -> bool {
         let deferred = Owners::of(env.pages(), pfn).is_some_and(|at| at.get(offset).is_deferred());
         let page = HeapPage::new(env, pfn);

@@ -37,7 +37,7 @@ pub const RCU_FOOTER_BYTES: u32 = 24;
 /// Most page lists that an era has.
 pub const LISTS_MAX: usize = 3;
 
-/// How a request for cache-line alignment is answered.
+/// Effect of a request for cache-line alignment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HwcacheAlign {
     /// With a line, whatever the size [2.6.24].
@@ -94,7 +94,7 @@ pub const fn unit_bytes(page_shift: u32) -> u32 {
     if page_shift < 16 { 2 } else { 4 }
 }
 
-/// Whether a kmalloc of `bytes` bytes is a block, not pages.
+/// True if a kmalloc of `bytes` bytes is a block, not pages.
 pub const fn kmalloc_is_block(page_shift: u32, bytes: u64) -> bool {
     bytes < (1 << page_shift) - HEADER_BYTES as u64
 }

@@ -1,4 +1,4 @@
-//! Whose object starts where: what the kernel's SLOB does not know and every design here must.
+//! The owner of each object, which the kernel's SLOB does not record and every design here must.
 //!
 //! Each heap page has a table with an entry of two bytes for every word of the page. It is made
 //! when the page is first used, and kept with it. An entry is 0 unless an object starts at its

@@ -166,7 +166,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Whether objects wait to be freed.
+    /// True if objects wait to be freed.
     pub(super) fn has_deferred(&self) -> bool {
         self.deferred.load(Ordering::Relaxed) != 0
     }

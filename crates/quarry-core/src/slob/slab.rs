@@ -10,7 +10,7 @@ use crate::machine::{Access, Line, Machine, NodeId, access};
 use crate::page::{Page, PageKind, Pfn};
 use crate::sync::Ordering;
 
-/// What the page descriptor keeps of a heap page, packed into its word.
+/// State of a heap page, packed into its descriptor's word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct State {
     /// Free units.
@@ -253,7 +253,7 @@ impl<'a, M: Machine> HeapPage<'a, M> {
         Ok(())
     }
 
-    /// Whether a unit is part of a free block.
+    /// True if a unit is part of a free block.
     pub(super) fn is_free(&self, at: u32) -> bool {
         let mut free = self.state().first;
         while free <= at && free < self.total() {

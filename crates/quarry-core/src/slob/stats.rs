@@ -1,4 +1,4 @@
-//! What SLOB counts.
+//! The counters of SLOB.
 
 crate::stats::counters! {
     /// A counter of SLOB.

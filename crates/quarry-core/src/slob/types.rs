@@ -27,7 +27,7 @@ unsafe impl Send for Slob {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Slob {}
 
-/// What all caches of a heap share: the whole of SLOB.
+/// State that all caches of a heap share: the whole of SLOB.
 pub struct Shared {
     pub(super) era: &'static SlobEra,
     /// The one lock.

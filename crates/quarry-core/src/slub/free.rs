@@ -13,7 +13,7 @@ use crate::front::CpuFront;
 use crate::machine::Machine;
 use crate::page::Pfn;
 
-/// How many objects of other slabs a bulk free looks past for more of the same slab.
+/// Number of objects of other slabs that a bulk free looks past for more of the same slab.
 const LOOKAHEAD: usize = 3;
 
 impl Slub {

@@ -247,7 +247,7 @@ impl CpuFront for Slub {
 }
 
 impl Slub {
-    /// Whether the CPU's slab is of the wanted node.
+    /// True if the CPU's slab is of the wanted node.
     pub(super) fn matches<M: Machine>(
         env: Env<'_, M>,
         cpu: &CpuSlab,
@@ -272,7 +272,7 @@ impl Slub {
 mod tests {
     use super::*;
 
-    /// What a release does behind the list, for allocations and frees, and in bulk.
+    /// A release's protection behind the list, for allocations and frees, and in bulk.
     fn of(era: Era) -> [Option<Work>; 4] {
         let Protections { alloc, free } = Slub::protections(era);
         [alloc.behind, free.behind, alloc.bulk, free.bulk]

@@ -200,7 +200,7 @@ pub fn layout(
     }
 }
 
-/// Whether the object's bytes must survive being free, so that the pointer goes behind them.
+/// True if the object's bytes must survive being free, so that the pointer goes behind them.
 fn free_pointer_outside(rules: &LayoutRules, cache: &CacheParams, recorded: bool) -> bool {
     let flags = cache.flags;
     let rcu_needs = flags.contains(CacheFlags::RCU)

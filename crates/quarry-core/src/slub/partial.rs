@@ -14,12 +14,12 @@ use crate::page::{PageList, Pfn};
 use crate::slabs::Node;
 use crate::sync::Ordering;
 
-/// What a CPU's partial list may hold.
+/// Limit of a CPU's partial list.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum CpuList {
     /// Nothing: a slab that was full goes to its node's list.
     None,
-    /// What the era says by `cpu_partial`.
+    /// The era's limit, from `cpu_partial`.
     Era,
     /// At most this number of slabs, as `cpu_slabs` says.
     Slabs(u32),
@@ -30,7 +30,7 @@ impl Slub {
         &self.nodes[env.pages().node_of_page(slab).0 as usize]
     }
 
-    /// Whether a node with this partial list gives empty slabs back.
+    /// True if a node with this partial list gives empty slabs back.
     pub(crate) fn has_enough(&self, list: &PageList) -> bool {
         let kept = self.min_partial.load(Ordering::Relaxed);
         list.len() >= kept.saturating_add(self.rules.keeps_one_more.into())
@@ -93,8 +93,8 @@ impl Slub {
         Some((slab, head))
     }
 
-    /// Whether one visit to the node's list goes on after `further` more slabs than the first,
-    /// with `available` free objects gathered.
+    /// True if one visit to the node's list goes on after `further` more slabs than the first, with `available`
+    /// free objects gathered.
     fn takes_more(&self, cpu: &CpuSlab, available: u32, further: u32) -> bool {
         let slabs = self.cpu_partial_slabs.load(Ordering::Relaxed);
         match (self.cpu_list(), self.rules.partial_take) {
@@ -110,7 +110,7 @@ impl Slub {
         }
     }
 
-    /// What a CPU's partial list may hold.
+    /// Limit of a CPU's partial list.
     pub(super) fn cpu_list(&self) -> CpuList {
         match self.cpu_slabs.load(Ordering::Relaxed) {
             0 if self.rules.has_cpu_partial => CpuList::Era,

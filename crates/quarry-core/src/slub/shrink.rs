@@ -15,7 +15,7 @@ use crate::sync::Ordering;
 /// Slabs with more free objects than this keep their place when a list is sorted.
 const SHRINK_PROMOTE_MAX: usize = 32;
 
-/// How CPUs that have a slab are made to give it up.
+/// The kernel's way to make CPUs give up their slabs.
 fn reach(era: Era) -> Reach {
     match era >= Era::V5_15 {
         true => Reach::Worker,

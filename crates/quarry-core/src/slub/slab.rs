@@ -125,7 +125,7 @@ impl Slub {
         Ok(())
     }
 
-    /// Whether a slot of the slab starts at this address.
+    /// True if a slot of the slab starts at this address.
     pub(super) fn is_slot<M: Machine>(
         &self,
         env: Env<'_, M>,

@@ -1,4 +1,4 @@
-//! What SLUB counts.
+//! The counters of SLUB.
 
 use crate::stats::Counter;
 

@@ -9,7 +9,7 @@ const fn since(tunable: &'static Tunable, from: Era) -> Row {
     Row::new(tunable, from, *RELEASES.end())
 }
 
-/// What SLUB has, and since when.
+/// Tunables of SLUB, and the eras that have them.
 pub(super) static ROWS: &[Row] = &[
     since(&SLUB_MIN_ORDER, Era::FIRST),
     since(&SLUB_MAX_ORDER, Era::FIRST),

@@ -30,7 +30,7 @@ pub struct Slub {
     pub(crate) cpu_partial_slabs: AtomicU32,
     /// Slabs that a CPU holds at most, its CPU slab among them; 0 if the era decides.
     pub(crate) cpu_slabs: AtomicU32,
-    /// Whether and where a search goes on to other nodes' lists.
+    /// Search of other nodes' lists.
     pub(crate) remote: RemoteSearch,
     /// Order of a normal slab in the upper half, its objects in the lower.
     pub(crate) normal: AtomicU32,

@@ -163,7 +163,7 @@ impl Slots for Slubq {
 }
 
 impl Slubq {
-    /// Whether an object is in a queue. The cache is at rest.
+    /// True if an object is in a queue. The cache is at rest.
     fn is_queued<M: Machine>(
         &self,
         env: Env<'_, M>,

@@ -158,7 +158,7 @@ impl CpuFront for Slubq {
 }
 
 impl Slubq {
-    /// Whether the newest entry is of the wanted node.
+    /// True if the newest entry is of the wanted node.
     fn matches<M: Machine>(&self, env: Env<'_, M>, cpu: &CpuQueue, node: NodeId) -> bool {
         let newest = cpu
             .stack

@@ -57,7 +57,7 @@ pub struct SlubqRules {
     pub layout: LayoutRules,
     /// The slab order.
     pub order: OrderRules,
-    /// Which CPU count the order uses.
+    /// CPU count in the formula of the order.
     pub cpus: CpuCount,
     /// `min_partial`, as in 2.6.35. Draining a queue gives empty slabs back without asking it.
     pub min_partial: MinPartial,

@@ -13,7 +13,7 @@ use crate::page::Pfn;
 use crate::slabs;
 
 impl Slubq {
-    /// Whether the running thread holds a list lock already (it runs in a signal handler).
+    /// True if the running thread holds a list lock already (it runs in a signal handler).
     pub(super) fn lists_reentered<M: Machine>(&self, env: Env<'_, M>) -> bool {
         let nodes = &self.nodes[..env.machine().topology().nodes as usize];
         nodes

@@ -23,7 +23,7 @@ fn queue() -> SpinLock<Array> {
     SpinLock::new(LockClass::SharedQueue, Array::NONE)
 }
 
-/// Which queues a size is for.
+/// Queues that a size is for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Shared,
@@ -223,7 +223,7 @@ impl Slubq {
         pulled > 0
     }
 
-    /// Whether an object is in a shared or alien queue.
+    /// True if an object is in a shared or alien queue.
     pub(super) fn is_shared<M: Machine>(
         &self,
         env: Env<'_, M>,

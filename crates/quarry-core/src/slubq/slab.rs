@@ -163,7 +163,7 @@ impl<'a, M: Machine> LockedSlab<'a, M> {
         true
     }
 
-    /// Whether an object is free in the slab.
+    /// True if an object is free in the slab.
     pub(super) fn is_free(&self, size: usize, number: u32) -> bool {
         self.word(size, number as usize / 64) >> (number % 64) & 1 != 0
     }

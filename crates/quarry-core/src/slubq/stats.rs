@@ -1,4 +1,4 @@
-//! What SLUB with queues counts.
+//! The counters of SLUB with queues.
 
 crate::stats::counters! {
     /// A counter of SLUB with queues.

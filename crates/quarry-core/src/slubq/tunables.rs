@@ -11,7 +11,7 @@ const fn row(tunable: &'static Tunable) -> Row {
     Row::new(tunable, Era::V2_6_35, Era::V2_6_35)
 }
 
-/// What the design has.
+/// Tunables of the design.
 pub(super) static ROWS: &[Row] = &[
     row(&SLUB_MIN_ORDER),
     row(&SLUB_MAX_ORDER),

@@ -20,7 +20,7 @@ pub struct Slubq {
     pub(super) batch: AtomicU32,
     /// Entries per CPU as last configured (`cpu_queue_size`); [`QueueConfig`] decides.
     pub(super) queue: AtomicU32,
-    /// Where the queues of all CPUs are; each CPU copies it at its next slow operation.
+    /// Memory and sizes of all CPUs' queues; each CPU copies them at its next slow operation.
     pub(super) config: SpinLock<QueueConfig>,
     /// Queues that CPUs share, once any were asked for.
     pub(super) shared: AtomicPtr<SharedQueues>,
@@ -32,7 +32,7 @@ pub struct Slubq {
     pub(super) idle_expiry: AtomicU32,
     /// A node must have more partial slabs than this to lend one to another.
     pub(super) min_partial: u32,
-    /// Whether and where a search goes on to other nodes' lists.
+    /// Search of other nodes' lists.
     pub(super) remote: RemoteSearch,
     pub(super) nodes: Nodes,
 }

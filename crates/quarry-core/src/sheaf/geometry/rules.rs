@@ -25,7 +25,7 @@ pub struct BarnRules {
     pub empty: u32,
 }
 
-/// Where the empty main sheaf goes when a newly filled one takes its place.
+/// Destination of the empty main sheaf when a newly filled one takes its place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EmptyMain {
     /// Always to the barn [6.18].
@@ -34,7 +34,7 @@ pub enum EmptyMain {
     SpareFirst,
 }
 
-/// How a refill uses the slabs that it takes off a node's list.
+/// Order in which a refill uses the slabs that it takes off a node's list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RefillOrder {
     /// The slab taken last is emptied first. What is too much of a slab's objects is freed to it; slabs
@@ -46,7 +46,7 @@ pub enum RefillOrder {
     FirstFirst,
 }
 
-/// Which objects a bulk free frees first.
+/// Order in which a bulk free frees local and remote objects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BulkOrder {
     /// Those of other nodes in portions as they are met, among the node's own [6.18].
@@ -55,7 +55,7 @@ pub enum BulkOrder {
     LocalFirst,
 }
 
-/// What the design must do differently at run time, by era.
+/// Differences between eras at run time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RunRules {
     /// Below the sheaves, CPUs have slabs and partial lists of their own, from which sheaves are
@@ -66,11 +66,11 @@ pub struct RunRules {
     pub sheaf_is_fastpath: bool,
     /// An allocation for another node than the CPU's counts `alloc_node_mismatch` [7.0].
     pub counts_node_mismatch: bool,
-    /// Where the empty main sheaf goes when a newly filled one takes its place.
+    /// Destination of the empty main sheaf when a newly filled one takes its place.
     pub empty_main: EmptyMain,
-    /// How a refill uses slabs; nothing where CPUs have slabs.
+    /// Order in which a refill uses slabs; without effect where CPUs have slabs.
     pub refill: RefillOrder,
-    /// Which objects a bulk free frees first.
+    /// Order in which a bulk free frees local and remote objects.
     pub bulk_free: BulkOrder,
 }
 

@@ -129,8 +129,8 @@ const fn run(era: Era) -> RunRules {
     }
 }
 
-/// What debugging writes into slots: red zones are words, and one word names both users. The other bytes
-/// are SLUB's.
+/// Layout and patterns that debugging writes into slots: red zones are words, and one word names both users.
+/// The other bytes are SLUB's.
 pub(crate) fn debug_rules(era: Era) -> DebugRules {
     DebugRules {
         red_inactive: 0x09f9_1102_9d74_e35b_u64.to_le_bytes(),

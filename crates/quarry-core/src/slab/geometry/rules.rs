@@ -3,7 +3,7 @@
 use crate::era::Era;
 use crate::geometry::KmallocRules;
 
-/// How a slab names its free objects, and where.
+/// Form and place of a slab's list of free objects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FreelistRules {
     /// A descriptor with the indices behind it, in front of the objects; off the slab for large
@@ -19,14 +19,14 @@ pub enum FreelistRules {
     /// Only the indices: in a free object, else off the slab if that saves something, else at the
     /// slab's end [3.13 and later; when they are off the slab was read in 6.1].
     Array {
-        /// How large an index is.
+        /// Size of an index.
         index: IndexBytes,
-        /// Whether the array may lie in a free object [4.6 and later].
+        /// True if the array may be in a free object [4.6 and later].
         in_object: bool,
     },
 }
 
-/// How large an index of an array is.
+/// Size of an index of an array.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IndexBytes {
     /// Four bytes [3.13, 3.14].
@@ -61,7 +61,7 @@ pub struct LimitRules {
     pub debug_max: u32,
 }
 
-/// Which empty slab is given back when a node has more free objects than its limit.
+/// Choice of the empty slab that goes back when a node has more free objects than its limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReleaseRule {
     /// Asked at each object: the slab that this object has just emptied [until 4.6].
@@ -70,7 +70,7 @@ pub enum ReleaseRule {
     TailAfterGroup,
 }
 
-/// What a growing cache does with its new slab.
+/// Destination of a growing cache's new slab.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GrowRule {
     /// It joins the tail of the free list, and the refill starts again [until 4.6].
@@ -80,7 +80,7 @@ pub enum GrowRule {
     FeedArray,
 }
 
-/// What a node's colour counter does when a slab is made.
+/// Step of a node's colour counter when a slab is made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ColourRule {
     /// Its value is used, then it advances: the first slab has colour 0 [until 4.6,
@@ -91,7 +91,7 @@ pub enum ColourRule {
     AdvanceThenUse,
 }
 
-/// What marks a node's shared array as used, so that the next reap leaves it alone.
+/// Use of a node's shared array that saves it from the next reap.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SharedUse {
     /// An alien array's overflow into it: `transfer_objects()` marks the array that receives
@@ -101,10 +101,10 @@ pub enum SharedUse {
     Refill,
 }
 
-/// What happens at run time.
+/// Differences between eras at run time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RunRules {
-    /// Which empty slabs go.
+    /// Choice of the empty slabs that go.
     pub release: ReleaseRule,
     /// New slabs.
     pub grow: GrowRule,
@@ -113,7 +113,7 @@ pub struct RunRules {
     /// A refill looks for free and shared objects before it takes the node's lock, and grows at
     /// once if there are none [4.7 and later].
     pub looks_before_lock: bool,
-    /// What counts as a use of a node's shared array.
+    /// Use that saves a node's shared array from the next reap.
     pub shared_use: SharedUse,
     /// Objects that a CPU array brings at once if it was not used since the last reap.
     pub untouched_batch: u32,
@@ -134,12 +134,12 @@ pub mod reaping {
 pub struct SlabEra {
     /// The era.
     pub era: Era,
-    /// Where free objects are named.
+    /// Form and place of the list of free objects.
     pub freelist: FreelistRules,
     /// Largest order that is tried because a smaller one wastes more than an eighth
     /// (`slab_break_gfp_order`, `slab_max_order`), on machines with more than 32 MiB.
     pub max_order: u32,
-    /// Whether a boot parameter changes that.
+    /// True if a boot parameter changes that.
     pub has_max_order_parameter: bool,
     /// Red zones leave the alignment to cache lines as it is [6.1]; before, they give it up
     /// [2.6.24].

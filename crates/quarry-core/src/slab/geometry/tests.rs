@@ -1,4 +1,4 @@
-//! Where indices lie by size, what constructors change, and that everything fits.
+//! Tests of the place of indices by size, the effect of constructors, and that everything fits.
 
 use super::*;
 use crate::era::Era;
@@ -160,7 +160,7 @@ fn slab_max_order_belongs_to_6_1() {
     assert_eq!((order(Era::V2_6_24), order(Era::V6_1)), (1, 0));
 }
 
-/// Where the indices of 256-byte objects lie and how large one is, by release.
+/// The place and size of the indices of 256-byte objects, by release.
 #[test]
 fn indices_change_at_their_release() {
     let steps = [

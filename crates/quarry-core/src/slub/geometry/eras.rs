@@ -290,7 +290,7 @@ const fn run(era: Era) -> RunRules {
     }
 }
 
-/// What SLUB's debugging writes into slots; also of the designs that came from it.
+/// Layout and patterns that SLUB's debugging writes into slots; also of the designs that came from it.
 pub(crate) fn debug_rules(era: Era) -> DebugRules {
     let layout = rules_of(era).layout;
     DebugRules {

@@ -2,7 +2,7 @@
 
 use crate::geometry::{BootParams, GeometryError, MachineParams, PAGE_ORDER_MAX, fls};
 
-/// How many objects a slab should hold when `slub_min_objects` is not set.
+/// Number of objects that a slab should hold when `slub_min_objects` is not set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MinObjects {
     /// By page size [until 2.6.25].
@@ -19,7 +19,7 @@ pub enum MinObjects {
     },
 }
 
-/// How the search gives way when no order satisfies it (`calculate_order()`).
+/// Concessions of the search when no order satisfies it (`calculate_order()`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OrderSearch {
     /// The demand for objects is halved [until 2.6.29].
@@ -31,7 +31,7 @@ pub enum OrderSearch {
     MinOrder,
 }
 
-/// What happens when a slab would hold more objects than a counter can count.
+/// Treatment of a slab that would hold more objects than a counter can count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ObjectLimit {
     /// There is no limit [SLUB with queues].
@@ -57,7 +57,7 @@ pub struct OrderRules {
     pub min_objects: MinObjects,
     /// Fractions of the slab that may be slack, tried in turn: 16 means at most 1/16.
     pub fractions: &'static [u32],
-    /// How the search gives way.
+    /// Concessions of the search.
     pub search: OrderSearch,
     /// The limit on objects.
     pub object_limit: ObjectLimit,

@@ -5,7 +5,7 @@ use crate::era::Era;
 use crate::geometry::KmallocRules;
 use crate::merge::MergeRules;
 
-/// How a request for cache-line alignment is answered (`calculate_alignment()`).
+/// Effect of a request for cache-line alignment (`calculate_alignment()`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AlignRule {
     /// Objects above half a line get the line, smaller ones nothing [until 2.6.25].
@@ -14,7 +14,7 @@ pub enum AlignRule {
     HalvedLine,
 }
 
-/// Where the free pointer is when the object's bytes may be used for it (`calculate_sizes()`).
+/// Place of the free pointer when the object's bytes may be used for it (`calculate_sizes()`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FreePointer {
     /// There is none: the design links free objects elsewhere.
@@ -28,7 +28,7 @@ pub enum FreePointer {
     MiddleDown,
 }
 
-/// What recording the requested size does to the free pointer (`calculate_sizes()`).
+/// Effect of recording the requested size on the free pointer (`calculate_sizes()`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RecordedPointer {
     /// Nothing [6.1].
@@ -42,11 +42,11 @@ pub enum RecordedPointer {
 /// The numbers of the slot (`calculate_sizes()`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LayoutRules {
-    /// Where the free pointer is inside an object.
+    /// Place of the free pointer inside an object.
     pub free_pointer: FreePointer,
     /// A red-zoned object smaller than a pointer keeps the pointer outside [5.13 and later].
     pub small_red_zone_outside: bool,
-    /// Where the pointer of an object is that records its requested size.
+    /// Place of the free pointer of an object that records its requested size.
     pub recorded_pointer: RecordedPointer,
     /// [`FREEPTR_OFFSET`](crate::geometry::CacheFlags::FREEPTR_OFFSET) keeps an RCU cache's
     /// pointer inside [6.12 and later].
@@ -61,7 +61,7 @@ pub struct LayoutRules {
     pub left_red_zone: bool,
 }
 
-/// What the limit of a cpu partial list counts at run time.
+/// Unit of the limit of a cpu partial list at run time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CpuPartialUnit {
     /// Free objects, as counted when each slab was put on the list [3.2 to 5.15].
@@ -81,11 +81,11 @@ pub struct CpuPartialRules {
     pub from_256: u32,
     /// For smaller slots.
     pub smaller: u32,
-    /// What the limit counts at run time.
+    /// Unit of the limit at run time.
     pub unit: CpuPartialUnit,
 }
 
-/// How many slabs a node keeps on its partial list (`set_min_partial()`).
+/// Number of empty slabs that a node keeps on its partial list (`set_min_partial()`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MinPartial {
     /// The same for every cache [until 2.6.26].
@@ -104,7 +104,7 @@ pub const MIN_PARTIAL: u32 = 5;
 /// Upper bound of a computed `min_partial`.
 pub const MAX_PARTIAL: u32 = 10;
 
-/// Which CPU count the formulas use.
+/// CPU count in the formulas.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CpuCount {
     /// None: the era's orders do not depend on it [until 2.6.25].
@@ -115,7 +115,7 @@ pub enum CpuCount {
     Present,
 }
 
-/// Which end of a node's partial list a slab is put at.
+/// End of a node's partial list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ListEnd {
     /// It is the next to be taken.
@@ -124,7 +124,7 @@ pub enum ListEnd {
     Tail,
 }
 
-/// Where a partly used CPU slab goes when it is deactivated (`deactivate_slab()`).
+/// Destination of a partly used CPU slab when it is deactivated (`deactivate_slab()`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DeactivateEnd {
     /// Always the head [until 2.6.24].
@@ -135,7 +135,7 @@ pub enum DeactivateEnd {
     TailIfRemoteFrees,
 }
 
-/// How much one visit to a node's partial list takes (`get_partial_node()`).
+/// Amount that one visit to a node's partial list takes (`get_partial_node()`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PartialTake {
     /// One slab [until 3.1].
@@ -148,7 +148,7 @@ pub enum PartialTake {
     HalfOfSlabsUnlessZero,
 }
 
-/// What happens to the top of a cpu partial list when it is not of the wanted node.
+/// Destination of the top of a cpu partial list when it is not of the wanted node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CpuPartialMismatch {
     /// It becomes the CPU slab, found wrong and deactivated as such [3.2 to 6.7].
@@ -157,8 +157,8 @@ pub enum CpuPartialMismatch {
     PutBack,
 }
 
-/// Where an allocation that names a node looks when that node's partial list has nothing. It is
-/// never bound to the node: the page allocator may give pages of another.
+/// Next source of an allocation that names a node when that node's partial list is empty. It is never bound
+/// to the node: the page allocator may give pages of another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ExplicitNode {
     /// Other nodes' partial lists as for any allocation, then a new slab [until 2.6.35].
@@ -169,7 +169,7 @@ pub enum ExplicitNode {
     NewSlabThere,
 }
 
-/// What a design must do differently at run time, by era.
+/// Differences between eras at run time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RunRules {
     /// A slab that cannot be had at its normal order is asked for at the fallback order.
@@ -211,21 +211,20 @@ pub struct RunRules {
     /// Bulk calls count the objects that come from and go to the CPU's list as fast operations; if
     /// not, allocations none and frees one for each list [until 6.7].
     pub bulk_counts_objects: bool,
-    /// Where a free puts a slab that was full, when it goes to the node's list.
+    /// End of the node's list at which a free puts a slab that was full.
     pub free_adds_to: ListEnd,
-    /// Where deactivation puts a partly used slab.
+    /// Destination of a partly used slab at deactivation.
     pub deactivate_to: DeactivateEnd,
-    /// Where deactivation puts an empty slab that is kept; `None` for the place of a partly used
-    /// one.
+    /// Destination of an empty slab that deactivation keeps; `None` for that of a partly used one.
     pub deactivate_empty_to: Option<ListEnd>,
     /// An empty slab that deactivation keeps counts `deactivate_empty` too; if not, it counts by
     /// the end of the list that it is put at.
     pub kept_empty_counts_as_empty: bool,
-    /// What happens to slabs of a cpu partial list that are not of the wanted node.
+    /// Destination of slabs of a cpu partial list that are not of the wanted node.
     pub cpu_partial_mismatch: CpuPartialMismatch,
-    /// Where an allocation that names a node looks.
+    /// Next source of an allocation that names a node.
     pub explicit_node: ExplicitNode,
-    /// How much one visit to a node's partial list takes.
+    /// Amount that one visit to a node's partial list takes.
     pub partial_take: PartialTake,
     /// Shrinking leaves lists of up to this many slabs unsorted.
     pub shrink_sorts_above: u32,
@@ -235,7 +234,7 @@ pub struct RunRules {
     /// Other nodes' partial lists are looked at if this is not 0 and not below a random number of
     /// 0..1024; sysfs shows a tenth.
     pub remote_node_defrag_ratio: u32,
-    /// What sysfs calls it.
+    /// Its name in sysfs.
     pub defrag_ratio_name: &'static str,
 }
 
@@ -250,7 +249,7 @@ pub struct SlubEra {
     pub layout: LayoutRules,
     /// The slab order.
     pub order: OrderRules,
-    /// Which CPU count the order uses.
+    /// CPU count in the formula of the order.
     pub cpus: CpuCount,
     /// Limits of the cpu partial lists, in eras that have them.
     pub cpu_partial: Option<CpuPartialRules>,
@@ -258,7 +257,7 @@ pub struct SlubEra {
     pub min_partial: MinPartial,
     /// kmalloc.
     pub kmalloc: KmallocRules,
-    /// Which caches are merged.
+    /// Rules for merging caches.
     pub merge: MergeRules,
     /// Differences at run time.
     pub run: RunRules,
