@@ -99,7 +99,7 @@ fn arrays_are_capped_and_stay_empty() {
     }
 }
 
-/// Where the indices of free objects are, by era and kind of cache.
+/// Places of the indices of free objects, by era and kind of cache.
 fn places() -> [(Era, u32, CacheFlags, FreelistPlace); 5] {
     use FreelistPlace::{InObject, OffSlab, SlabEnd, SlabStart};
     let none = CacheFlags::NONE;

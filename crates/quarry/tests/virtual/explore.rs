@@ -26,7 +26,7 @@ const CASES: u32 = 200;
 /// Operations in a script at most.
 const OPS: usize = 60;
 
-/// What the runs of a property did.
+/// Runs, actions and switches of a property.
 #[derive(Default)]
 struct Total(Cell<[u64; 3]>);
 

@@ -18,7 +18,7 @@ use quarry_core::slub::Slub;
 use quarry_core::slubq::Slubq;
 use quarry_sim::VirtualMachine;
 
-/// Where the fields of a page descriptor are, in bytes (`page::types::Page`, `repr(C)`).
+/// Offsets of the fields of a page descriptor in bytes (`page::types::Page`, `repr(C)`).
 mod descriptor {
     /// Free list, objects in use (SLUB); bitmap (slubq); objects taken (SLAB).
     pub(crate) const WORD: usize = 0;
@@ -28,7 +28,7 @@ mod descriptor {
     pub(crate) const NEXT: usize = 32;
     /// Kind and order: the lower half of what the page is.
     pub(crate) const KIND_ORDER: usize = 16;
-    /// Whether the slab is on its node's list: the highest byte of that half.
+    /// Flag of a slab on its node's list: the highest byte of that half.
     pub(crate) const ON_LIST: usize = KIND_ORDER + 3;
 }
 
@@ -246,7 +246,7 @@ fn slob_refuses_addresses_inside_objects() {
     }
 }
 
-/// What SLUB can tell once an object's slab is not the CPU's own.
+/// SLUB sees a wrong address once the object's slab is not the CPU's own.
 #[test]
 fn slub_looks_at_the_place_of_an_object() {
     for &era in Slub::ERAS {

@@ -450,7 +450,7 @@ fn caches_can_be_without_sheaves() {
     give(cache, &objects);
 }
 
-/// What a refill of four takes of two slabs with three free objects each, and how many slabs went to a
+/// Objects that a refill of four takes of two slabs with three free objects each, and the slabs that went to a
 /// list, counted.
 fn refill_of_two_slabs(era: Era) -> ([usize; 2], u64) {
     let heap = crate::model::scenario::small::<SheafCache>(era, 1);

@@ -1,4 +1,4 @@
-//! What a bulk free does with objects of other nodes, by release.
+//! Bulk frees of objects of other nodes, by release.
 
 use crate::model::scenario::{Object, boot, on, sized, stat, take};
 use crate::model::setup::Setup;

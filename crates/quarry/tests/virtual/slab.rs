@@ -159,7 +159,7 @@ fn a_shared_array_with_little_room_takes_little() {
     }
 }
 
-/// Which of the slabs, by the first of their objects, the cache still has.
+/// True for each of the slabs that the cache still has, by the first of their objects.
 fn kept(heap: &VirtualHeap<SlabCache>, slabs: &[&[Object]]) -> Vec<bool> {
     slabs
         .iter()

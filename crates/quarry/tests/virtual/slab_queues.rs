@@ -93,8 +93,8 @@ fn idle_nodes_are_reaped_every_four_seconds() {
     }
 }
 
-/// What counts as a use of the shared array, which saves it from the next reap: in 2.6.24 that an
-/// alien array overflows into it, in 6.1 that a refill takes from it.
+/// A use of the shared array saves it from the next reap: in 2.6.24 an overflow of an alien array into it,
+/// in 6.1 a refill from it.
 #[test]
 fn uses_of_the_shared_array_by_era() {
     const SECOND: u64 = 1_000_000_000;

@@ -1,4 +1,4 @@
-//! What SLOB here knows of its objects, unlike the kernel's: whose they are, and what is none.
+//! Owners of SLOB's objects, which the kernel's SLOB does not record.
 
 use crate::model::scenario::{Object, give, locks_taken, sized, stat, take};
 use crate::model::slob_heap::{

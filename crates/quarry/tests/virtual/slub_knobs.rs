@@ -73,7 +73,7 @@ fn the_order_is_chosen_at_creation() {
     }
 }
 
-/// What the thread of 2007 asked for: with several slabs per CPU the bad order of its kmalloc-4096
+/// The request of the thread of 2007: with several slabs per CPU the bad order of its kmalloc-4096
 /// finds its objects on the CPU's own list, and no node's list is locked.
 #[test]
 fn seed_003_with_more_slabs_per_cpu() {

@@ -15,7 +15,7 @@ fn class(heap: &VirtualHeap<Slub>) -> VirtualCache<'_, Slub> {
     cache
 }
 
-/// Whether a slab on the node's list, one of `listed`, stays when its last object is freed.
+/// True if a slab on the node's list, one of `listed`, stays when its last object is freed.
 fn is_kept(era: Era, listed: usize) -> bool {
     let heap = small::<Slub>(era, 1);
     let cache = class(&heap);

@@ -111,8 +111,8 @@ fn grouped_steps(machine: &VirtualMachine, f: impl FnOnce()) -> String {
     lines.join(", ")
 }
 
-/// Of the groups that steps begin with, the shortest one that repeats, and how often it stands there;
-/// the first step if none does.
+/// Finds the shortest group at the beginning of steps that repeats, and how often it does; the first step if none
+/// does.
 fn repeats(steps: &[String]) -> (usize, usize) {
     let times = |period: usize| {
         let mut groups = steps.chunks_exact(period);
@@ -125,7 +125,7 @@ fn repeats(steps: &[String]) -> (usize, usize) {
     repeating.map_or((1, 1), |period| (period, times(period)))
 }
 
-/// What the operations do in one era.
+/// Records the operations in one era.
 fn observed<D: Design>(era: Era) -> Vec<(&'static str, String)> {
     let heap = small::<D>(era, 2);
     let cache = sized(&heap, "table", 1024);
@@ -151,7 +151,7 @@ fn observed<D: Design>(era: Era) -> Vec<(&'static str, String)> {
     rows
 }
 
-/// What the operations on many objects do in one era.
+/// Records the operations on many objects in one era.
 fn observed_many<D: Design>(era: Era) -> Vec<(&'static str, String)> {
     let heap = small::<D>(era, 2);
     let machine = heap.machine();

@@ -1,4 +1,4 @@
-//! What debugging does in addition to finding mistakes: tracing, naming leaks, choosing caches.
+//! Debugging beyond mistakes: tracing, naming leaks, choosing caches.
 
 use super::*;
 use crate::model::scenario::boot;

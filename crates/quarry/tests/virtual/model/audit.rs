@@ -1,4 +1,4 @@
-//! What must hold between operations: lists, counters, the census of pages.
+//! Checks between operations: lists, counters, the census of pages.
 
 use quarry_core::design::{CheckError, Design, NodeUsage, Usage};
 use quarry_core::era::Era;
@@ -16,7 +16,7 @@ use super::{Check, ensure, ensure_eq};
 /// Attempts to reach CPUs that hide at random.
 const ATTEMPTS: u32 = 2000;
 
-/// Whether a design keeps objects of its own in the kmalloc caches.
+/// True if a design keeps objects of its own in the kmalloc caches.
 fn keeps_general_objects<D: Design>() -> bool {
     matches!(D::NAME, "slab" | "sheaf")
 }
@@ -57,7 +57,7 @@ fn slub_identities(stats: &Stats, era: Era, by_node: bool) -> Check {
     Ok(())
 }
 
-/// What SLUB+Queuing never counts.
+/// SLUB+Queuing never counts these.
 fn slubq_identities(stats: &Stats) -> Check {
     let never = [
         Stat::FreeFrozen,
@@ -181,7 +181,7 @@ impl<M: Machine, D: Design, P: Placement<M>> Driver<'_, M, D, P> {
         Ok(())
     }
 
-    /// What nodes and CPUs have, against the whole.
+    /// Checks the parts of nodes and CPUs against the whole.
     fn audit_parts(&self, cache: CacheView<'_, M, D>, usage: &Usage) -> Check {
         let topology = self.heap.machine().topology();
         let mut nodes = NodeUsage::default();

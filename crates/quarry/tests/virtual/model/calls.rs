@@ -20,12 +20,12 @@ fn asks_other_nodes<D: Design>(era: Era) -> bool {
         && slub_era(era).is_some_and(|era| era.run.explicit_node == ExplicitNode::OtherLists)
 }
 
-/// Whether a bulk allocation counts what it takes off the CPU's list.
+/// True if a bulk allocation counts the objects that it takes off the CPU's list.
 fn counts_bulk<D: Design>(era: Era) -> bool {
     D::NAME != "slub" || slub_era(era).is_some_and(|era| era.run.bulk_counts_objects)
 }
 
-/// Whether an allocation that fails counts nowhere.
+/// True if an allocation that fails counts nowhere.
 fn counts_success<D: Design>(era: Era) -> bool {
     D::NAME == "slub" && slub_era(era).is_some_and(|era| era.run.slowpath_counts_success)
 }

@@ -1,4 +1,4 @@
-//! How many cases a property is tried on, and how a failure is repeated.
+//! The number of cases of a property, and the line that repeats a failure.
 
 use std::fmt::Debug;
 

@@ -99,7 +99,7 @@ pub(crate) fn site(track: Option<Track>) -> Option<&'static Location<'static>> {
     track.and_then(|track| track.site.location())
 }
 
-/// What every report about an object has.
+/// Checks the fields that every report about an object has.
 pub(crate) fn check_frame<D: Design>(
     cache: VirtualCache<'_, D>,
     report: &Report,

@@ -30,7 +30,7 @@ pub(crate) struct Tracked<'h, M: Machine, D: Design> {
     pub(crate) allocs: u64,
     /// Frees that the cache's counters should show.
     pub(crate) frees: u64,
-    /// Whether objects of a certain node were ever asked for.
+    /// True if objects of a certain node were ever asked for.
     pub(crate) by_node: bool,
 }
 
@@ -53,7 +53,7 @@ pub(crate) fn calls(era: Era, stats: &Stats) -> (u64, u64) {
     )
 }
 
-/// Whether the design serves kmalloc itself, from pages that objects of all caches share.
+/// True if the design serves kmalloc itself, from pages that objects of all caches share.
 pub(crate) fn shares_pages<D: Design>(era: Era) -> bool {
     D::kmalloc_rules(era).is_some_and(|rules| rules.service == KmallocService::Design)
 }
@@ -325,7 +325,7 @@ impl<'h, M: Machine, D: Design, P: Placement<M>> Driver<'h, M, D, P> {
     }
 }
 
-/// What a run on a virtual machine counted: the same script gives the same trace.
+/// Counts of a run on a virtual machine: the same script gives the same trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Trace {
     counters: Counters,

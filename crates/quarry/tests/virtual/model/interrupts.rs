@@ -17,7 +17,7 @@ pub(crate) struct Interrupted {
     inner: VirtualMachine,
     handler: RefCell<Option<Handler>>,
     rng: RefCell<Rng>,
-    /// Of 1000 hooks, how many are interrupted.
+    /// Interrupted hooks per 1000.
     per_mille: Cell<u16>,
     /// Interrupts so far.
     taken: Cell<u64>,

@@ -14,7 +14,7 @@ pub(crate) enum Owner {
     Cache(usize),
 }
 
-/// Which of an owner's objects is meant.
+/// Choice of one of an owner's objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pick {
     /// The one allocated first.
@@ -68,7 +68,7 @@ impl Live {
         }
     }
 
-    /// Whether everything written at allocation is still there.
+    /// Checks that everything written at allocation is still there.
     pub(crate) fn intact(&self) -> Check {
         for at in self.windows().into_iter().flatten() {
             // SAFETY: at < bytes, and the object is live and the test's.

@@ -1,4 +1,4 @@
-//! What must hold of the page allocator between operations.
+//! Checks of the page allocator between operations.
 
 use quarry_core::machine::Machine;
 use quarry_core::page::{NumaStats, PageCensus, PageInconsistency};

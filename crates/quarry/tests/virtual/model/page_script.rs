@@ -50,7 +50,7 @@ pub(crate) enum PageOp {
 }
 
 impl PageOp {
-    /// What is asked for by [`PageOp::Alloc`] and [`PageOp::Exhaust`].
+    /// Options of [`PageOp::Alloc`] and [`PageOp::Exhaust`].
     pub(crate) fn options<M: Machine>(&self, machine: &M) -> AllocOptions {
         match *self {
             PageOp::Alloc {

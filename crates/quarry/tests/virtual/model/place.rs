@@ -3,7 +3,7 @@
 use quarry_core::machine::{CpuId, Machine, NodeId};
 use quarry_sim::VirtualMachine;
 
-/// How a test tells a machine where to run.
+/// A test's way to choose the CPU that a machine runs on.
 pub(crate) trait Placement<M: Machine>: Copy {
     /// The virtual machine that the machine stands on.
     fn on<'m>(&self, machine: &'m M) -> &'m VirtualMachine;

@@ -23,7 +23,7 @@ const COUNT_MAX: u16 = 24;
 /// Objects of a cache that lives for one operation.
 const BRIEF_OBJECTS: usize = 5;
 
-/// How tasks take turns: by few switches, or by many.
+/// Ways in which tasks take turns: by few switches, or by many.
 pub(crate) fn explores() -> impl Strategy<Value = Explore> {
     let switch = prop_oneof![
         Just(1000u16),

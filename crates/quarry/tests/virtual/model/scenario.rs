@@ -61,7 +61,7 @@ pub(crate) fn sized<'h, D: Design>(
     cache_of(heap, name, object_size, CacheFlags::NONE)
 }
 
-/// What follows runs on this CPU.
+/// Runs the following operations on this CPU.
 pub(crate) fn on<D: Design>(heap: &VirtualHeap<D>, cpu: u32) {
     heap.machine().run_on(CpuId(cpu));
 }

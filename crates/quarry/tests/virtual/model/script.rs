@@ -7,7 +7,7 @@ use quarry_core::geometry::CacheFlags;
 
 use super::ledger::Pick;
 
-/// What a cache is asked to be.
+/// Request for a cache.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ask {
     /// Bytes of an object.
@@ -143,7 +143,7 @@ pub(crate) enum Op {
 pub(crate) struct Script {
     /// Caches that exist from the start.
     pub(crate) caches: Vec<Ask>,
-    /// What is done.
+    /// Operations in order.
     pub(crate) ops: Vec<Op>,
 }
 

@@ -15,9 +15,9 @@ pub(crate) struct Setup {
     pub(crate) page_shift: u32,
     /// Pages of memory; 0 for more than any script uses.
     pub(crate) pages: u32,
-    /// Of 1000 attempts on the CPU's own slot, how many fail.
+    /// Failing attempts on the CPU's own slot, per 1000.
     pub(crate) slot_per_mille: u16,
-    /// Of 1000 attempts on another CPU's slot, how many fail.
+    /// Failing attempts on another CPU's slot, per 1000.
     pub(crate) remote_per_mille: u16,
     /// Decides which.
     pub(crate) seed: u64,
@@ -83,7 +83,7 @@ impl Setup {
         }
     }
 
-    /// What can be asked of the counters and walks on this machine.
+    /// Limits of the counters and walks on this machine.
     pub(crate) fn limits(&self) -> Limits {
         Limits {
             slots_fail: self.slot_per_mille > 0,
@@ -95,7 +95,7 @@ impl Setup {
     }
 }
 
-/// What keeps a machine's answers from being exact.
+/// Properties of a machine that keep its answers from being exact.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     /// The CPU's own try-lock may fail: operations then pass the per-CPU state by.

@@ -1,4 +1,4 @@
-//! What SLAB's worked sequences have in common.
+//! Helpers of SLAB's worked sequences.
 
 use quarry_core::era::Era;
 use quarry_core::slab::SlabCache;

@@ -47,7 +47,7 @@ pub(crate) fn offset(object: Object) -> usize {
     object.addr().get() % 4096
 }
 
-/// What lies at an address.
+/// Reads the value at an address.
 pub(crate) fn read<T: Copy>(place: Object) -> T {
     // SAFETY: the tests read what the allocator wrote there, while no code writes.
     unsafe { place.cast::<T>().read() }

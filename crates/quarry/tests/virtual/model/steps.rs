@@ -12,9 +12,9 @@ use quarry_sim::VirtualMachine;
 use super::place::Placement;
 
 thread_local! {
-    /// Whether other CPUs' slots cannot be had, as if their holders were gone.
+    /// True if other CPUs' slots stay held, as if their holders were gone.
     pub(crate) static STUCK: Cell<bool> = const { Cell::new(false) };
-    /// Where addresses are noted that are said to be written soon, if somewhere.
+    /// Addresses that were announced to be written soon, if they are noted.
     pub(crate) static PREFETCHED: RefCell<Option<Vec<usize>>> = const { RefCell::new(None) };
 }
 
