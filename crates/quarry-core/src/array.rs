@@ -34,11 +34,11 @@ impl Array {
     /// The block has that much room, aligned for addresses, and nothing else uses it until
     /// [`Array::into_block`] returns it.
     pub(crate) unsafe fn new(block: NonNull<u8>, header: usize, limit: u32) -> Self {
-        // SAFETY: the caller's contract: the block is longer than its header.
+        // SAFETY: the caller gives a block that is longer than its header.
         let entries = unsafe { block.byte_add(header) };
         Self {
             block: Some(block),
-            // SAFETY: the caller's contract.
+            // SAFETY: behind the header the block has room for `limit` entries, all this array's.
             stack: unsafe { Stack::new(entries.cast(), 0, limit) },
             touched: false,
         }

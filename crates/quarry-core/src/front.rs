@@ -197,14 +197,14 @@ pub(crate) trait CpuFront: Design {
         while at < slots.len() {
             if self.takes_any_node() {
                 // A run ends at the first object without room; that one drains or flushes below.
-                // SAFETY: the caller's contract is the same.
+                // SAFETY: the caller vouches that the objects have no user left.
                 at += unsafe { self.push_run(env, cpu, &mut slots[at..]) }.start;
             }
             let Some(slot) = slots.get_mut(at) else { break };
             at += 1;
             let Some(object) = *slot else { continue };
             let freed = slabs::slab_of(env, object).and_then(|slab| {
-                // SAFETY: as above.
+                // SAFETY: the caller vouches that the object has no user left.
                 unsafe { free_held(self, env, cpu, id, slab, object) }
             });
             match freed {
@@ -232,7 +232,7 @@ pub(crate) trait CpuFront: Design {
         object: NonNull<u8>,
     ) -> Result<(), FreeError> {
         let _pass = env.enter();
-        // SAFETY: the caller's contract is the same.
+        // SAFETY: the caller vouches that the object has no user left.
         unsafe { self.free_to_its_slab(env, slab, object) }
     }
 
@@ -258,7 +258,7 @@ pub(crate) trait CpuFront: Design {
     ) -> Result<(), FreeError> {
         slabs::free_each(slots, |object| {
             let slab = slabs::slab_of(env, object)?;
-            // SAFETY: the caller's contract is the same.
+            // SAFETY: the caller vouches that the object has no user left.
             unsafe { self.free_past(env, slab, object) }
         })
     }
@@ -273,7 +273,7 @@ pub(crate) trait CpuFront: Design {
         env: Env<'_, M>,
         object: NonNull<u8>,
     ) -> Result<(), FreeError> {
-        // SAFETY: the caller's contract is the same.
+        // SAFETY: the caller vouches that only readers that run already use the object.
         unsafe { rcu::defer(self, env, object) }
     }
 }
@@ -346,7 +346,7 @@ impl<T: CpuFront> Allocate for T {
 impl<T: CpuFront> Free for T {
     #[inline(always)]
     unsafe fn free_fast<M: Machine>(&self, env: Env<'_, M>, object: NonNull<u8>) -> bool {
-        // SAFETY: the caller's contract is the same.
+        // SAFETY: the caller vouches that the object has no user left.
         unsafe { self.push_step(env, object) }
     }
 
@@ -360,7 +360,7 @@ impl<T: CpuFront> Free for T {
         let slab = slabs::lookup(env, object)?;
         if self.is_on() {
             let held = self.slots().try_with(env.machine(), |cpu, id| {
-                // SAFETY: the caller's contract is the same.
+                // SAFETY: the caller vouches that the object has no user left.
                 unsafe { free_held(self, env, cpu, id, slab, object) }
             });
             match held {
@@ -369,7 +369,7 @@ impl<T: CpuFront> Free for T {
                 None => count_busy(env),
             }
         }
-        // SAFETY: as above; the object has not been freed.
+        // SAFETY: the caller vouches for the object, which the attempt above has not freed.
         unsafe { free_past(self, env, slab, object) }
     }
 
@@ -386,13 +386,13 @@ impl<T: CpuFront> Free for T {
         if self.is_on() && self.takes_any_node() {
             let pushed = self.slots().try_with(env.machine(), |cpu, _| {
                 Self::protections(env.cache.era).free.bulk(env.machine());
-                // SAFETY: the caller's contract is the same.
+                // SAFETY: the caller vouches that the objects have no user left.
                 unsafe { self.push_run(env, cpu, slots) }
             });
             left = pushed.unwrap_or(left);
         }
         match slots.get_mut(left) {
-            // SAFETY: as above.
+            // SAFETY: the caller vouches that the objects have no user left.
             Some(slots) if !slots.is_empty() => unsafe { free_rest(self, env, slots) },
             _ => Ok(()),
         }
@@ -405,7 +405,7 @@ impl<T: CpuFront> Free for T {
     ) -> Result<(), FreeError> {
         let _pass = env.enter();
         let slab = slabs::slab_of(env, object)?;
-        // SAFETY: the caller's contract is the same.
+        // SAFETY: the caller vouches that the object has no user left.
         unsafe { self.free_to_its_slab(env, slab, object) }
     }
 
@@ -414,7 +414,7 @@ impl<T: CpuFront> Free for T {
         env: Env<'_, M>,
         object: NonNull<u8>,
     ) -> Result<(), FreeError> {
-        // SAFETY: the caller's contract is the same.
+        // SAFETY: the caller vouches that only readers that run already use the object.
         unsafe { self.defer(env, object) }
     }
 }
@@ -455,10 +455,10 @@ unsafe fn free_held<T: CpuFront, M: Machine>(
     slab: Pfn,
     object: NonNull<u8>,
 ) -> Result<bool, FreeError> {
-    // SAFETY: the caller's contract is the same.
+    // SAFETY: the caller vouches that the object has no user left.
     match unsafe { front.push_held(env, cpu, id, slab, object) } {
         Ok(true) => T::protections(env.cache.era).free.hit(env.machine()),
-        // SAFETY: as above; the object has not been freed.
+        // SAFETY: the caller vouches for the object, which the attempt above has not freed.
         Ok(false) => return unsafe { free_behind(front, env, cpu, id, slab, object) },
         Err(error) => return Err(error),
     }
@@ -482,7 +482,7 @@ unsafe fn free_behind<T: CpuFront, M: Machine>(
     }
     work(env.machine(), Work::SlowPath);
     T::protections(env.cache.era).free.behind(env.machine());
-    // SAFETY: the caller's contract is the same.
+    // SAFETY: the caller vouches that the object has no user left.
     unsafe { front.free_behind(env, cpu, id, slab, object) }
 }
 
@@ -515,7 +515,7 @@ unsafe fn free_past<T: CpuFront, M: Machine>(
         return Err(FreeError::Unchecked);
     }
     work(env.machine(), Work::SlowPath);
-    // SAFETY: the caller's contract is the same.
+    // SAFETY: the caller vouches that the object has no user left.
     unsafe { front.free_past(env, slab, object) }
 }
 
@@ -563,7 +563,7 @@ unsafe fn free_rest<T: CpuFront, M: Machine>(
     if front.is_on() {
         let held = front.slots().try_with(env.machine(), |cpu, id| {
             T::protections(env.cache.era).free.bulk(env.machine());
-            // SAFETY: the caller's contract is the same.
+            // SAFETY: the caller vouches that the objects have no user left.
             unsafe { front.empty_held(env, cpu, id, slots) }
         });
         match held {
@@ -571,6 +571,6 @@ unsafe fn free_rest<T: CpuFront, M: Machine>(
             None => count_busy(env),
         }
     }
-    // SAFETY: as above.
+    // SAFETY: the caller vouches that the objects have no user left.
     unsafe { front.empty_past(env, slots) }
 }

@@ -110,7 +110,7 @@ fn free_batches<M: Machine, D: Design>(design: &D, env: Env<'_, M>, mut elapsed:
                 let _ = unsafe { debug::free(design, env, *object, CallSite::UNKNOWN, || None) };
             }
         } else {
-            // SAFETY: as above.
+            // SAFETY: the objects were given up to `defer`, and their readers have finished.
             let _ = unsafe { design.free_bulk(env, batch.objects(env.machine())) };
         }
         free_batch::<M, D>(env, batch);

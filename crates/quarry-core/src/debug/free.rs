@@ -106,7 +106,7 @@ pub(crate) unsafe fn free<M: Machine, D: Free + Slots>(
     let here = here(env.machine(), site);
     let mut wrong = None;
     let freed = match design.find_slot(env, object) {
-        // SAFETY: the caller's contract is the same.
+        // SAFETY: the caller vouches that the object has no user left.
         Ok(place) => unsafe { free_at(design, env, debug, object, &place, here, &mut wrong) },
         Err((error, _)) => {
             let owner = owner().filter(|_| error == FreeError::WrongCache);

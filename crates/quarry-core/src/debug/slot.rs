@@ -137,7 +137,7 @@ impl<'c> Slot<'c> {
         debug_assert!(at + bytes.len() <= self.layout().size as usize);
         // SAFETY: the range lies in the slot (geometry).
         let to = unsafe { self.base.byte_add(at) };
-        // SAFETY: as above; the constructor's contract makes the bytes the caller's, and they are
+        // SAFETY: `new` made the slot's bytes the caller's, and the range is inside the slot (geometry); the source is
         // not in `bytes`, which is a value of the caller's.
         unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), to.as_ptr(), bytes.len()) };
     }
@@ -146,7 +146,7 @@ impl<'c> Slot<'c> {
         debug_assert!(range.end <= self.layout().size as usize);
         // SAFETY: the range lies in the slot (geometry).
         let to = unsafe { self.base.byte_add(range.start) };
-        // SAFETY: as above; the constructor's contract makes the bytes the caller's.
+        // SAFETY: `new` made the slot's bytes the caller's, and the range is inside the slot (geometry).
         unsafe { to.write_bytes(value, range.len()) };
     }
 

@@ -78,7 +78,7 @@ fn each_slot<'a, M: Machine>(
     (0..objects as usize).map(move |number| {
         // SAFETY: a slab holds `objects` slots from the first on.
         let base = unsafe { first.byte_add(number * size) };
-        // SAFETY: as above; the callers hold the debug lock, or the slab is no other code's.
+        // SAFETY: the slot is inside the slab; the callers hold the debug lock, or no other code knows the slab.
         unsafe { Slot::new(env.cache, debug, base) }
     })
 }

@@ -76,11 +76,11 @@ pub trait Free: Sized {
         env: Env<'_, M>,
         object: NonNull<u8>,
     ) -> Result<(), FreeError> {
-        // SAFETY: the caller's contract is the same.
+        // SAFETY: the caller vouches that the object has no user left.
         if unsafe { self.free_fast(env, object) } {
             return Ok(());
         }
-        // SAFETY: as above; the object has not been freed.
+        // SAFETY: the caller vouches for the object, which the attempt above has not freed.
         unsafe { self.free_slow(env, object) }
     }
 

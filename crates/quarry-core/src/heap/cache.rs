@@ -72,7 +72,7 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
     #[inline(always)]
     #[track_caller]
     pub unsafe fn free(&self, object: NonNull<u8>) -> Result<(), FreeError> {
-        // SAFETY: the caller's contract is the same.
+        // SAFETY: the caller vouches that the object has no user left.
         unsafe { self.free_at(object, CallSite::caller()) }
     }
 
@@ -88,11 +88,11 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
     #[inline(always)]
     pub unsafe fn free_at(&self, object: NonNull<u8>, site: CallSite) -> Result<(), FreeError> {
         work(self.heap.machine(), Work::Call);
-        // SAFETY: the caller's contract is the same.
+        // SAFETY: the caller vouches that the object has no user left.
         if unsafe { self.body.design.free_fast(self.env(), object) } {
             return Ok(());
         }
-        // SAFETY: as above; the object has not been freed.
+        // SAFETY: the caller vouches for the object, which the attempt above has not freed.
         unsafe { self.heap.free_slow(self.body, object, site) }
     }
 
@@ -118,10 +118,10 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
     #[inline]
     pub unsafe fn free_bulk(&self, slots: &mut [Option<NonNull<u8>>]) -> Result<(), FreeError> {
         work(self.heap.machine(), Work::Call);
-        // SAFETY: the caller's contract is the same.
+        // SAFETY: the caller vouches that the objects have no user left.
         match unsafe { self.body.design.free_bulk(self.env(), slots) } {
             Ok(()) => Ok(()),
-            // SAFETY: as above; slots of objects that were not freed are still filled.
+            // SAFETY: the caller vouches for the objects; slots of those that were not freed are still filled.
             Err(error) => unsafe { self.free_bulk_missed(slots, error, CallSite::caller()) },
         }
     }
@@ -138,7 +138,7 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
     ///
     /// Only readers that run already may still use the object.
     pub unsafe fn free_rcu(&self, object: NonNull<u8>) -> Result<(), FreeError> {
-        // SAFETY: the caller's contract is the same.
+        // SAFETY: the caller vouches that only readers that run already use the object.
         unsafe { self.body.design.free_rcu(self.env(), object) }
     }
 
@@ -219,7 +219,7 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
                 // SAFETY: links are only touched under the list's lock, which is held.
                 let next = unsafe { *link };
                 if next == me {
-                    // SAFETY: as above.
+                    // SAFETY: the link is a listed head's, and the list's lock is held.
                     unsafe { *link = after };
                     break;
                 }

@@ -176,7 +176,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
     #[inline]
     #[track_caller]
     pub unsafe fn kfree(&self, object: NonNull<u8>) -> Result<(), FreeError> {
-        // SAFETY: the caller's contract is the same.
+        // SAFETY: the caller vouches that the object has no user left.
         unsafe { self.kfree_at(object, CallSite::caller()) }
     }
 
@@ -202,10 +202,10 @@ impl<M: Machine, D: Design> Heap<M, D> {
         if self.system.kmalloc.service == KmallocService::Design {
             let body = self.direct().ok_or(FreeError::Foreign)?;
             work(self.machine(), Work::Call);
-            // SAFETY: the caller's contract is the same.
+            // SAFETY: the caller vouches that the object has no user left.
             return match unsafe { body.design.kfree(self.env(&body.head), object) } {
                 Ok(()) => Ok(()),
-                // SAFETY: as above; the design refused and changed nothing.
+                // SAFETY: the caller vouches for the object; the design refused it and changed nothing.
                 Err(error) => unsafe { self.free_missed(body, object, error, site) },
             };
         }
@@ -216,11 +216,11 @@ impl<M: Machine, D: Design> Heap<M, D> {
         match unsafe { body.as_ref() } {
             Some(body) => {
                 work(self.machine(), Work::Call);
-                // SAFETY: the caller's contract is the same.
+                // SAFETY: the caller vouches that the object has no user left.
                 if unsafe { body.design.free_fast(self.env(&body.head), object) } {
                     return Ok(());
                 }
-                // SAFETY: as above; the object has not been freed.
+                // SAFETY: the caller vouches for the object, which the attempt above has not freed.
                 unsafe { self.free_slow(body, object, site) }
             }
             None => self

@@ -67,7 +67,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
             }
         }
         if found.is_none() {
-            // SAFETY: as above, and it was not added.
+            // SAFETY: `new_alias` made it just now, and it was not added.
             unsafe { self.free_alias(alias) };
         }
         Ok(found)
@@ -97,7 +97,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
         let merged = &head.merged;
         merged.references.fetch_add(1, Ordering::Relaxed);
         merged.object_size.fetch_max(object_size, Ordering::Relaxed);
-        // SAFETY: the caller's contract.
+        // SAFETY: the alias is initialised and no other code's: the caller says so.
         unsafe { alias.as_mut() }.next = merged.aliases.load(Ordering::Relaxed);
         // Release: pairs with the Acquire in `Merged::for_each`. The lock keeps others from adding.
         merged.aliases.store(alias.as_ptr(), Ordering::Release);
@@ -126,7 +126,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
         while let Some(alias) = NonNull::new(next) {
             // SAFETY: an alias of this cache, which the caller keeps others away from.
             next = unsafe { alias.as_ref() }.next;
-            // SAFETY: as above; it is off the list.
+            // SAFETY: the alias is off the list, and the caller keeps others away from the cache.
             unsafe { self.free_alias(alias) };
         }
     }

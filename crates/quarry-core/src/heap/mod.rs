@@ -238,14 +238,14 @@ impl<M: Machine, D: Design> Heap<M, D> {
         };
         // SAFETY: the field lies inside the block and is not initialised yet.
         let slot = unsafe { &raw mut (*place.as_ptr()).design };
-        // SAFETY: as above.
+        // SAFETY: the slot is inside the block, aligned, and not initialised yet.
         unsafe { slot.write(design) };
         // SAFETY: both fields are initialised; the block lives as long as the heap.
         let body = unsafe { place.as_ref() };
         let Some(mut newest) = self.system.caches.lock(machine) else {
             // SAFETY: no other code knows the cache.
             unsafe { body.design.release(self.env(head)) };
-            // SAFETY: as above; the region handed the block out above.
+            // SAFETY: `create_body` took the block; the cache was not listed, so no other code knows it.
             unsafe { self.free_body(place) };
             return Err(CreateError::NoRoom);
         };

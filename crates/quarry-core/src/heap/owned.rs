@@ -51,7 +51,7 @@ impl<M: Machine, D: Design> OwnedObject<'_, M, D> {
     /// The same to read.
     #[inline]
     pub fn as_uninit_bytes(&self) -> &[MaybeUninit<u8>] {
-        // SAFETY: as above; no writer can borrow the owner meanwhile.
+        // SAFETY: the allocation has these bytes, which are only its owner's; no writer can borrow the owner meanwhile.
         unsafe { core::slice::from_raw_parts(self.at.cast().as_ptr(), self.bytes) }
     }
 }
@@ -62,7 +62,7 @@ impl<M: Machine, D: Design> Drop for OwnedObject<'_, M, D> {
         let freed = match &self.home {
             // SAFETY: the handle alone had the object, which was this cache's, and ends here.
             Home::Cache(cache) => unsafe { cache.free(self.at) },
-            // SAFETY: as above; it came from this heap's kmalloc.
+            // SAFETY: the handle alone had the block, which came from this heap's kmalloc, and ends here.
             Home::Heap(heap) => unsafe { heap.kfree(self.at) },
         };
         debug_assert!(freed.is_ok(), "{freed:?}");

@@ -49,10 +49,10 @@ impl<M: Machine, D: Design> Heap<M, D> {
         object: NonNull<u8>,
         site: CallSite,
     ) -> Result<(), FreeError> {
-        // SAFETY: the caller's contract is the same.
+        // SAFETY: the caller vouches that the object has no user left.
         match unsafe { body.design.free_slow(self.env(&body.head), object) } {
             Ok(()) => Ok(()),
-            // SAFETY: as above; the design refused and changed nothing.
+            // SAFETY: the caller vouches for the object; the design refused it and changed nothing.
             Err(error) => unsafe { self.free_missed(body, object, error, site) },
         }
     }
@@ -93,7 +93,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
         let env = self.env(&body.head);
         if body.head.flags.debug() {
             let owner = || self.describe(object);
-            // SAFETY: the caller's contract is the same.
+            // SAFETY: the caller vouches that the object has no user left.
             return unsafe { debug::free(&body.design, env, object, site, owner) };
         }
         debug::refused(env, object, error, site, self.describe(object));
@@ -172,7 +172,7 @@ impl<M: Machine, D: Design> Cache<'_, M, D> {
                 debug::refused(self.env(), object, error, site, owner);
                 continue;
             }
-            // SAFETY: the caller's contract is the same.
+            // SAFETY: the caller vouches that the object has no user left.
             match unsafe { self.free_at(object, site) } {
                 Ok(()) => *slot = None,
                 Err(error) => result = result.and(Err(error)),

@@ -61,9 +61,9 @@ impl SheafCache {
         object: NonNull<u8>,
         make_room: impl FnOnce(&mut CpuSheaves, NodeId) -> bool,
     ) -> Result<bool, FreeError> {
-        // SAFETY: the caller's contract is the same.
+        // SAFETY: the caller vouches that the object has no user left.
         match unsafe { self.push_held(env, cpu, id, slab, object) } {
-            // SAFETY: as above; the object has not been freed.
+            // SAFETY: the caller vouches for the object, which the attempt above has not freed.
             Ok(false) => unsafe { self.push_behind(env, cpu, id, slab, object, make_room) },
             pushed => pushed,
         }
@@ -199,14 +199,14 @@ impl SheafCache {
         aside: &mut Aside,
     ) -> Result<(), FreeError> {
         if no_others {
-            // SAFETY: the caller's contract is the same.
+            // SAFETY: the caller vouches that the objects have no user left.
             return unsafe { self.free_batch(env, slots) };
         }
         let mut result = Ok(());
         for slot in slots {
             let slab = slot.and_then(|object| slabs::slab_of(env, object).ok());
             if let Some(slab) = slab.filter(|slab| !slabs::is_local(env, *slab, id)) {
-                // SAFETY: the caller's contract is the same.
+                // SAFETY: the caller vouches that the objects have no user left.
                 result = result.and(unsafe { self.set_aside(env, slab, slot, aside) });
             }
         }
@@ -251,7 +251,7 @@ impl SheafCache {
             return Ok(());
         }
         if self.rules.cpu_slabs {
-            // SAFETY: the caller's contract is the same.
+            // SAFETY: the caller vouches that the objects have no user left.
             return unsafe { self.slub.free_bulk(env, batch) };
         }
         let free = |slab, list: Detached| {
@@ -260,7 +260,7 @@ impl SheafCache {
             // SAFETY: the list holds objects of one slab that the caller gave up.
             unsafe { self.slub.free_to_slab(env, None, slab, list) };
         };
-        // SAFETY: the caller's contract is the same.
+        // SAFETY: the caller vouches that the objects have no user left.
         unsafe { self.slub.for_each_list(env, batch, free) }
     }
 }

@@ -121,7 +121,7 @@ impl CpuFront for SheafCache {
         object: NonNull<u8>,
     ) -> Result<bool, FreeError> {
         let make_room = |cpu: &mut CpuSheaves, node| self.replace_full_main(env, cpu, node);
-        // SAFETY: the caller's contract is the same.
+        // SAFETY: the caller vouches that the object has no user left.
         unsafe { self.push_behind(env, cpu, id, slab, object, make_room) }
     }
 
@@ -173,7 +173,7 @@ impl CpuFront for SheafCache {
         slab: Pfn,
         object: NonNull<u8>,
     ) -> Result<(), FreeError> {
-        // SAFETY: the caller's contract is the same.
+        // SAFETY: the caller vouches that the object has no user left.
         unsafe { self.slub.free_to_its_slab(env, slab, object) }
     }
 
@@ -252,17 +252,17 @@ impl CpuFront for SheafCache {
                 Err(error) => result = result.and(Err(error)),
                 Ok(slab) if !local(slab) => {
                     if self.rules.bulk_free == BulkOrder::AsMet {
-                        // SAFETY: the caller's contract is the same.
+                        // SAFETY: the caller vouches that the objects have no user left.
                         result = result.and(unsafe { self.set_aside(env, slab, slot, &mut aside) });
                     }
                 }
                 Ok(_) if !has_room => {
-                    // SAFETY: as above.
+                    // SAFETY: the caller vouches that the objects have no user left.
                     result = result.and(unsafe { self.free_batch(env, &mut slots[at..]) });
                     break;
                 }
                 Ok(slab) => {
-                    // SAFETY: as above.
+                    // SAFETY: the caller vouches that the objects have no user left.
                     let pushed =
                         unsafe { self.push_or_make_room(env, cpu, id, slab, object, make_room) };
                     match pushed {
@@ -279,7 +279,7 @@ impl CpuFront for SheafCache {
         }
         if self.rules.bulk_free == BulkOrder::LocalFirst && !self.one_node {
             let no_others = result.is_ok();
-            // SAFETY: as above.
+            // SAFETY: the caller vouches that the objects have no user left.
             result = result.and(unsafe { self.free_remote(env, id, slots, no_others, &mut aside) });
         }
         // SAFETY: what is set aside was given up and checked.
@@ -302,11 +302,11 @@ impl CpuFront for SheafCache {
         object: NonNull<u8>,
     ) -> Result<(), FreeError> {
         if self.rules.cpu_slabs {
-            // SAFETY: the caller's contract is the same.
+            // SAFETY: the caller vouches that the object has no user left.
             return unsafe { self.slub.free_slow(env, object) };
         }
         let _pass = env.enter();
-        // SAFETY: as above.
+        // SAFETY: the caller vouches that the object has no user left.
         unsafe { self.free_to_its_slab(env, slab, object) }
     }
 
@@ -346,7 +346,7 @@ impl CpuFront for SheafCache {
         let _pass = env.enter();
         let mut result = Ok(());
         for batch in slots.chunks_mut(REMOTE_BATCH) {
-            // SAFETY: the caller's contract is the same.
+            // SAFETY: the caller vouches that the objects have no user left.
             result = result.and(unsafe { self.free_batch(env, batch) });
         }
         result
@@ -357,7 +357,7 @@ impl CpuFront for SheafCache {
         env: Env<'_, M>,
         object: NonNull<u8>,
     ) -> Result<(), FreeError> {
-        // SAFETY: the caller's contract is the same.
+        // SAFETY: the caller vouches that only readers that run already use the object.
         unsafe { self.defer_free(env, object) }
     }
 }

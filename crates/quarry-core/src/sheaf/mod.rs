@@ -143,7 +143,7 @@ unsafe impl Design for SheafCache {
     unsafe fn create<M: Machine>(env: Env<'_, M>, shared: NonNull<()>) -> Option<Self> {
         let era = geometry::sheaf_era(env.cache.era)?;
         let slub = match era.run.cpu_slabs {
-            // SAFETY: the caller's contract is the same; both share nothing.
+            // SAFETY: the caller gives what `share` made; both designs share nothing.
             true => unsafe { Slub::create(env, shared) }?,
             false => Slub::without_cpu_slabs(env, &era.slub.run)?,
         };
@@ -172,9 +172,9 @@ unsafe impl Design for SheafCache {
     unsafe fn release<M: Machine>(&self, env: Env<'_, M>) {
         // SAFETY: the caller guarantees that the cache has no user left.
         unsafe { self.free_all_sheaves(env) };
-        // SAFETY: as above.
+        // SAFETY: the cache has no user left: the caller says so.
         unsafe { self.cpu.free(env.machine(), env.pages().percpu()) };
-        // SAFETY: as above.
+        // SAFETY: the cache has no user left: the caller says so.
         unsafe { self.slub.release(env) };
     }
 

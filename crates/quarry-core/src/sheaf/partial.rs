@@ -136,7 +136,7 @@ impl SheafCache {
         let Some(rest) = rest else { return };
         match self.rules.refill {
             RefillOrder::FirstFirst if self.hand_back(env, slab, rest, left) => {}
-            // SAFETY: as above; these are the rest.
+            // SAFETY: the rest of a list that `take_objects` gave.
             _ => unsafe { self.give_back(env, slab, rest, left) },
         }
     }
@@ -296,14 +296,14 @@ impl SheafCache {
         objects: &mut [Option<NonNull<u8>>],
     ) {
         let freed = if self.rules.cpu_slabs {
-            // SAFETY: the caller's contract is the same.
+            // SAFETY: the caller vouches that the objects have no user left.
             unsafe { self.slub.free_bulk(env, objects) }
         } else {
             let free = |slab, list| {
                 // SAFETY: the list holds objects of one slab that have no user.
                 unsafe { self.slub.free_to_slab(env, None, slab, list) };
             };
-            // SAFETY: as above.
+            // SAFETY: the caller vouches that the objects have no user left.
             unsafe { self.slub.for_each_list(env, objects, free) }
         };
         // An object that its slab refuses was not one when it was freed to a sheaf; it is dropped.

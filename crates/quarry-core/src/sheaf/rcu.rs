@@ -22,7 +22,7 @@ impl SheafCache {
         object: NonNull<u8>,
     ) -> Result<(), FreeError> {
         if env.cache.flags().debug() {
-            // SAFETY: the caller's contract is the same.
+            // SAFETY: the caller vouches that only readers that run already use the object.
             return unsafe { rcu::defer(self, env, object) };
         }
         let slab = slabs::lookup(env, object)?;
@@ -39,7 +39,7 @@ impl SheafCache {
             return Ok(());
         }
         env.cache.shared_stats.count(Stat::FreeRcuSheafFail);
-        // SAFETY: the caller's contract is the same.
+        // SAFETY: the caller vouches that only readers that run already use the object.
         unsafe { rcu::defer(self, env, object) }
     }
 

@@ -137,7 +137,7 @@ impl SheafCache {
                     .for_each(|sheaf| taken.push(env.machine(), sheaf));
                 taken
             };
-            // SAFETY: the caller's contract.
+            // SAFETY: the cache has no user left, so no thread holds a slot: the caller says so.
             let taken = unsafe { self.cpu.with_unused::<M, _>(cpu, take) };
             self.dissolve(env, taken, &mut stats);
         }

@@ -80,7 +80,7 @@ impl Sheaf {
             dissolve: false,
             _pad: [0; 3],
         };
-        // SAFETY: the caller's contract: the block is large enough, aligned, and the caller's.
+        // SAFETY: the block is large enough, aligned, and the caller's: the caller says so.
         unsafe { head.write(sheaf) };
         Self(head)
     }

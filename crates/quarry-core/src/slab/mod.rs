@@ -208,7 +208,7 @@ unsafe impl Design for SlabCache {
             // SAFETY: the caller guarantees that the cache has no user left.
             unsafe { types::free_entries(env, &config) };
         }
-        // SAFETY: as above.
+        // SAFETY: the cache has no user left: the caller says so.
         unsafe { self.cpu.free(env.machine(), env.pages().percpu()) };
     }
 

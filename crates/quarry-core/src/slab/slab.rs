@@ -106,9 +106,9 @@ impl<'a, M: Machine> OpenSlab<'a, M> {
         Some(match self.index_bytes {
             // SAFETY: I2 and I4 - the entry is inside the array, which no other code changes.
             1 => u32::from(unsafe { at.read() }),
-            // SAFETY: as above; the entries are aligned to their width (geometry).
+            // SAFETY: I2 and I4 - the entry is inside the array; entries are aligned to their width (geometry).
             2 => u32::from(unsafe { at.cast::<u16>().read() }),
-            // SAFETY: as above.
+            // SAFETY: I2 and I4 - the entry is inside the array; entries are aligned to their width (geometry).
             _ => unsafe { at.cast::<u32>().read() },
         })
     }
@@ -119,9 +119,9 @@ impl<'a, M: Machine> OpenSlab<'a, M> {
         match self.index_bytes {
             // SAFETY: I2 and I4 - the entry is inside the array, which no other code uses.
             1 => unsafe { at.write(number as u8) },
-            // SAFETY: as above; the entries are aligned to their width (geometry).
+            // SAFETY: I2 and I4 - the entry is inside the array; entries are aligned to their width (geometry).
             2 => unsafe { at.cast::<u16>().write(number as u16) },
-            // SAFETY: as above.
+            // SAFETY: I2 and I4 - the entry is inside the array; entries are aligned to their width (geometry).
             _ => unsafe { at.cast::<u32>().write(number) },
         }
     }
@@ -223,10 +223,10 @@ impl<'a, M: Machine> OpenSlab<'a, M> {
             // SAFETY: I2 and I4 - entries from `active` on are indices that no code changes.
             1 => unsafe { core::slice::from_raw_parts(at.as_ptr(), compared) }
                 .contains(&(number as u8)),
-            // SAFETY: as above; the entries are aligned to their width (geometry).
+            // SAFETY: I4 - the entries are inside the array, and aligned to their width (geometry).
             2 => unsafe { core::slice::from_raw_parts(at.cast::<u16>().as_ptr(), compared) }
                 .contains(&(number as u16)),
-            // SAFETY: as above.
+            // SAFETY: I4 - the entries are inside the array, and aligned to their width (geometry).
             _ => unsafe { core::slice::from_raw_parts(at.cast::<u32>().as_ptr(), compared) }
                 .contains(&number),
         }

@@ -61,7 +61,7 @@ pub(super) struct HeapWide(NonNull<Shrinks>);
 
 // SAFETY: what it points to is atomic and outlives the caches (`Design::create`).
 unsafe impl Send for HeapWide {}
-// SAFETY: as above.
+// SAFETY: as for `Send`: its target is atomic.
 unsafe impl Sync for HeapWide {}
 
 impl HeapWide {

@@ -24,7 +24,7 @@ impl Free for Slob {
         env: Env<'_, M>,
         object: NonNull<u8>,
     ) -> Result<(), FreeError> {
-        // SAFETY: the caller's contract is the same.
+        // SAFETY: the caller vouches that the object has no user left.
         unsafe { self.free_one(env, object, false) }
     }
 
@@ -34,7 +34,7 @@ impl Free for Slob {
         env: Env<'_, M>,
         slots: &mut [Option<NonNull<u8>>],
     ) -> Result<(), FreeError> {
-        // SAFETY: the caller's contract is the same.
+        // SAFETY: the caller vouches that the objects have no user left.
         slabs::free_each(slots, |object| unsafe { self.free(env, object) })
     }
 
@@ -43,7 +43,7 @@ impl Free for Slob {
         env: Env<'_, M>,
         object: NonNull<u8>,
     ) -> Result<(), FreeError> {
-        // SAFETY: the caller's contract is the same.
+        // SAFETY: the caller vouches that the object has no user left.
         unsafe { self.free_one(env, object, false) }
     }
 
@@ -52,7 +52,7 @@ impl Free for Slob {
         env: Env<'_, M>,
         object: NonNull<u8>,
     ) -> Result<(), FreeError> {
-        // SAFETY: the caller's contract is the same.
+        // SAFETY: the caller vouches that only readers that run already use the object.
         unsafe { rcu::defer(self, env, object) }
     }
 
@@ -61,7 +61,7 @@ impl Free for Slob {
         env: Env<'_, M>,
         object: NonNull<u8>,
     ) -> Result<(), FreeError> {
-        // SAFETY: the caller's contract is the same.
+        // SAFETY: the caller vouches that the object has no user left.
         unsafe { self.free_one(env, object, true) }
     }
 }

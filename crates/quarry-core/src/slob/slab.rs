@@ -102,7 +102,7 @@ impl<'a, M: Machine> HeapPage<'a, M> {
             let unit = unsafe { place.cast::<i16>().read() };
             i32::from(unit)
         } else {
-            // SAFETY: as above, with 4 bytes.
+            // SAFETY: 4 bytes of the block's head, which a free block has (geometry).
             unsafe { place.cast::<i32>().read() }
         }
     }

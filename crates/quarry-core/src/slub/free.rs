@@ -75,7 +75,7 @@ impl Slub {
                 }
             }
             let freeze = old.frozen || (keeps && self.rules.freeze_cpu_partial);
-            // SAFETY: the caller's contract is the same.
+            // SAFETY: the caller owns the objects, which are the slab's and linked from head to tail.
             match unsafe { self.push_freelist(env, slab, old, list, freeze) } {
                 Ok(new) => break (old, new),
                 Err(now) => {
@@ -149,7 +149,7 @@ impl Slub {
             // SAFETY: the list holds objects of one slab that the caller gave up.
             unsafe { self.free_list(env, cpu.as_deref_mut(), slab, list) };
         };
-        // SAFETY: the caller's contract is the same.
+        // SAFETY: the caller vouches that the objects have no user left.
         unsafe { self.for_each_list(env, slots, free) }
     }
 
@@ -239,7 +239,7 @@ impl Slub {
                     protection.behind(env.machine());
                 }
                 count(env, cpu.as_deref_mut(), Stat::FreeSlowpath);
-                // SAFETY: the caller's contract is the same.
+                // SAFETY: the caller owns the objects, which are the slab's and linked from head to tail.
                 unsafe { self.free_to_slab(env, cpu, slab, list) };
             }
         }

@@ -126,7 +126,7 @@ impl CpuFront for Slub {
         if cpu.slab() == Some(slab) {
             return Err(FreeError::DoubleFree);
         }
-        // SAFETY: the caller's contract is the same.
+        // SAFETY: the caller vouches that the object has no user left.
         unsafe { self.free_past_list(env, Some(cpu), slab, object) }.map(|()| true)
     }
 
@@ -156,7 +156,7 @@ impl CpuFront for Slub {
         slab: Pfn,
         object: NonNull<u8>,
     ) -> Result<(), FreeError> {
-        // SAFETY: the caller's contract is the same.
+        // SAFETY: the caller vouches that the object has no user left.
         unsafe { self.free_past_list(env, None, slab, object) }
     }
 
@@ -231,7 +231,7 @@ impl CpuFront for Slub {
         _: CpuId,
         slots: &mut [Option<NonNull<u8>>],
     ) -> Result<(), FreeError> {
-        // SAFETY: the caller's contract is the same.
+        // SAFETY: the caller vouches that the objects have no user left.
         unsafe { self.free_lists(env, Some(cpu), slots) }
     }
 
@@ -241,7 +241,7 @@ impl CpuFront for Slub {
         slots: &mut [Option<NonNull<u8>>],
     ) -> Result<(), FreeError> {
         let _pass = env.enter();
-        // SAFETY: the caller's contract is the same.
+        // SAFETY: the caller vouches that the objects have no user left.
         unsafe { self.free_lists(env, None, slots) }
     }
 }

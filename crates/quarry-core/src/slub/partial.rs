@@ -378,7 +378,7 @@ impl Slub {
             }
             if let Some(list) = &mut list {
                 if left_out {
-                    // SAFETY: as above.
+                    // SAFETY: the caller owns every object of the list, the tail included.
                     unsafe { self.set_next_free(env, list.tail, object.as_ptr()) };
                     left_out = false;
                 }

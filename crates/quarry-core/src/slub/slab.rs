@@ -47,7 +47,7 @@ impl Slub {
         object: NonNull<u8>,
         next: *mut u8,
     ) {
-        // SAFETY: the caller's contract is the same; geometry puts the free pointer inside the slot.
+        // SAFETY: the caller owns the object, which no user has; geometry puts the free pointer inside the slot.
         unsafe { Self::set_link(env, object, self.free_pointer, next) };
     }
 

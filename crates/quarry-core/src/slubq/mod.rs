@@ -186,10 +186,10 @@ unsafe impl Design for Slubq {
         // SAFETY: the caller guarantees that the cache has no user left.
         unsafe { self.free_shared(env) };
         if let Some(config) = self.config.lock(env.machine()) {
-            // SAFETY: as above.
+            // SAFETY: the cache has no user left: the caller says so.
             unsafe { types::free_entries(env, &config) };
         }
-        // SAFETY: as above.
+        // SAFETY: the cache has no user left: the caller says so.
         unsafe { self.cpu.free(env.machine(), env.pages().percpu()) };
     }
 
