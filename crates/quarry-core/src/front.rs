@@ -194,9 +194,13 @@ pub(crate) trait CpuFront: Design {
     ) -> Result<(), FreeError> {
         let mut result = Ok(());
         let mut at = 0;
+        // Alternates between a run, which costs a store per object, and one object by the slow path, which makes
+        // room for the next run. So n objects cost n / batch drains. The default order is from the first slot on;
+        // designs that free by slab have their own (SLUB, sheaves).
         while at < slots.len() {
             if self.takes_any_node() {
-                // A run ends at the first object without room; that one drains or flushes below.
+                // A run ends at the first object without room; that one drains or flushes below. Its start counts:
+                // slots in front of it are done, empty or refused.
                 // SAFETY: the caller vouches that the objects have no user left.
                 at += unsafe { self.push_run(env, cpu, &mut slots[at..]) }.start;
             }
@@ -209,6 +213,7 @@ pub(crate) trait CpuFront: Design {
             });
             match freed {
                 Ok(_) => *slot = None,
+                // The slot stays filled and the others are freed: a mistake in one object leaks no other.
                 Err(error) => result = result.and(Err(error)),
             }
         }

@@ -24,6 +24,8 @@ impl SheafCache {
         if self.swap_for_objects(env, cpu, node) {
             return true;
         }
+        // A spare is empty here, or `swap_for_objects` had used it: filled, it becomes the main sheaf. The main one
+        // stays where it is meanwhile, so that a failure has nothing to undo.
         let spare = cpu.spare.take();
         let empty = spare.or_else(|| self.empty_sheaf(env, node, &mut cpu.stats));
         let Some(mut empty) = empty else { return false };

@@ -80,14 +80,18 @@ impl SheafCache {
         if env.cache.has_deferred() {
             self.slub.settle_deferred(env, None);
         }
+        // First sheaves whose readers are done: they fill the barn, and so decide whether it takes another.
         self.settle_waiting(env, node, &mut cpu.stats);
         if !cpu.has_main() {
             let empty = self.empty_sheaf(env, node, &mut cpu.stats);
             cpu.replace_main(env.machine(), empty);
             return cpu.has_main();
         }
+        // Mostly the spare has room: allocations emptied it before. Then nothing leaves this CPU. The full sheaf stays
+        // as spare, so that a run of allocations finds it without the barn.
         match cpu.spare.take() {
             None => {
+                // No memory for a sheaf is no failure: the object goes to its slab.
                 let Some(empty) = self.empty_sheaf(env, node, &mut cpu.stats) else {
                     return false;
                 };
@@ -107,6 +111,8 @@ impl SheafCache {
     /// Main and spare sheaf are full: the main one goes to the barn for an empty one. If the barn
     /// has enough, the spare is flushed and becomes the main one.
     fn put_main<M: Machine>(&self, env: Env<'_, M>, cpu: &mut CpuSheaves, node: NodeId) {
+        // Out of the CPU's state while a barn or a kmalloc works on it: `replace_main` brings its size up to date,
+        // which only the CPU's top knows until then (I3). Each arm puts a main sheaf back.
         let Some(main) = cpu.replace_main(env.machine(), None) else {
             return;
         };

@@ -75,11 +75,14 @@ impl SlabCache {
         local: NodeId,
         stats: &mut Stats,
     ) {
+        // No room in an empty array: it has no memory yet, or a tunable changed its limit.
         if cpu.queue.stack.room() == 0 && !self.adopt_config(env, cpu, id) {
             return;
         }
+        // A kmalloc, which may come back to this cache: not under the lists' lock.
         self.make_shared(env, local);
         let mut batch = self.batch.load(Ordering::Relaxed).max(1);
+        // A CPU that allocated nothing since the last reap gets less, or each reap would move a batch back and forth.
         if !cpu.touched() {
             batch = batch.min(self.era.run.untouched_batch);
         }
@@ -107,11 +110,14 @@ impl SlabCache {
             let Some(mut lists) = self.lock_node(env, node) else {
                 return 0;
             };
+            // Mostly this is enough. Fewer than a batch is success, too: growing for the rest would make slabs while
+            // others' frees are on their way.
             let drawn = self.draw(env, &mut lists, room, true, stats);
             if drawn > 0 {
                 return drawn;
             }
         }
+        // Without the lock: a new slab takes pages, and with indices off the slab a kmalloc.
         let Some((mut lists, slab)) = self.grow(env, node, false, stats) else {
             return 0;
         };

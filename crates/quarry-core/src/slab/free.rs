@@ -74,6 +74,7 @@ impl SlabCache {
     ) {
         let machine = env.machine();
         let batch = self.batch.load(Ordering::Relaxed).max(1);
+        // The oldest: their lines are the least likely to be in this CPU's cache.
         let oldest = cpu.queue.stack.oldest(machine, batch);
         let Some(&first) = oldest.first() else { return };
         let node = self.node_of(env, first);
@@ -89,6 +90,7 @@ impl SlabCache {
                 self.free_block(env, &mut lists, oldest, &mut released, stats);
             }
         }
+        // Only what has another owner now is forgotten (I1). Pages go back last, as no lock is held any more.
         cpu.queue.stack.forget_oldest(machine, moved);
         self.release_slabs(env, released, stats);
     }

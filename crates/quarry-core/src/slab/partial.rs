@@ -116,6 +116,7 @@ impl SlabCache {
                 continue;
             }
             let objects = open.objects();
+            // Off its list before the count changes, which decides on what list the slab is looked for.
             lists.of(open.active(), objects).remove(env.links(), slab);
             let taken = Self::take_into(&open, &mut room[drawn..]);
             lists
@@ -207,6 +208,8 @@ impl SlabCache {
             if before == in_slab && before > 1 {
                 stats.count(Stat::FreeAddPartial);
             }
+            // Most frees end here. The slab moves to the tail even if it was partial: allocations take from the
+            // head, so it has time to become empty.
             if before > 1 {
                 lists.partial.push_back(env.links(), slab);
                 continue;

@@ -40,6 +40,8 @@ impl Slub {
         cpu: &mut CpuSlab,
         node: Option<NodeId>,
     ) -> Option<NonNull<u8>> {
+        // In the order of cost: the CPU's own slab (one exchange), its partial list (one exchange), a node's list (a
+        // lock), new pages. Mostly others' frees have refilled the CPU's slab or the partial list has one.
         if let Some(slab) = cpu.slab() {
             if Self::matches(env, cpu, node) {
                 let taken = self.take_freelist(env, slab);

@@ -59,14 +59,19 @@ impl Slub {
         let machine = env.machine();
         let page = env.map().page(slab);
         let may_keep = cpu.is_some() && self.cpu_list() != CpuList::None;
+        // Mostly the slab is frozen, by the CPU that allocates from it, or is partial before and after: one exchange
+        // of its word, no lock. Lists change in two cases only: the slab was full, or becomes empty.
         let mut locked = None;
         let mut old = SlabWord::load(env.machine(), page);
         let (before, after) = loop {
             let was_full = old.first == 0;
+            // A full slab is on no list and has no owner, so the exchange that ends this makes it this CPU's. No
+            // other free can find it full any more: no list lock is needed.
             let keeps = was_full && !old.frozen && may_keep;
             let becomes_empty = old.inuse <= list.count;
             if !old.frozen && !keeps && (was_full || becomes_empty) && locked.is_none() {
-                // The lock comes first, so that list and word change as one.
+                // The lock comes first, so that list and word change as one: a refill that holds it would else see
+                // a word that does not fit the list. It stays held over failed exchanges.
                 locked = self.node_of(env, slab).partial.lock(machine);
                 if locked.is_none() {
                     // SAFETY: the caller owns the objects.
@@ -86,6 +91,7 @@ impl Slub {
         };
         let was_full = before.first == 0;
         if before.frozen {
+            // The CPU that froze the slab puts it on a list, or frees it, when it gives it up.
             count(env, cpu, Stat::FreeFrozen);
             return;
         }
@@ -93,10 +99,12 @@ impl Slub {
             && may_keep
             && let Some(cpu) = cpu.as_deref_mut()
         {
+            // Held only if an earlier attempt saw the slab partial; a full partial list takes node locks itself.
             drop(locked);
             self.put_cpu_partial(env, cpu, slab);
             return;
         }
+        // Partial before and after: the slab stays where it is.
         let Some(mut node_list) = locked else { return };
         if !was_full && !page.on_list() {
             // It is a CPU's, or an operation has it off the list; its owner (I3) will see it empty.
@@ -108,6 +116,7 @@ impl Slub {
                 Self::remove_partial(env, &mut node_list, slab);
                 count(env, cpu.as_deref_mut(), Stat::FreeRemovePartial);
             }
+            // The slab is unreachable now. Its pages may need the zone's lock, which is not taken under a list's.
             drop(node_list);
             count(env, cpu, Stat::FreeSlab);
             self.discard(env, slab);

@@ -53,6 +53,8 @@ impl Slubq {
             .get(node.0 as usize)?
             .partial
             .lock(env.machine())?;
+        // Frees lock the slab first, then the list. The other way round a lock is only tried: a slab that is being
+        // freed to is passed over.
         let locked = list
             .iter(map)
             .find_map(|slab| LockedSlab::try_lock(env, slab))?;
@@ -81,7 +83,8 @@ impl Slubq {
         });
     }
 
-    /// Gives the oldest entries of a queue back to their slabs.
+    /// Gives the oldest entries of a queue back to their slabs. They leave the queue only then: a handler that
+    /// interrupts this finds the slot held and does not see them.
     pub(super) fn drain<M: Machine>(&self, env: Env<'_, M>, cpu: &mut CpuQueue, n: u32) {
         let machine = env.machine();
         let stats = self.drain_objects(env, cpu.stack.oldest(machine, n));
@@ -102,6 +105,8 @@ impl Slubq {
                 rest = &rest[1..];
                 continue;
             };
+            // Neighbours in a queue are mostly neighbours in memory, as a refill fills it slab by slab: one hold of the
+            // slab's lock, and of the list's if the slab changes lists, serves the run.
             let same = rest
                 .iter()
                 .take_while(|&&other| slabs::slab_of(env, other) == Ok(slab));
@@ -133,6 +138,9 @@ impl Slubq {
         let Some(locked) = LockedSlab::lock(env, slab) else {
             return defer();
         };
+        // Mostly the slab is partial before and after, and the bitmap is all that changes. The list's lock is taken
+        // before any bit is set, although it may turn out not to be needed: if it is re-entered, all objects can
+        // still be deferred. `may_empty` counts objects that may be free already, so it errs on that side.
         let before = locked.free();
         let may_empty = before + objects.len() as u32 >= locked.objects();
         let node = &self.nodes[env.pages().node_of_page(slab).0 as usize];
@@ -159,6 +167,7 @@ impl Slubq {
             list.push_back(env.links(), slab);
             count(env, stats.as_deref_mut(), Stat::FreeAddPartial);
         }
+        // The slab is on no list and has no objects in use, so no other code locks it.
         drop(list);
         drop(locked);
         if empty {
