@@ -1,4 +1,8 @@
 //! Allocation: the alloc cache, the lanes and the ring, the page allocator.
+//!
+//! A pop is `alloc`, `alloc_as` and four steps: `receipt` names call site and CPU, `pop` takes the newest entry
+//! of the alloc cache, `find_home` checks its page, `hand_out` writes the receipt and the new state. All other
+//! functions here are for an empty alloc cache, or for many pages.
 
 use core::cell::Cell;
 
@@ -21,7 +25,7 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
     #[inline(always)]
     #[track_caller]
     pub fn alloc(&mut self) -> Option<Pfn> {
-        self.alloc_at(CallSite::caller())
+        self.alloc_as(CallSite::caller(), PoolState::InFlight)
     }
 
     /// [`PoolOwner::alloc`] for the given call site, which the report of pages in flight names.
@@ -35,9 +39,11 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
         let receipt = self.receipt(site);
         self.touch_cache();
         let raw = self.pool.raw();
+        // Mostly the alloc cache has a page: it is refilled by 64. And the page is home unless puts broke their
+        // contract.
         if let Some(pfn) = self.pop() {
             if let Some(page) = raw.find_home(raw.pages.map(), pfn) {
-                raw.hand_out_one(page, receipt, state);
+                raw.hand_out(page, receipt.stamped(raw.tick()), state);
                 return Some(pfn);
             }
             raw.count_stale();
@@ -56,7 +62,7 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
             // Below a stale entry there may be good ones.
             while let Some(pfn) = self.pop() {
                 if let Some(page) = raw.find_home(raw.pages.map(), pfn) {
-                    raw.hand_out_one(page, receipt, state);
+                    raw.hand_out(page, receipt.stamped(raw.tick()), state);
                     way.map(count);
                     return Some(pfn);
                 }
@@ -302,13 +308,14 @@ impl<M: Machine, H: Mapper> RawPool<'_, M, H> {
             .then_some(page)
     }
 
-    /// Hands a page out, and counts it.
+    /// Counts an allocation, and returns the count.
     #[inline(always)]
-    fn hand_out_one(self, page: &Page, receipt: Receipt, state: PoolState) {
-        let clock = count(&self.body().owner.clock);
-        self.hand_out(page, receipt.stamped(clock), state);
+    fn tick(self) -> u64 {
+        count(&self.body().owner.clock)
     }
 
+    /// Hands a page out. The state is stored last in program order, but nothing depends on that: the page's user
+    /// gets the page through the caller, which orders both stores before any put.
     #[inline(always)]
     fn hand_out(self, page: &Page, receipt: Receipt, state: PoolState) {
         if state == PoolState::InPieces {

@@ -107,6 +107,7 @@ mod map;
 mod pieces;
 mod put;
 mod raw;
+mod release;
 mod ring;
 mod rules;
 mod stats;
