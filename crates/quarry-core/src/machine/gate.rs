@@ -92,6 +92,9 @@ impl Gate {
         }
         let mut attempt = 0;
         let mut since = None;
+        // Mostly once: the gate is closed for forks and walks only. The place is taken before `closed` is read.
+        // In the other order a fork could find the gate empty between the two, and copy a process in which this
+        // thread holds locks.
         loop {
             let pass = self.take_place(thread);
             model_fence();

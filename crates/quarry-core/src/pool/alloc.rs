@@ -227,6 +227,8 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
             waived.set(Some(pfn));
             false
         };
+        // Lanes first: where there are any, most pages come home there, and reading one writes no line that
+        // producers write.
         let lanes = &raw.body().lanes;
         let most = raw.body().rules.refill as usize;
         let mut taken = lanes.take::<M>(&mut self.turn, most, |run| {
@@ -268,7 +270,8 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
         let body = self.pool.body();
         let pages = self.pool.pages;
         let page = pages.map().page(pfn);
-        // From here on no free by number accepts it, the mapper's neither.
+        // Before the mapper sees it: from here on no free by number accepts it. `Owned` and not yet `Pool`, so
+        // that a block that cannot be mapped goes back by its handle.
         if !page.claim_as(PageKind::Owned, body.order) {
             return false;
         }

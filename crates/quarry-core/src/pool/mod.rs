@@ -84,7 +84,8 @@
 //! Pages have no `pfmemalloc` mark. At most 63 pieces of a page are handed out at a time. They start in
 //! different sixty-fourths of the page, so that a put of a wrong or returned piece is
 //! an error. Call sites and CPUs of pages in flight are always kept, so that a pool that cannot be
-//! destroyed names its pages' holders. The ring's producers have no lock. A bulk put by the owner goes
+//! destroyed names its pages' holders. Linux has neither lanes nor batches: its ring is the only way home, and
+//! its producers take a lock. The ring's producers here have no lock. A bulk put by the owner goes
 //! into the alloc cache like a single one. Lanes add to what the ring can hold: up to `pool_size` or
 //! 992 pages for each CPU that puts, whichever is less; machines without single steps, the virtual one
 //! among them, have none. Pages in lanes are counted as in the ring. A refill on a machine with one

@@ -55,10 +55,13 @@ impl FreeArea {
             Mixing::WholeBlocks => wanted.order.max(whole),
         };
         let (era, new) = (self.era, wanted.migratetype);
+        // The largest block first: claiming a whole pageblock keeps later requests of the type out of other
+        // pageblocks, so mixing stays rare. A small block would be mixed in at once.
         for order in (least..=MAX_ORDER).rev() {
             let Some((pfn, old)) = self.foreign(order, new) else {
                 continue;
             };
+            // No smaller block can be claimed either: the order only falls from here on.
             if !self.may_claim(order, whole / 2, new) {
                 if era >= Era::V4_13 {
                     break;
@@ -72,6 +75,8 @@ impl FreeArea {
                 }
                 return Some(self.take_block(machine, map, (pfn, order, old), old));
             }
+            // The claimed blocks are on the own lists now, and the smallest that fits leaves the larger ones
+            // whole.
             if era >= Era::V4_13 {
                 return self.take_own(machine, map, wanted);
             }

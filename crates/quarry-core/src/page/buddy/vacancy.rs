@@ -55,6 +55,7 @@ impl Vacancy {
     /// The word of a block and the bits of its units; a block below a unit is in one unit.
     #[inline]
     fn place(&mut self, pfn: Pfn, order: u32) -> Option<(&mut u64, u64)> {
+        // P3: a zone starts at a multiple of the largest block, so a block's units are in one word.
         let at = pfn.0 - self.start;
         let index = (at >> MAX_ORDER) as usize;
         if index >= self.len {

@@ -55,6 +55,10 @@ impl<M: Machine> PageAllocator<M> {
 
     /// Claims a block that `block` hands out as one of a kind that no free by number accepts. Takes
     /// another block if a free by a number that is not its caller's was faster.
+    ///
+    /// The first claim succeeds, unless code without a right to the block used its number in the moment since
+    /// it left its list. Such code loses: a stray reference is dropped by the claim. If it freed the block, the
+    /// block is on a list again and somebody else's next.
     pub(crate) fn claimed_as(
         &self,
         kind: PageKind,
@@ -109,6 +113,10 @@ impl<M: Machine> PageAllocator<M> {
             let mark = if self.keeps_back() { mark } else { Mark::None };
             self.alloc_from(options, node, (mark, mixing), only_there)
         };
+        // Each pass is a rung down, and most requests end on the first. The order is the kernel's: a zone of a
+        // lower type before mixed types in this one, both before the reserve below the low mark, that before
+        // the lists of other CPUs, which costs an interrupt or a lock of each. Only then is the reserve open to
+        // those who may use all of it.
         let mut got = None;
         if self.keeps_back() {
             if self.spreads(options, node) {

@@ -39,8 +39,8 @@ impl<M: Machine> PageAllocator<M> {
     #[inline(always)]
     pub(super) fn alloc_step(&self, node: Option<NodeId>, kind: PageKind) -> Option<Pfn> {
         let (near, _) = self.near_for(node)?;
-        // SAFETY: `near` is a slot of the per-CPU range with a `Pcp`, whose layout is its own: it
-        // exists, as a single node has memory.
+        // SAFETY: `near` is CPU 0's slot of a `Pcp` in the per-CPU range (`boot.rs`), which `StackLayout for Pcp`
+        // describes; `near_for` gives only slots that exist.
         let entry = unsafe { self.machine.percpu_pop_stack::<Pcp>(near.slot0()) }?;
         let pfn = array::page_of(entry);
         self.map.page(pfn).set_kind(kind, 0);
@@ -170,14 +170,18 @@ impl<M: Machine> PageAllocator<M> {
         let Some((near, tag)) = self.near_of_running() else {
             return false;
         };
+        // One comparison for three questions: the zone, an unmovable pageblock, and no shortage of memory
+        // (`Zone::publish_near`). Mostly it holds.
         if self.map.blocks().tag(pfn) != tag {
             return false;
         }
+        // Before the step: once the page is in the array, this CPU's next allocation may hand it out.
         if !claim.make(page, 0) {
             return false;
         }
-        // SAFETY: `near` is a slot of the per-CPU range with a `Pcp`, whose layout is its own: it
-        // exists, or no page's tag would be its node's. The claim made the page this caller's.
+        // SAFETY: `near` is CPU 0's slot of a `Pcp` in the per-CPU range (`boot.rs`), which `StackLayout for Pcp`
+        // describes. It exists, or no page would have its node's tag (`Zone::publish_near`). The claim made the
+        // page this call's, which owns the entry.
         let put = unsafe {
             self.machine
                 .percpu_push_stack::<Pcp>(near.slot0(), array::entry_of(pfn))

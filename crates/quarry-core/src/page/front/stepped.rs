@@ -52,7 +52,8 @@ impl<M: Machine> PageAllocator<M> {
         let near = self.near_for(node).filter(|_| self.machine.has_steps());
         let taken = near.and_then(|(near, node)| {
             near.try_with(&self.machine, |pcp, cpu| {
-                // Of a node that the thread has left since, they would count as another's.
+                // The thread may have moved since `near_for` looked. Pages of the node it left would not be
+                // counted as another node's (`numa_other`).
                 let one_node = self.machine.topology().nodes == 1;
                 if !one_node && self.machine.node_of_cpu(cpu) != node {
                     return 0;
@@ -75,6 +76,8 @@ impl<M: Machine> PageAllocator<M> {
         let near = self.near_of_running().filter(|_| self.machine.has_steps());
         let freed = near.and_then(|(near, tag)| {
             near.try_with(&self.machine, |pcp, _| {
+                // Not armed again afterwards: the limit stays that of the last hold, and the pages count as
+                // steps until the next one.
                 let room = pcp.front_mut().room();
                 let freed = empty_slots(&self.machine, self.map, tag, slots, room);
                 pcp.front_mut().pushed(freed);

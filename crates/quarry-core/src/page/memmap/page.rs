@@ -278,6 +278,10 @@ impl Page {
     /// reference alone. Code without a right to the block may have taken another reference in the moment
     /// between the list and the owner. Returns `false` if such code was faster and freed the block by
     /// its number.
+    ///
+    /// A plain store would not do: code that took a stray reference may be giving it back at this moment, and as
+    /// the last user free the block. Either its compare-and-swap fails, as the kind has changed, or this one
+    /// does.
     pub(crate) fn claim_as(&self, kind: PageKind, order: u32) -> bool {
         let allocated = Self::sole_state(PageKind::Allocated, order);
         let claimed = self

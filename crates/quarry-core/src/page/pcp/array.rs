@@ -5,7 +5,8 @@
 //! Together they are one list in the order of the kernel's: what an era takes from the front is
 //! taken from the array, what it takes from the back from the list. When the array is empty its
 //! lower half is loaded from the list's front; when it is full its older half is spilled there. So
-//! pages that come and go around either end do not move with each call.
+//! pages that come and go around either end do not move with each call: after a load or a spill, half an array
+//! of either calls passes before the next one.
 //!
 //! Steps know nothing of limits. The holder of the lists leaves the array armed ([`FrontPages::arm`]):
 //! it has room for the steps that may go before the holder has to look at `high` again.
@@ -112,6 +113,7 @@ impl FrontPages {
     #[inline(always)]
     fn set_len(&mut self, len: usize) {
         self.base = self.entries.as_mut_ptr();
+        // Plain stores: the word of the slot is held, so no step sees one without the other.
         self.top = self.base.wrapping_add(len);
     }
 
@@ -137,6 +139,8 @@ impl FrontPages {
     /// Lets steps take all pages, and put pages until there are `room`.
     #[inline(always)]
     pub(crate) fn arm(&mut self, room: u32) {
+        // `room` may be below the length: then no push gets through until the holder has drained, while pops
+        // still do, as they only shorten the lists.
         let len = self.len();
         self.set_len(len);
         let end = (room as usize).min(FRONT_PAGES);

@@ -125,6 +125,8 @@ impl Pcp {
         at: &Pageset<'_, M>,
         f: impl FnOnce(&mut Self) -> R,
     ) -> R {
+        // First, as `f` relies on `pages`. On a machine with steps there mostly were some: the lists are held
+        // only when the array is empty or full, for another list, or by another CPU.
         if let Some(steps) = self.front.steps() {
             self.settle(at, &steps);
         }
@@ -350,6 +352,8 @@ impl Pcp {
             mixing: at.mixing,
         };
         let blocks = self.refill_blocks(at, order);
+        // `None` in a signal handler that interrupted the lock's holder: the allocation fails, as an atomic
+        // one may.
         let mut area = at.zone.lock(at.machine, at.map)?;
         let list = &mut self.lists[usize::from(shape.list)].blocks;
         // Both ends are empty, so what comes first goes in front.

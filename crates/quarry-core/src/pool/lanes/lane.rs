@@ -250,7 +250,10 @@ impl Lane {
     fn push_beyond(&self, producer: &Producer, mut top: u32, mut pages: &[Pfn]) -> usize {
         let all = pages.len();
         loop {
+            // Mostly once or twice, for the part before and the part behind the end. An older head than the
+            // owner's makes less room, and never fills an entry that was not read.
             let head = self.progress().head;
+            // With the head at 0 the lane would look empty then, and with the head at 1 it would gain no room.
             if top == self.size && head > 1 {
                 top = 0;
             }

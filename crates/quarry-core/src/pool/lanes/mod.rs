@@ -140,7 +140,8 @@ impl Lanes {
         let new = unsafe { lane.as_mut() };
         new.cpu = cpu;
         let base = new.entries.as_ptr();
-        // Before the owner finds the lane. No step gets through without a limit.
+        // Before the owner finds the lane, which would read a top of nowhere. No step gets through meanwhile:
+        // the limit is null.
         producer.top.store(base, Ordering::Relaxed);
         let mut first = self.first.load(Ordering::Relaxed);
         while first.addr() & NO_MORE == 0 {
@@ -263,7 +264,9 @@ impl Lanes {
             }
         }
         for lane in self.iter().filter(|lane| !lane.is(CLOSED)) {
-            // Before the slot is tried, which is a barrier for those who hold it.
+            // Before the slot is tried. If that fails, its holder sees the seal when it lets go (`Lane::put`) and
+            // takes the limit away. In the other order a holder could let go in between, and steps would go on
+            // putting pages into a lane that no owner empties.
             lane.state.store(SEALED, Ordering::Relaxed);
             self.slots.try_with_remote(machine, lane.cpu, |producer| {
                 producer.limit.store(null_mut(), Ordering::Relaxed);
