@@ -291,10 +291,10 @@ fn one_of_the_last_references_frees() {
             unsafe { other.get_page(page) }.unwrap();
             // SAFETY: the references that are put here are two of three, and the other thread's is the third.
             assert_eq!(unsafe { other.put_page(page) }, Ok(false));
-            // SAFETY: as above.
+            // SAFETY: the second of this thread's two references.
             unsafe { other.put_page(page) }.unwrap()
         });
-        // SAFETY: as above.
+        // SAFETY: the third reference is this thread's.
         let mine = unsafe { pages.put_page(page) }.unwrap();
         assert_ne!(thread.join().unwrap(), mine, "freed once");
         assert_eq!(pages.check_consistency().unwrap().allocated, 0);
@@ -309,7 +309,7 @@ unsafe impl Sync for Contents {}
 
 impl Contents {
     fn change(&self) {
-        // SAFETY: as for `Sync`.
+        // SAFETY: the callers order their accesses; the cell ends the model if they do not.
         self.0.with_mut(|contents| unsafe { *contents += 1 });
     }
 }

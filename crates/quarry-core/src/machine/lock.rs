@@ -81,7 +81,8 @@ impl<M: Machine, T> Deref for Guard<'_, M, T> {
 impl<M: Machine, T> DerefMut for Guard<'_, M, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as in `deref`; `&mut self` makes the reference unique.
+        // SAFETY: a guard exists only while its lock is held, so data is reached through it alone; `&mut self` makes
+        // the reference unique.
         unsafe { &mut *self.lock.data.get() }
     }
 }

@@ -30,7 +30,7 @@ struct State {
 unsafe impl Send for State {}
 // SAFETY: the range is fixed, all mutable state is behind the lock.
 unsafe impl Sync for Region {}
-// SAFETY: as for `Sync`.
+// SAFETY: the range is fixed and not bound to a thread; the state is `Send`.
 unsafe impl Send for Region {}
 
 impl Region {
@@ -67,7 +67,8 @@ impl Region {
             // SAFETY: a block on the list is at least 64 bytes, aligned to that, and its first
             // word is the link that `free` wrote.
             state.free[class] = unsafe { link.read() };
-            // SAFETY: the same word; zeroing it restores the all-zero promise.
+            // SAFETY: the block's first word is this call's, now that the block is off the list; zeroing it restores
+            // the all-zero promise.
             unsafe { block.write_bytes(0, size_of::<usize>()) };
             return Some(block);
         }

@@ -163,9 +163,9 @@ unsafe impl<M: Machine + Sync, H: Mapper + Send + Sync> Sync for PagePool<'_, M,
 ///     let (first, second) = (owner.alloc().unwrap(), owner.alloc().unwrap());
 ///     // SAFETY: no other code knows the page.
 ///     assert_eq!(unsafe { owner.put(first) }, Ok(Put::Cached));
-///     // SAFETY: likewise.
+///     // SAFETY: no other code knows the page.
 ///     assert_eq!(unsafe { pool.put(second) }, Ok(Put::Ring));
-///     // SAFETY: likewise, and it is not in flight any more.
+///     // SAFETY: no other code knows the page, which is not in flight any more: it is refused.
 ///     assert!(unsafe { pool.put(second) }.is_err());
 ///     drop(pool);
 ///     assert!(owner.destroy().is_ok());
@@ -432,6 +432,7 @@ impl<M: Machine, H: Mapper> Drop for PagePool<'_, M, H> {
 unsafe fn give_back<M: Machine>(machine: &M, meta: &Region, block: RawRange) {
     // SAFETY: the block has this many bytes.
     unsafe { NonNull::write_bytes(block.base, 0, block.bytes) };
-    // SAFETY: the caller's contract, and it is zeroed.
+    // SAFETY: the region handed the block out for these bytes and it has no user, by the caller's promise; it was
+    // zeroed above.
     unsafe { meta.free(machine, block.base, block.bytes) };
 }

@@ -28,7 +28,8 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
     /// to the descriptor of a page that the other released and that has become a slab.
     #[inline]
     pub unsafe fn put(&mut self, pfn: Pfn) -> Result<Put, PoolError> {
-        // SAFETY: the caller's contract.
+        // SAFETY: the page is the caller's to put, and no other thread puts it or a piece of it: `put` asks the
+        // same of its caller.
         unsafe { self.put_used(pfn, u32::MAX) }
     }
 
@@ -46,7 +47,7 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
     pub unsafe fn put_used(&mut self, pfn: Pfn, used: u32) -> Result<Put, PoolError> {
         let raw = self.pool.raw();
         let page = raw.check(pfn, PoolState::InFlight)?;
-        // SAFETY: the caller's contract is the same.
+        // SAFETY: `check` found the page in flight, so it is the caller's to put, by the caller's promise.
         unsafe { self.put_direct(page, pfn, used) }
     }
 
@@ -62,7 +63,7 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
     /// As for [`PoolOwner::put`], for each page. A page that is twice in the array is put once and
     /// then refused.
     pub unsafe fn put_bulk(&mut self, slots: &mut [Option<Pfn>]) -> Result<(), PoolError> {
-        // SAFETY: the caller's contract is the same.
+        // SAFETY: the pages of filled slots are the caller's to put, by its promise, and `page` reads these.
         unsafe { self.put_bulk_as(slots, |slot| *slot, |slot| *slot = None) }
     }
 
@@ -182,7 +183,8 @@ impl<M: Machine, H: Mapper> PagePool<'_, M, H> {
     /// to the descriptor of a page that the other released and that has become a slab.
     #[inline]
     pub unsafe fn put(&self, pfn: Pfn) -> Result<Put, PoolError> {
-        // SAFETY: the caller's contract.
+        // SAFETY: the page is the caller's to put, and no other thread puts it or a piece of it: `put` asks the
+        // same of its caller.
         unsafe { self.put_used(pfn, u32::MAX) }
     }
 
@@ -214,7 +216,7 @@ impl<M: Machine, H: Mapper> PagePool<'_, M, H> {
     /// As for [`PagePool::put`], for each page. A page that is twice in the array is put once and
     /// then refused.
     pub unsafe fn put_bulk(&self, slots: &mut [Option<Pfn>]) -> Result<(), PoolError> {
-        // SAFETY: the caller's contract is the same, and this handle keeps the pool alive.
+        // SAFETY: the pages are the caller's to put, by its promise, and this handle keeps the pool alive.
         unsafe { self.raw().put_bulk(slots) }
     }
 }

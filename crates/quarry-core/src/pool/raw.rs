@@ -33,9 +33,10 @@ impl<M: Machine, H: Mapper> PartialEq for RawPool<'_, M, H> {
 
 impl<M: Machine, H: Mapper> Eq for RawPool<'_, M, H> {}
 
-// SAFETY: as for `PagePool`.
+// SAFETY: the body is made of atomics, of data behind a lock, of constants and of the mapper, which `H: Send + Sync`
+// lets several threads use at once; the page allocator is shared.
 unsafe impl<M: Machine + Sync, H: Mapper + Send + Sync> Send for RawPool<'_, M, H> {}
-// SAFETY: as for `PagePool`.
+// SAFETY: a shared `RawPool` gives no more than a copy, which may be sent.
 unsafe impl<M: Machine + Sync, H: Mapper + Send + Sync> Sync for RawPool<'_, M, H> {}
 
 /// A [`RawPool`] in one word, to keep next to each page.
@@ -62,9 +63,9 @@ impl<M: Machine, H: Mapper> PartialEq for ThinPool<'_, M, H> {
 
 impl<M: Machine, H: Mapper> Eq for ThinPool<'_, M, H> {}
 
-// SAFETY: as for `PagePool`.
+// SAFETY: it becomes a `RawPool` by its one method, and that may be sent.
 unsafe impl<M: Machine + Sync, H: Mapper + Send + Sync> Send for ThinPool<'_, M, H> {}
-// SAFETY: as for `PagePool`.
+// SAFETY: a shared `ThinPool` gives no more than a copy, which may be sent.
 unsafe impl<M: Machine + Sync, H: Mapper + Send + Sync> Sync for ThinPool<'_, M, H> {}
 
 impl<'p, M: Machine, H: Mapper> ThinPool<'p, M, H> {
@@ -151,7 +152,7 @@ impl<'p, M: Machine, H: Mapper> RawPool<'p, M, H> {
     ///
     /// As for [`RawPool::put`], for each page; a page is twice in the array only if a handle exists.
     pub unsafe fn put_bulk(self, slots: &mut [Option<Pfn>]) -> Result<(), PoolError> {
-        // SAFETY: the caller's contract is the same.
+        // SAFETY: the pages of filled slots are the caller's to put, by its promise, and `page` reads these.
         unsafe { self.put_bulk_as(slots, |slot| *slot, |slot| *slot = None) }
     }
 

@@ -69,7 +69,8 @@ struct Watched {
 
 // SAFETY: the address only names the machine's own memory.
 unsafe impl Send for LoomMachine {}
-// SAFETY: as above.
+// SAFETY: the model's code reaches the memory by the protocols that are checked, and the rest is atomics or behind a
+// mutex.
 unsafe impl Sync for LoomMachine {}
 
 fn layout() -> Layout {

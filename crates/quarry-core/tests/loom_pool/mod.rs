@@ -393,7 +393,7 @@ fn lane_against_the_end(together: bool) {
                 return;
             }
             for pfn in slots.into_iter().flatten() {
-                // SAFETY: as above.
+                // SAFETY: the page is in flight and put once.
                 unsafe { raw.put(pfn, 0) }.unwrap();
             }
         });

@@ -108,7 +108,7 @@ impl<T> PerCpu<T> {
         let slot = self.slot::<M>(cpu);
         // SAFETY: the slot is valid (M3); only shared access to its fields is made from this reference.
         let slot = unsafe { slot.as_ref() };
-        // SAFETY: by the caller's contract this is the only reference to the state.
+        // SAFETY: the caller promises that no other code uses the slots, so this is the only reference to the state.
         f(unsafe { &mut *slot.state.get() })
     }
 
@@ -291,7 +291,7 @@ impl<T> PerCpu<T> {
         let slot = unsafe { slot.as_ref() };
         // SAFETY: M1 - the caller holds the word, so this is the only reference to the state.
         let result = f(unsafe { &mut *slot.state.get() }, cpu);
-        // SAFETY: by the caller's contract the word is held.
+        // SAFETY: the caller holds the word of `slot`, by its promise, and lets go of it here.
         unsafe { machine.percpu_unlock(&slot.lock) };
         result
     }

@@ -94,7 +94,7 @@ impl<T: Sync + PerCpuState> PerCpuShared<T> {
     ///
     /// As for [`PerCpu::free`]; no code holds a slot.
     pub(crate) unsafe fn free<M: Machine>(&self, machine: &M, areas: &Region) {
-        // SAFETY: the caller's contract is the same.
+        // SAFETY: the caller promises that no code uses this handle or holds a slot any more.
         unsafe { self.0.free(machine, areas) };
     }
 }

@@ -149,7 +149,8 @@ impl<M: Machine> PageAllocator<M> {
             let freed = self.free_stepped(&mut rest[..hold]);
             rest = &mut rest[freed..];
             if freed < hold {
-                // SAFETY: the caller's contract is the same.
+                // SAFETY: the caller of `free_bulk` owns each page of the array; those already freed have
+                // left their slots.
                 return unsafe { self.free_bulk_unstepped(rest) };
             }
         }
@@ -172,7 +173,7 @@ impl<M: Machine> PageAllocator<M> {
                 && let [slot] = hold
                 && let Some(pfn) = *slot
             {
-                // SAFETY: the caller's contract is the same.
+                // SAFETY: the slot is one of the caller's array, whose pages are all its to free.
                 match unsafe { self.free(pfn, 0) } {
                     Ok(()) => *slot = None,
                     error => result = result.and(error),

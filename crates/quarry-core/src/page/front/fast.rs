@@ -129,7 +129,8 @@ impl<M: Machine> PageAllocator<M> {
     #[inline(always)]
     pub unsafe fn free(&self, pfn: Pfn, order: u32) -> Result<(), PageError> {
         let page = self.check_free(pfn, order)?;
-        // SAFETY: the caller's contract is the same.
+        // SAFETY: the caller of `free` owns the block if it is allocated, as this contract asks; the claim is
+        // not `Owned`.
         unsafe { self.free_claimed(page, pfn, order, Claim::Allocated) }
     }
 

@@ -26,7 +26,7 @@ pub(crate) struct MemMap {
 
 // SAFETY: the map holds addresses that never change (M3); descriptors are all atomics.
 unsafe impl Send for MemMap {}
-// SAFETY: as for `Send`.
+// SAFETY: a shared map gives out addresses and shared descriptors, which are all atomics.
 unsafe impl Sync for MemMap {}
 
 impl MemMap {
@@ -194,7 +194,8 @@ impl MemMap {
         // SAFETY: `at` is the page's number times the size of a descriptor (a power of two), and
         // the number is below `pages`. Each such page has a descriptor in the range.
         let page = unsafe { self.descriptors.byte_add(at) };
-        // SAFETY: as in `page`.
+        // SAFETY: a descriptor is valid from the start, all atomics in a zero-filled range (M2), and never
+        // written but through them.
         Some((pfn, unsafe { page.as_ref() }))
     }
 

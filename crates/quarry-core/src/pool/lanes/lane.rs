@@ -142,13 +142,14 @@ impl Lane {
     ///
     /// `new` made it in this region, and no code uses it any more.
     pub(super) unsafe fn free<M: Machine>(lane: NonNull<Self>, machine: &M, meta: &Region) {
-        // SAFETY: the caller's contract.
+        // SAFETY: `new` made the lane and nothing has freed it, by the caller's promise.
         let bytes = Self::bytes(unsafe { lane.as_ref() }.size);
         let block = RawRange {
             base: lane.cast(),
             bytes,
         };
-        // SAFETY: the caller's contract.
+        // SAFETY: `new` took this block of as many bytes from the region, and no code uses it any more, by the
+        // caller's promise.
         unsafe { give_back(machine, meta, block) };
     }
 
