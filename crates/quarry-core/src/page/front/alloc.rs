@@ -58,7 +58,7 @@ impl<M: Machine> PageAllocator<M> {
     ///
     /// The first claim succeeds, unless code without a right to the block used its number in the moment since
     /// it left its list. Such code loses: a stray reference is dropped by the claim. If it freed the block, the
-    /// block is on a list again and somebody else's next.
+    /// block is on a list again and another caller's next.
     pub(crate) fn claimed_as(
         &self,
         kind: PageKind,
