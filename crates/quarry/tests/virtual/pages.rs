@@ -25,34 +25,22 @@ fn agrees_with_the_model(name: &str, era: Era) {
     );
 }
 
-#[test]
-fn pages_2_6_22_agree_with_the_model() {
-    agrees_with_the_model("pages_2_6_22_agree_with_the_model", Era::V2_6_22);
+macro_rules! agree {
+    ($($name:ident: $era:ident,)*) => {$(
+        #[test]
+        fn $name() {
+            agrees_with_the_model(stringify!($name), Era::$era);
+        }
+    )*};
 }
 
-#[test]
-fn pages_2_6_24_agree_with_the_model() {
-    agrees_with_the_model("pages_2_6_24_agree_with_the_model", Era::V2_6_24);
-}
-
-#[test]
-fn pages_4_13_agree_with_the_model() {
-    agrees_with_the_model("pages_4_13_agree_with_the_model", Era::V4_13);
-}
-
-#[test]
-fn pages_5_9_agree_with_the_model() {
-    agrees_with_the_model("pages_5_9_agree_with_the_model", Era::V5_9);
-}
-
-#[test]
-fn pages_6_1_agree_with_the_model() {
-    agrees_with_the_model("pages_6_1_agree_with_the_model", Era::V6_1);
-}
-
-#[test]
-fn pages_6_18_agree_with_the_model() {
-    agrees_with_the_model("pages_6_18_agree_with_the_model", Era::V6_18);
+agree! {
+    pages_2_6_22_agree_with_the_model: V2_6_22,
+    pages_2_6_24_agree_with_the_model: V2_6_24,
+    pages_4_13_agree_with_the_model: V4_13,
+    pages_5_9_agree_with_the_model: V5_9,
+    pages_6_1_agree_with_the_model: V6_1,
+    pages_6_18_agree_with_the_model: V6_18,
 }
 
 /// A kernel's zones, all of whose memory can be used when it is scarce.
