@@ -42,7 +42,6 @@ mod run;
 mod rx;
 mod rx_sensitivity;
 mod rx_tables;
-mod rx_time;
 mod sensitivity;
 mod signals;
 mod snapshot;

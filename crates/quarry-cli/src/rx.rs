@@ -3,11 +3,12 @@
 use quarry_core::era::Era;
 use quarry_core::page::CACHE_SHARE_BYTES;
 use quarry_lab::design::parse_era;
-use quarry_work::rx::{Consumer, DRIVERS, NAPI_BUDGET, RxAxes, RxReport, RxSpec};
-use serde::Serialize;
+use quarry_machines::Draw;
+use quarry_work::rx::{Consumer, DRIVERS, NAPI_BUDGET, OutsideWork, RxAxes, RxRun, RxSpec};
 
 use crate::machine_args::MachineArgs;
-use crate::{error, output, rx_tables, rx_time, units};
+use crate::sensitivity::Timed;
+use crate::{error, output, rx_sensitivity, rx_tables, units};
 
 /// Arguments.
 #[derive(clap::Args)]
@@ -37,8 +38,8 @@ pub(crate) struct Args {
         default_value = "4.13"
     )]
     era: Vec<String>,
-    /// Packets that each run counts; with its warm-up at most 1000000000000. 300000 by default, 20000 with
-    /// --sensitivity, and 1000000 with --counts.
+    /// Packets that each run counts; with its warm-up at most 1000000000000. 300000 by default, and 20000 with
+    /// --sensitivity.
     #[arg(long, value_name = "N")]
     packets: Option<u64>,
     /// Where streams are read: on their ring's CPU (same), on CPUs without a ring (other), or on all
@@ -87,12 +88,9 @@ pub(crate) struct Args {
     cache_share: u64,
     #[command(flatten)]
     pub(crate) machine: MachineArgs,
-    /// Count what packets cost, on machines without clocks. --machine says nothing then.
-    #[arg(long)]
-    counts: bool,
     /// Run all again with the machine's constants elsewhere in their ranges, and say which results of
     /// the thread come out in all runs. It takes about 100 times as long.
-    #[arg(long, conflicts_with = "counts")]
+    #[arg(long)]
     pub(crate) sensitivity: bool,
     /// Print JSON: one object, with all that was measured or counted.
     #[arg(long)]
@@ -114,16 +112,8 @@ What is modelled:
   reader sleeps until they are there, copies and frees them. A packet's time
   beside memory is the one figure taken from the thread: that of driver #1 with
   one ring. Packets not taken found no buffer: TCP would send less.
-  docs/time.md tells what is simulated and how.
-
-With --counts nothing takes time:
-  Readers take all that waits in a socket once --backlog packets are there. The
-  last table multiplies the counts with the packets per second that the thread's
-  driver #1 had on one ring, times the rings, up to the line rate. ns/block is
-  what the holders of the zone lock, all together, have for each block that they
-  move under it; a block is a page unless the MTU is larger.
-  docs/rx.md tells the sources and what does not follow, and explains every
-  column and every field of --json.
+  docs/time.md says what is simulated and how; docs/rx.md has the sources of the
+  parameters and explains every column and every field of --json.
 
 Exit codes:
   0 done; 1 failed; 2 wrong usage
@@ -133,51 +123,57 @@ Examples:
   quarry run rx --driver none,pool --era 4.13,6.18 --rings 4,8
   quarry run rx --driver none --rings 8 --json | jq '.runs[].causes'
   quarry run rx --sensitivity --driver small,none --rings 1,6,16
-  quarry run rx --counts
-  quarry run rx --counts --driver none --consumer spread --rings 1,16
-  quarry run rx --counts --page-size 4k,64k --driver small --rings 4
-  quarry run rx --counts --mtu 9000 --driver none --era 4.13,6.1 --rings 4
-  quarry run rx --counts --json | jq '.runs[] | [.driver, .rings, .pages.zone_locks]'";
-
-#[derive(Serialize)]
-struct Report<'a> {
-    workload: &'static str,
-    runs: &'a [RxReport],
-}
+  quarry run rx --driver none --consumer spread --rings 1,16
+  quarry run rx --page-size 4k,64k --driver small --rings 4
+  quarry run rx --mtu 9000 --driver none --era 4.13,6.1 --rings 4
+  quarry run rx --json | jq '.runs[] | [.driver, .rings, .counts.pages.zone_locks]'";
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let runs = runs(args)?;
-    if !args.counts {
-        return rx_time::run(args, &runs);
+    let receivers = receivers(args)?;
+    let machine = args.machine.machine()?;
+    let runs: Vec<RxRun> = receivers
+        .iter()
+        .map(|rx| RxRun {
+            rx: rx.clone(),
+            machine: machine.clone(),
+            draw: Draw::VALUES,
+            outside: OutsideWork::THREAD,
+        })
+        .collect();
+    for run in &runs {
+        run.config()?;
     }
-    let bar = output::progress_bar("rx", packets(&runs), "packets");
-    let reports = quarry_work::run_all(&runs, args.machine.jobs(), |spec| {
-        quarry_work::rx::run(spec, &|packets| bar.inc(packets))
+    let bar = output::progress_bar("rx", packets(&receivers), "packets");
+    let reports = quarry_work::run_all(&runs, args.machine.jobs(), |run| {
+        quarry_work::rx::run(run, &|packets| bar.inc(packets))
     });
     bar.finish_and_clear();
     let reports = reports?;
-    if args.json {
-        output::print_json(
-            "run rx",
-            &Report {
-                workload: "rx",
-                runs: &reports,
-            },
-        )
-    } else {
-        output::print_text(&rx_tables::text(&reports))
-    }
+    let study = match args.sensitivity {
+        true => Some(rx_sensitivity::explore(args, &machine, &runs, &reports)?),
+        false => None,
+    };
+    let (study, groups) = study.unzip();
+    let timed = Timed {
+        workload: "rx",
+        settings: None,
+        runs: &reports,
+        sensitivity: study.as_ref(),
+    };
+    timed.print(args.json, &groups.unwrap_or_default(), || {
+        rx_tables::text(&reports)
+    })
 }
 
 /// Packets that runs take, with those before counting.
-pub(crate) fn packets(specs: &[RxSpec]) -> u64 {
+fn packets(specs: &[RxSpec]) -> u64 {
     let of =
         |spec: &RxSpec| spec.packets + spec.warm_up_packets() + u64::from(spec.rings * NAPI_BUDGET);
     specs.iter().map(of).fold(0, u64::saturating_add)
 }
 
-fn runs(args: &Args) -> anyhow::Result<Vec<RxSpec>> {
+fn receivers(args: &Args) -> anyhow::Result<Vec<RxSpec>> {
     let eras: Result<Vec<Era>, _> = args.era.iter().map(|name| parse_era(name)).collect();
     let eras = eras?;
     output::note_eras(eras.iter().copied());
@@ -197,13 +193,10 @@ fn runs(args: &Args) -> anyhow::Result<Vec<RxSpec>> {
         backlog: args.backlog,
         descriptors: args.descriptors,
         cache_entries: args.cache_entries,
-        packets: args
-            .packets
-            .unwrap_or(match (args.counts, args.sensitivity) {
-                (true, _) => 1_000_000,
-                (false, true) => 20_000,
-                (false, false) => 300_000,
-            }),
+        packets: args.packets.unwrap_or(match args.sensitivity {
+            true => 20_000,
+            false => 300_000,
+        }),
         seed: args.machine.seed,
         ..RxSpec::new(&DRIVERS[0], 1)
     };

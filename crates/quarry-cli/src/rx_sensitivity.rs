@@ -2,11 +2,11 @@
 
 use quarry_core::era::Era;
 use quarry_machines::{Draw, Machine};
-use quarry_work::rx::timed::{self, OutsideWork, RxTimeReport, RxTimeSpec};
+use quarry_work::rx::{self, OutsideWork, RxReport, RxRun};
 use quarry_work::sensitivity::{Claim, Figure, Samples, Study, within};
 
 use crate::rx::Args;
-use crate::rx_time::same_driver;
+use crate::rx_tables::same_driver;
 use crate::sensitivity::{self, Group, Report};
 use crate::units;
 
@@ -24,7 +24,7 @@ const NEAR: f64 = 15.0;
 const MBIT: &str = "mbit";
 const ZONE_LOCK: &str = "zone_lock_share";
 
-fn figures(report: &RxTimeReport) -> Vec<Figure> {
+fn figures(report: &RxReport) -> Vec<Figure> {
     vec![
         (MBIT, report.mbit_per_second),
         (ZONE_LOCK, report.zone_lock_share),
@@ -35,8 +35,8 @@ fn figures(report: &RxTimeReport) -> Vec<Figure> {
 pub(crate) fn explore(
     args: &Args,
     machine: &Machine,
-    specs: &[RxTimeSpec],
-    reports: &[RxTimeReport],
+    specs: &[RxRun],
+    reports: &[RxReport],
 ) -> anyhow::Result<(Report, Vec<Group>)> {
     let spent = reports.iter().map(|report| &report.spent);
     let study = Study::new(machine, spent, args.machine.seed);
@@ -52,7 +52,7 @@ pub(crate) fn explore(
         spec.draw = arm.draw.clone();
         spec.outside = outside[arm.number];
         spec.rx.seed = arm.seed;
-        timed::run(&spec, &|_| ()).map(|report| figures(&report))
+        rx::run(&spec, &|_| ()).map(|report| figures(&report))
     })?;
     let numbered: Vec<Run<'_>> = reports.iter().enumerate().collect();
     let drivers = || numbered.chunk_by(|(_, a), (_, b)| same_driver(a, b));
@@ -68,10 +68,10 @@ pub(crate) fn explore(
 }
 
 /// A run with its number.
-type Run<'a> = (usize, &'a RxTimeReport);
+type Run<'a> = (usize, &'a RxReport);
 
 /// The runs of a driver that are shown.
-fn group(runs: &[Run<'_>], is_shown: fn(&RxTimeReport) -> bool) -> Option<Group> {
+fn group(runs: &[Run<'_>], is_shown: fn(&RxReport) -> bool) -> Option<Group> {
     let shown = runs.iter().filter(|(_, run)| is_shown(run));
     let named = shown.map(|(number, run)| (*number, rings(run.rings)));
     let named: Vec<(usize, String)> = named.collect();
@@ -82,7 +82,7 @@ fn group(runs: &[Run<'_>], is_shown: fn(&RxTimeReport) -> bool) -> Option<Group>
     })
 }
 
-fn about(run: &RxTimeReport) -> String {
+fn about(run: &RxReport) -> String {
     let pages = units::bytes(run.page_size);
     format!("{}, era {}, {pages} pages", run.driver, run.era)
 }
@@ -95,13 +95,13 @@ fn rings(rings: u32) -> String {
 }
 
 /// Whether the thread has the run's driver, kernel, pages and packets.
-fn is_of_thread(run: &RxTimeReport) -> bool {
+fn is_of_thread(run: &RxReport) -> bool {
     let kernel = run.era == Era::V4_13.name() && run.page_size == 4096;
     run.thread_driver.is_some() && kernel && run.mtu == 1500
 }
 
 /// Whether a claim is about a run.
-fn is_judged(run: &RxTimeReport) -> bool {
+fn is_judged(run: &RxReport) -> bool {
     let rings = match run.driver {
         "none" => run.published_mbit_per_second.is_some() || PEAK.contains(&run.rings),
         _ => run.rings == LINE_RINGS,

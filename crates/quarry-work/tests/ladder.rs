@@ -7,8 +7,7 @@ use quarry_core::slub::Slub;
 use quarry_machines::{Draw, Machine};
 use quarry_work::Tuning;
 use quarry_work::micro::{self, MicroReport, MicroSpec, Pattern};
-use quarry_work::rx::timed::{self, OutsideWork, RxTimeSpec};
-use quarry_work::rx::{RxDriver, RxSpec};
+use quarry_work::rx::{self, OutsideWork, RxDriver, RxRun, RxSpec};
 
 /// Cycles on an E5-2695 with Linux 3.18 without preemption: bytes, `kmalloc()`, `kfree()`, 10,000 of each (J. D. Brouer,
 /// linux-mm, December 2014).
@@ -76,7 +75,7 @@ fn a_hot_pair_takes_a_quarter_more_than_was_published() {
 /// Here they are another CPU's: one ring allocates, readers free. `docs/time.md` has the figure of pages that stay at home.
 #[test]
 fn a_page_is_under_the_zone_lock_for_as_long_as_was_published() {
-    let spec = RxTimeSpec {
+    let spec = RxRun {
         rx: RxSpec {
             packets: 50_000,
             ..RxSpec::new(RxDriver::named("none").unwrap(), 1)
@@ -85,7 +84,7 @@ fn a_page_is_under_the_zone_lock_for_as_long_as_was_published() {
         draw: Draw::VALUES,
         outside: OutsideWork::THREAD,
     };
-    let report = timed::run(&spec, &|_| ()).unwrap();
+    let report = rx::run(&spec, &|_| ()).unwrap();
     let mut locks = report.causes.locks.iter();
     let zone = locks.find(|lock| lock.class == "zone").unwrap();
     // Each packet's page is allocated and freed.

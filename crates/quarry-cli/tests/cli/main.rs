@@ -21,7 +21,6 @@ mod replay_pages;
 mod replay_time;
 mod reproduce;
 mod rx;
-mod rx_doc;
 mod snippets;
 mod what_if;
 mod width;

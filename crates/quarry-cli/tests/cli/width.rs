@@ -100,7 +100,6 @@ fn every_command_fits() {
             "4,64",
         ],
         &["what-if", &boot, "--release", "7.3", "--caches"],
-        &["run", "rx", "--counts", "--packets", "1000"],
         &["run", "rx", "--rings", "2", "--packets", "1000"],
         &["run"],
         &[

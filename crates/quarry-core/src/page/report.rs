@@ -225,14 +225,39 @@ impl<M: Machine> PageAllocator<M> {
         report
     }
 
+    /// Allocations and frees so far that went to a zone directly. Takes no lock.
+    pub fn direct_calls(&self) -> [u64; 2] {
+        self.zones().fold([0; 2], |[allocs, frees], zone| {
+            let shared = &zone.shared;
+            [
+                allocs + sum(&shared.direct_allocs),
+                frees + sum(&shared.direct_frees),
+            ]
+        })
+    }
+
+    /// Requests that a CPU's lists served or took so far; `None` if they are in use at this moment. Takes no lock.
+    pub fn cpu_stats(&self, cpu: CpuId) -> Option<PcpStats> {
+        let _pass = self.gate().enter(self.machine());
+        let mut stats = PcpStats::default();
+        for sets in self.pagesets() {
+            let at = sets.at(self.machine(), self.map());
+            at.with_remote(cpu, |pcp| stats.add(&pcp.stats()))?;
+        }
+        Some(stats)
+    }
+
     /// Counters, exact if no CPU is busy; a busy CPU's part is missing. A single step that was
     /// restarted may count twice.
     pub fn stats(&self) -> PageStats {
         let _pass = self.gate().enter(self.machine());
-        let mut stats = PageStats::default();
+        let [direct_allocs, direct_frees] = self.direct_calls();
+        let mut stats = PageStats {
+            direct_allocs,
+            direct_frees,
+            ..PageStats::default()
+        };
         for zone in self.zones() {
-            stats.direct_allocs += sum(&zone.shared.direct_allocs);
-            stats.direct_frees += sum(&zone.shared.direct_frees);
             if let Some(area) = zone.lock(self.machine(), self.map()) {
                 stats.splits += area.splits;
                 stats.merges += area.merges;

@@ -1,8 +1,7 @@
 //! Thread 004: the page allocator under a network receiver, September 2017.
 
 use quarry_machines::{Draw, Machine};
-use quarry_work::rx::timed::{self, OutsideWork, RxTimeSpec};
-use quarry_work::rx::{RxDriver, RxSpec};
+use quarry_work::rx::{self, OutsideWork, RxDriver, RxRun, RxSpec};
 
 use super::Thread;
 use crate::error::ReproduceError;
@@ -82,13 +81,13 @@ fn receive(
         true => Vec::new(),
         false => OutsideWork::of_draws(&[&setting.draw], &rx, 1)?,
     };
-    let spec = RxTimeSpec {
+    let spec = RxRun {
         rx,
         machine: Machine::bundled(MACHINE)?,
         draw: setting.draw.clone(),
         outside: outside.first().copied().unwrap_or(OutsideWork::THREAD),
     };
-    let report = timed::run(&spec, &|_| ())?;
+    let report = rx::run(&spec, &|_| ())?;
     Ok(vec![
         (MBIT.to_string(), report.mbit_per_second),
         (ZONE.to_string(), 100.0 * report.zone_lock_share),

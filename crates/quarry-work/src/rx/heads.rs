@@ -1,15 +1,10 @@
 //! Socket buffer heads: one object of a slab cache per packet, recycled by NAPI.
-//!
-//! Where only counts are asked for, the heads are on a machine of their own, with the same CPUs, so that their
-//! pages do not mix with those of the packets.
 
 use quarry_core::design::{CacheSpec, Design};
 use quarry_core::era::Era;
 use quarry_core::geometry::CacheFlags;
 use quarry_core::machine::CpuId;
-use quarry_core::stats::Stat;
 use quarry_sim::driver::{CacheIndex, Driver, ObjectRef};
-use serde::Serialize;
 
 /// Bytes of a `struct sk_buff` slot: `skbuff_head_cache` is in the class of 256.
 const HEAD_BYTES: u32 = 256;
@@ -38,39 +33,6 @@ impl NapiRules {
     }
 }
 
-/// Counts of heads.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct HeadCounts {
-    /// Heads that the slab cache handed out.
-    pub slab_allocs: u64,
-    /// Of them, not by its fast path.
-    pub slab_alloc_slowpath: u64,
-    /// Heads given back to the slab cache.
-    pub slab_frees: u64,
-    /// Of them, not by its fast path.
-    pub slab_free_slowpath: u64,
-    /// Of them, on another CPU than allocated.
-    pub cross_cpu_frees: u64,
-    /// Slabs taken from the page allocator.
-    pub slabs_allocated: u64,
-    /// Heads that NAPI handed out again without the slab cache.
-    pub recycled: u64,
-}
-
-impl HeadCounts {
-    pub(super) fn since(&self, start: &Self) -> Self {
-        Self {
-            slab_allocs: self.slab_allocs - start.slab_allocs,
-            slab_alloc_slowpath: self.slab_alloc_slowpath - start.slab_alloc_slowpath,
-            slab_frees: self.slab_frees - start.slab_frees,
-            slab_free_slowpath: self.slab_free_slowpath - start.slab_free_slowpath,
-            cross_cpu_frees: self.cross_cpu_frees - start.cross_cpu_frees,
-            slabs_allocated: self.slabs_allocated - start.slabs_allocated,
-            recycled: self.recycled - start.recycled,
-        }
-    }
-}
-
 /// A head, and the CPU whose slab cache handed it out.
 #[derive(Debug)]
 pub(super) struct Head<'h> {
@@ -89,7 +51,6 @@ pub(super) struct Heads<'d, 'h, D: Design> {
 pub(super) struct RingHeads<'h> {
     cpu: CpuId,
     kept: Vec<Head<'h>>,
-    recycled: u64,
 }
 
 impl RingHeads<'_> {
@@ -98,7 +59,6 @@ impl RingHeads<'_> {
         Self {
             cpu: CpuId(ring),
             kept: Vec::new(),
-            recycled: 0,
         }
     }
 }
@@ -123,7 +83,6 @@ impl<'d, 'h, D: Design> Heads<'d, 'h, D> {
         let cpu = ring.cpu;
         self.driver.run_on(cpu);
         if self.rules.refill > 0 && !ring.kept.is_empty() {
-            ring.recycled += 1;
             return ring.kept.pop();
         }
         for _ in 1..self.rules.refill {
@@ -160,27 +119,6 @@ impl<'d, 'h, D: Design> Heads<'d, 'h, D> {
     pub(super) fn read(&self, cpu: CpuId, head: Head<'h>) {
         self.driver.run_on(cpu);
         free(self.driver, self.cache, head);
-    }
-
-    pub(super) fn counts<'a>(&self, rings: impl Iterator<Item = &'a RingHeads<'h>>) -> HeadCounts
-    where
-        'h: 'a,
-    {
-        let mut counts = HeadCounts {
-            recycled: rings.map(|ring| ring.recycled).sum(),
-            cross_cpu_frees: self.driver.machine().counters().cross_cpu_frees,
-            ..HeadCounts::default()
-        };
-        if let Some(cache) = self.driver.cache(self.cache) {
-            let stats = cache.stats();
-            let of = |stat| stats.get(stat);
-            counts.slab_alloc_slowpath = of(Stat::AllocSlowpath);
-            counts.slab_allocs = of(Stat::AllocFastpath) + counts.slab_alloc_slowpath;
-            counts.slab_free_slowpath = of(Stat::FreeSlowpath);
-            counts.slab_frees = of(Stat::FreeFastpath) + counts.slab_free_slowpath;
-            counts.slabs_allocated = of(Stat::AllocSlab);
-        }
-        counts
     }
 }
 

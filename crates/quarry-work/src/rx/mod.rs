@@ -1,12 +1,12 @@
-//! A network receiver: what its pages cost, by driver and number of rings.
+//! A network receiver in simulated time: bandwidth by driver and number of rings, what limits it, and what its pages
+//! ask of the page allocator.
 //!
 //! # Idea and source
 //!
 //! The thread "Page allocator bottleneck" (linux-mm, September 2017) measured a 100 Gbit/s receiver.
 //! A driver that takes one order-0 page per packet gets slower when receive rings, and with them CPUs,
 //! are added. Pages are allocated on the rings' CPUs and freed on the readers'. So the per-CPU lists of
-//! the first run empty, those of the second overflow, and all of them meet at one zone lock. This model
-//! counts calls, refills and drains, acquisitions of the zone lock and what is moved under it, per packet.
+//! the first run empty, those of the second overflow, and all of them meet at one zone lock.
 //!
 //! # A packet's way
 //!
@@ -18,173 +18,165 @@
 //!   page, page cache, pool <----+--- driver's reference       page allocator, or pool's ring
 //! ```
 //!
-//! * **Rings** are polled in turn, ring i on CPU i, 64 packets a poll (NAPI's budget); after a poll
+//! * **Rings** are polled by their CPU, ring i on CPU i, up to 64 packets a poll (NAPI's budget); after a poll
 //!   the driver posts a buffer for every used work entry.
 //! * **Streams**: stream s arrives on ring s mod R. The streams of a ring take turns, in an order that
 //!   the seed draws for each round. Each sends as many packets as GRO merges (64 KiB: 45 of 1448 bytes),
 //!   as a sender with segmentation offload does.
 //! * **GRO** keeps the first packet's head and gives the others' back at once; pages stay.
-//! * **Sockets** hold what was delivered until [`RxSpec::backlog`] packets are there; then the reader
-//!   takes all of them, on its own CPU, and frees pages and heads.
-//! * **A packet is dropped** if nothing is posted, because no page could be had. Its stream's reader
-//!   then takes what there is, as the stream stalls.
+//! * **Sockets** hold what was delivered. A delivery wakes the stream's reader. Each call of a reader takes up to
+//!   [`RxSpec::backlog`] packets, on the reader's own CPU, and frees pages and heads.
 //!
-//! # What is counted, and what is not
+//! # What takes time
 //!
-//! Counting starts when rings and sockets are filled. No operation takes time here: no CPU waits for the
-//! lock, readers are never late, no bandwidth comes out. [`AtRate`] multiplies counts with a rate that
-//! the thread measured; it says what is asked of the lock, not what it bears.
+//! The card offers packets at line rate, each ring its share. A packet costs the ring's CPU the protocol's work
+//! ([`OutsideWork`]), a look at its headers, the first line of its shared info, a head, and GRO. Readers sleep on their
+//! CPUs. One that is woken pays for the wake-up and the switch, then calls the kernel and copies. All CPUs share one
+//! machine: heads and pages meet in the same zones.
 //!
-//! Socket buffer heads are on a machine of their own ([`HeadCounts`]), so that every count of the page
-//! allocator is about packets.
+//! | what | costs |
+//! |---|---|
+//! | pages, heads, page caches and pools | what their code does on this machine |
+//! | the protocol's work, a packet | one figure, from the thread: driver #1 with one ring ([`OutsideWork`]) |
+//! | headers 66 bytes, shared info 32 | their lines; the card's writes put a packet into the last-level cache (below) |
+//! | copy to a reader | its lines, and the machine's bytes a cycle |
+//! | wake-up, switch, call, interrupt | `remote_wake`, `switch`, `syscall`, `switch` of the machine |
+//!
+//! # What is counted
+//!
+//! Counting starts when rings and sockets are filled. The counts of calls ([`RxCounts`]) begin and end at each CPU
+//! between two of its operations, up to one poll or read after the moment at which time does.
+//!
+//! # Assumed
+//!
+//! * The card is at the first socket. It writes into that socket's last-level cache (direct cache access) where the
+//!   memory is of its node, else to memory.
+//! * Ring i is on CPU i: rings fill the first socket first, as drivers spread interrupts to near CPUs first.
+//! * A packet that finds nothing posted is lost. TCP would send less instead: the losses say how much.
+//! * A stream whose socket holds [`RxSpec::backlog`] packets or more sends nothing: its window is closed.
+//! * A ring that was emptied is polled again [`MODERATION_NS`] later: interrupts are moderated, 16 us in these drivers (from
+//!   memory). While packets keep coming there are no interrupts.
+//! * Readers stay on their CPUs. On a CPU that has a ring, too, a poll and a reader's call take turns.
 
 mod arrivals;
+mod counts;
 mod driver;
 mod heads;
+mod outside;
 mod queue;
+mod receiver;
 pub mod recycle;
 mod report;
 mod spec;
 #[cfg(test)]
 mod tests;
-pub mod timed;
-mod world;
 
+pub use counts::{PageCounts, RecycleCounts, RxCounts};
 pub use driver::{DRIVERS, PerPage, RxDriver, Source};
-pub use heads::HeadCounts;
-pub use report::{
-    AtRate, LINE_BITS_PER_SECOND, PageCounts, RING_PACKETS_PER_SECOND, RecycleCounts, RxReport,
-    WIRE_BYTES,
-};
+pub use outside::OutsideWork;
+pub use report::{RxCpus, RxReport};
 pub use spec::{
     Consumer, ETHERNET_BYTES, NAPI_BUDGET, PACKETS_MAX, RxAxes, RxSpec, TCP_HEADER_BYTES,
 };
 
 use quarry_core::design::Design;
 use quarry_core::geometry::BootParams;
-use quarry_core::machine::NodeId;
-use quarry_core::page::PageAllocator;
 use quarry_core::sheaf::SheafCache;
 use quarry_core::slub::Slub;
-use quarry_sim::driver::{Driver, drive};
-use quarry_sim::{Config, VirtualMachine};
+use quarry_machines::{Draw, Machine};
+use quarry_sim::driver::drive_pages;
+use quarry_sim::{Config, driver::Driver};
 
+use crate::config::checked;
 use crate::error::WorkError;
-use recycle::{CACHE_ENTRIES, RxBuffer};
-use world::{Counts, World};
+use receiver::{Receiver, Span};
 
-/// Memory for the heads: as many as there can be packets in sockets, and more; only what is used
-/// becomes resident.
-const HEADS_MEMORY_BYTES: u64 = 16 << 30;
+/// Nanoseconds from the end of a poll that emptied a ring to the next one.
+pub const MODERATION_NS: u64 = 16_000;
+/// The thread's link: 100 Gbit/s.
+const LINE_BITS_PER_SECOND: f64 = 100e9;
+/// Bytes on the wire around a packet: preamble and gap 20, Ethernet header 14, checksum 4.
+const WIRE_BYTES: u32 = 20 + 14 + 4;
+/// Packets per second of one ring of driver #1: 23813 Mbit/s of user data, 1448 bytes a packet.
+const RING_PACKETS_PER_SECOND: f64 = 23_813e6 / (8.0 * 1448.0);
 
-/// Runs the model. Calls `progress` with the number of packets that arrived since its last call, warm-up
-/// included; a poll may bring up to 64 per ring more than were asked for.
-///
-/// # Errors
-///
-/// [`WorkError`]: parameters that cannot be, or a machine without room.
-pub fn run(spec: &RxSpec, progress: &dyn Fn(u64)) -> Result<RxReport, WorkError> {
-    spec.check()?;
-    if Slub::RELEASES.contains(&spec.era) {
-        run_with::<Slub>(spec, progress)
-    } else {
-        run_with::<SheafCache>(spec, progress)
+/// A receiver on a machine.
+#[derive(Clone, Debug)]
+pub struct RxRun {
+    /// The receiver.
+    pub rx: RxSpec,
+    /// The machine, whose costs time follows.
+    pub machine: Machine,
+    /// Values of its costs.
+    pub draw: Draw,
+    /// The protocol's work.
+    pub outside: OutsideWork,
+}
+
+impl RxRun {
+    /// The virtual machine.
+    ///
+    /// # Errors
+    ///
+    /// [`WorkError::Usage`] if the parameters are invalid.
+    pub fn config(&self) -> Result<Config, WorkError> {
+        self.rx.check()?;
+        let (rx, machine) = (&self.rx, &self.machine);
+        checked(machine.config(rx.cpus, rx.era, &self.draw, rx.seed, rx.machine()))
+    }
+
+    fn label(&self) -> String {
+        format!("{}, {}", self.rx.label(), self.machine.name)
     }
 }
 
-/// [`run`] with the slab design that the heads come from.
-fn run_with<D: Design>(spec: &RxSpec, progress: &dyn Fn(u64)) -> Result<RxReport, WorkError> {
-    let config = Config {
-        memory_bytes: HEADS_MEMORY_BYTES,
-        page_bytes: spec.page_bytes,
-        cpus: spec.cpus,
-        ..Config::default()
-    };
-    let boot = BootParams::default();
-    let heads = drive::<D, _>(config, spec.era, boot, |driver| {
-        run_on_pages(spec, driver, progress)
+/// Runs the receiver. Calls `progress` with the number of packets that arrived since its last call, warm-up included.
+///
+/// # Errors
+///
+/// [`WorkError`]: invalid parameters, a machine without room, or a deadlock.
+pub fn run(spec: &RxRun, progress: &dyn Fn(u64)) -> Result<RxReport, WorkError> {
+    let span = match Slub::RELEASES.contains(&spec.rx.era) {
+        true => run_with::<Slub>(spec, progress),
+        false => run_with::<SheafCache>(spec, progress),
+    }?;
+    Ok(RxReport::of(spec, &span))
+}
+
+fn run_with<D: Design>(spec: &RxRun, progress: &dyn Fn(u64)) -> Result<Span, WorkError> {
+    let (config, pages) = (spec.config()?, spec.rx.page_config());
+    let ran = drive_pages::<D, _>(config, &pages, BootParams::default(), None, |driver| {
+        receive(spec, driver, progress)
     });
-    heads.map_err(|source| WorkError::Setup {
+    ran.map_err(|source| WorkError::Setup {
         run: spec.label(),
         source,
     })?
 }
 
-fn run_on_pages<D: Design>(
-    spec: &RxSpec,
+fn receive<D: Design>(
+    spec: &RxRun,
     driver: &mut Driver<'_, D>,
     progress: &dyn Fn(u64),
-) -> Result<RxReport, WorkError> {
-    let machine = VirtualMachine::new(spec.machine()).map_err(|source| WorkError::Machine {
-        run: spec.label(),
-        source,
-    })?;
-    let pages = PageAllocator::with_config(machine, &spec.page_config()).map_err(|source| {
-        WorkError::Boot {
-            run: spec.label(),
-            source,
-        }
-    })?;
-    let free_pages = pages.stats().free_pages;
-    let mut world = World::new(spec, &pages, driver)?;
-    world.receive(spec.warm_up_packets(), progress);
-    let counts = world.receive(spec.packets, progress);
-    world.close();
-    pages
-        .check_consistency()
-        .map_err(|source| WorkError::Inconsistent {
+) -> Result<Span, WorkError> {
+    let free_pages = driver.page_stats().free_pages + driver.slab_pages();
+    let span = {
+        let cache = Receiver::cache(spec, driver)?;
+        let driver = &*driver;
+        let receiver = Receiver::new(spec, driver, cache, progress)?;
+        let ran = driver.machine().run_cpus(|cpu| receiver.run(cpu.0));
+        ran.map_err(|source| WorkError::Deadlock {
             run: spec.label(),
             source,
         })?;
-    WorkError::if_pages_are_lost(|| spec.label(), free_pages, pages.stats().free_pages)?;
-    Ok(report(spec, &pages, &counts))
-}
-
-fn report(spec: &RxSpec, pages: &PageAllocator<VirtualMachine>, counts: &Counts) -> RxReport {
-    let params = pages.pcp_params(NodeId(0));
-    let buffer = RxBuffer::linear(spec.mtu, spec.page_shift());
-    let per_page = match spec.driver.per_page {
-        PerPage::One => 1,
-        PerPage::Footprint => buffer.map_or(0, |buffer| buffer.packets(spec.frame_bytes())),
+        receiver.close()
     };
-    let cache_capacity = match spec.driver.source {
-        Source::Pages | Source::Pool => 0,
-        Source::SmallCache => CACHE_ENTRIES - 1,
-        Source::HugeCache => spec.cache_entries - 1,
-    };
-    let order = buffer.map_or(0, |buffer| buffer.order());
-    RxReport {
-        driver: spec.driver.name,
-        thread_driver: spec.driver.thread,
-        era: spec.era.name(),
-        page_size: spec.page_bytes,
-        rings: spec.rings,
-        cpus: spec.cpus,
-        memory_bytes: spec.memory_bytes,
-        cache_share_bytes: spec.cache_share_bytes,
-        mtu: spec.mtu,
-        streams: spec.streams,
-        consumer: spec.consumer.name(),
-        backlog: spec.backlog,
-        gro_packets: spec.gro_packets(),
-        descriptors: spec.descriptors,
-        cache_capacity,
-        page_order: order,
-        packets_per_page: per_page,
-        seed: spec.seed,
-        pcp_batch: params.map_or(0, |params| params.batch),
-        pcp_high: params.map_or(0, |params| params.high),
-        warm_up_packets: spec.warm_up_packets(),
-        packets: counts.packets,
-        dropped: counts.dropped,
-        alloc_failures: counts.alloc_failures,
-        waiting_max: counts.waiting_max,
-        zone_lock_cpus: counts.zone_lock_cpus,
-        readers: counts.readers,
-        pages: counts.pages,
-        recycling: counts.recycling,
-        recycled: counts.recycling.buffers.saturating_sub(counts.pages.allocs),
-        heads: counts.heads,
-        at_rate: AtRate::of(spec, counts.packets, &counts.pages),
-    }
+    let checked = driver.check_pages();
+    checked.map_err(|source| WorkError::Inconsistent {
+        run: spec.label(),
+        source,
+    })?;
+    let left = driver.page_stats().free_pages + driver.slab_pages();
+    WorkError::if_pages_are_lost(|| spec.label(), free_pages, left)?;
+    Ok(span)
 }

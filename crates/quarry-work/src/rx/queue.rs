@@ -7,9 +7,9 @@ use quarry_core::page::{PageAllocator, SharedBlock};
 use quarry_core::pool::PoolParams;
 use quarry_sim::{PoolDriver, PoolHome, PoolRef, VirtualMachine};
 
+use super::counts::RecycleCounts;
 use super::driver::{PerPage, Source};
 use super::recycle::{CACHE_ENTRIES, HEADROOM_BYTES, RxBuffer, RxCache, RxPage};
-use super::report::RecycleCounts;
 use super::spec::RxSpec;
 
 /// What a packet carries to its reader.
@@ -91,7 +91,6 @@ pub(super) struct RxQueue<'p> {
 /// What a queue counts itself.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct QueueCounts {
-    pub(super) dropped: u64,
     pub(super) alloc_failures: u64,
     pub(super) buffers: u64,
     pub(super) page_reuse: u64,
@@ -133,7 +132,7 @@ impl<'p> RxQueue<'p> {
     /// A packet arrives: the page that it is in, with a reference for its reader. `None` if
     /// nothing is posted: the packet is dropped.
     pub(super) fn receive(&mut self) -> Option<RxFrame<'p>> {
-        let received = self.posted.pop_front().and_then(|posted| {
+        self.posted.pop_front().and_then(|posted| {
             let mut page = match posted {
                 // The page itself goes with the packet, which is marked for recycling.
                 Posted::Pool(page) => {
@@ -154,9 +153,7 @@ impl<'p> RxQueue<'p> {
             self.used.push_back(kept);
             let page = Held::Block(packet);
             Some(RxFrame { page, offset })
-        });
-        self.counts.dropped += u64::from(received.is_none());
-        received
+        })
     }
 
     /// The driver has finished with a page.

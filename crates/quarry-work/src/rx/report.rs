@@ -1,169 +1,51 @@
-//! What a run counts.
+//! Results of a run.
 
-use quarry_core::page::PageStats;
+use quarry_core::machine::LockClass;
+use quarry_sim::time::TimeCounters;
 use serde::Serialize;
 
-use super::heads::HeadCounts;
-use super::spec::RxSpec;
+use super::RxRun;
+use super::counts::RxCounts;
+use super::driver::PerPage;
+use super::receiver::Span;
+use super::recycle::RxBuffer;
+use crate::causes::Causes;
 
-/// The thread's link: 100 Gbit/s.
-pub const LINE_BITS_PER_SECOND: f64 = 100e9;
-/// Bytes on the wire beside a packet: preamble and gap 20, Ethernet header 14, checksum 4.
-pub const WIRE_BYTES: u32 = 20 + 14 + 4;
-/// Packets per second of one ring of driver #1: 23813 Mbit/s of user data, 1448 bytes a packet.
-pub const RING_PACKETS_PER_SECOND: f64 = 23_813e6 / (8.0 * 1448.0);
+/// Megabits of user data a second that the thread measured ("Results"), by driver and number of rings.
+const PUBLISHED_RINGS: [u32; 8] = [1, 2, 3, 4, 6, 8, 12, 16];
+const PUBLISHED: [(&str, [f64; 8]); 3] = [
+    (
+        "small",
+        [
+            23_813.0, 44_086.0, 62_128.0, 78_058.0, 94_210.0, 94_205.0, 94_202.0, 94_191.0,
+        ],
+    ),
+    (
+        "none",
+        [
+            18_835.0, 36_716.0, 50_521.0, 61_746.0, 63_637.0, 60_299.0, 51_048.0, 43_337.0,
+        ],
+    ),
+    (
+        "huge",
+        [
+            19_316.0, 44_850.0, 69_549.0, 87_434.0, 94_342.0, 94_350.0, 94_327.0, 94_327.0,
+        ],
+    ),
+];
 
-/// What the page allocator did for the packets.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct PageCounts {
-    /// Calls to allocate.
-    pub allocs: u64,
-    /// Calls to free.
-    pub frees: u64,
-    /// Times that a per-CPU list was empty and the zone was asked for blocks, also if it had none.
-    pub pcp_refills: u64,
-    /// Blocks that refills brought.
-    pub pcp_refilled: u64,
-    /// Times that frees drained per-CPU lists, because these had overflowed or larger blocks went on a
-    /// spree of frees.
-    /// A run has no clock, and so no periodic work that drains them.
-    pub pcp_drains: u64,
-    /// Blocks that drains gave back.
-    pub pcp_drained: u64,
-    /// Allocations past the per-CPU lists.
-    pub direct_allocs: u64,
-    /// Frees past the per-CPU lists.
-    pub direct_frees: u64,
-    /// Buddy splits.
-    pub splits: u64,
-    /// Buddy merges.
-    pub merges: u64,
-    /// Acquisitions of the zone lock.
-    pub zone_locks: u64,
+/// How busy CPUs were.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct RxCpus {
+    /// Of the CPUs with a ring, from 0 to 1.
+    pub rings: f64,
+    /// Of all others; null if there are none.
+    pub others: Option<f64>,
+    /// CPUs that were busy, on the mean.
+    pub busy: f64,
 }
 
-impl PageCounts {
-    pub(super) fn of(stats: &PageStats, zone_locks: u64) -> Self {
-        Self {
-            allocs: stats.allocs(),
-            frees: stats.frees(),
-            pcp_refills: stats.pcp.refills,
-            pcp_refilled: stats.pcp.refilled,
-            pcp_drains: stats.pcp.drains,
-            pcp_drained: stats.pcp.drained,
-            direct_allocs: stats.direct_allocs,
-            direct_frees: stats.direct_frees,
-            splits: stats.splits,
-            merges: stats.merges,
-            zone_locks,
-        }
-    }
-
-    pub(super) fn since(&self, start: &Self) -> Self {
-        Self {
-            allocs: self.allocs - start.allocs,
-            frees: self.frees - start.frees,
-            pcp_refills: self.pcp_refills - start.pcp_refills,
-            pcp_refilled: self.pcp_refilled - start.pcp_refilled,
-            pcp_drains: self.pcp_drains - start.pcp_drains,
-            pcp_drained: self.pcp_drained - start.pcp_drained,
-            direct_allocs: self.direct_allocs - start.direct_allocs,
-            direct_frees: self.direct_frees - start.direct_frees,
-            splits: self.splits - start.splits,
-            merges: self.merges - start.merges,
-            zone_locks: self.zone_locks - start.zone_locks,
-        }
-    }
-
-    /// Blocks moved while the zone lock was held.
-    #[must_use]
-    pub fn zone_blocks(&self) -> u64 {
-        self.pcp_refilled + self.pcp_drained + self.direct_allocs + self.direct_frees
-    }
-}
-
-/// What readers did beside freeing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct ReaderCounts {
-    /// Calls by which a reader took what its socket had.
-    pub reads: u64,
-    /// Readers woken on another CPU than the ring's.
-    pub remote_wakes: u64,
-    /// Bytes of user data copied to readers.
-    pub copied_bytes: u64,
-}
-
-impl ReaderCounts {
-    pub(super) fn since(&self, start: &Self) -> Self {
-        Self {
-            reads: self.reads - start.reads,
-            remote_wakes: self.remote_wakes - start.remote_wakes,
-            copied_bytes: self.copied_bytes - start.copied_bytes,
-        }
-    }
-}
-
-/// How buffers were had without the page allocator, all rings together.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct RecycleCounts {
-    /// Buffers posted.
-    pub buffers: u64,
-    /// Posted in the rest of a page that had been received into.
-    pub page_reuse: u64,
-    /// Page cache: the oldest page was idle and was taken.
-    pub cache_reuse: u64,
-    /// Page cache: there was none.
-    pub cache_empty: u64,
-    /// Page cache: the oldest page was still in use.
-    pub cache_busy: u64,
-    /// Page cache: a page was given up because the ring was full.
-    pub cache_full: u64,
-    /// Page cache: a page was given up because it is another node's.
-    pub cache_waive: u64,
-    /// Page pool: from the alloc cache (`fast`), which a slow allocation may have filled.
-    pub pool_fast: u64,
-    /// Page pool: from the alloc cache after it was refilled from the ring.
-    pub pool_refill: u64,
-    /// Page pool: calls of the page allocator.
-    pub pool_slow: u64,
-    /// Page pool: pages that readers put into the ring.
-    pub pool_ring: u64,
-    /// Page pool: pages that readers gave up because the ring was full.
-    pub pool_ring_full: u64,
-}
-
-impl RecycleCounts {
-    pub(super) fn add(&mut self, other: &Self) {
-        self.each(other, |sum, value| sum + value);
-    }
-
-    pub(super) fn since(&self, start: &Self) -> Self {
-        let mut part = *self;
-        part.each(start, |end, start| end - start);
-        part
-    }
-
-    fn each(&mut self, other: &Self, f: impl Fn(u64, u64) -> u64) {
-        for (mine, other) in [
-            (&mut self.buffers, other.buffers),
-            (&mut self.page_reuse, other.page_reuse),
-            (&mut self.cache_reuse, other.cache_reuse),
-            (&mut self.cache_empty, other.cache_empty),
-            (&mut self.cache_busy, other.cache_busy),
-            (&mut self.cache_full, other.cache_full),
-            (&mut self.cache_waive, other.cache_waive),
-            (&mut self.pool_fast, other.pool_fast),
-            (&mut self.pool_refill, other.pool_refill),
-            (&mut self.pool_slow, other.pool_slow),
-            (&mut self.pool_ring, other.pool_ring),
-            (&mut self.pool_ring_full, other.pool_ring_full),
-        ] {
-            *mine = f(*mine, other);
-        }
-    }
-}
-
-/// What a run did, in steady state.
+/// What a run found.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RxReport {
     /// The driver.
@@ -172,94 +54,114 @@ pub struct RxReport {
     pub thread_driver: Option<&'static str>,
     /// The era.
     pub era: &'static str,
+    /// The machine.
+    pub machine: String,
     /// Bytes of a page.
     pub page_size: u64,
     /// Receive queues.
     pub rings: u32,
     /// CPUs.
     pub cpus: u32,
-    /// Bytes of memory.
-    pub memory_bytes: u64,
-    /// Bytes of a CPU's share of the last-level cache.
-    pub cache_share_bytes: u64,
     /// MTU in bytes.
     pub mtu: u32,
     /// TCP streams.
     pub streams: u32,
     /// Where they are read.
     pub consumer: &'static str,
-    /// Packets that wait in a socket before they are read.
-    pub backlog: u32,
-    /// Packets that are merged into one socket buffer.
-    pub gro_packets: u32,
-    /// Work entries of a ring.
-    pub descriptors: u32,
-    /// Usable entries of each ring's page cache; 0 if there is none.
-    pub cache_capacity: u32,
-    /// Order of the blocks that buffers lie in.
-    pub page_order: u32,
-    /// Packets that fit into one block.
-    pub packets_per_page: u32,
     /// The seed.
     pub seed: u64,
+    /// Nanoseconds of a packet that were taken from the thread.
+    pub outside_ns: f64,
+    /// Packets that readers got while counting.
+    pub packets: u64,
+    /// Simulated seconds in which they did.
+    pub seconds: f64,
+    /// Megabits of user data a second.
+    pub mbit_per_second: f64,
+    /// What the thread measured with this driver and number of rings.
+    pub published_mbit_per_second: Option<f64>,
+    /// Nanoseconds between two packets.
+    pub packet_ns: f64,
+    /// Share of the offered packets that were lost.
+    pub lost: f64,
+    /// How busy CPUs were.
+    pub cpu_use: RxCpus,
+    /// Share of busy CPUs' time in which they waited for a zone's lock.
+    pub zone_lock_share: f64,
+    /// What the time of all CPUs went into, a packet.
+    pub causes: Causes,
     /// Pages moved between a per-CPU list and the zone at a time.
     pub pcp_batch: u32,
     /// Pages at which a CPU's lists are drained.
     pub pcp_high: u32,
-    /// Packets that arrived before counting started.
-    pub warm_up_packets: u64,
-    /// Packets that arrived and are counted, dropped ones included.
-    pub packets: u64,
-    /// Packets that found nothing posted.
-    pub dropped: u64,
-    /// Times that no page could be had.
-    pub alloc_failures: u64,
-    /// Most packets that were in sockets or being merged at the same time.
-    pub waiting_max: u64,
-    /// CPUs that took the zone lock.
-    pub zone_lock_cpus: u32,
-    /// The readers.
-    pub readers: ReaderCounts,
-    /// The page allocator.
-    pub pages: PageCounts,
-    /// Recycling.
-    pub recycling: RecycleCounts,
-    /// Buffers whose page did not come from the page allocator: those posted without the pages that
-    /// it handed out.
+    /// Order of the blocks that buffers are in.
+    pub page_order: u32,
+    /// Packets that fit into one block.
+    pub packets_per_page: u32,
+    /// Calls and pages.
+    pub counts: RxCounts,
+    /// Buffers whose page did not come from the page allocator.
     pub recycled: u64,
-    /// Socket buffer heads, which are on a machine of their own.
-    pub heads: HeadCounts,
-    /// What follows for the thread's link.
-    pub at_rate: AtRate,
+    /// What the machine did while packets were counted.
+    #[serde(skip)]
+    pub spent: TimeCounters,
 }
 
-/// The counts per packet times a rate of packets. The rate is not a result: it is what the rings
-/// would have to bear.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct AtRate {
-    /// Packets per second: as many as the rings of the thread's fastest driver took when there was
-    /// one, up to what the link carries.
-    pub packets_per_second: f64,
-    /// Acquisitions of the zone lock per second.
-    pub zone_locks_per_second: f64,
-    /// Blocks moved under the zone lock per second; a block is a page at the usual MTU.
-    pub zone_blocks_per_second: f64,
-    /// Nanoseconds that are there for each block moved, if the lock is held all the time; none if no
-    /// block is.
-    pub ns_per_zone_block: Option<f64>,
-}
-
-impl AtRate {
-    pub(super) fn of(spec: &RxSpec, packets: u64, pages: &PageCounts) -> Self {
-        let line = LINE_BITS_PER_SECOND / (8.0 * f64::from(spec.mtu + WIRE_BYTES));
-        let packets_per_second = line.min(f64::from(spec.rings) * RING_PACKETS_PER_SECOND);
-        let per_second = |count: u64| count as f64 / packets as f64 * packets_per_second;
-        let blocks = per_second(pages.zone_blocks());
+impl RxReport {
+    pub(super) fn of(spec: &RxRun, span: &Span) -> Self {
+        let rx = &spec.rx;
+        let seconds = span.ps as f64 / 1e12;
+        let busy_ps: u64 = span.busy_ps.iter().sum();
+        let share = |cpus: &[u64]| {
+            let all = span.ps as f64 * cpus.len() as f64;
+            cpus.iter().sum::<u64>() as f64 / all
+        };
+        let (rings, others) = span.busy_ps.split_at(rx.rings as usize);
+        let zone = span.spent.locks[LockClass::Zone as usize];
+        let buffer = RxBuffer::linear(rx.mtu, rx.page_shift());
+        let bits = f64::from(rx.payload_bytes()) * 8.0;
         Self {
-            packets_per_second,
-            zone_locks_per_second: per_second(pages.zone_locks),
-            zone_blocks_per_second: blocks,
-            ns_per_zone_block: (blocks > 0.0).then(|| 1e9 / blocks),
+            driver: rx.driver.name,
+            thread_driver: rx.driver.thread,
+            era: rx.era.name(),
+            machine: spec.machine.name.clone(),
+            page_size: rx.page_bytes,
+            rings: rx.rings,
+            cpus: rx.cpus,
+            mtu: rx.mtu,
+            streams: rx.streams,
+            consumer: rx.consumer.name(),
+            seed: rx.seed,
+            outside_ns: spec.outside.ns(),
+            packets: span.read,
+            seconds,
+            mbit_per_second: span.read as f64 * bits / seconds / 1e6,
+            published_mbit_per_second: published(rx.driver.name, rx.rings),
+            packet_ns: seconds * 1e9 / span.read as f64,
+            lost: span.lost as f64 / span.offered.max(1) as f64,
+            cpu_use: RxCpus {
+                rings: share(rings),
+                others: (!others.is_empty()).then(|| share(others)),
+                busy: busy_ps as f64 / span.ps as f64,
+            },
+            zone_lock_share: zone.wait_ps as f64 / busy_ps.max(1) as f64,
+            causes: Causes::of(&span.spent, span.read),
+            pcp_batch: span.lists.map_or(0, |lists| lists.batch),
+            pcp_high: span.lists.map_or(0, |lists| lists.high),
+            page_order: buffer.map_or(0, |buffer| buffer.order()),
+            packets_per_page: match rx.driver.per_page {
+                PerPage::One => 1,
+                PerPage::Footprint => buffer.map_or(0, |buffer| buffer.packets(rx.frame_bytes())),
+            },
+            counts: span.counts,
+            recycled: span.counts.recycled(),
+            spent: span.spent.clone(),
         }
     }
+}
+
+fn published(driver: &str, rings: u32) -> Option<f64> {
+    let (_, table) = PUBLISHED.iter().find(|(name, _)| *name == driver)?;
+    let at = PUBLISHED_RINGS.iter().position(|&known| known == rings)?;
+    Some(table[at])
 }

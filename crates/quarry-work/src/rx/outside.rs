@@ -2,10 +2,9 @@
 
 use quarry_machines::{Draw, Machine};
 
-use super::super::driver::RxDriver;
-use super::super::report::RING_PACKETS_PER_SECOND;
-use super::super::spec::RxSpec;
-use super::{RxTimeSpec, run};
+use super::driver::RxDriver;
+use super::spec::RxSpec;
+use super::{RING_PACKETS_PER_SECOND, RxRun, run};
 use crate::error::WorkError;
 use crate::parallel::run_all;
 
@@ -78,7 +77,7 @@ pub(super) fn refine(
 ) -> Result<OutsideWork, WorkError> {
     let machine = Machine::bundled(THREAD_MACHINE);
     let machine = machine.map_err(|error| WorkError::Usage(error.to_string()))?;
-    let spec = RxTimeSpec {
+    let spec = RxRun {
         rx: rx.clone(),
         machine,
         draw: draw.clone(),

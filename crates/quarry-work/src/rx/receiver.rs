@@ -4,18 +4,19 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
 use quarry_core::design::Design;
-use quarry_core::machine::{Accounting as _, CpuId, Threads as _, Work};
+use quarry_core::machine::{Accounting as _, CpuId, LockClass, NodeId, Threads as _, Work};
 use quarry_core::page::PageAllocator;
+use quarry_core::page::geometry::PcpParams;
 use quarry_sim::driver::{CacheIndex, Driver};
 use quarry_sim::time::TimeCounters;
 use quarry_sim::{Rng, VirtualMachine};
 
-use super::super::arrivals::{Arrivals, Skb, readers};
-use super::super::heads::{HEAD_CACHE, Heads, RingHeads};
-use super::super::queue::{RxHome, RxQueue};
-use super::super::report::{LINE_BITS_PER_SECOND, WIRE_BYTES};
-use super::super::spec::{ETHERNET_BYTES, NAPI_BUDGET, RxSpec, TCP_HEADER_BYTES};
-use super::{MODERATION_NS, RxTimeSpec};
+use super::arrivals::{Arrivals, Skb, readers};
+use super::counts::RxCounts;
+use super::heads::{HEAD_CACHE, Heads, RingHeads};
+use super::queue::{RxHome, RxQueue};
+use super::spec::{ETHERNET_BYTES, NAPI_BUDGET, RxSpec, TCP_HEADER_BYTES};
+use super::{LINE_BITS_PER_SECOND, MODERATION_NS, RxRun, WIRE_BYTES};
 use crate::error::WorkError;
 
 /// Bytes of a packet's shared info that a driver clears.
@@ -31,6 +32,7 @@ struct Ring<'h> {
     offered: u64,
     /// Of them, those in buffers that have not been polled.
     pending: u64,
+    polled: u64,
 }
 
 /// A stream's socket.
@@ -50,6 +52,8 @@ struct Cpu {
     /// The reader that ran last.
     last: Cell<Option<u32>>,
     idle_ps: Cell<u64>,
+    /// Whether [`Receiver::before`] has its counts.
+    counted: Cell<bool>,
 }
 
 /// What is known at a moment.
@@ -61,6 +65,8 @@ struct Moment {
     offered: u64,
     lost: u64,
     read: u64,
+    /// Allocations and frees that passed the per-CPU lists by.
+    direct: [u64; 2],
 }
 
 /// What is counted, from one moment to another.
@@ -73,6 +79,9 @@ pub(super) struct Span {
     pub(super) lost: u64,
     /// Packets that readers got.
     pub(super) read: u64,
+    pub(super) counts: RxCounts,
+    /// How the per-CPU lists of the first node are set.
+    pub(super) lists: Option<PcpParams>,
 }
 
 impl Span {
@@ -82,19 +91,25 @@ impl Span {
         let clocks = spent.cpu_ps.iter().zip(idle);
         // A CPU that sleeps adds its sleep when it ends: what it slept before the beginning is not to be taken off.
         let busy = clocks.map(|(ps, (end, begin))| ps.saturating_sub(end - begin));
+        let mut counts = RxCounts::default();
+        let direct = [0, 1].map(|at| ended.direct[at] - begun.direct[at]);
+        counts.pages.add_direct(direct);
+        counts.pages.zone_locks = spent.locks[LockClass::Zone as usize].taken;
         Self {
             ps: ended.ps - begun.ps,
             busy_ps: busy.collect(),
             offered: ended.offered - begun.offered,
             lost: ended.lost - begun.lost,
             read: ended.read - begun.read,
+            counts,
+            lists: None,
             spent,
         }
     }
 }
 
 /// Everything that a run has.
-pub(super) struct World<'d, 'h, D: Design> {
+pub(super) struct Receiver<'d, 'h, D: Design> {
     spec: &'d RxSpec,
     driver: &'d Driver<'h, D>,
     machine: &'d VirtualMachine,
@@ -117,20 +132,19 @@ pub(super) struct World<'d, 'h, D: Design> {
     read: Cell<u64>,
     begun: RefCell<Option<Moment>>,
     ended: RefCell<Option<Moment>>,
+    /// Counts of all CPUs when counting began, each CPU's taken between two of its operations.
+    before: RefCell<RxCounts>,
 }
 
-impl<'d, 'h, D: Design> World<'d, 'h, D> {
+impl<'d, 'h, D: Design> Receiver<'d, 'h, D> {
     /// The cache of socket buffers' heads.
-    pub(super) fn cache(
-        spec: &RxTimeSpec,
-        driver: &mut Driver<'h, D>,
-    ) -> Result<CacheIndex, WorkError> {
+    pub(super) fn cache(spec: &RxRun, driver: &mut Driver<'h, D>) -> Result<CacheIndex, WorkError> {
         let made = driver.create_cache(&HEAD_CACHE);
         made.map_err(|_| no_room(spec, "the cache of socket buffers"))
     }
 
     pub(super) fn new(
-        spec: &'d RxTimeSpec,
+        spec: &'d RxRun,
         driver: &'d Driver<'h, D>,
         cache: CacheIndex,
         progress: &'d dyn Fn(u64),
@@ -149,6 +163,7 @@ impl<'d, 'h, D: Design> World<'d, 'h, D> {
                 rng: Rng::new(seed),
                 offered: 0,
                 pending: 0,
+                polled: 0,
             })
         };
         let rings: Option<Vec<Ring<'h>>> = (0..rx.rings)
@@ -176,12 +191,14 @@ impl<'d, 'h, D: Design> World<'d, 'h, D> {
             read: Cell::new(0),
             begun: RefCell::default(),
             ended: RefCell::default(),
+            before: RefCell::default(),
         })
     }
 
     /// What a CPU does until enough packets have been received.
     pub(super) fn run(&self, cpu: u32) {
         while self.ended.borrow().is_none() {
+            self.begin_counts(cpu);
             let polled = cpu < self.spec.rings && self.poll(cpu);
             let read = self.read_next(cpu);
             if !polled && !read {
@@ -191,6 +208,47 @@ impl<'d, 'h, D: Design> World<'d, 'h, D> {
         for cpu in 0..self.spec.cpus {
             self.machine.wake(CpuId(cpu));
         }
+    }
+
+    /// Takes a CPU's counts once counting has begun. The CPU is between two operations: in the middle of one, its page
+    /// lists would be in use, and their counts could not be read.
+    fn begin_counts(&self, cpu: u32) {
+        let counted = &self.cpus[cpu as usize].counted;
+        if counted.get() || self.begun.borrow().is_none() {
+            return;
+        }
+        // Another CPU may be draining this one's lists: then at the next operation.
+        if let Some(counts) = self.machine.uncounted(|| self.counts(cpu)) {
+            self.before.borrow_mut().add(&counts);
+            counted.set(true);
+        }
+    }
+
+    /// Counts of a CPU and its ring so far; `None` if its page lists are in use.
+    fn counts(&self, cpu: u32) -> Option<RxCounts> {
+        let mut counts = RxCounts::default();
+        counts.pages.add_lists(&self.pages.cpu_stats(CpuId(cpu))?);
+        if let Some(ring) = self.rings.get(cpu as usize) {
+            let ring = ring.borrow();
+            counts.polled = ring.polled;
+            counts.alloc_failures = ring.queue.counts().alloc_failures;
+            counts.recycling = ring.queue.recycling();
+        }
+        Some(counts)
+    }
+
+    /// Counts since counting began. No CPU runs.
+    fn end_counts(&self) -> RxCounts {
+        let mut after = RxCounts::default();
+        for (number, cpu) in (0..).zip(&self.cpus) {
+            let counts = self.counts(number).unwrap_or_default();
+            after.add(&counts);
+            if !cpu.counted.get() {
+                // It slept all the time.
+                self.before.borrow_mut().add(&counts);
+            }
+        }
+        after.since(&self.before.borrow())
     }
 
     /// Nothing to do: until packets may be there, or until a reader is woken.
@@ -231,6 +289,7 @@ impl<'d, 'h, D: Design> World<'d, 'h, D> {
         }
         self.arrive(ring);
         ring.queue.refill();
+        ring.polled += polled;
         if polled > 0 {
             self.count(polled);
         }
@@ -371,11 +430,13 @@ impl<'d, 'h, D: Design> World<'d, 'h, D> {
             offered: self.offered.get(),
             lost: self.lost.get(),
             read: self.read.get(),
+            direct: self.pages.direct_calls(),
         }
     }
 
     /// The run has ended: gives everything back. Returns what was counted.
     pub(super) fn close(self) -> Span {
+        let counts = self.end_counts();
         let (begun, ended) = (self.begun.take(), self.ended.take());
         for (number, ring) in (0..).zip(self.rings) {
             self.driver.run_on(CpuId(number));
@@ -400,11 +461,14 @@ impl<'d, 'h, D: Design> World<'d, 'h, D> {
             }
         }
         let (begun, ended) = (begun.unwrap_or_default(), ended.unwrap_or_default());
-        Span::between(&begun, &ended)
+        let mut span = Span::between(&begun, &ended);
+        span.counts.add(&counts);
+        span.lists = self.pages.pcp_params(NodeId(0));
+        span
     }
 }
 
-fn no_room(spec: &RxTimeSpec, what: &'static str) -> WorkError {
+fn no_room(spec: &RxRun, what: &'static str) -> WorkError {
     WorkError::NoRoom {
         run: spec.label(),
         what,
