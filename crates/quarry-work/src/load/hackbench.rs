@@ -2,7 +2,12 @@
 
 use serde::Serialize;
 
-use crate::world::{Over, Task, Transport, World, receive_all};
+use super::workload::Workload;
+use crate::net::NetRules;
+use crate::world::{DATAGRAMS_MAX, Over, PIPE_PAGES, Scenario, Task, Transport, receive_all};
+
+/// Bytes of a datagram, at most: a send buffer has room for it with its head and shared info.
+const DATAGRAM_BYTES_MAX: u32 = 64 << 10;
 
 /// What hackbench is asked to do; names and defaults are the program's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -31,31 +36,67 @@ impl Default for Hackbench {
     }
 }
 
-impl Hackbench {
-    /// Tasks.
-    #[must_use]
-    pub fn tasks(&self) -> u64 {
-        (2 * u64::from(self.groups)).saturating_mul(self.descriptors.into())
+impl Workload for Hackbench {
+    fn name(&self) -> &'static str {
+        "hackbench"
     }
 
-    /// Messages of the whole run.
-    #[must_use]
-    pub fn messages(&self) -> u64 {
-        let pairs = u64::from(self.descriptors)
-            .pow(2)
-            .saturating_mul(self.groups.into());
-        pairs.saturating_mul(self.loops.into())
+    fn size(&self) -> (&'static str, u32) {
+        ("groups", self.groups)
     }
 
-    /// Sets it up. Each receiver has a connection of its own, into which all senders of its group write.
-    pub(crate) fn set_up(&self, world: &mut World) {
+    fn tasks(&self) -> u64 {
+        self.connections().saturating_mul(2)
+    }
+
+    fn connections(&self) -> u64 {
+        u64::from(self.groups) * u64::from(self.descriptors)
+    }
+
+    fn messages(&self) -> [u32; 2] {
+        [self.bytes; 2]
+    }
+
+    fn connection_bytes(&self, message: u64, rules: &NetRules, page_bytes: u64) -> u64 {
+        let senders = u64::from(self.descriptors) * message;
+        match self.transport {
+            Transport::Pipe => (PIPE_PAGES + 1) * page_bytes,
+            Transport::Datagram => DATAGRAMS_MAX as u64 * message + senders,
+            _ => u64::from(rules.send_buffer) + senders,
+        }
+    }
+
+    fn operations(&self) -> Option<u64> {
+        let pairs = self.connections().saturating_mul(self.descriptors.into());
+        Some(pairs.saturating_mul(self.loops.into()))
+    }
+
+    fn contradiction(&self) -> Option<String> {
+        if self.descriptors == 0 || self.loops == 0 {
+            return Some("0 descriptors or 0 loops: at least one of each".to_string());
+        }
+        match self.transport {
+            Transport::Tcp | Transport::Remote(_) => {
+                let reason = "hackbench over TCP: its tasks use Unix sockets, datagrams or pipes";
+                Some(reason.to_string())
+            }
+            Transport::Datagram if self.bytes > DATAGRAM_BYTES_MAX => Some(format!(
+                "datagrams of {} bytes: {DATAGRAM_BYTES_MAX} at most; a stream takes more",
+                self.bytes
+            )),
+            _ => None,
+        }
+    }
+
+    /// Each receiver has a connection of its own, into which all senders of its group write.
+    fn set_up(&self, scenario: &mut Scenario, _seed: u64) {
         let it = *self;
         for _ in 0..it.groups {
             let mut outs = Vec::new();
             for _ in 0..it.descriptors {
-                let (out, at) = world.connect(it.transport);
+                let (out, at) = scenario.connect(it.transport);
                 outs.push(out);
-                world.spawn(Box::new(move |task: &dyn Task| {
+                scenario.spawn(Box::new(move |task: &dyn Task| {
                     for _ in 0..u64::from(it.descriptors) * u64::from(it.loops) {
                         if receive_all(task, at, it.bytes)?.bytes == 0 {
                             return Err(Over);
@@ -67,7 +108,7 @@ impl Hackbench {
             }
             for _ in 0..it.descriptors {
                 let outs = outs.clone();
-                world.spawn(Box::new(move |task: &dyn Task| {
+                scenario.spawn(Box::new(move |task: &dyn Task| {
                     for _ in 0..it.loops {
                         for out in &outs {
                             task.send(*out, it.bytes, 0)?;

@@ -19,8 +19,8 @@ use super::spec::Load;
 use crate::error::WorkError;
 use crate::net::{NetRules, SendSizes};
 use crate::tuning::Tuning;
+use crate::world::Body;
 use crate::world::host::{Counts, HostTask, Kernel, Usage};
-use crate::world::{Body, World};
 
 /// Bytes of a thread's stack: messages are in buffers of their own.
 const STACK_BYTES: usize = 128 << 10;
@@ -119,7 +119,7 @@ impl HostSpec {
     /// [`WorkError::Usage`].
     pub fn check(&self) -> Result<(), WorkError> {
         self.load.check()?;
-        if self.load.is_remote() {
+        if self.load.get().is_remote() {
             let name = self.load.name();
             let message = format!("{name} with another machine runs on virtual machines only");
             return Err(WorkError::Usage(message));
@@ -166,9 +166,9 @@ pub fn run<D: Design>(spec: &HostSpec) -> Result<HostReport, WorkError> {
     let made = heap.make_kmalloc_caches();
     made.map_err(|error| wrong(error.to_string()))?;
     let rules = NetRules::of(spec.era, spec.sizes);
-    let mut world = World::default();
-    spec.load.set_up(&mut world, spec.seed);
-    let kernel = Kernel::new(&heap, rules, spec.page_bytes as usize, &world.connections);
+    let scenario = spec.load.scenario(spec.seed);
+    let connections = &scenario.connections;
+    let kernel = Kernel::new(&heap, rules, spec.page_bytes as usize, connections);
     let kernel = kernel.ok_or_else(|| WorkError::Exhausted {
         run: spec.label(),
         what: "the caches of socket buffers",
@@ -178,15 +178,15 @@ pub fn run<D: Design>(spec: &HostSpec) -> Result<HostReport, WorkError> {
     first.try_for_each(|change| spec.set(change, &heap))?;
     let in_use = objects(&heap);
     let free_pages = free_pages(&heap);
-    let threads = world.tasks.len() as u32;
-    let ran = run_threads(spec, &kernel, world.tasks)?;
+    let threads = scenario.tasks.len() as u32;
+    let ran = run_threads(spec, &kernel, scenario.tasks)?;
     let caches = caches(&heap, spec.page_bytes);
     kernel.shut_down();
     check(spec, &heap, in_use, free_pages)?;
     let per_second = ran.counts.operations as f64 / ran.seconds;
     let per = |value: u64| value as f64 / ran.counts.operations.max(1) as f64;
     let all_ns = ran.seconds * 1e9 * f64::from(cpus);
-    let payload = match spec.load.mean_bytes() {
+    let payload = match spec.load.get().mean_bytes() {
         Some(bytes) => per_second * bytes,
         None => ran.counts.bytes as f64 / ran.seconds,
     };
@@ -263,7 +263,7 @@ fn run_threads<D: Design>(
     kernel: &Kernel<'_, D>,
     tasks: Vec<Body>,
 ) -> Result<Ran, WorkError> {
-    let limited = spec.load.operations().is_none();
+    let limited = spec.load.get().operations().is_none();
     let window = limited.then(|| (spec.time / 10, spec.time + spec.time / 10));
     let gate = Gate::default();
     let all = Mutex::new((Counts::default(), Some(Usage::default())));

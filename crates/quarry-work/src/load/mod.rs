@@ -23,6 +23,7 @@ mod tbench;
 mod tcp_rr;
 #[cfg(test)]
 mod tests;
+mod workload;
 
 pub use change::Change;
 pub use hackbench::Hackbench;
@@ -43,7 +44,6 @@ use quarry_sim::sched::Scheduler;
 
 use crate::error::WorkError;
 use crate::net::NetRules;
-use crate::world::World;
 use crate::world::sim::{Caches, Counted, Kernel, Parts, remote};
 use report::Run;
 
@@ -120,10 +120,9 @@ fn run_on<D: Design>(
     let driver = &*driver;
     let in_use = objects(driver);
     let free_pages = driver.page_stats().free_pages + driver.slab_pages();
-    let mut world = World::default();
-    spec.load.set_up(&mut world, spec.seed);
-    let has_card = remote(&world.connections) > 0;
-    let tasks = (world.tasks.len() + usize::from(has_card)) as u32;
+    let scenario = spec.load.scenario(spec.seed);
+    let has_card = remote(&scenario.connections) > 0;
+    let tasks = (scenario.tasks.len() + usize::from(has_card)) as u32;
     let sched = Scheduler::new(driver.machine(), spec.sched, tasks, spec.seed);
     let counted = match order {
         Order::Time => spec.counted(),
@@ -141,9 +140,9 @@ fn run_on<D: Design>(
         later: spec.later(driver),
         progress,
     };
-    let kernel = Kernel::new(parts, &world.connections);
+    let kernel = Kernel::new(parts, &scenario.connections);
     let mut bodies: Vec<Box<dyn FnOnce() + '_>> = Vec::new();
-    for body in world.tasks {
+    for body in scenario.tasks {
         let kernel = &kernel;
         bodies.push(Box::new(move || {
             // A task that cannot go on ends; the kernel knows why.

@@ -2,7 +2,10 @@
 
 use serde::Serialize;
 
-use crate::world::World;
+use super::workload::Workload;
+use crate::net::NetRules;
+use crate::world::Scenario;
+use crate::world::sim::remote;
 
 /// A load that the caller writes: a function that connects ends and adds tasks. `examples/own_load.rs` is one.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -16,9 +19,9 @@ pub struct Own {
     /// Operations after which its tasks have returned by themselves. `None` if it runs for a time: its tasks then
     /// return when [`Task::is_over`](crate::world::Task::is_over) says so.
     pub operations: Option<u64>,
-    /// Fills a world, by the size and the run's seed.
+    /// Fills a scenario, by the size and the run's seed.
     #[serde(skip)]
-    pub set_up: fn(&mut World, size: u32, seed: u64),
+    pub set_up: fn(&mut Scenario, size: u32, seed: u64),
 }
 
 /// By all but the function: two of these may be one in the program.
@@ -32,10 +35,48 @@ impl PartialEq for Own {
 impl Eq for Own {}
 
 impl Own {
-    /// A world that is set up, to count what is in it.
-    pub(super) fn world(&self) -> World {
-        let mut world = World::default();
-        (self.set_up)(&mut world, self.size, 0);
-        world
+    /// What is set up, to count what is in it.
+    fn scenario(&self) -> Scenario {
+        let mut scenario = Scenario::default();
+        (self.set_up)(&mut scenario, self.size, 0);
+        scenario
+    }
+}
+
+impl Workload for Own {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn size(&self) -> (&'static str, u32) {
+        ("parts", self.size)
+    }
+
+    fn tasks(&self) -> u64 {
+        self.scenario().tasks.len() as u64
+    }
+
+    fn connections(&self) -> u64 {
+        self.scenario().connections.len() as u64
+    }
+
+    fn messages(&self) -> [u32; 2] {
+        [self.largest_message; 2]
+    }
+
+    fn connection_bytes(&self, message: u64, rules: &NetRules, _page_bytes: u64) -> u64 {
+        u64::from(rules.send_buffer) + message
+    }
+
+    fn is_remote(&self) -> bool {
+        remote(&self.scenario().connections) > 0
+    }
+
+    fn operations(&self) -> Option<u64> {
+        self.operations
+    }
+
+    fn set_up(&self, scenario: &mut Scenario, seed: u64) {
+        (self.set_up)(scenario, self.size, seed);
     }
 }

@@ -8,10 +8,10 @@ use super::host::{self, HostSpec};
 use super::{Load, LoadSpec, Own, explore, run};
 use crate::net::SendSizes;
 use crate::tuning::Tuning;
-use crate::world::{Task, Transport, World};
+use crate::world::{Scenario, Task, Transport};
 
 /// Pairs of tasks: one sleeps and then sends what time it is; the other one gives its CPU up now and then.
-fn clocks(world: &mut World, pairs: u32, _: u64) {
+fn clocks(world: &mut Scenario, pairs: u32, _: u64) {
     for pair in 0..u64::from(pairs) {
         let (out, at) = world.connect(Transport::Unix);
         world.spawn(Box::new(move |task: &dyn Task| {

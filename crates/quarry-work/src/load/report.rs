@@ -195,7 +195,7 @@ impl LoadReport {
             seconds,
             operations,
             per_second: rate(operations),
-            mb_per_second: match spec.load.mean_bytes() {
+            mb_per_second: match spec.load.get().mean_bytes() {
                 Some(bytes) => rate(operations) * bytes / 1e6,
                 None => rate(ended.bytes - begun.bytes) / 1e6,
             },

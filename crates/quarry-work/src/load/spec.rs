@@ -13,21 +13,13 @@ use super::hackbench::Hackbench;
 use super::own::Own;
 use super::tbench::Tbench;
 use super::tcp_rr::TcpRr;
+use super::workload::{Workload, refusal};
 use crate::config::checked;
 use crate::error::WorkError;
 use crate::net::{NetRules, SendSizes};
 use crate::tuning::Tuning;
-use crate::world::sim::{Counted, Later, Protocols, remote};
-use crate::world::{DATAGRAMS_MAX, PIPE_PAGES, Transport, World};
-
-/// Tasks of a run, at most: each has a stack of 256 KiB of address space.
-const TASKS_MAX: u64 = 30_000;
-
-/// Bytes of a datagram, at most: a send buffer has room for it with its head and shared info.
-const DATAGRAM_BYTES_MAX: u32 = 64 << 10;
-
-/// Bytes of a request or an answer between two machines, at most: the data of an Ethernet frame with TCP's options.
-const FRAME_BYTES_MAX: u32 = 1448;
+use crate::world::Scenario;
+use crate::world::sim::{Counted, Later, Protocols};
 
 /// Simulated nanoseconds of a run, at most: a thousand seconds take days.
 const TIME_NS_MAX: u64 = 1_000_000_000_000;
@@ -47,159 +39,60 @@ pub enum Load {
 }
 
 impl Load {
-    /// Its name on the command line.
-    #[must_use]
-    pub fn name(&self) -> &'static str {
+    pub(super) fn get(&self) -> &dyn Workload {
         match self {
-            Self::Hackbench(_) => "hackbench",
-            Self::Tbench(_) => "tbench",
-            Self::TcpRr(_) => "tcp_rr",
-            Self::Own(it) => it.name,
+            Self::Hackbench(it) => it,
+            Self::Tbench(it) => it,
+            Self::TcpRr(it) => it,
+            Self::Own(it) => it,
         }
     }
 
-    /// How large it is, in the program's own words.
+    /// Name on the command line.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.get().name()
+    }
+
+    /// Unit of its size in the program's own words, and the size.
     #[must_use]
     pub fn size(&self) -> (&'static str, u32) {
-        match self {
-            Self::Hackbench(it) => ("groups", it.groups),
-            Self::Tbench(it) => ("clients", it.clients),
-            Self::TcpRr(it) => ("pairs", it.pairs),
-            Self::Own(it) => ("parts", it.size),
-        }
+        self.get().size()
     }
 
     /// Tasks.
     #[must_use]
     pub fn tasks(&self) -> u64 {
-        match self {
-            Self::Hackbench(it) => it.tasks(),
-            Self::Tbench(it) => it.tasks(),
-            Self::TcpRr(it) => it.tasks(),
-            Self::Own(it) => it.world().tasks.len() as u64,
-        }
+        self.get().tasks()
     }
 
     /// Bytes of the largest message.
     pub(super) fn largest_message(&self) -> u32 {
-        match self {
-            Self::Hackbench(it) => it.bytes,
-            Self::Tbench(_) => super::tbench::largest_message(),
-            Self::TcpRr(it) => it.request.max(it.response),
-            Self::Own(it) => it.largest_message,
-        }
-    }
-
-    /// Whether a connection of it goes to another machine.
-    pub(super) fn is_remote(&self) -> bool {
-        match self {
-            Self::Hackbench(_) | Self::Tbench(_) => false,
-            Self::TcpRr(it) => it.remote,
-            Self::Own(it) => remote(&it.world().connections) > 0,
-        }
-    }
-
-    /// Operations after which it ends by itself; `None` if it runs for a time.
-    pub(super) fn operations(&self) -> Option<u64> {
-        match self {
-            Self::Hackbench(it) => Some(it.messages()),
-            Self::Tbench(_) | Self::TcpRr(_) => None,
-            Self::Own(it) => it.operations,
-        }
+        let [one, other] = self.get().messages();
+        one.max(other)
     }
 
     /// Bytes that all sockets and pipes have at once, at most: each sender of a full one has looked before it was.
     pub(super) fn buffers_bytes(&self, rules: &NetRules, page_bytes: u64) -> u64 {
         let message =
             u64::from(self.largest_message()) + u64::from(rules.head_bytes + rules.shared_info);
-        let (connections, of_one) = match self {
-            Self::Hackbench(it) => {
-                let senders = u64::from(it.descriptors) * message;
-                let of_one = match it.transport {
-                    Transport::Pipe => (PIPE_PAGES + 1) * page_bytes,
-                    Transport::Datagram => DATAGRAMS_MAX as u64 * message + senders,
-                    _ => u64::from(rules.send_buffer) + senders,
-                };
-                (u64::from(it.groups) * u64::from(it.descriptors), of_one)
-            }
-            // A request and a response: one is on its way, and the other one is not acknowledged.
-            Self::Tbench(it) => (it.clients.into(), 2 * message),
-            Self::TcpRr(it) => (it.pairs.into(), 2 * message),
-            Self::Own(it) => {
-                let connections = it.world().connections.len() as u64;
-                (connections, u64::from(rules.send_buffer) + message)
-            }
-        };
-        connections.saturating_mul(of_one)
+        let of_one = self.get().connection_bytes(message, rules, page_bytes);
+        self.get().connections().saturating_mul(of_one)
     }
 
-    /// Bytes of payload of a mean operation, where they are known beforehand.
-    pub(super) fn mean_bytes(&self) -> Option<f64> {
-        match self {
-            Self::Tbench(_) => Some(super::tbench::mean_payload()),
-            Self::Hackbench(_) | Self::TcpRr(_) | Self::Own(_) => None,
-        }
+    /// The connections and tasks of a run.
+    pub(super) fn scenario(&self, seed: u64) -> Scenario {
+        let mut scenario = Scenario::default();
+        self.get().set_up(&mut scenario, seed);
+        scenario
     }
 
-    pub(crate) fn set_up(&self, world: &mut World, seed: u64) {
-        match self {
-            Self::Hackbench(it) => it.set_up(world),
-            Self::Tbench(it) => it.set_up(world, seed),
-            Self::TcpRr(it) => it.set_up(world),
-            Self::Own(it) => (it.set_up)(world, it.size, seed),
-        }
-    }
-
-    /// Refuses what cannot be.
+    /// Rejects contradictory options, and sizes out of range.
     pub(super) fn check(&self) -> Result<(), WorkError> {
-        let refuse = |message: String| Err(WorkError::Usage(message));
-        let (unit, n) = self.size();
-        if n == 0 {
-            return refuse(format!("0 {unit}: {} has at least one", self.name()));
+        match refusal(self.get()) {
+            Some(message) => Err(WorkError::Usage(message)),
+            None => Ok(()),
         }
-        let sizes = match self {
-            Self::Hackbench(it) => {
-                if it.descriptors == 0 || it.loops == 0 {
-                    return refuse("0 descriptors or 0 loops: at least one of each".to_string());
-                }
-                if let Transport::Tcp | Transport::Remote(_) = it.transport {
-                    let message =
-                        "hackbench over TCP: its tasks use Unix sockets, datagrams or pipes";
-                    return refuse(message.to_string());
-                }
-                let datagrams = it.transport == Transport::Datagram;
-                if datagrams && it.bytes > DATAGRAM_BYTES_MAX {
-                    return refuse(format!(
-                        "datagrams of {} bytes: {DATAGRAM_BYTES_MAX} at most; a stream takes more",
-                        it.bytes
-                    ));
-                }
-                [it.bytes, it.bytes]
-            }
-            Self::Tbench(_) => [1, 1],
-            Self::Own(it) => [it.largest_message; 2],
-            Self::TcpRr(it) => {
-                let larger = it.request.max(it.response);
-                if it.remote && larger > FRAME_BYTES_MAX {
-                    return refuse(format!(
-                        "{larger} bytes between two machines: {FRAME_BYTES_MAX} at most, as frames are not split"
-                    ));
-                }
-                [it.request, it.response]
-            }
-        };
-        let most = 1 << 20;
-        if let Some(bytes) = sizes.into_iter().find(|bytes| !(1..=most).contains(bytes)) {
-            return refuse(format!("messages of {bytes} bytes: 1 to {most}"));
-        }
-        let tasks = self.tasks();
-        if tasks > TASKS_MAX {
-            return refuse(format!(
-                "{tasks} tasks need {} MiB for their stacks alone: {TASKS_MAX} tasks are the most; ask for fewer {unit}",
-                tasks / 4
-            ));
-        }
-        Ok(())
     }
 }
 
@@ -300,7 +193,7 @@ impl LoadSpec {
 
     /// What is counted.
     pub(super) fn counted(&self) -> Counted {
-        match self.load.operations() {
+        match self.load.get().operations() {
             Some(operations) => Counted::All(operations),
             None => Counted::Time {
                 from_ps: self.warm_up_ns * 1000,

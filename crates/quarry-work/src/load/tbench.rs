@@ -5,7 +5,8 @@ use std::sync::OnceLock;
 use quarry_sim::Rng;
 use serde::Serialize;
 
-use crate::world::{Task, Transport, World, receive_all};
+use super::workload::Workload;
+use crate::world::{Scenario, Task, Transport, receive_all};
 
 /// Requests and replies of one pass over dbench's load file, by their sizes.
 const EXCHANGES: &str = include_str!("../../data/tbench_exchanges.csv");
@@ -29,20 +30,20 @@ impl Default for Tbench {
 
 /// A request with its reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Exchange {
-    pub(super) request: u32,
-    pub(super) reply: u32,
+struct Exchange {
+    request: u32,
+    reply: u32,
     /// Bytes that tbench counts: those read or written.
-    pub(super) payload: u32,
+    payload: u32,
 }
 
 /// Exchanges with how often they occur, up to and with each.
-pub(super) struct Mix {
+struct Mix {
     exchanges: Vec<(u64, Exchange)>,
 }
 
 impl Mix {
-    pub(super) fn load() -> Self {
+    fn load() -> Self {
         let mut sum = 0;
         let lines = EXCHANGES.lines().skip(1);
         let parsed = lines.filter_map(|line| {
@@ -71,7 +72,7 @@ impl Mix {
     }
 
     /// Exchanges of a pass.
-    pub(super) fn total(&self) -> u64 {
+    fn total(&self) -> u64 {
         self.exchanges.last().map_or(0, |(sum, _)| *sum)
     }
 
@@ -83,7 +84,7 @@ impl Mix {
 }
 
 /// Bytes that tbench counts of a mean exchange: 5428.
-pub(super) fn mean_payload() -> f64 {
+fn mean_payload() -> f64 {
     let mut before = 0;
     let mut bytes = 0;
     for (sum, exchange) in &mix().exchanges {
@@ -94,7 +95,7 @@ pub(super) fn mean_payload() -> f64 {
 }
 
 /// Bytes of the largest request or reply: 65595.
-pub(super) fn largest_message() -> u32 {
+fn largest_message() -> u32 {
     let all = mix().exchanges.iter();
     let both = all.map(|(_, exchange)| exchange.request.max(exchange.reply));
     both.max().unwrap_or(0)
@@ -105,21 +106,39 @@ fn mix() -> &'static Mix {
     MIX.get_or_init(Mix::load)
 }
 
-impl Tbench {
-    /// Tasks.
-    #[must_use]
-    pub fn tasks(&self) -> u64 {
-        2 * u64::from(self.clients)
+impl Workload for Tbench {
+    fn name(&self) -> &'static str {
+        "tbench"
     }
 
-    /// Sets it up. Requests come in a random order with the shares that they have in the load file.
-    pub(crate) fn set_up(&self, world: &mut World, seed: u64) {
+    fn size(&self) -> (&'static str, u32) {
+        ("clients", self.clients)
+    }
+
+    fn tasks(&self) -> u64 {
+        2 * self.connections()
+    }
+
+    fn connections(&self) -> u64 {
+        self.clients.into()
+    }
+
+    fn messages(&self) -> [u32; 2] {
+        [largest_message(); 2]
+    }
+
+    fn mean_bytes(&self) -> Option<f64> {
+        Some(mean_payload())
+    }
+
+    /// Requests come in a random order with the shares that they have in the load file.
+    fn set_up(&self, scenario: &mut Scenario, seed: u64) {
         let mix = mix();
         let mut seeds = Rng::new(seed);
         for _ in 0..self.clients {
-            let (client, server) = world.connect(Transport::Tcp);
+            let (client, server) = scenario.connect(Transport::Tcp);
             let seed = seeds.below(u64::MAX);
-            world.spawn(Box::new(move |task: &dyn Task| {
+            scenario.spawn(Box::new(move |task: &dyn Task| {
                 let mut rng = Rng::new(seed);
                 while !task.is_over() {
                     let exchange = mix.draw(&mut rng);
@@ -132,7 +151,7 @@ impl Tbench {
                 task.close(client);
                 Ok(())
             }));
-            world.spawn(Box::new(move |task: &dyn Task| {
+            scenario.spawn(Box::new(move |task: &dyn Task| {
                 loop {
                     let length = receive_all(task, server, LENGTH_BYTES)?;
                     if length.bytes == 0 {

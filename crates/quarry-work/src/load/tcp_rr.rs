@@ -2,7 +2,11 @@
 
 use serde::Serialize;
 
-use crate::world::{Task, Transport, World, receive_all};
+use super::workload::Workload;
+use crate::world::{Scenario, Task, Transport, receive_all};
+
+/// Bytes of a request or an answer between two machines, at most: the data of an Ethernet frame with TCP's options.
+const FRAME_BYTES_MAX: u32 = 1448;
 
 /// What TCP_RR is asked to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -28,23 +32,49 @@ impl Default for TcpRr {
     }
 }
 
-impl TcpRr {
-    /// Tasks.
-    #[must_use]
-    pub fn tasks(&self) -> u64 {
+impl Workload for TcpRr {
+    fn name(&self) -> &'static str {
+        "tcp_rr"
+    }
+
+    fn size(&self) -> (&'static str, u32) {
+        ("pairs", self.pairs)
+    }
+
+    fn tasks(&self) -> u64 {
         let ends = if self.remote { 1 } else { 2 };
         ends * u64::from(self.pairs)
     }
 
-    /// Sets it up.
-    pub(crate) fn set_up(&self, world: &mut World) {
+    fn connections(&self) -> u64 {
+        self.pairs.into()
+    }
+
+    fn messages(&self) -> [u32; 2] {
+        [self.request, self.response]
+    }
+
+    fn is_remote(&self) -> bool {
+        self.remote
+    }
+
+    fn contradiction(&self) -> Option<String> {
+        let larger = self.request.max(self.response);
+        (self.remote && larger > FRAME_BYTES_MAX).then(|| {
+            format!(
+                "{larger} bytes between two machines: {FRAME_BYTES_MAX} at most, as frames are not split"
+            )
+        })
+    }
+
+    fn set_up(&self, scenario: &mut Scenario, _seed: u64) {
         let it = *self;
         for _ in 0..it.pairs {
-            let (client, server) = world.connect(match it.remote {
+            let (client, server) = scenario.connect(match it.remote {
                 true => Transport::Remote(it.response),
                 false => Transport::Tcp,
             });
-            world.spawn(Box::new(move |task: &dyn Task| {
+            scenario.spawn(Box::new(move |task: &dyn Task| {
                 while !task.is_over() {
                     task.send(client, it.request, 0)?;
                     receive_all(task, client, it.response)?;
@@ -56,7 +86,7 @@ impl TcpRr {
             if it.remote {
                 continue;
             }
-            world.spawn(Box::new(move |task: &dyn Task| {
+            scenario.spawn(Box::new(move |task: &dyn Task| {
                 while receive_all(task, server, it.request)?.bytes > 0 {
                     task.send(server, it.response, 0)?;
                 }

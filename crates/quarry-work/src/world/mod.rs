@@ -1,6 +1,6 @@
 //! What a workload may do, on virtual CPUs or real ones.
 //!
-//! A workload is one function that fills a [`World`] with connections and tasks. Tasks get a [`Task`]: they send, receive,
+//! A workload is one function that fills a [`Scenario`] with connections and tasks. Tasks get a [`Task`]: they send, receive,
 //! sleep, and say what they have done. [`sim`] runs them on a virtual machine in simulated time. [`load::host`](crate::load::host)
 //! runs them as threads of this process, over the same allocators.
 //!
@@ -66,13 +66,13 @@ pub type Body = Box<dyn FnOnce(&dyn Task) -> Result<(), Over> + Send>;
 
 /// A workload that is set up: connections and tasks.
 #[derive(Default)]
-pub struct World {
+pub struct Scenario {
     /// Of each pair of ends.
     pub(crate) connections: Vec<Transport>,
     pub(crate) tasks: Vec<Body>,
 }
 
-impl World {
+impl Scenario {
     /// Connects two ends.
     pub fn connect(&mut self, transport: Transport) -> (End, End) {
         let first = End(2 * self.connections.len() as u32);

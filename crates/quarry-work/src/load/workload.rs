@@ -1,0 +1,81 @@
+//! What a load is.
+
+use crate::net::NetRules;
+use crate::world::Scenario;
+
+/// Bytes of a message, at most.
+const MESSAGE_BYTES_MAX: u32 = 1 << 20;
+/// Tasks of a run, at most: each has a stack of 256 KiB of address space.
+const TASKS_MAX: u64 = 30_000;
+
+/// A load: its sizes, and a function that sets it up. One is implemented in a file of its own, and is a variant of
+/// [`Load`](super::Load).
+pub(super) trait Workload {
+    /// Name on the command line.
+    fn name(&self) -> &'static str;
+
+    /// Unit of its size in the program's own words, and the size.
+    fn size(&self) -> (&'static str, u32);
+
+    /// Tasks.
+    fn tasks(&self) -> u64;
+
+    /// Connections.
+    fn connections(&self) -> u64;
+
+    /// Bytes of its messages, of each direction.
+    fn messages(&self) -> [u32; 2];
+
+    /// Connects ends and adds tasks.
+    fn set_up(&self, scenario: &mut Scenario, seed: u64);
+
+    /// Bytes of the buffers that a connection has at once, at most. `message` is what the largest message takes.
+    fn connection_bytes(&self, message: u64, _rules: &NetRules, _page_bytes: u64) -> u64 {
+        // A request and a response: one is on its way, and the other one is not acknowledged.
+        2 * message
+    }
+
+    /// True if a connection goes to another machine.
+    fn is_remote(&self) -> bool {
+        false
+    }
+
+    /// Operations after which it ends by itself; `None` if it runs for a time.
+    fn operations(&self) -> Option<u64> {
+        None
+    }
+
+    /// Bytes of payload of a mean operation, where they are known beforehand.
+    fn mean_bytes(&self) -> Option<f64> {
+        None
+    }
+
+    /// Why its parameters contradict each other, if they do.
+    fn contradiction(&self) -> Option<String> {
+        None
+    }
+}
+
+/// Why a load cannot be run; `None` if it can.
+pub(super) fn refusal(load: &dyn Workload) -> Option<String> {
+    let (unit, n) = load.size();
+    if n == 0 {
+        return Some(format!("0 {unit}: {} has at least one", load.name()));
+    }
+    if let Some(reason) = load.contradiction() {
+        return Some(reason);
+    }
+    let mut messages = load.messages().into_iter();
+    if let Some(bytes) = messages.find(|bytes| !(1..=MESSAGE_BYTES_MAX).contains(bytes)) {
+        return Some(format!(
+            "messages of {bytes} bytes: 1 to {MESSAGE_BYTES_MAX}"
+        ));
+    }
+    let tasks = load.tasks();
+    (tasks > TASKS_MAX).then(|| {
+        format!(
+            "{tasks} tasks need {} MiB for their stacks alone: {TASKS_MAX} tasks are the most; ask for fewer {unit}",
+            tasks / 4
+        )
+    })
+}
