@@ -240,22 +240,32 @@ impl Lines {
         let first = |cluster| cluster * costs.cluster_cpus;
         let others = at.holders.without(cpu).each();
         let others = others.chain(at.clusters.without(own_cluster).each().map(first));
+        // A write is done when the last other cache has dropped the line, so the farthest one decides. A read takes it
+        // from the nearest one (`fetch`).
         let farthest = others.map(|other| costs.distance(cpu, other)).max();
         let had = at.holders.has(cpu);
         let fetch = match farthest {
+            // Another CPU may have changed it: its cache sends the line and drops it. The common case of a lock or a
+            // freelist that moves between CPUs.
             Some(distance) if at.exclusive => Some(self.transfer(&mut state.moves, distance)),
-            // One cache has it, and shares it with none.
+            // One cluster's cache alone has it, unchanged, and no CPU does: there is nobody to invalidate, and the line
+            // costs what a read of it costs.
             Some(_) if at.is_left_over() => Some(self.fetch(&mut state.moves, &at, access)),
+            // Several have it unchanged. One request invalidates all, and brings the line to a CPU that has no copy: so
+            // there is no `fetch` besides.
             Some(distance) => {
-                // Without the line itself the same request fetches it.
                 state.moves.upgrades[distance as usize] += 1;
                 let ps = costs.upgrade[distance as usize];
                 Some(Fetch { ps, from: distance })
             }
+            // No other CPU has a copy, and the own one is good: the write needs no other cache, and its cost is that of
+            // the own caches (below).
             None if had => None,
+            // Memory, or the own cluster's cache.
             None => Some(self.fetch(&mut state.moves, &at, access)),
         };
-        // A cache that has all of its CPUs' lines keeps its own.
+        // An inclusive cache keeps what its CPU writes to, or it would not have all of that CPU's lines; an exclusive one
+        // gives the line up to the CPU.
         let kept = self.is_inclusive() && at.clusters.has(own_cluster);
         let own = Line {
             holders: Few::one(cpu),
@@ -267,10 +277,10 @@ impl Lines {
         };
         state.directory.set(id, own);
         let Some(fetch) = fetch else {
-            // No other cache but the own cluster's had it.
             return now_ps + self.near(state, id, access);
         };
         let end_ps = self.come(state, id, access, fetch, now_ps);
+        // After the directory has the new owner: what leaves the own caches may be another line of the same CPU.
         self.keep(state, id, access);
         end_ps
     }
@@ -349,7 +359,8 @@ impl Lines {
         };
         let mut at = state.directory.get(left);
         if !at.holders.has(cpu) {
-            // Another CPU has taken it away before.
+            // Tags are not told when another CPU takes a line away, so a tag that leaves may stand for a line that the
+            // CPU no longer has.
             return;
         }
         at.holders = at.holders.without(cpu);
@@ -374,6 +385,7 @@ impl Lines {
         };
         let mut at = state.directory.get(gone);
         at.clusters = at.clusters.without(cluster);
+        // What an inclusive cache drops, its CPUs lose as well.
         if self.is_inclusive() {
             let first = cluster * self.costs.cluster_cpus;
             let near = first..first + self.costs.cluster_cpus;

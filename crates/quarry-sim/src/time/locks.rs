@@ -91,10 +91,13 @@ impl Locks {
         let order = place.order;
         let (cpu, began_ps) = (order.cpu(), order.now_ps());
         self.with(place.at, |lock| lock.waiters.push_back(cpu));
-        // Its attempt took the line away from those that spin.
+        // Its attempt was a write: it took the line away from those that spin, and each fetches it again. This is what
+        // makes a contended flag or ticket slow for its holder, whose release has to fetch the line back.
         self.respin(place, began_ps, |_| ());
         order.block(what);
-        // A body that is unwound gets what it waits for.
+        // A flag has no order: a woken waiter may find that another CPU, often the last holder, was faster, and waits
+        // again. Tickets and queues are handed over by `unlock`, and their waiter has the lock when it wakes. A body that
+        // is unwound does not wait, as nobody would wake it.
         while place.kind == LockKind::TestAndSet && !order.is_ending() && !self.try_again(place) {
             self.with(place.at, |lock| lock.waiters.push_back(cpu));
             order.block(what);
@@ -119,7 +122,8 @@ impl Locks {
         let mut read_ps = read();
         let freed_ps = self.with(place.at, |lock| lock.freed_ps);
         if read_ps < freed_ps {
-            // The release is on its way: it takes the line away, and is seen with the next read.
+            // The release is still on its way when the line is read: it takes the line away once more, and only the next
+            // read sees it.
             order.advance_to(freed_ps);
             read_ps = read();
         }
@@ -167,6 +171,8 @@ impl Locks {
         order.visible();
         lines.pass(order.now_ps());
         let cpu = order.cpu();
+        // The release is a store behind all stores before it: others see it when those are done. The CPU itself goes on
+        // at once, for the price of a hit.
         let drained_ps = stores.drained_ps(cpu, order.now_ps());
         let free_ps = lines.write(cpu, line, drained_ps);
         lines.keep_until(line, free_ps);
@@ -234,7 +240,8 @@ impl Locks {
         let read_ps = lines.read(next, line, free_ps);
         let taken_ps = lines.atomic(next, line, read_ps);
         if let Some(then) = then {
-            // The write to the next one's own line, which that one fetches.
+            // Store to the next waiter's own line. That waiter takes the miss, and then reads the lock's line, which it
+            // spins on from now on: two transfers for each waiter, however many there are.
             let distance = lines.costs().distance(next, then);
             let told_ps = taken_ps + lines.costs().transfer[distance as usize];
             lines.read(then, line, told_ps);

@@ -1,4 +1,12 @@
-//! Whose turn it is.
+//! Whose turn it is: bodies of CPUs as coroutines of one thread, in the order of their clocks.
+//!
+//! A CPU runs until it does what others can see ([`Order::visible`]). Then the CPU with the smallest clock goes first:
+//! whatever that one does next happens earlier. Between two visible actions a CPU may run ahead of all others, since
+//! nothing that it does there depends on them. So each action sees exactly what happened before it, without a queue of
+//! events, and a CPU that is first anyway (the common case of a hit) keeps the turn without a switch of stacks.
+//!
+//! One rule follows for callers: `visible` comes before they look at what others change, not only before they change it,
+//! and what they looked at before it is stale.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -145,6 +153,7 @@ impl Order {
     pub(crate) fn visible(&self) {
         let (now_ps, turn) = (self.now_ps(), self.turn.get());
         let mut ready = self.ready.borrow_mut();
+        // Among equal clocks the smaller number goes first, or the result would depend on who came to the queue first.
         if ready.precedes(now_ps, turn) {
             ready.push(now_ps, turn);
             drop(ready);
@@ -215,6 +224,7 @@ impl Order {
 
     /// Ends a CPU's sleep now, in its turn. `false` if the CPU does not sleep.
     pub(crate) fn rouse(&self, cpu: u32) -> bool {
+        // A CPU whose clock is behind may still be on its way to sleep: it has to sleep before it can be woken.
         self.visible();
         let sleeps = self.cpus[cpu as usize].asleep.replace(false);
         if sleeps {
@@ -228,6 +238,7 @@ impl Order {
         if self.ending.get() {
             return;
         }
+        // `follow` sets what the CPU runs next, so the way out of the body that is left is looked up before.
         let left = self.running().runs.get();
         self.follow(next);
         self.suspend_body(left);
