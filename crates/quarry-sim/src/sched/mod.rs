@@ -14,7 +14,7 @@
 //!
 //! # Assumed
 //!
-//! * The queues' own memory costs nothing beside that: the published times of switches and wake-ups have it in.
+//! * The queues' own memory costs nothing more: the published times of switches and wake-ups include it.
 //! * Tasks begin on the CPUs with the fewest tasks; a seed chooses among equal ones.
 //!
 //! With clocks, what happens is in the order of time; under [`VirtualMachine::explore`]'s order a seed says which CPU goes
@@ -23,6 +23,7 @@
 mod fair;
 mod place;
 mod rules;
+mod state;
 #[cfg(test)]
 mod tests;
 
@@ -30,7 +31,6 @@ pub use rules::{Fair, SchedRules, WakeOrder, WakePlace};
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
 
 use quarry_core::machine::{Accounting as _, CpuId, Cpus as _, Work};
 
@@ -38,6 +38,7 @@ use crate::explore::{Explore, Explored};
 use crate::machine::VirtualMachine;
 use crate::rng::Rng;
 use crate::time::{Bodies, Deadlock, Next, Order};
+use state::{Arrival, HOT_NS, RunQueue, State, Task};
 
 /// A task, by the order in which it was given.
 pub type TaskId = u32;
@@ -45,88 +46,14 @@ pub type TaskId = u32;
 /// Waiting tasks that a deadlock names.
 const NAMED_MAX: usize = 8;
 
-/// Nanoseconds for which a task's data is taken to be in its CPU's caches (`sched_migration_cost`). From memory.
-const HOT_NS: u64 = 500_000;
-
-/// What a task is doing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    /// It runs or can run.
-    Ready,
-    /// It waits for this.
-    Waits(&'static str),
-    Ended,
-}
-
-struct Task {
-    state: Cell<State>,
-    cpu: Cell<u32>,
-    /// Whether it stays there.
-    pinned: Cell<bool>,
-    /// When it was put into a queue.
-    queued_ps: Cell<u64>,
-    /// Time that it has had, as its CPU counts.
-    had_ps: Cell<u64>,
-    /// How long it has run since its slice began.
-    slice_ran_ps: Cell<u64>,
-}
-
-/// How a CPU comes to its next task.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Arrival {
-    /// From another task, or from idle by itself.
-    Switch,
-    /// Another CPU woke it from idle.
-    Woken,
-}
-
-struct RunQueue {
-    running: Cell<Option<TaskId>>,
-    queue: RefCell<VecDeque<TaskId>>,
-    /// Tasks that sleep until a moment.
-    sleeping: RefCell<BinaryHeap<Reverse<(u64, TaskId)>>>,
-    /// Whether the order has it begin with the first of them, when that is due.
-    expects: Cell<bool>,
-    /// Whether a woken task is to run at once.
-    resched: Cell<bool>,
-    arrival: Cell<Arrival>,
-    slice_began_ps: Cell<u64>,
-    /// Up to when the running task's time is counted in what it has had.
-    counted_ps: Cell<u64>,
-    /// The least that tasks here have had; never less than before.
-    least_ps: Cell<u64>,
-    balanced_ps: Cell<u64>,
-    idle_since_ps: Cell<u64>,
-    /// Mean of how long it idled.
-    idles_ps: Cell<u64>,
-}
-
-impl RunQueue {
-    fn load(&self) -> usize {
-        self.queue.borrow().len() + usize::from(self.running.get().is_some())
-    }
-
-    fn is_idle(&self) -> bool {
-        self.running.get().is_none()
-    }
-
-    /// Counts how long it idled; long times count as twice [`HOT_NS`].
-    fn ends_idling(&self, now_ps: u64) {
-        let most_ps = 2 * HOT_NS * 1000;
-        let idled_ps = now_ps.saturating_sub(self.idle_since_ps.get()).min(most_ps);
-        let mean_ps = self.idles_ps.get();
-        self.idles_ps.set(mean_ps - mean_ps / 8 + idled_ps / 8);
-    }
-}
-
-/// What a scheduler did.
+/// Counts of a scheduler.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SchedCounts {
     /// Switches from one task to another, or from idle.
     pub switches: u64,
     /// Wake-ups of tasks that waited.
     pub wakeups: u64,
-    /// Of them, those that ended another CPU's idling.
+    /// Wake-ups that ended another CPU's idling.
     pub remote_wakeups: u64,
     /// Tasks that ran on another CPU than before.
     pub migrations: u64,
@@ -371,7 +298,7 @@ impl<'m> Scheduler<'m> {
         self.stopped.set(true);
     }
 
-    /// What was done so far.
+    /// Counts so far.
     #[must_use]
     pub fn counts(&self) -> SchedCounts {
         self.counts.get()

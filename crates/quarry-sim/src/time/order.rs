@@ -1,4 +1,4 @@
-//! Whose turn it is: bodies of CPUs as coroutines of one thread, in the order of their clocks.
+//! The order of CPUs: their bodies are coroutines of one thread, and the smallest clock goes first.
 //!
 //! A CPU runs until it does what others can see ([`Order::visible`]). Then the CPU with the smallest clock goes first:
 //! whatever that one does next happens earlier. Between two visible actions a CPU may run ahead of all others, since
@@ -32,16 +32,16 @@ struct Cpu {
     now_ps: Cell<u64>,
     /// The body that it runs.
     runs: Cell<usize>,
-    /// What it waits for.
+    /// Name of the thing that it waits for.
     waits: Cell<Option<&'static str>>,
-    /// Whether it waits for [`Order::rouse`].
+    /// It waits for [`Order::rouse`].
     asleep: Cell<bool>,
 }
 
 /// The way out of a body's coroutine: not null while the coroutine has begun and not ended.
 type WayOut = Cell<*const Yielder<(), ()>>;
 
-/// What a CPU does when it has left a body.
+/// Next thing of a CPU that has left a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     /// It goes on with another one.
@@ -58,7 +58,7 @@ pub(crate) trait Bodies {
     fn returned(&self, order: &Order) -> Next;
     /// All CPUs wait, and bodies are left.
     fn deadlock(&self, order: &Order) -> Deadlock;
-    /// Whether the bodies that are left are to be unwound.
+    /// True if the bodies that are left are to be unwound.
     fn is_over(&self) -> bool;
 }
 
@@ -82,15 +82,15 @@ impl Bodies for OneEach {
 /// The order in which CPUs act.
 pub(crate) struct Order {
     cpus: Vec<Cpu>,
-    /// Of each body that runs.
+    /// Way out of each body that runs.
     ways_out: RefCell<Vec<WayOut>>,
     /// The CPU whose turn it is.
     turn: Cell<usize>,
     /// All others that can run.
     ready: RefCell<Ready>,
-    /// Whether bodies that have not returned are unwound: destructors that take part go on at once.
+    /// Bodies that have not returned are unwound: destructors that take part go on at once.
     ending: Cell<bool>,
-    /// What runs, as a [`Deadlock`] calls it.
+    /// Word for what runs, in a [`Deadlock`].
     who: &'static str,
 }
 
@@ -181,7 +181,7 @@ impl Order {
         self.ready.borrow().counts()
     }
 
-    /// Whether bodies that have not returned are unwound.
+    /// True if bodies that have not returned are unwound.
     pub(crate) fn is_ending(&self) -> bool {
         self.ending.get()
     }
@@ -431,7 +431,7 @@ impl Drop for Ends<'_> {
 /// All CPUs, or tasks, that have not ended wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deadlock {
-    /// Which of the two: `CPU` or `task`.
+    /// `CPU` or `task`.
     pub who: &'static str,
     /// Each of them, and what it waits for.
     pub waiting: Vec<(u32, &'static str)>,
@@ -451,87 +451,4 @@ impl fmt::Display for Deadlock {
 impl std::error::Error for Deadlock {}
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn visible_actions_happen_in_the_order_of_time() {
-        let order = Order::new(3);
-        let seen = RefCell::new(Vec::new());
-        let ran = order.run(|cpu| {
-            for _ in 0..4 {
-                order.advance(u64::from(cpu) * 3 + 2);
-                order.visible();
-                seen.borrow_mut().push((order.now_ps(), cpu));
-            }
-        });
-        assert_eq!(ran, Ok(()));
-        let seen = seen.into_inner();
-        assert_eq!(seen.len(), 12);
-        assert!(seen.is_sorted(), "{seen:?}");
-        assert_eq!(seen[..4], [(2, 0), (4, 0), (5, 1), (6, 0)]);
-    }
-
-    #[test]
-    fn a_woken_cpu_goes_first_if_its_clock_is_smaller() {
-        let order = Order::new(2);
-        let seen = RefCell::new(Vec::new());
-        let ran = order.run(|cpu| {
-            if cpu == 0 {
-                order.block("a parcel");
-                seen.borrow_mut().push((0, order.now_ps()));
-            } else {
-                order.advance(10);
-                order.wake(0, 15);
-                order.advance(10);
-                order.visible();
-                seen.borrow_mut().push((1, order.now_ps()));
-            }
-        });
-        assert_eq!(ran, Ok(()));
-        assert_eq!(seen.into_inner(), [(0, 15), (1, 20)]);
-    }
-
-    #[test]
-    fn a_deadlock_names_the_cpus_and_what_they_wait_for() {
-        let order = Order::new(3);
-        let ran = order.run(|cpu| {
-            if cpu != 1 {
-                order.block(["left", "", "right"][cpu as usize]);
-            }
-        });
-        let error = ran.expect_err("a deadlock");
-        assert_eq!(
-            error.to_string(),
-            "deadlock: CPU 0 waits for left, CPU 2 waits for right"
-        );
-        // The order can be used again.
-        assert_eq!(order.run(|_| order.visible()), Ok(()));
-    }
-
-    #[test]
-    fn a_panic_reaches_the_caller_and_ends_the_others() {
-        struct Dropped<'a>(&'a Order, &'a Cell<u32>);
-        impl Drop for Dropped<'_> {
-            fn drop(&mut self) {
-                // As the release of a lock does.
-                self.0.visible();
-                self.1.set(self.1.get() + 1);
-            }
-        }
-        let (order, dropped) = (Order::new(3), Cell::new(0));
-        let run = || {
-            order.run(|cpu| {
-                let _dropped = Dropped(&order, &dropped);
-                order.advance(u64::from(cpu));
-                order.visible();
-                assert_ne!(cpu, 1, "on purpose");
-                order.block("the end");
-            })
-        };
-        let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
-        assert!(caught.is_err());
-        assert_eq!(dropped.get(), 3);
-        assert_eq!(order.run(|_| order.visible()), Ok(()));
-    }
-}
+mod tests;
