@@ -1,4 +1,4 @@
-//! What a virtual machine can look like.
+//! Shapes of virtual machines.
 
 use quarry_core::machine::{MAX_CPUS, MAX_NODES};
 
@@ -10,7 +10,7 @@ pub const PAGE_BYTES: [u64; 3] = [4096, 16384, 65536];
 /// Most pages of a machine: 8 TiB of 4 KiB pages, whose descriptors take 128 GiB of address space.
 pub const PAGES_MAX: u64 = 1 << 31;
 
-/// What a virtual machine looks like; [`Config::check`] tells whether it can be.
+/// Shape of a virtual machine; [`Config::check`] rejects contradictory ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
     /// CPUs, 1..=4096.
@@ -26,7 +26,7 @@ pub struct Config {
     pub cache_line: u32,
     /// Try-locks that fail on purpose.
     pub faults: Option<Faults>,
-    /// What steps cost, on a machine whose CPUs have clocks.
+    /// Costs of steps, on a machine whose CPUs have clocks.
     pub time: Option<TimeModel>,
 }
 
@@ -45,7 +45,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Refuses what cannot be, without asking the operating system for anything.
+    /// Rejects invalid values, without asking the operating system for anything.
     ///
     /// # Errors
     ///
@@ -105,18 +105,18 @@ impl Config {
     }
 }
 
-/// How often try-locks fail, as if another thread held them.
+/// Rates at which try-locks fail, as if another thread held them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Faults {
     /// Decides which ones.
     pub seed: u64,
-    /// Of 1000 attempts on the CPU's own slot.
+    /// Attempts on the CPU's own slot that fail, of 1000.
     pub slot_per_mille: u16,
-    /// Of 1000 attempts on another CPU's slot.
+    /// Attempts on another CPU's slot that fail, of 1000.
     pub remote_per_mille: u16,
 }
 
-/// Why a machine cannot be.
+/// Reason for which a machine is refused.
 #[derive(Debug)]
 pub enum ConfigError {
     /// The number of CPUs is out of range.
@@ -152,9 +152,9 @@ pub enum ConfigError {
     TimedCpus(u32),
     /// A cache is no number of whole sets.
     Cache {
-        /// Which one.
+        /// Name of the cache.
         name: &'static str,
-        /// What was asked for.
+        /// The requested size and ways.
         level: CacheLevel,
     },
     /// The operating system refuses the address space.
@@ -241,7 +241,7 @@ mod tests {
     use super::*;
     use crate::VirtualMachine;
 
-    /// What is said of a configuration; a machine is refused with the same words.
+    /// Message about a configuration; a machine is refused with the same words.
     fn refused(change: impl FnOnce(&mut Config)) -> String {
         let mut config = Config::default();
         change(&mut config);

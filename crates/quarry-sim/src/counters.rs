@@ -1,4 +1,4 @@
-//! What the virtual machine counts.
+//! Counters of the virtual machine.
 
 use quarry_core::machine::{Access, Line, LockClass, Work};
 
@@ -14,7 +14,7 @@ pub struct Counters {
     pub slot_failures: u64,
     /// Times another CPU's slot was asked for.
     pub remote_tries: u64,
-    /// Frees on another CPU than the one that allocated the object, as the driver tells.
+    /// Frees on another CPU than the one that allocated the object, as the driver reports.
     pub cross_cpu_frees: u64,
     /// Bytes of objects and pages that were filled with zeros for their users.
     pub zeroed_bytes: u64,

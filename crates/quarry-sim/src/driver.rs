@@ -79,7 +79,7 @@ use crate::machine::VirtualMachine;
 /// Makes `'h` invariant (D3).
 type Brand<'h> = PhantomData<fn(&'h ()) -> &'h ()>;
 
-/// Why there is no heap to drive.
+/// Reason for which there is no heap to drive.
 #[derive(Debug)]
 pub enum SetupError {
     /// There is no such machine.
@@ -121,7 +121,7 @@ impl<'h> ObjectRef<'h> {
         }
     }
 
-    /// The order of the objects in memory: the objects of a slab lie together.
+    /// The order of the objects in memory: the objects of a slab are next to each other.
     #[must_use]
     pub fn by_address(&self, other: &Self) -> Ordering {
         self.address.cmp(&other.address)
@@ -336,7 +336,8 @@ impl<'h, D: Design> Driver<'h, D> {
         });
         let mut slots: Vec<Option<NonNull<u8>>> = objects_freed.collect();
         let cache = &self.caches[usize::from(cache.0)];
-        // SAFETY: as in `free`: D1 to D3 for each object, and the receipts of those that are freed end here.
+        // SAFETY: the objects are this heap's (D1, D3) and no user has access to their memory; the receipts of those that are
+        // freed end here (D2).
         let freed = unsafe { cache.free_bulk(&mut slots) };
         objects.extend(slots.into_iter().flatten().map(ObjectRef::new));
         freed
@@ -356,7 +357,7 @@ impl<'h, D: Design> Driver<'h, D> {
     #[inline(always)]
     pub fn kfree(&self, object: ObjectRef<'h>, allocated_on: CpuId) -> Result<(), FreeError> {
         self.heap.machine().note_free(allocated_on);
-        // SAFETY: as in `free`: D1 to D3, and the receipt is consumed.
+        // SAFETY: the object is this heap's (D1, D3), no user has access to its memory, and its only receipt ends here (D2).
         unsafe { self.heap.kfree(object.address) }
     }
 

@@ -32,25 +32,25 @@ use quarry_core::machine::CpuId;
 use crate::rng::Rng;
 use crate::time::Order;
 
-/// How tasks take turns.
+/// Parameters of an exploration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Explore {
     /// Decides all that is left to chance: the same seed gives the same interleaving.
     pub seed: u64,
     /// Tasks; task n begins on CPU n, counted round.
     pub tasks: u32,
-    /// Of 1000 visible actions, before how many another task goes on.
+    /// Visible actions, of 1000, before which another task goes on.
     pub switch_per_mille: u16,
-    /// Of 1000 visible actions, before how many the task moves to another CPU.
+    /// Visible actions, of 1000, before which the task moves to another CPU.
     pub move_per_mille: u16,
 }
 
-/// What an exploration did.
+/// Counts of an exploration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Explored {
     /// Visible actions.
     pub actions: u64,
-    /// How often another task went on than the one before.
+    /// Number of times that another task went on than the one before.
     pub switches: u64,
 }
 

@@ -9,7 +9,7 @@ use quarry_core::machine::Work;
 pub(crate) struct Guarded {
     /// Slots and locks held.
     held: Cell<u32>,
-    /// How many were, with the one that turned interrupts off; 0 while they are on.
+    /// Number of them, with the one that turned interrupts off; 0 while they are on.
     irqs: Cell<u32>,
     /// The same for preemption.
     preempt: Cell<u32>,
@@ -34,7 +34,7 @@ impl Guarded {
         }
     }
 
-    /// Whether work is done: a guard is not where another one stands already.
+    /// True if the work is done: a guard inside another one of its kind costs nothing.
     #[inline(always)]
     pub(crate) fn does(&self, work: Work) -> bool {
         if !work.guards() {

@@ -59,21 +59,21 @@ pub struct VirtualMachine {
     faults: Option<(Faults, RefCell<Rng>)>,
     held: Held,
     guarded: Guarded,
-    /// Whether steps are recorded, take time or are refused: the one question that a replay pays for.
+    /// Steps are recorded, take time or are refused. This is the one question that a replay without clocks pays for.
     watched: Cell<bool>,
-    /// Whether CPUs ended in the middle of operations: no lock and no slot can be had any more.
+    /// CPUs ended in the middle of operations: no lock and no slot is available any more.
     broken: Cell<bool>,
-    /// Whether steps are recorded, and those so far.
+    /// Steps are recorded; those so far.
     records: Cell<bool>,
     steps: RefCell<Vec<Step>>,
     timed: Option<Box<Timed>>,
-    /// Whether steps take time: [`VirtualMachine::run_cpus`] runs.
+    /// Steps take time: [`VirtualMachine::run_cpus`] runs.
     clocked: Cell<bool>,
     /// The tasks, while [`VirtualMachine::explore`] runs.
     explorer: RefCell<Option<Rc<Explorer>>>,
-    /// What each CPU went through meanwhile; of none on a machine without clocks.
+    /// Slow paths and waits of each CPU; empty on a machine without clocks.
     passages: Box<[Cell<Passage>]>,
-    /// What [`Threads::thread_id`] says.
+    /// Result of [`Threads::thread_id`].
     thread: Cell<usize>,
     _mappings: Mappings,
 }
@@ -231,7 +231,7 @@ impl VirtualMachine {
         self.count(|counters| counters.locks(class))
     }
 
-    /// What the allocator does in `f`, step by step, as it tells the machine.
+    /// Records the steps of the allocator in `f`, as it reports them to the machine.
     pub fn record_steps<R>(&self, f: impl FnOnce() -> R) -> (Vec<Step>, R) {
         let outer = (self.records.replace(true), self.steps.take());
         self.watch_again();
@@ -341,7 +341,7 @@ unsafe impl Cpus for VirtualMachine {
 }
 
 // SAFETY: the four ranges are separate fresh mappings, zero-filled and unmapped only with the
-// machine (M2). They lie on the heap of the operating system, so moving the struct moves no range
+// machine (M2). They are mappings of the operating system, so moving the struct moves no range
 // (M3).
 unsafe impl Memory for VirtualMachine {
     #[inline(always)]
@@ -354,7 +354,8 @@ unsafe impl Memory for VirtualMachine {
             counters.releases += 1;
             counters.released_bytes += range.bytes as u64;
         });
-        // SAFETY: the pages are a mapping of this machine, and by the caller's contract unused.
+        // SAFETY: `Memory::release` takes ranges of this machine's `ranges()` only, which are its mappings. Its caller, the
+        // page allocator, holds every page of the range as free, so no code uses their contents.
         unsafe { Mapping::discard(range) }
     }
 
@@ -380,10 +381,11 @@ unsafe impl Slots for VirtualMachine {
             return None;
         }
         let offset = (self.cpu.get().0 as usize) << Self::PERCPU_SHIFT;
-        // SAFETY: the caller's contract: CPU 0's word of a slot that lies at the same offset in
-        // every CPU's area; `run_on` keeps the CPU in range.
+        // SAFETY: `slot0` is in CPU 0's area of the per-CPU range (the caller: `PerCpu` gives no other pointer), each CPU's
+        // area is `1 << PERCPU_SHIFT` bytes long (`new` maps one for each), and `run_on` keeps the CPU in range.
         let lock = unsafe { slot0.byte_add(offset) };
-        // SAFETY: as above; the word is atomic.
+        // SAFETY: the pointer is in the mapping (above), as aligned as CPU 0's, and zeros are a free `SlotLock`. The word is
+        // atomic and nothing else refers to it exclusively.
         let word = unsafe { lock.as_ref() }.word();
         if word.load(Ordering::Relaxed) != PERCPU_FREE {
             return None;
@@ -424,7 +426,7 @@ unsafe impl Slots for VirtualMachine {
 
 quarry_core::machine_without_steps!(VirtualMachine);
 
-// SAFETY: CPUs that run side by side have numbers of their own. Otherwise there is one thread.
+// SAFETY: `set_running` gives CPUs that run side by side a number each. Otherwise one thread runs the machine.
 unsafe impl Threads for VirtualMachine {
     fn thread_id(&self) -> usize {
         self.thread.get()
@@ -447,7 +449,8 @@ unsafe impl Threads for VirtualMachine {
     }
 }
 
-// SAFETY: as for `Slots`.
+// SAFETY: one thread runs the machine, so `acquire` is not interrupted between its look at the owner and its store. CPUs
+// give up their turn in `on_clock` alone, before the lock is taken and before it is released.
 unsafe impl Locks for VirtualMachine {
     #[inline(always)]
     fn lock(&self, lock: &RawLock, class: LockClass) -> Result<(), Reentered> {
@@ -486,7 +489,7 @@ unsafe impl Locks for VirtualMachine {
     }
 }
 
-// SAFETY: `grace_period` is called when all readers have finished.
+// SAFETY: a cookie has elapsed only after a call of `grace_period`, whose caller vouches that all readers have finished.
 unsafe impl Readers for VirtualMachine {
     fn rcu_cookie(&self) -> u64 {
         self.grace_periods.get() + 1

@@ -25,7 +25,7 @@ pub(crate) struct Mapping {
 }
 
 impl Mapping {
-    /// Reserves `bytes` of zero-filled memory. `dense` says that most of what is used lies close
+    /// Reserves `bytes` of zero-filled memory. `dense` says that most of what is used is close
     /// together: huge pages then save most page faults; elsewhere they would make resident what is
     /// never touched.
     pub(crate) fn new(bytes: usize, dense: bool) -> io::Result<Self> {
@@ -65,7 +65,8 @@ impl Mapping {
     /// The range is part of a mapping, whole pages of the operating system, and no code uses it.
     pub(crate) unsafe fn discard(range: RawRange) -> bool {
         let address = range.base.as_ptr().cast();
-        // SAFETY: by the caller's contract only unused memory of a mapping changes.
+        // SAFETY: the range is of a mapping made by `new`, and no code uses its contents (the caller, `Memory::release`): the
+        // kernel may replace it by zeros.
         unsafe { libc::madvise(address, range.bytes, libc::MADV_DONTNEED) == 0 }
     }
 

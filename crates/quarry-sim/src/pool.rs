@@ -63,7 +63,8 @@ impl<'p> PoolDriver<'p> {
     ///
     /// [`PoolError`] if it is another pool's: it stays in flight for ever.
     pub fn put(&mut self, page: PoolRef<'p>) -> Result<Put, PoolError> {
-        // SAFETY: as in `PoolHome::put`.
+        // SAFETY: the receipt ends here, and it is the only one of the page, which the owner handed out (`PoolHome::put` has
+        // the argument in full).
         unsafe { self.0.put(page.pfn) }
     }
 
@@ -146,13 +147,13 @@ impl LonePut for &PagePool<'_, VirtualMachine> {
 
     fn lone_put_bulk(self, slots: &mut [Option<Pfn>]) -> Result<(), PoolError> {
         assert_lone(self.pages().machine());
-        // SAFETY: as in `lone_put`.
+        // SAFETY: one thread and one CPU run (`assert_lone`), and no code relies on the memory of these pages (`lone_put`).
         unsafe { self.put_bulk(slots) }
     }
 
     fn lone_put_piece(self, pfn: Pfn, offset: u32) -> Result<Put, PoolError> {
         assert_lone(self.pages().machine());
-        // SAFETY: as in `lone_put`.
+        // SAFETY: one thread and one CPU run (`assert_lone`), and no code relies on the memory of this page (`lone_put`).
         unsafe { self.put_piece(pfn, offset) }
     }
 }
@@ -160,19 +161,19 @@ impl LonePut for &PagePool<'_, VirtualMachine> {
 impl LonePut for &mut PoolOwner<'_, VirtualMachine> {
     fn lone_put(self, pfn: Pfn) -> Result<Put, PoolError> {
         assert_lone(self.pool().pages().machine());
-        // SAFETY: as for a handle.
+        // SAFETY: one thread and one CPU run (`assert_lone`); the trait rules out code that relies on the memory of such pages.
         unsafe { self.put(pfn) }
     }
 
     fn lone_put_bulk(self, slots: &mut [Option<Pfn>]) -> Result<(), PoolError> {
         assert_lone(self.pool().pages().machine());
-        // SAFETY: as for a handle.
+        // SAFETY: one thread and one CPU run (`assert_lone`); the trait rules out code that relies on the memory of such pages.
         unsafe { self.put_bulk(slots) }
     }
 
     fn lone_put_piece(self, pfn: Pfn, offset: u32) -> Result<Put, PoolError> {
         assert_lone(self.pool().pages().machine());
-        // SAFETY: as for a handle.
+        // SAFETY: one thread and one CPU run (`assert_lone`); the trait rules out code that relies on the memory of such pages.
         unsafe { self.put_piece(pfn, offset) }
     }
 }

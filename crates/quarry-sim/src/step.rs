@@ -1,4 +1,4 @@
-//! What an allocator does, step by step, as a machine sees it.
+//! Steps of an allocator, as a machine sees them.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use quarry_core::machine::{Access, Line, LockClass, Work};
 pub enum Step {
     /// An access to memory.
     Access {
-        /// What it is attributed to.
+        /// Kind of line that the access counts for.
         line: Line,
         /// Its kind.
         access: Access,

@@ -1,4 +1,4 @@
-//! Blocks of pages that are no slabs, allocated beside a heap's slabs from the same page allocator.
+//! Blocks of pages that are no slabs, allocated from the page allocator of a heap's slabs.
 
 use std::marker::PhantomData;
 
@@ -102,7 +102,7 @@ impl<'h, D: Design> Driver<'h, D> {
         self.heap.machine().lock_count(LockClass::Zone)
     }
 
-    /// Whether the per-CPU page lists hold blocks of this order.
+    /// True if the per-CPU page lists hold blocks of this order.
     #[must_use]
     pub fn pcp_holds(&self, order: u32) -> bool {
         let lists = page_era(self.heap.era()).lists;

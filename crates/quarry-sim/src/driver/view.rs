@@ -9,7 +9,7 @@ use quarry_core::stats::Stats;
 
 use crate::machine::VirtualMachine;
 
-/// What a driver may know of a cache and set in it.
+/// View of a cache for drivers: its state can be read and its tunables set, but it cannot allocate.
 pub struct CacheView<'h, D: Design> {
     cache: heap::CacheView<'h, VirtualMachine, D>,
 }
@@ -41,7 +41,7 @@ impl<'h, D: Design> CacheView<'h, D> {
         self.cache.shrink()
     }
 
-    /// How the cache's memory is used. Costs time proportional to the pages ever used.
+    /// Use of the cache's memory. Costs time proportional to the pages ever used.
     #[must_use]
     pub fn usage(&self) -> Usage {
         self.cache.usage()

@@ -13,7 +13,7 @@ impl VirtualMachine {
     /// Runs a body as each of n tasks, side by side, until all have returned; a seed says how they take turns
     /// ([`Explore`]). No time passes. A body may go to another CPU ([`VirtualMachine::run_on`]).
     ///
-    /// After a deadlock or a panic no lock and no slot can be had, as with [`VirtualMachine::run_cpus`].
+    /// After a deadlock or a panic no lock and no slot is available, as with [`VirtualMachine::run_cpus`].
     ///
     /// ```
     /// use std::cell::Cell;
@@ -55,7 +55,7 @@ impl VirtualMachine {
         ran.map(|()| explorer.explored())
     }
 
-    /// Whether tasks run side by side.
+    /// True if tasks run side by side.
     pub(super) fn is_explored(&self) -> bool {
         self.explorer.borrow().is_some()
     }
@@ -254,7 +254,7 @@ mod tests {
             error.unwrap_err().to_string(),
             "deadlock: task 1 waits for another one, in turns, task 2 waits for another one, in turns"
         );
-        // Calls that never ended leave no lock to be had.
+        // Calls that never ended keep their locks.
         assert!(machine.lock(&RawLock::new(), LockClass::Zone).is_err());
     }
 
@@ -273,7 +273,7 @@ mod tests {
                 machine.lock(inner, classes[1]).unwrap();
                 // SAFETY: taken above.
                 unsafe { machine.unlock(inner, classes[1]) };
-                // SAFETY: as above.
+                // SAFETY: this task took the outer lock before the inner one.
                 unsafe { machine.unlock(outer, classes[0]) };
             });
             assert!(explored.is_ok());

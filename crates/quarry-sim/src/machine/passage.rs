@@ -1,4 +1,4 @@
-//! How far the operations of CPUs with clocks went.
+//! Slow paths and waits of operations on CPUs with clocks.
 
 use std::cell::Cell;
 
@@ -6,7 +6,7 @@ use quarry_core::machine::Work;
 
 use super::VirtualMachine;
 
-/// What a CPU went through. The difference between two moments tells how far an operation between them went.
+/// Slow paths and waits of a CPU so far. The difference between two moments is that of the operations between them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Passage {
     /// Entries to slow paths ([`Work::SlowPath`]).
@@ -18,7 +18,7 @@ pub struct Passage {
 }
 
 impl Passage {
-    /// What came to that since an earlier moment.
+    /// Difference to an earlier moment.
     #[must_use]
     pub fn since(self, earlier: Self) -> Self {
         Self {
@@ -30,7 +30,7 @@ impl Passage {
 }
 
 impl VirtualMachine {
-    /// What the running CPU went through while CPUs ran side by side.
+    /// Slow paths and waits of the running CPU while CPUs run side by side.
     #[must_use]
     pub fn passage(&self) -> Passage {
         self.on_passage(|_| ())

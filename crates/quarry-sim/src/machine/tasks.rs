@@ -35,7 +35,7 @@ impl VirtualMachine {
         ran.map(|()| explorer.explored())
     }
 
-    /// Whether CPUs that run side by side have clocks.
+    /// True if CPUs that run side by side have clocks.
     pub(crate) fn has_time(&self) -> bool {
         self.clocked.get()
     }

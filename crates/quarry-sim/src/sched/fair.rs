@@ -1,9 +1,9 @@
-//! Which task goes first, and for how long.
+//! Order and slices of tasks.
 
 use super::{RunQueue, Scheduler, TaskId, WakeOrder};
 
 impl Scheduler<'_> {
-    /// How long the running task of a CPU may run while others wait.
+    /// Time for which the running task of a CPU may run while others wait.
     pub(super) fn slice_ps(&self, queue: &RunQueue) -> u64 {
         let ns = match self.rules.order {
             WakeOrder::Immediate | WakeOrder::Queued => self.rules.slice_ns,
@@ -15,7 +15,8 @@ impl Scheduler<'_> {
         ns * 1000
     }
 
-    /// Whether a task has used its slice up, in one run or several ([`WakeOrder::Immediate`]). If so it gets a new one.
+    /// True if a task has used its slice up, in one run or several ([`WakeOrder::Immediate`]). If so it gets a new
+    /// one.
     pub(super) fn ends_slice(&self, task: TaskId) -> bool {
         let ran = &self.tasks[task as usize].slice_ran_ps;
         let ends = ran.get() >= self.rules.slice_ns * 1000;
@@ -44,7 +45,7 @@ impl Scheduler<'_> {
         queue.least_ps.set(queue.least_ps.get().max(least_ps));
     }
 
-    /// Whether a woken task has had less than the running one, by more than the granularity.
+    /// True if a woken task has had less than the running one, by more than the granularity.
     pub(super) fn has_had_less(&self, task: TaskId, queue: &RunQueue) -> bool {
         let Some(running) = queue.running.get() else {
             return true;

@@ -5,7 +5,7 @@ use quarry_core::machine::Cpus as _;
 use super::{HOT_NS, Scheduler, TaskId, WakePlace};
 
 impl Scheduler<'_> {
-    /// Where a task runs that the running one wakes.
+    /// CPU for a task that the running one wakes.
     pub(super) fn place(&self, previous: u32) -> u32 {
         if self.rules.place == WakePlace::Previous || self.cpus[previous as usize].is_idle() {
             return previous;

@@ -1,8 +1,8 @@
-//! What a scheduler does, by release.
+//! Rules of schedulers, by release.
 
 use quarry_core::era::Era;
 
-/// What happens to a task that is woken on a busy CPU.
+/// Turn of a task that is woken on a busy CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WakeOrder {
     /// It runs at once: the task that runs there is switched away from when it leaves the kernel, and goes on next. A task
@@ -33,9 +33,9 @@ impl WakeOrder {
 /// On which CPU a task runs that is woken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WakePlace {
-    /// Where it ran before.
+    /// The CPU on which it ran before.
     Previous,
-    /// Where it ran before if that CPU is idle; else on the waker's CPU, unless more tasks wait there.
+    /// The CPU on which it ran before if that is idle; else the waker's, unless more tasks wait there.
     Affine,
     /// As [`WakePlace::Affine`], but before it waits for a busy CPU, on an idle one of the same last-level cache.
     Idle,
@@ -56,19 +56,20 @@ impl WakePlace {
     }
 }
 
-/// What is fair, in nanoseconds.
+/// Limits of fair shares, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fair {
     /// Time in which each task of a CPU runs once (`sched_latency`).
     pub latency_ns: u64,
-    /// What a task runs at least before another one does (`sched_min_granularity`).
+    /// Least time of a task before another one runs (`sched_min_granularity`).
     pub slice_min_ns: u64,
     /// By how much less a woken task has run that runs at once (`sched_wakeup_granularity`).
     pub wake_up_ns: u64,
 }
 
 impl Fair {
-    /// Of CFS on a machine of n CPUs: 6, 0.75 and 1 ms, times one more than log2 of the CPUs, of 8 at most. From memory.
+    /// Limits of CFS on a machine of n CPUs: 6, 0.75 and 1 ms, times one more than log2 of the CPUs, of 8 at most.
+    /// From memory.
     #[must_use]
     pub fn of_cpus(cpus: u32) -> Self {
         let factor = u64::from(1 + cpus.clamp(1, 8).ilog2());
@@ -80,19 +81,19 @@ impl Fair {
     }
 }
 
-/// How tasks share CPUs.
+/// Rules by which tasks share CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SchedRules {
     /// When a woken task runs.
     pub order: WakeOrder,
-    /// Where it runs.
+    /// CPU on which a woken task runs.
     pub place: WakePlace,
     /// Nanoseconds that a task runs while others wait for its CPU, unless [`Fair`] says that: in all of its runs with
     /// [`WakeOrder::Immediate`], in one run with [`WakeOrder::Queued`].
     pub slice_ns: u64,
     /// Nanoseconds between two looks at whether another CPU has less to do.
     pub balance_ns: u64,
-    /// Whether a CPU without tasks takes one from another CPU only if it idles for long in the mean.
+    /// A CPU without tasks takes one from another CPU only if it idles for long in the mean.
     pub pulls_after_long_idling: bool,
 }
 

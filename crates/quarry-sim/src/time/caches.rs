@@ -1,4 +1,4 @@
-//! Which lines the caches have room for.
+//! Tags of caches: the lines that they have room for.
 
 use super::directory::LineId;
 use crate::memory::advise_huge;
@@ -10,12 +10,12 @@ pub struct CacheLevel {
     pub bytes: u64,
     /// Lines of a set.
     pub ways: u32,
-    /// What a hit costs, in picoseconds.
+    /// Cost of a hit, in picoseconds.
     pub hit: u64,
 }
 
 impl CacheLevel {
-    /// Whether it is one or more sets of lines.
+    /// True if it is one or more sets of lines.
     pub(crate) fn holds_whole_sets(&self, line_bytes: u32) -> bool {
         let set_bytes = u64::from(self.ways) * u64::from(line_bytes);
         set_bytes > 0 && self.bytes > 0 && self.bytes.is_multiple_of(set_bytes)
@@ -24,7 +24,7 @@ impl CacheLevel {
 
 /// The lines in a cache: of each set, the last used first.
 pub(super) struct Tags {
-    /// Where the first set is, so that sets of 16 lines are each in one line of the host's caches.
+    /// Index of the first set: sets of 16 lines are each in one line of the host's caches.
     begin: usize,
     ways: usize,
     sets: usize,
@@ -36,7 +36,7 @@ pub(super) struct Tags {
 /// Tags of a line of the host's caches.
 const HOST_LINE: usize = 16;
 
-/// How a line's set is found.
+/// Function that finds a line's set.
 #[derive(Clone, Copy)]
 enum Choice {
     /// By its lowest bits, of a power of two of sets.
@@ -92,7 +92,7 @@ impl Tags {
         LineId::of_tag(self.tags[self.first(line) + self.ways - 1])
     }
 
-    /// Whether a line is there; it is the last used then.
+    /// True if a line is there; it is the last used then.
     #[inline(always)]
     pub(super) fn touch(&mut self, line: usize, id: LineId) -> bool {
         let set = self.set(line);

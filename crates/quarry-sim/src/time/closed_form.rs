@@ -1,4 +1,4 @@
-//! One lock and n CPUs, beside what queueing theory says of them.
+//! One lock and n CPUs, compared with the closed forms of queueing theory.
 //!
 //! A CPU works for a time of mean `a`, takes the lock, has it for a time of mean `s`, releases it, and so on; both
 //! times are exponential. With k CPUs at the lock the next one arrives after `a / (n - k)`. The lock passes on after
@@ -11,7 +11,7 @@
 //! Both also pay for the release's write, one transfer when others have read the line.
 //!
 //! The chains say nothing of what arrivals do: their attempts take the line from the spinners, who fetch it again,
-//! and the release waits behind these reads. Where a lock is busy that decides, so it is checked beside the
+//! and the release waits behind these reads. Where a lock is busy that decides, so it is checked against the
 //! number of transfers.
 
 use std::cell::RefCell;
@@ -112,8 +112,8 @@ fn locks_agree_with_the_chain_where_they_are_seldom_busy() {
 
 /// All CPUs are at the lock. Each acquisition has one release and one arrival, and the line does for it, in
 /// transfers: with tickets a write and `n - 1` reads for either; in a queue the release's write, the next holder's read
-/// and write, the arrival's write, the spinner's read, and the read of the one that spins next. A hold is
-/// beside the last three, and beside all of the tickets' but the release.
+/// and write, the arrival's write, the spinner's read, and the read of the one that spins next. A hold
+/// coincides with the last three, and with all of the tickets' but the release.
 #[test]
 fn locks_agree_with_their_lines_where_all_cpus_wait() {
     for n in [8, 16, 32, 64] {

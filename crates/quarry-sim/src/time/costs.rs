@@ -1,11 +1,11 @@
-//! What accesses to memory cost.
+//! Costs of accesses to memory.
 
 use super::caches::CacheLevel;
 
 /// Most CPUs of a machine with clocks.
 pub const TIMED_CPUS_MAX: u32 = 128;
 
-/// How far apart two CPUs are.
+/// Distance between two CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Distance {
     /// The same cluster: they share a last-level cache, if there is one.
@@ -21,15 +21,15 @@ pub enum Distance {
 pub struct LastLevel {
     /// Its size.
     pub level: CacheLevel,
-    /// Whether it has all lines that its CPUs' own caches have: what leaves it leaves those, too. Else it has what
-    /// left them.
+    /// It has all lines that its CPUs' own caches have, and a line that leaves it leaves those, too. Otherwise it has
+    /// the lines that left them.
     pub inclusive: bool,
-    /// Whether sets are chosen by a hash of all bits of the line, so that no stride meets the same few sets. Else by
-    /// the lowest bits.
+    /// Sets are chosen by a hash of all bits of the line, so that no stride meets the same few sets. Otherwise the
+    /// lowest bits choose.
     pub hashed: bool,
 }
 
-/// What accesses cost, in picoseconds, and which CPUs are near each other.
+/// Costs of accesses, in picoseconds, and the CPUs that are near each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LineCosts {
     /// A CPU's first cache.
@@ -46,11 +46,11 @@ pub struct LineCosts {
     pub upgrade: [u64; 3],
     /// A line that no cache has: from the CPU's own node, and from another one.
     pub memory: [u64; 2],
-    /// What an atomic operation costs beyond a write.
+    /// Cost of an atomic operation beyond a write.
     pub atomic: u64,
     /// Lines of one run that a CPU fetches at the same time: all but the first cost this part of their latency.
     pub misses: u32,
-    /// How long a line that crosses the bus of its socket keeps it busy; 0 where there is no bus.
+    /// Time for which a line that crosses the bus of its socket keeps it busy; 0 if there is no bus.
     pub bus: u64,
     /// CPUs of a cluster, and of a socket.
     pub cluster_cpus: u32,
@@ -59,7 +59,7 @@ pub struct LineCosts {
 }
 
 impl LineCosts {
-    /// How far apart two CPUs are.
+    /// Distance between two CPUs.
     #[must_use]
     pub fn distance(&self, a: u32, b: u32) -> Distance {
         if a / self.cluster_cpus == b / self.cluster_cpus {

@@ -1,8 +1,8 @@
-//! What time went into.
+//! Time spent, by cause.
 
 use quarry_core::machine::{Line, LockClass, Work};
 
-/// What time went into. All times are picoseconds, of all CPUs together but for [`TimeCounters::cpu_ps`].
+/// Time spent, by cause. All times are picoseconds, summed over CPUs except [`TimeCounters::cpu_ps`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TimeCounters {
     /// The clock of each CPU.
@@ -22,7 +22,7 @@ pub struct TimeCounters {
     pub moves: LineMoves,
 }
 
-/// What locks of a class cost.
+/// Cost of the locks of a class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LockTimes {
     /// Acquisitions.
@@ -33,7 +33,7 @@ pub struct LockTimes {
     pub wait_ps: u64,
     /// Time from an acquisition to the moment at which its release is seen.
     pub hold_ps: u64,
-    /// What acquisitions and releases cost beside waits.
+    /// Cost of acquisitions and releases, waits left out.
     pub own_ps: u64,
 }
 
@@ -53,7 +53,7 @@ pub struct LineMoves {
 }
 
 impl TimeCounters {
-    /// What was added since an earlier moment.
+    /// Difference to an earlier moment.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let cpus = self.cpu_ps.iter().zip(&earlier.cpu_ps);

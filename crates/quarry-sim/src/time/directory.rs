@@ -58,7 +58,7 @@ type Table = Box<[u32; TABLE_CHUNKS]>;
 /// All lines.
 #[derive(Default)]
 pub(super) struct Directory {
-    /// Of near lines, and of far ones.
+    /// Tables of near lines, and of far ones.
     tables: [Vec<Option<Table>>; 2],
     chunks: Vec<Chunk>,
     blocks: Vec<Block>,
@@ -139,7 +139,7 @@ impl Directory {
         self.unpacked(self.packed(id))
     }
 
-    /// Whether a CPU has a line, to itself if it has to.
+    /// True if a CPU has a line, to itself if `exclusive`.
     #[inline(always)]
     pub(super) fn has(&self, id: LineId, cpu: u32, exclusive: bool) -> bool {
         let packed = self.packed(id);

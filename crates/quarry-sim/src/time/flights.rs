@@ -12,7 +12,7 @@ const KEPT_MIN: usize = 1024;
 /// When the last transfer of each line ends, of those that move.
 pub(super) struct Flights {
     until_ps: HashMap<LineId, u64, FxBuildHasher>,
-    /// How many there may be before those are forgotten that have come.
+    /// Number of flights above which those that have arrived are forgotten.
     kept: usize,
     /// No transfer begins before this moment any more.
     passed_ps: u64,

@@ -1,4 +1,4 @@
-//! Which caches have a line.
+//! State of a line: the caches that have it.
 
 /// A set of CPUs or clusters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,12 +50,12 @@ pub(super) struct Line {
     pub(super) holders: Few,
     /// The clusters whose last-level caches have it.
     pub(super) clusters: Few,
-    /// Whether the only holder may write.
+    /// The only holder may write.
     pub(super) exclusive: bool,
 }
 
 impl Line {
-    /// Whether one cluster's cache has it, and no CPU.
+    /// True if one cluster's cache has it, and no CPU.
     pub(super) fn is_left_over(&self) -> bool {
         self.holders == Few::default() && self.clusters.at_most_one().is_some_and(|one| one > 0)
     }
@@ -98,7 +98,7 @@ impl Packed {
         }
     }
 
-    /// Whether a CPU is the only holder, and, if it has to be, whether it may write.
+    /// True if a CPU is the only holder, and, if it has to be, may write.
     pub(super) fn is_held_by(self, cpu: u32, exclusive: bool) -> bool {
         self.0 & 0xff == cpu + 1 && self.0 & Self::WIDE == 0 && (!exclusive || self.0 >> 16 == 1)
     }

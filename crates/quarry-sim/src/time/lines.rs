@@ -51,9 +51,9 @@ pub(crate) struct LineAccess {
     pub(crate) cpu: u32,
     pub(crate) line: usize,
     pub(crate) access: Access,
-    /// Whether the line's memory is on the CPU's own node.
+    /// The line's memory is on the CPU's own node.
     pub(crate) local: bool,
-    /// Whether it follows another one of the same run.
+    /// It follows another access of the same run.
     pub(crate) follows: bool,
 }
 
@@ -70,11 +70,11 @@ impl LineAccess {
     }
 }
 
-/// What fetching a line costs.
+/// Cost of fetching a line.
 #[derive(Clone, Copy, Debug)]
 struct Fetch {
     ps: u64,
-    /// How far away its other end is, which says whose buses it crosses.
+    /// Distance of its other end, which says whose buses it crosses.
     from: Distance,
 }
 
@@ -105,12 +105,12 @@ impl Lines {
         }
     }
 
-    /// What they cost.
+    /// Their costs.
     pub(crate) fn costs(&self) -> &LineCosts {
         &self.costs
     }
 
-    /// Whether the clusters' caches have all lines that their CPUs have.
+    /// True if the clusters' caches have all lines that their CPUs have.
     fn is_inclusive(&self) -> bool {
         self.costs.llc.is_some_and(|llc| llc.inclusive)
     }
@@ -196,7 +196,7 @@ impl Lines {
         }
     }
 
-    /// What a CPU wrote to a line is seen at a moment: no other CPU gets it before.
+    /// Lets nobody else get a line before what a CPU wrote to it is seen.
     pub(crate) fn keep_until(&self, line: usize, seen_ps: u64) {
         let state = &mut *self.state.borrow_mut();
         let id = state.directory.id(line);
@@ -316,8 +316,8 @@ impl Lines {
         state.flights.move_for(id, ps, begin_ps)
     }
 
-    /// What a line costs that one of the CPU's own caches has. The lines of a run come side by side, and a store does not
-    /// wait for the second cache.
+    /// Cost of a line that one of the CPU's own caches has. The lines of a run come side by side, and a store does
+    /// not wait for the second cache.
     #[inline(always)]
     fn near(&self, state: &mut State, id: LineId, access: LineAccess) -> u64 {
         let LineAccess { cpu, line, .. } = access;
@@ -395,7 +395,7 @@ impl Lines {
         state.directory.set(gone, at);
     }
 
-    /// What a line costs that the CPU does not have: from the nearest place that has it.
+    /// Cost of a line that the CPU does not have, from the nearest place that has it.
     #[inline]
     fn fetch(&self, moves: &mut LineMoves, at: &Line, access: LineAccess) -> Fetch {
         let LineAccess { cpu, local, .. } = access;

@@ -21,7 +21,7 @@ use super::order::Order;
 use super::stores::Stores;
 use crate::rng::Rng;
 
-/// How a kernel's spin locks work.
+/// Kind of a kernel's spin locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockKind {
     /// A flag: the CPU that sets it first has the lock. Unfair.
@@ -231,7 +231,7 @@ impl Locks {
         (next, served_ps)
     }
 
-    /// The first waiter takes the lock, and tells the next one to spin on the line.
+    /// The first waiter takes the lock, and lets the next one spin on the line.
     fn hand_over(&self, place: &Place<'_>, free_ps: u64) -> (u32, u64) {
         let &Place { lines, line, .. } = place;
         let (next, then) = self.with(place.at, |lock| {

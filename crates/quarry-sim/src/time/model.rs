@@ -1,4 +1,4 @@
-//! What a machine with a clock costs.
+//! Costs of a machine with a clock.
 
 use quarry_core::machine::{LockClass, Work};
 
@@ -11,17 +11,17 @@ pub struct TimeModel {
     pub lines: LineCosts,
     /// Work without memory, in the order of [`Work::ALL`].
     pub work: [u64; Work::COUNT],
-    /// 1024 bytes filled with zeros, or copied, beside getting the lines.
+    /// 1024 bytes filled with zeros, or copied; fetching the lines is extra.
     pub fill_kib: u64,
-    /// How spin locks work. The lock of one slab ([`LockClass::Slab`]) is a bit in a word of its descriptor, so it is
-    /// [`LockKind::TestAndSet`] with all of them.
+    /// Kind of its spin locks. The lock of one slab ([`LockClass::Slab`]) is a bit in a word of its descriptor, so it
+    /// is [`LockKind::TestAndSet`] with all of them.
     pub locks: LockKind,
     /// Decides what is left to chance: in which order spinners fetch a line.
     pub seed: u64,
 }
 
 impl TimeModel {
-    /// How the locks of a class work.
+    /// Kind of the locks of a class.
     #[must_use]
     pub fn lock_kind(&self, class: LockClass) -> LockKind {
         match class {

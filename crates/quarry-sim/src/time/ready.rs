@@ -78,7 +78,7 @@ impl Ready {
         }
     }
 
-    /// Whether another one goes before the one whose turn it is, whose visible action is due.
+    /// True if another one goes before the one whose turn it is, whose visible action is due.
     pub(super) fn precedes(&mut self, now_ps: u64, who: usize) -> bool {
         match self {
             Self::Clocks(heap) => heap

@@ -1,4 +1,4 @@
-//! What the steps of an allocator cost.
+//! Costs of an allocator's steps.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -11,7 +11,7 @@ use super::locks::Place;
 use super::stores::{Bytes, Stores};
 use super::{LineAccess, Lines, Locks, Order, TimeCounters, TimeModel};
 
-/// What a heap's own words are aligned to: the zones of a node, for one.
+/// Alignment of a heap's own words: of the zones of a node, for one.
 const GRANULE_SHIFT: u32 = 6;
 
 /// The place of the first granule outside of the ranges: behind all of them.
@@ -20,14 +20,14 @@ const OUTSIDE: usize = 1 << 60;
 /// Distance that the ranges' places keep to.
 const RANGE_ALIGN: usize = 1 << 30;
 
-/// What an access is for.
+/// Cause of an access.
 #[derive(Clone, Copy)]
 pub(crate) enum Cause {
     /// A line of an allocator's structures.
     Line(Line),
     /// Bytes that are filled or copied.
     Fill,
-    /// What is no allocator's.
+    /// Code that is no allocator's.
     Outside,
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct Run {
     last: usize,
     access: Access,
     cause: Cause,
-    /// Whether other lines of the run were accessed before, and whether one was fetched.
+    /// Other lines of the run were accessed before; one of them was fetched.
     later: bool,
     fetched: bool,
 }
@@ -155,7 +155,7 @@ impl Timed {
         place >> self.line_shift
     }
 
-    /// Whether the memory of an address is on a CPU's own node.
+    /// True if the memory of an address is on a CPU's own node.
     fn is_local(&self, at: usize, cpu: u32) -> bool {
         let node = self
             .range(at)
@@ -263,7 +263,7 @@ impl Timed {
         }
     }
 
-    /// The access to the first line of a run, beside another one or not.
+    /// The access to the first line of a run; it may come side by side with another one.
     #[inline(always)]
     fn first(&self, run: &Run, follows: bool) -> LineAccess {
         LineAccess {
@@ -335,7 +335,7 @@ impl Timed {
         self.spent.borrow_mut().work_ps[work as usize] += ps;
     }
 
-    /// Takes the time of filling or copying some bytes, beside that of their lines.
+    /// Takes the time of filling or copying some bytes; that of their lines is extra.
     pub(crate) fn fill(&self, bytes: usize) {
         let ps = self.model.fill_kib * bytes as u64 / 1024;
         self.order.advance(ps);
