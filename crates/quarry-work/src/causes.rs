@@ -1,10 +1,10 @@
-//! What the time of a run went into, per operation.
+//! Time of a run, by cause, per operation.
 
 use quarry_core::machine::{Line, LockClass, Work};
 use quarry_sim::time::{LineMoves, LockTimes, TimeCounters};
 use serde::Serialize;
 
-/// What time went into, in nanoseconds an operation.
+/// Time by cause, in nanoseconds an operation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Causes {
     /// Accesses to memory, by what they were for; those that took none are left out.
@@ -21,7 +21,7 @@ pub struct Causes {
     pub lines: LineCauses,
 }
 
-/// What a class of locks cost, an operation.
+/// Cost of a class of locks, an operation.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LockCauses {
     /// The class.
@@ -34,7 +34,7 @@ pub struct LockCauses {
     pub wait_ns: f64,
     /// Nanoseconds from acquisition to release.
     pub hold_ns: f64,
-    /// Nanoseconds that acquisitions and releases cost beside waits.
+    /// Nanoseconds that acquisitions and releases cost, waits left out.
     pub own_ns: f64,
 }
 
@@ -54,7 +54,7 @@ pub struct LineCauses {
 }
 
 impl LineCauses {
-    /// Of n operations.
+    /// Lines that moved, per operation of n.
     #[must_use]
     pub fn of(moves: &LineMoves, operations: u64) -> Self {
         let per = |count: u64| count as f64 / operations.max(1) as f64;
@@ -76,7 +76,7 @@ impl LineCauses {
 }
 
 impl Causes {
-    /// Of n operations.
+    /// Time by cause, per operation of n.
     #[must_use]
     pub fn of(counters: &TimeCounters, operations: u64) -> Self {
         let per = |count: u64| count as f64 / operations.max(1) as f64;

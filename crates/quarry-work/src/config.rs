@@ -9,7 +9,7 @@ use crate::error::WorkError;
 ///
 /// # Errors
 ///
-/// [`WorkError::Usage`] if the real machine does not have such CPUs, or the virtual one cannot be.
+/// [`WorkError::Usage`] if the real machine does not have such CPUs, or the virtual one is invalid.
 pub(crate) fn checked(config: Result<Config, MachineError>) -> Result<Config, WorkError> {
     let config = config.map_err(|error| WorkError::Usage(error.to_string()))?;
     let can_be = config.check();

@@ -1,4 +1,4 @@
-//! What can go wrong in a workload, by what the caller can do about it.
+//! Errors of workloads, by what the caller can do about them.
 
 use quarry_core::design::CheckError;
 use quarry_core::page::{BootError, PageInconsistency};
@@ -6,10 +6,10 @@ use quarry_sim::ConfigError;
 use quarry_sim::driver::SetupError;
 use quarry_sim::time::Deadlock;
 
-/// Why a workload was refused or ended early.
+/// Reason for which a workload was refused or ended early.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkError {
-    /// What was asked for does not exist or is out of range: ask for something else.
+    /// The request names something that does not exist, or is out of range: ask for something else.
     #[error("{0}")]
     Usage(String),
     /// There is no such virtual machine.
@@ -17,7 +17,7 @@ pub enum WorkError {
     Machine {
         /// The run.
         run: String,
-        /// Why not.
+        /// The reason.
         source: ConfigError,
     },
     /// The machine is too small for a page allocator.
@@ -25,7 +25,7 @@ pub enum WorkError {
     Boot {
         /// The run.
         run: String,
-        /// Why not.
+        /// The reason.
         source: BootError,
     },
     /// The heap cannot be made.
@@ -33,7 +33,7 @@ pub enum WorkError {
     Setup {
         /// The run.
         run: String,
-        /// Why not.
+        /// The reason.
         source: SetupError,
     },
     /// The machine has no room for what the drivers keep pages in.
@@ -84,7 +84,7 @@ pub enum WorkError {
     NoBuffers {
         /// The run.
         run: String,
-        /// What they need at most.
+        /// Bytes that they need at most.
         bytes: u64,
     },
     /// All CPUs wait for each other: a defect of this library.
@@ -92,7 +92,7 @@ pub enum WorkError {
     Deadlock {
         /// The run.
         run: String,
-        /// Which CPU waits for what.
+        /// The CPUs, and the lock that each waits for.
         source: Deadlock,
     },
     /// The page allocator contradicts itself at the end: a defect of this library.
@@ -113,12 +113,12 @@ pub enum WorkError {
         /// The contradiction.
         source: CheckError,
     },
-    /// The heap in this process cannot be made, or a thread cannot be had.
+    /// The heap in this process cannot be made, or no thread is available.
     #[error("{run}: {problem}")]
     Host {
         /// The run.
         run: String,
-        /// Why not.
+        /// The reason.
         problem: String,
     },
     /// Objects were not freed at the end, or were freed that were none of the run: a defect of this library.
@@ -126,7 +126,7 @@ pub enum WorkError {
     LostObjects {
         /// The run.
         run: String,
-        /// How many; below 0 if there are fewer than before.
+        /// Number of objects; below 0 if there are fewer than before.
         objects: i64,
     },
     /// Not all pages came back at the end, or more than there were: a defect of this library.
@@ -134,7 +134,7 @@ pub enum WorkError {
     Lost {
         /// The run.
         run: String,
-        /// How many; below 0 if more came back.
+        /// Number of pages; below 0 if more came back.
         pages: i64,
     },
 }

@@ -12,11 +12,11 @@ use crate::error::WorkError;
 /// Times of a phase, or of several alike.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Phase {
-    /// Of all CPUs together.
+    /// Time of all CPUs together.
     all_ps: u64,
-    /// Of the slowest.
+    /// Time of the slowest CPU.
     slowest_ps: u64,
-    /// What time went into.
+    /// Time by cause.
     pub(crate) spent: TimeCounters,
 }
 
@@ -42,11 +42,11 @@ impl PhaseReport {
 /// Ends the body of a CPU: the machine's memory is exhausted.
 pub(crate) struct NoMemory;
 
-/// What a phase is of, for errors.
+/// Names for a phase's errors.
 pub(crate) struct Of<'a> {
     pub(crate) machine: &'a VirtualMachine,
     pub(crate) label: &'a dyn Fn() -> String,
-    /// What there may be no memory for.
+    /// Things for which there may be no memory.
     pub(crate) what: &'static str,
     /// Decides how far apart the CPUs begin.
     pub(crate) seed: u64,
@@ -111,7 +111,7 @@ impl Phase {
         self.spent.add(&other.spent);
     }
 
-    /// Of n operations, on cores of this clock.
+    /// Report per operation of n, on cores of this clock.
     pub(crate) fn report(&self, operations: u64, ghz: f64) -> PhaseReport {
         let ns = self.all_ps as f64 / 1000.0 / operations as f64;
         PhaseReport {

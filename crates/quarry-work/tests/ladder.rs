@@ -40,7 +40,7 @@ fn slub(pattern: Pattern, object_bytes: u32) -> MicroReport {
     micro::run::<Slub>(&spec).unwrap()
 }
 
-/// How far off a figure is, from -1.
+/// Relative error of a figure, from -1.
 fn off(cycles: f64, published: f64) -> f64 {
     cycles / published - 1.0
 }

@@ -1,9 +1,9 @@
-//! How the threads of a run begin together, and who waits for their end.
+//! The common beginning and end of a run's threads.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Where threads wait until all have come, and leave when they end.
+/// Gate at which threads wait until all have come, and which they leave when they end.
 #[derive(Default)]
 pub(super) struct Gate {
     /// Threads that have come and not left, and since when they may pass.

@@ -9,7 +9,7 @@ use crate::world::{DATAGRAMS_MAX, Over, PIPE_PAGES, Scenario, Task, Transport, r
 /// Bytes of a datagram, at most: a send buffer has room for it with its head and shared info.
 const DATAGRAM_BYTES_MAX: u32 = 64 << 10;
 
-/// What hackbench is asked to do; names and defaults are the program's.
+/// Parameters of hackbench; names and defaults are the program's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Hackbench {
     /// Groups.
@@ -20,7 +20,7 @@ pub struct Hackbench {
     pub loops: u32,
     /// Bytes of a message.
     pub bytes: u32,
-    /// What they go through: Unix sockets, datagrams or pipes.
+    /// Kind of its connections: Unix sockets, datagrams or pipes.
     pub transport: Transport,
 }
 

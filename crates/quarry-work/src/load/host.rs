@@ -28,11 +28,11 @@ const STACK_BYTES: usize = 128 << 10;
 /// A load on real threads.
 #[derive(Clone, Debug)]
 pub struct HostSpec {
-    /// What tasks do.
+    /// The load.
     pub load: Load,
-    /// What is counted of loads that run for a time, after a tenth of it.
+    /// Time that is counted of loads that run for a time, after a tenth of it.
     pub time: Duration,
-    /// Whose rules.
+    /// Release whose rules hold.
     pub era: Era,
     /// Sizes of TCP's buffers.
     pub sizes: SendSizes,
@@ -48,18 +48,18 @@ pub struct HostSpec {
     pub seed: u64,
 }
 
-/// What a load on real threads found.
+/// Result of a load on real threads.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct HostReport {
     /// Name of the design.
     pub design: &'static str,
-    /// Whose rules.
+    /// Release whose rules held.
     pub era: &'static str,
     /// The load.
     pub load: &'static str,
     /// Its groups, clients or pairs.
     pub size: u32,
-    /// What its tasks do.
+    /// The load, with its parameters.
     pub options: Load,
     /// Sizes of TCP's buffers.
     pub skb_sizes: &'static str,
@@ -112,7 +112,7 @@ impl HostSpec {
         )
     }
 
-    /// Refuses what cannot be.
+    /// Rejects contradictory parameters.
     ///
     /// # Errors
     ///
@@ -148,7 +148,7 @@ impl HostSpec {
 ///
 /// # Errors
 ///
-/// [`WorkError`]: parameters that cannot be, too little memory, or no threads.
+/// [`WorkError`]: invalid parameters, too little memory, or no threads.
 pub fn run<D: Design>(spec: &HostSpec) -> Result<HostReport, WorkError> {
     spec.check()?;
     let wrong = |problem: String| WorkError::Host {
@@ -238,7 +238,7 @@ fn set<D: Design>(spec: &HostSpec, heap: &Heap<HostMachine, D>) -> Result<(), Wo
     }
 }
 
-/// Memory that this computer has for new programs; `None` if the kernel does not tell.
+/// Memory that this computer has for new programs; `None` if the kernel does not report it.
 fn available_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text
@@ -248,11 +248,11 @@ fn available_bytes() -> Option<u64> {
     Some(kib << 10)
 }
 
-/// What all threads did.
+/// Sums over all threads.
 struct Ran {
     seconds: f64,
     counts: Counts,
-    /// Together. `None` if the kernel does not tell.
+    /// Together. `None` if the kernel does not report it.
     used: Option<Usage>,
     late_changes: u32,
 }
@@ -321,7 +321,7 @@ fn run_threads<D: Design>(
     if let Some(error) = no_thread {
         return Err(WorkError::Host {
             run: spec.label(),
-            problem: format!("a thread cannot be had ({error}); ask for fewer tasks"),
+            problem: format!("no thread is available ({error}); ask for fewer tasks"),
         });
     }
     if kernel.was_exhausted() {
@@ -402,14 +402,14 @@ fn objects<D: Design>(heap: &Heap<HostMachine, D>) -> i64 {
     }
     let mut live = 0;
     heap.for_each_cache(|cache| {
-        // Busy cannot be: no other thread runs.
+        // Never busy: no other thread runs.
         let _ = cache.for_each_live(|_| live += 1);
         live -= sheaves(&cache.stats());
     });
     live
 }
 
-/// What caches did.
+/// Reports of all caches.
 fn caches<D: Design>(heap: &Heap<HostMachine, D>, page_bytes: u64) -> Vec<CacheReport> {
     let mut all = Vec::new();
     heap.for_each_cache(|cache| {

@@ -47,7 +47,7 @@ use crate::net::NetRules;
 use crate::world::sim::{Caches, Counted, Kernel, Parts, remote};
 use report::Run;
 
-/// How a run's CPUs take turns.
+/// Order in which a run's CPUs take turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
     /// By their clocks.
@@ -63,7 +63,7 @@ enum Order {
 ///
 /// # Errors
 ///
-/// [`WorkError`]: parameters that cannot be, a machine without room, or a deadlock.
+/// [`WorkError`]: invalid parameters, a machine without room, or a deadlock.
 pub fn run<D: Design>(spec: &LoadSpec, progress: &dyn Fn(u64)) -> Result<LoadReport, WorkError> {
     run_in::<D>(spec, Order::Time, progress)
 }

@@ -12,7 +12,7 @@ use crate::world::sim::remote;
 pub struct Own {
     /// Its name in reports.
     pub name: &'static str,
-    /// How large it is: what `set_up` is given.
+    /// Its size, which `set_up` is given.
     pub size: u32,
     /// Bytes of its largest message.
     pub largest_message: u32,
@@ -35,7 +35,7 @@ impl PartialEq for Own {
 impl Eq for Own {}
 
 impl Own {
-    /// What is set up, to count what is in it.
+    /// The scenario, to count what is in it.
     fn scenario(&self) -> Scenario {
         let mut scenario = Scenario::default();
         (self.set_up)(&mut scenario, self.size, 0);

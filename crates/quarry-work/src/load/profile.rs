@@ -1,4 +1,4 @@
-//! Where a load's time goes, as a profiler would show it.
+//! A load's time, in the layout of a profiler.
 
 use std::fmt;
 
@@ -12,15 +12,15 @@ const SAMPLE_CYCLES: f64 = 100_000.0;
 /// A path's share of the time.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ProfileRow {
-    /// What the CPUs did.
+    /// Name of the path.
     pub symbol: String,
     /// Samples of 100,000 cycles.
     pub samples: u64,
-    /// Of all samples.
+    /// Percent of all samples.
     pub percent: f64,
 }
 
-/// Where the CPUs' time went, most first; idle time is left out.
+/// Time of the CPUs by path, most first; idle time is left out.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Profile {
     /// Machine and clock.
@@ -60,7 +60,7 @@ const fn line_symbol(line: Line) -> &'static str {
 }
 
 impl Profile {
-    /// What time went into; copies took `copy_ps` of it.
+    /// Profile of the time spent; copies took `copy_ps` of it.
     pub(super) fn of(machine: &str, ghz: f64, spent: &TimeCounters, copy_ps: u64) -> Self {
         let mut sums: Vec<(String, u64)> = Vec::new();
         let mut add =

@@ -1,4 +1,4 @@
-//! What a load found.
+//! Result of a load.
 
 use quarry_core::design::{Design, Usage};
 use quarry_core::stats::Stat;
@@ -11,14 +11,14 @@ use super::spec::{Load, LoadSpec};
 use crate::causes::Causes;
 use crate::world::sim::{Kernel, Moment, Path};
 
-/// What a cache did, from the beginning of a run to its end.
+/// Counts of a cache, from the beginning of a run to its end.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CacheReport {
     /// Its name.
     pub name: String,
     /// Objects that were allocated.
     pub allocs: u64,
-    /// Of them, from the running CPU's own state, in percent.
+    /// Allocations from the running CPU's own state, in percent of all.
     pub alloc_hits: f64,
     /// Frees of that kind, in percent of all.
     pub free_hits: f64,
@@ -29,7 +29,7 @@ pub struct CacheReport {
 }
 
 impl CacheReport {
-    /// Of a cache's counters and memory; `None` if nothing was allocated.
+    /// Makes the report from a cache's counters and memory; `None` if nothing was allocated.
     pub(super) fn of(
         name: &str,
         count: &dyn Fn(Stat) -> u64,
@@ -54,7 +54,7 @@ impl CacheReport {
     }
 }
 
-/// What is known at the end of a run.
+/// State of a run at its beginning and its end.
 pub(super) struct Run {
     begun: Moment,
     ended: Moment,
@@ -93,12 +93,12 @@ impl Run {
     }
 }
 
-/// What a run found.
+/// Result of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LoadReport {
     /// Name of the design.
     pub design: &'static str,
-    /// Whose rules.
+    /// Release whose rules held.
     pub era: &'static str,
     /// The machine.
     pub machine: String,
@@ -106,11 +106,11 @@ pub struct LoadReport {
     pub load: &'static str,
     /// Its groups, clients or pairs.
     pub size: u32,
-    /// What its tasks do.
+    /// The load, with its parameters.
     pub options: Load,
     /// When woken tasks run.
     pub wake_order: &'static str,
-    /// Where they run.
+    /// CPU on which woken tasks run.
     pub wake_place: &'static str,
     /// Sizes of TCP's buffers.
     pub skb_sizes: &'static str,
@@ -137,7 +137,7 @@ pub struct LoadReport {
     pub switches: f64,
     /// Wake-ups an operation.
     pub wakeups: f64,
-    /// Of them, those of an idle CPU by another one.
+    /// Wake-ups of an idle CPU by another one, an operation.
     pub remote_wakeups: f64,
     /// Tasks that went to another CPU, an operation.
     pub migrations: f64,
@@ -147,11 +147,11 @@ pub struct LoadReport {
     pub slab_kib: u64,
     /// Caches by their allocations.
     pub caches: Vec<CacheReport>,
-    /// Where the time went.
+    /// Time by path.
     pub profile: Profile,
-    /// What an operation's CPU time went into.
+    /// CPU time of an operation, by cause.
     pub causes: Causes,
-    /// What time went into, for studies.
+    /// Time by cause, for studies.
     #[serde(skip)]
     pub spent: TimeCounters,
 }

@@ -1,4 +1,4 @@
-//! What a load is asked to do.
+//! Parameters of a load's run.
 
 use quarry_core::design::Design;
 use quarry_core::era::Era;
@@ -99,13 +99,13 @@ impl Load {
 /// A run.
 #[derive(Clone, Debug)]
 pub struct LoadSpec {
-    /// What tasks do.
+    /// The load.
     pub load: Load,
     /// Nanoseconds before counting, of loads that run for a time.
     pub warm_up_ns: u64,
     /// Nanoseconds that are counted, of loads that run for a time.
     pub time_ns: u64,
-    /// How tasks share CPUs.
+    /// Rules by which tasks share CPUs.
     pub sched: SchedRules,
     /// Sizes of TCP's buffers.
     pub sizes: SendSizes,
@@ -117,13 +117,13 @@ pub struct LoadSpec {
     pub page_bytes: u64,
     /// Bytes of memory.
     pub memory_bytes: u64,
-    /// Whose rules.
+    /// Release whose rules hold.
     pub era: Era,
     /// Its tunables.
     pub tuning: Tuning,
     /// Those of single caches.
     pub changes: Vec<Change>,
-    /// What time costs.
+    /// The machine, whose costs time follows.
     pub machine: Machine,
     /// Values of its costs.
     pub draw: Draw,
@@ -171,7 +171,7 @@ impl LoadSpec {
     ///
     /// # Errors
     ///
-    /// [`WorkError::Usage`] if the run cannot be.
+    /// [`WorkError::Usage`] if the parameters are invalid.
     pub fn config(&self) -> Result<Config, WorkError> {
         self.load.check()?;
         let wrong = match self.time_ns.saturating_add(self.warm_up_ns) {
@@ -191,7 +191,7 @@ impl LoadSpec {
         checked(machine.config(self.cpus, self.era, &self.draw, self.seed, base))
     }
 
-    /// What is counted.
+    /// The part of the run that is counted.
     pub(super) fn counted(&self) -> Counted {
         match self.load.get().operations() {
             Some(operations) => Counted::All(operations),
@@ -226,7 +226,7 @@ impl LoadSpec {
         })
     }
 
-    /// What is set while the load runs.
+    /// Changes that are made while the load runs.
     pub(super) fn later<'d, D: Design>(&'d self, driver: &'d Driver<'_, D>) -> Vec<Later<'d>> {
         let later = later(&self.changes).into_iter();
         let later = later.map(|change| Later {

@@ -15,7 +15,7 @@ const HEADER_BYTES: u32 = 59;
 /// Bytes that the client and the server read first: the length.
 const LENGTH_BYTES: u32 = 4;
 
-/// What tbench is asked to do.
+/// Parameters of tbench.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Tbench {
     /// Clients, each with a server of its own.

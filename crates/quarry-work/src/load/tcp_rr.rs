@@ -8,7 +8,7 @@ use crate::world::{Scenario, Task, Transport, receive_all};
 /// Bytes of a request or an answer between two machines, at most: the data of an Ethernet frame with TCP's options.
 const FRAME_BYTES_MAX: u32 = 1448;
 
-/// What TCP_RR is asked to do.
+/// Parameters of TCP_RR.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct TcpRr {
     /// Pairs of a client and a server.
@@ -17,7 +17,7 @@ pub struct TcpRr {
     pub request: u32,
     /// Bytes of a response.
     pub response: u32,
-    /// Whether the servers are on another machine, which is not simulated.
+    /// The servers are on another machine, which is not simulated.
     pub remote: bool,
 }
 

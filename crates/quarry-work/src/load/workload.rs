@@ -1,4 +1,4 @@
-//! What a load is.
+//! The interface between a run and its load.
 
 use crate::net::NetRules;
 use crate::world::Scenario;
@@ -50,13 +50,13 @@ pub(super) trait Workload {
         None
     }
 
-    /// Why its parameters contradict each other, if they do.
+    /// Reason for which its parameters contradict each other, if they do.
     fn contradiction(&self) -> Option<String> {
         None
     }
 }
 
-/// Why a load cannot be run; `None` if it can.
+/// Reason for which a load cannot be run; `None` if it can.
 pub(super) fn refusal(load: &dyn Workload) -> Option<String> {
     let (unit, n) = load.size();
     if n == 0 {

@@ -38,7 +38,7 @@ use crate::phase::{NoMemory, Of, Phase};
 ///
 /// # Errors
 ///
-/// [`WorkError`]: parameters that cannot be, a machine without room, or a deadlock.
+/// [`WorkError`]: invalid parameters, a machine without room, or a deadlock.
 pub fn run<D: Design>(spec: &MicroSpec) -> Result<MicroReport, WorkError> {
     let config = spec.config()?;
     let ran = drive::<D, _>(config, spec.era, spec.tuning.boot, |driver| {
@@ -87,7 +87,7 @@ struct Bench<'a, 'h, D: Design> {
     driver: &'a Driver<'h, D>,
     /// The objects' own cache; without one they come from `kmalloc()`.
     cache: Option<CacheIndex>,
-    /// What each CPU has allocated, in calls of [`MicroSpec::bulk`].
+    /// Objects that each CPU has allocated, in calls of [`MicroSpec::bulk`].
     objects: Vec<RefCell<Vec<Vec<ObjectRef<'h>>>>>,
 }
 

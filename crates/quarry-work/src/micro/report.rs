@@ -1,4 +1,4 @@
-//! What a micro-benchmark found.
+//! Result of a micro-benchmark.
 
 use quarry_sim::time::TimeCounters;
 use serde::Serialize;
@@ -7,22 +7,23 @@ use super::spec::{MicroSpec, Pattern};
 use crate::causes::Causes;
 use crate::phase::{Phase, PhaseReport};
 
-/// What a run found. Of the pattern `pair` an operation is a pair; of `bulk` it is an object's share of a pair of calls.
+/// Result of a run. With the pattern `pair` an operation is a pair; with `bulk` it is an object's share of a pair of
+/// calls.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct MicroReport {
     /// Name of the design.
     pub design: &'static str,
-    /// Whose rules.
+    /// Release whose rules held.
     pub era: &'static str,
     /// The machine.
     pub machine: String,
-    /// What CPUs did.
+    /// Pattern of the CPUs' calls.
     pub pattern: &'static str,
     /// CPUs.
     pub cpus: u32,
     /// Bytes of an object.
     pub object_bytes: u32,
-    /// Whether objects came from `kmalloc()`.
+    /// Objects came from `kmalloc()`.
     pub kmalloc: bool,
     /// Objects of a call.
     pub bulk: u32,
@@ -38,9 +39,9 @@ pub struct MicroReport {
     pub free: Option<PhaseReport>,
     /// Objects that all CPUs allocate and free a second.
     pub per_second: f64,
-    /// What the time of an object's allocation and free went into.
+    /// Time of an object's allocation and free, by cause.
     pub causes: Causes,
-    /// What the machine did in all, with the round that is not counted.
+    /// Time of the whole run by cause, the round that is not counted included.
     #[serde(skip)]
     pub spent: TimeCounters,
 }

@@ -1,4 +1,4 @@
-//! What a micro-benchmark is asked to do.
+//! Parameters of a micro-benchmark.
 
 use quarry_core::era::Era;
 use quarry_core::page::MAX_ORDER;
@@ -9,7 +9,7 @@ use crate::config::checked;
 use crate::error::WorkError;
 use crate::tuning::Tuning;
 
-/// What CPUs do (see the [module](super)).
+/// Pattern of the CPUs' calls (see the [module](super)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pattern {
     /// n allocations, then n frees.
@@ -41,11 +41,11 @@ impl Pattern {
 /// A run.
 #[derive(Clone, Debug)]
 pub struct MicroSpec {
-    /// What CPUs do.
+    /// Pattern of the CPUs' calls.
     pub pattern: Pattern,
     /// Bytes of an object.
     pub object_bytes: u32,
-    /// Whether objects come from `kmalloc()`, and not from a cache of their own.
+    /// Objects come from `kmalloc()`, and not from a cache of their own.
     pub kmalloc: bool,
     /// Objects of each CPU and round.
     pub count: u32,
@@ -59,11 +59,11 @@ pub struct MicroSpec {
     pub page_bytes: u64,
     /// Bytes of memory.
     pub memory_bytes: u64,
-    /// Whose rules.
+    /// Release whose rules hold.
     pub era: Era,
     /// Its tunables.
     pub tuning: Tuning,
-    /// What time costs.
+    /// The machine, whose costs time follows.
     pub machine: Machine,
     /// Values of its costs.
     pub draw: Draw,
@@ -100,7 +100,7 @@ impl MicroSpec {
     ///
     /// # Errors
     ///
-    /// [`WorkError::Usage`] if the run cannot be.
+    /// [`WorkError::Usage`] if the parameters are invalid.
     pub fn config(&self) -> Result<Config, WorkError> {
         let refuse = |message: String| Err(WorkError::Usage(message));
         if self.count == 0 || self.rounds == 0 {

@@ -1,4 +1,4 @@
-//! What socket buffers are made of, by release.
+//! Memory of socket buffers, by release.
 //!
 //! Sources: structures and macros of 2.6.22 to 2.6.24 (`skb_shared_info` with 18 fragments: 312 bytes), the commit that
 //! thread 000 names ("Fix SKB_WITH_OVERHEAD calculation") and the fix posted in the thread. 2.6.35 and later by their
@@ -18,7 +18,7 @@ const LOOPBACK_MSS: u32 = 16384;
 /// Data of a segment that the loopback device takes whole (TSO): 16 fragments of 4096 bytes.
 const LOOPBACK_GSO: u32 = 65536;
 
-/// How much of a TCP segment is in the buffer's linear area, and how that is rounded.
+/// Part of a TCP segment that is in the buffer's linear area, and its rounding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendSizes {
     /// Before commit deea84b0: 2.6.22 and 2.6.23.
@@ -46,7 +46,7 @@ impl SendSizes {
         Self::ALL[self as usize].1
     }
 
-    /// What a release was shipped with.
+    /// Sizes that a release was shipped with.
     #[must_use]
     pub fn of(era: Era) -> Self {
         if era < Era::V2_6_24 {
@@ -83,7 +83,7 @@ impl SendSizes {
 /// `struct skb_shared_info` of 2.6.22 to 2.6.24.
 const SHARED_INFO_2_6: u32 = 312;
 
-/// Where a buffer's data is.
+/// Source of a buffer's data area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DataFrom {
     /// `kmalloc()` of n bytes.
@@ -92,7 +92,7 @@ pub enum DataFrom {
     SmallHead,
 }
 
-/// What sockets of a release allocate.
+/// Sizes and sources of what sockets of a release allocate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NetRules {
     /// Bytes of a head (`struct sk_buff`), in `skbuff_head_cache`.
@@ -105,9 +105,9 @@ pub struct NetRules {
     pub small_head: u32,
     /// Data of a TCP segment, at most.
     pub segment: u32,
-    /// Of it, in the linear area.
+    /// Bytes of the packet in the skb's linear area.
     pub linear: u32,
-    /// What a TCP segment's linear area comes from.
+    /// Source of a TCP segment's linear area.
     pub segment_data: DataFrom,
     /// log2 of the pages from which the rest of a segment is cut.
     pub fragment_order: u32,
@@ -163,14 +163,14 @@ impl NetRules {
         bytes.next_multiple_of(CACHE_BYTES) + self.shared_info
     }
 
-    /// What a message of n bytes through a Unix socket comes from. The socket's owner is charged for it, so no small one comes from
-    /// `skbuff_small_head`: on 6.18 messages of 100 bytes take one object of `kmalloc-cg-512` each (`/proc/slabinfo`).
+    /// Source of the data area of a message of n bytes through a Unix socket. The socket's owner is charged for it, so no
+    /// small one comes from `skbuff_small_head`: on 6.18 messages of 100 bytes take one object of `kmalloc-cg-512` each (`/proc/slabinfo`).
     #[must_use]
     pub const fn message(&self, bytes: u32) -> DataFrom {
         DataFrom::Kmalloc(self.area(bytes))
     }
 
-    /// What a segment of TCP of n bytes, headers included, comes from.
+    /// Source of the data area of a TCP segment of n bytes, headers included.
     fn data(&self, bytes: u32) -> DataFrom {
         match self.area(bytes) {
             all if all <= self.small_head => DataFrom::SmallHead,
@@ -178,7 +178,7 @@ impl NetRules {
         }
     }
 
-    /// What a pure acknowledgement's data comes from.
+    /// Source of the data area of a pure acknowledgement.
     #[must_use]
     pub fn ack_data(&self) -> DataFrom {
         self.data(TCP_HEADER)
@@ -193,7 +193,7 @@ impl NetRules {
         }
     }
 
-    /// What a buffer counts in its socket's send buffer: data and head. Up to 3.1 without the shared info.
+    /// Bytes for which a buffer counts in its socket's send buffer: data and head. Up to 3.1 without the shared info.
     #[must_use]
     pub fn true_size(&self, data: DataFrom) -> u32 {
         let bytes = self.bytes(data);

@@ -35,7 +35,7 @@ use crate::phase::{NoMemory, Of, Phase};
 ///
 /// # Errors
 ///
-/// [`WorkError`]: parameters that cannot be, a machine without room, or a deadlock.
+/// [`WorkError`]: invalid parameters, a machine without room, or a deadlock.
 pub fn run(spec: &PagesSpec) -> Result<PagesReport, WorkError> {
     // No slab is asked for; a heap of any design has the page allocator of its era.
     match Slub::RELEASES.contains(&spec.era) {
@@ -65,7 +65,7 @@ fn run_with<D: Design>(spec: &PagesSpec) -> Result<PagesReport, WorkError> {
 struct Processes<'a, 'h, D: Design> {
     spec: &'a PagesSpec,
     driver: &'a Driver<'h, D>,
-    /// What each process has mapped.
+    /// Pages that each process has mapped.
     pages: Vec<RefCell<Vec<PageRef<'h>>>>,
 }
 

@@ -1,4 +1,4 @@
-//! What processes found.
+//! Result of processes that fault pages in.
 
 use quarry_core::machine::LockClass;
 use quarry_sim::time::TimeCounters;
@@ -19,10 +19,10 @@ pub struct ZoneLock {
     pub taken: f64,
 }
 
-/// What a run found.
+/// Result of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PagesReport {
-    /// Whose page allocator.
+    /// Release of the page allocator.
     pub era: &'static str,
     /// The machine.
     pub machine: String,
@@ -46,9 +46,9 @@ pub struct PagesReport {
     pub per_second: f64,
     /// The part of a page's time for which its CPU waited for the zone lock.
     pub zone_wait: f64,
-    /// What the time of a page's fault and free went into.
+    /// Time of a page's fault and free, by cause.
     pub causes: Causes,
-    /// What the machine did in all, with the round that is not counted.
+    /// Time of the whole run by cause, the round that is not counted included.
     #[serde(skip)]
     pub spent: TimeCounters,
 }

@@ -1,4 +1,4 @@
-//! What processes are asked to do.
+//! Parameters of processes that fault pages in.
 
 use quarry_core::era::Era;
 use quarry_machines::{Draw, Machine};
@@ -21,11 +21,11 @@ pub struct PagesSpec {
     pub page_bytes: u64,
     /// Bytes of memory.
     pub memory_bytes: u64,
-    /// Whose page allocator.
+    /// Release of the page allocator.
     pub era: Era,
     /// Its tunables.
     pub tuning: Tuning,
-    /// What time costs.
+    /// The machine, whose costs time follows.
     pub machine: Machine,
     /// Values of its costs.
     pub draw: Draw,
@@ -51,7 +51,7 @@ impl PagesSpec {
     ///
     /// # Errors
     ///
-    /// [`WorkError::Usage`] if the run cannot be.
+    /// [`WorkError::Usage`] if the parameters are invalid.
     pub fn config(&self) -> Result<Config, WorkError> {
         let usage = |message: String| WorkError::Usage(message);
         if self.pages == 0 || self.rounds == 0 {

@@ -1,4 +1,4 @@
-//! What arrives on a ring, what GRO makes of it, and where it is read.
+//! Arrivals on a ring, GRO, and the CPUs of readers.
 
 use quarry_sim::Rng;
 
@@ -12,22 +12,22 @@ pub(super) struct Skb<'w, 'h> {
     pub(super) head: Head<'h>,
 }
 
-/// What GRO made of a packet.
+/// Result of a packet's pass through GRO.
 pub(super) struct Merged<'w, 'h> {
     /// The packet's head, if it was added to another.
     pub(super) spare: Option<Head<'h>>,
-    /// What it does not continue, which goes to its stream's socket.
+    /// Socket buffer that the packet does not continue, which goes to its stream's socket.
     pub(super) whole: Option<(u32, Skb<'w, 'h>)>,
 }
 
-/// What arrives on a ring: its streams take turns, in an order that is drawn anew for each round,
-/// and send as many packets as GRO merges.
+/// Arrivals on a ring: its streams take turns, in an order that is drawn anew for each round, and send as many
+/// packets as GRO merges.
 pub(super) struct Arrivals<'w, 'h> {
     order: Vec<u32>,
     turn: usize,
     left: u32,
     gro_packets: u32,
-    /// What GRO is merging, and for which stream.
+    /// Stream that GRO is merging, and its socket buffer.
     pub(super) merging: Option<(u32, Skb<'w, 'h>)>,
 }
 

@@ -3,7 +3,7 @@
 use quarry_core::page::PcpStats;
 use serde::Serialize;
 
-/// What the page allocator did, for packets and for the slabs of socket buffers.
+/// Calls of the page allocator, for packets and for the slabs of socket buffers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PageCounts {
     /// Calls to allocate.
@@ -53,7 +53,7 @@ impl PageCounts {
     }
 }
 
-/// Ways in which buffers were obtained without the page allocator, and why not, all rings together.
+/// Ways in which all rings together obtained buffers without the page allocator, and the reasons for which they did not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RecycleCounts {
     /// Buffers posted.

@@ -1,6 +1,6 @@
 //! The drivers that are compared, as data.
 
-/// How many packets a driver puts into one page.
+/// Number of packets that a driver puts into one page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PerPage {
     /// One, however short.
@@ -9,7 +9,7 @@ pub enum PerPage {
     Footprint,
 }
 
-/// Where a driver gets pages.
+/// Source of a driver's pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// The page allocator, one call per page.
@@ -29,11 +29,11 @@ pub struct RxDriver {
     pub name: &'static str,
     /// Its number in the thread "Page allocator bottleneck" of September 2017.
     pub thread: Option<&'static str>,
-    /// What it does, in a few words.
+    /// The driver in a few words.
     pub about: &'static str,
     /// Packets in one page.
     pub per_page: PerPage,
-    /// Where pages come from.
+    /// Source of its pages.
     pub source: Source,
 }
 

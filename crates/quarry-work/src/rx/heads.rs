@@ -9,14 +9,14 @@ use quarry_sim::driver::{CacheIndex, Driver, ObjectRef};
 /// Bytes of a `struct sk_buff` slot: `skbuff_head_cache` is in the class of 256.
 const HEAD_BYTES: u32 = 256;
 
-/// How NAPI keeps heads by era, per CPU.
+/// NAPI's rules for the heads that it keeps on each CPU, by era.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct NapiRules {
     /// Heads taken from the slab cache when there is none; 0 if heads that were freed are not reused.
     refill: usize,
     /// Heads at which some are given back.
     limit: usize,
-    /// How many.
+    /// Number of heads that are given back.
     flush: usize,
 }
 
@@ -47,7 +47,7 @@ pub(super) struct Heads<'d, 'h, D: Design> {
     rules: NapiRules,
 }
 
-/// What NAPI keeps of heads on a ring's CPU.
+/// Heads that NAPI keeps on a ring's CPU.
 pub(super) struct RingHeads<'h> {
     cpu: CpuId,
     kept: Vec<Head<'h>>,
@@ -63,7 +63,7 @@ impl RingHeads<'_> {
     }
 }
 
-/// What the cache of heads is made with.
+/// Parameters of the cache of heads.
 pub(super) const HEAD_CACHE: CacheSpec<'static> = CacheSpec {
     flags: CacheFlags::HWCACHE_ALIGN,
     ..CacheSpec::new("skbuff_head_cache", HEAD_BYTES)

@@ -1,4 +1,4 @@
-//! What a packet costs beside memory: the one figure that is taken from the thread.
+//! Time of a packet outside of memory: the one figure that is taken from the thread.
 
 use quarry_machines::{Draw, Machine};
 
@@ -15,7 +15,7 @@ const THREAD_MACHINE: &str = "haswell-ep-2x12";
 const SHORT_PACKETS: u64 = 10_000;
 const SHORT_STREAMS: u32 = 16;
 
-/// Time that a packet costs the CPU of its ring beside what is simulated: the card's driver, protocols, wake-ups.
+/// Time that a packet costs the CPU of its ring outside of the simulation: the card's driver, protocols, wake-ups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutsideWork {
     /// Picoseconds.

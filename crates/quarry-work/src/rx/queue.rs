@@ -12,10 +12,10 @@ use super::driver::{PerPage, Source};
 use super::recycle::{CACHE_ENTRIES, HEADROOM_BYTES, RxBuffer, RxCache, RxPage};
 use super::spec::RxSpec;
 
-/// What a packet carries to its reader.
+/// A packet on its way to its reader.
 pub(super) struct RxFrame<'p> {
     page: Held<'p>,
-    /// Where the packet's buffer begins in it.
+    /// Offset of the packet's buffer in the page.
     offset: u32,
 }
 
@@ -28,7 +28,7 @@ enum Held<'p> {
 }
 
 impl RxFrame<'_> {
-    /// Where the card wrote the packet.
+    /// Address to which the card wrote the packet.
     pub(super) fn address(&self, pages: &PageAllocator<VirtualMachine>) -> Option<*const u8> {
         let pfn = match &self.page {
             Held::Block(block) => block.pfn(),
@@ -67,7 +67,7 @@ enum Posted<'p> {
     Pool(PoolRef<'p>),
 }
 
-/// Where a queue's pages come from, with its state.
+/// Source of a queue's pages, with its state.
 enum Pages<'p> {
     Allocator,
     Cache(Box<RxCache<'p, VirtualMachine>>),
@@ -88,7 +88,7 @@ pub(super) struct RxQueue<'p> {
     counts: QueueCounts,
 }
 
-/// What a queue counts itself.
+/// Counts of a queue.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct QueueCounts {
     pub(super) alloc_failures: u64,
@@ -163,7 +163,7 @@ impl<'p> RxQueue<'p> {
         }
     }
 
-    /// Posts a buffer for every used work entry, as far as there are pages.
+    /// Posts a buffer for every used work entry, until no page is available.
     pub(super) fn refill(&mut self) {
         while let Some(kept) = self.used.pop_front() {
             let page = if let Some(page) = kept {
@@ -192,7 +192,7 @@ impl<'p> RxQueue<'p> {
         Some(Posted::Page(RxPage::new(block)))
     }
 
-    /// Where its packets' readers put pages.
+    /// The way home for pages from its packets' readers.
     pub(super) fn home(&self) -> RxHome<'p> {
         RxHome(match &self.source {
             Pages::Pool(pool) => Some(pool.home()),

@@ -30,7 +30,7 @@ struct Ring<'h> {
     rng: Rng,
     /// Packets that the card has offered so far.
     offered: u64,
-    /// Of them, those in buffers that have not been polled.
+    /// Packets in buffers that have not been polled.
     pending: u64,
     polled: u64,
 }
@@ -40,11 +40,11 @@ struct Ring<'h> {
 struct Socket<'h> {
     queue: VecDeque<Skb<'h, 'h>>,
     packets: u32,
-    /// Whether its reader runs or is about to.
+    /// Its reader runs or is about to.
     reading: bool,
 }
 
-/// What a CPU does beside its ring.
+/// Readers of a CPU, and its idle time.
 #[derive(Default)]
 struct Cpu {
     /// Streams whose readers can run.
@@ -52,11 +52,11 @@ struct Cpu {
     /// The reader that ran last.
     last: Cell<Option<u32>>,
     idle_ps: Cell<u64>,
-    /// Whether [`Receiver::before`] has its counts.
+    /// [`Receiver::before`] has its counts.
     counted: Cell<bool>,
 }
 
-/// What is known at a moment.
+/// Counts at a moment.
 #[derive(Clone, Default)]
 struct Moment {
     ps: u64,
@@ -69,7 +69,7 @@ struct Moment {
     direct: [u64; 2],
 }
 
-/// What is counted, from one moment to another.
+/// Counts from one moment to another.
 pub(super) struct Span {
     pub(super) ps: u64,
     pub(super) spent: TimeCounters,
@@ -80,7 +80,7 @@ pub(super) struct Span {
     /// Packets that readers got.
     pub(super) read: u64,
     pub(super) counts: RxCounts,
-    /// How the per-CPU lists of the first node are set.
+    /// Limits of the per-CPU lists of the first node.
     pub(super) lists: Option<PcpParams>,
 }
 
@@ -195,7 +195,7 @@ impl<'d, 'h, D: Design> Receiver<'d, 'h, D> {
         })
     }
 
-    /// What a CPU does until enough packets have been received.
+    /// Polls and reads on a CPU until enough packets have been received.
     pub(super) fn run(&self, cpu: u32) {
         while self.ended.borrow().is_none() {
             self.begin_counts(cpu);

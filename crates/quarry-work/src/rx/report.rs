@@ -34,18 +34,18 @@ const PUBLISHED: [(&str, [f64; 8]); 3] = [
     ),
 ];
 
-/// How busy CPUs were.
+/// Use of the CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct RxCpus {
-    /// Of the CPUs with a ring, from 0 to 1.
+    /// Busy share of the CPUs with a ring, from 0 to 1.
     pub rings: f64,
-    /// Of all others; null if there are none.
+    /// Busy share of all others; null if there are none.
     pub others: Option<f64>,
     /// CPUs that were busy, on the mean.
     pub busy: f64,
 }
 
-/// What a run found.
+/// Result of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RxReport {
     /// The driver.
@@ -66,7 +66,7 @@ pub struct RxReport {
     pub mtu: u32,
     /// TCP streams.
     pub streams: u32,
-    /// Where they are read.
+    /// CPUs that read them.
     pub consumer: &'static str,
     /// The seed.
     pub seed: u64,
@@ -78,17 +78,17 @@ pub struct RxReport {
     pub seconds: f64,
     /// Megabits of user data a second.
     pub mbit_per_second: f64,
-    /// What the thread measured with this driver and number of rings.
+    /// Bandwidth that the thread measured with this driver and number of rings.
     pub published_mbit_per_second: Option<f64>,
     /// Nanoseconds between two packets.
     pub packet_ns: f64,
     /// Share of the offered packets that were lost.
     pub lost: f64,
-    /// How busy CPUs were.
+    /// Use of the CPUs.
     pub cpu_use: RxCpus,
     /// Share of busy CPUs' time in which they waited for a zone's lock.
     pub zone_lock_share: f64,
-    /// What the time of all CPUs went into, a packet.
+    /// Time of all CPUs by cause, a packet.
     pub causes: Causes,
     /// Pages moved between a per-CPU list and the zone at a time.
     pub pcp_batch: u32,
@@ -102,7 +102,7 @@ pub struct RxReport {
     pub counts: RxCounts,
     /// Buffers whose page did not come from the page allocator.
     pub recycled: u64,
-    /// What the machine did while packets were counted.
+    /// Time by cause while packets were counted, for studies.
     #[serde(skip)]
     pub spent: TimeCounters,
 }

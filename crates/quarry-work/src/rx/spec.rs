@@ -1,4 +1,4 @@
-//! The parameters of a run, and what cannot be.
+//! Parameters of a run, and their limits.
 
 use quarry_core::era::Era;
 use quarry_core::page::{CACHE_SHARE_BYTES, PageConfig};
@@ -12,7 +12,7 @@ use crate::error::WorkError;
 pub const ETHERNET_BYTES: u32 = 14;
 /// IPv4 header 20, TCP header 20, TCP timestamps 12.
 pub const TCP_HEADER_BYTES: u32 = 52;
-/// What GRO merges into one socket buffer at most: the length field of an IPv4 packet.
+/// Bytes that GRO merges into one socket buffer at most: the length field of an IPv4 packet.
 const GRO_BYTES_MAX: u32 = 65535;
 /// Packets that a driver takes from a ring before others get their turn (`NAPI_POLL_WEIGHT`).
 pub const NAPI_BUDGET: u32 = 64;
@@ -49,9 +49,9 @@ impl Consumer {
 /// Parameters of one run.
 #[derive(Clone, Debug)]
 pub struct RxSpec {
-    /// What the receive queues do for pages.
+    /// The driver of the receive queues.
     pub driver: &'static RxDriver,
-    /// Whose page allocator, page cache rules and socket buffers.
+    /// Release of the page allocator, the page cache rules and the socket buffers.
     pub era: Era,
     /// Receive queues; queue i is served by CPU i.
     pub rings: u32,
@@ -67,7 +67,7 @@ pub struct RxSpec {
     pub mtu: u32,
     /// TCP streams; stream s arrives on ring s mod `rings`.
     pub streams: u32,
-    /// Where they are read.
+    /// CPUs that read them.
     pub consumer: Consumer,
     /// Packets that wait in a socket before its reader takes all that are there.
     pub backlog: u32,
@@ -172,7 +172,7 @@ impl RxSpec {
         self.page_bytes.trailing_zeros()
     }
 
-    /// Refuses what cannot be.
+    /// Rejects contradictory parameters.
     ///
     /// # Errors
     ///
@@ -271,7 +271,7 @@ impl RxSpec {
     }
 }
 
-/// What runs are made from: every driver in every era and page size with every number of rings.
+/// Axes that runs are made from: every driver in every era and page size with every number of rings.
 #[derive(Clone, Debug)]
 pub struct RxAxes {
     /// Names of drivers.
@@ -289,7 +289,7 @@ impl RxAxes {
     ///
     /// # Errors
     ///
-    /// [`WorkError::Usage`] if a driver is unknown or a run cannot be.
+    /// [`WorkError::Usage`] if a driver is unknown or the parameters are invalid.
     pub fn runs(&self, base: &RxSpec) -> Result<Vec<RxSpec>, WorkError> {
         let mut runs = Vec::new();
         for name in &self.drivers {

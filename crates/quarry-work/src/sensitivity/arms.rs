@@ -17,16 +17,16 @@ pub const SEEDS: u32 = 8;
 /// Starts the draws' random numbers elsewhere than a run's own.
 const DRAWS_STREAM: u64 = 0x6472_6177;
 
-/// What differs in an arm from the runs that are reported.
+/// Difference of an arm from the runs that are reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ArmKind {
     /// Nothing.
     Value,
     /// A constant is at the low or the high end of its range.
     End {
-        /// Which.
+        /// The constant.
         key: Key,
-        /// Whether it is the high end.
+        /// The high end, not the low one.
         high: bool,
     },
     /// All constants are somewhere in their ranges.
@@ -40,7 +40,7 @@ pub enum ArmKind {
 pub struct Arm {
     /// Its number in the study, counted from 0.
     pub number: usize,
-    /// What differs.
+    /// Its difference from the values.
     pub kind: ArmKind,
     /// The constants.
     pub draw: Draw,
@@ -48,7 +48,7 @@ pub struct Arm {
     pub seed: u64,
 }
 
-/// The arms of a study beside the values.
+/// The arms of a study; the values are not one of them.
 #[derive(Clone, Debug)]
 pub struct Study {
     pub(super) arms: Vec<Arm>,
@@ -148,7 +148,7 @@ impl Study {
     }
 }
 
-/// Whether a constant may have cost time.
+/// True if a constant may have cost time.
 fn takes_time(key: Key, spent: &TimeCounters) -> bool {
     let work = |kind: Work| spent.work_ps[kind as usize] > 0;
     let moves = &spent.moves;

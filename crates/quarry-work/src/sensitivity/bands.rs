@@ -31,7 +31,7 @@ pub struct FigureBand {
     pub drawn: [f64; 2],
     /// Least and most of other seeds and the own one: chance alone.
     pub seeds: [f64; 2],
-    /// What each constant does.
+    /// Effect of each constant.
     pub constants: Vec<Effect>,
 }
 

@@ -11,7 +11,7 @@ use super::bands::Samples;
 /// Figures that differ by no more than this part of the larger one are the same.
 const SAME: f64 = 0.001;
 
-/// What becomes of a claim.
+/// Verdict on a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -26,13 +26,13 @@ pub enum Verdict {
 /// A claim and its verdict.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Claim {
-    /// Which runs it is about.
+    /// The runs that it is about.
     pub about: String,
-    /// What it says.
+    /// The claim in words.
     pub claim: String,
-    /// What becomes of it.
+    /// The verdict.
     pub verdict: Verdict,
-    /// Whether it is true with all constants as their values say.
+    /// It is true with all constants as their values say.
     pub true_of_values: bool,
     /// Constants, each with its end, that alone change whether it is true.
     pub changed_by: Vec<String>,
@@ -68,12 +68,12 @@ impl fmt::Display for Claim {
     }
 }
 
-/// Which run comes first in an order by a figure.
+/// Direction of an order by a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum First {
-    /// That with most of it: a throughput.
+    /// The run with the largest figure comes first: a throughput.
     Most,
-    /// That with least: a time.
+    /// The run with the smallest figure comes first: a time.
     Least,
 }
 
@@ -91,7 +91,7 @@ impl Sample<'_> {
     }
 }
 
-/// Whether a figure is at most n per cent of a value away from it.
+/// True if a figure is at most n per cent of a value away from it.
 #[must_use]
 pub fn within(figure: f64, percent: f64, value: f64) -> bool {
     (figure - value).abs() <= value.abs() * percent / 100.0

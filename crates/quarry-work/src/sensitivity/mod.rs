@@ -1,4 +1,4 @@
-//! How far figures move when the machine's constants are other than their values say.
+//! Bands of figures if the machine's constants are other than their values say.
 //!
 //! No constant of a machine is known exactly: each has a range from `low` to `high`. So a study runs everything again, in
 //! four kinds of [`Arm`]:

@@ -1,4 +1,4 @@
-//! What a workload may do, on virtual CPUs or real ones.
+//! The interface of workloads, on virtual CPUs and real ones.
 //!
 //! A workload is one function that fills a [`Scenario`] with connections and tasks. Tasks get a [`Task`]: they send, receive,
 //! sleep, and say what they have done. [`sim`] runs them on a virtual machine in simulated time. [`load::host`](crate::load::host)
@@ -30,7 +30,7 @@ impl End {
     }
 }
 
-/// How two ends are connected.
+/// Kind of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Transport {
@@ -48,7 +48,7 @@ pub enum Transport {
     Remote(u32),
 }
 
-/// What a receiver got.
+/// Result of a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received {
     /// Bytes; 0 if the other end is closed.
@@ -57,17 +57,17 @@ pub struct Received {
     pub word: u64,
 }
 
-/// Why a task cannot go on: the run is over, or memory is exhausted.
+/// The task cannot go on: the run is over, or memory is exhausted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Over;
 
-/// What a task does.
+/// Body of a task.
 pub type Body = Box<dyn FnOnce(&dyn Task) -> Result<(), Over> + Send>;
 
 /// A workload that is set up: connections and tasks.
 #[derive(Default)]
 pub struct Scenario {
-    /// Of each pair of ends.
+    /// Kind of each pair of ends.
     pub(crate) connections: Vec<Transport>,
     pub(crate) tasks: Vec<Body>,
 }
@@ -86,7 +86,7 @@ impl Scenario {
     }
 }
 
-/// What a running task may do.
+/// Calls of a running task.
 pub trait Task {
     /// Sends a message. Waits while the connection has no room.
     ///
@@ -114,7 +114,7 @@ pub trait Task {
     /// Nanoseconds since the run began.
     fn now_ns(&self) -> u64;
 
-    /// Whether the time of a run that is limited by time is over.
+    /// True if the time of a run that is limited by time is over.
     fn is_over(&self) -> bool;
 
     /// Operations were done that the run counts, and bytes moved.

@@ -1,11 +1,11 @@
-//! How much of a page one packet takes: pure functions of the frame's length and the MTU.
+//! Bytes of a page that one packet takes: pure functions of the frame's length and the MTU.
 
 use quarry_core::page::MAX_ORDER;
 
 /// Bytes left free in front of a frame (`NET_SKB_PAD` with 64-byte cache lines, no XDP).
 pub const HEADROOM_BYTES: u32 = 64;
 
-/// Bytes of a frame beside its packet: Ethernet header 14, VLAN tag 4, frame check sequence 4.
+/// Bytes of a frame around its packet: Ethernet header 14, VLAN tag 4, frame check sequence 4.
 pub const L2_BYTES: u32 = 14 + 4 + 4;
 
 /// Bytes of the socket buffer's shared info behind the frame, in whole cache lines.
@@ -60,7 +60,7 @@ impl RxBuffer {
         self.bytes
     }
 
-    /// Order of the blocks that the buffers lie in; 0 for the usual MTU.
+    /// Order of the blocks that the buffers are in; 0 for the usual MTU.
     #[must_use]
     pub fn order(&self) -> u32 {
         self.order
@@ -72,7 +72,7 @@ impl RxBuffer {
         self.block_bytes
     }
 
-    /// Whether a buffer fits behind an offset in its block.
+    /// True if a buffer fits behind an offset in its block.
     #[must_use]
     pub fn fits(&self, offset: u32) -> bool {
         offset

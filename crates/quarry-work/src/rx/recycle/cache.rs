@@ -73,7 +73,7 @@ impl<'p, M: Machine> RxCache<'p, M> {
         self.ring.len()
     }
 
-    /// Whether there are none.
+    /// True if there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ring.is_empty()

@@ -32,7 +32,7 @@ impl<'p, M: Machine> RxPage<'p, M> {
         self.block
     }
 
-    /// Where in the page the next buffer begins, in bytes.
+    /// Offset of the next buffer in the page, in bytes.
     #[must_use]
     pub fn offset(&self) -> u32 {
         self.offset
@@ -50,15 +50,15 @@ impl<'p, M: Machine> RxPage<'p, M> {
         Ok(packet)
     }
 
-    /// Whether the rest can be posted again (`page_reuse`): another buffer fits, and the page is of
-    /// the node that the running CPU belongs to.
+    /// True if the rest can be posted again (`page_reuse`): another buffer fits, and the page is of the node that the
+    /// running CPU belongs to.
     #[must_use]
     pub fn reusable(&self, pages: &PageAllocator<M>, buffer: &RxBuffer) -> bool {
         buffer.fits(self.offset) && is_local(pages, self.pfn())
     }
 }
 
-/// Whether a page is memory of the running CPU's node.
+/// True if a page is memory of the running CPU's node.
 pub(super) fn is_local<M: Machine>(pages: &PageAllocator<M>, pfn: Pfn) -> bool {
     let machine = pages.machine();
     pages.node_of(pfn) == Some(machine.current_node())

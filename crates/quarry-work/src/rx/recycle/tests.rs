@@ -19,7 +19,7 @@ fn boot(cpus: u32, nodes: u32, era: Era) -> PageAllocator<VirtualMachine> {
     PageAllocator::new(VirtualMachine::new(config).unwrap(), era).unwrap()
 }
 
-/// What happens to a driver's pages; numbers choose among those that there are.
+/// Next thing that happens to a driver's pages; numbers choose among those that there are.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     /// A page is wanted for a work entry.
@@ -46,7 +46,7 @@ impl Step {
 
 type Block<'p> = SharedBlock<'p, VirtualMachine>;
 
-/// What the cache should be like, by its documentation alone.
+/// Model of the cache, by its documentation alone.
 #[derive(Default)]
 struct Model {
     posted: Vec<Pfn>,

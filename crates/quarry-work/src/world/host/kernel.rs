@@ -19,9 +19,9 @@ use super::waiters::Waiters;
 use crate::net::NetRules;
 use crate::world::{End, Over, Received, Task, Transport};
 
-/// What a side of a connection has.
+/// State of one end of a connection.
 pub(super) struct State<'h, D: Design> {
-    /// What has come and is not read.
+    /// Buffers that have come and are not read.
     pub(super) queue: VecDeque<Queued<'h, D>>,
     /// No more comes.
     pub(super) ended: bool,
@@ -29,7 +29,7 @@ pub(super) struct State<'h, D: Design> {
     pub(super) unacked: Vec<Arc<Skb<'h, D>>>,
     /// Bytes that have come here and were not acknowledged.
     pub(super) owes: usize,
-    /// What fragments are cut from, and where the next one begins.
+    /// Block that fragments are cut from, and the offset of the next one.
     pub(super) block: Option<(Block<'h>, usize)>,
     pub(super) pipe: PipeState<'h>,
 }
@@ -138,7 +138,7 @@ impl<'h, D: Design> Kernel<'h, D> {
         Over
     }
 
-    /// Whether memory was exhausted.
+    /// True if memory was exhausted.
     pub(crate) fn was_exhausted(&self) -> bool {
         self.exhausted.load(Ordering::Relaxed)
     }
@@ -181,7 +181,7 @@ impl<'h, D: Design> Kernel<'h, D> {
     }
 }
 
-/// What a thread has done.
+/// Counts of a thread.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) operations: u64,
@@ -195,7 +195,7 @@ pub(crate) struct HostTask<'k, 'h, D: Design> {
     /// When counting begins and ends, of runs that are limited by time.
     window: Option<(Duration, Duration)>,
     counts: Cell<Counts>,
-    /// What the thread had used when counting began.
+    /// CPU time and switches of the thread when counting began.
     used_before: Cell<Option<Usage>>,
     buffer: RefCell<Box<[MaybeUninit<u8>]>>,
 }
@@ -223,12 +223,12 @@ impl<'k, 'h, D: Design> HostTask<'k, 'h, D> {
         self.used_before.set(Usage::of_thread());
     }
 
-    /// What its thread has used since counting began.
+    /// CPU time and switches of its thread since counting began.
     pub(crate) fn used(&self) -> Option<Usage> {
         Some(Usage::of_thread()? - self.used_before.get()?)
     }
 
-    /// What it has done.
+    /// Counts so far.
     pub(crate) fn counts(&self) -> Counts {
         self.counts.get()
     }

@@ -16,7 +16,7 @@ use crate::world::Over;
 /// Bytes of the shared info that are cleared with a buffer.
 const SHARED_CLEARED_BYTES: usize = 32;
 
-/// Which cache a head is of.
+/// Cache that a head is from.
 #[derive(Clone, Copy)]
 pub(super) enum HeadKind {
     /// Alone.
@@ -25,7 +25,7 @@ pub(super) enum HeadKind {
     Fclone,
 }
 
-/// A block of pages. Several buffers may have parts of it, so a lock stands between the copies.
+/// A block of pages. Several buffers may share it, so a lock stands between the copies.
 pub(super) type Block<'h> = Arc<Mutex<OwnedBlock<'h, HostMachine>>>;
 
 /// A part of a block.
@@ -44,9 +44,9 @@ pub(super) struct Skb<'h, D: Design> {
     /// Bytes in the data area, and in all.
     pub(super) linear: usize,
     pub(super) bytes: usize,
-    /// Of the message that its first byte begins; 0 in the message's later buffers.
+    /// Word of the message that its first byte begins; 0 in the message's later buffers.
     pub(super) word: u64,
-    /// What it counts in its socket's send buffer.
+    /// Bytes for which it counts in its socket's send buffer.
     pub(super) true_size: u32,
 }
 

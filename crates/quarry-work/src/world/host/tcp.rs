@@ -94,7 +94,7 @@ impl<'h, D: Design> Kernel<'h, D> {
         Ok(())
     }
 
-    /// What `of` sent is acknowledged by the other end, which owes nothing more.
+    /// The other end acknowledges all that `of` sent, and owes nothing more.
     fn acknowledge(&self, of: End, by: End) {
         self.side(by).lock().owes = 0;
         let acknowledged = std::mem::take(&mut self.side(of).lock().unacked);

@@ -1,4 +1,4 @@
-//! What a thread has used of the computer's CPUs.
+//! CPU time and switches of a thread.
 
 use std::fs::read_to_string;
 use std::ops::{Add, Sub};
@@ -11,7 +11,7 @@ pub(crate) struct Usage {
 }
 
 impl Usage {
-    /// The calling thread's since it was made. `None` if the kernel does not tell (`CONFIG_SCHED_INFO`).
+    /// The calling thread's since it was made. `None` if the kernel does not report it (`CONFIG_SCHED_INFO`).
     pub(super) fn of_thread() -> Option<Self> {
         Self::parse(&read_to_string("/proc/thread-self/schedstat").ok()?)
     }

@@ -18,7 +18,7 @@ use crate::error::WorkError;
 use crate::net::NetRules;
 use crate::world::{End, Over, Received, Task, Transport};
 
-/// What a task spends time on in the kernel, beside calls and switches.
+/// Path on which a task spends time in the kernel; calls and switches are none of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Path {
     /// Copies between tasks and buffers.
@@ -37,18 +37,18 @@ impl Path {
     pub(crate) const COUNT: usize = 7;
 }
 
-/// What a run counts.
+/// Part of a run that is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Counted {
     /// All that its tasks do until they return by themselves: this number of operations.
     All(u64),
-    /// What is done from one moment to another, in picoseconds.
+    /// Operations from one moment to another, in picoseconds.
     Time { from_ps: u64, to_ps: u64 },
     /// The first n operations.
     Operations(u64),
 }
 
-/// What is known at a moment.
+/// Counts at a moment.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Moment {
     pub(crate) ps: u64,
@@ -88,7 +88,7 @@ impl Caches {
     }
 }
 
-/// What is done at a moment of a run, which ends it if that fails.
+/// Action at a moment of a run, which ends the run if it fails.
 pub(crate) struct Later<'d> {
     pub(crate) at_ns: u64,
     pub(crate) run: Box<dyn FnOnce() -> Result<(), WorkError> + 'd>,
@@ -111,9 +111,9 @@ pub(crate) struct Kernel<'d, 'h, D: Design> {
     begun: RefCell<Option<Moment>>,
     ended: RefCell<Option<Moment>>,
     exhausted: Cell<bool>,
-    /// What is to be done, first things first.
+    /// Actions that are left, first things first.
     later: RefCell<VecDeque<Later<'d>>>,
-    /// Why one of them failed.
+    /// Error of one that failed.
     failed: RefCell<Option<WorkError>>,
     progress: &'d dyn Fn(u64),
     /// Per cent of the run that were reported.
@@ -127,7 +127,7 @@ pub(crate) fn remote(connections: &[Transport]) -> u32 {
     remote.count() as u32
 }
 
-/// What a kernel is made of.
+/// Parts of a kernel.
 pub(crate) struct Parts<'d, 'h, D: Design> {
     pub(crate) driver: &'d Driver<'h, D>,
     pub(crate) sched: &'d Scheduler<'d>,
@@ -195,7 +195,7 @@ impl<'d, 'h, D: Design> Kernel<'d, 'h, D> {
         });
     }
 
-    /// Whether the run is in simulated time.
+    /// True if the run is in simulated time.
     pub(super) fn has_clocks(&self) -> bool {
         !matches!(self.counted, Counted::Operations(_))
     }
@@ -228,7 +228,7 @@ impl<'d, 'h, D: Design> Kernel<'d, 'h, D> {
         Over
     }
 
-    /// Whether memory was exhausted.
+    /// True if memory was exhausted.
     pub(crate) fn was_exhausted(&self) -> bool {
         self.exhausted.get()
     }
@@ -250,7 +250,7 @@ impl<'d, 'h, D: Design> Kernel<'d, 'h, D> {
         }
     }
 
-    /// Why something failed that was to be done in the run, and how much came after its end.
+    /// Number of actions that came after the run's end, or the error of one that failed.
     pub(crate) fn later(&self) -> Result<u32, WorkError> {
         match self.failed.take() {
             Some(error) => Err(error),
@@ -280,7 +280,7 @@ impl<'d, 'h, D: Design> Kernel<'d, 'h, D> {
         }
     }
 
-    /// What was known when counting began, and when it ended.
+    /// Counts at the beginning and the end of counting.
     pub(crate) fn span(&self) -> (Moment, Moment) {
         let end = self.ended.take().unwrap_or_else(|| {
             let last = self.moment();

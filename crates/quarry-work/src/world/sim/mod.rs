@@ -48,7 +48,7 @@ pub(crate) use kernel::{Caches, Counted, Kernel, Later, Moment, Parts, Path, rem
 /// interrupt moderation, from memory.
 pub const ROUND_TRIP_NS: u64 = 50_000;
 
-/// Cycles of the protocols' work, beside memory, calls, switches and copies.
+/// Cycles of the protocols' work; memory, calls, switches and copies are extra.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Protocols {
     /// A message through a Unix socket or a pipe, sender and receiver together.

@@ -13,7 +13,7 @@ use crate::world::{End, Over, PIPE_PAGES, Received};
 
 const BUFFERS: usize = PIPE_PAGES as usize;
 
-/// What is in a pipe, at its reader.
+/// Contents of a pipe, at its reader.
 #[derive(Default)]
 pub(super) struct PipeState<'h> {
     buffers: VecDeque<Buffer<'h>>,

@@ -23,9 +23,9 @@ const FRAME_BYTES: u32 = 1600;
 pub(super) struct Card<'h> {
     /// The task that serves its interrupts; `None` until it has begun.
     server: Cell<Option<TaskId>>,
-    /// Whether that waits for a packet.
+    /// The card's task waits for a packet.
     waits: Cell<bool>,
-    /// What was transmitted and is to be freed.
+    /// Buffers that were transmitted and are to be freed.
     transmitted: RefCell<Vec<Rc<Skb<'h>>>>,
     /// Answers on their way: when they come, to which socket, of how many bytes.
     coming: RefCell<VecDeque<(u64, End, u32)>>,

@@ -25,7 +25,7 @@ pub(super) struct Object<'h> {
     cpu: CpuId,
 }
 
-/// Which cache a head is of.
+/// Cache that a head is from.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum HeadKind {
     /// Alone.
@@ -34,7 +34,7 @@ pub(super) enum HeadKind {
     Fclone,
 }
 
-/// A page, or a larger block. Several buffers may have parts of it.
+/// A page, or a larger block. Several buffers may share it.
 pub(super) struct Block<'h> {
     pub(super) pages: PageRef<'h>,
 }
@@ -58,7 +58,7 @@ pub(super) struct Skb<'h> {
     pub(super) fragments: Vec<Fragment<'h>>,
     /// Bytes in all.
     pub(super) bytes: u32,
-    /// Of the message that its first byte begins; 0 in the message's later buffers.
+    /// Word of the message that its first byte begins; 0 in the message's later buffers.
     pub(super) word: u64,
 }
 

@@ -21,7 +21,7 @@ struct Memory([u8; SOCKET_LINES * 64]);
 pub(super) struct Side<'h> {
     pub(super) transport: Transport,
     memory: Box<Memory>,
-    /// What has come and is not read.
+    /// Buffers that have come and are not read.
     pub(super) queue: RefCell<VecDeque<Queued<'h>>>,
     pub(super) readers: RefCell<Vec<TaskId>>,
     /// Tasks that wait for room to send from here.
@@ -34,7 +34,7 @@ pub(super) struct Side<'h> {
     pub(super) unacked: RefCell<Vec<Rc<Skb<'h>>>>,
     /// Bytes that have come here and were not acknowledged.
     pub(super) owes: Cell<u32>,
-    /// What fragments are cut from, and where the next one begins.
+    /// Block that fragments are cut from, and the offset of the next one.
     pub(super) block: RefCell<Option<(Rc<Block<'h>>, u32)>>,
     pub(super) pipe: RefCell<PipeState<'h>>,
 }
@@ -56,7 +56,7 @@ impl Side<'_> {
         }
     }
 
-    /// Where a line of it is.
+    /// Address of one of its lines.
     pub(super) fn line(&self, line: SocketLine) -> *const u8 {
         &raw const self.memory.0[line as usize * 64]
     }
@@ -67,7 +67,7 @@ impl Side<'_> {
 pub(super) enum SocketLine {
     /// Its lock, and the queue of what has come.
     Queue = 0,
-    /// How much was sent and is not read.
+    /// Bytes that were sent and are not read.
     Sent = 1,
     /// The state of what is received, and sent.
     State = 2,

@@ -100,7 +100,7 @@ impl<'h, D: Design> Kernel<'_, 'h, D> {
         Ok(())
     }
 
-    /// What `of` sent is acknowledged by the other end, which owes nothing more: `of` frees it.
+    /// The other end acknowledges all that `of` sent: `of` frees it.
     fn acknowledge(&self, of: &Side<'h>, by: &Side<'h>) {
         by.owes.set(0);
         for skb in of.unacked.take() {
