@@ -1,4 +1,4 @@
-//! What the kernel says the CPU is.
+//! Name and features of the CPU, as the kernel reports them.
 
 use std::path::Path;
 
@@ -49,7 +49,7 @@ impl CpuInfo {
         }
     }
 
-    /// Whether it has a feature.
+    /// True if it has a feature.
     #[must_use]
     pub fn has(&self, feature: &str) -> bool {
         self.features.iter().any(|known| known == feature)

@@ -66,7 +66,7 @@ struct Describe<'a> {
 }
 
 impl Describe<'_> {
-    /// Where shape, caches and clock are from.
+    /// Sources of shape, caches and clock.
     fn source(&self) -> String {
         let Sample { low, high, .. } = self.figures.ghz.map(digits);
         let notes = self.computer.notes.iter().map(|note| format!("; {note}"));
@@ -206,7 +206,7 @@ impl Describe<'_> {
         }
     }
 
-    /// What another machine has. A distance that it does not have is as the one before it.
+    /// Cost that another machine has. A distance that it does not have is as the one before it.
     fn taken_over(&self, key: Key) -> Option<Cost> {
         let nearer = |key: Key| match key {
             Key::CleanRemote => Some(Key::CleanSocket),

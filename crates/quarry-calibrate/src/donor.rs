@@ -10,7 +10,7 @@ pub(crate) fn nearest(cpu: &CpuInfo) -> Result<Machine, CalibrateError> {
     Machine::bundled(name(cpu)).map_err(CalibrateError::Donor)
 }
 
-/// Its name. Features tell the age, as they survive in virtual machines that hide the model.
+/// Its name. Features show the age, as they survive in virtual machines that hide the model.
 fn name(cpu: &CpuInfo) -> &'static str {
     if cpu.model.starts_with("POWER") {
         return "power9-16";

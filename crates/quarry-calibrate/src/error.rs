@@ -1,10 +1,10 @@
-//! Why a computer cannot be measured.
+//! Reasons for which a computer cannot be measured.
 
 use std::path::PathBuf;
 
 use quarry_machines::MachineError;
 
-/// Why a computer cannot be measured.
+/// Reason for which a computer cannot be measured.
 #[derive(Debug, thiserror::Error)]
 pub enum CalibrateError {
     /// A file of the kernel cannot be read.
@@ -14,17 +14,17 @@ pub enum CalibrateError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         source: std::io::Error,
     },
-    /// A file of the kernel says what cannot be.
+    /// A file of the kernel has an invalid value.
     #[error("{}: {text:?} is not {expected}", path.display())]
     Value {
         /// The file.
         path: PathBuf,
-        /// What it says.
+        /// Contents of the file.
         text: String,
-        /// What it should be.
+        /// The expected contents.
         expected: &'static str,
     },
     /// The kernel describes no first-level cache.
@@ -33,7 +33,7 @@ pub enum CalibrateError {
         path.display()
     )]
     NoCache {
-        /// Where it should be.
+        /// Path of the missing file.
         path: PathBuf,
     },
     /// A thread cannot choose its CPU.
@@ -41,7 +41,7 @@ pub enum CalibrateError {
     Pin {
         /// The CPU.
         cpu: u32,
-        /// Why not.
+        /// The reason.
         source: std::io::Error,
     },
     /// A thread cannot be made.
@@ -53,7 +53,7 @@ pub enum CalibrateError {
     /// A bundled machine is damaged.
     #[error("the machine to take values over from: {0}")]
     Donor(MachineError),
-    /// What was measured contradicts itself.
+    /// The measured figures contradict each other.
     #[error("the figures contradict each other, measure again while the computer is idle: {0}")]
     Contradiction(MachineError),
 }

@@ -58,5 +58,5 @@ pub fn calibrate(
     Machine::parse(name, &machine.to_text()).map_err(CalibrateError::Contradiction)
 }
 
-/// Number of steps that [`calibrate`] tells of.
+/// Number of steps that [`calibrate`] reports.
 pub const STEPS: usize = measure::STEPS.len();

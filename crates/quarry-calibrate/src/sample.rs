@@ -1,6 +1,6 @@
 //! Figures that were measured several times.
 
-/// How long to measure.
+/// Effort of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effort {
     /// Some seconds.
@@ -47,7 +47,7 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// Of a figure that is known.
+    /// Sample of a figure that is known.
     #[must_use]
     pub fn of(value: f64) -> Self {
         Self {
@@ -57,20 +57,20 @@ impl Sample {
         }
     }
 
-    /// Of times, each measured by a burst: a round is the fastest of its bursts.
+    /// Sample of times, each measured by a burst: a round is the fastest of its bursts.
     pub fn measure(effort: Effort, mut burst: impl FnMut() -> f64) -> Self {
         let bursts = effort.rounds() * effort.bursts();
         Self::of_bursts(effort, &(0..bursts).map(|_| burst()).collect::<Vec<f64>>())
     }
 
-    /// Of the times of bursts, in their order.
+    /// Sample of the times of bursts, in their order.
     pub(crate) fn of_bursts(effort: Effort, bursts: &[f64]) -> Self {
         let fastest = |round: &[f64]| round.iter().copied().fold(f64::INFINITY, f64::min);
         let rounds = bursts.chunks(effort.bursts()).map(fastest);
         Self::of_rounds(rounds.collect())
     }
 
-    /// Of rounds.
+    /// Sample of rounds.
     pub(crate) fn of_rounds(mut rounds: Vec<f64>) -> Self {
         rounds.sort_by(f64::total_cmp);
         let at = |place: usize| rounds.get(place).copied().unwrap_or(0.0);
@@ -92,7 +92,7 @@ impl Sample {
         }
     }
 
-    /// What is left without another figure: at least 0.
+    /// The rest without another figure: at least 0.
     #[must_use]
     pub fn less(self, other: Sample) -> Self {
         Self {

@@ -39,7 +39,7 @@ pub struct Computer {
     pub line_bytes: u32,
     /// Data caches; whether the last one is inclusive or hashed the kernel does not say.
     pub caches: Caches,
-    /// What of the computer the description leaves out or assumes.
+    /// Properties of the computer that the description leaves out or assumes.
     pub notes: Vec<String>,
 }
 
@@ -57,7 +57,7 @@ impl Computer {
     ///
     /// # Errors
     ///
-    /// [`CalibrateError`]: a file is missing or says what cannot be.
+    /// [`CalibrateError`]: a file is missing or has an invalid value.
     pub fn read(root: &Path) -> Result<Self, CalibrateError> {
         let cpus = list(&root.join("cpu/online"))?;
         let mut notes = Vec::new();
@@ -178,7 +178,7 @@ fn found(folder: &Path, notes: &mut Vec<String>) -> Result<Vec<Found>, Calibrate
         let level = number(&at.join("level"))?;
         let bytes = bytes(&at.join("size"))?;
         let line_bytes = number(&at.join("coherency_line_size"))?;
-        // Some virtual machines and architectures tell no ways.
+        // Some virtual machines and architectures report no ways.
         let ways = number(&at.join("ways_of_associativity")).unwrap_or(0);
         let whole =
             |ways: &u32| bytes.is_multiple_of(u64::from(*ways) * u64::from(line_bytes.max(1)));

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-/// What a cost is counted in.
+/// Unit of a cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unit {
@@ -32,17 +32,17 @@ impl Unit {
 /// A cost.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Cost {
-    /// What is most likely.
+    /// The most likely value.
     pub value: f64,
     /// The least that its source allows.
     pub low: f64,
     /// The most that its source allows.
     pub high: f64,
-    /// What these are counted in.
+    /// Their unit.
     pub unit: Unit,
-    /// Where they are from.
+    /// Their source.
     pub source: String,
-    /// Whether no stored measurement backs them.
+    /// No stored measurement backs them.
     pub unverified: bool,
 }
 

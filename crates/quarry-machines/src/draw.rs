@@ -1,4 +1,4 @@
-//! Which values of their ranges costs have in a run.
+//! Draws: the values that costs have in a run, within their ranges.
 
 use quarry_sim::Rng;
 

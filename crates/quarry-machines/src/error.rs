@@ -1,14 +1,14 @@
-//! What is wrong with a machine.
+//! Errors in descriptions of machines.
 
 use std::path::PathBuf;
 
-/// Why there is no such machine.
+/// Reason for which there is no such machine.
 #[derive(Debug, thiserror::Error)]
 pub enum MachineError {
     /// It is neither bundled nor a file.
     #[error("there is no machine {name:?}; machines are {known}, or a file such as {name}.toml")]
     Unknown {
-        /// What was asked for.
+        /// The requested name.
         name: String,
         /// The bundled ones.
         known: String,
@@ -18,7 +18,7 @@ pub enum MachineError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         source: std::io::Error,
     },
     /// Its file is no TOML, or has what no machine has.
@@ -26,19 +26,19 @@ pub enum MachineError {
     Syntax {
         /// The machine.
         name: String,
-        /// Where and what, by the parser.
+        /// The parser's message, with the place.
         message: String,
     },
-    /// Something in its file cannot be.
+    /// A value in its file is invalid.
     #[error("{name}, line {line}: {key}: {problem}")]
     Value {
         /// The machine.
         name: String,
         /// Line of its file, from 1.
         line: usize,
-        /// What is wrong.
+        /// The key that is wrong.
         key: String,
-        /// Why, and what it may be.
+        /// The reason, and the values that it may have.
         problem: String,
     },
     /// It has not that many CPUs, or cannot lay them out.
@@ -46,9 +46,9 @@ pub enum MachineError {
     Cpus {
         /// The machine.
         name: String,
-        /// What was asked for.
+        /// The requested number.
         cpus: u32,
-        /// What can be asked for.
+        /// Numbers that the machine has.
         advice: String,
     },
 }

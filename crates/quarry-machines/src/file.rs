@@ -322,7 +322,7 @@ impl Reader<'_> {
         })
     }
 
-    /// What is farther does not cost less.
+    /// Rejects costs of which a larger distance has the smaller one.
     fn check_order(&self, machine: &Machine, latency: &Spanned<Costs>) -> Result<(), MachineError> {
         let chains: [&[Key]; 5] = [
             &[
@@ -362,7 +362,7 @@ impl Reader<'_> {
     }
 }
 
-/// Whether a machine of a shape has a cost; else why not.
+/// Says if a machine of a shape has a cost; the error is the reason why it has not.
 fn has(key: Key, topology: &Topology, caches: &Caches) -> Result<(), &'static str> {
     match key {
         Key::L2 if caches.l2.is_none() => Err("there is no cache.l2"),
@@ -383,7 +383,7 @@ mod tests {
     use super::*;
     use crate::bundled::BUNDLED;
 
-    /// What is said of the Haswell's file with one text replaced.
+    /// Message about the Haswell's file with one text replaced.
     fn refused(from: &str, to: &str) -> String {
         let (name, text) = BUNDLED
             .iter()

@@ -35,9 +35,9 @@ pub enum Key {
     MemoryLocal,
     /// A line from memory of another node.
     MemoryRemote,
-    /// What an atomic operation costs beyond a write.
+    /// Cost of an atomic operation beyond a write.
     Atomic,
-    /// How long a line keeps the bus of a socket busy.
+    /// Time for which a line keeps the bus of a socket busy.
     Bus,
     /// Lines of one run that a CPU fetches at the same time.
     Misses,
@@ -47,11 +47,11 @@ pub enum Key {
     Call,
     /// Entry to and exit from the slow path of one.
     SlowPath,
-    /// An object of a new slab that is made ready, beside its lines.
+    /// An object of a new slab that is made ready; its lines are extra.
     SlabObject,
     /// Entry to and exit from the page allocator's lists or zones.
     PageCall,
-    /// One level of a buddy split or merge, beside its lines.
+    /// One level of a buddy split or merge; its lines are extra.
     BuddyStep,
     /// Interrupts off, and later as they were.
     IrqSave,
@@ -65,7 +65,7 @@ pub enum Key {
     LocalCmpxchg,
     /// An interrupt of another CPU, and the wait for its handler.
     Ipi,
-    /// The wake-up of a thread on another CPU, beside the switch to it.
+    /// The wake-up of a thread on another CPU; the switch to it is extra.
     RemoteWake,
     /// A context switch, with the calls that lead to it.
     Switch,
@@ -120,7 +120,7 @@ impl Key {
         format!("{section}.{name}")
     }
 
-    /// Whether a unit is one of its own.
+    /// True if a unit is one of its own.
     pub(crate) fn has_unit(self, unit: Unit) -> bool {
         match self {
             Self::Misses => unit == Unit::Lines,

@@ -26,7 +26,7 @@ pub struct Topology {
     pub nodes: u32,
     /// Bytes of a line.
     pub line_bytes: u32,
-    /// Where this is from.
+    /// Source of the description.
     pub source: String,
 }
 
@@ -51,9 +51,9 @@ pub struct Cache {
     pub bytes: u64,
     /// Lines of a set.
     pub ways: u32,
-    /// Whether a last-level cache has all that its CPUs' own caches have.
+    /// A last-level cache has all that its CPUs' own caches have.
     pub inclusive: bool,
-    /// Whether a hash of the whole address chooses a last-level cache's set.
+    /// A hash of the whole address chooses a last-level cache's set.
     pub hashed: bool,
 }
 
@@ -73,11 +73,11 @@ pub struct Caches {
 pub struct Machine {
     /// Its name: that of its file.
     pub name: String,
-    /// What it is, in a line.
+    /// The machine in a line.
     pub about: String,
     /// Cycles of a core in a nanosecond.
     pub ghz: f64,
-    /// How its spin locks work, where that is not as x86 kernels of the era have it.
+    /// Kind of its spin locks, if that is not the one of x86 kernels of the era.
     pub spin_locks: Option<LockKind>,
     /// CPUs, nodes and lines.
     pub topology: Topology,
@@ -92,7 +92,7 @@ impl Machine {
     ///
     /// # Errors
     ///
-    /// [`MachineError`], which names key and line of what cannot be.
+    /// [`MachineError`], which names key and line of an invalid value.
     pub fn open(name: &str) -> Result<Self, MachineError> {
         if BUNDLED.iter().any(|(known, _)| *known == name) {
             return Self::bundled(name);

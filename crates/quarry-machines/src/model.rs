@@ -1,4 +1,4 @@
-//! What a virtual machine is given of a machine.
+//! Costs and shape that a virtual machine takes from a machine.
 
 use quarry_core::era::Era;
 use quarry_core::machine::Work;

@@ -1,4 +1,4 @@
-//! What a core does by itself.
+//! Costs of a core by itself.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicUsize, Ordering};

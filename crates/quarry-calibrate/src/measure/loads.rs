@@ -9,7 +9,7 @@ use crate::error::CalibrateError;
 use crate::sample::{Effort, Sample};
 use crate::sysfs::Computer;
 
-/// The rings that lie in each cache, and in none.
+/// The rings that fit into each cache, and into none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rings {
     /// Half of the first cache.
@@ -71,7 +71,7 @@ pub fn latency((pages, lines): (usize, Lines), effort: Effort) -> Sample {
     })
 }
 
-/// What was measured of memory.
+/// Measured costs of memory.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MemoryFigures {
     /// Nanoseconds of a load.

@@ -106,7 +106,7 @@ pub fn in_turns(
         let measured = (0..n).map(|at| {
             wait(turn, 2 * at + 1);
             let figure = measure(at);
-            // Release: as above.
+            // Release: pairs with the Acquire of the thread that waits.
             turn.store(2 * at + 2, Ordering::Release);
             figure
         });

@@ -16,7 +16,7 @@ const CHUNK_PAGES: usize = 64;
 /// Words of a line of 64 bytes.
 const LINE_WORDS: usize = 8;
 
-/// Which lines of each page a ring has.
+/// Lines of each page that a ring has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lines {
     /// All of them.

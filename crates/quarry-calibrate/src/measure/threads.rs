@@ -1,4 +1,4 @@
-//! What the kernel does for threads.
+//! Costs of threads: calls, switches, wake-ups.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -36,7 +36,7 @@ pub fn between(
         cpus,
         clean: clean(cpus, memory, effort)?,
         dirty: dirty(cpus, effort)?,
-        // Of an addition to a shared line, what it costs beside the move.
+        // An addition to a shared line costs this on top of the move.
         upgrade: upgrade(cpus, effort)?.less(locked.less(hit)),
     })
 }
@@ -45,7 +45,7 @@ fn turns(effort: Effort) -> usize {
     effort.rounds() * effort.bursts()
 }
 
-/// What a walk takes, a line.
+/// Time of a walk, a line.
 fn timed(lines: usize, walk: impl FnOnce() -> usize) -> f64 {
     let began = Instant::now();
     black_box(walk());
