@@ -1,4 +1,4 @@
-//! What can go wrong.
+//! Errors of experiments.
 
 use std::path::PathBuf;
 
@@ -6,15 +6,15 @@ use quarry_lab::LabError;
 use quarry_machines::MachineError;
 use quarry_work::WorkError;
 
-/// Why an experiment ended early, or could not begin.
+/// Reason for which an experiment ended early, or could not begin.
 #[derive(Debug, thiserror::Error)]
 pub enum ReproduceError {
     /// There is no such thread.
     #[error("there is no thread {name:?}; there are {known}, and all")]
     Thread {
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// What there is.
+        /// The names that there are.
         known: String,
     },
     /// A load.
@@ -37,7 +37,7 @@ pub enum ReproduceError {
     Keep {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         problem: String,
     },
 }

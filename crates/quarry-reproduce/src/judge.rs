@@ -7,7 +7,7 @@ use crate::results::{Arm, Results};
 use crate::show::{Plot, Table, band};
 use crate::threads::Thread;
 
-/// What becomes of a claim.
+/// Verdict on a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -54,16 +54,16 @@ impl Verdict {
 pub(crate) struct ClaimSpec {
     /// Names it among those of its thread.
     pub(crate) id: &'static str,
-    /// What it says.
+    /// The claim in words.
     pub(crate) text: &'static str,
-    /// What was published.
+    /// The published figure.
     pub(crate) published: &'static str,
     pub(crate) unit: &'static str,
     /// The figure's range.
     pub(crate) from: f64,
     pub(crate) to: f64,
     pub(crate) figure: fn(Arm<'_>) -> Option<f64>,
-    /// Why it comes out as it does if it does not hold.
+    /// Cause of the result, if the claim does not hold.
     pub(crate) cause: &'static str,
 }
 
@@ -72,11 +72,11 @@ pub(crate) struct ClaimSpec {
 pub struct Claim {
     /// Names it among those of its thread.
     pub id: &'static str,
-    /// What it says.
+    /// The claim in words.
     pub claim: &'static str,
-    /// What was published.
+    /// The published figure.
     pub published: &'static str,
-    /// What the figure is in.
+    /// Unit of the figure.
     pub unit: &'static str,
     /// The figure's range.
     pub range: [f64; 2],
@@ -88,34 +88,34 @@ pub struct Claim {
     pub true_arms: [usize; 2],
     /// Arms that have to run before there is a verdict.
     pub due_arms: usize,
-    /// What becomes of it.
+    /// The verdict.
     pub verdict: Verdict,
-    /// What became of it before; null if it is new.
+    /// The verdict before; null if the claim is new.
     pub before: Option<Verdict>,
-    /// Why it does not hold; empty if it does, or there is no verdict.
+    /// Reason why it does not hold; empty if it does, or there is no verdict.
     pub cause: &'static str,
 }
 
 impl Claim {
-    /// Whether it held before and does not any more.
+    /// True if it held before and does not any more.
     #[must_use]
     pub fn is_lost(&self) -> bool {
         self.before == Some(Verdict::Holds) && self.verdict == Verdict::Fails
     }
 }
 
-/// What a thread's experiments show.
+/// Claims, tables and plots of a thread's experiments.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Judged {
     /// The thread's name.
     pub thread: &'static str,
     /// Its title.
     pub title: &'static str,
-    /// What it asked, in two sentences.
+    /// The thread's question, in two sentences.
     pub question: &'static str,
-    /// What was taken from it.
+    /// Numbers that were taken from it.
     pub taken: &'static str,
-    /// Why it comes out so.
+    /// Explanation of the result.
     pub why: &'static str,
     /// Claims.
     pub claims: Vec<Claim>,

@@ -20,7 +20,7 @@ struct Line {
     figures: Figures,
 }
 
-/// How each line begins.
+/// Beginning of each line.
 const BEGIN: &str = "{\"quarry\":";
 
 /// Results of a file, and the file for more.
@@ -106,7 +106,7 @@ impl Kept {
         self.known.len()
     }
 
-    /// Whether it had none.
+    /// True if it had none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.known.is_empty()

@@ -1,14 +1,14 @@
 //! Published measurements of the kernel's allocators, run again on virtual machines.
 //!
 //! Five threads of kernel mailing lists measured what one design, tunable or page size changes. [`THREADS`] has each as
-//! experiments, tables beside the published numbers, and claims. A [`Plan`] runs them; [`judge`] says what holds.
+//! experiments, tables next to the published numbers, and claims. A [`Plan`] runs them; [`judge`] says what holds.
 //!
 //! # Verdicts
 //!
 //! A claim is a figure with a range. All experiments run with the machine's constants as its file says, with all of them drawn
 //! at random from their ranges, and with other seeds: the arms. A claim holds if its figure is in the range in all arms, fails
 //! if it is on one side of the range in all, and is undecided otherwise. While an arm is missing it is incomplete. [`Claim::band`] is the least and the most of the figure. What a
-//! claim's verdict was before is kept beside it, so that a change shows.
+//! claim's verdict was before is kept next to it, so that a change shows.
 //!
 //! Nothing is fitted to a thread's table but what [`Thread::taken`] says.
 #![forbid(unsafe_code)]

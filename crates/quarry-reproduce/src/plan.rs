@@ -1,4 +1,4 @@
-//! Which experiments run in which arms, and running them.
+//! Plans: the experiments that run in each arm, and running them.
 
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -13,7 +13,7 @@ use crate::keep::Kept;
 use crate::results::{Figures, Results};
 use crate::threads::Thread;
 
-/// How much is run.
+/// Amount of runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// Short loads and few arms: under two minutes on two cores.
@@ -49,7 +49,7 @@ pub(crate) struct Setting {
     pub(crate) seed: u64,
 }
 
-/// What an experiment does.
+/// Body of an experiment.
 type Body = Box<dyn Fn(&Setting) -> Result<Figures, ReproduceError> + Send + Sync>;
 
 /// Something that gives figures.
@@ -58,12 +58,12 @@ pub(crate) struct Experiment {
     pub(crate) name: String,
     /// About the seconds that it takes.
     pub(crate) seconds: f64,
-    /// Whether it runs in all arms, or with the values alone.
+    /// It runs in all arms, not with the values alone.
     pub(crate) in_all_arms: bool,
     pub(crate) run: Body,
 }
 
-/// How far a plan is.
+/// Progress of a plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Progress {
     /// Runs that are done.
@@ -72,7 +72,7 @@ pub struct Progress {
     pub all_runs: u64,
     /// Expected seconds of a core of those that are done.
     pub seconds: f64,
-    /// Of all.
+    /// Seconds of all runs.
     pub all_seconds: f64,
 }
 
@@ -111,7 +111,7 @@ impl Plan {
         &self.threads
     }
 
-    /// How much is run.
+    /// Amount of runs.
     #[must_use]
     pub fn mode(&self) -> Mode {
         self.mode

@@ -1,4 +1,4 @@
-//! What experiments found.
+//! Figures of experiments.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ pub(crate) type Figures = Vec<(String, f64)>;
 /// Figures of all experiments in all arms.
 #[derive(Clone, Debug, Default)]
 pub struct Results {
-    /// Of each arm, the values first: figures by the experiment's name; `None` if it is due and did not run.
+    /// Figures of each arm, the values first, by the experiment's name; `None` if it is due and did not run.
     arms: Vec<BTreeMap<String, Option<Figures>>>,
 }
 
@@ -61,7 +61,7 @@ impl Results {
 pub(crate) struct Arm<'a> {
     all: &'a Results,
     arm: usize,
-    /// Whether what is due and did not run has some number, so that a figure of it is not missing.
+    /// Experiments that are due and did not run have some number, so that a figure of them is not missing.
     is_assumed: bool,
 }
 

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::results::{Arm, Results};
 
-/// Where numbers of a table or a plot come from.
+/// Origin of the numbers of a table or a plot.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Origin {
     /// The machine of `quarry machines` whose time is simulated; empty if there is none.
@@ -20,10 +20,10 @@ impl Origin {
     }
 }
 
-/// A published number beside what was found.
+/// A published number next to the simulated one.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// What it is of.
+    /// Name of the row.
     pub label: String,
     /// The published number; null if there is none.
     pub published: Option<f64>,
@@ -54,17 +54,17 @@ impl Row {
 /// A table of a thread.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Table {
-    /// What it shows.
+    /// Title.
     pub title: String,
-    /// What its numbers are in.
+    /// Unit of its numbers.
     pub unit: &'static str,
-    /// Where they come from.
+    /// Origin of its numbers.
     pub origin: Origin,
     /// Rows.
     pub rows: Vec<Row>,
 }
 
-/// What a line of a plot is.
+/// Kind of a plot's line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LineKind {
@@ -79,9 +79,9 @@ pub enum LineKind {
 /// A line of a plot.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Line {
-    /// What it is of.
+    /// Name of the line.
     pub name: String,
-    /// What it is.
+    /// Kind of the line.
     pub kind: LineKind,
     /// Points.
     pub points: Vec<(f64, f64)>,
@@ -112,7 +112,7 @@ impl Line {
         }
     }
 
-    /// A line of published numbers, as far as there are any; `subject` is the name of what was simulated.
+    /// A line of published numbers, where there are any; `subject` is the name of what was simulated.
     pub(crate) fn published(
         subject: &str,
         places: &[u32],
@@ -144,15 +144,15 @@ impl Line {
 /// A plot of a thread.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Plot {
-    /// What it shows.
+    /// Title.
     pub title: String,
-    /// What is to the right.
+    /// Name of the axis to the right.
     pub x: &'static str,
-    /// Whether that is drawn by its logarithm.
+    /// That axis is logarithmic.
     pub logarithmic: bool,
-    /// What is upward.
+    /// Name of the upward axis.
     pub y: &'static str,
-    /// Where the simulated numbers come from.
+    /// Origin of the simulated numbers.
     pub origin: Origin,
     /// Lines.
     pub lines: Vec<Line>,

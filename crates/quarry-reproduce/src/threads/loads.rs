@@ -28,7 +28,7 @@ pub(super) const ZONE_WAIT: &str = "zone_wait_percent";
 /// Allocations of kmalloc-4096 from the CPU's own slab, in percent.
 pub(super) const HITS_4096: &str = "hits_4096";
 
-/// Symbols of the profile that are figures beside these, by their names after [`PROFILE`].
+/// Symbols of the profile that are figures as well, by their names after [`PROFILE`].
 pub(super) const SYMBOLS: [&str; 6] = [
     "protocols, sockets",
     "copy_user",
@@ -37,7 +37,7 @@ pub(super) const SYMBOLS: [&str; 6] = [
     "idle exit, reschedule interrupt",
     "kmem_cache_alloc, kmem_cache_free",
 ];
-/// How figures of symbols begin.
+/// Beginning of the figures of symbols.
 pub(super) const PROFILE: &str = "profile: ";
 
 /// A run on a design, by its name with the era.

@@ -17,13 +17,13 @@ use crate::show::{Plot, Table};
 pub struct Thread {
     /// Its name on the command line.
     pub name: &'static str,
-    /// What it was called.
+    /// Title, with the date.
     pub title: &'static str,
-    /// What it asked, in two sentences.
+    /// The thread's question, in two sentences.
     pub question: &'static str,
-    /// Which of its numbers the simulation was given.
+    /// Numbers of the thread that the simulation was given.
     pub taken: &'static str,
-    /// Why it comes out so.
+    /// Explanation of the result.
     pub why: &'static str,
     pub(crate) experiments: fn(Mode) -> Vec<Experiment>,
     pub(crate) claims: fn() -> Vec<ClaimSpec>,

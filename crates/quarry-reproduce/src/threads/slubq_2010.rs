@@ -32,7 +32,7 @@ const DESIGNS: [(&str, &str, &str); 3] = [
     ("slubq", "slubq@2.6.35", "slubq_s"),
 ];
 const GROUPS: [u32; 3] = [1, 10, 100];
-/// Of a run's name: only its start.
+/// Ending of the names of short runs, whose time is subtracted as that of the start.
 const START: &str = ", start";
 const PAIRS: [u32; 5] = [8, 24, 48, 72, 96];
 /// Pairs of the machine whose servers are on another one.
@@ -46,7 +46,7 @@ const OF_TCP_RR: Origin = Origin::of(
     MACHINE,
     "quarry run tcp_rr -n 8,24,48,72,96 --machine harpertown-2x4 --design slab,slubq --era 2.6.35",
 );
-/// How names of runs of pairs end.
+/// Ending of the names of runs of pairs.
 const LOOPBACK: &str = "pairs";
 const REMOTE: &str = "remote pairs";
 

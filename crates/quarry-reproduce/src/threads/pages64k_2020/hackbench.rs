@@ -1,4 +1,4 @@
-//! How long hackbench takes with 64 KiB pages.
+//! Time of hackbench with 64 KiB pages.
 
 use quarry_lab::design::DesignSpec;
 use quarry_lab::setting::{Setting as Tunable, resolve};

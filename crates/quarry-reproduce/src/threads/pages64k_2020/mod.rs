@@ -37,7 +37,7 @@ pub(super) const THREAD: Thread = Thread {
 /// The thread's kernel, to which snapshots are taken first, and on which recordings are replayed.
 const KERNEL: &str = "slub@5.9";
 
-/// What is asked of a snapshot, or of a replay.
+/// Question to a snapshot, or to a replay.
 struct Asked {
     name: &'static str,
     settings: &'static [(&'static str, u64)],
@@ -60,7 +60,7 @@ const POSSIBLE_CPUS: u32 = 64;
 /// CPUs of the thread's machine.
 const CPUS: u32 = 16;
 
-/// What says to a machine that has all of its CPUs how many objects a slab should hold where others may come:
+/// Tunable that says to a machine that has all of its CPUs how many objects a slab should hold where others may come:
 /// `4 * (fls(nr_cpu_ids) + 1)`, as the thread has it.
 fn min_objects(possible_cpus: u32) -> Tunable {
     let fls = u64::from(possible_cpus.ilog2() + 1);

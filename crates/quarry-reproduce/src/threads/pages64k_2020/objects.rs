@@ -28,7 +28,7 @@ const CLASSES: [(&str, &str, u32, bool); 4] = [
     ("patched, from 1 KiB on", "1024", 1024, true),
 ];
 
-/// What the formulas of the thread's kernel give.
+/// Geometry by the formulas of the thread's kernel.
 fn geometry(bytes: u32, boot: &BootParams) -> Result<Geometry, ReproduceError> {
     let kernel = DesignSpec::parse(KERNEL)?;
     let machine = MachineParams {
@@ -125,7 +125,7 @@ pub(super) fn show(results: &Results) -> Vec<Table> {
     ]
 }
 
-/// What the thread's table of kmalloc-2k has: the published name, and a figure of a replay.
+/// Rows of the thread's table of kmalloc-2k: the published name, and a figure of a replay.
 const AFTER_HACKBENCH: [(&str, &str); 4] = [
     ("total_objects", "kmalloc-2k total"),
     ("objects", "kmalloc-2k in use"),

@@ -34,7 +34,7 @@ const OBSERVED_KIB: &str = "observed_kib";
 pub(super) struct Source {
     /// Its name in experiments.
     pub(super) name: &'static str,
-    /// What was recorded.
+    /// The recorded load.
     about: &'static str,
     /// A command that replays it; empty if it is not of the command's recordings.
     command: &'static str,

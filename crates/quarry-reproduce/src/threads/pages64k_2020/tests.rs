@@ -1,4 +1,4 @@
-//! What the causes of claims say, counted.
+//! The causes of claims, counted.
 
 use std::path::{Path, PathBuf};
 

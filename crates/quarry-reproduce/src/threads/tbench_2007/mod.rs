@@ -33,7 +33,7 @@ const ONE_ZONE: &str = "clovertown-2x4";
 /// The machine of N. Piggin, with two.
 const TWO_ZONES: &str = "barcelona-2x4";
 
-/// What is run: a name, a design, and the sizes of TCP's buffers.
+/// Arms: a name, a design, and the sizes of TCP's buffers.
 const ARMS: [(&str, &str, SendSizes); 6] = [
     ("slab", "slab@2.6.24", SendSizes::Fixed),
     ("slab bug", "slab@2.6.24", SendSizes::Bug),

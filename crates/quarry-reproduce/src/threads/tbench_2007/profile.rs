@@ -1,4 +1,4 @@
-//! The thread's profile of SLUB with the bug, beside where the time goes here.
+//! The thread's profile of SLUB with the bug, next to the simulated one.
 
 use super::TWO_ZONES;
 use crate::published::{OPROFILE, PAGE_SYMBOLS};
@@ -6,10 +6,10 @@ use crate::results::Results;
 use crate::show::{Origin, Row, Table};
 use crate::threads::loads::{PAGES, PROFILE, SLOW, ZONE_WAIT};
 
-/// What was profiled.
+/// Name of the profiled run.
 const RUN: &str = "slub bug, 2 zones, 8 clients";
 
-/// Where time goes here, by the published symbols that it has; all others are protocols.
+/// Simulated time by the published symbols that it has; all others are protocols.
 const PATHS: [(&str, &[&str]); 4] = [
     ("copy_user", &["copy_user_generic_string"]),
     ("schedule, __switch_to", &["schedule", "__switch_to"]),
