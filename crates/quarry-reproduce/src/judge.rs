@@ -50,6 +50,9 @@ impl Verdict {
     }
 }
 
+/// Claims of all threads, with the published figure and the range for which each holds.
+const CLAIMS: &str = include_str!("../data/claims.tsv");
+
 /// A claim as its thread defines it.
 pub(crate) struct ClaimSpec {
     /// Names it among those of its thread.
@@ -60,11 +63,40 @@ pub(crate) struct ClaimSpec {
     pub(crate) published: &'static str,
     pub(crate) unit: &'static str,
     /// The figure's range.
-    pub(crate) from: f64,
-    pub(crate) to: f64,
+    pub(crate) range: [f64; 2],
     pub(crate) figure: fn(Arm<'_>) -> Option<f64>,
     /// Cause of the result, if the claim does not hold.
     pub(crate) cause: &'static str,
+}
+
+impl ClaimSpec {
+    /// A claim of `data/claims.tsv`. One that is not there has an empty range, which a test rejects.
+    pub(crate) fn published(
+        thread: &str,
+        id: &'static str,
+        figure: fn(Arm<'_>) -> Option<f64>,
+        cause: &'static str,
+    ) -> Self {
+        let mut rows = CLAIMS.lines().map(|line| line.split('\t'));
+        let row = rows.find_map(|mut cells| {
+            let found = cells.next() == Some(thread) && cells.next() == Some(id);
+            found.then_some(cells)
+        });
+        let mut cells = row.into_iter().flatten();
+        let mut text = || cells.next().unwrap_or_default();
+        let (published, unit) = (text(), text());
+        let mut end = || text().parse().unwrap_or(f64::NAN);
+        let range = [end(), end()];
+        Self {
+            id,
+            text: text(),
+            published,
+            unit,
+            range,
+            figure,
+            cause,
+        }
+    }
 }
 
 /// A claim with its verdict.
@@ -167,9 +199,10 @@ fn claim(thread: &Thread, spec: ClaimSpec, mode: Mode, results: &Results) -> Cla
     let figures = results.arms().filter_map(spec.figure);
     let figures: Vec<f64> = figures.collect();
     let measured = (spec.figure)(results.values());
-    let is_true = |figure: &&f64| (spec.from..=spec.to).contains(*figure);
+    let [from, to] = spec.range;
+    let is_true = |figure: &&f64| (from..=to).contains(*figure);
     let true_arms = figures.iter().filter(is_true).count();
-    let below = figures.iter().filter(|figure| **figure < spec.from).count();
+    let below = figures.iter().filter(|figure| **figure < from).count();
     let all = figures.len();
     let due_arms = results.due(spec.figure);
     let verdict = match measured {
@@ -185,7 +218,7 @@ fn claim(thread: &Thread, spec: ClaimSpec, mode: Mode, results: &Results) -> Cla
         claim: spec.text,
         published: spec.published,
         unit: spec.unit,
-        range: [spec.from, spec.to],
+        range: spec.range,
         measured,
         band: measured.map(|value| band(value, &figures)),
         true_arms: [true_arms, all],

@@ -127,8 +127,7 @@ fn claims() -> Vec<ClaimSpec> {
         text: id,
         published: "",
         unit: "",
-        from,
-        to,
+        range: [from, to],
         figure: |arm| arm.get("a", "x"),
         cause: "because",
     };

@@ -99,73 +99,30 @@ const SECOND_ZONE: &str = "Ring i is on CPU i: 16 rings use both sockets, so pag
      comes out on none (docs/time.md). Readers that migrate and TCP that sends less are not modelled.";
 
 fn claims() -> Vec<ClaimSpec> {
-    let mbit = |id, text, published, from, to, figure, cause| ClaimSpec {
-        id,
-        text,
-        published,
-        unit: "Mbit/s",
-        from,
-        to,
-        figure,
-        cause,
-    };
+    let claim = |id, figure, cause| ClaimSpec::published(THREAD.name, id, figure, cause);
     vec![
-        mbit(
-            "small-line-rate",
-            "driver #1 has line rate from 6 rings",
-            "94210 (6 rings)",
-            92_200.0,
-            100_000.0,
-            |arm| arm.get("small, 6 rings", MBIT),
-            "",
-        ),
-        mbit(
-            "huge-line-rate",
-            "driver #3 has line rate from 6 rings",
-            "94342 (6 rings)",
-            92_200.0,
-            100_000.0,
-            |arm| arm.get("huge, 6 rings", MBIT),
-            "",
-        ),
-        mbit(
+        claim("small-line-rate", |arm| arm.get("small, 6 rings", MBIT), ""),
+        claim("huge-line-rate", |arm| arm.get("huge, 6 rings", MBIT), ""),
+        claim(
             "none-peak",
-            "driver #2 peaks at 63.6 Gbit/s with 6 rings (within 15 %)",
-            "63637 (6 rings)",
-            54_091.0,
-            73_183.0,
             |arm| arm.get("none, 6 rings", MBIT),
             "A run this short begins with pages that no CPU has touched, and ends before that has worn off: it has up to 10 % more.",
         ),
-        mbit(
+        claim(
             "none-16",
-            "driver #2 falls to 43.3 Gbit/s with 16 rings (within 15 %)",
-            "43337 (16 rings)",
-            36_836.0,
-            49_838.0,
             |arm| arm.get("none, 16 rings", MBIT),
             SECOND_ZONE,
         ),
-        ClaimSpec {
-            id: "none-falls",
-            text: "driver #2 loses bandwidth from 6 to 12 rings",
-            published: "-20 %",
-            unit: "%",
-            from: -100.0,
-            to: -2.0,
-            figure: |arm| arm.change("none, 12 rings", "none, 6 rings", MBIT),
-            cause: SECOND_ZONE,
-        },
-        ClaimSpec {
-            id: "zone-lock",
-            text: "driver #2 spends 70 % of the time or more in the zone's lock with 16 rings",
-            published: "85.58 %",
-            unit: "% of time",
-            from: 70.0,
-            to: 100.0,
-            figure: |arm| arm.get("none, 16 rings", ZONE),
-            cause: SECOND_ZONE,
-        },
+        claim(
+            "none-falls",
+            |arm| arm.change("none, 12 rings", "none, 6 rings", MBIT),
+            SECOND_ZONE,
+        ),
+        claim(
+            "zone-lock",
+            |arm| arm.get("none, 16 rings", ZONE),
+            SECOND_ZONE,
+        ),
     ]
 }
 

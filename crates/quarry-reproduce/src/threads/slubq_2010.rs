@@ -174,101 +174,52 @@ const INTERRUPTS: &str = "The CPU with the card's interrupts is the limit: it ta
      (--wake-place affine) to 10 % more (previous), with 192 15 to 2 % less. The machine and the card of the reply were not named.";
 
 fn claims() -> Vec<ClaimSpec> {
-    let hackbench = |id, text, published, from, to, figure, cause| ClaimSpec {
-        id,
-        text,
-        published,
-        unit: "% of time",
-        from,
-        to,
-        figure,
-        cause,
-    };
-    let tcp_rr = |id, text, published, figure| ClaimSpec {
-        id,
-        text,
-        published,
-        unit: "%",
-        from: 2.0,
-        to: 5.0,
-        figure,
-        cause: FAST_PATHS,
-    };
-    let remote = |id, text, published, figure| ClaimSpec {
-        from: -21.0,
-        to: -11.0,
-        cause: INTERRUPTS,
-        ..tcp_rr(id, text, published, figure)
-    };
+    let claim = |id, figure, cause| ClaimSpec::published(THREAD.name, id, figure, cause);
     vec![
-        hackbench(
+        claim(
             "100-groups-slub",
-            "hackbench with 100 groups: S+Q takes 18 to 27 % less time than SLUB",
-            "-19 % (219.0 s for 271.7 s)",
-            -27.0,
-            -18.0,
             |arm| longer(arm, "slubq", "slub", 100),
             BURSTS,
         ),
-        hackbench(
+        claim(
             "100-groups-slab",
-            "hackbench with 100 groups: S+Q takes 18 to 27 % less time than SLAB",
-            "-21 % (219.0 s for 278.8 s)",
-            -27.0,
-            -18.0,
             |arm| longer(arm, "slubq", "slab", 100),
             BURSTS,
         ),
-        hackbench(
+        claim(
             "10-groups-slub",
-            "hackbench with 10 groups: S+Q takes 10 to 27 % less time than SLUB",
-            "-19 % (28.5 s for 35.1 s)",
-            -27.0,
-            -10.0,
             |arm| longer(arm, "slubq", "slub", 10),
             BURSTS,
         ),
-        hackbench(
+        claim(
             "1-group-slab",
-            "hackbench with 1 group: S+Q takes the same time as SLAB (within 5 %)",
-            "+2 % (6.5 s for 6.4 s)",
-            -5.0,
-            5.0,
             |arm| longer(arm, "slubq", "slab", 1),
             BURSTS,
         ),
-        hackbench(
+        claim(
             "1-group-slub",
-            "hackbench with 1 group: S+Q takes the same time as SLUB (within 5 %)",
-            "-5 % (6.5 s for 6.8 s)",
-            -5.0,
-            5.0,
             |arm| longer(arm, "slubq", "slub", 1),
             BURSTS,
         ),
-        tcp_rr(
+        claim(
             "tcp-rr-least",
-            "TCP_RR over loopback: S+Q does 2 to 5 % more than SLAB where it gains least (8 to 96 pairs)",
-            "+3.4 % (8 pairs)",
             |arm| gains(arm, &PAIRS, LOOPBACK).map(least),
+            FAST_PATHS,
         ),
-        tcp_rr(
+        claim(
             "tcp-rr-most",
-            "TCP_RR over loopback: S+Q does 2 to 5 % more than SLAB where it gains most (8 to 96 pairs)",
-            "+4.7 % (48 pairs)",
             |arm| gains(arm, &PAIRS, LOOPBACK).map(most),
+            FAST_PATHS,
         ),
-        remote(
+        claim(
             "two-machines-least",
-            "TCP_RR between two machines: S+Q does 11 to 21 % less than SLAB where it loses least (16 to 192 pairs)",
-            "-12.9 % (16 pairs, D. Rientjes)",
             |arm| gains(arm, &REMOTE_PAIRS, REMOTE).map(most),
+            INTERRUPTS,
         ),
-        remote(
+        claim(
             "two-machines-most",
-            "TCP_RR between two machines: S+Q does 11 to 21 % less than SLAB where it loses most (16 to 192 pairs)",
-            "-17.1 % (64 pairs, D. Rientjes)",
             |arm| gains(arm, &REMOTE_PAIRS, REMOTE).map(least),
+            INTERRUPTS,
         ),
     ]
 }

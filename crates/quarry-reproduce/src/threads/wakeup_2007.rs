@@ -83,68 +83,39 @@ const O1: &str = "Here a woken task always goes first, so a pair has its CPU unt
      a better priority only, and cut slices by priority. How often tasks took turns so is not known.";
 
 fn claims() -> Vec<ClaimSpec> {
+    let claim = |id, figure, cause| ClaimSpec::published(THREAD.name, id, figure, cause);
     vec![
-        ClaimSpec {
-            id: "hits-immediate",
-            text: "with immediate wake-ups 58 % (within 10) of kmalloc-4096 come from the CPU's slab",
-            published: "about 58 % (2.6.22)",
-            unit: "%",
-            from: 48.0,
-            to: 68.0,
-            figure: |arm| arm.get("2.6.22, 8 CPUs", HITS_4096),
-            cause: O1,
-        },
-        ClaimSpec {
-            id: "hits-queued",
-            text: "with queued wake-ups 12.5 % (within 10) of kmalloc-4096 come from the CPU's slab",
-            published: "about 12.5 % (2.6.23-rc4)",
-            unit: "%",
-            from: 2.5,
-            to: 22.5,
-            figure: |arm| arm.get("2.6.23, 8 CPUs", HITS_4096),
-            cause: "",
-        },
-        ClaimSpec {
-            id: "loss-8-cpus",
-            text: "from 2.6.22 to 2.6.23 tbench loses 20 to 40 % on 8 CPUs",
-            published: "about -30 %",
-            unit: "%",
-            from: -40.0,
-            to: -20.0,
-            figure: |arm| arm.change("2.6.23, 8 CPUs", "2.6.22, 8 CPUs", MB),
-            cause: SCHEDULER,
-        },
-        ClaimSpec {
-            id: "loss-1-cpu",
-            text: "from 2.6.22 to 2.6.23 tbench loses 5 to 15 % on one CPU",
-            published: "about -10 %",
-            unit: "%",
-            from: -15.0,
-            to: -5.0,
-            figure: |arm| arm.change("2.6.23, 1 CPUs", "2.6.22, 1 CPUs", MB),
-            cause: SCHEDULER,
-        },
-        ClaimSpec {
-            id: "slabs-restore",
-            text: "caching several slabs a CPU restores tbench (4 slabs: within 5 % of 2.6.22)",
-            published: "proposed, not measured",
-            unit: "%",
-            from: -5.0,
-            to: 5.0,
-            figure: |arm| arm.change("2.6.23, 4 slabs", "2.6.22, 8 CPUs", MB),
-            cause: "",
-        },
-        ClaimSpec {
-            id: "slow-path-share",
-            text: "the slow path of slabs takes 10 to 20 % with queued wake-ups",
-            published: "about 15 % (__slab_alloc, 2.6.23-rc4)",
-            unit: "% of time",
-            from: 10.0,
-            to: 20.0,
-            figure: |arm| arm.get("2.6.23, 8 CPUs", SLOW),
-            cause: "Waits for the list's lock are apart here: 6 % more, so 14 % with them. Whether the published profile has them \
+        claim(
+            "hits-immediate",
+            |arm| arm.get("2.6.22, 8 CPUs", HITS_4096),
+            O1,
+        ),
+        claim(
+            "hits-queued",
+            |arm| arm.get("2.6.23, 8 CPUs", HITS_4096),
+            "",
+        ),
+        claim(
+            "loss-8-cpus",
+            |arm| arm.change("2.6.23, 8 CPUs", "2.6.22, 8 CPUs", MB),
+            SCHEDULER,
+        ),
+        claim(
+            "loss-1-cpu",
+            |arm| arm.change("2.6.23, 1 CPUs", "2.6.22, 1 CPUs", MB),
+            SCHEDULER,
+        ),
+        claim(
+            "slabs-restore",
+            |arm| arm.change("2.6.23, 4 slabs", "2.6.22, 8 CPUs", MB),
+            "",
+        ),
+        claim(
+            "slow-path-share",
+            |arm| arm.get("2.6.23, 8 CPUs", SLOW),
+            "Waits for the list's lock are apart here: 6 % more, so 14 % with them. Whether the published profile has them \
                     in the function is not known.",
-        },
+        ),
     ]
 }
 

@@ -105,81 +105,39 @@ const POSSIBLE: &str = "What the kernel allocates for each possible CPU (objects
      only larger slabs are, which come with min_objects.";
 
 pub(super) fn claims() -> Vec<ClaimSpec> {
-    let memory_claim = |id, text, published, from, to, figure, cause| ClaimSpec {
-        id,
-        text,
-        published,
-        unit: "% of memory",
-        from,
-        to,
-        figure,
-        cause,
-    };
+    let claim = |id, figure, cause| ClaimSpec::published(super::THREAD.name, id, figure, cause);
     vec![
-        memory_claim(
+        claim(
             "order-2",
-            "slub_max_order=2 saves 20 % (within 10 points)",
-            "-19.7 %",
-            -30.0,
-            -10.0,
             |arm| memory(arm, "6.1", "slub_max_order=2"),
             OTHER_BOOT,
         ),
-        memory_claim(
+        claim(
             "order-1",
-            "slub_max_order=1 saves 31 % (within 10 points)",
-            "-30.5 %",
-            -41.0,
-            -21.0,
             |arm| memory(arm, "6.1", "slub_max_order=1"),
             OTHER_BOOT,
         ),
-        memory_claim(
+        claim(
             "order-1-real",
-            "a real kernel's two boots agree with the prediction (within 10 points)",
-            "none (6.1, here)",
-            -10.0,
-            10.0,
             |arm| {
                 let real = arm.change("real, slub_max_order=1", "real", KIB)?;
                 Some(memory(arm, "6.1", "slub_max_order=1")? - real)
             },
             OTHER_BOOT,
         ),
-        memory_claim(
+        claim(
             "cpu-partial-0",
-            "cpu_partial=0 saves 14 % (within 7 points)",
-            "-14.2 %",
-            -21.2,
-            -7.2,
             |arm| memory(arm, "6.1", "cpu_partial=0"),
             BARE,
         ),
-        memory_claim(
-            "patched",
-            "the proposed patch saves 9 % (within 7 points)",
-            "-9.2 %",
-            -16.2,
-            -2.2,
-            |arm| memory(arm, "6.1", "patched"),
-            BARE,
+        claim("patched", |arm| memory(arm, "6.1", "patched"), BARE),
+        claim(
+            "page-size",
+            |arm| Some(arm.get("6.1, default", KIB)? / arm.get("6.1, 4 KiB pages", KIB)?),
+            OTHER_BOOT,
         ),
-        ClaimSpec {
-            id: "page-size",
-            text: "64 KiB pages take 2 to 4 times the memory of 4 KiB",
-            published: "3.09 times",
-            unit: "times",
-            from: 2.0,
-            to: 4.0,
-            figure: |arm| Some(arm.get("6.1, default", KIB)? / arm.get("6.1, 4 KiB pages", KIB)?),
-            cause: OTHER_BOOT,
-        },
-        memory_claim(
+        claim(
             "maxcpus-256",
-            "256 possible CPUs take 21 % more than 64 (within 10 points)",
-            "+21.3 %",
-            11.3,
-            31.3,
             |arm| memory(arm, "6.1", "maxcpus=256"),
             POSSIBLE,
         ),

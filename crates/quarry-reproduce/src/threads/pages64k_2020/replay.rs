@@ -177,83 +177,44 @@ const LISTS: &str = "The heap has nothing but what hackbench left: 796 of 1364 s
 const REPLAYED: &str = "Slabs on CPUs' lists depend on the order of the CPUs' frees, and the recorded clock does not tell it.";
 
 pub(super) fn claims() -> Vec<ClaimSpec> {
-    let claim = |id, text, published, [from, to]: [f64; 2], figure, cause| ClaimSpec {
-        id,
-        text,
-        published,
-        unit: "% of memory",
-        from,
-        to,
-        figure,
-        cause,
-    };
-    let (boot, after_hackbench) = ("-14.2 % (after boot)", "-9.5 %");
-    let (of_lists, of_patch) = ([-21.2, -7.2], [-16.5, -2.5]);
+    let claim = |id, figure, cause| ClaimSpec::published(super::THREAD.name, id, figure, cause);
     vec![
         claim(
             "order-2-replay",
-            "after hackbench, by replay, slub_max_order=2 saves 20 % (within 10 points)",
-            "-19.7 % (after boot)",
-            [-29.7, -9.7],
             |arm| memory(arm, "hackbench", "slub_max_order=2"),
             ORDERS,
         ),
         claim(
             "order-1-replay",
-            "after hackbench, by replay, slub_max_order=1 saves 31 % (within 10 points)",
-            "-30.5 % (after boot)",
-            [-40.5, -20.5],
             |arm| memory(arm, "hackbench", "slub_max_order=1"),
             ORDERS,
         ),
         claim(
             "maxcpus-256-replay",
-            "after hackbench, by replay, 256 possible CPUs take 21 % more than 64 (within 10 points)",
-            "+21.3 % (after boot)",
-            [11.3, 31.3],
             |arm| memory(arm, "hackbench", "maxcpus=256"),
             EMPTY,
         ),
         claim(
             "cpu-partial-0-replay",
-            "after hackbench, by replay, cpu_partial=0 saves 14 % (within 7 points)",
-            boot,
-            of_lists,
             |arm| memory(arm, "hackbench", "cpu_partial=0"),
             EMPTY,
         ),
         claim(
             "patched-replay",
-            "after hackbench, by replay, the patch saves 9 % (within 7 points)",
-            after_hackbench,
-            of_patch,
             |arm| memory(arm, "hackbench", "patched"),
             FEW,
         ),
         claim(
             "cpu-partial-0-replay-320",
-            "after hackbench with 320 processes, by replay, cpu_partial=0 saves 14 % (within 7 points)",
-            boot,
-            of_lists,
             |arm| memory(arm, "hackbench of 320", "cpu_partial=0"),
             LISTS,
         ),
         claim(
             "patched-replay-320",
-            "after hackbench with 320 processes, by replay, the patch saves 9 % (within 7 points)",
-            after_hackbench,
-            of_patch,
             |arm| memory(arm, "hackbench of 320", "patched"),
             MANY,
         ),
-        claim(
-            "replay-real",
-            "a replay on the recorded machine ends where its kernel ended (within 5 %)",
-            "none (6.1, here)",
-            [-5.0, 5.0],
-            |arm| error(arm, "trhb"),
-            REPLAYED,
-        ),
+        claim("replay-real", |arm| error(arm, "trhb"), REPLAYED),
     ]
 }
 
