@@ -2,117 +2,95 @@
 
 use crate::cost::Unit;
 
-/// A cost. Distances are those between a CPU and the nearest (for upgrades, the farthest) cache that has a line: in the
-/// same cluster, in another cluster of the socket, in another socket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Key {
+macro_rules! keys {
+    ($($(#[$doc:meta])* $key:ident = $section:literal $name:literal,)*) => {
+        /// A cost. Distances are those between a CPU and the nearest (for upgrades, the farthest) cache that has a line: in the
+        /// same cluster, in another cluster of the socket, in another socket.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(u8)]
+        pub enum Key {
+            $($(#[$doc])* $key,)*
+        }
+
+        impl Key {
+            /// All costs in the order of files, with their section and name there.
+            pub const ALL: [(Key, &'static str, &'static str); Key::COUNT] =
+                [$((Key::$key, $section, $name),)*];
+
+            /// Number of costs.
+            pub const COUNT: usize = [$(Key::$key,)*].len();
+        }
+    };
+}
+
+keys! {
     /// A hit in a CPU's first cache.
-    L1,
+    L1 = "latency" "l1",
     /// A hit in its second cache.
-    L2,
+    L2 = "latency" "l2",
     /// A hit in the cache of its cluster.
-    Llc,
+    Llc = "latency" "llc",
     /// A line that caches of the cluster have unchanged.
-    CleanCluster,
+    CleanCluster = "latency" "clean_cluster",
     /// The same, of another cluster.
-    CleanSocket,
+    CleanSocket = "latency" "clean_socket",
     /// The same, of another socket.
-    CleanRemote,
+    CleanRemote = "latency" "clean_remote",
     /// A line that another CPU of the cluster may have changed.
-    DirtyCluster,
+    DirtyCluster = "latency" "dirty_cluster",
     /// The same, of another cluster.
-    DirtySocket,
+    DirtySocket = "latency" "dirty_socket",
     /// The same, of another socket.
-    DirtyRemote,
+    DirtyRemote = "latency" "dirty_remote",
     /// A write to a line that other CPUs of the cluster share.
-    UpgradeCluster,
+    UpgradeCluster = "latency" "upgrade_cluster",
     /// The same, of another cluster.
-    UpgradeSocket,
+    UpgradeSocket = "latency" "upgrade_socket",
     /// The same, of another socket.
-    UpgradeRemote,
+    UpgradeRemote = "latency" "upgrade_remote",
     /// A line from memory of the CPU's own node.
-    MemoryLocal,
+    MemoryLocal = "latency" "memory_local",
     /// A line from memory of another node.
-    MemoryRemote,
+    MemoryRemote = "latency" "memory_remote",
     /// Cost of an atomic operation beyond a write.
-    Atomic,
+    Atomic = "latency" "atomic",
     /// Time for which a line keeps the bus of a socket busy.
-    Bus,
+    Bus = "latency" "bus",
     /// Lines of one run that a CPU fetches at the same time.
-    Misses,
+    Misses = "throughput" "misses",
     /// Bytes that are copied or filled a cycle, once they are in the first cache.
-    Copy,
+    Copy = "throughput" "copy",
     /// Entry to and exit from an allocation or free.
-    Call,
+    Call = "work" "call",
     /// Entry to and exit from the slow path of one.
-    SlowPath,
+    SlowPath = "work" "slow_path",
     /// An object of a new slab that is made ready; its lines are extra.
-    SlabObject,
+    SlabObject = "work" "slab_object",
     /// Entry to and exit from the page allocator's lists or zones.
-    PageCall,
+    PageCall = "work" "page_call",
     /// One level of a buddy split or merge; its lines are extra.
-    BuddyStep,
+    BuddyStep = "work" "buddy_step",
     /// Interrupts off, and later as they were.
-    IrqSave,
+    IrqSave = "work" "irq_save",
     /// Interrupts off, and later on.
-    IrqDisable,
+    IrqDisable = "work" "irq_disable",
     /// Preemption off, and later on.
-    Preempt,
+    Preempt = "work" "preempt",
     /// A local lock that turns interrupts off.
-    LocalLock,
+    LocalLock = "work" "local_lock",
     /// A double-word compare-and-swap without a bus lock.
-    LocalCmpxchg,
+    LocalCmpxchg = "work" "local_cmpxchg",
     /// An interrupt of another CPU, and the wait for its handler.
-    Ipi,
+    Ipi = "work" "ipi",
     /// The wake-up of a thread on another CPU; the switch to it is extra.
-    RemoteWake,
+    RemoteWake = "work" "remote_wake",
     /// A context switch, with the calls that lead to it.
-    Switch,
+    Switch = "work" "switch",
     /// Entry to and exit from the kernel.
-    Syscall,
+    Syscall = "work" "syscall",
 }
 
 impl Key {
-    /// Number of costs.
-    pub const COUNT: usize = 32;
-
-    /// All costs in the order of files, with their section and name there.
-    pub const ALL: [(Key, &'static str, &'static str); Key::COUNT] = [
-        (Key::L1, "latency", "l1"),
-        (Key::L2, "latency", "l2"),
-        (Key::Llc, "latency", "llc"),
-        (Key::CleanCluster, "latency", "clean_cluster"),
-        (Key::CleanSocket, "latency", "clean_socket"),
-        (Key::CleanRemote, "latency", "clean_remote"),
-        (Key::DirtyCluster, "latency", "dirty_cluster"),
-        (Key::DirtySocket, "latency", "dirty_socket"),
-        (Key::DirtyRemote, "latency", "dirty_remote"),
-        (Key::UpgradeCluster, "latency", "upgrade_cluster"),
-        (Key::UpgradeSocket, "latency", "upgrade_socket"),
-        (Key::UpgradeRemote, "latency", "upgrade_remote"),
-        (Key::MemoryLocal, "latency", "memory_local"),
-        (Key::MemoryRemote, "latency", "memory_remote"),
-        (Key::Atomic, "latency", "atomic"),
-        (Key::Bus, "latency", "bus"),
-        (Key::Misses, "throughput", "misses"),
-        (Key::Copy, "throughput", "copy"),
-        (Key::Call, "work", "call"),
-        (Key::SlowPath, "work", "slow_path"),
-        (Key::SlabObject, "work", "slab_object"),
-        (Key::PageCall, "work", "page_call"),
-        (Key::BuddyStep, "work", "buddy_step"),
-        (Key::IrqSave, "work", "irq_save"),
-        (Key::IrqDisable, "work", "irq_disable"),
-        (Key::Preempt, "work", "preempt"),
-        (Key::LocalLock, "work", "local_lock"),
-        (Key::LocalCmpxchg, "work", "local_cmpxchg"),
-        (Key::Ipi, "work", "ipi"),
-        (Key::RemoteWake, "work", "remote_wake"),
-        (Key::Switch, "work", "switch"),
-        (Key::Syscall, "work", "syscall"),
-    ];
-
     /// Its name with its section, as in `latency.l1`.
     #[must_use]
     pub fn path(self) -> String {
@@ -126,19 +104,6 @@ impl Key {
             Self::Misses => unit == Unit::Lines,
             Self::Copy => unit == Unit::BytesPerCycle,
             _ => matches!(unit, Unit::Cycles | Unit::Ns),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn keys_are_where_their_numbers_say() {
-        for (number, (key, section, name)) in Key::ALL.into_iter().enumerate() {
-            assert_eq!(key as usize, number);
-            assert_eq!(key.path(), format!("{section}.{name}"));
         }
     }
 }
