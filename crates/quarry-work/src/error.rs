@@ -1,8 +1,7 @@
 //! Errors of workloads, by what the caller can do about them.
 
 use quarry_core::design::CheckError;
-use quarry_core::page::{BootError, PageInconsistency};
-use quarry_sim::ConfigError;
+use quarry_core::page::PageInconsistency;
 use quarry_sim::driver::SetupError;
 use quarry_sim::time::Deadlock;
 
@@ -12,22 +11,6 @@ pub enum WorkError {
     /// The request names something that does not exist, or is out of range: ask for something else.
     #[error("{0}")]
     Usage(String),
-    /// There is no such virtual machine.
-    #[error("{run}: {source}")]
-    Machine {
-        /// The run.
-        run: String,
-        /// The reason.
-        source: ConfigError,
-    },
-    /// The machine is too small for a page allocator.
-    #[error("{run}: {source}; give the machine more memory")]
-    Boot {
-        /// The run.
-        run: String,
-        /// The reason.
-        source: BootError,
-    },
     /// The heap cannot be made.
     #[error("{run}: {source}")]
     Setup {
