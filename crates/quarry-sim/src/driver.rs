@@ -152,25 +152,10 @@ pub fn drive<D: Design, R>(
     boot: BootParams,
     f: impl for<'h> FnOnce(&mut Driver<'h, D>) -> R,
 ) -> Result<R, SetupError> {
-    drive_debug(config, era, boot, None, f)
+    drive_pages(config, &PageConfig::new(era), boot, None, f)
 }
 
-/// [`drive`] with debugging for the caches that a setting names.
-///
-/// # Errors
-///
-/// As [`drive`].
-pub fn drive_debug<D: Design, R>(
-    config: Config,
-    era: Era,
-    boot: BootParams,
-    debug: Option<SlubDebug>,
-    f: impl for<'h> FnOnce(&mut Driver<'h, D>) -> R,
-) -> Result<R, SetupError> {
-    drive_pages(config, &PageConfig::new(era), boot, debug, f)
-}
-
-/// [`drive_debug`] with a page allocator that is set up in another way.
+/// [`drive`] with a page allocator that is set up in another way, and debugging for the caches that a setting names.
 ///
 /// # Errors
 ///
