@@ -44,7 +44,8 @@ use quarry_sim::sched::Scheduler;
 
 use crate::error::WorkError;
 use crate::net::NetRules;
-use crate::world::sim::{Caches, Counted, Kernel, Parts, remote};
+use crate::world::SkbCaches;
+use crate::world::sim::{Counted, Kernel, Parts, remote};
 use report::Run;
 
 /// Order in which a run's CPUs take turns.
@@ -111,7 +112,7 @@ fn run_on<D: Design>(
     progress: &dyn Fn(u64),
 ) -> Result<Run, WorkError> {
     let rules = NetRules::of(spec.era, spec.sizes);
-    let caches = Caches::new(driver, &rules);
+    let caches = SkbCaches::new(&rules, |spec| driver.create_cache(spec).ok());
     let caches = caches.ok_or_else(|| WorkError::Exhausted {
         run: spec.label(),
         what: "the caches of socket buffers",

@@ -8,8 +8,11 @@
 
 use serde::Serialize;
 
+pub(crate) use skb::SkbCaches;
+
 pub(crate) mod host;
 pub mod sim;
+mod skb;
 
 /// Datagrams that a socket has before its senders wait (`net.unix.max_dgram_qlen`; its default in the kernel's documentation
 /// of sysctls).

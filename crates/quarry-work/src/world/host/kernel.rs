@@ -7,16 +7,16 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use quarry_core::design::{CacheSpec, Design};
-use quarry_core::geometry::CacheFlags;
+use quarry_core::design::Design;
 use quarry_core::heap::{Cache, Heap};
 use quarry_host::HostMachine;
 
 use super::pipe::PipeState;
-use super::skb::{Block, Queued, Skb};
+use super::skb::{Block, Held, Queued, Skb};
 use super::usage::Usage;
 use super::waiters::Waiters;
 use crate::net::NetRules;
+use crate::world::skb::SkbCaches;
 use crate::world::{End, Over, Received, Task, Transport};
 
 /// State of one end of a connection.
@@ -64,23 +64,22 @@ impl<'h, D: Design> Side<'h, D> {
         }
     }
 
+    /// Puts a buffer into the queue, and wakes a reader. Gives the lock back.
+    pub(super) fn queue(&self, mut state: MutexGuard<'_, State<'h, D>>, skb: Held<'h, D>) {
+        state.queue.push_back(Queued { skb, taken: 0 });
+        self.readable.wake(state);
+    }
+
     pub(super) fn lock(&self) -> MutexGuard<'_, State<'h, D>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// The caches of socket buffers.
-pub(super) struct Caches<'h, D: Design> {
-    pub(super) head: Cache<'h, HostMachine, D>,
-    pub(super) fclone: Cache<'h, HostMachine, D>,
-    pub(super) small_head: Option<Cache<'h, HostMachine, D>>,
 }
 
 /// Sockets over a heap of this process.
 pub(crate) struct Kernel<'h, D: Design> {
     pub(super) heap: &'h Heap<HostMachine, D>,
     pub(super) rules: NetRules,
-    pub(super) caches: Caches<'h, D>,
+    pub(super) caches: SkbCaches<Cache<'h, HostMachine, D>>,
     pub(super) page_bytes: usize,
     sides: Vec<Side<'h, D>>,
     /// The run has ended before its tasks have: all that wait go on, and end.
@@ -96,23 +95,9 @@ impl<'h, D: Design> Kernel<'h, D> {
         page_bytes: usize,
         connections: &[Transport],
     ) -> Option<Self> {
-        let make = |name, bytes| {
-            let spec = CacheSpec {
-                flags: CacheFlags::HWCACHE_ALIGN,
-                ..CacheSpec::new(name, bytes)
-            };
-            heap.create_cache(&spec).ok()
-        };
         let sides = connections.iter().flat_map(|transport| [*transport; 2]);
         Some(Self {
-            caches: Caches {
-                head: make("skbuff_head_cache", rules.head_bytes)?,
-                fclone: make("skbuff_fclone_cache", rules.fclone_bytes)?,
-                small_head: match rules.small_head {
-                    0 => None,
-                    bytes => Some(make("skbuff_small_head", bytes)?),
-                },
-            },
+            caches: SkbCaches::new(&rules, |spec| heap.create_cache(spec).ok())?,
             heap,
             rules,
             page_bytes,

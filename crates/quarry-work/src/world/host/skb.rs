@@ -12,18 +12,10 @@ use quarry_host::HostMachine;
 use super::kernel::{HostTask, Kernel};
 use crate::net::DataFrom;
 use crate::world::Over;
+use crate::world::skb::HeadKind;
 
 /// Bytes of the shared info that are cleared with a buffer.
 const SHARED_CLEARED_BYTES: usize = 32;
-
-/// Cache that a head is from.
-#[derive(Clone, Copy)]
-pub(super) enum HeadKind {
-    /// Alone.
-    Plain,
-    /// With its clone.
-    Fclone,
-}
 
 /// A block of pages. Several buffers may share it, so a lock stands between the copies.
 pub(super) type Block<'h> = Arc<Mutex<OwnedBlock<'h, HostMachine>>>;
@@ -92,11 +84,8 @@ impl<'h, D: Design> Kernel<'h, D> {
         linear: usize,
     ) -> Result<Skb<'h, D>, Over> {
         let rules = &self.rules;
-        let head = match kind {
-            HeadKind::Plain => &self.caches.head,
-            HeadKind::Fclone => &self.caches.fclone,
-        };
-        let mut head = head.alloc_owned().ok_or_else(|| self.exhausted())?;
+        let head = self.caches.of_head(kind).alloc_owned();
+        let mut head = head.ok_or_else(|| self.exhausted())?;
         let data = match (from, &self.caches.small_head) {
             (DataFrom::SmallHead, Some(cache)) => cache.alloc_owned(),
             (from, _) => self.heap.kmalloc_owned(rules.bytes(from) as usize),

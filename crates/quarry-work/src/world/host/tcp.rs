@@ -5,7 +5,8 @@ use std::sync::Arc;
 use quarry_core::design::Design;
 
 use super::kernel::{HostTask, Kernel};
-use super::skb::{Fragment, HeadKind, Held, Queued, Skb};
+use super::skb::{Fragment, Held, Skb};
+use crate::world::skb::HeadKind;
 use crate::world::{End, Over};
 
 /// Bytes that a receiver owes acknowledgements for, at most: data of a full segment.
@@ -83,9 +84,7 @@ impl<'h, D: Design> Kernel<'h, D> {
         let mut state = receiver.lock();
         state.owes += skb.bytes;
         let owes = state.owes;
-        let skb = Held::Shared(skb);
-        state.queue.push_back(Queued { skb, taken: 0 });
-        receiver.readable.wake(state);
+        receiver.queue(state, Held::Shared(skb));
         if owes > OWES_MAX {
             let ack = self.alloc_skb(task, HeadKind::Plain, self.rules.ack_data(), 0)?;
             self.acknowledge(at.peer(), at);

@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering;
 use quarry_core::design::Design;
 
 use super::kernel::{HostTask, Kernel, Side, State};
-use super::skb::{HeadKind, Held, Queued};
+use super::skb::Held;
+use crate::world::skb::HeadKind;
 use crate::world::{DATAGRAMS_MAX, End, Over, Received, Transport};
 
 impl<'h, D: Design> Kernel<'h, D> {
@@ -48,14 +49,12 @@ impl<'h, D: Design> Kernel<'h, D> {
         let mut skb = self.alloc_skb(task, HeadKind::Plain, data, bytes)?;
         skb.word = word;
         own.sent.fetch_add(skb.true_size, Ordering::Relaxed);
-        let skb = Held::Alone(skb);
         let mut state = peer.lock();
         while own.transport == Transport::Datagram && state.queue.len() > DATAGRAMS_MAX {
             // Writers wait at the reader's side, where the queue is.
             state = self.wait(state, &peer.writable)?;
         }
-        state.queue.push_back(Queued { skb, taken: 0 });
-        peer.readable.wake(state);
+        peer.queue(state, Held::Alone(skb));
         Ok(())
     }
 

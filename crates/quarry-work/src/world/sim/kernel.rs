@@ -3,8 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
-use quarry_core::design::{CacheSpec, Design};
-use quarry_core::geometry::CacheFlags;
+use quarry_core::design::Design;
 use quarry_core::machine::{Access, Accounting as _, Work};
 use quarry_sim::VirtualMachine;
 use quarry_sim::driver::{CacheIndex, Driver};
@@ -16,6 +15,7 @@ use super::remote::Card;
 use super::socket::{Side, SocketLine};
 use crate::error::WorkError;
 use crate::net::NetRules;
+use crate::world::skb::SkbCaches;
 use crate::world::{End, Over, Received, Task, Transport};
 
 /// Path on which a task spends time in the kernel; calls and switches are none of them.
@@ -59,35 +59,6 @@ pub(crate) struct Moment {
     pub(crate) spent: TimeCounters,
 }
 
-/// The caches of socket buffers.
-#[derive(Clone, Copy)]
-pub(crate) struct Caches {
-    pub(super) head: CacheIndex,
-    pub(super) fclone: CacheIndex,
-    pub(super) small_head: Option<CacheIndex>,
-}
-
-impl Caches {
-    /// Makes them. `None` if there is no room.
-    pub(crate) fn new<D: Design>(driver: &mut Driver<'_, D>, rules: &NetRules) -> Option<Self> {
-        let mut make = |name, bytes| {
-            let spec = CacheSpec {
-                flags: CacheFlags::HWCACHE_ALIGN,
-                ..CacheSpec::new(name, bytes)
-            };
-            driver.create_cache(&spec).ok()
-        };
-        Some(Self {
-            head: make("skbuff_head_cache", rules.head_bytes)?,
-            fclone: make("skbuff_fclone_cache", rules.fclone_bytes)?,
-            small_head: match rules.small_head {
-                0 => None,
-                bytes => Some(make("skbuff_small_head", bytes)?),
-            },
-        })
-    }
-}
-
 /// Action at a moment of a run, which ends the run if it fails.
 pub(crate) struct Later<'d> {
     pub(crate) at_ns: u64,
@@ -100,7 +71,7 @@ pub(crate) struct Kernel<'d, 'h, D: Design> {
     pub(super) machine: &'d VirtualMachine,
     pub(super) sched: &'d Scheduler<'d>,
     pub(super) rules: NetRules,
-    pub(super) caches: Caches,
+    pub(super) caches: SkbCaches<CacheIndex>,
     pub(super) page_bytes: u32,
     pub(super) unix_ps: u64,
     pub(super) tcp_ps: u64,
@@ -132,7 +103,7 @@ pub(crate) struct Parts<'d, 'h, D: Design> {
     pub(crate) driver: &'d Driver<'h, D>,
     pub(crate) sched: &'d Scheduler<'d>,
     pub(crate) rules: NetRules,
-    pub(crate) caches: Caches,
+    pub(crate) caches: SkbCaches<CacheIndex>,
     pub(crate) protocols: Protocols,
     pub(crate) ghz: f64,
     pub(crate) page_bytes: u64,

@@ -42,7 +42,7 @@ mod socket;
 mod tcp;
 mod unix;
 
-pub(crate) use kernel::{Caches, Counted, Kernel, Later, Moment, Parts, Path, remote};
+pub(crate) use kernel::{Counted, Kernel, Later, Moment, Parts, Path, remote};
 
 /// Nanoseconds from a request to its answer on the wire and in the other machine: of 1 Gbit/s cards with few microseconds of
 /// interrupt moderation, from memory.

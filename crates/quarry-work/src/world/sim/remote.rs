@@ -10,9 +10,10 @@ use quarry_sim::sched::TaskId;
 
 use super::ROUND_TRIP_NS;
 use super::kernel::Kernel;
-use super::skb::{HeadKind, Skb};
+use super::skb::Skb;
 use super::socket::SocketLine;
 use crate::net::DataFrom;
+use crate::world::skb::HeadKind;
 use crate::world::{End, Over};
 
 /// Data of a receive buffer: a frame of 1500 bytes with room in front, without the shared info.

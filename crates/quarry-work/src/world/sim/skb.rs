@@ -11,6 +11,7 @@ use super::kernel::{Kernel, Path};
 use super::socket::{Side, SocketLine};
 use crate::net::DataFrom;
 use crate::world::Over;
+use crate::world::skb::HeadKind;
 
 /// Bytes of a head that a receiver looks at.
 const HEAD_READ_BYTES: u32 = 128;
@@ -23,15 +24,6 @@ const SHARED_COUNT_BYTES: u32 = 4;
 pub(super) struct Object<'h> {
     object: ObjectRef<'h>,
     cpu: CpuId,
-}
-
-/// Cache that a head is from.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum HeadKind {
-    /// Alone.
-    Plain,
-    /// With its clone.
-    Fclone,
 }
 
 /// A page, or a larger block. Several buffers may share it.
@@ -72,10 +64,7 @@ pub(super) struct Queued<'h> {
 impl<'h, D: Design> Kernel<'_, 'h, D> {
     /// A buffer without data.
     pub(super) fn alloc_skb(&self, kind: HeadKind, from: DataFrom) -> Result<Skb<'h>, Over> {
-        let (cache, bytes) = match kind {
-            HeadKind::Plain => (self.caches.head, self.rules.head_bytes),
-            HeadKind::Fclone => (self.caches.fclone, self.rules.head_bytes),
-        };
+        let cache = *self.caches.of_head(kind);
         let head = self.on(Path::AllocHead, || self.driver.alloc(cache));
         let head = self.own(head)?;
         let data = self.on(Path::AllocData, || match from {
@@ -90,7 +79,7 @@ impl<'h, D: Design> Kernel<'_, 'h, D> {
             }
         };
         self.on(Path::Protocol, || {
-            self.driver.zero(&head.object, bytes);
+            self.driver.zero(&head.object, self.rules.head_bytes);
             let at = self.rules.bytes(from) - self.rules.shared_info;
             self.driver
                 .use_object(&data.object, at, SHARED_CLEARED_BYTES, Access::Store);
@@ -211,10 +200,7 @@ impl<'h, D: Design> Kernel<'_, 'h, D> {
     }
 
     fn free_head(&self, kind: HeadKind, head: Object<'h>) {
-        let cache = match kind {
-            HeadKind::Plain => self.caches.head,
-            HeadKind::Fclone => self.caches.fclone,
-        };
+        let cache = *self.caches.of_head(kind);
         let Object { object, cpu } = head;
         let freed = self.on(Path::FreeHead, || self.driver.free(cache, object, cpu));
         debug_assert_eq!(freed, Ok(()), "a head of this cache");

@@ -6,8 +6,9 @@ use quarry_core::design::Design;
 use quarry_core::machine::Access;
 
 use super::kernel::Kernel;
-use super::skb::{Fragment, HeadKind, Skb};
+use super::skb::{Fragment, Skb};
 use super::socket::{Side, SocketLine};
+use crate::world::skb::HeadKind;
 use crate::world::{End, Over};
 
 /// Bytes that a receiver owes acknowledgements for, at most: data of a full segment.

@@ -6,8 +6,8 @@ use quarry_core::design::Design;
 use quarry_core::machine::Access;
 
 use super::kernel::Kernel;
-use super::skb::HeadKind;
 use super::socket::SocketLine;
+use crate::world::skb::HeadKind;
 use crate::world::{DATAGRAMS_MAX, End, Over, Received, Transport};
 
 impl<D: Design> Kernel<'_, '_, D> {
