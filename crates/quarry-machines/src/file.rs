@@ -322,7 +322,7 @@ impl Reader<'_> {
         })
     }
 
-    /// Rejects costs of which a larger distance has the smaller one.
+    /// Rejects a larger distance with a smaller cost.
     fn check_order(&self, machine: &Machine, latency: &Spanned<Costs>) -> Result<(), MachineError> {
         let chains: [&[Key]; 5] = [
             &[

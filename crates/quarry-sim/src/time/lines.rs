@@ -196,7 +196,7 @@ impl Lines {
         }
     }
 
-    /// Lets nobody else get a line before what a CPU wrote to it is seen.
+    /// Keeps a line with its CPU until the write to it is seen: no other CPU gets it before.
     pub(crate) fn keep_until(&self, line: usize, seen_ps: u64) {
         let state = &mut *self.state.borrow_mut();
         let id = state.directory.id(line);
@@ -248,8 +248,8 @@ impl Lines {
             // Another CPU may have changed it: its cache sends the line and drops it. The common case of a lock or a
             // freelist that moves between CPUs.
             Some(distance) if at.exclusive => Some(self.transfer(&mut state.moves, distance)),
-            // One cluster's cache alone has it, unchanged, and no CPU does: there is nobody to invalidate, and the line
-            // costs what a read of it costs.
+            // One cluster's cache alone has it, unchanged, and no CPU does: no copy is to be invalidated, and the line
+            // costs the same as for a read.
             Some(_) if at.is_left_over() => Some(self.fetch(&mut state.moves, &at, access)),
             // Several have it unchanged. One request invalidates all, and brings the line to a CPU that has no copy: so
             // there is no `fetch` besides.

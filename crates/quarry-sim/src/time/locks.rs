@@ -97,7 +97,7 @@ impl Locks {
         order.block(what);
         // A flag has no order: a woken waiter may find that another CPU, often the last holder, was faster, and waits
         // again. Tickets and queues are handed over by `unlock`, and their waiter has the lock when it wakes. A body that
-        // is unwound does not wait, as nobody would wake it.
+        // is unwound does not wait, as no CPU would wake it.
         while place.kind == LockKind::TestAndSet && !order.is_ending() && !self.try_again(place) {
             self.with(place.at, |lock| lock.waiters.push_back(cpu));
             order.block(what);
