@@ -4,7 +4,7 @@ use std::panic::Location;
 use std::ptr::NonNull;
 
 use crate::model::debugging::*;
-use crate::model::scenario::{Object, cache_of, give, sized, take};
+use crate::model::scenario::{Object, cache_of, give, live, sized, take};
 use quarry_core::debug::{CallSite, During, Finding, Fix, Report, SlubDebug, Track};
 use quarry_core::design::{Design, FreeError};
 use quarry_core::era::Era;
@@ -150,8 +150,7 @@ fn overrun<D: Design>(era: Era) {
         assert_eq!(freed, Err(FreeError::DoubleFree), "{era} {flags:?}");
         assert_eq!(one_report().what, Finding::DoubleFree);
         give(cache, &more);
-        let mut live = 0;
-        cache.for_each_live(|_| live += 1).expect("at rest");
+        let live = live(cache).len();
         assert_eq!(live, 0, "{era} {flags:?}");
         // SAFETY: the test uses no copy of the handle afterwards.
         unsafe { cache.destroy() }.expect("nothing is live");

@@ -3,7 +3,7 @@
 
 #[allow(dead_code)] // Shared by several test programs.
 use crate::model::debugging::{letters, reports, told};
-use crate::model::scenario::{cache_of, give, reap_at, take};
+use crate::model::scenario::{cache_of, give, live, reap_at, take};
 use quarry_core::debug::SlubDebug;
 use quarry_core::design::{CacheSpec, Design};
 use quarry_core::era::Era;
@@ -23,8 +23,7 @@ fn deferred_frees_arrive<D: Design>(era: Era) {
         reap_at(&heap, now);
         cache.shrink();
     }
-    let mut live = 0;
-    cache.for_each_live(|_| live += 1).expect("at rest");
+    let live = live(cache).len();
     assert_eq!(live, 0, "{} {era}", D::NAME);
     assert_eq!(reports(), [], "{} {era}", D::NAME);
     // SAFETY: there is no other handle.

@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use crate::model::by_number::ByNumber as _;
 use crate::model::design::shares_pages;
 use crate::model::design_tests;
-use crate::model::scenario::{Object, VirtualCache, VirtualHeap, give, sized, small, take};
+use crate::model::scenario::{Object, VirtualCache, VirtualHeap, give, live, sized, small, take};
 use crate::model::setup::Setup;
 use quarry_core::design::{CacheHead, CheckError, Design, FreeError, SlabInconsistency};
 use quarry_core::era::Era;
@@ -172,10 +172,7 @@ fn addresses_inside<D: Design>(
     assert_eq!(free(cache, inside), fast, "{era}: fast");
     assert_eq!(cache.flush(), 0);
     assert_eq!(cache.check_consistency(), Ok(()), "{era}");
-    let mut live = Vec::new();
-    cache
-        .for_each_live(|object| live.push(object))
-        .expect("at rest");
+    let live = live(cache);
     let mut expected = objects.clone();
     expected.sort_unstable();
     assert_eq!(live, expected, "{era}: all are in use");

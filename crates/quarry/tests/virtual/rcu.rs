@@ -1,7 +1,7 @@
 //! Deferred frees in every design: not before readers have finished, and then all of them.
 
 use crate::model::design_tests;
-use crate::model::scenario::{Object, boot, give, on, sized, small, stat, take};
+use crate::model::scenario::{Object, boot, give, live, on, sized, small, stat, take};
 use crate::model::setup::Setup;
 use quarry_core::design::{CacheSpec, Design, FreeError};
 use quarry_core::era::Era;
@@ -16,11 +16,7 @@ fn frees_wait_for_readers<D: Design>(_: &str, era: Era) {
     // More than a page of pointers.
     let objects = take(cache, 1500);
     let stranger = take(other, 1);
-    let live = || {
-        let mut live = 0;
-        cache.for_each_live(|_| live += 1).expect("at rest");
-        live
-    };
+    let live = || live(cache).len();
     for (at, &object) in objects[..1400].iter().enumerate() {
         on(&heap, at as u32 / 300 % 2);
         // SAFETY: the object is live and not used any more.

@@ -1,9 +1,8 @@
 //! Worked sequences of caches with sheaves: refill, spare, barn, remote frees, bulk, readers.
 
 use crate::model::scenario::{
-    Object, VirtualCache, VirtualHeap, boot, give, on, sized, stat, take,
+    Object, VirtualCache, VirtualHeap, give, live, node_of, on, sized, stat, take, two_nodes,
 };
-use crate::model::setup::Setup;
 use quarry_core::design::CacheSpec;
 use quarry_core::era::Era;
 use quarry_core::geometry::CacheFlags;
@@ -157,14 +156,7 @@ fn empty_slabs_stay_up_to_min_partial() {
 /// Facts 6.4 and 6.3: objects of other nodes go past the sheaves.
 #[test]
 fn other_nodes_bypass_the_sheaves() {
-    let heap = boot::<SheafCache>(
-        Era::V7_0,
-        Setup {
-            cpus: 2,
-            nodes: 2,
-            ..Setup::default()
-        },
-    );
+    let heap = two_nodes::<SheafCache>(Era::V7_0);
     let cache = sized(&heap, "scenario", 64);
     let objects = take(cache, 10);
     on(&heap, 1);
@@ -182,11 +174,7 @@ fn other_nodes_bypass_the_sheaves() {
     assert_eq!(stats(cache, allocs), [1, 1]);
     let local = cache.alloc_node(NodeId(1)).expect("memory");
     assert_eq!(stats(cache, allocs), [1, 1], "a sheaf serves its own node");
-    let node = |object: Object| {
-        heap.pages()
-            .pfn_of(object)
-            .and_then(|pfn| heap.pages().node_of(pfn))
-    };
+    let node = |object| node_of(&heap, object);
     assert_eq!(
         (node(remote), node(local)),
         (Some(NodeId(0)), Some(NodeId(1)))
@@ -238,11 +226,7 @@ fn sheaves_lie_in_kmalloc_slabs() {
     for (size, class) in [(64, 512), (256, 256), (1024, 128), (4096, 64)] {
         let cache = sized(&heap, "scenario", size);
         let sheaves = heap.kmalloc_cache(class).expect("a class");
-        let count = || {
-            let mut live = 0;
-            sheaves.for_each_live(|_| live += 1).expect("at rest");
-            live
-        };
+        let count = || live(sheaves).len();
         assert_eq!(count(), 1, "the CPU's main one");
         let objects = take(cache, 1);
         assert_eq!(

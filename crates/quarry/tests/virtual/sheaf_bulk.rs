@@ -1,7 +1,6 @@
 //! Bulk frees of objects of other nodes, by release.
 
-use crate::model::scenario::{Object, boot, on, sized, stat, take};
-use crate::model::setup::Setup;
+use crate::model::scenario::{Object, on, sized, stat, take, two_nodes};
 use quarry_core::era::Era;
 use quarry_core::sheaf::SheafCache;
 use quarry_core::stats::Stat;
@@ -9,12 +8,7 @@ use quarry_core::stats::Stat;
 /// Frees a whole slab of 64 objects on the other node's CPU, between as many of its own that fit in its
 /// sheaf. Returns what that adds to the counters.
 fn bulk_free_of_a_remote_slab(era: Era) -> [u64; 5] {
-    let setup = Setup {
-        cpus: 2,
-        nodes: 2,
-        ..Setup::default()
-    };
-    let heap = boot::<SheafCache>(era, setup);
+    let heap = two_nodes::<SheafCache>(era);
     let cache = sized(&heap, "scenario", 64);
     assert!(cache.set_attribute("min_partial", 0));
     let objects = take(cache, 128);

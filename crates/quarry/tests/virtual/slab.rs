@@ -1,27 +1,15 @@
 //! SLAB's worked sequences: arrays, lists, release of slabs, colours, indices.
 
 use crate::model::scenario::{
-    Object, VirtualCache, VirtualHeap, boot, cache_of, give, on, sized, small, stat, take,
+    Object, VirtualCache, VirtualHeap, boot, cache_of, give, live, on, sized, small, stat, take,
 };
 use crate::model::setup::Setup;
 use crate::model::slab_class::{ERAS, free_objects};
-use quarry_core::design::{CacheSpec, FreeError};
+use quarry_core::design::FreeError;
 use quarry_core::era::Era;
 use quarry_core::geometry::{CacheFlags, FreelistPlace};
 use quarry_core::slab::SlabCache;
 use quarry_core::stats::Stat;
-
-fn cache_with<'h>(
-    heap: &'h VirtualHeap<SlabCache>,
-    object_size: u32,
-    flags: CacheFlags,
-) -> VirtualCache<'h, SlabCache> {
-    let spec = CacheSpec {
-        flags,
-        ..CacheSpec::new("scenario", object_size)
-    };
-    heap.create_cache(&spec).expect("a cache")
-}
 
 /// Number of an object in its slab of order 0, and bytes in front of the slab's first object.
 fn place(
@@ -255,7 +243,7 @@ fn slabs_take_turns_with_colours() {
         (Era::V6_1, 648, kept, 0, [1, 2, 0, 1]),
     ] {
         let heap = small::<SlabCache>(era, 1);
-        let cache = cache_with(&heap, size, flags);
+        let cache = cache_of(&heap, "scenario", size, flags);
         let geometry = *cache.head().geometry();
         assert_eq!(geometry.order, 0, "{era}");
         let wanted = if era == Era::V6_1 { 3 } else { 2 };
@@ -324,16 +312,11 @@ fn general_caches_hold_what_the_cache_needs() {
         (Era::V6_1, 256, CacheFlags::RCU, 16),
     ] {
         let heap = small::<SlabCache>(era, 2);
-        let cache = cache_with(&heap, size, flags);
+        let cache = cache_of(&heap, "scenario", size, flags);
         let geometry = *cache.head().geometry();
         assert_eq!(geometry.slab.freelist, FreelistPlace::OffSlab, "{era}");
         assert_eq!(geometry.slab.freelist_bytes, off_slab, "{era}");
-        let live = |bytes| {
-            let mut live = 0;
-            let class = heap.kmalloc_cache(bytes).expect("a class");
-            class.for_each_live(|_| live += 1).expect("at rest");
-            live
-        };
+        let live = |bytes| live(heap.kmalloc_cache(bytes).expect("a class")).len();
         let objects = take(cache, 10 * geometry.objects as usize);
         assert_eq!(cache.usage().slabs, 10, "{era}");
         // What the large classes themselves keep comes on top.
@@ -388,7 +371,7 @@ fn freed_objects_keep_their_contents() {
         (Era::V6_1, CacheFlags::CTOR),
     ] {
         let heap = small::<SlabCache>(era, 2);
-        let cache = cache_with(&heap, 100, flags);
+        let cache = cache_of(&heap, "scenario", 100, flags);
         let bytes = cache.head().geometry().layout.size as usize;
         let objects = take(cache, 300);
         for object in &objects {

@@ -1,9 +1,8 @@
 //! SLAB's queues: reaping, objects of other nodes, tuning.
 
 use crate::model::scenario::{
-    Object, VirtualHeap, boot, give, on, reap_at, sized, small, stat, take,
+    Object, give, live, node_of, on, reap_at, sized, small, stat, take, two_nodes,
 };
-use crate::model::setup::Setup;
 use crate::model::slab_class::{ERAS, free_objects};
 use quarry_core::design::FreeError;
 use quarry_core::era::Era;
@@ -111,7 +110,7 @@ fn uses_of_the_shared_array_by_era() {
         let idle = if old { 96 } else { 0 };
         assert_eq!(cache.usage().shared_avail, shared - idle, "{era}: refilled");
 
-        let heap = two_nodes(era);
+        let heap = two_nodes::<SlabCache>(era);
         let cache = sized(&heap, "scenario", 256);
         let objects = take(cache, 13);
         cache.flush();
@@ -130,7 +129,7 @@ fn uses_of_the_shared_array_by_era() {
 #[test]
 fn alien_arrays_of_large_objects_hold_one() {
     for era in ERAS {
-        let heap = two_nodes(era);
+        let heap = two_nodes::<SlabCache>(era);
         let cache = sized(&heap, "scenario", 200_000);
         assert_eq!(cache.attribute("limit"), Some(1), "{era}");
         let objects = take(cache, 2);
@@ -144,20 +143,11 @@ fn alien_arrays_of_large_objects_hold_one() {
     }
 }
 
-fn two_nodes(era: Era) -> VirtualHeap<SlabCache> {
-    let setup = Setup {
-        cpus: 2,
-        nodes: 2,
-        ..Setup::default()
-    };
-    boot(era, setup)
-}
-
 /// Facts 8.10, 3.5: twelve objects of another node wait; the next sends all home.
 #[test]
 fn alien_objects_go_home_by_twelves() {
     for era in ERAS {
-        let heap = two_nodes(era);
+        let heap = two_nodes::<SlabCache>(era);
         let cache = sized(&heap, "scenario", 256);
         let objects = take(cache, 40);
         cache.flush();
@@ -197,12 +187,9 @@ fn alien_objects_go_home_by_twelves() {
 #[test]
 fn another_nodes_objects_pass_the_arrays_by() {
     for era in ERAS {
-        let heap = two_nodes(era);
+        let heap = two_nodes::<SlabCache>(era);
         let cache = sized(&heap, "scenario", 256);
-        let node = |object: Object| {
-            let pfn = heap.pages().pfn_of(object).expect("a page");
-            heap.pages().node_of(pfn).expect("a page")
-        };
+        let node = |object| node_of(&heap, object).expect("a page");
         let remote: Vec<Object> = (0..3)
             .map(|_| cache.alloc_node(NodeId(1)).expect("memory"))
             .collect();
@@ -251,10 +238,7 @@ fn arrays_are_tuned_while_in_use() {
             "{era}"
         );
         assert_eq!(cache.usage().shared_avail, 0, "{era}: a new shared array");
-        let mut live = Vec::new();
-        cache
-            .for_each_live(|object| live.push(object))
-            .expect("at rest");
+        let live = live(cache);
         assert_eq!(live, objects[150..], "{era}");
         let before = stat(cache, Stat::FreeSlowpath);
         give(cache, &objects[150..158]);

@@ -1,7 +1,9 @@
 //! SLUB's paths: in which order objects come, what each operation counts, and where slabs are made.
 
 use crate::model::by_number::ByNumber as _;
-use crate::model::scenario::{Object, boot, give, locks_taken, on, sized, small, stat, take};
+use crate::model::scenario::{
+    Object, boot, give, locks_taken, node_of, on, sized, small, stat, take, two_nodes,
+};
 use crate::model::setup::Setup;
 use crate::model::slub_class::{ERAS, PER_SLAB, class_192, full_slabs};
 use quarry_core::design::Design;
@@ -152,20 +154,11 @@ fn task_struct_slabs_follow_slub_max_order() {
 #[test]
 fn a_wanted_node_is_served_from_that_node() {
     for era in ERAS {
-        let setup = Setup {
-            cpus: 2,
-            nodes: 2,
-            ..Setup::default()
-        };
-        let heap = boot::<Slub>(era, setup);
+        let heap = two_nodes::<Slub>(era);
         let cache = class_192(&heap);
         let local = take(cache, 1)[0];
         let remote = cache.alloc_node(NodeId(1)).expect("memory");
-        let node_of = |object| {
-            heap.pages()
-                .pfn_of(object)
-                .and_then(|pfn| heap.pages().node_of(pfn))
-        };
+        let node_of = |object| node_of(&heap, object);
         assert_eq!(node_of(local), Some(NodeId(0)));
         assert_eq!(node_of(remote), Some(NodeId(1)));
         assert_eq!(stat(cache, Stat::AllocNodeMismatch), 1, "{era}");

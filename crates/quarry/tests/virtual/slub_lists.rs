@@ -1,7 +1,8 @@
 //! SLUB's partial lists: the worked sequences of what goes on which list, and when it comes off.
 
-use crate::model::scenario::{Object, boot, give, locks_taken, on, small, stat, take};
-use crate::model::setup::Setup;
+use crate::model::scenario::{
+    Object, give, locks_taken, node_of, on, small, stat, take, two_nodes,
+};
 use crate::model::slub_class::{ERAS, MIN_PARTIAL, PER_SLAB, class_192, full_slabs};
 use quarry_core::era::Era;
 use quarry_core::machine::{LockClass, NodeId};
@@ -46,21 +47,6 @@ fn the_cpu_partial_list_is_drained_at_its_limit() {
         assert_eq!(stat(cache, Stat::CpuPartialDrain), 2, "{era}");
         assert_eq!(stat(cache, Stat::FreeAddPartial), 2 * limit as u64, "{era}");
         assert_eq!(cache.check_consistency(), Ok(()));
-    }
-}
-
-/// Frees of further objects of slabs on the cpu partial list need no list lock, but only 5.9 and
-/// 6.1 find these slabs frozen.
-#[test]
-fn slabs_on_the_cpu_partial_list_take_frees_quietly() {
-    for (era, frozen) in [(Era::V5_9, 1), (Era::V6_1, 1), (Era::V6_18, 0)] {
-        let heap = small(era, 1);
-        let cache = class_192(&heap);
-        let slabs = full_slabs(cache, 1);
-        let before = locks_taken(&heap, LockClass::NodeList);
-        give(cache, &slabs[0][..2]);
-        assert_eq!(stat(cache, Stat::FreeFrozen), frozen, "{era}");
-        assert_eq!(locks_taken(&heap, LockClass::NodeList), before, "{era}");
     }
 }
 
@@ -187,23 +173,6 @@ fn a_deactivated_slab_goes_to_its_end_of_the_list() {
     }
 }
 
-/// With `cpu_partial` 0, 5.9 empties the list after each push; 6.1 and 6.18 keep one slab.
-#[test]
-fn no_cpu_partial_list_at_zero() {
-    for (era, listed) in [(Era::V5_9, 1), (Era::V6_1, 0), (Era::V6_18, 0)] {
-        let heap = small(era, 1);
-        let cache = class_192(&heap);
-        assert!(cache.set_attribute("cpu_partial", 0));
-        assert_eq!(cache.attribute("cpu_partial"), Some(0));
-        let slabs = full_slabs(cache, 2);
-        give(cache, &slabs[0][..1]);
-        assert_eq!(stat(cache, Stat::CpuPartialFree), 1, "{era}");
-        assert_eq!(stat(cache, Stat::FreeAddPartial), listed, "{era}");
-        give(cache, &slabs[1][..1]);
-        assert_eq!(stat(cache, Stat::FreeAddPartial), listed + 1, "{era}");
-    }
-}
-
 /// Facts 2.3 step 5: how many slabs one visit to the node's list brings. Each has one free object.
 #[test]
 fn a_visit_to_the_node_list_brings_further_slabs() {
@@ -259,18 +228,9 @@ fn a_visit_with_cpu_partial_zero() {
 #[test]
 fn other_nodes_lend_what_they_have_above_min_partial() {
     for era in ERAS {
-        let setup = Setup {
-            cpus: 2,
-            nodes: 2,
-            ..Setup::default()
-        };
-        let heap = boot::<Slub>(era, setup);
+        let heap = two_nodes::<Slub>(era);
         let cache = class_192(&heap);
-        let node = |object: Object| {
-            heap.pages()
-                .pfn_of(object)
-                .and_then(|pfn| heap.pages().node_of(pfn))
-        };
+        let node = |object| node_of(&heap, object);
         for (listed, lender) in [(MIN_PARTIAL, 1), (MIN_PARTIAL + 1, 0)] {
             on(&heap, 0);
             let slabs = full_slabs(cache, listed);

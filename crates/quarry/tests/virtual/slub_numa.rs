@@ -1,6 +1,8 @@
 //! SLUB on several nodes: where an allocation looks, era by era.
 
-use crate::model::scenario::{Object, VirtualCache, VirtualHeap, boot, give, on, stat, take};
+use crate::model::scenario::{
+    Object, VirtualCache, VirtualHeap, boot, give, node_of, on, sized, stat, take, two_nodes,
+};
 use crate::model::setup::Setup;
 use crate::model::slub_class::{ERAS, PER_SLAB, class_192, full_slabs};
 use quarry_core::design::Design;
@@ -9,19 +11,8 @@ use quarry_core::machine::NodeId;
 use quarry_core::slub::Slub;
 use quarry_core::stats::Stat;
 
-/// Two CPUs, each with its node.
-/// Two CPUs, each of a node of its own.
-fn two() -> Setup {
-    Setup {
-        cpus: 2,
-        nodes: 2,
-        ..Setup::default()
-    }
-}
-
 fn node(heap: &VirtualHeap<Slub>, object: Object) -> u32 {
-    let pfn = heap.pages().pfn_of(object).expect("a page");
-    heap.pages().node_of(pfn).unwrap().0
+    node_of(heap, object).expect("a page").0
 }
 
 fn from(cache: VirtualCache<'_, Slub>, wanted: u32) -> Object {
@@ -44,7 +35,7 @@ fn listed(heap: &VirtualHeap<Slub>, cache: VirtualCache<'_, Slub>, slabs: usize)
 #[test]
 fn the_cpu_partial_list_has_the_wrong_node() {
     for era in ERAS {
-        let heap = boot::<Slub>(era, two());
+        let heap = two_nodes::<Slub>(era);
         let cache = class_192(&heap);
         let slabs = full_slabs(cache, 2);
         give(cache, &[slabs[0][0], slabs[1][0]]);
@@ -75,8 +66,8 @@ fn the_cpu_partial_list_has_the_wrong_node() {
 #[test]
 fn a_wish_for_a_node_and_other_nodes_lists() {
     for &era in Slub::ERAS {
-        let heap = boot::<Slub>(era, two());
-        let cache = class_192_any(&heap);
+        let heap = two_nodes::<Slub>(era);
+        let cache = sized(&heap, "scenario", 192);
         listed(&heap, cache, 20);
         on(&heap, 1);
         // One attempt in ten until 2.6.24.
@@ -90,19 +81,16 @@ fn a_wish_for_a_node_and_other_nodes_lists() {
     }
 }
 
-/// A class of 192 bytes whatever the era's `min_partial`.
-fn class_192_any(heap: &VirtualHeap<Slub>) -> VirtualCache<'_, Slub> {
-    crate::model::scenario::sized(heap, "scenario", 192)
-}
-
 /// Facts 2.3 step 6: when the wanted node has no pages left, 6.18 takes partial slabs of other
 /// nodes before new ones; 4.13 to 6.1 take new ones.
 #[test]
 fn the_wanted_node_is_full() {
     for era in ERAS {
         let setup = Setup {
+            cpus: 2,
+            nodes: 2,
             pages: 4096,
-            ..two()
+            ..Setup::default()
         };
         let heap = boot::<Slub>(era, setup);
         let cache = class_192(&heap);
@@ -139,8 +127,8 @@ fn the_defrag_ratio_is_set_while_running() {
         } else {
             "defrag_ratio"
         };
-        let heap = boot::<Slub>(era, two());
-        let cache = class_192_any(&heap);
+        let heap = two_nodes::<Slub>(era);
+        let cache = sized(&heap, "scenario", 192);
         assert_eq!(cache.attribute(name), Some(default), "{era}");
         assert_eq!(cache.attribute(other), None, "{era}");
         assert!(!cache.set_attribute(other, 1), "{era}");

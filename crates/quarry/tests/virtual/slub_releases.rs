@@ -1,10 +1,12 @@
 //! SLUB's paths at the releases where they changed.
 
-use crate::model::scenario::{VirtualCache, VirtualHeap, boot, give, on, sized, small, stat, take};
+use crate::model::scenario::{
+    VirtualCache, VirtualHeap, boot, give, locks_taken, on, sized, small, stat, take, two_nodes,
+};
 use crate::model::setup::Setup;
 use crate::model::slub_class::{PER_SLAB, full_slabs};
 use quarry_core::era::Era;
-use quarry_core::machine::NodeId;
+use quarry_core::machine::{LockClass, NodeId};
 use quarry_core::slub::Slub;
 use quarry_core::stats::Stat;
 
@@ -90,44 +92,51 @@ fn the_first_slab_of_a_visit() {
     }
 }
 
-/// With `cpu_partial` 0 a slab that a free finds full goes to the node at once from 4.0 to 5.14.
+/// With `cpu_partial` 0 a slab that a free finds full goes to the node at once from 4.0 to 5.14; else the CPU keeps
+/// one slab.
 #[test]
 fn no_cpu_partial_objects() {
     for (era, listed) in [
         (Era::V3_19, 0),
         (Era::V4_0, 1),
+        (Era::V5_9, 1),
         (Era::V5_14, 1),
         (Era::V5_15, 0),
+        (Era::V6_1, 0),
+        (Era::V6_18, 0),
     ] {
         let heap = small::<Slub>(era, 1);
         let cache = class(&heap);
         assert!(cache.set_attribute("cpu_partial", 0));
-        let slabs = full_slabs(cache, 1);
+        assert_eq!(cache.attribute("cpu_partial"), Some(0));
+        let slabs = full_slabs(cache, 2);
         give(cache, &slabs[0][..1]);
+        assert_eq!(stat(cache, Stat::CpuPartialFree), 1, "{era}");
         assert_eq!(stat(cache, Stat::FreeAddPartial), listed, "{era}");
+        give(cache, &slabs[1][..1]);
+        assert_eq!(stat(cache, Stat::FreeAddPartial), listed + 1, "{era}");
     }
 }
 
-/// From 6.8 on slabs of the CPU's partial list are not frozen, and one of the wrong node goes back to
-/// its node; 6.8 itself still counts it as taken.
+/// Slabs on the CPU's partial list take frees without a list lock. From 6.8 on they are not frozen, and one of the
+/// wrong node goes back to its node; 6.8 itself still counts it as taken.
 #[test]
 fn slabs_of_the_cpu_partial_list() {
     for (era, frozen, mismatch) in [
+        (Era::V5_9, 1, [2, 2, 0]),
         (Era::V6_7, 1, [2, 2, 0]),
         (Era::V6_8, 0, [2, 0, 2]),
         (Era::V6_9, 0, [0, 0, 2]),
+        (Era::V6_18, 0, [0, 0, 2]),
     ] {
-        let setup = Setup {
-            cpus: 2,
-            nodes: 2,
-            ..Setup::default()
-        };
-        let heap = boot::<Slub>(era, setup);
+        let heap = two_nodes::<Slub>(era);
         let cache = class(&heap);
         let slabs = full_slabs(cache, 2);
+        let before = locks_taken(&heap, LockClass::NodeList);
         give(cache, &slabs[0][..1]);
         give(cache, &slabs[1][..2]);
         assert_eq!(stat(cache, Stat::FreeFrozen), frozen, "{era}");
+        assert_eq!(locks_taken(&heap, LockClass::NodeList), before, "{era}");
         cache.alloc_node(NodeId(1)).expect("memory");
         let counted = [
             Stat::CpuPartialAlloc,

@@ -1,6 +1,8 @@
 //! SLUB+Queuing's worked sequences: queues, batches, bitmaps.
 
-use crate::model::scenario::{Object, VirtualHeap, give, locks_taken, on, sized, stat, take};
+use crate::model::scenario::{
+    Object, VirtualHeap, give, live, locks_taken, node_of, on, sized, stat, take, two_nodes,
+};
 use crate::model::setup::Setup;
 use quarry_core::design::FreeError;
 use quarry_core::era::Era;
@@ -101,11 +103,7 @@ fn a_new_queue_size_brings_a_new_batch() {
 #[test]
 fn other_nodes_lend_partial_slabs() {
     let lent = |ratio: u64, slabs: usize| {
-        let heap = boot(Setup {
-            cpus: 2,
-            nodes: 2,
-            ..Setup::default()
-        });
+        let heap = two_nodes::<Slubq>(Era::V2_6_35);
         let cache = sized(&heap, "scenario", 4096);
         assert_eq!(cache.attribute("remote_node_defrag_ratio"), Some(100));
         assert!(cache.set_attribute("remote_node_defrag_ratio", ratio));
@@ -223,17 +221,9 @@ fn objects_are_never_touched() {
 /// Facts 5.4: another node than the queue's newest object's empties the queue.
 #[test]
 fn a_wanted_node_flushes_the_queue() {
-    let heap = boot(Setup {
-        cpus: 2,
-        nodes: 2,
-        ..Setup::default()
-    });
+    let heap = two_nodes::<Slubq>(Era::V2_6_35);
     let cache = sized(&heap, "scenario", 64);
-    let node = |object: Object| {
-        heap.pages()
-            .pfn_of(object)
-            .and_then(|pfn| heap.pages().node_of(pfn))
-    };
+    let node = |object| node_of(&heap, object);
     let local = take(cache, 1);
     assert_eq!(stat(cache, Stat::QueueFlush), 0);
     let remote = cache.alloc_node(NodeId(1)).expect("memory");
@@ -264,10 +254,7 @@ fn queues_are_resized_while_in_use() {
     assert!(cache.set_attribute("cpu_batch_size", 4));
     assert_eq!(cache.attribute("cpu_queue_size"), Some(8));
     assert_eq!(cache.attribute("cpu_batch_size"), Some(4));
-    let mut live = Vec::new();
-    cache
-        .for_each_live(|object| live.push(object))
-        .expect("at rest");
+    let live = live(cache);
     assert_eq!(live, objects[50..]);
     let before = stat(cache, Stat::FreeSlowpath);
     give(cache, &objects[50..58]);

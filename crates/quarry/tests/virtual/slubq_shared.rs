@@ -1,8 +1,8 @@
 //! SLUB+Queuing's later queues: shared, alien, and their expiry.
 
 use crate::model::scenario::{
-    Object, VirtualCache, VirtualHeap, boot, give, locks_taken, on, reap_at, sized, small, stat,
-    take,
+    Object, VirtualCache, VirtualHeap, boot, give, live, locks_taken, on, reap_at, sized, small,
+    stat, take, two_nodes,
 };
 use crate::model::setup::Setup;
 use quarry_core::design::FreeError;
@@ -75,10 +75,7 @@ fn cpus_of_a_node_share_a_queue() {
 
     assert_eq!(cache.flush(), 0);
     assert_eq!(cache.usage().shared_avail, 0);
-    let mut live = Vec::new();
-    cache
-        .for_each_live(|object| live.push(object))
-        .expect("at rest");
+    let live = live(cache);
     let mut expected = [&objects[2..4], &objects[17..]].concat();
     expected.sort_unstable();
     assert_eq!(live, expected);
@@ -91,12 +88,7 @@ fn cpus_of_a_node_share_a_queue() {
 /// where they went, or straight from a slab.
 #[test]
 fn objects_of_another_node_have_their_queue() {
-    let setup = Setup {
-        cpus: 2,
-        nodes: 2,
-        ..Setup::default()
-    };
-    let heap = boot::<Slubq>(ERA, setup);
+    let heap = two_nodes::<Slubq>(ERA);
     let cache = queued(&heap, 0, 6);
     let node = |object: Object| {
         let pfn = heap.pages().pfn_of(object).expect("a page");
@@ -249,8 +241,7 @@ fn queues_are_resized_while_they_hold_objects() {
     }
     assert_eq!(cache.usage().shared_avail, 0);
     assert!(cache.set_attribute("shared_queue_size", 0));
-    let mut live = 0;
-    cache.for_each_live(|_| live += 1).expect("at rest");
+    let live = live(cache).len();
     assert_eq!(live, 0);
     // SAFETY: the test uses no copy of the handle afterwards.
     unsafe { cache.destroy() }.expect("nothing is live");

@@ -1,7 +1,7 @@
 //! Debugging beyond mistakes: tracing, naming leaks, choosing caches.
 
 use super::*;
-use crate::model::scenario::boot;
+use crate::model::scenario::{boot, live};
 use crate::model::setup::Setup;
 
 /// A bulk allocation for which memory does not suffice takes nothing, and every object passes its checks.
@@ -78,10 +78,7 @@ fn leaks<D: Design>(era: Era) {
     let heap = told::<D>(era);
     let cache = cache_of(&heap, "leaky", 100, letters("U"));
     let (object, at) = alloc(cache);
-    let mut live = Vec::new();
-    cache
-        .for_each_live(|object| live.push(object))
-        .expect("at rest");
+    let live = live(cache);
     assert_eq!(live, [object], "{era}");
     // SAFETY: the test uses no copy of the handle afterwards.
     let error = unsafe { cache.destroy() }.expect_err("an object is live");

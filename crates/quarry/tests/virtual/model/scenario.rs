@@ -6,7 +6,7 @@ use quarry_core::design::{CacheSpec, Design};
 use quarry_core::era::Era;
 use quarry_core::geometry::CacheFlags;
 use quarry_core::heap::{Cache, Heap};
-use quarry_core::machine::{CpuId, LockClass};
+use quarry_core::machine::{CpuId, LockClass, NodeId};
 use quarry_core::stats::Stat;
 use quarry_sim::VirtualMachine;
 
@@ -33,6 +33,18 @@ pub(crate) fn small<D: Design>(era: Era, cpus: u32) -> VirtualHeap<D> {
         era,
         Setup {
             cpus,
+            ..Setup::default()
+        },
+    )
+}
+
+/// A heap on two nodes with a CPU each.
+pub(crate) fn two_nodes<D: Design>(era: Era) -> VirtualHeap<D> {
+    boot(
+        era,
+        Setup {
+            cpus: 2,
+            nodes: 2,
             ..Setup::default()
         },
     )
@@ -87,4 +99,18 @@ pub(crate) fn stat<D: Design>(cache: VirtualCache<'_, D>, stat: Stat) -> u64 {
 /// Acquisitions of locks of a class so far.
 pub(crate) fn locks_taken<D: Design>(heap: &VirtualHeap<D>, class: LockClass) -> u64 {
     heap.machine().counters().locks(class)
+}
+
+/// The node of an object's page.
+pub(crate) fn node_of<D: Design>(heap: &VirtualHeap<D>, object: Object) -> Option<NodeId> {
+    let pfn = heap.pages().pfn_of(object)?;
+    heap.pages().node_of(pfn)
+}
+
+/// The live objects of a cache, in address order.
+pub(crate) fn live<D: Design>(cache: VirtualCache<'_, D>) -> Vec<Object> {
+    let mut live = Vec::new();
+    let walked = cache.for_each_live(|object| live.push(object));
+    walked.expect("at rest");
+    live
 }
