@@ -71,6 +71,18 @@ impl<M: Machine> System<M> {
         }
     }
 
+    /// Gives a block of the machine's structure range back.
+    ///
+    /// # Safety
+    ///
+    /// `meta().alloc` handed out the block for these bytes, and no code uses it any more.
+    pub(crate) unsafe fn free_meta(&self, block: NonNull<u8>, bytes: usize) {
+        // SAFETY: the block has this many bytes, and is the caller's. The range hands out zeroed blocks.
+        unsafe { block.write_bytes(0, bytes) };
+        // SAFETY: the range handed out the block for these bytes, as the caller says, and it is zeroed.
+        unsafe { self.pages.meta().free(self.pages.machine(), block, bytes) };
+    }
+
     /// Keeps operations without a CPU's slot out ([`Gate::stop`](crate::machine::Gate)). A walker over
     /// the list of caches holds its lock and works on no cache.
     pub(crate) fn stop(&self) -> Option<Stopped<'_>> {

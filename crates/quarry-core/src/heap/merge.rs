@@ -107,12 +107,8 @@ impl<M: Machine, D: Design> Heap<M, D> {
     ///
     /// `new_alias` made it, and no code uses it any more.
     unsafe fn free_alias(&self, alias: NonNull<Alias>) {
-        let block = alias.cast::<u8>();
-        let bytes = size_of::<Alias>();
-        // SAFETY: the block has this many bytes; zeroing them is what the region asks for.
-        unsafe { block.write_bytes(0, bytes) };
-        // SAFETY: the region handed out this block for these bytes, and it is zeroed.
-        unsafe { self.system.pages.meta().free(self.machine(), block, bytes) };
+        // SAFETY: `new_alias` took the block for these bytes; no code uses the alias, as the caller says.
+        unsafe { self.system.free_meta(alias.cast(), size_of::<Alias>()) };
     }
 
     /// Returns the aliases of a cache.

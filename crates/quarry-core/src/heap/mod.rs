@@ -218,7 +218,10 @@ impl<M: Machine, D: Design> Heap<M, D> {
         if let Some(rules) = D::debug_rules(self.system.era).filter(|_| spec.flags.debug()) {
             let Some(debug) = self.create_debug(rules) else {
                 // SAFETY: no other code knows the block, and it is still zeroed.
-                unsafe { self.free_block(place.cast(), size_of::<CacheBody<D>>()) };
+                unsafe {
+                    self.system
+                        .free_meta(place.cast(), size_of::<CacheBody<D>>())
+                };
                 return Err(CreateError::NoRoom);
             };
             // SAFETY: `free_body` frees it with the cache.
@@ -319,20 +322,13 @@ impl<M: Machine, D: Design> Heap<M, D> {
         let head = unsafe { place.cast::<CacheHead>().as_ref() };
         if let Some(debug) = head.debug().map(NonNull::from) {
             // SAFETY: `create_debug` took the block for these bytes; the cache is not used.
-            unsafe { self.free_block(debug.cast(), size_of::<CacheDebug>()) };
+            unsafe { self.system.free_meta(debug.cast(), size_of::<CacheDebug>()) };
         }
         // SAFETY: the region handed out this block for these bytes.
-        unsafe { self.free_block(place.cast(), size_of::<CacheBody<D>>()) };
-    }
-
-    /// # Safety
-    ///
-    /// The region handed out the block for these bytes, and no code uses it any more.
-    unsafe fn free_block(&self, block: NonNull<u8>, bytes: usize) {
-        // SAFETY: the block has this many bytes; zeroing them is what the region asks for.
-        unsafe { block.write_bytes(0, bytes) };
-        // SAFETY: the region handed out this block for these bytes, and it is zeroed.
-        unsafe { self.system.pages.meta().free(self.machine(), block, bytes) };
+        unsafe {
+            self.system
+                .free_meta(place.cast(), size_of::<CacheBody<D>>())
+        };
     }
 
     /// Calls `f` for every cache, newest first. The list of caches is locked meanwhile, so `f` can

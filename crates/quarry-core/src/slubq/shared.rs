@@ -81,10 +81,8 @@ impl Slubq {
             Ordering::Relaxed,
         );
         if shown.is_err() {
-            // SAFETY: no other code has seen the block, which has this many bytes.
-            unsafe { block.write_bytes(0, bytes) };
-            // SAFETY: the region handed it out for these bytes, and it is zeroed.
-            unsafe { env.pages().meta().free(machine, block, bytes) };
+            // SAFETY: taken above for these bytes, and no other code has seen it.
+            unsafe { env.system.free_meta(block, bytes) };
         }
         self.shared_queues()
     }
@@ -138,10 +136,8 @@ impl Slubq {
         let old = swapped.unwrap_or(Array::NONE);
         let bytes = bytes(old.limit());
         if let Some(block) = old.into_block() {
-            // SAFETY: the old entries, which no CPU can reach any more, have this many bytes.
-            unsafe { block.write_bytes(0, bytes) };
-            // SAFETY: the region handed them out for these bytes, and they are zeroed.
-            unsafe { meta.free(machine, block, bytes) };
+            // SAFETY: an earlier call took the old entries for these bytes; no CPU can reach them any more.
+            unsafe { env.system.free_meta(block, bytes) };
         }
         true
     }
@@ -159,11 +155,8 @@ impl Slubq {
         let Some(block) = NonNull::new(queues.cast::<u8>()) else {
             return;
         };
-        let bytes = size_of::<SharedQueues>();
-        // SAFETY: the block has this many bytes, and by the caller's contract no code uses it.
-        unsafe { block.write_bytes(0, bytes) };
-        // SAFETY: the region handed it out for these bytes, and it is zeroed.
-        unsafe { env.pages().meta().free(env.machine(), block, bytes) };
+        // SAFETY: `make_shared_queues` took the block; the cache has no user left, as the caller says.
+        unsafe { env.system.free_meta(block, size_of::<SharedQueues>()) };
     }
 
     /// Gives the oldest entries of a shared queue, whose lock is held, back to their slabs.
