@@ -45,6 +45,43 @@ pub(crate) fn nodes_with<L>(lists: impl Fn(NodeId) -> L) -> Nodes<L> {
     core::array::from_fn(|node| Node::new(lists(NodeId(node as u32))))
 }
 
+/// Slabs of all nodes, and the objects that these could hold.
+pub(crate) fn totals<L>(nodes: &Nodes<L>) -> (u64, u64) {
+    let sum = |of: fn(&Node<L>) -> &AtomicU64| -> u64 {
+        let counts = nodes.iter().map(|node| of(node).load(Ordering::Relaxed));
+        counts.sum()
+    };
+    (sum(|node| &node.nr_slabs), sum(|node| &node.total_objects))
+}
+
+/// Most objects that a slab can hold: 16 bits count them in SLUB's word.
+pub(crate) const OBJECTS_MAX: u32 = 65_535;
+
+/// A set of object numbers of one slab. Larger numbers, from memory that users may have overwritten, are ignored.
+pub(crate) struct ObjectSet([u64; OBJECTS_MAX.div_ceil(64) as usize]);
+
+impl ObjectSet {
+    pub(crate) const fn new() -> Self {
+        Self([0; OBJECTS_MAX.div_ceil(64) as usize])
+    }
+
+    /// Adds a number. `false` if it was in already, or is too large.
+    pub(crate) fn insert(&mut self, number: usize) -> bool {
+        let Some(word) = self.0.get_mut(number / 64) else {
+            return false;
+        };
+        let mask = 1 << (number % 64);
+        let new = *word & mask == 0;
+        *word |= mask;
+        new
+    }
+
+    pub(crate) fn contains(&self, number: usize) -> bool {
+        let word = self.0.get(number / 64);
+        word.is_some_and(|word| word >> (number % 64) & 1 != 0)
+    }
+}
+
 /// A run of pages that has just become a slab.
 pub(crate) struct NewSlab {
     /// Its first page.

@@ -11,14 +11,11 @@ use crate::design::{CheckError, Env, Show, SlabInconsistency, Slots};
 use crate::geometry::{CacheFlags, FreelistPlace};
 use crate::machine::Machine;
 use crate::page::Pfn;
-use crate::slabs::slabs;
+use crate::slabs::{ObjectSet, slabs};
 use crate::sync::Ordering;
 
 /// Reports that [`Validation`] keeps.
 pub const REPORTS_MAX: usize = 8;
-
-/// Most objects that a slab can hold.
-const OBJECTS_MAX: usize = 65535;
 
 /// Findings of [`validate`](crate::heap::Cache::validate).
 #[derive(Clone, Copy, Debug, Default)]
@@ -47,23 +44,6 @@ impl Validation {
             *place = Some(report);
         }
         self.findings += 1;
-    }
-}
-
-/// A set of slots of one slab.
-struct SlotSet([u64; OBJECTS_MAX.div_ceil(64)]);
-
-impl SlotSet {
-    fn insert(&mut self, slot: usize) {
-        if let Some(word) = self.0.get_mut(slot / 64) {
-            *word |= 1 << (slot % 64);
-        }
-    }
-
-    fn contains(&self, slot: usize) -> bool {
-        self.0
-            .get(slot / 64)
-            .is_some_and(|word| word >> (slot % 64) & 1 != 0)
     }
 }
 
@@ -211,7 +191,7 @@ fn validate_slab<M: Machine, D: Show + Slots>(
     validation.slabs += 1;
     let first = design.first_slot(env, slab);
     let size = env.cache.geometry.layout.size as usize;
-    let mut free = SlotSet([0; OBJECTS_MAX.div_ceil(64)]);
+    let mut free = ObjectSet::new();
     let walked = design.free_slots(env, slab, &mut |slot| {
         free.insert((slot.addr().get() - first.addr().get()) / size);
         true

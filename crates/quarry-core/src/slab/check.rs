@@ -7,31 +7,8 @@ use crate::design::{Busy, CheckError, Env, Show, SlabInconsistency, Slots, Upkee
 use crate::machine::{HeldSlots, Machine, NodeId};
 use crate::page::{PageList, Pfn};
 use crate::rest::Rest;
-use crate::slabs::{self, slabs, slabs_from};
+use crate::slabs::{self, ObjectSet, slabs, slabs_from};
 use crate::stats::Stats;
-use crate::sync::Ordering;
-
-/// One bit for each object of the largest slab.
-pub(super) struct Bits([u64; 1024]);
-
-impl Bits {
-    pub(super) const fn new() -> Self {
-        Self([0; 1024])
-    }
-
-    /// Sets a bit; `false` if it was set.
-    pub(super) fn set(&mut self, bit: u32) -> bool {
-        let word = &mut self.0[bit as usize / 64 % 1024];
-        let mask = 1 << (bit % 64);
-        let new = *word & mask == 0;
-        *word |= mask;
-        new
-    }
-
-    fn get(&self, bit: u32) -> bool {
-        self.0[bit as usize / 64 % 1024] >> (bit % 64) & 1 != 0
-    }
-}
 
 impl Show for SlabCache {
     fn stats<M: Machine>(&self, env: Env<'_, M>) -> Stats {
@@ -44,10 +21,8 @@ impl Show for SlabCache {
         let mut usage = Usage::default();
         let map = env.map();
         let (mut free_objects, mut free_slabs) = (0, 0);
+        (usage.slabs, usage.num_objs) = slabs::totals(&self.nodes);
         for node in 0..env.machine().topology().nodes {
-            let counts = &self.nodes[node as usize];
-            usage.slabs += counts.nr_slabs.load(Ordering::Relaxed);
-            usage.num_objs += counts.total_objects.load(Ordering::Relaxed);
             let Some(lists) = self.lock_node(env, NodeId(node)) else {
                 continue;
             };
@@ -84,23 +59,23 @@ impl Show for SlabCache {
         self.flush(env);
         let rest = Rest::of(env, &self.cpu)?;
         for slab in slabs_from(env, from) {
-            let mut free = Bits::new();
+            let mut free = ObjectSet::new();
             let open = self.open(env, slab);
             let lists = self
                 .lock_node(env, env.pages().node_of_page(slab))
                 .ok_or(Busy)?;
             open.each_free(|number| {
-                free.set(number);
+                free.insert(number as usize);
             });
             drop(lists);
             self.each_queued(env, rest.slots(), &mut |object| {
                 if let Some(number) = open.number(object) {
-                    free.set(number);
+                    free.insert(number as usize);
                 }
             })?;
             let at_from = |number: &u32| open.object(*number).addr().get() >= from;
             for number in (0..open.objects()).filter(at_from) {
-                if !free.get(number) && !found(open.object(number)) {
+                if !free.contains(number as usize) && !found(open.object(number)) {
                     return Ok(());
                 }
             }
@@ -210,11 +185,7 @@ impl SlabCache {
             let beyond = u64::from(shared.avail().saturating_sub(shared.limit()));
             equal("entries beyond a shared array", None, 0, beyond)?;
         }
-        let recorded = self
-            .nodes
-            .iter()
-            .map(|node| node.nr_slabs.load(Ordering::Relaxed))
-            .sum();
+        let (recorded, _) = slabs::totals(&self.nodes);
         equal("slabs on lists", None, recorded, listed)?;
         let found = slabs(env).count() as u64;
         Ok(equal("slabs", None, recorded, found)?)
@@ -246,10 +217,10 @@ impl SlabCache {
             }
             let of = env.pages().node_of_page(slab).0;
             wrong("node of a listed slab", slab, node.0.into(), of.into())?;
-            let mut seen = Bits::new();
+            let mut seen = ObjectSet::new();
             let mut named = 0;
             open.each_free(|number| {
-                named += u64::from(number < objects && seen.set(number));
+                named += u64::from(number < objects && seen.insert(number as usize));
             });
             let free = u64::from(objects - active);
             wrong("free objects named once", slab, free, named)?;

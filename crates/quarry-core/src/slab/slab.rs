@@ -3,7 +3,6 @@
 use core::num::NonZeroUsize;
 use core::ptr::NonNull;
 
-use super::check::Bits;
 use super::geometry::ColourRule;
 use super::stats::{Stat, Stats};
 use super::types::SlabCache;
@@ -12,7 +11,7 @@ use crate::design::Env;
 use crate::geometry::FreelistPlace;
 use crate::machine::{Access, Line, Machine, NodeId, Work, access, access_run, work};
 use crate::page::{Page, Pfn};
-use crate::slabs;
+use crate::slabs::{self, ObjectSet};
 use crate::sync::Ordering;
 
 /// Number of a slab's free objects that a returning object is compared with.
@@ -164,10 +163,10 @@ impl<'a, M: Machine> OpenSlab<'a, M> {
 
     /// True if the indices name free objects, each once: a user may have written to them.
     pub(super) fn names_each_once(&self) -> bool {
-        let mut seen = Bits::new();
+        let mut seen = ObjectSet::new();
         let objects = self.objects();
         let mut sound = true;
-        self.each_free(|number| sound &= number < objects && seen.set(number));
+        self.each_free(|number| sound &= number < objects && seen.insert(number as usize));
         sound
     }
 

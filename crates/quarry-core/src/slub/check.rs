@@ -2,8 +2,7 @@
 
 use core::ptr::NonNull;
 
-use super::types::CpuSlab;
-use super::types::{OBJECTS_MAX, Slub};
+use super::types::{CpuSlab, Slub};
 use super::word::SlabWord;
 use crate::debug;
 use crate::design::{
@@ -12,30 +11,9 @@ use crate::design::{
 use crate::machine::{CpuId, HeldSlots, Machine, NodeId};
 use crate::page::Pfn;
 use crate::rest::Rest;
-use crate::slabs::{self, cpus, slabs, slabs_from};
+use crate::slabs::{self, ObjectSet, cpus, slabs, slabs_from};
 use crate::stats::{Stat, Stats};
 use crate::sync::Ordering;
-
-/// A set of object numbers of one slab.
-struct ObjectSet([u64; OBJECTS_MAX.div_ceil(64) as usize]);
-
-impl ObjectSet {
-    fn new() -> Self {
-        Self([0; OBJECTS_MAX.div_ceil(64) as usize])
-    }
-
-    /// `false` if it was in already.
-    fn insert(&mut self, object: usize) -> bool {
-        let (word, bit) = (object / 64, 1 << (object % 64));
-        let new = self.0[word] & bit == 0;
-        self.0[word] |= bit;
-        new
-    }
-
-    fn contains(&self, object: usize) -> bool {
-        self.0[object / 64] >> (object % 64) & 1 != 0
-    }
-}
 
 /// The free objects of a slab.
 struct FreeObjects {
@@ -58,10 +36,7 @@ impl Show for Slub {
     fn usage<M: Machine>(&self, env: Env<'_, M>) -> Usage {
         let mut usage = Usage::default();
         let mut free_on_nodes = 0;
-        for node in &self.nodes[..env.machine().topology().nodes as usize] {
-            usage.slabs += node.nr_slabs.load(Ordering::Relaxed);
-            usage.num_objs += node.total_objects.load(Ordering::Relaxed);
-        }
+        (usage.slabs, usage.num_objs) = slabs::totals(&self.nodes);
         if usage.slabs == 0 {
             return usage;
         }
@@ -380,12 +355,8 @@ impl Slub {
             marked += u64::from(page.on_list());
         }
         equal("slabs marked as listed", None, listed, marked)?;
-        let nodes = self
-            .nodes
-            .iter()
-            .map(|node| node.nr_slabs.load(Ordering::Relaxed))
-            .sum();
-        Ok(equal("slabs", None, nodes, total)?)
+        let (recorded, _) = slabs::totals(&self.nodes);
+        Ok(equal("slabs", None, recorded, total)?)
     }
 
     /// Slabs on a node's list.

@@ -4,7 +4,7 @@ use core::ptr::NonNull;
 
 use super::geometry::{order_objects, slub_era};
 use super::stats::CountsSlabs;
-use super::types::{Detached, OBJECTS_MAX, Slub};
+use super::types::{Detached, Slub};
 use super::word::SlabWord;
 use crate::debug;
 use crate::design::{Env, FreeError};
@@ -290,7 +290,7 @@ impl Slub {
         let machine = &env.system.params;
         let size = env.cache.geometry.layout.size;
         let lowest = machine.order_for(size.into());
-        let fits = |order| order_objects(machine, order, size) <= OBJECTS_MAX;
+        let fits = |order| order_objects(machine, order, size) <= slabs::OBJECTS_MAX;
         let highest = (lowest..=MAX_ORDER).rev().find(|&order| fits(order));
         let order = order.clamp(lowest, highest.unwrap_or(lowest));
         let objects = order_objects(machine, order, size);

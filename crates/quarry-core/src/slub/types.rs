@@ -11,9 +11,6 @@ use crate::slabs::{Nodes, RemoteSearch};
 use crate::stats::Counter as _;
 use crate::sync::AtomicU32;
 
-/// Most objects that a slab can hold (16 bits of the slab's word).
-pub(super) const OBJECTS_MAX: u32 = 65535;
-
 /// State of one cache.
 pub struct Slub {
     pub(crate) cpu: PerCpu<CpuSlab>,

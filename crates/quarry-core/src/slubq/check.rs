@@ -23,10 +23,7 @@ impl Show for Slubq {
 
     fn usage<M: Machine>(&self, env: Env<'_, M>) -> Usage {
         let mut usage = Usage::default();
-        for node in &self.nodes[..env.machine().topology().nodes as usize] {
-            usage.slabs += node.nr_slabs.load(Ordering::Relaxed);
-            usage.num_objs += node.total_objects.load(Ordering::Relaxed);
-        }
+        (usage.slabs, usage.num_objs) = slabs::totals(&self.nodes);
         if usage.slabs == 0 {
             return usage;
         }
@@ -218,11 +215,7 @@ impl Slubq {
             marked += on_list;
         }
         equal("slabs marked as listed", None, listed, marked)?;
-        let recorded = self
-            .nodes
-            .iter()
-            .map(|node| node.nr_slabs.load(Ordering::Relaxed))
-            .sum();
+        let (recorded, _) = slabs::totals(&self.nodes);
         Ok(equal("slabs", None, recorded, total)?)
     }
 }
