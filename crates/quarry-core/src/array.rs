@@ -129,7 +129,7 @@ impl Array {
         to.take_from(machine, self.change(machine), most)
     }
 
-    /// Moves the newest objects of another array here in their order, as far as there is room. Returns
+    /// Moves the newest objects of another array here in their order, while there is room. Returns
     /// how many.
     pub(crate) fn take_from<M: Machine>(&mut self, machine: &M, other: &mut Self) -> u32 {
         if !self.has_room() {

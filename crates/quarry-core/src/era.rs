@@ -52,7 +52,7 @@ releases! {
     "7.1", V7_2 "7.2", V7_3 "7.3",
 }
 
-/// Releases whose sources were not to be had. A rule that is equal in both neighbours holds there, too;
+/// Releases for which there was no source. A rule that is equal in both neighbours holds there, too;
 /// one that differs between them is placed by the kernel's history.
 const UNREAD: [Era; 9] = [
     Era::V2_6_25,

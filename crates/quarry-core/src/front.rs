@@ -229,7 +229,7 @@ pub(crate) trait CpuFront: Design {
         self.alloc_direct(env, node)
     }
 
-    /// Frees an object that lies in a slab of the cache past the CPU's slot.
+    /// Frees an object that is in a slab of the cache past the CPU's slot.
     ///
     /// # Safety
     ///

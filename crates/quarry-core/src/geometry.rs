@@ -260,7 +260,7 @@ pub struct Geometry {
     pub order: u32,
     /// Objects in a normal slab (sysfs `objs_per_slab`).
     pub objects: u32,
-    /// Order of a slab taken when no normal one is to be had (`min`). Equal to `order` in eras
+    /// Order of a slab if no normal one is available (`min`). Equal to `order` in eras
     /// without a fallback order.
     pub min_order: u32,
     /// Objects in a slab of `min_order`.
@@ -277,8 +277,8 @@ pub struct Geometry {
     pub queue: u32,
     /// Objects moved per refill or drain. SLUB with queues: `cpu_batch_size`; SLAB: `batchcount`.
     pub batch: u32,
-    /// SLUB with queues: the bitmap of a normal slab lies behind its last object instead of in
-    /// one word beside the slab.
+    /// SLUB with queues: the bitmap of a normal slab is behind its last object instead of in
+    /// one word of its descriptor.
     pub bitmap_in_slab: bool,
     /// Objects of a full sheaf (sysfs `sheaf_capacity`); 0 in caches without sheaves.
     pub sheaf_capacity: u32,

@@ -74,7 +74,7 @@ impl MergeRules {
 
     /// True if an existing cache of these flags and this layout can serve a new one.
     pub(crate) fn matches(&self, flags: CacheFlags, layout: &Layout, wish: &Wish) -> bool {
-        /// An object may lie in a slot with less slack than this, in bytes.
+        /// An object may be in a slot with less slack than this, in bytes.
         const SLACK: u32 = WORD_BYTES;
         let flag_agrees = |flag| flags.contains(flag) == wish.flags.contains(flag);
         let agree = [CacheFlags::RECLAIM, CacheFlags::CONSISTENCY]

@@ -66,7 +66,7 @@ pub(crate) trait CpuStack {
     }
 
     /// Adds the objects of slots from the first on and empties these slots. Goes on while there is
-    /// room, objects lie in slabs of the cache and none is the newest already; fast frees. Returns
+    /// room, objects are in slabs of the cache and none is the newest already; fast frees. Returns
     /// how many.
     #[inline(always)]
     fn push_many<M: Machine>(
@@ -154,7 +154,7 @@ impl<C: Counter> CpuQueue<C> {
     /// The memory was reserved by [`alloc_entries`], and the queue is `cpu`'s.
     pub(crate) unsafe fn adopt<M: Machine>(&mut self, config: &QueueConfig, cpu: CpuId) {
         debug_assert!(self.stack.is_empty());
-        // SAFETY: the block lies at the same offset in the area of every CPU.
+        // SAFETY: the block is at the same offset in the area of every CPU.
         let entries = unsafe { config.entries.byte_add((cpu.0 as usize) << M::PERCPU_SHIFT) };
         // SAFETY: the block has this many entries, which only this CPU's queue uses.
         self.stack = unsafe { Stack::new(entries.cast(), 0, config.queue) };
@@ -183,7 +183,7 @@ pub(crate) unsafe fn free_entries<M: Machine>(env: Env<'_, M>, config: &QueueCon
     let machine = env.machine();
     let bytes = config.queue as usize * size_of::<usize>();
     for cpu in 0..machine.topology().cpus as usize {
-        // SAFETY: the block lies at the same offset in the area of every CPU.
+        // SAFETY: the block is at the same offset in the area of every CPU.
         let entries = unsafe { config.entries.byte_add(cpu << M::PERCPU_SHIFT) };
         // SAFETY: the block has this many bytes, and no code uses it.
         unsafe { entries.write_bytes(0, bytes) };

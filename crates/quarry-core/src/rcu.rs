@@ -36,7 +36,7 @@ pub(crate) unsafe fn defer<M: Machine, D: Design>(
     let page = map.page(map.pfn_of(object).ok_or(FreeError::Foreign)?);
     page.head().ok_or(FreeError::Foreign)?;
     if page.cache.load(Ordering::Relaxed) != env.cache.id() {
-        // It may lie in a page of many caches.
+        // It may be in a page of many caches.
         let place = design.find_slot(env, object).map_err(|(error, _)| error)?;
         if !place.exact {
             return Err(FreeError::NotAnObject);

@@ -88,7 +88,7 @@ pub(crate) struct NewSlab {
     pub(crate) slab: Pfn,
     /// Objects that it holds.
     pub(crate) objects: u32,
-    /// The normal order was not to be had.
+    /// No block of the normal order was available.
     pub(crate) fallback: bool,
 }
 
@@ -292,7 +292,7 @@ pub(crate) fn on_each_cpu<M: Machine, T: PerCpuState, R>(
     busy.count() as u32
 }
 
-/// The slab of a cache that an object was last seen in: the address alone tells its further objects,
+/// The slab of a cache that an object was last seen in: the address alone shows its further objects,
 /// without a look at a descriptor.
 pub(crate) struct SeenSlab {
     base: usize,
@@ -387,7 +387,7 @@ pub(crate) fn slabs<'a, M: Machine>(env: Env<'a, M>) -> impl Iterator<Item = Pfn
     slabs_of(env, move |owner| owner == cache)
 }
 
-/// The same from the slab on in which an address lies.
+/// The same from the slab of an address on.
 pub(crate) fn slabs_from<'a, M: Machine>(
     env: Env<'a, M>,
     address: usize,

@@ -1,6 +1,6 @@
 //! A stack of free objects: an array of their addresses that fills from its beginning.
 //!
-//! CPU queues, sheaves and the arrays that CPUs share are stacks. Each operation tells the machine
+//! CPU queues, sheaves and the arrays that CPUs share are stacks. Each operation reports to the machine
 //! which entries it reads and writes; only looks that no kernel takes do not (`newest`, `filled`).
 
 use core::marker::PhantomData;
@@ -240,7 +240,7 @@ impl<O: Owner> Stack<O> {
         if vacant == 0 {
             return &mut [];
         }
-        // SAFETY: the invariant - these entries lie between the top and the limit; `MaybeUninit` asks for
+        // SAFETY: the invariant - these entries are between the top and the limit; `MaybeUninit` asks for
         // no initialised value.
         unsafe { core::slice::from_raw_parts_mut(self.ends.top.cast(), vacant) }
     }
@@ -365,7 +365,7 @@ impl<O: Owner> Stack<O> {
         let from = base.wrapping_add(n);
         access_run(machine, O::LINE, Access::Read, from, rest);
         access_run(machine, O::LINE, Access::Store, base, rest);
-        // SAFETY: the invariant - both ranges lie in the filled entries, as n + rest = objects; `copy`
+        // SAFETY: the invariant - both ranges are in the filled entries, as n + rest = objects; `copy`
         // allows the overlap.
         unsafe { core::ptr::copy(from, base, rest) };
     }

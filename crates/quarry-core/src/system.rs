@@ -29,7 +29,7 @@ pub struct System<M: Machine> {
     pub(crate) classes: [AtomicPtr<()>; KMALLOC_INDEXES],
     /// Newest cache; the list is linked through the heads.
     pub(crate) caches: SpinLock<*const CacheHead>,
-    /// Changes of that list: a new cache may lie where an old one lay.
+    /// Changes of that list: a new cache may be where an old one was.
     pub(crate) list_changes: AtomicU64,
     pub(crate) large_allocs: AtomicU64,
     pub(crate) large_frees: AtomicU64,

@@ -50,7 +50,7 @@ pub(crate) fn alloc<M: Machine, D: Allocate>(
 }
 
 /// One object of the design's. If it was damaged while it was free, it is out of circulation now,
-/// and `damaged` tells.
+/// and `damaged` has the report.
 fn attempt<M: Machine, D: Allocate>(
     design: &D,
     env: Env<'_, M>,

@@ -84,7 +84,7 @@ fn refusal<M: Machine>(
     }
 }
 
-/// Frees an object of a cache with debugging. `owner` tells whose object it is if it is another's.
+/// Frees an object of a cache with debugging. `owner` finds the owner of another's object.
 ///
 /// # Errors
 ///
@@ -132,7 +132,7 @@ pub(crate) unsafe fn free<M: Machine, D: Free + Slots>(
     Ok(())
 }
 
-/// Frees what lies in a slot of the cache; `wrong` tells why it was refused.
+/// Frees the object of a slot of the cache; `wrong` is the reason if it is refused.
 ///
 /// # Safety
 ///

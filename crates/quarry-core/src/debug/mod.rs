@@ -32,14 +32,14 @@
 //!    `if env.cache.flags().debug() { return None; }`; never give such a cache per-CPU state. (For
 //!    speed alone: `alloc_fast`, `alloc_slow`, `free_fast` and `free_slow`, which split `alloc` and
 //!    `free` behind their one-step operation.)
-//! 2. In the slow path of a free likewise: `return Err(FreeError::Unchecked)`, or any other error.
+//! 2. In the slow path of a free: `return Err(FreeError::Unchecked)`, or any other error.
 //! 3. Where it makes a slab, before it writes to it: `debug::set_up`; where it gives one back:
 //!    `debug::discard`.
 //! 4. Links in a free object go to `red_left_pad + free_pointer` from the slot's start.
 //!    `alloc_direct` and `free_direct` deal in slots; objects start `red_left_pad` further.
 //! 5. [`Slots::free_slots`](crate::design::Slots::free_slots), and where slots do not start at
 //!    the slab's first byte, [`first_slot`](crate::design::Slots::first_slot). Where the slab's own
-//!    list lies inside a free object, [`held_by`](crate::design::Slots::held_by), and
+//!    list is inside a free object, [`held_by`](crate::design::Slots::held_by), and
 //!    `debug::cover` when it leaves.
 //!
 //! A design without debugging says so ([`debug_rules`](crate::design::Design::debug_rules)): heaps on
@@ -91,7 +91,7 @@
 //! | an object freed earlier | no: its list would have to be walked | dropped | dropped, if among the last 64 there | no, as slub | always |
 //!
 //! "Dropped" is at the next drain to the slab, without a report. An address inside an object that a fast
-//! way took is dropped there, too: what it lies in stays in use. Until then it can be allocated, and then
+//! way took is dropped there, too: the object around it stays in use. Until then it can be allocated, and then
 //! overlaps. Fast ways do not look: a look takes a division or its like, about 8 instructions of the
 //! 282 of a pair without rseq and of far fewer with it.
 
@@ -140,7 +140,7 @@ pub(crate) fn settle_alone<M: Machine>(env: Env<'_, M>, settle: impl FnOnce()) {
 }
 
 /// Takes the deferred objects of a cache. With debugging each slot looks free again: its free was not
-/// checked, and its link may lie in a red zone.
+/// checked, and its link may be in a red zone.
 pub(crate) fn take_deferred(cache: &CacheHead) -> impl Iterator<Item = NonNull<u8>> + use<'_> {
     cache.take_deferred().inspect(move |&base| {
         if let Some(debug) = cache.debug() {

@@ -178,7 +178,7 @@ pub struct Damage {
 }
 
 impl Damage {
-    /// The wrong bytes, as far as they are kept.
+    /// The wrong bytes that are kept.
     #[must_use]
     pub fn excerpt(&self) -> &[u8] {
         &self.found[..EXCERPT_BYTES.min(self.bytes as usize)]

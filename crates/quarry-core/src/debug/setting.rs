@@ -46,7 +46,7 @@ pub enum SlubDebugError {
     Letter(char),
     /// A letter that the era does not have.
     NotInEra(char, Era),
-    /// A `-` beside letters.
+    /// A `-` together with letters.
     DashAndLetters,
     /// More than one block or name, in an era that takes one.
     OneName(Era),

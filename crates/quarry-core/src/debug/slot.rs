@@ -125,7 +125,7 @@ impl<'c> Slot<'c> {
 
     fn bytes(&self, range: Range<usize>) -> &[u8] {
         debug_assert!(range.end <= self.layout().size as usize);
-        // SAFETY: the range lies in the slot (geometry).
+        // SAFETY: the range is in the slot (geometry).
         let first = unsafe { self.base.byte_add(range.start) };
         // SAFETY: the bytes were written when the slab was set up (`Slot::set_up`), and the
         // constructor's contract keeps the allocator away. A user who writes to them meanwhile
@@ -135,7 +135,7 @@ impl<'c> Slot<'c> {
 
     fn write(&self, at: usize, bytes: &[u8]) {
         debug_assert!(at + bytes.len() <= self.layout().size as usize);
-        // SAFETY: the range lies in the slot (geometry).
+        // SAFETY: the range is in the slot (geometry).
         let to = unsafe { self.base.byte_add(at) };
         // SAFETY: `new` made the slot's bytes the caller's, and the range is inside the slot (geometry); the source is
         // not in `bytes`, which is a value of the caller's.
@@ -144,7 +144,7 @@ impl<'c> Slot<'c> {
 
     fn fill(&self, range: Range<usize>, value: u8) {
         debug_assert!(range.end <= self.layout().size as usize);
-        // SAFETY: the range lies in the slot (geometry).
+        // SAFETY: the range is in the slot (geometry).
         let to = unsafe { self.base.byte_add(range.start) };
         // SAFETY: `new` made the slot's bytes the caller's, and the range is inside the slot (geometry).
         unsafe { to.write_bytes(value, range.len()) };

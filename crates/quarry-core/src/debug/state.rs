@@ -12,7 +12,7 @@ use crate::sync::{AtomicPtr, AtomicU32, Ordering};
 
 /// Called with each report, on the thread that found it, outside all locks and the gate.
 pub type Reporter = fn(&Report);
-/// Called with each allocation and free of a cache with the letter T, likewise.
+/// Called with each allocation and free of a cache with the letter T, in the same way.
 pub type Tracer = fn(&TraceEvent<'_>);
 
 /// A user's settings for a heap.

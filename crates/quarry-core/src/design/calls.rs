@@ -136,7 +136,7 @@ pub trait Free: Sized {
         object: NonNull<u8>,
     ) -> Result<(), FreeError>;
 
-    /// Frees an object when every reader that runs now has finished, as the machine tells.
+    /// Frees an object when every reader that runs now has finished, as the machine reports.
     ///
     /// # Errors
     ///

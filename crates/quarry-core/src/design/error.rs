@@ -16,7 +16,7 @@ pub enum FreeError {
     /// There is no memory to note a deferred free: wait until no reader can hold the object, then
     /// free it at once.
     NoRoom,
-    /// The object was overrun, as far as debugging can tell. It is not used again; the report says
+    /// Debugging found the object overrun. It is not used again; the report says
     /// more.
     Corrupt,
     /// The cache has debugging: the object has to pass [`crate::debug`]. Designs say this to their

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  Design = Allocate + Free     calls: what users do
-//!         + Slots               slots: where objects lie, for debugging and walks
+//!         + Slots               slots: places of objects, for debugging and walks
 //!         + Show                show: counters, usage, walks
 //!         + Upkeep              upkeep: expiry, flush, shrink, fork
 //!         + its names, geometry, tunables, and how a cache comes and goes

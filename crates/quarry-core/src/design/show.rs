@@ -15,7 +15,7 @@ use crate::stats::{Stat, Stats};
 /// [`Show::at_rest`], [`Show::live_objects`] and [`Show::check_consistency`] look at all of a
 /// cache, and are safe on a cache in use: they hold the slots of all its CPUs, then keep out the threads
 /// that work without one. Other threads' operations on the cache wait for the end of the walk. Where
-/// that cannot be had in bounded time they return [`Busy`] and have looked at nothing. Counters and
+/// that is not possible in bounded time they return [`Busy`] and have looked at nothing. Counters and
 /// usage do not wait: on a cache in use they are sums of parts that were read one after the other.
 pub trait Show: Sized {
     /// Counters of all CPUs and of what happened without one.

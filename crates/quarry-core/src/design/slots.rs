@@ -12,7 +12,7 @@ use crate::sync::Ordering;
 /// An address in memory of a cache.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
-    /// The slab, or the page that the slot lies in.
+    /// The slab, or the page that the slot is in.
     pub slab: Pfn,
     /// The slot that it is in.
     pub base: NonNull<u8>,
@@ -29,7 +29,7 @@ pub trait Slots: Sized {
     /// State that all caches of a heap share; `()` for most designs.
     type Shared: Send + Sync + 'static;
 
-    /// The slot that an address lies in: by default one of those that follow each other at the distance
+    /// The slot that an address is in: by default one of those that follow each other at the distance
     /// of the geometry's `size`.
     ///
     /// # Errors
@@ -58,7 +58,7 @@ pub trait Slots: Sized {
         if offset / size >= objects {
             return Err((FreeError::NotAnObject, Some(slab)));
         }
-        // SAFETY: the slot's number is below `objects`, so the slot lies in the slab.
+        // SAFETY: the slot's number is below `objects`, so the slot is in the slab.
         let base = unsafe { first.byte_add(offset / size * size) };
         Ok(Place {
             slab,
@@ -98,7 +98,7 @@ pub trait Slots: Sized {
     /// Designs whose lists are not in memory of users have nothing to do.
     fn isolate<M: Machine>(&self, _env: Env<'_, M>, _slab: Pfn) {}
 
-    /// The cache whose object an address lies in, if it is in a slab that holds objects of many
+    /// The cache whose object an address is in, if it is in a slab that holds objects of many
     /// caches; asked only for slabs that name no cache. Designs without such slabs have none.
     fn owner_of<M: Machine>(
         _pages: &PageAllocator<M>,

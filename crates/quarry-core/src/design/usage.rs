@@ -59,7 +59,7 @@ pub struct NodeUsage {
     pub slabs: u64,
     /// Objects that these could hold.
     pub total_objects: u64,
-    /// Objects that the node's partial list does not offer as free. What lies on a CPU counts as
+    /// Objects that the node's partial list does not offer as free. Objects on a CPU count as
     /// in use, as in the kernel.
     pub objects: u64,
     /// Slabs on the node's partial list.

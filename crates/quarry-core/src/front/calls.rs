@@ -172,7 +172,7 @@ fn alloc_behind<T: CpuFront, M: Machine>(
     front.alloc_behind(env, cpu, id, node)
 }
 
-/// Frees an object that lies in a slab of the cache, with the CPU's slot held.
+/// Frees an object that is in a slab of the cache, with the CPU's slot held.
 ///
 /// # Safety
 ///

@@ -64,7 +64,7 @@ impl TrackLayout {
 /// Layout and patterns that debugging writes into slots.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DebugRules {
-    /// Red zone of a free object: the bytes of each word of the slot that lies in the zone.
+    /// Red zone of a free object: the bytes of each word of the slot that is in the zone.
     pub red_inactive: [u8; 8],
     /// Red zone of an allocated object.
     pub red_active: [u8; 8],

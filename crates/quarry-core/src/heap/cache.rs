@@ -38,7 +38,7 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
         self.alloc_at(None, CallSite::caller())
     }
 
-    /// Allocates an object, on the given node if it can be had there. Where a design looks when
+    /// Allocates an object, on the given node if memory is available there. Where a design looks when
     /// that node has nothing differs between eras: SLUB until 2.6.35 sometimes takes partial slabs
     /// of other nodes first. `None` when memory is exhausted.
     #[inline]
@@ -126,7 +126,7 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
         }
     }
 
-    /// Frees an object when every reader that runs now has finished, as the machine tells
+    /// Frees an object when every reader that runs now has finished, as the machine reports
     /// ([`Readers::rcu_cookie`](crate::machine::Readers::rcu_cookie)). Until it is freed it counts as allocated.
     ///
     /// # Errors

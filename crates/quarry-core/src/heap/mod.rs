@@ -239,7 +239,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
             unsafe { self.free_body(place) };
             return Err(CreateError::NoRoom);
         };
-        // SAFETY: the field lies inside the block and is not initialised yet.
+        // SAFETY: the field is inside the block and is not initialised yet.
         let slot = unsafe { &raw mut (*place.as_ptr()).design };
         // SAFETY: the slot is inside the block, aligned, and not initialised yet.
         unsafe { slot.write(design) };
@@ -362,7 +362,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
         }
     }
 
-    /// The cache that an address lies in, if it is in a slab.
+    /// The cache that an address is in, if it is in a slab.
     ///
     /// # Safety
     ///

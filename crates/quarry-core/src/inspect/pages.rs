@@ -79,14 +79,14 @@ pub struct PageTexts {
     pub from: Era,
     /// Migrate types in the order of pagetypeinfo; none if there are no types.
     pub migratetypes: &'static [ShownType],
-    /// zoneinfo tells managed pages.
+    /// zoneinfo has managed pages.
     pub managed: bool,
-    /// zoneinfo tells the boost of the watermarks and the pages of the contiguous memory allocator.
+    /// zoneinfo has the boost of the watermarks and the pages of the contiguous memory allocator.
     pub boost_and_cma: bool,
     /// Number of zone types above Normal that zoneinfo's `protection` has. They have no pages here:
     /// Movable and Device.
     pub types_above_normal: usize,
-    /// zoneinfo tells the promo watermark, the range of `high`, and free pages in whole pageblocks.
+    /// zoneinfo has the promo watermark, the range of `high`, and free pages in whole pageblocks.
     pub tuning: bool,
 }
 

@@ -83,7 +83,7 @@ impl BatchBox {
         let entry = self.entries().wrapping_add(at);
         access(machine, Line::Object, Access::Write, self.0.as_ptr());
         access(machine, Line::Object, Access::Store, entry);
-        // SAFETY: at < room, so the entry lies in the block.
+        // SAFETY: at < room, so the entry is in the block.
         unsafe { entry.write(Some(object)) };
         self.head_mut().count += 1;
     }

@@ -9,7 +9,7 @@ use crate::sync::Ordering;
 
 impl SheafCache {
     /// The main sheaf is empty: brings one with objects in its place (`__pcs_replace_empty_main()`;
-    /// facts 6.3). `false` if there is none to be had.
+    /// facts 6.3). `false` if no full sheaf was available.
     pub(super) fn replace_empty_main<M: Machine>(
         &self,
         env: Env<'_, M>,

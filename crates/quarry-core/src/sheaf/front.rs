@@ -49,7 +49,7 @@ impl CpuFront for SheafCache {
         if !self.owns_local(env, object) {
             return false;
         }
-        // SAFETY: as for allocation; in front of a sheaf's entries lies its head.
+        // SAFETY: as for allocation; a sheaf's head is in front of its entries.
         unsafe { machine.percpu_push_stack::<CpuSheaves>(self.cpu.slot0(), object) }
     }
 
@@ -201,7 +201,7 @@ impl CpuFront for SheafCache {
         self.one_node
     }
 
-    /// From the sheaves as far as they and the barn reach (facts 6.6).
+    /// From the CPU's sheaves and the barn, until these are empty (facts 6.6).
     fn fill_held<M: Machine>(
         &self,
         env: Env<'_, M>,

@@ -66,7 +66,7 @@
 //! while a sheaf is filled or flushed, so no code can have refilled it meanwhile; the kernel drops
 //! its lock there. A sheaf is always filled, as in 7.0 final; 6.18 only does so for callers that
 //! may sleep, and there is no such caller here to tell apart. A cache without sheaves, and an rcu
-//! sheaf that is not to be had, note deferred frees as the other designs do. A thread that moves to
+//! sheaf for which memory is short, note deferred frees as the other designs do. A thread that moves to
 //! another node in the middle of a free may leave one remote object in a sheaf. Objects flushed or
 //! filled do not count as slow operations in 7.0; those of bulk operations past the sheaves do.
 //!

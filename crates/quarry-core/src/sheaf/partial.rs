@@ -36,7 +36,7 @@ impl Filling<'_> {
 }
 
 impl SheafCache {
-    /// Fills a sheaf as far as memory allows, in 6.18 whole or not at all. The caller holds a CPU's slot or
+    /// Fills a sheaf until it is full or memory is short; in 6.18 whole or not at all. The caller holds a CPU's slot or
     /// has entered the gate.
     pub(super) fn fill_sheaf<M: Machine>(
         &self,
@@ -169,7 +169,7 @@ impl SheafCache {
         true
     }
 
-    /// Moves objects of a list that the caller owns into slots as far as these reach. Returns the
+    /// Moves objects of a list that the caller owns into slots until these are full. Returns the
     /// rest of the list and its length.
     ///
     /// # Safety
@@ -222,7 +222,7 @@ impl SheafCache {
     fn return_partial<M: Machine>(&self, env: Env<'_, M>, slab: Pfn) {
         let node = &self.slub.nodes[env.pages().node_of_page(slab).0 as usize];
         let Some(mut list) = node.partial.lock(env.machine()) else {
-            // The lock was to be had before, so this is not reached; but no slab may be lost.
+            // This thread took and freed the lock before, so this is not reached; but no slab may be lost.
             if let Some((head, count)) = self.slub.take_objects(env, slab, false) {
                 // SAFETY: `take_objects` gave the list.
                 unsafe { self.give_back(env, slab, head, count) };

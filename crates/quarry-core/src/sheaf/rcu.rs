@@ -44,7 +44,7 @@ impl SheafCache {
     }
 
     /// Puts an object in the rcu sheaf and lets this wait once it is full. `false` if there is no
-    /// sheaf to be had.
+    /// memory for a sheaf.
     fn put_rcu<M: Machine>(
         &self,
         env: Env<'_, M>,

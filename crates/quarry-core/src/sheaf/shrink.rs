@@ -150,7 +150,7 @@ impl SheafCache {
         self.flush_and_drain(env);
     }
 
-    /// Gives every CPU of a new cache its main sheaf (`init_percpu_sheaves()`), as far as memory allows;
+    /// Gives every CPU of a new cache its main sheaf (`init_percpu_sheaves()`), until memory is short;
     /// the others make theirs with their first slow operation, and so do those of kmalloc's caches, which
     /// sheaves come from.
     pub(super) fn make_main_sheaves<M: Machine>(&self, env: Env<'_, M>) {

@@ -85,7 +85,7 @@ impl Sheaf {
         Self(head)
     }
 
-    /// The block that the sheaf lies in.
+    /// The block of the sheaf.
     pub(super) fn into_block(self) -> NonNull<u8> {
         self.0.cast()
     }
@@ -126,7 +126,7 @@ impl Sheaf {
         unsafe { self.0.byte_add(HEADER_BYTES as usize) }.cast()
     }
 
-    /// The entries as a stack, filled as far as the head says. While it is used the box is kept, and
+    /// The entries as a stack, filled as the head says. While it is used the box is kept, and
     /// nothing else works on the entries.
     fn stack(&self) -> Stack {
         // SAFETY: I3 - `capacity` entries are there, the first `size` of them are filled, and they are

@@ -3,7 +3,7 @@
 //! # Theory
 //!
 //! Objects are not linked through themselves: each slab has an **array of indices** that names its
-//! free objects, so an object costs its size and one index. Where the array lies decides how many
+//! free objects, so an object costs its size and one index. The place of the array decides how many
 //! objects fit, and that is what the eras differ in.
 //!
 //! *Until 3.12*: a descriptor of 48 bytes and 4 bytes per object, in front of the objects; objects of

@@ -68,7 +68,7 @@
 //!   the operation goes to the slab at once (counted as `cpu_slot_busy`).
 //! * `touched` of a CPU array is no flag: it is whether the CPU's allocation counters have moved
 //!   since it was last cleared.
-//! * CPU arrays lie in the per-CPU range in all eras, as in 6.1; 2.6.24 has them in general caches,
+//! * CPU arrays are in the per-CPU range in all eras, as in 6.1; 2.6.24 has them in general caches,
 //!   so their 16 + 8 * limit bytes per CPU and cache are missing from its slab memory.
 //! * Shared and alien arrays are made when a slow operation first misses them, not with the cache.
 //!   A shrink gives them back when they are empty. The pointers to alien arrays, 8 bytes per node,
@@ -90,7 +90,7 @@
 //! Without debugging neither era notices a double free. Here it is refused if the object is the
 //! newest of the array; and, when it goes to its slab directly, if it is among the last 64 that came
 //! back there; when an array is flushed such an object is passed over. It goes unnoticed if the
-//! object lies deeper in an array, or in another CPU's, or longer in a slab of more than 64 objects.
+//! object is deeper in an array, or in another CPU's, or longer in a slab of more than 64 objects.
 //! A pointer into an object is noticed only where the object goes to its slab directly.
 //!
 //! # 8 Memory

@@ -313,7 +313,7 @@ impl SlabCache {
         objects.len() as u32
     }
 
-    /// Frees what was deferred, as far as locks allow now.
+    /// Frees what was deferred; objects whose lock is re-entered are deferred again.
     pub(super) fn settle_deferred<M: Machine>(&self, env: Env<'_, M>, stats: &mut Stats) {
         for object in debug::take_deferred(env.cache) {
             stats.count(Stat::FreeDeferred);
@@ -367,7 +367,7 @@ impl SlabCache {
         });
     }
 
-    /// Moves an alien array's objects home: to their node's shared array as far as there is room,
+    /// Moves an alien array's objects home: to their node's shared array while there is room,
     /// the newest first, else to their slabs. `false` if their node's lock is re-entered.
     pub(super) fn drain_alien<M: Machine>(
         &self,

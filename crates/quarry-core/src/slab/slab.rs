@@ -54,7 +54,7 @@ impl<'a, M: Machine> OpenSlab<'a, M> {
     }
 
     pub(super) fn object(&self, number: u32) -> NonNull<u8> {
-        // SAFETY: number < objects, which lie one behind the other in the slab (geometry).
+        // SAFETY: number < objects, which are one behind the other in the slab (geometry).
         unsafe { self.first().byte_add(number as usize * self.size) }
     }
 
@@ -69,7 +69,7 @@ impl<'a, M: Machine> OpenSlab<'a, M> {
     fn indices(&self) -> Option<NonNull<u8>> {
         let address = self.page().private2.load(Ordering::Relaxed) as usize;
         let address = NonZeroUsize::new(address)?;
-        // Slabs and general objects all lie in the machine's pages.
+        // Slabs and general objects are all in the machine's pages.
         Some(self.env.map().address(Pfn(0)).with_addr(address))
     }
 
@@ -189,7 +189,7 @@ impl<'a, M: Machine> OpenSlab<'a, M> {
     }
 
     /// Takes an object back. `false` if it is seen to be free already, or is none of the slab's: then
-    /// what it lies in stays in use.
+    /// the object around it stays in use.
     pub(super) fn give_back(&self, object: NonNull<u8>) -> bool {
         let starts = |&number: &u32| self.object(number) == object;
         let Some(number) = self.number(object).filter(starts) else {

@@ -126,7 +126,7 @@ impl Slob {
         equal("bytes of the cache's blocks", None, recorded, bytes)
     }
 
-    /// Blocks and free blocks of a heap page: they lie end to end. Returns how many objects of this
+    /// Blocks and free blocks of a heap page: they are end to end. Returns how many objects of this
     /// cache there are, and the bytes of their blocks.
     fn check_page<M: Machine>(
         &self,
@@ -224,7 +224,7 @@ impl Shared {
         Ok(listed)
     }
 
-    /// The cache whose object an address lies in, on a heap page.
+    /// The cache whose object an address is in, on a heap page.
     pub(super) fn owner_of<M: Machine>(
         &self,
         pages: &PageAllocator<M>,

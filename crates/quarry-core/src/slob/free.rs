@@ -110,7 +110,7 @@ impl Slob {
         block.ok_or(FreeError::NotAnObject)
     }
 
-    /// The first page of the heap page or run that an address lies in.
+    /// The first page of the heap page or run that an address is in.
     pub(super) fn first_page<M: Machine>(
         env: Env<'_, M>,
         object: NonNull<u8>,
@@ -196,7 +196,7 @@ impl Slob {
         }
     }
 
-    /// The lock is not to be had: leaves the object to the next holder. Returns the bytes of its
+    /// The lock is re-entered: leaves the object to the next holder. Returns the bytes of its
     /// block.
     #[cold]
     fn defer<M: Machine>(

@@ -52,7 +52,7 @@
 //!
 //! * **I1** Free blocks, a heap page's descriptor word and the lists change only under the lock;
 //!   the memory of a free block is no other code's.
-//! * **I2** Blocks and free blocks of a heap page lie end to end from its start to its end. Free
+//! * **I2** Blocks and free blocks of a heap page are end to end from its start to its end. Free
 //!   ones are linked in ascending order of address. Where merging is complete no two are
 //!   neighbours.
 //! * **I3** A heap page is on a list exactly if it has free units, whenever the lock is free.
@@ -60,7 +60,7 @@
 //!
 //! # 7 Departures from the kernel
 //!
-//! A table beside each page says whose objects start where (module `owners`): the kernel cannot name the
+//! A table for each page says whose objects start where (module `owners`): the kernel cannot name the
 //! objects of a cache, nor notice a free of what is no object; here both are required. A `kfree` of
 //! a cache's object, which in the kernel reads the object's neighbour as its size, is refused.
 //! A free that finds the lock re-entered is noted in the table. Objects of RCU caches have their

@@ -2,7 +2,7 @@
 //!
 //! Each heap page has a table with an entry of two bytes for every word of the page. It is made
 //! when the page is first used, and kept with it. An entry is 0 unless an object starts at its
-//! word; then it names the cache. The tables lie among the allocators' own structures, so they
+//! word; then it names the cache. The tables are among the allocators' own structures, so they
 //! count in `overhead_bytes` and not as slab memory, and looking at them is not accounted. They
 //! cost a quarter of the largest heap there has been.
 //!
@@ -43,7 +43,7 @@ impl Mark {
     /// No object starts here.
     pub(super) const NONE: Self = Mark(0);
 
-    /// An object of the cache with this number; `header` if its size lies in front of it.
+    /// An object of the cache with this number; `header` if its size is in front of it.
     pub(super) fn new(id: u16, header: bool) -> Self {
         Mark(id | if header { Self::HEADER } else { 0 })
     }

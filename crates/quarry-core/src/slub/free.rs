@@ -190,7 +190,7 @@ impl Slub {
                 }
             };
             slots[last] = None;
-            // The address alone tells whether another object is in the same slab.
+            // The address alone shows if another object is in the same slab.
             let map = env.map();
             let base = map.address(slab).addr().get();
             let bytes = 1 << (map.page_shift() + map.page(slab).order());

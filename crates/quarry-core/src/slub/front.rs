@@ -183,7 +183,7 @@ impl CpuFront for Slub {
         run
     }
 
-    /// The last objects, as far as they are of the CPU's slab, go in front of its list.
+    /// The run of last objects that are of the CPU's slab goes in front of its list.
     #[inline(always)]
     unsafe fn push_run<M: Machine>(
         &self,

@@ -3,8 +3,8 @@
 //! # Theory
 //!
 //! **Slot.** SLUB has no header in the slab: a slot is the object, rounded up to words, plus what
-//! cannot share its bytes. The free pointer of a free object normally lies *inside* the object,
-//! which costs nothing. It must lie outside when the object's bytes mean something while it is
+//! cannot share its bytes. The free pointer of a free object normally is *inside* the object,
+//! which costs nothing. It must be outside when the object's bytes mean something while it is
 //! free: a constructor ran once and must not be undone, a reader under RCU may still look, or a
 //! poison pattern is checked. Red zones and track records come on top when debugging. The distance
 //! between objects, `size`, is that sum rounded up to the alignment ([`layout`]).
@@ -19,7 +19,7 @@
 //! ([`calculate_order`]).
 //!
 //! **Fallback order.** Since 2.6.26 a second order is kept, the lowest that holds one object: when
-//! a normal slab is not to be had at once, a small one will do. So each slab carries its own
+//! no block for a normal slab is available, a small one will do. So each slab carries its own
 //! object count.
 //!
 //! **Limits.** `min_partial` is how many slabs a node keeps even if empty; it grows with the

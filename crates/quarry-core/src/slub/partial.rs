@@ -355,7 +355,7 @@ impl Slub {
     }
 
     /// A CPU's list with its end and length. What is none of the slab's objects, though it was freed as one,
-    /// is left out: it lies in an object that stays in use.
+    /// is left out: it is in an object that stays in use.
     ///
     /// # Safety
     ///
@@ -414,7 +414,7 @@ impl Slub {
         }
     }
 
-    /// Frees what was deferred, as far as locks allow now.
+    /// Frees what was deferred; objects whose lock is re-entered are deferred again.
     pub(crate) fn settle_deferred<M: Machine>(
         &self,
         env: Env<'_, M>,

@@ -69,7 +69,7 @@ impl SlabWord {
             core::ptr::from_ref(&slab.word),
         );
         // AcqRel: the Release publishes the free pointers written before, the Acquire lets the
-        // taker of a list follow them. Acquire on failure: the returned value is used likewise.
+        // taker of a list follow them. Acquire on failure: the returned value is used in the same way.
         slab.word
             .compare_exchange(
                 self.encode(),

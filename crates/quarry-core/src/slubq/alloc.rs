@@ -65,7 +65,7 @@ impl Slubq {
         true
     }
 
-    /// Brings up to a batch of objects into an empty queue. Each slab's portion lies above the one
+    /// Brings up to a batch of objects into an empty queue. Each slab's portion is above the one
     /// before, with its lowest address on top, so the slab found last is popped first.
     fn refill<M: Machine>(
         &self,

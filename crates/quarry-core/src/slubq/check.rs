@@ -112,7 +112,7 @@ impl Show for Slubq {
             let first = env.map().address(slab);
             let objects = env.map().page(slab).objects.load(Ordering::Relaxed);
             for number in 0..objects {
-                // SAFETY: number < objects, and the objects lie in the slab (geometry).
+                // SAFETY: number < objects, and the objects are in the slab (geometry).
                 let object = unsafe { first.byte_add(number as usize * self.size) };
                 if object.addr().get() < from {
                     continue;
@@ -150,7 +150,7 @@ impl Slots for Slubq {
         };
         let first = env.map().address(slab);
         for number in (0..locked.objects()).filter(|&n| locked.is_free(self.size, n)) {
-            // SAFETY: number < objects, and the objects lie in the slab (geometry).
+            // SAFETY: number < objects, and the objects are in the slab (geometry).
             if !found(unsafe { first.byte_add(number as usize * self.size) }) {
                 break;
             }

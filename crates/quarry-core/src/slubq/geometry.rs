@@ -8,7 +8,7 @@
 //!
 //! A slab instead has a **bitmap**, one bit per object, set while the object is free and in the
 //! slab. Up to 64 objects the bitmap is one word in the page descriptor, where SLUB has its free
-//! list. Above, it lies behind the last object, and each object costs its size plus one bit:
+//! list. Above, it is behind the last object, and each object costs its size plus one bit:
 //! with w words per slot and W words per slab, n = floor(64 W / (64 w + 1)) ([`objects_in_slab`]).
 //! Rounding the bitmap up to words never overflows the slab, because n slots end on a word.
 //!
@@ -29,7 +29,7 @@ use crate::slub::geometry::{
     OrderSearch, RecordedPointer, calculate_order, layout, min_partial,
 };
 
-/// Objects whose bitmap fits in the word beside the slab (`BITS_PER_LONG`).
+/// Objects whose bitmap fits in the word in the descriptor (`BITS_PER_LONG`).
 pub const WORD_OBJECTS: u32 = 64;
 
 /// Smallest `cpu_queue_size`, in objects.
@@ -160,7 +160,7 @@ pub fn objects_in_slab(machine: &MachineParams, order: u32, size: u32) -> u32 {
     (slab_bytes / 8 * 64 / (size / 8 * 64 + 1)) as u32
 }
 
-/// Bytes of the bitmap behind the last object; 0 when it is the word beside the slab.
+/// Bytes of the bitmap behind the last object; 0 when it is the word in the descriptor.
 pub const fn bitmap_bytes(objects: u32) -> u32 {
     if objects <= WORD_OBJECTS {
         0

@@ -20,11 +20,11 @@
 //! ```
 //!
 //! Later postings (S+Q3, UnifiedV4) added queues that the CPUs of a node share. They added alien queues
-//! for objects that a node's CPUs free and that lie on another node, and drained queues that lay idle.
+//! for objects that a node's CPUs free and that are on another node, and drained idle queues.
 //! All are off, as in the second posting, until `shared_queue_size`, `alien_queue_size` or
 //! `idle_expiry` is set.
 //!
-//! Up to 64 objects the bitmap is the descriptor's word, above it lies behind the last object.
+//! Up to 64 objects the bitmap is the descriptor's word, above it is behind the last object.
 //!
 //! # 3 States of a slab
 //!
@@ -60,7 +60,7 @@
 //!
 //! The queue runs under the CPU's try-lock instead of disabled interrupts; when the lock is held
 //! the operation goes to the slab at once (counted as `cpu_slot_busy`). A slab keeps its free
-//! count beside the bitmap. A free that finds a lock re-entered is deferred through the object's
+//! count next to the bitmap. A free that finds a lock re-entered is deferred through the object's
 //! first word, the only case in which an object is touched. `cpu_batch_size` accepts 1..=queue;
 //! the posted patch inverted that test. A queue's node is its newest object's; the patch remembers
 //! one per queue. Shared queues are per node, as last-level caches are not

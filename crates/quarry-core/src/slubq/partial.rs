@@ -65,7 +65,7 @@ impl Slubq {
     }
 
     /// Puts a slab at the tail of its node's list if it has free objects, and unlocks it. If the
-    /// list's lock is not to be had, the free objects are deferred, which makes the slab full.
+    /// list's lock is re-entered, the free objects are deferred, which makes the slab full.
     pub(super) fn put_partial<M: Machine>(&self, env: Env<'_, M>, locked: LockedSlab<'_, M>) {
         if locked.free() == 0 {
             return;
@@ -177,7 +177,7 @@ impl Slubq {
         freed
     }
 
-    /// Frees what was deferred, as far as locks allow now.
+    /// Frees what was deferred; objects whose lock is re-entered are deferred again.
     pub(super) fn settle_deferred<M: Machine>(
         &self,
         env: Env<'_, M>,

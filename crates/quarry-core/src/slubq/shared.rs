@@ -282,7 +282,7 @@ impl Slubq {
         self.take_one(env, Some(wanted), Some(&mut cpu.stats))
     }
 
-    /// Frees an object that lies on another node than the CPU: to their alien queue, which gives a
+    /// Frees an object that is on another node than the CPU: to their alien queue, which gives a
     /// batch back first if it is full, or straight to its slab.
     pub(super) fn free_alien<M: Machine>(
         &self,

@@ -28,7 +28,7 @@ pub struct Slubq {
     pub(super) shared_queue_size: AtomicU32,
     /// Entries of each pair's alien queue (`alien_queue_size`).
     pub(super) alien_queue_size: AtomicU32,
-    /// Queues that lie idle between two calls of `reap` are drained (`idle_expiry`).
+    /// Queues that are idle between two calls of `reap` are drained (`idle_expiry`).
     pub(super) idle_expiry: AtomicU32,
     /// A node must have more partial slabs than this to lend one to another.
     pub(super) min_partial: u32,

@@ -52,7 +52,7 @@ fn at(object: Object, offset: usize) -> Object {
 fn damage<T>(machine: &VirtualMachine, pfn: Pfn, field: usize, value: T) {
     let offset = pfn.0 as usize * DESCRIPTOR_BYTES + field;
     let field = at(machine.ranges().descriptors.base, offset).cast::<T>();
-    // SAFETY: the field lies in the machine's range of descriptors; no allocator runs meanwhile.
+    // SAFETY: the field is in the machine's range of descriptors; no allocator runs meanwhile.
     unsafe { field.write(value) };
 }
 

@@ -267,7 +267,7 @@ fn slabs_take_turns_with_colours() {
     }
 }
 
-/// Facts 8.3: the indices really lie where the kernel has them.
+/// Facts 8.3: the indices really are where the kernel has them.
 #[test]
 fn indices_lie_in_the_slab() {
     let heap = small::<SlabCache>(Era::V6_1, 1);
@@ -330,7 +330,7 @@ fn general_caches_hold_what_the_cache_needs() {
     }
 }
 
-/// With the slot never to be had, each object goes straight to its slab, which is checked there.
+/// With the slot never available, each object goes straight to its slab, which is checked there.
 #[test]
 fn a_busy_slot_leads_to_the_slab() {
     for era in ERAS {

@@ -224,7 +224,7 @@ fn a_bulk_allocation_takes_runs() {
     }
 }
 
-/// With the slot never to be had, objects come one by one from the node's list, and go back to
+/// With the slot never available, objects come one by one from the node's list, and go back to
 /// their slabs.
 #[test]
 fn a_busy_slot_leads_to_the_node() {

@@ -17,7 +17,7 @@ fn by_order(cache: VirtualCache<'_, Slub>) -> [u64; 4] {
     [slabs[0], slabs[1], slabs[2], slabs[3]]
 }
 
-/// Facts 1.3: 2.6.35 takes another order while slabs of the old one live on; it has to lie between
+/// Facts 1.3: 2.6.35 takes another order while slabs of the old one live on; it has to be between
 /// the boot parameters.
 #[test]
 fn the_order_of_2_6_35_is_written_while_running() {
@@ -143,7 +143,7 @@ fn so_many_slabs_per_cpu() {
     }
 }
 
-/// Without the knob it tells what the era's own limit comes to, and `cpu_partial` undoes it.
+/// Without the knob it shows the era's own limit in slabs, and `cpu_partial` undoes it.
 #[test]
 fn slabs_per_cpu_follow_the_era() {
     let defaults = [

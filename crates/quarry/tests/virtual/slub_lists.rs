@@ -176,7 +176,7 @@ fn a_deactivated_slab_goes_to_its_end_of_the_list() {
 /// Facts 2.3 step 5: how many slabs one visit to the node's list brings. Each has one free object.
 #[test]
 fn a_visit_to_the_node_list_brings_further_slabs() {
-    // 5.9: until more than 15 objects are gathered, so 15 beside the first. 6.1 and 6.18: until
+    // 5.9: until more than 15 objects are gathered, so 15 and the first. 6.1 and 6.18: until
     // more than 12 / 2 slabs came, so 7.
     for (era, further) in [(Era::V5_9, 15), (Era::V6_1, 7), (Era::V6_18, 7)] {
         let heap = small(era, 1);

@@ -56,7 +56,7 @@ fn the_full_queue_drains_its_oldest_batch() {
     assert_eq!(cache.check_consistency(), Ok(()));
 }
 
-/// Facts 5.4: a refill brings a batch from as many slabs as it takes. Each slab's portion lies on
+/// Facts 5.4: a refill brings a batch from as many slabs as it takes. Each slab's portion is on
 /// top of the one before, so the slab found last is popped first, lowest address first.
 #[test]
 fn a_refill_pops_the_lowest_address_first() {
@@ -77,7 +77,7 @@ fn a_refill_pops_the_lowest_address_first() {
             .map(|two| two[1].addr().get() - two[0].addr().get());
         assert!(distances.eq(std::iter::repeat_n(192, slab.len() - 1)));
     }
-    // The third slab has three left, comes from the list now and lies below three new ones.
+    // The third slab has three left, comes from the list now and is below three new ones.
     let more = take(cache, 60);
     assert_eq!(stat(cache, Stat::AllocFromPartial), 1);
     assert_eq!(stat(cache, Stat::AllocSlowpath), 2);
@@ -157,7 +157,7 @@ fn an_empty_slab_goes_at_once() {
     );
 }
 
-/// Facts 5.2: above 64 objects the bitmap lies behind the last object.
+/// Facts 5.2: above 64 objects the bitmap is behind the last object.
 #[test]
 fn many_objects_have_their_bitmap_in_the_slab() {
     for (size, objects, in_slab) in [
@@ -302,7 +302,7 @@ fn bulk_calls_move_runs() {
     assert_eq!(many.check_consistency(), Ok(()));
 }
 
-/// With the slot never to be had, each object goes straight to its slab, which is checked there.
+/// With the slot never available, each object goes straight to its slab, which is checked there.
 #[test]
 fn a_busy_slot_leads_to_the_slab() {
     let heap = boot(Setup {

@@ -149,7 +149,7 @@ fn objects_of_another_node_have_their_queue() {
     assert_eq!(cache.usage().slabs, 0);
 }
 
-/// The second posting has no expiry: whatever lies idle stays in its queue, and every refill brings
+/// The second posting has no expiry: an idle object stays in its queue, and every refill brings
 /// a batch.
 #[test]
 fn queues_keep_idle_objects_by_default() {

@@ -172,7 +172,7 @@ pub enum ExplicitNode {
 /// Differences between eras at run time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RunRules {
-    /// A slab that cannot be had at its normal order is asked for at the fallback order.
+    /// A slab that is not available at its normal order is asked for at the fallback order.
     pub has_fallback_order: bool,
     /// CPUs have partial lists.
     pub has_cpu_partial: bool,

@@ -71,7 +71,7 @@ impl<'h, M: Machine, D: Design, P: Placement<M>> Driver<'h, M, D, P> {
         }
     }
 
-    /// Checks where a cache's new object lies and enters it in the ledger.
+    /// Checks the place of a cache's new object and enters it in the ledger.
     fn admit(
         &mut self,
         owner: Owner,

@@ -40,7 +40,7 @@ pub(crate) fn one_report() -> Report {
     reports[0]
 }
 
-/// A heap of two CPUs that tells the test what it finds.
+/// A heap of two CPUs that reports to the test.
 pub(crate) fn told<D: Design>(era: Era) -> VirtualHeap<D> {
     let heap = small::<D>(era, 2);
     listen(&heap);

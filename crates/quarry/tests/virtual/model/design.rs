@@ -1,4 +1,4 @@
-//! The driver: runs a script on a heap of any design and any machine, beside the ledger.
+//! The driver: runs a script on a heap of any design and any machine, and on the ledger.
 
 use quarry_core::debug::{Fix, SlubDebug};
 use quarry_core::design::Design;
@@ -333,7 +333,7 @@ pub(crate) struct Trace {
     pub(crate) caches: Vec<(String, Stats)>,
 }
 
-/// Runs a script on a heap whose caches all have debugging: beside the model's answers there must
+/// Runs a script on a heap whose caches all have debugging: apart from the model's answers there must
 /// be no report but of refused frees, and nothing to find in the end.
 pub(crate) fn check_debug<D: Design>(
     setup: &Setup,

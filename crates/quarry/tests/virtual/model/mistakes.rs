@@ -138,7 +138,7 @@ impl<M: Machine, D: Design, P: Placement<M>> Driver<'_, M, D, P> {
         Ok(())
     }
 
-    /// No page that the object lies in can be freed as a page.
+    /// No page that the object is in can be freed as a page.
     fn page_of_slab(&self, cache: Cache<'_, M, D>, live: Live) -> Check {
         let pages = self.heap.pages();
         let Some(pfn) = pages.pfn_of(live.object) else {

@@ -50,7 +50,7 @@ pub(crate) fn two_nodes<D: Design>(era: Era) -> VirtualHeap<D> {
     )
 }
 
-/// A cache of objects that lie as closely as the flags let them.
+/// A cache of objects packed as closely as the flags let them.
 pub(crate) fn cache_of<'h, D: Design>(
     heap: &'h VirtualHeap<D>,
     name: &str,

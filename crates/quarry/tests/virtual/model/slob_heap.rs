@@ -53,7 +53,7 @@ pub(crate) fn read<T: Copy>(place: Object) -> T {
     unsafe { place.cast::<T>().read() }
 }
 
-/// Overwrites what lies at an address.
+/// Overwrites the value at an address.
 pub(crate) fn write<T>(place: Object, value: T) {
     // SAFETY: the place is inside a page; the allocator does not run meanwhile.
     unsafe { place.cast::<T>().write(value) };

@@ -56,7 +56,7 @@ impl Held {
 
     fn pop_list<L: ListLayout>(self, link: usize) -> Option<NonNull<u8>> {
         let first = NonNull::new(self.get::<*mut u8>(L::HEAD))?;
-        // SAFETY: the contract of `percpu_pop_list`: a link lies there.
+        // SAFETY: the contract of `percpu_pop_list`: a link is there.
         let next = unsafe { first.byte_add(link) }.cast::<*mut u8>();
         // SAFETY: as above.
         self.set(L::HEAD, unsafe { next.read() });
