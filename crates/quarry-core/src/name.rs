@@ -17,19 +17,39 @@ impl Name {
     /// Copies a name.
     #[must_use]
     pub fn new(name: &str) -> Self {
-        let cut = name.floor_char_boundary(NAME_BYTES);
-        let mut bytes = [0; NAME_BYTES];
-        bytes[..cut].copy_from_slice(&name.as_bytes()[..cut]);
-        Self {
-            bytes,
-            len: cut as u8,
-        }
+        Self::of(name)
+    }
+
+    /// The name of a thing, as it is displayed.
+    #[must_use]
+    pub(crate) fn of(thing: impl fmt::Display) -> Self {
+        let mut name = Self {
+            bytes: [0; NAME_BYTES],
+            len: 0,
+        };
+        // An error says that the text was cut.
+        let _ = fmt::Write::write_fmt(&mut name, format_args!("{thing}"));
+        name
     }
 
     /// The text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         core::str::from_utf8(&self.bytes[..usize::from(self.len)]).unwrap_or("?")
+    }
+}
+
+impl fmt::Write for Name {
+    fn write_str(&mut self, more: &str) -> fmt::Result {
+        let room = &mut self.bytes[usize::from(self.len)..];
+        let cut = more.floor_char_boundary(room.len());
+        room[..cut].copy_from_slice(&more.as_bytes()[..cut]);
+        self.len += cut as u8;
+        if cut == more.len() {
+            Ok(())
+        } else {
+            Err(fmt::Error)
+        }
     }
 }
 

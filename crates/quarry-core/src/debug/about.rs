@@ -19,7 +19,7 @@ pub(crate) struct Described {
     pub(crate) free: Option<Track>,
 }
 
-/// A report without object, slab or damage.
+/// A report about a cache, without object, slab or damage.
 pub(super) fn report_of<M: Machine>(
     env: Env<'_, M>,
     what: Finding,
@@ -27,19 +27,7 @@ pub(super) fn report_of<M: Machine>(
     fix: Fix,
     here: Track,
 ) -> Report {
-    Report {
-        what,
-        during,
-        fix,
-        cache: Name::new(env.cache.name()),
-        owner: None,
-        object: 0,
-        slab: None,
-        damage: None,
-        alloc: None,
-        free: None,
-        here,
-    }
+    Report::new(env.cache.name(), what, during, fix, here)
 }
 
 /// Adds what a slot knows of itself.

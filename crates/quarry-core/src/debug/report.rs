@@ -212,6 +212,23 @@ pub struct Report {
 }
 
 impl Report {
+    /// A report without object, slab or damage.
+    pub(super) fn new(cache: &str, what: Finding, during: During, fix: Fix, here: Track) -> Self {
+        Self {
+            what,
+            during,
+            fix,
+            cache: Name::new(cache),
+            owner: None,
+            object: 0,
+            slab: None,
+            damage: None,
+            alloc: None,
+            free: None,
+            here,
+        }
+    }
+
     /// A refused kfree of what belongs to no cache.
     pub(crate) fn of_kfree<M: Machine>(
         machine: &M,
@@ -219,18 +236,11 @@ impl Report {
         error: FreeError,
         site: CallSite,
     ) -> Self {
+        let here = here(machine, site);
+        let report = Self::new("kfree", error.into(), During::Free, Fix::Refused, here);
         Self {
-            what: error.into(),
-            during: During::Free,
-            fix: Fix::Refused,
-            cache: Name::new("kfree"),
-            owner: None,
             object: object.addr().get(),
-            slab: None,
-            damage: None,
-            alloc: None,
-            free: None,
-            here: here(machine, site),
+            ..report
         }
     }
 
@@ -333,12 +343,8 @@ mod tests {
             pid: 42,
             when: 7,
         };
+        let (what, fix) = (Finding::RedZone, Fix::Quarantined);
         let mut report = Report {
-            what: Finding::RedZone,
-            during: During::Free,
-            fix: Fix::Quarantined,
-            cache: Name::new("kmalloc-64"),
-            owner: None,
             object: 0x1040,
             slab: Some((Pfn(1), 0x1000)),
             damage: Some(Damage {
@@ -348,8 +354,7 @@ mod tests {
                 found: [0x41; EXCERPT_BYTES],
             }),
             alloc: Some(track(0xa)),
-            free: None,
-            here: track(0xb),
+            ..Report::new("kmalloc-64", what, During::Free, fix, track(0xb))
         };
         let expected = "BUG kmalloc-64: Redzone overwritten\n  \
             object 0x1040 slab 0x1000 pfn 1\n  \

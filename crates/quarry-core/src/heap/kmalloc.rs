@@ -10,8 +10,8 @@ use crate::geometry::{
     kmalloc_params,
 };
 use crate::machine::{Machine, NodeId, Work, work};
+use crate::name::Name;
 use crate::page::{PageKind, Pfn};
-
 use crate::sync::Ordering;
 
 impl<M: Machine, D: Design> Heap<M, D> {
@@ -39,9 +39,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
     #[cold]
     fn make_class(&self, class: KmallocClass) -> Result<&CacheBody<D>, CreateError> {
         let params = kmalloc_params(self.system.kmalloc, class);
-        let mut name = NameBuffer::default();
-        let written = core::fmt::Write::write_fmt(&mut name, format_args!("{class}"));
-        debug_assert!(written.is_ok(), "{class}");
+        let name = Name::of(class);
         let body = self.create_body(&CacheSpec {
             name: name.as_str(),
             object_size: params.object_size,
@@ -247,30 +245,6 @@ impl<M: Machine, D: Design> Heap<M, D> {
         page.set_head(None);
         self.system.large_frees.fetch_add(1, Ordering::Relaxed);
         drop(self.system.pages.owned(pfn, order));
-        Ok(())
-    }
-}
-
-#[derive(Default)]
-struct NameBuffer {
-    bytes: [u8; 32],
-    len: usize,
-}
-
-impl NameBuffer {
-    fn as_str(&self) -> &str {
-        core::str::from_utf8(&self.bytes[..self.len]).unwrap_or("?")
-    }
-}
-
-impl core::fmt::Write for NameBuffer {
-    fn write_str(&mut self, s: &str) -> core::fmt::Result {
-        let end = self.len + s.len();
-        self.bytes
-            .get_mut(self.len..end)
-            .ok_or(core::fmt::Error)?
-            .copy_from_slice(s.as_bytes());
-        self.len = end;
         Ok(())
     }
 }
