@@ -497,23 +497,3 @@ fn this_kernel() {
         .for_each(|cache| cache.check(&machine, has_cpu_partial));
     println!("{} caches of this kernel match", caches.len());
 }
-
-/// task_struct of 9856 bytes with 64 KiB pages, as published on linux-mm in October 2020.
-#[test]
-fn task_struct_by_max_order() {
-    for (max_order, want) in [(3, 53), (2, 26), (1, 13), (0, 6)] {
-        let machine = MachineParams {
-            page_shift: 16,
-            nr_cpus: 64,
-            cache_line: 128,
-        };
-        let boot = BootParams {
-            slub_max_order: Some(max_order),
-            ..BootParams::default()
-        };
-        for era in [Era::V5_9, Era::V6_1, Era::V6_18] {
-            let g = plain(era, &machine, &boot, 9856);
-            assert_eq!((g.order, g.objects), (max_order, want), "{era}");
-        }
-    }
-}

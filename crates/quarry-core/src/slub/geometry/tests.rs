@@ -225,22 +225,23 @@ fn objects_wanted_by_cpus() {
     }
 }
 
+/// task_struct of 9856 bytes with 64 KiB pages, as published on linux-mm in October 2020.
 #[test]
 fn task_struct_by_cpus_and_max_order() {
     let by_cpus = [(1, 1), (2, 1), (4, 2), (16, 2), (32, 3), (64, 3), (512, 3)];
-    for (nr_cpus, default_order) in by_cpus {
-        for max_order in 0..=3 {
+    for version in [Era::V5_9, Era::V6_1, Era::V6_18] {
+        for ((nr_cpus, default_order), max_order) in by_cpus
+            .into_iter()
+            .flat_map(|row| (0..=3).map(move |max| (row, max)))
+        {
             let boot = BootParams {
                 slub_max_order: Some(max_order),
                 ..BootParams::default()
             };
             let cache = CacheParams::new(9856);
-            let g = geometry(era(Era::V5_9), &machine(16, nr_cpus), &boot, &cache).unwrap();
-            assert_eq!(
-                g.order,
-                max_order.min(default_order),
-                "{nr_cpus} CPUs, max {max_order}"
-            );
+            let g = geometry(era(version), &machine(16, nr_cpus), &boot, &cache).unwrap();
+            let order = max_order.min(default_order);
+            assert_eq!(g.order, order, "{version}, {nr_cpus} CPUs, max {max_order}");
             assert_eq!(g.objects, [6, 13, 26, 53][g.order as usize]);
         }
     }
