@@ -48,6 +48,8 @@ impl Shared {
         if found.is_some() {
             return found;
         }
+        // Without the lock, which is the only one of all caches. Another CPU may free blocks meanwhile; the new page is
+        // used nevertheless, as in the kernel, since the request has waited for it.
         let pfn = Self::new_page(env, node, list)?;
         let taken = self.with_lists(env, |lists, _| {
             let page = HeapPage::new(env, pfn);
@@ -146,6 +148,7 @@ impl Shared {
         if state.units + units > page.total() {
             return Err(FreeError::DoubleFree);
         }
+        // A page with its last block back is not merged first: it leaves the heap as it is.
         if state.units + units == page.total() {
             if page.page().on_list() {
                 page.page().set_on_list(false);
@@ -157,6 +160,7 @@ impl Shared {
         let was_full = state.units == 0;
         page.give(page.at(offset), units, self.era.merge_before_first)?;
         if was_full {
+            // A full page is on no list, so it joins that of the block's size, whatever it held before.
             state = page.state();
             state.list = self.era.list_of(bytes);
             page.set_state(state);

@@ -73,6 +73,8 @@ impl Slub {
         let node = self.nodes.get(node.0 as usize)?;
         let mut list = node.partial.lock(env.machine())?;
         let slab = list.first()?;
+        // Both under the list's lock: taking the objects freezes the slab, and frees that find it frozen leave the lists
+        // to this CPU.
         Self::remove_partial(env, &mut list, slab);
         // A slab on the list always has a free object: the list lock is needed to take the last.
         let (head, free) = self.take_freelist(env, slab)?;
@@ -212,6 +214,8 @@ impl Slub {
                 cpu.partial_slabs >= self.cpu_partial_slabs.load(Ordering::Relaxed)
             }
         };
+        // Mostly the list has room, and the free takes no lock. A drain takes one per run of slabs of a node, which the
+        // limit spreads over that many frees. It comes before the push, so the slab just freed to stays warm here.
         if full && cpu.partial().is_some() {
             cpu.stats.count(Stat::CpuPartialDrain);
             self.drain_cpu_partial(env, cpu);
@@ -239,6 +243,7 @@ impl Slub {
         }
         while let Some(slab) = cpu.partial() {
             let node = env.pages().node_of_page(slab);
+            // Their pages may need a zone's lock, which is not taken under a list's.
             let mut discards = None;
             let Some(mut list) = self.nodes[node.0 as usize].partial.lock(env.machine()) else {
                 return;
@@ -313,11 +318,15 @@ impl Slub {
     pub(super) fn deactivate<M: Machine>(&self, env: Env<'_, M>, cpu: &mut CpuSlab) -> bool {
         let Some(slab) = cpu.slab() else { return true };
         let page = env.map().page(slab);
+        // The walk comes before the lock, as it may miss the cache once per object. It changes nothing that a free of
+        // another CPU could see, so a re-entered lock needs no undoing.
         // SAFETY: I1 - the list is this CPU's, whose slot the caller holds.
         let detached = unsafe { self.detach(env, slab, cpu.freelist) };
         let Some(mut list) = self.node_of(env, slab).partial.lock(env.machine()) else {
             return false;
         };
+        // Under the lock, so that the slab is listed as soon as it is thawed: a free that finds it thawed and neither
+        // full nor listed leaves it alone.
         let (before, after) = self.give_back(env, slab, detached);
         cpu.freelist = core::ptr::null_mut();
         cpu.set_slab(None);
