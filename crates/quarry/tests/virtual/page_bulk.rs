@@ -128,7 +128,7 @@ fn a_process_moves_little_at_a_time() {
     }
 }
 
-/// Where there are steps a bulk call for n pages gives and takes what n single calls do, and leaves the same
+/// On a machine with steps a bulk call for n pages gives and takes what n single calls do, and leaves the same
 /// behind; as far as the CPU's array reaches, the lists are not held. (From 5.14 on single allocations, and
 /// they alone, also halve what frees count: `page_drains.rs`.)
 #[test]

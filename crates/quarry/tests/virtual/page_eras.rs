@@ -45,7 +45,7 @@ pub(crate) fn give(pages: &Pages, from: &mut Vec<Pfn>, count: usize) {
     }
 }
 
-/// What a step does to the pages in hand.
+/// A step's effect on the pages in hand.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Alloc(usize),
@@ -255,8 +255,8 @@ fn a_smaller_scale_shortens_the_holds() {
     assert_eq!(pageset(&pages).count, 0);
 }
 
-/// What a kernel reports of its lists can be put there, and counts as no traffic; where the length
-/// is fixed, up to one less than that.
+/// Lists can be filled as a kernel reports them, without counting as traffic; if their length is fixed, up to
+/// one page less.
 #[test]
 fn lists_can_be_stocked() {
     let stock = PcpStock {

@@ -1,4 +1,4 @@
-//! What requests get whose type has no free block, and where freed blocks go, by release.
+//! Fallbacks between migrate types, and the ends of lists that freed blocks go to, by release.
 
 use crate::model::by_number::ByNumber as _;
 use crate::page_eras::{GIB, boot, report, typed};

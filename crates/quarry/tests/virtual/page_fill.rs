@@ -144,8 +144,8 @@ fn watermarks_of_a_recorded_kernel() {
     assert!(!boot(Era::V6_18, [0, 0, 5000]).set_boost(ZoneType::Dma, 1));
 }
 
-/// Of 70000 pages 39936 are free: above the high watermark, and below it when that is raised. Then a
-/// free gives pages of lists that are not too long to the zone.
+/// 39936 of 70000 pages are free: above the high watermark, and below it when that is raised. Then a free gives
+/// pages of lists that are not too long to the zone.
 #[test]
 fn lists_shrink_in_a_zone_below_its_raised_watermark() {
     let count_after_a_free = |boost| {
@@ -170,7 +170,7 @@ fn lists_shrink_in_a_zone_below_its_raised_watermark() {
     assert_eq!(count_after_a_free(40_000), 3001 - 15);
 }
 
-/// What is laid is there, and nothing else is free.
+/// The blocks laid are there, and no other page is free.
 #[test]
 fn free_blocks_are_laid_as_told() {
     let mut rng = Rng::new(7);
@@ -213,7 +213,7 @@ fn free_blocks_are_laid_as_told() {
     }
 }
 
-/// Where all is free, the blocks to leave have no buddies in use to part them, and are one piece.
+/// If all pages are free, the blocks to leave have no buddies in use to part them, and are one piece.
 #[test]
 fn blocks_that_cannot_be_parted_keep_their_pages() {
     for (size, free) in [
@@ -347,7 +347,7 @@ fn numbers_from_outside_are_refused_or_clamped() {
     pages.check_consistency().unwrap();
 }
 
-/// Where an era does not tune the lists, they are never as long as a report of a later kernel says.
+/// In eras that do not tune the lists, these are never as long as a report of a later kernel says.
 #[test]
 fn stock_stays_below_what_the_era_drains_at() {
     for era in [Era::V2_6_24, Era::V5_9, Era::V6_1] {

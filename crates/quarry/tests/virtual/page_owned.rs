@@ -31,7 +31,7 @@ fn on_both(test: impl Fn(&dyn Fn(CpuId), &mut dyn Pages)) {
     }
 }
 
-/// What the tests do with a page allocator of whatever machine.
+/// The tests' work with a page allocator, of any machine.
 trait Pages {
     fn random_use(&mut self, go: &dyn Fn(CpuId));
     fn mistakes(&mut self);

@@ -28,7 +28,7 @@ fn boot(era: Era, lists: bool) -> PageAllocator<VirtualMachine> {
     PageAllocator::new(machine, era).expect("a page allocator")
 }
 
-/// What a zone shows of itself, and the work that it took.
+/// A zone's report, and the work that it took.
 fn state(pages: &PageAllocator<VirtualMachine>) -> impl PartialEq + core::fmt::Debug + use<> {
     let report = pages.zone_reports().next().expect("a zone");
     let stats = pages.stats();

@@ -238,7 +238,7 @@ fn the_books_are_right_while_a_block_is_taken_back() {
     );
 }
 
-/// What the machine keeps has memory still, what had none before still has none.
+/// Pages that the machine keeps still have memory, and pages without memory still have none.
 #[test]
 fn a_refusal_leaves_the_books_as_they_were() {
     // The first unit and the next but one with its neighbour: two ranges.

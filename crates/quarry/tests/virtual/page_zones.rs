@@ -37,7 +37,7 @@ const EIGHT_GIB: Setup = Setup {
     max_order: None,
 };
 
-/// Where the zones are, for page sizes and nodes.
+/// Zones by page size and number of nodes.
 #[test]
 fn zones_lie_below_their_limits() {
     let zones = |page_shift, pages, nodes| {
@@ -267,8 +267,8 @@ fn lists_shrink_when_memory_is_low() {
     assert!(held.iter().all(|blocks| !blocks.is_empty()));
 }
 
-/// Where watermarks count, a bulk allocation takes from the lists if the zone has as many pages above its low
-/// one as the array has slots; from 7.1 on, as many as are missing. Else it gets one page.
+/// If watermarks count, a bulk allocation takes from the lists if the zone has as many pages above its low one
+/// as the array has slots; from 7.1 on, as many as are missing. Else it gets one page.
 #[test]
 fn what_a_bulk_allocation_asks_of_the_watermark() {
     for (era, got) in [

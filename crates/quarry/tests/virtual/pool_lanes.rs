@@ -242,7 +242,7 @@ fn a_lane_that_cannot_be_closed_keeps_no_pool() {
 }
 
 thread_local! {
-    /// Whether the next page that is unmapped meets a panic, and pages synchronised.
+    /// A flag that makes the next unmapping panic, and the number of pages synchronised.
     static PANICS: Cell<bool> = const { Cell::new(false) };
     static SYNCED: Cell<usize> = const { Cell::new(0) };
 }

@@ -29,8 +29,8 @@ use script::{Op, Shape, ops, shapes};
 /// Scripts that a soak tries a property on.
 const CASES: u32 = 300;
 
-/// What the model knows of a pool. Which of a slow allocation's pages comes next is the page
-/// allocator's affair: the alloc cache is a set, and of some pages only their number is known.
+/// The model's state of a pool. Which of a slow allocation's pages comes next is the page allocator's affair:
+/// the alloc cache is a set, and of some pages only their number is known.
 #[derive(Default)]
 struct Expected {
     cached: BTreeSet<Pfn>,
@@ -104,7 +104,7 @@ impl<'p> World<'p> {
         node.map_or_else(of_cpu, |node| NodeId(node % self.setup.nodes))
     }
 
-    /// What an allocation does before it hands out a page of the alloc cache.
+    /// The part of an allocation before a page of the alloc cache is handed out.
     fn expect_fill(&mut self, at: usize, cpu: CpuId) {
         let node = self.node(at, cpu);
         let pages = self.pages;
@@ -148,7 +148,7 @@ impl<'p> World<'p> {
         Ok(Some(pfn))
     }
 
-    /// Of a kernel's bulk call may come less if memory is short or the lists cannot be had.
+    /// A kernel's bulk call may return fewer pages if memory is short or the lists are held.
     fn exact(&self) -> bool {
         self.setup.pages == 0 && self.setup.slot_per_mille == 0
     }
@@ -201,7 +201,7 @@ impl<'p> World<'p> {
         in_pool || self.released.contains_key(&pfn) || self.plain.iter().any(|&(at, _)| at == pfn)
     }
 
-    /// Where a page of a pool goes when it is put.
+    /// Destination of a page that is put.
     fn expect_put(&mut self, at: usize, pfn: Pfn, by_owner: bool) -> Put {
         let extra = self.extra.remove(&pfn).unwrap_or(0);
         let Pool {

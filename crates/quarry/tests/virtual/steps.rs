@@ -125,7 +125,7 @@ fn the_array_and_the_list_are_one() {
     }
 }
 
-/// What a step freed is refused like anything else that is free.
+/// A page that a step freed is refused like any other free page.
 #[test]
 fn a_page_freed_by_a_step_is_not_freed_again() {
     let machine = Stepping(Setup::default().machine());

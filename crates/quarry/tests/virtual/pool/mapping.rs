@@ -1,4 +1,4 @@
-//! What a mapper sees of a pool's pages.
+//! Calls of a mapper for a pool's pages.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! What must be refused, and the end of a pool.
+//! Refusals, and the end of a pool.
 
 use quarry_core::machine::CpuId;
 use quarry_core::page::Pfn;

@@ -1,4 +1,4 @@
-//! What is done to pools, and how they are made.
+//! Operations on pools, and the pools' parameters.
 
 use super::*;
 
@@ -79,7 +79,7 @@ pub(super) fn ops() -> impl Strategy<Value = Vec<Op>> {
     vec(op, 1..60)
 }
 
-/// How a pool is made.
+/// Parameters of a pool.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
     pub(super) order: u32,
