@@ -5,13 +5,11 @@ use std::ptr::NonNull;
 use std::sync::Mutex;
 
 use quarry_core::design::{CacheSpec, Design};
+use quarry_core::for_all_designs;
 use quarry_core::geometry::BootParams;
 use quarry_core::heap::{Cache, Heap};
 use quarry_core::page::PageConfig;
-use quarry_core::sheaf::SheafCache;
-use quarry_core::slab::SlabCache;
 use quarry_core::slub::Slub;
-use quarry_core::slubq::Slubq;
 use quarry_host::HostMachine;
 
 use crate::patterns::{Allocator, LIVE_MAX, Pattern, time};
@@ -23,18 +21,18 @@ pub(crate) trait Arm {
     fn time(&self, pattern: Pattern, objects: usize, cpu: usize) -> f64;
 }
 
-struct Named<'a, A: Allocator> {
-    name: String,
-    allocator: &'a A,
+struct Named<A> {
+    name: &'static str,
+    allocator: A,
 }
 
-impl<A: Allocator> Arm for Named<'_, A> {
+impl<A: Allocator> Arm for Named<A> {
     fn name(&self) -> &str {
-        &self.name
+        self.name
     }
 
     fn time(&self, pattern: Pattern, objects: usize, cpu: usize) -> f64 {
-        time(self.allocator, pattern, objects, cpu)
+        time(&self.allocator, pattern, objects, cpu)
     }
 }
 
@@ -62,9 +60,9 @@ impl<D: Design> Allocator for QuarryCache<'_, D> {
     }
 }
 
-struct Kmalloc<'h>(&'h Heap<HostMachine, Slub>, usize);
+struct Kmalloc(Heap<HostMachine, Slub>, usize);
 
-impl Allocator for Kmalloc<'_> {
+impl Allocator for Kmalloc {
     #[inline(always)]
     fn alloc(&self) -> NonNull<u8> {
         self.0.kmalloc(self.1, None).expect("memory")
@@ -194,39 +192,36 @@ fn heap<D: Design>() -> Heap<HostMachine, D> {
     .expect("a fresh machine")
 }
 
-/// Runs `f` with all arms for objects of this size.
-pub(crate) fn with_arms(size: usize, f: impl FnOnce(&[&dyn Arm])) {
+/// The caches of a design. Their heap stays for the rest of the benchmark.
+fn design<D: Design>(spec: &CacheSpec<'_>) -> Box<dyn Arm> {
+    let heap = Box::leak(Box::new(heap::<D>()));
+    named(
+        D::NAME,
+        QuarryCache(heap.create_cache(spec).expect("a cache")),
+    )
+}
+
+fn named<A: Allocator + 'static>(name: &'static str, allocator: A) -> Box<dyn Arm> {
+    Box::new(Named { name, allocator })
+}
+
+/// All arms, for objects of this size.
+pub(crate) fn arms(size: usize) -> Vec<Box<dyn Arm>> {
     let spec = CacheSpec::new("bench", u32::try_from(size).expect("an object size"));
-    let slab_heap = heap::<SlabCache>();
-    let slub_heap = heap::<Slub>();
-    let slubq_heap = heap::<Slubq>();
-    let sheaf_heap = heap::<SheafCache>();
-    let slab = QuarryCache(slab_heap.create_cache(&spec).expect("a cache"));
-    let slub = QuarryCache(slub_heap.create_cache(&spec).expect("a cache"));
-    let slubq = QuarryCache(slubq_heap.create_cache(&spec).expect("a cache"));
-    let sheaf = QuarryCache(sheaf_heap.create_cache(&spec).expect("a cache"));
-    let kmalloc = Kmalloc(&slub_heap, size);
+    let mut arms = Vec::new();
+    for_all_designs!(D => arms.push(design::<D>(&spec)));
     let list = MutexedList {
         size,
         free: Mutex::new(Vec::new()),
     };
-    fn named<'a, A: Allocator>(name: &str, allocator: &'a A) -> Named<'a, A> {
-        Named {
-            name: name.to_owned(),
-            allocator,
-        }
-    }
-    f(&[
-        &named("slab", &slab),
-        &named("slub", &slub),
-        &named("slubq", &slubq),
-        &named("sheaf", &sheaf),
-        &named("slub kmalloc", &kmalloc),
-        &named("thread-local array", &ThreadLocalArray(size)),
-        &named("mutexed list", &list),
-        &named("glibc", &Glibc(size)),
-        &named("jemalloc", &Jemalloc(size)),
-        &named("mimalloc", &MiMalloc(size)),
-        &named("mimalloc again (null)", &MiMalloc(size)),
+    arms.extend([
+        named("slub kmalloc", Kmalloc(heap(), size)),
+        named("thread-local array", ThreadLocalArray(size)),
+        named("mutexed list", list),
+        named("glibc", Glibc(size)),
+        named("jemalloc", Jemalloc(size)),
+        named("mimalloc", MiMalloc(size)),
+        named("mimalloc again (null)", MiMalloc(size)),
     ]);
+    arms
 }

@@ -18,7 +18,6 @@ mod times;
 
 use clap::Parser;
 
-use arms::with_arms;
 use patterns::Pattern;
 use times::Times;
 
@@ -50,19 +49,18 @@ fn main() {
     let options = Options::parse();
     common::pin(options.cpu);
     let mut times = Times::new();
-    with_arms(options.size, |arms| {
-        for round in 0..=options.rounds {
-            for pattern in Pattern::ALL {
-                for arm in arms {
-                    let ns = arm.time(pattern, options.objects, options.cpu);
-                    // The first round warms up.
-                    if round > 0 {
-                        times.add(arm.name(), pattern, ns);
-                    }
+    let arms = arms::arms(options.size);
+    for round in 0..=options.rounds {
+        for pattern in Pattern::ALL {
+            for arm in &arms {
+                let ns = arm.time(pattern, options.objects, options.cpu);
+                // The first round warms up.
+                if round > 0 {
+                    times.add(arm.name(), pattern, ns);
                 }
             }
         }
-    });
+    }
     if options.json {
         println!("{}", report::json(&times, options.size));
     } else {

@@ -4,13 +4,10 @@
 use std::ptr::NonNull;
 
 use quarry_core::design::{CacheSpec, Design, FreeError};
+use quarry_core::for_all_designs;
 use quarry_core::geometry::BootParams;
 use quarry_core::heap::{Cache, Heap};
 use quarry_core::page::PageConfig;
-use quarry_core::sheaf::SheafCache;
-use quarry_core::slab::SlabCache;
-use quarry_core::slub::Slub;
-use quarry_core::slubq::Slubq;
 use quarry_host::HostMachine;
 
 fn pairs<D: Design>(n: u64) -> Result<(), Box<dyn std::error::Error>> {
@@ -63,11 +60,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (design, n) = (args.next(), args.next());
     stay();
     let n = n.as_deref().unwrap_or("1000000").parse()?;
-    match design.as_deref() {
-        Some("slab") => pairs::<SlabCache>(n),
-        Some("slub") => pairs::<Slub>(n),
-        Some("slubq") => pairs::<Slubq>(n),
-        Some("sheaf") => pairs::<SheafCache>(n),
-        _ => Err("usage: pair_count slab|slub|slubq|sheaf [PAIRS]".into()),
-    }
+    for_all_designs!(D => if design.as_deref() == Some(D::NAME) {
+        return pairs::<D>(n);
+    });
+    Err("usage: pair_count DESIGN [PAIRS]".into())
 }
