@@ -29,7 +29,7 @@ pub enum CalibrateError {
     },
     /// The kernel describes no first-level cache.
     #[error(
-        "{} describes no data cache; write a machine file by hand (machines/README.md), or take a bundled one",
+        "{} describes no data cache; write a machine file by hand (crates/quarry-machines/machines/README.md), or take a bundled one",
         path.display()
     )]
     NoCache {

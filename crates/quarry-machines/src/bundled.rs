@@ -7,7 +7,7 @@ macro_rules! bundled {
     ($($name:literal),+ $(,)?) => {
         /// Names and files of the bundled machines, oldest first.
         pub static BUNDLED: &[(&str, &str)] = &[
-            $(($name, include_str!(concat!("../../../machines/", $name, ".toml")))),+
+            $(($name, include_str!(concat!("../machines/", $name, ".toml")))),+
         ];
     };
 }

@@ -55,7 +55,7 @@ fn what_is_no_machine_is_refused() {
     std::fs::write(&path, "about = \"mine\"\nghz = -1\n").unwrap();
     let path = path.to_str().unwrap();
     assert_fails(&quarry(&["machines", path]), 1, &["mine: TOML parse error"]);
-    let text = include_str!("../../../../machines/power9-16.toml");
+    let text = include_str!("../../../quarry-machines/machines/power9-16.toml");
     std::fs::write(path, text.replacen("ghz = 3.8", "ghz = -1", 1)).unwrap();
     assert_fails(
         &quarry(&["machines", path]),

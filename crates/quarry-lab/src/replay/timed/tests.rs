@@ -84,7 +84,8 @@ fn every_operation_is_timed_and_the_same_way_each_time() {
         let reports = all(1).unwrap();
         assert_eq!(bytes(&reports), bytes(&all(3).unwrap()));
         // A machine of the same file.
-        let text = std::fs::read_to_string("../../machines/haswell-ep-2x12.toml").unwrap();
+        let text =
+            std::fs::read_to_string("../quarry-machines/machines/haswell-ep-2x12.toml").unwrap();
         let same = Timing {
             machine: Machine::parse("haswell-ep-2x12", &text).unwrap(),
             ..timing(pace)
