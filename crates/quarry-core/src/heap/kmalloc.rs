@@ -40,13 +40,14 @@ impl<M: Machine, D: Design> Heap<M, D> {
     fn make_class(&self, class: KmallocClass) -> Result<&CacheBody<D>, CreateError> {
         let params = kmalloc_params(self.system.kmalloc, class);
         let name = Name::of(class);
-        let body = self.create_body(&CacheSpec {
+        let spec = CacheSpec {
             name: name.as_str(),
             object_size: params.object_size,
             align: params.align,
             flags: params.flags,
             sheaf_capacity: params.sheaf_capacity,
-        })?;
+        };
+        let body = self.create_body(&spec, false)?;
         let body = self.publish(class.index, body);
         // It is published, so this comes to an end.
         self.make_what_debugging_needs(body)?;
@@ -60,10 +61,11 @@ impl<M: Machine, D: Design> Heap<M, D> {
         if let Some(body) = self.made(INDEX) {
             return Some(body);
         }
-        let body = self.create_body(&CacheSpec {
+        let spec = CacheSpec {
             flags: CacheFlags::KMALLOC,
             ..CacheSpec::new("kmalloc", 1)
-        });
+        };
+        let body = self.create_body(&spec, false);
         Some(self.publish(INDEX, body.ok()?))
     }
 

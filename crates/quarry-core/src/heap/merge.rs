@@ -24,8 +24,13 @@ impl<M: Machine, D: Design> Heap<M, D> {
         Ok(())
     }
 
-    /// An existing cache that serves the new one, which is its alias from now on.
-    pub(super) fn merge(&self, spec: &CacheSpec<'_>) -> Result<Option<&CacheBody<D>>, CreateError> {
+    /// An existing cache that serves the new one, which is its alias from now on. A `unique` one is refused if
+    /// a cache has its name.
+    pub(super) fn merge(
+        &self,
+        spec: &CacheSpec<'_>,
+        unique: bool,
+    ) -> Result<Option<&CacheBody<D>>, CreateError> {
         let Some(rules) = self.merge_rules() else {
             return Ok(None);
         };
@@ -53,22 +58,26 @@ impl<M: Machine, D: Design> Heap<M, D> {
         let _pass = self.system.pages.gate().enter(machine);
         let alias = self.new_alias(spec.name)?;
         let serves = |head: &CacheHead| rules.matches(head.flags, &head.geometry.layout, &wish);
-        let mut found = None;
+        let (mut found, mut duplicate) = (None, false);
         if let Some(newest) = self.system.caches.lock(machine) {
+            duplicate = unique && self.has_named(*newest, spec.name);
             self.walk(*newest, &mut |cache| {
                 let first = rules.search == MergeSearch::NewestFirst && found.is_some();
                 if !first && serves(&cache.body.head) {
                     found = Some(cache.body);
                 }
             });
-            if let Some(body) = found {
+            if let Some(body) = found.filter(|_| !duplicate) {
                 // SAFETY: `new_alias` made it just now, and no other code knows it.
                 unsafe { Self::add_alias(&body.head, alias, spec.object_size) };
             }
         }
-        if found.is_none() {
+        if found.is_none() || duplicate {
             // SAFETY: `new_alias` made it just now, and it was not added.
             unsafe { self.free_alias(alias) };
+        }
+        if duplicate {
+            return Err(CreateError::Duplicate);
         }
         Ok(found)
     }

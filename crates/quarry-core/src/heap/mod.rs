@@ -50,6 +50,8 @@ pub enum CreateError {
     NoRoom,
     /// The page allocator could not be set up.
     Boot(BootError),
+    /// [`Heap::create_unique_cache`] found a cache of this name.
+    Duplicate,
 }
 
 impl core::fmt::Display for CreateError {
@@ -58,6 +60,7 @@ impl core::fmt::Display for CreateError {
             Self::Geometry(error) => error.fmt(f),
             Self::NoRoom => f.write_str("no room for the cache's own structures"),
             Self::Boot(error) => error.fmt(f),
+            Self::Duplicate => f.write_str("the heap has a cache of this name"),
         }
     }
 }
@@ -187,9 +190,26 @@ impl<M: Machine, D: Design> Heap<M, D> {
     ///
     /// [`CreateError`].
     pub fn create_cache(&self, spec: &CacheSpec<'_>) -> Result<Cache<'_, M, D>, CreateError> {
-        let body = match self.merge(spec)? {
+        self.create(spec, false)
+    }
+
+    /// [`Heap::create_cache`], unless a cache of this name is listed already. Of several threads that ask
+    /// for the same name at once, one gets it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Heap::create_cache`]; [`CreateError::Duplicate`].
+    pub fn create_unique_cache(
+        &self,
+        spec: &CacheSpec<'_>,
+    ) -> Result<Cache<'_, M, D>, CreateError> {
+        self.create(spec, true)
+    }
+
+    fn create(&self, spec: &CacheSpec<'_>, unique: bool) -> Result<Cache<'_, M, D>, CreateError> {
+        let body = match self.merge(spec, unique)? {
             Some(body) => body,
-            None => self.create_body(spec)?,
+            None => self.create_body(spec, unique)?,
         };
         self.make_what_debugging_needs(body)?;
         Ok(Cache::new(self, body))
@@ -203,7 +223,11 @@ impl<M: Machine, D: Design> Heap<M, D> {
         Ok(())
     }
 
-    fn create_body(&self, spec: &CacheSpec<'_>) -> Result<&CacheBody<D>, CreateError> {
+    fn create_body(
+        &self,
+        spec: &CacheSpec<'_>,
+        unique: bool,
+    ) -> Result<&CacheBody<D>, CreateError> {
         let (spec, geometry) = self.settle_flags(*spec)?;
         let machine = self.machine();
         let _pass = self.system.pages.gate().enter(machine);
@@ -245,20 +269,34 @@ impl<M: Machine, D: Design> Heap<M, D> {
         unsafe { slot.write(design) };
         // SAFETY: both fields are initialised; the block lives as long as the heap.
         let body = unsafe { place.as_ref() };
-        let Some(mut newest) = self.system.caches.lock(machine) else {
-            // SAFETY: no other code knows the cache.
+        let listed = match self.system.caches.lock(machine) {
+            Some(newest) if unique && self.has_named(*newest, spec.name) => {
+                Err(CreateError::Duplicate)
+            }
+            Some(mut newest) => {
+                // SAFETY: links are only touched under the list's lock, which is held.
+                unsafe { *head.list_next.get() = *newest };
+                *newest = head;
+                // Relaxed: read and written under the list's lock.
+                self.system.list_changes.fetch_add(1, Ordering::Relaxed);
+                Ok(body)
+            }
+            None => Err(CreateError::NoRoom),
+        };
+        if listed.is_err() {
+            // SAFETY: the cache is on no list, so no other code knows it.
             unsafe { body.design.release(self.env(head)) };
             // SAFETY: `create_body` took the block; the cache was not listed, so no other code knows it.
             unsafe { self.free_body(place) };
-            return Err(CreateError::NoRoom);
-        };
-        // SAFETY: links are only touched under the list's lock, which is held.
-        unsafe { *head.list_next.get() = *newest };
-        *newest = head;
-        // Relaxed: read and written under the list's lock.
-        self.system.list_changes.fetch_add(1, Ordering::Relaxed);
-        drop(newest);
-        Ok(body)
+        }
+        listed
+    }
+
+    /// True if a cache of the list, whose lock is held, has the name.
+    fn has_named(&self, newest: *const CacheHead, name: &str) -> bool {
+        let mut found = false;
+        self.walk(newest, &mut |cache| found |= cache.name() == name);
+        found
     }
 
     /// Adds the flags of `slub_debug` to a request, and computes its geometry. An object that has no room for
