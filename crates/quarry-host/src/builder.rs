@@ -135,7 +135,7 @@ impl Builder {
     /// [`HostError`] tells which setting cannot be had and what to do about it.
     pub fn build(self) -> Result<HostMachine, HostError> {
         let page_shift = self.page_shift()?;
-        let cpus = self.cpus.unwrap_or_else(topology::possible_cpus);
+        let cpus = self.cpus.unwrap_or_else(|| topology::possible_cpus("/sys"));
         if cpus == 0 || cpus > MAX_CPUS {
             return Err(HostError::Cpus { cpus });
         }

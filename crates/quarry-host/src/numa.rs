@@ -19,18 +19,15 @@
 //!   one. So has, with a reason ([`NumaUse::reason`]), one with lists that cannot be parsed, without a
 //!   list of nodes, or with more than [`MAX_NODES`] such nodes.
 
-use core::ffi::CStr;
-use core::fmt::{self, Write};
+use core::fmt;
 
 use quarry_core::machine::{CpuId, MAX_CPUS, MAX_NODES, NodeId};
 
 use crate::os;
-use crate::topology::{LIST_BYTES, list, number};
+use crate::topology::{LIST_BYTES, Sysfs, list, number};
 
 /// Node numbers are below this in all kernels.
 const SYSTEM_NODES: u32 = os::NODE_MASK_BITS;
-/// Longest path of a file, with the zero byte at its end.
-const PATH_BYTES: usize = 256;
 /// The entry of a CPU that was on no list.
 const UNKNOWN: u8 = u8::MAX;
 
@@ -282,34 +279,7 @@ impl<const WORDS: usize> Set<WORDS> {
     }
 }
 
-/// Files as the kernel lays them out below `/sys`.
-struct Sysfs<'a> {
-    root: &'a str,
-}
-
 impl Sysfs<'_> {
-    /// A file below `/sys/devices/system`, if it can be read whole.
-    fn read<'b>(&self, buffer: &'b mut [u8], name: fmt::Arguments<'_>) -> Option<&'b [u8]> {
-        let path = self.path(name)?;
-        let bytes = buffer.len();
-        os::read_file(path.as_c_str()?, buffer).filter(|text| text.len() < bytes)
-    }
-
-    /// Whether there is a folder of this name below `/sys/devices/system`.
-    fn exists(&self, name: &str) -> bool {
-        let path = self.path(format_args!("{name}"));
-        path.is_some_and(|path| path.as_c_str().is_some_and(os::exists))
-    }
-
-    fn path(&self, name: fmt::Arguments<'_>) -> Option<Path> {
-        let mut path = Path {
-            bytes: [0; PATH_BYTES],
-            length: 0,
-        };
-        write!(path, "{}/devices/system/{name}", self.root).ok()?;
-        Some(path)
-    }
-
     /// A list of nodes; `None` if there is no such file, or it is too long.
     fn node_set(&self, name: &str) -> Result<Option<NodeSet>, NumaUnavailable> {
         let mut buffer = [0; LIST_BYTES];
@@ -349,27 +319,5 @@ impl Sysfs<'_> {
             }
         }
         Ok(any)
-    }
-}
-
-/// A path whose last byte stays zero.
-struct Path {
-    bytes: [u8; PATH_BYTES],
-    length: usize,
-}
-
-impl Path {
-    fn as_c_str(&self) -> Option<&CStr> {
-        CStr::from_bytes_until_nul(&self.bytes).ok()
-    }
-}
-
-impl Write for Path {
-    fn write_str(&mut self, part: &str) -> fmt::Result {
-        let end = self.length + part.len();
-        let room = self.bytes[..PATH_BYTES - 1].get_mut(self.length..end);
-        room.ok_or(fmt::Error)?.copy_from_slice(part.as_bytes());
-        self.length = end;
-        Ok(())
     }
 }

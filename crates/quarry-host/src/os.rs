@@ -74,6 +74,29 @@ pub(crate) fn current_cpu() -> Option<u32> {
     u32::try_from(cpu).ok()
 }
 
+/// One more than the highest number of a CPU on which the calling thread may run; 0 if the system does not say.
+pub(crate) fn allowed_cpus_end() -> u32 {
+    let mut words = [0_u64; quarry_core::machine::MAX_CPUS as usize / 64];
+    if cfg!(miri) {
+        return 0;
+    }
+    // The bare system call returns the number of bytes it filled; the library's function takes sets of 1024 CPUs.
+    // SAFETY: the array is valid for writes of its size.
+    let bytes = keeping_errno(|| unsafe {
+        libc::syscall(
+            libc::SYS_sched_getaffinity,
+            0,
+            size_of_val(&words),
+            words.as_mut_ptr(),
+        )
+    });
+    let words = &words[..usize::try_from(bytes)
+        .map_or(0, |bytes| bytes / 8)
+        .min(words.len())];
+    let last = words.iter().rposition(|&word| word != 0);
+    last.map_or(0, |at| 64 * (at as u32 + 1) - words[at].leading_zeros())
+}
+
 /// The calling thread's number, as `ps -L` shows it.
 pub(crate) fn task() -> u32 {
     if cfg!(miri) {

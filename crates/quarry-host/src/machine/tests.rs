@@ -1,4 +1,4 @@
-//! Memory, nodes and flags of a machine.
+//! Memory, nodes, CPUs and flags of a machine.
 
 use quarry_core::design::Design;
 use quarry_core::era::Era;
@@ -167,5 +167,51 @@ fn descriptors_have_huge_pages_where_pages_have() {
             flags.iter().any(|known| known == "nh"),
             "{wanted:?}: {flags:?}"
         );
+    }
+}
+
+/// Calls `f` on each CPU where the thread may run.
+fn on_each_cpu(mut f: impl FnMut(u32)) {
+    let cpus: Vec<_> = (0..crate::os::allowed_cpus_end())
+        .filter(|&cpu| run_on(cpu))
+        .collect();
+    assert!(!cpus.is_empty());
+    for cpu in cpus {
+        assert!(run_on(cpu));
+        f(cpu);
+    }
+}
+
+fn is_at_home_everywhere<D: Design>(mode: Mode, cpus: u32) {
+    let builder = HostMachine::builder().memory_bytes(64 << 20);
+    let machine = builder.cpus(cpus).mode(mode).build().expect("64 MiB");
+    let heap = Heap::<_, D>::new(machine, D::DEFAULT_ERA, BootParams::default()).expect("a heap");
+    let name = D::NAME;
+    on_each_cpu(|cpu| {
+        let objects: Vec<_> = (0..500)
+            .map(|_| heap.kmalloc(100, None).expect("memory"))
+            .collect();
+        for object in objects {
+            // SAFETY: allocated above, and used by no code.
+            unsafe { heap.kfree(object) }.expect("allocated");
+        }
+        heap.for_each_cache(|cache| assert_eq!(cache.shrink(), 0, "{name} on CPU {cpu} of {cpus}"));
+    });
+    heap.for_each_cache(|cache| assert_eq!(cache.check_consistency(), Ok(()), "{name}"));
+    heap.pages().check_consistency().expect("consistent pages");
+}
+
+/// A machine may have fewer slots than the thread's CPU has a number (a list that a container shows), and far more than
+/// CPUs are online (virtual machines to which CPUs may be added).
+#[test]
+#[cfg_attr(miri, ignore = "no CPUs to choose from")]
+fn cpus_may_be_beyond_the_slots_and_slots_beyond_the_cpus() {
+    for mode in [Mode::Auto, Mode::Fallback] {
+        for cpus in [1, 100] {
+            is_at_home_everywhere::<SlabCache>(mode, cpus);
+            is_at_home_everywhere::<Slub>(mode, cpus);
+            is_at_home_everywhere::<Slubq>(mode, cpus);
+            is_at_home_everywhere::<SheafCache>(mode, cpus);
+        }
     }
 }
