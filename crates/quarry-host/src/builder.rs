@@ -7,7 +7,7 @@ use crate::huge::HugePages;
 use crate::machine::{HostMachine, Mode};
 use crate::memory::{Layout, Memory};
 use crate::numa::Nodes;
-use crate::rseq::{self, RseqUnavailable};
+use crate::rseq::{self, Found, RseqUnavailable};
 use crate::{os, topology};
 
 /// Memory by default.
@@ -150,7 +150,7 @@ impl Builder {
                 memory_bytes,
                 meta_bytes,
             })?;
-        let area = self.area()?;
+        let found = self.area()?;
         let memory = Memory::reserve(&layout, self.huge_pages)?;
         let nodes = Nodes::of_this_computer(cpus);
         let topology = Topology {
@@ -159,7 +159,7 @@ impl Builder {
             page_shift,
             cache_line: topology::cache_line(),
         };
-        Ok(HostMachine::new(area, topology, nodes, memory))
+        Ok(HostMachine::new(found, topology, nodes, memory))
     }
 
     fn page_shift(&self) -> Result<u32, HostError> {
@@ -177,8 +177,8 @@ impl Builder {
         Ok(bytes.trailing_zeros())
     }
 
-    /// Where the threads' registered areas are, or why the fallback is used.
-    fn area(&self) -> Result<Result<isize, RseqUnavailable>, HostError> {
+    /// The threads' registered areas, or the reason for the fallback.
+    fn area(&self) -> Result<Result<Found, RseqUnavailable>, HostError> {
         match self.mode {
             Mode::Fallback => Ok(Err(RseqUnavailable::Chosen)),
             Mode::Rseq => rseq::find().map(Ok).map_err(HostError::Rseq),

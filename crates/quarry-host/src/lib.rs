@@ -25,7 +25,8 @@
 //! # Modes
 //!
 //! [`Mode::Auto`] takes restartable sequences if they work and falls back otherwise;
-//! [`HostMachine::mode`] says which it is and [`HostMachine::fallback_reason`] why. Under miri and
+//! [`HostMachine::mode`] says which it is, [`HostMachine::fallback_reason`] why, and
+//! [`HostMachine::rseq_abi`] under which contract with the kernel. Under miri and
 //! loom, and on processors without a sequence, only the fallback exists.
 //!
 //! # Invariants
@@ -75,4 +76,4 @@ pub use huge::{HugePageUse, HugePages, HugePagesUnavailable};
 pub use machine::{HostMachine, Mode};
 pub use numa::{NumaUnavailable, NumaUse};
 pub use readers::RcuReadGuard;
-pub use rseq::RseqUnavailable;
+pub use rseq::{RseqAbi, RseqUnavailable};

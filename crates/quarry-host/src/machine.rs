@@ -17,7 +17,7 @@ use crate::huge::HugePageUse;
 use crate::memory::Memory;
 use crate::numa::{Nodes, NumaUse};
 use crate::readers::{RcuReadGuard, Readers};
-use crate::rseq::{self, RseqUnavailable};
+use crate::rseq::{self, Found, RseqAbi, RseqUnavailable};
 use crate::waiters::Waiters;
 use crate::{os, protocol};
 
@@ -65,6 +65,7 @@ pub struct HostMachine {
     tickets: AtomicU32,
     /// The first refusal to bind memory to its node, 0 if there was none.
     bind_errno: AtomicI32,
+    abi: Option<RseqAbi>,
     readers: Readers,
     waiters: Waiters,
     nodes: Nodes,
@@ -90,19 +91,20 @@ impl HostMachine {
     }
 
     pub(crate) fn new(
-        area: Result<isize, RseqUnavailable>,
+        found: Result<Found, RseqUnavailable>,
         topology: Topology,
         nodes: Nodes,
         memory: Memory,
     ) -> Self {
         Self {
-            area: area.unwrap_or(0),
+            area: found.as_ref().map_or(0, |found| found.area),
             cpus: topology.cpus,
-            reason: area.err(),
+            reason: found.as_ref().err().copied(),
             topology,
             memory,
             tickets: AtomicU32::new(0),
             bind_errno: AtomicI32::new(0),
+            abi: found.ok().map(|found| found.abi),
             readers: Readers::default(),
             waiters: Waiters::new(),
             nodes,
@@ -117,6 +119,12 @@ impl HostMachine {
         } else {
             Mode::Rseq
         }
+    }
+
+    /// The kernel's contract with the threads' areas, next to [`HostMachine::mode`]; `None` in the fallback.
+    #[must_use]
+    pub fn rseq_abi(&self) -> Option<RseqAbi> {
+        self.abi
     }
 
     /// Begins a read-side section: what `Cache::free_rcu` defers from now on is not freed before the guard is dropped.

@@ -275,6 +275,10 @@ fn the_mode_has_a_reason() {
         machine.mode() == Mode::Fallback,
         machine.fallback_reason().is_some()
     );
+    assert_eq!(
+        machine.rseq_abi().is_none(),
+        machine.mode() == Mode::Fallback
+    );
     match small().mode(Mode::Rseq).build() {
         Ok(machine) => assert_eq!(machine.fallback_reason(), None),
         Err(error) => {
@@ -293,9 +297,10 @@ fn the_mode_has_a_reason() {
 fn report_mode() {
     let machine = small().build().unwrap();
     println!(
-        "mode={:?} reason={:?}",
+        "mode={:?} reason={:?} abi={:?}",
         machine.mode(),
-        machine.fallback_reason()
+        machine.fallback_reason(),
+        machine.rseq_abi()
     );
 }
 

@@ -75,6 +75,15 @@ pub(crate) mod commits;
 pub(crate) use arch::try_lock_unarmed;
 pub(crate) use arch::{cpu_id, thread_pointer, try_lock};
 
+#[cfg(all(
+    test,
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64"),
+    target_pointer_width = "64",
+    not(any(miri, loom))
+))]
+mod tests;
+
 /// What a sequence returns instead of an offset when the word is held or the CPU out of range.
 pub(crate) const FAILED: usize = usize::MAX;
 
@@ -89,6 +98,42 @@ static ABORTS: AtomicU64 = AtomicU64::new(0);
 #[must_use]
 pub fn aborts() -> u64 {
     ABORTS.load(Ordering::Relaxed)
+}
+
+/// The kernel's contract with the area of a thread, by the size with which the C library registered it.
+///
+/// What both allow is all that sequences do: the only store to an area goes to `rseq_cs`, and no system call is made
+/// between start and commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RseqAbi {
+    /// 32 bytes, as the GNU C library 2.35 to 2.40 registers and later ones on kernels whose fields fit.
+    Original,
+    /// More than 32 bytes: the GNU C library 2.41 on, with kernels from 7.0 on. The kernel ends a process that
+    /// writes to the fields that are the kernel's, or makes a system call inside a sequence.
+    Extended,
+}
+
+impl RseqAbi {
+    /// Bytes of a registration of the original kind.
+    const ORIGINAL_BYTES: c_uint = 32;
+
+    /// By the C library's `__rseq_size`. Until 2.40 that was 32 or less, the fields in use or the whole area;
+    /// kernels never have fields of 32 bytes in all, so that more means a larger area.
+    const fn of_size(bytes: c_uint) -> Self {
+        if bytes > Self::ORIGINAL_BYTES {
+            Self::Extended
+        } else {
+            Self::Original
+        }
+    }
+}
+
+/// The areas of the process's threads.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Found {
+    /// Distance from the thread pointer, never 0.
+    pub(crate) area: isize,
+    pub(crate) abi: RseqAbi,
 }
 
 /// Why restartable sequences are not used.
@@ -150,9 +195,8 @@ fn symbol<T: Copy>(name: &CStr) -> Option<T> {
     unsafe { address.cast::<T>().as_ref() }.copied()
 }
 
-/// Distance of the registered areas from the thread pointer (never 0), once it is certain that
-/// sequences work (H2).
-pub(crate) fn find() -> Result<isize, RseqUnavailable> {
+/// Finds the registered areas, once it is certain that sequences work (H2).
+pub(crate) fn find() -> Result<Found, RseqUnavailable> {
     if !arch::BUILT {
         return Err(RseqUnavailable::NotBuilt);
     }
@@ -167,5 +211,6 @@ pub(crate) fn find() -> Result<isize, RseqUnavailable> {
         return Err(RseqUnavailable::ThreadNotRegistered);
     }
     os::register_rseq_barrier().map_err(|errno| RseqUnavailable::NoBarrier { errno })?;
-    Ok(area)
+    let abi = RseqAbi::of_size(size);
+    Ok(Found { area, abi })
 }
