@@ -5,7 +5,7 @@ mod parts;
 mod tests;
 
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering};
 
 use quarry_core::machine::{
     CpuId, Cpus, LockClass, NodeId, PERCPU_FREE, PERCPU_OWNER, RawLock, Reentered, SlotLock, Slots,
@@ -65,6 +65,8 @@ pub struct HostMachine {
     tickets: AtomicU32,
     /// The first refusal to bind memory to its node, 0 if there was none.
     bind_errno: AtomicI32,
+    /// The thread inside [`HostMachine::without_waiting`], 0 if none is.
+    impatient: AtomicUsize,
     abi: Option<RseqAbi>,
     readers: Readers,
     waiters: Waiters,
@@ -104,6 +106,7 @@ impl HostMachine {
             memory,
             tickets: AtomicU32::new(0),
             bind_errno: AtomicI32::new(0),
+            impatient: AtomicUsize::new(0),
             abi: found.ok().map(|found| found.abi),
             readers: Readers::default(),
             waiters: Waiters::new(),
@@ -125,6 +128,40 @@ impl HostMachine {
     #[must_use]
     pub fn rseq_abi(&self) -> Option<RseqAbi> {
         self.abi
+    }
+
+    /// Runs `f`, in which neither another CPU's slot nor the heap's list of caches is waited for: taking them fails at
+    /// once if they are held. One thread of a machine has this at a time; others wait as ever.
+    pub fn without_waiting<R>(&self, f: impl FnOnce() -> R) -> R {
+        /// Ends it also if `f` panics.
+        struct End<'a>(&'a AtomicUsize);
+        impl Drop for End<'_> {
+            fn drop(&mut self) {
+                self.0.store(0, Ordering::Relaxed);
+            }
+        }
+        let order = Ordering::Relaxed;
+        let me = rseq::thread_pointer();
+        // Relaxed: a thread compares the word with its own number, which only itself stores.
+        let _end = match self.impatient.compare_exchange(0, me, order, order) {
+            Ok(_) => Some(End(&self.impatient)),
+            Err(_) => None,
+        };
+        f()
+    }
+
+    /// True if the calling thread is inside [`HostMachine::without_waiting`].
+    fn is_impatient(&self) -> bool {
+        self.impatient.load(Ordering::Relaxed) == rseq::thread_pointer()
+    }
+
+    /// Number of looks of the calling thread at the slot of another CPU.
+    pub(crate) fn remote_attempts(&self) -> u32 {
+        if self.is_impatient() {
+            protocol::ATTEMPTS_WITHOUT_WAITING
+        } else {
+            protocol::ATTEMPTS
+        }
     }
 
     /// Begins a read-side section: what `Cache::free_rcu` defers from now on is not freed before the guard is dropped.
@@ -287,6 +324,8 @@ impl HostMachine {
                 // Only this thread stores its own number, so it cannot go away meanwhile.
                 held if held == owner => return Err(Reentered),
                 _ if attempt < os::SPINS => os::pause(attempt),
+                // The list of caches alone is locked while users' code runs (`Heap::for_each_cache`).
+                _ if class == LockClass::CacheList && self.is_impatient() => return Err(Reentered),
                 // Its holder may wait, in a signal handler, for what this thread holds.
                 _ if self.waiters.wait(lock, class, owner, attempt) => return Err(Reentered),
                 _ => (),

@@ -52,6 +52,10 @@ use crate::os;
 /// Attempts of one acquisition; with the pauses of [`Kernel::pause`] a quarter of a second.
 pub const ATTEMPTS: u32 = 1 << 19;
 
+/// Attempts of an acquisition that must not wait: all of them before the first pause that gives up the CPU. More than
+/// one, as a sequence in flight may take the claim away.
+pub const ATTEMPTS_WITHOUT_WAITING: u32 = os::SPINS - 1;
+
 /// Times that a thread that released a marked word gives up its CPU, on which the waiter may be.
 const LET_IN_YIELDS: u32 = 8;
 

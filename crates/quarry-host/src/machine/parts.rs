@@ -112,9 +112,9 @@ unsafe impl Slots for HostMachine {
     fn percpu_lock_remote(&self, slot: &SlotLock, cpu: CpuId) -> bool {
         let kernel = HostKernel { cpu };
         if self.area == 0 {
-            protocol::acquire_fallback(slot, &kernel, protocol::ATTEMPTS)
+            protocol::acquire_fallback(slot, &kernel, self.remote_attempts())
         } else {
-            protocol::acquire(slot, &kernel, self.claim(), protocol::ATTEMPTS)
+            protocol::acquire(slot, &kernel, self.claim(), self.remote_attempts())
         }
     }
 
