@@ -26,12 +26,19 @@ struct Live {
     page: Option<u32>,
 }
 
+/// An object or block that is alive and whose allocation is not kept.
+#[derive(Clone, Copy, Debug)]
+struct Outside {
+    page: Option<u32>,
+    order: u8,
+    migratetype: i32,
+}
+
 /// Objects, or blocks of pages, by their slot in the rows that come.
 #[derive(Debug, Default)]
 struct Slots {
     live: HashMap<u32, Live>,
-    /// Pages of those that are alive and whose allocation is not kept.
-    outside: HashMap<u32, Option<u32>>,
+    outside: HashMap<u32, Outside>,
     free: Vec<u32>,
     count: u32,
 }
@@ -96,7 +103,7 @@ impl<W: Write + Send> Rebuild<W> {
         if let Some(live) = self.slots[space].live.remove(&event.object) {
             return self.free(row, live, event.flags);
         }
-        let outside = self.slots[space].outside.remove(&event.object).flatten();
+        let outside = self.slots[space].outside.remove(&event.object);
         if event.flags.has(Flags::IMPLIED) {
             // What proved the object gone does not say that there was one.
             return Ok(());
@@ -110,8 +117,12 @@ impl<W: Write + Send> Rebuild<W> {
         if row.event.kind.is_free() {
             slots.outside.remove(&row.event.object);
         } else {
-            let page = row.place.map(|place| place.page);
-            slots.outside.insert(row.event.object, page);
+            let outside = Outside {
+                page: row.place.map(|place| place.page),
+                order: row.event.order,
+                migratetype: row.migratetype,
+            };
+            slots.outside.insert(row.event.object, outside);
         }
     }
 
@@ -213,8 +224,8 @@ impl<W: Write + Send> Rebuild<W> {
         self.emit(written)
     }
 
-    /// A free of what is not known to live; `outside` is its page if its allocation was not kept.
-    fn unknown_free(&mut self, row: &FullRow, outside: Option<u32>) -> Result<()> {
+    /// A free of what is not known to live; `outside` is what its allocation said if that was left out.
+    fn unknown_free(&mut self, row: &FullRow, outside: Option<Outside>) -> Result<()> {
         let orphans = &mut self.meta.orphans;
         match row.event.kind {
             Kind::MmPageFree => orphans.unknown_page_free += 1,
@@ -233,9 +244,16 @@ impl<W: Write + Send> Rebuild<W> {
         } else if let Some(cache) = self.meta.caches.get_mut(usize::from(row.event.cache)) {
             cache.frees += 1;
         }
-        if !row.event.kind.is_page() {
-            let page = row.place.map(|place| place.page).or(outside);
-            if let Some(page) = page {
+        if row.event.kind.is_page() {
+            // A replay allocates such a block before the part begins, with the type that it had.
+            if let Some(outside) = outside {
+                written.event.order = outside.order;
+                written.migratetype = i8::try_from(outside.migratetype).unwrap_or(-1);
+                written.event.place = written.migratetype;
+            }
+        } else {
+            let page = row.place.map(|place| place.page);
+            if let Some(page) = page.or(outside.and_then(|outside| outside.page)) {
                 *self.reusable.entry(page).or_default() += 1;
                 let fresh = false;
                 written.page = Place { page, fresh }.encode();
