@@ -3,11 +3,11 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use quarry_lab::replay::part::Moment;
-use quarry_trace::{Filter, TraceMeta, filter_file, filter_to};
+use quarry_trace::{Filter, Moment, TraceMeta, filter_file, filter_to};
 use serde::Serialize;
 
 use crate::error::usage;
+use crate::report_args::ReportArgs;
 use crate::{input, output, units};
 
 /// Arguments.
@@ -24,10 +24,10 @@ pub(crate) struct Args {
     output: PathBuf,
     /// Keep events from this time on: seconds as the recording prints them, or +SECONDS after its
     /// first event.
-    #[arg(long, value_name = "TIME", value_parser = Moment::parse)]
+    #[arg(long, value_name = "TIME")]
     from: Option<Moment>,
     /// Keep events before this time.
-    #[arg(long, value_name = "TIME", value_parser = Moment::parse)]
+    #[arg(long, value_name = "TIME")]
     until: Option<Moment>,
     /// Keep events of processes with this name; may be repeated.
     #[arg(long, value_name = "NAME")]
@@ -38,6 +38,8 @@ pub(crate) struct Args {
     /// Keep events of this cache, kmalloc for those of all sizes, and no page events; may be repeated.
     #[arg(long, value_name = "CACHE")]
     cache: Vec<String>,
+    #[command(flatten)]
+    reports: ReportArgs,
     /// Print what is left as JSON.
     #[arg(long)]
     json: bool,
@@ -47,6 +49,8 @@ const EXAMPLES: &str = "\
 What crosses the cut is handled as an import does it: a free of an object that
 was allocated before is kept and marked unknown, an object that is freed later
 stays alive. A free by another process within the cut counts as an implied one.
+Without a cut, --before and the options below it add reports of the recorded
+kernel to a trace that has none.
 
 Exit codes:
   0 done; 1 failed, and no output is left behind; 2 wrong usage
@@ -55,7 +59,8 @@ Examples:
   quarry filter kmem.parquet -o part.parquet --from +1 --until +2.5
   quarry filter hackbench -o - --until +0.5 | quarry replay -
   quarry filter hackbench -o skb.parquet --cache skbuff_head_cache --cache kmalloc
-  quarry filter kmem.parquet -o mine.parquet --comm bash --comm make";
+  quarry filter kmem.parquet -o mine.parquet --comm bash --comm make
+  quarry filter kmem.parquet -o full.parquet --before a.json --after b.json";
 
 #[derive(Serialize)]
 struct Report<'a> {
@@ -73,22 +78,24 @@ struct Report<'a> {
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     output::check_binary(&args.output, args.json)?;
+    let trace = ("TRACE", Some(Path::new(&args.trace)));
+    let inputs: Vec<_> = args.reports.inputs().chain([trace]).collect();
+    input::check_one_stdin(&inputs)?;
+    let reports = args.reports.read()?;
     let input = input::trace(&args.trace)?;
     let whole = input.file.meta();
-    let clock = |moment: Moment| match moment {
-        Moment::Clock(ns) => ns,
-        Moment::Offset(ns) => whole.first_time_ns.saturating_add(ns),
-    };
+    let clock = |moment: Moment| moment.clock_ns(whole.first_time_ns);
     let filter = Filter {
         from_ns: args.from.map(clock),
         until_ns: args.until.map(clock),
         comms: args.comm.clone(),
         pids: args.pid.clone(),
         caches: args.cache.clone(),
+        reports,
     };
     if filter == Filter::default() {
         return Err(usage(
-            "nothing says what to keep: give --from, --until, --comm, --pid or --cache",
+            "nothing says what to keep or to add: give --from, --until, --comm, --pid, --cache, or a report (--before)",
         ));
     }
     if output::is_stdout(&args.output) {

@@ -12,6 +12,7 @@ use quarry_trace::{
 use serde::Serialize;
 
 use crate::error::usage;
+use crate::report_args::ReportArgs;
 use crate::{input, output, units};
 
 /// Arguments.
@@ -48,6 +49,8 @@ pub(crate) struct Args {
     /// Pass over lines that do not parse, and count them.
     #[arg(long)]
     skip_bad: bool,
+    #[command(flatten)]
+    reports: ReportArgs,
     /// Print the summary as JSON.
     #[arg(long)]
     json: bool,
@@ -69,16 +72,24 @@ or, where quarry cannot read the file:
   perf script --ns --header -F comm,pid,tid,cpu,time,event,trace \\
     | gzip > kmem.txt.gz
 
+With reports of the recorded kernel in the trace, as quarry record keeps them, a
+replay begins with what the kernel held (quarry replay --initial), and its end is
+compared with what it held then (--check).
+
 Exit codes:
   0 done; 1 failed, and no output is left behind; 2 wrong usage
 
 Examples:
+  quarry import perf.data -o kmem.parquet --before a.json --after b.json
   quarry import kmem.txt.gz -o kmem.parquet --page-size 64k
   quarry import trace.dat -o kmem.parquet";
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     output::check_binary(&args.output, args.json)?;
+    let recording = ("FILE", Some(args.input.as_path()));
+    let inputs: Vec<_> = args.reports.inputs().chain([recording]).collect();
+    input::check_one_stdin(&inputs)?;
     let options = ImportOptions {
         kernel: args.kernel.clone(),
         arch: args.arch.clone(),
@@ -90,6 +101,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         cpus: args.cpus,
         lost_events: args.lost,
         skip_bad: args.skip_bad,
+        reports: args.reports.read()?,
         ..ImportOptions::default()
     };
     let stdin = args.input == Path::new("-");

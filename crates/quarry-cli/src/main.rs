@@ -35,6 +35,7 @@ mod replay_pages;
 mod replay_sensitivity;
 mod replay_tables;
 mod replay_time;
+mod report_args;
 mod reproduce;
 mod reproduce_html;
 mod reproduce_tables;

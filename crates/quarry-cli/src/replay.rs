@@ -1,18 +1,17 @@
 //! `quarry replay`: recorded allocations on other designs.
 
 use std::num::NonZeroUsize;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use quarry_core::design::Design;
 use quarry_core::era::Era;
 use quarry_core::slub::Slub;
 use quarry_lab::bundled::BUNDLED;
-use quarry_lab::kernel::{Pagetypeinfo, Slabinfo, Snapshot, Zoneinfo};
+use quarry_lab::kernel::Slabinfo;
 use quarry_lab::plan::Axes;
 use quarry_lab::replay::input::Input;
 use quarry_lab::replay::lists;
 use quarry_lab::replay::pages::PageEvents;
-use quarry_lab::replay::part::Part;
 use quarry_lab::replay::timed::{Pace, Timing};
 use quarry_lab::setting::Setting;
 use quarry_lab::{DesignSpec, Plan, RunReport};
@@ -43,12 +42,8 @@ pub(crate) struct Settings<'a> {
     cache_line: u32,
     cache_share_bytes: u64,
     pages: PagesArg,
-    from: Option<String>,
-    until: Option<String>,
-    initial: Option<&'a Path>,
-    check: Option<&'a Path>,
-    zoneinfo: Option<&'a Path>,
-    pagetypeinfo: Option<&'a Path>,
+    initial: bool,
+    check: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     time: Option<TimeSettings>,
 }
@@ -71,16 +66,8 @@ impl<'a> Settings<'a> {
             cache_line: axes.cache_line,
             cache_share_bytes: args.cache_share,
             pages: args.pages,
-            from: args.from.map(|moment| moment.to_string()),
-            until: args.until.map(|moment| moment.to_string()),
-            initial: args.initial.as_deref(),
-            check: args.check.as_ref().map(|file| match file {
-                Some(file) => file.as_path(),
-                // Reports of the trace itself.
-                None => args.trace.as_deref().map_or(Path::new("-"), Path::new),
-            }),
-            zoneinfo: args.zoneinfo.as_deref(),
-            pagetypeinfo: args.pagetypeinfo.as_deref(),
+            initial: args.initial || args.check,
+            check: args.check,
             time: timing.map(|timing| TimeSettings {
                 machine: timing.machine.name.clone(),
                 pace: timing.pace,
@@ -101,11 +88,6 @@ impl<'a> Settings<'a> {
         if self.cache_line != 64 && self.time.is_none() {
             parts.push(format!("--cache-line {}", self.cache_line));
         }
-        let moments = [("from", &self.from), ("until", &self.until)];
-        let given = moments
-            .iter()
-            .filter_map(|(name, moment)| Some(format!("--{name} {}", moment.as_ref()?)));
-        parts.extend(given);
         match parts.is_empty() {
             true => String::new(),
             false => format!("settings: {}\n", parts.join(" ")),
@@ -168,7 +150,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let mut axes = axes(args)?;
     let default = BUNDLED.first().map_or("hackbench", |bundled| bundled.name);
     let trace = args.trace.as_deref().unwrap_or(default);
-    check_streams(args, trace)?;
+    check_streams(args)?;
     if !axes.cpus.is_empty() {
         Plan::new(&axes)?;
     }
@@ -314,21 +296,15 @@ fn to_stdout(args: &Args) -> [bool; 2] {
     [&args.html, &args.svg].map(|file| file.as_deref() == Some(Path::new("-")))
 }
 
-/// Refuses what would write two outputs to stdout, or read two inputs from stdin.
-fn check_streams(args: &Args, trace: &str) -> anyhow::Result<()> {
+/// Refuses what would write two outputs to stdout.
+fn check_streams(args: &Args) -> anyhow::Result<()> {
     let charts = to_stdout(args);
     if charts == [true, true] || (charts.contains(&true) && (args.json || args.csv)) {
         return Err(error::usage(
             "two outputs would go to stdout; name a file for one of them",
         ));
     }
-    input::check_one_stdin(&[
-        ("TRACE", Some(Path::new(trace))),
-        ("--initial", args.initial.as_deref()),
-        ("--check", args.check.as_ref().and_then(Option::as_deref)),
-        ("--zoneinfo", args.zoneinfo.as_deref()),
-        ("--pagetypeinfo", args.pagetypeinfo.as_deref()),
-    ])
+    Ok(())
 }
 
 /// Writes the page and the charts that are asked for; true if one of them went to stdout.
@@ -354,37 +330,16 @@ fn write_charts(
     Ok(to_stdout(args).contains(&true))
 }
 
-/// Opens the trace, with the reports that the options name.
+/// Opens the trace, with its reports if they are asked for.
 fn open(args: &Args, trace: &str) -> anyhow::Result<Input> {
-    let read = |file: &Option<PathBuf>| {
-        let path = file.as_deref().map(input::report);
-        path.as_deref().map(Snapshot::read_moment).transpose()
-    };
-    let (initial, initial_lists) = read(&args.initial)?.unzip();
-    let (check, in_trace) = match &args.check {
-        Some(Some(file)) => {
-            let file = input::report(file);
-            (Some(Snapshot::read_moment(&file)?.0), false)
-        }
-        reports => (None, reports.is_some()),
-    };
-    let zoneinfo = args.zoneinfo.as_deref().map(input::report);
-    let zoneinfo = zoneinfo.as_deref().map(Zoneinfo::read).transpose()?;
-    let types = args.pagetypeinfo.as_deref().map(input::report);
-    let free = types.as_deref().map(Pagetypeinfo::read).transpose()?;
     let mut input = input::trace(trace)?;
-    input.part = Part {
-        from: args.from,
-        until: args.until,
-    };
     input.pages = args.pages.into();
     input.copies = args.copies;
     input.cache_share_bytes = args.cache_share;
-    (input.initial, input.check) = (initial, check);
-    input.initial_lists = initial_lists.unwrap_or_default();
-    (input.zoneinfo, input.free) = (zoneinfo, free);
-    if in_trace {
-        input.take_reports()?;
+    if args.check {
+        input.check_reports()?;
+    } else if args.initial {
+        input.start_from_reports()?;
     }
     Ok(input)
 }
@@ -393,7 +348,7 @@ fn open(args: &Args, trace: &str) -> anyhow::Result<Input> {
 /// option does.
 fn heed_recorded(args: &Args, input: &Input, axes: &mut Axes) -> anyhow::Result<()> {
     let meta = input.file.meta();
-    if let Some(report) = input.initial.as_ref().or(input.check.as_ref()) {
+    if let Some(report) = &input.initial {
         let recorded = recorded(meta, report)?;
         if args.design.is_empty() {
             axes.designs = vec![recorded];
@@ -420,11 +375,9 @@ fn heed_recorded(args: &Args, input: &Input, axes: &mut Axes) -> anyhow::Result<
 
 /// Options that were given and have no effect on some run, or less than on others, and why.
 fn unheeded(args: &Args, plan: &Plan, input: &Input) -> Vec<String> {
-    let options = match (&args.pagetypeinfo, args.memory) {
-        (None, None) => "of --zoneinfo only the amount of memory is heeded",
-        (Some(_), None) => "of --zoneinfo and --pagetypeinfo only the amount of memory is heeded",
-        (None, Some(_)) => "--zoneinfo is not heeded",
-        (Some(_), Some(_)) => "--zoneinfo and --pagetypeinfo are not heeded",
+    let ignored = match args.memory {
+        None => "of the kernel's zoneinfo only the amount of memory is used",
+        Some(_) => "the kernel's zoneinfo is not used",
     };
     let mut notes: Vec<String> = Vec::new();
     for reason in plan
@@ -432,7 +385,7 @@ fn unheeded(args: &Args, plan: &Plan, input: &Input) -> Vec<String> {
         .iter()
         .filter_map(|run| lists::unheeded(run, input))
     {
-        let note = format!("{options} where {reason}");
+        let note = format!("{ignored} where {reason}");
         if !notes.contains(&note) {
             notes.push(note);
         }

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 
 use quarry_core::page::CACHE_SHARE_BYTES;
 use quarry_lab::replay::pages::PageMode;
-use quarry_lab::replay::part::Moment;
 use quarry_lab::replay::timed::{Pace, Timing};
 use quarry_machines::{Draw, Machine};
 use serde::Serialize;
@@ -26,7 +25,7 @@ pub(crate) const DEFAULT_DESIGNS: [&str; 5] =
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// A trace, or the name of a bundled one: hackbench, kv, tbench. A file of that name wins; `-` reads
-    /// stdin. One of the inputs may be `-`.
+    /// stdin.
     #[arg(value_name = "TRACE")]
     pub(crate) trace: Option<String>,
     /// Designs with optional eras, separated by commas; with --initial or --check the recorded one
@@ -36,7 +35,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DESIGN[@ERA],...", value_delimiter = ',')]
     pub(crate) design: Vec<String>,
     /// Page sizes: 4k, 16k, 64k, separated by commas; 4k,64k by default, the recorded one with
-    /// --initial, --check or --zoneinfo.
+    /// --initial or --check.
     #[arg(
         long,
         value_name = "BYTES,...",
@@ -59,29 +58,22 @@ pub(crate) struct Args {
     /// Debugging as in the kernel's slub_debug: FZPU for all caches, FZ,kmalloc-*;U,dentry for some.
     #[arg(long, value_name = "LETTERS[,CACHE,...][;...]")]
     pub(crate) debug: Option<String>,
-    /// Memory of each virtual machine; 16G by default. With --zoneinfo that of its zones by default,
+    /// Memory of each virtual machine; 16G by default. With --initial that of the kernel's zones by default,
     /// and more or less of it is the highest zone's. Only what is used becomes resident.
     #[arg(long, value_name = "BYTES", value_parser = units::parse_bytes)]
     pub(crate) memory: Option<u64>,
     /// Cache-line size in bytes; 64 on x86-64, 128 on ppc64.
     #[arg(long, value_name = "BYTES", default_value_t = 64)]
     pub(crate) cache_line: u32,
-    /// Start from what the kernel held: a snapshot (quarry snapshot), a folder with slabinfo and slab/ (a
-    /// copy of /sys/kernel/slab), a copy of /proc/slabinfo, or a JSON list of its rows.
-    #[arg(long, value_name = "SNAPSHOT")]
-    pub(crate) initial: Option<PathBuf>,
-    /// Compare the end with what the kernel reported: the same forms. Without a file: begin with what
-    /// `quarry record` kept in the trace of the recording's beginning, and compare with its end.
-    #[arg(long, value_name = "SNAPSHOT", num_args = 0..=1)]
-    pub(crate) check: Option<Option<PathBuf>>,
-    /// Start with the zones, free memory and per-CPU page lists that the kernel had: a copy of its
-    /// /proc/zoneinfo. Heeded where page events are replayed at the recorded page size and number
-    /// of CPUs; elsewhere only the amount of memory, if --memory says none.
-    #[arg(long, value_name = "ZONEINFO")]
-    pub(crate) zoneinfo: Option<PathBuf>,
-    /// Which blocks of these zones were free, beside --zoneinfo: a copy of /proc/pagetypeinfo.
-    #[arg(long, value_name = "PAGETYPEINFO", requires = "zoneinfo")]
-    pub(crate) pagetypeinfo: Option<PathBuf>,
+    /// Start from what the kernel reported at the beginning of the recording, as `quarry record` and `quarry import
+    /// --before` keep it in the trace: what its slabs held, and its zones, free memory and per-CPU page lists. The
+    /// latter are used where page events are replayed at the recorded page size and number of CPUs; elsewhere only
+    /// the amount of memory, if --memory says none.
+    #[arg(long)]
+    pub(crate) initial: bool,
+    /// The same, and compare the end with what the kernel held then.
+    #[arg(long)]
+    pub(crate) check: bool,
     /// A CPU's share of the last-level cache: its size by the CPUs that share it. Page lists of 6.7
     /// and later heed it when blocks of several pages are freed.
     #[arg(
@@ -91,12 +83,6 @@ pub(crate) struct Args {
         default_value_t = CACHE_SHARE_BYTES
     )]
     pub(crate) cache_share: u64,
-    /// Start at this time: seconds as the recording prints them, or +SECONDS after its first event.
-    #[arg(long, value_name = "T", value_parser = Moment::parse)]
-    pub(crate) from: Option<Moment>,
-    /// Stop before this time, written in the same way.
-    #[arg(long, value_name = "T", value_parser = Moment::parse)]
-    pub(crate) until: Option<Moment>,
     /// Page events on the same page allocator: auto replays those outside the slabs if the trace
     /// tells which pages were slabs, all those of slabs too, off none.
     #[arg(long, value_name = "WHICH", value_enum, default_value_t = PagesArg::Auto)]
@@ -148,8 +134,7 @@ pub(crate) struct TimeArgs {
     /// recorded one by default, slob is left out (its searches take minutes to simulate), and the cache line is the
     /// machine's.
     #[arg(long, conflicts_with_all = [
-        "debug", "cache_line", "initial", "check", "zoneinfo", "pagetypeinfo", "caches", "fragmentation",
-        "inspect", "html", "svg"
+        "debug", "cache_line", "initial", "check", "caches", "fragmentation", "inspect", "html", "svg"
     ])]
     pub(crate) time: bool,
     /// Machine whose time is simulated: a name of `quarry machines`, or a file. It must have the CPUs: a part of a
@@ -233,9 +218,10 @@ Page events:
   Blocks from before the recording that it frees are allocated before its first
   event, and the lists are shortened once a second of its clock, as in a kernel.
   What was on the lists at the beginning is not recorded: they begin empty, which
-  makes refills extra, unless --zoneinfo tells. The machine then has the kernel's
-  zones with as much free memory as they had, of movable pageblocks, unless
-  --pagetypeinfo tells; the rest is used by others and never reclaimed.
+  makes refills extra, unless --initial finds a zoneinfo in the trace. The machine
+  then has the kernel's zones with as much free memory as they had, of movable
+  pageblocks, unless there is a pagetypeinfo, too; the rest is used by others and
+  never reclaimed.
   Free memory is sampled up to 64 times. What of it lies in blocks too small for
   an order is, as a part of it, the order's unusable free space index.
 
@@ -247,8 +233,8 @@ Predicted beside observed:
   each CPU's list. Orphans then free objects of this state. --check
   prints the slabs at the end beside those of another report. With either, the
   design, page size and CPUs are the recorded ones if nothing else is asked for;
-  give --cache-line if it is not 64. --from and --until take the time of a
-  report: events at --from are replayed, those at --until are not.
+  give --cache-line if it is not 64. Replayed are the events from the first report
+  to the last. quarry filter cuts any other window out of a recording.
 
 Simulated time:
   With --time the CPUs have clocks: caches, lines that move between CPUs, and
@@ -275,8 +261,8 @@ Examples:
   quarry replay --design slub --debug FZPU
   quarry replay --time --design slub@6.17,sheaf@7.0
   quarry replay --time --pace full --copies 64 --machine milan-2x64 --design sheaf
-  quarry replay kv --time --sensitivity --until +0.2
+  quarry filter kv -o - --until +0.2 | quarry replay - --time --sensitivity
   quarry replay my.parquet --pages all --fragmentation --memory 1G --design slub
   quarry replay my.parquet --json --no-timing > run.json
-  quarry replay my.parquet --initial before.slabinfo --check after.slabinfo
-  quarry replay my.parquet --initial a.json --from 16.957 --until +3.5 --check b.json";
+  quarry replay my.parquet --check
+  quarry replay hackbench --initial --design slub";

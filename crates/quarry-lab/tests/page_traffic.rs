@@ -1,6 +1,6 @@
 //! Blocks that go between per-CPU page lists and zones: predicted, and counted by the recorded kernel.
 //!
-//! The bundled recordings come with two copies of `/proc/zoneinfo`, read inside of them, and with the
+//! The bundled recordings hold two copies of `/proc/zoneinfo`, read inside of them, and come with the
 //! number of blocks that the kernel's tracepoints `mm_page_alloc_zone_locked` and
 //! `mm_page_pcpu_drain` reported between the two. The replay of that part begins with the zones and lists
 //! of the first zoneinfo, and is held against the second.
@@ -13,8 +13,8 @@ use quarry_lab::kernel::zoneinfo::Zone;
 use quarry_lab::plan::Axes;
 use quarry_lab::replay::input::Input;
 use quarry_lab::replay::lists;
-use quarry_lab::replay::part::{Moment, Part};
 use quarry_lab::{DesignSpec, Plan, RunReport};
+use quarry_trace::KernelReport;
 
 fn traces() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../traces")
@@ -22,7 +22,6 @@ fn traces() -> PathBuf {
 
 /// What the kernel counted.
 struct Counted {
-    part: Part,
     refilled: u64,
     drained: u64,
     before: Zoneinfo,
@@ -30,30 +29,36 @@ struct Counted {
 }
 
 fn counted(name: &str) -> Counted {
+    let input = Input::open(name).unwrap();
+    let reports = &input.file.meta().reports;
+    let [before, after] = reports.as_slice() else {
+        panic!("{name}: {} reports", reports.len());
+    };
     let text = std::fs::read_to_string(traces().join(format!("{name}.json"))).unwrap();
     let recording: serde_json::Value = serde_json::from_str(&text).unwrap();
     let number = |key: &str| recording["page_lists"][key].as_u64().unwrap();
-    let report = |when| {
-        let path = traces().join(format!("{name}.{when}.zoneinfo.gz"));
-        Zoneinfo::read(&path).unwrap()
-    };
+    let moments = [number("from_ns"), number("until_ns")];
+    assert_eq!(
+        [before, after].map(|report| report.time_ns),
+        moments,
+        "{name}"
+    );
+    let parse = |report: &KernelReport| Zoneinfo::parse(name, &report.text).unwrap();
     Counted {
-        part: Part {
-            from: Some(Moment::Clock(number("from_ns"))),
-            until: Some(Moment::Clock(number("until_ns"))),
-        },
         refilled: number("refilled"),
         drained: number("drained"),
-        before: report("before"),
-        after: report("after"),
+        before: parse(before),
+        after: parse(after),
     }
 }
 
 fn replay(name: &str, counted: &Counted, with_lists: bool) -> RunReport {
     let mut input = Input::open(name).unwrap();
     let page_bytes = u64::from(input.file.meta().page_size);
-    input.part = counted.part;
-    input.zoneinfo = with_lists.then(|| counted.before.clone());
+    input.start_from_reports().unwrap();
+    if !with_lists {
+        input.zoneinfo = None;
+    }
     let axes = Axes {
         designs: vec![DesignSpec::parse("slub@6.18").unwrap()],
         page_bytes: vec![page_bytes],

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::error::{Result, TraceError};
 use crate::event::{FullRow, NO_CACHE, seconds};
-use crate::meta::TraceMeta;
+use crate::meta::{NewReport, TraceMeta};
 use crate::outfile::OutFile;
 use crate::read::TraceFile;
 use crate::rebuild::Rebuild;
@@ -27,9 +27,21 @@ pub struct Filter {
     pub pids: Vec<i32>,
     /// Rows of caches with one of these names, `kmalloc` among them; any, and page events, if there is none.
     pub caches: Vec<String>,
+    /// Reports of the recorded kernel that the new trace has beside those that it keeps.
+    pub reports: Vec<NewReport>,
 }
 
 impl Filter {
+    /// True if it may leave rows out.
+    fn selects(&self) -> bool {
+        self.from_ns.is_some() || self.until_ns.is_some() || !self.is_of_whole_machine()
+    }
+
+    /// True if a window is all that it cuts out.
+    fn is_of_whole_machine(&self) -> bool {
+        self.comms.is_empty() && self.pids.is_empty() && self.caches.is_empty()
+    }
+
     fn keeps(&self, row: &FullRow, meta: &TraceMeta) -> bool {
         let cache = || match row.event.cache {
             NO_CACHE => row.cache.as_deref(),
@@ -65,7 +77,7 @@ impl Filter {
 /// A free whose allocation is not kept is one of unknown memory, as in a recording that begins late. An object
 /// whose free comes after the part stays alive. An object whose free within the part is not kept gets an
 /// implied free, so that memory does not seem to grow. What was cut is said in [`TraceMeta::assumptions`].
-/// [`TraceMeta::reports`] stay if a window alone is cut, and they lie in it.
+/// [`TraceMeta::reports`] stay if a window alone is cut, and they were read in it.
 ///
 /// # Errors
 /// If the trace cannot be read, nothing of it is kept, or the output cannot be written or is the trace.
@@ -119,8 +131,7 @@ pub fn filter_to<W: Write + Send>(
         });
     }
     // What the kernel said of everything says nothing of a part of its tasks or caches.
-    let whole_machine =
-        filter.comms.is_empty() && filter.pids.is_empty() && filter.caches.is_empty();
+    let whole_machine = filter.is_of_whole_machine();
     part.meta_mut().reports.retain(|report| {
         whole_machine
             && filter
@@ -130,9 +141,17 @@ pub fn filter_to<W: Write + Send>(
                 .until_ns
                 .is_none_or(|until_ns| report.time_ns < until_ns)
     });
-    part.meta_mut().assumptions.push(format!(
-        "only a part of a recording is here ({}): objects from before it are unknown",
-        filter.describe()
-    ));
+    part.meta_mut().add_reports(&filter.reports);
+    if !filter.selects() {
+        // Events without a row are counted on.
+        let part = part.meta_mut();
+        (part.null_frees, part.failed_allocs) = (meta.null_frees, meta.failed_allocs);
+        part.events = meta.events;
+    } else {
+        part.meta_mut().assumptions.push(format!(
+            "only a part of a recording is here ({}): objects from before it are unknown",
+            filter.describe()
+        ));
+    }
     part.finish()
 }

@@ -128,6 +128,7 @@ mod guard;
 mod import;
 mod intern;
 mod meta;
+mod moment;
 mod outfile;
 mod pages;
 mod read;
@@ -147,7 +148,8 @@ pub use guard::is_guarded;
 pub use import::{ImportOptions, ImportSummary, import, import_file, import_to_file};
 pub use meta::{
     CacheEntry, CacheOrigin, CacheResolution, FORMAT_VERSION, FORMAT_VERSION_MIN, KernelReport,
-    KindCounts, Orphans, SlabMemory, Table, TraceMeta,
+    KindCounts, NewReport, Orphans, SlabMemory, Table, TraceMeta,
 };
+pub use moment::{Moment, ParseMomentError};
 pub use outfile::remove_unfinished_outputs;
 pub use read::{CHUNK_EVENTS, EventReader, PageReader, RowReader, TaskReader, TraceFile};

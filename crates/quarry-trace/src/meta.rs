@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::clip;
 use crate::event::{Kind, NO_CACHE};
+use crate::moment::Moment;
 
 /// The version of the file format that this crate writes.
 ///
@@ -187,6 +188,21 @@ impl TraceMeta {
         self.assumptions.append(&mut found);
     }
 
+    /// Adds reports, in the place of those that have the same names. One that was read after the last event was
+    /// read just behind it.
+    pub(crate) fn add_reports(&mut self, reports: &[NewReport]) {
+        let is_new = |name: &str| reports.iter().any(|report| report.name == name);
+        self.reports.retain(|report| !is_new(&report.name));
+        let (first_ns, end_ns) = (self.first_time_ns, self.last_time_ns.saturating_add(1));
+        let added = reports.iter().map(|report| KernelReport {
+            name: report.name.clone(),
+            time_ns: report.at.clock_ns(first_ns).min(end_ns),
+            text: report.text.clone(),
+        });
+        self.reports.extend(added);
+        self.reports.sort_by_key(|report| report.time_ns);
+    }
+
     /// Nanoseconds from the first to the last row.
     #[must_use]
     pub fn duration_ns(&self) -> u64 {
@@ -212,6 +228,17 @@ pub struct KernelReport {
     pub name: String,
     /// When it was read, by the clock of the events.
     pub time_ns: u64,
+    /// The text.
+    pub text: String,
+}
+
+/// A report that an import or a filter adds to its trace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewReport {
+    /// As [`KernelReport::name`].
+    pub name: String,
+    /// When it was read. Offsets count from the first event of the new trace.
+    pub at: Moment,
     /// The text.
     pub text: String,
 }

@@ -1,11 +1,11 @@
-//! `quarry replay --initial --check --from --until`.
+//! `quarry replay --initial` and `--check`, with reports that `quarry import` or `quarry filter` put into the trace.
 
 use std::fs;
 use std::path::Path;
 
 use serde_json::Value;
 
-use crate::common::{assert_fails, quarry, small_trace, stdout};
+use crate::common::{assert_fails, quarry, small_trace, stdout, with_reports};
 use crate::golden;
 
 const HEADER: &str = "slabinfo - version: 2.1\n\
@@ -85,8 +85,12 @@ fn import_pages(dir: &Path, more: &str) -> String {
 fn predicted_beside_observed() {
     let dir = tempfile::tempdir().unwrap();
     let [trace, before, after] = files(dir.path());
-    let args = ["replay", &trace, "--initial", &before, "--check", &after];
-    let text = stdout(&[&args[..], &["--no-timing"]].concat());
+    let trace = with_reports(
+        dir.path(),
+        &trace,
+        &["--before", &before, "--after", &after],
+    );
+    let text = stdout(&["replay", &trace, "--check", "--no-timing"]);
     let text = text.replace(&trace, "small.parquet");
     golden::check("check.txt", &text);
 }
@@ -94,9 +98,14 @@ fn predicted_beside_observed() {
 #[test]
 fn allocations_from_the_recorded_slab_are_counted() {
     let dir = tempfile::tempdir().unwrap();
-    let [_, _, after] = files(dir.path());
+    let [_, before, after] = files(dir.path());
     let trace = import_pages(dir.path(), "");
-    let shown = stdout(&["replay", &trace, "--check", &after]);
+    let trace = with_reports(
+        dir.path(),
+        &trace,
+        &["--before", &before, "--after", &after],
+    );
+    let shown = stdout(&["replay", &trace, "--check"]);
     let expected = "1 of 16 allocations came from the slab that the kernel took them from; \
                     caches with others: 1";
     assert!(shown.contains(expected), "{shown}");
@@ -118,7 +127,12 @@ fn sysfs_beside_slabinfo_tells_of_lists() {
         fs::write(folder.join("slab/box").join(file), text).unwrap();
     }
     let pages = |initial: &str| {
-        let replayed = run(&[&trace, "--initial", initial, "--check", &before]);
+        let trace = with_reports(
+            dir.path(),
+            &trace,
+            &["--before", initial, "--after", &before],
+        );
+        let replayed = run(&[&trace, "--check"]);
         let caches = replayed["check"]["caches"].as_array().unwrap();
         let cache = caches.iter().find(|cache| cache["name"] == "box").unwrap();
         cache["predicted_bytes"].as_u64().unwrap() / 4096
@@ -129,7 +143,8 @@ fn sysfs_beside_slabinfo_tells_of_lists() {
     let stages = r#"{"stages": {"boot": {"slabinfo": [{"name": "box", "active_objs": 1, "num_objs": 21,
         "objsize": 192, "objperslab": 21, "pagesperslab": 1, "active_slabs": 1, "num_slabs": 1}]}}}"#;
     fs::write(&boot, stages).unwrap();
-    let refused = quarry(&["replay", &trace, "--initial", boot.to_str().unwrap()]);
+    let boot = boot.to_str().unwrap();
+    let refused = quarry(&["filter", &trace, "-o", "never", "--before", boot]);
     assert_fails(&refused, 1, &["boot.json", "one moment"]);
 }
 
@@ -137,7 +152,12 @@ fn sysfs_beside_slabinfo_tells_of_lists() {
 fn json_has_the_check() {
     let dir = tempfile::tempdir().unwrap();
     let [trace, before, after] = files(dir.path());
-    let replayed = run(&[&trace, "--initial", &before, "--check", &after]);
+    let trace = with_reports(
+        dir.path(),
+        &trace,
+        &["--before", &before, "--after", &after],
+    );
+    let replayed = run(&[&trace, "--check"]);
     // The recorded design, page size and CPUs, without being asked for.
     assert_eq!(
         [&replayed["design"], &replayed["era"]],
@@ -179,10 +199,11 @@ fn json_has_the_check() {
 fn an_empty_part_names_the_recording() {
     let dir = tempfile::tempdir().unwrap();
     let [trace, before, _] = files(dir.path());
-    let part = ["--from", "12.001", "--until", "12.001"];
-    let args = [&["replay", &trace, "--initial", &before], &part[..]].concat();
+    let at = ["--before-at", "12.001", "--after-at", "12.001"];
+    let reports = [&["--before", &before, "--after", &before], &at[..]].concat();
+    let trace = with_reports(dir.path(), &trace, &reports);
     assert_fails(
-        &quarry(&args),
+        &quarry(&["replay", &trace, "--initial"]),
         1,
         &[
             "no event lies from 12.001000000 s until 12.001000000 s",
@@ -196,19 +217,17 @@ fn parts_follow_each_other() {
     let dir = tempfile::tempdir().unwrap();
     let [trace, before, _] = files(dir.path());
     let replayed = |part: &[&str]| {
-        let args = [
-            &[trace.as_str(), "--initial", &before, "--design", "slub"],
-            part,
-        ]
-        .concat();
+        let reports = [&["--before", &before], part].concat();
+        let trace = with_reports(dir.path(), &trace, &reports);
+        let args = [&trace, "--initial", "--design", "slub"];
         let replayed = run(&args)["replayed"].clone();
         let count = |key: &str| replayed[key].as_u64().unwrap();
         let frees = count("frees") + count("initial_frees") + count("orphans");
         (count("allocs"), frees, count("initial_frees"))
     };
     let whole = replayed(&[]);
-    let first = replayed(&["--until", "12.003003"]);
-    let second = replayed(&["--from", "+0.003003"]);
+    let first = replayed(&["--after", &before, "--after-at", "12.003003"]);
+    let second = replayed(&["--before-at", "+0.003003"]);
     assert_eq!((first.0 + second.0, first.1 + second.1), (whole.0, whole.1));
     // The first part allocates a filp which the second frees: one of its initial objects.
     assert_eq!((first.2, second.2), (0, 1));
@@ -218,12 +237,17 @@ fn parts_follow_each_other() {
 fn what_is_wrong_is_said() {
     let dir = tempfile::tempdir().unwrap();
     let [trace, before, _] = files(dir.path());
-    let ask = |args: &[&str]| quarry(&[&["replay", trace.as_str()], args].concat());
-    assert_fails(&ask(&["--initial", "absent"]), 1, &["cannot read absent"]);
+    let filter = ["filter", trace.as_str(), "-o", "never"];
+    let ask = |args: &[&str]| quarry(&[&filter, args].concat());
+    assert_fails(&ask(&["--before", "absent"]), 1, &["cannot read absent"]);
+    assert_fails(&ask(&["--after", &before]), 2, &["--before"]);
+    let both = ["--before", "-", "--after", "-"];
+    let parts = ["--before and --after", "stdin is one file"];
+    assert_fails(&ask(&both), 2, &parts);
     let bad = dir.path().join("bad");
     fs::write(&bad, format!("{HEADER}filp 1 2 : what\n")).unwrap();
     assert_fails(
-        &ask(&["--check", bad.to_str().unwrap()]),
+        &ask(&["--before", bad.to_str().unwrap()]),
         1,
         &["bad: line 3"],
     );
@@ -231,16 +255,19 @@ fn what_is_wrong_is_said() {
         let output = ask(&[&format!("--from={time}")]);
         assert_fails(&output, 2, &["is not a time", "+0.25"]);
     }
-    let small = ask(&["--initial", &before, "--memory", "256k"]);
+    let begin = |before: &str, args: &[&str]| {
+        let trace = with_reports(dir.path(), &trace, &["--before", before]);
+        quarry(&[&["replay", &trace, "--initial"], args].concat())
+    };
+    let small = begin(&before, &["--memory", "256k"]);
     assert_fails(&small, 3, &["initial state: no memory for", "--memory"]);
+    let asked = quarry(&["replay", &trace, "--initial"]);
+    assert_fails(&asked, 2, &["no report of its kernel", "import --before"]);
     let huge = dir.path().join("huge");
     let rows = [("filp", 0, 21 << 50, 192, 21, 1)];
     let huge = slabinfo(&huge, &rows);
-    assert_fails(
-        &ask(&["--initial", &huge]),
-        3,
-        &["of cache filp", "--memory"],
-    );
+    let parts = ["of cache filp", "--memory"];
+    assert_fails(&begin(&huge, &[]), 3, &parts);
 }
 
 #[test]
@@ -248,7 +275,7 @@ fn a_trace_of_an_unknown_kernel_is_checked_against_slab() {
     let dir = tempfile::tempdir().unwrap();
     let [trace, _, after] = files(dir.path());
     let text = dir.path().join("small.txt");
-    stdout(&["import", text.to_str().unwrap(), "-o", &trace]);
+    let import = ["import", text.to_str().unwrap(), "-o", &trace];
     // SLAB's caches have a limit, and no kernel of today has SLAB.
     let text = fs::read_to_string(&after).unwrap();
     fs::write(
@@ -256,7 +283,8 @@ fn a_trace_of_an_unknown_kernel_is_checked_against_slab() {
         text.replace("    0    0    0 :", "  120   60    8 :"),
     )
     .unwrap();
-    let run = run(&[&trace, "--check", &after]);
+    stdout(&[&import[..], &["--before", &after, "--after", &after]].concat());
+    let run = run(&[&trace, "--check"]);
     assert_eq!(run["design"], "slab");
 }
 
@@ -294,8 +322,9 @@ fn caches_with_unseen_frees_are_marked() {
             ("maple_node", 1, 16, 256, 16, 1),
         ],
     );
-    let args = ["--initial", &before, "--check", &after, "--design", "slub"];
-    let check = &run(&[&[trace], &args[..]].concat())["check"];
+    let trace = with_reports(dir.path(), trace, &["--before", &before, "--after", &after]);
+    let args = [trace.as_str(), "--check", "--design", "slub"];
+    let check = &run(&args)["check"];
     let marked: Vec<_> = check["caches"]
         .as_array()
         .unwrap()
@@ -312,7 +341,7 @@ fn caches_with_unseen_frees_are_marked() {
     assert_eq!(unseen, [(&"pid".into(), &2.into())]);
     assert_eq!(check["seen"]["left_out"], 2);
     assert_eq!(check["seen"]["observed_bytes"], 8192);
-    let text = stdout(&[&["replay", trace], &args[..]].concat());
+    let text = stdout(&[&["replay"], &args[..]].concat());
     for part in [
         "maple_node *",
         "growth without *",

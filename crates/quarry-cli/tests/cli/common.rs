@@ -113,3 +113,11 @@ pub(crate) fn small_trace(dir: &Path) -> String {
     stdout(&args);
     trace.to_str().unwrap().to_string()
 }
+
+/// Adds reports of the kernel to a trace, as `quarry filter` does with these options; returns the new one.
+pub(crate) fn with_reports(dir: &Path, trace: &str, options: &[&str]) -> String {
+    let out = dir.join("with-reports.parquet");
+    let out = out.to_str().unwrap();
+    stdout(&[&["filter", trace, "-o", out], options].concat());
+    out.to_string()
+}

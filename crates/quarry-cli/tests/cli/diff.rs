@@ -133,12 +133,9 @@ fn a_trace_goes_through_pipes() {
 
 #[test]
 fn one_stdin_and_one_stdout() {
-    let two = ["replay", "-", "--check", "-"];
-    assert_fails(
-        &quarry(&two),
-        2,
-        &["TRACE and --check", "stdin is one file"],
-    );
+    let two = ["filter", "-", "-o", "never", "--before", "-"];
+    let parts = ["--before and TRACE", "stdin is one file"];
+    assert_fails(&quarry(&two), 2, &parts);
     let two = ["replay", "--html", "-", "--svg", "-"];
     assert_fails(&quarry(&two), 2, &["two outputs"]);
     let two = [

@@ -30,19 +30,9 @@ fn every_field_of_a_replay_is_documented() {
         filp 10 10 256 16 1 : tunables 0 0 0 : slabdata 1 1 0\n";
     std::fs::write(&report, text).unwrap();
     let report = report.to_str().unwrap();
-    let zoneinfo =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../traces/hackbench.before.zoneinfo.gz");
-    let args = [
-        "replay",
-        "hackbench",
-        "--check",
-        report,
-        "--zoneinfo",
-        zoneinfo.to_str().unwrap(),
-        "--debug",
-        "U,absent",
-        "--json",
-    ];
+    let reports = ["--before", report, "--after", report];
+    let trace = crate::common::with_reports(dir.path(), "hackbench", &reports);
+    let args = ["replay", &trace, "--check", "--debug", "U,absent", "--json"];
     let json: Value = serde_json::from_str(&stdout(&args)).unwrap();
     assert_eq!(
         (&json["schema"], &json["command"]),

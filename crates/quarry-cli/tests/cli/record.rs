@@ -70,7 +70,7 @@ fn a_recording_is_checked_against_its_kernel() {
     assert_fails(
         &quarry(&["replay", part, "--check"]),
         2,
-        &["quarry record", "--check FILE"],
+        &["quarry record", "--before --after"],
     );
 }
 

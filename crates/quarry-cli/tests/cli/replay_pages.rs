@@ -1,8 +1,11 @@
 //! Page events in `quarry replay`.
 
-use crate::common::{assert_fails, command, quarry, small_trace, stdout};
+use crate::common::{assert_fails, command, quarry, small_trace, stdout, with_reports};
 use crate::golden::check;
 use serde_json::Value;
+
+/// When the zoneinfos of kv were read (`page_lists` in `traces/kv.json`).
+const KV_REPORTS: [&str; 2] = ["15117.559713713", "15118.231173484"];
 
 fn runs(args: &[&str]) -> Vec<Value> {
     let args = [&["replay", "--json", "--no-timing"], args].concat();
@@ -105,12 +108,8 @@ fn json_tells_all_of_it() {
 
 #[test]
 fn a_replay_begins_with_the_zones_of_a_zoneinfo() {
-    let zoneinfo = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../../traces/kv.before.zoneinfo.gz"
-    );
     let design = ["kv", "--design", "slub"];
-    let told = runs(&[&design[..], &["--zoneinfo", zoneinfo]].concat());
+    let told = runs(&[&design[..], &["--initial"]].concat());
     // One run, at the page size of the recording, with what was free in the kernel's zones.
     let [run] = told.as_slice() else {
         panic!("{} runs", told.len())
@@ -127,18 +126,24 @@ fn a_replay_begins_with_the_zones_of_a_zoneinfo() {
     assert!(sizes.eq([3840, 772_915, 5_394_266]));
     let refilled_in_zones: u64 = zones.iter().map(|zone| number(zone, "refilled")).sum();
     assert_eq!(run["pcp"]["refilled"].as_u64(), Some(refilled_in_zones));
-    let untold = runs(&[&design[..], &["--page-size", "4k"]].concat());
+    let dir = tempfile::tempdir().unwrap();
+    let part = dir.path().join("part.parquet");
+    let part = part.to_str().unwrap();
+    // The part between the reports, without them.
+    let window = ["--from", KV_REPORTS[0], "--until", KV_REPORTS[1]];
+    stdout(&[&["filter", "kv", "-o", part], &window[..]].concat());
+    let untold = runs(&[part, "--design", "slub", "--page-size", "4k"]);
     assert_eq!(untold[0]["pages"]["initial_pcp_pages"], 0);
     let refilled = |run: &Value| run["pcp"]["refilled"].as_u64().unwrap();
     assert!(refilled(run) < refilled(&untold[0]));
     assert!(untold[0].get("zones").is_none());
-    let table = quarry(&[&["replay", "--all"], &design[..], &["--zoneinfo", zoneinfo]].concat());
+    let table = quarry(&[&["replay", "--all", "--initial"], &design[..]].concat());
     let table = String::from_utf8(table.stdout).unwrap();
     assert!(table.contains("blocks from DMA32") && table.contains("blocks from Normal"));
     assert!(!table.contains("blocks from DMA "));
 
     // A machine with 1 GiB more has as much more free memory; one with other CPUs begins as any other.
-    let with = |more: &[&str]| runs(&[&design[..], &["--zoneinfo", zoneinfo], more].concat());
+    let with = |more: &[&str]| runs(&[&design[..], &["--initial"], more].concat());
     let all = (777_216 + 5_394_266) << 12;
     let more = with(&["--memory", &(all + (1u64 << 30)).to_string()]);
     let free = |run: &Value| number(&run["zones"][2], "initial_free_pages");
@@ -167,10 +172,20 @@ fn zoneinfos_that_do_not_fit_are_refused() {
             lists.collect::<String>()
         )
     };
+    let small_trace = small_trace(folder.path());
     let refuses = |text: &str, more: &[&str], parts: &[&str]| {
         std::fs::write(path, text).unwrap();
+        let trace = with_reports(folder.path(), &small_trace, &["--zoneinfo", path]);
         let args = [
-            &["replay", "kv", "--design", "slub", "--zoneinfo", path],
+            &[
+                "replay",
+                &trace,
+                "--design",
+                "slub",
+                "--pages",
+                "all",
+                "--initial",
+            ],
             more,
         ]
         .concat();
@@ -212,56 +227,41 @@ fn zoneinfos_that_do_not_fit_are_refused() {
         &["more than 390 MiB", "--memory"],
     );
 
-    let wrong = ["replay", "--zoneinfo", "Cargo.toml"];
-    assert_fails(&quarry(&wrong), 1, &["Cargo.toml: line 1", "Node 0, zone"]);
-    let alone = ["replay", "--pagetypeinfo", "Cargo.toml"];
-    assert_fails(&quarry(&alone), 2, &["--zoneinfo"]);
-    let wrong = ["replay", "--zoneinfo", path, "--pagetypeinfo", "Cargo.toml"];
-    assert_fails(&quarry(&wrong), 1, &["Cargo.toml", "Page block order"]);
+    let filter = |more: &[&str]| quarry(&[&["filter", "kv", "-o", "never"], more].concat());
+    let wrong = filter(&["--zoneinfo", "Cargo.toml"]);
+    assert_fails(&wrong, 1, &["Cargo.toml: line 1", "Node 0, zone"]);
+    let alone = filter(&["--pagetypeinfo", "Cargo.toml"]);
+    assert_fails(&alone, 2, &["--zoneinfo"]);
+    let wrong = filter(&["--zoneinfo", path, "--pagetypeinfo", "Cargo.toml"]);
+    assert_fails(&wrong, 1, &["Cargo.toml", "Page block order"]);
 }
 
-/// Stderr names a file that the run does not use; stdout is still JSON.
+/// Stderr names a report that the run does not use; stdout is still JSON.
 #[test]
 fn options_without_effect_are_told() {
-    let file = |name: &str| format!("{}/../../traces/{name}", env!("CARGO_MANIFEST_DIR"));
-    let zoneinfo = file("kv.before.zoneinfo.gz");
-    let folder = tempfile::tempdir().unwrap();
-    let types = folder.path().join("pagetypeinfo");
-    let text = "Page block order: 9\nPages per block:  512\n\nFree pages count per migrate type at \
-                order 0 1 2 3 4 5 6 7 8 9 10 \n\
-                Node 0, zone Normal, type Movable 0 0 0 0 0 0 0 0 0 0 0 \n\n\
-                Number of blocks type Movable \nNode 0, zone Normal 1 \n";
-    std::fs::write(&types, text).unwrap();
-    let zoneinfo = ["--zoneinfo", &zoneinfo];
-    let types = [&zoneinfo[..], &["--pagetypeinfo", types.to_str().unwrap()]].concat();
+    let initial: &[&str] = &["--initial"];
     let cases: &[(&[&str], &[&str], &str)] = &[
-        (&zoneinfo, &[], ""),
+        (initial, &[], ""),
         (
-            &zoneinfo,
+            initial,
             &["--page-size", "64k"],
-            "of --zoneinfo only the amount of memory is heeded where pages have 64 KiB, in the report \
+            "of the kernel's zoneinfo only the amount of memory is used where pages have 64 KiB, in the report \
              4 KiB",
         ),
         (
-            &zoneinfo,
+            initial,
             &["--page-size", "64k", "--memory", "2G"],
-            "--zoneinfo is not heeded where pages have 64 KiB, in the report 4 KiB",
+            "the kernel's zoneinfo is not used where pages have 64 KiB, in the report 4 KiB",
         ),
         (
-            &zoneinfo,
+            initial,
             &["--cpus", "4"],
-            "of --zoneinfo only the amount of memory is heeded where there are 4 CPUs, in the report 2",
+            "of the kernel's zoneinfo only the amount of memory is used where there are 4 CPUs, in the report 2",
         ),
         (
-            &types,
+            initial,
             &["--pages", "off"],
-            "of --zoneinfo and --pagetypeinfo only the amount of memory is heeded where page events are \
-             not to be replayed",
-        ),
-        (
-            &types,
-            &["--pages", "off", "--memory", "2G"],
-            "--zoneinfo and --pagetypeinfo are not heeded where page events are not to be replayed",
+            "of the kernel's zoneinfo only the amount of memory is used where page events are not to be replayed",
         ),
         (
             &["--fragmentation"],
@@ -285,15 +285,16 @@ fn options_without_effect_are_told() {
     // Once for each machine that differs, not for each run.
     let args = ["replay", "kv", "--no-timing", "--design", "slub,slubq"];
     let sizes = ["--page-size", "4k,16k,64k"];
-    let output = quarry(&[&args[..], &zoneinfo, &sizes].concat());
+    let output = quarry(&[&args[..], initial, &sizes].concat());
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert_eq!(stderr.lines().count(), 2, "{stderr}");
     // Before anything runs, so that they stand there if a run fails.
     let small = ["--cpus", "4", "--memory", "1M"];
-    let output = quarry(&[&args[..], &zoneinfo, &small].concat());
+    let output = quarry(&[&args[..], initial, &small].concat());
     assert_fails(&output, 3, &["memory is exhausted"]);
     let stderr = String::from_utf8(output.stderr).unwrap();
-    let note = "quarry: note: --zoneinfo is not heeded where there are 4 CPUs, in the report 2\n";
+    let note =
+        "quarry: note: the kernel's zoneinfo is not used where there are 4 CPUs, in the report 2\n";
     assert!(stderr.starts_with(note), "{stderr}");
 }
 

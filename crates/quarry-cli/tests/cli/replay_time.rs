@@ -1,5 +1,7 @@
 //! `quarry replay --time`.
 
+use std::path::Path;
+
 use crate::common::{assert_fails, quarry, small_trace, stdout};
 use crate::golden;
 use serde_json::Value;
@@ -29,29 +31,36 @@ fn a_small_trace_in_simulated_time() {
     golden::check("time.txt", &text);
 }
 
+/// A window of tbench as a trace.
+fn part(dir: &Path, window: &[&str]) -> String {
+    let trace = dir.join("part.parquet");
+    let trace = trace.to_str().unwrap();
+    stdout(&[&["filter", "tbench", "-o", trace], window].concat());
+    trace.to_string()
+}
+
 #[test]
 fn a_bundled_recording_in_simulated_time() {
-    let args = [
-        "replay", "tbench", "--time", "--from", "+0.4", "--until", "+0.5",
-    ];
-    let told = stdout(&args);
+    let dir = tempfile::tempdir().unwrap();
+    let trace = part(dir.path(), &["--from", "+0.4", "--until", "+0.5"]);
+    let told = stdout(&["replay", &trace, "--time"]);
     let from = told.find("time of ").unwrap();
     golden::check("time_tbench.txt", &told[from..]);
 }
 
 #[test]
 fn same_seed_same_bytes_at_any_number_of_threads() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = part(dir.path(), &["--until", "+0.05"]);
     let run = |more: &[&str]| {
         let mut args = vec![
             "replay",
-            "tbench",
+            &trace,
             "--time",
             "--pace",
             "full",
             "--copies",
             "6",
-            "--until",
-            "+0.05",
             "--design",
             "slub,sheaf",
             "--json",
@@ -68,11 +77,13 @@ fn same_seed_same_bytes_at_any_number_of_threads() {
 
 #[test]
 fn sensitivity_says_which_designs_stay_in_order() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = part(dir.path(), &["--until", "+0.002"]);
     let run = |more: &[&str]| {
-        let args = "replay tbench --time --sensitivity --until +0.002 --page-size 4k,64k --no-timing \
-                    --design slub@6.18,sheaf@7.0";
+        let args =
+            "--time --sensitivity --page-size 4k,64k --no-timing --design slub@6.18,sheaf@7.0";
         let args: Vec<&str> = args.split_whitespace().collect();
-        stdout(&[&args[..], more].concat())
+        stdout(&[&["replay", &trace], &args[..], more].concat())
     };
     let text = run(&["-j", "1"]);
     let from = text.find("Sensitivity: ").unwrap();

@@ -52,6 +52,8 @@ fn every_command_fits() {
         filp 10 10 256 16 1 : tunables 0 0 0 : slabdata 1 1 0\n";
     std::fs::write(&report, slabinfo).unwrap();
     let report = report.to_str().unwrap();
+    let reports = ["--before", report, "--after", report];
+    let with_reports = crate::common::with_reports(dir.path(), &trace, &reports);
     let script = dir.path().join("script.txt");
     std::fs::write(&script, crate::common::recording()).unwrap();
     let script = script.to_str().unwrap();
@@ -83,7 +85,7 @@ fn every_command_fits() {
             "--design",
             "slub,sheaf",
         ],
-        &["replay", &trace, "--check", report],
+        &["replay", &with_reports, "--check"],
         &["replay", &trace, "--time", "--all"],
         &["explain"],
         &["diff", json, other, "--all"],

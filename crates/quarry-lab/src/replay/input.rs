@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use quarry_core::page::CACHE_SHARE_BYTES;
-use quarry_trace::{CacheOrigin, KernelReport, TraceFile, seconds};
+use quarry_trace::{CacheOrigin, KernelReport, Moment, TraceFile, seconds};
 
 use crate::bundled::{BUNDLED, Bundled};
 use crate::design::list;
@@ -12,7 +12,7 @@ use crate::error::LabError;
 use crate::infer::{Inferred, Recorded, infer};
 use crate::kernel::{CpuPartialLists, Pagetypeinfo, Slabinfo, Snapshot, Zoneinfo};
 use crate::replay::pages::PageMode;
-use crate::replay::part::{Moment, Part};
+use crate::replay::part::Part;
 use crate::run::RunSpec;
 
 /// A cache of the recorded kernel.
@@ -132,46 +132,74 @@ impl Input {
         }
     }
 
-    /// Replays the part between the first and the last of the snapshots that `quarry record` kept in the
-    /// trace; compares the end with the last. What is set already stays as it is.
+    /// Begins with what the kernel reported at the beginning of the recording, and replays from that moment on, until
+    /// that of the last report.
     ///
     /// # Errors
     ///
-    /// [`LabError::Usage`] if the trace has no two snapshots, [`LabError::Report`] if one cannot be read.
-    pub fn take_reports(&mut self) -> Result<(), LabError> {
-        let reports = &self.file.meta().reports;
-        let of = |name: &'static str| reports.iter().filter(move |report| report.name == name);
-        let (Some(first), Some(last)) = (of("snapshot").next(), of("snapshot").nth(1)) else {
+    /// [`LabError::Usage`] if the trace has no report, [`LabError::Report`] if one cannot be read.
+    pub fn start_from_reports(&mut self) -> Result<(), LabError> {
+        let [snapshots, zoneinfos] = ["snapshot", "zoneinfo"].map(|name| self.reports(name));
+        let of_part = if snapshots.is_empty() {
+            &zoneinfos
+        } else {
+            &snapshots
+        };
+        let Some(first) = of_part.first() else {
             return Err(LabError::Usage(format!(
-                "{} does not have what its kernel held at both ends: record it with quarry record, or \
-                 name a report: --check FILE",
+                "{} has no report of its kernel: record it with quarry record, or add one with quarry import \
+                 --before or quarry filter --before",
                 self.name
             )));
         };
-        let parse = |report: &KernelReport| {
-            let file = format!("{}: snapshot at {}", self.name, seconds(report.time_ns));
-            Snapshot::parse(&file, &report.text, None)
+        self.part = Part {
+            from: Some(Moment::Clock(first.time_ns)),
+            until: of_part.get(1).map(|report| Moment::Clock(report.time_ns)),
         };
-        if self.initial.is_none() {
-            let snapshot = parse(first)?;
+        if let Some(report) = snapshots.first() {
+            let snapshot = self.snapshot(report)?;
             self.initial_lists = snapshot.cpu_partial_lists(&snapshot.slabinfo);
             self.initial = Some(snapshot.slabinfo);
         }
-        if self.check.is_none() {
-            self.check = Some(parse(last)?.slabinfo);
+        let zoneinfo = zoneinfos.first();
+        let zoneinfo = zoneinfo.map(|report| Zoneinfo::parse(&self.name, &report.text));
+        self.zoneinfo = zoneinfo.transpose()?;
+        if let Some(report) = self.reports("pagetypeinfo").first() {
+            self.free = Some(Pagetypeinfo::parse(&self.name, &report.text)?);
         }
-        if self.zoneinfo.is_none()
-            && let Some(report) = of("zoneinfo").next()
-        {
-            self.zoneinfo = Some(Zoneinfo::parse(&self.name, &report.text)?);
-            let free = of("pagetypeinfo").next();
-            let free = free.map(|report| Pagetypeinfo::parse(&self.name, &report.text));
-            self.free = free.transpose()?;
-        }
-        let part = &mut self.part;
-        part.from = part.from.or(Some(Moment::Clock(first.time_ns)));
-        part.until = part.until.or(Some(Moment::Clock(last.time_ns)));
         Ok(())
+    }
+
+    /// Does the same, and compares the end with the snapshot of that moment.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::start_from_reports`]; [`LabError::Usage`] if the trace has no two snapshots.
+    pub fn check_reports(&mut self) -> Result<(), LabError> {
+        let snapshots = self.reports("snapshot");
+        let Some(last) = snapshots.get(1) else {
+            return Err(LabError::Usage(format!(
+                "{} does not have what its kernel held at both ends: record it with quarry record, or add \
+                 snapshots with quarry import --before --after or quarry filter --before --after",
+                self.name
+            )));
+        };
+        self.check = Some(self.snapshot(last)?.slabinfo);
+        self.start_from_reports()
+    }
+
+    /// The trace's reports of this name, oldest first.
+    fn reports(&self, name: &str) -> Vec<KernelReport> {
+        let reports = self.file.meta().reports.iter();
+        reports
+            .filter(|report| report.name == name)
+            .cloned()
+            .collect()
+    }
+
+    fn snapshot(&self, report: &KernelReport) -> Result<Snapshot, LabError> {
+        let file = format!("{}: snapshot at {}", self.name, seconds(report.time_ns));
+        Ok(Snapshot::parse(&file, &report.text, None)?)
     }
 
     /// The error of a part without events.

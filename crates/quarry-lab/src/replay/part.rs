@@ -2,59 +2,7 @@
 
 use std::fmt;
 
-use quarry_trace::seconds;
-
-use crate::error::LabError;
-
-/// A moment of a recording.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Moment {
-    /// Nanoseconds of the recording's clock: the time that the recorder printed.
-    Clock(u64),
-    /// Nanoseconds after the first event.
-    Offset(u64),
-}
-
-impl Moment {
-    /// Parses seconds with decimals: `16.957010` is a time as the recording prints it, `+0.25` is
-    /// 0.25 s after its first event.
-    ///
-    /// # Errors
-    ///
-    /// [`LabError::Usage`].
-    pub fn parse(text: &str) -> Result<Self, LabError> {
-        let offset = text.strip_prefix('+');
-        let nanoseconds = nanoseconds(offset.unwrap_or(text)).ok_or_else(|| {
-            LabError::Usage(format!(
-                "{text:?} is not a time: write seconds as the recording prints them, for example \
-                 16.957010, or +0.25 for a quarter of a second after the first event"
-            ))
-        })?;
-        Ok(match offset {
-            Some(_) => Self::Offset(nanoseconds),
-            None => Self::Clock(nanoseconds),
-        })
-    }
-
-    fn clock_ns(self, first_time_ns: u64) -> u64 {
-        match self {
-            Self::Clock(nanoseconds) => nanoseconds,
-            Self::Offset(nanoseconds) => first_time_ns.saturating_add(nanoseconds),
-        }
-    }
-}
-
-/// Nanoseconds of seconds with at most nine decimals.
-fn nanoseconds(text: &str) -> Option<u64> {
-    let (seconds, decimals) = text.split_once('.').unwrap_or((text, "0"));
-    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    if !digits(seconds) || !digits(decimals) || decimals.len() > 9 {
-        return None;
-    }
-    let seconds: u64 = seconds.parse().ok()?;
-    let fraction: u64 = format!("{decimals:0<9}").parse().ok()?;
-    seconds.checked_mul(1_000_000_000)?.checked_add(fraction)
-}
+pub use quarry_trace::Moment;
 
 /// From the first event at or after one moment to the last event before the next one that is at or
 /// after another.
@@ -64,15 +12,6 @@ pub struct Part {
     pub from: Option<Moment>,
     /// Where it ends; after the last event if there is no such moment.
     pub until: Option<Moment>,
-}
-
-impl fmt::Display for Moment {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Clock(nanoseconds) => f.write_str(&seconds(*nanoseconds)),
-            Self::Offset(nanoseconds) => write!(f, "+{}", seconds(*nanoseconds)),
-        }
-    }
 }
 
 impl fmt::Display for Part {
@@ -143,32 +82,6 @@ impl Window {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn times() {
-        for (text, moment) in [
-            ("16.957010", Moment::Clock(16_957_010_000)),
-            ("16", Moment::Clock(16_000_000_000)),
-            ("0.000000001", Moment::Clock(1)),
-            ("+0.25", Moment::Offset(250_000_000)),
-        ] {
-            assert_eq!(Moment::parse(text).unwrap(), moment, "{text}");
-        }
-        for text in [
-            "",
-            "+",
-            "1.",
-            ".5",
-            "-1",
-            "1e3",
-            "1.0000000001",
-            "99999999999999",
-            "1s",
-        ] {
-            let message = Moment::parse(text).unwrap_err().to_string();
-            assert!(message.contains("+0.25"), "{text}: {message}");
-        }
-    }
 
     #[test]
     fn a_part_begins_and_ends_once() {

@@ -27,7 +27,7 @@ use crate::build::TraceBuilder;
 use crate::error::{LineProblem, Result, TraceError, clip};
 use crate::event::RawEvent;
 use crate::intern::Interner;
-use crate::meta::{CPUS_MAX, TABLE_ENTRIES_MAX, Table, TraceMeta};
+use crate::meta::{CPUS_MAX, NewReport, TABLE_ENTRIES_MAX, Table, TraceMeta};
 use crate::outfile::OutFile;
 use binary::Form;
 use fields::Fault;
@@ -53,6 +53,8 @@ pub struct ImportOptions {
     pub lost_events: u64,
     /// Pass over lines that do not parse, and count them.
     pub skip_bad: bool,
+    /// What the recorded kernel said about itself.
+    pub reports: Vec<NewReport>,
     /// Compression, 1 to 22.
     pub zstd_level: i32,
 }
@@ -67,6 +69,7 @@ impl Default for ImportOptions {
             cpus: None,
             lost_events: 0,
             skip_bad: false,
+            reports: Vec::new(),
             zstd_level: 9,
         }
     }
@@ -411,6 +414,7 @@ impl<W: Write + Send> Import<'_, W> {
         meta.lost_events = facts.overwritten.max(facts.lost_marks);
         add(&mut meta.lost_events, facts.lost_records);
         add(&mut meta.lost_events, options.lost_events);
+        meta.add_reports(&options.reports);
         self.trace.finish()
     }
 }

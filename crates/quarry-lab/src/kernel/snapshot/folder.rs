@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
-use super::{Snapshot, json};
 use crate::kernel::file::{ReportError, read_report};
 use crate::kernel::slabinfo::Slabinfo;
 use crate::kernel::sysfs::CacheAttributes;
@@ -21,7 +20,8 @@ const META: [&str; 6] = [
     "cmdline",
 ];
 
-pub(super) fn read(folder: &Path) -> Result<Snapshot, ReportError> {
+/// The folder as JSON of one moment.
+pub(super) fn read(folder: &Path) -> Result<Map<String, Value>, ReportError> {
     let file = folder.display().to_string();
     let bad = |what: String| ReportError::bad(&file, "snapshot", what);
     let slabinfo = folder.join("slabinfo");
@@ -32,19 +32,28 @@ pub(super) fn read(folder: &Path) -> Result<Snapshot, ReportError> {
                 .to_string(),
         ));
     }
-    let (sysfs, aliases) = match directories(&folder.join("slab")) {
-        Some(found) => found?,
-        None => Default::default(),
+    let mut moment = meta(folder)?;
+    moment.insert("slabinfo".to_string(), json!(Slabinfo::read(&slabinfo)?));
+    if let Some(found) = directories(&folder.join("slab")) {
+        add_directories(&mut moment, &found?);
+    }
+    Ok(moment)
+}
+
+/// Adds what [`directories`] found to the JSON of a moment.
+pub(super) fn add_directories(moment: &mut Map<String, Value>, (caches, aliases): &Directories) {
+    let files = |files: &CacheAttributes| {
+        let files = files.iter();
+        Value::Object(
+            files
+                .map(|(file, text)| (file.to_string(), json!(text)))
+                .collect(),
+        )
     };
-    let mut snapshot = Snapshot {
-        file: file.clone(),
-        slabinfo: Slabinfo::read(&slabinfo)?,
-        sysfs,
-        aliases,
-        ..Snapshot::default()
-    };
-    json::meta(&mut snapshot, &meta(folder)?).map_err(bad)?;
-    Ok(snapshot)
+    let caches = caches.iter();
+    let caches = caches.map(|(name, attributes)| (name.clone(), files(attributes)));
+    moment.insert("sysfs_slab".to_string(), Value::Object(caches.collect()));
+    moment.insert("sysfs_aliases".to_string(), json!(aliases));
 }
 
 /// `meta.json`, and over it the files.

@@ -21,9 +21,18 @@ pub(super) fn parse(file: &str, text: &str, stage: Option<&str>) -> Result<Snaps
         );
         ReportError::bad(file, format!("line {}", error.line()), what)
     })?;
-    let Value::Object(root) = &value else {
-        return Err(ReportError::bad(file, "line 1", "it is not a JSON object"));
-    };
+    match &value {
+        Value::Object(root) => of_object(file, root, stage),
+        _ => Err(ReportError::bad(file, "line 1", "it is not a JSON object")),
+    }
+}
+
+/// Reads either form.
+pub(super) fn of_object(
+    file: &str,
+    root: &Object,
+    stage: Option<&str>,
+) -> Result<Snapshot, ReportError> {
     let in_file = |what: String| ReportError::bad(file, "snapshot", what);
     let mut snapshot = match root.get("stages") {
         Some(Value::Object(stages)) => boot(file, root, stages, stage)?,
@@ -59,7 +68,7 @@ fn moment(file: &str, root: &Object) -> Result<Snapshot, ReportError> {
 }
 
 /// What is said about the machine beside the caches.
-pub(super) fn meta(snapshot: &mut Snapshot, root: &Object) -> Result<(), String> {
+fn meta(snapshot: &mut Snapshot, root: &Object) -> Result<(), String> {
     if let Some(page_size) = root.get("page_size") {
         let number = page_size.as_u64();
         let number = number.or_else(|| page_size.as_str()?.trim().parse().ok());

@@ -21,6 +21,8 @@ mod take;
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use serde_json::{Value, json};
+
 use super::file::{ReportError, read_report};
 use super::slabinfo::{Slabinfo, SlabinfoRow};
 use super::sysfs::{CacheAttributes, cpu_list};
@@ -66,34 +68,36 @@ impl Snapshot {
     pub fn read(path: &Path, stage: Option<&str>) -> Result<Self, ReportError> {
         let file = path.display().to_string();
         if path.is_dir() {
-            return folder::read(path)?.with_pages(stage);
+            return json::of_object(&file, &folder::read(path)?, stage)?.with_pages(stage);
         }
         Self::parse(&file, &read_report(path)?, stage)
     }
 
-    /// Reads the caches of one moment: a snapshot, or slabinfo alone as [`Slabinfo::read`] takes it. Returns
-    /// them with the numbers of slabs on CPUs' lists that the snapshot has ([`Self::cpu_partial_lists`]).
+    /// Reads what a kernel reported at one moment: a snapshot, or slabinfo alone as [`Slabinfo::read`] takes it. Returns
+    /// it as JSON of one moment, which a trace can hold.
     ///
     /// # Errors
     ///
     /// [`ReportError`], also for a boot with stages: it is not one moment.
-    pub fn read_moment(path: &Path) -> Result<(Slabinfo, CpuPartialLists), ReportError> {
-        let snapshot = if path.is_dir() {
-            Self::read(path, None)?
+    pub fn read_moment(path: &Path) -> Result<String, ReportError> {
+        let file = path.display().to_string();
+        let text = if path.is_dir() {
+            Value::Object(folder::read(path)?).to_string()
         } else {
-            let (file, text) = (path.display().to_string(), read_report(path)?);
-            if !text.trim_start().starts_with('{') {
-                return Ok((Slabinfo::parse(&file, &text)?, CpuPartialLists::new()));
+            let text = read_report(path)?;
+            match text.trim_start().starts_with('{') {
+                true => text,
+                false => json!({ "slabinfo": Slabinfo::parse(&file, &text)? }).to_string(),
             }
-            Self::parse(&file, &text, None)?
         };
-        if snapshot.stage.is_some() {
-            let what = "these are the stages of a boot: give what was read at one moment, as a copy of \
-                        /proc/slabinfo, the JSON of quarry snapshot, or a folder with slabinfo and slab/";
-            return Err(ReportError::bad(&snapshot.file, "snapshot", what));
+        match Self::parse(&file, &text, None)?.stage {
+            None => Ok(text),
+            Some(_) => {
+                let what = "these are the stages of a boot: give what was read at one moment, as a copy of \
+                            /proc/slabinfo, the JSON of quarry snapshot, or a folder with slabinfo and slab/";
+                Err(ReportError::bad(&file, "snapshot", what))
+            }
         }
-        let lists = snapshot.cpu_partial_lists(&snapshot.slabinfo);
-        Ok((snapshot.slabinfo, lists))
     }
 
     /// Parses the JSON of a snapshot, as [`Self::read`] does; `file` is what messages call it.

@@ -50,19 +50,7 @@ impl Snapshot {
         snapshot.insert("slabinfo_text".to_string(), json!(slabinfo));
         // SLAB and SLOB have no such folder.
         if let Some(found) = folder::directories(&at("/sys/kernel/slab")) {
-            let (caches, aliases) = found.map_err(explain_permission)?;
-            let caches: Map<String, Value> = caches
-                .iter()
-                .map(|(name, files)| {
-                    let files: Map<String, Value> = files
-                        .iter()
-                        .map(|(file, text)| (file.to_string(), json!(text)))
-                        .collect();
-                    (name.clone(), Value::Object(files))
-                })
-                .collect();
-            snapshot.insert("sysfs_slab".to_string(), Value::Object(caches));
-            snapshot.insert("sysfs_aliases".to_string(), json!(aliases));
+            folder::add_directories(&mut snapshot, &found.map_err(explain_permission)?);
         }
         Ok(Value::Object(snapshot))
     }

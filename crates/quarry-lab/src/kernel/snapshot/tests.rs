@@ -197,13 +197,14 @@ fn one_moment_in_every_form() {
     let dir = tempfile::tempdir().unwrap();
     let read = |name: &str| {
         let moment = Snapshot::read_moment(&dir.path().join(name));
-        moment.map_err(|error| error.to_string())
+        let moment = moment.map_err(|error| error.to_string())?;
+        Ok::<_, String>(Snapshot::parse(name, &moment, None).unwrap())
     };
     let write = |name: &str, text: &str| fs::write(dir.path().join(name), text).unwrap();
     write("text", SLABINFO);
-    let rows = read("text").unwrap().0.rows;
+    let rows = read("text").unwrap().slabinfo.rows;
     write("rows.json", &row(20).to_string());
-    assert_eq!(read("rows.json").unwrap().0.rows.len(), 1);
+    assert_eq!(read("rows.json").unwrap().slabinfo.rows.len(), 1);
     fs::create_dir_all(dir.path().join("folder/slab/pid")).unwrap();
     write("folder/slabinfo", SLABINFO);
     for (file, text) in [
@@ -213,8 +214,9 @@ fn one_moment_in_every_form() {
     ] {
         write(&format!("folder/slab/pid/{file}"), text);
     }
-    let (slabinfo, lists) = read("folder").unwrap();
-    assert_eq!((slabinfo.rows, lists["pid"][&1]), (rows, 1));
+    let folder = read("folder").unwrap();
+    let lists = folder.cpu_partial_lists(&folder.slabinfo);
+    assert_eq!((folder.slabinfo.rows, lists["pid"][&1]), (rows, 1));
     write("boot.json", &boot().to_string());
     let refused = read("boot.json").unwrap_err();
     assert!(refused.contains("one moment"), "{refused}");
