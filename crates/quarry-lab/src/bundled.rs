@@ -16,17 +16,17 @@ pub static BUNDLED: &[Bundled] = &[
     Bundled {
         name: "hackbench",
         about: "320 processes that send each other messages over local sockets",
-        bytes: include_bytes!("../../../traces/hackbench.parquet"),
+        bytes: include_bytes!("../data/recordings/hackbench.parquet"),
     },
     Bundled {
         name: "kv",
         about: "a key-value server and its load generator over loopback",
-        bytes: include_bytes!("../../../traces/kv.parquet"),
+        bytes: include_bytes!("../data/recordings/kv.parquet"),
     },
     Bundled {
         name: "tbench",
         about: "a file server's traffic over TCP on loopback",
-        bytes: include_bytes!("../../../traces/tbench.parquet"),
+        bytes: include_bytes!("../data/recordings/tbench.parquet"),
     },
 ];
 

@@ -118,7 +118,7 @@ fn pages_between_zones_are_nobodys() {
 }
 
 /// The sizes of a 6.18 kernel with 24 GiB; `protection`, `min`, `low` and `high` as it reported them
-/// beside the recording of tbench (`traces/tbench.before.zoneinfo.gz`), `boost` included.
+/// in the recording of tbench, `boost` included.
 #[test]
 fn watermarks_of_a_recorded_kernel() {
     let pages = boot(Era::V6_18, [3840, 772_915, 5_394_266]);
