@@ -6,7 +6,7 @@ use quarry_trace::{TraceError, TraceFile};
 pub struct Bundled {
     /// Its name on the command line.
     pub name: &'static str,
-    /// What was recorded.
+    /// The load that was recorded.
     pub about: &'static str,
     bytes: &'static [u8],
 }

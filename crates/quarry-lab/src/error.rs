@@ -1,4 +1,4 @@
-//! What can go wrong in the lab, by what the caller can do about it.
+//! Errors of the lab, by what the caller can do about them.
 
 use std::path::PathBuf;
 
@@ -11,10 +11,10 @@ use quarry_trace::{TraceError, seconds};
 use crate::kernel::ReportError;
 use crate::replay::part::Part;
 
-/// Why something was refused or ended early.
+/// Reason why something was refused or ended early.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
-    /// What was asked for does not exist or is out of range: ask for something else.
+    /// The request does not exist or is out of range: ask for something else.
     #[error("{0}")]
     Usage(String),
     /// The trace cannot be read.
@@ -25,7 +25,7 @@ pub enum LabError {
     NoTrace {
         /// Names of the bundled recordings.
         bundled: String,
-        /// What opening the file says.
+        /// The error of opening the file.
         source: Box<TraceError>,
     },
     /// A kernel's report cannot be used.
@@ -38,7 +38,7 @@ pub enum LabError {
         trace: String,
         /// Row, counted from 1.
         row: u64,
-        /// What cannot be.
+        /// The contradiction.
         what: String,
     },
     /// No event lies in the part that is to be replayed.
@@ -68,7 +68,7 @@ pub enum LabError {
         row: u64,
         /// The object's number in the trace.
         object: u32,
-        /// What the heap says.
+        /// The heap's error.
         source: FreeError,
     },
     /// The virtual machine has no memory left.
@@ -104,7 +104,7 @@ pub enum LabError {
         cache: String,
         /// Bytes of an object.
         object_size: u32,
-        /// Why not.
+        /// The heap's error.
         source: CreateError,
     },
     /// A cache of the initial state cannot exist in the design.
@@ -116,7 +116,7 @@ pub enum LabError {
         cache: String,
         /// Bytes of an object.
         object_size: u32,
-        /// Why not.
+        /// The heap's error.
         source: CreateError,
     },
     /// The initial state does not fit.
@@ -141,7 +141,7 @@ pub enum LabError {
         run: String,
         /// The cache.
         cache: String,
-        /// Why not.
+        /// The heap's error.
         source: FreeError,
     },
     /// A cache does not take a tunable's value.
@@ -165,7 +165,7 @@ pub enum LabError {
     Setup {
         /// The run.
         run: String,
-        /// Why not.
+        /// The driver's error.
         source: SetupError,
     },
     /// All virtual CPUs wait for each other: a defect of this library.
@@ -173,7 +173,7 @@ pub enum LabError {
     Deadlock {
         /// The run.
         run: String,
-        /// Which CPU waits for what.
+        /// The CPUs that wait, and what for.
         source: Deadlock,
     },
     /// A heap's files cannot be written.
@@ -181,7 +181,7 @@ pub enum LabError {
     Inspect {
         /// The file or folder.
         path: PathBuf,
-        /// What the operating system says.
+        /// The operating system's error.
         source: std::io::Error,
     },
     /// The table of live objects does not fit into memory.

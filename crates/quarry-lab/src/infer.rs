@@ -13,7 +13,7 @@ use quarry_core::geometry::{CacheFlags, CacheParams, MachineParams};
 use quarry_core::sheaf::geometry::sheaf_era;
 use quarry_core::slub::geometry::{self as slub, SlubEra, layout, slub_era};
 
-/// What a cache is to be created with.
+/// Parameters with which a cache is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Inferred {
     /// Bytes of an object.
@@ -45,7 +45,7 @@ pub struct Recorded {
 }
 
 impl Recorded {
-    /// Of a kernel release such as `6.18.44-fc-v669` and a page size. The layout is SLUB's, or of the
+    /// Rules of a kernel release such as `6.18.44-fc-v669` at a page size. The layout is SLUB's, or of the
     /// slabs below sheaves; the newest SLUB's if the release is not known.
     #[must_use]
     pub fn new(release: Option<&str>, page_bytes: u32) -> Self {

@@ -1,4 +1,4 @@
-//! Which runs an experiment has, and running them on several threads.
+//! The runs of an experiment, and their execution on several threads.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -18,7 +18,7 @@ use crate::setting::{Setting, resolve};
 
 pub use quarry_sim::PAGE_BYTES;
 
-/// What a plan is made from: every design with every page size and every CPU count.
+/// Axes of a plan: every design with every page size and every CPU count.
 #[derive(Clone, Debug)]
 pub struct Axes {
     /// Designs with eras.

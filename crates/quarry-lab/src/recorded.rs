@@ -15,7 +15,7 @@ use crate::replay::part::{Moment, Part};
 pub struct Recorded {
     /// Its name in messages.
     pub name: &'static str,
-    /// What was recorded.
+    /// The kernel and machine that were recorded.
     pub about: &'static str,
     /// Bytes of a page.
     pub page_bytes: u64,
@@ -23,7 +23,7 @@ pub struct Recorded {
     pub cpus: u32,
     /// Bytes of a cache line.
     pub cache_line: u32,
-    /// What it reported: the stages of a boot as packed JSON, those of a load as `<load>-before` to `<load>-after`.
+    /// Reports: the stages of a boot as packed JSON, those of a load as `<load>-before` to `<load>-after`.
     reports: &'static [u8],
     /// The loads: a name, and the events.
     loads: &'static [(&'static str, &'static [u8])],

@@ -20,7 +20,7 @@ pub struct RunSpec {
     pub config: Config,
     /// Tunables.
     pub settings: Settings,
-    /// Where the heap's slabinfo and sysfs files are written at the end.
+    /// Folder for the heap's slabinfo and sysfs files, written at the end.
     pub inspect: Option<PathBuf>,
 }
 
@@ -64,7 +64,7 @@ impl RunSpec {
     }
 }
 
-/// How a run's heap serves kmalloc.
+/// The kmalloc of a run's heap.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kmalloc {
     /// The rules of the design in its era.

@@ -1,4 +1,4 @@
-//! What the sheaves and barns of a cache hold (7.0 and later).
+//! Contents of a cache's sheaves and barns (7.0 and later).
 //!
 //! A CPU has a main and a spare sheaf, a node's barn keeps full ones up to its limit. Kernels count
 //! objects that lie there as active. They are free all the same: an allocation takes them before it

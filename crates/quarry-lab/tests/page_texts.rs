@@ -228,7 +228,7 @@ fn write_file(
     Ok(text)
 }
 
-/// What is read is what the reports say.
+/// Compares the parsed texts with the reports.
 fn compare(pages: &PageAllocator<VirtualMachine>, era: Era, allocated: u64) {
     let name = era.name();
     let read = |file| write_file(pages, file).unwrap();

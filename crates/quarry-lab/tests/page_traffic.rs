@@ -20,7 +20,7 @@ fn traces() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../traces")
 }
 
-/// What the kernel counted.
+/// The kernel's own counts.
 struct Counted {
     refilled: u64,
     drained: u64,
@@ -85,7 +85,7 @@ fn listed_of(zone: &Zone) -> u64 {
     zone.pagesets.iter().map(|set| set.count).sum()
 }
 
-/// What a replay predicts.
+/// The replay's predictions.
 struct Predicted {
     refilled: u64,
     drained: u64,
@@ -108,13 +108,13 @@ fn off(predicted: u64, observed: u64) -> f64 {
     predicted.abs_diff(observed) as f64 / observed as f64
 }
 
-/// Whether a number is within a factor of another; where that is 0, whether it is 0 as well.
+/// True if a number is within a factor of another; where that is 0, if it is 0 as well.
 fn is_within(factor: f64, predicted: u64, observed: u64) -> bool {
     let (predicted, observed) = (predicted as f64, observed as f64);
     predicted <= observed * factor && observed <= predicted * factor
 }
 
-/// What the zones hold at the end, beside the zoneinfo of that moment: pages on lists are within 15 %, or
+/// Zones at the end against the zoneinfo of that moment: pages on lists are within 15 %, or
 /// some pages where lists are all but empty. So are free pages; but as these change by less than that, it
 /// says only that no zone was used in the place of another.
 fn zones_end_as_the_kernels(name: &str, run: &RunReport, after: &Zoneinfo) {

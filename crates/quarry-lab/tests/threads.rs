@@ -1,4 +1,4 @@
-//! What the mailing-list threads report without a clock, out of the same machinery that replays.
+//! Findings of mailing-list threads without a clock, out of the same machinery that replays.
 
 use quarry_core::era::Era;
 use quarry_core::geometry::{BootParams, CacheParams, MachineParams};

@@ -1,4 +1,4 @@
-//! What the addresses of objects say: whether they are hashes, and which architecture they belong to.
+//! Facts that the addresses of objects show: whether they are hashes, and the architecture.
 //!
 //! The kernel prints `%p` as a hash of 32 bits. An address from 2^32 on is no hash. Below, the
 //! addresses may be hashes, or real ones of a machine with 32 bits or with little memory at low addresses
@@ -14,7 +14,7 @@ const ALIGN: u64 = 4;
 /// That many distinct low addresses, all aligned, are no hashes: by chance they are once in 2^32.
 const ALIGNED_MIN: usize = 16;
 
-/// Where kernels map all memory, by the kernel's own documents (`Documentation/arch/*/mm.rst`,
+/// Direct maps by the kernel's own documents (`Documentation/arch/*/mm.rst`,
 /// `memory.rst`, `vm-layout.rst`); first and last address, and the architecture.
 const DIRECT_MAPS: [(u64, u64, &str); 5] = [
     (0xffff_8880_0000_0000, 0xffff_c87f_ffff_ffff, "x86_64"),
@@ -24,7 +24,7 @@ const DIRECT_MAPS: [(u64, u64, &str); 5] = [
     (0x9000_0000_0000_0000, 0x9000_ffff_ffff_ffff, "loongarch64"),
 ];
 
-/// What is known of the addresses so far.
+/// Statistics of the addresses so far.
 #[derive(Debug, Default)]
 pub(crate) struct Addresses {
     /// The smallest and the largest that cannot be hashes.
@@ -52,7 +52,7 @@ impl Addresses {
         }
     }
 
-    /// Whether neighbourhood means nothing: they are hashes, or too few to tell.
+    /// True if nearby addresses prove nothing: they are hashes, or too few to decide.
     pub(crate) fn are_hashed(&self) -> bool {
         self.wide.is_none() && (self.odd || self.low.len() < ALIGNED_MIN)
     }
@@ -73,7 +73,7 @@ pub(crate) fn page_bytes_of(arch: &str) -> Option<u32> {
     FIXED.contains(&arch).then_some(4096)
 }
 
-/// Whether kernels of the architecture are built with several page sizes, so that none can be assumed.
+/// True if kernels of the architecture are built with several page sizes, so that none can be assumed.
 pub(crate) fn has_several_page_sizes(arch: &str) -> bool {
     const SEVERAL: [&str; 9] = [
         "aarch64",

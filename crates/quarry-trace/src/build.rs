@@ -20,7 +20,7 @@ use crate::write::{Row, Texts, TraceWriter};
 
 /// Page size that a trace gets if its source names none.
 pub const PAGE_SIZE_ASSUMED: u32 = 4096;
-/// What `kmalloc(0)` returns.
+/// Return value of `kmalloc(0)`.
 const ZERO_SIZE_PTR: u64 = 16;
 
 /// The time of the last event.
@@ -37,7 +37,7 @@ struct Moment {
 struct Emptied {
     /// The event of the block.
     proof: Held,
-    /// Where the objects start that seemed alive in it then.
+    /// First addresses of the objects that seemed alive in it then.
     objects: Vec<u64>,
 }
 
@@ -110,7 +110,7 @@ impl<W: Write + Send> TraceBuilder<W> {
         })
     }
 
-    /// What is known about the trace so far; the caller fills in kernel, command, page size and the like.
+    /// Metadata so far; the caller fills in kernel, command, page size and the like.
     ///
     /// `cpus` and `page_size` of 0 are replaced when the trace is finished.
     pub fn meta_mut(&mut self) -> &mut TraceMeta {
@@ -123,7 +123,7 @@ impl<W: Write + Send> TraceBuilder<W> {
         (self.objects.live(), self.pages.live())
     }
 
-    /// Whether something that is alive starts at this page frame number, or at this address.
+    /// True if a live object starts at this address, or a live block at this page frame number.
     pub(crate) fn is_live(&self, page: bool, address: u64) -> bool {
         if page {
             self.pages.has(address)
@@ -132,7 +132,7 @@ impl<W: Write + Send> TraceBuilder<W> {
         }
     }
 
-    /// Whether an object at this address, if none is known there, or the one that is, may be of a cache.
+    /// True if an object at this address may be of this cache: none is known there, or one of this sort is.
     pub(crate) fn may_be(&self, address: u64, sort: Sort) -> bool {
         self.objects.at(address).is_none_or(|live| {
             (live.kind.is_kmalloc(), live.bytes_alloc) == (sort.kmalloc, sort.bytes_alloc)

@@ -11,7 +11,7 @@ use crate::event::seconds;
 /// The crate's result.
 pub type Result<T, E = TraceError> = std::result::Result<T, E>;
 
-/// Why an import, a write or a read of a trace stopped.
+/// Reason why an import, a write or a read of a trace stopped.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum TraceError {
@@ -20,7 +20,7 @@ pub enum TraceError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The input has no byte.
@@ -34,21 +34,21 @@ pub enum TraceError {
     NotText {
         /// The file.
         path: PathBuf,
-        /// What the first bytes say that it is.
+        /// The kind of file, by its first bytes.
         what: &'static str,
-        /// How to get text from it.
+        /// The way to get text from it.
         advice: &'static str,
     },
     /// The kernel's tracing cannot be used.
     #[error("cannot {action} {}: {source}; {advice}", path.display())]
     Record {
-        /// What was tried.
+        /// The attempt, as a verb.
         action: &'static str,
         /// With which file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
-        /// What to do next.
+        /// The next step for the user.
         advice: &'static str,
     },
     /// The kernel describes its events in a way that is not known.
@@ -56,7 +56,7 @@ pub enum TraceError {
     RecordFormat {
         /// The description.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault in it.
         problem: String,
     },
     /// A binary recording is damaged, or of a kind that cannot be read.
@@ -66,7 +66,7 @@ pub enum TraceError {
         path: PathBuf,
         /// `perf.data` or `trace.dat`.
         form: &'static str,
-        /// What is wrong, and what to do.
+        /// The fault, and the next step.
         problem: String,
     },
     /// A recording without events.
@@ -106,7 +106,7 @@ pub enum TraceError {
         path: PathBuf,
         /// Compressed bytes read.
         bytes_in: u64,
-        /// What the decoder said.
+        /// The decoder's error.
         source: io::Error,
     },
     /// A line that is one of ours but does not parse, or that cannot be true.
@@ -118,7 +118,7 @@ pub enum TraceError {
         line: u64,
         /// Column or field at fault.
         field: &'static str,
-        /// What is wrong with it.
+        /// The fault in it.
         problem: LineProblem,
         /// The line, clipped.
         text: String,
@@ -131,7 +131,7 @@ pub enum TraceError {
         path: PathBuf,
         /// Line number, from 1.
         line: u64,
-        /// What there is of it, clipped.
+        /// The text so far, clipped.
         text: String,
     },
     /// A line longer than any event can be.
@@ -149,7 +149,7 @@ pub enum TraceError {
     TooMany {
         /// The file being written.
         path: PathBuf,
-        /// What there is too much of.
+        /// The items that are too many.
         what: &'static str,
         /// The limit.
         limit: u64,
@@ -163,7 +163,7 @@ pub enum TraceError {
     NothingKept {
         /// The trace.
         path: PathBuf,
-        /// What was asked for.
+        /// The filter in words.
         filter: String,
         /// Time of the first row.
         first_ns: u64,
@@ -187,7 +187,7 @@ pub enum TraceError {
     Write {
         /// The output.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The output exists and is not a regular file.
@@ -207,7 +207,7 @@ pub enum TraceError {
     Encode {
         /// The output.
         path: PathBuf,
-        /// What the encoder said.
+        /// The encoder's error.
         source: ParquetError,
     },
     /// The file is no Parquet file.
@@ -221,7 +221,7 @@ pub enum TraceError {
     TruncatedParquet {
         /// The file.
         path: PathBuf,
-        /// What the decoder said.
+        /// The decoder's error.
         source: ParquetError,
     },
     /// A Parquet file that Quarry did not write.
@@ -251,7 +251,7 @@ pub enum TraceError {
         path: PathBuf,
         /// The key.
         key: &'static str,
-        /// What the decoder said.
+        /// The decoder's error.
         source: serde_json::Error,
     },
     /// The footer's metadata contradicts itself or the rows.
@@ -259,7 +259,7 @@ pub enum TraceError {
     Inconsistent {
         /// The file.
         path: PathBuf,
-        /// What is counted.
+        /// The items that are counted.
         what: &'static str,
         /// The footer's value.
         footer: u64,
@@ -294,7 +294,7 @@ pub enum TraceError {
         path: PathBuf,
         /// First row, from 1, that could not be read.
         row: u64,
-        /// What the decoder said.
+        /// The decoder's error.
         source: ParquetError,
     },
     /// The bytes of a row group are not those that were written.
@@ -304,7 +304,7 @@ pub enum TraceError {
         path: PathBuf,
         /// First row, from 1, of the damaged group.
         row: u64,
-        /// Where the group starts in the file.
+        /// Offset of the group in the file.
         offset: u64,
     },
     /// A row that cannot be true.
@@ -318,12 +318,12 @@ pub enum TraceError {
         column: &'static str,
         /// Its value.
         value: i64,
-        /// What it could be.
+        /// The valid values.
         expected: String,
     },
 }
 
-/// What is wrong with a line.
+/// Fault in a line.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum LineProblem {

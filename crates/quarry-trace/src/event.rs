@@ -1,4 +1,4 @@
-//! What one event is: its kind, its flags, and the two shapes that it takes in memory.
+//! One event: its kind, its flags, and the two forms that it has in memory.
 //!
 //! [`RawEvent`] borrows from the text (or from the maker of the events) and still carries addresses.
 //! [`ReplayEvent`] is what a replay reads: 24 bytes, no address, only dense object ids.
@@ -19,7 +19,7 @@ pub(crate) const NO_PAGE: u32 = u32::MAX;
 /// It is the order that SLUB does not exceed unless there is no other way.
 pub const PAGE_GROUP_ORDER: u32 = 3;
 
-/// Where an object lies.
+/// Position of an object in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Place {
     /// Id of its page; of a page event, of the first page of the block.
@@ -242,7 +242,7 @@ pub struct ReplayEvent {
     pub cpu: u16,
     /// The tracepoint.
     pub kind: Kind,
-    /// What else is known.
+    /// Further properties.
     pub flags: Flags,
     /// Page order; 0 for slab events.
     pub order: u8,
@@ -286,7 +286,7 @@ pub fn seconds(time_ns: u64) -> String {
 /// One row with everything that the file holds about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FullRow {
-    /// What a replay sees.
+    /// The part that a replay reads.
     pub event: ReplayEvent,
     /// The running thread.
     pub pid: i32,
@@ -304,7 +304,7 @@ pub struct FullRow {
     pub migratetype: i32,
     /// The caller as printed.
     pub call_site: Option<String>,
-    /// Where the object lies.
+    /// Position of the object in memory.
     pub place: Option<Place>,
 }
 

@@ -14,7 +14,7 @@ use crate::rebuild::Rebuild;
 /// Compression of the trace, as that of an import.
 const ZSTD_LEVEL: i32 = 9;
 
-/// What of a trace is kept: rows to which everything applies that is set.
+/// Conditions on rows; a row is kept if it meets all that are set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
     /// Rows from this time on.

@@ -7,7 +7,7 @@ thread_local! {
     static GUARDED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether the calling thread runs a reader of another library, whose panics become errors.
+/// True while the calling thread runs a reader of another library, whose panics become errors.
 ///
 /// A panic hook that returns at once when this is true prints nothing of them; the `quarry` command has one.
 #[must_use]

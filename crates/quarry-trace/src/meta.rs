@@ -1,4 +1,4 @@
-//! What a trace says about itself: the footer's metadata.
+//! Metadata of a trace, in the footer.
 //!
 //! Three keys of the Parquet footer hold it: `quarry.format_version` (a number, so that any reader
 //! can tell at once), `quarry.meta` (JSON of [`TraceMeta`]) and `quarry.meta_checksum` (of that
@@ -29,12 +29,12 @@ pub(crate) const CPUS_MAX: u32 = 1 << 16;
 /// Most entries that the footer lists of one string table; the rest are only counted.
 pub(crate) const TABLE_ENTRIES_MAX: usize = 10_000;
 
-/// What a trace says about itself.
+/// Metadata of a trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceMeta {
     /// [`FORMAT_VERSION`] of the writer.
     pub format_version: u32,
-    /// Where the events come from: `perf script`, `ftrace`, or what the maker of the events said.
+    /// Source of the events: `perf script`, `ftrace`, or a name that their maker chose.
     pub source: String,
     /// The kernel's release, if it is known.
     pub kernel: Option<String>,
@@ -46,7 +46,7 @@ pub struct TraceMeta {
     pub page_size: u32,
     /// True if the page size was unknown and 4096 was assumed.
     pub page_size_assumed: bool,
-    /// What the recording does not tell and what stands in its place: a sentence each, for every output
+    /// Gaps of the recording and what fills them: a sentence each, for every output
     /// that rests on it. Writers add their own; [`crate::TraceBuilder::finish`] adds those about the page
     /// size and the kernel.
     #[serde(default)]
@@ -60,7 +60,7 @@ pub struct TraceMeta {
     pub rows: u64,
     /// Events read, by kind. Implied frees are not in it, null frees and failed allocations are.
     pub events: KindCounts,
-    /// What could not be matched.
+    /// Allocations and frees without a partner.
     pub orphans: Orphans,
     /// Frees of NULL or of the zero-size pointer: read, no row.
     pub null_frees: u64,
@@ -75,7 +75,7 @@ pub struct TraceMeta {
     pub other_lines: u64,
     /// Lines that looked like events and did not parse (only if skipping was asked for).
     pub skipped_lines: u64,
-    /// What was wrong with the first of them.
+    /// The fault in the first of them.
     pub first_skipped: Option<String>,
     /// Events that the recorder reported lost.
     pub lost_events: u64,
@@ -104,12 +104,12 @@ pub struct TraceMeta {
     pub peak_bytes_alloc: u64,
     /// Most pages alive at once (page events).
     pub peak_pages: u64,
-    /// What is known of the pages that objects lie on. `None` if it could not be found out: addresses are
+    /// Slab pages that were identified. `None` if that was not possible: addresses are
     /// hashed, page events were not recorded, few slabs were made, the given page size is wrong, or the
     /// file is of version 1.
     #[serde(default)]
     pub slab_memory: Option<SlabMemory>,
-    /// How the caches of allocations without a name were found.
+    /// Numbers of caches by the way in which they were named.
     pub cache_resolution: CacheResolution,
     /// The cache table; entry 0 is kmalloc.
     pub caches: Vec<CacheEntry>,
@@ -210,7 +210,7 @@ impl TraceMeta {
     }
 }
 
-/// Whether a text begins as the name of a release does: two numbers with a dot between them, and perhaps a `v`
+/// True if a text begins as the name of a release does: two numbers with a dot between them, and perhaps a `v`
 /// in front.
 fn is_release(kernel: &str) -> bool {
     let mut parts = kernel.strip_prefix('v').unwrap_or(kernel).splitn(3, '.');
@@ -221,10 +221,10 @@ fn is_release(kernel: &str) -> bool {
     begins_with_digit() && begins_with_digit()
 }
 
-/// What a kernel said about itself during the recording.
+/// A kernel's report about itself during the recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KernelReport {
-    /// What it is: `snapshot`, `zoneinfo`, `pagetypeinfo`.
+    /// Kind of the report: `snapshot`, `zoneinfo`, `pagetypeinfo`.
     pub name: String,
     /// When it was read, by the clock of the events.
     pub time_ns: u64,
@@ -327,14 +327,14 @@ impl Orphans {
         self.implied_object_frees + self.implied_page_frees
     }
 
-    /// What is alive at the end.
+    /// Objects and blocks that are alive at the end.
     #[must_use]
     pub fn never_freed(&self) -> u64 {
         self.never_freed_objects + self.never_freed_pages
     }
 }
 
-/// What is known of the pages that objects lie on.
+/// Slab pages that were identified.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SlabMemory {
     /// Page allocations that have [`crate::Flags::SLAB`].
@@ -348,7 +348,7 @@ pub struct SlabMemory {
     pub pages: u32,
 }
 
-/// How many provisional caches found their name, and how.
+/// Numbers of provisional caches by the way in which they were named.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CacheResolution {
     /// Provisional caches: distinct (call site, bytes asked, bytes given) of allocations without a name.
@@ -363,7 +363,7 @@ pub struct CacheResolution {
     pub outvoted_frees: u64,
 }
 
-/// How a cache of the table got its name.
+/// Source of a cache's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CacheOrigin {
@@ -384,7 +384,7 @@ pub enum CacheOrigin {
 pub struct CacheEntry {
     /// The cache's name; `kmalloc` for entry 0.
     pub name: String,
-    /// How the name was found.
+    /// Source of the name.
     pub origin: CacheOrigin,
     /// Bytes asked for per object; 0 if only frees of foreign objects were seen, and for entry 0.
     pub object_size: u32,

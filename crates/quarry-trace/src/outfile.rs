@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex};
 use crate::error::{Result, TraceError};
 use crate::schema::Checksum;
 
-/// What the name of a part has between that of its target and its numbers.
+/// Mark between the target's name and the numbers, in the name of an unfinished output.
 const MARK: &str = ".quarry-";
-/// How it ends.
+/// End of such a name.
 const PART: &str = ".part";
 
 /// Writes beside its target under a temporary name; [`OutFile::commit`] renames, dropping removes.
@@ -144,7 +144,7 @@ fn is_kept(file: &File, path: &Path) -> bool {
     is_named(file, path)
 }
 
-/// Whether a file is the one of this name.
+/// True if the file is the one of this name.
 fn is_named(file: &File, path: &Path) -> bool {
     match (file.metadata(), fs::metadata(path)) {
         (Ok(own), Ok(named)) => (own.dev(), own.ino()) == (named.dev(), named.ino()),
@@ -171,7 +171,7 @@ fn remove_stale(target: &Path) {
     }
 }
 
-/// Whether a name is that of a part: `.NAME.quarry-PID-N.part`.
+/// True if the name is that of an unfinished output: `.NAME.quarry-PID-N.part`.
 fn is_part(name: &OsStr) -> bool {
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let name = name.to_string_lossy();

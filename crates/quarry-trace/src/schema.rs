@@ -90,7 +90,7 @@ pub(crate) const COLUMNS: [Column; 18] = [
     },
 ];
 
-/// How the name of the writer begins that our files have in their footer.
+/// Prefix of the writer's name in the footers of our files.
 pub(crate) const WRITER: &str = "quarry-trace";
 
 /// The column that files of version 1 do not have.

@@ -22,7 +22,7 @@ fn recordings() -> Vec<PathBuf> {
     found
 }
 
-/// Whether a recording is of a kernel whose caches all have sheaves, as its name tells.
+/// True if the recorded kernel has sheaves on all caches, by the recording's name.
 fn has_sheaves(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     ["-7.0", "-7.2", "-7.3"]

@@ -92,7 +92,7 @@ impl Buddyinfo {
     }
 }
 
-/// Whether a row has as many numbers as those before it.
+/// Checks that a row has as many numbers as those before it.
 fn same_length(expected: Option<usize>, counts: &[u64]) -> Result<(), String> {
     match expected {
         Some(expected) if expected != counts.len() => Err(format!(

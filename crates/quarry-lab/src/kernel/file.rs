@@ -4,7 +4,7 @@ use std::fmt;
 use std::io::{self, Read};
 use std::path::Path;
 
-/// Why a kernel's report cannot be used.
+/// Reason why a kernel's report cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
     /// The file cannot be read.
@@ -12,7 +12,7 @@ pub enum ReportError {
     Read {
         /// The file.
         file: String,
-        /// Why not.
+        /// The operating system's error.
         source: io::Error,
     },
     /// The file does not say what such a report says.
@@ -20,9 +20,9 @@ pub enum ReportError {
     Bad {
         /// The file.
         file: String,
-        /// Where in it, for example `line 3`.
+        /// Place in it, for example `line 3`.
         place: String,
-        /// What is wrong.
+        /// The fault.
         what: String,
     },
 }

@@ -1,4 +1,4 @@
-//! What a real kernel reports about its slab caches: slabinfo, sysfs, and both as a snapshot; and
+//! A real kernel's reports about its slab caches: slabinfo, sysfs, and both as a snapshot; and
 //! about its pages: zoneinfo, buddyinfo, pagetypeinfo, vmstat.
 
 pub mod buddyinfo;

@@ -197,7 +197,7 @@ fn parse_line(line: &str) -> Result<SlabinfoRow, String> {
     })
 }
 
-/// What is before and after a mark.
+/// Texts before and after a mark.
 fn split_at<'t>(text: &'t str, mark: &str) -> Result<(&'t str, &'t str), String> {
     text.split_once(mark)
         .ok_or_else(|| format!("there is no {:?}", mark.trim_end()))

@@ -90,7 +90,7 @@ impl CacheAttributes {
         }
     }
 
-    /// Whether the file shows that something is on.
+    /// True if the file shows that something is on.
     fn is_on(&self, file: &str) -> bool {
         self.number(file).is_some_and(|number| number > 0)
     }
@@ -118,7 +118,7 @@ impl CacheAttributes {
         flags
     }
 
-    /// What the cache was asked to be. The alignment is the one that sysfs shows, which is the
+    /// Parameters that the cache was created with. The alignment is the one that sysfs shows, which is the
     /// result of cache-line alignment where that was asked for. `None` without the sizes.
     #[must_use]
     pub fn params(&self) -> Option<CacheParams> {

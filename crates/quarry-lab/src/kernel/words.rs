@@ -1,4 +1,4 @@
-//! What the texts of `/proc` about pages are made of: lines, numbers, named counters.
+//! Parts of the texts of `/proc` about pages: lines, numbers, named counters.
 
 use std::fmt::Display;
 use std::iter::Peekable;
@@ -25,7 +25,7 @@ impl Counters {
         self.0.iter().map(|(name, value)| (name.as_str(), *value))
     }
 
-    /// Whether there are none.
+    /// True if there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -20,11 +20,11 @@ pub struct Pageset {
     pub high: u64,
     /// Pages moved at a time.
     pub batch: u64,
-    /// Where the kernel tunes `high`: the least.
+    /// Least value of `high`, where the kernel tunes it.
     pub high_min: Option<u64>,
-    /// Where the kernel tunes `high`: the most.
+    /// Largest value of `high`, where the kernel tunes it.
     pub high_max: Option<u64>,
-    /// What the CPU's part of a counter grows to before it is added to the zone's.
+    /// Value of the CPU's part of a counter at which it is added to the zone's.
     pub stat_threshold: Option<u64>,
 }
 
@@ -45,7 +45,7 @@ pub struct Zone {
     pub stats: Counters,
     /// The CPUs' lists; none if the zone is empty.
     pub pagesets: Vec<Pageset>,
-    /// What stands behind the CPUs' lists: `start_pfn` and others.
+    /// Counters behind the CPUs' lists: `start_pfn` and others.
     pub rest: Counters,
 }
 

@@ -66,7 +66,7 @@ pub struct CacheCheck {
     /// Slabs that the kernel's cache gained beyond `allocs`. A slab is made for an allocation, so as many had no
     /// event, or one with another cache's name. 0 if no report of the time before is given.
     pub unseen_allocs: u64,
-    /// Whether its objects come from the slabs that the kernel took them from.
+    /// Share of its objects that come from the slabs that the kernel took them from.
     pub same_slabs: SameSlabs,
 }
 
@@ -171,7 +171,7 @@ impl Seen {
 }
 
 impl CacheCheck {
-    /// Whether frees or allocations of it were not recorded.
+    /// True if frees or allocations of it were not recorded.
     #[must_use]
     pub fn misses_events(&self) -> bool {
         self.implied_frees > 0 || self.unseen_allocs > 0

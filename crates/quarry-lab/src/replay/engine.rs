@@ -39,7 +39,7 @@ const BEFORE: u16 = u16::MAX - 3;
 
 /// An object of the trace while it is alive.
 struct Entry<'h> {
-    /// What frees it.
+    /// The object to free.
     object: Option<ObjectRef<'h>>,
     /// Bytes asked for.
     bytes: u32,
@@ -66,7 +66,7 @@ pub(super) struct Outcome {
     pub(super) large_bytes: u64,
     pub(super) large_bytes_peak: u64,
     pub(super) memory: Memory,
-    /// What the objects that are alive at the end asked for, by cache.
+    /// Bytes that the objects alive at the end asked for, by cache.
     pub(super) asked: BTreeMap<String, Asked>,
     /// Virtual CPUs with events.
     pub(super) cpus_with_events: u32,
@@ -94,11 +94,11 @@ pub(super) struct Engine<'a, 'h, D: Design> {
     cache_of: Vec<u16>,
     table: Vec<Entry<'h>>,
     window: Window,
-    /// What the kernel held before the part, if the input has it.
+    /// Objects and slabs from before the part, if the input has a report of them.
     held: Option<Held<'h>>,
     /// The page events, if they are driven.
     pages: Option<Pages<'h>>,
-    /// Which slabs objects come from beside the recording, if the run asks for it and the trace has it.
+    /// Comparison of slabs with the recording's, if the run asks for it and the trace has them.
     comparison: Option<Comparison>,
     row: u64,
     /// Time of the last event of the part so far.
@@ -363,7 +363,7 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
         }
     }
 
-    /// Whether an event of the part was replayed.
+    /// True if an event of the part was replayed.
     pub(super) fn has_begun(&self) -> bool {
         self.cpu_seen.contains(&true)
     }

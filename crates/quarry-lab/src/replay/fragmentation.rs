@@ -17,7 +17,7 @@ pub struct Fragmentation {
     page_bytes: u64,
 }
 
-/// Where the pages are at one moment.
+/// Distribution of the pages at one moment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Sample {
     /// Events of the trace so far.
@@ -72,7 +72,7 @@ pub fn unusable_index(free_blocks: &[u64; ORDERS]) -> [f64; ORDERS] {
     index
 }
 
-/// What a sample is taken of.
+/// State that a sample is taken of.
 pub(super) struct Moment<'a> {
     pub(super) event: u64,
     pub(super) time_ns: u64,

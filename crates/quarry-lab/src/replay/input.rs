@@ -26,7 +26,7 @@ pub struct RecordedCache {
     pub slab_size: u32,
     /// No event told its name.
     pub synthetic: bool,
-    /// What it is created with. `None` if no event tells its sizes.
+    /// Parameters for creating it. `None` if no event has its sizes.
     pub inferred: Option<Inferred>,
 }
 
@@ -35,26 +35,26 @@ pub struct RecordedCache {
 pub struct Input {
     /// The trace.
     pub file: TraceFile,
-    /// What messages call it.
+    /// Its name in messages.
     pub name: String,
     /// The recorded kernel's caches.
     pub caches: Vec<RecordedCache>,
-    /// Which part of it is replayed.
+    /// The part of it that is replayed.
     pub part: Part,
     /// Copies of the recorded load that run side by side, each on its own CPUs and with its own objects;
     /// 1 for the load as it was recorded.
     pub copies: u32,
-    /// What the kernel held before that part.
+    /// The kernel's slabs before that part.
     pub initial: Option<Slabinfo>,
-    /// How many of these slabs were on each CPU's partial list, for caches whose lists sysfs reported.
+    /// Number of these slabs on each CPU's partial list, for caches whose lists sysfs reported.
     pub initial_lists: CpuPartialLists,
-    /// What it held after it.
+    /// The kernel's slabs after it.
     pub check: Option<Slabinfo>,
-    /// What the kernel's zones and page lists held before that part ([`super::lists`]).
+    /// The kernel's zones and page lists before that part ([`super::lists`]).
     pub zoneinfo: Option<Zoneinfo>,
-    /// Which blocks of its zones were free then; heeded beside a zoneinfo.
+    /// Free blocks of its zones at that moment; used only together with a zoneinfo.
     pub free: Option<Pagetypeinfo>,
-    /// Which page events are replayed.
+    /// Page events to replay.
     pub pages: PageMode,
     /// Bytes of a CPU's share of the last-level cache, which page lists of 6.7 and later heed
     /// ([`PageConfig::cache_share_bytes`](quarry_core::page::PageConfig::cache_share_bytes)).
@@ -92,7 +92,7 @@ impl Input {
         self.file.meta().cpus.saturating_mul(self.copies)
     }
 
-    /// Whether the copies can be replayed: their CPUs and objects have numbers, every run has a CPU for
+    /// Checks that the copies can be replayed: their CPUs and objects have numbers, every run has a CPU for
     /// each of theirs, and no report of the recorded kernel is theirs.
     pub(crate) fn check_copies(&self, runs: &[RunSpec]) -> Result<(), LabError> {
         let meta = self.file.meta();

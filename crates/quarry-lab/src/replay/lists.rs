@@ -62,7 +62,7 @@ pub(super) struct Start<'a> {
     page_shift: u32,
 }
 
-/// Why a replay does not begin as a report tells.
+/// Reason why a replay does not begin with the reported lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unheeded {
     /// No page events are driven.
@@ -100,7 +100,7 @@ impl fmt::Display for Unheeded {
     }
 }
 
-/// Why a run does not begin as the input's zoneinfo tells, if it has one.
+/// Reason why a run does not begin with the input's zoneinfo, if it has one.
 #[must_use]
 pub fn unheeded(spec: &RunSpec, input: &Input) -> Option<Unheeded> {
     let zoneinfo = input.zoneinfo.as_ref()?;
@@ -125,7 +125,7 @@ fn reported_cpus(zoneinfo: &Zoneinfo) -> u64 {
     numbers.max().unwrap_or(0)
 }
 
-/// How a zone begins.
+/// Initial state of a zone.
 pub(super) struct ZoneStart {
     pub(super) zone: ZoneType,
     pub(super) boost: u64,
@@ -291,7 +291,7 @@ impl<'a> Start<'a> {
         }
     }
 
-    /// How each zone begins; `shares` makes single pages of the types that lists have.
+    /// Initial state of each zone; `shares` makes single pages of the types that lists have.
     pub(super) fn zones(
         &self,
         shares: impl Fn(u32) -> [u32; quarry_core::page::MIGRATE_TYPES],
@@ -439,7 +439,7 @@ fn free_pages(zone: &Zone) -> u64 {
     zone.pages.get("free").unwrap_or(0).min(zone.managed())
 }
 
-/// What the watermarks are raised by for a while after types were mixed in a pageblock.
+/// Amount by which the watermarks are raised for a while after types were mixed in a pageblock.
 fn boost(zone: &Zone) -> u64 {
     zone.pages.get("boost").unwrap_or(0)
 }

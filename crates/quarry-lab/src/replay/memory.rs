@@ -50,7 +50,7 @@ impl Sampler {
         }
     }
 
-    /// Where the part begins.
+    /// Time at which the part begins.
     pub(super) fn begin_ns(&self) -> u64 {
         self.from_ns
     }

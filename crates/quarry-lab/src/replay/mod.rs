@@ -204,7 +204,7 @@ fn run_on<D: Design>(
     Ok(report)
 }
 
-/// What was counted before the first event: making the initial state counts nothing.
+/// Counters before the first event: making the initial state counts nothing.
 pub(super) struct Before {
     /// By cache, newest first.
     caches: Vec<Stats>,
@@ -225,7 +225,7 @@ impl Before {
         }
     }
 
-    /// What went through the zones since then.
+    /// Traffic of the zones since then.
     fn zones_since<D: Design>(&self, driver: &Driver<'_, D>) -> Vec<ZoneTraffic> {
         let zones = ZoneTraffic::now(driver).into_iter().zip(&self.zones);
         zones.map(|(now, before)| now.since(before)).collect()

@@ -20,7 +20,7 @@ use parts::{Fit, PartOf, Parts, SplitInto};
 
 pub use report::PageReport;
 
-/// Which page events a replay is to drive.
+/// Page events that a replay is asked to drive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PageMode {
     /// Those outside the slabs, if the trace tells slab pages from others.
@@ -32,7 +32,7 @@ pub enum PageMode {
     All,
 }
 
-/// Which page events a replay drives.
+/// Page events that a replay drives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PageEvents {
@@ -49,7 +49,7 @@ pub enum PageEvents {
 }
 
 impl PageEvents {
-    /// What becomes of the page events of a trace.
+    /// Page events of a trace that are driven.
     #[must_use]
     pub fn of(input: &Input) -> Self {
         let events = &input.file.meta().events;
@@ -64,13 +64,13 @@ impl PageEvents {
         }
     }
 
-    /// Whether any are driven.
+    /// True if any are driven.
     #[must_use]
     pub fn driven(self) -> bool {
         matches!(self, Self::OutsideSlabs | Self::All)
     }
 
-    /// Why none are driven; empty if some are.
+    /// Reason why none are driven; empty if some are.
     #[must_use]
     pub fn why_none(self) -> &'static str {
         match self {
@@ -117,7 +117,7 @@ pub(super) enum Initial<'h> {
     None,
     /// A part of the page that a later one of them frees.
     Part,
-    /// What its free frees.
+    /// Pages that its free frees.
     Pages(Vec<PageRef<'h>>),
 }
 
@@ -140,7 +140,7 @@ pub(super) struct Pages<'h> {
     report: PageReport,
 }
 
-/// Why a page event cannot be performed.
+/// Reason why a page event cannot be performed.
 pub(super) enum BadPage {
     AllocatedTwice,
     NotAllocated,
@@ -287,7 +287,7 @@ impl<'h> Pages<'h> {
         self.initial_pages
     }
 
-    /// What a recorded block becomes.
+    /// Fit of a recorded block at the replayed page size.
     fn fit(&self, recorded_order: u8, movable: bool) -> Fit {
         Fit::new(
             self.recorded_page_shift,

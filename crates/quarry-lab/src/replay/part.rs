@@ -1,4 +1,4 @@
-//! Which part of a recording is replayed.
+//! The part of a recording that is replayed.
 
 use std::fmt;
 
@@ -8,9 +8,9 @@ pub use quarry_trace::Moment;
 /// after another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Part {
-    /// Where it begins; at the first event if there is no such moment.
+    /// Moment at which it begins; at the first event if there is none.
     pub from: Option<Moment>,
-    /// Where it ends; after the last event if there is no such moment.
+    /// Moment at which it ends; after the last event if there is none.
     pub until: Option<Moment>,
 }
 
@@ -25,7 +25,7 @@ impl fmt::Display for Part {
     }
 }
 
-/// Where an event lies.
+/// Position of an event relative to the part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     /// Before the part.
@@ -55,14 +55,14 @@ impl Window {
         }
     }
 
-    /// Where the part begins and ends in a trace with these times, on the clock.
+    /// Begin and end of the part in a trace with these times, on the clock.
     pub(super) fn bounds(&self, first_ns: u64, last_ns: u64) -> (u64, u64) {
         let from_ns = self.from_ns.max(first_ns);
         let until_ns = self.until_ns.unwrap_or(last_ns).min(last_ns);
         (from_ns, until_ns)
     }
 
-    /// Whether an event of the part was seen.
+    /// True if an event of the part was seen.
     pub(super) fn has_begun(&self) -> bool {
         self.phase != Phase::Before
     }

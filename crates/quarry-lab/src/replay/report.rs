@@ -1,4 +1,4 @@
-//! What a run reports.
+//! Report of a run.
 
 use quarry_core::design::{Design, Usage};
 use quarry_core::machine::{Access, CpuId, Cpus as _, Line, LockClass, Work};
@@ -69,7 +69,7 @@ pub struct RunReport {
     pub page_frees: u64,
     /// Events of the trace per second of the whole run, decoding included; 0 if not measured.
     pub events_per_second: f64,
-    /// What became of the trace's events.
+    /// Fate of the trace's events.
     pub replayed: Tally,
     /// The design's counters by their sysfs names, summed over caches.
     #[serde(serialize_with = "by_sysfs_name")]
@@ -79,9 +79,9 @@ pub struct RunReport {
     /// The zones, if the run began with those of a zoneinfo; lowest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub zones: Vec<ZoneTraffic>,
-    /// Which page events were driven.
+    /// The page events that were driven.
     pub page_events: PageEvents,
-    /// What became of them and what they cost, if any were.
+    /// Their fate and cost, if any were.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pages: Option<PageReport>,
     /// Lock acquisitions by class, of the whole run.
@@ -90,7 +90,7 @@ pub struct RunReport {
     /// Cache-line touches by kind: reads and writes, of the whole run.
     #[serde(serialize_with = "as_map")]
     pub touches: Vec<(&'static str, Touches)>,
-    /// What the allocators did beside touching memory, by kind, of the whole run; interrupts that were
+    /// Work of the allocators other than touching memory, by kind, of the whole run; interrupts that were
     /// off already are not turned off again.
     #[serde(serialize_with = "as_map")]
     pub work: Vec<(&'static str, u64)>,
@@ -105,7 +105,7 @@ pub struct RunReport {
     pub caches: Vec<CacheReport>,
 }
 
-/// What became of the events of a trace.
+/// Fate of the events of a trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Tally {
     /// Objects allocated.
@@ -175,7 +175,7 @@ impl ZoneTraffic {
         driver.machine().uncounted(|| zones.collect())
     }
 
-    /// What came to that since an earlier moment.
+    /// Traffic since an earlier moment.
     pub(super) fn since(self, before: &Self) -> Self {
         Self {
             allocs: self.allocs - before.allocs,
@@ -212,7 +212,7 @@ pub struct PcpReport {
 }
 
 impl PcpReport {
-    /// What was counted since `before`.
+    /// Counts since `before`.
     pub(super) fn of(now: &PcpStats, before: &PcpStats) -> Self {
         Self {
             allocs: now.allocs - before.allocs,
@@ -290,7 +290,7 @@ pub struct CacheReport {
 }
 
 impl CacheReport {
-    /// Of a cache as it is now, with what was counted since `before`. Also gives its counters and
+    /// Report of a cache as it is now, with its counts since `before`. Also gives its counters and
     /// how its memory is used.
     pub(crate) fn of<D: Design>(
         cache: &CacheView<'_, D>,

@@ -1,4 +1,4 @@
-//! Whether the replay takes objects from the slabs that the kernel took them from.
+//! Share of objects that the replay takes from the slabs that the kernel took them from.
 //!
 //! A total can be right by chance, every slab cannot. The trace tells the slab of an allocation by
 //! the page of its object, the driver by its own page. If neither of the two slabs has a

@@ -9,17 +9,17 @@ use super::demand::{Demand, Hidden, pinned};
 use super::users::{Cpus, Range};
 use super::world::{self, World};
 
-/// What each end of a range assumes of the hidden objects.
+/// Assumption about hidden objects at the low end, in the middle and at the high end of a range.
 pub(super) const HIDDEN: [Hidden; 3] = [Hidden::Least, Hidden::Expected, Hidden::Most];
 
-/// How the objects of a cache lie.
+/// Distribution of a cache's objects over its slabs.
 #[derive(Clone, Debug)]
 pub(super) struct Lay {
     /// Objects of a slab.
     pub(super) slots: f64,
     /// Slabs.
     pub(super) slabs: f64,
-    /// What CPUs have taken.
+    /// Objects that CPUs have taken.
     pub(super) demand: Demand,
     /// Slabs on the CPUs' partial lists.
     pub(super) cpu_partial: f64,
@@ -54,7 +54,7 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    /// Of computed geometry in a kernel. With shared slabs no cache and no CPU has slabs of its own.
+    /// Shape by computed geometry in a kernel. With shared slabs no cache and no CPU has slabs of its own.
     pub(super) fn of(geometry: &Geometry, world: &World) -> Self {
         let (page_bytes, shared) = (world.page_bytes, world.is_shared());
         let sheaves = world.sheaves(geometry.sheaf_capacity);
@@ -167,7 +167,7 @@ impl Lay {
         }
     }
 
-    /// Whether sysfs says that the objects can be reclaimed.
+    /// True if sysfs says that the objects can be reclaimed.
     pub(super) fn is_reclaimed(sysfs: Option<&CacheAttributes>) -> bool {
         sysfs.is_some_and(|sysfs| sysfs.flags().contains(CacheFlags::RECLAIM))
     }

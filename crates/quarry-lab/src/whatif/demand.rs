@@ -1,4 +1,4 @@
-//! How many objects the CPUs that use a cache have taken, seen through the slabs they took them in.
+//! Number of objects that a cache's CPUs have taken, by the slabs they took them in.
 //!
 //! A CPU takes objects in *grains*: SLUB's whole slabs, other designs' batches. Of `users` CPUs
 //! that hold a grain each, `full` further grains have been used up. What the last grain of a CPU
@@ -11,7 +11,7 @@
 //! weighed by what is seen: `full` grains used up, `users` not. So "none of 16 CPUs has filled its
 //! slab of 8" says that the demand is far below 8, without saying that it is nothing.
 
-/// What is assumed of the hidden part of the last grain.
+/// Assumption about the hidden part of the last grain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hidden {
     /// One object is in use.

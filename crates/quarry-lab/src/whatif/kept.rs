@@ -9,7 +9,7 @@ use super::demand::{Demand, Hidden, thinned};
 use super::pinned::{Beyond, occupied};
 use super::users::{Cpus, Range};
 
-/// What becomes of a cache.
+/// Predicted state of a cache.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Outcome {
     /// Slabs.
@@ -26,7 +26,7 @@ struct Burst {
     full: f64,
     /// Slabs with free objects, those that CPUs hold included.
     open: f64,
-    /// Of these, those that stay although nothing may need them.
+    /// Those of them that stay although nothing may need them.
     idle: f64,
     /// Objects in the open slabs.
     objects: f64,
@@ -74,7 +74,7 @@ impl Lay {
         }
     }
 
-    /// What becomes of the cache.
+    /// Predicts the cache.
     pub(super) fn outcome(&self, from: &Shape, to: &Shape, cpus: &Cpus) -> Outcome {
         if self.kept > 0.0 {
             return self.rescaled(from, to, cpus);
@@ -149,7 +149,7 @@ impl Lay {
         }
     }
 
-    /// What a burst has left in SLUB. Lists that overflowed were emptied and fill again: where
+    /// Slabs that a burst has left in SLUB. Lists that overflowed were emptied and fill again: where
     /// sysfs does not tell how long they are, half of the limit is expected. One CPU's list to all
     /// have overflown: the geometric middle.
     fn burst(&self, end: usize, users: f64, from: &Shape, cpus: &Cpus) -> Burst {

@@ -1,4 +1,4 @@
-//! What a cache asks of another design, and what only some designs cost.
+//! Demands of a cache on another design, and costs that only some designs have.
 
 use quarry_core::geometry::{CacheParams, kmalloc_classes, kmalloc_params};
 
@@ -25,7 +25,7 @@ impl Teller<'_> {
         Some(class.map_or(asked, |(_, bytes)| self.kmalloc_params(bytes, asked)))
     }
 
-    /// What the new design asks for the kmalloc class of `bytes` bytes. A design without classes
+    /// Parameters of the new design's kmalloc class of `bytes` bytes. A design without classes
     /// takes no more than the requests are, which is not told: the middle between this class and
     /// the next smaller one is expected.
     fn kmalloc_params(&self, bytes: u64, asked: CacheParams) -> CacheParams {

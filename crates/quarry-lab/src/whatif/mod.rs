@@ -1,4 +1,4 @@
-//! What the slab memory of a kernel would be under other settings, from one snapshot of it.
+//! Slab memory of a kernel under other settings, predicted from one snapshot.
 //!
 //! # What a snapshot tells
 //!
@@ -182,7 +182,7 @@ impl Teller<'_> {
         (told, variance(to.slab_bytes))
     }
 
-    /// How the objects of a cache lie.
+    /// Distribution of a cache's objects over its slabs.
     fn lay(&self, row: &SlabinfoRow, sysfs: Option<&CacheAttributes>) -> Lay {
         let sheaves = self.old.sheaves(self.old_capacity(row, sysfs));
         Lay::of(row, sysfs, self.old.cpus, &sheaves)
@@ -266,7 +266,7 @@ impl Teller<'_> {
     }
 }
 
-/// Why a cache changes, but for the memory of sheaves.
+/// Cause of a cache's change, but for the memory of sheaves.
 fn cause(is_same: bool, from: &Shape, to: &Shape, stays: bool) -> Cause {
     match () {
         () if stays => Cause::Same,

@@ -1,4 +1,4 @@
-//! Which caches there are because of the page size, and which there would be with another.
+//! Caches that exist because of the page size, and those that would exist with another.
 //!
 //! * *kmalloc classes* end where the design's formula says; what is larger comes from the page
 //!   allocator. When classes are added, the bytes of such kmallocs are what meminfo's `Slab` has
@@ -51,7 +51,7 @@ fn kmalloc_max(world: &World) -> u64 {
 }
 
 impl Teller<'_> {
-    /// Whether the new kernel has no such cache: the page allocator serves its objects.
+    /// True if the new kernel has no such cache: the page allocator serves its objects.
     pub(super) fn is_gone(&self, row: &SlabinfoRow) -> bool {
         if self.old.page_bytes == self.new.page_bytes {
             return false;

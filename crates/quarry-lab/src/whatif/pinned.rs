@@ -1,4 +1,4 @@
-//! Which slabs the objects pin that sheaves and barns keep (`crate::sheaves` has how many).
+//! Slabs that the objects in sheaves and barns pin (`crate::sheaves` has their number).
 //!
 //! *How far a load went* no snapshot of SLUB tells: it frees all slabs but some that stay idle (on
 //! CPUs, on their partial lists, and up to `min_partial` empty ones on a node's list). What is left
@@ -11,7 +11,7 @@
 //!
 //! *A load that only grows* takes objects in whole sheaves. That is a demand of this grain (`demand.rs`).
 
-/// Of SLUB's idle slabs and the objects that sheaves keep beyond the free ones in the slabs that
+/// Part of SLUB's idle slabs, and of the objects that sheaves keep, beyond the free ones in the slabs that
 /// are there: what they pin where the load was larger.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Beyond {
@@ -23,7 +23,7 @@ pub(super) struct Beyond {
     pub(super) slots: f64,
 }
 
-/// How many times as large the load was at most, for the upper bound: the chance of more, 1/x, is
+/// Largest ratio of the load at most to that seen, for the upper bound: the chance of more, 1/x, is
 /// that of two standard deviations to one side.
 const TIMES_MAX: f64 = 44.0;
 /// Steps of the integral over the size of the load, and their size. They reach 2^20 times as large.

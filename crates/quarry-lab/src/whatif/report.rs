@@ -11,7 +11,7 @@ use crate::setting::Setting;
 
 use super::users::Range;
 
-/// What is asked: whatever is `None` stays as it is.
+/// The question; settings that are `None` stay as they are.
 #[derive(Clone, Debug, Default)]
 pub struct Question {
     /// Another design or era.
@@ -92,11 +92,11 @@ pub struct CachePrediction {
     pub kept_objects: u64,
     /// Bytes of sheaves, of any cache, that are objects of this one; they are in `predicted_bytes`.
     pub sheaves_bytes: i64,
-    /// Why it changes.
+    /// Cause of the change.
     pub cause: Cause,
 }
 
-/// Why the memory of a cache changes.
+/// Cause of a change of a cache's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
@@ -129,7 +129,7 @@ impl fmt::Display for Cause {
 }
 
 impl CachePrediction {
-    /// Of a cache that the snapshot has not.
+    /// Report of a cache that the snapshot has not.
     pub(super) fn new(name: String, slab_size: u64) -> Self {
         Self {
             name,
@@ -167,7 +167,7 @@ impl CachePrediction {
         }
     }
 
-    /// Whether nothing changes.
+    /// True if nothing changes.
     pub(super) fn stays(&self) -> bool {
         [self.low_bytes, self.predicted_bytes, self.high_bytes] == [self.observed_bytes; 3]
     }

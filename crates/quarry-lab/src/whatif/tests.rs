@@ -65,7 +65,7 @@ fn with_release(release: &str) -> Question {
     }
 }
 
-/// What `snapshot` reports when everything has come out as predicted, with active objects counted
+/// The report of `snapshot` when everything has come out as predicted, with active objects counted
 /// as sheaves count them.
 fn came_out(snapshot: &Snapshot, told: &Prediction, release: &str) -> Snapshot {
     let mut after = snapshot.clone();

@@ -1,4 +1,4 @@
-//! What changes with the number of CPUs: who uses a cache, and how many objects there are.
+//! Effects of the number of CPUs: the users of a cache, and the number of its objects.
 //!
 //! *Users.* Work comes to CPUs at random: after `visits` of them, each on one of N CPUs, a cache is
 //! used by `N (1 - (1 - 1/N)^visits)` CPUs. A cache that not all CPUs use thereby tells its visits,

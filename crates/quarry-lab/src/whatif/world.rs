@@ -157,7 +157,7 @@ impl World {
         Some(geometry)
     }
 
-    /// Whether caches can have sheaves.
+    /// True if caches can have sheaves.
     pub(super) fn has_sheaves(&self) -> bool {
         self.sheaf_era().is_some()
     }
@@ -183,12 +183,12 @@ impl World {
         }
     }
 
-    /// Whether CPUs hold slabs: where sheaves are general they do not.
+    /// True if CPUs hold slabs: where sheaves are general they do not.
     pub(super) fn has_cpu_slabs(&self) -> bool {
         self.sheaf_era().is_none_or(|era| era.run.cpu_slabs)
     }
 
-    /// Whether slabs hold objects of all caches: a design that serves all sizes itself does so.
+    /// True if slabs hold objects of all caches: a design that serves all sizes itself does so.
     pub(super) fn is_shared(&self) -> bool {
         self.kmalloc_rules()
             .is_some_and(|rules| rules.service == KmallocService::Design)
@@ -199,17 +199,17 @@ impl World {
         (self.design.design.kmalloc_rules)(self.design.era)
     }
 
-    /// Whether the kernel shows its caches in sysfs: SLUB does, and what grew out of it.
+    /// True if the kernel shows its caches in sysfs: SLUB does, and what grew out of it.
     pub(super) fn has_sysfs(&self) -> bool {
         !["slab", "slob"].contains(&self.design.design.name)
     }
 
-    /// Whether sysfs shows the capacity of each cache's sheaves, be there sheaves or not.
+    /// True if sysfs shows the capacity of each cache's sheaves, be there sheaves or not.
     pub(super) fn has_sheaf_files(&self) -> bool {
         self.has_sysfs() && self.design.era >= Era::V6_18
     }
 
-    /// Whether the formulas give the order and the objects of a row from its object size.
+    /// True if the formulas give the order and the objects of a row from its object size.
     fn explains(&self, row: &SlabinfoRow) -> bool {
         let geometry = slot(row).and_then(|slot| self.geometry(&slot, 64));
         geometry.is_some_and(|geometry| {
@@ -254,7 +254,7 @@ fn design_of(release: Era, of: DesignSpec) -> Result<DesignSpec, LabError> {
     DesignSpec::parse(&format!("{name}@{release}"))
 }
 
-/// Whether every cache has sheaves, not only those that ask for them.
+/// True if every cache has sheaves, not only those that ask for them.
 fn has_general_sheaves(release: Era) -> bool {
     sheaf_era(release).is_some_and(|era| era.capacity.is_some())
 }

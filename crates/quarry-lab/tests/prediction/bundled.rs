@@ -12,7 +12,7 @@ use crate::{Recording, recording, verdict};
 /// A kernel with a recording of each load: sockets that fill and drain, and a short hackbench.
 struct Kernel {
     name: &'static str,
-    /// Where the files are.
+    /// Folder of the files.
     folder: &'static str,
     fill: Option<Recording>,
     burst: Recording,

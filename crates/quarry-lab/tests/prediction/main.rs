@@ -188,7 +188,7 @@ fn groundtruth() -> PathBuf {
     PathBuf::from(shared).join("groundtruth")
 }
 
-/// What the replay up to a report predicts beside it.
+/// Prediction of the replay up to a report, with the kernel's numbers.
 fn predict(recording: &Recording, input: &mut Input, first: &Report, report: &Report) -> Check {
     if report.time_ns == first.time_ns {
         // The recorded clock stood still between the two: no event lies there to replay.

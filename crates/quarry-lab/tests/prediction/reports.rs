@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::Recording;
 
-/// What the kernel reported at one moment.
+/// The kernel's reports at one moment.
 pub(super) struct Report {
     pub(super) name: String,
     /// When it was read, by the recording's clock.
@@ -41,7 +41,7 @@ impl Report {
 /// All reports of a recording, in the order of time.
 pub(super) struct Reports {
     pub(super) reports: Vec<Report>,
-    /// Of guests, as they were at boot.
+    /// State at boot, for guests.
     pub(super) zoneinfo: Option<Zoneinfo>,
 }
 
@@ -77,7 +77,7 @@ impl Reports {
     }
 }
 
-/// What sysfs told last before the first report.
+/// The last of sysfs before the first report.
 fn snapshot(json: &Value, recording: &Recording) -> Option<Snapshot> {
     if recording.run.is_empty() {
         let text = json["snap_before"].to_string();

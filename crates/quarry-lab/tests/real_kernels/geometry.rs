@@ -142,7 +142,7 @@ impl Kernel<'_> {
     }
 }
 
-/// What a design asks for its kmalloc class of this name; classes with a second word in front of
+/// Parameters of a design's kmalloc class of this name; classes with a second word in front of
 /// the size are like those without.
 fn kmalloc_class(design: &DesignEntry, kernel: &Kernel<'_>, name: &str) -> Option<CacheParams> {
     let (family, size) = name.rsplit_once('-')?;

@@ -1,4 +1,4 @@
-//! What real kernels reported against what the formulas and the predictions say.
+//! Real kernels' reports against the formulas and the predictions.
 
 mod geometry;
 mod groundtruth;

@@ -18,10 +18,10 @@ use serde_json::Value;
 
 use crate::groundtruth::kernels;
 
-/// Where the image and the initial RAM disk went, by zone, in pages.
+/// Pages of the image and the initial RAM disk, by the zone that they were freed to.
 type Freed = Vec<u64>;
 
-/// What a kernel reported of its pages.
+/// A kernel's reports of its pages.
 struct Boot {
     name: String,
     era: Era,
@@ -128,7 +128,7 @@ impl Boot {
         self.min_free_kbytes.unwrap_or(raised)
     }
 
-    /// What differs from the formulas if this memory was freed later.
+    /// Differences from the formulas if this memory was freed later.
     fn differences(&self, freed: &[u64]) -> Vec<String> {
         let pages: Vec<u64> = self
             .pages()

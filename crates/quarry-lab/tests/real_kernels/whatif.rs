@@ -11,7 +11,7 @@ use quarry_core::era::Era;
 
 use crate::groundtruth::{folder, stages};
 
-/// What differs between two kernels.
+/// Difference between two kernels.
 enum Change {
     Set(&'static str),
     Cpus(u32),
@@ -148,10 +148,10 @@ const UPGRADES: [(&str, &str, &str); 3] = [
 
 const OLDER: &str = "H-x86_64-6.17.13-m4G-smp2";
 
-/// How far off a predicted total may be, in per cent.
+/// Largest error of a predicted total, in per cent.
 const UPGRADE_PERCENT: f64 = 10.0;
 
-/// Where it is further off, and by how much at most. After the traced hackbench `kmalloc-cg-2k` alone
+/// Cases with larger errors, and their bounds. After the traced hackbench `kmalloc-cg-2k` alone
 /// has 65 slabs of 32 KiB in 7.2, 67 in 7.0 and 44 in 7.3; 30 are expected. How far a load went that
 /// is gone is not in a snapshot.
 const UPGRADES_MISSED: [(&str, &str, f64); 4] = [

@@ -30,7 +30,7 @@ impl Gfp {
     }
 }
 
-/// Where the fields of a tracepoint are.
+/// Positions of a tracepoint's fields.
 #[derive(Debug)]
 struct Tracepoint {
     kind: Kind,

@@ -19,13 +19,13 @@ use super::flags::Names;
 pub struct Field {
     /// Its name, without brackets.
     pub name: String,
-    /// Where it begins.
+    /// Offset in the record.
     pub offset: usize,
     /// Bytes of it.
     pub size: usize,
-    /// Whether it has a sign.
+    /// True for a signed number.
     pub signed: bool,
-    /// Whether it tells where a string lies (`__data_loc`): length << 16 | offset.
+    /// True if it holds the position of a string (`__data_loc`): length << 16 | offset.
     pub located: bool,
 }
 
@@ -34,7 +34,7 @@ pub struct Field {
 pub struct Format {
     /// The tracepoint's name.
     pub name: String,
-    /// What `common_type` of its samples is.
+    /// The samples' `common_type`.
     pub id: u16,
     /// Its fields.
     pub fields: Vec<Field>,
@@ -42,7 +42,7 @@ pub struct Format {
     pub(super) gfp: Names,
 }
 
-/// What is wrong with a format.
+/// Fault in a format.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FormatProblem {
     /// There is no line of this name.

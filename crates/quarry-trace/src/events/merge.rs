@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use super::ring::{RingLayout, RingPage};
 
-/// What was read of a ring and not yet given out.
+/// Events that were read from a ring and not yet given out.
 struct Lane<L> {
     cpu: L,
     pages: VecDeque<RingPage>,
@@ -16,7 +16,7 @@ struct Lane<L> {
     known_ns: u64,
 }
 
-/// What one pass over the rings found.
+/// Result of one pass over the rings.
 pub(crate) struct Round {
     /// The clock when the pass began.
     pub(crate) now_ns: u64,

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use super::format::{Field, Format};
 
-/// What is printed for a task without a name, as ftrace does.
+/// Name of a task whose name is unknown, as ftrace prints it.
 const UNKNOWN: &[u8] = b"<...>";
 
 /// Names of tasks: those that run when a recording begins, and what the tracepoints `task_newtask` and

@@ -15,7 +15,7 @@ use std::ops::Range;
 
 use super::format::{Field, FormatProblem, field};
 
-/// Where the parts of a page are.
+/// Positions of the parts of a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RingLayout {
     timestamp: Field,

@@ -1,4 +1,4 @@
-//! What is particular to ftrace's `trace`: `comm-pid`, the header, and `CPU:n [LOST m EVENTS]`.
+//! Peculiarities of ftrace's `trace`: `comm-pid`, the header, and `CPU:n [LOST m EVENTS]`.
 
 use memchr::memmem;
 

@@ -6,7 +6,7 @@ use std::ops::Range;
 use crate::build::TraceBuilder;
 use crate::event::RawEvent;
 
-/// What the allocations of a cache have in common, as far as events tell.
+/// Properties that all allocations of a cache share, if events show them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sort {
     pub(crate) kmalloc: bool,
@@ -16,7 +16,7 @@ pub(crate) struct Sort {
 /// A part of an allocation that took a new slab.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Refill {
-    /// What was allocated.
+    /// Sort of the allocated object.
     pub(super) sort: Sort,
     /// The event allocated the slab's pages; otherwise it came later, up to the object.
     pub(super) opens: bool,
@@ -78,7 +78,7 @@ impl Held {
         self.texts
     }
 
-    /// Whether it is part of an allocation that took a new slab: its pages (`opens`), or what
+    /// True if it is part of an allocation that took a new slab: its pages (`opens`), or an event that
     /// comes later. The object that an event frees may be of that cache.
     pub(super) fn is_of_refill<W: Write + Send>(
         &self,
@@ -90,7 +90,7 @@ impl Held {
             .is_some_and(|refill| refill.opens == opens && trace.may_be(free.address, refill.sort))
     }
 
-    /// Whether it frees an object.
+    /// True if it frees an object.
     pub(super) fn frees_object(&self) -> bool {
         self.event.kind.is_free() && !self.event.kind.is_page()
     }

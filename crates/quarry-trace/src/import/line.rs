@@ -17,7 +17,7 @@ use super::{ftrace, perf};
 use crate::error::{LineProblem, clip};
 use crate::event::{Kind, RawEvent};
 
-/// What a line is.
+/// Kind of a line.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Line<'a> {
     /// One of our events.
@@ -219,7 +219,7 @@ fn without_columns(line: &[u8]) -> Result<Line<'_>, Fault> {
     Ok(Line::Other)
 }
 
-/// Which of the columns an event's line lacks.
+/// Name of a column that an event's line lacks.
 fn missing_column(line: &[u8]) -> &'static str {
     let has_cpu = memchr_iter(b'[', line).any(|open| {
         memchr(b']', &line[open..])

@@ -1,4 +1,4 @@
-//! What is alive: addresses (or page frame numbers) to recycled slots.
+//! Live objects and blocks: addresses (or page frame numbers) to recycled slots.
 //!
 //! Invariant L1: unless addresses are hashed, the ranges in the map are disjoint. It makes the overlap
 //! question one descent: only the last range that starts below the new end can reach into the new one.
@@ -35,27 +35,27 @@ pub(crate) struct Space {
 }
 
 impl Space {
-    /// How many are alive.
+    /// Number of live entries.
     pub(crate) fn live(&self) -> usize {
         self.by_start.len()
     }
 
-    /// Whether something alive starts at `start`.
+    /// True if a live entry starts at `start`.
     pub(crate) fn has(&self, start: u64) -> bool {
         self.by_start.contains_key(&start)
     }
 
-    /// What starts at `start`.
+    /// The live entry that starts at `start`.
     pub(crate) fn at(&self, start: u64) -> Option<&Live> {
         self.by_start.get(&start).map(|slot| self.get(*slot))
     }
 
-    /// Where the live ones start that start in a range.
+    /// Starts of the live entries that start in a range.
     pub(crate) fn starts_in(&self, range: Range<u64>) -> impl Iterator<Item = u64> {
         self.by_start.range(range).map(|(start, _)| *start)
     }
 
-    /// How many slots were ever needed = most alive at once.
+    /// Number of slots ever needed: the most that were alive at once.
     pub(crate) fn slots(&self) -> usize {
         self.slots.len()
     }
@@ -100,7 +100,7 @@ impl Space {
         Some((slot, self.slots[slot as usize]))
     }
 
-    /// What a live slot holds.
+    /// The entry of a live slot.
     pub(crate) fn get(&self, slot: u32) -> &Live {
         &self.slots[slot as usize]
     }

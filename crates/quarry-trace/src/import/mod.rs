@@ -35,7 +35,7 @@ use input::Lines;
 use line::{Line, Writer};
 use refills::Refills;
 
-/// What the caller adds to the text of an import. Everything has a default.
+/// Options of an import, over what the text says. Everything has a default.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImportOptions {
     /// Kernel release; otherwise from `perf script --header`.
@@ -53,7 +53,7 @@ pub struct ImportOptions {
     pub lost_events: u64,
     /// Pass over lines that do not parse, and count them.
     pub skip_bad: bool,
-    /// What the recorded kernel said about itself.
+    /// The recorded kernel's reports about itself.
     pub reports: Vec<NewReport>,
     /// Compression, 1 to 22.
     pub zstd_level: i32,
@@ -75,7 +75,7 @@ impl Default for ImportOptions {
     }
 }
 
-/// What an import did.
+/// Result of an import.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImportSummary {
     /// The metadata that was written.
@@ -88,7 +88,7 @@ pub struct ImportSummary {
     pub bytes_out: u64,
 }
 
-/// What the text's headers and marks tell.
+/// Facts in the text's headers and marks.
 #[derive(Debug, Default)]
 pub(crate) struct Facts {
     kernel: Option<String>,
@@ -286,7 +286,7 @@ impl Others {
     }
 }
 
-/// Why a line is bad: a field, or that it is cut off.
+/// Reason why a line is bad: a field, or that it is cut off.
 enum Bad {
     Field(Fault),
     CutOff,

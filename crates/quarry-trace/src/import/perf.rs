@@ -1,4 +1,4 @@
-//! What is particular to `perf script`: `comm pid/tid`, the `--header` lines, lost records.
+//! Peculiarities of `perf script`: `comm pid/tid`, the `--header` lines, lost records.
 
 use super::Facts;
 use super::fields::parse_number;

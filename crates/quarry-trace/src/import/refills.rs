@@ -192,7 +192,7 @@ impl Refills {
         }
     }
 
-    /// Whether the object that the free at `at` gives back may be of this sort: what the trace does not
+    /// True if the object that the free at `at` gives back may be of this sort. If the trace does not
     /// know yet the window does.
     fn may_be<W: Write + Send>(&self, at: usize, sort: Sort, trace: &TraceBuilder<W>) -> bool {
         let address = self.window[at].event.address;
@@ -229,7 +229,7 @@ fn sort_of(alloc: &RawEvent<'_>) -> Sort {
     }
 }
 
-/// Whether two events are about one object, about blocks of pages that overlap, or about pages and an
+/// True if two events are about one object, about blocks of pages that overlap, or about pages and an
 /// object in them.
 fn same_subject(a: &RawEvent<'_>, b: &RawEvent<'_>, page_of: &impl Fn(u64) -> Option<u64>) -> bool {
     let has = |pages: &RawEvent<'_>, page: u64| {

@@ -39,10 +39,10 @@ use super::held::Held;
 /// Most events that are held back.
 const GROUP_EVENTS_MAX: usize = 1 << 16;
 
-/// What an event is about: a page frame or an address.
+/// The memory that an event is about: true and a page frame, or false and an address.
 type Subject = (bool, u64);
 
-/// What a CPU of the group has still to do to a subject.
+/// Events about a subject that a CPU of the group has yet to do.
 #[derive(Debug)]
 struct Todo {
     queue: usize,
@@ -71,7 +71,7 @@ impl Queue {
         self.events[self.done..].iter().copied()
     }
 
-    /// Whether its next event comes before the one that follows another queue's next by `later`. Each
+    /// Compares its next event with the one that follows another queue's next by `later`. Each
     /// event is taken to happen in the middle of its share of the time.
     fn cmp_share(&self, other: &Queue, later: usize) -> Ordering {
         let middle = |queue: &Queue, later: usize| 2 * (queue.done + later) + 1;
@@ -222,7 +222,7 @@ impl<'a> Merge<'a> {
         })
     }
 
-    /// Whether another CPU than that of a queue still has to free the subject, or to allocate it.
+    /// True if another CPU than that of a queue still has to free the subject, or to allocate it.
     fn is_left(&self, at: usize, subject: Subject, frees: bool) -> bool {
         let mut others = self
             .todo

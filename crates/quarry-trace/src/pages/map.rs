@@ -18,7 +18,7 @@ const BASE_ALIGN: u64 = 2 << 20;
 const RECENT_BLOCKS: usize = 8;
 /// Blocks that must agree on a base.
 const VOTES_MIN: usize = 16;
-/// How many times more they must be than those for any other base.
+/// Least ratio of these votes to those for any other base.
 const VOTES_RATIO: usize = 4;
 /// Candidates that are kept at most: with more the search gives up, as none of them can be right.
 const CANDIDATES_MAX: usize = 1 << 14;
@@ -124,7 +124,7 @@ impl DirectMap {
             .retain(|search| search.votes.len() <= CANDIDATES_MAX);
     }
 
-    /// Whether the search at `at` has found its base.
+    /// Returns true if the search at `at` has found its base.
     fn decide(&mut self, at: usize, base: u64) -> bool {
         let search = &self.searches[at];
         let votes = search.votes.get(&base).map_or(0, HashSet::len);

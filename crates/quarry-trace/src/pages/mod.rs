@@ -1,4 +1,4 @@
-//! What pages are used for: which blocks are slabs, and which objects lie together on old pages.
+//! Uses of pages: which blocks are slabs, and which objects share old pages.
 //!
 //! # Idea
 //!
@@ -61,7 +61,7 @@ struct Held {
     place: u64,
 }
 
-/// What an allocated block is known to be.
+/// Known use of an allocated block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Use {
     /// No object was seen in it.
@@ -163,7 +163,7 @@ impl Pages {
         self.map.page_of(address).map(|(page, _)| page)
     }
 
-    /// Where a block of pages is mapped; `None` if addresses could not be related to page frames yet.
+    /// Addresses of a block of pages; `None` if addresses could not be related to page frames yet.
     pub(crate) fn addresses(&self, page: u64, order: u8) -> Option<Range<u64>> {
         self.map.addresses(page, order)
     }
@@ -191,7 +191,7 @@ impl Pages {
         self.map.page_bytes()
     }
 
-    /// What was found; `None` if addresses could not be related to page frames.
+    /// Slab pages that were identified; `None` if addresses could not be related to page frames.
     pub(crate) fn found(&self) -> Option<SlabMemory> {
         self.map.is_found().then_some(SlabMemory {
             pages: self.ids.count(),

@@ -83,7 +83,7 @@ fn row(kind: Kind, order: u8) -> Row {
     }
 }
 
-/// Whether a row is marked, the page of its place, and whether that is fresh.
+/// Mark of a row, the page of its place, and true if that is fresh.
 type Shape = (bool, Option<(u32, bool)>);
 
 /// The rows behind the lessons but for implied frees of objects: whether each is marked, and its place.

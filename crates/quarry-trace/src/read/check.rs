@@ -9,7 +9,7 @@ pub(super) struct Limits {
     pub(super) caches: u32,
     pub(super) objects: u32,
     pub(super) pages: u32,
-    /// Whether columns that only events of objects need are left out, so that their rows pass.
+    /// True if columns that only events of objects need are left out, so that their rows pass.
     pub(super) pages_only: bool,
 }
 
@@ -127,7 +127,7 @@ pub(super) struct RawRow {
 }
 
 impl RawRow {
-    /// Whether the row has all columns that its check needs.
+    /// True if the row has all columns that its check needs.
     #[inline(always)]
     pub(super) fn is_checked(&self, limits: &Limits) -> bool {
         !limits.pages_only | (self.kind as u32 >= Kind::MmPageAlloc as u32)
@@ -155,7 +155,7 @@ impl RawRow {
             & (self.migratetype.wrapping_add(1) as u32 <= 16)
     }
 
-    /// What is impossible about the row: column, value, and what it could be.
+    /// The impossible value in the row: column, value, and the valid values.
     #[cold]
     pub(super) fn fault(&self, limits: &Limits) -> Option<(&'static str, i64, String)> {
         let kind = u8::try_from(self.kind).ok().and_then(Kind::from_code);

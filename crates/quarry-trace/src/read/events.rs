@@ -69,7 +69,7 @@ struct Projection {
 }
 
 impl EventReader {
-    /// Of page events alone if `pages_only`: of others it tells the time and the kind.
+    /// Reader of all events; with `pages_only`, of other events only the time and the kind.
     pub(super) fn new(shared: Arc<Shared>, pages_only: bool) -> EventReader {
         let meta = &shared.meta;
         let limits = Limits {

@@ -78,7 +78,7 @@ pub(super) fn rebuild(
     Ok(out.into())
 }
 
-/// What a first pass over the rows finds.
+/// Result of a first pass over the rows.
 #[derive(Default)]
 struct Survey {
     caches: Vec<CacheEntry>,

@@ -41,7 +41,7 @@ use source::Source;
 /// More rows in one row group than any writer of ours makes: a group is what a reader holds at once.
 const GROUP_ROWS_MAX: u64 = 1 << 22;
 
-/// How a Parquet file begins.
+/// First bytes of a Parquet file.
 const MAGIC: &[u8] = b"PAR1";
 
 /// An open trace: its metadata is read and checked, its rows are not read yet.
@@ -50,7 +50,7 @@ pub struct TraceFile {
     shared: Arc<Shared>,
 }
 
-/// What the readers of one trace share.
+/// State that the readers of one trace share.
 struct Shared {
     path: PathBuf,
     source: Source,
@@ -153,13 +153,13 @@ impl TraceFile {
         })
     }
 
-    /// What the trace says about itself.
+    /// The trace's metadata.
     #[must_use]
     pub fn meta(&self) -> &TraceMeta {
         &self.shared.meta
     }
 
-    /// Where it was opened; `<memory>` for bytes.
+    /// Path that it was opened by; `<memory>` for bytes.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.shared.path
@@ -257,7 +257,7 @@ fn read_meta(footer: &ParquetMetaData, path: &Path) -> Result<TraceMeta> {
     Ok(meta)
 }
 
-/// What is said of a file at which the reader of Parquet panics.
+/// Error for a file at which the reader of Parquet panics.
 fn damaged() -> ParquetError {
     ParquetError::General("the file is damaged".to_string())
 }

@@ -1,4 +1,4 @@
-//! Where the bytes of a trace are: a file, or memory.
+//! Storage of a trace's bytes: a file, or memory.
 
 use std::fs::File;
 use std::io::{self, BufReader, Cursor, Read};

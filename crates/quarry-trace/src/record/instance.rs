@@ -11,9 +11,9 @@ use rustix::fs::OFlags;
 use super::failed;
 use crate::error::Result;
 
-/// Where tracefs is mounted, and where before Linux 4.1.
+/// Mount points of tracefs; the second is that before Linux 4.1.
 const MOUNTS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
-/// How the instances of this program are named, before their process.
+/// Prefix of this program's instances; the process id follows.
 const PREFIX: &str = "quarry-";
 
 /// The instance. Dropped, it stops and goes.

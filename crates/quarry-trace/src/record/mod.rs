@@ -46,7 +46,7 @@ const KMEM: [&str; 8] = [
 /// Those without which a recording is of no use.
 const NEEDED: [&str; 4] = ["kmalloc", "kfree", "kmem_cache_alloc", "kmem_cache_free"];
 
-/// What the caller chooses. Everything has a default.
+/// Options of a recording. Everything has a default.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordOptions {
     /// Bytes of each CPU's ring. What a load makes while the reader waits for a CPU must fit.
@@ -259,7 +259,7 @@ fn format(instance: &Instance, name: &str) -> Result<Option<Format>> {
         })
 }
 
-/// What the machine says about itself.
+/// Fills in the machine's description of itself.
 fn describe(meta: &mut TraceMeta, options: &RecordOptions) {
     let read = |path: &str| fs::read_to_string(path).ok();
     meta.source = "tracefs".to_string();

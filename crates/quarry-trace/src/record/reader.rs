@@ -38,7 +38,7 @@ pub(super) struct Reader {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the thread and its user tell each other. Relaxed throughout: rounds go through the channel.
+/// State that the thread and its user share. Relaxed throughout: rounds go through the channel.
 #[derive(Default)]
 struct Shared {
     /// The rings take nothing more.
@@ -77,7 +77,7 @@ impl Reader {
         }
     }
 
-    /// Whether the CPUs can be left to the load for now.
+    /// True if the CPUs can be left to the load for now.
     pub(super) fn can_wait(&self) -> bool {
         self.shared.waiting_bytes.load(Ordering::Relaxed) < LAZY_BYTES
             && !self.shared.stopped.load(Ordering::Relaxed)

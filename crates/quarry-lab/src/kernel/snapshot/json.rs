@@ -67,7 +67,7 @@ fn moment(file: &str, root: &Object) -> Result<Snapshot, ReportError> {
     Ok(snapshot)
 }
 
-/// What is said about the machine beside the caches.
+/// Facts about the machine, outside the caches.
 fn meta(snapshot: &mut Snapshot, root: &Object) -> Result<(), String> {
     if let Some(page_size) = root.get("page_size") {
         let number = page_size.as_u64();

@@ -30,12 +30,12 @@ use super::sysfs::{CacheAttributes, cpu_list};
 /// Slabs on the partial list of each CPU that has some, by the name of the cache.
 pub type CpuPartialLists = BTreeMap<String, BTreeMap<u32, u64>>;
 
-/// What a kernel reported at one moment.
+/// A kernel's reports at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
-    /// Where it comes from, for messages.
+    /// Source, for messages.
     pub file: String,
-    /// Which of several moments it is.
+    /// Name of the moment, if there are several.
     pub stage: Option<String>,
     /// The kernel's release, such as `6.1.0-50-powerpc64le`.
     pub release: Option<String>,
@@ -143,7 +143,7 @@ impl Snapshot {
         self.sysfs.get(own).or_else(|| self.sysfs.get(cache))
     }
 
-    /// How many slabs were on each CPU's partial list, by the names of a report's rows. Attributes
+    /// Number of slabs on each CPU's partial list, by the names of a report's rows. Attributes
     /// are read one after the other, and the report may be another moment's: of a cache only told
     /// are lists beside which sysfs counts as many slabs (`slabs`) and objects in use (`objects`)
     /// as the report.

@@ -50,7 +50,7 @@ fn texts_of_real_kernels() {
     assert_eq!(normal.pages.get("promo"), None);
 }
 
-/// What mails of 2008 show of a zone with hot and cold lists.
+/// A zone with hot and cold lists, as mails of 2008 show it.
 #[test]
 fn hot_and_cold_lists() {
     let text = "\

@@ -31,7 +31,7 @@ impl<D: Design> Engine<'_, '_, D> {
         }
     }
 
-    /// What the samples show: the peak, and the end.
+    /// The peak, and the end.
     pub(super) fn peak_and_end(&self) -> [MemorySample; 2] {
         let outcome = &self.outcome;
         let peak = MemorySample {

@@ -1,4 +1,4 @@
-//! What happens seldom: objects from before the part, large kmallocs, rows that cannot be.
+//! Rare events: objects from before the part, large kmallocs, contradictory rows.
 
 use quarry_core::design::Design;
 use quarry_core::machine::CpuId;

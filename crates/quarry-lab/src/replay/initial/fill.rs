@@ -15,7 +15,7 @@ use crate::kernel::SlabinfoRow;
 use crate::run::RunSpec;
 use crate::sheaves::Sheaves;
 
-/// Where the objects of a row come from and go to.
+/// Source of a row's objects.
 #[derive(Clone, Copy)]
 pub(super) enum Source {
     /// A cache that was made for the row.
@@ -24,7 +24,7 @@ pub(super) enum Source {
     Kmalloc(KmallocClass),
 }
 
-/// Whether slabs of this geometry are those of the row.
+/// True if slabs of this geometry are those of the row.
 pub(super) fn is_of_row(row: &SlabinfoRow, geometry: &Geometry) -> bool {
     row.objperslab == u64::from(geometry.objects) && row.pagesperslab == 1 << geometry.order
 }
@@ -38,9 +38,9 @@ pub(super) struct Filling<'a, 'h, D: Design> {
     pub(super) seen: &'a RowSeen,
     /// Slabs on the CPUs' own lists, if sysfs reported them.
     pub(super) lists: Option<&'a BTreeMap<u32, u64>>,
-    /// Whether the trace tells pages.
+    /// True if the trace records pages.
     pub(super) tells_pages: bool,
-    /// What its sheaves can hold; `None` if it has none.
+    /// Capacity of its sheaves; `None` if it has none.
     pub(super) stock: Option<Sheaves>,
 }
 
@@ -50,7 +50,7 @@ pub(super) struct Filled<'h> {
     pub(super) orphans: Vec<(u64, ObjectRef<'h>)>,
     /// The others that stay alive.
     pub(super) others: Vec<ObjectRef<'h>>,
-    /// What its sheaves hold.
+    /// Objects in its sheaves.
     pub(super) in_sheaves: SheafObjects<'h>,
 }
 

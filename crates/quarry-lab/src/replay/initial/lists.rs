@@ -1,4 +1,4 @@
-//! Which of the slabs that CPUs took lay on their own lists, and how the others lay on the nodes'.
+//! Lists of the slabs that CPUs took: those on the CPUs' own lists, and the order of the others on the nodes'.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,11 +14,11 @@ const SUMS_MAX: usize = 4096;
 pub(super) struct Takes {
     pub(super) cpu: u16,
     pub(super) slabs: Vec<SeenSlab>,
-    /// How many of them were on its own list.
+    /// Number of them that were on its own list.
     pub(super) listed: usize,
 }
 
-/// What each CPU took. `placed` says which slabs CPUs allocated from when the part began.
+/// Slabs that each CPU took. `placed` marks slabs that CPUs allocated from when the part began.
 pub(super) fn takes(seen: &RowSeen, placed: &[bool]) -> Vec<Takes> {
     let of_cpu = |cpu: u16| {
         let taken = seen.taken.iter().copied();

@@ -1,4 +1,4 @@
-//! What the kernel held before the recording.
+//! The kernel's slabs before the recording.
 //!
 //! # What is known
 //!
@@ -130,7 +130,7 @@ const KMALLOC_KINDS: [(Flags, &str); 3] = [
 ];
 /// The kind without a flag.
 const NORMAL: usize = KMALLOC_KINDS.len();
-/// What names of normal kmalloc caches begin with.
+/// Prefix of the names of normal kmalloc caches.
 const KMALLOC_NORMAL: &str = "kmalloc-";
 /// Above every [`KmallocClass::index`].
 const CLASSES: usize = 32;
@@ -145,7 +145,7 @@ pub(super) struct Orphan<'h> {
     pub(super) cache: Option<CacheIndex>,
 }
 
-/// What the kernel held, and what of it is left.
+/// Objects and slabs of the kernel that are not yet freed.
 pub(super) struct Held<'h> {
     /// Objects that the recording frees, by the row of the trace.
     orphans: HashMap<u64, Orphan<'h>>,
@@ -155,7 +155,7 @@ pub(super) struct Held<'h> {
     typed: [[u16; CLASSES]; KMALLOC_KINDS.len()],
 }
 
-/// What preparing needs to know.
+/// Inputs of the preparation.
 pub(super) struct Preparation<'a> {
     pub(super) spec: &'a RunSpec,
     pub(super) input: &'a Input,
@@ -273,7 +273,7 @@ impl<'h> Held<'h> {
 }
 
 impl Preparation<'_> {
-    /// What a cache's sheaves can hold; `None` if it has none.
+    /// Capacity of a cache's sheaves; `None` if it has none.
     fn stock_of<D: Design>(&self, view: &CacheView<'_, D>) -> Option<Sheaves> {
         let capacity = view.attribute("sheaf_capacity").filter(|n| *n > 0)?;
         Some(Sheaves {
@@ -326,7 +326,7 @@ impl Preparation<'_> {
             .map(|class| (kind, class))
     }
 
-    /// What the cache of a row is created with: what gives it the row's slabs, if anything does.
+    /// Parameters with which the cache of a row is created: those that give it the row's slabs, if any do.
     fn params_of<D: Design>(
         &self,
         row: &SlabinfoRow,

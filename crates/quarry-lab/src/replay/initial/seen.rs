@@ -1,4 +1,4 @@
-//! What the recording shows of the state in which it found the kernel.
+//! State in which the recording found the kernel, as its events show it.
 //!
 //! The trace tells which page an object lies on, whether its place is used for the first time; and
 //! which slabs were made in the part. In the others,
@@ -45,7 +45,7 @@ pub(super) struct User {
     pub(super) last: Option<usize>,
 }
 
-/// What passed through a CPU's sheaves.
+/// Objects that passed through a CPU's sheaves.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Flow {
     pub(super) cpu: u16,
@@ -64,7 +64,7 @@ pub(super) struct Orphan {
     pub(super) slab: Option<usize>,
 }
 
-/// What is seen of the cache of one row of the report.
+/// Observations of the cache of one row of the report.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RowSeen {
     /// CPUs that allocate from it, in the order of their first allocation.
@@ -76,16 +76,16 @@ pub(super) struct RowSeen {
     /// Places that were free when the part began, in the order in which they were taken: the CPU that
     /// took each, and the index of its slab.
     pub(super) fresh: Vec<(u16, usize)>,
-    /// Whether the part allocates from slabs that were made in it.
+    /// True if the part allocates from slabs that were made in it.
     pub(super) grew: bool,
     pub(super) flows: Vec<Flow>,
     slab_of: HashMap<u32, usize>,
 }
 
-/// What is seen of the caches of a report, in the order of its rows.
+/// Observations of a report's caches, in the order of its rows.
 pub(super) struct Seen {
     pub(super) rows: Vec<RowSeen>,
-    /// Whether the trace tells pages at all.
+    /// True if the trace records pages at all.
     pub(super) tells_pages: bool,
 }
 

@@ -1,4 +1,4 @@
-//! How many slabs of a row are full, half free and free.
+//! Numbers of full, half free and free slabs of a row.
 
 use quarry_core::geometry::Geometry;
 
@@ -6,7 +6,7 @@ use super::lists::{decide, nodes_order, takes};
 use super::seen::RowSeen;
 use crate::kernel::SlabinfoRow;
 
-/// How a row's free objects lie.
+/// Distribution of a row's free objects.
 #[derive(Default)]
 pub(super) struct Shape {
     /// Slabs of the nodes that are free as a whole.
@@ -25,11 +25,11 @@ pub(super) struct Shape {
     pub(super) shared_objects: u64,
     /// Slabs of the nodes' lists whose free places are seen, in the order of the lists.
     pub(super) seen_on_nodes: Vec<SeenSlab>,
-    /// What each CPU has that allocates, or whose list sysfs reported.
+    /// State of each CPU that allocates, or whose list sysfs reported.
     pub(super) seen_on_cpus: Vec<SeenCpu>,
 }
 
-/// What a CPU is seen to have.
+/// Observed state of a CPU.
 pub(super) struct SeenCpu {
     pub(super) cpu: u16,
     /// The slab that it allocates from.
@@ -50,7 +50,7 @@ pub(super) struct SeenSlab {
 }
 
 impl Shape {
-    /// Of a row whose slabs are those of the geometry.
+    /// Shape of a row whose slabs are those of the geometry.
     pub(super) fn of(row: &SlabinfoRow, geometry: &Geometry, cpus: u32) -> Self {
         let objects = row.objperslab;
         let known_free = known_free(row);

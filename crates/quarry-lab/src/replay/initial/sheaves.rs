@@ -1,17 +1,17 @@
-//! Which objects of a row lay in sheaves and barns.
+//! Objects of a row that were in sheaves and barns.
 
 use super::seen::RowSeen;
 use super::shape::known_free;
 use crate::kernel::SlabinfoRow;
 use crate::sheaves::Sheaves;
 
-/// Where an object lies: the index of its slab among those that are seen, if it is one of them.
+/// Index of an object's slab among those that are seen, if it is one of them.
 pub(super) type Home = Option<usize>;
 
-/// What sheaves held when the part began.
+/// Contents of sheaves when the part began.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct InSheaves {
-    /// Of each CPU that allocates: its main and its spare sheaf, first what it takes first.
+    /// Main and spare sheaf of each CPU that allocates, in the order in which it takes objects.
     pub(super) cpus: Vec<(u16, Vec<Home>)>,
     /// The barn's full sheaves, first the one that is taken first.
     pub(super) barn: Vec<Vec<Home>>,
@@ -28,7 +28,7 @@ fn own_modulo(seen: &RowSeen, cpu: u16, capacity: u64) -> Option<u64> {
     Some((-net).rem_euclid(capacity as i64) as u64)
 }
 
-/// How many free objects sheaves and barns held. `cpus` of the stock are those of the machine.
+/// Number of free objects in sheaves and barns. `cpus` of the stock are those of the machine.
 fn held(row: &SlabinfoRow, seen: &RowSeen, stock: &Sheaves) -> u64 {
     let known_free = known_free(row);
     let taken = seen.fresh.len() as u64;
@@ -196,7 +196,7 @@ mod tests {
         assert_eq!(held.sheaves(12), 12);
     }
 
-    /// What the deepest sheaf of a CPU kept is not seen, but completes it.
+    /// The deepest sheaf of a CPU is completed by objects that the recording does not show.
     #[test]
     fn a_sheaf_was_full_of_which_a_part_is_taken() {
         let mut seen = seen(130, true);

@@ -1,4 +1,4 @@
-//! What a zoneinfo makes of a machine, by hand.
+//! Machines that follow from a zoneinfo, by hand.
 
 use std::path::Path;
 
@@ -148,7 +148,7 @@ fn more_memory_is_the_highest_zones() {
     assert!(error.contains("more than 550 MiB"), "{error}");
 }
 
-/// What is read is what the kernel would show.
+/// The zones that the machine shows are those of the kernel.
 #[test]
 fn the_replayed_machine_shows_the_zones() {
     let input = input(&[(Kind::MmPageAlloc, 0, 1), (Kind::MmPageAlloc, 0, 1)]);
@@ -279,7 +279,7 @@ fn told_blocks_are_taken_away_and_cut_as_memory_is() {
     }
 }
 
-/// Of 20,100 free pages 2048 are counted; what was not counted of the smallest order has the others.
+/// 2048 of 20,100 free pages are counted; the uncounted part of the smallest order has the others.
 #[test]
 fn uncounted_blocks_are_the_smallest_and_movable() {
     use MigrateType::{Movable, Reclaimable, Unmovable};
@@ -356,7 +356,7 @@ fn a_report_of_another_machine_is_refused_or_tells_nothing() {
     assert!(told(&wider, &four));
 }
 
-/// Of 40,000 pages 9000 are free and 11 on each list; 2 times 10 may be counted late, 2 times 7 << 5 move
+/// 9000 of 40,000 pages are free and 11 on each list; 2 times 10 may be counted late, 2 times 7 << 5 move
 /// while the report is read.
 #[test]
 fn more_pages_than_the_zone_has_are_refused() {

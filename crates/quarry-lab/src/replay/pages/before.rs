@@ -21,7 +21,7 @@ pub(super) struct Block {
 /// Blocks by migrate type.
 pub(super) type ByType = [u64; MIGRATE_TYPES];
 
-/// What the trace tells of page events outside slabs.
+/// Page events outside slabs.
 #[derive(Debug)]
 pub(super) struct Found {
     /// The blocks, in the order of their frees.
@@ -195,7 +195,7 @@ mod tests {
         assert_eq!(shares(0, &[1, 1, 1]), [0; MIGRATE_TYPES]);
     }
 
-    /// What the scan reads is what a reader of all columns gives.
+    /// The column-subset scan agrees with a full read.
     #[test]
     fn page_events_are_those_of_the_whole_trace() {
         let trace = Bundled::find("tbench").unwrap().open().unwrap();

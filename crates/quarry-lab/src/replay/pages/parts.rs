@@ -8,7 +8,7 @@
 
 use quarry_sim::driver::PageRef;
 
-/// What a recorded block becomes at the replayed page size.
+/// Fit of a recorded block at the replayed page size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum Fit {
     /// The smallest block that holds its bytes, of this order.
@@ -20,7 +20,7 @@ pub(in super::super) enum Fit {
 }
 
 impl Fit {
-    /// What a block of this recorded order becomes, between these log2 of page sizes.
+    /// Fit of a block of this recorded order, between these log2 of page sizes.
     pub(in super::super) fn new(
         recorded_shift: u32,
         page_shift: u32,
@@ -56,11 +56,11 @@ struct Shared<'h> {
     live: u32,
 }
 
-/// What a part is part of.
+/// Index of the page that a part belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) struct PartOf(u32);
 
-/// What the pages of a split block are found by.
+/// Index of the pages of a split block.
 #[derive(Debug, PartialEq, Eq)]
 pub(in super::super) struct SplitInto(u32);
 

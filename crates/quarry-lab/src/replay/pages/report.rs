@@ -1,11 +1,11 @@
-//! What a replay reports of its page events.
+//! Report on a replay's page events.
 
 use quarry_core::page::{MIGRATE_TYPES, ORDERS};
 use serde::Serialize;
 
 use super::super::fragmentation::Fragmentation;
 
-/// What became of the page events that a replay was to drive, and what they cost.
+/// Fate and cost of the page events that a replay was to drive.
 ///
 /// A call of a page event that takes no zone lock was served by the CPU's page lists.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]

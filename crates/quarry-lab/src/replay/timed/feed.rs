@@ -53,7 +53,7 @@ impl Step {
     }
 }
 
-/// What [`Names::current`] has for a slot without an object.
+/// Value of [`Names::current`] for a slot without an object.
 const NONE: u32 = u32::MAX;
 /// The same for an object that was allocated before the part.
 const BEFORE: u32 = u32::MAX - 1;
@@ -184,12 +184,12 @@ impl<'a> Feed<'a> {
         self.row
     }
 
-    /// Whether there are no more.
+    /// True if there are no more.
     pub(super) fn ended(&self) -> bool {
         self.ended
     }
 
-    /// Whether any lies in the part.
+    /// True if the part has any events.
     pub(super) fn has_begun(&self) -> bool {
         self.in_part > 0
     }
@@ -200,12 +200,12 @@ impl<'a> Feed<'a> {
         (self.objects.count, blocks)
     }
 
-    /// What was left out so far.
+    /// Events left out so far.
     pub(super) fn tally(&self) -> Tally {
         self.tally
     }
 
-    /// Whether the next rows may be read when the last CPU has yet to perform this row.
+    /// True if the next rows may be read when the last CPU has yet to perform this row.
     pub(super) fn may_read(&self, oldest_row: u64) -> bool {
         !self.ended && oldest_row >= self.readable_at()
     }

@@ -71,10 +71,10 @@ pub enum Pace {
     Full,
 }
 
-/// Whose time is simulated, and how.
+/// The machine, its costs and the pace of a replay in simulated time.
 #[derive(Clone, Debug)]
 pub struct Timing {
-    /// What time costs.
+    /// The machine, with the cost of each step.
     pub machine: Machine,
     /// Values of its costs.
     pub draw: Draw,

@@ -1,4 +1,4 @@
-//! What a replay in simulated time found.
+//! Report of a replay in simulated time.
 
 use hdrhistogram::Histogram;
 use quarry_core::design::Design;
@@ -53,9 +53,9 @@ pub struct TimedReport {
     pub page_free: OperationTimes,
     /// Mean of the allocations and frees of objects, in nanoseconds.
     pub operation_ns: f64,
-    /// How these divide among paths.
+    /// Distribution of these among paths.
     pub paths: PathTimes,
-    /// What time went into: nanoseconds and lines by operation of any kind, periodic work included.
+    /// Causes of the time: nanoseconds and lines by operation of any kind, periodic work included.
     pub causes: Causes,
     /// Allocations served by the CPU's own list or queue.
     pub alloc_fastpath: u64,
@@ -71,11 +71,11 @@ pub struct TimedReport {
     pub peak_slab_bytes: u64,
     /// Bytes of slabs at the end.
     pub final_slab_bytes: u64,
-    /// What became of the trace's events.
+    /// Fate of the trace's events.
     pub replayed: Tally,
     /// Events of the trace, of all copies, per second of the whole run on this computer; 0 if not measured.
     pub events_per_second: f64,
-    /// What the machine did in all.
+    /// The machine's work in all.
     #[serde(skip)]
     pub spent: TimeCounters,
 }
@@ -83,21 +83,21 @@ pub struct TimedReport {
 /// Times of operations of one kind, in nanoseconds. Quantiles have three digits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct OperationTimes {
-    /// How many.
+    /// Number of operations.
     pub count: u64,
     /// Their mean.
     pub mean_ns: f64,
     /// Half of them took no longer.
     pub p50_ns: f64,
-    /// Of 100, 99 took no longer.
+    /// 99 of 100 took no longer.
     pub p99_ns: f64,
-    /// Of 1000, 999 took no longer.
+    /// 999 of 1000 took no longer.
     pub p999_ns: f64,
     /// The longest.
     pub max_ns: f64,
 }
 
-/// How operations on objects divide among the paths that they went at most, without their waits for locks.
+/// Distribution of operations on objects by the slowest path that they took, without their waits for locks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct PathTimes {
     /// With no more than the CPU's own list, queue or main sheaf. SLOB has no such path.
@@ -113,7 +113,7 @@ pub struct PathTimes {
 /// Operations of one path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct PathTime {
-    /// How many went it.
+    /// Number of operations that took it.
     pub count: u64,
     /// Mean of these, in nanoseconds.
     pub mean_ns: f64,
@@ -233,7 +233,7 @@ fn mean_ns(ps: u64, count: u64) -> f64 {
 }
 
 impl TimedReport {
-    /// Of a run that has ended.
+    /// Report of a run that has ended.
     pub(super) fn of<D: Design>(
         spec: &RunSpec,
         timing: &Timing,

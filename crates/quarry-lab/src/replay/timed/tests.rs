@@ -31,7 +31,7 @@ fn run_on(axes: &Axes, timing: &Timing, input: &Input) -> Result<TimedReport, La
     Ok(runs.remove(0))
 }
 
-/// What depends on the trace, the machine and the seed.
+/// The parts that depend on the trace, the machine and the seed.
 fn bytes(reports: &[TimedReport]) -> String {
     let mut text = String::new();
     for report in reports {
@@ -208,7 +208,7 @@ fn the_recorded_pace_keeps_times() {
     assert!(late.late_events > 90, "{}", late.late_events);
 }
 
-/// Of each two CPUs, one allocates and the other frees, so that objects go through what copies share.
+/// In each pair of CPUs one allocates and the other frees, so that objects go through what copies share.
 #[test]
 fn copies_contend() {
     let mut events = Vec::new();

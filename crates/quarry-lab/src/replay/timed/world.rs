@@ -32,7 +32,7 @@ pub(super) struct Cpu {
     next: Cell<u64>,
     /// Row of the last step that it has performed.
     done_row: Cell<u64>,
-    /// Whether it sleeps until more of the trace is read.
+    /// True while it sleeps until more of the trace is read.
     starves: Cell<bool>,
     /// CPUs that sleep until it has performed a row.
     waiting: RefCell<Vec<(u64, u32)>>,
@@ -340,7 +340,7 @@ impl<'a, 'h, D: Design> World<'a, 'h, D> {
         })
     }
 
-    /// What the run found, or why it failed.
+    /// The run's outcome, or the reason why it failed.
     pub(super) fn finish(self) -> Result<Outcome, LabError> {
         if let Some(error) = self.failure.into_inner() {
             return Err(error);

@@ -1,6 +1,6 @@
 //! A file's bytes, read from front to back. No length in the file is believed.
 
-/// Why a file cannot be read.
+/// Reason why a file cannot be read.
 pub(super) type Fault = String;
 
 /// A place in a file's bytes. Numbers are little-endian.

@@ -1,4 +1,4 @@
-//! What trace-cmd and perf save of a kernel's tracing: the head of a `trace.dat`, and the section
+//! The kernel's tracing formats as trace-cmd and perf save them: the head of a `trace.dat`, and the section
 //! `TRACING_DATA` of a `perf.data` (`trace-cmd.dat.v6(5)`).
 
 use super::bytes::{Bytes, Fault};
@@ -7,7 +7,7 @@ use crate::events::{Format, RingLayout};
 /// The first bytes of both.
 pub(super) const MAGIC: &[u8] = b"\x17\x08\x44tracing";
 
-/// How samples are to be read.
+/// Formats of the samples.
 #[derive(Default)]
 pub(super) struct TracingInfo {
     /// Tracepoints.

@@ -188,7 +188,7 @@ impl<W: Write + Send> Import<'_, W> {
     }
 }
 
-/// How the samples of a file are read.
+/// Decoder of a file's samples.
 struct Samples {
     decoder: Decoder,
     tasks: Tasks,

@@ -12,9 +12,9 @@ use crate::events::RingLayout;
 
 /// A file that was read.
 pub(super) struct TraceDat<'a> {
-    /// How samples are to be read.
+    /// Formats of the samples.
     pub(super) info: TracingInfo,
-    /// How the pages of rings are to be read.
+    /// Layout of the rings' pages.
     pub(super) layout: RingLayout,
     /// Each CPU's ring: whole pages.
     pub(super) rings: Vec<(u32, Cow<'a, [u8]>)>,
@@ -24,7 +24,7 @@ pub(super) struct TraceDat<'a> {
     pub(super) page_bytes: u32,
 }
 
-/// What options tell of the recorded machine.
+/// The recorded machine, as the file's options describe it.
 #[derive(Default)]
 pub(super) struct About {
     /// Kernel, and architecture.
@@ -33,7 +33,7 @@ pub(super) struct About {
     pub(super) cpus: Option<u32>,
     /// Events that the rings overwrote or had no room for.
     pub(super) lost: u64,
-    /// Of all buffers.
+    /// Clocks of all buffers.
     clocks: Vec<String>,
 }
 

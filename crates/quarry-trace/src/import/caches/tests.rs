@@ -1,4 +1,4 @@
-//! How provisional caches find their names.
+//! Provisional caches find their names.
 
 use super::*;
 

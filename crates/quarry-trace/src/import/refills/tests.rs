@@ -140,7 +140,7 @@ fn what_is_no_evidence_moves_nothing() {
     same(|steps| steps.truncate(3));
 }
 
-/// Where a clock stands, the order of what happened at one time is found together.
+/// Events of one time are reordered as one group, even if the clock stands still for long.
 #[test]
 fn what_happened_at_one_time_stays_together() {
     let steps = [
