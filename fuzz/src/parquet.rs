@@ -1,8 +1,9 @@
 //! Trace files, whole and damaged.
 
+use quarry_designs::DesignSpec;
 use quarry_lab::plan::Axes;
 use quarry_lab::replay::input::Input;
-use quarry_lab::{DesignSpec, LabError, Plan};
+use quarry_lab::{LabError, Plan};
 use quarry_trace::TraceFile;
 
 /// Events that a replay is worth: an input beyond only costs time.

@@ -1,8 +1,8 @@
 //! Settings and names of designs, as people type them.
 
+use quarry_designs::{DesignSpec, Setting};
+use quarry_lab::Plan;
 use quarry_lab::plan::Axes;
-use quarry_lab::setting::Setting;
-use quarry_lab::{DesignSpec, Plan};
 
 /// The first line names designs, each other one is a setting; a plan is made of all.
 pub fn run(data: &[u8]) {

@@ -1,7 +1,7 @@
 //! Snapshots of kernels, and slabinfo.
 
+use quarry_designs::Setting;
 use quarry_lab::kernel::{Slabinfo, Snapshot};
-use quarry_lab::setting::Setting;
 use quarry_lab::whatif::{Question, predict};
 
 /// Parses the text; asks of a snapshot what other settings and another release would change.

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::process::ExitCode;
 
+use quarry_designs::DesignError;
 use quarry_lab::LabError;
 use quarry_machines::MachineError;
 use quarry_work::WorkError;
@@ -76,6 +77,9 @@ fn code(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
         _ => {}
     }
     if let Some(MachineError::Unknown { .. } | MachineError::Cpus { .. }) = cause.downcast_ref() {
+        return Some(USAGE);
+    }
+    if cause.is::<DesignError>() {
         return Some(USAGE);
     }
     match cause.downcast_ref()? {

@@ -3,8 +3,7 @@
 use std::path::PathBuf;
 
 use quarry_core::geometry::{CacheFlags, CacheParams, MachineParams};
-use quarry_lab::DesignSpec;
-use quarry_lab::setting::Setting;
+use quarry_designs::{DesignSpec, Setting};
 use serde::Serialize;
 
 use crate::error::usage;

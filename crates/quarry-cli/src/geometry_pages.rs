@@ -49,7 +49,7 @@ pub(crate) struct PageArgs {
 }
 
 fn parse_era(text: &str) -> Result<Era, String> {
-    quarry_lab::design::parse_era(text).map_err(|error| error.to_string())
+    quarry_designs::parse_era(text).map_err(|error| error.to_string())
 }
 
 /// Names of zones, as the kernel writes them.

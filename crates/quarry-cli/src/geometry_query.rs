@@ -1,8 +1,7 @@
 //! What `quarry geometry` asks about a cache, whether one is named or a file has many.
 
 use quarry_core::geometry::{CacheParams, Geometry, MachineParams};
-use quarry_lab::DesignSpec;
-use quarry_lab::setting::{Setting, Settings, resolve};
+use quarry_designs::{DesignSpec, Setting, Tuning, resolve};
 
 use crate::error::usage;
 
@@ -15,7 +14,7 @@ pub(crate) struct Query {
     /// The cache.
     pub(crate) cache: CacheParams,
     /// Tunables.
-    pub(crate) settings: Settings,
+    pub(crate) settings: Tuning,
 }
 
 impl Query {
@@ -35,7 +34,7 @@ impl Query {
 }
 
 /// Settings of a single design.
-pub(crate) fn settings_of(design: DesignSpec, settings: &[Setting]) -> anyhow::Result<Settings> {
+pub(crate) fn settings_of(design: DesignSpec, settings: &[Setting]) -> anyhow::Result<Tuning> {
     let mut resolved = resolve(settings, &[design])?;
     Ok(resolved.pop().unwrap_or_default())
 }

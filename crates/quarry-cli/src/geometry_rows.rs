@@ -7,8 +7,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use quarry_core::geometry::{CacheFlags, CacheParams, Geometry, MachineParams};
-use quarry_lab::DesignSpec;
-use quarry_lab::setting::Setting;
+use quarry_designs::{DesignSpec, Setting};
 use serde::{Deserialize, Serialize};
 
 use crate::error::usage;

@@ -1,13 +1,11 @@
 //! `quarry run micro`: the micro-benchmarks of kernel developers, in simulated time.
 
 use quarry_core::design::Design;
-use quarry_lab::DesignSpec;
-use quarry_lab::design::ForDesign;
-use quarry_lab::setting::{Setting, resolve};
+use quarry_designs::{DesignSpec, ForDesign, Setting, resolve};
 use quarry_machines::{Draw, Machine};
+use quarry_work::WorkError;
 use quarry_work::micro::{self, MicroReport, MicroSpec, Pattern};
 use quarry_work::sensitivity::{Figure, First, Study};
-use quarry_work::{Tuning, WorkError};
 
 use crate::machine_args::TimedArgs;
 use crate::sensitivity::{self, Group, Timed};
@@ -199,10 +197,7 @@ fn runs(args: &Args, machine: &Machine) -> anyhow::Result<Vec<Run>> {
     let designs: Vec<DesignSpec> = designs.collect::<Result<_, _>>()?;
     let settings = args.settings.iter().map(|text| Setting::parse(text));
     let settings: Vec<Setting> = settings.collect::<Result<_, _>>()?;
-    let tunings: Vec<Tuning> = resolve(&settings, &designs)?
-        .iter()
-        .map(|settings| settings.tuning())
-        .collect();
+    let tunings = resolve(&settings, &designs)?;
     let mut runs = Vec::new();
     for name in &args.pattern {
         let pattern = pattern(name)?;

@@ -3,9 +3,7 @@
 use quarry_core::design::Design as _;
 use quarry_core::era::Era;
 use quarry_core::slub::Slub;
-use quarry_lab::DesignSpec;
-use quarry_lab::design::parse_era;
-use quarry_lab::setting::{Setting, resolve};
+use quarry_designs::{DesignSpec, Setting, parse_era, resolve};
 use quarry_machines::{Draw, Machine};
 use quarry_work::Tuning;
 use quarry_work::pages::{self, PagesReport, PagesSpec};
@@ -195,8 +193,7 @@ fn tunings(args: &Args, eras: &[Era]) -> anyhow::Result<Vec<Tuning>> {
         false => DesignSpec::parse(&format!("sheaf@{era}")),
     });
     let designs: Vec<DesignSpec> = designs.collect::<Result<_, _>>()?;
-    let resolved = resolve(&settings, &designs)?;
-    Ok(resolved.iter().map(|settings| settings.tuning()).collect())
+    Ok(resolve(&settings, &designs)?)
 }
 
 /// What the most processes wait for and do, in a sentence for each release.

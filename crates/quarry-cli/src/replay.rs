@@ -6,6 +6,7 @@ use std::path::Path;
 use quarry_core::design::Design;
 use quarry_core::era::Era;
 use quarry_core::slub::Slub;
+use quarry_designs::{DesignSpec, Setting};
 use quarry_lab::bundled::BUNDLED;
 use quarry_lab::kernel::Slabinfo;
 use quarry_lab::plan::Axes;
@@ -13,8 +14,7 @@ use quarry_lab::replay::input::Input;
 use quarry_lab::replay::lists;
 use quarry_lab::replay::pages::PageEvents;
 use quarry_lab::replay::timed::{Pace, Timing};
-use quarry_lab::setting::Setting;
-use quarry_lab::{DesignSpec, Plan, RunReport};
+use quarry_lab::{Plan, RunReport};
 use quarry_trace::TraceMeta;
 use serde::Serialize;
 

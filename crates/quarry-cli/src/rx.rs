@@ -2,7 +2,7 @@
 
 use quarry_core::era::Era;
 use quarry_core::page::CACHE_SHARE_BYTES;
-use quarry_lab::design::parse_era;
+use quarry_designs::parse_era;
 use quarry_machines::Draw;
 use quarry_work::rx::{Consumer, DRIVERS, NAPI_BUDGET, OutsideWork, RxAxes, RxRun, RxSpec};
 

@@ -3,8 +3,7 @@
 use quarry_core::era::Era;
 use quarry_core::page::SYSCTLS;
 use quarry_core::tunables::{DefaultValue, Scope, Table, Tunable};
-use quarry_lab::DesignSpec;
-use quarry_lab::design::{DESIGNS, parse_era};
+use quarry_designs::{DESIGNS, DesignSpec, parse_era};
 use serde::Serialize;
 
 use crate::output;

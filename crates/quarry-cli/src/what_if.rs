@@ -2,10 +2,8 @@
 
 use std::path::PathBuf;
 
-use quarry_lab::DesignSpec;
-use quarry_lab::design::parse_era;
+use quarry_designs::{DesignSpec, Setting, parse_era};
 use quarry_lab::kernel::Snapshot;
-use quarry_lab::setting::Setting;
 use quarry_lab::whatif::{Prediction, Question, predict};
 
 use serde::Serialize;

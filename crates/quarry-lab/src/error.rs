@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use quarry_core::design::FreeError;
 use quarry_core::heap::CreateError;
+use quarry_designs::DesignError;
 use quarry_sim::driver::SetupError;
 use quarry_sim::time::Deadlock;
 use quarry_trace::{TraceError, seconds};
@@ -192,6 +193,12 @@ pub enum LabError {
         /// Objects.
         objects: u32,
     },
+}
+
+impl From<DesignError> for LabError {
+    fn from(error: DesignError) -> Self {
+        Self::Usage(error.0)
+    }
 }
 
 impl From<TraceError> for LabError {

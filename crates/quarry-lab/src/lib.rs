@@ -43,7 +43,6 @@
 #![forbid(unsafe_code)]
 
 pub mod bundled;
-pub mod design;
 mod error;
 pub mod infer;
 pub mod kernel;
@@ -51,11 +50,9 @@ pub mod plan;
 pub mod recorded;
 pub mod replay;
 pub mod run;
-pub mod setting;
 mod sheaves;
 pub mod whatif;
 
-pub use design::{DESIGNS, DesignEntry, DesignSpec};
 pub use error::LabError;
 pub use plan::Plan;
 pub use replay::report::{CacheReport, RunReport};

@@ -6,7 +6,6 @@ use std::path::Path;
 use quarry_sim::Config;
 use quarry_work::run_all;
 
-use crate::design::DesignSpec;
 use crate::error::LabError;
 use crate::replay::input::Input;
 use crate::replay::report::RunReport;
@@ -14,7 +13,7 @@ use crate::replay::timed::report::TimedReport;
 use crate::replay::timed::{self, Timing};
 use crate::replay::{self, inspect};
 use crate::run::{Progress, RunSpec};
-use crate::setting::{Setting, resolve};
+use quarry_designs::{DesignSpec, Setting, resolve};
 
 pub use quarry_sim::PAGE_BYTES;
 

@@ -7,9 +7,8 @@ use quarry_core::geometry::{
 };
 use quarry_sim::Config;
 
-use crate::design::DesignSpec;
 use crate::error::LabError;
-use crate::setting::Settings;
+use quarry_designs::{DesignSpec, Tuning};
 
 /// One replay.
 #[derive(Clone, Debug)]
@@ -19,7 +18,7 @@ pub struct RunSpec {
     /// The virtual machine.
     pub config: Config,
     /// Tunables.
-    pub settings: Settings,
+    pub settings: Tuning,
     /// Folder for the heap's slabinfo and sysfs files, written at the end.
     pub inspect: Option<PathBuf>,
 }

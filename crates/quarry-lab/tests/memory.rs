@@ -7,9 +7,10 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use quarry_designs::DesignSpec;
+use quarry_lab::Plan;
 use quarry_lab::plan::Axes;
 use quarry_lab::replay::input::Input;
-use quarry_lab::{DesignSpec, Plan};
 use quarry_trace::{Kind, RawEvent, TraceBuilder};
 
 const TRACE: &str = "QUARRY_MEMORY_TRACE";

@@ -4,10 +4,11 @@
 
 use std::path::Path;
 
+use quarry_designs::DesignSpec;
 use quarry_lab::plan::Axes;
 use quarry_lab::replay::input::Input;
 use quarry_lab::replay::pages::PageEvents;
-use quarry_lab::{DesignSpec, Plan, RunReport};
+use quarry_lab::{Plan, RunReport};
 use quarry_trace::{ImportOptions, import_file};
 
 /// Recording, design of its kernel, its page size and CPUs.

@@ -4,9 +4,10 @@
 
 use std::path::Path;
 
+use quarry_designs::DesignSpec;
 use quarry_lab::plan::Axes;
 use quarry_lab::replay::input::Input;
-use quarry_lab::{DesignSpec, Plan, RunReport};
+use quarry_lab::{Plan, RunReport};
 use quarry_trace::{ImportOptions, import_file};
 
 /// Linux 6.1 with SLOB, 2 CPUs, 2 GiB: sockets are filled with messages and emptied again.

@@ -2,9 +2,10 @@
 
 use quarry_core::era::Era;
 use quarry_core::geometry::{BootParams, CacheParams, MachineParams};
+use quarry_designs::DesignSpec;
 use quarry_lab::plan::Axes;
 use quarry_lab::replay::input::Input;
-use quarry_lab::{DesignSpec, Plan, RunReport};
+use quarry_lab::{Plan, RunReport};
 
 fn objects(era: &str, machine: &MachineParams, boot: &BootParams, bytes: u32) -> (u32, u32) {
     let spec = DesignSpec::parse(era).unwrap();

@@ -2,11 +2,12 @@
 
 use std::path::Path;
 
+use quarry_designs::DesignSpec;
+use quarry_lab::Plan;
 use quarry_lab::plan::Axes;
 use quarry_lab::replay::input::Input;
 use quarry_lab::replay::part::{Moment, Part};
 use quarry_lab::replay::timed::{Pace, Timing};
-use quarry_lab::{DesignSpec, Plan};
 use quarry_machines::{Draw, Machine};
 use quarry_trace::{Filter, TraceFile, filter_to};
 

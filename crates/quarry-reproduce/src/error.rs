@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use quarry_designs::DesignError;
 use quarry_lab::LabError;
 use quarry_machines::MachineError;
 use quarry_work::WorkError;
@@ -23,6 +24,9 @@ pub enum ReproduceError {
     /// A prediction of memory.
     #[error(transparent)]
     Lab(#[from] LabError),
+    /// A design or a setting.
+    #[error(transparent)]
+    Design(#[from] DesignError),
     /// A machine.
     #[error(transparent)]
     Machine(#[from] MachineError),

@@ -2,6 +2,7 @@
 
 use quarry_core::design::CheckError;
 use quarry_core::page::PageInconsistency;
+use quarry_designs::{DesignError, Refused};
 use quarry_sim::driver::SetupError;
 use quarry_sim::time::Deadlock;
 
@@ -123,6 +124,16 @@ pub enum WorkError {
 }
 
 impl WorkError {
+    /// Error of a run whose page allocator refuses a sysctl.
+    pub(crate) fn of_sysctl(run: &str, error: &DesignError) -> Self {
+        Self::Usage(format!("{run}: {error}"))
+    }
+
+    /// Error of a run in which a cache refuses a tunable.
+    pub(crate) fn refused(run: String, Refused { name, value }: Refused) -> Self {
+        Self::Refused { run, name, value }
+    }
+
     /// Refuses an end at which not as many pages are free as before the run.
     pub(crate) fn if_pages_are_lost(
         run: impl FnOnce() -> String,

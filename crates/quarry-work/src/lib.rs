@@ -21,11 +21,10 @@ mod parallel;
 mod phase;
 pub mod rx;
 pub mod sensitivity;
-mod tuning;
 pub mod world;
 
 pub use causes::{Causes, LineCauses, LockCauses};
 pub use error::WorkError;
 pub use parallel::run_all;
 pub use phase::PhaseReport;
-pub use tuning::Tuning;
+pub use quarry_designs::Tuning;

@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use quarry_core::tunables::Scope;
-use quarry_lab::DesignSpec;
-use quarry_lab::design::parse_era;
-use quarry_lab::setting::{Setting, Settings, resolve};
+use quarry_designs::{DesignSpec, Setting, parse_era, resolve};
 use quarry_machines::Machine;
 use quarry_work::Tuning;
 use quarry_work::load::host::HostSpec;
@@ -313,8 +311,7 @@ impl Common {
     fn tunings(&self, designs: &[DesignSpec]) -> anyhow::Result<Vec<Tuning>> {
         let settings = self.settings.iter().map(|text| Setting::parse(text));
         let settings: Vec<Setting> = settings.collect::<Result<_, _>>()?;
-        let resolved = resolve(&settings, designs)?;
-        Ok(resolved.iter().map(Settings::tuning).collect())
+        Ok(resolve(&settings, designs)?)
     }
 
     /// All runs: each load on each number of CPUs with each design.

@@ -3,8 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use quarry_core::design::Design;
-use quarry_lab::DesignSpec;
-use quarry_lab::design::ForDesign;
+use quarry_designs::{DesignSpec, ForDesign};
 use quarry_work::WorkError;
 use quarry_work::load::host::{self, HostReport, HostSpec};
 use serde::Serialize;

@@ -9,8 +9,7 @@ pub(crate) use args::{HackbenchArgs, TbenchArgs, TcpRrArgs};
 use args::{Asked, Common};
 
 use quarry_core::design::Design;
-use quarry_lab::DesignSpec;
-use quarry_lab::design::ForDesign;
+use quarry_designs::{DesignSpec, ForDesign};
 use quarry_machines::Machine;
 use quarry_work::load::{self, Load, LoadReport, LoadSpec, PAGE_ALLOCATOR, SLAB_SLOW};
 use quarry_work::sensitivity::{Figure, First, Study};

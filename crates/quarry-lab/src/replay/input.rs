@@ -7,13 +7,13 @@ use quarry_core::page::CACHE_SHARE_BYTES;
 use quarry_trace::{CacheOrigin, KernelReport, Moment, TraceFile, seconds};
 
 use crate::bundled::{BUNDLED, Bundled};
-use crate::design::list;
 use crate::error::LabError;
 use crate::infer::{Inferred, Recorded, infer};
 use crate::kernel::{CpuPartialLists, Pagetypeinfo, Slabinfo, Snapshot, Zoneinfo};
 use crate::replay::pages::PageMode;
 use crate::replay::part::Part;
 use crate::run::RunSpec;
+use quarry_designs::list;
 
 /// A cache of the recorded kernel.
 #[derive(Clone, Debug)]

@@ -102,7 +102,6 @@ use quarry_core::stats::{Stat, Stats};
 use quarry_sim::driver::{self, Driver};
 use quarry_trace::ReplayEvent;
 
-use crate::design::ForDesign;
 use crate::error::LabError;
 use crate::run::{Progress, RunSpec};
 use check::Check;
@@ -110,6 +109,7 @@ use engine::{Asked, Engine};
 use input::Input;
 use lists::Start;
 use part::Part;
+use quarry_designs::ForDesign;
 use report::{CacheReport, PcpReport, RunReport, ZoneTraffic};
 
 /// Replays a trace in one run.
@@ -150,10 +150,8 @@ fn run_on<D: Design>(
         spec.settings.boot,
         spec.settings.debug,
         |driver| -> Result<RunReport, LabError> {
-            for (tunable, value) in &spec.settings.pages {
-                let set = driver.pages().set_sysctl(tunable.name, *value);
-                set.map_err(|error| LabError::Usage(format!("{}: {error}", spec.label())))?;
-            }
+            let set = spec.settings.set_pages(driver);
+            set.map_err(|error| LabError::Usage(format!("{}: {error}", spec.label())))?;
             let mut engine = Engine::new(driver, spec, input)?;
             let (mut events, mut chunk) = (input.file.events(), Vec::new());
             let (mut told, mut places) = (input.file.events_with_pages(), Vec::new());

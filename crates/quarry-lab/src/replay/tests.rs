@@ -4,16 +4,16 @@ use std::path::Path;
 
 use quarry_core::slub::Slub;
 use quarry_core::stats::Stat;
+use quarry_designs::{DesignSpec, Setting};
 use quarry_sim::{Config, driver};
 use quarry_trace::{Flags, Kind, RawEvent, ReplayEvent, TraceBuilder, TraceFile};
 
 use super::engine::Engine;
 use super::input::Input;
 use super::report::Tally;
+use crate::RunReport;
 use crate::error::LabError;
 use crate::plan::{Axes, Plan};
-use crate::setting::Setting;
-use crate::{DesignSpec, RunReport};
 
 const BASE: u64 = 0xffff_8880_0000_0000;
 

@@ -5,9 +5,8 @@ use std::fmt;
 use quarry_core::era::Era;
 use serde::Serialize;
 
-use crate::design::DesignSpec;
 use crate::kernel::SlabinfoRow;
-use crate::setting::Setting;
+use quarry_designs::{DesignSpec, Setting};
 
 use super::users::Range;
 

@@ -1,7 +1,7 @@
 use quarry_core::era::Era;
 
 use crate::kernel::{CacheAttributes, Slabinfo};
-use crate::setting::Setting;
+use quarry_designs::Setting;
 
 use super::*;
 

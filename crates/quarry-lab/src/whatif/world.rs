@@ -6,11 +6,10 @@ use quarry_core::sheaf::geometry::{SheafEra, asked_capacity, sheaf_era};
 use quarry_core::slub::geometry::slub_era;
 use quarry_core::tunables::Scope;
 
-use crate::design::{DESIGNS, DesignSpec, list};
 use crate::error::LabError;
 use crate::kernel::{CacheAttributes, SlabinfoRow, Snapshot};
-use crate::setting::{Setting, Settings, resolve};
 use crate::sheaves::Sheaves;
+use quarry_designs::{DESIGNS, DesignSpec, Setting, Tuning, list, resolve};
 
 use super::Question;
 
@@ -28,7 +27,7 @@ pub(super) struct World {
     pub(super) cpus: u32,
     /// Nodes with slabs.
     pub(super) nodes: u32,
-    pub(super) settings: Settings,
+    pub(super) settings: Tuning,
     /// Parameters of the snapshot's command line.
     booted_with: Vec<Setting>,
 }
@@ -231,8 +230,8 @@ fn booted_with(snapshot: &Snapshot, design: DesignSpec) -> Vec<Setting> {
         .collect()
 }
 
-/// Settings of a design: `old` ones as far as it has them, and over these `new` ones.
-fn settings(design: DesignSpec, old: &[Setting], new: &[Setting]) -> Result<Settings, LabError> {
+/// Tuning of a design: `old` ones as far as it has them, and over these `new` ones.
+fn settings(design: DesignSpec, old: &[Setting], new: &[Setting]) -> Result<Tuning, LabError> {
     let has = |setting: &&Setting| {
         let mut tunables = design.tunables();
         let overruled = new.iter().any(|new| new.name() == setting.name());

@@ -30,12 +30,13 @@ mod reports;
 
 use std::path::{Path, PathBuf};
 
+use quarry_designs::DesignSpec;
 use quarry_lab::plan::Axes;
 use quarry_lab::replay::check::{CacheCheck, Check};
 use quarry_lab::replay::input::Input;
 use quarry_lab::replay::lists;
 use quarry_lab::replay::part::{Moment, Part};
-use quarry_lab::{DesignSpec, Plan, RunReport};
+use quarry_lab::{Plan, RunReport};
 
 use reports::{Report, Reports};
 

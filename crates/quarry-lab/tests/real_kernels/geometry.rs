@@ -11,9 +11,8 @@ use quarry_core::geometry::{
 };
 use quarry_core::sheaf::geometry::{asked_capacity, own_flags, sheaf_era};
 use quarry_core::slub::geometry::slub_era;
+use quarry_designs::{DESIGNS, DesignEntry, DesignSpec, Setting, resolve};
 use quarry_lab::kernel::{CacheAttributes, SlabinfoRow, Snapshot};
-use quarry_lab::setting::{Setting, resolve};
-use quarry_lab::{DESIGNS, DesignEntry, DesignSpec};
 
 /// Caches whose creators name a place inside the object for the free pointer, which sysfs does not
 /// show: from 6.12 on they have no word behind the object although they are

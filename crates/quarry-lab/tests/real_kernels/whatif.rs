@@ -2,9 +2,8 @@
 
 use std::path::Path;
 
-use quarry_lab::DesignSpec;
+use quarry_designs::{DesignSpec, Setting};
 use quarry_lab::kernel::Snapshot;
-use quarry_lab::setting::Setting;
 use quarry_lab::whatif::{Prediction, Question, predict};
 
 use quarry_core::era::Era;

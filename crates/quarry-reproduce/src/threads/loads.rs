@@ -1,8 +1,7 @@
 //! Experiments that are loads.
 
 use quarry_core::design::Design;
-use quarry_lab::DesignSpec;
-use quarry_lab::design::ForDesign;
+use quarry_designs::{DesignSpec, ForDesign};
 use quarry_machines::Machine;
 use quarry_work::WorkError;
 use quarry_work::load::{self, Hackbench, Load, LoadReport, LoadSpec, PAGE_ALLOCATOR, SLAB_SLOW};

@@ -18,7 +18,7 @@ use super::sheaves;
 use super::spec::Load;
 use crate::error::WorkError;
 use crate::net::{NetRules, SendSizes};
-use crate::tuning::Tuning;
+use quarry_designs::Tuning;
 use crate::world::Body;
 use crate::world::host::{Counts, HostTask, Kernel, Usage};
 

@@ -10,8 +10,8 @@ use quarry_core::slubq::Slubq;
 use super::host::{HostSpec, run};
 use super::{Change, Hackbench, Load, Tbench, TcpRr};
 use crate::net::SendSizes;
-use crate::tuning::Tuning;
 use crate::world::Transport;
+use quarry_designs::Tuning;
 
 fn spec<D: Design>(load: Load) -> HostSpec {
     HostSpec {

@@ -95,7 +95,8 @@ fn run_in<D: Design>(
     let config = spec.config()?;
     let pages = PageConfig::new(spec.era);
     let ran = drive_pages::<D, _>(config, &pages, spec.tuning.boot, None, |driver| {
-        spec.tuning.set_pages(driver, &|| spec.label())?;
+        let set = spec.tuning.set_pages(driver);
+        set.map_err(|error| WorkError::of_sysctl(&spec.label(), &error))?;
         let ran = run_on(spec, order, driver, progress)?;
         Ok(LoadReport::of(D::NAME, spec, &ran))
     });

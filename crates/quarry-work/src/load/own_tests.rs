@@ -7,7 +7,7 @@ use quarry_machines::Machine;
 use super::host::{self, HostSpec};
 use super::{Load, LoadSpec, Own, explore, run};
 use crate::net::SendSizes;
-use crate::tuning::Tuning;
+use quarry_designs::Tuning;
 use crate::world::{Scenario, Task, Transport};
 
 /// Pairs of tasks: one sleeps and then sends what time it is; the other one gives its CPU up now and then.

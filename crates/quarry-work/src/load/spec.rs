@@ -17,7 +17,7 @@ use super::workload::{Workload, refusal};
 use crate::config::checked;
 use crate::error::WorkError;
 use crate::net::{NetRules, SendSizes};
-use crate::tuning::Tuning;
+use quarry_designs::Tuning;
 use crate::world::Scenario;
 use crate::world::sim::{Counted, Later, Protocols};
 
@@ -207,10 +207,10 @@ impl LoadSpec {
         let mut result = Ok(());
         driver.for_each_cache(|cache| {
             if result.is_ok() {
-                result = self.tuning.set_cache(&cache, &|| self.label());
+                result = self.tuning.set_cache(&cache);
             }
         });
-        result?;
+        result.map_err(|refused| WorkError::refused(self.label(), refused))?;
         let mut first = self.changes.iter().filter(|change| change.at_ns == 0);
         first.try_for_each(|change| self.set(change, driver))
     }

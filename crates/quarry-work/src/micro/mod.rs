@@ -42,8 +42,8 @@ use crate::phase::{NoMemory, Of, Phase};
 pub fn run<D: Design>(spec: &MicroSpec) -> Result<MicroReport, WorkError> {
     let config = spec.config()?;
     let ran = drive::<D, _>(config, spec.era, spec.tuning.boot, |driver| {
-        let label = || spec.label();
-        spec.tuning.set_pages(driver, &label)?;
+        let set = spec.tuning.set_pages(driver);
+        set.map_err(|error| WorkError::of_sysctl(&spec.label(), &error))?;
         let cache = match spec.kmalloc {
             true => None,
             false => {
@@ -60,7 +60,10 @@ pub fn run<D: Design>(spec: &MicroSpec) -> Result<MicroReport, WorkError> {
             None => driver.kmalloc_cache(spec.object_bytes),
         };
         match view {
-            Some(view) => spec.tuning.set_cache(&view, &label)?,
+            Some(view) => {
+                let set = spec.tuning.set_cache(&view);
+                set.map_err(|refused| WorkError::refused(spec.label(), refused))?;
+            }
             None if spec.tuning.cache.is_empty() => (),
             None => {
                 let message = "kmalloc of this size has no cache; leave settings of caches out";

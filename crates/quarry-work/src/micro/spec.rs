@@ -7,7 +7,7 @@ use quarry_sim::Config;
 
 use crate::config::checked;
 use crate::error::WorkError;
-use crate::tuning::Tuning;
+use quarry_designs::Tuning;
 
 /// Pattern of the CPUs' calls (see the [module](super)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

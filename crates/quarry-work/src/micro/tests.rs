@@ -5,7 +5,7 @@ use quarry_core::slub::Slub;
 use quarry_machines::{Draw, Machine};
 
 use super::*;
-use crate::tuning::Tuning;
+use quarry_designs::Tuning;
 
 fn spec(pattern: Pattern, cpus: u32, era: Era) -> MicroSpec {
     MicroSpec {

@@ -47,7 +47,8 @@ pub fn run(spec: &PagesSpec) -> Result<PagesReport, WorkError> {
 fn run_with<D: Design>(spec: &PagesSpec) -> Result<PagesReport, WorkError> {
     let config = spec.config()?;
     let ran = drive::<D, _>(config, spec.era, spec.tuning.boot, |driver| {
-        spec.tuning.set_pages(driver, &|| spec.label())?;
+        let set = spec.tuning.set_pages(driver);
+        set.map_err(|error| WorkError::of_sysctl(&spec.label(), &error))?;
         let processes = Processes {
             spec,
             driver,

@@ -6,7 +6,7 @@ use quarry_sim::Config;
 
 use crate::config::checked;
 use crate::error::WorkError;
-use crate::tuning::Tuning;
+use quarry_designs::Tuning;
 
 /// A run.
 #[derive(Clone, Debug)]

@@ -2,7 +2,7 @@ use quarry_core::era::Era;
 use quarry_machines::{Draw, Machine};
 
 use super::*;
-use crate::tuning::Tuning;
+use quarry_designs::Tuning;
 
 fn spec(processes: u32, era: Era) -> PagesSpec {
     PagesSpec {

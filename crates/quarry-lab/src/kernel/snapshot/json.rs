@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use super::{Snapshot, meminfo};
-use crate::design::list;
 use crate::kernel::file::ReportError;
 use crate::kernel::slabinfo::Slabinfo;
 use crate::kernel::sysfs::CacheAttributes;
+use quarry_designs::list;
 
 type Object = Map<String, Value>;
 

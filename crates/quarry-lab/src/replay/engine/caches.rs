@@ -5,7 +5,7 @@ use quarry_core::geometry::CacheParams;
 use quarry_core::heap::CreateError;
 use quarry_core::sheaf::geometry::{asked_capacity, own_flags};
 use quarry_core::slab::geometry::early_flag;
-use quarry_core::tunables::Tunable;
+use quarry_designs::Refused;
 use quarry_sim::driver::{CacheIndex, CacheView, Driver};
 use quarry_trace::ReplayEvent;
 
@@ -96,16 +96,11 @@ pub(in super::super) fn tune<D: Design>(
     spec: &RunSpec,
     cache: &CacheView<'_, D>,
 ) -> Result<(), LabError> {
-    let refused = |tunable: &'static Tunable, value| LabError::Refused {
+    let set = spec.settings.set_cache(cache);
+    set.map_err(|Refused { name, value }| LabError::Refused {
         run: spec.label(),
         cache: cache.head().name().to_string(),
-        name: tunable.name,
+        name,
         value,
-    };
-    for (tunable, value) in &spec.settings.cache {
-        if !cache.set_attribute(tunable.name, *value) {
-            return Err(refused(tunable, *value));
-        }
-    }
-    Ok(())
+    })
 }

@@ -6,6 +6,7 @@ use std::path::Path;
 use quarry_core::era::Era;
 use quarry_core::geometry::{BootParams, CacheParams, Geometry, MachineParams};
 use quarry_core::slub::geometry::{geometry, slub_era};
+use quarry_designs::DesignSpec;
 use quarry_trace::{Kind, RawEvent, TraceBuilder, TraceFile};
 
 use super::shape::Shape;
@@ -14,7 +15,7 @@ use crate::plan::Axes;
 use crate::replay::check::{CacheCheck, Check};
 use crate::replay::input::Input;
 use crate::replay::part::{Moment, Part};
-use crate::{DesignSpec, Plan, RunReport};
+use crate::{Plan, RunReport};
 
 /// A row of slabs that are full of `per_slab` objects of `size` bytes but for `free` objects.
 fn row(name: &str, size: u64, per_slab: u64, pages: u64, slabs: u64, free: u64) -> SlabinfoRow {

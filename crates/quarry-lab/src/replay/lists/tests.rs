@@ -2,12 +2,13 @@
 
 use std::path::Path;
 
+use quarry_designs::DesignSpec;
 use quarry_trace::{Kind, RawEvent, TraceBuilder, TraceFile};
 
 use super::*;
 use crate::plan::Axes;
 use crate::replay::pages::PageMode;
-use crate::{DesignSpec, Plan, RunReport};
+use crate::{Plan, RunReport};
 
 const MOVABLE: usize = MigrateType::Movable as usize;
 

@@ -54,9 +54,9 @@ use serde::Serialize;
 use super::input::Input;
 use super::part::Part;
 use super::{Before, cache_reports};
-use crate::design::ForDesign;
 use crate::error::LabError;
 use crate::run::{Progress, RunSpec};
+use quarry_designs::ForDesign;
 use report::TimedReport;
 use world::World;
 
@@ -174,10 +174,8 @@ fn run_on<D: Design>(
         spec.settings.boot,
         None,
         |driver| -> Result<TimedReport, LabError> {
-            for (tunable, value) in &spec.settings.pages {
-                let set = driver.pages().set_sysctl(tunable.name, *value);
-                set.map_err(|error| LabError::Usage(format!("{}: {error}", spec.label())))?;
-            }
+            let set = spec.settings.set_pages(driver);
+            set.map_err(|error| LabError::Usage(format!("{}: {error}", spec.label())))?;
             let caches = objects::make_caches(driver, spec, input)?;
             let world = World::new(driver, spec, timing, input, caches, progress)?;
             let before = Before::new(driver);

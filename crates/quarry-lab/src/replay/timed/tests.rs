@@ -75,7 +75,7 @@ fn every_operation_is_timed_and_the_same_way_each_time() {
     for pace in [Pace::Full, Pace::Recorded] {
         let axes = Axes {
             designs: ["slab@6.3", "slob@6.3", "slub@6.18", "slubq", "sheaf@7.0"]
-                .map(|design| crate::DesignSpec::parse(design).unwrap())
+                .map(|design| quarry_designs::DesignSpec::parse(design).unwrap())
                 .into(),
             ..axes("slub")
         };

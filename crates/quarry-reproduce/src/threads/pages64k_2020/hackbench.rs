@@ -1,7 +1,6 @@
 //! Time of hackbench with 64 KiB pages.
 
-use quarry_lab::design::DesignSpec;
-use quarry_lab::setting::{Setting as Tunable, resolve};
+use quarry_designs::{DesignSpec, Setting as Tunable, resolve};
 use quarry_work::load::{Hackbench, Load, LoadSpec};
 use quarry_work::world::Transport;
 
@@ -41,10 +40,8 @@ pub(super) fn experiments(mode: Mode) -> Vec<Experiment> {
             spec.memory_bytes = 16 << 30;
             let mut settings = vec![min_objects(POSSIBLE_CPUS)];
             settings.extend(tuning.clone());
-            let resolved = resolve(&settings, &[DesignSpec::parse(KERNEL)?])?;
-            if let Some(settings) = resolved.first() {
-                spec.tuning = settings.tuning();
-            }
+            let mut resolved = resolve(&settings, &[DesignSpec::parse(KERNEL)?])?;
+            spec.tuning = resolved.pop().unwrap_or_default();
             Ok(())
         };
         let seconds = f64::from(625 * groups * loops) / 60_000.0;

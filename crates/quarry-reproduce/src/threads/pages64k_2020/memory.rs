@@ -3,8 +3,8 @@
 use std::io::Read;
 
 use flate2::read::GzDecoder;
+use quarry_designs::DesignSpec;
 use quarry_lab::LabError;
-use quarry_lab::design::DesignSpec;
 use quarry_lab::kernel::Snapshot;
 use quarry_lab::whatif::{Question, predict};
 

@@ -9,7 +9,7 @@ mod replay;
 #[cfg(test)]
 mod tests;
 
-use quarry_lab::setting::Setting as Tunable;
+use quarry_designs::Setting as Tunable;
 
 use super::Thread;
 use crate::judge::ClaimSpec;

@@ -1,7 +1,8 @@
 //! Objects of single caches: what the formulas give a slab and a CPU's list, and what hackbench leaves.
 
 use quarry_core::geometry::{BootParams, CacheParams, Geometry, MachineParams};
-use quarry_lab::{DesignSpec, LabError, RunReport};
+use quarry_designs::DesignSpec;
+use quarry_lab::{LabError, RunReport};
 
 use super::replay::{SOURCES, name_of};
 use super::{KERNEL, POSSIBLE_CPUS};

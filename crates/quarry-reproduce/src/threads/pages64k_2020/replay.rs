@@ -4,8 +4,8 @@
 //! memory of a replay is what the load alone leaves. The same recordings, replayed on the recorded machine from what its kernel
 //! held before, say how near a replay comes.
 
+use quarry_designs::DesignSpec;
 use quarry_lab::bundled::Bundled;
-use quarry_lab::design::DesignSpec;
 use quarry_lab::plan::{Axes, Plan as Replays};
 use quarry_lab::recorded::LARGE_PAGES;
 use quarry_lab::replay::input::Input;

@@ -15,7 +15,7 @@ use quarry_core::slub::Slub;
 use quarry_core::slubq::Slubq;
 use quarry_core::tunables::{Table, Tunable};
 
-use crate::error::LabError;
+use crate::{DesignError, list};
 
 /// One design, with its functions made concrete.
 pub struct DesignEntry {
@@ -137,14 +137,14 @@ impl DesignSpec {
     ///
     /// # Errors
     ///
-    /// [`LabError::Usage`], which lists the designs or names the design's releases.
-    pub fn parse(text: &str) -> Result<Self, LabError> {
+    /// [`DesignError`], which lists the designs or names the design's releases.
+    pub fn parse(text: &str) -> Result<Self, DesignError> {
         let (name, era) = match text.split_once('@') {
             Some((name, era)) => (name, Some(era)),
             None => (text, None),
         };
         let Some(design) = DESIGNS.iter().find(|design| design.name == name) else {
-            return Err(LabError::Usage(format!(
+            return Err(DesignError(format!(
                 "unknown design {name:?}; designs are {}",
                 list(DESIGNS.iter().map(|design| design.name))
             )));
@@ -159,7 +159,7 @@ impl DesignSpec {
                 true => format!("{name}@{first} only"),
                 false => format!("{name}@{first} to {name}@{last}"),
             };
-            return Err(LabError::Usage(format!(
+            return Err(DesignError(format!(
                 "Linux {era} has no {name}; there is {releases}{}",
                 successor(name, era)
             )));
@@ -185,21 +185,15 @@ fn successor(design: &str, era: Era) -> String {
 ///
 /// # Errors
 ///
-/// [`LabError::Usage`], which names the oldest and the newest release.
-pub fn parse_era(text: &str) -> Result<Era, LabError> {
+/// [`DesignError`], which names the oldest and the newest release.
+pub fn parse_era(text: &str) -> Result<Era, DesignError> {
     Era::parse(text).ok_or_else(|| {
-        LabError::Usage(format!(
+        DesignError(format!(
             "there is no era {text:?}; eras are the releases of Linux from {} to {}, such as 6.12",
             Era::FIRST,
             Era::LAST
         ))
     })
-}
-
-/// `a, b, c`.
-pub(crate) fn list(items: impl IntoIterator<Item = impl fmt::Display>) -> String {
-    let items: Vec<String> = items.into_iter().map(|item| item.to_string()).collect();
-    items.join(", ")
 }
 
 #[cfg(test)]

@@ -1,15 +1,10 @@
 //! Tunables as users set them: `name=value`, `design.name=value`, `design@era.name=value`.
 
-use quarry_core::debug::SlubDebug;
 use quarry_core::era::Era;
-use quarry_core::geometry::{BootParams, CacheFlags, Geometry};
 use quarry_core::page::SYSCTLS;
-use quarry_core::slub::geometry::cpu_partial_slabs;
-use quarry_core::tunables::{Scope, Tunable, TunableError};
-use quarry_work::Tuning;
+use quarry_core::tunables::{Tunable, TunableError};
 
-use crate::design::{DesignSpec, list, parse_era};
-use crate::error::LabError;
+use crate::{DesignError, DesignSpec, Tuning, list, parse_era};
 
 /// One `--set`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,28 +18,15 @@ pub struct Setting {
     text: String,
 }
 
-/// The settings of one design, checked.
-#[derive(Clone, Debug, Default)]
-pub struct Settings {
-    /// Boot parameters.
-    pub boot: BootParams,
-    /// Tunables of every cache, in the order in which they are set.
-    pub cache: Vec<(&'static Tunable, u64)>,
-    /// Sysctls of the page allocator.
-    pub pages: Vec<(&'static Tunable, u64)>,
-    /// Which caches have debugging.
-    pub debug: Option<SlubDebug>,
-}
-
 impl Setting {
-    /// Parses one setting. Whether such a tunable exists is seen later, by [`resolve`].
+    /// Parses one setting; [`resolve`] then looks up the tunable.
     ///
     /// # Errors
     ///
-    /// [`LabError::Usage`] if it does not have the form of a setting.
-    pub fn parse(text: &str) -> Result<Self, LabError> {
+    /// [`DesignError`] if it does not have the form of a setting.
+    pub fn parse(text: &str) -> Result<Self, DesignError> {
         let usage = |problem: String| {
-            LabError::Usage(format!(
+            DesignError(format!(
                 "setting {text:?}: {problem}; write NAME=VALUE, DESIGN.NAME=VALUE or \
                  DESIGN@ERA.NAME=VALUE, for example slub.cpu_partial=0"
             ))
@@ -90,14 +72,14 @@ impl Setting {
         }
     }
 
-    /// Whether it is for the page allocator: `page.NAME`.
+    /// True if it is for the page allocator: `page.NAME`.
     #[must_use]
     pub fn is_for_pages(&self) -> bool {
         self.design.as_deref() == Some(SYSCTLS.design)
     }
 
     /// The tunable's name.
-    pub(crate) fn name(&self) -> &str {
+    pub fn name(&self) -> &str {
         &self.name
     }
 
@@ -123,10 +105,10 @@ impl Setting {
 ///
 /// # Errors
 ///
-/// [`LabError::Usage`] if nothing takes a setting, a value is out of range, or two settings contradict
+/// [`DesignError`] if nothing takes a setting, a value is out of range, or two settings contradict
 /// each other or are for one tunable.
-pub fn resolve(settings: &[Setting], designs: &[DesignSpec]) -> Result<Vec<Settings>, LabError> {
-    let mut resolved = vec![Settings::default(); designs.len()];
+pub fn resolve(settings: &[Setting], designs: &[DesignSpec]) -> Result<Vec<Tuning>, DesignError> {
+    let mut resolved = vec![Tuning::default(); designs.len()];
     let mut given: Vec<Vec<(&'static Tunable, &Setting)>> = vec![Vec::new(); designs.len()];
     for setting in settings {
         let mut taken = false;
@@ -138,7 +120,7 @@ pub fn resolve(settings: &[Setting], designs: &[DesignSpec]) -> Result<Vec<Setti
                 Ok(tunable) => {
                     let earlier = given.iter().find(|(known, _)| *known == tunable);
                     if let Some((_, earlier)) = earlier {
-                        return Err(LabError::Usage(format!(
+                        return Err(DesignError(format!(
                             "settings {:?} and {:?} are both for {} of {spec}; give one of them",
                             earlier.text, setting.text, tunable.name
                         )));
@@ -148,10 +130,7 @@ pub fn resolve(settings: &[Setting], designs: &[DesignSpec]) -> Result<Vec<Setti
                     taken = true;
                 }
                 Err(error @ TunableError::OutOfRange { .. }) => {
-                    return Err(LabError::Usage(format!(
-                        "setting {:?}: {error}",
-                        setting.text
-                    )));
+                    return Err(DesignError(format!("setting {:?}: {error}", setting.text)));
                 }
                 Err(TunableError::Unknown { .. }) => {}
             }
@@ -174,13 +153,13 @@ const ORDERED: [(&str, &str); 3] = [
     ("cpu_batch_size", "cpu_queue_size"),
 ];
 
-fn check_order(spec: &DesignSpec, given: &[(&Tunable, &Setting)]) -> Result<(), LabError> {
+fn check_order(spec: &DesignSpec, given: &[(&Tunable, &Setting)]) -> Result<(), DesignError> {
     let of = |name: &str| given.iter().find(|(tunable, _)| tunable.name == name);
     for (low, high) in ORDERED {
         if let (Some((_, low)), Some((_, high))) = (of(low), of(high))
             && low.value > high.value
         {
-            return Err(LabError::Usage(format!(
+            return Err(DesignError(format!(
                 "settings {:?} and {:?} contradict each other in {spec}: {} is above {}",
                 low.text, high.text, low.name, high.name
             )));
@@ -189,13 +168,13 @@ fn check_order(spec: &DesignSpec, given: &[(&Tunable, &Setting)]) -> Result<(), 
     Ok(())
 }
 
-fn no_such(setting: &Setting, designs: &[DesignSpec]) -> LabError {
+fn no_such(setting: &Setting, designs: &[DesignSpec]) -> DesignError {
     let mut asked = designs
         .iter()
         .filter(|spec| setting.is_for(spec))
         .peekable();
     if asked.peek().is_none() {
-        return LabError::Usage(format!(
+        return DesignError(format!(
             "setting {:?} is for a design that does not take part; designs are {}",
             setting.text,
             list(designs)
@@ -210,7 +189,7 @@ fn no_such(setting: &Setting, designs: &[DesignSpec]) -> LabError {
         ),
         false => list(spec.tunables().map(|tunable| tunable.name)),
     };
-    LabError::Usage(format!(
+    DesignError(format!(
         "setting {:?}: no such tunable; {}",
         setting.text,
         asked
@@ -223,99 +202,16 @@ fn no_such(setting: &Setting, designs: &[DesignSpec]) -> LabError {
     ))
 }
 
-impl Settings {
-    /// What a workload takes of them.
-    #[must_use]
-    pub fn tuning(&self) -> Tuning {
-        Tuning {
-            boot: self.boot,
-            cache: self.cache.clone(),
-            pages: self.pages.clone(),
-        }
-    }
-
-    /// Switches debugging on as a `slub_debug` setting says, in the words of the design's era.
-    ///
-    /// # Errors
-    ///
-    /// [`LabError::Usage`] if it does not parse, or the design has no debugging.
-    pub fn set_debug(&mut self, text: &str, spec: &DesignSpec) -> Result<(), LabError> {
-        let parsed = SlubDebug::parse(text, spec.era)
-            .map_err(|error| LabError::Usage(format!("{spec}: {error}")))?;
-        let flags = CacheFlags::DEBUG_DEFAULT;
-        if let Err(error) = spec.design.try_geometry(spec.era, flags) {
-            return Err(LabError::Usage(format!("{spec}: {error}")));
-        }
-        self.debug = Some(parsed);
-        Ok(())
-    }
-
-    fn set(&mut self, tunable: &'static Tunable, value: u64) {
-        // The ranges of the table keep the values below 2^32.
-        let small = u32::try_from(value).unwrap_or(u32::MAX);
-        match (tunable.scope, tunable.name) {
-            (Scope::Boot, "slub_min_order") => self.boot.slub_min_order = small,
-            (Scope::Boot, "slub_max_order") => self.boot.slub_max_order = Some(small),
-            (Scope::Boot, "slab_max_order") => self.boot.slab_max_order = Some(small),
-            (Scope::Boot, "slub_min_objects") => self.boot.slub_min_objects = small,
-            (Scope::Boot, "slub_nomerge") => self.boot.merge = value == 0,
-            (Scope::Boot, "slub_cpu_partial") => self.boot.slub_cpu_partial = Some(small),
-            (Scope::Boot, "slub_cpu_partial_by_size") => {
-                self.boot.slub_cpu_partial_by_size = value != 0;
-            }
-            (Scope::Sysctl, _) => self.pages.push((tunable, value)),
-            _ => self.cache.push((tunable, value)),
-        }
-    }
-
-    /// What the cache tunables make of a cache's geometry.
-    pub fn adjust(&self, geometry: &mut Geometry) {
-        for (tunable, value) in &self.cache {
-            let value = u32::try_from(*value).unwrap_or(u32::MAX);
-            match tunable.name {
-                "min_partial" => geometry.min_partial = value,
-                "order" | "slab_order" => set_order(geometry, value),
-                "cpu_partial" => {
-                    if geometry.cpu_partial_slabs > 0 {
-                        geometry.cpu_partial_slabs = cpu_partial_slabs(value, geometry.objects);
-                    }
-                    geometry.cpu_partial = value;
-                }
-                "cpu_queue_size" | "limit" => geometry.queue = value,
-                "cpu_batch_size" | "batchcount" => geometry.batch = value,
-                "sharedfactor" => geometry.slab.shared_factor = value,
-                "sheaf_capacity" => geometry.sheaf_capacity = value,
-                _ => {}
-            }
-        }
-        geometry.batch = geometry.batch.min(geometry.queue);
-    }
-}
-
-/// Another order of slabs, or the nearest that holds an object.
-fn set_order(geometry: &mut Geometry, order: u32) {
-    let size = u64::from(geometry.layout.size);
-    let used = size * u64::from(geometry.objects);
-    let page_bytes = (used + u64::from(geometry.slack_bytes)) >> geometry.order;
-    let lowest = size.div_ceil(page_bytes).next_power_of_two().ilog2();
-    // A slab counts its objects in 16 bits.
-    let holds = |order: u32| (page_bytes << order) / size;
-    let fits = |order: &u32| holds(*order) <= u64::from(u16::MAX);
-    geometry.order = (lowest..=order).rev().find(fits).unwrap_or(lowest);
-    geometry.objects = holds(geometry.order) as u32;
-    geometry.slack_bytes = ((page_bytes << geometry.order) % size) as u32;
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn run(settings: &[&str], designs: &[&str]) -> Result<Vec<Settings>, String> {
+    fn run(settings: &[&str], designs: &[&str]) -> Result<Vec<Tuning>, String> {
         let designs: Vec<DesignSpec> = designs
             .iter()
             .map(|text| DesignSpec::parse(text).unwrap())
             .collect();
-        let settings: Result<Vec<Setting>, LabError> =
+        let settings: Result<Vec<Setting>, DesignError> =
             settings.iter().map(|text| Setting::parse(text)).collect();
         settings
             .and_then(|settings| resolve(&settings, &designs))
@@ -343,7 +239,7 @@ mod tests {
     /// Both ends of each range are taken in each era that has the tunable, values beside them are not.
     #[test]
     fn a_range_ends_where_the_table_says() {
-        for design in crate::design::DESIGNS {
+        for design in crate::DESIGNS {
             for era in design.eras {
                 let spec = DesignSpec { design, era: *era };
                 let own = spec.tunables().map(|tunable| ("", tunable));
@@ -388,7 +284,7 @@ mod tests {
             &["slub", "slubq"],
         )
         .unwrap();
-        let names = |settings: &Settings| -> Vec<&str> {
+        let names = |settings: &Tuning| -> Vec<&str> {
             settings
                 .cache
                 .iter()

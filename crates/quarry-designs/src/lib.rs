@@ -1,0 +1,37 @@
+//! The designs by name, with an era each, and the tunables that users set on them.
+//!
+//! [`DESIGNS`] is the one list of all designs; a new design is a new word there. [`DesignSpec`] is a design in an era,
+//! such as `slub@6.18`. Work that is generic over the design goes through [`ForDesign`]. [`Setting`] is one value that a
+//! user sets, and [`resolve`] makes of them a [`Tuning`] for each design of an experiment.
+//!
+//! ```
+//! use quarry_designs::{DesignSpec, Setting, resolve};
+//!
+//! let slub = DesignSpec::parse("slub@6.1")?;
+//! let tuning = resolve(&[Setting::parse("cpu_partial=0")?], &[slub])?;
+//! assert_eq!(tuning[0].cache.len(), 1);
+//! # Ok::<(), quarry_designs::DesignError>(())
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod design;
+mod setting;
+mod tuning;
+
+use std::fmt;
+
+pub use design::{DESIGNS, DesignEntry, DesignSpec, ForDesign, parse_era};
+pub use setting::{Setting, resolve};
+pub use tuning::{Refused, Tuning};
+
+/// A design, era or setting that does not exist or is out of range. The message says what there is.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct DesignError(pub String);
+
+/// Joins items with commas: `a, b, c`.
+pub fn list(items: impl IntoIterator<Item = impl fmt::Display>) -> String {
+    let items: Vec<String> = items.into_iter().map(|item| item.to_string()).collect();
+    items.join(", ")
+}
