@@ -4,6 +4,7 @@
 //! page size and CPUs, else the first such group. Small differences count as none: below 1 % of memory at the
 //! peak, 10 % at the end, or one percentage point of slow paths.
 
+use quarry_designs::DesignEntry;
 use quarry_lab::RunReport;
 use quarry_trace::TraceMeta;
 
@@ -53,11 +54,12 @@ impl Figures {
 pub(crate) fn free_bytes(run: &RunReport) -> u64 {
     let of_caches: u64 = run.caches.iter().map(|cache| cache.slab_bytes).sum();
     let free: u64 = run.caches.iter().map(|cache| cache.free_bytes).sum();
-    match run.design {
-        "slob" => run
+    let design = DesignEntry::find(run.design);
+    match design.is_some_and(|design| design.features.shared_slabs) {
+        true => run
             .final_slab_bytes
             .saturating_sub(run.final_object_bytes + waste_bytes(run)),
-        _ => free + run.final_slab_bytes.saturating_sub(of_caches),
+        false => free + run.final_slab_bytes.saturating_sub(of_caches),
     }
 }
 

@@ -3,10 +3,8 @@
 use std::num::NonZeroUsize;
 use std::path::Path;
 
-use quarry_core::design::Design;
 use quarry_core::era::Era;
-use quarry_core::slub::Slub;
-use quarry_designs::{DesignSpec, Setting};
+use quarry_designs::{DesignEntry, DesignSpec, Setting};
 use quarry_lab::bundled::BUNDLED;
 use quarry_lab::kernel::Slabinfo;
 use quarry_lab::plan::Axes;
@@ -224,7 +222,8 @@ fn run_timed(args: &Args, input: &Input, mut axes: Axes) -> anyhow::Result<()> {
     }
     if args.design.is_empty() {
         // Its searches of long lists take minutes to simulate.
-        axes.designs.retain(|design| design.design.name != "slob");
+        axes.designs
+            .retain(|design| !design.design.features.shared_slabs);
     }
     let plan = Plan::new(&axes)?;
     output::note_eras(plan.runs.iter().map(|run| run.design.era));
@@ -403,11 +402,9 @@ fn unheeded(args: &Args, plan: &Plan, input: &Input) -> Vec<String> {
 /// newest release may lack the allocator.
 fn recorded(meta: &TraceMeta, report: &Slabinfo) -> anyhow::Result<DesignSpec> {
     let era = meta.kernel.as_deref().and_then(Era::parse);
-    let name = match report.rows.iter().any(|row| row.limit > 0) {
-        true => "slab",
-        false if era.is_none_or(|era| Slub::RELEASES.contains(&era)) => "slub",
-        false => "sheaf",
-    };
+    let arrays = report.rows.iter().any(|row| row.limit > 0);
+    let design = DesignEntry::of_kernel(era, arrays);
+    let name = design.map_or("", |design| design.name);
     let era = era.map_or_else(String::new, |era| format!("@{era}"));
     Ok(DesignSpec::parse(&format!("{name}{era}"))?)
 }

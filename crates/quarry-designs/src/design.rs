@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::RangeInclusive;
 
-use quarry_core::design::Design;
+use quarry_core::design::{Design, Features};
 use quarry_core::era::Era;
 use quarry_core::geometry::{
     BootParams, CacheFlags, CacheParams, Geometry, GeometryError, KmallocRules, MachineParams,
@@ -30,6 +30,8 @@ pub struct DesignEntry {
     pub default_era: Era,
     /// Its tunables.
     pub tunables: &'static Table,
+    /// Its properties.
+    pub features: Features,
     /// Sizes, order and limits of a cache.
     pub geometry:
         fn(Era, &MachineParams, &BootParams, &CacheParams) -> Result<Geometry, GeometryError>,
@@ -39,7 +41,7 @@ pub struct DesignEntry {
 
 /// Work that is generic over the design ([`DesignEntry::run`]).
 pub trait ForDesign {
-    /// What it returns.
+    /// Its result.
     type Output;
     /// Does the work with a design.
     fn run<D: Design>(self) -> Self::Output;
@@ -53,6 +55,7 @@ const fn entry<D: Design>(which: Which) -> DesignEntry {
         eras: D::ERAS,
         default_era: D::DEFAULT_ERA,
         tunables: D::TUNABLES,
+        features: D::FEATURES,
         geometry: D::geometry,
         kmalloc_rules: D::kmalloc_rules,
     }
@@ -84,6 +87,23 @@ macro_rules! designs {
 designs!(SlabCache, Slub, Slubq, Slob, SheafCache);
 
 impl DesignEntry {
+    /// The design of this name.
+    #[must_use]
+    pub fn find(name: &str) -> Option<&'static Self> {
+        DESIGNS.iter().find(|design| design.name == name)
+    }
+
+    /// The design of a kernel: the one with arrays if its slabinfo shows them, else the one whose caches are in sysfs, as
+    /// in nearly all kernels. If the release is unknown, that is the oldest such design.
+    #[must_use]
+    pub fn of_kernel(release: Option<Era>, arrays_in_slabinfo: bool) -> Option<&'static Self> {
+        let has_release = |design: &Self| release.is_none_or(|era| design.releases.contains(&era));
+        DESIGNS.iter().find(|design| match arrays_in_slabinfo {
+            true => design.features.arrays_in_slabinfo,
+            false => design.features.sysfs && has_release(design),
+        })
+    }
+
     /// The geometry of an ordinary cache with these flags.
     pub(crate) fn try_geometry(
         &self,
@@ -143,7 +163,7 @@ impl DesignSpec {
             Some((name, era)) => (name, Some(era)),
             None => (text, None),
         };
-        let Some(design) = DESIGNS.iter().find(|design| design.name == name) else {
+        let Some(design) = DesignEntry::find(name) else {
             return Err(DesignError(format!(
                 "unknown design {name:?}; designs are {}",
                 list(DESIGNS.iter().map(|design| design.name))
@@ -168,14 +188,9 @@ impl DesignSpec {
     }
 }
 
-/// What to take instead of a design that a release has no more, or not yet.
+/// Advice for a release that has the design no more, or not yet: the design that most of its kernels have.
 fn successor(design: &str, era: Era) -> String {
-    let heir = match design {
-        "slub" => "sheaf",
-        _ => "slub",
-    };
-    let has = |entry: &&DesignEntry| entry.name == heir && entry.releases.contains(&era);
-    match DESIGNS.iter().find(has) {
+    match DesignEntry::of_kernel(Some(era), false) {
         Some(heir) if heir.name != design => format!("; take {}@{era}", heir.name),
         _ => String::new(),
     }
@@ -202,12 +217,12 @@ mod tests {
 
     #[test]
     fn what_is_no_release() {
-        for text in ["2.6.18", "7.4", "", "new"] {
+        for text in ["2.6.18", "99.0", "", "new"] {
+            let (first, last) = (Era::FIRST, Era::LAST);
             assert_eq!(
                 parse_era(text).unwrap_err().to_string(),
                 format!(
-                    "there is no era {text:?}; eras are the releases of Linux from 2.6.22 to 7.3, \
-                     such as 6.12"
+                    "there is no era {text:?}; eras are the releases of Linux from {first} to {last}, such as 6.12"
                 )
             );
         }

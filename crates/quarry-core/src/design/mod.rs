@@ -41,6 +41,29 @@ pub use slots::{NoPlace, Place, Slots};
 pub use upkeep::{REAP_INTERVAL_NS, Upkeep};
 pub use usage::{CpuUsage, NodeUsage, Usage};
 
+/// Properties of a design that its users ask about, instead of its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Features {
+    /// Slabinfo shows the limits of CPUs' arrays (`limit`, `batchcount`, `sharedfactor`).
+    pub arrays_in_slabinfo: bool,
+    /// Every cache has a directory in sysfs.
+    pub sysfs: bool,
+    /// CPUs and nodes keep sheaves.
+    pub sheaves: bool,
+    /// Slabs hold objects of all caches, so an allocation searches lists of pages.
+    pub shared_slabs: bool,
+}
+
+impl Features {
+    /// None of them.
+    pub const NONE: Self = Self {
+        arrays_in_slabinfo: false,
+        sysfs: false,
+        sheaves: false,
+        shared_slabs: false,
+    };
+}
+
 /// One slab allocator design: the per-cache state and everything that can be done with it.
 ///
 /// The methods take the cache's [`Env`]; callers go through [`crate::heap::Heap`], which keeps the
@@ -65,6 +88,8 @@ pub unsafe trait Design:
     const ERAS: &'static [Era];
     /// True if a growing cache calls the kmalloc of its own heap, for arrays or off-slab indices.
     const GROWS_BY_KMALLOC: bool;
+    /// Properties that users ask about.
+    const FEATURES: Features;
     /// The era meant when none is given.
     const DEFAULT_ERA: Era;
 

@@ -92,7 +92,7 @@ mod types;
 use core::ops::RangeInclusive;
 use core::ptr::NonNull;
 
-use crate::design::{CacheHead, Design, Env};
+use crate::design::{CacheHead, Design, Env, Features};
 use crate::era::Era;
 use crate::geometry::{
     BootParams, CacheFlags, CacheParams, DebugRules, Geometry, GeometryError, KmallocRules,
@@ -118,6 +118,11 @@ unsafe impl Design for SheafCache {
     const RELEASES: RangeInclusive<Era> = geometry::RELEASES;
     const ERAS: &'static [Era] = &[Era::V6_18, Era::V7_0, Era::V7_2, Era::V7_3];
     const GROWS_BY_KMALLOC: bool = false;
+    const FEATURES: Features = Features {
+        sysfs: true,
+        sheaves: true,
+        ..Features::NONE
+    };
     const DEFAULT_ERA: Era = Era::V7_0;
 
     fn geometry(

@@ -118,7 +118,7 @@ mod types;
 use core::ops::RangeInclusive;
 use core::ptr::NonNull;
 
-use crate::design::{CacheHead, Design, Env};
+use crate::design::{CacheHead, Design, Env, Features};
 use crate::era::Era;
 use crate::geometry::{
     BootParams, CacheFlags, CacheParams, DebugRules, Geometry, GeometryError, KmallocRules,
@@ -143,6 +143,10 @@ unsafe impl Design for SlabCache {
     const RELEASES: RangeInclusive<Era> = geometry::RELEASES;
     const ERAS: &'static [Era] = &[Era::V2_6_24, Era::V6_1];
     const GROWS_BY_KMALLOC: bool = true;
+    const FEATURES: Features = Features {
+        arrays_in_slabinfo: true,
+        ..Features::NONE
+    };
     const DEFAULT_ERA: Era = Era::V6_1;
 
     fn geometry(

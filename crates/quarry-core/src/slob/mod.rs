@@ -97,7 +97,7 @@ mod types;
 use core::ops::RangeInclusive;
 use core::ptr::NonNull;
 
-use crate::design::{CacheHead, Design, Env};
+use crate::design::{CacheHead, Design, Env, Features};
 use crate::era::Era;
 use crate::geometry::{
     BootParams, CacheParams, DebugRules, Geometry, GeometryError, KmallocRules, MachineParams,
@@ -119,6 +119,10 @@ unsafe impl Design for Slob {
     const RELEASES: RangeInclusive<Era> = geometry::RELEASES;
     const ERAS: &'static [Era] = &[Era::V2_6_24, Era::V6_1];
     const GROWS_BY_KMALLOC: bool = false;
+    const FEATURES: Features = Features {
+        shared_slabs: true,
+        ..Features::NONE
+    };
     const DEFAULT_ERA: Era = Era::V6_1;
 
     fn geometry(

@@ -88,7 +88,7 @@ pub(crate) mod word;
 use core::ops::RangeInclusive;
 use core::ptr::NonNull;
 
-use crate::design::{CacheHead, Design, Env, Upkeep};
+use crate::design::{CacheHead, Design, Env, Features, Upkeep};
 use crate::era::Era;
 use crate::geometry::{
     BootParams, CacheParams, DebugRules, Geometry, GeometryError, KmallocRules, MachineParams,
@@ -121,6 +121,10 @@ unsafe impl Design for Slub {
         Era::V6_18,
     ];
     const GROWS_BY_KMALLOC: bool = false;
+    const FEATURES: Features = Features {
+        sysfs: true,
+        ..Features::NONE
+    };
     const DEFAULT_ERA: Era = Era::V6_18;
 
     fn geometry(

@@ -89,7 +89,7 @@ mod types;
 use core::ops::RangeInclusive;
 use core::ptr::NonNull;
 
-use crate::design::{CacheHead, Design, Env};
+use crate::design::{CacheHead, Design, Env, Features};
 use crate::era::Era;
 use crate::geometry::{
     BootParams, CacheParams, DebugRules, Geometry, GeometryError, KmallocRules, MachineParams,
@@ -117,6 +117,10 @@ unsafe impl Design for Slubq {
     const RELEASES: RangeInclusive<Era> = Era::V2_6_35..=Era::V2_6_35;
     const ERAS: &'static [Era] = &[Era::V2_6_35];
     const GROWS_BY_KMALLOC: bool = false;
+    const FEATURES: Features = Features {
+        sysfs: true,
+        ..Features::NONE
+    };
     const DEFAULT_ERA: Era = Era::V2_6_35;
 
     fn geometry(

@@ -9,7 +9,7 @@ use quarry_core::tunables::Scope;
 use crate::error::LabError;
 use crate::kernel::{CacheAttributes, SlabinfoRow, Snapshot};
 use crate::sheaves::Sheaves;
-use quarry_designs::{DESIGNS, DesignSpec, Setting, Tuning, list, resolve};
+use quarry_designs::{DESIGNS, DesignEntry, DesignSpec, Setting, Tuning, list, resolve};
 
 use super::Question;
 
@@ -163,8 +163,11 @@ impl World {
 
     /// The rules of sheaves, if the design has them.
     fn sheaf_era(&self) -> Option<&'static SheafEra> {
-        let has_sheaves = self.design.design.name == "sheaf";
-        has_sheaves.then(|| sheaf_era(self.design.era)).flatten()
+        let features = &self.design.design.features;
+        features
+            .sheaves
+            .then(|| sheaf_era(self.design.era))
+            .flatten()
     }
 
     /// Sheaves of a capacity, in objects, on this machine.
@@ -200,7 +203,7 @@ impl World {
 
     /// True if the kernel shows its caches in sysfs: SLUB does, and what grew out of it.
     pub(super) fn has_sysfs(&self) -> bool {
-        !["slab", "slob"].contains(&self.design.design.name)
+        self.design.design.features.sysfs
     }
 
     /// True if sysfs shows the capacity of each cache's sheaves, be there sheaves or not.
@@ -244,18 +247,9 @@ fn settings(design: DesignSpec, old: &[Setting], new: &[Setting]) -> Result<Tuni
 /// The design of a release on the machine of a kernel with the design `of`: SLAB stays SLAB as long
 /// as there was one, the others are SLUB, or sheaves from the release on that has them on every cache.
 fn design_of(release: Era, of: DesignSpec) -> Result<DesignSpec, LabError> {
-    let stays_slab = of.design.name == "slab" && of.design.releases.contains(&release);
-    let name = match (has_general_sheaves(release), stays_slab) {
-        (true, _) => "sheaf",
-        (_, true) => "slab",
-        _ => "slub",
-    };
-    DesignSpec::parse(&format!("{name}@{release}"))
-}
-
-/// True if every cache has sheaves, not only those that ask for them.
-fn has_general_sheaves(release: Era) -> bool {
-    sheaf_era(release).is_some_and(|era| era.capacity.is_some())
+    let arrays = of.design.features.arrays_in_slabinfo && of.design.releases.contains(&release);
+    let design = DesignEntry::of_kernel(Some(release), arrays).unwrap_or(of.design);
+    Ok(DesignSpec::parse(&format!("{}@{release}", design.name))?)
 }
 
 /// CPUs that use the busiest caches. The files of a cache are read one after the other while it is
@@ -291,23 +285,18 @@ pub(super) fn line_of(snapshot: &Snapshot) -> u32 {
 /// of the release have sheaves, or of an unknown one most caches have, sheaves are the design. A
 /// kernel whose release is not known can be of any.
 fn designs(snapshot: &Snapshot) -> Vec<DesignSpec> {
-    let is_slab = snapshot.slabinfo.rows.iter().any(|row| row.limit > 0);
+    let arrays = snapshot.slabinfo.rows.iter().any(|row| row.limit > 0);
     let sysfs = snapshot.sysfs.values();
     let with_sheaves = sysfs.filter(|cache| cache.number("sheaf_capacity") > Some(0));
     let release = snapshot.release.as_deref().and_then(Era::parse);
-    let is_sheaf = match release {
-        Some(release) => has_general_sheaves(release),
-        None => with_sheaves.count() * 2 > snapshot.sysfs.len(),
+    let most_have_sheaves = with_sheaves.count() * 2 > snapshot.sysfs.len();
+    let design = match release {
+        None if most_have_sheaves && !arrays => {
+            DESIGNS.iter().find(|design| design.features.sheaves)
+        }
+        _ => DesignEntry::of_kernel(release, arrays),
     };
-    let name = match (is_slab, is_sheaf) {
-        (true, _) => "slab",
-        (_, true) => "sheaf",
-        _ => "slub",
-    };
-    let find = |name: &str| DESIGNS.iter().find(|design| design.name == name);
-    // Sheaves lie on SLUB's slabs.
-    let stands_in = || (name == "sheaf").then(|| find("slub")).flatten();
-    let Some(design) = find(name).or_else(stands_in) else {
+    let Some(design) = design else {
         return Vec::new();
     };
     let of = |era: Era| DesignSpec { design, era };
