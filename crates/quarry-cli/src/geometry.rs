@@ -61,7 +61,7 @@ pub(crate) struct Args {
 
 const EXAMPLES: &str = "\
 Every release of a design is known: slab@2.6.22 to slab@6.7, slub@2.6.22 to
-slub@6.19, sheaf@6.18 to sheaf@7.3, also as slub@v6.6.30.
+slub@6.19, sheaf@6.18 and later, also as slub@v6.6.30.
 
 A row of --from:
   {\"design\": \"slub@6.1\", \"page_size\": \"64k\", \"cpus\": 16,

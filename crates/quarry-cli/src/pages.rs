@@ -25,7 +25,7 @@ pub(crate) struct Args {
         default_value = "1,4,12"
     )]
     processes: Vec<u32>,
-    /// Whose page allocator: 2.6.22 to 7.3.
+    /// Release of Linux with the page allocator to use: 2.6.22 or later.
     #[arg(
         long,
         value_name = "ERA,...",

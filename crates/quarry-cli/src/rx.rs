@@ -30,7 +30,7 @@ pub(crate) struct Args {
         default_value = "1,2,3,4,6,8,12,16"
     )]
     rings: Vec<u32>,
-    /// Whose page allocator, page cache and socket buffers: 2.6.22 to 7.3.
+    /// Release of Linux with the page allocator, page cache and socket buffers to use: 2.6.22 or later.
     #[arg(
         long,
         value_name = "ERA,...",

@@ -20,7 +20,7 @@ pub(crate) struct Args {
     /// Which stage of a recorded boot; the first by default.
     #[arg(long, value_name = "NAME")]
     stage: Option<String>,
-    /// Another release of Linux, 2.6.22 to 7.3, with the design and the rules that it has.
+    /// Another release of Linux, 2.6.22 or later, with the design and the rules that it has.
     #[arg(long, value_name = "RELEASE", conflicts_with = "design")]
     release: Option<String>,
     /// Other designs or eras, separated by commas; the snapshot's own by default.

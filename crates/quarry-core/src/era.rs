@@ -1,7 +1,7 @@
 //! Eras: which kernel's rules a design follows.
 //!
 //! The geometry and the run-time rules of the kernel's allocators changed over twenty years while the
-//! names stayed. An era is a release of Linux, from 2.6.22 to 7.3; a rule that changed at a release is
+//! names stayed. An era is a release of Linux from 2.6.22 on; a rule that changed at a release is
 //! a comparison with it (`era >= Era::V5_14`). A design says in which releases it existed.
 
 use core::fmt;
@@ -92,7 +92,7 @@ impl Era {
     }
 
     /// The release that a version belongs to, as `uname -r`, a tag or a package names it. `None` if
-    /// it is older than 2.6.22, newer than 7.3, or no version.
+    /// it is older than [`Era::FIRST`], newer than [`Era::LAST`], or no version.
     ///
     /// ```
     /// use quarry_core::era::Era;

@@ -244,7 +244,7 @@ fn tunables_are_listed() {
     assert_fails(
         &quarry(&["tunables", "--design", "page@2.6.18"]),
         2,
-        &["no era \"2.6.18\"", "from 2.6.22 to 7.3"],
+        &["no era \"2.6.18\"", "from 2.6.22 to"],
     );
     assert_fails(
         &quarry(&["tunables", "--design", "x"]),
@@ -361,7 +361,7 @@ fn wrong_questions_about_pages() {
         ),
         ("--pages --zone 1X", "\"1X\" is not a size"),
         ("--pages --zone high=1G", "zones are dma, dma32 and normal"),
-        ("--pages --zone 1G --era 7.4", "from 2.6.22 to 7.3"),
+        ("--pages --zone 1G --era 99.0", "from 2.6.22 to"),
         ("--pages --zone 1k", "at least one page"),
         ("--pages --zone 1G --cpus 0", "0 CPUs is not in 1.."),
         ("--pages --zone 999999T", "the most covered"),

@@ -64,7 +64,7 @@ fn impossible_input_is_refused() {
             &["--driver", "none,fast"],
             &["\"fast\"", "small, none, huge, pool, shipped"],
         ),
-        (&["--era", "2.6.18"], &["\"2.6.18\"", "2.6.22", "7.3"]),
+        (&["--era", "2.6.18"], &["\"2.6.18\"", "2.6.22"]),
         (
             &["--consumer", "nowhere"],
             &["\"nowhere\"", "same, other, spread"],

@@ -4,7 +4,7 @@
 //!
 //! Vlastimil Babka's sheaves (Linux 6.18, 2025) brought per-CPU arrays back to SLUB, first for
 //! caches that ask for them and on top of CPU slabs; 7.0 (2026) gave them to every cache and took
-//! the CPU slabs and cpu partial lists away. Eras are all releases from 6.18 to 7.3; what differs is data
+//! the CPU slabs and cpu partial lists away. Eras are all releases from 6.18 on; what differs is data
 //! ([`geometry::RunRules`]). Facts, not code, of those kernels were used.
 //!
 //! # 2 Objects

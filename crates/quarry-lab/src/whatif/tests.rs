@@ -322,7 +322,7 @@ fn absurd_numbers() {
                 sysfs.set(file, &n.to_string());
             }
             snapshot.sysfs.insert("b".to_string(), sysfs);
-            let newest = Some(Era::V7_3);
+            let newest = Some(Era::LAST);
             for (release, kernel) in [(None, "6.1.0"), (newest, "6.1.0"), (None, "7.2.0")] {
                 snapshot.release = Some(kernel.to_string());
                 for page_bytes in [4096, 65536] {

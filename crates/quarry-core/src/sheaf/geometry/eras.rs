@@ -7,7 +7,7 @@ use crate::era::Era;
 use crate::slub::geometry as slub;
 
 /// Releases that have it.
-pub const RELEASES: RangeInclusive<Era> = Era::V6_18..=Era::V7_3;
+pub const RELEASES: RangeInclusive<Era> = Era::V6_18..=Era::LAST;
 
 /// Every era with sheaves, oldest first.
 pub static ERAS: [SheafEra; 4] = [V6_18, V7_0, V7_2, V7_3];
