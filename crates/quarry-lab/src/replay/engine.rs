@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use quarry_core::design::{Design, REAP_INTERVAL_NS};
 use quarry_core::machine::CpuId;
-use quarry_sim::driver::{CacheIndex, Driver, ObjectRef};
+use quarry_sim::driver::{Driver, ObjectRef};
 use quarry_trace::{Flags, Kind, NO_OBJECT, Place, ReplayEvent};
 
 use super::Before;
@@ -18,6 +18,7 @@ use super::initial::{Held, Preparation};
 use super::input::Input;
 use super::lists::Start;
 use super::memory::{Memory, Sampler};
+use super::objects::{self, BEFORE, Entry, KMALLOC, NONE};
 use super::pages::{PageReport, Pages};
 use super::part::{Phase, Window};
 use super::report::Tally;
@@ -27,29 +28,6 @@ use crate::kernel::Slabinfo;
 use crate::run::{Kmalloc, RunSpec};
 pub(super) use memory::Asked;
 use periodic::Periodic;
-
-/// [`Entry::cache`] of an object of kmalloc.
-const KMALLOC: u16 = u16::MAX - 1;
-/// [`Entry::cache`] of an object that the era's kmalloc does not serve.
-const UNSERVED: u16 = u16::MAX - 2;
-/// [`Entry::cache`] of an entry without an object, and of a cache that is not made yet.
-pub(super) const NONE: u16 = u16::MAX;
-/// [`Entry::cache`] of an object that was allocated before the part that is replayed.
-const BEFORE: u16 = u16::MAX - 3;
-
-/// An object of the trace while it is alive.
-struct Entry<'h> {
-    /// The object to free.
-    object: Option<ObjectRef<'h>>,
-    /// Bytes asked for.
-    bytes: u32,
-    /// The driver's cache, or one of the constants.
-    cache: u16,
-    /// The virtual CPU that allocated it.
-    cpu: u16,
-}
-
-const _: () = assert!(size_of::<Entry<'_>>() == 16);
 
 /// Nanoseconds between two rounds of the page lists' periodic work (`vm.stat_interval`, default).
 pub(super) const VMSTAT_INTERVAL_NS: u64 = 1_000_000_000;
@@ -121,12 +99,7 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
         input: &'a Input,
     ) -> Result<Self, LabError> {
         let meta = input.file.meta();
-        let table = input.table(meta.object_slots, || Entry {
-            object: None,
-            bytes: 0,
-            cache: NONE,
-            cpu: 0,
-        })?;
+        let table = input.table(meta.object_slots, || Entry::EMPTY)?;
         // A machine has at most 4096 CPUs.
         let cpu_of: Vec<u16> = (0..input.load_cpus())
             .map(|cpu| (cpu % spec.config.cpus) as u16)
@@ -408,22 +381,18 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
         if self.table[event.object as usize].cache != NONE {
             return Err(self.bad_row(&format!("object {} is allocated twice", event.object)));
         }
-        let (cache, object) = if event.kind.is_kmalloc() {
+        let cache = if event.kind.is_kmalloc() {
             if u64::from(event.bytes_req) > self.kmalloc.slab_bytes_max {
                 return self.kmalloc_large(event, cpu);
             }
-            match self.typed(event.bytes_req, event.flags) {
-                Some(cache) => (cache, self.driver.alloc(CacheIndex(cache))),
-                None => (KMALLOC, self.driver.kmalloc(event.bytes_req)),
-            }
+            self.typed(event.bytes_req, event.flags).unwrap_or(KMALLOC)
         } else {
-            let mut cache = self.cache_of[usize::from(event.cache)];
-            if cache == NONE {
-                cache = self.first_use(event)?;
+            match self.cache_of[usize::from(event.cache)] {
+                NONE => self.first_use(event)?,
+                cache => cache,
             }
-            (cache, self.driver.alloc(CacheIndex(cache)))
         };
-        let Some(object) = object else {
+        let Some(object) = objects::alloc(self.driver, cache, event.bytes_req) else {
             return Err(self.out_of_memory(event));
         };
         if self.comparison.is_some() {
@@ -472,19 +441,8 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
         };
         let (cache, bytes) = (entry.cache, u64::from(entry.bytes));
         entry.cache = NONE;
-        let allocated_on = CpuId(entry.cpu.into());
-        let freed = if cache == KMALLOC {
-            self.driver.kfree(object, allocated_on)
-        } else {
-            self.driver.free(CacheIndex(cache), object, allocated_on)
-        };
-        if let Err(source) = freed {
-            return Err(LabError::Free {
-                trace: self.input.name.clone(),
-                row: self.row,
-                object: event.object,
-                source,
-            });
+        if let Err(source) = objects::free(self.driver, cache, object, entry.cpu) {
+            return Err(self.input.bad_free(self.row, event.object, source));
         }
         self.outcome.tally.frees += 1;
         if event.flags.has(Flags::IMPLIED) {

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 
+use quarry_core::design::FreeError;
 use quarry_core::page::CACHE_SHARE_BYTES;
 use quarry_trace::{CacheOrigin, KernelReport, Moment, TraceFile, seconds};
 
@@ -200,6 +201,51 @@ impl Input {
     fn snapshot(&self, report: &KernelReport) -> Result<Snapshot, LabError> {
         let file = format!("{}: snapshot at {}", self.name, seconds(report.time_ns));
         Ok(Snapshot::parse(&file, &report.text, None)?)
+    }
+
+    /// Name of the cache with this index of the trace, for messages.
+    pub(super) fn cache_name(&self, index: u16) -> &str {
+        let group = self.cache_of.get(usize::from(index));
+        group.map_or("kmalloc", |group| &self.caches[usize::from(*group)].name)
+    }
+
+    /// The error of a row that contradicts those before it.
+    pub(super) fn bad_row(&self, row: u64, what: impl Into<String>) -> LabError {
+        LabError::BadRow {
+            trace: self.name.clone(),
+            row,
+            what: what.into(),
+        }
+    }
+
+    /// The error of a free that the heap refuses.
+    pub(super) fn bad_free(&self, row: u64, object: u32, source: FreeError) -> LabError {
+        LabError::Free {
+            trace: self.name.clone(),
+            row,
+            object,
+            source,
+        }
+    }
+
+    /// The error of an allocation for which the machine has no memory.
+    pub(super) fn out_of_memory(
+        &self,
+        spec: &RunSpec,
+        row: u64,
+        used_pages: u64,
+        wanted: u32,
+        cache: &str,
+    ) -> LabError {
+        LabError::Memory {
+            run: spec.label(),
+            row,
+            rows: self.file.meta().rows,
+            used_bytes: used_pages * spec.config.page_bytes,
+            memory_bytes: spec.config.memory_bytes,
+            wanted,
+            cache: cache.to_string(),
+        }
     }
 
     /// The error of a part without events.

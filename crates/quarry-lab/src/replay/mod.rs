@@ -85,6 +85,7 @@ pub mod input;
 pub(crate) mod inspect;
 pub mod lists;
 pub mod memory;
+mod objects;
 pub mod pages;
 pub mod part;
 pub mod report;

@@ -83,9 +83,11 @@ impl PageEvents {
 }
 
 /// A block of the trace.
-enum Slot<'h> {
+pub(super) enum Slot<'h> {
     /// Not allocated.
     Empty,
+    /// Not allocated, and this CPU's free waits.
+    Awaited(u16),
     /// Allocated, on this CPU, with this order by the recording.
     Driven {
         memory: Held<'h>,
@@ -123,17 +125,17 @@ pub(super) enum Initial<'h> {
 
 /// The page events of a replay that drives them.
 pub(super) struct Pages<'h> {
-    table: Vec<Slot<'h>>,
+    pub(super) table: Vec<Slot<'h>>,
     /// Those from before, in the order of their frees; `None` if there was no memory for one.
-    initial: std::vec::IntoIter<Initial<'h>>,
+    pub(super) initial: std::vec::IntoIter<Initial<'h>>,
     /// Pages of them now.
     initial_pages: u64,
     skip_slabs: bool,
     recorded_page_shift: u32,
     page_shift: u32,
-    parts: Parts<'h>,
+    pub(super) parts: Parts<'h>,
     /// Pages of blocks now.
-    pages: u64,
+    pub(super) pages: u64,
     /// Bytes of them by the recording.
     recorded_bytes: u64,
     peak_pages: u64,
@@ -220,11 +222,6 @@ impl<'h> Pages<'h> {
         Ok(())
     }
 
-    /// The blocks from before, for a replay that performs the events in another way.
-    pub(super) fn into_initial(self) -> std::vec::IntoIter<Initial<'h>> {
-        self.initial
-    }
-
     /// Allocates a block from before, or counts it as a part of the page that a later one frees.
     fn make_initial<D: Design>(
         &mut self,
@@ -288,7 +285,7 @@ impl<'h> Pages<'h> {
     }
 
     /// Fit of a recorded block at the replayed page size.
-    fn fit(&self, recorded_order: u8, movable: bool) -> Fit {
+    pub(super) fn fit(&self, recorded_order: u8, movable: bool) -> Fit {
         Fit::new(
             self.recorded_page_shift,
             self.page_shift,
@@ -463,7 +460,7 @@ impl<'h> Pages<'h> {
         let report = &mut self.report;
         let slot = &mut self.table[event.object as usize];
         match std::mem::replace(slot, Slot::Empty) {
-            Slot::Empty => return Err(BadPage::NotAllocated),
+            Slot::Empty | Slot::Awaited(_) => return Err(BadPage::NotAllocated),
             Slot::Slab => report.slab_frees += 1,
             Slot::Unserved => report.unserved_frees += 1,
             Slot::Before => return self.free_initial(driver),

@@ -6,8 +6,8 @@ use crate::kernel::{CacheAttributes, SlabinfoRow};
 use crate::sheaves::Sheaves;
 
 use super::demand::{Demand, Hidden, pinned};
+use super::kernel_model::{self, KernelModel};
 use super::users::{Cpus, Range};
-use super::world::{self, World};
 
 /// Assumption about hidden objects at the low end, in the middle and at the high end of a range.
 pub(super) const HIDDEN: [Hidden; 3] = [Hidden::Least, Hidden::Expected, Hidden::Most];
@@ -55,9 +55,9 @@ pub(super) struct Shape {
 
 impl Shape {
     /// Shape by computed geometry in a kernel. With shared slabs no cache and no CPU has slabs of its own.
-    pub(super) fn of(geometry: &Geometry, world: &World) -> Self {
-        let (page_bytes, shared) = (world.page_bytes, world.is_shared());
-        let sheaves = world.sheaves(geometry.sheaf_capacity);
+    pub(super) fn of(geometry: &Geometry, kernel: &KernelModel) -> Self {
+        let (page_bytes, shared) = (kernel.page_bytes, kernel.is_shared());
+        let sheaves = kernel.sheaves(geometry.sheaf_capacity);
         let slab_bytes = (page_bytes << geometry.order) as f64;
         let slots = if shared {
             // What is left over at the end serves other caches.
@@ -69,7 +69,7 @@ impl Shape {
             1.0
         } else if sheaves.capacity > 0 {
             sheaves.capacity as f64
-        } else if !world.has_cpu_slabs() {
+        } else if !kernel.has_cpu_slabs() {
             // Every object comes from the nodes' partial slabs.
             1.0
         } else if geometry.queue > 0 {
@@ -136,7 +136,7 @@ impl Lay {
         }
         let (held, partial, partial_objects, cpu_partial) = match counts {
             Some(sysfs) => (
-                world::users(sysfs) as f64,
+                kernel_model::users(sysfs) as f64,
                 number("partial"),
                 number("objects_partial"),
                 sysfs.cpu_partial_slabs().unwrap_or(0) as f64,

@@ -5,8 +5,8 @@ use quarry_core::geometry::{CacheParams, kmalloc_classes, kmalloc_params};
 use crate::kernel::{CacheAttributes, SlabinfoRow};
 
 use super::Teller;
+use super::kernel_model::KernelModel;
 use super::pages::kmalloc_class;
-use super::world::World;
 
 impl Teller<'_> {
     /// The slot of a cache where only orders change; what it was asked to be where another design
@@ -53,7 +53,7 @@ impl Teller<'_> {
     /// SLAB or SLOB has none of them; from 6.18 on each cache has the file `sheaf_capacity`.
     pub(super) fn sysfs_nodes_gone(&self) -> f64 {
         let caches = self.snapshot.slabinfo.rows.len() as f64;
-        let has_sheaf_files = |world: &World| f64::from(world.has_sheaf_files());
+        let has_sheaf_files = |kernel: &KernelModel| f64::from(kernel.has_sheaf_files());
         match (self.old.has_sysfs(), self.new.has_sysfs()) {
             (true, true) => caches * (has_sheaf_files(self.old) - has_sheaf_files(self.new)),
             (true, false) => {

@@ -37,13 +37,13 @@
 mod cache;
 mod demand;
 mod kept;
+mod kernel_model;
 mod layout;
 mod own;
 mod pages;
 mod pinned;
 mod report;
 mod users;
-mod world;
 
 use quarry_core::geometry::Geometry;
 use quarry_core::sheaf::geometry::SHEAF_CAPACITY_MAX;
@@ -55,9 +55,9 @@ use crate::kernel::{CacheAttributes, SlabinfoRow, Snapshot};
 pub use report::{CachePrediction, Cause, Prediction, Question};
 
 use cache::{Lay, Shape};
+use kernel_model::KernelModel;
 use own::OwnSheaves;
 use users::Cpus;
-use world::World;
 
 /// Standard deviations of chance by which `low` and `high` are wider.
 const SIGMAS: f64 = 2.0;
@@ -68,11 +68,11 @@ const SIGMAS: f64 = 2.0;
 ///
 /// [`LabError::Usage`] if the question names a tunable or a machine that does not exist.
 pub fn predict(snapshot: &Snapshot, question: &Question) -> Result<Prediction, LabError> {
-    let (old, explained) = World::of(snapshot)?;
+    let (old, explained) = KernelModel::of(snapshot)?;
     let new = old.asked(question)?;
     let teller = Teller {
         snapshot,
-        line: world::line_of(snapshot),
+        line: kernel_model::line_of(snapshot),
         cpus: Cpus::new(old.cpus, new.cpus),
         old: &old,
         new: &new,
@@ -127,8 +127,8 @@ struct Teller<'a> {
     snapshot: &'a Snapshot,
     line: u32,
     cpus: Cpus,
-    old: &'a World,
-    new: &'a World,
+    old: &'a KernelModel,
+    new: &'a KernelModel,
 }
 
 impl Teller<'_> {

@@ -10,10 +10,10 @@ use quarry_core::geometry::{KmallocTarget, kmalloc_index};
 use quarry_core::sheaf::geometry::sheaf_bytes;
 
 use super::cache::Shape;
+use super::kernel_model::KernelModel;
 use super::pages::kmalloc_class;
 use super::report::{CachePrediction, Cause};
 use super::users::Range;
-use super::world::World;
 
 /// Bytes that a barn asks kmalloc for: a lock, the heads of two lists, two counts.
 const BARN_BYTES: u32 = 4 + 2 * 16 + 2 * 4;
@@ -26,21 +26,34 @@ pub(super) struct OwnSheaves {
 
 impl OwnSheaves {
     /// Adds those of a cache; `beside_main` sheaves are there beside the main ones, as expected.
-    pub(super) fn add(&mut self, world: &World, line: u32, shape: &Shape, beside_main: f64) {
-        self.count(world, line, shape, beside_main, 1.0);
+    pub(super) fn add(&mut self, kernel: &KernelModel, line: u32, shape: &Shape, beside_main: f64) {
+        self.count(kernel, line, shape, beside_main, 1.0);
     }
 
     /// Takes away those that the kernel of the snapshot has.
-    pub(super) fn subtract(&mut self, world: &World, line: u32, shape: &Shape, beside_main: f64) {
-        self.count(world, line, shape, beside_main, -1.0);
+    pub(super) fn subtract(
+        &mut self,
+        kernel: &KernelModel,
+        line: u32,
+        shape: &Shape,
+        beside_main: f64,
+    ) {
+        self.count(kernel, line, shape, beside_main, -1.0);
     }
 
-    fn count(&mut self, world: &World, line: u32, shape: &Shape, beside_main: f64, sign: f64) {
+    fn count(
+        &mut self,
+        kernel: &KernelModel,
+        line: u32,
+        shape: &Shape,
+        beside_main: f64,
+        sign: f64,
+    ) {
         let sheaves = &shape.sheaves;
         if sheaves.capacity == 0 {
             return;
         }
-        let main = f64::from(world.nr_cpu_ids);
+        let main = f64::from(kernel.nr_cpu_ids);
         // Nothing is known of the ends of what is there now: it is as expected.
         let (least, most) = if sign > 0.0 {
             (0.0, (sheaves.beside_main() + sheaves.in_barns) as f64)
@@ -48,16 +61,16 @@ impl OwnSheaves {
             (beside_main, beside_main)
         };
         let range = [least, beside_main, most].map(|beside| sign * (main + beside));
-        self.add_objects(world, line, sheaf_bytes(sheaves.capacity as u32), range);
-        let barns = sign * f64::from(world.nodes);
-        self.add_objects(world, line, BARN_BYTES, [barns; 3]);
+        self.add_objects(kernel, line, sheaf_bytes(sheaves.capacity as u32), range);
+        let barns = sign * f64::from(kernel.nodes);
+        self.add_objects(kernel, line, BARN_BYTES, [barns; 3]);
     }
 
-    fn add_objects(&mut self, world: &World, line: u32, bytes: u32, objects: Range) {
-        let Some(rules) = world.kmalloc_rules() else {
+    fn add_objects(&mut self, kernel: &KernelModel, line: u32, bytes: u32, objects: Range) {
+        let Some(rules) = kernel.kmalloc_rules() else {
             return;
         };
-        let target = kmalloc_index(rules, &world.machine(line), bytes.into());
+        let target = kmalloc_index(rules, &kernel.machine(line), bytes.into());
         if let KmallocTarget::Class(class) = target {
             let sum = self.classes.entry(class.size).or_default();
             for (sum, objects) in sum.iter_mut().zip(objects) {

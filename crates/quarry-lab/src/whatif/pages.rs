@@ -17,8 +17,8 @@ use quarry_core::geometry::{CacheParams, KmallocService, kmalloc_classes, kmallo
 use crate::kernel::SlabinfoRow;
 
 use super::cache::Shape;
+use super::kernel_model::KernelModel;
 use super::users::Range;
-use super::world::World;
 use super::{CachePrediction, Teller};
 
 const THREAD_STACK: &str = "thread_stack";
@@ -41,10 +41,10 @@ pub(super) fn kmalloc_class(name: &str) -> Option<(&str, u64)> {
 }
 
 /// The largest kmalloc class in bytes.
-fn kmalloc_max(world: &World) -> u64 {
-    match world.kmalloc_rules() {
+fn kmalloc_max(kernel: &KernelModel) -> u64 {
+    match kernel.kmalloc_rules() {
         Some(rules) if rules.service == KmallocService::Classes => {
-            1 << rules.shift_high(world.page_bytes.ilog2())
+            1 << rules.shift_high(kernel.page_bytes.ilog2())
         }
         _ => u64::MAX,
     }

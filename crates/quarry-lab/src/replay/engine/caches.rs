@@ -10,7 +10,8 @@ use quarry_sim::driver::{CacheIndex, CacheView, Driver};
 use quarry_trace::ReplayEvent;
 
 use super::super::input::RecordedCache;
-use super::{BEFORE, Engine};
+use super::super::objects::CACHES_MAX;
+use super::Engine;
 use crate::error::LabError;
 use crate::infer::Inferred;
 use crate::run::RunSpec;
@@ -85,7 +86,7 @@ pub(in super::super) fn create<D: Design>(
         sheaf_capacity: asked_capacity(name),
     };
     match driver.create_cache(&spec) {
-        Ok(index) if index.0 < BEFORE => Ok(index),
+        Ok(index) if index.0 < CACHES_MAX => Ok(index),
         Ok(_) => Err(CreateError::NoRoom),
         Err(error) => Err(error),
     }

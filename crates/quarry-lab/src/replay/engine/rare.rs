@@ -5,8 +5,9 @@ use quarry_core::machine::CpuId;
 use quarry_sim::driver::{CacheIndex, CacheView};
 use quarry_trace::ReplayEvent;
 
+use super::super::objects::{BEFORE, Entry, KMALLOC, NONE, UNSERVED};
 use super::super::pages::Pages;
-use super::{BEFORE, Engine, Entry, KMALLOC, NONE, UNSERVED};
+use super::Engine;
 use crate::error::LabError;
 
 impl<'h, D: Design> Engine<'_, 'h, D> {
@@ -24,12 +25,7 @@ impl<'h, D: Design> Engine<'_, 'h, D> {
             Some(cache) => self.driver.free(cache, orphan.object, cpu),
             None => self.driver.kfree(orphan.object, cpu),
         };
-        freed.map_err(|source| LabError::Free {
-            trace: self.input.name.clone(),
-            row,
-            object: event.object,
-            source,
-        })?;
+        freed.map_err(|source| self.input.bad_free(row, event.object, source))?;
         self.outcome.tally.initial_frees += 1;
         self.outcome.object_bytes -= u64::from(orphan.bytes);
         Ok(())
@@ -98,29 +94,15 @@ impl<'h, D: Design> Engine<'_, 'h, D> {
 
     #[cold]
     pub(super) fn bad_row(&self, what: &str) -> LabError {
-        LabError::BadRow {
-            trace: self.input.name.clone(),
-            row: self.row,
-            what: what.to_string(),
-        }
+        self.input.bad_row(self.row, what)
     }
 
     #[cold]
     pub(super) fn out_of_memory(&self, event: &ReplayEvent) -> LabError {
-        let group = self.input.cache_of.get(usize::from(event.cache));
-        let cache = group.map(|group| &self.input.caches[usize::from(*group)]);
-        LabError::Memory {
-            run: self.spec.label(),
-            row: self.row,
-            rows: self.input.file.meta().rows,
-            used_bytes: {
-                let held = |pages: &Pages<'_>| pages.pages() + pages.initial_pages();
-                let blocks = self.pages.as_ref().map_or(0, held);
-                (self.driver.slab_pages() + blocks) * self.spec.config.page_bytes
-            },
-            memory_bytes: self.spec.config.memory_bytes,
-            wanted: event.bytes_req,
-            cache: cache.map_or_else(|| "kmalloc".to_string(), |cache| cache.name.clone()),
-        }
+        let held = |pages: &Pages<'_>| pages.pages() + pages.initial_pages();
+        let used_pages = self.driver.slab_pages() + self.pages.as_ref().map_or(0, held);
+        let cache = self.input.cache_name(event.cache);
+        self.input
+            .out_of_memory(self.spec, self.row, used_pages, event.bytes_req, cache)
     }
 }

@@ -111,9 +111,9 @@ use quarry_core::sheaf::geometry::sheaf_bytes;
 use quarry_sim::driver::{CacheIndex, CacheView, Driver, ObjectRef};
 use quarry_trace::Flags;
 
-use super::engine::NONE;
 use super::engine::caches::create;
 use super::input::{Input, RecordedCache};
+use super::objects::NONE;
 use crate::error::LabError;
 use crate::kernel::SlabinfoRow;
 use crate::run::{Kmalloc, RunSpec};

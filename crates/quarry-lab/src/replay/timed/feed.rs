@@ -354,10 +354,6 @@ impl<'a> Feed<'a> {
     }
 
     fn bad_row<T>(&self, what: String) -> Result<T, LabError> {
-        Err(LabError::BadRow {
-            trace: self.input.name.clone(),
-            row: self.row,
-            what,
-        })
+        Err(self.input.bad_row(self.row, what))
     }
 }

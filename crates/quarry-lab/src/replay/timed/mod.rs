@@ -35,13 +35,12 @@
 //! An object's operation belongs to the path that it went at most: fast, slow, or to the page allocator
 //! ([`report::PathTimes`]). Causes ([`quarry_work::Causes`]) are sums over all operations and the periodic work.
 
-mod blocks;
+mod cpus;
 mod feed;
-mod objects;
+mod operations;
 pub mod report;
 #[cfg(test)]
 mod tests;
-mod world;
 
 use std::time::Instant;
 
@@ -56,9 +55,9 @@ use super::part::Part;
 use super::{Before, cache_reports};
 use crate::error::LabError;
 use crate::run::{Progress, RunSpec};
+use cpus::TimedReplay;
 use quarry_designs::ForDesign;
 use report::TimedReport;
-use world::World;
 
 /// When CPUs perform their events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -176,12 +175,12 @@ fn run_on<D: Design>(
         |driver| -> Result<TimedReport, LabError> {
             let set = spec.settings.set_pages(driver);
             set.map_err(|error| LabError::Usage(format!("{}: {error}", spec.label())))?;
-            let caches = objects::make_caches(driver, spec, input)?;
-            let world = World::new(driver, spec, timing, input, caches, progress)?;
+            let caches = operations::make_caches(driver, spec, input)?;
+            let replay = TimedReplay::new(driver, spec, timing, input, caches, progress)?;
             let before = Before::new(driver);
             let counters = driver.machine().time_counters().unwrap_or_default();
-            let ran = driver.machine().run_cpus(|cpu| world.run_cpu(cpu));
-            let outcome = world.finish()?;
+            let ran = driver.machine().run_cpus(|cpu| replay.run_cpu(cpu));
+            let outcome = replay.finish()?;
             ran.map_err(|source| LabError::Deadlock {
                 run: spec.label(),
                 source,

@@ -10,10 +10,10 @@ use quarry_sim::{Rng, VirtualMachine};
 use super::super::engine::VMSTAT_INTERVAL_NS;
 use super::super::engine::periodic::Periodic;
 use super::super::input::Input;
+use super::super::objects::Entry;
+use super::super::pages::{Pages, Slot};
 use super::super::part::Window;
-use super::blocks::Blocks;
 use super::feed::{AHEAD_ROWS, Feed, Step};
-use super::objects::Entry;
 use super::report::{Kind, Outcome};
 use super::{Pace, Timing};
 use crate::error::LabError;
@@ -39,11 +39,11 @@ pub(super) struct Cpu {
     reap: RefCell<Periodic>,
 }
 
-/// The run failed; why is in [`World::failure`].
+/// The run failed; why is in [`TimedReplay::failure`].
 pub(super) struct Stopped;
 
 /// A replay under way.
-pub(super) struct World<'a, 'h, D: Design> {
+pub(super) struct TimedReplay<'a, 'h, D: Design> {
     pub(super) driver: &'a Driver<'h, D>,
     pub(super) spec: &'a RunSpec,
     pub(super) input: &'a Input,
@@ -63,13 +63,14 @@ pub(super) struct World<'a, 'h, D: Design> {
     feed: RefCell<Feed<'a>>,
     /// By number, those of all copies beside each other.
     pub(super) objects: RefCell<Vec<Entry<'h>>>,
-    pub(super) blocks: RefCell<Blocks<'h>>,
+    /// Blocks of pages in the same way, if page events are driven.
+    pub(super) blocks: RefCell<Option<Pages<'h>>>,
     vmstat: RefCell<Periodic>,
     failure: RefCell<Option<LabError>>,
     pub(super) outcome: RefCell<Outcome>,
 }
 
-impl<'a, 'h, D: Design> World<'a, 'h, D> {
+impl<'a, 'h, D: Design> TimedReplay<'a, 'h, D> {
     pub(super) fn new(
         driver: &'a Driver<'h, D>,
         spec: &'a RunSpec,
@@ -93,7 +94,10 @@ impl<'a, 'h, D: Design> World<'a, 'h, D> {
         let mut rng = Rng::new(timing.seed);
         let shift = |copy: u32| if copy == 0 { 0 } else { rng.below(SHIFT_NS) };
         let window = Window::new(input.part, meta.first_time_ns);
-        let blocks = Blocks::new(driver, input, spec.config.page_bytes, spec.config.cpus)?;
+        let mut blocks = Pages::new(input, spec.config.page_bytes, spec.config.cpus)?;
+        if let Some(pages) = &mut blocks {
+            pages.prepare(driver, input, None)?;
+        }
         Ok(Self {
             driver,
             spec,
@@ -120,7 +124,15 @@ impl<'a, 'h, D: Design> World<'a, 'h, D> {
         self.driver.machine()
     }
 
-    /// Performs all events of a CPU.
+    /// Performs all events of a CPU, on its clock.
+    ///
+    /// The machine runs this once for each virtual CPU and always lets the CPU with the earliest clock go on. Whatever
+    /// advances the clock or sleeps may let other CPUs run in between, so no borrow of a cell is held across such a call.
+    /// Most steps find all that they need, and the CPU goes from one to the next without waiting. It waits if its task's
+    /// last event is not done (R2), if the object that it frees is not allocated (R1), or if it is so far ahead that its
+    /// next step is not read (R3). CPUs without events of the load, those beyond the copies' lanes, return at once.
+    ///
+    /// An error of one CPU ends all: it is kept in [`Self::failure`], and every CPU that sleeps is woken to see it.
     pub(super) fn run_cpu(&self, CpuId(id): CpuId) {
         let Some(cpu) = self.cpus.get(id as usize) else {
             return;
@@ -141,6 +153,7 @@ impl<'a, 'h, D: Design> World<'a, 'h, D> {
             self.outcome.borrow_mut().began(late_ps);
             self.machine().advance_to(due_ns);
         }
+        // Due by the time at which the CPU comes to the step: a wait for its task may last beyond the next round.
         self.do_periodic(cpu);
         self.wait_for_task(cpu, step)?;
         let at = (step.object as usize).wrapping_mul(self.copies as usize) + cpu.copy as usize;
@@ -150,7 +163,7 @@ impl<'a, 'h, D: Design> World<'a, 'h, D> {
             (true, false) => self.alloc_block(cpu, step, at)?,
             (true, true) => self.free_block(cpu, step, at)?,
         }
-        // From here on other CPUs see that it is done.
+        // All CPUs with an earlier clock go first, so that none sees the step done at a time at which it was not.
         self.machine().take_turn();
         cpu.done_row.set(step.row);
         cpu.next.set(cpu.next.get() + 1);
@@ -197,6 +210,7 @@ impl<'a, 'h, D: Design> World<'a, 'h, D> {
         let row = step.row - u64::from(step.after);
         let other = cpu.copy * self.lanes + u32::from(step.after_lane);
         let other = &self.cpus[other as usize];
+        // The other CPU mostly is past the row. If not it wakes this one, maybe for an earlier row: look again.
         while other.done_row.get() < row {
             other.waiting.borrow_mut().push((row, cpu.id));
             self.sleep("the CPU that its task ran on before")?;
@@ -232,6 +246,8 @@ impl<'a, 'h, D: Design> World<'a, 'h, D> {
             if step.is_some() || self.feed.borrow().ended() {
                 return Ok(step);
             }
+            // Reading may go on at once, unless the last CPU is too far behind. Then that one reads when it has caught up
+            // (`read_ahead`) and wakes this CPU.
             cpu.starves.set(true);
             self.read()?;
             if cpu.starves.get() {
@@ -301,10 +317,12 @@ impl<'a, 'h, D: Design> World<'a, 'h, D> {
     fn make_room(&self, feed: &Feed<'_>) {
         let (objects, blocks) = feed.numbers();
         let all = |numbers: u32| numbers as usize * self.copies as usize;
-        let mut entries = self.objects.borrow_mut();
-        let more = all(objects).saturating_sub(entries.len());
-        entries.extend(std::iter::repeat_with(|| Entry::EMPTY).take(more));
-        self.blocks.borrow_mut().make_room(all(blocks));
+        lengthen(&mut self.objects.borrow_mut(), all(objects), || {
+            Entry::EMPTY
+        });
+        if let Some(pages) = &mut *self.blocks.borrow_mut() {
+            lengthen(&mut pages.table, all(blocks), || Slot::Empty);
+        }
     }
 
     /// Does an operation and notes its time and its path.
@@ -320,24 +338,17 @@ impl<'a, 'h, D: Design> World<'a, 'h, D> {
     }
 
     pub(super) fn bad_row(&self, step: &Step, what: String) -> Stopped {
-        self.fail(LabError::BadRow {
-            trace: self.input.name.clone(),
-            row: step.row,
-            what,
-        })
+        self.fail(self.input.bad_row(step.row, what))
     }
 
     pub(super) fn out_of_memory(&self, step: &Step, wanted: u32, cache: &str) -> Stopped {
-        let blocks = self.blocks.borrow().pages();
-        self.fail(LabError::Memory {
-            run: self.spec.label(),
-            row: step.row,
-            rows: self.input.file.meta().rows,
-            used_bytes: (self.driver.slab_pages() + blocks) * self.spec.config.page_bytes,
-            memory_bytes: self.spec.config.memory_bytes,
-            wanted,
-            cache: cache.to_string(),
-        })
+        let blocks = self.blocks.borrow().as_ref().map_or(0, Pages::pages);
+        let used_pages = self.driver.slab_pages() + blocks;
+        let (spec, row) = (self.spec, step.row);
+        self.fail(
+            self.input
+                .out_of_memory(spec, row, used_pages, wanted, cache),
+        )
     }
 
     /// The run's outcome, or the reason why it failed.
@@ -354,6 +365,12 @@ impl<'a, 'h, D: Design> World<'a, 'h, D> {
         outcome.cpus_with_events = self.cpus.iter().filter(|cpu| cpu.next.get() > 0).count() as u32;
         Ok(outcome)
     }
+}
+
+/// Makes a table as long as there are numbers.
+fn lengthen<T>(table: &mut Vec<T>, numbers: usize, empty: impl FnMut() -> T) {
+    let more = numbers.saturating_sub(table.len());
+    table.extend(std::iter::repeat_with(empty).take(more));
 }
 
 /// A table for as many numbers as there can be. Only what is used becomes resident.

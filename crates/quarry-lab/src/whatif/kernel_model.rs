@@ -18,7 +18,7 @@ const WITHOUT_SHEAVES: [&str; 2] = ["kmem_cache", "kmem_cache_node"];
 
 /// A kernel, as far as geometry depends on it.
 #[derive(Clone, Debug)]
-pub(super) struct World {
+pub(super) struct KernelModel {
     pub(super) design: DesignSpec,
     pub(super) page_bytes: u64,
     /// Possible CPUs.
@@ -39,7 +39,7 @@ fn cache_line(release: Option<&str>) -> u32 {
     if is_ppc { 128 } else { 64 }
 }
 
-impl World {
+impl KernelModel {
     /// The kernel that the snapshot was taken of, and for how many of its caches the formulas give
     /// what it reports.
     pub(super) fn of(snapshot: &Snapshot) -> Result<(Self, usize), LabError> {
@@ -56,7 +56,7 @@ impl World {
             let booted_with = booted_with(snapshot, design);
             let settings = settings(design, &booted_with, &[])?;
             for cpus in &guesses {
-                let world = Self {
+                let kernel = Self {
                     design,
                     page_bytes: snapshot.page_bytes,
                     nr_cpu_ids: snapshot.nr_cpu_ids.unwrap_or(*cpus),
@@ -66,9 +66,9 @@ impl World {
                     booted_with: booted_with.clone(),
                 };
                 let rows = &snapshot.slabinfo.rows;
-                let explained = rows.iter().filter(|row| world.explains(row)).count();
+                let explained = rows.iter().filter(|row| kernel.explains(row)).count();
                 if best.as_ref().is_none_or(|(_, most)| explained > *most) {
-                    best = Some((world, explained));
+                    best = Some((kernel, explained));
                 }
             }
         }
@@ -95,7 +95,7 @@ impl World {
             Some(cpus) => cpus,
             None => self.nr_cpu_ids,
         };
-        let world = Self {
+        let kernel = Self {
             design,
             page_bytes: question.page_bytes.unwrap_or(self.page_bytes),
             nr_cpu_ids: question.possible_cpus.unwrap_or(possible),
@@ -104,17 +104,17 @@ impl World {
             settings,
             booted_with: self.booted_with.clone(),
         };
-        if world.nr_cpu_ids < world.cpus {
+        if kernel.nr_cpu_ids < kernel.cpus {
             return Err(LabError::Usage(format!(
                 "{} possible CPUs are fewer than the {} at work",
-                world.nr_cpu_ids, world.cpus
+                kernel.nr_cpu_ids, kernel.cpus
             )));
         }
-        world
+        kernel
             .machine(64)
             .check()
             .map_err(|error| LabError::Usage(error.to_string()))?;
-        Ok(world)
+        Ok(kernel)
     }
 
     pub(super) fn machine(&self, cache_line: u32) -> MachineParams {
