@@ -11,10 +11,11 @@ use serde_json::Value;
 use super::Violation;
 
 /// Packages from the bottom to the top; each may use only those before it.
-const ORDER: [&str; 13] = [
+const ORDER: [&str; 14] = [
     "quarry-core",
     "quarry-host",
     "quarry-sim",
+    "quarry-designs",
     "quarry",
     "quarry-machines",
     "quarry-calibrate",
