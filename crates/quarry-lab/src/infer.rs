@@ -98,6 +98,7 @@ pub fn infer(recorded: &Recorded, object_size: u32, slab_size: u32) -> Inferred 
         .chain([(line, ctor), (line, both), (long_line, hwcache)])
         .chain(aligned(6..=12))
         .chain([(long_line, both)]);
+    // Most caches are one of the first three; each later candidate explains a size only by chance if an earlier one does.
     let possible = object_size > 0 && object_size <= slab_size && slab_size <= 1 << 22;
     let found = candidates
         .filter(|_| possible)

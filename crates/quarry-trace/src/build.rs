@@ -205,6 +205,8 @@ impl<W: Write + Send> TraceBuilder<W> {
         // before the address, and debugging red zones lie on both sides.
         let length = u64::from(event.bytes_req).max(1);
         let exact = self.addresses.are_hashed();
+        // Mostly nothing is there. If something is, its free had no event (a bulk call) or was lost, and it must end
+        // before the new object gets a slot: a replay would refuse a slot that is allocated twice.
         while let Some(slot) = self.objects.overlap(event.address, length, exact) {
             self.imply_object_free(event, slot)?;
         }
@@ -329,7 +331,8 @@ impl<W: Write + Send> TraceBuilder<W> {
             row.event.flags = row.event.flags.with(Flags::UNKNOWN);
             self.meta.orphans.unknown_page_free += 1;
         }
-        // A free of a part (or of more) proves that the blocks it touches are gone.
+        // A free of a part (or of more) proves that the blocks it touches are gone. The block itself is removed above, so
+        // that it does not get an implied free, too.
         self.imply_page_frees(event)?;
         self.emptied(event);
         self.emit(row, event.address)
@@ -368,6 +371,8 @@ impl<W: Write + Send> TraceBuilder<W> {
         if self.moment.is_shared {
             return Ok(());
         }
+        // An object's own free may have come at that time, and a new object may have taken its place: only what is still
+        // there and older than the block's event has ended without an event.
         for Emptied { proof, objects } in emptied {
             let proof = proof.whole();
             for start in objects {

@@ -180,6 +180,7 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
     /// Performs the events of a chunk; false behind the last event of the part.
     pub(super) fn run_chunk(&mut self, chunk: &[ReplayEvent]) -> Result<bool, LabError> {
         let mut rest = chunk;
+        // A sample of fragmentation is due after a number of rows: the chunk is cut there, so that rows need not ask.
         while let Some(pages) = &mut self.pages {
             let due = pages.fragmentation().due_in(self.row) as usize;
             let Some((events, later)) = rest.split_at_checked(due) else {
@@ -226,6 +227,7 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
                     return Ok(false);
                 }
             }
+            // One comparison covers reaping, the page lists' work and samples; it fails for all but some events a second.
             if self.due_ns <= event.time_ns {
                 self.periodic(event.time_ns);
             }
@@ -296,6 +298,7 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
     /// The periodic work that is due by the recording's clock.
     #[cold]
     fn periodic(&mut self, now_ns: u64) {
+        // A sample that is due by now shows memory as it was before this reap.
         for at_ns in self.reap.take(now_ns) {
             self.note_memory(at_ns);
             self.driver.reap(at_ns);
@@ -410,6 +413,7 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
         let outcome = &mut self.outcome;
         outcome.tally.allocs += 1;
         outcome.object_bytes += u64::from(event.bytes_req);
+        // Only an allocation makes slabs, so this is the one place where a peak can be. Most allocations make none.
         let pages = self.driver.slab_pages();
         if pages > outcome.peak_pages {
             outcome.peak_pages = pages;

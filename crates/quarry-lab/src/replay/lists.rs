@@ -247,7 +247,7 @@ impl<'a> Start<'a> {
                 meta.cpus
             )));
         }
-        // What is above the other zones is the highest one's.
+        // --memory moves the end of the machine, and so the end of the highest zone.
         let (highest, reported) = zones[zones.len() - 1];
         let all = config.memory_bytes / config.page_bytes;
         sizes[highest as usize] = 0;
@@ -332,6 +332,8 @@ impl<'a> Start<'a> {
             return Ok(blocks);
         }
         let free = free_pages(zone).saturating_add_signed(more);
+        // Without pagetypeinfo, as few blocks as possible. Recent kernels count the pages of whole free pageblocks; all
+        // others are then in smaller blocks.
         let whole = zone.stats.get("nr_free_pages_blocks");
         let whole = whole.map_or(free, |pages| {
             pages.saturating_add_signed(more.max(0)).min(free)
@@ -381,8 +383,8 @@ fn take_away(blocks: &mut FreeBlockCounts, pages: u64) {
 fn told(types: &Pagetypeinfo, zone: &Zone, blocks: &mut FreeBlockCounts) -> Result<(), LabError> {
     let unfit = |what: &str| {
         LabError::Usage(format!(
-            "the pagetypeinfo does not fit the zoneinfo: it tells {what} of zone {} of node {}",
-            zone.name, zone.node
+            "the pagetypeinfo does not fit the zoneinfo: it has {what} for node {}, zone {}",
+            zone.node, zone.name
         ))
     };
     let rows = types.free.iter();
@@ -420,6 +422,7 @@ fn told(types: &Pagetypeinfo, zone: &Zone, blocks: &mut FreeBlockCounts) -> Resu
         let blocks = &mut blocks[order as usize][migratetype as usize];
         *blocks = blocks.saturating_add(more >> order);
     }
+    // Pages that CPUs count late may make the report larger than the zone, which has room for no more than its own.
     let laid = (0..).zip(blocks.iter()).fold(0_u64, |pages, (order, row)| {
         let count = row.iter().fold(0, |sum: u64, of| sum.saturating_add(*of));
         pages.saturating_add(count.saturating_mul(1 << order))

@@ -128,6 +128,7 @@ impl Refills {
                 .is_some_and(|n| n >> block.order == 0)
         };
         let at = recent.iter().rposition(inside)?;
+        // Only the first object shows the refill: later ones would move events that the slab was there for.
         recent.remove(at).filter(|block| block.pid == event.pid)
     }
 
@@ -143,6 +144,7 @@ impl Refills {
             let event = &held.event;
             event.kind == Kind::MmPageAlloc && (event.cpu, event.address) == (cpu, block.start)
         };
+        // The pages left the window if the allocation took longer than the window is; then frees beside it have, too.
         let Some(pages) = self.window.iter().rposition(is_block) else {
             return;
         };
@@ -151,9 +153,11 @@ impl Refills {
         let on_the_way = |event: &RawEvent<'_>| {
             event.kind.is_page() || sort_of(event) != sort && !event.kind.is_free()
         };
+        // An event of the same cache, or a free, in between: the pages were for that, or for a bulk call.
         if !between.all(|event| event.cpu != cpu || on_the_way(event)) {
             return;
         }
+        // The order of events of one time is found later, and needs to know whose pages these are.
         for (at, held) in self.window.iter_mut().enumerate().skip(pages) {
             if held.event.cpu == cpu {
                 let opens = at == pages;
@@ -171,11 +175,14 @@ impl Refills {
         let under_way = self.under_way(pages).into_iter();
         let frees =
             under_way.chain((pages + 1..last).filter(|at| self.window[*at].event.cpu != cpu));
+        // Nearly always there is none, and nothing moves.
         let Some(first) = frees.filter(|at| beside(*at)).min() else {
             return;
         };
         let first_ns = self.window[first].event.time_ns;
         let before = first.checked_sub(1).map(|at| self.window[at].event.time_ns);
+        // Moving the allocation between two events of one time would split a group that is ordered as a whole. If the time
+        // is also the object's, all of it is in that group.
         if first_ns != object.time_ns && before.is_none_or(|before_ns| before_ns == first_ns) {
             return;
         }
@@ -187,6 +194,8 @@ impl Refills {
                 .iter()
                 .any(|b| same_subject(&a.event, &b.event, &page_of))
         };
+        // The own CPU's events pass all others, in their order, unless that changes the order of events about one address:
+        // a stable sort by "is another CPU's".
         if !own.into_iter().any(touches) {
             passed.sort_by_key(|held| held.event.cpu != cpu);
         }

@@ -157,10 +157,14 @@ impl<'a> Merge<'a> {
             .heads()
             .filter(|(at, held)| !self.waits(*at, held, trace));
         let ready = ready.map(|(at, _)| at).min_by(least_far);
+        // All wait only if events were lost or are contradictory. One has to go first, or the group would never end; the
+        // orphan rule then says what became of its object.
         let next = ready.or_else(|| self.heads().map(|(at, _)| at).min_by(least_far))?;
         let Some(free) = self.head(next).filter(|held| held.frees_object()) else {
             return Some(next);
         };
+        // Rule 6: this free may put a slab on the node's list, and the other CPU would have used that instead of making one.
+        // Only pages that the other CPU takes before this CPU's next event come first; later ones have time to wait.
         let meanwhile = self.heads().filter(|(at, held)| {
             *at != next
                 && held.is_of_refill(true, &free.event, trace)
@@ -206,15 +210,18 @@ impl<'a> Merge<'a> {
     fn waits<W: Write + Send>(&self, at: usize, held: &Held, trace: &TraceBuilder<W>) -> bool {
         let subject @ (page, address) = subject(&held.event);
         let frees = held.event.kind.is_free();
+        // Rule 4.
         let mut others = self.heads().filter(|(other, _)| *other != at);
         if held.frees_object()
             && others.any(|(_, other)| other.is_of_refill(false, &held.event, trace))
         {
             return true;
         }
+        // Rule 2. Mostly the object is as the event wants it, and nothing else is asked.
         if trace.is_live(page, address) != frees && self.is_left(at, subject, !frees) {
             return true;
         }
+        // Rule 3: live objects inside, whose frees other CPUs still have to do.
         let mut given_back = self.given_back(at, held);
         given_back.any(|pages| {
             let mut inside = trace.objects_in(pages.address, pages.order);

@@ -87,6 +87,7 @@ impl Names {
         if *current != NONE {
             return None;
         }
+        // Numbers are freed in the order of rows, so the first is the oldest; if that is too young, all are.
         let first = self.spare.front();
         let number = match first.filter(|(freed, _)| freed + AHEAD_ROWS < row) {
             Some(&(_, number)) => {
@@ -231,6 +232,7 @@ impl<'a> Feed<'a> {
                 }
             }
         }
+        // Tasks come and go. An event further back than `AHEAD_ROWS` is done on every CPU and need not be waited for.
         if self.last.len() as u64 > 2 * AHEAD_ROWS {
             let row = self.row;
             self.last.retain(|_, (last, _)| *last + AHEAD_ROWS >= row);
@@ -280,7 +282,7 @@ impl<'a> Feed<'a> {
             order: event.order,
             place: event.place,
         };
-        // Each CPU has an idle task of its own, whose id is 0.
+        // Most tasks stay on their CPU, whose lane keeps the order anyway. Each CPU has an idle task of its own, with id 0.
         if task > 0
             && let Some((row, last)) = self.last.insert(task, (self.row, lane))
             && last != lane

@@ -123,7 +123,7 @@ pub(crate) fn check(input: &Input) -> Result<(), LabError> {
     ];
     if let Some((_, what)) = reports.into_iter().find(|(given, _)| *given) {
         return Err(LabError::Usage(format!(
-            "a replay in simulated time heeds no report of the recorded kernel: leave out {what}"
+            "timed replays ignore reports of the recorded kernel: {what} cannot be used"
         )));
     }
     let meta = input.file.meta();
