@@ -57,10 +57,8 @@ pub fn replay(bytes: Vec<u8>) -> Result<(), LabError> {
         designs: vec![DesignSpec::parse("sheaf@7.0").expect("a design")],
         page_bytes: vec![page_bytes],
         cpus: vec![2],
-        settings: Vec::new(),
-        debug: None,
         memory_bytes: 64 << 20,
-        cache_line: 64,
+        ..Axes::default()
     };
     Plan::new(&axes)?.execute(&input, 1, &|_| ())?;
     Ok(())

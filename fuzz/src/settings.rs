@@ -18,9 +18,8 @@ pub fn run(data: &[u8]) {
         page_bytes: vec![4096, 65536],
         cpus: vec![1, 64],
         settings: settings.collect(),
-        debug: None,
         memory_bytes: 1 << 30,
-        cache_line: 64,
+        ..Axes::default()
     };
     let _ = Plan::new(&axes);
 }

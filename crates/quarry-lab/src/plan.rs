@@ -36,6 +36,21 @@ pub struct Axes {
     pub cache_line: u32,
 }
 
+impl Default for Axes {
+    /// No design; pages of 4 KiB, one CPU, 16 GiB, cache lines of 64 bytes.
+    fn default() -> Self {
+        Self {
+            designs: Vec::new(),
+            page_bytes: vec![4096],
+            cpus: vec![1],
+            settings: Vec::new(),
+            debug: None,
+            memory_bytes: 16 << 30,
+            cache_line: 64,
+        }
+    }
+}
+
 /// Several runs, in the order in which they are reported.
 #[derive(Clone, Debug)]
 pub struct Plan {

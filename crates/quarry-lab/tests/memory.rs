@@ -58,12 +58,8 @@ fn child_replays() {
     };
     let axes = Axes {
         designs: vec![DesignSpec::parse(&std::env::var(DESIGN).unwrap()).unwrap()],
-        page_bytes: vec![4096],
         cpus: vec![2],
-        debug: None,
-        settings: Vec::new(),
-        memory_bytes: 16 << 30,
-        cache_line: 64,
+        ..Axes::default()
     };
     let input = Input::open(&trace).unwrap();
     let runs = Plan::new(&axes)

@@ -41,10 +41,8 @@ fn replay(text: &Path, design: &str, page_bytes: u64, cpus: u32) -> (Input, RunR
         designs: vec![DesignSpec::parse(design).unwrap()],
         page_bytes: vec![page_bytes],
         cpus: vec![cpus],
-        settings: Vec::new(),
-        debug: None,
         memory_bytes: 2 << 30,
-        cache_line: 64,
+        ..Axes::default()
     };
     let runs = Plan::new(&axes).unwrap().execute(&input, 1, &|_| ());
     (input, runs.unwrap().remove(0))

@@ -64,10 +64,8 @@ fn replay(name: &str, counted: &Counted, with_lists: bool) -> RunReport {
         designs: vec![DesignSpec::parse("slub@6.18").unwrap()],
         page_bytes: vec![page_bytes],
         cpus: vec![input.file.meta().cpus],
-        settings: Vec::new(),
-        debug: None,
         memory_bytes: lists::memory_bytes(&counted.before, page_bytes).unwrap(),
-        cache_line: 64,
+        ..Axes::default()
     };
     let mut runs = Plan::new(&axes)
         .unwrap()

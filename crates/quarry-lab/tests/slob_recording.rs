@@ -28,12 +28,9 @@ fn replay(text: &Path) -> Vec<RunReport> {
     let designs = ["slob@6.1", "slob@2.6.24"].map(|name| DesignSpec::parse(name).unwrap());
     let axes = Axes {
         designs: designs.to_vec(),
-        page_bytes: vec![4096],
         cpus: vec![2],
-        settings: Vec::new(),
-        debug: None,
         memory_bytes: 1 << 30,
-        cache_line: 64,
+        ..Axes::default()
     };
     let plan = Plan::new(&axes).unwrap();
     plan.execute(&input, 1, &|_| ()).unwrap()

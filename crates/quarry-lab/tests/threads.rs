@@ -65,10 +65,8 @@ fn hackbench(designs: &[&str], page_bytes: u64, cpus: u32) -> Vec<RunReport> {
             .collect(),
         page_bytes: vec![page_bytes],
         cpus: vec![cpus],
-        settings: Vec::new(),
-        debug: None,
         memory_bytes: 4 << 30,
-        cache_line: 64,
+        ..Axes::default()
     };
     let plan = Plan::new(&axes).unwrap();
     let input = Input::open("hackbench").unwrap();

@@ -38,10 +38,8 @@ fn plan(page_bytes: &[u64]) -> Plan {
         designs: designs.to_vec(),
         page_bytes: page_bytes.to_vec(),
         cpus: vec![2],
-        settings: Vec::new(),
-        debug: None,
         memory_bytes: 4 << 30,
-        cache_line: 64,
+        ..Axes::default()
     })
     .unwrap()
 }

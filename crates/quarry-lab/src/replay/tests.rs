@@ -62,12 +62,9 @@ pub(super) fn input(events: &[RawEvent<'_>]) -> Input {
 pub(super) fn axes(design: &str) -> Axes {
     Axes {
         designs: vec![DesignSpec::parse(design).unwrap()],
-        page_bytes: vec![4096],
         cpus: vec![4],
-        debug: None,
-        settings: Vec::new(),
         memory_bytes: 64 << 20,
-        cache_line: 64,
+        ..Axes::default()
     }
 }
 

@@ -222,12 +222,11 @@ fn replay(recording: &Recording, input: &mut Input, first: &Report, report: &Rep
         designs: vec![DesignSpec::parse(recording.design).unwrap()],
         page_bytes: vec![recording.page_bytes.into()],
         cpus: vec![recording.cpus],
-        settings: Vec::new(),
-        debug: None,
         memory_bytes: input.zoneinfo.as_ref().map_or(16 << 30, |zoneinfo| {
             lists::memory_bytes(zoneinfo, recording.page_bytes.into()).unwrap()
         }),
         cache_line: recording.cache_line,
+        ..Axes::default()
     };
     let plan = Plan::new(&axes).unwrap();
     plan.execute(input, 1, &|_| ()).unwrap().remove(0)

@@ -129,12 +129,9 @@ fn replay(
     (input.initial, input.check) = (Some(report.clone()), Some(report));
     let mut axes = Axes {
         designs: vec![DesignSpec::parse("slub@6.1").unwrap()],
-        page_bytes: vec![4096],
         cpus: vec![2],
-        settings: Vec::new(),
-        debug: None,
         memory_bytes: 64 << 20,
-        cache_line: 64,
+        ..Axes::default()
     };
     change(&mut axes, &mut input);
     let mut runs = Plan::new(&axes)

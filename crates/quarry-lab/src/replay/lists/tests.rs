@@ -64,15 +64,12 @@ fn input(kinds: &[(Kind, u8, i8)]) -> Input {
 fn axes(input: &Input) -> Axes {
     Axes {
         designs: vec![DesignSpec::parse("slub@6.18").unwrap()],
-        page_bytes: vec![4096],
         cpus: vec![2],
-        settings: Vec::new(),
-        debug: None,
         memory_bytes: input
             .zoneinfo
             .as_ref()
             .map_or(64 << 20, |zoneinfo| memory_bytes(zoneinfo, 4096).unwrap()),
-        cache_line: 64,
+        ..Axes::default()
     }
 }
 
