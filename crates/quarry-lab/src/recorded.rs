@@ -9,7 +9,7 @@ use quarry_trace::{TraceError, TraceFile};
 use crate::error::LabError;
 use crate::kernel::{ReportError, Snapshot};
 use crate::replay::input::Input;
-use crate::replay::part::{Moment, Part};
+use crate::replay::part::Part;
 
 /// A kernel that was recorded under loads.
 pub struct Recorded {
@@ -105,8 +105,8 @@ impl Recorded {
         let mut of_slabinfo = of_stages.filter_map(|stage| stage.get(1).copied());
         let from = of_slabinfo.next();
         input.part = Part {
-            from: from.map(Moment::Clock),
-            until: of_slabinfo.next_back().map(Moment::Clock),
+            from_ns: from,
+            until_ns: of_slabinfo.next_back(),
         };
         Ok(input)
     }
@@ -146,8 +146,8 @@ mod tests {
             let recorded = (LARGE_PAGES.page_bytes, LARGE_PAGES.cpus);
             assert_eq!((meta.page_size.into(), meta.cpus), recorded, "{load}");
             let Part {
-                from: Some(Moment::Clock(from)),
-                until: Some(Moment::Clock(until)),
+                from_ns: Some(from),
+                until_ns: Some(until),
             } = input.part
             else {
                 panic!("{load}: {:?}", input.part);

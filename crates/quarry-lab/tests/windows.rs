@@ -6,7 +6,7 @@ use quarry_designs::DesignSpec;
 use quarry_lab::Plan;
 use quarry_lab::plan::Axes;
 use quarry_lab::replay::input::Input;
-use quarry_lab::replay::part::{Moment, Part};
+use quarry_lab::replay::part::Part;
 use quarry_lab::replay::timed::{Pace, Timing};
 use quarry_machines::{Draw, Machine};
 use quarry_trace::{Filter, TraceFile, filter_to};
@@ -17,8 +17,8 @@ fn both(name: &str) -> [Input; 2] {
     let from_ns = whole.file.meta().first_time_ns + 300_000_000;
     let until_ns = from_ns + 100_000_000;
     whole.part = Part {
-        from: Some(Moment::Clock(from_ns)),
-        until: Some(Moment::Clock(until_ns)),
+        from_ns: Some(from_ns),
+        until_ns: Some(until_ns),
     };
     let filter = Filter {
         from_ns: Some(from_ns),

@@ -105,7 +105,7 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
             .map(|cpu| (cpu % spec.config.cpus) as u16)
             .collect();
         let pages = Pages::new(input, spec.config.page_bytes, spec.config.cpus)?;
-        let window = Window::new(input.part, meta.first_time_ns);
+        let window = Window::new(input.part);
         let (from_ns, until_ns) = window.bounds(meta.first_time_ns, meta.last_time_ns);
         let engine = Self {
             driver,

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use quarry_core::design::FreeError;
 use quarry_core::page::CACHE_SHARE_BYTES;
-use quarry_trace::{CacheOrigin, KernelReport, Moment, TraceFile, seconds};
+use quarry_trace::{CacheOrigin, KernelReport, TraceFile, seconds};
 
 use crate::bundled::{BUNDLED, Bundled};
 use crate::error::LabError;
@@ -154,8 +154,8 @@ impl Input {
             )));
         };
         self.part = Part {
-            from: Some(Moment::Clock(first.time_ns)),
-            until: of_part.get(1).map(|report| Moment::Clock(report.time_ns)),
+            from_ns: Some(first.time_ns),
+            until_ns: of_part.get(1).map(|report| report.time_ns),
         };
         if let Some(report) = snapshots.first() {
             let snapshot = self.snapshot(report)?;

@@ -2,21 +2,22 @@
 
 use std::fmt;
 
-pub use quarry_trace::Moment;
+use quarry_trace::seconds;
 
 /// From the first event at or after one moment to the last event before the next one that is at or
 /// after another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Part {
-    /// Moment at which it begins; at the first event if there is none.
-    pub from: Option<Moment>,
-    /// Moment at which it ends; after the last event if there is none.
-    pub until: Option<Moment>,
+    /// Begin, by the recording's clock; the first event if there is none.
+    pub from_ns: Option<u64>,
+    /// End, by the recording's clock; behind the last event if there is none.
+    pub until_ns: Option<u64>,
 }
 
 impl fmt::Display for Part {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.from, self.until) {
+        let [from, until] = [self.from_ns, self.until_ns].map(|ns| ns.map(seconds));
+        match (from, until) {
             (None, None) => f.write_str("in the recording"),
             (Some(from), None) => write!(f, "at or after {from} s"),
             (None, Some(until)) => write!(f, "before {until} s"),
@@ -46,12 +47,11 @@ pub(super) struct Window {
 }
 
 impl Window {
-    pub(super) fn new(part: Part, first_time_ns: u64) -> Self {
-        let clock = |moment: Moment| moment.clock_ns(first_time_ns);
+    pub(super) fn new(part: Part) -> Self {
         Self {
             phase: Phase::Before,
-            from_ns: part.from.map_or(0, clock),
-            until_ns: part.until.map(clock),
+            from_ns: part.from_ns.unwrap_or(0),
+            until_ns: part.until_ns,
         }
     }
 
@@ -86,10 +86,10 @@ mod tests {
     #[test]
     fn a_part_begins_and_ends_once() {
         let part = Part {
-            from: Some(Moment::Clock(10)),
-            until: Some(Moment::Offset(15)),
+            from_ns: Some(10),
+            until_ns: Some(20),
         };
-        let mut window = Window::new(part, 5);
+        let mut window = Window::new(part);
         let phases: Vec<Phase> = [5, 9, 10, 9, 19, 20, 11]
             .into_iter()
             .map(|time_ns| window.phase(time_ns))

@@ -369,11 +369,11 @@ fn copies_are_loads_of_their_own() {
 
 #[test]
 fn a_part_without_events_names_the_recording() {
-    use super::part::{Moment, Part};
+    use super::part::Part;
     let mut input = input(&[alloc(1, 0, "box", 500)]);
     input.part = Part {
-        from: Some(Moment::Clock(5)),
-        until: None,
+        from_ns: Some(5),
+        until_ns: None,
     };
     assert_eq!(
         replay(&axes("slub"), &input).unwrap_err().to_string(),

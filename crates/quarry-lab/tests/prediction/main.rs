@@ -35,7 +35,7 @@ use quarry_lab::plan::Axes;
 use quarry_lab::replay::check::{CacheCheck, Check};
 use quarry_lab::replay::input::Input;
 use quarry_lab::replay::lists;
-use quarry_lab::replay::part::{Moment, Part};
+use quarry_lab::replay::part::Part;
 use quarry_lab::{Plan, RunReport};
 
 use reports::{Report, Reports};
@@ -214,8 +214,8 @@ fn predict(recording: &Recording, input: &mut Input, first: &Report, report: &Re
 /// The replay from one report to another.
 fn replay(recording: &Recording, input: &mut Input, first: &Report, report: &Report) -> RunReport {
     input.part = Part {
-        from: Some(Moment::Clock(first.time_ns)),
-        until: Some(Moment::Clock(report.time_ns)),
+        from_ns: Some(first.time_ns),
+        until_ns: Some(report.time_ns),
     };
     (input.initial, input.check) = (first.slabinfo.clone(), report.slabinfo.clone());
     let axes = Axes {

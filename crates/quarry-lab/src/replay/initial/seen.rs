@@ -136,7 +136,7 @@ impl Seen {
             unknown: HashMap::new(),
             made: HashMap::new(),
         };
-        let mut window = Window::new(input.part, meta.first_time_ns);
+        let mut window = Window::new(input.part);
         let mut events = input.file.events_with_pages();
         let (mut chunk, mut places, mut number) = (Vec::new(), Vec::new(), 0);
         'read: while events.next_chunk(&mut chunk, &mut places)? {

@@ -14,7 +14,7 @@ use crate::kernel::{Slabinfo, SlabinfoRow};
 use crate::plan::Axes;
 use crate::replay::check::{CacheCheck, Check};
 use crate::replay::input::Input;
-use crate::replay::part::{Moment, Part};
+use crate::replay::part::Part;
 use crate::{Plan, RunReport};
 
 /// A row of slabs that are full of `per_slab` objects of `size` bytes but for `free` objects.
@@ -222,8 +222,8 @@ fn objects_from_before_the_part_are_orphans_of_a_known_cache() {
     ];
     let from = |_: &mut Axes, input: &mut Input| {
         input.part = Part {
-            from: Some(Moment::Clock(5)),
-            until: None,
+            from_ns: Some(5),
+            until_ns: None,
         };
     };
     let run = replay(&events, &initial, from);

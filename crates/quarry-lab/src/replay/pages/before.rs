@@ -158,7 +158,7 @@ pub(super) fn find(input: &Input, skip_slabs: bool) -> Result<Found, LabError> {
         found: Vec::new(),
         told: vec![ByType::default(); usize::from(ORDER_MAX) + 1],
     };
-    let mut window = Window::new(input.part, meta.first_time_ns);
+    let mut window = Window::new(input.part);
     let (mut events, mut chunk) = (input.file.page_events(), Vec::new());
     'trace: while events.next_chunk(&mut chunk)? {
         for event in &chunk {

@@ -9,7 +9,7 @@ use quarry_trace::{Kind, RawEvent};
 
 use super::super::engine::Engine;
 use super::super::lists;
-use super::super::part::{Moment, Part};
+use super::super::part::Part;
 use super::super::tests::{alloc, axes, free, input, kmalloc, replay};
 use super::*;
 use crate::RunReport;
@@ -211,8 +211,8 @@ fn a_part_frees_blocks_from_before_it() {
     events.push(free_pages(&c, 0));
     let input = Input {
         part: Part {
-            from: Some(Moment::Clock(3)),
-            until: Some(Moment::Clock(6)),
+            from_ns: Some(3),
+            until_ns: Some(6),
         },
         ..all(&events)
     };

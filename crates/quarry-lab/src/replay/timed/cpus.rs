@@ -93,7 +93,7 @@ impl<'a, 'h, D: Design> TimedReplay<'a, 'h, D> {
         };
         let mut rng = Rng::new(timing.seed);
         let shift = |copy: u32| if copy == 0 { 0 } else { rng.below(SHIFT_NS) };
-        let window = Window::new(input.part, meta.first_time_ns);
+        let window = Window::new(input.part);
         let mut blocks = Pages::new(input, spec.config.page_bytes, spec.config.cpus)?;
         if let Some(pages) = &mut blocks {
             pages.prepare(driver, input, None)?;

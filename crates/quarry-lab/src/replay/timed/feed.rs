@@ -154,7 +154,7 @@ impl<'a> Feed<'a> {
             events: Vec::new(),
             tasks: Vec::new(),
             lanes: (0..lanes).map(|_| Lane::default()).collect(),
-            window: Window::new(input.part, meta.first_time_ns),
+            window: Window::new(input.part),
             objects: Names::new(meta.object_slots),
             blocks: events.driven().then(|| Names::new(meta.page_slots)),
             skip_slabs: events == PageEvents::OutsideSlabs,
