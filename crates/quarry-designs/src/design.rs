@@ -8,11 +8,6 @@ use quarry_core::era::Era;
 use quarry_core::geometry::{
     BootParams, CacheFlags, CacheParams, Geometry, GeometryError, KmallocRules, MachineParams,
 };
-use quarry_core::sheaf::SheafCache;
-use quarry_core::slab::SlabCache;
-use quarry_core::slob::Slob;
-use quarry_core::slub::Slub;
-use quarry_core::slubq::Slubq;
 use quarry_core::tunables::{Table, Tunable};
 
 use crate::{DesignError, list};
@@ -62,29 +57,28 @@ const fn entry<D: Design>(which: Which) -> DesignEntry {
 }
 
 macro_rules! designs {
-    ($($design:ident),+) => {
-        /// The designs by their types.
+    ({} $($name:ident: $design:ty),+) => {
+        /// The designs by the names of their modules.
         #[derive(Clone, Copy)]
         enum Which {
-            $($design),+
+            $($name),+
         }
 
         /// All designs.
-        pub static DESIGNS: &[DesignEntry] = &[$(entry::<$design>(Which::$design)),+];
+        pub static DESIGNS: &[DesignEntry] = &[$(entry::<$design>(Which::$name)),+];
 
         impl DesignEntry {
             /// Does work that is generic over the design with this one.
             pub fn run<W: ForDesign>(&self, work: W) -> W::Output {
                 match self.which {
-                    $(Which::$design => work.run::<$design>()),+
+                    $(Which::$name => work.run::<$design>()),+
                 }
             }
         }
     };
 }
 
-// A new design is a new word here.
-designs!(SlabCache, Slub, Slubq, Slob, SheafCache);
+quarry_core::for_all_designs!(designs! {});
 
 impl DesignEntry {
     /// The design of this name.

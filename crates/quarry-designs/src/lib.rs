@@ -1,6 +1,6 @@
 //! The designs by name, with an era each, and the tunables that users set on them.
 //!
-//! [`DESIGNS`] is the one list of all designs; a new design is a new word there. [`DesignSpec`] is a design in an era,
+//! [`DESIGNS`] has all designs of the core, with their functions made concrete. [`DesignSpec`] is a design in an era,
 //! such as `slub@6.18`. Work that is generic over the design goes through [`ForDesign`]. [`Setting`] is one value that a
 //! user sets, and [`resolve`] makes of them a [`Tuning`] for each design of an experiment.
 //!
