@@ -20,15 +20,7 @@ const SOAKED: &[&str] = &["virtual", "host_stress"];
 const RECORDINGS: &[(&str, &[&str])] = &[
     ("quarry-core", &["geometry_vectors"]),
     ("quarry-trace", &["recordings"]),
-    (
-        "quarry-lab",
-        &[
-            "page_events",
-            "prediction",
-            "real_kernels",
-            "slob_recording",
-        ],
-    ),
+    ("quarry-lab", &["prediction", "real_kernels"]),
 ];
 
 /// The crates with lock-free parts; each keeps its models in `tests/loom.rs`.
@@ -93,7 +85,12 @@ pub(crate) fn root() -> Result<Outcome> {
     ignored("quarry-core", "inspect_formats")?;
     let this_kernel = ["--ignored", "this_kernel"];
     programs.run("quarry-core", &["geometry_vectors"], &[], &this_kernel)?;
-    ignored("quarry-lab", "page_texts")?;
+    programs.run(
+        "quarry-lab",
+        &["real_kernels"],
+        &[],
+        &["--ignored", "page_texts"],
+    )?;
     Ok(Outcome::Done)
 }
 

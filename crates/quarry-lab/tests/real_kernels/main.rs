@@ -2,5 +2,9 @@
 
 mod geometry;
 mod groundtruth;
+mod page_events;
+mod page_texts;
+mod page_traffic;
 mod pages;
+mod slob_recording;
 mod whatif;

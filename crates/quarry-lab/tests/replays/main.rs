@@ -1,0 +1,4 @@
+//! Replays as a whole: of windows, and of the patterns that mailing-list threads report.
+
+mod threads;
+mod windows;
