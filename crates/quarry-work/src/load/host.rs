@@ -18,9 +18,9 @@ use super::sheaves;
 use super::spec::Load;
 use crate::error::WorkError;
 use crate::net::{NetRules, SendSizes};
-use quarry_designs::Tuning;
 use crate::world::Body;
 use crate::world::host::{Counts, HostTask, Kernel, Usage};
+use quarry_designs::Tuning;
 
 /// Bytes of a thread's stack: messages are in buffers of their own.
 const STACK_BYTES: usize = 128 << 10;

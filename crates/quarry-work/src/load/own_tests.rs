@@ -7,8 +7,8 @@ use quarry_machines::Machine;
 use super::host::{self, HostSpec};
 use super::{Load, LoadSpec, Own, explore, run};
 use crate::net::SendSizes;
-use quarry_designs::Tuning;
 use crate::world::{Scenario, Task, Transport};
+use quarry_designs::Tuning;
 
 /// Pairs of tasks: one sleeps and then sends what time it is; the other one gives its CPU up now and then.
 fn clocks(world: &mut Scenario, pairs: u32, _: u64) {

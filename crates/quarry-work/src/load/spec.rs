@@ -17,9 +17,9 @@ use super::workload::{Workload, refusal};
 use crate::config::checked;
 use crate::error::WorkError;
 use crate::net::{NetRules, SendSizes};
-use quarry_designs::Tuning;
 use crate::world::Scenario;
 use crate::world::sim::{Counted, Later, Protocols};
+use quarry_designs::Tuning;
 
 /// Simulated nanoseconds of a run, at most: a thousand seconds take days.
 const TIME_NS_MAX: u64 = 1_000_000_000_000;
