@@ -206,10 +206,18 @@ fn a_visit_to_the_node_list_brings_further_slabs() {
     }
 }
 
-/// With `cpu_partial` 0, 6.1 still takes one further slab; 5.9 and 6.18 none.
+/// With `cpu_partial` 0, releases from 5.16 to 6.9 still take one further slab; others none.
 #[test]
 fn a_visit_with_cpu_partial_zero() {
-    for (era, further) in [(Era::V5_9, 0), (Era::V6_1, 1), (Era::V6_18, 0)] {
+    for (era, further) in [
+        (Era::V5_9, 0),
+        (Era::V5_15, 0),
+        (Era::V5_16, 1),
+        (Era::V6_1, 1),
+        (Era::V6_9, 1),
+        (Era::V6_10, 0),
+        (Era::V6_18, 0),
+    ] {
         let heap = small(era, 1);
         let cache = class_192(&heap);
         let slabs = full_slabs(cache, 4);
