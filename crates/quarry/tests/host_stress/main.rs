@@ -1,4 +1,6 @@
-//! Whole heaps on real threads: eight threads per CPU allocate, fill, hand over, check and free
+//! Whole heaps on real threads, and tests that must be alone in the process.
+//!
+//! In a storm eight threads per CPU allocate, fill, hand over, check and free
 //! objects of all kinds while others move them between CPUs, signal them, flush and resize their
 //! caches, and fork.
 //!
@@ -8,20 +10,34 @@
 //! A run tries the default era of each design; `cargo xtask soak` tries all of them.
 //! `QUARRY_STRESS_SECONDS` lengthens the correct runs; `--nocapture` shows what happened.
 
-mod host;
+mod broken;
+mod forks;
+mod owned;
+mod owner;
+mod pages;
+mod pages_fork;
+mod pool;
+mod pool_ends;
+mod storm;
+mod sys;
+mod worker;
+mod world;
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use quarry::kernel::design::Design;
 use quarry::kernel::machine::Machine;
 use quarry::{Builder, Era, Mode, SheafCache, SlabCache, Slob, Slub, Slubq};
 
-use host::broken::{self, Broken, Fault};
-use host::storm::{self, Outcome};
-use host::world::World;
+use broken::{Broken, Fault};
+use storm::Outcome;
+use world::World;
 
-/// The storm uses process-wide things: signals, timers, forks. One run at a time.
-static STORM: Mutex<()> = Mutex::new(());
+/// Tests here use process-wide things: signals, timers, forks, the memory of the process. One runs at a time.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Bytes that a heap may hand out.
 const MEMORY: usize = 256 << 20;
@@ -48,7 +64,7 @@ fn eras<D: Design>() -> Vec<Era> {
 
 /// Blows the storm over a heap that rests during forks, and checks all that must hold then.
 fn must_hold<D: Design>(mode: Mode, era: Era) {
-    let _alone = STORM.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = alone();
     let builder = Builder::<D>::new().memory_bytes(MEMORY);
     let heap = builder.mode(mode).era(era).build().expect("a heap").leak();
     let world = World::leak(heap);
@@ -136,11 +152,11 @@ fn sheaf_with_fallback_holds() {
 
 #[test]
 fn pages_hold() {
-    let _alone = STORM.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = alone();
     for mode in [Mode::Auto, Mode::Fallback] {
         let heap = Builder::<Slub>::new().memory_bytes(MEMORY).mode(mode);
         let heap = heap.build().expect("a heap").leak();
-        host::pages::run(heap.pages(), seconds() / 2.0, mode);
+        pages::run(heap.pages(), seconds() / 2.0, mode);
     }
 }
 
@@ -173,7 +189,7 @@ fn one_fault() {
 
 #[test]
 fn a_wrapped_machine_holds() {
-    let _alone = STORM.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = alone();
     with_fault::<SlabCache>(Fault::None, Mode::Auto, seconds() / 2.0);
     with_fault::<Slub>(Fault::None, Mode::Auto, seconds() / 2.0);
     with_fault::<Slubq>(Fault::None, Mode::Auto, seconds() / 2.0);
@@ -182,8 +198,8 @@ fn a_wrapped_machine_holds() {
 }
 
 fn must_be_seen(designs: &[&str], fault: Fault, mode: Mode) {
-    let _alone = STORM.lock().unwrap_or_else(PoisonError::into_inner);
-    let cpus = host::sys::allowed_cpus().len();
+    let _alone = alone();
+    let cpus = sys::allowed_cpus().len();
     assert!(
         cpus > 1,
         "one CPU shows no clash in bounded time: --skip negative_control"

@@ -1,10 +1,10 @@
 //! The AF_XDP example at work: pages of a pool are the frames that a kernel fills.
 
-#[path = "../examples/af_xdp/main.rs"]
+#[path = "../../examples/af_xdp/main.rs"]
 #[expect(dead_code, reason = "the example's own main")]
-mod af_xdp;
+mod example;
 
-use af_xdp::{Consumer, Failure, Options, run};
+use example::{Consumer, Failure, Options, run};
 
 fn receives(consumer: Consumer) {
     let options = Options {

@@ -1,13 +1,18 @@
 //! Typed caches whose objects outlive them, and heaps that come and go.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, mpsc};
 use std::thread;
+use std::time::Duration;
 
+use crate::{alone, sys};
 use quarry::{
     Builder, Cache, CacheError, CacheFlags, Design, HostHeap, Mode, Owned, SheafCache, SlabCache,
     Slob, Slub, Slubq,
 };
+
+/// Longest life of a child.
+const LIMIT: Duration = Duration::from_secs(20);
 
 /// What `/proc/self/statm` says: pages of address space and pages in memory.
 fn statm() -> (usize, usize) {
@@ -30,15 +35,6 @@ fn is_mapped<T>(object: *const T) -> bool {
         let number = |text| usize::from_str_radix(text, 16).expect("an address");
         (number(from)..number(to)).contains(&object.addr())
     })
-}
-
-/// Tests run one at a time, as some look at the memory of the process.
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-
-fn alone() -> std::sync::MutexGuard<'static, ()> {
-    ONE_AT_A_TIME
-        .lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 struct Counted(
@@ -276,24 +272,16 @@ fn a_child_drops_its_parents_heap() {
     let heap = small::<SheafCache>(Mode::Auto);
     let cache = Cache::new(&heap, "forked").expect("a cache");
     let objects: Vec<_> = (0..100).map(|n| cache.alloc(n).expect("memory")).collect();
-    // SAFETY: the child uses the heap, which rests during the fork, and ends.
-    match unsafe { libc::fork() } {
-        0 => {
-            let right = objects
-                .iter()
-                .enumerate()
-                .all(|(at, number)| **number == at);
-            drop((cache, heap, objects));
-            // SAFETY: ends the child.
-            unsafe { libc::_exit(i32::from(!right)) }
-        }
-        child => {
-            let mut status = 1;
-            // SAFETY: the status is valid for writes.
-            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-            assert_eq!(status, 0);
-        }
-    }
+    let mut theirs = Some((cache, heap, objects));
+    let child = sys::fork(|| {
+        let (cache, heap, objects) = theirs.take().expect("the child's copies");
+        let mut numbers = objects.iter().enumerate();
+        let right = numbers.all(|(at, number)| **number == at);
+        drop((cache, heap, objects));
+        i32::from(!right)
+    });
+    assert_eq!(sys::wait(child, LIMIT), Some(0));
+    let (cache, _heap, objects) = theirs.expect("the parent's");
     cache.free_bulk(objects);
     assert!(cache.destroy().is_ok());
 }

@@ -1,10 +1,10 @@
 //! Runs the examples.
 
-#[path = "../examples/buffer_pool.rs"]
+#[path = "../../examples/buffer_pool.rs"]
 mod buffer_pool;
-#[path = "../examples/connection_table.rs"]
+#[path = "../../examples/connection_table.rs"]
 mod connection_table;
-#[path = "../examples/pipeline.rs"]
+#[path = "../../examples/pipeline.rs"]
 mod pipeline;
 
 #[test]

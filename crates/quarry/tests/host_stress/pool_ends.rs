@@ -1,10 +1,6 @@
 //! Pools that end while their pages come home: by frames and batches, from several threads, from
 //! signal handlers that interrupt them in the middle of a put, by lanes and by the ring.
 
-#[allow(dead_code, reason = "each test file uses its part of it")]
-#[path = "host/sys.rs"]
-mod sys;
-
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, Ordering};
@@ -12,6 +8,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::{alone, sys};
 use quarry::kernel::pool::PoolParams;
 use quarry::{Builder, Frame, FrameBatch, PagePool, Slub};
 
@@ -161,6 +158,7 @@ fn produce(pool: PagePool, consumers: &[SyncSender<Parcel>], number: &mut u64) {
 
 #[test]
 fn pools_end_while_their_pages_come_home() {
+    let _alone = alone();
     let heap = Builder::<Slub>::new().memory_bytes(64 << 20);
     let heap = heap.build().expect("a heap").leak();
     sys::handle_signal(on_signal);

@@ -4,16 +4,13 @@
 //! Every frame in flight carries a number that no other has. The control hands one frame out twice
 //! and must be noticed. `QUARRY_STRESS_SECONDS` lengthens the runs.
 
-#[allow(dead_code, reason = "each test file uses its part of it")]
-#[path = "host/sys.rs"]
-mod sys;
-
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
 
+use crate::{alone, sys};
 use quarry::{
     Builder, Era, Fragment, Frame, HostHeap, Mapper, Mode, PagePool, PoolParams, PoolStats, Slub,
 };
@@ -211,17 +208,20 @@ fn storm(mode: Mode) {
 
 #[test]
 fn receivers_and_consumers_with_sequences() {
+    let _alone = alone();
     storm(Mode::Auto);
 }
 
 #[test]
 fn receivers_and_consumers_without() {
+    let _alone = alone();
     storm(Mode::Fallback);
 }
 
 /// Two frames of one page: what the storm checks would not hold.
 #[test]
 fn control_a_page_handed_out_twice_is_noticed() {
+    let _alone = alone();
     let heap = heap(Mode::Auto);
     let mut pool = pool(heap, 8);
     let storm = Storm::new();
@@ -237,6 +237,7 @@ fn control_a_page_handed_out_twice_is_noticed() {
 
 #[test]
 fn a_pool_that_cannot_go_names_its_holders() {
+    let _alone = alone();
     let heap = heap(Mode::Auto);
     let mut pool = pool(heap, 64);
     let (line, frame) = (line!(), pool.alloc().unwrap());
@@ -263,6 +264,7 @@ fn a_pool_that_cannot_go_names_its_holders() {
 /// Frames given up to hardware come back by their numbers, and lie at the addresses that it got.
 #[test]
 fn frames_have_numbers_and_places() {
+    let _alone = alone();
     let heap = heap(Mode::Auto);
     let mut pool = pool(heap, 64);
     let memory = pool.memory();
@@ -287,6 +289,7 @@ fn frames_have_numbers_and_places() {
 /// A child of a fork uses the pool even if another thread had reserved a slot of the ring.
 #[test]
 fn children_of_a_fork_use_the_pool() {
+    let _alone = alone();
     let heap = heap(Mode::Auto);
     let mut mine = pool(heap, 64);
     let storm = Storm::new();
@@ -329,6 +332,7 @@ impl Mapper for Counting {
 /// A driver that programs a device with a number gets none for a page that the pool did not map.
 #[test]
 fn a_pool_tells_mappings_of_its_own_frames() {
+    let _alone = alone();
     let mapped = |first: u64| {
         let heap = heap(Mode::Fallback);
         let mapper = Counting(AtomicU64::new(first));
@@ -353,6 +357,7 @@ fn a_pool_tells_mappings_of_its_own_frames() {
 /// Heaps number their pages alike: a frame of one must not be taken for a page of the other.
 #[test]
 fn frames_go_home_to_their_own_heap() {
+    let _alone = alone();
     let heaps = [Mode::Fallback, Mode::Fallback].map(heap);
     let [mut here, mut there] = heaps.map(|heap| pool(heap, 16));
     let (mut mine, foreign) = (here.alloc().unwrap(), there.alloc().unwrap());
