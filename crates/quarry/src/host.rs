@@ -4,21 +4,21 @@ use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use quarry_core::debug::{Reporter, SlubDebug, SlubDebugError};
-use quarry_core::design::{CacheSpec, Design};
+use quarry_core::design::Design;
 use quarry_core::era::Era;
 use quarry_core::geometry::BootParams;
-use quarry_core::heap::{Cache, CreateError, Heap};
+use quarry_core::heap::{CreateError, Heap};
 use quarry_core::machine::Cpus as _;
 use quarry_core::page::{PageConfig, TrimPolicy};
 use quarry_core::sheaf::SheafCache;
 use quarry_host::fork::{self, ForkError, ForkHooks};
 use quarry_host::{HostError, HostMachine, HugePages, Mode};
 
-use crate::CacheError;
+use crate::typed::{after_fork, before_fork, settle};
 
 /// The design that typed caches have by default: sheaves, as kernels have from 7.0 on. An object that another
 /// thread frees costs least there (`docs/results`), and a pair as much as in the others.
@@ -62,8 +62,6 @@ pub struct HostHeap<D: Design = DefaultDesign>(Arc<Shared<D>>);
 struct Shared<D: Design> {
     /// Registered with [`fork`] by its address.
     heap: ManuallyDrop<RawHeap<D>>,
-    /// Held while a name is looked for and taken.
-    naming: Mutex<()>,
     merges: bool,
 }
 
@@ -101,18 +99,11 @@ impl<D: Design> HostHeap<D> {
         self.0.merges
     }
 
-    /// Makes a cache of a name that no other has.
-    pub(crate) fn create_named(
-        &self,
-        spec: &CacheSpec<'_>,
-    ) -> Result<Cache<'_, HostMachine, D>, CacheError> {
-        let _naming = self.0.naming.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut duplicate = false;
-        self.for_each_cache(|cache| duplicate |= cache.name() == spec.name);
-        if duplicate {
-            return Err(CacheError::Duplicate);
-        }
-        self.create_cache(spec).map_err(CacheError::Create)
+    /// [`Heap::reap`], and the end of caches that only waited for busy CPUs when their last object was dropped
+    /// ([`Owned`](crate::Owned)).
+    pub fn reap(&self) {
+        settle();
+        RawHeap::reap(self);
     }
 }
 
@@ -417,7 +408,6 @@ impl<D: Design> Builder<D> {
         heap.set_reporter(self.reporter);
         let shared = Arc::new(Shared {
             heap: ManuallyDrop::new(heap),
-            naming: Mutex::new(()),
             merges: self.boot.merge,
         });
         let hooks = ForkHooks {
@@ -449,9 +439,11 @@ pub fn fork_misses() -> u64 {
 unsafe fn prepare<D: Design>(heap: NonNull<()>) {
     // SAFETY: the caller's contract.
     let heap = unsafe { heap.cast::<RawHeap<D>>().as_ref() };
+    // First: what ends caches enters the gates that a fork closes.
+    let alone = before_fork();
     // SAFETY: `parent` and `child` follow a fork, and forks exclude each other (`fork::register`).
     let missed = unsafe { heap.quiesce() };
-    FORK_MISSES.fetch_add(u64::from(missed), Ordering::Relaxed);
+    FORK_MISSES.fetch_add(u64::from(missed) + u64::from(!alone), Ordering::Relaxed);
 }
 
 /// # Safety
@@ -463,6 +455,7 @@ unsafe fn parent<D: Design>(heap: NonNull<()>) {
     // SAFETY: `prepare` came before, on this thread.
     let missed = unsafe { heap.resume(false) };
     FORK_MISSES.fetch_add(u64::from(missed), Ordering::Relaxed);
+    after_fork(false);
 }
 
 /// # Safety
@@ -477,4 +470,5 @@ unsafe fn child<D: Design>(heap: NonNull<()>) {
     // SAFETY: `prepare` came before the fork.
     let missed = unsafe { heap.resume(true) };
     FORK_MISSES.fetch_add(u64::from(missed), Ordering::Relaxed);
+    after_fork(true);
 }

@@ -1,4 +1,4 @@
-//! What an object finds its cache by, and what ends a cache that its objects outlive.
+//! The table by which objects find their caches, and the end of caches that their objects outlive.
 //!
 //! # Idea
 //!
@@ -9,34 +9,54 @@
 //! # States of an entry
 //!
 //! ```text
-//!   free -- claim --> live -- orphan --> orphaned -- no object left --> free
+//!   free -- claim --> live -- orphan --> orphaned -- attempt: no object left --> ended -- bury --> free
 //! ```
 //!
+//! * *free*: on the stack [`FREE`], or never used.
 //! * *live*: the [`Cache`](super::Cache) has the heap. [`Entry::watch`] is 0, or [`COUNTED`] for caches with debugging.
-//! * *orphaned*: the entry has the heap. Every free counts [`Entry::left`] down. Who finds no more than 0
-//!   there, and moves it back to the idle value 0 (only one thread can), is *elected*: it walks over the
-//!   cache, and destroys it or adds what it found. Frees that come during the walk count below the idle
-//!   value, so none is lost.
+//! * *orphaned*: the entry has the heap. The right to end the cache is a token, of which there is one. It is the
+//!   offset [`IDLE`] in [`Entry::left`]; or it is with the queue, or with the thread that attempts the end. Every free
+//!   counts `left` down. A free that finds no more than 0 objects there moves `left` back to about 0, which takes the
+//!   token (only one thread can), and queues the entry.
+//! * *ended*: the cache is destroyed; the entry still has the heap.
+//!
+//! # Who ends caches
+//!
+//! One thread at a time, which has [`ENDING`]: [`settle`]. No thread waits for it: who finds it taken leaves its entry in
+//! the queue, and the owner looks at the queue again before it is done. No destructor waits for a busy CPU or a free in
+//! flight either: such an entry goes back into the queue, for the next `settle`. A later free of the same cache calls it,
+//! and so do all drops and makings of caches, [`Cache::shrink`](super::Cache::shrink) and
+//! [`HostHeap::reap`](crate::HostHeap::reap).
+//!
+//! # Forks
+//!
+//! A fork takes `ENDING` first ([`before_fork`]), so no attempt is under way in a child. Tokens and frees in flight of
+//! other threads are lost there, so the child queues all orphaned and ended entries, and sets their `in_flight` to 0
+//! ([`after_fork`]). What stays lost are entries that another thread had taken from `FREE` or was about to return: one a
+//! thread.
 //!
 //! # Invariants
 //!
-//! * **E1** No object of a cache is allocated once its entry is orphaned: `Cache` is borrowed for an allocation.
+//! * **E1** No object of a cache is allocated once its entry is orphaned: `Cache` is borrowed for an allocation, and
+//!   [`CacheView`](quarry_core::heap::CacheView)s, which others may get, have none.
 //! * **E2** A free of a cache without debugging touches the cache's or the heap's memory only in two cases:
 //!   before the object counts as free; while it holds a CPU's slot or is inside the gate. A walk holds all
-//!   slots and stops the gate ([`Cache::for_each_live`](quarry_core::heap::Cache::for_each_live)). So when a
+//!   slots and stops the gate ([`CacheView::for_each_live`](quarry_core::heap::CacheView::for_each_live)). So when a
 //!   walk finds no object, no thread is inside a free of this cache.
 //! * **E3** Frees of caches with debugging, and of all orphaned ones, deliver reports behind that:
 //!   [`Entry::in_flight`] counts them. A cache is destroyed only if it is 0 after the walk that finds no
-//!   object; who was in flight counts `left` down afterwards and is elected then.
-//! * **E4** A free that the walk of `orphan` does not see finds [`ORPHANED`] when it looks behind itself:
+//!   object.
+//! * **E4** A free that the walk of the first attempt does not see finds [`ORPHANED`] when it looks behind itself:
 //!   `watch` is set before the walk takes the slots and node locks. If the free took its slot or lock later, it
 //!   acquires what the walk released. If it is a single step on a CPU, it comes after the `membarrier` by which
 //!   the walk took that CPU's slot; the look comes after it.
 //! * **E5** Entries are static and never freed. A thread that looks at an entry behind its own free may find
-//!   another cache's: then it counts down once too often, which makes an election come too early. An early
-//!   election finds objects and adds them again.
+//!   another cache's: then it counts down once too often, which makes an attempt come too early. It
+//!   finds objects and adds them again.
+//! * **E6** Only the token's owner queues an entry, so no entry is in the queue twice. An entry on `FREE` has no token, and
+//!   `left` about 0.
 
-use std::cell::UnsafeCell;
+use std::cell::{Cell, UnsafeCell};
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicUsize, Ordering};
@@ -47,6 +67,7 @@ use quarry_core::heap::{self, DestroyError};
 use quarry_core::machine::Memory as _;
 use quarry_host::HostMachine;
 
+use super::stack::{Stack, below};
 use super::{RawCache, check_freed};
 use crate::HostHeap;
 
@@ -59,47 +80,233 @@ pub(super) const ENTRIES: usize = 1 << (usize::BITS - ADDRESS_BITS);
 const COUNTED: u32 = 1;
 /// The cache has no handle any more.
 const ORPHANED: u32 = 2;
+/// The cache is destroyed.
+const ENDED: u32 = 4;
 
-/// What [`Entry::left`] is below the number of objects that are left; more than there can be.
+/// Difference between [`Entry::left`] and the number of objects that are left; more than there can be.
 const IDLE: i64 = 1 << 48;
-/// How often an election waits for busy CPUs and frees in flight: about a second.
+/// Waits for busy CPUs and frees in flight, of calls that may wait: about a second.
 const ATTEMPTS: u32 = 5_000;
+/// One of these waits.
+const PAUSE: Duration = Duration::from_micros(200);
 
 /// See the module's documentation.
 #[repr(align(64))]
 pub(super) struct Entry {
     /// A `RawCache<D>`.
     raw: UnsafeCell<MaybeUninit<RawCacheBytes>>,
-    /// What frees have to do, [`COUNTED`] and [`ORPHANED`]; 0 for nothing.
+    /// [`COUNTED`], [`ORPHANED`] or [`ENDED`]: what frees have to do; 0 for nothing.
     watch: AtomicU32,
-    taken: AtomicBool,
+    /// Links [`FREE`], [`QUEUE`] and lists of one thread; an entry is on one of them at most.
+    link: AtomicU32,
     in_flight: AtomicUsize,
-    /// Objects that are left when the cache is orphaned, less [`IDLE`]; about 0 otherwise.
+    /// While orphaned: the objects that are left less [`IDLE`], or about 0 if the token is elsewhere. About 0 otherwise.
     left: AtomicI64,
-    /// A `HostHeap<D>` while orphaned.
+    /// A `HostHeap<D>` while orphaned or ended.
     heap: UnsafeCell<MaybeUninit<*const ()>>,
-    /// [`Entry::attempt`] of the design while orphaned.
-    attempt: UnsafeCell<Option<Attempt>>,
+    /// The functions of the design while orphaned or ended.
+    steps: UnsafeCell<Option<&'static Steps>>,
 }
 
+const _: () = assert!(size_of::<Entry>() == 64);
+
 type RawCacheBytes = [*const (); 2];
-type Attempt = unsafe fn(&'static Entry) -> Result<(), DestroyError>;
+
+/// What [`settle`] calls, for each design.
+struct Steps {
+    /// [`Entry::attempt`].
+    attempt: unsafe fn(&'static Entry) -> Attempt,
+    /// [`Entry::bury`].
+    bury: unsafe fn(&'static Entry),
+}
+
+/// The outcome of an attempt to end a cache.
+enum Attempt {
+    /// The cache is destroyed.
+    Ended,
+    /// It has objects, which will count down.
+    Live(Result<(), DestroyError>),
+    /// It may have none, but CPUs are busy or frees in flight.
+    Busy(Result<(), DestroyError>),
+}
 
 // SAFETY: `raw` is written before the entry's number is in any object, and read by those who have one.
-// `heap` and `attempt` are written by `orphan` and read by who is elected. The rest is atomic.
+// `heap` and `steps` are written by `orphan` and read by the token's owner. The rest is atomic.
 unsafe impl Sync for Entry {}
 
 static TABLE: [Entry; ENTRIES] = [const {
     Entry {
         raw: UnsafeCell::new(MaybeUninit::uninit()),
         watch: AtomicU32::new(0),
-        taken: AtomicBool::new(false),
+        link: AtomicU32::new(0),
         in_flight: AtomicUsize::new(0),
         left: AtomicI64::new(0),
         heap: UnsafeCell::new(MaybeUninit::uninit()),
-        attempt: UnsafeCell::new(None),
+        steps: UnsafeCell::new(None),
     }
 }; ENTRIES];
+
+/// Entries below this were claimed at least once.
+static USED: AtomicUsize = AtomicUsize::new(0);
+/// Entries that were claimed and are free again.
+static FREE: Stack = Stack::new();
+/// Entries whose caches may have no object left, each with its token.
+static QUEUE: Stack = Stack::new();
+/// Taken by the thread that ends caches, and across forks.
+static ENDING: AtomicBool = AtomicBool::new(false);
+/// The queue has to be looked at again.
+static AGAIN: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    /// The thread has [`ENDING`].
+    static ENDS: Cell<bool> = const { Cell::new(false) };
+    /// Frees in [`Entry::in_flight`] that are the thread's own: a reporter that frees is inside another free.
+    static WITHIN: Cell<u32> = const { Cell::new(0) };
+    /// Heaps that the thread has brought to rest for a fork; whether it took [`ENDING`] for it.
+    static FORKS: Cell<(u32, bool)> = const { Cell::new((0, false)) };
+}
+
+fn link_of(number: usize) -> &'static AtomicU32 {
+    &TABLE[number % ENTRIES].link
+}
+
+/// The right to end caches, which a thread has until this is dropped.
+struct Turn;
+
+impl Turn {
+    fn try_take() -> Option<Self> {
+        // SeqCst: see `settle`. It also acquires what the last owner did.
+        let order = (Ordering::SeqCst, Ordering::Relaxed);
+        let taken = ENDING.compare_exchange(false, true, order.0, order.1);
+        taken.is_ok().then(|| {
+            ENDS.set(true);
+            Self
+        })
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        ENDS.set(false);
+        // SeqCst: see `settle`.
+        ENDING.store(false, Ordering::SeqCst);
+    }
+}
+
+/// Ends the queued caches that have no object left. Never sleeps; what is busy stays queued.
+pub(crate) fn settle() {
+    AGAIN.store(true, Ordering::SeqCst);
+    // SeqCst: a thread that finds ENDING taken has stored AGAIN before, and the owner loads AGAIN after it stored ENDING.
+    // So one of the two sees the other's store, and looks.
+    while AGAIN.load(Ordering::SeqCst) {
+        let Some(turn) = Turn::try_take() else { return };
+        AGAIN.store(false, Ordering::SeqCst);
+        let mut ended = None;
+        let mut queued = QUEUE.take();
+        while let Some(number) = queued {
+            let entry = Entry::of_number(number);
+            // First of all: another list may use the link after the attempt.
+            queued = below(&entry.link);
+            match entry.steps().map(|steps| steps.attempt) {
+                // SAFETY: the entry was queued, so the token is this thread's now; `orphan` chose the design's function.
+                Some(attempt) => match unsafe { attempt(entry) } {
+                    Attempt::Ended => {
+                        entry
+                            .link
+                            .store(ended.map_or(0, |above| above as u32 + 1), Ordering::Relaxed);
+                        ended = Some(number);
+                    }
+                    Attempt::Live(_) => {}
+                    Attempt::Busy(_) => QUEUE.push(number, &entry.link),
+                },
+                None => debug_assert!(false, "`orphan` stores functions before it queues"),
+            }
+        }
+        // A heap that is dropped waits for a fork that is under way, and that for ENDING.
+        drop(turn);
+        while let Some(number) = ended {
+            let entry = Entry::of_number(number);
+            ended = below(&entry.link);
+            if let Some(steps) = entry.steps() {
+                // SAFETY: the token is this thread's, and the cache is destroyed.
+                unsafe { (steps.bury)(entry) };
+            }
+        }
+    }
+}
+
+/// Calls `f` until it has an answer, as long as there are caches that wait for their end, and ends those, for a bounded
+/// time. For calls that may wait: a cache that is dropped gives its name back with its end.
+pub(super) fn while_caches_end<R>(f: impl Fn() -> Option<R>) -> Option<R> {
+    settle();
+    for _ in 0..ATTEMPTS {
+        // Before the call: what waits now may have ended by then.
+        let waits = !QUEUE.is_empty() || ENDING.load(Ordering::Relaxed);
+        let answer = f();
+        if answer.is_some() || !waits {
+            return answer;
+        }
+        std::thread::sleep(PAUSE);
+        settle();
+    }
+    None
+}
+
+/// Keeps others from ending caches until [`after_fork`]; for each heap that a fork brings to rest, before that.
+/// `false` if it took too long.
+pub(crate) fn before_fork() -> bool {
+    let (heaps, mut taken) = FORKS.get();
+    // A reporter that forks may run inside this thread's own turn.
+    if heaps == 0 && !ENDS.get() {
+        for _ in 0..ATTEMPTS {
+            if let Some(turn) = Turn::try_take() {
+                std::mem::forget(turn);
+                taken = true;
+                break;
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+    FORKS.set((heaps + 1, taken));
+    taken || ENDS.get()
+}
+
+/// Ends what [`before_fork`] began, once for each heap, after that works again.
+pub(crate) fn after_fork(in_child: bool) {
+    let (heaps, taken) = FORKS.get();
+    FORKS.set((heaps.saturating_sub(1), taken));
+    if heaps != 1 {
+        return;
+    }
+    FORKS.set((0, false));
+    if in_child && taken && WITHIN.get() == 0 {
+        queue_orphans();
+    }
+    if taken {
+        drop(Turn);
+    } else if in_child && !ENDS.get() {
+        // Its owner, who did not finish in time, is no thread of the child; the entry that it had is lost.
+        ENDING.store(false, Ordering::SeqCst);
+    }
+}
+
+/// In the child of a fork, whose thread has [`ENDING`] and is inside no free: makes up for what other threads had.
+fn queue_orphans() {
+    QUEUE.take();
+    for (number, entry) in TABLE[..USED.load(Ordering::Relaxed).min(ENTRIES)]
+        .iter()
+        .enumerate()
+    {
+        // Most pages of the table stay shared with the parent.
+        if entry.in_flight.load(Ordering::Relaxed) != 0 {
+            entry.in_flight.store(0, Ordering::Relaxed);
+        }
+        if entry.watch.load(Ordering::Relaxed) & (ORPHANED | ENDED) != 0 {
+            entry.left.store(0, Ordering::Relaxed);
+            QUEUE.push(number, &entry.link);
+        }
+    }
+}
 
 /// The handle without the borrow of its heap.
 ///
@@ -107,13 +314,13 @@ static TABLE: [Entry; ENTRIES] = [const {
 ///
 /// The heap outlives every use of the handle.
 pub(super) unsafe fn unbound<D: Design>(raw: heap::Cache<'_, HostMachine, D>) -> RawCache<D> {
-    // SAFETY: only the lifetime differs, which the caller vouches for.
+    // SAFETY: the types differ in the lifetime alone, and the caller keeps the heap for as long as the handle is used.
     unsafe { std::mem::transmute(raw) }
 }
 
 impl Entry {
-    /// Finds a free entry for a cache; `None` if all are taken, or if its heap has addresses of more than
-    /// [`ADDRESS_BITS`].
+    /// Finds a free entry for a cache, in constant time; `None` if all are taken, or if its heap has addresses of more
+    /// than [`ADDRESS_BITS`].
     pub(super) fn claim<D: Design>(raw: RawCache<D>) -> Option<&'static Self> {
         const {
             assert!(size_of::<RawCache<D>>() == size_of::<RawCacheBytes>());
@@ -125,15 +332,12 @@ impl Entry {
         if end > 1 << ADDRESS_BITS {
             return None;
         }
-        let free = |entry: &&Entry| {
-            // Acquire: pairs with the Release in `attempt`.
-            let order = (Ordering::Acquire, Ordering::Relaxed);
-            let taken = &entry.taken;
-            taken
-                .compare_exchange(false, true, order.0, order.1)
-                .is_ok()
+        let unused = || {
+            let next = |used| (used < ENTRIES).then_some(used + 1);
+            let order = Ordering::Relaxed;
+            USED.fetch_update(order, order, next).ok()
         };
-        let entry = TABLE.iter().find(free)?;
+        let entry = &TABLE[FREE.pop(link_of).or_else(unused)?];
         // SAFETY: the entry was free, so no other thread uses the cell; the sizes are asserted above.
         unsafe { entry.raw.get().cast::<RawCache<D>>().write(raw) };
         let watch = if raw.head().flags().debug() {
@@ -166,6 +370,12 @@ impl Entry {
         unsafe { *self.raw.get().cast::<RawCache<D>>() }
     }
 
+    /// The functions of the design. The caller has the token.
+    fn steps(&self) -> Option<&'static Steps> {
+        // SAFETY: `orphan` wrote the cell before there was a token, whose only owner is the calling thread.
+        unsafe { *self.steps.get() }
+    }
+
     /// Frees an object.
     ///
     /// # Safety
@@ -175,12 +385,12 @@ impl Entry {
     unsafe fn free<D: Design>(&'static self, object: NonNull<u8>) {
         // Relaxed: COUNTED is set before there are objects, and E4 covers ORPHANED.
         if self.watch.load(Ordering::Relaxed) != 0 {
-            // SAFETY: the caller's contract is the same.
+            // SAFETY: the object is live and without user, as this function's caller says of it.
             return unsafe { self.free_watched::<D>(object) };
         }
-        // SAFETY: a live object keeps its cache.
+        // SAFETY: the object is live, so its cache is not destroyed (`attempt` destroys none with objects).
         let raw = unsafe { self.raw::<D>() };
-        // SAFETY: the caller's contract is the same.
+        // SAFETY: the object is of this cache and without user, as this function's caller says of it.
         check_freed(unsafe { raw.free(object) });
         // Relaxed: E4.
         if self.watch.load(Ordering::Relaxed) != 0 {
@@ -194,14 +404,16 @@ impl Entry {
     #[cold]
     #[inline(never)]
     unsafe fn free_watched<D: Design>(&'static self, object: NonNull<u8>) {
+        WITHIN.set(WITHIN.get() + 1);
         // SeqCst: comes before the object counts as free (E3).
         self.in_flight.fetch_add(1, Ordering::SeqCst);
-        // SAFETY: a live object keeps its cache.
+        // SAFETY: the object is live, so its cache is not destroyed; until the count goes down again it is not either (E3).
         let raw = unsafe { self.raw::<D>() };
-        // SAFETY: the caller's contract is the same.
+        // SAFETY: the object is of this cache and without user, as this function's caller says of it.
         check_freed(unsafe { raw.free(object) });
         // SeqCst: what the free did comes before (pairs with the load in `attempt`).
         self.in_flight.fetch_sub(1, Ordering::SeqCst);
+        WITHIN.set(WITHIN.get() - 1);
         self.count_down();
     }
 
@@ -213,25 +425,28 @@ impl Entry {
             return;
         }
         let left = self.left.fetch_sub(1, Ordering::SeqCst) - 1;
-        if left <= -IDLE && self.elect() {
-            // SAFETY: the elected thread alone uses the cell; `orphan` filled it before there was an election.
-            if let Some(attempt) = unsafe { *self.attempt.get() } {
-                // SAFETY: as above: elected, and of the cache's design.
-                let _ = unsafe { attempt(self) };
+        if left <= -IDLE {
+            if self.take_token() {
+                QUEUE.push(self.number(), &self.link);
+                settle();
             }
+        } else if left > -IDLE / 2 {
+            // The token is elsewhere: an attempt may have found this very free in flight, and queued the entry.
+            settle();
         }
     }
 
-    /// Whether no object is left as far as frees were counted, and the calling thread is elected.
-    fn elect(&self) -> bool {
+    /// Takes the token, if the frees counted so far leave no object.
+    fn take_token(&self) -> bool {
         let none_left = |left: i64| (left <= -IDLE).then_some(0);
         // SeqCst: what others freed before they counted is seen by the walk that follows.
         let order = (Ordering::SeqCst, Ordering::SeqCst);
-        let elected = self.left.fetch_update(order.0, order.1, none_left);
-        elected.is_ok()
+        let taken = self.left.fetch_update(order.0, order.1, none_left);
+        taken.is_ok()
     }
 
-    /// Makes the entry keep the heap, and ends the cache with its last object, at once if it has none.
+    /// Makes the entry keep the heap, and ends the cache with its last object, at once if it has none and is not busy.
+    /// With `wait`, waits for busy CPUs and frees in flight for a bounded time.
     ///
     /// # Safety
     ///
@@ -239,11 +454,12 @@ impl Entry {
     pub(super) unsafe fn orphan<D: Design>(
         &'static self,
         heap: HostHeap<D>,
+        wait: bool,
     ) -> Result<(), DestroyError> {
         if heap.merges() {
             // Others may allocate from the same cache, so its objects say nothing. The heap stays.
             std::mem::forget(heap);
-            // SAFETY: the cache is not destroyed yet.
+            // SAFETY: the caller calls this once, and nothing else destroys a live entry's cache.
             let raw = unsafe { self.raw::<D>() };
             if self.watch.load(Ordering::Relaxed) == COUNTED {
                 // Not destroyed: frees may be in flight (E3).
@@ -252,53 +468,91 @@ impl Entry {
             // SAFETY: gives up one reference: the handle is used no more, and an error changes nothing.
             return unsafe { raw.destroy() };
         }
-        // SAFETY: only who orphans or is elected uses the cell, and this comes before any election.
+        // SAFETY: the entry is live, so nothing else uses the cell: only the token's owner does, and there is no token yet.
         unsafe { self.heap.get().cast::<HostHeap<D>>().write(heap) };
-        // SAFETY: as above.
-        unsafe { self.attempt.get().write(Some(Self::attempt::<D>)) };
-        // SeqCst: before the walk below (E4).
+        let steps = const {
+            &Steps {
+                attempt: Self::attempt::<D>,
+                bury: Self::bury::<D>,
+            }
+        };
+        // SAFETY: the entry is live, so nothing else uses this cell either.
+        unsafe { self.steps.get().write(Some(steps)) };
+        // SeqCst: before the walk of the first attempt (E4).
         self.watch.fetch_or(ORPHANED, Ordering::SeqCst);
-        // SAFETY: `left` is at its idle value or a little below, so nothing else is elected.
-        unsafe { self.attempt::<D>() }
+        // From here on the token is this thread's.
+        let mut outcome = Ok(());
+        for _ in 0..if wait { ATTEMPTS } else { 0 } {
+            if let Some(turn) = Turn::try_take() {
+                // SAFETY: the token and the turn are this thread's, and the cache is of design `D`.
+                let attempt = unsafe { self.attempt::<D>() };
+                drop(turn);
+                match attempt {
+                    Attempt::Ended => {
+                        // SAFETY: the token is still this thread's, and the cache is destroyed.
+                        unsafe { self.bury::<D>() };
+                        settle();
+                        return Ok(());
+                    }
+                    Attempt::Live(unused) => {
+                        settle();
+                        return unused;
+                    }
+                    Attempt::Busy(unused) => outcome = unused,
+                }
+            }
+            std::thread::sleep(PAUSE);
+        }
+        QUEUE.push(self.number(), &self.link);
+        settle();
+        outcome
     }
 
-    /// Destroys the cache, or notes how many objects are left.
+    /// Destroys the cache, or notes the number of objects that are left.
+    ///
+    /// The first attempt comes from `orphan` and mostly finds objects; their frees count down to the second, which mostly
+    /// finds none. The order is fixed: walk, then look at `in_flight`, then destroy. A free that the walk does not see and
+    /// that is still delivering reports has counted itself before (E3), and a later one would need an object.
+    ///
+    /// Frees may count down while the walk runs. Of an object that the walk counted, they take `left` below 0, and the sum
+    /// is right; of one that it did not count, the sum is too low, and an attempt comes too early, which costs a walk.
+    /// So the objects are added and not stored, and the token is taken back if the sum is down already: its
+    /// frees have gone by, and no other would.
     ///
     /// # Safety
     ///
-    /// The calling thread is elected, and the cache is of design `D`.
-    unsafe fn attempt<D: Design>(&'static self) -> Result<(), DestroyError> {
-        // SAFETY: only the elected thread destroys the cache.
+    /// The calling thread has the token and [`ENDING`], and the cache is of design `D`.
+    unsafe fn attempt<D: Design>(&'static self) -> Attempt {
+        if self.watch.load(Ordering::Relaxed) & ENDED != 0 {
+            // Another thread of a parent process ended it.
+            return Attempt::Ended;
+        }
+        // SAFETY: only the token's owner destroys an orphaned cache, and ENDED would say so.
         let raw = unsafe { self.raw::<D>() };
-        let mut attempt = 0;
+        let machine = raw.heap().machine();
         loop {
-            let unused = raw.check_unused();
+            let unused = machine.without_waiting(|| raw.check_unused());
             let live = unused.map_or_else(|error| error.live, |()| 0);
-            // SeqCst: pairs with `free_watched` (E3).
-            let waits = live == 0 && (unused.is_err() || self.in_flight.load(Ordering::SeqCst) > 0);
-            if waits && attempt < ATTEMPTS {
-                attempt += 1;
-                std::thread::sleep(Duration::from_micros(200));
-                continue;
-            }
-            let left = if live == 0 && !waits {
-                // SAFETY: no object is left, no thread is inside a free (E2, E3) and none allocates (E1).
-                match unsafe { raw.destroy() } {
-                    Ok(()) => {
-                        // SAFETY: elected; the heap is not used through this cell any more.
-                        unsafe { self.give_back::<D>() };
-                        return Ok(());
-                    }
-                    Err(_) => 1,
+            if live == 0 {
+                // SeqCst: pairs with `free_watched` (E3).
+                if unused.is_err() || self.in_flight.load(Ordering::SeqCst) > 0 {
+                    return Attempt::Busy(unused);
                 }
-            } else {
-                // A cache that is still busy waits for a free that is in flight.
-                live.max(1) as i64
-            };
-            // SeqCst: as in `elect`.
-            self.left.fetch_add(left - IDLE, Ordering::SeqCst);
-            if !self.elect() {
-                return unused;
+                // SAFETY: no object is left, no thread is inside a free (E2, E3) and none allocates (E1).
+                let destroyed = machine.without_waiting(|| unsafe { raw.destroy() });
+                return match destroyed {
+                    Ok(()) => {
+                        // Still inside the turn, so no fork comes between the two.
+                        self.watch.store(ENDED, Ordering::SeqCst);
+                        Attempt::Ended
+                    }
+                    error => Attempt::Busy(error),
+                };
+            }
+            // SeqCst: as in `take_token`.
+            self.left.fetch_add(live as i64 - IDLE, Ordering::SeqCst);
+            if !self.take_token() {
+                return Attempt::Live(unused);
             }
         }
     }
@@ -307,13 +561,12 @@ impl Entry {
     ///
     /// # Safety
     ///
-    /// The calling thread is elected, and has destroyed the cache, of design `D`.
-    unsafe fn give_back<D: Design>(&'static self) {
-        // SAFETY: `orphan` wrote it, and it is taken once.
+    /// The calling thread has the token, and the cache, of design `D`, is destroyed.
+    unsafe fn bury<D: Design>(&'static self) {
+        // SAFETY: `orphan` wrote it, and the token's owner takes it once.
         let heap = unsafe { self.heap.get().cast::<HostHeap<D>>().read() };
         self.watch.store(0, Ordering::SeqCst);
-        // Release: pairs with the Acquire in `claim`.
-        self.taken.store(false, Ordering::Release);
+        FREE.push(self.number(), &self.link);
         drop(heap);
     }
 }
@@ -342,7 +595,7 @@ impl<D: Design> FreeOnDrop<D> {
 impl<D: Design> Drop for FreeOnDrop<D> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: the contract of `new`.
+        // SAFETY: the caller of `new` gave a live object of this entry's cache, whose last user ends with this value.
         unsafe { self.entry.free::<D>(self.object) };
     }
 }

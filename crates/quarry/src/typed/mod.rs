@@ -5,6 +5,7 @@
 //! | `mod` | [`Cache`]: makes objects |
 //! | `owned` | [`Owned`]: one object, in one word |
 //! | `entry` | what an object finds its cache by, and what ends a cache that its objects outlive |
+//! | `stack` | which entries are free, and which wait |
 //! | `error` | why a cache or an object was not made |
 
 #![allow(
@@ -15,6 +16,7 @@
 mod entry;
 mod error;
 mod owned;
+mod stack;
 
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
@@ -22,7 +24,7 @@ use std::ptr::NonNull;
 
 use quarry_core::design::{CacheSpec, Design, FreeError, Usage};
 use quarry_core::geometry::CacheFlags;
-use quarry_core::heap::{self, DestroyError};
+use quarry_core::heap::{self, CreateError, DestroyError};
 use quarry_core::inspect::{Attribute, SysfsError};
 use quarry_core::machine::Cpus as _;
 use quarry_core::name;
@@ -31,6 +33,7 @@ use quarry_host::HostMachine;
 
 use crate::{DefaultDesign, HostHeap};
 use entry::Entry;
+pub(crate) use entry::{after_fork, before_fork, settle};
 pub use error::{AllocError, CacheError};
 pub use owned::Owned;
 
@@ -126,7 +129,14 @@ impl<T, D: Design> Cache<T, D> {
                 u32::try_from(size_of::<T>().max(1)).unwrap_or(u32::MAX),
             )
         };
-        let raw = heap.create_named(&spec)?;
+        // A cache that was just dropped may have this name, and an entry.
+        let raw = entry::while_caches_end(|| match heap.create_unique_cache(&spec) {
+            Err(CreateError::Duplicate) => None,
+            made => Some(made),
+        });
+        let raw = raw
+            .ok_or(CacheError::Duplicate)?
+            .map_err(CacheError::Create)?;
         // SAFETY: the handle is used by this cache and its objects, which keep the heap: `heap` below, and
         // `Entry::orphan` behind that.
         let raw = unsafe { entry::unbound(raw) };
@@ -352,6 +362,7 @@ impl<T, D: Design> Cache<T, D> {
 
     /// Gives empty slabs back; returns how many CPUs were busy and kept theirs.
     pub fn shrink(&self) -> u32 {
+        settle();
         self.raw.shrink()
     }
 
@@ -395,22 +406,22 @@ impl<T, D: Design> Cache<T, D> {
     /// [`DestroyError`] if objects are left: its message names them. The cache then goes with the last of
     /// them, as a dropped one does.
     pub fn destroy(self) -> Result<(), DestroyError> {
-        ManuallyDrop::new(self).end()
+        ManuallyDrop::new(self).end(true)
     }
 
     /// Ends the cache, now or with its last object. Called once, by what ends `self`.
-    fn end(&mut self) -> Result<(), DestroyError> {
+    fn end(&mut self, wait: bool) -> Result<(), DestroyError> {
         // SAFETY: called once, and `self` is not used afterwards.
         let heap = unsafe { ManuallyDrop::take(&mut self.heap) };
         // SAFETY: the entry was claimed for this cache, whose handle is used no more.
-        unsafe { self.entry.orphan(heap) }
+        unsafe { self.entry.orphan(heap, wait) }
     }
 }
 
 impl<T, D: Design> Drop for Cache<T, D> {
     fn drop(&mut self) {
         // Objects that are left end the cache later.
-        let _ = self.end();
+        let _ = self.end(false);
     }
 }
 

@@ -1,11 +1,13 @@
 //! Typed caches whose objects outlive them, and heaps that come and go.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
 use crate::{alone, sys};
+use quarry::kernel::debug::TraceEvent;
 use quarry::{
     Builder, Cache, CacheError, CacheFlags, Design, HostHeap, Mode, Owned, SheafCache, SlabCache,
     Slob, Slub, Slubq,
@@ -284,4 +286,117 @@ fn a_child_drops_its_parents_heap() {
     let (cache, _heap, objects) = theirs.expect("the parent's");
     cache.free_bulk(objects);
     assert!(cache.destroy().is_ok());
+}
+
+/// Times that the calling thread gave its CPU up to wait for something.
+fn sleeps() -> i64 {
+    // SAFETY: all-zero is a valid structure of numbers.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: the structure is valid for writes.
+    let status = unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
+    assert_eq!(status, 0);
+    usage.ru_nvcsw
+}
+
+thread_local! {
+    /// Frees of this thread stay in flight until [`GO`].
+    static HELD: Cell<bool> = const { Cell::new(false) };
+}
+static IN_FLIGHT: AtomicBool = AtomicBool::new(false);
+static GO: AtomicBool = AtomicBool::new(false);
+
+fn hold(_: &TraceEvent<'_>) {
+    if HELD.get() {
+        IN_FLIGHT.store(true, Ordering::Release);
+        while !GO.load(Ordering::Acquire) {
+            thread::yield_now();
+        }
+    }
+}
+
+/// The last object is dropped while the free of another has not returned: its destructor leaves the end of the cache to
+/// that free, and a child, in which that free never returns, ends the cache itself.
+#[test]
+fn no_destructor_waits_for_a_free_in_flight() {
+    let _alone = alone();
+    let heap = small::<Slub>(Mode::Auto);
+    heap.set_tracer(Some(hold));
+    let cache = Cache::with_flags(&heap, "held", CacheFlags::TRACE).expect("a cache");
+    let [first, last] = [1_u64, 2].map(|n| cache.alloc([n; 100]).expect("memory"));
+    let at = &raw const *last;
+    drop((cache, heap));
+    let mut last = Some(last);
+    let (status, slept, kept) = thread::scope(|scope| {
+        scope.spawn(move || {
+            HELD.set(true);
+            drop(first);
+        });
+        while !IN_FLIGHT.load(Ordering::Acquire) {
+            thread::yield_now();
+        }
+        let child = sys::fork(|| {
+            drop(last.take());
+            i32::from(is_mapped(at))
+        });
+        let status = sys::wait(child, LIMIT);
+        let before = sleeps();
+        drop(last.take());
+        let slept = sleeps() - before;
+        let kept = is_mapped(at);
+        GO.store(true, Ordering::Release);
+        (status, slept, kept)
+    });
+    assert_eq!(status, Some(0), "the child's last object ended its cache");
+    assert!(slept < 100, "the destructor slept {slept} times");
+    assert!(kept, "a free was in flight");
+    assert!(!is_mapped(at), "the free in flight ended the cache");
+}
+
+/// A walk over the heap's caches holds the gate open for itself, so a cache cannot end meanwhile.
+#[test]
+fn what_a_destructor_left_is_ended_by_maintenance() {
+    let _alone = alone();
+    let (heap, other) = (small::<Slub>(Mode::Auto), small::<Slub>(Mode::Auto));
+    let cache = Cache::new(&heap, "left").expect("a cache");
+    let number = cache.alloc(1_u64).expect("memory");
+    drop(cache);
+    let listed = || {
+        let mut caches = 0;
+        heap.for_each_cache(|cache| caches += u32::from(cache.name() == "left"));
+        caches
+    };
+    let mut number = Some(number);
+    heap.for_each_cache(|_| {
+        // Other threads cannot enter a walk's list; this one must not wait for it either.
+        thread::scope(|scope| {
+            let number = number.take();
+            scope.spawn(|| drop(number));
+        });
+    });
+    assert_eq!(listed(), 1, "the list was busy");
+    other.reap();
+    assert_eq!(listed(), 0, "maintenance of any heap ends it");
+}
+
+/// Threads that make caches leave no lock to children.
+#[test]
+fn a_child_makes_caches_as_its_parent_did() {
+    let _alone = alone();
+    let heap = small::<SheafCache>(Mode::Auto);
+    let stop = AtomicBool::new(false);
+    let failures = thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                drop(Cache::<u64>::new(&heap, "theirs").expect("the name is free again"));
+            }
+        });
+        let failed = |_: &i32| {
+            let child = sys::fork(|| i32::from(Cache::<u64>::new(&heap, "mine").is_err()));
+            sys::wait(child, LIMIT) != Some(0)
+        };
+        let failures = (0..50).filter(failed).count();
+        stop.store(true, Ordering::Relaxed);
+        failures
+    });
+    assert_eq!(failures, 0);
 }
