@@ -91,7 +91,7 @@ impl Builder {
         self
     }
 
-    /// How per-CPU words are taken; default [`Mode::Auto`].
+    /// Sets the way to take per-CPU words; default [`Mode::Auto`].
     #[must_use]
     pub const fn mode(mut self, mode: Mode) -> Self {
         self.mode = mode;
@@ -106,8 +106,8 @@ impl Builder {
         self
     }
 
-    /// Which of the operating system's pages are behind the memory; default
-    /// [`HugePages::System`]. What is in use, [`HostMachine::huge_pages`] tells.
+    /// Chooses the operating system's pages behind the memory; default
+    /// [`HugePages::System`]. [`HostMachine::huge_pages`] reports those in use.
     ///
     /// ```
     /// use quarry_host::{HostMachine, HugePages};
@@ -132,7 +132,7 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// [`HostError`] tells which setting cannot be had and what to do about it.
+    /// [`HostError`] names the setting that is not available, and a remedy.
     pub fn build(self) -> Result<HostMachine, HostError> {
         let page_shift = self.page_shift()?;
         let cpus = self.cpus.unwrap_or_else(|| topology::possible_cpus("/sys"));

@@ -1,21 +1,21 @@
-//! Why a machine could not be built.
+//! Reasons for which a machine is not built.
 
 use core::fmt;
 
 use crate::rseq::RseqUnavailable;
 
-/// Why a [`HostMachine`](crate::HostMachine) could not be built.
+/// The reason for which a [`HostMachine`](crate::HostMachine) was not built.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HostError {
     /// The page size is not one of 4, 16 and 64 KiB.
     PageSize {
-        /// What was asked for.
+        /// Bytes that were asked for.
         bytes: usize,
     },
     /// The page size is not a multiple of the operating system's.
     PageSizeBelowSystem {
-        /// What was asked for.
+        /// Bytes that were asked for.
         bytes: usize,
         /// The operating system's page size.
         system_bytes: usize,
@@ -29,10 +29,10 @@ pub enum HostError {
     },
     /// The number of CPUs is 0 or above [`MAX_CPUS`](quarry_core::machine::MAX_CPUS).
     Cpus {
-        /// What was asked for or found.
+        /// Number that was asked for or found.
         cpus: u32,
     },
-    /// The operating system does not give so much address space.
+    /// The operating system refused the address space.
     AddressSpace {
         /// Bytes that were asked of `mmap`.
         bytes: usize,

@@ -1,4 +1,4 @@
-//! What must be brought to rest before a `fork`.
+//! Objects that rest during a `fork`.
 //!
 //! # Idea
 //!
@@ -34,7 +34,7 @@ use crate::{os, rseq};
 /// Objects that can be registered at the same time.
 pub const OBJECTS_MAX: usize = 64;
 
-/// What is called around a fork, each with the object's address.
+/// Functions that are called around a fork, each with the object's address.
 #[derive(Clone, Copy, Debug)]
 pub struct ForkHooks {
     /// Before the fork: take all locks.
@@ -45,7 +45,7 @@ pub struct ForkHooks {
     pub child: unsafe fn(NonNull<()>),
 }
 
-/// Why an object was not registered or removed.
+/// The reason for which an object was not registered or removed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ForkError {

@@ -1,4 +1,4 @@
-//! Which of the operating system's pages are behind the pages that the allocator hands out.
+//! The operating system's pages behind the pages that the allocator hands out.
 //!
 //! | choice | what happens | what it costs |
 //! |---|---|---|
@@ -11,7 +11,7 @@
 //! 128 MiB of 4 KiB pages: in no order they would miss the TLB as often as the pages do.
 //!
 //! Huge pages of the pool are reserved, not taken on credit (`MAP_NORESERVE`): with credit, a first
-//! touch after the pool has run dry would end the process (`SIGBUS`). What cannot be had is replaced
+//! touch after the pool has run dry would end the process (`SIGBUS`). What is not available is replaced
 //! by the next best, from the pool to transparent to small pages, and [`HugePageUse`] says why.
 //!
 //! Memory of the pool stays the process's until the machine is dropped: nothing is given back. Only
@@ -29,7 +29,7 @@ use crate::os;
 /// Bytes of a huge page, transparent or of the pool.
 pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// Which pages of the operating system are wanted.
+/// A choice of the operating system's pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum HugePages {
     /// Whatever the system does without advice.
@@ -49,18 +49,18 @@ pub enum HugePages {
     Hugetlb,
 }
 
-/// Which pages of the operating system are in use, and why not those that were wanted.
+/// The operating system's pages in use, and the reason if others were wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HugePageUse {
-    /// What was asked for.
+    /// The choice that was asked for.
     pub wanted: HugePages,
-    /// What is done.
+    /// The choice in force.
     pub in_use: HugePages,
-    /// Why `in_use` is not `wanted`.
+    /// The reason if `in_use` is not `wanted`.
     pub reason: Option<HugePagesUnavailable>,
 }
 
-/// Why huge pages are not used.
+/// The reason for which huge pages are not used.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HugePagesUnavailable {
@@ -112,7 +112,7 @@ fn chosen(text: &[u8]) -> Option<&[u8]> {
     text.get(from..from + length)
 }
 
-/// Whether the system gives transparent huge pages to those who ask, given the files for all sizes
+/// True if the system gives transparent huge pages to those who ask, by the files for all sizes
 /// and for 2 MiB; the latter does not exist before Linux 6.8.
 fn transparent_by(all: Option<&[u8]>, size: Option<&[u8]>) -> bool {
     let willing = |word: &[u8]| word == b"always" || word == b"madvise";

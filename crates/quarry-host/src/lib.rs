@@ -6,7 +6,7 @@
 //! [`HostMachine`] implements [`quarry_core::machine::Machine`] with what Linux offers a process.
 //! Its one trick is the per-CPU try-lock: an uncontended acquisition is seven plain instructions
 //! and no atomic read-modify-write. The kernel restarts the sequence whenever the thread is preempted,
-//! migrated or signalled in the middle of it ([`rseq`]). Where that is not to be had
+//! migrated or signalled in the middle of it ([`rseq`]). Where that is not available
 //! (older C libraries, valgrind, other processors) the same words are taken by compare-and-swap.
 //!
 //! | module | content |

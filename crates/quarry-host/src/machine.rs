@@ -21,7 +21,7 @@ use crate::rseq::{self, Found, RseqAbi, RseqUnavailable};
 use crate::waiters::Waiters;
 use crate::{os, protocol};
 
-/// How a machine takes the per-CPU lock words.
+/// The way in which a machine takes the per-CPU lock words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Mode {
     /// By restartable sequences if they work, else by compare-and-swap. A machine in use never
@@ -56,7 +56,7 @@ pub enum Mode {
 pub struct HostMachine {
     /// Distance of the threads' areas from the thread pointer; 0 selects the fallback (H2).
     pub(crate) area: isize,
-    /// Copy of the topology's number, beside `area` for the fast path.
+    /// Copy of the topology's number, next to `area` for the fast path.
     cpus: u32,
     reason: Option<RseqUnavailable>,
     topology: Topology,
@@ -83,7 +83,7 @@ unsafe impl Send for HostMachine {}
 unsafe impl Sync for HostMachine {}
 
 impl HostMachine {
-    /// Where the sequences find `cpus`.
+    /// Offset at which the sequences find `cpus`.
     pub(crate) const CPUS_AT: usize = core::mem::offset_of!(Self, cpus);
 
     /// A configuration with all defaults.
@@ -192,30 +192,29 @@ impl HostMachine {
         self.readers.forget();
     }
 
-    /// Why the fallback is in use; `None` if it is not.
+    /// The reason for the fallback; `None` if it is not in use.
     #[must_use]
     pub fn fallback_reason(&self) -> Option<RseqUnavailable> {
         self.reason
     }
 
-    /// Which of the operating system's pages are behind the memory, and why not those that were
-    /// wanted.
+    /// The operating system's pages behind the memory, and the reason if others were wanted.
     #[must_use]
     pub fn huge_pages(&self) -> HugePageUse {
         self.memory.huge_pages
     }
 
     /// Bytes of the allocator's pages that are in memory now, as the operating system counts them;
-    /// `None` if it does not tell. Costs about a microsecond for each 8 MiB of address space.
+    /// `None` if it does not say. Costs about a microsecond for each 8 MiB of address space.
     #[must_use]
     pub fn resident_bytes(&self) -> Option<usize> {
         os::resident_bytes(self.memory.ranges.pages)
     }
 
-    /// How many memory nodes there are, and why not those that the system has.
+    /// Number of memory nodes, and the reason if the system has more.
     ///
     /// The nodes are those of the system's that have memory and a CPU that this machine serves,
-    /// numbered from 0 ([`HostMachine::system_node`] tells the system's numbers). CPUs of a node
+    /// numbered from 0 ([`HostMachine::system_node`] returns the system's numbers). CPUs of a node
     /// without memory count to the nearest one. CPUs that were offline when the machine was built
     /// count to the node of the CPU before them, without a share of its memory. More than
     /// [`MAX_NODES`](quarry_core::machine::MAX_NODES) nodes are taken as one.
@@ -243,9 +242,9 @@ impl HostMachine {
         self.nodes.system_node(node)
     }
 
-    /// Why the memory of a node is not bound to it: the `errno` of the first `mbind` that failed.
-    /// `None` if none did. With one node none is made; whether the system has more than that one,
-    /// [`HostMachine::numa`] tells.
+    /// The `errno` of the first `mbind` that failed: the memory of a node is not bound to it then.
+    /// `None` if none did. With one node no call is made; [`HostMachine::numa`] says whether the
+    /// system has more.
     ///
     /// Two causes are common, and both leave the memory usable: `EPERM` where a sandbox forbids the
     /// call, as Docker's default seccomp profile does, and `EINVAL` in a cpuset that has none of the
@@ -267,7 +266,7 @@ impl HostMachine {
         protocol::claim(self.tickets.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// The CPU that the system tells, or one by the thread's address; always below `cpus`.
+    /// The CPU by the system's report, or one by the thread's address; always below `cpus`.
     #[cold]
     #[inline(never)]
     fn system_cpu(&self) -> u32 {
@@ -335,7 +334,7 @@ impl HostMachine {
     }
 }
 
-/// What the remote protocol asks of the kernel, for one CPU.
+/// The kernel's side of the remote protocol, for one CPU.
 pub(crate) struct HostKernel {
     pub(crate) cpu: CpuId,
 }

@@ -1,12 +1,12 @@
-//! Which node a CPU belongs to, from `/sys/devices/system/node`, without allocating.
+//! The nodes of the CPUs, from `/sys/devices/system/node`, without allocating.
 //!
 //! # Rules
 //!
 //! * The machine's nodes are the system's nodes that are online and have both memory and a CPU that the
 //!   machine serves. They are numbered from 0 in the system's order; their system numbers may have gaps.
-//! * Which nodes have memory says `has_memory`, or `has_normal_memory` where that cannot be read; where
+//! * `has_memory` lists the nodes with memory, or `has_normal_memory` if that cannot be read; if
 //!   neither can, all are taken to have some. A node without memory may then become one of the machine's:
-//!   its part of the machine's memory cannot be bound to it (`HostMachine::bind_error`), and lies where
+//!   its part of the machine's memory cannot be bound to it (`HostMachine::bind_error`), and is where
 //!   the system puts it.
 //! * A node with memory only (CXL, high-bandwidth memory) is left out: no thread is local to it.
 //! * CPUs of a node without memory belong to the nearest of the machine's nodes by the system's table
@@ -31,16 +31,16 @@ const SYSTEM_NODES: u32 = os::NODE_MASK_BITS;
 /// The entry of a CPU that was on no list.
 const UNKNOWN: u8 = u8::MAX;
 
-/// How many memory nodes are in use, and why not those that the system has.
+/// Number of memory nodes in use, and the reason if the system has more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NumaUse {
     /// Nodes of the machine.
     pub nodes: u32,
-    /// Why it is one node whatever the system has; `None` if nothing was left out.
+    /// The reason for one node whatever the system has; `None` if nothing was left out.
     pub reason: Option<NumaUnavailable>,
 }
 
-/// Why a machine has one node whatever the system has.
+/// The reason for which a machine has one node whatever the system has.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NumaUnavailable {
@@ -56,7 +56,7 @@ pub enum NumaUnavailable {
     },
     /// There are more nodes with CPUs and memory than a machine can have.
     TooMany {
-        /// How many there are.
+        /// Number of such nodes.
         nodes: u32,
     },
 }

@@ -64,7 +64,7 @@ pub(crate) fn rseq_barrier(cpu: u32) -> Result<(), i32> {
     }
 }
 
-/// The running CPU as the kernel tells it.
+/// The running CPU by the kernel's report.
 pub(crate) fn current_cpu() -> Option<u32> {
     if cfg!(miri) {
         return None;
@@ -192,7 +192,7 @@ pub(crate) fn prefer_node(range: RawRange, node: u32) -> Result<(), i32> {
     })
 }
 
-/// Bytes of a mapping that are in memory; `None` if the system does not tell.
+/// Bytes of a mapping that are in memory; `None` if the system does not say.
 pub(crate) fn resident_bytes(range: RawRange) -> Option<usize> {
     const STEP: usize = 2048;
     let page = sysconf(libc::_SC_PAGESIZE).filter(|_| !cfg!(miri))?;
@@ -240,7 +240,7 @@ pub(crate) fn pause_long(attempt: u32) {
     keeping_errno(|| unsafe { libc::syscall(libc::SYS_nanosleep, &raw const time, no_rest) });
 }
 
-/// Whether there is a file or folder of this name.
+/// True if there is a file or folder of this name.
 pub(crate) fn exists(path: &CStr) -> bool {
     // SAFETY: the path is a C string that outlives the call.
     !cfg!(miri) && unsafe { libc::access(path.as_ptr(), libc::F_OK) == 0 }
@@ -260,7 +260,7 @@ pub(crate) fn read_file<'a>(path: &CStr, buffer: &'a mut [u8]) -> Option<&'a [u8
     buffer.get(..usize::try_from(length).ok()?)
 }
 
-/// A number that the system tells by `sysconf`.
+/// A number from `sysconf`.
 pub(crate) fn sysconf(name: libc::c_int) -> Option<usize> {
     // SAFETY: sysconf takes an integer and touches no memory of the caller.
     let value = unsafe { libc::sysconf(name) };
@@ -282,7 +282,7 @@ pub(crate) fn address_space_limit() -> Option<usize> {
     usize::try_from(limit.rlim_cur).ok().filter(|_| limited)
 }
 
-/// Whether an environment variable is set to exactly `value`.
+/// True if an environment variable is set to exactly `value`.
 pub(crate) fn env_is(name: &CStr, value: &CStr) -> bool {
     // SAFETY: `name` is a C string; nothing else happens to the environment meanwhile, or the
     // program has a race of its own (`setenv` is not thread-safe).

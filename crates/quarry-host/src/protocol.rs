@@ -82,7 +82,7 @@ impl Word for SlotLock {
     }
 }
 
-/// What the protocol needs from the operating system.
+/// The operating system's part of the protocol.
 pub trait Kernel {
     /// Restarts the sequences in flight on the word's CPU; `false` if that cannot be done.
     fn barrier(&self) -> bool;

@@ -88,7 +88,7 @@ impl Readers {
         self.epoch.load(Ordering::SeqCst) + STEPS
     }
 
-    /// Whether that epoch has come, or can be made to come now.
+    /// True if that epoch has come, or can be made to come now.
     pub(crate) fn elapsed(&self, cookie: u64) -> bool {
         loop {
             // SeqCst: see `cookie`. It also acquires what readers did before the steps so far.

@@ -3,7 +3,7 @@
 const BLOCK: &str = include_str!("../src/rseq/aarch64.rs");
 const LISTING: &str = include_str!("../asm/aarch64.s");
 
-/// What the listing puts in place of the block's operands.
+/// The block's operands, and the listing's registers and numbers in their place.
 const OPERANDS: &[(&str, &str)] = &[
     ("$arm", "str {offset}, [{thread}, #8]"),
     ("\\\"", "\""),

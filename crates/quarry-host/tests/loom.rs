@@ -83,7 +83,7 @@ impl Word for Cpu {
     }
 }
 
-/// What the barrier does in a model.
+/// The barrier's effect in a model.
 #[derive(Clone, Copy)]
 enum Barrier {
     /// Aborts what is in flight.

@@ -1,4 +1,4 @@
-//! What a heap of this process shows of itself: the text of `/proc/slabinfo`, the attributes of one
+//! A heap of this process as it shows itself: the text of `/proc/slabinfo`, the attributes of one
 //! cache as in `/sys/kernel/slab`, and its pages as in `/proc/buddyinfo` and `/proc/vmstat`.
 //!
 //! `cargo run --example slabinfo`, or with a design: `cargo run --example slabinfo slubq`.

@@ -8,7 +8,7 @@ use quarry_core::design::Design;
 
 use crate::HostHeap;
 
-/// What kmalloc aligns its objects to in every era (`ARCH_KMALLOC_MINALIGN` without DMA).
+/// Alignment of kmalloc's objects in every era (`ARCH_KMALLOC_MINALIGN` without DMA).
 const KMALLOC_ALIGN: usize = 8;
 
 /// A collection that has a handle keeps its heap alive. Blocks come from the kmalloc caches, large ones from

@@ -58,7 +58,7 @@ type RawHeap<D> = Heap<HostMachine, D>;
 /// ```
 pub struct HostHeap<D: Design = DefaultDesign>(Arc<Shared<D>>);
 
-/// What all handles to a heap share.
+/// The state that all handles to a heap share.
 struct Shared<D: Design> {
     /// Registered with [`fork`] by its address.
     heap: ManuallyDrop<RawHeap<D>>,
@@ -94,7 +94,7 @@ impl<D: Design> HostHeap<D> {
         Box::leak(Box::new(self))
     }
 
-    /// Whether caches may serve as others ([`BootParams::merge`]).
+    /// True if caches may serve as others ([`BootParams::merge`]).
     pub(crate) fn merges(&self) -> bool {
         self.0.merges
     }
@@ -131,10 +131,10 @@ impl<D: Design> std::fmt::Debug for HostHeap<D> {
     }
 }
 
-/// Why a heap could not be built.
+/// The reason for which a heap was not built.
 #[non_exhaustive]
 pub enum Error {
-    /// The machine could not be had: sizes, mode, address space.
+    /// The machine was not built: sizes, mode, address space.
     Host(HostError),
     /// The heap did not fit the machine, or the design has no such era.
     Heap(CreateError),
@@ -223,9 +223,9 @@ impl<D: Design> Builder<D> {
         self
     }
 
-    /// Which of the operating system's pages are behind the heap's; [`HugePages::System`] by
-    /// default. `heap.pages().machine().huge_pages()` tells what is in use, and why not what was
-    /// wanted.
+    /// Chooses the operating system's pages behind the heap's; [`HugePages::System`] by
+    /// default. `heap.pages().machine().huge_pages()` reports those in use, and the reason if others
+    /// were wanted.
     ///
     /// # Examples
     ///
@@ -283,7 +283,7 @@ impl<D: Design> Builder<D> {
         self
     }
 
-    /// How per-CPU state is locked.
+    /// Sets the way to lock per-CPU state.
     #[must_use]
     pub fn mode(mut self, mode: Mode) -> Self {
         self.machine = self.machine.mode(mode);
@@ -297,7 +297,7 @@ impl<D: Design> Builder<D> {
         self
     }
 
-    /// How the page allocator is set up: zones, watermarks, lengths of holds;
+    /// Sets the page allocator up: zones, watermarks, lengths of holds;
     /// [`PageConfig::in_process`] of the heap's era by default. The configuration's era becomes the
     /// heap's; a later [`Builder::era`] changes it for both.
     ///
@@ -341,7 +341,7 @@ impl<D: Design> Builder<D> {
         self
     }
 
-    /// Which caches have debugging, as the kernel's `slub_debug` says it: `FZPU` for all,
+    /// Chooses the caches with debugging, as the kernel's `slub_debug` does: `FZPU` for all,
     /// `FZ,kmalloc-*;U,dentry` for some ([`SlubDebug`]).
     ///
     /// # Examples
@@ -387,7 +387,7 @@ impl<D: Design> Builder<D> {
     ///
     /// # Errors
     ///
-    /// [`Error`] tells which setting cannot be had.
+    /// [`Error`] names the setting that is not available.
     pub fn build(self) -> Result<HostHeap<D>, Error> {
         let debug = self.debug.map(|text| SlubDebug::parse(text, self.era));
         let debug = debug.transpose().map_err(Error::Debug)?;

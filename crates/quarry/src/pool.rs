@@ -179,7 +179,7 @@ impl<H: Mapper> PagePool<H> {
         let piece = self.owner.alloc_piece(bytes)?;
         let pool = self.owner.pool();
         let page = address(pool.pages(), piece.pfn);
-        // SAFETY: a piece lies inside its block.
+        // SAFETY: the allocator cuts pieces inside their blocks, so the offset is below the block's bytes.
         let start = unsafe { page.byte_add(piece.offset as usize) };
         Ok(Fragment {
             raw: pool.raw(),
@@ -214,7 +214,7 @@ impl<H: Mapper> PagePool<H> {
         self.owner.pool().pages()
     }
 
-    /// First byte and length of the memory that all frames lie in: the page of number n begins n
+    /// First byte and length of the memory that has all frames: the page of number n begins n
     /// pages from the first byte.
     #[must_use]
     pub fn memory(&self) -> NonNull<[u8]> {
@@ -235,7 +235,7 @@ impl<H: Mapper> PagePool<H> {
             .then(|| self.owner.pool().mapping_of(frame.pfn()))?
     }
 
-    /// Whether a frame is this pool's. Its page does not tell: heaps number theirs alike.
+    /// True if a frame is this pool's. Its page does not say so: heaps number theirs alike.
     #[inline(always)]
     fn owns(&self, frame: &Frame<H>) -> bool {
         frame.pool == self.owner.pool().raw().thin()
@@ -264,7 +264,7 @@ impl<H: Mapper> PagePool<H> {
     }
 }
 
-/// Tells the page of a slot's frame if it is of this pool.
+/// Returns the page of a slot's frame if it is of this pool.
 fn page_of<H: Mapper>(
     pool: ThinPool<'static, HostMachine, H>,
 ) -> impl Fn(&Option<Frame<H>>) -> Option<Pfn> {
@@ -480,7 +480,7 @@ impl<H: Mapper> Fragment<H> {
         self.pfn
     }
 
-    /// Where it begins in that block, in bytes.
+    /// Offset of its first byte in that block.
     #[must_use]
     pub fn offset(&self) -> u32 {
         self.offset

@@ -22,7 +22,7 @@ use core::arch::asm;
 
 use super::ABORTS;
 
-/// Whether this target has a sequence.
+/// This target has a sequence.
 pub(super) const BUILT: bool = true;
 
 macro_rules! sequence {
@@ -122,7 +122,7 @@ pub(crate) unsafe fn try_lock_unarmed<const SHIFT: u32>(
 ///
 /// # Safety
 ///
-/// `area` is the distance of a `struct rseq` from the thread pointer, as the C library told it.
+/// `area` is the distance of a `struct rseq` from the thread pointer, as the C library reports it.
 #[inline(always)]
 pub(crate) unsafe fn cpu_id(area: isize) -> u32 {
     let cpu: u32;

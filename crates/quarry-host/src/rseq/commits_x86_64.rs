@@ -26,7 +26,7 @@ use quarry_core::machine::{ListLayout, SlotLock, StackLayout};
 use super::ABORTS;
 use crate::machine::HostMachine;
 
-/// What all sequences have in common. `$slot` and `$slot32` are the register that holds the slot's
+/// The common part of all sequences. `$slot` and `$slot32` are the register that holds the slot's
 /// address, `$fail` is where a failure jumps to and `$failure` what stands there.
 macro_rules! frame {
     ([$($body:literal,)*], $slot:literal, $slot32:literal, $fail:literal, [$($failure:literal,)*],

@@ -19,9 +19,9 @@
 //!   end
 //! ```
 //!
-//! The descriptor (version, flags, start, length, abort address) lies in a `.data.rel.ro` section,
+//! The descriptor (version, flags, start, length, abort address) is in a `.data.rel.ro` section,
 //! which is read-only after relocation, so the abort address cannot be overwritten. The kernel
-//! demands a signature in front of the abort address; it lies in a section of its own, as trapping
+//! demands a signature in front of the abort address; it is in a section of its own, as trapping
 //! bytes behind an unconditional jump. An armed descriptor is not taken back: the kernel drops one
 //! that the thread has left.
 //!
@@ -84,7 +84,7 @@ pub(crate) use arch::{cpu_id, thread_pointer, try_lock};
 ))]
 mod tests;
 
-/// What a sequence returns instead of an offset when the word is held or the CPU out of range.
+/// Returned instead of an offset when the word is held or the CPU out of range.
 pub(crate) const FAILED: usize = usize::MAX;
 
 /// Restarts of sequences in this process, all machines together.
@@ -94,7 +94,7 @@ pub(crate) const FAILED: usize = usize::MAX;
 )]
 static ABORTS: AtomicU64 = AtomicU64::new(0);
 
-/// How often the kernel has restarted a sequence of this process.
+/// Number of restarts of this process's sequences by the kernel.
 #[must_use]
 pub fn aborts() -> u64 {
     ABORTS.load(Ordering::Relaxed)
@@ -136,7 +136,7 @@ pub(crate) struct Found {
     pub(crate) abi: RseqAbi,
 }
 
-/// Why restartable sequences are not used.
+/// The reason for which restartable sequences are not used.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RseqUnavailable {
@@ -146,7 +146,7 @@ pub enum RseqUnavailable {
     Switched,
     /// There is no sequence for this processor, or the program is being interpreted or modelled.
     NotBuilt,
-    /// The C library does not tell where the areas are.
+    /// The C library does not report where the areas are.
     NoSymbols,
     /// The C library registered no areas.
     NotRegistered,

@@ -3,7 +3,7 @@
 
 use super::FAILED;
 
-/// Whether this target has a sequence.
+/// This target has no sequence.
 pub(super) const BUILT: bool = false;
 
 /// Never takes a word.

@@ -21,7 +21,7 @@ const HANDLER: u32 = 1 << 16;
 thread_local! {
     static ME: Cell<u32> = const { Cell::new(0) };
 }
-/// What signal handlers work on.
+/// The arena that signal handlers use.
 static ARENA: AtomicPtr<Arena> = AtomicPtr::new(null_mut());
 static HANDLED: AtomicU64 = AtomicU64::new(0);
 
@@ -37,7 +37,7 @@ impl Random {
     }
 }
 
-/// What happened in a run.
+/// Counts of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) ops: u64,
@@ -230,7 +230,7 @@ impl Run<'_> {
         (forks, failures)
     }
 
-    /// What the child of a fork checks; the exit code says which check failed.
+    /// The checks of a fork's child; the exit code names the one that failed.
     fn child(&self, found: &mut [u8], hand: &mut Vec<u32>) -> libc::c_int {
         let me = 1 << 20;
         if self.arena.missed.load(Relaxed) > 0 {

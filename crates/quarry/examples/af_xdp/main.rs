@@ -49,7 +49,7 @@ const BATCH: usize = 32;
 type Pages = PageAllocator<HostMachine>;
 type Pool = PagePool<'static, HostMachine, Umem>;
 
-/// Where a page is in the registered memory.
+/// Position of a page in the registered memory.
 struct Umem {
     base: usize,
 }
@@ -71,17 +71,17 @@ pub(crate) enum Consumer {
     Other,
 }
 
-/// What is asked for on the command line.
+/// The command line's options.
 pub(crate) struct Options {
     pub(crate) packets: u64,
     pub(crate) consumer: Consumer,
 }
 
-/// Why nothing was received.
+/// The reason for which nothing was received.
 pub(crate) enum Failure {
     /// This machine cannot run the example.
     Skipped(String),
-    /// What came was not what was sent.
+    /// The packets that came are not those that were sent.
     Wrong(String),
 }
 
@@ -196,7 +196,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What the threads tell each other.
+/// Flags and counts that the threads share.
 #[derive(Default)]
 struct Progress {
     /// The receiver is ready.
@@ -208,7 +208,7 @@ struct Progress {
     stop: AtomicBool,
 }
 
-/// What the receiver saw.
+/// Counts of the receiver.
 struct Counts {
     packets: u64,
     others: u64,
@@ -427,7 +427,7 @@ fn read_all(
     Ok(others)
 }
 
-/// Whether a frame is one of the sender's packets, whose contents are checked then.
+/// True if a frame is one of the sender's packets, whose contents are checked then.
 ///
 /// # Safety
 ///

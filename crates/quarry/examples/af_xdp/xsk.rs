@@ -68,7 +68,7 @@ impl<T: Copy> Ring<T> {
         unsafe { self.entries.add((index % RING) as usize) }
     }
 
-    /// Whether there is room for another entry.
+    /// True if there is room for another entry.
     fn has_room(&self) -> bool {
         let at = self.producer().load(Ordering::Relaxed);
         // Acquire: the kernel has read the entry before it moved on.
@@ -192,7 +192,7 @@ impl Socket {
         check(bound)
     }
 
-    /// Whether the kernel would take a frame. It may have used some and not have said so yet.
+    /// True if the kernel would take a frame. It may have used some and not have said so yet.
     pub(crate) fn wants(&self) -> bool {
         self.fill.has_room()
     }

@@ -55,7 +55,7 @@ impl<H: Mapper> FrameBatch<H> {
         self.batch.len()
     }
 
-    /// Whether it has no frames.
+    /// True if it has no frames.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -121,7 +121,7 @@ impl<H: Mapper> PagePool<H> {
         }
     }
 
-    /// Adds up to `frames` frames to a batch, as far as it has room, and returns how many: less if
+    /// Adds up to `frames` frames to a batch that has room for them. Returns the number of added ones: fewer if
     /// memory is exhausted. They hold whatever they held before.
     ///
     /// # Errors

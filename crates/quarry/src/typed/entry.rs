@@ -112,7 +112,7 @@ const _: () = assert!(size_of::<Entry>() == 64);
 
 type RawCacheBytes = [*const (); 2];
 
-/// What [`settle`] calls, for each design.
+/// Functions of a design that [`settle`] calls.
 struct Steps {
     /// [`Entry::attempt`].
     attempt: unsafe fn(&'static Entry) -> Attempt,

@@ -1,9 +1,9 @@
-//! Why a cache or an object was not made.
+//! Reasons for which a cache or an object is not made.
 
 use quarry_core::heap::CreateError;
 use quarry_core::name::NameError;
 
-/// Why a [`Cache`](crate::Cache) was not made.
+/// The reason for which a [`Cache`](crate::Cache) was not made.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CacheError {

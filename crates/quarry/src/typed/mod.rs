@@ -308,7 +308,7 @@ impl<T, D: Design> Cache<T, D> {
         }
     }
 
-    /// Whether an object is of this cache.
+    /// True if an object is of this cache.
     #[must_use]
     pub fn owns(&self, object: &Owned<T, D>) -> bool {
         std::ptr::eq(object.entry(), self.entry)
@@ -355,7 +355,7 @@ impl<T, D: Design> Cache<T, D> {
         self.raw.stats()
     }
 
-    /// How the cache's memory is used. Costs time proportional to the pages ever used.
+    /// Use of the cache's memory. Costs time proportional to the pages ever used.
     pub fn usage(&self) -> Usage {
         self.raw.usage()
     }
@@ -434,7 +434,7 @@ impl<T, D: Design> std::fmt::Debug for Cache<T, D> {
     }
 }
 
-/// What a free that cannot fail says if it does.
+/// Ends a debug build if a free failed that cannot fail.
 fn check_freed(freed: Result<(), FreeError>) {
     debug_assert!(freed.is_ok(), "{freed:?}");
 }

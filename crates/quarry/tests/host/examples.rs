@@ -22,7 +22,7 @@ fn messages_pass_a_pipeline() {
     pipeline::main().expect("the example runs");
 }
 
-/// What a `main` that returns an error prints.
+/// The text that a `main` prints that returns an error.
 #[test]
 fn errors_print_their_message() {
     let error = quarry::Builder::<quarry::Slub>::new()

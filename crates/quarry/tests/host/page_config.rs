@@ -12,7 +12,7 @@ fn build(config: PageConfig) -> Result<&'static HostHeap<Slub>, Error> {
     builder.page_config(config).build().map(HostHeap::leak)
 }
 
-/// How many pages can be allocated one by one.
+/// Number of pages that can be allocated one by one.
 fn usable(heap: &HostHeap<Slub>, options: &AllocOptions) -> usize {
     let pages = heap.pages();
     let all: Vec<_> = core::iter::from_fn(|| pages.alloc_owned_with(options)).collect();

@@ -142,7 +142,7 @@ fn sheaf_defers_frees() {
     deferred_frees::<SheafCache>();
 }
 
-/// What is deferred and could be freed is memory: the page of pointers need not be full.
+/// Deferred objects without readers are memory: the page of pointers need not be full.
 #[test]
 fn an_allocation_without_memory_frees_what_was_deferred() {
     let heap = Builder::<Slub>::new()

@@ -11,7 +11,7 @@ use quarry::kernel::machine::{
 };
 use quarry::{HostMachine, Mode};
 
-/// What is broken.
+/// The broken operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// Nothing.
@@ -113,7 +113,7 @@ unsafe impl Locks for Broken {
     }
 }
 
-/// What this process was started for.
+/// Design, fault and mode that this process was started for.
 pub(crate) fn asked() -> Option<(String, Fault, Mode)> {
     let text = std::env::var(VARIABLE).ok()?;
     let mut words = text.split(' ');
@@ -125,7 +125,7 @@ pub(crate) fn asked() -> Option<(String, Fault, Mode)> {
     Some((design, fault, mode))
 }
 
-/// Starts a process with a fault; whether it crashed, hung, or found something wrong.
+/// Starts a process with a fault. Returns true if it crashed, hung, or found something wrong.
 pub(crate) fn is_seen(design: &str, fault: Fault, mode: Mode) -> bool {
     let start = Instant::now();
     let mut child = Command::new(std::env::current_exe().unwrap())

@@ -49,7 +49,7 @@ pub(crate) fn run<M: Machine + Send + Sync, D: Design>(
     (forks, failures, unasked)
 }
 
-/// What a child does; the exit code says which check failed.
+/// The checks of a child; the exit code names the one that failed.
 fn child<M: Machine + Send + Sync, D: Design>(world: &World<M, D>) -> libc::c_int {
     let clashes = world.clashes.load(Relaxed);
     let mut objects = [None; OBJECTS];

@@ -170,7 +170,7 @@ fn with_fault<D: Design>(fault: Fault, mode: Mode, seconds: f64) {
     check(world, &outcome);
 }
 
-/// What a process started by [`broken::is_seen`] does; nothing otherwise.
+/// Runs in a process that [`broken::is_seen`] started; does nothing otherwise.
 #[test]
 #[ignore = "run by the negative controls"]
 fn one_fault() {

@@ -16,7 +16,7 @@ use quarry::{
 /// Longest life of a child.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// What `/proc/self/statm` says: pages of address space and pages in memory.
+/// Pages of address space and pages in memory, by `/proc/self/statm`.
 fn statm() -> (usize, usize) {
     let text = std::fs::read_to_string("/proc/self/statm").expect("a Linux process");
     let mut numbers = text
@@ -28,7 +28,7 @@ fn statm() -> (usize, usize) {
     )
 }
 
-/// Whether the address is in a mapping of this process.
+/// True if the address is in a mapping of this process.
 fn is_mapped<T>(object: *const T) -> bool {
     let maps = std::fs::read_to_string("/proc/self/maps").expect("a Linux process");
     maps.lines().any(|line| {

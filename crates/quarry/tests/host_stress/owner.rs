@@ -1,8 +1,8 @@
-//! What a live object looks like: its owner's number over its whole length.
+//! Live objects, which have their owner's number over their whole length.
 
 use std::ptr::NonNull;
 
-/// Which allocator an object came from.
+/// The allocator that an object came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     /// A cache, by its place in the world's list.
@@ -23,7 +23,7 @@ pub(crate) struct Held {
 // SAFETY: an owned object may go to another thread; the owner has all of it.
 unsafe impl Send for Held {}
 
-/// What a word of an object must be.
+/// The value that a word of an object must have.
 fn word(token: u64, address: usize, index: usize) -> u64 {
     match index {
         0 => token,
@@ -51,7 +51,7 @@ impl Held {
         }
     }
 
-    /// Whether the number is still everywhere.
+    /// True if the number is still everywhere.
     pub(crate) fn whole(&self) -> bool {
         self.words().all(|(place, value)| {
             // SAFETY: as in `fill`.

@@ -318,7 +318,7 @@ fn children_of_a_fork_use_the_pool() {
     mine.destroy().unwrap();
 }
 
-/// What a device that maps pages one after the other, from `self.0` on, knows them by.
+/// The mappings of a device: pages are numbered one after the other, from `self.0` on.
 struct Counting(AtomicU64);
 
 impl Mapper for Counting {

@@ -14,7 +14,7 @@ use super::sys::{self, Random};
 use super::worker::Worker;
 use super::world::World;
 
-/// What happened in a run.
+/// Counts of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) ops: u64,
@@ -29,7 +29,7 @@ pub(crate) struct Outcome {
     pub(crate) clashes: u64,
 }
 
-/// What signal handlers work on.
+/// The allocator that signal handlers use.
 pub(crate) trait Target: Sync {
     /// Allocates and frees as a handler may.
     fn on_signal(&self, dice: u64);

@@ -1,4 +1,4 @@
-//! What the storm asks of the operating system, and numbers that look random.
+//! Calls of the operating system, and numbers that look random.
 
 use std::ptr::null_mut;
 use std::time::{Duration, Instant};

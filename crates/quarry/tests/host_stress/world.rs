@@ -174,7 +174,7 @@ impl<M: Machine + Send + Sync, D: Design> World<M, D> {
         }
     }
 
-    /// What a signal handler does: a pair, and at times an object for another handler.
+    /// Work of a signal handler: a pair, and at times an object for another handler.
     pub(crate) fn handler(&self, dice: u64) {
         let number = dice as usize % self.caches.len();
         if let Some(held) = self.alloc(number, true) {
@@ -219,7 +219,7 @@ impl<M: Machine + Send + Sync, D: Design> World<M, D> {
         }
     }
 
-    /// Frees what lies in mailboxes and stash. No other code is at work.
+    /// Frees the objects in mailboxes and stash. No other code is at work.
     pub(crate) fn empty(&self) {
         for mailbox in &self.mailboxes {
             let letters = std::mem::take(&mut *mailbox.lock().unwrap());
@@ -230,7 +230,7 @@ impl<M: Machine + Send + Sync, D: Design> World<M, D> {
         }
     }
 
-    /// What must hold when everything has been freed.
+    /// Checks that everything has been freed, and that the counters agree.
     pub(crate) fn check_end(&self, aborts: u64) {
         assert_eq!(self.thread_misses.load(Relaxed), 0, "allocations failed");
         // CPUs keep their main sheaf for as long as the cache has sheaves.
