@@ -11,11 +11,12 @@
 //!
 //! | module | content |
 //! |---|---|
-//! | [`rseq`] | the restartable sequence, one file per processor; the only assembly but for a hint |
+//! | [`rseq`] | the restartable sequence, one file per processor; the only assembly with stores |
 //! | [`protocol`] | taking the word of *another* CPU's slot; shared with the model checker |
 //! | [`fork`] | what must be brought to rest before a `fork` |
 //! | `machine` | [`HostMachine`]: mode, CPU choice, spin locks |
-//! | `prefetch` | that hint |
+//! | `prefetch` | a hint to the processor |
+//! | [`values`] | bytes of reused memory have values |
 //! | `readers` | read-side sections, and when frees that wait for them may be done |
 //! | `waiters` | who waits for a spin lock; breaks circles that signal handlers close |
 //! | `memory`, `huge` | address space, and which pages are behind it |
@@ -68,6 +69,7 @@ pub mod protocol;
 mod readers;
 pub mod rseq;
 mod topology;
+pub mod values;
 mod waiters;
 
 pub use builder::Builder;

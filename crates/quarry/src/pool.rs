@@ -19,6 +19,7 @@ use quarry_core::pool::{
     PoolStats, RawPool, ThinPool,
 };
 use quarry_host::HostMachine;
+use quarry_host::values::give_values;
 
 type RawHostPool<H> = RawPool<'static, HostMachine, H>;
 
@@ -150,8 +151,11 @@ impl<H: Mapper> PagePool<H> {
     pub fn alloc_bulk(&mut self, frames: &mut [Option<Frame<H>>]) -> usize {
         let pages = self.pages();
         let pool = self.owner.pool().raw().thin();
+        let bytes = self.frame_bytes();
         let fill = |slot: &mut Option<Frame<H>>, pfn| {
             let start = address(pages, pfn);
+            // SAFETY: the block was handed out just now and has no other owner.
+            unsafe { give_values(start, bytes) };
             *slot = Some(Frame { pool, start });
         };
         let site = CallSite::caller();
@@ -181,6 +185,8 @@ impl<H: Mapper> PagePool<H> {
         let page = address(pool.pages(), piece.pfn);
         // SAFETY: the allocator cuts pieces inside their blocks, so the offset is below the block's bytes.
         let start = unsafe { page.byte_add(piece.offset as usize) };
+        // SAFETY: the piece was handed out just now and has no other owner; pieces do not overlap.
+        unsafe { give_values(start, piece.bytes as usize) };
         Ok(Fragment {
             raw: pool.raw(),
             pfn: piece.pfn,
@@ -202,9 +208,12 @@ impl<H: Mapper> PagePool<H> {
     )]
     pub unsafe fn from_raw(&self, pfn: Pfn) -> Frame<H> {
         let pool = self.owner.pool();
+        let start = address(pool.pages(), pfn);
+        // SAFETY: by the caller's contract the block is in flight and has no other owner.
+        unsafe { give_values(start, pool.block_bytes()) };
         Frame {
             pool: pool.raw().thin(),
-            start: address(pool.pages(), pfn),
+            start,
         }
     }
 
@@ -334,15 +343,9 @@ impl<H: Mapper> std::error::Error for PendingPool<H> {}
 /// It derefs to its bytes, which are whatever the last owner of the memory left there, or zero. The
 /// next owner can read a secret that was in it, unless an owner overwrites it first.
 ///
-/// # Contents
-///
-/// Every byte has a value: the memory is anonymous, so the system fills it with zeros before its
-/// first use and after each trim. Nothing that runs can take a byte's value away. By the letter of
-/// the language a former owner can, by a copy of `MaybeUninit::uninit()` or of a value with
-/// padding. That such a byte has some fixed value for the next owner rests on the way between the
-/// two: the page is freed and handed out through shared per-CPU lists, by assembly or by atomic
-/// operations. Compilers do not carry what memory holds across these. Miri, which does, may
-/// complain about such bytes.
+/// Every byte has a value: the memory is the system's zeros or what was stored since, and a frame is made with
+/// [`give_values`], whose module has the argument for bytes that a former owner left without one by the rules of the
+/// language.
 pub struct Frame<H: Mapper = NoMapper> {
     pool: ThinPool<'static, HostMachine, H>,
     /// First byte of the block.
@@ -360,7 +363,7 @@ unsafe impl<H: Mapper + Send + Sync> Sync for Frame<H> {}
 impl<H: Mapper> Frame<H> {
     #[inline(always)]
     fn raw(&self) -> RawHostPool<H> {
-        // SAFETY: the frame's page is in flight.
+        // SAFETY: the frame's page is in flight, and a pool stays until its last page in flight comes home.
         unsafe { self.pool.raw() }
     }
 
@@ -374,7 +377,7 @@ impl<H: Mapper> Frame<H> {
 
     #[inline(always)]
     fn memory(&self) -> NonNull<[u8]> {
-        // SAFETY: as in `raw`.
+        // SAFETY: the frame's page is in flight, so its pool exists (a pool stays until its last page in flight comes home).
         let bytes = unsafe { self.raw().block_bytes() };
         NonNull::slice_from_raw_parts(self.start, bytes)
     }
@@ -417,9 +420,8 @@ impl<H: Mapper> Deref for Frame<H> {
     type Target = [u8];
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: the block is mapped, as long as its process, and only this frame's. Its bytes have
-        // values: the system's zeros or what was stored since; for those that a former owner left
-        // uninitialised by the letter of the language, see the frame's "Contents".
+        // SAFETY: the block is mapped as long as the process and only this frame's; its bytes have values since the frame
+        // was made (`give_values`).
         unsafe { self.memory().as_ref() }
     }
 }
@@ -427,7 +429,7 @@ impl<H: Mapper> Deref for Frame<H> {
 impl<H: Mapper> DerefMut for Frame<H> {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `deref`.
+        // SAFETY: as in `deref`; the frame is borrowed mutably, so nothing else reads or writes the block.
         unsafe { self.memory().as_mut() }
     }
 }
@@ -491,7 +493,8 @@ impl<H: Mapper> Deref for Fragment<H> {
     type Target = [u8];
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: the piece is mapped, as long as its process, and only this fragment's.
+        // SAFETY: the piece is mapped as long as the process and only this fragment's; its bytes have values since the
+        // fragment was made (`give_values`).
         unsafe { self.memory.as_ref() }
     }
 }
@@ -499,7 +502,7 @@ impl<H: Mapper> Deref for Fragment<H> {
 impl<H: Mapper> DerefMut for Fragment<H> {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `deref`.
+        // SAFETY: as in `deref`; the fragment is borrowed mutably, so nothing else reads or writes the piece.
         unsafe { self.memory.as_mut() }
     }
 }

@@ -2,9 +2,11 @@
 
 use core::slice;
 
+use quarry_core::machine::{Cpus as _, Memory as _};
 use quarry_core::page::Pfn;
 use quarry_core::pool::{Mapper, NoMapper, PageBatch, PoolError};
 use quarry_host::HostMachine;
+use quarry_host::values::give_values_to_pages;
 
 use super::{Frame, PagePool, RawHostPool, address};
 
@@ -69,8 +71,8 @@ impl<H: Mapper> FrameBatch<H> {
             let bytes = unsafe { pool.block_bytes() };
             self.pages().iter().map(move |&pfn| {
                 let start = address(pool.pages(), pfn).as_ptr();
-                // SAFETY: the block is mapped, as long as its process, and only this batch's. Its bytes
-                // have values, by what `Frame` says of its contents.
+                // SAFETY: the block is mapped as long as the process and only this batch's; its bytes have values since
+                // `fill_batch` added it.
                 unsafe { slice::from_raw_parts(start, bytes) }
             })
         })
@@ -134,7 +136,14 @@ impl<H: Mapper> PagePool<H> {
         batch: &mut FrameBatch<H>,
         frames: usize,
     ) -> Result<usize, PoolError> {
-        self.owner.fill_batch(&mut batch.batch, frames)
+        let added = self.owner.fill_batch(&mut batch.batch, frames)?;
+        let (machine, bytes) = (self.pages().machine(), self.frame_bytes());
+        let memory = machine.ranges().pages.base;
+        let page_shift = machine.topology().page_shift;
+        // SAFETY: the pages are in flight, and the batch is their only owner. That of earlier calls have values, which
+        // stay.
+        unsafe { give_values_to_pages(memory, batch.pages(), page_shift, bytes) };
+        Ok(added)
     }
 
     /// Takes the frames of a batch back without the ring, as [`PagePool::recycle`] does each. Another
