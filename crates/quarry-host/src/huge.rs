@@ -181,7 +181,7 @@ pub(crate) unsafe fn advise(
         HugePages::Never => libc::MADV_NOHUGEPAGE,
         HugePages::System | HugePages::Hugetlb => return Ok(()),
     };
-    // SAFETY: the caller's contract; the advice discards nothing.
+    // SAFETY: the caller mapped the range; MADV_HUGEPAGE and MADV_NOHUGEPAGE discard nothing.
     match unsafe { os::advise(range, advice) } {
         // A kernel without huge pages uses none, as wanted.
         Err(_) if wanted == HugePages::Never => Ok(()),

@@ -218,7 +218,7 @@ unsafe fn advise(
         HugePages::Hugetlb => HugePages::Transparent,
         other => other,
     };
-    // SAFETY: the caller's contract is the same.
+    // SAFETY: `Memory::reserve` mapped the range just now, and no code uses it yet.
     match unsafe { huge::advise(pages, next_best) } {
         Ok(()) => HugePageUse {
             wanted,

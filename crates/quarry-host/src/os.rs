@@ -22,7 +22,7 @@ const SLEEP_NS: libc::c_long = 100_000;
 pub(crate) fn errno() -> i32 {
     // SAFETY: the C library gives each thread a valid `errno` location.
     let location = unsafe { libc::__errno_location() };
-    // SAFETY: as above; only the calling thread uses it.
+    // SAFETY: the location is valid, and only the calling thread uses it.
     unsafe { *location }
 }
 
@@ -32,7 +32,7 @@ pub(crate) fn keeping_errno<R>(f: impl FnOnce() -> R) -> R {
     let result = f();
     // SAFETY: the C library gives each thread a valid `errno` location.
     let location = unsafe { libc::__errno_location() };
-    // SAFETY: as above; only the calling thread uses it.
+    // SAFETY: the location is valid, and only the calling thread uses it.
     unsafe { *location = before };
     result
 }

@@ -437,7 +437,8 @@ pub fn fork_misses() -> u64 {
 ///
 /// `heap` is a `RawHeap<D>` that lives.
 unsafe fn prepare<D: Design>(heap: NonNull<()>) {
-    // SAFETY: the caller's contract.
+    // SAFETY: `Builder::build` registered the address of a heap of this type, and `Shared::drop` ends it only after
+    // `unregister`.
     let heap = unsafe { heap.cast::<RawHeap<D>>().as_ref() };
     // First: what ends caches enters the gates that a fork closes.
     let alone = before_fork();
@@ -450,7 +451,8 @@ unsafe fn prepare<D: Design>(heap: NonNull<()>) {
 ///
 /// As for [`prepare`].
 unsafe fn parent<D: Design>(heap: NonNull<()>) {
-    // SAFETY: the caller's contract.
+    // SAFETY: `Builder::build` registered the address of a heap of this type, and `Shared::drop` ends it only after
+    // `unregister`.
     let heap = unsafe { heap.cast::<RawHeap<D>>().as_ref() };
     // SAFETY: `prepare` came before, on this thread.
     let missed = unsafe { heap.resume(false) };
@@ -462,7 +464,8 @@ unsafe fn parent<D: Design>(heap: NonNull<()>) {
 ///
 /// As for [`prepare`].
 unsafe fn child<D: Design>(heap: NonNull<()>) {
-    // SAFETY: the caller's contract.
+    // SAFETY: `Builder::build` registered the address of a heap of this type, and `Shared::drop` ends it only after
+    // `unregister`.
     let heap = unsafe { heap.cast::<RawHeap<D>>().as_ref() };
     // SAFETY: a child has one thread, which relies on no section from before the fork
     // (`HostMachine::rcu_read_lock`).

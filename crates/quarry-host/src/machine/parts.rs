@@ -95,11 +95,11 @@ unsafe impl Slots for HostMachine {
     #[inline(always)]
     unsafe fn percpu_try_lock(&self, slot0: NonNull<SlotLock>) -> Option<NonNull<SlotLock>> {
         if self.area == 0 {
-            // SAFETY: the caller's contract is the same.
+            // SAFETY: the caller says that each CPU has a slot at its distance from `slot0`, which is all that is asked.
             return unsafe { self.try_lock_fallback(slot0) };
         }
         let word0 = slot0.as_ptr().cast::<u32>();
-        // SAFETY: H2 for the area; the caller's contract for the slots; H1 for who takes them.
+        // SAFETY: H2 for the area; the caller says that each CPU has a slot at its distance; H1 for who takes them.
         let offset =
             unsafe { rseq::try_lock::<{ Self::PERCPU_SHIFT }>(self.area, self.cpus, word0) };
         if offset == FAILED {
@@ -146,7 +146,7 @@ unsafe impl Steps for HostMachine {
         if self.area == 0 {
             return None;
         }
-        // SAFETY: H2 for the area; the caller's contract for the slots.
+        // SAFETY: H2 for the area; the caller says that each CPU has a slot of this layout at its distance.
         NonNull::new(unsafe { commits::pop_list::<L, { Self::PERCPU_SHIFT }>(self, slot0, link) })
     }
 
@@ -159,7 +159,7 @@ unsafe impl Steps for HostMachine {
         object: NonNull<u8>,
     ) -> bool {
         let object = object.as_ptr();
-        // SAFETY: H2 for the area; the caller's contract for the slots and the object.
+        // SAFETY: H2 for the area; the caller says that each CPU has a slot of this layout, and owns the object.
         self.area != 0
             && unsafe {
                 commits::push_list::<L, { Self::PERCPU_SHIFT }>(self, slot0, link, owner, object)
@@ -174,7 +174,7 @@ unsafe impl Steps for HostMachine {
         if self.area == 0 {
             return None;
         }
-        // SAFETY: H2 for the area; the caller's contract for the slots.
+        // SAFETY: H2 for the area; the caller says that each CPU has a slot of this layout at its distance.
         NonNull::new(unsafe { commits::pop_stack::<L, { Self::PERCPU_SHIFT }>(self, slot0) })
     }
 
@@ -185,7 +185,7 @@ unsafe impl Steps for HostMachine {
         object: NonNull<u8>,
     ) -> bool {
         let object = object.as_ptr();
-        // SAFETY: H2 for the area; the caller's contract for the slots and the object.
+        // SAFETY: H2 for the area; the caller says that each CPU has a slot of this layout, and owns the object.
         self.area != 0
             && unsafe { commits::push_stack::<L, { Self::PERCPU_SHIFT }>(self, slot0, object) }
     }

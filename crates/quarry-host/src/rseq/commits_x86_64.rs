@@ -235,7 +235,8 @@ pub(crate) unsafe fn push_stack<L: StackLayout, const SHIFT: u32>(
     object: *mut u8,
 ) -> bool {
     if L::NARROW {
-        // SAFETY: as below.
+        // SAFETY: the caller gave slots of this layout, whose entries at the top are inside the stack's room and free; the
+        // object's address fits in half a word, as the caller says. The kernel restarts what is interrupted.
         unsafe {
             push!(
                 [

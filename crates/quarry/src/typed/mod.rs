@@ -321,7 +321,8 @@ impl<T, D: Design> Cache<T, D> {
     /// `into_raw` of an object of this cache returned the address, and nothing was made of it since.
     #[must_use]
     pub unsafe fn from_raw(&self, object: NonNull<T>) -> Owned<T, D> {
-        // SAFETY: the caller's contract.
+        // SAFETY: `into_raw` ended the object's owner and left its value, and this is the first owner since, as the caller
+        // says; the object is of this cache and was never freed.
         unsafe { Owned::new(self.entry, object) }
     }
 
