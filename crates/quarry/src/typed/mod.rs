@@ -43,6 +43,8 @@ type RawCache<D> = heap::Cache<'static, HostMachine, D>;
 ///
 /// Any thread allocates from it and frees its objects. It keeps its heap alive. Objects may outlive it: the
 /// last of them takes the cache out of the heap, and returns the heap's memory if no handle to that is left.
+/// No destructor waits for that: if a CPU is busy at that moment, or a free of another thread has not returned, the cache
+/// ends with that free, or with the next making, drop or shrink of any cache, or [`HostHeap::reap`].
 /// [`Cache::destroy`] is for programs that expect no object to be left.
 ///
 /// # Examples

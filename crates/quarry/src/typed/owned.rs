@@ -17,7 +17,8 @@ use crate::DefaultDesign;
 /// An object of a [`Cache`](crate::Cache); goes back when dropped, on whichever thread that is.
 ///
 /// It is one word, as a `Box`, and an `Option` of it too. It borrows nothing, so structures can keep it, and it
-/// keeps its cache and heap alive.
+/// keeps its cache and heap alive. If it is the last object of a dropped cache its drop ends that, and never sleeps
+/// for it ([`Cache`](crate::Cache) says who ends what was busy).
 ///
 /// # Examples
 ///
