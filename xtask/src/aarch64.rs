@@ -59,6 +59,31 @@ pub(crate) fn run() -> Result<Outcome> {
     with_the_compiler(&listing, &directory)
 }
 
+/// Runs the tests of the sequence and of the machine on an emulated processor.
+///
+/// The emulator's kernel interface has no restartable sequences, so machines there use the fallback. The sequence itself
+/// runs in the tests that give it an area of their own.
+pub(crate) fn emulated() -> Result<Outcome> {
+    const EMULATOR: &str = "qemu-aarch64";
+    const LINKER: &str = "aarch64-linux-gnu-gcc";
+    let tools = [EMULATOR, LINKER].map(shell::find_tool);
+    if !target_is_installed()? || tools.iter().any(Option::is_none) {
+        return Ok(Outcome::Skipped(format!(
+            "it takes `rustup target add {TARGET}` and `apt-get install qemu-user gcc-aarch64-linux-gnu`"
+        )));
+    }
+    let runner = format!("{EMULATOR} -L /usr/aarch64-linux-gnu");
+    let mut cargo = shell::cargo();
+    cargo
+        .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", LINKER)
+        .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER", runner)
+        .args(["test", "-p", "quarry-host", "--target", TARGET])
+        .args(["--lib", "--test", "machine"]);
+    // This test starts its own program anew, without the emulator.
+    shell::run(cargo.args(["--", "--skip", "the_environment_switches"]))?;
+    Ok(Outcome::Done)
+}
+
 fn target_is_installed() -> Result<bool> {
     let mut rustc = Command::new("rustc");
     let directory = shell::output(rustc.args(["--print", "target-libdir", "--target", TARGET]))?;

@@ -8,6 +8,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
+use crate::aarch64;
 use crate::programs::Programs;
 use crate::shell::{self, Outcome};
 
@@ -59,12 +60,17 @@ pub(crate) fn fallback() -> Result<()> {
     Programs::build()?.run("quarry-host", &[], &environment, &[])
 }
 
-/// All random cases and all eras of the tests that ordinarily run a part of them.
+/// All random cases and all eras of the tests that ordinarily run a part of them, and the aarch64 sequence under an
+/// emulator.
 ///
 /// Two programs read `QUARRY_SOAK`. The negative controls of the storms do the same with and without it.
 pub(crate) fn soak() -> Result<()> {
     let skip = ["--skip", "negative_control"];
-    Programs::build()?.run("quarry", SOAKED, &[(SOAK, "1")], &skip)
+    Programs::build()?.run("quarry", SOAKED, &[(SOAK, "1")], &skip)?;
+    if let Outcome::Skipped(reason) = aarch64::emulated()? {
+        println!("aarch64 was not emulated: {reason}");
+    }
+    Ok(())
 }
 
 /// The tests that need root, which are otherwise ignored.
@@ -74,7 +80,7 @@ pub(crate) fn root() -> Result<Outcome> {
     }
     let programs = Programs::build()?;
     let ignored = |package, test| programs.run(package, &[test], &[], &["--ignored"]);
-    ignored("quarry", "host_af_xdp")?;
+    ignored("quarry", "host")?;
     let release = fs::read_to_string("/proc/sys/kernel/osrelease")?;
     if !release.starts_with("6.18.") {
         let release = release.trim();
