@@ -175,21 +175,24 @@ struct Turn;
 
 impl Turn {
     fn try_take() -> Option<Self> {
+        // Set first: a signal handler that forks in between must not wait for its own thread.
+        if ENDS.replace(true) {
+            return None;
+        }
         // SeqCst: see `settle`. It also acquires what the last owner did.
         let order = (Ordering::SeqCst, Ordering::Relaxed);
         let taken = ENDING.compare_exchange(false, true, order.0, order.1);
-        taken.is_ok().then(|| {
-            ENDS.set(true);
-            Self
-        })
+        ENDS.set(taken.is_ok());
+        // Not `then_some`: a turn that is dropped gives back what another thread has.
+        taken.is_ok().then(|| Self)
     }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        ENDS.set(false);
         // SeqCst: see `settle`.
         ENDING.store(false, Ordering::SeqCst);
+        ENDS.set(false);
     }
 }
 
