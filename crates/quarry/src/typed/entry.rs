@@ -14,7 +14,7 @@
 //!
 //! * *free*: on the stack [`FREE`], or never used.
 //! * *live*: the [`Cache`](super::Cache) has the heap. [`Entry::watch`] is 0, or [`COUNTED`] for caches with debugging.
-//! * *orphaned*: the entry has the heap. The right to end the cache is a token, of which there is one. It is the
+//! * *orphaned*: the entry has the heap. The right to end the cache is a token, one for each entry. It is the
 //!   offset [`IDLE`] in [`Entry::left`]; or it is with the queue, or with the thread that attempts the end. Every free
 //!   counts `left` down. A free that finds no more than 0 objects there moves `left` back to about 0, which takes the
 //!   token (only one thread can), and queues the entry.
@@ -385,7 +385,7 @@ impl Entry {
     ///
     /// A live object of the entry's cache, of design `D`, without user.
     #[inline]
-    unsafe fn free<D: Design>(&'static self, object: NonNull<u8>) {
+    pub(super) unsafe fn free<D: Design>(&'static self, object: NonNull<u8>) {
         // Relaxed: COUNTED is set before there are objects, and E4 covers ORPHANED.
         if self.watch.load(Ordering::Relaxed) != 0 {
             // SAFETY: the object is live and without user, as this function's caller says of it.
@@ -571,34 +571,5 @@ impl Entry {
         self.watch.store(0, Ordering::SeqCst);
         FREE.push(self.number(), &self.link);
         drop(heap);
-    }
-}
-
-/// Frees an object when dropped.
-pub(super) struct FreeOnDrop<D: Design> {
-    entry: &'static Entry,
-    object: NonNull<u8>,
-    design: std::marker::PhantomData<fn() -> D>,
-}
-
-impl<D: Design> FreeOnDrop<D> {
-    /// # Safety
-    ///
-    /// A live object of the entry's cache, of design `D`, which is without user when this is dropped.
-    #[inline]
-    pub(super) unsafe fn new(entry: &'static Entry, object: NonNull<u8>) -> Self {
-        Self {
-            entry,
-            object,
-            design: std::marker::PhantomData,
-        }
-    }
-}
-
-impl<D: Design> Drop for FreeOnDrop<D> {
-    #[inline]
-    fn drop(&mut self) {
-        // SAFETY: the caller of `new` gave a live object of this entry's cache, whose last user ends with this value.
-        unsafe { self.entry.free::<D>(self.object) };
     }
 }

@@ -35,6 +35,7 @@ use crate::{DefaultDesign, HostHeap};
 use entry::Entry;
 pub(crate) use entry::{after_fork, before_fork, settle};
 pub use error::{AllocError, CacheError};
+use owned::FreeOnDrop;
 pub use owned::Owned;
 
 type RawCache<D> = heap::Cache<'static, HostMachine, D>;
@@ -194,7 +195,7 @@ impl<T, D: Design> Cache<T, D> {
             return Err(AllocError(value));
         };
         // SAFETY: a fresh object of this cache, which holds nothing while `value` runs.
-        let free = unsafe { entry::FreeOnDrop::<D>::new(self.entry, object) };
+        let free = unsafe { FreeOnDrop::<D>::new(self.entry, object) };
         let value = value();
         std::mem::forget(free);
         // SAFETY: the object is fresh and of this cache.
@@ -249,7 +250,7 @@ impl<T, D: Design> Cache<T, D> {
             for (slot, object) in slots.iter_mut().zip(&mut objects) {
                 let object = Owned::into_raw(object);
                 // SAFETY: an object of this cache, whose owner is gone.
-                let free = unsafe { entry::FreeOnDrop::<D>::new(self.entry, object.cast()) };
+                let free = unsafe { FreeOnDrop::<D>::new(self.entry, object.cast()) };
                 // SAFETY: the value is whole, and its owner is gone.
                 unsafe { object.drop_in_place() };
                 std::mem::forget(free);

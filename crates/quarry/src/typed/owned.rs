@@ -11,7 +11,7 @@ use std::ptr::NonNull;
 
 use quarry_core::design::Design;
 
-use super::entry::{ADDRESS_BITS, Entry, FreeOnDrop};
+use super::entry::{ADDRESS_BITS, Entry};
 use crate::DefaultDesign;
 
 /// An object of a [`Cache`](crate::Cache); goes back when dropped, on whichever thread that is.
@@ -174,5 +174,34 @@ impl<T: std::fmt::Display, D: Design> std::fmt::Display for Owned<T, D> {
 impl<T, D: Design> AsRef<T> for Owned<T, D> {
     fn as_ref(&self) -> &T {
         self
+    }
+}
+
+/// Frees an object when dropped.
+pub(super) struct FreeOnDrop<D: Design> {
+    entry: &'static Entry,
+    object: NonNull<u8>,
+    design: PhantomData<fn() -> D>,
+}
+
+impl<D: Design> FreeOnDrop<D> {
+    /// # Safety
+    ///
+    /// A live object of the entry's cache, of design `D`, which is without user when this is dropped.
+    #[inline]
+    pub(super) unsafe fn new(entry: &'static Entry, object: NonNull<u8>) -> Self {
+        Self {
+            entry,
+            object,
+            design: PhantomData,
+        }
+    }
+}
+
+impl<D: Design> Drop for FreeOnDrop<D> {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: the caller of `new` gave a live object of this entry's cache, whose last user ends with this value.
+        unsafe { self.entry.free::<D>(self.object) };
     }
 }
