@@ -4,11 +4,12 @@
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::small;
 use quarry::kernel::heap::Cache;
 use quarry::kernel::inspect::{SLABINFO_HEADER, Source};
 use quarry::kernel::page::SYSCTLS;
 use quarry::{
-    Builder, CacheSpec, Design, Era, HostMachine, PageAllocator, PageFile, SheafCache, Slub, Slubq,
+    CacheSpec, Design, Era, HostMachine, Mode, PageAllocator, PageFile, SheafCache, Slub, Slubq,
     SysfsError,
 };
 
@@ -131,11 +132,7 @@ fn pages_add_up(pages: &PageAllocator<HostMachine>) {
 }
 
 fn inspected_while_in_use<D: Design>() {
-    let heap = Builder::<D>::new()
-        .memory_bytes(64 << 20)
-        .build()
-        .unwrap()
-        .leak();
+    let heap = small::<D>(Mode::Auto).leak();
     let spec = CacheSpec::new("busy", 320);
     let cache = heap.create_cache(&spec).unwrap();
     let (started, stop) = (Barrier::new(THREADS as usize + 1), AtomicBool::new(false));

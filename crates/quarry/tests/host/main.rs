@@ -13,3 +13,11 @@ mod page_config;
 mod pool_stats;
 mod rcu;
 mod walks;
+
+use quarry::{Builder, Design, HostHeap, Mode};
+
+/// A heap of 64 MiB.
+fn small<D: Design>(mode: Mode) -> HostHeap<D> {
+    let builder = Builder::<D>::new().memory_bytes(64 << 20);
+    builder.mode(mode).build().expect("a heap")
+}

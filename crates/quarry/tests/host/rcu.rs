@@ -4,8 +4,11 @@
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
+use crate::small;
 use quarry::kernel::heap::Cache;
-use quarry::{Builder, CacheSpec, Design, HostMachine, SheafCache, SlabCache, Slob, Slub, Slubq};
+use quarry::{
+    Builder, CacheSpec, Design, HostMachine, Mode, SheafCache, SlabCache, Slob, Slub, Slubq,
+};
 
 /// Deferred frees without readers; each ends in a grace period of its own batch.
 const FREES: usize = 2_000_000;
@@ -22,11 +25,7 @@ fn cache_of<D: Design>(heap: &'static quarry::HostHeap<D>) -> Cache<'static, Hos
 }
 
 fn memory_is_bounded<D: Design>() {
-    let heap = Builder::<D>::new()
-        .memory_bytes(64 << 20)
-        .build()
-        .unwrap()
-        .leak();
+    let heap = small::<D>(Mode::Auto).leak();
     let cache = cache_of(heap);
     let mut most = 0;
     for at in 0..FREES {
@@ -50,11 +49,7 @@ fn write(object: NonNull<u8>, number: u64) {
 }
 
 fn readers_are_waited_for<D: Design>() {
-    let heap = Builder::<D>::new()
-        .memory_bytes(64 << 20)
-        .build()
-        .unwrap()
-        .leak();
+    let heap = small::<D>(Mode::Auto).leak();
     let cache = cache_of(heap);
     let first = cache.alloc().expect("memory");
     write(first, 1);

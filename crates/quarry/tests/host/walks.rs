@@ -6,13 +6,14 @@ use std::ptr::NonNull;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::small;
 use quarry::kernel::design::CheckError;
 use quarry::kernel::heap::Cache;
 use quarry::kernel::machine::Cpus;
 use quarry::kernel::page::PageInconsistency;
 use quarry::{
-    Builder, CacheFlags, CacheSpec, Design, HostHeap, HostMachine, Mode, SheafCache, SlabCache,
-    Slob, Slub, Slubq,
+    CacheFlags, CacheSpec, Design, HostHeap, HostMachine, Mode, SheafCache, SlabCache, Slob, Slub,
+    Slubq,
 };
 
 const THREADS: usize = 4;
@@ -81,8 +82,7 @@ fn walk<D: Design>(cache: Cache<'_, HostMachine, D>, anchors: &[NonNull<u8>]) ->
 }
 
 fn walked_while_in_use<D: Design>(mode: Mode, flags: CacheFlags) {
-    let builder = Builder::<D>::new().memory_bytes(64 << 20).mode(mode);
-    let heap = builder.build().expect("a heap");
+    let heap = small::<D>(mode);
     let spec = CacheSpec {
         flags,
         ..CacheSpec::new("busy", 200)
@@ -161,8 +161,7 @@ fn churn_pages(heap: &HostHeap<Slub>, seed: usize, stop: &AtomicBool) {
 #[test]
 fn pages_are_walked_while_in_use() {
     for mode in [Mode::Auto, Mode::Fallback] {
-        let builder = Builder::<Slub>::new().memory_bytes(64 << 20).mode(mode);
-        let heap = builder.build().expect("a heap").leak();
+        let heap = small::<Slub>(mode).leak();
         let (started, stop) = (Barrier::new(THREADS + 1), AtomicBool::new(false));
         let done = std::thread::scope(|scope| {
             for seed in 0..THREADS {

@@ -27,7 +27,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use quarry::kernel::design::Design;
 use quarry::kernel::machine::Machine;
-use quarry::{Builder, Era, Mode, SheafCache, SlabCache, Slob, Slub, Slubq};
+use quarry::{Builder, Era, HostHeap, Mode, SheafCache, SlabCache, Slob, Slub, Slubq};
 
 use broken::{Broken, Fault};
 use storm::Outcome;
@@ -39,7 +39,13 @@ fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Bytes that a heap may hand out.
+/// A heap of 64 MiB.
+fn small<D: Design>(mode: Mode) -> HostHeap<D> {
+    let builder = Builder::<D>::new().memory_bytes(64 << 20);
+    builder.mode(mode).build().expect("a heap")
+}
+
+/// Bytes that a heap of a storm may hand out.
 const MEMORY: usize = 256 << 20;
 
 fn seconds() -> f64 {

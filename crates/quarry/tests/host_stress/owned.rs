@@ -6,11 +6,11 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use crate::{alone, sys};
+use crate::{alone, small, sys};
 use quarry::kernel::debug::TraceEvent;
 use quarry::{
-    Builder, Cache, CacheError, CacheFlags, Design, HostHeap, Mode, Owned, SheafCache, SlabCache,
-    Slob, Slub, Slubq,
+    Builder, Cache, CacheError, CacheFlags, Design, Mode, Owned, SheafCache, SlabCache, Slob, Slub,
+    Slubq,
 };
 
 /// Longest life of a child.
@@ -52,14 +52,6 @@ impl Drop for Counted {
 
 fn modes() -> [Mode; 2] {
     [Mode::Auto, Mode::Fallback]
-}
-
-fn small<D: Design>(mode: Mode) -> HostHeap<D> {
-    let heap = Builder::<D>::new()
-        .memory_bytes(64 << 20)
-        .mode(mode)
-        .build();
-    heap.expect("a heap")
 }
 
 /// Heaps that are dropped with objects on all CPUs' lists return their address space and memory.

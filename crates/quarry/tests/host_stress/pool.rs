@@ -10,17 +10,14 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
 
-use crate::{alone, sys};
-use quarry::{
-    Builder, Era, Fragment, Frame, HostHeap, Mapper, Mode, PagePool, PoolParams, PoolStats, Slub,
-};
+use crate::{alone, small, sys};
+use quarry::{Era, Fragment, Frame, HostHeap, Mapper, Mode, PagePool, PoolParams, PoolStats, Slub};
 
 const RECEIVERS: u64 = 2;
 const CONSUMERS: usize = 3;
 
 fn heap(mode: Mode) -> &'static HostHeap<Slub> {
-    let builder = Builder::<Slub>::new().memory_bytes(64 << 20);
-    builder.mode(mode).build().expect("a heap").leak()
+    small(mode).leak()
 }
 
 fn duration() -> Duration {
@@ -39,14 +36,14 @@ fn pool(heap: &'static HostHeap<Slub>, pool_size: u32) -> PagePool {
 }
 
 /// Fills memory with a number, in its first and last words.
-fn mark(memory: &mut [u8], number: u64) {
+pub(crate) fn mark(memory: &mut [u8], number: u64) {
     let bytes = number.to_le_bytes();
     let last = memory.len() - bytes.len();
     memory[..bytes.len()].copy_from_slice(&bytes);
     memory[last..].copy_from_slice(&bytes);
 }
 
-fn is_marked(memory: &[u8], number: u64) -> bool {
+pub(crate) fn is_marked(memory: &[u8], number: u64) -> bool {
     let bytes = number.to_le_bytes();
     memory.starts_with(&bytes) && memory.ends_with(&bytes)
 }

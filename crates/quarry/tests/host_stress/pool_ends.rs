@@ -8,9 +8,10 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::{alone, sys};
+use crate::pool::{is_marked, mark};
+use crate::{alone, small, sys};
 use quarry::kernel::pool::PoolParams;
-use quarry::{Builder, Frame, FrameBatch, PagePool, Slub};
+use quarry::{Frame, FrameBatch, Mode, PagePool, Slub};
 
 const CONSUMERS: usize = 3;
 const TIME: Duration = Duration::from_secs(4);
@@ -64,15 +65,11 @@ extern "C" fn on_signal(_: libc::c_int) {
     }
 }
 
-fn mark(frame: &mut [u8], number: u64) {
-    frame[..8].copy_from_slice(&number.to_le_bytes());
-    frame[4088..4096].copy_from_slice(&number.to_le_bytes());
-}
-
 fn check(frame: &[u8], number: u64) {
-    let bytes = number.to_le_bytes();
-    let same = frame[..8] == bytes && frame[4088..4096] == bytes;
-    assert!(same, "frame {number} had a second owner");
+    assert!(
+        is_marked(frame, number),
+        "frame {number} had a second owner"
+    );
 }
 
 #[expect(clippy::large_enum_variant, reason = "as a user would send batches")]
@@ -159,8 +156,7 @@ fn produce(pool: PagePool, consumers: &[SyncSender<Parcel>], number: &mut u64) {
 #[test]
 fn pools_end_while_their_pages_come_home() {
     let _alone = alone();
-    let heap = Builder::<Slub>::new().memory_bytes(64 << 20);
-    let heap = heap.build().expect("a heap").leak();
+    let heap = small::<Slub>(Mode::Auto).leak();
     sys::handle_signal(on_signal);
     THREADS[CONSUMERS].store(sys::thread_number(), Ordering::Relaxed);
     let stop = AtomicBool::new(false);
