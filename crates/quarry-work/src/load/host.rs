@@ -11,11 +11,11 @@ use quarry_core::stats::Stat;
 use quarry_host::HostMachine;
 use serde::Serialize;
 
+use super::Load;
 use super::change::{Change, later};
 use super::gate::Gate;
 use super::report::CacheReport;
 use super::sheaves;
-use super::spec::Load;
 use crate::error::WorkError;
 use crate::net::{NetRules, SendSizes};
 use crate::world::Body;

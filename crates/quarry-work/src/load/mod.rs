@@ -31,7 +31,7 @@ pub use own::Own;
 pub use profile::{PAGE_ALLOCATOR, Profile, ProfileRow, SLAB_SLOW};
 pub use quarry_sim::sched::{SchedRules, WakeOrder, WakePlace};
 pub use report::{CacheReport, LoadReport};
-pub use spec::{Load, LoadSpec};
+pub use spec::LoadSpec;
 pub use tbench::Tbench;
 pub use tcp_rr::TcpRr;
 
@@ -41,12 +41,86 @@ use quarry_core::page::PageConfig;
 use quarry_core::stats::{Stat, Stats};
 use quarry_sim::driver::{Driver, drive_pages};
 use quarry_sim::sched::Scheduler;
+use serde::Serialize;
 
 use crate::error::WorkError;
 use crate::net::NetRules;
-use crate::world::SkbCaches;
 use crate::world::sim::{Counted, Kernel, Parts, remote};
+use crate::world::{Scenario, SkbCaches};
 use report::Run;
+use workload::{Workload, refusal};
+
+/// A load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum Load {
+    /// hackbench.
+    Hackbench(Hackbench),
+    /// tbench.
+    Tbench(Tbench),
+    /// netperf's TCP_RR.
+    TcpRr(TcpRr),
+    /// The caller's.
+    Own(Own),
+}
+
+impl Load {
+    fn get(&self) -> &dyn Workload {
+        match self {
+            Self::Hackbench(it) => it,
+            Self::Tbench(it) => it,
+            Self::TcpRr(it) => it,
+            Self::Own(it) => it,
+        }
+    }
+
+    /// Name on the command line.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.get().name()
+    }
+
+    /// Unit of its size in the program's own words, and the size.
+    #[must_use]
+    pub fn size(&self) -> (&'static str, u32) {
+        self.get().size()
+    }
+
+    /// Tasks.
+    #[must_use]
+    pub fn tasks(&self) -> u64 {
+        self.get().tasks()
+    }
+
+    /// Bytes of the largest message.
+    fn largest_message(&self) -> u32 {
+        let [one, other] = self.get().messages();
+        one.max(other)
+    }
+
+    /// Bytes that all sockets and pipes have at once, at most: each sender of a full one has looked before it was.
+    fn buffers_bytes(&self, rules: &NetRules, page_bytes: u64) -> u64 {
+        let message =
+            u64::from(self.largest_message()) + u64::from(rules.head_bytes + rules.shared_info);
+        let of_one = self.get().connection_bytes(message, rules, page_bytes);
+        self.get().connections().saturating_mul(of_one)
+    }
+
+    /// The connections and tasks of a run.
+    fn scenario(&self, seed: u64) -> Scenario {
+        let mut scenario = Scenario::default();
+        self.get().set_up(&mut scenario, seed);
+        scenario
+    }
+
+    /// Rejects contradictory options, and sizes out of range.
+    fn check(&self) -> Result<(), WorkError> {
+        match refusal(self.get()) {
+            Some(message) => Err(WorkError::Usage(message)),
+            None => Ok(()),
+        }
+    }
+}
 
 /// Order in which a run's CPUs take turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

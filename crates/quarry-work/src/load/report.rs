@@ -7,7 +7,7 @@ use quarry_sim::time::TimeCounters;
 use serde::Serialize;
 
 use super::profile::Profile;
-use super::spec::{Load, LoadSpec};
+use super::{Load, LoadSpec};
 use crate::causes::Causes;
 use crate::world::sim::{Kernel, Moment, Path};
 

@@ -6,95 +6,17 @@ use quarry_machines::{Draw, Machine};
 use quarry_sim::Config;
 use quarry_sim::driver::Driver;
 use quarry_sim::sched::SchedRules;
-use serde::Serialize;
 
+use super::Load;
 use super::change::{Change, later};
-use super::hackbench::Hackbench;
-use super::own::Own;
-use super::tbench::Tbench;
-use super::tcp_rr::TcpRr;
-use super::workload::{Workload, refusal};
 use crate::config::checked;
 use crate::error::WorkError;
-use crate::net::{NetRules, SendSizes};
-use crate::world::Scenario;
+use crate::net::SendSizes;
 use crate::world::sim::{Counted, Later, Protocols};
 use quarry_designs::Tuning;
 
 /// Simulated nanoseconds of a run, at most: a thousand seconds take days.
 const TIME_NS_MAX: u64 = 1_000_000_000_000;
-
-/// A load.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(untagged)]
-pub enum Load {
-    /// hackbench.
-    Hackbench(Hackbench),
-    /// tbench.
-    Tbench(Tbench),
-    /// netperf's TCP_RR.
-    TcpRr(TcpRr),
-    /// The caller's.
-    Own(Own),
-}
-
-impl Load {
-    pub(super) fn get(&self) -> &dyn Workload {
-        match self {
-            Self::Hackbench(it) => it,
-            Self::Tbench(it) => it,
-            Self::TcpRr(it) => it,
-            Self::Own(it) => it,
-        }
-    }
-
-    /// Name on the command line.
-    #[must_use]
-    pub fn name(&self) -> &'static str {
-        self.get().name()
-    }
-
-    /// Unit of its size in the program's own words, and the size.
-    #[must_use]
-    pub fn size(&self) -> (&'static str, u32) {
-        self.get().size()
-    }
-
-    /// Tasks.
-    #[must_use]
-    pub fn tasks(&self) -> u64 {
-        self.get().tasks()
-    }
-
-    /// Bytes of the largest message.
-    pub(super) fn largest_message(&self) -> u32 {
-        let [one, other] = self.get().messages();
-        one.max(other)
-    }
-
-    /// Bytes that all sockets and pipes have at once, at most: each sender of a full one has looked before it was.
-    pub(super) fn buffers_bytes(&self, rules: &NetRules, page_bytes: u64) -> u64 {
-        let message =
-            u64::from(self.largest_message()) + u64::from(rules.head_bytes + rules.shared_info);
-        let of_one = self.get().connection_bytes(message, rules, page_bytes);
-        self.get().connections().saturating_mul(of_one)
-    }
-
-    /// The connections and tasks of a run.
-    pub(super) fn scenario(&self, seed: u64) -> Scenario {
-        let mut scenario = Scenario::default();
-        self.get().set_up(&mut scenario, seed);
-        scenario
-    }
-
-    /// Rejects contradictory options, and sizes out of range.
-    pub(super) fn check(&self) -> Result<(), WorkError> {
-        match refusal(self.get()) {
-            Some(message) => Err(WorkError::Usage(message)),
-            None => Ok(()),
-        }
-    }
-}
 
 /// A run.
 #[derive(Clone, Debug)]
