@@ -143,8 +143,11 @@ fn grid(columns: &[Column; 8], runs: &[RxReport]) -> Grid {
     table
 }
 
-/// Ways to have a buffer without the page allocator, and why not.
-const RECYCLING: &[(&str, fn(&RecycleCounts) -> u64)] = &[
+/// A column of counts of recycling.
+type Recycling = (&'static str, fn(&RecycleCounts) -> u64);
+
+/// Ways to have a buffer without the page allocator, and reasons why not.
+const RECYCLING: &[Recycling] = &[
     ("page\nreuse", |counts| counts.page_reuse),
     ("cache\nreuse", |counts| counts.cache_reuse),
     ("cache\nbusy", |counts| counts.cache_busy),
