@@ -14,7 +14,7 @@ fn small(more: &[&str]) -> String {
 #[test]
 fn a_small_run() {
     let text = small(&["-j", "1"]);
-    golden::check("run_pages.txt", &text);
+    golden::check_layout("run_pages.txt", &text);
     assert_eq!(text, small(&["-j", "3"]));
     assert_ne!(text, small(&["--seed", "2"]));
 }
@@ -34,10 +34,19 @@ fn sysctls_reach_the_page_allocator() {
 #[test]
 fn sensitivity_says_which_releases_stay_in_order() {
     let args = ["--sensitivity", "--era", "4.13,6.18", "--pages", "40"];
-    let args = [&["run", "pages", "--processes", "2"][..], &args].concat();
+    let args = [&["run", "pages", "--processes", "2", "--json"][..], &args].concat();
     let text = stdout(&[&args[..], &["-j", "1"]].concat());
-    golden::check("run_pages_sensitivity.txt", &text);
     assert_eq!(text, stdout(&[&args[..], &["-j", "3"]].concat()));
+    let json: Value = serde_json::from_str(&text).unwrap();
+    let [claim] = json["sensitivity"]["claims"].as_array().unwrap().as_slice() else {
+        panic!("{json}");
+    };
+    assert_eq!(claim["claim"], "6.18 before 4.13");
+    assert_eq!(claim["verdict"], "holds");
+    // Two processes with so few pages never need the zone.
+    for run in json["runs"].as_array().unwrap() {
+        assert_eq!(run["zone_wait"], 0.0);
+    }
 }
 
 #[test]
