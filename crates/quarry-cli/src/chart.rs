@@ -34,7 +34,7 @@ pub(crate) const GRID: RGBColor = RGBColor(1, 2, 4);
 
 /// The runs of one page size and number of CPUs.
 pub(crate) struct Panel<'a> {
-    /// What they have in common.
+    /// Page size and number of CPUs.
     pub(crate) title: String,
     /// The runs.
     pub(crate) runs: Vec<&'a RunReport>,
@@ -77,7 +77,7 @@ pub(crate) fn svg(name: &str, runs: &[RunReport]) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// What makes an image readable in light and dark.
+/// Style that makes an image readable in light and dark mode.
 const STYLE: &str = "<style>svg{color:#1f2328;font-family:system-ui,sans-serif}.ground{fill:#fff}\
 text{fill:currentColor;stroke:none}.g{stroke:#8884}.t{fill:currentColor}\
 @media (prefers-color-scheme: dark){svg{color:#e6edf3}.ground{fill:#0d1117}}</style>";

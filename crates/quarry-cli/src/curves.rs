@@ -60,7 +60,7 @@ pub(crate) fn svg(plot: &Plot) -> anyhow::Result<String> {
     ))
 }
 
-/// How a line looks.
+/// Colour, dash and mark of a line.
 struct Style {
     /// The number of its subject.
     which: usize,
@@ -205,7 +205,7 @@ fn along(x: f64, logarithmic: bool) -> f64 {
     if logarithmic { x.log10() } else { x }
 }
 
-/// Where numbers are in a plot.
+/// Maps numbers to pixels of a plot.
 struct Scale {
     logarithmic: bool,
     /// Least numbers of both axes, and their pixels.

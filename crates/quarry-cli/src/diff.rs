@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -13,17 +14,17 @@ use crate::{diff_tables, input, output, units};
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// What `quarry replay --json` or `quarry what-if --json` printed first, packed with gzip or not;
+    /// First output of `quarry replay --json` or `quarry what-if --json`, packed with gzip or not;
     /// `-` reads stdin.
     #[arg(value_name = "A.json")]
     a: PathBuf,
-    /// What it printed then.
+    /// Second output.
     #[arg(value_name = "B.json")]
     b: PathBuf,
     /// Print every number that changed, not only those that tell designs apart.
     #[arg(long)]
     all: bool,
-    /// How many caches to print for each run: those whose memory changed by most bytes.
+    /// Number of caches to print for each run: those whose memory changed by most bytes.
     #[arg(long, value_name = "N", default_value_t = 15)]
     top: usize,
     /// Print all changes as JSON (docs/json.md).
@@ -83,13 +84,16 @@ const NOT_COMPARED: &[&str] = &[
 ];
 
 /// A number in both files.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize)]
 pub(crate) struct Change {
-    /// Path of the field below its run.
+    /// Path of the field below its run; `caches.waste_bytes` and `caches.free_bytes` are sums over the
+    /// caches.
     pub(crate) name: String,
+    /// Value in A; null if A lacks it.
     pub(crate) a: Option<f64>,
+    /// Value in B; null if B lacks it.
     pub(crate) b: Option<f64>,
-    /// (b - a) / a; none from nothing, or if a file lacks it.
+    /// (b - a) / a; null if a is 0, or if a file lacks the field.
     pub(crate) relative: Option<f64>,
 }
 
@@ -108,52 +112,65 @@ impl Change {
         }
     }
 
-    /// What changes are sorted by: what comes from nothing first.
+    /// Sort key of changes: values that were 0 or absent come first.
     fn rank(&self) -> f64 {
         self.relative.map_or(f64::INFINITY, f64::abs)
     }
 }
 
-/// The memory of a cache.
-#[derive(Clone, Debug, Serialize)]
+/// Memory of a cache: bytes of its slabs at the end of a replay, or predicted; 0 if a file lacks the cache.
+/// Caches of one name are added up.
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub(crate) struct CacheChange {
-    /// Its bytes; 0 where a file does not have it.
+    /// Bytes.
     #[serde(flatten)]
     pub(crate) memory: Change,
-    /// Bytes of waste and of free objects more in B; none of what-if.
+    /// Bytes of waste that B has more than A; null for what-if.
     pub(crate) waste_bytes: Option<f64>,
+    /// Bytes of free objects that B has more than A; null for what-if.
     pub(crate) free_bytes: Option<f64>,
 }
 
-/// Two runs.
-#[derive(Clone, Debug, Serialize)]
+/// Two runs that are compared.
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub(crate) struct Pair {
+    /// Run of A: design, era, page size and number of CPUs.
     pub(crate) a: String,
+    /// Run of B.
     pub(crate) b: String,
-    /// Numbers that differ.
+    /// Numbers that changed, the largest change relative to A first.
     pub(crate) rows: Vec<Change>,
-    /// Caches whose memory differs.
+    /// Caches whose memory changed, the largest change first.
     pub(crate) caches: Vec<CacheChange>,
 }
 
-/// What an output says of its making that the other one does not.
-#[derive(Clone, Debug, Serialize)]
+/// A setting or a property of the input in which the outputs differ.
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub(crate) struct Differs {
+    /// Member of `trace`, `snapshot` or `settings`, or `quarry.version`.
     pub(crate) what: String,
+    /// Value in A.
     pub(crate) a: Value,
+    /// Value in B.
     pub(crate) b: Value,
 }
 
-/// All that is compared.
-#[derive(Clone, Debug, Serialize)]
+/// Comparison of two outputs.
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub(crate) struct Difference {
+    /// File A.
     pub(crate) a: String,
+    /// File B.
     pub(crate) b: String,
-    /// The command whose outputs they are.
+    /// Command whose outputs they are.
     pub(crate) of: String,
+    /// Settings and inputs in which the outputs differ.
     pub(crate) differs: Vec<Differs>,
+    /// Pairs of runs with all numbers that changed.
     pub(crate) runs: Vec<Pair>,
+    /// Runs of A without a partner.
     pub(crate) only_in_a: Vec<String>,
+    /// Runs of B without a partner.
     pub(crate) only_in_b: Vec<String>,
 }
 
@@ -260,7 +277,7 @@ fn differs(a: &Value, b: &Value) -> Vec<Differs> {
     all
 }
 
-/// Whether two runs belong together.
+/// True if two runs are partners.
 type Rule<'a> = &'a dyn Fn(&Value, &Value) -> bool;
 type Partners = (Vec<(Value, Value)>, Vec<String>, Vec<String>);
 
@@ -308,7 +325,7 @@ fn partners(a: &[Value], b: &[Value]) -> Partners {
     )
 }
 
-/// What a run is called.
+/// Label of a run.
 fn label(run: &Value) -> String {
     let design = run["design"].as_str().unwrap_or("no design");
     let era = run["era"].as_str();

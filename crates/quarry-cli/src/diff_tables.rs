@@ -3,11 +3,10 @@
 use serde_json::Value;
 
 use crate::diff::{CacheChange, Change, Difference, MAIN, Pair};
-use crate::explain_entries::ENTRIES;
-use crate::output;
 use crate::units::{bytes, count};
+use crate::{output, replay_tables};
 
-/// What of `trace` and `snapshot` is worth a line; the rest follows from it.
+/// Members of `trace` and `snapshot` that get a line; the others follow from them.
 const SHOWN: &[&str] = &[
     "trace.name",
     "trace.digest",
@@ -80,7 +79,7 @@ fn finding(pair: &Pair) -> String {
     text
 }
 
-/// Which files, and what else differs between them.
+/// The files, and the settings and inputs in which they differ.
 fn head(difference: &Difference) -> String {
     let mut text = output::wrap(&format!(
         "A: {}; B: {} (quarry {})",
@@ -200,17 +199,13 @@ fn cache_table(caches: &[CacheChange], top: usize) -> String {
 
 /// The name of a row where `quarry replay` has one.
 fn label(field: &str) -> String {
-    let path = format!("runs.{field}");
-    let entry = ENTRIES
-        .iter()
-        .find(|entry| entry.fields.first() == Some(&path.as_str()));
-    let row = entry.and_then(|entry| entry.rows.first());
+    let row = replay_tables::label_of(field).map(|label| label.plain());
     match (field, row) {
         // These rows are parts of memory; here they are bytes.
         ("object_bytes" | "final_object_bytes", Some(row)) => format!("{row}, bytes"),
         ("alloc_slowpath", _) => "slow paths of allocations".to_string(),
         ("free_slowpath", _) => "slow paths of frees".to_string(),
-        (_, Some(row)) => row.trim().to_string(),
+        (_, Some(row)) => row,
         (_, None) => field.to_string(),
     }
 }

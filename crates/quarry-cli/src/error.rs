@@ -28,7 +28,7 @@ impl std::error::Error for Failure {}
 
 /// Nothing more is known than that it failed.
 const FAILED: u8 = 1;
-/// What was asked for is wrong, not what was done.
+/// Wrong usage: exit code 2.
 const USAGE: u8 = 2;
 /// A virtual machine had too little memory for the load.
 const EXHAUSTED: u8 = 3;

@@ -1,17 +1,23 @@
-//! `quarry explain`: what rows, fields and columns of a replay mean. docs/replay.md has the same text.
+//! `quarry explain`: the meaning of rows, columns and fields, from the doc comments of what is printed.
+
+use std::collections::BTreeSet;
+
+use quarry_core::machine::{Line, LockClass, Work};
+use quarry_core::stats::Stat;
 
 use crate::error::usage;
-use crate::explain_entries::{self, Entry};
-use crate::{explain_time, output};
+use crate::fields::{Field, Outputs};
+use crate::rows::Label;
+use crate::{output, replay_pages, replay_tables, replay_time};
 
 /// Arguments.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// A row of `quarry replay`, a field of its JSON or a column of --caches; all without a name.
+    /// Row of `quarry replay`, column of its --caches, or field of any command's JSON. Without a name, all rows.
     #[arg(value_name = "NAME")]
     name: Vec<String>,
-    /// Print all as Markdown.
+    /// Print the meaning of all rows and fields as Markdown.
     #[arg(long, conflicts_with = "name")]
     markdown: bool,
 }
@@ -27,85 +33,233 @@ Examples:
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let meanings = Meanings::new();
     if args.markdown {
-        return output::print(|out| out.write_all(markdown().as_bytes()));
+        let text = format!("{}{}", meanings.tables(), meanings.outputs.markdown());
+        return output::print(|out| out.write_all(text.trim_start().as_bytes()));
     }
     if args.name.is_empty() {
-        let all: Vec<String> = entries().map(text).collect();
+        let mut all = Vec::new();
+        for table in &meanings.tables {
+            all.extend(table.labels.iter().map(|label| meanings.row(table, label)));
+        }
         return output::print_text(&all.join("\n\n"));
     }
     let name = args.name.join(" ");
-    let found = find(&name);
+    let found = meanings.find(&name);
     if found.is_empty() {
         return Err(usage(format!(
-            "nothing is called {name:?}; the nearest are {}",
-            nearest(&name).join(", ")
+            "there is no row, column or field {name:?}; the closest names are {}",
+            meanings.nearest(&name).join(", ")
         )));
     }
-    let texts: Vec<String> = found.into_iter().map(text).collect();
-    output::print_text(&texts.join("\n\n"))
+    output::print_text(&found.join("\n\n"))
 }
 
-/// Everything that a replay tells.
-fn entries() -> impl Iterator<Item = &'static Entry> {
-    explain_entries::ENTRIES.iter().chain(explain_time::ENTRIES)
+/// A table of a replay.
+struct Table {
+    /// Command that prints it.
+    command: &'static str,
+    /// Contents, as a heading.
+    title: &'static str,
+    labels: Vec<Label>,
 }
 
-/// What a name means: a row, a path of the JSON with or without its beginning, or a column.
-pub(crate) fn find(name: &str) -> Vec<&'static Entry> {
-    let name = normal(name);
-    let is = |entry: &&Entry| {
-        let rows = entry.rows.iter().any(|row| normal(row) == name);
-        let fields = entry.fields.iter().any(|field| {
-            let field = normal(field);
-            field == name
-                || field.ends_with(&format!(".{name}"))
-                || field
-                    .strip_suffix('*')
-                    .is_some_and(|start| name.starts_with(start) || in_map(start, &name))
+/// All rows and fields.
+struct Meanings {
+    outputs: Outputs,
+    fields: Vec<(&'static str, Field)>,
+    tables: [Table; 4],
+}
+
+impl Meanings {
+    fn new() -> Self {
+        let outputs = Outputs::new();
+        let labels = |rows: &mut dyn Iterator<Item = Label>| rows.collect();
+        Self {
+            fields: outputs.all(),
+            outputs,
+            tables: [
+                Table {
+                    command: "replay",
+                    title: "Rows of a replay",
+                    labels: labels(&mut replay_tables::ROWS.iter().map(|row| row.label)),
+                },
+                Table {
+                    command: "replay",
+                    title: "Rows of page events, with --all",
+                    labels: labels(&mut replay_pages::labels()),
+                },
+                Table {
+                    command: "replay",
+                    title: "Columns of --caches",
+                    labels: labels(&mut replay_tables::CACHE_COLUMNS.into_iter()),
+                },
+                Table {
+                    command: "replay --time",
+                    title: "Rows with --time",
+                    labels: labels(&mut replay_time::ROWS.iter().map(|row| row.label)),
+                },
+            ],
+        }
+    }
+
+    /// Texts about a name: of rows and columns, or else of fields.
+    fn find(&self, name: &str) -> Vec<String> {
+        let name = normal(name);
+        let mut found = Vec::new();
+        for table in &self.tables {
+            let named = table
+                .labels
+                .iter()
+                .filter(|label| is_named(label.name, &name));
+            found.extend(named.map(|label| self.row(table, label)));
+        }
+        if found.is_empty() {
+            found = self.fields_named(&name);
+        }
+        if found.is_empty() {
+            found = self.in_map(&name);
+        }
+        // Rows of two tables may say the same.
+        let mut seen = BTreeSet::new();
+        found.retain(|text| seen.insert(text.clone()));
+        found
+    }
+
+    /// Texts of the fields whose path is or ends in a name, one for all commands that mean the same.
+    fn fields_named(&self, name: &str) -> Vec<String> {
+        let is = |field: &Field| {
+            let path = normal(&field.path);
+            path == name
+                || path
+                    .strip_suffix(name)
+                    .is_some_and(|rest| rest.ends_with('.'))
+        };
+        let named = self.fields.iter().filter(|(_, field)| is(field));
+        let grouped = output::grouped(named.map(|(command, field)| (field, *command)));
+        let texts = grouped.into_iter().map(|(field, commands)| {
+            text(
+                &[format!("{} of {}", field.path, commands.join(", "))],
+                &field.meaning,
+            )
         });
-        rows || fields
-    };
-    entries().filter(is).collect()
-}
+        texts.collect()
+    }
 
-/// Whether a map of the JSON has a member of this name, given without the map's path.
-fn in_map(map: &str, name: &str) -> bool {
-    use quarry_core::machine::{Line, LockClass, Work};
-    let named = name.rsplit('.').next().unwrap_or(name);
-    match map {
-        "runs.stats." => quarry_core::stats::Stat::named(named).is_some() && named == name,
-        "runs.locks." => LockClass::ALL.iter().any(|(_, of)| *of == name),
-        "runs.touches." => Line::ALL.iter().any(|(_, of)| *of == name),
-        "runs.work." => Work::ALL.iter().any(|(_, of)| *of == name),
-        _ => name
-            .rsplit_once('.')
-            .is_some_and(|(path, _)| map.ends_with(&format!(".{path}."))),
+    /// Texts of the maps that have a member of this name, which may come with the map's path.
+    fn in_map(&self, name: &str) -> Vec<String> {
+        let member = name.rsplit('.').next().unwrap_or(name);
+        let maps = [
+            ("runs.stats", Stat::named(member).is_some()),
+            (
+                "runs.locks",
+                LockClass::ALL.iter().any(|(_, of)| *of == member),
+            ),
+            (
+                "runs.causes.locks.wait_ns",
+                LockClass::ALL.iter().any(|(_, of)| *of == member),
+            ),
+            (
+                "runs.touches",
+                Line::ALL.iter().any(|(_, of)| *of == member),
+            ),
+            ("runs.work", Work::ALL.iter().any(|(_, of)| *of == member)),
+        ];
+        let path = name
+            .strip_suffix(member)
+            .unwrap_or("")
+            .trim_end_matches('.');
+        let maps = maps.iter().filter(|(map, has)| *has && map.ends_with(path));
+        maps.flat_map(|(map, _)| self.fields_named(map)).collect()
+    }
+
+    /// The text of a row or a column.
+    fn row(&self, table: &Table, label: &Label) -> String {
+        let fields = label.fields().map(|field| format!("JSON runs.{field}"));
+        let mut names = vec![label.plain()];
+        names.extend(fields);
+        text(&names, &self.meaning(table, label))
+    }
+
+    /// The doc comments of the fields that a row shows, and its note.
+    fn meaning(&self, table: &Table, label: &Label) -> String {
+        let fields = label.fields().filter_map(|path| self.shown(table, path));
+        let meanings = fields.map(|field| field.meaning.as_str());
+        let all: Vec<&str> = meanings
+            .chain([label.note])
+            .filter(|text| !text.is_empty())
+            .collect();
+        all.join(" ")
+    }
+
+    /// The field that a row shows; of a map's member, the map.
+    fn shown(&self, table: &Table, path: &str) -> Option<&Field> {
+        let path = format!("runs.{path}");
+        let map = path.rsplit_once('.').map_or("", |(map, _)| map);
+        let of_command = self
+            .fields
+            .iter()
+            .filter(|(command, _)| *command == table.command);
+        let mut fields = of_command.map(|(_, field)| field);
+        let exact = fields.clone().find(|field| field.path == path);
+        exact.or_else(|| fields.find(|field| field.path == map))
+    }
+
+    /// Tables of all rows and columns, in Markdown.
+    fn tables(&self) -> String {
+        let mut text = String::new();
+        for table in &self.tables {
+            text += &format!(
+                "\n## {}\n\n| name | fields of `runs` | meaning |\n|---|---|---|\n",
+                table.title
+            );
+            for label in &table.labels {
+                let fields: Vec<String> = label.fields().map(|of| format!("`{of}`")).collect();
+                text += &format!(
+                    "| {} | {} | {} |\n",
+                    label.plain(),
+                    fields.join(", "),
+                    self.meaning(table, label)
+                );
+            }
+        }
+        text
+    }
+
+    /// The three names with the fewest letters to change.
+    fn nearest(&self, name: &str) -> Vec<&str> {
+        let name = normal(name);
+        let rows = self.tables.iter().flat_map(|table| &table.labels);
+        let rows = rows.map(|label| label.name);
+        let fields = self.fields.iter().map(|(_, field)| field.path.as_str());
+        let mut ranked: Vec<(usize, usize, &str)> = rows
+            .chain(fields)
+            .map(|of| {
+                let last = of.rsplit('.').next().unwrap_or(of);
+                let steps = |text: &str| distance(&name, &normal(text));
+                (steps(of).min(steps(last)), steps(of), of.trim())
+            })
+            .collect();
+        ranked.sort();
+        ranked.dedup();
+        ranked.into_iter().take(3).map(|(.., of)| of).collect()
     }
 }
 
-/// Without case, indentation and the brackets of lists.
+/// True for a row's own name, and for one with a zone behind it.
+fn is_named(label: &str, name: &str) -> bool {
+    let label = normal(label);
+    let zone = name.strip_prefix(&label).map(str::trim_start);
+    label == name || (label == "blocks from" && zone.is_some_and(|zone| !zone.is_empty()))
+}
+
+/// Lower case, without indentation, line breaks and the brackets of lists.
 fn normal(name: &str) -> String {
     name.replace("[]", "")
         .replace('\n', " ")
         .trim()
         .to_lowercase()
-}
-
-/// The three names with the fewest letters to change.
-fn nearest(name: &str) -> Vec<&'static str> {
-    let name = normal(name);
-    let names = entries().flat_map(|entry| entry.rows.iter().chain(entry.fields));
-    let mut ranked: Vec<(usize, usize, &str)> = names
-        .map(|of| {
-            let last = of.rsplit('.').next().unwrap_or(of);
-            let steps = |text: &str| distance(&name, &normal(text));
-            (steps(of).min(steps(last)), steps(of), of.trim())
-        })
-        .collect();
-    ranked.sort();
-    ranked.dedup();
-    ranked.into_iter().take(3).map(|(.., of)| of).collect()
 }
 
 /// Letters to insert, remove or change (Levenshtein).
@@ -124,102 +278,70 @@ fn distance(a: &str, b: &str) -> usize {
     row[b.len()]
 }
 
-fn text(entry: &Entry) -> String {
-    let names = entry.rows.iter().map(|row| row.trim().to_string());
-    let fields = entry.fields.iter().map(|field| format!("JSON {field}"));
-    let names: Vec<String> = names.chain(fields).collect();
-    output::wrap(&format!(
-        "{} ({}): {}",
-        names.join(", "),
-        entry.when,
-        entry.means
-    ))
+fn text(names: &[String], meaning: &str) -> String {
+    output::wrap(&format!("{}: {meaning}", names.join(", ")))
 }
-
-/// docs/replay.md.
-fn markdown() -> String {
-    let mut text = INTRODUCTION.to_string();
-    for entry in entries() {
-        let quoted = |names: &[&str]| -> String {
-            let names: Vec<String> = names
-                .iter()
-                .map(|name| format!("`{}`", name.trim()))
-                .collect();
-            names.join(", ")
-        };
-        text.push_str(&format!(
-            "| {} | {} | {} | {} |\n",
-            quoted(entry.rows),
-            quoted(entry.fields),
-            entry.when,
-            entry.means
-        ));
-    }
-    text
-}
-
-const INTRODUCTION: &str = "\
-# What a replay tells
-
-`quarry replay` compares designs by about ten rows; `--all` has the rest, `--caches` a line for each cache, `--json`
-and `--csv` everything. `quarry explain NAME` prints a line of this table, and `quarry explain --markdown` the page.
-
-Without `--design` the columns are SLAB, SLOB and SLUB of 6.3, SLUB of 6.18 and sheaves of 7.0. 6.3 is the last release
-that has the first three, so that they differ by design alone. 6.18 is the last release with long support before
-sheaves, and 7.0 has these in all caches. Designs of other times are shown if they are named: a page allocator of 2010
-beside one of today would pass for a difference of designs.
-
-The sentence above the tables compares the runs with the recorded page size and CPUs. Peaks within 1 %, and shares of
-slow paths within one percentage point, count as no difference. Ends count from 10 % on.
-
-With `--time` the rows are others: what allocations and frees cost in simulated nanoseconds, and why. The sentence then
-compares the first runs with one page size and number of CPUs; means within 2 % count as no difference.
-
-*Peak* is the moment of the most slab memory, *end* is behind the last replayed event, *sum* is counted over all
-replayed events.
-
-| row or column | JSON | when | meaning |
-|---|---|---|---|
-";
 
 #[cfg(test)]
 mod tests {
-    use quarry_core::machine::LockClass;
+    use expect_test::expect_file;
 
     use super::*;
-    use crate::{replay_pages, replay_tables, replay_time};
+
+    /// Compares everything below a mark in a document of docs/ with what is made of the doc comments.
+    /// `UPDATE_EXPECT=1 cargo test -p quarry-cli documents` writes it again.
+    fn check_document(name: &str, tables: &str) {
+        const MARK: &str =
+            "<!-- Made of doc comments: UPDATE_EXPECT=1 cargo test -p quarry-cli documents -->\n";
+        let path = format!("{}/../../docs/{name}", env!("CARGO_MANIFEST_DIR"));
+        let document = std::fs::read_to_string(&path).unwrap();
+        let (own, _) = document.split_once(MARK).unwrap();
+        expect_file![path].assert_eq(&format!("{own}{MARK}{tables}"));
+    }
 
     #[test]
-    fn every_row_and_column_is_explained() {
-        let rows = replay_tables::ROWS.iter().map(|row| row.name);
-        let fixed = rows.chain(replay_tables::CACHE_COLUMNS).map(String::from);
-        let timed = replay_time::ROWS.iter().map(|row| row.name.to_string());
-        let classes = LockClass::ALL.map(|(_, class)| class.to_string());
-        for name in fixed
-            .chain(replay_pages::names())
-            .chain(timed)
-            .chain(classes)
-        {
-            assert!(!find(&name).is_empty(), "{name:?} is not explained");
+    fn documents_are_made_of_doc_comments() {
+        let meanings = Meanings::new();
+        check_document("json.md", &meanings.outputs.markdown());
+        check_document("replay.md", &meanings.tables());
+    }
+
+    #[test]
+    fn every_row_and_field_has_a_meaning() {
+        let meanings = Meanings::new();
+        for (command, field) in &meanings.fields {
+            assert_ne!(field.meaning, "", "{} of {command}", field.path);
+        }
+        for table in &meanings.tables {
+            for label in &table.labels {
+                assert_ne!(meanings.meaning(table, label), "", "{}", label.name);
+                for path in label.fields() {
+                    assert!(
+                        meanings.shown(table, path).is_some(),
+                        "{path} of {}",
+                        table.command
+                    );
+                }
+            }
         }
     }
 
     #[test]
-    fn the_page_is_the_table() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/replay.md");
-        let page = std::fs::read_to_string(path).unwrap();
-        let hint = "write it again: quarry explain --markdown > docs/replay.md";
-        assert!(page.trim_end() == markdown().trim_end(), "{hint}");
-    }
-
-    #[test]
     fn names_are_found_and_mended() {
-        assert_eq!(find("waste").len(), 1);
-        assert_eq!(find("runs.stats.alloc_slab")[0].fields, ["runs.stats.*"]);
-        assert_eq!(find("alloc_slab")[0].fields, ["runs.stats.*"]);
-        assert!(!find("pcp.drains").is_empty());
-        assert!(find("nonsense").is_empty());
-        assert_eq!(nearest("wast")[0], "waste");
+        let meanings = Meanings::new();
+        // A row, and a column of --caches.
+        assert_eq!(meanings.find("waste").len(), 2);
+        for name in [
+            "alloc_slab",
+            "runs.stats.alloc_slab",
+            "pcp.drains",
+            "node_list",
+            "blocks from DMA",
+        ] {
+            assert!(!meanings.find(name).is_empty(), "{name}");
+        }
+        assert!(meanings.find("nonsense").is_empty());
+        assert_eq!(meanings.nearest("wast")[0], "waste");
         assert_eq!(distance("kitten", "sitting"), 3);
     }
 }

@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use quarry_trace::{Filter, Moment, TraceMeta, filter_file, filter_to};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::error::usage;
@@ -62,16 +63,27 @@ Examples:
   quarry filter kmem.parquet -o mine.parquet --comm bash --comm make
   quarry filter kmem.parquet -o full.parquet --before a.json --after b.json";
 
-#[derive(Serialize)]
-struct Report<'a> {
+/// Fields of `filter --json`.
+#[derive(JsonSchema, Serialize)]
+pub(crate) struct Report<'a> {
+    /// Trace that was written.
     output: String,
+    /// Rows of that trace.
     rows: u64,
+    /// Rows of the trace that it was cut from.
     rows_before: u64,
+    /// Events of that trace, without implied frees.
     events: u64,
+    /// Frees and allocations without a partner, by kind.
     orphans: &'a quarry_trace::Orphans,
+    /// Time of the first row.
     first_time_ns: u64,
+    /// Latest time of any row.
     last_time_ns: u64,
+    /// Checksum of what a replay reads, in hexadecimal: traces with equal digests replay equally.
     digest: String,
+    /// Assumptions in place of what the recording does not say, a sentence each. The last one says what was
+    /// cut.
     assumptions: &'a [String],
 }
 

@@ -10,7 +10,7 @@ use quarry_trace::TraceMeta;
 
 use crate::units::{bytes, percent};
 
-/// What the finding is computed from.
+/// Numbers that the finding is computed from.
 #[derive(Clone, Debug, Default)]
 struct Figures {
     name: String,
@@ -185,7 +185,7 @@ fn memory(runs: &[Figures]) -> String {
     )
 }
 
-/// Why `most` needs more at its peak than `least`.
+/// Reason that `most` needs more memory at its peak than `least`.
 fn cause(least: &Figures, most: &Figures) -> String {
     let difference = most.peak - least.peak;
     let unused = most.unused().saturating_sub(least.unused());
@@ -222,7 +222,7 @@ fn cause(least: &Figures, most: &Figures) -> String {
     )
 }
 
-/// What the runs hold when the load is over, if one holds a tenth more than another.
+/// Memory that the runs hold when the load is over, if one holds a tenth more than another.
 fn end(runs: &[Figures]) -> String {
     let least = runs.iter().min_by_key(|run| run.end);
     let most = runs.iter().max_by_key(|run| run.end);

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use quarry_core::geometry::{CacheFlags, CacheParams, MachineParams};
 use quarry_designs::{DesignSpec, Setting};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::error::usage;
@@ -90,26 +91,46 @@ Examples:
   quarry geometry --pages --zone dma=15M,dma32=3G,normal=13G --min-free-kbytes 67584
   quarry geometry --pages --zone 1G --cpus 16 --fraction 8 --era 4.13 --json";
 
-#[derive(Serialize)]
-struct Answer {
+/// Geometry of a cache.
+#[derive(JsonSchema, Serialize)]
+pub(crate) struct Answer {
+    /// Design and era.
     design: String,
+    /// Bytes of a page.
     page_size: u64,
+    /// CPUs.
     cpus: u32,
+    /// Bytes of a cache line.
     cache_line: u32,
+    /// Bytes of an object as asked for.
     object_size: u32,
+    /// Alignment in bytes.
     align: u32,
+    /// Bytes from one object to the next.
     slab_size: u32,
+    /// Order of a slab.
     order: u32,
+    /// Bytes of a slab.
     slab_bytes: u64,
+    /// Objects per slab.
     objects_per_slab: u32,
+    /// Bytes of a slab that no object can use.
     slack: u32,
+    /// Order of a slab if memory is short.
     fallback_order: u32,
+    /// Objects of a slab of the fallback order.
     fallback_objects: u32,
+    /// Objects that a CPU's partial list may hold.
     cpu_partial: u32,
+    /// Slabs that a CPU's partial list may hold; 0 if the release does not count slabs.
     cpu_partial_slabs: u32,
+    /// Slabs that a node keeps even if they are empty.
     min_partial: u32,
+    /// Objects of a CPU's queue (SLUB+Q).
     cpu_queue_size: u32,
+    /// Objects that move to or from a queue at a time (SLUB+Q).
     cpu_batch_size: u32,
+    /// Objects of a sheaf; 0 without sheaves.
     sheaf_capacity: u32,
 }
 

@@ -5,6 +5,7 @@ use quarry_core::page::geometry::{
     PageSysctls, WATERMARK_SCALE_FACTOR, WatermarkStep, ZoneParams, ZoneSizes, page_era,
     pageblock_order, stat_threshold,
 };
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::error::usage;
@@ -13,7 +14,7 @@ use crate::{output, units};
 /// The arguments that are for pages.
 #[derive(clap::Args)]
 pub(crate) struct PageArgs {
-    /// Tell the sizes of per-CPU page lists and the watermarks.
+    /// Compute the sizes of per-CPU page lists and the watermarks.
     #[arg(
         long,
         requires = "zones",
@@ -75,47 +76,73 @@ impl Zone {
     }
 }
 
-#[derive(Serialize)]
+/// Limits of a CPU's page lists.
+#[derive(JsonSchema, Serialize)]
 struct Limits {
+    /// Pages above which the lists are drained.
     high: u32,
+    /// Pages that move at a time.
     batch: u32,
 }
 
-#[derive(Serialize)]
+/// Watermarks in pages.
+#[derive(JsonSchema, Serialize)]
 struct Marks {
+    /// Free pages below which only urgent requests are served.
     min: u64,
+    /// Free pages below which kswapd wakes.
     low: u64,
+    /// Free pages at which kswapd stops.
     high: u64,
+    /// Free pages at which promotion of NUMA pages stops; null before 5.18.
     promo: Option<u64>,
 }
 
-/// One zone; everything is in pages but for what says otherwise.
-#[derive(Serialize)]
-struct Answer {
+/// Lists and watermarks of one zone. Counts are in pages unless the name has another unit.
+#[derive(JsonSchema, Serialize)]
+pub(crate) struct Answer {
+    /// Kernel release whose rules apply.
     era: &'static str,
+    /// Bytes of a page.
     page_size: u64,
+    /// CPUs.
     cpus: u32,
+    /// Zone.
     zone: &'static str,
+    /// Bytes of the zone.
     zone_bytes: u64,
+    /// Pages of the zone.
     zone_pages: u64,
+    /// Pages that move between a CPU's lists and the zone at a time.
     batch: u32,
+    /// Least pages above which a CPU's lists are drained.
     high_min: u32,
+    /// Most pages above which a CPU's lists are drained.
     high_max: u32,
+    /// Limits of the lists of cold pages; null if the release has none.
     cold: Option<Limits>,
+    /// Watermarks.
     watermarks: Marks,
     /// Orders that the lists hold.
     orders: Vec<u32>,
+    /// Lists of a CPU.
     lists: u32,
+    /// min_free_kbytes in force.
     min_free_kbytes: u64,
+    /// watermark_scale_factor in force; null if the release has none.
     watermark_scale_factor: Option<u32>,
+    /// Name of the sysctl that sizes lists by a fraction of the zone; null if the release has none.
     fraction: Option<&'static str>,
+    /// Value of that sysctl; 0 is off.
     fraction_value: u32,
+    /// Order of a pageblock.
     pageblock_order: u32,
+    /// Pages by which a CPU's own count of free pages may be off.
     stat_threshold: u32,
 }
 
 impl PageArgs {
-    /// Whether it is pages that are asked for; an error if only their arguments are there.
+    /// True if `--pages` was given; an error if only its options were.
     pub(crate) fn is_asked(&self) -> anyhow::Result<bool> {
         let given = [
             ("--zone", !self.zones.is_empty()),

@@ -1,4 +1,4 @@
-//! What `quarry geometry` asks about a cache, whether one is named or a file has many.
+//! A question of `quarry geometry` about a cache, from options or from a row of a file.
 
 use quarry_core::geometry::{CacheParams, Geometry, MachineParams};
 use quarry_designs::{DesignSpec, Setting, Tuning, resolve};

@@ -9,6 +9,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use quarry_trace::{
     ImportOptions, ImportSummary, Kind, TraceError, TraceMeta, import, import_file, import_to_file,
 };
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::error::usage;
@@ -198,34 +199,62 @@ fn progress_bar(total: Option<u64>) -> ProgressBar {
     }
 }
 
-#[derive(Serialize)]
-struct Summary<'a> {
+/// Fields of `import --json`.
+#[derive(JsonSchema, Serialize)]
+pub(crate) struct Summary<'a> {
+    /// Trace that was written.
     output: String,
+    /// Lines of text read.
     lines: u64,
+    /// Bytes read, compressed if the input was.
     bytes_in: u64,
+    /// Bytes of the trace; 0 if it did not go to a file.
     bytes_out: u64,
+    /// Rows of the trace.
     rows: u64,
+    /// Events read.
     events: u64,
+    /// `bytes_out` over `events`.
     bytes_per_event: f64,
+    /// Events read, by tracepoint.
     events_by_kind: &'a quarry_trace::KindCounts,
+    /// Frees and allocations without a partner, by kind.
     orphans: &'a quarry_trace::Orphans,
+    /// Frees of NULL or of the zero-size pointer, which have no row.
     null_frees: u64,
+    /// Allocations that returned nothing, which have no row.
     failed_allocs: u64,
+    /// Events of other tracepoints.
     other_events: u64,
+    /// Events that the recorder reported lost.
     lost_events: u64,
+    /// Lines that looked like events and did not parse.
     skipped_lines: u64,
+    /// Error of the first skipped line; null if none was skipped.
     first_skipped: Option<&'a str>,
+    /// Most objects alive at once.
     peak_live_objects: u32,
+    /// Most bytes asked for by live objects at once.
     peak_live_bytes: u64,
+    /// Most pages alive at once.
     peak_live_pages: u64,
+    /// Caches.
     caches: usize,
+    /// Events that the recorder printed below one of a later time.
     time_steps_back: u64,
+    /// Names of other tracepoints with their events, most frequent first.
     other_event_names: &'a [(String, u64)],
+    /// Release of the recorded kernel; null if unknown.
     kernel: Option<&'a str>,
+    /// Architecture of the recorded machine; null if unknown.
     arch: Option<&'a str>,
+    /// Bytes of the recorded machine's pages.
     page_size: u32,
+    /// Assumptions in place of what the recording does not say, a sentence each.
     assumptions: &'a [String],
+    /// CPUs of the recorded machine.
     cpus: u32,
+    /// Nanoseconds from the first to the last event.
     duration_ns: u64,
 }
 

@@ -11,7 +11,7 @@ use quarry_trace::TraceFile;
 
 use crate::error::usage;
 
-/// What errors and outputs call a file.
+/// Name of a file in errors and outputs.
 pub(crate) fn shown(path: &Path) -> String {
     match path == Path::new("-") {
         true => "<stdin>".to_string(),

@@ -9,20 +9,20 @@ use crate::units;
 /// The machine whose time is simulated if none is named.
 pub(crate) const DEFAULT_MACHINE: &str = "haswell-ep-2x12";
 
-/// Whose time is simulated.
+/// The machine whose time is simulated, and the seed.
 #[derive(clap::Args)]
 pub(crate) struct MachineArgs {
     /// Machine whose time is simulated: a name of `quarry machines`, or a file.
     #[arg(long, value_name = "NAME|FILE", default_value = DEFAULT_MACHINE)]
     machine: String,
-    /// Decides what is left to chance.
+    /// Seed of everything that is random.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
     #[command(flatten)]
     jobs: JobsArgs,
 }
 
-/// How much runs at the same time.
+/// Number of runs at the same time.
 #[derive(clap::Args)]
 pub(crate) struct JobsArgs {
     /// Runs at the same time; the number of CPUs by default.
@@ -30,7 +30,7 @@ pub(crate) struct JobsArgs {
     jobs: Option<NonZeroUsize>,
 }
 
-/// What workloads whose CPUs all do the same have in common.
+/// Options that all workloads in simulated time share.
 #[derive(clap::Args)]
 pub(crate) struct TimedArgs {
     /// Page size: 4k, 16k, 64k.

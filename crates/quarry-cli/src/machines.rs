@@ -1,6 +1,7 @@
 //! `quarry machines`: the machines whose time can be simulated.
 
 use quarry_machines::{BUNDLED, Caches, Cost, Machine, Topology};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::output;
@@ -31,25 +32,38 @@ Examples:
 
 `quarry calibrate -o mine.toml` makes a file of this computer.";
 
-#[derive(Serialize)]
-struct Rows<'a> {
+/// Machines.
+#[derive(JsonSchema, Serialize)]
+pub(crate) struct Rows<'a> {
+    /// Machines, bundled ones in the order of the list.
     machines: Vec<Row<'a>>,
 }
 
-#[derive(Serialize)]
+/// One machine.
+#[derive(JsonSchema, Serialize)]
 struct Row<'a> {
+    /// Name.
     name: &'a str,
+    /// Description, one line.
     about: &'a str,
+    /// Clock in GHz.
     ghz: f64,
+    /// CPUs of all sockets.
     cpus: u32,
+    /// CPUs, nodes and lines.
     topology: &'a Topology,
+    /// Caches.
     caches: &'a Caches,
+    /// Costs with their ranges and sources.
     costs: Vec<CostRow<'a>>,
 }
 
-#[derive(Serialize)]
+/// A cost.
+#[derive(JsonSchema, Serialize)]
 struct CostRow<'a> {
+    /// Path of the cost in a machine file.
     key: String,
+    /// Values.
     #[serde(flatten)]
     cost: &'a Cost,
 }

@@ -8,8 +8,7 @@ mod diff;
 mod diff_tables;
 mod error;
 mod explain;
-mod explain_entries;
-mod explain_time;
+mod fields;
 mod filter;
 mod finding;
 mod geometry;
@@ -39,6 +38,7 @@ mod report_args;
 mod reproduce;
 mod reproduce_html;
 mod reproduce_tables;
+mod rows;
 mod run;
 mod rx;
 mod rx_sensitivity;
@@ -83,21 +83,21 @@ Examples:
 enum Command {
     /// Replay recorded allocations on designs, page sizes and CPU counts.
     Replay(replay::Args),
-    /// Say what a row, a JSON field or a column of a replay means.
+    /// Print the meaning of a row, a column or a JSON field.
     Explain(explain::Args),
-    /// Say what changed between two JSON outputs of replay or what-if.
+    /// Compare two JSON outputs of replay or what-if.
     Diff(diff::Args),
     /// Run a workload on virtual machines; without a name, list the workloads.
     Run(run::Args),
-    /// Run published measurements again, beside what was published, and say what holds.
+    /// Rerun published measurements, print them next to the published numbers, and judge the claims.
     Reproduce(reproduce::Args),
-    /// Record what this machine's kernel allocates into a trace.
+    /// Record the allocations of this machine's kernel into a trace.
     Record(record::Args),
     /// Make a trace from a recording of perf, trace-cmd or ftrace, binary or text.
     Import(import::Args),
     /// Cut a window, processes or caches out of a trace, into a trace of its own.
     Filter(filter::Args),
-    /// Write down what this machine's kernel says about its slab caches.
+    /// Save what this machine's kernel reports about its slab caches.
     Snapshot(snapshot::Args),
     /// Predict a real kernel's slab memory under other settings, from a snapshot of it.
     WhatIf(what_if::Args),
@@ -105,7 +105,7 @@ enum Command {
     Geometry(geometry::Args),
     /// List or show the machines whose time can be simulated, with sources of all costs.
     Machines(machines::Args),
-    /// Measure this computer, and write it down as a machine whose time can be simulated.
+    /// Measure this computer, and describe it as a machine whose time can be simulated.
     Calibrate(calibrate::Args),
     /// List the tunables: name, scope, range, default and meaning.
     Tunables(tunables::Args),

@@ -5,7 +5,7 @@ use quarry_work::micro::MicroReport;
 use crate::output;
 use crate::sensitivity::Group;
 
-/// What distinguishes runs of a pattern beside the design, in words.
+/// Properties besides the design in which runs of a pattern differ, in words.
 const AXES: [fn(&MicroReport) -> String; 4] = [
     |run| String::from(if run.kmalloc { "kmalloc" } else { "" }),
     |run| format!("{} bytes", run.object_bytes),
@@ -19,7 +19,7 @@ const AXES: [fn(&MicroReport) -> String; 4] = [
     },
 ];
 
-/// What a run did: its pattern, and the axes that are wanted.
+/// Describes a run: its pattern, and the axes that are wanted.
 fn described(
     run: &MicroReport,
     first: &str,
@@ -33,12 +33,12 @@ fn described(
     words.fold(first.to_string(), |text, words| format!("{text}, {words}"))
 }
 
-/// What a run did, in words.
+/// Describes a run.
 pub(crate) fn about(run: &MicroReport) -> String {
     described(run, run.pattern, |_| true)
 }
 
-/// Which design is fastest in each group, in a sentence.
+/// Names the fastest design of each group, in a sentence.
 fn finding(reports: &[MicroReport], groups: &[Group]) -> String {
     let of = |run: usize| reports.get(run).map_or(0.0, |run| run.per_second / 1e6);
     let mut text = String::new();
@@ -57,7 +57,7 @@ fn finding(reports: &[MicroReport], groups: &[Group]) -> String {
     text
 }
 
-/// What was found, then a table for each pattern.
+/// The findings, then a table for each pattern.
 pub(crate) fn text(reports: &[MicroReport], groups: &[Group]) -> String {
     let mut text = finding(reports, groups);
     for runs in reports.chunk_by(|a, b| a.pattern == b.pattern) {

@@ -1,4 +1,4 @@
-//! What goes to stdout, tables and JSON, and notes beside it.
+//! Writing to stdout: tables, JSON and CSV; and notes on stderr.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,6 +10,7 @@ use anyhow::Context;
 use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
 use indicatif::{ProgressBar, ProgressStyle};
 use quarry_core::era::Era;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::error::usage;
@@ -75,13 +76,13 @@ pub(crate) fn print(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> any
         .context("cannot write to stdout")
 }
 
-/// Tells on stderr what the user may not expect.
+/// Writes a note to stderr, for results that may surprise.
 pub(crate) fn note(text: &str) {
     // Nothing can be done if stderr is closed.
     let _ = writeln!(io::stderr().lock(), "quarry: note: {}", visible(text));
 }
 
-/// Tells on stderr what is uncertain about releases, once for each.
+/// Notes on stderr what is uncertain about releases, once for each.
 pub(crate) fn note_eras(eras: impl IntoIterator<Item = Era>) {
     for era in BTreeSet::from_iter(eras) {
         if let Some(text) = era.note() {
@@ -326,12 +327,12 @@ pub(crate) fn write_to(path: &Path, text: &str) -> anyhow::Result<()> {
     std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Whether an output file is stdout.
+/// True if an output file is stdout.
 pub(crate) fn is_stdout(path: &Path) -> bool {
     path == Path::new("-")
 }
 
-/// Refuses a trace on stdout where a terminal or JSON is.
+/// Rejects a trace on stdout if that is a terminal, or has the JSON.
 pub(crate) fn check_binary(path: &Path, json: bool) -> anyhow::Result<()> {
     match is_stdout(path) {
         true if json => Err(usage(
@@ -380,19 +381,25 @@ fn fitting(line: &str) -> Cow<'_, str> {
 /// The shape of JSON outputs. A field that changes its meaning or goes away raises it; new fields do not.
 pub(crate) const SCHEMA: u32 = 1;
 
-/// What every JSON output has beside the command's own fields (docs/json.md).
-#[derive(Serialize)]
+/// Members of every JSON output, followed by the command's own.
+#[derive(JsonSchema, Serialize)]
 struct Document<'a, B> {
+    /// 1: shape of the document. It rises when a field goes away or changes its meaning; new fields do not
+    /// raise it.
     schema: u32,
+    /// Program that made the output.
     quarry: Producer,
+    /// Command that made the output.
     command: &'a str,
+    /// Members of the command.
     #[serde(flatten)]
     body: B,
 }
 
-/// The program that made an output.
-#[derive(Serialize)]
+/// Program that made an output.
+#[derive(JsonSchema, Serialize)]
 struct Producer {
+    /// Version of the program.
     version: &'static str,
 }
 
@@ -423,18 +430,20 @@ pub(crate) fn progress_bar(name: &str, total: u64, what: &str) -> ProgressBar {
     }
 }
 
-/// The settings that were asked for.
-#[derive(Serialize)]
+/// Settings as given.
+#[derive(Clone, Copy, JsonSchema, Serialize)]
 pub(crate) struct Asked<'a> {
+    /// `--set`, as given.
     pub(crate) set: &'a [String],
-    /// `--at`, of commands that have it.
+    /// `--at`, as given; left out by commands without it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) at: Option<&'a [String]>,
 }
 
-/// The fields of a command that has nothing but answers.
-#[derive(Serialize)]
+/// Members of a command that has nothing but answers.
+#[derive(JsonSchema, Serialize)]
 pub(crate) struct Runs<'a, R> {
+    /// Answers.
     pub(crate) runs: &'a [R],
 }
 

@@ -13,6 +13,7 @@ use indicatif::ProgressBar;
 use quarry_lab::kernel::Snapshot;
 use quarry_trace::KernelReport;
 use quarry_trace::record::{RecordOptions, Recorder, Recording};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::{error, output, signals, units};
@@ -66,19 +67,32 @@ Examples:
   sudo quarry record -o build.parquet -- make -j8
   quarry replay build.parquet --check";
 
-#[derive(Serialize)]
-struct Report<'a> {
+/// Fields of `record --json`.
+#[derive(JsonSchema, Serialize)]
+pub(crate) struct Report<'a> {
+    /// Trace that was written.
     output: String,
+    /// Events of the trace.
     events: u64,
+    /// Events that the rings had no room for.
     lost_events: u64,
+    /// Seconds that the command ran.
     seconds: f64,
+    /// `events` over `seconds`.
     events_per_second: f64,
+    /// Bytes of the trace.
     bytes_out: u64,
+    /// Release of this kernel.
     kernel: Option<&'a str>,
+    /// Bytes of a page.
     page_size: u32,
+    /// CPUs of this machine.
     cpus: u32,
+    /// Names of the kernel's reports in the trace, in the order of their times.
     reports: Vec<&'a str>,
+    /// Checksum of what a replay reads, in hexadecimal: traces with equal digests replay equally.
     digest: String,
+    /// Exit code of the command; null without a command, or if it still ran.
     exit_code: Option<i32>,
 }
 

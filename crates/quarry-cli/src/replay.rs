@@ -14,6 +14,7 @@ use quarry_lab::replay::pages::PageEvents;
 use quarry_lab::replay::timed::{Pace, Timing};
 use quarry_lab::{Plan, RunReport};
 use quarry_trace::TraceMeta;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 pub(crate) use crate::replay_args::Args;
@@ -21,36 +22,54 @@ use crate::replay_args::{DEFAULT_DESIGNS, MEMORY_BYTES, PagesArg};
 use crate::{chart, error, html, input, output};
 use crate::{replay_sensitivity, replay_tables, replay_time, sensitivity};
 
-#[derive(Serialize)]
-struct Report<'a, R> {
+/// Fields of `replay --json`.
+#[derive(JsonSchema, Serialize)]
+pub(crate) struct Report<'a, R> {
+    /// The recording.
     trace: TraceInfo<'a>,
+    /// Settings in force, defaults filled in.
     settings: Settings<'a>,
+    /// Runs: one for each design, page size and number of CPUs, in this order.
     runs: &'a [R],
+    /// Results of `--sensitivity`; left out without it.
     #[serde(skip_serializing_if = "Option::is_none")]
     sensitivity: Option<&'a sensitivity::Report>,
 }
 
-/// What was asked for beside designs, page sizes and numbers of CPUs, defaults filled in.
-#[derive(Serialize)]
+/// Settings besides designs, page sizes and numbers of CPUs, defaults filled in.
+#[derive(JsonSchema, Serialize)]
 pub(crate) struct Settings<'a> {
+    /// `--set`, as given.
     set: &'a [String],
+    /// `--debug`; null if not given.
     debug: Option<&'a str>,
+    /// `--copies`.
     copies: u32,
+    /// Bytes of memory of each virtual machine.
     memory_bytes: u64,
+    /// Bytes of a cache line.
     cache_line: u32,
+    /// Bytes of a CPU's share of the last-level cache.
     cache_share_bytes: u64,
+    /// `--pages`.
     pages: PagesArg,
+    /// True with `--initial`: the run began with the trace's first report.
     initial: bool,
+    /// True with `--check`.
     check: bool,
+    /// Settings of `--time`; left out without it.
     #[serde(skip_serializing_if = "Option::is_none")]
     time: Option<TimeSettings>,
 }
 
-/// Whose time was simulated, and how.
-#[derive(Serialize)]
+/// Settings of simulated time.
+#[derive(JsonSchema, Serialize)]
 struct TimeSettings {
+    /// Machine whose time is simulated (`quarry machines`).
     machine: String,
+    /// Times at which events happen.
     pace: Pace,
+    /// `--seed`: decides all that is left to chance.
     seed: u64,
 }
 
@@ -93,28 +112,42 @@ impl<'a> Settings<'a> {
     }
 }
 
-#[derive(Serialize)]
+/// A recording.
+#[derive(JsonSchema, Serialize)]
 struct TraceInfo<'a> {
+    /// Name of the trace, as given.
     name: &'a str,
+    /// Release of the recorded kernel; null if unknown.
     kernel: Option<&'a str>,
+    /// Architecture of the recorded machine; null if unknown.
     arch: Option<&'a str>,
+    /// Command that was recorded; null if unknown.
     command: Option<&'a str>,
+    /// Bytes of the recorded machine's pages.
     page_size: u32,
+    /// CPUs of the recorded machine.
     cpus: u32,
+    /// Nanoseconds from the first to the last event.
     duration_ns: u64,
     /// Events that were recorded.
     events: u64,
-    /// Frees of what was not seen allocated.
+    /// Frees of objects and blocks whose allocation was not seen.
     orphans: u64,
-    /// Rows of the trace: events without frees of nothing, with implied frees.
+    /// Rows of the trace: events, without frees of nothing, and implied frees.
     rows: u64,
+    /// Events that the recorder lost.
     lost_events: u64,
+    /// Most objects alive at once.
     peak_live_objects: u32,
+    /// Most bytes asked for by live objects at once.
     peak_live_bytes: u64,
+    /// Events that were recorded, by tracepoint.
     events_by_kind: &'a quarry_trace::KindCounts,
+    /// Frees and allocations without a partner, by kind.
     orphans_by_kind: &'a quarry_trace::Orphans,
+    /// Checksum of what a replay reads, in hexadecimal: traces with equal digests replay equally.
     digest: String,
-    /// What the recording does not tell and was put in its place.
+    /// Assumptions in place of what the recording does not say, a sentence each.
     assumptions: &'a [String],
 }
 

@@ -7,6 +7,7 @@ use quarry_core::page::CACHE_SHARE_BYTES;
 use quarry_lab::replay::pages::PageMode;
 use quarry_lab::replay::timed::{Pace, Timing};
 use quarry_machines::{Draw, Machine};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::machine_args::DEFAULT_MACHINE;
@@ -176,8 +177,8 @@ pub(crate) enum PaceArg {
     Full,
 }
 
-/// Which page events are replayed.
-#[derive(Clone, Copy, clap::ValueEnum, Serialize)]
+/// Kind of page events that are replayed.
+#[derive(Clone, Copy, clap::ValueEnum, JsonSchema, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum PagesArg {
     Auto,

@@ -1,4 +1,4 @@
-//! What `quarry replay --check` prints: predicted beside observed.
+//! Tables of `quarry replay --check`: predicted memory next to observed.
 
 use quarry_lab::replay::check::{CacheCheck, Check};
 
@@ -23,7 +23,7 @@ pub(crate) fn text(title: &str, check: &Check) -> String {
 /// The caches that hold this much of the memory are always shown.
 const HOLDING_PERCENT: u64 = 95;
 
-/// How many objects came from the slabs that the kernel took them from, if the trace tells.
+/// Share of objects that came from the same slabs as in the kernel, if the trace records slabs.
 fn same_slabs(check: &Check) -> String {
     let sum = |of: fn(&CacheCheck) -> u64| check.caches.iter().map(of).sum::<u64>();
     let told = sum(|cache| cache.same_slabs.told);
@@ -121,7 +121,7 @@ fn share(difference: i128, observed: i128) -> String {
     }
 }
 
-/// What the mark of caches means, if one has it.
+/// Legend of the mark on caches, if any has it.
 fn unseen(check: &Check) -> String {
     let sum = |of: fn(&CacheCheck) -> u64| {
         let counts = check.caches.iter().map(of).filter(|count| *count > 0);

@@ -1,4 +1,4 @@
-//! What `quarry replay` prints of page events: what was driven, what it cost, free memory over time.
+//! Rows and tables of page events in `quarry replay`: their fate, their cost, and free memory over time.
 
 use quarry_lab::RunReport;
 use quarry_lab::replay::fragmentation::{Fragmentation, Sample};
@@ -7,6 +7,7 @@ use quarry_lab::replay::report::ZoneTraffic;
 use quarry_trace::TraceMeta;
 
 use crate::output;
+use crate::rows::{Label, Row, line, more};
 use crate::units::{bytes, count, percent};
 
 /// The largest order that allocations count on (`PAGE_ALLOC_COSTLY_ORDER`), and by default that of
@@ -15,40 +16,64 @@ const COSTLY_ORDER: u32 = 3;
 /// A huge page of x86-64, and of ppc64 with radix page tables.
 const HUGE_PAGE_BYTES: u64 = 2 << 20;
 
-type Row = (&'static str, fn(&PageReport) -> String);
-
 /// Rows of a run that drives page events, top to bottom.
-const ROWS: &[Row] = &[
-    ("page event allocs", |pages| count(pages.allocs)),
-    ("  by order", orders),
-    ("  from per-CPU lists", |pages| {
-        percent(pages.alloc_pcp, pages.allocs)
+const ROWS: &[Row<PageReport>] = &[
+    more("page event allocs", "pages.allocs", |pages| {
+        count(pages.allocs)
     }),
-    ("  refills", |pages| count(pages.refills)),
-    ("  too large", |pages| count(pages.too_large)),
-    (NO_MEMORY, |pages| count(pages.no_memory)),
-    ("page event frees", |pages| count(pages.frees)),
-    ("  of blocks from before", |pages| {
+    more("  by order", "pages.allocs_by_order", orders),
+    more(
+        "  from per-CPU lists",
+        "pages.alloc_pcp",
+        |pages: &PageReport| percent(pages.alloc_pcp, pages.allocs),
+    )
+    .note("The row has them as a part of the allocations."),
+    more("  refills", "pages.refills", |pages| count(pages.refills)),
+    more("  too large", "pages.too_large", |pages| {
+        count(pages.too_large)
+    }),
+    more(NO_MEMORY, "pages.no_memory", |pages| count(pages.no_memory)),
+    more("page event frees", "pages.frees", |pages| {
+        count(pages.frees)
+    }),
+    more("  of blocks from before", "pages.initial_frees", |pages| {
         count(pages.initial_frees)
     }),
-    ("  to per-CPU lists", |pages| {
-        percent(pages.free_pcp, pages.frees)
+    more(
+        "  to per-CPU lists",
+        "pages.free_pcp",
+        |pages: &PageReport| percent(pages.free_pcp, pages.frees),
+    )
+    .note("The row has them as a part of the frees."),
+    more("  drains", "pages.drains", |pages| count(pages.drains)),
+    more("  on another CPU", "pages.cross_cpu_frees", |pages| {
+        count(pages.cross_cpu_frees)
     }),
-    ("  drains", |pages| count(pages.drains)),
-    ("  on another CPU", |pages| count(pages.cross_cpu_frees)),
-    ("peak page blocks", |pages| bytes(pages.peak_bytes)),
-    ("  as recorded", |pages| bytes(pages.peak_recorded_bytes)),
-    ("zone locks: page events", |pages| count(pages.zone_locks)),
-    ("zone locks: slabs", |pages| count(pages.slab_zone_locks)),
-    ("zone locks: periodic", |pages| {
-        count(pages.periodic_zone_locks)
+    more("peak page blocks", "pages.peak_bytes", |pages| {
+        bytes(pages.peak_bytes)
     }),
-    ("on per-CPU lists at first", |pages| {
-        count(pages.initial_pcp_pages)
+    more("  as recorded", "pages.peak_recorded_bytes", |pages| {
+        bytes(pages.peak_recorded_bytes)
     }),
+    more("zone locks: page events", "pages.zone_locks", |pages| {
+        count(pages.zone_locks)
+    }),
+    more("zone locks: slabs", "pages.slab_zone_locks", |pages| {
+        count(pages.slab_zone_locks)
+    }),
+    more(
+        "zone locks: periodic",
+        "pages.periodic_zone_locks",
+        |pages| count(pages.periodic_zone_locks),
+    ),
+    more(
+        "on per-CPU lists at first",
+        "pages.initial_pcp_pages",
+        |pages| count(pages.initial_pcp_pages),
+    ),
 ];
 
-/// What had no memory, with or without `--all`.
+/// Row of events without memory, printed even without `--all` if there were any.
 const NO_MEMORY: &str = "  no memory";
 
 /// Rows that say something only if it happened.
@@ -59,19 +84,20 @@ const EXCEPTIONS: [&str; 4] = [
     "on per-CPU lists at first",
 ];
 
-/// Names of the rows, for the test that each is explained.
-#[cfg(test)]
-pub(crate) fn names() -> impl Iterator<Item = String> {
-    let zones = ZONE_ROWS
-        .iter()
-        .map(|(name, _)| match name.starts_with(' ') {
-            true => name.to_string(),
-            false => format!("{name} Normal"),
-        });
-    let below = ["free below 2 MiB", "  peak"].map(String::from);
-    let rows = ROWS.iter().map(|(name, _)| name.to_string());
-    rows.chain(zones).chain(below)
+/// Names of all rows.
+pub(crate) fn labels() -> impl Iterator<Item = Label> {
+    let rows = ROWS.iter().map(|row| row.label);
+    let zones = ZONE_ROWS.iter().map(|(label, _)| *label);
+    rows.chain(zones).chain(BELOW_HUGE)
 }
+
+/// Free memory that cannot make a huge page, at the end and at its peak.
+const BELOW_HUGE: [Label; 2] = [
+    Label::new("free below 2 MiB", "")
+        .note("Bytes of free memory at the end in blocks smaller than a huge page of 2 MiB."),
+    Label::new("  peak", "")
+        .note("Most bytes of such memory in any sample of free memory over time."),
+];
 
 /// Rows for the table of runs, a value per run; none if no run drives page events. Without `all` those
 /// alone that say that memory was short.
@@ -80,37 +106,50 @@ pub(crate) fn rows(runs: &[&RunReport], all: bool) -> Vec<Vec<String>> {
         return Vec::new();
     }
     let nothing = "0".to_string();
-    let row = |(name, value): &Row| {
+    let row = |Row { label, value, .. }: &Row<PageReport>| {
+        let name = label.name;
         let of_run = |run: &RunReport| run.pages.as_ref().map_or_else(|| "-".to_string(), value);
         let values: Vec<String> = runs.iter().map(|run| of_run(run)).collect();
         let counted = values.iter().any(|value| *value != nothing && value != "-");
         let told = match all {
-            true => !EXCEPTIONS.contains(name) || counted,
-            false => *name == NO_MEMORY && counted,
+            true => !EXCEPTIONS.contains(&name) || counted,
+            false => name == NO_MEMORY && counted,
         };
-        told.then(|| [vec![(*name).to_string()], values].concat())
+        told.then(|| line(name, values))
     };
     let mut rows: Vec<Vec<String>> = ROWS.iter().filter_map(row).collect();
     if !all {
         return rows;
     }
     rows.extend(zone_rows(runs));
-    for (at, name) in ["free below 2 MiB", "  peak"].into_iter().enumerate() {
+    for (at, label) in BELOW_HUGE.iter().enumerate() {
         let of_run =
             |run: &&RunReport| below_huge(run).map_or_else(|| "-".to_string(), |of| bytes(of[at]));
-        rows.push([vec![name.to_string()], runs.iter().map(of_run).collect()].concat());
+        rows.push(line(label.name, runs.iter().map(of_run)));
     }
     rows
 }
 
-type ZoneRow = (&'static str, fn(&ZoneTraffic) -> u64);
+type ZoneRow = (Label, fn(&ZoneTraffic) -> u64);
 
 /// Rows of each zone.
 const ZONE_ROWS: &[ZoneRow] = &[
-    ("blocks from", |zone| zone.allocs),
-    ("  refilled", |zone| zone.refilled),
-    ("  drained", |zone| zone.drained),
-    ("  free pages at the end", |zone| zone.free_pages),
+    (
+        Label::new("blocks from", "zones.allocs").note(
+            "A row for each zone: `blocks from Normal`, `blocks from DMA32`, `blocks from DMA`.",
+        ),
+        |zone| zone.allocs,
+    ),
+    (Label::new("  refilled", "zones.refilled"), |zone| {
+        zone.refilled
+    }),
+    (Label::new("  drained", "zones.drained"), |zone| {
+        zone.drained
+    }),
+    (
+        Label::new("  free pages at the end", "zones.free_pages"),
+        |zone| zone.free_pages,
+    ),
 ];
 
 /// Rows for each zone that served anything, of runs that began with a kernel's zones; highest first.
@@ -124,15 +163,15 @@ fn zone_rows(runs: &[&RunReport]) -> Vec<Vec<String>> {
         if of_runs().flatten().all(|zone| zone.allocs == 0) {
             continue;
         }
-        for (what, value) in ZONE_ROWS {
-            let what = match what.starts_with(' ') {
-                true => what.to_string(),
-                false => format!("{what} {name}"),
+        for (label, value) in ZONE_ROWS {
+            let what = match label.name.starts_with(' ') {
+                true => label.name.to_string(),
+                false => format!("{} {name}", label.name),
             };
             let of_run = |zone: Option<&ZoneTraffic>| {
                 zone.map_or_else(|| "-".to_string(), |zone| count(value(zone)))
             };
-            rows.push([vec![what], of_runs().map(of_run).collect()].concat());
+            rows.push(line(what, of_runs().map(of_run)));
         }
     }
     rows
@@ -147,7 +186,7 @@ fn orders(pages: &PageReport) -> String {
     lines.join("\n")
 }
 
-/// What became of the trace's page events: two lines, or nothing.
+/// Fate of the trace's page events: two lines, or nothing.
 pub(crate) fn summary(meta: &TraceMeta, runs: &[RunReport]) -> String {
     let Some(run) = runs.first() else {
         return String::new();

@@ -5,6 +5,7 @@ use quarry_trace::TraceMeta;
 
 use crate::chart::{Panel, panels};
 use crate::finding::{finding, free_bytes, waste_bytes};
+use crate::rows::{Label, Row, first, line, more};
 use crate::units::{bytes, count, percent, rate};
 use crate::{output, replay_check, replay_pages};
 
@@ -134,70 +135,86 @@ fn idle_cpus(runs: &[RunReport]) -> String {
     }
 }
 
-/// A row of the tables of runs.
-pub(crate) struct Row {
-    /// Its name, which `quarry explain` takes; indented below what it is a part of.
-    pub(crate) name: &'static str,
-    /// It is shown without `--all`.
-    first: bool,
-    value: fn(&RunReport) -> String,
-}
-
-const fn first(name: &'static str, value: fn(&RunReport) -> String) -> Row {
-    Row {
-        name,
-        first: true,
-        value,
-    }
-}
-
-const fn more(name: &'static str, value: fn(&RunReport) -> String) -> Row {
-    Row {
-        name,
-        first: false,
-        value,
-    }
-}
-
 /// The row that stays below those of page events.
 const LAST_ROW: &str = "events/s";
 
 /// Rows of a run, top to bottom.
-pub(crate) const ROWS: &[Row] = &[
-    first("slab memory, peak", |run| bytes(run.peak_slab_bytes)),
-    first("  asked for, peak", |run| {
+pub(crate) const ROWS: &[Row<RunReport>] = &[
+    first("slab memory, peak", "peak_slab_bytes", |run| {
+        bytes(run.peak_slab_bytes)
+    }),
+    first("  asked for, peak", "object_bytes", |run: &RunReport| {
         percent(run.object_bytes, run.peak_slab_bytes)
+    })
+    .note("The row has them as a part of the slab memory."),
+    more("  peak at event", "peak_event", |run| count(run.peak_event)),
+    first("slab memory, end", "final_slab_bytes", |run| {
+        bytes(run.final_slab_bytes)
     }),
-    more("  peak at event", |run| count(run.peak_event)),
-    first("slab memory, end", |run| bytes(run.final_slab_bytes)),
-    first("  asked for, end", |run| {
-        percent(run.final_object_bytes, run.final_slab_bytes)
+    first(
+        "  asked for, end",
+        "final_object_bytes",
+        |run: &RunReport| percent(run.final_object_bytes, run.final_slab_bytes),
+    )
+    .note("The row has them as a part of the slab memory."),
+    first("  free in slabs", "caches.free_bytes", |run: &RunReport| {
+        bytes(free_bytes(run))
+    })
+    .note("Sum over all caches, and SLOB's free blocks in pages that caches share."),
+    first("  waste", "caches.waste_bytes", |run: &RunReport| {
+        bytes(waste_bytes(run))
+    })
+    .note("Sum over all caches."),
+    more("large kmallocs, peak", "large_bytes_peak", |run| {
+        bytes(run.large_bytes_peak)
     }),
-    first("  free in slabs", |run| bytes(free_bytes(run))),
-    first("  waste", |run| bytes(waste_bytes(run))),
-    more("large kmallocs, peak", |run| bytes(run.large_bytes_peak)),
-    more("slabs", |run| count(run.slabs)),
-    more("  by order", orders),
-    more("  partial", |run| count(run.partial_slabs)),
-    more("  one object", |run| count(run.one_object_slabs)),
-    first("alloc fast path", |run| {
+    more("slabs", "slabs", |run| count(run.slabs)),
+    more("  by order", "slabs_by_order", orders),
+    more("  partial", "partial_slabs", |run| count(run.partial_slabs)),
+    more("  one object", "one_object_slabs", |run| {
+        count(run.one_object_slabs)
+    }),
+    first("alloc fast path", "alloc_fastpath", |run: &RunReport| {
         percent(run.alloc_fastpath, run.alloc_fastpath + run.alloc_slowpath)
-    }),
-    first("free fast path", |run| {
+    })
+    .note("The row has them as a part of all allocations."),
+    first("free fast path", "free_fastpath", |run: &RunReport| {
         percent(run.free_fastpath, run.free_fastpath + run.free_slowpath)
+    })
+    .note("The row has them as a part of all frees."),
+    first(
+        "slow paths",
+        "alloc_slowpath free_slowpath",
+        |run: &RunReport| count(run.alloc_slowpath + run.free_slowpath),
+    )
+    .note("Sum of both."),
+    more("  of allocations", "alloc_slowpath", |run| {
+        count(run.alloc_slowpath)
     }),
-    first("slow paths", |run| {
-        count(run.alloc_slowpath + run.free_slowpath)
+    more("  of frees", "free_slowpath", |run| {
+        count(run.free_slowpath)
     }),
-    more("  of allocations", |run| count(run.alloc_slowpath)),
-    more("  of frees", |run| count(run.free_slowpath)),
-    first("cross-CPU frees", |run| count(run.cross_cpu_frees)),
-    first("zone locks", |run| count(lock(run, "zone"))),
-    more("node list locks", |run| count(lock(run, "node_list"))),
-    more("slab pages: calls", |run| count(run.page_allocs)),
-    more("  given back", |run| count(run.page_frees)),
-    more("own structures", |run| bytes(run.overhead_bytes)),
-    more(LAST_ROW, |run| rate(run.events_per_second)),
+    first("cross-CPU frees", "cross_cpu_frees", |run| {
+        count(run.cross_cpu_frees)
+    }),
+    first("zone locks", "locks.zone", |run: &RunReport| {
+        count(lock(run, "zone"))
+    })
+    .note("Locks of zones, taken for slabs, page events and periodic work."),
+    more("node list locks", "locks.node_list", |run: &RunReport| {
+        count(lock(run, "node_list"))
+    })
+    .note("Locks of nodes' slab lists."),
+    more("slab pages: calls", "page_allocs", |run| {
+        count(run.page_allocs)
+    }),
+    more("  given back", "page_frees", |run| count(run.page_frees)),
+    more("own structures", "overhead_bytes", |run| {
+        bytes(run.overhead_bytes)
+    }),
+    more(LAST_ROW, "events_per_second", |run| {
+        rate(run.events_per_second)
+    }),
 ];
 
 fn lock(run: &RunReport, class: &str) -> u64 {
@@ -245,41 +262,44 @@ fn rows(runs: &[&RunReport], all: bool, machines: bool) -> Vec<Vec<String>> {
         ),
         false => format!("{}@{}", run.design, run.era),
     });
-    let mut rows = vec![std::iter::once(String::new()).chain(header).collect()];
+    let mut rows = vec![line("", header)];
     for row in ROWS {
-        if row.name == LAST_ROW {
+        if row.label.name == LAST_ROW {
             rows.extend(replay_pages::rows(runs, all));
         }
         if all || row.first {
             let values = runs.iter().map(|run| (row.value)(run));
-            rows.push(
-                std::iter::once(row.name.to_string())
-                    .chain(values)
-                    .collect(),
-            );
+            rows.push(line(row.label.name, values));
         }
     }
     rows
 }
 
 /// Columns of `--caches`, which `quarry explain` takes with spaces for line breaks.
-pub(crate) const CACHE_COLUMNS: [&str; 9] = [
-    "name",
-    "memory",
-    "waste",
-    "free",
-    "num\nslabs",
-    "active\nobjs",
-    "num\nobjs",
-    "obj\nsize",
-    "objs per\nslab",
+pub(crate) const CACHE_COLUMNS: [Label; 9] = [
+    Label::new("name", "caches.name"),
+    Label::new("memory", "caches.slab_bytes").note("The column is in KiB."),
+    Label::new("waste", "caches.waste_bytes").note("The column is in KiB."),
+    Label::new("free", "caches.free_bytes").note("The column is in KiB."),
+    Label::new("num\nslabs", "caches.slabs"),
+    Label::new("active\nobjs", "caches.active_objs"),
+    Label::new("num\nobjs", "caches.num_objs"),
+    Label::new("obj\nsize", "caches.slab_size"),
+    Label::new("objs per\nslab", "caches.objs_per_slab"),
 ];
+
+/// The row or column that shows a field of `runs` first.
+pub(crate) fn label_of(field: &str) -> Option<Label> {
+    let rows = ROWS.iter().map(|row| row.label);
+    let mut labels = rows.chain(replay_pages::labels()).chain(CACHE_COLUMNS);
+    labels.find(|label| label.fields().next() == Some(field))
+}
 
 /// The caches that waste most, then those that hold most free memory.
 fn cache_table(caches: &[CacheReport], top: usize) -> String {
     let mut sorted: Vec<&CacheReport> = caches.iter().collect();
     sorted.sort_by_key(|cache| std::cmp::Reverse((cache.waste_bytes, cache.free_bytes)));
-    let mut rows = vec![CACHE_COLUMNS.map(str::to_string).to_vec()];
+    let mut rows = vec![CACHE_COLUMNS.map(|column| column.name.to_string()).to_vec()];
     let kib = |bytes: u64| count(bytes.div_ceil(1024));
     rows.extend(sorted.iter().take(top).map(|cache| {
         vec![

@@ -5,6 +5,7 @@ use quarry_lab::replay::input::Input;
 use quarry_lab::replay::timed::report::{OperationTimes, PathTime, TimedReport};
 use quarry_lab::replay::timed::{Pace, Timing};
 
+use crate::rows::{Row, first, line, more};
 use crate::units::{bytes, count, percent, rate};
 use crate::{output, replay_tables};
 
@@ -98,86 +99,134 @@ fn title(group: &[&TimedReport]) -> String {
     group.first().map(of).unwrap_or_default()
 }
 
-/// A row of the tables.
-pub(crate) struct Row {
-    /// Its name, which `quarry explain` takes; indented below what it is a part of.
-    pub(crate) name: &'static str,
-    /// It is shown without `--all`.
-    first: bool,
-    value: fn(&TimedReport) -> String,
-}
-
-const fn first(name: &'static str, value: fn(&TimedReport) -> String) -> Row {
-    Row {
-        name,
-        first: true,
-        value,
-    }
-}
-
-const fn more(name: &'static str, value: fn(&TimedReport) -> String) -> Row {
-    Row {
-        name,
-        first: false,
-        value,
-    }
-}
-
 /// The row that the classes of locks follow.
 const LOCK_ROW: &str = "lock wait, ns";
 
 /// Rows of a run, top to bottom.
-pub(crate) const ROWS: &[Row] = &[
-    first("alloc, ns", |run| ns(&run.alloc, run.alloc.mean_ns)),
-    first("  p50", |run| ns(&run.alloc, run.alloc.p50_ns)),
-    first("  p99", |run| ns(&run.alloc, run.alloc.p99_ns)),
-    first("  p99.9", |run| ns(&run.alloc, run.alloc.p999_ns)),
-    more("  longest", |run| ns(&run.alloc, run.alloc.max_ns)),
-    first("free, ns", |run| ns(&run.free, run.free.mean_ns)),
-    first("  p50", |run| ns(&run.free, run.free.p50_ns)),
-    first("  p99", |run| ns(&run.free, run.free.p99_ns)),
-    first("  p99.9", |run| ns(&run.free, run.free.p999_ns)),
-    more("  longest", |run| ns(&run.free, run.free.max_ns)),
-    more("page event alloc, ns", |run| {
+pub(crate) const ROWS: &[Row<TimedReport>] = &[
+    first("alloc, ns", "alloc.mean_ns", |run| {
+        ns(&run.alloc, run.alloc.mean_ns)
+    }),
+    first("  p50", "alloc.p50_ns", |run| {
+        ns(&run.alloc, run.alloc.p50_ns)
+    }),
+    first("  p99", "alloc.p99_ns", |run| {
+        ns(&run.alloc, run.alloc.p99_ns)
+    }),
+    first("  p99.9", "alloc.p999_ns", |run| {
+        ns(&run.alloc, run.alloc.p999_ns)
+    }),
+    more("  longest", "alloc.max_ns", |run| {
+        ns(&run.alloc, run.alloc.max_ns)
+    }),
+    first("free, ns", "free.mean_ns", |run| {
+        ns(&run.free, run.free.mean_ns)
+    }),
+    first("  p50", "free.p50_ns", |run| ns(&run.free, run.free.p50_ns)),
+    first("  p99", "free.p99_ns", |run| ns(&run.free, run.free.p99_ns)),
+    first("  p99.9", "free.p999_ns", |run| {
+        ns(&run.free, run.free.p999_ns)
+    }),
+    more("  longest", "free.max_ns", |run| {
+        ns(&run.free, run.free.max_ns)
+    }),
+    more("page event alloc, ns", "page_alloc.mean_ns", |run| {
         ns(&run.page_alloc, run.page_alloc.mean_ns)
     }),
-    more("page event free, ns", |run| {
+    more("page event free, ns", "page_free.mean_ns", |run| {
         ns(&run.page_free, run.page_free.mean_ns)
     }),
-    first("time in fast paths", |run| share(&run.paths.fast)),
-    first("  slow paths", |run| share(&run.paths.slow)),
-    first("  page allocator", |run| share(&run.paths.pages)),
-    first("  lock wait", |run| share(&run.paths.lock_wait)),
-    more("a fast path, ns", |run| mean(&run.paths.fast)),
-    more("a slow path, ns", |run| mean(&run.paths.slow)),
-    more("with page allocator, ns", |run| mean(&run.paths.pages)),
-    first("slow paths, of all", |run| {
-        let slow = run.paths.slow.count + run.paths.pages.count;
-        percent(slow, slow + run.paths.fast.count)
+    first("time in fast paths", "paths.fast.share", |run| {
+        share(&run.paths.fast)
     }),
-    more("cross-CPU frees", |run| count(run.cross_cpu_frees)),
-    first(LOCK_ROW, |run| format!("{:.1}", run.causes.lock_wait_ns())),
-    first("lines of other CPUs", |run| {
-        lines(run.causes.lines.between_cpus())
+    first("  slow paths", "paths.slow.share", |run| {
+        share(&run.paths.slow)
     }),
-    more("  clean", |run| lines(sum(&run.causes.lines.clean))),
-    more("  dirty", |run| lines(sum(&run.causes.lines.dirty))),
-    more("  upgrades", |run| lines(sum(&run.causes.lines.upgrades))),
-    more("lines of own LLC", |run| lines(run.causes.lines.llc)),
-    first("lines from memory", |run| {
-        lines(sum(&run.causes.lines.memory))
+    first("  page allocator", "paths.pages.share", |run| {
+        share(&run.paths.pages)
     }),
-    first("operations/s", |run| rate(run.operations_per_second)),
-    more("events that began late", |run| match run.pace {
-        Pace::Recorded => count(run.late_events),
-        Pace::Full => "-".to_string(),
+    first("  lock wait", "paths.lock_wait.share", |run| {
+        share(&run.paths.lock_wait)
     }),
-    more("simulated, ms", |run| {
+    more("a fast path, ns", "paths.fast.mean_ns", |run| {
+        mean(&run.paths.fast)
+    }),
+    more("a slow path, ns", "paths.slow.mean_ns", |run| {
+        mean(&run.paths.slow)
+    }),
+    more("with page allocator, ns", "paths.pages.mean_ns", |run| {
+        mean(&run.paths.pages)
+    }),
+    first(
+        "slow paths, of all",
+        "paths.slow.count paths.pages.count",
+        |run: &TimedReport| {
+            let slow = run.paths.slow.count + run.paths.pages.count;
+            percent(slow, slow + run.paths.fast.count)
+        },
+    )
+    .note("The row has their sum as a part of all operations on objects."),
+    more("cross-CPU frees", "cross_cpu_frees", |run| {
+        count(run.cross_cpu_frees)
+    }),
+    first(LOCK_ROW, "causes.locks.wait_ns", |run: &TimedReport| {
+        format!("{:.1}", run.causes.lock_wait_ns())
+    })
+    .note("Sum over all classes of locks, per operation."),
+    first(
+        "lines of other CPUs",
+        "causes.lines.clean causes.lines.dirty causes.lines.upgrades",
+        |run: &TimedReport| lines(run.causes.lines.between_cpus()),
+    )
+    .note("Sum of all, per operation."),
+    more("  clean", "causes.lines.clean", |run: &TimedReport| {
+        lines(sum(&run.causes.lines.clean))
+    })
+    .note("Sum over the distances, per operation."),
+    more("  dirty", "causes.lines.dirty", |run: &TimedReport| {
+        lines(sum(&run.causes.lines.dirty))
+    })
+    .note("Sum over the distances, per operation."),
+    more(
+        "  upgrades",
+        "causes.lines.upgrades",
+        |run: &TimedReport| lines(sum(&run.causes.lines.upgrades)),
+    )
+    .note("Sum over the distances, per operation."),
+    more(
+        "lines of own LLC",
+        "causes.lines.llc",
+        |run: &TimedReport| lines(run.causes.lines.llc),
+    )
+    .note("Per operation."),
+    first(
+        "lines from memory",
+        "causes.lines.memory",
+        |run: &TimedReport| lines(sum(&run.causes.lines.memory)),
+    )
+    .note("Sum of both, per operation."),
+    first("operations/s", "operations_per_second", |run| {
+        rate(run.operations_per_second)
+    }),
+    more("events that began late", "late_events", |run| {
+        match run.pace {
+            Pace::Recorded => count(run.late_events),
+            Pace::Full => "-".to_string(),
+        }
+    }),
+    more("simulated, ms", "simulated_ns", |run: &TimedReport| {
         format!("{:.3}", run.simulated_ns / 1e6)
+    })
+    .note("The row is in milliseconds."),
+    more("slab memory, peak", "peak_slab_bytes", |run| {
+        bytes(run.peak_slab_bytes)
     }),
-    more("slab memory, peak", |run| bytes(run.peak_slab_bytes)),
-    more("slab memory, end", |run| bytes(run.final_slab_bytes)),
-    more("events/s", |run| rate(run.events_per_second)),
+    more("slab memory, end", "final_slab_bytes", |run| {
+        bytes(run.final_slab_bytes)
+    }),
+    more("events/s", "events_per_second", |run| {
+        rate(run.events_per_second)
+    }),
 ];
 
 fn ns(of: &OperationTimes, ns: f64) -> String {
@@ -209,15 +258,11 @@ fn sum(of: &[f64]) -> f64 {
 /// The rows with their names, the header first.
 fn rows(runs: &[&TimedReport], all: bool) -> Vec<Vec<String>> {
     let header = runs.iter().map(|run| format!("{}@{}", run.design, run.era));
-    let mut rows = vec![std::iter::once(String::new()).chain(header).collect()];
+    let mut rows = vec![line("", header)];
     for row in ROWS.iter().filter(|row| all || row.first) {
         let values = runs.iter().map(|run| (row.value)(run));
-        rows.push(
-            std::iter::once(row.name.to_string())
-                .chain(values)
-                .collect(),
-        );
-        if row.name == LOCK_ROW {
+        rows.push(line(row.label.name, values));
+        if row.label.name == LOCK_ROW {
             rows.extend(lock_rows(runs, all));
         }
     }
@@ -236,17 +281,13 @@ fn lock_rows(runs: &[&TimedReport], all: bool) -> Vec<Vec<String>> {
     for (_, class) in LockClass::ALL {
         if runs.iter().any(|run| wait(run, class) > least) {
             let values = runs.iter().map(|run| format!("{:.1}", wait(run, class)));
-            rows.push(
-                std::iter::once(format!("  {class}"))
-                    .chain(values)
-                    .collect(),
-            );
+            rows.push(line(format!("  {class}"), values));
         }
     }
     rows
 }
 
-/// Which design takes the least time and why, in a sentence.
+/// Names the design that takes the least time, and the cause, in a sentence.
 fn finding(runs: &[&TimedReport]) -> String {
     let name = |run: &TimedReport| format!("{}@{}", run.design, run.era);
     let by_time = |a: &&&TimedReport, b: &&&TimedReport| a.operation_ns.total_cmp(&b.operation_ns);
@@ -282,7 +323,7 @@ fn finding(runs: &[&TimedReport]) -> String {
     )
 }
 
-/// What the time of an operation divides into.
+/// Parts of an operation's time.
 fn parts(run: &TimedReport) -> [(&'static str, f64); 4] {
     let paths = &run.paths;
     [

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 
 use anyhow::Context;
 use quarry_reproduce::{Judged, Kept, Mode, Plan, Progress, ReproduceError, find, judge};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::machine_args::JobsArgs;
@@ -15,7 +16,7 @@ use crate::{error, output, reproduce_html, reproduce_tables, signals};
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Which thread: tbench-2007, slubq-2010, pages64k-2020, wakeup-2007, rx-2017, all.
+    /// Thread: tbench-2007, slubq-2010, pages64k-2020, wakeup-2007, rx-2017, all.
     #[arg(value_name = "THREAD", default_value = "all")]
     thread: String,
     /// Short loads and few draws of the constants: under two minutes on two cores.
@@ -67,15 +68,20 @@ Examples:
 /// Exit code if a claim is lost.
 const LOST: u8 = 3;
 
-/// The fields of `--json`.
-#[derive(Serialize)]
-struct Document<'a> {
+/// Fields of `reproduce --json`.
+#[derive(JsonSchema, Serialize)]
+pub(crate) struct Document<'a> {
+    /// `quick` or `full`.
     mode: &'static str,
+    /// `--seed`: decides all that is left to chance.
     seed: u64,
+    /// Draws of all constants per experiment.
     draws: u32,
+    /// Other seeds per experiment.
     seeds: u32,
-    /// Whether all experiments ran.
+    /// False after an interrupt: not all experiments ran.
     complete: bool,
+    /// Threads with their claims.
     threads: &'a [Judged],
 }
 
@@ -154,7 +160,7 @@ fn build() -> String {
     }
 }
 
-/// How the command ends.
+/// Exit of the command.
 fn ended(keep: Option<&Path>, interrupted: bool, judged: &[Judged]) -> anyhow::Result<()> {
     if interrupted {
         let message = match keep {

@@ -31,7 +31,7 @@ pub(crate) fn page(mode: Mode, seed: u64, threads: &[Judged]) -> anyhow::Result<
     ))
 }
 
-/// How many threads there are.
+/// Number of threads, in words.
 fn count(threads: usize) -> String {
     match threads {
         1 => "One thread".to_string(),

@@ -1,4 +1,4 @@
-//! What `quarry reproduce` prints, and the words and numbers that its page shares.
+//! Text of `quarry reproduce`, and the words and numbers that its page shares.
 
 use quarry_reproduce::{Claim, Judged, Mode, Origin, Row, Table, Verdict};
 
@@ -12,7 +12,7 @@ pub(crate) fn runs(judged: &[Judged]) -> [usize; 2] {
     })
 }
 
-/// How many claims hold: "21 claims hold, 4 undecided, 18 fail, 2 not run".
+/// Counts claims by verdict: "21 claims hold, 4 undecided, 18 fail, 2 not run".
 fn counts(judged: &[Judged]) -> String {
     let words = Verdict::ALL.into_iter().filter_map(|verdict| {
         let claims = judged.iter().flat_map(|thread| &thread.claims);
@@ -27,7 +27,7 @@ fn counts(judged: &[Judged]) -> String {
     words.collect::<Vec<_>>().join(", ")
 }
 
-/// What was repeated: "2 draws of all constants, 1 other seed".
+/// Describes the repetitions: "2 draws of all constants, 1 other seed".
 pub(crate) fn arms(mode: Mode) -> String {
     let (draws, seeds) = mode.arms();
     let more = if seeds == 1 { "" } else { "s" };
@@ -54,7 +54,7 @@ pub(crate) fn verdict(claim: &Claim) -> String {
     }
 }
 
-/// How many claims hold, then each thread's, and its tables if asked for.
+/// Counts of verdicts, then each thread's claims, and its tables if asked for.
 pub(crate) fn text(mode: Mode, judged: &[Judged], has_tables: bool) -> String {
     let mut text = format!(
         "{} ({} mode: {})\n",
@@ -94,7 +94,7 @@ fn origin(table: &Table) -> String {
         .collect()
 }
 
-/// Why claims do not hold, each cause with its claims.
+/// Causes for which claims do not hold, each with its claims.
 fn causes(thread: &Judged) -> Vec<String> {
     let claims = thread.claims.iter();
     let with_cause = claims.filter(|claim| !claim.cause.is_empty());
@@ -133,7 +133,7 @@ fn rows(table: &Table) -> output::Grid {
     grid
 }
 
-/// Of a row what was published, measured, its band, and how many times the published number was measured.
+/// Cells of a row: the published number, the measured one, its band, and measured over published.
 pub(crate) fn cells(table: &Table, row: &Row) -> [String; 4] {
     let ratio = row.published.zip(row.measured);
     let ratio = ratio.filter(|_| !table.unit.starts_with('%'));

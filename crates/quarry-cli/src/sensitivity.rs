@@ -7,6 +7,7 @@ use quarry_work::run_all;
 use quarry_work::sensitivity::{
     Arm, Claim, DRAWS, Figure, FigureBand, First, SEEDS, Samples, Study, Verdict,
 };
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::output;
@@ -31,27 +32,33 @@ impl Group {
     }
 }
 
-/// What a study found.
-#[derive(Serialize)]
+/// Results of a sensitivity study.
+#[derive(JsonSchema, Serialize)]
+#[schemars(rename = "Sensitivity")]
 pub(crate) struct Report {
     /// Draws of all constants at once.
     draws: u32,
     /// Other seeds.
     seeds: u32,
-    /// Constants that cost no run any time.
+    /// Constants with a range that cost no run any time: none of them is changed alone.
     unused: Vec<String>,
+    /// Figures of each run with their bands.
     figures: Vec<FigureBand>,
+    /// Claims with their verdicts.
     claims: Vec<Claim>,
 }
 
-/// The fields of a command that simulates time.
-#[derive(Serialize)]
+/// Fields of a command that simulates time.
+#[derive(JsonSchema, Serialize)]
 pub(crate) struct Timed<'a, R> {
+    /// Workload.
     pub(crate) workload: &'static str,
-    /// Of a workload that has any.
+    /// Settings as given; left out if the workload has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) settings: Option<output::Asked<'a>>,
+    /// Runs: one for each combination of the axes.
     pub(crate) runs: &'a [R],
+    /// Results of `--sensitivity`; left out without it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) sensitivity: Option<&'a Report>,
 }

@@ -12,7 +12,7 @@ use crate::output;
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Where to write it; `-` for stdout.
+    /// File to write; `-` for stdout.
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
 }

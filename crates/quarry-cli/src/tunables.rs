@@ -4,6 +4,7 @@ use quarry_core::era::Era;
 use quarry_core::page::SYSCTLS;
 use quarry_core::tunables::{DefaultValue, Scope, Table, Tunable};
 use quarry_designs::{DESIGNS, DesignSpec, parse_era};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::output;
@@ -34,22 +35,35 @@ Examples:
   quarry tunables --design slubq --json
   quarry tunables --design page@6.18";
 
-#[derive(Serialize)]
-struct Rows<'a> {
+/// Tunables.
+#[derive(JsonSchema, Serialize)]
+pub(crate) struct Rows<'a> {
+    /// Tunables: those of the boot line first, sysctls last.
     tunables: &'a [Row],
 }
 
-#[derive(Serialize)]
+/// One tunable.
+#[derive(JsonSchema, Serialize)]
 struct Row {
+    /// Name, as in the kernel.
     name: &'static str,
+    /// Older name; null if there is none.
     alias: Option<&'static str>,
+    /// `boot`, `cache` or `sysctl`.
     scope: &'static str,
+    /// Least value.
     min: u64,
+    /// Largest value.
     max: u64,
+    /// Unit.
     unit: &'static str,
+    /// Default; null if it is computed.
     default: Option<u64>,
+    /// Default in words.
     default_text: String,
+    /// Designs that have it, with first and last release.
     designs: Vec<String>,
+    /// Meaning.
     doc: &'static str,
 }
 

@@ -6,6 +6,7 @@ use quarry_designs::{DesignSpec, Setting, parse_era};
 use quarry_lab::kernel::Snapshot;
 use quarry_lab::whatif::{Prediction, Question, predict};
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::{input, output, units, what_if_tables};
@@ -17,7 +18,7 @@ pub(crate) struct Args {
     /// A snapshot: JSON (may be packed with gzip; `-` reads stdin), or a folder with slabinfo and slab/.
     #[arg(value_name = "SNAPSHOT")]
     snapshot: PathBuf,
-    /// Which stage of a recorded boot; the first by default.
+    /// Stage of a recorded boot; the first by default.
     #[arg(long, value_name = "NAME")]
     stage: Option<String>,
     /// Another release of Linux, 2.6.22 or later, with the design and the rules that it has.
@@ -130,21 +131,31 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     )
 }
 
-/// The fields of --json.
-#[derive(Serialize)]
-struct Report<'a> {
+/// Fields of `what-if --json`.
+#[derive(JsonSchema, Serialize)]
+pub(crate) struct Report<'a> {
+    /// The snapshot.
     snapshot: SnapshotInfo<'a>,
+    /// Settings as given.
     settings: output::Asked<'a>,
+    /// Predictions: one for each question.
     runs: &'a [Prediction],
 }
 
-#[derive(Serialize)]
+/// A snapshot.
+#[derive(JsonSchema, Serialize)]
 struct SnapshotInfo<'a> {
+    /// File.
     file: &'a str,
+    /// Stage, if the file has one.
     stage: Option<&'a str>,
+    /// Release; null if unknown.
     kernel: Option<&'a str>,
+    /// Bytes of a page.
     page_size: u64,
+    /// CPUs; null if unknown.
     cpus: Option<u32>,
+    /// Bytes of all slabs.
     slab_bytes: u64,
 }
 

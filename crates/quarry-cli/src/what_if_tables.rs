@@ -111,7 +111,7 @@ fn change(predicted: u64, observed: u64) -> String {
     format!("{percent:+.1} %")
 }
 
-/// What moved between slabs and the page allocator.
+/// Memory that moves between slabs and the page allocator.
 fn notes(told: &Prediction) -> String {
     let mut text = String::new();
     let pages = bytes(told.page_size);
@@ -202,7 +202,7 @@ fn caches(told: &Prediction, all: bool) -> String {
     )
 }
 
-/// Why it changes, with what is known of it.
+/// Cause of a change, with the numbers behind it.
 fn because(cache: &CachePrediction) -> String {
     match cache.cause {
         Cause::SheavesKeep if cache.kept_objects > 0 => {

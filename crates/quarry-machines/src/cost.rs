@@ -1,9 +1,10 @@
 //! A cost with its range and its source.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// Unit of a cost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unit {
     /// Cycles of the core.
@@ -30,19 +31,19 @@ impl Unit {
 }
 
 /// A cost.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize)]
 pub struct Cost {
-    /// The most likely value.
+    /// Most likely value.
     pub value: f64,
-    /// The least that its source allows.
+    /// Least value that the source allows.
     pub low: f64,
-    /// The most that its source allows.
+    /// Largest value that the source allows.
     pub high: f64,
-    /// Their unit.
+    /// Unit of the three values.
     pub unit: Unit,
-    /// Their source.
+    /// Source of the values.
     pub source: String,
-    /// No stored measurement backs them.
+    /// True if no stored measurement backs the values.
     pub unverified: bool,
 }
 

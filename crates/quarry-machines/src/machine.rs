@@ -5,6 +5,7 @@ use std::path::Path;
 use quarry_core::era::Era;
 use quarry_sim::Config;
 use quarry_sim::time::LockKind;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::bundled::BUNDLED;
@@ -14,19 +15,19 @@ use crate::error::MachineError;
 use crate::key::Key;
 
 /// CPUs, nodes and lines of a machine.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct Topology {
     /// Sockets.
     pub sockets: u32,
-    /// Clusters of a socket.
+    /// Clusters per socket.
     pub clusters: u32,
-    /// CPUs of a cluster, which share a last-level cache.
+    /// CPUs per cluster; they share a last-level cache.
     pub cpus: u32,
-    /// Nodes of memory: one, or one for each socket.
+    /// Memory nodes: one, or one per socket.
     pub nodes: u32,
-    /// Bytes of a line.
+    /// Bytes of a cache line.
     pub line_bytes: u32,
-    /// Source of the description.
+    /// Source of these numbers.
     pub source: String,
 }
 
@@ -45,43 +46,43 @@ impl Topology {
 }
 
 /// A cache of a machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct Cache {
-    /// Its size.
+    /// Size in bytes.
     pub bytes: u64,
-    /// Lines of a set.
+    /// Ways of a set.
     pub ways: u32,
-    /// A last-level cache has all that its CPUs' own caches have.
+    /// True if a last-level cache holds all that its CPUs' own caches hold.
     pub inclusive: bool,
-    /// A hash of the whole address chooses a last-level cache's set.
+    /// True if a hash of the whole address selects the set of a last-level cache.
     pub hashed: bool,
 }
 
 /// The caches of a machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct Caches {
-    /// A CPU's first one.
+    /// First-level data cache of a CPU.
     pub l1: Cache,
-    /// A CPU's second one.
+    /// Second-level cache of a CPU.
     pub l2: Option<Cache>,
-    /// That of a cluster.
+    /// Last-level cache of a cluster.
     pub llc: Option<Cache>,
 }
 
 /// A machine as its file describes it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Machine {
-    /// Its name: that of its file.
+    /// Name: that of its file.
     pub name: String,
-    /// The machine in a line.
+    /// Description, one line.
     pub about: String,
-    /// Cycles of a core in a nanosecond.
+    /// Clock in GHz.
     pub ghz: f64,
-    /// Kind of its spin locks, if that is not the one of x86 kernels of the era.
+    /// Mechanism of spin locks, if it differs from that of x86 kernels of the era.
     pub spin_locks: Option<LockKind>,
     /// CPUs, nodes and lines.
     pub topology: Topology,
-    /// Its caches.
+    /// Caches.
     pub caches: Caches,
     /// Costs in the order of [`Key::ALL`]; `None` where the machine has no such thing.
     pub(crate) costs: Vec<Option<Cost>>,

@@ -1,5 +1,6 @@
 //! Verdicts.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::plan::Mode;
@@ -8,18 +9,18 @@ use crate::show::{Plot, Table, band};
 use crate::threads::Thread;
 
 /// Verdict on a claim.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// Its figure is in its range in all arms.
+    /// The figure is in its range in all arms.
     Holds,
-    /// It is on one side of it in all arms.
+    /// The figure is on one side of its range in all arms.
     Fails,
     /// Neither.
     Undecided,
-    /// Runs that it needs are missing, as an interrupt came before them.
+    /// An interrupt came before all `due_arms` ran.
     Incomplete,
-    /// The mode has no runs for it.
+    /// The mode has no runs for the claim.
     NotRun,
 }
 
@@ -100,31 +101,31 @@ impl ClaimSpec {
 }
 
 /// A claim with its verdict.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize)]
 pub struct Claim {
-    /// Names it among those of its thread.
+    /// Name, unique among the thread's claims.
     pub id: &'static str,
-    /// The claim in words.
+    /// Statement.
     pub claim: &'static str,
-    /// The published figure.
+    /// Published figure or observation.
     pub published: &'static str,
     /// Unit of the figure.
     pub unit: &'static str,
-    /// The figure's range.
+    /// Range that the figure must be in.
     pub range: [f64; 2],
-    /// The figure with all constants as their values say; null if it was not run.
+    /// Figure with all constants at their own values; null if it was not run.
     pub measured: Option<f64>,
-    /// Its least and most in all arms.
+    /// Least and most of the figure over all arms.
     pub band: Option<[f64; 2]>,
     /// Arms in which the claim is true, and all that ran.
     pub true_arms: [usize; 2],
-    /// Arms that have to run before there is a verdict.
+    /// Arms that must run before there is a verdict.
     pub due_arms: usize,
-    /// The verdict.
+    /// Verdict.
     pub verdict: Verdict,
-    /// The verdict before; null if the claim is new.
+    /// Verdict found before; null if the claim is new.
     pub before: Option<Verdict>,
-    /// Reason why it does not hold; empty if it does, or there is no verdict.
+    /// Reason why the claim does not hold; empty if it does, or has no verdict.
     pub cause: &'static str,
 }
 
@@ -136,20 +137,20 @@ impl Claim {
     }
 }
 
-/// Claims, tables and plots of a thread's experiments.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+/// Results of a thread's experiments.
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize)]
 pub struct Judged {
-    /// The thread's name.
+    /// Name of the thread.
     pub thread: &'static str,
-    /// Its title.
+    /// Title of the thread.
     pub title: &'static str,
-    /// The thread's question, in two sentences.
+    /// Question that the thread asked, in two sentences.
     pub question: &'static str,
-    /// Numbers that were taken from it.
+    /// Numbers of the thread that the simulation was given.
     pub taken: &'static str,
-    /// Explanation of the result.
+    /// Explanation of the results.
     pub why: &'static str,
-    /// Claims.
+    /// Claims with verdicts.
     pub claims: Vec<Claim>,
     /// Tables.
     pub tables: Vec<Table>,

@@ -1,15 +1,16 @@
 //! Tables and plots.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::results::{Arm, Results};
 
 /// Origin of the numbers of a table or a plot.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize)]
 pub struct Origin {
-    /// The machine of `quarry machines` whose time is simulated; empty if there is none.
+    /// Machine whose time is simulated (`quarry machines`); empty if there is none.
     pub machine: &'static str,
-    /// A command that does such runs; empty if none does.
+    /// Command that does such runs; empty if none does.
     pub command: &'static str,
 }
 
@@ -21,15 +22,15 @@ impl Origin {
 }
 
 /// A published number next to the simulated one.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize)]
 pub struct Row {
-    /// Name of the row.
+    /// Label.
     pub label: String,
-    /// The published number; null if there is none.
+    /// Published number; null if there is none.
     pub published: Option<f64>,
-    /// The figure with all constants as their values say.
+    /// Figure with all constants at their own values.
     pub measured: Option<f64>,
-    /// Its least and most in all arms; null if it ran with the values alone.
+    /// Least and most of the figure over all arms; null if only the values were run.
     pub band: Option<[f64; 2]>,
 }
 
@@ -52,40 +53,40 @@ impl Row {
 }
 
 /// A table of a thread.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize)]
 pub struct Table {
     /// Title.
     pub title: String,
     /// Unit of its numbers.
     pub unit: &'static str,
-    /// Origin of its numbers.
+    /// Origin of the simulated numbers.
     pub origin: Origin,
     /// Rows.
     pub rows: Vec<Row>,
 }
 
-/// Kind of a plot's line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+/// Kind of a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LineKind {
-    /// Its points were found.
+    /// Simulated points.
     Simulated,
-    /// Its points were published.
+    /// Published points.
     Published,
-    /// One figure that was found, all over the plot, to compare with.
+    /// One simulated figure as a level to compare with.
     Level,
 }
 
 /// A line of a plot.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize)]
 pub struct Line {
-    /// Name of the line.
+    /// Name.
     pub name: String,
     /// Kind of the line.
     pub kind: LineKind,
-    /// Points.
+    /// Pairs of x and y.
     pub points: Vec<(f64, f64)>,
-    /// Least and most in all arms of points that ran in them, by the points' x.
+    /// Pairs of x, and least and most over all arms, for points that ran in all of them.
     pub bands: Vec<(f64, [f64; 2])>,
 }
 
@@ -142,15 +143,15 @@ impl Line {
 }
 
 /// A plot of a thread.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize)]
 pub struct Plot {
     /// Title.
     pub title: String,
-    /// Name of the axis to the right.
+    /// Label of the x axis.
     pub x: &'static str,
-    /// That axis is logarithmic.
+    /// True if the x axis is logarithmic.
     pub logarithmic: bool,
-    /// Name of the upward axis.
+    /// Label of the y axis.
     pub y: &'static str,
     /// Origin of the simulated numbers.
     pub origin: Origin,

@@ -4,6 +4,7 @@
 //! can tell at once), `quarry.meta` (JSON of [`TraceMeta`]) and `quarry.meta_checksum` (of that
 //! JSON, in hexadecimal).
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::clip;
@@ -244,7 +245,7 @@ pub struct NewReport {
 }
 
 /// A counter for each kind.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct KindCounts {
     /// `kmalloc` events.
     pub kmalloc: u64,
@@ -293,18 +294,18 @@ impl KindCounts {
     }
 }
 
-/// Allocations and frees that have no partner in the recording. See the crate's docs for the rule.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// Allocations and frees that have no partner in the recording. The crate's documentation has the rule.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct Orphans {
-    /// `kfree` of an object that is not known to live.
+    /// `kfree` of objects whose allocation was not seen.
     pub unknown_kfree: u64,
-    /// `kmem_cache_free` of an object that is not known to live.
+    /// `kmem_cache_free` of objects whose allocation was not seen.
     pub unknown_kmem_cache_free: u64,
-    /// `mm_page_free` of a block that is not known to live.
+    /// `mm_page_free` of blocks whose allocation was not seen.
     pub unknown_page_free: u64,
-    /// Objects that a later event proved gone: one free row was inserted for each.
+    /// Objects that a later event proved gone; the importer inserted a free for each.
     pub implied_object_frees: u64,
-    /// The same for page blocks.
+    /// Page blocks that a later event proved gone; the importer inserted a free for each.
     pub implied_page_frees: u64,
     /// Objects still alive at the end.
     pub never_freed_objects: u64,

@@ -2,54 +2,57 @@
 
 use quarry_core::machine::{Line, LockClass, Work};
 use quarry_sim::time::{LineMoves, LockTimes, TimeCounters};
+use schemars::JsonSchema;
 use serde::Serialize;
 
-/// Time by cause, in nanoseconds an operation.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+/// Causes of an operation's time, in nanoseconds per operation: one of `replay --time`, an object's allocation
+/// and free, a page's fault and free, a packet, or a message of a load.
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize)]
 pub struct Causes {
-    /// Accesses to memory, by what they were for; those that took none are left out.
+    /// Accesses to memory by purpose, as pairs of name and nanoseconds; those that took no time are left
+    /// out.
     pub access_ns: Vec<(&'static str, f64)>,
-    /// Work that is no access, by its kind.
+    /// Work that is no memory access by kind (`quarry machines NAME`), as pairs of name and nanoseconds.
     pub work_ns: Vec<(&'static str, f64)>,
-    /// Runs of bytes that were filled or copied.
+    /// Nanoseconds in which bytes were filled or copied.
     pub fill_ns: f64,
-    /// Work that is no allocator's.
+    /// Nanoseconds of work outside the allocators, such as a receiver's protocols.
     pub outside_ns: f64,
-    /// Locks by their class; those that were not taken are left out.
+    /// Locks by class; classes that were not taken are left out.
     pub locks: Vec<LockCauses>,
-    /// Lines that moved an operation.
+    /// Lines of memory that moved, per operation.
     pub lines: LineCauses,
 }
 
-/// Cost of a class of locks, an operation.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+/// Cost of a class of locks, per operation.
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize)]
 pub struct LockCauses {
-    /// The class.
+    /// Class.
     pub class: &'static str,
     /// Acquisitions.
     pub taken: f64,
-    /// Those that waited.
+    /// Acquisitions that waited.
     pub waits: f64,
     /// Nanoseconds that CPUs waited.
     pub wait_ns: f64,
     /// Nanoseconds from acquisition to release.
     pub hold_ns: f64,
-    /// Nanoseconds that acquisitions and releases cost, waits left out.
+    /// Nanoseconds of acquisitions and releases themselves, waits excluded.
     pub own_ns: f64,
 }
 
-/// Lines that moved an operation.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+/// Lines of memory that moved, per operation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, JsonSchema, Serialize)]
 pub struct LineCauses {
-    /// From the own cluster's last-level cache.
+    /// Lines from the last-level cache of the CPU's own cluster.
     pub llc: f64,
-    /// Unchanged, from a cache of the cluster, the socket, another socket.
+    /// Unchanged lines from a cache of the same cluster, the same socket, another socket.
     pub clean: [f64; 3],
-    /// From a CPU that may have changed it, at these distances.
+    /// Lines that another CPU may have changed, at the same three distances.
     pub dirty: [f64; 3],
-    /// Taken from others that shared it, at these distances.
+    /// Lines taken from CPUs that shared them, at the same three distances.
     pub upgrades: [f64; 3],
-    /// From memory of the own node and of another.
+    /// Lines that no cache had, from memory of the own node and of another.
     pub memory: [f64; 2],
 }
 

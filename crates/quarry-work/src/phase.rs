@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use quarry_core::machine::{CpuId, Cpus as _};
 use quarry_sim::time::TimeCounters;
 use quarry_sim::{Rng, VirtualMachine};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::error::WorkError;
@@ -20,14 +21,14 @@ pub(crate) struct Phase {
     pub(crate) spent: TimeCounters,
 }
 
-/// A phase in an operation's units.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+/// Times of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, JsonSchema, Serialize)]
 pub struct PhaseReport {
-    /// Nanoseconds that an operation takes its CPU.
+    /// Nanoseconds that an operation takes its CPU, as the mean of all CPUs.
     pub ns: f64,
-    /// Cycles of the same.
+    /// The same in cycles.
     pub cycles: f64,
-    /// Operations of all CPUs a second.
+    /// Operations of all CPUs per second, until the slowest CPU is done.
     pub per_second: f64,
 }
 

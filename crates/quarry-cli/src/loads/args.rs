@@ -16,7 +16,7 @@ use super::host::HostRun;
 use crate::machine_args::TimedArgs;
 use crate::{error, output, units};
 
-/// What all loads have in common.
+/// Options that all loads share.
 #[derive(clap::Args)]
 pub(crate) struct Common {
     /// Designs, each with an era of its own or that of --era. Without it, the designs of a thread
@@ -36,11 +36,11 @@ pub(crate) struct Common {
     /// Set a tunable of one cache while the load runs; may be repeated. At 0s it is set before.
     #[arg(long = "at", value_name = "TIME:CACHE.NAME=VALUE")]
     pub(super) changes: Vec<String>,
-    /// When a woken task runs: immediate (2.6.22), queued (2.6.23), fair (later). By default as in
+    /// Moment at which a woken task runs: immediate (2.6.22), queued (2.6.23), fair (later). By default as in
     /// the era.
     #[arg(long, value_name = "NAME")]
     wake_order: Option<String>,
-    /// Where a woken task runs: previous, affine, idle. By default as in the era.
+    /// CPU on which a woken task runs: previous, affine, idle. By default as in the era.
     #[arg(long, value_name = "NAME")]
     wake_place: Option<String>,
     /// Sizes of TCP's buffers up to 2.6.26: old (2.6.23), bug (2.6.24-rc2), fixed (2.6.24),
@@ -61,7 +61,7 @@ pub(crate) struct Common {
     pub(super) timed: TimedArgs,
 }
 
-/// What the help of each load ends with.
+/// End of each load's help.
 macro_rules! help {
     ($examples:literal) => {
         concat!(
@@ -264,7 +264,7 @@ impl TcpRrArgs {
 }
 
 impl Common {
-    /// What JSON says was asked for.
+    /// Settings for the JSON.
     pub(super) fn settings(&self) -> output::Asked<'_> {
         output::Asked {
             set: &self.settings,
@@ -307,7 +307,7 @@ impl Common {
         Ok(runs)
     }
 
-    /// What `--set` says for each design.
+    /// Tunables of `--set` for each design.
     fn tunings(&self, designs: &[DesignSpec]) -> anyhow::Result<Vec<Tuning>> {
         let settings = self.settings.iter().map(|text| Setting::parse(text));
         let settings: Vec<Setting> = settings.collect::<Result<_, _>>()?;
@@ -366,7 +366,7 @@ impl Common {
         Ok(texts.into_iter().map(parse).collect::<Result<_, _>>()?)
     }
 
-    /// What is set while the load runs on a design.
+    /// Changes of `--at` for a design.
     fn changes(&self, design: &DesignSpec) -> anyhow::Result<Vec<Change>> {
         self.changes
             .iter()

@@ -6,6 +6,7 @@ use quarry_core::design::Design;
 use quarry_designs::{DesignSpec, ForDesign};
 use quarry_work::WorkError;
 use quarry_work::load::host::{self, HostReport, HostSpec};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::args::{Asked, Common};
@@ -26,40 +27,52 @@ impl ForDesign for &HostRun {
     }
 }
 
-/// What the rounds of an arm found.
-#[derive(Serialize)]
+/// Results of the rounds of an arm.
+#[derive(JsonSchema, Serialize)]
 struct Arm {
     /// Design and era.
     design: String,
+    /// Load.
     load: &'static str,
+    /// Groups, clients or pairs.
     size: u32,
-    /// Whether it is the first arm again, whose difference from it is chance.
+    /// True if it is the first arm again, whose difference from the first is chance.
     null: bool,
-    /// Operations a second: the median, the least and the most of the rounds.
+    /// Operations per second: median of the rounds.
     per_second: f64,
+    /// Least and most operations per second.
     per_second_range: [f64; 2],
     /// Rounds that ended.
     rounds: usize,
-    /// By how many per cent it is above the first arm in the same round: the median, the least and the most.
+    /// Percent by which the arm is above the first one in the same round: median.
     against_first: f64,
+    /// Least and most of these percentages.
     against_first_range: [f64; 2],
-    /// Millions of bytes of payload a second, of the median.
+    /// Millions of bytes of payload per second, median.
     mb_per_second: f64,
-    /// Of an operation, and of the CPUs' time: medians. Null if the kernel does not count them.
+    /// Microseconds of CPU time per operation, median; null if the kernel does not count it.
     cpu_us: Option<f64>,
+    /// Share of the CPUs' time that the threads did not use, in percent, median; null if the kernel does
+    /// not count it.
     idle_percent: Option<f64>,
+    /// Task switches per operation, median; null if the kernel does not count them.
     switches: Option<f64>,
-    /// The last round.
+    /// Last round.
     last: HostReport,
 }
 
-/// The fields of `--json`.
-#[derive(Serialize)]
-struct Document<'a> {
+/// Fields of `--host --json`.
+#[derive(JsonSchema, Serialize)]
+pub(crate) struct Document<'a> {
+    /// Workload.
     workload: &'static str,
+    /// True.
     host: bool,
+    /// Rounds asked for.
     rounds: u32,
+    /// Settings as given.
     settings: output::Asked<'a>,
+    /// Arms.
     runs: Vec<&'a Arm>,
 }
 

@@ -1,7 +1,7 @@
 //! `quarry run hackbench`, `tbench`, `tcp_rr`: the classic loads, in simulated time.
 
 mod args;
-mod host;
+pub(crate) mod host;
 mod tables;
 
 pub(crate) use args::{HackbenchArgs, TbenchArgs, TcpRrArgs};

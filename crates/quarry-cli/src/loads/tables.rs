@@ -5,7 +5,7 @@ use quarry_work::load::{CacheReport, LoadReport, PAGE_ALLOCATOR, SLAB_SLOW};
 use crate::output;
 use crate::sensitivity::Group;
 
-/// What a run did, in words.
+/// Describes a run.
 pub(super) fn about(run: &LoadReport) -> String {
     let cpus = match run.cpus {
         1 => "1 CPU".to_string(),
@@ -14,7 +14,7 @@ pub(super) fn about(run: &LoadReport) -> String {
     format!("{}, {} {}, {cpus}", run.load, run.size, unit(run))
 }
 
-/// What a load counts its size in.
+/// Unit of a load's size.
 fn unit(run: &LoadReport) -> &'static str {
     match (run.load, run.size) {
         ("hackbench", 1) => "group",
@@ -35,7 +35,7 @@ fn result(run: &LoadReport) -> String {
     }
 }
 
-/// What was found, then a table for each group.
+/// The findings, then a table for each group.
 pub(super) fn text(reports: &[LoadReport], groups: &[Group]) -> String {
     let mut text = String::new();
     for group in groups {
@@ -47,7 +47,7 @@ pub(super) fn text(reports: &[LoadReport], groups: &[Group]) -> String {
     text
 }
 
-/// Which design does most in a group, in a sentence.
+/// Names the design that does most in a group, in a sentence.
 fn finding(reports: &[LoadReport], group: &Group) -> String {
     let rate = |run: usize| reports.get(run).map_or(0.0, |run| run.per_second);
     let mut runs: Vec<&(usize, String)> = group.runs.iter().collect();

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::common::{assert_fails, quarry, stdout, text};
 
-/// Whether the kernel describes caches; virtual machines of some kinds do not.
+/// True if the kernel describes caches; in some virtual machines it does not.
 fn describes_caches() -> bool {
     let there = Path::new("/sys/devices/system/cpu/cpu0/cache/index0/size").exists();
     if !there {

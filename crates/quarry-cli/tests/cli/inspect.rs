@@ -95,7 +95,7 @@ fn files_add_up_to_the_report() {
     }
 }
 
-/// What monitoring scripts do, by the tool they do it with.
+/// Reads of the files as monitoring scripts do them, by tool.
 #[test]
 fn awk_reads_slabinfo() {
     let dir = tempfile::tempdir().unwrap();
@@ -138,7 +138,7 @@ fn files_are_as_before() {
     check("inspect.txt", &(text.join("\n") + "\n"));
 }
 
-/// What a replay says of its pages; free pages and those in slabs are all pages.
+/// The texts about pages after a replay: free pages and those in slabs add up to all pages.
 #[test]
 fn page_files_are_as_before() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! docs/json.md names every field that the commands print.
+//! docs/json.md, which is made of the types of the outputs, names all that commands print.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -7,179 +7,107 @@ use serde_json::Value;
 
 use crate::common::stdout;
 
-/// The names in the first column of the tables below a heading, up to the next heading of its level.
-fn documented(heading: &str) -> BTreeSet<String> {
+/// Paths in the tables of a section of docs/json.md, those of shared members below each field that has them.
+fn documented(section: &str) -> BTreeSet<String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/json.md");
     let text = std::fs::read_to_string(path).unwrap();
-    let (_, rest) = text.split_once(&format!("\n### {heading}\n")).unwrap();
-    let rows = rest.split("\n#").next().unwrap().lines();
-    rows.filter_map(|row| row.strip_prefix("| `")?.split_once("` |"))
-        .map(|(name, _)| name.rsplit('.').next().unwrap().to_string())
-        .collect()
+    let mut found = BTreeSet::new();
+    let headings = [format!("\n## {section}\n"), format!("\n### {section}\n")];
+    let start = headings
+        .iter()
+        .find_map(|heading| text.split_once(heading.as_str()));
+    let (_, rest) = start.unwrap_or_else(|| panic!("no section {section}"));
+    for row in rest.split("\n#").next().unwrap().lines() {
+        let Some((field, meaning)) = row
+            .strip_prefix("| `")
+            .and_then(|row| row.split_once("` | "))
+        else {
+            continue;
+        };
+        found.insert(field.to_string());
+        if let Some((_, members)) = meaning.split_once("Members: [") {
+            let members = documented(members.split(']').next().unwrap());
+            found.extend(members.iter().map(|member| format!("{field}.{member}")));
+        }
+    }
+    found
 }
 
-fn keys(value: &Value) -> BTreeSet<String> {
-    value.as_object().unwrap().keys().cloned().collect()
-}
-
-#[test]
-fn every_field_of_a_replay_is_documented() {
-    let dir = tempfile::tempdir().unwrap();
-    let report = dir.path().join("slabinfo");
-    let text = "slabinfo - version: 2.1\n# name <active_objs>\n\
-        filp 10 10 256 16 1 : tunables 0 0 0 : slabdata 1 1 0\n";
-    std::fs::write(&report, text).unwrap();
-    let report = report.to_str().unwrap();
-    let reports = ["--before", report, "--after", report];
-    let trace = crate::common::with_reports(dir.path(), "hackbench", &reports);
-    let args = ["replay", &trace, "--check", "--debug", "U,absent", "--json"];
-    let json: Value = serde_json::from_str(&stdout(&args)).unwrap();
-    assert_eq!(
-        (&json["schema"], &json["command"]),
-        (&1.into(), &"replay".into())
-    );
-    assert_eq!(json["quarry"]["version"], env!("CARGO_PKG_VERSION"));
-    let run = &json["runs"][0];
-    for (heading, part) in [
-        ("`trace`", &json["trace"]),
-        ("`settings`", &json["settings"]),
-        ("Each of `runs`", run),
-        ("`replayed`", &run["replayed"]),
-        ("Each of `caches`", &run["caches"][0]),
-        ("`pages`", &run["pages"]),
-        ("`check`", &run["check"]),
-        ("Each of `check.caches`", &run["check"]["caches"][0]),
-    ] {
-        assert_eq!(documented(heading), keys(part), "{heading}");
+/// Paths of everything in a value.
+fn printed(path: &str, value: &Value, into: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(members) => {
+            for (name, value) in members {
+                let path = if path.is_empty() {
+                    name.clone()
+                } else {
+                    format!("{path}.{name}")
+                };
+                printed(&path, value, into);
+                into.insert(path);
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| printed(path, item, into)),
+        _ => {}
     }
 }
 
 #[test]
-fn every_field_of_a_replay_in_simulated_time_is_documented() {
+fn every_field_that_is_printed_is_documented() {
     let dir = tempfile::tempdir().unwrap();
     let trace = crate::common::small_trace(dir.path());
-    let args = ["replay", &trace, "--time", "--design", "slub", "--json"];
-    let json: Value = serde_json::from_str(&stdout(&args)).unwrap();
-    assert_eq!(json["command"], "replay --time");
-    let time = keys(&json["settings"]["time"]);
-    assert_eq!(time, ["machine", "pace", "seed"].map(String::from).into());
-    let run = &json["runs"][0];
-    for (heading, part) in [
-        ("Each of `runs` of replay --time", run),
-        ("`alloc`, `free`, `page_alloc`, `page_free`", &run["alloc"]),
-        ("`paths`", &run["paths"]),
-        ("Each of `paths`", &run["paths"]["lock_wait"]),
-        ("`causes`", &run["causes"]),
-        ("`replayed`", &run["replayed"]),
-    ] {
-        assert_eq!(documented(heading), keys(part), "{heading}");
-    }
-}
-
-#[test]
-fn every_field_of_a_prediction_is_documented() {
-    let dir = tempfile::tempdir().unwrap();
     let boot = crate::what_if::boot(dir.path());
-    let json: Value = serde_json::from_str(&stdout(&["what-if", &boot, "--json"])).unwrap();
-    assert_eq!(
-        keys(&json["snapshot"]),
-        ["cpus", "file", "kernel", "page_size", "slab_bytes", "stage"]
-            .map(String::from)
-            .into()
-    );
-    let run = &json["runs"][0];
-    assert_eq!(documented("Each of `runs` of what-if"), keys(run));
-    assert_eq!(documented("Each of its `caches`"), keys(&run["caches"][0]));
-}
-
-#[test]
-fn every_field_of_simulated_time_is_documented() {
-    let json = |args: &str| -> Value {
-        let args: Vec<&str> = args.split(' ').collect();
-        serde_json::from_str(&stdout(&args)).unwrap()
-    };
-    let micro = json(
-        "run micro --pattern cross --cpus 2 --count 200 --design sheaf,slub --sensitivity --json",
-    );
-    let run = &micro["runs"][0];
-    let study = &micro["sensitivity"];
-    let pages = json("run pages --processes 2 --pages 200 --era 4.13 --json");
-    let page_run = &pages["runs"][0];
-    assert_eq!(pages.get("sensitivity"), None);
-    for (heading, part) in [
-        ("Each of `runs` of micro", run),
-        ("Each of `alloc`, `free` and `fault`", &run["alloc"]),
-        ("Each of `alloc`, `free` and `fault`", &page_run["fault"]),
-        ("`causes`", &run["causes"]),
-        ("Each of `causes.locks`", &run["causes"]["locks"][0]),
-        ("`causes.lines`", &run["causes"]["lines"]),
-        ("`sensitivity`", study),
-        ("Each of `figures`", &study["figures"][0]),
+    let replay = format!("replay {trace} --design slub,slob");
+    let timed = format!("replay {trace} --time --design slub");
+    let what_if = format!("what-if {boot}");
+    let load = "run hackbench, run tbench, run tcp_rr";
+    // Members of these are names of counters, locks, lines and work.
+    let maps = ["runs.stats.", "runs.locks.", "runs.touches.", "runs.work."];
+    for (section, args) in [
+        ("replay", replay.as_str()),
         (
-            "Each of `figures.constants`",
-            &study["figures"][0]["constants"][0],
+            "replay",
+            "replay hackbench --design slub --page-size 4k --debug U,absent",
         ),
-        ("Each of `claims`", &study["claims"][0]),
-        ("Each of `runs` of pages", page_run),
-        ("`fault_lock` and `free_lock`", &page_run["free_lock"]),
-    ] {
-        assert_eq!(documented(heading), keys(part), "{heading}");
-    }
-}
-
-#[test]
-fn every_field_of_a_difference_is_documented() {
-    let dir = tempfile::tempdir().unwrap();
-    let trace = crate::common::small_trace(dir.path());
-    let write = |name: &str, debug: &str| -> String {
-        let args = [
-            "replay", &trace, "--design", "slub", "--json", "--debug", debug,
-        ];
-        let path = dir.path().join(name);
-        std::fs::write(&path, stdout(&args)).unwrap();
-        path.to_str().unwrap().to_string()
-    };
-    let a = write("a.json", "U,absent");
-    let b = write("b.json", "FZPU");
-    let json: Value = serde_json::from_str(&stdout(&["diff", &a, &b, "--json"])).unwrap();
-    let run = &json["runs"][0];
-    for (heading, part) in [
-        ("Each of `runs` of diff", run),
-        ("Each of `rows`", &run["rows"][0]),
-        ("Each of `caches` of diff", &run["caches"][0]),
-    ] {
-        assert_eq!(documented(heading), keys(part), "{heading}");
-    }
-}
-
-#[test]
-fn every_field_of_loads_and_threads_is_documented() {
-    let json = |args: &str| -> Value {
-        let args: Vec<&str> = args.split(' ').collect();
-        serde_json::from_str(&stdout(&args)).unwrap()
-    };
-    let load = json("run hackbench -g 1 -f 2 -l 5 --cpus 2 --design slub --json");
-    let run = &load["runs"][0];
-    let host = json("run hackbench -g 1 -f 2 -l 5 --host --rounds 1 --design slub --json");
-    let threads = json("reproduce wakeup-2007 --quick --json");
-    let thread = &threads["threads"][0];
-    for (heading, part) in [
-        ("Each of `runs` of a load", run),
-        ("Each of `caches` of a load", &run["caches"][0]),
-        ("`profile` of a load", &run["profile"]),
-        ("Each of `runs` with `--host`", &host["runs"][0]),
-        ("Each of `threads`", thread),
-        ("Each of `claims` of a thread", &thread["claims"][0]),
+        ("replay --time", &timed),
+        ("what-if", &what_if),
         (
-            "`origin` of a table or a plot",
-            &thread["tables"][0]["origin"],
+            "run micro",
+            "run micro --pattern cross --cpus 2 --count 50 --design sheaf,slub --sensitivity",
         ),
-        ("Each of `lines` of a plot", &thread["plots"][0]["lines"][0]),
         (
-            "Each of `rows` of a thread",
-            &thread["tables"][0]["rows"][0],
+            "run pages",
+            "run pages --processes 2 --pages 200 --era 4.13",
         ),
+        (load, "run hackbench -g 1 -f 2 -l 5 --cpus 2 --design slub"),
+        (
+            &format!("{load} with --host"),
+            "run hackbench -g 1 -f 2 -l 5 --host --rounds 1 --design slub",
+        ),
+        ("reproduce", "reproduce wakeup-2007 --quick"),
+        ("geometry", "geometry --object-size 192"),
+        ("geometry --pages", "geometry --pages --zone 1G"),
+        ("tunables", "tunables"),
+        ("machines, calibrate", "machines"),
     ] {
-        assert_eq!(documented(heading), keys(part), "{heading}");
+        let args: Vec<&str> = args.split(' ').chain(["--json"]).collect();
+        let mut json: Value = serde_json::from_str(&stdout(&args)).unwrap();
+        let members = json.as_object_mut().unwrap();
+        assert_eq!(members.remove("schema"), Some(1.into()));
+        let quarry = members.remove("quarry").unwrap();
+        assert_eq!(quarry["version"], env!("CARGO_PKG_VERSION"));
+        let command = members.remove("command").unwrap();
+        assert!(
+            section.contains(command.as_str().unwrap()),
+            "{command} in {section}"
+        );
+        let mut found = BTreeSet::new();
+        printed("", &json, &mut found);
+        let documented = documented(section);
+        let missing = found
+            .iter()
+            .filter(|path| !maps.iter().any(|map| path.starts_with(map)));
+        let missing: Vec<&String> = missing.filter(|path| !documented.contains(*path)).collect();
+        assert!(missing.is_empty(), "{section}: {missing:?}");
     }
 }

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::input::Input;
@@ -10,63 +11,64 @@ use super::report::CacheReport;
 use super::same::SameSlabs;
 use crate::kernel::{Slabinfo, SlabinfoRow};
 
-/// The slab memory that a replay predicts and the one that the kernel reported.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+/// Slab memory that a replay predicts, and that the kernel reported.
+#[derive(Clone, Debug, Default, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct Check {
-    /// Bytes of all slabs before the replayed part, if the kernel's report of that time is given.
+    /// Bytes of all slabs before the replayed part; null without a report of that time.
     pub initial_bytes: Option<u64>,
     /// Bytes of all slabs at the end of the replay.
     pub predicted_bytes: u64,
     /// Bytes of all slabs in the kernel's report, with the recorded machine's page size.
     pub observed_bytes: u64,
-    /// The three sums without caches that miss events ([`CacheCheck::misses_events`]).
+    /// The three sums without caches that have `implied_frees` or `unseen_allocs`.
     pub seen: Seen,
-    /// Every cache that has slabs in any of the three, those with most memory first.
+    /// Caches that have slabs in any of the three sums, those with most memory first.
     pub caches: Vec<CacheCheck>,
 }
 
-/// Sums over the caches without implied frees and unseen allocations: nothing shows that an event is missing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+/// Sums over the caches without implied frees and unseen allocations: nothing suggests that an event is
+/// missing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct Seen {
     /// Caches that are left out.
     pub left_out: usize,
-    /// Bytes of their slabs before the replayed part.
+    /// Bytes of the other caches' slabs before the replayed part.
     pub initial_bytes: Option<u64>,
-    /// Bytes of their slabs at the end of the replay.
+    /// Bytes of the other caches' slabs at the end of the replay.
     pub predicted_bytes: u64,
-    /// Bytes of their slabs in the report.
+    /// Bytes of the other caches' slabs in the report.
     pub observed_bytes: u64,
 }
 
 /// One cache, by its name.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct CacheCheck {
     /// Name.
     pub name: String,
-    /// Bytes of its slabs before the replayed part.
+    /// Bytes of the cache's slabs before the replayed part.
     pub initial_bytes: Option<u64>,
-    /// Bytes of its slabs at the end of the replay.
+    /// Bytes of the cache's slabs at the end of the replay.
     pub predicted_bytes: u64,
-    /// Bytes of its slabs in the report.
+    /// Bytes of the cache's slabs in the report.
     pub observed_bytes: u64,
     /// Objects in use at the end of the replay, as slabinfo counts them.
     pub predicted_active_objs: u64,
-    /// The same in the report.
+    /// Objects in use in the report.
     pub observed_active_objs: u64,
-    /// Objects that the slabs could hold at the end of the replay.
+    /// Objects that the slabs can hold at the end of the replay.
     pub predicted_num_objs: u64,
-    /// The same in the report.
+    /// Objects that the slabs can hold in the report.
     pub observed_num_objs: u64,
     /// Allocations that the replay performed.
     pub allocs: u64,
     /// Frees that the replay performed.
     pub frees: u64,
-    /// Those of `frees` that only the later use of the memory told.
+    /// Frees without an event, which only the later use of the memory shows; among `frees`.
     pub implied_frees: u64,
-    /// Slabs that the kernel's cache gained beyond `allocs`. A slab is made for an allocation, so as many had no
-    /// event, or one with another cache's name. 0 if no report of the time before is given.
+    /// Slabs that the kernel's cache gained beyond `allocs`. A slab is made for an allocation, so at least
+    /// this number had no event, or one with another cache's name. 0 without a report of the time before.
     pub unseen_allocs: u64,
-    /// Share of its objects that come from the slabs that the kernel took them from.
+    /// Agreement of the replay with the recording on the slab that each object comes from.
     pub same_slabs: SameSlabs,
 }
 

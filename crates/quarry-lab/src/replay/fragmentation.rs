@@ -1,28 +1,29 @@
 //! Free memory over time, at intervals of a fixed number of events.
 
 use quarry_core::page::{ORDERS, PageStats};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// Most samples of a run.
 pub const SAMPLES_MAX: u64 = 64;
 
 /// Free memory over time.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize)]
 pub struct Fragmentation {
-    /// Events of the trace from one sample to the next; the first and the last may be nearer.
+    /// Events of the trace from one sample to the next; the first and the last may be closer.
     pub interval: u64,
-    /// The samples: where the replay begins, at every interval, and at the end.
+    /// At most 64 samples: at the beginning of the replay, at every interval, and at the end.
     pub samples: Vec<Sample>,
     #[serde(skip)]
     page_bytes: u64,
 }
 
-/// Distribution of the pages at one moment.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+/// Use of all pages at one moment.
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize)]
 pub struct Sample {
     /// Events of the trace so far.
     pub event: u64,
-    /// Nanoseconds since the trace's first event.
+    /// Nanoseconds after the trace's first event.
     pub time_ns: u64,
     /// Bytes of slabs.
     pub slab_bytes: u64,
@@ -36,7 +37,8 @@ pub struct Sample {
     pub free_bytes: u64,
     /// Free blocks in the zones by order (`/proc/buddyinfo`).
     pub free_blocks: [u64; ORDERS],
-    /// [`unusable_index`] by order.
+    /// Unusable free space index by order: the part of the free memory that cannot serve the order, from 0
+    /// to 1.
     pub unusable_index: [f64; ORDERS],
 }
 

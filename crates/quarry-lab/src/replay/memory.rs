@@ -1,23 +1,24 @@
 //! Slab memory over recorded time, at a bounded number of moments.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// Most samples of a run.
 pub const SAMPLES_MAX: usize = 200;
 
 /// Slab memory over recorded time.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct Memory {
-    /// Nanoseconds from one sample to the next; the peak and the end lie between.
+    /// Nanoseconds from one sample to the next; the peak and the end have samples of their own in between.
     pub interval_ns: u64,
-    /// The samples in the order of their times: the beginning, every interval, the peak, the end.
+    /// At most 200 samples in the order of their times: the beginning, every interval, the peak, the end.
     pub samples: Vec<MemorySample>,
 }
 
 /// Slab memory at one moment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct MemorySample {
-    /// Nanoseconds since the trace's first event.
+    /// Nanoseconds after the trace's first event.
     pub time_ns: u64,
     /// Bytes of slabs.
     pub slab_bytes: u64,

@@ -10,6 +10,7 @@ use quarry_core::design::Design;
 use quarry_core::page::{MAX_ORDER, MigrateType, PageError};
 use quarry_sim::driver::{Driver, PageRef};
 use quarry_trace::{Flags, ReplayEvent};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::fragmentation::Fragmentation;
@@ -32,15 +33,15 @@ pub enum PageMode {
     All,
 }
 
-/// Page events that a replay drives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+/// Kind of page events that a replay drives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PageEvents {
     /// The trace has none.
     None,
     /// None, as asked.
     Off,
-    /// None: the trace does not tell slab pages from others.
+    /// None: the trace does not say which were of slabs.
     NotToldApart,
     /// Those outside the slabs.
     OutsideSlabs,

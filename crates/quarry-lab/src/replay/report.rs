@@ -1,11 +1,14 @@
 //! Report of a run.
 
+use std::collections::BTreeMap;
+
 use quarry_core::design::{Design, Usage};
 use quarry_core::machine::{Access, CpuId, Cpus as _, Line, LockClass, Work};
 use quarry_core::page::{ORDERS, PcpStats};
 use quarry_core::stats::{Stat, Stats};
 use quarry_sim::Counters;
 use quarry_sim::driver::{CacheView, Driver};
+use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 
 use super::check::Check;
@@ -13,92 +16,99 @@ use super::engine::Asked;
 use super::memory::Memory;
 use super::pages::{PageEvents, PageReport};
 
-/// One run's results. All but `events_per_second` depend on the trace and the run alone.
-#[derive(Clone, Debug, Serialize)]
+/// Results of one run. All but `events_per_second` depend on the trace and the run alone.
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct RunReport {
-    /// The design's name.
+    /// Design.
     pub design: &'static str,
-    /// The era.
+    /// Kernel release whose rules apply.
     pub era: &'static str,
     /// Bytes of a page.
     pub page_size: u64,
     /// CPUs of the virtual machine.
     pub cpus: u32,
-    /// CPUs with events: those that the recording, or its copies, used.
+    /// CPUs that the recording, or its copies, gave events to.
     pub cpus_with_events: u32,
-    /// Debugging, if there was any.
+    /// Debugging options in force; left out without debugging.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slub_debug: Option<String>,
-    /// Most bytes of slabs at once.
+    /// Most bytes of pages that were slabs at once. Large kmallocs, which take pages directly, are not
+    /// slabs.
     pub peak_slab_bytes: u64,
-    /// Bytes of slabs at the end.
+    /// Bytes of pages that are slabs at the end.
     pub final_slab_bytes: u64,
-    /// Bytes asked for by the objects in slabs when the peak was first reached.
+    /// Bytes that callers asked for by the objects in slabs when the peak was first reached.
     pub object_bytes: u64,
     /// `object_bytes` over `peak_slab_bytes`.
     pub utilisation: f64,
-    /// The event at which the peak was first reached, counted from 1; 0 without slabs.
+    /// Number of the event at which the peak was first reached, from 1; 0 without slabs.
     pub peak_event: u64,
-    /// Bytes asked for by the objects in slabs at the end.
+    /// Bytes that callers asked for by the objects in slabs at the end.
     pub final_object_bytes: u64,
-    /// Most bytes of pages at once of kmallocs too large for a slab.
+    /// Most bytes of pages at once of kmallocs that are too large for a slab.
     pub large_bytes_peak: u64,
-    /// Allocations served by the CPU's own list or queue.
+    /// Allocations served by the CPU's own list, queue or sheaf. SLOB has no such path.
     pub alloc_fastpath: u64,
-    /// Allocations that needed more.
+    /// Allocations that needed more than the CPU's own list, queue or sheaf.
     pub alloc_slowpath: u64,
-    /// Frees that stayed with the CPU's own list or queue.
+    /// Frees that stayed with the CPU's own list, queue or sheaf.
     pub free_fastpath: u64,
-    /// Frees that needed more.
+    /// Frees that needed more than the CPU's own list, queue or sheaf.
     pub free_slowpath: u64,
-    /// Frees on another CPU than the allocating one.
+    /// Frees on another virtual CPU than the one that allocated; a property of the load, so the same in all
+    /// designs.
     pub cross_cpu_frees: u64,
     /// Slab memory over recorded time.
     pub memory: Memory,
     /// Slabs at the end.
     pub slabs: u64,
-    /// Slabs at the end by order.
+    /// Slabs of 2^n pages at the end, for each order n.
     pub slabs_by_order: [u64; ORDERS],
     /// Slabs at the end that are neither full nor empty and that no CPU allocates from.
     pub partial_slabs: u64,
-    /// Those of `partial_slabs` with exactly one object in use.
+    /// Partial slabs at the end with exactly one object in use: pages that a single object pins.
     pub one_object_slabs: u64,
     /// Calls to the page allocator for a slab or a large kmalloc.
     pub page_allocs: u64,
-    /// Calls to the page allocator to take a slab or a large kmalloc back.
+    /// Calls to the page allocator that give a slab or a large kmalloc back.
     pub page_frees: u64,
-    /// Events of the trace per second of the whole run, decoding included; 0 if not measured.
+    /// Events of the trace per second of the whole run on this computer, decoding included: Quarry's speed,
+    /// not a kernel's. 0 if not measured.
     pub events_per_second: f64,
     /// Fate of the trace's events.
     pub replayed: Tally,
-    /// The design's counters by their sysfs names, summed over caches.
+    /// Counters of the design by their sysfs names (CONFIG_SLUB_STATS), summed over all caches.
     #[serde(serialize_with = "by_sysfs_name")]
+    #[schemars(with = "BTreeMap<String, u64>")]
     pub stats: Stats,
-    /// Per-CPU page lists, of slabs and page events.
+    /// Per-CPU page lists, for slabs and page events together.
     pub pcp: PcpReport,
-    /// The zones, if the run began with those of a zoneinfo; lowest first.
+    /// Zones, lowest first, of a run that began with those of a zoneinfo; left out otherwise.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub zones: Vec<ZoneTraffic>,
-    /// The page events that were driven.
+    /// Kind of page events that were replayed.
     pub page_events: PageEvents,
-    /// Their fate and cost, if any were.
+    /// Page events: their fate and their cost; left out if none were replayed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pages: Option<PageReport>,
-    /// Lock acquisitions by class, of the whole run.
+    /// Acquisitions by class of lock, over the whole run.
     #[serde(serialize_with = "as_map")]
+    #[schemars(with = "BTreeMap<String, u64>")]
     pub locks: Vec<(&'static str, u64)>,
-    /// Cache-line touches by kind: reads and writes, of the whole run.
+    /// Reads, writes and atomic operations by kind of cache line, over the whole run.
     #[serde(serialize_with = "as_map")]
+    #[schemars(with = "BTreeMap<String, Touches>")]
     pub touches: Vec<(&'static str, Touches)>,
-    /// Work of the allocators other than touching memory, by kind, of the whole run; interrupts that were
-    /// off already are not turned off again.
+    /// Work that is not memory access, by kind, over the whole run. Turning interrupts off counts only if
+    /// they were on.
     #[serde(serialize_with = "as_map")]
+    #[schemars(with = "BTreeMap<String, u64>")]
     pub work: Vec<(&'static str, u64)>,
-    /// Bytes that were filled with zeros, as the trace's allocations ask.
+    /// Bytes filled with zeros because allocations asked for it.
     pub zeroed_bytes: u64,
-    /// Bytes of the allocators' own structures.
+    /// Bytes of the allocators' own structures at the end, outside of slabs.
     pub overhead_bytes: u64,
-    /// Predicted beside observed, if there is an observation.
+    /// Predicted memory next to what the kernel reported, with `--check`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub check: Option<Check>,
     /// Caches that served something, by slab memory, largest first.
@@ -106,7 +116,7 @@ pub struct RunReport {
 }
 
 /// Fate of the events of a trace.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct Tally {
     /// Objects allocated.
     pub allocs: u64,
@@ -114,41 +124,40 @@ pub struct Tally {
     pub frees: u64,
     /// Frees that the importer inserted, among `frees`.
     pub implied_frees: u64,
-    /// Frees skipped because their object is from before the recording, or the replayed part.
+    /// Frees skipped because their object was allocated before the recording, or before the replayed part.
     pub orphans: u64,
-    /// Frees of such objects that freed one of the initial state.
+    /// Frees of objects from before that freed one of the initial state.
     pub initial_frees: u64,
-    /// kmallocs among `allocs` that were too large for a slab.
+    /// kmallocs among `allocs` that are too large for a slab.
     pub large: u64,
-    /// kmallocs that the era cannot serve; their frees are skipped.
+    /// kmallocs that the release cannot serve; their frees are skipped.
     pub unserved: u64,
     /// Events of the page allocator that were not replayed.
     pub page_events: u64,
 }
 
-/// A zone and its per-CPU page lists, of slabs and page events.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+/// A zone and its per-CPU page lists, for slabs and page events together.
+#[derive(Clone, Debug, Default, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct ZoneTraffic {
-    /// Its name.
+    /// Name.
     pub zone: &'static str,
-    /// Its pages.
+    /// Pages of the zone.
     pub pages: u64,
-    /// Blocks handed out, by its lists or past them.
+    /// Blocks that the zone handed out, through its per-CPU lists or past them.
     pub allocs: u64,
-    /// Blocks taken back, likewise.
+    /// Blocks that the zone took back, through its per-CPU lists or past them.
     pub frees: u64,
-    /// Blocks that refills brought to its lists.
+    /// Blocks that refills brought to the zone's lists.
     pub refilled: u64,
-    /// Blocks that its lists gave back to it, because they were too long, in a spree of frees or in the
-    /// periodic work.
+    /// Blocks that the zone's lists gave back: on overflow, in a spree of frees or in the periodic work.
     pub drained: u64,
-    /// Pages that were free in it at the beginning.
+    /// Pages free in the zone at the beginning.
     pub initial_free_pages: u64,
-    /// Pages that are free in it at the end.
+    /// Pages free in the zone at the end, without those on lists.
     pub free_pages: u64,
-    /// Pages on its lists at the beginning.
+    /// Pages on the zone's lists at the beginning.
     pub initial_pcp_pages: u64,
-    /// Pages on its lists at the end.
+    /// Pages on the zone's lists at the end.
     pub pcp_pages: u64,
 }
 
@@ -190,24 +199,24 @@ impl ZoneTraffic {
 }
 
 /// Counters of the per-CPU page lists.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct PcpReport {
     /// Blocks handed out.
     pub allocs: u64,
     /// Blocks taken back.
     pub frees: u64,
-    /// Times a list was empty and the zone was asked for blocks, also if it had none.
+    /// Times a list was empty and the zone was asked for blocks, even if it had none.
     pub refills: u64,
     /// Blocks that refills brought.
     pub refilled: u64,
-    /// Times the lists were drained: by an overflow after frees of slabs or page events, by a
-    /// spree of frees of larger blocks, or by the periodic work.
+    /// Times the lists were drained: on overflow, by a spree of frees of larger blocks, or by the periodic
+    /// work.
     pub drains: u64,
     /// Blocks that drains gave back, as `mm_page_pcpu_drain` counts them.
     pub drained: u64,
     /// Drains by the periodic work.
     pub decays: u64,
-    /// Blocks that these gave back, among `drained`.
+    /// Blocks that the periodic work gave back, among `drained`.
     pub decayed: u64,
 }
 
@@ -228,7 +237,7 @@ impl PcpReport {
 }
 
 /// Touches of one kind of cache line.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct Touches {
     /// Reads.
     pub reads: u64,
@@ -239,49 +248,51 @@ pub struct Touches {
 }
 
 /// One cache at the end of a run: the columns of slabinfo, and more.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct CacheReport {
-    /// Name.
+    /// Name; kmalloc caches have the names of the design's release.
     pub name: String,
-    /// Bytes of an object.
+    /// Bytes of an object, without alignment and debugging's records.
     pub object_size: u32,
     /// Bytes from one object to the next.
     pub slab_size: u32,
     /// Alignment in bytes.
     pub align: u32,
-    /// Objects in use as slabinfo counts them.
+    /// Objects in use as /proc/slabinfo counts them, which takes the whole slab of a CPU as used.
     pub active_objs: u64,
-    /// Objects that all slabs could hold.
+    /// Objects that all slabs of the cache can hold.
     pub num_objs: u64,
-    /// Objects in a normal slab.
+    /// Objects in a slab of the normal order.
     pub objs_per_slab: u32,
-    /// Pages in a normal slab.
+    /// Pages in a slab of the normal order.
     pub pages_per_slab: u32,
     /// Order of a normal slab.
     pub order: u32,
-    /// Slabs.
+    /// Slabs of the cache.
     pub slabs: u64,
-    /// Bytes of all slabs; with a design whose caches share pages, bytes of the objects in these.
+    /// Bytes of all slabs of the cache; with SLOB, whose caches share pages, bytes of its objects in these.
     pub slab_bytes: u64,
-    /// Bytes asked for by the objects that are alive. An object from before the recording, and one
-    /// of the allocators' own, counts with the cache's `object_size`. With `waste_bytes` and `free_bytes` it is `slab_bytes`.
+    /// Bytes asked for by the objects that are alive. An object from before the recording, or of the
+    /// allocators' own, counts with `object_size`. `object_bytes`, `waste_bytes` and `free_bytes` add up to
+    /// `slab_bytes`.
     pub object_bytes: u64,
-    /// Bytes that no object can use: sizes rounded up, padding, and the tails of slabs.
+    /// Bytes that no object can use: requests rounded up to the object's size, padding, debugging's records
+    /// and the tails of slabs.
     pub waste_bytes: u64,
-    /// Bytes of free objects in slabs, those on the lists, queues and sheaves of CPUs included.
+    /// Bytes of free objects in slabs, those on lists, queues and sheaves of CPUs included.
     pub free_bytes: u64,
     /// Slabs that are neither full nor empty and that no CPU allocates from.
     pub partial_slabs: u64,
-    /// Those of `partial_slabs` with exactly one object in use.
+    /// Partial slabs with exactly one object in use.
     pub one_object_slabs: u64,
-    /// Slabs kept on a node even if empty.
+    /// Slabs that a node keeps even if they are empty.
     pub min_partial: u64,
     /// Allocations.
     pub allocs: u64,
     /// Frees.
     pub frees: u64,
-    /// Those of `frees` that only the later use of the memory told. Bulk frees have no event: a cache with
-    /// implied frees may hold more in a replay than it did in the kernel.
+    /// Frees without an event, which only the later use of the memory shows; among `frees`. Bulk frees have
+    /// no event: a cache with implied frees may hold more in a replay than it did in the kernel.
     pub implied_frees: u64,
     /// Allocations on the fast path.
     pub alloc_fastpath: u64,

@@ -12,16 +12,17 @@ use std::collections::{BTreeMap, HashMap};
 use quarry_core::design::Design;
 use quarry_sim::driver::{CacheView, Driver, ObjectRef};
 use quarry_trace::{Flags, Kind, PAGE_GROUP_ORDER, Place, ReplayEvent};
+use schemars::JsonSchema;
 use serde::Serialize;
 
-/// Allocations of a cache beside the recording.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+/// Allocations of a cache compared with the recording.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct SameSlabs {
-    /// Those whose slab the recording tells.
+    /// Allocations whose slab the recording states.
     pub told: u64,
-    /// Those of them that took an object of the slab that the kernel took one of.
+    /// Allocations among `told` that took an object of the slab that the kernel took one of.
     pub same: u64,
-    /// Event of the first that did not, from 1.
+    /// Event of the first allocation in `told` that took another slab, from 1.
     pub first_departure: Option<u64>,
 }
 

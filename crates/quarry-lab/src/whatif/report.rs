@@ -3,6 +3,7 @@
 use std::fmt;
 
 use quarry_core::era::Era;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::kernel::SlabinfoRow;
@@ -27,26 +28,26 @@ pub struct Question {
     pub settings: Vec<Setting>,
 }
 
-/// The slab memory that is predicted.
-#[derive(Clone, Debug, Serialize)]
+/// Predicted slab memory.
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct Prediction {
-    /// Design and era that the snapshot is taken to be of.
+    /// Design and release that the snapshot is taken to be of.
     pub snapshot_design: String,
     /// Caches whose observed geometry the formulas reproduce, of all in `caches`.
     pub explained_caches: usize,
-    /// Design and era that were asked about.
+    /// Design and release of the prediction.
     pub design: String,
-    /// Page size in bytes.
+    /// Bytes of a page.
     pub page_size: u64,
-    /// CPUs at work.
+    /// Online CPUs.
     pub cpus: u32,
     /// Possible CPUs.
     pub possible_cpus: u32,
     /// Expected bytes of all slabs.
     pub predicted_bytes: u64,
-    /// With every unknown at its best, less chance.
+    /// Bytes with every unknown at its best, less the spread of chance.
     pub low_bytes: u64,
-    /// With every unknown at its worst, and chance.
+    /// Bytes with every unknown at its worst, plus the spread of chance.
     pub high_bytes: u64,
     /// Bytes of all slabs in the snapshot.
     pub observed_bytes: u64,
@@ -54,52 +55,52 @@ pub struct Prediction {
     pub to_pages_bytes: u64,
     /// Bytes that were kmallocs above the largest class and have one now; in `predicted_bytes`.
     pub from_pages_bytes: u64,
-    /// Bytes of the sheaves themselves, in `predicted_bytes`; less than 0 if they go.
+    /// Bytes of the sheaves themselves, in `predicted_bytes`; negative if sheaves go away.
     pub sheaves_bytes: i64,
-    /// Every cache, in the snapshot's order.
+    /// All caches, in the snapshot's order.
     pub caches: Vec<CachePrediction>,
 }
 
-/// One cache.
-#[derive(Clone, Debug, Serialize)]
+/// Prediction for one cache.
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct CachePrediction {
-    /// Its name in slabinfo.
+    /// Name in slabinfo.
     pub name: String,
-    /// Bytes from object to object.
+    /// Bytes from one object to the next.
     pub slab_size: u64,
-    /// Objects in use, as estimated.
+    /// Estimated objects in use.
     pub objects: u64,
-    /// Objects a slab in the snapshot.
+    /// Objects per slab in the snapshot.
     pub observed_objs_per_slab: u64,
-    /// Objects a slab under the other settings; 0 if the cache does not exist there.
+    /// Objects per slab under the other settings; 0 if the cache does not exist there.
     pub objs_per_slab: u64,
-    /// Pages a slab in the snapshot, of the snapshot's size.
+    /// Pages per slab in the snapshot, of the snapshot's page size.
     pub observed_pages_per_slab: u64,
-    /// Pages a slab under the other settings.
+    /// Pages per slab under the other settings.
     pub pages_per_slab: u64,
     /// Expected bytes.
     pub predicted_bytes: u64,
-    /// At best.
+    /// Bytes at best.
     pub low_bytes: u64,
-    /// At worst.
+    /// Bytes at worst.
     pub high_bytes: u64,
     /// Bytes in the snapshot.
     pub observed_bytes: u64,
-    /// Objects of a sheaf under the other settings; 0 without sheaves.
+    /// Objects per sheaf under the other settings; 0 without sheaves.
     pub sheaf_capacity: u64,
-    /// Objects in sheaves and barns under the other settings, as expected.
+    /// Expected objects in sheaves and barns under the other settings.
     pub kept_objects: u64,
-    /// Bytes of sheaves, of any cache, that are objects of this one; they are in `predicted_bytes`.
+    /// Bytes of sheaves, of any cache, that are objects of this one; in `predicted_bytes`.
     pub sheaves_bytes: i64,
     /// Cause of the change.
     pub cause: Cause,
 }
 
-/// Cause of a change of a cache's memory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+/// Cause of a change in the memory of a cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, JsonSchema, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
-    /// It stays as it is.
+    /// It does not change.
     #[default]
     Same,
     /// Sheaves and barns keep objects, which pin slabs.

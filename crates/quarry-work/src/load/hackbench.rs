@@ -1,5 +1,6 @@
 //! hackbench: groups of tasks in which each sender writes to each receiver.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::workload::Workload;
@@ -9,18 +10,19 @@ use crate::world::{DATAGRAMS_MAX, Over, PIPE_PAGES, Scenario, Task, Transport, r
 /// Bytes of a datagram, at most: a send buffer has room for it with its head and shared info.
 const DATAGRAM_BYTES_MAX: u32 = 64 << 10;
 
-/// Parameters of hackbench; names and defaults are the program's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+/// Options of hackbench.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct Hackbench {
     /// Groups.
     pub groups: u32,
-    /// Senders of a group, and receivers.
+    /// Senders in a group, and receivers.
     pub descriptors: u32,
     /// Messages that a sender writes to each receiver.
     pub loops: u32,
     /// Bytes of a message.
     pub bytes: u32,
-    /// Kind of its connections: Unix sockets, datagrams or pipes.
+    /// Medium of the messages: Unix sockets, datagrams or pipes.
+    #[schemars(with = "String")]
     pub transport: Transport,
 }
 

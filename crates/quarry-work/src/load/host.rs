@@ -9,6 +9,7 @@ use quarry_core::heap::Heap;
 use quarry_core::machine::Cpus as _;
 use quarry_core::stats::Stat;
 use quarry_host::HostMachine;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::Load;
@@ -48,42 +49,43 @@ pub struct HostSpec {
     pub seed: u64,
 }
 
-/// Result of a load on real threads.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+/// Results of a load on real threads.
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize)]
 pub struct HostReport {
-    /// Name of the design.
+    /// Design.
     pub design: &'static str,
-    /// Release whose rules held.
+    /// Kernel release whose rules apply.
     pub era: &'static str,
-    /// The load.
+    /// Load.
     pub load: &'static str,
-    /// Its groups, clients or pairs.
+    /// Groups, clients or pairs.
     pub size: u32,
-    /// The load, with its parameters.
+    /// Options of the load's command.
     pub options: Load,
     /// Sizes of TCP's buffers.
     pub skb_sizes: &'static str,
-    /// CPUs of the computer.
+    /// CPUs of this computer.
     pub cpus: u32,
     /// Threads.
     pub threads: u32,
     /// Seconds that were counted.
     pub seconds: f64,
-    /// Operations in them: messages, exchanges, transactions.
+    /// Messages, exchanges or transactions in these seconds.
     pub operations: u64,
-    /// Operations a second.
+    /// Operations per second.
     pub per_second: f64,
-    /// Millions of bytes of payload a second.
+    /// Millions of bytes of payload per second.
     pub mb_per_second: f64,
-    /// Microseconds of CPU time of an operation. This and the next two are `None` if the kernel does not count them.
+    /// Microseconds of CPU time per operation; null if the kernel does not count it.
     pub cpu_us: Option<f64>,
-    /// Share of the CPUs' time that its threads did not use.
+    /// Share of the CPUs' time that the threads did not use, in percent; null if the kernel does not count
+    /// it.
     pub idle_percent: Option<f64>,
-    /// Switches an operation.
+    /// Task switches per operation; null if the kernel does not count them.
     pub switches: Option<f64>,
-    /// Changes that were to come after its end.
+    /// Changes of `--at` that were due after the end.
     pub late_changes: u32,
-    /// Caches by their allocations.
+    /// Caches that were used, most allocations first.
     pub caches: Vec<CacheReport>,
 }
 

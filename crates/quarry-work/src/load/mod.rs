@@ -41,6 +41,7 @@ use quarry_core::page::PageConfig;
 use quarry_core::stats::{Stat, Stats};
 use quarry_sim::driver::{Driver, drive_pages};
 use quarry_sim::sched::Scheduler;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::error::WorkError;
@@ -51,7 +52,7 @@ use report::Run;
 use workload::{Workload, refusal};
 
 /// A load.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize)]
 #[serde(untagged)]
 pub enum Load {
     /// hackbench.

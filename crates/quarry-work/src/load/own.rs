@@ -1,5 +1,6 @@
 //! A load of the caller's.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::workload::Workload;
@@ -8,11 +9,11 @@ use crate::world::Scenario;
 use crate::world::sim::remote;
 
 /// A load that the caller writes: a function that connects ends and adds tasks. `examples/own_load.rs` is one.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, JsonSchema, Serialize)]
 pub struct Own {
-    /// Its name in reports.
+    /// Name in reports.
     pub name: &'static str,
-    /// Its size, which `set_up` is given.
+    /// Size that `set_up` is given.
     pub size: u32,
     /// Bytes of its largest message.
     pub largest_message: u32,

@@ -4,28 +4,29 @@ use std::fmt;
 
 use quarry_core::machine::{Line, LockClass, Work};
 use quarry_sim::time::TimeCounters;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// Cycles of a sample, as in thread 000.
 const SAMPLE_CYCLES: f64 = 100_000.0;
 
 /// A path's share of the time.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize)]
 pub struct ProfileRow {
-    /// Name of the path.
+    /// Kernel function, or kind of work.
     pub symbol: String,
-    /// Samples of 100,000 cycles.
+    /// Samples, one per 100,000 cycles.
     pub samples: u64,
-    /// Percent of all samples.
+    /// Share of all samples, in percent.
     pub percent: f64,
 }
 
-/// Time of the CPUs by path, most first; idle time is left out.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+/// Profile of the CPUs' time, largest share first; idle time is left out.
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize)]
 pub struct Profile {
     /// Machine and clock.
     pub cpu: String,
-    /// Rows.
+    /// Rows, largest share first.
     pub rows: Vec<ProfileRow>,
 }
 

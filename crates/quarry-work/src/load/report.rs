@@ -4,6 +4,7 @@ use quarry_core::design::{Design, Usage};
 use quarry_core::stats::Stat;
 use quarry_sim::driver::Driver;
 use quarry_sim::time::TimeCounters;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::profile::Profile;
@@ -11,20 +12,21 @@ use super::{Load, LoadSpec};
 use crate::causes::Causes;
 use crate::world::sim::{Kernel, Moment, Path};
 
-/// Counts of a cache, from the beginning of a run to its end.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+/// A cache over a whole run.
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize)]
+#[schemars(rename = "LoadCache")]
 pub struct CacheReport {
-    /// Its name.
+    /// Name.
     pub name: String,
     /// Objects that were allocated.
     pub allocs: u64,
-    /// Allocations from the running CPU's own state, in percent of all.
+    /// Share of allocations served by the running CPU's own state, in percent.
     pub alloc_hits: f64,
-    /// Frees of that kind, in percent of all.
+    /// Share of frees that stayed in the running CPU's own state, in percent.
     pub free_hits: f64,
     /// Slabs at the end.
     pub slabs: u64,
-    /// Bytes of them.
+    /// Bytes of slabs at the end.
     pub bytes: u64,
 }
 
@@ -93,22 +95,22 @@ impl Run {
     }
 }
 
-/// Result of a run.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+/// Results of a run.
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize)]
 pub struct LoadReport {
-    /// Name of the design.
+    /// Design.
     pub design: &'static str,
-    /// Release whose rules held.
+    /// Kernel release whose rules apply.
     pub era: &'static str,
-    /// The machine.
+    /// Machine whose time is simulated (`quarry machines`).
     pub machine: String,
-    /// The load.
+    /// Load.
     pub load: &'static str,
-    /// Its groups, clients or pairs.
+    /// Groups, clients or pairs.
     pub size: u32,
-    /// The load, with its parameters.
+    /// Options of the load's command.
     pub options: Load,
-    /// When woken tasks run.
+    /// Moment at which woken tasks run.
     pub wake_order: &'static str,
     /// CPU on which woken tasks run.
     pub wake_place: &'static str,
@@ -118,38 +120,39 @@ pub struct LoadReport {
     pub cpus: u32,
     /// Bytes of a page.
     pub page_size: u64,
-    /// Decides what is left to chance.
+    /// `--seed`: decides all that is left to chance.
     pub seed: u64,
-    /// Seconds that were counted.
+    /// Simulated seconds that were counted.
     pub seconds: f64,
-    /// Operations in them: messages, exchanges, transactions.
+    /// Messages, exchanges or transactions in these seconds.
     pub operations: u64,
-    /// Operations a second.
+    /// Operations per second.
     pub per_second: f64,
-    /// Millions of bytes of payload a second. Of tbench, the operations times the mean of the load file: long runs go over
-    /// it many times, and a short one has a few large exchanges more or less.
+    /// Millions of bytes of payload per second. For tbench, the operations times the mean of the load file:
+    /// long runs go through it many times, and in a short one a few large exchanges more or less would
+    /// decide.
     pub mb_per_second: f64,
-    /// Microseconds of CPU time an operation.
+    /// Microseconds of CPU time per operation.
     pub cpu_us: f64,
     /// Share of the CPUs' time in which they idle, in percent.
     pub idle_percent: f64,
-    /// Switches an operation.
+    /// Task switches per operation.
     pub switches: f64,
-    /// Wake-ups an operation.
+    /// Wake-ups per operation.
     pub wakeups: f64,
-    /// Wake-ups of an idle CPU by another one, an operation.
+    /// Wake-ups of an idle CPU by another one, per operation.
     pub remote_wakeups: f64,
-    /// Tasks that went to another CPU, an operation.
+    /// Moves of tasks to another CPU, per operation.
     pub migrations: f64,
-    /// Changes that were to come after its end.
+    /// Changes of `--at` that were due after the end.
     pub late_changes: u32,
     /// Slab memory at the end, in KiB.
     pub slab_kib: u64,
-    /// Caches by their allocations.
+    /// Caches that were used, most allocations first.
     pub caches: Vec<CacheReport>,
-    /// Time by path.
+    /// Profile of the CPUs' time, idle time left out.
     pub profile: Profile,
-    /// CPU time of an operation, by cause.
+    /// Causes of the CPU time of an operation.
     pub causes: Causes,
     /// Time by cause, for studies.
     #[serde(skip)]

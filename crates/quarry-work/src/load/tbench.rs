@@ -3,6 +3,7 @@
 use std::sync::OnceLock;
 
 use quarry_sim::Rng;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::workload::Workload;
@@ -16,7 +17,7 @@ const HEADER_BYTES: u32 = 59;
 const LENGTH_BYTES: u32 = 4;
 
 /// Parameters of tbench.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct Tbench {
     /// Clients, each with a server of its own.
     pub clients: u32,

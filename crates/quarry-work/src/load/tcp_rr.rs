@@ -1,5 +1,6 @@
 //! netperf's TCP_RR: pairs that send a byte to and fro.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::workload::Workload;
@@ -9,15 +10,15 @@ use crate::world::{Scenario, Task, Transport, receive_all};
 const FRAME_BYTES_MAX: u32 = 1448;
 
 /// Parameters of TCP_RR.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct TcpRr {
     /// Pairs of a client and a server.
     pub pairs: u32,
-    /// Bytes of a request and of a response.
+    /// Bytes of a request.
     pub request: u32,
     /// Bytes of a response.
     pub response: u32,
-    /// The servers are on another machine, which is not simulated.
+    /// True if the servers are on another machine, which is not simulated.
     pub remote: bool,
 }
 

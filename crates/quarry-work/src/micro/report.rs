@@ -1,47 +1,48 @@
 //! Result of a micro-benchmark.
 
 use quarry_sim::time::TimeCounters;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::spec::{MicroSpec, Pattern};
 use crate::causes::Causes;
 use crate::phase::{Phase, PhaseReport};
 
-/// Result of a run. With the pattern `pair` an operation is a pair; with `bulk` it is an object's share of a pair of
-/// calls.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+/// Results of a run. An operation is a pair for the pattern `pair`, and an object's share of a pair of calls
+/// for `bulk`.
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize)]
 pub struct MicroReport {
-    /// Name of the design.
+    /// Design.
     pub design: &'static str,
-    /// Release whose rules held.
+    /// Kernel release whose rules apply.
     pub era: &'static str,
-    /// The machine.
+    /// Machine whose time is simulated (`quarry machines`).
     pub machine: String,
-    /// Pattern of the CPUs' calls.
+    /// Pattern: `batch`, `pair`, `cross` or `bulk`.
     pub pattern: &'static str,
-    /// CPUs.
+    /// CPUs that run the pattern at the same time.
     pub cpus: u32,
     /// Bytes of an object.
     pub object_bytes: u32,
-    /// Objects came from `kmalloc()`.
+    /// True if objects came from `kmalloc()` and not from a cache of their own.
     pub kmalloc: bool,
-    /// Objects of a call.
+    /// Objects per call; 1 except for `bulk`.
     pub bulk: u32,
     /// Bytes of a page.
     pub page_size: u64,
     /// Objects that were allocated and freed.
     pub objects: u64,
-    /// Decides what is left to chance.
+    /// `--seed`: decides all that is left to chance.
     pub seed: u64,
-    /// Allocations; of `pair` and `bulk` pairs.
+    /// Times of an allocation; of a pair for `pair` and `bulk`.
     pub alloc: PhaseReport,
-    /// Frees; null of `pair` and `bulk`.
+    /// Times of a free; null for `pair` and `bulk`.
     pub free: Option<PhaseReport>,
-    /// Objects that all CPUs allocate and free a second.
+    /// Objects that all CPUs allocate and free per second.
     pub per_second: f64,
-    /// Time of an object's allocation and free, by cause.
+    /// Causes of the time of an object's allocation and free.
     pub causes: Causes,
-    /// Time of the whole run by cause, the round that is not counted included.
+    /// Time counters of the machine over the whole run, with the round that is not counted.
     #[serde(skip)]
     pub spent: TimeCounters,
 }

@@ -2,14 +2,15 @@
 
 use quarry_core::machine::LockClass;
 use quarry_sim::time::TimeCounters;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::spec::PagesSpec;
 use crate::causes::Causes;
 use crate::phase::{Phase, PhaseReport};
 
-/// The zone lock in one half of a round, a page.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+/// The zone lock in one half of a round, per page.
+#[derive(Clone, Copy, Debug, PartialEq, JsonSchema, Serialize)]
 pub struct ZoneLock {
     /// Nanoseconds that it was held.
     pub hold_ns: f64,
@@ -19,36 +20,36 @@ pub struct ZoneLock {
     pub taken: f64,
 }
 
-/// Result of a run.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+/// Results of a run.
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize)]
 pub struct PagesReport {
-    /// Release of the page allocator.
+    /// Kernel release whose rules apply.
     pub era: &'static str,
-    /// The machine.
+    /// Machine whose time is simulated (`quarry machines`).
     pub machine: String,
-    /// Processes.
+    /// Processes, each on a CPU of its own.
     pub processes: u32,
     /// Bytes of a page.
     pub page_size: u64,
     /// Pages that were faulted in and freed.
     pub pages: u64,
-    /// Decides what is left to chance.
+    /// `--seed`: decides all that is left to chance.
     pub seed: u64,
-    /// Faults: entry, allocation, zeros.
+    /// Times of a fault: entry, allocation, zeroing.
     pub fault: PhaseReport,
-    /// Frees by the unmapping.
+    /// Times of a page's free by the unmapping.
     pub free: PhaseReport,
-    /// The zone lock of faults.
+    /// The zone lock in faults.
     pub fault_lock: ZoneLock,
-    /// The zone lock of frees.
+    /// The zone lock in frees.
     pub free_lock: ZoneLock,
-    /// Pages that all processes fault in and free a second.
+    /// Pages that all processes fault in and free per second.
     pub per_second: f64,
-    /// The part of a page's time for which its CPU waited for the zone lock.
+    /// Part of a page's time that its CPU waited for the zone lock, from 0 to 1.
     pub zone_wait: f64,
-    /// Time of a page's fault and free, by cause.
+    /// Causes of the time of a page's fault and free.
     pub causes: Causes,
-    /// Time of the whole run by cause, the round that is not counted included.
+    /// Time counters of the machine over the whole run, with the round that is not counted.
     #[serde(skip)]
     pub spent: TimeCounters,
 }

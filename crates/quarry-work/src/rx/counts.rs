@@ -1,10 +1,11 @@
 //! Calls and pages that a receiver's run counts.
 
 use quarry_core::page::PcpStats;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// Calls of the page allocator, for packets and for the slabs of socket buffers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct PageCounts {
     /// Calls to allocate.
     pub allocs: u64,
@@ -54,7 +55,7 @@ impl PageCounts {
 }
 
 /// Ways in which all rings together obtained buffers without the page allocator, and the reasons for which they did not.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct RecycleCounts {
     /// Buffers posted.
     pub buffers: u64,
@@ -83,15 +84,15 @@ pub struct RecycleCounts {
 }
 
 /// Calls and pages of a run, in steady state.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct RxCounts {
-    /// Packets that rings were polled for.
+    /// Packets that rings were polled for while calls were counted.
     pub polled: u64,
     /// Times that a driver wanted a page and there was none.
     pub alloc_failures: u64,
-    /// The page allocator.
+    /// Calls of the page allocator.
     pub pages: PageCounts,
-    /// The drivers.
+    /// Recycling of pages by the drivers.
     pub recycling: RecycleCounts,
 }
 

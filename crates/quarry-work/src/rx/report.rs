@@ -2,6 +2,7 @@
 
 use quarry_core::machine::LockClass;
 use quarry_sim::time::TimeCounters;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::RxRun;
@@ -34,31 +35,31 @@ const PUBLISHED: [(&str, [f64; 8]); 3] = [
     ),
 ];
 
-/// Use of the CPUs.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+/// Busy part of the CPUs' time.
+#[derive(Clone, Copy, Debug, PartialEq, JsonSchema, Serialize)]
 pub struct RxCpus {
-    /// Busy share of the CPUs with a ring, from 0 to 1.
+    /// Busy part of the time of CPUs with a ring, from 0 to 1.
     pub rings: f64,
-    /// Busy share of all others; null if there are none.
+    /// Busy part of the time of all other CPUs; null if there are none.
     pub others: Option<f64>,
-    /// CPUs that were busy, on the mean.
+    /// Mean number of busy CPUs.
     pub busy: f64,
 }
 
-/// Result of a run.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+/// Results of a run.
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize)]
 pub struct RxReport {
-    /// The driver.
+    /// Driver.
     pub driver: &'static str,
-    /// Its number in the thread.
+    /// The driver's number in the thread of 2017; null if the thread does not have it.
     pub thread_driver: Option<&'static str>,
-    /// The era.
+    /// Kernel release whose rules apply.
     pub era: &'static str,
-    /// The machine.
+    /// Machine whose time is simulated (`quarry machines`).
     pub machine: String,
     /// Bytes of a page.
     pub page_size: u64,
-    /// Receive queues.
+    /// Receive rings.
     pub rings: u32,
     /// CPUs.
     pub cpus: u32,
@@ -66,43 +67,45 @@ pub struct RxReport {
     pub mtu: u32,
     /// TCP streams.
     pub streams: u32,
-    /// CPUs that read them.
+    /// CPUs that read the streams: `--consumer`.
     pub consumer: &'static str,
-    /// The seed.
+    /// `--seed`: decides all that is left to chance.
     pub seed: u64,
-    /// Nanoseconds of a packet that were taken from the thread.
+    /// Nanoseconds of a packet's work outside memory, taken from the thread: with it driver #1 has on one
+    /// ring the bandwidth measured there.
     pub outside_ns: f64,
     /// Packets that readers got while counting.
     pub packets: u64,
-    /// Simulated seconds in which they did.
+    /// Simulated seconds of counting.
     pub seconds: f64,
-    /// Megabits of user data a second.
+    /// Megabits of user data per second.
     pub mbit_per_second: f64,
-    /// Bandwidth that the thread measured with this driver and number of rings.
+    /// Megabits per second that the thread measured with this driver and number of rings; null if it has
+    /// none.
     pub published_mbit_per_second: Option<f64>,
-    /// Nanoseconds between two packets.
+    /// Nanoseconds between two packets of all rings.
     pub packet_ns: f64,
-    /// Share of the offered packets that were lost.
+    /// Share of offered packets that found no buffer, from 0 to 1.
     pub lost: f64,
-    /// Use of the CPUs.
+    /// Busy part of the CPUs' time.
     pub cpu_use: RxCpus,
-    /// Share of busy CPUs' time in which they waited for a zone's lock.
+    /// Share of busy CPUs' time spent waiting for a zone's lock, from 0 to 1.
     pub zone_lock_share: f64,
-    /// Time of all CPUs by cause, a packet.
+    /// Causes of the time of all CPUs, per packet.
     pub causes: Causes,
-    /// Pages moved between a per-CPU list and the zone at a time.
+    /// Pages that move between a CPU's lists and the zone at a time; 5.14 and later sometimes move more.
     pub pcp_batch: u32,
-    /// Pages at which a CPU's lists are drained.
+    /// Pages on a CPU's lists at which they are drained; in 6.7 and later the least that this may be.
     pub pcp_high: u32,
     /// Order of the blocks that buffers are in.
     pub page_order: u32,
     /// Packets that fit into one block.
     pub packets_per_page: u32,
-    /// Calls and pages.
+    /// Calls and pages, without the warm-up.
     pub counts: RxCounts,
-    /// Buffers whose page did not come from the page allocator.
+    /// Buffers posted beyond those that the page allocator gave a page for.
     pub recycled: u64,
-    /// Time by cause while packets were counted, for studies.
+    /// Time counters of the machine while packets were counted.
     #[serde(skip)]
     pub spent: TimeCounters,
 }

@@ -1,6 +1,7 @@
 //! Figures in all arms, and the bands that they fill.
 
 use quarry_machines::Key;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::Figure;
@@ -14,35 +15,38 @@ pub struct Samples {
     unused: Vec<Key>,
 }
 
-/// A figure with its bands.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+/// A figure of a run with its bands.
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize)]
 pub struct FigureBand {
-    /// The run, counted from 0.
+    /// Number of the run, from 0.
     pub run: usize,
-    /// The figure's name.
+    /// Figure. `run micro` has `alloc_ns`, `free_ns`, `pair_ns` and `mops` (millions of objects per
+    /// second); `run pages` has `fault_ns`, `free_ns`, `mpages` (millions of pages per second) and
+    /// `zone_wait`; `run rx` has `mbit` (megabits of user data per second) and `zone_lock_share`; `replay
+    /// --time` has `operation_ns`, `alloc_ns`, `free_ns` and `lock_wait_ns`.
     pub name: &'static str,
-    /// With all constants as their values say.
+    /// Value with all constants at their own values.
     pub value: f64,
     /// Least and most with one constant at an end of its range.
     pub one: [f64; 2],
-    /// The constant that moves it farthest; null if none moves it.
+    /// Constant that moves the figure farthest; null if none moves it.
     pub most: Option<String>,
-    /// Least and most of the draws of all constants.
+    /// Least and most over draws of all constants at once.
     pub drawn: [f64; 2],
-    /// Least and most of other seeds and the own one: chance alone.
+    /// Least and most over all seeds, `--seed` included: chance alone.
     pub seeds: [f64; 2],
     /// Effect of each constant.
     pub constants: Vec<Effect>,
 }
 
 /// A figure with a constant at the ends of its range.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize)]
 pub struct Effect {
-    /// The constant.
+    /// Constant, as in `quarry machines NAME`.
     pub constant: String,
-    /// The figure with it at its low end.
+    /// Figure with the constant at its low end.
     pub low: f64,
-    /// The figure with it at its high end.
+    /// Figure with the constant at its high end.
     pub high: f64,
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::Figure;
@@ -12,33 +13,33 @@ use super::bands::Samples;
 const SAME: f64 = 0.001;
 
 /// Verdict on a claim.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// It is true in all arms.
+    /// True in all arms.
     Holds,
-    /// It is true in none.
+    /// True in none.
     Fails,
-    /// It is true in some.
+    /// True in some.
     Undecided,
 }
 
 /// A claim and its verdict.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize)]
 pub struct Claim {
-    /// The runs that it is about.
+    /// Runs that the claim is about.
     pub about: String,
-    /// The claim in words.
+    /// Statement.
     pub claim: String,
-    /// The verdict.
+    /// Verdict over all arms.
     pub verdict: Verdict,
-    /// It is true with all constants as their values say.
+    /// True if the claim holds with all constants at their own values.
     pub true_of_values: bool,
-    /// Constants, each with its end, that alone change whether it is true.
+    /// Constants, each with its end, that alone make a true claim false or a false one true.
     pub changed_by: Vec<String>,
-    /// Draws of all constants in which it is true, and all draws.
+    /// Draws of all constants in which the claim is true, and all draws.
     pub true_draws: [u32; 2],
-    /// Other seeds with which it is true, and all other seeds.
+    /// Other seeds with which the claim is true, and all other seeds.
     pub true_seeds: [u32; 2],
 }
 

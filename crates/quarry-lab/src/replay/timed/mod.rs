@@ -48,6 +48,7 @@ use quarry_core::design::Design;
 use quarry_core::page::PageConfig;
 use quarry_machines::{Draw, Machine};
 use quarry_sim::driver;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::input::Input;
@@ -59,14 +60,14 @@ use cpus::TimedReplay;
 use quarry_designs::ForDesign;
 use report::TimedReport;
 
-/// When CPUs perform their events.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+/// Times at which CPUs perform their events.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, JsonSchema, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Pace {
-    /// At the recorded times; one that is late goes on as fast as it can.
+    /// At the recorded times; a CPU that is late goes on as fast as it can.
     #[default]
     Recorded,
-    /// As fast as they can.
+    /// As fast as the CPUs can.
     Full,
 }
 

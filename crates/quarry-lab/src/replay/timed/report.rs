@@ -7,6 +7,7 @@ use quarry_sim::Passage;
 use quarry_sim::driver::Driver;
 use quarry_sim::time::TimeCounters;
 use quarry_work::Causes;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::super::report::Tally;
@@ -18,106 +19,110 @@ const DIGITS: u8 = 3;
 /// Longest time with a place in a histogram: 1000 s.
 const PS_MAX: u64 = 1_000_000_000_000_000;
 
-/// One run's results. All but `events_per_second` depend on trace, run, machine and seed alone.
-#[derive(Clone, Debug, Default, Serialize)]
+/// Results of one run. All but `events_per_second` depend on trace, run, machine and seed alone.
+#[derive(Clone, Debug, Default, JsonSchema, Serialize)]
 pub struct TimedReport {
-    /// The design's name.
+    /// Design.
     pub design: &'static str,
-    /// The era.
+    /// Kernel release whose rules apply.
     pub era: &'static str,
     /// Bytes of a page.
     pub page_size: u64,
     /// CPUs of the virtual machine.
     pub cpus: u32,
-    /// CPUs with events.
+    /// CPUs that the recording, or its copies, gave events to.
     pub cpus_with_events: u32,
-    /// The machine whose time is simulated.
+    /// Machine whose time is simulated (`quarry machines`).
     pub machine: String,
-    /// When events happened.
+    /// Times at which events happened.
     pub pace: Pace,
-    /// Nanoseconds that the slowest CPU needed.
+    /// Nanoseconds that the slowest CPU needed for its events.
     pub simulated_ns: f64,
-    /// Operations of all CPUs in a simulated second.
+    /// Operations of all CPUs per simulated second, page events included. At the recorded pace the
+    /// recording decides it.
     pub operations_per_second: f64,
-    /// Events that began later than they were recorded, with the recorded pace.
+    /// Events whose CPU was still busy at their recorded time; at the recorded pace only.
     pub late_events: u64,
-    /// By how many nanoseconds the latest did.
+    /// Nanoseconds by which the latest event was late.
     pub late_ns_max: f64,
-    /// Allocations of objects.
+    /// Allocations of objects, on their CPU's clock from call to return. Waits for locks are included,
+    /// zeroing is not.
     pub alloc: OperationTimes,
-    /// Frees of objects.
+    /// Frees of objects, on their CPU's clock from call to return. Waits for locks are included.
     pub free: OperationTimes,
-    /// Allocations of blocks by page events.
+    /// Calls to the page allocator by page events that allocate. The times of objects are without these.
     pub page_alloc: OperationTimes,
-    /// Frees of blocks by page events.
+    /// Calls to the page allocator by page events that free. The times of objects are without these.
     pub page_free: OperationTimes,
-    /// Mean of the allocations and frees of objects, in nanoseconds.
+    /// Mean time of allocations and frees of objects, in nanoseconds.
     pub operation_ns: f64,
-    /// Distribution of these among paths.
+    /// Time of operations on objects by the slowest path that each took.
     pub paths: PathTimes,
-    /// Causes of the time: nanoseconds and lines by operation of any kind, periodic work included.
+    /// Causes of the time of an operation, on an object or by a page event; periodic work included.
     pub causes: Causes,
-    /// Allocations served by the CPU's own list or queue.
+    /// Allocations served by the CPU's own list, queue or sheaf. SLOB has no such path.
     pub alloc_fastpath: u64,
-    /// Allocations that needed more.
+    /// Allocations that needed more than the CPU's own list, queue or sheaf.
     pub alloc_slowpath: u64,
-    /// Frees that stayed with the CPU's own list or queue.
+    /// Frees that stayed with the CPU's own list, queue or sheaf.
     pub free_fastpath: u64,
-    /// Frees that needed more.
+    /// Frees that needed more than the CPU's own list, queue or sheaf.
     pub free_slowpath: u64,
-    /// Frees on another CPU than the allocating one.
+    /// Frees on another virtual CPU than the one that allocated; a property of the load, so the same in all
+    /// designs.
     pub cross_cpu_frees: u64,
-    /// Most bytes of slabs at once.
+    /// Most bytes of pages that were slabs at once.
     pub peak_slab_bytes: u64,
-    /// Bytes of slabs at the end.
+    /// Bytes of pages that are slabs at the end.
     pub final_slab_bytes: u64,
     /// Fate of the trace's events.
     pub replayed: Tally,
     /// Events of the trace, of all copies, per second of the whole run on this computer; 0 if not measured.
     pub events_per_second: f64,
-    /// The machine's work in all.
+    /// Time counters of the machine over the whole run.
     #[serde(skip)]
     pub spent: TimeCounters,
 }
 
-/// Times of operations of one kind, in nanoseconds. Quantiles have three digits.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+/// Times of operations of one kind, in nanoseconds. Quantiles have three significant digits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, JsonSchema, Serialize)]
 pub struct OperationTimes {
-    /// Number of operations.
+    /// Operations.
     pub count: u64,
-    /// Their mean.
+    /// Mean time.
     pub mean_ns: f64,
-    /// Half of them took no longer.
+    /// Median time.
     pub p50_ns: f64,
-    /// 99 of 100 took no longer.
+    /// 99th percentile.
     pub p99_ns: f64,
-    /// 999 of 1000 took no longer.
+    /// 99.9th percentile.
     pub p999_ns: f64,
-    /// The longest.
+    /// Longest time.
     pub max_ns: f64,
 }
 
-/// Distribution of operations on objects by the slowest path that they took, without their waits for locks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+/// Time of operations on objects by the slowest path that each took, without waits for locks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, JsonSchema, Serialize)]
 pub struct PathTimes {
-    /// With no more than the CPU's own list, queue or main sheaf. SLOB has no such path.
+    /// Operations with no more than the CPU's own list, queue or main sheaf. SLOB has no such path.
     pub fast: PathTime,
-    /// With more, such as another sheaf, a slab, or lists of the node, but without the page allocator.
+    /// Operations that needed more, such as another sheaf, a slab or a list of the node, but not the page
+    /// allocator.
     pub slow: PathTime,
-    /// With the page allocator.
+    /// Operations that went to the page allocator, with all that they did before.
     pub pages: PathTime,
     /// Waits for locks, of operations on any path.
     pub lock_wait: PathTime,
 }
 
 /// Operations of one path.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, JsonSchema, Serialize)]
 pub struct PathTime {
-    /// Number of operations that took it.
+    /// Operations that took this path.
     pub count: u64,
-    /// Mean of these, in nanoseconds.
+    /// Mean time of an operation on this path, in nanoseconds.
     pub mean_ns: f64,
-    /// Their part of the time of all.
+    /// Part of the time of all operations on objects, from 0 to 1.
     pub share: f64,
 }
 

@@ -1,0 +1,285 @@
+//! The fields of all JSON outputs. Their meaning is the doc comment of the member that is printed: `quarry explain`,
+//! docs/json.md and docs/replay.md are made of it.
+
+use std::collections::BTreeSet;
+
+use quarry_lab::RunReport;
+use quarry_lab::replay::timed::report::TimedReport;
+use quarry_work::load::LoadReport;
+use quarry_work::micro::MicroReport;
+use quarry_work::pages::PagesReport;
+use quarry_work::rx::RxReport;
+use schemars::generate::{SchemaGenerator, SchemaSettings};
+use schemars::{JsonSchema, Schema};
+use serde_json::{Map, Value};
+
+use crate::sensitivity::Timed;
+use crate::{diff, filter, geometry, geometry_pages, import, loads, machines, output, record};
+use crate::{replay, reproduce, tunables, what_if};
+
+/// A field of an output.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Field {
+    /// Names from the command's object down to it, with dots. Members of a list have the list's path, and `*`
+    /// stands for the names of a map.
+    pub(crate) path: String,
+    /// The doc comment, and those of the values of an enum.
+    pub(crate) meaning: String,
+    /// Struct of the members that have a table of their own.
+    shared: Option<String>,
+}
+
+/// The outputs of all commands.
+pub(crate) struct Outputs {
+    /// Commands that print an output, and its schema.
+    roots: Vec<(&'static str, Value)>,
+    /// Schemas of all structs and enums in them, by name.
+    definitions: Map<String, Value>,
+    /// Structs that occur several times.
+    shared: BTreeSet<String>,
+}
+
+impl Outputs {
+    /// Finds the fields of all outputs.
+    pub(crate) fn new() -> Self {
+        let settings = SchemaSettings::draft2020_12().for_serialize();
+        let mut generator = settings.into_generator();
+        let roots = roots(&mut generator).map(|(command, mut schema)| {
+            // They are in the generator, too.
+            schema.remove("$defs");
+            (command, schema.to_value())
+        });
+        let roots = Vec::from(roots);
+        let definitions = generator.take_definitions(true);
+        let mut outputs = Self {
+            roots,
+            definitions,
+            shared: BTreeSet::new(),
+        };
+        outputs.shared = outputs.shared_structs();
+        outputs
+    }
+
+    fn shared_structs(&self) -> BTreeSet<String> {
+        let mut names = Vec::new();
+        let roots = self.roots.iter().map(|(_, root)| root);
+        for schema in roots.chain(self.definitions.values()) {
+            references(schema, &mut names);
+        }
+        let (mut seen, mut shared) = (BTreeSet::new(), BTreeSet::new());
+        for name in names {
+            if !seen.insert(name) && !self.members(&self.definitions[name]).is_empty() {
+                shared.insert(name.to_string());
+            }
+        }
+        shared
+    }
+
+    /// Every field of every command with its whole path.
+    pub(crate) fn all(&self) -> Vec<(&'static str, Field)> {
+        let mut all = Vec::new();
+        for (command, root) in &self.roots {
+            let mut fields = Vec::new();
+            self.walk(root, "", true, &mut fields);
+            all.extend(fields.into_iter().map(|field| (*command, field)));
+        }
+        all
+    }
+
+    /// A table for each command, then one for each struct that occurs several times.
+    pub(crate) fn markdown(&self) -> String {
+        let mut text = String::new();
+        for (command, root) in &self.roots {
+            text += &format!("\n## {command}\n\n");
+            text += &self.table(root);
+        }
+        text += "\n## Shared members\n";
+        for name in &self.shared {
+            let schema = &self.definitions[name];
+            text += &format!("\n### {name}\n\n{}\n\n", described(schema));
+            text += &self.table(schema);
+        }
+        text
+    }
+
+    fn table(&self, schema: &Value) -> String {
+        let mut fields = Vec::new();
+        self.walk(schema, "", false, &mut fields);
+        let mut text = "| field | meaning |\n|---|---|\n".to_string();
+        for field in fields {
+            let members = field.shared.map_or_else(String::new, |name| {
+                format!(" Members: [{name}](#{}).", name.to_lowercase())
+            });
+            text += &format!("| `{}` | {}{members} |\n", field.path, field.meaning);
+        }
+        text
+    }
+
+    /// Appends the fields of a schema below a path; those of shared structs only if `all`.
+    fn walk(&self, schema: &Value, path: &str, all: bool, into: &mut Vec<Field>) {
+        for (name, member) in self.members(schema) {
+            let path = match path {
+                "" => name,
+                _ => format!("{path}.{name}"),
+            };
+            let shared = self
+                .struct_of(member)
+                .filter(|name| self.shared.contains(name));
+            let meaning = format!("{}{}", described(member), self.values(member));
+            // The names of a map have no meaning of their own.
+            if !path.ends_with('*') {
+                into.push(Field {
+                    path: path.clone(),
+                    meaning,
+                    shared: shared.clone().filter(|_| !all),
+                });
+            }
+            if all || shared.is_none() {
+                self.walk(member, &path, all, into);
+            }
+        }
+    }
+
+    /// Members of an object, of the items of a list, of the values of a map, or of any alternative.
+    fn members<'a>(&'a self, schema: &'a Value) -> Vec<(String, &'a Value)> {
+        let schema = self.target(schema).1;
+        let mut found: Vec<(String, &Value)> = Vec::new();
+        if let Some(members) = schema.get("properties").and_then(Value::as_object) {
+            // Only the list of required members has the order of the struct.
+            let order = schema.get("required").and_then(Value::as_array);
+            let order: Vec<&str> = order
+                .into_iter()
+                .flatten()
+                .filter_map(Value::as_str)
+                .collect();
+            found.extend(members.iter().map(|(name, member)| (name.clone(), member)));
+            found.sort_by_key(|(name, _)| {
+                order
+                    .iter()
+                    .position(|of| of == name)
+                    .unwrap_or(order.len())
+            });
+        }
+        if let Some(items) = schema.get("items") {
+            found.extend(self.members(items));
+        }
+        if let Some(values) = schema
+            .get("additionalProperties")
+            .filter(|it| it.is_object())
+        {
+            found.push(("*".to_string(), values));
+        }
+        for alternatives in ["anyOf", "oneOf", "allOf"] {
+            let alternatives = schema.get(alternatives).and_then(Value::as_array);
+            for member in alternatives
+                .into_iter()
+                .flatten()
+                .flat_map(|it| self.members(it))
+            {
+                if !found.iter().any(|(name, _)| *name == member.0) {
+                    found.push(member);
+                }
+            }
+        }
+        found
+    }
+
+    /// The schema that a reference names, with that name.
+    fn target<'a>(&'a self, schema: &'a Value) -> (Option<&'a str>, &'a Value) {
+        let name = schema.get("$ref").and_then(Value::as_str);
+        let name = name.and_then(|path| path.rsplit('/').next());
+        match name.and_then(|name| Some((name, self.definitions.get(name)?))) {
+            Some((name, schema)) => (Some(name), schema),
+            None => (None, schema),
+        }
+    }
+
+    /// Name of the struct that a member has, or a list of.
+    fn struct_of(&self, member: &Value) -> Option<String> {
+        if let Some(name) = self.target(member).0 {
+            return Some(name.to_string());
+        }
+        if let Some(items) = member.get("items") {
+            return self.struct_of(items);
+        }
+        let alternatives = member.get("anyOf").and_then(Value::as_array);
+        alternatives
+            .into_iter()
+            .flatten()
+            .find_map(|it| self.struct_of(it))
+    }
+
+    /// Names of an enum's values with their doc comments, as a text behind a meaning.
+    fn values(&self, member: &Value) -> String {
+        let schema = match member.get("anyOf").and_then(Value::as_array) {
+            Some(alternatives) => alternatives.first().unwrap_or(member),
+            None => member,
+        };
+        let values = self.target(schema).1.get("oneOf").and_then(Value::as_array);
+        let named = values.into_iter().flatten().filter_map(|value| {
+            let name = value.get("const")?.as_str()?;
+            Some(format!(" `{name}`: {}", described(value)))
+        });
+        named.collect()
+    }
+}
+
+/// A doc comment in a line, without links of rustdoc.
+fn described(schema: &Value) -> String {
+    let text = schema.get("description").and_then(Value::as_str);
+    let text = text.unwrap_or("").replace("[`", "`").replace("`]", "`");
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Collects the names that a schema refers to.
+fn references<'a>(schema: &'a Value, into: &mut Vec<&'a str>) {
+    match schema {
+        Value::Object(members) => {
+            let name = members.get("$ref").and_then(Value::as_str);
+            into.extend(name.and_then(|path| path.rsplit('/').next()));
+            members.values().for_each(|member| references(member, into));
+        }
+        Value::Array(items) => items.iter().for_each(|item| references(item, into)),
+        _ => {}
+    }
+}
+
+/// The schema of what each command prints besides the members of every output.
+fn roots(generator: &mut SchemaGenerator) -> [(&'static str, Schema); 17] {
+    fn of<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
+        generator.root_schema_for::<T>()
+    }
+    type Replay<R> = replay::Report<'static, R>;
+    type Run<R> = Timed<'static, R>;
+    [
+        ("replay", of::<Replay<RunReport>>(generator)),
+        ("replay --time", of::<Replay<TimedReport>>(generator)),
+        ("what-if", of::<what_if::Report<'_>>(generator)),
+        ("run rx", of::<Run<RxReport>>(generator)),
+        ("run micro", of::<Run<MicroReport>>(generator)),
+        ("run pages", of::<Run<PagesReport>>(generator)),
+        (
+            "run hackbench, run tbench, run tcp_rr",
+            of::<Run<LoadReport>>(generator),
+        ),
+        (
+            "run hackbench, run tbench, run tcp_rr with --host",
+            of::<loads::host::Document<'_>>(generator),
+        ),
+        ("reproduce", of::<reproduce::Document<'_>>(generator)),
+        (
+            "geometry",
+            of::<output::Runs<'_, geometry::Answer>>(generator),
+        ),
+        (
+            "geometry --pages",
+            of::<output::Runs<'_, geometry_pages::Answer>>(generator),
+        ),
+        ("tunables", of::<tunables::Rows<'_>>(generator)),
+        ("machines, calibrate", of::<machines::Rows<'_>>(generator)),
+        ("import", of::<import::Summary<'_>>(generator)),
+        ("filter", of::<filter::Report<'_>>(generator)),
+        ("record", of::<record::Report<'_>>(generator)),
+        ("diff", of::<diff::Difference>(generator)),
+    ]
+}
