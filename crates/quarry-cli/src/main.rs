@@ -7,6 +7,7 @@ mod curves;
 mod diff;
 mod diff_tables;
 mod error;
+mod experiment;
 mod explain;
 mod fields;
 mod filter;

@@ -3,19 +3,21 @@
 use quarry_core::design::Design;
 use quarry_designs::{DesignSpec, ForDesign, Setting, resolve};
 use quarry_machines::{Draw, Machine};
+use quarry_sim::time::TimeCounters;
 use quarry_work::WorkError;
 use quarry_work::micro::{self, MicroReport, MicroSpec, Pattern};
-use quarry_work::sensitivity::{Figure, First, Study};
+use quarry_work::sensitivity::{Arm, Figure, First};
 
+use crate::experiment::{Command, Experiment, Progress};
 use crate::machine_args::TimedArgs;
-use crate::sensitivity::{self, Group, Timed};
-use crate::{error, micro_tables, output, units};
+use crate::output::{self, Asked};
+use crate::{error, micro_tables, units};
 
 /// Arguments.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// What CPUs do: batch, pair, cross, bulk.
+    /// Patterns: batch, pair, cross, bulk.
     #[arg(
         long,
         value_name = "NAME,...",
@@ -100,12 +102,6 @@ struct Run {
     spec: MicroSpec,
 }
 
-impl Run {
-    fn report(&self) -> Result<MicroReport, WorkError> {
-        self.design.design.run(self)
-    }
-}
-
 impl ForDesign for &Run {
     type Output = Result<MicroReport, WorkError>;
 
@@ -119,77 +115,65 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let machine = args.timed.machine.machine()?;
     let runs = runs(args, &machine)?;
     output::note_eras(runs.iter().map(|run| run.spec.era));
-    let jobs = args.timed.machine.jobs();
-    let reports = sensitivity::run_with_bar("micro", &runs, jobs, Run::report)?;
-    let groups = groups(&reports);
-    let sensitivity = match args.timed.sensitivity {
-        true => Some(explore(args, &machine, &runs, &reports, &groups)?),
-        false => None,
-    };
-    let timed = Timed {
-        workload: "micro",
-        settings: Some(output::Asked {
+    let command = Command {
+        name: "micro",
+        machine: &machine,
+        args: &args.timed,
+        settings: Asked {
             set: &args.settings,
             at: None,
-        }),
-        runs: &reports,
-        sensitivity: sensitivity.as_ref(),
+        },
     };
-    timed.print(args.timed.json, &groups, || {
-        let mut text = format!("{}\n", machine.about);
-        text += &output::settings_line(&args.settings);
-        text += &micro_tables::text(&reports, &groups);
-        text
+    let reports = command.run_all(&Micro, &runs)?;
+    command.print(&Micro, &runs, &reports, |groups| {
+        micro_tables::text(&reports, groups)
     })
 }
 
-fn explore(
-    args: &Args,
-    machine: &Machine,
-    runs: &[Run],
-    reports: &[MicroReport],
-    groups: &[Group],
-) -> anyhow::Result<sensitivity::Report> {
-    let spent = reports.iter().map(|report| &report.spent);
-    let study = Study::new(machine, spent, args.timed.machine.seed);
-    let values = reports.iter().map(figures).collect();
-    let samples = sensitivity::explore(
-        &study,
-        runs,
-        values,
-        args.timed.machine.jobs(),
-        |run, arm| {
-            let mut run = run.clone();
-            run.spec.draw = arm.draw.clone();
-            run.spec.seed = arm.seed;
-            run.report().map(|report| figures(&report))
-        },
-    )?;
-    Ok(sensitivity::Report::of_order(
-        &samples,
-        groups,
-        (THROUGHPUT, First::Most),
-    ))
-}
-
-/// The figure by which designs are compared.
+/// Figure that orders designs: millions of objects per second.
 const THROUGHPUT: &str = "mops";
 
-fn figures(report: &MicroReport) -> Vec<Figure> {
-    let mut figures = match report.free {
-        Some(free) => vec![("alloc_ns", report.alloc.ns), ("free_ns", free.ns)],
-        None => vec![("pair_ns", report.alloc.ns)],
-    };
-    figures.push((THROUGHPUT, report.per_second / 1e6));
-    figures
-}
+/// The experiment.
+struct Micro;
 
-/// The designs that did the same.
-fn groups(reports: &[MicroReport]) -> Vec<Group> {
-    Group::all(reports, |report| {
+impl Experiment for Micro {
+    type Run = Run;
+    type Report = MicroReport;
+    type Error = WorkError;
+
+    const ORDER: (&'static str, First) = (THROUGHPUT, First::Most);
+
+    fn in_arm(run: &Run, arm: &Arm) -> Run {
+        let mut run = run.clone();
+        run.spec.draw = arm.draw.clone();
+        run.spec.seed = arm.seed;
+        run
+    }
+
+    fn run(&self, run: &Run, progress: Progress<'_>) -> Result<MicroReport, WorkError> {
+        let report = run.design.design.run(run);
+        progress(1);
+        report
+    }
+
+    fn figures(report: &MicroReport) -> Vec<Figure> {
+        let mut figures = match report.free {
+            Some(free) => vec![("alloc_ns", report.alloc.ns), ("free_ns", free.ns)],
+            None => vec![("pair_ns", report.alloc.ns)],
+        };
+        figures.push((THROUGHPUT, report.per_second / 1e6));
+        figures
+    }
+
+    fn spent(report: &MicroReport) -> &TimeCounters {
+        &report.spent
+    }
+
+    /// The designs that did the same.
+    fn named(report: &MicroReport) -> (String, String) {
         let name = format!("{}@{}", report.design, report.era);
         (micro_tables::about(report), name)
-    })
+    }
 }
 
 fn runs(args: &Args, machine: &Machine) -> anyhow::Result<Vec<Run>> {

@@ -5,13 +5,15 @@ use quarry_core::era::Era;
 use quarry_core::slub::Slub;
 use quarry_designs::{DesignSpec, Setting, parse_era, resolve};
 use quarry_machines::{Draw, Machine};
-use quarry_work::Tuning;
+use quarry_sim::time::TimeCounters;
 use quarry_work::pages::{self, PagesReport, PagesSpec};
-use quarry_work::sensitivity::{Figure, First, Study};
+use quarry_work::sensitivity::{Arm, Figure, First};
+use quarry_work::{Tuning, WorkError};
 
+use crate::error;
+use crate::experiment::{Command, Experiment, Progress};
 use crate::machine_args::TimedArgs;
-use crate::sensitivity::{self, Group, Timed};
-use crate::{error, output};
+use crate::output::{self, Asked};
 
 /// Arguments.
 #[derive(clap::Args)]
@@ -70,77 +72,65 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let machine = args.timed.machine.machine()?;
     let runs = runs(args, &machine)?;
     output::note_eras(runs.iter().map(|run| run.era));
-    let jobs = args.timed.machine.jobs();
-    let reports = sensitivity::run_with_bar("pages", &runs, jobs, pages::run)?;
-    let groups = groups(&reports);
-    let sensitivity = match args.timed.sensitivity {
-        true => Some(explore(args, &machine, &runs, &reports, &groups)?),
-        false => None,
-    };
-    let timed = Timed {
-        workload: "pages",
-        settings: Some(output::Asked {
+    let command = Command {
+        name: "pages",
+        machine: &machine,
+        args: &args.timed,
+        settings: Asked {
             set: &args.settings,
             at: None,
-        }),
-        runs: &reports,
-        sensitivity: sensitivity.as_ref(),
+        },
     };
-    timed.print(args.timed.json, &groups, || {
-        let mut text = format!("{}\n", machine.about);
-        text += &output::settings_line(&args.settings);
-        text += &finding(&reports);
-        text += &format!("\n{}\n", table(&reports));
-        text
+    let reports = command.run_all(&Pages, &runs)?;
+    command.print(&Pages, &runs, &reports, |_| {
+        format!("{}\n{}\n", finding(&reports), table(&reports))
     })
 }
 
-fn explore(
-    args: &Args,
-    machine: &Machine,
-    runs: &[PagesSpec],
-    reports: &[PagesReport],
-    groups: &[Group],
-) -> anyhow::Result<sensitivity::Report> {
-    let spent = reports.iter().map(|report| &report.spent);
-    let study = Study::new(machine, spent, args.timed.machine.seed);
-    let values = reports.iter().map(figures).collect();
-    let samples = sensitivity::explore(
-        &study,
-        runs,
-        values,
-        args.timed.machine.jobs(),
-        |run, arm| {
-            let mut run = run.clone();
-            run.draw = arm.draw.clone();
-            run.seed = arm.seed;
-            pages::run(&run).map(|report| figures(&report))
-        },
-    )?;
-    Ok(sensitivity::Report::of_order(
-        &samples,
-        groups,
-        (THROUGHPUT, First::Most),
-    ))
-}
-
-/// The figure by which releases are compared.
+/// Figure that orders releases: millions of pages per second.
 const THROUGHPUT: &str = "mpages";
 
-fn figures(report: &PagesReport) -> Vec<Figure> {
-    vec![
-        ("fault_ns", report.fault.ns),
-        ("free_ns", report.free.ns),
-        (THROUGHPUT, report.per_second / 1e6),
-        ("zone_wait", report.zone_wait),
-    ]
-}
+/// The experiment.
+struct Pages;
 
-/// The releases of each number of processes.
-fn groups(reports: &[PagesReport]) -> Vec<Group> {
-    Group::all(reports, |report| {
+impl Experiment for Pages {
+    type Run = PagesSpec;
+    type Report = PagesReport;
+    type Error = WorkError;
+
+    const ORDER: (&'static str, First) = (THROUGHPUT, First::Most);
+
+    fn in_arm(run: &PagesSpec, arm: &Arm) -> PagesSpec {
+        PagesSpec {
+            draw: arm.draw.clone(),
+            seed: arm.seed,
+            ..run.clone()
+        }
+    }
+
+    fn run(&self, run: &PagesSpec, progress: Progress<'_>) -> Result<PagesReport, WorkError> {
+        let report = pages::run(run);
+        progress(1);
+        report
+    }
+
+    fn figures(report: &PagesReport) -> Vec<Figure> {
+        vec![
+            ("fault_ns", report.fault.ns),
+            ("free_ns", report.free.ns),
+            (THROUGHPUT, report.per_second / 1e6),
+            ("zone_wait", report.zone_wait),
+        ]
+    }
+
+    fn spent(report: &PagesReport) -> &TimeCounters {
+        &report.spent
+    }
+
+    /// The releases of each number of processes.
+    fn named(report: &PagesReport) -> (String, String) {
         (of(report.processes), report.era.to_string())
-    })
+    }
 }
 
 /// `1 process`, `2 processes`.
@@ -196,7 +186,7 @@ fn tunings(args: &Args, eras: &[Era]) -> anyhow::Result<Vec<Tuning>> {
     Ok(resolve(&settings, &designs)?)
 }
 
-/// What the most processes wait for and do, in a sentence for each release.
+/// Zone-lock waits and throughput with the most processes, in a sentence for each release.
 fn finding(reports: &[PagesReport]) -> String {
     let first = reports.first().map_or(0, |first| first.processes);
     let firsts = reports

@@ -1,24 +1,75 @@
 //! `quarry replay --time --sensitivity`: which designs stay in order wherever the machine's constants are.
 
-use quarry_lab::Plan;
 use quarry_lab::replay::input::Input;
 use quarry_lab::replay::timed::Timing;
 use quarry_lab::replay::timed::report::TimedReport;
-use quarry_work::sensitivity::{Figure, First, Study};
+use quarry_lab::run::RunSpec;
+use quarry_lab::{LabError, Plan};
+use quarry_sim::time::TimeCounters;
+use quarry_work::sensitivity::{Arm, Figure, First};
 
-use crate::sensitivity::{self, Group, Report};
+use crate::experiment::{Experiment, Progress};
+use crate::sensitivity::{Group, Report};
 use crate::units;
 
 /// The figure by which designs are compared.
 const OPERATION: &str = "operation_ns";
 
-fn figures(report: &TimedReport) -> Vec<Figure> {
-    vec![
-        (OPERATION, report.operation_ns),
-        ("alloc_ns", report.alloc.mean_ns),
-        ("free_ns", report.free.mean_ns),
-        ("lock_wait_ns", report.causes.lock_wait_ns()),
-    ]
+/// A replay under way.
+struct Replay<'a> {
+    input: &'a Input,
+}
+
+impl Experiment for Replay<'_> {
+    type Run = (RunSpec, Timing);
+    type Report = TimedReport;
+    type Error = LabError;
+
+    const ORDER: (&'static str, First) = (OPERATION, First::Least);
+
+    fn in_arm((run, timing): &Self::Run, arm: &Arm) -> Self::Run {
+        let timing = Timing {
+            draw: arm.draw.clone(),
+            seed: arm.seed,
+            ..timing.clone()
+        };
+        (run.clone(), timing)
+    }
+
+    fn run(
+        &self,
+        (run, timing): &Self::Run,
+        _progress: Progress<'_>,
+    ) -> Result<TimedReport, LabError> {
+        let plan = Plan {
+            runs: vec![run.clone()],
+        };
+        let mut reports = plan.execute_timed(self.input, timing, 1, &|_| ())?;
+        Ok(reports.pop().unwrap_or_default())
+    }
+
+    fn figures(report: &TimedReport) -> Vec<Figure> {
+        vec![
+            (OPERATION, report.operation_ns),
+            ("alloc_ns", report.alloc.mean_ns),
+            ("free_ns", report.free.mean_ns),
+            ("lock_wait_ns", report.causes.lock_wait_ns()),
+        ]
+    }
+
+    fn spent(report: &TimedReport) -> &TimeCounters {
+        &report.spent
+    }
+
+    /// The designs of each page size and number of CPUs.
+    fn named(report: &TimedReport) -> (String, String) {
+        let pages = units::bytes(report.page_size);
+        let about = match report.cpus {
+            1 => format!("{pages} pages, 1 CPU"),
+            cpus => format!("{pages} pages, {cpus} CPUs"),
+        };
+        (about, format!("{}@{}", report.design, report.era))
+    }
 }
 
 /// Replays the trace in all arms.
@@ -29,34 +80,11 @@ pub(crate) fn explore(
     jobs: usize,
     reports: &[TimedReport],
 ) -> anyhow::Result<(Report, Vec<Group>)> {
-    let spent = reports.iter().map(|report| &report.spent);
-    let study = Study::new(&timing.machine, spent, timing.seed);
-    let values = reports.iter().map(figures).collect();
-    let samples = sensitivity::explore(&study, &plan.runs, values, jobs, |run, arm| {
-        let plan = Plan {
-            runs: vec![run.clone()],
-        };
-        let timing = Timing {
-            draw: arm.draw.clone(),
-            seed: arm.seed,
-            ..timing.clone()
-        };
-        let reports = plan.execute_timed(input, &timing, 1, &|_| ())?;
-        Ok::<_, quarry_lab::LabError>(reports.iter().flat_map(figures).collect())
-    })?;
-    let groups = groups(reports);
-    let order = (OPERATION, First::Least);
-    Ok((Report::of_order(&samples, &groups, order), groups))
-}
-
-/// The designs of each page size and number of CPUs.
-fn groups(reports: &[TimedReport]) -> Vec<Group> {
-    Group::all(reports, |report| {
-        let pages = units::bytes(report.page_size);
-        let about = match report.cpus {
-            1 => format!("{pages} pages, 1 CPU"),
-            cpus => format!("{pages} pages, {cpus} CPUs"),
-        };
-        (about, format!("{}@{}", report.design, report.era))
-    })
+    let replay = Replay { input };
+    let runs = plan.runs.iter().map(|run| (run.clone(), timing.clone()));
+    let runs: Vec<_> = runs.collect();
+    let groups = Group::all(reports, Replay::named);
+    let machine = (&timing.machine, timing.seed, jobs);
+    let report = replay.study(machine, &runs, reports, &groups)?;
+    Ok((report, groups))
 }

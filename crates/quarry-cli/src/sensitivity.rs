@@ -1,9 +1,8 @@
 //! `--sensitivity`: how far figures move when the machine's constants are other than their values say.
 //!
-//! A command makes a [`Study`] of what its runs have spent, lets [`explore`] run it, and gives the [`Samples`] with its
-//! claims to [`Report::new`]. The report is a part of its JSON, and [`Report::text`] follows its tables.
+//! A command makes a [`Study`] of the time counters of its runs, [`explore`] repeats these in all arms, and a [`Report`] is made
+//! of the [`Samples`] and claims about them: a part of the JSON, and a text below the tables.
 
-use quarry_work::run_all;
 use quarry_work::sensitivity::{
     Arm, Claim, DRAWS, Figure, FigureBand, First, SEEDS, Samples, Study, Verdict,
 };
@@ -14,7 +13,7 @@ use crate::output;
 
 /// Runs that are compared with each other.
 pub(crate) struct Group {
-    /// What they have in common.
+    /// Description of what the runs share.
     pub(crate) about: String,
     /// Their numbers, and their names in the group.
     pub(crate) runs: Vec<(usize, String)>,
@@ -94,25 +93,8 @@ pub(crate) fn explore<T: Sync, E: Send>(
     samples
 }
 
-/// Does all runs, and shows how many are done.
-pub(crate) fn run_with_bar<T: Sync, R: Send, E: Send>(
-    name: &str,
-    runs: &[T],
-    jobs: usize,
-    run: impl Fn(&T) -> Result<R, E> + Sync,
-) -> Result<Vec<R>, E> {
-    let bar = output::progress_bar(name, runs.len() as u64, "runs");
-    let reports = run_all(runs, jobs, |item| {
-        let report = run(item);
-        bar.inc(1);
-        report
-    });
-    bar.finish_and_clear();
-    reports
-}
-
 impl Report {
-    /// Of the samples of a study, and claims about them.
+    /// The report on a study's samples, with claims about them.
     pub(crate) fn new(samples: &Samples, claims: Vec<Claim>) -> Self {
         Self {
             draws: DRAWS,
