@@ -383,7 +383,7 @@ fn take_away(blocks: &mut FreeBlockCounts, pages: u64) {
 fn told(types: &Pagetypeinfo, zone: &Zone, blocks: &mut FreeBlockCounts) -> Result<(), LabError> {
     let unfit = |what: &str| {
         LabError::Usage(format!(
-            "the pagetypeinfo does not fit the zoneinfo: it has {what} for node {}, zone {}",
+            "the pagetypeinfo does not fit the zoneinfo: for node {}, zone {} it has {what}",
             zone.node, zone.name
         ))
     };
@@ -414,7 +414,9 @@ fn told(types: &Pagetypeinfo, zone: &Zone, blocks: &mut FreeBlockCounts) -> Resu
         return Err(unfit("nothing"));
     }
     if pages > most_free(zone) {
-        return Err(unfit(&format!("{pages} free pages, more than all")));
+        return Err(unfit(&format!(
+            "{pages} free pages, more than the zone has pages"
+        )));
     }
     if let Some((order, migratetype)) = uncounted {
         let more = free_pages(zone).saturating_sub(pages);

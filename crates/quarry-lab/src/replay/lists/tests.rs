@@ -221,7 +221,7 @@ fn free_blocks_that_are_told_serve_their_types() {
     input.free = Some(Pagetypeinfo::parse("pagetypeinfo", &other).unwrap());
     let error = run(&axes, &input).unwrap_err().to_string();
     assert!(
-        error.contains("nothing of zone Normal of node 0"),
+        error.contains("for node 0, zone Normal it has nothing"),
         "{error}"
     );
 }
@@ -260,7 +260,7 @@ fn told_blocks_are_taken_away_and_cut_as_memory_is() {
         .unwrap_err()
         .to_string();
     assert!(
-        error.contains("206853 free pages, more than all of zone Normal"),
+        error.contains("zone Normal it has 206853 free pages, more than the zone has"),
         "{error}"
     );
     // As many more as CPUs may count late, 2 times 10, and not one more; the zone has 120,000.
