@@ -132,7 +132,7 @@ stats! {
     BarnPut = "barn_put",
     /// The barn had enough full sheaves.
     BarnPutFail = "barn_put_fail",
-    /// Prefilled sheaf that was the spare.
+    /// Prefilled sheaf that was the spare. No cache counts these, as Quarry has no callers (fact 6.9).
     SheafPrefillFast = "sheaf_prefill_fast",
     /// Prefilled sheaf that came from the barn or had to be allocated.
     SheafPrefillSlow = "sheaf_prefill_slow",
