@@ -20,7 +20,7 @@ use loom::thread;
 use quarry_core::design::{CacheSpec, Design};
 use quarry_core::era::Era;
 use quarry_core::geometry::BootParams;
-use quarry_core::heap::{Cache, Heap};
+use quarry_core::heap::{Cache, CacheView, Heap};
 use quarry_core::machine::{LockClass, RawLock};
 use quarry_core::page::PageAllocator;
 use quarry_core::slub::Slub;
@@ -54,9 +54,12 @@ fn cache<D: Design>(heap: &Heap<LoomMachine, D>) -> Cache<'_, LoomMachine, D> {
     let mut found = None;
     heap.for_each_cache(|cache| {
         if cache.name() == "model" {
-            // SAFETY: the cache lives as long as the heap; the closure's lifetime is shorter than that.
+            // SAFETY: a cache is its view and nothing else, and the models destroy none, so it lives as long as the heap,
+            // which is longer than the closure's lifetime.
             found = Some(unsafe {
-                std::mem::transmute::<Cache<'_, LoomMachine, D>, Cache<'_, LoomMachine, D>>(cache)
+                std::mem::transmute::<CacheView<'_, LoomMachine, D>, Cache<'_, LoomMachine, D>>(
+                    cache,
+                )
             });
         }
     });
