@@ -318,7 +318,7 @@ fn tables(summary: &ImportSummary, output: &Path) -> String {
     text
 }
 
-/// Whether a process name looks like a field, an event or the columns before it.
+/// True if a process name looks like a field, an event or the columns before it.
 fn is_odd(comm: &str) -> bool {
     let event = comm.trim_end_matches(':');
     let event = event.strip_prefix("kmem:").unwrap_or(event);
@@ -377,7 +377,7 @@ fn kinds(meta: &TraceMeta) -> Table {
     kinds
 }
 
-/// Where the trace comes from, what is missing in it, and how large it is.
+/// Origin of the trace, its gaps, and its size.
 fn facts(summary: &ImportSummary, output: &Path) -> Table {
     let meta = &summary.meta;
     let orphans = &meta.orphans;

@@ -298,7 +298,7 @@ fn run_timed(args: &Args, input: &Input, mut axes: Axes) -> anyhow::Result<()> {
     output::print_text(&text)
 }
 
-/// Which runs had no memory for blocks of pages, so that their figures are of a load that did not fit.
+/// Names the runs that had no memory for blocks of pages: their load did not fit, and their figures lack a part of it.
 fn exhausted(runs: &[RunReport]) -> Option<String> {
     let missed = |run: &RunReport| run.pages.as_ref().map_or(0, |pages| pages.no_memory);
     let all: Vec<String> = runs
@@ -323,7 +323,7 @@ fn exhausted(runs: &[RunReport]) -> Option<String> {
     })
 }
 
-/// Whether the page and the charts go to stdout.
+/// True for the page, and for the charts, if they go to stdout.
 fn to_stdout(args: &Args) -> [bool; 2] {
     [&args.html, &args.svg].map(|file| file.as_deref() == Some(Path::new("-")))
 }

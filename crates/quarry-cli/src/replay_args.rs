@@ -96,7 +96,7 @@ pub(crate) struct Args {
     /// Print the caches that waste most, too, with what they waste and keep free.
     #[arg(long)]
     pub(crate) caches: bool,
-    /// How many caches to print.
+    /// Number of caches to print.
     #[arg(long, value_name = "N", default_value_t = 15, requires = "caches")]
     pub(crate) top: usize,
     /// Print free memory over time for each run that replays page events, too.
@@ -156,7 +156,7 @@ pub(crate) struct TimeArgs {
 }
 
 impl TimeArgs {
-    /// Whose time is simulated, and how.
+    /// Machine whose time is simulated, and the settings of the simulation.
     pub(crate) fn timing(&self) -> anyhow::Result<Timing> {
         Ok(Timing {
             machine: Machine::open(self.machine.as_deref().unwrap_or(DEFAULT_MACHINE))?,

@@ -7,7 +7,7 @@ use quarry_trace::{Moment, NewReport};
 
 use crate::input;
 
-/// What `quarry record` keeps by itself.
+/// Reports that `quarry record` keeps by itself.
 #[derive(clap::Args)]
 pub(crate) struct ReportArgs {
     /// Keep in the trace what the kernel held before the load, for `quarry replay --initial`: a snapshot (quarry

@@ -14,7 +14,7 @@ use crate::{error, output, rx_sensitivity, rx_tables, units};
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// What the receive queues do for pages: small, none, huge, pool, shipped.
+    /// Sources of the receive queues' pages: small, none, huge, pool, shipped.
     #[arg(
         long,
         value_name = "NAME,...",
@@ -42,8 +42,8 @@ pub(crate) struct Args {
     /// --sensitivity.
     #[arg(long, value_name = "N")]
     packets: Option<u64>,
-    /// Where streams are read: on their ring's CPU (same), on CPUs without a ring (other), or on all
-    /// CPUs alike (spread).
+    /// CPUs that read streams: their ring's CPU (same), CPUs without a ring (other), or all CPUs alike
+    /// (spread).
     #[arg(long, value_name = "WHERE", default_value = "other")]
     consumer: String,
     /// Page sizes: 4k, 16k, 64k.

@@ -94,13 +94,13 @@ fn rings(rings: u32) -> String {
     }
 }
 
-/// Whether the thread has the run's driver, kernel, pages and packets.
+/// True if the thread has the run's driver, kernel, pages and packets.
 fn is_of_thread(run: &RxReport) -> bool {
     let kernel = run.era == Era::V4_13.name() && run.page_size == 4096;
     run.thread_driver.is_some() && kernel && run.mtu == 1500
 }
 
-/// Whether a claim is about a run.
+/// True if a claim is about the run.
 fn is_judged(run: &RxReport) -> bool {
     let rings = match run.driver {
         "none" => run.published_mbit_per_second.is_some() || PEAK.contains(&run.rings),
@@ -112,7 +112,7 @@ fn is_judged(run: &RxReport) -> bool {
 /// Rings with which the driver without a page cache has most.
 const PEAK: std::ops::RangeInclusive<u32> = 5..=7;
 
-/// What the thread says of a driver, as far as its runs tell.
+/// The thread's claims about the drivers that have runs.
 fn claims(samples: &Samples, runs: &[Run<'_>]) -> Vec<Claim> {
     let runs: Vec<Run<'_>> = runs
         .iter()

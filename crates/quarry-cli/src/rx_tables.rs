@@ -113,7 +113,7 @@ const CAUSES: [Column; 8] = [
     }),
 ];
 
-/// What packets asked of the page allocator, and the buffers that they did not ask it for.
+/// Calls of packets to the page allocator, and buffers from elsewhere.
 const CALLS: [Column; 8] = [
     ("rings", |run| run.rings.to_string()),
     ("page\nallocs", |run| per_1000(run, run.counts.pages.allocs)),

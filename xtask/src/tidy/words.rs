@@ -17,16 +17,6 @@ const BANNED: [&str; 6] = [
 const CLAUSE_BEGINS: [&str; 8] = [
     "What", "Whether", "How", "Where", "Why", "Which", "Of", "Whose",
 ];
-/// Crates whose summaries still begin with relative clauses. Remove a line when its crate is clean.
-const CLAUSES_ALLOWED: [&str; 7] = [
-    "crates/quarry-calibrate",
-    "crates/quarry-cli",
-    "crates/quarry-machines",
-    "crates/quarry-reproduce",
-    "crates/quarry-sim",
-    "crates/quarry-work",
-    "crates/quarry",
-];
 /// Words in a sentence of a page in `docs/`.
 const SENTENCE_MAX: usize = 25;
 
@@ -54,10 +44,7 @@ pub(super) fn check(file: &Path, content: &str) -> Vec<Violation> {
             violations.push(Violation::new(file, index + 1, rule));
         }
     }
-    let may_have_clauses = CLAUSES_ALLOWED
-        .iter()
-        .any(|directory| file.starts_with(directory));
-    if !is_markdown && !may_have_clauses {
+    if !is_markdown {
         violations.extend(clauses(file, content));
     }
     if is_markdown && (file.starts_with("docs") || file.starts_with("README.md")) {

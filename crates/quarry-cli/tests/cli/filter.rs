@@ -99,7 +99,7 @@ fn a_filter_that_keeps_nothing_is_refused() {
     assert!(!Path::new(out).exists());
 }
 
-/// Whether a process ignores a signal; false if it has ended.
+/// True if a process ignores a signal; false if it has ended.
 fn is_ignored(signal: &str, pid: &str) -> bool {
     let number = match signal {
         "HUP" => 1,

@@ -13,7 +13,7 @@ use crate::common::{assert_fails, command, quarry, stdout};
 
 const INSTANCES: &str = "/sys/kernel/tracing/instances";
 
-/// Whether this process may make an instance of tracing on a kernel with kmem events. Asked once, as tests run
+/// True if this process may make an instance of tracing on a kernel with kmem events. Asked once, as tests run
 /// side by side and an instance of one name can be made once.
 fn can_record() -> bool {
     static CAN: OnceLock<bool> = OnceLock::new();
