@@ -116,7 +116,7 @@ fn missing(json: &Value, dom: &str) -> Vec<String> {
             bands += each(line, "bands").count();
         }
         // Axes and grids are drawn outside of the lines' groups.
-        let groups = section.split("<g data-name=").skip(1);
+        let groups = section.split(" data-name=").skip(1);
         let lines: String = groups
             .filter_map(|group| group.split("</g>").next())
             .collect();
