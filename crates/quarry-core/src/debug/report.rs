@@ -106,7 +106,7 @@ pub enum During {
     Alloc,
     /// A free.
     Free,
-    /// [`validate`](crate::heap::Cache::validate).
+    /// [`validate`](crate::heap::CacheView::validate).
     Validate,
     /// A slab was given back to the page allocator.
     Discard,

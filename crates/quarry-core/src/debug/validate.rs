@@ -17,7 +17,7 @@ use crate::sync::Ordering;
 /// Reports that [`Validation`] keeps.
 pub const REPORTS_MAX: usize = 8;
 
-/// Findings of [`validate`](crate::heap::Cache::validate).
+/// Findings of [`validate`](crate::heap::CacheView::validate).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Validation {
     /// Slabs that were looked at.

@@ -7,7 +7,7 @@
 //! | read `/proc/slabinfo` | [`Heap::write_slabinfo`] |
 //! | write `/proc/slabinfo` | [`Heap::write_tunables`] |
 //! | list `/sys/kernel/slab` | [`Heap::sysfs_caches`] |
-//! | list `/sys/kernel/slab/<cache>` | [`Cache::sysfs_attributes`](crate::heap::Cache::sysfs_attributes) |
+//! | list `/sys/kernel/slab/<cache>` | [`CacheView::sysfs_attributes`](crate::heap::CacheView::sysfs_attributes) |
 //! | read and write one attribute | `sysfs_read`, `sysfs_write` of [`Cache`](crate::heap::Cache) |
 //! | read `/proc/buddyinfo`, `pagetypeinfo`, `zoneinfo`, `vmstat` | [`PageAllocator::write_page_file`] |
 //! | read and write `/proc/sys/vm/<name>` | [`PageAllocator::sysctl`], [`PageAllocator::set_sysctl`] |

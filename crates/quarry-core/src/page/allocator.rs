@@ -75,7 +75,7 @@ impl<M: Machine> PageAllocator<M> {
         Some(self.config.lock(&self.machine)?.era)
     }
 
-    /// Number of pages; those between zones ([`ZoneLayout::Sized`]), which no zone has, included.
+    /// Number of pages; those between zones ([`ZoneLayout::Sized`](super::ZoneLayout::Sized)), which no zone has, included.
     pub fn pages(&self) -> u32 {
         self.map.pages()
     }
