@@ -183,7 +183,12 @@ fn heap<D: Design>() -> Heap<HostMachine, D> {
     let machine = HostMachine::builder()
         .build()
         .expect("address space for a heap");
-    eprintln!("{}: {:?}", D::NAME, machine.mode());
+    eprintln!(
+        "{}: {:?}, {:?}",
+        D::NAME,
+        machine.mode(),
+        machine.rseq_abi()
+    );
     Heap::with_pages(
         machine,
         &PageConfig::in_process(D::DEFAULT_ERA),

@@ -29,7 +29,8 @@ pub(crate) fn page_allocator() -> PageAllocator<HostMachine> {
         .build()
         .expect("address space for pages");
     let huge = machine.huge_pages();
-    eprintln!("pages: {:?}, {:?} pages", machine.mode(), huge.in_use);
+    let (mode, abi) = (machine.mode(), machine.rseq_abi());
+    eprintln!("pages: {mode:?}, {abi:?}, {:?} pages", huge.in_use);
     PageAllocator::with_config(machine, &PageConfig::in_process(Era::V6_18))
         .expect("a fresh machine")
 }
