@@ -304,6 +304,7 @@ mod tests {
     const MPOL_F_ADDR: libc::c_int = 2;
 
     #[test]
+    #[cfg_attr(miri, ignore = "no memory policies")]
     fn a_range_prefers_the_node_that_it_was_told() {
         const BYTES: usize = 1 << 16;
         // SAFETY: a new mapping at an address of the kernel's choice.

@@ -192,6 +192,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "no size of a cache line")]
     fn this_computer_has_cpus() {
         assert!(possible_cpus("/sys") >= 1);
         assert!(cache_line().is_power_of_two());

@@ -71,3 +71,34 @@ pub unsafe fn give_values_to_pages(
         unsafe { give_values(block, bytes) };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use core::mem::MaybeUninit;
+
+    use super::*;
+
+    /// Miri, which knows the bytes without a value, refuses the reads if they are not given one first.
+    #[test]
+    fn bytes_that_an_owner_left_without_a_value_can_be_read() {
+        let mut memory = [[7_u8; 64]; 4];
+        let start = NonNull::from(&mut memory).cast::<u8>();
+        for row in [1, 3] {
+            // SAFETY: rows of `memory`, which nothing else refers to.
+            let block = unsafe { start.byte_add(row * 64) };
+            // SAFETY: the block is a row of `memory` and of this alignment.
+            unsafe { block.cast().write(MaybeUninit::<[u8; 64]>::uninit()) };
+        }
+        // SAFETY: the second row, which is this test's alone.
+        let second = unsafe { start.byte_add(64) };
+        // SAFETY: the row is mapped and only this test uses it.
+        unsafe { give_values(second, 64) };
+        // SAFETY: the fourth row, 3 << 6 bytes from the start, is this test's alone.
+        unsafe { give_values_to_pages(start, &[Pfn(3)], 6, 64) };
+        // SAFETY: all four rows are mapped, and their bytes have values: two rows since they were made, two again.
+        let memory = unsafe { start.cast::<[[u8; 64]; 4]>().as_ref() };
+        assert_eq!((memory[0], memory[2]), ([7; 64], [7; 64]));
+        assert_eq!(memory[1], memory[1].map(core::hint::black_box));
+        assert_eq!(memory[3], memory[3].map(core::hint::black_box));
+    }
+}
