@@ -44,7 +44,7 @@ const STEPS: [Step; 11] = [
         accounting::check(&accounting::Options::default())
     }),
     // Interleavings that threads rarely meet.
-    ("loom", models::loom),
+    ("loom", || models::loom(&[])),
     // From here on the programs of `cargo test --workspace` are run; the first step builds them. A browser's view of
     // the page of `reproduce`.
     ("page", page::run),

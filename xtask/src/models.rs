@@ -27,8 +27,8 @@ const RECORDINGS: &[(&str, &[&str])] = &[
 /// The crates with lock-free parts; each keeps its models in `tests/loom.rs`.
 const CRATES: [&str; 2] = ["quarry-core", "quarry-host"];
 
-/// Explores the interleavings of every model.
-pub(crate) fn loom() -> Result<Outcome> {
+/// Explores the interleavings of every model; `environment` may hold [`SOAK`].
+pub(crate) fn loom(environment: &[(&str, &str)]) -> Result<Outcome> {
     let mut modelled = 0;
     for name in CRATES {
         if !shell::root()
@@ -43,6 +43,7 @@ pub(crate) fn loom() -> Result<Outcome> {
         let mut cargo = shell::cargo();
         // A directory of its own, or each run would throw away what the ordinary build left.
         cargo
+            .envs(environment.iter().copied())
             .env("RUSTFLAGS", "--cfg loom")
             .env("CARGO_TARGET_DIR", shell::target_dir().join("loom"));
         shell::run(cargo.args(["test", "--release", "-p", name, "--test", "loom"]))?;
@@ -60,13 +61,15 @@ pub(crate) fn fallback() -> Result<()> {
     Programs::build()?.run("quarry-host", &[], &environment, &[])
 }
 
-/// All random cases and all eras of the tests that ordinarily run a part of them, and the aarch64 sequence under an
-/// emulator.
+/// All random cases and all eras of the tests that ordinarily run a part of them, the models with their highest bounds,
+/// and the aarch64 sequence under an emulator.
 ///
-/// Two programs read `QUARRY_SOAK`. The negative controls of the storms do the same with and without it.
+/// Two programs and the host's models read `QUARRY_SOAK`. The negative controls of the storms do the same with and without it.
 pub(crate) fn soak() -> Result<()> {
     let skip = ["--skip", "negative_control"];
-    Programs::build()?.run("quarry", SOAKED, &[(SOAK, "1")], &skip)?;
+    let soak = [(SOAK, "1")];
+    Programs::build()?.run("quarry", SOAKED, &soak, &skip)?;
+    loom(&soak)?;
     if let Outcome::Skipped(reason) = aarch64::emulated()? {
         println!("aarch64 was not emulated: {reason}");
     }
