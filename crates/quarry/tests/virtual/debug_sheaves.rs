@@ -1,7 +1,6 @@
 //! Debugging and what goes past plain allocations and frees: deferred frees, and sheaves in kmalloc classes with
 //! debugging.
 
-#[allow(dead_code)] // Shared by several test programs.
 use crate::model::debugging::{letters, reports, told};
 use crate::model::scenario::{cache_of, give, live, reap_at, take};
 use quarry_core::debug::SlubDebug;
