@@ -95,10 +95,11 @@ impl<M: Machine, D: Design, P: Placement<M>> Driver<'_, M, D, P> {
             self.audit_calls(tracked)
                 .map_err(|error| format!("{}: {error}", tracked.cache.name()))?;
         }
-        self.ledger.all_intact()?;
+        self.ledger.borrow().all_intact()?;
         let (allocs, frees) = self.heap.large_counts();
         // A large array of the design's own comes from there too; at the end none is left.
-        let own = allocs - frees - self.large.0;
+        let (large, large_pages) = self.large.get();
+        let own = allocs - frees - large;
         ensure!(
             own == 0 || keeps_general_objects::<D>(),
             "{own} large kmallocs without an owner"
@@ -112,7 +113,7 @@ impl<M: Machine, D: Design, P: Placement<M>> Driver<'_, M, D, P> {
             let shared = (census.slab - slab_pages) * page_size;
             ensure!(shared_bytes <= shared, "{shared_bytes} bytes in {shared}");
             // No page without an object is kept.
-            let objects = self.ledger.all() as u64;
+            let objects = self.ledger.borrow().all() as u64;
             ensure!(
                 census.slab - slab_pages <= objects,
                 "{objects} objects: {census:?}"
@@ -123,10 +124,9 @@ impl<M: Machine, D: Design, P: Placement<M>> Driver<'_, M, D, P> {
         let counted = self.heap.pages().slab_pages();
         ensure_eq!(census.slab, counted, "pages of slabs, walked and counted");
         ensure!(
-            census.large == self.large.1 || own > 0,
-            "pages of large kmallocs: {} is not {}",
-            census.large,
-            self.large.1
+            census.large == large_pages || own > 0,
+            "pages of large kmallocs: {} is not {large_pages}",
+            census.large
         );
         ensure_eq!(census.allocated, 0, "allocated pages without an owner");
         Ok(())
@@ -213,7 +213,7 @@ impl<M: Machine, D: Design, P: Placement<M>> Driver<'_, M, D, P> {
 
     /// The counters of calls against what was called.
     fn audit_calls(&self, tracked: &Tracked<'_, M, D>) -> Check {
-        let live = self.ledger.count(tracked.owner) as u64;
+        let live = self.ledger.borrow().count(tracked.owner) as u64;
         let usage = tracked.cache.usage();
         ensure!(
             usage.active_objs >= live,
@@ -224,19 +224,19 @@ impl<M: Machine, D: Design, P: Placement<M>> Driver<'_, M, D, P> {
         }
         let stats = tracked.cache.stats();
         let counted = calls(tracked.era, &stats);
+        let made = (tracked.allocs.get(), tracked.frees.get());
         if D::NAME == "sheaf" && tracked.era < Era::V7_0 && stats.get(Stat::SheafAlloc) > 0 {
             // 6.18 flushes sheaves by calls that count like those of users, and may fail to fill one.
             ensure!(
-                (counted.0 == tracked.allocs || self.limits.scarce) && counted.1 >= tracked.frees,
-                "calls counted: {counted:?}, made: {:?}",
-                (tracked.allocs, tracked.frees)
+                (counted.0 == made.0 || self.limits.scarce) && counted.1 >= made.1,
+                "calls counted: {counted:?}, made: {made:?}"
             );
             return Ok(());
         }
-        ensure_eq!(counted, (tracked.allocs, tracked.frees), "calls counted");
+        ensure_eq!(counted, made, "calls counted");
         let limits = &self.limits;
         if D::NAME == "slub" && !limits.scarce && !limits.slots_fail && !limits.debug {
-            slub_identities(&stats, self.heap.era(), tracked.by_node)?;
+            slub_identities(&stats, self.heap.era(), tracked.by_node.get())?;
         }
         Ok(())
     }
@@ -265,7 +265,7 @@ impl<M: Machine, D: Design, P: Placement<M>> Driver<'_, M, D, P> {
             check(
                 tracked.cache.name(),
                 found,
-                &self.ledger.addresses(tracked.owner),
+                &self.ledger.borrow().addresses(tracked.owner),
                 false,
             )?;
         }
@@ -283,7 +283,7 @@ impl<M: Machine, D: Design, P: Placement<M>> Driver<'_, M, D, P> {
         }
         walked.map_err(|error| error.to_string())?;
         found.sort_unstable();
-        let mut expected = self.ledger.addresses(Owner::Kmalloc);
+        let mut expected = self.ledger.borrow().addresses(Owner::Kmalloc);
         expected.retain(|&address| {
             let object = std::ptr::NonNull::new(std::ptr::without_provenance_mut(address));
             // SAFETY: the handle is not used.
@@ -295,7 +295,8 @@ impl<M: Machine, D: Design, P: Placement<M>> Driver<'_, M, D, P> {
     /// Frees everything and checks that nothing stays behind.
     pub(crate) fn finish(&mut self) -> Check {
         self.walk()?;
-        for owner in self.ledger.owners() {
+        let owners = self.ledger.borrow().owners();
+        for owner in owners {
             self.free_all(owner)?;
         }
         self.audit()?;

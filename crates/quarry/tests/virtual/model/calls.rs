@@ -37,23 +37,30 @@ impl<'h, M: Machine, D: Design, P: Placement<M>> Driver<'h, M, D, P> {
         let free = self.heap.pages().stats().free_blocks;
         let left: u64 = free[order as usize..].iter().sum();
         ensure!(
-            left == 0 || self.limits.cpus_hide,
+            left == 0 || self.limits.cpus_hide || self.limits.raced,
             "failed for want of order {order} with free blocks {free:?}"
         );
         Ok(())
     }
 
-    pub(crate) fn alloc(&mut self, slot: usize, node: Option<NodeId>) -> Check {
-        let tracked = &mut self.caches[slot];
+    /// True if counters move by other calls than the one that is checked, or not at all.
+    fn counts_blur(&self) -> bool {
+        self.limits.cpus_hide || self.limits.raced
+    }
+
+    pub(crate) fn alloc(&self, slot: usize, node: Option<NodeId>) -> Check {
+        let tracked = &self.caches[slot];
         let (cache, owner) = (tracked.cache, tracked.owner);
-        tracked.allocs += 1;
+        tracked.allocs.update(|allocs| allocs + 1);
         let object = match node {
             Some(node) => cache.alloc_node(node),
             None => cache.alloc(),
         };
         let Some(object) = object else {
-            let tracked = &mut self.caches[slot];
-            tracked.allocs -= u64::from(counts_success::<D>(self.heap.era()));
+            let not_counted = u64::from(counts_success::<D>(self.heap.era()));
+            tracked.allocs.update(|allocs| allocs - not_counted);
+            // Attempts are repeated, and other tasks free meanwhile.
+            tracked.uncounted.set(self.limits.raced);
             return self.exhausted(cache.head().geometry().min_order);
         };
         let bytes = cache.head().geometry().layout.object_size as usize;
@@ -62,7 +69,9 @@ impl<'h, M: Machine, D: Design, P: Placement<M>> Driver<'h, M, D, P> {
         match (node, found.and_then(|pfn| self.heap.pages().node_of(pfn))) {
             // Until 2.6.35 other nodes' partial slabs may serve a wish for a node.
             (Some(wanted), Some(got))
-                if !self.limits.scarce && !asks_other_nodes::<D>(self.heap.era()) =>
+                if !self.limits.scarce
+                    && !self.limits.raced
+                    && !asks_other_nodes::<D>(self.heap.era()) =>
             {
                 ensure_eq!(got, wanted, "the node of the object");
                 Ok(())
@@ -72,8 +81,8 @@ impl<'h, M: Machine, D: Design, P: Placement<M>> Driver<'h, M, D, P> {
     }
 
     /// Checks the place of a cache's new object and enters it in the ledger.
-    fn admit(
-        &mut self,
+    pub(crate) fn admit(
+        &self,
         owner: Owner,
         cache: Cache<'h, M, D>,
         object: NonNull<u8>,
@@ -96,28 +105,29 @@ impl<'h, M: Machine, D: Design, P: Placement<M>> Driver<'h, M, D, P> {
             Some(cache.name()),
             "the cache of the end of {object:p}"
         );
-        self.ledger.admit(owner, object, bytes)
+        self.ledger.borrow_mut().admit(owner, object, bytes)
     }
 
-    pub(crate) fn free(&mut self, slot: usize, pick: Pick) -> Check<Option<Live>> {
-        let tracked = &mut self.caches[slot];
-        let Some(live) = self.ledger.dismiss(tracked.owner, pick)? else {
+    pub(crate) fn free(&self, slot: usize, pick: Pick) -> Check<Option<Live>> {
+        let tracked = &self.caches[slot];
+        let Some(live) = self.ledger.borrow_mut().dismiss(tracked.owner, pick)? else {
             return Ok(None);
         };
-        tracked.frees += 1;
+        tracked.frees.update(|frees| frees + 1);
         // SAFETY: the ledger has just forgotten the object, so no code uses it any more.
         let freed = unsafe { tracked.cache.free(live.object) };
         ensure_eq!(freed, Ok(()), "freeing {:p}", live.object);
         Ok(Some(live))
     }
 
-    pub(crate) fn alloc_bulk(&mut self, slot: usize, count: usize) -> Check {
-        let tracked = &mut self.caches[slot];
+    pub(crate) fn alloc_bulk(&self, slot: usize, count: usize) -> Check {
+        let tracked = &self.caches[slot];
         let (cache, owner) = (tracked.cache, tracked.owner);
         let mut slots = vec![None; count];
         let before = calls(tracked.era, &cache.stats()).0;
-        if !cache.alloc_bulk(&mut slots) {
-            tracked.rebase();
+        let filled = cache.alloc_bulk(&mut slots);
+        tracked.rebase();
+        if !filled {
             let left = slots.iter().flatten().count();
             ensure_eq!(left, 0, "objects left by a bulk allocation that failed");
             ensure!(
@@ -126,8 +136,7 @@ impl<'h, M: Machine, D: Design, P: Placement<M>> Driver<'h, M, D, P> {
             );
             return Ok(());
         }
-        tracked.rebase();
-        let counted = tracked.allocs.saturating_sub(before);
+        let counted = tracked.allocs.get().saturating_sub(before);
         // An attempt that fails for want of memory is made once more, past the CPU's slot.
         let again = u64::from(self.limits.scarce);
         let objects = count as u64;
@@ -137,7 +146,7 @@ impl<'h, M: Machine, D: Design, P: Placement<M>> Driver<'h, M, D, P> {
             0
         };
         ensure!(
-            self.limits.cpus_hide || (least..=objects + again).contains(&counted),
+            self.counts_blur() || (least..=objects + again).contains(&counted),
             "a bulk allocation of {objects} objects counts as {counted}"
         );
         let bytes = cache.head().geometry().layout.object_size as usize;
@@ -150,17 +159,11 @@ impl<'h, M: Machine, D: Design, P: Placement<M>> Driver<'h, M, D, P> {
         Ok(())
     }
 
-    pub(crate) fn free_bulk(
-        &mut self,
-        slot: usize,
-        pick: Pick,
-        count: usize,
-        gaps: usize,
-    ) -> Check {
+    pub(crate) fn free_bulk(&self, slot: usize, pick: Pick, count: usize, gaps: usize) -> Check {
         let owner = self.caches[slot].owner;
         let mut slots = Vec::new();
         for at in 0..count {
-            let Some(live) = self.ledger.dismiss(owner, pick)? else {
+            let Some(live) = self.ledger.borrow_mut().dismiss(owner, pick)? else {
                 break;
             };
             slots.push(Some(live.object));
@@ -168,7 +171,7 @@ impl<'h, M: Machine, D: Design, P: Placement<M>> Driver<'h, M, D, P> {
                 slots.push(None);
             }
         }
-        let tracked = &mut self.caches[slot];
+        let tracked = &self.caches[slot];
         let before = tracked.cache.stats();
         // SAFETY: the ledger has just forgotten the objects.
         let freed = unsafe { tracked.cache.free_bulk(&mut slots) };
@@ -178,7 +181,10 @@ impl<'h, M: Machine, D: Design, P: Placement<M>> Driver<'h, M, D, P> {
         let objects = slots.len().min(count) as u64;
         tracked.rebase();
         // SLUB counts one free for each list of one slab's objects.
-        let counted = tracked.frees.saturating_sub(calls(tracked.era, &before).1);
+        let counted = tracked
+            .frees
+            .get()
+            .saturating_sub(calls(tracked.era, &before).1);
         let after = tracked.cache.stats();
         // As do flushes of sheaves in 6.18.
         let objects = match after.get(Stat::FreeCpuSheaf) {
@@ -190,7 +196,7 @@ impl<'h, M: Machine, D: Design, P: Placement<M>> Driver<'h, M, D, P> {
             }
         };
         ensure!(
-            self.limits.cpus_hide || counted <= objects && (counted > 0 || objects == 0),
+            self.counts_blur() || counted <= objects && (counted > 0 || objects == 0),
             "a bulk free of {objects} objects counts as {counted}"
         );
         Ok(())
@@ -203,21 +209,21 @@ impl<'h, M: Machine, D: Design, P: Placement<M>> Driver<'h, M, D, P> {
     }
 
     /// Counts a kmalloc that was allocated or freed, if it is too large for a slab.
-    pub(crate) fn count_large(&mut self, bytes: usize, allocated: bool) {
+    fn count_large(&self, bytes: usize, allocated: bool) {
         let shared = shares_pages::<D>(self.heap.era());
         if shared || self.heap.kmalloc_cache(bytes).is_some() {
             return;
         }
-        let (count, pages) = self.large;
+        let (count, pages) = self.large.get();
         let of_this = 1 << self.order_for(bytes);
-        self.large = if allocated {
+        self.large.set(if allocated {
             (count + 1, pages + of_this)
         } else {
             (count - 1, pages - of_this)
-        };
+        });
     }
 
-    pub(crate) fn kmalloc(&mut self, bytes: usize, node: Option<NodeId>) -> Check {
+    pub(crate) fn kmalloc(&self, bytes: usize, node: Option<NodeId>) -> Check {
         let largest = self.heap.machine().topology().page_size() << (ORDERS - 1);
         let class = self.heap.kmalloc_cache(bytes);
         let order = self.order_for(bytes.max(1));
@@ -244,13 +250,19 @@ impl<'h, M: Machine, D: Design, P: Placement<M>> Driver<'h, M, D, P> {
             return self.admit_shared(object, bytes);
         }
         let page_size = self.heap.machine().topology().page_size();
-        ensure!(object.addr().get().is_multiple_of(page_size), "{object:p}");
+        // A class may have come into being meanwhile.
+        ensure!(
+            object.addr().get().is_multiple_of(page_size) || self.limits.raced,
+            "{object:p}"
+        );
         self.count_large(bytes, true);
-        self.ledger.admit(Owner::Kmalloc, object, bytes)
+        self.ledger
+            .borrow_mut()
+            .admit(Owner::Kmalloc, object, bytes)
     }
 
     /// Enters a kmalloc of a design that serves all sizes itself.
-    fn admit_shared(&mut self, object: NonNull<u8>, bytes: usize) -> Check {
+    fn admit_shared(&self, object: NonNull<u8>, bytes: usize) -> Check {
         ensure!(object.addr().get().is_multiple_of(8), "{object:p}");
         // SAFETY: only the address is used, and there is at least one byte.
         let last = unsafe { object.byte_add(bytes - 1) };
@@ -259,11 +271,13 @@ impl<'h, M: Machine, D: Design, P: Placement<M>> Driver<'h, M, D, P> {
             let home = unsafe { self.heap.cache_of(address) }.map(|home| home.name());
             ensure_eq!(home, Some("kmalloc"), "the cache of {address:p}");
         }
-        self.ledger.admit(Owner::Kmalloc, object, bytes)
+        self.ledger
+            .borrow_mut()
+            .admit(Owner::Kmalloc, object, bytes)
     }
 
-    pub(crate) fn kfree(&mut self, pick: Pick) -> Check<bool> {
-        let Some(live) = self.ledger.dismiss(Owner::Kmalloc, pick)? else {
+    pub(crate) fn kfree(&self, pick: Pick) -> Check<bool> {
+        let Some(live) = self.ledger.borrow_mut().dismiss(Owner::Kmalloc, pick)? else {
             return Ok(false);
         };
         self.count_large(live.bytes, false);

@@ -8,7 +8,7 @@ use quarry_core::machine::Machine;
 use quarry_core::page::{PageError, Pfn};
 use quarry_core::stats::Stat;
 
-use super::design::{Driver, calls};
+use super::design::Driver;
 use super::ledger::{Live, Owner, Pick};
 use super::place::Placement;
 use super::script::Mistake;
@@ -44,10 +44,10 @@ fn refused<M: Machine, D: Design>(
 
 impl<M: Machine, D: Design, P: Placement<M>> Driver<'_, M, D, P> {
     /// Makes a mistake, if the state has what it takes.
-    pub(crate) fn wrong(&mut self, slot: usize, mistake: Mistake, pick: Pick) -> Check {
+    pub(crate) fn wrong(&self, slot: usize, mistake: Mistake, pick: Pick) -> Check {
         let (cache, owner) = (self.caches[slot].cache, self.caches[slot].owner);
         let exact = !self.limits.cpus_hide;
-        let mine = self.ledger.peek(owner, pick);
+        let mine = self.ledger.borrow().peek(owner, pick);
         let other = self.others_object(owner, pick);
         match (mistake, mine, other) {
             (Mistake::Foreign, ..) => self.foreign(cache),
@@ -82,14 +82,14 @@ impl<M: Machine, D: Design, P: Placement<M>> Driver<'_, M, D, P> {
             Err(CheckError::Busy) if self.limits.cpus_hide => {}
             checked => checked.map_err(|error| error.to_string())?,
         }
-        self.ledger.all_intact()
+        self.ledger.borrow().all_intact()
     }
 
     fn others_object(&self, owner: Owner, pick: Pick) -> Option<Live> {
         let others = self.caches.iter().map(|tracked| tracked.owner);
         others
             .filter(|&other| other != owner)
-            .find_map(|other| self.ledger.peek(other, pick))
+            .find_map(|other| self.ledger.borrow().peek(other, pick))
     }
 
     fn foreign(&self, cache: Cache<'_, M, D>) -> Check {
@@ -118,10 +118,18 @@ impl<M: Machine, D: Design, P: Placement<M>> Driver<'_, M, D, P> {
         Ok(())
     }
 
-    fn other_cache_in_bulk(&mut self, slot: usize, pick: Pick, other: Live) -> Check {
+    fn other_cache_in_bulk(&self, slot: usize, pick: Pick, other: Live) -> Check {
         let owner = self.caches[slot].owner;
-        let first = self.ledger.dismiss(owner, pick)?.map(|live| live.object);
-        let second = self.ledger.dismiss(owner, pick)?.map(|live| live.object);
+        let first = self
+            .ledger
+            .borrow_mut()
+            .dismiss(owner, pick)?
+            .map(|live| live.object);
+        let second = self
+            .ledger
+            .borrow_mut()
+            .dismiss(owner, pick)?
+            .map(|live| live.object);
         let mut slots = [first, Some(other.object), second];
         let cache = self.caches[slot].cache;
         // SAFETY: the first and last have left the ledger; the one in between is another cache's
@@ -133,8 +141,7 @@ impl<M: Machine, D: Design, P: Placement<M>> Driver<'_, M, D, P> {
             "a bulk free with another's object"
         );
         ensure_eq!(slots, [None, Some(other.object), None], "its slots");
-        (self.caches[slot].allocs, self.caches[slot].frees) =
-            calls(self.heap.era(), &cache.stats());
+        self.caches[slot].rebase();
         Ok(())
     }
 

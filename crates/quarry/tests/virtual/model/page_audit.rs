@@ -21,7 +21,7 @@ impl<M: Machine, P: Placement<M>> PageDriver<'_, M, P> {
         let Some(census) = self.census()? else {
             return Ok(());
         };
-        ensure_eq!(census.allocated, self.live_pages, "allocated pages");
+        ensure_eq!(census.allocated, self.live_pages.get(), "allocated pages");
         ensure_eq!(census.in_hand, 0, "pages on their way");
         ensure_eq!(census.slab + census.large, 0, "pages of slabs");
         if self.limits.cpus_hide {
@@ -30,13 +30,13 @@ impl<M: Machine, P: Placement<M>> PageDriver<'_, M, P> {
         let stats = self.pages.stats();
         ensure_eq!(
             (stats.allocs(), stats.frees()),
-            (self.allocs, self.frees),
+            (self.allocs.get(), self.frees.get()),
             "calls counted"
         );
         // All is free at boot; between zones may be pages of no zone.
         let at_boot = self.boot_blocks.iter().zip(0..);
         let all: u64 = at_boot.map(|(&blocks, order)| blocks << order).sum();
-        let free = all - self.live_pages;
+        let free = all - self.live_pages.get();
         ensure_eq!(stats.free_pages, free, "free pages");
         let in_blocks = stats
             .free_blocks
@@ -94,10 +94,10 @@ impl<M: Machine, P: Placement<M>> PageDriver<'_, M, P> {
         ensure_eq!(numa.miss, numa.foreign, "each miss is foreign to a zone");
         ensure_eq!(
             (allocs, extfrag),
-            (self.allocs, stats.extfrag),
+            (self.allocs.get(), stats.extfrag),
             "sums over zones"
         );
-        ensure_eq!(pages, self.live_pages, "pages allocated and freed");
+        ensure_eq!(pages, self.live_pages.get(), "pages allocated and freed");
         Ok(())
     }
 }

@@ -1,5 +1,6 @@
 //! The same for the page allocator alone: a map of live blocks against the real thing.
 
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
 use quarry_core::machine::{Machine, NodeId};
@@ -18,16 +19,17 @@ use crate::model::by_number::ByNumber as _;
 /// Blocks that one [`PageOp::Exhaust`] takes at most.
 const EXHAUST_MAX: usize = 3000;
 
-/// Runs operations on a page allocator and checks every answer.
+/// Runs operations on a page allocator and checks every answer. Racing tasks share a driver: no cell is borrowed
+/// while the allocator runs.
 pub(crate) struct PageDriver<'a, M: Machine, P> {
     pub(crate) pages: &'a PageAllocator<M>,
     pub(crate) place: P,
     pub(crate) limits: Limits,
     /// Order and mark of every live block.
-    pub(crate) live: BTreeMap<Pfn, (u32, u64)>,
-    pub(crate) live_pages: u64,
-    pub(crate) allocs: u64,
-    pub(crate) frees: u64,
+    live: RefCell<BTreeMap<Pfn, (u32, u64)>>,
+    pub(crate) live_pages: Cell<u64>,
+    pub(crate) allocs: Cell<u64>,
+    pub(crate) frees: Cell<u64>,
     pub(crate) boot_blocks: [u64; ORDERS],
 }
 
@@ -38,16 +40,16 @@ impl<'a, M: Machine, P: Placement<M>> PageDriver<'a, M, P> {
             pages,
             place,
             limits,
-            live: BTreeMap::new(),
-            live_pages: 0,
-            allocs: 0,
-            frees: 0,
+            live: RefCell::default(),
+            live_pages: Cell::new(0),
+            allocs: Cell::new(0),
+            frees: Cell::new(0),
             boot_blocks: pages.stats().free_blocks,
         }
     }
 
     /// Runs a script, auditing after every operation, and gives everything back at the end.
-    pub(crate) fn run(&mut self, script: &[PageOp]) -> Check {
+    pub(crate) fn run(&self, script: &[PageOp]) -> Check {
         for (at, op) in script.iter().enumerate() {
             self.apply(op)
                 .and_then(|()| self.audit())
@@ -57,7 +59,7 @@ impl<'a, M: Machine, P: Placement<M>> PageDriver<'a, M, P> {
             .map_err(|error| format!("at the end: {error}"))
     }
 
-    fn go(&self, cpu: u16) {
+    pub(crate) fn go(&self, cpu: u16) {
         self.place.go(self.pages.machine(), cpu);
     }
 
@@ -65,15 +67,13 @@ impl<'a, M: Machine, P: Placement<M>> PageDriver<'a, M, P> {
         node.map(|node| node_of(self.pages.machine(), node))
     }
 
-    pub(crate) fn pick(&self, pick: u16) -> Option<(Pfn, u32)> {
-        let at = usize::from(pick) % self.live.len().max(1);
-        self.live
-            .iter()
-            .nth(at)
-            .map(|(&pfn, &(order, _))| (pfn, order))
+    fn pick(&self, pick: u16) -> Option<(Pfn, u32)> {
+        let live = self.live.borrow();
+        let at = usize::from(pick) % live.len().max(1);
+        live.iter().nth(at).map(|(&pfn, &(order, _))| (pfn, order))
     }
 
-    fn apply(&mut self, op: &PageOp) -> Check {
+    pub(crate) fn apply(&self, op: &PageOp) -> Check {
         match *op {
             PageOp::Alloc { cpu, .. } => {
                 self.go(cpu);
@@ -122,7 +122,7 @@ impl<'a, M: Machine, P: Placement<M>> PageDriver<'a, M, P> {
         }
     }
 
-    fn mistake(&mut self, op: &PageOp) -> Check {
+    fn mistake(&self, op: &PageOp) -> Check {
         match *op {
             PageOp::Double { cpu, pick } => {
                 self.go(cpu);
@@ -192,7 +192,7 @@ impl<'a, M: Machine, P: Placement<M>> PageDriver<'a, M, P> {
         Ok(unsafe { first.byte_add(bytes - size_of::<u64>()) }.cast())
     }
 
-    pub(crate) fn admit(&mut self, pfn: Pfn, order: u32) -> Check {
+    fn admit(&self, pfn: Pfn, order: u32) -> Check {
         let end = pfn.0 + (1 << order);
         ensure!(
             pfn.0.is_multiple_of(1 << order),
@@ -202,26 +202,28 @@ impl<'a, M: Machine, P: Placement<M>> PageDriver<'a, M, P> {
             end <= self.pages.pages(),
             "{pfn:?}, order {order}, ends outside of memory"
         );
-        if let Some((other, (other_order, _))) = self.live.range(..Pfn(end)).next_back() {
+        let before = self.live.borrow();
+        if let Some((other, (other_order, _))) = before.range(..Pfn(end)).next_back() {
             ensure!(
                 other.0 + (1 << other_order) <= pfn.0,
                 "{pfn:?}, order {order}, overlaps {other:?}, order {other_order}"
             );
         }
-        self.allocs += 1;
-        self.live_pages += 1 << order;
-        let mark = self.allocs.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        drop(before);
+        self.allocs.update(|allocs| allocs + 1);
+        self.live_pages.update(|pages| pages + (1 << order));
+        let mark = self.allocs.get().wrapping_mul(0x9e37_79b9_7f4a_7c15);
         // SAFETY: the block is this driver's; the address is its last word.
         unsafe { self.mark_of(pfn, order)?.write(mark) };
-        self.live.insert(pfn, (order, mark));
+        self.live.borrow_mut().insert(pfn, (order, mark));
         Ok(())
     }
 
-    pub(crate) fn dismiss(&mut self, pfn: Pfn) -> Check<u32> {
-        let Some((order, mark)) = self.live.remove(&pfn) else {
+    fn dismiss(&self, pfn: Pfn) -> Check<u32> {
+        let Some((order, mark)) = self.live.borrow_mut().remove(&pfn) else {
             return Err(format!("the model does not know {pfn:?}"));
         };
-        self.live_pages -= 1 << order;
+        self.live_pages.update(|pages| pages - (1 << order));
         // SAFETY: `admit` wrote it.
         let found = unsafe { self.mark_of(pfn, order)?.read() };
         ensure_eq!(found, mark, "the contents of {pfn:?}, order {order}");
@@ -236,13 +238,13 @@ impl<'a, M: Machine, P: Placement<M>> PageDriver<'a, M, P> {
         let free = self.pages.stats().free_blocks;
         let left: u64 = free[order as usize..].iter().sum();
         ensure!(
-            left == 0 || self.limits.cpus_hide,
+            left == 0 || self.limits.cpus_hide || self.limits.raced,
             "order {order} failed with {free:?}"
         );
         Ok(())
     }
 
-    fn alloc(&mut self, options: &AllocOptions) -> Check<bool> {
+    pub(crate) fn alloc(&self, options: &AllocOptions) -> Check<bool> {
         let order = options.order;
         let wanted = options.node.unwrap_or_else(|| {
             let machine = self.pages.machine();
@@ -268,25 +270,26 @@ impl<'a, M: Machine, P: Placement<M>> PageDriver<'a, M, P> {
         self.admit(pfn, order)?;
         // While little is in use, the wanted node has what is asked for.
         let share = self.pages.pages() / self.pages.machine().topology().nodes;
-        if !self.limits.scarce && order <= 3 && self.live_pages < u64::from(share) / 32 {
+        let roomy = !self.limits.scarce && self.live_pages.get() < u64::from(share) / 32;
+        if roomy && order <= 3 && !self.limits.raced {
             ensure_eq!(self.pages.node_of(pfn), Some(wanted), "the node of {pfn:?}");
         }
         Ok(true)
     }
 
     /// Frees a block; gives back what it was.
-    fn free(&mut self, pick: u16) -> Check<Option<(Pfn, u32)>> {
+    fn free(&self, pick: u16) -> Check<Option<(Pfn, u32)>> {
         let Some((pfn, _)) = self.pick(pick) else {
             return Ok(None);
         };
         let order = self.dismiss(pfn)?;
         let freed = self.pages.free_number(pfn, order);
         ensure_eq!(freed, Ok(()), "freeing {pfn:?}, order {order}");
-        self.frees += 1;
+        self.frees.update(|frees| frees + 1);
         Ok(Some((pfn, order)))
     }
 
-    fn alloc_bulk(&mut self, node: Option<NodeId>, slots: usize, filled: usize) -> Check {
+    fn alloc_bulk(&self, node: Option<NodeId>, slots: usize, filled: usize) -> Check {
         // What fills a slot beforehand must not be looked at.
         let stranger = Pfn(u32::MAX);
         let is_filled = |at: usize| filled > 0 && at.is_multiple_of(filled + 1);
@@ -320,14 +323,15 @@ impl<'a, M: Machine, P: Placement<M>> PageDriver<'a, M, P> {
     }
 
     /// Some live blocks of one page.
-    pub(crate) fn singles(&self, pick: u16, most: usize) -> Vec<Pfn> {
-        let singles = self.live.iter().filter(|(_, (order, _))| *order == 0);
-        let skipped = usize::from(pick) % self.live.len().max(1);
+    fn singles(&self, pick: u16, most: usize) -> Vec<Pfn> {
+        let live = self.live.borrow();
+        let singles = live.iter().filter(|(_, (order, _))| *order == 0);
+        let skipped = usize::from(pick) % live.len().max(1);
         let singles = singles.map(|(&pfn, _)| pfn);
         singles.skip(skipped).take(most).collect()
     }
 
-    fn free_bulk(&mut self, pick: u16, slots: usize, mistake: bool) -> Check {
+    fn free_bulk(&self, pick: u16, slots: usize, mistake: bool) -> Check {
         let chosen = self.singles(pick, slots);
         let mut array = Vec::new();
         for &pfn in &chosen {
@@ -345,7 +349,8 @@ impl<'a, M: Machine, P: Placement<M>> PageDriver<'a, M, P> {
         let left: Vec<Pfn> = array.into_iter().flatten().collect();
         let strangers = if mistake { vec![stranger] } else { vec![] };
         ensure_eq!(left, strangers, "what a bulk free left");
-        self.frees += chosen.len() as u64;
+        let freed = chosen.len() as u64;
+        self.frees.update(|frees| frees + freed);
         Ok(())
     }
 
@@ -356,7 +361,7 @@ impl<'a, M: Machine, P: Placement<M>> PageDriver<'a, M, P> {
     }
 
     /// Frees everything and checks that memory is as it was at boot.
-    pub(crate) fn finish(&mut self) -> Check {
+    pub(crate) fn finish(&self) -> Check {
         self.audit_zones()?;
         let mut turn = 1u16;
         while self.free(turn)?.is_some() {

@@ -138,6 +138,19 @@ pub(crate) enum Op {
     Walk,
 }
 
+impl Op {
+    /// The operation with single allocations or frees of at most `most` objects.
+    pub(crate) fn limited(&self, most: u8) -> Self {
+        let mut op = self.clone();
+        match &mut op {
+            Op::Alloc { count, .. } | Op::Free { count, .. } => *count = (*count).min(most.into()),
+            Op::AllocNode { count, .. } => *count = (*count).min(most),
+            _ => {}
+        }
+        op
+    }
+}
+
 /// A whole run.
 #[derive(Clone, Debug)]
 pub(crate) struct Script {
