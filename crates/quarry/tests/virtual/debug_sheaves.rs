@@ -2,7 +2,9 @@
 //! debugging.
 
 use crate::model::debugging::{letters, reports, told};
-use crate::model::scenario::{cache_of, give, live, reap_at, take};
+use crate::model::scenario::{
+    cache_of, destroy, give, give_later, grace_period, live, reap_at, take,
+};
 use quarry_core::debug::SlubDebug;
 use quarry_core::design::{CacheSpec, Design};
 use quarry_core::era::Era;
@@ -12,21 +14,16 @@ use quarry_core::sheaf::SheafCache;
 fn deferred_frees_arrive<D: Design>(era: Era) {
     let heap = told::<D>(era);
     let cache = cache_of(&heap, "deferred", 100, letters("FZP"));
-    for object in take(cache, 20) {
-        // SAFETY: the object has no user left.
-        unsafe { cache.free_rcu(object) }.expect("a live object");
-    }
+    give_later(cache, &take(cache, 20));
     for now in 0..4 {
-        // SAFETY: no code reads the objects.
-        unsafe { heap.machine().grace_period() };
+        grace_period(&heap);
         reap_at(&heap, now);
         cache.shrink();
     }
     let live = live(cache).len();
     assert_eq!(live, 0, "{} {era}", D::NAME);
     assert_eq!(reports(), [], "{} {era}", D::NAME);
-    // SAFETY: there is no other handle.
-    unsafe { cache.destroy() }.expect("no object is left");
+    destroy(cache);
 }
 
 #[test]

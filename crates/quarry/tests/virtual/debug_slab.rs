@@ -2,7 +2,7 @@
 //! user may overwrite, arrays that stay empty.
 
 use crate::model::debugging::*;
-use crate::model::scenario::{Object, boot, cache_of, give, reap_at, stat, take};
+use crate::model::scenario::{Object, boot, cache_of, destroy, give, reap_at, stat, take};
 use crate::model::setup::Setup;
 use quarry_core::debug::{During, Finding, Fix, SlubDebug};
 use quarry_core::era::Era;
@@ -134,8 +134,7 @@ fn indices_anywhere_are_no_mistake() {
             give(cache, &objects[..slab / 2]);
             give(cache, &objects[2 * slab..]);
             assert_eq!(cache.validate().findings, 0);
-            // SAFETY: the test uses no copy of the handle afterwards.
-            unsafe { cache.destroy() }.expect("nothing is live");
+            destroy(cache);
             assert_eq!(reports(), [], "{era} {size} {text}");
         }
     }

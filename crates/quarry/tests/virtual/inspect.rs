@@ -1,9 +1,10 @@
 //! Slabinfo and sysfs: formats in states that can be counted by hand, and errors.
 
 use crate::model::inspect::{cache, heap, read};
+use crate::model::scenario::{cache_of, give, take};
 use quarry::kernel::inspect::{SlabinfoError, SysfsError};
 use quarry::kernel::machine::{CpuId, NodeId};
-use quarry::{CacheFlags, CacheSpec, Era, Slub, Slubq};
+use quarry::{CacheFlags, Era, Slub, Slubq};
 
 /// Every byte of the formats with parts, in a state that can be counted by hand.
 #[test]
@@ -14,9 +15,7 @@ fn parts_are_printed_as_by_the_kernel() {
     // CPUs 0 and 2 are on different nodes; each takes a slab of its own.
     for (cpu, objects) in [(0, 3), (3, 1)] {
         machine.run_on(CpuId(cpu));
-        for _ in 0..objects {
-            cache.alloc().unwrap();
-        }
+        take(cache, objects);
     }
     for (name, expected) in [
         ("alloc_fastpath", "2 C0=2\n"),
@@ -55,12 +54,9 @@ fn cpu_partial_lists_are_counted_or_estimated() {
         let cache = cache(&heap, "dentry", 192);
         let machine = heap.machine();
         machine.run_on(CpuId(0));
-        let objects: Vec<_> = (0..64).map(|_| cache.alloc().unwrap()).collect();
+        let objects = take(cache, 64);
         machine.run_on(CpuId(1));
-        for object in [objects[0], objects[21], objects[42]] {
-            // SAFETY: allocated from this cache and not freed yet.
-            unsafe { cache.free(object) }.unwrap();
-        }
+        give(cache, &[objects[0], objects[21], objects[42]]);
         assert_eq!(read(&cache, "slabs_cpu_partial"), expected);
         assert_eq!(read(&cache, "cpu_slabs"), "4 N0=4\n");
         assert_eq!(cache.usage().cpu_partial_slabs, 3);
@@ -71,11 +67,7 @@ fn cpu_partial_lists_are_counted_or_estimated() {
 fn flags_are_shown() {
     let heap = heap::<Slub>(Era::V6_18);
     let flags = CacheFlags::CTOR | CacheFlags::RCU | CacheFlags::HWCACHE_ALIGN;
-    let spec = CacheSpec {
-        flags,
-        ..CacheSpec::new("inode_cache", 100)
-    };
-    let cache = heap.create_cache(&spec).unwrap();
+    let cache = cache_of(&heap, "inode_cache", 100, flags);
     for (name, expected) in [
         ("ctor", "ctor\n"),
         ("destroy_by_rcu", "1\n"),

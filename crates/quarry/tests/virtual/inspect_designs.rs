@@ -1,6 +1,7 @@
 //! Slabinfo and sysfs of every design in every era, on virtual machines.
 
 use crate::model::inspect::{CPUS, NODES, cache, heap, read, use_it};
+use crate::model::scenario::give;
 use quarry::kernel::heap::Cache;
 use quarry::kernel::inspect::{SLABINFO_HEADER, SlabinfoError, Source, SysfsError, attributes_of};
 use quarry::kernel::name::Name;
@@ -22,7 +23,7 @@ fn parts(text: &str, letter: char) -> (u64, Vec<(u32, u64)>) {
 fn every_attribute_reads<D: Design>(era: Era) {
     let heap = heap::<D>(era);
     let cache = cache(&heap, "dentry", 192);
-    use_it(heap.machine(), &cache);
+    use_it(&heap, cache);
     let (usage, stats) = (cache.usage(), cache.stats());
     assert!(usage.slabs > 10 && usage.partial_slabs > 0);
     let mut seen = 0;
@@ -104,7 +105,7 @@ fn every_writable_attribute_writes<D: Design>(era: Era) {
     for tunable in D::TUNABLES.of(era).filter(of_caches) {
         tunable_writes(&cache, tunable);
     }
-    let kept = use_it(heap.machine(), &cache);
+    let kept = use_it(&heap, cache);
     let mut counters = 0;
     for attribute in cache.sysfs_attributes() {
         let name = attribute.name;
@@ -128,10 +129,7 @@ fn every_writable_attribute_writes<D: Design>(era: Era) {
         }
     }
     assert_eq!(counters > 0, era >= Era::V2_6_35);
-    for object in kept {
-        // SAFETY: allocated from this cache and not freed yet.
-        unsafe { cache.free(object) }.unwrap();
-    }
+    give(cache, &kept);
     // Shrinking is done, not only accepted.
     cache.sysfs_write("shrink", "1").unwrap();
     assert_eq!(read(&cache, "slabs"), "0\n");
@@ -160,7 +158,7 @@ fn tunable_writes<D: Design>(cache: &Cache<'_, VirtualMachine, D>, tunable: &Tun
 fn slabinfo_lists_every_cache<D: Design>(era: Era) {
     let heap = heap::<D>(era);
     heap.make_kmalloc_caches().unwrap();
-    let kept = use_it(heap.machine(), &cache(&heap, "dentry", 192));
+    let kept = use_it(&heap, cache(&heap, "dentry", 192));
     cache(&heap, "a name that is longer than the column", 64);
     let mut text = String::new();
     match heap.write_slabinfo(&mut text) {
@@ -189,7 +187,7 @@ fn slabinfo_lists_every_cache<D: Design>(era: Era) {
 fn slabinfo_takes_tunables<D: Design>(era: Era) {
     let heap = heap::<D>(era);
     let cache = cache(&heap, "dentry", 192);
-    let kept = use_it(heap.machine(), &cache);
+    let kept = use_it(&heap, cache);
     let tuned = |line| heap.write_tunables(line);
     if !D::TUNABLES.of(era).any(|tunable| tunable.name == "limit") {
         let error = tuned("dentry 120 60 8").unwrap_err();
@@ -231,10 +229,7 @@ fn slabinfo_takes_tunables<D: Design>(era: Era) {
             line: Name::new(line)
         })
     );
-    for object in kept {
-        // SAFETY: allocated from this cache and not freed yet.
-        unsafe { cache.free(object) }.unwrap();
-    }
+    give(cache, &kept);
     cache.check_consistency().unwrap();
 }
 

@@ -12,6 +12,7 @@ use crate::model::debugging;
 use crate::model::design_tests;
 use crate::model::interrupts::Interrupted;
 use crate::model::ledger::{Ledger, Owner, Pick};
+use crate::model::scenario::shrink_all;
 use crate::model::setup::Setup;
 use quarry_core::debug::SlubDebug;
 use quarry_core::design::{CacheSpec, Design};
@@ -183,13 +184,7 @@ fn survives<D: Design>(
     assert_eq!(usage.slabs, 0, "{era}, seed {}: {usage:?}", setup.seed);
     let deferred = cache.stats().get(Stat::FreeDeferred);
     // Other classes hold what a design keeps for this one, and for each other.
-    for _ in 0..4 {
-        heap.for_each_cache(|cache| {
-            // CPUs keep their main sheaf for as long as the cache has sheaves.
-            cache.set_attribute("sheaf_capacity", 0);
-            cache.shrink();
-        });
-    }
+    shrink_all(&heap);
     assert_eq!(debugging::reports(), [], "{era} {letters:?}");
     assert_eq!(heap.pages().drain_all(), 0);
     let census = heap.pages().check_consistency().expect("consistent");

@@ -142,10 +142,7 @@ fn a_large_cache_keeps_a_batch() {
             cache_share_bytes,
             ..PageConfig::new(Era::V6_18)
         };
-        let setup = Setup {
-            pages: GIB,
-            ..Setup::default()
-        };
+        let setup = Setup::of_pages(GIB);
         let pages = PageAllocator::with_config(setup.machine(), &config).expect("a page allocator");
         let blocks: Vec<Pfn> = (0..40).filter_map(|_| pages.alloc(1, None)).collect();
         let mut hand = take(&pages, 1200);
@@ -220,10 +217,7 @@ fn bulk_allocations_end_no_spree() {
         give(126 + 64) - 63 - 126
     }
     let machine = || {
-        let setup = Setup {
-            pages: GIB,
-            ..Setup::default()
-        };
+        let setup = Setup::of_pages(GIB);
         setup.machine()
     };
     assert_eq!(

@@ -232,10 +232,7 @@ fn the_least_high_does_not_decay() {
 /// of 63, 126, 126; as many frees count; and a drain takes as many holds as that needs.
 #[test]
 fn a_smaller_scale_shortens_the_holds() {
-    let setup = Setup {
-        pages: GIB,
-        ..Setup::default()
-    };
+    let setup = Setup::of_pages(GIB);
     let config = PageConfig {
         batch_scale_max: 1,
         ..PageConfig::new(Era::V6_18)

@@ -20,14 +20,7 @@ const SIZES: [u32; 3] = [3840, 50_000, 70_001];
 fn boot(era: Era, sizes: [u32; 3]) -> Pages {
     let setup = Setup {
         cpus: 2,
-        nodes: 1,
-        page_shift: 12,
-        pages: ZoneLayout::pages_of(&sizes) as u32,
-        slot_per_mille: 0,
-        remote_per_mille: 0,
-        seed: 0,
-        min_order: 0,
-        max_order: None,
+        ..Setup::of_pages(ZoneLayout::pages_of(&sizes) as u32)
     };
     let config = PageConfig {
         zones: ZoneLayout::Sized(sizes),

@@ -1,6 +1,7 @@
 //! Several zones and nodes: which one serves a request, what watermarks keep back, what is counted.
 
 use crate::model::by_number::ByNumber as _;
+use crate::model::scenario::check_empty;
 use crate::model::setup::Setup;
 use quarry_core::era::Era;
 use quarry_core::machine::{CpuId, NodeId};
@@ -26,15 +27,8 @@ fn boot(setup: Setup, config: &PageConfig) -> Pages {
 
 /// 8 GiB in pages of 4 KiB.
 const EIGHT_GIB: Setup = Setup {
-    cpus: 1,
-    nodes: 1,
-    page_shift: 12,
     pages: 1 << 21,
-    slot_per_mille: 0,
-    remote_per_mille: 0,
-    seed: 0,
-    min_order: 0,
-    max_order: None,
+    ..Setup::DEFAULT
 };
 
 /// Zones by page size and number of nodes.
@@ -167,10 +161,7 @@ fn requests_go_down_the_zones_and_marks() {
     }
     assert_eq!(pages.drain_all(), 0);
     assert_eq!(pages.stats().free_blocks[10], 2048);
-    assert_eq!(
-        pages.check_consistency().map(|census| census.allocated),
-        Ok(0)
-    );
+    check_empty(&pages);
 }
 
 /// Single pages of a kernel's zones are used to the last one in an emergency, and come back.
@@ -209,10 +200,7 @@ fn an_emergency_takes_the_last_page() {
 /// Writing `min_free_kbytes` moves the watermarks while pages are allocated.
 #[test]
 fn min_free_kbytes_can_be_raised() {
-    let setup = Setup {
-        pages: 1 << 18,
-        ..EIGHT_GIB
-    };
+    let setup = Setup::of_pages(1 << 18);
     let pages = boot(setup, &PageConfig::new(Era::V6_18));
     assert_eq!(pages.sysctl("min_free_kbytes"), Some(0));
     let first = pages.alloc(10, None).expect("memory");
@@ -233,10 +221,7 @@ fn min_free_kbytes_can_be_raised() {
 /// A high that is tuned falls as long as its zone is below the high watermark.
 #[test]
 fn lists_shrink_when_memory_is_low() {
-    let setup = Setup {
-        pages: 1 << 18,
-        ..EIGHT_GIB
-    };
+    let setup = Setup::of_pages(1 << 18);
     let config = PageConfig {
         min_free: MinFree::Computed,
         ..PageConfig::new(Era::V6_18)
@@ -277,10 +262,7 @@ fn what_a_bulk_allocation_asks_of_the_watermark() {
         (Era::V7_1, 4),
         (Era::V7_3, 4),
     ] {
-        let setup = Setup {
-            pages: 1 << 18,
-            ..EIGHT_GIB
-        };
+        let setup = Setup::of_pages(1 << 18);
         let config = PageConfig {
             min_free: MinFree::Computed,
             ..PageConfig::new(era)
@@ -317,10 +299,7 @@ fn types_are_kept_apart_across_zones() {
             min_free: MinFree::Kbytes(64),
             ..PageConfig::new(era)
         };
-        let setup = Setup {
-            pages: 4096 + 65536,
-            ..EIGHT_GIB
-        };
+        let setup = Setup::of_pages(4096 + 65536);
         let pages = boot(setup, &config);
         let movable = AllocOptions {
             order: 8,

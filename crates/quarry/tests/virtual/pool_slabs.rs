@@ -3,7 +3,7 @@
 use std::ptr::NonNull;
 
 use crate::model::design_tests;
-use crate::model::scenario::{VirtualHeap, boot, sized};
+use crate::model::scenario::{VirtualHeap, boot, destroy, sized};
 use crate::model::setup::Setup;
 use quarry_core::design::Design;
 use quarry_core::era::Era;
@@ -56,13 +56,7 @@ fn receive<D: Design>(heap: &VirtualHeap<D>) -> Vec<Pfn> {
 }
 
 fn pool_pages_become_slabs<D: Design>(_: &str, era: Era) {
-    let heap = boot::<D>(
-        era,
-        Setup {
-            pages: 2048,
-            ..Setup::default()
-        },
-    );
+    let heap = boot::<D>(era, Setup::of_pages(2048));
     let cache = sized(&heap, "filler", 512);
     let used = receive(&heap);
     let objects: Vec<_> = std::iter::from_fn(|| cache.alloc()).collect();
@@ -82,8 +76,7 @@ fn pool_pages_become_slabs<D: Design>(_: &str, era: Era) {
         unsafe { cache.free(object) }.expect("a live object");
     }
     assert_eq!(cache.check_consistency(), Ok(()), "{era}");
-    // SAFETY: the test uses no copy of the handle afterwards.
-    unsafe { cache.destroy() }.expect("nothing is live");
+    destroy(cache);
     heap.pages().check_consistency().expect("consistent");
 }
 

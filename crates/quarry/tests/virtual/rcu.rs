@@ -1,7 +1,10 @@
 //! Deferred frees in every design: not before readers have finished, and then all of them.
 
 use crate::model::design_tests;
-use crate::model::scenario::{Object, boot, give, live, on, sized, small, stat, take};
+use crate::model::scenario::{
+    Object, boot, destroy, give, give_later, grace_period, live, on, shrink_all, sized, small,
+    stat, take,
+};
 use crate::model::setup::Setup;
 use quarry_core::design::{CacheSpec, Design, FreeError};
 use quarry_core::era::Era;
@@ -19,8 +22,7 @@ fn frees_wait_for_readers<D: Design>(_: &str, era: Era) {
     let live = || live(cache).len();
     for (at, &object) in objects[..1400].iter().enumerate() {
         on(&heap, at as u32 / 300 % 2);
-        // SAFETY: the object is live and not used any more.
-        unsafe { cache.free_rcu(object) }.expect("a live object");
+        give_later(cache, &[object]);
     }
     // SAFETY: it is not this cache's, so the free is refused.
     let wrong = unsafe { cache.free_rcu(stranger[0]) };
@@ -28,24 +30,16 @@ fn frees_wait_for_readers<D: Design>(_: &str, era: Era) {
     cache.flush();
     heap.reap();
     assert_eq!(live(), 1500, "{era}: readers may still look");
-    // SAFETY: no code reads the objects.
-    unsafe { heap.machine().grace_period() };
+    grace_period(&heap);
     heap.reap();
     cache.flush();
     assert_eq!(live(), 100, "{era}");
     give(cache, &objects[1400..]);
     give(other, &stranger);
     assert_eq!(cache.check_consistency(), Ok(()), "{era}");
-    // SAFETY: the test uses no copy of the handle afterwards.
-    unsafe { cache.destroy() }.expect("nothing is live");
+    destroy(cache);
     // What noted the frees is gone as well.
-    for _ in 0..4 {
-        heap.for_each_cache(|cache| {
-            // CPUs keep their main sheaf for as long as the cache has sheaves.
-            cache.set_attribute("sheaf_capacity", 0);
-            cache.shrink();
-        });
-    }
+    shrink_all(&heap);
     assert_eq!(heap.pages().slab_pages(), 0, "{era}");
 }
 
@@ -57,10 +51,7 @@ fn without_sheaves_frees_are_noted() {
     let heap = small::<SheafCache>(Era::V6_18, 1);
     let cache = sized(&heap, "one", 100);
     let objects = take(cache, 5);
-    for &object in &objects {
-        // SAFETY: the object is live and not used any more.
-        unsafe { cache.free_rcu(object) }.expect("a live object");
-    }
+    give_later(cache, &objects);
     assert_eq!(stat(cache, Stat::FreeRcuSheaf), 0);
     assert_eq!(stat(cache, Stat::FreeRcuSheafFail), 5);
 }
@@ -107,8 +98,7 @@ fn keeps_what_readers_see(era: Era, setup: Setup) {
             }
             60..80 => {
                 if let Some(object) = places.pick(&mut rng) {
-                    // SAFETY: the test does not use the object any more.
-                    unsafe { cache.free_rcu(object) }.expect("a live object");
+                    give_later(cache, &[object]);
                     places.deferred.push((period, object));
                 }
             }
@@ -126,8 +116,7 @@ fn keeps_what_readers_see(era: Era, setup: Setup) {
                 give(cache, &places.held.split_off(places.held.len() - some));
             }
             92..95 => {
-                // SAFETY: no code reads the objects.
-                unsafe { heap.machine().grace_period() };
+                grace_period(&heap);
                 period += 1;
                 places.deferred.retain(|(made, _)| *made >= period);
             }
@@ -144,21 +133,14 @@ fn keeps_what_readers_see(era: Era, setup: Setup) {
     assert_eq!(cache.check_consistency(), Ok(()), "{era}, {setup:?}");
     give(cache, &places.held);
     cache.flush();
-    // SAFETY: no code reads the objects.
-    unsafe { heap.machine().grace_period() };
+    grace_period(&heap);
     assert!(cache.set_attribute("sheaf_capacity", 0));
     cache.shrink();
     let usage = cache.usage();
     assert_eq!(usage.slabs, 0, "{era}, {setup:?}: {usage:?}");
     let [made, freed] = [Stat::SheafAlloc, Stat::SheafFree].map(|counter| stat(cache, counter));
     assert_eq!(made, freed, "{era}, {setup:?}");
-    for _ in 0..2 {
-        heap.for_each_cache(|cache| {
-            // CPUs keep their main sheaf for as long as the cache has sheaves.
-            cache.set_attribute("sheaf_capacity", 0);
-            cache.shrink();
-        });
-    }
+    shrink_all(&heap);
     assert_eq!(heap.pages().slab_pages(), 0, "{era}, {setup:?}");
 }
 

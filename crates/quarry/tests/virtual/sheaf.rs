@@ -1,7 +1,8 @@
 //! Worked sequences of caches with sheaves: refill, spare, barn, remote frees, bulk, readers.
 
 use crate::model::scenario::{
-    Object, VirtualCache, VirtualHeap, give, live, node_of, on, sized, stat, take, two_nodes,
+    Object, VirtualCache, VirtualHeap, destroy, give, give_bulk, give_later, grace_period, live,
+    node_of, on, sized, stat, take, two_nodes,
 };
 use quarry_core::design::CacheSpec;
 use quarry_core::era::Era;
@@ -182,8 +183,7 @@ fn other_nodes_bypass_the_sheaves() {
 
     // A bulk free sets the remote ones aside.
     let mut slots = [Some(remote), Some(local)];
-    // SAFETY: both are live and not used any more.
-    unsafe { cache.free_bulk(&mut slots) }.expect("live objects");
+    give_bulk(cache, &mut slots);
     assert_eq!(stats(cache, frees), [1, 11]);
     assert_eq!(cache.check_consistency(), Ok(()));
 }
@@ -197,18 +197,15 @@ fn bulk_calls_use_what_sheaves_hold() {
     let mut slots = [None; 16];
     assert!(cache.alloc_bulk(&mut slots));
     assert_eq!(stats(cache, counters), [0, 16, 0], "no sheaf is filled");
-    // SAFETY: all are live and not used any more.
-    unsafe { cache.free_bulk(&mut slots) }.expect("live objects");
+    give_bulk(cache, &mut slots);
     assert_eq!(stat(cache, Stat::FreeFastpath), 16);
     assert!(cache.alloc_bulk(&mut slots));
     assert_eq!(stats(cache, counters), [16, 16, 0]);
-    // SAFETY: as above.
-    unsafe { cache.free_bulk(&mut slots) }.expect("live objects");
+    give_bulk(cache, &mut slots);
     let mut more = [None; 40];
     assert!(cache.alloc_bulk(&mut more));
     assert_eq!(stats(cache, counters), [32, 40, 0]);
-    // SAFETY: as above.
-    unsafe { cache.free_bulk(&mut more) }.expect("live objects");
+    give_bulk(cache, &mut more);
     // The barn has no empty sheaf for the full main one: the rest goes to the slabs, each object a slow
     // free. No sheaf is made.
     assert_eq!(
@@ -341,15 +338,11 @@ fn deferred_frees_become_full_sheaves() {
     let cache = sized(&heap, "scenario", 64);
     let objects = take(cache, 120);
     let counters = [Stat::FreeRcuSheaf, Stat::BarnPut, Stat::BarnGet];
-    for &object in &objects[..60] {
-        // SAFETY: the object is live and not used any more.
-        unsafe { cache.free_rcu(object) }.expect("a live object");
-    }
+    give_later(cache, &objects[..60]);
     assert_eq!(stats(cache, counters), [60, 0, 0]);
     heap.reap();
     assert_eq!(stats(cache, counters), [60, 0, 0], "readers may still look");
-    // SAFETY: no code reads the objects.
-    unsafe { heap.machine().grace_period() };
+    grace_period(&heap);
     heap.reap();
     assert_eq!(stats(cache, counters), [60, 1, 0]);
     assert_eq!(cache.check_consistency(), Ok(()));
@@ -363,12 +356,8 @@ fn deferred_frees_become_full_sheaves() {
     // With the barn full the sheaf is flushed, and kept as an empty one.
     assert!(cache.set_attribute("barn_full", 0));
     let before = stats(cache, [Stat::SheafFlush, Stat::BarnPutFail]);
-    for &object in &objects[60..] {
-        // SAFETY: as above.
-        unsafe { cache.free_rcu(object) }.expect("a live object");
-    }
-    // SAFETY: no code reads the objects.
-    unsafe { heap.machine().grace_period() };
+    give_later(cache, &objects[60..]);
+    grace_period(&heap);
     heap.reap();
     let after = stats(cache, [Stat::SheafFlush, Stat::BarnPutFail]);
     assert_eq!(after, [before[0] + 60, before[1] + 1]);
@@ -382,18 +371,15 @@ fn a_flush_hands_the_rcu_sheaf_over() {
     let heap = small(1);
     let cache = sized(&heap, "scenario", 64);
     let objects = take(cache, 3);
-    // SAFETY: the object is live and not used any more.
-    unsafe { cache.free_rcu(objects[0]) }.expect("a live object");
+    give_later(cache, &[objects[0]]);
     give(cache, &objects[1..]);
     cache.shrink();
     assert_eq!(active(cache), 1);
     // SAFETY: the test uses the handle only if it was not destroyed.
     let refused = unsafe { cache.destroy() }.expect_err("a reader may still look");
     assert_eq!(refused.live, 1);
-    // SAFETY: no code reads the objects.
-    unsafe { heap.machine().grace_period() };
-    // SAFETY: the test uses no copy of the handle afterwards.
-    unsafe { cache.destroy() }.expect("nothing is live");
+    grace_period(&heap);
+    destroy(cache);
 }
 
 /// A flushed rcu sheaf goes to the slabs when its readers have finished, not to the barn.
@@ -402,15 +388,11 @@ fn a_flushed_rcu_sheaf_is_dissolved() {
     let heap = small(1);
     let cache = sized(&heap, "scenario", 64);
     let objects = take(cache, 3);
-    for &object in &objects {
-        // SAFETY: the object is live and not used any more.
-        unsafe { cache.free_rcu(object) }.expect("a live object");
-    }
+    give_later(cache, &objects);
     cache.shrink();
     assert_eq!(active(cache), 3, "readers may still look");
     let before = stats(cache, [Stat::SheafFree, Stat::BarnPut]);
-    // SAFETY: no code reads the objects.
-    unsafe { heap.machine().grace_period() };
+    grace_period(&heap);
     heap.reap();
     assert_eq!(active(cache), 0);
     let after = stats(cache, [Stat::SheafFree, Stat::BarnPut]);

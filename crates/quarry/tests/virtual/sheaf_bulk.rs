@@ -1,6 +1,6 @@
 //! Bulk frees of objects of other nodes, by release.
 
-use crate::model::scenario::{Object, on, sized, stat, take, two_nodes};
+use crate::model::scenario::{Object, give_bulk, on, sized, stat, take, two_nodes};
 use quarry_core::era::Era;
 use quarry_core::sheaf::SheafCache;
 use quarry_core::stats::Stat;
@@ -32,9 +32,7 @@ fn bulk_free_of_a_remote_slab(era: Era) -> [u64; 5] {
         Stat::FreeSlab,
     ];
     let before = counters.map(|counter| stat(cache, counter));
-    // SAFETY: all are live and not used any more.
-    unsafe { cache.free_bulk(&mut slots) }.expect("live objects");
-    assert!(slots.iter().all(Option::is_none));
+    give_bulk(cache, &mut slots);
     assert_eq!(cache.check_consistency(), Ok(()));
     let mut after = counters.map(|counter| stat(cache, counter));
     for (after, before) in after.iter_mut().zip(before) {

@@ -1,7 +1,7 @@
 //! SLAB's queues: reaping, objects of other nodes, tuning.
 
 use crate::model::scenario::{
-    Object, give, live, node_of, on, reap_at, sized, small, stat, take, two_nodes,
+    Object, destroy, free, give, live, node_of, on, reap_at, sized, small, stat, take, two_nodes,
 };
 use crate::model::slab_class::{ERAS, free_objects};
 use quarry_core::design::FreeError;
@@ -159,9 +159,11 @@ fn alien_objects_go_home_by_twelves() {
             (0, 0),
             "{era}"
         );
-        // SAFETY: it is free already, so this is refused.
-        let again = unsafe { cache.free(objects[11]) };
-        assert_eq!(again, Err(FreeError::DoubleFree), "{era}");
+        assert_eq!(
+            free(cache, objects[11]),
+            Err(FreeError::DoubleFree),
+            "{era}"
+        );
         give(cache, &objects[12..13]);
         assert_eq!(stat(cache, Stat::AlienOverflow), 1, "{era}");
         assert_eq!(
@@ -254,7 +256,6 @@ fn arrays_are_tuned_while_in_use() {
         give(cache, &objects[162..]);
         assert_eq!(cache.usage().shared_avail, 0, "{era}");
         assert_eq!(cache.check_consistency(), Ok(()));
-        // SAFETY: the test uses no copy of the handle afterwards.
-        unsafe { cache.destroy() }.expect("nothing is live");
+        destroy(cache);
     }
 }

@@ -1,6 +1,6 @@
 //! Owners of SLOB's objects, which the kernel's SLOB does not record.
 
-use crate::model::scenario::{Object, give, locks_taken, sized, stat, take};
+use crate::model::scenario::{Object, destroy, free, give, locks_taken, sized, stat, take};
 use crate::model::slob_heap::{
     NEW, OLD, behind, consistent, kfree, kmalloc, page, read, small, write,
 };
@@ -20,9 +20,7 @@ fn large_objects_are_runs_of_pages() {
     assert_eq!((usage.slabs, usage.pages, usage.num_objs), (3, 6, 3));
     assert_eq!(heap.pages().slab_pages(), 6);
     let inside = behind(objects[0], 4096);
-    // SAFETY: it is no object, so the free is refused.
-    let freed = unsafe { cache.free(inside) };
-    assert_eq!(freed, Err(FreeError::NotAnObject));
+    assert_eq!(free(cache, inside), Err(FreeError::NotAnObject));
     // SAFETY: the object is another cache's business to kmalloc, so this is refused.
     let freed = unsafe { heap.kfree(objects[0]) };
     assert_eq!(freed, Err(FreeError::WrongCache));
@@ -74,10 +72,6 @@ fn the_table_of_owners_knows_mistakes() {
         let objects = take(cache, 4);
         let stranger = take(other, 1)[0];
         let block = kmalloc(&heap, 100);
-        let free = |object: Object, bytes: isize| {
-            // SAFETY: no object of this cache, so the free is refused.
-            unsafe { cache.free(behind(object, bytes)) }
-        };
         assert_eq!(page(&heap, stranger), page(&heap, objects[0]));
         give(cache, &objects[1..2]);
         for (object, bytes, error) in [
@@ -89,7 +83,8 @@ fn the_table_of_owners_knows_mistakes() {
             (objects[1], 0, FreeError::DoubleFree),
             (objects[1], 3, FreeError::NotAnObject),
         ] {
-            assert_eq!(free(object, bytes), Err(error), "{era}, {bytes}");
+            let freed = free(cache, behind(object, bytes));
+            assert_eq!(freed, Err(error), "{era}, {bytes}");
         }
         // SAFETY: a cache's object is none of kmalloc's, so this is refused.
         let freed = unsafe { heap.kfree(stranger) };
@@ -109,8 +104,7 @@ fn the_table_of_owners_knows_mistakes() {
         give(other, &[stranger]);
         give(cache, &[objects[0], objects[2], objects[3]]);
         assert_eq!(heap.pages().slab_pages(), 0);
-        // SAFETY: the test uses no copy of the handle afterwards.
-        unsafe { cache.destroy() }.expect("nothing is live");
+        destroy(cache);
     }
 }
 
@@ -183,8 +177,7 @@ fn caches_have_numbers() {
     // SAFETY: the handle is only asked for its name.
     let home = unsafe { heap.cache_of(object[0]) }.expect("an object");
     assert!(std::ptr::eq(home.head(), caches[16382].head()));
-    // SAFETY: the test uses no copy of the handle afterwards.
-    unsafe { caches[5000].destroy() }.expect("nothing is live");
+    destroy(caches[5000]);
     let again = heap.create_cache(&spec).expect("the number of the other");
     let more = take(again, 1);
     // SAFETY: as above.

@@ -2,7 +2,8 @@
 
 use crate::model::by_number::ByNumber as _;
 use crate::model::scenario::{
-    Object, boot, give, locks_taken, node_of, on, sized, small, stat, take, two_nodes,
+    Object, boot, destroy, give, give_bulk, locks_taken, node_of, on, sized, small, stat, take,
+    two_nodes,
 };
 use crate::model::setup::Setup;
 use crate::model::slub_class::{ERAS, PER_SLAB, class_192, full_slabs};
@@ -101,10 +102,7 @@ fn slow_allocations_have_one_source_each() {
 #[test]
 fn fragmented_memory_gives_slabs_of_the_fallback_order() {
     for era in ERAS {
-        let setup = Setup {
-            pages: 512,
-            ..Setup::default()
-        };
+        let setup = Setup::of_pages(512);
         let heap = boot::<Slub>(era, setup);
         let cache = sized(&heap, "scenario", 1000);
         let geometry = *cache.head().geometry();
@@ -177,9 +175,7 @@ fn a_bulk_free_detaches_lists() {
         let slabs = full_slabs(cache, 4);
         let mixed: Vec<Object> = (0..4).flat_map(|i| [slabs[0][i], slabs[1][i]]).collect();
         let mut slots: Vec<_> = mixed.into_iter().map(Some).collect();
-        // SAFETY: the objects are live and not used any more.
-        unsafe { cache.free_bulk(&mut slots) }.expect("live objects");
-        assert!(slots.iter().all(Option::is_none));
+        give_bulk(cache, &mut slots);
         // Three others are looked past, then the list ends: each slab's four objects make two.
         assert_eq!(stat(cache, Stat::FreeSlowpath), 3, "{era}");
         assert_eq!(stat(cache, Stat::CpuPartialFree), 2, "{era}");
@@ -214,8 +210,7 @@ fn a_bulk_allocation_takes_runs() {
         };
         assert_eq!(steps(&bulk), steps(&singles), "{era}");
         // The CPU slab's three are one list; each of the other slabs makes one, too.
-        // SAFETY: the objects are live and not used any more.
-        unsafe { many.free_bulk(&mut slots) }.expect("live objects");
+        give_bulk(many, &mut slots);
         let frees = [Stat::FreeFastpath, Stat::FreeSlowpath].map(|which| stat(many, which));
         assert_eq!(frees, [1 + 2 * per_object, 2], "{era}");
         // Last in, first out: the list was pushed whole and begins with its first object.
@@ -246,8 +241,7 @@ fn a_busy_slot_leads_to_the_node() {
         give(cache, &objects[1..]);
         assert_eq!(cache.usage().slabs, 2, "{era}: below min_partial");
         assert_eq!(cache.check_consistency(), Ok(()));
-        // SAFETY: the test uses no copy of the handle afterwards.
-        unsafe { cache.destroy() }.expect("nothing is live");
+        destroy(cache);
     }
 }
 
@@ -270,8 +264,7 @@ fn a_cache_in_use_is_not_destroyed() {
     );
     assert!(message.ends_with("and 2 more"), "{message}");
     give(cache, &objects);
-    // SAFETY: the test uses no copy of the handle afterwards.
-    unsafe { cache.destroy() }.expect("nothing is live");
+    destroy(cache);
     assert_eq!(heap.pages().drain_all(), 0);
     let census = heap.pages().check_consistency().expect("consistent");
     assert_eq!((census.slab, census.pcp), (0, 0));
@@ -288,8 +281,7 @@ fn a_destroyed_kmalloc_class_comes_back() {
         unsafe { class.destroy() }.expect_err("an object is live");
         // SAFETY: the object is live and not used any more.
         unsafe { heap.kfree(object) }.expect("a live object");
-        // SAFETY: the test uses no copy of the handle afterwards.
-        unsafe { class.destroy() }.expect("nothing is live");
+        destroy(class);
         let mut caches = 0;
         heap.for_each_cache(|_| caches += 1);
         assert_eq!(caches, 0);

@@ -3,7 +3,7 @@
 
 use crate::model::scenario::{VirtualCache, boot, give, locks_taken, on, sized, small, stat, take};
 use crate::model::setup::Setup;
-use crate::model::slub_class::{ERAS, PER_SLAB, class_192, full_slabs};
+use crate::model::slub_class::{ERAS, PER_SLAB, class_192, full_slabs, give_one_each};
 use quarry_core::design::Design;
 use quarry_core::era::Era;
 use quarry_core::geometry::BootParams;
@@ -121,9 +121,7 @@ fn so_many_slabs_per_cpu() {
             let cache = sized(&heap, "scenario", 192);
             assert!(cache.set_attribute("cpu_slabs_max", slabs));
             let full = full_slabs(cache, 6);
-            for slab in &full[..slabs as usize - 1] {
-                give(cache, &slab[..1]);
-            }
+            give_one_each(cache, &full[..slabs as usize - 1]);
             assert_eq!(stat(cache, Stat::FreeAddPartial), 0, "{era}, {slabs}");
             assert_eq!(cache.usage().cpu_partial_slabs, slabs - 1, "{era}");
             // One more: the list goes to the node, or, without a list, the slab itself.
@@ -161,9 +159,7 @@ fn slabs_per_cpu_follow_the_era() {
         assert!(cache.set_attribute("cpu_partial", own));
         assert_eq!(cache.attribute("cpu_slabs_max"), Some(slabs), "{era}");
         let full = full_slabs(cache, slabs as usize);
-        for slab in &full[..slabs as usize - 1] {
-            give(cache, &slab[..1]);
-        }
+        give_one_each(cache, &full[..slabs as usize - 1]);
         assert_eq!(stat(cache, Stat::CpuPartialDrain), 0, "{era}");
         let usage = cache.usage();
         assert_eq!(usage.cpu_slabs + usage.cpu_partial_slabs, slabs, "{era}");
@@ -192,7 +188,7 @@ fn one_cpu_partial_for_all_caches() {
             _ => 1,
         };
         let full = full_slabs(cache, slabs + 1);
-        full.iter().for_each(|slab| give(cache, &slab[..1]));
+        give_one_each(cache, &full);
         assert_eq!(stat(cache, Stat::FreeAddPartial), slabs as u64, "{era}");
         assert_eq!(full[0].len(), PER_SLAB);
     }

@@ -3,7 +3,7 @@
 use crate::model::scenario::{
     Object, give, locks_taken, node_of, on, small, stat, take, two_nodes,
 };
-use crate::model::slub_class::{ERAS, MIN_PARTIAL, PER_SLAB, class_192, full_slabs};
+use crate::model::slub_class::{ERAS, MIN_PARTIAL, PER_SLAB, class_192, full_slabs, give_one_each};
 use quarry_core::era::Era;
 use quarry_core::machine::{LockClass, NodeId};
 use quarry_core::slub::Slub;
@@ -39,9 +39,7 @@ fn the_cpu_partial_list_is_drained_at_its_limit() {
         );
 
         // A list of one is left, so as many again fit but one.
-        for slab in &slabs[limit + 1..2 * limit] {
-            give(cache, &slab[..1]);
-        }
+        give_one_each(cache, &slabs[limit + 1..2 * limit]);
         assert_eq!(stat(cache, Stat::CpuPartialDrain), 1, "{era}");
         give(cache, &slabs[2 * limit][..1]);
         assert_eq!(stat(cache, Stat::CpuPartialDrain), 2, "{era}");
@@ -85,9 +83,7 @@ fn an_empty_slab_stays_below_min_partial() {
         let heap = small(era, 1);
         let cache = class_192(&heap);
         let slabs = full_slabs(cache, MIN_PARTIAL);
-        for slab in &slabs[..MIN_PARTIAL - 1] {
-            give(cache, &slab[..1]);
-        }
+        give_one_each(cache, &slabs[..MIN_PARTIAL - 1]);
         // The CPU slab has free objects too: it is full before the flush.
         let rest = take(cache, PER_SLAB - 1);
         cache.flush();
@@ -183,9 +179,7 @@ fn a_visit_to_the_node_list_brings_further_slabs() {
         let cache = class_192(&heap);
         let slabs = full_slabs(cache, 40);
         let rest = take(cache, PER_SLAB - 1);
-        for slab in &slabs {
-            give(cache, &slab[..1]);
-        }
+        give_one_each(cache, &slabs);
         cache.flush();
         let locks = locks_taken(&heap, LockClass::NodeList);
         let before = cache.stats();
@@ -222,9 +216,7 @@ fn a_visit_with_cpu_partial_zero() {
         let cache = class_192(&heap);
         let slabs = full_slabs(cache, 4);
         take(cache, PER_SLAB - 1);
-        for slab in &slabs {
-            give(cache, &slab[..1]);
-        }
+        give_one_each(cache, &slabs);
         assert!(cache.set_attribute("cpu_partial", 0));
         take(cache, 1);
         assert_eq!(stat(cache, Stat::AllocFromPartial), 1, "{era}");
@@ -243,9 +235,7 @@ fn other_nodes_lend_what_they_have_above_min_partial() {
             on(&heap, 0);
             let slabs = full_slabs(cache, listed);
             let rest = take(cache, PER_SLAB - 1);
-            for slab in &slabs {
-                give(cache, &slab[..1]);
-            }
+            give_one_each(cache, &slabs);
             cache.flush();
             on(&heap, 1);
             let object = take(cache, 1)[0];

@@ -4,7 +4,7 @@ use crate::model::scenario::{
     Object, VirtualCache, VirtualHeap, boot, give, node_of, on, sized, stat, take, two_nodes,
 };
 use crate::model::setup::Setup;
-use crate::model::slub_class::{ERAS, PER_SLAB, class_192, full_slabs};
+use crate::model::slub_class::{ERAS, PER_SLAB, class_192, full_slabs, give_one_each};
 use quarry_core::design::Design;
 use quarry_core::era::Era;
 use quarry_core::machine::NodeId;
@@ -24,9 +24,7 @@ fn listed(heap: &VirtualHeap<Slub>, cache: VirtualCache<'_, Slub>, slabs: usize)
     on(heap, 0);
     let full = full_slabs(cache, slabs);
     take(cache, PER_SLAB - 1);
-    for slab in &full {
-        give(cache, &slab[..1]);
-    }
+    give_one_each(cache, &full);
     cache.flush();
 }
 

@@ -4,7 +4,7 @@ use crate::model::scenario::{
     VirtualCache, VirtualHeap, boot, give, locks_taken, on, sized, small, stat, take, two_nodes,
 };
 use crate::model::setup::Setup;
-use crate::model::slub_class::{PER_SLAB, full_slabs};
+use crate::model::slub_class::{PER_SLAB, full_slabs, give_one_each};
 use quarry_core::era::Era;
 use quarry_core::machine::{LockClass, NodeId};
 use quarry_core::slub::Slub;
@@ -24,9 +24,7 @@ fn is_kept(era: Era, listed: usize) -> bool {
     let slabs = full_slabs(cache, listed);
     // The CPU slab is full, so that the flush does not list it.
     take(cache, PER_SLAB - 1);
-    for slab in &slabs {
-        give(cache, &slab[..1]);
-    }
+    give_one_each(cache, &slabs);
     cache.flush();
     let before = cache.usage().slabs;
     give(cache, &slabs[0][1..]);
@@ -168,9 +166,7 @@ fn a_wish_and_other_nodes_lists() {
         for cpu in [0, 1] {
             on(&heap, cpu);
             let slabs = full_slabs(cache, 10);
-            for slab in &slabs {
-                give(cache, &slab[..1]);
-            }
+            give_one_each(cache, &slabs);
         }
         cache.flush();
         let object = cache.alloc_node(NodeId(2)).expect("memory");

@@ -1,8 +1,8 @@
 //! SLUB+Queuing's later queues: shared, alien, and their expiry.
 
 use crate::model::scenario::{
-    Object, VirtualCache, VirtualHeap, boot, give, live, locks_taken, on, reap_at, sized, small,
-    stat, take, two_nodes,
+    Object, VirtualCache, VirtualHeap, boot, destroy, free, give, give_bulk, live, locks_taken, on,
+    reap_at, sized, small, stat, take, two_nodes,
 };
 use crate::model::setup::Setup;
 use quarry_core::design::FreeError;
@@ -80,8 +80,7 @@ fn cpus_of_a_node_share_a_queue() {
     expected.sort_unstable();
     assert_eq!(live, expected);
     give(cache, &expected);
-    // SAFETY: the test uses no copy of the handle afterwards.
-    unsafe { cache.destroy() }.expect("nothing is live");
+    destroy(cache);
 }
 
 /// Facts 5.5: objects of another node pass the CPU's queue by; wishes for that node are served from
@@ -106,9 +105,7 @@ fn objects_of_another_node_have_their_queue() {
     give(cache, &objects[..6]);
     assert_eq!(counts(cache, alien), [0, 6, 0, 0]);
     assert_eq!(cache.usage().shared_avail, 6);
-    // SAFETY: the object is free already, so this is refused.
-    let again = unsafe { cache.free(objects[5]) };
-    assert_eq!(again, Err(FreeError::DoubleFree));
+    assert_eq!(free(cache, objects[5]), Err(FreeError::DoubleFree));
 
     // Full: a batch of the oldest goes to its slab.
     give(cache, &objects[6..7]);
@@ -136,8 +133,7 @@ fn objects_of_another_node_have_their_queue() {
         .copied()
         .map(Some)
         .collect();
-    // SAFETY: the objects are live and not used any more.
-    unsafe { cache.free_bulk(&mut slots) }.expect("live objects");
+    give_bulk(cache, &mut slots);
     assert_eq!(counts(cache, alien), [3, 10, 1, 0]);
     assert_eq!(take(cache, 1), own);
     give(cache, &own);
@@ -243,6 +239,5 @@ fn queues_are_resized_while_they_hold_objects() {
     assert!(cache.set_attribute("shared_queue_size", 0));
     let live = live(cache).len();
     assert_eq!(live, 0);
-    // SAFETY: the test uses no copy of the handle afterwards.
-    unsafe { cache.destroy() }.expect("nothing is live");
+    destroy(cache);
 }

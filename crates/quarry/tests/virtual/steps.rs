@@ -72,10 +72,7 @@ fn pages_agree_in_steps() {
 /// lists to `high`, and nothing is lost on the way between the array and the list.
 #[test]
 fn the_array_and_the_list_are_one() {
-    let setup = Setup {
-        pages: 1 << 16,
-        ..Setup::default()
-    };
+    let setup = Setup::of_pages(1 << 16);
     for era in [Era::V4_13, Era::V5_9, Era::V6_1, Era::V6_18] {
         let pages = PageAllocator::new(Stepping(setup.machine()), era).expect("a page allocator");
         let high = pages.pcp_params(NodeId(0)).expect("a zone").high as usize;
@@ -148,13 +145,7 @@ fn a_page_freed_by_a_step_is_not_freed_again() {
 /// and frees are in balance.
 #[test]
 fn steps_do_not_hide_that_lists_are_too_long() {
-    let machine = Stepping(
-        Setup {
-            pages: 1 << 16,
-            ..Setup::default()
-        }
-        .machine(),
-    );
+    let machine = Stepping(Setup::of_pages(1 << 16).machine());
     let config = PageConfig {
         pagelist_fraction: 8,
         ..PageConfig::new(Era::V5_9)

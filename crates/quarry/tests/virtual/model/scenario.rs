@@ -2,11 +2,12 @@
 
 use std::ptr::NonNull;
 
-use quarry_core::design::{CacheSpec, Design};
+use quarry_core::design::{CacheSpec, Design, FreeError};
 use quarry_core::era::Era;
 use quarry_core::geometry::CacheFlags;
 use quarry_core::heap::{Cache, Heap};
-use quarry_core::machine::{CpuId, LockClass, NodeId};
+use quarry_core::machine::{CpuId, LockClass, Machine, NodeId};
+use quarry_core::page::PageAllocator;
 use quarry_core::stats::Stat;
 use quarry_sim::VirtualMachine;
 
@@ -88,6 +89,56 @@ pub(crate) fn give<D: Design>(cache: VirtualCache<'_, D>, objects: &[Object]) {
     for &object in objects {
         // SAFETY: the tests free what they allocated, once, and do not use it any more.
         unsafe { cache.free(object) }.expect("a live object");
+    }
+}
+
+/// Frees live objects in one call, which empties all slots.
+pub(crate) fn give_bulk<D: Design>(cache: VirtualCache<'_, D>, slots: &mut [Option<Object>]) {
+    // SAFETY: as in `give`.
+    unsafe { cache.free_bulk(slots) }.expect("live objects");
+    assert!(slots.iter().all(Option::is_none), "{slots:?}");
+}
+
+/// Frees live objects one by one, each when its readers have finished.
+pub(crate) fn give_later<D: Design>(cache: VirtualCache<'_, D>, objects: &[Object]) {
+    for &object in objects {
+        // SAFETY: as in `give`.
+        unsafe { cache.free_rcu(object) }.expect("a live object");
+    }
+}
+
+/// Lets all readers finish.
+pub(crate) fn grace_period<D: Design>(heap: &VirtualHeap<D>) {
+    // SAFETY: the tests have one thread, which reads no object that it has freed.
+    unsafe { heap.machine().grace_period() };
+}
+
+/// Frees what may be no live object of the cache.
+pub(crate) fn free<D: Design>(cache: VirtualCache<'_, D>, object: Object) -> Result<(), FreeError> {
+    // SAFETY: the tests use no object that they have freed, and mistakes are refused.
+    unsafe { cache.free(object) }
+}
+
+/// Destroys a cache without live objects.
+pub(crate) fn destroy<D: Design>(cache: VirtualCache<'_, D>) {
+    // SAFETY: the tests use no copy of the handle afterwards.
+    unsafe { cache.destroy() }.expect("nothing is live");
+}
+
+/// Checks that no page is a pool's or allocated.
+pub(crate) fn check_empty<M: Machine>(pages: &PageAllocator<M>) {
+    let census = pages.check_consistency().expect("consistent");
+    assert_eq!((census.pool, census.allocated), (0, 0), "{census:?}");
+}
+
+/// Shrinks all caches until none keeps objects in another one.
+pub(crate) fn shrink_all<M: Machine, D: Design>(heap: &Heap<M, D>) {
+    for _ in 0..4 {
+        heap.for_each_cache(|cache| {
+            // CPUs keep their main sheaf for as long as the cache has sheaves.
+            cache.set_attribute("sheaf_capacity", 0);
+            cache.shrink();
+        });
     }
 }
 

@@ -32,21 +32,32 @@ const AMPLE_BYTES: u64 = 8 << 30;
 
 impl Default for Setup {
     fn default() -> Self {
-        Self {
-            cpus: 1,
-            nodes: 1,
-            page_shift: 12,
-            pages: 0,
-            slot_per_mille: 0,
-            remote_per_mille: 0,
-            seed: 0,
-            min_order: 0,
-            max_order: None,
-        }
+        Self::DEFAULT
     }
 }
 
 impl Setup {
+    /// One CPU, one node, pages of 4 KiB, ample memory, and try-locks that do not fail.
+    pub(crate) const DEFAULT: Self = Self {
+        cpus: 1,
+        nodes: 1,
+        page_shift: 12,
+        pages: 0,
+        slot_per_mille: 0,
+        remote_per_mille: 0,
+        seed: 0,
+        min_order: 0,
+        max_order: None,
+    };
+
+    /// One CPU with this number of pages.
+    pub(crate) fn of_pages(pages: u32) -> Self {
+        Self {
+            pages,
+            ..Self::default()
+        }
+    }
+
     /// A fresh machine.
     ///
     /// # Panics

@@ -3,7 +3,7 @@
 use quarry_core::era::Era;
 use quarry_core::slub::Slub;
 
-use super::scenario::{Object, VirtualCache, VirtualHeap, sized, take};
+use super::scenario::{Object, VirtualCache, VirtualHeap, give, sized, take};
 
 /// Eras of SLUB with cpu partial lists.
 pub(crate) const ERAS: [Era; 4] = [Era::V4_13, Era::V5_9, Era::V6_1, Era::V6_18];
@@ -26,4 +26,11 @@ pub(crate) fn full_slabs(cache: VirtualCache<'_, Slub>, slabs: usize) -> Vec<Vec
     let objects = take(cache, slabs * PER_SLAB);
     take(cache, 1);
     objects.chunks(PER_SLAB).map(<[Object]>::to_vec).collect()
+}
+
+/// Frees the first object of each slab.
+pub(crate) fn give_one_each(cache: VirtualCache<'_, Slub>, slabs: &[Vec<Object>]) {
+    for slab in slabs {
+        give(cache, &slab[..1]);
+    }
 }
