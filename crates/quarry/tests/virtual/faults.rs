@@ -5,7 +5,9 @@ use std::ptr::NonNull;
 use crate::model::by_number::ByNumber as _;
 use crate::model::design::shares_pages;
 use crate::model::design_tests;
-use crate::model::scenario::{Object, VirtualCache, VirtualHeap, give, live, sized, small, take};
+use crate::model::scenario::{
+    Object, VirtualCache, VirtualHeap, boot, free, give, live, sized, small, stat, take,
+};
 use crate::model::setup::Setup;
 use quarry_core::design::{CacheHead, CheckError, Design, FreeError, SlabInconsistency};
 use quarry_core::era::Era;
@@ -13,9 +15,9 @@ use quarry_core::machine::{CpuId, DESCRIPTOR_BYTES, Memory as _};
 use quarry_core::page::{PageAllocator, PageError, PageInconsistency, PageKind, Pfn};
 use quarry_core::sheaf::SheafCache;
 use quarry_core::slab::SlabCache;
-use quarry_core::slob::Slob;
 use quarry_core::slub::Slub;
 use quarry_core::slubq::Slubq;
+use quarry_core::stats::Stat;
 use quarry_sim::VirtualMachine;
 
 /// Offsets of the fields of a page descriptor in bytes (`page::types::Page`, `repr(C)`).
@@ -32,13 +34,8 @@ mod descriptor {
     pub(crate) const ON_LIST: usize = KIND_ORDER + 3;
 }
 
-fn free<D: Design>(cache: VirtualCache<'_, D>, object: Object) -> Result<(), FreeError> {
-    // SAFETY: the tests use no object that they have freed, and mistakes are refused.
-    unsafe { cache.free(object) }
-}
-
 fn kfree<D: Design>(heap: &VirtualHeap<D>, object: Object) -> Result<(), FreeError> {
-    // SAFETY: as in `free`.
+    // SAFETY: the tests use no object that they have freed, and mistakes are refused.
     unsafe { heap.kfree(object) }
 }
 
@@ -48,12 +45,22 @@ fn at(object: Object, offset: usize) -> Object {
     unsafe { object.byte_add(offset) }
 }
 
-/// Overwrites a field of a page's descriptor.
-fn damage<T>(machine: &VirtualMachine, pfn: Pfn, field: usize, value: T) {
+/// A field of a page's descriptor.
+fn field<T>(machine: &VirtualMachine, pfn: Pfn, field: usize) -> NonNull<T> {
     let offset = pfn.0 as usize * DESCRIPTOR_BYTES + field;
-    let field = at(machine.ranges().descriptors.base, offset).cast::<T>();
+    at(machine.ranges().descriptors.base, offset).cast()
+}
+
+/// Overwrites a field of a page's descriptor.
+fn damage<T>(machine: &VirtualMachine, pfn: Pfn, at: usize, value: T) {
     // SAFETY: the field is in the machine's range of descriptors; no allocator runs meanwhile.
-    unsafe { field.write(value) };
+    unsafe { field(machine, pfn, at).write(value) };
+}
+
+/// Reads the word of a slab's descriptor.
+fn word_of(machine: &VirtualMachine, slab: Pfn) -> u64 {
+    // SAFETY: as in `damage`.
+    unsafe { field(machine, slab, descriptor::WORD).read() }
 }
 
 /// Neither a slab's nor a large kmalloc's page can be freed as a page.
@@ -157,18 +164,17 @@ fn refuses_mistakes<D: Design>(_: &str, era: Era) {
 design_tests!(refuse_mistakes: refuses_mistakes);
 
 /// Frees an address inside an object. Fast ways take it, as the table in `debug` says, but not back to a
-/// slab: after a flush nothing overlaps, and the object is in use. Slow ways, which `slow` leads to,
-/// refuse it.
-fn addresses_inside<D: Design>(
-    era: Era,
-    fast: Result<(), FreeError>,
-    slow: impl Fn(VirtualCache<'_, D>, &[Object]),
-) {
+/// slab: after a flush nothing overlaps, and the object is in use. Slow ways refuse it. SLOB has no fast ones.
+fn refuses_addresses_inside<D: Design>(_: &str, era: Era) {
     let heap = small::<D>(era, 2);
     let cache = sized(&heap, "one", 200);
     let objects = take(cache, 40);
     // The last one: its slab is the CPU's.
     let inside = at(objects[39], 8);
+    let fast = match shares_pages::<D>(era) {
+        true => Err(FreeError::NotAnObject),
+        false => Ok(()),
+    };
     assert_eq!(free(cache, inside), fast, "{era}: fast");
     assert_eq!(cache.flush(), 0);
     assert_eq!(cache.check_consistency(), Ok(()), "{era}");
@@ -179,7 +185,18 @@ fn addresses_inside<D: Design>(
     let others = take(cache, 100);
     assert!(!others.contains(&inside), "{era}: two objects overlap");
     give(cache, &others);
-    slow(cache, &objects);
+    let sizes = ["limit", "cpu_queue_size", "sheaf_capacity"];
+    if let Some(size) = sizes
+        .into_iter()
+        .find(|size| cache.attribute(size).is_some())
+    {
+        // The first free finds a queue without memory, and leaves no room in it.
+        assert!(cache.set_attribute(size, 2), "{size}");
+        give(cache, &objects[20..22]);
+    } else {
+        // The slab of a CPU is another's to all others.
+        cache.flush();
+    }
     assert_eq!(
         free(cache, at(objects[7], 8)),
         Err(FreeError::NotAnObject),
@@ -197,49 +214,68 @@ fn addresses_inside<D: Design>(
     assert_eq!(cache.check_consistency(), Ok(()), "{era}");
 }
 
-/// Leaves no room in the CPU's queue, whose size the attribute is.
-fn queue_full<D: Design>(attribute: &str) -> impl Fn(VirtualCache<'_, D>, &[Object]) {
-    move |cache, objects| {
-        assert!(cache.set_attribute(attribute, 2), "{attribute}");
-        // The first free finds a queue without memory.
-        give(cache, &objects[20..22]);
+design_tests!(refuse_addresses_inside: refuses_addresses_inside);
+
+/// With the slot never available, each object goes straight to its slab, which is checked there.
+fn without_a_slot_slabs_check<D: Design>(era: Era) {
+    let setup = Setup {
+        slot_per_mille: 1000,
+        ..Setup::default()
+    };
+    let heap = boot::<D>(era, setup);
+    for size in [64, 192, 24] {
+        let cache = sized(&heap, "scenario", size);
+        let objects = take(cache, 25);
+        assert!(objects[..20].is_sorted(), "{era}: one by one, so ascending");
+        assert_eq!(stat(cache, Stat::CpuSlotBusy), 25, "{era}");
+        assert_eq!(stat(cache, Stat::AllocFastpath), 0, "{era}");
+        let before = cache.stats();
+        let past_the_last = cache.head().geometry().objects * size;
+        for offset in [1, size / 2, size - 1, past_the_last] {
+            let inside = at(objects[0], offset as usize);
+            if heap.pages().pfn_of(inside) == heap.pages().pfn_of(objects[0]) {
+                let refused = Err(FreeError::NotAnObject);
+                assert_eq!(
+                    free(cache, inside),
+                    refused,
+                    "{era}, {size} bytes, at {offset}"
+                );
+            }
+        }
+        let after = cache.stats();
+        for ((stat, was), (_, is)) in before.iter().zip(after.iter()) {
+            assert!(
+                was == is || stat == Stat::CpuSlotBusy,
+                "{era}: {}",
+                stat.name()
+            );
+        }
+        assert_eq!(cache.check_consistency(), Ok(()));
+        give(cache, &objects[..2]);
+        for &object in &objects[..2] {
+            assert_eq!(
+                free(cache, object),
+                Err(FreeError::DoubleFree),
+                "{era}, {size} bytes"
+            );
+        }
+        assert_eq!(cache.check_consistency(), Ok(()));
+        give(cache, &objects[2..]);
+        // SLAB keeps some empty slabs.
+        if D::NAME == SlabCache::NAME {
+            cache.shrink();
+        }
+        assert_eq!(cache.usage().slabs, 0, "{era}, {size} bytes");
     }
 }
 
 #[test]
-fn slab_refuses_addresses_inside_objects() {
+fn a_busy_slot_leads_to_the_slab() {
     for &era in SlabCache::ERAS {
-        addresses_inside::<SlabCache>(era, Ok(()), queue_full("limit"));
+        without_a_slot_slabs_check::<SlabCache>(era);
     }
-}
-
-#[test]
-fn slub_refuses_addresses_inside_objects() {
-    for &era in Slub::ERAS {
-        addresses_inside::<Slub>(era, Ok(()), |cache, _| {
-            // The slab of a CPU is another's to all others.
-            cache.flush();
-        });
-    }
-}
-
-#[test]
-fn slubq_refuses_addresses_inside_objects() {
-    addresses_inside::<Slubq>(Era::V2_6_35, Ok(()), queue_full("cpu_queue_size"));
-}
-
-#[test]
-fn sheaf_refuses_addresses_inside_objects() {
-    for &era in SheafCache::ERAS {
-        addresses_inside::<SheafCache>(era, Ok(()), queue_full("sheaf_capacity"));
-    }
-}
-
-#[test]
-fn slob_refuses_addresses_inside_objects() {
-    for &era in Slob::ERAS {
-        let refused = Err(FreeError::NotAnObject);
-        addresses_inside::<Slob>(era, refused, |_, _| ());
+    for &era in Slubq::ERAS {
+        without_a_slot_slabs_check::<Slubq>(era);
     }
 }
 
@@ -329,12 +365,7 @@ fn slub_finds_damaged_descriptors() {
     for &era in Slub::ERAS {
         let heap = small::<Slub>(era, 1);
         let (cache, _, slab) = slub_with_a_partial_slab(&heap);
-        let word = at(
-            heap.machine().ranges().descriptors.base,
-            slab.0 as usize * DESCRIPTOR_BYTES + descriptor::WORD,
-        );
-        // SAFETY: the descriptor's word; the allocator does not run meanwhile.
-        let good = unsafe { word.cast::<u64>().read() };
+        let good = word_of(heap.machine(), slab);
         let wrong = [
             (good + (1 << 32), "free objects"),
             (good - (1 << 32), "free objects"),
@@ -439,12 +470,7 @@ fn sheaf_finds_damaged_sheaves() {
         assert_eq!(cache.check_consistency(), Ok(()), "{era}: as before");
         cache.flush();
         cache.shrink();
-        let word = at(
-            heap.machine().ranges().descriptors.base,
-            slab.0 as usize * DESCRIPTOR_BYTES + descriptor::WORD,
-        );
-        // SAFETY: the descriptor's word; the allocator does not run meanwhile.
-        let good = unsafe { word.cast::<u64>().read() };
+        let good = word_of(heap.machine(), slab);
         damage(heap.machine(), slab, descriptor::WORD, good + (1 << 32));
         let found = damaged(cache.check_consistency(), "one more in use");
         assert_eq!(
@@ -459,10 +485,7 @@ fn sheaf_finds_damaged_sheaves() {
 
 /// A page allocator with free blocks and blocks in use.
 fn used_pages() -> (PageAllocator<VirtualMachine>, Pfn) {
-    let setup = Setup {
-        pages: 1024,
-        ..Setup::default()
-    };
+    let setup = Setup::of_pages(1024);
     let pages = PageAllocator::new(setup.machine(), Era::V5_9).expect("a page allocator");
     let block = pages.alloc(4, None).expect("memory");
     assert_eq!(block, Pfn(0));

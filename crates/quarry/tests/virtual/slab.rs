@@ -1,11 +1,9 @@
 //! SLAB's worked sequences: arrays, lists, release of slabs, colours, indices.
 
 use crate::model::scenario::{
-    Object, VirtualCache, VirtualHeap, boot, cache_of, give, live, on, sized, small, stat, take,
+    Object, VirtualCache, VirtualHeap, cache_of, give, live, on, sized, small, stat, take,
 };
-use crate::model::setup::Setup;
 use crate::model::slab_class::{ERAS, free_objects};
-use quarry_core::design::FreeError;
 use quarry_core::era::Era;
 use quarry_core::geometry::{CacheFlags, FreelistPlace};
 use quarry_core::slab::SlabCache;
@@ -327,39 +325,6 @@ fn general_caches_hold_what_the_cache_needs() {
         cache.shrink();
         assert_eq!(cache.usage().slabs, 0, "{era}");
         assert_eq!(live(off_slab as usize), own - 10, "{era}");
-    }
-}
-
-/// With the slot never available, each object goes straight to its slab, which is checked there.
-#[test]
-fn a_busy_slot_leads_to_the_slab() {
-    for era in ERAS {
-        let setup = Setup {
-            slot_per_mille: 1000,
-            ..Setup::default()
-        };
-        let heap = boot::<SlabCache>(era, setup);
-        let cache = sized(&heap, "scenario", 192);
-        let objects = take(cache, 25);
-        assert!(objects[..20].is_sorted(), "{era}: one by one, so ascending");
-        assert_eq!(stat(cache, Stat::CpuSlotBusy), 25, "{era}");
-        for offset in [1, 96, 191] {
-            // SAFETY: only the address is used, which is in the object.
-            let inside = unsafe { objects[3].byte_add(offset) };
-            // SAFETY: it is no object, so the free is refused.
-            let freed = unsafe { cache.free(inside) };
-            assert_eq!(freed, Err(FreeError::NotAnObject), "{era}, at {offset}");
-        }
-        give(cache, &objects[..2]);
-        for &object in &objects[..2] {
-            // SAFETY: it is free already, so this is refused.
-            let again = unsafe { cache.free(object) };
-            assert_eq!(again, Err(FreeError::DoubleFree), "{era}");
-        }
-        assert_eq!(cache.check_consistency(), Ok(()));
-        give(cache, &objects[2..]);
-        cache.shrink();
-        assert_eq!(cache.usage().slabs, 0, "{era}");
     }
 }
 

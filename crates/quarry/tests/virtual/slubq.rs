@@ -1,18 +1,13 @@
 //! SLUB+Queuing's worked sequences: queues, batches, bitmaps.
 
 use crate::model::scenario::{
-    Object, VirtualHeap, give, live, locks_taken, node_of, on, sized, stat, take, two_nodes,
+    Object, VirtualHeap, destroy, give, give_bulk, live, locks_taken, node_of, on, sized, stat,
+    take, two_nodes,
 };
-use crate::model::setup::Setup;
-use quarry_core::design::FreeError;
 use quarry_core::era::Era;
 use quarry_core::machine::{Access, Line, LockClass, NodeId};
 use quarry_core::slubq::Slubq;
 use quarry_core::stats::Stat;
-
-fn boot(setup: Setup) -> VirtualHeap<Slubq> {
-    crate::model::scenario::boot(Era::V2_6_35, setup)
-}
 
 fn small(cpus: u32) -> VirtualHeap<Slubq> {
     crate::model::scenario::small(Era::V2_6_35, cpus)
@@ -269,8 +264,7 @@ fn queues_are_resized_while_in_use() {
     );
     give(cache, &objects[62..]);
     assert_eq!(cache.check_consistency(), Ok(()));
-    // SAFETY: the test uses no copy of the handle afterwards.
-    unsafe { cache.destroy() }.expect("nothing is live");
+    destroy(cache);
 }
 
 /// Bulk calls move runs of the queue and count them as single calls would.
@@ -292,65 +286,10 @@ fn bulk_calls_move_runs() {
     assert_eq!(steps(&bulk), steps(&singles));
     give(one, &singles);
     slots.insert(70, None);
-    // SAFETY: the objects are live and not used any more.
-    unsafe { many.free_bulk(&mut slots) }.expect("live objects");
-    assert!(slots.iter().all(Option::is_none));
+    give_bulk(many, &mut slots);
     for (single, bulk) in one.stats().iter().zip(many.stats().iter()) {
         assert_eq!(single, bulk);
     }
     assert_eq!(take(many, 2), [bulk[149], bulk[148]]);
     assert_eq!(many.check_consistency(), Ok(()));
-}
-
-/// With the slot never available, each object goes straight to its slab, which is checked there.
-#[test]
-fn a_busy_slot_leads_to_the_slab() {
-    let heap = boot(Setup {
-        slot_per_mille: 1000,
-        ..Setup::default()
-    });
-    for size in [64, 192, 24] {
-        let cache = sized(&heap, "scenario", size);
-        let objects = take(cache, 25);
-        assert!(objects[..21].is_sorted());
-        assert_eq!(stat(cache, Stat::CpuSlotBusy), 25);
-        assert_eq!(stat(cache, Stat::AllocFastpath), 0);
-        let before = cache.stats();
-        let spec = cache.head().geometry();
-        let slab = objects[0];
-        let past_the_last = (spec.objects * spec.layout.size) as usize;
-        for offset in [1, size as usize / 2, past_the_last] {
-            // SAFETY: only the address is used; the slab has at least `offset` bytes.
-            let inside = unsafe { slab.byte_add(offset) };
-            if heap.pages().pfn_of(inside) != heap.pages().pfn_of(slab) {
-                continue;
-            }
-            // SAFETY: it is no object, so the free is refused.
-            let freed = unsafe { cache.free(inside) };
-            assert_eq!(
-                freed,
-                Err(FreeError::NotAnObject),
-                "{size} bytes, at {offset}"
-            );
-        }
-        let after = cache.stats();
-        let both = before.iter().zip(after.iter());
-        let moved: Vec<&str> = both
-            .filter(|(was, is)| was != is)
-            .map(|(was, _)| was.0.name())
-            .collect();
-        assert!(
-            moved.iter().all(|name| *name == "cpu_slot_busy"),
-            "{moved:?}"
-        );
-        assert_eq!(cache.check_consistency(), Ok(()));
-
-        give(cache, &objects[..1]);
-        // SAFETY: the object is free already, so this is refused.
-        let again = unsafe { cache.free(objects[0]) };
-        assert_eq!(again, Err(FreeError::DoubleFree), "{size} bytes");
-        assert_eq!(cache.check_consistency(), Ok(()));
-        give(cache, &objects[1..]);
-        assert_eq!(cache.usage().slabs, 0, "{size} bytes");
-    }
 }
