@@ -127,25 +127,35 @@ impl<'p> World<'p> {
 
     /// Allocates a page or the page of a piece, and checks where it came from.
     fn alloc(&mut self, at: usize, cpu: CpuId) -> Check<Option<Pfn>> {
-        let fast = self.pools[at].expected.cached_count() > 0;
-        if fast {
-            self.pools[at].expected.stats.fast += 1;
-        } else {
-            self.expect_fill(at, cpu);
-        }
-        let slow = !fast && self.pools[at].expected.cached_count() == 0;
+        let slow = self.expect_alloc(at, cpu);
         let site = CallSite::code(0x1000 + at as u64);
         let got = self.pools[at].owner.alloc_at(site);
         let Some(pfn) = got else {
             ensure!(slow, "pages were at hand");
             return Ok(None);
         };
-        if slow {
-            self.check_slow(at, pfn)?;
-        } else {
-            self.take_cached(at, pfn)?;
-        }
+        self.check_alloc(at, pfn, slow)?;
         Ok(Some(pfn))
+    }
+
+    /// The part of an allocation before a page is handed out. Returns true if none is at hand.
+    fn expect_alloc(&mut self, at: usize, cpu: CpuId) -> bool {
+        let expected = &mut self.pools[at].expected;
+        if expected.cached_count() > 0 {
+            expected.stats.fast += 1;
+            return false;
+        }
+        self.expect_fill(at, cpu);
+        self.pools[at].expected.cached_count() == 0
+    }
+
+    /// An allocation that [`Self::expect_alloc`] began brought a page.
+    fn check_alloc(&mut self, at: usize, pfn: Pfn, slow: bool) -> Check {
+        if slow {
+            self.check_slow(at, pfn)
+        } else {
+            self.take_cached(at, pfn)
+        }
     }
 
     /// A kernel's bulk call may return fewer pages if memory is short or the lists are held.

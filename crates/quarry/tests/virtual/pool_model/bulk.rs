@@ -51,14 +51,7 @@ impl World<'_> {
     ) -> Check {
         let left = self.pools[at].handle.stats().pages_cached as usize;
         for &pfn in got {
-            let expected = &mut self.pools[at].expected;
-            if expected.cached_count() > 0 {
-                expected.stats.fast += 1;
-                self.take_cached(at, pfn)?;
-                continue;
-            }
-            self.expect_fill(at, cpu);
-            if self.pools[at].expected.cached_count() > 0 {
+            if !self.expect_alloc(at, cpu) {
                 self.take_cached(at, pfn)?;
                 continue;
             }

@@ -40,13 +40,7 @@ impl World<'_> {
                     self.expect_put(at, open, true);
                 }
             }
-            let fast = self.pools[at].expected.cached_count() > 0;
-            if fast {
-                self.pools[at].expected.stats.fast += 1;
-            } else {
-                self.expect_fill(at, cpu);
-            }
-            let slow = !fast && self.pools[at].expected.cached_count() == 0;
+            let slow = self.expect_alloc(at, cpu);
             let piece = match got {
                 Ok(piece) => piece,
                 Err(error) => {
@@ -55,11 +49,7 @@ impl World<'_> {
                 }
             };
             ensure_eq!(piece.offset, 0, "the first piece of {:?}", piece.pfn);
-            if slow {
-                self.check_slow(at, piece.pfn)?;
-            } else {
-                self.take_cached(at, piece.pfn)?;
-            }
+            self.check_alloc(at, piece.pfn, slow)?;
             self.pools[at].expected.open = Some(piece.pfn);
         }
         let piece = got.expect("refusals have returned");
