@@ -3,15 +3,14 @@
 mod mapping;
 mod pieces;
 
-use std::collections::BTreeMap;
-
+use crate::model::scenario::check_empty;
 use quarry_core::debug::CallSite;
 use quarry_core::era::Era;
-use quarry_core::machine::{CpuId, NodeId};
+use quarry_core::machine::{CpuId, Machine, NodeId};
 use quarry_core::page::{PageAllocator, PageError, PageKind, Pfn};
 use quarry_core::pool::{
-    CACHE_PAGES, Mapper, PieceError, PoolCreateError, PoolError, PoolOwner, PoolParams, PoolState,
-    PoolStats, Put, REFILL_PAGES,
+    Mapper, PieceError, PoolCreateError, PoolError, PoolOwner, PoolParams, PoolState, PoolStats,
+    Put, REFILL_PAGES,
 };
 use quarry_sim::{Config, LonePut, VirtualMachine};
 
@@ -40,10 +39,12 @@ fn small(name: &str, pool_size: u32) -> PoolParams<'_> {
     }
 }
 
-/// All pages are back and the pool's structures too.
-fn check_empty(pages: &Pages) {
-    let census = pages.check_consistency().unwrap();
-    assert_eq!((census.pool, census.allocated), (0, 0), "{census:?}");
+/// Ends a pool whose pages are all back, after its handles: its structures are back, too.
+pub(crate) fn end<M: Machine>(owner: PoolOwner<'_, M>, handles: impl Sized) {
+    let pages = owner.pool().pages();
+    drop(handles);
+    owner.destroy().unwrap();
+    check_empty(pages);
 }
 
 #[test]
@@ -79,35 +80,7 @@ fn a_page_goes_round() {
     for pfn in [first, again] {
         owner.lone_put(pfn).unwrap();
     }
-    drop(pool);
-    owner.destroy().unwrap();
-    check_empty(&pages);
-}
-
-#[test]
-fn a_full_cache_and_a_full_ring_release() {
-    let pages = boot(1, 1, Era::V6_18);
-    let mut owner = PoolOwner::create(&pages, Era::V6_18, &small("rx", 8)).unwrap();
-    let got: Vec<Pfn> = (0..CACHE_PAGES + 10)
-        .map(|_| owner.alloc().unwrap())
-        .collect();
-    let mut went = BTreeMap::new();
-    // The last slow allocation left pages on the stack.
-    let room = CACHE_PAGES - owner.pool().stats().pages_cached as usize;
-    for pfn in got {
-        let put = owner.lone_put(pfn).unwrap();
-        *went.entry(format!("{put:?}")).or_insert(0) += 1;
-    }
-    let overflow = CACHE_PAGES + 10 - room;
-    let stats = owner.pool().stats();
-    assert_eq!(went["Cached"], room);
-    assert_eq!(went["Ring"], 8);
-    assert_eq!(went["Released"], overflow - 8);
-    assert_eq!(stats.cache_full as usize, overflow);
-    assert_eq!(stats.ring_full as usize, overflow - 8);
-    assert_eq!(stats.inflight, 0);
-    owner.destroy().unwrap();
-    check_empty(&pages);
+    end(owner, pool);
 }
 
 #[test]
@@ -141,9 +114,7 @@ fn a_bulk_call_counts_as_many() {
     let stats = pool.stats();
     assert_eq!((stats.refill, stats.pages_cached), (1, 42));
     assert_eq!(owner.lone_put_bulk(&mut slots), Ok(()));
-    drop(pool);
-    owner.destroy().unwrap();
-    check_empty(&pages);
+    end(owner, pool);
 }
 
 #[test]
@@ -238,8 +209,7 @@ fn higher_orders_come_one_by_one() {
     for pfn in got {
         assert_eq!(owner.lone_put(pfn), Ok(Put::Cached));
     }
-    owner.destroy().unwrap();
-    check_empty(&pages);
+    end(owner, ());
 }
 
 #[test]
@@ -272,9 +242,7 @@ fn a_refill_stops_at_a_page_of_another_node() {
     for &pfn in &far[1..] {
         pool.lone_put(pfn).unwrap();
     }
-    drop(pool);
-    owner.destroy().unwrap();
-    check_empty(&pages);
+    end(owner, pool);
 }
 
 #[test]
@@ -308,9 +276,7 @@ fn a_page_with_other_users_leaves_the_pool() {
     );
     assert_eq!(pages.free_number(pfn, 0), last.map(drop));
     assert_eq!(pool.lone_put(pfn), Ok(Put::Ring));
-    drop(pool);
-    owner.destroy().unwrap();
-    check_empty(&pages);
+    end(owner, pool);
 }
 
 #[test]
@@ -417,8 +383,7 @@ fn many_holders_are_counted() {
     for pfn in got {
         owner.lone_put(pfn).unwrap();
     }
-    owner.destroy().unwrap();
-    check_empty(&pages);
+    end(owner, ());
 }
 
 #[test]
@@ -442,8 +407,7 @@ fn a_pool_lives_on_the_last_pages_of_memory() {
                 }
             }
         }
-        owner.destroy().unwrap();
-        check_empty(&pages);
+        end(owner, ());
     }
 }
 

@@ -6,7 +6,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 
 use crate::model::by_number::ByNumber as _;
+use crate::model::scenario::check_empty;
 use crate::model::steps::{STUCK, Stepping};
+use crate::pool::end;
 use quarry_core::era::Era;
 use quarry_core::machine::CpuId;
 use quarry_core::page::{PageAllocator, Pfn};
@@ -55,12 +57,6 @@ fn alloc(owner: &mut PoolOwner<'_, Stepping>, count: usize) -> Vec<Pfn> {
     (0..count).map(|_| owner.alloc().expect("memory")).collect()
 }
 
-/// All pages are back and the pool's structures too.
-fn check_empty(pages: &Pages) {
-    let census = pages.check_consistency().unwrap();
-    assert_eq!((census.pool, census.allocated), (0, 0), "{census:?}");
-}
-
 #[test]
 fn pages_come_home_in_order_however_often() {
     let pages = boot(3);
@@ -94,9 +90,7 @@ fn pages_come_home_in_order_however_often() {
     for pfn in away {
         assert_eq!(put_on(&handle, 2, pfn), Put::Ring);
     }
-    drop(handle);
-    owner.destroy().unwrap();
-    check_empty(&pages);
+    end(owner, handle);
 }
 
 #[test]
@@ -136,9 +130,7 @@ fn what_finds_a_full_lane_goes_to_the_ring() {
         for pfn in got.into_iter().chain(others) {
             put_on(&handle, 0, pfn);
         }
-        drop(handle);
-        owner.destroy().unwrap();
-        check_empty(&pages);
+        end(owner, handle);
     }
 }
 
@@ -159,9 +151,7 @@ fn one_page_may_come_and_go_alone() {
     for pfn in got {
         assert_eq!(put_on(&handle, 1, pfn), Put::Ring);
     }
-    drop(handle);
-    owner.destroy().unwrap();
-    check_empty(&pages);
+    end(owner, handle);
 }
 
 #[test]
@@ -192,10 +182,7 @@ fn batches_go_home_by_lanes() {
         64,
         "of one slow fill"
     );
-    drop(batch);
-    drop(handle);
-    owner.destroy().unwrap();
-    check_empty(&pages);
+    end(owner, (batch, handle));
 }
 
 #[test]

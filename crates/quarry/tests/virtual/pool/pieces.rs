@@ -43,9 +43,7 @@ fn pieces_share_a_page() {
         owner.lone_put_piece(pieces[3].pfn, pieces[3].offset),
         Ok(Put::Cached)
     );
-    drop(pool);
-    owner.destroy().unwrap();
-    check_empty(&pages);
+    end(owner, pool);
 }
 
 /// Small pieces are spread so that their starts can be told apart.
