@@ -4,7 +4,7 @@ use std::panic::Location;
 use std::ptr::NonNull;
 
 use crate::model::debugging::*;
-use crate::model::scenario::{Object, cache_of, give, live, sized, take};
+use crate::model::scenario::{Object, cache_of, destroy, give, live, sized, take};
 use quarry_core::debug::{CallSite, During, Finding, Fix, Report, SlubDebug, Track};
 use quarry_core::design::{Design, FreeError};
 use quarry_core::era::Era;
@@ -14,18 +14,34 @@ use quarry_core::inspect::{SysfsError, attributes_of};
 use quarry_core::slub::Slub;
 use quarry_sim::Rng;
 
-/// Runs a check in every generation of every design that has debugging.
+/// Makes a test of each check, which runs in every generation of every design that has debugging.
 macro_rules! on_all {
-    ($check:ident) => {
-        for_all_designs!(D => {
-            for &era in D::ERAS.iter().filter(|&&era| D::debug_rules(era).is_some()) {
-                $check::<D>(era);
-            }
-        })
-    };
+    ($($test:ident: $check:ident,)+) => {$(
+        #[test]
+        fn $test() {
+            for_all_designs!(D => {
+                for &era in D::ERAS.iter().filter(|&&era| D::debug_rules(era).is_some()) {
+                    $check::<D>(era);
+                }
+            });
+        }
+    )+};
 }
 
 mod hooks;
+
+on_all! {
+    a_double_free_is_reported: double_free,
+    a_free_of_no_object_is_reported: addresses,
+    an_overrun_is_reported: overrun,
+    an_underrun_is_reported: underrun,
+    a_use_after_free_is_reported: use_after_free,
+    a_use_after_free_is_found_when_the_slab_goes: use_after_free_of_the_last,
+    constructed_objects_are_not_poisoned: kept_objects,
+    reports_name_the_callers: callers,
+    validate_finds_and_restores: validation,
+    correct_use_gives_no_report: correct_use,
+}
 
 fn double_free<D: Design>(era: Era) {
     for flags in combinations() {
@@ -50,15 +66,9 @@ fn double_free<D: Design>(era: Era) {
         assert_eq!(site(report.alloc), tracked.then_some(allocated), "{report}");
         assert_eq!(site(report.free), tracked.then_some(first), "{report}");
         give(cache, &others[2..]);
-        // SAFETY: the test uses no copy of the handle afterwards.
-        unsafe { cache.destroy() }.expect("nothing is live");
+        destroy(cache);
         assert_eq!(reports(), []);
     }
-}
-
-#[test]
-fn a_double_free_is_reported() {
-    on_all!(double_free);
 }
 
 fn addresses<D: Design>(era: Era) {
@@ -105,11 +115,6 @@ fn addresses<D: Design>(era: Era) {
     }
 }
 
-#[test]
-fn a_free_of_no_object_is_reported() {
-    on_all!(addresses);
-}
-
 /// One byte behind the object, for sizes with and without a gap up to the next word.
 fn overrun<D: Design>(era: Era) {
     for (flags, size) in combinations().flat_map(|flags| [(flags, 60u32), (flags, 64)]) {
@@ -152,15 +157,9 @@ fn overrun<D: Design>(era: Era) {
         give(cache, &more);
         let live = live(cache).len();
         assert_eq!(live, 0, "{era} {flags:?}");
-        // SAFETY: the test uses no copy of the handle afterwards.
-        unsafe { cache.destroy() }.expect("nothing is live");
+        destroy(cache);
         assert_eq!(reports(), []);
     }
-}
-
-#[test]
-fn an_overrun_is_reported() {
-    on_all!(overrun);
 }
 
 fn underrun<D: Design>(era: Era) {
@@ -187,11 +186,6 @@ fn underrun<D: Design>(era: Era) {
         give(cache, &[objects[0], objects[2]]);
         assert_eq!(reports(), []);
     }
-}
-
-#[test]
-fn an_underrun_is_reported() {
-    on_all!(underrun);
 }
 
 fn use_after_free<D: Design>(era: Era) {
@@ -227,19 +221,13 @@ fn use_after_free<D: Design>(era: Era) {
         assert_eq!(site(report.free), tracked.then_some(freer), "{report}");
         give(cache, &others);
         give(cache, &taken);
-        // SAFETY: the test uses no copy of the handle afterwards.
-        unsafe { cache.destroy() }.expect("nothing is live");
+        destroy(cache);
         assert_eq!(reports(), []);
     }
 }
 
 fn reports_len() -> usize {
     REPORTS.with_borrow(Vec::len)
-}
-
-#[test]
-fn a_use_after_free_is_reported() {
-    on_all!(use_after_free);
 }
 
 /// The slab goes before the object is handed out again.
@@ -262,11 +250,6 @@ fn use_after_free_of_the_last<D: Design>(era: Era) {
     assert_eq!(found[0].object, objects[2].addr().get());
 }
 
-#[test]
-fn a_use_after_free_is_found_when_the_slab_goes() {
-    on_all!(use_after_free_of_the_last);
-}
-
 /// Constructed and RCU objects keep their bytes while they are free.
 fn kept_objects<D: Design>(era: Era) {
     for kind in [CacheFlags::CTOR, CacheFlags::RCU] {
@@ -287,11 +270,6 @@ fn kept_objects<D: Design>(era: Era) {
         give(cache, &[other]);
         assert_eq!(reports(), [], "{era} {kind:?}");
     }
-}
-
-#[test]
-fn constructed_objects_are_not_poisoned() {
-    on_all!(kept_objects);
 }
 
 /// The public calls name their callers, all of them.
@@ -367,11 +345,6 @@ fn callers<D: Design>(era: Era) {
             .to_string()
             .contains("allocated in 0xffffffff81234567 cpu=0")
     );
-}
-
-#[test]
-fn reports_name_the_callers() {
-    on_all!(callers);
 }
 
 /// An overrun of a kmalloc begins behind what was asked for, where the era knows it.
@@ -507,11 +480,6 @@ fn validation<D: Design>(era: Era) {
     assert_eq!(reports(), []);
 }
 
-#[test]
-fn validate_finds_and_restores() {
-    on_all!(validation);
-}
-
 /// The negative control: correct use, whatever the letters, gives no report.
 fn correct_use<D: Design>(era: Era) {
     for (round, flags) in combinations().enumerate() {
@@ -545,14 +513,8 @@ fn correct_use<D: Design>(era: Era) {
             give(caches[cache], &[object]);
         }
         for cache in caches {
-            // SAFETY: the test uses no copy of the handle afterwards.
-            unsafe { cache.destroy() }.expect("nothing is live");
+            destroy(cache);
         }
         assert_eq!(reports(), [], "{era} {flags:?}");
     }
-}
-
-#[test]
-fn correct_use_gives_no_report() {
-    on_all!(correct_use);
 }

@@ -4,15 +4,18 @@ use super::*;
 use crate::model::scenario::{boot, live};
 use crate::model::setup::Setup;
 
+on_all! {
+    bulk_allocations_without_memory_take_nothing: short_of_memory,
+    fail_injection_is_a_mark: marked,
+    traced_caches_tell_of_each_call: tracing,
+    a_leak_is_named_with_its_call_site: leaks,
+    refused_frees_are_reported_without_debugging: refused_anyway,
+    slub_debug_chooses_caches: settings,
+}
+
 /// A bulk allocation for which memory does not suffice takes nothing, and every object passes its checks.
 fn short_of_memory<D: Design>(era: Era) {
-    let heap = boot::<D>(
-        era,
-        Setup {
-            pages: 4096,
-            ..Setup::default()
-        },
-    );
+    let heap = boot::<D>(era, Setup::of_pages(4096));
     listen(&heap);
     let cache = cache_of(&heap, "large", 4000, letters("FZPU"));
     let mut slots = vec![None; 5000];
@@ -20,14 +23,8 @@ fn short_of_memory<D: Design>(era: Era) {
     assert!(slots.iter().all(Option::is_none), "{era}");
     assert!(cache.alloc_bulk(&mut slots[..20]), "{era}");
     give(cache, &slots.iter().copied().flatten().collect::<Vec<_>>());
-    // SAFETY: the test uses no copy of the handle afterwards.
-    unsafe { cache.destroy() }.expect("no object is left");
+    destroy(cache);
     assert_eq!(reports(), [], "{era}");
-}
-
-#[test]
-fn bulk_allocations_without_memory_take_nothing() {
-    on_all!(short_of_memory);
 }
 
 /// The letter A alone is a flag that sysfs shows; the cache keeps its fast paths.
@@ -37,11 +34,6 @@ fn marked<D: Design>(era: Era) {
     assert_eq!(cache.attribute("failslab"), Some(1), "{era}");
     assert!(!cache.head().flags().debug(), "{era}");
     give(cache, &take(cache, 5));
-}
-
-#[test]
-fn fail_injection_is_a_mark() {
-    on_all!(marked);
 }
 
 fn tracing<D: Design>(era: Era) {
@@ -68,11 +60,6 @@ fn tracing<D: Design>(era: Era) {
     assert_eq!(events, [event(true, allocated), event(false, at)], "{era}");
 }
 
-#[test]
-fn traced_caches_tell_of_each_call() {
-    on_all!(tracing);
-}
-
 /// A cache with live objects names who allocated them.
 fn leaks<D: Design>(era: Era) {
     let heap = told::<D>(era);
@@ -88,11 +75,6 @@ fn leaks<D: Design>(era: Era) {
         "{message}"
     );
     give(cache, &[object]);
-}
-
-#[test]
-fn a_leak_is_named_with_its_call_site() {
-    on_all!(leaks);
 }
 
 /// Without debugging, what a design refuses is reported too.
@@ -123,11 +105,6 @@ fn refused_anyway<D: Design>(era: Era) {
         report.here.site.location().map(Location::file),
         Some(file!())
     );
-}
-
-#[test]
-fn refused_frees_are_reported_without_debugging() {
-    on_all!(refused_anyway);
 }
 
 fn settings<D: Design>(era: Era) {
@@ -169,9 +146,4 @@ fn settings<D: Design>(era: Era) {
     let (page, small) = (sized(&heap, "page", 4096), sized(&heap, "small", 200));
     assert_eq!(page.head().flags(), CacheFlags::NONE, "{era}");
     assert_eq!(small.head().flags(), letters("FZPU"), "{era}");
-}
-
-#[test]
-fn slub_debug_chooses_caches() {
-    on_all!(settings);
 }
