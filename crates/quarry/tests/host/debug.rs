@@ -6,10 +6,8 @@ use std::sync::Mutex;
 use std::sync::mpsc::channel;
 
 use quarry::kernel::design::Design;
-use quarry::{
-    Builder, CacheSpec, Finding, FreeError, HostHeap, Mode, Report, SheafCache, SlabCache, Slob,
-    Slub, Slubq,
-};
+use quarry::kernel::for_all_designs;
+use quarry::{Builder, CacheSpec, Finding, FreeError, HostHeap, Mode, Report, Slob, Slub};
 
 /// Reports about caches of each name prefix: tests run side by side.
 static REPORTS: Mutex<Vec<Report>> = Mutex::new(Vec::new());
@@ -25,6 +23,10 @@ fn reports(cache: &str) -> Vec<Report> {
     let reports = REPORTS.lock().expect("no panic while it is held");
     let named = reports.iter().filter(|report| report.cache() == cache);
     named.copied().collect()
+}
+
+fn has_debugging<D: Design>() -> bool {
+    D::debug_rules(D::DEFAULT_ERA).is_some()
 }
 
 fn heap<D: Design>(mode: Mode) -> &'static HostHeap<D> {
@@ -43,12 +45,13 @@ struct Sent(NonNull<u8>);
 unsafe impl Send for Sent {}
 
 /// Threads that hand objects round, each filled over its whole length.
-fn storm<D: Design>(mode: Mode, name: &'static str) {
+fn storm<D: Design>(mode: Mode) {
     const THREADS: usize = 6;
     const ROUNDS: u32 = 4000;
     let heap = heap::<D>(mode);
+    let name = format!("storm-{}", D::NAME);
     let cache = heap
-        .create_cache(&CacheSpec::new(name, 72))
+        .create_cache(&CacheSpec::new(&name, 72))
         .expect("a cache");
     let (senders, receivers): (Vec<_>, Vec<_>) = (0..THREADS).map(|_| channel::<Sent>()).unzip();
     std::thread::scope(|scope| {
@@ -78,7 +81,7 @@ fn storm<D: Design>(mode: Mode, name: &'static str) {
     let mut live = 0;
     cache.for_each_live(|_| live += 1).expect("at rest");
     assert_eq!(live, 0);
-    assert_eq!(reports(name), []);
+    assert_eq!(reports(&name), []);
     assert!(
         !REPORTS
             .lock()
@@ -91,18 +94,18 @@ fn storm<D: Design>(mode: Mode, name: &'static str) {
 #[test]
 fn correct_use_gives_no_report() {
     for mode in [Mode::Auto, Mode::Fallback] {
-        storm::<Slub>(mode, "storm-slub");
-        storm::<Slubq>(mode, "storm-slubq");
-        storm::<SlabCache>(mode, "storm-slab");
-        storm::<SheafCache>(mode, "storm-sheaf");
+        for_all_designs!(D => if has_debugging::<D>() {
+            storm::<D>(mode);
+        });
     }
 }
 
 /// One thread allocates, another frees, a third frees again.
-fn two_threads<D: Design>(name: &'static str) {
+fn two_threads<D: Design>() {
     let heap = heap::<D>(Mode::Auto);
+    let name = format!("twice-{}", D::NAME);
     let cache = heap
-        .create_cache(&CacheSpec::new(name, 72))
+        .create_cache(&CacheSpec::new(&name, 72))
         .expect("a cache");
     let _keeps_the_slab = cache.alloc();
     let object = Sent(cache.alloc().expect("memory"));
@@ -122,7 +125,7 @@ fn two_threads<D: Design>(name: &'static str) {
         scope.spawn(again).join().expect("no panic")
     });
     assert_eq!(freed, Err(FreeError::DoubleFree));
-    let reports = reports(name);
+    let reports = reports(&name);
     assert_eq!(reports.len(), 1, "{reports:?}");
     let report = &reports[0];
     assert_eq!(report.what, Finding::DoubleFree);
@@ -153,10 +156,9 @@ fn two_threads<D: Design>(name: &'static str) {
 
 #[test]
 fn a_double_free_names_three_threads() {
-    two_threads::<Slub>("twice-slub");
-    two_threads::<Slubq>("twice-slubq");
-    two_threads::<SlabCache>("twice-slab");
-    two_threads::<SheafCache>("twice-sheaf");
+    for_all_designs!(D => if has_debugging::<D>() {
+        two_threads::<D>();
+    });
 }
 
 #[test]

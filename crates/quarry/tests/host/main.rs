@@ -21,3 +21,19 @@ fn small<D: Design>(mode: Mode) -> HostHeap<D> {
     let builder = Builder::<D>::new().memory_bytes(64 << 20);
     builder.mode(mode).build().expect("a heap")
 }
+
+/// Makes a module of tests, one for each design: `check::<D>()`.
+macro_rules! design_tests {
+    ($module:ident: $check:ident) => {
+        quarry::kernel::for_all_designs! { design_tests! { $module $check } }
+    };
+    ({ $module:ident $check:ident } $($name:ident: $design:ty),+) => {
+        mod $module {
+            $(#[test]
+            fn $name() {
+                super::$check::<$design>();
+            })+
+        }
+    };
+}
+use design_tests;

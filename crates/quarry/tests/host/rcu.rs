@@ -4,11 +4,9 @@
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
-use crate::small;
+use crate::{design_tests, small};
 use quarry::kernel::heap::Cache;
-use quarry::{
-    Builder, CacheSpec, Design, HostMachine, Mode, SheafCache, SlabCache, Slob, Slub, Slubq,
-};
+use quarry::{Builder, CacheSpec, Design, HostMachine, Mode, Slub};
 
 /// Deferred frees without readers; each ends in a grace period of its own batch.
 const FREES: usize = 2_000_000;
@@ -112,30 +110,7 @@ fn deferred_frees<D: Design>() {
     readers_are_waited_for::<D>();
 }
 
-#[test]
-fn slab_defers_frees() {
-    deferred_frees::<SlabCache>();
-}
-
-#[test]
-fn slub_defers_frees() {
-    deferred_frees::<Slub>();
-}
-
-#[test]
-fn slubq_defers_frees() {
-    deferred_frees::<Slubq>();
-}
-
-#[test]
-fn slob_defers_frees() {
-    deferred_frees::<Slob>();
-}
-
-#[test]
-fn sheaf_defers_frees() {
-    deferred_frees::<SheafCache>();
-}
+design_tests!(defers_frees: deferred_frees);
 
 /// Deferred objects without readers are memory: the page of pointers need not be full.
 #[test]

@@ -6,15 +6,12 @@ use std::ptr::NonNull;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::small;
+use crate::{design_tests, small};
 use quarry::kernel::design::CheckError;
 use quarry::kernel::heap::Cache;
 use quarry::kernel::machine::Cpus;
 use quarry::kernel::page::PageInconsistency;
-use quarry::{
-    CacheFlags, CacheSpec, Design, HostHeap, HostMachine, Mode, SheafCache, SlabCache, Slob, Slub,
-    Slubq,
-};
+use quarry::{CacheFlags, CacheSpec, Design, HostHeap, HostMachine, Mode, Slub};
 
 const THREADS: usize = 4;
 /// Objects that a thread holds at once.
@@ -188,29 +185,10 @@ fn pages_are_walked_while_in_use() {
     }
 }
 
-#[test]
-fn slab_is_walked_while_in_use() {
-    in_both_modes::<SlabCache>();
-}
+design_tests!(walked_in_use: in_both_modes);
 
 #[test]
-fn slub_is_walked_while_in_use() {
-    in_both_modes::<Slub>();
+fn debugged_caches_are_walked_while_in_use() {
     let debugged = CacheFlags::CONSISTENCY | CacheFlags::RED_ZONE | CacheFlags::POISON;
     walked_while_in_use::<Slub>(Mode::Auto, debugged);
-}
-
-#[test]
-fn slubq_is_walked_while_in_use() {
-    in_both_modes::<Slubq>();
-}
-
-#[test]
-fn sheaf_is_walked_while_in_use() {
-    in_both_modes::<SheafCache>();
-}
-
-#[test]
-fn slob_is_walked_while_in_use() {
-    in_both_modes::<Slob>();
 }

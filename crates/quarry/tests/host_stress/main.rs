@@ -10,6 +10,21 @@
 //! A run tries the default era of each design; `cargo xtask soak` tries all of them.
 //! `QUARRY_STRESS_SECONDS` lengthens the correct runs; `--nocapture` shows what happened.
 
+/// Makes a module of tests, one for each design: `check::<D>()`.
+macro_rules! design_tests {
+    ($module:ident: $check:ident) => {
+        quarry::kernel::for_all_designs! { design_tests! { $module $check } }
+    };
+    ({ $module:ident $check:ident } $($name:ident: $design:ty),+) => {
+        mod $module {
+            $(#[test]
+            fn $name() {
+                super::$check::<$design>();
+            })+
+        }
+    };
+}
+
 mod broken;
 mod forks;
 mod owned;
@@ -26,8 +41,9 @@ mod world;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use quarry::kernel::design::Design;
+use quarry::kernel::for_all_designs;
 use quarry::kernel::machine::Machine;
-use quarry::{Builder, Era, HostHeap, Mode, SheafCache, SlabCache, Slob, Slub, Slubq};
+use quarry::{Builder, Era, HostHeap, Mode, Slob, Slub};
 
 use broken::{Broken, Fault};
 use storm::Outcome;
@@ -90,71 +106,20 @@ fn check<M: Machine + Send + Sync, D: Design>(world: &World<M, D>, outcome: &Out
     world.check_end(outcome.aborts);
 }
 
-#[test]
-fn slab_with_sequences_holds() {
-    for era in eras::<SlabCache>() {
-        must_hold::<SlabCache>(Mode::Auto, era);
+fn with_sequences<D: Design>() {
+    for era in eras::<D>() {
+        must_hold::<D>(Mode::Auto, era);
     }
 }
 
-#[test]
-fn slab_with_fallback_holds() {
-    for era in eras::<SlabCache>() {
-        must_hold::<SlabCache>(Mode::Fallback, era);
+fn with_fallback<D: Design>() {
+    for era in eras::<D>() {
+        must_hold::<D>(Mode::Fallback, era);
     }
 }
 
-#[test]
-fn slub_with_sequences_holds() {
-    for era in eras::<Slub>() {
-        must_hold::<Slub>(Mode::Auto, era);
-    }
-}
-
-#[test]
-fn slub_with_fallback_holds() {
-    for era in eras::<Slub>() {
-        must_hold::<Slub>(Mode::Fallback, era);
-    }
-}
-
-#[test]
-fn slubq_with_sequences_holds() {
-    must_hold::<Slubq>(Mode::Auto, Slubq::DEFAULT_ERA);
-}
-
-#[test]
-fn slubq_with_fallback_holds() {
-    must_hold::<Slubq>(Mode::Fallback, Slubq::DEFAULT_ERA);
-}
-
-#[test]
-fn slob_with_sequences_holds() {
-    for era in eras::<Slob>() {
-        must_hold::<Slob>(Mode::Auto, era);
-    }
-}
-
-#[test]
-fn sheaf_with_sequences_holds() {
-    for era in eras::<SheafCache>() {
-        must_hold::<SheafCache>(Mode::Auto, era);
-    }
-}
-
-#[test]
-fn slob_with_fallback_holds() {
-    for era in eras::<Slob>() {
-        must_hold::<Slob>(Mode::Fallback, era);
-    }
-}
-
-#[test]
-fn sheaf_with_fallback_holds() {
-    for era in eras::<SheafCache>() {
-        must_hold::<SheafCache>(Mode::Fallback, era);
-    }
-}
+design_tests!(holds_with_sequences: with_sequences);
+design_tests!(holds_with_fallback: with_fallback);
 
 #[test]
 fn pages_hold() {
@@ -183,63 +148,51 @@ fn one_fault() {
     let Some((design, fault, mode)) = broken::asked() else {
         return;
     };
-    match design.as_str() {
-        SlabCache::NAME => with_fault::<SlabCache>(fault, mode, broken::SECONDS),
-        Slub::NAME => with_fault::<Slub>(fault, mode, broken::SECONDS),
-        Slubq::NAME => with_fault::<Slubq>(fault, mode, broken::SECONDS),
-        Slob::NAME => with_fault::<Slob>(fault, mode, broken::SECONDS),
-        SheafCache::NAME => with_fault::<SheafCache>(fault, mode, broken::SECONDS),
-        other => panic!("no design {other}"),
-    }
+    for_all_designs!(D => if design == D::NAME {
+        return with_fault::<D>(fault, mode, broken::SECONDS);
+    });
+    panic!("no design {design}");
 }
 
 #[test]
 fn a_wrapped_machine_holds() {
     let _alone = alone();
-    with_fault::<SlabCache>(Fault::None, Mode::Auto, seconds() / 2.0);
-    with_fault::<Slub>(Fault::None, Mode::Auto, seconds() / 2.0);
-    with_fault::<Slubq>(Fault::None, Mode::Auto, seconds() / 2.0);
-    with_fault::<Slob>(Fault::None, Mode::Auto, seconds() / 2.0);
-    with_fault::<SheafCache>(Fault::None, Mode::Auto, seconds() / 2.0);
+    for_all_designs!(D => with_fault::<D>(Fault::None, Mode::Auto, seconds() / 2.0));
 }
 
-fn must_be_seen(designs: &[&str], fault: Fault, mode: Mode) {
+fn must_be_seen<D: Design>(fault: Fault, mode: Mode) {
     let _alone = alone();
     let cpus = sys::allowed_cpus().len();
     assert!(
         cpus > 1,
         "one CPU shows no clash in bounded time: --skip negative_control"
     );
-    for &design in designs {
-        assert!(
-            broken::is_seen(design, fault, mode),
-            "{design} {mode:?} {fault:?}: the storm does not see a broken machine"
-        );
-    }
+    let design = D::NAME;
+    assert!(
+        broken::is_seen(design, fault, mode),
+        "{design} {mode:?} {fault:?}: the storm does not see a broken machine"
+    );
 }
 
-/// Designs with per-CPU state of their own.
-const WITH_SLOTS: [&str; 4] = [SlabCache::NAME, Slub::NAME, Slubq::NAME, SheafCache::NAME];
+/// Looks for the fault in every design with per-CPU state of its own.
+fn must_be_seen_in_slots(fault: Fault, mode: Mode) {
+    for_all_designs!(D => if D::NAME != Slob::NAME {
+        must_be_seen::<D>(fault, mode);
+    });
+}
 
 #[test]
 fn negative_control_unprotected_slot() {
-    must_be_seen(&WITH_SLOTS, Fault::Slot, Mode::Fallback);
-    must_be_seen(&WITH_SLOTS, Fault::Slot, Mode::Auto);
+    must_be_seen_in_slots(Fault::Slot, Mode::Fallback);
+    must_be_seen_in_slots(Fault::Slot, Mode::Auto);
 }
 
 #[test]
 fn negative_control_locks_do_not_exclude() {
-    let all = [
-        SlabCache::NAME,
-        Slub::NAME,
-        Slubq::NAME,
-        Slob::NAME,
-        SheafCache::NAME,
-    ];
-    must_be_seen(&all, Fault::Lock, Mode::Auto);
+    for_all_designs!(D => must_be_seen::<D>(Fault::Lock, Mode::Auto));
 }
 
 #[test]
 fn negative_control_remote_only_stores() {
-    must_be_seen(&WITH_SLOTS, Fault::Remote, Mode::Auto);
+    must_be_seen_in_slots(Fault::Remote, Mode::Auto);
 }

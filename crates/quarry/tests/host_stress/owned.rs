@@ -8,10 +8,8 @@ use std::time::Duration;
 
 use crate::{alone, small, sys};
 use quarry::kernel::debug::TraceEvent;
-use quarry::{
-    Builder, Cache, CacheError, CacheFlags, Design, Mode, Owned, SheafCache, SlabCache, Slob, Slub,
-    Slubq,
-};
+use quarry::kernel::for_all_designs;
+use quarry::{Builder, Cache, CacheError, CacheFlags, Design, Mode, Owned, SheafCache, Slub};
 
 /// Longest life of a child.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -89,11 +87,7 @@ fn heaps_come_and_go<D: Design>() {
 #[test]
 fn dropped_heaps_return_what_they_had() {
     let _alone = alone();
-    heaps_come_and_go::<SheafCache>();
-    heaps_come_and_go::<Slub>();
-    heaps_come_and_go::<SlabCache>();
-    heaps_come_and_go::<Slubq>();
-    heaps_come_and_go::<Slob>();
+    for_all_designs!(D => heaps_come_and_go::<D>());
 }
 
 /// The same fails if a handle is left: the test above can see it.
@@ -158,11 +152,7 @@ fn objects_outlive_their_cache<D: Design>(mode: Mode, flags: CacheFlags) {
 fn the_last_object_ends_its_cache() {
     let _alone = alone();
     for mode in modes() {
-        objects_outlive_their_cache::<SheafCache>(mode, CacheFlags::NONE);
-        objects_outlive_their_cache::<Slub>(mode, CacheFlags::NONE);
-        objects_outlive_their_cache::<SlabCache>(mode, CacheFlags::NONE);
-        objects_outlive_their_cache::<Slubq>(mode, CacheFlags::NONE);
-        objects_outlive_their_cache::<Slob>(mode, CacheFlags::NONE);
+        for_all_designs!(D => objects_outlive_their_cache::<D>(mode, CacheFlags::NONE));
         objects_outlive_their_cache::<Slub>(mode, CacheFlags::DEBUG_DEFAULT);
     }
 }
