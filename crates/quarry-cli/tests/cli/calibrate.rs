@@ -5,7 +5,7 @@ use std::process::Output;
 
 use serde_json::Value;
 
-use crate::common::{assert_fails, quarry, stdout, text};
+use crate::common::{assert_fails, assert_refuses, json, quarry, stdout, text};
 
 /// True if the kernel describes caches; in some virtual machines it does not.
 fn describes_caches() -> bool {
@@ -25,12 +25,12 @@ fn this_computer_becomes_a_machine_that_is_used() {
     let path = dir.path().join("mine.toml");
     let path = path.to_str().unwrap();
     // What a busy computer measures may contradict itself: the command says so, and another try helps.
-    let calibrate = || quarry(&["calibrate", "-o", path, "--quick", "--json"]);
+    let calibrate = || quarry(&format!("calibrate -o {path} --quick --json"));
     let again = |made: &Output| String::from_utf8_lossy(&made.stderr).contains("measure again");
     let made = (0..20).map(|_| calibrate()).find(|made| !again(made));
     let made = made.expect("20 measurements contradict themselves");
     let made: Value = serde_json::from_str(&text(&made)).unwrap();
-    let shown: Value = serde_json::from_str(&stdout(&["machines", path, "--json"])).unwrap();
+    let shown = json(&format!("machines {path} --json"));
     assert_eq!(made["command"], "calibrate");
     assert_eq!(made["machines"], shown["machines"]);
     let costs = made["machines"][0]["costs"].as_array().unwrap();
@@ -44,19 +44,12 @@ fn this_computer_becomes_a_machine_that_is_used() {
             "{cost}"
         );
     }
-    let ran = stdout(&[
-        "run",
-        "micro",
-        "--machine",
-        path,
-        "--count",
-        "100",
-        "--rounds",
-        "1",
-    ]);
+    let ran = stdout(&format!(
+        "run micro --machine {path} --count 100 --rounds 1"
+    ));
     assert!(ran.contains("slub"), "{ran}");
     assert_fails(
-        &quarry(&["calibrate", "-o", path, "--quick"]),
+        &quarry(&format!("calibrate -o {path} --quick")),
         2,
         &["mine.toml exists: remove it, or choose another name"],
     );
@@ -65,19 +58,17 @@ fn this_computer_becomes_a_machine_that_is_used() {
 #[test]
 fn what_cannot_be_written_is_said_before_it_is_measured() {
     assert_fails(
-        &quarry(&["calibrate", "-o", "no/such/folder/mine.toml"]),
+        &quarry("calibrate -o no/such/folder/mine.toml"),
         1,
         &["cannot write no/such/folder/mine.toml"],
     );
-    assert_fails(
-        &quarry(&["calibrate", "-o", "mine"]),
+    assert_refuses(
+        "calibrate",
         2,
-        &["mine: the name of a machine file ends with .toml"],
+        r#"
+            -o mine => mine: the name of a machine file ends with .toml
+            -o - --json => give --json or -o -, not both
+            => --output
+        "#,
     );
-    assert_fails(
-        &quarry(&["calibrate", "-o", "-", "--json"]),
-        2,
-        &["give --json or -o -, not both"],
-    );
-    assert_fails(&quarry(&["calibrate"]), 2, &["--output"]);
 }

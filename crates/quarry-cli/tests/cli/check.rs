@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::common::{assert_fails, quarry, small_trace, stdout, with_reports};
+use crate::common::{assert_fails, json, quarry, small_trace, stdout, with_reports};
 use crate::golden;
 
 const HEADER: &str = "slabinfo - version: 2.1\n\
@@ -51,9 +51,9 @@ fn files(dir: &Path) -> [String; 3] {
     ]
 }
 
-fn run(args: &[&str]) -> Value {
-    let args = [&["replay", "--json", "--no-timing"], args].concat();
-    let mut report: Value = serde_json::from_str(&stdout(&args)).unwrap();
+fn run(args: &str) -> Value {
+    let args = format!("replay --json --no-timing {args}");
+    let mut report = json(&args);
     let runs = report["runs"].as_array_mut().unwrap();
     assert_eq!(runs.len(), 1);
     runs.remove(0)
@@ -75,9 +75,7 @@ fn import_pages(dir: &Path, more: &str) -> String {
     }
     fs::write(&text, lines + more).unwrap();
     let [text, trace] = [&text, &trace].map(|path| path.to_str().unwrap());
-    stdout(&[
-        "import", text, "-o", trace, "--kernel", "6.18", "--cpus", "2",
-    ]);
+    stdout(&format!("import {text} -o {trace} --kernel 6.18 --cpus 2"));
     trace.to_string()
 }
 
@@ -88,9 +86,9 @@ fn predicted_beside_observed() {
     let trace = with_reports(
         dir.path(),
         &trace,
-        &["--before", &before, "--after", &after],
+        &format!("--before {before} --after {after}"),
     );
-    let text = stdout(&["replay", &trace, "--check", "--no-timing"]);
+    let text = stdout(&format!("replay {trace} --check --no-timing"));
     let text = text.replace(&trace, "small.parquet");
     golden::check("check.txt", &text);
 }
@@ -103,9 +101,9 @@ fn allocations_from_the_recorded_slab_are_counted() {
     let trace = with_reports(
         dir.path(),
         &trace,
-        &["--before", &before, "--after", &after],
+        &format!("--before {before} --after {after}"),
     );
-    let shown = stdout(&["replay", &trace, "--check"]);
+    let shown = stdout(&format!("replay {trace} --check"));
     let expected = "1 of 16 allocations came from the slab that the kernel took them from; \
                     caches with others: 1";
     assert!(shown.contains(expected), "{shown}");
@@ -130,9 +128,9 @@ fn sysfs_beside_slabinfo_tells_of_lists() {
         let trace = with_reports(
             dir.path(),
             &trace,
-            &["--before", initial, "--after", &before],
+            &format!("--before {initial} --after {before}"),
         );
-        let replayed = run(&[&trace, "--check"]);
+        let replayed = run(&format!("{trace} --check"));
         let caches = replayed["check"]["caches"].as_array().unwrap();
         let cache = caches.iter().find(|cache| cache["name"] == "box").unwrap();
         cache["predicted_bytes"].as_u64().unwrap() / 4096
@@ -144,7 +142,7 @@ fn sysfs_beside_slabinfo_tells_of_lists() {
         "objsize": 192, "objperslab": 21, "pagesperslab": 1, "active_slabs": 1, "num_slabs": 1}]}}}"#;
     fs::write(&boot, stages).unwrap();
     let boot = boot.to_str().unwrap();
-    let refused = quarry(&["filter", &trace, "-o", "never", "--before", boot]);
+    let refused = quarry(&format!("filter {trace} -o never --before {boot}"));
     assert_fails(&refused, 1, &["boot.json", "one moment"]);
 }
 
@@ -155,9 +153,9 @@ fn json_has_the_check() {
     let trace = with_reports(
         dir.path(),
         &trace,
-        &["--before", &before, "--after", &after],
+        &format!("--before {before} --after {after}"),
     );
-    let replayed = run(&[&trace, "--check"]);
+    let replayed = run(&format!("{trace} --check"));
     // The recorded design, page size and CPUs, without being asked for.
     assert_eq!(
         [&replayed["design"], &replayed["era"]],
@@ -199,11 +197,11 @@ fn json_has_the_check() {
 fn an_empty_part_names_the_recording() {
     let dir = tempfile::tempdir().unwrap();
     let [trace, before, _] = files(dir.path());
-    let at = ["--before-at", "12.001", "--after-at", "12.001"];
-    let reports = [&["--before", &before, "--after", &before], &at[..]].concat();
+    let at = "--before-at 12.001 --after-at 12.001";
+    let reports = format!("--before {before} --after {before} {at}");
     let trace = with_reports(dir.path(), &trace, &reports);
     assert_fails(
-        &quarry(&["replay", &trace, "--initial"]),
+        &quarry(&format!("replay {trace} --initial")),
         1,
         &[
             "no event lies from 12.001000000 s until 12.001000000 s",
@@ -216,18 +214,18 @@ fn an_empty_part_names_the_recording() {
 fn parts_follow_each_other() {
     let dir = tempfile::tempdir().unwrap();
     let [trace, before, _] = files(dir.path());
-    let replayed = |part: &[&str]| {
-        let reports = [&["--before", &before], part].concat();
+    let replayed = |part: &str| {
+        let reports = format!("--before {before} {part}");
         let trace = with_reports(dir.path(), &trace, &reports);
-        let args = [&trace, "--initial", "--design", "slub"];
+        let args = format!("{trace} --initial --design slub");
         let replayed = run(&args)["replayed"].clone();
         let count = |key: &str| replayed[key].as_u64().unwrap();
         let frees = count("frees") + count("initial_frees") + count("orphans");
         (count("allocs"), frees, count("initial_frees"))
     };
-    let whole = replayed(&[]);
-    let first = replayed(&["--after", &before, "--after-at", "12.003003"]);
-    let second = replayed(&["--before-at", "+0.003003"]);
+    let whole = replayed("");
+    let first = replayed(&format!("--after {before} --after-at 12.003003"));
+    let second = replayed("--before-at +0.003003");
     assert_eq!((first.0 + second.0, first.1 + second.1), (whole.0, whole.1));
     // The first part allocates a filp which the second frees: one of its initial objects.
     assert_eq!((first.2, second.2), (0, 1));
@@ -237,37 +235,37 @@ fn parts_follow_each_other() {
 fn what_is_wrong_is_said() {
     let dir = tempfile::tempdir().unwrap();
     let [trace, before, _] = files(dir.path());
-    let filter = ["filter", trace.as_str(), "-o", "never"];
-    let ask = |args: &[&str]| quarry(&[&filter, args].concat());
-    assert_fails(&ask(&["--before", "absent"]), 1, &["cannot read absent"]);
-    assert_fails(&ask(&["--after", &before]), 2, &["--before"]);
-    let both = ["--before", "-", "--after", "-"];
+    let filter = format!("filter {trace} -o never");
+    let ask = |args: &str| quarry(&format!("{filter} {args}"));
+    assert_fails(&ask("--before absent"), 1, &["cannot read absent"]);
+    assert_fails(&ask(&format!("--after {before}")), 2, &["--before"]);
+    let both = "--before - --after -";
     let parts = ["--before and --after", "stdin is one file"];
     assert_fails(&ask(&both), 2, &parts);
     let bad = dir.path().join("bad");
     fs::write(&bad, format!("{HEADER}filp 1 2 : what\n")).unwrap();
     assert_fails(
-        &ask(&["--before", bad.to_str().unwrap()]),
+        &ask(&format!("--before {}", bad.display())),
         1,
         &["bad: line 3"],
     );
     for time in ["soon", "-1", "1.0000000001"] {
-        let output = ask(&[&format!("--from={time}")]);
+        let output = ask(&format!("--from={time}"));
         assert_fails(&output, 2, &["is not a time", "+0.25"]);
     }
-    let begin = |before: &str, args: &[&str]| {
-        let trace = with_reports(dir.path(), &trace, &["--before", before]);
-        quarry(&[&["replay", &trace, "--initial"], args].concat())
+    let begin = |before: &str, args: &str| {
+        let trace = with_reports(dir.path(), &trace, &format!("--before {before}"));
+        quarry(&format!("replay {trace} --initial {args}"))
     };
-    let small = begin(&before, &["--memory", "256k"]);
+    let small = begin(&before, "--memory 256k");
     assert_fails(&small, 3, &["initial state: no memory for", "--memory"]);
-    let asked = quarry(&["replay", &trace, "--initial"]);
+    let asked = quarry(&format!("replay {trace} --initial"));
     assert_fails(&asked, 2, &["no report of its kernel", "import --before"]);
     let huge = dir.path().join("huge");
     let rows = [("filp", 0, 21 << 50, 192, 21, 1)];
     let huge = slabinfo(&huge, &rows);
     let parts = ["of cache filp", "--memory"];
-    assert_fails(&begin(&huge, &[]), 3, &parts);
+    assert_fails(&begin(&huge, ""), 3, &parts);
 }
 
 #[test]
@@ -275,7 +273,7 @@ fn a_trace_of_an_unknown_kernel_is_checked_against_slab() {
     let dir = tempfile::tempdir().unwrap();
     let [trace, _, after] = files(dir.path());
     let text = dir.path().join("small.txt");
-    let import = ["import", text.to_str().unwrap(), "-o", &trace];
+    let import = format!("import {} -o {trace}", text.display());
     // SLAB's caches have a limit, and no kernel of today has SLAB.
     let text = fs::read_to_string(&after).unwrap();
     fs::write(
@@ -283,8 +281,8 @@ fn a_trace_of_an_unknown_kernel_is_checked_against_slab() {
         text.replace("    0    0    0 :", "  120   60    8 :"),
     )
     .unwrap();
-    stdout(&[&import[..], &["--before", &after, "--after", &after]].concat());
-    let run = run(&[&trace, "--check"]);
+    stdout(&format!("{import} --before {after} --after {after}"));
+    let run = run(&format!("{trace} --check"));
     assert_eq!(run["design"], "slab");
 }
 
@@ -307,8 +305,8 @@ fn caches_with_unseen_frees_are_marked() {
     ];
     fs::write(&text, lines.concat()).unwrap();
     let [text, trace] = [&text, &trace].map(|path| path.to_str().unwrap());
-    let told = ["--kernel", "6.18", "--page-size", "4k", "--cpus", "1"];
-    stdout(&[&["import", text, "-o", trace], &told[..]].concat());
+    let told = "--kernel 6.18 --page-size 4k --cpus 1";
+    stdout(&format!("import {text} -o {trace} {told}"));
     let before = slabinfo(
         &dir.path().join("before"),
         &[("filp", 16, 16, 256, 16, 1), ("pid", 16, 16, 256, 16, 1)],
@@ -322,8 +320,12 @@ fn caches_with_unseen_frees_are_marked() {
             ("maple_node", 1, 16, 256, 16, 1),
         ],
     );
-    let trace = with_reports(dir.path(), trace, &["--before", &before, "--after", &after]);
-    let args = [trace.as_str(), "--check", "--design", "slub"];
+    let trace = with_reports(
+        dir.path(),
+        trace,
+        &format!("--before {before} --after {after}"),
+    );
+    let args = format!("{trace} --check --design slub");
     let check = &run(&args)["check"];
     let marked: Vec<_> = check["caches"]
         .as_array()
@@ -341,7 +343,7 @@ fn caches_with_unseen_frees_are_marked() {
     assert_eq!(unseen, [(&"pid".into(), &2.into())]);
     assert_eq!(check["seen"]["left_out"], 2);
     assert_eq!(check["seen"]["observed_bytes"], 8192);
-    let text = stdout(&[&["replay"], &args[..]].concat());
+    let text = stdout(&format!("replay {args}"));
     for part in [
         "maple_node *",
         "growth without *",

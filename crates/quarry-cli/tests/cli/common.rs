@@ -4,21 +4,23 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-/// The command with arguments; its output is 100 columns wide.
-pub(crate) fn command(args: &[&str]) -> Command {
+use serde_json::Value;
+
+/// The command with the words of a line as arguments; its output is 100 columns wide.
+pub(crate) fn command(line: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_quarry"));
-    command.args(args).env("COLUMNS", "100");
+    command.args(line.split_whitespace()).env("COLUMNS", "100");
     command
 }
 
 /// Runs the command.
-pub(crate) fn quarry(args: &[&str]) -> Output {
-    command(args).output().unwrap()
+pub(crate) fn quarry(line: &str) -> Output {
+    command(line).output().unwrap()
 }
 
 /// Runs the command with this on its stdin.
-pub(crate) fn quarry_with(args: &[&str], stdin: &[u8]) -> Output {
-    let mut child = command(args)
+pub(crate) fn quarry_with(line: &str, stdin: &[u8]) -> Output {
+    let mut child = command(line)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -30,8 +32,13 @@ pub(crate) fn quarry_with(args: &[&str], stdin: &[u8]) -> Output {
 }
 
 /// Standard output of a run that must succeed.
-pub(crate) fn stdout(args: &[&str]) -> String {
-    text(&quarry(args))
+pub(crate) fn stdout(line: &str) -> String {
+    text(&quarry(line))
+}
+
+/// The JSON that a run prints.
+pub(crate) fn json(line: &str) -> Value {
+    serde_json::from_str(&stdout(line)).unwrap()
 }
 
 /// Standard output of a run that must have succeeded.
@@ -48,6 +55,16 @@ pub(crate) fn assert_fails(output: &Output, code: i32, parts: &[&str]) {
     assert!(!stderr.contains("panicked"), "{stderr}");
     for part in parts {
         assert!(stderr.contains(part), "no {part:?} in: {stderr}");
+    }
+}
+
+/// Checks that runs are refused with an exit code. A line of the table has the options after `base`, and behind `=>`
+/// parts of the error with `|` between them.
+pub(crate) fn assert_refuses(base: &str, code: i32, table: &str) {
+    for line in table.trim().lines() {
+        let (options, parts) = line.split_once("=> ").unwrap();
+        let parts: Vec<&str> = parts.split(" | ").collect();
+        assert_fails(&quarry(&format!("{base} {options}")), code, &parts);
     }
 }
 
@@ -98,26 +115,16 @@ pub(crate) fn recording() -> String {
 pub(crate) fn small_trace(dir: &Path) -> String {
     let (text, trace) = (dir.join("small.txt"), dir.join("small.parquet"));
     std::fs::write(&text, recording()).unwrap();
-    let args = [
-        "import",
-        text.to_str().unwrap(),
-        "-o",
-        trace.to_str().unwrap(),
-        "--kernel",
-        "6.18.44",
-        "--page-size",
-        "4096",
-        "--cpus",
-        "2",
-    ];
-    stdout(&args);
-    trace.to_str().unwrap().to_string()
+    let [text, trace] = [&text, &trace].map(|path| path.to_str().unwrap());
+    let machine = "--kernel 6.18.44 --page-size 4096 --cpus 2";
+    stdout(&format!("import {text} -o {trace} {machine}"));
+    trace.to_string()
 }
 
 /// Adds reports of the kernel to a trace, as `quarry filter` does with these options; returns the new one.
-pub(crate) fn with_reports(dir: &Path, trace: &str, options: &[&str]) -> String {
+pub(crate) fn with_reports(dir: &Path, trace: &str, options: &str) -> String {
     let out = dir.join("with-reports.parquet");
     let out = out.to_str().unwrap();
-    stdout(&[&["filter", trace, "-o", out], options].concat());
+    stdout(&format!("filter {trace} -o {out} {options}"));
     out.to_string()
 }

@@ -4,19 +4,12 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::common::{assert_fails, quarry, quarry_with, small_trace, stdout, text};
+use crate::common::{assert_fails, json, quarry, quarry_with, small_trace, stdout, text};
 
-const REPLAY: [&str; 6] = [
-    "--json",
-    "--no-timing",
-    "--design",
-    "slub,sheaf",
-    "--page-size",
-    "4k",
-];
+const REPLAY: &str = "--json --no-timing --design slub,sheaf --page-size 4k";
 
-fn replay(trace: &str, options: &[&str]) -> String {
-    stdout(&[&["replay", trace][..], &REPLAY, options].concat())
+fn replay(trace: &str, options: &str) -> String {
+    stdout(&format!("replay {trace} {REPLAY} {options}"))
 }
 
 #[test]
@@ -25,9 +18,9 @@ fn two_replays() {
     let trace = small_trace(dir.path());
     let path = |name: &str| dir.path().join(name).to_str().unwrap().to_string();
     let (a, b) = (path("a.json"), path("b.json"));
-    fs::write(&a, replay(&trace, &[])).unwrap();
-    fs::write(&b, replay(&trace, &["--debug", "FZPU"])).unwrap();
-    let told = stdout(&["diff", &a, &b]);
+    fs::write(&a, replay(&trace, "")).unwrap();
+    fs::write(&b, replay(&trace, "--debug FZPU")).unwrap();
+    let told = stdout(&format!("diff {a} {b}"));
     for part in [
         "slub@6.18, 4 KiB pages, 2 CPUs: slab memory",
         "sheaf@7.0, 4 KiB pages, 2 CPUs: slab memory",
@@ -36,9 +29,9 @@ fn two_replays() {
     ] {
         assert!(told.contains(part), "no {part:?} in {told}");
     }
-    let json: Value = serde_json::from_str(&stdout(&["diff", &a, &b, "--json"])).unwrap();
+    let changes = json(&format!("diff {a} {b} --json"));
     assert_eq!(
-        (&json["command"], &json["schema"]),
+        (&changes["command"], &changes["schema"]),
         (&"diff".into(), &1.into())
     );
     // The change is that of the two outputs, and reversing it reverses the sides.
@@ -51,14 +44,14 @@ fn two_replays() {
         let row = rows.iter().find(|row| row["name"] == "final_slab_bytes");
         row.unwrap().clone()
     };
-    assert_eq!(row(&json)["a"].as_f64(), end(&a).as_f64());
-    assert_eq!(row(&json)["b"].as_f64(), end(&b).as_f64());
-    let back: Value = serde_json::from_str(&stdout(&["diff", &b, &a, "--json"])).unwrap();
-    assert_eq!(row(&back)["a"], row(&json)["b"]);
+    assert_eq!(row(&changes)["a"].as_f64(), end(&a).as_f64());
+    assert_eq!(row(&changes)["b"].as_f64(), end(&b).as_f64());
+    let back = json(&format!("diff {b} {a} --json"));
+    assert_eq!(row(&back)["a"], row(&changes)["b"]);
     // The same from stdin.
-    let piped = quarry_with(&["diff", &a, "-", "--json"], &fs::read(&b).unwrap());
+    let piped = quarry_with(&format!("diff {a} - --json"), &fs::read(&b).unwrap());
     let piped: Value = serde_json::from_str(&text(&piped)).unwrap();
-    assert_eq!(piped["runs"], json["runs"]);
+    assert_eq!(piped["runs"], changes["runs"]);
 }
 
 #[test]
@@ -76,20 +69,28 @@ fn what_cannot_be_compared() {
     fs::write(&other, document("what-if", "slub")).unwrap();
     fs::write(&no_json, "slub\n").unwrap();
     assert_fails(
-        &quarry(&["diff", &good, &no_json]),
+        &quarry(&format!("diff {good} {no_json}")),
         1,
         &[&no_json, "no JSON"],
     );
-    assert_fails(&quarry(&["diff", &good, &other]), 1, &["one command"]);
-    assert_fails(&quarry(&["diff", &good, &path("absent")]), 1, &["absent"]);
-    assert_fails(&quarry(&["diff", "-", "-"]), 2, &["stdin is one file"]);
+    assert_fails(
+        &quarry(&format!("diff {good} {other}")),
+        1,
+        &["one command"],
+    );
+    assert_fails(
+        &quarry(&format!("diff {good} {}", path("absent"))),
+        1,
+        &["absent"],
+    );
+    assert_fails(&quarry("diff - -"), 2, &["stdin is one file"]);
     fs::write(
         &other,
         document("replay", "slub").replace("\"schema\": 1", "\"schema\": 7"),
     )
     .unwrap();
     assert_fails(
-        &quarry(&["diff", &good, &other]),
+        &quarry(&format!("diff {good} {other}")),
         1,
         &["schema is 7", "reads 1"],
     );
@@ -100,27 +101,21 @@ fn a_trace_goes_through_pipes() {
     let dir = tempfile::tempdir().unwrap();
     let trace = small_trace(dir.path());
     let recorded = crate::common::recording();
-    let options = ["--kernel", "6.18.44", "--page-size", "4096", "--cpus", "2"];
-    let imported = quarry_with(
-        &[&["import", "-", "-o", "-"][..], &options].concat(),
-        recorded.as_bytes(),
-    );
+    let options = "--kernel 6.18.44 --page-size 4096 --cpus 2";
+    let imported = quarry_with(&format!("import - -o - {options}"), recorded.as_bytes());
     assert!(imported.status.success(), "{imported:?}");
     assert!(String::from_utf8_lossy(&imported.stderr).contains("kernel"));
     assert_eq!(imported.stdout, fs::read(&trace).unwrap());
-    let args = [&["replay", "-"][..], &REPLAY].concat();
+    let args = format!("replay - {REPLAY}");
     let runs = |json: &str| serde_json::from_str::<Value>(json).unwrap()["runs"].take();
     let piped = text(&quarry_with(&args, &imported.stdout));
-    assert_eq!(runs(&piped), runs(&replay(&trace, &[])));
+    assert_eq!(runs(&piped), runs(&replay(&trace, "")));
     // A part of it, through one pipe more.
-    let part = quarry_with(
-        &["filter", "-", "-o", "-", "--cache", "filp"],
-        &imported.stdout,
-    );
+    let part = quarry_with("filter - -o - --cache filp", &imported.stdout);
     assert!(part.status.success(), "{part:?}");
     let file = dir.path().join("part.parquet");
     let file = file.to_str().unwrap();
-    stdout(&["filter", &trace, "-o", file, "--cache", "filp"]);
+    stdout(&format!("filter {trace} -o {file} --cache filp"));
     assert_eq!(part.stdout, fs::read(file).unwrap());
     // What only looks like a trace.
     assert_fails(
@@ -133,20 +128,12 @@ fn a_trace_goes_through_pipes() {
 
 #[test]
 fn one_stdin_and_one_stdout() {
-    let two = ["filter", "-", "-o", "never", "--before", "-"];
+    let two = "filter - -o never --before -";
     let parts = ["--before and TRACE", "stdin is one file"];
     assert_fails(&quarry(&two), 2, &parts);
-    let two = ["replay", "--html", "-", "--svg", "-"];
+    let two = "replay --html - --svg -";
     assert_fails(&quarry(&two), 2, &["two outputs"]);
-    let two = [
-        "filter",
-        "hackbench",
-        "--cache",
-        "filp",
-        "-o",
-        "-",
-        "--json",
-    ];
+    let two = "filter hackbench --cache filp -o - --json";
     assert_fails(&quarry(&two), 2, &["both go to stdout"]);
 }
 
@@ -155,16 +142,13 @@ fn predictions_from_stdin_and_as_csv() {
     let dir = tempfile::tempdir().unwrap();
     let boot = crate::what_if::boot(dir.path());
     let snapshot = fs::read(&boot).unwrap();
-    let args = ["what-if", "-", "--page-size", "4k,64k", "--csv"];
+    let args = "what-if - --page-size 4k,64k --csv";
     let csv = text(&quarry_with(&args, &snapshot));
     let lines: Vec<&str> = csv.lines().collect();
     assert_eq!(lines.len(), 3, "{csv}");
     assert!(lines[0].starts_with("design,page_size,cpus,"), "{csv}");
     assert!(lines[1].starts_with("slub@6.1,4096,16,"), "{csv}");
-    let caches = text(&quarry_with(
-        &["what-if", "-", "--csv", "--caches"],
-        &snapshot,
-    ));
+    let caches = text(&quarry_with("what-if - --csv --caches", &snapshot));
     assert!(
         caches.starts_with("design,page_size,cpus,name,"),
         "{caches}"

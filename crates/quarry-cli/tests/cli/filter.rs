@@ -8,16 +8,12 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::common::{assert_fails, command, quarry, recording, small_trace, stdout};
-
-fn json(args: &[&str]) -> Value {
-    serde_json::from_str(&stdout(args)).unwrap()
-}
+use crate::common::{assert_fails, assert_refuses, command, json, quarry, recording, small_trace};
 
 /// Replays on two designs; gives what of it depends on the trace alone.
 fn replay(trace: &str) -> Value {
-    let designs = ["--design", "slub,slab", "--page-size", "4k"];
-    let args = [&["replay", trace, "--json", "--no-timing"], &designs[..]].concat();
+    let designs = "--design slub,slab --page-size 4k";
+    let args = format!("replay {trace} --json --no-timing {designs}");
     json(&args)["runs"].take()
 }
 
@@ -27,12 +23,12 @@ fn a_part_is_a_trace_that_replays() {
     let trace = small_trace(dir.path());
     let out = dir.path().join("part.parquet");
     let out = out.to_str().unwrap();
-    let cut = |options: &[&str]| {
-        let report = json(&[&["filter", &trace, "-o", out, "--json"], options].concat());
+    let cut = |options: &str| {
+        let report = json(&format!("filter {trace} -o {out} --json {options}"));
         replay(out);
         report
     };
-    let whole = cut(&["--from", "+0"]);
+    let whole = cut("--from +0");
     assert_eq!(whole["rows"], whole["rows_before"]);
     let (first, last) = (&whole["first_time_ns"], &whole["last_time_ns"]);
     let middle_ns = (first.as_u64().unwrap() + last.as_u64().unwrap()) / 2;
@@ -41,12 +37,12 @@ fn a_part_is_a_trace_that_replays() {
         middle_ns / 1_000_000_000,
         middle_ns % 1_000_000_000
     );
-    let early = cut(&["--until", &middle]);
-    let late = cut(&["--from", &middle]);
+    let early = cut(&format!("--until {middle}"));
+    let late = cut(&format!("--from {middle}"));
     let rows = |report: &Value| report["rows"].as_u64().unwrap();
     assert_eq!(rows(&early) + rows(&late), rows(&whole));
     assert!(early["last_time_ns"].as_u64() < Some(middle_ns));
-    let cache = cut(&["--cache", "kmalloc"]);
+    let cache = cut("--cache kmalloc");
     assert!(rows(&cache) < rows(&whole));
     let said = cache["assumptions"].to_string();
     assert!(said.contains("of caches kmalloc"), "{said}");
@@ -58,15 +54,7 @@ fn frees_behind_a_cut_are_of_unknown_objects() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("late.parquet");
     let out = out.to_str().unwrap();
-    let late = json(&[
-        "filter",
-        "hackbench",
-        "-o",
-        out,
-        "--from",
-        "+0.15",
-        "--json",
-    ]);
+    let late = json(&format!("filter hackbench -o {out} --from +0.15 --json"));
     let unknown = |kind: &str| late["orphans"][kind].as_u64().unwrap();
     assert!(unknown("unknown_kfree") > 7000);
     assert!(unknown("unknown_kmem_cache_free") > 26_000);
@@ -83,16 +71,18 @@ fn a_filter_that_keeps_nothing_is_refused() {
     let trace = small_trace(dir.path());
     let out = dir.path().join("part.parquet");
     let out = out.to_str().unwrap();
-    let run = |options: &[&str]| quarry(&[&["filter", &trace, "-o", out], options].concat());
-    assert_fails(&run(&[]), 2, &["--from"]);
-    assert_fails(
-        &run(&["--comm", "nobody"]),
+    let run = |options: &str| quarry(&format!("filter {trace} -o {out} {options}"));
+    assert_fails(&run(""), 2, &["--from"]);
+    assert_refuses(
+        &format!("filter {trace} -o {out}"),
         1,
-        &["of processes nobody", "goes from"],
+        r#"
+            --comm nobody => of processes nobody | goes from
+            --from +99 => no event is from
+        "#,
     );
-    assert_fails(&run(&["--from", "+99"]), 1, &["no event is from"]);
     assert_fails(
-        &quarry(&["filter", &trace, "-o", &trace, "--pid", "1"]),
+        &quarry(&format!("filter {trace} -o {trace} --pid 1")),
         1,
         &["same file"],
     );
@@ -117,7 +107,7 @@ fn a_signal_leaves_no_part_behind() {
     for signal in ["INT", "TERM", "HUP"] {
         let dir = tempfile::tempdir().unwrap();
         let out = dir.path().join("out.parquet");
-        let mut child = command(&["import", "-", "-o", out.to_str().unwrap()])
+        let mut child = command(&format!("import - -o {}", out.display()))
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .spawn()
@@ -160,8 +150,8 @@ fn rewritten_parquet_replays_as_the_trace_did() {
             }
         }
     }
-    let gzip = quarry(&["replay", &file("gzip.parquet")]);
+    let gzip = quarry(&format!("replay {}", file("gzip.parquet")));
     assert_fails(&gzip, 1, &["compressed by GZIP", "COMPRESSION zstd"]);
-    let column = quarry(&["replay", &file("columns.parquet")]);
+    let column = quarry(&format!("replay {}", file("columns.parquet")));
     assert_fails(&column, 1, &["column `object` is missing"]);
 }

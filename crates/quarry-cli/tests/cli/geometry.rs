@@ -1,21 +1,12 @@
 //! `quarry geometry` and `quarry tunables`.
 
-use crate::common::{assert_fails, quarry, quarry_with, stdout, text};
 use serde_json::{Value, json};
+
+use crate::common::{assert_fails, assert_refuses, json, quarry, quarry_with, stdout, text};
 
 #[test]
 fn one_cache_as_table_and_json() {
-    let args = [
-        "geometry",
-        "--design",
-        "slub@6.1",
-        "--page-size",
-        "64k",
-        "--cpus",
-        "16",
-        "--object-size",
-        "9856",
-    ];
+    let args = "geometry --design slub@6.1 --page-size 64k --cpus 16 --object-size 9856";
     let table = stdout(&args);
     for part in [
         "slub@6.1, 64 KiB pages, 16 CPUs",
@@ -25,7 +16,7 @@ fn one_cache_as_table_and_json() {
     ] {
         assert!(table.contains(part), "{table}");
     }
-    let json: Value = serde_json::from_str(&stdout(&[&args[..], &["--json"]].concat())).unwrap();
+    let json = json(&format!("{args} --json"));
     let json = &json["runs"][0];
     assert_eq!(json["slab_size"], 9856);
     assert_eq!(
@@ -41,35 +32,32 @@ fn one_cache_as_table_and_json() {
 
 #[test]
 fn alignment_flags_and_settings_count() {
-    let answer = |extra: &[&str]| -> Value {
-        let args = [&["geometry", "--object-size", "184", "--json"], extra].concat();
-        let mut json: Value = serde_json::from_str(&stdout(&args)).unwrap();
+    let answer = |extra: &str| -> Value {
+        let args = format!("geometry --object-size 184 --json {extra}");
+        let mut json = json(&args);
         json["runs"][0].take()
     };
-    assert_eq!(answer(&[])["slab_size"], 184);
-    assert_eq!(answer(&["--align", "256"])["slab_size"], 256);
-    assert_eq!(answer(&["--flags", "hwcache"])["slab_size"], 192);
-    assert_eq!(answer(&["--flags", "hwcache,rcu"])["slab_size"], 192);
-    assert_eq!(
-        answer(&["--flags", "rcu", "--align", "64"])["slab_size"],
-        192
-    );
-    assert_eq!(answer(&["--set", "slub_min_order=3"])["order"], 3);
-    let partial = answer(&["--set", "cpu_partial=0", "--set", "min_partial=77"]);
+    assert_eq!(answer("")["slab_size"], 184);
+    assert_eq!(answer("--align 256")["slab_size"], 256);
+    assert_eq!(answer("--flags hwcache")["slab_size"], 192);
+    assert_eq!(answer("--flags hwcache,rcu")["slab_size"], 192);
+    assert_eq!(answer("--flags rcu --align 64")["slab_size"], 192);
+    assert_eq!(answer("--set slub_min_order=3")["order"], 3);
+    let partial = answer("--set cpu_partial=0 --set min_partial=77");
     assert_eq!(
         (&partial["cpu_partial"], &partial["min_partial"]),
         (&json!(0), &json!(77))
     );
-    let queue = answer(&["--design", "slubq", "--set", "cpu_queue_size=10"]);
+    let queue = answer("--design slubq --set cpu_queue_size=10");
     assert_eq!(
         (&queue["cpu_queue_size"], &queue["cpu_batch_size"]),
         (&json!(10), &json!(10))
     );
-    let sheaves = answer(&["--design", "sheaf"]);
+    let sheaves = answer("--design sheaf");
     assert_eq!(sheaves["sheaf_capacity"], json!(60));
-    let asked = answer(&["--design", "sheaf@6.18", "--set", "sheaf_capacity=32"]);
+    let asked = answer("--design sheaf@6.18 --set sheaf_capacity=32");
     assert_eq!(asked["sheaf_capacity"], json!(32));
-    let wide = answer(&["--flags", "hwcache", "--cache-line", "128"]);
+    let wide = answer("--flags hwcache --cache-line 128");
     assert_eq!(wide["slab_size"], 256);
 }
 
@@ -87,7 +75,7 @@ fn many_caches_in_their_order() {
          "flags": "hwcache,ctor", "set": null},
     ]);
     std::fs::write(&path, rows.to_string()).unwrap();
-    let output = stdout(&["geometry", "--from", path.to_str().unwrap()]);
+    let output = stdout(&format!("geometry --from {}", path.display()));
     let lines: Vec<&str> = output.lines().collect();
     assert_eq!((lines.len(), lines[0], lines[5]), (6, "[", "]"), "{output}");
     assert_eq!(
@@ -102,12 +90,9 @@ fn many_caches_in_their_order() {
         (&json!(0), &json!(3))
     );
     assert_eq!(answers[3]["slab_size"], 128);
-    let stdin = quarry_with(&["geometry", "--from", "-"], rows.to_string().as_bytes());
+    let stdin = quarry_with("geometry --from -", rows.to_string().as_bytes());
     assert_eq!(text(&stdin), output);
-    assert_eq!(
-        text(&quarry_with(&["geometry", "--from", "-"], b"[]")),
-        "[]\n"
-    );
+    assert_eq!(text(&quarry_with("geometry --from -", b"[]")), "[]\n");
 }
 
 #[test]
@@ -117,7 +102,7 @@ fn a_bad_row_is_named_and_nothing_is_printed() {
         let mut bad = good.clone();
         bad[key] = value;
         let rows = json!([good, bad]).to_string();
-        quarry_with(&["geometry", "--from", "-"], rows.as_bytes())
+        quarry_with("geometry --from -", rows.as_bytes())
     };
     for (key, value, part) in [
         (
@@ -151,15 +136,15 @@ fn a_bad_row_is_named_and_nothing_is_printed() {
     ] {
         assert_fails(&with(key, value), 2, &["<stdin>: row 2: ", part]);
     }
-    let missing = quarry_with(&["geometry", "--from", "-"], b"[{}]");
+    let missing = quarry_with("geometry --from -", b"[{}]");
     assert_fails(&missing, 2, &["row 1: missing field"]);
     assert_fails(
-        &quarry_with(&["geometry", "--from", "-"], b""),
+        &quarry_with("geometry --from -", b""),
         2,
         &["not a JSON array"],
     );
     assert_fails(
-        &quarry(&["geometry", "--from", "absent.json"]),
+        &quarry("geometry --from absent.json"),
         1,
         &["cannot read absent.json"],
     );
@@ -167,46 +152,25 @@ fn a_bad_row_is_named_and_nothing_is_printed() {
 
 #[test]
 fn wrong_questions() {
-    let ask = |extra: &[&str]| quarry(&[&["geometry", "--object-size", "64"], extra].concat());
-    assert_fails(&quarry(&["geometry"]), 2, &["--object-size"]);
-    assert_fails(
-        &ask(&["--page-size", "8k"]),
+    assert_fails(&quarry("geometry"), 2, &["--object-size"]);
+    assert_refuses(
+        "geometry --object-size 64",
         2,
-        &["valid page sizes are 4k, 16k and 64k"],
-    );
-    assert_fails(&ask(&["--cpus", "0"]), 2, &["0 CPUs"]);
-    assert_fails(
-        &ask(&["--cpus", "1000000"]),
-        2,
-        &["1000000 CPUs is not in 1..="],
-    );
-    assert_fails(
-        &ask(&["--design", "slib"]),
-        2,
-        &["designs are slab, slub, slubq, slob, sheaf"],
-    );
-    assert_fails(
-        &ask(&["--set", "x=1"]),
-        2,
-        &["slub@6.18 has slub_min_order"],
-    );
-    assert_fails(
-        &ask(&["--set", "slub@2.6.24.cpu_partial=1"]),
-        2,
-        &["does not take part"],
+        r#"
+            --page-size 8k => valid page sizes are 4k, 16k and 64k
+            --cpus 0 => 0 CPUs
+            --cpus 1000000 => 1000000 CPUs is not in 1..=
+            --design slib => designs are slab, slub, slubq, slob, sheaf
+            --set x=1 => slub@6.18 has slub_min_order
+            --set slub@2.6.24.cpu_partial=1 => does not take part
+        "#,
     );
 }
 
 /// Once, beside the answer.
 #[test]
 fn what_is_uncertain_of_a_release_is_noted() {
-    let run = quarry(&[
-        "geometry",
-        "--design",
-        "slub@v6.16.3",
-        "--object-size",
-        "64",
-    ]);
+    let run = quarry("geometry --design slub@v6.16.3 --object-size 64");
     assert!(run.status.success());
     let notes = String::from_utf8(run.stderr).unwrap();
     assert_eq!(
@@ -219,59 +183,57 @@ fn what_is_uncertain_of_a_release_is_noted() {
 
 #[test]
 fn tunables_are_listed() {
-    let table = stdout(&["tunables"]);
+    let table = stdout("tunables");
     for name in ["slub_max_order", "cpu_partial", "cpu_queue_size"] {
         assert!(table.contains(name), "{table}");
     }
-    let names = |args: &[&str]| -> Vec<String> {
-        let args = [&["tunables", "--json"], args].concat();
-        let mut json: Value = serde_json::from_str(&stdout(&args)).unwrap();
+    let names = |args: &str| -> Vec<String> {
+        let args = format!("tunables --json {args}");
+        let mut json = json(&args);
         let rows = json["tunables"].take();
         let rows = rows.as_array().unwrap();
         rows.iter()
             .map(|row| row["name"].as_str().unwrap().to_string())
             .collect()
     };
-    let oldest = names(&["--design", "slub@2.6.22"]);
+    let oldest = names("--design slub@2.6.22");
     assert_eq!(oldest.len(), 7);
     assert!(oldest.contains(&"defrag_ratio".to_string()));
     assert!(!oldest.contains(&"min_partial".to_string()));
-    assert!(names(&["--design", "slubq"]).contains(&"cpu_batch_size".to_string()));
-    assert!(!names(&["--design", "slubq"]).contains(&"cpu_partial".to_string()));
+    assert!(names("--design slubq").contains(&"cpu_batch_size".to_string()));
+    assert!(!names("--design slubq").contains(&"cpu_partial".to_string()));
     let fractions = ["percpu_pagelist_fraction", "percpu_pagelist_high_fraction"];
-    assert_eq!(names(&["--design", "page@5.9"])[1..], fractions[..1]);
-    assert_eq!(names(&["--design", "page"])[1..], fractions);
-    assert_fails(
-        &quarry(&["tunables", "--design", "page@2.6.18"]),
+    assert_eq!(names("--design page@5.9")[1..], fractions[..1]);
+    assert_eq!(names("--design page")[1..], fractions);
+    assert_refuses(
+        "tunables --design",
         2,
-        &["no era \"2.6.18\"", "from 2.6.22 to"],
-    );
-    assert_fails(
-        &quarry(&["tunables", "--design", "x"]),
-        2,
-        &["designs are slab, slub, slubq, slob, sheaf"],
+        r#"
+            page@2.6.18 => no era "2.6.18" | from 2.6.22 to
+            x => designs are slab, slub, slubq, slob, sheaf
+        "#,
     );
 }
 
 #[test]
 fn version_and_help() {
-    assert!(stdout(&["--version"]).starts_with("quarry "));
+    assert!(stdout("--version").starts_with("quarry "));
     for command in [
         "replay", "import", "snapshot", "what-if", "geometry", "tunables", "machines",
     ] {
-        let help = stdout(&[command, "--help"]);
+        let help = stdout(&format!("{command} --help"));
         assert!(
             help.contains("Examples:") && help.contains("Exit codes:"),
             "{help}"
         );
     }
-    assert_fails(&quarry(&["bogus"]), 2, &["unrecognized subcommand"]);
+    assert_fails(&quarry("bogus"), 2, &["unrecognized subcommand"]);
 }
 
 /// `--pages`, as JSON.
-fn pages(args: &[&str]) -> Vec<Value> {
-    let args = [&["geometry", "--pages", "--json"], args].concat();
-    let mut json: Value = serde_json::from_str(&stdout(&args)).unwrap();
+fn pages(args: &str) -> Vec<Value> {
+    let args = format!("geometry --pages --json {args}");
+    let mut json = json(&args);
     serde_json::from_value(json["runs"].take()).unwrap()
 }
 
@@ -283,8 +245,7 @@ fn pages_as_table() {
         "--zone dma=15M,dma32=3G,normal=13G --cpus 2 --min-free-kbytes 67584 --era 2.6.24,6.18",
         "--zone 1G --fraction 8 --watermark-scale-factor 50",
     ] {
-        let words: Vec<&str> = args.split(' ').collect();
-        let table = stdout(&[&["geometry", "--pages"], &words[..]].concat());
+        let table = stdout(&format!("geometry --pages {args}"));
         text.push_str(&format!("$ quarry geometry --pages {args}\n{table}\n"));
     }
     crate::golden::check("geometry_pages.txt", &text);
@@ -299,16 +260,7 @@ fn pages_of_several_zones() {
         772_918 * 4,
         2_785_280_u64 * 4096
     );
-    let args = [
-        "--zone",
-        &zones,
-        "--cpus",
-        "2",
-        "--min-free-kbytes",
-        "67584",
-        "--era",
-        "6.18",
-    ];
+    let args = format!("--zone {zones} --cpus 2 --min-free-kbytes 67584 --era 6.18");
     let rows = pages(&args);
     let highs: Vec<_> = rows.iter().map(|row| &row["high_max"]).collect();
     assert_eq!(highs, [240, 48307, 174_080]);
@@ -326,60 +278,43 @@ fn pages_of_several_zones() {
 
 #[test]
 fn pages_in_all_eras() {
-    let eras = |args: &[&str]| -> Vec<String> {
-        let rows = pages(&[&["--zone", "1G"], args].concat());
+    let eras = |args: &str| -> Vec<String> {
+        let rows = pages(&format!("--zone 1G {args}"));
         rows.iter()
             .map(|row| row["era"].as_str().unwrap().to_string())
             .collect()
     };
-    assert_eq!(eras(&[]).len(), 8);
-    assert_eq!(eras(&["--fraction", "8"])[0], "2.6.22");
-    assert_eq!(eras(&["--watermark-scale-factor", "20"])[0], "4.13");
-    assert_eq!(
-        eras(&["--cpus", "1,2,4", "--page-size", "4k,64k"]).len(),
-        48
-    );
-    let cold = &pages(&["--zone", "1G", "--era", "2.6.22"])[0]["cold"];
+    assert_eq!(eras("").len(), 8);
+    assert_eq!(eras("--fraction 8")[0], "2.6.22");
+    assert_eq!(eras("--watermark-scale-factor 20")[0], "4.13");
+    assert_eq!(eras("--cpus 1,2,4 --page-size 4k,64k").len(), 48);
+    let cold = &pages("--zone 1G --era 2.6.22")[0]["cold"];
     assert_eq!(*cold, json!({"high": 62, "batch": 15}));
 }
 
 #[test]
 fn wrong_questions_about_pages() {
-    for (args, part) in [
-        ("--pages", "--zone"),
-        ("--zone 1G --object-size 8", "--zone is for --pages"),
-        ("--fraction 8 --object-size 8", "--fraction is for --pages"),
-        ("--object-size 8 --cpus 1,2", "several are for --pages"),
-        (
-            "--object-size 8 --page-size 4k,64k",
-            "several are for --pages",
-        ),
-        ("--pages --zone 1G --object-size 8", "cannot be used with"),
-        (
-            "--pages --zone 1G --set slub_max_order=1",
-            "cannot be used with",
-        ),
-        ("--pages --zone 1X", "\"1X\" is not a size"),
-        ("--pages --zone high=1G", "zones are dma, dma32 and normal"),
-        ("--pages --zone 1G --era 99.0", "from 2.6.22 to"),
-        ("--pages --zone 1k", "at least one page"),
-        ("--pages --zone 1G --cpus 0", "0 CPUs is not in 1.."),
-        ("--pages --zone 999999T", "the most covered"),
-        (
-            "--pages --zone 1G --era 6.1 --fraction 7",
-            "percpu_pagelist_high_fraction is 7",
-        ),
-        (
-            "--pages --zone 1G --watermark-scale-factor 3001",
-            "1..=3000",
-        ),
-        (
-            "--pages --zone 1G --min-free-kbytes 1048577",
-            "all zones together have 1048576 KiB",
-        ),
-        ("--pages --zone dma=1M,normal=1k", "zone Normal of 1 KiB"),
-    ] {
-        let words: Vec<&str> = args.split(' ').collect();
-        assert_fails(&quarry(&[&["geometry"], &words[..]].concat()), 2, &[part]);
-    }
+    assert_refuses(
+        "geometry",
+        2,
+        r#"
+            --pages => --zone
+            --zone 1G --object-size 8 => --zone is for --pages
+            --fraction 8 --object-size 8 => --fraction is for --pages
+            --object-size 8 --cpus 1,2 => several are for --pages
+            --object-size 8 --page-size 4k,64k => several are for --pages
+            --pages --zone 1G --object-size 8 => cannot be used with
+            --pages --zone 1G --set slub_max_order=1 => cannot be used with
+            --pages --zone 1X => "1X" is not a size
+            --pages --zone high=1G => zones are dma, dma32 and normal
+            --pages --zone 1G --era 99.0 => from 2.6.22 to
+            --pages --zone 1k => at least one page
+            --pages --zone 1G --cpus 0 => 0 CPUs is not in 1..
+            --pages --zone 999999T => the most covered
+            --pages --zone 1G --era 6.1 --fraction 7 => percpu_pagelist_high_fraction is 7
+            --pages --zone 1G --watermark-scale-factor 3001 => 1..=3000
+            --pages --zone 1G --min-free-kbytes 1048577 => all zones together have 1048576 KiB
+            --pages --zone dma=1M,normal=1k => zone Normal of 1 KiB
+        "#,
+    );
 }

@@ -3,9 +3,10 @@
 
 use std::fmt::Write;
 
-use crate::common::{small_trace, stdout};
 use expect_test::expect_file;
 use serde_json::Value;
+
+use crate::common::{small_trace, stdout};
 
 const KEYS: [&str; 13] = [
     "peak_slab_bytes",
@@ -25,16 +26,9 @@ const KEYS: [&str; 13] = [
 
 /// The numbers of every run, a line for each.
 fn digest(trace: &str) -> String {
-    let report = stdout(&[
-        "replay",
-        trace,
-        "--json",
-        "--no-timing",
-        "--design",
-        "slub@5.9,slub@6.1,slub@6.18,slubq",
-        "--cpus",
-        "2,64",
-    ]);
+    let report = stdout(&format!(
+        "replay {trace} --json --no-timing --design slub@5.9,slub@6.1,slub@6.18,slubq --cpus 2,64"
+    ));
     let report: Value = serde_json::from_str(&report).unwrap();
     let mut text = format!("trace digest {}\n", report["trace"]["digest"]);
     for run in report["runs"].as_array().unwrap() {

@@ -5,10 +5,11 @@ use std::io::Write;
 use std::path::Path;
 use std::process::Output;
 
-use crate::common::{assert_fails, quarry, quarry_with, recording, stdout, text};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::Value;
+
+use crate::common::{assert_fails, quarry, quarry_with, recording, stdout, text};
 
 fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
@@ -16,11 +17,14 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-fn import(dir: &Path, input: &[u8], extra: &[&str]) -> Output {
+fn import(dir: &Path, input: &[u8], extra: &str) -> Output {
     let (from, to) = (dir.join("in"), dir.join("out.parquet"));
     fs::write(&from, input).unwrap();
-    let args = ["import", from.to_str().unwrap(), "-o", to.to_str().unwrap()];
-    quarry(&[&args[..], extra].concat())
+    quarry(&format!(
+        "import {} -o {} {extra}",
+        from.display(),
+        to.display()
+    ))
 }
 
 /// Files in a directory.
@@ -39,17 +43,7 @@ fn the_summary_counts() {
     let output = import(
         dir.path(),
         &gzip(recording().as_bytes()),
-        &[
-            "--json",
-            "--kernel",
-            "6.18.1",
-            "--lost",
-            "7",
-            "--command",
-            "demo",
-            "--page-size",
-            "4k",
-        ],
+        "--json --kernel 6.18.1 --lost 7 --command demo --page-size 4k",
     );
     let json: Value = serde_json::from_str(&text(&output)).unwrap();
     assert_eq!(json["events_by_kind"]["kmalloc"], 999);
@@ -66,7 +60,7 @@ fn the_summary_counts() {
     );
     let size = fs::metadata(dir.path().join("out.parquet")).unwrap().len();
     assert_eq!(json["bytes_out"], size);
-    let table = text(&import(dir.path(), recording().as_bytes(), &[]));
+    let table = text(&import(dir.path(), recording().as_bytes(), ""));
     for part in [
         "kmem_cache_alloc",
         "not seen allocated",
@@ -84,11 +78,11 @@ fn stdin_and_gzip_give_the_same_trace() {
     let path = |name: &str| dir.path().join(name).to_str().unwrap().to_string();
     let (a, b) = (path("a.parquet"), path("b.parquet"));
     text(&quarry_with(
-        &["import", "-", "-o", &a],
+        &format!("import - -o {a}"),
         recording().as_bytes(),
     ));
     text(&quarry_with(
-        &["import", "-", "-o", &b],
+        &format!("import - -o {b}"),
         &gzip(recording().as_bytes()),
     ));
     assert_eq!(fs::read(a).unwrap(), fs::read(b).unwrap());
@@ -98,14 +92,14 @@ fn stdin_and_gzip_give_the_same_trace() {
 fn bad_lines_fail_or_are_counted() {
     let dir = tempfile::tempdir().unwrap();
     let bad = recording().replacen("bytes_req=184", "bytes_req=x", 1);
-    let output = import(dir.path(), bad.as_bytes(), &[]);
+    let output = import(dir.path(), bad.as_bytes(), "");
     assert_fails(
         &output,
         1,
         &["in:2: bytes_req: `x` is not a number", "--skip-bad"],
     );
     assert_eq!(names(dir.path()), ["in"]);
-    let output = import(dir.path(), bad.as_bytes(), &["--skip-bad", "--json"]);
+    let output = import(dir.path(), bad.as_bytes(), "--skip-bad --json");
     let json: Value = serde_json::from_str(&text(&output)).unwrap();
     assert_eq!(json["skipped_lines"], 1);
     assert!(
@@ -133,17 +127,17 @@ fn what_is_no_recording_is_refused_and_nothing_left() {
         ),
     ];
     for (bytes, part) in cases {
-        assert_fails(&import(dir.path(), bytes, &[]), 1, &[part]);
+        assert_fails(&import(dir.path(), bytes, ""), 1, &[part]);
         assert_eq!(names(dir.path()), ["in"], "{part}");
     }
     assert_fails(
-        &import(dir.path(), recording().as_bytes(), &["--cpus", "1"]),
+        &import(dir.path(), recording().as_bytes(), "--cpus 1"),
         1,
         &["cpu: 1 is impossible"],
     );
-    assert_fails(&import(dir.path(), b"x", &["--cpus", "0"]), 2, &["--cpus"]);
+    assert_fails(&import(dir.path(), b"x", "--cpus 0"), 2, &["--cpus"]);
     assert_fails(
-        &import(dir.path(), b"x", &["--page-size", "5k"]),
+        &import(dir.path(), b"x", "--page-size 5k"),
         2,
         &["4k, 16k and 64k"],
     );
@@ -157,39 +151,30 @@ fn no_room_for_the_output() {
     fs::write(&from, recording()).unwrap();
     let from = from.to_str().unwrap();
     let nowhere = dir.path().join("absent/out.parquet");
-    let output = quarry(&["import", from, "-o", nowhere.to_str().unwrap()]);
+    let output = quarry(&format!("import {from} -o {}", nowhere.display()));
     assert_fails(&output, 1, &["cannot write", "make the directory first"]);
-    let directory = quarry(&["import", from, "-o", dir.path().to_str().unwrap()]);
+    let directory = quarry(&format!("import {from} -o {}", dir.path().display()));
     assert_fails(&directory, 1, &["not a regular file"]);
     assert_fails(
-        &quarry(&["import", from, "-o", "/dev/full"]),
+        &quarry(&format!("import {from} -o /dev/full")),
         1,
         &["not a regular file"],
     );
     assert_fails(
-        &quarry(&["import", from, "-o", from]),
+        &quarry(&format!("import {from} -o {from}")),
         1,
         &["input and output are the same file"],
     );
-    assert_fails(
-        &quarry(&["import", "absent", "-o", "x"]),
-        1,
-        &["cannot read absent"],
-    );
+    assert_fails(&quarry("import absent -o x"), 1, &["cannot read absent"]);
     assert_eq!(names(dir.path()), ["in"]);
     // A failed import leaves what was there.
     let kept = dir.path().join("kept.parquet");
-    stdout(&["import", from, "-o", kept.to_str().unwrap()]);
+    stdout(&format!("import {from} -o {}", kept.display()));
     let before = fs::read(&kept).unwrap();
     fs::write(dir.path().join("bad"), "hello\n").unwrap();
     let bad = dir.path().join("bad");
     assert_fails(
-        &quarry(&[
-            "import",
-            bad.to_str().unwrap(),
-            "-o",
-            kept.to_str().unwrap(),
-        ]),
+        &quarry(&format!("import {} -o {}", bad.display(), kept.display())),
         1,
         &["no kmem event"],
     );

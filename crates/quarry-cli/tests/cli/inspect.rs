@@ -14,20 +14,9 @@ use crate::golden::check;
 fn replay(dir: &Path, cpus: &str) -> (Value, String) {
     let trace = small_trace(dir);
     let files = dir.join("files").to_str().unwrap().to_string();
-    let report = stdout(&[
-        "replay",
-        &trace,
-        "--json",
-        "--no-timing",
-        "--design",
-        "slub@5.9,slub@6.18,slubq",
-        "--page-size",
-        "4k,64k",
-        "--cpus",
-        cpus,
-        "--inspect",
-        &files,
-    ]);
+    let report = stdout(&format!(
+        "replay {trace} --json --no-timing --design slub@5.9,slub@6.18,slubq --page-size 4k,64k --cpus {cpus} --inspect {files}"
+    ));
     (serde_json::from_str(&report).unwrap(), files)
 }
 
@@ -175,8 +164,8 @@ fn nothing_is_overwritten() {
     let trace = small_trace(dir.path());
     let files = dir.path().join("files").to_str().unwrap().to_string();
     let run = |cpus: &str, into: &str| {
-        let args = ["--design", "slub", "--page-size", "4k", "--cpus", cpus];
-        quarry(&[&["replay", &trace, "--inspect", into], &args[..]].concat())
+        let args = format!("--design slub --page-size 4k --cpus {cpus}");
+        quarry(&format!("replay {trace} --inspect {into} {args}"))
     };
     // An empty folder is taken.
     fs::create_dir_all(Path::new(&files).join("slub@6.18-4k-2")).unwrap();

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::common::stdout;
+use crate::common::json;
 
 /// Paths in the tables of a section of docs/json.md, those of shared members below each field that has them.
 fn documented(section: &str) -> BTreeSet<String> {
@@ -90,8 +90,7 @@ fn every_field_that_is_printed_is_documented() {
         ("tunables", "tunables"),
         ("machines, calibrate", "machines"),
     ] {
-        let args: Vec<&str> = args.split(' ').chain(["--json"]).collect();
-        let mut json: Value = serde_json::from_str(&stdout(&args)).unwrap();
+        let mut json = json(&format!("{args} --json"));
         let members = json.as_object_mut().unwrap();
         assert_eq!(members.remove("schema"), Some(1.into()));
         let quarry = members.remove("quarry").unwrap();

@@ -2,16 +2,8 @@
 
 use serde_json::Value;
 
-use crate::common::{assert_fails, quarry, stdout};
+use crate::common::{assert_fails, assert_refuses, json, quarry, stdout};
 use crate::golden;
-
-fn words(args: &str) -> Vec<&str> {
-    args.split(' ').collect()
-}
-
-fn json(args: &str) -> Value {
-    serde_json::from_str(&stdout(&[&words(args), &["--json"][..]].concat())).unwrap()
-}
 
 /// Small runs of each load.
 const SMALL: [(&str, &str); 3] = [
@@ -32,12 +24,12 @@ const SMALL: [(&str, &str); 3] = [
 #[test]
 fn small_runs_are_the_same_with_any_number_of_jobs() {
     for (file, args) in SMALL {
-        let text = stdout(&[&words(args), &["-j", "1"][..]].concat());
+        let text = stdout(&format!("{args} -j 1"));
         // A profile's rows are in the order of their times.
         let profile = text.find("samples  %").unwrap_or(text.len());
         golden::check_layout(file, &text[..profile]);
-        assert_eq!(text, stdout(&[&words(args), &["-j", "3"][..]].concat()));
-        assert_ne!(text, stdout(&[&words(args), &["--seed", "2"][..]].concat()));
+        assert_eq!(text, stdout(&format!("{args} -j 3")));
+        assert_ne!(text, stdout(&format!("{args} --seed 2")));
     }
 }
 
@@ -45,7 +37,7 @@ fn small_runs_are_the_same_with_any_number_of_jobs() {
 fn a_tunable_is_set_before_or_while_a_load_runs() {
     let run = |more: &str| {
         let args = "run tbench 16 -t 3ms --machine clovertown-2x4 --design slub@2.6.23";
-        let json = json(&format!("{args}{more}"));
+        let json = json(&format!("{args}{more} --json"));
         let caches = json["runs"][0]["caches"].as_array().unwrap();
         let cache = caches.iter().find(|cache| cache["name"] == "kmalloc-4096");
         cache.unwrap()["alloc_hits"].as_f64().unwrap()
@@ -59,74 +51,42 @@ fn a_tunable_is_set_before_or_while_a_load_runs() {
 
 #[test]
 fn what_cannot_be_is_refused_with_what_can() {
-    for (args, code, told) in [
-        ("run hackbench -g 0", 2, "0 groups"),
-        ("run hackbench -g 9999", 2, "tasks need"),
-        ("run hackbench -g 1 -s 3M", 2, "1 to 1048576"),
-        ("run tbench 0", 2, "0 clients"),
-        ("run tbench 1 -t 0s", 2, "0 seconds"),
-        (
-            "run tbench 1 --wake-order never",
-            2,
-            "immediate, queued, fair",
-        ),
-        (
-            "run tbench 1 --wake-place here",
-            2,
-            "previous, affine, idle",
-        ),
-        (
-            "run tbench 1 --skb-sizes new",
-            2,
-            "old, bug, fixed, select-size",
-        ),
-        ("run tcp_rr -r 1", 2, "write the bytes of a request"),
-        (
-            "run tcp_rr --design slub@2.6.24 --at x:a.b=1",
-            2,
-            "is not a time",
-        ),
-        (
-            "run tcp_rr --design slub@5.9 --at 1s:kmalloc-64",
-            2,
-            "TIME:CACHE.NAME=VALUE",
-        ),
-        (
-            "run tcp_rr --design slub@5.9 --at 1s:kmalloc-64.limit=1",
-            2,
-            "limit",
-        ),
-        (
-            "run tcp_rr -n 1 -l 1ms --design slub@5.9 --at 0s:nix.cpu_partial=1",
-            2,
-            "nix",
-        ),
-        (
-            "run hackbench -g 4 -l 50 --memory 8M",
-            3,
-            "which alone may need 11 MiB",
-        ),
-        ("run tcp_rr -r 1,2000 --remote", 2, "frames are not split"),
-        ("run tbench 1 -t 20000s", 2, "1000 s"),
-        (
-            "run hackbench --host --machine milan-2x64",
-            2,
-            "cannot be used with",
-        ),
-        ("run hackbench --host -g 700 -s 1M", 2, "MiB are available"),
-        (
-            "run netbench 4",
-            2,
-            "\"netbench\"; there are hackbench, tbench, tcp_rr, rx, micro, pages",
-        ),
-    ] {
-        assert_fails(&quarry(&words(args)), code, &[told]);
-    }
+    assert_refuses(
+        "run",
+        2,
+        r#"
+            hackbench -g 0 => 0 groups
+            hackbench -g 9999 => tasks need
+            hackbench -g 1 -s 3M => 1 to 1048576
+            tbench 0 => 0 clients
+            tbench 1 -t 0s => 0 seconds
+            tbench 1 --wake-order never => immediate, queued, fair
+            tbench 1 --wake-place here => previous, affine, idle
+            tbench 1 --skb-sizes new => old, bug, fixed, select-size
+            tcp_rr -r 1 => write the bytes of a request
+            tcp_rr --design slub@2.6.24 --at x:a.b=1 => is not a time
+            tcp_rr --design slub@5.9 --at 1s:kmalloc-64 => TIME:CACHE.NAME=VALUE
+            tcp_rr --design slub@5.9 --at 1s:kmalloc-64.limit=1 => limit
+            tcp_rr -n 1 -l 1ms --design slub@5.9 --at 0s:nix.cpu_partial=1 => nix
+            tcp_rr -r 1,2000 --remote => frames are not split
+            tbench 1 -t 20000s => 1000 s
+            hackbench --host --machine milan-2x64 => cannot be used with
+            hackbench --host -g 700 -s 1M => MiB are available
+            netbench 4 => "netbench"; there are hackbench, tbench, tcp_rr, rx, micro, pages
+        "#,
+    );
+    assert_refuses(
+        "run",
+        3,
+        r#"
+            hackbench -g 4 -l 50 --memory 8M => which alone may need 11 MiB
+        "#,
+    );
 }
 
 #[test]
 fn loads_run_on_real_threads() {
-    let args = "run hackbench -g 1 -f 2 -l 20 --host --rounds 2 --design slab@6.1,sheaf";
+    let args = "run hackbench -g 1 -f 2 -l 20 --host --rounds 2 --design slab@6.1,sheaf --json";
     let json = json(args);
     let runs = json["runs"].as_array().unwrap();
     let designs: Vec<&str> = runs
@@ -144,17 +104,10 @@ fn loads_run_on_real_threads() {
         assert!(run["per_second"].as_f64().unwrap() > 0.0);
     }
     let twice = "run hackbench -g 1,1 -f 2 -l 20 --host --rounds 1 --design slub";
-    assert_eq!(
-        stdout(&words(twice))
-            .matches("hackbench 1, 4 threads")
-            .count(),
-        2
-    );
-    let text = stdout(&words(
-        "run tcp_rr -n 1 -l 20ms --host --rounds 1 --design slub",
-    ));
+    assert_eq!(stdout(twice).matches("hackbench 1, 4 threads").count(), 2);
+    let text = stdout("run tcp_rr -n 1 -l 20ms --host --rounds 1 --design slub");
     assert!(text.contains("slub@6.18, again"), "{text}");
-    let both = quarry(&words("run tbench 1 --host --cpus 2"));
+    let both = quarry("run tbench 1 --host --cpus 2");
     assert_fails(&both, 2, &["cannot be used with"]);
 }
 
@@ -165,7 +118,7 @@ fn changes_that_come_too_late_are_told() {
         "run hackbench -g 1 -f 2 -l 5 --cpus 2",
         "run hackbench -g 1 -f 2 -l 5 --host --rounds 1",
     ] {
-        let output = quarry(&words(&format!("{load} {at}")));
+        let output = quarry(&format!("{load} {at}"));
         let note = String::from_utf8_lossy(&output.stderr);
         assert!(note.contains("it ended before 1 of --at"), "{note}");
     }
@@ -174,7 +127,7 @@ fn changes_that_come_too_late_are_told() {
 #[test]
 fn an_interrupt_leaves_the_rounds_that_ended() {
     let args = "run hackbench -g 1 -f 2 -l 20 --host --rounds 1000000 --design slub --json";
-    let child = crate::common::command(&words(args))
+    let child = crate::common::command(args)
         .stdout(std::process::Stdio::piped())
         .stderr(std::process::Stdio::piped())
         .spawn()

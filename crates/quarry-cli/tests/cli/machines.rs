@@ -1,17 +1,15 @@
 //! `quarry machines`.
 
-use serde_json::Value;
-
-use crate::common::{assert_fails, quarry, stdout};
+use crate::common::{assert_fails, json, quarry, stdout};
 
 #[test]
 fn machines_are_listed_and_shown() {
-    let list = stdout(&["machines"]);
+    let list = stdout("machines");
     assert!(
         list.contains("haswell-ep-2x12") && list.contains("24"),
         "{list}"
     );
-    let one = stdout(&["machines", "haswell-ep-2x12"]);
+    let one = stdout("machines haswell-ep-2x12");
     for part in [
         "latency.dirty_remote",
         "Sources",
@@ -23,8 +21,8 @@ fn machines_are_listed_and_shown() {
 
 #[test]
 fn a_machine_in_json_has_all_that_its_file_has() {
-    let json: Value = serde_json::from_str(&stdout(&["machines", "power9-16", "--json"])).unwrap();
-    let machine = &json["machines"][0];
+    let power9 = json("machines power9-16 --json");
+    let machine = &power9["machines"][0];
     assert_eq!(
         (&machine["name"], &machine["cpus"]),
         (&"power9-16".into(), &16.into())
@@ -39,14 +37,14 @@ fn a_machine_in_json_has_all_that_its_file_has() {
         (&2.0.into(), &"cycles".into())
     );
     assert_eq!(irq["unverified"], true);
-    let all: Value = serde_json::from_str(&stdout(&["machines", "--json"])).unwrap();
+    let all = json("machines --json");
     assert_eq!(all["machines"].as_array().unwrap().len(), 7);
 }
 
 #[test]
 fn what_is_no_machine_is_refused() {
     assert_fails(
-        &quarry(&["machines", "vax"]),
+        &quarry("machines vax"),
         2,
         &["there is no machine \"vax\"", "milan-2x64"],
     );
@@ -54,16 +52,20 @@ fn what_is_no_machine_is_refused() {
     let path = dir.path().join("mine.toml");
     std::fs::write(&path, "about = \"mine\"\nghz = -1\n").unwrap();
     let path = path.to_str().unwrap();
-    assert_fails(&quarry(&["machines", path]), 1, &["mine: TOML parse error"]);
+    assert_fails(
+        &quarry(&format!("machines {path}")),
+        1,
+        &["mine: TOML parse error"],
+    );
     let text = include_str!("../../../quarry-machines/machines/power9-16.toml");
     std::fs::write(path, text.replacen("ghz = 3.8", "ghz = -1", 1)).unwrap();
     assert_fails(
-        &quarry(&["machines", path]),
+        &quarry(&format!("machines {path}")),
         1,
         &["mine, line 2: ghz: -1: a core has 0.1 to 20"],
     );
     assert_fails(
-        &quarry(&["machines", "no/such.toml"]),
+        &quarry("machines no/such.toml"),
         1,
         &["cannot read no/such.toml"],
     );

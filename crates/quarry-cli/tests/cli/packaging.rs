@@ -2,11 +2,11 @@
 
 use std::fs;
 
-use super::common::{assert_fails, quarry, stdout, text};
+use crate::common::{assert_fails, quarry, stdout, text};
 
 /// The commands that `quarry --help` lists.
 fn commands() -> Vec<String> {
-    let help = stdout(&["--help"]);
+    let help = stdout("--help");
     let list = help.split("Commands:").nth(1).unwrap();
     let list = list.split("\n\n").next().unwrap();
     list.lines()
@@ -21,7 +21,7 @@ fn commands() -> Vec<String> {
 fn every_command_has_a_man_page() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path().join("share/man1");
-    text(&quarry(&["man", folder.to_str().unwrap()]));
+    text(&quarry(&format!("man {}", folder.display())));
     let commands = commands();
     assert!(commands.len() >= 9, "{commands:?}");
     for command in commands {
@@ -41,12 +41,12 @@ fn every_command_has_a_man_page() {
 #[test]
 fn completions_name_commands_and_options() {
     for shell in ["bash", "zsh", "fish"] {
-        let script = stdout(&["completions", shell]);
+        let script = stdout(&format!("completions {shell}"));
         for word in ["what-if", "page-size"] {
             assert!(script.contains(word), "{shell}: no {word}");
         }
     }
-    assert_fails(&quarry(&["completions", "csh"]), 2, &["csh", "bash"]);
+    assert_fails(&quarry("completions csh"), 2, &["csh", "bash"]);
 }
 
 /// A page that cannot be written is one line that names the folder.
@@ -55,7 +55,7 @@ fn man_pages_that_cannot_be_written() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let path = file.path().to_str().unwrap();
     assert_fails(
-        &quarry(&["man", path]),
+        &quarry(&format!("man {path}")),
         1,
         &["cannot make the folder", path],
     );

@@ -2,41 +2,40 @@
 
 use serde_json::Value;
 
-use crate::common::{assert_fails, quarry, stdout};
+use crate::common::{assert_refuses, json, stdout};
 use crate::golden;
 
 /// A small run, with options.
-fn small(more: &[&str]) -> String {
-    let args = ["run", "pages", "--processes", "1,4", "--pages", "300"];
-    stdout(&[&args, more].concat())
+fn small(more: &str) -> String {
+    let args = "run pages --processes 1,4 --pages 300";
+    stdout(&format!("{args} {more}"))
 }
 
 #[test]
 fn a_small_run() {
-    let text = small(&["-j", "1"]);
+    let text = small("-j 1");
     golden::check_layout("run_pages.txt", &text);
-    assert_eq!(text, small(&["-j", "3"]));
-    assert_ne!(text, small(&["--seed", "2"]));
+    assert_eq!(text, small("-j 3"));
+    assert_ne!(text, small("--seed 2"));
 }
 
 #[test]
 fn sysctls_reach_the_page_allocator() {
-    let holds = |set: &[&str]| {
-        let args = ["run", "pages", "--processes", "1", "--era", "6.1", "--json"];
-        let json: Value = serde_json::from_str(&stdout(&[&args, set].concat())).unwrap();
+    let holds = |set: &str| {
+        let args = "run pages --processes 1 --era 6.1 --json";
+        let json = json(&format!("{args} {set}"));
         json["runs"][0]["free_lock"]["taken"].as_f64().unwrap()
     };
-    let usual = holds(&[]);
-    let short = holds(&["--set", "page.percpu_pagelist_high_fraction=2000000"]);
+    let usual = holds("");
+    let short = holds("--set page.percpu_pagelist_high_fraction=2000000");
     assert!(short > usual, "{short} {usual}");
 }
 
 #[test]
 fn sensitivity_says_which_releases_stay_in_order() {
-    let args = ["--sensitivity", "--era", "4.13,6.18", "--pages", "40"];
-    let args = [&["run", "pages", "--processes", "2", "--json"][..], &args].concat();
-    let text = stdout(&[&args[..], &["-j", "1"]].concat());
-    assert_eq!(text, stdout(&[&args[..], &["-j", "3"]].concat()));
+    let args = "run pages --processes 2 --json --sensitivity --era 4.13,6.18 --pages 40";
+    let text = stdout(&format!("{args} -j 1"));
+    assert_eq!(text, stdout(&format!("{args} -j 3")));
     let json: Value = serde_json::from_str(&text).unwrap();
     let [claim] = json["sensitivity"]["claims"].as_array().unwrap().as_slice() else {
         panic!("{json}");
@@ -51,39 +50,22 @@ fn sensitivity_says_which_releases_stay_in_order() {
 
 #[test]
 fn impossible_input_is_refused() {
-    let refused: [(&[&str], &[&str]); 12] = [
-        (
-            &["--processes", "0"],
-            &["0 CPUs on haswell-ep-2x12", "1 to 12, or 24"],
-        ),
-        (&["--processes", "1,13"], &["13 CPUs on haswell-ep-2x12"]),
-        (&["--era", "2.6.18"], &["\"2.6.18\"", "2.6.22"]),
-        (&["--pages", "0"], &["0 pages or 0 rounds"]),
-        (&["--rounds", "0"], &["0 pages or 0 rounds"]),
-        (
-            &["--page-size", "5k"],
-            &["valid page sizes are 4k, 16k and 64k"],
-        ),
-        (
-            &["--memory", "1M", "--pages", "300"],
-            &["need", "of the machine's 1048576"],
-        ),
-        (&["--memory", "9T"], &["4k to 8T"]),
-        (
-            &["--set", "cpu_partial=1"],
-            &["\"cpu_partial=1\"", "write page.NAME=VALUE"],
-        ),
-        (
-            &["--set", "page.bogus=1"],
-            &["\"page.bogus=1\"", "page.min_free_kbytes"],
-        ),
-        (
-            &["--set", "page.min_free_kbytes=x"],
-            &["\"x\" is not a number"],
-        ),
-        (&["--machine", "vax"], &["there is no machine \"vax\""]),
-    ];
-    for (args, parts) in refused {
-        assert_fails(&quarry(&[&["run", "pages"], args].concat()), 2, parts);
-    }
+    assert_refuses(
+        "run pages",
+        2,
+        r#"
+            --processes 0 => 0 CPUs on haswell-ep-2x12 | 1 to 12, or 24
+            --processes 1,13 => 13 CPUs on haswell-ep-2x12
+            --era 2.6.18 => "2.6.18" | 2.6.22
+            --pages 0 => 0 pages or 0 rounds
+            --rounds 0 => 0 pages or 0 rounds
+            --page-size 5k => valid page sizes are 4k, 16k and 64k
+            --memory 1M --pages 300 => need | of the machine's 1048576
+            --memory 9T => 4k to 8T
+            --set cpu_partial=1 => "cpu_partial=1" | write page.NAME=VALUE
+            --set page.bogus=1 => "page.bogus=1" | page.min_free_kbytes
+            --set page.min_free_kbytes=x => "x" is not a number
+            --machine vax => there is no machine "vax"
+        "#,
+    );
 }

@@ -2,14 +2,14 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::thread;
 use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::common::{assert_fails, command, quarry, stdout};
+use crate::common::{assert_fails, command, json, quarry, stdout};
 
 const INSTANCES: &str = "/sys/kernel/tracing/instances";
 
@@ -27,8 +27,8 @@ fn can_record() -> bool {
 }
 
 /// A refusal names the file, and what to do.
-fn assert_refused(args: &[&str], trace: &str) {
-    assert_fails(&quarry(args), 1, &["cannot ", "/sys/kernel/", "; "]);
+fn assert_refused(recording: &Output, trace: &str) {
+    assert_fails(recording, 1, &["cannot ", "/sys/kernel/", "; "]);
     assert!(!Path::new(trace).exists());
 }
 
@@ -38,13 +38,11 @@ fn a_recording_is_checked_against_its_kernel() {
     let trace = dir.path().join("mine.parquet");
     let trace = trace.to_str().unwrap();
     let load = "for n in 1 2 3 4 5 6 7 8; do ls /proc > /dev/null; done; exit 7";
-    let args = [
-        "record", "-o", trace, "--ring", "16M", "--json", "--", "sh", "-c", load,
-    ];
+    let mut record = command(&format!("record -o {trace} --ring 16M --json -- sh -c"));
+    let output = record.arg(load).output().unwrap();
     if !can_record() {
-        return assert_refused(&args, trace);
+        return assert_refused(&output, trace);
     }
-    let output = quarry(&args);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(7), "{errors}");
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -56,8 +54,7 @@ fn a_recording_is_checked_against_its_kernel() {
     };
     assert_eq!((ends("snapshot"), ends("zoneinfo")), (2, 2), "{report}");
 
-    let replay: Value =
-        serde_json::from_str(&stdout(&["replay", trace, "--check", "--json"])).unwrap();
+    let replay = json(&format!("replay {trace} --check --json"));
     assert_eq!(replay["trace"]["command"], format!("sh -c {load}"));
     let check = &replay["runs"][0]["check"];
     assert!(check["observed_bytes"].as_u64().unwrap() > 0, "{check}");
@@ -65,10 +62,10 @@ fn a_recording_is_checked_against_its_kernel() {
 
     let part = dir.path().join("ls.parquet");
     let part = part.to_str().unwrap();
-    stdout(&["filter", trace, "-o", part, "--comm", "ls"]);
+    stdout(&format!("filter {trace} -o {part} --comm ls"));
     // A part of the tasks is not what the kernel's reports are about.
     assert_fails(
-        &quarry(&["replay", part, "--check"]),
+        &quarry(&format!("replay {part} --check")),
         2,
         &["quarry record", "--before --after"],
     );
@@ -78,17 +75,9 @@ fn a_recording_is_checked_against_its_kernel() {
 fn a_signal_ends_a_recording_and_keeps_it() {
     let dir = tempfile::tempdir().unwrap();
     let trace = dir.path().join("mine.parquet");
-    let args = [
-        "record",
-        "-o",
-        trace.to_str().unwrap(),
-        "--ring",
-        "4M",
-        "--duration",
-        "60s",
-    ];
+    let args = format!("record -o {} --ring 4M --duration 60s", trace.display());
     if !can_record() {
-        return assert_refused(&args, trace.to_str().unwrap());
+        return assert_refused(&quarry(&args), trace.to_str().unwrap());
     }
     let mut recording = command(&args).stdout(Stdio::piped()).spawn().unwrap();
     let instance = format!("{INSTANCES}/quarry-{}/tracing_on", recording.id());
@@ -117,25 +106,17 @@ fn what_cannot_be_recorded_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let trace = dir.path().join("mine.parquet");
     let trace = trace.to_str().unwrap();
-    let absent = [
-        "record",
-        "-o",
-        trace,
-        "--ring",
-        "4M",
-        "--",
-        "/no/such/program",
-    ];
+    let absent = format!("record -o {trace} --ring 4M -- /no/such/program");
     let expected: &[&str] = match can_record() {
         true => &["cannot run \"/no/such/program\""],
         false => &["cannot ", "/sys/kernel/"],
     };
     assert_fails(&quarry(&absent), 1, expected);
     assert_fails(
-        &quarry(&["record", "-o", trace, "--duration", "5x"]),
+        &quarry(&format!("record -o {trace} --duration 5x")),
         2,
         &["500ms"],
     );
-    assert_fails(&quarry(&["record"]), 2, &["--output"]);
+    assert_fails(&quarry("record"), 2, &["--output"]);
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
 }

@@ -5,18 +5,22 @@ use std::io::Read;
 use std::path::Path;
 use std::process::Stdio;
 
-use crate::common::{assert_fails, command, quarry, small_trace, stdout};
 use serde_json::Value;
 
-fn json(args: &[&str]) -> Value {
-    let args = [&["replay", "--json", "--no-timing"], args].concat();
-    serde_json::from_str(&stdout(&args)).unwrap()
+use crate::common::{self, assert_fails, assert_refuses, command, quarry, small_trace, stdout};
+
+fn json(args: &str) -> Value {
+    let args = format!("replay --json --no-timing {args}");
+    common::json(&args)
 }
 
 #[test]
 fn json_has_every_key_with_a_number() {
     let dir = tempfile::tempdir().unwrap();
-    let report = json(&[&small_trace(dir.path()), "--design", "slub,slubq@2.6.35"]);
+    let report = json(&format!(
+        "{} --design slub,slubq@2.6.35",
+        small_trace(dir.path())
+    ));
     let trace = &report["trace"];
     assert_eq!(
         (&trace["events"], &trace["orphans"]),
@@ -89,18 +93,9 @@ fn the_same_bytes_at_any_number_of_threads() {
     let trace = small_trace(dir.path());
     for trace in [trace.as_str(), "kv"] {
         let run = |jobs| {
-            stdout(&[
-                "replay",
-                trace,
-                "--json",
-                "--no-timing",
-                "-j",
-                jobs,
-                "--cpus",
-                "1,2,64",
-                "--design",
-                "slub@5.9,slub@6.1,slub@6.18,slubq",
-            ])
+            stdout(&format!(
+                "replay {trace} --json --no-timing -j {jobs} --cpus 1,2,64 --design slub@5.9,slub@6.1,slub@6.18,slubq"
+            ))
         };
         let one = run("1");
         assert_eq!(one, run("4"), "{trace}");
@@ -112,12 +107,12 @@ fn the_same_bytes_at_any_number_of_threads() {
 fn timing_is_all_that_differs() {
     let dir = tempfile::tempdir().unwrap();
     let trace = small_trace(dir.path());
-    let mut timed: Value = serde_json::from_str(&stdout(&["replay", &trace, "--json"])).unwrap();
+    let mut timed: Value = common::json(&format!("replay {trace} --json"));
     for run in timed["runs"].as_array_mut().unwrap() {
         assert!(run["events_per_second"].as_f64().unwrap() > 0.0);
         run["events_per_second"] = 0.0.into();
     }
-    assert_eq!(timed, json(&[&trace]));
+    assert_eq!(timed, json(&trace));
 }
 
 #[test]
@@ -125,7 +120,7 @@ fn the_table_fits_and_says_what_was_left_out() {
     let dir = tempfile::tempdir().unwrap();
     let trace = small_trace(dir.path());
     for columns in [80, 120] {
-        let output = command(&["replay", &trace])
+        let output = command(&format!("replay {trace}"))
             .env("COLUMNS", columns.to_string())
             .output();
         let text = String::from_utf8(output.unwrap().stdout).unwrap();
@@ -145,15 +140,9 @@ fn the_table_fits_and_says_what_was_left_out() {
             assert!(text.contains(part) || part == "MiB", "{part}: {text}");
         }
     }
-    let caches = stdout(&[
-        "replay",
-        &trace,
-        "--caches",
-        "--design",
-        "slub",
-        "--page-size",
-        "4k",
-    ]);
+    let caches = stdout(&format!(
+        "replay {trace} --caches --design slub --page-size 4k"
+    ));
     assert!(
         caches.contains("filp") && caches.contains("kmalloc-128"),
         "{caches}"
@@ -164,15 +153,9 @@ fn the_table_fits_and_says_what_was_left_out() {
 fn settings_change_what_they_name() {
     let dir = tempfile::tempdir().unwrap();
     let trace = small_trace(dir.path());
-    let report = json(&[
-        &trace,
-        "--page-size",
-        "4k",
-        "--set",
-        "slub_max_order=0",
-        "--set",
-        "slub.min_partial=99",
-    ]);
+    let report = json(&format!(
+        "{trace} --page-size 4k --set slub_max_order=0 --set slub.min_partial=99"
+    ));
     for run in report["runs"].as_array().unwrap() {
         let orders = run["slabs_by_order"].as_array().unwrap();
         assert!(orders[1..].iter().all(|slabs| *slabs == 0), "{run}");
@@ -184,47 +167,24 @@ fn settings_change_what_they_name() {
 
 #[test]
 fn wrong_questions() {
-    let ask = |args: &[&str]| quarry(&[&["replay"], args].concat());
-    assert_fails(
-        &ask(&["--design", "slib"]),
+    assert_refuses(
+        "replay",
         2,
-        &["unknown design \"slib\"; designs are slab, slub, slubq, slob, sheaf"],
+        r#"
+            --design slib => unknown design "slib"; designs are slab, slub, slubq, slob, sheaf
+            --design slub@7.0 => Linux 7.0 has no slub; there is slub@2.6.22 to slub@6.19; take sheaf@7.0
+            --page-size 8k => valid page sizes are 4k, 16k and 64k
+            --cpus 0 => 0 CPUs: a machine has 1 to 4096
+            --cpus 1000000 => 1000000 CPUs: a machine has 1 to 4096
+            --set bogus=1 => slub@6.18 has | sheaf@7.0 has | sheaf_capacity
+            --design slubq --set cpu_queue_size=1 => it takes 4..=10000 (objects)
+            --set cpu_partial => there is no "="
+            --memory x => is not a size
+            --memory 0 => 0 bytes of memory
+            --cache-line 7 => cache line of 7 bytes
+            -j 0 => --jobs
+        "#,
     );
-    assert_fails(
-        &ask(&["--design", "slub@7.0"]),
-        2,
-        &["Linux 7.0 has no slub; there is slub@2.6.22 to slub@6.19; take sheaf@7.0"],
-    );
-    assert_fails(
-        &ask(&["--page-size", "8k"]),
-        2,
-        &["valid page sizes are 4k, 16k and 64k"],
-    );
-    assert_fails(
-        &ask(&["--cpus", "0"]),
-        2,
-        &["0 CPUs: a machine has 1 to 4096"],
-    );
-    assert_fails(
-        &ask(&["--cpus", "1000000"]),
-        2,
-        &["1000000 CPUs: a machine has 1 to 4096"],
-    );
-    assert_fails(
-        &ask(&["--set", "bogus=1"]),
-        2,
-        &["slub@6.18 has", "sheaf@7.0 has", "sheaf_capacity"],
-    );
-    assert_fails(
-        &ask(&["--design", "slubq", "--set", "cpu_queue_size=1"]),
-        2,
-        &["it takes 4..=10000 (objects)"],
-    );
-    assert_fails(&ask(&["--set", "cpu_partial"]), 2, &["there is no \"=\""]);
-    assert_fails(&ask(&["--memory", "x"]), 2, &["is not a size"]);
-    assert_fails(&ask(&["--memory", "0"]), 2, &["0 bytes of memory"]);
-    assert_fails(&ask(&["--cache-line", "7"]), 2, &["cache line of 7 bytes"]);
-    assert_fails(&ask(&["-j", "0"]), 2, &["--jobs"]);
 }
 
 #[test]
@@ -236,7 +196,7 @@ fn what_is_no_trace_is_refused() {
     let with = |bytes: &[u8]| {
         let path = dir.path().join("t.parquet");
         fs::write(&path, bytes).unwrap();
-        quarry(&["replay", path.to_str().unwrap()])
+        quarry(&format!("replay {}", path.display()))
     };
     assert_fails(&with(b""), 1, &["the file is empty"]);
     assert_fails(
@@ -246,7 +206,7 @@ fn what_is_no_trace_is_refused() {
     );
     assert_fails(&with(&good[..good.len() / 2]), 1, &["truncated"]);
     assert_fails(&with(&damaged), 1, &["damaged"]);
-    let absent = quarry(&["replay", "absent"]);
+    let absent = quarry("replay absent");
     assert_fails(
         &absent,
         1,
@@ -256,7 +216,7 @@ fn what_is_no_trace_is_refused() {
         ],
     );
     assert_fails(
-        &quarry(&["replay", dir.path().to_str().unwrap()]),
+        &quarry(&format!("replay {}", dir.path().display())),
         1,
         &["cannot read"],
     );
@@ -264,7 +224,7 @@ fn what_is_no_trace_is_refused() {
 
 #[test]
 fn exhausted_memory_names_the_event() {
-    let output = quarry(&["replay", "hackbench", "--memory", "4M", "--design", "slub"]);
+    let output = quarry("replay hackbench --memory 4M --design slub");
     assert_fails(
         &output,
         3,
@@ -278,10 +238,10 @@ fn exhausted_memory_names_the_event() {
 #[test]
 fn a_file_wins_over_a_bundled_name() {
     let dir = tempfile::tempdir().unwrap();
-    let bundled = json(&["tbench", "--design", "slub", "--page-size", "4k"]);
+    let bundled = json("tbench --design slub --page-size 4k");
     assert_eq!(bundled["trace"]["events"], 243_069);
     fs::rename(small_trace(dir.path()), dir.path().join("tbench")).unwrap();
-    let output = command(&["replay", "tbench", "--json"])
+    let output = command("replay tbench --json")
         .current_dir(dir.path())
         .output()
         .unwrap();
@@ -293,7 +253,7 @@ fn a_file_wins_over_a_bundled_name() {
 fn a_closed_pipe_is_no_error_and_a_full_disk_is_one() {
     let dir = tempfile::tempdir().unwrap();
     let trace = small_trace(dir.path());
-    let mut child = command(&["replay", &trace, "--json"])
+    let mut child = command(&format!("replay {trace} --json"))
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -314,7 +274,10 @@ fn a_closed_pipe_is_no_error_and_a_full_disk_is_one() {
         return;
     }
     let full = File::options().write(true).open("/dev/full").unwrap();
-    let output = command(&["replay", &trace]).stdout(full).output().unwrap();
+    let output = command(&format!("replay {trace}"))
+        .stdout(full)
+        .output()
+        .unwrap();
     assert_fails(&output, 1, &["cannot write to stdout"]);
 }
 
@@ -322,8 +285,8 @@ fn a_closed_pipe_is_no_error_and_a_full_disk_is_one() {
 fn debugging_costs_memory() {
     let dir = tempfile::tempdir().unwrap();
     let trace = small_trace(dir.path());
-    let peak = |more: &[&str]| {
-        let args = [&[trace.as_str(), "--page-size", "4k"], more].concat();
+    let peak = |more: &str| {
+        let args = format!("{trace} --page-size 4k {more}");
         let report = json(&args);
         let runs = report["runs"].as_array().unwrap().clone();
         runs.iter()
@@ -334,8 +297,8 @@ fn debugging_costs_memory() {
             .collect::<Vec<_>>()
     };
     let designs = "slub,slubq,sheaf,slab@2.6.24,slab@6.1";
-    let plain = peak(&["--design", designs]);
-    let letters = peak(&["--design", designs, "--debug", "FZPU"]);
+    let plain = peak(&format!("--design {designs}"));
+    let letters = peak(&format!("--design {designs} --debug FZPU"));
     assert_eq!((plain.len(), letters.len()), (5, 5));
     for (at, (plain, debug)) in plain.iter().zip(&letters).enumerate() {
         // SLAB's arrays hold so much of a small trace that slots which grow may still need fewer pages.
@@ -349,11 +312,11 @@ fn debugging_costs_memory() {
         );
     }
     // Only the caches that are named.
-    let none = peak(&["--design", "slub", "--debug", "FZPU,no-such-cache"]);
+    let none = peak("--design slub --debug FZPU,no-such-cache");
     assert_eq!(none, plain[..1]);
-    let text = stdout(&["replay", &trace, "--design", "slub", "--debug", "F"]);
+    let text = stdout(&format!("replay {trace} --design slub --debug F"));
     assert!(text.contains("debugging: slub_debug=F\n"), "{text}");
-    let output = quarry(&["replay", &trace, "--design", "slub", "--debug", "FX"]);
+    let output = quarry(&format!("replay {trace} --design slub --debug FX"));
     let message = "slub@6.18: slub_debug has no letter 'X'; letters are F, Z, P, U, T, A, O and -";
     assert_fails(&output, 2, &[message]);
 }

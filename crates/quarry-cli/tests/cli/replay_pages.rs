@@ -1,30 +1,22 @@
 //! Page events in `quarry replay`.
 
-use crate::common::{assert_fails, command, quarry, small_trace, stdout, with_reports};
 use crate::golden::check;
 use serde_json::Value;
+
+use crate::common::{assert_fails, command, json, quarry, small_trace, stdout, with_reports};
 
 /// When the zoneinfos of kv were read (`page_lists` in `traces/kv.json`).
 const KV_REPORTS: [&str; 2] = ["15117.559713713", "15118.231173484"];
 
-fn runs(args: &[&str]) -> Vec<Value> {
-    let args = [&["replay", "--json", "--no-timing"], args].concat();
-    let report: Value = serde_json::from_str(&stdout(&args)).unwrap();
+fn runs(args: &str) -> Vec<Value> {
+    let args = format!("replay --json --no-timing {args}");
+    let report = json(&args);
     report["runs"].as_array().unwrap().clone()
 }
 
 #[test]
 fn tables_of_a_recording() {
-    let text = stdout(&[
-        "replay",
-        "hackbench",
-        "--fragmentation",
-        "--no-timing",
-        "--design",
-        "slub@5.9",
-        "--memory",
-        "1G",
-    ]);
+    let text = stdout("replay hackbench --fragmentation --no-timing --design slub@5.9 --memory 1G");
     check("pages.txt", &text);
     // Sentences are not broken.
     let wide = text.lines().skip(8).find(|line| line.chars().count() > 100);
@@ -33,7 +25,7 @@ fn tables_of_a_recording() {
 
 #[test]
 fn json_tells_all_of_it() {
-    let all = ["tbench", "--pages", "all", "--cpus", "2,64"];
+    let all = "tbench --pages all --cpus 2,64";
     for run in runs(&all) {
         assert_eq!(run["page_events"], "all");
         let pages = &run["pages"];
@@ -108,8 +100,8 @@ fn json_tells_all_of_it() {
 
 #[test]
 fn a_replay_begins_with_the_zones_of_a_zoneinfo() {
-    let design = ["kv", "--design", "slub"];
-    let told = runs(&[&design[..], &["--initial"]].concat());
+    let design = "kv --design slub";
+    let told = runs(&format!("{design} --initial"));
     // One run, at the page size of the recording, with what was free in the kernel's zones.
     let [run] = told.as_slice() else {
         panic!("{} runs", told.len())
@@ -130,26 +122,28 @@ fn a_replay_begins_with_the_zones_of_a_zoneinfo() {
     let part = dir.path().join("part.parquet");
     let part = part.to_str().unwrap();
     // The part between the reports, without them.
-    let window = ["--from", KV_REPORTS[0], "--until", KV_REPORTS[1]];
-    stdout(&[&["filter", "kv", "-o", part], &window[..]].concat());
-    let untold = runs(&[part, "--design", "slub", "--page-size", "4k"]);
+    let [from, until] = KV_REPORTS;
+    stdout(&format!(
+        "filter kv -o {part} --from {from} --until {until}"
+    ));
+    let untold = runs(&format!("{part} --design slub --page-size 4k"));
     assert_eq!(untold[0]["pages"]["initial_pcp_pages"], 0);
     let refilled = |run: &Value| run["pcp"]["refilled"].as_u64().unwrap();
     assert!(refilled(run) < refilled(&untold[0]));
     assert!(untold[0].get("zones").is_none());
-    let table = quarry(&[&["replay", "--all", "--initial"], &design[..]].concat());
+    let table = quarry(&format!("replay --all --initial {design}"));
     let table = String::from_utf8(table.stdout).unwrap();
     assert!(table.contains("blocks from DMA32") && table.contains("blocks from Normal"));
     assert!(!table.contains("blocks from DMA "));
 
     // A machine with 1 GiB more has as much more free memory; one with other CPUs begins as any other.
-    let with = |more: &[&str]| runs(&[&design[..], &["--initial"], more].concat());
+    let with = |more: &str| runs(&format!("{design} --initial {more}"));
     let all = (777_216 + 5_394_266) << 12;
-    let more = with(&["--memory", &(all + (1u64 << 30)).to_string()]);
+    let more = with(&format!("--memory {}", all + (1u64 << 30)));
     let free = |run: &Value| number(&run["zones"][2], "initial_free_pages");
     assert_eq!(free(&more[0]), 79_907 + (1 << 18));
-    assert!(with(&["--cpus", "4"])[0].get("zones").is_none());
-    assert!(with(&["--pages", "off"])[0].get("zones").is_none());
+    assert!(with("--cpus 4")[0].get("zones").is_none());
+    assert!(with("--pages off")[0].get("zones").is_none());
 }
 
 #[test]
@@ -173,108 +167,87 @@ fn zoneinfos_that_do_not_fit_are_refused() {
         )
     };
     let small_trace = small_trace(folder.path());
-    let refuses = |text: &str, more: &[&str], parts: &[&str]| {
+    let refuses = |text: &str, more: &str, parts: &[&str]| {
         std::fs::write(path, text).unwrap();
-        let trace = with_reports(folder.path(), &small_trace, &["--zoneinfo", path]);
-        let args = [
-            &[
-                "replay",
-                &trace,
-                "--design",
-                "slub",
-                "--pages",
-                "all",
-                "--initial",
-            ],
-            more,
-        ]
-        .concat();
+        let trace = with_reports(folder.path(), &small_trace, &format!("--zoneinfo {path}"));
+        let args = format!("replay {trace} --design slub --pages all --initial {more}");
         assert_fails(
             &quarry(&args),
             2,
             &[&["the zoneinfo does not fit"], parts].concat(),
         );
     };
-    let none: [&str; 0] = [];
     let unknown = zone("Normal", 99_999, 2) + &zone("Movable", 99_999, 2);
-    refuses(
-        &unknown,
-        &none,
-        &["a zone Movable", "DMA, DMA32 and Normal"],
-    );
+    refuses(&unknown, "", &["a zone Movable", "DMA, DMA32 and Normal"]);
     let nodes = zone("DMA32", 99_999, 2) + &zone("Normal", 99_999, 2).replace("Node 0", "Node 1");
-    refuses(&nodes, &none, &["several nodes"]);
+    refuses(&nodes, "", &["several nodes"]);
     let swapped = zone("Normal", 99_999, 2) + &zone("DMA32", 99_999, 2);
-    refuses(&swapped, &none, &["zone DMA32 stands behind a higher one"]);
-    refuses(&zone("Normal", 0, 2), &none, &["no zone has pages"]);
-    refuses(&zone("Normal", 1 << 40, 2), &none, &["at most 2147483648"]);
+    refuses(&swapped, "", &["zone DMA32 stands behind a higher one"]);
+    refuses(&zone("Normal", 0, 2), "", &["no zone has pages"]);
+    refuses(&zone("Normal", 1 << 40, 2), "", &["at most 2147483648"]);
     let cpus = zone("Normal", 99_999, 4);
-    refuses(&cpus, &none, &["4 CPUs", "one with 2", "--cpus 4"]);
+    refuses(&cpus, "", &["4 CPUs", "one with 2", "--cpus 4"]);
     let free = zone("Normal", 99_999, 2).replace("free     99", "free     9999999999");
     let parts = ["zone Normal has 99999 pages", "9999999999 free", "0 on the"];
-    refuses(&free, &none, &parts);
+    refuses(&free, "", &parts);
     let listed = zone("Normal", 99_999, 2).replace("count:    0", "count:    4000000000");
     let parts = [
         "has 99999 pages",
         "99 free ones",
         "8000000000 on the CPUs' lists",
     ];
-    refuses(&listed, &none, &parts);
+    refuses(&listed, "", &parts);
     let small = zone("Normal", 99_999, 2);
-    refuses(
-        &small,
-        &["--memory", "64M"],
-        &["more than 390 MiB", "--memory"],
-    );
+    refuses(&small, "--memory 64M", &["more than 390 MiB", "--memory"]);
 
-    let filter = |more: &[&str]| quarry(&[&["filter", "kv", "-o", "never"], more].concat());
-    let wrong = filter(&["--zoneinfo", "Cargo.toml"]);
+    let filter = |more: &str| quarry(&format!("filter kv -o never {more}"));
+    let wrong = filter("--zoneinfo Cargo.toml");
     assert_fails(&wrong, 1, &["Cargo.toml: line 1", "Node 0, zone"]);
-    let alone = filter(&["--pagetypeinfo", "Cargo.toml"]);
+    let alone = filter("--pagetypeinfo Cargo.toml");
     assert_fails(&alone, 2, &["--zoneinfo"]);
-    let wrong = filter(&["--zoneinfo", path, "--pagetypeinfo", "Cargo.toml"]);
+    let wrong = filter(&format!("--zoneinfo {path} --pagetypeinfo Cargo.toml"));
     assert_fails(&wrong, 1, &["Cargo.toml", "Page block order"]);
 }
 
 /// Stderr names a report that the run does not use; stdout is still JSON.
 #[test]
 fn options_without_effect_are_told() {
-    let initial: &[&str] = &["--initial"];
-    let cases: &[(&[&str], &[&str], &str)] = &[
-        (initial, &[], ""),
+    let initial = "--initial";
+    let cases = [
+        (initial, "", ""),
         (
             initial,
-            &["--page-size", "64k"],
+            "--page-size 64k",
             "of the kernel's zoneinfo only the amount of memory is used where pages have 64 KiB, in the report \
              4 KiB",
         ),
         (
             initial,
-            &["--page-size", "64k", "--memory", "2G"],
+            "--page-size 64k --memory 2G",
             "the kernel's zoneinfo is not used where pages have 64 KiB, in the report 4 KiB",
         ),
         (
             initial,
-            &["--cpus", "4"],
+            "--cpus 4",
             "of the kernel's zoneinfo only the amount of memory is used where there are 4 CPUs, in the report 2",
         ),
         (
             initial,
-            &["--pages", "off"],
+            "--pages off",
             "of the kernel's zoneinfo only the amount of memory is used where page events are not to be replayed",
         ),
         (
-            &["--fragmentation"],
-            &["--pages", "off"],
+            "--fragmentation",
+            "--pages off",
             "--fragmentation is not heeded where page events are not to be replayed",
         ),
-        (&["--fragmentation"], &[], ""),
+        ("--fragmentation", "", ""),
     ];
     for (file, more, note) in cases {
-        let args = ["replay", "kv", "--json", "--no-timing", "--design", "slub"];
-        let output = quarry(&[&args[..], file, more].concat());
+        let args = "replay kv --json --no-timing --design slub";
+        let output = quarry(&format!("{args} {file} {more}"));
         let stderr = String::from_utf8(output.stderr.clone()).unwrap();
-        let expected = match *note {
+        let expected = match note {
             "" => String::new(),
             note => format!("quarry: note: {note}\n"),
         };
@@ -283,14 +256,14 @@ fn options_without_effect_are_told() {
         assert!(report["runs"].is_array());
     }
     // Once for each machine that differs, not for each run.
-    let args = ["replay", "kv", "--no-timing", "--design", "slub,slubq"];
-    let sizes = ["--page-size", "4k,16k,64k"];
-    let output = quarry(&[&args[..], initial, &sizes].concat());
+    let args = "replay kv --no-timing --design slub,slubq";
+    let sizes = "--page-size 4k,16k,64k";
+    let output = quarry(&format!("{args} {initial} {sizes}"));
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert_eq!(stderr.lines().count(), 2, "{stderr}");
     // Before anything runs, so that they stand there if a run fails.
-    let small = ["--cpus", "4", "--memory", "1M"];
-    let output = quarry(&[&args[..], initial, &small].concat());
+    let small = "--cpus 4 --memory 1M";
+    let output = quarry(&format!("{args} {initial} {small}"));
     assert_fails(&output, 3, &["memory is exhausted"]);
     let stderr = String::from_utf8(output.stderr).unwrap();
     let note =
@@ -300,8 +273,8 @@ fn options_without_effect_are_told() {
 
 #[test]
 fn slabs_are_the_same_with_and_without() {
-    let with = runs(&["kv", "--pages", "all"]);
-    let without = runs(&["kv", "--pages", "off"]);
+    let with = runs("kv --pages all");
+    let without = runs("kv --pages off");
     for (with, without) in with.iter().zip(&without) {
         assert_eq!(without["page_events"], "off");
         assert!(without.get("pages").is_none());
@@ -323,16 +296,9 @@ fn slabs_are_the_same_with_and_without() {
 #[test]
 fn the_same_bytes_at_any_number_of_threads() {
     let run = |jobs| {
-        let args = ["replay", "hackbench", "--json", "--no-timing", "-j", jobs];
-        let more = [
-            "--pages",
-            "all",
-            "--cpus",
-            "2,16",
-            "--design",
-            "slab,slub,sheaf",
-        ];
-        stdout(&[&args[..], &more].concat())
+        let args = format!("replay hackbench --json --no-timing -j {jobs}");
+        let more = "--pages all --cpus 2,16 --design slab,slub,sheaf";
+        stdout(&format!("{args} {more}"))
     };
     let one = run("1");
     assert_eq!(one, run("4"));
@@ -376,17 +342,10 @@ fn the_recorded_kernels_slabs_are_left_out() {
     let [text, trace] = ["t.txt", "t.parquet"].map(|name| dir.path().join(name));
     std::fs::write(&text, recording_with_slabs()).unwrap();
     let [text, trace] = [&text, &trace].map(|path| path.to_str().unwrap());
-    stdout(&[
-        "import",
-        text,
-        "-o",
-        trace,
-        "--page-size",
-        "4096",
-        "--cpus",
-        "1",
-    ]);
-    let run = runs(&[trace, "--design", "slub", "--page-size", "4k"]).remove(0);
+    stdout(&format!(
+        "import {text} -o {trace} --page-size 4096 --cpus 1"
+    ));
+    let run = runs(&format!("{trace} --design slub --page-size 4k")).remove(0);
     assert_eq!(run["page_events"], "outside_slabs");
     for (key, expected) in [
         ("allocs", 32),
@@ -397,7 +356,7 @@ fn the_recorded_kernels_slabs_are_left_out() {
     ] {
         assert_eq!(run["pages"][key], expected, "{key}");
     }
-    let text = stdout(&["replay", trace, "--design", "slub"]);
+    let text = stdout(&format!("replay {trace} --design slub"));
     assert!(
         text.contains(
             "page events outside slabs: 32 allocations, 32 frees (0 implied, 0 of blocks from before)\n  \
@@ -411,32 +370,23 @@ fn the_recorded_kernels_slabs_are_left_out() {
 fn what_is_not_replayed_is_said() {
     let dir = tempfile::tempdir().unwrap();
     let trace = small_trace(dir.path());
-    let text = stdout(&["replay", &trace, "--design", "slub"]);
+    let text = stdout(&format!("replay {trace} --design slub"));
     assert!(
         text.contains("1 page events\npage events are not replayed: the trace does not tell")
             && text.contains("--pages all"),
         "{text}"
     );
-    let off = stdout(&["replay", &trace, "--design", "slub", "--pages", "off"]);
+    let off = stdout(&format!("replay {trace} --design slub --pages off"));
     assert!(!off.contains("page events are not replayed"), "{off}");
     // 48 MiB of pages of 4 KiB take 501 MiB in pages of 64 KiB: the slabs find nothing left.
-    let tight = [
-        "replay",
-        "hackbench",
-        "--pages",
-        "all",
-        "--page-size",
-        "64k",
-        "--memory",
-        "256M",
-    ];
+    let tight = "replay hackbench --pages all --page-size 64k --memory 256M";
     assert_fails(&quarry(&tight), 3, &["bytes are in use", "--memory"]);
     assert_fails(
-        &quarry(&["replay", "--pages", "some"]),
+        &quarry("replay --pages some"),
         2,
         &["some", "auto, off, all"],
     );
-    let narrow = command(&["replay", &trace, "--pages", "all"])
+    let narrow = command(&format!("replay {trace} --pages all"))
         .env("COLUMNS", "80")
         .output();
     let narrow = String::from_utf8(narrow.unwrap().stdout).unwrap();

@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
-use crate::common::{assert_fails, quarry, small_trace, stdout};
 use crate::golden;
 use serde_json::Value;
+
+use crate::common::{assert_fails, assert_refuses, json, quarry, small_trace, stdout};
 
 #[test]
 fn a_small_trace_in_simulated_time() {
@@ -12,17 +13,9 @@ fn a_small_trace_in_simulated_time() {
     let trace = small_trace(dir.path());
     let mut text = String::new();
     for pace in ["recorded", "full"] {
-        let args = [
-            "replay",
-            &trace,
-            "--time",
-            "--pace",
-            pace,
-            "--design",
-            "slab@6.3,slob@6.3,slub@6.18,sheaf@7.0",
-            "--all",
-            "--no-timing",
-        ];
+        let args = format!(
+            "replay {trace} --time --pace {pace} --design slab@6.3,slob@6.3,slub@6.18,sheaf@7.0 --all --no-timing"
+        );
         let told = stdout(&args);
         // The trace's name is that of a temporary folder.
         let from = told.find("time of ").unwrap();
@@ -32,19 +25,19 @@ fn a_small_trace_in_simulated_time() {
 }
 
 /// A window of tbench as a trace.
-fn part(dir: &Path, window: &[&str]) -> String {
+fn part(dir: &Path, window: &str) -> String {
     let trace = dir.join("part.parquet");
     let trace = trace.to_str().unwrap();
-    stdout(&[&["filter", "tbench", "-o", trace], window].concat());
+    stdout(&format!("filter tbench -o {trace} {window}"));
     trace.to_string()
 }
 
 #[test]
 fn a_bundled_recording_in_simulated_time() {
     let dir = tempfile::tempdir().unwrap();
-    let trace = part(dir.path(), &["--from", "+0.4", "--until", "+0.5"]);
-    let args = ["replay", &trace, "--time", "--json"];
-    let json: Value = serde_json::from_str(&stdout(&args)).unwrap();
+    let trace = part(dir.path(), "--from +0.4 --until +0.5");
+    let args = format!("replay {trace} --time --json");
+    let json = json(&args);
     let run = |design: &str, era: &str| {
         let mut runs = json["runs"].as_array().unwrap().iter();
         runs.find(|run| run["design"] == design && run["era"] == era)
@@ -67,42 +60,28 @@ fn a_bundled_recording_in_simulated_time() {
 #[test]
 fn same_seed_same_bytes_at_any_number_of_threads() {
     let dir = tempfile::tempdir().unwrap();
-    let trace = part(dir.path(), &["--until", "+0.05"]);
-    let run = |more: &[&str]| {
-        let mut args = vec![
-            "replay",
-            &trace,
-            "--time",
-            "--pace",
-            "full",
-            "--copies",
-            "6",
-            "--design",
-            "slub,sheaf",
-            "--json",
-            "--no-timing",
-        ];
-        args.extend(more);
-        stdout(&args)
+    let trace = part(dir.path(), "--until +0.05");
+    let run = |more: &str| {
+        let args = "--time --pace full --copies 6 --design slub,sheaf --json --no-timing";
+        stdout(&format!("replay {trace} {args} {more}"))
     };
-    let one = run(&["-j", "1"]);
+    let one = run("-j 1");
     assert!(one.contains("\"command\": \"replay --time\""));
-    assert_eq!(run(&["-j", "2", "--seed", "1"]), one);
-    assert_ne!(run(&["--seed", "2"]), one);
+    assert_eq!(run("-j 2 --seed 1"), one);
+    assert_ne!(run("--seed 2"), one);
 }
 
 #[test]
 fn sensitivity_says_which_designs_stay_in_order() {
     let dir = tempfile::tempdir().unwrap();
-    let trace = part(dir.path(), &["--until", "+0.002"]);
-    let run = |more: &[&str]| {
+    let trace = part(dir.path(), "--until +0.002");
+    let run = |more: &str| {
         let args =
             "--time --sensitivity --page-size 4k,64k --no-timing --design slub@6.18,sheaf@7.0";
-        let args: Vec<&str> = args.split_whitespace().collect();
-        stdout(&[&["replay", &trace], &args[..], more].concat())
+        stdout(&format!("replay {trace} {args} {more}"))
     };
-    let text = run(&["-j", "1"]);
-    let json: Value = serde_json::from_str(&run(&["-j", "3", "--json"])).unwrap();
+    let text = run("-j 1");
+    let json: Value = serde_json::from_str(&run("-j 3 --json")).unwrap();
     let study = &json["sensitivity"];
     // A claim for the two designs of each page size.
     let claims = study["claims"].as_array().unwrap();
@@ -128,35 +107,21 @@ fn sensitivity_says_which_designs_stay_in_order() {
 
 #[test]
 fn wrong_usage_is_refused() {
-    let fails = |args: &[&str], parts: &[&str]| {
-        let mut all = vec!["replay", "tbench"];
-        all.extend(args);
-        assert_fails(&quarry(&all), 2, parts);
-    };
-    let cpus = "16 CPUs on haswell-ep-2x12: its sockets have 12; take 1 to 12, or 24";
-    fails(&["--time", "--copies", "8"], &[cpus]);
-    fails(
-        &["--time", "--machine", "nine"],
-        &["there is no machine \"nine\""],
+    assert_refuses(
+        "replay tbench",
+        2,
+        r#"
+            --time --copies 8 => 16 CPUs on haswell-ep-2x12: its sockets have 12; take 1 to 12, or 24
+            --time --machine nine => there is no machine "nine"
+            --time --caches => '--time' | '--caches'
+            --time --debug=FZ => '--time' | --debug
+            --time --cache-line=128 => '--time' | --cache-line
+            --pace=full --all => --time | required
+            --machine=milan-2x64 --all => --time | required
+            --seed=2 --all => --time | required
+            --sensitivity --all => --time | required
+        "#,
     );
-}
-
-#[test]
-fn options_that_make_no_sense_together_are_refused() {
-    for (args, parts) in [
-        (["--time", "--caches"], ["'--time'", "'--caches'"]),
-        (["--time", "--debug=FZ"], ["'--time'", "--debug"]),
-        (["--time", "--cache-line=128"], ["'--time'", "--cache-line"]),
-        (["--pace=full", "--all"], ["--time", "required"]),
-        (["--machine=milan-2x64", "--all"], ["--time", "required"]),
-        (["--seed=2", "--all"], ["--time", "required"]),
-        (["--sensitivity", "--all"], ["--time", "required"]),
-    ] {
-        let output = quarry(&["replay", "tbench", args[0], args[1]]);
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{stderr}");
-        assert!(parts.iter().all(|part| stderr.contains(part)), "{stderr}");
-    }
 }
 
 #[test]
@@ -173,8 +138,8 @@ fn a_trace_without_times_is_refused() {
     let (recording, trace) = (dir.path().join("r.txt"), dir.path().join("t.parquet"));
     std::fs::write(&recording, text).unwrap();
     let [recording, trace] = [&recording, &trace].map(|path| path.to_str().unwrap());
-    stdout(&["import", recording, "-o", trace, "--page-size", "4k"]);
-    let output = quarry(&["replay", trace, "--time"]);
+    stdout(&format!("import {recording} -o {trace} --page-size 4k"));
+    let output = quarry(&format!("replay {trace} --time"));
     assert_fails(
         &output,
         2,

@@ -9,14 +9,14 @@ fn a_thread_is_judged_and_kept() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name).to_str().unwrap().to_string();
     let (keep, page) = (path("keep"), path("page.html"));
-    let args = ["reproduce", "wakeup-2007", "--quick", "--keep", &keep];
-    let first = stdout(&[&args[..], &["--html", &page, "--tables"]].concat());
+    let args = format!("reproduce wakeup-2007 --quick --keep {keep}");
+    let first = stdout(&format!("{args} --html {page} --tables"));
     assert!(first.contains("hits-immediate"), "{first}");
     assert!(first.contains("cpu_slabs_max"), "{first}");
     let html = std::fs::read_to_string(&page).unwrap();
     assert!(html.contains("<section id=\"wakeup-2007\">") && html.contains("<svg"));
     // The second time nothing is run.
-    let output = quarry(&[&args[..], &["--json"]].concat());
+    let output = quarry(&format!("{args} --json"));
     let note = String::from_utf8_lossy(&output.stderr);
     assert!(note.contains("results were kept before"), "{note}");
     let json: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -31,22 +31,22 @@ fn a_thread_is_judged_and_kept() {
     // A line that an interrupt cut off is done again.
     let whole = std::fs::read_to_string(&keep).unwrap();
     std::fs::write(&keep, &whole[..whole.len() - 20]).unwrap();
-    let again = stdout(&[&args[..], &["--json"]].concat());
+    let again = stdout(&format!("{args} --json"));
     assert_eq!(again.as_bytes(), output.stdout);
 }
 
 #[test]
 fn what_cannot_be_is_refused() {
     let known = "tbench-2007, slubq-2010, pages64k-2020, wakeup-2007, rx-2017, and all";
-    assert_fails(&quarry(&["reproduce", "rx-2018"]), 2, &[known]);
-    let page = ["reproduce", "all", "--html", "/nonexistent/page.html"];
-    assert_fails(&quarry(&page), 1, &["cannot write /nonexistent/page.html"]);
-    let both = ["reproduce", "all", "--html", "-", "--json"];
-    assert_fails(&quarry(&both), 2, &["both write to stdout"]);
+    assert_fails(&quarry("reproduce rx-2018"), 2, &[known]);
+    let page = "reproduce all --html /nonexistent/page.html";
+    assert_fails(&quarry(page), 1, &["cannot write /nonexistent/page.html"]);
+    let both = "reproduce all --html - --json";
+    assert_fails(&quarry(both), 2, &["both write to stdout"]);
     let dir = tempfile::tempdir().unwrap();
     let keep = dir.path().join("keep");
     std::fs::write(&keep, "something else\n").unwrap();
-    let keep = ["reproduce", "wakeup-2007", "--keep", keep.to_str().unwrap()];
+    let keep = format!("reproduce wakeup-2007 --keep {}", keep.display());
     assert_fails(
         &quarry(&keep),
         1,

@@ -2,20 +2,21 @@
 
 use std::collections::BTreeSet;
 
-use crate::common::{assert_fails, quarry, stdout};
 use crate::golden;
 use serde_json::Value;
 
+use crate::common::{assert_fails, assert_refuses, json, quarry, stdout};
+
 #[test]
 fn workloads_are_listed() {
-    let text = stdout(&["run"]);
+    let text = stdout("run");
     for name in ["hackbench", "tbench", "tcp_rr", "rx", "micro", "pages"] {
         assert!(text.contains(&format!("\n  {name} ")), "{text}");
     }
-    for args in [&["run", "rx", "--help"][..], &["run", "--help"]] {
+    for args in ["run rx --help", "run --help"] {
         assert!(stdout(args).contains("rx"));
     }
-    let help = stdout(&["run", "rx", "--help"]);
+    let help = stdout("run rx --help");
     for part in [
         "small    #1",
         "none     #2",
@@ -36,12 +37,8 @@ fn workloads_are_listed() {
 #[test]
 fn a_small_run_is_printed_as_documented() {
     let args = "run rx --driver none,shipped --rings 1,4 --packets 20000 --streams 16";
-    let run = |jobs: &str| {
-        let args: Vec<&str> = args.split(' ').chain(["-j", jobs]).collect();
-        stdout(&args)
-    };
-    let text = run("1");
-    assert_eq!(text, run("3"));
+    let text = stdout(&format!("{args} -j 1"));
+    assert_eq!(text, stdout(&format!("{args} -j 3")));
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/rx.md");
     let doc = std::fs::read_to_string(path).unwrap();
     let head = format!("```text\n$ quarry {args}\n");
@@ -52,61 +49,30 @@ fn a_small_run_is_printed_as_documented() {
 
 #[test]
 fn impossible_input_is_refused() {
-    let refused: [(&[&str], &[&str]); 15] = [
-        (&["--rings", "0"], &["0 rings", "at least one"]),
-        (&["--rings", "4,32"], &["32 rings on 24 CPUs"]),
-        (&["--rings", "24"], &["24 rings on 24 CPUs leave none"]),
-        (
-            &["--driver", "none,fast"],
-            &["\"fast\"", "small, none, huge, pool, shipped"],
-        ),
-        (&["--era", "2.6.18"], &["\"2.6.18\"", "2.6.22"]),
-        (
-            &["--consumer", "nowhere"],
-            &["\"nowhere\"", "same, other, spread"],
-        ),
-        (
-            &["--consumer", "other", "--rings", "8", "--cpus", "8"],
-            &["none without a ring"],
-        ),
-        (&["--mtu", "20"], &["MTU 20", "68 to 65535"]),
-        (
-            &["--streams", "2", "--rings", "4"],
-            &["2 streams for 4 rings"],
-        ),
-        (&["--packets", "0"], &["0 packets", "1 to 1000000000000"]),
-        (
-            &["--packets", "18446744073709551615"],
-            &["18446744073709551615 packets", "1 to 1000000000000"],
-        ),
-        (
-            &["--packets", "9223372036854775807", "--driver", "none,pool"],
-            &["1 to 1000000000000"],
-        ),
-        (
-            &[
-                "--streams",
-                "1048576",
-                "--backlog",
-                "1048576",
-                "--packets",
-                "1",
-            ],
-            &["1 packets after 439", "fewer streams or a smaller backlog"],
-        ),
-        (
-            &["--memory", "0"],
-            &["0 bytes of memory", "give it 4k to 8T"],
-        ),
-        (&["--memory", "9T"], &["give it 4k to 8T"]),
-    ];
-    for (args, parts) in refused {
-        let output = quarry(&[&["run", "rx"], args].concat());
-        assert_fails(&output, 2, parts);
-    }
-    let output = quarry(&["run", "tx"]);
+    assert_refuses(
+        "run rx",
+        2,
+        r#"
+            --rings 0 => 0 rings | at least one
+            --rings 4,32 => 32 rings on 24 CPUs
+            --rings 24 => 24 rings on 24 CPUs leave none
+            --driver none,fast => "fast" | small, none, huge, pool, shipped
+            --era 2.6.18 => "2.6.18" | 2.6.22
+            --consumer nowhere => "nowhere" | same, other, spread
+            --consumer other --rings 8 --cpus 8 => none without a ring
+            --mtu 20 => MTU 20 | 68 to 65535
+            --streams 2 --rings 4 => 2 streams for 4 rings
+            --packets 0 => 0 packets | 1 to 1000000000000
+            --packets 18446744073709551615 => 18446744073709551615 packets | 1 to 1000000000000
+            --packets 9223372036854775807 --driver none,pool => 1 to 1000000000000
+            --streams 1048576 --backlog 1048576 --packets 1 => 1 packets after 439 | fewer streams or a smaller backlog
+            --memory 0 => 0 bytes of memory | give it 4k to 8T
+            --memory 9T => give it 4k to 8T
+        "#,
+    );
+    let output = quarry("run tx");
     assert_fails(&output, 2, &["tx"]);
-    let output = quarry(&["run", "rx", "--driver", "huge", "--cache-entries", "1000"]);
+    let output = quarry("run rx --driver huge --cache-entries 1000");
     assert_fails(&output, 2, &["1000 cache entries", "power of two"]);
 }
 
@@ -128,8 +94,7 @@ fn names(path: &str, value: &Value, out: &mut BTreeSet<String>) {
 #[test]
 fn the_json_has_the_fields_of_its_table() {
     let args = "run rx --driver none --rings 3 --packets 5000 --streams 16 --json";
-    let text = stdout(&args.split(' ').collect::<Vec<_>>());
-    let json: Value = serde_json::from_str(&text).unwrap();
+    let json = json(args);
     let run = &json["runs"][0];
     assert_eq!(json["workload"], "rx");
     let mut fields = BTreeSet::new();
@@ -152,8 +117,7 @@ fn the_json_has_the_fields_of_its_table() {
 fn sensitivity_judges_what_the_thread_says() {
     let run = |more: &str| {
         let args = "run rx --sensitivity --streams 1 --descriptors 64 --backlog 4 --packets 400";
-        let args = args.split(' ').chain(more.split(' '));
-        stdout(&args.collect::<Vec<_>>())
+        stdout(&format!("{args} {more}"))
     };
     let text = run("--driver none --rings 1 -j 1");
     golden::check("rx_sensitivity.txt", &text);
@@ -179,13 +143,13 @@ fn sensitivity_judges_what_the_thread_says() {
 
 #[test]
 fn machines_that_cannot_be_are_refused() {
-    let refused = |args: &[&str], parts: &[&str]| {
-        let output = quarry(&[&["run", "rx", "--packets", "1000"], args].concat());
+    let refused = |args: &str, parts: &[&str]| {
+        let output = quarry(&format!("run rx --packets 1000 {args}"));
         assert_fails(&output, 2, parts);
     };
-    refused(&["--machine", "pentium"], &["pentium", "haswell-ep-2x12"]);
+    refused("--machine pentium", &["pentium", "haswell-ep-2x12"]);
     refused(
-        &["--cpus", "20", "--rings", "4"],
+        "--cpus 20 --rings 4",
         &["20 CPUs on haswell-ep-2x12", "take 1 to 12, or 24"],
     );
 }

@@ -101,7 +101,7 @@ fn look_up(snippet: &Snippet) {
         if words.get(at) != Some(&"quarry") {
             continue;
         }
-        let help = stdout(&[words[at + 1], "--help"]);
+        let help = stdout(&format!("{} --help", words[at + 1]));
         let own = words[at..].split(|word| *word == "--").next().unwrap();
         for option in own.iter().filter(|word| word.starts_with("--")) {
             let option = option.split('=').next().unwrap();

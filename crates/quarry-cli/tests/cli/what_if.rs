@@ -3,9 +3,10 @@
 use std::fs;
 use std::path::Path;
 
-use crate::common::{assert_fails, quarry, stdout};
 use crate::golden::check;
 use serde_json::{Value, json};
+
+use crate::common::{assert_fails, assert_refuses, json, quarry, stdout};
 
 /// Per cache: name, object size, objects a slab, pages a slab, slabs, CPUs that hold one.
 const CACHES: [(&str, u64, u64, u64, u64, u64); 7] = [
@@ -55,9 +56,9 @@ pub(crate) fn boot(dir: &Path) -> String {
     path.to_str().unwrap().to_string()
 }
 
-fn predicted(args: &[&str]) -> Value {
-    let args = [&["what-if"], args, &["--json"]].concat();
-    let mut json: Value = serde_json::from_str(&stdout(&args)).unwrap();
+fn predicted(args: &str) -> Value {
+    let args = format!("what-if {args} --json");
+    let mut json = json(&args);
     // One prediction is easier to look into without its list.
     match json["runs"].as_array_mut().unwrap().as_mut_slice() {
         [one] => one.take(),
@@ -72,7 +73,7 @@ fn bytes(told: &Value, key: &str) -> u64 {
 #[test]
 fn nothing_asked_nothing_changes() {
     let dir = tempfile::tempdir().unwrap();
-    let told = predicted(&[&boot(dir.path())]);
+    let told = predicted(&boot(dir.path()));
     let observed = (51 + 16 + 16 + 10 * 2 + 16 * 8 + 11 * 2) * 65536;
     for key in [
         "predicted_bytes",
@@ -104,7 +105,7 @@ fn other_settings_change_what_they_must() {
             .unwrap()
             .clone()
     };
-    let small = predicted(&[&path, "--set", "slub_max_order=0"]);
+    let small = predicted(&format!("{path} --set slub_max_order=0"));
     let largest = cache(&small, "kmalloc-64k");
     assert_eq!(
         (&largest["objs_per_slab"], &largest["pages_per_slab"]),
@@ -121,22 +122,22 @@ fn other_settings_change_what_they_must() {
     let dentry = cache(&small, "dentry");
     assert_eq!(dentry["predicted_bytes"], dentry["observed_bytes"]);
 
-    let pages = predicted(&[&path, "--page-size", "4k"]);
+    let pages = predicted(&format!("{path} --page-size 4k"));
     assert_eq!(bytes(&cache(&pages, "kmalloc-64k"), "predicted_bytes"), 0);
     assert!(bytes(&pages, "to_pages_bytes") >= 16 * 65536);
     assert!(bytes(&pages, "predicted_bytes") < bytes(&pages, "observed_bytes") / 2);
 
-    let several = predicted(&[&path, "--cpus", "1,4,16"]);
+    let several = predicted(&format!("{path} --cpus 1,4,16"));
     let several = several.as_array().unwrap();
     let totals: Vec<u64> = several
         .iter()
         .map(|told| bytes(told, "predicted_bytes"))
         .collect();
     assert!(totals.is_sorted() && totals[0] < totals[2], "{totals:?}");
-    let eras = predicted(&[&path, "--design", "slub@5.9,slubq"]);
+    let eras = predicted(&format!("{path} --design slub@5.9,slubq"));
     assert_eq!(eras[1]["design"], "slubq@2.6.35");
     // A stage whose counts are not known is predicted from slabinfo alone.
-    let later = predicted(&[&path, "--stage", "later", "--set", "slub_max_order=0"]);
+    let later = predicted(&format!("{path} --stage later --set slub_max_order=0"));
     assert!(bytes(&later, "predicted_bytes") < bytes(&later, "observed_bytes"));
 }
 
@@ -144,7 +145,7 @@ fn other_settings_change_what_they_must() {
 fn a_release() {
     let dir = tempfile::tempdir().unwrap();
     let path = boot(dir.path());
-    let told = predicted(&[&path, "--release", "v7.3.4"]);
+    let told = predicted(&format!("{path} --release v7.3.4"));
     assert_eq!(told["design"], "sheaf@7.3");
     assert!(bytes(&told, "low_bytes") < bytes(&told, "high_bytes"));
     let class = &told["caches"][1];
@@ -154,23 +155,20 @@ fn a_release() {
     );
     assert_eq!(class["cause"], "sheaves_keep");
     // The answer comes first.
-    let text = stdout(&["what-if", &path, "--release", "7.3"]);
+    let text = stdout(&format!("what-if {path} --release 7.3"));
     let first = text.lines().next().unwrap();
     assert!(
         first.starts_with("slab memory 15.8 MiB now, ") && first.contains("with sheaf@7.3"),
         "{first}"
     );
     assert!(text.contains("sheaves keep "), "{text}");
-    let ask = |args: &[&str]| quarry(&[&["what-if", &path], args].concat());
-    assert_fails(
-        &ask(&["--release", "99.0"]),
+    assert_refuses(
+        &format!("what-if {path}"),
         2,
-        &["no era \"99.0\"", "2.6.22 to"],
-    );
-    assert_fails(
-        &ask(&["--release", "7.3", "--design", "slub"]),
-        2,
-        &["cannot be used with"],
+        r#"
+            --release 99.0 => no era "99.0" | 2.6.22 to
+            --release 7.3 --design slub => cannot be used with
+        "#,
     );
 }
 
@@ -178,10 +176,10 @@ fn a_release() {
 fn tables() {
     let dir = tempfile::tempdir().unwrap();
     let path = boot(dir.path());
-    let args = ["what-if", &path, "--page-size", "4k,64k", "--cpus", "4"];
+    let args = format!("what-if {path} --page-size 4k,64k --cpus 4");
     let text = stdout(&args).replace(&path, "boot.json");
     check("what_if.txt", &text);
-    let all = stdout(&["what-if", &path, "--caches", "--set", "min_partial=0"]);
+    let all = stdout(&format!("what-if {path} --caches --set min_partial=0"));
     assert!(
         all.contains("task_struct") && !all.contains("unused"),
         "{all}"
@@ -207,13 +205,13 @@ fn a_folder_without_words_about_the_machine() {
     fs::write(dir.path().join("slabinfo"), text).unwrap();
     let folder = dir.path().to_str().unwrap();
     // The slabs tell the page size, the busiest caches the CPUs.
-    let told = predicted(&[folder]);
+    let told = predicted(folder);
     assert_eq!(
         (&told["page_size"], &told["cpus"]),
         (&json!(65536), &json!(16))
     );
     assert_eq!(told["predicted_bytes"], told["observed_bytes"]);
-    let text = stdout(&["what-if", folder, "--cpus", "4"]);
+    let text = stdout(&format!("what-if {folder} --cpus 4"));
     assert!(
         text.contains("kernel unknown, 64 KiB pages, unknown CPUs"),
         "{text}"
@@ -224,43 +222,37 @@ fn a_folder_without_words_about_the_machine() {
 fn wrong_questions_and_snapshots() {
     let dir = tempfile::tempdir().unwrap();
     let path = boot(dir.path());
-    let ask = |args: &[&str]| quarry(&[&["what-if", &path], args].concat());
+    let ask = |args: &str| quarry(&format!("what-if {path} {args}"));
     let no_stage = ["no stage \"x\"; stages are boot, later"];
-    assert_fails(&ask(&["--stage", "x"]), 1, &no_stage);
-    assert_fails(
-        &ask(&["--set", "bogus=1"]),
+    assert_fails(&ask("--stage x"), 1, &no_stage);
+    assert_refuses(
+        &format!("what-if {path}"),
         2,
-        &["no such tunable", "slub_max_order"],
+        r#"
+            --set bogus=1 => no such tunable | slub_max_order
+            --set slub_max_order=11 => it takes 0..=10
+            --design x => unknown design "x"
+            --page-size 8k => valid page sizes
+            --cpus 0 => 0 CPUs is not in 1..=
+            --possible-cpus 4 => fewer than the 16 at work
+        "#,
     );
+    assert_fails(&quarry("what-if"), 2, &["SNAPSHOT"]);
     assert_fails(
-        &ask(&["--set", "slub_max_order=11"]),
-        2,
-        &["it takes 0..=10"],
-    );
-    assert_fails(&ask(&["--design", "x"]), 2, &["unknown design \"x\""]);
-    assert_fails(&ask(&["--page-size", "8k"]), 2, &["valid page sizes"]);
-    assert_fails(&ask(&["--cpus", "0"]), 2, &["0 CPUs is not in 1..="]);
-    assert_fails(
-        &ask(&["--possible-cpus", "4"]),
-        2,
-        &["fewer than the 16 at work"],
-    );
-    assert_fails(&quarry(&["what-if"]), 2, &["SNAPSHOT"]);
-    assert_fails(
-        &quarry(&["what-if", "absent.json"]),
+        &quarry("what-if absent.json"),
         1,
         &["cannot read absent.json"],
     );
     let empty = tempfile::tempdir().unwrap();
     let folder = empty.path().to_str().unwrap();
     assert_fails(
-        &quarry(&["what-if", folder]),
+        &quarry(&format!("what-if {folder}")),
         1,
         &["a copy of /proc/slabinfo"],
     );
     let text = dir.path().join("text");
     fs::write(&text, "hello").unwrap();
-    let not_json = quarry(&["what-if", text.to_str().unwrap()]);
+    let not_json = quarry(&format!("what-if {}", text.display()));
     assert_fails(&not_json, 1, &["line 1", "quarry snapshot makes one"]);
 }
 
@@ -270,13 +262,13 @@ fn this_machine() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("now.json");
     let path = path.to_str().unwrap();
-    let output = quarry(&["snapshot", "-o", path]);
+    let output = quarry(&format!("snapshot -o {path}"));
     if !output.status.success() {
         return assert_fails(&output, 1, &["/slabinfo"]);
     }
-    let told = predicted(&[path]);
+    let told = predicted(path);
     assert_eq!(told["predicted_bytes"], told["observed_bytes"]);
-    let lost = quarry(&["snapshot", "-o", "/absent/now.json"]);
+    let lost = quarry("snapshot -o /absent/now.json");
     assert_fails(&lost, 1, &["cannot write /absent/now.json"]);
-    assert_fails(&quarry(&["snapshot"]), 2, &["--output"]);
+    assert_fails(&quarry("snapshot"), 2, &["--output"]);
 }
