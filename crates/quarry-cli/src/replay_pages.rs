@@ -7,8 +7,9 @@ use quarry_lab::replay::report::ZoneTraffic;
 use quarry_trace::TraceMeta;
 
 use crate::output;
-use crate::rows::{Label, Row, line, more};
-use crate::units::{bytes, count, percent};
+use crate::rows::Form::{Bytes, Count, Of, Orders};
+use crate::rows::{self, Label, Row, line, more};
+use crate::units::{bytes, count};
 
 /// The largest order that allocations count on (`PAGE_ALLOC_COSTLY_ORDER`), and by default that of
 /// slabs.
@@ -17,59 +18,33 @@ const COSTLY_ORDER: u32 = 3;
 const HUGE_PAGE_BYTES: u64 = 2 << 20;
 
 /// Rows of a run that drives page events, top to bottom.
-const ROWS: &[Row<PageReport>] = &[
-    more("page event allocs", "pages.allocs", |pages| {
-        count(pages.allocs)
-    }),
-    more("  by order", "pages.allocs_by_order", orders),
+const ROWS: &[Row<RunReport>] = &[
+    more("page event allocs", "pages.allocs", Count),
+    more("  by order", "pages.allocs_by_order", Orders),
     more(
         "  from per-CPU lists",
         "pages.alloc_pcp",
-        |pages: &PageReport| percent(pages.alloc_pcp, pages.allocs),
+        Of("pages.allocs"),
     )
     .note("The row has them as a part of the allocations."),
-    more("  refills", "pages.refills", |pages| count(pages.refills)),
-    more("  too large", "pages.too_large", |pages| {
-        count(pages.too_large)
-    }),
-    more(NO_MEMORY, "pages.no_memory", |pages| count(pages.no_memory)),
-    more("page event frees", "pages.frees", |pages| {
-        count(pages.frees)
-    }),
-    more("  of blocks from before", "pages.initial_frees", |pages| {
-        count(pages.initial_frees)
-    }),
-    more(
-        "  to per-CPU lists",
-        "pages.free_pcp",
-        |pages: &PageReport| percent(pages.free_pcp, pages.frees),
-    )
-    .note("The row has them as a part of the frees."),
-    more("  drains", "pages.drains", |pages| count(pages.drains)),
-    more("  on another CPU", "pages.cross_cpu_frees", |pages| {
-        count(pages.cross_cpu_frees)
-    }),
-    more("peak page blocks", "pages.peak_bytes", |pages| {
-        bytes(pages.peak_bytes)
-    }),
-    more("  as recorded", "pages.peak_recorded_bytes", |pages| {
-        bytes(pages.peak_recorded_bytes)
-    }),
-    more("zone locks: page events", "pages.zone_locks", |pages| {
-        count(pages.zone_locks)
-    }),
-    more("zone locks: slabs", "pages.slab_zone_locks", |pages| {
-        count(pages.slab_zone_locks)
-    }),
-    more(
-        "zone locks: periodic",
-        "pages.periodic_zone_locks",
-        |pages| count(pages.periodic_zone_locks),
-    ),
+    more("  refills", "pages.refills", Count),
+    more("  too large", "pages.too_large", Count),
+    more(NO_MEMORY, "pages.no_memory", Count),
+    more("page event frees", "pages.frees", Count),
+    more("  of blocks from before", "pages.initial_frees", Count),
+    more("  to per-CPU lists", "pages.free_pcp", Of("pages.frees"))
+        .note("The row has them as a part of the frees."),
+    more("  drains", "pages.drains", Count),
+    more("  on another CPU", "pages.cross_cpu_frees", Count),
+    more("peak page blocks", "pages.peak_bytes", Bytes),
+    more("  as recorded", "pages.peak_recorded_bytes", Bytes),
+    more("zone locks: page events", "pages.zone_locks", Count),
+    more("zone locks: slabs", "pages.slab_zone_locks", Count),
+    more("zone locks: periodic", "pages.periodic_zone_locks", Count),
     more(
         "on per-CPU lists at first",
         "pages.initial_pcp_pages",
-        |pages| count(pages.initial_pcp_pages),
+        Count,
     ),
 ];
 
@@ -106,18 +81,15 @@ pub(crate) fn rows(runs: &[&RunReport], all: bool) -> Vec<Vec<String>> {
         return Vec::new();
     }
     let nothing = "0".to_string();
-    let row = |Row { label, value, .. }: &Row<PageReport>| {
-        let name = label.name;
-        let of_run = |run: &RunReport| run.pages.as_ref().map_or_else(|| "-".to_string(), value);
-        let values: Vec<String> = runs.iter().map(|run| of_run(run)).collect();
+    let told = |(name, values): &(&str, Vec<String>)| {
         let counted = values.iter().any(|value| *value != nothing && value != "-");
-        let told = match all {
-            true => !EXCEPTIONS.contains(&name) || counted,
-            false => name == NO_MEMORY && counted,
-        };
-        told.then(|| line(name, values))
+        match all {
+            true => !EXCEPTIONS.contains(name) || counted,
+            false => *name == NO_MEMORY && counted,
+        }
     };
-    let mut rows: Vec<Vec<String>> = ROWS.iter().filter_map(row).collect();
+    let told = rows::lines(ROWS, runs, true).into_iter().filter(told);
+    let mut rows: Vec<Vec<String>> = told.map(|(name, cells)| line(name, cells)).collect();
     if !all {
         return rows;
     }
@@ -175,15 +147,6 @@ fn zone_rows(runs: &[&RunReport]) -> Vec<Vec<String>> {
         }
     }
     rows
-}
-
-fn orders(pages: &PageReport) -> String {
-    let by_order = pages.allocs_by_order.iter().enumerate();
-    let lines: Vec<String> = by_order
-        .filter(|(_, allocs)| **allocs > 0)
-        .map(|(order, allocs)| format!("{order}: {:>5}", count(*allocs)))
-        .collect();
-    lines.join("\n")
 }
 
 /// Fate of the trace's page events: two lines, or nothing.

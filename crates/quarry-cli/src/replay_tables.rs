@@ -5,8 +5,9 @@ use quarry_trace::TraceMeta;
 
 use crate::chart::{Panel, panels};
 use crate::finding::{finding, free_bytes, waste_bytes};
-use crate::rows::{Label, Row, first, line, more};
-use crate::units::{bytes, count, percent, rate};
+use crate::rows::Form::{Bytes, Count, Of, Orders, Own, Rate};
+use crate::rows::{self, Label, Row, first, line, more};
+use crate::units::{bytes, count};
 use crate::{output, replay_check, replay_pages};
 
 /// Tables that are printed if they are asked for.
@@ -140,98 +141,60 @@ const LAST_ROW: &str = "events/s";
 
 /// Rows of a run, top to bottom.
 pub(crate) const ROWS: &[Row<RunReport>] = &[
-    first("slab memory, peak", "peak_slab_bytes", |run| {
-        bytes(run.peak_slab_bytes)
-    }),
-    first("  asked for, peak", "object_bytes", |run: &RunReport| {
-        percent(run.object_bytes, run.peak_slab_bytes)
-    })
-    .note("The row has them as a part of the slab memory."),
-    more("  peak at event", "peak_event", |run| count(run.peak_event)),
-    first("slab memory, end", "final_slab_bytes", |run| {
-        bytes(run.final_slab_bytes)
-    }),
+    first("slab memory, peak", "peak_slab_bytes", Bytes),
+    first("  asked for, peak", "object_bytes", Of("peak_slab_bytes")).note(OF_SLABS),
+    more("  peak at event", "peak_event", Count),
+    first("slab memory, end", "final_slab_bytes", Bytes),
     first(
         "  asked for, end",
         "final_object_bytes",
-        |run: &RunReport| percent(run.final_object_bytes, run.final_slab_bytes),
+        Of("final_slab_bytes"),
     )
-    .note("The row has them as a part of the slab memory."),
-    first("  free in slabs", "caches.free_bytes", |run: &RunReport| {
-        bytes(free_bytes(run))
-    })
-    .note("Sum over all caches, and SLOB's free blocks in pages that caches share."),
-    first("  waste", "caches.waste_bytes", |run: &RunReport| {
-        bytes(waste_bytes(run))
-    })
-    .note("Sum over all caches."),
-    more("large kmallocs, peak", "large_bytes_peak", |run| {
-        bytes(run.large_bytes_peak)
-    }),
-    more("slabs", "slabs", |run| count(run.slabs)),
-    more("  by order", "slabs_by_order", orders),
-    more("  partial", "partial_slabs", |run| count(run.partial_slabs)),
-    more("  one object", "one_object_slabs", |run| {
-        count(run.one_object_slabs)
-    }),
-    first("alloc fast path", "alloc_fastpath", |run: &RunReport| {
-        percent(run.alloc_fastpath, run.alloc_fastpath + run.alloc_slowpath)
-    })
-    .note("The row has them as a part of all allocations."),
-    first("free fast path", "free_fastpath", |run: &RunReport| {
-        percent(run.free_fastpath, run.free_fastpath + run.free_slowpath)
-    })
-    .note("The row has them as a part of all frees."),
+    .note(OF_SLABS),
     first(
-        "slow paths",
-        "alloc_slowpath free_slowpath",
-        |run: &RunReport| count(run.alloc_slowpath + run.free_slowpath),
+        "  free in slabs",
+        "caches.free_bytes",
+        Own(|run| bytes(free_bytes(run))),
     )
-    .note("Sum of both."),
-    more("  of allocations", "alloc_slowpath", |run| {
-        count(run.alloc_slowpath)
-    }),
-    more("  of frees", "free_slowpath", |run| {
-        count(run.free_slowpath)
-    }),
-    first("cross-CPU frees", "cross_cpu_frees", |run| {
-        count(run.cross_cpu_frees)
-    }),
-    first("zone locks", "locks.zone", |run: &RunReport| {
-        count(lock(run, "zone"))
-    })
-    .note("Locks of zones, taken for slabs, page events and periodic work."),
-    more("node list locks", "locks.node_list", |run: &RunReport| {
-        count(lock(run, "node_list"))
-    })
-    .note("Locks of nodes' slab lists."),
-    more("slab pages: calls", "page_allocs", |run| {
-        count(run.page_allocs)
-    }),
-    more("  given back", "page_frees", |run| count(run.page_frees)),
-    more("own structures", "overhead_bytes", |run| {
-        bytes(run.overhead_bytes)
-    }),
-    more(LAST_ROW, "events_per_second", |run| {
-        rate(run.events_per_second)
-    }),
+    .note("Sum over all caches, and SLOB's free blocks in pages that caches share."),
+    first(
+        "  waste",
+        "caches.waste_bytes",
+        Own(|run| bytes(waste_bytes(run))),
+    )
+    .note("Sum over all caches."),
+    more("large kmallocs, peak", "large_bytes_peak", Bytes),
+    more("slabs", "slabs", Count),
+    more("  by order", "slabs_by_order", Orders),
+    more("  partial", "partial_slabs", Count),
+    more("  one object", "one_object_slabs", Count),
+    first(
+        "alloc fast path",
+        "alloc_fastpath",
+        Of("alloc_fastpath alloc_slowpath"),
+    )
+    .note("The row has them as a part of all allocations."),
+    first(
+        "free fast path",
+        "free_fastpath",
+        Of("free_fastpath free_slowpath"),
+    )
+    .note("The row has them as a part of all frees."),
+    first("slow paths", "alloc_slowpath free_slowpath", Count).note("Sum of both."),
+    more("  of allocations", "alloc_slowpath", Count),
+    more("  of frees", "free_slowpath", Count),
+    first("cross-CPU frees", "cross_cpu_frees", Count),
+    first("zone locks", "locks.zone", Count)
+        .note("Locks of zones, taken for slabs, page events and periodic work."),
+    more("node list locks", "locks.node_list", Count).note("Locks of nodes' slab lists."),
+    more("slab pages: calls", "page_allocs", Count),
+    more("  given back", "page_frees", Count),
+    more("own structures", "overhead_bytes", Bytes),
+    more(LAST_ROW, "events_per_second", Rate),
 ];
 
-fn lock(run: &RunReport, class: &str) -> u64 {
-    let found = run.locks.iter().find(|(name, _)| *name == class);
-    found.map_or(0, |(_, holds)| *holds)
-}
-
-fn orders(run: &RunReport) -> String {
-    let lines: Vec<String> = run
-        .slabs_by_order
-        .iter()
-        .enumerate()
-        .filter(|(_, slabs)| **slabs > 0)
-        .map(|(order, slabs)| format!("{order}: {:>5}", count(*slabs)))
-        .collect();
-    lines.join("\n")
-}
+/// Note of rows that are a part of the slab memory.
+const OF_SLABS: &str = "The row has them as a part of the slab memory.";
 
 /// A table for each page size and number of CPUs if these have several runs each, else one table; each
 /// as wide as the output, with as many tables below it as its runs need.
@@ -263,15 +226,11 @@ fn rows(runs: &[&RunReport], all: bool, machines: bool) -> Vec<Vec<String>> {
         false => format!("{}@{}", run.design, run.era),
     });
     let mut rows = vec![line("", header)];
-    for row in ROWS {
-        if row.label.name == LAST_ROW {
-            rows.extend(replay_pages::rows(runs, all));
-        }
-        if all || row.first {
-            let values = runs.iter().map(|run| (row.value)(run));
-            rows.push(line(row.label.name, values));
-        }
-    }
+    let mut shown = rows::lines(ROWS, runs, all);
+    let last = shown.pop_if(|(name, _)| *name == LAST_ROW);
+    rows.extend(shown.into_iter().map(|(name, cells)| line(name, cells)));
+    rows.extend(replay_pages::rows(runs, all));
+    rows.extend(last.map(|(name, cells)| line(name, cells)));
     rows
 }
 

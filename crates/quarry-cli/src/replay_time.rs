@@ -2,11 +2,12 @@
 
 use quarry_core::machine::LockClass;
 use quarry_lab::replay::input::Input;
-use quarry_lab::replay::timed::report::{OperationTimes, PathTime, TimedReport};
+use quarry_lab::replay::timed::report::TimedReport;
 use quarry_lab::replay::timed::{Pace, Timing};
 
-use crate::rows::{Row, first, line, more};
-use crate::units::{bytes, count, percent, rate};
+use crate::rows::Form::{Bytes, Count, Lines, Ns, Of, Own, Rate, Share};
+use crate::rows::{self, Row, first, line, more};
+use crate::units::{bytes, count};
 use crate::{output, replay_tables};
 
 /// Runs whose times differ by less count as equal.
@@ -104,165 +105,79 @@ const LOCK_ROW: &str = "lock wait, ns";
 
 /// Rows of a run, top to bottom.
 pub(crate) const ROWS: &[Row<TimedReport>] = &[
-    first("alloc, ns", "alloc.mean_ns", |run| {
-        ns(&run.alloc, run.alloc.mean_ns)
-    }),
-    first("  p50", "alloc.p50_ns", |run| {
-        ns(&run.alloc, run.alloc.p50_ns)
-    }),
-    first("  p99", "alloc.p99_ns", |run| {
-        ns(&run.alloc, run.alloc.p99_ns)
-    }),
-    first("  p99.9", "alloc.p999_ns", |run| {
-        ns(&run.alloc, run.alloc.p999_ns)
-    }),
-    more("  longest", "alloc.max_ns", |run| {
-        ns(&run.alloc, run.alloc.max_ns)
-    }),
-    first("free, ns", "free.mean_ns", |run| {
-        ns(&run.free, run.free.mean_ns)
-    }),
-    first("  p50", "free.p50_ns", |run| ns(&run.free, run.free.p50_ns)),
-    first("  p99", "free.p99_ns", |run| ns(&run.free, run.free.p99_ns)),
-    first("  p99.9", "free.p999_ns", |run| {
-        ns(&run.free, run.free.p999_ns)
-    }),
-    more("  longest", "free.max_ns", |run| {
-        ns(&run.free, run.free.max_ns)
-    }),
-    more("page event alloc, ns", "page_alloc.mean_ns", |run| {
-        ns(&run.page_alloc, run.page_alloc.mean_ns)
-    }),
-    more("page event free, ns", "page_free.mean_ns", |run| {
-        ns(&run.page_free, run.page_free.mean_ns)
-    }),
-    first("time in fast paths", "paths.fast.share", |run| {
-        share(&run.paths.fast)
-    }),
-    first("  slow paths", "paths.slow.share", |run| {
-        share(&run.paths.slow)
-    }),
-    first("  page allocator", "paths.pages.share", |run| {
-        share(&run.paths.pages)
-    }),
-    first("  lock wait", "paths.lock_wait.share", |run| {
-        share(&run.paths.lock_wait)
-    }),
-    more("a fast path, ns", "paths.fast.mean_ns", |run| {
-        mean(&run.paths.fast)
-    }),
-    more("a slow path, ns", "paths.slow.mean_ns", |run| {
-        mean(&run.paths.slow)
-    }),
-    more("with page allocator, ns", "paths.pages.mean_ns", |run| {
-        mean(&run.paths.pages)
-    }),
+    first("alloc, ns", "alloc.mean_ns", Ns),
+    first("  p50", "alloc.p50_ns", Ns),
+    first("  p99", "alloc.p99_ns", Ns),
+    first("  p99.9", "alloc.p999_ns", Ns),
+    more("  longest", "alloc.max_ns", Ns),
+    first("free, ns", "free.mean_ns", Ns),
+    first("  p50", "free.p50_ns", Ns),
+    first("  p99", "free.p99_ns", Ns),
+    first("  p99.9", "free.p999_ns", Ns),
+    more("  longest", "free.max_ns", Ns),
+    more("page event alloc, ns", "page_alloc.mean_ns", Ns),
+    more("page event free, ns", "page_free.mean_ns", Ns),
+    first("time in fast paths", "paths.fast.share", Share),
+    first("  slow paths", "paths.slow.share", Share),
+    first("  page allocator", "paths.pages.share", Share),
+    first("  lock wait", "paths.lock_wait.share", Share),
+    more("a fast path, ns", "paths.fast.mean_ns", Ns),
+    more("a slow path, ns", "paths.slow.mean_ns", Ns),
+    more("with page allocator, ns", "paths.pages.mean_ns", Ns),
     first(
         "slow paths, of all",
         "paths.slow.count paths.pages.count",
-        |run: &TimedReport| {
-            let slow = run.paths.slow.count + run.paths.pages.count;
-            percent(slow, slow + run.paths.fast.count)
-        },
+        Of("paths.slow.count paths.pages.count paths.fast.count"),
     )
     .note("The row has their sum as a part of all operations on objects."),
-    more("cross-CPU frees", "cross_cpu_frees", |run| {
-        count(run.cross_cpu_frees)
-    }),
-    first(LOCK_ROW, "causes.locks.wait_ns", |run: &TimedReport| {
-        format!("{:.1}", run.causes.lock_wait_ns())
-    })
-    .note("Sum over all classes of locks, per operation."),
+    more("cross-CPU frees", "cross_cpu_frees", Count),
+    first(LOCK_ROW, "causes.locks.wait_ns", Own(lock_wait))
+        .note("Sum over all classes of locks, per operation."),
     first(
         "lines of other CPUs",
         "causes.lines.clean causes.lines.dirty causes.lines.upgrades",
-        |run: &TimedReport| lines(run.causes.lines.between_cpus()),
+        Lines,
     )
     .note("Sum of all, per operation."),
-    more("  clean", "causes.lines.clean", |run: &TimedReport| {
-        lines(sum(&run.causes.lines.clean))
-    })
-    .note("Sum over the distances, per operation."),
-    more("  dirty", "causes.lines.dirty", |run: &TimedReport| {
-        lines(sum(&run.causes.lines.dirty))
-    })
-    .note("Sum over the distances, per operation."),
-    more(
-        "  upgrades",
-        "causes.lines.upgrades",
-        |run: &TimedReport| lines(sum(&run.causes.lines.upgrades)),
-    )
-    .note("Sum over the distances, per operation."),
-    more(
-        "lines of own LLC",
-        "causes.lines.llc",
-        |run: &TimedReport| lines(run.causes.lines.llc),
-    )
-    .note("Per operation."),
-    first(
-        "lines from memory",
-        "causes.lines.memory",
-        |run: &TimedReport| lines(sum(&run.causes.lines.memory)),
-    )
-    .note("Sum of both, per operation."),
-    first("operations/s", "operations_per_second", |run| {
-        rate(run.operations_per_second)
-    }),
-    more("events that began late", "late_events", |run| {
-        match run.pace {
-            Pace::Recorded => count(run.late_events),
-            Pace::Full => "-".to_string(),
-        }
-    }),
-    more("simulated, ms", "simulated_ns", |run: &TimedReport| {
-        format!("{:.3}", run.simulated_ns / 1e6)
-    })
-    .note("The row is in milliseconds."),
-    more("slab memory, peak", "peak_slab_bytes", |run| {
-        bytes(run.peak_slab_bytes)
-    }),
-    more("slab memory, end", "final_slab_bytes", |run| {
-        bytes(run.final_slab_bytes)
-    }),
-    more("events/s", "events_per_second", |run| {
-        rate(run.events_per_second)
-    }),
+    more("  clean", "causes.lines.clean", Lines).note(DISTANCES),
+    more("  dirty", "causes.lines.dirty", Lines).note(DISTANCES),
+    more("  upgrades", "causes.lines.upgrades", Lines).note(DISTANCES),
+    more("lines of own LLC", "causes.lines.llc", Lines).note("Per operation."),
+    first("lines from memory", "causes.lines.memory", Lines).note("Sum of both, per operation."),
+    first("operations/s", "operations_per_second", Rate),
+    more("events that began late", "late_events", Own(late)),
+    more("simulated, ms", "simulated_ns", Own(simulated)).note("The row is in milliseconds."),
+    more("slab memory, peak", "peak_slab_bytes", Bytes),
+    more("slab memory, end", "final_slab_bytes", Bytes),
+    more("events/s", "events_per_second", Rate),
 ];
 
-fn ns(of: &OperationTimes, ns: f64) -> String {
-    match of.count {
-        0 => "-".to_string(),
-        _ => format!("{ns:.1}"),
+/// Note of rows about lines that move between CPUs.
+const DISTANCES: &str = "Sum over the distances, per operation.";
+
+fn lock_wait(run: &TimedReport) -> String {
+    format!("{:.1}", run.causes.lock_wait_ns())
+}
+
+/// Events that began late; with the full pace none has a time to begin at.
+fn late(run: &TimedReport) -> String {
+    match run.pace {
+        Pace::Recorded => count(run.late_events),
+        Pace::Full => "-".to_string(),
     }
 }
 
-fn share(of: &PathTime) -> String {
-    format!("{:.1} %", of.share * 100.0)
-}
-
-fn mean(of: &PathTime) -> String {
-    match of.count {
-        0 => "-".to_string(),
-        _ => format!("{:.1}", of.mean_ns),
-    }
-}
-
-fn lines(lines: f64) -> String {
-    format!("{lines:.3}")
-}
-
-fn sum(of: &[f64]) -> f64 {
-    of.iter().sum()
+fn simulated(run: &TimedReport) -> String {
+    format!("{:.3}", run.simulated_ns / 1e6)
 }
 
 /// The rows with their names, the header first.
 fn rows(runs: &[&TimedReport], all: bool) -> Vec<Vec<String>> {
     let header = runs.iter().map(|run| format!("{}@{}", run.design, run.era));
     let mut rows = vec![line("", header)];
-    for row in ROWS.iter().filter(|row| all || row.first) {
-        let values = runs.iter().map(|run| (row.value)(run));
-        rows.push(line(row.label.name, values));
-        if row.label.name == LOCK_ROW {
+    for (name, cells) in rows::lines(ROWS, runs, all) {
+        rows.push(line(name, cells));
+        if name == LOCK_ROW {
             rows.extend(lock_rows(runs, all));
         }
     }
@@ -337,6 +252,8 @@ fn parts(run: &TimedReport) -> [(&'static str, f64); 4] {
 
 #[cfg(test)]
 mod tests {
+    use quarry_lab::replay::timed::report::PathTime;
+
     use super::*;
 
     fn run(design: &'static str, operation_ns: f64, waits: f64) -> TimedReport {
