@@ -69,11 +69,11 @@ fn code(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
     if let Some(failure) = cause.downcast_ref::<Failure>() {
         return Some(failure.code);
     }
-    match cause.downcast_ref() {
+    match cause.downcast_ref().map(WorkError::problem) {
         Some(WorkError::Usage(_) | WorkError::Refused { .. } | WorkError::NoCache { .. }) => {
             return Some(USAGE);
         }
-        Some(WorkError::Exhausted { .. } | WorkError::NoBuffers { .. }) => return Some(EXHAUSTED),
+        Some(WorkError::Exhausted(_) | WorkError::NoBuffers { .. }) => return Some(EXHAUSTED),
         _ => {}
     }
     if let Some(MachineError::Unknown { .. } | MachineError::Cpus { .. }) = cause.downcast_ref() {

@@ -43,10 +43,9 @@ impl PhaseReport {
 /// Ends the body of a CPU: the machine's memory is exhausted.
 pub(crate) struct NoMemory;
 
-/// Names for a phase's errors.
+/// What a phase runs on.
 pub(crate) struct Of<'a> {
     pub(crate) machine: &'a VirtualMachine,
-    pub(crate) label: &'a dyn Fn() -> String,
     /// Things for which there may be no memory.
     pub(crate) what: &'static str,
     /// Decides how far apart the CPUs begin.
@@ -88,15 +87,9 @@ impl Phase {
             phase.all_ps += took_ps;
             phase.slowest_ps = phase.slowest_ps.max(took_ps);
         });
-        ran.map_err(|source| WorkError::Deadlock {
-            run: (of.label)(),
-            source,
-        })?;
+        ran?;
         if failed.into_inner().is_some() {
-            return Err(WorkError::Exhausted {
-                run: (of.label)(),
-                what: of.what,
-            });
+            return Err(WorkError::Exhausted(of.what));
         }
         let end = machine.time_counters().unwrap_or_default();
         Ok(Self {

@@ -25,7 +25,6 @@ impl Change {
     /// [`WorkError::NoCache`] if none has the name, [`WorkError::Refused`] if one does not take the value.
     pub(super) fn set(
         &self,
-        run: &dyn Fn() -> String,
         for_each: impl FnOnce(&mut dyn FnMut(&str, &dyn Fn() -> bool)),
     ) -> Result<(), WorkError> {
         let mut names = Vec::new();
@@ -39,15 +38,13 @@ impl Change {
         });
         match (found, taken) {
             (true, true) => Ok(()),
-            (true, false) => Err(WorkError::Refused {
-                run: format!("{}, {}", run(), self.cache),
-                name: self.name,
-                value: self.value,
-            }),
+            (true, false) => {
+                let (name, value) = (self.name, self.value);
+                Err(WorkError::Refused { name, value }.of(self.cache.clone()))
+            }
             (false, _) => {
                 names.sort();
                 Err(WorkError::NoCache {
-                    run: run(),
                     cache: self.cache.clone(),
                     known: names.join(", "),
                 })

@@ -96,7 +96,7 @@ impl HostSpec {
         change: &Change,
         heap: &Heap<HostMachine, D>,
     ) -> Result<(), WorkError> {
-        change.set(&|| self.label(), |each| {
+        change.set(|each| {
             heap.for_each_cache(|cache| {
                 each(cache.name(), &|| {
                     cache.set_attribute(change.name, change.value)
@@ -153,28 +153,25 @@ impl HostSpec {
 /// [`WorkError`]: invalid parameters, too little memory, or no threads.
 pub fn run<D: Design>(spec: &HostSpec) -> Result<HostReport, WorkError> {
     spec.check()?;
-    let wrong = |problem: String| WorkError::Host {
-        run: spec.label(),
-        problem,
-    };
+    measured::<D>(spec).map_err(|error| error.of(spec.label()))
+}
+
+fn measured<D: Design>(spec: &HostSpec) -> Result<HostReport, WorkError> {
     let machine = HostMachine::builder()
         .memory_bytes(spec.memory_bytes as usize)
         .page_size(spec.page_bytes as usize)
         .build();
-    let machine = machine.map_err(|error| wrong(error.to_string()))?;
+    let machine = machine.map_err(|error| WorkError::Host(error.to_string()))?;
     let cpus = machine.topology().cpus;
     let heap = Heap::<HostMachine, D>::new(machine, spec.era, spec.tuning.boot);
-    let heap = heap.map_err(|error| wrong(error.to_string()))?;
+    let heap = heap.map_err(|error| WorkError::Host(error.to_string()))?;
     let made = heap.make_kmalloc_caches();
-    made.map_err(|error| wrong(error.to_string()))?;
+    made.map_err(|error| WorkError::Host(error.to_string()))?;
     let rules = NetRules::of(spec.era, spec.sizes);
     let scenario = spec.load.scenario(spec.seed);
     let connections = &scenario.connections;
     let kernel = Kernel::new(&heap, rules, spec.page_bytes as usize, connections);
-    let kernel = kernel.ok_or_else(|| WorkError::Exhausted {
-        run: spec.label(),
-        what: "the caches of socket buffers",
-    })?;
+    let kernel = kernel.ok_or(WorkError::Exhausted("the caches of socket buffers"))?;
     set(spec, &heap)?;
     let mut first = spec.changes.iter().filter(|change| change.at_ns == 0);
     first.try_for_each(|change| spec.set(change, &heap))?;
@@ -184,7 +181,7 @@ pub fn run<D: Design>(spec: &HostSpec) -> Result<HostReport, WorkError> {
     let ran = run_threads(spec, &kernel, scenario.tasks)?;
     let caches = caches(&heap, spec.page_bytes);
     kernel.shut_down();
-    check(spec, &heap, in_use, free_pages)?;
+    check(&heap, in_use, free_pages)?;
     let per_second = ran.counts.operations as f64 / ran.seconds;
     let per = |value: u64| value as f64 / ran.counts.operations.max(1) as f64;
     let all_ns = ran.seconds * 1e9 * f64::from(cpus);
@@ -220,7 +217,7 @@ pub fn run<D: Design>(spec: &HostSpec) -> Result<HostReport, WorkError> {
 fn set<D: Design>(spec: &HostSpec, heap: &Heap<HostMachine, D>) -> Result<(), WorkError> {
     for (tunable, value) in &spec.tuning.pages {
         let set = heap.pages().set_sysctl(tunable.name, *value);
-        set.map_err(|error| WorkError::Usage(format!("{}: {error}", spec.label())))?;
+        set.map_err(|error| WorkError::Usage(error.to_string()))?;
     }
     let mut refused = None;
     heap.for_each_cache(|cache| {
@@ -232,11 +229,7 @@ fn set<D: Design>(spec: &HostSpec, heap: &Heap<HostMachine, D>) -> Result<(), Wo
     });
     match refused {
         None => Ok(()),
-        Some((name, value)) => Err(WorkError::Refused {
-            run: spec.label(),
-            name,
-            value,
-        }),
+        Some((name, value)) => Err(WorkError::Refused { name, value }),
     }
 }
 
@@ -321,15 +314,13 @@ fn run_threads<D: Design>(
     let seconds = began.elapsed().as_secs_f64();
     refused?;
     if let Some(error) = no_thread {
-        return Err(WorkError::Host {
-            run: spec.label(),
-            problem: format!("no thread is available ({error}); ask for fewer tasks"),
-        });
+        return Err(WorkError::Host(format!(
+            "no thread is available ({error}); ask for fewer tasks"
+        )));
     }
     if kernel.was_exhausted() {
         let rules = NetRules::of(spec.era, spec.sizes);
         return Err(WorkError::NoBuffers {
-            run: spec.label(),
             bytes: spec.load.buffers_bytes(&rules, spec.page_bytes),
         });
     }
@@ -360,12 +351,10 @@ impl<D: Design> Drop for Leaves<'_, '_, D> {
 
 /// Refuses a heap that has lost an object or a page.
 fn check<D: Design>(
-    spec: &HostSpec,
     heap: &Heap<HostMachine, D>,
     in_use: i64,
     pages_before: u64,
 ) -> Result<(), WorkError> {
-    let run = || spec.label();
     let mut wrong = None;
     heap.for_each_cache(|cache| {
         if let Err(source) = cache.check_consistency() {
@@ -373,20 +362,13 @@ fn check<D: Design>(
         }
     });
     if let Some((cache, source)) = wrong {
-        return Err(WorkError::InconsistentCache {
-            run: run(),
-            cache,
-            source,
-        });
+        return Err(WorkError::InconsistentCache { cache, source });
     }
     let objects = objects(heap) - in_use;
     if objects != 0 {
-        return Err(WorkError::LostObjects {
-            run: run(),
-            objects,
-        });
+        return Err(WorkError::LostObjects { objects });
     }
-    WorkError::if_pages_are_lost(run, pages_before, free_pages(heap))
+    WorkError::if_pages_are_lost(pages_before, free_pages(heap))
 }
 
 /// Pages that are free, or slabs.

@@ -44,7 +44,7 @@ use quarry_sim::sched::Scheduler;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::error::WorkError;
+use crate::error::{WorkError, of_run};
 use crate::net::NetRules;
 use crate::world::sim::{Counted, Kernel, Parts, remote};
 use crate::world::{Scenario, SkbCaches};
@@ -170,15 +170,11 @@ fn run_in<D: Design>(
     let config = spec.config()?;
     let pages = PageConfig::new(spec.era);
     let ran = drive_pages::<D, _>(config, &pages, spec.tuning.boot, None, |driver| {
-        let set = spec.tuning.set_pages(driver);
-        set.map_err(|error| WorkError::of_sysctl(&spec.label(), &error))?;
+        spec.tuning.set_pages(driver)?;
         let ran = run_on(spec, order, driver, progress)?;
         Ok(LoadReport::of(D::NAME, spec, &ran))
     });
-    ran.map_err(|source| WorkError::Setup {
-        run: spec.label(),
-        source,
-    })?
+    of_run(ran, || spec.label())
 }
 
 fn run_on<D: Design>(
@@ -189,10 +185,7 @@ fn run_on<D: Design>(
 ) -> Result<Run, WorkError> {
     let rules = NetRules::of(spec.era, spec.sizes);
     let caches = SkbCaches::new(&rules, |spec| driver.create_cache(spec).ok());
-    let caches = caches.ok_or_else(|| WorkError::Exhausted {
-        run: spec.label(),
-        what: "the caches of socket buffers",
-    })?;
+    let caches = caches.ok_or(WorkError::Exhausted("the caches of socket buffers"))?;
     spec.set_caches(driver)?;
     let driver = &*driver;
     let in_use = objects(driver);
@@ -233,28 +226,23 @@ fn run_on<D: Design>(
             let _ = kernel.serve_card();
         }));
     }
-    let ran = match order {
-        Order::Time => sched.run(bodies),
+    match order {
+        Order::Time => sched.run(bodies)?,
         Order::Seed {
             switch_per_mille, ..
         } => sched
             .explore(spec.seed, switch_per_mille, bodies)
-            .map(|_| ()),
-    };
-    ran.map_err(|source| WorkError::Deadlock {
-        run: spec.label(),
-        source,
-    })?;
+            .map(|_| ())?,
+    }
     if kernel.was_exhausted() {
         return Err(WorkError::NoBuffers {
-            run: spec.label(),
             bytes: spec.load.buffers_bytes(&rules, spec.page_bytes),
         });
     }
     let late_changes = kernel.later()?;
     let run = Run::of(&kernel, driver, spec.page_bytes, late_changes);
     kernel.shut_down();
-    check(spec, driver, in_use, free_pages)?;
+    check(driver, in_use, free_pages)?;
     Ok(run)
 }
 
@@ -288,12 +276,7 @@ fn sheaves(stats: &Stats) -> i64 {
 }
 
 /// Refuses a heap that has lost an object or a page.
-fn check<D: Design>(
-    spec: &LoadSpec,
-    driver: &Driver<'_, D>,
-    in_use: i64,
-    free_pages: u64,
-) -> Result<(), WorkError> {
+fn check<D: Design>(driver: &Driver<'_, D>, in_use: i64, free_pages: u64) -> Result<(), WorkError> {
     let mut wrong = None;
     driver.for_each_cache(|cache| {
         if let Err(source) = cache.check_consistency() {
@@ -301,25 +284,13 @@ fn check<D: Design>(
         }
     });
     if let Some((cache, source)) = wrong {
-        return Err(WorkError::InconsistentCache {
-            run: spec.label(),
-            cache,
-            source,
-        });
+        return Err(WorkError::InconsistentCache { cache, source });
     }
-    driver
-        .check_pages()
-        .map_err(|source| WorkError::Inconsistent {
-            run: spec.label(),
-            source,
-        })?;
+    driver.check_pages()?;
     let objects = objects(driver) - in_use;
     if objects != 0 {
-        return Err(WorkError::LostObjects {
-            run: spec.label(),
-            objects,
-        });
+        return Err(WorkError::LostObjects { objects });
     }
     let left = driver.page_stats().free_pages + driver.slab_pages();
-    WorkError::if_pages_are_lost(|| spec.label(), free_pages, left)
+    WorkError::if_pages_are_lost(free_pages, left)
 }

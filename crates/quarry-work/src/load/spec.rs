@@ -132,14 +132,14 @@ impl LoadSpec {
                 result = self.tuning.set_cache(&cache);
             }
         });
-        result.map_err(|refused| WorkError::refused(self.label(), refused))?;
+        result?;
         let mut first = self.changes.iter().filter(|change| change.at_ns == 0);
         first.try_for_each(|change| self.set(change, driver))
     }
 
     /// Sets a tunable of single caches.
     fn set<D: Design>(&self, change: &Change, driver: &Driver<'_, D>) -> Result<(), WorkError> {
-        change.set(&|| self.label(), |each| {
+        change.set(|each| {
             driver.for_each_cache(|cache| {
                 each(cache.head().name(), &|| {
                     cache.set_attribute(change.name, change.value)

@@ -31,7 +31,7 @@ use quarry_core::design::{CacheSpec, Design};
 use quarry_core::machine::CpuId;
 use quarry_sim::driver::{CacheIndex, Driver, ObjectRef, drive};
 
-use crate::error::WorkError;
+use crate::error::{WorkError, of_run};
 use crate::phase::{NoMemory, Of, Phase};
 
 /// Runs the benchmark on a design.
@@ -42,17 +42,13 @@ use crate::phase::{NoMemory, Of, Phase};
 pub fn run<D: Design>(spec: &MicroSpec) -> Result<MicroReport, WorkError> {
     let config = spec.config()?;
     let ran = drive::<D, _>(config, spec.era, spec.tuning.boot, |driver| {
-        let set = spec.tuning.set_pages(driver);
-        set.map_err(|error| WorkError::of_sysctl(&spec.label(), &error))?;
+        spec.tuning.set_pages(driver)?;
         let cache = match spec.kmalloc {
             true => None,
             false => {
                 let cache = CacheSpec::new("micro", spec.object_bytes);
                 let made = driver.create_cache(&cache);
-                Some(made.map_err(|_| WorkError::Exhausted {
-                    run: spec.label(),
-                    what: "the cache",
-                })?)
+                Some(made.map_err(|_| WorkError::Exhausted("the cache"))?)
             }
         };
         let view = match cache {
@@ -60,14 +56,11 @@ pub fn run<D: Design>(spec: &MicroSpec) -> Result<MicroReport, WorkError> {
             None => driver.kmalloc_cache(spec.object_bytes),
         };
         match view {
-            Some(view) => {
-                let set = spec.tuning.set_cache(&view);
-                set.map_err(|refused| WorkError::refused(spec.label(), refused))?;
-            }
+            Some(view) => spec.tuning.set_cache(&view)?,
             None if spec.tuning.cache.is_empty() => (),
             None => {
                 let message = "kmalloc of this size has no cache; leave settings of caches out";
-                return Err(WorkError::Usage(format!("{}: {message}", spec.label())));
+                return Err(WorkError::Usage(message.to_string()));
             }
         }
         Bench {
@@ -78,10 +71,7 @@ pub fn run<D: Design>(spec: &MicroSpec) -> Result<MicroReport, WorkError> {
         }
         .run(D::NAME)
     });
-    ran.map_err(|source| WorkError::Setup {
-        run: spec.label(),
-        source,
-    })?
+    of_run(ran, || spec.label())
 }
 
 /// A run.
@@ -179,7 +169,6 @@ impl<'h, D: Design> Bench<'_, 'h, D> {
     fn phase(&self, body: impl Fn(CpuId) -> Result<(), NoMemory>) -> Result<Phase, WorkError> {
         let of = Of {
             machine: self.driver.machine(),
-            label: &|| self.spec.label(),
             what: "the objects",
             seed: self.spec.seed,
         };

@@ -28,7 +28,7 @@ use quarry_core::sheaf::SheafCache;
 use quarry_core::slub::Slub;
 use quarry_sim::driver::{Driver, PageRef, drive};
 
-use crate::error::WorkError;
+use crate::error::{WorkError, of_run};
 use crate::phase::{NoMemory, Of, Phase};
 
 /// Runs the processes.
@@ -47,8 +47,7 @@ pub fn run(spec: &PagesSpec) -> Result<PagesReport, WorkError> {
 fn run_with<D: Design>(spec: &PagesSpec) -> Result<PagesReport, WorkError> {
     let config = spec.config()?;
     let ran = drive::<D, _>(config, spec.era, spec.tuning.boot, |driver| {
-        let set = spec.tuning.set_pages(driver);
-        set.map_err(|error| WorkError::of_sysctl(&spec.label(), &error))?;
+        spec.tuning.set_pages(driver)?;
         let processes = Processes {
             spec,
             driver,
@@ -56,10 +55,7 @@ fn run_with<D: Design>(spec: &PagesSpec) -> Result<PagesReport, WorkError> {
         };
         processes.run()
     });
-    ran.map_err(|source| WorkError::Setup {
-        run: spec.label(),
-        source,
-    })?
+    of_run(ran, || spec.label())
 }
 
 /// A run.
@@ -87,7 +83,6 @@ impl<D: Design> Processes<'_, '_, D> {
         let machine = self.driver.machine();
         let of = Of {
             machine,
-            label: &|| self.spec.label(),
             what: "the processes' pages",
             seed: self.spec.seed,
         };

@@ -88,7 +88,7 @@ use quarry_sim::driver::drive_pages;
 use quarry_sim::{Config, driver::Driver};
 
 use crate::config::checked;
-use crate::error::WorkError;
+use crate::error::{WorkError, of_run};
 use receiver::{Receiver, Span};
 
 /// Nanoseconds from the end of a poll that emptied a ring to the next one.
@@ -148,10 +148,7 @@ fn run_with<D: Design>(spec: &RxRun, progress: &dyn Fn(u64)) -> Result<Span, Wor
     let ran = drive_pages::<D, _>(config, &pages, BootParams::default(), None, |driver| {
         receive(spec, driver, progress)
     });
-    ran.map_err(|source| WorkError::Setup {
-        run: spec.label(),
-        source,
-    })?
+    of_run(ran, || spec.label())
 }
 
 fn receive<D: Design>(
@@ -161,22 +158,15 @@ fn receive<D: Design>(
 ) -> Result<Span, WorkError> {
     let free_pages = driver.page_stats().free_pages + driver.slab_pages();
     let span = {
-        let cache = Receiver::cache(spec, driver)?;
+        let cache = Receiver::cache(driver)?;
         let driver = &*driver;
         let receiver = Receiver::new(spec, driver, cache, progress)?;
         let ran = driver.machine().run_cpus(|cpu| receiver.run(cpu.0));
-        ran.map_err(|source| WorkError::Deadlock {
-            run: spec.label(),
-            source,
-        })?;
+        ran?;
         receiver.close()
     };
-    let checked = driver.check_pages();
-    checked.map_err(|source| WorkError::Inconsistent {
-        run: spec.label(),
-        source,
-    })?;
+    driver.check_pages()?;
     let left = driver.page_stats().free_pages + driver.slab_pages();
-    WorkError::if_pages_are_lost(|| spec.label(), free_pages, left)?;
+    WorkError::if_pages_are_lost(free_pages, left)?;
     Ok(span)
 }

@@ -138,9 +138,9 @@ pub(super) struct Receiver<'d, 'h, D: Design> {
 
 impl<'d, 'h, D: Design> Receiver<'d, 'h, D> {
     /// The cache of socket buffers' heads.
-    pub(super) fn cache(spec: &RxRun, driver: &mut Driver<'h, D>) -> Result<CacheIndex, WorkError> {
+    pub(super) fn cache(driver: &mut Driver<'h, D>) -> Result<CacheIndex, WorkError> {
         let made = driver.create_cache(&HEAD_CACHE);
-        made.map_err(|_| no_room(spec, "the cache of socket buffers"))
+        made.map_err(|_| WorkError::NoRoom("the cache of socket buffers"))
     }
 
     pub(super) fn new(
@@ -169,7 +169,7 @@ impl<'d, 'h, D: Design> Receiver<'d, 'h, D> {
         let rings: Option<Vec<Ring<'h>>> = (0..rx.rings)
             .map(|number| ring(number, rng.below(u64::MAX)))
             .collect();
-        let rings = rings.ok_or_else(|| no_room(spec, "the rings' page caches"))?;
+        let rings = rings.ok_or(WorkError::NoRoom("the rings' page caches"))?;
         let wire_bits = f64::from(rx.mtu + WIRE_BYTES) * 8.0;
         Ok(Self {
             spec: rx,
@@ -465,12 +465,5 @@ impl<'d, 'h, D: Design> Receiver<'d, 'h, D> {
         span.counts.add(&counts);
         span.lists = self.pages.pcp_params(NodeId(0));
         span
-    }
-}
-
-fn no_room(spec: &RxRun, what: &'static str) -> WorkError {
-    WorkError::NoRoom {
-        run: spec.label(),
-        what,
     }
 }
