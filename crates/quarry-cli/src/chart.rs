@@ -4,6 +4,7 @@
 //! as well. Text and axes take `currentColor`, so that a page or an image viewer in dark mode shows them.
 
 use anyhow::anyhow;
+use maud::{PreEscaped, html};
 use plotters::prelude::*;
 use quarry_lab::RunReport;
 use quarry_lab::replay::memory::MemorySample;
@@ -58,29 +59,25 @@ pub(crate) fn svg(name: &str, runs: &[RunReport]) -> anyhow::Result<String> {
         parts.push(panel_svg(panel)?);
     }
     let height = HEIGHT as usize * parts.len() + 28;
-    let mut text = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" \
-         role=\"img\">\n<title>{}: slab memory over recorded time</title>\n{STYLE}\n\
-         <rect class=\"ground\" width=\"100%\" height=\"100%\"/>\n\
-         <text x=\"12\" y=\"20\" font-size=\"15\" class=\"t\">{}: slab memory over recorded time</text>\n",
-        escape(name),
-        escape(name)
-    );
-    for (at, part) in parts.iter().enumerate() {
-        text.push_str(&format!(
-            "<g transform=\"translate(0 {})\">\n{}</g>\n",
-            28 + at * HEIGHT as usize,
-            part
-        ));
-    }
-    text.push_str("</svg>\n");
-    Ok(text)
+    let title = format!("{name}: slab memory over recorded time");
+    let svg = html! {
+        svg xmlns="http://www.w3.org/2000/svg" viewBox={ "0 0 " (WIDTH) " " (height) } width=(WIDTH) role="img" {
+            title { (title) }
+            style { (PreEscaped(STYLE)) }
+            rect.ground width="100%" height="100%" {}
+            text.t x="12" y="20" font-size="15" { (title) }
+            @for (at, part) in parts.iter().enumerate() {
+                g transform={ "translate(0 " (28 + at * HEIGHT as usize) ")" } { (PreEscaped(part)) }
+            }
+        }
+    };
+    Ok(svg.into_string() + "\n")
 }
 
 /// Style that makes an image readable in light and dark mode.
-const STYLE: &str = "<style>svg{color:#1f2328;font-family:system-ui,sans-serif}.ground{fill:#fff}\
+const STYLE: &str = "svg{color:#1f2328;font-family:system-ui,sans-serif}.ground{fill:#fff}\
 text{fill:currentColor;stroke:none}.g{stroke:#8884}.t{fill:currentColor}\
-@media (prefers-color-scheme: dark){svg{color:#e6edf3}.ground{fill:#0d1117}}</style>";
+@media (prefers-color-scheme: dark){svg{color:#e6edf3}.ground{fill:#0d1117}}";
 
 /// The inside of a panel's SVG.
 pub(crate) fn panel_svg(panel: &Panel<'_>) -> anyhow::Result<String> {
@@ -201,12 +198,4 @@ pub(crate) fn to_page(svg: &str) -> String {
     svg.replace("fill=\"#010203\"", "class=\"t\"")
         .replace("stroke=\"#010203\"", "stroke=\"currentColor\"")
         .replace("stroke=\"#010204\"", "class=\"g\"")
-}
-
-/// Text inside of XML.
-pub(crate) fn escape(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
-        .replace('"', "&quot;")
 }

@@ -4,10 +4,11 @@
 //! tells its numbers where the pointer is.
 
 use anyhow::anyhow;
+use maud::{Markup, PreEscaped, html};
 use plotters::prelude::*;
 use quarry_reproduce::{Line, LineKind, Plot};
 
-use crate::chart::{COLOURS, GRID, TEXT, escape, short, to_page};
+use crate::chart::{COLOURS, GRID, TEXT, short, to_page};
 use crate::reproduce_tables::{band, number};
 
 /// Width and height of a plot in pixels, without its legend: not too wide for a narrow screen.
@@ -24,11 +25,11 @@ fn subject(line: &Line) -> &str {
 }
 
 /// A plot as SVG for a page. Simulated curves are full with full marks, published ones dashed with open marks.
-pub(crate) fn svg(plot: &Plot) -> anyhow::Result<String> {
+pub(crate) fn svg(plot: &Plot) -> anyhow::Result<Markup> {
     let mut text = String::new();
     let scale = axes(plot, &mut text).map_err(|error| anyhow!("cannot draw a plot: {error}"))?;
     let body = text.split_once('>').map_or("", |(_, rest)| rest);
-    let mut body = to_page(body.trim_end().trim_end_matches("</svg>"));
+    let axes = to_page(body.trim_end().trim_end_matches("</svg>"));
     let mut subjects: Vec<&str> = Vec::new();
     for line in &plot.lines {
         if !subjects.contains(&subject(line)) {
@@ -36,6 +37,7 @@ pub(crate) fn svg(plot: &Plot) -> anyhow::Result<String> {
         }
     }
     let mut lines: Vec<(usize, &Line)> = plot.lines.iter().enumerate().collect();
+    let mut groups = Vec::new();
     // Published marks are never hidden.
     lines.sort_by_key(|(_, line)| line.kind == LineKind::Published);
     for (at, line) in lines {
@@ -47,17 +49,21 @@ pub(crate) fn svg(plot: &Plot) -> anyhow::Result<String> {
             width: 2 * (subjects.len() - which).min(4),
             kind: line.kind,
         };
-        body += &format!("<g class=\"line\" data-name=\"{}\">", escape(&line.name));
-        body += &drawn(plot, line, &style, &scale);
-        body += &legend(&line.name, &style, at);
-        body += "</g>\n";
+        groups.push(html! {
+            g.line data-name=(line.name) {
+                (drawn(plot, line, &style, &scale))
+                (legend(&line.name, &style, at))
+            }
+        });
     }
     let (width, height) = SIZE;
     let height = height as usize + ROW * plot.lines.len().div_ceil(COLUMNS) + 8;
-    Ok(format!(
-        "<svg viewBox=\"0 0 {width} {height}\" role=\"img\" aria-label=\"{}\">{body}</svg>",
-        escape(&plot.title)
-    ))
+    Ok(html! {
+        svg viewBox={ "0 0 " (width) " " (height) } role="img" aria-label=(plot.title) {
+            (PreEscaped(axes))
+            @for group in groups { (group) }
+        }
+    })
 }
 
 /// Colour, dash and mark of a line.
@@ -75,25 +81,20 @@ impl Style {
     }
 
     /// A curve through points.
-    fn curve(&self, points: &[(f64, f64)]) -> String {
-        let points: Vec<String> = points
-            .iter()
-            .map(|(x, y)| format!("{x:.1},{y:.1}"))
-            .collect();
+    fn curve(&self, points: &[(f64, f64)]) -> Markup {
         let (dash, width) = match self.kind {
             LineKind::Simulated => ("none", self.width),
             LineKind::Published => ("6 4", 2),
             LineKind::Level => ("2 4", 2),
         };
-        format!(
-            "<polyline fill=\"none\" stroke=\"{}\" stroke-width=\"{width}\" stroke-dasharray=\"{dash}\" points=\"{}\"/>",
-            self.colour(),
-            points.join(" ")
-        )
+        html! {
+            polyline fill="none" stroke=(self.colour()) stroke-width=(width) stroke-dasharray=(dash)
+                points=(list(points.iter().copied())) {}
+        }
     }
 
     /// A mark with what it says; a level has none.
-    fn mark(&self, (x, y): (f64, f64), says: &str) -> String {
+    fn mark(&self, (x, y): (f64, f64), says: &str) -> Markup {
         // Corners of a square, a triangle and a diamond, in halves of the width; a circle has none.
         let corners: &[(f64, f64)] = match self.which % 4 {
             1 => &[(-1.0, -1.0), (1.0, -1.0), (1.0, 1.0), (-1.0, 1.0)],
@@ -101,94 +102,80 @@ impl Style {
             3 => &[(0.0, -1.4), (1.4, 0.0), (0.0, 1.4), (-1.4, 0.0)],
             _ => &[],
         };
-        let (fill, colour) = match self.kind {
-            LineKind::Level => return String::new(),
-            LineKind::Simulated => (self.colour(), self.colour()),
-            LineKind::Published => ("var(--ground)".to_string(), self.colour()),
+        let colour = self.colour();
+        let fill = match self.kind {
+            LineKind::Level => return html! {},
+            LineKind::Simulated => colour.as_str(),
+            LineKind::Published => "var(--ground)",
         };
-        let style = format!("fill=\"{fill}\" stroke=\"{colour}\" stroke-width=\"2\"");
-        let title = match says {
-            "" => String::new(),
-            says => format!("<title>{}</title>", escape(says)),
-        };
-        if corners.is_empty() {
-            return format!(
-                "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{MARK}\" {style}>{title}</circle>"
-            );
+        let title = html! { @if !says.is_empty() { title { (says) } } };
+        let corners = corners
+            .iter()
+            .map(|(right, down)| (x + MARK * right, y + MARK * down));
+        html! {
+            @if corners.len() == 0 {
+                circle cx=(pixels(x)) cy=(pixels(y)) r=(MARK) fill=(fill) stroke=(colour) stroke-width="2" { (title) }
+            } @else {
+                polygon points=(list(corners)) fill=(fill) stroke=(colour) stroke-width="2" { (title) }
+            }
         }
-        let corners = corners.iter();
-        let corners =
-            corners.map(|(right, down)| format!("{:.1},{:.1}", x + MARK * right, y + MARK * down));
-        let corners: Vec<String> = corners.collect();
-        format!(
-            "<polygon points=\"{}\" {style}>{title}</polygon>",
-            corners.join(" ")
-        )
     }
 }
 
+/// A place to a tenth of a pixel.
+fn pixels(place: f64) -> String {
+    format!("{place:.1}")
+}
+
+/// Places of points, as SVG lists them.
+fn list(points: impl Iterator<Item = (f64, f64)>) -> String {
+    let points = points.map(|(x, y)| format!("{x:.1},{y:.1}"));
+    points.collect::<Vec<_>>().join(" ")
+}
+
 /// A line: its bands, its curve, its marks, and what a single published one says.
-fn drawn(plot: &Plot, line: &Line, style: &Style, scale: &Scale) -> String {
-    let mut text = String::new();
-    for (x, [low, high]) in &line.bands {
-        let (from, to) = (scale.place(*x, *low), scale.place(*x, *high));
-        text += &format!(
-            "<line class=\"band\" x1=\"{0:.1}\" x2=\"{0:.1}\" y1=\"{1:.1}\" y2=\"{2:.1}\" stroke=\"{3}\" stroke-width=\"12\" \
-             stroke-opacity=\"0.3\"/>",
-            from.0,
-            from.1,
-            to.1,
-            style.colour()
-        );
-    }
-    let places: Vec<(f64, f64)> = line
-        .points
-        .iter()
-        .map(|(x, y)| scale.place(*x, *y))
-        .collect();
-    if places.len() > 1 {
-        text += &style.curve(&places);
-    }
-    for ((x, y), place) in line.points.iter().zip(&places) {
+fn drawn(plot: &Plot, line: &Line, style: &Style, scale: &Scale) -> Markup {
+    let bands = line.bands.iter();
+    let bands = bands.map(|(x, [low, high])| (scale.place(*x, *low), scale.place(*x, *high)));
+    let places = line.points.iter().map(|(x, y)| scale.place(*x, *y));
+    let places: Vec<(f64, f64)> = places.collect();
+    let says = |(x, y): &(f64, f64)| {
         let found = line.bands.iter().find(|(at, _)| at == x);
         let spread = match found {
             Some((_, spread)) => format!(" (band {})", band(Some(*spread))),
             None => String::new(),
         };
-        let says = format!(
-            "{}: {x} {}, {} {}{spread}",
-            line.name,
-            plot.x,
-            number(*y),
-            plot.y
-        );
-        text += &style.mark(*place, &says);
-    }
-    if let ([(_, y)], [place], LineKind::Published) =
-        (line.points.as_slice(), places.as_slice(), line.kind)
-    {
-        text += &format!(
-            "<text class=\"t\" x=\"{:.1}\" y=\"{:.1}\" font-size=\"12\">{y} published</text>",
-            place.0 + 9.0,
+        let y = number(*y);
+        format!("{}: {x} {}, {y} {}{spread}", line.name, plot.x, plot.y)
+    };
+    let single = match (line.points.as_slice(), places.as_slice(), line.kind) {
+        ([(_, y)], [place], LineKind::Published) => Some((y, place)),
+        _ => None,
+    };
+    html! {
+        @for ((x, from), (_, to)) in bands {
+            line.band x1=(pixels(x)) x2=(pixels(x)) y1=(pixels(from)) y2=(pixels(to)) stroke=(style.colour())
+                stroke-width="12" stroke-opacity="0.3" {}
+        }
+        @if places.len() > 1 { (style.curve(&places)) }
+        @for (point, place) in line.points.iter().zip(&places) { (style.mark(*place, &says(point))) }
+        @if let Some((y, place)) = single {
             // Those of later lines are below, so that two near each other can be read.
-            place.1 + if style.which < 2 { -8.0 } else { 16.0 },
-        );
+            text.t x=(pixels(place.0 + 9.0)) y=(pixels(place.1 + if style.which < 2 { -8.0 } else { 16.0 }))
+                font-size="12" { (y) " published" }
+        }
     }
-    text
 }
 
 /// The line with a number in the legend.
-fn legend(name: &str, style: &Style, at: usize) -> String {
+fn legend(name: &str, style: &Style, at: usize) -> Markup {
     let x = 40.0 + (at % COLUMNS) as f64 * f64::from(SIZE.0 - 40) / COLUMNS as f64;
     let y = f64::from(SIZE.1) + (at / COLUMNS * ROW) as f64 + 12.0;
-    format!(
-        "{}{}<text class=\"t\" x=\"{}\" y=\"{}\" font-size=\"13\">{}</text>",
-        style.curve(&[(x, y), (x + 24.0, y)]),
-        style.mark((x + 12.0, y), ""),
-        x + 32.0,
-        y + 4.5,
-        escape(name)
-    )
+    html! {
+        (style.curve(&[(x, y), (x + 24.0, y)]))
+        (style.mark((x + 12.0, y), ""))
+        text.t x=(x + 32.0) y=(y + 4.5) font-size="13" { (name) }
+    }
 }
 
 /// A number of the axis to the right: numbers of things, so whole.

@@ -1,55 +1,69 @@
 //! `quarry replay --html`: one page that needs no network, with charts and tables.
 
-use crate::chart::{self, escape};
+use maud::{DOCTYPE, Markup, PreEscaped, html};
 use quarry_lab::RunReport;
+
+use crate::chart::{self, Panel};
 
 /// The page: the finding of `text`, charts with a switch for each run, the tables and the head of `text`, which
 /// is what the command prints.
 pub(crate) fn page(name: &str, text: &str, runs: &[RunReport]) -> anyhow::Result<String> {
-    let (head, rest) = text.split_once("\n\n").unwrap_or((text, ""));
+    let (top, rest) = text.split_once("\n\n").unwrap_or((text, ""));
     let (finding, tables) = rest.split_once("\n\n").unwrap_or((rest, ""));
-    let mut body = String::new();
-    for panel in chart::panels(runs) {
-        body.push_str(&format!(
-            "<figure><svg viewBox=\"0 0 860 300\" role=\"img\" aria-label=\"slab memory, {title}\">{svg}\
-             <line class=\"cursor\" y1=\"30\" y2=\"250\" hidden/></svg><figcaption>",
-            title = escape(&panel.title),
-            svg = chart::panel_svg(&panel)?,
-        ));
-        for (at, run) in panel.runs.iter().enumerate() {
-            body.push_str(&format!(
-                "<label><input type=\"checkbox\" checked data-run=\"{at}\"> {}@{}</label> ",
-                run.design, run.era
-            ));
+    let figures = chart::panels(runs).into_iter().map(|panel| figure(&panel));
+    let figures: Vec<Markup> = figures.collect::<anyhow::Result<_>>()?;
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width";
+                title { (name) ": quarry replay" }
+                style { (PreEscaped(CSS)) }
+            }
+            body {
+                h1 { (name) }
+                p { (finding) }
+                h2 { "Slab memory over recorded time" }
+                @for figure in figures { (figure) }
+                h2 { "Figures" }
+                pre { (tables.trim()) }
+                h2 { "Recording and settings" }
+                pre.head { (top) }
+                script { (PreEscaped(SCRIPT)) }
+            }
         }
-        body.push_str("<output></output></figcaption>\n");
-        let samples: Vec<_> = panel
-            .runs
-            .iter()
-            .map(|run| {
-                let samples = run.memory.samples.iter();
-                let points: Vec<_> = samples.map(|at| [at.time_ns, at.slab_bytes]).collect();
-                (format!("{}@{}", run.design, run.era), points)
-            })
-            .collect();
-        // `<` must not end the script early.
-        let data = serde_json::to_string(&samples)?.replace('<', "\\u003c");
-        body.push_str(&format!(
-            "<script type=\"application/json\">{data}</script></figure>\n"
-        ));
-    }
-    Ok(format!(
-        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
-         <meta name=\"viewport\" content=\"width=device-width\"><title>{name}: quarry replay</title>\n\
-         <style>{CSS}</style></head>\n<body><h1>{name}</h1>\n<p>{finding}</p>\n\
-         <h2>Slab memory over recorded time</h2>\n{body}\n<h2>Figures</h2>\n<pre>{tables}</pre>\n\
-         <h2>Recording and settings</h2>\n<pre class=\"head\">{head}</pre>\n\
-         <script>{SCRIPT}</script></body></html>\n",
-        name = escape(name),
-        finding = escape(finding),
-        head = escape(head),
-        tables = escape(tables.trim()),
-    ))
+    };
+    Ok(page.into_string())
+}
+
+/// A chart with a box for each run, and the runs' samples for the script.
+fn figure(panel: &Panel<'_>) -> anyhow::Result<Markup> {
+    let named = |run: &RunReport| format!("{}@{}", run.design, run.era);
+    let samples = panel.runs.iter().map(|run| {
+        let samples = run.memory.samples.iter();
+        let points: Vec<_> = samples.map(|at| [at.time_ns, at.slab_bytes]).collect();
+        (named(run), points)
+    });
+    let samples: Vec<_> = samples.collect();
+    // `<` must not end the script early.
+    let data = serde_json::to_string(&samples)?.replace('<', "\\u003c");
+    let svg = chart::panel_svg(panel)?;
+    Ok(html! {
+        figure {
+            svg viewBox="0 0 860 300" role="img" aria-label={ "slab memory, " (panel.title) } {
+                (PreEscaped(svg))
+                line.cursor y1="30" y2="250" hidden {}
+            }
+            figcaption {
+                @for (at, run) in panel.runs.iter().enumerate() {
+                    label { input type="checkbox" checked data-run=(at); " " (named(run)) } " "
+                }
+                output {}
+            }
+            script type="application/json" { (PreEscaped(data)) }
+        }
+    })
 }
 
 const CSS: &str = "\

@@ -1,34 +1,43 @@
 //! `quarry reproduce --html`: one page that needs no network, a section for each thread.
 
+use maud::{DOCTYPE, Markup, PreEscaped, html};
 use quarry_reproduce::{Claim, Judged, Mode, Origin, Table, Verdict};
 
-use crate::chart::escape;
 use crate::curves;
 use crate::reproduce_tables::{arms, band, cells, interruption, number, verdict};
 
 /// The page.
 pub(crate) fn page(mode: Mode, seed: u64, threads: &[Judged]) -> anyhow::Result<String> {
-    let interruption = interruption(threads);
-    let interruption = interruption.map(|words| format!("<p class=\"fails\">{words}</p>\n"));
-    let mut body = format!(
-        "<h1>Published measurements, run again</h1>\n{}<p>{} of kernel mailing lists on virtual machines. A claim \
-         <b>holds</b> if its figure is in its range with the machine's constants as they are and in all repetitions ({}); \
-         it <b>fails</b> if it is on one side of it in all. The band is the least and the most of all of these.</p>\n{}",
-        interruption.unwrap_or_default(),
-        count(threads.len()),
-        arms(mode),
-        summary(threads)
-    );
-    for thread in threads {
-        body += &section(thread, &repeated(mode, seed, thread))?;
-    }
-    Ok(format!(
-        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
-         <meta name=\"viewport\" content=\"width=device-width\"><title>quarry reproduce</title>\n\
-         <style>{CSS}</style></head>\n<body>{body}<footer>quarry {version}, {mode} mode</footer></body></html>\n",
-        version = env!("CARGO_PKG_VERSION"),
-        mode = mode.name(),
-    ))
+    let sections = threads.iter();
+    let sections = sections.map(|thread| section(thread, &repeated(mode, seed, thread)));
+    let sections: Vec<Markup> = sections.collect::<anyhow::Result<_>>()?;
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width";
+                title { "quarry reproduce" }
+                style { (PreEscaped(CSS)) }
+            }
+            body {
+                h1 { "Published measurements, run again" }
+                @if let Some(words) = interruption(threads) {
+                    p.fails { (words) }
+                }
+                p {
+                    (count(threads.len())) " of kernel mailing lists on virtual machines. A claim " b { "holds" }
+                    " if its figure is in its range with the machine's constants as they are and in all repetitions ("
+                    (arms(mode)) "); it " b { "fails" }
+                    " if it is on one side of it in all. The band is the least and the most of all of these."
+                }
+                (summary(threads))
+                @for section in sections { (section) }
+                footer { "quarry " (env!("CARGO_PKG_VERSION")) ", " (mode.name()) " mode" }
+            }
+        }
+    };
+    Ok(page.into_string())
 }
 
 /// Number of threads, in words.
@@ -54,7 +63,7 @@ fn repeated(mode: Mode, seed: u64, thread: &Judged) -> String {
 }
 
 /// A row for each thread: how many of its claims have which verdict.
-fn summary(threads: &[Judged]) -> String {
+fn summary(threads: &[Judged]) -> Markup {
     let count = |thread: &Judged, verdict| {
         let claims = thread.claims.iter();
         claims.filter(|claim| claim.verdict == verdict).count()
@@ -65,141 +74,127 @@ fn summary(threads: &[Judged]) -> String {
         let some = threads.iter().any(|thread| count(thread, *verdict) > 0);
         some || *verdict != Verdict::Incomplete
     });
-    let mut text = String::from("<table><thead><tr><th>thread</th>");
-    for verdict in &verdicts {
-        text += &format!("<th>{}</th>", verdict.name());
-    }
-    text += "</tr></thead><tbody>\n";
-    for thread in threads {
-        text += &format!(
-            "<tr><td><a href=\"#{}\">{}</a></td>",
-            thread.thread,
-            escape(thread.title)
-        );
-        for verdict in &verdicts {
-            text += &format!("<td class=\"n\">{}</td>", count(thread, *verdict));
+    html! {
+        table {
+            thead { tr {
+                th { "thread" }
+                @for verdict in &verdicts { th { (verdict.name()) } }
+            } }
+            tbody {
+                @for thread in threads {
+                    tr {
+                        td { a href={ "#" (thread.thread) } { (thread.title) } }
+                        @for verdict in &verdicts { td.n { (count(thread, *verdict)) } }
+                    }
+                }
+            }
         }
-        text += "</tr>\n";
     }
-    text + "</tbody></table>\n"
 }
 
 /// A thread: the question, plots, claims, why, tables.
-fn section(thread: &Judged, repeated: &str) -> anyhow::Result<String> {
-    let mut text = format!(
-        "<section id=\"{}\"><h2>{}</h2>\n<p>{}</p>\n<p class=\"origin\">All of it again: <code>{repeated}</code></p>\n",
-        thread.thread,
-        escape(thread.title),
-        escape(thread.question)
-    );
-    for plot in &thread.plots {
-        text += &format!(
-            "<figure>{}<figcaption>{}</figcaption></figure>\n",
-            curves::svg(plot)?,
-            origin(&plot.origin)
-        );
-    }
-    text += &claims(&thread.claims);
-    text += &format!(
-        "<h3>Why it comes out so</h3>\n<p>{}</p>\n",
-        escape(thread.why)
-    );
-    text += &format!(
-        "<p class=\"taken\">Taken from the thread: {}</p>\n",
-        escape(thread.taken)
-    );
-    for it in &thread.tables {
-        text += &table(it);
-    }
-    Ok(text + "</section>\n")
+fn section(thread: &Judged, repeated: &str) -> anyhow::Result<Markup> {
+    let plots = thread
+        .plots
+        .iter()
+        .map(|plot| Ok((curves::svg(plot)?, plot)));
+    let plots: Vec<_> = plots.collect::<anyhow::Result<_>>()?;
+    Ok(html! {
+        section id=(thread.thread) {
+            h2 { (thread.title) }
+            p { (thread.question) }
+            p.origin { "All of it again: " code { (repeated) } }
+            @for (svg, plot) in plots {
+                figure { (svg) figcaption { (origin(&plot.origin)) } }
+            }
+            (claims(&thread.claims))
+            h3 { "Why it comes out so" }
+            p { (thread.why) }
+            p.taken { "Taken from the thread: " (thread.taken) }
+            @for it in &thread.tables { (table(it)) }
+        }
+    })
 }
 
 /// On which machine it is simulated, and which command does such runs.
-fn origin(origin: &Origin) -> String {
-    let mut text = String::new();
-    if !origin.machine.is_empty() {
-        text += &format!("Simulated on <code>{}</code>. ", escape(origin.machine));
-    }
-    if !origin.command.is_empty() {
-        text += &format!("Runs like these: <code>{}</code>", escape(origin.command));
-    }
-    match text.as_str() {
-        "" => text,
-        text => format!("<div class=\"origin\">{text}</div>"),
+fn origin(origin: &Origin) -> Markup {
+    let Origin { machine, command } = origin;
+    html! {
+        @if !(machine.is_empty() && command.is_empty()) {
+            div.origin {
+                @if !machine.is_empty() { "Simulated on " code { (machine) } ". " }
+                @if !command.is_empty() { "Runs like these: " code { (command) } }
+            }
+        }
     }
 }
 
-/// A cell with the name of its column, which a narrow screen shows.
-fn cell(column: &str, class: &str, text: &str) -> String {
-    format!("<td class=\"{class}\" data-column=\"{column}\">{text}</td>")
+fn claims(claims: &[Claim]) -> Markup {
+    const COLUMNS: [&str; 6] = ["claim", "range", "published", "measured", "band", "verdict"];
+    // Claims that follow each other share a row for their cause.
+    let groups = claims.chunk_by(|a, b| a.cause == b.cause);
+    html! {
+        table.claims {
+            thead { tr { @for column in COLUMNS { th { (column) } } } }
+            tbody {
+                @for group in groups {
+                    @for claim in group { (row(claim)) }
+                    @if !group[0].cause.is_empty() {
+                        tr.cause { td colspan="6" {
+                            b {
+                                @match group.len() {
+                                    1 => "Why:",
+                                    2 => "Why both:",
+                                    more => { "Why these " (more) ":" }
+                                }
+                            }
+                            " " (group[0].cause)
+                        } }
+                    }
+                }
+            }
+        }
+    }
 }
 
-fn claims(claims: &[Claim]) -> String {
-    let mut text = String::from("<table class=\"claims\"><thead><tr>");
-    for column in ["claim", "range", "published", "measured", "band", "verdict"] {
-        text += &format!("<th>{column}</th>");
-    }
-    text += "</tr></thead><tbody>\n";
-    let mut with_cause = 0;
-    for (at, claim) in claims.iter().enumerate() {
-        let unit = claim.unit.split(' ').next().unwrap_or_default();
-        let [from, to] = claim.range;
-        let range = escape(&format!("{from} to {to} {unit}"));
-        let measured = claim
-            .measured
-            .map(|value| format!("{} {unit}", number(value)));
-        text += &format!("<tr><td>{}</td>", escape(claim.claim));
-        text += &cell("range", "n", &range);
-        text += &cell("published", "", &escape(claim.published));
-        text += &cell("measured", "n", &escape(measured.as_deref().unwrap_or("-")));
-        text += &cell("band", "n", &band(claim.band));
-        let class = claim.verdict.name().replace(' ', "-");
-        text += &cell("verdict", &class, &verdict(claim));
-        text += "</tr>\n";
-        if claim.cause.is_empty() {
-            continue;
+/// A claim. Its cells have the names of their columns, which a narrow screen shows.
+fn row(claim: &Claim) -> Markup {
+    let unit = claim.unit.split(' ').next().unwrap_or_default();
+    let [from, to] = claim.range;
+    let measured = claim
+        .measured
+        .map(|value| format!("{} {unit}", number(value)));
+    html! {
+        tr {
+            td { (claim.claim) }
+            td.n data-column="range" { (from) " to " (to) " " (unit) }
+            td data-column="published" { (claim.published) }
+            td.n data-column="measured" { (measured.as_deref().unwrap_or("-")) }
+            td.n data-column="band" { (band(claim.band)) }
+            td class=(claim.verdict.name().replace(' ', "-")) data-column="verdict" { (verdict(claim)) }
         }
-        with_cause += 1;
-        // Claims that follow each other share a row for their cause.
-        if claims
-            .get(at + 1)
-            .is_some_and(|next| next.cause == claim.cause)
-        {
-            continue;
-        }
-        let why = match with_cause {
-            1 => "Why".to_string(),
-            2 => "Why both".to_string(),
-            more => format!("Why these {more}"),
-        };
-        with_cause = 0;
-        text += &format!(
-            "<tr class=\"cause\"><td colspan=\"6\"><b>{why}:</b> {}</td></tr>\n",
-            escape(claim.cause)
-        );
     }
-    text + "</tbody></table>\n"
 }
 
-fn table(table: &Table) -> String {
-    let mut text = format!(
-        "<h3>{}, {}</h3>\n{}<table><thead><tr><th></th>",
-        escape(&table.title),
-        escape(table.unit),
-        origin(&table.origin)
-    );
-    for column in ["published", "measured", "band", "ratio"] {
-        text += &format!("<th class=\"n\">{column}</th>");
-    }
-    text += "</tr></thead><tbody>\n";
-    for row in &table.rows {
-        text += &format!("<tr><td>{}</td>", escape(&row.label));
-        for number in cells(table, row) {
-            text += &format!("<td class=\"n\">{number}</td>");
+fn table(table: &Table) -> Markup {
+    html! {
+        h3 { (table.title) ", " (table.unit) }
+        (origin(&table.origin))
+        table {
+            thead { tr {
+                th {}
+                @for column in ["published", "measured", "band", "ratio"] { th.n { (column) } }
+            } }
+            tbody {
+                @for row in &table.rows {
+                    tr {
+                        td { (row.label) }
+                        @for number in cells(table, row) { td.n { (number) } }
+                    }
+                }
+            }
         }
-        text += "</tr>\n";
     }
-    text + "</tbody></table>\n"
 }
 
 const CSS: &str = "\
