@@ -5,55 +5,26 @@ use std::collections::BTreeMap;
 use quarry_sim::time::{LockKind, TIMED_CPUS_MAX};
 use serde::Deserialize;
 use toml::Spanned;
+use toml::de::DeTable;
 
 use crate::cost::{Cost, Unit};
 use crate::error::MachineError;
 use crate::key::Key;
 use crate::machine::{Cache, Caches, Machine, Topology};
 
-type Costs = BTreeMap<String, Spanned<RawCost>>;
+type Costs = BTreeMap<String, RawCost>;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Raw {
     about: String,
-    ghz: Spanned<f64>,
-    spin_locks: Option<Spanned<String>>,
-    topology: Spanned<RawTopology>,
-    cache: RawCaches,
-    latency: Spanned<Costs>,
-    throughput: Spanned<Costs>,
-    work: Spanned<Costs>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RawTopology {
-    sockets: Spanned<u32>,
-    clusters: Spanned<u32>,
-    cpus: Spanned<u32>,
-    nodes: Spanned<u32>,
-    line_bytes: Spanned<u32>,
-    source: String,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RawCaches {
-    l1: Spanned<RawCache>,
-    l2: Option<Spanned<RawCache>>,
-    llc: Option<Spanned<RawCache>>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RawCache {
-    bytes: u64,
-    ways: u32,
-    #[serde(default)]
-    inclusive: bool,
-    #[serde(default)]
-    hashed: bool,
+    ghz: f64,
+    spin_locks: Option<String>,
+    topology: Topology,
+    cache: Caches,
+    latency: Costs,
+    throughput: Costs,
+    work: Costs,
 }
 
 #[derive(Deserialize)]
@@ -99,141 +70,123 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn wrong<T>(&self, at: &Spanned<T>, key: &str, problem: impl Into<String>) -> MachineError {
-        let before = self.text.get(..at.span().start).unwrap_or(self.text);
+    /// The error about a value, which its path in the file names.
+    fn wrong(&self, key: &str, problem: impl Into<String>) -> MachineError {
         MachineError::Value {
             name: self.name.to_string(),
-            line: before.matches('\n').count() + 1,
+            line: self.line(key),
             key: key.to_string(),
             problem: problem.into(),
         }
     }
 
-    fn machine(&self, raw: Raw) -> Result<Machine, MachineError> {
-        let ghz = *raw.ghz.get_ref();
-        if !(0.1..=20.0).contains(&ghz) {
-            return Err(self.wrong(&raw.ghz, "ghz", format!("{ghz}: a core has 0.1 to 20")));
+    /// Line of a value, or of the table that lacks it.
+    fn line(&self, key: &str) -> usize {
+        let file = DeTable::parse(self.text).ok();
+        let mut table = file.as_ref().map(Spanned::get_ref);
+        let mut start = 0;
+        for name in key.split('.') {
+            let Some(value) = table.and_then(|table| table.get(name)) else {
+                break;
+            };
+            start = value.span().start;
+            table = value.get_ref().as_table();
         }
-        let spin_locks = match &raw.spin_locks {
-            None => None,
-            Some(text) => Some(self.locks(text)?),
-        };
-        let topology = self.topology(&raw.topology)?;
-        let caches = self.caches(&raw.cache, topology.line_bytes)?;
-        let costs = self.costs(&raw, &topology, &caches)?;
+        let before = self.text.get(..start).unwrap_or(self.text);
+        before.matches('\n').count() + 1
+    }
+
+    fn machine(&self, raw: Raw) -> Result<Machine, MachineError> {
+        let ghz = raw.ghz;
+        if !(0.1..=20.0).contains(&ghz) {
+            return Err(self.wrong("ghz", format!("{ghz}: a core has 0.1 to 20")));
+        }
+        let spin_locks = raw.spin_locks.as_deref().map(|text| self.locks(text));
+        let spin_locks = spin_locks.transpose()?;
+        self.check_topology(&raw.topology)?;
+        self.check_caches(&raw.cache, raw.topology.line_bytes)?;
         let machine = Machine {
             name: self.name.to_string(),
-            about: raw.about,
             ghz,
             spin_locks,
-            topology,
-            caches,
-            costs,
+            costs: self.costs(&raw)?,
+            about: raw.about,
+            topology: raw.topology,
+            caches: raw.cache,
         };
-        self.check_order(&machine, &raw.latency)?;
+        self.check_order(&machine)?;
         Ok(machine)
     }
 
-    fn locks(&self, text: &Spanned<String>) -> Result<LockKind, MachineError> {
-        let found = LOCKS.iter().find(|(name, _)| name == text.get_ref());
+    fn locks(&self, text: &str) -> Result<LockKind, MachineError> {
+        let found = LOCKS.iter().find(|(name, _)| *name == text);
         found.map(|(_, kind)| *kind).ok_or_else(|| {
             let known = LOCKS.map(|(name, _)| name).join(", ");
-            let problem = format!("{:?}: locks are {known}", text.get_ref());
-            self.wrong(text, "spin_locks", problem)
+            self.wrong("spin_locks", format!("{text:?}: locks are {known}"))
         })
     }
 
-    fn topology(&self, raw: &Spanned<RawTopology>) -> Result<Topology, MachineError> {
-        let it = raw.get_ref();
+    fn check_topology(&self, topology: &Topology) -> Result<(), MachineError> {
         let counts = [
-            ("topology.sockets", &it.sockets),
-            ("topology.clusters", &it.clusters),
-            ("topology.cpus", &it.cpus),
+            ("topology.sockets", topology.sockets),
+            ("topology.clusters", topology.clusters),
+            ("topology.cpus", topology.cpus),
         ];
         for (key, count) in counts {
-            if !(1..=TIMED_CPUS_MAX).contains(count.get_ref()) {
-                let problem = format!("{}: 1 to {TIMED_CPUS_MAX}", count.get_ref());
-                return Err(self.wrong(count, key, problem));
+            if !(1..=TIMED_CPUS_MAX).contains(&count) {
+                return Err(self.wrong(key, format!("{count}: 1 to {TIMED_CPUS_MAX}")));
             }
         }
-        let topology = Topology {
-            sockets: *it.sockets.get_ref(),
-            clusters: *it.clusters.get_ref(),
-            cpus: *it.cpus.get_ref(),
-            nodes: *it.nodes.get_ref(),
-            line_bytes: *it.line_bytes.get_ref(),
-            source: it.source.clone(),
-        };
         let all = topology.all_cpus();
         if all > TIMED_CPUS_MAX {
             let problem = format!("{all} CPUs: a machine with clocks has 1 to {TIMED_CPUS_MAX}");
-            return Err(self.wrong(raw, "topology", problem));
+            return Err(self.wrong("topology", problem));
         }
         if ![1, topology.sockets].contains(&topology.nodes) {
             let problem = format!("{}: 1, or one for each socket", topology.nodes);
-            return Err(self.wrong(&it.nodes, "topology.nodes", problem));
+            return Err(self.wrong("topology.nodes", problem));
         }
         let bytes = topology.line_bytes;
         if !bytes.is_power_of_two() || !(8..=256).contains(&bytes) {
             let problem = format!("{bytes}: a power of two from 8 to 256");
-            return Err(self.wrong(&it.line_bytes, "topology.line_bytes", problem));
+            return Err(self.wrong("topology.line_bytes", problem));
         }
-        Ok(topology)
+        Ok(())
     }
 
-    fn caches(&self, raw: &RawCaches, line_bytes: u32) -> Result<Caches, MachineError> {
+    fn check_caches(&self, caches: &Caches, line_bytes: u32) -> Result<(), MachineError> {
         let mut smaller = 0;
-        let mut cache = |key: &str, spanned: &Spanned<RawCache>| {
-            let &RawCache {
-                bytes,
-                ways,
-                inclusive,
-                hashed,
-            } = spanned.get_ref();
+        let all = [
+            ("cache.l1", Some(caches.l1)),
+            ("cache.l2", caches.l2),
+            ("cache.llc", caches.llc),
+        ];
+        for (key, cache) in all {
+            let Some(cache) = cache else { continue };
+            let Cache { bytes, ways, .. } = cache;
             let set_bytes = u64::from(ways) * u64::from(line_bytes);
             if bytes == 0 || set_bytes == 0 || !bytes.is_multiple_of(set_bytes) {
                 let problem = format!(
                     "{bytes} bytes and {ways} ways: whole sets of lines of {line_bytes} bytes"
                 );
-                return Err(self.wrong(spanned, key, problem));
+                return Err(self.wrong(key, problem));
             }
             if bytes <= smaller {
                 let problem =
                     format!("{bytes} bytes: more than the {smaller} of the cache before it");
-                return Err(self.wrong(spanned, key, problem));
+                return Err(self.wrong(key, problem));
             }
-            if (inclusive || hashed) && key != "cache.llc" {
+            if (cache.inclusive || cache.hashed) && key != "cache.llc" {
                 let problem = "only the last-level cache may be inclusive or hashed";
-                return Err(self.wrong(spanned, key, problem));
+                return Err(self.wrong(key, problem));
             }
             smaller = bytes;
-            Ok(Cache {
-                bytes,
-                ways,
-                inclusive,
-                hashed,
-            })
-        };
-        let l1 = cache("cache.l1", &raw.l1)?;
-        let l2 = raw
-            .l2
-            .as_ref()
-            .map(|l2| cache("cache.l2", l2))
-            .transpose()?;
-        let llc = raw
-            .llc
-            .as_ref()
-            .map(|llc| cache("cache.llc", llc))
-            .transpose()?;
-        Ok(Caches { l1, l2, llc })
+        }
+        Ok(())
     }
 
-    fn costs(
-        &self,
-        raw: &Raw,
-        topology: &Topology,
-        caches: &Caches,
-    ) -> Result<Vec<Option<Cost>>, MachineError> {
+    fn costs(&self, raw: &Raw) -> Result<Vec<Option<Cost>>, MachineError> {
+        let (topology, caches) = (&raw.topology, &raw.cache);
         let sections = [
             ("latency", &raw.latency),
             ("throughput", &raw.throughput),
@@ -241,7 +194,7 @@ impl Reader<'_> {
         ];
         let mut costs = vec![None; Key::COUNT];
         for (section, entries) in sections {
-            for (name, cost) in entries.get_ref() {
+            for (name, cost) in entries {
                 let found = Key::ALL
                     .iter()
                     .find(|(_, of, known)| *of == section && known == name);
@@ -249,14 +202,11 @@ impl Reader<'_> {
                     let of = Key::ALL.iter().filter(|(_, of, _)| *of == section);
                     let known: Vec<&str> = of.map(|(.., name)| *name).collect();
                     let problem = format!("no such cost; there are {}", known.join(", "));
-                    return Err(self.wrong(cost, &format!("{section}.{name}"), problem));
+                    return Err(self.wrong(&format!("{section}.{name}"), problem));
                 };
                 if let Err(why) = has(*key, topology, caches) {
-                    return Err(self.wrong(
-                        cost,
-                        &key.path(),
-                        format!("{why}; remove one of the two"),
-                    ));
+                    let problem = format!("{why}; remove one of the two");
+                    return Err(self.wrong(&key.path(), problem));
                 }
                 costs[*key as usize] = Some(self.cost(*key, cost)?);
             }
@@ -268,15 +218,14 @@ impl Reader<'_> {
             });
             if let Some((key, ..)) = missing {
                 let problem = format!("missing; the machine needs it in [{section}]");
-                return Err(self.wrong(entries, &key.path(), problem));
+                return Err(self.wrong(&key.path(), problem));
             }
         }
         Ok(costs)
     }
 
-    fn cost(&self, key: Key, spanned: &Spanned<RawCost>) -> Result<Cost, MachineError> {
-        let raw = spanned.get_ref();
-        let wrong = |problem: String| Err(self.wrong(spanned, &key.path(), problem));
+    fn cost(&self, key: Key, raw: &RawCost) -> Result<Cost, MachineError> {
+        let wrong = |problem: String| Err(self.wrong(&key.path(), problem));
         let units = [
             (Unit::Cycles, raw.cycles),
             (Unit::Ns, raw.ns),
@@ -323,7 +272,7 @@ impl Reader<'_> {
     }
 
     /// Rejects a larger distance with a smaller cost.
-    fn check_order(&self, machine: &Machine, latency: &Spanned<Costs>) -> Result<(), MachineError> {
+    fn check_order(&self, machine: &Machine) -> Result<(), MachineError> {
         let chains: [&[Key]; 5] = [
             &[
                 Key::L1,
@@ -343,18 +292,13 @@ impl Reader<'_> {
             for pair in there.windows(2) {
                 let [near, far] = [pair[0], pair[1]].map(|key| (key, machine.nominal_ns(key)));
                 if near.1 > far.1 {
-                    let (_, _, name) = Key::ALL[far.0 as usize];
                     let problem = format!(
                         "{:.1} ns is less than {} with {:.1} ns",
                         far.1,
                         near.0.path(),
                         near.1
                     );
-                    let at = latency.get_ref().get(name);
-                    return Err(match at {
-                        Some(at) => self.wrong(at, &far.0.path(), problem),
-                        None => self.wrong(latency, &far.0.path(), problem),
-                    });
+                    return Err(self.wrong(&far.0.path(), problem));
                 }
             }
         }

@@ -6,7 +6,7 @@ use quarry_core::era::Era;
 use quarry_sim::Config;
 use quarry_sim::time::LockKind;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::bundled::BUNDLED;
 use crate::cost::Cost;
@@ -15,7 +15,8 @@ use crate::error::MachineError;
 use crate::key::Key;
 
 /// CPUs, nodes and lines of a machine.
-#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Topology {
     /// Sockets.
     pub sockets: u32,
@@ -46,20 +47,24 @@ impl Topology {
 }
 
 /// A cache of a machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Cache {
     /// Size in bytes.
     pub bytes: u64,
     /// Ways of a set.
     pub ways: u32,
     /// True if a last-level cache holds all that its CPUs' own caches hold.
+    #[serde(default)]
     pub inclusive: bool,
     /// True if a hash of the whole address selects the set of a last-level cache.
+    #[serde(default)]
     pub hashed: bool,
 }
 
 /// The caches of a machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Caches {
     /// First-level data cache of a CPU.
     pub l1: Cache,
