@@ -51,8 +51,25 @@ impl Verdict {
     }
 }
 
-/// Claims of all threads, with the published figure and the range for which each holds.
+/// Claims of all threads, with the published figure, the range for which each holds, and the name of the cause if it does not.
 const CLAIMS: &str = include_str!("../data/claims.tsv");
+/// Causes for which claims do not hold, by thread and name.
+const CAUSES: &str = include_str!("../data/causes.tsv");
+
+/// The cells that follow a thread and a name in a table.
+fn row<'a>(
+    table: &'a str,
+    separator: char,
+    thread: &str,
+    name: &str,
+) -> impl Iterator<Item = &'a str> {
+    let mut rows = table.lines().map(move |line| line.split(separator));
+    let row = rows.find_map(|mut cells| {
+        let found = cells.next() == Some(thread) && cells.next() == Some(name);
+        found.then_some(cells)
+    });
+    row.into_iter().flatten()
+}
 
 /// A claim as its thread defines it.
 pub(crate) struct ClaimSpec {
@@ -76,14 +93,8 @@ impl ClaimSpec {
         thread: &str,
         id: &'static str,
         figure: fn(Arm<'_>) -> Option<f64>,
-        cause: &'static str,
     ) -> Self {
-        let mut rows = CLAIMS.lines().map(|line| line.split('\t'));
-        let row = rows.find_map(|mut cells| {
-            let found = cells.next() == Some(thread) && cells.next() == Some(id);
-            found.then_some(cells)
-        });
-        let mut cells = row.into_iter().flatten();
+        let mut cells = row(CLAIMS, '\t', thread, id);
         let mut text = || cells.next().unwrap_or_default();
         let (published, unit) = (text(), text());
         let mut end = || text().parse().unwrap_or(f64::NAN);
@@ -95,7 +106,7 @@ impl ClaimSpec {
             unit,
             range,
             figure,
-            cause,
+            cause: row(CAUSES, '\t', thread, text()).next().unwrap_or_default(),
         }
     }
 }
@@ -164,16 +175,11 @@ pub struct Judged {
 const BEFORE: &str = include_str!("../data/verdicts.csv");
 
 fn before(thread: &str, claim: &str, mode: Mode) -> Option<Verdict> {
-    let mut rows = BEFORE.lines().skip(1).map(|line| line.split(','));
-    let row = rows.find_map(|mut cells| {
-        let found = cells.next() == Some(thread) && cells.next() == Some(claim);
-        found.then_some(cells)
-    })?;
     let at = match mode {
         Mode::Quick => 0,
         Mode::Full => 1,
     };
-    Verdict::parse(row.clone().nth(at)?)
+    Verdict::parse(row(BEFORE, ',', thread, claim).nth(at)?)
 }
 
 /// Says what a thread's results show.

@@ -1,3 +1,4 @@
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::judge::{ClaimSpec, Verdict};
@@ -73,6 +74,18 @@ fn each_claim_has_a_verdict_from_before() {
         claims.map(|claim| format!("{},{}", thread.name, claim.id))
     });
     assert_eq!(rows, claims.collect::<Vec<_>>());
+}
+
+#[test]
+fn each_cause_has_a_claim_and_each_claim_its_cause() {
+    let pairs = |table: &'static str, at: usize| {
+        let rows = table.lines().skip(1).map(|line| line.split('\t'));
+        let pairs = rows.map(move |row| (row.clone().next(), row.clone().nth(at)));
+        let named = pairs.filter(|(_, name)| *name != Some(""));
+        named.collect::<BTreeSet<_>>()
+    };
+    let claims = pairs(include_str!("../data/claims.tsv"), 7);
+    assert_eq!(claims, pairs(include_str!("../data/causes.tsv"), 1));
 }
 
 #[test]

@@ -94,35 +94,17 @@ fn receive(
     ])
 }
 
-const SECOND_ZONE: &str = "Ring i is on CPU i: 16 rings use both sockets, so pages come from two zones, and readers on the second \
-     socket meet no ring there. On machines with one zone, or readers on both sockets, the rate stays near its peak; the fall \
-     comes out on none (docs/time.md). Readers that migrate and TCP that sends less are not modelled.";
-
 fn claims() -> Vec<ClaimSpec> {
-    let claim = |id, figure, cause| ClaimSpec::published(THREAD.name, id, figure, cause);
+    let claim = |id, figure| ClaimSpec::published(THREAD.name, id, figure);
     vec![
-        claim("small-line-rate", |arm| arm.get("small, 6 rings", MBIT), ""),
-        claim("huge-line-rate", |arm| arm.get("huge, 6 rings", MBIT), ""),
-        claim(
-            "none-peak",
-            |arm| arm.get("none, 6 rings", MBIT),
-            "A run this short begins with pages that no CPU has touched, and ends before that has worn off: it has up to 10 % more.",
-        ),
-        claim(
-            "none-16",
-            |arm| arm.get("none, 16 rings", MBIT),
-            SECOND_ZONE,
-        ),
-        claim(
-            "none-falls",
-            |arm| arm.change("none, 12 rings", "none, 6 rings", MBIT),
-            SECOND_ZONE,
-        ),
-        claim(
-            "zone-lock",
-            |arm| arm.get("none, 16 rings", ZONE),
-            SECOND_ZONE,
-        ),
+        claim("small-line-rate", |arm| arm.get("small, 6 rings", MBIT)),
+        claim("huge-line-rate", |arm| arm.get("huge, 6 rings", MBIT)),
+        claim("none-peak", |arm| arm.get("none, 6 rings", MBIT)),
+        claim("none-16", |arm| arm.get("none, 16 rings", MBIT)),
+        claim("none-falls", |arm| {
+            arm.change("none, 12 rings", "none, 6 rings", MBIT)
+        }),
+        claim("zone-lock", |arm| arm.get("none, 16 rings", ZONE)),
     ]
 }
 

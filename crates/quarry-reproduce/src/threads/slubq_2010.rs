@@ -159,68 +159,24 @@ fn most(figures: Vec<f64>) -> f64 {
     figures.into_iter().fold(f64::NEG_INFINITY, f64::max)
 }
 
-const BURSTS: &str = "Tasks send and read in bursts, and S+Q saves what fits into its queues of 54 to 120 objects. Where at most 11 messages \
-     wait (hackbench --datagram, 10 groups) it takes 27 % less time than SLUB, as published, and 6 % more than SLAB, which was \
-     not. Here bursts are too long: 0.02 to 0.06 switches a \
-     message. A real 6.18 switches two to three times as often as the same tasks on as many virtual CPUs; what 2.6.35 did is \
-     not known. Orders and places of wake-ups give 0 to 18 % with 10 groups.";
-const FAST_PATHS: &str = "Each pair comes together on one CPU, where all designs serve allocations and frees from the CPU's own \
-     state. These cost the same here by their steps: 39 ns a pair of calls. The published difference is 0.4 us of CPU time for the 4 \
-     objects of a transaction, more than all four take here. Where tasks stay apart (--wake-place previous) it is below 1 %, too. With 8 pairs alone it is 0 to 5 %, by \
-     the seed and the constants.";
-
-const INTERRUPTS: &str = "The CPU with the card's interrupts is the limit: it takes all receive buffers and frees all that was sent. \
-     What S+Q adds there are objects of other nodes. Where woken tasks run decides more: with 64 pairs S+Q does 37 % less \
-     (--wake-place affine) to 10 % more (previous), with 192 15 to 2 % less. The machine and the card of the reply were not named.";
-
 fn claims() -> Vec<ClaimSpec> {
-    let claim = |id, figure, cause| ClaimSpec::published(THREAD.name, id, figure, cause);
+    let claim = |id, figure| ClaimSpec::published(THREAD.name, id, figure);
     vec![
-        claim(
-            "100-groups-slub",
-            |arm| longer(arm, "slubq", "slub", 100),
-            BURSTS,
-        ),
-        claim(
-            "100-groups-slab",
-            |arm| longer(arm, "slubq", "slab", 100),
-            BURSTS,
-        ),
-        claim(
-            "10-groups-slub",
-            |arm| longer(arm, "slubq", "slub", 10),
-            BURSTS,
-        ),
-        claim(
-            "1-group-slab",
-            |arm| longer(arm, "slubq", "slab", 1),
-            BURSTS,
-        ),
-        claim(
-            "1-group-slub",
-            |arm| longer(arm, "slubq", "slub", 1),
-            BURSTS,
-        ),
-        claim(
-            "tcp-rr-least",
-            |arm| gains(arm, &PAIRS, LOOPBACK).map(least),
-            FAST_PATHS,
-        ),
-        claim(
-            "tcp-rr-most",
-            |arm| gains(arm, &PAIRS, LOOPBACK).map(most),
-            FAST_PATHS,
-        ),
-        claim(
-            "two-machines-least",
-            |arm| gains(arm, &REMOTE_PAIRS, REMOTE).map(most),
-            INTERRUPTS,
-        ),
-        claim(
-            "two-machines-most",
-            |arm| gains(arm, &REMOTE_PAIRS, REMOTE).map(least),
-            INTERRUPTS,
-        ),
+        claim("100-groups-slub", |arm| longer(arm, "slubq", "slub", 100)),
+        claim("100-groups-slab", |arm| longer(arm, "slubq", "slab", 100)),
+        claim("10-groups-slub", |arm| longer(arm, "slubq", "slub", 10)),
+        claim("1-group-slab", |arm| longer(arm, "slubq", "slab", 1)),
+        claim("1-group-slub", |arm| longer(arm, "slubq", "slub", 1)),
+        claim("tcp-rr-least", |arm| {
+            gains(arm, &PAIRS, LOOPBACK).map(least)
+        }),
+        claim("tcp-rr-most", |arm| gains(arm, &PAIRS, LOOPBACK).map(most)),
+        claim("two-machines-least", |arm| {
+            gains(arm, &REMOTE_PAIRS, REMOTE).map(most)
+        }),
+        claim("two-machines-most", |arm| {
+            gains(arm, &REMOTE_PAIRS, REMOTE).map(least)
+        }),
     ]
 }
 

@@ -76,46 +76,21 @@ fn experiments(mode: Mode) -> Vec<Experiment> {
     all
 }
 
-const SCHEDULER: &str = "Part of what was measured is the scheduler itself: CFS of 2.6.23 was slower than its predecessor, and \
-     both cost the same here. What is simulated is the allocator's part.";
-const O1: &str = "Here a woken task always goes first, so a pair has its CPU until a slice of 100 ms ends. With slices of 10, 1 and \
-     0.1 ms 78, 74 and 63 % hit; where tasks also stay on their CPUs 80, 65 and 46 %. The O(1) scheduler let a task go first for \
-     a better priority only, and cut slices by priority. How often tasks took turns so is not known.";
-
 fn claims() -> Vec<ClaimSpec> {
-    let claim = |id, figure, cause| ClaimSpec::published(THREAD.name, id, figure, cause);
+    let claim = |id, figure| ClaimSpec::published(THREAD.name, id, figure);
     vec![
-        claim(
-            "hits-immediate",
-            |arm| arm.get("2.6.22, 8 CPUs", HITS_4096),
-            O1,
-        ),
-        claim(
-            "hits-queued",
-            |arm| arm.get("2.6.23, 8 CPUs", HITS_4096),
-            "",
-        ),
-        claim(
-            "loss-8-cpus",
-            |arm| arm.change("2.6.23, 8 CPUs", "2.6.22, 8 CPUs", MB),
-            SCHEDULER,
-        ),
-        claim(
-            "loss-1-cpu",
-            |arm| arm.change("2.6.23, 1 CPUs", "2.6.22, 1 CPUs", MB),
-            SCHEDULER,
-        ),
-        claim(
-            "slabs-restore",
-            |arm| arm.change("2.6.23, 4 slabs", "2.6.22, 8 CPUs", MB),
-            "",
-        ),
-        claim(
-            "slow-path-share",
-            |arm| arm.get("2.6.23, 8 CPUs", SLOW),
-            "Waits for the list's lock are apart here: 6 % more, so 14 % with them. Whether the published profile has them \
-                    in the function is not known.",
-        ),
+        claim("hits-immediate", |arm| arm.get("2.6.22, 8 CPUs", HITS_4096)),
+        claim("hits-queued", |arm| arm.get("2.6.23, 8 CPUs", HITS_4096)),
+        claim("loss-8-cpus", |arm| {
+            arm.change("2.6.23, 8 CPUs", "2.6.22, 8 CPUs", MB)
+        }),
+        claim("loss-1-cpu", |arm| {
+            arm.change("2.6.23, 1 CPUs", "2.6.22, 1 CPUs", MB)
+        }),
+        claim("slabs-restore", |arm| {
+            arm.change("2.6.23, 4 slabs", "2.6.22, 8 CPUs", MB)
+        }),
+        claim("slow-path-share", |arm| arm.get("2.6.23, 8 CPUs", SLOW)),
     ]
 }
 

@@ -98,49 +98,21 @@ fn memory(arm: Arm<'_>, kernel: &str, asked: &str) -> Option<f64> {
     arm.change(&of, &format!("{kernel}, default"), KIB)
 }
 
-const OTHER_BOOT: &str = "The snapshots are of other kernels with other caches at boot, and what CPUs use of their slabs is estimated.";
-const BARE: &str = "The guest of the snapshot boots to a shell and nothing else: a third of the published memory, and almost nothing on \
-     CPUs' partial lists. A boot that forks and opens as many files as a distribution's fills these.";
-const POSSIBLE: &str = "What the kernel allocates for each possible CPU (objects of per-CPU areas, larger masks) is not in a snapshot; \
-     only larger slabs are, which come with min_objects.";
-
 pub(super) fn claims() -> Vec<ClaimSpec> {
-    let claim = |id, figure, cause| ClaimSpec::published(super::THREAD.name, id, figure, cause);
+    let claim = |id, figure| ClaimSpec::published(super::THREAD.name, id, figure);
     vec![
-        claim(
-            "order-2",
-            |arm| memory(arm, "6.1", "slub_max_order=2"),
-            OTHER_BOOT,
-        ),
-        claim(
-            "order-1",
-            |arm| memory(arm, "6.1", "slub_max_order=1"),
-            OTHER_BOOT,
-        ),
-        claim(
-            "order-1-real",
-            |arm| {
-                let real = arm.change("real, slub_max_order=1", "real", KIB)?;
-                Some(memory(arm, "6.1", "slub_max_order=1")? - real)
-            },
-            OTHER_BOOT,
-        ),
-        claim(
-            "cpu-partial-0",
-            |arm| memory(arm, "6.1", "cpu_partial=0"),
-            BARE,
-        ),
-        claim("patched", |arm| memory(arm, "6.1", "patched"), BARE),
-        claim(
-            "page-size",
-            |arm| Some(arm.get("6.1, default", KIB)? / arm.get("6.1, 4 KiB pages", KIB)?),
-            OTHER_BOOT,
-        ),
-        claim(
-            "maxcpus-256",
-            |arm| memory(arm, "6.1", "maxcpus=256"),
-            POSSIBLE,
-        ),
+        claim("order-2", |arm| memory(arm, "6.1", "slub_max_order=2")),
+        claim("order-1", |arm| memory(arm, "6.1", "slub_max_order=1")),
+        claim("order-1-real", |arm| {
+            let real = arm.change("real, slub_max_order=1", "real", KIB)?;
+            Some(memory(arm, "6.1", "slub_max_order=1")? - real)
+        }),
+        claim("cpu-partial-0", |arm| memory(arm, "6.1", "cpu_partial=0")),
+        claim("patched", |arm| memory(arm, "6.1", "patched")),
+        claim("page-size", |arm| {
+            Some(arm.get("6.1, default", KIB)? / arm.get("6.1, 4 KiB pages", KIB)?)
+        }),
+        claim("maxcpus-256", |arm| memory(arm, "6.1", "maxcpus=256")),
     ]
 }
 

@@ -165,56 +165,29 @@ fn error(arm: Arm<'_>, load: &str) -> Option<f64> {
     change(arm.get(&run, KIB), arm.get(&run, OBSERVED_KIB))
 }
 
-const FEW: &str = "The patch limits only caches whose objects have 4 KiB and more. After this load, with 73 tasks a copy, 24 of 543 slabs \
-     lie on CPUs' lists of such caches, at most two on a list. The patch allows these, too, and takes none away.";
-const MANY: &str = "Of the caches that the patch limits only task_struct has lists that it cuts. The thread ran 10 000 processes.";
-const ORDERS: &str = "A quarter of the memory that hackbench leaves is in slabs of order 3. What slub_max_order=2 saved after boot needs \
-     two fifths.";
-const EMPTY: &str =
-    "The heap has nothing but what hackbench left. The published number is after boot.";
-const LISTS: &str = "The heap has nothing but what hackbench left: 796 of 1364 slabs lie on CPUs' partial lists. The published number is \
-     after boot, before any such load.";
-const REPLAYED: &str = "Slabs on CPUs' lists depend on the order of the CPUs' frees, and the recorded clock does not tell it.";
-
 pub(super) fn claims() -> Vec<ClaimSpec> {
-    let claim = |id, figure, cause| ClaimSpec::published(super::THREAD.name, id, figure, cause);
+    let claim = |id, figure| ClaimSpec::published(super::THREAD.name, id, figure);
     vec![
-        claim(
-            "order-2-replay",
-            |arm| memory(arm, "hackbench", "slub_max_order=2"),
-            ORDERS,
-        ),
-        claim(
-            "order-1-replay",
-            |arm| memory(arm, "hackbench", "slub_max_order=1"),
-            ORDERS,
-        ),
-        claim(
-            "maxcpus-256-replay",
-            |arm| memory(arm, "hackbench", "maxcpus=256"),
-            EMPTY,
-        ),
-        claim(
-            "cpu-partial-0-replay",
-            |arm| memory(arm, "hackbench", "cpu_partial=0"),
-            EMPTY,
-        ),
-        claim(
-            "patched-replay",
-            |arm| memory(arm, "hackbench", "patched"),
-            FEW,
-        ),
-        claim(
-            "cpu-partial-0-replay-320",
-            |arm| memory(arm, "hackbench of 320", "cpu_partial=0"),
-            LISTS,
-        ),
-        claim(
-            "patched-replay-320",
-            |arm| memory(arm, "hackbench of 320", "patched"),
-            MANY,
-        ),
-        claim("replay-real", |arm| error(arm, "trhb"), REPLAYED),
+        claim("order-2-replay", |arm| {
+            memory(arm, "hackbench", "slub_max_order=2")
+        }),
+        claim("order-1-replay", |arm| {
+            memory(arm, "hackbench", "slub_max_order=1")
+        }),
+        claim("maxcpus-256-replay", |arm| {
+            memory(arm, "hackbench", "maxcpus=256")
+        }),
+        claim("cpu-partial-0-replay", |arm| {
+            memory(arm, "hackbench", "cpu_partial=0")
+        }),
+        claim("patched-replay", |arm| memory(arm, "hackbench", "patched")),
+        claim("cpu-partial-0-replay-320", |arm| {
+            memory(arm, "hackbench of 320", "cpu_partial=0")
+        }),
+        claim("patched-replay-320", |arm| {
+            memory(arm, "hackbench of 320", "patched")
+        }),
+        claim("replay-real", |arm| error(arm, "trhb")),
     ]
 }
 

@@ -113,67 +113,47 @@ macro_rules! change {
     };
 }
 
-const CONTENTION: &str = "All eight CPUs wait for one flag (spin_lock of 2.6.24), and a hand-over costs as many fetches of its \
-     line as CPUs wait. How these queue on two buses decides; the range of the constants spans the published value.";
-const TWO_NODES: &str = "Client and server come together on one CPU here and stay, so pages come back to the zone they are of, and \
-     4 CPUs meet at each lock for a tenth of the time. Where tasks stay apart the bug costs 2 to 6 %, too (--wake-place previous). \
-     The page allocator's instructions are estimates: its four symbols took 4600 cycles an exchange, and half of that here.";
-const SLOB_LOCK: &str = "SLOB's one lock is held while lists are searched, in memory that other CPUs have changed: about \
-     1 us a hold on the bus. With sizes above a page it takes the page allocator, which the model counts inside of that.";
-
 fn claims() -> Vec<ClaimSpec> {
-    let claim = |id, figure, cause| ClaimSpec::published(THREAD.name, id, figure, cause);
+    let claim = |id, figure| ClaimSpec::published(THREAD.name, id, figure);
     vec![
         claim(
             "one-zone-loss",
             change!("slub bug" against "slub reverted", "1 zones, 8 clients"),
-            CONTENTION,
         ),
         claim(
             "two-zones-loss",
             change!("slub bug" against "slab bug", "2 zones, 8 clients"),
-            TWO_NODES,
         ),
         claim(
             "fix-restores",
             change!("slub" against "slub reverted", "1 zones, 8 clients"),
-            "",
         ),
         claim(
             "slab-not-affected",
             change!("slab bug" against "slab", "1 zones, 8 clients"),
-            "",
         ),
         claim(
             "slub-near-slab",
             change!("slub" against "slab", "1 zones, 8 clients"),
-            "",
         ),
         claim(
             "one-client",
             change!("slub bug" against "slub", "2 zones, 1 clients"),
-            "The pair sits on two CPUs, which hand the pages' descriptors to and fro under the zone's lock.",
         ),
         claim(
             "slob-to-4",
             change!("slob" against "slab", "2 zones, 4 clients"),
-            SLOB_LOCK,
         ),
         claim(
             "slob-behind-at-8",
             change!("slob" against "slab", "2 zones, 8 clients"),
-            SLOB_LOCK,
         ),
-        claim(
-            "page-allocator-share",
-            |arm| arm.get("slub bug, 2 zones, 8 clients", PAGES),
-            TWO_NODES,
-        ),
-        claim(
-            "page-allocator-share-one-zone",
-            |arm| arm.get("slub bug, 1 zones, 8 clients", PAGES),
-            CONTENTION,
-        ),
+        claim("page-allocator-share", |arm| {
+            arm.get("slub bug, 2 zones, 8 clients", PAGES)
+        }),
+        claim("page-allocator-share-one-zone", |arm| {
+            arm.get("slub bug, 1 zones, 8 clients", PAGES)
+        }),
     ]
 }
 
