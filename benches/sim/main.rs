@@ -18,7 +18,7 @@ use quarry_core::sheaf::SheafCache;
 use quarry_core::slub::Slub;
 use quarry_machines::{Draw, Machine};
 use quarry_sim::Config;
-use quarry_work::Tuning;
+use quarry_work::Setup;
 use quarry_work::pages::{self, PagesSpec};
 
 use ring::Ran;
@@ -117,13 +117,10 @@ fn pages(processes: u32) -> Ran {
         processes,
         pages: 4096,
         rounds: 3,
-        page_bytes: 4096,
-        memory_bytes: 16 << 30,
-        era: Era::V6_18,
-        tuning: Tuning::default(),
-        machine: machine("milan-2x64"),
-        draw: Draw::VALUES,
-        seed: 1,
+        setup: Setup {
+            memory_bytes: 16 << 30,
+            ..Setup::new(Era::V6_18, machine("milan-2x64"))
+        },
     };
     let began = cpu_seconds();
     let report = pages::run(&spec).expect("room for all pages");

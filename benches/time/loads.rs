@@ -13,6 +13,7 @@ use quarry_core::sheaf::SheafCache;
 use quarry_core::slab::SlabCache;
 use quarry_core::slub::Slub;
 use quarry_machines::{Key, Machine};
+use quarry_work::Setup;
 use quarry_work::load::host::{self, HostSpec};
 use quarry_work::load::{self, Hackbench, Load, LoadSpec, TcpRr};
 use quarry_work::net::SendSizes;
@@ -89,12 +90,15 @@ fn simulated<D: Design>(
     machine: &Machine,
     protocols: Protocols,
 ) -> Result<Took, WorkError> {
+    let setup = Setup {
+        memory_bytes: MEMORY_BYTES,
+        ..Setup::new(era, machine.clone())
+    };
     let spec = LoadSpec {
         cpus,
         protocols,
-        memory_bytes: MEMORY_BYTES,
         time_ns: 20_000_000,
-        ..LoadSpec::new(load, era, machine.clone())
+        ..LoadSpec::new(load, setup)
     };
     let report = load::run::<D>(&spec, &|_| ())?;
     Ok((1e9 / report.per_second, report.switches))

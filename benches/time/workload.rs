@@ -3,9 +3,9 @@
 use quarry_core::era::Era;
 use quarry_core::sheaf::SheafCache;
 use quarry_core::slub::Slub;
-use quarry_machines::{Draw, Machine};
+use quarry_machines::Machine;
 use quarry_work::Causes;
-use quarry_work::Tuning;
+use quarry_work::Setup;
 use quarry_work::micro::{self, MicroSpec, Pattern};
 use quarry_work::pages::{self, PagesSpec};
 
@@ -103,13 +103,10 @@ impl Workload {
             bulk: BULK,
             cpus: self.cpus as u32,
             rounds: 5,
-            page_bytes: 4096,
-            memory_bytes: MEMORY_BYTES,
-            era,
-            tuning: Tuning::default(),
-            machine: machine.clone(),
-            draw: Draw::VALUES,
-            seed: 1,
+            setup: Setup {
+                memory_bytes: MEMORY_BYTES,
+                ..Setup::new(era, machine.clone())
+            },
         };
         let report = match self.of {
             Of::Slub(pattern) => micro::run::<Slub>(&spec(pattern, Era::V6_18)),
@@ -128,13 +125,10 @@ impl Workload {
             processes: self.cpus as u32,
             pages: PAGES,
             rounds: 5,
-            page_bytes: 4096,
-            memory_bytes: MEMORY_BYTES,
-            era: Era::V6_18,
-            tuning: Tuning::default(),
-            machine: machine.clone(),
-            draw: Draw::VALUES,
-            seed: 1,
+            setup: Setup {
+                memory_bytes: MEMORY_BYTES,
+                ..Setup::new(Era::V6_18, machine.clone())
+            },
         });
         let report = report.expect("a run of this machine");
         ([report.fault.ns, report.free.ns], report.causes)

@@ -2,9 +2,11 @@
 
 use std::num::NonZeroUsize;
 
+use quarry_core::era::Era;
 use quarry_machines::Machine;
 
 use crate::units;
+use quarry_work::{Setup, Tuning};
 
 /// The machine whose time is simulated if none is named.
 pub(crate) const DEFAULT_MACHINE: &str = "haswell-ep-2x12";
@@ -53,6 +55,19 @@ pub(crate) struct TimedArgs {
     /// Print JSON: one object, with what the time went into (docs/json.md).
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+impl TimedArgs {
+    /// A release with its tunables on the machine that is asked for.
+    pub(crate) fn setup(&self, era: Era, tuning: &Tuning, machine: &Machine) -> Setup {
+        Setup {
+            page_bytes: self.page_size,
+            memory_bytes: self.memory,
+            tuning: tuning.clone(),
+            seed: self.machine.seed,
+            ..Setup::new(era, machine.clone())
+        }
+    }
 }
 
 impl MachineArgs {

@@ -2,7 +2,7 @@
 
 use quarry_core::design::Design;
 use quarry_designs::{DesignSpec, ForDesign, Setting, resolve};
-use quarry_machines::{Draw, Machine};
+use quarry_machines::Machine;
 use quarry_sim::time::TimeCounters;
 use quarry_work::WorkError;
 use quarry_work::micro::{self, MicroReport, MicroSpec, Pattern};
@@ -114,7 +114,7 @@ impl ForDesign for &Run {
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let machine = args.timed.machine.machine()?;
     let runs = runs(args, &machine)?;
-    output::note_eras(runs.iter().map(|run| run.spec.era));
+    output::note_eras(runs.iter().map(|run| run.spec.setup.era));
     let command = Command {
         name: "micro",
         machine: &machine,
@@ -145,8 +145,7 @@ impl Experiment for Micro {
 
     fn in_arm(run: &Run, arm: &Arm) -> Run {
         let mut run = run.clone();
-        run.spec.draw = arm.draw.clone();
-        run.spec.seed = arm.seed;
+        run.spec.setup = run.spec.setup.in_arm(arm);
         run
     }
 
@@ -206,13 +205,7 @@ fn runs(args: &Args, machine: &Machine) -> anyhow::Result<Vec<Run>> {
                         bulk,
                         cpus,
                         rounds: args.rounds,
-                        page_bytes: args.timed.page_size,
-                        memory_bytes: args.timed.memory,
-                        era: design.era,
-                        tuning: tuning.clone(),
-                        machine: machine.clone(),
-                        draw: Draw::VALUES,
-                        seed: args.timed.machine.seed,
+                        setup: args.timed.setup(design.era, tuning, machine),
                     };
                     spec.config()?;
                     runs.push(Run { design, spec });

@@ -4,7 +4,7 @@ use quarry_core::design::Design as _;
 use quarry_core::era::Era;
 use quarry_core::slub::Slub;
 use quarry_designs::{DesignSpec, Setting, parse_era, resolve};
-use quarry_machines::{Draw, Machine};
+use quarry_machines::Machine;
 use quarry_sim::time::TimeCounters;
 use quarry_work::pages::{self, PagesReport, PagesSpec};
 use quarry_work::sensitivity::{Arm, Figure, First};
@@ -71,7 +71,7 @@ Examples:
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let machine = args.timed.machine.machine()?;
     let runs = runs(args, &machine)?;
-    output::note_eras(runs.iter().map(|run| run.era));
+    output::note_eras(runs.iter().map(|run| run.setup.era));
     let command = Command {
         name: "pages",
         machine: &machine,
@@ -102,8 +102,7 @@ impl Experiment for Pages {
 
     fn in_arm(run: &PagesSpec, arm: &Arm) -> PagesSpec {
         PagesSpec {
-            draw: arm.draw.clone(),
-            seed: arm.seed,
+            setup: run.setup.in_arm(arm),
             ..run.clone()
         }
     }
@@ -152,13 +151,7 @@ fn runs(args: &Args, machine: &Machine) -> anyhow::Result<Vec<PagesSpec>> {
                 processes,
                 pages: args.pages,
                 rounds: args.rounds,
-                page_bytes: args.timed.page_size,
-                memory_bytes: args.timed.memory,
-                era,
-                tuning: tuning.clone(),
-                machine: machine.clone(),
-                draw: Draw::VALUES,
-                seed: args.timed.machine.seed,
+                setup: args.timed.setup(era, tuning, machine),
             };
             spec.config()?;
             runs.push(spec);

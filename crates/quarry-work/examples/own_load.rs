@@ -13,6 +13,7 @@ use quarry_core::sheaf::SheafCache;
 use quarry_core::slub::Slub;
 use quarry_designs::Tuning;
 use quarry_machines::Machine;
+use quarry_work::Setup;
 use quarry_work::load::host::{self, HostSpec};
 use quarry_work::load::{Load, LoadSpec, Own, run};
 use quarry_work::net::SendSizes;
@@ -68,10 +69,13 @@ fn load(pairs: u32) -> Load {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let machine = Machine::bundled("milan-2x64")?;
+    let setup = |era| Setup {
+        memory_bytes: 1 << 30,
+        ..Setup::new(era, machine.clone())
+    };
     let spec = |era| LoadSpec {
         cpus: 16,
-        memory_bytes: 1 << 30,
-        ..LoadSpec::new(load(16), era, machine.clone())
+        ..LoadSpec::new(load(16), setup(era))
     };
     let slub = run::<Slub>(&spec(Era::V6_18), &|_| ())?;
     let sheaves = run::<SheafCache>(&spec(Era::V7_0), &|_| ())?;

@@ -11,7 +11,6 @@
 #![forbid(unsafe_code)]
 
 mod causes;
-mod config;
 mod error;
 pub mod load;
 pub mod micro;
@@ -21,6 +20,7 @@ mod parallel;
 mod phase;
 pub mod rx;
 pub mod sensitivity;
+mod setup;
 pub mod world;
 
 pub use causes::{Causes, LineCauses, LockCauses};
@@ -28,3 +28,4 @@ pub use error::WorkError;
 pub use parallel::run_all;
 pub use phase::PhaseReport;
 pub use quarry_designs::Tuning;
+pub use setup::Setup;

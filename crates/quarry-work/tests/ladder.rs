@@ -5,7 +5,7 @@
 use quarry_core::era::Era;
 use quarry_core::slub::Slub;
 use quarry_machines::{Draw, Machine};
-use quarry_work::Tuning;
+use quarry_work::Setup;
 use quarry_work::micro::{self, MicroReport, MicroSpec, Pattern};
 use quarry_work::rx::{self, OutsideWork, RxDriver, RxRun, RxSpec};
 
@@ -29,13 +29,10 @@ fn slub(pattern: Pattern, object_bytes: u32) -> MicroReport {
         bulk: 16,
         cpus: 1,
         rounds: 2,
-        page_bytes: 4096,
-        memory_bytes: 4 << 30,
-        era: Era::V3_18,
-        tuning: Tuning::default(),
-        machine: Machine::bundled("haswell-ep-2x12").unwrap(),
-        draw: Draw::VALUES,
-        seed: 1,
+        setup: Setup {
+            memory_bytes: 4 << 30,
+            ..Setup::new(Era::V3_18, Machine::bundled("haswell-ep-2x12").unwrap())
+        },
     };
     micro::run::<Slub>(&spec).unwrap()
 }

@@ -330,12 +330,9 @@ impl Common {
         for load in asked.loads {
             for &cpus in cpus {
                 for (&design, tuning) in designs.iter().zip(&tunings) {
-                    let mut spec = LoadSpec::new(*load, design.era, machine.clone());
+                    let setup = self.timed.setup(design.era, tuning, machine);
+                    let mut spec = LoadSpec::new(*load, setup);
                     spec.cpus = cpus;
-                    spec.page_bytes = self.timed.page_size;
-                    spec.memory_bytes = self.timed.memory;
-                    spec.seed = self.timed.machine.seed;
-                    spec.tuning = tuning.clone();
                     spec.changes = self.changes(&design)?;
                     spec.sched.order = order.unwrap_or(spec.sched.order);
                     spec.sched.place = place.unwrap_or(spec.sched.place);

@@ -46,7 +46,7 @@ fn run(common: &Common, asked: &Asked<'_>) -> anyhow::Result<()> {
     }
     let machine = common.timed.machine.machine()?;
     let runs = common.runs(asked, &machine)?;
-    output::note_eras(runs.iter().map(|run| run.spec.era));
+    output::note_eras(runs.iter().map(|run| run.spec.setup.era));
     let name = asked.loads.first().map_or("load", Load::name);
     let command = Command {
         name,
@@ -89,8 +89,7 @@ impl Experiment for Loads {
 
     fn in_arm(run: &Run, arm: &Arm) -> Run {
         let mut run = run.clone();
-        run.spec.draw = arm.draw.clone();
-        run.spec.seed = arm.seed;
+        run.spec.setup = run.spec.setup.in_arm(arm);
         run
     }
 

@@ -3,6 +3,7 @@
 use quarry_core::design::Design;
 use quarry_designs::{DesignSpec, ForDesign};
 use quarry_machines::Machine;
+use quarry_work::Setup;
 use quarry_work::WorkError;
 use quarry_work::load::{self, Hackbench, Load, LoadReport, LoadSpec, PAGE_ALLOCATOR, SLAB_SLOW};
 
@@ -83,10 +84,10 @@ pub(super) fn load(
 ) -> Experiment {
     let run = move |setting: &crate::plan::Setting| -> Result<Figures, ReproduceError> {
         let design = DesignSpec::parse(design)?;
-        let mut spec = LoadSpec::new(load, design.era, Machine::bundled(machine)?);
+        let mut spec = LoadSpec::new(load, Setup::new(design.era, Machine::bundled(machine)?));
         change(&mut spec)?;
-        spec.draw = setting.draw.clone();
-        spec.seed = setting.seed;
+        spec.setup.draw = setting.draw.clone();
+        spec.setup.seed = setting.seed;
         let report = design.design.run(Run { spec: &spec })?;
         Ok(figures(&report))
     };

@@ -53,9 +53,9 @@ const REMOTE: &str = "remote pairs";
 /// D. Rientjes' machine: 16 cores and four nodes. Its processor was not named; it is taken for the bundled Opteron with
 /// four sockets.
 fn four_nodes(spec: &mut LoadSpec) {
-    spec.machine.name = "barcelona-4x4".to_string();
-    spec.machine.topology.sockets = 4;
-    spec.machine.topology.nodes = 4;
+    spec.setup.machine.name = "barcelona-4x4".to_string();
+    spec.setup.machine.topology.sockets = 4;
+    spec.setup.machine.topology.nodes = 4;
     spec.cpus = 16;
 }
 

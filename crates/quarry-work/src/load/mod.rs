@@ -168,9 +168,9 @@ fn run_in<D: Design>(
     progress: &dyn Fn(u64),
 ) -> Result<LoadReport, WorkError> {
     let config = spec.config()?;
-    let pages = PageConfig::new(spec.era);
-    let ran = drive_pages::<D, _>(config, &pages, spec.tuning.boot, None, |driver| {
-        spec.tuning.set_pages(driver)?;
+    let pages = PageConfig::new(spec.setup.era);
+    let ran = drive_pages::<D, _>(config, &pages, spec.setup.tuning.boot, None, |driver| {
+        spec.setup.tuning.set_pages(driver)?;
         let ran = run_on(spec, order, driver, progress)?;
         Ok(LoadReport::of(D::NAME, spec, &ran))
     });
@@ -183,17 +183,17 @@ fn run_on<D: Design>(
     driver: &mut Driver<'_, D>,
     progress: &dyn Fn(u64),
 ) -> Result<Run, WorkError> {
-    let rules = NetRules::of(spec.era, spec.sizes);
+    let rules = NetRules::of(spec.setup.era, spec.sizes);
     let caches = SkbCaches::new(&rules, |spec| driver.create_cache(spec).ok());
     let caches = caches.ok_or(WorkError::Exhausted("the caches of socket buffers"))?;
     spec.set_caches(driver)?;
     let driver = &*driver;
     let in_use = objects(driver);
     let free_pages = driver.page_stats().free_pages + driver.slab_pages();
-    let scenario = spec.load.scenario(spec.seed);
+    let scenario = spec.load.scenario(spec.setup.seed);
     let has_card = remote(&scenario.connections) > 0;
     let tasks = (scenario.tasks.len() + usize::from(has_card)) as u32;
-    let sched = Scheduler::new(driver.machine(), spec.sched, tasks, spec.seed);
+    let sched = Scheduler::new(driver.machine(), spec.sched, tasks, spec.setup.seed);
     let counted = match order {
         Order::Time => spec.counted(),
         Order::Seed { operations, .. } => Counted::Operations(operations),
@@ -204,8 +204,8 @@ fn run_on<D: Design>(
         rules,
         caches,
         protocols: spec.protocols,
-        ghz: spec.machine.ghz,
-        page_bytes: spec.page_bytes,
+        ghz: spec.setup.machine.ghz,
+        page_bytes: spec.setup.page_bytes,
         counted,
         later: spec.later(driver),
         progress,
@@ -231,16 +231,16 @@ fn run_on<D: Design>(
         Order::Seed {
             switch_per_mille, ..
         } => sched
-            .explore(spec.seed, switch_per_mille, bodies)
+            .explore(spec.setup.seed, switch_per_mille, bodies)
             .map(|_| ())?,
     }
     if kernel.was_exhausted() {
         return Err(WorkError::NoBuffers {
-            bytes: spec.load.buffers_bytes(&rules, spec.page_bytes),
+            bytes: spec.load.buffers_bytes(&rules, spec.setup.page_bytes),
         });
     }
     let late_changes = kernel.later()?;
-    let run = Run::of(&kernel, driver, spec.page_bytes, late_changes);
+    let run = Run::of(&kernel, driver, spec.setup.page_bytes, late_changes);
     kernel.shut_down();
     check(driver, in_use, free_pages)?;
     Ok(run)

@@ -6,6 +6,7 @@ use quarry_machines::Machine;
 
 use super::host::{self, HostSpec};
 use super::{Load, LoadSpec, Own, explore, run};
+use crate::Setup;
 use crate::net::SendSizes;
 use crate::world::{Scenario, Task, Transport};
 use quarry_designs::Tuning;
@@ -64,10 +65,13 @@ fn on_host(load: Load) -> HostSpec {
 #[test]
 fn a_load_of_the_callers_runs_everywhere() {
     let machine = Machine::bundled("milan-2x64").unwrap();
+    let setup = Setup {
+        memory_bytes: 1 << 30,
+        ..Setup::new(Era::V6_18, machine)
+    };
     let spec = LoadSpec {
         cpus: 2,
-        memory_bytes: 1 << 30,
-        ..LoadSpec::new(CLOCKS, Era::V6_18, machine)
+        ..LoadSpec::new(CLOCKS, setup)
     };
     let report = run::<Slub>(&spec, &|_| ()).unwrap();
     assert_eq!(
@@ -77,10 +81,8 @@ fn a_load_of_the_callers_runs_everywhere() {
     // Sleeps are most of it.
     assert!(report.seconds >= 20.0 * 200e-6 && report.idle_percent > 90.0);
     for seed in 0..20 {
-        let spec = LoadSpec {
-            seed,
-            ..spec.clone()
-        };
+        let mut spec = spec.clone();
+        spec.setup.seed = seed;
         assert_eq!(explore::<Slub>(&spec, 300, 60).unwrap().operations, 60);
     }
     let report = host::run::<Slub>(&on_host(CLOCKS)).unwrap();

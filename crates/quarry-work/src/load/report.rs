@@ -184,8 +184,8 @@ impl LoadReport {
         let (now, then) = (ended.sched, begun.sched);
         Self {
             design,
-            era: spec.era.name(),
-            machine: spec.machine.name.clone(),
+            era: spec.setup.era.name(),
+            machine: spec.setup.machine.name.clone(),
             load: spec.load.name(),
             size: spec.load.size().1,
             options: spec.load,
@@ -193,8 +193,8 @@ impl LoadReport {
             wake_place: spec.sched.place.name(),
             skb_sizes: spec.sizes.name(),
             cpus: spec.cpus,
-            page_size: spec.page_bytes,
-            seed: spec.seed,
+            page_size: spec.setup.page_bytes,
+            seed: spec.setup.seed,
             seconds,
             operations,
             per_second: rate(operations),
@@ -212,9 +212,14 @@ impl LoadReport {
             remote_wakeups: per(now.remote_wakeups - then.remote_wakeups),
             migrations: per(now.migrations - then.migrations),
             late_changes: run.late_changes,
-            slab_kib: (run.slab_pages * spec.page_bytes) >> 10,
+            slab_kib: (run.slab_pages * spec.setup.page_bytes) >> 10,
             caches: run.caches.clone(),
-            profile: Profile::of(&spec.machine.name, spec.machine.ghz, &spent, copy_ps),
+            profile: Profile::of(
+                &spec.setup.machine.name,
+                spec.setup.machine.ghz,
+                &spent,
+                copy_ps,
+            ),
             causes: Causes::of(&spent, operations),
             spent,
         }

@@ -1,19 +1,16 @@
 //! Parameters of a load's run.
 
 use quarry_core::design::Design;
-use quarry_core::era::Era;
-use quarry_machines::{Draw, Machine};
 use quarry_sim::Config;
 use quarry_sim::driver::Driver;
 use quarry_sim::sched::SchedRules;
 
 use super::Load;
 use super::change::{Change, later};
-use crate::config::checked;
 use crate::error::WorkError;
 use crate::net::SendSizes;
+use crate::setup::Setup;
 use crate::world::sim::{Counted, Later, Protocols};
-use quarry_designs::Tuning;
 
 /// Simulated nanoseconds of a run, at most: a thousand seconds take days.
 const TIME_NS_MAX: u64 = 1_000_000_000_000;
@@ -35,28 +32,17 @@ pub struct LoadSpec {
     pub protocols: Protocols,
     /// CPUs.
     pub cpus: u32,
-    /// Bytes of a page.
-    pub page_bytes: u64,
-    /// Bytes of memory.
-    pub memory_bytes: u64,
-    /// Release whose rules hold.
-    pub era: Era,
-    /// Its tunables.
-    pub tuning: Tuning,
     /// Those of single caches.
     pub changes: Vec<Change>,
-    /// The machine, whose costs time follows.
-    pub machine: Machine,
-    /// Values of its costs.
-    pub draw: Draw,
-    /// Decides what is left to chance.
-    pub seed: u64,
+    /// The kernel and the machine.
+    pub setup: Setup,
 }
 
 impl LoadSpec {
-    /// A load on all CPUs of a machine with a release's defaults.
+    /// A load on all CPUs of the machine with the release's defaults.
     #[must_use]
-    pub fn new(load: Load, era: Era, machine: Machine) -> Self {
+    pub fn new(load: Load, setup: Setup) -> Self {
+        let era = setup.era;
         Self {
             load,
             warm_up_ns: 5_000_000,
@@ -64,15 +50,9 @@ impl LoadSpec {
             sched: SchedRules::of(era),
             sizes: SendSizes::of(era),
             protocols: Protocols::PUBLISHED,
-            cpus: machine.topology.all_cpus(),
-            page_bytes: 4096,
-            memory_bytes: 8 << 30,
-            era,
-            tuning: Tuning::default(),
+            cpus: setup.machine.topology.all_cpus(),
             changes: Vec::new(),
-            machine,
-            draw: Draw::VALUES,
-            seed: 1,
+            setup,
         }
     }
 
@@ -83,9 +63,9 @@ impl LoadSpec {
         format!(
             "{} with {n} {unit}, era {}, {} CPUs of {}",
             self.load.name(),
-            self.era,
+            self.setup.era,
             self.cpus,
-            self.machine.name
+            self.setup.machine.name
         )
     }
 
@@ -104,13 +84,7 @@ impl LoadSpec {
         if let Some(message) = wrong {
             return Err(WorkError::Usage(message.to_string()));
         }
-        let base = Config {
-            page_bytes: self.page_bytes,
-            memory_bytes: self.memory_bytes,
-            ..Config::default()
-        };
-        let machine = &self.machine;
-        checked(machine.config(self.cpus, self.era, &self.draw, self.seed, base))
+        self.setup.config(self.cpus)
     }
 
     /// The part of the run that is counted.
@@ -129,7 +103,7 @@ impl LoadSpec {
         let mut result = Ok(());
         driver.for_each_cache(|cache| {
             if result.is_ok() {
-                result = self.tuning.set_cache(&cache);
+                result = self.setup.tuning.set_cache(&cache);
             }
         });
         result?;

@@ -9,6 +9,7 @@ use quarry_machines::Machine;
 use quarry_sim::sched::WakeOrder;
 
 use super::*;
+use crate::Setup;
 use crate::net::SendSizes;
 use crate::world::Transport;
 
@@ -50,12 +51,15 @@ const LOADS: [Load; 6] = [
 ];
 
 fn spec(load: Load, era: Era, cpus: u32) -> LoadSpec {
+    let setup = Setup {
+        memory_bytes: 1 << 30,
+        ..Setup::new(era, Machine::bundled("milan-2x64").unwrap())
+    };
     LoadSpec {
         cpus,
-        memory_bytes: 1 << 30,
         warm_up_ns: 200_000,
         time_ns: 2_000_000,
-        ..LoadSpec::new(load, era, Machine::bundled("milan-2x64").unwrap())
+        ..LoadSpec::new(load, setup)
     }
 }
 
@@ -65,10 +69,8 @@ fn explored<D: Design>() {
         for (m, load) in LOADS.into_iter().enumerate() {
             let cpus = [1, 2, 7, 64][(n + m) % 4];
             for seed in 1..3 {
-                let spec = LoadSpec {
-                    seed,
-                    ..spec(load, era, cpus)
-                };
+                let mut spec = spec(load, era, cpus);
+                spec.setup.seed = seed;
                 let per_mille = [1000, 100][seed as usize % 2];
                 let report = explore::<D>(&spec, per_mille, 200).unwrap();
                 assert!(report.operations >= 200, "{era} {load:?}");
@@ -106,10 +108,8 @@ fn no_order_loses_an_object_of_sheaves() {
 fn the_same_seed_gives_the_same_report() {
     for load in LOADS {
         let run = |seed| {
-            let spec = LoadSpec {
-                seed,
-                ..spec(load, Era::V6_18, 6)
-            };
+            let mut spec = spec(load, Era::V6_18, 6);
+            spec.setup.seed = seed;
             run::<Slub>(&spec, &|_| ()).unwrap()
         };
         let first = run(1);
@@ -146,8 +146,7 @@ fn queued_wake_ups_leave_slabs_of_two_objects_full() {
             time_ns: 10_000_000,
             ..LoadSpec::new(
                 tbench,
-                Era::V2_6_23,
-                Machine::bundled("clovertown-2x4").unwrap(),
+                Setup::new(Era::V2_6_23, Machine::bundled("clovertown-2x4").unwrap()),
             )
         };
         spec.sched.order = order;
@@ -199,7 +198,7 @@ fn a_tunable_changes_while_the_load_runs() {
             warm_up_ns: 0,
             time_ns: 10_000_000,
             changes: changes.into_iter().collect(),
-            ..LoadSpec::new(tbench, Era::V2_6_23, machine.clone())
+            ..LoadSpec::new(tbench, Setup::new(Era::V2_6_23, machine.clone()))
         };
         let report = run::<Slub>(&spec, &|_| ()).unwrap();
         let late = at_ns.is_some_and(|ns| ns > spec.time_ns);
@@ -265,7 +264,7 @@ fn what_cannot_be_is_refused() {
     assert!(many.starts_with("200000 tasks need 50000 MiB"), "{many}");
     let time = refused(LOADS[2], |spec| spec.time_ns = 0);
     assert!(time.starts_with("0 seconds"), "{time}");
-    let memory = refused(groups(10), |spec| spec.memory_bytes = 4 << 20);
+    let memory = refused(groups(10), |spec| spec.setup.memory_bytes = 4 << 20);
     assert!(memory.contains("which alone may need 44 MiB"), "{memory}");
     let frame = refused(LOADS[5], |spec| {
         spec.load = Load::TcpRr(TcpRr {

@@ -41,8 +41,8 @@ use crate::phase::{NoMemory, Of, Phase};
 /// [`WorkError`]: invalid parameters, a machine without room, or a deadlock.
 pub fn run<D: Design>(spec: &MicroSpec) -> Result<MicroReport, WorkError> {
     let config = spec.config()?;
-    let ran = drive::<D, _>(config, spec.era, spec.tuning.boot, |driver| {
-        spec.tuning.set_pages(driver)?;
+    let ran = drive::<D, _>(config, spec.setup.era, spec.setup.tuning.boot, |driver| {
+        spec.setup.tuning.set_pages(driver)?;
         let cache = match spec.kmalloc {
             true => None,
             false => {
@@ -56,8 +56,8 @@ pub fn run<D: Design>(spec: &MicroSpec) -> Result<MicroReport, WorkError> {
             None => driver.kmalloc_cache(spec.object_bytes),
         };
         match view {
-            Some(view) => spec.tuning.set_cache(&view)?,
-            None if spec.tuning.cache.is_empty() => (),
+            Some(view) => spec.setup.tuning.set_cache(&view)?,
+            None if spec.setup.tuning.cache.is_empty() => (),
             None => {
                 let message = "kmalloc of this size has no cache; leave settings of caches out";
                 return Err(WorkError::Usage(message.to_string()));
@@ -170,7 +170,7 @@ impl<'h, D: Design> Bench<'_, 'h, D> {
         let of = Of {
             machine: self.driver.machine(),
             what: "the objects",
-            seed: self.spec.seed,
+            seed: self.spec.setup.seed,
         };
         Phase::run(&of, body)
     }

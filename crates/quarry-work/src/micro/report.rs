@@ -61,7 +61,7 @@ impl MicroReport {
         };
         let own = u64::from(spec.count / bulk * bulk) * u64::from(spec.rounds);
         let objects = own * u64::from(spec.cpus);
-        let ghz = spec.machine.ghz;
+        let ghz = spec.setup.machine.ghz;
         let mut spent = allocs.spent.clone();
         spent.add(&frees.spent);
         let apart = matches!(spec.pattern, Pattern::Batch | Pattern::Cross);
@@ -69,16 +69,16 @@ impl MicroReport {
         let free = apart.then(|| frees.report(objects, ghz));
         Self {
             design,
-            era: spec.era.name(),
-            machine: spec.machine.name.clone(),
+            era: spec.setup.era.name(),
+            machine: spec.setup.machine.name.clone(),
             pattern: spec.pattern.name(),
             cpus: spec.cpus,
             object_bytes: spec.object_bytes,
             kmalloc: spec.kmalloc,
             bulk,
-            page_size: spec.page_bytes,
+            page_size: spec.setup.page_bytes,
             objects,
-            seed: spec.seed,
+            seed: spec.setup.seed,
             alloc,
             free,
             per_second: PhaseReport::in_turn([Some(alloc), free].into_iter().flatten()),

@@ -1,13 +1,10 @@
 //! Parameters of a micro-benchmark.
 
-use quarry_core::era::Era;
 use quarry_core::page::MAX_ORDER;
-use quarry_machines::{Draw, Machine};
 use quarry_sim::Config;
 
-use crate::config::checked;
 use crate::error::WorkError;
-use quarry_designs::Tuning;
+use crate::setup::Setup;
 
 /// Pattern of the CPUs' calls (see the [module](super)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,20 +52,8 @@ pub struct MicroSpec {
     pub cpus: u32,
     /// Rounds that are counted.
     pub rounds: u32,
-    /// Bytes of a page.
-    pub page_bytes: u64,
-    /// Bytes of memory.
-    pub memory_bytes: u64,
-    /// Release whose rules hold.
-    pub era: Era,
-    /// Its tunables.
-    pub tuning: Tuning,
-    /// The machine, whose costs time follows.
-    pub machine: Machine,
-    /// Values of its costs.
-    pub draw: Draw,
-    /// Decides what is left to chance.
-    pub seed: u64,
+    /// The kernel and the machine.
+    pub setup: Setup,
 }
 
 /// Most objects that a call takes.
@@ -90,9 +75,9 @@ impl MicroSpec {
             self.pattern.name(),
             if self.kmalloc { "kmalloc of " } else { "" },
             self.object_bytes,
-            self.era,
+            self.setup.era,
             self.cpus,
-            self.machine.name
+            self.setup.machine.name
         )
     }
 
@@ -121,7 +106,7 @@ impl MicroSpec {
         if self.pattern == Pattern::Bulk && self.kmalloc {
             return Err(bulk_kmalloc());
         }
-        let most = self.page_bytes << MAX_ORDER;
+        let most = self.setup.page_bytes << MAX_ORDER;
         if self.kmalloc && u64::from(self.object_bytes) > most {
             let bytes = self.object_bytes;
             return refuse(format!("kmalloc of {bytes} bytes: {most} are the most"));
@@ -129,12 +114,6 @@ impl MicroSpec {
         if self.pattern == Pattern::Cross && self.cpus < 2 {
             return refuse("cross needs a neighbour: ask for 2 CPUs or more".to_string());
         }
-        let base = Config {
-            page_bytes: self.page_bytes,
-            memory_bytes: self.memory_bytes,
-            ..Config::default()
-        };
-        let machine = &self.machine;
-        checked(machine.config(self.cpus, self.era, &self.draw, self.seed, base))
+        self.setup.config(self.cpus)
     }
 }

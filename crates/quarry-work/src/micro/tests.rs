@@ -2,10 +2,10 @@ use quarry_core::era::Era;
 use quarry_core::sheaf::SheafCache;
 use quarry_core::slab::SlabCache;
 use quarry_core::slub::Slub;
-use quarry_machines::{Draw, Machine};
+use quarry_machines::Machine;
 
 use super::*;
-use quarry_designs::Tuning;
+use crate::Setup;
 
 fn spec(pattern: Pattern, cpus: u32, era: Era) -> MicroSpec {
     MicroSpec {
@@ -16,13 +16,10 @@ fn spec(pattern: Pattern, cpus: u32, era: Era) -> MicroSpec {
         bulk: 16,
         cpus,
         rounds: 2,
-        page_bytes: 4096,
-        memory_bytes: 1 << 30,
-        era,
-        tuning: Tuning::default(),
-        machine: Machine::bundled("haswell-ep-2x12").unwrap(),
-        draw: Draw::VALUES,
-        seed: 1,
+        setup: Setup {
+            memory_bytes: 1 << 30,
+            ..Setup::new(era, Machine::bundled("haswell-ep-2x12").unwrap())
+        },
     }
 }
 
@@ -109,6 +106,6 @@ fn what_cannot_be_is_refused() {
     assert_eq!(alone, "cross needs a neighbour: ask for 2 CPUs or more");
     let cpus = refused(|spec| spec.cpus = 25);
     assert!(cpus.ends_with("take 1 to 12, or 24"), "{cpus}");
-    let memory = refused(|spec| (spec.object_bytes, spec.memory_bytes) = (4096, 2 << 20));
+    let memory = refused(|spec| (spec.object_bytes, spec.setup.memory_bytes) = (4096, 2 << 20));
     assert!(memory.ends_with("give the machine more memory, or ask for less"));
 }

@@ -38,7 +38,7 @@ use crate::phase::{NoMemory, Of, Phase};
 /// [`WorkError`]: invalid parameters, a machine without room, or a deadlock.
 pub fn run(spec: &PagesSpec) -> Result<PagesReport, WorkError> {
     // No slab is asked for; a heap of any design has the page allocator of its era.
-    match Slub::RELEASES.contains(&spec.era) {
+    match Slub::RELEASES.contains(&spec.setup.era) {
         true => run_with::<Slub>(spec),
         false => run_with::<SheafCache>(spec),
     }
@@ -46,8 +46,8 @@ pub fn run(spec: &PagesSpec) -> Result<PagesReport, WorkError> {
 
 fn run_with<D: Design>(spec: &PagesSpec) -> Result<PagesReport, WorkError> {
     let config = spec.config()?;
-    let ran = drive::<D, _>(config, spec.era, spec.tuning.boot, |driver| {
-        spec.tuning.set_pages(driver)?;
+    let ran = drive::<D, _>(config, spec.setup.era, spec.setup.tuning.boot, |driver| {
+        spec.setup.tuning.set_pages(driver)?;
         let processes = Processes {
             spec,
             driver,
@@ -84,7 +84,7 @@ impl<D: Design> Processes<'_, '_, D> {
         let of = Of {
             machine,
             what: "the processes' pages",
-            seed: self.spec.seed,
+            seed: self.spec.setup.seed,
         };
         let faults = Phase::run(&of, |CpuId(cpu)| {
             let mut pages = Vec::with_capacity(self.spec.pages as usize);

@@ -58,18 +58,18 @@ impl PagesReport {
     pub(super) fn of(spec: &PagesSpec, faults: &Phase, frees: &Phase, all: TimeCounters) -> Self {
         let own = u64::from(spec.pages) * u64::from(spec.rounds);
         let pages = own * u64::from(spec.processes);
-        let ghz = spec.machine.ghz;
+        let ghz = spec.setup.machine.ghz;
         let mut spent = faults.spent.clone();
         spent.add(&frees.spent);
         let (fault, free) = (faults.report(pages, ghz), frees.report(pages, ghz));
         let (fault_lock, free_lock) = (zone_lock(faults, pages), zone_lock(frees, pages));
         Self {
-            era: spec.era.name(),
-            machine: spec.machine.name.clone(),
+            era: spec.setup.era.name(),
+            machine: spec.setup.machine.name.clone(),
             processes: spec.processes,
-            page_size: spec.page_bytes,
+            page_size: spec.setup.page_bytes,
             pages,
-            seed: spec.seed,
+            seed: spec.setup.seed,
             fault,
             free,
             fault_lock,

@@ -1,12 +1,9 @@
 //! Parameters of processes that fault pages in.
 
-use quarry_core::era::Era;
-use quarry_machines::{Draw, Machine};
 use quarry_sim::Config;
 
-use crate::config::checked;
 use crate::error::WorkError;
-use quarry_designs::Tuning;
+use crate::setup::Setup;
 
 /// A run.
 #[derive(Clone, Debug)]
@@ -17,20 +14,8 @@ pub struct PagesSpec {
     pub pages: u32,
     /// Rounds that are counted.
     pub rounds: u32,
-    /// Bytes of a page.
-    pub page_bytes: u64,
-    /// Bytes of memory.
-    pub memory_bytes: u64,
-    /// Release of the page allocator.
-    pub era: Era,
-    /// Its tunables.
-    pub tuning: Tuning,
-    /// The machine, whose costs time follows.
-    pub machine: Machine,
-    /// Values of its costs.
-    pub draw: Draw,
-    /// Decides what is left to chance.
-    pub seed: u64,
+    /// The kernel and the machine.
+    pub setup: Setup,
 }
 
 impl PagesSpec {
@@ -41,9 +26,9 @@ impl PagesSpec {
             "{} processes with {} pages of {}k, era {}, {}",
             self.processes,
             self.pages,
-            self.page_bytes >> 10,
-            self.era,
-            self.machine.name
+            self.setup.page_bytes >> 10,
+            self.setup.era,
+            self.setup.machine.name
         )
     }
 
@@ -58,20 +43,14 @@ impl PagesSpec {
             let message = "0 pages or 0 rounds: a run has at least one of each";
             return Err(usage(message.to_string()));
         }
-        let wanted = u64::from(self.pages) * u64::from(self.processes) * self.page_bytes;
-        if wanted > self.memory_bytes {
+        let wanted = u64::from(self.pages) * u64::from(self.processes) * self.setup.page_bytes;
+        if wanted > self.setup.memory_bytes {
             return Err(usage(format!(
                 "{} need {wanted} bytes of the machine's {}",
                 self.label(),
-                self.memory_bytes
+                self.setup.memory_bytes
             )));
         }
-        let base = Config {
-            page_bytes: self.page_bytes,
-            memory_bytes: self.memory_bytes,
-            ..Config::default()
-        };
-        let machine = &self.machine;
-        checked(machine.config(self.processes, self.era, &self.draw, self.seed, base))
+        self.setup.config(self.processes)
     }
 }

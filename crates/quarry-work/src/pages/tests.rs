@@ -1,21 +1,18 @@
 use quarry_core::era::Era;
-use quarry_machines::{Draw, Machine};
+use quarry_machines::Machine;
 
 use super::*;
-use quarry_designs::Tuning;
+use crate::Setup;
 
 fn spec(processes: u32, era: Era) -> PagesSpec {
     PagesSpec {
         processes,
         pages: 512,
         rounds: 1,
-        page_bytes: 4096,
-        memory_bytes: 1 << 30,
-        era,
-        tuning: Tuning::default(),
-        machine: Machine::bundled("haswell-ep-2x12").unwrap(),
-        draw: Draw::VALUES,
-        seed: 1,
+        setup: Setup {
+            memory_bytes: 1 << 30,
+            ..Setup::new(era, Machine::bundled("haswell-ep-2x12").unwrap())
+        },
     }
 }
 
@@ -57,7 +54,7 @@ fn what_cannot_be_is_refused() {
     };
     let none = refused(|spec| spec.pages = 0);
     assert_eq!(none, "0 pages or 0 rounds: a run has at least one of each");
-    let memory = refused(|spec| spec.memory_bytes = 1 << 20);
+    let memory = refused(|spec| spec.setup.memory_bytes = 1 << 20);
     assert!(
         memory.ends_with("need 4194304 bytes of the machine's 1048576"),
         "{memory}"

@@ -87,8 +87,8 @@ use quarry_machines::{Draw, Machine};
 use quarry_sim::driver::drive_pages;
 use quarry_sim::{Config, driver::Driver};
 
-use crate::config::checked;
 use crate::error::{WorkError, of_run};
+use crate::setup::checked;
 use receiver::{Receiver, Span};
 
 /// Nanoseconds from the end of a poll that emptied a ring to the next one.

@@ -1,11 +1,12 @@
 use quarry_core::era::Era;
 use quarry_core::sheaf::SheafCache;
 use quarry_core::slub::Slub;
-use quarry_machines::{Draw, Key, Machine};
+use quarry_machines::{Key, Machine};
 
 use super::*;
+use crate::Setup;
+use crate::WorkError;
 use crate::micro::{self, MicroReport, MicroSpec, Pattern};
-use crate::{Tuning, WorkError};
 
 fn machine() -> Machine {
     Machine::bundled("haswell-ep-2x12").unwrap()
@@ -127,13 +128,10 @@ fn spec(era: Era) -> MicroSpec {
         bulk: 1,
         cpus: 4,
         rounds: 1,
-        page_bytes: 4096,
-        memory_bytes: 1 << 28,
-        era,
-        tuning: Tuning::default(),
-        machine: machine(),
-        draw: Draw::VALUES,
-        seed: 1,
+        setup: Setup {
+            memory_bytes: 1 << 28,
+            ..Setup::new(era, machine())
+        },
     }
 }
 
@@ -153,8 +151,7 @@ fn measured(jobs: usize) -> (Study, Samples) {
     let values = reports.iter().map(figures).collect();
     let samples = study.run(&runs, values, jobs, &|| (), |(run, spec), arm| {
         let spec = MicroSpec {
-            draw: arm.draw.clone(),
-            seed: arm.seed,
+            setup: spec.setup.in_arm(arm),
             ..spec.clone()
         };
         run(&spec).map(|report| figures(&report))

@@ -36,12 +36,12 @@ pub(super) fn experiments(mode: Mode) -> Vec<Experiment> {
     for (name, setting) in arms {
         let tuning = setting.map(|(name, value)| Tunable::of(name, value));
         let change = move |spec: &mut LoadSpec| {
-            spec.page_bytes = 64 << 10;
-            spec.memory_bytes = 16 << 30;
+            spec.setup.page_bytes = 64 << 10;
+            spec.setup.memory_bytes = 16 << 30;
             let mut settings = vec![min_objects(POSSIBLE_CPUS)];
             settings.extend(tuning.clone());
             let mut resolved = resolve(&settings, &[DesignSpec::parse(KERNEL)?])?;
-            spec.tuning = resolved.pop().unwrap_or_default();
+            spec.setup.tuning = resolved.pop().unwrap_or_default();
             Ok(())
         };
         let seconds = f64::from(625 * groups * loops) / 60_000.0;
