@@ -43,7 +43,7 @@ impl PhaseReport {
 /// Ends the body of a CPU: the machine's memory is exhausted.
 pub(crate) struct NoMemory;
 
-/// What a phase runs on.
+/// The machine and the load of a phase.
 pub(crate) struct Of<'a> {
     pub(crate) machine: &'a VirtualMachine,
     /// Things for which there may be no memory.

@@ -8,7 +8,7 @@ use quarry_sim::Config;
 use crate::error::WorkError;
 use crate::sensitivity::Arm;
 
-/// What all workloads in simulated time have: a kernel, and a machine with the values of its costs.
+/// The kernel of a workload in simulated time, and its machine with the values of its costs.
 #[derive(Clone, Debug)]
 pub struct Setup {
     /// Bytes of a page.
