@@ -1,10 +1,10 @@
 //! `quarry calibrate`: this computer as a machine whose time can be simulated.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use quarry_calibrate::{Effort, STEPS, calibrate};
 use quarry_machines::Machine;
 
@@ -59,7 +59,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         true => Effort::Quick,
         false => Effort::Full,
     };
-    let bar = progress_bar();
+    let template = "calibrate [{bar:30}] {pos} of {len}: {msg}";
+    let bar = output::on_terminal(ProgressBar::new(STEPS as u64), template);
     let stem = args.output.file_stem().and_then(|stem| stem.to_str());
     let name = stem.filter(|_| !to_stdout).unwrap_or("machine");
     let machine = calibrate(name, effort, &mut |step| {
@@ -106,16 +107,4 @@ fn write_new(path: &Path, text: &str) -> anyhow::Result<()> {
     let file = std::fs::File::create_new(path);
     file.and_then(|mut file| file.write_all(text.as_bytes()))
         .with_context(|| format!("cannot write {}", path.display()))
-}
-
-fn progress_bar() -> ProgressBar {
-    if !io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let bar = ProgressBar::new(STEPS as u64);
-    // The template is a constant; if it were wrong the default style would do.
-    match ProgressStyle::with_template("calibrate [{bar:30}] {pos} of {len}: {msg}") {
-        Ok(style) => bar.with_style(style),
-        Err(_) => bar,
-    }
 }

@@ -1,8 +1,7 @@
 //! `quarry geometry --from`: many caches at once.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, BufReader, Read};
+use std::fs;
 use std::path::Path;
 
 use anyhow::Context;
@@ -12,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::usage;
 use crate::geometry_query::{Query, settings_of};
-use crate::{output, units};
+use crate::{input, output, units};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -56,17 +55,9 @@ struct Answer {
 
 /// Answers every row of a file; prints nothing if a row has no answer.
 pub(crate) fn run(path: &Path, cache_line: u32) -> anyhow::Result<()> {
-    let name = match path.to_str() {
-        Some("-") => "<stdin>".to_string(),
-        _ => path.display().to_string(),
-    };
-    let mut text = String::new();
-    let read = if path == Path::new("-") {
-        io::stdin().lock().read_to_string(&mut text)
-    } else {
-        File::open(path).and_then(|file| BufReader::new(file).read_to_string(&mut text))
-    };
-    read.with_context(|| format!("cannot read {name}"))?;
+    let name = input::shown(path);
+    let text = fs::read_to_string(input::report(path));
+    let text = text.with_context(|| format!("cannot read {name}"))?;
     let rows: Vec<serde_json::Value> = serde_json::from_str(&text)
         .map_err(|error| usage(format!("{name}: not a JSON array of rows: {error}")))?;
     let mut answers = Vec::with_capacity(rows.len());

@@ -1,11 +1,11 @@
 //! `quarry import`: recordings of perf, ftrace and trace-cmd to a trace.
 
 use std::fs::File;
-use std::io::{self, IsTerminal, Read, Write};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use comfy_table::Table;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use quarry_trace::{
     ImportOptions, ImportSummary, Kind, TraceError, TraceMeta, import, import_file, import_to_file,
 };
@@ -179,9 +179,6 @@ fn file_bytes(path: &Path) -> Option<u64> {
 }
 
 fn progress_bar(total: Option<u64>) -> ProgressBar {
-    if !io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
     let (bar, template) = match total {
         Some(total) => (
             ProgressBar::new(total),
@@ -192,11 +189,7 @@ fn progress_bar(total: Option<u64>) -> ProgressBar {
             "import {spinner} {binary_bytes}, {binary_bytes_per_sec}",
         ),
     };
-    // The templates are constants; if one were wrong the default style would do.
-    match ProgressStyle::with_template(template) {
-        Ok(style) => bar.with_style(style),
-        Err(_) => bar,
-    }
+    output::on_terminal(bar, template)
 }
 
 /// Fields of `import --json`.

@@ -417,16 +417,21 @@ pub(crate) fn grouped<K: PartialEq, T>(items: impl Iterator<Item = (K, T)>) -> V
 
 /// A bar on stderr of how much is done, hidden unless that is a terminal: `replay [####] 3 of 8 events, 2 s left`.
 pub(crate) fn progress_bar(name: &str, total: u64, what: &str) -> ProgressBar {
-    if !io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let bar = ProgressBar::new(total);
     let template =
         format!("{name} [{{bar:40}}] {{human_pos}} of {{human_len}} {what}, {{eta}} left");
-    // It is well formed for any name; if it were not, the default style would do.
-    match ProgressStyle::with_template(&template) {
-        Ok(style) => bar.with_style(style),
-        Err(_) => bar,
+    on_terminal(ProgressBar::new(total), &template)
+}
+
+/// The bar on stderr in this form, hidden unless that is a terminal.
+pub(crate) fn on_terminal(bar: ProgressBar, template: &str) -> ProgressBar {
+    match (
+        io::stderr().is_terminal(),
+        ProgressStyle::with_template(template),
+    ) {
+        (true, Ok(style)) => bar.with_style(style),
+        // Templates are constants and names; if one were wrong the default style would do.
+        (true, Err(_)) => bar,
+        (false, _) => ProgressBar::hidden(),
     }
 }
 
