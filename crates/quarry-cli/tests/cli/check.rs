@@ -162,10 +162,8 @@ fn json_has_the_check() {
         ["slub", "6.18"],
         "{replayed}"
     );
-    assert_eq!(
-        (&replayed["page_size"], &replayed["cpus"]),
-        (&4096.into(), &2.into())
-    );
+    assert_eq!(replayed["page_size"], 4096);
+    assert_eq!(replayed["cpus"], 2);
     let check = &replayed["check"];
     // 11 + 20 + 54 * 2 + 2 and 20 + 30 + 54 * 2 + 8 pages.
     assert_eq!(check["initial_bytes"], 141 * 4096);

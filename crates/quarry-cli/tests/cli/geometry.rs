@@ -19,14 +19,10 @@ fn one_cache_as_table_and_json() {
     let json = json(&format!("{args} --json"));
     let json = &json["runs"][0];
     assert_eq!(json["slab_size"], 9856);
-    assert_eq!(
-        (&json["order"], &json["objects_per_slab"]),
-        (&json!(2), &json!(26))
-    );
-    assert_eq!(
-        (&json["cpu_partial"], &json["min_partial"]),
-        (&json!(24), &json!(6))
-    );
+    assert_eq!(json["order"], 2);
+    assert_eq!(json["objects_per_slab"], 26);
+    assert_eq!(json["cpu_partial"], 24);
+    assert_eq!(json["min_partial"], 6);
     assert_eq!(json["slack"], 256 * 1024 - 26 * 9856);
 }
 
@@ -44,15 +40,11 @@ fn alignment_flags_and_settings_count() {
     assert_eq!(answer("--flags rcu --align 64")["slab_size"], 192);
     assert_eq!(answer("--set slub_min_order=3")["order"], 3);
     let partial = answer("--set cpu_partial=0 --set min_partial=77");
-    assert_eq!(
-        (&partial["cpu_partial"], &partial["min_partial"]),
-        (&json!(0), &json!(77))
-    );
+    assert_eq!(partial["cpu_partial"], 0);
+    assert_eq!(partial["min_partial"], 77);
     let queue = answer("--design slubq --set cpu_queue_size=10");
-    assert_eq!(
-        (&queue["cpu_queue_size"], &queue["cpu_batch_size"]),
-        (&json!(10), &json!(10))
-    );
+    assert_eq!(queue["cpu_queue_size"], 10);
+    assert_eq!(queue["cpu_batch_size"], 10);
     let sheaves = answer("--design sheaf");
     assert_eq!(sheaves["sheaf_capacity"], json!(60));
     let asked = answer("--design sheaf@6.18 --set sheaf_capacity=32");
@@ -85,10 +77,8 @@ fn many_caches_in_their_order() {
     );
     let answers: Value = serde_json::from_str(&output).unwrap();
     assert_eq!(answers[1]["objects_per_slab"], 512);
-    assert_eq!(
-        (&answers[2]["order"], &answers[2]["cpu_partial"]),
-        (&json!(0), &json!(3))
-    );
+    assert_eq!(answers[2]["order"], 0);
+    assert_eq!(answers[2]["cpu_partial"], 3);
     assert_eq!(answers[3]["slab_size"], 128);
     let stdin = quarry_with("geometry --from -", rows.to_string().as_bytes());
     assert_eq!(text(&stdin), output);
@@ -265,10 +255,8 @@ fn pages_of_several_zones() {
     let highs: Vec<_> = rows.iter().map(|row| &row["high_max"]).collect();
     assert_eq!(highs, [240, 48307, 174_080]);
     let normal = &rows[2];
-    assert_eq!(
-        (&normal["batch"], &normal["high_min"]),
-        (&json!(63), &json!(8256))
-    );
+    assert_eq!(normal["batch"], 63);
+    assert_eq!(normal["high_min"], 8256);
     assert_eq!(
         normal["watermarks"],
         json!({"min": 13211, "low": 16513, "high": 19815, "promo": 23117})

@@ -23,19 +23,15 @@ fn machines_are_listed_and_shown() {
 fn a_machine_in_json_has_all_that_its_file_has() {
     let power9 = json("machines power9-16 --json");
     let machine = &power9["machines"][0];
-    assert_eq!(
-        (&machine["name"], &machine["cpus"]),
-        (&"power9-16".into(), &16.into())
-    );
+    assert_eq!(machine["name"], "power9-16");
+    assert_eq!(machine["cpus"], 16);
     let costs = machine["costs"].as_array().unwrap();
     let irq = costs
         .iter()
         .find(|cost| cost["key"] == "work.irq_save")
         .unwrap();
-    assert_eq!(
-        (&irq["value"], &irq["unit"]),
-        (&2.0.into(), &"cycles".into())
-    );
+    assert_eq!(irq["value"], 2.0);
+    assert_eq!(irq["unit"], "cycles");
     assert_eq!(irq["unverified"], true);
     let all = json("machines --json");
     assert_eq!(all["machines"].as_array().unwrap().len(), 7);

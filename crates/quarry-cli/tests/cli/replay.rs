@@ -22,10 +22,8 @@ fn json_has_every_key_with_a_number() {
         small_trace(dir.path())
     ));
     let trace = &report["trace"];
-    assert_eq!(
-        (&trace["events"], &trace["orphans"]),
-        (&5401.into(), &1.into())
-    );
+    assert_eq!(trace["events"], 5401);
+    assert_eq!(trace["orphans"], 1);
     let runs = report["runs"].as_array().unwrap();
     let order: Vec<_> = runs
         .iter()
