@@ -389,7 +389,7 @@ fn observed_kernel_6_18() {
     });
 }
 
-/// The CPUs of a kernel list such as `0-3,8`: how many, and one more than the highest.
+/// The CPUs of a kernel list such as `0-3,8`: their number, and one more than the highest.
 fn cpu_list(list: &str) -> (u32, u32) {
     let mut count = 0;
     let mut ids = 0;

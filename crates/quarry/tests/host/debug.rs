@@ -1,5 +1,5 @@
 //! Debugging on real threads: storms of correct use give no report, and a mistake of one thread is
-//! told with the call sites and threads of both sides.
+//! reported with the call sites and threads of both sides.
 
 use std::ptr::NonNull;
 use std::sync::Mutex;

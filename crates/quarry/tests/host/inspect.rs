@@ -19,7 +19,7 @@ const HELD: usize = 200;
 /// Rounds of reading and writing everything. Each waits some hundred times for a thread that runs.
 const ROUNDS: u64 = 12;
 
-/// Allocates and frees until told to stop; each object's first word names its holder. Gives the
+/// Allocates and frees until it is stopped; each object's first word names its holder. Gives the
 /// number of allocations.
 fn churn<D: Design>(
     cache: Cache<'_, HostMachine, D>,

@@ -13,7 +13,7 @@ use quarry::kernel::pool::{PoolOwner, PoolParams, PoolStats};
 
 const TIME: Duration = Duration::from_millis(700);
 
-/// Looks at the counters until told to stop; how many looks saw one that was less than before.
+/// Looks at the counters until it is stopped. Returns the number of looks that saw one fall.
 fn watch(stop: &AtomicBool, stats: impl Fn() -> PoolStats) -> (u64, u64) {
     let (mut looks, mut back) = (0, 0);
     let mut before = 0;

@@ -21,7 +21,7 @@ const WALKS: usize = 60;
 /// Walks over all pages.
 const PAGE_WALKS: usize = 400;
 
-/// Allocates, writes to all of each object, and frees, until told to stop.
+/// Allocates, writes to all of each object, and frees, until it is stopped.
 fn churn<D: Design>(cache: Cache<'_, HostMachine, D>, seed: usize, stop: &AtomicBool) {
     let bytes = cache.head().object_size() as usize;
     let mut held: Vec<NonNull<u8>> = Vec::new();
@@ -48,7 +48,7 @@ fn churn<D: Design>(cache: Cache<'_, HostMachine, D>, seed: usize, stop: &Atomic
     }
 }
 
-/// One walk of each kind; how many were not put off.
+/// One walk of each kind. Returns the number of those that were not put off.
 fn walk<D: Design>(cache: Cache<'_, HostMachine, D>, anchors: &[NonNull<u8>]) -> usize {
     let name = D::NAME;
     let mut done = 0;
@@ -123,7 +123,7 @@ fn in_both_modes<D: Design>() {
     }
 }
 
-/// Blocks of the lists' orders and larger ones, single pages in bulk, and slabs, until told to stop.
+/// Blocks of the lists' orders and larger ones, single pages in bulk, and slabs, until it is stopped.
 fn churn_pages(heap: &HostHeap<Slub>, seed: usize, stop: &AtomicBool) {
     let pages = heap.pages();
     let cache = heap.create_cache(&CacheSpec::new("pages", 2048)).unwrap();

@@ -17,8 +17,8 @@ const AT_MOST_LATE: u64 = 100;
 /// Longest life of a child.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Forks now and then. How often, how many children found something wrong, and how many were not
-/// asked because the heap could not be brought to rest.
+/// Forks now and then. Returns the number of forks, of children that found something wrong, and of those that were
+/// not asked because the heap could not be brought to rest.
 pub(crate) fn run<M: Machine + Send + Sync, D: Design>(
     world: &World<M, D>,
     stop: &AtomicBool,

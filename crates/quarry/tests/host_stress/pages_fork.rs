@@ -13,7 +13,7 @@ const FORKS: usize = 60;
 const SET: usize = 64;
 const WORKERS: usize = 2;
 
-/// Allocates and frees, in bulk and singly, until told to stop.
+/// Allocates and frees, in bulk and singly, until it is stopped.
 fn work(pages: &PageAllocator<HostMachine>, stop: &AtomicBool) {
     let mut set = [None; SET];
     while !stop.load(Ordering::Relaxed) {

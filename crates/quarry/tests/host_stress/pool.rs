@@ -258,7 +258,7 @@ fn a_pool_that_cannot_go_names_its_holders() {
     assert_eq!(heap.pages().check_consistency().unwrap().pool, 0);
 }
 
-/// Frames given up to hardware come back by their numbers, and lie at the addresses that it got.
+/// Frames given up to hardware come back by their numbers, and are at the addresses that it got.
 #[test]
 fn frames_have_numbers_and_places() {
     let _alone = alone();
@@ -328,7 +328,7 @@ impl Mapper for Counting {
 
 /// A driver that programs a device with a number gets none for a page that the pool did not map.
 #[test]
-fn a_pool_tells_mappings_of_its_own_frames() {
+fn a_pool_knows_mappings_of_its_own_frames_only() {
     let _alone = alone();
     let mapped = |first: u64| {
         let heap = heap(Mode::Fallback);

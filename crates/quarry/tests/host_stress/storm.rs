@@ -97,7 +97,7 @@ impl Threads {
         DICE.set(0);
     }
 
-    /// Moves any worker anywhere at any time, and signals it; how often.
+    /// Moves any worker anywhere at any time, and signals it. Returns the number of moves.
     pub(crate) fn disturb(&self, allowed: &[usize], stop: &AtomicBool) -> u64 {
         let mut random = Random(77);
         let mut moves = 0;
@@ -117,7 +117,7 @@ impl Threads {
     }
 }
 
-/// Flushes, shrinks, resizes and reads counters; how often.
+/// Flushes, shrinks, resizes and reads counters. Returns the number of changes.
 fn change<M: Machine + Send + Sync, D: Design>(world: &World<M, D>, stop: &AtomicBool) -> u64 {
     let mut random = Random(4711);
     let mut changes = 0;

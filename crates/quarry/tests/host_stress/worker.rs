@@ -32,7 +32,7 @@ impl<'w, M: Machine + Send + Sync, D: Design> Worker<'w, M, D> {
         }
     }
 
-    /// Works until told to stop or until something is wrong, then frees all; how often.
+    /// Works until it is stopped or something is wrong, then frees all. Returns the number of operations.
     pub(crate) fn run(&mut self, stop: &AtomicBool) -> u64 {
         let mut ops = 0;
         while !stop.load(Relaxed) && self.world.clashes.load(Relaxed) == 0 {

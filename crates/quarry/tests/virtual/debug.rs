@@ -45,7 +45,7 @@ on_all! {
 
 fn double_free<D: Design>(era: Era) {
     for flags in combinations() {
-        let heap = told::<D>(era);
+        let heap = reporting::<D>(era);
         let cache = cache_of(&heap, "twice", 100, flags);
         let (object, allocated) = alloc(cache);
         let others = take(cache, 5);
@@ -73,7 +73,7 @@ fn double_free<D: Design>(era: Era) {
 
 fn addresses<D: Design>(era: Era) {
     for flags in combinations() {
-        let heap = told::<D>(era);
+        let heap = reporting::<D>(era);
         let (cache, other) = (
             cache_of(&heap, "one", 100, flags),
             cache_of(&heap, "two", 100, flags),
@@ -123,7 +123,7 @@ fn overrun<D: Design>(era: Era) {
         if !red_zone && !padding {
             continue;
         }
-        let heap = told::<D>(era);
+        let heap = reporting::<D>(era);
         let cache = cache_of(&heap, "over", size, flags);
         let (object, allocated) = alloc(cache);
         poke(object, size as isize - 1, 0xee);
@@ -164,7 +164,7 @@ fn overrun<D: Design>(era: Era) {
 
 fn underrun<D: Design>(era: Era) {
     for flags in combinations().filter(|flags| flags.contains(CacheFlags::RED_ZONE)) {
-        let heap = told::<D>(era);
+        let heap = reporting::<D>(era);
         let cache = cache_of(&heap, "under", 100, flags);
         let objects = take(cache, 3);
         let pad = cache.head().geometry().layout.red_left_pad;
@@ -190,7 +190,7 @@ fn underrun<D: Design>(era: Era) {
 
 fn use_after_free<D: Design>(era: Era) {
     for flags in combinations().filter(|flags| flags.contains(CacheFlags::POISON)) {
-        let heap = told::<D>(era);
+        let heap = reporting::<D>(era);
         let cache = cache_of(&heap, "after", 100, flags);
         let others = take(cache, 3);
         let (object, allocated) = alloc(cache);
@@ -232,7 +232,7 @@ fn reports_len() -> usize {
 
 /// The slab goes before the object is handed out again.
 fn use_after_free_of_the_last<D: Design>(era: Era) {
-    let heap = told::<D>(era);
+    let heap = reporting::<D>(era);
     let cache = cache_of(&heap, "gone", 100, letters("FZPU"));
     let slab = cache.head().geometry().objects as usize;
     let objects = take(cache, slab);
@@ -253,7 +253,7 @@ fn use_after_free_of_the_last<D: Design>(era: Era) {
 /// Constructed and RCU objects keep their bytes while they are free.
 fn kept_objects<D: Design>(era: Era) {
     for kind in [CacheFlags::CTOR, CacheFlags::RCU] {
-        let heap = told::<D>(era);
+        let heap = reporting::<D>(era);
         let cache = cache_of(&heap, "kept", 100, letters("FZPU") | kind);
         // Keeps the slab.
         let other = take(cache, 1)[0];
@@ -274,7 +274,7 @@ fn kept_objects<D: Design>(era: Era) {
 
 /// The public calls name their callers, all of them.
 fn callers<D: Design>(era: Era) {
-    let heap = told::<D>(era);
+    let heap = reporting::<D>(era);
     heap.set_slub_debug(Some(SlubDebug::parse("FZPU", era).expect("letters")))
         .expect("a design with debugging");
     let cache = cache_of(&heap, "named", 100, CacheFlags::NONE);
@@ -356,7 +356,7 @@ fn a_kmalloc_ends_where_the_request_ends() {
         (Era::V6_18, "ZP", false),
         (Era::V6_1, "FZPU", false),
     ] {
-        let heap = told::<Slub>(era);
+        let heap = reporting::<Slub>(era);
         heap.set_slub_debug(Some(SlubDebug::parse(text, era).expect("letters")))
             .expect("a design with debugging");
         let object = heap.kmalloc(50, None).expect("memory");
@@ -383,7 +383,7 @@ fn a_corrupt_free_list_is_cut() {
         (Era::V6_18, "FZ"),
     ] {
         for lead in [0xffu8, 0x01] {
-            let heap = told::<Slub>(era);
+            let heap = reporting::<Slub>(era);
             let cache = cache_of(&heap, "list", 128, letters(text));
             let objects = take(cache, 8);
             give(cache, &objects[2..6]);
@@ -416,7 +416,7 @@ fn a_corrupt_free_list_is_cut() {
 }
 
 fn validation<D: Design>(era: Era) {
-    let heap = told::<D>(era);
+    let heap = reporting::<D>(era);
     let cache = cache_of(&heap, "look", 200, letters("FZPU"));
     let (used, freed): (Vec<_>, Vec<_>) = take(cache, 60)
         .into_iter()
@@ -483,7 +483,7 @@ fn validation<D: Design>(era: Era) {
 /// The negative control: correct use, whatever the letters, gives no report.
 fn correct_use<D: Design>(era: Era) {
     for (round, flags) in combinations().enumerate() {
-        let heap = told::<D>(era);
+        let heap = reporting::<D>(era);
         let mut random = Rng::new(round as u64);
         let sizes = [1u32, 7, 8, 12, 13, 24, 100, 256, 1000, 5000];
         let caches: Vec<_> = sizes

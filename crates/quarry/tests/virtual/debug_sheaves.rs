@@ -1,7 +1,7 @@
 //! Debugging and what goes past plain allocations and frees: deferred frees, and sheaves in kmalloc classes with
 //! debugging.
 
-use crate::model::debugging::{letters, reports, told};
+use crate::model::debugging::{letters, reporting, reports};
 use crate::model::scenario::{
     cache_of, destroy, give, give_later, grace_period, live, reap_at, take,
 };
@@ -12,7 +12,7 @@ use quarry_core::for_all_designs;
 use quarry_core::sheaf::SheafCache;
 
 fn deferred_frees_arrive<D: Design>(era: Era) {
-    let heap = told::<D>(era);
+    let heap = reporting::<D>(era);
     let cache = cache_of(&heap, "deferred", 100, letters("FZP"));
     give_later(cache, &take(cache, 20));
     for now in 0..4 {
@@ -36,10 +36,10 @@ fn deferred_frees_pass_debugging() {
 }
 
 #[test]
-fn sheaves_lie_in_checked_classes() {
+fn sheaves_are_objects_of_checked_classes() {
     for text in ["P,kmalloc-*", "FZPU,kmalloc-*"] {
         for era in [Era::V6_18, Era::V7_0] {
-            let heap = told::<SheafCache>(era);
+            let heap = reporting::<SheafCache>(era);
             let setting = SlubDebug::parse(text, era).expect("a setting");
             heap.set_slub_debug(Some(setting))
                 .expect("a design with debugging");

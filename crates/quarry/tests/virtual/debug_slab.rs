@@ -27,7 +27,7 @@ fn word(object: Object, offset: isize) -> u64 {
 fn red_zones_are_words() {
     for era in ERAS {
         for (size, behind) in [(60u32, 64), (64, 64), (1, 8), (200, 200)] {
-            let heap = told::<SlabCache>(era);
+            let heap = reporting::<SlabCache>(era);
             let cache = cache_of(&heap, "words", size, letters("Z"));
             let object = take(cache, 2)[1];
             assert_eq!((word(object, -8), word(object, behind)), (ACTIVE, ACTIVE));
@@ -43,7 +43,7 @@ fn red_zones_are_words() {
 #[test]
 fn one_word_names_both_users() {
     for era in ERAS {
-        let heap = told::<SlabCache>(era);
+        let heap = reporting::<SlabCache>(era);
         let cache = cache_of(&heap, "users", 64, letters("U"));
         assert_eq!(cache.head().geometry().layout.size, 72);
         let keeps_the_slab = take(cache, 1);
@@ -117,7 +117,7 @@ fn places() -> [(Era, u32, CacheFlags, FreelistPlace); 5] {
 fn indices_anywhere_are_no_mistake() {
     for (era, size, kind, place) in places() {
         for text in ["F", "P", "FZPU"] {
-            let heap = told::<SlabCache>(era);
+            let heap = reporting::<SlabCache>(era);
             let cache = cache_of(&heap, "places", size, letters(text) | kind);
             if text == "P" {
                 assert_eq!(cache.head().geometry().slab.freelist, place, "{era} {size}");
@@ -145,7 +145,7 @@ fn indices_anywhere_are_no_mistake() {
 fn overwritten_indices_name_the_object_that_held_them() {
     for text in ["U", "FZPU"] {
         for validated in [false, true] {
-            let heap = told::<SlabCache>(Era::V6_1);
+            let heap = reporting::<SlabCache>(Era::V6_1);
             let cache = cache_of(&heap, "held", 128, letters(text));
             let slab = cache.head().geometry().objects as usize;
             let mut objects = take(cache, slab - 1);
@@ -191,7 +191,7 @@ fn overwritten_indices_name_the_object_that_held_them() {
 /// object finds them.
 #[test]
 fn indices_behind_the_last_object_are_watched() {
-    let heap = told::<SlabCache>(Era::V6_1);
+    let heap = reporting::<SlabCache>(Era::V6_1);
     let cache = cache_of(&heap, "ends", 100, letters("F") | CacheFlags::CTOR);
     let geometry = *cache.head().geometry();
     assert_eq!(geometry.slab.freelist, FreelistPlace::SlabEnd);
@@ -215,7 +215,7 @@ fn indices_behind_the_last_object_are_watched() {
 fn kmalloc_is_watched_in_both_eras() {
     for era in ERAS {
         for bytes in [8usize, 50, 64, 96, 192, 1000, 4096] {
-            let heap = told::<SlabCache>(era);
+            let heap = reporting::<SlabCache>(era);
             heap.set_slub_debug(Some(SlubDebug::parse("FZPU", era).expect("letters")))
                 .expect("a design with debugging");
             let object = heap.kmalloc(bytes, None).expect("memory");

@@ -37,8 +37,8 @@ impl Total {
             .set([runs + 1, actions + run.actions, switches + run.switches]);
     }
 
-    /// Tells how much was explored (`--nocapture`), which is not little.
-    fn tell(&self, name: &str, era: Era) {
+    /// Prints how much was explored (`--nocapture`), and checks that it is not little.
+    fn report(&self, name: &str, era: Era) {
         let [runs, actions, switches] = self.0.get();
         println!("{name} {era}: {runs} runs, {actions} visible actions, {switches} switches");
         let many = switches > 10 * runs && actions > 100 * runs;
@@ -56,7 +56,7 @@ fn race<D: Design>(name: &str, era: Era) {
         total.add(check_race::<_, D, _>(steps, &setup, &how, era, &script)?);
         Ok(())
     });
-    total.tell(name, era);
+    total.report(name, era);
 }
 
 design_tests!(races: race);
@@ -71,7 +71,7 @@ fn pages_race(name: &str, era: Era) {
         total.add(check_page_race(steps, &setup, &how, &config, &ops)?);
         Ok(())
     });
-    total.tell(name, era);
+    total.report(name, era);
 }
 
 #[test]

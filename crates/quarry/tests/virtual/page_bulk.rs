@@ -130,14 +130,14 @@ fn a_process_moves_little_at_a_time() {
 }
 
 /// On a machine with steps a bulk call for n pages gives and takes what n single calls do, and leaves the same
-/// behind; as far as the CPU's array reaches, the lists are not held. (From 5.14 on single allocations, and
+/// behind; while the CPU's array suffices, the lists are not held. (From 5.14 on single allocations, and
 /// they alone, also halve what frees count: `page_drains.rs`.)
 #[test]
-fn bulk_calls_are_so_many_steps() {
+fn a_bulk_call_for_n_pages_is_n_steps() {
     for era in [Era::V4_13, Era::V5_9, Era::V5_13] {
         let [process, kernel] = [PageConfig::in_process(era), PageConfig::new(era)];
         for (nodes, config) in [(1, &process), (2, &process), (1, &kernel)] {
-            let stepped = bulk_beside_single(nodes, config);
+            let stepped = compare_with_single_calls(nodes, config);
             // Watermarks have to be looked at.
             let least = if config == &kernel { 100 } else { 1000 };
             assert!(stepped > least, "{era} {nodes}: {stepped}");
@@ -145,9 +145,9 @@ fn bulk_calls_are_so_many_steps() {
     }
 }
 
-/// Does the same to two page allocators, to one of them singly. How many bulk calls took the slot once,
-/// as steps do, and not a second time for the lists.
-fn bulk_beside_single(nodes: u32, config: &PageConfig) -> u32 {
+/// Does the same to two page allocators, to one of them singly. Returns the number of bulk calls that took the slot
+/// once, as steps do, and not a second time for the lists.
+fn compare_with_single_calls(nodes: u32, config: &PageConfig) -> u32 {
     let setup = Setup {
         cpus: 2,
         nodes,

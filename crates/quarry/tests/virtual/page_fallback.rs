@@ -63,7 +63,7 @@ fn a_type_takes_the_largest_block_of_another() {
     // pages are free, so it changes hands.
     assert_eq!(typed(&pages, MigrateType::Reclaimable, 5), Pfn(256));
     assert_eq!(counts(), (3, 4, [0, 1, 1]));
-    // What is left of it serves no unmovable request any more.
+    // Its other blocks serve no unmovable request any more.
     assert_eq!(typed(&pages, MigrateType::Reclaimable, 5), Pfn(288));
     assert_eq!(counts().0, 3);
     // Reclaimable would be asked first, but the largest block, of order 8, is movable.

@@ -56,7 +56,7 @@ fn served_by(pages: &Pages, order: u32, migratetype: MigrateType) -> Option<Zone
 }
 
 #[test]
-fn zones_have_the_size_that_is_told() {
+fn zones_have_the_sizes_of_the_layout() {
     let of = |sizes| {
         let pages = boot(Era::V6_18, sizes);
         let zones = pages.zone_reports();
@@ -75,9 +75,9 @@ fn zones_have_the_size_that_is_told() {
     assert_eq!(of([1, 0, 1]), [("DMA", 0, 1), ("Normal", 1024, 1)]);
 }
 
-/// All pages of the zones can be had and come back, and none from between them.
+/// All pages of the zones can be allocated and come back, and none from between them.
 #[test]
-fn pages_between_zones_are_nobodys() {
+fn pages_between_zones_belong_to_none() {
     let pages = boot(Era::V6_18, SIZES);
     let all = |pages: &Pages| {
         pages
@@ -101,9 +101,9 @@ fn pages_between_zones_are_nobodys() {
         pages.free_number(*pfn, 0).expect("an allocated page");
     }
     assert_eq!(starts, 3);
-    for nobodys in [3840, 4095, 54_096, 54_271] {
-        assert_eq!(pages.zone_id_of(Pfn(nobodys)), None);
-        assert!(pages.free_number(Pfn(nobodys), 0).is_err());
+    for outside in [3840, 4095, 54_096, 54_271] {
+        assert_eq!(pages.zone_id_of(Pfn(outside)), None);
+        assert!(pages.free_number(Pfn(outside), 0).is_err());
     }
     assert_eq!(pages.drain_all(), 0);
     assert_eq!(all(&pages), managed);
@@ -165,7 +165,7 @@ fn lists_shrink_in_a_zone_below_its_raised_watermark() {
 
 /// The blocks laid are there, and no other page is free.
 #[test]
-fn free_blocks_are_laid_as_told() {
+fn free_blocks_are_laid_as_asked() {
     let mut rng = Rng::new(7);
     for round in 0..200 {
         let era = [Era::V6_18, Era::V5_9, Era::V2_6_24][round % 3];
@@ -271,7 +271,7 @@ fn a_lower_zone_comes_before_mixed_types() {
             }
             let extfrag = |at| zone(&pages, at).extfrag;
             assert_eq!(extfrag(Normal), 0);
-            // 64 KiB and more of DMA32 are not to be had: no unmixed ones.
+            // DMA32 has no unmixed block of 64 KiB or more.
             let unmixed = free[9][Movable as usize] > 0;
             let from = if unmixed { Dma32 } else { Normal };
             assert_eq!(served_by(&pages, 6, Unmovable), Some(from));
@@ -294,7 +294,7 @@ fn a_lower_zone_comes_before_mixed_types() {
 /// Zone Normal of the 6.1 kernel `D-x86_64-6.1-m4G-smp2-trace` after boot, from its pagetypeinfo (shared
 /// ground truth): blocks of the largest order need no pages in use to part them.
 #[test]
-fn free_blocks_of_a_recorded_kernel_are_laid_as_told() {
+fn free_blocks_of_a_recorded_kernel_are_laid() {
     let by_type = [
         [1, 1, 1, 1, 1, 0, 0, 1, 1, 0, 0],
         [1, 0, 0, 0, 1, 0, 0, 1, 1, 0, 471],

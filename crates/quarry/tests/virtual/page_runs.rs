@@ -1,4 +1,4 @@
-//! Refills and drains move runs of blocks at a time; a zone cannot tell that from one block after
+//! Refills and drains move runs of blocks at a time; to a zone that is the same as one block after
 //! the other.
 
 use std::collections::BTreeSet;
@@ -149,7 +149,7 @@ fn asked_for(pages: &PageAllocator<Stepping>, f: impl FnOnce()) -> BTreeSet<u32>
     asked.into_iter().map(page).collect()
 }
 
-/// Pages that lie apart are asked for before a drain and a refill come to them; what a slab left in a
+/// Pages that are no neighbours are asked for before a drain and a refill come to them; what a slab left in a
 /// descriptor is not taken for a page.
 #[test]
 fn lists_ask_for_what_comes_next() {

@@ -33,7 +33,7 @@ const EIGHT_GIB: Setup = Setup {
 
 /// Zones by page size and number of nodes.
 #[test]
-fn zones_lie_below_their_limits() {
+fn zones_end_at_their_limits() {
     let zones = |page_shift, pages, nodes| {
         let setup = Setup {
             page_shift,

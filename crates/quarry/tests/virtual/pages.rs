@@ -304,7 +304,7 @@ fn refusals_name_what_the_page_is() {
     assert_eq!(nowhere, None, "there is no such node");
 }
 
-/// With a slot that is never to be had, everything goes to the zone, under its lock.
+/// With a slot that is never free, everything goes to the zone, under its lock.
 #[test]
 fn a_busy_slot_leads_to_the_zone() {
     let setup = Setup {

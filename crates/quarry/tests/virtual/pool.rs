@@ -84,7 +84,7 @@ fn a_page_goes_round() {
 }
 
 #[test]
-fn a_bulk_call_counts_as_many() {
+fn a_bulk_call_counts_each_page() {
     let pages = boot(1, 1, Era::V6_18);
     let mut owner = PoolOwner::create(&pages, Era::V6_18, &small("rx", 100)).unwrap();
     let pool = owner.handle();

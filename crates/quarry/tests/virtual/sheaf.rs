@@ -218,7 +218,7 @@ fn bulk_calls_use_what_sheaves_hold() {
 
 /// Facts 6.1: sheaves are kmalloc objects, of the class that their capacity rounds up to.
 #[test]
-fn sheaves_lie_in_kmalloc_slabs() {
+fn sheaves_are_kmalloc_objects() {
     let heap = small(1);
     for (size, class) in [(64, 512), (256, 256), (1024, 128), (4096, 64)] {
         let cache = sized(&heap, "scenario", size);

@@ -267,7 +267,7 @@ fn slabs_take_turns_with_colours() {
 
 /// Facts 8.3: the indices really are where the kernel has them.
 #[test]
-fn indices_lie_in_the_slab() {
+fn indices_are_in_the_slab() {
     let heap = small::<SlabCache>(Era::V6_1, 1);
     let cache = sized(&heap, "scenario", 64);
     assert_eq!(

@@ -114,7 +114,7 @@ fn seed_003_with_more_slabs_per_cpu() {
 
 /// In every era the knob counts slabs, whatever the era's own limit counts; 1 means no list.
 #[test]
-fn so_many_slabs_per_cpu() {
+fn the_knob_counts_slabs_of_a_cpu() {
     for &era in Slub::ERAS {
         for slabs in [1u64, 2, 4] {
             let heap = small::<Slub>(era, 2);

@@ -169,7 +169,7 @@ fn a_deactivated_slab_goes_to_its_end_of_the_list() {
     }
 }
 
-/// Facts 2.3 step 5: how many slabs one visit to the node's list brings. Each has one free object.
+/// Facts 2.3 step 5: the number of slabs that one visit to the node's list brings. Each has one free object.
 #[test]
 fn a_visit_to_the_node_list_brings_further_slabs() {
     // 5.9: until more than 15 objects are gathered, so 15 and the first. 6.1 and 6.18: until

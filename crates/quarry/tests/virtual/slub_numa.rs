@@ -110,7 +110,7 @@ fn the_wanted_node_is_full() {
     }
 }
 
-/// Facts 2.7: the ratio decides how often other nodes are asked; sysfs shows a tenth of it.
+/// Facts 2.7: other nodes are asked by the ratio, of which sysfs shows a tenth.
 #[test]
 fn the_defrag_ratio_is_set_while_running() {
     for &era in Slub::ERAS {

@@ -111,8 +111,8 @@ fn grouped_steps(machine: &VirtualMachine, f: impl FnOnce()) -> String {
     lines.join(", ")
 }
 
-/// Finds the shortest group at the beginning of steps that repeats, and how often it does; the first step if none
-/// does.
+/// Finds the shortest group of steps that repeats from the start. Returns its length and number; 1 and 1 if no group
+/// repeats.
 fn repeats(steps: &[String]) -> (usize, usize) {
     let times = |period: usize| {
         let mut groups = steps.chunks_exact(period);

@@ -7,7 +7,7 @@ use crate::model::setup::Setup;
 on_all! {
     bulk_allocations_without_memory_take_nothing: short_of_memory,
     fail_injection_is_a_mark: marked,
-    traced_caches_tell_of_each_call: tracing,
+    traced_caches_report_each_call: tracing,
     a_leak_is_named_with_its_call_site: leaks,
     refused_frees_are_reported_without_debugging: refused_anyway,
     slub_debug_chooses_caches: settings,
@@ -29,7 +29,7 @@ fn short_of_memory<D: Design>(era: Era) {
 
 /// The letter A alone is a flag that sysfs shows; the cache keeps its fast paths.
 fn marked<D: Design>(era: Era) {
-    let heap = told::<D>(era);
+    let heap = reporting::<D>(era);
     let cache = cache_of(&heap, "marked", 100, letters("A"));
     assert_eq!(cache.attribute("failslab"), Some(1), "{era}");
     assert!(!cache.head().flags().debug(), "{era}");
@@ -37,7 +37,7 @@ fn marked<D: Design>(era: Era) {
 }
 
 fn tracing<D: Design>(era: Era) {
-    let heap = told::<D>(era);
+    let heap = reporting::<D>(era);
     heap.set_tracer(Some(keep_event));
     EVENTS.with_borrow_mut(Vec::clear);
     let (cache, quiet) = (
@@ -62,7 +62,7 @@ fn tracing<D: Design>(era: Era) {
 
 /// A cache with live objects names who allocated them.
 fn leaks<D: Design>(era: Era) {
-    let heap = told::<D>(era);
+    let heap = reporting::<D>(era);
     let cache = cache_of(&heap, "leaky", 100, letters("U"));
     let (object, at) = alloc(cache);
     let live = live(cache);
@@ -79,7 +79,7 @@ fn leaks<D: Design>(era: Era) {
 
 /// Without debugging, what a design refuses is reported too.
 fn refused_anyway<D: Design>(era: Era) {
-    let heap = told::<D>(era);
+    let heap = reporting::<D>(era);
     let (cache, other) = (sized(&heap, "one", 100), sized(&heap, "two", 100));
     let (object, stranger) = (take(cache, 1)[0], take(other, 1)[0]);
     let (freed, here) = free(cache, stranger);
@@ -108,7 +108,7 @@ fn refused_anyway<D: Design>(era: Era) {
 }
 
 fn settings<D: Design>(era: Era) {
-    let heap = told::<D>(era);
+    let heap = reporting::<D>(era);
     let prefix = D::kmalloc_rules(era).expect("an era").prefix;
     let text = if era < Era::V5_9 {
         format!("FZ,{prefix}6")

@@ -1,4 +1,4 @@
-//! Helpers of tests of debugging: heaps that tell what they find, and calls that are known.
+//! Helpers of tests of debugging: heaps that report to the test, and calls whose sites are known.
 
 use std::cell::RefCell;
 use std::panic::Location;
@@ -41,7 +41,7 @@ pub(crate) fn one_report() -> Report {
 }
 
 /// A heap of two CPUs that reports to the test.
-pub(crate) fn told<D: Design>(era: Era) -> VirtualHeap<D> {
+pub(crate) fn reporting<D: Design>(era: Era) -> VirtualHeap<D> {
     let heap = small::<D>(era, 2);
     listen(&heap);
     heap

@@ -19,7 +19,7 @@
 //! | [`debugging`] | helpers of tests of debugging |
 //! | [`bytes`] | scripts from the bytes of a fuzzer |
 //! | [`race`], [`page_race`] | scripts whose operations race, in interleavings by seed |
-//! | [`cases`] | how many cases run, and how a failure is repeated |
+//! | [`cases`] | the number of cases of a property, and the line that repeats a failure |
 
 pub(crate) mod audit;
 pub(crate) mod by_number;

@@ -1,4 +1,4 @@
-//! Helpers of tests that tell what happens step by step, on virtual machines.
+//! Helpers of tests that go step by step, on virtual machines.
 
 use std::ptr::NonNull;
 

@@ -32,7 +32,7 @@ impl World<'_> {
                 "a put whole"
             );
             let offset = u32::from(pick) & !63;
-            // In larger blocks several such offsets lie in one sixty-fourth.
+            // In larger blocks several such offsets are in one sixty-fourth.
             let apart = self.setup.page_shift == 12 && shape.order == 0;
             if !pieces.contains(&offset) && apart {
                 ensure!(

@@ -20,7 +20,7 @@ impl World<'_> {
             );
             return Ok(());
         }
-        // Whether it fits into the open page is the pool's affair: the page of the piece tells.
+        // The pool decides if it fits into the open page, and the page of the piece shows it.
         let open = self.pools[at].expected.open;
         let before = self.pools[at].handle.stats();
         let idle = open.filter(|open| self.pools[at].expected.pieces[open].is_empty());

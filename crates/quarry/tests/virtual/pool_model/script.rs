@@ -36,7 +36,7 @@ pub(super) enum Op {
     PopBatch { pool: u8, count: u8 },
     /// Allocates pieces.
     Piece { pool: u8, cpu: u16, bytes: u32 },
-    /// Puts a piece, likewise.
+    /// Puts a piece, by its owner or through a handle.
     PutPiece { pick: u16, cpu: u16, owner: bool },
     /// One more user of a page in flight.
     Get { pick: u16 },
