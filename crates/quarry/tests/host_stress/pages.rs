@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use quarry::{HostMachine, Mode, PageAllocator, Pfn, TrimPolicy};
 
-use super::storm::{self, Target, Threads};
-use super::sys::{self, Random};
+use super::storm::{self, Target};
+use super::sys::Random;
 
 /// Blocks that a worker keeps at most.
 const HAND: usize = 128;
@@ -120,47 +120,24 @@ pub(crate) fn run(pages: &'static PageAllocator<HostMachine>, seconds: f64, mode
         clashes: AtomicU64::new(0),
         misses: AtomicU64::new(0),
     }));
-    let allowed = sys::allowed_cpus();
-    let threads = Threads::new(storm::workers(&allowed));
-    let [disturbers_stop, workers_stop] = [const { AtomicBool::new(false) }; 2];
     let handled = storm::handled();
     let aborts = quarry_host::rseq::aborts();
-    storm::aim(Some(table));
-    sys::profile_timer(1000);
-    let (mut ops, mut moves) = (0, 0);
     let (mut trimmed, mut min_order) = (0, 4);
-    thread::scope(|scope| {
-        let working: Vec<_> = (0..storm::workers(&allowed))
-            .map(|index| {
-                let (threads, stop) = (&threads, &workers_stop);
-                scope.spawn(move || {
-                    threads.enter(index);
-                    let ops = table.work(index as u32 + 1, stop);
-                    Threads::leave();
-                    ops
-                })
-            })
-            .collect();
-        let disturbing = scope.spawn(|| threads.disturb(&allowed, &disturbers_stop));
+    let work = |index: usize, _: &[usize], stop: &AtomicBool| table.work(index as u32 + 1, stop);
+    let (ops, moves) = storm::blow(table, work, || {
         let start = Instant::now();
         while start.elapsed().as_secs_f64() < seconds {
             pages.drain_all();
             pages.stats();
             // Every other time down to the smallest unit, so that huge pages are split as well.
             min_order = if min_order == 9 { 4 } else { 9 };
-            trimmed += pages
-                .trim(TrimPolicy {
-                    keep_pages: 0,
-                    min_order,
-                })
-                .pages;
+            let policy = TrimPolicy {
+                keep_pages: 0,
+                min_order,
+            };
+            trimmed += pages.trim(policy).pages;
             thread::sleep(Duration::from_millis(1));
         }
-        disturbers_stop.store(true, Relaxed);
-        moves = disturbing.join().unwrap();
-        sys::profile_timer(0);
-        workers_stop.store(true, Relaxed);
-        ops = working.into_iter().map(|w| w.join().unwrap()).sum::<u64>();
     });
     // A busy computer may leave the trims above no moment with a large free block.
     pages.drain_all();
@@ -169,7 +146,6 @@ pub(crate) fn run(pages: &'static PageAllocator<HostMachine>, seconds: f64, mode
         min_order: 4,
     };
     trimmed += pages.trim(policy).pages;
-    storm::aim(None);
     let handled = storm::handled() - handled;
     let aborts = quarry_host::rseq::aborts() - aborts;
     let allocs = table.allocs.load(Relaxed);

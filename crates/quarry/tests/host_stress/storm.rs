@@ -64,7 +64,7 @@ extern "C" fn on_signal(_: libc::c_int) {
 }
 
 /// Points the handler at a target, or at nothing.
-pub(crate) fn aim(target: Option<&'static dyn Target>) {
+fn aim(target: Option<&'static dyn Target>) {
     let target = target.map_or(std::ptr::null_mut(), |target| {
         std::ptr::from_mut(Box::leak(Box::new(target)))
     });
@@ -79,26 +79,26 @@ pub(crate) fn handled() -> u64 {
 }
 
 /// The numbers of the worker threads; 0 before they begin.
-pub(crate) struct Threads(Vec<AtomicI32>);
+struct Threads(Vec<AtomicI32>);
 
 impl Threads {
-    pub(crate) fn new(count: usize) -> Self {
+    fn new(count: usize) -> Self {
         Self((0..count).map(|_| AtomicI32::new(0)).collect())
     }
 
     /// Makes the calling thread one that is moved and signalled.
-    pub(crate) fn enter(&self, index: usize) {
+    fn enter(&self, index: usize) {
         DICE.set(index as u64 * 999_983 + 17);
         self.0[index].store(sys::thread_number(), Relaxed);
     }
 
     /// No more signals for the calling thread.
-    pub(crate) fn leave() {
+    fn leave() {
         DICE.set(0);
     }
 
     /// Moves any worker anywhere at any time, and signals it. Returns the number of moves.
-    pub(crate) fn disturb(&self, allowed: &[usize], stop: &AtomicBool) -> u64 {
+    fn disturb(&self, allowed: &[usize], stop: &AtomicBool) -> u64 {
         let mut random = Random(77);
         let mut moves = 0;
         while !stop.load(Relaxed) {
@@ -152,8 +152,46 @@ fn change<M: Machine + Send + Sync, D: Design>(world: &World<M, D>, stop: &Atomi
 }
 
 /// Threads of a run.
-pub(crate) fn workers(allowed: &[usize]) -> usize {
+fn workers(allowed: &[usize]) -> usize {
     8 * allowed.len().min(8)
+}
+
+/// Runs workers, which are moved and signalled, until `meanwhile` returns. Returns the sum of what the workers
+/// return, and the number of moves.
+pub(crate) fn blow(
+    target: &'static dyn Target,
+    work: impl Fn(usize, &[usize], &AtomicBool) -> u64 + Sync,
+    meanwhile: impl FnOnce(),
+) -> (u64, u64) {
+    let allowed = sys::allowed_cpus();
+    let threads = Threads::new(workers(&allowed));
+    let [disturber_stop, workers_stop] = [const { AtomicBool::new(false) }; 2];
+    aim(Some(target));
+    sys::profile_timer(1000);
+    let counts = thread::scope(|scope| {
+        let working: Vec<_> = (0..workers(&allowed))
+            .map(|index| {
+                let (threads, work) = (&threads, &work);
+                let (allowed, stop) = (&allowed, &workers_stop);
+                scope.spawn(move || {
+                    threads.enter(index);
+                    let ops = work(index, allowed, stop);
+                    Threads::leave();
+                    ops
+                })
+            })
+            .collect();
+        let disturbing = scope.spawn(|| threads.disturb(&allowed, &disturber_stop));
+        meanwhile();
+        disturber_stop.store(true, Relaxed);
+        let moves = disturbing.join().unwrap();
+        sys::profile_timer(0);
+        workers_stop.store(true, Relaxed);
+        let ops = working.into_iter().map(|worker| worker.join().unwrap());
+        (ops.sum(), moves)
+    });
+    aim(None);
+    counts
 }
 
 /// Lets the storm blow until `seconds` have passed or something is wrong, then frees everything.
@@ -162,52 +200,38 @@ pub(crate) fn run<M: Machine + Send + Sync, D: Design>(
     seconds: f64,
     with_forks: bool,
 ) -> Outcome {
-    let allowed = sys::allowed_cpus();
-    let threads = Threads::new(workers(&allowed));
-    let [disturbers_stop, workers_stop] = [const { AtomicBool::new(false) }; 2];
     let (aborts, handled_before) = (quarry_host::rseq::aborts(), handled());
-    aim(Some(world));
-    sys::profile_timer(1000);
     let mut outcome = Outcome::default();
-    thread::scope(|scope| {
-        let working: Vec<_> = (0..workers(&allowed))
-            .map(|index| {
-                let (threads, allowed, stop) = (&threads, &allowed, &workers_stop);
-                scope.spawn(move || {
-                    threads.enter(index);
-                    let ops = Worker::new(world, index as u64, allowed).run(stop);
+    let work = |index: usize, allowed: &[usize], stop: &AtomicBool| {
+        Worker::new(world, index as u64, allowed).run(stop)
+    };
+    let disturb = || {
+        let stop = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let changing = scope.spawn(|| change(world, &stop));
+            let forking = with_forks.then(|| {
+                scope.spawn(|| {
+                    // Its handler runs during forks too.
+                    DICE.set(23);
+                    let result = forks::run(world, &stop);
                     Threads::leave();
-                    ops
+                    result
                 })
-            })
-            .collect();
-        let disturbing = scope.spawn(|| threads.disturb(&allowed, &disturbers_stop));
-        let changing = scope.spawn(|| change(world, &disturbers_stop));
-        let forking = with_forks.then(|| {
-            scope.spawn(|| {
-                // Its handler runs during forks too.
-                DICE.set(23);
-                let result = forks::run(world, &disturbers_stop);
-                Threads::leave();
-                result
-            })
+            });
+            let start = Instant::now();
+            while start.elapsed().as_secs_f64() < seconds && world.clashes.load(Relaxed) == 0 {
+                thread::sleep(Duration::from_millis(5));
+            }
+            stop.store(true, Relaxed);
+            if let Some(forking) = forking {
+                let result = forking.join().unwrap();
+                (outcome.forks, outcome.child_failures, outcome.fork_misses) = result;
+            }
+            outcome.changes = changing.join().unwrap();
         });
-        let start = Instant::now();
-        while start.elapsed().as_secs_f64() < seconds && world.clashes.load(Relaxed) == 0 {
-            thread::sleep(Duration::from_millis(5));
-        }
-        disturbers_stop.store(true, Relaxed);
-        if let Some(forking) = forking {
-            let result = forking.join().unwrap();
-            (outcome.forks, outcome.child_failures, outcome.fork_misses) = result;
-        }
-        outcome.moves = disturbing.join().unwrap();
-        outcome.changes = changing.join().unwrap();
-        sys::profile_timer(0);
-        workers_stop.store(true, Relaxed);
-        outcome.ops = working.into_iter().map(|w| w.join().unwrap()).sum();
-    });
-    aim(None);
+    };
+    let (ops, moves) = blow(world, work, disturb);
+    (outcome.ops, outcome.moves) = (ops, moves);
     world.empty();
     outcome.aborts = quarry_host::rseq::aborts() - aborts;
     outcome.handled = handled() - handled_before;
