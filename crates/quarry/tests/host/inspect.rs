@@ -1,10 +1,9 @@
 //! Slabinfo, sysfs, the files about pages and sysctls of a heap of this process, read and written
 //! while threads use it.
 
-use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::small;
+use crate::{small, while_in_use};
 use quarry::kernel::heap::Cache;
 use quarry::kernel::inspect::{SLABINFO_HEADER, Source};
 use quarry::kernel::page::SYSCTLS;
@@ -13,25 +12,25 @@ use quarry::{
     SysfsError,
 };
 
-const THREADS: u64 = 4;
+const THREADS: usize = 4;
 /// Objects that a thread holds at once.
 const HELD: usize = 200;
 /// Rounds of reading and writing everything. Each waits some hundred times for a thread that runs.
 const ROUNDS: u64 = 12;
 
-/// Allocates and frees until it is stopped; each object's first word names its holder. Gives the
-/// number of allocations.
+/// Allocates and frees until it is stopped; each object's first word names its holder.
 fn churn<D: Design>(
     cache: Cache<'_, HostMachine, D>,
     thread: u64,
-    (started, stop): (&Barrier, &AtomicBool),
-) -> Result<u64, String> {
+    turns: &AtomicU64,
+    stop: &AtomicBool,
+) {
     let mut held = Vec::new();
     let mut allocs = 0;
-    started.wait();
     while !stop.load(Ordering::Relaxed) {
+        turns.fetch_add(1, Ordering::Relaxed);
         while held.len() < HELD {
-            let object = cache.alloc().ok_or("out of memory")?.cast::<u64>();
+            let object = cache.alloc().expect("memory").cast::<u64>();
             allocs += 1;
             // SAFETY: the object is fresh, of 320 bytes, and aligned to a word.
             unsafe { object.write(thread << 32 | allocs) };
@@ -42,30 +41,25 @@ fn churn<D: Design>(
             let (object, number) = held.swap_remove(at);
             // SAFETY: this thread holds the object and wrote the word.
             let found = unsafe { object.read() };
-            if found != thread << 32 | number {
-                return Err(format!(
-                    "object {number} of thread {thread} holds {found:#x}"
-                ));
-            }
+            assert_eq!(found, thread << 32 | number, "an object of thread {thread}");
             // SAFETY: allocated from this cache, and given up here.
-            unsafe { cache.free(object.cast()) }.map_err(|error| error.to_string())?;
+            unsafe { cache.free(object.cast()) }.expect("a live object");
         }
     }
     for (object, _) in held {
         // SAFETY: as above.
-        unsafe { cache.free(object.cast()) }.map_err(|error| error.to_string())?;
+        unsafe { cache.free(object.cast()) }.expect("a live object");
     }
-    Ok(allocs)
 }
 
 /// Reads every attribute, clears every counter, and sets every tunable to other values in turn.
-fn inspect<D: Design>(cache: &Cache<'_, HostMachine, D>, round: u64) -> Result<(), String> {
+fn inspect<D: Design>(cache: &Cache<'_, HostMachine, D>, round: u64) {
     let era = cache.head().era();
     for attribute in cache.sysfs_attributes() {
         let (name, mut text) = (attribute.name, String::new());
         match cache.sysfs_read(name, &mut text) {
             Ok(()) | Err(SysfsError::NotTracked { .. }) => (),
-            Err(error) => return Err(error.to_string()),
+            Err(error) => panic!("{name}: {error}"),
         }
         let value = match attribute.source {
             Source::Statistic => "0".to_string(),
@@ -80,10 +74,9 @@ fn inspect<D: Design>(cache: &Cache<'_, HostMachine, D>, round: u64) -> Result<(
             Ok(()) | Err(SysfsError::Busy { .. } | SysfsError::NotAtRest { .. }) => (),
             // Memory of queues that a busy CPU may still use stays reserved.
             Err(SysfsError::Refused { .. }) => (),
-            Err(error) => return Err(error.to_string()),
+            Err(error) => panic!("{name}: {error}"),
         }
     }
-    Ok(())
 }
 
 /// Reads all files about pages, and moves the limit of the page lists.
@@ -135,29 +128,20 @@ fn inspected_while_in_use<D: Design>() {
     let heap = small::<D>(Mode::Auto).leak();
     let spec = CacheSpec::new("busy", 320);
     let cache = heap.create_cache(&spec).unwrap();
-    let (started, stop) = (Barrier::new(THREADS as usize + 1), AtomicBool::new(false));
-    let results: Vec<Result<u64, String>> = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..THREADS)
-            .map(|thread| {
-                let flags = (&started, &stop);
-                scope.spawn(move || churn(cache, thread, flags))
-            })
-            .collect();
-        started.wait();
-        let mut result = Ok(0);
-        for round in 0..ROUNDS {
+    let turns = AtomicU64::new(0);
+    let churn = |thread: usize, stop: &AtomicBool| churn(cache, thread as u64, &turns, stop);
+    while_in_use(THREADS, churn, || {
+        // A busy machine may let all rounds pass before a thread runs.
+        let idle = || turns.load(Ordering::Relaxed) < 2 * THREADS as u64;
+        let goes_on = |round: &u64| *round < ROUNDS || idle();
+        for round in (0..).take_while(goes_on) {
             let mut text = String::new();
             heap.write_slabinfo(&mut text).unwrap();
             assert!(text.starts_with(SLABINFO_HEADER) && text.contains("\nbusy "));
-            result = result.and(inspect(&cache, round).map(|()| 0));
+            inspect(&cache, round);
             inspect_pages(heap.pages(), heap.era(), round);
         }
-        stop.store(true, Ordering::Relaxed);
-        let joined = threads.into_iter().map(|thread| thread.join().unwrap());
-        joined.chain([result]).collect()
     });
-    let allocs: u64 = results.iter().map(|result| result.as_ref().unwrap()).sum();
-    assert!(allocs > 0);
     // At rest all is consistent, nothing is lost and nothing stays.
     cache.sysfs_write("validate", "1").unwrap();
     let mut live = 0;

@@ -3,10 +3,9 @@
 
 use std::collections::BTreeSet;
 use std::ptr::NonNull;
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::{design_tests, small};
+use crate::{design_tests, small, while_in_use};
 use quarry::kernel::design::CheckError;
 use quarry::kernel::heap::Cache;
 use quarry::kernel::machine::Cpus;
@@ -86,19 +85,9 @@ fn walked_while_in_use<D: Design>(mode: Mode, flags: CacheFlags) {
     };
     let cache = heap.create_cache(&spec).unwrap();
     let anchors: Vec<_> = (0..100).map(|_| cache.alloc().expect("memory")).collect();
-    let (started, stop) = (Barrier::new(THREADS + 1), AtomicBool::new(false));
-    let done: usize = std::thread::scope(|scope| {
-        for seed in 0..THREADS {
-            let (started, stop) = (&started, &stop);
-            scope.spawn(move || {
-                started.wait();
-                churn(cache, seed, stop);
-            });
-        }
-        started.wait();
-        let done = (0..WALKS).map(|_| walk(cache, &anchors)).sum();
-        stop.store(true, Ordering::Relaxed);
-        done
+    let churn = |thread, stop: &AtomicBool| churn(cache, thread, stop);
+    let done = while_in_use(THREADS, churn, || -> usize {
+        (0..WALKS).map(|_| walk(cache, &anchors)).sum()
     });
     let cpus = heap.machine().topology().cpus;
     assert!(
@@ -159,24 +148,14 @@ fn churn_pages(heap: &HostHeap<Slub>, seed: usize, stop: &AtomicBool) {
 fn pages_are_walked_while_in_use() {
     for mode in [Mode::Auto, Mode::Fallback] {
         let heap = small::<Slub>(mode).leak();
-        let (started, stop) = (Barrier::new(THREADS + 1), AtomicBool::new(false));
-        let done = std::thread::scope(|scope| {
-            for seed in 0..THREADS {
-                let (started, stop) = (&started, &stop);
-                scope.spawn(move || {
-                    started.wait();
-                    churn_pages(heap, seed, stop);
-                });
-            }
-            started.wait();
+        let churn = |thread, stop: &AtomicBool| churn_pages(heap, thread, stop);
+        let done = while_in_use(THREADS, churn, || {
             let mut walks = (0..PAGE_WALKS).map(|_| heap.pages().check_consistency());
-            let done = walks.try_fold(0, |done, walk| match walk {
+            walks.try_fold(0, |done, walk| match walk {
                 Ok(_) => Ok(done + 1),
                 Err(PageInconsistency::Busy(_)) => Ok(done),
                 Err(found) => Err(found),
-            });
-            stop.store(true, Ordering::Relaxed);
-            done
+            })
         });
         let done = done.unwrap_or_else(|found| panic!("{mode:?}: {found}"));
         assert!(done > PAGE_WALKS / 4, "{mode:?}: {done} of {PAGE_WALKS}");
