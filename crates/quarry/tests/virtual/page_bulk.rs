@@ -1,33 +1,22 @@
 //! Bulk calls of the page allocator, case by case.
 
 use crate::model::by_number::ByNumber as _;
-use crate::model::scenario::check_empty;
+use crate::model::scenario::{block_of, boot_pages, check_empty};
 use crate::model::setup::Setup;
 use crate::model::steps::Stepping;
 use quarry_core::era::Era;
 use quarry_core::machine::{Access, CpuId, Line, LockClass, NodeId};
-use quarry_core::page::{
-    AllocOptions, MigrateType, PageAllocator, PageConfig, PageError, PageKind, Pfn,
-};
-use quarry_sim::{Config, Faults, Rng, VirtualMachine};
+use quarry_core::page::{MigrateType, PageAllocator, PageConfig, PageError, PageKind, Pfn};
+use quarry_sim::Rng;
 
-fn boot(config: Config, era: Era) -> PageAllocator<VirtualMachine> {
-    let machine = VirtualMachine::new(config).expect("a machine");
-    PageAllocator::new(machine, era).expect("a page allocator")
-}
-
-fn megabytes(megabytes: u64) -> Config {
-    Config {
-        memory_bytes: megabytes << 20,
-        ..Config::default()
-    }
-}
+/// Pages of a megabyte.
+const MIB: u32 = 256;
 
 const STRANGER: Pfn = Pfn(u32::MAX);
 
 #[test]
 fn filled_slots_are_skipped_and_counted_from_the_start() {
-    let pages = boot(megabytes(64), Era::V6_18);
+    let pages = boot_pages(Era::V6_18, Setup::of_pages(64 * MIB));
     let mut slots = [Some(STRANGER), None, Some(STRANGER), None, Some(STRANGER)];
     assert_eq!(pages.alloc_bulk(None, &mut slots), 5);
     assert_eq!(slots.iter().flatten().count(), 5);
@@ -47,7 +36,7 @@ fn filled_slots_are_skipped_and_counted_from_the_start() {
 /// One hold of the CPU's lists for 64 pages, and of the zone lock once per refill.
 #[test]
 fn an_array_takes_one_hold() {
-    let pages = boot(megabytes(1024), Era::V5_9);
+    let pages = boot_pages(Era::V5_9, Setup::of_pages(1024 * MIB));
     pages.machine().reset_counters();
     let mut slots = [None; 64];
     assert_eq!(pages.alloc_bulk(None, &mut slots), 64);
@@ -69,7 +58,7 @@ fn an_array_takes_one_hold() {
         "32 pages per hold"
     );
 
-    let newer = boot(megabytes(1024), Era::V6_18);
+    let newer = boot_pages(Era::V6_18, Setup::of_pages(1024 * MIB));
     assert_eq!(newer.alloc_bulk(None, &mut slots), 64);
     newer.machine().reset_counters();
     assert_eq!(newer.free_numbers(&mut slots), Ok(()));
@@ -85,7 +74,7 @@ fn an_array_takes_one_hold() {
 #[test]
 fn a_process_has_other_holds_than_a_kernel() {
     let config = PageConfig::in_process(Era::V6_18);
-    let machine = VirtualMachine::new(megabytes(1024)).expect("a machine");
+    let machine = Setup::of_pages(1024 * MIB).machine();
     let pages = PageAllocator::with_config(machine, &config).expect("a page allocator");
     let mut slots = [None; 4096];
     while pages.alloc_bulk(None, &mut slots) < slots.len() {}
@@ -106,7 +95,7 @@ fn a_process_has_other_holds_than_a_kernel() {
 fn a_process_moves_little_at_a_time() {
     for era in [Era::V6_1, Era::V6_18, Era::V7_0] {
         let config = PageConfig::in_process(era);
-        let machine = VirtualMachine::new(megabytes(1024)).expect("a machine");
+        let machine = Setup::of_pages(1024 * MIB).machine();
         let pages = PageAllocator::with_config(machine, &config).expect("a page allocator");
         let singles: Vec<Pfn> = (0..40_000).map(|_| pages.alloc(0, None).unwrap()).collect();
         let huge: Vec<Pfn> = (0..2).map(|_| pages.alloc(9, None).unwrap()).collect();
@@ -184,10 +173,7 @@ fn compare_with_single_calls(nodes: u32, config: &PageConfig) -> u32 {
                 held.append(&mut slots);
             }
             7 => {
-                let options = AllocOptions {
-                    migratetype: MigrateType::Movable,
-                    ..AllocOptions::default()
-                };
+                let options = block_of(0, MigrateType::Movable);
                 let [page, other] = both.map(|pages| pages.alloc_with(&options));
                 assert_eq!(page, other);
                 held.push(page);
@@ -233,27 +219,21 @@ fn compare_with_single_calls(nodes: u32, config: &PageConfig) -> u32 {
 /// A hold ends where the next page is another zone's.
 #[test]
 fn a_hold_is_one_zones() {
-    let config = Config {
+    let setup = Setup {
         cpus: 2,
         nodes: 2,
-        ..megabytes(64)
+        ..Setup::of_pages(64 * MIB)
     };
-    let pages = boot(config, Era::V6_18);
+    let pages = boot_pages(Era::V6_18, setup);
     let [near, far] = [0, 1].map(|node| {
         let mut slots = [None; 4];
         assert_eq!(pages.alloc_bulk(Some(NodeId(node)), &mut slots), 4);
         slots
     });
-    assert!(
-        near.iter()
-            .flatten()
-            .all(|&pfn| pages.node_of(pfn) == Some(NodeId(0)))
-    );
-    assert!(
-        far.iter()
-            .flatten()
-            .all(|&pfn| pages.node_of(pfn) == Some(NodeId(1)))
-    );
+    for (node, slots) in [near, far].iter().enumerate() {
+        let mut pfns = slots.iter().flatten();
+        assert!(pfns.all(|&pfn| pages.node_of(pfn) == Some(NodeId(node as u32))));
+    }
     let mut mixed: Vec<_> = near.into_iter().chain(far).collect();
     pages.machine().reset_counters();
     assert_eq!(pages.free_numbers(&mut mixed), Ok(()));
@@ -265,13 +245,12 @@ fn a_hold_is_one_zones() {
 #[test]
 fn out_of_memory_leaves_the_rest_of_the_array() {
     for (cpus, nodes) in [(1, 1), (4, 2)] {
-        let config = Config {
+        let setup = Setup {
             cpus,
             nodes,
-            memory_bytes: 2500 * 4096,
-            ..Config::default()
+            ..Setup::of_pages(2500)
         };
-        let pages = boot(config, Era::V6_18);
+        let pages = boot_pages(Era::V6_18, setup);
         let mut slots = vec![None; 2600];
         slots[2550] = Some(STRANGER);
         let mut filled = 0;
@@ -297,15 +276,11 @@ fn out_of_memory_leaves_the_rest_of_the_array() {
 /// Without the CPU's lists one page is had in the ordinary way.
 #[test]
 fn a_busy_list_gives_one_page_per_call() {
-    let config = Config {
-        faults: Some(Faults {
-            seed: 1,
-            slot_per_mille: 1000,
-            remote_per_mille: 0,
-        }),
-        ..megabytes(64)
+    let setup = Setup {
+        slot_per_mille: 1000,
+        ..Setup::of_pages(64 * MIB)
     };
-    let pages = boot(config, Era::V6_18);
+    let pages = boot_pages(Era::V6_18, setup);
     let mut slots = [None; 3];
     for filled in 1..=3 {
         assert_eq!(pages.alloc_bulk(None, &mut slots), filled);
@@ -317,7 +292,7 @@ fn a_busy_list_gives_one_page_per_call() {
 
 #[test]
 fn mistakes_keep_their_slots_and_the_first_is_reported() {
-    let pages = boot(megabytes(64), Era::V6_18);
+    let pages = boot_pages(Era::V6_18, Setup::of_pages(64 * MIB));
     let block = pages.alloc(2, None).expect("memory");
     let mut slots = [None; 4];
     assert_eq!(pages.alloc_bulk(None, &mut slots), 4);

@@ -1,9 +1,10 @@
 //! When per-CPU page lists are drained, which of them, and how much under one hold of the zone lock, by release.
 
 use crate::model::by_number::ByNumber as _;
+use crate::model::scenario::Pages;
 use crate::model::setup::Setup;
 use crate::model::steps::Stepping;
-use crate::page_eras::{GIB, Pages, boot, give, pageset, report, take, typed};
+use crate::page_eras::{GIB, boot, give, pageset, report, take, typed};
 use quarry_core::era::Era;
 use quarry_core::machine::{CpuId, LockClass, Machine};
 use quarry_core::page::{MigrateType, PageAllocator, PageConfig, PcpStock, Pfn};

@@ -2,27 +2,20 @@
 //! when is in `page_drains.rs`.
 
 use crate::model::by_number::ByNumber as _;
+use crate::model::scenario::{Pages, block_of, boot_pages};
 use crate::model::setup::Setup;
 use quarry_core::era::Era;
 use quarry_core::machine::{CpuId, LockClass, NodeId};
 use quarry_core::page::{
-    AllocOptions, MigrateType, PageAllocator, PageConfig, PagesetReport, PcpStats, PcpStock, Pfn,
-    ZoneReport,
+    MigrateType, PageAllocator, PageConfig, PagesetReport, PcpStats, PcpStock, Pfn, ZoneReport,
 };
-use quarry_sim::VirtualMachine;
 
 /// 1 GiB in pages of 4 KiB.
 pub(crate) const GIB: u32 = 1 << 18;
 
-pub(crate) fn boot(era: Era, pages: u32) -> PageAllocator<VirtualMachine> {
-    let setup = Setup {
-        pages,
-        ..Setup::default()
-    };
-    PageAllocator::new(setup.machine(), era).expect("a page allocator")
+pub(crate) fn boot(era: Era, pages: u32) -> Pages {
+    boot_pages(era, Setup::of_pages(pages))
 }
-
-pub(crate) type Pages = PageAllocator<VirtualMachine>;
 
 pub(crate) fn pageset(pages: &Pages) -> PagesetReport {
     let found = pages.pageset_report(0, CpuId(0));
@@ -276,10 +269,7 @@ fn lists_can_be_stocked() {
         // A block of long ago leaves the lists alone, whichever order they hold.
         let old = pages.alloc_past_lists(0, MigrateType::Movable);
         assert_eq!(pageset(&pages).count, stocked);
-        let movable = AllocOptions {
-            migratetype: MigrateType::Movable,
-            ..AllocOptions::default()
-        };
+        let movable = block_of(0, MigrateType::Movable);
         let allocs = stocked.min(1505) - 5;
         for _ in 0..allocs {
             assert!(pages.alloc_with(&movable).is_some());
@@ -337,11 +327,7 @@ fn idle_lists_of_remote_zones_are_drained() {
 }
 
 pub(crate) fn typed(pages: &Pages, migratetype: MigrateType, order: u32) -> Pfn {
-    let options = AllocOptions {
-        order,
-        migratetype,
-        ..AllocOptions::default()
-    };
+    let options = block_of(order, migratetype);
     pages.alloc_with(&options).expect("memory")
 }
 

@@ -1,9 +1,10 @@
 //! Fallbacks between migrate types, and the ends of lists that freed blocks go to, by release.
 
 use crate::model::by_number::ByNumber as _;
+use crate::model::scenario::block_of;
 use crate::page_eras::{GIB, boot, report, typed};
 use quarry_core::era::Era;
-use quarry_core::page::{AllocOptions, MigrateType, Pfn};
+use quarry_core::page::{MigrateType, Pfn};
 
 /// With types, movable and unmovable pages do not share pageblocks while there is memory; 2.6.22
 /// mixes them.
@@ -149,11 +150,7 @@ fn blocks_in_use_count_for_a_claim() {
     ] {
         let pages = boot(era, 1024);
         typed(&pages, MigrateType::Movable, 9);
-        let options = AllocOptions {
-            order: 7,
-            migratetype: MigrateType::Movable,
-            ..AllocOptions::default()
-        };
+        let options = block_of(7, MigrateType::Movable);
         let held: Vec<_> = (0..3).map(|_| pages.alloc_owned_with(&options)).collect();
         assert!(held.iter().all(Option::is_some));
         typed(&pages, MigrateType::Unmovable, 5);

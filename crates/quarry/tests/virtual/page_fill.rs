@@ -2,6 +2,7 @@
 //! watermarks, and which zone then serves which type.
 
 use crate::model::by_number::ByNumber as _;
+use crate::model::scenario::{Pages, block_of};
 use crate::model::setup::Setup;
 use quarry_core::era::Era;
 use quarry_core::machine::CpuId;
@@ -9,9 +10,7 @@ use quarry_core::page::{
     AllocOptions, FreeBlockCounts, MAX_ORDER, MIGRATE_TYPES, MigrateType, MinFree, PageAllocator,
     PageConfig, PcpStock, Pfn, ZoneLayout, ZoneReport, ZoneType,
 };
-use quarry_sim::{Rng, VirtualMachine};
-
-type Pages = PageAllocator<VirtualMachine>;
+use quarry_sim::Rng;
 
 use MigrateType::{Movable, Reclaimable, Unmovable};
 
@@ -46,12 +45,7 @@ fn of_type(migratetype: MigrateType, orders: &[(u32, u64)]) -> FreeBlockCounts {
 
 /// Asks for a block and says which zone it came from.
 fn served_by(pages: &Pages, order: u32, migratetype: MigrateType) -> Option<ZoneType> {
-    let options = AllocOptions {
-        order,
-        migratetype,
-        ..AllocOptions::default()
-    };
-    let pfn = pages.alloc_with(&options)?;
+    let pfn = pages.alloc_with(&block_of(order, migratetype))?;
     Some(pages.zone_id_of(pfn)?.zone)
 }
 
@@ -228,8 +222,7 @@ fn blocks_that_cannot_be_parted_keep_their_pages() {
             pages.check_consistency().expect("consistent");
             let all = AllocOptions {
                 no_watermarks: true,
-                migratetype: Reclaimable,
-                ..AllocOptions::default()
+                ..block_of(0, Reclaimable)
             };
             let got: Vec<_> = std::iter::from_fn(|| pages.alloc_with(&all)).collect();
             assert_eq!(got.len() as u64, free);

@@ -1,6 +1,7 @@
 //! Blocks that their handles free.
 
 use crate::model::by_number::ByNumber as _;
+use crate::model::scenario::block_of;
 use crate::model::setup::Setup;
 use crate::model::steps::Stepping;
 use quarry_core::era::Era;
@@ -98,10 +99,7 @@ impl<M: Machine> Pages for &PageAllocator<M> {
             ..AllocOptions::default()
         };
         assert!(pages.alloc_owned_with(&nowhere).is_none());
-        let movable = AllocOptions {
-            migratetype: MigrateType::Movable,
-            ..AllocOptions::default()
-        };
+        let movable = block_of(0, MigrateType::Movable);
         let block = pages.alloc_owned_with(&movable).expect("memory");
         assert_eq!(allocated(pages), 1);
         drop(block);

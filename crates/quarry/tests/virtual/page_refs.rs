@@ -1,19 +1,19 @@
 //! Reference counts of allocated blocks.
 
 use quarry_core::era::Era;
-use quarry_core::page::{PageAllocator, PageError, PageKind, Pfn};
-use quarry_sim::{Config, Rng, VirtualMachine};
+use quarry_core::page::{PageError, PageKind, Pfn};
+use quarry_sim::Rng;
 
 use crate::model::by_number::ByNumber as _;
+use crate::model::scenario::{Pages, boot_pages};
+use crate::model::setup::Setup;
 
-fn boot() -> PageAllocator<VirtualMachine> {
-    let config = Config {
+fn boot() -> Pages {
+    let setup = Setup {
         cpus: 2,
-        memory_bytes: 16 << 20,
-        ..Config::default()
+        ..Setup::of_pages(4096)
     };
-    let machine = VirtualMachine::new(config).expect("a machine");
-    PageAllocator::new(machine, Era::V6_18).expect("a page allocator")
+    boot_pages(Era::V6_18, setup)
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn references_to_what_is_not_allocated_are_refused() {
     let inside = Pfn(block.0 + 1);
     let foreign = Pfn(u32::MAX);
     let untouched = Pfn(pages.pages() - 1);
-    type Act = fn(&PageAllocator<VirtualMachine>, Pfn) -> Result<(), PageError>;
+    type Act = fn(&Pages, Pfn) -> Result<(), PageError>;
     let acts: [Act; 2] = [
         |pages, pfn| pages.get_number(pfn),
         |pages, pfn| pages.put_number(pfn).map(drop),

@@ -4,32 +4,27 @@
 use std::collections::BTreeSet;
 
 use crate::model::by_number::ByNumber as _;
+use crate::model::scenario::{Pages, block_of, boot_pages};
+use crate::model::setup::Setup;
 use crate::model::steps::{PREFETCHED, Stepping};
 use quarry_core::era::Era;
 use quarry_core::machine::{DESCRIPTOR_BYTES, LockClass, Memory as _, Work};
-use quarry_core::page::{AllocOptions, MigrateType, PageAllocator, PageConfig, Pfn};
-use quarry_sim::{Config, Faults, Rng, VirtualMachine};
+use quarry_core::page::{MigrateType, PageAllocator, PageConfig, Pfn};
+use quarry_sim::Rng;
 
-const PAGES: u64 = 1 << 15;
+const PAGES: u32 = 1 << 15;
 
 /// A page allocator; without its per-CPU lists each block goes to the zone by itself.
-fn boot(era: Era, lists: bool) -> PageAllocator<VirtualMachine> {
-    let faults = Faults {
-        seed: 1,
-        slot_per_mille: 1000,
-        remote_per_mille: 0,
+fn boot(era: Era, lists: bool) -> Pages {
+    let setup = Setup {
+        slot_per_mille: if lists { 0 } else { 1000 },
+        ..Setup::of_pages(PAGES)
     };
-    let config = Config {
-        memory_bytes: PAGES * 4096,
-        faults: (!lists).then_some(faults),
-        ..Config::default()
-    };
-    let machine = VirtualMachine::new(config).expect("a machine");
-    PageAllocator::new(machine, era).expect("a page allocator")
+    boot_pages(era, setup)
 }
 
 /// A zone's report, and the work that it took.
-fn state(pages: &PageAllocator<VirtualMachine>) -> impl PartialEq + core::fmt::Debug + use<> {
+fn state(pages: &Pages) -> impl PartialEq + core::fmt::Debug + use<> {
     let report = pages.zone_reports().next().expect("a zone");
     let stats = pages.stats();
     let counters = pages.machine().counters();
@@ -41,7 +36,7 @@ fn state(pages: &PageAllocator<VirtualMachine>) -> impl PartialEq + core::fmt::D
 }
 
 /// All memory, block by block past the lists, in pageblocks of two types.
-fn all_blocks(pages: &PageAllocator<VirtualMachine>, order: u32) -> Vec<Pfn> {
+fn all_blocks(pages: &Pages, order: u32) -> Vec<Pfn> {
     let types = [MigrateType::Unmovable, MigrateType::Movable];
     let nth = |at: usize| pages.alloc_past_lists(order, types[at / 1000 % 2]);
     (0..).map_while(nth).collect()
@@ -85,10 +80,7 @@ fn runs_leave_what_single_blocks_leave_once(era: Era, seed: u64) {
     let [by_runs, one_by_one] = &both;
     let batched = era >= Era::V6_1;
     let order = if batched { rng.below(3) as u32 } else { 0 };
-    let options = AllocOptions {
-        order,
-        ..AllocOptions::default()
-    };
+    let options = block_of(order, MigrateType::Unmovable);
     // Some of the memory is never given back, so that blocks of all sizes come about.
     let mut pieces: Vec<Pfn> = Vec::new();
     for pages in &both {
@@ -126,8 +118,7 @@ fn runs_leave_what_single_blocks_leave_once(era: Era, seed: u64) {
         shuffle(&mut pieces[kept..], &mut rng);
     }
     // A refill or drain is one hold of the zone lock for several blocks, or this showed nothing.
-    let holds =
-        |pages: &PageAllocator<VirtualMachine>| pages.machine().counters().locks(LockClass::Zone);
+    let holds = |pages: &Pages| pages.machine().counters().locks(LockClass::Zone);
     let few = [by_runs, one_by_one].map(holds);
     assert!(few[0] < few[1], "{era}, seed {seed}: {few:?}");
     for pages in &both {
@@ -153,11 +144,7 @@ fn asked_for(pages: &PageAllocator<Stepping>, f: impl FnOnce()) -> BTreeSet<u32>
 /// descriptor is not taken for a page.
 #[test]
 fn lists_ask_for_what_comes_next() {
-    let config = Config {
-        memory_bytes: PAGES * 4096,
-        ..Config::default()
-    };
-    let machine = Stepping(VirtualMachine::new(config).expect("a machine"));
+    let machine = Stepping(Setup::of_pages(PAGES).machine());
     let pages = PageAllocator::with_config(machine, &PageConfig::in_process(Era::V6_18));
     let pages = pages.expect("a page allocator");
     let mut all: Vec<Pfn> = (0..24_000).map(|_| pages.alloc(0, None).unwrap()).collect();

@@ -5,24 +5,16 @@ use std::rc::Rc;
 
 use crate::model::by_number::ByNumber as _;
 use crate::model::interrupts::Interrupted;
+use crate::model::scenario::{self, Pages, boot_pages};
+use crate::model::setup::Setup;
 use quarry_core::era::Era;
-use quarry_core::geometry::BootParams;
-use quarry_core::heap::Heap;
 use quarry_core::machine::{CpuId, Cpus as _};
 use quarry_core::page::{MAX_ORDER, PageAllocator, PageInconsistency, Pfn, TrimPolicy};
 use quarry_core::slub::Slub;
-use quarry_sim::{Config, Faults, Rng, VirtualMachine};
+use quarry_sim::Rng;
 
-fn machine(pages: u64) -> VirtualMachine {
-    let config = Config {
-        memory_bytes: pages * 4096,
-        ..Config::default()
-    };
-    VirtualMachine::new(config).expect("a machine")
-}
-
-fn boot(pages: u64) -> PageAllocator<VirtualMachine> {
-    PageAllocator::new(machine(pages), Era::V6_18).expect("a page allocator")
+fn boot(pages: u32) -> Pages {
+    boot_pages(Era::V6_18, Setup::of_pages(pages))
 }
 
 fn policy(keep_pages: u64, min_order: u32) -> TrimPolicy {
@@ -32,7 +24,7 @@ fn policy(keep_pages: u64, min_order: u32) -> TrimPolicy {
     }
 }
 
-fn use_block(pages: &PageAllocator<VirtualMachine>, order: u32) -> Pfn {
+fn use_block(pages: &Pages, order: u32) -> Pfn {
     let pfn = pages.alloc(order, None).expect("memory");
     for page in pfn.0..pfn.0 + (1 << order) {
         write(pages, page, 1);
@@ -40,17 +32,17 @@ fn use_block(pages: &PageAllocator<VirtualMachine>, order: u32) -> Pfn {
     pfn
 }
 
-fn byte(pages: &PageAllocator<VirtualMachine>, page: u32) -> *mut u8 {
+fn byte(pages: &Pages, page: u32) -> *mut u8 {
     let address = pages.address(Pfn(page)).expect("a page");
     address.as_ptr().wrapping_add(77)
 }
 
-fn write(pages: &PageAllocator<VirtualMachine>, page: u32, value: u8) {
+fn write(pages: &Pages, page: u32, value: u8) {
     // SAFETY: the test is single-threaded, and the byte is in a page, which is real memory.
     unsafe { byte(pages, page).write(value) }
 }
 
-fn read(pages: &PageAllocator<VirtualMachine>, page: u32) -> u8 {
+fn read(pages: &Pages, page: u32) -> u8 {
     // SAFETY: as in `write`.
     unsafe { byte(pages, page).read() }
 }
@@ -183,7 +175,7 @@ fn what_is_to_be_kept_stays() {
 
 /// A block of order 10 that was given back; parts of these orders were used again and freed.
 fn boot_with_a_used_part(orders: &[u32]) -> Rc<PageAllocator<Interrupted>> {
-    let machine = Interrupted::new(machine(1 << 12), 1);
+    let machine = Interrupted::new(Setup::of_pages(1 << 12).machine(), 1);
     let pages = PageAllocator::new(machine, Era::V6_18).expect("a page allocator");
     let block = pages.alloc(MAX_ORDER, None).expect("memory");
     pages.free_number(block, MAX_ORDER).expect("allocated");
@@ -310,8 +302,7 @@ fn the_automatic_rule_is_kept() {
 /// A heap gives back the empty slabs of its caches, and at a reap what the rule says.
 #[test]
 fn a_heap_gives_its_slabs_back() {
-    let heap =
-        Heap::<_, Slub>::new(machine(1 << 15), Era::V6_18, BootParams::default()).expect("a heap");
+    let heap = scenario::boot::<Slub>(Era::V6_18, Setup::of_pages(1 << 15));
     let fill = || {
         let objects: Vec<_> = (0..20_000)
             .map(|_| heap.kmalloc(1000, None).expect("memory"))
@@ -342,19 +333,16 @@ fn a_heap_gives_its_slabs_back() {
 #[test]
 fn random_use_keeps_the_books() {
     for seed in 0..20 {
-        let config = Config {
+        let faults = if seed % 5 == 4 { 100 } else { 0 };
+        let setup = Setup {
             cpus: 3,
             nodes: 1 + (seed % 2) as u32,
-            memory_bytes: 12_000 * 4096,
-            faults: (seed % 5 == 4).then_some(Faults {
-                seed,
-                slot_per_mille: 100,
-                remote_per_mille: 100,
-            }),
-            ..Config::default()
+            slot_per_mille: faults,
+            remote_per_mille: faults,
+            seed,
+            ..Setup::of_pages(12_000)
         };
-        let machine = VirtualMachine::new(config).expect("a machine");
-        let pages = PageAllocator::new(machine, Era::V6_18).expect("a page allocator");
+        let pages = boot_pages(Era::V6_18, setup);
         let mut rng = Rng::new(seed);
         let mut live: Vec<(Pfn, u32)> = Vec::new();
         for _ in 0..600 {

@@ -1,7 +1,7 @@
 //! Several zones and nodes: which one serves a request, what watermarks keep back, what is counted.
 
 use crate::model::by_number::ByNumber as _;
-use crate::model::scenario::check_empty;
+use crate::model::scenario::{Pages, block_of, check_empty};
 use crate::model::setup::Setup;
 use quarry_core::era::Era;
 use quarry_core::machine::{CpuId, NodeId};
@@ -9,9 +9,6 @@ use quarry_core::page::{
     AllocOptions, BootError, MigrateType, MinFree, NumaStats, PageAllocator, PageConfig, Pfn,
     ZoneLayout, ZoneType,
 };
-use quarry_sim::VirtualMachine;
-
-type Pages = PageAllocator<VirtualMachine>;
 
 fn like_a_kernel(era: Era) -> PageConfig {
     PageConfig {
@@ -122,10 +119,7 @@ fn blocks(pages: &Pages, options: AllocOptions) -> Vec<Pfn> {
 #[test]
 fn requests_go_down_the_zones_and_marks() {
     let pages = boot(EIGHT_GIB, &like_a_kernel(Era::V6_18));
-    let largest = AllocOptions {
-        order: 10,
-        ..AllocOptions::default()
-    };
+    let largest = block_of(10, MigrateType::Unmovable);
     let got = blocks(&pages, largest);
     let zone = |pfn: &Pfn| pages.zone_id_of(*pfn).expect("a page").zone;
     let mut runs: Vec<(ZoneType, u32)> = Vec::new();
@@ -207,10 +201,7 @@ fn min_free_kbytes_can_be_raised() {
     assert_eq!(pages.set_sysctl("min_free_kbytes", 512 << 10), Ok(0));
     let marks = pages.zone_report(0).expect("a zone").watermarks;
     assert_eq!((marks.min, marks.low), (131_072, 131_072 + 32768));
-    let largest = AllocOptions {
-        order: 10,
-        ..AllocOptions::default()
-    };
+    let largest = block_of(10, MigrateType::Unmovable);
     assert_eq!(1 + blocks(&pages, largest).len(), 128);
     assert_eq!(pages.set_sysctl("min_free_kbytes", 0), Ok(0));
     // The distance to the low watermark is still a thousandth of the zone.
@@ -232,14 +223,8 @@ fn lists_shrink_when_memory_is_low() {
         .map(|_| pages.alloc(0, None).expect("memory"))
         .collect();
     assert_eq!(lists().high, 1286 + 5985);
-    let largest = AllocOptions {
-        order: 10,
-        ..AllocOptions::default()
-    };
-    let small = AllocOptions {
-        order: 6,
-        ..largest
-    };
+    let largest = block_of(10, MigrateType::Unmovable);
+    let small = block_of(6, MigrateType::Unmovable);
     let held = [blocks(&pages, largest), blocks(&pages, small)];
     let report = pages.zone_report(0).expect("a zone");
     assert!(report.free_pages < report.watermarks.high);
@@ -301,11 +286,7 @@ fn types_are_kept_apart_across_zones() {
         };
         let setup = Setup::of_pages(4096 + 65536);
         let pages = boot(setup, &config);
-        let movable = AllocOptions {
-            order: 8,
-            migratetype: MigrateType::Movable,
-            ..AllocOptions::default()
-        };
+        let movable = block_of(8, MigrateType::Movable);
         // Of each pageblock in Normal one half is free.
         let in_normal =
             |pfn: &Pfn| pages.zone_id_of(*pfn).map(|id| id.zone) == Some(ZoneType::Normal);

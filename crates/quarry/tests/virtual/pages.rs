@@ -5,14 +5,13 @@ use crate::model::cases::check_property;
 use crate::model::ensure_eq;
 use crate::model::page_script::page_scripts;
 use crate::model::pages::check_pages;
-use crate::model::scenario::check_empty;
+use crate::model::scenario::{boot_pages, check_empty};
 use crate::model::setup::{Setup, setups};
 use quarry_core::era::Era;
 use quarry_core::machine::{CpuId, NodeId};
 use quarry_core::page::{
-    MAX_ORDER, MinFree, ORDERS, PageAllocator, PageConfig, PageError, PageKind, Pfn, ZoneLayout,
+    MAX_ORDER, MinFree, ORDERS, PageConfig, PageError, PageKind, Pfn, ZoneLayout,
 };
-use quarry_sim::VirtualMachine;
 
 /// Scripts that a soak tries a property on.
 const CASES: u32 = 100;
@@ -113,10 +112,6 @@ fn sized_zones_agree_with_the_model() {
     );
 }
 
-fn boot(setup: Setup, era: Era) -> PageAllocator<VirtualMachine> {
-    PageAllocator::new(setup.machine(), era).expect("a page allocator")
-}
-
 /// Memory of odd sizes on several nodes is handed out to the last page, once each, and comes back
 /// whole.
 #[test]
@@ -135,7 +130,7 @@ fn memory_is_used_to_the_last_page_and_recovers() {
                 nodes,
                 ..Setup::default()
             };
-            let pages = boot(setup, era);
+            let pages = boot_pages(era, setup);
             let at_boot = pages.stats().free_blocks;
             for round in 0..2 {
                 let mut got = Vec::new();
@@ -164,7 +159,7 @@ fn memory_is_used_to_the_last_page_and_recovers() {
 /// Freeing every second page leaves single pages only; freeing the rest merges all of them.
 #[test]
 fn buddies_merge_as_soon_as_both_are_free() {
-    let pages = boot(Setup::of_pages(1024), Era::V2_6_35);
+    let pages = boot_pages(Era::V2_6_35, Setup::of_pages(1024));
     assert_eq!(
         pages.pcp_params(NodeId(0)).map(|params| params.high),
         Some(0)
@@ -188,7 +183,7 @@ fn buddies_merge_as_soon_as_both_are_free() {
 /// Splitting gives the lower half out and keeps the upper ones; merging undoes it.
 #[test]
 fn a_split_keeps_the_upper_halves() {
-    let pages = boot(Setup::of_pages(1024), Era::V5_9);
+    let pages = boot_pages(Era::V5_9, Setup::of_pages(1024));
     let block = pages.alloc(4, None).expect("memory");
     assert_eq!(block, Pfn(0));
     let stats = pages.stats();
@@ -204,7 +199,7 @@ fn a_split_keeps_the_upper_halves() {
 #[test]
 fn per_cpu_lists_refill_and_trim_by_the_batch() {
     let setup = Setup::of_pages(1 << 18);
-    let pages = boot(setup, Era::V4_13);
+    let pages = boot_pages(Era::V4_13, setup);
     let got: Vec<Pfn> = (0..186).filter_map(|_| pages.alloc(0, None)).collect();
     let pcp = pages.stats().pcp;
     assert_eq!((pcp.allocs, pcp.refills, pcp.refilled), (186, 6, 186));
@@ -235,7 +230,7 @@ fn per_cpu_lists_refill_and_trim_by_the_batch() {
 #[test]
 fn higher_orders_pass_the_lists_by() {
     for (era, largest) in [(Era::V5_9, 0), (Era::V6_1, 3), (Era::V6_18, 3)] {
-        let pages = boot(Setup::of_pages(1 << 16), era);
+        let pages = boot_pages(era, Setup::of_pages(1 << 16));
         for order in 0..=MAX_ORDER {
             let before = pages.stats();
             let block = pages.alloc(order, None).expect("memory");
@@ -257,7 +252,7 @@ fn higher_orders_pass_the_lists_by() {
 /// The block's own order in the low bits of a larger one does not help.
 #[test]
 fn orders_beyond_the_largest_are_refused() {
-    let pages = boot(Setup::of_pages(2048), Era::V6_18);
+    let pages = boot_pages(Era::V6_18, Setup::of_pages(2048));
     for order in [0, 3, MAX_ORDER] {
         let block = pages.alloc(order, None).expect("memory");
         let before = pages.stats();
@@ -279,10 +274,10 @@ fn orders_beyond_the_largest_are_refused() {
     }
 }
 
-/// What a refused free of a page names; that wrong ones are refused at all is the model's.
+/// A refused free names the kind of the page; the model checks that wrong frees are refused at all.
 #[test]
 fn refusals_name_what_the_page_is() {
-    let pages = boot(Setup::of_pages(2048), Era::V6_18);
+    let pages = boot_pages(Era::V6_18, Setup::of_pages(2048));
     let block = pages.alloc(3, None).expect("memory");
     let not_allocated = |pfn, kind| Err(PageError::NotAllocated(pfn, kind));
     let untouched = Pfn(2000);
@@ -312,7 +307,7 @@ fn a_busy_slot_leads_to_the_zone() {
         slot_per_mille: 1000,
         ..Setup::default()
     };
-    let pages = boot(setup, Era::V6_18);
+    let pages = boot_pages(Era::V6_18, setup);
     let mut slots = [None, Some(Pfn(u32::MAX)), None];
     assert_eq!(pages.alloc_bulk(None, &mut slots), 2, "one page is tried");
     assert_eq!(pages.alloc_bulk(None, &mut slots), 3);

@@ -3,32 +3,29 @@
 mod mapping;
 mod pieces;
 
-use crate::model::scenario::check_empty;
+use crate::model::scenario::{Pages, boot_pages, check_empty};
+use crate::model::setup::Setup;
 use quarry_core::debug::CallSite;
 use quarry_core::era::Era;
 use quarry_core::machine::{CpuId, Machine, NodeId};
-use quarry_core::page::{PageAllocator, PageError, PageKind, Pfn};
+use quarry_core::page::{PageError, PageKind, Pfn};
 use quarry_core::pool::{
     Mapper, PieceError, PoolCreateError, PoolError, PoolOwner, PoolParams, PoolState, PoolStats,
     Put, REFILL_PAGES,
 };
-use quarry_sim::{Config, LonePut, VirtualMachine};
+use quarry_sim::LonePut;
 
 use crate::model::by_number::ByNumber as _;
-
-type Pages = PageAllocator<VirtualMachine>;
 
 const REFILL: u64 = REFILL_PAGES as u64;
 
 fn boot(cpus: u32, nodes: u32, era: Era) -> Pages {
-    let config = Config {
+    let setup = Setup {
         cpus,
         nodes,
-        memory_bytes: 64 << 20,
-        ..Config::default()
+        ..Setup::of_pages(1 << 14)
     };
-    let machine = VirtualMachine::new(config).expect("a machine");
-    PageAllocator::new(machine, era).expect("a page allocator")
+    boot_pages(era, setup)
 }
 
 fn small(name: &str, pool_size: u32) -> PoolParams<'_> {
@@ -388,12 +385,8 @@ fn many_holders_are_counted() {
 
 #[test]
 fn a_pool_lives_on_the_last_pages_of_memory() {
-    let config = Config {
-        memory_bytes: 100 << 12,
-        ..Config::default()
-    };
     for era in [Era::V5_9, Era::V6_18] {
-        let pages = PageAllocator::new(VirtualMachine::new(config).unwrap(), era).unwrap();
+        let pages = boot_pages(era, Setup::of_pages(100));
         let mut owner = PoolOwner::create(&pages, era, &small("all", 50)).unwrap();
         for round in 0..3 {
             let got: Vec<Pfn> = std::iter::from_fn(|| owner.alloc()).collect();

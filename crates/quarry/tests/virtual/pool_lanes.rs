@@ -7,6 +7,7 @@ use std::ptr::NonNull;
 
 use crate::model::by_number::ByNumber as _;
 use crate::model::scenario::check_empty;
+use crate::model::setup::Setup;
 use crate::model::steps::{STUCK, Stepping};
 use crate::pool::end;
 use quarry_core::era::Era;
@@ -15,7 +16,6 @@ use quarry_core::page::{PageAllocator, Pfn};
 use quarry_core::pool::{
     BATCH_PAGES, CACHE_PAGES, Mapper, PagePool, PoolOwner, PoolParams, PoolState, Put,
 };
-use quarry_sim::{Config, VirtualMachine};
 
 type Pages = PageAllocator<Stepping>;
 
@@ -27,14 +27,12 @@ fn boot(cpus: u32) -> Pages {
 }
 
 fn boot_nodes(cpus: u32, nodes: u32) -> Pages {
-    let config = Config {
+    let setup = Setup {
         cpus,
         nodes,
-        memory_bytes: 64 << 20,
-        ..Config::default()
+        ..Setup::of_pages(1 << 14)
     };
-    let machine = Stepping(VirtualMachine::new(config).expect("a machine"));
-    PageAllocator::new(machine, Era::V6_18).expect("a page allocator")
+    PageAllocator::new(Stepping(setup.machine()), Era::V6_18).expect("a page allocator")
 }
 
 fn pool(pages: &Pages, pool_size: u32) -> PoolOwner<'_, Stepping> {

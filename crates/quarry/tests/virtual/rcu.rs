@@ -3,7 +3,7 @@
 use crate::model::design_tests;
 use crate::model::scenario::{
     Object, boot, destroy, give, give_later, grace_period, live, on, shrink_all, sized, small,
-    stat, take,
+    stat, stats, take,
 };
 use crate::model::setup::Setup;
 use quarry_core::design::{CacheSpec, Design, FreeError};
@@ -138,7 +138,7 @@ fn keeps_what_readers_see(era: Era, setup: Setup) {
     cache.shrink();
     let usage = cache.usage();
     assert_eq!(usage.slabs, 0, "{era}, {setup:?}: {usage:?}");
-    let [made, freed] = [Stat::SheafAlloc, Stat::SheafFree].map(|counter| stat(cache, counter));
+    let [made, freed] = stats(cache, [Stat::SheafAlloc, Stat::SheafFree]);
     assert_eq!(made, freed, "{era}, {setup:?}");
     shrink_all(&heap);
     assert_eq!(heap.pages().slab_pages(), 0, "{era}, {setup:?}");

@@ -2,7 +2,7 @@
 
 use crate::model::scenario::{
     Object, VirtualCache, VirtualHeap, destroy, give, give_bulk, give_later, grace_period, live,
-    node_of, on, sized, stat, take, two_nodes,
+    node_of, on, sized, stat, stats, take, two_nodes,
 };
 use quarry_core::design::CacheSpec;
 use quarry_core::era::Era;
@@ -13,11 +13,6 @@ use quarry_core::stats::Stat;
 
 fn small(cpus: u32) -> VirtualHeap<SheafCache> {
     crate::model::scenario::small(Era::V7_0, cpus)
-}
-
-/// Values of counters, side by side.
-fn stats<const N: usize>(cache: VirtualCache<'_, SheafCache>, wanted: [Stat; N]) -> [u64; N] {
-    wanted.map(|counter| stat(cache, counter))
 }
 
 /// Objects that are allocated, without a walk.

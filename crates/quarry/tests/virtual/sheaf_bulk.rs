@@ -1,6 +1,6 @@
 //! Bulk frees of objects of other nodes, by release.
 
-use crate::model::scenario::{Object, give_bulk, on, sized, stat, take, two_nodes};
+use crate::model::scenario::{Object, give_bulk, on, sized, stats, take, two_nodes};
 use quarry_core::era::Era;
 use quarry_core::sheaf::SheafCache;
 use quarry_core::stats::Stat;
@@ -31,10 +31,10 @@ fn bulk_free_of_a_remote_slab(era: Era) -> [u64; 5] {
         Stat::FreeRemovePartial,
         Stat::FreeSlab,
     ];
-    let before = counters.map(|counter| stat(cache, counter));
+    let before = stats(cache, counters);
     give_bulk(cache, &mut slots);
     assert_eq!(cache.check_consistency(), Ok(()));
-    let mut after = counters.map(|counter| stat(cache, counter));
+    let mut after = stats(cache, counters);
     for (after, before) in after.iter_mut().zip(before) {
         *after -= before;
     }

@@ -1,7 +1,8 @@
 //! SLAB's queues: reaping, objects of other nodes, tuning.
 
 use crate::model::scenario::{
-    Object, destroy, free, give, live, node_of, on, reap_at, sized, small, stat, take, two_nodes,
+    Object, destroy, free, give, live, node_of, on, reap_at, sized, small, stat, stats, take,
+    two_nodes,
 };
 use crate::model::slab_class::{ERAS, free_objects};
 use quarry_core::design::FreeError;
@@ -137,7 +138,7 @@ fn alien_arrays_of_large_objects_hold_one() {
         let counts = [Stat::NodeFrees, Stat::AlienOverflow];
         for (object, expected) in objects.iter().zip([[1, 0], [2, 1]]) {
             give(cache, &[*object]);
-            assert_eq!(counts.map(|which| stat(cache, which)), expected, "{era}");
+            assert_eq!(stats(cache, counts), expected, "{era}");
         }
         assert_eq!(cache.check_consistency(), Ok(()));
     }

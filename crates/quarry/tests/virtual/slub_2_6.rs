@@ -1,8 +1,9 @@
 //! SLUB before cpu partial lists: 2.6.22, 2.6.24 and 2.6.35.
 
 use crate::model::scenario::{
-    Object, VirtualCache, give, locks_taken, on, sized, small, stat, take,
+    Object, VirtualCache, give, locks_taken, on, sized, small, stat, stats, take,
 };
+use crate::model::slub_class::ends;
 use quarry_core::era::Era;
 use quarry_core::machine::LockClass;
 use quarry_core::slub::Slub;
@@ -112,7 +113,7 @@ fn a_full_slab_is_listed_at_the_end_of_its_era() {
             Stat::DeactivateFull,
             Stat::AllocRefill,
         ];
-        let [partial, full, looked] = counters.map(|which| stat(cache, which));
+        let [partial, full, looked] = stats(cache, counters);
         assert_eq!((partial, full), (1, 4), "{era}: four slabs used up");
         assert_eq!(looked, 4, "{era}: looks that found nothing count");
         assert_eq!(stat(cache, Stat::DeactivateBypass), 0, "{era}");
@@ -160,14 +161,6 @@ fn a_deactivated_slab_goes_to_the_end_of_its_era() {
     for era in ERAS {
         let heap = small::<Slub>(era, 2);
         let cache = sized(&heap, "scenario", 192);
-        let ends = |cache| {
-            [
-                Stat::DeactivateToHead,
-                Stat::DeactivateToTail,
-                Stat::DeactivateRemoteFrees,
-            ]
-            .map(|end| stat(cache, end))
-        };
         let objects = take(cache, 2);
         cache.flush();
         assert_eq!(ends(cache), [1, 0, 0], "{era}: the CPU's list held objects");

@@ -3,7 +3,9 @@
 use crate::model::scenario::{
     Object, give, locks_taken, node_of, on, small, stat, take, two_nodes,
 };
-use crate::model::slub_class::{ERAS, MIN_PARTIAL, PER_SLAB, class_192, full_slabs, give_one_each};
+use crate::model::slub_class::{
+    ERAS, MIN_PARTIAL, PER_SLAB, class_192, ends, full_slabs, give_one_each,
+};
 use quarry_core::era::Era;
 use quarry_core::machine::{LockClass, NodeId};
 use quarry_core::slub::Slub;
@@ -122,14 +124,6 @@ fn a_deactivated_slab_goes_to_its_end_of_the_list() {
         let heap = small(era, 2);
         let cache = class_192(&heap);
         let page = |object: Object| heap.pages().pfn_of(object);
-        let ends = |cache| {
-            [
-                Stat::DeactivateToHead,
-                Stat::DeactivateToTail,
-                Stat::DeactivateRemoteFrees,
-            ]
-            .map(|end| stat(cache, end))
-        };
         on(&heap, 0);
         let first = take(cache, 2);
         cache.flush();

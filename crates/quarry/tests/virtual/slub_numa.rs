@@ -1,7 +1,7 @@
 //! SLUB on several nodes: where an allocation looks, era by era.
 
 use crate::model::scenario::{
-    Object, VirtualCache, VirtualHeap, boot, give, node_of, on, sized, stat, take, two_nodes,
+    Object, VirtualCache, VirtualHeap, boot, give, node_of, on, sized, stat, stats, take, two_nodes,
 };
 use crate::model::setup::Setup;
 use crate::model::slub_class::{ERAS, PER_SLAB, class_192, full_slabs, give_one_each};
@@ -47,7 +47,7 @@ fn the_cpu_partial_list_has_the_wrong_node() {
             Stat::DeactivateRemoteFrees,
             Stat::FreeAddPartial,
         ];
-        let counted = counters.map(|which| stat(cache, which));
+        let counted = stats(cache, counters);
         // The CPU slab, which still had objects on the CPU's list, comes first.
         let expected = if era == Era::V6_18 {
             [0, 1, 1, 0, 0, 2]
@@ -110,7 +110,7 @@ fn the_wanted_node_is_full() {
     }
 }
 
-/// Facts 2.7: other nodes are asked by the ratio, of which sysfs shows a tenth.
+/// Facts 2.7: the ratio decides when other nodes are asked; sysfs shows a tenth of its value.
 #[test]
 fn the_defrag_ratio_is_set_while_running() {
     for &era in Slub::ERAS {

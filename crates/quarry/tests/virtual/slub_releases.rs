@@ -1,7 +1,8 @@
 //! SLUB's paths at the releases where they changed.
 
 use crate::model::scenario::{
-    VirtualCache, VirtualHeap, boot, give, locks_taken, on, sized, small, stat, take, two_nodes,
+    VirtualCache, VirtualHeap, boot, give, locks_taken, on, sized, small, stat, stats, take,
+    two_nodes,
 };
 use crate::model::setup::Setup;
 use crate::model::slub_class::{PER_SLAB, full_slabs, give_one_each};
@@ -82,9 +83,9 @@ fn the_first_slab_of_a_visit() {
         }
         cache.flush();
         let listed = [Stat::AllocFromPartial, Stat::CpuPartialNode];
-        let before = listed.map(|which| stat(cache, which));
+        let before = stats(cache, listed);
         take(cache, 1);
-        let after = listed.map(|which| stat(cache, which));
+        let after = stats(cache, listed);
         let taken = [after[0] - before[0], after[1] - before[1]];
         assert_eq!(taken, [1, further], "{era}");
     }
@@ -141,7 +142,7 @@ fn slabs_of_the_cpu_partial_list() {
             Stat::DeactivateRemoteFrees,
             Stat::FreeAddPartial,
         ];
-        assert_eq!(counted.map(|which| stat(cache, which)), mismatch, "{era}");
+        assert_eq!(stats(cache, counted), mismatch, "{era}");
         assert_eq!(cache.check_consistency(), Ok(()));
     }
 }

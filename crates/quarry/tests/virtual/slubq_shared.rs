@@ -2,7 +2,7 @@
 
 use crate::model::scenario::{
     Object, VirtualCache, VirtualHeap, boot, destroy, free, give, give_bulk, live, locks_taken, on,
-    reap_at, sized, small, stat, take, two_nodes,
+    reap_at, sized, small, stat, stats, take, two_nodes,
 };
 use crate::model::setup::Setup;
 use quarry_core::design::FreeError;
@@ -12,10 +12,6 @@ use quarry_core::slubq::Slubq;
 use quarry_core::stats::Stat;
 
 const ERA: Era = Era::V2_6_35;
-
-fn counts<const N: usize>(cache: VirtualCache<'_, Slubq>, stats: [Stat; N]) -> [u64; N] {
-    stats.map(|which| stat(cache, which))
-}
 
 /// A cache with CPU queues of 8, batches of 4, and other queues of these sizes.
 fn queued(heap: &VirtualHeap<Slubq>, shared: u64, alien: u64) -> VirtualCache<'_, Slubq> {
@@ -39,14 +35,14 @@ fn cpus_of_a_node_share_a_queue() {
     let heap = small::<Slubq>(ERA, 2);
     let cache = queued(&heap, 6, 0);
     let objects = take(cache, 40);
-    let stats = [Stat::AllocShared, Stat::FreeShared];
-    assert_eq!(counts(cache, stats), [0, 0]);
+    let shared = [Stat::AllocShared, Stat::FreeShared];
+    assert_eq!(stats(cache, shared), [0, 0]);
     let slow = stat(cache, Stat::FreeSlowpath);
     give(cache, &objects[..8]);
     assert_eq!(stat(cache, Stat::FreeSlowpath), slow);
     let locks = locks_taken(&heap, LockClass::Slab);
     give(cache, &objects[8..9]);
-    assert_eq!(counts(cache, stats), [0, 4]);
+    assert_eq!(stats(cache, shared), [0, 4]);
     assert_eq!(locks_taken(&heap, LockClass::Slab), locks);
     assert_eq!(cache.usage().shared_avail, 4);
 
@@ -54,20 +50,20 @@ fn cpus_of_a_node_share_a_queue() {
     on(&heap, 1);
     let locks = locks_taken(&heap, LockClass::Slab);
     assert_eq!(take(cache, 2), [objects[3], objects[2]]);
-    assert_eq!(counts(cache, stats), [4, 4]);
+    assert_eq!(stats(cache, shared), [4, 4]);
     assert_eq!(locks_taken(&heap, LockClass::Slab), locks);
     assert_eq!(cache.usage().shared_avail, 0);
 
     // Two more batches: the second finds room for two.
     on(&heap, 0);
-    let added = counts(cache, [Stat::FreeAddPartial]);
+    let added = stats(cache, [Stat::FreeAddPartial]);
     give(cache, &objects[9..12]);
     give(cache, &objects[12..13]);
     give(cache, &objects[13..17]);
-    assert_eq!(counts(cache, stats), [4, 4 + 6]);
+    assert_eq!(stats(cache, shared), [4, 4 + 6]);
     assert_eq!(cache.usage().shared_avail, 6);
     assert_eq!(
-        counts(cache, [Stat::FreeAddPartial]),
+        stats(cache, [Stat::FreeAddPartial]),
         added,
         "on the list already"
     );
@@ -103,13 +99,13 @@ fn objects_of_another_node_have_their_queue() {
         Stat::FreeDirect,
     ];
     give(cache, &objects[..6]);
-    assert_eq!(counts(cache, alien), [0, 6, 0, 0]);
+    assert_eq!(stats(cache, alien), [0, 6, 0, 0]);
     assert_eq!(cache.usage().shared_avail, 6);
     assert_eq!(free(cache, objects[5]), Err(FreeError::DoubleFree));
 
     // Full: a batch of the oldest goes to its slab.
     give(cache, &objects[6..7]);
-    assert_eq!(counts(cache, alien), [0, 7, 0, 0]);
+    assert_eq!(stats(cache, alien), [0, 7, 0, 0]);
     assert_eq!(cache.usage().shared_avail, 3);
 
     let flushes = stat(cache, Stat::QueueFlush);
@@ -118,7 +114,7 @@ fn objects_of_another_node_have_their_queue() {
     }
     let direct = cache.alloc_node(NodeId(0)).expect("memory");
     assert_eq!(node(direct), NodeId(0));
-    assert_eq!(counts(cache, alien), [3, 7, 1, 0]);
+    assert_eq!(stats(cache, alien), [3, 7, 1, 0]);
     assert_eq!(
         stat(cache, Stat::QueueFlush),
         flushes,
@@ -134,7 +130,7 @@ fn objects_of_another_node_have_their_queue() {
         .map(Some)
         .collect();
     give_bulk(cache, &mut slots);
-    assert_eq!(counts(cache, alien), [3, 10, 1, 0]);
+    assert_eq!(stats(cache, alien), [3, 10, 1, 0]);
     assert_eq!(take(cache, 1), own);
     give(cache, &own);
     give(cache, &[direct]);

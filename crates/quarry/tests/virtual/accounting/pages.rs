@@ -5,11 +5,12 @@
 //! one was freed.
 
 use quarry_core::era::Era;
-use quarry_core::page::{MigrateType, PageAllocator};
-use quarry_sim::{Config, VirtualMachine};
+use quarry_core::page::MigrateType;
 
 use super::{compare, steps};
 use crate::model::by_number::ByNumber as _;
+use crate::model::scenario::{Pages, boot_pages};
+use crate::model::setup::Setup;
 
 const TABLES: &str = "
 pages 2.6.22
@@ -85,14 +86,12 @@ pages 6.18
         slot, write pcp 64, preempt, atomic pcp 4, free slot
 ";
 
-fn boot(era: Era) -> PageAllocator<VirtualMachine> {
-    let config = Config {
+fn boot(era: Era) -> Pages {
+    let setup = Setup {
         cpus: 2,
-        memory_bytes: 64 << 20,
-        ..Config::default()
+        ..Setup::of_pages(1 << 14)
     };
-    let machine = VirtualMachine::new(config).expect("a machine");
-    PageAllocator::new(machine, era).expect("pages")
+    boot_pages(era, setup)
 }
 
 fn observed_in_bulk(era: Era) -> Vec<(&'static str, String)> {

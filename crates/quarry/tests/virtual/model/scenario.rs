@@ -7,7 +7,7 @@ use quarry_core::era::Era;
 use quarry_core::geometry::CacheFlags;
 use quarry_core::heap::{Cache, Heap};
 use quarry_core::machine::{CpuId, LockClass, Machine, NodeId};
-use quarry_core::page::PageAllocator;
+use quarry_core::page::{AllocOptions, MigrateType, PageAllocator};
 use quarry_core::stats::Stat;
 use quarry_sim::VirtualMachine;
 
@@ -16,6 +16,22 @@ use super::setup::Setup;
 pub(crate) type VirtualHeap<D> = Heap<VirtualMachine, D>;
 pub(crate) type VirtualCache<'h, D> = Cache<'h, VirtualMachine, D>;
 pub(crate) type Object = NonNull<u8>;
+
+pub(crate) type Pages = PageAllocator<VirtualMachine>;
+
+/// A page allocator on any machine.
+pub(crate) fn boot_pages(era: Era, setup: Setup) -> Pages {
+    PageAllocator::new(setup.machine(), era).expect("a page allocator")
+}
+
+/// Options of a block of a mobility.
+pub(crate) fn block_of(order: u32, migratetype: MigrateType) -> AllocOptions {
+    AllocOptions {
+        order,
+        migratetype,
+        ..AllocOptions::default()
+    }
+}
 
 /// A heap on any machine.
 pub(crate) fn boot<D: Design>(era: Era, setup: Setup) -> VirtualHeap<D> {
@@ -145,6 +161,14 @@ pub(crate) fn shrink_all<M: Machine, D: Design>(heap: &Heap<M, D>) {
 /// One counter of a cache.
 pub(crate) fn stat<D: Design>(cache: VirtualCache<'_, D>, stat: Stat) -> u64 {
     cache.stats().get(stat)
+}
+
+/// Counters of a cache, in the order asked for.
+pub(crate) fn stats<D: Design, const N: usize>(
+    cache: VirtualCache<'_, D>,
+    wanted: [Stat; N],
+) -> [u64; N] {
+    wanted.map(|wanted| stat(cache, wanted))
 }
 
 /// Acquisitions of locks of a class so far.

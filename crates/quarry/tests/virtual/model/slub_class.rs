@@ -2,8 +2,9 @@
 
 use quarry_core::era::Era;
 use quarry_core::slub::Slub;
+use quarry_core::stats::Stat;
 
-use super::scenario::{Object, VirtualCache, VirtualHeap, give, sized, take};
+use super::scenario::{Object, VirtualCache, VirtualHeap, give, sized, stats, take};
 
 /// Eras of SLUB with cpu partial lists.
 pub(crate) const ERAS: [Era; 4] = [Era::V4_13, Era::V5_9, Era::V6_1, Era::V6_18];
@@ -33,4 +34,14 @@ pub(crate) fn give_one_each(cache: VirtualCache<'_, Slub>, slabs: &[Vec<Object>]
     for slab in slabs {
         give(cache, &slab[..1]);
     }
+}
+
+/// CPU slabs that went to the head of the node's list, to its tail, and those to which others had freed.
+pub(crate) fn ends(cache: VirtualCache<'_, Slub>) -> [u64; 3] {
+    let ends = [
+        Stat::DeactivateToHead,
+        Stat::DeactivateToTail,
+        Stat::DeactivateRemoteFrees,
+    ];
+    stats(cache, ends)
 }
