@@ -71,6 +71,9 @@ fn row<'a>(
     row.into_iter().flatten()
 }
 
+/// Finds a claim's figure in an arm.
+pub(crate) type Formula = fn(Arm<'_>) -> Option<f64>;
+
 /// A claim as its thread defines it.
 pub(crate) struct ClaimSpec {
     /// Names it among those of its thread.
@@ -82,7 +85,7 @@ pub(crate) struct ClaimSpec {
     pub(crate) unit: &'static str,
     /// The figure's range.
     pub(crate) range: [f64; 2],
-    pub(crate) figure: fn(Arm<'_>) -> Option<f64>,
+    pub(crate) figure: Box<dyn Fn(Arm<'_>) -> Option<f64>>,
     /// Cause of the result, if the claim does not hold.
     pub(crate) cause: &'static str,
 }
@@ -92,7 +95,7 @@ impl ClaimSpec {
     pub(crate) fn published(
         thread: &str,
         id: &'static str,
-        figure: fn(Arm<'_>) -> Option<f64>,
+        figure: impl Fn(Arm<'_>) -> Option<f64> + 'static,
     ) -> Self {
         let mut cells = row(CLAIMS, '\t', thread, id);
         let mut text = || cells.next().unwrap_or_default();
@@ -105,7 +108,7 @@ impl ClaimSpec {
             published,
             unit,
             range,
-            figure,
+            figure: Box::new(figure),
             cause: row(CAUSES, '\t', thread, text()).next().unwrap_or_default(),
         }
     }
@@ -203,7 +206,7 @@ pub fn judge(thread: &Thread, mode: Mode, results: &Results) -> Judged {
 }
 
 fn claim(thread: &Thread, spec: ClaimSpec, mode: Mode, results: &Results) -> Claim {
-    let figures = results.arms().filter_map(spec.figure);
+    let figures = results.arms().filter_map(&spec.figure);
     let figures: Vec<f64> = figures.collect();
     let measured = (spec.figure)(results.values());
     let [from, to] = spec.range;
@@ -211,7 +214,7 @@ fn claim(thread: &Thread, spec: ClaimSpec, mode: Mode, results: &Results) -> Cla
     let true_arms = figures.iter().filter(is_true).count();
     let below = figures.iter().filter(|figure| **figure < from).count();
     let all = figures.len();
-    let due_arms = results.due(spec.figure);
+    let due_arms = results.due(&spec.figure);
     let verdict = match measured {
         _ if all < due_arms => Verdict::Incomplete,
         None => Verdict::NotRun,

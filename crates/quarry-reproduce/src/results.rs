@@ -47,7 +47,7 @@ impl Results {
     }
 
     /// In how many arms a figure is due, whether its experiments ran or not.
-    pub(crate) fn due(&self, figure: fn(Arm<'_>) -> Option<f64>) -> usize {
+    pub(crate) fn due(&self, figure: impl Fn(Arm<'_>) -> Option<f64>) -> usize {
         let arms = self.arms().map(|arm| Arm {
             is_assumed: true,
             ..arm

@@ -141,7 +141,7 @@ fn claims() -> Vec<ClaimSpec> {
         published: "",
         unit: "",
         range: [from, to],
-        figure: |arm| arm.get("a", "x"),
+        figure: Box::new(|arm| arm.get("a", "x")),
         cause: "because",
     };
     // The figure is 11 with seed 1, and 12 with seed 2.

@@ -5,7 +5,7 @@ use quarry_work::rx::{self, OutsideWork, RxDriver, RxRun, RxSpec};
 
 use super::Thread;
 use crate::error::ReproduceError;
-use crate::judge::ClaimSpec;
+use crate::judge::{ClaimSpec, Formula};
 use crate::plan::{Experiment, Mode, Setting};
 use crate::published::BANDWIDTH;
 use crate::results::{Figures, Results};
@@ -95,7 +95,7 @@ fn receive(
 }
 
 fn claims() -> Vec<ClaimSpec> {
-    let claim = |id, figure| ClaimSpec::published(THREAD.name, id, figure);
+    let claim = |id, figure: Formula| ClaimSpec::published(THREAD.name, id, figure);
     vec![
         claim("small-line-rate", |arm| arm.get("small, 6 rings", MBIT)),
         claim("huge-line-rate", |arm| arm.get("huge, 6 rings", MBIT)),

@@ -4,7 +4,7 @@ use quarry_work::load::{Load, LoadSpec, TcpRr};
 
 use super::Thread;
 use super::loads::{RATE, SECONDS, hackbench, load};
-use crate::judge::ClaimSpec;
+use crate::judge::{ClaimSpec, Formula};
 use crate::plan::{Experiment, Mode};
 use crate::published::{Csv, HACKBENCH, TCP_RR, TCP_RR_REMOTE};
 use crate::results::{Arm, Results};
@@ -160,7 +160,7 @@ fn most(figures: Vec<f64>) -> f64 {
 }
 
 fn claims() -> Vec<ClaimSpec> {
-    let claim = |id, figure| ClaimSpec::published(THREAD.name, id, figure);
+    let claim = |id, figure: Formula| ClaimSpec::published(THREAD.name, id, figure);
     vec![
         claim("100-groups-slub", |arm| longer(arm, "slubq", "slub", 100)),
         claim("100-groups-slab", |arm| longer(arm, "slubq", "slab", 100)),

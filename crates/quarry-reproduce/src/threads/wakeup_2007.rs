@@ -4,7 +4,7 @@ use quarry_work::load::{Change, Load, LoadSpec, Tbench};
 
 use super::Thread;
 use super::loads::{HITS_4096, MB, SLOW, load};
-use crate::judge::ClaimSpec;
+use crate::judge::{ClaimSpec, Formula};
 use crate::plan::{Experiment, Mode};
 use crate::results::Results;
 use crate::show::{Line, Origin, Plot, Row, Table};
@@ -77,7 +77,7 @@ fn experiments(mode: Mode) -> Vec<Experiment> {
 }
 
 fn claims() -> Vec<ClaimSpec> {
-    let claim = |id, figure| ClaimSpec::published(THREAD.name, id, figure);
+    let claim = |id, figure: Formula| ClaimSpec::published(THREAD.name, id, figure);
     vec![
         claim("hits-immediate", |arm| arm.get("2.6.22, 8 CPUs", HITS_4096)),
         claim("hits-queued", |arm| arm.get("2.6.23, 8 CPUs", HITS_4096)),

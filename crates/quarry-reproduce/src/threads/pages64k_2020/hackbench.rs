@@ -5,7 +5,7 @@ use quarry_work::load::{Hackbench, Load, LoadSpec};
 use quarry_work::world::Transport;
 
 use super::{KERNEL, POSSIBLE_CPUS, change, min_objects};
-use crate::judge::ClaimSpec;
+use crate::judge::{ClaimSpec, Formula};
 use crate::plan::{Experiment, Mode};
 use crate::published::HACKBENCH_64K;
 use crate::results::Results;
@@ -52,7 +52,7 @@ pub(super) fn experiments(mode: Mode) -> Vec<Experiment> {
 }
 
 pub(super) fn claims() -> Vec<ClaimSpec> {
-    let claim = |id, figure| ClaimSpec::published(super::THREAD.name, id, figure);
+    let claim = |id, figure: Formula| ClaimSpec::published(super::THREAD.name, id, figure);
     vec![
         claim("hackbench-time", |arm| {
             arm.change("hackbench, patched", "hackbench, default", SECONDS)

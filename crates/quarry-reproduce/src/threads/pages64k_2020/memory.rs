@@ -10,7 +10,7 @@ use quarry_lab::whatif::{Question, predict};
 
 use super::{ASKED, Asked, KERNEL, after_boot, change};
 use crate::error::ReproduceError;
-use crate::judge::ClaimSpec;
+use crate::judge::{ClaimSpec, Formula};
 use crate::plan::Experiment;
 use crate::published::MAX_ORDER;
 use crate::results::{Arm, Results};
@@ -99,7 +99,7 @@ fn memory(arm: Arm<'_>, kernel: &str, asked: &str) -> Option<f64> {
 }
 
 pub(super) fn claims() -> Vec<ClaimSpec> {
-    let claim = |id, figure| ClaimSpec::published(super::THREAD.name, id, figure);
+    let claim = |id, figure: Formula| ClaimSpec::published(super::THREAD.name, id, figure);
     vec![
         claim("order-2", |arm| memory(arm, "6.1", "slub_max_order=2")),
         claim("order-1", |arm| memory(arm, "6.1", "slub_max_order=1")),

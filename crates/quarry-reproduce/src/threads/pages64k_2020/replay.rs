@@ -14,7 +14,7 @@ use quarry_lab::{LabError, RunReport};
 
 use super::{ASKED, Asked, CPUS, KERNEL, after_boot, change, min_objects, objects};
 use crate::error::ReproduceError;
-use crate::judge::ClaimSpec;
+use crate::judge::{ClaimSpec, Formula};
 use crate::plan::Experiment;
 use crate::published::HACKBENCH_64K;
 use crate::results::{Arm, Results};
@@ -166,7 +166,7 @@ fn error(arm: Arm<'_>, load: &str) -> Option<f64> {
 }
 
 pub(super) fn claims() -> Vec<ClaimSpec> {
-    let claim = |id, figure| ClaimSpec::published(super::THREAD.name, id, figure);
+    let claim = |id, figure: Formula| ClaimSpec::published(super::THREAD.name, id, figure);
     vec![
         claim("order-2-replay", |arm| {
             memory(arm, "hackbench", "slub_max_order=2")

@@ -91,7 +91,7 @@ fn experiments(mode: Mode) -> Vec<Experiment> {
         }
     }
     all.push(load(
-        "slub 2.6.23, 1 zones, 8 clients".to_string(),
+        name("slub 2.6.23", ONE_ZONE, 8),
         seconds,
         "slub@2.6.23",
         ONE_ZONE,
@@ -101,60 +101,30 @@ fn experiments(mode: Mode) -> Vec<Experiment> {
     all
 }
 
-macro_rules! change {
-    ($of:literal against $against:literal, $where:literal) => {
-        |arm| {
-            arm.change(
-                concat!($of, ", ", $where),
-                concat!($against, ", ", $where),
-                MB,
-            )
-        }
-    };
-}
-
 fn claims() -> Vec<ClaimSpec> {
-    let claim = |id, figure| ClaimSpec::published(THREAD.name, id, figure);
-    vec![
-        claim(
-            "one-zone-loss",
-            change!("slub bug" against "slub reverted", "1 zones, 8 clients"),
-        ),
-        claim(
-            "two-zones-loss",
-            change!("slub bug" against "slab bug", "2 zones, 8 clients"),
-        ),
-        claim(
-            "fix-restores",
-            change!("slub" against "slub reverted", "1 zones, 8 clients"),
-        ),
-        claim(
-            "slab-not-affected",
-            change!("slab bug" against "slab", "1 zones, 8 clients"),
-        ),
-        claim(
-            "slub-near-slab",
-            change!("slub" against "slab", "1 zones, 8 clients"),
-        ),
-        claim(
-            "one-client",
-            change!("slub bug" against "slub", "2 zones, 1 clients"),
-        ),
-        claim(
-            "slob-to-4",
-            change!("slob" against "slab", "2 zones, 4 clients"),
-        ),
-        claim(
-            "slob-behind-at-8",
-            change!("slob" against "slab", "2 zones, 8 clients"),
-        ),
-        claim("page-allocator-share", |arm| {
-            arm.get("slub bug, 2 zones, 8 clients", PAGES)
-        }),
-        claim("page-allocator-share-one-zone", |arm| {
-            arm.get("slub bug, 1 zones, 8 clients", PAGES)
-        }),
-    ]
+    let changes = [
+        ("one-zone-loss", "slub bug", "slub reverted", ONE_ZONE, 8),
+        ("two-zones-loss", "slub bug", "slab bug", TWO_ZONES, 8),
+        ("fix-restores", "slub", "slub reverted", ONE_ZONE, 8),
+        ("slab-not-affected", "slab bug", "slab", ONE_ZONE, 8),
+        ("slub-near-slab", "slub", "slab", ONE_ZONE, 8),
+        ("one-client", "slub bug", "slub", TWO_ZONES, 1),
+        ("slob-to-4", "slob", "slab", TWO_ZONES, 4),
+        ("slob-behind-at-8", "slob", "slab", TWO_ZONES, 8),
+    ];
+    let changes = changes.map(|(id, of, against, machine, clients)| {
+        let [of, against] = [of, against].map(|arm| name(arm, machine, clients));
+        ClaimSpec::published(THREAD.name, id, move |arm| arm.change(&of, &against, MB))
+    });
+    let shares = [
+        ("page-allocator-share", TWO_ZONES),
+        ("page-allocator-share-one-zone", ONE_ZONE),
+    ];
+    let shares = shares.map(|(id, machine)| {
+        let run = name("slub bug", machine, 8);
+        ClaimSpec::published(THREAD.name, id, move |arm| arm.get(&run, PAGES))
+    });
+    changes.into_iter().chain(shares).collect()
 }
 
 fn show(results: &Results) -> (Vec<Table>, Vec<Plot>) {
@@ -167,10 +137,13 @@ fn show(results: &Results) -> (Vec<Table>, Vec<Plot>) {
         ];
         TBENCH.number("throughput_mb_per_s", &which)
     };
-    let row = |label: &str, run: &str, published: Option<f64>| {
-        let run = run.to_string();
+    let row = |label: &str, arm: &str, machine: &str, published: Option<f64>| {
+        let run = name(arm, machine, 8);
         Row::of(label, published, results, move |arm| arm.get(&run, MB))
     };
+    let [slab, slub] = ["SLAB", "SLUB"].map(|allocator| published(allocator, "stock"));
+    let reverted = published("SLUB", "commit deea84b0 reverted");
+    let of_release = TBENCH.number("throughput_mb_per_s", &[("kernel", "2.6.23")]);
     let nick_piggin = TBENCH.number("throughput_mb_per_s", &[("reporter", "Nick Piggin")]);
     let origin = |machine| match machine {
         ONE_ZONE => Origin::of(
@@ -187,28 +160,17 @@ fn show(results: &Results) -> (Vec<Table>, Vec<Plot>) {
         title: "tbench with 8 clients on 8 CPUs, one zone (C. Lameter)".to_string(),
         unit: "MB/s",
         rows: vec![
-            row(
-                "2.6.23, SLUB",
-                "slub 2.6.23, 1 zones, 8 clients",
-                TBENCH.number("throughput_mb_per_s", &[("kernel", "2.6.23")]),
-            ),
-            row(
-                "2.6.24-rc2, SLUB",
-                "slub bug, 1 zones, 8 clients",
-                published("SLUB", "stock"),
-            ),
+            row("2.6.23, SLUB", "slub 2.6.23", ONE_ZONE, of_release),
+            row("2.6.24-rc2, SLUB", "slub bug", ONE_ZONE, slub),
             row(
                 "2.6.24-rc2, SLUB, reverted",
-                "slub reverted, 1 zones, 8 clients",
-                published("SLUB", "commit deea84b0 reverted"),
+                "slub reverted",
+                ONE_ZONE,
+                reverted,
             ),
-            row("2.6.24, SLUB, fixed", "slub, 1 zones, 8 clients", None),
-            row(
-                "2.6.24-rc2, SLAB",
-                "slab bug, 1 zones, 8 clients",
-                published("SLAB", "stock"),
-            ),
-            row("2.6.24, SLOB, fixed", "slob, 1 zones, 8 clients", None),
+            row("2.6.24, SLUB, fixed", "slub", ONE_ZONE, None),
+            row("2.6.24-rc2, SLAB", "slab bug", ONE_ZONE, slab),
+            row("2.6.24, SLOB, fixed", "slob", ONE_ZONE, None),
         ],
     };
     let two_zones = Table {
@@ -216,14 +178,10 @@ fn show(results: &Results) -> (Vec<Table>, Vec<Plot>) {
         title: "tbench with 8 clients on two nodes of 4 CPUs (N. Piggin)".to_string(),
         unit: "MB/s",
         rows: vec![
-            row(
-                "2.6.24-rc2, SLUB",
-                "slub bug, 2 zones, 8 clients",
-                nick_piggin,
-            ),
-            row("2.6.24, SLUB, fixed", "slub, 2 zones, 8 clients", None),
-            row("2.6.24-rc2, SLAB", "slab bug, 2 zones, 8 clients", None),
-            row("2.6.24, SLOB, fixed", "slob, 2 zones, 8 clients", None),
+            row("2.6.24-rc2, SLUB", "slub bug", TWO_ZONES, nick_piggin),
+            row("2.6.24, SLUB, fixed", "slub", TWO_ZONES, None),
+            row("2.6.24-rc2, SLAB", "slab bug", TWO_ZONES, None),
+            row("2.6.24, SLOB, fixed", "slob", TWO_ZONES, None),
         ],
     };
     let plots = [(ONE_ZONE, "one zone"), (TWO_ZONES, "two nodes")].map(|(machine, title)| {
@@ -232,9 +190,9 @@ fn show(results: &Results) -> (Vec<Table>, Vec<Plot>) {
             let figure = |at: Arm<'_>, clients| at.get(&name(arm, machine, clients), MB);
             lines.push(Line::simulated(title, results, &CLIENTS, figure));
             let number = match (machine, arm) {
-                (ONE_ZONE, "slab bug") => published("SLAB", "stock"),
-                (ONE_ZONE, "slub bug") => published("SLUB", "stock"),
-                (ONE_ZONE, "slub reverted") => published("SLUB", "commit deea84b0 reverted"),
+                (ONE_ZONE, "slab bug") => slab,
+                (ONE_ZONE, "slub bug") => slub,
+                (ONE_ZONE, "slub reverted") => reverted,
                 (TWO_ZONES, "slub bug") => nick_piggin,
                 _ => None,
             };
