@@ -239,7 +239,7 @@ fn what_is_wrong_is_said() {
     assert_fails(&ask(&format!("--after {before}")), 2, &["--before"]);
     let both = "--before - --after -";
     let parts = ["--before and --after", "stdin is one file"];
-    assert_fails(&ask(&both), 2, &parts);
+    assert_fails(&ask(both), 2, &parts);
     let bad = dir.path().join("bad");
     fs::write(&bad, format!("{HEADER}filp 1 2 : what\n")).unwrap();
     assert_fails(

@@ -128,11 +128,11 @@ fn a_trace_goes_through_pipes() {
 fn one_stdin_and_one_stdout() {
     let two = "filter - -o never --before -";
     let parts = ["--before and TRACE", "stdin is one file"];
-    assert_fails(&quarry(&two), 2, &parts);
+    assert_fails(&quarry(two), 2, &parts);
     let two = "replay --html - --svg -";
-    assert_fails(&quarry(&two), 2, &["two outputs"]);
+    assert_fails(&quarry(two), 2, &["two outputs"]);
     let two = "filter hackbench --cache filp -o - --json";
-    assert_fails(&quarry(&two), 2, &["both go to stdout"]);
+    assert_fails(&quarry(two), 2, &["both go to stdout"]);
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn predictions_from_stdin_and_as_csv() {
     let boot = crate::what_if::boot(dir.path());
     let snapshot = fs::read(&boot).unwrap();
     let args = "what-if - --page-size 4k,64k --csv";
-    let csv = text(&quarry_with(&args, &snapshot));
+    let csv = text(&quarry_with(args, &snapshot));
     let lines: Vec<&str> = csv.lines().collect();
     assert_eq!(lines.len(), 3, "{csv}");
     assert!(lines[0].starts_with("design,page_size,cpus,"), "{csv}");

@@ -7,7 +7,7 @@ use crate::common::{assert_fails, assert_refuses, json, quarry, quarry_with, std
 #[test]
 fn one_cache_as_table_and_json() {
     let args = "geometry --design slub@6.1 --page-size 64k --cpus 16 --object-size 9856";
-    let table = stdout(&args);
+    let table = stdout(args);
     for part in [
         "slub@6.1, 64 KiB pages, 16 CPUs",
         "objects per slab",

@@ -289,7 +289,7 @@ fn debugging_costs_memory() {
         let runs = report["runs"].as_array().unwrap().clone();
         runs.iter()
             .map(|run| {
-                assert_eq!(run.get("slub_debug").is_some(), more.contains(&"--debug"));
+                assert_eq!(run.get("slub_debug").is_some(), more.contains("--debug"));
                 run["peak_slab_bytes"].as_u64().unwrap()
             })
             .collect::<Vec<_>>()

@@ -26,7 +26,7 @@ fn tables_of_a_recording() {
 #[test]
 fn json_tells_all_of_it() {
     let all = "tbench --pages all --cpus 2,64";
-    for run in runs(&all) {
+    for run in runs(all) {
         assert_eq!(run["page_events"], "all");
         let pages = &run["pages"];
         let number = |key: &str| {
@@ -380,7 +380,7 @@ fn what_is_not_replayed_is_said() {
     assert!(!off.contains("page events are not replayed"), "{off}");
     // 48 MiB of pages of 4 KiB take 501 MiB in pages of 64 KiB: the slabs find nothing left.
     let tight = "replay hackbench --pages all --page-size 64k --memory 256M";
-    assert_fails(&quarry(&tight), 3, &["bytes are in use", "--memory"]);
+    assert_fails(&quarry(tight), 3, &["bytes are in use", "--memory"]);
     assert_fails(
         &quarry("replay --pages some"),
         2,
