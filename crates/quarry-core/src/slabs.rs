@@ -205,7 +205,8 @@ fn pages_to_write<M: Machine>(
     slab: Pfn,
     order: u32,
 ) -> impl Iterator<Item = &Page> {
-    (0..1 << order).map(move |at| env.map().page_to_write(env.machine(), Pfn(slab.0 + at)))
+    let map = env.map().on(env.machine());
+    (0..1 << order).map(move |at| map.page_to_write(Pfn(slab.0 + at)))
 }
 
 /// The part of a slab's node, to count the slab in it, and its objects.

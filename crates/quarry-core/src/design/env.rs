@@ -41,13 +41,13 @@ impl<'a, M: Machine> Env<'a, M> {
     /// Links for changes to nodes' lists of slabs.
     #[inline(always)]
     pub(crate) fn links(&self) -> Links<'a, M> {
-        Links::of_slabs(self.machine(), self.map())
+        Links::of_slabs(self.map().on(self.machine()))
     }
 
     /// Links for changes to a function's own lists of slabs.
     #[inline(always)]
     pub(crate) fn call_links(&self) -> Links<'a, M> {
-        Links::of_call(self.machine(), self.map())
+        Links::of_call(self.map().on(self.machine()))
     }
 }
 

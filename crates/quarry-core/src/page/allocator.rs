@@ -4,7 +4,7 @@ use core::ptr::NonNull;
 
 use super::config::{MAX_ZONES, PageConfig};
 use super::geometry::PcpParams;
-use super::memmap::MemMap;
+use super::memmap::{MapOn, MemMap};
 use super::pcp::{Pageset, Pagesets, Pcp};
 use super::trim::Trimmer;
 use super::types::{MigrateType, Pfn, ZoneId, ZoneType};
@@ -121,6 +121,12 @@ impl<M: Machine> PageAllocator<M> {
 
     pub(crate) fn map(&self) -> &MemMap {
         &self.map
+    }
+
+    /// The map on the allocator's machine.
+    #[inline(always)]
+    pub(crate) fn map_on(&self) -> MapOn<'_, M> {
+        self.map.on(&self.machine)
     }
 
     pub(crate) fn meta(&self) -> &Region {
@@ -247,7 +253,7 @@ impl<M: Machine> PageAllocator<M> {
     pub(super) fn each_pcp(&self, mut f: impl FnMut(CpuId, &Pageset<'_, M>, &mut Pcp)) -> u32 {
         let mut busy = 0;
         for sets in self.pagesets() {
-            let at = sets.at(&self.machine, &self.map);
+            let at = sets.at(self.map_on());
             for cpu in (0..self.machine.topology().cpus).map(CpuId) {
                 let done = at.with_remote(cpu, |pcp| {
                     at.account_protection(pcp);

@@ -147,7 +147,7 @@ impl<M: Machine> PageAllocator<M> {
         let machine = self.machine();
         let slots = sets.slots.hold_all(machine);
         let slots = slots.map_err(PageInconsistency::Busy)?;
-        let area = zone.lock(machine, self.map());
+        let area = zone.lock(self.map_on());
         let area = area.ok_or(PageInconsistency::Reentered)?;
         let listed_pcp = self.walk_pcp(zone, &slots)?;
         let listed_buddy = self.walk_lists(&area)?;

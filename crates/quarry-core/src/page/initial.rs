@@ -27,8 +27,8 @@ impl<M: Machine> PageAllocator<M> {
                 *of_group = of_group.saturating_add(*count);
             }
         }
-        let mut area = zone.lock(self.machine(), self.map())?;
-        Some(area.leave_free(self.machine(), self.map(), &by_group))
+        let mut area = zone.lock(self.map_on())?;
+        Some(area.leave_free(self.map_on(), &by_group))
     }
 
     /// Raises a zone's watermarks by `pages` pages, at most all of its own. Kernels do so for a while
@@ -41,7 +41,7 @@ impl<M: Machine> PageAllocator<M> {
         };
         zone.set_boost(pages);
         // Releasing the lock publishes whether the zone is now below its high watermark.
-        drop(zone.lock(self.machine(), self.map()));
+        drop(zone.lock(self.map_on()));
         true
     }
 
@@ -57,7 +57,7 @@ impl<M: Machine> PageAllocator<M> {
             Some(zone) => self.pagesets_of_type(zone)?,
             None => self.first_pagesets(self.machine().node_of_cpu(cpu))?,
         };
-        let lists = sets.at(self.machine(), self.map());
+        let lists = sets.at(self.map_on());
         lists.with_remote(cpu, |pcp| {
             pcp.stock(&lists, stock);
             pcp.pages()
@@ -78,6 +78,6 @@ impl<M: Machine> PageAllocator<M> {
             kind: PageKind::Allocated,
             mixing: Mixing::Allowed,
         };
-        zone.alloc_direct(self.machine(), self.map(), wanted)
+        zone.alloc_direct(self.map_on(), wanted)
     }
 }

@@ -153,7 +153,7 @@ impl<M: Machine> PageAllocator<M> {
         }
         let _pass = self.gate().enter(self.machine());
         let sets = self.pagesets().nth(zone)?;
-        let at = sets.at(self.machine(), self.map());
+        let at = sets.at(self.map_on());
         at.with_remote(cpu, |pcp| PagesetReport {
             cpu,
             count: pcp.pages(),
@@ -192,7 +192,7 @@ impl<M: Machine> PageAllocator<M> {
             busy: 0,
         };
         let mut other = zone.shared.numa.other.load(Ordering::Relaxed);
-        let at = sets.at(self.machine(), self.map());
+        let at = sets.at(self.map_on());
         for cpu in (0..self.machine().topology().cpus).map(CpuId) {
             let seen = at.with_remote(cpu, |pcp| {
                 report.pcp.add(&pcp.stats());
@@ -216,7 +216,7 @@ impl<M: Machine> PageAllocator<M> {
             let migratetype = self.map().blocks().migratetype(Pfn(block));
             report.pageblocks[migratetype as usize] += 1;
         }
-        if let Some(area) = zone.lock(self.machine(), self.map()) {
+        if let Some(area) = zone.lock(self.map_on()) {
             report.free_pages = area.free_pages();
             report.free_blocks = area.free_blocks();
             report.extfrag = area.extfrag;
@@ -241,7 +241,7 @@ impl<M: Machine> PageAllocator<M> {
         let _pass = self.gate().enter(self.machine());
         let mut stats = PcpStats::default();
         for sets in self.pagesets() {
-            let at = sets.at(self.machine(), self.map());
+            let at = sets.at(self.map_on());
             at.with_remote(cpu, |pcp| stats.add(&pcp.stats()))?;
         }
         Some(stats)
@@ -258,7 +258,7 @@ impl<M: Machine> PageAllocator<M> {
             ..PageStats::default()
         };
         for zone in self.zones() {
-            if let Some(area) = zone.lock(self.machine(), self.map()) {
+            if let Some(area) = zone.lock(self.map_on()) {
                 stats.splits += area.splits;
                 stats.merges += area.merges;
                 stats.extfrag += area.extfrag;

@@ -151,7 +151,7 @@ impl<M: Machine> PageAllocator<M> {
                 reserve.store(pages, Ordering::Relaxed);
             }
             // Releasing the lock publishes whether the zone is below its new high watermark.
-            drop(zone.lock(self.machine(), self.map()));
+            drop(zone.lock(self.map_on()));
         }
         let nodes = self.machine().topology().nodes;
         let plain = if keeps_back { 0 } else { nodes };

@@ -167,7 +167,7 @@ impl<M: Machine> PageAllocator<M> {
             ..Residency::default()
         };
         for zone in self.zones() {
-            if let Some(area) = zone.lock(self.machine(), self.map()) {
+            if let Some(area) = zone.lock(self.map_on()) {
                 all.pages += u64::from(zone.end - zone.start);
                 all.untouched += u64::from(zone.end - area.frontier());
                 all.vacant += area.vacancy.pages();
@@ -237,7 +237,7 @@ impl<M: Machine> PageAllocator<M> {
         excess: u64,
         left: &mut Option<u32>,
     ) -> Look {
-        let Some(mut area) = zone.lock(self.machine(), self.map()) else {
+        let Some(mut area) = zone.lock(self.map_on()) else {
             return Look::End;
         };
         let left = left.get_or_insert(area.listed(order, list));
@@ -256,13 +256,13 @@ impl<M: Machine> PageAllocator<M> {
                 // Stays where it is, to be used before those without memory.
                 return Look::End;
             }
-            let Some(pfn) = area.isolate(self.machine(), self.map(), order, list) else {
+            let Some(pfn) = area.isolate(self.map_on(), order, list) else {
                 return Look::End;
             };
             if resident > 0 {
                 return Look::Found(pfn, vacant);
             }
-            area.restore(self.machine(), self.map(), (pfn, order), vacant);
+            area.restore(self.map_on(), (pfn, order), vacant);
         }
         Look::Passed
     }
@@ -287,9 +287,9 @@ impl<M: Machine> PageAllocator<M> {
             }
             at += resident;
         }
-        match zone.lock(self.machine(), self.map()) {
+        match zone.lock(self.map_on()) {
             Some(mut area) => {
-                area.restore(self.machine(), self.map(), (pfn, order), vacant | taken);
+                area.restore(self.map_on(), (pfn, order), vacant | taken);
             }
             // The next holder takes it back as an ordinary free block. All of it counts as
             // having memory.

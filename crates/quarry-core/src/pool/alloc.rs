@@ -16,7 +16,7 @@ use super::types::{PoolState, Receipt};
 use super::{PoolOwner, RawPool};
 use crate::debug::CallSite;
 use crate::machine::{Access, Line, Machine, NodeId, access};
-use crate::page::{MemMap, Page, PageKind, Pfn};
+use crate::page::{MapOn, Page, PageKind, Pfn};
 use crate::sync::{AtomicU64, Ordering};
 
 impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
@@ -42,7 +42,7 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
         // Mostly the alloc cache has a page: it is refilled by 64. And the page is home unless puts broke their
         // contract.
         if let Some(pfn) = self.pop() {
-            if let Some(page) = raw.find_home(raw.pages.map(), pfn) {
+            if let Some(page) = raw.find_home(raw.pages.map_on(), pfn) {
                 raw.hand_out(page, receipt.stamped(raw.tick()), state);
                 return Some(pfn);
             }
@@ -61,7 +61,7 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
         loop {
             // Below a stale entry there may be good ones.
             while let Some(pfn) = self.pop() {
-                if let Some(page) = raw.find_home(raw.pages.map(), pfn) {
+                if let Some(page) = raw.find_home(raw.pages.map_on(), pfn) {
                     raw.hand_out(page, receipt.stamped(raw.tick()), state);
                     way.map(count);
                     return Some(pfn);
@@ -78,7 +78,7 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
         let pages = self.pool.pages;
         let stack = self.cache.open(&self.pool.body().owner.cached);
         for &pfn in stack.pages().iter().rev() {
-            pages.map().prefetch(pages.machine(), pfn);
+            pages.map_on().prefetch(pfn);
         }
     }
 
@@ -138,7 +138,8 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
         let raw = self.pool.raw();
         let owner = &raw.body().owner;
         // A copy, or it would be loaded again for each page.
-        let map = *raw.pages.map();
+        let own = *raw.pages.map();
+        let map = own.on(raw.pages.machine());
         let mut stack = self.cache.open(&owner.cached);
         let clock = owner.clock.load(Ordering::Relaxed);
         let mut receipt = receipt.stamped(clock + 1);
@@ -149,7 +150,7 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
                 continue;
             }
             let Some(pfn) = stack.pop() else { break };
-            let Some(page) = raw.find_home(&map, pfn) else {
+            let Some(page) = raw.find_home(map, pfn) else {
                 raw.count_stale();
                 continue;
             };
@@ -304,8 +305,8 @@ impl<M: Machine, H: Mapper> RawPool<'_, M, H> {
     /// The descriptor of a page that was taken out of the alloc cache. `None` if it is not home: its
     /// entry is one of two that puts of the same moment made, and the page went with the other (I3).
     #[inline(always)]
-    fn find_home(self, map: &MemMap, pfn: Pfn) -> Option<&Page> {
-        let page = map.page_to_write(self.pages.machine(), pfn);
+    fn find_home<'m>(self, map: MapOn<'m, M>, pfn: Pfn) -> Option<&'m Page> {
+        let page = map.page_to_write(pfn);
         self.body()
             .is_marked(page, PoolState::InPool)
             .then_some(page)

@@ -91,10 +91,10 @@ impl<'p, M: Machine, H: Mapper> PageBatch<'p, M, H> {
     /// Takes a page out, which is then in flight by itself, as if it had been allocated alone.
     pub fn pop(&mut self) -> Option<Pfn> {
         let (&pfn, rest) = self.pages().split_last()?;
-        let (map, machine) = (self.pool.pages.map(), self.pool.pages.machine());
-        let page = map.page_to_write(machine, pfn);
+        let map = self.pool.pages.map_on();
+        let page = map.page_to_write(pfn);
         if let Some(&first) = rest.first() {
-            let first = map.page_to_write(machine, first);
+            let first = map.page_to_write(first);
             let receipt = first.word.load(Ordering::Relaxed);
             page.word.store(receipt, Ordering::Relaxed);
             first.set_stamp(rest.len() as u64);
@@ -128,8 +128,8 @@ impl<'p, M: Machine, H: Mapper> PageBatch<'p, M, H> {
         let Some(&first) = self.pages().first() else {
             return;
         };
-        let map = self.pool.pages.map();
-        let page = map.page_to_write(self.pool.pages.machine(), first);
+        let map = self.pool.pages.map_on();
+        let page = map.page_to_write(first);
         // There are pages in flight, so the pool is there (I4).
         self.pool.body().set_state(page, PoolState::InPool);
         if H::MAPS {
@@ -204,8 +204,7 @@ impl<'p, M: Machine, H: Mapper> PoolOwner<'p, M, H> {
         let clock = body.owner.clock.load(Ordering::Relaxed);
         let now = clock + added as u64;
         body.owner.clock.store(now, Ordering::Relaxed);
-        let machine = raw.pages.machine();
-        let page = raw.pages.map().page_to_write(machine, first);
+        let page = raw.pages.map_on().page_to_write(first);
         page.set_stamp(batch.len as u64);
         if before == 0 {
             let receipt = receipt.stamped(clock + 1).0;

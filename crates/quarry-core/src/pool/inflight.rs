@@ -125,10 +125,10 @@ impl<M: Machine, H: Mapper> PagePool<'_, M, H> {
     /// that the machine ever used; pages that come or go meanwhile may be missed or wrong.
     pub fn for_each_in_flight(&self, mut f: impl FnMut(&InFlight)) {
         let machine = self.pages.machine();
-        let map = self.pages.map();
+        let map = self.pages.map_on();
         for zone in self.pages.zones() {
             let _pass = self.pages.gate().enter(machine);
-            let Some(end) = zone.lock(machine, map).map(|area| area.frontier()) else {
+            let Some(end) = zone.lock(map).map(|area| area.frontier()) else {
                 continue;
             };
             for pfn in (zone.start..end).map(Pfn) {

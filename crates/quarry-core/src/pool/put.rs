@@ -8,7 +8,7 @@ use super::stats::{count, count_by};
 use super::types::{PoolError, PoolState, Put};
 use super::{PagePool, PoolOwner, RawPool};
 use crate::machine::Machine;
-use crate::page::{MemMap, Page, Pfn};
+use crate::page::{MapOn, Page, Pfn};
 use crate::sync::Ordering;
 
 impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
@@ -105,14 +105,15 @@ impl<M: Machine, H: Mapper> PoolOwner<'_, M, H> {
     ) -> usize {
         let raw = self.pool.raw();
         // A copy, or it would be loaded again for each page.
-        let map = *raw.pages.map();
+        let own = *raw.pages.map();
+        let map = own.on(raw.pages.machine());
         let mut stack = self.cache.open(&self.pool.body().owner.cached);
         for (at, slot) in slots.iter_mut().enumerate() {
             let Some(pfn) = page(slot) else { continue };
             let Some(place) = stack.room().first_mut() else {
                 return at;
             };
-            if let Some(page) = raw.find_sole(&map, pfn) {
+            if let Some(page) = raw.find_sole(map, pfn) {
                 raw.come_home(page, u32::MAX);
                 *place = pfn;
                 stack.grow(1);
@@ -225,8 +226,8 @@ impl<M: Machine, H: Mapper> RawPool<'_, M, H> {
     #[inline(always)]
     pub(super) fn put_used(self, pfn: Pfn, used: u32) -> Result<Put, PoolError> {
         // The owner's CPU has the line mostly: it is to come once, for reading and for writing.
-        self.pages.map().prefetch(self.pages.machine(), pfn);
-        match self.find_sole(self.pages.map(), pfn) {
+        self.pages.map_on().prefetch(pfn);
+        match self.find_sole(self.pages.map_on(), pfn) {
             Some(page) => self.put_ring(page, pfn, used),
             None => self.put_unusual(pfn),
         }
@@ -255,15 +256,15 @@ impl<M: Machine, H: Mapper> RawPool<'_, M, H> {
 
     /// The descriptor of a page of this pool that is handed out in this way.
     #[inline(always)]
-    fn find<'m>(&self, map: &'m MemMap, pfn: Pfn, state: PoolState) -> Option<&'m Page> {
+    fn find<'m>(&self, map: MapOn<'m, M>, pfn: Pfn, state: PoolState) -> Option<&'m Page> {
         map.get(pfn)?;
-        let page = map.page_to_write(self.pages.machine(), pfn);
+        let page = map.page_to_write(pfn);
         self.body().is_marked(page, state).then_some(page)
     }
 
     /// The descriptor of a page that is handed out whole and has no other users.
     #[inline(always)]
-    fn find_sole<'m>(&self, map: &'m MemMap, pfn: Pfn) -> Option<&'m Page> {
+    fn find_sole<'m>(&self, map: MapOn<'m, M>, pfn: Pfn) -> Option<&'m Page> {
         let page = self.find(map, pfn, PoolState::InFlight);
         // Not by `is_sole`, which reads a line that the owner writes all the time.
         page.filter(|page| page.is_sole_reference())
@@ -272,7 +273,7 @@ impl<M: Machine, H: Mapper> RawPool<'_, M, H> {
     /// [`RawPool::find`], or what is wrong.
     #[inline(always)]
     pub(super) fn check(&self, pfn: Pfn, state: PoolState) -> Result<&Page, PoolError> {
-        match self.find(self.pages.map(), pfn, state) {
+        match self.find(self.pages.map_on(), pfn, state) {
             Some(page) => Ok(page),
             None => Err(self.refusal(pfn)),
         }
@@ -361,17 +362,18 @@ impl<M: Machine, H: Mapper> RawPool<'_, M, H> {
         clear: impl Fn(&mut S),
         result: &mut Result<(), PoolError>,
     ) -> u64 {
-        let map = *self.pages.map();
+        let own = *self.pages.map();
+        let map = own.on(self.pages.machine());
         let mut all = 0;
         for chunk in slots.chunks_mut(REFILL_PAGES) {
             let mut claimed = [Pfn(0); REFILL_PAGES];
             let mut count = 0;
             for pfn in chunk.iter().filter_map(&page) {
-                map.prefetch(self.pages.machine(), pfn);
+                map.prefetch(pfn);
             }
             for slot in chunk {
                 let Some(pfn) = page(slot) else { continue };
-                if let Some(page) = self.find_sole(&map, pfn) {
+                if let Some(page) = self.find_sole(map, pfn) {
                     // At once, so that a second slot of the same page is refused.
                     self.come_home(page, u32::MAX);
                     claimed[count] = pfn;

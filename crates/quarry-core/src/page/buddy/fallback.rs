@@ -29,8 +29,8 @@ use core::ops::Range;
 use super::{FreeArea, Mixing, Taken, Wanted};
 use crate::era::Era;
 use crate::machine::Machine;
-use crate::page::memmap::MemMap;
 use crate::page::memmap::list::Links;
+use crate::page::memmap::{MapOn, MemMap};
 use crate::page::types::{MAX_ORDER, MIGRATE_TYPES, MigrateType, PageKind, Pfn};
 
 /// Types in which a request looks that finds none of its own, first to last (facts 7.1).
@@ -44,13 +44,12 @@ impl FreeArea {
     /// A block for a request whose type has none: another type's, or one of those that the type has claimed.
     pub(super) fn take_foreign<M: Machine>(
         &mut self,
-        machine: &M,
-        map: &MemMap,
+        map: MapOn<'_, M>,
         wanted: &Wanted,
     ) -> Option<Taken> {
         let whole = map.blocks().order();
         let least = match wanted.mixing {
-            Mixing::Steals => return self.steal(machine, map, wanted),
+            Mixing::Steals => return self.steal(map, wanted),
             Mixing::Allowed => wanted.order,
             Mixing::WholeBlocks => wanted.order.max(whole),
         };
@@ -67,40 +66,40 @@ impl FreeArea {
                     break;
                 }
                 let rest = if era >= Era::V4_1 { new } else { old };
-                return Some(self.take_block(machine, map, (pfn, order, old), rest));
+                return Some(self.take_block(map, (pfn, order, old), rest));
             }
-            if !self.claim(machine, map, (pfn, order), new) {
+            if !self.claim(map, (pfn, order), new) {
                 if era >= Era::V6_15 {
                     continue;
                 }
-                return Some(self.take_block(machine, map, (pfn, order, old), old));
+                return Some(self.take_block(map, (pfn, order, old), old));
             }
             // The claimed blocks are on the own lists now, and the smallest that fits leaves the larger ones
             // whole.
             if era >= Era::V4_13 {
-                return self.take_own(machine, map, wanted);
+                return self.take_own(map, wanted);
             }
             let rest = if (Era::V3_13..Era::V3_18).contains(&era) {
                 map.blocks().migratetype(pfn)
             } else {
                 new
             };
-            return Some(self.take_block(machine, map, (pfn, order, new), rest));
+            return Some(self.take_block(map, (pfn, order, new), rest));
         }
         match wanted.mixing {
             Mixing::WholeBlocks => None,
-            _ => self.steal(machine, map, wanted),
+            _ => self.steal(map, wanted),
         }
     }
 
     /// The smallest block of another type, and nothing but it.
-    fn steal<M: Machine>(&mut self, machine: &M, map: &MemMap, wanted: &Wanted) -> Option<Taken> {
+    fn steal<M: Machine>(&mut self, map: MapOn<'_, M>, wanted: &Wanted) -> Option<Taken> {
         let new = wanted.migratetype;
         let mut smallest_first = wanted.order..=MAX_ORDER;
         let (order, (pfn, old)) =
             smallest_first.find_map(|order| Some((order, self.foreign(order, new)?)))?;
         let rest = if self.era >= Era::V6_10 { old } else { new };
-        Some(self.take_block(machine, map, (pfn, order, old), rest))
+        Some(self.take_block(map, (pfn, order, old), rest))
     }
 
     /// The first block of an order in the lists where a type looks, and its list's type.
@@ -122,13 +121,11 @@ impl FreeArea {
     /// Takes a block off its list; what is not wanted of it becomes the type `rest`.
     fn take_block<M: Machine>(
         &mut self,
-        machine: &M,
-        map: &MemMap,
+        map: MapOn<'_, M>,
         (pfn, order, listed): (Pfn, u32, MigrateType),
         rest: MigrateType,
     ) -> Taken {
-        self.list(order, listed)
-            .remove(Links::of_zone(machine, map), pfn);
+        self.list(order, listed).remove(Links::of_zone(map), pfn);
         Taken {
             pfn,
             order,
@@ -141,32 +138,31 @@ impl FreeArea {
     /// suits. Returns true if the blocks moved.
     fn claim<M: Machine>(
         &mut self,
-        machine: &M,
-        map: &MemMap,
+        map: MapOn<'_, M>,
         (pfn, order): (Pfn, u32),
         wanted: MigrateType,
     ) -> bool {
         let whole = map.blocks().order();
         if order >= whole {
             for block in (pfn.0..pfn.0 + (1 << order)).step_by(1 << whole) {
-                self.retag(map, Pfn(block), wanted);
+                self.retag(&map, Pfn(block), wanted);
             }
-            self.move_to(machine, map, pfn, wanted);
+            self.move_to(map, pfn, wanted);
             return true;
         }
         let start = pfn.0 & !((1 << whole) - 1);
         let block = start..(start + (1 << whole)).min(self.frontier());
-        let suits = self.suiting_pages(map, block.clone(), wanted) >= 1 << (whole - 1);
+        let suits = self.suiting_pages(&map, block.clone(), wanted) >= 1 << (whole - 1);
         if self.era >= Era::V6_10 && !suits {
             return false;
         }
-        for (pfn, kind, _) in blocks_in(*map, block) {
+        for (pfn, kind, _) in blocks_in(*map.map, block) {
             if kind == PageKind::Buddy {
-                self.move_to(machine, map, pfn, wanted);
+                self.move_to(map, pfn, wanted);
             }
         }
         if suits {
-            self.retag(map, Pfn(start), wanted);
+            self.retag(&map, Pfn(start), wanted);
         }
         true
     }
@@ -186,12 +182,11 @@ impl FreeArea {
     }
 
     /// Puts a free block on another type's list.
-    fn move_to<M: Machine>(&mut self, machine: &M, map: &MemMap, pfn: Pfn, wanted: MigrateType) {
+    fn move_to<M: Machine>(&mut self, map: MapOn<'_, M>, pfn: Pfn, wanted: MigrateType) {
         let page = map.page(pfn);
         let (order, from) = (page.order(), page.listed_as());
-        self.list(order, from)
-            .remove(Links::of_zone(machine, map), pfn);
-        self.put(machine, map, pfn, order, wanted);
+        self.list(order, from).remove(Links::of_zone(map), pfn);
+        self.put(map, pfn, order, wanted);
     }
 
     fn retag(&mut self, map: &MemMap, pfn: Pfn, wanted: MigrateType) {

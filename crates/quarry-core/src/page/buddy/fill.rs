@@ -2,7 +2,7 @@
 
 use super::FreeArea;
 use crate::machine::Machine;
-use crate::page::memmap::MemMap;
+use crate::page::memmap::{MapOn, MemMap};
 use crate::page::types::{MAX_ORDER, MIGRATE_TYPES, MigrateType, ORDERS, PageKind, Pfn};
 
 /// Free blocks by order and migrate type.
@@ -10,8 +10,7 @@ pub type FreeBlockCounts = [[u64; MIGRATE_TYPES]; ORDERS];
 
 /// Position of the next block, and the pages in use that are left to part blocks with.
 struct Site<'m, M> {
-    machine: &'m M,
-    map: &'m MemMap,
+    map: MapOn<'m, M>,
     at: u32,
     /// Pages still to be put in use.
     used: u64,
@@ -26,13 +25,12 @@ impl FreeArea {
     /// memory.
     pub(crate) fn leave_free<M: Machine>(
         &mut self,
-        machine: &M,
-        map: &MemMap,
+        map: MapOn<'_, M>,
         blocks: &FreeBlockCounts,
     ) -> u64 {
         for order in 0..=MAX_ORDER {
             for migratetype in MigrateType::ALL {
-                while let Some(pfn) = self.isolate(machine, map, order, migratetype) {
+                while let Some(pfn) = self.isolate(map, order, migratetype) {
                     map.page(pfn).set_kind(PageKind::Owned, order);
                 }
             }
@@ -45,7 +43,6 @@ impl FreeArea {
         let wanted = blocks.iter().enumerate().map(pages);
         let wanted = wanted.fold(0, u64::saturating_add).min(room);
         let mut site = Site {
-            machine,
             map,
             at: self.frontier(),
             used: room - wanted,
@@ -94,7 +91,7 @@ impl FreeArea {
                         site.map.blocks().retag(Pfn(block), migratetype);
                     }
                 }
-                self.lay(site.machine, site.map, Pfn(site.at), order, migratetype);
+                self.lay(site.map, Pfn(site.at), order, migratetype);
                 site.at += 1 << order;
             }
         }
@@ -119,13 +116,7 @@ impl FreeArea {
             };
             site.at -= 1 << order;
             let page = site.map.page(Pfn(site.at));
-            self.unlay(
-                site.machine,
-                site.map,
-                Pfn(site.at),
-                order,
-                page.listed_as(),
-            );
+            self.unlay(site.map, Pfn(site.at), order, page.listed_as());
         }
     }
 
@@ -148,7 +139,7 @@ impl FreeArea {
         if u64::from(pages) > site.used {
             return false;
         }
-        use_up(site.map, site.at, site.at + pages);
+        use_up(&site.map, site.at, site.at + pages);
         site.at += pages;
         site.used -= u64::from(pages);
         true

@@ -5,37 +5,36 @@ use core::ops::Range;
 use super::FreeArea;
 use crate::era::Era;
 use crate::machine::Machine;
-use crate::page::memmap::MemMap;
+use crate::page::memmap::MapOn;
 use crate::page::memmap::list::Links;
 use crate::page::memmap::page::AHEAD;
 use crate::page::types::{MAX_ORDER, MigrateType, PageKind, Pfn};
 
 impl FreeArea {
     /// Puts a block back, merging it with its buddy as long as that is free and of the same order.
-    pub(crate) fn free<M: Machine>(&mut self, machine: &M, map: &MemMap, pfn: Pfn, order: u32) {
+    pub(crate) fn free<M: Machine>(&mut self, map: MapOn<'_, M>, pfn: Pfn, order: u32) {
         self.freed[order as usize] += 1;
-        let merged = self.merge(machine, map, pfn, order);
-        self.put_freed(machine, map, merged);
+        let merged = self.merge(map, pfn, order);
+        self.put_freed(map, merged);
     }
 
     /// Puts a merged block on its list.
     fn put_freed<M: Machine>(
         &mut self,
-        machine: &M,
-        map: &MemMap,
+        map: MapOn<'_, M>,
         (pfn, order, migratetype): (Pfn, u32, MigrateType),
     ) {
-        if self.merges_soon(machine, map, pfn, order) {
+        if self.merges_soon(map, pfn, order) {
             map.page(pfn).set_free(PageKind::Buddy, order, migratetype);
             self.list(order, migratetype)
-                .push_back(Links::of_zone(machine, map), pfn);
+                .push_back(Links::of_zone(map), pfn);
         } else {
-            self.put(machine, map, pfn, order, migratetype);
+            self.put(map, pfn, order, migratetype);
         }
     }
 
     /// True if a block and its buddy, which is in use, would make a pair with a free buddy.
-    fn merges_soon<M: Machine>(&self, machine: &M, map: &MemMap, pfn: Pfn, order: u32) -> bool {
+    fn merges_soon<M: Machine>(&self, map: MapOn<'_, M>, pfn: Pfn, order: u32) -> bool {
         if self.era < Era::V2_6_35 || order + 1 >= MAX_ORDER {
             return false;
         }
@@ -44,7 +43,7 @@ impl FreeArea {
         if next.0 >= self.frontier {
             return false;
         }
-        let page = map.page_to_read(machine, next);
+        let page = map.page_to_read(next);
         page.is_block(PageKind::Buddy, order + 1)
     }
 
@@ -53,13 +52,7 @@ impl FreeArea {
     /// Blocks that make a larger one together, and come up or down within it, go back as that one:
     /// until the last of them is free they merge with nothing but each other; what they merge to
     /// meanwhile comes to a list's front and leaves it again. What that costs is charged.
-    pub(crate) fn free_all<M: Machine>(
-        &mut self,
-        machine: &M,
-        map: &MemMap,
-        blocks: &[Pfn],
-        order: u32,
-    ) {
+    pub(crate) fn free_all<M: Machine>(&mut self, map: MapOn<'_, M>, blocks: &[Pfn], order: u32) {
         let mut rest = blocks;
         let (mut recent, mut nth_put) = ([None; AHEAD], 0);
         while let Some(&first) = rest.first() {
@@ -71,17 +64,17 @@ impl FreeArea {
             rest = others;
             for (ahead, levels) in [(AHEAD, 1), (AHEAD / 2, 2)] {
                 if let Some(later) = rest.get(ahead) {
-                    self.prefetch_merge(machine, map, *later, order..order + levels);
+                    self.prefetch_merge(map, *later, order..order + levels);
                 }
             }
             if levels > 0 {
-                self.join(machine, map, whole, order);
+                self.join(map, whole, order);
             }
             self.freed[order as usize] += 1 << levels;
             let pfn = Pfn(first.0 & !((1 << (order + levels)) - 1));
-            let merged = self.merge(machine, map, pfn, order + levels);
+            let merged = self.merge(map, pfn, order + levels);
             let pfn = merged.0;
-            self.put_freed(machine, map, merged);
+            self.put_freed(map, merged);
             // Most are put on one list, from whose front they are taken.
             let before = &mut recent[nth_put % AHEAD];
             map.page(pfn).set_ahead(*before);
@@ -93,13 +86,7 @@ impl FreeArea {
     /// Prefetches for a block that merges at all of these levels: what the last merge will write, and the
     /// buddy that is looked at then.
     #[inline(always)]
-    fn prefetch_merge<M: Machine>(
-        &self,
-        machine: &M,
-        map: &MemMap,
-        mut pfn: Pfn,
-        levels: Range<u32>,
-    ) {
+    fn prefetch_merge<M: Machine>(&self, map: MapOn<'_, M>, mut pfn: Pfn, levels: Range<u32>) {
         let mut last = None;
         for level in levels {
             let buddy = Pfn(pfn.0 ^ (1 << level));
@@ -111,26 +98,26 @@ impl FreeArea {
         }
         if let Some((page, level)) = last {
             for neighbour in [page.prev(), page.next()].into_iter().flatten() {
-                map.prefetch(machine, neighbour);
+                map.prefetch(neighbour);
             }
-            map.prefetch(machine, Pfn(pfn.0 ^ (1 << (level + 1))));
+            map.prefetch(Pfn(pfn.0 ^ (1 << (level + 1))));
         }
     }
 
     /// Makes blocks one block; [`FreeArea::merge`] sets the state of its first page.
-    fn join<M: Machine>(&mut self, machine: &M, map: &MemMap, whole: &[Pfn], order: u32) {
+    fn join<M: Machine>(&mut self, map: MapOn<'_, M>, whole: &[Pfn], order: u32) {
         let last = whole.len() - 1;
         self.merges += last as u64;
         for (at, pfn) in whole.iter().enumerate() {
             map.page(*pfn).set_kind(PageKind::Tail, 0);
             let mut merged = pfn.0;
             for level in order..order + at.trailing_ones() {
-                map.half(machine, Pfn(merged ^ (1 << level)));
+                map.half(Pfn(merged ^ (1 << level)));
                 merged &= !(1 << level);
             }
             if at < last {
-                map.page_to_read(machine, Pfn(merged ^ (1 << (order + at.trailing_ones()))));
-                map.page_to_write(machine, Pfn(merged));
+                map.page_to_read(Pfn(merged ^ (1 << (order + at.trailing_ones()))));
+                map.page_to_write(Pfn(merged));
             }
         }
     }
@@ -139,8 +126,7 @@ impl FreeArea {
     /// that they are together, which is on no list yet, and the type of the list that it belongs on.
     pub(super) fn merge<M: Machine>(
         &mut self,
-        machine: &M,
-        map: &MemMap,
+        map: MapOn<'_, M>,
         pfn: Pfn,
         order: u32,
     ) -> (Pfn, u32, MigrateType) {
@@ -153,19 +139,18 @@ impl FreeArea {
                 break;
             }
             if !map.page(buddy).is_block(PageKind::Buddy, merged) {
-                map.page_to_read(machine, buddy);
+                map.page_to_read(buddy);
                 break;
             }
-            let list = map.half(machine, buddy).listed_as();
-            self.list(merged, list)
-                .remove(Links::of_zone(machine, map), buddy);
+            let list = map.half(buddy).listed_as();
+            self.list(merged, list).remove(Links::of_zone(map), buddy);
             let upper = Pfn(pfn.0 | (1 << merged));
             map.page(upper).set_kind(PageKind::Tail, 0);
             pfn = Pfn(pfn.0 & !(1 << merged));
             merged += 1;
             self.merges += 1;
         }
-        map.page_to_set(machine, pfn);
+        map.page_to_set(pfn);
         (pfn, merged, map.blocks().migratetype(pfn))
     }
 }

@@ -20,8 +20,8 @@ pub use fill::FreeBlockCounts;
 
 use crate::era::Era;
 use crate::machine::{Access, Line, Machine, access};
-use crate::page::memmap::MemMap;
 use crate::page::memmap::list::{Links, PageList};
+use crate::page::memmap::{MapOn, MemMap};
 use crate::page::rules::Rules;
 use crate::page::types::{MAX_ORDER, MIGRATE_TYPES, MigrateType, ORDERS, PageKind, Pfn};
 use fallback::FALLBACKS;
@@ -144,14 +144,13 @@ impl FreeArea {
     /// Takes a block that was laid off its list.
     fn unlay<M: Machine>(
         &mut self,
-        machine: &M,
-        map: &MemMap,
+        map: MapOn<'_, M>,
         pfn: Pfn,
         order: u32,
         migratetype: MigrateType,
     ) {
         self.list(order, migratetype)
-            .remove(Links::of_zone(machine, map), pfn);
+            .remove(Links::of_zone(map), pfn);
         map.page(pfn).set_kind(PageKind::Untouched, 0);
         self.vacancy.occupy(pfn, order);
     }
@@ -159,15 +158,14 @@ impl FreeArea {
     /// Puts a block without memory on a list.
     fn lay<M: Machine>(
         &mut self,
-        machine: &M,
-        map: &MemMap,
+        map: MapOn<'_, M>,
         pfn: Pfn,
         order: u32,
         migratetype: MigrateType,
     ) {
         map.page(pfn).set_free(PageKind::Buddy, order, migratetype);
         self.list(order, migratetype)
-            .push_back(Links::of_zone(machine, map), pfn);
+            .push_back(Links::of_zone(map), pfn);
         self.vacancy.vacate(pfn, order);
     }
 
@@ -215,19 +213,18 @@ impl FreeArea {
     /// Puts a block on a list and notes which.
     fn put<M: Machine>(
         &mut self,
-        machine: &M,
-        map: &MemMap,
+        map: MapOn<'_, M>,
         pfn: Pfn,
         order: u32,
         migratetype: MigrateType,
     ) {
         map.page(pfn).set_free(PageKind::Buddy, order, migratetype);
         self.list(order, migratetype)
-            .push_front(Links::of_zone(machine, map), pfn);
+            .push_front(Links::of_zone(map), pfn);
     }
 
     /// Puts the next untouched block on its list. `false` when there is none.
-    fn extend<M: Machine>(&mut self, machine: &M, map: &MemMap) -> bool {
+    fn extend<M: Machine>(&mut self, map: MapOn<'_, M>) -> bool {
         if self.frontier >= self.end {
             return false;
         }
@@ -237,7 +234,7 @@ impl FreeArea {
         let boot_type = self.boot_type;
         map.page(pfn).set_free(PageKind::Buddy, order, boot_type);
         self.list(order, boot_type)
-            .push_back(Links::of_zone(machine, map), pfn);
+            .push_back(Links::of_zone(map), pfn);
         self.vacancy.vacate(pfn, order);
         true
     }
@@ -247,14 +244,13 @@ impl FreeArea {
     /// leave [`FreeArea::vacancy`], which others set against the free pages.
     pub(crate) fn isolate<M: Machine>(
         &mut self,
-        machine: &M,
-        map: &MemMap,
+        map: MapOn<'_, M>,
         order: u32,
         migratetype: MigrateType,
     ) -> Option<Pfn> {
         let pfn = self
             .list(order, migratetype)
-            .pop_front(Links::of_zone(machine, map))?;
+            .pop_front(Links::of_zone(map))?;
         map.page(pfn).set_free(PageKind::Pcp, order, migratetype);
         self.vacancy.occupy(pfn, order);
         self.free_pages -= 1 << order;
@@ -265,28 +261,26 @@ impl FreeArea {
     /// units without memory, from its first one on.
     pub(crate) fn restore<M: Machine>(
         &mut self,
-        machine: &M,
-        map: &MemMap,
+        map: MapOn<'_, M>,
         (pfn, order): (Pfn, u32),
         vacant: u64,
     ) {
         self.vacancy.vacate_units(pfn, order, vacant);
-        let (pfn, merged, migratetype) = self.merge(machine, map, pfn, order);
+        let (pfn, merged, migratetype) = self.merge(map, pfn, order);
         map.page(pfn).set_free(PageKind::Buddy, merged, migratetype);
         self.list(merged, migratetype)
-            .push_back(Links::of_zone(machine, map), pfn);
+            .push_back(Links::of_zone(map), pfn);
     }
 
     /// Takes a block of the order, splitting a larger one if need be; the upper half goes back at
     /// each level (facts 7.1).
     pub(crate) fn alloc<M: Machine>(
         &mut self,
-        machine: &M,
-        map: &MemMap,
+        map: MapOn<'_, M>,
         mut wanted: Wanted,
     ) -> Option<Pfn> {
         let mut taken = None;
-        self.alloc_run(machine, map, &mut wanted, 1, |pfn| {
+        self.alloc_run(map, &mut wanted, 1, |pfn| {
             taken = Some(pfn);
         });
         taken
@@ -302,13 +296,12 @@ impl FreeArea {
     #[inline]
     pub(crate) fn alloc_run<M: Machine>(
         &mut self,
-        machine: &M,
-        map: &MemMap,
+        map: MapOn<'_, M>,
         wanted: &mut Wanted,
         most: u32,
         mut each: impl FnMut(Pfn),
     ) -> u32 {
-        let Some(taken) = self.take(machine, map, wanted) else {
+        let Some(taken) = self.take(map, wanted) else {
             return 0;
         };
         if taken.stolen && self.era >= Era::V6_15 {
@@ -329,9 +322,9 @@ impl FreeArea {
             let cuts = if at == 0 { levels } else { at.trailing_zeros() };
             self.splits += u64::from(cuts);
             for level in (0..cuts).rev() {
-                map.split_off(machine, Pfn(pfn.0 + (1 << (order + level))));
+                map.split_off(Pfn(pfn.0 + (1 << (order + level))));
             }
-            let page = map.page_to_set(machine, pfn);
+            let page = map.page_to_set(pfn);
             match kind {
                 PageKind::Pcp => page.set_free(kind, order, migratetype),
                 _ => page.set_kind(kind, order),
@@ -345,7 +338,7 @@ impl FreeArea {
         while at < all {
             let level = at.trailing_zeros();
             let left = Pfn(taken.pfn.0 + (at << order));
-            self.put(machine, map, left, order + level, taken.rest);
+            self.put(map, left, order + level, taken.rest);
             at += 1 << level;
         }
         self.free_pages -= u64::from(run) << order;
@@ -354,10 +347,10 @@ impl FreeArea {
     }
 
     /// A block of at least the order, off its list.
-    fn take<M: Machine>(&mut self, machine: &M, map: &MemMap, wanted: &Wanted) -> Option<Taken> {
+    fn take<M: Machine>(&mut self, map: MapOn<'_, M>, wanted: &Wanted) -> Option<Taken> {
         loop {
             if wanted.mixing != Mixing::Steals
-                && let Some(own) = self.take_own(machine, map, wanted)
+                && let Some(own) = self.take_own(map, wanted)
             {
                 return Some(own);
             }
@@ -366,8 +359,8 @@ impl FreeArea {
             let others = FALLBACKS[wanted.migratetype as usize];
             let largest = |&other: &MigrateType| self.listed(MAX_ORDER, other) > 0;
             let enough = wanted.migratetype != self.boot_type && others.iter().any(largest);
-            if enough || !self.extend(machine, map) {
-                let foreign = self.take_foreign(machine, map, wanted);
+            if enough || !self.extend(map) {
+                let foreign = self.take_foreign(map, wanted);
                 self.extfrag += u64::from(foreign.is_some());
                 return foreign;
             }
@@ -375,19 +368,14 @@ impl FreeArea {
     }
 
     /// The smallest block of the request's type that is large enough, off its list.
-    fn take_own<M: Machine>(
-        &mut self,
-        machine: &M,
-        map: &MemMap,
-        wanted: &Wanted,
-    ) -> Option<Taken> {
+    fn take_own<M: Machine>(&mut self, map: MapOn<'_, M>, wanted: &Wanted) -> Option<Taken> {
         let migratetype = wanted.migratetype;
         let mut smallest_first = wanted.order..=MAX_ORDER;
         smallest_first.find_map(|order| {
             let pfn = self
                 .list(order, migratetype)
-                .pop_front(Links::of_zone(machine, map))?;
-            map.prefetch_ahead(machine, map.page(pfn));
+                .pop_front(Links::of_zone(map))?;
+            map.prefetch_ahead(map.page(pfn));
             Some(Taken {
                 pfn,
                 order,

@@ -43,7 +43,7 @@ impl<M: Machine> PageAllocator<M> {
         let shape = zone.shape(order, zone.rules.group(options.migratetype))?;
         let lists = Pageset {
             mixing,
-            ..sets.at(&self.machine, &self.map)
+            ..sets.at(self.map_on())
         };
         lists.with(|pcp, cpu| {
             let pfn = pcp.alloc(&lists, shape)?;
@@ -171,7 +171,7 @@ impl<M: Machine> PageAllocator<M> {
                 kind: PageKind::Allocated,
                 mixing,
             };
-            let direct = || zone.alloc_direct(&self.machine, &self.map, wanted);
+            let direct = || zone.alloc_direct(self.map_on(), wanted);
             let Some(pfn) = by_lists.unwrap_or_else(direct) else {
                 continue;
             };
@@ -192,7 +192,6 @@ impl<M: Machine> PageAllocator<M> {
     /// True if the caller interrupted the holder of a zone lock. The per-CPU lists are of no help then, and
     /// waiting for the slot that the interrupted thread holds would take long.
     fn zones_reentered(&self) -> bool {
-        self.zones()
-            .any(|zone| zone.lock(&self.machine, &self.map).is_none())
+        self.zones().any(|zone| zone.lock(self.map_on()).is_none())
     }
 }

@@ -114,7 +114,7 @@ impl<M: Machine> PageAllocator<M> {
         let Some(shape) = zone.shape(0, zone.rules.group(MigrateType::Unmovable)) else {
             return 0;
         };
-        let lists = sets.at(self.machine(), self.map());
+        let lists = sets.at(self.map_on());
         let got = lists.with(|pcp, cpu| {
             let got = pcp.alloc_many(&lists, shape, slots);
             pcp.numa_other += u64::from(zone.is_remote(&self.machine, cpu)) * got;
@@ -198,7 +198,7 @@ impl<M: Machine> PageAllocator<M> {
         let sets = self.zones.get(number)?.as_ref()?;
         let zone = &sets.zone;
         zone.shape(0, first.migratetype())?;
-        let lists = sets.at(self.machine(), map);
+        let lists = sets.at(self.map_on());
         let (looked_at, to_zone) = lists.with(|pcp, _| {
             let hold = slots.len().min(self.bulk_free_hold);
             let (mut at, mut to_zone) = (0, false);
@@ -244,9 +244,9 @@ impl<M: Machine> PageAllocator<M> {
         let Some(vacant) = pcp.vacant(lists, room) else {
             return 0;
         };
-        let (map, tag) = (*self.map(), lists.zone.unmovable);
+        let tag = lists.zone.unmovable;
         let slots = &mut slots[..room];
-        let freed = empty_slots::<M>(lists.machine, map, tag, slots, vacant);
+        let freed = empty_slots(lists.map, tag, slots, vacant);
         if freed > 0 {
             pcp.freed_many(lists, freed as u32);
         }

@@ -64,7 +64,7 @@ impl<M: Machine> PageAllocator<M> {
     fn alloc_listed(&self, sets: &Pagesets, order: u32) -> Option<Pfn> {
         let zone = &sets.zone;
         let list = zone.plain_list(order, MigrateType::Unmovable as u8)?;
-        let lists = sets.at(&self.machine, &self.map);
+        let lists = sets.at(self.map_on());
         let pfn = lists.with(|pcp, cpu| {
             let pfn = match pcp.pop(&lists, list, order) {
                 Some(pfn) => pfn,
@@ -84,13 +84,13 @@ impl<M: Machine> PageAllocator<M> {
     #[inline(never)]
     fn refill(&self, sets: &Pagesets, pcp: &mut Pcp, order: u32) -> Option<Pfn> {
         let shape = sets.zone.shape(order, MigrateType::Unmovable)?;
-        pcp.refill_first(&sets.at(&self.machine, &self.map), shape)
+        pcp.refill_first(&sets.at(self.map_on()), shape)
     }
 
     #[cold]
     #[inline(never)]
     fn overflow(&self, sets: &Pagesets, pcp: &mut Pcp, from: u8) -> bool {
-        pcp.overflow(&sets.at(&self.machine, &self.map), from)
+        pcp.overflow(&sets.at(self.map_on()), from)
     }
 
     #[cold]
@@ -204,7 +204,7 @@ impl<M: Machine> PageAllocator<M> {
         let Some(list) = list else {
             return self.free_pcp(sets, pfn, order, claim);
         };
-        let lists = sets.at(&self.machine, &self.map);
+        let lists = sets.at(self.map_on());
         lists.with(|pcp, _| {
             if !claim.make(self.map.page(pfn), 0) {
                 return Freed::Refused;

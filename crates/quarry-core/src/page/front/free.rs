@@ -72,7 +72,7 @@ impl<M: Machine> PageAllocator<M> {
             if !claim.make(self.map.page(pfn), order) {
                 return Freed::Refused;
             }
-            sets.zone.free_direct(&self.machine, &self.map, pfn, order);
+            sets.zone.free_direct(self.map_on(), pfn, order);
             Freed::ToZone
         });
         match freed {
@@ -126,7 +126,7 @@ impl<M: Machine> PageAllocator<M> {
         claim: Claim,
     ) -> Option<Freed> {
         let shape = sets.zone.shape(order, self.map.blocks().migratetype(pfn))?;
-        let lists = sets.at(&self.machine, &self.map);
+        let lists = sets.at(self.map_on());
         lists.with(|pcp, _| {
             if !claim.make(self.map.page(pfn), order) {
                 return Freed::Refused;
@@ -148,7 +148,7 @@ impl<M: Machine> PageAllocator<M> {
         page.set_kind(PageKind::Pcp, order);
         let sets = self.pagesets_of(pfn);
         if self.free_pcp(sets, pfn, order, Claim::Made).is_none() {
-            sets.zone.free_direct(&self.machine, &self.map, pfn, order);
+            sets.zone.free_direct(self.map_on(), pfn, order);
         }
     }
 }

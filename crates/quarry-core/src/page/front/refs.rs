@@ -60,7 +60,7 @@ impl<M: Machine> PageAllocator<M> {
         if pfn.0 >= self.map().pages() {
             return Err(PageError::Foreign(pfn));
         }
-        let page = self.map().page_to_count(self.machine(), pfn);
+        let page = self.map_on().page_to_count(pfn);
         page.add_reference(pfn)
     }
 
@@ -78,12 +78,7 @@ impl<M: Machine> PageAllocator<M> {
     pub unsafe fn put_page(&self, pfn: Pfn) -> Result<bool, PageError> {
         let page = self.looked_at(pfn)?;
         let shared = page.kind().counts_references() && !page.is_sole_reference();
-        if shared
-            && self
-                .map()
-                .page_to_count(self.machine(), pfn)
-                .drop_reference()
-        {
+        if shared && self.map_on().page_to_count(pfn).drop_reference() {
             return Ok(false);
         }
         match page.kind() {
@@ -98,7 +93,7 @@ impl<M: Machine> PageAllocator<M> {
         if pfn.0 >= self.map().pages() {
             return Err(PageError::Foreign(pfn));
         }
-        Ok(self.map().page_to_read(self.machine(), pfn))
+        Ok(self.map_on().page_to_read(pfn))
     }
 }
 

@@ -4,10 +4,11 @@
 
 use super::free::Claim;
 use crate::machine::{Machine, NodeId, PerCpu};
+use crate::page::memmap::MapOn;
 use crate::page::memmap::blocks::Tag;
 use crate::page::pcp::array::{Entry, slots_to_vacant};
 use crate::page::pcp::{Pcp, fill_slots};
-use crate::page::{MemMap, Page, PageAllocator, PageKind, Pfn};
+use crate::page::{Page, PageAllocator, PageKind, Pfn};
 use crate::sync::Ordering;
 
 impl<M: Machine> PageAllocator<M> {
@@ -59,7 +60,7 @@ impl<M: Machine> PageAllocator<M> {
                     return 0;
                 }
                 let newest = pcp.front_mut().entries();
-                let taken = fill_slots(&self.machine, self.map, newest, slots);
+                let taken = fill_slots(self.map_on(), newest, slots);
                 pcp.front_mut().popped_in_bulk(taken);
                 taken
             })
@@ -79,7 +80,7 @@ impl<M: Machine> PageAllocator<M> {
                 // Not armed again afterwards: the limit stays that of the last hold, and the pages count as
                 // steps until the next one.
                 let room = pcp.front_mut().room();
-                let freed = empty_slots(&self.machine, self.map, tag, slots, room);
+                let freed = empty_slots(self.map_on(), tag, slots, room);
                 pcp.front_mut().pushed(freed);
                 freed
             })
@@ -92,12 +93,14 @@ impl<M: Machine> PageAllocator<M> {
 /// empty or whose page cannot be freed, or has no such tag. Returns the number moved.
 #[inline(always)]
 pub(super) fn empty_slots<M: Machine>(
-    machine: &M,
-    map: MemMap,
+    map: MapOn<'_, M>,
     tag: Tag,
     slots: &mut [Option<Pfn>],
     vacant: &mut [Entry],
 ) -> usize {
+    // A copy, or the map's fields would be loaded again for each page.
+    let own = *map.map;
+    let map = own.on(map.machine);
     let most = slots.len().min(vacant.len());
     let allocated = Page::sole_state(PageKind::Allocated, 0);
     slots_to_vacant(&mut slots[..most], &mut vacant[..most], |slot, entry| {
@@ -109,7 +112,7 @@ pub(super) fn empty_slots<M: Machine>(
         if !page.has_state(allocated) || !Claim::Allocated.make(page, 0) {
             return false;
         }
-        map.page_to_write(machine, pfn);
+        map.page_to_write(pfn);
         *entry = Entry::new(pfn);
         *slot = None;
         true

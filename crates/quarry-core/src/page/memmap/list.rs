@@ -1,14 +1,13 @@
 //! Doubly linked lists of pages, linked through their descriptors.
 
-use super::MemMap;
 use super::page::Page;
+use super::{MapOn, MemMap};
 use crate::machine::{Access, Accounting, Line, access};
 use crate::page::types::Pfn;
 
-/// The descriptors that link a list, and the machine that counts each access.
+/// The descriptors that link a list, and the lines whose accesses the machine counts.
 pub(crate) struct Links<'a, M> {
-    machine: &'a M,
-    map: &'a MemMap,
+    map: MapOn<'a, M>,
     page: Line,
     /// Kind of line of the list's head; `None` for a list on its function's stack.
     head: Option<Line>,
@@ -25,9 +24,8 @@ impl<M> Copy for Links<'_, M> {}
 impl<'a, M: Accounting> Links<'a, M> {
     /// Lists of slabs.
     #[inline(always)]
-    pub(crate) fn of_slabs(machine: &'a M, map: &'a MemMap) -> Self {
+    pub(crate) fn of_slabs(map: MapOn<'a, M>) -> Self {
         Self {
-            machine,
             map,
             page: Line::Slab,
             head: Some(Line::Node),
@@ -36,9 +34,8 @@ impl<'a, M: Accounting> Links<'a, M> {
 
     /// Lists of a zone's free blocks.
     #[inline(always)]
-    pub(crate) fn of_zone(machine: &'a M, map: &'a MemMap) -> Self {
+    pub(crate) fn of_zone(map: MapOn<'a, M>) -> Self {
         Self {
-            machine,
             map,
             page: Line::PageDescriptor,
             head: Some(Line::Zone),
@@ -47,10 +44,10 @@ impl<'a, M: Accounting> Links<'a, M> {
 
     /// Lists local to a function.
     #[inline(always)]
-    pub(crate) fn of_call(machine: &'a M, map: &'a MemMap) -> Self {
+    pub(crate) fn of_call(map: MapOn<'a, M>) -> Self {
         Self {
             head: None,
-            ..Self::of_slabs(machine, map)
+            ..Self::of_slabs(map)
         }
     }
 
@@ -68,15 +65,20 @@ impl<'a, M: Accounting> Links<'a, M> {
 
     #[inline(always)]
     fn links(&self, pfn: Pfn, kind: Access) -> &'a Page {
-        let page = self.map.page(pfn);
-        access(self.machine, self.page, kind, page.links());
+        let page = self.map.map.page(pfn);
+        access(self.map.machine, self.page, kind, page.links());
         page
     }
 
     #[inline(always)]
     fn head(&self, list: &PageList) {
         if let Some(line) = self.head {
-            access(self.machine, line, Access::Write, core::ptr::from_ref(list));
+            access(
+                self.map.machine,
+                line,
+                Access::Write,
+                core::ptr::from_ref(list),
+            );
         }
     }
 }

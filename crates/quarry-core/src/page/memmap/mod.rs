@@ -2,15 +2,15 @@
 
 pub(crate) mod blocks;
 pub(crate) mod list;
+mod on;
 pub(crate) mod page;
 
 use core::ptr::NonNull;
 
-use crate::machine::{
-    Access, DESCRIPTOR_BYTES, Line, Machine, RawRange, Region, Work, access, work,
-};
+use crate::machine::{DESCRIPTOR_BYTES, Machine, RawRange, Region};
 use crate::page::types::Pfn;
 use blocks::{PageBlocks, Tag};
+pub(crate) use on::MapOn;
 use page::Page;
 
 /// The pages of a machine and their descriptors.
@@ -103,69 +103,6 @@ impl MemMap {
         // SAFETY: a descriptor is valid from the start, because all its fields are atomics and
         // the range is zero-filled (M2); it is never written but through them.
         unsafe { page.as_ref() }
-    }
-
-    /// Descriptor of a page whose state is read.
-    #[inline(always)]
-    pub(crate) fn page_to_read<M: Machine>(&self, machine: &M, pfn: Pfn) -> &Page {
-        let page = self.page(pfn);
-        access(machine, Line::PageDescriptor, Access::Read, page);
-        page
-    }
-
-    /// Descriptor of a page whose state changes: it comes off a list, or goes on one.
-    #[inline(always)]
-    pub(crate) fn page_to_write<M: Machine>(&self, machine: &M, pfn: Pfn) -> &Page {
-        let page = self.page(pfn);
-        access(machine, Line::PageDescriptor, Access::Write, page);
-        page
-    }
-
-    /// Descriptor of a page whose references are changed.
-    #[inline(always)]
-    pub(in crate::page) fn page_to_count<M: Machine>(&self, machine: &M, pfn: Pfn) -> &Page {
-        let page = self.page(pfn);
-        access(machine, Line::PageDescriptor, Access::Atomic, page);
-        page
-    }
-
-    /// Descriptor of the first page of one half of a merge; accounts one level of it.
-    #[inline(always)]
-    pub(in crate::page) fn half<M: Machine>(&self, machine: &M, pfn: Pfn) -> &Page {
-        work(machine, Work::BuddyStep);
-        self.page_to_write(machine, pfn)
-    }
-
-    /// Descriptor of a page whose new state does not depend on the old one.
-    #[inline(always)]
-    pub(in crate::page) fn page_to_set<M: Machine>(&self, machine: &M, pfn: Pfn) -> &Page {
-        let page = self.page(pfn);
-        access(machine, Line::PageDescriptor, Access::Store, page);
-        page
-    }
-
-    /// [`MemMap::half`] for the upper half of a split.
-    #[inline(always)]
-    pub(in crate::page) fn split_off<M: Machine>(&self, machine: &M, pfn: Pfn) {
-        work(machine, Work::BuddyStep);
-        self.page_to_set(machine, pfn);
-    }
-
-    /// Prefetches a page's descriptor for writing; the number need not be a page's.
-    #[inline(always)]
-    pub(crate) fn prefetch<M: Machine>(&self, machine: &M, pfn: Pfn) {
-        let page = self.descriptors.as_ptr().wrapping_add(pfn.0 as usize);
-        machine.prefetch_for_write(page.cast());
-    }
-
-    /// Prefetches the descriptor of a block further on the list of this one ([`Page::set_ahead`]).
-    /// Callers take blocks off the list one after the other. Following a list waits for each descriptor
-    /// in turn; this way it waits for several at a time.
-    #[inline(always)]
-    pub(in crate::page) fn prefetch_ahead<M: Machine>(&self, machine: &M, page: &Page) {
-        if let Some(further) = page.ahead() {
-            self.prefetch(machine, further);
-        }
     }
 
     /// Like [`MemMap::page`], for numbers that come from outside.

@@ -5,7 +5,7 @@
 use super::array::{Entry, newest_to_slots};
 use super::{Pageset, Pcp};
 use crate::machine::Machine;
-use crate::page::memmap::MemMap;
+use crate::page::memmap::MapOn;
 use crate::page::types::{PageKind, Pfn};
 use crate::page::zone::Shape;
 
@@ -62,8 +62,8 @@ impl Pcp {
         let Some(list) = self.lists.get_mut(usize::from(at.zone.hot_list)) else {
             return 0;
         };
-        let newest = self.front.newest(at.map, &mut list.blocks);
-        let taken = fill_slots(at.machine, *at.map, newest, slots);
+        let newest = self.front.newest(&at.map, &mut list.blocks);
+        let taken = fill_slots(at.map, newest, slots);
         let pages = taken as u32;
         self.front.take(taken);
         list.allocs += u64::from(pages);
@@ -89,7 +89,7 @@ impl Pcp {
         pages: usize,
     ) -> Option<&mut [Entry]> {
         let behind = self.lists.get_mut(usize::from(at.zone.hot_list))?;
-        Some(self.front.vacant(at.map, &mut behind.blocks, pages))
+        Some(self.front.vacant(&at.map, &mut behind.blocks, pages))
     }
 
     /// The rest of [`Pcp::push_single`] for pages that were put where [`Pcp::vacant`] says, no more
@@ -113,12 +113,13 @@ impl Pcp {
 /// number filled.
 #[inline(always)]
 pub(in crate::page) fn fill_slots<M: Machine>(
-    machine: &M,
-    // By value, or its fields would be loaded again for each page.
-    map: MemMap,
+    map: MapOn<'_, M>,
     newest: &[Entry],
     slots: &mut [Option<Pfn>],
 ) -> usize {
+    // A copy, or the map's fields would be loaded again for each page.
+    let own = *map.map;
+    let map = own.on(map.machine);
     let most = newest.len().min(slots.len());
     let newest = &newest[newest.len() - most..];
     newest_to_slots(newest, &mut slots[..most], |entry, slot| {
@@ -126,8 +127,7 @@ pub(in crate::page) fn fill_slots<M: Machine>(
             return false;
         }
         let pfn = entry.pfn();
-        map.page_to_write(machine, pfn)
-            .set_kind(PageKind::Allocated, 0);
+        map.page_to_write(pfn).set_kind(PageKind::Allocated, 0);
         *slot = Some(pfn);
         true
     })

@@ -15,7 +15,7 @@ impl Pcp {
     ///
     /// `from` is the list of the block that was freed last, 0 if none was.
     fn drain<M: Machine>(&mut self, at: &Pageset<'_, M>, from: u8, pages: u32) -> u64 {
-        let Some(mut area) = at.zone.lock(at.machine, at.map) else {
+        let Some(mut area) = at.zone.lock(at.map) else {
             return 0;
         };
         self.spill(at);
@@ -84,11 +84,11 @@ impl Pcp {
         let mut gone = 0;
         while gone < most && self.pages > target {
             let wanted = (self.pages - target).div_ceil(1 << order).min(most - gone);
-            let popped = list.pop_back_many(at.machine, at.map, order, &mut room, wanted as usize);
+            let popped = list.pop_back_many(at.map, order, &mut room, wanted as usize);
             if popped.is_empty() {
                 break;
             }
-            area.free_all(at.machine, at.map, popped, order);
+            area.free_all(at.map, popped, order);
             self.pages -= (popped.len() as u32) << order;
             gone += popped.len() as u32;
         }

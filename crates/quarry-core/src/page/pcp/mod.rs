@@ -263,7 +263,7 @@ impl Pcp {
     /// A block has left the lists to be handed out.
     #[inline(always)]
     fn taken<M: Machine>(&mut self, at: &Pageset<'_, M>, pfn: Pfn, order: u32) {
-        at.map.page_to_write(at.machine, pfn);
+        at.map.page_to_write(pfn);
         self.pages -= 1 << order;
     }
 
@@ -272,16 +272,16 @@ impl Pcp {
     fn put_back<'m, M: Machine>(&mut self, at: &Pageset<'m, M>, pfn: Pfn, order: u32) -> &'m Page {
         self.pages += 1 << order;
         self.alloc_factor >>= 1;
-        at.map.page_to_write(at.machine, pfn)
+        at.map.page_to_write(pfn)
     }
 
     #[inline(always)]
     fn pop_front<M: Machine>(&mut self, at: &Pageset<'_, M>, list: u8) -> Option<Pfn> {
         let blocks = &mut self.lists.get_mut(usize::from(list))?.blocks;
         if list == at.zone.hot_list {
-            self.front.pop(at.map, blocks)
+            self.front.pop(&at.map, blocks)
         } else {
-            blocks.pop_front(at.map)
+            blocks.pop_front(&at.map)
         }
     }
 
@@ -289,16 +289,16 @@ impl Pcp {
     fn push_front<M: Machine>(&mut self, at: &Pageset<'_, M>, list: u8, pfn: Pfn) {
         let blocks = &mut self.lists[usize::from(list)].blocks;
         if list == at.zone.hot_list {
-            self.front.push(at.map, blocks, pfn);
+            self.front.push(&at.map, blocks, pfn);
         } else {
-            blocks.push_front(at.map, pfn);
+            blocks.push_front(&at.map, pfn);
         }
     }
 
     /// Puts all pages of the array on their list.
     fn spill<M: Machine>(&mut self, at: &Pageset<'_, M>) {
         if let Some(behind) = self.lists.get_mut(usize::from(at.zone.hot_list)) {
-            self.front.spill(at.map, &mut behind.blocks, FRONT_PAGES);
+            self.front.spill(&at.map, &mut behind.blocks, FRONT_PAGES);
         }
     }
 
@@ -323,13 +323,13 @@ impl Pcp {
         let fits = |pfn: &Pfn| {
             let fits = at.map.page(*pfn).listed_as() == shape.migratetype;
             if !fits {
-                at.map.page_to_read(at.machine, *pfn);
+                at.map.page_to_read(*pfn);
             }
             fits
         };
-        let pfn = match list.blocks.iter(at.map).find(fits) {
+        let pfn = match list.blocks.iter(&at.map).find(fits) {
             Some(pfn) => {
-                list.blocks.remove(at.map, pfn);
+                list.blocks.remove(&at.map, pfn);
                 list.allocs += 1;
                 pfn
             }
@@ -354,7 +354,7 @@ impl Pcp {
         let blocks = self.refill_blocks(at, order);
         // `None` in a signal handler that interrupted the lock's holder: the allocation fails, as an atomic
         // one may.
-        let mut area = at.zone.lock(at.machine, at.map)?;
+        let mut area = at.zone.lock(at.map)?;
         let list = &mut self.lists[usize::from(shape.list)].blocks;
         // Both ends are empty, so what comes first goes in front.
         let in_front = if shape.list == at.zone.hot_list {
@@ -368,10 +368,10 @@ impl Pcp {
         let mut keep = |pfn| match first {
             None => first = Some(pfn),
             Some(_) if !fill.is_full() => fill.put_below(front, pfn),
-            Some(_) => list.push_back(at.map, pfn),
+            Some(_) => list.push_back(&at.map, pfn),
         };
         while got < blocks {
-            let run = area.alloc_run(at.machine, at.map, &mut wanted, blocks - got, &mut keep);
+            let run = area.alloc_run(at.map, &mut wanted, blocks - got, &mut keep);
             if run == 0 {
                 break;
             }

@@ -3,7 +3,7 @@
 use super::Pcp;
 use crate::machine::{Access, CpuId, Line, Machine, PerCpu, Work, access, work};
 use crate::page::buddy::Mixing;
-use crate::page::memmap::MemMap;
+use crate::page::memmap::MapOn;
 use crate::page::zone::Zone;
 
 /// A zone and the lists of all CPUs in front of it.
@@ -14,9 +14,8 @@ pub(crate) struct Pagesets {
 
 impl Pagesets {
     #[inline(always)]
-    pub(crate) fn at<'a, M: Machine>(&'a self, machine: &'a M, map: &'a MemMap) -> Pageset<'a, M> {
+    pub(crate) fn at<'a, M: Machine>(&'a self, map: MapOn<'a, M>) -> Pageset<'a, M> {
         Pageset {
-            machine,
             map,
             zone: &self.zone,
             slots: &self.slots,
@@ -25,10 +24,9 @@ impl Pagesets {
     }
 }
 
-/// [`Pagesets`] in use: with the machine, and the request's rule on types.
+/// [`Pagesets`] in use: with the map, and the request's rule on types.
 pub(crate) struct Pageset<'a, M: Machine> {
-    pub(crate) machine: &'a M,
-    pub(crate) map: &'a MemMap,
+    pub(crate) map: MapOn<'a, M>,
     pub(crate) zone: &'a Zone,
     pub(crate) slots: &'a PerCpu<Pcp>,
     /// Blocks that a refill may take.
@@ -49,8 +47,8 @@ impl<M: Machine> Pageset<'_, M> {
     /// Calls `f` with the running CPU's lists; `None` if they are held.
     #[inline(always)]
     pub(crate) fn with<R>(&self, f: impl FnOnce(&mut Pcp, CpuId) -> R) -> Option<R> {
-        self.slots.try_with(self.machine, |pcp, cpu| {
-            work(self.machine, Work::PageCall);
+        self.slots.try_with(self.map.machine, |pcp, cpu| {
+            work(self.map.machine, Work::PageCall);
             self.account_protection(pcp);
             pcp.held(self, |pcp| f(pcp, cpu))
         })
@@ -59,16 +57,16 @@ impl<M: Machine> Pageset<'_, M> {
     /// Calls `f` with a CPU's lists; `None` if their holder does not let go in bounded time.
     pub(crate) fn with_remote<R>(&self, cpu: CpuId, f: impl FnOnce(&mut Pcp) -> R) -> Option<R> {
         self.slots
-            .try_with_remote(self.machine, cpu, |pcp| pcp.held(self, f))
+            .try_with_remote(self.map.machine, cpu, |pcp| pcp.held(self, f))
     }
 
     /// Accounts the release's protection of a CPU's lists.
     #[inline(always)]
     pub(crate) fn account_protection(&self, pcp: &Pcp) {
-        work(self.machine, self.zone.rules.pcp_protection());
+        work(self.map.machine, self.zone.rules.pcp_protection());
         if self.zone.rules.has_pcp_lock() {
             let lock = core::ptr::from_ref(pcp).cast::<u32>();
-            access(self.machine, Line::Pcp, Access::Atomic, lock);
+            access(self.map.machine, Line::Pcp, Access::Atomic, lock);
         }
     }
 }

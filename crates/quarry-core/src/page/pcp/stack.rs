@@ -5,7 +5,7 @@
 //! are stale.
 
 use crate::machine::Machine;
-use crate::page::memmap::MemMap;
+use crate::page::memmap::{MapOn, MemMap};
 use crate::page::types::Pfn;
 
 /// A list of blocks. All-zero is the empty list.
@@ -70,20 +70,21 @@ impl BlockStack {
     /// Takes up to `most` blocks from the back into `room`, to be freed.
     pub(crate) fn pop_back_many<'a, M: Machine>(
         &mut self,
-        machine: &M,
-        map: &MemMap,
+        map: MapOn<'_, M>,
         order: u32,
         room: &'a mut [Pfn],
         most: usize,
     ) -> &'a [Pfn] {
         let mut popped = 0;
         for place in room.iter_mut().take(most) {
-            let Some(pfn) = self.pop_back(map) else { break };
+            let Some(pfn) = self.pop_back(&map) else {
+                break;
+            };
             *place = pfn;
             popped += 1;
-            map.prefetch_ahead(machine, map.page(pfn));
+            map.prefetch_ahead(map.page(pfn));
             // Its buddy, which is looked at when it is freed.
-            map.prefetch(machine, Pfn(pfn.0 ^ (1 << order)));
+            map.prefetch(Pfn(pfn.0 ^ (1 << order)));
         }
         &room[..popped]
     }

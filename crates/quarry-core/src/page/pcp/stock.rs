@@ -24,7 +24,7 @@ impl Pcp {
             self.high = stock.high;
             self.high = self.high(at.zone);
         }
-        let Some(mut area) = at.zone.lock(at.machine, at.map) else {
+        let Some(mut area) = at.zone.lock(at.map) else {
             return;
         };
         // No list of the era gets longer by itself.
@@ -44,11 +44,11 @@ impl Pcp {
                 mixing: Mixing::Allowed,
             };
             for _ in 0..pages.min(room) {
-                let Some(pfn) = area.alloc(at.machine, at.map, wanted) else {
+                let Some(pfn) = area.alloc(at.map, wanted) else {
                     break;
                 };
                 let list = &mut self.lists[usize::from(shape.list)];
-                list.blocks.push_back(at.map, pfn);
+                list.blocks.push_back(&at.map, pfn);
                 self.pages += 1;
                 room -= 1;
             }

@@ -9,9 +9,9 @@ use crate::machine::{CpuId, Guard, LockClass, Machine, SpinLock, Work, work};
 use crate::page::buddy::vacancy::Vacancy;
 use crate::page::buddy::{FreeArea, Wanted};
 use crate::page::geometry::{ListLimits, PcpParams, Watermarks};
-use crate::page::memmap::MemMap;
 use crate::page::memmap::blocks::{PageBlocks, Tag};
 use crate::page::memmap::page::Page;
+use crate::page::memmap::{MapOn, MemMap};
 use crate::page::rules::{NO_LIST, Rules, Tuning};
 use crate::page::types::{MigrateType, ORDERS, Pfn, ZONE_TYPES, ZoneId, ZoneType};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
@@ -274,13 +274,9 @@ impl Zone {
     }
 
     /// Takes the zone lock and settles what was deferred. `None` if re-entered.
-    pub(crate) fn lock<'a, M: Machine>(
-        &'a self,
-        machine: &'a M,
-        map: &MemMap,
-    ) -> Option<AreaGuard<'a, M>> {
-        let area = self.shared.area.lock(machine)?;
-        area.account(machine);
+    pub(crate) fn lock<'a, M: Machine>(&'a self, map: MapOn<'a, M>) -> Option<AreaGuard<'a, M>> {
+        let area = self.shared.area.lock(map.machine)?;
+        area.account(map.machine);
         let blocks = *map.blocks();
         let mut guard = AreaGuard {
             zone: self,
@@ -288,19 +284,19 @@ impl Zone {
             area,
         };
         if self.shared.deferred.load(Ordering::Relaxed) != 0 {
-            self.settle(machine, map, &mut guard);
+            self.settle(map, &mut guard);
         }
         Some(guard)
     }
 
     #[cold]
-    fn settle<M: Machine>(&self, machine: &M, map: &MemMap, area: &mut FreeArea) {
+    fn settle<M: Machine>(&self, map: MapOn<'_, M>, area: &mut FreeArea) {
         // Acquire: pairs with the Release in `defer`.
         let mut next = Pfn::from_link(self.shared.deferred.swap(0, Ordering::Acquire));
         while let Some(pfn) = next {
             let page: &Page = map.page(pfn);
             next = page.next();
-            area.free(machine, map, pfn, page.order());
+            area.free(map, pfn, page.order());
         }
     }
 
@@ -326,24 +322,23 @@ impl Zone {
     /// Takes a block past the per-CPU lists.
     pub(crate) fn alloc_direct<M: Machine>(
         &self,
-        machine: &M,
-        map: &MemMap,
+        map: MapOn<'_, M>,
         wanted: Wanted,
     ) -> Option<Pfn> {
-        work(machine, Work::PageCall);
-        let mut area = self.lock(machine, map)?;
-        let pfn = area.alloc(machine, map, wanted)?;
+        work(map.machine, Work::PageCall);
+        let mut area = self.lock(map)?;
+        let pfn = area.alloc(map, wanted)?;
         self.shared.direct_allocs[wanted.order as usize].fetch_add(1, Ordering::Relaxed);
         Some(pfn)
     }
 
     /// Gives a block back past the per-CPU lists. Its descriptor already says that it is free.
-    pub(crate) fn free_direct<M: Machine>(&self, machine: &M, map: &MemMap, pfn: Pfn, order: u32) {
-        work(machine, Work::PageCall);
+    pub(crate) fn free_direct<M: Machine>(&self, map: MapOn<'_, M>, pfn: Pfn, order: u32) {
+        work(map.machine, Work::PageCall);
         self.shared.direct_frees[order as usize].fetch_add(1, Ordering::Relaxed);
-        match self.lock(machine, map) {
-            Some(mut area) => area.free(machine, map, pfn, order),
-            None => self.defer(map, pfn),
+        match self.lock(map) {
+            Some(mut area) => area.free(map, pfn, order),
+            None => self.defer(&map, pfn),
         }
     }
 }
