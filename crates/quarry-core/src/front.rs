@@ -12,9 +12,11 @@
 //! go on object by object, first with the slot held, then past it. Caches with debugging keep nothing per
 //! CPU, so each way behind or past that refuses them: their calls are checked ones, to the slabs.
 //!
-//! The hooks, which designs write, are here; the calls, which are the same for all, are in `calls`.
+//! The hooks, which designs write, are here; the calls, which are the same for all, are in `calls`. Designs whose
+//! CPUs keep a stack of objects share the hooks of `stacked`.
 
 mod calls;
+mod stacked;
 
 use core::ops::Range;
 use core::ptr::NonNull;
@@ -27,25 +29,15 @@ use crate::protection::Protections;
 use crate::rcu;
 use crate::slabs;
 use calls::free_held;
+pub(crate) use stacked::StackFront;
 
-/// The hooks of a design's front. Only the calls of the module `calls` use them.
-pub(crate) trait CpuFront: Design {
+/// What a CPU keeps between calls, and how objects come and go: by one step of the machine, alone and in runs.
+pub(crate) trait CpuKept: Design {
     /// State of a CPU, behind its slot.
     type Cpu: PerCpuState;
 
-    /// True if an operation that holds the slot may still have to go past it to the slabs.
-    const PASSES: bool = false;
-
-    /// Protection of a CPU's state from other users in this release.
-    fn protections(era: Era) -> Protections;
-
     /// The slots.
     fn slots(&self) -> &PerCpu<Self::Cpu>;
-
-    /// True if CPUs keep objects at present; else all calls go past their slots.
-    fn is_on(&self) -> bool {
-        true
-    }
 
     /// Takes an object of any node off the running CPU's state in one step of the machine.
     fn pop_step<M: Machine>(&self, env: Env<'_, M>) -> Option<NonNull<u8>>;
@@ -81,7 +73,52 @@ pub(crate) trait CpuFront: Design {
         object: NonNull<u8>,
     ) -> Result<bool, FreeError>;
 
-    /// Allocates after a miss of [`CpuFront::pop_held`], with the slot still held: most designs refill.
+    /// Moves objects off the CPU's state to slots, from the first on, until either runs out. Returns their number.
+    fn pop_run<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        cpu: &mut Self::Cpu,
+        slots: &mut [Option<NonNull<u8>>],
+    ) -> usize;
+
+    /// Moves a run of objects from slots to the CPU's state. Returns the slots that it has not looked at.
+    ///
+    /// # Safety
+    ///
+    /// The objects have no user left.
+    unsafe fn push_run<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        cpu: &mut Self::Cpu,
+        slots: &mut [Option<NonNull<u8>>],
+    ) -> Range<usize>;
+
+    /// True if objects of any node may be put on a CPU's state now.
+    fn takes_any_node(&self) -> bool {
+        true
+    }
+
+    /// True if objects of a slab may be put on a CPU's state now.
+    #[inline(always)]
+    fn takes<M: Machine>(&self, env: Env<'_, M>, id: CpuId, slab: Pfn) -> bool {
+        self.takes_any_node() || slabs::is_local(env, slab, id)
+    }
+}
+
+/// The other hooks of a design's front. Only the calls of the module `calls` use them.
+pub(crate) trait CpuFront: CpuKept {
+    /// True if an operation that holds the slot may still have to go past it to the slabs.
+    const PASSES: bool = false;
+
+    /// Protection of a CPU's state from other users in this release.
+    fn protections(era: Era) -> Protections;
+
+    /// True if CPUs keep objects at present; else all calls go past their slots.
+    fn is_on(&self) -> bool {
+        true
+    }
+
+    /// Allocates after a miss of [`CpuKept::pop_held`], with the slot still held: most designs refill.
     fn alloc_behind<M: Machine>(
         &self,
         env: Env<'_, M>,
@@ -90,7 +127,7 @@ pub(crate) trait CpuFront: Design {
         node: Option<NodeId>,
     ) -> Option<NonNull<u8>>;
 
-    /// Frees an object that [`CpuFront::push_held`] did not take, with the slot still held. Returns `Ok(false)` if
+    /// Frees an object that [`CpuKept::push_held`] did not take, with the slot still held. Returns `Ok(false)` if
     /// the object has to go past the slot ([`CpuFront::PASSES`]).
     ///
     /// # Safety
@@ -123,37 +160,6 @@ pub(crate) trait CpuFront: Design {
         slab: Pfn,
         object: NonNull<u8>,
     ) -> Result<(), FreeError>;
-
-    /// Moves objects off the CPU's state to slots, from the first on, until either runs out. Returns their number.
-    fn pop_run<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        cpu: &mut Self::Cpu,
-        slots: &mut [Option<NonNull<u8>>],
-    ) -> usize;
-
-    /// Moves a run of objects from slots to the CPU's state. Returns the slots that it has not looked at.
-    ///
-    /// # Safety
-    ///
-    /// The objects have no user left.
-    unsafe fn push_run<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        cpu: &mut Self::Cpu,
-        slots: &mut [Option<NonNull<u8>>],
-    ) -> Range<usize>;
-
-    /// True if objects of any node may be put on a CPU's state now.
-    fn takes_any_node(&self) -> bool {
-        true
-    }
-
-    /// True if objects of a slab may be put on a CPU's state now.
-    #[inline(always)]
-    fn takes<M: Machine>(&self, env: Env<'_, M>, id: CpuId, slab: Pfn) -> bool {
-        self.takes_any_node() || slabs::is_local(env, slab, id)
-    }
 
     /// Fills slots from the first on with the CPU's slot held, until the slots, memory or the CPU's state run
     /// out. Returns their number.

@@ -6,7 +6,7 @@ use super::barn::Put;
 use super::stats::Stat;
 use super::types::{CpuSheaves, SheafCache};
 use crate::design::{Env, Free, FreeError};
-use crate::front::CpuFront;
+use crate::front::CpuKept;
 use crate::machine::{CpuId, Machine, NodeId};
 use crate::page::Pfn;
 use crate::queue::CpuStack;
@@ -47,7 +47,7 @@ impl SheafCache {
         Ok(make_room(cpu, machine.node_of_cpu(id)) && cpu.push(machine, object))
     }
 
-    /// [`CpuFront::push_held`], or [`SheafCache::push_behind`] where that has no room.
+    /// [`CpuKept::push_held`], or [`SheafCache::push_behind`] where that has no room.
     ///
     /// # Safety
     ///

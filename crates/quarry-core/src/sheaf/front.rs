@@ -1,7 +1,6 @@
 //! The CPU's sheaves: what calls do with them before main sheaves are replaced, and where they go past
 //! them.
 
-use core::ops::Range;
 use core::ptr::NonNull;
 
 use super::free::{Aside, REMOTE_BATCH};
@@ -10,16 +9,39 @@ use super::stats::{Stat, Stats};
 use super::types::{CpuSheaves, SheafCache};
 use crate::design::{Allocate, Env, Free, FreeError};
 use crate::era::Era;
-use crate::front::CpuFront;
+use crate::front::{CpuFront, CpuKept, StackFront};
 use crate::machine::{CpuId, Machine, NodeId, PerCpu, Work};
 use crate::page::Pfn;
 use crate::protection::Protections;
 use crate::queue::CpuStack;
 use crate::slabs;
 
-impl CpuFront for SheafCache {
-    type Cpu = CpuSheaves;
+impl StackFront for SheafCache {
+    type State = CpuSheaves;
 
+    #[inline(always)]
+    fn stacks(&self) -> &PerCpu<CpuSheaves> {
+        &self.cpu
+    }
+
+    #[inline(always)]
+    fn stacks_any_node(&self) -> bool {
+        self.one_node
+    }
+
+    #[inline(always)]
+    fn is_for_stack<M: Machine>(&self, env: Env<'_, M>, object: NonNull<u8>) -> bool {
+        self.owns_local(env, object)
+    }
+
+    /// A sheaf may hold objects of other nodes, which only the slow path looks for.
+    #[inline(always)]
+    fn serves<M: Machine>(&self, _: Env<'_, M>, _: &CpuSheaves, _: NodeId) -> bool {
+        false
+    }
+}
+
+impl CpuFront for SheafCache {
     const PASSES: bool = true;
 
     /// The local lock is tried, which keeps the thread on its CPU; interrupts stay on.
@@ -28,57 +50,8 @@ impl CpuFront for SheafCache {
         Protections::all(Work::Preempt)
     }
 
-    fn slots(&self) -> &PerCpu<CpuSheaves> {
-        &self.cpu
-    }
-
     fn is_on(&self) -> bool {
         self.capacity() > 0
-    }
-
-    #[inline(always)]
-    fn pop_step<M: Machine>(&self, env: Env<'_, M>) -> Option<NonNull<u8>> {
-        let machine = env.machine();
-        // SAFETY: `cpu` is a slot of the per-CPU range with `CpuSheaves` (I3).
-        unsafe { machine.percpu_pop_stack::<CpuSheaves>(self.cpu.slot0()) }
-    }
-
-    #[inline(always)]
-    unsafe fn push_step<M: Machine>(&self, env: Env<'_, M>, object: NonNull<u8>) -> bool {
-        let machine = env.machine();
-        if !self.owns_local(env, object) {
-            return false;
-        }
-        // SAFETY: as for allocation; a sheaf's head is in front of its entries.
-        unsafe { machine.percpu_push_stack::<CpuSheaves>(self.cpu.slot0(), object) }
-    }
-
-    #[inline(always)]
-    fn pop_held<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        cpu: &mut CpuSheaves,
-        node: Option<NodeId>,
-    ) -> Option<NonNull<u8>> {
-        match node {
-            None => cpu.pop(env.machine()),
-            Some(_) => None,
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn push_held<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        cpu: &mut CpuSheaves,
-        id: CpuId,
-        slab: Pfn,
-        object: NonNull<u8>,
-    ) -> Result<bool, FreeError> {
-        match self.takes(env, id, slab) {
-            true => cpu.push_freed(env.machine(), object),
-            false => Ok(false),
-        }
     }
 
     fn alloc_behind<M: Machine>(
@@ -175,30 +148,6 @@ impl CpuFront for SheafCache {
     ) -> Result<(), FreeError> {
         // SAFETY: the caller vouches that the object has no user left.
         unsafe { self.slub.free_to_its_slab(env, slab, object) }
-    }
-
-    #[inline(always)]
-    fn pop_run<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        cpu: &mut CpuSheaves,
-        slots: &mut [Option<NonNull<u8>>],
-    ) -> usize {
-        cpu.pop_many(env, slots)
-    }
-
-    #[inline(always)]
-    unsafe fn push_run<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        cpu: &mut CpuSheaves,
-        slots: &mut [Option<NonNull<u8>>],
-    ) -> Range<usize> {
-        cpu.push_many(env, slots)..slots.len()
-    }
-
-    fn takes_any_node(&self) -> bool {
-        self.one_node
     }
 
     /// From the CPU's sheaves and the barn, until these are empty (facts 6.6).

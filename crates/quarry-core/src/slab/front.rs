@@ -1,22 +1,42 @@
 //! The CPU's array: what calls do with it before they refill or flush it.
 
-use core::ops::Range;
 use core::ptr::NonNull;
 
 use super::stats::{Stat, Stats};
 use super::types::{CpuArray, SlabCache};
 use crate::design::{Env, FreeError};
 use crate::era::Era;
-use crate::front::CpuFront;
+use crate::front::{CpuFront, CpuKept, StackFront};
 use crate::machine::{CpuId, Machine, NodeId, PerCpu, Work};
 use crate::page::Pfn;
 use crate::protection::Protections;
-use crate::queue::CpuStack;
 use crate::slabs;
 
-impl CpuFront for SlabCache {
-    type Cpu = CpuArray;
+impl StackFront for SlabCache {
+    type State = CpuArray;
 
+    #[inline(always)]
+    fn stacks(&self) -> &PerCpu<CpuArray> {
+        &self.cpu
+    }
+
+    #[inline(always)]
+    fn stacks_any_node(&self) -> bool {
+        !self.numa
+    }
+
+    #[inline(always)]
+    fn is_for_stack<M: Machine>(&self, env: Env<'_, M>, object: NonNull<u8>) -> bool {
+        slabs::owns(env, object) && (!self.numa || self.seems_local(env, object))
+    }
+
+    fn serves<M: Machine>(&self, env: Env<'_, M>, cpu: &CpuArray, node: NodeId) -> bool {
+        let newest = cpu.queue.stack.newest();
+        newest.is_some_and(|object| self.node_of(env, object) == node)
+    }
+}
+
+impl CpuFront for SlabCache {
     /// Interrupts off for every call; a bulk call need not save what they were.
     #[inline]
     fn protections(_: Era) -> Protections {
@@ -24,56 +44,6 @@ impl CpuFront for SlabCache {
         let mut protections = Protections::all(Work::IrqSave);
         (protections.alloc.bulk, protections.free.bulk) = (bulk, bulk);
         protections
-    }
-
-    fn slots(&self) -> &PerCpu<CpuArray> {
-        &self.cpu
-    }
-
-    #[inline(always)]
-    fn pop_step<M: Machine>(&self, env: Env<'_, M>) -> Option<NonNull<u8>> {
-        let machine = env.machine();
-        // SAFETY: `cpu` is a slot of the per-CPU range with `CpuArray` (I3).
-        unsafe { machine.percpu_pop_stack::<CpuArray>(self.cpu.slot0()) }
-    }
-
-    #[inline(always)]
-    unsafe fn push_step<M: Machine>(&self, env: Env<'_, M>, object: NonNull<u8>) -> bool {
-        let machine = env.machine();
-        if !(slabs::owns(env, object) && (!self.numa || self.seems_local(env, object))) {
-            return false;
-        }
-        // SAFETY: as for allocation; the word in front of the entries belongs to the per-CPU range,
-        // whose first block is the page allocator's.
-        unsafe { machine.percpu_push_stack::<CpuArray>(self.cpu.slot0(), object) }
-    }
-
-    #[inline(always)]
-    fn pop_held<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        cpu: &mut CpuArray,
-        node: Option<NodeId>,
-    ) -> Option<NonNull<u8>> {
-        if node.is_some_and(|node| !self.matches(env, cpu, node)) {
-            return None;
-        }
-        cpu.queue.pop(env.machine())
-    }
-
-    #[inline(always)]
-    unsafe fn push_held<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        cpu: &mut CpuArray,
-        id: CpuId,
-        slab: Pfn,
-        object: NonNull<u8>,
-    ) -> Result<bool, FreeError> {
-        match self.takes(env, id, slab) {
-            true => cpu.queue.push_freed(env.machine(), object),
-            false => Ok(false),
-        }
     }
 
     fn alloc_behind<M: Machine>(
@@ -142,37 +112,5 @@ impl CpuFront for SlabCache {
         };
         env.cache.shared_stats.add(&stats);
         result
-    }
-
-    #[inline(always)]
-    fn pop_run<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        cpu: &mut CpuArray,
-        slots: &mut [Option<NonNull<u8>>],
-    ) -> usize {
-        cpu.queue.pop_many(env, slots)
-    }
-
-    #[inline(always)]
-    unsafe fn push_run<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        cpu: &mut CpuArray,
-        slots: &mut [Option<NonNull<u8>>],
-    ) -> Range<usize> {
-        cpu.queue.push_many(env, slots)..slots.len()
-    }
-
-    fn takes_any_node(&self) -> bool {
-        !self.numa
-    }
-}
-
-impl SlabCache {
-    /// True if the newest entry is of the wanted node.
-    fn matches<M: Machine>(&self, env: Env<'_, M>, cpu: &CpuArray, node: NodeId) -> bool {
-        let newest = cpu.queue.stack.newest();
-        newest.is_some_and(|object| self.node_of(env, object) == node)
     }
 }

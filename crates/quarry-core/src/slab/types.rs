@@ -3,16 +3,16 @@
 use core::mem::offset_of;
 use core::ptr::NonNull;
 
-use super::stats::Stat;
+use super::stats::{Stat, Stats};
 pub(super) use crate::array::Array;
 use crate::design::Env;
 use crate::machine::{Line, LockClass, MAX_NODES, Machine, NodeId, PerCpu, PerCpuState, SpinLock};
 use crate::page::PageList;
-use crate::queue;
+use crate::queue::{self, CpuStack};
 pub(super) use crate::queue::{QueueConfig, alloc_entries, free_entries};
 use crate::slab::geometry::SlabEra;
 use crate::slabs::Nodes;
-use crate::stack::HasStack;
+use crate::stack::{HasStack, Stack};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// Bytes in front of the entries of a shared array: what the kernel keeps of it there.
@@ -106,6 +106,15 @@ impl HasStack for CpuArray {
     const ENDS: usize = offset_of!(Self, queue) + CpuQueue::ENDS;
     const POPS: usize = offset_of!(Self, queue) + CpuQueue::POPS;
     const PUSHES: usize = offset_of!(Self, queue) + CpuQueue::PUSHES;
+}
+
+impl CpuStack for CpuArray {
+    type Counter = Stat;
+
+    #[inline(always)]
+    fn stack_and_stats(&mut self) -> (&mut Stack, &mut Stats) {
+        self.queue.stack_and_stats()
+    }
 }
 
 impl CpuArray {

@@ -7,41 +7,13 @@ use super::stats::Stat;
 use super::types::{CpuSlab, Slub};
 use crate::design::{Env, FreeError};
 use crate::era::Era;
-use crate::front::CpuFront;
+use crate::front::{CpuFront, CpuKept};
 use crate::machine::{CpuId, Machine, NodeId, PerCpu, Work};
 use crate::page::Pfn;
 use crate::protection::{Protection, Protections};
 
-impl CpuFront for Slub {
+impl CpuKept for Slub {
     type Cpu = CpuSlab;
-
-    /// Interrupts off up to 2.6.38, for the whole call; then a compare-and-swap on the CPU's list.
-    ///
-    /// Behind the list, allocations turn interrupts off, from 5.15 on only while they look at the CPU's slab.
-    /// Frees do so up to 3.0. Bulk allocations keep interrupts off from list to list, and so do 4.3's bulk
-    /// frees. Later ones go from slab to slab, each as a single free (facts 2.5, 2.13, 2.15).
-    #[inline]
-    fn protections(era: Era) -> Protections {
-        if era < Era::V2_6_39 {
-            return Protections::all(Work::IrqSave);
-        }
-        let behind_alloc = match era >= Era::V5_15 {
-            true => Work::LocalLock,
-            false => Work::IrqSave,
-        };
-        Protections {
-            alloc: Protection {
-                hit: Work::LocalCmpxchg,
-                behind: Some(behind_alloc),
-                bulk: Some(Work::IrqDisable),
-            },
-            free: Protection {
-                hit: Work::LocalCmpxchg,
-                behind: (era < Era::V3_1).then_some(Work::IrqSave),
-                bulk: (era == Era::V4_3).then_some(Work::IrqDisable),
-            },
-        }
-    }
 
     fn slots(&self) -> &PerCpu<CpuSlab> {
         &self.cpu
@@ -102,62 +74,6 @@ impl CpuFront for Slub {
         cpu.freelist = object.as_ptr();
         cpu.stats.count(Stat::FreeFastpath);
         Ok(true)
-    }
-
-    fn alloc_behind<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        cpu: &mut CpuSlab,
-        _: CpuId,
-        node: Option<NodeId>,
-    ) -> Option<NonNull<u8>> {
-        self.reload(env, cpu, node)
-    }
-
-    /// To the object's slab, which is not the CPU's unless the object was freed last.
-    unsafe fn free_behind<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        cpu: &mut CpuSlab,
-        _: CpuId,
-        slab: Pfn,
-        object: NonNull<u8>,
-    ) -> Result<bool, FreeError> {
-        if cpu.slab() == Some(slab) {
-            return Err(FreeError::DoubleFree);
-        }
-        // SAFETY: the caller vouches that the object has no user left.
-        unsafe { self.free_past_list(env, Some(cpu), slab, object) }.map(|()| true)
-    }
-
-    fn alloc_from_slabs<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        node: Option<NodeId>,
-    ) -> Option<NonNull<u8>> {
-        if env.cache.has_deferred() {
-            self.settle_deferred(env, None);
-        }
-        let shared = &env.cache.shared_stats;
-        let count_early = !self.rules.slowpath_counts_success;
-        if count_early {
-            shared.count(Stat::AllocSlowpath);
-        }
-        let object = self.alloc_one_from_slabs(env, node)?;
-        if !count_early {
-            shared.count(Stat::AllocSlowpath);
-        }
-        Some(object)
-    }
-
-    unsafe fn free_to_its_slab<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        slab: Pfn,
-        object: NonNull<u8>,
-    ) -> Result<(), FreeError> {
-        // SAFETY: the caller vouches that the object has no user left.
-        unsafe { self.free_past_list(env, None, slab, object) }
     }
 
     #[inline(always)]
@@ -221,6 +137,92 @@ impl CpuFront for Slub {
             run.fill(None);
         }
         0..first
+    }
+}
+
+impl CpuFront for Slub {
+    /// Interrupts off up to 2.6.38, for the whole call; then a compare-and-swap on the CPU's list.
+    ///
+    /// Behind the list, allocations turn interrupts off, from 5.15 on only while they look at the CPU's slab.
+    /// Frees do so up to 3.0. Bulk allocations keep interrupts off from list to list, and so do 4.3's bulk
+    /// frees. Later ones go from slab to slab, each as a single free (facts 2.5, 2.13, 2.15).
+    #[inline]
+    fn protections(era: Era) -> Protections {
+        if era < Era::V2_6_39 {
+            return Protections::all(Work::IrqSave);
+        }
+        let behind_alloc = match era >= Era::V5_15 {
+            true => Work::LocalLock,
+            false => Work::IrqSave,
+        };
+        Protections {
+            alloc: Protection {
+                hit: Work::LocalCmpxchg,
+                behind: Some(behind_alloc),
+                bulk: Some(Work::IrqDisable),
+            },
+            free: Protection {
+                hit: Work::LocalCmpxchg,
+                behind: (era < Era::V3_1).then_some(Work::IrqSave),
+                bulk: (era == Era::V4_3).then_some(Work::IrqDisable),
+            },
+        }
+    }
+
+    fn alloc_behind<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        cpu: &mut CpuSlab,
+        _: CpuId,
+        node: Option<NodeId>,
+    ) -> Option<NonNull<u8>> {
+        self.reload(env, cpu, node)
+    }
+
+    /// To the object's slab, which is not the CPU's unless the object was freed last.
+    unsafe fn free_behind<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        cpu: &mut CpuSlab,
+        _: CpuId,
+        slab: Pfn,
+        object: NonNull<u8>,
+    ) -> Result<bool, FreeError> {
+        if cpu.slab() == Some(slab) {
+            return Err(FreeError::DoubleFree);
+        }
+        // SAFETY: the caller vouches that the object has no user left.
+        unsafe { self.free_past_list(env, Some(cpu), slab, object) }.map(|()| true)
+    }
+
+    fn alloc_from_slabs<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        node: Option<NodeId>,
+    ) -> Option<NonNull<u8>> {
+        if env.cache.has_deferred() {
+            self.settle_deferred(env, None);
+        }
+        let shared = &env.cache.shared_stats;
+        let count_early = !self.rules.slowpath_counts_success;
+        if count_early {
+            shared.count(Stat::AllocSlowpath);
+        }
+        let object = self.alloc_one_from_slabs(env, node)?;
+        if !count_early {
+            shared.count(Stat::AllocSlowpath);
+        }
+        Some(object)
+    }
+
+    unsafe fn free_to_its_slab<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        slab: Pfn,
+        object: NonNull<u8>,
+    ) -> Result<(), FreeError> {
+        // SAFETY: the caller vouches that the object has no user left.
+        unsafe { self.free_past_list(env, None, slab, object) }
     }
 
     /// Objects of one slab go there together (facts 2.13).
