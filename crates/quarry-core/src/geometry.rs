@@ -20,11 +20,13 @@
 //! Every part but the object may be absent. Offsets in [`Layout`] count from the object's first
 //! byte, as the kernel counts them, not from the slot's.
 
+mod classes;
 mod debug;
 mod error;
 mod flags;
 mod kmalloc;
 
+pub use classes::SizeClasses;
 pub use debug::{DebugRules, TrackLayout};
 pub use error::GeometryError;
 pub use flags::{CacheFlags, FlagError};
@@ -223,7 +225,7 @@ impl BootParams {
 }
 
 /// Layout of a slot in bytes. Offsets count from the object's first byte.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 pub struct Layout {
     /// The size asked for (`object_size`; `objsize` in 2.6).
     pub object_size: u32,
@@ -252,7 +254,7 @@ impl Layout {
 }
 
 /// A cache's geometry. Fields a design does not have are 0 or `false`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 pub struct Geometry {
     /// The slot.
     pub layout: Layout,

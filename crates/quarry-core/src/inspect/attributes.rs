@@ -1,8 +1,11 @@
 //! The attributes of a cache in `/sys/kernel/slab/<cache>/`, as data.
 
-use crate::design::{CacheHead, NodeUsage};
+use crate::design::{CacheHead, Design, NodeUsage};
 use crate::era::Era;
 use crate::geometry::CacheFlags;
+use crate::sheaf::SheafCache;
+use crate::slub::Slub;
+use crate::slubq::Slubq;
 use crate::tunables::{Scope, Table, Tunable};
 
 /// Effect of a write that does not set the attribute.
@@ -114,31 +117,31 @@ const fn span(design: &'static str, from: Era, to: Era) -> Availability {
 }
 
 /// The last release with SLUB's cpu slabs.
-const LAST_SLUB: Era = *crate::slub::geometry::RELEASES.end();
+const LAST_SLUB: Era = *Slub::RELEASES.end();
 
 /// SLUB from a release on.
 const fn slub_since(from: Era) -> Availability {
-    span("slub", from, LAST_SLUB)
+    span(Slub::NAME, from, LAST_SLUB)
 }
 
-const SLUBQ: Availability = span("slubq", Era::V2_6_35, Era::V2_6_35);
-const SHEAF: Availability = span("sheaf", Era::V6_18, Era::LAST);
+const SLUBQ: Availability = span(Slubq::NAME, Era::V2_6_35, Era::V2_6_35);
+const SHEAF: Availability = span(SheafCache::NAME, Era::V6_18, Era::LAST);
 /// Sheaves above cpu slabs.
-const SHEAF_AND_CPU_SLABS: Availability = span("sheaf", Era::V6_18, Era::V6_19);
+const SHEAF_AND_CPU_SLABS: Availability = span(SheafCache::NAME, Era::V6_18, Era::V6_19);
 
 /// Every design with sysfs folders, in all its releases.
 const ALL: &[Availability] = &[slub_since(Era::FIRST), SLUBQ, SHEAF];
 /// Those with cpu slabs, or with their file kept.
 const CPU_SLABS: &[Availability] = &[slub_since(Era::FIRST), SHEAF];
-const UNTIL_2_6_24: &[Availability] = &[span("slub", Era::FIRST, Era::V2_6_24)];
-const UNTIL_5_13: &[Availability] = &[span("slub", Era::FIRST, Era::V5_13), SLUBQ];
+const UNTIL_2_6_24: &[Availability] = &[span(Slub::NAME, Era::FIRST, Era::V2_6_24)];
+const UNTIL_5_13: &[Availability] = &[span(Slub::NAME, Era::FIRST, Era::V5_13), SLUBQ];
 const FROM_2_6_25: &[Availability] = &[slub_since(Era::V2_6_25), SLUBQ, SHEAF];
 const FROM_2_6_30: &[Availability] = &[slub_since(Era::V2_6_30), SLUBQ, SHEAF];
 const FROM_2_6_34: &[Availability] = &[slub_since(Era::V2_6_34), SLUBQ, SHEAF];
 const FROM_3_1: &[Availability] = &[slub_since(Era::V3_1), SHEAF];
 const FROM_3_2: &[Availability] = &[slub_since(Era::V3_2), SHEAF];
 const FROM_4_16: &[Availability] = &[slub_since(Era::V4_16), SHEAF];
-const FROM_3_2_TO_5_15: &[Availability] = &[span("slub", Era::V3_2, Era::V5_15)];
+const FROM_3_2_TO_5_15: &[Availability] = &[span(Slub::NAME, Era::V3_2, Era::V5_15)];
 const FROM_5_16: &[Availability] = &[slub_since(Era::V5_16), SHEAF];
 const FROM_6_1: &[Availability] = &[slub_since(Era::V6_1), SHEAF];
 const FROM_6_18: &[Availability] = &[slub_since(Era::V6_18), SHEAF];
@@ -365,9 +368,6 @@ pub fn attributes_of(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::design::Design as _;
-    use crate::slub::Slub;
-    use crate::slubq::Slubq;
     use crate::stats::Stat;
 
     /// The counts of the columns of facts 2.11.

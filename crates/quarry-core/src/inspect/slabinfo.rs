@@ -8,6 +8,7 @@ use crate::era::Era;
 use crate::heap::{CacheView, Heap};
 use crate::machine::Machine;
 use crate::name::Name;
+use crate::slob::Slob;
 use crate::tunables::TunableError;
 
 /// The first two lines: version 2.1 without statistics.
@@ -18,7 +19,7 @@ pub const SLABINFO_HEADER: &str = "slabinfo - version: 2.1
 
 /// Kernels without the file.
 static WITHOUT_SLABINFO: [Availability; 1] = [Availability {
-    design: "slob",
+    design: Slob::NAME,
     from: Era::FIRST,
     to: Era::LAST,
 }];

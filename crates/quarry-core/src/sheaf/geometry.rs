@@ -23,11 +23,11 @@ mod rules;
 mod tests;
 
 pub use eras::{ERAS, RELEASES, sheaf_era};
-pub use rules::{BarnRules, BulkOrder, CapacityRules, EmptyMain, RefillOrder, RunRules, SheafEra};
+pub use rules::{BarnRules, BulkOrder, EmptyMain, RefillOrder, RunRules, SheafEra};
 
 use crate::geometry::{
     BootParams, CacheFlags, CacheParams, Geometry, GeometryError, KmallocRules, KmallocTarget,
-    MachineParams, WORD_BYTES, kmalloc_index,
+    MachineParams, SizeClasses, WORD_BYTES, kmalloc_index,
 };
 use crate::slub;
 
@@ -77,17 +77,12 @@ pub fn geometry(
 
 /// Objects of a sheaf for slots of `size` bytes (`calculate_sheaf_capacity()`).
 pub fn sheaf_capacity(
-    rules: &CapacityRules,
+    rules: &SizeClasses,
     kmalloc: &KmallocRules,
     machine: &MachineParams,
     size: u32,
 ) -> u32 {
-    let wanted = match size {
-        size if u64::from(size) >= machine.page_bytes() => rules.page,
-        1024.. => rules.from_1024,
-        256.. => rules.from_256,
-        _ => rules.smaller,
-    };
+    let wanted = rules.from_bounds(machine, size);
     let bytes = sheaf_bytes(wanted);
     match kmalloc_index(kmalloc, machine, u64::from(bytes)) {
         KmallocTarget::Class(class) => (class.size - HEADER_BYTES) / WORD_BYTES,

@@ -167,13 +167,8 @@ pub fn geometry(
         min_order: fit.order,
         min_objects: fit.objects,
         slack_bytes: fit.left as u32,
-        min_partial: 0,
-        cpu_partial: 0,
-        cpu_partial_slabs: 0,
         queue,
         batch,
-        sheaf_capacity: 0,
-        bitmap_in_slab: false,
         slab: SlabGeometry {
             freelist: fit.place,
             index_bytes,
@@ -183,6 +178,7 @@ pub fn geometry(
             colour_off,
             shared_factor,
         },
+        ..Geometry::default()
     })
 }
 
@@ -392,10 +388,7 @@ pub fn limits(rules: &LimitRules, machine: &MachineParams, size: u32) -> (u32, u
     let above_page = u64::from(size) > machine.page_bytes();
     let limit = match size {
         size if size > rules.huge_bytes => rules.huge,
-        _ if above_page => rules.above_page,
-        1025.. => rules.above_1024,
-        257.. => rules.above_256,
-        _ => rules.smaller,
+        _ => rules.limits.above_bounds(machine, size),
     };
     let shared = machine.nr_cpus > 1 && !above_page;
     (

@@ -23,7 +23,7 @@ pub use eras::{ERAS, RELEASES, slob_era};
 use crate::era::Era;
 use crate::geometry::{
     BootParams, CacheFlags, CacheParams, Geometry, GeometryError, KmallocAlign, KmallocRules,
-    Layout, MachineParams, SlabGeometry, WORD_BYTES, up,
+    Layout, MachineParams, WORD_BYTES, up,
 };
 use crate::slub::geometry::{AlignRule, calculate_alignment};
 
@@ -159,14 +159,7 @@ pub fn geometry(
         min_order: order,
         min_objects: objects,
         slack_bytes: (run_bytes - u64::from(objects) * u64::from(size)) as u32,
-        min_partial: 0,
-        cpu_partial: 0,
-        cpu_partial_slabs: 0,
-        queue: 0,
-        batch: 0,
-        sheaf_capacity: 0,
-        bitmap_in_slab: false,
-        slab: SlabGeometry::default(),
+        ..Geometry::default()
     })
 }
 
@@ -191,9 +184,6 @@ pub fn layout(era: &SlobEra, machine: &MachineParams, cache: &CacheParams) -> La
         inuse: up(cache.object_size, unit),
         size: up(cache.object_size + footer, unit),
         align,
-        free_pointer: None,
-        tracks: None,
-        requested_size: None,
-        red_left_pad: 0,
+        ..Layout::default()
     }
 }

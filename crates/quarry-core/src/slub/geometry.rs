@@ -48,7 +48,7 @@ pub use rules::{
 
 use crate::geometry::{
     BootParams, CacheFlags, CacheParams, Geometry, GeometryError, Layout, MachineParams,
-    SlabGeometry, WORD_BYTES, up,
+    WORD_BYTES, up,
 };
 
 /// The geometry of a cache (`calculate_sizes()`, `kmem_cache_open()`).
@@ -108,11 +108,7 @@ pub fn geometry(
         } else {
             0
         },
-        queue: 0,
-        batch: 0,
-        bitmap_in_slab: false,
-        slab: SlabGeometry::default(),
-        sheaf_capacity: 0,
+        ..Geometry::default()
     })
 }
 
@@ -263,10 +259,7 @@ fn cpu_partial_class(
     match size {
         8192.. if by_size => 1,
         4096.. if by_size => 2,
-        _ if !by_size && u64::from(size) >= machine.page_bytes() => rules.page,
-        1024.. => rules.from_1024,
-        256.. => rules.from_256,
-        _ => rules.smaller,
+        _ => rules.objects.from_bounds(machine, size),
     }
 }
 

@@ -16,13 +16,13 @@
 //! keep bitmaps in their word, and without a limit on objects.
 //!
 //! The **queue** is sized by the slot's size like SLAB's array caches, and refills and drains
-//! move half of it at a time ([`queue_limits`]).
+//! move half of it at a time.
 
 #[cfg(test)]
 mod tests;
 
 use crate::geometry::{
-    BootParams, CacheParams, Geometry, GeometryError, Layout, MachineParams, SlabGeometry,
+    BootParams, CacheParams, Geometry, GeometryError, Layout, MachineParams, SizeClasses,
 };
 use crate::slub::geometry::{
     AlignRule, CpuCount, FreePointer, LayoutRules, MinObjects, MinPartial, ObjectLimit, OrderRules,
@@ -34,19 +34,6 @@ pub const WORD_OBJECTS: u32 = 64;
 
 /// Smallest `cpu_queue_size`, in objects.
 pub const QUEUE_MIN: u32 = 4;
-
-/// Objects in a CPU's queue by slot size.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct QueueRules {
-    /// For slots above a page.
-    pub above_page: u32,
-    /// For slots above 1024 bytes.
-    pub above_1024: u32,
-    /// For slots above 256 bytes.
-    pub above_256: u32,
-    /// For smaller slots.
-    pub smaller: u32,
-}
 
 /// The design's numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -62,7 +49,7 @@ pub struct SlubqRules {
     /// `min_partial`, as in 2.6.35. Draining a queue gives empty slabs back without asking it.
     pub min_partial: MinPartial,
     /// The queue.
-    pub queue: QueueRules,
+    pub queue: SizeClasses,
     /// Other nodes' partial lists are looked at as in 2.6.35 (`RunRules` of SLUB).
     pub remote_node_defrag_ratio: u32,
 }
@@ -92,10 +79,10 @@ pub static RULES: SlubqRules = SlubqRules {
     },
     cpus: CpuCount::NrCpuIds,
     min_partial: MinPartial::Log2 { divisor: 1 },
-    queue: QueueRules {
-        above_page: 8,
-        above_1024: 24,
-        above_256: 54,
+    queue: SizeClasses {
+        page: 8,
+        kib: 24,
+        quarter_kib: 54,
         smaller: 120,
     },
     remote_node_defrag_ratio: 1000,
@@ -130,7 +117,7 @@ pub fn geometry(
     let objects = objects_in_slab(machine, order, size);
     let min_order = machine.order_for(size.into());
     let used = u64::from(objects) * u64::from(size) + u64::from(bitmap_bytes(objects));
-    let (queue, batch) = queue_limits(&rules.queue, machine, size);
+    let queue = rules.queue.above_bounds(machine, size);
     Ok(Geometry {
         layout,
         order,
@@ -139,13 +126,10 @@ pub fn geometry(
         min_objects: objects_in_slab(machine, min_order, size),
         slack_bytes: (machine.slab_bytes(order) - used) as u32,
         min_partial: min_partial(rules.min_partial, size),
-        cpu_partial: 0,
-        cpu_partial_slabs: 0,
         queue,
-        batch,
+        batch: queue.div_ceil(2),
         bitmap_in_slab: bitmap_bytes(objects) != 0,
-        slab: SlabGeometry::default(),
-        sheaf_capacity: 0,
+        ..Geometry::default()
     })
 }
 
@@ -167,15 +151,4 @@ pub const fn bitmap_bytes(objects: u32) -> u32 {
     } else {
         objects.div_ceil(64) * 8
     }
-}
-
-/// The default queue and batch, in objects, for slots of `size` bytes.
-pub fn queue_limits(rules: &QueueRules, machine: &MachineParams, size: u32) -> (u32, u32) {
-    let queue = match size {
-        size if u64::from(size) > machine.page_bytes() => rules.above_page,
-        1025.. => rules.above_1024,
-        257.. => rules.above_256,
-        _ => rules.smaller,
-    };
-    (queue, queue.div_ceil(2))
 }

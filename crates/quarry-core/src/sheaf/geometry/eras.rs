@@ -2,8 +2,9 @@
 
 use core::ops::RangeInclusive;
 
-use super::{BarnRules, BulkOrder, CapacityRules, EmptyMain, RefillOrder, RunRules, SheafEra};
+use super::{BarnRules, BulkOrder, EmptyMain, RefillOrder, RunRules, SheafEra};
 use crate::era::Era;
+use crate::geometry::SizeClasses;
 use crate::slub::geometry as slub;
 
 /// Releases that have it.
@@ -39,10 +40,10 @@ const V6_18: SheafEra = SheafEra {
 const V7_0: SheafEra = SheafEra {
     era: Era::V7_0,
     slub: slub::rules_of(Era::V7_0),
-    capacity: Some(CapacityRules {
+    capacity: Some(SizeClasses {
         page: 4,
-        from_1024: 12,
-        from_256: 26,
+        kib: 12,
+        quarter_kib: 26,
         smaller: 60,
     }),
     run: RunRules {

@@ -1,20 +1,8 @@
 //! The shapes of the rules: what an era's numbers mean.
 
 use crate::era::Era;
+use crate::geometry::SizeClasses;
 use crate::slub::geometry::SlubEra;
-
-/// Objects of a sheaf by slot size, before the sheaf is rounded up to a kmalloc class.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct CapacityRules {
-    /// For slots of a page or more.
-    pub page: u32,
-    /// For slots of 1024 bytes or more.
-    pub from_1024: u32,
-    /// For slots of 256 bytes or more.
-    pub from_256: u32,
-    /// For smaller slots.
-    pub smaller: u32,
-}
 
 /// Sheaves that a node keeps of a cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -82,7 +70,7 @@ pub struct SheafEra {
     /// The slabs below, and kmalloc.
     pub slub: SlubEra,
     /// Computed capacities; `None` if only caches whose creator asks have sheaves.
-    pub capacity: Option<CapacityRules>,
+    pub capacity: Option<SizeClasses>,
     /// The nodes' stocks.
     pub barn: BarnRules,
     /// Differences at run time.

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::era::Era;
 use crate::geometry::{
-    DebugRules, KmallocAlign, KmallocBeyond, KmallocRules, KmallocService, TrackLayout,
+    DebugRules, KmallocAlign, KmallocBeyond, KmallocRules, KmallocService, SizeClasses, TrackLayout,
 };
 use crate::slub;
 
@@ -43,10 +43,12 @@ const fn rules_of(era: Era) -> SlabEra {
         limits: LimitRules {
             huge_bytes: 131_072,
             huge: 1,
-            above_page: 8,
-            above_1024: 24,
-            above_256: 54,
-            smaller: 120,
+            limits: SizeClasses {
+                page: 8,
+                kib: 24,
+                quarter_kib: 54,
+                smaller: 120,
+            },
             shared_factor: 8,
             alien_limit: 12,
             debug_max: 32,

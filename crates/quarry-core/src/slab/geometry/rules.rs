@@ -1,7 +1,7 @@
 //! The shapes of the rules: what an era's numbers mean.
 
 use crate::era::Era;
-use crate::geometry::KmallocRules;
+use crate::geometry::{KmallocRules, SizeClasses};
 
 /// Form and place of a slab's list of free objects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,14 +45,8 @@ pub struct LimitRules {
     pub huge_bytes: u32,
     /// For those.
     pub huge: u32,
-    /// For objects above a page.
-    pub above_page: u32,
-    /// For objects above 1024 bytes.
-    pub above_1024: u32,
-    /// For objects above 256 bytes.
-    pub above_256: u32,
-    /// For smaller objects.
-    pub smaller: u32,
+    /// For the others.
+    pub limits: SizeClasses,
     /// The shared factor of objects up to a page, with more than one CPU.
     pub shared_factor: u32,
     /// Room of an alien array; 1 in caches whose limit is 1.

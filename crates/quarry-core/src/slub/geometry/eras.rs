@@ -10,7 +10,8 @@ use super::{
 };
 use crate::era::Era;
 use crate::geometry::{
-    CacheFlags, DebugRules, KmallocAlign, KmallocBeyond, KmallocRules, KmallocService, TrackLayout,
+    CacheFlags, DebugRules, KmallocAlign, KmallocBeyond, KmallocRules, KmallocService, SizeClasses,
+    TrackLayout,
 };
 use crate::merge::{MergeRules, MergeSearch, NEVER_MERGED};
 
@@ -170,18 +171,22 @@ const fn cpu_partial(era: Era) -> Option<CpuPartialRules> {
     }
     if era.since(Era::V5_16) {
         return Some(CpuPartialRules {
-            page: 6,
-            from_1024: 24,
-            from_256: 52,
-            smaller: 120,
+            objects: SizeClasses {
+                page: 6,
+                kib: 24,
+                quarter_kib: 52,
+                smaller: 120,
+            },
             unit: CpuPartialUnit::Slabs,
         });
     }
     Some(CpuPartialRules {
-        page: 2,
-        from_1024: 6,
-        from_256: 13,
-        smaller: 30,
+        objects: SizeClasses {
+            page: 2,
+            kib: 6,
+            quarter_kib: 13,
+            smaller: 30,
+        },
         unit: CpuPartialUnit::Objects,
     })
 }

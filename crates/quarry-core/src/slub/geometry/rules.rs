@@ -2,7 +2,7 @@
 
 use super::OrderRules;
 use crate::era::Era;
-use crate::geometry::KmallocRules;
+use crate::geometry::{KmallocRules, SizeClasses};
 use crate::merge::MergeRules;
 
 /// Effect of a request for cache-line alignment (`calculate_alignment()`).
@@ -73,14 +73,8 @@ pub enum CpuPartialUnit {
 /// Objects wanted on a CPU's partial list by slot size (`set_cpu_partial()`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CpuPartialRules {
-    /// For slots of a page or more.
-    pub page: u32,
-    /// For slots of 1024 bytes or more.
-    pub from_1024: u32,
-    /// For slots of 256 bytes or more.
-    pub from_256: u32,
-    /// For smaller slots.
-    pub smaller: u32,
+    /// Objects.
+    pub objects: SizeClasses,
     /// Unit of the limit at run time.
     pub unit: CpuPartialUnit,
 }
