@@ -5,7 +5,6 @@
 //! | file of the kernel | here |
 //! |---|---|
 //! | read `/proc/slabinfo` | [`Heap::write_slabinfo`] |
-//! | write `/proc/slabinfo` | [`Heap::write_tunables`] |
 //! | list `/sys/kernel/slab` | [`Heap::sysfs_caches`] |
 //! | list `/sys/kernel/slab/<cache>` | [`CacheView::sysfs_attributes`](crate::heap::CacheView::sysfs_attributes) |
 //! | read and write one attribute | `sysfs_read`, `sysfs_write` of [`Cache`](crate::heap::Cache) |

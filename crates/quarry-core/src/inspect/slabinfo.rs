@@ -1,4 +1,4 @@
-//! The text of `/proc/slabinfo`: written as the kernel writes it, and read as SLAB reads it.
+//! The text of `/proc/slabinfo`, as the kernel writes it.
 
 use core::fmt::{self, Write};
 
@@ -7,9 +7,7 @@ use crate::design::Design;
 use crate::era::Era;
 use crate::heap::{CacheView, Heap};
 use crate::machine::Machine;
-use crate::name::Name;
 use crate::slob::Slob;
-use crate::tunables::TunableError;
 
 /// The first two lines: version 2.1 without statistics.
 pub const SLABINFO_HEADER: &str = "slabinfo - version: 2.1
@@ -94,7 +92,7 @@ impl fmt::Display for SlabinfoRow<'_> {
     }
 }
 
-/// Reason why slabinfo could not be written or read.
+/// Reason why slabinfo could not be written.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum SlabinfoError {
     /// A kernel with this design has no slabinfo.
@@ -102,63 +100,14 @@ pub enum SlabinfoError {
         /// The design's name.
         design: &'static str,
     },
-    /// The design has no tunables that slabinfo takes.
-    ReadOnly {
-        /// The design's name.
-        design: &'static str,
-        /// The heap's era.
-        era: Era,
-    },
-    /// The line is not `name limit batchcount sharedfactor`.
-    Syntax {
-        /// The line.
-        line: Name,
-    },
-    /// There is no such cache.
-    NoCache {
-        /// The name asked for.
-        name: Name,
-    },
-    /// A value is out of the range of its tunable.
-    Tunable(TunableError),
-    /// There is no room for the new arrays.
-    Refused {
-        /// The cache.
-        name: Name,
-    },
     /// The writer failed.
     Writer,
-}
-
-impl SlabinfoError {
-    /// The kernel's name of an error of this kind.
-    #[must_use]
-    pub const fn errno_name(&self) -> &'static str {
-        match self {
-            Self::NoFile { .. } => "ENOENT",
-            Self::ReadOnly { .. } | Self::Writer => "EIO",
-            Self::Syntax { .. } | Self::NoCache { .. } | Self::Tunable(_) => "EINVAL",
-            Self::Refused { .. } => "ENOMEM",
-        }
-    }
 }
 
 impl fmt::Display for SlabinfoError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoFile { design } => write!(f, "a kernel with {design} has no slabinfo"),
-            Self::ReadOnly { design, era } => write!(
-                f,
-                "{design}@{era} has none of slabinfo's tunables; its own are sysfs attributes"
-            ),
-            Self::Syntax { line } => write!(
-                f,
-                "slabinfo takes \"name limit batchcount sharedfactor\", such as \
-                 \"dentry 120 60 8\", and not {line:?}"
-            ),
-            Self::NoCache { name } => write!(f, "there is no cache {name:?}"),
-            Self::Tunable(error) => error.fmt(f),
-            Self::Refused { name } => write!(f, "cache {name:?} has no room for the new arrays"),
             Self::Writer => f.write_str("slabinfo could not be written: the writer failed"),
         }
     }
@@ -167,50 +116,6 @@ impl fmt::Display for SlabinfoError {
 crate::error::debug_is_display!(SlabinfoError);
 
 impl core::error::Error for SlabinfoError {}
-
-/// `name limit batchcount sharedfactor`, as SLAB takes it.
-fn parse(line: &str) -> Result<(&str, [i64; 3]), SlabinfoError> {
-    let mut words = line.split_ascii_whitespace();
-    let mut values = [0; 3];
-    let name = words.next().ok_or(SlabinfoError::Syntax {
-        line: Name::new(line),
-    })?;
-    for value in &mut values {
-        let word = words.next().and_then(|word| word.parse().ok());
-        *value = word.ok_or(SlabinfoError::Syntax {
-            line: Name::new(line),
-        })?;
-    }
-    Ok((name, values))
-}
-
-/// The three values, if they are possible together.
-fn possible([limit, batchcount, sharedfactor]: [i64; 3]) -> Option<[u64; 3]> {
-    let valid = limit >= 1 && (1..=limit).contains(&batchcount) && sharedfactor >= 0;
-    valid.then(|| [limit, batchcount, sharedfactor].map(i64::unsigned_abs))
-}
-
-/// Sets the three values so that `batchcount` is never above `limit` on the way. `false` as soon as
-/// one is refused.
-fn tune(
-    limit_now: u64,
-    [limit, batchcount, sharedfactor]: [u64; 3],
-    mut set: impl FnMut(&'static str, u64) -> bool,
-) -> bool {
-    let [limit, batchcount, sharedfactor] = [
-        (TUNABLES[0], limit),
-        (TUNABLES[1], batchcount),
-        (TUNABLES[2], sharedfactor),
-    ];
-    let (first, second) = if limit.1 >= limit_now {
-        (limit, batchcount)
-    } else {
-        (batchcount, limit)
-    };
-    [first, second, sharedfactor]
-        .into_iter()
-        .all(|(name, value)| set(name, value))
-}
 
 impl<M: Machine, D: Design> Heap<M, D> {
     /// Writes what `/proc/slabinfo` would show: the header, then a line for every cache, the newest
@@ -232,58 +137,6 @@ impl<M: Machine, D: Design> Heap<M, D> {
             }
         });
         result.map_err(|_| SlabinfoError::Writer)
-    }
-
-    /// Tunes a cache as writing a line `name limit batchcount sharedfactor` to SLAB's
-    /// `/proc/slabinfo` does. Values that are impossible together (a limit or batchcount below 1, a
-    /// batchcount above the limit, a negative sharedfactor) change nothing. They are no error, as
-    /// in the kernel; then the answer is `false`.
-    ///
-    /// # Errors
-    ///
-    /// [`SlabinfoError`].
-    pub fn write_tunables(&self, line: &str) -> Result<bool, SlabinfoError> {
-        let era = self.era();
-        if !D::TUNABLES
-            .of(era)
-            .any(|tunable| tunable.name == TUNABLES[0])
-        {
-            return Err(SlabinfoError::ReadOnly {
-                design: D::NAME,
-                era,
-            });
-        }
-        let (name, values) = parse(line)?;
-        let values = possible(values);
-        for (tunable, value) in TUNABLES.into_iter().zip(values.into_iter().flatten()) {
-            D::TUNABLES
-                .check(era, tunable, value)
-                .map_err(SlabinfoError::Tunable)?;
-        }
-        // New arrays come from kmalloc, which cannot make classes while the list is locked.
-        self.make_kmalloc_caches()
-            .map_err(|_| SlabinfoError::Refused {
-                name: Name::new(name),
-            })?;
-        let mut tuned = Err(SlabinfoError::NoCache {
-            name: Name::new(name),
-        });
-        self.for_each_cache(|cache| {
-            if tuned.is_ok() || cache.name() != name {
-                return;
-            }
-            let limit = cache.attribute(TUNABLES[0]).unwrap_or(0);
-            tuned = match values {
-                None => Ok(false),
-                Some(values) if tune(limit, values, |at, to| cache.set_attribute(at, to)) => {
-                    Ok(true)
-                }
-                Some(_) => Err(SlabinfoError::Refused {
-                    name: Name::new(name),
-                }),
-            };
-        });
-        tuned
     }
 }
 
@@ -319,62 +172,5 @@ impl<'h, M: Machine, D: Design> CacheView<'h, M, D> {
             num_slabs: usage.slabs,
             sharedavail: usage.shared_avail,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::HashMap;
-    use std::string::ToString;
-
-    use super::*;
-
-    #[test]
-    fn lines_are_taken_as_the_kernel_takes_them() {
-        assert_eq!(parse("dentry 120 60 8\n"), Ok(("dentry", [120, 60, 8])));
-        assert_eq!(parse("  a 1 1 -1 "), Ok(("a", [1, 1, -1])));
-        for line in ["", "dentry", "dentry 120 60", "dentry 120 x 8"] {
-            assert_eq!(
-                parse(line),
-                Err(SlabinfoError::Syntax {
-                    line: Name::new(line)
-                })
-            );
-        }
-        assert_eq!(possible([1, 1, 0]), Some([1, 1, 0]));
-        for impossible in [[0, 0, 0], [8, 0, 8], [8, 9, 8], [8, 4, -1], [-4, -5, 0]] {
-            assert_eq!(possible(impossible), None, "{impossible:?}");
-        }
-    }
-
-    #[test]
-    fn a_batch_is_never_above_its_limit() {
-        for to in [[8, 8, 1], [8, 1, 0], [120, 100, 8], [54, 27, 8]] {
-            let mut now = HashMap::from([("limit", 54), ("batchcount", 27), ("sharedfactor", 8)]);
-            assert!(tune(54, to, |name, value| {
-                now.insert(name, value);
-                now["batchcount"] <= now["limit"]
-            }));
-            assert_eq!(TUNABLES.map(|name| now[name]), to);
-        }
-    }
-
-    #[test]
-    fn a_refusal_ends_it() {
-        let mut asked = 0;
-        assert!(!tune(54, [60, 30, 8], |_, _| {
-            asked += 1;
-            false
-        }));
-        assert_eq!(asked, 1);
-    }
-
-    #[test]
-    fn errors_say_what_to_do() {
-        let error = SlabinfoError::Syntax {
-            line: Name::new("x"),
-        };
-        assert!(error.to_string().contains("such as \"dentry 120 60 8\""));
-        assert_eq!(error.errno_name(), "EINVAL");
     }
 }
