@@ -56,50 +56,31 @@ impl TimeCounters {
     /// Difference to an earlier moment.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
-        let cpus = self.cpu_ps.iter().zip(&earlier.cpu_ps);
-        Self {
-            cpu_ps: cpus.map(|(now, then)| now - then).collect(),
-            access_ps: less(self.access_ps, &earlier.access_ps),
-            work_ps: less(self.work_ps, &earlier.work_ps),
-            fill_ps: self.fill_ps - earlier.fill_ps,
-            outside_ps: self.outside_ps - earlier.outside_ps,
-            locks: std::array::from_fn(|class| self.locks[class].since(&earlier.locks[class])),
-            moves: self.moves.since(&earlier.moves),
-        }
+        let mut since = self.clone();
+        each(&mut since.cpu_ps, &earlier.cpu_ps, less);
+        since.each_spent(earlier, less);
+        since
     }
-}
 
-impl TimeCounters {
     /// Adds what another part of a run spent; clocks stay as they are.
     pub fn add(&mut self, other: &Self) {
-        more(&mut self.access_ps, &other.access_ps);
-        more(&mut self.work_ps, &other.work_ps);
-        self.fill_ps += other.fill_ps;
-        self.outside_ps += other.outside_ps;
-        for (lock, other) in self.locks.iter_mut().zip(&other.locks) {
-            lock.taken += other.taken;
-            lock.waits += other.waits;
-            lock.wait_ps += other.wait_ps;
-            lock.hold_ps += other.hold_ps;
-            lock.own_ps += other.own_ps;
-        }
-        self.moves.llc += other.moves.llc;
-        more(&mut self.moves.clean, &other.moves.clean);
-        more(&mut self.moves.transfers, &other.moves.transfers);
-        more(&mut self.moves.upgrades, &other.moves.upgrades);
-        more(&mut self.moves.memory, &other.moves.memory);
+        self.each_spent(other, |sum, more| *sum += more);
     }
-}
 
-impl LockTimes {
-    fn since(&self, earlier: &Self) -> Self {
-        Self {
-            taken: self.taken - earlier.taken,
-            waits: self.waits - earlier.waits,
-            wait_ps: self.wait_ps - earlier.wait_ps,
-            hold_ps: self.hold_ps - earlier.hold_ps,
-            own_ps: self.own_ps - earlier.own_ps,
+    /// Changes all but the clocks by the same count of others.
+    fn each_spent(&mut self, other: &Self, change: fn(&mut u64, u64)) {
+        each(&mut self.access_ps, &other.access_ps, change);
+        each(&mut self.work_ps, &other.work_ps, change);
+        change(&mut self.fill_ps, other.fill_ps);
+        change(&mut self.outside_ps, other.outside_ps);
+        for (lock, other) in self.locks.iter_mut().zip(&other.locks) {
+            change(&mut lock.taken, other.taken);
+            change(&mut lock.waits, other.waits);
+            change(&mut lock.wait_ps, other.wait_ps);
+            change(&mut lock.hold_ps, other.hold_ps);
+            change(&mut lock.own_ps, other.own_ps);
         }
+        self.moves.each(&other.moves, change);
     }
 }
 
@@ -107,22 +88,26 @@ impl LineMoves {
     /// Moves since an earlier moment.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
-        Self {
-            llc: self.llc - earlier.llc,
-            clean: less(self.clean, &earlier.clean),
-            transfers: less(self.transfers, &earlier.transfers),
-            upgrades: less(self.upgrades, &earlier.upgrades),
-            memory: less(self.memory, &earlier.memory),
-        }
+        let mut since = *self;
+        since.each(earlier, less);
+        since
+    }
+
+    fn each(&mut self, other: &Self, change: fn(&mut u64, u64)) {
+        change(&mut self.llc, other.llc);
+        each(&mut self.clean, &other.clean, change);
+        each(&mut self.transfers, &other.transfers, change);
+        each(&mut self.upgrades, &other.upgrades, change);
+        each(&mut self.memory, &other.memory, change);
     }
 }
 
-fn less<const N: usize>(now: [u64; N], earlier: &[u64; N]) -> [u64; N] {
-    std::array::from_fn(|n| now[n] - earlier[n])
+fn each(counts: &mut [u64], others: &[u64], change: fn(&mut u64, u64)) {
+    for (count, other) in counts.iter_mut().zip(others) {
+        change(count, *other);
+    }
 }
 
-fn more<const N: usize>(sum: &mut [u64; N], other: &[u64; N]) {
-    for (sum, other) in sum.iter_mut().zip(other) {
-        *sum += other;
-    }
+fn less(now: &mut u64, earlier: u64) {
+    *now -= earlier;
 }
