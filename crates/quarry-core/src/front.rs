@@ -31,7 +31,7 @@ use crate::slabs;
 use calls::free_held;
 pub(crate) use stacked::StackFront;
 
-/// What a CPU keeps between calls, and how objects come and go: by one step of the machine, alone and in runs.
+/// State of a CPU between calls, and the ways of objects in and out: by one step of the machine, alone and in runs.
 pub(crate) trait CpuKept: Design {
     /// State of a CPU, behind its slot.
     type Cpu: PerCpuState;
