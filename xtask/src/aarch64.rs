@@ -32,7 +32,7 @@ const ASSEMBLERS: [(&str, &[&str]); 4] = [
 pub(crate) fn run() -> Result<Outcome> {
     if target_is_installed()? {
         let mut cargo = shell::cargo();
-        shell::run(cargo.args(["build", "-p", "quarry-host", "--lib", "--target", TARGET]))?;
+        shell::run(cargo.args(["build", "-p", "kquarry-host", "--lib", "--target", TARGET]))?;
         return Ok(Outcome::Done);
     }
     let listing = shell::root().join(LISTING);
@@ -77,7 +77,7 @@ pub(crate) fn emulated() -> Result<Outcome> {
     cargo
         .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", LINKER)
         .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER", runner)
-        .args(["test", "-p", "quarry-host", "--target", TARGET])
+        .args(["test", "-p", "kquarry-host", "--target", TARGET])
         .args(["--lib", "--test", "machine"]);
     // One starts its own program anew, without the emulator; one reads flags of mappings that the emulator does not have.
     let skipped = ["the_environment_switches", "descriptors_have_huge_pages"];

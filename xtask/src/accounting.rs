@@ -95,7 +95,7 @@ fn build(name: &str, flags: &str) -> Result<PathBuf> {
         "build",
         "--release",
         "-p",
-        "quarry-host",
+        "kquarry-host",
         "--example",
         EXAMPLE,
     ]))?;

@@ -46,7 +46,8 @@ pub(crate) fn loom(environment: &[(&str, &str)]) -> Result<Outcome> {
             .envs(environment.iter().copied())
             .env("RUSTFLAGS", "--cfg loom")
             .env("CARGO_TARGET_DIR", shell::target_dir().join("loom"));
-        shell::run(cargo.args(["test", "--release", "-p", name, "--test", "loom"]))?;
+        cargo.args(["test", "--release", "--test", "loom", "--manifest-path"]);
+        shell::run(cargo.arg(shell::root().join("crates").join(name).join("Cargo.toml")))?;
         modelled += 1;
     }
     Ok(match modelled {

@@ -11,7 +11,7 @@ const PICTURE: &str = "docs/memory.svg";
 /// Writes the chart of `quarry replay` on the bundled recording to `docs/memory.svg`.
 pub(crate) fn run() -> Result<()> {
     let mut cargo = shell::cargo();
-    cargo.args(["run", "--release", "--quiet", "-p", "quarry-cli", "--"]);
+    cargo.args(["run", "--release", "--quiet", "-p", "kquarry-cli", "--"]);
     let picture = shell::output(cargo.args(REPLAY))?;
     let path = shell::root().join(PICTURE);
     std::fs::write(&path, picture).with_context(|| format!("cannot write {}", path.display()))?;

@@ -208,7 +208,7 @@ impl Results {
 /// Runs a study and writes its page.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let Study::SheafCapacity = options.study;
-    shell::run(shell::cargo().args(["build", "--release", "--quiet", "-p", "quarry-cli"]))?;
+    shell::run(shell::cargo().args(["build", "--release", "--quiet", "-p", "kquarry-cli"]))?;
     let quarry = shell::target_dir().join("release").join("quarry");
     let folder = shell::target_dir().join("study");
     std::fs::create_dir_all(&folder)?;

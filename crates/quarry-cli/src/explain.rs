@@ -289,10 +289,10 @@ mod tests {
     use super::*;
 
     /// Compares everything below a mark in a document of docs/ with what is made of the doc comments.
-    /// `UPDATE_EXPECT=1 cargo test -p quarry-cli documents` writes it again.
+    /// `UPDATE_EXPECT=1 cargo test -p kquarry-cli documents` writes it again.
     fn check_document(name: &str, tables: &str) {
         const MARK: &str =
-            "<!-- Made of doc comments: UPDATE_EXPECT=1 cargo test -p quarry-cli documents -->\n";
+            "<!-- Made of doc comments: UPDATE_EXPECT=1 cargo test -p kquarry-cli documents -->\n";
         let path = format!("{}/../../docs/{name}", env!("CARGO_MANIFEST_DIR"));
         let document = std::fs::read_to_string(&path).unwrap();
         let (own, _) = document.split_once(MARK).unwrap();

@@ -1,6 +1,6 @@
 //! Models of SLUB's lists, of sheaves, of pages and of page pools: the crate's own code, with the model checker's atomics and scheduler.
 //!
-//! Built by `RUSTFLAGS="--cfg loom" cargo test -p quarry-core --release --test loom`.
+//! Built by `RUSTFLAGS="--cfg loom" cargo test -p kquarry-core --release --test loom`.
 //!
 //! Everything runs that runs in a process, on a machine of two CPUs and six pages. What is checked
 //! is every order of the atomics within the bound on forced switches; the free pointers inside

@@ -1,6 +1,6 @@
 //! Model of the per-CPU word: sequences on one CPU, remote acquisitions from others.
 //!
-//! Built by `RUSTFLAGS="--cfg loom" cargo test -p quarry-host --release --test loom`.
+//! Built by `RUSTFLAGS="--cfg loom" cargo test -p kquarry-host --release --test loom`.
 //!
 //! What the kernel guarantees is modelled by a `Mutex` per CPU: which sequence runs there. Starting
 //! one preempts, and so aborts, the one before; a barrier aborts it too; a commit is one step with

@@ -3,7 +3,7 @@
 //! Each producer sends orders to its broker over TCP, and the broker passes them to a consumer through a Unix
 //! socket. Every message is a socket buffer: its head and its data come from caches of the design.
 //!
-//! Run it with `cargo run --release -p quarry-work --example own_load`.
+//! Run it with `cargo run --release -p kquarry-work --example own_load`.
 
 use std::error::Error;
 use std::time::Duration;

@@ -12,23 +12,23 @@ use super::Violation;
 
 /// Packages from the bottom to the top; each may use only those before it.
 const ORDER: [&str; 14] = [
-    "quarry-core",
-    "quarry-host",
-    "quarry-sim",
-    "quarry-designs",
-    "quarry",
-    "quarry-machines",
-    "quarry-calibrate",
-    "quarry-trace",
-    "quarry-work",
-    "quarry-lab",
-    "quarry-reproduce",
-    "quarry-cli",
+    "kquarry-core",
+    "kquarry-host",
+    "kquarry-sim",
+    "kquarry-designs",
+    "kquarry",
+    "kquarry-machines",
+    "kquarry-calibrate",
+    "kquarry-trace",
+    "kquarry-work",
+    "kquarry-lab",
+    "kquarry-reproduce",
+    "kquarry-cli",
     "quarry-benches",
     "xtask",
 ];
 /// Packages that may be part of a process's allocator.
-const ALLOCATOR: [&str; 3] = ["quarry-core", "quarry-host", "quarry"];
+const ALLOCATOR: [&str; 3] = ["kquarry-core", "kquarry-host", "kquarry"];
 /// Crates from outside that those may be linked with.
 const ALLOCATOR_MAY_USE: [&str; 3] = ["allocator-api2", "libc", "loom"];
 /// Page with the reason for every crate from outside.
@@ -111,22 +111,22 @@ mod tests {
     fn a_package_may_use_only_what_is_below_it() {
         let member = |name| json!({"name": name, "path": "/x", "kind": null});
         let in_tests = |name| json!({"name": name, "path": "/x", "kind": "dev"});
-        assert_eq!(broken("quarry-sim", &member("quarry-core")), 0);
-        assert_eq!(broken("quarry-core", &member("quarry-sim")), 1);
-        assert_eq!(broken("quarry-core", &in_tests("quarry-sim")), 1);
-        assert_eq!(broken("quarry-sim", &in_tests("quarry-sim")), 0);
-        assert_eq!(broken("quarry-sim", &member("quarry-elsewhere")), 1);
-        assert_eq!(broken("quarry-elsewhere", &member("quarry-core")), 1);
+        assert_eq!(broken("kquarry-sim", &member("kquarry-core")), 0);
+        assert_eq!(broken("kquarry-core", &member("kquarry-sim")), 1);
+        assert_eq!(broken("kquarry-core", &in_tests("kquarry-sim")), 1);
+        assert_eq!(broken("kquarry-sim", &in_tests("kquarry-sim")), 0);
+        assert_eq!(broken("kquarry-sim", &member("kquarry-elsewhere")), 1);
+        assert_eq!(broken("kquarry-elsewhere", &member("kquarry-core")), 1);
     }
 
     #[test]
     fn an_allocator_is_linked_with_libc_at_most() {
         let linked = |name| json!({"name": name, "kind": null});
-        assert_eq!(broken("quarry-host", &linked("libc")), 0);
-        assert_eq!(broken("quarry", &linked("thiserror")), 1);
-        assert_eq!(broken("quarry-trace", &linked("thiserror")), 0);
+        assert_eq!(broken("kquarry-host", &linked("libc")), 0);
+        assert_eq!(broken("kquarry", &linked("thiserror")), 1);
+        assert_eq!(broken("kquarry-trace", &linked("thiserror")), 0);
         let in_tests = json!({"name": "proptest", "kind": "dev"});
-        assert_eq!(broken("quarry", &in_tests), 0);
+        assert_eq!(broken("kquarry", &in_tests), 0);
     }
 
     #[test]

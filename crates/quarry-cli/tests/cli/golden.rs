@@ -1,4 +1,4 @@
-//! Replays whose results are checked in, and the layout of outputs. `UPDATE_EXPECT=1 cargo test -p quarry-cli` writes
+//! Replays whose results are checked in, and the layout of outputs. `UPDATE_EXPECT=1 cargo test -p kquarry-cli` writes
 //! the files again; a change needs a reason in its commit.
 
 use std::fmt::Write;

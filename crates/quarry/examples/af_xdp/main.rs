@@ -2,7 +2,7 @@
 //! another thread, which gives the pages back.
 //!
 //! ```text
-//! sudo cargo run --release -p quarry --example af_xdp -- [--packets N] [--consumer same|other]
+//! sudo cargo run --release -p kquarry --example af_xdp -- [--packets N] [--consumer same|other]
 //! ```
 //!
 //! The example makes two network namespaces with a veth pair between them, sends UDP packets into

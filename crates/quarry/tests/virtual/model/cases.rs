@@ -65,7 +65,7 @@ pub(crate) fn check_property<S>(
     let outcome = TestRunner::new_with_rng(config, rng).run(&values, |value| {
         property(value).map_err(TestCaseError::fail)
     });
-    let repeat = format!("repeat with: {SEED}={seed} {CASES}={cases} cargo test -p quarry {name}");
+    let repeat = format!("repeat with: {SEED}={seed} {CASES}={cases} cargo test -p kquarry {name}");
     match outcome {
         Ok(()) => {}
         Err(TestError::Fail(reason, value)) => panic!("{reason}\n{value:#?}\n{repeat}"),
