@@ -5,7 +5,7 @@ use core::ptr::NonNull;
 use super::stats::{Stat, Stats};
 use super::types::{Sheaf, SheafCache, SheafList};
 use crate::design::Env;
-use crate::machine::{Access, Line, Machine, NodeId, access};
+use crate::machine::{Machine, NodeId};
 use crate::slabs;
 use crate::sync::Ordering;
 
@@ -15,12 +15,9 @@ impl SheafCache {
     /// object, which costs locality and nothing else.
     #[inline(always)]
     pub(super) fn owns_local<M: Machine>(&self, env: Env<'_, M>, object: NonNull<u8>) -> bool {
-        let map = env.map();
-        map.pfn_of(object).is_some_and(|pfn| {
-            access(env.machine(), Line::Slab, Access::Read, env.map().page(pfn));
-            map.page(pfn).cache.load(Ordering::Relaxed) == env.cache.id()
-                && (self.one_node || slabs::is_local(env, pfn, env.machine().current_cpu()))
-        })
+        let is_local = |pfn| slabs::is_local(env, pfn, env.machine().current_cpu());
+        slabs::owns(env, object)
+            && (self.one_node || env.map().pfn_of(object).is_some_and(is_local))
     }
 
     /// The node of an object, if it is in the machine's memory.
