@@ -86,7 +86,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let here = host::run::<Slub>(&HostSpec {
         load: load(2),
-        time: Duration::ZERO, // The load ends by itself.
+        time: Duration::from_secs(1), // For loads that run for a time; this one ends by itself.
         era: Era::V6_18,
         sizes: SendSizes::of(Era::V6_18),
         tuning: Tuning::default(),
