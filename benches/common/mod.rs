@@ -2,6 +2,12 @@
 
 use comfy_table::{CellAlignment, Table};
 
+/// Lets a reader of the output leave early (`| head`): the process ends, as one in C does.
+pub(crate) fn end_with_reader() {
+    // SAFETY: the default action is no handler, so nothing of Rust runs in a signal.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+}
+
 /// Keeps the calling thread on one CPU, if the system lets it.
 pub(crate) fn pin(cpu: usize) {
     allow([cpu]);

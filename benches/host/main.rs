@@ -47,6 +47,7 @@ struct Options {
 
 fn main() {
     let options = Options::parse();
+    common::end_with_reader();
     common::pin(options.cpu);
     let mut times = Times::new();
     let arms = arms::arms(options.size);

@@ -4,9 +4,10 @@
 //! times one arm for a fixed number of pages. Reported are the median and minimum over the rounds,
 //! and the median of the round-by-round ratio to the reference, which is DPDK's mempool where it
 //! has the pattern and the page allocator elsewhere. The *null* arm is the page allocator once more:
-//! its ratio to the page allocator shows the noise. *owned pages* have a handle that alone frees them.
-//! A page pool's owner gives back to its stack, other threads to a CPU's lane or the ring; *pool, batches* does both with batches. Nothing is
-//! written to the pages: what is timed is what handing them out costs.
+//! its ratio to the page allocator shows the noise. *owned pages* have a handle that alone frees
+//! them. A page pool's owner gives back to its stack, other threads to a CPU's lane or the ring;
+//! *pool, batches* does both with batches. Nothing is written to the pages: what is timed is what
+//! handing them out costs.
 //!
 //! DPDK's loops over single calls are in C, where its calls are inline, as ours are here. With two
 //! threads of the same pattern each has a pool, as a pool has one owner, and they share the mempool,
@@ -53,7 +54,7 @@ struct Options {
     /// Only patterns whose name contains this.
     #[arg(long, default_value = "")]
     pattern: String,
-    /// Only arms whose name contains this, and DPDK's mempool.
+    /// Only arms whose name contains this, and those that they are compared with.
     #[arg(long, default_value = "")]
     arm: String,
     /// Print one JSON object instead of the tables.
@@ -69,6 +70,7 @@ struct Options {
 
 fn main() {
     let options = Options::parse();
+    common::end_with_reader();
     let dpdk = dpdk::start(options.cpu);
     common::pin(options.cpu);
     let mut results = Results::new(dpdk.as_ref().err().cloned());
@@ -78,7 +80,7 @@ fn main() {
         let chosen = |pattern: &Pattern| pattern.name().contains(&options.pattern);
         for pattern in Pattern::ALL.into_iter().filter(chosen) {
             for arm in &arms {
-                if !arm.name().contains(&options.arm) && arm.name() != report::REFERENCES[0] {
+                if !arm.name().contains(&options.arm) && !report::REFERENCES.contains(&arm.name()) {
                     continue;
                 }
                 let Some(ns) = arm.time(pattern, options.objects, options.cpu) else {

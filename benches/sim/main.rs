@@ -58,6 +58,7 @@ const PROCESSES: [u32; 2] = [64, 128];
 
 fn main() {
     let options = Options::parse();
+    common::end_with_reader();
     common::pin(options.cpu);
     let mut table = Table::new();
     table.load_style(comfy_table::presets::UTF8_HORIZONTAL_ONLY);

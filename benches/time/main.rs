@@ -67,6 +67,7 @@ struct Options {
 
 fn main() -> ExitCode {
     let options = Options::parse();
+    common::end_with_reader();
     match run(&options) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
