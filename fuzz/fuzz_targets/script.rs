@@ -1,6 +1,6 @@
 #![no_main]
 
-#[allow(dead_code, unused_imports, reason = "the tests use all of it")]
+#[allow(dead_code, unused_imports, unused_macros, reason = "the tests use all of it")]
 #[path = "../../crates/quarry/tests/virtual/model/mod.rs"]
 mod model;
 

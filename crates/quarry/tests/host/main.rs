@@ -6,6 +6,7 @@
 mod af_xdp;
 mod allocator;
 mod debug;
+mod design_tests;
 mod examples;
 mod inspect;
 mod memory;
@@ -54,19 +55,3 @@ fn while_in_use<R>(
         look()
     })
 }
-
-/// Makes a module of tests, one for each design: `check::<D>()`.
-macro_rules! design_tests {
-    ($module:ident: $check:ident) => {
-        quarry::kernel::for_all_designs! { design_tests! { $module $check } }
-    };
-    ({ $module:ident $check:ident } $($name:ident: $design:ty),+) => {
-        mod $module {
-            $(#[test]
-            fn $name() {
-                super::$check::<$design>();
-            })+
-        }
-    };
-}
-use design_tests;

@@ -4,7 +4,8 @@
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
-use crate::{design_tests, small};
+use crate::design_tests::design_tests;
+use crate::small;
 use quarry::kernel::heap::Cache;
 use quarry::{Builder, CacheSpec, Design, HostMachine, Mode, Slub};
 

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::{design_tests, small, while_in_use};
+use crate::design_tests::design_tests;
+use crate::{small, while_in_use};
 use quarry::kernel::design::CheckError;
 use quarry::kernel::heap::Cache;
 use quarry::kernel::machine::Cpus;

@@ -10,22 +10,9 @@
 //! A run tries the default era of each design; `cargo xtask soak` tries all of them.
 //! `QUARRY_STRESS_SECONDS` lengthens the correct runs; `--nocapture` shows what happened.
 
-/// Makes a module of tests, one for each design: `check::<D>()`.
-macro_rules! design_tests {
-    ($module:ident: $check:ident) => {
-        quarry::kernel::for_all_designs! { design_tests! { $module $check } }
-    };
-    ({ $module:ident $check:ident } $($name:ident: $design:ty),+) => {
-        mod $module {
-            $(#[test]
-            fn $name() {
-                super::$check::<$design>();
-            })+
-        }
-    };
-}
-
 mod broken;
+#[path = "../host/design_tests.rs"]
+mod design_tests;
 mod forks;
 mod owned;
 mod owner;
@@ -46,6 +33,7 @@ use quarry::kernel::machine::Machine;
 use quarry::{Builder, Era, HostHeap, Mode, Slob, Slub};
 
 use broken::{Broken, Fault};
+use design_tests::design_tests;
 use storm::Outcome;
 use world::World;
 
