@@ -18,9 +18,10 @@ struct Lane<L> {
 
 /// Result of one pass over the rings.
 pub(crate) struct Round {
-    /// The clock when the pass began.
-    pub(crate) now_ns: u64,
-    /// By ring: its pages, and whether none was left of the time before the pass.
+    /// Of a ring that was read to its end every event up to this time was read.
+    pub(crate) known_ns: u64,
+    /// By ring: its pages, and whether it was read to its end. A page with room is no end: it may be the rest of
+    /// one that the CPU wrote to when it was read before, with full pages behind it.
     pub(crate) rings: Vec<(Vec<Vec<u8>>, bool)>,
 }
 
@@ -53,15 +54,15 @@ impl<L: Copy> Merge<L> {
     /// Adds what a round found.
     pub(crate) fn add(&mut self, round: Round) {
         let rings = round.rings.into_iter().enumerate();
-        for (at, (pages, drained)) in rings {
+        for (at, (pages, at_end)) in rings {
             let Some(lane) = self.lanes.get_mut(at) else {
                 continue;
             };
             let pages = pages.into_iter();
             let pages = pages.filter_map(|page| RingPage::new(&self.layout, page));
             lane.pages.extend(pages);
-            if drained {
-                lane.known_ns = lane.known_ns.max(round.now_ns);
+            if at_end {
+                lane.known_ns = lane.known_ns.max(round.known_ns);
             }
             if lane.next.is_none() {
                 self.advance(at);
@@ -148,19 +149,19 @@ mod tests {
     fn events_wait_for_those_that_may_come_before() {
         let mut merge = Merge::new(layout(), [0, 3].into_iter());
         merge.add(Round {
-            now_ns: 50,
+            known_ns: 50,
             rings: vec![(vec![page(&[10, 30]), page(&[60])], true), (vec![], true)],
         });
         // CPU 3 may still have events from 50 on.
         assert_eq!(take(&mut merge), [(0, 10), (0, 30)]);
         merge.add(Round {
-            now_ns: 100,
+            known_ns: 100,
             rings: vec![(vec![], true), (vec![page(&[55, 70])], false)],
         });
         // The ring of CPU 3 was not read to its end: its next event comes after 70.
         assert_eq!(take(&mut merge), [(3, 55), (0, 60), (3, 70)]);
         merge.add(Round {
-            now_ns: 200,
+            known_ns: 200,
             rings: vec![(vec![page(&[110])], true), (vec![page(&[90])], true)],
         });
         assert_eq!(take(&mut merge), [(3, 90), (0, 110)]);

@@ -10,8 +10,8 @@
 //! rings are never hashed.
 //!
 //! The reader thread empties the rings every few milliseconds; what was overwritten before is counted by the
-//! kernel and told as [`TraceMeta::lost_events`]. In a round every ring is read up to a moment after which
-//! the round began. So all events before that moment can be merged.
+//! kernel and told as [`TraceMeta::lost_events`]. An event is merged when every other ring has a later one, or was
+//! read to its end after that moment.
 
 mod instance;
 mod reader;

@@ -16,8 +16,11 @@ use crate::events::merge::Round;
 
 /// Pages of a ring in one round. Rings that have more go on in the next.
 const PAGES_MAX: usize = 512;
-/// No event of a recording is as long. A page with more room than this is the one that the CPU writes to.
+/// No event of a recording is as long. A page with more room than this is the one that the CPU writes to, or the
+/// rest of one that was read while the CPU wrote to it. The latter tells nothing of what comes after it.
 const EVENT_BYTES_MAX: usize = 512;
+/// As many pages with room one after the other end a round: behind a CPU that writes, each event would be a page.
+const WITH_ROOM_MAX: usize = 2;
 /// Bytes of rounds that wait for the merger; beyond, the rings hold what comes. A load that makes events
 /// faster than they can be written has this as a reserve, about 8 million events.
 const WAITING_BYTES_MAX: usize = 512 << 20;
@@ -115,6 +118,9 @@ fn read(
     // Beside hundreds of busy tasks a fair share of the CPU is too little. On Linux a thread has a value of
     // its own (`nice(2)`). Who may not have it records with more losses.
     let _ = rustix::process::nice(-20);
+    // An event has its time before it can be read, and a virtual CPU may be stopped in between. So a ring that is
+    // empty now is known up to the beginning of the round before.
+    let mut before_ns = 0;
     while !shared.given_up.load(Ordering::Relaxed) {
         if shared.waiting_bytes.load(Ordering::Relaxed) > WAITING_BYTES_MAX {
             thread::sleep(PAUSE);
@@ -122,48 +128,106 @@ fn read(
         }
         // Read before the rings: what was in them then is in this round.
         let last = shared.stopped.load(Ordering::Relaxed);
-        let round = round(&mut rings, &mut clock, layout);
-        let drained = round
+        let (round, more) = match clock.now_ns() {
+            Ok(now_ns) => {
+                let known_ns = if last { now_ns } else { before_ns };
+                before_ns = now_ns;
+                round(&mut rings, known_ns, layout)
+            }
+            Err(error) => (Err(error), false),
+        };
+        let empty = round
             .as_ref()
-            .is_ok_and(|round| round.rings.iter().all(|(_, drained)| *drained));
+            .is_ok_and(|round| round.rings.iter().all(|(_, empty)| *empty));
         let failed = round.is_err();
         let bytes = round.as_ref().map_or(0, round_bytes);
         shared.waiting_bytes.fetch_add(bytes, Ordering::Relaxed);
         shared.read_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
-        if rounds.send(round).is_err() || failed || last && drained {
+        if rounds.send(round).is_err() || failed || last && empty {
             return;
         }
-        if drained && !last {
+        if !more && !last {
             thread::sleep(PAUSE);
         }
     }
 }
 
-fn round(rings: &mut [Ring], clock: &mut Clock, layout: &RingLayout) -> Result<Round> {
-    let now_ns = clock.now_ns()?;
+/// Reads the rings, and says whether one has more pages.
+fn round(rings: &mut [Ring], known_ns: u64, layout: &RingLayout) -> (Result<Round>, bool) {
     let mut found = Vec::with_capacity(rings.len());
+    let mut more = false;
     for ring in rings {
-        let mut pages = Vec::new();
-        let mut drained = false;
-        while pages.len() < PAGES_MAX && !drained {
+        let (mut pages, mut empty, mut with_room) = (Vec::new(), false, 0);
+        while pages.len() < PAGES_MAX && !empty && with_room < WITH_ROOM_MAX {
             let mut page = vec![0; layout.page_bytes()];
             match ring.file.read(&mut page) {
-                Ok(0) => drained = true,
+                Ok(0) => empty = true,
                 Ok(length) => {
                     page.truncate(length);
-                    // Behind the CPU that writes, each event would be a page.
-                    drained = layout.room_bytes(&page) > EVENT_BYTES_MAX;
+                    let has_room = layout.room_bytes(&page) > EVENT_BYTES_MAX;
+                    with_room = if has_room { with_room + 1 } else { 0 };
                     pages.push(page);
                 }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => drained = true,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => empty = true,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(failed("read", PathBuf::from(&ring.path))(error)),
+                Err(error) => {
+                    let error = failed("read", PathBuf::from(&ring.path))(error);
+                    return (Err(error), false);
+                }
             }
         }
-        found.push((pages, drained));
+        more |= pages.len() == PAGES_MAX;
+        found.push((pages, empty));
     }
-    Ok(Round {
-        now_ns,
+    let round = Round {
+        known_ns,
         rings: found,
-    })
+    };
+    (Ok(round), more)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io::Write;
+
+    use rustix::pipe::{PipeFlags, pipe_with};
+
+    use super::*;
+
+    /// A page with so many bytes of events.
+    fn page(committed: u64) -> Vec<u8> {
+        let mut page = vec![0; 4096];
+        page[8..16].copy_from_slice(&committed.to_ne_bytes());
+        page
+    }
+
+    /// What a round finds in a ring of these pages: how many it takes, and whether it has reached the end.
+    fn read(pages: &[u64]) -> (usize, bool) {
+        let text = "field: u64 timestamp; offset:0; size:8;\nfield: local_t commit; offset:8; size:8;\n\
+            field: char data; offset:16; size:4080;";
+        let layout = RingLayout::parse(text).unwrap();
+        // A pipe of packets gives out one at a time, as a ring does its pages.
+        let (out, into) = pipe_with(PipeFlags::DIRECT | PipeFlags::NONBLOCK).unwrap();
+        let mut into = File::from(into);
+        for committed in pages {
+            into.write_all(&page(*committed)).unwrap();
+        }
+        let path = PathBuf::from("ring");
+        let file = File::from(out);
+        let (round, more) = round(&mut [Ring { cpu: 0, path, file }], 0, &layout);
+        assert!(!more);
+        let (pages, at_end) = &round.unwrap().rings[0];
+        (pages.len(), *at_end)
+    }
+
+    #[test]
+    fn only_an_empty_ring_is_at_its_end() {
+        assert_eq!(read(&[]), (0, true));
+        assert_eq!(read(&[4080, 4000]), (2, true));
+        // Full pages follow the rest of one that was read while the CPU wrote to it.
+        assert_eq!(read(&[1200, 4080, 4080, 40]), (4, true));
+        // Behind the CPU that writes there is always one more.
+        assert_eq!(read(&[40, 40, 40]), (2, false));
+    }
 }

@@ -136,7 +136,7 @@ impl<W: Write + Send> Import<'_, W> {
         let cpus: Vec<u32> = found.rings.iter().map(|(cpu, _)| *cpu).collect();
         let mut merge = Merge::new(found.layout, 0..cpus.len());
         merge.add(Round {
-            now_ns: u64::MAX,
+            known_ns: u64::MAX,
             rings: found
                 .rings
                 .into_iter()
