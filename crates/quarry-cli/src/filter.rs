@@ -93,7 +93,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let trace = ("TRACE", Some(Path::new(&args.trace)));
     let inputs: Vec<_> = args.reports.inputs().chain([trace]).collect();
     input::check_one_stdin(&inputs)?;
-    let reports = args.reports.read()?;
+    let reports = args.reports.read(None, None)?;
     let input = input::trace(&args.trace)?;
     let whole = input.file.meta();
     let clock = |moment: Moment| moment.clock_ns(whole.first_time_ns);

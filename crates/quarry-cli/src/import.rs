@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use comfy_table::Table;
 use indicatif::ProgressBar;
 use quarry_trace::{
-    ImportOptions, ImportSummary, Kind, TraceError, TraceMeta, import, import_file, import_to_file,
+    ImportOptions, ImportSummary, Kind, Moment, TraceError, TraceMeta, import, import_file,
+    import_to_file,
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -50,6 +51,16 @@ pub(crate) struct Args {
     /// Pass over lines that do not parse, and count them.
     #[arg(long)]
     skip_bad: bool,
+    /// Thread ids of the recorder, such as that of perf: replays leave out what it allocated.
+    #[arg(long, value_name = "PID", value_delimiter = ',')]
+    recorder_pid: Vec<i32>,
+    /// The load began then: seconds as the recording prints them, or +SECONDS after the first event. Nothing is
+    /// cut; replays begin there. [default: the first event]
+    #[arg(long, value_name = "TIME")]
+    from: Option<Moment>,
+    /// The load ended then. [default: after the last event]
+    #[arg(long, value_name = "TIME")]
+    until: Option<Moment>,
     #[command(flatten)]
     reports: ReportArgs,
     /// Print the summary as JSON.
@@ -83,6 +94,7 @@ Exit codes:
 Examples:
   quarry import perf.data -o kmem.parquet --before a.json --after b.json
   quarry import kmem.txt.gz -o kmem.parquet --page-size 64k
+  quarry import perf.data -o load.parquet --recorder-pid 4711 --from +0.5
   quarry import trace.dat -o kmem.parquet";
 
 /// Runs the command.
@@ -102,7 +114,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         cpus: args.cpus,
         lost_events: args.lost,
         skip_bad: args.skip_bad,
-        reports: args.reports.read()?,
+        reports: args.reports.read(args.from, args.until)?,
+        recorder_pids: args.recorder_pid.clone(),
+        load_from: args.from,
+        load_until: args.until,
         ..ImportOptions::default()
     };
     let stdin = args.input == Path::new("-");

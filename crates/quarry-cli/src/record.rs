@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use indicatif::ProgressBar;
 use quarry_lab::kernel::Snapshot;
-use quarry_trace::KernelReport;
-use quarry_trace::record::{RecordOptions, Recorder, Recording};
+use quarry_trace::record::{RecordOptions, Recorder, Recording, now_ns};
+use quarry_trace::{KernelReport, LoadPart};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -105,15 +105,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         ..RecordOptions::default()
     };
     let mut recorder = Recorder::start(&args.output, &options)?;
-    if !args.no_reports {
-        report(&mut recorder)?;
-    }
+    let from_ns = report(args, &mut recorder)?;
     let began = Instant::now();
     let status = wait(args, &mut recorder, &stop)?;
     let seconds = began.elapsed().as_secs_f64();
-    if !args.no_reports {
-        report(&mut recorder)?;
-    }
+    let until_ns = report(args, &mut recorder)?;
+    recorder.set_load(LoadPart { from_ns, until_ns });
     let recording = recorder.finish()?;
     print(args, &recording, seconds, status)?;
     match status.map_or(0, exit_code) {
@@ -122,11 +119,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     }
 }
 
-/// Keeps what the kernel says about itself now. Slabinfo comes last, as a replay begins and ends with it.
-fn report(recorder: &mut Recorder) -> anyhow::Result<()> {
+/// Keeps what the kernel says about itself now. Slabinfo comes last, as a replay begins and ends with it; its time is
+/// returned.
+fn report(args: &Args, recorder: &mut Recorder) -> anyhow::Result<u64> {
+    if args.no_reports {
+        return Ok(now_ns());
+    }
     for name in ["zoneinfo", "pagetypeinfo"] {
         let path = format!("/proc/{name}");
-        let time_ns = recorder.now_ns()?;
+        let time_ns = now_ns();
         match fs::read_to_string(&path) {
             Ok(text) => recorder.report(KernelReport {
                 name: name.to_string(),
@@ -138,7 +139,7 @@ fn report(recorder: &mut Recorder) -> anyhow::Result<()> {
             Err(error) => return Err(error).with_context(|| format!("cannot read {path}")),
         }
     }
-    let time_ns = recorder.now_ns()?;
+    let time_ns = now_ns();
     match Snapshot::take() {
         Ok(snapshot) => recorder.report(KernelReport {
             name: "snapshot".to_string(),
@@ -147,7 +148,7 @@ fn report(recorder: &mut Recorder) -> anyhow::Result<()> {
         }),
         Err(error) => output::note(&format!("{error}; the trace has no snapshot")),
     }
-    Ok(())
+    Ok(time_ns)
 }
 
 /// Records until the command ends, the time is over, or a signal comes.

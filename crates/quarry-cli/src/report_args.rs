@@ -26,10 +26,11 @@ pub(crate) struct ReportArgs {
     #[arg(long, value_name = "PAGETYPEINFO", requires = "zoneinfo")]
     pagetypeinfo: Vec<PathBuf>,
     /// When the reports from before the load were read: seconds as the recording prints them, or +SECONDS after
-    /// the first event that is kept. [default: at that event]
+    /// the first event that is kept. [default: at --from of quarry import, else at that event]
     #[arg(long, value_name = "TIME")]
     before_at: Option<Moment>,
-    /// When those from after it were read, written in the same way. [default: after the last event]
+    /// When those from after it were read, written in the same way. [default: at --until of quarry import, else
+    /// after the last event]
     #[arg(long, value_name = "TIME")]
     after_at: Option<Moment>,
 }
@@ -50,35 +51,52 @@ impl ReportArgs {
         snapshots.into_iter().chain(lists)
     }
 
-    /// Reads the reports; refuses those that a replay could not read.
-    pub(crate) fn read(&self) -> anyhow::Result<Vec<NewReport>> {
+    /// Reads the reports; refuses those that a replay could not read. `from` and `until` are when the load began and
+    /// ended, if the caller knows.
+    pub(crate) fn read(
+        &self,
+        from: Option<Moment>,
+        until: Option<Moment>,
+    ) -> anyhow::Result<Vec<NewReport>> {
         let mut reports = Vec::new();
+        let times = [
+            self.before_at.or(from).unwrap_or(Moment::Offset(0)),
+            self.after_at.or(until).unwrap_or(Moment::Clock(u64::MAX)),
+        ];
         let (before, after) = (self.before.iter(), self.after.iter());
-        self.add(&mut reports, "snapshot", before.chain(after), |path| {
-            Snapshot::read_moment(path)
-        })?;
-        self.add(&mut reports, "zoneinfo", &self.zoneinfo, |path| {
+        Self::add(
+            times,
+            &mut reports,
+            "snapshot",
+            before.chain(after),
+            |path| Snapshot::read_moment(path),
+        )?;
+        Self::add(times, &mut reports, "zoneinfo", &self.zoneinfo, |path| {
             let text = read_report(path)?;
             Zoneinfo::parse(&path.display().to_string(), &text).map(|_| text)
         })?;
-        self.add(&mut reports, "pagetypeinfo", &self.pagetypeinfo, |path| {
-            let text = read_report(path)?;
-            Pagetypeinfo::parse(&path.display().to_string(), &text).map(|_| text)
-        })?;
+        Self::add(
+            times,
+            &mut reports,
+            "pagetypeinfo",
+            &self.pagetypeinfo,
+            |path| {
+                let text = read_report(path)?;
+                Pagetypeinfo::parse(&path.display().to_string(), &text).map(|_| text)
+            },
+        )?;
         Ok(reports)
     }
 
     /// Adds the reports of one name, the first from before the load.
     fn add<'a>(
-        &self,
+        times: [Moment; 2],
         reports: &mut Vec<NewReport>,
         name: &str,
         paths: impl IntoIterator<Item = &'a PathBuf>,
         read: impl Fn(&Path) -> Result<String, ReportError>,
     ) -> anyhow::Result<()> {
-        let before = self.before_at.unwrap_or(Moment::Offset(0));
-        let after = self.after_at.unwrap_or(Moment::Clock(u64::MAX));
-        for (at, path) in [before, after].into_iter().zip(paths) {
+        for (at, path) in times.into_iter().zip(paths) {
             reports.push(NewReport {
                 name: name.to_string(),
                 at,

@@ -150,6 +150,11 @@ impl<W: Write + Send> TraceBuilder<W> {
         self.objects.starts_in(block.unwrap_or_default())
     }
 
+    /// True if a row has this thread id.
+    pub(crate) fn has_pid(&self, pid: i32) -> bool {
+        self.texts.tasks.keys().any(|(known, _)| *known == pid)
+    }
+
     /// Adds an event.
     ///
     /// # Errors

@@ -170,6 +170,35 @@ pub enum TraceError {
         /// Time of the last row.
         last_ns: u64,
     },
+    /// A load outside the recording.
+    #[error(
+        "{}: no event is of the load from {} to {} s; the recording goes from {} to {} s",
+        path.display(), seconds(*from_ns), seconds(*until_ns), seconds(*first_ns), seconds(*last_ns)
+    )]
+    EmptyLoad {
+        /// The recording.
+        path: PathBuf,
+        /// Begin of the load.
+        from_ns: u64,
+        /// Its end.
+        until_ns: u64,
+        /// Time of the first row.
+        first_ns: u64,
+        /// Latest time of any row.
+        last_ns: u64,
+    },
+    /// A recorder that no event is of.
+    #[error(
+        "{}: no event is of thread {pid}, which was said to be the recorder's; quarry filter --comm perf shows \
+         perf's thread ids",
+        path.display()
+    )]
+    NoRecorder {
+        /// The recording.
+        path: PathBuf,
+        /// The thread id.
+        pid: i32,
+    },
     /// Nothing tells the page size of a machine that may have several.
     #[error(
         "{}: the page size is unknown, and kernels for {arch} have 4k, 16k or 64k pages; name it with --page-size \

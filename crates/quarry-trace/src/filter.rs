@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::error::{Result, TraceError};
 use crate::event::{FullRow, NO_CACHE, seconds};
-use crate::meta::{NewReport, TraceMeta};
+use crate::meta::{LoadPart, NewReport, TraceMeta};
 use crate::outfile::OutFile;
 use crate::read::TraceFile;
 use crate::rebuild::Rebuild;
@@ -141,6 +141,8 @@ pub fn filter_to<W: Write + Send>(
                 .until_ns
                 .is_none_or(|until_ns| report.time_ns < until_ns)
     });
+    let window = |load: LoadPart| load.within(filter.from_ns, filter.until_ns);
+    part.meta_mut().load = meta.load.and_then(window);
     part.meta_mut().add_reports(&filter.reports);
     if !filter.selects() {
         // Events without a row are counted on.

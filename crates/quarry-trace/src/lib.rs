@@ -148,7 +148,7 @@ pub use guard::is_guarded;
 pub use import::{ImportOptions, ImportSummary, import, import_file, import_to_file};
 pub use meta::{
     CacheEntry, CacheOrigin, CacheResolution, FORMAT_VERSION, FORMAT_VERSION_MIN, KernelReport,
-    KindCounts, NewReport, Orphans, SlabMemory, Table, TraceMeta,
+    KindCounts, LoadPart, NewReport, Orphans, SlabMemory, Table, TraceMeta,
 };
 pub use moment::{Moment, ParseMomentError};
 pub use outfile::remove_unfinished_outputs;

@@ -55,6 +55,20 @@ pub struct TraceMeta {
     /// Texts of the recorded kernel about itself, in the order of their times.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reports: Vec<KernelReport>,
+    /// Thread ids of the recorder. Rows with one of them as `pid` are the recorder's own work
+    /// ([`TraceMeta::is_recorder`]). Empty if they are unknown.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub recorder_pids: Vec<i32>,
+    /// The load's part of the recording, if the recorder or the importer knew it; [`TraceMeta::load_part`]
+    /// also takes it from the reports.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load: Option<LoadPart>,
+    /// Name of the events' clock by ftrace: `mono` is `CLOCK_MONOTONIC`. `None` if it is unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock: Option<String>,
+    /// Identity of the recorded boot (`/proc/sys/kernel/random/boot_id`), if it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot_id: Option<String>,
     /// Number of CPUs: every event's CPU is below it.
     pub cpus: u32,
     /// Rows in the file: events plus implied frees.
@@ -150,6 +164,31 @@ impl TraceMeta {
             .filter(|(index, entry)| entry.resolved == *index)
     }
 
+    /// True if rows with this `pid` are the recorder's own work.
+    #[must_use]
+    pub fn is_recorder(&self, pid: i32) -> bool {
+        self.recorder_pids.contains(&pid)
+    }
+
+    /// The part of the recording that is the load's: [`TraceMeta::load`], else from the first snapshot (zoneinfo,
+    /// if there is none) to the last. With one report it ends with the last row. `None` without any.
+    #[must_use]
+    pub fn load_part(&self) -> Option<LoadPart> {
+        let between = |name: &str| {
+            let times = self.reports.iter().filter(|report| report.name == name);
+            let mut times = times.map(|report| report.time_ns);
+            let from_ns = times.next()?;
+            let until_ns = times.next_back();
+            Some(LoadPart {
+                from_ns,
+                until_ns: until_ns.unwrap_or(self.last_time_ns.saturating_add(1)),
+            })
+        };
+        self.load
+            .or_else(|| between("snapshot"))
+            .or_else(|| between("zoneinfo"))
+    }
+
     /// Adds the assumptions that follow from other fields, each once: files from before
     /// [`TraceMeta::assumptions`] have them, too.
     pub(crate) fn complete_assumptions(&mut self) {
@@ -208,6 +247,27 @@ impl TraceMeta {
     #[must_use]
     pub fn duration_ns(&self) -> u64 {
         self.last_time_ns.saturating_sub(self.first_time_ns)
+    }
+}
+
+/// The part of a recording between two moments of the events' clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LoadPart {
+    /// First moment of the part.
+    pub from_ns: u64,
+    /// First moment after it.
+    pub until_ns: u64,
+}
+
+impl LoadPart {
+    /// The time that this part and the window share; `None` if they share none.
+    #[must_use]
+    pub fn within(self, from_ns: Option<u64>, until_ns: Option<u64>) -> Option<LoadPart> {
+        let part = LoadPart {
+            from_ns: self.from_ns.max(from_ns.unwrap_or(0)),
+            until_ns: self.until_ns.min(until_ns.unwrap_or(u64::MAX)),
+        };
+        (part.from_ns < part.until_ns).then_some(part)
     }
 }
 
@@ -420,5 +480,48 @@ impl Table {
             entries,
             omitted: omitted as u64,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_load_is_between_the_reports_unless_told() {
+        let report = |name: &str, time_ns| KernelReport {
+            name: name.to_string(),
+            time_ns,
+            text: String::new(),
+        };
+        let part = |from_ns, until_ns| LoadPart { from_ns, until_ns };
+        let mut meta = TraceMeta {
+            last_time_ns: 90,
+            ..TraceMeta::default()
+        };
+        assert_eq!(meta.load_part(), None);
+        meta.reports = vec![report("zoneinfo", 10)];
+        assert_eq!(meta.load_part(), Some(part(10, 91)));
+        meta.reports.push(report("snapshot", 20));
+        meta.reports.push(report("snapshot", 70));
+        assert_eq!(meta.load_part(), Some(part(20, 70)));
+        meta.load = Some(part(30, 60));
+        assert_eq!(meta.load_part(), meta.load);
+        let within = |from_ns, until_ns| part(30, 60).within(from_ns, until_ns);
+        assert_eq!(within(None, None), meta.load);
+        assert_eq!(within(Some(40), Some(50)), Some(part(40, 50)));
+        assert_eq!(within(Some(60), None), None);
+    }
+
+    #[test]
+    fn a_footer_without_the_newer_fields_is_read() {
+        let meta = TraceMeta::default();
+        let text = serde_json::to_string(&meta).unwrap();
+        for name in ["recorder_pids", "load", "clock", "boot_id"] {
+            assert!(!text.contains(name), "{name}");
+        }
+        let read: TraceMeta = serde_json::from_str(&text).unwrap();
+        assert_eq!(read, meta);
+        assert!(!read.is_recorder(1));
     }
 }

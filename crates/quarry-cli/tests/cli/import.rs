@@ -7,9 +7,13 @@ use std::process::Output;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use quarry_trace::TraceFile;
 use serde_json::Value;
 
 use crate::common::{assert_fails, quarry, quarry_with, recording, stdout, text};
+
+const SLABINFO: &str = "slabinfo - version: 2.1\n\
+    dentry 21 42 192 21 1 : tunables 0 0 0 : slabdata 2 2 0\n";
 
 fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
@@ -175,4 +179,58 @@ fn no_room_for_the_output() {
         &["no kmem event"],
     );
     assert_eq!(fs::read(&kept).unwrap(), before);
+}
+
+/// What a recording by others does not say: who recorded it, and where in it the load is.
+#[test]
+fn recorder_and_load_are_marked() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = recording().replacen("demo  77/77", "perf  70/71", 900);
+    fs::write(dir.path().join("slabinfo"), SLABINFO).unwrap();
+    let slabinfo = dir.path().join("slabinfo");
+    let before = format!("--before {}", slabinfo.display());
+    let marked = format!("--recorder-pid 71 --from +0.002 --until 12.004 {before}");
+    crate::common::text(&import(dir.path(), text.as_bytes(), &marked));
+    let out = dir.path().join("out.parquet");
+    let load = |out: &Path| {
+        let trace = TraceFile::open(out).unwrap();
+        let meta = trace.meta();
+        assert_eq!(meta.recorder_pids, [71]);
+        let part = meta.load_part().unwrap();
+        (
+            meta.first_time_ns,
+            part.from_ns,
+            part.until_ns,
+            meta.reports.len(),
+        )
+    };
+    let second = 1_000_000_000;
+    let (from, until) = (12 * second + 2_000_000, 12 * second + 4_000_000);
+    assert_eq!(load(&out), (12 * second, from, until, 1));
+    let trace = TraceFile::open(&out).unwrap();
+    assert_eq!(trace.meta().reports[0].time_ns, from);
+
+    let part = dir.path().join("part.parquet");
+    let (out, to) = (out.display(), part.display());
+    stdout(&format!("filter {out} -o {to} --from +0.003"));
+    assert_eq!(
+        load(&part),
+        (12 * second + 3_000_000, 12 * second + 3_000_000, until, 0)
+    );
+
+    for (wrong, code, part) in [
+        ("--recorder-pid 4711", 1, "no event is of thread 4711"),
+        (
+            "--from +9",
+            1,
+            "no event is of the load from 21.000000000 to",
+        ),
+        ("--from +0.003 --until +0.002", 1, "no event is of the load"),
+        ("--from 1s", 2, "is not a time"),
+        ("--recorder-pid perf", 2, "--recorder-pid"),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        assert_fails(&import(dir.path(), text.as_bytes(), wrong), code, &[part]);
+        assert_eq!(names(dir.path()), ["in"], "{wrong}");
+    }
 }

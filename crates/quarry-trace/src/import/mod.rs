@@ -27,7 +27,8 @@ use crate::build::TraceBuilder;
 use crate::error::{LineProblem, Result, TraceError, clip};
 use crate::event::RawEvent;
 use crate::intern::Interner;
-use crate::meta::{CPUS_MAX, NewReport, TABLE_ENTRIES_MAX, Table, TraceMeta};
+use crate::meta::{CPUS_MAX, LoadPart, NewReport, TABLE_ENTRIES_MAX, Table, TraceMeta};
+use crate::moment::Moment;
 use crate::outfile::OutFile;
 use binary::Form;
 use fields::Fault;
@@ -55,6 +56,12 @@ pub struct ImportOptions {
     pub skip_bad: bool,
     /// The recorded kernel's reports about itself.
     pub reports: Vec<NewReport>,
+    /// Thread ids of the recorder, for [`TraceMeta::recorder_pids`].
+    pub recorder_pids: Vec<i32>,
+    /// When the load began, for [`TraceMeta::load`]; otherwise with the first event.
+    pub load_from: Option<Moment>,
+    /// When it ended; otherwise after the last event.
+    pub load_until: Option<Moment>,
     /// Compression, 1 to 22.
     pub zstd_level: i32,
 }
@@ -70,6 +77,9 @@ impl Default for ImportOptions {
             lost_events: 0,
             skip_bad: false,
             reports: Vec::new(),
+            recorder_pids: Vec::new(),
+            load_from: None,
+            load_until: None,
             zstd_level: 9,
         }
     }
@@ -415,7 +425,40 @@ impl<W: Write + Send> Import<'_, W> {
         add(&mut meta.lost_events, facts.lost_records);
         add(&mut meta.lost_events, options.lost_events);
         meta.add_reports(&options.reports);
-        self.trace.finish()
+        meta.recorder_pids.clone_from(&options.recorder_pids);
+        meta.load = load_part(&self.name, meta, options)?;
+        let mut pids = options.recorder_pids.iter().copied();
+        match pids.find(|pid| !self.trace.has_pid(*pid)) {
+            Some(pid) => Err(TraceError::NoRecorder {
+                path: self.name,
+                pid,
+            }),
+            None => self.trace.finish(),
+        }
+    }
+}
+
+/// The load's part of a recording, as the caller said it.
+fn load_part(name: &Path, meta: &TraceMeta, options: &ImportOptions) -> Result<Option<LoadPart>> {
+    let (from, until) = (options.load_from, options.load_until);
+    if (from, until) == (None, None) {
+        return Ok(None);
+    }
+    let (first_ns, end_ns) = (meta.first_time_ns, meta.last_time_ns.saturating_add(1));
+    let clock = |moment: Moment| moment.clock_ns(first_ns);
+    let part = LoadPart {
+        from_ns: from.map_or(first_ns, clock),
+        until_ns: until.map_or(end_ns, clock),
+    };
+    match part.within(Some(first_ns), Some(end_ns)) {
+        Some(_) => Ok(Some(part)),
+        None => Err(TraceError::EmptyLoad {
+            path: name.to_path_buf(),
+            from_ns: part.from_ns,
+            until_ns: part.until_ns,
+            first_ns,
+            last_ns: meta.last_time_ns,
+        }),
     }
 }
 

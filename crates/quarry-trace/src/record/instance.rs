@@ -8,7 +8,7 @@ use std::process;
 
 use rustix::fs::OFlags;
 
-use super::failed;
+use super::{CLOCK, failed};
 use crate::error::Result;
 
 /// Mount points of tracefs; the second is that before Linux 4.1.
@@ -56,7 +56,7 @@ impl Instance {
         };
         instance.cpus = instance.list_cpus()?;
         instance.set("tracing_on", "0")?;
-        instance.set("trace_clock", "mono")?;
+        instance.set("trace_clock", CLOCK)?;
         let kib = (ring_bytes >> 10).max(64);
         instance.set("buffer_size_kb", &kib.to_string())?;
         Ok(instance)

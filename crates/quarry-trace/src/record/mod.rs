@@ -17,8 +17,11 @@ mod instance;
 mod reader;
 
 use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::build::TraceBuilder;
 use crate::error::{Result, TraceError};
@@ -26,7 +29,7 @@ use crate::events::merge::{Merge, Round};
 use crate::events::names::{Symbols, Tasks};
 use crate::events::{Decoder, Format, RingLayout};
 use crate::import::refills::Refills;
-use crate::meta::{KernelReport, TraceMeta};
+use crate::meta::{KernelReport, LoadPart, TraceMeta};
 use crate::outfile::OutFile;
 use instance::Instance;
 use reader::Reader;
@@ -45,6 +48,11 @@ const KMEM: [&str; 8] = [
 ];
 /// Those without which a recording is of no use.
 const NEEDED: [&str; 4] = ["kmalloc", "kfree", "kmem_cache_alloc", "kmem_cache_free"];
+
+/// The events' clock by the name that ftrace gives it: `CLOCK_MONOTONIC`.
+const CLOCK: &str = "mono";
+/// Number of the file that is the first pid namespace.
+const FIRST_PID_NAMESPACE: u64 = 0xefff_fffc;
 
 /// Options of a recording. Everything has a default.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -138,7 +146,7 @@ impl Recorder {
         instance.enable(&recorded)?;
         tasks.read_running();
         let rings = instance.rings()?;
-        Ok(Self {
+        let mut recorder = Self {
             trace,
             out,
             refills: Refills::default(),
@@ -148,7 +156,31 @@ impl Recorder {
             symbols: Symbols::read(),
             reader: Reader::start(rings, instance.clock()?, layout),
             instance,
-        })
+        };
+        recorder.note_threads();
+        if !in_first_pid_namespace() {
+            let meta = recorder.trace.meta_mut();
+            meta.assumptions.push(
+                "the recorder ran in a pid namespace (a container), where the kernel's thread ids are unknown: its \
+                 own events are part of the load"
+                    .to_string(),
+            );
+        }
+        Ok(recorder)
+    }
+
+    /// Adds the threads of this process, which are the recorder's, to [`TraceMeta::recorder_pids`].
+    fn note_threads(&mut self) {
+        if !in_first_pid_namespace() {
+            return;
+        }
+        let threads = fs::read_dir("/proc/self/task");
+        let names = threads.into_iter().flatten().flatten();
+        let pids = names.filter_map(|thread| thread.file_name().to_str()?.parse::<i32>().ok());
+        let known = &mut self.trace.meta_mut().recorder_pids;
+        known.extend(pids);
+        known.sort_unstable();
+        known.dedup();
     }
 
     /// Waits so long, or takes a part of what the rings gave out. The caller repeats it, and so stays free to
@@ -169,13 +201,9 @@ impl Recorder {
         }
     }
 
-    /// The time now, by the clock of the events.
-    ///
-    /// # Errors
-    ///
-    /// [`TraceError::Record`] if the clock cannot be read.
-    pub fn now_ns(&self) -> Result<u64> {
-        self.instance.clock()?.now_ns()
+    /// Says when the load began and ended ([`TraceMeta::load`]).
+    pub fn set_load(&mut self, load: LoadPart) {
+        self.trace.meta_mut().load = Some(load);
     }
 
     /// Keeps what the kernel said about itself at a time ([`TraceMeta::reports`]).
@@ -204,6 +232,7 @@ impl Recorder {
     ///
     /// As [`Recorder::take`], and if no event came.
     pub fn finish(mut self) -> Result<Recording> {
+        self.note_threads();
         self.instance.stop()?;
         self.reader.stop();
         while let Some(round) = self.reader.next(Duration::MAX)? {
@@ -262,8 +291,11 @@ fn format(instance: &Instance, name: &str) -> Result<Option<Format>> {
 /// Fills in the machine's description of itself.
 fn describe(meta: &mut TraceMeta, options: &RecordOptions) {
     let read = |path: &str| fs::read_to_string(path).ok();
+    let line = |path: &str| read(path).map(|text| text.trim().to_string());
     meta.source = "tracefs".to_string();
-    meta.kernel = read("/proc/sys/kernel/osrelease").map(|text| text.trim().to_string());
+    meta.clock = Some(CLOCK.to_string());
+    meta.boot_id = line("/proc/sys/kernel/random/boot_id");
+    meta.kernel = line("/proc/sys/kernel/osrelease");
     meta.arch = Some(std::env::consts::ARCH.to_string());
     meta.command.clone_from(&options.command);
     meta.page_size = page_bytes("/proc/self/auxv".as_ref()).unwrap_or(0);
@@ -273,6 +305,19 @@ fn describe(meta: &mut TraceMeta, options: &RecordOptions) {
     meta.cpus = last
         .and_then(|cpu| cpu.parse().ok())
         .map_or(0, |cpu: u32| cpu + 1);
+}
+
+/// The time now by the clock of recordings (`CLOCK_MONOTONIC`).
+#[must_use]
+pub fn now_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+    seconds * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
+}
+
+/// True if this process's thread ids are those in the kernel's events. In a container they are its own.
+fn in_first_pid_namespace() -> bool {
+    fs::metadata("/proc/self/ns/pid").is_ok_and(|found| found.ino() == FIRST_PID_NAMESPACE)
 }
 
 /// The page size in a process's auxiliary vector (`/proc/self/auxv`): pairs of a key and a value, among them
