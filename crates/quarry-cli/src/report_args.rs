@@ -69,7 +69,7 @@ impl ReportArgs {
             &mut reports,
             "snapshot",
             before.chain(after),
-            |path| Snapshot::read_moment(path),
+            Snapshot::read_moment,
         )?;
         Self::add(times, &mut reports, "zoneinfo", &self.zoneinfo, |path| {
             let text = read_report(path)?;

@@ -181,7 +181,7 @@ fn no_room_for_the_output() {
     assert_eq!(fs::read(&kept).unwrap(), before);
 }
 
-/// What a recording by others does not say: who recorded it, and where in it the load is.
+/// An import marks the recorder's threads and the part that is the load, which others' recordings do not name.
 #[test]
 fn recorder_and_load_are_marked() {
     let dir = tempfile::tempdir().unwrap();

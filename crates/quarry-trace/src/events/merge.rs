@@ -18,7 +18,7 @@ struct Lane<L> {
 
 /// Result of one pass over the rings.
 pub(crate) struct Round {
-    /// Of a ring that was read to its end every event up to this time was read.
+    /// Every event up to this time was read from a ring that was read to its end.
     pub(crate) known_ns: u64,
     /// By ring: its pages, and whether it was read to its end. A page with room is no end: it may be the rest of
     /// one that the CPU wrote to when it was read before, with full pages behind it.

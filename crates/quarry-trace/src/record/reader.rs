@@ -195,14 +195,14 @@ mod tests {
 
     use super::*;
 
-    /// A page with so many bytes of events.
+    /// A page with this number of bytes of events.
     fn page(committed: u64) -> Vec<u8> {
         let mut page = vec![0; 4096];
         page[8..16].copy_from_slice(&committed.to_ne_bytes());
         page
     }
 
-    /// What a round finds in a ring of these pages: how many it takes, and whether it has reached the end.
+    /// Reads a ring of these pages in a round: the number of pages taken, and true if the ring was at its end.
     fn read(pages: &[u64]) -> (usize, bool) {
         let text = "field: u64 timestamp; offset:0; size:8;\nfield: local_t commit; offset:8; size:8;\n\
             field: char data; offset:16; size:4080;";
