@@ -100,8 +100,8 @@ struct Found {
 
 #[derive(Debug, Deserialize)]
 struct Paths {
-    fast: Share,
-    slow: Share,
+    hit: Share,
+    miss: Share,
     pages: Share,
 }
 
@@ -140,11 +140,11 @@ impl Found {
         lock.map_or(0.0, |lock| lock.wait_ns)
     }
 
-    /// Share of operations that left the fast path.
-    fn slow(&self) -> f64 {
-        let Paths { fast, slow, pages } = &self.paths;
-        let slow = (slow.count + pages.count) as f64;
-        slow / (fast.count as f64 + slow)
+    /// Share of operations that missed the CPU's own list or main sheaf.
+    fn misses(&self) -> f64 {
+        let Paths { hit, miss, pages } = &self.paths;
+        let misses = (miss.count + pages.count) as f64;
+        misses / (hit.count as f64 + misses)
     }
 
     /// Lines from other CPUs an operation.

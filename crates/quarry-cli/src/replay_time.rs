@@ -117,17 +117,17 @@ pub(crate) const ROWS: &[Row<TimedReport>] = &[
     more("  longest", "free.max_ns", Ns),
     more("page event alloc, ns", "page_alloc.mean_ns", Ns),
     more("page event free, ns", "page_free.mean_ns", Ns),
-    first("time in fast paths", "paths.fast.share", Share),
-    first("  slow paths", "paths.slow.share", Share),
+    first("time in hits", "paths.hit.share", Share),
+    first("  misses", "paths.miss.share", Share),
     first("  page allocator", "paths.pages.share", Share),
     first("  lock wait", "paths.lock_wait.share", Share),
-    more("a fast path, ns", "paths.fast.mean_ns", Ns),
-    more("a slow path, ns", "paths.slow.mean_ns", Ns),
+    more("a hit, ns", "paths.hit.mean_ns", Ns),
+    more("a miss, ns", "paths.miss.mean_ns", Ns),
     more("with page allocator, ns", "paths.pages.mean_ns", Ns),
     first(
         "slow paths, of all",
-        "paths.slow.count paths.pages.count",
-        Of("paths.slow.count paths.pages.count paths.fast.count"),
+        "alloc_slowpath free_slowpath",
+        Of("alloc_slowpath free_slowpath alloc_fastpath free_fastpath"),
     )
     .note("The row has their sum as a part of all operations on objects."),
     more("cross-CPU frees", "cross_cpu_frees", Count),
@@ -242,8 +242,8 @@ fn finding(runs: &[&TimedReport]) -> String {
 fn parts(run: &TimedReport) -> [(&'static str, f64); 4] {
     let paths = &run.paths;
     [
-        ("in fast paths", paths.fast),
-        ("in slow paths", paths.slow),
+        ("in hits", paths.hit),
+        ("in misses", paths.miss),
         ("with the page allocator", paths.pages),
         ("waiting for locks", paths.lock_wait),
     ]
@@ -263,7 +263,7 @@ mod tests {
         };
         let mut run = TimedReport::default();
         (run.design, run.era, run.operation_ns) = (design, "1", operation_ns);
-        run.paths.fast = share(1.0 - waits);
+        run.paths.hit = share(1.0 - waits);
         run.paths.lock_wait = share(waits);
         run
     }
@@ -283,7 +283,7 @@ mod tests {
         );
         let alone = finding(&[&b]);
         assert!(
-            alone.contains("takes b@1 50.0 ns: 20.0 ns in fast paths, 0.0 ns in slow"),
+            alone.contains("takes b@1 50.0 ns: 20.0 ns in hits, 0.0 ns in misses"),
             "{alone}"
         );
     }

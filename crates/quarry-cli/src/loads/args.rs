@@ -67,7 +67,7 @@ macro_rules! help {
         concat!(
             "Times are simulated; docs/loads.md says what is modelled. Columns: operations a second, CPU time\n\
              of one, idle time, context switches and wake-ups of one, allocations from the CPU's own state,\n\
-             time in slow paths of slabs, in the page allocator and in waits for locks.\n\n\
+             time in misses of slabs, in the page allocator and in waits for locks.\n\n\
              Exit codes:\n  \
              0 done; 1 failed; 2 wrong usage; 3 the memory of a virtual machine was exhausted\n\n\
              Examples:\n",

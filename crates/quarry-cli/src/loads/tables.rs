@@ -70,8 +70,8 @@ fn table(reports: &[LoadReport], group: &Group) -> output::Grid {
         "CPU us\na piece",
         "idle\n%",
         "switches\na piece",
-        "hits\n%",
-        "slab\nslow %",
+        "fast\npath %",
+        "slab\nmiss %",
         "page\nalloc %",
         "lock\nwait %",
     ];
@@ -98,7 +98,7 @@ fn table(reports: &[LoadReport], group: &Group) -> output::Grid {
     table
 }
 
-/// Allocations that the CPUs' own state served, in percent of all.
+/// Allocations on the fast path, in percent of all.
 pub(super) fn hits(caches: &[CacheReport]) -> f64 {
     let all: u64 = caches.iter().map(|cache| cache.allocs).sum();
     let hits = caches.iter();

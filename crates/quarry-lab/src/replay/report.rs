@@ -47,13 +47,14 @@ pub struct RunReport {
     pub final_object_bytes: u64,
     /// Most bytes of pages at once of kmallocs that are too large for a slab.
     pub large_bytes_peak: u64,
-    /// Allocations served by the CPU's own list, queue or sheaf. SLOB has no such path.
+    /// Allocations on the fast path, as the kernel counts them: served by the CPU's own list, queue or sheaves. With
+    /// sheaves that includes a spare swapped in, one from the barn, and a refill. SLOB has no such path.
     pub alloc_fastpath: u64,
-    /// Allocations that needed more than the CPU's own list, queue or sheaf.
+    /// Allocations on the slow path: all others.
     pub alloc_slowpath: u64,
-    /// Frees that stayed with the CPU's own list, queue or sheaf.
+    /// Frees on the fast path, as the kernel counts them: taken by the CPU's own list, queue or sheaves.
     pub free_fastpath: u64,
-    /// Frees that needed more than the CPU's own list, queue or sheaf.
+    /// Frees on the slow path: all others.
     pub free_slowpath: u64,
     /// Frees on another virtual CPU than the one that allocated; a property of the load, so the same in all
     /// designs.

@@ -20,9 +20,9 @@ pub struct CacheReport {
     pub name: String,
     /// Objects that were allocated.
     pub allocs: u64,
-    /// Share of allocations served by the running CPU's own state, in percent.
+    /// Share of allocations on the fast path, as the kernel counts them, in percent.
     pub alloc_hits: f64,
-    /// Share of frees that stayed in the running CPU's own state, in percent.
+    /// Share of frees on the fast path, as the kernel counts them, in percent.
     pub free_hits: f64,
     /// Slabs at the end.
     pub slabs: u64,

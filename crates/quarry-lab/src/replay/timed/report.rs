@@ -56,17 +56,18 @@ pub struct TimedReport {
     pub page_free: OperationTimes,
     /// Mean time of allocations and frees of objects, in nanoseconds.
     pub operation_ns: f64,
-    /// Time of operations on objects by the slowest path that each took.
+    /// Time of operations on objects by what each needed at most.
     pub paths: PathTimes,
     /// Causes of the time of an operation, on an object or by a page event; periodic work included.
     pub causes: Causes,
-    /// Allocations served by the CPU's own list, queue or sheaf. SLOB has no such path.
+    /// Allocations on the fast path, as the kernel counts them: served by the CPU's own list, queue or sheaves. With
+    /// sheaves that includes a spare swapped in, one from the barn, and a refill. SLOB has no such path.
     pub alloc_fastpath: u64,
-    /// Allocations that needed more than the CPU's own list, queue or sheaf.
+    /// Allocations on the slow path: all others.
     pub alloc_slowpath: u64,
-    /// Frees that stayed with the CPU's own list, queue or sheaf.
+    /// Frees on the fast path, as the kernel counts them: taken by the CPU's own list, queue or sheaves.
     pub free_fastpath: u64,
-    /// Frees that needed more than the CPU's own list, queue or sheaf.
+    /// Frees on the slow path: all others.
     pub free_slowpath: u64,
     /// Frees on another virtual CPU than the one that allocated; a property of the load, so the same in all
     /// designs.
@@ -104,23 +105,23 @@ pub struct OperationTimes {
 /// Time of operations on objects by the slowest path that each took, without waits for locks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, JsonSchema, Serialize)]
 pub struct PathTimes {
-    /// Operations with no more than the CPU's own list, queue or main sheaf. SLOB has no such path.
-    pub fast: PathTime,
-    /// Operations that needed more, such as another sheaf, a slab or a list of the node, but not the page
+    /// Hits: operations that needed no more than the CPU's own list, queue or main sheaf, as it was. SLOB has none.
+    pub hit: PathTime,
+    /// Misses: operations that needed more, such as another sheaf, a slab or a list of the node, but not the page
     /// allocator.
-    pub slow: PathTime,
+    pub miss: PathTime,
     /// Operations that went to the page allocator, with all that they did before.
     pub pages: PathTime,
-    /// Waits for locks, of operations on any path.
+    /// Waits for locks, of all operations.
     pub lock_wait: PathTime,
 }
 
-/// Operations of one path.
+/// Operations that needed the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, JsonSchema, Serialize)]
 pub struct PathTime {
-    /// Operations that took this path.
+    /// Operations.
     pub count: u64,
-    /// Mean time of an operation on this path, in nanoseconds.
+    /// Mean time of such an operation, in nanoseconds.
     pub mean_ns: f64,
     /// Part of the time of all operations on objects, from 0 to 1.
     pub share: f64,
@@ -178,7 +179,7 @@ pub(super) struct Outcome {
     late_ps_max: u64,
     /// By [`Kind`].
     times: [Times; 4],
-    /// Operations on objects and their time, by path: fast, slow, pages; then those that waited for locks.
+    /// Operations on objects and their time: hits, misses, those with pages; then those that waited for locks.
     paths: [(u64, u64); 4],
 }
 
@@ -211,7 +212,7 @@ impl Outcome {
         }
     }
 
-    /// `has_fast` says whether the design has fast paths.
+    /// `has_fast` says whether the design has fast paths, and so hits.
     fn paths(&self, has_fast: bool) -> PathTimes {
         let mut paths = self.paths;
         if !has_fast {
@@ -219,14 +220,14 @@ impl Outcome {
             (paths[1].0, paths[1].1) = (paths[1].0 + count, paths[1].1 + ps);
         }
         let all: u64 = paths.iter().map(|(_, ps)| ps).sum();
-        let [fast, slow, pages, lock_wait] = paths.map(|(count, ps)| PathTime {
+        let [hit, miss, pages, lock_wait] = paths.map(|(count, ps)| PathTime {
             count,
             mean_ns: mean_ns(ps, count),
             share: ps as f64 / all.max(1) as f64,
         });
         PathTimes {
-            fast,
-            slow,
+            hit,
+            miss,
             pages,
             lock_wait,
         }
