@@ -10,7 +10,8 @@ pub(crate) fn text(reports: &[RxReport]) -> String {
     let Some(first) = reports.first() else {
         return String::new();
     };
-    let mut text = format!(
+    let mut text = format!("{}\n\n", output::wrap(&finding(reports)));
+    text += &format!(
         "rx on {}: {} streams of {}-byte packets offered at 100 Gbit/s, read on {} CPUs\n\
          seed {}; {:.0} ns of each packet are from the thread (driver #1, one ring)\n",
         first.machine, first.streams, first.mtu, first.consumer, first.seed, first.outside_ns,
@@ -49,6 +50,53 @@ pub(crate) fn text(reports: &[RxReport]) -> String {
         }
     }
     text
+}
+
+/// The drivers that take most and least with the most rings, and what the slower one waits for.
+fn finding(reports: &[RxReport]) -> String {
+    let rings = reports.iter().map(|run| run.rings).max().unwrap_or(0);
+    let runs = reports.iter().filter(|run| run.rings == rings);
+    let rate = |run: &&RxReport| run.mbit_per_second;
+    let most = runs.clone().max_by(|a, b| rate(a).total_cmp(&rate(b)));
+    let least = runs.min_by(|a, b| rate(a).total_cmp(&rate(b)));
+    let (Some(most), Some(least)) = (most, least) else {
+        return String::new();
+    };
+    let of_rings = match rings {
+        1 => "With 1 ring".to_string(),
+        several => format!("With {several} rings"),
+    };
+    let waits = |run: &RxReport| {
+        format!(
+            "{:.0} % of the busy CPUs' time are waits for the zone lock",
+            run.zone_lock_share * 100.0
+        )
+    };
+    let named = |run: &RxReport| match same_driver(most, least) || most.driver != least.driver {
+        true => run.driver.to_string(),
+        false => format!(
+            "{} of {}, {} pages",
+            run.driver,
+            run.era,
+            units::bytes(run.page_size)
+        ),
+    };
+    if std::ptr::eq(most, least) {
+        return format!(
+            "{of_rings} driver {} takes {:.0} Mbit/s; {}.",
+            named(most),
+            most.mbit_per_second,
+            waits(most)
+        );
+    }
+    format!(
+        "{of_rings} driver {} takes the most, {:.0} Mbit/s, and {} the least, {:.0}, where {}.",
+        named(most),
+        most.mbit_per_second,
+        named(least),
+        least.mbit_per_second,
+        waits(least),
+    )
 }
 
 pub(crate) fn same_driver(a: &RxReport, b: &RxReport) -> bool {

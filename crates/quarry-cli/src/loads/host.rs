@@ -194,6 +194,70 @@ fn arms(group: &[HostRun], reports: Vec<Vec<HostReport>>) -> Vec<Arm> {
     all.filter_map(arm).collect()
 }
 
+/// Says which arms differ from the first by more than chance, as the null arm shows it, and which do not.
+fn told_apart(group: &[Arm]) -> String {
+    let null = group.iter().find(|arm| arm.null);
+    let (Some(first), Some(null)) = (group.first(), null) else {
+        return String::new();
+    };
+    let [low, high] = null.against_first_range;
+    let load = format!("{} {}", first.load, first.size);
+    let chance = format!(
+        "{} again differs by {low:+.1} to {high:+.1} %",
+        first.design
+    );
+    let others: Vec<&Arm> = group.iter().skip(1).filter(|arm| !arm.null).collect();
+    if others.is_empty() {
+        return format!("{load}: {chance}; a second design would be compared with that.");
+    }
+    if first.rounds < ROUNDS_LEAST {
+        return format!(
+            "{load}: {} rounds tell nothing apart; give --rounds {ROUNDS_LEAST} or more.",
+            first.rounds
+        );
+    }
+    let is_apart = |arm: &&&Arm| {
+        let [least, most] = arm.against_first_range;
+        least > high || most < low
+    };
+    let apart: Vec<String> = others
+        .iter()
+        .filter(is_apart)
+        .map(|arm| {
+            let word = if arm.against_first > 0.0 {
+                "faster"
+            } else {
+                "slower"
+            };
+            format!("{} is {:.1} % {word}", arm.design, arm.against_first.abs())
+        })
+        .collect();
+    let same: Vec<&str> = others
+        .iter()
+        .filter(|arm| !is_apart(arm))
+        .map(|arm| arm.design.as_str())
+        .collect();
+    let mut parts = Vec::new();
+    if !apart.is_empty() {
+        parts.push(format!(
+            "{} than {}, in every round by more than chance",
+            apart.join(", "),
+            first.design
+        ));
+    }
+    if !same.is_empty() {
+        parts.push(format!(
+            "{} cannot be told apart from {}",
+            same.join(" and "),
+            first.design
+        ));
+    }
+    format!("{load}: {} ({chance}).", parts.join("; "))
+}
+
+/// Rounds from which on a difference in all of them says something.
+const ROUNDS_LEAST: usize = 3;
+
 /// A table for each load.
 fn text(settings: &[String], loads: &[Vec<Arm>]) -> String {
     let mut text = match loads.iter().flatten().next() {
@@ -205,6 +269,9 @@ fn text(settings: &[String], loads: &[Vec<Arm>]) -> String {
         None => String::new(),
     };
     text = format!("{}\n", output::wrap(text.trim_end()));
+    for group in loads {
+        text += &format!("{}\n", output::wrap(&told_apart(group)));
+    }
     text += &output::settings_line(settings);
     for group in loads {
         let Some(first) = group.first() else { continue };
@@ -220,7 +287,7 @@ fn text(settings: &[String], loads: &[Vec<Arm>]) -> String {
             "CPU us\na piece",
             "idle\n%",
             "switches\na piece",
-            "hits\n%",
+            "fast\npath %",
         ];
         let mut table = output::grid(&header, &[]);
         for arm in group {
@@ -250,4 +317,72 @@ fn text(settings: &[String], loads: &[Vec<Arm>]) -> String {
         text += &format!("\n{} {size}, {threads} threads\n{table}\n", first.load);
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use quarry_work::load::{Hackbench, Load};
+
+    use super::*;
+
+    /// An arm whose rounds differ from the first arm by these percentages.
+    fn arm(design: &str, null: bool, range: [f64; 2], rounds: usize) -> Arm {
+        Arm {
+            design: design.to_string(),
+            load: "hackbench",
+            size: 4,
+            null,
+            per_second: 1.0,
+            per_second_range: [1.0, 1.0],
+            rounds,
+            against_first: (range[0] + range[1]) / 2.0,
+            against_first_range: range,
+            mb_per_second: 0.0,
+            cpu_us: None,
+            idle_percent: None,
+            switches: None,
+            last: HostReport {
+                design: "slub",
+                era: "6.18",
+                load: "hackbench",
+                size: 4,
+                options: Load::Hackbench(Hackbench::default()),
+                skb_sizes: "fixed",
+                cpus: 2,
+                threads: 2,
+                seconds: 1.0,
+                operations: 1,
+                per_second: 1.0,
+                mb_per_second: 1.0,
+                cpu_us: None,
+                idle_percent: None,
+                switches: None,
+                late_changes: 0,
+                caches: Vec::new(),
+            },
+        }
+    }
+
+    #[test]
+    fn the_null_arm_says_what_chance_is() {
+        let arms = |rounds| {
+            [
+                arm("slub@6.18", false, [0.0, 0.0], rounds),
+                arm("sheaf@7.0", false, [4.0, 6.0], rounds),
+                arm("slab@6.3", false, [-2.0, -0.5], rounds),
+                arm("slub@6.18", true, [-1.0, 1.5], rounds),
+            ]
+        };
+        assert_eq!(
+            told_apart(&arms(5)),
+            "hackbench 4: sheaf@7.0 is 5.0 % faster than slub@6.18, in every round by more than chance; slab@6.3 cannot \
+             be told apart from slub@6.18 (slub@6.18 again differs by -1.0 to +1.5 %)."
+        );
+        assert!(told_apart(&arms(2)).contains("2 rounds tell nothing apart; give --rounds 3"));
+        let alone = [
+            arm("a", false, [0.0, 0.0], 5),
+            arm("a", true, [-1.0, 1.0], 5),
+        ];
+        assert!(told_apart(&alone).contains("a again differs by -1.0 to +1.0 %"));
+    }
 }
