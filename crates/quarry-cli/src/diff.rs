@@ -8,14 +8,14 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::{diff_tables, input, output, units};
+use crate::diff_runs::{label, partners};
+use crate::{diff_runs, diff_tables, error, input, output};
 
 /// Arguments.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// First output of `quarry replay --json` or `quarry what-if --json`, packed with gzip or not;
-    /// `-` reads stdin.
+    /// First output of any command with --json, packed with gzip or not; `-` reads stdin.
     #[arg(value_name = "A.json")]
     a: PathBuf,
     /// Second output.
@@ -27,28 +27,58 @@ pub(crate) struct Args {
     /// Number of caches to print for each run: those whose memory changed by most bytes.
     #[arg(long, value_name = "N", default_value_t = 15)]
     top: usize,
+    /// Exit with code 3 if a printed number of B is worse by more than this: greater, or less if it is a rate or a count
+    /// of fast paths. With --all every number counts.
+    #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
+    fail_above: Option<f64>,
     /// Print all changes as JSON (docs/json.md).
     #[arg(long)]
     json: bool,
 }
 
+/// Parses `5%` or `0.5`, in per cent.
+fn parse_percent(text: &str) -> Result<f64, String> {
+    let number = text.trim_end_matches('%').trim().parse::<f64>();
+    number
+        .ok()
+        .filter(|percent| percent.is_finite() && *percent >= 0.0)
+        .ok_or_else(|| format!("{text:?} is no percentage from 0 on; write 5% or 0.5%"))
+}
+
 const EXAMPLES: &str = "\
 Which runs are compared:
-  Runs of the same design, era, page size and number of CPUs. Of what is left,
-  runs of the same design, page size and number of CPUs whose eras differ; then,
-  if each file has one run left, these two. Others are named and left out.
-  Changes are relative to A and sorted by that; a cache's memory is that at the
-  end of a replay, or the predicted one of what-if. events/s is not compared.
+  Runs of the same design, era, page size, number of CPUs and other axes, of two
+  outputs of one command. Of what is left, runs that differ in the era alone;
+  then, if each file has one run left, these two. Others are named and left out.
+  Machines and tunables are compared by their names, callers as caches are. An
+  output without runs, such as that of import, is one run. Changes are relative to
+  A and sorted by that; a cache's memory is that at the end of a replay, or the
+  predicted one of what-if. events/s is not compared.
+
+In continuous integration:
+  --fail-above looks at the numbers that are printed: memory, slow paths, locks and
+  times. A number that was 0, or that A lacks, counts as above any limit.
 
 Exit codes:
   0 done, whether or not there are changes; 1 a file cannot be read, is no such
-  output, or no run has a partner; 2 wrong usage
+  output, or no run has a partner; 2 wrong usage; 3 a number is worse by more than
+  --fail-above
 
 Examples:
   quarry replay --json > a.json
-  quarry replay --set slub_max_order=1 --json | quarry diff a.json -";
+  quarry replay --set slub_max_order=1 --json | quarry diff a.json -
+  quarry what-if now.json --json | quarry diff before.json - --fail-above 5%";
 
-/// Numbers that `replay` and `what-if` print first, beside all that `--all` has.
+impl Pair {
+    /// Numbers that changed and are printed: those of [`MAIN`], or all with `all` and where a run has none of them.
+    pub(crate) fn printed(&self, all: bool) -> impl Iterator<Item = &Change> {
+        self.rows
+            .iter()
+            .filter(move |row| all || !self.has_main || MAIN.contains(&row.name.as_str()))
+    }
+}
+
+/// Numbers that are printed first, beside all that `--all` has.
 pub(crate) const MAIN: &[&str] = &[
     "peak_slab_bytes",
     "object_bytes",
@@ -69,18 +99,32 @@ pub(crate) const MAIN: &[&str] = &[
     "predicted_bytes",
     "low_bytes",
     "high_bytes",
-    "observed_bytes",
+    "alloc.mean_ns",
+    "alloc.p99_ns",
+    "free.mean_ns",
+    "free.p99_ns",
+    "fault.mean_ns",
+    "operation_ns",
+    "packet_ns",
+    "per_second",
+    "mb_per_second",
+    "mbit_per_second",
+    "cpu_us",
+    "slab_kib",
+    "peak_live_bytes",
+    "end_live_bytes",
+    "bytes_alloc",
+    "allocs",
 ];
 
-/// Members of a run that say which run it is, or how fast this computer was.
+/// Members of a run that say how it was made, or how fast this computer was.
 const NOT_COMPARED: &[&str] = &[
-    "design",
-    "era",
-    "page_size",
-    "cpus",
     "possible_cpus",
     "snapshot_design",
     "events_per_second",
+    "seed",
+    "observed_bytes",
+    "published_mbit_per_second",
 ];
 
 /// A number in both files.
@@ -142,6 +186,9 @@ pub(crate) struct Pair {
     pub(crate) rows: Vec<Change>,
     /// Caches whose memory changed, the largest change first.
     pub(crate) caches: Vec<CacheChange>,
+    /// True if a run has numbers that are printed first.
+    #[serde(skip)]
+    pub(crate) has_main: bool,
 }
 
 /// A setting or a property of the input in which the outputs differ.
@@ -172,17 +219,71 @@ pub(crate) struct Difference {
     pub(crate) only_in_a: Vec<String>,
     /// Runs of B without a partner.
     pub(crate) only_in_b: Vec<String>,
+    /// With `--fail-above`, numbers that got worse by more than that, as run and change.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) worse: Vec<String>,
 }
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     input::check_one_stdin(&[("A.json", Some(&args.a)), ("B.json", Some(&args.b))])?;
     let (a, b) = (read(&args.a)?, read(&args.b)?);
-    let difference = compare((&input::shown(&args.a), &a), (&input::shown(&args.b), &b))?;
-    match args.json {
-        true => output::print_json("diff", &difference),
-        false => output::print_text(&diff_tables::text(&difference, args.all, args.top)),
+    let mut difference = compare((&input::shown(&args.a), &a), (&input::shown(&args.b), &b))?;
+    if let Some(percent) = args.fail_above {
+        difference.worse = worse(&difference, args.all, percent / 100.0);
     }
+    match args.json {
+        true => output::print_json("diff", &difference)?,
+        false => output::print_text(&diff_tables::text(&difference, args.all, args.top))?,
+    }
+    let percent = args.fail_above.unwrap_or_default();
+    match difference.worse.as_slice() {
+        [] => Ok(()),
+        [first, rest @ ..] => Err(error::with_code(
+            WORSE,
+            format!(
+                "worse by more than {percent} %: {first}{}",
+                match rest.len() {
+                    0 => String::new(),
+                    more => format!(", and {more} more numbers"),
+                }
+            ),
+        )),
+    }
+}
+
+/// Exit code if a number is worse by more than `--fail-above`.
+const WORSE: u8 = 3;
+
+/// Numbers of B that are worse than those of A by more than a part of A.
+fn worse(difference: &Difference, all: bool, limit: f64) -> Vec<String> {
+    let mut found = Vec::new();
+    for pair in &difference.runs {
+        for row in pair.printed(all) {
+            let delta = row.b.unwrap_or(0.0) - row.a.unwrap_or(0.0);
+            let delta = if more_is_better(&row.name) {
+                -delta
+            } else {
+                delta
+            };
+            let above = row.relative.is_none_or(|relative| relative.abs() > limit);
+            if delta > 0.0 && above {
+                let by = row
+                    .relative
+                    .map_or_else(|| "new".to_string(), |by| format!("{:+.1} %", by * 100.0));
+                found.push(format!("{}: {} {by}", pair.b, row.name));
+            }
+        }
+    }
+    found
+}
+
+/// True for rates, and for counts and shares that a better allocator has more of.
+fn more_is_better(name: &str) -> bool {
+    let last = name.rsplit('.').next().unwrap_or(name);
+    last.contains("per_second")
+        || last.contains("fastpath")
+        || ["utilisation", "idle_percent"].contains(&last)
 }
 
 /// Reads a document and checks that it is of a known shape.
@@ -193,7 +294,7 @@ fn read(path: &Path) -> anyhow::Result<Value> {
 }
 
 fn parse(text: &str) -> anyhow::Result<Value> {
-    const HINT: &str = "give what `quarry replay --json` or `quarry what-if --json` printed";
+    const HINT: &str = "give what a command of quarry printed with --json";
     let document: Value =
         serde_json::from_str(text).map_err(|error| anyhow!("it is no JSON ({error}); {HINT}"))?;
     match document.get("schema") {
@@ -205,12 +306,8 @@ fn parse(text: &str) -> anyhow::Result<Value> {
         ),
         None => bail!("it has no `schema` number; {HINT}"),
     }
-    match document["command"].as_str() {
-        Some("replay" | "what-if") => {}
-        other => bail!("it is of {}; {HINT}", other.unwrap_or("no command")),
-    }
-    if !document["runs"].is_array() {
-        bail!("it has no list `runs`; {HINT}");
+    if !document["command"].is_string() {
+        bail!("it does not say which command it is of; {HINT}");
     }
     Ok(document)
 }
@@ -227,7 +324,7 @@ fn compare(a: (&str, &Value), b: (&str, &Value)) -> anyhow::Result<Difference> {
             of(b.1)
         );
     }
-    let runs = |document: &Value| document["runs"].as_array().cloned().unwrap_or_default();
+    let runs = diff_runs::of_document;
     let (pairs, only_in_a, only_in_b) = partners(&runs(a.1), &runs(b.1));
     if pairs.is_empty() {
         let none = |names: &[String]| match names.is_empty() {
@@ -250,6 +347,7 @@ fn compare(a: (&str, &Value), b: (&str, &Value)) -> anyhow::Result<Difference> {
         runs: pairs.iter().map(|(a, b)| pair(a, b)).collect(),
         only_in_a,
         only_in_b,
+        worse: Vec::new(),
     })
 }
 
@@ -277,66 +375,6 @@ fn differs(a: &Value, b: &Value) -> Vec<Differs> {
     all
 }
 
-/// True if two runs are partners.
-type Rule<'a> = &'a dyn Fn(&Value, &Value) -> bool;
-type Partners = (Vec<(Value, Value)>, Vec<String>, Vec<String>);
-
-/// Runs that belong together, in the order of A, and the names of those that are left.
-fn partners(a: &[Value], b: &[Value]) -> Partners {
-    let mut left: Vec<&Value> = b.iter().collect();
-    let mut found: Vec<Option<&Value>> = vec![None; a.len()];
-    let design = |run: &Value| {
-        let name = run["design"].as_str().unwrap_or_default();
-        name.split('@').next().unwrap_or_default().to_string()
-    };
-    let same_design = |a: &Value, b: &Value| {
-        design(a) == design(b) && a["page_size"] == b["page_size"] && a["cpus"] == b["cpus"]
-    };
-    let same_label = |a: &Value, b: &Value| label(a) == label(b);
-    let rules: [Rule<'_>; 2] = [&same_label, &same_design];
-    for rule in rules {
-        for (run, partner) in a.iter().zip(&mut found) {
-            if partner.is_none()
-                && let Some(at) = left.iter().position(|other| rule(run, other))
-            {
-                *partner = Some(left.remove(at));
-            }
-        }
-    }
-    let alone = found.iter().filter(|partner| partner.is_none()).count();
-    if (alone, left.len()) == (1, 1) {
-        let partner = found.iter_mut().find(|partner| partner.is_none());
-        if let Some(partner) = partner {
-            *partner = left.pop();
-        }
-    }
-    let both = a.iter().zip(&found);
-    let pairs = both
-        .clone()
-        .filter_map(|(a, b)| Some((a.clone(), (*b)?.clone())));
-    let only_in_a = both
-        .clone()
-        .filter(|(_, b)| b.is_none())
-        .map(|(a, _)| label(a));
-    (
-        pairs.collect(),
-        only_in_a.collect(),
-        left.into_iter().map(label).collect(),
-    )
-}
-
-/// Label of a run.
-fn label(run: &Value) -> String {
-    let design = run["design"].as_str().unwrap_or("no design");
-    let era = run["era"].as_str();
-    format!(
-        "{design}{}, {} pages, {} CPUs",
-        era.map_or_else(String::new, |era| format!("@{era}")),
-        units::bytes(run["page_size"].as_u64().unwrap_or(0)),
-        run["cpus"].as_u64().unwrap_or(0),
-    )
-}
-
 fn pair(a: &Value, b: &Value) -> Pair {
     let (of_a, of_b) = (numbers(a), numbers(b));
     let mut rows: Vec<Change> = names(&of_a, &of_b)
@@ -347,6 +385,7 @@ fn pair(a: &Value, b: &Value) -> Pair {
     Pair {
         a: label(a),
         b: label(b),
+        has_main: MAIN.iter().any(|name| of_a.contains_key(*name)),
         rows,
         caches: caches(a, b),
     }
@@ -365,12 +404,8 @@ fn names<'a, V>(
 
 /// All numbers of a run that are in no list, and sums over its caches.
 fn numbers(run: &Value) -> BTreeMap<String, f64> {
-    let number = |text: &str| text.parse::<f64>().ok().filter(|number| number.is_finite());
-    let mut numbers: BTreeMap<String, f64> = output::flatten(run)
-        .into_iter()
-        .filter(|(name, _)| !NOT_COMPARED.contains(&name.as_str()))
-        .filter_map(|(name, text)| Some((name, number(&text)?)))
-        .collect();
+    let mut numbers = diff_runs::numbers(run);
+    numbers.retain(|name, _| !NOT_COMPARED.contains(&name.as_str()));
     let list = run["caches"].as_array().into_iter().flatten();
     for cache in list {
         for field in ["waste_bytes", "free_bytes"] {

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::diff::{CacheChange, Change, Difference, MAIN, Pair};
+use crate::diff::{CacheChange, Change, Difference, Pair};
 use crate::units::{bytes, count};
 use crate::{output, replay_tables};
 
@@ -22,7 +22,10 @@ const SHOWN: &[&str] = &[
 pub(crate) fn text(difference: &Difference, all: bool, top: usize) -> String {
     let mut text = String::new();
     for pair in &difference.runs {
-        text.push_str(&format!("{}\n", output::wrap(&finding(pair))));
+        text.push_str(&format!(
+            "{}\n",
+            output::wrap(&finding(pair, &difference.of))
+        ));
     }
     text.push_str(&format!("\n{}", head(difference)));
     for pair in difference.runs.iter().filter(|pair| pair.changed()) {
@@ -45,7 +48,7 @@ impl Pair {
 }
 
 /// The answer for one pair: what became of slab memory, and which cache moved most of it.
-fn finding(pair: &Pair) -> String {
+fn finding(pair: &Pair, of: &str) -> String {
     if !pair.changed() {
         return format!("{}: nothing changed", pair.title());
     }
@@ -61,7 +64,10 @@ fn finding(pair: &Pair) -> String {
     };
     let parts: Vec<String> = moments.iter().filter_map(memory).collect();
     let mut text = match parts.is_empty() {
-        true => format!("{}: as much slab memory, other counts", pair.title()),
+        true if of.starts_with("replay") || of == "what-if" => {
+            format!("{}: as much slab memory, other counts", pair.title())
+        }
+        true => format!("{}: {}", pair.title(), first_change(pair)),
         false => format!("{}: slab memory {}", pair.title(), parts.join(", ")),
     };
     let moved = |cache: &&CacheChange| delta(&cache.memory).abs();
@@ -77,6 +83,18 @@ fn finding(pair: &Pair) -> String {
         ));
     }
     text
+}
+
+/// The printed number that changed most.
+fn first_change(pair: &Pair) -> String {
+    let row = pair.printed(false).next().or(pair.rows.first());
+    row.map_or_else(
+        || "other caches".to_string(),
+        |row| {
+            let (a, b) = (size(&row.name, row.a), size(&row.name, row.b));
+            format!("{} {a} > {b} ({})", label(&row.name), relative(row))
+        },
+    )
 }
 
 /// The files, and the settings and inputs in which they differ.
@@ -124,8 +142,7 @@ fn plain(value: &Value) -> String {
 
 fn tables(pair: &Pair, all: bool, top: usize) -> String {
     let mut text = format!("\n{}\n", pair.title());
-    let main = |row: &&Change| all || MAIN.contains(&row.name.as_str());
-    let shown: Vec<&Change> = pair.rows.iter().filter(main).collect();
+    let shown: Vec<&Change> = pair.printed(all).collect();
     let mut rows = vec![
         ["", "A", "B", "change", "of A"]
             .map(str::to_string)

@@ -5,6 +5,7 @@ mod calibrate;
 mod chart;
 mod curves;
 mod diff;
+mod diff_runs;
 mod diff_tables;
 mod error;
 mod experiment;
@@ -86,7 +87,7 @@ enum Command {
     Replay(replay::Args),
     /// Print the meaning of a row, a column or a JSON field.
     Explain(explain::Args),
-    /// Compare two JSON outputs of replay or what-if.
+    /// Compare two JSON outputs of any command, for people and for continuous integration.
     Diff(diff::Args),
     /// Run a workload on virtual machines; without a name, list the workloads.
     Run(run::Args),
