@@ -14,8 +14,8 @@ use schemars::{JsonSchema, Schema};
 use serde_json::{Map, Value};
 
 use crate::sensitivity::Timed;
-use crate::{diff, filter, geometry, geometry_pages, import, loads, machines, output, record};
-use crate::{replay, reproduce, tunables, what_if};
+use crate::{callers, diff, filter, geometry, geometry_pages, import, info, loads, machines};
+use crate::{output, record, replay, reproduce, tunables, what_if};
 
 /// A field of an output.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -245,7 +245,7 @@ fn references<'a>(schema: &'a Value, into: &mut Vec<&'a str>) {
 }
 
 /// The schema of what each command prints besides the members of every output.
-fn roots(generator: &mut SchemaGenerator) -> [(&'static str, Schema); 17] {
+fn roots(generator: &mut SchemaGenerator) -> [(&'static str, Schema); 19] {
     fn of<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
         generator.root_schema_for::<T>()
     }
@@ -280,6 +280,8 @@ fn roots(generator: &mut SchemaGenerator) -> [(&'static str, Schema); 17] {
         ("import", of::<import::Summary<'_>>(generator)),
         ("filter", of::<filter::Report<'_>>(generator)),
         ("record", of::<record::Report<'_>>(generator)),
+        ("info", of::<info::Report<'_>>(generator)),
+        ("callers", of::<callers::Report<'_>>(generator)),
         ("diff", of::<diff::Difference>(generator)),
     ]
 }

@@ -1,11 +1,13 @@
 //! `-` for an input: stdin.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
+use quarry_lab::LabError;
+use quarry_lab::kernel::Snapshot;
 use quarry_lab::replay::input::Input;
 use quarry_trace::TraceFile;
 
@@ -45,14 +47,77 @@ pub(crate) fn trace(name: &str) -> anyhow::Result<Input> {
     if name != "-" {
         return Ok(Input::open(name)?);
     }
+    from_spool(&spool()?)
+}
+
+/// Copies stdin to a temporary file.
+fn spool() -> anyhow::Result<File> {
     let mut spool = tempfile::tempfile().context("cannot make a temporary file for stdin")?;
     io::copy(&mut io::stdin().lock(), &mut spool)
         .context("cannot copy stdin to a temporary file; TMPDIR says where it is")?;
-    let file = open_again(&spool).context("stdin holds no trace")?;
+    Ok(spool)
+}
+
+/// Opens the trace that came from stdin. It has a descriptor of its own then.
+fn from_spool(spool: &File) -> anyhow::Result<Input> {
+    let file = TraceFile::open(by_number(spool)).context("stdin holds no trace")?;
     Ok(Input::new(file, "<stdin>"))
 }
 
-/// Opens a file that has no name by its number; the trace has a descriptor of its own then.
-fn open_again(file: &File) -> quarry_trace::Result<TraceFile> {
-    TraceFile::open(format!("/proc/self/fd/{}", file.as_raw_fd()))
+/// A trace or a snapshot.
+pub(crate) enum Source {
+    Trace(Box<Input>),
+    Snapshot(Box<Snapshot>),
+}
+
+/// Opens what a file is, by its first bytes: a trace, or a snapshot with this stage. Bundled names are traces.
+pub(crate) fn source(name: &str, stage: Option<&str>) -> anyhow::Result<Source> {
+    let spool = match name {
+        "-" => Some(spool()?),
+        _ => None,
+    };
+    let path = match &spool {
+        Some(spool) => PathBuf::from(by_number(spool)),
+        None => PathBuf::from(name),
+    };
+    let mut head = Vec::new();
+    if let Some(file) = File::open(&path).ok().filter(|_| path.is_file()) {
+        let read = file.take(HEAD_BYTES).read_to_end(&mut head);
+        read.with_context(|| format!("cannot read {name}"))?;
+    }
+    let shown = shown(Path::new(name));
+    if path.is_dir() || is_snapshot(&head) {
+        let mut snapshot = Snapshot::read(&path, stage).map_err(LabError::from)?;
+        snapshot.file = shown;
+        return Ok(Source::Snapshot(Box::new(snapshot)));
+    }
+    if !head.is_empty() && !head.starts_with(b"PAR1") {
+        return Err(anyhow!(
+            "{shown} is neither a trace nor a snapshot; quarry import makes a trace of a recording, and quarry snapshot \
+             makes a snapshot of this machine"
+        ));
+    }
+    if stage.is_some() {
+        return Err(usage(format!(
+            "{shown} is no snapshot; --stage is for snapshots of several moments"
+        )));
+    }
+    Ok(Source::Trace(Box::new(match spool {
+        Some(spool) => from_spool(&spool)?,
+        None => Input::open(name)?,
+    })))
+}
+
+/// First bytes of a file that say what it is.
+const HEAD_BYTES: u64 = 64;
+
+/// True for JSON, gzip and slabinfo's text.
+fn is_snapshot(head: &[u8]) -> bool {
+    let text = head.trim_ascii_start();
+    head.starts_with(&[0x1f, 0x8b]) || text.starts_with(b"{") || text.starts_with(b"slabinfo")
+}
+
+/// Path of an open file that has no name.
+fn by_number(file: &File) -> String {
+    format!("/proc/self/fd/{}", file.as_raw_fd())
 }

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod calibrate;
+mod callers;
 mod chart;
 mod curves;
 mod diff;
@@ -19,6 +20,8 @@ mod geometry_query;
 mod geometry_rows;
 mod html;
 mod import;
+mod info;
+mod info_tables;
 mod input;
 mod loads;
 mod machine_args;
@@ -48,6 +51,7 @@ mod rx_tables;
 mod sensitivity;
 mod signals;
 mod snapshot;
+mod trace_info;
 mod tunables;
 mod units;
 mod what_if;
@@ -83,6 +87,10 @@ Examples:
 
 #[derive(Subcommand)]
 enum Command {
+    /// Say what a trace or a snapshot is of, and what is in it.
+    Info(info::Args),
+    /// Show who allocates: call sites, processes and caches, and what of theirs is alive.
+    Callers(callers::Args),
     /// Replay recorded allocations on designs, page sizes and CPU counts.
     Replay(replay::Args),
     /// Print the meaning of a row, a column or a JSON field.
@@ -135,6 +143,8 @@ fn main() -> ExitCode {
     }
     let result = match command {
         Command::Record(args) => record::run(&args),
+        Command::Info(args) => info::run(&args),
+        Command::Callers(args) => callers::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Diff(args) => diff::run(&args),

@@ -472,6 +472,15 @@ pub(crate) fn print_value(value: &impl Serialize) -> anyhow::Result<()> {
     })
 }
 
+/// At most this many letters of a text; dots stand for the rest.
+pub(crate) fn shortened(text: &str, chars: usize) -> String {
+    if text.chars().count() <= chars {
+        return text.to_string();
+    }
+    let kept = text.chars().take(chars.saturating_sub(3));
+    format!("{}...", kept.collect::<String>())
+}
+
 /// The text with escapes in place of what changes a terminal: control characters, and those that change
 /// the direction of writing. A trace's names may hold anything.
 pub(crate) fn visible(text: &str) -> Cow<'_, str> {

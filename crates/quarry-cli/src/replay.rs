@@ -19,6 +19,7 @@ use serde::Serialize;
 
 pub(crate) use crate::replay_args::Args;
 use crate::replay_args::{DEFAULT_DESIGNS, MEMORY_BYTES, PagesArg};
+use crate::trace_info::TraceInfo;
 use crate::{chart, error, html, input, output};
 use crate::{replay_sensitivity, replay_tables, replay_time, sensitivity};
 
@@ -108,69 +109,6 @@ impl<'a> Settings<'a> {
         match parts.is_empty() {
             true => String::new(),
             false => format!("settings: {}\n", parts.join(" ")),
-        }
-    }
-}
-
-/// A recording.
-#[derive(JsonSchema, Serialize)]
-struct TraceInfo<'a> {
-    /// Name of the trace, as given.
-    name: &'a str,
-    /// Release of the recorded kernel; null if unknown.
-    kernel: Option<&'a str>,
-    /// Architecture of the recorded machine; null if unknown.
-    arch: Option<&'a str>,
-    /// Command that was recorded; null if unknown.
-    command: Option<&'a str>,
-    /// Bytes of the recorded machine's pages.
-    page_size: u32,
-    /// CPUs of the recorded machine.
-    cpus: u32,
-    /// Nanoseconds from the first to the last event.
-    duration_ns: u64,
-    /// Events that were recorded.
-    events: u64,
-    /// Frees of objects and blocks whose allocation was not seen.
-    orphans: u64,
-    /// Rows of the trace: events, without frees of nothing, and implied frees.
-    rows: u64,
-    /// Events that the recorder lost.
-    lost_events: u64,
-    /// Most objects alive at once.
-    peak_live_objects: u32,
-    /// Most bytes asked for by live objects at once.
-    peak_live_bytes: u64,
-    /// Events that were recorded, by tracepoint.
-    events_by_kind: &'a quarry_trace::KindCounts,
-    /// Frees and allocations without a partner, by kind.
-    orphans_by_kind: &'a quarry_trace::Orphans,
-    /// Checksum of what a replay reads, in hexadecimal: traces with equal digests replay equally.
-    digest: String,
-    /// Assumptions in place of what the recording does not say, a sentence each.
-    assumptions: &'a [String],
-}
-
-impl<'a> TraceInfo<'a> {
-    fn of(name: &'a str, meta: &'a TraceMeta) -> Self {
-        Self {
-            name,
-            kernel: meta.kernel.as_deref(),
-            arch: meta.arch.as_deref(),
-            command: meta.command.as_deref(),
-            page_size: meta.page_size,
-            cpus: meta.cpus,
-            duration_ns: meta.duration_ns(),
-            events: meta.events.total(),
-            orphans: meta.orphans.unknown_frees(),
-            rows: meta.rows,
-            lost_events: meta.lost_events,
-            peak_live_objects: meta.object_slots,
-            peak_live_bytes: meta.peak_bytes_req,
-            events_by_kind: &meta.events,
-            orphans_by_kind: &meta.orphans,
-            digest: format!("{:016x}", meta.digest),
-            assumptions: &meta.assumptions,
         }
     }
 }

@@ -43,6 +43,7 @@
 #![forbid(unsafe_code)]
 
 pub mod bundled;
+pub mod callers;
 mod error;
 pub mod infer;
 pub mod kernel;

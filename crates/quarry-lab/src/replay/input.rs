@@ -198,6 +198,16 @@ impl Input {
             .collect()
     }
 
+    /// The snapshots in the trace, oldest first: what the kernel held at the begin and the end of the load.
+    ///
+    /// # Errors
+    ///
+    /// [`LabError::Report`] if one cannot be read.
+    pub fn snapshots(&self) -> Result<Vec<Snapshot>, LabError> {
+        let reports = self.reports("snapshot");
+        reports.iter().map(|report| self.snapshot(report)).collect()
+    }
+
     fn snapshot(&self, report: &KernelReport) -> Result<Snapshot, LabError> {
         let file = format!("{}: snapshot at {}", self.name, seconds(report.time_ns));
         Ok(Snapshot::parse(&file, &report.text, None)?)

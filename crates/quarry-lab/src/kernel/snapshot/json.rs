@@ -80,6 +80,7 @@ fn meta(snapshot: &mut Snapshot, root: &Object) -> Result<(), String> {
     snapshot.cmdline = trimmed("cmdline");
     let in_meminfo = |name| meminfo(text(root, "meminfo")?, name);
     snapshot.meminfo_slab_bytes = in_meminfo("Slab");
+    snapshot.memory_bytes = in_meminfo("MemTotal");
     snapshot.kernel_stack_bytes = in_meminfo("KernelStack");
     snapshot.set_cpus(text(root, "cpu_possible"), text(root, "cpu_present"))
 }
@@ -126,6 +127,7 @@ fn boot(
             .map(str::to_string),
         cmdline: of_boot_text("cmdline").map(str::to_string),
         meminfo_slab_bytes: in_meminfo("Slab"),
+        memory_bytes: in_meminfo("MemTotal"),
         kernel_stack_bytes: in_meminfo("KernelStack"),
         ..Snapshot::default()
     };

@@ -53,6 +53,8 @@ pub struct Snapshot {
     pub aliases: BTreeMap<String, String>,
     /// `Slab:` of meminfo in bytes.
     pub meminfo_slab_bytes: Option<u64>,
+    /// `MemTotal:` of meminfo in bytes.
+    pub memory_bytes: Option<u64>,
     /// `KernelStack:` of meminfo in bytes.
     pub kernel_stack_bytes: Option<u64>,
     /// The kernel's command line.

@@ -1,0 +1,292 @@
+//! `quarry callers`: who allocates, and how much of it is alive.
+
+use quarry_lab::callers::{Amount, By, Caller, Callers, Share, Totals};
+use quarry_trace::TraceMeta;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::rows::Label;
+use crate::trace_info::TraceInfo;
+use crate::units::{bytes, count, percent};
+use crate::{input, output};
+
+/// Arguments.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// A trace, or the name of a bundled one: hackbench, kv, tbench. A file of that name wins; `-` reads
+    /// stdin.
+    #[arg(value_name = "TRACE")]
+    trace: String,
+    /// Add up the allocations of each call site, process or cache.
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t = ByArg::Site)]
+    by: ByArg,
+    /// Number of callers to print: those with most bytes alive at the peak.
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    top: usize,
+    /// Count the recorder's own allocations, too.
+    #[arg(long)]
+    recorder: bool,
+    /// Print all callers as JSON (docs/json.md).
+    #[arg(long)]
+    json: bool,
+    /// Print all callers as comma-separated values, a line each.
+    #[arg(long, conflicts_with = "json")]
+    csv: bool,
+    /// Print lines `process;call site;cache bytes` for flame graphs: of the bytes alive at the peak, at the end, or of
+    /// all allocations. [default: peak]
+    #[arg(
+        long,
+        value_name = "BYTES",
+        value_enum,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "peak",
+        conflicts_with_all = ["json", "csv", "by", "top"]
+    )]
+    folded: Option<AmountArg>,
+}
+
+/// Property that makes allocations one caller's.
+#[derive(Clone, Copy, clap::ValueEnum)]
+pub(crate) enum ByArg {
+    /// Function that called the allocator, with the offset.
+    Site,
+    /// Name of the running thread.
+    Process,
+    /// Cache; for kmalloc the size class.
+    Cache,
+}
+
+/// Bytes that a folded line states.
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum AmountArg {
+    /// Bytes alive when most were.
+    Peak,
+    /// Bytes alive at the end.
+    End,
+    /// Bytes of all allocations.
+    All,
+}
+
+impl From<ByArg> for By {
+    fn from(arg: ByArg) -> Self {
+        match arg {
+            ByArg::Site => Self::Site,
+            ByArg::Process => Self::Process,
+            ByArg::Cache => Self::Cache,
+        }
+    }
+}
+
+impl From<AmountArg> for Amount {
+    fn from(arg: AmountArg) -> Self {
+        match arg {
+            AmountArg::Peak => Self::Peak,
+            AmountArg::End => Self::End,
+            AmountArg::All => Self::All,
+        }
+    }
+}
+
+const EXAMPLES: &str = "\
+What is counted:
+  Objects of slab caches and kmallocs, as the recorded kernel served them; nothing
+  is replayed. Bytes are those of slots, so what a caller asked for and what
+  rounding adds; `waste` is what rounding adds, as a part of them. A trace of
+  `quarry record` is counted between its two reports, without the recorder's own
+  objects. Objects from before that are not known. Page events name no call site
+  and are left out.
+
+Flame graphs:
+  --folded prints what flamegraph.pl, inferno and speedscope read.
+
+Exit codes:
+  0 done; 1 TRACE cannot be read; 2 wrong usage
+
+Examples:
+  quarry callers mine.parquet
+  quarry callers mine.parquet --by process --top 5
+  quarry callers kv --by cache --json
+  quarry callers mine.parquet --folded | inferno-flamegraph > live.svg
+  quarry callers mine.parquet --folded=end > leaked.folded";
+
+/// Fields of `callers --json`.
+#[derive(JsonSchema, Serialize)]
+pub(crate) struct Report<'a> {
+    /// The recording.
+    trace: TraceInfo<'a>,
+    /// Property that makes allocations one caller's.
+    by: By,
+    /// Sums over all callers.
+    totals: Totals,
+    /// Callers, that with most bytes alive at the peak first.
+    callers: &'a [Caller],
+}
+
+/// Columns of the table.
+pub(crate) const COLUMNS: [Label; 9] = [
+    Label::new("live at\npeak", "peak_live_bytes"),
+    Label::new("live at\nend", "end_live_bytes"),
+    Label::new("allocs", "allocs"),
+    Label::new("bytes\nin all", "bytes_alloc"),
+    Label::new("waste", "waste_bytes").note("The column has it as a part of `bytes_alloc`."),
+    Label::new("freed on\nother CPU", "cross_cpu_frees")
+        .note("The column has them as a part of all frees of its objects."),
+    Label::new("caches", "caches.name")
+        .note("The column has the largest, and how many more there are."),
+    Label::new("processes", "processes.name")
+        .note("The column has the largest, and how many more there are."),
+    Label::new("call sites", "sites.name")
+        .note("The column has the largest, and how many more there are."),
+];
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let input = input::trace(&args.trace)?;
+    let meta = input.file.meta();
+    let callers = Callers::of(&input.file, args.recorder)?;
+    if let Some(amount) = args.folded {
+        let lines = callers.folded(amount.into());
+        return output::print(|out| {
+            let mut lines = lines.iter();
+            lines.try_for_each(|line| writeln!(out, "{}", output::visible(line)))
+        });
+    }
+    let by = By::from(args.by);
+    let rows = callers.by(by);
+    if args.json {
+        return output::print_json(
+            "callers",
+            &Report {
+                trace: TraceInfo::of(&input.name, meta),
+                by,
+                totals: callers.totals(),
+                callers: &rows,
+            },
+        );
+    }
+    if args.csv {
+        return output::print_runs_csv(&rows, false, &["name"]);
+    }
+    let name = input::shown(args.trace.as_ref());
+    output::print_text(&text(&name, meta, &callers, by, args.top))
+}
+
+/// Everything that the command prints.
+fn text(name: &str, meta: &TraceMeta, callers: &Callers, by: By, top: usize) -> String {
+    let totals = callers.totals();
+    let rows = callers.by(by);
+    let mut text = format!("{}\n\n", output::wrap(&finding(meta, &totals, &rows)));
+    text.push_str(&format!("{name}: {}\n", counted(&totals)));
+    if totals.recorder_allocs > 0 {
+        text.push_str(&format!(
+            "left out: {} allocations of the recorder itself (--recorder counts them)\n",
+            count(totals.recorder_allocs)
+        ));
+    }
+    if meta.lost_events > 0 {
+        text.push_str(&format!(
+            "warning: the recorder lost {} events, so objects may look alive\n",
+            count(meta.lost_events)
+        ));
+    }
+    text.push_str(&format!("\n{}", table(&rows, by, top)));
+    text.push_str("\n`quarry explain NAME` says what a column means.\n");
+    text
+}
+
+/// Counts of the whole recording, in a line.
+fn counted(totals: &Totals) -> String {
+    format!(
+        "{} allocations, {} asked for, {} in slots; {} frees, and {} of objects from before",
+        count(totals.allocs),
+        bytes(totals.bytes_req),
+        bytes(totals.bytes_alloc),
+        count(totals.frees),
+        count(totals.unknown_frees),
+    )
+}
+
+/// The caller with most memory at the peak, and the one at the end.
+fn finding(meta: &TraceMeta, totals: &Totals, rows: &[Caller]) -> String {
+    let Some(first) = rows.first().filter(|_| totals.peak_live_bytes > 0) else {
+        return "No allocation of an object was recorded.".to_string();
+    };
+    let after = totals.peak_time_ns.saturating_sub(meta.first_time_ns);
+    let mut text = format!(
+        "{} holds the most memory at the peak, {} of {} ({}), {:.3} s after the first event",
+        first.name,
+        bytes(first.peak_live_bytes),
+        bytes(totals.peak_live_bytes),
+        percent(first.peak_live_bytes, totals.peak_live_bytes),
+        after as f64 / 1e9,
+    );
+    let last = rows.iter().max_by_key(|caller| caller.end_live_bytes);
+    match last.filter(|last| last.end_live_bytes > 0) {
+        Some(last) => text.push_str(&format!(
+            "; at the end {} of {} are alive, {} of that by {}.",
+            bytes(totals.end_live_bytes),
+            bytes(totals.bytes_alloc),
+            percent(last.end_live_bytes, totals.end_live_bytes),
+            last.name,
+        )),
+        None => text.push_str("; at the end nothing of it is alive."),
+    }
+    text
+}
+
+/// The callers with most memory at the peak.
+pub(crate) fn table(rows: &[Caller], by: By, top: usize) -> String {
+    let (first, other) = match by {
+        By::Site => ("call site", "processes"),
+        By::Process => ("process", "call sites"),
+        By::Cache => ("cache", "processes"),
+    };
+    // A cache's only cache is itself.
+    let with_caches = by != By::Cache;
+    let mut header = vec![first];
+    header.extend(COLUMNS.iter().take(6).map(|column| column.name));
+    if with_caches {
+        header.push("caches");
+    } else {
+        header.push("call sites");
+    }
+    header.push(other);
+    let mut grid = output::grid(&header, &[7, 8]);
+    for caller in rows.iter().take(top) {
+        let (seventh, eighth) = match by {
+            By::Site => (&caller.caches, &caller.processes),
+            By::Process => (&caller.caches, &caller.sites),
+            By::Cache => (&caller.sites, &caller.processes),
+        };
+        grid.add_row([
+            output::shortened(&caller.name, NAME_CHARS),
+            bytes(caller.peak_live_bytes),
+            bytes(caller.end_live_bytes),
+            count(caller.allocs),
+            bytes(caller.bytes_alloc),
+            percent(caller.waste_bytes, caller.bytes_alloc),
+            percent(caller.cross_cpu_frees, caller.frees),
+            largest(seventh),
+            largest(eighth),
+        ]);
+    }
+    match rows.len() > top {
+        true => format!("{top} of {} callers\n{grid}\n", count(rows.len() as u64)),
+        false => format!("{} callers\n{grid}\n", rows.len()),
+    }
+}
+
+/// Letters of a caller's name in the table.
+const NAME_CHARS: usize = 30;
+
+/// The first of a list and the number of the others.
+fn largest(list: &[Share]) -> String {
+    let first = list.first().map_or("-", |share| share.name.as_str());
+    let first = output::shortened(first, NAME_CHARS);
+    match list.len() {
+        0 | 1 => first,
+        more => format!("{first} +{}", more - 1),
+    }
+}
