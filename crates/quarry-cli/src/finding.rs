@@ -96,7 +96,7 @@ fn machine(run: &RunReport) -> (u64, u32) {
 }
 
 fn name(run: &RunReport, one_machine: bool) -> String {
-    let design = format!("{}@{}", run.design, run.era);
+    let design = run.title();
     match one_machine {
         true => design,
         false => format!(

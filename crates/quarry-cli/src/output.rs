@@ -156,6 +156,15 @@ fn groups(rows: &[Vec<String>], text_columns: &[usize]) -> Vec<String> {
     groups.iter().map(table_of).collect()
 }
 
+/// A run's title as the header of a column: what is in brackets has lines of its own.
+pub(crate) fn column(title: &str) -> String {
+    let Some((design, set)) = title.split_once(" (") else {
+        return title.to_string();
+    };
+    let set = set.trim_end_matches(')').replace(' ', "\n");
+    format!("{design}\n{set}")
+}
+
 /// A table that is never wider than the output: its columns go into tables below each other.
 pub(crate) struct Grid {
     rows: Vec<Vec<String>>,

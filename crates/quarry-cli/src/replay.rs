@@ -130,6 +130,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     }
     let meta = input.file.meta();
     let mut plan = Plan::new(&axes)?;
+    plan.check_debug(&input)?;
     if let Some(dir) = &args.inspect {
         plan.inspect_into(dir)?;
     }
@@ -244,9 +245,8 @@ fn exhausted(runs: &[RunReport]) -> Option<String> {
         .filter(|run| missed(run) > 0)
         .map(|run| {
             format!(
-                "{}@{} with {}k pages and {} CPUs ({} blocks)",
-                run.design,
-                run.era,
+                "{} with {}k pages and {} CPUs ({} blocks)",
+                run.title(),
                 run.page_size >> 10,
                 run.cpus,
                 missed(run)
@@ -380,6 +380,14 @@ fn recorded(meta: &TraceMeta, report: &Slabinfo) -> anyhow::Result<DesignSpec> {
     Ok(DesignSpec::parse(&format!("{name}{era}"))?)
 }
 
+/// Settings of one value, and those with a list of values.
+pub(crate) fn settings(texts: &[String]) -> anyhow::Result<(Vec<Setting>, Vec<Vec<Setting>>)> {
+    let parsed = texts.iter().map(|text| Setting::parse_list(text));
+    let parsed: Vec<Vec<Setting>> = parsed.collect::<Result<_, _>>()?;
+    let (single, lists): (Vec<_>, Vec<_>) = parsed.into_iter().partition(|list| list.len() == 1);
+    Ok((single.concat(), lists))
+}
+
 fn axes(args: &Args) -> anyhow::Result<Axes> {
     let asked: Vec<&str> = args.design.iter().map(String::as_str).collect();
     let designs = match asked.as_slice() {
@@ -387,11 +395,7 @@ fn axes(args: &Args) -> anyhow::Result<Axes> {
         asked => asked,
     };
     let designs: Result<_, _> = designs.iter().map(|text| DesignSpec::parse(text)).collect();
-    let settings: Result<Vec<_>, _> = args
-        .settings
-        .iter()
-        .map(|text| Setting::parse(text))
-        .collect();
+    let (settings, lists) = settings(&args.settings)?;
     Ok(Axes {
         designs: designs?,
         page_bytes: match args.page_size.as_slice() {
@@ -399,7 +403,8 @@ fn axes(args: &Args) -> anyhow::Result<Axes> {
             sizes => sizes.to_vec(),
         },
         cpus: args.cpus.clone(),
-        settings: settings?,
+        settings,
+        lists,
         debug: args.debug.clone(),
         memory_bytes: args.memory.unwrap_or(MEMORY_BYTES),
         cache_line: args.cache_line,

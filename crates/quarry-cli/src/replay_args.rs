@@ -53,8 +53,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) copies: u32,
     /// Set a tunable; may be repeated. For one design: slub.cpu_partial=0, slub@6.1.cpu_partial=0;
-    /// a sysctl of the page allocator: page.min_free_kbytes=8192.
-    #[arg(long = "set", value_name = "[DESIGN[@ERA].]NAME=VALUE")]
+    /// a sysctl of the page allocator: page.min_free_kbytes=8192. A list, cpu_partial=0,6,13, has a run for each
+    /// value beside the default; several lists have one for each combination.
+    #[arg(long = "set", value_name = "[DESIGN[@ERA].]NAME=VALUE[,...]")]
     pub(crate) settings: Vec<String>,
     /// Debugging as in the kernel's slub_debug: FZPU for all caches, FZ,kmalloc-*;U,dentry for some.
     #[arg(long, value_name = "LETTERS[,CACHE,...][;...]")]
@@ -257,6 +258,7 @@ Examples:
   quarry replay tbench --caches --design slubq
   quarry replay --inspect files && awk 'FNR > 2 { print $1, $3 * $4 }' files/*/slabinfo
   quarry replay --set slub.cpu_partial=0 --set slubq.cpu_queue_size=16
+  quarry replay kv --design slub --page-size 4k --set cpu_partial=0,6,13
   quarry replay --set page.percpu_pagelist_high_fraction=8 --design slub
   quarry replay --copies 32 --design slub,sheaf --page-size 4k
   quarry replay --design slub --debug FZPU

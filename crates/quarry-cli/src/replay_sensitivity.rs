@@ -68,7 +68,7 @@ impl Experiment for Replay<'_> {
             1 => format!("{pages} pages, 1 CPU"),
             cpus => format!("{pages} pages, {cpus} CPUs"),
         };
-        (about, format!("{}@{}", report.design, report.era))
+        (about, report.title())
     }
 }
 

@@ -5,6 +5,7 @@ use quarry_trace::TraceMeta;
 
 use crate::chart::{Panel, panels};
 use crate::finding::{finding, free_bytes, waste_bytes};
+use crate::output::column;
 use crate::rows::Form::{Bytes, Count, Of, Orders, Own, Rate};
 use crate::rows::{self, Label, Row, first, line, more};
 use crate::units::{bytes, count};
@@ -42,9 +43,8 @@ pub(crate) fn text(
     });
     for run in runs {
         let title = format!(
-            "{}@{}, {} pages, {} CPUs",
-            run.design,
-            run.era,
+            "{}, {} pages, {} CPUs",
+            run.title(),
             bytes(run.page_size),
             run.cpus
         );
@@ -217,13 +217,12 @@ fn run_tables(runs: &[RunReport], all: bool) -> Vec<String> {
 fn rows(runs: &[&RunReport], all: bool, machines: bool) -> Vec<Vec<String>> {
     let header = runs.iter().map(|run| match machines {
         true => format!(
-            "{}@{}\n{} pages\n{} CPUs",
-            run.design,
-            run.era,
+            "{}\n{} pages\n{} CPUs",
+            column(&run.title()),
             bytes(run.page_size),
             run.cpus
         ),
-        false => format!("{}@{}", run.design, run.era),
+        false => column(&run.title()),
     });
     let mut rows = vec![line("", header)];
     let mut shown = rows::lines(ROWS, runs, all);

@@ -5,6 +5,7 @@ use quarry_lab::replay::input::Input;
 use quarry_lab::replay::timed::report::TimedReport;
 use quarry_lab::replay::timed::{Pace, Timing};
 
+use crate::output::column;
 use crate::rows::Form::{Bytes, Count, Lines, Ns, Of, Own, Rate, Share};
 use crate::rows::{self, Row, first, line, more};
 use crate::units::{bytes, count};
@@ -173,7 +174,7 @@ fn simulated(run: &TimedReport) -> String {
 
 /// The rows with their names, the header first.
 fn rows(runs: &[&TimedReport], all: bool) -> Vec<Vec<String>> {
-    let header = runs.iter().map(|run| format!("{}@{}", run.design, run.era));
+    let header = runs.iter().map(|run| column(&run.title()));
     let mut rows = vec![line("", header)];
     for (name, cells) in rows::lines(ROWS, runs, all) {
         rows.push(line(name, cells));
@@ -204,7 +205,7 @@ fn lock_rows(runs: &[&TimedReport], all: bool) -> Vec<Vec<String>> {
 
 /// Names the design that takes the least time, and the cause, in a sentence.
 fn finding(runs: &[&TimedReport]) -> String {
-    let name = |run: &TimedReport| format!("{}@{}", run.design, run.era);
+    let name = TimedReport::title;
     let by_time = |a: &&&TimedReport, b: &&&TimedReport| a.operation_ns.total_cmp(&b.operation_ns);
     let (Some(least), Some(most)) = (runs.iter().min_by(by_time), runs.iter().max_by(by_time))
     else {

@@ -1,23 +1,28 @@
 //! `quarry what-if`: a real kernel's slab memory under other settings or in another release.
 
-use std::path::PathBuf;
-
 use quarry_designs::{DesignSpec, Setting, parse_era};
 use quarry_lab::kernel::Snapshot;
+use quarry_lab::plan::combinations;
 use quarry_lab::whatif::{Prediction, Question, predict};
 
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::{input, output, units, what_if_tables};
+use crate::error::usage;
+use crate::input::Source;
+use crate::{input, output, replay, units, what_if_tables};
 
 /// Arguments.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// A snapshot: JSON (may be packed with gzip; `-` reads stdin), or a folder with slabinfo and slab/.
-    #[arg(value_name = "SNAPSHOT")]
-    snapshot: PathBuf,
+    /// A snapshot: JSON (may be packed with gzip; `-` reads stdin), or a folder with slabinfo and slab/. Or a trace
+    /// that has snapshots, as `quarry record` keeps them.
+    #[arg(value_name = "SNAPSHOT|TRACE")]
+    snapshot: String,
+    /// Snapshot of a trace: what the kernel held at the begin or at the end of the load. [default: begin]
+    #[arg(long, value_name = "WHEN", value_enum, conflicts_with = "stage")]
+    at: Option<At>,
     /// Stage of a recorded boot; the first by default.
     #[arg(long, value_name = "NAME")]
     stage: Option<String>,
@@ -42,8 +47,9 @@ pub(crate) struct Args {
     /// costs beside that is not known. As many as are present by default.
     #[arg(long, value_name = "N")]
     possible_cpus: Option<u32>,
-    /// Set a tunable; may be repeated. `quarry tunables` lists them.
-    #[arg(long = "set", value_name = "[DESIGN[@ERA].]NAME=VALUE")]
+    /// Set a tunable; may be repeated. `quarry tunables` lists them. A list, cpu_partial=0,6,13, has a prediction for
+    /// each value beside the one without; several lists have one for each combination.
+    #[arg(long = "set", value_name = "[DESIGN[@ERA].]NAME=VALUE[,...]")]
     settings: Vec<String>,
     /// Show every cache, not only those that change most.
     #[arg(long)]
@@ -83,10 +89,12 @@ How it is predicted:
   allocator; the output gives their bytes.
 
 Exit codes:
-  0 done; 1 SNAPSHOT cannot be read; 2 wrong usage
+  0 done; 1 the file cannot be read; 2 wrong usage, or a trace without snapshots
 
 Examples:
   quarry what-if now.json --release 7.3
+  quarry what-if mine.parquet --at end --page-size 64k
+  quarry what-if now.json --set cpu_partial=0,6,13
   quarry what-if now.json --release 7.3 --set sheaf_capacity=4
   quarry what-if now.json --page-size 64k
   quarry what-if boot.json.gz --stage boot --set slub_max_order=0
@@ -96,13 +104,13 @@ Examples:
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let questions = questions(args)?;
-    let snapshot = Snapshot::read(&input::report(&args.snapshot), args.stage.as_deref())
-        .map_err(quarry_lab::LabError::from)?;
-    let predictions: Result<Vec<Prediction>, _> = questions
-        .iter()
-        .map(|question| predict(&snapshot, question))
-        .collect();
-    let predictions = predictions?;
+    let snapshot = snapshot(args)?;
+    let mut predictions = Vec::new();
+    for (set, question) in questions {
+        let mut prediction = predict(&snapshot, &question)?;
+        prediction.set = set;
+        predictions.push(prediction);
+    }
     if args.csv {
         let first = ["design", "page_size", "cpus"];
         return output::print_runs_csv(&predictions, args.caches, &first);
@@ -159,14 +167,45 @@ struct SnapshotInfo<'a> {
     slab_bytes: u64,
 }
 
-/// Every design with every page size and every CPU count.
-fn questions(args: &Args) -> anyhow::Result<Vec<Question>> {
-    let settings: Result<Vec<_>, _> = args
-        .settings
-        .iter()
-        .map(|text| Setting::parse(text))
-        .collect();
-    let settings = settings?;
+/// Moment of a recorded load.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum At {
+    Begin,
+    End,
+}
+
+/// Reads the snapshot, of a trace the one that is asked for.
+fn snapshot(args: &Args) -> anyhow::Result<Snapshot> {
+    let input = match input::source(&args.snapshot, args.stage.as_deref())? {
+        Source::Trace(input) => input,
+        Source::Snapshot(_) if args.at.is_some() => {
+            return Err(usage(format!(
+                "{} is a snapshot of one moment; --at is for traces",
+                args.snapshot
+            )));
+        }
+        Source::Snapshot(snapshot) => return Ok(*snapshot),
+    };
+    let mut snapshots = input.snapshots()?;
+    let (found, wanted) = match args.at {
+        Some(At::End) => (snapshots.len() > 1, "end"),
+        _ => (!snapshots.is_empty(), "begin"),
+    };
+    match snapshots.pop().filter(|_| found) {
+        Some(last) if wanted == "end" => Ok(last),
+        Some(last) => Ok(snapshots.into_iter().next().unwrap_or(last)),
+        None => Err(usage(format!(
+            "{} has no snapshot of the {wanted} of its load: record it with quarry record, or add one with quarry \
+             filter --before and --after",
+            input.name
+        ))),
+    }
+}
+
+/// Every design with every page size, CPU count and combination of listed values, each with the name of that
+/// combination.
+fn questions(args: &Args) -> anyhow::Result<Vec<(String, Question)>> {
+    let (settings, lists) = replay::settings(&args.settings)?;
     let designs: Result<Vec<_>, _> = args
         .design
         .iter()
@@ -180,14 +219,23 @@ fn questions(args: &Args) -> anyhow::Result<Vec<Question>> {
     for design in or_none(&designs) {
         for page_bytes in or_none(&args.page_size) {
             for cpus in or_none(&args.cpus) {
-                questions.push(Question {
-                    design,
-                    release,
-                    page_bytes,
-                    cpus,
-                    possible_cpus: args.possible_cpus,
-                    settings: settings.clone(),
-                });
+                for listed in combinations(&lists) {
+                    let names: Vec<String> = listed.iter().map(Setting::short).collect();
+                    let set = match names.is_empty() {
+                        true if lists.is_empty() => String::new(),
+                        true => "default".to_string(),
+                        false => names.join(" "),
+                    };
+                    let question = Question {
+                        design,
+                        release,
+                        page_bytes,
+                        cpus,
+                        possible_cpus: args.possible_cpus,
+                        settings: [settings.as_slice(), &listed].concat(),
+                    };
+                    questions.push((set, question));
+                }
             }
         }
     }

@@ -88,8 +88,12 @@ fn totals(predictions: &[Prediction]) -> String {
     ];
     let mut table = output::grid(&header, &[]);
     for told in predictions {
+        let set = match told.set.as_str() {
+            "" => String::new(),
+            set => format!("\n  {}", set.replace(' ', "\n  ")),
+        };
         table.add_row([
-            told.design.clone(),
+            format!("{}{set}", told.design),
             bytes(told.page_size),
             count(told.cpus.into()),
             bytes(told.observed_bytes),
@@ -189,13 +193,17 @@ fn caches(told: &Prediction, all: bool) -> String {
             became(cache.observed_pages_per_slab, cache.pages_per_slab),
         ]);
     }
+    let set = match told.set.as_str() {
+        "" => String::new(),
+        set => format!(" ({set})"),
+    };
     let shown = if rows.len() < total {
         format!(", {} of {total} caches: those that change most", rows.len())
     } else {
         String::new()
     };
     format!(
-        "\n{}, {} pages, {} CPUs{shown}\n{table}\n",
+        "\n{}{set}, {} pages, {} CPUs{shown}\n{table}\n",
         told.design,
         bytes(told.page_size),
         told.cpus

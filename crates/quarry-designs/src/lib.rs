@@ -30,6 +30,15 @@ pub use tuning::{Refused, Tuning};
 #[error("{0}")]
 pub struct DesignError(pub String);
 
+/// The name that differs from another one by the fewest letters, for messages about a name that does not exist.
+pub fn nearest<'a>(name: &str, among: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let mut names: Vec<&str> = among.into_iter().collect();
+    names.sort_unstable();
+    names
+        .into_iter()
+        .min_by_key(|other| strsim::levenshtein(name, other))
+}
+
 /// Joins items with commas: `a, b, c`.
 pub fn list(items: impl IntoIterator<Item = impl fmt::Display>) -> String {
     let items: Vec<String> = items.into_iter().map(|item| item.to_string()).collect();

@@ -4,7 +4,7 @@ use quarry_core::era::Era;
 use quarry_core::page::SYSCTLS;
 use quarry_core::tunables::{Tunable, TunableError};
 
-use crate::{DesignError, DesignSpec, Tuning, list, parse_era};
+use crate::{DesignError, DesignSpec, Tuning, list, nearest, parse_era};
 
 /// One `--set`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,6 +60,29 @@ impl Setting {
         })
     }
 
+    /// Parses a setting whose value may be a list, `cpu_partial=0,6,13`: a setting for each value.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::parse`]; also if a value is listed twice.
+    pub fn parse_list(text: &str) -> Result<Vec<Self>, DesignError> {
+        let Some((name, values)) = text.split_once('=').filter(|(_, of)| of.contains(',')) else {
+            return Ok(vec![Self::parse(text)?]);
+        };
+        let mut settings: Vec<Self> = Vec::new();
+        for value in values.split(',') {
+            let setting = Self::parse(&format!("{name}={}", value.trim()))?;
+            if settings.iter().any(|other| other.value == setting.value) {
+                return Err(DesignError(format!(
+                    "setting {text:?}: the value {} is listed twice; list each value once",
+                    setting.value
+                )));
+            }
+            settings.push(setting);
+        }
+        Ok(settings)
+    }
+
     /// The same without a design, from its parts.
     #[must_use]
     pub fn of(name: &str, value: u64) -> Self {
@@ -81,6 +104,19 @@ impl Setting {
     /// The tunable's name.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Name and value, without the design that it may be for: `cpu_partial=6`.
+    #[must_use]
+    pub fn short(&self) -> String {
+        let page = if self.is_for_pages() { "page." } else { "" };
+        format!("{page}{}={}", self.name, self.value)
+    }
+
+    /// True if a design has the tunable and takes the value.
+    #[must_use]
+    pub fn is_taken_by(&self, spec: &DesignSpec) -> bool {
+        self.is_for(spec) && self.check(spec).is_ok()
     }
 
     fn is_for(&self, spec: &DesignSpec) -> bool {
@@ -189,10 +225,21 @@ fn no_such(setting: &Setting, designs: &[DesignSpec]) -> DesignError {
         ),
         false => list(spec.tunables().map(|tunable| tunable.name)),
     };
+    let specs: Vec<&DesignSpec> = asked.collect();
+    let all = specs.iter().flat_map(|spec| match page {
+        true => SYSCTLS
+            .of(spec.era)
+            .map(|tunable| tunable.name)
+            .collect::<Vec<_>>(),
+        false => spec.tunables().map(|tunable| tunable.name).collect(),
+    });
+    let nearest = nearest(&setting.name, all);
     DesignError(format!(
-        "setting {:?}: no such tunable; {}",
+        "setting {:?}: no such tunable{}; {}",
         setting.text,
-        asked
+        nearest.map_or_else(String::new, |name| format!(" (the nearest is {name})")),
+        specs
+            .iter()
             .map(|spec| match names(spec) {
                 names if names.is_empty() => format!("{spec} has none"),
                 names => format!("{spec} has {names}"),
@@ -300,6 +347,29 @@ mod tests {
     }
 
     #[test]
+    fn a_list_is_a_setting_for_each_value() {
+        let parsed = |text: &str| {
+            let settings = Setting::parse_list(text).map_err(|error| error.to_string())?;
+            Ok::<_, String>(settings.iter().map(Setting::short).collect::<Vec<_>>())
+        };
+        let all = ["cpu_partial=0", "cpu_partial=6", "cpu_partial=13"];
+        assert_eq!(parsed("slub.cpu_partial=0, 6,13").unwrap(), all);
+        assert_eq!(parsed("cpu_partial=6").unwrap(), ["cpu_partial=6"]);
+        let pages = "page.min_free_kbytes=8192,16384";
+        assert_eq!(parsed(pages).unwrap()[1], "page.min_free_kbytes=16384");
+        assert!(
+            parsed("cpu_partial=6,")
+                .unwrap_err()
+                .contains("not a number")
+        );
+        assert!(
+            parsed("cpu_partial=6,06")
+                .unwrap_err()
+                .contains("listed twice")
+        );
+    }
+
+    #[test]
     fn an_era_narrows() {
         let all = run(&["slub@6.1.cpu_partial=0"], &["slub@6.1", "slub@6.18"]).unwrap();
         assert_eq!((all[0].cache.len(), all[1].cache.len()), (1, 0));
@@ -316,6 +386,8 @@ mod tests {
                 "does not take part; designs are slub@6.18",
             ),
             ("bogus=1", "slub@6.18 has slub_min_order, slub_max_order"),
+            ("cpu_partal=1", "(the nearest is cpu_partial)"),
+            ("page.min_free_kb=1", "(the nearest is min_free_kbytes)"),
             ("slub_max_order=11", "it takes 0..=10 (order)"),
         ] {
             let message = run(&[setting], &["slub"]).unwrap_err();

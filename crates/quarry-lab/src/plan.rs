@@ -13,7 +13,7 @@ use crate::replay::timed::report::TimedReport;
 use crate::replay::timed::{self, Timing};
 use crate::replay::{self, inspect};
 use crate::run::{Progress, RunSpec};
-use quarry_designs::{DesignSpec, Setting, resolve};
+use quarry_designs::{DesignSpec, Setting, Tuning, nearest, resolve};
 
 pub use quarry_sim::PAGE_BYTES;
 
@@ -28,6 +28,8 @@ pub struct Axes {
     pub cpus: Vec<u32>,
     /// Tunables.
     pub settings: Vec<Setting>,
+    /// Lists of values of a tunable each: a run for every combination of values, beside the run without.
+    pub lists: Vec<Vec<Setting>>,
     /// Debugging, as the kernel's `slub_debug` says it.
     pub debug: Option<String>,
     /// Bytes of each machine's memory.
@@ -44,6 +46,7 @@ impl Default for Axes {
             page_bytes: vec![4096],
             cpus: vec![1],
             settings: Vec::new(),
+            lists: Vec::new(),
             debug: None,
             memory_bytes: 16 << 30,
             cache_line: 64,
@@ -59,20 +62,15 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// All combinations, designs first, then page sizes, then CPU counts.
+    /// All combinations, designs first, then page sizes, CPU counts, and values of listed tunables.
     ///
     /// # Errors
     ///
     /// [`LabError::Usage`] if a value is out of range or a tunable does not exist.
     pub fn new(axes: &Axes) -> Result<Self, LabError> {
-        let mut settings = resolve(&axes.settings, &axes.designs)?;
-        if let Some(text) = &axes.debug {
-            for (design, settings) in axes.designs.iter().zip(&mut settings) {
-                settings.set_debug(text, design)?;
-            }
-        }
+        let variants = variants(axes)?;
         let mut runs = Vec::new();
-        for (design, settings) in axes.designs.iter().zip(&settings) {
+        for (design, variants) in axes.designs.iter().zip(&variants) {
             for page_bytes in &axes.page_bytes {
                 for cpus in &axes.cpus {
                     let config = Config {
@@ -87,12 +85,13 @@ impl Plan {
                     // The machine would refuse it as well, but not before others have run.
                     let checked = config.check();
                     checked.map_err(|error| LabError::Usage(error.to_string()))?;
-                    runs.push(RunSpec {
+                    runs.extend(variants.iter().map(|(set, settings)| RunSpec {
                         design: *design,
                         config,
                         settings: settings.clone(),
+                        set: set.clone(),
                         inspect: None,
-                    });
+                    }));
                 }
             }
         }
@@ -123,6 +122,33 @@ impl Plan {
                 return Err(LabError::Usage(format!(
                     "{} is not empty; remove it or name another folder",
                     path.display()
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that every name of a `slub_debug` setting means a cache of some run.
+    ///
+    /// # Errors
+    ///
+    /// [`LabError::Usage`] with the nearest name.
+    pub fn check_debug(&self, input: &Input) -> Result<(), LabError> {
+        let mut names: BTreeSet<String> = input.cache_names().map(str::to_string).collect();
+        for run in &self.runs {
+            names.extend(run.kmalloc()?.names());
+        }
+        for debug in self.runs.iter().filter_map(|run| run.settings.debug) {
+            let unmatched = debug
+                .patterns()
+                .find(|pattern| !names.iter().any(|name| debug.matches(pattern, name)));
+            if let Some(pattern) = unmatched {
+                let bare = pattern.trim_end_matches('*');
+                let near = nearest(bare, names.iter().map(String::as_str));
+                return Err(LabError::Usage(format!(
+                    "--debug: no cache of {} is called {pattern:?}; the nearest is {}",
+                    input.name,
+                    near.unwrap_or("none, as there are no caches"),
                 )));
             }
         }
@@ -162,5 +188,100 @@ impl Plan {
         let runs: Result<Vec<RunSpec>, _> =
             self.runs.iter().map(|run| timing.of_run(run)).collect();
         run_all(&runs?, jobs, |run| timed::run(run, timing, input, progress))
+    }
+}
+
+/// Tuning of each design: without any listed value, then with each combination of those that it takes. Each has a
+/// name, as [`RunSpec::set`].
+fn variants(axes: &Axes) -> Result<Vec<Vec<(String, Tuning)>>, LabError> {
+    let mut variants: Vec<Vec<(String, Tuning)>> = vec![Vec::new(); axes.designs.len()];
+    for listed in combinations(&axes.lists) {
+        let all: Vec<Setting> = axes.settings.iter().chain(&listed).cloned().collect();
+        let tunings = resolve(&all, &axes.designs)?;
+        for ((design, mut tuning), variants) in axes.designs.iter().zip(tunings).zip(&mut variants)
+        {
+            let taken = listed.iter().filter(|setting| setting.is_taken_by(design));
+            let names: Vec<String> = taken.map(Setting::short).collect();
+            let name = names.join(" ");
+            if variants.iter().any(|(known, _)| *known == name) {
+                continue;
+            }
+            if let Some(text) = &axes.debug {
+                tuning.set_debug(text, design)?;
+            }
+            variants.push((name, tuning));
+        }
+    }
+    for variants in &mut variants {
+        if let [(first, _), _, ..] = variants.as_mut_slice() {
+            *first = "default".to_string();
+        }
+    }
+    Ok(variants)
+}
+
+/// No value, then one of each list in every combination; the last list varies first.
+pub fn combinations(lists: &[Vec<Setting>]) -> Vec<Vec<Setting>> {
+    let mut all = vec![Vec::new()];
+    for list in lists {
+        let longer = |chosen: &Vec<Setting>| -> Vec<Vec<Setting>> {
+            let with =
+                |setting: &Setting| [chosen.as_slice(), std::slice::from_ref(setting)].concat();
+            list.iter().map(with).collect()
+        };
+        all = all.iter().flat_map(longer).collect();
+    }
+    if !lists.is_empty() {
+        all.insert(0, Vec::new());
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sets(designs: &[&str], lists: &[&str]) -> Vec<String> {
+        let designs = designs.iter().map(|text| DesignSpec::parse(text).unwrap());
+        let lists = lists.iter().map(|text| Setting::parse_list(text).unwrap());
+        let axes = Axes {
+            designs: designs.collect(),
+            lists: lists.collect(),
+            ..Axes::default()
+        };
+        let runs = Plan::new(&axes).unwrap().runs.into_iter();
+        runs.map(|run| RunSpec::title(run.design.design.name, run.design.era.name(), &run.set))
+            .collect()
+    }
+
+    #[test]
+    fn a_list_is_a_run_for_each_value_beside_the_default() {
+        assert_eq!(
+            sets(&["slub", "slab@6.3"], &["slub.cpu_partial=0,6"]),
+            [
+                "slub@6.18 (default)",
+                "slub@6.18 (cpu_partial=0)",
+                "slub@6.18 (cpu_partial=6)",
+                "slab@6.3"
+            ]
+        );
+        let two = ["cpu_partial=0,6", "min_partial=1,2"];
+        let all = sets(&["slub"], &two);
+        assert_eq!(all.len(), 5);
+        assert_eq!(all[2], "slub@6.18 (cpu_partial=0 min_partial=2)");
+        assert_eq!(sets(&["slub"], &[]), ["slub@6.18"]);
+    }
+
+    #[test]
+    fn folders_of_runs_differ() {
+        let axes = Axes {
+            designs: vec![DesignSpec::parse("slub").unwrap()],
+            lists: vec![Setting::parse_list("cpu_partial=0,6").unwrap()],
+            ..Axes::default()
+        };
+        let runs = Plan::new(&axes).unwrap().runs;
+        let folders: BTreeSet<String> = runs.iter().map(RunSpec::folder).collect();
+        assert_eq!(folders.len(), 3);
+        assert!(folders.contains("slub@6.18-4k-1-cpu_partial=6"));
     }
 }

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use quarry_core::geometry::{
-    KmallocClass, KmallocRules, KmallocService, KmallocTarget, MachineParams, kmalloc_index,
+    KmallocClass, KmallocRules, KmallocService, KmallocTarget, MachineParams, kmalloc_classes,
+    kmalloc_index,
 };
 use quarry_sim::Config;
 
@@ -19,6 +20,9 @@ pub struct RunSpec {
     pub config: Config,
     /// Tunables.
     pub settings: Tuning,
+    /// Values of listed tunables that the run has, such as `cpu_partial=6`; `default` for the run without any of
+    /// them, empty if none is listed for the design.
+    pub set: String,
     /// Folder for the heap's slabinfo and sysfs files, written at the end.
     pub inspect: Option<PathBuf>,
 }
@@ -30,7 +34,15 @@ impl RunSpec {
         let Config {
             cpus, page_bytes, ..
         } = self.config;
-        format!("{}, {}k pages, {cpus} CPUs", self.design, page_bytes >> 10)
+        let set = match self.set.as_str() {
+            "" => String::new(),
+            set => format!(", {set}"),
+        };
+        format!(
+            "{}, {}k pages, {cpus} CPUs{set}",
+            self.design,
+            page_bytes >> 10
+        )
     }
 
     /// The run as the name of a folder, such as `slub@6.18-4k-16`.
@@ -39,7 +51,19 @@ impl RunSpec {
         let Config {
             cpus, page_bytes, ..
         } = self.config;
-        format!("{}-{}k-{cpus}", self.design, page_bytes >> 10)
+        let set = match self.set.as_str() {
+            "" => String::new(),
+            set => format!("-{}", set.replace(' ', "-")),
+        };
+        format!("{}-{}k-{cpus}{set}", self.design, page_bytes >> 10)
+    }
+
+    /// Title of a run among others on one machine: the design, and its values of listed tunables.
+    pub(crate) fn title(design: &str, era: &str, set: &str) -> String {
+        match set {
+            "" => format!("{design}@{era}"),
+            set => format!("{design}@{era} ({set})"),
+        }
     }
 
     /// Returns how the heap of the run serves kmalloc.
@@ -75,6 +99,14 @@ pub(crate) struct Kmalloc {
 }
 
 impl Kmalloc {
+    /// Returns the names of its caches.
+    pub(crate) fn names(&self) -> impl Iterator<Item = String> + use<> {
+        kmalloc_classes(self.rules, &self.machine)
+            .map(|class| class.to_string())
+            .collect::<Vec<_>>()
+            .into_iter()
+    }
+
     /// Returns the class that serves a kmalloc.
     pub(crate) fn class(&self, bytes: u32) -> Option<KmallocClass> {
         match kmalloc_index(self.rules, &self.machine, bytes.into()) {

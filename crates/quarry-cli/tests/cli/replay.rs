@@ -310,7 +310,7 @@ fn debugging_costs_memory() {
         );
     }
     // Only the caches that are named.
-    let none = peak("--design slub --debug FZPU,no-such-cache");
+    let none = peak("--design slub --debug FZPU,kmalloc-8");
     assert_eq!(none, plain[..1]);
     let text = stdout(&format!("replay {trace} --design slub --debug F"));
     assert!(text.contains("debugging: slub_debug=F\n"), "{text}");

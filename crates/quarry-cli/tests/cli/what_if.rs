@@ -245,7 +245,11 @@ fn wrong_questions_and_snapshots() {
     let text = dir.path().join("text");
     fs::write(&text, "hello").unwrap();
     let not_json = quarry(&format!("what-if {}", text.display()));
-    assert_fails(&not_json, 1, &["line 1", "quarry snapshot makes one"]);
+    assert_fails(
+        &not_json,
+        1,
+        &["neither a trace nor a snapshot", "quarry snapshot makes"],
+    );
 }
 
 /// On any machine: a snapshot that `what-if` reads, or an error that names the missing file.

@@ -168,7 +168,15 @@ impl SlubDebug {
         block.map_or(CacheFlags::NONE, |(letters, _)| flags_of(letters))
     }
 
-    fn matches(&self, pattern: &str, name: &str) -> bool {
+    /// Names and patterns of all blocks, as they were written.
+    pub fn patterns(&self) -> impl Iterator<Item = &str> {
+        let named = self.as_str().split(';').filter_map(|block| split(block).1);
+        named.flat_map(|names| names.split(','))
+    }
+
+    /// True if a pattern of the setting means a cache of this name.
+    #[must_use]
+    pub fn matches(&self, pattern: &str, name: &str) -> bool {
         match pattern.strip_suffix('*') {
             Some(prefix) => name.starts_with(prefix),
             None if self.prefixes => name.starts_with(pattern),

@@ -189,6 +189,14 @@ impl Input {
         self.start_from_reports()
     }
 
+    /// Names of all caches that the trace, or the state that a replay starts from, has.
+    pub(crate) fn cache_names(&self) -> impl Iterator<Item = &str> {
+        // The trace's first cache stands for kmalloc of all sizes.
+        let recorded = self.caches.iter().skip(1).map(|cache| cache.name.as_str());
+        let initial = self.initial.iter().flat_map(|report| &report.rows);
+        recorded.chain(initial.map(|row| row.name.as_str()))
+    }
+
     /// The trace's reports of this name, oldest first.
     fn reports(&self, name: &str) -> Vec<KernelReport> {
         let reports = self.file.meta().reports.iter();

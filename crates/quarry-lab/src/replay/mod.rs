@@ -255,6 +255,7 @@ fn report<D: Design>(
         era: spec.design.era.name(),
         page_size: page_bytes,
         cpus: spec.config.cpus,
+        set: spec.set.clone(),
         cpus_with_events: outcome.cpus_with_events,
         slub_debug: spec.settings.debug.map(|debug| debug.as_str().to_string()),
         peak_slab_bytes,

@@ -15,6 +15,7 @@ use super::check::Check;
 use super::engine::Asked;
 use super::memory::Memory;
 use super::pages::{PageEvents, PageReport};
+use crate::run::RunSpec;
 
 /// Results of one run. All but `events_per_second` depend on the trace and the run alone.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
@@ -27,6 +28,10 @@ pub struct RunReport {
     pub page_size: u64,
     /// CPUs of the virtual machine.
     pub cpus: u32,
+    /// Values that the run has of lists given to `--set`, such as `cpu_partial=6`; `default` for the run without
+    /// any of them. Left out if no list is for the design.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub set: String,
     /// CPUs that the recording, or its copies, gave events to.
     pub cpus_with_events: u32,
     /// Debugging options in force; left out without debugging.
@@ -114,6 +119,14 @@ pub struct RunReport {
     pub check: Option<Check>,
     /// Caches that served something, by slab memory, largest first.
     pub caches: Vec<CacheReport>,
+}
+
+impl RunReport {
+    /// Name of the run among others on one machine: the design, and its values of listed tunables.
+    #[must_use]
+    pub fn title(&self) -> String {
+        RunSpec::title(self.design, self.era, &self.set)
+    }
 }
 
 /// Fate of the events of a trace.

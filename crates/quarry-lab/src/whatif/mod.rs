@@ -107,6 +107,7 @@ pub fn predict(snapshot: &Snapshot, question: &Question) -> Result<Prediction, L
         page_size: new.page_bytes,
         cpus: new.cpus,
         possible_cpus: new.nr_cpu_ids,
+        set: String::new(),
         predicted_bytes: sum(|cache| cache.predicted_bytes),
         low_bytes: sum(|cache| cache.low_bytes).saturating_sub(chance),
         high_bytes: sum(|cache| cache.high_bytes).saturating_add(chance),

@@ -43,6 +43,10 @@ pub struct Prediction {
     pub cpus: u32,
     /// Possible CPUs.
     pub possible_cpus: u32,
+    /// Values of lists given to `--set`, such as `cpu_partial=6`; `default` for the prediction without any of them.
+    /// Left out without a list.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub set: String,
     /// Expected bytes of all slabs.
     pub predicted_bytes: u64,
     /// Bytes with every unknown at its best, less the spread of chance.

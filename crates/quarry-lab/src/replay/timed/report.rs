@@ -30,6 +30,10 @@ pub struct TimedReport {
     pub page_size: u64,
     /// CPUs of the virtual machine.
     pub cpus: u32,
+    /// Values that the run has of lists given to `--set`, such as `cpu_partial=6`; `default` for the run without
+    /// any of them. Left out if no list is for the design.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub set: String,
     /// CPUs that the recording, or its copies, gave events to.
     pub cpus_with_events: u32,
     /// Machine whose time is simulated (`quarry machines`).
@@ -239,6 +243,12 @@ fn mean_ns(ps: u64, count: u64) -> f64 {
 }
 
 impl TimedReport {
+    /// Name of the run among others on one machine: the design, and its values of listed tunables.
+    #[must_use]
+    pub fn title(&self) -> String {
+        RunSpec::title(self.design, self.era, &self.set)
+    }
+
     /// Report of a run that has ended.
     pub(super) fn of<D: Design>(
         spec: &RunSpec,
@@ -260,6 +270,7 @@ impl TimedReport {
             era: spec.design.era.name(),
             page_size: page_bytes,
             cpus: spec.config.cpus,
+            set: spec.set.clone(),
             cpus_with_events: outcome.cpus_with_events,
             machine: timing.machine.name.clone(),
             pace: timing.pace,
