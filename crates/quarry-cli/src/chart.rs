@@ -12,9 +12,9 @@ use quarry_lab::replay::memory::MemorySample;
 use crate::{output, units};
 
 /// Width of a chart in pixels.
-const WIDTH: u32 = 860;
+pub(crate) const WIDTH: u32 = 860;
 /// Height of the area of one page size, in pixels.
-const HEIGHT: u32 = 300;
+pub(crate) const HEIGHT: u32 = 300;
 
 /// Okabe and Ito, "Color Universal Design" (2008), but black and yellow, which a dark or a light page
 /// hides.
@@ -58,8 +58,13 @@ pub(crate) fn svg(name: &str, runs: &[RunReport]) -> anyhow::Result<String> {
     for panel in &panels {
         parts.push(panel_svg(panel)?);
     }
-    let height = HEIGHT as usize * parts.len() + 28;
     let title = format!("{name}: slab memory over recorded time");
+    Ok(stacked(&title, &parts))
+}
+
+/// Charts below each other in one SVG with a title.
+pub(crate) fn stacked(title: &str, parts: &[String]) -> String {
+    let height = HEIGHT as usize * parts.len() + 28;
     let svg = html! {
         svg xmlns="http://www.w3.org/2000/svg" viewBox={ "0 0 " (WIDTH) " " (height) } width=(WIDTH) role="img" {
             title { (title) }
@@ -71,7 +76,7 @@ pub(crate) fn svg(name: &str, runs: &[RunReport]) -> anyhow::Result<String> {
             }
         }
     };
-    Ok(svg.into_string() + "\n")
+    svg.into_string() + "\n"
 }
 
 /// Style that makes an image readable in light and dark mode.
@@ -83,9 +88,14 @@ text{fill:currentColor;stroke:none}.g{stroke:#8884}.t{fill:currentColor}\
 pub(crate) fn panel_svg(panel: &Panel<'_>) -> anyhow::Result<String> {
     let mut text = String::new();
     draw(panel, &mut text).map_err(|error| anyhow!("cannot draw a chart: {error}"))?;
-    let body = text.split_once('>').map_or("", |(_, rest)| rest);
+    Ok(inside(&text, panel.runs.len()))
+}
+
+/// The inside of an SVG with the lines of `runs` runs, in the page's colours.
+pub(crate) fn inside(svg: &str, runs: usize) -> String {
+    let body = svg.split_once('>').map_or("", |(_, rest)| rest);
     let body = body.trim_end().trim_end_matches("</svg>");
-    Ok(restyle(body, panel))
+    restyle(body, runs)
 }
 
 /// Draws by plotters what has axes; the errors of its SVG backend are those of writing to a string.
@@ -137,7 +147,7 @@ fn draw(panel: &Panel<'_>, into: &mut String) -> Result<(), String> {
     let runs = panel.runs.iter().zip(COLOURS.iter().cycle());
     let runs = runs.map(|(run, colour)| {
         let points = steps(&run.memory.samples, |sample| sample.slab_bytes);
-        let name = format!("{}@{}", run.design, run.era);
+        let name = run.title();
         (name, points, colour.stroke_width(2))
     });
     for (at, (name, points, style)) in runs.chain(asked).enumerate() {
@@ -181,9 +191,9 @@ pub(crate) fn short(value: f64, range: f64) -> String {
 }
 
 /// Colours of text and grid to the page's, and a dash and a class for each run's lines.
-fn restyle(svg: &str, panel: &Panel<'_>) -> String {
+fn restyle(svg: &str, runs: usize) -> String {
     let mut text = to_page(svg);
-    for at in 0..panel.runs.len().min(COLOURS.len()) {
+    for at in 0..runs.min(COLOURS.len()) {
         let RGBColor(red, green, blue) = COLOURS[at];
         let stroke = format!("stroke=\"#{red:02X}{green:02X}{blue:02X}\"");
         let dash = DASHES[at % DASHES.len()];

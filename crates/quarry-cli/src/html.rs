@@ -2,16 +2,49 @@
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use quarry_lab::RunReport;
+use quarry_lab::replay::timed::report::TimedReport;
 
 use crate::chart::{self, Panel};
+use crate::latency;
 
 /// The page: the finding of `text`, charts with a switch for each run, the tables and the head of `text`, which
 /// is what the command prints.
 pub(crate) fn page(name: &str, text: &str, runs: &[RunReport]) -> anyhow::Result<String> {
-    let (top, rest) = text.split_once("\n\n").unwrap_or((text, ""));
-    let (finding, tables) = rest.split_once("\n\n").unwrap_or((rest, ""));
     let figures = chart::panels(runs).into_iter().map(|panel| figure(&panel));
     let figures: Vec<Markup> = figures.collect::<anyhow::Result<_>>()?;
+    Ok(document(
+        name,
+        text,
+        "Slab memory over recorded time",
+        &figures,
+    ))
+}
+
+/// The page of a replay in simulated time.
+pub(crate) fn timed_page(name: &str, text: &str, runs: &[TimedReport]) -> anyhow::Result<String> {
+    let charts = latency::charts(runs)?.into_iter();
+    let figures = charts.map(|chart| {
+        html! {
+            figure.still {
+                svg viewBox="0 0 860 300" role="img" aria-label={ "simulated time by percentile, " (chart.title) } {
+                    (PreEscaped(chart.svg))
+                }
+            }
+        }
+    });
+    let figures: Vec<Markup> = figures.collect();
+    Ok(document(
+        name,
+        text,
+        "Simulated time by percentile",
+        &figures,
+    ))
+}
+
+/// A page with figures below a heading, between the finding and the tables of `text`.
+fn document(name: &str, text: &str, heading: &str, figures: &[Markup]) -> String {
+    let (top, rest) = text.split_once("\n\n").unwrap_or((text, ""));
+    let (finding, tables) = rest.split_once("\n\n").unwrap_or((rest, ""));
     let page = html! {
         (DOCTYPE)
         html lang="en" {
@@ -24,7 +57,7 @@ pub(crate) fn page(name: &str, text: &str, runs: &[RunReport]) -> anyhow::Result
             body {
                 h1 { (name) }
                 p { (finding) }
-                h2 { "Slab memory over recorded time" }
+                h2 { (heading) }
                 @for figure in figures { (figure) }
                 h2 { "Figures" }
                 pre { (tables.trim()) }
@@ -34,12 +67,12 @@ pub(crate) fn page(name: &str, text: &str, runs: &[RunReport]) -> anyhow::Result
             }
         }
     };
-    Ok(page.into_string())
+    page.into_string()
 }
 
 /// A chart with a box for each run, and the runs' samples for the script.
 fn figure(panel: &Panel<'_>) -> anyhow::Result<Markup> {
-    let named = |run: &RunReport| format!("{}@{}", run.design, run.era);
+    let named = RunReport::title;
     let samples = panel.runs.iter().map(|run| {
         let samples = run.memory.samples.iter();
         let points: Vec<_> = samples.map(|at| [at.time_ns, at.slab_bytes]).collect();
@@ -80,7 +113,7 @@ output{display:block;min-height:1.5em;font-variant-numeric:tabular-nums}";
 
 /// Shows the runs' memory where the pointer is, and hides lines whose box is not ticked.
 const SCRIPT: &str = r#"
-for (const figure of document.querySelectorAll('figure')) {
+for (const figure of document.querySelectorAll('figure:not(.still)')) {
   const svg = figure.querySelector('svg'), out = figure.querySelector('output');
   const cursor = figure.querySelector('.cursor');
   const runs = JSON.parse(figure.querySelector('script').textContent);

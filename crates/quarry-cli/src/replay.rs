@@ -6,6 +6,7 @@ use std::path::Path;
 use quarry_core::era::Era;
 use quarry_designs::{DesignEntry, DesignSpec, Setting};
 use quarry_lab::bundled::BUNDLED;
+use quarry_lab::callers::{By, Caller, Callers};
 use quarry_lab::kernel::Slabinfo;
 use quarry_lab::plan::Axes;
 use quarry_lab::replay::input::Input;
@@ -20,7 +21,7 @@ use serde::Serialize;
 pub(crate) use crate::replay_args::Args;
 use crate::replay_args::{DEFAULT_DESIGNS, MEMORY_BYTES, PagesArg};
 use crate::trace_info::TraceInfo;
-use crate::{chart, error, html, input, output};
+use crate::{chart, error, html, input, latency, output};
 use crate::{replay_sensitivity, replay_tables, replay_time, sensitivity};
 
 /// Fields of `replay --json`.
@@ -32,6 +33,9 @@ pub(crate) struct Report<'a, R> {
     settings: Settings<'a>,
     /// Runs: one for each design, page size and number of CPUs, in this order.
     runs: &'a [R],
+    /// Callers of the recorded allocations, with `--callers`, that with most bytes alive at the peak first.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    callers: &'a [Caller],
     /// Results of `--sensitivity`; left out without it.
     #[serde(skip_serializing_if = "Option::is_none")]
     sensitivity: Option<&'a sensitivity::Report>,
@@ -145,9 +149,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if args.no_timing {
         runs.iter_mut().for_each(|run| run.events_per_second = 0.0);
     }
+    let callers = match args.callers {
+        true => Callers::of(&input.file, false)?.by(By::Site),
+        false => Vec::new(),
+    };
     let settings = Settings::of(args, &axes, None);
     let exhausted = exhausted(&runs);
-    if write_charts(args, &input, &settings, &runs)? {
+    if write_charts(args, &input, &settings, &runs, &callers)? {
         return exhausted.map_or(Ok(()), |why| Err(error::exhausted(why)));
     }
     if args.json {
@@ -157,6 +165,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
                 trace: TraceInfo::of(&input.name, meta),
                 settings,
                 runs: &runs,
+                callers: &callers,
                 sensitivity: None,
             },
         )?;
@@ -167,6 +176,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         let more = replay_tables::More {
             all: args.all,
             caches: args.caches.then_some(args.top),
+            callers: (&callers, args.top),
             fragmentation: args.fragmentation,
         };
         let told = exhausted
@@ -216,11 +226,24 @@ fn run_timed(args: &Args, input: &Input, mut axes: Axes) -> anyhow::Result<()> {
         false => None,
     };
     let settings = Settings::of(args, &axes, Some(&timing));
+    let line = settings.line();
+    let text = |all: bool| {
+        let study = study.as_ref();
+        let study = study.map_or_else(String::new, |(report, groups)| report.text(groups));
+        replay_time::text(input, &timing, &line, &runs, all) + &study
+    };
+    if let Some(path) = &args.html {
+        output::write_to(path, &html::timed_page(&input.name, &text(true), &runs)?)?;
+    }
+    if let Some(path) = &args.svg {
+        output::write_to(path, &latency::svg(&input.name, &runs)?)?;
+    }
     if args.json {
         let report = Report {
             trace: TraceInfo::of(&input.name, meta),
             settings,
             runs: &runs,
+            callers: &[],
             sensitivity: study.as_ref().map(|(report, _)| report),
         };
         return output::print_json("replay --time", &report);
@@ -229,12 +252,10 @@ fn run_timed(args: &Args, input: &Input, mut axes: Axes) -> anyhow::Result<()> {
         let first = ["design", "era", "page_size", "cpus"];
         return output::print_runs_csv(&runs, false, &first);
     }
-    let settings = settings.line();
-    let mut text = replay_time::text(input, &timing, &settings, &runs, args.all);
-    if let Some((report, groups)) = &study {
-        text += &report.text(groups);
+    match to_stdout(args).contains(&true) {
+        true => Ok(()),
+        false => output::print_text(&text(args.all)),
     }
-    output::print_text(&text)
 }
 
 /// Names the runs that had no memory for blocks of pages: their load did not fit, and their figures lack a part of it.
@@ -283,12 +304,14 @@ fn write_charts(
     input: &Input,
     settings: &Settings<'_>,
     runs: &[RunReport],
+    callers: &[Caller],
 ) -> anyhow::Result<bool> {
     let (name, meta) = (&input.name, input.file.meta());
     if let Some(path) = &args.html {
         let more = replay_tables::More {
             all: true,
             caches: Some(args.top),
+            callers: (callers, args.top),
             fragmentation: args.fragmentation,
         };
         let tables = replay_tables::text(name, meta, &settings.line(), runs, more);

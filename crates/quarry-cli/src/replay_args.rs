@@ -94,11 +94,16 @@ pub(crate) struct Args {
     /// Print all rows, not only those that tell designs apart.
     #[arg(long)]
     pub(crate) all: bool,
-    /// Print the caches that waste most, too, with what they waste and keep free.
+    /// Print the memory of caches in all runs, too: of those that differ most; with --all what they waste and keep
+    /// free. Of a single run those that waste most.
     #[arg(long)]
     pub(crate) caches: bool,
-    /// Number of caches to print.
-    #[arg(long, value_name = "N", default_value_t = 15, requires = "caches")]
+    /// Print who allocated, too: the call sites with most memory at the recorded peak, as `quarry callers` does, which
+    /// also has processes, caches and flame graphs.
+    #[arg(long, conflicts_with = "csv")]
+    pub(crate) callers: bool,
+    /// Number of caches and callers to print.
+    #[arg(long, value_name = "N", default_value_t = 15)]
     pub(crate) top: usize,
     /// Print free memory over time for each run that replays page events, too.
     #[arg(long)]
@@ -136,7 +141,7 @@ pub(crate) struct TimeArgs {
     /// recorded one by default, slob is left out (its searches take minutes to simulate), and the cache line is the
     /// machine's.
     #[arg(long, conflicts_with_all = [
-        "debug", "cache_line", "initial", "check", "caches", "fragmentation", "inspect", "html", "svg"
+        "debug", "cache_line", "initial", "check", "caches", "callers", "fragmentation", "inspect"
     ])]
     pub(crate) time: bool,
     /// Machine whose time is simulated: a name of `quarry machines`, or a file. It must have the CPUs: a part of a

@@ -1,5 +1,6 @@
 //! The tables of `quarry replay`: one column per run, and where the memory of each cache is.
 
+use quarry_lab::callers::{By, Caller};
 use quarry_lab::{CacheReport, RunReport};
 use quarry_trace::TraceMeta;
 
@@ -9,15 +10,17 @@ use crate::output::column;
 use crate::rows::Form::{Bytes, Count, Of, Orders, Own, Rate};
 use crate::rows::{self, Label, Row, first, line, more};
 use crate::units::{bytes, count};
-use crate::{output, replay_check, replay_pages};
+use crate::{callers, output, replay_check, replay_pages};
 
 /// Tables that are printed if they are asked for.
 #[derive(Clone, Copy)]
-pub(crate) struct More {
+pub(crate) struct More<'a> {
     /// Every row.
     pub(crate) all: bool,
-    /// The caches that waste most, at most this number.
+    /// The caches that differ most between the runs, of one run those that waste most; at most this number.
     pub(crate) caches: Option<usize>,
+    /// The callers with most memory, at most this number; none if they were not asked for.
+    pub(crate) callers: (&'a [Caller], usize),
     /// Free memory over time.
     pub(crate) fragmentation: bool,
 }
@@ -28,7 +31,7 @@ pub(crate) fn text(
     meta: &TraceMeta,
     settings: &str,
     runs: &[RunReport],
-    more: More,
+    more: More<'_>,
 ) -> String {
     let head = head(name, meta, settings, runs);
     let lines: Vec<String> = head.lines().map(output::wrap).collect();
@@ -54,8 +57,16 @@ pub(crate) fn text(
         if let Some(pages) = run.pages.as_ref().filter(|_| more.fragmentation) {
             text.push_str(&replay_pages::fragmentation(&title, run.page_size, pages));
         }
-        if let Some(top) = more.caches {
-            text.push_str(&format!("\n{title}, {}", cache_table(&run.caches, top)));
+    }
+    if let (callers @ [_, ..], top) = more.callers {
+        let table = callers::table(callers, By::Site, top);
+        text.push_str(&format!("\nrecorded allocations by call site: {table}"));
+    }
+    match (runs, more.caches) {
+        (_, None) => {}
+        ([run], Some(top)) => text.push_str(&format!("\n{}", cache_table(&run.caches, top))),
+        (runs, Some(top)) => {
+            text.push_str(&format!("\n{}", compared_caches(runs, top, more.all)));
         }
     }
     text
@@ -253,12 +264,11 @@ pub(crate) fn label_of(field: &str) -> Option<Label> {
     labels.find(|label| label.fields().next() == Some(field))
 }
 
-/// The caches that waste most, then those that hold most free memory.
+/// Caches of a run at its end: those that waste most, then those that hold most free memory.
 fn cache_table(caches: &[CacheReport], top: usize) -> String {
     let mut sorted: Vec<&CacheReport> = caches.iter().collect();
     sorted.sort_by_key(|cache| std::cmp::Reverse((cache.waste_bytes, cache.free_bytes)));
     let mut rows = vec![CACHE_COLUMNS.map(|column| column.name.to_string()).to_vec()];
-    let kib = |bytes: u64| count(bytes.div_ceil(1024));
     rows.extend(sorted.iter().take(top).map(|cache| {
         vec![
             cache.name.clone(),
@@ -277,5 +287,92 @@ fn cache_table(caches: &[CacheReport], top: usize) -> String {
         true => format!(": {top} of {} caches, those that waste most", caches.len()),
         false => ", by waste".to_string(),
     };
-    format!("at the end, KiB{shown}\n{tables}\n")
+    format!("caches at the end, KiB{shown}\n{tables}\n")
+}
+
+fn kib(bytes: u64) -> String {
+    count(bytes.div_ceil(1024))
+}
+
+/// Slab memory of each cache in all runs, and with `all` what it wastes and keeps free there: those whose memory
+/// differs most between the runs.
+fn compared_caches(runs: &[RunReport], top: usize, all: bool) -> String {
+    let mut names: Vec<&str> = Vec::new();
+    for cache in runs.iter().flat_map(|run| &run.caches) {
+        if !names.contains(&cache.name.as_str()) {
+            names.push(&cache.name);
+        }
+    }
+    let mut caches: Vec<(u64, &str, Vec<Option<CacheSums>>)> = names
+        .into_iter()
+        .map(|name| {
+            let of_runs: Vec<_> = runs.iter().map(|run| CacheSums::of(run, name)).collect();
+            let memory = || of_runs.iter().map(|of| of.map_or(0, |of| of.slab));
+            let spread = memory().max().unwrap_or(0) - memory().min().unwrap_or(0);
+            (spread, name, of_runs)
+        })
+        .collect();
+    caches.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(b.1)));
+    let machine = |run: &RunReport| {
+        format!(
+            "{}\n{} pages\n{} CPUs",
+            column(&run.title()),
+            bytes(run.page_size),
+            run.cpus
+        )
+    };
+    let mut rows = vec![line("cache", runs.iter().map(machine))];
+    let cells = |of_runs: &[Option<CacheSums>], value: fn(&CacheSums) -> u64| -> Vec<String> {
+        let cell = |of: &Option<CacheSums>| {
+            of.as_ref()
+                .map_or_else(|| "-".to_string(), |of| kib(value(of)))
+        };
+        of_runs.iter().map(cell).collect()
+    };
+    for (_, name, of_runs) in caches.iter().take(top) {
+        rows.push(line(*name, cells(of_runs, |of| of.slab)));
+        if all {
+            rows.push(line("  waste", cells(of_runs, |of| of.waste)));
+            rows.push(line("  free", cells(of_runs, |of| of.free)));
+        }
+    }
+    let shown = match caches.len() > top {
+        true => format!("{top} of {} caches, those that differ most", caches.len()),
+        false => "caches, those that differ most first".to_string(),
+    };
+    let tables = output::side_by_side(&rows).join("\n\n");
+    format!("slab memory at the end, KiB: {shown}\n{tables}\n")
+}
+
+/// Memory of the caches of one name in a run.
+#[derive(Clone, Copy)]
+struct CacheSums {
+    slab: u64,
+    waste: u64,
+    free: u64,
+}
+
+impl CacheSums {
+    /// `None` if the run has no such cache, or its slabs are no cache's (SLOB).
+    fn of(run: &RunReport, name: &str) -> Option<Self> {
+        let mut found = run
+            .caches
+            .iter()
+            .filter(|cache| cache.name == name)
+            .peekable();
+        let shared = |cache: &&CacheReport| cache.slab_bytes == 0 && cache.active_objs > 0;
+        if shared(found.peek()?) {
+            return None;
+        }
+        let none = Self {
+            slab: 0,
+            waste: 0,
+            free: 0,
+        };
+        Some(found.fold(none, |sums, cache| Self {
+            slab: sums.slab + cache.slab_bytes,
+            waste: sums.waste + cache.waste_bytes,
+            free: sums.free + cache.free_bytes,
+        }))
+    }
 }

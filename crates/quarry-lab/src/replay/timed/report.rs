@@ -104,9 +104,18 @@ pub struct OperationTimes {
     pub p999_ns: f64,
     /// Longest time.
     pub max_ns: f64,
+    /// Times at [`QUANTILES`], for charts.
+    #[serde(skip)]
+    pub quantiles_ns: [f64; QUANTILES.len()],
 }
 
-/// Time of operations on objects by the slowest path that each took, without waits for locks.
+/// Quantiles that charts show.
+pub const QUANTILES: [f64; 10] = [0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.995, 0.999, 0.9999];
+
+/// Time of operations on objects by what each needed at most, without waits for locks.
+///
+/// A hit is less than a fast path: the kernel counts an operation as fast that had to swap, exchange or refill a
+/// sheaf first, which takes time as other misses do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, JsonSchema, Serialize)]
 pub struct PathTimes {
     /// Hits: operations that needed no more than the CPU's own list, queue or main sheaf, as it was. SLOB has none.
@@ -168,6 +177,7 @@ impl Times {
             p99_ns: at(0.99),
             p999_ns: at(0.999),
             max_ns: self.histogram.max() as f64 / 1000.0,
+            quantiles_ns: QUANTILES.map(at),
         }
     }
 }
