@@ -4,17 +4,20 @@ use std::collections::BTreeSet;
 
 use quarry_core::machine::{Line, LockClass, Work};
 use quarry_core::stats::Stat;
+use quarry_designs::DesignSpec;
 
 use crate::error::usage;
 use crate::fields::{Field, Outputs};
 use crate::rows::Label;
-use crate::{output, replay_pages, replay_tables, replay_time};
+use crate::words::WORDS;
+use crate::{callers, output, replay_pages, replay_tables, replay_time};
 
 /// Arguments.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Row of `quarry replay`, column of its --caches, or field of any command's JSON. Without a name, all rows.
+    /// Row or column of any command's tables, a design, or a field of any command's JSON. Without a name, all rows and
+    /// columns.
     #[arg(value_name = "NAME")]
     name: Vec<String>,
     /// Print the meaning of all rows and fields as Markdown.
@@ -29,6 +32,8 @@ Exit codes:
 Examples:
   quarry explain waste
   quarry explain slab memory, peak
+  quarry explain freed on other CPU
+  quarry explain slub@6.18
   quarry explain runs.pcp.drains";
 
 /// Runs the command.
@@ -56,12 +61,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     output::print_text(&found.join("\n\n"))
 }
 
-/// A table of a replay.
+/// A table of a command.
 struct Table {
     /// Command that prints it.
     command: &'static str,
     /// Contents, as a heading.
     title: &'static str,
+    /// Path of the object that has the fields, with a dot at its end.
+    prefix: &'static str,
     labels: Vec<Label>,
 }
 
@@ -69,38 +76,56 @@ struct Table {
 struct Meanings {
     outputs: Outputs,
     fields: Vec<(&'static str, Field)>,
-    tables: [Table; 4],
+    tables: Vec<Table>,
 }
 
 impl Meanings {
     fn new() -> Self {
         let outputs = Outputs::new();
         let labels = |rows: &mut dyn Iterator<Item = Label>| rows.collect();
+        let worded = WORDS.iter().map(|words| Table {
+            command: words.command,
+            title: words.title,
+            prefix: words.prefix,
+            labels: words.labels.to_vec(),
+        });
+        let mut tables = vec![
+            Table {
+                command: "replay",
+                title: "Rows of a replay",
+                prefix: "runs.",
+                labels: labels(&mut replay_tables::ROWS.iter().map(|row| row.label)),
+            },
+            Table {
+                command: "replay",
+                title: "Rows of page events, with --all",
+                prefix: "runs.",
+                labels: labels(&mut replay_pages::labels()),
+            },
+            Table {
+                command: "replay",
+                title: "Columns of --caches",
+                prefix: "runs.",
+                labels: labels(&mut replay_tables::CACHE_COLUMNS.into_iter()),
+            },
+            Table {
+                command: "replay --time",
+                title: "Rows with --time",
+                prefix: "runs.",
+                labels: labels(&mut replay_time::ROWS.iter().map(|row| row.label)),
+            },
+            Table {
+                command: "callers",
+                title: "Columns of callers",
+                prefix: "callers.",
+                labels: labels(&mut callers::COLUMNS.into_iter()),
+            },
+        ];
+        tables.extend(worded);
         Self {
             fields: outputs.all(),
             outputs,
-            tables: [
-                Table {
-                    command: "replay",
-                    title: "Rows of a replay",
-                    labels: labels(&mut replay_tables::ROWS.iter().map(|row| row.label)),
-                },
-                Table {
-                    command: "replay",
-                    title: "Rows of page events, with --all",
-                    labels: labels(&mut replay_pages::labels()),
-                },
-                Table {
-                    command: "replay",
-                    title: "Columns of --caches",
-                    labels: labels(&mut replay_tables::CACHE_COLUMNS.into_iter()),
-                },
-                Table {
-                    command: "replay --time",
-                    title: "Rows with --time",
-                    labels: labels(&mut replay_time::ROWS.iter().map(|row| row.label)),
-                },
-            ],
+            tables,
         }
     }
 
@@ -120,6 +145,9 @@ impl Meanings {
         }
         if found.is_empty() {
             found = self.in_map(&name);
+        }
+        if found.is_empty() {
+            found.extend(design(&name));
         }
         // Rows of two tables may say the same.
         let mut seen = BTreeSet::new();
@@ -176,7 +204,9 @@ impl Meanings {
 
     /// The text of a row or a column.
     fn row(&self, table: &Table, label: &Label) -> String {
-        let fields = label.fields().map(|field| format!("JSON runs.{field}"));
+        let fields = label
+            .fields()
+            .map(|field| format!("JSON {}{field}", table.prefix));
         let mut names = vec![label.plain()];
         names.extend(fields);
         text(&names, &self.meaning(table, label))
@@ -195,7 +225,7 @@ impl Meanings {
 
     /// The field that a row shows; of a map's member, the map.
     fn shown(&self, table: &Table, path: &str) -> Option<&Field> {
-        let path = format!("runs.{path}");
+        let path = format!("{}{path}", table.prefix);
         let map = path.rsplit_once('.').map_or("", |(map, _)| map);
         let of_command = self
             .fields
@@ -206,13 +236,15 @@ impl Meanings {
         exact.or_else(|| fields.find(|field| field.path == map))
     }
 
-    /// Tables of all rows and columns, in Markdown.
+    /// Tables of all rows and columns of replays, in Markdown.
     fn tables(&self) -> String {
         let mut text = String::new();
-        for table in &self.tables {
+        let of_replays = self.tables.iter();
+        for table in of_replays.filter(|table| table.command.starts_with("replay")) {
             text += &format!(
-                "\n## {}\n\n| name | fields of `runs` | meaning |\n|---|---|---|\n",
-                table.title
+                "\n## {}\n\n| name | fields of `{}` | meaning |\n|---|---|---|\n",
+                table.title,
+                table.prefix.trim_end_matches('.'),
             );
             for label in &table.labels {
                 let fields: Vec<String> = label.fields().map(|of| format!("`{of}`")).collect();
@@ -237,7 +269,7 @@ impl Meanings {
             .chain(fields)
             .map(|of| {
                 let last = of.rsplit('.').next().unwrap_or(of);
-                let steps = |text: &str| distance(&name, &normal(text));
+                let steps = |text: &str| strsim::levenshtein(&name, &normal(text));
                 (steps(of).min(steps(last)), steps(of), of.trim())
             })
             .collect();
@@ -247,35 +279,44 @@ impl Meanings {
     }
 }
 
-/// True for a row's own name, and for one with a zone behind it.
+/// True for a label's own name; for one with a zone, an order or a number with it; and for one behind a driver's.
 fn is_named(label: &str, name: &str) -> bool {
     let label = normal(label);
-    let zone = name.strip_prefix(&label).map(str::trim_start);
-    label == name || (label == "blocks from" && zone.is_some_and(|zone| !zone.is_empty()))
-}
-
-/// Lower case, without indentation, line breaks and the brackets of lists.
-fn normal(name: &str) -> String {
-    name.replace("[]", "")
-        .replace('\n', " ")
-        .trim()
-        .to_lowercase()
-}
-
-/// Letters to insert, remove or change (Levenshtein).
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, from) in a.chars().enumerate() {
-        let mut corner = row[0];
-        row[0] = i + 1;
-        for (j, to) in b.iter().enumerate() {
-            let changed = corner + usize::from(from != *to);
-            corner = row[j + 1];
-            row[j + 1] = changed.min(row[j] + 1).min(corner + 1);
-        }
+    let behind = name.strip_prefix(&label).map(str::trim_start);
+    let before = name.strip_suffix(&label).map(str::trim_end);
+    let is_number = |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_digit());
+    match label.as_str() {
+        _ if label == name => true,
+        "blocks from" => behind.is_some_and(|zone| !zone.is_empty()),
+        "order" => behind.is_some_and(is_number),
+        "draws %" | "seeds %" => before.is_some_and(is_number),
+        "thread" | "quarry" => before.is_some_and(|driver| !driver.is_empty()),
+        _ => false,
     }
-    row[b.len()]
+}
+
+/// Lower case, without indentation, line breaks, the brackets of lists, and a count such as `(5 of 36)`.
+fn normal(name: &str) -> String {
+    let name = name.replace("[]", "").replace('\n', " ");
+    let bare = match name.rsplit_once(" (") {
+        Some((bare, count)) if count.ends_with(')') && count.contains(" of ") => bare,
+        _ => &name,
+    };
+    bare.trim().to_lowercase()
+}
+
+/// Text about a design, which a column of runs may be called.
+fn design(name: &str) -> Option<String> {
+    let first = name.split_whitespace().next()?;
+    let spec = DesignSpec::parse(first).ok()?;
+    Some(text(
+        &[spec.to_string()],
+        &format!(
+            "The design {} with the rules of Linux {}. Below it are the machine's page size and CPUs, and values of \
+             tunables; `quarry tunables --design {spec}` lists these.",
+            spec.design.name, spec.era
+        ),
+    ))
 }
 
 fn text(names: &[String], meaning: &str) -> String {
@@ -329,19 +370,22 @@ mod tests {
     #[test]
     fn names_are_found_and_mended() {
         let meanings = Meanings::new();
-        // A row, and a column of --caches.
-        assert_eq!(meanings.find("waste").len(), 2);
+        // A row, and columns of --caches, diff and callers.
+        assert_eq!(meanings.find("waste").len(), 4);
         for name in [
             "alloc_slab",
             "runs.stats.alloc_slab",
             "pcp.drains",
             "node_list",
             "blocks from DMA",
+            "order 9",
+            "process (5 of 36)",
+            "32 draws %",
+            "slub@6.18 4 KiB pages 2 CPUs",
         ] {
             assert!(!meanings.find(name).is_empty(), "{name}");
         }
         assert!(meanings.find("nonsense").is_empty());
         assert_eq!(meanings.nearest("wast")[0], "waste");
-        assert_eq!(distance("kitten", "sitting"), 3);
     }
 }

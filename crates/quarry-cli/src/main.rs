@@ -57,6 +57,7 @@ mod tunables;
 mod units;
 mod what_if;
 mod what_if_tables;
+mod words;
 
 use std::process::ExitCode;
 

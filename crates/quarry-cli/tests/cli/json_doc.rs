@@ -60,6 +60,9 @@ fn every_field_that_is_printed_is_documented() {
     let replay = format!("replay {trace} --design slub,slob");
     let timed = format!("replay {trace} --time --design slub");
     let what_if = format!("what-if {boot}");
+    let (info, info_boot) = (format!("info {trace}"), format!("info {boot}"));
+    let callers = format!("callers {trace}");
+    let lists = format!("replay {trace} --design slub --set cpu_partial=0,6 --callers");
     let load = "run hackbench, run tbench, run tcp_rr";
     // Members of these are names of counters, locks, lines and work.
     let maps = ["runs.stats.", "runs.locks.", "runs.touches.", "runs.work."];
@@ -67,10 +70,14 @@ fn every_field_that_is_printed_is_documented() {
         ("replay", replay.as_str()),
         (
             "replay",
-            "replay hackbench --design slub --page-size 4k --debug U,absent",
+            "replay hackbench --design slub --page-size 4k --debug U,kmalloc-96",
         ),
         ("replay --time", &timed),
+        ("replay", &lists),
         ("what-if", &what_if),
+        ("info", &info),
+        ("info", &info_boot),
+        ("callers", &callers),
         (
             "run micro",
             "run micro --pattern cross --cpus 2 --count 50 --design sheaf,slub --sensitivity",

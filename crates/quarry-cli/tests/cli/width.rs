@@ -65,6 +65,11 @@ fn every_command_fits() {
          replay {trace} --cpus 2,4,8,16 --design slub,sheaf
          replay {with_reports} --check
          replay {trace} --time --all
+         replay {trace} --all --caches --callers --set cpu_partial=0,6
+         info {with_reports}
+         info {boot}
+         callers {trace}
+         callers {trace} --by process
          explain
          diff {json} {other} --all
          import {script} -o {part}
