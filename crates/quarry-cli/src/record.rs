@@ -1,6 +1,5 @@
 //! `quarry record`: what this machine's kernel allocates, as a trace.
 
-use std::fs;
 use std::io::{self, IsTerminal, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
@@ -10,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use indicatif::ProgressBar;
-use quarry_lab::kernel::Snapshot;
+use quarry_lab::kernel::{End, EndReports};
+use quarry_trace::LoadPart;
 use quarry_trace::record::{RecordOptions, Recorder, Recording, now_ns};
-use quarry_trace::{KernelReport, LoadPart};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -105,11 +104,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         ..RecordOptions::default()
     };
     let mut recorder = Recorder::start(&args.output, &options)?;
-    let from_ns = report(args, &mut recorder)?;
+    let from_ns = report(args, &mut recorder, End::Begin);
     let began = Instant::now();
     let status = wait(args, &mut recorder, &stop)?;
     let seconds = began.elapsed().as_secs_f64();
-    let until_ns = report(args, &mut recorder)?;
+    let until_ns = report(args, &mut recorder, End::Finish);
     recorder.set_load(LoadPart { from_ns, until_ns });
     let recording = recorder.finish()?;
     print(args, &recording, seconds, status)?;
@@ -119,36 +118,25 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     }
 }
 
-/// Keeps what the kernel says about itself now. Slabinfo comes last, as a replay begins and ends with it; its time is
-/// returned.
-fn report(args: &Args, recorder: &mut Recorder) -> anyhow::Result<u64> {
+/// Keeps what the kernel says about itself at an end of the load; returns the moment of slabinfo.
+fn report(args: &Args, recorder: &mut Recorder, end: End) -> u64 {
     if args.no_reports {
-        return Ok(now_ns());
+        return now_ns();
     }
-    for name in ["zoneinfo", "pagetypeinfo"] {
-        let path = format!("/proc/{name}");
-        let time_ns = now_ns();
-        match fs::read_to_string(&path) {
-            Ok(text) => recorder.report(KernelReport {
-                name: name.to_string(),
-                time_ns,
-                text,
-            }),
-            // Kernels may be built without.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error).with_context(|| format!("cannot read {path}")),
-        }
+    let taken = EndReports::take(end);
+    for error in taken.unread {
+        output::note(&format!("{error}; the trace goes without it"));
     }
-    let time_ns = now_ns();
-    match Snapshot::take() {
-        Ok(snapshot) => recorder.report(KernelReport {
-            name: "snapshot".to_string(),
-            time_ns,
-            text: serde_json::to_string(&snapshot)?,
-        }),
-        Err(error) => output::note(&format!("{error}; the trace has no snapshot")),
-    }
-    Ok(time_ns)
+    let snapshot = taken
+        .reports
+        .iter()
+        .find(|report| report.name == "snapshot");
+    let time_ns = snapshot.map_or_else(now_ns, |report| report.time_ns);
+    taken
+        .reports
+        .into_iter()
+        .for_each(|report| recorder.report(report));
+    time_ns
 }
 
 /// Records until the command ends, the time is over, or a signal comes.

@@ -21,8 +21,9 @@ const EXAMPLES: &str = "\
 What is in it: JSON with slabinfo (rows, and the text), sysfs_slab (cache, then
 file, then value: every readable file of /sys/kernel/slab), sysfs_aliases,
 page_size, cpu_possible, cpu_present, cpu_online, node_online, kernel_release,
-cmdline and meminfo. Nothing of it names a process or a file of the machine but
-the kernel's command line.
+cmdline, meminfo, sysctls of the page allocator, boot_id, and its moment
+(unix_time_s, monotonic_ns). Nothing of it names a process or a file of the
+machine but the kernel's command line.
 
 Exit codes:
   0 done; 1 the kernel does not let us read (run as root), or FILE cannot be

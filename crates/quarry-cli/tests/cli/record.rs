@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 use std::thread;
 use std::time::Duration;
 
+use quarry_trace::TraceFile;
 use serde_json::Value;
 
 use crate::common::{assert_fails, command, json, quarry, stdout};
@@ -60,6 +61,8 @@ fn a_recording_is_checked_against_its_kernel() {
     assert!(check["observed_bytes"].as_u64().unwrap() > 0, "{check}");
     assert!(check["initial_bytes"].as_u64().unwrap() > 0, "{check}");
 
+    assert_is_the_load(trace);
+
     let part = dir.path().join("ls.parquet");
     let part = part.to_str().unwrap();
     stdout(&format!("filter {trace} -o {part} --comm ls"));
@@ -69,6 +72,37 @@ fn a_recording_is_checked_against_its_kernel() {
         2,
         &["quarry record", "--before --after"],
     );
+}
+
+/// Between the reports the recorder's threads, which the footer lists, read nothing of sysfs, whose files are kernfs's.
+fn assert_is_the_load(trace: &str) {
+    let trace = TraceFile::open(trace).unwrap();
+    let meta = trace.meta();
+    let snapshots = meta
+        .reports
+        .iter()
+        .filter(|report| report.name == "snapshot");
+    let times: Vec<u64> = snapshots.map(|report| report.time_ns).collect();
+    let part = meta.load_part().unwrap();
+    assert_eq!(times, [part.from_ns, part.until_ns]);
+    assert_eq!(meta.clock.as_deref(), Some("mono"));
+    let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    assert_eq!(meta.boot_id.as_deref(), Some(boot_id.trim()));
+    let (mut own, mut walks, mut walks_of_load) = (0, 0, 0);
+    let (mut rows, mut chunk) = (trace.rows(), Vec::new());
+    while rows.next_chunk(&mut chunk).unwrap() {
+        for row in &chunk {
+            let is_load = (part.from_ns..part.until_ns).contains(&row.event.time_ns);
+            let site = row.call_site.as_deref().unwrap_or_default();
+            let walk = meta.is_recorder(row.pid) && site.contains("kernfs");
+            assert!(row.comm != "ls" || !meta.is_recorder(row.pid));
+            own += u64::from(meta.is_recorder(row.pid));
+            walks += u64::from(walk);
+            walks_of_load += u64::from(walk && is_load);
+        }
+    }
+    assert!(walks > 1000 && own > walks, "{walks} of {own}");
+    assert_eq!(walks_of_load, 0);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! about its pages: zoneinfo, buddyinfo, pagetypeinfo, vmstat.
 
 pub mod buddyinfo;
+mod ends;
 mod file;
 pub mod slabinfo;
 pub mod snapshot;
@@ -11,6 +12,7 @@ mod words;
 pub mod zoneinfo;
 
 pub use buddyinfo::{Buddyinfo, Pagetypeinfo};
+pub use ends::{End, EndReports};
 pub use file::{ReportError, read_report};
 pub use slabinfo::{Slabinfo, SlabinfoRow};
 pub use snapshot::{CpuPartialLists, Snapshot};

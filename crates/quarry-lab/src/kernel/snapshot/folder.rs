@@ -11,13 +11,14 @@ use crate::kernel::slabinfo::Slabinfo;
 use crate::kernel::sysfs::CacheAttributes;
 
 /// Files beside the caches, each with the name of its JSON key.
-const META: [&str; 6] = [
+const META: [&str; 7] = [
     "page_size",
     "cpu_possible",
     "cpu_present",
     "kernel_release",
     "meminfo",
     "cmdline",
+    "boot_id",
 ];
 
 /// The folder as JSON of one moment.

@@ -2,8 +2,11 @@
 
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
+use quarry_core::page::SYSCTLS;
+use quarry_trace::record::now_ns;
 use serde_json::{Map, Value, json};
 
 use super::{Snapshot, folder};
@@ -11,14 +14,23 @@ use crate::kernel::file::ReportError;
 use crate::kernel::slabinfo::Slabinfo;
 
 /// Texts of the kernel by their key.
-const TEXTS: [(&str, &str); 7] = [
+const TEXTS: [(&str, &str); 8] = [
     ("kernel_release", "/proc/sys/kernel/osrelease"),
+    ("boot_id", "/proc/sys/kernel/random/boot_id"),
     ("cmdline", "/proc/cmdline"),
     ("cpu_possible", "/sys/devices/system/cpu/possible"),
     ("cpu_present", "/sys/devices/system/cpu/present"),
     ("cpu_online", "/sys/devices/system/cpu/online"),
     ("node_online", "/sys/devices/system/node/online"),
     ("meminfo", "/proc/meminfo"),
+];
+
+/// Sysctls that the page allocator depends on, beside those that Quarry has as tunables.
+const OTHER_SYSCTLS: [&str; 4] = [
+    "lowmem_reserve_ratio",
+    "stat_interval",
+    "watermark_boost_factor",
+    "watermark_scale_factor",
 ];
 
 impl Snapshot {
@@ -33,33 +45,64 @@ impl Snapshot {
     }
 
     pub(super) fn take_from(root: &Path) -> Result<Value, ReportError> {
-        let at = |path: &str| root.join(path.trim_start_matches('/'));
-        let slabinfo = read_as_root(&at("/proc/slabinfo"))?;
+        let time_ns = now_ns();
+        let slabinfo = Self::read_file(root, "/proc/slabinfo")?;
+        Self::of_parts(time_ns, &slabinfo, Self::read_machine(root)?)
+    }
+
+    /// Reads a file of this machine.
+    pub(in crate::kernel) fn read_file(root: &Path, path: &str) -> Result<String, ReportError> {
+        let path = at(root, path);
+        let file = path.display().to_string();
+        fs::read_to_string(path)
+            .map_err(|source| explain_permission(ReportError::Read { file, source }))
+    }
+
+    /// Reads all parts of a snapshot but slabinfo.
+    pub(in crate::kernel) fn read_machine(root: &Path) -> Result<Map<String, Value>, ReportError> {
         let mut snapshot = Map::new();
         for (key, path) in TEXTS {
-            if let Ok(text) = fs::read_to_string(at(path)) {
+            if let Ok(text) = fs::read_to_string(at(root, path)) {
                 let text = if key == "meminfo" { &text } else { text.trim() };
                 snapshot.insert(key.to_string(), json!(text));
             }
         }
-        if let Some(page_bytes) = quarry_trace::record::page_bytes(&at("/proc/self/auxv")) {
+        let known = SYSCTLS.rows.iter().map(|row| row.tunable.name);
+        let sysctls = known.chain(OTHER_SYSCTLS).filter_map(|name| {
+            let value = fs::read_to_string(at(root, &format!("/proc/sys/vm/{name}"))).ok()?;
+            Some((format!("vm.{name}"), json!(value.trim())))
+        });
+        snapshot.insert("sysctls".to_string(), Value::Object(sysctls.collect()));
+        if let Some(page_bytes) = quarry_trace::record::page_bytes(&at(root, "/proc/self/auxv")) {
             snapshot.insert("page_size".to_string(), json!(page_bytes));
         }
-        let rows = Slabinfo::parse_text("/proc/slabinfo", &slabinfo)?;
-        snapshot.insert("slabinfo".to_string(), json!(rows));
-        snapshot.insert("slabinfo_text".to_string(), json!(slabinfo));
         // SLAB and SLOB have no such folder.
-        if let Some(found) = folder::directories(&at("/sys/kernel/slab")) {
+        if let Some(found) = folder::directories(&at(root, "/sys/kernel/slab")) {
             folder::add_directories(&mut snapshot, &found.map_err(explain_permission)?);
         }
+        Ok(snapshot)
+    }
+
+    /// Makes the snapshot of a slabinfo, read at a moment, and of the rest of the machine.
+    pub(in crate::kernel) fn of_parts(
+        time_ns: u64,
+        slabinfo: &str,
+        machine: Map<String, Value>,
+    ) -> Result<Value, ReportError> {
+        let mut snapshot = machine;
+        let unix_time = SystemTime::now().duration_since(UNIX_EPOCH);
+        let unix_time_s = unix_time.map_or(0, |time| time.as_secs());
+        snapshot.insert("unix_time_s".to_string(), json!(unix_time_s));
+        snapshot.insert("monotonic_ns".to_string(), json!(time_ns));
+        let rows = Slabinfo::parse_text("/proc/slabinfo", slabinfo)?;
+        snapshot.insert("slabinfo".to_string(), json!(rows));
+        snapshot.insert("slabinfo_text".to_string(), json!(slabinfo));
         Ok(Value::Object(snapshot))
     }
 }
 
-fn read_as_root(path: &Path) -> Result<String, ReportError> {
-    let file = path.display().to_string();
-    fs::read_to_string(path)
-        .map_err(|source| explain_permission(ReportError::Read { file, source }))
+fn at(root: &Path, path: &str) -> PathBuf {
+    root.join(path.trim_start_matches('/'))
 }
 
 /// Says what to do where the kernel lets only root read.
