@@ -81,10 +81,11 @@ macro_rules! designs {
 quarry_core::for_all_designs!(designs! {});
 
 impl DesignEntry {
-    /// The design of this name.
+    /// The design of this name, in small or capital letters (the kernel writes SLUB, its files slub).
     #[must_use]
     pub fn find(name: &str) -> Option<&'static Self> {
-        DESIGNS.iter().find(|design| design.name == name)
+        let mut designs = DESIGNS.iter();
+        designs.find(|design| design.name.eq_ignore_ascii_case(name))
     }
 
     /// The design of a kernel: the one with arrays if its slabinfo shows them, else the one whose caches are in sysfs, as
@@ -163,6 +164,7 @@ impl DesignSpec {
                 list(DESIGNS.iter().map(|design| design.name))
             )));
         };
+        let name = design.name;
         let era = match era {
             None => design.default_era,
             Some(era) => parse_era(era)?,
@@ -237,6 +239,7 @@ mod tests {
             ("slub@6.12", "slub@6.12"),
             ("slub@v6.6.30", "slub@6.6"),
             ("slub@2.6.22", "slub@2.6.22"),
+            ("SLUB@6.1", "slub@6.1"),
         ] {
             assert_eq!(DesignSpec::parse(text).unwrap().to_string(), shown);
         }

@@ -45,10 +45,10 @@ impl Setting {
         };
         let (design, era) = match scope.map(|scope| scope.split_once('@').unwrap_or((scope, ""))) {
             None => (None, None),
-            Some((design, "")) => (Some(design.to_string()), None),
+            Some((design, "")) => (Some(design.to_ascii_lowercase()), None),
             Some((design, era)) => {
                 let era = parse_era(era).map_err(|error| usage(error.to_string()))?;
-                (Some(design.to_string()), Some(era))
+                (Some(design.to_ascii_lowercase()), Some(era))
             }
         };
         Ok(Self {
