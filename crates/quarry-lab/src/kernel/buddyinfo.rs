@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::file::{ReportError, read_report};
-use super::words::{Lines, number, zone_and_rest};
+use super::words::{Lines, number, quoted, zone_and_rest};
 
 /// A row of numbers of one zone.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -209,7 +209,7 @@ fn type_row(line: &str) -> Result<TypeRow, String> {
     let rest = rest.strip_prefix(", type ").map(str::trim_start);
     let (migratetype, rest) = rest
         .and_then(|rest| rest.split_once(' '))
-        .ok_or_else(|| format!("\", type ...\" is expected in {line:?}"))?;
+        .ok_or_else(|| format!("\", type ...\" is expected in {}", quoted(line)))?;
     let uncounted = (0..).zip(rest.split_whitespace());
     let uncounted = uncounted.filter(|(_, word)| word.starts_with('>'));
     Ok(TypeRow {
@@ -226,7 +226,7 @@ fn type_row(line: &str) -> Result<TypeRow, String> {
 fn blank(lines: &mut Lines<'_>) -> Result<(), String> {
     match lines.next() {
         Some("") => Ok(()),
-        Some(line) => Err(format!("an empty line is expected, not {line:?}")),
+        Some(line) => Err(format!("an empty line is expected, not {}", quoted(line))),
         None => Err("the text ends where an empty line is expected".to_string()),
     }
 }
@@ -234,7 +234,7 @@ fn blank(lines: &mut Lines<'_>) -> Result<(), String> {
 fn header<'t>(lines: &mut Lines<'t>, header: &str) -> Result<&'t str, String> {
     let line = lines.next().unwrap_or_default();
     line.strip_prefix(header)
-        .ok_or_else(|| format!("{header:?} is expected, not {line:?}"))
+        .ok_or_else(|| format!("{header:?} is expected, not {}", quoted(line)))
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::file::{ReportError, read_report};
+use super::words::quoted;
 
 /// One cache, as slabinfo shows it. The names are the columns'.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -210,7 +211,7 @@ fn numbers_of<const N: usize>(words: &[&str], names: [&str; N]) -> Result<[u64; 
         let word = words.get(i).ok_or_else(|| format!("{name} is missing"))?;
         numbers[i] = word
             .parse()
-            .map_err(|_| format!("{name}: {word:?} is not a number"))?;
+            .map_err(|_| format!("{name}: {} is not a number", quoted(word)))?;
     }
     Ok(numbers)
 }

@@ -35,11 +35,14 @@ impl Counters {
     pub(super) fn add(&mut self, line: &str) -> Result<(), String> {
         let mut words = line.split_whitespace();
         let (Some(name), Some(value), None) = (words.next(), words.next(), words.next()) else {
-            return Err(format!("a name and a number are expected, not {line:?}"));
+            return Err(format!(
+                "a name and a number are expected, not {}",
+                quoted(line)
+            ));
         };
         let is_name = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
         if !name.bytes().all(is_name) {
-            return Err(format!("{name:?} is not the name of a counter"));
+            return Err(format!("{} is not the name of a counter", quoted(name)));
         }
         if self.get(name).is_some() {
             return Err(format!("{name} stands there twice"));
@@ -55,16 +58,25 @@ impl Serialize for Counters {
     }
 }
 
+/// A line in quotes for messages; of a long one, as a file of another kind may be, the beginning.
+pub(super) fn quoted(line: &str) -> String {
+    const SHOWN_MAX: usize = 60;
+    match line.char_indices().nth(SHOWN_MAX) {
+        Some((end, _)) => format!("{:?}...", &line[..end]),
+        None => format!("{line:?}"),
+    }
+}
+
 /// A number of this name.
 pub(super) fn number<N: FromStr>(name: impl Display, word: &str) -> Result<N, String> {
     let digits = word.bytes().all(|b| b.is_ascii_digit());
     let parsed = word.parse().ok().filter(|_| digits);
-    parsed.ok_or_else(|| format!("{name}: {word:?} is not a number from 0 on"))
+    parsed.ok_or_else(|| format!("{name}: {} is not a number from 0 on", quoted(word)))
 }
 
 /// `Node 0, zone   Normal` at the start of a line, and what follows the name.
 pub(super) fn zone_and_rest(line: &str) -> Result<(u32, &str, &str), String> {
-    let expected = || format!("\"Node 0, zone ...\" is expected, not {line:?}");
+    let expected = || format!("\"Node 0, zone ...\" is expected, not {}", quoted(line));
     let rest = line.strip_prefix("Node ").ok_or_else(expected)?;
     let (node, rest) = rest.split_once(", zone ").ok_or_else(expected)?;
     let rest = rest.trim_start();
@@ -80,7 +92,7 @@ pub(super) fn zone_and_rest(line: &str) -> Result<(u32, &str, &str), String> {
 pub(super) fn zone_of(line: &str) -> Result<(u32, &str), String> {
     match zone_and_rest(line)? {
         (node, name, "") => Ok((node, name)),
-        (_, name, rest) => Err(format!("{rest:?} follows the name of zone {name}")),
+        (_, name, rest) => Err(format!("{} follows the name of zone {name}", quoted(rest))),
     }
 }
 
@@ -123,7 +135,7 @@ impl<'t> Lines<'t> {
         let value = line.and_then(|line| line.strip_prefix(name));
         match (value, line) {
             (Some(value), _) => number(name, value.trim()),
-            (None, Some(line)) => Err(format!("\"{name}\" is expected, not {line:?}")),
+            (None, Some(line)) => Err(format!("\"{name}\" is expected, not {}", quoted(line))),
             (None, None) => Err(format!("the text ends where \"{name}\" is expected")),
         }
     }

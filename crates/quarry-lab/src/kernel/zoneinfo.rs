@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::file::{ReportError, read_report};
-use super::words::{Counters, Lines, number, zone_of};
+use super::words::{Counters, Lines, number, quoted, zone_of};
 
 /// One CPU's lists of one zone.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -109,7 +109,7 @@ fn parse_zone(lines: &mut Lines<'_>) -> Result<Zone, String> {
     let (node, name) = zone_of(header)?;
     (zone.node, zone.name) = (node, name.to_string());
     if !zone.name.bytes().all(|b| b.is_ascii_alphanumeric()) {
-        return Err(format!("{name:?} is not the name of a zone"));
+        return Err(format!("{} is not the name of a zone", quoted(name)));
     }
     if lines.next_if(|line| line == PER_NODE).is_some() {
         while let Some(line) = lines.next_if(|line| !line.starts_with("pages free")) {
@@ -166,7 +166,7 @@ fn parse_pagesets(lines: &mut Lines<'_>, zone: &mut Zone) -> Result<(), String> 
         let (cpu, pcp) = match [(); 5].map(|()| words.next()) {
             [Some("cpu:"), Some(cpu), None, ..] => (cpu, None),
             [Some("cpu:"), Some(cpu), Some("pcp:"), Some(pcp), None] => (cpu, Some(pcp)),
-            _ => return Err(format!("\"cpu: 0\" is expected, not {line:?}")),
+            _ => return Err(format!("\"cpu: 0\" is expected, not {}", quoted(line))),
         };
         let mut set = Pageset {
             cpu: number("cpu", cpu)?,

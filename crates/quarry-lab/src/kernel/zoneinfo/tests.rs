@@ -92,6 +92,17 @@ Node 1, zone   Normal
     assert_eq!(zone.rest.get("prev_priority"), Some(12));
 }
 
+/// A file of another kind may be one line.
+#[test]
+fn a_long_line_is_cut() {
+    let message = parse(&format!("{{\"slabinfo\": [{}]}}", "1, ".repeat(1000))).unwrap_err();
+    assert!(
+        message.contains("not \"{\\\"slabinfo\\\": [1, 1") && message.ends_with("\"..."),
+        "{message}"
+    );
+    assert!(message.len() < 200, "{message}");
+}
+
 #[test]
 fn errors_name_the_line() {
     let with = |from: &str, to: &str| parse(&NEW.replacen(from, to, 1)).unwrap_err();
