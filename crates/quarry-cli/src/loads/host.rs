@@ -103,6 +103,9 @@ pub(super) fn run(common: &Common, asked: &Asked<'_>) -> anyhow::Result<()> {
         }
         // A round that is not whole has arms without the first one beside them.
         let whole = reports.iter().map(Vec::len).min().unwrap_or(0);
+        if whole == 0 {
+            break;
+        }
         reports
             .iter_mut()
             .for_each(|reports| reports.truncate(whole));
@@ -119,6 +122,9 @@ pub(super) fn run(common: &Common, asked: &Asked<'_>) -> anyhow::Result<()> {
     bar.finish_and_clear();
     print(common, name, &loads)?;
     match stopped() {
+        true if loads.is_empty() => Err(error::interrupted(
+            "interrupted before the first round ended".to_string(),
+        )),
         true => Err(error::interrupted(
             "interrupted; rounds that ended are printed".to_string(),
         )),

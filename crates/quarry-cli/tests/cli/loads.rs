@@ -1,8 +1,13 @@
 //! `quarry run hackbench`, `tbench`, `tcp_rr`.
 
+use std::fs;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
 use serde_json::Value;
 
-use crate::common::{assert_fails, assert_refuses, json, quarry, stdout};
+use crate::common::{assert_fails, assert_refuses, command, json, quarry, stdout};
 use crate::golden;
 
 /// Small runs of each load.
@@ -145,5 +150,50 @@ fn an_interrupt_leaves_the_rounds_that_ended() {
     for run in json["runs"].as_array().unwrap() {
         let rounds = run["rounds"].as_u64().unwrap();
         assert!((1..1_000_000).contains(&rounds), "{run}");
+    }
+}
+
+/// Waits until a process heeds SIGTERM; false if it ended.
+fn heeds_term(pid: u32) -> bool {
+    const SIGTERM: u32 = 15;
+    loop {
+        let Ok(status) = fs::read_to_string(format!("/proc/{pid}/status")) else {
+            return false;
+        };
+        let mut lines = status.lines();
+        let caught = lines.find_map(|line| line.strip_prefix("SigCgt:"));
+        let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+        if caught.is_some_and(|mask| mask >> (SIGTERM - 1) & 1 == 1) {
+            return true;
+        }
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Nothing has a median then.
+#[test]
+fn an_interrupt_before_the_first_round_ends() {
+    for load in [
+        "hackbench -g 1 -f 2 -l 40000",
+        "tbench 1 -t 500ms",
+        "tcp_rr -n 1 -l 500ms",
+    ] {
+        let run = command(&format!(
+            "run {load} --host --design slub@6.18,slub@6.12,slub@6.6"
+        ))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+        assert!(heeds_term(run.id()), "{load}");
+        let mut kill = Command::new("kill");
+        kill.args(["-s", "TERM", &run.id().to_string()]);
+        assert!(kill.status().unwrap().success());
+        let output = run.wait_with_output().unwrap();
+        let parts = [
+            "runs under way go on to their end",
+            "interrupted before the first round",
+        ];
+        assert_fails(&output, 130, &parts);
     }
 }
