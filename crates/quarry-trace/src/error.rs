@@ -123,6 +123,24 @@ pub enum TraceError {
         /// The line, clipped.
         text: String,
     },
+    /// An object that is larger than a block of the recorded machine's pages.
+    #[error(
+        "{}:{line}: bytes_alloc: {bytes} is impossible with pages of {page_bytes} bytes, whose largest block has {}; \
+         with --page-size, which names another size, --skip-bad can skip the line; the line is: {text}",
+        path.display(), crate::import::object_bytes_max(*page_bytes)
+    )]
+    TooLargeForPages {
+        /// The file.
+        path: PathBuf,
+        /// Line number, from 1.
+        line: u64,
+        /// Bytes of the object.
+        bytes: u32,
+        /// Page size, which was found out after the line was read.
+        page_bytes: u32,
+        /// The line, clipped.
+        text: String,
+    },
     /// The last line stops in the middle.
     #[error("{}:{line}: the last line is cut off (no line end); the recording was truncated: copy it again, or skip \
              the line with --skip-bad; the line is: {text}", path.display())]

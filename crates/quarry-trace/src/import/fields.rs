@@ -13,8 +13,41 @@ pub(crate) type Fault = (&'static str, LineProblem);
 
 /// Largest node number that a kernel can be built for.
 const NODE_MAX: i64 = 1023;
+/// Most bytes of an object: a block of the largest order, with the largest pages.
+const SIZE_MAX: u64 = object_bytes_max(PAGE_BYTES_MAX);
+/// Bytes of the largest page of a kernel.
+pub(crate) const PAGE_BYTES_MAX: u32 = 64 << 10;
+/// Bytes of the smallest page of a kernel.
+pub(crate) const PAGE_BYTES_MIN: u32 = 4 << 10;
 /// More migratetypes than any kernel has.
 const MIGRATETYPE_MAX: i64 = 15;
+
+/// Most bytes of an object with pages of this size: the page allocator of kernels has orders up to 10.
+pub(crate) const fn object_bytes_max(page_bytes: u32) -> u64 {
+    (page_bytes as u64) << 10
+}
+
+/// The fault of an allocation that no kernel makes: without a size, or larger than a block of pages.
+pub(crate) fn size_fault(event: &RawEvent<'_>, page_bytes: u32) -> Option<Fault> {
+    let is_alloc = !event.kind.is_page() && !event.kind.is_free();
+    // kmalloc(0) gives the zero-size pointer, and no cache has objects without a size.
+    const ZERO_SIZE_PTR: u64 = 16;
+    if !is_alloc || event.address <= ZERO_SIZE_PTR {
+        return None;
+    }
+    let max = object_bytes_max(page_bytes);
+    let sizes = [
+        ("bytes_alloc", event.bytes_alloc),
+        ("bytes_req", event.bytes_req),
+    ];
+    sizes
+        .into_iter()
+        .find_map(|(field, bytes)| match u64::from(bytes) {
+            0 => Some((field, LineProblem::Zero)),
+            value if value > max => Some((field, LineProblem::TooLarge { value, max })),
+            _ => None,
+        })
+}
 
 #[derive(Default)]
 struct Fields<'a> {
@@ -85,11 +118,10 @@ pub(crate) fn parse<'a>(event: &mut RawEvent<'a>, text: &'a [u8]) -> Result<(), 
     if event.kind.is_free() {
         return Ok(());
     }
-    let succeeded = event.address > 16;
     event.bytes_req = size("bytes_req", fields.bytes_req)?;
     event.bytes_alloc = size("bytes_alloc", fields.bytes_alloc)?;
-    if succeeded && event.bytes_alloc == 0 {
-        return Err(("bytes_alloc", LineProblem::Zero));
+    if let Some(fault) = size_fault(event, PAGE_BYTES_MAX) {
+        return Err(fault);
     }
     if event.bytes_req > event.bytes_alloc {
         let (value, max) = (u64::from(event.bytes_req), u64::from(event.bytes_alloc));
@@ -159,8 +191,6 @@ fn gfp(text: Option<&[u8]>) -> Result<&[u8], Fault> {
 }
 
 fn size(field: &'static str, text: Option<&[u8]>) -> Result<u32, Fault> {
-    // The largest thing that is one object: 1 GiB, above kmalloc of order 13 with 64K pages.
-    const SIZE_MAX: u64 = 1 << 30;
     let value = number(field, text)?;
     if value > SIZE_MAX {
         return Err((

@@ -31,7 +31,8 @@ use crate::meta::{CPUS_MAX, LoadPart, NewReport, TABLE_ENTRIES_MAX, Table, Trace
 use crate::moment::Moment;
 use crate::outfile::OutFile;
 use binary::Form;
-use fields::Fault;
+pub(crate) use fields::object_bytes_max;
+use fields::{Fault, PAGE_BYTES_MAX, PAGE_BYTES_MIN};
 use input::Lines;
 use line::{Line, Writer};
 use refills::Refills;
@@ -223,6 +224,8 @@ pub fn import<W: Write + Send>(
         first_line: None,
         others: Others::default(),
         last_time_ns: 0,
+        line: 0,
+        largest: None,
     };
     if let Some(form) = form {
         let bytes_in = import.binary(form, input, progress)?;
@@ -268,6 +271,17 @@ struct Import<'a, W: Write + Send> {
     others: Others,
     /// Time of the last event.
     last_time_ns: u64,
+    /// Number of the line, from 1.
+    line: u64,
+    /// The largest object that pages of some sizes are too small for.
+    largest: Option<Largest>,
+}
+
+/// An object that may be too large, and the line that says so.
+struct Largest {
+    bytes: u32,
+    line: u64,
+    text: String,
 }
 
 /// Events of other tracepoints, by name.
@@ -308,8 +322,12 @@ impl<W: Write + Send> Import<'_, W> {
         if self.first_line.is_none() && !text.trim_ascii().is_empty() {
             self.first_line = Some(clip(text.trim_ascii()));
         }
+        self.line += 1;
         match line::parse(text) {
             Ok(Line::Event(event, writer)) => {
+                if let Some(fault) = self.size_fault(&event, text) {
+                    return Ok(Some(Bad::Field(fault)));
+                }
                 if let Some(cpus) = self.options.cpus
                     && u32::from(event.cpu) >= cpus
                 {
@@ -346,6 +364,27 @@ impl<W: Write + Send> Import<'_, W> {
     fn take(&mut self, event: &RawEvent<'_>) -> Result<()> {
         self.step(event.time_ns);
         self.refills.push(event, &mut self.trace)
+    }
+
+    /// The fault of an object's size. The page size may be found out later: what is too large for some is noted.
+    fn size_fault(&mut self, event: &RawEvent<'_>, text: &[u8]) -> Option<Fault> {
+        let page_bytes = match (self.options.page_size, self.facts.page_size) {
+            (Some(bytes), _) | (None, Some(bytes)) => bytes,
+            (None, None) => PAGE_BYTES_MAX,
+        };
+        if let Some(fault) = fields::size_fault(event, page_bytes) {
+            return Some(fault);
+        }
+        let known = self.largest.as_ref().map_or(0, |largest| largest.bytes);
+        let may_be = object_bytes_max(PAGE_BYTES_MIN).max(known.into());
+        if u64::from(event.bytes_alloc) > may_be {
+            self.largest = Some(Largest {
+                bytes: event.bytes_alloc,
+                line: self.line,
+                text: clip(text),
+            });
+        }
+        None
     }
 
     /// Counts an event of another tracepoint.
@@ -428,12 +467,21 @@ impl<W: Write + Send> Import<'_, W> {
         meta.recorder_pids.clone_from(&options.recorder_pids);
         meta.load = load_part(&self.name, meta, options)?;
         let mut pids = options.recorder_pids.iter().copied();
-        match pids.find(|pid| !self.trace.has_pid(*pid)) {
-            Some(pid) => Err(TraceError::NoRecorder {
+        if let Some(pid) = pids.find(|pid| !self.trace.has_pid(*pid)) {
+            let path = self.name;
+            return Err(TraceError::NoRecorder { path, pid });
+        }
+        let meta = self.trace.finish()?;
+        let largest = self.largest.filter(|_| facts.form.is_none());
+        match largest.filter(|found| u64::from(found.bytes) > object_bytes_max(meta.page_size)) {
+            Some(Largest { bytes, line, text }) => Err(TraceError::TooLargeForPages {
                 path: self.name,
-                pid,
+                line,
+                bytes,
+                page_bytes: meta.page_size,
+                text,
             }),
-            None => self.trace.finish(),
+            None => Ok(meta),
         }
     }
 }

@@ -15,8 +15,10 @@ mod trace_dat;
 use std::collections::HashMap;
 use std::io::{Read, Write};
 
+use super::fields::{self, PAGE_BYTES_MAX};
 use super::{Import, add};
 use crate::error::{Result, TraceError};
+use crate::event::seconds;
 use crate::events::Decoder;
 use crate::events::merge::{Merge, Round};
 use crate::events::names::{Symbols, Tasks};
@@ -179,6 +181,15 @@ impl<W: Write + Send> Import<'_, W> {
                 });
             }
         };
+        let page_bytes = self.options.page_size.or(self.facts.page_size);
+        let fault = fields::size_fault(&event, page_bytes.unwrap_or(PAGE_BYTES_MAX));
+        if let Some((field, problem)) = fault {
+            return Err(TraceError::BadFile {
+                path: self.name.clone(),
+                form: self.facts.form.map_or("", Form::name),
+                problem: format!("the event at {} s: {field}: {problem}", seconds(time_ns)),
+            });
+        }
         event.time_ns = time_ns;
         event.call_site = site.and_then(|address| samples.symbols.name(address));
         event.pid = event.pid.max(0);

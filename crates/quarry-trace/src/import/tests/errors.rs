@@ -45,6 +45,14 @@ fn bad_slab_lines_name_line_field_and_text() {
             "bytes_alloc: 8000000000",
         ),
         (
+            format!("{P}kmem_cache_alloc: call_site=f {A} bytes_req=0 bytes_alloc=8 gfp_flags=0"),
+            "t.txt:2: bytes_req: 0 is impossible",
+        ),
+        (
+            format!("{P}kmalloc: call_site=f {A} bytes_req=9 bytes_alloc=1073741824 gfp_flags=0"),
+            "t.txt:2: bytes_alloc: 1073741824 is impossible, at most 67108864",
+        ),
+        (
             format!("{P}kmalloc: call_site=f {A} bytes_req=9 bytes_alloc=16"),
             "gfp_flags: missing",
         ),
@@ -283,4 +291,38 @@ fn a_full_disk_is_named() {
             "{message}"
         );
     }
+}
+
+/// A replay's largest slab is a block of order 10, and the page size may be known only at the end.
+#[test]
+fn an_object_is_no_larger_than_the_largest_block() {
+    let text = format!(
+        "{}\n{}\n",
+        kmalloc(1 << 40, 8, 8),
+        kmalloc(2 << 40, 9, 5 << 20)
+    );
+    let with = |page_size, skip_bad| {
+        let options = ImportOptions {
+            page_size,
+            skip_bad,
+            ..options()
+        };
+        let trace = run(text.as_bytes(), &options);
+        trace
+            .map(|trace| trace.meta().skipped_lines)
+            .map_err(|error| error.to_string())
+    };
+    let told = with(Some(4096), false).unwrap_err();
+    assert!(
+        told.contains("t.txt:2: bytes_alloc: 5242880 is impossible, at most 4194304"),
+        "{told}"
+    );
+    assert_eq!(with(Some(4096), true), Ok(1));
+    assert_eq!(with(Some(65536), false), Ok(0));
+    // Nothing tells it, so it is 4096.
+    let found = with(None, true).unwrap_err();
+    assert!(
+        found.contains("t.txt:2: bytes_alloc: 5242880 is impossible with pages of 4096"),
+        "{found}"
+    );
 }
