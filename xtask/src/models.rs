@@ -85,6 +85,7 @@ pub(crate) fn root() -> Result<Outcome> {
     let programs = Programs::build()?;
     let ignored = |package, test| programs.run(package, &[test], &[], &["--ignored"]);
     ignored("quarry", "host")?;
+    ignored("quarry-cli", "cli")?;
     let release = fs::read_to_string("/proc/sys/kernel/osrelease")?;
     if !release.starts_with("6.18.") {
         let release = release.trim();

@@ -13,7 +13,7 @@ use crate::error::Result;
 
 /// Mount points of tracefs; the second is that before Linux 4.1.
 const MOUNTS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
-/// Prefix of this program's instances; the process id follows.
+/// Prefix of this program's instances; [`process_name`] follows.
 const PREFIX: &str = "quarry-";
 
 /// The instance. Dropped, it stops and goes.
@@ -45,7 +45,9 @@ impl Instance {
         let mount = mounted.next().unwrap_or(Path::new(MOUNTS[0]));
         let instances = mount.join("instances");
         remove_stale(&instances);
-        let dir = instances.join(format!("{PREFIX}{}", process::id()));
+        let pid = process::id().to_string();
+        let name = process_name(&pid).unwrap_or(pid);
+        let dir = instances.join(format!("{PREFIX}{name}"));
         match fs::create_dir(&dir) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
             made => made.map_err(failed("make the tracing instance", &dir))?,
@@ -199,18 +201,35 @@ fn seconds(text: &str) -> Option<u64> {
         .checked_add(micros.checked_mul(1000)?)
 }
 
-/// Removes the instances of processes that have ended. Failures are passed over: they keep nothing from
-/// recording.
+/// Removes the instances of recorders that have ended. Failures are passed over: they keep nothing from
+/// recording. The kernel keeps an instance whose rings are open.
 fn remove_stale(instances: &Path) {
     for entry in fs::read_dir(instances).into_iter().flatten().flatten() {
         let name = entry.file_name();
-        let process = name.to_str().and_then(|name| name.strip_prefix(PREFIX));
-        let process = process.and_then(|process| process.parse::<u32>().ok());
-        if process.is_some_and(|process| !Path::new(&format!("/proc/{process}")).exists()) {
-            let _ = fs::write(entry.path().join("tracing_on"), "0");
+        let owner = name.to_str().and_then(|name| name.strip_prefix(PREFIX));
+        if owner.is_some_and(|owner| !is_alive(owner)) {
             let _ = fs::remove_dir(entry.path());
         }
     }
+}
+
+/// Names a process so that no other has the name during this boot: its id and when it began. `None` if it has
+/// ended, also if its parent has not asked for its end.
+fn process_name(pid: &str) -> Option<String> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name in parentheses may hold anything (`proc(5)`).
+    let (_, rest) = stat.rsplit_once(") ")?;
+    let mut words = rest.split(' ');
+    let state = words.next()?;
+    const STARTED: usize = 18;
+    let started = words.nth(STARTED)?;
+    (state != "Z" && state != "X").then(|| format!("{pid}-{started}"))
+}
+
+/// True if the recorder of this name, `PID-START`, runs.
+fn is_alive(owner: &str) -> bool {
+    let pid = owner.split('-').next().unwrap_or_default();
+    process_name(pid).is_some_and(|name| name == owner)
 }
 
 #[cfg(test)]
@@ -228,5 +247,31 @@ mod tests {
         assert_eq!(seconds(stat(stats, "now ts")), Some(80_453_422_426_000));
         assert_eq!(seconds("7"), None);
         assert_eq!(seconds("99999999999999.1"), None);
+    }
+
+    /// An id is given again, and a recorder whose parent does not ask for its end keeps it.
+    #[test]
+    fn a_recorder_is_known_by_its_id_and_its_start() {
+        let own = process_name(&process::id().to_string()).unwrap();
+        assert!(is_alive(&own), "{own}");
+        let (pid, started) = own.split_once('-').unwrap();
+        let later = started.parse::<u64>().unwrap() + 1;
+        for other in [
+            format!("{pid}-{later}"),
+            pid.to_string(),
+            "0-1".to_string(),
+            String::new(),
+        ] {
+            assert!(!is_alive(&other), "{other}");
+        }
+        let mut child = process::Command::new("true").spawn().unwrap();
+        let pid = child.id().to_string();
+        let start = std::time::Instant::now();
+        while process_name(&pid).is_some() {
+            assert!(start.elapsed().as_secs() < 60, "the child does not end");
+            std::thread::yield_now();
+        }
+        assert!(Path::new(&format!("/proc/{pid}")).exists());
+        child.wait().unwrap();
     }
 }
