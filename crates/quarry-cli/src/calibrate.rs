@@ -1,9 +1,7 @@
 //! `quarry calibrate`: this computer as a machine whose time can be simulated.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
 use indicatif::ProgressBar;
 use quarry_calibrate::{Effort, STEPS, calibrate};
 use quarry_machines::Machine;
@@ -15,9 +13,11 @@ use crate::{machines, output};
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The machine file to write, such as mine.toml, which must not exist yet; `-` for stdout.
+    /// The machine file to write, such as mine.toml; `-` for stdout.
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
+    #[command(flatten)]
+    force: output::Force,
     /// Measure for a moment only: ranges are wider, and caches larger than 8 MiB count as 8 MiB.
     #[arg(long)]
     quick: bool,
@@ -53,7 +53,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         ));
     }
     if !to_stdout {
-        check_file(&args.output)?;
+        check_name(&args.output)?;
+        output::check_writable(&args.output, args.force)?;
     }
     let effort = match args.quick {
         true => Effort::Quick,
@@ -70,11 +71,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     bar.finish_and_clear();
     let machine = machine?;
     let text = machine.to_text();
-    if to_stdout {
-        return output::print(|out| out.write_all(text.as_bytes()));
+    output::write_to(&args.output, &text, args.force)?;
+    match to_stdout {
+        true => Ok(()),
+        false => show(&machine, args.json),
     }
-    write_new(&args.output, &text)?;
-    show(&machine, args.json)
 }
 
 fn show(machine: &Machine, json: bool) -> anyhow::Result<()> {
@@ -84,27 +85,16 @@ fn show(machine: &Machine, json: bool) -> anyhow::Result<()> {
     }
 }
 
-/// Finds out before the measurement what would be in the way after it.
-fn check_file(path: &Path) -> anyhow::Result<()> {
-    let shown = path.display();
-    if path.symlink_metadata().is_ok() {
-        return Err(usage(format!(
-            "{shown} exists: remove it, or choose another name"
-        )));
+/// Refuses a name that `--machine` would not take for a file's.
+fn check_name(path: &Path) -> anyhow::Result<()> {
+    match path
+        .extension()
+        .is_some_and(|extension| extension == "toml")
+    {
+        true => Ok(()),
+        false => Err(usage(format!(
+            "{}: the name of a machine file ends with .toml, as --machine knows it by that",
+            path.display()
+        ))),
     }
-    if path.extension().is_none_or(|extension| extension != "toml") {
-        return Err(usage(format!(
-            "{shown}: the name of a machine file ends with .toml, as --machine knows it by that"
-        )));
-    }
-    let folder = path.parent().filter(|folder| *folder != Path::new(""));
-    let made = tempfile::tempfile_in(folder.unwrap_or(Path::new(".")));
-    made.map(|_| ())
-        .with_context(|| format!("cannot write {shown}"))
-}
-
-fn write_new(path: &Path, text: &str) -> anyhow::Result<()> {
-    let file = std::fs::File::create_new(path);
-    file.and_then(|mut file| file.write_all(text.as_bytes()))
-        .with_context(|| format!("cannot write {}", path.display()))
 }

@@ -1,5 +1,7 @@
 //! `quarry callers`: who allocates, and how much of it is alive.
 
+use std::ffi::OsString;
+
 use quarry_lab::callers::{Amount, By, Caller, Callers, Share, Totals};
 use quarry_trace::TraceMeta;
 use schemars::JsonSchema;
@@ -17,7 +19,7 @@ pub(crate) struct Args {
     /// A trace, or the name of a bundled one: hackbench, kv, tbench. A file of that name wins; `-` reads
     /// stdin.
     #[arg(value_name = "TRACE")]
-    trace: String,
+    trace: OsString,
     /// Add up the allocations of each call site, process or cache.
     #[arg(long, value_name = "WHAT", value_enum, default_value_t = ByArg::Site)]
     by: ByArg,

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use quarry_designs::DesignError;
 use quarry_lab::LabError;
 use quarry_machines::MachineError;
+use quarry_trace::TraceError;
 use quarry_work::WorkError;
 
 use crate::output::visible;
@@ -79,11 +80,15 @@ fn code(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
     if let Some(MachineError::Unknown { .. } | MachineError::Cpus { .. }) = cause.downcast_ref() {
         return Some(USAGE);
     }
+    if let Some(TraceError::OutputExists { .. }) = cause.downcast_ref() {
+        return Some(USAGE);
+    }
     if cause.is::<DesignError>() {
         return Some(USAGE);
     }
     match cause.downcast_ref()? {
         LabError::Usage(_) | LabError::Refused { .. } => Some(USAGE),
+        LabError::Trace(error) => code(&**error),
         LabError::Memory { .. } | LabError::InitialMemory { .. } => Some(EXHAUSTED),
         _ => None,
     }

@@ -1,5 +1,6 @@
 //! `quarry filter`: a part of a trace as a trace of its own.
 
+use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -18,7 +19,7 @@ pub(crate) struct Args {
     /// A trace, or the name of a bundled one: hackbench, kv, tbench. A file of that name wins; `-` reads
     /// stdin.
     #[arg(value_name = "TRACE")]
-    trace: String,
+    trace: OsString,
     /// The trace to write (Parquet). It appears only when it is complete. With `-` it goes to stdout and
     /// what is left to stderr.
     #[arg(short, long, value_name = "OUT.parquet")]
@@ -41,6 +42,8 @@ pub(crate) struct Args {
     cache: Vec<String>,
     #[command(flatten)]
     reports: ReportArgs,
+    #[command(flatten)]
+    force: output::Force,
     /// Print what is left as JSON.
     #[arg(long)]
     json: bool,
@@ -115,7 +118,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         output::beside(&text(args, whole, &meta));
         return Ok(());
     }
-    let meta = filter_file(&input.file, &filter, &args.output)?;
+    let meta = filter_file(&input.file, &filter, &args.output, args.force.existing())?;
     if args.json {
         output::print_json(
             "filter",

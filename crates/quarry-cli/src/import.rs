@@ -63,6 +63,8 @@ pub(crate) struct Args {
     until: Option<Moment>,
     #[command(flatten)]
     reports: ReportArgs,
+    #[command(flatten)]
+    force: output::Force,
     /// Print the summary as JSON.
     #[arg(long)]
     json: bool,
@@ -118,6 +120,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         recorder_pids: args.recorder_pid.clone(),
         load_from: args.from,
         load_until: args.until,
+        existing: args.force.existing(),
         ..ImportOptions::default()
     };
     let stdin = args.input == Path::new("-");

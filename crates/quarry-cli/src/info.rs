@@ -1,5 +1,7 @@
 //! `quarry info`: what a trace or a snapshot is of, and what is in it.
 
+use std::ffi::OsString;
+
 use quarry_core::era::Era;
 use quarry_core::tunables::Scope;
 use quarry_designs::DesignEntry;
@@ -19,7 +21,7 @@ pub(crate) struct Args {
     /// A trace, the name of a bundled one (hackbench, kv, tbench), or a snapshot: JSON, packed with gzip or not, or
     /// a folder with slabinfo and slab/. A file of a bundled name wins; `-` reads stdin.
     #[arg(value_name = "TRACE|SNAPSHOT")]
-    file: String,
+    file: OsString,
     /// Stage of a recorded boot; the first by default.
     #[arg(long, value_name = "NAME")]
     stage: Option<String>,
@@ -196,11 +198,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             print(args, &of_trace(&input.name, meta, snapshots.first()))
         }
         Source::Snapshot(snapshot) => {
-            let name = match args.file.as_str() {
-                "-" => "<stdin>",
-                file => file,
-            };
-            print(args, &of_snapshot(name, &snapshot))
+            let name = input::shown(args.file.as_ref());
+            print(args, &of_snapshot(&name, &snapshot))
         }
     }
 }

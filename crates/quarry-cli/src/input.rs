@@ -1,5 +1,6 @@
 //! `-` for an input: stdin.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::AsRawFd;
@@ -43,9 +44,13 @@ pub(crate) fn check_one_stdin(inputs: &[(&str, Option<&Path>)]) -> anyhow::Resul
 
 /// Opens a trace by its file, its bundled name, or from stdin for `-`. Parquet is read from its end, so
 /// stdin goes to a temporary file without a name, which ends with the process.
-pub(crate) fn trace(name: &str) -> anyhow::Result<Input> {
-    if name != "-" {
-        return Ok(Input::open(name)?);
+pub(crate) fn trace(name: impl AsRef<OsStr>) -> anyhow::Result<Input> {
+    let name = name.as_ref();
+    match name.to_str() {
+        Some("-") => {}
+        Some(name) => return Ok(Input::open(name)?),
+        // No bundled trace has such a name.
+        None => return Ok(Input::new(TraceFile::open(name)?, &name.to_string_lossy())),
     }
     from_spool(&spool()?)
 }
@@ -71,21 +76,21 @@ pub(crate) enum Source {
 }
 
 /// Opens what a file is, by its first bytes: a trace, or a snapshot with this stage. Bundled names are traces.
-pub(crate) fn source(name: &str, stage: Option<&str>) -> anyhow::Result<Source> {
-    let spool = match name {
-        "-" => Some(spool()?),
-        _ => None,
+pub(crate) fn source(name: &OsStr, stage: Option<&str>) -> anyhow::Result<Source> {
+    let spool = match name == "-" {
+        true => Some(spool()?),
+        false => None,
     };
     let path = match &spool {
         Some(spool) => PathBuf::from(by_number(spool)),
         None => PathBuf::from(name),
     };
+    let shown = shown(Path::new(name));
     let mut head = Vec::new();
     if let Some(file) = File::open(&path).ok().filter(|_| path.is_file()) {
         let read = file.take(HEAD_BYTES).read_to_end(&mut head);
-        read.with_context(|| format!("cannot read {name}"))?;
+        read.with_context(|| format!("cannot read {shown}"))?;
     }
-    let shown = shown(Path::new(name));
     if path.is_dir() || is_snapshot(&head) {
         let mut snapshot = Snapshot::read(&path, stage).map_err(LabError::from)?;
         snapshot.file = shown;
@@ -104,7 +109,7 @@ pub(crate) fn source(name: &str, stage: Option<&str>) -> anyhow::Result<Source> 
     }
     Ok(Source::Trace(Box::new(match spool {
         Some(spool) => from_spool(&spool)?,
-        None => Input::open(name)?,
+        None => trace(name)?,
     })))
 }
 

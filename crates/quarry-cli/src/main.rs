@@ -61,7 +61,7 @@ mod words;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 /// The Linux kernel's slab allocators as a laboratory: replay a real kernel's recorded allocations
 /// on any design, page size, CPU count and tunable.
@@ -127,6 +127,20 @@ enum Command {
     Man(packaging::ManArgs),
 }
 
+/// Reads the arguments. `-1` behind an option is its value, which the option's own error is about.
+fn parse() -> Cli {
+    let matches = with_negative_numbers(Cli::command()).get_matches();
+    Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+}
+
+fn with_negative_numbers(command: clap::Command) -> clap::Command {
+    let command = command.mut_args(|arg| match arg.get_action().takes_values() {
+        true if !arg.is_allow_hyphen_values_set() => arg.allow_negative_numbers(true),
+        _ => arg,
+    });
+    command.mut_subcommands(with_negative_numbers)
+}
+
 fn main() -> ExitCode {
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -135,7 +149,7 @@ fn main() -> ExitCode {
             usual(panic);
         }
     }));
-    let command = Cli::parse().command;
+    let command = parse().command;
     // A signal ends a recording, and keeps it; reproduce and run print what they have, and write no other outputs.
     if !matches!(
         command,

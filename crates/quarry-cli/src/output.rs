@@ -10,6 +10,7 @@ use anyhow::Context;
 use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
 use indicatif::{ProgressBar, ProgressStyle};
 use quarry_core::era::Era;
+use quarry_trace::{Existing, OutFile};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -328,12 +329,50 @@ fn quoted(text: &str) -> String {
     }
 }
 
-/// Writes to a file, or to stdout for `-`.
-pub(crate) fn write_to(path: &Path, text: &str) -> anyhow::Result<()> {
+/// The option of commands that write files.
+#[derive(Clone, Copy, clap::Args)]
+pub(crate) struct Force {
+    /// Replace output files that exist; without it they are kept, and the command is refused.
+    #[arg(long)]
+    force: bool,
+}
+
+impl Force {
+    /// The fate of a file that has the name of an output.
+    pub(crate) fn existing(self) -> Existing {
+        match self.force {
+            true => Existing::Replace,
+            false => Existing::Keep,
+        }
+    }
+}
+
+/// Refuses a file that [`write_to`] could not write, before the work for it is done.
+pub(crate) fn check_writable(path: &Path, force: Force) -> anyhow::Result<()> {
+    if !is_stdout(path) && !is_stream(path) {
+        OutFile::create(path, force.existing())?;
+    }
+    Ok(())
+}
+
+/// Writes to a file, which appears when it is complete, or to stdout for `-`.
+pub(crate) fn write_to(path: &Path, text: &str, force: Force) -> anyhow::Result<()> {
     if is_stdout(path) {
         return print(|out| out.write_all(text.as_bytes()));
     }
-    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+    let failed = || format!("cannot write {}", path.display());
+    if is_stream(path) {
+        return std::fs::write(path, text).with_context(failed);
+    }
+    let mut out = OutFile::create(path, force.existing())?;
+    out.file().write_all(text.as_bytes()).with_context(failed)?;
+    out.commit()?;
+    Ok(())
+}
+
+/// True for a device or a pipe, which holds nothing that could be replaced.
+fn is_stream(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|found| !found.is_file() && !found.is_dir())
 }
 
 /// True if an output file is stdout.

@@ -9,6 +9,8 @@ use std::path::PathBuf;
 use anyhow::Context;
 use clap_complete::Shell;
 
+use crate::output;
+
 /// Arguments of `quarry completions`.
 #[derive(clap::Args)]
 #[command(after_help = COMPLETIONS_EXAMPLES)]
@@ -31,6 +33,8 @@ Examples:
 pub(crate) struct ManArgs {
     /// Folder for the pages; made if it does not exist.
     folder: PathBuf,
+    #[command(flatten)]
+    force: output::Force,
 }
 
 const MAN_EXAMPLES: &str = "\
@@ -60,6 +64,17 @@ pub(crate) fn man(args: &ManArgs, command: clap::Command) -> anyhow::Result<()> 
     let folder = &args.folder;
     fs::create_dir_all(folder)
         .with_context(|| format!("cannot make the folder {}", folder.display()))?;
-    clap_mangen::generate_to(command.disable_help_subcommand(true), folder)
-        .with_context(|| format!("cannot write man pages into {}", folder.display()))
+    let failed = || format!("cannot write man pages into {}", folder.display());
+    let made = tempfile::tempdir().with_context(failed)?;
+    clap_mangen::generate_to(command.disable_help_subcommand(true), made.path())
+        .with_context(failed)?;
+    let mut pages = Vec::new();
+    for page in fs::read_dir(made.path()).with_context(failed)? {
+        let page = page.with_context(failed)?;
+        let path = folder.join(page.file_name());
+        output::check_writable(&path, args.force)?;
+        pages.push((path, fs::read_to_string(page.path()).with_context(failed)?));
+    }
+    let mut pages = pages.iter();
+    pages.try_for_each(|(path, text)| output::write_to(path, text, args.force))
 }

@@ -1,10 +1,10 @@
 //! `quarry record`: what this machine's kernel allocates, as a trace.
 
+use std::ffi::{OsStr, OsString};
 use std::io::{self, IsTerminal, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -15,7 +15,8 @@ use quarry_trace::record::{RecordOptions, Recorder, Recording, now_ns};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::{error, output, signals, units};
+use crate::signals::{self, RecordingEnd};
+use crate::{error, output, units};
 
 /// Arguments.
 #[derive(clap::Args)]
@@ -24,6 +25,8 @@ pub(crate) struct Args {
     /// The trace to write (Parquet). It appears only when it is complete.
     #[arg(short, long, value_name = "OUT.parquet")]
     output: PathBuf,
+    #[command(flatten)]
+    force: output::Force,
     /// Stop after this time (500ms, 5s, 2m); a command that still runs goes on.
     #[arg(long, value_name = "TIME", value_parser = units::parse_duration)]
     duration: Option<Duration>,
@@ -42,14 +45,18 @@ pub(crate) struct Args {
         trailing_var_arg = true,
         allow_hyphen_values = true
     )]
-    command: Vec<String>,
+    command: Vec<OsString>,
 }
 
 const EXAMPLES: &str = "\
 Records until COMMAND ends, or for --duration, or until SIGINT (Ctrl-C), SIGTERM
-or SIGHUP, all of which keep the recording. Root may, and who else may write to
-tracefs. The recording has rings of its own in tracefs and disturbs no other user
-of tracing; addresses in them are not hashed.
+or SIGHUP, all of which keep the recording, also of a background job whose shell
+ignores SIGINT. A COMMAND that still runs then is waited for when the recording is
+written.
+
+Root may record, and who else may write to tracefs. The recording has rings of its
+own in tracefs and disturbs no other user of tracing; addresses in them are not
+hashed.
 
 At both ends it keeps a snapshot (quarry snapshot), zoneinfo and pagetypeinfo
 in the trace, so that `quarry replay OUT.parquet --check` begins with what the
@@ -97,24 +104,34 @@ pub(crate) struct Report<'a> {
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let stop = signals::ask_to_stop(|| ()).context("cannot wait for signals")?;
+    let stop = signals::end_recording().context("cannot wait for signals")?;
+    let command = args.command.join(OsStr::new(" "));
     let options = RecordOptions {
         ring_bytes: args.ring,
-        command: (!args.command.is_empty()).then(|| args.command.join(" ")),
+        command: (!args.command.is_empty()).then(|| command.to_string_lossy().into_owned()),
+        existing: args.force.existing(),
         ..RecordOptions::default()
     };
     let mut recorder = Recorder::start(&args.output, &options)?;
     let from_ns = report(args, &mut recorder, End::Begin);
     let began = Instant::now();
-    let status = wait(args, &mut recorder, &stop)?;
+    let mut child = None;
+    let mut status = wait(args, &mut recorder, &stop, &mut child)?;
     let seconds = began.elapsed().as_secs_f64();
     let until_ns = report(args, &mut recorder, End::Finish);
     recorder.set_load(LoadPart { from_ns, until_ns });
     let recording = recorder.finish()?;
+    stop.set_written();
     print(args, &recording, seconds, status)?;
+    if let (true, None, Some(child)) = (stop.is_asked(), status, &mut child) {
+        output::note(
+            "the recording is complete; waiting for the command, which another signal leaves alone",
+        );
+        status = Some(child.wait().context("cannot wait for the command")?);
+    }
     match status.map_or(0, exit_code) {
         0 => Ok(()),
-        code => Err(error::of_command(&args.command[0], code)),
+        code => Err(error::of_command(&args.command[0].to_string_lossy(), code)),
     }
 }
 
@@ -139,20 +156,23 @@ fn report(args: &Args, recorder: &mut Recorder, end: End) -> u64 {
     time_ns
 }
 
-/// Records until the command ends, the time is over, or a signal comes.
+/// Records until the command, which becomes `child`, ends, the time is over, or a signal comes.
 fn wait(
     args: &Args,
     recorder: &mut Recorder,
-    stop: &AtomicBool,
+    stop: &RecordingEnd,
+    child: &mut Option<Child>,
 ) -> anyhow::Result<Option<ExitStatus>> {
     const STEP: Duration = Duration::from_millis(50);
-    let mut child = spawn(args)?;
+    if stop.is_asked() {
+        return Ok(None);
+    }
+    *child = spawn(args)?;
     let began = Instant::now();
     let bar = progress_bar();
     let mut ended = None;
-    // Relaxed: nothing else goes with the flag.
-    while !stop.load(Ordering::Relaxed) {
-        if let Some(child) = &mut child {
+    while !stop.is_asked() {
+        if let Some(child) = child {
             ended = child.try_wait().context("cannot wait for the command")?;
         }
         let over = args
@@ -178,7 +198,7 @@ fn wait(
     }
     bar.finish_and_clear();
     // The terminal's Ctrl-C reached the command, too: its end belongs to the recording.
-    if let (true, None, Some(child)) = (stop.load(Ordering::Relaxed), ended, &mut child) {
+    if let (true, None, Some(child)) = (stop.is_asked(), ended, child) {
         ended = child.try_wait().context("cannot wait for the command")?;
     }
     Ok(ended)

@@ -1,5 +1,6 @@
 //! `quarry replay`: recorded allocations on other designs.
 
+use std::ffi::OsStr;
 use std::num::NonZeroUsize;
 use std::path::Path;
 
@@ -122,8 +123,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     // Refuse wrong arguments before opening the trace.
     let mut axes = axes(args)?;
     let default = BUNDLED.first().map_or("hackbench", |bundled| bundled.name);
-    let trace = args.trace.as_deref().unwrap_or(default);
-    check_streams(args)?;
+    let trace = args.trace.as_deref().unwrap_or(default.as_ref());
+    check_outputs(args)?;
     if !axes.cpus.is_empty() {
         Plan::new(&axes)?;
     }
@@ -136,7 +137,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let mut plan = Plan::new(&axes)?;
     plan.check_debug(&input)?;
     if let Some(dir) = &args.inspect {
-        plan.inspect_into(dir)?;
+        plan.inspect_into(dir, args.force.existing())?;
     }
     // Print the notes before the runs: they explain a run that fails.
     let notes = unheeded(args, &plan, &input);
@@ -233,10 +234,14 @@ fn run_timed(args: &Args, input: &Input, mut axes: Axes) -> anyhow::Result<()> {
         replay_time::text(input, &timing, &line, &runs, all) + &study
     };
     if let Some(path) = &args.html {
-        output::write_to(path, &html::timed_page(&input.name, &text(true), &runs)?)?;
+        output::write_to(
+            path,
+            &html::timed_page(&input.name, &text(true), &runs)?,
+            args.force,
+        )?;
     }
     if let Some(path) = &args.svg {
-        output::write_to(path, &latency::svg(&input.name, &runs)?)?;
+        output::write_to(path, &latency::svg(&input.name, &runs)?, args.force)?;
     }
     if args.json {
         let report = Report {
@@ -287,15 +292,16 @@ fn to_stdout(args: &Args) -> [bool; 2] {
     [&args.html, &args.svg].map(|file| file.as_deref() == Some(Path::new("-")))
 }
 
-/// Refuses what would write two outputs to stdout.
-fn check_streams(args: &Args) -> anyhow::Result<()> {
+/// Refuses what would write two outputs to stdout, and files that cannot be written.
+fn check_outputs(args: &Args) -> anyhow::Result<()> {
     let charts = to_stdout(args);
     if charts == [true, true] || (charts.contains(&true) && (args.json || args.csv)) {
         return Err(error::usage(
             "two outputs would go to stdout; name a file for one of them",
         ));
     }
-    Ok(())
+    let mut files = [&args.html, &args.svg].into_iter().flatten();
+    files.try_for_each(|path| output::check_writable(path, args.force))
 }
 
 /// Writes the page and the charts that are asked for; true if one of them went to stdout.
@@ -315,16 +321,16 @@ fn write_charts(
             fragmentation: args.fragmentation,
         };
         let tables = replay_tables::text(name, meta, &settings.line(), runs, more);
-        output::write_to(path, &html::page(name, &tables, runs)?)?;
+        output::write_to(path, &html::page(name, &tables, runs)?, args.force)?;
     }
     if let Some(path) = &args.svg {
-        output::write_to(path, &chart::svg(name, runs)?)?;
+        output::write_to(path, &chart::svg(name, runs)?, args.force)?;
     }
     Ok(to_stdout(args).contains(&true))
 }
 
 /// Opens the trace, with its reports if they are asked for.
-fn open(args: &Args, trace: &str) -> anyhow::Result<Input> {
+fn open(args: &Args, trace: &OsStr) -> anyhow::Result<Input> {
     let mut input = input::trace(trace)?;
     input.pages = args.pages.into();
     input.copies = args.copies;

@@ -1,5 +1,6 @@
 //! The options of `quarry replay`, and its help.
 
+use std::ffi::OsString;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
@@ -11,7 +12,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::machine_args::DEFAULT_MACHINE;
-use crate::units;
+use crate::{output, units};
 
 /// Memory of a virtual machine if nothing is asked for.
 pub(crate) const MEMORY_BYTES: u64 = 16 << 30;
@@ -28,7 +29,7 @@ pub(crate) struct Args {
     /// A trace, or the name of a bundled one: hackbench, kv, tbench. A file of that name wins; `-` reads
     /// stdin.
     #[arg(value_name = "TRACE")]
-    pub(crate) trace: Option<String>,
+    pub(crate) trace: Option<OsString>,
     /// Designs with optional eras, separated by commas; with --initial or --check the recorded one
     /// by default, else slab, slob and slub of 6.3, slub of 6.18 and sheaf of 7.0: 6.3 is the last
     /// release that has all three, 6.18 the last with long support before sheaves, and 7.0 has
@@ -123,6 +124,8 @@ pub(crate) struct Args {
     /// Write the charts alone; `-` as with --html.
     #[arg(long, value_name = "FILE")]
     pub(crate) svg: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) force: output::Force,
     /// Print comma-separated values: a line for each run, or with --caches for each cache.
     #[arg(long, conflicts_with = "json")]
     pub(crate) csv: bool,

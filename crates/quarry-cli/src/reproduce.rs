@@ -4,7 +4,6 @@ use std::hash::{DefaultHasher, Hasher as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
-use anyhow::Context;
 use quarry_reproduce::{Judged, Kept, Mode, Plan, Progress, ReproduceError, find, judge};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -28,6 +27,8 @@ pub(crate) struct Args {
     /// Write a page with plots and tables, which needs no network; - for stdout.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
+    #[command(flatten)]
+    force: output::Force,
     /// Print JSON: one object (docs/json.md).
     #[arg(long)]
     json: bool,
@@ -92,7 +93,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         other => other.into(),
     })?;
     if let Some(path) = &args.html {
-        check_html(path, args.json)?;
+        check_html(path, args)?;
     }
     let mode = if args.quick { Mode::Quick } else { Mode::Full };
     let plan = Plan::new(threads, mode, args.seed);
@@ -124,7 +125,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let interrupted = done < due && stop.load(Ordering::Relaxed);
     if let Some(path) = &args.html {
         let page = reproduce_html::page(mode, args.seed, &judged)?;
-        output::write_to(path, &page)?;
+        output::write_to(path, &page, args.force)?;
     }
     let to_stdout = args.html.as_deref().is_some_and(output::is_stdout);
     if args.json {
@@ -187,26 +188,13 @@ fn ended(keep: Option<&Path>, interrupted: bool, judged: &[Judged]) -> anyhow::R
 }
 
 /// Refuses a page that cannot be written, before hours of work.
-fn check_html(path: &Path, json: bool) -> anyhow::Result<()> {
-    if output::is_stdout(path) {
-        return match json {
-            true => Err(error::usage(
-                "--html - and --json both write to stdout; name a file for the page".to_string(),
-            )),
-            false => Ok(()),
-        };
+fn check_html(path: &Path, args: &Args) -> anyhow::Result<()> {
+    if output::is_stdout(path) && args.json {
+        return Err(error::usage(
+            "--html - and --json both write to stdout; name a file for the page",
+        ));
     }
-    let existed = path.exists();
-    std::fs::OpenOptions::new()
-        .create(true)
-        .append(true)
-        .open(path)
-        .with_context(|| format!("cannot write {}", path.display()))?;
-    if !existed {
-        // Only to see whether it can be made.
-        let _ = std::fs::remove_file(path);
-    }
-    Ok(())
+    output::check_writable(path, args.force)
 }
 
 #[cfg(test)]

@@ -13,17 +13,19 @@ use signal_hook::low_level::emulate_default_handler;
 
 use crate::output;
 
-/// Signals that end the command, but for those that its caller has it ignore (`nohup`).
-fn heeded() -> io::Result<Signals> {
+/// Signals that end the command, but for those that its caller has it ignore (`nohup`), unless they are among `always`.
+fn heeded(always: &[i32]) -> io::Result<Signals> {
     let ignored = ignored();
     let signals = [SIGHUP, SIGINT, SIGTERM].into_iter();
-    Signals::new(signals.filter(|signal| ignored >> (signal - 1) & 1 == 0))
+    Signals::new(
+        signals.filter(|signal| ignored >> (signal - 1) & 1 == 0 || always.contains(signal)),
+    )
 }
 
 /// Removes unfinished outputs on SIGINT, SIGTERM and SIGHUP, then lets the signal end the process. If it cannot be set up the
 /// next run removes what a signal leaves behind.
 pub(crate) fn remove_outputs_first() {
-    let Ok(mut signals) = heeded() else {
+    let Ok(mut signals) = heeded(&[]) else {
         return;
     };
     // Without the thread nothing would heed the signals: the process ends if it cannot be made.
@@ -36,14 +38,15 @@ pub(crate) fn remove_outputs_first() {
 }
 
 /// Set when SIGINT, SIGTERM or SIGHUP came, after a call of `tell`. A second one ends the process at once.
-pub(crate) fn ask_to_stop(tell: fn()) -> io::Result<Arc<AtomicBool>> {
-    let mut signals = heeded()?;
+fn ask_to_stop(tell: fn()) -> io::Result<Arc<AtomicBool>> {
+    let mut signals = heeded(&[])?;
     let asked = Arc::new(AtomicBool::new(false));
     let set = Arc::clone(&asked);
     thread::Builder::new().spawn(move || {
         for signal in &mut signals {
             // Relaxed: the flag orders nothing else, and this thread alone sets it.
             if set.load(Ordering::Relaxed) {
+                remove_unfinished_outputs();
                 let _ = emulate_default_handler(signal);
             }
             tell();
@@ -53,7 +56,51 @@ pub(crate) fn ask_to_stop(tell: fn()) -> io::Result<Arc<AtomicBool>> {
     Ok(asked)
 }
 
-/// The same, for commands whose runs under way go on to their end.
+/// The end of a recording, as signals ask for it.
+#[derive(Clone, Default)]
+pub(crate) struct RecordingEnd {
+    asked: Arc<AtomicBool>,
+    written: Arc<AtomicBool>,
+}
+
+impl RecordingEnd {
+    /// True once a signal has asked for it.
+    pub(crate) fn is_asked(&self) -> bool {
+        // Relaxed here and below: the flags order nothing else.
+        self.asked.load(Ordering::Relaxed)
+    }
+
+    /// Says that the trace is complete: the next signal ends the process.
+    pub(crate) fn set_written(&self) {
+        self.written.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Lets signals end a recording. Scripts have their background jobs ignore SIGINT, and stop them with it: SIGINT and
+/// SIGTERM are heeded in any case. The first signal asks for the end, the second one says that the trace is being
+/// written, and the third one gives it up.
+pub(crate) fn end_recording() -> io::Result<RecordingEnd> {
+    let mut signals = heeded(&[SIGINT, SIGTERM])?;
+    let end = RecordingEnd::default();
+    let of_thread = end.clone();
+    thread::Builder::new().spawn(move || {
+        let mut told = false;
+        for signal in &mut signals {
+            let writing = of_thread.is_asked() && !of_thread.written.load(Ordering::Relaxed);
+            if writing && !told {
+                output::note("writing; once more to give up");
+                told = true;
+            } else if of_thread.is_asked() {
+                remove_unfinished_outputs();
+                let _ = emulate_default_handler(signal);
+            }
+            of_thread.asked.store(true, Ordering::Relaxed);
+        }
+    })?;
+    Ok(end)
+}
+
+/// As [`ask_to_stop`], for commands whose runs under way go on to their end.
 pub(crate) fn stop_between_runs() -> anyhow::Result<Arc<AtomicBool>> {
     let stop = ask_to_stop(|| {
         output::note("runs under way go on to their end; another interrupt ends them at once");

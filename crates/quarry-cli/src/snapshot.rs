@@ -1,9 +1,7 @@
 //! `quarry snapshot`: what this machine's kernel says about its slab caches.
 
-use std::io::Write;
 use std::path::PathBuf;
 
-use anyhow::Context;
 use quarry_lab::kernel::Snapshot;
 
 use crate::output;
@@ -15,6 +13,8 @@ pub(crate) struct Args {
     /// File to write; `-` for stdout.
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
+    #[command(flatten)]
+    force: output::Force,
 }
 
 const EXAMPLES: &str = "\
@@ -27,7 +27,7 @@ machine but the kernel's command line.
 
 Exit codes:
   0 done; 1 the kernel does not let us read (run as root), or FILE cannot be
-  written; 2 wrong usage
+  written; 2 wrong usage, or FILE exists
 
 Examples:
   sudo quarry snapshot -o now.json
@@ -36,14 +36,10 @@ Examples:
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    output::check_writable(&args.output, args.force)?;
     let snapshot = Snapshot::take()?;
     if output::is_stdout(&args.output) {
         return output::print_value(&snapshot);
     }
-    let mut text = serde_json::to_vec(&snapshot)?;
-    text.push(b'\n');
-    let path = args.output.display();
-    std::fs::File::create(&args.output)
-        .and_then(|mut file| file.write_all(&text))
-        .with_context(|| format!("cannot write {path}"))
+    output::write_to(&args.output, &format!("{snapshot}\n"), args.force)
 }

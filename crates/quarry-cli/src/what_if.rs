@@ -1,5 +1,7 @@
 //! `quarry what-if`: a real kernel's slab memory under other settings or in another release.
 
+use std::ffi::OsString;
+
 use quarry_designs::{DesignSpec, Setting, parse_era};
 use quarry_lab::kernel::Snapshot;
 use quarry_lab::plan::combinations;
@@ -19,7 +21,7 @@ pub(crate) struct Args {
     /// A snapshot: JSON (may be packed with gzip; `-` reads stdin), or a folder with slabinfo and slab/. Or a trace
     /// that has snapshots, as `quarry record` keeps them.
     #[arg(value_name = "SNAPSHOT|TRACE")]
-    snapshot: String,
+    snapshot: OsString,
     /// Snapshot of a trace: what the kernel held at the begin or at the end of the load. [default: begin]
     #[arg(long, value_name = "WHEN", value_enum, conflicts_with = "stage")]
     at: Option<At>,
@@ -181,7 +183,7 @@ fn snapshot(args: &Args) -> anyhow::Result<Snapshot> {
         Source::Snapshot(_) if args.at.is_some() => {
             return Err(usage(format!(
                 "{} is a snapshot of one moment; --at is for traces",
-                args.snapshot
+                input::shown(args.snapshot.as_ref())
             )));
         }
         Source::Snapshot(snapshot) => return Ok(*snapshot),

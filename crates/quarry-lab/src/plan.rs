@@ -7,15 +7,17 @@ use quarry_sim::Config;
 use quarry_work::run_all;
 
 use crate::error::LabError;
+use crate::replay;
 use crate::replay::input::Input;
 use crate::replay::report::RunReport;
 use crate::replay::timed::report::TimedReport;
 use crate::replay::timed::{self, Timing};
-use crate::replay::{self, inspect};
 use crate::run::{Progress, RunSpec};
 use quarry_designs::{DesignSpec, Setting, Tuning, nearest, resolve};
+use quarry_trace::OutFolder;
 
 pub use quarry_sim::PAGE_BYTES;
+pub use quarry_trace::Existing;
 
 /// Axes of a plan: every design with every page size and every CPU count.
 #[derive(Clone, Debug)]
@@ -99,13 +101,13 @@ impl Plan {
     }
 
     /// Lets every run leave its heap's files in a folder of `dir`: `slabinfo`, and
-    /// `slab/<cache>/<attribute>`. The folders are made at once.
+    /// `slab/<cache>/<attribute>`. A folder appears when it is complete.
     ///
     /// # Errors
     ///
-    /// [`LabError::Usage`] if two runs are the same or a folder has something in it already,
-    /// [`LabError::Inspect`] if one cannot be made.
-    pub fn inspect_into(&mut self, dir: &Path) -> Result<(), LabError> {
+    /// [`LabError::Usage`] if two runs are the same, [`LabError::Trace`] if a folder has something in it already and
+    /// is to be kept, or cannot be made.
+    pub fn inspect_into(&mut self, dir: &Path, existing: Existing) -> Result<(), LabError> {
         let mut folders = BTreeSet::new();
         for run in &mut self.runs {
             let folder = run.folder();
@@ -116,14 +118,9 @@ impl Plan {
                     path.display()
                 )));
             }
-            if inspect::make_folder(&path)? {
-                run.inspect = Some(path);
-            } else {
-                return Err(LabError::Usage(format!(
-                    "{} is not empty; remove it or name another folder",
-                    path.display()
-                )));
-            }
+            // Refused now, not after the replay.
+            OutFolder::create(&path, existing)?;
+            run.inspect = Some(path);
         }
         Ok(())
     }

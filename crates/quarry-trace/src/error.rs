@@ -237,6 +237,12 @@ pub enum TraceError {
         /// The system's error.
         source: io::Error,
     },
+    /// The output exists, and is to be kept.
+    #[error("{}: the output exists; replace it with --force, or name another", path.display())]
+    OutputExists {
+        /// The output.
+        path: PathBuf,
+    },
     /// The output exists and is not a regular file.
     #[error("{}: the output exists and is not a regular file; name a file", path.display())]
     OutputNotFile {

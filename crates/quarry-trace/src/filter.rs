@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::error::{Result, TraceError};
 use crate::event::{FullRow, NO_CACHE, seconds};
 use crate::meta::{LoadPart, NewReport, TraceMeta};
-use crate::outfile::OutFile;
+use crate::outfile::{Existing, OutFile};
 use crate::read::TraceFile;
 use crate::rebuild::Rebuild;
 
@@ -80,8 +80,14 @@ impl Filter {
 /// [`TraceMeta::reports`] stay if a window alone is cut, and they were read in it.
 ///
 /// # Errors
-/// If the trace cannot be read, nothing of it is kept, or the output cannot be written or is the trace.
-pub fn filter_file(trace: &TraceFile, filter: &Filter, output: &Path) -> Result<TraceMeta> {
+/// If the trace cannot be read, nothing of it is kept, or the output cannot be written, is the trace, or exists
+/// and is to be kept.
+pub fn filter_file(
+    trace: &TraceFile,
+    filter: &Filter,
+    output: &Path,
+    existing: Existing,
+) -> Result<TraceMeta> {
     if let (Ok(from), Ok(to)) = (fs::canonicalize(trace.path()), fs::canonicalize(output))
         && from == to
     {
@@ -89,7 +95,7 @@ pub fn filter_file(trace: &TraceFile, filter: &Filter, output: &Path) -> Result<
             path: trace.path().to_path_buf(),
         });
     }
-    let out = OutFile::create(output)?;
+    let out = OutFile::create(output, existing)?;
     let written = filter_to(trace, filter, out.handle()?, output)?;
     out.commit()?;
     Ok(written)

@@ -151,5 +151,5 @@ pub use meta::{
     KindCounts, LoadPart, NewReport, Orphans, SlabMemory, Table, TraceMeta,
 };
 pub use moment::{Moment, ParseMomentError};
-pub use outfile::remove_unfinished_outputs;
+pub use outfile::{Existing, OutFile, OutFolder, remove_unfinished_outputs};
 pub use read::{CHUNK_EVENTS, EventReader, PageReader, RowReader, TaskReader, TraceFile};

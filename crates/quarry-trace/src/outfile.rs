@@ -1,11 +1,13 @@
-//! A file that appears only when it is complete.
+//! Files and folders that appear only when they are complete.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+
+use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use crate::error::{Result, TraceError};
 use crate::schema::Checksum;
@@ -15,9 +17,34 @@ const MARK: &str = ".quarry-";
 /// End of such a name.
 const PART: &str = ".part";
 
-/// Writes beside its target under a temporary name; [`OutFile::commit`] renames, dropping removes.
+/// The fate of a file that has the name of an output.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Existing {
+    /// It stays, and the output is refused ([`TraceError::OutputExists`]).
+    #[default]
+    Keep,
+    /// The complete output takes its place.
+    Replace,
+}
+
+/// An output that is written next to its target under a temporary name: [`OutFile::commit`] renames it, dropping
+/// removes it.
+///
+/// ```
+/// use quarry_trace::{Existing, OutFile};
+/// use std::io::Write;
+///
+/// let folder = tempfile::tempdir()?;
+/// let path = folder.path().join("page.html");
+/// let mut out = OutFile::create(&path, Existing::Keep)?;
+/// out.file().write_all(b"<p>done</p>")?;
+/// assert!(!path.exists());
+/// out.commit()?;
+/// assert!(path.exists() && OutFile::create(&path, Existing::Keep).is_err());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
-pub(crate) struct OutFile {
+pub struct OutFile {
     target: PathBuf,
     temporary: PathBuf,
     file: File,
@@ -26,7 +53,10 @@ pub(crate) struct OutFile {
 
 impl OutFile {
     /// Opens the temporary file. An existing target stays as it is until [`OutFile::commit`].
-    pub(crate) fn create(path: &Path) -> Result<OutFile> {
+    ///
+    /// # Errors
+    /// If the target exists and is to be kept, or is no regular file, or the temporary file cannot be made.
+    pub fn create(path: &Path, existing: Existing) -> Result<OutFile> {
         let failed = |source| TraceError::Write {
             path: path.to_path_buf(),
             source,
@@ -35,6 +65,11 @@ impl OutFile {
         let target = match fs::metadata(path) {
             Ok(found) if !found.is_file() => {
                 return Err(TraceError::OutputNotFile {
+                    path: path.to_path_buf(),
+                });
+            }
+            Ok(_) if existing == Existing::Keep => {
+                return Err(TraceError::OutputExists {
                     path: path.to_path_buf(),
                 });
             }
@@ -48,10 +83,7 @@ impl OutFile {
         };
         remove_stale(&target);
         for attempt in 0..100_u32 {
-            let mut hidden = std::ffi::OsString::from(".");
-            hidden.push(name);
-            hidden.push(format!("{MARK}{}-{attempt}{PART}", std::process::id()));
-            let temporary = target.with_file_name(hidden);
+            let temporary = target.with_file_name(part_name(name, attempt));
             match OpenOptions::new()
                 .write(true)
                 .create_new(true)
@@ -77,6 +109,11 @@ impl OutFile {
         )))
     }
 
+    /// The temporary file.
+    pub fn file(&mut self) -> &mut File {
+        &mut self.file
+    }
+
     /// A second handle to the temporary file, for the encoder.
     pub(crate) fn handle(&self) -> Result<File> {
         self.file.try_clone().map_err(|source| TraceError::Write {
@@ -86,7 +123,10 @@ impl OutFile {
     }
 
     /// Makes the file appear under its name, and gives its length.
-    pub(crate) fn commit(mut self) -> Result<u64> {
+    ///
+    /// # Errors
+    /// If the disk is full or the file cannot be renamed.
+    pub fn commit(mut self) -> Result<u64> {
         let failed = |source| TraceError::Write {
             path: self.target.clone(),
             source,
@@ -111,6 +151,96 @@ impl Drop for OutFile {
     }
 }
 
+/// A folder of files that is written next to its target under a temporary name, as an [`OutFile`] is.
+#[derive(Debug)]
+pub struct OutFolder {
+    target: PathBuf,
+    temporary: PathBuf,
+    committed: bool,
+}
+
+impl OutFolder {
+    /// Makes the temporary folder, and those above it. An empty target is as good as none.
+    ///
+    /// # Errors
+    /// If the target has something in it and is to be kept, or is no folder, or the temporary one cannot be made.
+    pub fn create(target: &Path, existing: Existing) -> Result<OutFolder> {
+        let failed = |source| TraceError::Write {
+            path: target.to_path_buf(),
+            source,
+        };
+        match fs::read_dir(target).map(|mut entries| entries.next().is_some()) {
+            Ok(true) if existing == Existing::Keep => {
+                return Err(TraceError::OutputExists {
+                    path: target.to_path_buf(),
+                });
+            }
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(failed(error)),
+        }
+        let Some(name) = target.file_name() else {
+            return Err(failed(io::ErrorKind::InvalidFilename.into()));
+        };
+        let temporary = target.with_file_name(part_name(name, 0));
+        // One of a process that had this number before.
+        let _ = fs::remove_dir_all(&temporary);
+        fs::create_dir_all(&temporary).map_err(failed)?;
+        register(&temporary);
+        Ok(OutFolder {
+            target: target.to_path_buf(),
+            temporary,
+            committed: false,
+        })
+    }
+
+    /// The temporary folder.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.temporary
+    }
+
+    /// Makes the folder appear under its name, in the place of the one that had it.
+    ///
+    /// # Errors
+    /// If it cannot be renamed.
+    pub fn commit(mut self) -> Result<()> {
+        let failed = |source| TraceError::Write {
+            path: self.target.clone(),
+            source,
+        };
+        // Takes the place of an empty folder, too.
+        match fs::rename(&self.temporary, &self.target) {
+            Ok(()) => self.committed = true,
+            // The other one goes when this is dropped.
+            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {
+                let (own, other) = (&self.temporary, &self.target);
+                renameat_with(CWD, own, CWD, other, RenameFlags::EXCHANGE)
+                    .map_err(|error| failed(error.into()))?;
+            }
+            Err(error) => return Err(failed(error)),
+        }
+        Ok(())
+    }
+}
+
+impl Drop for OutFolder {
+    fn drop(&mut self) {
+        if !self.committed {
+            let _ = fs::remove_dir_all(&self.temporary);
+        }
+        unregister(&self.temporary);
+    }
+}
+
+/// Name of an output's part: `.NAME.quarry-PID-N.part`.
+fn part_name(name: &OsStr, attempt: u32) -> OsString {
+    let mut hidden = OsString::from(".");
+    hidden.push(name);
+    hidden.push(format!("{MARK}{}-{attempt}{PART}", std::process::id()));
+    hidden
+}
+
 /// Parts of this process that are not complete.
 static PARTS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
@@ -132,7 +262,10 @@ pub fn remove_unfinished_outputs() {
     let parts = PARTS.lock().map(|mut parts| std::mem::take(&mut *parts));
     for part in parts.unwrap_or_default() {
         // The process ends: nothing can be done about a failure here.
-        let _ = fs::remove_file(part);
+        let _ = match part.is_dir() {
+            true => fs::remove_dir_all(part),
+            false => fs::remove_file(part),
+        };
     }
 }
 
@@ -279,14 +412,52 @@ mod tests {
         for name in [".mine.part", "a.quarry-1-0.part", ".a.quarry-x-0.part"] {
             fs::write(folder.path().join(name), "not ours").unwrap();
         }
-        let first = OutFile::create(&folder.path().join("t.parquet")).unwrap();
+        let first = OutFile::create(&folder.path().join("t.parquet"), Existing::Keep).unwrap();
         assert!(!stale.exists());
         // A lock belongs to an open file, so the same process finds its own taken.
-        let second = OutFile::create(&folder.path().join("t.parquet")).unwrap();
+        let second = OutFile::create(&folder.path().join("t.parquet"), Existing::Keep).unwrap();
         assert_eq!(parts(folder.path()), 2);
         first.commit().unwrap();
         drop(second);
         assert_eq!(parts(folder.path()), 0);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 4);
+    }
+
+    #[test]
+    fn what_exists_is_kept_unless_it_is_to_be_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("page.html");
+        fs::write(&path, "mine").unwrap();
+        let kept = OutFile::create(&path, Existing::Keep).unwrap_err();
+        assert!(kept.to_string().contains("--force"), "{kept}");
+        let mut out = OutFile::create(&path, Existing::Replace).unwrap();
+        out.file().write_all(b"new").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"mine");
+        assert_eq!(out.commit().unwrap(), 3);
+        assert_eq!(fs::read(&path).unwrap(), b"new");
+    }
+
+    #[test]
+    fn a_folder_appears_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("a/b");
+        let write = |existing, name: &str| {
+            let out = OutFolder::create(&target, existing)?;
+            fs::write(out.path().join(name), name).unwrap();
+            assert!(!target.join(name).exists());
+            Ok::<_, TraceError>(out)
+        };
+        drop(write(Existing::Keep, "first").unwrap());
+        assert!(!target.exists());
+        write(Existing::Keep, "first").unwrap().commit().unwrap();
+        assert!(target.join("first").exists());
+        write(Existing::Keep, "second").unwrap_err();
+        write(Existing::Replace, "second")
+            .unwrap()
+            .commit()
+            .unwrap();
+        let names = fs::read_dir(folder.path().join("a")).unwrap().count();
+        assert_eq!((names, fs::read_dir(&target).unwrap().count()), (1, 1));
+        assert!(target.join("second").exists());
     }
 }

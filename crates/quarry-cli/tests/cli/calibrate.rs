@@ -51,7 +51,7 @@ fn this_computer_becomes_a_machine_that_is_used() {
     assert_fails(
         &quarry(&format!("calibrate -o {path} --quick")),
         2,
-        &["mine.toml exists: remove it, or choose another name"],
+        &["mine.toml: the output exists; replace it with --force"],
     );
 }
 

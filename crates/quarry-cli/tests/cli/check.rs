@@ -271,7 +271,7 @@ fn a_trace_of_an_unknown_kernel_is_checked_against_slab() {
     let dir = tempfile::tempdir().unwrap();
     let [trace, _, after] = files(dir.path());
     let text = dir.path().join("small.txt");
-    let import = format!("import {} -o {trace}", text.display());
+    let import = format!("import {} -o {trace} --force", text.display());
     // SLAB's caches have a limit, and no kernel of today has SLAB.
     let text = fs::read_to_string(&after).unwrap();
     fs::write(

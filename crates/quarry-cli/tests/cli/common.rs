@@ -117,7 +117,7 @@ pub(crate) fn small_trace(dir: &Path) -> String {
     std::fs::write(&text, recording()).unwrap();
     let [text, trace] = [&text, &trace].map(|path| path.to_str().unwrap());
     let machine = "--kernel 6.18.44 --page-size 4096 --cpus 2";
-    stdout(&format!("import {text} -o {trace} {machine}"));
+    stdout(&format!("import {text} -o {trace} --force {machine}"));
     trace.to_string()
 }
 
@@ -125,6 +125,6 @@ pub(crate) fn small_trace(dir: &Path) -> String {
 pub(crate) fn with_reports(dir: &Path, trace: &str, options: &str) -> String {
     let out = dir.join("with-reports.parquet");
     let out = out.to_str().unwrap();
-    stdout(&format!("filter {trace} -o {out} {options}"));
+    stdout(&format!("filter {trace} -o {out} --force {options}"));
     out.to_string()
 }

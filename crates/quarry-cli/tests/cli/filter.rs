@@ -24,7 +24,7 @@ fn a_part_is_a_trace_that_replays() {
     let out = dir.path().join("part.parquet");
     let out = out.to_str().unwrap();
     let cut = |options: &str| {
-        let report = json(&format!("filter {trace} -o {out} --json {options}"));
+        let report = json(&format!("filter {trace} -o {out} --force --json {options}"));
         replay(out);
         report
     };

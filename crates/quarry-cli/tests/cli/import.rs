@@ -25,7 +25,7 @@ fn import(dir: &Path, input: &[u8], extra: &str) -> Output {
     let (from, to) = (dir.join("in"), dir.join("out.parquet"));
     fs::write(&from, input).unwrap();
     quarry(&format!(
-        "import {} -o {} {extra}",
+        "import {} -o {} --force {extra}",
         from.display(),
         to.display()
     ))
@@ -110,6 +110,56 @@ fn bad_lines_fail_or_are_counted() {
     );
 }
 
+/// Sizes that no kernel gives, and that no replay could.
+#[test]
+fn impossible_sizes_are_refused_with_the_line() {
+    let dir = tempfile::tempdir().unwrap();
+    for (from, to, part) in [
+        (
+            "bytes_req=184",
+            "bytes_req=0",
+            "in:2: bytes_req: 0 is impossible",
+        ),
+        (
+            "bytes_req=184 bytes_alloc=192",
+            "bytes_req=1073741824 bytes_alloc=1073741824",
+            "in:2: bytes_req: 1073741824 is impossible, at most 67108864",
+        ),
+        (
+            "bytes_req=184 bytes_alloc=192",
+            "bytes_req=8388608 bytes_alloc=8388608",
+            "in:2: bytes_alloc: 8388608 is impossible, at most 4194304",
+        ),
+    ] {
+        let bad = recording().replacen(from, to, 1);
+        let output = import(dir.path(), bad.as_bytes(), "--page-size 4k");
+        assert_fails(&output, 1, &[part, "--skip-bad"]);
+        assert_eq!(names(dir.path()), ["in"]);
+    }
+}
+
+/// A snapshot is one line of a megabyte.
+#[test]
+fn a_wrong_report_is_quoted_by_a_line_that_is_cut() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_string();
+    let (slabinfo, snapshot) = (path("slabinfo"), path("snapshot.json"));
+    fs::write(&slabinfo, SLABINFO).unwrap();
+    fs::write(
+        &snapshot,
+        format!("{{\"slabinfo\": [{}0]}}", "0, ".repeat(100_000)),
+    )
+    .unwrap();
+    let reports = format!("--before {slabinfo} --zoneinfo {snapshot}");
+    let output = import(dir.path(), recording().as_bytes(), &reports);
+    assert_fails(
+        &output,
+        1,
+        &["snapshot.json: line 1: \"Node 0, zone ...\" is expected"],
+    );
+    assert!(output.stderr.len() < 400, "{}", output.stderr.len());
+}
+
 #[test]
 fn what_is_no_recording_is_refused_and_nothing_left() {
     let dir = tempfile::tempdir().unwrap();
@@ -174,7 +224,11 @@ fn no_room_for_the_output() {
     fs::write(dir.path().join("bad"), "hello\n").unwrap();
     let bad = dir.path().join("bad");
     assert_fails(
-        &quarry(&format!("import {} -o {}", bad.display(), kept.display())),
+        &quarry(&format!(
+            "import {} -o {} --force",
+            bad.display(),
+            kept.display()
+        )),
         1,
         &["no kmem event"],
     );

@@ -173,13 +173,17 @@ fn nothing_is_overwritten() {
     assert_fails(
         &run("2", &files),
         2,
-        &["slub@6.18-4k-2 is not empty; remove it"],
+        &["slub@6.18-4k-2: the output exists; replace it with --force"],
     );
+    let stale = Path::new(&files).join("slub@6.18-4k-2/stale");
+    fs::write(&stale, "").unwrap();
+    assert!(run("2 --force", &files).status.success());
+    assert!(!stale.exists());
     assert!(run("4", &files).status.success());
     assert_fails(
         &run("8,8", &files),
         2,
         &["two runs would write to", "slub@6.18-4k-8"],
     );
-    assert_fails(&run("2", &trace), 1, &["cannot write", "name a folder"]);
+    assert_fails(&run("2", &trace), 1, &["cannot write"]);
 }

@@ -14,6 +14,7 @@ mod json_doc;
 mod loads;
 mod machines;
 mod micro;
+mod outputs;
 mod packaging;
 mod pages;
 mod record;

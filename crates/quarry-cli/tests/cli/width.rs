@@ -72,8 +72,8 @@ fn every_command_fits() {
          callers {trace} --by process
          explain
          diff {json} {other} --all
-         import {script} -o {part}
-         filter {trace} -o {part} --cache filp
+         import {script} -o {part} --force
+         filter {trace} -o {part} --force --cache filp
          what-if {boot} --stage boot --page-size 4k,64k --cpus 4,64
          what-if {boot} --release 7.3 --caches
          run rx --rings 2 --packets 1000

@@ -10,20 +10,19 @@ use std::path::Path;
 use quarry_core::design::Design;
 use quarry_core::inspect::{PageFile, PageFileError, SlabinfoError, SysfsError};
 use quarry_sim::driver::{CacheView, Driver};
+use quarry_trace::{Existing, OutFolder};
 
 use crate::error::LabError;
 
-/// Makes a folder and those above it; `false` if it has something in it.
-pub(crate) fn make_folder(path: &Path) -> Result<bool, LabError> {
-    let made = fs::create_dir_all(path).and_then(|()| fs::read_dir(path));
-    match made {
-        Ok(mut entries) => Ok(entries.next().is_none()),
-        Err(source) => Err(failed(path, source)),
-    }
+/// Writes all files of a heap into a folder, which appears when it is complete. One that is to be kept was refused
+/// before the replay.
+pub(super) fn write<D: Design>(folder: &Path, driver: &Driver<'_, D>) -> Result<(), LabError> {
+    let out = OutFolder::create(folder, Existing::Replace)?;
+    write_files(out.path(), driver)?;
+    Ok(out.commit()?)
 }
 
-/// Writes all files of a heap.
-pub(super) fn write<D: Design>(folder: &Path, driver: &Driver<'_, D>) -> Result<(), LabError> {
+fn write_files<D: Design>(folder: &Path, driver: &Driver<'_, D>) -> Result<(), LabError> {
     write_pages(folder, driver)?;
     let mut text = String::new();
     match driver.write_slabinfo(&mut text) {

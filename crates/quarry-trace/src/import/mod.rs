@@ -29,7 +29,7 @@ use crate::event::RawEvent;
 use crate::intern::Interner;
 use crate::meta::{CPUS_MAX, LoadPart, NewReport, TABLE_ENTRIES_MAX, Table, TraceMeta};
 use crate::moment::Moment;
-use crate::outfile::OutFile;
+use crate::outfile::{Existing, OutFile};
 use binary::Form;
 pub(crate) use fields::object_bytes_max;
 use fields::{Fault, PAGE_BYTES_MAX, PAGE_BYTES_MIN};
@@ -65,6 +65,8 @@ pub struct ImportOptions {
     pub load_until: Option<Moment>,
     /// Compression, 1 to 22.
     pub zstd_level: i32,
+    /// The fate of a file that has the output's name.
+    pub existing: Existing,
 }
 
 impl Default for ImportOptions {
@@ -82,6 +84,7 @@ impl Default for ImportOptions {
             load_from: None,
             load_until: None,
             zstd_level: 9,
+            existing: Existing::Keep,
         }
     }
 }
@@ -182,7 +185,7 @@ pub fn import_to_file(
     options: &ImportOptions,
     progress: &mut dyn FnMut(u64),
 ) -> Result<ImportSummary> {
-    let out = OutFile::create(output)?;
+    let out = OutFile::create(output, options.existing)?;
     let mut summary = import(input, name, out.handle()?, output, options, progress)?;
     summary.bytes_out = out.commit()?;
     Ok(summary)

@@ -30,7 +30,7 @@ use crate::events::names::{Symbols, Tasks};
 use crate::events::{Decoder, Format, RingLayout};
 use crate::import::refills::Refills;
 use crate::meta::{KernelReport, LoadPart, TraceMeta};
-use crate::outfile::OutFile;
+use crate::outfile::{Existing, OutFile};
 use instance::Instance;
 use reader::Reader;
 
@@ -63,6 +63,8 @@ pub struct RecordOptions {
     pub command: Option<String>,
     /// Compression, 1 to 22: each step takes CPU time from the load.
     pub zstd_level: i32,
+    /// The fate of a file that has the output's name.
+    pub existing: Existing,
 }
 
 impl Default for RecordOptions {
@@ -71,6 +73,7 @@ impl Default for RecordOptions {
             ring_bytes: 64 << 20,
             command: None,
             zstd_level: 1,
+            existing: Existing::Keep,
         }
     }
 }
@@ -107,7 +110,7 @@ impl Recorder {
     /// [`TraceError::Record`] if tracefs is missing or refuses, or the kernel has no kmem tracepoints; those of
     /// the output.
     pub fn start(output: &Path, options: &RecordOptions) -> Result<Self> {
-        let out = OutFile::create(output)?;
+        let out = OutFile::create(output, options.existing)?;
         let mut trace = TraceBuilder::new(out.handle()?, output, options.zstd_level)?;
         describe(trace.meta_mut(), options);
         let instance = Instance::make(options.ring_bytes)?;

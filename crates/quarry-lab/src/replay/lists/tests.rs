@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use quarry_designs::DesignSpec;
-use quarry_trace::{Kind, RawEvent, TraceBuilder, TraceFile};
+use quarry_trace::{Existing, Kind, RawEvent, TraceBuilder, TraceFile};
 
 use super::*;
 use crate::plan::Axes;
@@ -152,7 +152,7 @@ fn the_replayed_machine_shows_the_zones() {
     let input = input(&[(Kind::MmPageAlloc, 0, 1), (Kind::MmPageAlloc, 0, 1)]);
     let folder = tempfile::tempdir().unwrap();
     let mut plan = Plan::new(&axes(&input)).unwrap();
-    plan.inspect_into(folder.path()).unwrap();
+    plan.inspect_into(folder.path(), Existing::Keep).unwrap();
     plan.execute(&input, 1, &|_| ()).unwrap();
     let file = folder.path().join("slub@6.18-4k-2").join("zoneinfo");
     let shown = Zoneinfo::read(&file).unwrap();

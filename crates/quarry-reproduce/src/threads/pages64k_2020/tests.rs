@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use quarry_lab::plan::Existing;
+
 use super::ASKED;
 use super::replay::{SOURCES, planned, run};
 
@@ -29,7 +31,7 @@ fn lists(source: &str, asked: &str) -> (u64, Vec<Lists>) {
     );
     let folder = std::env::temp_dir().join(name);
     let (mut plan, input) = planned(source, asked).unwrap();
-    plan.inspect_into(&folder).unwrap();
+    plan.inspect_into(&folder, Existing::Keep).unwrap();
     let slabs = run(&plan, &input).unwrap().slabs;
     let caches = folder.join(plan.runs[0].folder()).join("slab");
     let caches = std::fs::read_dir(caches).unwrap();

@@ -222,7 +222,18 @@ fn a_file_appears_whole_or_not_at_all() {
     let names = || fs::read_dir(dir.path()).unwrap().count();
     fs::write(&output, "old").unwrap();
     fs::write(&input, "not a recording\n").unwrap();
-    let go = |out: &Path| import_file(&input, out, &options(), &mut |_| ());
+    let into = |out: &Path, existing| {
+        let options = ImportOptions {
+            existing,
+            ..options()
+        };
+        import_file(&input, out, &options, &mut |_| ())
+    };
+    let go = |out: &Path| into(out, Existing::Replace);
+    assert!(matches!(
+        into(&output, Existing::Keep),
+        Err(TraceError::OutputExists { .. })
+    ));
     assert!(matches!(go(&output), Err(TraceError::Foreign { .. })));
     assert_eq!((fs::read(&output).unwrap(), names()), (b"old".to_vec(), 2));
 
@@ -246,7 +257,12 @@ fn a_file_appears_whole_or_not_at_all() {
     go(&link).unwrap();
     assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
     assert!(matches!(
-        import_file(dir.path(), &output, &options(), &mut |_| ()),
+        import_file(
+            dir.path(),
+            &dir.path().join("other"),
+            &options(),
+            &mut |_| ()
+        ),
         Err(TraceError::Read { .. })
     ));
     let absent = import_file("absent".as_ref(), &output, &options(), &mut |_| ()).unwrap_err();
