@@ -80,7 +80,7 @@ fn code(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
     if let Some(MachineError::Unknown { .. } | MachineError::Cpus { .. }) = cause.downcast_ref() {
         return Some(USAGE);
     }
-    if let Some(TraceError::OutputExists { .. }) = cause.downcast_ref() {
+    if let Some(TraceError::OutputExists { .. } | TraceError::Scope { .. }) = cause.downcast_ref() {
         return Some(USAGE);
     }
     if cause.is::<DesignError>() {

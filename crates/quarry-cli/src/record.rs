@@ -11,7 +11,7 @@ use anyhow::Context;
 use indicatif::ProgressBar;
 use quarry_lab::kernel::{End, EndReports};
 use quarry_trace::LoadPart;
-use quarry_trace::record::{RecordOptions, Recorder, Recording, now_ns};
+use quarry_trace::record::{MemoryNeed, RecordOptions, Recorder, Recording, Scope, now_ns};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -33,6 +33,21 @@ pub(crate) struct Args {
     /// Bytes of each CPU's ring. What comes while the command waits for a CPU must fit.
     #[arg(long, value_name = "BYTES", value_parser = units::parse_bytes, default_value = "64M")]
     ring: u64,
+    /// Record only this process, its threads and their children, by its id; may be repeated. Frees by others are
+    /// missing then, as the trace says, and the kernel's reports, which are of the whole machine.
+    #[arg(long, value_name = "PID", value_delimiter = ',')]
+    pid: Vec<i32>,
+    /// Record only the tasks that are in this control group or below it, and their children: a path below
+    /// /sys/fs/cgroup, such as system.slice/nginx.service. It does not see tasks that join later, nor the work that
+    /// kernel threads and interrupts of other tasks do for the group.
+    #[arg(long, value_name = "PATH")]
+    cgroup: Option<PathBuf>,
+    /// Record only threads of this name, such as nginx; may be repeated.
+    #[arg(long, value_name = "NAME")]
+    comm: Vec<String>,
+    /// Mount tracefs at /sys/kernel/tracing if it is not mounted. It stays so.
+    #[arg(long)]
+    mount: bool,
     /// Leave out what the kernel says about itself at both ends; `quarry replay --check` needs it.
     #[arg(long)]
     no_reports: bool,
@@ -46,6 +61,13 @@ pub(crate) struct Args {
         allow_hyphen_values = true
     )]
     command: Vec<OsString>,
+}
+
+impl Args {
+    /// True if all tasks are recorded.
+    fn is_of_machine(&self) -> bool {
+        self.pid.is_empty() && self.cgroup.is_none() && self.comm.is_empty()
+    }
 }
 
 const EXAMPLES: &str = "\
@@ -62,7 +84,10 @@ At both ends it keeps a snapshot (quarry snapshot), zoneinfo and pagetypeinfo
 in the trace, so that `quarry replay OUT.parquet --check` begins with what the
 kernel held and compares the end with what it held then.
 
-Events that the rings had no room for are counted as lost: give --ring more.
+Memory: --ring for each CPU, which the kernel takes at the begin, and up to 512 MiB
+for events that wait to be written. A note says so if that is more than half of
+what is available. Events that the rings had no room for are counted as lost:
+give --ring more.
 
 Exit codes:
   that of COMMAND, 128 and the signal's number if a signal ended it; else
@@ -71,6 +96,7 @@ Exit codes:
 Examples:
   sudo quarry record -o mine.parquet --duration 5s
   sudo quarry record -o build.parquet -- make -j8
+  sudo quarry record -o web.parquet --cgroup system.slice/nginx.service --duration 10s
   quarry replay build.parquet --check";
 
 /// Fields of `record --json`.
@@ -96,6 +122,8 @@ pub(crate) struct Report<'a> {
     cpus: u32,
     /// Names of the kernel's reports in the trace, in the order of their times.
     reports: Vec<&'a str>,
+    /// Assumptions in place of what the recording does not say, a sentence each.
+    assumptions: &'a [String],
     /// Checksum of what a replay reads, in hexadecimal: traces with equal digests replay equally.
     digest: String,
     /// Exit code of the command; null without a command, or if it still ran.
@@ -108,10 +136,17 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let command = args.command.join(OsStr::new(" "));
     let options = RecordOptions {
         ring_bytes: args.ring,
+        scope: Scope {
+            processes: args.pid.clone(),
+            cgroup: args.cgroup.clone(),
+            comms: args.comm.clone(),
+        },
+        mount: args.mount,
         command: (!args.command.is_empty()).then(|| command.to_string_lossy().into_owned()),
         existing: args.force.existing(),
         ..RecordOptions::default()
     };
+    note_memory(options.memory());
     let mut recorder = Recorder::start(&args.output, &options)?;
     let from_ns = report(args, &mut recorder, End::Begin);
     let began = Instant::now();
@@ -135,9 +170,23 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     }
 }
 
+/// Says what memory a recording takes if that is much of what there is.
+fn note_memory(need: MemoryNeed) {
+    if let (true, Some(available)) = (need.is_large(), need.available_bytes) {
+        output::note(&format!(
+            "the rings take {}, and events that wait to be written up to {}, of the {} that are available; --ring \
+             makes them smaller",
+            units::bytes(need.rings_bytes),
+            units::bytes(need.waiting_bytes),
+            units::bytes(available)
+        ));
+    }
+}
+
 /// Keeps what the kernel says about itself at an end of the load; returns the moment of slabinfo.
 fn report(args: &Args, recorder: &mut Recorder, end: End) -> u64 {
-    if args.no_reports {
+    // Reports are of the whole machine.
+    if args.no_reports || !args.is_of_machine() {
         return now_ns();
     }
     let taken = EndReports::take(end);
@@ -255,6 +304,7 @@ fn print(
                     .iter()
                     .map(|report| report.name.as_str())
                     .collect(),
+                assumptions: &meta.assumptions,
                 digest: format!("{:016x}", meta.digest),
                 exit_code: status.map(|status| exit_code(status).into()),
             },
@@ -271,6 +321,9 @@ fn print(
     );
     if lost > 0 {
         text.push_str("lost events make objects look alive or unknown: give --ring more\n");
+    }
+    for assumption in &meta.assumptions {
+        text.push_str(&format!("assumed: {assumption}\n"));
     }
     let snapshots = meta
         .reports

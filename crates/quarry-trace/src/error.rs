@@ -51,6 +51,14 @@ pub enum TraceError {
         /// The next step for the user.
         advice: &'static str,
     },
+    /// The tasks to record cannot be.
+    #[error("cannot record {what} alone: {problem}")]
+    Scope {
+        /// The tasks.
+        what: String,
+        /// The reason, and the next step.
+        problem: String,
+    },
     /// The kernel describes its events in a way that is not known.
     #[error("{}: {problem}; record with perf record -e 'kmem:*' and import the text of perf script", path.display())]
     RecordFormat {

@@ -284,3 +284,146 @@ fn what_cannot_be_recorded_leaves_nothing() {
     assert_fails(&quarry("record"), 2, &["--output"]);
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
 }
+
+/// Names of the tasks in a trace, and what it says of itself.
+fn tasks(trace: &Path) -> (Vec<String>, Vec<String>) {
+    let trace = TraceFile::open(trace).unwrap();
+    let meta = trace.meta();
+    assert!(meta.reports.is_empty(), "reports are of the whole machine");
+    let names = meta.comms.entries.iter().map(|(name, _)| name.clone());
+    (names.collect(), meta.assumptions.clone())
+}
+
+#[test]
+#[ignore = "records this machine: cargo xtask root"]
+fn a_part_of_the_tasks_is_recorded() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = dir.path().join("part.parquet");
+    let record = |options: &str, load: &str| {
+        let mut record = command(&format!(
+            "record -o {} --force --ring 4M {options} -- sh -c",
+            trace.display()
+        ));
+        let output = record.arg(load).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        tasks(&trace)
+    };
+    let (names, said) = record(
+        "--comm ls --comm cat",
+        "ls / > /dev/null; cat /proc/meminfo > /dev/null; true",
+    );
+    assert!(
+        names.iter().all(|name| name == "ls" || name == "cat"),
+        "{names:?}"
+    );
+    assert_eq!(names.len(), 2);
+    let parts = [
+        "of threads called ls, cat",
+        "frees by other tasks are missing",
+    ];
+    assert!(
+        parts
+            .iter()
+            .all(|part| said.iter().any(|said| said.contains(part))),
+        "{said:?}"
+    );
+
+    // A process, and the children that it makes meanwhile.
+    let mut shell = Command::new("bash");
+    let mut process = shell
+        .args(["-c", "while sleep 0.01; do ls / > /dev/null; done"])
+        .spawn()
+        .unwrap();
+    let load = "sleep 0.5; head /dev/null";
+    let (names, said) = record(&format!("--pid {}", process.id()), load);
+    assert!(
+        names.iter().any(|name| name == "ls") && names.iter().all(|name| name != "head"),
+        "{names:?}"
+    );
+    assert!(
+        said[0].contains(&format!("of process {} and its children", process.id())),
+        "{said:?}"
+    );
+
+    // A control group of version 1 or 2.
+    let mounts = ["/sys/fs/cgroup/pids", "/sys/fs/cgroup"].map(Path::new);
+    let mount = mounts
+        .iter()
+        .find(|mount| mount.join("cgroup.procs").exists())
+        .unwrap();
+    let group = mount.join(format!("quarry-test-{}", std::process::id()));
+    fs::create_dir(&group).unwrap();
+    fs::write(group.join("cgroup.procs"), process.id().to_string()).unwrap();
+    let (names, said) = record(&format!("--cgroup {}", group.display()), load);
+    process.kill().unwrap();
+    process.wait().unwrap();
+    while fs::remove_dir(&group).is_err() {
+        thread::sleep(Duration::from_millis(20));
+    }
+    assert!(
+        names.iter().any(|name| name == "ls") && names.iter().all(|name| name != "head"),
+        "{names:?}"
+    );
+    assert!(said[0].contains("in control group"), "{said:?}");
+}
+
+#[test]
+#[ignore = "unmounts tracefs in a namespace of its own: cargo xtask root"]
+fn tracefs_is_mounted_only_if_that_is_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = dir.path().join("mine.parquet");
+    let record = |more: &str| {
+        let quarry = env!("CARGO_BIN_EXE_quarry");
+        let record = format!(
+            "{quarry} record -o {} --ring 4M --duration 100ms",
+            trace.display()
+        );
+        let script = format!(
+            "umount -a -t tracefs; {record} {more}; code=$?; grep -c tracefs /proc/mounts; exit $code"
+        );
+        let mut shell = Command::new("unshare");
+        shell.args(["-m", "sh", "-c", &script]).output().unwrap()
+    };
+    let refused = record("--no-reports");
+    assert_eq!(String::from_utf8_lossy(&refused.stdout).trim(), "0");
+    let errors = String::from_utf8_lossy(&refused.stderr);
+    assert!(errors.contains("mount tracefs with --mount"), "{errors}");
+    assert_eq!(refused.status.code(), Some(1));
+    let mounted = record("--no-reports --mount");
+    assert!(mounted.status.success(), "{mounted:?}");
+    assert!(trace.exists());
+}
+
+#[test]
+fn tasks_that_cannot_be_recorded_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = dir.path().join("mine.parquet");
+    let record = |options: &str| {
+        quarry(&format!(
+            "record -o {} --ring 4M {options}",
+            trace.display()
+        ))
+    };
+    let (code, expected): (i32, [&str; 3]) = match can_record() {
+        true => (
+            2,
+            [
+                "no such process runs",
+                "no such folder below /sys/fs/cgroup",
+                "at most 15 bytes",
+            ],
+        ),
+        false => (1, ["/sys/kernel/"; 3]),
+    };
+    for (options, part) in [
+        "--pid 2147483647",
+        "--cgroup no/such",
+        "--comm systemd-resolved",
+    ]
+    .iter()
+    .zip(expected)
+    {
+        assert_fails(&record(options), code, &[part]);
+        assert!(!trace.exists());
+    }
+}

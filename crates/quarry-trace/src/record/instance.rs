@@ -1,18 +1,19 @@
 //! An instance of tracing: a folder in tracefs with rings of its own.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{ErrorKind, Read, Seek};
+use std::io::{ErrorKind, Read, Seek, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process;
 
 use rustix::fs::OFlags;
+use rustix::mount::MountFlags;
 
 use super::{CLOCK, failed};
 use crate::error::Result;
 
-/// Mount points of tracefs; the second is that before Linux 4.1.
-const MOUNTS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
+/// Place at which tracefs is mounted on request.
+const MOUNT: &str = "/sys/kernel/tracing";
 /// Prefix of this program's instances; [`process_name`] follows.
 const PREFIX: &str = "quarry-";
 
@@ -38,12 +39,18 @@ pub(super) struct Clock {
 
 impl Instance {
     /// Makes an instance with rings of this size, which records nothing yet. Removes those of processes
-    /// that have ended.
-    pub(super) fn make(ring_bytes: u64) -> Result<Self> {
-        let mounted = MOUNTS.iter().map(Path::new);
-        let mut mounted = mounted.filter(|mount| mount.join("instances").exists());
-        let mount = mounted.next().unwrap_or(Path::new(MOUNTS[0]));
-        let instances = mount.join("instances");
+    /// that have ended. Mounts tracefs only if that is wanted.
+    pub(super) fn make(ring_bytes: u64, mount: bool) -> Result<Self> {
+        let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+        let instances = match mount_point(&mounts) {
+            None if mount => {
+                let made =
+                    rustix::mount::mount("tracefs", MOUNT, "tracefs", MountFlags::empty(), None);
+                made.map_err(|error| failed("mount tracefs at", MOUNT)(error.into()))?;
+                Path::new(MOUNT).join("instances")
+            }
+            found => found.unwrap_or_else(|| MOUNT.into()).join("instances"),
+        };
         remove_stale(&instances);
         let pid = process::id().to_string();
         let name = process_name(&pid).unwrap_or(pid);
@@ -79,9 +86,17 @@ impl Instance {
         read_text(&path).map_err(failed("read", path))
     }
 
-    fn set(&self, name: &str, value: &str) -> Result<()> {
+    pub(super) fn set(&self, name: &str, value: &str) -> Result<()> {
         let path = self.path(name);
         fs::write(&path, value).map_err(failed("write", path))
+    }
+
+    /// Adds a value to a file that has several.
+    pub(super) fn add(&self, name: &str, value: &str) -> Result<()> {
+        let path = self.path(name);
+        let opened = OpenOptions::new().append(true).open(&path);
+        let written = opened.and_then(|mut file| file.write_all(value.as_bytes()));
+        written.map_err(failed("write", path))
     }
 
     /// Begins to record these tracepoints.
@@ -201,6 +216,27 @@ fn seconds(text: &str) -> Option<u64> {
         .checked_add(micros.checked_mul(1000)?)
 }
 
+/// The place where tracefs is mounted, by the text of `/proc/self/mounts`; before Linux 4.1 a folder of debugfs. No
+/// folder is looked into, as that of debugfs would mount tracefs.
+fn mount_point(mounts: &str) -> Option<PathBuf> {
+    let of_type = |kind: &str| {
+        let mounts = mounts
+            .lines()
+            .map(|line| line.split(' ').collect::<Vec<_>>());
+        let mut found = mounts.filter(|words| words.get(2) == Some(&kind));
+        // Blanks of names are octal escapes, which no mount point of these has.
+        found.find_map(|words| words.get(1).map(PathBuf::from))
+    };
+    of_type("tracefs")
+        .or_else(|| Some(of_type("debugfs")?.join("tracing")).filter(|_| is_before_tracefs()))
+}
+
+/// True on a kernel that has no tracefs.
+fn is_before_tracefs() -> bool {
+    let known = fs::read_to_string("/proc/filesystems").unwrap_or_default();
+    !known.lines().any(|line| line.ends_with("\ttracefs"))
+}
+
 /// Removes the instances of recorders that have ended. Failures are passed over: they keep nothing from
 /// recording. The kernel keeps an instance whose rings are open.
 fn remove_stale(instances: &Path) {
@@ -247,6 +283,17 @@ mod tests {
         assert_eq!(seconds(stat(stats, "now ts")), Some(80_453_422_426_000));
         assert_eq!(seconds("7"), None);
         assert_eq!(seconds("99999999999999.1"), None);
+    }
+
+    #[test]
+    fn tracefs_is_where_it_is_mounted() {
+        let debugfs = "debugfs /sys/kernel/debug debugfs rw 0 0\n";
+        let tracefs = "tracefs /sys/kernel/tracing tracefs rw,relatime 0 0\n";
+        let found = mount_point(&format!("{debugfs}{tracefs}"));
+        assert_eq!(found, Some(MOUNT.into()));
+        // Looking into the folder of debugfs would mount it.
+        assert_eq!(mount_point(debugfs).is_some(), is_before_tracefs());
+        assert_eq!(mount_point(""), None);
     }
 
     /// An id is given again, and a recorder whose parent does not ask for its end keeps it.

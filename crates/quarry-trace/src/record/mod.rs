@@ -15,6 +15,9 @@
 
 mod instance;
 mod reader;
+mod scope;
+
+pub use scope::Scope;
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -59,6 +62,10 @@ const FIRST_PID_NAMESPACE: u64 = 0xefff_fffc;
 pub struct RecordOptions {
     /// Bytes of each CPU's ring. What a load makes while the reader waits for a CPU must fit.
     pub ring_bytes: u64,
+    /// Tasks whose events are recorded.
+    pub scope: Scope,
+    /// Mount tracefs where it is not mounted; it stays so.
+    pub mount: bool,
     /// The command that is recorded, for [`TraceMeta::command`].
     pub command: Option<String>,
     /// Compression, 1 to 22: each step takes CPU time from the load.
@@ -71,11 +78,62 @@ impl Default for RecordOptions {
     fn default() -> Self {
         Self {
             ring_bytes: 64 << 20,
+            scope: Scope::default(),
+            mount: false,
             command: None,
             zstd_level: 1,
             existing: Existing::Keep,
         }
     }
+}
+
+impl RecordOptions {
+    /// The memory that a recording with these options may take on this machine.
+    #[must_use]
+    pub fn memory(&self) -> MemoryNeed {
+        let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+        let mut lines = meminfo.lines();
+        let available = lines.find_map(|line| line.strip_prefix("MemAvailable:"));
+        let available =
+            available.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+        let cpus = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+        MemoryNeed {
+            rings_bytes: self.ring_bytes.saturating_mul(cpu_count(&cpus).into()),
+            waiting_bytes: reader::WAITING_BYTES_MAX as u64,
+            available_bytes: available.map(|kib| kib << 10),
+        }
+    }
+}
+
+/// Memory that a recording may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryNeed {
+    /// Rings of all CPUs, which the kernel takes at the begin.
+    pub rings_bytes: u64,
+    /// Most bytes of events that wait to be written.
+    pub waiting_bytes: u64,
+    /// Memory that is available now (`MemAvailable`), if the kernel says it.
+    pub available_bytes: Option<u64>,
+}
+
+impl MemoryNeed {
+    /// True if it is more than half of what is available.
+    #[must_use]
+    pub fn is_large(&self) -> bool {
+        let need = self.rings_bytes.saturating_add(self.waiting_bytes);
+        self.available_bytes
+            .is_some_and(|available| need > available / 2)
+    }
+}
+
+/// Number of CPUs in a list such as `0-3,6`; 0 if it is none.
+fn cpu_count(list: &str) -> u32 {
+    let ranges = list.trim().split(',').filter_map(|range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
+        Some(last.checked_sub(first)? + 1)
+    });
+    ranges.sum()
 }
 
 /// A recording under way. Dropped, it leaves neither a trace nor an instance in tracefs.
@@ -113,7 +171,7 @@ impl Recorder {
         let out = OutFile::create(output, options.existing)?;
         let mut trace = TraceBuilder::new(out.handle()?, output, options.zstd_level)?;
         describe(trace.meta_mut(), options);
-        let instance = Instance::make(options.ring_bytes)?;
+        let instance = Instance::make(options.ring_bytes, options.mount)?;
         let layout = instance.text("events/header_page")?;
         let layout = RingLayout::parse(&layout).map_err(|problem| TraceError::RecordFormat {
             path: instance.path("events/header_page"),
@@ -145,6 +203,7 @@ impl Recorder {
                 recorded.push(name.to_string());
             }
         }
+        options.scope.apply(&instance)?;
         // The newest names are those of the events: what is in /proc comes first.
         instance.enable(&recorded)?;
         tasks.read_running();
@@ -301,6 +360,7 @@ fn describe(meta: &mut TraceMeta, options: &RecordOptions) {
     meta.kernel = line("/proc/sys/kernel/osrelease");
     meta.arch = Some(std::env::consts::ARCH.to_string());
     meta.command.clone_from(&options.command);
+    meta.assumptions.extend(options.scope.assumption());
     meta.page_size = page_bytes("/proc/self/auxv".as_ref()).unwrap_or(0);
     // `0-3,6`: numbers of CPUs are below the last one and one.
     let online = read("/sys/devices/system/cpu/online").unwrap_or_default();
@@ -351,11 +411,36 @@ fn failed(
         advice: match source.kind() {
             std::io::ErrorKind::PermissionDenied => "record as root: sudo quarry record ...",
             std::io::ErrorKind::NotFound => {
-                "mount tracefs: mount -t tracefs tracefs /sys/kernel/tracing"
+                "mount tracefs with --mount, or with mount -t tracefs tracefs /sys/kernel/tracing"
             }
             std::io::ErrorKind::OutOfMemory => "make the rings smaller with --ring",
             _ => "see what the kernel logged (dmesg)",
         },
         source,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_counted_for_all_cpus() {
+        for (list, count) in [
+            ("0\n", 1),
+            ("0-3,6", 5),
+            ("0-127\n", 128),
+            ("", 0),
+            ("x", 0),
+        ] {
+            assert_eq!(cpu_count(list), count, "{list}");
+        }
+        let need = |available_bytes| MemoryNeed {
+            rings_bytes: 300,
+            waiting_bytes: 100,
+            available_bytes,
+        };
+        assert!(need(Some(799)).is_large());
+        assert!(!need(Some(800)).is_large() && !need(None).is_large());
     }
 }

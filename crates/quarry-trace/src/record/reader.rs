@@ -23,7 +23,7 @@ const EVENT_BYTES_MAX: usize = 512;
 const WITH_ROOM_MAX: usize = 2;
 /// Bytes of rounds that wait for the merger; beyond, the rings hold what comes. A load that makes events
 /// faster than they can be written has this as a reserve, about 8 million events.
-const WAITING_BYTES_MAX: usize = 512 << 20;
+pub(super) const WAITING_BYTES_MAX: usize = 512 << 20;
 /// As long as fewer wait, the merger leaves the CPUs to the load.
 const LAZY_BYTES: usize = WAITING_BYTES_MAX / 2;
 /// Between two rounds that emptied the rings.
