@@ -78,6 +78,16 @@ fn meta(snapshot: &mut Snapshot, root: &Object) -> Result<(), String> {
     let trimmed = |key| text(root, key).map(|text| text.trim().to_string());
     snapshot.release = trimmed("kernel_release");
     snapshot.cmdline = trimmed("cmdline");
+    snapshot.boot_id = trimmed("boot_id");
+    let number = |key| root.get(key).and_then(Value::as_u64);
+    snapshot.unix_time_s = number("unix_time_s");
+    snapshot.monotonic_ns = number("monotonic_ns");
+    if let Some(Value::Object(sysctls)) = root.get("sysctls") {
+        let values = sysctls.iter();
+        let values =
+            values.filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_string())));
+        snapshot.sysctls = values.collect();
+    }
     let in_meminfo = |name| meminfo(text(root, "meminfo")?, name);
     snapshot.meminfo_slab_bytes = in_meminfo("Slab");
     snapshot.memory_bytes = in_meminfo("MemTotal");

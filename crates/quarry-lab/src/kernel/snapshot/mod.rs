@@ -5,7 +5,7 @@
 //! * **A folder** with `slabinfo` (a copy of `/proc/slabinfo`) and, if it is there, `slab/` (a copy
 //!   of `/sys/kernel/slab`; links, which are aliases, may be kept or followed). What else helps has
 //!   the name of the JSON key: `page_size`, `cpu_possible`, `cpu_present`, `kernel_release`,
-//!   `meminfo`, `cmdline`; or all of these in `meta.json`.
+//!   `meminfo`, `cmdline`, `boot_id`; or all of these in `meta.json`.
 //! * **JSON of one moment**, as [`Snapshot::take`] writes it: the keys above, `slabinfo` (list of
 //!   rows) or `slabinfo_text`, `sysfs_slab` (cache, then file, then value) and `sysfs_aliases`.
 //! * **JSON of a boot** with `stages`: each has `slabinfo`, `meminfo_kB`, and `sysfs_slab` or
@@ -59,6 +59,14 @@ pub struct Snapshot {
     pub kernel_stack_bytes: Option<u64>,
     /// The kernel's command line.
     pub cmdline: Option<String>,
+    /// Identity of the boot (`/proc/sys/kernel/random/boot_id`).
+    pub boot_id: Option<String>,
+    /// Seconds since 1970 when the snapshot was taken, by the machine's clock.
+    pub unix_time_s: Option<u64>,
+    /// The moment of slabinfo by `CLOCK_MONOTONIC`, the clock of recordings of `quarry record`.
+    pub monotonic_ns: Option<u64>,
+    /// Values of sysctls, such as `vm.min_free_kbytes`, as the kernel prints them.
+    pub sysctls: BTreeMap<String, String>,
 }
 
 impl Snapshot {

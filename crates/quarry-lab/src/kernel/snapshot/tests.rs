@@ -136,6 +136,9 @@ fn machine(root: &Path) {
     file("proc/slabinfo", SLABINFO);
     file("proc/sys/kernel/osrelease", "6.1.0\n");
     file("proc/meminfo", "Slab: 16 kB\n");
+    file("proc/sys/kernel/random/boot_id", "865b1f63-f631\n");
+    file("proc/sys/vm/min_free_kbytes", "67584\n");
+    file("proc/sys/vm/lowmem_reserve_ratio", "256\t256\t32\n");
     file("sys/devices/system/cpu/possible", "0-3\n");
     file("sys/devices/system/cpu/present", "0-1\n");
     file("sys/kernel/slab/:0000256/slabs", "1 N0=1\n");
@@ -169,6 +172,14 @@ fn a_machine_is_taken_and_read_again() {
         assert!(found.attributes("other").is_none());
     }
     assert_eq!(json.slabinfo, folder.slabinfo);
+    assert_eq!(json.boot_id.as_deref(), Some("865b1f63-f631"));
+    let sysctls = [
+        ("vm.lowmem_reserve_ratio", "256\t256\t32"),
+        ("vm.min_free_kbytes", "67584"),
+    ];
+    let sysctls = sysctls.map(|(name, value)| (name.to_string(), value.to_string()));
+    assert_eq!(json.sysctls, BTreeMap::from(sysctls));
+    assert!(json.unix_time_s > Some(1_600_000_000) && json.monotonic_ns > Some(0));
     fs::remove_file(dir.path().join("proc/slabinfo")).unwrap();
     let absent = Snapshot::take_from(dir.path()).unwrap_err().to_string();
     assert!(absent.starts_with("cannot read "), "{absent}");
