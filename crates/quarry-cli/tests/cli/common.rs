@@ -53,8 +53,13 @@ pub(crate) fn assert_fails(output: &Output, code: i32, parts: &[&str]) {
     assert_eq!(output.status.code(), Some(code), "{stderr}");
     assert!(output.stdout.is_empty(), "{output:?}");
     assert!(!stderr.contains("panicked"), "{stderr}");
+    assert_has(&stderr, parts);
+}
+
+/// Checks that a text has all of these parts.
+pub(crate) fn assert_has(text: &str, parts: &[&str]) {
     for part in parts {
-        assert!(stderr.contains(part), "no {part:?} in: {stderr}");
+        assert!(text.contains(part), "no {part:?} in: {text}");
     }
 }
 

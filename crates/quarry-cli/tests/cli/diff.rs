@@ -4,7 +4,9 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::common::{assert_fails, json, quarry, quarry_with, small_trace, stdout, text};
+use crate::common::{
+    assert_fails, assert_has, json, quarry, quarry_with, small_trace, stdout, text,
+};
 
 const REPLAY: &str = "--json --no-timing --design slub,sheaf --page-size 4k";
 
@@ -21,14 +23,15 @@ fn two_replays() {
     fs::write(&a, replay(&trace, "")).unwrap();
     fs::write(&b, replay(&trace, "--debug FZPU")).unwrap();
     let told = stdout(&format!("diff {a} {b}"));
-    for part in [
-        "slub@6.18, 4 KiB pages, 2 CPUs: slab memory",
-        "sheaf@7.0, 4 KiB pages, 2 CPUs: slab memory",
-        "differs: settings.debug none > FZPU",
-        "slab memory, end",
-    ] {
-        assert!(told.contains(part), "no {part:?} in {told}");
-    }
+    assert_has(
+        &told,
+        &[
+            "slub@6.18, 4 KiB pages, 2 CPUs: slab memory",
+            "sheaf@7.0, 4 KiB pages, 2 CPUs: slab memory",
+            "differs: settings.debug none > FZPU",
+            "slab memory, end",
+        ],
+    );
     let changes = json(&format!("diff {a} {b} --json"));
     assert_eq!(changes["command"], "diff");
     assert_eq!(changes["schema"], 1);

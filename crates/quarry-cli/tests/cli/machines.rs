@@ -1,6 +1,6 @@
 //! `quarry machines`.
 
-use crate::common::{assert_fails, json, quarry, stdout};
+use crate::common::{assert_fails, assert_has, json, quarry, stdout};
 
 #[test]
 fn machines_are_listed_and_shown() {
@@ -10,13 +10,14 @@ fn machines_are_listed_and_shown() {
         "{list}"
     );
     let one = stdout("machines haswell-ep-2x12");
-    for part in [
-        "latency.dirty_remote",
-        "Sources",
-        "30720 KiB, 20 ways, inclusive",
-    ] {
-        assert!(one.contains(part), "no {part:?} in {one}");
-    }
+    assert_has(
+        &one,
+        &[
+            "latency.dirty_remote",
+            "Sources",
+            "30720 KiB, 20 ways, inclusive",
+        ],
+    );
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::golden;
 use serde_json::Value;
 
-use crate::common::{assert_fails, assert_refuses, json, quarry, stdout};
+use crate::common::{assert_fails, assert_has, assert_refuses, json, quarry, stdout};
 
 #[test]
 fn workloads_are_listed() {
@@ -17,19 +17,20 @@ fn workloads_are_listed() {
         assert!(stdout(args).contains("rx"));
     }
     let help = stdout("run rx --help");
-    for part in [
-        "small    #1",
-        "none     #2",
-        "huge     #3",
-        "pool ",
-        "shipped",
-        "with its warm-up at most",
-        "1000000000000",
-        "docs/rx.md",
-        "Examples:",
-    ] {
-        assert!(help.contains(part), "no {part:?} in: {help}");
-    }
+    assert_has(
+        &help,
+        &[
+            "small    #1",
+            "none     #2",
+            "huge     #3",
+            "pool ",
+            "shipped",
+            "with its warm-up at most",
+            "1000000000000",
+            "docs/rx.md",
+            "Examples:",
+        ],
+    );
 }
 
 /// Bandwidths next to the thread's, what limits them, and calls; the same on any number of threads. docs/rx.md shows
