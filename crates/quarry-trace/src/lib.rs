@@ -120,6 +120,7 @@
 
 mod addresses;
 mod build;
+mod cpu_list;
 mod error;
 mod event;
 pub mod events;
@@ -138,6 +139,7 @@ mod schema;
 mod write;
 
 pub use build::{PAGE_SIZE_ASSUMED, TraceBuilder};
+pub use cpu_list::cpu_list;
 pub use error::{LineProblem, Result, TraceError};
 pub use event::{
     Flags, FullRow, Kind, NO_CACHE, NO_OBJECT, ORDER_MAX, PAGE_GROUP_ORDER, Place, RawEvent,

@@ -13,8 +13,8 @@ const CGROUPS: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
 /// Most bytes of a task's name (`TASK_COMM_LEN` and a NUL).
 const COMM_BYTES_MAX: usize = 15;
 
-/// Tasks whose events are recorded. All, if nothing is named. A task must be of `processes` or `cgroup`, and have
-/// one of `comms`, as far as these are named.
+/// Tasks whose events are recorded: all, if nothing is named. If `processes` or `cgroup` are named a task must be of
+/// these; if `comms` are named it must have one of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scope {
     /// Process ids: their threads, and what these make.

@@ -21,11 +21,12 @@ mod take;
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use quarry_trace::cpu_list;
 use serde_json::{Value, json};
 
 use super::file::{ReportError, read_report};
 use super::slabinfo::{Slabinfo, SlabinfoRow};
-use super::sysfs::{CacheAttributes, cpu_list};
+use super::sysfs::CacheAttributes;
 
 /// Slabs on the partial list of each CPU that has some, by the name of the cache.
 pub type CpuPartialLists = BTreeMap<String, BTreeMap<u32, u64>>;
