@@ -40,6 +40,10 @@ pub(crate) struct Args {
     /// Keep events of this cache, kmalloc for those of all sizes, and no page events; may be repeated.
     #[arg(long, value_name = "CACHE")]
     cache: Vec<String>,
+    /// Keep the recorder's own events. They are left out otherwise, where the trace says which threads were the
+    /// recorder's.
+    #[arg(long)]
+    recorder: bool,
     #[command(flatten)]
     reports: ReportArgs,
     #[command(flatten)]
@@ -106,6 +110,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         comms: args.comm.clone(),
         pids: args.pid.clone(),
         caches: args.cache.clone(),
+        without_recorder: !args.recorder && !whole.recorder_pids.is_empty(),
         reports,
     };
     if filter == Filter::default() {

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use quarry_lab::kernel::{Pagetypeinfo, ReportError, Snapshot, Zoneinfo, read_report};
-use quarry_trace::{Moment, NewReport};
+use quarry_trace::{Moment, NewReport, Origin};
 
 use crate::input;
 
@@ -33,6 +33,9 @@ pub(crate) struct ReportArgs {
     /// after the last event]
     #[arg(long, value_name = "TIME")]
     after_at: Option<Moment>,
+    /// Keep them also where they say that they are of another boot, kernel or time than the recording.
+    #[arg(long)]
+    force_report: bool,
 }
 
 impl ReportArgs {
@@ -71,6 +74,16 @@ impl ReportArgs {
             before.chain(after),
             Snapshot::read_moment,
         )?;
+        if !self.force_report {
+            for report in &mut reports {
+                let of = Snapshot::parse(&report.name, &report.text, None)?;
+                report.origin = Origin {
+                    boot_id: of.boot_id,
+                    kernel: of.release,
+                    monotonic_ns: of.monotonic_ns,
+                };
+            }
+        }
         Self::add(times, &mut reports, "zoneinfo", &self.zoneinfo, |path| {
             let text = read_report(path)?;
             Zoneinfo::parse(&path.display().to_string(), &text).map(|_| text)
@@ -101,6 +114,7 @@ impl ReportArgs {
                 name: name.to_string(),
                 at,
                 text: read(&input::report(path))?,
+                origin: Origin::default(),
             });
         }
         Ok(())

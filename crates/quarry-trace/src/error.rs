@@ -196,6 +196,16 @@ pub enum TraceError {
         /// Time of the last row.
         last_ns: u64,
     },
+    /// A report of something else than the recording.
+    #[error(
+        "the {report} is not of this recording: {what}; give one of the same boot and time, or --force-report to keep it"
+    )]
+    OtherOrigin {
+        /// Kind of the report.
+        report: String,
+        /// The difference, in words.
+        what: String,
+    },
     /// A load outside the recording.
     #[error(
         "{}: no event is of the load from {} to {} s; the recording goes from {} to {} s",

@@ -6,10 +6,11 @@ use std::path::Path;
 
 use crate::error::{Result, TraceError};
 use crate::event::{FullRow, NO_CACHE, seconds};
-use crate::meta::{LoadPart, NewReport, TraceMeta};
+use crate::meta::{LoadPart, TraceMeta};
 use crate::outfile::{Existing, OutFile};
-use crate::read::TraceFile;
+use crate::read::{Owned, TraceFile};
 use crate::rebuild::Rebuild;
+use crate::report::NewReport;
 
 /// Compression of the trace, as that of an import.
 const ZSTD_LEVEL: i32 = 9;
@@ -27,6 +28,8 @@ pub struct Filter {
     pub pids: Vec<i32>,
     /// Rows of caches with one of these names, `kmalloc` among them; any, and page events, if there is none.
     pub caches: Vec<String>,
+    /// True to leave out what the recorder allocated, and its frees.
+    pub without_recorder: bool,
     /// Reports of the recorded kernel that the new trace has beside those that it keeps.
     pub reports: Vec<NewReport>,
 }
@@ -34,10 +37,13 @@ pub struct Filter {
 impl Filter {
     /// True if it may leave rows out.
     fn selects(&self) -> bool {
-        self.from_ns.is_some() || self.until_ns.is_some() || !self.is_of_whole_machine()
+        self.from_ns.is_some()
+            || self.until_ns.is_some()
+            || self.without_recorder
+            || !self.is_of_whole_machine()
     }
 
-    /// True if a window is all that it cuts out.
+    /// True if a window and the recorder are all that it cuts out.
     fn is_of_whole_machine(&self) -> bool {
         self.comms.is_empty() && self.pids.is_empty() && self.caches.is_empty()
     }
@@ -67,6 +73,9 @@ impl Filter {
             if !list.is_empty() {
                 parts.push(format!("{what} {}", list.join(", ")));
             }
+        }
+        if self.without_recorder {
+            parts.push("without the recorder's events".to_string());
         }
         parts.join(" ")
     }
@@ -114,10 +123,14 @@ pub fn filter_to<W: Write + Send>(
     let meta = trace.meta();
     let mut part = Rebuild::new(out, out_name, ZSTD_LEVEL, meta.clone())?;
     let (mut rows, mut chunk) = (trace.rows(), Vec::new());
+    let mut recorders = filter.without_recorder.then(|| Owned::new(meta));
     while rows.next_chunk(&mut chunk)? {
         for row in &chunk {
             let time_ns = row.event.time_ns;
-            if filter.from_ns.is_some_and(|from_ns| time_ns < from_ns) {
+            let owned = recorders.as_mut();
+            if owned.is_some_and(|owned| owned.has(meta, &row.event, row.pid)) {
+                // Neither the object nor its free is of the new trace.
+            } else if filter.from_ns.is_some_and(|from_ns| time_ns < from_ns) {
                 part.before(row);
             } else if filter.until_ns.is_some_and(|until_ns| time_ns >= until_ns) {
                 // Rows step back by the length of an allocation at most, so some may still follow.
@@ -148,8 +161,8 @@ pub fn filter_to<W: Write + Send>(
                 .is_none_or(|until_ns| report.time_ns < until_ns)
     });
     let window = |load: LoadPart| load.within(filter.from_ns, filter.until_ns);
-    part.meta_mut().load = meta.load.and_then(window);
-    part.meta_mut().add_reports(&filter.reports);
+    part.meta_mut().load = meta.load_part().and_then(window);
+    part.meta_mut().add_reports(&filter.reports)?;
     if !filter.selects() {
         // Events without a row are counted on.
         let part = part.meta_mut();

@@ -135,6 +135,7 @@ mod pages;
 mod read;
 mod rebuild;
 pub mod record;
+mod report;
 mod schema;
 mod write;
 
@@ -149,9 +150,10 @@ pub use filter::{Filter, filter_file, filter_to};
 pub use guard::is_guarded;
 pub use import::{ImportOptions, ImportSummary, import, import_file, import_to_file};
 pub use meta::{
-    CacheEntry, CacheOrigin, CacheResolution, FORMAT_VERSION, FORMAT_VERSION_MIN, KernelReport,
-    KindCounts, LoadPart, NewReport, Orphans, SlabMemory, Table, TraceMeta,
+    CacheEntry, CacheOrigin, CacheResolution, FORMAT_VERSION, FORMAT_VERSION_MIN, KindCounts,
+    LoadPart, Orphans, SlabMemory, Table, TraceMeta,
 };
 pub use moment::{Moment, ParseMomentError};
 pub use outfile::{Existing, OutFile, OutFolder, remove_unfinished_outputs};
 pub use read::{CHUNK_EVENTS, EventReader, PageReader, RowReader, TaskReader, TraceFile};
+pub use report::{KernelReport, NewReport, Origin};

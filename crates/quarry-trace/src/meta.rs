@@ -7,9 +7,9 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::error::clip;
+use crate::error::{Result, TraceError, clip};
 use crate::event::{Kind, NO_CACHE};
-use crate::moment::Moment;
+use crate::report::{KernelReport, NewReport};
 
 /// The version of the file format that this crate writes.
 ///
@@ -230,7 +230,19 @@ impl TraceMeta {
 
     /// Adds reports, in the place of those that have the same names. One that was read after the last event was
     /// read just behind it.
-    pub(crate) fn add_reports(&mut self, reports: &[NewReport]) {
+    ///
+    /// # Errors
+    ///
+    /// [`TraceError::OtherOrigin`] if one is known to be of another boot, kernel or moment.
+    pub(crate) fn add_reports(&mut self, reports: &[NewReport]) -> Result<()> {
+        for report in reports {
+            if let Some(what) = report.origin.differs(self) {
+                return Err(TraceError::OtherOrigin {
+                    report: report.name.clone(),
+                    what,
+                });
+            }
+        }
         let is_new = |name: &str| reports.iter().any(|report| report.name == name);
         self.reports.retain(|report| !is_new(&report.name));
         let (first_ns, end_ns) = (self.first_time_ns, self.last_time_ns.saturating_add(1));
@@ -241,6 +253,7 @@ impl TraceMeta {
         });
         self.reports.extend(added);
         self.reports.sort_by_key(|report| report.time_ns);
+        Ok(())
     }
 
     /// Nanoseconds from the first to the last row.
@@ -280,28 +293,6 @@ fn is_release(kernel: &str) -> bool {
         part.starts_with(|letter: char| letter.is_ascii_digit())
     };
     begins_with_digit() && begins_with_digit()
-}
-
-/// A kernel's report about itself during the recording.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KernelReport {
-    /// Kind of the report: `snapshot`, `zoneinfo`, `pagetypeinfo`.
-    pub name: String,
-    /// When it was read, by the clock of the events.
-    pub time_ns: u64,
-    /// The text.
-    pub text: String,
-}
-
-/// A report that an import or a filter adds to its trace.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NewReport {
-    /// As [`KernelReport::name`].
-    pub name: String,
-    /// When it was read. Offsets count from the first event of the new trace.
-    pub at: Moment,
-    /// The text.
-    pub text: String,
 }
 
 /// A counter for each kind.

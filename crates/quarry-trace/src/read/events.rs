@@ -12,6 +12,7 @@ use parquet::errors::{ParquetError, Result as ParquetResult};
 use super::Shared;
 use super::check::{Limits, RawColumns};
 use super::group::Group;
+use super::load::{LoadFilter, retain};
 use crate::error::{Result, TraceError};
 use crate::event::{NO_CACHE, ReplayEvent};
 use crate::schema::COLUMNS;
@@ -55,7 +56,9 @@ pub struct EventReader {
     times: Vec<i64>,
     numbers: [Vec<i32>; NUMBERS.len()],
     limits: Limits,
-    /// Rows given so far.
+    /// Tells the recorder's events, if the trace says whose they are.
+    load: Option<LoadFilter>,
+    /// Rows read so far.
     row: u64,
 }
 
@@ -80,6 +83,7 @@ impl EventReader {
             pages_only,
         };
         EventReader {
+            load: LoadFilter::of(&shared),
             shared,
             next_group: 0,
             open: None,
@@ -90,7 +94,7 @@ impl EventReader {
         }
     }
 
-    /// Rows given so far.
+    /// Rows read so far; those of the recorder's own work are not given out.
     #[must_use]
     pub fn position(&self) -> u64 {
         self.row
@@ -101,13 +105,37 @@ impl EventReader {
         self.open.as_ref().map(|open| &open.group)
     }
 
-    /// Replaces `out` by the next events, at most [`CHUNK_EVENTS`]; false at the end of the trace.
+    /// Replaces `out` by the next events of the load, at most [`CHUNK_EVENTS`] and perhaps none; false at the end of the
+    /// trace. Left out is the recorder's own work, if the trace tells it ([`crate::TraceMeta::recorder_pids`]).
     ///
     /// Caches are resolved: [`ReplayEvent::cache`] is always a canonical index.
     ///
     /// # Errors
     /// If a row group does not match its checksum, the rows do not decode, or a row is impossible.
     pub fn next_chunk(&mut self, out: &mut Vec<ReplayEvent>) -> Result<bool> {
+        let more = self.next_rows(out)?;
+        let keep = self.of_load(out)?;
+        if let Some(keep) = keep {
+            retain(out, keep);
+        }
+        Ok(more)
+    }
+
+    /// For each of the rows that were read last, true if it is the load's; `None` if all are.
+    pub(super) fn of_load(&mut self, rows: &[ReplayEvent]) -> Result<Option<&[bool]>> {
+        let (Some(load), Some(open), false) = (&mut self.load, &self.open, rows.is_empty()) else {
+            return Ok(None);
+        };
+        let keep = load.keep(&self.shared, &open.group, rows);
+        keep.map(Some).map_err(|source| TraceError::Decode {
+            path: self.shared.path.clone(),
+            row: self.row + 1 - rows.len() as u64,
+            source,
+        })
+    }
+
+    /// Replaces `out` by the next rows, whosever they are.
+    pub(super) fn next_rows(&mut self, out: &mut Vec<ReplayEvent>) -> Result<bool> {
         out.clear();
         while self.open.as_ref().is_none_or(|open| open.rows_left == 0) {
             if self.next_group == self.shared.footer.num_row_groups() {

@@ -7,6 +7,7 @@ mod check;
 mod events;
 mod foreign;
 mod group;
+mod load;
 mod pages;
 mod rows;
 mod source;
@@ -25,6 +26,7 @@ use parquet::file::metadata::ParquetMetaData;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 
 pub use events::{CHUNK_EVENTS, EventReader};
+pub(crate) use load::Owned;
 pub use pages::PageReader;
 pub use rows::RowReader;
 pub use tasks::TaskReader;

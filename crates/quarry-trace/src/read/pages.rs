@@ -9,6 +9,7 @@ use parquet::errors::{ParquetError, Result as ParquetResult};
 use super::Shared;
 use super::events::EventReader;
 use super::group::Group;
+use super::load::retain;
 use crate::error::{Result, TraceError};
 use crate::event::{Place, ReplayEvent};
 use crate::schema::PAGE;
@@ -44,7 +45,7 @@ impl PageReader {
         self.events.group()
     }
 
-    /// Replaces `events` by the next ones, and `places` by the place of each, where the trace has it.
+    /// Replaces `events` by the next ones of the load, and `places` by the place of each, where the trace has it.
     /// Returns false at the end of the trace.
     ///
     /// # Errors
@@ -54,23 +55,46 @@ impl PageReader {
         events: &mut Vec<ReplayEvent>,
         places: &mut Vec<Option<Place>>,
     ) -> Result<bool> {
+        let more = self.next_rows(events, places)?;
+        if let Some(keep) = self.events.of_load(events)? {
+            retain(events, keep);
+            retain(places, keep);
+        }
+        Ok(more)
+    }
+
+    /// The same of all rows, whosever they are.
+    pub(super) fn next_rows(
+        &mut self,
+        events: &mut Vec<ReplayEvent>,
+        places: &mut Vec<Option<Place>>,
+    ) -> Result<bool> {
         places.clear();
         let first = self.events.position() + 1;
-        if !self.events.next_chunk(events)? {
+        if !self.events.next_rows(events)? {
             return Ok(false);
         }
         places.resize(events.len(), None);
-        if self.shared.column(PAGE).is_none() {
-            return Ok(true);
+        if self.shared.column(PAGE).is_some() {
+            self.read_places(first, events.len(), places)?;
         }
+        Ok(true)
+    }
+
+    /// Reads the places of `count` rows from `first` on.
+    fn read_places(
+        &mut self,
+        first: u64,
+        count: usize,
+        places: &mut [Option<Place>],
+    ) -> Result<()> {
         let path = self.shared.path.clone();
         let ids = self.shared.meta.slab_memory.map_or(0, |found| found.pages);
-        self.decode(events.len())
-            .map_err(|source| TraceError::Decode {
-                path: path.clone(),
-                row: first,
-                source,
-            })?;
+        self.decode(count).map_err(|source| TraceError::Decode {
+            path: path.clone(),
+            row: first,
+            source,
+        })?;
         let mut values = self.values.iter();
         for (at, place) in places.iter_mut().enumerate() {
             if self.levels[at] == 0 {
@@ -89,7 +113,7 @@ impl PageReader {
                 });
             }
         }
-        Ok(true)
+        Ok(())
     }
 
     fn decode(&mut self, count: usize) -> ParquetResult<()> {

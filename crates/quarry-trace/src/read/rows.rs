@@ -47,14 +47,14 @@ impl RowReader {
         }
     }
 
-    /// Replaces `out` by the next rows; false at the end of the trace.
+    /// Replaces `out` by the next rows, those of the recorder among them; false at the end of the trace.
     ///
     /// # Errors
     /// As [`PageReader::next_chunk`].
     pub fn next_chunk(&mut self, out: &mut Vec<FullRow>) -> Result<bool> {
         out.clear();
         let first = self.events.position() + 1;
-        if !self.events.next_chunk(&mut self.chunk, &mut self.places)? {
+        if !self.events.next_rows(&mut self.chunk, &mut self.places)? {
             return Ok(false);
         }
         let rows = self.decode();

@@ -8,6 +8,7 @@ use parquet::errors::Result as ParquetResult;
 
 use super::Shared;
 use super::events::{EventReader, read_exactly};
+use super::load::retain;
 use crate::error::{Result, TraceError};
 use crate::event::ReplayEvent;
 
@@ -39,7 +40,7 @@ impl TaskReader {
     ) -> Result<bool> {
         tasks.clear();
         let row = self.events.position() + 1;
-        if !self.events.next_chunk(events)? {
+        if !self.events.next_rows(events)? {
             return Ok(false);
         }
         let decoded = self.decode(events.len(), tasks);
@@ -48,6 +49,10 @@ impl TaskReader {
             row,
             source,
         })?;
+        if let Some(keep) = self.events.of_load(events)? {
+            retain(events, keep);
+            retain(tasks, keep);
+        }
         Ok(true)
     }
 

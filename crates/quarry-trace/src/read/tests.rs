@@ -14,6 +14,11 @@ use crate::write::{GROUP_ROWS, Row, Texts, TraceWriter};
 
 /// A trace of `count` allocations, each freed right after.
 fn pairs(count: u64) -> Vec<u8> {
+    pairs_recorded_by(count, &[])
+}
+
+/// The same, recorded by these threads; seven allocate in turn.
+fn pairs_recorded_by(count: u64, recorder: &[i32]) -> Vec<u8> {
     let mut out = Vec::new();
     let mut trace = TraceBuilder::new(&mut out, Path::new("t"), 1).unwrap();
     for n in 0..count {
@@ -34,8 +39,39 @@ fn pairs(count: u64) -> Vec<u8> {
             })
             .unwrap();
     }
+    trace.meta_mut().recorder_pids = recorder.to_vec();
     trace.finish().unwrap();
     out
+}
+
+/// The recorder's allocations are no events of the load, nor are their frees, which another thread made.
+#[test]
+fn the_recorder_is_left_out_but_of_rows() {
+    let count = 40_000;
+    let trace = TraceFile::from_bytes(pairs_recorded_by(count, &[3])).unwrap();
+    let times = |n: u64| [n * 3, n * 3 + 1];
+    let load = || (0..count).filter(|n| n % 7 != 3);
+    let (mut chunk, mut found) = (Vec::new(), Vec::new());
+    let mut events = trace.events();
+    while events.next_chunk(&mut chunk).unwrap() {
+        found.extend(chunk.iter().map(|event| event.time_ns));
+    }
+    assert_eq!(found, load().flat_map(times).collect::<Vec<_>>());
+    let (mut told, mut tasks, mut at) = (trace.events_with_tasks(), Vec::new(), 0);
+    while told.next_chunk(&mut chunk, &mut tasks).unwrap() {
+        for (event, task) in chunk.iter().zip(&tasks) {
+            assert_eq!(event.time_ns, found[at]);
+            assert_ne!(*task, 3);
+            at += 1;
+        }
+    }
+    assert_eq!(at, found.len());
+    let (mut rows, mut chunk, mut pids) = (trace.rows(), Vec::new(), Vec::new());
+    while rows.next_chunk(&mut chunk).unwrap() {
+        pids.extend(chunk.iter().map(|row| row.pid));
+    }
+    assert_eq!(pids.len() as u64, 2 * count);
+    assert_eq!(pids.iter().filter(|pid| **pid == 3).count(), 5714);
 }
 
 fn drain(trace: &TraceFile) -> Result<Vec<ReplayEvent>> {

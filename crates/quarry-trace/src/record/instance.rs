@@ -9,8 +9,9 @@ use std::process;
 use rustix::fs::OFlags;
 use rustix::mount::MountFlags;
 
-use super::{CLOCK, failed};
+use super::failed;
 use crate::error::Result;
+use crate::report::CLOCK_MONO;
 
 /// Place at which tracefs is mounted on request.
 const MOUNT: &str = "/sys/kernel/tracing";
@@ -65,7 +66,7 @@ impl Instance {
         };
         instance.cpus = instance.list_cpus()?;
         instance.set("tracing_on", "0")?;
-        instance.set("trace_clock", CLOCK)?;
+        instance.set("trace_clock", CLOCK_MONO)?;
         let kib = (ring_bytes >> 10).max(64);
         instance.set("buffer_size_kb", &kib.to_string())?;
         Ok(instance)

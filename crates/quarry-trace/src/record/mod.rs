@@ -33,8 +33,9 @@ use crate::events::merge::{Merge, Round};
 use crate::events::names::{Symbols, Tasks};
 use crate::events::{Decoder, Format, RingLayout};
 use crate::import::refills::Refills;
-use crate::meta::{KernelReport, LoadPart, TraceMeta};
+use crate::meta::{LoadPart, TraceMeta};
 use crate::outfile::{Existing, OutFile};
+use crate::report::{CLOCK_MONO, KernelReport};
 use instance::Instance;
 use reader::Reader;
 
@@ -53,8 +54,6 @@ const KMEM: [&str; 8] = [
 /// Those without which a recording is of no use.
 const NEEDED: [&str; 4] = ["kmalloc", "kfree", "kmem_cache_alloc", "kmem_cache_free"];
 
-/// The events' clock by the name that ftrace gives it: `CLOCK_MONOTONIC`.
-const CLOCK: &str = "mono";
 /// Number of the file that is the first pid namespace.
 const FIRST_PID_NAMESPACE: u64 = 0xefff_fffc;
 
@@ -352,7 +351,7 @@ fn describe(meta: &mut TraceMeta, options: &RecordOptions) {
     let read = |path: &str| fs::read_to_string(path).ok();
     let line = |path: &str| read(path).map(|text| text.trim().to_string());
     meta.source = "tracefs".to_string();
-    meta.clock = Some(CLOCK.to_string());
+    meta.clock = Some(CLOCK_MONO.to_string());
     meta.boot_id = line("/proc/sys/kernel/random/boot_id");
     meta.kernel = line("/proc/sys/kernel/osrelease");
     meta.arch = Some(std::env::consts::ARCH.to_string());
