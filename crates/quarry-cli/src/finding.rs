@@ -14,6 +14,8 @@ use crate::units::{bytes, percent};
 #[derive(Clone, Debug, Default)]
 struct Figures {
     name: String,
+    /// Slab memory before the load.
+    held: u64,
     /// Slab memory at its peak, and what the objects in it asked for then.
     peak: u64,
     asked: u64,
@@ -32,6 +34,7 @@ impl Figures {
         let slow = run.alloc_slowpath + run.free_slowpath;
         Self {
             name,
+            held: run.initial_slab_bytes,
             peak: run.peak_slab_bytes,
             asked: run.object_bytes,
             large: run.large_bytes_peak,
@@ -68,9 +71,10 @@ pub(crate) fn waste_bytes(run: &RunReport) -> u64 {
     run.caches.iter().map(|cache| cache.waste_bytes).sum()
 }
 
-/// The sentence.
+/// The sentence, and one for each machine on which designs have another order.
 pub(crate) fn finding(meta: &TraceMeta, runs: &[RunReport]) -> String {
     let compared = compared(meta.page_size.into(), meta.cpus, runs);
+    let flips = flips(&compared, runs);
     let one_machine = compared
         .windows(2)
         .all(|pair| machine(pair[0]) == machine(pair[1]));
@@ -83,12 +87,62 @@ pub(crate) fn finding(meta: &TraceMeta, runs: &[RunReport]) -> String {
     };
     match one_machine && figures.len() > 1 {
         true => format!(
-            "With {} pages: {}.",
+            "With {} pages: {}.{flips}",
             bytes(first.page_size),
             sentence(&figures)
         ),
         false => format!("{}.", sentence(&figures)),
     }
+}
+
+/// Says on which other machines of the table two designs are the other way round.
+fn flips(compared: &[&RunReport], runs: &[RunReport]) -> String {
+    let figures = |runs: &[&RunReport]| -> Vec<Figures> {
+        let named = runs.iter().map(|run| Figures::of(run, run.title()));
+        named.collect()
+    };
+    let Some(of) = compared.first().map(|run| machine(run)) else {
+        return String::new();
+    };
+    let first = figures(compared);
+    let mut others: Vec<(u64, u32)> = runs.iter().map(machine).filter(|it| *it != of).collect();
+    others.sort_unstable();
+    others.dedup();
+    let mut text = String::new();
+    for (page_bytes, cpus) in others {
+        let here = runs.iter().filter(|run| machine(run) == (page_bytes, cpus));
+        let here = figures(&here.collect::<Vec<_>>());
+        let Some((less, more)) = flipped(&first, &here) else {
+            continue;
+        };
+        let pages = (page_bytes != of.0).then(|| format!("{} pages", bytes(page_bytes)));
+        let cpus = (cpus != of.1).then(|| format!("{cpus} CPUs"));
+        let parts: Vec<String> = pages.into_iter().chain(cpus).collect();
+        text.push_str(&format!(
+            " With {} the order is another: {} needs less than {}, {} and {} at the peak.",
+            parts.join(" and "),
+            less.name,
+            more.name,
+            bytes(less.peak),
+            bytes(more.peak)
+        ));
+    }
+    text
+}
+
+/// The furthest apart of the designs that need less than another in `here` and more in `first`, by 1 % at least in
+/// both.
+fn flipped<'a>(first: &[Figures], here: &'a [Figures]) -> Option<(&'a Figures, &'a Figures)> {
+    let less = |a: u64, b: u64| u128::from(a) * 101 < u128::from(b) * 100;
+    let peak_of = |name: &str| Some(first.iter().find(|run| run.name == name)?.peak);
+    let is_flipped = |a: &Figures, b: &Figures| {
+        let before = peak_of(&a.name).zip(peak_of(&b.name));
+        less(a.peak, b.peak) && before.is_some_and(|(a, b)| less(b, a))
+    };
+    let pairs = here.iter().flat_map(|a| here.iter().map(move |b| (a, b)));
+    pairs
+        .filter(|(a, b)| is_flipped(a, b))
+        .max_by_key(|(a, b)| b.peak - a.peak)
 }
 
 fn machine(run: &RunReport) -> (u64, u32) {
@@ -125,7 +179,7 @@ fn sentence(runs: &[Figures]) -> String {
     match runs {
         [] => String::new(),
         [one] => alone(one),
-        several => [memory(several), end(several), paths(several)]
+        several => [memory(several), load(several), end(several), paths(several)]
             .into_iter()
             .filter(|part| !part.is_empty())
             .collect::<Vec<_>>()
@@ -136,6 +190,9 @@ fn sentence(runs: &[Figures]) -> String {
 fn alone(run: &Figures) -> String {
     if run.peak == 0 {
         return format!("{} has no slabs: nothing was allocated from one", run.name);
+    }
+    if run.held > 0 {
+        return load(std::slice::from_ref(run)).replacen("the", "The", 1);
     }
     format!(
         "{} holds {} of slabs at its peak, {} of it asked for by objects, and {} at the end, where \
@@ -222,6 +279,41 @@ fn cause(least: &Figures, most: &Figures) -> String {
     )
 }
 
+/// The load's own memory on what was held before; nothing of runs that start empty.
+fn load(runs: &[Figures]) -> String {
+    let started = || runs.iter().filter(|run| run.held > 0);
+    let range = |of: fn(&Figures) -> String| -> String {
+        let mut all: Vec<String> = started().map(of).collect();
+        all.dedup();
+        all.join(" / ")
+    };
+    match started().count() {
+        0 => String::new(),
+        count => format!(
+            "the load adds {} at its peak and {} at its end to the {} that {} held before{}",
+            range(|run| change(run.peak, run.held)),
+            range(|run| change(run.end, run.held)),
+            range(|run| bytes(run.held)),
+            if count == 1 {
+                runs[0].name.as_str()
+            } else {
+                "they"
+            },
+            if count == 1 {
+                ""
+            } else {
+                ", in the order of the table"
+            },
+        ),
+    }
+}
+
+/// A change of memory with its sign.
+fn change(now: u64, before: u64) -> String {
+    let sign = if now < before { '-' } else { '+' };
+    format!("{sign}{}", bytes(now.abs_diff(before)))
+}
+
 /// Memory that the runs hold when the load is over, if one holds a tenth more than another.
 fn end(runs: &[Figures]) -> String {
     let least = runs.iter().min_by_key(|run| run.end);
@@ -276,6 +368,42 @@ mod tests {
             calls: 100,
             ..Figures::default()
         }
+    }
+
+    #[test]
+    fn designs_in_another_order_are_named() {
+        let first = [run("a", 1000, 900, 5), run("b", 1500, 900, 5)];
+        let same = [run("a", 4000, 900, 5), run("b", 4100, 900, 5)];
+        assert!(flipped(&first, &same).is_none());
+        let other = [run("a", 4000, 900, 5), run("b", 3000, 900, 5)];
+        let (less, more) = flipped(&first, &other).unwrap();
+        assert_eq!((less.name.as_str(), more.name.as_str()), ("b", "a"));
+        // Within 1 % there is no order.
+        let tied = [run("a", 4000, 900, 5), run("b", 3990, 900, 5)];
+        assert!(flipped(&first, &tied).is_none());
+    }
+
+    #[test]
+    fn what_was_held_before_is_told_apart_from_the_load() {
+        let held = Figures {
+            held: 500,
+            end: 700,
+            ..run("a", 1000, 900, 5)
+        };
+        assert_eq!(
+            sentence(std::slice::from_ref(&held)),
+            "The load adds +500 B at its peak and +200 B at its end to the 500 B that a held before"
+        );
+        let more = Figures {
+            name: "b".to_string(),
+            peak: 1900,
+            ..held.clone()
+        };
+        let text = sentence(&[held, more]);
+        assert!(
+            text.contains("adds +500 B / +1.4 KiB at its peak and +200 B at its end to the 500 B that they held"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -4,18 +4,16 @@ use std::ffi::OsStr;
 use std::num::NonZeroUsize;
 use std::path::Path;
 
-use quarry_core::era::Era;
-use quarry_designs::{DesignEntry, DesignSpec, Setting};
+use quarry_designs::{DesignSpec, Setting};
 use quarry_lab::bundled::BUNDLED;
 use quarry_lab::callers::{By, Caller, Callers};
-use quarry_lab::kernel::Slabinfo;
 use quarry_lab::plan::Axes;
 use quarry_lab::replay::input::Input;
 use quarry_lab::replay::lists;
 use quarry_lab::replay::pages::PageEvents;
 use quarry_lab::replay::timed::{Pace, Timing};
+use quarry_lab::whatif::kernel_of;
 use quarry_lab::{Plan, RunReport};
-use quarry_trace::TraceMeta;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -59,7 +57,10 @@ pub(crate) struct Settings<'a> {
     cache_share_bytes: u64,
     /// `--pages`.
     pages: PagesArg,
-    /// True with `--initial`: the run began with the trace's first report.
+    /// Boot parameters and sysctls that the recorded kernel ran with; in force where the design has them and `set` does
+    /// not name them.
+    kernel: Vec<String>,
+    /// True if runs began with what the trace's first report says that the kernel held.
     initial: bool,
     /// True with `--check`.
     check: bool,
@@ -80,7 +81,8 @@ struct TimeSettings {
 }
 
 impl<'a> Settings<'a> {
-    fn of(args: &'a Args, axes: &Axes, timing: Option<&Timing>) -> Self {
+    fn of(args: &'a Args, input: &Input, axes: &Axes, timing: Option<&Timing>) -> Self {
+        let initial = input.initial.is_some() || input.zoneinfo.is_some();
         Self {
             set: &args.settings,
             debug: args.debug.as_deref(),
@@ -89,7 +91,8 @@ impl<'a> Settings<'a> {
             cache_line: axes.cache_line,
             cache_share_bytes: args.cache_share,
             pages: args.pages,
-            initial: args.initial || args.check,
+            kernel: axes.booted_with.iter().map(Setting::short).collect(),
+            initial,
             check: args.check,
             time: timing.map(|timing| TimeSettings {
                 machine: timing.machine.name.clone(),
@@ -101,7 +104,12 @@ impl<'a> Settings<'a> {
 
     /// Those that differ from the defaults, in a line; empty if none do.
     fn line(&self) -> String {
-        let mut parts: Vec<String> = self.set.iter().map(|set| format!("--set {set}")).collect();
+        let kernel = self
+            .kernel
+            .iter()
+            .map(|set| format!("{set} (the kernel's)"));
+        let asked = self.set.iter().map(|set| format!("--set {set}"));
+        let mut parts: Vec<String> = kernel.chain(asked).collect();
         if self.copies > 1 {
             parts.push(format!("--copies {}", self.copies));
         }
@@ -143,7 +151,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let notes = unheeded(args, &plan, &input);
     notes.iter().for_each(|text| output::note(text));
     output::note_eras(plan.runs.iter().map(|run| run.design.era));
-    let bar = output::progress_bar("replay", meta.rows * plan.runs.len() as u64, "events");
+    let replays = plan.runs.len() as u64 * u64::from(input.states);
+    let bar = output::progress_bar("replay", meta.rows * replays, "events");
     let runs = plan.execute(&input, jobs(args), &|events| bar.inc(events));
     bar.finish_and_clear();
     let mut runs = runs?;
@@ -154,7 +163,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         true => Callers::of(&input.file, false)?.by(By::Site),
         false => Vec::new(),
     };
-    let settings = Settings::of(args, &axes, None);
+    let settings = Settings::of(args, &input, &axes, None);
     let exhausted = exhausted(&runs);
     if write_charts(args, &input, &settings, &runs, &callers)? {
         return exhausted.map_or(Ok(()), |why| Err(error::exhausted(why)));
@@ -226,7 +235,7 @@ fn run_timed(args: &Args, input: &Input, mut axes: Axes) -> anyhow::Result<()> {
         }
         false => None,
     };
-    let settings = Settings::of(args, &axes, Some(&timing));
+    let settings = Settings::of(args, input, &axes, Some(&timing));
     let line = settings.line();
     let text = |all: bool| {
         let study = study.as_ref();
@@ -329,16 +338,24 @@ fn write_charts(
     Ok(to_stdout(args).contains(&true))
 }
 
+/// States that `--check` replays, for the range of growth.
+const STATES: u32 = 8;
+
 /// Opens the trace, with its reports if they are asked for.
 fn open(args: &Args, trace: &OsStr) -> anyhow::Result<Input> {
     let mut input = input::trace(trace)?;
     input.pages = args.pages.into();
     input.copies = args.copies;
     input.cache_share_bytes = args.cache_share;
+    // Copies share a machine that no report is of, and time begins with the load.
+    let alone = args.copies == 1 && !args.time.time;
     if args.check {
         input.check_reports()?;
-    } else if args.initial {
+        input.states = STATES;
+    } else if args.initial || alone && !args.empty && input.has_snapshot() {
         input.start_from_reports()?;
+    } else {
+        input.take_load();
     }
     Ok(input)
 }
@@ -347,12 +364,15 @@ fn open(args: &Args, trace: &OsStr) -> anyhow::Result<Input> {
 /// option does.
 fn heed_recorded(args: &Args, input: &Input, axes: &mut Axes) -> anyhow::Result<()> {
     let meta = input.file.meta();
-    if let Some(report) = &input.initial {
-        let recorded = recorded(meta, report)?;
-        if args.design.is_empty() {
-            axes.designs = vec![recorded];
+    let at_begin = input.snapshots()?.into_iter().next();
+    if let Some(report) = input.initial.clone().or(at_begin) {
+        let (design, booted_with) = kernel_of(&report)?;
+        // Tunables are the kernel's also where a replay starts empty.
+        axes.booted_with = booted_with;
+        if input.initial.is_some() && args.design.is_empty() {
+            axes.designs = vec![design];
         }
-        if args.page_size.is_empty() {
+        if input.initial.is_some() && args.page_size.is_empty() {
             axes.page_bytes = vec![meta.page_size.into()];
         }
     }
@@ -397,18 +417,6 @@ fn unheeded(args: &Args, plan: &Plan, input: &Input) -> Vec<String> {
     notes
 }
 
-/// The design that a kernel had: the era from its release, the allocator from its slabinfo, where
-/// only SLAB has tunables. A kernel whose release is not known has the allocator's default era: the
-/// newest release may lack the allocator.
-fn recorded(meta: &TraceMeta, report: &Slabinfo) -> anyhow::Result<DesignSpec> {
-    let era = meta.kernel.as_deref().and_then(Era::parse);
-    let arrays = report.rows.iter().any(|row| row.limit > 0);
-    let design = DesignEntry::of_kernel(era, arrays);
-    let name = design.map_or("", |design| design.name);
-    let era = era.map_or_else(String::new, |era| format!("@{era}"));
-    Ok(DesignSpec::parse(&format!("{name}{era}"))?)
-}
-
 /// Settings of one value, and those with a list of values.
 pub(crate) fn settings(texts: &[String]) -> anyhow::Result<(Vec<Setting>, Vec<Vec<Setting>>)> {
     let parsed = texts.iter().map(|text| Setting::parse_list(text));
@@ -432,6 +440,7 @@ fn axes(args: &Args) -> anyhow::Result<Axes> {
             sizes => sizes.to_vec(),
         },
         cpus: args.cpus.clone(),
+        booted_with: Vec::new(),
         settings,
         lists,
         debug: args.debug.clone(),

@@ -68,13 +68,15 @@ pub(crate) struct Args {
     /// Cache-line size in bytes; 64 on x86-64, 128 on ppc64.
     #[arg(long, value_name = "BYTES", default_value_t = 64)]
     pub(crate) cache_line: u32,
-    /// Start from what the kernel reported at the beginning of the recording, as `quarry record` and `quarry import
-    /// --before` keep it in the trace: what its slabs held, and its zones, free memory and per-CPU page lists. The
-    /// latter are used where page events are replayed at the recorded page size and number of CPUs; elsewhere only
-    /// the amount of memory, if --memory says none.
+    /// Start from an empty machine, also where the trace has what its kernel held before the load.
+    #[arg(long, conflicts_with_all = ["initial", "check"])]
+    pub(crate) empty: bool,
+    /// Start from the kernel's zoneinfo also where the trace has no snapshot of its slabs: zones, free memory and
+    /// per-CPU page lists. They are used where page events are replayed at the recorded page size and number of CPUs;
+    /// elsewhere only the amount of memory, if --memory says none.
     #[arg(long)]
     pub(crate) initial: bool,
-    /// The same, and compare the end with what the kernel held then.
+    /// Compare the end with what the kernel held then.
     #[arg(long)]
     pub(crate) check: bool,
     /// A CPU's share of the last-level cache: its size by the CPUs that share it. Page lists of 6.7

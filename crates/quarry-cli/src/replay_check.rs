@@ -1,23 +1,95 @@
 //! Tables of `quarry replay --check`: predicted memory next to observed.
 
-use quarry_lab::replay::check::{CacheCheck, Check};
+use quarry_lab::RunReport;
+use quarry_lab::replay::check::{CacheCheck, Check, Growth};
 
 use crate::output;
-use crate::units::count;
+use crate::units::{bytes, count};
 
 /// The table of a run's check and what is said below it.
 pub(crate) fn text(title: &str, check: &Check) -> String {
     let (table, left_out) = check_table(check);
-    let mut text = format!("\n{title}, predicted beside observed, in KiB\n{table}\n");
+    let what = match check.recorded {
+        true => "predicted next to observed",
+        false => "and the kernel as it was recorded",
+    };
+    let mut text = format!("\n{title}, {what}, in KiB\n{table}\n");
     if left_out > 0 {
         text.push_str(&format!(
-            "{left_out} caches beyond {HOLDING_PERCENT} % of the memory, which neither \
-             changed nor differ, are left out\n"
+            "{left_out} caches beyond {HOLDING_PERCENT} % of the memory, which neither              changed nor are predicted to, are left out\n"
         ));
     }
-    text.push_str(&unseen(check));
-    text.push_str(&same_slabs(check));
+    if check.recorded {
+        text.push_str(&same_slabs(check));
+        text.push_str(&unseen(check));
+    }
     text
+}
+
+/// The checks of runs, in a sentence for each; empty without checks.
+pub(crate) fn finding(runs: &[RunReport]) -> String {
+    let checked = runs
+        .iter()
+        .filter_map(|run| Some((run, run.check.as_ref()?)));
+    let sentence = |(run, check): (&RunReport, &Check)| {
+        let (predicted, observed) = (check.predicted_bytes, check.observed_bytes);
+        let difference = share(
+            i128::from(predicted) - i128::from(observed),
+            observed.into(),
+        );
+        let name = format!(
+            "{} with {} pages and {} CPUs",
+            run.title(),
+            bytes(run.page_size),
+            run.cpus
+        );
+        match check.recorded {
+            true => format!(
+                "At its end the load has {} of slabs in the kernel and {} in the replay of {name}                  ({difference}){}.",
+                bytes(observed),
+                bytes(predicted),
+                check
+                    .growth
+                    .as_ref()
+                    .map_or_else(String::new, growth_sentence)
+            ),
+            false => format!(
+                "{name} would hold {} where the recorded kernel held {} ({difference}).",
+                bytes(predicted),
+                bytes(observed)
+            ),
+        }
+    };
+    checked.map(sentence).collect::<Vec<_>>().join(" ")
+}
+
+/// The growth of all caches together, and what it says about the replay.
+fn growth_sentence(growth: &Growth) -> String {
+    let Growth {
+        observed_bytes: observed,
+        low_bytes: low,
+        high_bytes: high,
+        ..
+    } = *growth;
+    let verdict = match () {
+        () if observed < low => format!("more than it did by {}", bytes(low.abs_diff(observed))),
+        () if observed > high => format!("less than it did by {}", bytes(high.abs_diff(observed))),
+        () if low <= 0 && high >= 0 => "not told apart from 0".to_string(),
+        () => "as it did".to_string(),
+    };
+    format!(
+        "; the kernel grew by {}, predicted is {} to {} from {} states that its report allows: {verdict}",
+        signed(observed),
+        signed(low),
+        signed(high),
+        growth.states
+    )
+}
+
+/// Bytes with their sign.
+fn signed(value: i64) -> String {
+    let sign = if value < 0 { '-' } else { '+' };
+    format!("{sign}{}", bytes(value.unsigned_abs()))
 }
 
 /// The caches that hold this much of the memory are always shown.
@@ -43,14 +115,25 @@ fn same_slabs(check: &Check) -> String {
 /// The memory of each cache before, as predicted and as observed, and the number of caches that
 /// are left out.
 fn check_table(check: &Check) -> (output::Grid, usize) {
-    let header = [
-        "cache",
-        "before",
-        "predicted",
-        "observed",
-        "difference",
-        "of it",
-    ];
+    // Settings that the kernel did not have are no prediction of it: the difference is theirs.
+    let header = match check.recorded {
+        true => [
+            "cache",
+            "before",
+            "predicted",
+            "observed",
+            "difference",
+            "of it",
+        ],
+        false => [
+            "cache",
+            "kernel before",
+            "at the end",
+            "kernel",
+            "change",
+            "of it",
+        ],
+    };
     let mut table = output::grid(&header, &[]);
     let kib = |bytes: u64| (bytes >> 10).to_string();
     let mut row = |name: &str, before: Option<u64>, predicted: u64, observed: u64| {
@@ -84,11 +167,11 @@ fn check_table(check: &Check) -> (output::Grid, usize) {
     }
     let (predicted, observed) = (check.predicted_bytes, check.observed_bytes);
     row("all caches", check.initial_bytes, predicted, observed);
-    if let Some(before) = check.initial_bytes {
+    if let Some(before) = check.initial_bytes.filter(|_| check.recorded) {
         table.add_row(growth("growth", before, predicted, observed));
     }
     let seen = &check.seen;
-    if let (Some(before), true) = (seen.initial_bytes, seen.left_out > 0) {
+    if let (Some(before), true) = (seen.initial_bytes, check.recorded && seen.left_out > 0) {
         let (predicted, observed) = (seen.predicted_bytes, seen.observed_bytes);
         table.add_row(growth("growth without *", before, predicted, observed));
     }

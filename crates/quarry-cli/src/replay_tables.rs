@@ -36,7 +36,12 @@ pub(crate) fn text(
     let head = head(name, meta, settings, runs);
     let lines: Vec<String> = head.lines().map(output::wrap).collect();
     let mut text = format!("{}\n", lines.join("\n"));
-    text.push_str(&format!("\n{}\n", output::wrap(&finding(meta, runs))));
+    // With --check the question is how far the prediction is right.
+    let told = match replay_check::finding(runs) {
+        told if told.is_empty() => finding(meta, runs),
+        told => told,
+    };
+    text.push_str(&format!("\n{}\n", output::wrap(&told)));
     for table in run_tables(runs, more.all) {
         text.push_str(&format!("\n{table}\n"));
     }
@@ -91,9 +96,11 @@ pub(crate) fn about(name: &str, meta: &TraceMeta) -> String {
 fn head(name: &str, meta: &TraceMeta, settings: &str, runs: &[RunReport]) -> String {
     let mut text = about(name, meta);
     text.push_str(settings);
+    text.push_str(&load_of(meta));
     for assumption in &meta.assumptions {
         text.push_str(&format!("assumed: {assumption}\n"));
     }
+    text.push_str(&start(runs));
     text.push_str(&idle_cpus(runs));
     if let Some(command) = &meta.command {
         text.push_str(&format!("recorded: {command}\n"));
@@ -126,6 +133,42 @@ fn head(name: &str, meta: &TraceMeta, settings: &str, runs: &[RunReport]) -> Str
         ));
     }
     text
+}
+
+/// A line about what of the recording is the load; nothing where all is.
+pub(crate) fn load_of(meta: &TraceMeta) -> String {
+    let part = meta.load_part().map(|load| {
+        let until_ns = load.until_ns.min(meta.last_time_ns);
+        let ns = until_ns.saturating_sub(load.from_ns);
+        format!("the {:.3} s between the reports", ns as f64 / 1e9)
+    });
+    let recorder = (!meta.recorder_pids.is_empty()).then_some("without the recorder's own events");
+    match (part, recorder) {
+        (None, None) => String::new(),
+        (Some(part), None) => format!("load: {part}\n"),
+        (None, Some(recorder)) => format!("load: all, {recorder}\n"),
+        (Some(part), Some(recorder)) => format!("load: {part}, {recorder}\n"),
+    }
+}
+
+/// A line about the state that the runs begin with.
+fn start(runs: &[RunReport]) -> String {
+    let held = |run: &RunReport| run.initial_slab_bytes;
+    let (least, most) = (runs.iter().map(held).min(), runs.iter().map(held).max());
+    match (least, most) {
+        (_, None | Some(0)) => {
+            "starts empty: what the kernel held before is not in the trace\n".to_string()
+        }
+        (Some(least), Some(most)) if least != most => format!(
+            "starts with what the kernel held: {} to {} of slabs\n",
+            bytes(least),
+            bytes(most)
+        ),
+        (_, Some(most)) => format!(
+            "starts with what the kernel held: {} of slabs\n",
+            bytes(most)
+        ),
+    }
 }
 
 /// A line for machines most of whose CPUs have no events.

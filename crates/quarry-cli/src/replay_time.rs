@@ -62,6 +62,7 @@ fn head(input: &Input, timing: &Timing, settings: &str, runs: &[TimedReport]) ->
         timing.seed
     ));
     text.push_str(settings);
+    text.push_str(&replay_tables::load_of(meta));
     for assumption in &meta.assumptions {
         text.push_str(&format!("assumed: {assumption}\n"));
     }

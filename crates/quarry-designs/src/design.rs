@@ -89,14 +89,17 @@ impl DesignEntry {
     }
 
     /// The design of a kernel: the one with arrays if its slabinfo shows them, else the one whose caches are in sysfs, as
-    /// in nearly all kernels. If the release is unknown, that is the oldest such design.
+    /// in nearly all kernels. If the release is unknown, that is the oldest such design. Of 6.18 and 6.19 it is the one
+    /// with sheaves: maple nodes and memory areas have them there, whatever else the kernel is built with.
     #[must_use]
     pub fn of_kernel(release: Option<Era>, arrays_in_slabinfo: bool) -> Option<&'static Self> {
         let has_release = |design: &Self| release.is_none_or(|era| design.releases.contains(&era));
-        DESIGNS.iter().find(|design| match arrays_in_slabinfo {
+        let mut found = DESIGNS.iter().filter(|design| match arrays_in_slabinfo {
             true => design.features.arrays_in_slabinfo,
             false => design.features.sysfs && has_release(design),
-        })
+        });
+        let with_sheaves = found.clone().find(|design| design.features.sheaves);
+        with_sheaves.filter(|_| release.is_some()).or(found.next())
     }
 
     /// The geometry of an ordinary cache with these flags.

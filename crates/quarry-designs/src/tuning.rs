@@ -10,7 +10,7 @@ use quarry_sim::driver::{CacheView, Driver};
 use crate::{DesignError, DesignSpec};
 
 /// Values of a design's tunables, checked against their ranges. None by default.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tuning {
     /// Boot parameters.
     pub boot: BootParams,

@@ -13,6 +13,7 @@ use crate::replay::report::RunReport;
 use crate::replay::timed::report::TimedReport;
 use crate::replay::timed::{self, Timing};
 use crate::run::{Progress, RunSpec};
+use crate::whatif::in_force;
 use quarry_designs::{DesignSpec, Setting, Tuning, nearest, resolve};
 use quarry_trace::OutFolder;
 
@@ -28,6 +29,8 @@ pub struct Axes {
     pub page_bytes: Vec<u64>,
     /// Numbers of CPUs.
     pub cpus: Vec<u32>,
+    /// Boot parameters that the recorded kernel had: a design heeds those that it has and `settings` does not name.
+    pub booted_with: Vec<Setting>,
     /// Tunables.
     pub settings: Vec<Setting>,
     /// Lists of values of a tunable each: a run for every combination of values, beside the run without.
@@ -47,6 +50,7 @@ impl Default for Axes {
             designs: Vec::new(),
             page_bytes: vec![4096],
             cpus: vec![1],
+            booted_with: Vec::new(),
             settings: Vec::new(),
             lists: Vec::new(),
             debug: None,
@@ -92,6 +96,7 @@ impl Plan {
                         config,
                         settings: settings.clone(),
                         set: set.clone(),
+                        state: 0,
                         inspect: None,
                     }));
                 }
@@ -164,7 +169,31 @@ impl Plan {
         progress: Progress<'_>,
     ) -> Result<Vec<RunReport>, LabError> {
         input.check_copies(&self.runs)?;
-        run_all(&self.runs, jobs, |run| replay::run(run, input, progress))
+        let replay =
+            |runs: &[RunSpec]| run_all(runs, jobs, |run| replay::run(run, input, progress));
+        let mut reports = replay(&self.runs)?;
+        for (run, report) in self.runs.iter().zip(&mut reports) {
+            let Some(growth) = report
+                .check
+                .as_mut()
+                .and_then(|check| check.growth.as_mut())
+            else {
+                continue;
+            };
+            let in_state = |state| RunSpec {
+                state,
+                inspect: None,
+                ..run.clone()
+            };
+            let others: Vec<RunSpec> = (1..input.states).map(in_state).collect();
+            let others = replay(&others)?;
+            growth.add(
+                others
+                    .iter()
+                    .filter_map(|other| other.check.as_ref()?.growth),
+            );
+        }
+        Ok(reports)
     }
 
     /// Replays the trace in simulated time in every run, as [`Plan::execute`] does. The machine says what nodes and
@@ -194,9 +223,12 @@ fn variants(axes: &Axes) -> Result<Vec<Vec<(String, Tuning)>>, LabError> {
     let mut variants: Vec<Vec<(String, Tuning)>> = vec![Vec::new(); axes.designs.len()];
     for listed in combinations(&axes.lists) {
         let all: Vec<Setting> = axes.settings.iter().chain(&listed).cloned().collect();
-        let tunings = resolve(&all, &axes.designs)?;
-        for ((design, mut tuning), variants) in axes.designs.iter().zip(tunings).zip(&mut variants)
-        {
+        // All designs together first: a tunable that none of them has is an error.
+        resolve(&all, &axes.designs)?;
+        for (design, variants) in axes.designs.iter().zip(&mut variants) {
+            let own = all.iter().filter(|setting| setting.is_taken_by(design));
+            let own: Vec<Setting> = own.cloned().collect();
+            let mut tuning = in_force(*design, &axes.booted_with, &own)?;
             let taken = listed.iter().filter(|setting| setting.is_taken_by(design));
             let names: Vec<String> = taken.map(Setting::short).collect();
             let name = names.join(" ");

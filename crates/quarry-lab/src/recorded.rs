@@ -96,8 +96,7 @@ impl Recorded {
         })?;
         let stage = |name: &str| Snapshot::parse(&file, &text, Some(name));
         let before = stage(&format!("{load}-before"))?.slabinfo;
-        input.initial_lists = stage(BOOT)?.cpu_partial_lists(&before);
-        input.initial = Some(before);
+        input.initial = Some(stage(BOOT)?.at(before));
         input.check = Some(stage(&format!("{load}-after"))?.slabinfo);
         let times = report_times(&input.file)?;
         // slabinfo is the second file of its stage; the recording ends among the files of the last one.

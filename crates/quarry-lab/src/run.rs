@@ -23,6 +23,9 @@ pub struct RunSpec {
     /// Values of listed tunables that the run has, such as `cpu_partial=6`; `default` for the run without any of
     /// them, empty if none is listed for the design.
     pub set: String,
+    /// Number of the state that a replay begins with, among those that the kernel's report allows: 0 takes the assumption
+    /// about each fact that is not reported, another number draws them.
+    pub state: u32,
     /// Folder for the heap's slabinfo and sysfs files, written at the end.
     pub inspect: Option<PathBuf>,
 }

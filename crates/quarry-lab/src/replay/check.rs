@@ -9,21 +9,77 @@ use serde::Serialize;
 use super::input::Input;
 use super::report::CacheReport;
 use super::same::SameSlabs;
-use crate::kernel::{Slabinfo, SlabinfoRow};
+use crate::kernel::{Slabinfo, SlabinfoRow, Snapshot};
+use crate::run::RunSpec;
+use crate::whatif::is_recorded;
 
 /// Slab memory that a replay predicts, and that the kernel reported.
 #[derive(Clone, Debug, Default, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct Check {
+    /// True if the run has the recorded kernel's design, page size, CPUs and settings: then a difference is an error of
+    /// the prediction, else it is what the other settings change.
+    pub recorded: bool,
     /// Bytes of all slabs before the replayed part; null without a report of that time.
     pub initial_bytes: Option<u64>,
     /// Bytes of all slabs at the end of the replay.
     pub predicted_bytes: u64,
     /// Bytes of all slabs in the kernel's report, with the recorded machine's page size.
     pub observed_bytes: u64,
+    /// Growth from before the part to its end; left out of runs with other settings, and without a report of the time
+    /// before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub growth: Option<Growth>,
     /// The three sums without caches that have `implied_frees` or `unseen_allocs`.
     pub seen: Seen,
     /// Caches that have slabs in any of the three sums, those with most memory first.
     pub caches: Vec<CacheCheck>,
+}
+
+/// Growth of slab memory from the first report to the last. A report leaves open where survivors are in their slabs and
+/// what CPUs use of theirs: each state that it allows predicts another growth. A free without an event happened at any
+/// time before the memory is used again: what caches with such frees gain may be free already.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, JsonSchema, Serialize)]
+pub struct Growth {
+    /// Bytes by which the kernel grew; negative if it shrank.
+    pub observed_bytes: i64,
+    /// Bytes of growth with the assumed state.
+    pub predicted_bytes: i64,
+    /// Least growth of all states.
+    pub low_bytes: i64,
+    /// Most growth of all states.
+    pub high_bytes: i64,
+    /// States that were replayed, the assumed one included.
+    pub states: u32,
+}
+
+impl Growth {
+    /// Growth of a run in one state.
+    fn of(initial: u64, observed: u64, caches: &[CacheCheck]) -> Self {
+        let grown = |bytes: u64| i64::try_from(i128::from(bytes) - i128::from(initial));
+        let predicted: u64 = caches.iter().map(|cache| cache.predicted_bytes).sum();
+        let predicted = grown(predicted).unwrap_or(i64::MAX);
+        let implied = caches.iter().filter(|cache| cache.implied_frees > 0);
+        let gained = implied.map(|cache| {
+            let initial = cache.initial_bytes.unwrap_or_default();
+            cache.predicted_bytes.saturating_sub(initial)
+        });
+        Self {
+            observed_bytes: grown(observed).unwrap_or(i64::MAX),
+            predicted_bytes: predicted,
+            low_bytes: predicted.saturating_sub_unsigned(gained.sum()),
+            high_bytes: predicted,
+            states: 1,
+        }
+    }
+
+    /// Adds what other states predict.
+    pub(crate) fn add(&mut self, others: impl Iterator<Item = Growth>) {
+        for other in others {
+            self.low_bytes = self.low_bytes.min(other.low_bytes);
+            self.high_bytes = self.high_bytes.max(other.high_bytes);
+            self.states += other.states;
+        }
+    }
 }
 
 /// Sums over the caches without implied frees and unseen allocations: nothing suggests that an event is
@@ -75,6 +131,7 @@ pub struct CacheCheck {
 impl Check {
     /// Compares a run's caches with the report that the input asks for; `None` if it asks for none.
     pub(super) fn new(
+        spec: &RunSpec,
         input: &Input,
         caches: &[CacheReport],
         same_slabs: &BTreeMap<String, SameSlabs>,
@@ -107,7 +164,7 @@ impl Check {
             by_name
                 .values_mut()
                 .for_each(|cache| cache.initial_bytes = Some(0));
-            for row in &initial.rows {
+            for row in &initial.slabinfo.rows {
                 let entry = by_name.entry(&row.name).or_default();
                 add(entry.initial_bytes.get_or_insert(0), bytes(row));
                 *gained.entry(&row.name).or_default() -= i128::from(row.num_slabs);
@@ -127,11 +184,21 @@ impl Check {
             .filter(|cache| cache.most_bytes() > 0)
             .collect();
         caches.sort_by_key(|cache| Reverse(cache.most_bytes()));
-        let initial = input.initial.as_ref();
+        let initial = input.initial.as_ref().map(|initial| &initial.slabinfo);
+        let initial = initial.map(|initial: &Slabinfo| initial.slab_bytes(page_bytes));
+        let predicted = caches.iter().map(|cache| cache.predicted_bytes).sum();
+        let observed = observed.slab_bytes(page_bytes);
+        // Without a report of the time before nothing says what the kernel's settings were.
+        let of_kernel = |initial: &Snapshot| is_recorded(initial, spec);
+        let recorded = input.initial.as_ref().is_none_or(of_kernel);
         Some(Self {
-            initial_bytes: initial.map(|initial: &Slabinfo| initial.slab_bytes(page_bytes)),
-            predicted_bytes: caches.iter().map(|cache| cache.predicted_bytes).sum(),
-            observed_bytes: observed.slab_bytes(page_bytes),
+            recorded,
+            initial_bytes: initial,
+            predicted_bytes: predicted,
+            observed_bytes: observed,
+            growth: initial
+                .filter(|_| recorded)
+                .map(|initial| Growth::of(initial, observed, &caches)),
             seen: Seen::of(&caches),
             caches,
         })

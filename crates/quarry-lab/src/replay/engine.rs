@@ -24,7 +24,7 @@ use super::part::{Phase, Window};
 use super::report::Tally;
 use super::same::{Comparison, SameSlabs};
 use crate::error::LabError;
-use crate::kernel::Slabinfo;
+use crate::kernel::Snapshot;
 use crate::run::{Kmalloc, RunSpec};
 pub(super) use memory::Asked;
 use periodic::Periodic;
@@ -134,13 +134,13 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
     }
 
     /// Allocates what the kernel held before the part.
-    pub(super) fn hold(&mut self, initial: &Slabinfo) -> Result<(), LabError> {
+    pub(super) fn hold(&mut self, initial: &Snapshot) -> Result<(), LabError> {
         let preparation = Preparation {
             spec: self.spec,
             input: self.input,
             kmalloc: self.kmalloc,
         };
-        let held = Held::prepare(&preparation, &initial.rows, self.driver, &mut self.cache_of)?;
+        let held = Held::prepare(&preparation, initial, self.driver, &mut self.cache_of)?;
         self.outcome.object_bytes = held.object_bytes();
         self.held = Some(held);
         Ok(())
@@ -172,7 +172,7 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
         let outcome = &mut self.outcome;
         outcome.peak_pages = self.driver.slab_pages();
         outcome.peak_object_bytes = outcome.object_bytes;
-        let before = Before::new(self.driver);
+        let before = Before::new(self.driver, self.spec.config.page_bytes);
         self.sample();
         before
     }

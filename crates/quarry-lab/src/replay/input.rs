@@ -10,7 +10,7 @@ use quarry_trace::{CacheOrigin, KernelReport, TraceFile, seconds};
 use crate::bundled::{BUNDLED, Bundled};
 use crate::error::LabError;
 use crate::infer::{Inferred, Recorded, infer};
-use crate::kernel::{CpuPartialLists, Pagetypeinfo, Slabinfo, Snapshot, Zoneinfo};
+use crate::kernel::{Pagetypeinfo, Slabinfo, Snapshot, Zoneinfo};
 use crate::replay::pages::PageMode;
 use crate::replay::part::Part;
 use crate::run::RunSpec;
@@ -45,12 +45,13 @@ pub struct Input {
     /// Copies of the recorded load that run side by side, each on its own CPUs and with its own objects;
     /// 1 for the load as it was recorded.
     pub copies: u32,
-    /// The kernel's slabs before that part.
-    pub initial: Option<Slabinfo>,
-    /// Number of these slabs on each CPU's partial list, for caches whose lists sysfs reported.
-    pub initial_lists: CpuPartialLists,
+    /// The kernel's state before that part.
+    pub initial: Option<Snapshot>,
     /// The kernel's slabs after it.
     pub check: Option<Slabinfo>,
+    /// States that the initial report allows and that a check replays, for the range of growth; 1 for the assumed one
+    /// alone.
+    pub states: u32,
     /// The kernel's zones and page lists before that part ([`super::lists`]).
     pub zoneinfo: Option<Zoneinfo>,
     /// Free blocks of its zones at that moment; used only together with a zoneinfo.
@@ -133,6 +134,23 @@ impl Input {
         }
     }
 
+    /// Replays the part that is the load's, if the trace tells it: what lies between the kernel's reports, or what an
+    /// import named.
+    pub fn take_load(&mut self) {
+        if let Some(load) = self.file.meta().load_part() {
+            self.part = Part {
+                from_ns: Some(load.from_ns),
+                until_ns: Some(load.until_ns),
+            };
+        }
+    }
+
+    /// True if the trace has what its kernel held before the load.
+    #[must_use]
+    pub fn has_snapshot(&self) -> bool {
+        !self.reports("snapshot").is_empty()
+    }
+
     /// Begins with what the kernel reported at the beginning of the recording, and replays from that moment on, until
     /// that of the last report.
     ///
@@ -158,9 +176,7 @@ impl Input {
             until_ns: of_part.get(1).map(|report| report.time_ns),
         };
         if let Some(report) = snapshots.first() {
-            let snapshot = self.snapshot(report)?;
-            self.initial_lists = snapshot.cpu_partial_lists(&snapshot.slabinfo);
-            self.initial = Some(snapshot.slabinfo);
+            self.initial = Some(self.snapshot(report)?);
         }
         let zoneinfo = zoneinfos.first();
         let zoneinfo = zoneinfo.map(|report| Zoneinfo::parse(&self.name, &report.text));
@@ -193,7 +209,7 @@ impl Input {
     pub(crate) fn cache_names(&self) -> impl Iterator<Item = &str> {
         // The trace's first cache stands for kmalloc of all sizes.
         let recorded = self.caches.iter().skip(1).map(|cache| cache.name.as_str());
-        let initial = self.initial.iter().flat_map(|report| &report.rows);
+        let initial = self.initial.iter().flat_map(|report| &report.slabinfo.rows);
         recorded.chain(initial.map(|row| row.name.as_str()))
     }
 
@@ -218,7 +234,14 @@ impl Input {
 
     fn snapshot(&self, report: &KernelReport) -> Result<Snapshot, LabError> {
         let file = format!("{}: snapshot at {}", self.name, seconds(report.time_ns));
-        Ok(Snapshot::parse(&file, &report.text, None)?)
+        let mut snapshot = Snapshot::parse(&file, &report.text, None)?;
+        // A slabinfo alone says neither; the recording does.
+        let meta = self.file.meta();
+        if snapshot.release.is_none() {
+            snapshot.release.clone_from(&meta.kernel);
+        }
+        snapshot.present_cpus.get_or_insert(meta.cpus);
+        Ok(snapshot)
     }
 
     /// Name of the cache with this index of the trace, for messages.
@@ -333,8 +356,8 @@ impl Input {
             part: Part::default(),
             copies: 1,
             initial: None,
-            initial_lists: CpuPartialLists::new(),
             check: None,
+            states: 1,
             zoneinfo: None,
             free: None,
             pages: PageMode::default(),

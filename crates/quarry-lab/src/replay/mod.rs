@@ -180,7 +180,9 @@ fn run_on<D: Design>(
                     break;
                 }
             }
-            if !engine.has_begun() && input.part != Part::default() {
+            // A kernel that does nothing in the part still holds what it held.
+            let is_empty = !engine.has_begun() && input.initial.is_none();
+            if is_empty && input.part != Part::default() {
                 return Err(input.empty_part());
             }
             let outcome = engine.finish();
@@ -205,20 +207,26 @@ fn run_on<D: Design>(
 
 /// Counters before the first event: making the initial state counts nothing.
 pub(super) struct Before {
-    /// By cache, newest first.
-    caches: Vec<Stats>,
+    /// By cache, newest first: counters, and bytes of slabs.
+    caches: Vec<(Stats, u64)>,
+    /// Bytes of all slabs.
+    slab_bytes: u64,
     pages: PageStats,
     /// Lowest first.
     zones: Vec<ZoneTraffic>,
 }
 
 impl Before {
-    pub(super) fn new<D: Design>(driver: &Driver<'_, D>) -> Self {
+    pub(super) fn new<D: Design>(driver: &Driver<'_, D>, page_bytes: u64) -> Self {
         let mut caches = Vec::new();
-        driver.for_each_cache(|cache| caches.push(cache.stats()));
+        driver.for_each_cache(|cache| {
+            let stats = cache.stats();
+            caches.push((stats, report::slab_bytes(&stats, &cache, page_bytes)));
+        });
         driver.machine().reset_counters();
         Self {
             caches,
+            slab_bytes: driver.slab_pages() * page_bytes,
             pages: driver.page_stats(),
             zones: ZoneTraffic::now(driver),
         }
@@ -258,6 +266,7 @@ fn report<D: Design>(
         set: spec.set.clone(),
         cpus_with_events: outcome.cpus_with_events,
         slub_debug: spec.settings.debug.map(|debug| debug.as_str().to_string()),
+        initial_slab_bytes: before.slab_bytes,
         peak_slab_bytes,
         final_slab_bytes: driver.slab_pages() * page_bytes,
         object_bytes: outcome.peak_object_bytes,
@@ -289,7 +298,7 @@ fn report<D: Design>(
         work: report::work(&counters),
         zeroed_bytes: counters.zeroed_bytes,
         overhead_bytes: driver.overhead_bytes() as u64,
-        check: Check::new(input, &caches, &outcome.same_slabs),
+        check: Check::new(spec, input, &caches, &outcome.same_slabs),
         caches,
     }
 }

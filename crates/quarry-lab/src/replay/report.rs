@@ -37,6 +37,9 @@ pub struct RunReport {
     /// Debugging options in force; left out without debugging.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slub_debug: Option<String>,
+    /// Bytes of pages that were slabs before the first event: what the recorded kernel held then, as this run's kernel
+    /// would; 0 for a replay that starts empty.
+    pub initial_slab_bytes: u64,
     /// Most bytes of pages that were slabs at once. Large kmallocs, which take pages directly, are not
     /// slabs.
     pub peak_slab_bytes: u64,
@@ -284,6 +287,8 @@ pub struct CacheReport {
     pub order: u32,
     /// Slabs of the cache.
     pub slabs: u64,
+    /// Bytes of all slabs of the cache before the first event.
+    pub initial_bytes: u64,
     /// Bytes of all slabs of the cache; with SLOB, whose caches share pages, bytes of its objects in these.
     pub slab_bytes: u64,
     /// Bytes asked for by the objects that are alive. An object from before the recording, or of the
@@ -320,16 +325,12 @@ impl CacheReport {
     pub(crate) fn of<D: Design>(
         cache: &CacheView<'_, D>,
         page_bytes: u64,
-        before: Option<&Stats>,
+        before: Option<&(Stats, u64)>,
         asked: Asked,
     ) -> (Self, Stats, Usage) {
         let all = cache.stats();
-        // Most kmalloc classes were never used, and looking for their slabs takes time.
-        let usage = match all.get(Stat::AllocFastpath) + all.get(Stat::AllocSlowpath) {
-            0 => Usage::default(),
-            _ => cache.usage(),
-        };
-        let stats = before.map_or(all, |before| all.since(before));
+        let usage = used(&all, cache);
+        let stats = before.map_or(all, |(before, _)| all.since(before));
         let geometry = cache.head().geometry();
         let attribute = |name, of_geometry: u32| {
             let value = cache.attribute(name);
@@ -353,6 +354,7 @@ impl CacheReport {
             pages_per_slab: 1 << order,
             order,
             slabs: usage.slabs,
+            initial_bytes: before.map_or(0, |(_, bytes)| *bytes),
             slab_bytes,
             object_bytes,
             waste_bytes: slab_bytes.saturating_sub(object_bytes + free_bytes),
@@ -370,6 +372,24 @@ impl CacheReport {
         };
         (report, stats, usage)
     }
+}
+
+/// The use of a cache's memory. Most kmalloc classes are never used, and looking for their slabs takes time.
+fn used<D: Design>(stats: &Stats, cache: &CacheView<'_, D>) -> Usage {
+    match stats.get(Stat::AllocFastpath) + stats.get(Stat::AllocSlowpath) {
+        0 => Usage::default(),
+        _ => cache.usage(),
+    }
+}
+
+/// Bytes of a cache's slabs.
+pub(super) fn slab_bytes<D: Design>(
+    stats: &Stats,
+    cache: &CacheView<'_, D>,
+    page_bytes: u64,
+) -> u64 {
+    let usage = used(stats, cache);
+    usage.pages * page_bytes + usage.shared_bytes
 }
 
 /// The machine's lock counters.

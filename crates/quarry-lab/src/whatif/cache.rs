@@ -43,6 +43,8 @@ pub(super) struct Shape {
     pub(super) slots: f64,
     /// Objects that a CPU takes at once: a slab of SLUB, a batch of designs with queues, a sheaf.
     pub(super) grain: f64,
+    /// A CPU allocates from a slab of its own (SLUB).
+    pub(super) cpu_slabs: bool,
     /// Sheaves.
     pub(super) sheaves: Sheaves,
     /// Slabs hold objects of all caches (SLOB).
@@ -87,6 +89,7 @@ impl Shape {
             slab_bytes,
             slots,
             grain,
+            cpu_slabs: !shared && kernel.has_cpu_slabs() && geometry.queue == 0,
             sheaves,
             shared,
             cpu_partial: f64::from(lists),

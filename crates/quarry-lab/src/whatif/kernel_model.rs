@@ -1,20 +1,21 @@
 //! The kernel of a snapshot, and the one that is asked about.
 
 use quarry_core::era::Era;
-use quarry_core::geometry::{CacheParams, Geometry, KmallocRules, KmallocService, MachineParams};
-use quarry_core::sheaf::geometry::{SheafEra, asked_capacity, sheaf_era};
+use quarry_core::geometry::{
+    CacheFlags, CacheParams, Geometry, KmallocRules, KmallocService, MachineParams,
+};
+use quarry_core::sheaf::geometry::{SheafEra, asked_capacity, own_flags, sheaf_era};
+use quarry_core::slab::geometry::early_flag;
 use quarry_core::slub::geometry::slub_era;
 use quarry_core::tunables::Scope;
 
 use crate::error::LabError;
 use crate::kernel::{CacheAttributes, SlabinfoRow, Snapshot};
+use crate::run::RunSpec;
 use crate::sheaves::Sheaves;
 use quarry_designs::{DESIGNS, DesignEntry, DesignSpec, Setting, Tuning, list, resolve};
 
 use super::Question;
-
-/// The caches that exist before all others have no sheaves.
-const WITHOUT_SHEAVES: [&str; 2] = ["kmem_cache", "kmem_cache_node"];
 
 /// A kernel, as far as geometry depends on it.
 #[derive(Clone, Debug)]
@@ -29,7 +30,7 @@ pub(super) struct KernelModel {
     pub(super) nodes: u32,
     pub(super) settings: Tuning,
     /// Parameters of the snapshot's command line.
-    booted_with: Vec<Setting>,
+    pub(super) booted_with: Vec<Setting>,
 }
 
 /// Cache lines of machines whose pages can be 64 KiB have 128 bytes (ppc64); the others have 64.
@@ -54,7 +55,7 @@ impl KernelModel {
         let mut best: Option<(Self, usize)> = None;
         for design in designs(snapshot) {
             let booted_with = booted_with(snapshot, design);
-            let settings = settings(design, &booted_with, &[])?;
+            let settings = in_force(design, &booted_with, &[])?;
             for cpus in &guesses {
                 let kernel = Self {
                     design,
@@ -89,7 +90,7 @@ impl KernelModel {
             (None, None) => self.design,
         };
         // What is not set stays as the snapshot's kernel was booted with.
-        let settings = settings(design, &self.booted_with, &question.settings)?;
+        let settings = in_force(design, &self.booted_with, &question.settings)?;
         let cpus = question.cpus.unwrap_or(self.cpus);
         let possible = match question.cpus {
             Some(cpus) => cpus,
@@ -117,6 +118,32 @@ impl KernelModel {
         Ok(kernel)
     }
 
+    /// The kernel of a run: its machine has one node, and as many possible CPUs as the snapshot's if it has as many at
+    /// work.
+    pub(super) fn of_run(&self, run: &RunSpec) -> Self {
+        let cpus = run.config.cpus;
+        Self {
+            design: run.design,
+            page_bytes: run.config.page_bytes,
+            nr_cpu_ids: if cpus == self.cpus {
+                self.nr_cpu_ids
+            } else {
+                cpus
+            },
+            cpus,
+            nodes: 1,
+            settings: run.settings.clone(),
+            booted_with: self.booted_with.clone(),
+        }
+    }
+
+    /// True if a run is of this kernel: its design, machine and settings.
+    pub(super) fn is_of(&self, run: &RunSpec) -> bool {
+        let other = self.of_run(run);
+        (self.design, self.page_bytes, self.cpus) == (other.design, other.page_bytes, other.cpus)
+            && self.settings == other.settings
+    }
+
     pub(super) fn machine(&self, cache_line: u32) -> MachineParams {
         let era = slub_era(self.design.era);
         MachineParams {
@@ -137,23 +164,19 @@ impl KernelModel {
         Some(geometry)
     }
 
-    /// The geometry of a cache by its name: the creators of some ask for sheaves of their own, and
-    /// the caches that sheaves themselves need have none.
+    /// The geometry of a cache by its name, which tells what its creator asks for beside `params`, as a heap's cache of
+    /// this name has it.
     pub(super) fn geometry_of(
         &self,
         name: &str,
         params: &CacheParams,
         line: u32,
     ) -> Option<Geometry> {
-        let params = match self.sheaf_era() {
-            Some(_) => params.with_sheaf_capacity(asked_capacity(name)),
-            None => *params,
-        };
-        let mut geometry = self.geometry(&params, line)?;
-        if WITHOUT_SHEAVES.contains(&name) {
-            geometry.sheaf_capacity = 0;
+        let mut params = params.with_flags(params.flags | early_flag(name) | own_flags(name));
+        if self.sheaf_era().is_some() {
+            params = params.with_sheaf_capacity(asked_capacity(name));
         }
-        Some(geometry)
+        self.geometry(&params, line)
     }
 
     /// True if caches can have sheaves.
@@ -214,33 +237,61 @@ impl KernelModel {
     /// True if the formulas give the order and the objects of a row from its object size.
     fn explains(&self, row: &SlabinfoRow) -> bool {
         let geometry = slot(row).and_then(|slot| self.geometry(&slot, 64));
-        geometry.is_some_and(|geometry| {
-            u64::from(geometry.objects) == row.objperslab && 1 << geometry.order == row.pagesperslab
+        geometry.is_some_and(|geometry| is_of(row, &geometry))
+    }
+
+    /// A row's cache by its object size. SLAB gives reclaimable ones smaller slabs: it is one of them if only that
+    /// explains its slabs.
+    pub(super) fn slot(&self, row: &SlabinfoRow, line: u32) -> Option<CacheParams> {
+        let plain = slot(row)?;
+        let reclaimable = plain.with_flags(CacheFlags::RECLAIM);
+        let explains = |params: &CacheParams| {
+            let geometry = self.geometry_of(&row.name, params, line);
+            geometry.is_some_and(|geometry| is_of(row, &geometry))
+        };
+        Some(match !explains(&plain) && explains(&reclaimable) {
+            true => reclaimable,
+            false => plain,
         })
     }
 }
 
-/// The boot parameters of a snapshot's command line, which has two spellings of SLUB's.
+/// True if slabs of this geometry are those of a row.
+fn is_of(row: &SlabinfoRow, geometry: &Geometry) -> bool {
+    u64::from(geometry.objects) == row.objperslab && 1 << geometry.order == row.pagesperslab
+}
+
+/// The tunables that a snapshot's kernel ran with beside those of each cache: the boot parameters of the design in the
+/// command line, which has two spellings of SLUB's, and sysctls that are not 0 and size page lists. How much memory is
+/// kept free is the machine's, not the kernel's: its zones say so.
 fn booted_with(snapshot: &Snapshot, design: DesignSpec) -> Vec<Setting> {
-    design
+    let boot = design
         .tunables()
         .filter(|tunable| tunable.scope == Scope::Boot)
         .filter_map(|tunable| {
             let other = tunable.name.replacen("slub_", "slab_", 1);
             let value = snapshot.boot_number(&[tunable.name, &other])?;
             Some(Setting::of(tunable.name, value.into()))
-        })
-        .collect()
+        });
+    let sysctls = snapshot.sysctls.iter().filter_map(|(name, value)| {
+        let name = name.strip_prefix("vm.percpu_")?;
+        let setting = Setting::parse(&format!("page.percpu_{name}={value}")).ok()?;
+        (value != "0").then_some(setting)
+    });
+    boot.chain(sysctls).collect()
 }
 
-/// Tuning of a design: `old` ones as far as it has them, and over these `new` ones.
-fn settings(design: DesignSpec, old: &[Setting], new: &[Setting]) -> Result<Tuning, LabError> {
-    let has = |setting: &&Setting| {
-        let mut tunables = design.tunables();
+/// Tuning of a design: of `old` what it takes and `new` does not name, and what of `new` is for it.
+pub(crate) fn in_force(
+    design: DesignSpec,
+    old: &[Setting],
+    new: &[Setting],
+) -> Result<Tuning, LabError> {
+    let stays = |setting: &&Setting| {
         let overruled = new.iter().any(|new| new.name() == setting.name());
-        !overruled && tunables.any(|tunable| tunable.name == setting.name())
+        !overruled && setting.is_taken_by(&design)
     };
-    let all: Vec<Setting> = old.iter().filter(has).chain(new).cloned().collect();
+    let all: Vec<Setting> = old.iter().filter(stays).chain(new).cloned().collect();
     Ok(resolve(&all, &[design])?.pop().unwrap_or_default())
 }
 

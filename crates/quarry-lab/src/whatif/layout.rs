@@ -9,30 +9,33 @@ use super::kernel_model::KernelModel;
 use super::pages::kmalloc_class;
 
 impl Teller<'_> {
-    /// The slot of a cache where only orders change; what it was asked to be where another design
-    /// or era lays it out anew.
+    /// Parameters of a cache in one of the two kernels: its slot where only orders change; what it was asked to be where
+    /// another design or era lays it out anew.
     pub(super) fn params(
         &self,
+        kernel: &KernelModel,
         row: &SlabinfoRow,
         sysfs: Option<&CacheAttributes>,
     ) -> Option<CacheParams> {
-        let slot = CacheParams::new(u32::try_from(row.objsize).ok()?);
+        let slot = self.old.slot(row, self.line)?;
         if self.old.design == self.new.design {
             return Some(slot);
         }
         let asked = sysfs.and_then(CacheAttributes::params).unwrap_or(slot);
         let class = kmalloc_class(&row.name);
-        Some(class.map_or(asked, |(_, bytes)| self.kmalloc_params(bytes, asked)))
+        Some(class.map_or(asked, |(_, bytes)| {
+            self.kmalloc_params(kernel, bytes, asked)
+        }))
     }
 
-    /// Parameters of the new design's kmalloc class of `bytes` bytes. A design without classes
+    /// Parameters of a kernel's kmalloc class of `bytes` bytes. A design without classes
     /// takes no more than the requests are, which is not told: the middle between this class and
     /// the next smaller one is expected.
-    fn kmalloc_params(&self, bytes: u64, asked: CacheParams) -> CacheParams {
-        if let Some(rules) = self.new.kmalloc_rules() {
-            let mut classes = kmalloc_classes(rules, &self.new.machine(self.line));
+    fn kmalloc_params(&self, kernel: &KernelModel, bytes: u64, asked: CacheParams) -> CacheParams {
+        if let Some(rules) = kernel.kmalloc_rules() {
+            let mut classes = kmalloc_classes(rules, &kernel.machine(self.line));
             let found = classes.find(|class| u64::from(class.size) == bytes);
-            if let Some(class) = found.filter(|_| !self.new.is_shared()) {
+            if let Some(class) = found.filter(|_| !kernel.is_shared()) {
                 return kmalloc_params(rules, class);
             }
         }
@@ -43,7 +46,7 @@ impl Teller<'_> {
             bytes => bytes / 2,
         };
         match u32::try_from((bytes + smaller) / 2) {
-            Ok(object_size) if self.new.is_shared() => CacheParams::new(object_size),
+            Ok(object_size) if kernel.is_shared() => CacheParams::new(object_size),
             _ => asked,
         }
     }

@@ -36,6 +36,7 @@
 
 mod cache;
 mod demand;
+mod holding;
 mod kept;
 mod kernel_model;
 mod layout;
@@ -51,7 +52,11 @@ use quarry_core::slub::geometry::cpu_partial_slabs;
 
 use crate::error::LabError;
 use crate::kernel::{CacheAttributes, SlabinfoRow, Snapshot};
+use crate::run::RunSpec;
+use quarry_designs::{DesignSpec, Setting};
 
+pub(crate) use holding::Holding;
+pub(crate) use kernel_model::in_force;
 pub use report::{CachePrediction, Cause, Prediction, Question};
 
 use cache::{Lay, Shape};
@@ -70,12 +75,43 @@ const SIGMAS: f64 = 2.0;
 pub fn predict(snapshot: &Snapshot, question: &Question) -> Result<Prediction, LabError> {
     let (old, explained) = KernelModel::of(snapshot)?;
     let new = old.asked(question)?;
+    Ok(compare(snapshot, &old, &new, explained))
+}
+
+/// Predicts what the kernel of a run would hold in the place of the snapshot's: what a replay begins with.
+pub(crate) fn held_in(snapshot: &Snapshot, run: &RunSpec) -> Result<Prediction, LabError> {
+    let (old, explained) = KernelModel::of(snapshot)?;
+    let new = old.of_run(run);
+    Ok(compare(snapshot, &old, &new, explained))
+}
+
+/// The design of a snapshot's kernel, and the tunables that it ran with beside those of each cache.
+///
+/// # Errors
+///
+/// [`LabError::Usage`] if this build does not have the design.
+pub fn kernel_of(snapshot: &Snapshot) -> Result<(DesignSpec, Vec<Setting>), LabError> {
+    let (kernel, _) = KernelModel::of(snapshot)?;
+    Ok((kernel.design, kernel.booted_with))
+}
+
+/// True if a run has the design, the machine and the settings of a snapshot's kernel.
+pub(crate) fn is_recorded(snapshot: &Snapshot, run: &RunSpec) -> bool {
+    KernelModel::of(snapshot).is_ok_and(|(old, _)| old.is_of(run))
+}
+
+fn compare(
+    snapshot: &Snapshot,
+    old: &KernelModel,
+    new: &KernelModel,
+    explained: usize,
+) -> Prediction {
     let teller = Teller {
         snapshot,
         line: kernel_model::line_of(snapshot),
         cpus: Cpus::new(old.cpus, new.cpus),
-        old: &old,
-        new: &new,
+        old,
+        new,
     };
     let rows = &snapshot.slabinfo.rows;
     let mut variance = 0.0;
@@ -90,6 +126,10 @@ pub fn predict(snapshot: &Snapshot, question: &Question) -> Result<Prediction, L
         .collect();
     caches.extend(teller.of_larger_pages());
     let sheaves_bytes = own.place(&mut caches, new.page_bytes);
+    let mut short_bytes = 0;
+    for cache in &mut caches {
+        cache.settle(new.page_bytes, &mut short_bytes);
+    }
     let changes = caches.iter().any(|cache| !cache.stays());
     let chance = if changes {
         SIGMAS * variance.sqrt()
@@ -100,7 +140,7 @@ pub fn predict(snapshot: &Snapshot, question: &Question) -> Result<Prediction, L
         |bytes: fn(&CachePrediction) -> u64| caches.iter().map(bytes).fold(0, u64::saturating_add);
     // Caches that the new kernel has not.
     let gone = |cache: &CachePrediction| cache.observed_bytes > 0 && cache.objs_per_slab == 0;
-    Ok(Prediction {
+    Prediction {
         snapshot_design: old.design.to_string(),
         explained_caches: explained,
         design: new.design.to_string(),
@@ -120,7 +160,7 @@ pub fn predict(snapshot: &Snapshot, question: &Question) -> Result<Prediction, L
         from_pages_bytes: teller.kmalloc_of_pages(),
         sheaves_bytes,
         caches,
-    })
+    }
 }
 
 /// Tells what becomes of one cache.
@@ -142,17 +182,25 @@ impl Teller<'_> {
         let variance = |slab_bytes: f64| 2.0 * chance * slab_bytes.powi(2);
         let mut told = CachePrediction::as_observed(row, self.snapshot.page_bytes);
         told.objects = lay.objects().round() as u64;
+        told.holding = Holding {
+            is_observed: true,
+            objects: told.objects,
+            ..Holding::default()
+        };
         if self.is_gone(row) {
             told.set_shape(0, 0);
             told.set_bytes([0.0; 3]);
             told.cause = Cause::PageSize;
+            told.holding.is_observed = false;
             return (told, 0.0);
         }
         let Some((from, to, is_same)) = self.shapes(row, sysfs) else {
             return (told, 0.0);
         };
+        told.params = self.params(self.new, row, sysfs);
         told.sheaf_capacity = to.sheaves.capacity;
         told.kept_objects = lay.kept.round() as u64;
+        told.holding.kept = told.kept_objects;
         let nodes_gone = match row.name.as_str() {
             "kernfs_node_cache" => self.sysfs_nodes_gone(),
             _ => 0.0,
@@ -178,6 +226,13 @@ impl Teller<'_> {
         own.subtract(self.old, self.line, &from, beside_main);
         own.add(self.new, self.line, &to, outcome.sheaves);
         told.set_bytes(outcome.slabs.map(|slabs| slabs * right * to.slab_bytes));
+        told.holding = Holding::of(
+            &lay,
+            &to,
+            &self.cpus,
+            outcome.kept,
+            outcome.slabs[1] * right,
+        );
         told.kept_objects = outcome.kept.round() as u64;
         told.cause = cause(is_same, &from, &to, told.stays());
         (told, variance(to.slab_bytes))
@@ -193,7 +248,7 @@ impl Teller<'_> {
     fn old_capacity(&self, row: &SlabinfoRow, sysfs: Option<&CacheAttributes>) -> u32 {
         let told = sysfs.and_then(|sysfs| sysfs.number("sheaf_capacity"));
         let computed = || {
-            let params = self.params(row, sysfs)?;
+            let params = self.params(self.old, row, sysfs)?;
             let geometry = self.old.geometry_of(&row.name, &params, self.line)?;
             Some(geometry.sheaf_capacity)
         };
@@ -210,8 +265,9 @@ impl Teller<'_> {
         row: &SlabinfoRow,
         sysfs: Option<&CacheAttributes>,
     ) -> Option<(Shape, Shape, bool)> {
-        let params = self.params(row, sysfs)?;
+        let params = self.params(self.old, row, sysfs)?;
         let before = self.old.geometry_of(&row.name, &params, self.line)?;
+        let params = self.params(self.new, row, sysfs)?;
         let after = self.new.geometry_of(&row.name, &params, self.line)?;
         let mut from = Shape::of(&before, self.old);
         let mut to = Shape::of(&after, self.new);

@@ -96,6 +96,9 @@ impl OwnSheaves {
             if bytes == [0; 3] {
                 continue;
             }
+            // They come from slabs of the class as other objects do.
+            cache.holding.is_observed = false;
+            cache.holding.add(objects[1].round() as i64);
             cache.low_bytes = cache.low_bytes.saturating_add_signed(bytes[0]);
             let kept = cache.predicted_bytes.abs_diff(cache.observed_bytes);
             cache.predicted_bytes = cache.predicted_bytes.saturating_add_signed(bytes[1]);

@@ -17,6 +17,7 @@ use quarry_core::geometry::{CacheParams, KmallocService, kmalloc_classes, kmallo
 use crate::kernel::SlabinfoRow;
 
 use super::cache::Shape;
+use super::holding::Holding;
 use super::kernel_model::KernelModel;
 use super::users::Range;
 use super::{CachePrediction, Teller};
@@ -110,6 +111,7 @@ impl Teller<'_> {
             let packed = objects / to.slots;
             let mut told = CachePrediction::new(format!("{class} (was pages)"), class.size.into());
             told.objects = objects.round() as u64;
+            told.holding.add(objects.round() as i64);
             told.set_shape(geometry.objects.into(), 1 << geometry.order);
             told.set_bytes(
                 [packed, middle.max(packed), most.max(packed)].map(|n| n * to.slab_bytes),
@@ -153,6 +155,7 @@ impl Teller<'_> {
         }
         let mut told = self.as_cache(THREAD_STACK.to_string(), tasks, stack, [1.0; 3])?;
         told.objects = all / stack;
+        told.holding.objects = told.objects;
         Some(told)
     }
 
@@ -172,6 +175,10 @@ impl Teller<'_> {
         let mut told = CachePrediction::new(name, size);
         told.set_shape(geometry.objects.into(), 1 << geometry.order);
         told.set_bytes(slabs.map(|slabs| slabs * to.slab_bytes));
+        told.holding = Holding::of(&lay, &to, &self.cpus, 0.0, slabs[1]);
+        if !to.shared {
+            told.holding.objects = (told.holding.objects as f64 * parts[1]).round() as u64;
+        }
         Some(told)
     }
 }

@@ -3,12 +3,14 @@
 use std::fmt;
 
 use quarry_core::era::Era;
+use quarry_core::geometry::CacheParams;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::kernel::SlabinfoRow;
 use quarry_designs::{DesignSpec, Setting};
 
+use super::holding::Holding;
 use super::users::Range;
 
 /// The question; settings that are `None` stay as they are.
@@ -98,6 +100,12 @@ pub struct CachePrediction {
     pub sheaves_bytes: i64,
     /// Cause of the change.
     pub cause: Cause,
+    /// Places of the objects, for a heap that begins so.
+    #[serde(skip)]
+    pub(crate) holding: Holding,
+    /// Parameters that give the cache its slabs under the other settings; `None` if the formulas do not explain them.
+    #[serde(skip)]
+    pub(crate) params: Option<CacheParams>,
 }
 
 /// Cause of a change in the memory of a cache.
@@ -151,6 +159,8 @@ impl CachePrediction {
             kept_objects: 0,
             sheaves_bytes: 0,
             cause: Cause::PageSize,
+            holding: Holding::default(),
+            params: None,
         }
     }
 
@@ -174,6 +184,28 @@ impl CachePrediction {
     /// True if nothing changes.
     pub(super) fn stays(&self) -> bool {
         [self.low_bytes, self.predicted_bytes, self.high_bytes] == [self.observed_bytes; 3]
+    }
+
+    /// Places the objects in a whole number of slabs: of the two next to the prediction the one with which all caches
+    /// together come nearest to theirs. `short_bytes` is what those before this one lack of their predictions.
+    pub(super) fn settle(&mut self, page_bytes: u64, short_bytes: &mut i64) {
+        let slab_bytes = self.pages_per_slab.saturating_mul(page_bytes);
+        let predicted = self.predicted_bytes;
+        let least = predicted.checked_div(slab_bytes).unwrap_or(0);
+        let most = predicted
+            .checked_div(slab_bytes)
+            .map_or(0, |_| predicted.div_ceil(slab_bytes));
+        let wanted = predicted.saturating_add_signed(*short_bytes);
+        let nearest = wanted
+            .saturating_add(slab_bytes / 2)
+            .checked_div(slab_bytes);
+        let slabs = nearest.unwrap_or(0).clamp(least, most);
+        let taken = slabs.saturating_mul(slab_bytes);
+        *short_bytes = short_bytes
+            .saturating_add_unsigned(predicted)
+            .saturating_sub_unsigned(taken);
+        // Bytes that all caches share are of no slab of this one (SLOB): their objects count alone.
+        self.holding.settle(slabs, self.objs_per_slab);
     }
 
     pub(super) fn set_shape(&mut self, objects: u64, pages: u64) {

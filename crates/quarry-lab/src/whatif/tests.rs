@@ -339,3 +339,28 @@ fn absurd_numbers() {
         }
     }
 }
+
+/// SLAB gives reclaimable caches slabs of one page; without sysfs, only that tells that a cache is reclaimable. SLUB
+/// does not heed it.
+#[test]
+fn slabs_of_one_page_tell_that_a_cache_is_reclaimable() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let file = root.join("tests/data/recordings/6.1-slab.json.gz");
+    let mut snapshot = Snapshot::read(&file, Some("trhb-before")).unwrap();
+    snapshot.present_cpus = Some(2);
+    let question = Question {
+        design: Some(DesignSpec::parse("slub@6.18").unwrap()),
+        ..Question::default()
+    };
+    let told = predict(&snapshot, &question).unwrap();
+    let cache = |name: &str| told.caches.iter().find(|cache| cache.name == name).unwrap();
+    let sockets = cache("sock_inode_cache");
+    assert_eq!(
+        (
+            sockets.observed_objs_per_slab,
+            sockets.observed_pages_per_slab
+        ),
+        (5, 1)
+    );
+    assert_eq!((sockets.objs_per_slab, sockets.pages_per_slab), (23, 4));
+}

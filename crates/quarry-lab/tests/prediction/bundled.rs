@@ -50,7 +50,7 @@ const KERNELS: [Kernel; 9] = [
         name: "6.18, SLUB",
         folder: TESTS,
         fill: None,
-        burst: recording("6.18-slub", "", "slub@6.18", "6.18"),
+        burst: recording("6.18-slub", "", "sheaf@6.18", "6.18"),
     },
     guest("7.0, sheaves", "7.0-sheaf", "sheaf@7.0", "7.0.13"),
     guest("7.2, sheaves", "7.2-sheaf", "sheaf@7.2", "7.2.13"),

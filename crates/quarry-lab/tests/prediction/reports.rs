@@ -67,10 +67,12 @@ impl Reports {
         } else {
             host_reports(&json, recording, &times)
         };
-        if let Some(snapshot) = snapshot(&json, recording) {
-            let first = reports[0].slabinfo.as_ref().unwrap();
-            input.initial_lists = snapshot.cpu_partial_lists(first);
-        }
+        // A recording without sysfs tells no more than its name.
+        let mut kernel = snapshot(&json, recording).unwrap_or_default();
+        kernel.release = Some(recording.kernel.to_string());
+        kernel.page_bytes = recording.page_bytes.into();
+        (kernel.present_cpus, kernel.nr_cpu_ids) = (Some(recording.cpus), Some(recording.cpus));
+        input.initial = Some(kernel);
         let zoneinfo = json["stages"]["boot"]["zoneinfo"].as_str();
         let zoneinfo = zoneinfo.map(|text| Zoneinfo::parse("boot", text).unwrap());
         (input, Self { reports, zoneinfo })

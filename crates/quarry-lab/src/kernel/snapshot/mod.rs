@@ -161,12 +161,40 @@ impl Snapshot {
     #[must_use]
     pub fn cpu_partial_lists(&self, report: &Slabinfo) -> CpuPartialLists {
         let lists = report.rows.iter().filter_map(|row| {
-            let attributes = self.attributes(&row.name)?;
-            let counts = (attributes.number("slabs")?, attributes.number("objects")?);
-            let lists = attributes.cpu_partial_lists()?;
-            (counts == (row.num_slabs, row.active_objs)).then(|| (row.name.clone(), lists))
+            let lists = self.counted_with(row)?.cpu_partial_lists()?;
+            Some((row.name.clone(), lists))
         });
         lists.collect()
+    }
+
+    /// Slabs on the nodes' partial lists of a row's cache, if sysfs counted them at the moment of the row.
+    #[must_use]
+    pub fn partial_slabs(&self, row: &SlabinfoRow) -> Option<u64> {
+        self.counted_with(row)?.number("partial")
+    }
+
+    /// The attributes of a row's cache, if they count as many slabs and objects in use as the row.
+    fn counted_with(&self, row: &SlabinfoRow) -> Option<&CacheAttributes> {
+        let attributes = self.attributes(&row.name)?;
+        let counts = (attributes.number("slabs")?, attributes.number("objects")?);
+        (counts == (row.num_slabs, row.active_objs)).then_some(attributes)
+    }
+
+    /// The same kernel at the moment of another report. Counts of sysfs stay for caches if they count as many
+    /// slabs and objects in use as the report; of others only sizes, limits and flags stay.
+    #[must_use]
+    pub fn at(mut self, report: Slabinfo) -> Self {
+        for row in &report.rows {
+            let own = self.aliases.get(&row.name).unwrap_or(&row.name);
+            if let Some(attributes) = self.sysfs.get_mut(own) {
+                let counts = (attributes.number("slabs"), attributes.number("objects"));
+                if counts != (Some(row.num_slabs), Some(row.active_objs)) {
+                    attributes.forget_counts();
+                }
+            }
+        }
+        self.slabinfo = report;
+        self
     }
 
     /// Nodes that have slabs, as sysfs counts them by node (`N0=`); one if it is not told.

@@ -7,13 +7,15 @@ use quarry_core::geometry::{Geometry, KmallocClass};
 use quarry_core::machine::CpuId;
 use quarry_sim::driver::{CacheIndex, CacheView, Driver, ObjectRef};
 
+use super::chance::Chance;
 use super::seen::RowSeen;
-use super::shape::{SeenSlab, Shape, known_free};
+use super::shape::{SeenSlab, Shape, known_free, listed_free};
 use super::sheaves::{Home, InSheaves};
 use crate::error::LabError;
 use crate::kernel::SlabinfoRow;
 use crate::run::RunSpec;
 use crate::sheaves::Sheaves;
+use crate::whatif::CachePrediction;
 
 /// Source of a row's objects.
 #[derive(Clone, Copy)]
@@ -24,20 +26,24 @@ pub(super) enum Source {
     Kmalloc(KmallocClass),
 }
 
-/// True if slabs of this geometry are those of the row.
-pub(super) fn is_of_row(row: &SlabinfoRow, geometry: &Geometry) -> bool {
-    row.objperslab == u64::from(geometry.objects) && row.pagesperslab == 1 << geometry.order
+/// True if slabs of this geometry are the predicted ones.
+pub(super) fn is_told(told: &CachePrediction, geometry: &Geometry) -> bool {
+    told.objs_per_slab == u64::from(geometry.objects) && told.pages_per_slab == 1 << geometry.order
 }
 
 /// A row that is to be filled.
 pub(super) struct Filling<'a, 'h, D: Design> {
     pub(super) run: &'a RunSpec,
     pub(super) row: &'a SlabinfoRow,
+    /// The row's cache in the run's kernel.
+    pub(super) told: &'a CachePrediction,
     pub(super) source: Source,
     pub(super) view: CacheView<'h, D>,
     pub(super) seen: &'a RowSeen,
     /// Slabs on the CPUs' own lists, if sysfs reported them.
     pub(super) lists: Option<&'a BTreeMap<u32, u64>>,
+    /// Slabs on the nodes' lists, if sysfs counted them at the moment of the report.
+    pub(super) partial: Option<u64>,
     /// True if the trace records pages.
     pub(super) tells_pages: bool,
     /// Capacity of its sheaves; `None` if it has none.
@@ -73,13 +79,22 @@ struct Slabs<'h> {
 
 impl<'h, D: Design> Filling<'_, 'h, D> {
     /// Makes the row's slabs. Caches have no sheaves meanwhile; `stock` says what these can hold.
-    pub(super) fn fill(&self, driver: &Driver<'h, D>) -> Result<Filled<'h>, LabError> {
+    pub(super) fn fill(
+        &self,
+        driver: &Driver<'h, D>,
+        chance: &mut Chance,
+    ) -> Result<Filled<'h>, LabError> {
         let (row, view) = (self.row, &self.view);
         let geometry = view.head().geometry();
-        if !is_of_row(row, geometry) {
+        if !is_told(self.told, geometry) || D::FEATURES.shared_slabs {
+            // What the recording shows to have been free was not in use.
             let hidden = self.seen.free().saturating_sub(known_free(row));
-            let objects = self.allocate(row.active_objs.saturating_sub(hidden), driver)?;
+            let used = self.told.holding.objects.saturating_sub(hidden);
+            let objects = self.allocate(used.max(self.seen.orphans.len() as u64), driver)?;
             return Ok(Slabs::plain(objects).hand_out(self.seen));
+        }
+        if !self.told.holding.is_observed {
+            return self.fill_predicted(driver);
         }
         // What the allocator itself took of a kmalloc cache is part of what the row counts.
         view.flush();
@@ -88,14 +103,14 @@ impl<'h, D: Design> Filling<'_, 'h, D> {
         let objects = self.allocate(wanted.saturating_sub(own), driver)?;
         let mut slabs = Slabs::new(objects, geometry.order, driver);
         // Objects of arrays and sheaves come from any slab: of these pages tell little.
-        let has_cpu_slabs = geometry.cpu_partial > 0;
         let shape = match &self.stock {
-            Some(stock) if !has_cpu_slabs => return self.fill_sheaves(slabs, stock, driver),
+            Some(stock) => return self.fill_sheaves(slabs, stock, driver, chance),
             None if self.tells_pages && row.limit == 0 => {
                 slabs.reserve(self.seen.slabs.len());
-                Shape::seen(row, geometry, self.seen, &self.told_lists())
+                let lists = self.told_lists();
+                Shape::seen(row, geometry, self.seen, &lists, self.partial, chance)
             }
-            _ => Shape::of(row, geometry, self.run.config.cpus),
+            _ => Shape::of(row, geometry, self.run.config.cpus, self.partial, chance),
         };
 
         // Meanwhile the nodes keep every slab that becomes free: there are as many as the row says.
@@ -111,21 +126,59 @@ impl<'h, D: Design> Filling<'_, 'h, D> {
         Ok(slabs.hand_out(self.seen))
     }
 
-    /// The row of a cache with sheaves and without slabs of CPUs: what its sheaves hold is taken out of
-    /// its slabs first, then what lies free on the nodes' lists.
+    /// Slabs that no kernel reported: as many as predicted, and as full.
+    fn fill_predicted(&self, driver: &Driver<'h, D>) -> Result<Filled<'h>, LabError> {
+        let (view, holding) = (&self.view, &self.told.holding);
+        let min_partial = view.attribute("min_partial");
+        let mut slabs = self.allocate_slabs(driver)?;
+        // Meanwhile the nodes keep every slab.
+        view.set_attribute("min_partial", u32::MAX.into());
+        let objects: usize = slabs.full.iter().map(Vec::len).sum();
+        let kept = holding.objects.saturating_add(holding.kept);
+        let free = (objects as u64).saturating_sub(kept);
+        let held_free = holding.held_free.min(free);
+        let mut open_free = free - held_free;
+        for left in (0..holding.open.max(1)).rev() {
+            let freed = slabs.take_pinned(open_free.div_ceil(left + 1));
+            open_free -= freed.len() as u64;
+            self.free(freed, 0, driver)?;
+        }
+        view.flush();
+        let cpus = self.seen.cpus_first(self.run.config.cpus);
+        for cpu in cpus.iter().take(holding.held as usize) {
+            let freed = slabs.take_pinned(held_free.div_ceil(holding.held));
+            self.free(freed, *cpu, driver)?;
+        }
+        if let Some(value) = min_partial {
+            view.set_attribute("min_partial", value);
+        }
+        let plan = self
+            .stock
+            .map(|stock| InSheaves::predicted(holding.kept, &stock));
+        let kept = plan.iter().flat_map(InSheaves::homes);
+        let kept = kept.map(|_| slabs.take_young()).collect();
+        let mut filled = slabs.hand_out(self.seen);
+        if let (Some(plan), Some(stock)) = (plan, &self.stock) {
+            filled.in_sheaves = SheafObjects::of(&plan, stock, kept);
+        }
+        Ok(filled)
+    }
+
+    /// The row of a cache with sheaves: what its sheaves hold is taken out of its slabs first, then what lies free on the
+    /// nodes' lists, then what lies on the lists of CPUs where there are such beside sheaves.
     fn fill_sheaves(
         &self,
         mut slabs: Slabs<'h>,
         stock: &Sheaves,
         driver: &Driver<'h, D>,
+        chance: &mut Chance,
     ) -> Result<Filled<'h>, LabError> {
         let (row, geometry) = (self.row, self.view.head().geometry());
         let min_partial = self.view.attribute("min_partial");
         self.view.set_attribute("min_partial", u32::MAX.into());
         slabs.reserve(self.seen.slabs.len());
         let plan = InSheaves::of(row, self.seen, stock);
-        let homes = plan.cpus.iter().map(|(_, own)| own).chain(&plan.barn);
-        let mut seen: Vec<_> = homes.flatten().map(|home| slabs.take_one(*home)).collect();
+        let mut seen: Vec<_> = plan.homes().map(|home| slabs.take_one(home)).collect();
         for at in &plan.on_nodes {
             let free = slabs.take_seen(SeenSlab { at: *at, free: 1 });
             self.free(free, 0, driver)?;
@@ -139,8 +192,19 @@ impl<'h, D: Design> Filling<'_, 'h, D> {
             unseen,
             row.objperslab,
             geometry.min_partial.into(),
+            self.partial,
+            chance,
         );
         self.fill_nodes(&shape, &mut slabs, driver)?;
+        self.view.flush();
+        if geometry.cpu_partial > 0 {
+            let listed_free = listed_free(row, self.partial, chance);
+            for (cpu, count) in (0_u16..).zip(self.told_lists()) {
+                for _ in 0..count.min(geometry.cpu_partial_slabs.into()) {
+                    self.free(slabs.take(listed_free), cpu, driver)?;
+                }
+            }
+        }
         self.free(slabs.take_of_seen(left - in_unseen, self.seen), 0, driver)?;
         // What no event tells the place of.
         for object in seen.iter_mut().filter(|object| object.is_none()) {
@@ -152,6 +216,47 @@ impl<'h, D: Design> Filling<'_, 'h, D> {
         let mut filled = slabs.hand_out(self.seen);
         filled.in_sheaves = SheafObjects::of(&plan, stock, seen);
         Ok(filled)
+    }
+
+    /// Allocates the objects of the predicted slabs. Batches may come from a slab more while others have places: what
+    /// is in the least used ones is given back.
+    fn allocate_slabs(&self, driver: &Driver<'h, D>) -> Result<Slabs<'h>, LabError> {
+        let (view, geometry) = (&self.view, self.view.head().geometry());
+        let count = self.told.holding.slabs;
+        view.flush();
+        let wanted = count.saturating_mul(geometry.objects.into());
+        let objects = self.allocate(wanted.saturating_sub(view.usage().active_objs), driver)?;
+        view.set_attribute("min_partial", 0);
+        view.flush();
+        view.shrink();
+        let mut slabs = Slabs::new(objects, geometry.order, driver);
+        let others = view.usage().slabs.saturating_sub(slabs.full.len() as u64);
+        let kept = usize::try_from(count.saturating_sub(others)).unwrap_or(usize::MAX);
+        slabs.full.sort_by_key(|slab| std::cmp::Reverse(slab.len()));
+        let given_back = slabs.full.split_off(kept.min(slabs.full.len()));
+        self.free(given_back.into_iter().flatten().collect(), 0, driver)?;
+        view.flush();
+        view.shrink();
+        Ok(slabs)
+    }
+
+    /// Allocates what a predicted kmalloc cache lacks when all sheaves are made: kernels make a main sheaf for each CPU
+    /// with its cache, and here a CPU's first slow operation does.
+    pub(super) fn complete(&self, driver: &Driver<'h, D>) -> Result<(), LabError> {
+        let is_kmalloc = matches!(self.source, Source::Kmalloc(_));
+        if is_kmalloc && D::FEATURES.sheaves && !self.told.holding.is_observed {
+            let slots = u64::from(self.view.head().geometry().objects);
+            let usage = self.view.usage();
+            let missing = self.told.holding.slabs.saturating_sub(usage.slabs);
+            let free = usage.num_objs.saturating_sub(usage.active_objs);
+            let count = if missing > 0 {
+                missing * slots + free
+            } else {
+                0
+            };
+            self.allocate(count, driver)?;
+        }
+        Ok(())
     }
 
     /// Frees objects until they lie in sheaves as they are to.
@@ -199,9 +304,8 @@ impl<'h, D: Design> Filling<'_, 'h, D> {
         for _ in 0..shape.free_slabs {
             self.free(slabs.take(self.row.objperslab), 0, driver)?;
         }
-        for n in 0..shape.partial_slabs {
-            let share = (shape.partial_objects + n) / shape.partial_slabs;
-            self.free(slabs.take(share), 0, driver)?;
+        for free in &shape.partial {
+            self.free(slabs.take(*free), 0, driver)?;
         }
         Ok(())
     }
@@ -217,7 +321,7 @@ impl<'h, D: Design> Filling<'_, 'h, D> {
         let owners = || cpus.iter().take(shape.owners as usize);
         for cpu in owners() {
             for _ in 0..shape.listed_slabs {
-                self.free(slabs.take(self.row.objperslab), *cpu, driver)?;
+                self.free(slabs.take(shape.listed_free), *cpu, driver)?;
             }
         }
         for (n, cpu) in owners().enumerate() {
@@ -250,7 +354,7 @@ impl<'h, D: Design> Filling<'_, 'h, D> {
                 self.free(object.into_iter().collect(), seen.cpu, driver)?;
             }
             for _ in 0..seen.listed_free {
-                self.free(slabs.take(self.row.objperslab), seen.cpu, driver)?;
+                self.free(slabs.take(shape.listed_free), seen.cpu, driver)?;
             }
             // The slab that comes last onto the list is the first to be taken.
             for slab in seen.listed.iter().rev() {
@@ -285,7 +389,14 @@ impl<'h, D: Design> Filling<'_, 'h, D> {
     fn allocate_one(&self, driver: &Driver<'h, D>) -> Option<ObjectRef<'h>> {
         match self.source {
             Source::Cache(index) => driver.alloc(index),
-            Source::Kmalloc(class) => driver.kmalloc(class.size),
+            Source::Kmalloc(class) => {
+                // Where a request takes no more than it is, a class says only about how large it was.
+                let asked = self
+                    .told
+                    .params
+                    .map_or(class.size, |asked| asked.object_size);
+                driver.kmalloc(asked.min(class.size))
+            }
         }
     }
 
@@ -417,6 +528,15 @@ impl<'h> Slabs<'h> {
             }
         }
         taken
+    }
+
+    /// Takes objects of one slab to free them, all but one at most: it pins the slab.
+    fn take_pinned(&mut self, count: u64) -> Vec<ObjectRef<'h>> {
+        let room = self
+            .full
+            .last()
+            .map_or(0, |slab| slab.len().saturating_sub(1));
+        self.take(count.min(room as u64))
     }
 
     /// Takes objects of one slab to free them; the others of that slab stay alive.

@@ -15,17 +15,19 @@
 //! Only the first of these is a fact; the others replace what no report contains.
 //!
 //! 1. Each cache has its `num_slabs` slabs, and all are full but for the free objects named here.
-//! 2. Its `num_objs - active_objs` free objects lie on the nodes' lists, as far as possible in slabs
-//!    that are free as a whole: a node keeps `min_partial` of them, and after a burst it has them.
-//!    The rest is spread over slabs that are half free. A SLAB tells how many slabs are free as a
-//!    whole: `num_slabs - active_slabs`.
+//! 2. Its `num_objs - active_objs` free objects lie on the nodes' lists. sysfs tells how many slabs these have
+//!    (`partial`): the objects are spread over them, some slabs nearly full and some nearly empty, and none is free as a
+//!    whole if there are more than the node keeps (`min_partial`). Without sysfs as many as the node keeps are free as a
+//!    whole, for after a burst it has them; the rest is spread over slabs that are half free. A SLAB tells how many
+//!    slabs are free as a whole: `num_slabs - active_slabs`.
 //! 3. Each CPU has a slab that is half free, which counts as active. A cache with fewer such slabs
 //!    than CPUs has them on those CPUs that allocate from it first in the recording: those that use
 //!    it have used it.
 //! 4. If the nodes' lists hold free objects, the CPUs' own lists of partial slabs have overflowed
 //!    onto them. A list that overflows is emptied and grows again. So each is taken to have half of
-//!    what it may hold, in slabs that are free as a whole; they count as active, too. If the nodes'
-//!    lists hold none, the CPUs' lists are unknown and taken to be empty.
+//!    what it may hold, in slabs that are free as a whole, or, where sysfs tells the nodes' lists, as free as a slab there
+//!    is on average; they count as active, too. If the nodes' lists hold none, the CPUs' lists are unknown and taken to be
+//!    empty.
 //! 5. A SLAB reports how many free objects lie in the array that CPUs share (`sharedavail`). Each
 //!    CPU's own array is half full, but all together have no more than half of the active objects.
 //!    These take the place of 3 and 4.
@@ -51,12 +53,12 @@
 //! 3. a slab of a CPU that the CPU never left may have more free places: half of those that the
 //!    recording does not show are taken to be free. Of every other slab all free places were taken;
 //! 4. places that the recording does not touch are full, but for the rest of what the report says
-//!    is free: it lies as assumption 2 has it;
+//!    is free: it lies as assumption 2 has it, in slabs that the recording does not show or shows by frees alone;
 //! 5. an orphan frees an object of its own slab. A `kfree` names no cache, but the objects beside do.
 //!
 //! # What sysfs tells
 //!
-//! If the input has the lengths of the CPUs' lists ([`Input::initial_lists`]), they take the place of the
+//! If the snapshot has the lengths of the CPUs' lists ([`Snapshot::cpu_partial_lists`]), they take the place of the
 //! search in 2: with a length of n, the first n slabs that the CPU took lay on its list. If it took fewer, the
 //! others of its list are slabs that are free as a whole (assumption 4), below these. Whether a list is full
 //! decides what the next free of an object of a full slab does: a full list goes to the node, which gives
@@ -86,13 +88,19 @@
 //!
 //! # Other slabs
 //!
-//! With another design, page size or CPU count the replayed cache may have another number of objects or
-//! pages in a slab than the row. Then only the `active_objs` objects are allocated, less those that the
-//! recording shows to have been free, without an assumption about free ones.
+//! With another design, page size, CPU count or tunable the state is what [`crate::whatif`] predicts of the row, in whole
+//! slabs ([`crate::whatif::Holding`]): these are made, and objects freed until each has as many as predicted. Every slab
+//! that no CPU holds keeps an object, which pins it. Designs whose slabs serve all caches only get the objects.
+//!
+//! # States
+//!
+//! What no report tells is drawn anew in each state ([`RunSpec::state`]): how many slabs are free as a whole, how much is
+//! free in the slabs of CPUs and of their lists. State 0 takes the assumptions above.
 //!
 //! kmalloc has several caches of a size, for accounted, reclaimable and DMA memory, if the report
 //! names them (`kmalloc-cg-64`); a kmalloc goes where its flags say.
 
+mod chance;
 mod fill;
 mod lists;
 mod seen;
@@ -104,9 +112,7 @@ mod tests;
 use std::collections::HashMap;
 
 use quarry_core::design::Design;
-use quarry_core::geometry::{
-    CacheFlags, CacheParams, KmallocClass, kmalloc_classes, kmalloc_params,
-};
+use quarry_core::geometry::{CacheParams, KmallocClass, kmalloc_classes, kmalloc_params};
 use quarry_core::sheaf::geometry::sheaf_bytes;
 use quarry_sim::driver::{CacheIndex, CacheView, Driver, ObjectRef};
 use quarry_trace::Flags;
@@ -115,10 +121,12 @@ use super::engine::caches::create;
 use super::input::{Input, RecordedCache};
 use super::objects::NONE;
 use crate::error::LabError;
-use crate::kernel::SlabinfoRow;
+use crate::kernel::{CacheAttributes, SlabinfoRow, Snapshot};
 use crate::run::{Kmalloc, RunSpec};
 use crate::sheaves::Sheaves;
-use fill::{Filled, Filling, Source, is_of_row};
+use crate::whatif::{CachePrediction, held_in};
+use chance::Chance;
+use fill::{Filled, Filling, Source, is_told};
 use seen::Seen;
 
 /// Kinds of kmalloc caches beside the normal one: which flag leads there and what their names begin
@@ -167,25 +175,38 @@ impl<'h> Held<'h> {
     /// caches serves which cache of the trace.
     pub(super) fn prepare<D: Design>(
         preparation: &Preparation<'_>,
-        rows: &[SlabinfoRow],
+        initial: &Snapshot,
         driver: &mut Driver<'h, D>,
         cache_of: &mut [u16],
     ) -> Result<Self, LabError> {
+        let told = held_in(initial, preparation.spec)?;
+        let lists = initial.cpu_partial_lists(&initial.slabinfo);
+        // Caches that the recorded kernel has not follow those of its rows.
+        let known = &initial.slabinfo.rows;
+        let added = told.caches.iter().skip(known.len()).map(row_of);
+        let rows: Vec<SlabinfoRow> = known.iter().cloned().chain(added).collect();
         let mut held = Self {
             orphans: HashMap::new(),
             object_bytes: 0,
             typed: [[NONE; CLASSES]; KMALLOC_KINDS.len()],
         };
-        let seen = Seen::scan(preparation, rows)?;
+        let seen = Seen::scan(preparation, &rows)?;
         let mut fillings = Vec::new();
-        for (row, row_seen) in rows.iter().zip(&seen.rows) {
+        for ((row, told), row_seen) in rows.iter().zip(&told.caches).zip(&seen.rows) {
+            if told.objs_per_slab == 0 {
+                // The run's kernel has no such cache: its objects are pages.
+                continue;
+            }
             let kmalloc = preparation.class_of(row);
             let groups = preparation.groups_of(row);
             let (source, view) = if let Some((NORMAL, class)) = kmalloc {
                 let view = driver.kmalloc_cache(class.size);
                 (Source::Kmalloc(class), view)
             } else {
-                let params = preparation.params_of::<D>(row, kmalloc, &groups);
+                let asked = initial
+                    .attributes(&row.name)
+                    .and_then(CacheAttributes::params);
+                let params = preparation.params_of::<D>(told, asked, kmalloc, &groups);
                 let index = preparation.create(row, &params, driver)?;
                 if let Some((kind, class)) = kmalloc {
                     held.typed[kind][class.index as usize] = index.0;
@@ -198,15 +219,20 @@ impl<'h> Held<'h> {
                 (Source::Cache(index), driver.cache(index))
             };
             if let Some(view) = view {
+                if told.holding.is_observed {
+                    preparation.keep_limits(initial.attributes(&row.name), &view);
+                }
                 let stock = preparation.stock_of(&view);
                 view.set_attribute("sheaf_capacity", 0);
                 fillings.push(Filling {
                     run: preparation.spec,
                     row,
+                    told,
                     source,
                     view,
                     seen: row_seen,
-                    lists: preparation.input.initial_lists.get(&row.name),
+                    lists: lists.get(&row.name),
+                    partial: initial.partial_slabs(row),
                     tells_pages: seen.tells_pages,
                     stock,
                 });
@@ -215,14 +241,18 @@ impl<'h> Held<'h> {
         // Making the other caches' slabs may have taken objects of normal kmalloc caches, which the
         // report counts there.
         fillings.sort_by_key(|filling| matches!(filling.source, Source::Kmalloc(_)));
+        let mut chance = Chance::of_state(preparation.spec.state);
         let mut filled = Vec::with_capacity(fillings.len());
         for filling in &fillings {
-            filled.push(filling.fill(driver)?);
+            filled.push(filling.fill(driver, &mut chance)?);
         }
         preparation.make_room_for_sheaves(&fillings, &mut filled, driver)?;
         for (filling, filled) in fillings.iter().zip(filled) {
             held.keep(filling, &filled.others, filled.orphans);
             filling.stock(filled.in_sheaves, driver)?;
+        }
+        for filling in &fillings {
+            filling.complete(driver)?;
         }
         Ok(held)
     }
@@ -283,6 +313,19 @@ impl Preparation<'_> {
         })
     }
 
+    /// Sets the limits that the kernel ran with, which may have been written since it booted, but for those that the run
+    /// sets.
+    fn keep_limits<D: Design>(&self, sysfs: Option<&CacheAttributes>, view: &CacheView<'_, D>) {
+        for name in ["min_partial", "cpu_partial"] {
+            let mut set = self.spec.settings.cache.iter();
+            if set.all(|(tunable, _)| tunable.name != name)
+                && let Some(value) = sysfs.and_then(|sysfs| sysfs.number(name))
+            {
+                view.set_attribute(name, value);
+            }
+        }
+    }
+
     /// Gives caches their sheaves back. Sheaves are kmalloc objects, which the rows of kmalloc's caches
     /// count: each takes the place of one object there with an unknown use.
     fn make_room_for_sheaves<'h, D: Design>(
@@ -326,10 +369,11 @@ impl Preparation<'_> {
             .map(|class| (kind, class))
     }
 
-    /// Parameters with which the cache of a row is created: those that give it the row's slabs, if any do.
+    /// Parameters with which a cache is created: those that give it the predicted slabs, if any do.
     fn params_of<D: Design>(
         &self,
-        row: &SlabinfoRow,
+        told: &CachePrediction,
+        asked: Option<CacheParams>,
         kmalloc: Option<(usize, KmallocClass)>,
         groups: &[usize],
     ) -> CacheParams {
@@ -341,19 +385,20 @@ impl Preparation<'_> {
             .find_map(|group| self.input.caches[*group].inferred)
             .map(|inferred| inferred.params());
         // Without a recorded size: objects of this many bytes lie as far apart as the kernel's.
-        let plain = CacheParams::new(u32::try_from(row.objsize).unwrap_or(u32::MAX)).with_align(8);
+        let plain =
+            CacheParams::new(u32::try_from(told.slab_size).unwrap_or(u32::MAX)).with_align(8);
         let first = inferred.unwrap_or(plain);
-        // What is reclaimable is not told, and SLAB gives such caches smaller slabs.
-        let reclaimable =
-            |params: CacheParams| params.with_flags(params.flags | CacheFlags::RECLAIM);
-        let gives_the_row = |params: &CacheParams| {
+        let gives_the_slabs = |params: &CacheParams| {
             let (era, boot) = (self.spec.design.era, &self.spec.settings.boot);
             D::geometry(era, &self.kmalloc.machine, boot, params)
-                .is_ok_and(|geometry| is_of_row(row, &geometry))
+                .is_ok_and(|geometry| is_told(told, &geometry))
         };
-        [first, reclaimable(first), plain, reclaimable(plain)]
+        let predicted = told.params.unwrap_or(first);
+        // Only the prediction knows what is reclaimable, and SLAB gives such caches smaller slabs.
+        let flagged = first.with_flags(first.flags | predicted.flags);
+        [first, flagged, asked.unwrap_or(first), predicted]
             .into_iter()
-            .find(gives_the_row)
+            .find(gives_the_slabs)
             .unwrap_or(first)
     }
 
@@ -375,7 +420,8 @@ impl Preparation<'_> {
     /// event told, the only row of its size.
     fn groups_of(&self, row: &SlabinfoRow) -> Vec<usize> {
         let size_fits = |cache: &RecordedCache| u64::from(cache.slab_size) == row.objsize;
-        let rows = self.input.initial.as_ref().map(|report| &report.rows);
+        let rows = self.input.initial.as_ref();
+        let rows = rows.map(|initial| &initial.slabinfo.rows);
         let alone = || {
             let same = |other: &&SlabinfoRow| {
                 other.objsize == row.objsize && !other.name.contains(KMALLOC_NORMAL)
@@ -398,4 +444,16 @@ impl Preparation<'_> {
 fn kmalloc_kind(flags: Flags) -> usize {
     let kind = KMALLOC_KINDS.iter().position(|(flag, _)| flags.has(*flag));
     kind.unwrap_or(NORMAL)
+}
+
+/// The row that a cache would have which the recorded kernel has not.
+fn row_of(told: &CachePrediction) -> SlabinfoRow {
+    SlabinfoRow {
+        // The class of kmallocs that were pages has its plain name in a heap.
+        name: told.name.split(' ').next().unwrap_or_default().to_string(),
+        objsize: told.slab_size,
+        objperslab: told.objs_per_slab,
+        pagesperslab: told.pages_per_slab,
+        ..SlabinfoRow::default()
+    }
 }

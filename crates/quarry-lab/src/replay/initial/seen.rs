@@ -27,6 +27,8 @@ pub(super) struct SlabSeen {
     pub(super) died: u32,
     /// The CPU that took the first free place.
     pub(super) cpu: u16,
+    /// Something was allocated from it.
+    pub(super) used: bool,
     /// A CPU that allocated from it went on to another slab: it had no more free places.
     pub(super) used_up: bool,
     /// Allocations in places that were used before, less frees.
@@ -262,6 +264,7 @@ impl Scan<'_> {
         }
         if let Some(at) = slab {
             let slab = &mut seen.slabs[at];
+            slab.used = true;
             let mut free = place.is_some_and(|place| place.fresh);
             if !free {
                 slab.ahead += 1;

@@ -115,6 +115,27 @@ impl InSheaves {
         }
     }
 
+    /// A number of objects, of any slabs: full sheaves in the barns, and as much in each CPU's sheaves.
+    pub(super) fn predicted(kept: u64, stock: &Sheaves) -> Self {
+        let kept = kept.min(stock.max());
+        let (sheaf, cpus) = (stock.capacity.max(1), stock.cpus.max(1));
+        let sheaves = (kept / sheaf).min(stock.in_barns);
+        let left = kept - sheaves * sheaf;
+        let of_cpu = |cpu: u64| vec![None; ((left + cpus - 1 - cpu) / cpus) as usize];
+        Self {
+            // A machine has at most 4096 CPUs.
+            cpus: (0..cpus).map(|cpu| (cpu as u16, of_cpu(cpu))).collect(),
+            barn: vec![vec![None; sheaf as usize]; sheaves as usize],
+            on_nodes: Vec::new(),
+        }
+    }
+
+    /// The slab of each object in sheaves: first those of the CPUs, then those of the barn.
+    pub(super) fn homes(&self) -> impl Iterator<Item = Home> {
+        let homes = self.cpus.iter().map(|(_, own)| own).chain(&self.barn);
+        homes.flatten().copied()
+    }
+
     /// Sheaves that this takes.
     pub(super) fn sheaves(&self, capacity: u64) -> u64 {
         let owns = self.cpus.iter().map(|(_, own)| own.len() as u64);

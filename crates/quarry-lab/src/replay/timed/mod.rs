@@ -178,7 +178,7 @@ fn run_on<D: Design>(
             set.map_err(|error| LabError::Usage(format!("{}: {error}", spec.label())))?;
             let caches = operations::make_caches(driver, spec, input)?;
             let replay = TimedReplay::new(driver, spec, timing, input, caches, progress)?;
-            let before = Before::new(driver);
+            let before = Before::new(driver, spec.config.page_bytes);
             let counters = driver.machine().time_counters().unwrap_or_default();
             let ran = driver.machine().run_cpus(|cpu| replay.run_cpu(cpu));
             let outcome = replay.finish()?;

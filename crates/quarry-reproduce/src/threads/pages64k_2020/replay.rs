@@ -85,10 +85,9 @@ pub(super) fn planned(source: &Source, asked: &Asked) -> Result<(Replays, Input)
         page_bytes: vec![asked.page_bytes.unwrap_or(64 << 10)],
         cpus: vec![CPUS],
         settings,
-        lists: Vec::new(),
-        debug: None,
         memory_bytes: MEMORY_BYTES,
         cache_line: CACHE_LINE,
+        ..Axes::default()
     })?;
     Ok((plan, input))
 }
@@ -108,11 +107,9 @@ fn beside_the_kernel(load: &str) -> Result<[f64; 2], ReproduceError> {
         designs: vec![DesignSpec::parse(RECORDED)?],
         page_bytes: vec![LARGE_PAGES.page_bytes],
         cpus: vec![LARGE_PAGES.cpus],
-        settings: Vec::new(),
-        lists: Vec::new(),
-        debug: None,
         memory_bytes: MEMORY_BYTES,
         cache_line: LARGE_PAGES.cache_line,
+        ..Axes::default()
     })?;
     let check = run(&plan, &input)?.check.unwrap_or_default();
     Ok([check.predicted_bytes, check.observed_bytes].map(|bytes| bytes as f64 / 1024.0))
