@@ -83,3 +83,62 @@ impl Origin {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A recording from 100 to 160 s after its machine started.
+    fn recording() -> TraceMeta {
+        TraceMeta {
+            boot_id: Some("a".to_string()),
+            kernel: Some("6.18.44".to_string()),
+            clock: Some(CLOCK_MONO.to_string()),
+            first_time_ns: 100_000_000_000,
+            last_time_ns: 160_000_000_000,
+            ..TraceMeta::default()
+        }
+    }
+
+    fn differs(origin: Origin, change: fn(&mut TraceMeta)) -> String {
+        let mut meta = recording();
+        change(&mut meta);
+        origin.differs(&meta).unwrap_or_default()
+    }
+
+    #[test]
+    fn another_boot_kernel_or_time_differs() {
+        let boot = |id: &str| Origin {
+            boot_id: Some(id.to_string()),
+            ..Origin::default()
+        };
+        assert_eq!(differs(boot("a"), |_| ()), "");
+        assert_eq!(
+            differs(boot("b"), |_| ()),
+            "it is of boot b, the recording of a"
+        );
+        assert_eq!(differs(boot("b"), |meta| meta.boot_id = None), "");
+        let kernel = |name: &str| Origin {
+            kernel: Some(name.to_string()),
+            ..Origin::default()
+        };
+        assert_eq!(differs(kernel("6.18.44"), |_| ()), "");
+        assert_eq!(
+            differs(kernel("6.18.44"), |meta| meta.kernel =
+                Some("6.18".to_string())),
+            ""
+        );
+        assert!(differs(kernel("6.1.0"), |_| ()).starts_with("it is of kernel 6.1.0"));
+        let at = |seconds: u64| Origin {
+            monotonic_ns: Some(seconds * 1_000_000_000),
+            ..Origin::default()
+        };
+        for seconds in [90, 100, 130, 170] {
+            assert_eq!(differs(at(seconds), |_| ()), "", "{seconds}");
+        }
+        assert!(differs(at(89), |_| ()).contains("11.000000000 s before the first"));
+        assert!(differs(at(171), |_| ()).contains("11.000000000 s after the last"));
+        // Another clock cannot be compared.
+        assert_eq!(differs(at(0), |meta| meta.clock = None), "");
+    }
+}

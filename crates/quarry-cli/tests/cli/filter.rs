@@ -155,3 +155,59 @@ fn rewritten_parquet_replays_as_the_trace_did() {
     let column = quarry(&format!("replay {}", file("columns.parquet")));
     assert_fails(&column, 1, &["column `object` is missing"]);
 }
+
+/// A snapshot of another kernel says nothing about a recording; nothing is written.
+#[test]
+fn a_snapshot_of_another_kernel_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = small_trace(dir.path());
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_string();
+    let (snapshot, out) = (path("other.json"), path("out.parquet"));
+    let rows = r#"[{"name": "pid", "active_objs": 16, "num_objs": 16, "objsize": 256, "objperslab": 16,
+        "pagesperslab": 1, "num_slabs": 1, "active_slabs": 1}]"#;
+    let text = format!(r#"{{"kernel_release": "6.1.0", "slabinfo": {rows}}}"#);
+    fs::write(&snapshot, text).unwrap();
+    let args = format!("filter {trace} -o {out} --before {snapshot}");
+    assert_fails(
+        &quarry(&args),
+        1,
+        &["kernel 6.1.0, the recording of 6.18.44", "--force-report"],
+    );
+    assert!(!Path::new(&out).exists());
+    json(&format!("{args} --force-report --json"));
+}
+
+/// The recorder's allocations are left out, wherever they were freed.
+#[test]
+fn the_recorder_is_left_out_of_a_part() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_string();
+    let (text, trace, out) = (path("t.txt"), path("t.parquet"), path("out.parquet"));
+    let event = |n: u64, pid: u64, what: &str, more: &str| {
+        format!(
+            "p {pid}/{pid} [000] 1.{n:06}: kmem:{what}: call_site=f ptr={:#x}{more}\n",
+            0xffff_8880_0000_0000_u64 + (n << 12)
+        )
+    };
+    let sizes = " bytes_req=64 bytes_alloc=64 gfp_flags=GFP_KERNEL node=-1 accounted=false";
+    let mut lines = String::new();
+    for (n, pid) in [(1, 71), (2, 72), (3, 71)] {
+        lines += &event(n, pid, "kmalloc", sizes);
+    }
+    lines += &format!(
+        "p 9/9 [000] 1.000009: kmem:kfree: call_site=f ptr={:#x}\n",
+        0xffff_8880_0000_1000_u64
+    );
+    fs::write(&text, lines).unwrap();
+    json(&format!(
+        "import {text} -o {trace} --kernel 6.18 --page-size 4k --cpus 1 --recorder-pid 71 --json"
+    ));
+    let rows = |options: &str| {
+        let args = format!("filter {trace} -o {out} --force --json {options}");
+        json(&args)["rows"].as_u64().unwrap()
+    };
+    assert_eq!(rows("--from +0"), 1);
+    assert_eq!(rows("--from +0 --recorder"), 4);
+    // Nothing else has to be asked for.
+    assert_eq!(rows(""), 1);
+}
