@@ -1,5 +1,6 @@
 //! `quarry info`: what a trace or a snapshot is of, and what is in it.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 
 use quarry_core::era::Era;
@@ -71,6 +72,8 @@ pub(crate) struct Report<'a> {
     pub(crate) parameters: Option<Vec<&'a str>>,
     /// Tunables that the kernel ran with, from the snapshot, or the first one in a trace.
     pub(crate) tunables: Vec<TunableValue>,
+    /// Sysctls of the page allocator by name (`vm.min_free_kbytes`), as the kernel prints them; empty if unknown.
+    pub(crate) sysctls: BTreeMap<&'a str, &'a str>,
     /// Slab caches of the snapshot, or of the first one in a trace; null without one.
     pub(crate) slabs: Option<Slabs<'a>>,
     /// Contents of a trace; null for a snapshot.
@@ -347,9 +350,15 @@ fn of_machine<'a>(
         cpus: snapshot.and_then(|of| of.present_cpus),
         possible_cpus: snapshot.and_then(|of| of.nr_cpu_ids),
         memory_bytes: snapshot.and_then(|of| of.memory_bytes),
-        boot_id: None,
+        boot_id: snapshot.and_then(|of| of.boot_id.as_deref()),
         parameters: snapshot.and_then(|of| of.cmdline.as_deref().map(parameters)),
         tunables: snapshot.map_or_else(Vec::new, tunables),
+        sysctls: snapshot.map_or_else(BTreeMap::new, |of| {
+            let sysctls = of.sysctls.iter();
+            sysctls
+                .map(|(name, value)| (name.as_str(), value.as_str()))
+                .collect()
+        }),
         slabs: snapshot.map(slabs),
         trace: None,
         lacks: lacks.into_iter().map(str::to_string).collect(),

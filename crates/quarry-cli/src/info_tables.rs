@@ -120,6 +120,12 @@ fn facts_of(report: &Report<'_>) -> Vec<(&'static str, String)> {
         let values: Vec<String> = report.tunables.iter().map(tunable).collect();
         facts.push(("tunables", values.join("\n")));
     }
+    if !report.sysctls.is_empty() {
+        let sysctls = report.sysctls.iter();
+        // Kernels print lists with tabs.
+        let sysctls = sysctls.map(|(name, value)| format!("{name}={}", value.replace('\t', ",")));
+        facts.push(("sysctls", sysctls.collect::<Vec<_>>().join("\n")));
+    }
     if let Some(trace) = &report.trace {
         facts.extend(facts_of_trace(trace));
     }
