@@ -16,7 +16,7 @@ pub(crate) fn text(title: &str, check: &Check) -> String {
     let mut text = format!("\n{title}, {what}, in KiB\n{table}\n");
     if left_out > 0 {
         text.push_str(&format!(
-            "{left_out} caches beyond {HOLDING_PERCENT} % of the memory, which neither              changed nor are predicted to, are left out\n"
+            "{left_out} caches beyond {HOLDING_PERCENT} % of the memory, which neither changed nor are predicted to, are left out\n"
         ));
     }
     if check.recorded {
