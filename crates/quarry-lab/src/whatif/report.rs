@@ -68,7 +68,7 @@ pub struct Prediction {
 }
 
 /// Prediction for one cache.
-#[derive(Clone, Debug, JsonSchema, Serialize)]
+#[derive(Clone, Debug, Default, JsonSchema, Serialize)]
 pub struct CachePrediction {
     /// Name in slabinfo.
     pub name: String,
@@ -146,21 +146,8 @@ impl CachePrediction {
         Self {
             name,
             slab_size,
-            objects: 0,
-            observed_objs_per_slab: 0,
-            objs_per_slab: 0,
-            observed_pages_per_slab: 0,
-            pages_per_slab: 0,
-            predicted_bytes: 0,
-            low_bytes: 0,
-            high_bytes: 0,
-            observed_bytes: 0,
-            sheaf_capacity: 0,
-            kept_objects: 0,
-            sheaves_bytes: 0,
             cause: Cause::PageSize,
-            holding: Holding::default(),
-            params: None,
+            ..Self::default()
         }
     }
 

@@ -46,9 +46,8 @@
 //! 1. the slab of a CPU's first allocation is the slab that the CPU allocated from before;
 //! 2. a CPU uses its own list before it takes slabs of the nodes' lists: of the slabs that it took, the first
 //!    ones lay on its list, and the others on the nodes' lists. The report tells how many free objects the
-//!    nodes' lists held. The replay puts slabs of each CPU on its list until the others have at most that
-//!    number of free objects, as near to it as possible. (Where the recording goes through all free slabs the
-//!    numbers agree, mostly in one way alone). A CPU takes several slabs of a node's list at once. After the
+//!    nodes' lists held. The replay puts slabs on the CPUs' lists in turn until the others have at most that
+//!    number of free objects. A CPU takes several slabs of a node's list at once. After the
 //!    first of them it uses the last; their order on that list follows from this;
 //! 3. a slab of a CPU that the CPU never left may have more free places: half of those that the
 //!    recording does not show are taken to be free. Of every other slab all free places were taken;
