@@ -12,7 +12,7 @@ use parquet::errors::{ParquetError, Result as ParquetResult};
 use super::Shared;
 use super::check::{Limits, RawColumns};
 use super::group::Group;
-use super::load::{LoadFilter, retain};
+use super::load::{LoadFilter, PidColumn, retain};
 use crate::error::{Result, TraceError};
 use crate::event::{NO_CACHE, ReplayEvent};
 use crate::schema::COLUMNS;
@@ -58,6 +58,8 @@ pub struct EventReader {
     limits: Limits,
     /// Tells the recorder's events, if the trace says whose they are.
     load: Option<LoadFilter>,
+    pid_column: PidColumn,
+    pids: Vec<i32>,
     /// Rows read so far.
     row: u64,
 }
@@ -83,7 +85,9 @@ impl EventReader {
             pages_only,
         };
         EventReader {
-            load: LoadFilter::of(&shared),
+            load: LoadFilter::of(&shared.meta),
+            pid_column: PidColumn::default(),
+            pids: Vec::new(),
             shared,
             next_group: 0,
             open: None,
@@ -126,12 +130,16 @@ impl EventReader {
         let (Some(load), Some(open), false) = (&mut self.load, &self.open, rows.is_empty()) else {
             return Ok(None);
         };
-        let keep = load.keep(&self.shared, &open.group, rows);
-        keep.map(Some).map_err(|source| TraceError::Decode {
+        let count = rows.len();
+        let read = self
+            .pid_column
+            .read(&self.shared, &open.group, count, &mut self.pids);
+        read.map_err(|source| TraceError::Decode {
             path: self.shared.path.clone(),
-            row: self.row + 1 - rows.len() as u64,
+            row: self.row + 1 - count as u64,
             source,
-        })
+        })?;
+        Ok(Some(load.keep(&self.shared.meta, rows, &self.pids)))
     }
 
     /// Replaces `out` by the next rows, whosever they are.

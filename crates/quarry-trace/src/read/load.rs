@@ -16,7 +16,6 @@ use crate::event::{Flags, NO_OBJECT, ReplayEvent};
 use crate::meta::TraceMeta;
 
 /// The recorder's live objects and blocks, by number.
-#[derive(Default)]
 pub(crate) struct Owned {
     objects: Vec<bool>,
     blocks: Vec<bool>,
@@ -54,31 +53,50 @@ impl Owned {
 /// Tells the events of the load from the recorder's.
 pub(super) struct LoadFilter {
     owned: Owned,
-    /// Decoder of the row group with the index beside it.
-    open: Option<(usize, ColumnReaderImpl<Int32Type>)>,
-    pids: Vec<i32>,
     keep: Vec<bool>,
 }
 
 impl LoadFilter {
     /// The filter of a trace that says which threads were the recorder's.
-    pub(super) fn of(shared: &Shared) -> Option<Self> {
-        let meta = &shared.meta;
+    pub(super) fn of(meta: &TraceMeta) -> Option<Self> {
         (!meta.recorder_pids.is_empty()).then(|| Self {
             owned: Owned::new(meta),
-            open: None,
-            pids: Vec::new(),
             keep: Vec::new(),
         })
     }
 
-    /// For each of the next events of a row group, true if it is the load's.
+    /// For each of the next events, of these threads, true if it is the load's.
     pub(super) fn keep(
+        &mut self,
+        meta: &TraceMeta,
+        events: &[ReplayEvent],
+        pids: &[i32],
+    ) -> &[bool] {
+        self.keep.clear();
+        for (event, pid) in events.iter().zip(pids) {
+            let is_own = self.owned.has(meta, event, *pid);
+            self.keep.push(!is_own);
+        }
+        &self.keep
+    }
+}
+
+/// Decoder of the rows' threads.
+#[derive(Default)]
+pub(super) struct PidColumn {
+    /// Decoder of the row group with the index beside it.
+    open: Option<(usize, ColumnReaderImpl<Int32Type>)>,
+}
+
+impl PidColumn {
+    /// Replaces `pids` by the threads of the next `count` rows of a row group.
+    pub(super) fn read(
         &mut self,
         shared: &Shared,
         group: &Group,
-        events: &[ReplayEvent],
-    ) -> ParquetResult<&[bool]> {
+        count: usize,
+        pids: &mut Vec<i32>,
+    ) -> ParquetResult<()> {
         let reader = match &mut self.open {
             Some((index, reader)) if *index == group.index => reader,
             open => {
@@ -86,13 +104,7 @@ impl LoadFilter {
                 &mut open.insert((group.index, reader)).1
             }
         };
-        read_exactly(reader, events.len(), &mut self.pids)?;
-        self.keep.clear();
-        for (event, pid) in events.iter().zip(&self.pids) {
-            let is_own = self.owned.has(&shared.meta, event, *pid);
-            self.keep.push(!is_own);
-        }
-        Ok(&self.keep)
+        read_exactly(reader, count, pids)
     }
 }
 

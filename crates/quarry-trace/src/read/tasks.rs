@@ -2,13 +2,9 @@
 
 use std::sync::Arc;
 
-use parquet::column::reader::ColumnReaderImpl;
-use parquet::data_type::Int32Type;
-use parquet::errors::Result as ParquetResult;
-
 use super::Shared;
-use super::events::{EventReader, read_exactly};
-use super::load::retain;
+use super::events::EventReader;
+use super::load::{LoadFilter, PidColumn, retain};
 use crate::error::{Result, TraceError};
 use crate::event::ReplayEvent;
 
@@ -16,16 +12,17 @@ use crate::event::ReplayEvent;
 pub struct TaskReader {
     shared: Arc<Shared>,
     events: EventReader,
-    /// Decoder of the row group with the index beside it.
-    open: Option<(usize, ColumnReaderImpl<Int32Type>)>,
+    pids: PidColumn,
+    load: Option<LoadFilter>,
 }
 
 impl TaskReader {
     pub(super) fn new(shared: Arc<Shared>) -> TaskReader {
         TaskReader {
             events: EventReader::new(shared.clone(), false),
+            load: LoadFilter::of(&shared.meta),
+            pids: PidColumn::default(),
             shared,
-            open: None,
         }
     }
 
@@ -43,30 +40,20 @@ impl TaskReader {
         if !self.events.next_rows(events)? {
             return Ok(false);
         }
-        let decoded = self.decode(events.len(), tasks);
-        decoded.map_err(|source| TraceError::Decode {
+        let Some(group) = self.events.group() else {
+            return Ok(true);
+        };
+        let read = self.pids.read(&self.shared, group, events.len(), tasks);
+        read.map_err(|source| TraceError::Decode {
             path: self.shared.path.clone(),
             row,
             source,
         })?;
-        if let Some(keep) = self.events.of_load(events)? {
+        if let Some(load) = &mut self.load {
+            let keep = load.keep(&self.shared.meta, events, tasks);
             retain(events, keep);
             retain(tasks, keep);
         }
         Ok(true)
-    }
-
-    fn decode(&mut self, count: usize, tasks: &mut Vec<i32>) -> ParquetResult<()> {
-        let Some(group) = self.events.group() else {
-            return Ok(());
-        };
-        let reader = match &mut self.open {
-            Some((index, reader)) if *index == group.index => reader,
-            open => {
-                let reader = group.column(&self.shared, "pid")?;
-                &mut open.insert((group.index, reader)).1
-            }
-        };
-        read_exactly(reader, count, tasks)
     }
 }
