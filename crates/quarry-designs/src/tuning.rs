@@ -45,6 +45,13 @@ impl Tuning {
         Ok(())
     }
 
+    /// True if it has a value for this tunable of every cache.
+    #[must_use]
+    pub fn sets(&self, name: &str) -> bool {
+        let mut set = self.cache.iter();
+        set.any(|(tunable, _)| tunable.name == name)
+    }
+
     /// Sets the tunables of a cache.
     ///
     /// # Errors

@@ -29,7 +29,8 @@ pub struct Axes {
     pub page_bytes: Vec<u64>,
     /// Numbers of CPUs.
     pub cpus: Vec<u32>,
-    /// Boot parameters that the recorded kernel had: a design heeds those that it has and `settings` does not name.
+    /// Boot parameters and sysctls that the recorded kernel ran with: a design heeds those that it has and `settings` does
+    /// not name.
     pub booted_with: Vec<Setting>,
     /// Tunables.
     pub settings: Vec<Setting>,

@@ -189,6 +189,12 @@ impl TraceMeta {
             .or_else(|| between("zoneinfo"))
     }
 
+    /// True if there is a report of what the kernel's slabs held.
+    #[must_use]
+    pub fn has_snapshot(&self) -> bool {
+        self.reports.iter().any(|report| report.name == "snapshot")
+    }
+
     /// Adds the assumptions that follow from other fields, each once: files from before
     /// [`TraceMeta::assumptions`] have them, too.
     pub(crate) fn complete_assumptions(&mut self) {

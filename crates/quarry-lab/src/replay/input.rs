@@ -148,7 +148,7 @@ impl Input {
     /// True if the trace has what its kernel held before the load.
     #[must_use]
     pub fn has_snapshot(&self) -> bool {
-        !self.reports("snapshot").is_empty()
+        self.file.meta().has_snapshot()
     }
 
     /// Begins with what the kernel reported at the beginning of the recording, and replays from that moment on, until

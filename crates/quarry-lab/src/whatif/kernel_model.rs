@@ -29,7 +29,7 @@ pub(super) struct KernelModel {
     /// Nodes with slabs.
     pub(super) nodes: u32,
     pub(super) settings: Tuning,
-    /// Parameters of the snapshot's command line.
+    /// Boot parameters and sysctls that the snapshot's kernel ran with.
     pub(super) booted_with: Vec<Setting>,
 }
 

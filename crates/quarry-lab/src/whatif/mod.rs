@@ -46,7 +46,7 @@ mod pinned;
 mod report;
 mod users;
 
-use quarry_core::geometry::Geometry;
+use quarry_core::geometry::{CacheParams, Geometry};
 use quarry_core::sheaf::geometry::SHEAF_CAPACITY_MAX;
 use quarry_core::slub::geometry::cpu_partial_slabs;
 
@@ -194,10 +194,12 @@ impl Teller<'_> {
             told.holding.is_observed = false;
             return (told, 0.0);
         }
-        let Some((from, to, is_same)) = self.shapes(row, sysfs) else {
+        let params = self.params(self.new, row, sysfs);
+        let shapes = params.and_then(|params| self.shapes(row, sysfs, &params));
+        let Some((from, to, is_same)) = shapes else {
             return (told, 0.0);
         };
-        told.params = self.params(self.new, row, sysfs);
+        told.params = params;
         told.sheaf_capacity = to.sheaves.capacity;
         told.kept_objects = lay.kept.round() as u64;
         told.holding.kept = told.kept_objects;
@@ -258,17 +260,17 @@ impl Teller<'_> {
         }
     }
 
-    /// The shapes of a cache in both kernels, and whether its slabs stay the same. `None` if it cannot
-    /// exist in one of them.
+    /// The shapes of a cache in both kernels, and whether its slabs stay the same; `to` are its parameters in the new
+    /// one. `None` if it cannot exist in one of them.
     fn shapes(
         &self,
         row: &SlabinfoRow,
         sysfs: Option<&CacheAttributes>,
+        to: &CacheParams,
     ) -> Option<(Shape, Shape, bool)> {
         let params = self.params(self.old, row, sysfs)?;
         let before = self.old.geometry_of(&row.name, &params, self.line)?;
-        let params = self.params(self.new, row, sysfs)?;
-        let after = self.new.geometry_of(&row.name, &params, self.line)?;
+        let after = self.new.geometry_of(&row.name, to, self.line)?;
         let mut from = Shape::of(&before, self.old);
         let mut to = Shape::of(&after, self.new);
         self.keep_limits(row, sysfs, (&before, &mut from), (&after, &mut to));
@@ -294,10 +296,7 @@ impl Teller<'_> {
     ) {
         let same_design = self.old.design.design.name == self.new.design.design.name;
         let written = |file| sysfs.and_then(|sysfs| sysfs.number(file));
-        let stays = |name| {
-            let mut set = self.new.settings.cache.iter();
-            set.all(|(tunable, _)| tunable.name != name)
-        };
+        let stays = |name| !self.new.settings.sets(name);
         if self.old.has_sheaves() {
             let capacity = self.old_capacity(row, sysfs);
             from.set_sheaves(self.old.sheaves(capacity));

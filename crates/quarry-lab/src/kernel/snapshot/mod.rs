@@ -176,8 +176,7 @@ impl Snapshot {
     /// The attributes of a row's cache, if they count as many slabs and objects in use as the row.
     fn counted_with(&self, row: &SlabinfoRow) -> Option<&CacheAttributes> {
         let attributes = self.attributes(&row.name)?;
-        let counts = (attributes.number("slabs")?, attributes.number("objects")?);
-        (counts == (row.num_slabs, row.active_objs)).then_some(attributes)
+        counts_as(attributes, row).then_some(attributes)
     }
 
     /// The same kernel at the moment of another report. Counts of sysfs stay for caches if they count as many
@@ -186,11 +185,10 @@ impl Snapshot {
     pub fn at(mut self, report: Slabinfo) -> Self {
         for row in &report.rows {
             let own = self.aliases.get(&row.name).unwrap_or(&row.name);
-            if let Some(attributes) = self.sysfs.get_mut(own) {
-                let counts = (attributes.number("slabs"), attributes.number("objects"));
-                if counts != (Some(row.num_slabs), Some(row.active_objs)) {
-                    attributes.forget_counts();
-                }
+            if let Some(attributes) = self.sysfs.get_mut(own)
+                && !counts_as(attributes, row)
+            {
+                attributes.forget_counts();
             }
         }
         self.slabinfo = report;
@@ -236,6 +234,12 @@ impl Snapshot {
         self.present_cpus = present.or(possible).map(|(count, _)| count);
         Ok(())
     }
+}
+
+/// True if sysfs counted as many slabs and objects in use as a row: it was read at the moment of the row.
+fn counts_as(attributes: &CacheAttributes, row: &SlabinfoRow) -> bool {
+    let counts = (attributes.number("slabs"), attributes.number("objects"));
+    counts == (Some(row.num_slabs), Some(row.active_objs))
 }
 
 /// The nodes that a count of sysfs such as `12 N0=7 N1=5` names.

@@ -244,17 +244,15 @@ impl<'h, D: Design> Filling<'_, 'h, D> {
     /// with its cache, and here a CPU's first slow operation does.
     pub(super) fn complete(&self, driver: &Driver<'h, D>) -> Result<(), LabError> {
         let is_kmalloc = matches!(self.source, Source::Kmalloc(_));
-        if is_kmalloc && D::FEATURES.sheaves && !self.told.holding.is_observed {
+        if !is_kmalloc || !D::FEATURES.sheaves || self.told.holding.is_observed {
+            return Ok(());
+        }
+        let usage = self.view.usage();
+        let missing = self.told.holding.slabs.saturating_sub(usage.slabs);
+        if missing > 0 {
             let slots = u64::from(self.view.head().geometry().objects);
-            let usage = self.view.usage();
-            let missing = self.told.holding.slabs.saturating_sub(usage.slabs);
             let free = usage.num_objs.saturating_sub(usage.active_objs);
-            let count = if missing > 0 {
-                missing * slots + free
-            } else {
-                0
-            };
-            self.allocate(count, driver)?;
+            self.allocate(missing * slots + free, driver)?;
         }
         Ok(())
     }

@@ -58,8 +58,8 @@
 //! # What sysfs tells
 //!
 //! If the snapshot has the lengths of the CPUs' lists ([`Snapshot::cpu_partial_lists`]), they take the place of the
-//! search in 2: with a length of n, the first n slabs that the CPU took lay on its list. If it took fewer, the
-//! others of its list are slabs that are free as a whole (assumption 4), below these. Whether a list is full
+//! turns in 2: with a length of n, the first n slabs that the CPU took lay on its list. If it took fewer, the
+//! others of its list are slabs as assumption 4 has them, below these. Whether a list is full
 //! decides what the next free of an object of a full slab does: a full list goes to the node, which gives
 //! empty slabs back. sysfs is read before the recording begins, and lists change. So the replay does without
 //! the lengths if sysfs counted other slabs or objects of the cache than the report. It also does without them
@@ -71,8 +71,8 @@
 //!
 //! # Sheaves
 //!
-//! What lies in sheaves and barns counts as active. For caches with sheaves and without slabs of CPUs,
-//! this takes the place of assumptions 3 and 4 (`sheaves`):
+//! What lies in sheaves and barns counts as active. For caches with sheaves this takes the place of assumptions 3 and 4
+//! (`sheaves`); CPUs that have lists of slabs beside them (6.18, 6.19) have as many as sysfs says:
 //!
 //! 1. A slab is made when sheaves, barn and nodes' lists have nothing any more. If the part makes slabs,
 //!    the free places that it took were all there were: those that the lists had not lay in sheaves.
@@ -91,13 +91,13 @@
 //! slabs ([`crate::whatif::Holding`]): these are made, and objects freed until each has as many as predicted. Every slab
 //! that no CPU holds keeps an object, which pins it. Designs whose slabs serve all caches only get the objects.
 //!
-//! # States
-//!
-//! What no report tells is drawn anew in each state ([`RunSpec::state`]): how many slabs are free as a whole, how much is
-//! free in the slabs of CPUs and of their lists. State 0 takes the assumptions above.
-//!
 //! kmalloc has several caches of a size, for accounted, reclaimable and DMA memory, if the report
 //! names them (`kmalloc-cg-64`); a kmalloc goes where its flags say.
+//!
+//! # States
+//!
+//! Facts that no report tells are drawn anew in each state ([`RunSpec::state`]): how many slabs are free as a whole, how
+//! much is free in the slabs of CPUs and of their lists. State 0 takes the assumptions above.
 
 mod chance;
 mod fill;
@@ -316,8 +316,7 @@ impl Preparation<'_> {
     /// sets.
     fn keep_limits<D: Design>(&self, sysfs: Option<&CacheAttributes>, view: &CacheView<'_, D>) {
         for name in ["min_partial", "cpu_partial"] {
-            let mut set = self.spec.settings.cache.iter();
-            if set.all(|(tunable, _)| tunable.name != name)
+            if !self.spec.settings.sets(name)
                 && let Some(value) = sysfs.and_then(|sysfs| sysfs.number(name))
             {
                 view.set_attribute(name, value);
