@@ -8,7 +8,7 @@ use quarry_designs::DesignEntry;
 use quarry_lab::RunReport;
 use quarry_trace::TraceMeta;
 
-use crate::units::{bytes, percent};
+use crate::units::{bytes, percent, signed};
 
 /// Numbers that the finding is computed from.
 #[derive(Clone, Debug, Default)]
@@ -44,6 +44,11 @@ impl Figures {
             slow,
             calls: slow + run.alloc_fastpath + run.free_fastpath,
         }
+    }
+
+    /// Change of slab memory from before the load to an amount after it.
+    fn beyond_held(&self, amount: u64) -> String {
+        signed(i128::from(amount) - i128::from(self.held))
     }
 
     /// Bytes of slabs at the peak that no object asked for.
@@ -281,37 +286,23 @@ fn cause(least: &Figures, most: &Figures) -> String {
 
 /// The load's own memory on what was held before; nothing of runs that start empty.
 fn load(runs: &[Figures]) -> String {
-    let started = || runs.iter().filter(|run| run.held > 0);
-    let range = |of: fn(&Figures) -> String| -> String {
-        let mut all: Vec<String> = started().map(of).collect();
+    let started: Vec<&Figures> = runs.iter().filter(|run| run.held > 0).collect();
+    let (who, order) = match started.as_slice() {
+        [] => return String::new(),
+        [one] => (one.name.as_str(), ""),
+        _ => ("they", ", in the order of the table"),
+    };
+    let each = |of: fn(&Figures) -> String| {
+        let mut all: Vec<String> = started.iter().map(|run| of(run)).collect();
         all.dedup();
         all.join(" / ")
     };
-    match started().count() {
-        0 => String::new(),
-        count => format!(
-            "the load adds {} at its peak and {} at its end to the {} that {} held before{}",
-            range(|run| change(run.peak, run.held)),
-            range(|run| change(run.end, run.held)),
-            range(|run| bytes(run.held)),
-            if count == 1 {
-                runs[0].name.as_str()
-            } else {
-                "they"
-            },
-            if count == 1 {
-                ""
-            } else {
-                ", in the order of the table"
-            },
-        ),
-    }
-}
-
-/// A change of memory with its sign.
-fn change(now: u64, before: u64) -> String {
-    let sign = if now < before { '-' } else { '+' };
-    format!("{sign}{}", bytes(now.abs_diff(before)))
+    format!(
+        "the load adds {} at its peak and {} at its end to the {} that {who} held before{order}",
+        each(|run| run.beyond_held(run.peak)),
+        each(|run| run.beyond_held(run.end)),
+        each(|run| bytes(run.held)),
+    )
 }
 
 /// Memory that the runs hold when the load is over, if one holds a tenth more than another.

@@ -364,9 +364,12 @@ fn open(args: &Args, trace: &OsStr) -> anyhow::Result<Input> {
 /// option does.
 fn heed_recorded(args: &Args, input: &Input, axes: &mut Axes) -> anyhow::Result<()> {
     let meta = input.file.meta();
-    let at_begin = input.snapshots()?.into_iter().next();
-    if let Some(report) = input.initial.clone().or(at_begin) {
-        let (design, booted_with) = kernel_of(&report)?;
+    let at_begin = match &input.initial {
+        Some(_) => None,
+        None => input.snapshots()?.into_iter().next(),
+    };
+    if let Some(report) = input.initial.as_ref().or(at_begin.as_ref()) {
+        let (design, booted_with) = kernel_of(report)?;
         // Tunables are the kernel's also where a replay starts empty.
         axes.booted_with = booted_with;
         if input.initial.is_some() && args.design.is_empty() {

@@ -4,7 +4,7 @@ use quarry_lab::RunReport;
 use quarry_lab::replay::check::{CacheCheck, Check, Growth};
 
 use crate::output;
-use crate::units::{bytes, count};
+use crate::units::{bytes, count, signed};
 
 /// The table of a run's check and what is said below it.
 pub(crate) fn text(title: &str, check: &Check) -> String {
@@ -45,7 +45,7 @@ pub(crate) fn finding(runs: &[RunReport]) -> String {
         );
         match check.recorded {
             true => format!(
-                "At its end the load has {} of slabs in the kernel and {} in the replay of {name}                  ({difference}){}.",
+                "At its end the load has {} of slabs in the kernel and {} in the replay of {name} ({difference}){}.",
                 bytes(observed),
                 bytes(predicted),
                 check
@@ -79,17 +79,11 @@ fn growth_sentence(growth: &Growth) -> String {
     };
     format!(
         "; the kernel grew by {}, predicted is {} to {} from {} states that its report allows: {verdict}",
-        signed(observed),
-        signed(low),
-        signed(high),
+        signed(observed.into()),
+        signed(low.into()),
+        signed(high.into()),
         growth.states
     )
-}
-
-/// Bytes with their sign.
-fn signed(value: i64) -> String {
-    let sign = if value < 0 { '-' } else { '+' };
-    format!("{sign}{}", bytes(value.unsigned_abs()))
 }
 
 /// The caches that hold this much of the memory are always shown.

@@ -79,6 +79,13 @@ pub(crate) fn bytes(bytes: u64) -> String {
     }
 }
 
+/// Bytes that memory changed by, with their sign.
+pub(crate) fn signed(change: i128) -> String {
+    let sign = if change < 0 { '-' } else { '+' };
+    let size = u64::try_from(change.unsigned_abs()).unwrap_or(u64::MAX);
+    format!("{sign}{}", bytes(size))
+}
+
 /// A count with a space after every third digit: `1 234 567`.
 pub(crate) fn count(value: u64) -> String {
     let digits = value.to_string();
