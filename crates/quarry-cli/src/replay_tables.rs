@@ -100,7 +100,8 @@ fn head(name: &str, meta: &TraceMeta, settings: &str, runs: &[RunReport]) -> Str
     for assumption in &meta.assumptions {
         text.push_str(&format!("assumed: {assumption}\n"));
     }
-    text.push_str(&start(runs));
+    let held = runs.iter().map(|run| run.initial_slab_bytes);
+    text.push_str(&start(meta, held));
     text.push_str(&idle_cpus(runs));
     if let Some(command) = &meta.command {
         text.push_str(&format!("recorded: {command}\n"));
@@ -140,31 +141,31 @@ pub(crate) fn load_of(meta: &TraceMeta) -> String {
     let part = meta.load_part().map(|load| {
         let until_ns = load.until_ns.min(meta.last_time_ns);
         let ns = until_ns.saturating_sub(load.from_ns);
-        format!("the {:.3} s between the reports", ns as f64 / 1e9)
+        format!("{:.3} s of the recording", ns as f64 / 1e9)
     });
-    let recorder = (!meta.recorder_pids.is_empty()).then_some("without the recorder's own events");
-    match (part, recorder) {
-        (None, None) => String::new(),
-        (Some(part), None) => format!("load: {part}\n"),
-        (None, Some(recorder)) => format!("load: all, {recorder}\n"),
-        (Some(part), Some(recorder)) => format!("load: {part}, {recorder}\n"),
+    let recorder =
+        (!meta.recorder_pids.is_empty()).then(|| "without the recorder's own events".to_string());
+    let parts: Vec<String> = part.into_iter().chain(recorder).collect();
+    match parts.is_empty() {
+        true => String::new(),
+        false => format!("load: {}\n", parts.join(", ")),
     }
 }
 
-/// A line about the state that the runs begin with.
-fn start(runs: &[RunReport]) -> String {
-    let held = |run: &RunReport| run.initial_slab_bytes;
-    let (least, most) = (runs.iter().map(held).min(), runs.iter().map(held).max());
-    match (least, most) {
-        (_, None | Some(0)) => {
-            "starts empty: what the kernel held before is not in the trace\n".to_string()
+/// A line about the state that runs begin with, which hold these bytes of slabs then.
+pub(crate) fn start(meta: &TraceMeta, held: impl Iterator<Item = u64> + Clone) -> String {
+    let least = held.clone().min().unwrap_or(0);
+    match held.max().unwrap_or(0) {
+        0 if meta.has_snapshot() => {
+            "starts empty: what the kernel held before is in the trace, and left out\n".to_string()
         }
-        (Some(least), Some(most)) if least != most => format!(
+        0 => "starts empty: what the kernel held before is not in the trace\n".to_string(),
+        most if least != most => format!(
             "starts with what the kernel held: {} to {} of slabs\n",
             bytes(least),
             bytes(most)
         ),
-        (_, Some(most)) => format!(
+        most => format!(
             "starts with what the kernel held: {} of slabs\n",
             bytes(most)
         ),

@@ -35,12 +35,9 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// True if it may leave rows out.
+    /// True if it may leave rows of the load out.
     fn selects(&self) -> bool {
-        self.from_ns.is_some()
-            || self.until_ns.is_some()
-            || self.without_recorder
-            || !self.is_of_whole_machine()
+        self.from_ns.is_some() || self.until_ns.is_some() || !self.is_of_whole_machine()
     }
 
     /// True if a window and the recorder are all that it cuts out.
@@ -163,16 +160,19 @@ pub fn filter_to<W: Write + Send>(
     let window = |load: LoadPart| load.within(filter.from_ns, filter.until_ns);
     part.meta_mut().load = meta.load_part().and_then(window);
     part.meta_mut().add_reports(&filter.reports)?;
-    if !filter.selects() {
-        // Events without a row are counted on.
-        let part = part.meta_mut();
-        (part.null_frees, part.failed_allocs) = (meta.null_frees, meta.failed_allocs);
-        part.events = meta.events;
-    } else {
-        part.meta_mut().assumptions.push(format!(
+    let new = part.meta_mut();
+    if filter.selects() {
+        new.assumptions.push(format!(
             "only a part of a recording is here ({}): objects from before it are unknown",
             filter.describe()
         ));
+    } else if filter.without_recorder {
+        new.assumptions
+            .push("the recorder's own events are not here".to_string());
+    } else {
+        // Events without a row are counted on.
+        (new.null_frees, new.failed_allocs) = (meta.null_frees, meta.failed_allocs);
+        new.events = meta.events;
     }
     part.finish()
 }
