@@ -1,6 +1,6 @@
 //! The kernel's files about pages.
 
-use quarry_lab::kernel::{Buddyinfo, Pagetypeinfo, Vmstat, Zoneinfo};
+use quarry_snapshot::{Buddyinfo, Pagetypeinfo, Vmstat, Zoneinfo};
 
 /// Parses the text as each of the files.
 pub fn run(data: &[u8]) {

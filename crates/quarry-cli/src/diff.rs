@@ -288,7 +288,7 @@ fn more_is_better(name: &str) -> bool {
 
 /// Reads a document and checks that it is of a known shape.
 fn read(path: &Path) -> anyhow::Result<Value> {
-    let text = quarry_lab::kernel::read_report(&input::report(path))?;
+    let text = quarry_snapshot::read_report(&input::report(path))?;
     let file = input::shown(path);
     parse(&text).with_context(|| file)
 }

@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use quarry_core::era::Era;
 use quarry_core::tunables::Scope;
 use quarry_designs::DesignEntry;
-use quarry_lab::kernel::Snapshot;
+use quarry_snapshot::Snapshot;
 use quarry_trace::{Table, TraceMeta};
 use schemars::JsonSchema;
 use serde::Serialize;

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
 use quarry_lab::LabError;
-use quarry_lab::kernel::Snapshot;
 use quarry_lab::replay::input::Input;
+use quarry_snapshot::Snapshot;
 use quarry_trace::TraceFile;
 
 use crate::error::usage;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use indicatif::ProgressBar;
-use quarry_lab::kernel::{End, EndReports};
+use quarry_snapshot::{End, EndReports};
 use quarry_trace::LoadPart;
 use quarry_trace::record::{MemoryNeed, RecordOptions, Recorder, Recording, Scope, now_ns};
 use schemars::JsonSchema;

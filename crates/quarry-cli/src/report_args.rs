@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use quarry_lab::kernel::{Pagetypeinfo, ReportError, Snapshot, Zoneinfo, read_report};
+use quarry_snapshot::{Pagetypeinfo, ReportError, Snapshot, Zoneinfo, read_report};
 use quarry_trace::{Moment, NewReport, Origin};
 
 use crate::input;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use quarry_lab::kernel::Snapshot;
+use quarry_snapshot::Snapshot;
 
 use crate::output;
 

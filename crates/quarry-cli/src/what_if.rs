@@ -3,9 +3,9 @@
 use std::ffi::OsString;
 
 use quarry_designs::{DesignSpec, Setting, parse_era};
-use quarry_lab::kernel::Snapshot;
 use quarry_lab::plan::combinations;
 use quarry_lab::whatif::{Prediction, Question, predict};
+use quarry_snapshot::Snapshot;
 
 use schemars::JsonSchema;
 use serde::Serialize;

@@ -1,7 +1,7 @@
 //! The tables of `quarry what-if`: a line for each prediction, and its caches.
 
-use quarry_lab::kernel::Snapshot;
 use quarry_lab::whatif::{CachePrediction, Cause, Prediction};
+use quarry_snapshot::Snapshot;
 
 use crate::output;
 use crate::units::{bytes, count};

@@ -9,8 +9,8 @@ use quarry_sim::driver::SetupError;
 use quarry_sim::time::Deadlock;
 use quarry_trace::{TraceError, seconds};
 
-use crate::kernel::ReportError;
 use crate::replay::part::Part;
+use quarry_snapshot::ReportError;
 
 /// Reason why something was refused or ended early.
 #[derive(Debug, thiserror::Error)]

@@ -46,7 +46,6 @@ pub mod bundled;
 pub mod callers;
 mod error;
 pub mod infer;
-pub mod kernel;
 pub mod plan;
 pub mod recorded;
 pub mod replay;

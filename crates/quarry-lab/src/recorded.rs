@@ -7,9 +7,9 @@ use flate2::read::GzDecoder;
 use quarry_trace::{TraceError, TraceFile};
 
 use crate::error::LabError;
-use crate::kernel::{ReportError, Snapshot};
 use crate::replay::input::Input;
 use crate::replay::part::Part;
+use quarry_snapshot::{ReportError, Snapshot};
 
 /// A kernel that was recorded under loads.
 pub struct Recorded {

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::Violation;
 
 /// Packages from the bottom to the top; each may use only those before it.
-const ORDER: [&str; 14] = [
+const ORDER: [&str; 15] = [
     "kquarry-core",
     "kquarry-host",
     "kquarry-sim",
@@ -21,6 +21,7 @@ const ORDER: [&str; 14] = [
     "kquarry-calibrate",
     "kquarry-trace",
     "kquarry-work",
+    "kquarry-snapshot",
     "kquarry-lab",
     "kquarry-reproduce",
     "kquarry-cli",

@@ -9,9 +9,9 @@ use serde::Serialize;
 use super::input::Input;
 use super::report::CacheReport;
 use super::same::SameSlabs;
-use crate::kernel::{Slabinfo, SlabinfoRow, Snapshot};
 use crate::run::RunSpec;
 use crate::whatif::is_recorded;
+use quarry_snapshot::{Slabinfo, SlabinfoRow, Snapshot};
 
 /// Slab memory that a replay predicts, and that the kernel reported.
 #[derive(Clone, Debug, Default, PartialEq, Eq, JsonSchema, Serialize)]

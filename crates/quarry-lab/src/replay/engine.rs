@@ -24,10 +24,10 @@ use super::part::{Phase, Window};
 use super::report::Tally;
 use super::same::{Comparison, SameSlabs};
 use crate::error::LabError;
-use crate::kernel::Snapshot;
 use crate::run::{Kmalloc, RunSpec};
 pub(super) use memory::Asked;
 use periodic::Periodic;
+use quarry_snapshot::Snapshot;
 
 /// Nanoseconds between two rounds of the page lists' periodic work (`vm.stat_interval`, default).
 pub(super) const VMSTAT_INTERVAL_NS: u64 = 1_000_000_000;

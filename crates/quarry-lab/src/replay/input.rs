@@ -10,11 +10,11 @@ use quarry_trace::{CacheOrigin, KernelReport, TraceFile, seconds};
 use crate::bundled::{BUNDLED, Bundled};
 use crate::error::LabError;
 use crate::infer::{Inferred, Recorded, infer};
-use crate::kernel::{Pagetypeinfo, Slabinfo, Snapshot, Zoneinfo};
 use crate::replay::pages::PageMode;
 use crate::replay::part::Part;
 use crate::run::RunSpec;
 use quarry_designs::list;
+use quarry_snapshot::{Pagetypeinfo, Slabinfo, Snapshot, Zoneinfo};
 
 /// A cache of the recorded kernel.
 #[derive(Clone, Debug)]

@@ -45,9 +45,9 @@ use quarry_sim::PAGES_MAX;
 use super::input::Input;
 use super::pages::PageEvents;
 use crate::error::LabError;
-use crate::kernel::zoneinfo::{Pageset, Zone};
-use crate::kernel::{Pagetypeinfo, Zoneinfo};
 use crate::run::RunSpec;
+use quarry_snapshot::zoneinfo::{Pageset, Zone};
+use quarry_snapshot::{Pagetypeinfo, Zoneinfo};
 
 /// A kernel moves at most this power of two times the batch at once (`pcp_batch_scale_max`).
 const BATCH_SCALE_MAX: u32 = PageConfig::new(Era::V6_18).batch_scale_max;

@@ -362,7 +362,7 @@ fn copies_are_loads_of_their_own() {
     // Two copies of four CPUs do not share the four of this machine.
     let refused = replay(&axes("slub"), &twice).unwrap_err().to_string();
     assert!(refused.contains("4 CPUs has 4: give --cpus 8"), "{refused}");
-    twice.check = Some(crate::kernel::Slabinfo::default());
+    twice.check = Some(quarry_snapshot::Slabinfo::default());
     let refused = replay(&wide, &twice).unwrap_err().to_string();
     assert!(refused.contains("which is of one machine"), "{refused}");
 }

@@ -2,8 +2,8 @@
 
 use quarry_core::geometry::{CacheFlags, Geometry};
 
-use crate::kernel::{CacheAttributes, SlabinfoRow};
 use crate::sheaves::Sheaves;
+use quarry_snapshot::{CacheAttributes, SlabinfoRow};
 
 use super::demand::{Demand, Hidden, pinned};
 use super::kernel_model::{self, KernelModel};

@@ -1,8 +1,8 @@
 //! The slabs of a cache with sheaves, from how its objects lie in the snapshot (`pinned.rs` has the
 //! assumptions), and back.
 
-use crate::kernel::{CacheAttributes, SlabinfoRow};
 use crate::sheaves::Sheaves;
+use quarry_snapshot::{CacheAttributes, SlabinfoRow};
 
 use super::cache::{HIDDEN, Lay, Shape};
 use super::demand::{Demand, Hidden, thinned};

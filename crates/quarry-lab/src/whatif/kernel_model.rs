@@ -10,10 +10,10 @@ use quarry_core::slub::geometry::slub_era;
 use quarry_core::tunables::Scope;
 
 use crate::error::LabError;
-use crate::kernel::{CacheAttributes, SlabinfoRow, Snapshot};
 use crate::run::RunSpec;
 use crate::sheaves::Sheaves;
 use quarry_designs::{DESIGNS, DesignEntry, DesignSpec, Setting, Tuning, list, resolve};
+use quarry_snapshot::{CacheAttributes, SlabinfoRow, Snapshot};
 
 use super::Question;
 

@@ -2,7 +2,7 @@
 
 use quarry_core::geometry::{CacheParams, kmalloc_classes, kmalloc_params};
 
-use crate::kernel::{CacheAttributes, SlabinfoRow};
+use quarry_snapshot::{CacheAttributes, SlabinfoRow};
 
 use super::Teller;
 use super::kernel_model::KernelModel;

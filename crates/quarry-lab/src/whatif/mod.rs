@@ -51,9 +51,9 @@ use quarry_core::sheaf::geometry::SHEAF_CAPACITY_MAX;
 use quarry_core::slub::geometry::cpu_partial_slabs;
 
 use crate::error::LabError;
-use crate::kernel::{CacheAttributes, SlabinfoRow, Snapshot};
 use crate::run::RunSpec;
 use quarry_designs::{DesignSpec, Setting};
+use quarry_snapshot::{CacheAttributes, SlabinfoRow, Snapshot};
 
 pub(crate) use holding::Holding;
 pub(crate) use kernel_model::in_force;

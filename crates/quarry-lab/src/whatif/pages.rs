@@ -14,7 +14,7 @@
 
 use quarry_core::geometry::{CacheParams, KmallocService, kmalloc_classes, kmalloc_params};
 
-use crate::kernel::SlabinfoRow;
+use quarry_snapshot::SlabinfoRow;
 
 use super::cache::Shape;
 use super::holding::Holding;

@@ -7,8 +7,8 @@ use quarry_core::geometry::CacheParams;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::kernel::SlabinfoRow;
 use quarry_designs::{DesignSpec, Setting};
+use quarry_snapshot::SlabinfoRow;
 
 use super::holding::Holding;
 use super::users::Range;

@@ -1,7 +1,7 @@
 use quarry_core::era::Era;
 
-use crate::kernel::{CacheAttributes, Slabinfo};
 use quarry_designs::Setting;
+use quarry_snapshot::{CacheAttributes, Slabinfo};
 
 use super::*;
 

@@ -6,7 +6,7 @@
 //! begins with what they held at boot. Pages are neither made nor lost: as far as the page events
 //! are complete, the prediction may be wrong by no more than what the lists can hold.
 
-use quarry_lab::kernel::Zoneinfo;
+use quarry_snapshot::Zoneinfo;
 
 use crate::reports::Reports;
 use crate::{RECORDINGS, groundtruth, replay};

@@ -5,9 +5,9 @@ use std::io::Read;
 use std::path::Path;
 
 use flate2::read::MultiGzDecoder;
-use quarry_lab::kernel::{Buddyinfo, Slabinfo, Snapshot, Zoneinfo};
 use quarry_lab::recorded::report_times;
 use quarry_lab::replay::input::Input;
+use quarry_snapshot::{Buddyinfo, Slabinfo, Snapshot, Zoneinfo};
 use quarry_trace::{ImportOptions, TraceFile, import};
 use serde_json::Value;
 

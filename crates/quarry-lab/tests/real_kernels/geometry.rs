@@ -12,7 +12,7 @@ use quarry_core::geometry::{
 use quarry_core::sheaf::geometry::{asked_capacity, own_flags, sheaf_era};
 use quarry_core::slub::geometry::slub_era;
 use quarry_designs::{DESIGNS, DesignEntry, DesignSpec, Setting, resolve};
-use quarry_lab::kernel::{CacheAttributes, SlabinfoRow, Snapshot};
+use quarry_snapshot::{CacheAttributes, SlabinfoRow, Snapshot};
 
 /// Caches whose creators name a place inside the object for the free pointer, which sysfs does not
 /// show: from 6.12 on they have no word behind the object although they are

@@ -5,10 +5,10 @@
 use std::path::{Path, PathBuf};
 
 use quarry_designs::DesignSpec;
-use quarry_lab::kernel::read_report;
 use quarry_lab::plan::Axes;
 use quarry_lab::replay::input::Input;
 use quarry_lab::{Plan, RunReport};
+use quarry_snapshot::read_report;
 use quarry_trace::{ImportOptions, import_file};
 
 /// The folder with the recordings: `$QUARRY_SHARED/groundtruth`.

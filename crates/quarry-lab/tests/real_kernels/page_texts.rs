@@ -11,16 +11,20 @@ use quarry_core::inspect::{
 };
 use quarry_core::machine::CpuId;
 use quarry_core::page::{MinFree, OwnedBlock, PageAllocator, PageConfig, ZoneLayout};
-use quarry_lab::kernel::{Buddyinfo, Pagetypeinfo, Vmstat, Zoneinfo};
 use quarry_sim::{Config, VirtualMachine};
+use quarry_snapshot::{Buddyinfo, Pagetypeinfo, Vmstat, Zoneinfo};
 
 const KERNELS: [&str; 3] = ["6.18-x86_64-4k", "6.1-x86_64-4k", "6.1-ppc64el-64k"];
 
 fn sample(kernel: &str, file: &str) -> String {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let path: PathBuf = [manifest, Path::new("tests/data"), Path::new(kernel)]
-        .iter()
-        .collect();
+    let path: PathBuf = [
+        manifest,
+        Path::new("../quarry-snapshot/tests/data"),
+        Path::new(kernel),
+    ]
+    .iter()
+    .collect();
     std::fs::read_to_string(path.join(file)).unwrap()
 }
 

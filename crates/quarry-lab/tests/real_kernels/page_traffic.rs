@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 
 use quarry_designs::DesignSpec;
 use quarry_lab::bundled::BUNDLED;
-use quarry_lab::kernel::Zoneinfo;
-use quarry_lab::kernel::zoneinfo::Zone;
 use quarry_lab::plan::Axes;
 use quarry_lab::replay::input::Input;
 use quarry_lab::replay::lists;
 use quarry_lab::{Plan, RunReport};
+use quarry_snapshot::Zoneinfo;
+use quarry_snapshot::zoneinfo::Zone;
 use quarry_trace::KernelReport;
 
 fn traces() -> PathBuf {

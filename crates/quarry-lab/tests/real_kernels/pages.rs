@@ -5,7 +5,7 @@
 //! disk, and parts of its image. That memory counts in zoneinfo's `managed`, not in the watermarks.
 //! The boot log tells how much it was, not in which zones; the image lies in one, the disk in one.
 //!
-//! The recordings are not part of the repository; a sample of them is, in `tests/data`.
+//! The recordings are not part of the repository; a sample of them is, in `tests/data` of `quarry-snapshot`.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ use quarry_core::era::Era;
 use quarry_core::page::geometry::{
     PageSysctls, ZoneParams, node_cpus, page_era, pageblock_order, stat_threshold,
 };
-use quarry_lab::kernel::{Buddyinfo, Pagetypeinfo, Vmstat, Zoneinfo, read_report};
+use quarry_snapshot::{Buddyinfo, Pagetypeinfo, Vmstat, Zoneinfo, read_report};
 use serde_json::Value;
 
 use crate::groundtruth::kernels;
@@ -262,7 +262,7 @@ const SAMPLES: [(&str, Era, u32, &[u64], u64); 3] = [
 fn zones_of_the_samples() {
     for (name, era, page_shift, pages, min_free_kbytes) in SAMPLES {
         let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-            .join("tests/data")
+            .join("../quarry-snapshot/tests/data")
             .join(name);
         let zones = Zoneinfo::read(&folder.join("zoneinfo")).unwrap();
         let types = Pagetypeinfo::read(&folder.join("pagetypeinfo")).unwrap();

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use quarry_designs::DesignSpec;
-use quarry_lab::kernel::Snapshot;
 use quarry_lab::plan::Axes;
 use quarry_lab::replay::input::Input;
 use quarry_lab::replay::part::Part;
 use quarry_lab::whatif::{Question, predict};
 use quarry_lab::{Plan, RunReport};
+use quarry_snapshot::Snapshot;
 use quarry_trace::{Kind, RawEvent, TraceBuilder, TraceFile};
 
 /// A file and its stage, with the bytes of a cache line where they are not 64.

@@ -12,10 +12,10 @@ use super::seen::RowSeen;
 use super::shape::{SeenSlab, Shape, known_free, listed_free};
 use super::sheaves::{Home, InSheaves};
 use crate::error::LabError;
-use crate::kernel::SlabinfoRow;
 use crate::run::RunSpec;
 use crate::sheaves::Sheaves;
 use crate::whatif::CachePrediction;
+use quarry_snapshot::SlabinfoRow;
 
 /// Source of a row's objects.
 #[derive(Clone, Copy)]

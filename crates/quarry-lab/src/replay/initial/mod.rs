@@ -120,12 +120,12 @@ use super::engine::caches::create;
 use super::input::{Input, RecordedCache};
 use super::objects::NONE;
 use crate::error::LabError;
-use crate::kernel::{CacheAttributes, SlabinfoRow, Snapshot};
 use crate::run::{Kmalloc, RunSpec};
 use crate::sheaves::Sheaves;
 use crate::whatif::{CachePrediction, held_in};
 use chance::Chance;
 use fill::{Filled, Filling, Source, is_told};
+use quarry_snapshot::{CacheAttributes, SlabinfoRow, Snapshot};
 use seen::Seen;
 
 /// Kinds of kmalloc caches beside the normal one: which flag leads there and what their names begin

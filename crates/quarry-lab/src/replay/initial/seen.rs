@@ -14,9 +14,9 @@ use quarry_trace::{Flags, Kind, NO_CACHE, PAGE_GROUP_ORDER, Place, ReplayEvent};
 
 use super::{CLASSES, KMALLOC_KINDS, NORMAL, Preparation, kmalloc_kind};
 use crate::error::LabError;
-use crate::kernel::SlabinfoRow;
 use crate::replay::objects::NONE;
 use crate::replay::part::{Phase, Window};
+use quarry_snapshot::SlabinfoRow;
 
 /// A slab from before the part.
 #[derive(Clone, Debug, Default)]

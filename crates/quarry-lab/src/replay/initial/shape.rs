@@ -5,7 +5,7 @@ use quarry_core::geometry::Geometry;
 use super::chance::Chance;
 use super::lists::{decide, nodes_order, takes};
 use super::seen::{RowSeen, SlabSeen};
-use crate::kernel::SlabinfoRow;
+use quarry_snapshot::SlabinfoRow;
 
 /// Distribution of a row's free objects.
 #[derive(Default)]

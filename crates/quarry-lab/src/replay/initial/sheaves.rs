@@ -2,8 +2,8 @@
 
 use super::seen::RowSeen;
 use super::shape::known_free;
-use crate::kernel::SlabinfoRow;
 use crate::sheaves::Sheaves;
+use quarry_snapshot::SlabinfoRow;
 
 /// Index of an object's slab among those that are seen, if it is one of them.
 pub(super) type Home = Option<usize>;

@@ -11,12 +11,12 @@ use quarry_trace::{Kind, RawEvent, TraceBuilder, TraceFile};
 
 use super::chance::Chance;
 use super::shape::Shape;
-use crate::kernel::{CacheAttributes, Slabinfo, SlabinfoRow, Snapshot};
 use crate::plan::Axes;
 use crate::replay::check::{CacheCheck, Check};
 use crate::replay::input::Input;
 use crate::replay::part::Part;
 use crate::{Plan, RunReport};
+use quarry_snapshot::{CacheAttributes, Slabinfo, SlabinfoRow, Snapshot};
 
 /// A row of slabs that are full of `per_slab` objects of `size` bytes but for `free` objects.
 fn row(name: &str, size: u64, per_slab: u64, pages: u64, slabs: u64, free: u64) -> SlabinfoRow {

@@ -106,7 +106,7 @@ fn free_pages_lie_in_halves_of_movable_pageblocks() {
     // An older kernel does not tell what lies in whole pageblocks: all but the rest.
     let mut older = input.clone();
     for zone in &mut older.zoneinfo.as_mut().unwrap().zones {
-        zone.stats = crate::kernel::Counters::default();
+        zone.stats = quarry_snapshot::Counters::default();
     }
     let zones = start(&older, &axes, |start| {
         start.zones(|pages| [0, pages, 0]).unwrap()

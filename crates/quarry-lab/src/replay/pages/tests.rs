@@ -13,8 +13,8 @@ use super::super::part::Part;
 use super::super::tests::{alloc, axes, free, input, kmalloc, replay};
 use super::*;
 use crate::RunReport;
-use crate::kernel::Zoneinfo;
 use crate::plan::{Axes, Plan};
+use quarry_snapshot::Zoneinfo;
 
 /// An allocation of the block that begins at this page.
 fn pages(pfn: u64, cpu: u16, order: u8) -> RawEvent<'static> {

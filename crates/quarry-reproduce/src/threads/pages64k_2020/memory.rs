@@ -5,8 +5,8 @@ use std::io::Read;
 use flate2::read::GzDecoder;
 use quarry_designs::DesignSpec;
 use quarry_lab::LabError;
-use quarry_lab::kernel::Snapshot;
 use quarry_lab::whatif::{Question, predict};
+use quarry_snapshot::Snapshot;
 
 use super::{ASKED, Asked, KERNEL, after_boot, change};
 use crate::error::ReproduceError;

@@ -1,8 +1,8 @@
 use super::*;
 
-const FREE_BLOCKS: &str = include_str!("../../../tests/data/6.18-x86_64-4k/buddyinfo");
-const TYPES: &str = include_str!("../../../tests/data/6.18-x86_64-4k/pagetypeinfo");
-const LARGE_TYPES: &str = include_str!("../../../tests/data/6.1-ppc64el-64k/pagetypeinfo");
+const FREE_BLOCKS: &str = include_str!("../../tests/data/6.18-x86_64-4k/buddyinfo");
+const TYPES: &str = include_str!("../../tests/data/6.18-x86_64-4k/pagetypeinfo");
+const LARGE_TYPES: &str = include_str!("../../tests/data/6.1-ppc64el-64k/pagetypeinfo");
 
 fn buddy(text: &str) -> Result<Buddyinfo, String> {
     Buddyinfo::parse("buddyinfo", text).map_err(|error| error.to_string())

@@ -6,9 +6,9 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-use crate::kernel::file::{ReportError, read_report};
-use crate::kernel::slabinfo::Slabinfo;
-use crate::kernel::sysfs::CacheAttributes;
+use crate::file::{ReportError, read_report};
+use crate::slabinfo::Slabinfo;
+use crate::sysfs::CacheAttributes;
 
 /// Files beside the caches, each with the name of its JSON key.
 const META: [&str; 7] = [

@@ -50,7 +50,7 @@ impl Vmstat {
 mod tests {
     use super::*;
 
-    const TEXT: &str = include_str!("../../tests/data/6.18-x86_64-4k/vmstat");
+    const TEXT: &str = include_str!("../tests/data/6.18-x86_64-4k/vmstat");
 
     #[test]
     fn counters_of_a_real_kernel() {

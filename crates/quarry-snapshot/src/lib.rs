@@ -1,5 +1,6 @@
 //! A real kernel's reports about its slab caches: slabinfo, sysfs, and both as a snapshot; and
 //! about its pages: zoneinfo, buddyinfo, pagetypeinfo, vmstat.
+#![forbid(unsafe_code)]
 
 pub mod buddyinfo;
 mod ends;

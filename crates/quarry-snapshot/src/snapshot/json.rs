@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use super::{Snapshot, meminfo};
-use crate::kernel::file::ReportError;
-use crate::kernel::slabinfo::Slabinfo;
-use crate::kernel::sysfs::CacheAttributes;
+use crate::file::ReportError;
+use crate::slabinfo::Slabinfo;
+use crate::sysfs::CacheAttributes;
 use quarry_designs::list;
 
 type Object = Map<String, Value>;

@@ -21,6 +21,7 @@ mod take;
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use quarry_sim::PAGE_BYTES;
 use quarry_trace::cpu_list;
 use serde_json::{Value, json};
 
@@ -138,7 +139,7 @@ impl Snapshot {
             snapshot.page_bytes = page_bytes_of(&snapshot.slabinfo.rows)
                 .ok_or_else(|| bad("it is missing and cannot be guessed".to_string()))?;
         }
-        if !crate::plan::PAGE_BYTES.contains(&snapshot.page_bytes) {
+        if !PAGE_BYTES.contains(&snapshot.page_bytes) {
             return Err(bad(format!(
                 "{} bytes is not known; known are 4096, 16384 and 65536",
                 snapshot.page_bytes
@@ -264,7 +265,7 @@ fn page_bytes_of(rows: &[SlabinfoRow]) -> Option<u64> {
             row.objsize.saturating_mul(row.objperslab) <= slab
         })
     };
-    crate::plan::PAGE_BYTES.into_iter().find(fits)
+    PAGE_BYTES.into_iter().find(fits)
 }
 
 #[cfg(test)]

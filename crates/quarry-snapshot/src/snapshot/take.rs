@@ -10,8 +10,8 @@ use quarry_trace::record::now_ns;
 use serde_json::{Map, Value, json};
 
 use super::{Snapshot, folder};
-use crate::kernel::file::ReportError;
-use crate::kernel::slabinfo::Slabinfo;
+use crate::file::ReportError;
+use crate::slabinfo::Slabinfo;
 
 /// Texts of the kernel by their key.
 const TEXTS: [(&str, &str); 8] = [
@@ -51,7 +51,7 @@ impl Snapshot {
     }
 
     /// Reads a file of this machine.
-    pub(in crate::kernel) fn read_file(root: &Path, path: &str) -> Result<String, ReportError> {
+    pub(crate) fn read_file(root: &Path, path: &str) -> Result<String, ReportError> {
         let path = at(root, path);
         let file = path.display().to_string();
         fs::read_to_string(path)
@@ -59,7 +59,7 @@ impl Snapshot {
     }
 
     /// Reads all parts of a snapshot but slabinfo.
-    pub(in crate::kernel) fn read_machine(root: &Path) -> Result<Map<String, Value>, ReportError> {
+    pub(crate) fn read_machine(root: &Path) -> Result<Map<String, Value>, ReportError> {
         let mut snapshot = Map::new();
         for (key, path) in TEXTS {
             if let Ok(text) = fs::read_to_string(at(root, path)) {
@@ -84,7 +84,7 @@ impl Snapshot {
     }
 
     /// Makes the snapshot of a slabinfo, read at a moment, and of the rest of the machine.
-    pub(in crate::kernel) fn of_parts(
+    pub(crate) fn of_parts(
         time_ns: u64,
         slabinfo: &str,
         machine: Map<String, Value>,

@@ -1,7 +1,7 @@
 use super::*;
 
-const NEW: &str = include_str!("../../../tests/data/6.18-x86_64-4k/zoneinfo");
-const OLD: &str = include_str!("../../../tests/data/6.1-ppc64el-64k/zoneinfo");
+const NEW: &str = include_str!("../../tests/data/6.18-x86_64-4k/zoneinfo");
+const OLD: &str = include_str!("../../tests/data/6.1-ppc64el-64k/zoneinfo");
 
 fn parse(text: &str) -> Result<Zoneinfo, String> {
     Zoneinfo::parse("zoneinfo", text).map_err(|error| error.to_string())

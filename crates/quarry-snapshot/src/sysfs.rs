@@ -7,7 +7,7 @@ use quarry_core::geometry::{CacheFlags, CacheParams};
 /// The files of one cache's directory.
 ///
 /// ```
-/// use quarry_lab::kernel::CacheAttributes;
+/// use quarry_snapshot::CacheAttributes;
 ///
 /// let mut cache = CacheAttributes::default();
 /// cache.set("slabs", "59 N0=59");
