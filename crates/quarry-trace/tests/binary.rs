@@ -8,9 +8,10 @@ use flate2::read::MultiGzDecoder;
 use quarry_trace::{FullRow, ImportOptions, TraceError, TraceFile, TraceMeta, import};
 
 /// Files of `tests/data/binary` (its README says how they were made) and their texts.
-const RECORDINGS: [(&str, &str); 4] = [
+const RECORDINGS: [(&str, &str); 5] = [
     ("perf.data", "perf.txt"),
     ("trace-cmd-v6.dat", "trace-cmd-v6.txt"),
+    ("trace-cmd-v6-old.dat", "trace-cmd-v6.txt"),
     ("trace-cmd-v7.dat", "trace-cmd-v7.txt"),
     ("trace-cmd-v7n.dat", "trace-cmd-v7n.txt"),
 ];
@@ -69,6 +70,35 @@ fn files_import_as_their_texts() {
             assert_eq!(meta.command, text_meta.command);
         }
     }
+}
+
+/// trace-cmd before 2.9 has the clocks behind the CPUs' table, or none.
+#[test]
+fn the_clock_of_old_files() {
+    let whole = unpacked("trace-cmd-v6-old.dat");
+    let text = b"[local] global counter";
+    let at = whole.windows(text.len()).position(|part| part == text);
+    let at = at.expect("the clocks");
+    let with = |from: usize, bytes: &[u8]| {
+        let mut file = whole.clone();
+        file[from..from + bytes.len()].copy_from_slice(bytes);
+        imported(&file, None)
+    };
+    // The text, its length, and a length that no text has.
+    for missing in [
+        with(at, &[0; 62]),
+        with(at - 8, &[0; 8]),
+        with(at - 8, &[0xff; 8]),
+    ] {
+        assert_eq!(missing.expect("the local clock").0.events.total(), 501);
+    }
+    let error = with(at, b" local  global [counter]")
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("its clock is counter, which does not count nanoseconds"),
+        "{error}"
+    );
 }
 
 /// Whatever is missing or damaged, an import ends with a trace or an error.

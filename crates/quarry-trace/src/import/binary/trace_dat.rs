@@ -33,7 +33,7 @@ pub(super) struct About {
     pub(super) cpus: Option<u32>,
     /// Events that the rings overwrote or had no room for.
     pub(super) lost: u64,
-    /// Clocks of all buffers.
+    /// Clocks of all buffers that name theirs.
     clocks: Vec<String>,
 }
 
@@ -52,6 +52,9 @@ const CMDLINES: u16 = 21;
 const COMPRESSED: u16 = 1;
 /// Sections of options at most: a damaged file could name the same ones again and again.
 const OPTION_SECTIONS_MAX: usize = 1000;
+
+/// Most bytes of the text of `trace_clock`: kernels have a dozen clocks.
+const CLOCKS_BYTES_MAX: u64 = 4096;
 
 /// Clocks that count nanoseconds.
 const NANOSECONDS: [&str; 7] = ["local", "global", "mono", "mono_raw", "boot", "tai", "perf"];
@@ -97,13 +100,24 @@ fn lost(stats: &str) -> u64 {
     })
 }
 
-/// The clock in use, from the text of `trace_clock`: `[local] global counter`.
+/// The clock in use, from the text of `trace_clock`: `[local] global counter`. A text without a name is that of a
+/// kernel without the file, whose clock is `local`.
 fn clock(text: &str) -> Option<String> {
     let name = match text.split_once('[') {
         Some((_, rest)) => rest.split(']').next()?,
         None => text,
     };
-    Some(name.trim().to_string())
+    let name = name.trim();
+    (!name.is_empty()).then(|| name.to_string())
+}
+
+/// The clock of files before trace-cmd 2.9, whose option has no text: it stands behind the table of the CPUs.
+fn clock_behind_table(mut bytes: Bytes<'_>) -> Option<String> {
+    let length = bytes
+        .u64()
+        .ok()
+        .filter(|bytes| *bytes <= CLOCKS_BYTES_MAX)?;
+    clock(&bytes.text(length).ok()?)
 }
 
 fn version6<'a>(
@@ -137,6 +151,9 @@ fn version6<'a>(
     for cpu in 0..cpus {
         let (offset, length) = (bytes.u64()?, bytes.u64()?);
         rings.push((cpu, Cow::Borrowed(Bytes::at(file, offset)?.take(length)?)));
+    }
+    if about.clocks.is_empty() {
+        about.clocks.extend(clock_behind_table(bytes));
     }
     Ok(TraceDat {
         info,
