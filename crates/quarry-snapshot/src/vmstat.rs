@@ -35,7 +35,7 @@ impl Vmstat {
         let counters = lines.within(|lines| {
             let mut counters = Counters::default();
             while let Some(line) = lines.next() {
-                counters.add(line)?;
+                counters.add_named(line)?;
             }
             if counters.get("nr_free_pages").is_none() {
                 return Err("nr_free_pages is missing: give a copy of /proc/vmstat".to_string());
@@ -59,6 +59,21 @@ mod tests {
         assert_eq!(counters.get("pgalloc_normal"), Some(2_027_713));
         assert_eq!(counters.get("nr_unstable"), Some(0));
         assert_eq!(counters.iter().count(), TEXT.lines().count());
+    }
+
+    /// As 4.14.x and 4.17 to 4.19 print `NR_INDIRECTLY_RECLAIMABLE_BYTES`.
+    #[test]
+    fn a_counter_without_a_name_is_passed_over() {
+        let whole = Vmstat::parse("vmstat", TEXT).unwrap();
+        let text = TEXT.replacen("\nnr_unstable ", "\n 537792\nnr_unstable ", 1);
+        assert_ne!(text, TEXT);
+        assert_eq!(Vmstat::parse("vmstat", &text).unwrap(), whole);
+        let error = Vmstat::parse("vmstat", &text.replace(" 537792", " 5377x2")).unwrap_err();
+        let error = error.to_string();
+        assert!(
+            error.contains("a name and a number are expected, not \"5377x2\""),
+            "{error}"
+        );
     }
 
     #[test]

@@ -31,6 +31,15 @@ impl Counters {
         self.0.is_empty()
     }
 
+    /// Adds a line `name value`, or passes over a number alone. 4.14.x and 4.17 to 4.19 print a counter of the
+    /// kernel's own, `NR_INDIRECTLY_RECLAIMABLE_BYTES`, without a name.
+    pub(super) fn add_named(&mut self, line: &str) -> Result<(), String> {
+        match number::<u64>("a counter", line) {
+            Ok(_) => Ok(()),
+            Err(_) => self.add(line),
+        }
+    }
+
     /// Adds a line `name value`.
     pub(super) fn add(&mut self, line: &str) -> Result<(), String> {
         let mut words = line.split_whitespace();

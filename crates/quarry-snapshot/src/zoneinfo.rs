@@ -113,7 +113,7 @@ fn parse_zone(lines: &mut Lines<'_>) -> Result<Zone, String> {
     }
     if lines.next_if(|line| line == PER_NODE).is_some() {
         while let Some(line) = lines.next_if(|line| !line.starts_with("pages free")) {
-            zone.node_stats.add(line)?;
+            zone.node_stats.add_named(line)?;
         }
     }
     let free = lines.next().and_then(|line| line.strip_prefix("pages "));

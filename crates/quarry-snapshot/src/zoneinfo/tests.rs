@@ -50,6 +50,30 @@ fn texts_of_real_kernels() {
     assert_eq!(normal.pages.get("promo"), None);
 }
 
+/// 4.14.x and 4.17 to 4.19 print a counter without a name.
+#[test]
+fn a_counter_without_a_name_is_passed_over() {
+    const TEXT: &str = include_str!("../../tests/data/4.18-x86_64-4k/zoneinfo");
+    let info = parse(TEXT).unwrap();
+    let [dma, dma32] = info.zones.as_slice() else {
+        unreachable!();
+    };
+    assert_eq!(dma.node_stats.get("nr_written"), Some(260_861));
+    assert_eq!(dma.node_stats.iter().count(), 27);
+    assert_eq!(dma32.managed(), 995_127);
+    let lists = dma32
+        .pagesets
+        .iter()
+        .map(|set| (set.count, set.high, set.batch));
+    assert_eq!(lists.collect::<Vec<_>>(), [(68, 186, 31), (155, 186, 31)]);
+    // The zone's own counters have names.
+    let error = parse(&TEXT.replacen("nr_zspages   0", "0", 1)).unwrap_err();
+    assert!(
+        error.contains("a name and a number are expected"),
+        "{error}"
+    );
+}
+
 /// A zone with hot and cold lists, as mails of 2008 show it.
 #[test]
 fn hot_and_cold_lists() {
