@@ -431,6 +431,9 @@ impl<W: Write + Send> TraceBuilder<W> {
         row.node = event.node;
         row.migratetype = event.migratetype;
         row.call_site = call_site;
+        row.stack = event
+            .stack
+            .map_or(NO_TEXT, |stack| self.texts.stacks.id(stack));
         row
     }
 
@@ -468,6 +471,7 @@ impl<W: Write + Send> TraceBuilder<W> {
             migratetype: -1,
             call_site: NO_TEXT,
             page: NO_PAGE,
+            stack: NO_TEXT,
         }
     }
 

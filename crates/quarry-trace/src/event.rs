@@ -304,6 +304,8 @@ pub struct FullRow {
     pub migratetype: i32,
     /// The caller as printed.
     pub call_site: Option<String>,
+    /// Functions on the kernel's stack, the outermost first, with semicolons between.
+    pub stack: Option<String>,
     /// Position of the object in memory.
     pub place: Option<Place>,
 }
@@ -341,6 +343,8 @@ pub struct RawEvent<'a> {
     pub accounted: bool,
     /// The caller as printed.
     pub call_site: Option<&'a [u8]>,
+    /// Functions on the kernel's stack, the outermost first, with semicolons between.
+    pub stack: Option<&'a [u8]>,
 }
 
 impl<'a> RawEvent<'a> {
@@ -363,6 +367,7 @@ impl<'a> RawEvent<'a> {
             migratetype: -1,
             accounted: false,
             call_site: None,
+            stack: None,
         }
     }
 }

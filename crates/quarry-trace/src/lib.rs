@@ -110,8 +110,10 @@
 //!
 //! `time_ns`, `cpu`, `pid`, `comm`, `kind` (code of [`Kind`]), `event` (its name), `cache`,
 //! `cache_id`, `object`, `bytes_req`, `bytes_alloc`, `gfp_flags`, `node`, `order`, `migratetype`,
-//! `call_site`, `flags` (bits of [`Flags`]), `page` (twice the id, plus one if the place is fresh).
-//! Numbers use -1 for "none", texts and `page` use null. A free row repeats the sizes (or the
+//! `call_site`, `flags` (bits of [`Flags`]), `page` (twice the id, plus one if the place is fresh), `stack`
+//! (functions of the kernel on the stack of an allocation, the outermost first, with semicolons between; only
+//! of recordings with stacks, and a text that a row group holds once). Numbers use -1 for "none", texts and
+//! `page` use null. A free row repeats the sizes (or the
 //! order) of its object, so that `sum` over signed sizes gives what is alive. Of frees, only those
 //! of page blocks from before the recording have a `migratetype`: that of their surroundings, if it
 //! is known.

@@ -73,6 +73,9 @@ pub struct TraceMeta {
     pub cpus: u32,
     /// Rows in the file: events plus implied frees.
     pub rows: u64,
+    /// Rows that have a call stack.
+    #[serde(default)]
+    pub stack_rows: u64,
     /// Events read, by kind. Implied frees are not in it, null frees and failed allocations are.
     pub events: KindCounts,
     /// Allocations and frees without a partner.

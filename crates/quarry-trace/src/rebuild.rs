@@ -147,7 +147,7 @@ impl<W: Write + Send> Rebuild<W> {
             let mut gone = row.clone();
             gone.event.kind = event.kind.freed_by();
             gone.place = None;
-            (gone.gfp_flags, gone.call_site) = (None, None);
+            (gone.gfp_flags, gone.call_site, gone.stack) = (None, None, None);
             self.free(&gone, live, Flags::IMPLIED)?;
         }
         let slots = &mut self.slots[space];
@@ -281,6 +281,7 @@ impl<W: Write + Send> Rebuild<W> {
             migratetype: i8::try_from(row.migratetype).unwrap_or(-1),
             call_site: id(&row.call_site, &mut self.texts.call_sites),
             page: row.place.map_or(NO_PAGE, Place::encode),
+            stack: id(&row.stack, &mut self.texts.stacks),
         }
     }
 

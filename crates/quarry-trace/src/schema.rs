@@ -28,6 +28,7 @@ const MESSAGE: &str = "message quarry_trace {
     optional binary call_site (STRING);
     required int32 flags (INTEGER(8, false));
     optional int32 page;
+    optional binary stack (STRING);
 }";
 
 /// One column: name, type, optional, and encoding (`None` = dictionary).
@@ -59,7 +60,7 @@ const fn text(name: &'static str, optional: bool) -> Column {
 const DELTA: Option<Encoding> = Some(Encoding::DELTA_BINARY_PACKED);
 
 /// Every column in the order of the file.
-pub(crate) const COLUMNS: [Column; 18] = [
+pub(crate) const COLUMNS: [Column; 19] = [
     Column {
         name: "time_ns",
         physical: PhysicalType::INT64,
@@ -88,6 +89,7 @@ pub(crate) const COLUMNS: [Column; 18] = [
         optional: true,
         encoding: None,
     },
+    text(STACK, true),
 ];
 
 /// Prefix of the writer's name in the footers of our files.
@@ -95,6 +97,9 @@ pub(crate) const WRITER: &str = "quarry-trace";
 
 /// The column that files of version 1 do not have.
 pub(crate) const PAGE: &str = "page";
+
+/// The column that files from before `quarry record --stacks` do not have.
+pub(crate) const STACK: &str = "stack";
 
 /// The schema as the Parquet crate wants it.
 pub(crate) fn schema() -> TypePtr {

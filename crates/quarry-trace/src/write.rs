@@ -18,7 +18,7 @@ use crate::event::{Kind, NO_CACHE, NO_OBJECT, NO_PAGE, ReplayEvent};
 use crate::intern::{Interner, NO_TEXT};
 use crate::meta::{CHECKSUM_KEY, FORMAT_VERSION, META_KEY, Table, TraceMeta, VERSION_KEY};
 use crate::outfile::{Tap, TapHandle};
-use crate::schema::{COLUMNS, Checksum, Digest, PAGE, WRITER, schema};
+use crate::schema::{COLUMNS, Checksum, Digest, PAGE, STACK, WRITER, schema};
 
 /// Rows of one row group: the unit of memory for writer and reader.
 pub(crate) const GROUP_ROWS: usize = 128 * 1024;
@@ -37,6 +37,7 @@ pub(crate) struct Row {
     pub(crate) call_site: u32,
     /// A [`crate::Place`] as the column holds it, or [`NO_PAGE`].
     pub(crate) page: u32,
+    pub(crate) stack: u32,
 }
 
 /// The string tables that rows refer to.
@@ -46,6 +47,7 @@ pub(crate) struct Texts {
     pub(crate) caches: Interner,
     pub(crate) gfp_flags: Interner,
     pub(crate) call_sites: Interner,
+    pub(crate) stacks: Interner,
     /// Rows by thread.
     pub(crate) tasks: HashMap<(i32, u32), u64>,
 }
@@ -86,6 +88,7 @@ pub(crate) struct TraceWriter<W: Write + Send> {
     digest: Digest,
     group_checksums: Vec<u64>,
     written: u64,
+    with_stack: u64,
     scratch: Scratch,
 }
 
@@ -135,6 +138,7 @@ impl<W: Write + Send> TraceWriter<W> {
             digest: Digest::new(),
             group_checksums: Vec::new(),
             written: 0,
+            with_stack: 0,
             scratch: Scratch::default(),
         })
     }
@@ -146,6 +150,7 @@ impl<W: Write + Send> TraceWriter<W> {
     /// Adds a row; a full group goes out.
     pub(crate) fn push(&mut self, row: Row, texts: &Texts) -> Result<()> {
         self.digest.add(&row.event, row.page);
+        self.with_stack += u64::from(row.stack != NO_TEXT);
         self.rows.push(row);
         if self.rows.len() == GROUP_ROWS {
             self.flush(texts)
@@ -174,6 +179,7 @@ impl<W: Write + Send> TraceWriter<W> {
         texts.describe(meta);
         meta.format_version = FORMAT_VERSION;
         meta.rows = self.written;
+        meta.stack_rows = self.with_stack;
         meta.digest = self.digest.value();
         meta.group_checksums = std::mem::take(&mut self.group_checksums);
         let json = serde_json::to_string(meta).map_err(|source| TraceError::Metadata {
@@ -250,6 +256,9 @@ fn write_group<W: Write + Send>(
             })?,
             "call_site" => write_text(&mut out, scratch, rows, &texts.call_sites, true, |row| {
                 row.call_site
+            })?,
+            STACK => write_text(&mut out, scratch, rows, &texts.stacks, true, |row| {
+                row.stack
             })?,
             PAGE => write_pages(&mut out, scratch, rows)?,
             "event" => write_kind_names(&mut out, scratch, rows)?,

@@ -33,6 +33,7 @@ pub(crate) struct Held {
     cache: Option<Range<usize>>,
     gfp_flags: Option<Range<usize>>,
     call_site: Option<Range<usize>>,
+    stack: Option<Range<usize>>,
 }
 
 impl Held {
@@ -49,12 +50,14 @@ impl Held {
             cache: event.cache.map(&mut keep),
             gfp_flags: event.gfp_flags.map(&mut keep),
             call_site: event.call_site.map(&mut keep),
+            stack: event.stack.map(&mut keep),
             texts,
             event: RawEvent {
                 comm: b"",
                 cache: None,
                 gfp_flags: None,
                 call_site: None,
+                stack: None,
                 ..*event
             },
             refill: None,
@@ -69,6 +72,7 @@ impl Held {
             cache: text(&self.cache),
             gfp_flags: text(&self.gfp_flags),
             call_site: text(&self.call_site),
+            stack: text(&self.stack),
             ..self.event
         }
     }

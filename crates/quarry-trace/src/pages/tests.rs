@@ -80,6 +80,7 @@ fn row(kind: Kind, order: u8) -> Row {
         migratetype: -1,
         call_site: NO_TEXT,
         page: NO_PAGE,
+        stack: NO_TEXT,
     }
 }
 

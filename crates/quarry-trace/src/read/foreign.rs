@@ -25,7 +25,7 @@ use crate::event::{Flags, FullRow, Kind, NO_CACHE, NO_OBJECT, ORDER_MAX, Place, 
 use crate::guard::guarded;
 use crate::meta::{CPUS_MAX, CacheEntry, CacheOrigin, SlabMemory, TraceMeta};
 use crate::rebuild::Rebuild;
-use crate::schema::{COLUMNS, PAGE};
+use crate::schema::{COLUMNS, PAGE, STACK};
 
 /// Rows that are decoded at once.
 const CHUNK_ROWS: usize = 4096;
@@ -373,6 +373,7 @@ fn full_row(columns: &[Column], at: usize) -> std::result::Result<FullRow, (&'st
         migratetype: migratetype as i32,
         call_site: text("call_site"),
         place: page.map(|page| Place::decode(page as u32)),
+        stack: text(STACK),
     })
 }
 

@@ -37,7 +37,7 @@ use crate::guard::guarded;
 use crate::meta::{
     CHECKSUM_KEY, CPUS_MAX, FORMAT_VERSION, FORMAT_VERSION_MIN, META_KEY, TraceMeta, VERSION_KEY,
 };
-use crate::schema::{COLUMNS, Checksum, PAGE, WRITER};
+use crate::schema::{COLUMNS, Checksum, PAGE, STACK, WRITER};
 use source::Source;
 
 /// More rows in one row group than any writer of ours makes: a group is what a reader holds at once.
@@ -347,7 +347,8 @@ fn find_columns(footer: &ParquetMetaData, version: u32, path: &Path) -> Result<V
                 && other.max_def_level() == i16::from(column.optional)
                 && other.max_rep_level() == 0
         });
-        if index.is_none() && !(version == 1 && column.name == PAGE) {
+        let came_later = version == 1 && column.name == PAGE || column.name == STACK;
+        if index.is_none() && !came_later {
             return Err(TraceError::Column {
                 path: path.to_path_buf(),
                 column: column.name,

@@ -13,9 +13,10 @@ use super::pages::PageReader;
 use crate::error::{Result, TraceError};
 use crate::event::Place;
 use crate::event::{FullRow, ReplayEvent};
+use crate::schema::STACK;
 
 const NUMBERS: [&str; 4] = ["pid", "bytes_alloc", "node", "migratetype"];
-const TEXTS: [&str; 4] = ["comm", "cache", "gfp_flags", "call_site"];
+const TEXTS: [&str; 5] = ["comm", "cache", "gfp_flags", "call_site", STACK];
 
 /// Reads a trace's rows in order, a chunk at a time.
 pub struct RowReader {
@@ -31,7 +32,8 @@ pub struct RowReader {
 /// The further columns of one row group.
 struct Columns {
     numbers: Vec<ColumnReaderImpl<Int32Type>>,
-    texts: Vec<(bool, ColumnReaderImpl<ByteArrayType>)>,
+    /// `None` of a column that the file does not have.
+    texts: Vec<Option<(bool, ColumnReaderImpl<ByteArrayType>)>>,
 }
 
 impl RowReader {
@@ -84,11 +86,14 @@ impl RowReader {
             read_exactly(reader, count, values)?;
         }
         let mut texts = [(); TEXTS.len()].map(|()| Vec::new());
-        for ((optional, reader), values) in columns.texts.iter_mut().zip(&mut texts) {
-            *values = read_texts(reader, *optional, count)?;
+        for (column, values) in columns.texts.iter_mut().zip(&mut texts) {
+            *values = match column {
+                Some((optional, reader)) => read_texts(reader, *optional, count)?,
+                None => vec![None; count],
+            };
         }
         let [pid, bytes_alloc, node, migratetype] = numbers;
-        let [mut comm, mut cache, mut gfp_flags, mut call_site] = texts;
+        let [mut comm, mut cache, mut gfp_flags, mut call_site, mut stack] = texts;
         let rows = self.chunk.iter().enumerate().map(|(i, event)| FullRow {
             event: *event,
             pid: pid[i],
@@ -100,6 +105,7 @@ impl RowReader {
             migratetype: migratetype[i],
             call_site: call_site[i].take(),
             place: self.places[i],
+            stack: stack[i].take(),
         });
         Ok(rows.collect())
     }
@@ -114,9 +120,11 @@ fn open(shared: &Shared, group: &Group) -> ParquetResult<Columns> {
         columns.numbers.push(group.column(shared, name)?);
     }
     for name in TEXTS {
+        let is_there = name != STACK || shared.column(name).is_some();
+        let column = is_there.then(|| group.column(shared, name)).transpose()?;
         columns
             .texts
-            .push((name != "comm", group.column(shared, name)?));
+            .push(column.map(|column| (name != "comm", column)));
     }
     Ok(columns)
 }

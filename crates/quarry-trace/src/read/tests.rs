@@ -8,6 +8,7 @@ use bytes::Bytes;
 use super::*;
 use crate::build::TraceBuilder;
 use crate::event::{Flags, Kind, NO_OBJECT, NO_PAGE, RawEvent, ReplayEvent};
+use crate::filter::{Filter, filter_to};
 use crate::intern::NO_TEXT;
 use crate::meta::SlabMemory;
 use crate::write::{GROUP_ROWS, Row, Texts, TraceWriter};
@@ -72,6 +73,73 @@ fn the_recorder_is_left_out_but_of_rows() {
     }
     assert_eq!(pids.len() as u64, 2 * count);
     assert_eq!(pids.iter().filter(|pid| **pid == 3).count(), 5714);
+}
+
+/// An allocation with its stack, one without, and their frees: all rows, and how many have stacks.
+fn rows_with_stacks(file: impl Into<Bytes>) -> (Vec<Option<String>>, u64) {
+    let trace = TraceFile::from_bytes(file).unwrap();
+    let (mut rows, mut chunk, mut found) = (trace.rows(), Vec::new(), Vec::new());
+    while rows.next_chunk(&mut chunk).unwrap() {
+        found.extend(chunk.drain(..).map(|row| row.stack));
+    }
+    (found, trace.meta().stack_rows)
+}
+
+#[test]
+fn stacks_stay_with_their_rows() {
+    const STACK: &str = "entry;do_syscall_64;kmem_cache_alloc_noprof";
+    let mut file = Vec::new();
+    let mut trace = TraceBuilder::new(&mut file, Path::new("t"), 1).unwrap();
+    for (time_ns, stack) in [
+        (0, Some(STACK)),
+        (2, None),
+        (4, Some("other")),
+        (6, Some(STACK)),
+    ] {
+        let address = (1 << 40) + (time_ns << 12);
+        let alloc = RawEvent {
+            time_ns,
+            bytes_req: 8,
+            bytes_alloc: 8,
+            stack: stack.map(str::as_bytes),
+            ..RawEvent::new(Kind::Kmalloc, address)
+        };
+        trace.push(&alloc).unwrap();
+        let free = RawEvent {
+            time_ns: time_ns + 1,
+            ..RawEvent::new(Kind::Kfree, address)
+        };
+        trace.push(&free).unwrap();
+    }
+    trace.finish().unwrap();
+    let stacks = [
+        Some(STACK),
+        None,
+        None,
+        None,
+        Some("other"),
+        None,
+        Some(STACK),
+        None,
+    ];
+    let stacks = stacks.map(|stack| stack.map(str::to_string));
+    assert_eq!(rows_with_stacks(file.clone()), (stacks.to_vec(), 3));
+    // A part of it keeps them.
+    let filter = Filter {
+        from_ns: Some(4),
+        ..Filter::default()
+    };
+    let (trace, mut part) = (TraceFile::from_bytes(file).unwrap(), Vec::new());
+    filter_to(&trace, &filter, &mut part, Path::new("part")).unwrap();
+    assert_eq!(rows_with_stacks(part), (stacks[4..].to_vec(), 2));
+}
+
+#[test]
+fn a_trace_from_before_stacks_has_none() {
+    let old = include_bytes!("../../tests/data/version1.parquet");
+    let (stacks, count) = rows_with_stacks(Bytes::from_static(old));
+    assert!(!stacks.is_empty() && stacks.iter().all(Option::is_none));
+    assert_eq!(count, 0);
 }
 
 fn drain(trace: &TraceFile) -> Result<Vec<ReplayEvent>> {
@@ -252,6 +320,7 @@ fn forged(
         migratetype: -1,
         call_site: NO_TEXT,
         page: NO_PAGE,
+        stack: NO_TEXT,
     };
     let mut bad = good;
     change(&mut bad);
