@@ -139,6 +139,8 @@ pub(crate) struct Trace<'a> {
     pub(crate) recorder_share: Option<f64>,
     /// Thread ids of the recorder.
     pub(crate) recorder_pids: &'a [i32],
+    /// Allocations that have a call stack.
+    pub(crate) stack_rows: u64,
     /// Frees of NULL or of the zero-size pointer.
     pub(crate) null_frees: u64,
     /// Allocations that returned nothing.
@@ -252,6 +254,7 @@ fn of_trace<'a>(name: &'a str, meta: &'a TraceMeta, snapshot: Option<&'a Snapsho
         }),
         recorder_share: recorder_rows(meta).map(share),
         recorder_pids: &meta.recorder_pids,
+        stack_rows: meta.stack_rows,
         null_frees: meta.null_frees,
         failed_allocs: meta.failed_allocs,
         processes: busy(&meta.comms),

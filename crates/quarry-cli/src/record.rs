@@ -45,6 +45,10 @@ pub(crate) struct Args {
     /// Record only threads of this name, such as nginx; may be repeated.
     #[arg(long, value_name = "NAME")]
     comm: Vec<String>,
+    /// Record the kernel's call stack of each allocation, for `quarry callers --folded`. It costs time and room in the
+    /// rings (see below).
+    #[arg(long)]
+    stacks: bool,
     /// Mount tracefs at /sys/kernel/tracing if it is not mounted. It stays so.
     #[arg(long)]
     mount: bool,
@@ -89,6 +93,11 @@ for events that wait to be written. A note says so if that is more than half of
 what is available. Events that the rings had no room for are counted as lost:
 give --ring more.
 
+--stacks takes about 2.5 us of the load per allocation, on top of 0.5 us per event
+(6.18, on a virtual machine of 2026), and about twice the room in the rings. The
+trace grows by a third. Frees have no stack. Functions of modules that are loaded
+later are numbers.
+
 Exit codes:
   that of COMMAND, 128 and the signal's number if a signal ended it; else
   0 done; 1 failed, and no output is left behind; 2 wrong usage
@@ -97,6 +106,7 @@ Examples:
   sudo quarry record -o mine.parquet --duration 5s
   sudo quarry record -o build.parquet -- make -j8
   sudo quarry record -o web.parquet --cgroup system.slice/nginx.service --duration 10s
+  sudo quarry record -o mine.parquet --stacks --duration 5s
   quarry replay build.parquet --check";
 
 /// Fields of `record --json`.
@@ -108,6 +118,8 @@ pub(crate) struct Report<'a> {
     events: u64,
     /// Events that the rings had no room for.
     lost_events: u64,
+    /// Allocations that have a call stack; 0 without `--stacks`.
+    with_stack: u64,
     /// Seconds that the command ran.
     seconds: f64,
     /// `events` over `seconds`.
@@ -141,6 +153,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             cgroup: args.cgroup.clone(),
             comms: args.comm.clone(),
         },
+        stacks: args.stacks,
         mount: args.mount,
         command: (!args.command.is_empty()).then(|| command.to_string_lossy().into_owned()),
         existing: args.force.existing(),
@@ -293,6 +306,7 @@ fn print(
                 output,
                 events,
                 lost_events: lost,
+                with_stack: meta.stack_rows,
                 seconds,
                 events_per_second: events as f64 / seconds,
                 bytes_out: recording.bytes_out,

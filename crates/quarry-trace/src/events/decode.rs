@@ -114,6 +114,12 @@ impl Decoder {
         Some(event)
     }
 
+    /// Ids of the tracepoints of allocations.
+    pub(crate) fn allocations(&self) -> Vec<u16> {
+        let allocations = self.by_id.iter().filter(|(_, point)| !point.kind.is_free());
+        allocations.map(|(id, _)| *id).collect()
+    }
+
     /// Address of the caller, if the sample tells it.
     #[must_use]
     pub fn call_site(&self, sample: &[u8]) -> Option<u64> {
@@ -124,7 +130,7 @@ impl Decoder {
 }
 
 /// An integer field. Addresses beyond i64 come out negative, and cast back right.
-fn number(sample: &[u8], field: &Field) -> Option<i64> {
+pub(super) fn number(sample: &[u8], field: &Field) -> Option<i64> {
     let end = field.offset.checked_add(field.size)?;
     let bytes = sample.get(field.offset..end)?;
     Some(match (bytes.len(), field.signed) {

@@ -12,6 +12,7 @@ mod format;
 pub(crate) mod merge;
 pub(crate) mod names;
 mod ring;
+pub(crate) mod stacks;
 
 pub use decode::Decoder;
 pub use format::{Field, Format, FormatProblem};

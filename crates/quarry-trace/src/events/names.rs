@@ -5,6 +5,7 @@ use std::fs;
 use std::ops::Range;
 
 use super::format::{Field, Format};
+use super::stacks::addresses;
 
 /// Name of a task whose name is unknown, as ftrace prints it.
 const UNKNOWN: &[u8] = b"<...>";
@@ -92,7 +93,12 @@ pub(crate) struct Symbols {
     functions: Vec<(u64, Box<str>)>,
     /// Addresses in words, as `%pS` prints them: few addresses call an allocator.
     texts: HashMap<u64, Option<Box<[u8]>>>,
+    /// Stacks in words, by the bytes of their addresses: few paths lead to an allocator.
+    stacks: HashMap<Box<[u8]>, Box<[u8]>>,
 }
+
+/// Functions that write an event, which its stack begins with.
+const OF_TRACING: &str = "trace_event_raw_event_";
 
 impl Symbols {
     /// Reads `/proc/kallsyms`. A kernel that hides addresses gives none, and call sites then have no name.
@@ -123,21 +129,63 @@ impl Symbols {
         Self {
             functions,
             texts: HashMap::new(),
+            stacks: HashMap::new(),
         }
     }
 
     /// An address as `function+0x12`, with its module if it is in one.
     pub(crate) fn name(&mut self, address: u64) -> Option<&[u8]> {
-        let functions = &self.functions;
-        let text = self.texts.entry(address).or_insert_with(|| {
-            let after = functions.partition_point(|(begin, _)| *begin <= address);
-            let (begin, name) = functions.get(after.checked_sub(1)?)?;
-            let (name, module) = name.split_once('\u{0}')?;
-            let text = format!("{name}+{:#x}{module}", address - begin);
-            Some(text.into_bytes().into())
-        });
-        text.as_deref()
+        self.caller(Some(address), None).0
     }
+
+    /// A call site as [`Self::name`] has it; and the functions on a stack, the outermost first, with semicolons
+    /// between, an address in none in hexadecimal. `stack` has the bytes of its addresses, the innermost first.
+    pub(crate) fn caller(
+        &mut self,
+        site: Option<u64>,
+        stack: Option<&[u8]>,
+    ) -> (Option<&[u8]>, Option<&[u8]>) {
+        let functions = &self.functions;
+        let site = site.and_then(|address| {
+            let text = self.texts.entry(address).or_insert_with(|| {
+                let (begin, name) = function(functions, address)?;
+                let (name, module) = name.split_once('\u{0}')?;
+                let text = format!("{name}+{:#x}{module}", address - begin);
+                Some(text.into_bytes().into())
+            });
+            text.as_deref()
+        });
+        if let Some(stack) = stack.filter(|stack| !self.stacks.contains_key(*stack)) {
+            let text = fold(functions, stack).into_bytes();
+            self.stacks.insert(stack.into(), text.into());
+        }
+        let stack = stack.and_then(|stack| self.stacks.get(stack));
+        let stack = stack.filter(|text| !text.is_empty());
+        (site, stack.map(|text| &**text))
+    }
+}
+
+/// The function that an address is in, and where it begins.
+fn function(functions: &[(u64, Box<str>)], address: u64) -> Option<&(u64, Box<str>)> {
+    let after = functions.partition_point(|(begin, _)| *begin <= address);
+    functions.get(after.checked_sub(1)?)
+}
+
+fn fold(functions: &[(u64, Box<str>)], stack: &[u8]) -> String {
+    let names = addresses(stack).map(|address| {
+        // An address is behind its call, and a call that does not return may end its function.
+        let name = function(functions, address.saturating_sub(1));
+        let name = name.and_then(|(_, name)| name.split('\u{0}').next());
+        name.map_or_else(|| format!("{address:#x}"), |name| name.replace(';', ":"))
+    });
+    let names: Vec<String> = names.collect();
+    let of_tracing = names.iter().rposition(|name| name.starts_with(OF_TRACING));
+    let mut names = names
+        .into_iter()
+        .skip(of_tracing.map_or(0, |at| at + 1))
+        .rev();
+    let outermost = names.next().unwrap_or_default();
+    names.fold(outermost, |folded, name| folded + ";" + &name)
 }
 
 #[cfg(test)]
@@ -187,5 +235,31 @@ mod tests {
         );
         assert_eq!(name(1), None);
         assert_eq!(Symbols::parse("0000000000000000 T hidden").name(5), None);
+    }
+
+    #[test]
+    fn a_stack_begins_with_its_outermost_function() {
+        let mut symbols = Symbols::parse(
+            "ffffffff81000000 T entry_SYSCALL_64_after_hwframe\nffffffff81000100 T do_exit\n\
+             ffffffff81000200 T kmem_cache_alloc_noprof\nffffffff81000300 t trace_event_raw_event_kmem_cache_alloc\n",
+        );
+        let mut fold = |stack: &[u64]| {
+            let bytes: Vec<u8> = stack.iter().flat_map(|word| word.to_ne_bytes()).collect();
+            let (_, text) = symbols.caller(None, Some(&bytes));
+            text.map(|text| String::from_utf8_lossy(text).into_owned())
+        };
+        let [tracing, alloc, entry] = [0x310, 0x210, 0x10].map(|at| 0xffff_ffff_8100_0000 + at);
+        // The call of do_exit is its function's last instruction.
+        let behind = 0xffff_ffff_8100_0200;
+        let expected = "entry_SYSCALL_64_after_hwframe;do_exit;kmem_cache_alloc_noprof";
+        for _ in 0..2 {
+            assert_eq!(
+                fold(&[tracing, alloc, behind, entry]).as_deref(),
+                Some(expected)
+            );
+        }
+        let unknown = fold(&[alloc, 0x7fff]);
+        assert_eq!(unknown.as_deref(), Some("0x7fff;kmem_cache_alloc_noprof"));
+        assert_eq!(fold(&[]), None);
     }
 }

@@ -16,10 +16,11 @@
 mod instance;
 mod reader;
 mod scope;
+mod sink;
 
 pub use scope::Scope;
 
-use std::fs::{self, File};
+use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -31,6 +32,7 @@ use crate::cpu_list::cpu_list;
 use crate::error::{Result, TraceError};
 use crate::events::merge::{Merge, Round};
 use crate::events::names::{Symbols, Tasks};
+use crate::events::stacks::Stacks;
 use crate::events::{Decoder, Format, RingLayout};
 use crate::import::refills::Refills;
 use crate::meta::{LoadPart, TraceMeta};
@@ -38,6 +40,7 @@ use crate::outfile::{Existing, OutFile};
 use crate::report::{CLOCK_MONO, KernelReport};
 use instance::Instance;
 use reader::Reader;
+use sink::Sink;
 
 /// Tracepoints that are recorded, those of older kernels among them: a kernel that has none of a name goes
 /// without.
@@ -64,6 +67,8 @@ pub struct RecordOptions {
     pub ring_bytes: u64,
     /// Tasks whose events are recorded.
     pub scope: Scope,
+    /// Record the kernel's stack of each allocation.
+    pub stacks: bool,
     /// Mount tracefs where it is not mounted; it stays so.
     pub mount: bool,
     /// The command that is recorded, for [`TraceMeta::command`].
@@ -79,6 +84,7 @@ impl Default for RecordOptions {
         Self {
             ring_bytes: 64 << 20,
             scope: Scope::default(),
+            stacks: false,
             mount: false,
             command: None,
             zstd_level: 1,
@@ -134,13 +140,10 @@ fn online_cpus() -> (u32, u32) {
 
 /// A recording under way. Dropped, it leaves neither a trace nor an instance in tracefs.
 pub struct Recorder {
-    trace: TraceBuilder<File>,
+    sink: Sink,
     out: OutFile,
-    refills: Refills,
     merge: Merge<u16>,
-    decoder: Decoder,
-    tasks: Tasks,
-    symbols: Symbols,
+    stacks: Option<Stacks>,
     // After the reader, which uses its files.
     reader: Reader,
     instance: Instance,
@@ -199,25 +202,32 @@ impl Recorder {
                 recorded.push(name.to_string());
             }
         }
+        let stacks = match options.stacks {
+            true => Some(with_stacks(&instance, &decoder, &recorded)?),
+            false => None,
+        };
         options.scope.apply(&instance)?;
         // The newest names are those of the events: what is in /proc comes first.
         instance.enable(&recorded)?;
         tasks.read_running();
         let rings = instance.rings()?;
         let mut recorder = Self {
-            trace,
+            sink: Sink {
+                trace,
+                refills: Refills::default(),
+                decoder,
+                tasks,
+                symbols: Symbols::read(),
+            },
             out,
-            refills: Refills::default(),
             merge: Merge::new(layout.clone(), rings.iter().map(|ring| ring.cpu)),
-            decoder,
-            tasks,
-            symbols: Symbols::read(),
+            stacks,
             reader: Reader::start(rings, instance.clock()?, layout),
             instance,
         };
         recorder.note_threads();
         if !in_first_pid_namespace() {
-            let meta = recorder.trace.meta_mut();
+            let meta = recorder.sink.trace.meta_mut();
             meta.assumptions.push(
                 "the recorder ran in a pid namespace (a container), where the kernel's thread ids are unknown: its \
                  own events are part of the load"
@@ -235,7 +245,7 @@ impl Recorder {
         let threads = fs::read_dir("/proc/self/task");
         let names = threads.into_iter().flatten().flatten();
         let pids = names.filter_map(|thread| thread.file_name().to_str()?.parse::<i32>().ok());
-        let known = &mut self.trace.meta_mut().recorder_pids;
+        let known = &mut self.sink.trace.meta_mut().recorder_pids;
         known.extend(pids);
         known.sort_unstable();
         known.dedup();
@@ -261,12 +271,12 @@ impl Recorder {
 
     /// Says when the load began and ended ([`TraceMeta::load`]).
     pub fn set_load(&mut self, load: LoadPart) {
-        self.trace.meta_mut().load = Some(load);
+        self.sink.trace.meta_mut().load = Some(load);
     }
 
     /// Keeps what the kernel said about itself at a time ([`TraceMeta::reports`]).
     pub fn report(&mut self, report: KernelReport) {
-        self.trace.meta_mut().reports.push(report);
+        self.sink.trace.meta_mut().reports.push(report);
     }
 
     /// Bytes of events read so far.
@@ -296,16 +306,22 @@ impl Recorder {
         while let Some(round) = self.reader.next(Duration::MAX)? {
             self.push(round)?;
         }
-        self.refills.flush(&mut self.trace)?;
+        self.take_joined(true)?;
+        self.sink.refills.flush(&mut self.sink.trace)?;
         let lost = self.instance.lost()?;
-        let meta = self.trace.meta_mut();
+        let meta = self.sink.trace.meta_mut();
         meta.lost_events = lost;
         if meta.events.total() == 0 {
             return Err(TraceError::NoEvents {
                 path: self.instance.path("events/kmem"),
             });
         }
-        let meta = self.trace.finish()?;
+        if self.stacks.is_some_and(|stacks| !stacks.has_joined()) {
+            meta.assumptions.push(
+                "the kernel wrote no call stacks into the recorder's rings: there are call sites only".to_string(),
+            );
+        }
+        let meta = self.sink.trace.finish()?;
         let bytes_out = self.out.commit()?;
         Ok(Recording { meta, bytes_out })
     }
@@ -313,22 +329,43 @@ impl Recorder {
     fn push(&mut self, round: Round) -> Result<()> {
         self.merge.add(round);
         while let Some((cpu, time_ns, sample)) = self.merge.next_event() {
-            if self.tasks.take(sample) {
-                continue;
+            match &mut self.stacks {
+                Some(stacks) => stacks.push(cpu, time_ns, sample),
+                None => self.sink.take(cpu, time_ns, sample, None)?,
             }
-            let site = self.decoder.call_site(sample);
-            let Some(mut event) = self.decoder.decode(sample) else {
-                self.trace.meta_mut().other_events += 1;
-                continue;
-            };
-            (event.cpu, event.time_ns) = (cpu, time_ns);
-            event.call_site = site.and_then(|address| self.symbols.name(address));
-            event.pid = event.pid.max(0);
-            event.comm = self.tasks.name(event.pid);
-            self.refills.push(&event, &mut self.trace)?;
+        }
+        self.take_joined(false)
+    }
+
+    /// Adds the events whose stacks came; `at_end` those too whose stacks did not.
+    fn take_joined(&mut self, at_end: bool) -> Result<()> {
+        let Some(stacks) = &mut self.stacks else {
+            return Ok(());
+        };
+        while let Some(event) = stacks.next_event(at_end) {
+            let stack = event.stack.as_deref();
+            self.sink
+                .take(event.cpu, event.time_ns, &event.sample, stack)?;
         }
         Ok(())
     }
+}
+
+/// Lets the kernel write the stack of each allocation.
+fn with_stacks(instance: &Instance, decoder: &Decoder, recorded: &[String]) -> Result<Stacks> {
+    let path = instance.path("events/ftrace/kernel_stack/format");
+    let text = instance.text("events/ftrace/kernel_stack/format")?;
+    let format = Format::parse(&text);
+    let stacks = format.and_then(|format| Stacks::new(&format, decoder.allocations()));
+    let stacks = stacks.map_err(|problem| TraceError::RecordFormat {
+        path,
+        problem: problem.to_string(),
+    })?;
+    // The option `stacktrace` would do it for frees, too.
+    for name in recorded.iter().filter(|name| name.contains("alloc")) {
+        instance.set(&format!("events/{name}/trigger"), "stacktrace")?;
+    }
+    Ok(stacks)
 }
 
 fn format(instance: &Instance, name: &str) -> Result<Option<Format>> {
