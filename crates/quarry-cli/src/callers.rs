@@ -35,8 +35,9 @@ pub(crate) struct Args {
     /// Print all callers as comma-separated values, a line each.
     #[arg(long, conflicts_with = "json")]
     csv: bool,
-    /// Print lines `process;call site;cache bytes` for flame graphs: of the bytes alive at the peak, at the end, or of
-    /// all allocations. [default: peak]
+    /// Print lines `process;functions;cache bytes` for flame graphs: of the bytes alive at the peak, at the end, or of
+    /// all allocations. The functions are the call stack of a trace of `record --stacks`, else the call site alone.
+    /// [default: peak]
     #[arg(
         long,
         value_name = "BYTES",
@@ -101,7 +102,9 @@ What is counted:
   and are left out.
 
 Flame graphs:
-  --folded prints what flamegraph.pl, inferno and speedscope read.
+  --folded prints what flamegraph.pl, inferno and speedscope read: frames with
+  semicolons between, the outermost first, and bytes. The kernel's functions are
+  there if the trace was recorded with --stacks.
 
 Exit codes:
   0 done; 1 TRACE cannot be read; 2 wrong usage
@@ -110,6 +113,7 @@ Examples:
   quarry callers mine.parquet
   quarry callers mine.parquet --by process --top 5
   quarry callers kv --by cache --json
+  sudo quarry record --stacks -o mine.parquet --duration 5s
   quarry callers mine.parquet --folded | inferno-flamegraph > live.svg
   quarry callers mine.parquet --folded=end > leaked.folded";
 

@@ -285,6 +285,45 @@ fn what_cannot_be_recorded_leaves_nothing() {
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
 }
 
+/// A path that is given to a system call is copied to an object of `names_cache`.
+#[test]
+#[ignore = "records this machine: cargo xtask root"]
+fn a_recording_with_stacks_has_the_way_to_each_allocation() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("mine.parquet");
+    let trace = path.to_str().unwrap();
+    let load = "for n in 1 2 3 4 5 6 7 8; do ls -l / > /dev/null; done";
+    let mut record = command(&format!(
+        "record -o {trace} --ring 16M --stacks --json -- sh -c"
+    ));
+    let output = record.arg(load).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let meta = TraceFile::open(&path).unwrap().meta().clone();
+    assert_eq!(report["with_stack"], meta.stack_rows);
+    let kinds = &meta.events;
+    let frees = kinds.kfree + kinds.kmem_cache_free + kinds.mm_page_free;
+    let allocations = kinds.total() - frees - meta.failed_allocs;
+    assert_eq!(meta.lost_events, 0, "{report}");
+    assert_eq!(meta.stack_rows, allocations, "{report}");
+    let folded = stdout(&format!("callers {trace} --folded=all"));
+    let of_names = folded.lines().filter(|line| {
+        line.starts_with("ls;entry_SYSCALL_64_after_hwframe;do_syscall_64;")
+            && line.contains(";getname_flags")
+            && line.contains(";kmem_cache_alloc_noprof;names_cache ")
+    });
+    assert!(of_names.count() > 0, "{folded}");
+    assert!(!folded.contains("trace_event_"), "{folded}");
+    // A recording without the option has call sites.
+    let mut record = command(&format!("record -o {trace} --force --ring 16M -- sh -c"));
+    assert!(record.arg(load).output().unwrap().status.success());
+    let folded = stdout(&format!("callers {trace} --folded=all"));
+    assert!(
+        folded.lines().all(|line| line.split(';').count() == 3),
+        "{folded}"
+    );
+}
+
 /// Names of the tasks in a trace, and what it says of itself.
 fn tasks(trace: &Path) -> (Vec<String>, Vec<String>) {
     let trace = TraceFile::open(trace).unwrap();

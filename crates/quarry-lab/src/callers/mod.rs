@@ -2,16 +2,16 @@
 //!
 //! This is `perf kmem stat --caller` with memory: beside calls and bytes it tells how many bytes of each caller were
 //! alive when most were, and at the end. Nothing is replayed, so all figures are the recorded kernel's. Page events have
-//! no call site and are left out.
+//! no call site and are left out. Call stacks are read for folded lines alone.
 //!
-//! Memory is an entry for each object that may be alive at once, and one for each (call site, process, cache) that
-//! allocates. Amounts at the peak need no second pass: a part notes what it has when it first changes after a peak.
+//! Memory is an entry for each object that may be alive at once, and one for each (call site, process, cache, stack)
+//! that allocates. Amounts at the peak need no second pass: a part notes what it has when it first changes after a peak.
 
 mod names;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use quarry_trace::{Flags, FullRow, NO_CACHE, TraceFile, TraceMeta};
 use schemars::JsonSchema;
@@ -117,7 +117,7 @@ struct Live {
     bytes: u64,
 }
 
-/// Objects of one call site, process and cache.
+/// Objects of one call site, process, cache and call stack.
 #[derive(Clone, Debug, Default)]
 struct Part {
     allocs: u64,
@@ -151,8 +151,8 @@ enum Slot {
     Object { part: u32, bytes: u32, cpu: u16 },
 }
 
-/// Key of a part: numbers of call site, process and cache.
-type Key = [u32; 3];
+/// Key of a part: numbers of call site, process, cache and call stack.
+type Key = [u32; 4];
 
 /// The callers of a recording.
 #[derive(Debug)]
@@ -160,8 +160,8 @@ pub struct Callers {
     totals: Totals,
     keys: Vec<Key>,
     parts: Vec<Part>,
-    /// Names by [`By`].
-    names: [Names; 3],
+    /// Names by [`By`], and call stacks; one that is unknown is empty.
+    names: [Names; 4],
     /// Number of the peak so far.
     peak: u64,
     live_bytes: u64,
@@ -277,25 +277,37 @@ impl Callers {
         callers
     }
 
-    /// Lines `process;call site;cache bytes` for flame graphs, sorted; those of 0 bytes are left out.
+    /// Lines `process;functions;cache bytes` for flame graphs, sorted; those of 0 bytes are left out. The functions are
+    /// those on the stack, the outermost first, or the call site if the stack is unknown.
     #[must_use]
     pub fn folded(&self, amount: Amount) -> Vec<String> {
-        let [sites, processes, caches] = &self.names;
-        let parts = self.keys.iter().zip(&self.parts);
-        let lines = parts.filter_map(|([site, process, cache], part)| {
+        let [sites, processes, caches, stacks] = &self.names;
+        let mut lines = BTreeMap::<String, u64>::new();
+        for ([site, process, cache, stack], part) in self.keys.iter().zip(&self.parts) {
             let bytes = match amount {
                 Amount::Peak => part.at_peak.1.bytes,
                 Amount::End => part.live.bytes,
                 Amount::All => part.bytes_alloc,
             };
-            let frames = [processes.of(*process), sites.of(*site), caches.of(*cache)];
+            if bytes == 0 {
+                continue;
+            }
             // Semicolons separate frames.
-            let frames = frames.map(|frame| frame.replace(';', ":"));
-            (bytes > 0).then(|| format!("{} {bytes}", frames.join(";")))
-        });
-        let mut lines: Vec<String> = lines.collect();
-        lines.sort();
+            let frame = |name: &str| name.replace(';', ":");
+            let functions = match stacks.of(*stack) {
+                "" => frame(sites.of(*site)),
+                stack => stack.to_string(),
+            };
+            let (process, cache) = (frame(processes.of(*process)), frame(caches.of(*cache)));
+            // Call sites of one function may have one stack.
+            *lines
+                .entry(format!("{process};{functions};{cache}"))
+                .or_default() += bytes;
+        }
+        let lines = lines.into_iter();
         lines
+            .map(|(frames, bytes)| format!("{frames} {bytes}"))
+            .collect()
     }
 }
 
@@ -359,11 +371,12 @@ impl Reader<'_> {
             _ if event.kind.is_kmalloc() => self.kmallocs.name(event.bytes_req),
             index => named(index).unwrap_or("unknown"),
         };
-        let [sites, processes, caches] = &mut self.callers.names;
+        let [sites, processes, caches, stacks] = &mut self.callers.names;
         let key = [
             sites.number(site),
             processes.number(&row.comm),
             caches.number(cache),
+            stacks.number(row.stack.as_deref().unwrap_or_default()),
         ];
         let callers = &mut self.callers;
         *self.known.entry(key).or_insert_with(|| {

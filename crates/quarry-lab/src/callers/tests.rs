@@ -112,6 +112,33 @@ fn folded_lines_add_up() {
     assert_eq!(callers.folded(Amount::All).len(), 4);
 }
 
+/// Call sites of one stack are one line; an allocation whose stack was lost has its call site.
+#[test]
+fn folded_lines_have_the_stacks_of_a_recording() {
+    let with = |n: u64, site: &'static str, stack: &'static str| RawEvent {
+        stack: (!stack.is_empty()).then_some(stack.as_bytes()),
+        ..alloc(n, site, 100, 0)
+    };
+    let events = [
+        with(1, "open+0x1", "entry;do_syscall_64;open"),
+        with(2, "open+0x2", "entry;do_syscall_64;open"),
+        with(3, "open+0x1", "entry;io_uring;open"),
+        with(4, "a;b+0x1", ""),
+    ];
+    let callers = callers(&events);
+    let expected = [
+        "load;a:b+0x1;kmalloc-128 128",
+        "load;entry;do_syscall_64;open;kmalloc-128 256",
+        "load;entry;io_uring;open;kmalloc-128 128",
+    ];
+    assert_eq!(callers.folded(Amount::Peak), expected);
+    // Tables are of call sites, as without stacks.
+    let sites = callers.by(By::Site);
+    let allocs = sites.iter().map(|site| (site.name.as_str(), site.allocs));
+    let expected = [("open+0x1", 2), ("a;b+0x1", 1), ("open+0x2", 1)];
+    assert_eq!(allocs.collect::<Vec<_>>(), expected);
+}
+
 /// Amounts at the peak are those of a pass that stops there, for random lives.
 #[test]
 fn amounts_at_the_peak_are_those_of_a_pass_that_stops_there() {
