@@ -72,7 +72,7 @@ pub enum TraceError {
     BadFile {
         /// The file.
         path: PathBuf,
-        /// `perf.data` or `trace.dat`.
+        /// `perf.data`, `trace.dat` or `Perfetto trace`.
         form: &'static str,
         /// The fault, and the next step.
         problem: String,
@@ -82,6 +82,20 @@ pub enum TraceError {
     NoEvents {
         /// The tracepoints.
         path: PathBuf,
+    },
+    /// A recording of other tracepoints.
+    #[error(
+        "{}: no kmem event, but {}; record kmem:kmalloc, kmem:kfree, kmem:kmem_cache_alloc and \
+         kmem:kmem_cache_free (quarry import --help has the command)",
+        path.display(), most_frequent(names, *events)
+    )]
+    NoKmemEvents {
+        /// The recording.
+        path: PathBuf,
+        /// Events in it.
+        events: u64,
+        /// Their names with how many there are, most frequent first.
+        names: Vec<(String, u64)>,
     },
     /// Text in which no line is one of ours.
     #[error(
@@ -378,6 +392,24 @@ pub enum TraceError {
         /// Offset of the group in the file.
         offset: u64,
     },
+    /// Rows of another program that are not in the order of time.
+    #[error(
+        "{}: row {row} is of {} s, the row before it of {} s: a replay needs rows in the order of time_ns, and rows of \
+         one time in the order of the trace. Sort them (DuckDB: COPY (FROM read_parquet('IN', file_row_number = true) \
+         ORDER BY time_ns, file_row_number) TO 'OUT'; pandas: sort_values('time_ns', kind='stable')), or write them in \
+         the order in which they were read",
+        path.display(), seconds(*time_ns), seconds(*before_ns)
+    )]
+    OutOfOrder {
+        /// The file.
+        path: PathBuf,
+        /// The row, from 1.
+        row: u64,
+        /// Its time.
+        time_ns: u64,
+        /// The time of the row before it.
+        before_ns: u64,
+    },
     /// A row that cannot be true.
     #[error("{}: row {row}: {column} = {value} is impossible ({expected}); the file is damaged: import the recording again", path.display())]
     BadRow {
@@ -417,6 +449,9 @@ pub enum LineProblem {
         "`{0}` is not a time in seconds.fraction (use the `local`, `global` or `mono` trace clock)"
     )]
     NotTime(String),
+    /// Not a time of babeltrace.
+    #[error("`{0}` is not a time; print the recording with babeltrace2 --clock-seconds")]
+    NotClock(String),
     /// A number that no kernel reports.
     #[error("{value} is impossible, at most {max}")]
     TooLarge {
@@ -444,6 +479,21 @@ pub(crate) fn clip(line: &[u8]) -> String {
     } else {
         text
     }
+}
+
+/// The first names with their numbers, and the number of all others.
+fn most_frequent(names: &[(String, u64)], all: u64) -> String {
+    const NAMES: usize = 5;
+    let shown = &names[..names.len().min(NAMES)];
+    let mut parts: Vec<String> = shown
+        .iter()
+        .map(|(name, events)| format!("{name} ({events})"))
+        .collect();
+    let rest = all.saturating_sub(shown.iter().map(|(_, events)| events).sum());
+    if rest > 0 {
+        parts.push(format!("{rest} of other names"));
+    }
+    parts.join(", ")
 }
 
 fn output_advice(source: &io::Error) -> &'static str {

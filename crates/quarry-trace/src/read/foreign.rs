@@ -2,7 +2,7 @@
 //!
 //! pandas, DuckDB, pyarrow and others read a trace and write what they made of it: with other row groups,
 //! encodings and codecs, with columns that may be null or are wider, and often without our part of the
-//! footer. Such a file is read once, row by row. A trace is made of it in memory, so that every reader
+//! footer. Such a file is read twice, row by row: first to see what is in it and whether its rows are in order. A trace is made of it in memory, so that every reader
 //! finds what it expects. What the footer says is advice: figures are counted again, and without it the
 //! table of caches is made from the columns.
 
@@ -53,6 +53,19 @@ pub(super) fn rebuild(
     let file = Foreign::new(source, footer, path)?;
     let mut meta = told.unwrap_or_default();
     let found = file.survey()?;
+    // A recording may step back in time itself; its footer says how often.
+    if let Some(step) = found.first_step_back
+        && found.steps_back > meta.time_regressions
+    {
+        let path = path.to_path_buf();
+        let (row, time_ns, before_ns) = step;
+        return Err(TraceError::OutOfOrder {
+            path,
+            row,
+            time_ns,
+            before_ns,
+        });
+    }
     if meta.caches.len() < found.caches.len() {
         meta.caches = found.caches;
     }
@@ -84,6 +97,10 @@ struct Survey {
     caches: Vec<CacheEntry>,
     /// Ids of pages are below.
     pages: Option<u32>,
+    /// Rows of an earlier time than the row before.
+    steps_back: u64,
+    /// The first of them, its time, and that of the row before.
+    first_step_back: Option<(u64, u64, u64)>,
 }
 
 struct Foreign<'a> {
@@ -146,7 +163,16 @@ impl<'a> Foreign<'a> {
         let mut caches: BTreeMap<u16, CacheEntry> = BTreeMap::new();
         caches.insert(0, entry(0, "kmalloc".to_string(), CacheOrigin::Kmalloc));
         let mut pages = None;
+        let (mut steps_back, mut first_step_back) = (0, None);
+        let (mut number, mut before_ns) = (0_u64, 0);
         self.each_row(|row| {
+            number += 1;
+            let time_ns = row.event.time_ns;
+            if time_ns < before_ns {
+                steps_back += 1;
+                first_step_back = first_step_back.or(Some((number, time_ns, before_ns)));
+            }
+            before_ns = time_ns;
             if let Some(place) = row.place {
                 pages = pages.max(Some(place.page + 1));
             }
@@ -181,6 +207,8 @@ impl<'a> Foreign<'a> {
         Ok(Survey {
             caches: table,
             pages,
+            steps_back,
+            first_step_back,
         })
     }
 

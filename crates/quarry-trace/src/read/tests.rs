@@ -291,6 +291,48 @@ fn a_foreign_parquet_and_another_version_are_refused() {
     ));
 }
 
+/// Another program may write rows in any order, or add a step back to those that a recording has.
+#[test]
+fn foreign_rows_out_of_order_are_refused() {
+    let with_steps = |told: &str| {
+        let mut out = Vec::new();
+        let mut trace = TraceBuilder::new(&mut out, Path::new("t"), 1).unwrap();
+        for (n, time_ns) in [5, 5, 9, 7, 7, 8].into_iter().enumerate() {
+            let address = (1 << 40) + ((n as u64) << 12);
+            let event = RawEvent {
+                time_ns,
+                bytes_req: 8,
+                bytes_alloc: 8,
+                ..RawEvent::new(Kind::Kmalloc, address)
+            };
+            trace.push(&event).unwrap();
+        }
+        trace.finish().unwrap();
+        assert!(
+            TraceFile::from_bytes(out.clone()).is_ok(),
+            "our own files are as they were recorded"
+        );
+        let mut replace = |from: &str, to: &str| {
+            let at = out
+                .windows(from.len())
+                .rposition(|part| part == from.as_bytes());
+            let at = at.unwrap_or_else(|| panic!("{from} is in the footer"));
+            out[at..at + to.len()].copy_from_slice(to.as_bytes());
+        };
+        replace(WRITER, "another writ");
+        replace(
+            "\"time_regressions\":1",
+            &format!("\"time_regressions\":{told}"),
+        );
+        TraceFile::from_bytes(out)
+    };
+    let error = with_steps("0").unwrap_err().to_string();
+    let part = "row 4 is of 0.000000007 s, the row before it of 0.000000009 s: a replay needs rows in the order";
+    assert!(error.contains(part), "{error}");
+    // As many as the recording had.
+    assert_eq!(with_steps("1").unwrap().meta().time_regressions, 1);
+}
+
 /// Writes one good row and one that is changed, under a footer that allows 2 CPUs, 1 slot, 1 cache.
 fn forged(
     change: impl FnOnce(&mut Row),
