@@ -1,4 +1,4 @@
-//! `quarry import`: recordings of perf, ftrace and trace-cmd to a trace.
+//! `quarry import`: recordings of perf, ftrace, trace-cmd, LTTng and Perfetto to a trace.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -21,8 +21,8 @@ use crate::{input, output, units};
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// `perf.data`, trace-cmd's `trace.dat`, or text of `perf script`, `trace-cmd report` or ftrace's `trace`
-    /// file, gzip or plain; `-` reads stdin.
+    /// `perf.data`, trace-cmd's `trace.dat`, a trace of Perfetto, or text of `perf script`, `trace-cmd report`,
+    /// ftrace's `trace` file or LTTng's `babeltrace2`, gzip or plain; `-` reads stdin.
     #[arg(value_name = "FILE")]
     input: PathBuf,
     /// The trace to write (Parquet). It appears only when it is complete. With `-` it goes to stdout and the
@@ -85,6 +85,8 @@ Recording, as root:
 or, where quarry cannot read the file:
   perf script --ns --header -F comm,pid,tid,cpu,time,event,trace \\
     | gzip > kmem.txt.gz
+LTTng's folders are printed first:
+  babeltrace2 --clock-seconds FOLDER | quarry import - -o kmem.parquet
 
 With reports of the recorded kernel in the trace, as quarry record keeps them, a
 replay begins with what the kernel held (quarry replay --initial), and its end is

@@ -17,12 +17,17 @@ pub(crate) struct Interner {
 impl Interner {
     /// The number of `text`, a new one if it was never seen. The last text is found without hashing.
     pub(crate) fn id(&mut self, text: &[u8]) -> u32 {
+        self.add(text, 1)
+    }
+
+    /// The number of `text`, which is used this often.
+    pub(crate) fn add(&mut self, text: &[u8], uses: u64) -> u32 {
         let id = match self.last {
             Some(last) if *self.texts[last as usize] == *text => last,
             _ => self.lookup(text),
         };
         self.last = Some(id);
-        self.uses[id as usize] += 1;
+        self.uses[id as usize] += uses;
         id
     }
 

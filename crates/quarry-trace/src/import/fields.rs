@@ -1,9 +1,10 @@
 //! The `key=value` part of an event, of any kernel from 5.x to 6.18.
 //!
 //! A value runs to the next token that holds a `=`: `call_site=f+0x1/0x2 [module]` and cache names with
-//! blanks come out whole. Keys that no event of ours uses are passed over.
+//! blanks come out whole. Keys that no event of ours uses are passed over. With its option `fields` ftrace prints
+//! numbers twice, `bytes_req=0x3c (60)`, and flags without their names.
 
-use memchr::memchr;
+use memchr::{memchr, memrchr};
 
 use crate::error::{LineProblem, clip};
 use crate::event::{Kind, ORDER_MAX, RawEvent};
@@ -12,7 +13,7 @@ use crate::event::{Kind, ORDER_MAX, RawEvent};
 pub(crate) type Fault = (&'static str, LineProblem);
 
 /// Largest node number that a kernel can be built for.
-const NODE_MAX: i64 = 1023;
+pub(super) const NODE_MAX: i64 = 1023;
 /// Most bytes of an object: a block of the largest order, with the largest pages.
 const SIZE_MAX: u64 = object_bytes_max(PAGE_BYTES_MAX);
 /// Bytes of the largest page of a kernel.
@@ -20,7 +21,7 @@ pub(crate) const PAGE_BYTES_MAX: u32 = 64 << 10;
 /// Bytes of the smallest page of a kernel.
 pub(crate) const PAGE_BYTES_MIN: u32 = 4 << 10;
 /// More migratetypes than any kernel has.
-const MIGRATETYPE_MAX: i64 = 15;
+pub(super) const MIGRATETYPE_MAX: i64 = 15;
 
 /// Most bytes of an object with pages of this size: the page allocator of kernels has orders up to 10.
 pub(crate) const fn object_bytes_max(page_bytes: u32) -> u64 {
@@ -49,8 +50,9 @@ pub(crate) fn size_fault(event: &RawEvent<'_>, page_bytes: u32) -> Option<Fault>
         })
 }
 
+/// Texts of an event's fields.
 #[derive(Default)]
-struct Fields<'a> {
+pub(super) struct Fields<'a> {
     call_site: Option<&'a [u8]>,
     ptr: Option<&'a [u8]>,
     name: Option<&'a [u8]>,
@@ -86,11 +88,15 @@ impl<'a> Fields<'a> {
         fields
     }
 
-    fn set(&mut self, key: &[u8], value: &'a [u8]) {
+    /// Sets a field that events of ours have.
+    pub(super) fn set(&mut self, key: &[u8], value: &'a [u8]) {
         let slot = match key {
             b"call_site" => &mut self.call_site,
             b"ptr" => &mut self.ptr,
-            b"name" => &mut self.name,
+            b"name" => {
+                self.name = Some(value.trim_ascii());
+                return;
+            }
             b"bytes_req" => &mut self.bytes_req,
             b"bytes_alloc" => &mut self.bytes_alloc,
             b"gfp_flags" => &mut self.gfp_flags,
@@ -102,15 +108,38 @@ impl<'a> Fields<'a> {
             b"migratetype" => &mut self.migratetype,
             _ => return,
         };
-        *slot = Some(value.trim_ascii());
+        *slot = Some(once(value.trim_ascii()));
+    }
+}
+
+/// A value without the number that the option `fields` prints behind it: `0x3c (60)`, `f+0x1/0x2 (-7)`, `(1)`.
+fn once(value: &[u8]) -> &[u8] {
+    let Some((text, open)) = value
+        .strip_suffix(b")")
+        .and_then(|text| Some((text, memrchr(b'(', text)?)))
+    else {
+        return value;
+    };
+    let number = &text[open + 1..];
+    let digits = number.strip_prefix(b"-").unwrap_or(number);
+    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+        return value;
+    }
+    match text[..open].trim_ascii_end() {
+        b"" => number,
+        rest => rest,
     }
 }
 
 /// Fills in `event`, whose kind is set, from the text behind the event's name.
 pub(crate) fn parse<'a>(event: &mut RawEvent<'a>, text: &'a [u8]) -> Result<(), Fault> {
-    let fields = Fields::split(text);
+    fill(event, &Fields::split(text))
+}
+
+/// Fills in `event`, whose kind is set, from its fields.
+pub(super) fn fill<'a>(event: &mut RawEvent<'a>, fields: &Fields<'a>) -> Result<(), Fault> {
     if event.kind.is_page() {
-        return parse_page(event, &fields);
+        return parse_page(event, fields);
     }
     event.call_site = fields.call_site.filter(|site| !site.is_empty());
     event.address = address("ptr", fields.ptr)?;
@@ -207,7 +236,7 @@ fn size(field: &'static str, text: Option<&[u8]>) -> Result<u32, Fault> {
 /// A small number; -1 (also as an unsigned 32-bit number) or an absent field means none.
 fn small(field: &'static str, text: Option<&[u8]>, max: i64) -> Result<i16, Fault> {
     match text {
-        None | Some(b"-1" | b"4294967295") => Ok(-1),
+        None | Some(b"-1" | b"4294967295" | b"0xffffffff") => Ok(-1),
         Some(text) => {
             let value = number(field, Some(text))?;
             if value > max as u64 {

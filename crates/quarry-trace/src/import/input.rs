@@ -15,8 +15,14 @@ const BLOCK_BYTES: usize = 256 * 1024;
 /// No event has a longer line.
 pub(crate) const LINE_BYTES_MAX: usize = 1024 * 1024;
 
+/// A recording of LTTng, whose folder or file was named.
+pub(super) const CTF: &str = "a recording of LTTng (CTF)";
+/// The way to get its text.
+pub(super) const CTF_ADVICE: &str =
+    "print its folder: `babeltrace2 --clock-seconds FOLDER | quarry import - -o OUT`";
+
 /// First bytes of what people feed by mistake, what it is, and how to get text from it.
-const NOT_TEXT: [(&[u8], &str, &str); 9] = [
+const NOT_TEXT: [(&[u8], &str, &str); 11] = [
     (b"PERFILE2", "perf.data", "unpack it first: `gunzip FILE`"),
     (
         b"\x17\x08\x44tracing",
@@ -48,6 +54,8 @@ const NOT_TEXT: [(&[u8], &str, &str); 9] = [
         "a zip archive",
         "unpack it: `unzip -p FILE | quarry import - -o OUT`",
     ),
+    (b"\xc1\x1f\xfc\xc1", CTF, CTF_ADVICE),
+    (b"\x57\x1d\xd1\x75", CTF, CTF_ADVICE),
     (
         b"\x7fELF",
         "a program",

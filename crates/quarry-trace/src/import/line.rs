@@ -1,11 +1,12 @@
-//! One line of either text: the columns before the event, and the event.
+//! One line of a text: the columns before the event, and the event.
 //!
 //! ```text
 //! perf:    bash 1234/1234 [001]   900.065785653:    kmem:kfree: call_site=... ptr=...
 //! ftrace:  bash-1234      [001] .....  11.216245: kfree: call_site=... ptr=...
+//! LTTng:   [08:36:01.211275239] (+0.000014700) host kmem_kfree: { cpu_id = 1 }, { call_site = ..., ptr = ... }
 //! ```
 //!
-//! Both have the CPU in brackets, then (after the flags that ftrace prints) a time with a colon,
+//! [`super::lttng`] reads the last. The others both have the CPU in brackets, then (after the flags that ftrace prints) a time with a colon,
 //! then the event with a colon. The two differ in how the task is written, so [`super::perf`] and
 //! [`super::ftrace`] read that part. A task's name may hold anything, so nothing before the CPU is
 //! trusted to be a separator.
@@ -13,7 +14,7 @@
 use memchr::{memchr, memchr_iter, memmem};
 
 use super::fields::{self, Fault, parse_number};
-use super::{ftrace, perf};
+use super::{ftrace, lttng, perf};
 use crate::error::{LineProblem, clip};
 use crate::event::{Kind, RawEvent};
 
@@ -37,6 +38,7 @@ pub(crate) enum Line<'a> {
 pub(crate) enum Writer {
     Perf,
     Ftrace,
+    Lttng,
 }
 
 /// The columns of a line that has the shape of an event.
@@ -53,6 +55,11 @@ pub(crate) fn parse(line: &[u8]) -> Result<Line<'_>, Fault> {
     match line.first() {
         None => return Ok(Line::Other),
         Some(b'#') => return Ok(Line::Comment),
+        Some(b'[') => {
+            if let Some(parsed) = lttng::parse(line) {
+                return parsed;
+            }
+        }
         Some(_) => {}
     }
     let Some(columns) = split(line) else {
@@ -172,14 +179,14 @@ fn token(text: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((&text[..end], &text[end..]))
 }
 
-fn cpu(digits: &[u8]) -> Result<u16, Fault> {
+pub(super) fn cpu(digits: &[u8]) -> Result<u16, Fault> {
     let value = parse_number(digits).unwrap_or(u64::MAX);
     let max = u64::from(u16::MAX);
     u16::try_from(value).map_err(|_| ("cpu", LineProblem::TooLarge { value, max }))
 }
 
 /// `seconds.fraction` with one to nine digits behind the point.
-fn time_ns(text: &[u8]) -> Option<u64> {
+pub(super) fn time_ns(text: &[u8]) -> Option<u64> {
     let point = memchr(b'.', text)?;
     let fraction = &text[point + 1..];
     if fraction.is_empty()

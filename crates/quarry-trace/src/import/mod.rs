@@ -1,5 +1,5 @@
-//! Recordings of others to traces: text of `perf script` and of ftrace's `trace`, line by line, and the files
-//! `perf.data` and `trace.dat` ([`binary`]).
+//! Recordings of others to traces: text of `perf script`, of ftrace's `trace` and of LTTng, line by line, and the
+//! files of perf, trace-cmd and Perfetto ([`binary`]).
 //!
 //! The reader of text never holds more than one block of text. [`line`] decides whether a line is one of our events,
 //! belongs to another tracepoint, or is bad. [`fields`] reads the event, [`crate::TraceBuilder`] makes rows
@@ -8,11 +8,13 @@
 mod binary;
 pub(crate) mod caches;
 mod fields;
+mod finish;
 mod ftrace;
 pub(crate) mod held;
 mod input;
 mod line;
 pub(crate) mod live;
+mod lttng;
 mod perf;
 pub(crate) mod refills;
 #[cfg(test)]
@@ -27,7 +29,7 @@ use crate::build::TraceBuilder;
 use crate::error::{LineProblem, Result, TraceError, clip};
 use crate::event::RawEvent;
 use crate::intern::Interner;
-use crate::meta::{CPUS_MAX, LoadPart, TABLE_ENTRIES_MAX, Table, TraceMeta};
+use crate::meta::{CPUS_MAX, TABLE_ENTRIES_MAX, Table, TraceMeta};
 use crate::moment::Moment;
 use crate::outfile::{Existing, OutFile};
 use crate::report::NewReport;
@@ -118,6 +120,9 @@ pub(crate) struct Facts {
     lost_records: u64,
     perf_lines: u64,
     ftrace_lines: u64,
+    lttng_lines: u64,
+    /// True if an allocation's flags came as a number.
+    has_numeric_flags: bool,
     /// The form of a binary recording.
     form: Option<Form>,
     /// Its samples that are ours.
@@ -163,6 +168,13 @@ pub fn import_file(
     };
     let file = File::open(input).map_err(failed)?;
     if file.metadata().map_err(failed)?.is_dir() {
+        if lttng::is_recording(input) {
+            return Err(TraceError::NotText {
+                path: input.to_path_buf(),
+                what: input::CTF,
+                advice: input::CTF_ADVICE,
+            });
+        }
         return Err(failed(io::Error::from(io::ErrorKind::IsADirectory)));
     }
     if let (Ok(from), Ok(to)) = (fs::canonicalize(input), fs::canonicalize(output))
@@ -228,6 +240,7 @@ pub fn import<W: Write + Send>(
         first_line: None,
         others: Others::default(),
         last_time_ns: 0,
+        days_ns: 0,
         line: 0,
         largest: None,
     };
@@ -275,6 +288,8 @@ struct Import<'a, W: Write + Send> {
     others: Others,
     /// Time of the last event.
     last_time_ns: u64,
+    /// Whole days that times of the day lack.
+    days_ns: u64,
     /// Number of the line, from 1.
     line: u64,
     /// The largest object that pages of some sizes are too small for.
@@ -296,13 +311,14 @@ struct Others {
 }
 
 impl Others {
-    /// Counts one. Kernels have thousands of tracepoints; more names than that are no tracepoints.
-    fn count(&mut self, name: &[u8]) {
+    /// Counts some. Kernels have thousands of tracepoints; more names than that are no tracepoints.
+    fn count(&mut self, name: &[u8], events: u64) {
         const NAME_BYTES_MAX: usize = 100;
         if self.names.len() < TABLE_ENTRIES_MAX {
-            self.names.id(&name[..name.len().min(NAME_BYTES_MAX)]);
+            self.names
+                .add(&name[..name.len().min(NAME_BYTES_MAX)], events);
         } else {
-            self.omitted += 1;
+            self.omitted += events;
         }
     }
 
@@ -328,7 +344,7 @@ impl<W: Write + Send> Import<'_, W> {
         }
         self.line += 1;
         match line::parse(text) {
-            Ok(Line::Event(event, writer)) => {
+            Ok(Line::Event(mut event, writer)) => {
                 if let Some(fault) = self.size_fault(&event, text) {
                     return Ok(Some(Bad::Field(fault)));
                 }
@@ -342,11 +358,14 @@ impl<W: Write + Send> Import<'_, W> {
                     ))));
                 }
                 self.count(writer);
+                if writer == Writer::Lttng {
+                    event.time_ns = self.past_midnight(event.time_ns);
+                }
                 self.take(&event)?;
             }
             Ok(Line::Lost(count, Writer::Perf)) => add(&mut self.facts.lost_records, count),
-            Ok(Line::Lost(count, Writer::Ftrace)) => add(&mut self.facts.lost_marks, count),
-            Ok(Line::OtherEvent(name)) => self.other_event(name),
+            Ok(Line::Lost(count, _)) => add(&mut self.facts.lost_marks, count),
+            Ok(Line::OtherEvent(name)) => self.other_events(name, 1),
             Ok(Line::Comment) => {
                 perf::header(text, &mut self.facts);
                 ftrace::header(text, &mut self.facts);
@@ -367,6 +386,10 @@ impl<W: Write + Send> Import<'_, W> {
     /// Takes one of our events.
     fn take(&mut self, event: &RawEvent<'_>) -> Result<()> {
         self.step(event.time_ns);
+        self.facts.has_numeric_flags |= event
+            .gfp_flags
+            .and_then(<[u8]>::first)
+            .is_some_and(u8::is_ascii_digit);
         self.refills.push(event, &mut self.trace)
     }
 
@@ -391,10 +414,10 @@ impl<W: Write + Send> Import<'_, W> {
         None
     }
 
-    /// Counts an event of another tracepoint.
-    fn other_event(&mut self, name: &[u8]) {
-        self.trace.meta_mut().other_events += 1;
-        self.others.count(name);
+    /// Counts events of another tracepoint.
+    fn other_events(&mut self, name: &[u8], events: u64) {
+        self.trace.meta_mut().other_events += events;
+        self.others.count(name, events);
     }
 
     /// Notes a time that is before the one of the event above.
@@ -406,10 +429,20 @@ impl<W: Write + Send> Import<'_, W> {
         meta.time_step_back_ns_max = meta.time_step_back_ns_max.max(back_ns);
     }
 
+    /// A time of the day as time since the first midnight: it begins again at midnight.
+    fn past_midnight(&mut self, time_ns: u64) -> u64 {
+        let is_next_day = |time_ns: u64| time_ns + lttng::DAY_NS / 2 < self.last_time_ns;
+        if time_ns < lttng::DAY_NS && is_next_day(time_ns + self.days_ns) {
+            self.days_ns += lttng::DAY_NS;
+        }
+        time_ns + self.days_ns
+    }
+
     fn count(&mut self, writer: Writer) {
         match writer {
             Writer::Perf => self.facts.perf_lines += 1,
             Writer::Ftrace => self.facts.ftrace_lines += 1,
+            Writer::Lttng => self.facts.lttng_lines += 1,
         }
     }
 
@@ -435,83 +468,6 @@ impl<W: Write + Send> Import<'_, W> {
         meta.first_skipped.get_or_insert_with(|| error.to_string());
         Ok(())
     }
-
-    fn finish(mut self, lines: u64) -> Result<TraceMeta> {
-        if self.facts.form.is_some() && self.facts.events() == 0 {
-            return Err(TraceError::NoEvents { path: self.name });
-        }
-        if self.facts.events() == 0 {
-            let first_line = self.first_line.unwrap_or_default();
-            return Err(TraceError::Foreign {
-                path: self.name,
-                lines,
-                first_line,
-            });
-        }
-        self.refills.flush(&mut self.trace)?;
-        let (facts, options) = (self.facts, self.options);
-        let meta = self.trace.meta_mut();
-        meta.other_event_names = self.others.table();
-        meta.source = match (facts.form, facts.perf_lines, facts.ftrace_lines) {
-            (Some(form), ..) => form.name(),
-            (None, _, 0) => "perf script",
-            (None, 0, _) => "ftrace",
-            _ => "perf script and ftrace",
-        }
-        .to_string();
-        meta.kernel = options.kernel.clone().or(facts.kernel);
-        meta.arch = options.arch.clone().or(facts.arch);
-        meta.command = options.command.clone().or(facts.command);
-        meta.cpus = options.cpus.or(facts.cpus).unwrap_or(0);
-        // The marks between ftrace's lines are part of what its header counts.
-        meta.lost_events = facts.overwritten.max(facts.lost_marks);
-        add(&mut meta.lost_events, facts.lost_records);
-        add(&mut meta.lost_events, options.lost_events);
-        meta.add_reports(&options.reports)?;
-        meta.recorder_pids.clone_from(&options.recorder_pids);
-        meta.load = load_part(&self.name, meta, options)?;
-        let mut pids = options.recorder_pids.iter().copied();
-        if let Some(pid) = pids.find(|pid| !self.trace.has_pid(*pid)) {
-            let path = self.name;
-            return Err(TraceError::NoRecorder { path, pid });
-        }
-        let meta = self.trace.finish()?;
-        let largest = self.largest.filter(|_| facts.form.is_none());
-        match largest.filter(|found| u64::from(found.bytes) > object_bytes_max(meta.page_size)) {
-            Some(Largest { bytes, line, text }) => Err(TraceError::TooLargeForPages {
-                path: self.name,
-                line,
-                bytes,
-                page_bytes: meta.page_size,
-                text,
-            }),
-            None => Ok(meta),
-        }
-    }
-}
-
-/// The load's part of a recording, as the caller said it.
-fn load_part(name: &Path, meta: &TraceMeta, options: &ImportOptions) -> Result<Option<LoadPart>> {
-    let (from, until) = (options.load_from, options.load_until);
-    if (from, until) == (None, None) {
-        return Ok(None);
-    }
-    let (first_ns, end_ns) = (meta.first_time_ns, meta.last_time_ns.saturating_add(1));
-    let clock = |moment: Moment| moment.clock_ns(first_ns);
-    let part = LoadPart {
-        from_ns: from.map_or(first_ns, clock),
-        until_ns: until.map_or(end_ns, clock),
-    };
-    match part.within(Some(first_ns), Some(end_ns)) {
-        Some(_) => Ok(Some(part)),
-        None => Err(TraceError::EmptyLoad {
-            path: name.to_path_buf(),
-            from_ns: part.from_ns,
-            until_ns: part.until_ns,
-            first_ns,
-            last_ns: meta.last_time_ns,
-        }),
-    }
 }
 
 /// A number of CPUs that a header tells, if a machine can have it.
@@ -528,6 +484,6 @@ fn add(count: &mut u64, more: u64) {
 impl Facts {
     /// Our events so far.
     fn events(&self) -> u64 {
-        self.perf_lines + self.ftrace_lines + self.samples
+        self.perf_lines + self.ftrace_lines + self.lttng_lines + self.samples
     }
 }

@@ -1,11 +1,6 @@
 //! Recordings of perf and trace-cmd in binary form, beside the text that the same tool printed of the same file.
 
-use std::fs::File;
-use std::io::Read;
-use std::path::Path;
-
-use flate2::read::MultiGzDecoder;
-use quarry_trace::{FullRow, ImportOptions, TraceError, TraceFile, TraceMeta, import};
+use crate::{damage, imported, unpacked_of};
 
 /// Files of `tests/data/binary` (its README says how they were made) and their texts.
 const RECORDINGS: [(&str, &str); 5] = [
@@ -17,28 +12,7 @@ const RECORDINGS: [(&str, &str); 5] = [
 ];
 
 fn unpacked(name: &str) -> Vec<u8> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/binary");
-    let file = File::open(folder.join(format!("{name}.gz"))).unwrap();
-    let mut bytes = Vec::new();
-    MultiGzDecoder::new(file).read_to_end(&mut bytes).unwrap();
-    bytes
-}
-
-fn imported(file: &[u8], page_size: Option<u32>) -> Result<(TraceMeta, Vec<FullRow>), TraceError> {
-    let options = ImportOptions {
-        page_size,
-        zstd_level: 1,
-        ..ImportOptions::default()
-    };
-    let (name, mut out) = (Path::new("recording"), Vec::new());
-    let summary = import(file, name, &mut out, name, &options, &mut |_| ())?;
-    let trace = TraceFile::from_bytes(out)?;
-    let (mut rows, mut chunk) = (Vec::new(), Vec::new());
-    let mut reader = trace.rows();
-    while reader.next_chunk(&mut chunk)? {
-        rows.append(&mut chunk);
-    }
-    Ok((summary.meta, rows))
+    unpacked_of("binary", name)
 }
 
 #[test]
@@ -70,6 +44,61 @@ fn files_import_as_their_texts() {
             assert_eq!(meta.command, text_meta.command);
         }
     }
+}
+
+/// Perfetto's events have no caches and no names of flags.
+#[test]
+fn perfetto_imports_as_the_text_of_its_events() {
+    let (meta, rows) = imported(&unpacked("perfetto.pftrace"), None).unwrap();
+    let (text_meta, text_rows) = imported(&unpacked("trace-cmd-v6.txt"), Some(4096)).unwrap();
+    assert_eq!(meta.source, "Perfetto trace");
+    assert_eq!(meta.events, text_meta.events);
+    assert_eq!(meta.orphans, text_meta.orphans);
+    assert_eq!(meta.kernel.as_deref(), Some("6.18.44-fc-v657"));
+    assert_eq!(meta.arch.as_deref(), Some("x86_64"));
+    assert_eq!((meta.cpus, meta.page_size, meta.lost_events), (2, 4096, 7));
+    let other = &meta.other_event_names.entries;
+    assert_eq!((other.len(), other[0].0.as_str()), (1, "sched_waking"));
+    assert_eq!(rows.len(), text_rows.len());
+    for (n, (row, text)) in rows.iter().zip(&text_rows).enumerate() {
+        let (event, expect) = (&row.event, &text.event);
+        assert_eq!(
+            (event.time_ns, event.cpu, event.kind),
+            (expect.time_ns, expect.cpu, expect.kind),
+            "row {n}"
+        );
+        assert_eq!(
+            (event.object, event.order, event.place),
+            (expect.object, expect.order, expect.place),
+            "row {n}"
+        );
+        assert_eq!(
+            (event.bytes_req, row.bytes_alloc),
+            (expect.bytes_req, text.bytes_alloc),
+            "row {n}"
+        );
+        assert_eq!(
+            (row.pid, &row.call_site),
+            (text.pid, &text.call_site),
+            "row {n}"
+        );
+        let idle = text.comm == "<idle>";
+        assert_eq!(
+            row.comm,
+            if idle { "swapper" } else { &text.comm },
+            "row {n}"
+        );
+        assert_eq!(row.gfp_flags.is_some(), text.gfp_flags.is_some(), "row {n}");
+    }
+    let whole = unpacked("perfetto.pftrace");
+    let error = imported(&whole[..whole.len() - 9], None)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("this Perfetto trace cannot be read")
+            && error.contains("cut off or damaged"),
+        "{error}"
+    );
 }
 
 /// trace-cmd before 2.9 has the clocks behind the CPUs' table, or none.
@@ -115,16 +144,7 @@ fn damaged_files_are_no_panic() {
         }
         let mut random = 0x2545_f491_4f6c_dd1d_u64;
         for _ in 0..150 {
-            let mut damaged = whole.clone();
-            for _ in 0..3 {
-                random ^= random << 13;
-                random ^= random >> 7;
-                random ^= random << 17;
-                // Most lengths and places are in the first thousand bytes.
-                let range = if random & 1 == 0 { 1024 } else { damaged.len() };
-                let at = (random >> 8) as usize % range.min(damaged.len());
-                damaged[at] = (random >> 48) as u8;
-            }
+            let damaged = damage(&whole, &mut random);
             let _ = imported(&damaged, None);
         }
     }

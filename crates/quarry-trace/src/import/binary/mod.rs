@@ -1,8 +1,9 @@
-//! Recordings in binary form: `perf.data` and trace-cmd's `trace.dat`.
+//! Recordings in binary form: `perf.data`, trace-cmd's `trace.dat` and Perfetto's traces.
 //!
 //! ```text
 //!   perf.data --linux-perf-data--> samples -------\
 //!   trace.dat --> rings --merge by time--> samples --> Decoder --> RawEvent
+//!   Perfetto --prost--> messages --sort by time------------------> RawEvent
 //! ```
 //!
 //! A file is read into memory as a whole: its parts lie in any order.
@@ -10,6 +11,7 @@
 mod bytes;
 mod info;
 mod perf_data;
+mod perfetto;
 mod trace_dat;
 
 use std::collections::HashMap;
@@ -18,7 +20,7 @@ use std::io::{Read, Write};
 use super::fields::{self, PAGE_BYTES_MAX};
 use super::{Import, add};
 use crate::error::{Result, TraceError};
-use crate::event::seconds;
+use crate::event::{RawEvent, seconds};
 use crate::events::Decoder;
 use crate::events::merge::{Merge, Round};
 use crate::events::names::{Symbols, Tasks};
@@ -26,9 +28,10 @@ use crate::meta::CPUS_MAX;
 use bytes::Fault;
 use info::TracingInfo;
 use perf_data::{Found, PerfData};
+use perfetto::Said;
 
 /// Bytes that tell the form of a file.
-pub(super) const HEAD_BYTES: u64 = 16;
+pub(super) const HEAD_BYTES: u64 = 64;
 /// Bytes read at a time.
 const BLOCK_BYTES: u64 = 1 << 20;
 
@@ -37,6 +40,7 @@ const BLOCK_BYTES: u64 = 1 << 20;
 pub(super) enum Form {
     PerfData,
     TraceDat,
+    Perfetto,
 }
 
 impl Form {
@@ -46,6 +50,8 @@ impl Form {
             Some(Self::PerfData)
         } else if head.starts_with(info::MAGIC) {
             Some(Self::TraceDat)
+        } else if perfetto::is_trace(head) {
+            Some(Self::Perfetto)
         } else {
             None
         }
@@ -56,6 +62,7 @@ impl Form {
         match self {
             Self::PerfData => "perf.data",
             Self::TraceDat => "trace.dat",
+            Self::Perfetto => "Perfetto trace",
         }
     }
 }
@@ -81,11 +88,13 @@ impl<W: Write + Send> Import<'_, W> {
             progress(file.len() as u64);
         }
         self.facts.form = Some(form);
+        let bytes = file.len() as u64;
         match form {
             Form::PerfData => self.perf_data(&file)?,
             Form::TraceDat => self.trace_dat(&file)?,
+            Form::Perfetto => self.perfetto(file)?,
         }
-        Ok(file.len() as u64)
+        Ok(bytes)
     }
 
     fn perf_data(&mut self, file: &[u8]) -> Result<()> {
@@ -152,6 +161,40 @@ impl<W: Write + Send> Import<'_, W> {
         Ok(())
     }
 
+    fn perfetto(&mut self, file: Vec<u8>) -> Result<()> {
+        let found = perfetto::parse(file).map_err(|problem| self.bad_file(problem))?;
+        self.facts.page_size = found.page_bytes;
+        self.facts.overwritten = found.lost();
+        self.facts.cpus = found.cpus.filter(|cpus| (1..=CPUS_MAX).contains(cpus));
+        for (name, events) in &found.others {
+            self.other_events(name.as_bytes(), *events);
+        }
+        let mut tasks = Tasks::default();
+        for (pid, name) in found.names.iter().rev() {
+            tasks.insert(*pid, name.as_bytes());
+        }
+        tasks.insert(0, b"swapper");
+        for sample in &found.samples {
+            let said = sample.said().map_err(|problem| self.bad_file(problem))?;
+            let (mut event, flags, site) = match said {
+                Said::Name(pid, name) => {
+                    tasks.insert(pid, name.as_bytes());
+                    continue;
+                }
+                Said::Event(event, flags, site) => (event, flags, site),
+            };
+            let flags = flags.map(|bits| format!("{bits:#x}"));
+            let site = found.call_site(sample, site);
+            event.gfp_flags = flags.as_ref().map(|text| text.as_bytes());
+            event.call_site = site.as_deref();
+            event.pid = sample.pid;
+            event.comm = tasks.name(sample.pid);
+            self.checked(event, sample.cpu, sample.time_ns)?;
+        }
+        (self.facts.kernel, self.facts.arch) = (found.release, found.arch);
+        Ok(())
+    }
+
     /// Takes one sample.
     fn sample(
         &mut self,
@@ -167,35 +210,61 @@ impl<W: Write + Send> Import<'_, W> {
         let Some(mut event) = samples.decoder.decode(sample) else {
             let id = sample.first_chunk().map(|id| u16::from_ne_bytes(*id));
             let name = id.and_then(|id| samples.names.get(&id));
-            self.other_event(name.map_or("unknown".as_bytes(), |name| name.as_bytes()));
+            self.other_events(name.map_or("unknown".as_bytes(), |name| name.as_bytes()), 1);
             return Ok(());
         };
+        event.call_site = site.and_then(|address| samples.symbols.name(address));
+        event.pid = event.pid.max(0);
+        event.comm = samples.tasks.name(event.pid);
+        self.checked(event, cpu, time_ns)
+    }
+
+    /// Takes an event without CPU and time, these; refuses what no machine has.
+    fn checked(&mut self, mut event: RawEvent<'_>, cpu: u32, time_ns: u64) -> Result<()> {
         let limit = self.options.cpus.unwrap_or(CPUS_MAX);
         event.cpu = match u16::try_from(cpu) {
             Ok(number) if cpu < limit => number,
             _ => {
-                return Err(TraceError::BadFile {
-                    path: self.name.clone(),
-                    form: self.facts.form.map_or("", Form::name),
-                    problem: format!("an event is of CPU {cpu}, and the machine has {limit}"),
-                });
+                let problem = format!("an event is of CPU {cpu}, and the machine has {limit}");
+                return Err(self.bad_file(problem));
             }
         };
+        if i64::try_from(time_ns).is_err() {
+            let problem = format!("an event is of {} s; it is damaged", seconds(time_ns));
+            return Err(self.bad_file(problem));
+        }
         let page_bytes = self.options.page_size.or(self.facts.page_size);
         let fault = fields::size_fault(&event, page_bytes.unwrap_or(PAGE_BYTES_MAX));
         if let Some((field, problem)) = fault {
-            return Err(TraceError::BadFile {
-                path: self.name.clone(),
-                form: self.facts.form.map_or("", Form::name),
-                problem: format!("the event at {} s: {field}: {problem}", seconds(time_ns)),
-            });
+            let problem = format!("the event at {} s: {field}: {problem}", seconds(time_ns));
+            return Err(self.bad_file(problem));
+        }
+        let small = [
+            ("node", i64::from(event.node), fields::NODE_MAX),
+            (
+                "migratetype",
+                event.migratetype.into(),
+                fields::MIGRATETYPE_MAX,
+            ),
+        ];
+        let mut small = small.into_iter();
+        if let Some((field, value, max)) = small.find(|(_, n, max)| !(-1..=*max).contains(n)) {
+            let at = seconds(time_ns);
+            let problem =
+                format!("the event at {at} s: {field}: {value} is impossible, at most {max}");
+            return Err(self.bad_file(problem));
         }
         event.time_ns = time_ns;
-        event.call_site = site.and_then(|address| samples.symbols.name(address));
-        event.pid = event.pid.max(0);
-        event.comm = samples.tasks.name(event.pid);
         self.facts.samples += 1;
         self.take(&event)
+    }
+
+    fn bad_file(&self, problem: Fault) -> TraceError {
+        TraceError::BadFile {
+            path: self.name.clone(),
+            form: self.facts.form.map_or("", Form::name),
+            problem,
+        }
     }
 }
 
