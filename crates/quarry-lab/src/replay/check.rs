@@ -36,17 +36,18 @@ pub struct Check {
 }
 
 /// Growth of slab memory from the first report to the last. A report leaves open where survivors are in their slabs and
-/// what CPUs use of theirs: each state that it allows predicts another growth. A free without an event happened at any
-/// time before the memory is used again: what caches with such frees gain may be free already.
+/// what CPUs use of theirs: each state that it allows predicts another growth, and the kernel was in a further one. A free
+/// without an event happened at any time before the memory is used again: what caches with such frees gain may be free
+/// already.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct Growth {
     /// Bytes by which the kernel grew; negative if it shrank.
     pub observed_bytes: i64,
     /// Bytes of growth with the assumed state.
     pub predicted_bytes: i64,
-    /// Least growth of all states.
+    /// Least growth that is likely of a further state: nine of ten lie in the range.
     pub low_bytes: i64,
-    /// Most growth of all states.
+    /// Most growth that is likely of a further state.
     pub high_bytes: i64,
     /// States that were replayed, the assumed one included.
     pub states: u32,
@@ -72,14 +73,39 @@ impl Growth {
         }
     }
 
-    /// Adds what other states predict.
+    /// Widens the range of this state by what other states predict. The least and the most of n states leave out two
+    /// of n + 1 further ones, so the range is also that of a normal distribution with the states' mean and spread in
+    /// which nine of ten further states lie.
     pub(crate) fn add(&mut self, others: impl Iterator<Item = Growth>) {
-        for other in others {
-            self.low_bytes = self.low_bytes.min(other.low_bytes);
-            self.high_bytes = self.high_bytes.max(other.high_bytes);
-            self.states += other.states;
-        }
+        let all: Vec<Growth> = std::iter::once(*self).chain(others).collect();
+        let low = all.iter().map(|state| state.low_bytes);
+        let high = all.iter().map(|state| state.high_bytes);
+        let least = low.clone().min().unwrap_or(self.low_bytes);
+        let most = high.clone().max().unwrap_or(self.high_bytes);
+        self.low_bytes = least.min(further(low, -1.0));
+        self.high_bytes = most.max(further(high, 1.0));
+        self.states = u32::try_from(all.len()).unwrap_or(u32::MAX);
     }
+}
+
+/// The end, below or above by its sign, beyond which one of twenty further values lies of those of a normal distribution
+/// of which `values` are drawn: their mean, and Student's t times their standard deviation times the root of 1 + 1/n.
+fn further(values: impl Iterator<Item = i64> + Clone, sign: f64) -> i64 {
+    let n = values.clone().count() as f64;
+    let mean = values.clone().sum::<i64>() as f64 / n;
+    let squares: f64 = values.map(|value| (value as f64 - mean).powi(2)).sum();
+    let deviation = (squares / (n - 1.0).max(1.0)).sqrt();
+    (mean + sign * student_95(n - 1.0) * deviation * (1.0 + 1.0 / n).sqrt()).round() as i64
+}
+
+/// The 95th percentile of Student's distribution, by its expansion around the normal one (Abramowitz and Stegun,
+/// 26.7.5): within 1 % from four degrees of freedom on.
+fn student_95(degrees: f64) -> f64 {
+    let (z, f) = (1.644_854_f64, degrees.max(1.0));
+    let first = (z.powi(3) + z) / 4.0;
+    let second = (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / 96.0;
+    let third = (3.0 * z.powi(7) + 19.0 * z.powi(5) + 17.0 * z.powi(3) - 15.0 * z) / 384.0;
+    z + first / f + second / f.powi(2) + third / f.powi(3)
 }
 
 /// Sums over the caches without implied frees and unseen allocations: nothing suggests that an event is
@@ -257,4 +283,44 @@ impl CacheCheck {
 /// Adds what a report says, which may be anything.
 fn add(sum: &mut u64, value: u64) {
     *sum = sum.saturating_add(value);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(predicted: i64) -> Growth {
+        Growth {
+            predicted_bytes: predicted,
+            low_bytes: predicted - 100,
+            high_bytes: predicted,
+            states: 1,
+            ..Growth::default()
+        }
+    }
+
+    #[test]
+    fn one_of_ten_further_states_is_outside() {
+        let mut growth = of(0);
+        growth.add([0, 0, 0].map(of).into_iter());
+        assert_eq!(
+            (growth.low_bytes, growth.high_bytes),
+            (-100, 0),
+            "nothing differs"
+        );
+        let mut growth = of(0);
+        growth.add((1..8).map(|state| of(state * 1000)));
+        assert_eq!(growth.states, 8);
+        // 3500 and 1.895 times 2449 times the root of 9/8.
+        assert!((8400..8440).contains(&growth.high_bytes), "{growth:?}");
+        assert!((-1540..-1500).contains(&growth.low_bytes), "{growth:?}");
+    }
+
+    #[test]
+    fn quantiles_of_student() {
+        for (degrees, expected) in [(4.0, 2.132), (7.0, 1.895), (30.0, 1.697)] {
+            let found = student_95(degrees);
+            assert!((found / expected - 1.0).abs() < 0.01, "{degrees}: {found}");
+        }
+    }
 }
