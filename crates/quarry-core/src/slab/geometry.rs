@@ -28,8 +28,8 @@ mod tests;
 pub(crate) use eras::debug_rules;
 pub use eras::{ERAS, RELEASES, slab_era};
 pub use rules::{
-    ColourRule, FreelistRules, GrowRule, IndexBytes, LimitRules, ReleaseRule, RunRules, SharedUse,
-    SlabEra, reaping,
+    ArrayPlace, ColourRule, FreelistRules, GrowRule, IndexBytes, LimitRules, ReleaseRule, RunRules,
+    SharedUse, SlabEra, reaping,
 };
 
 use crate::geometry::{
@@ -144,11 +144,15 @@ pub fn geometry(
             off_slab_page_part,
             ..
         } => {
-            let off_slab_from = machine.page_bytes() / u64::from(off_slab_page_part);
-            let fit = place_descriptor(&search, descriptor_bytes, off_slab_from);
+            let fit = place_by_size(&search, descriptor_bytes, off_slab_page_part);
             (fit, descriptor_bytes)
         }
-        FreelistRules::Array { in_object, .. } => (place_array(era, &search, in_object), 0),
+        FreelistRules::Array { place, .. } => match place {
+            ArrayPlace::BySize { off_slab_page_part } => {
+                (place_by_size(&search, 0, off_slab_page_part), 0)
+            }
+            ArrayPlace::InObject => (place_array(era, &search), 0),
+        },
     };
     let fit = fit.ok_or(GeometryError::SizeTooLarge {
         bytes: layout.size.into(),
@@ -286,8 +290,9 @@ impl Search<'_> {
     }
 }
 
-/// The places of 2.6.24 (`calculate_slab_order()`, `cache_estimate()`).
-fn place_descriptor(search: &Search<'_>, descriptor: u32, off_slab_from: u64) -> Option<Fit> {
+/// The places of 2.6.24 (`calculate_slab_order()`, `cache_estimate()`), and of arrays, which have no descriptor, until 4.5.
+fn place_by_size(search: &Search<'_>, descriptor: u32, off_slab_page_part: u32) -> Option<Fit> {
+    let off_slab_from = search.machine.page_bytes() / u64::from(off_slab_page_part);
     let size = u64::from(search.layout.size);
     let align = u64::from(search.layout.align);
     let descriptor = u64::from(descriptor);
@@ -301,6 +306,9 @@ fn place_descriptor(search: &Search<'_>, descriptor: u32, off_slab_from: u64) ->
             if on_slab_bytes(objects) + objects * size > slab_bytes {
                 objects = objects.saturating_sub(1);
             }
+            if objects > search.objects_max() {
+                return Err(());
+            }
             let left = slab_bytes.saturating_sub(objects * size + on_slab_bytes(objects));
             Ok(Some((objects, left, on_slab_bytes(objects))))
         });
@@ -309,7 +317,7 @@ fn place_descriptor(search: &Search<'_>, descriptor: u32, off_slab_from: u64) ->
     let objects_max = (size - descriptor.min(size)) / u64::from(search.index_bytes);
     let fit = search.order(FreelistPlace::OffSlab, |slab_bytes| {
         let objects = slab_bytes / size;
-        if objects > objects_max {
+        if objects > objects_max.min(search.objects_max()) {
             return Err(());
         }
         Ok(Some((objects, slab_bytes % size, needed(objects))))
@@ -328,7 +336,7 @@ fn place_descriptor(search: &Search<'_>, descriptor: u32, off_slab_from: u64) ->
 
 /// The places of 6.1 (`set_objfreelist_slab_cache()`, `set_off_slab_cache()`,
 /// `set_on_slab_cache()`).
-fn place_array(era: &SlabEra, search: &Search<'_>, in_object: bool) -> Option<Fit> {
+fn place_array(era: &SlabEra, search: &Search<'_>) -> Option<Fit> {
     let size = u64::from(search.layout.size);
     let plain = |slab_bytes: u64| {
         let objects = slab_bytes / size;
@@ -338,19 +346,14 @@ fn place_array(era: &SlabEra, search: &Search<'_>, in_object: bool) -> Option<Fi
         Ok((objects, slab_bytes % size, search.array_bytes(objects)))
     };
     let kept = CacheFlags::CTOR | CacheFlags::RCU;
-    if in_object && !search.cache.flags.intersects(kept) {
+    if !search.cache.flags.intersects(kept) {
         let inside = search.order(FreelistPlace::InObject, |bytes| plain(bytes).map(Some));
         let object_size = search.cache.object_size;
         if let Some(fit) = inside.filter(|fit| fit.freelist_bytes <= object_size) {
             return Some(fit);
         }
     }
-    // Taken to be as with descriptors until 4.5, which was not read.
-    let large = u64::from(search.cache.object_size) >= search.machine.page_bytes() / 8;
     let off_slab = search.order(FreelistPlace::OffSlab, |slab_bytes| {
-        if !in_object && !large {
-            return Err(());
-        }
         let fit = plain(slab_bytes)?;
         let holder = general_bytes(era, search.machine, fit.2);
         Ok(holder

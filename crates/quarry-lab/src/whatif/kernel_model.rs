@@ -236,23 +236,21 @@ impl KernelModel {
 
     /// True if the formulas give the order and the objects of a row from its object size.
     fn explains(&self, row: &SlabinfoRow) -> bool {
-        let geometry = slot(row).and_then(|slot| self.geometry(&slot, 64));
-        geometry.is_some_and(|geometry| is_of(row, &geometry))
+        let explains = |slot: &CacheParams| self.gives(row, slot, 64);
+        slots(row).is_some_and(|slots| slots.iter().any(explains))
     }
 
-    /// A row's cache by its object size. SLAB gives reclaimable ones smaller slabs: it is one of them if only that
-    /// explains its slabs.
+    /// A row's cache by its object size: the first that explains its slabs of those that it may be.
     pub(super) fn slot(&self, row: &SlabinfoRow, line: u32) -> Option<CacheParams> {
-        let plain = slot(row)?;
-        let reclaimable = plain.with_flags(CacheFlags::RECLAIM);
-        let explains = |params: &CacheParams| {
-            let geometry = self.geometry_of(&row.name, params, line);
-            geometry.is_some_and(|geometry| is_of(row, &geometry))
-        };
-        Some(match !explains(&plain) && explains(&reclaimable) {
-            true => reclaimable,
-            false => plain,
-        })
+        let slots = slots(row)?;
+        let explains = |slot: &&CacheParams| self.gives(row, slot, line);
+        Some(*slots.iter().find(explains).unwrap_or(&slots[0]))
+    }
+
+    /// True if such a cache has the slabs of a row.
+    fn gives(&self, row: &SlabinfoRow, slot: &CacheParams, line: u32) -> bool {
+        let geometry = self.geometry_of(&row.name, slot, line);
+        geometry.is_some_and(|geometry| is_of(row, &geometry))
     }
 }
 
@@ -321,10 +319,17 @@ pub(super) fn users(cache: &CacheAttributes) -> u64 {
     held.saturating_sub(cache.cpu_partial_slabs().unwrap_or(0))
 }
 
-/// A cache of plain objects that lie as far apart as those of the row.
-fn slot(row: &SlabinfoRow) -> Option<CacheParams> {
+/// Caches whose objects may lie as far apart as those of the row, the likeliest first. SLAB gives reclaimable ones
+/// smaller slabs, and the size before alignment decides where it keeps its lists.
+fn slots(row: &SlabinfoRow) -> Option<[CacheParams; 3]> {
     let size = u32::try_from(row.objsize).ok()?;
-    Some(CacheParams::new(size))
+    let plain = CacheParams::new(size);
+    // Words need no alignment.
+    let aligned = match 1 << size.trailing_zeros().min(7) {
+        1..=8 => plain,
+        align => CacheParams::new(size - 8).with_align(align),
+    };
+    Some([plain, plain.with_flags(CacheFlags::RECLAIM), aligned])
 }
 
 /// The cache line of the snapshot's machine.

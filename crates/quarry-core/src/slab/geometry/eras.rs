@@ -4,8 +4,8 @@
 use core::ops::RangeInclusive;
 
 use super::{
-    ColourRule, FreelistRules, GrowRule, IndexBytes, LimitRules, ReleaseRule, RunRules, SharedUse,
-    SlabEra,
+    ArrayPlace, ColourRule, FreelistRules, GrowRule, IndexBytes, LimitRules, ReleaseRule, RunRules,
+    SharedUse, SlabEra,
 };
 use crate::era::Era;
 use crate::geometry::{
@@ -72,7 +72,13 @@ const fn freelist(era: Era) -> FreelistRules {
         } else {
             IndexBytes::Word
         },
-        in_object: era.since(Era::V4_6),
+        place: if era.since(Era::V4_6) {
+            ArrayPlace::InObject
+        } else {
+            ArrayPlace::BySize {
+                off_slab_page_part: if era.since(Era::V3_15) { 32 } else { 8 },
+            }
+        },
     }
 }
 

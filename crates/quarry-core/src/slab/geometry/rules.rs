@@ -16,14 +16,27 @@ pub enum FreelistRules {
         /// Objects of a page divided by this, or more, have it off the slab.
         off_slab_page_part: u32,
     },
-    /// Only the indices: in a free object, else off the slab if that saves something, else at the
-    /// slab's end [3.13 and later; when they are off the slab was read in 6.1].
+    /// Only the indices [3.13 and later].
     Array {
         /// Size of an index.
         index: IndexBytes,
-        /// True if the array may be in a free object [4.6 and later].
-        in_object: bool,
+        /// Place of the array.
+        place: ArrayPlace,
     },
+}
+
+/// Place of a slab's array of indices.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ArrayPlace {
+    /// As with descriptors: in front of the objects, off the slab for large ones [until 4.5].
+    BySize {
+        /// Objects of a page divided by this, or more, have it off the slab: 8 until 3.14, 32 later. From 4.4 on they
+        /// must be larger than the smallest kmalloc class as well, which they are but on arm64. The changes are dated
+        /// by a Debian 3.16 and messages on linux-mm of November 2015; that 3.15 has the first one is inferred.
+        off_slab_page_part: u32,
+    },
+    /// In a free object, else off the slab if that saves something, else at the slab's end [4.6 and later].
+    InObject,
 }
 
 /// Size of an index of an array.

@@ -100,7 +100,7 @@ fn large_objects_have_their_descriptor_elsewhere() {
 
 #[test]
 fn slabs_hold_what_is_put_in_them() {
-    for era in [Era::V2_6_24, Era::V6_1] {
+    for era in [Era::V2_6_24, Era::V3_13, Era::V4_4, Era::V6_1] {
         for page_shift in [12, 14, 16] {
             for flags in [CacheFlags::NONE, CacheFlags::CTOR, CacheFlags::RECLAIM] {
                 for size in (1..3000).chain([4096, 10_000, 65_536, 200_000]) {
@@ -165,8 +165,8 @@ fn slab_max_order_belongs_to_6_1() {
 fn indices_change_at_their_release() {
     let steps = [
         (Era::V2_6_22, FreelistPlace::SlabStart, 4, 15),
-        (Era::V3_13, FreelistPlace::SlabEnd, 4, 15),
-        (Era::V3_15, FreelistPlace::SlabEnd, 1, 15),
+        (Era::V3_13, FreelistPlace::SlabStart, 4, 15),
+        (Era::V3_15, FreelistPlace::OffSlab, 1, 16),
         (Era::V4_6, FreelistPlace::InObject, 1, 16),
     ];
     for known in &ERAS {
@@ -174,5 +174,34 @@ fn indices_change_at_their_release() {
         let step = steps.iter().rfind(|step| known.era >= step.0).unwrap();
         let found = (g.slab.freelist, g.slab.index_bytes, g.objects);
         assert_eq!(found, (step.1, step.2, step.3), "{}", known.era);
+    }
+}
+
+/// Rows of a Debian 3.16 with SLAB, x86-64: the size that is asked for, alignment, objects and pages of a slab.
+#[test]
+fn slabs_of_debian_3_16() {
+    let rows = [
+        (80, 8, 50, 1),
+        (112, 64, 31, 1),
+        (48, 8, 83, 1),
+        (24, 8, 163, 1),
+        (576, 8, 7, 1),
+        (2096, 8, 3, 2),
+        (512, 8, 8, 1),
+        (256, 8, 16, 1),
+        (64, 8, 63, 1),
+        (384, 8, 10, 1),
+        (128, 8, 32, 1),
+        (1088, 8, 7, 2),
+        (192, 8, 21, 1),
+        (1 << 17, 8, 1, 32),
+        (1 << 22, 8, 1, 1024),
+    ];
+    for (size, align, objects, pages) in rows {
+        let cache = CacheParams::new(size).with_align(align);
+        for era in [Era::V3_15, Era::V3_16, Era::V4_4, Era::V4_5] {
+            let g = of(era, &machine(12, 16), cache);
+            assert_eq!((g.objects, 1 << g.order), (objects, pages), "{size}, {era}");
+        }
     }
 }
