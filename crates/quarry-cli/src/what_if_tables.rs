@@ -1,6 +1,6 @@
 //! The tables of `quarry what-if`: a line for each prediction, and its caches.
 
-use quarry_lab::whatif::{CachePrediction, Cause, Prediction};
+use quarry_lab::whatif::{CachePrediction, Cause, Fit, Prediction};
 use quarry_snapshot::Snapshot;
 
 use crate::output;
@@ -18,12 +18,6 @@ pub(crate) fn text(snapshot: &Snapshot, predictions: &[Prediction], all: bool) -
     text.push_str(&head(snapshot, predictions));
     for prediction in predictions {
         text.push_str(&notes(prediction));
-    }
-    if predictions
-        .iter()
-        .any(|told| told.design != told.snapshot_design)
-    {
-        text.push_str("not known: objects whose size changed for other reasons, and new caches\n");
     }
     for prediction in predictions {
         text.push_str(&caches(prediction, all));
@@ -50,6 +44,18 @@ fn head(snapshot: &Snapshot, predictions: &[Prediction]) -> String {
             first.explained_caches,
             snapshot.slabinfo.rows.len(),
         ));
+        if let Fit::Doubtful(cause) | Fit::Bad(cause) = first.fit(snapshot) {
+            text.push_str(&format!(
+                "warning: that is {:.0} %: {cause}\n",
+                first.fit_percent(snapshot)
+            ));
+        }
+        for guess in &first.guessed {
+            text.push_str(&format!("{guess}; the bounds hold for all\n"));
+        }
+        if !first.snapshot_debugging.is_empty() {
+            text.push_str(&format!("debugging is on: {}\n", first.snapshot_debugging));
+        }
     }
     text
 }
@@ -119,6 +125,22 @@ fn change(predicted: u64, observed: u64) -> String {
 fn notes(told: &Prediction) -> String {
     let mut text = String::new();
     let pages = bytes(told.page_size);
+    for unmodelled in &told.unmodelled {
+        text.push_str(&format!(
+            "{}, not computed: {} (-{} to +{} in the bounds)\n",
+            told.design,
+            unmodelled.what,
+            bytes(unmodelled.less_bytes),
+            bytes(unmodelled.more_bytes)
+        ));
+    }
+    if told.debugging != told.snapshot_debugging {
+        let with = match told.debugging.as_str() {
+            "" => "without debugging",
+            debugging => debugging,
+        };
+        text.push_str(&format!("{}: {with}\n", told.design));
+    }
     if told.to_pages_bytes > 0 {
         text.push_str(&format!(
             "with {pages} pages: about {} of objects go to the page allocator, outside of all \

@@ -1,6 +1,6 @@
 //! One cache: how its objects lie in the snapshot, and what they need elsewhere.
 
-use quarry_core::geometry::{CacheFlags, Geometry};
+use quarry_core::geometry::Geometry;
 
 use crate::sheaves::Sheaves;
 use quarry_snapshot::{CacheAttributes, SlabinfoRow};
@@ -11,6 +11,21 @@ use super::users::{Cpus, Range};
 
 /// Assumption about hidden objects at the low end, in the middle and at the high end of a range.
 pub(super) const HIDDEN: [Hidden; 3] = [Hidden::Least, Hidden::Expected, Hidden::Most];
+
+/// Parts of the names of caches whose objects stand for files, which kernels reclaim: inodes, names, buffers, extents and
+/// the nodes of page caches.
+const FOR_FILES: [&str; 10] = [
+    "inode_cache",
+    "dentry",
+    "buffer_head",
+    "radix_tree_node",
+    "extent_status",
+    "extent_map",
+    "journal_head",
+    "xfs_ili",
+    "xfs_ifork",
+    "kmalloc-rcl-",
+];
 
 /// Distribution of a cache's objects over its slabs.
 #[derive(Clone, Debug)]
@@ -99,6 +114,14 @@ impl Shape {
 }
 
 impl Shape {
+    /// Nothing is kept per CPU: each object comes from the nodes' slabs, as with debugging.
+    pub(super) fn bypass_cpus(&mut self) {
+        self.sheaves = Sheaves::default();
+        self.cpu_slabs = false;
+        self.cpu_partial = 0.0;
+        self.grain = 1.0;
+    }
+
     /// Takes other sheaves.
     pub(super) fn set_sheaves(&mut self, sheaves: Sheaves) {
         if self.sheaves.capacity > 0 || sheaves.capacity > 0 {
@@ -165,14 +188,20 @@ impl Lay {
             partial,
             partial_objects: partial_objects.min(partial * slots),
             half_full: counts.is_none(),
-            reclaim: Self::is_reclaimed(sysfs),
+            reclaim: Self::is_reclaimed(row, sysfs),
             kept: 0.0,
         }
     }
 
-    /// True if sysfs says that the objects can be reclaimed.
-    pub(super) fn is_reclaimed(sysfs: Option<&CacheAttributes>) -> bool {
-        sysfs.is_some_and(|sysfs| sysfs.flags().contains(CacheFlags::RECLAIM))
+    /// True if the objects can be reclaimed, as sysfs says, or else as the name does.
+    pub(super) fn is_reclaimed(row: &SlabinfoRow, sysfs: Option<&CacheAttributes>) -> bool {
+        match sysfs.and_then(|sysfs| sysfs.number("reclaim_account")) {
+            Some(reclaim) => reclaim > 0,
+            None => {
+                let is_part = |part: &&str| row.name.contains(*part);
+                FOR_FILES.iter().any(|part| is_part(part)) || row.name.ends_with("_inode")
+            }
+        }
     }
 
     /// SLAB: CPUs take batches from slabs that all share. What lies in their arrays counts as active,
@@ -196,7 +225,7 @@ impl Lay {
             partial,
             partial_objects,
             half_full: true,
-            reclaim: false,
+            reclaim: Self::is_reclaimed(row, None),
             kept: 0.0,
         }
     }

@@ -69,7 +69,7 @@ impl Lay {
             partial,
             partial_objects,
             half_full: number("partial").is_none(),
-            reclaim: Self::is_reclaimed(sysfs),
+            reclaim: Self::is_reclaimed(row, sysfs),
             kept: f64::from(has_burst) * (sheaves.after_load() as f64).min(active),
         }
     }

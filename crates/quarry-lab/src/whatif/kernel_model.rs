@@ -3,6 +3,7 @@
 use quarry_core::era::Era;
 use quarry_core::geometry::{
     CacheFlags, CacheParams, Geometry, KmallocRules, KmallocService, MachineParams,
+    kmalloc_classes, kmalloc_params,
 };
 use quarry_core::sheaf::geometry::{SheafEra, asked_capacity, own_flags, sheaf_era};
 use quarry_core::slab::geometry::early_flag;
@@ -16,6 +17,7 @@ use quarry_designs::{DESIGNS, DesignEntry, DesignSpec, Setting, Tuning, list, re
 use quarry_snapshot::{CacheAttributes, SlabinfoRow, Snapshot};
 
 use super::Question;
+use super::debugging::{self, Debugging};
 
 /// A kernel, as far as geometry depends on it.
 #[derive(Clone, Debug)]
@@ -31,6 +33,7 @@ pub(super) struct KernelModel {
     pub(super) settings: Tuning,
     /// Boot parameters and sysctls that the snapshot's kernel ran with.
     pub(super) booted_with: Vec<Setting>,
+    pub(super) debug: Debugging,
 }
 
 /// Cache lines of machines whose pages can be 64 KiB have 128 bytes (ppc64); the others have 64.
@@ -41,23 +44,37 @@ fn cache_line(release: Option<&str>) -> u32 {
 }
 
 impl KernelModel {
-    /// The kernel that the snapshot was taken of, and for how many of its caches the formulas give
-    /// what it reports.
+    /// The kernel that the snapshot was taken of, and for how many of its caches the formulas give what it reports.
     pub(super) fn of(snapshot: &Snapshot) -> Result<(Self, usize), LabError> {
+        let (kernels, explained) = Self::all_of(snapshot)?;
+        // There is one at least.
+        let first = kernels
+            .into_iter()
+            .next()
+            .ok_or_else(|| no_design(snapshot))?;
+        Ok((first, explained))
+    }
+
+    /// The kernels that the snapshot may be of, the likeliest first, and for how many of its caches their formulas
+    /// give what it reports: none explains more. One, if release and CPUs are told.
+    pub(super) fn all_of(snapshot: &Snapshot) -> Result<(Vec<Self>, usize), LabError> {
         let busiest = busiest(snapshot);
         let guesses = match snapshot.present_cpus {
             Some(cpus) => vec![cpus],
             None => std::iter::once(busiest)
-                .chain((0..9).map(|shift| 1 << shift))
-                .filter(|cpus| *cpus >= busiest)
+                .chain(
+                    (0..9)
+                        .map(|shift| 1 << shift)
+                        .filter(|cpus| *cpus > busiest),
+                )
                 .collect(),
         };
-        let mut best: Option<(Self, usize)> = None;
+        let (mut best, mut most) = (Vec::new(), 0);
         for design in designs(snapshot) {
             let booted_with = booted_with(snapshot, design);
             let settings = in_force(design, &booted_with, &[])?;
             for cpus in &guesses {
-                let kernel = Self {
+                let mut kernel = Self {
                     design,
                     page_bytes: snapshot.page_bytes,
                     nr_cpu_ids: snapshot.nr_cpu_ids.unwrap_or(*cpus),
@@ -65,21 +82,26 @@ impl KernelModel {
                     nodes: snapshot.nodes(),
                     settings: settings.clone(),
                     booted_with: booted_with.clone(),
+                    debug: Debugging::default(),
                 };
-                let rows = &snapshot.slabinfo.rows;
-                let explained = rows.iter().filter(|row| kernel.explains(row)).count();
-                if best.as_ref().is_none_or(|(_, most)| explained > *most) {
-                    best = Some((kernel, explained));
+                kernel.debug = Debugging::of(snapshot, &kernel);
+                let rows = snapshot.slabinfo.rows.iter();
+                let explains =
+                    |row: &&SlabinfoRow| kernel.explains(row, snapshot.attributes(&row.name));
+                let explained = rows.filter(explains).count();
+                if explained > most {
+                    best.clear();
+                }
+                if explained >= most {
+                    most = explained;
+                    best.push(kernel);
                 }
             }
         }
-        best.ok_or_else(|| {
-            LabError::Usage(format!(
-                "{}: it is of a kernel whose design this build does not have; designs are {}",
-                snapshot.file,
-                list(DESIGNS.iter().map(|design| design.name))
-            ))
-        })
+        match best.is_empty() {
+            true => Err(no_design(snapshot)),
+            false => Ok((best, most)),
+        }
     }
 
     /// The kernel that is asked about.
@@ -96,6 +118,13 @@ impl KernelModel {
             Some(cpus) => cpus,
             None => self.nr_cpu_ids,
         };
+        let debug = match &question.debug {
+            None => self.debug.clone(),
+            Some(text) => {
+                let setting = debugging::parse(text, design.era);
+                Debugging::asked(setting.map_err(LabError::Usage)?)
+            }
+        };
         let kernel = Self {
             design,
             page_bytes: question.page_bytes.unwrap_or(self.page_bytes),
@@ -104,6 +133,7 @@ impl KernelModel {
             nodes: self.nodes,
             settings,
             booted_with: self.booted_with.clone(),
+            debug,
         };
         if kernel.nr_cpu_ids < kernel.cpus {
             return Err(LabError::Usage(format!(
@@ -134,6 +164,7 @@ impl KernelModel {
             nodes: 1,
             settings: run.settings.clone(),
             booted_with: self.booted_with.clone(),
+            debug: Debugging::asked(run.settings.debug),
         }
     }
 
@@ -235,9 +266,25 @@ impl KernelModel {
     }
 
     /// True if the formulas give the order and the objects of a row from its object size.
-    fn explains(&self, row: &SlabinfoRow) -> bool {
+    fn explains(&self, row: &SlabinfoRow, sysfs: Option<&CacheAttributes>) -> bool {
+        if let Some(original) = self.debug.original(self, row, sysfs, 64) {
+            return self.gives(row, &self.debug.on(original, row, sysfs), 64);
+        }
         let explains = |slot: &CacheParams| self.gives(row, slot, 64);
         slots(row).is_some_and(|slots| slots.iter().any(explains))
+    }
+
+    /// Bytes from one object to the next.
+    pub(super) fn size_of(&self, params: &CacheParams, line: u32) -> Option<u64> {
+        Some(self.geometry(params, line)?.layout.size.into())
+    }
+
+    /// Parameters of the kmalloc class of this many bytes.
+    pub(super) fn class_params(&self, bytes: u64, line: u32) -> Option<CacheParams> {
+        let rules = self.kmalloc_rules()?;
+        let mut classes = kmalloc_classes(rules, &self.machine(line));
+        let class = classes.find(|class| u64::from(class.size) == bytes)?;
+        Some(kmalloc_params(rules, class))
     }
 
     /// A row's cache by its object size: the first that explains its slabs of those that it may be.
@@ -252,6 +299,14 @@ impl KernelModel {
         let geometry = self.geometry_of(&row.name, slot, line);
         geometry.is_some_and(|geometry| is_of(row, &geometry))
     }
+}
+
+fn no_design(snapshot: &Snapshot) -> LabError {
+    LabError::Usage(format!(
+        "{}: it is of a kernel whose design this build does not have; designs are {}",
+        snapshot.file,
+        list(DESIGNS.iter().map(|design| design.name))
+    ))
 }
 
 /// True if slabs of this geometry are those of a row.
@@ -307,10 +362,14 @@ fn busiest(snapshot: &Snapshot) -> u32 {
     let mut used_by: Vec<u64> = snapshot.sysfs.values().map(users).collect();
     used_by.sort_unstable_by(|a, b| b.cmp(a));
     let third = used_by.get(2).or(used_by.last()).copied();
-    third
-        .and_then(|cpus| u32::try_from(cpus).ok())
-        .unwrap_or(1)
-        .max(1)
+    let seen = third.and_then(|cpus| u32::try_from(cpus).ok()).unwrap_or(1);
+    // Only with several CPUs is there an array that they share.
+    let shares = snapshot
+        .slabinfo
+        .rows
+        .iter()
+        .any(|row| row.sharedfactor > 0);
+    seen.max(if shares { 2 } else { 1 })
 }
 
 /// CPUs that hold a slab; sysfs counts the slabs of their partial lists with them.
@@ -327,7 +386,7 @@ fn slots(row: &SlabinfoRow) -> Option<[CacheParams; 3]> {
     // Words need no alignment.
     let aligned = match 1 << size.trailing_zeros().min(7) {
         1..=8 => plain,
-        align => CacheParams::new(size - 8).with_align(align),
+        align => CacheParams::new(size.saturating_sub(8)).with_align(align),
     };
     Some([plain, plain.with_flags(CacheFlags::RECLAIM), aligned])
 }

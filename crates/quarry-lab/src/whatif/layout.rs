@@ -1,6 +1,6 @@
 //! Demands of a cache on another design, and costs that only some designs have.
 
-use quarry_core::geometry::{CacheParams, kmalloc_classes, kmalloc_params};
+use quarry_core::geometry::CacheParams;
 
 use quarry_snapshot::{CacheAttributes, SlabinfoRow};
 
@@ -18,26 +18,27 @@ impl Teller<'_> {
         sysfs: Option<&CacheAttributes>,
     ) -> Option<CacheParams> {
         let slot = self.old.slot(row, self.line)?;
-        if self.old.design == self.new.design {
+        let original = self.old.debug.original(self.old, row, sysfs, self.line);
+        let debugged = original.is_some() || self.new.debug.flags(row, sysfs).debug();
+        if self.old.design == self.new.design && !debugged {
             return Some(slot);
         }
-        let asked = sysfs.and_then(CacheAttributes::params).unwrap_or(slot);
+        let asked = original.or_else(|| sysfs.and_then(CacheAttributes::params));
+        let asked = asked.unwrap_or(slot);
         let class = kmalloc_class(&row.name);
-        Some(class.map_or(asked, |(_, bytes)| {
+        let params = class.map_or(asked, |(_, bytes)| {
             self.kmalloc_params(kernel, bytes, asked)
-        }))
+        });
+        Some(kernel.debug.on(params, row, sysfs))
     }
 
     /// Parameters of a kernel's kmalloc class of `bytes` bytes. A design without classes
     /// takes no more than the requests are, which is not told: the middle between this class and
     /// the next smaller one is expected.
     fn kmalloc_params(&self, kernel: &KernelModel, bytes: u64, asked: CacheParams) -> CacheParams {
-        if let Some(rules) = kernel.kmalloc_rules() {
-            let mut classes = kmalloc_classes(rules, &kernel.machine(self.line));
-            let found = classes.find(|class| u64::from(class.size) == bytes);
-            if let Some(class) = found.filter(|_| !kernel.is_shared()) {
-                return kmalloc_params(rules, class);
-            }
+        let class = kernel.class_params(bytes, self.line);
+        if let Some(class) = class.filter(|_| !kernel.is_shared()) {
+            return class;
         }
         let smaller = match bytes {
             192 => 128,

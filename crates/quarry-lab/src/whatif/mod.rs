@@ -35,7 +35,9 @@
 //! another boot has other CPUs use a cache.
 
 mod cache;
+mod debugging;
 mod demand;
+mod fit;
 mod holding;
 mod kept;
 mod kernel_model;
@@ -43,6 +45,7 @@ mod layout;
 mod own;
 mod pages;
 mod pinned;
+mod releases;
 mod report;
 mod users;
 
@@ -55,13 +58,16 @@ use crate::run::RunSpec;
 use quarry_designs::{DesignSpec, Setting};
 use quarry_snapshot::{CacheAttributes, SlabinfoRow, Snapshot};
 
+pub use fit::Fit;
 pub(crate) use holding::Holding;
 pub(crate) use kernel_model::in_force;
+pub use releases::Unmodelled;
 pub use report::{CachePrediction, Cause, Prediction, Question};
 
 use cache::{Lay, Shape};
 use kernel_model::KernelModel;
 use own::OwnSheaves;
+use releases::Step;
 use users::Cpus;
 
 /// Standard deviations of chance by which `low` and `high` are wider.
@@ -73,9 +79,76 @@ const SIGMAS: f64 = 2.0;
 ///
 /// [`LabError::Usage`] if the question names a tunable or a machine that does not exist.
 pub fn predict(snapshot: &Snapshot, question: &Question) -> Result<Prediction, LabError> {
-    let (old, explained) = KernelModel::of(snapshot)?;
+    let (kernels, explained) = KernelModel::all_of(snapshot)?;
+    let (first, others) = kernels.split_at(1);
+    let first = &first[0];
+    if snapshot.present_cpus.is_none() && question.cpus.is_some() {
+        return Err(LabError::Usage(format!(
+            "{} does not say how many CPUs its machine has, so nothing can be said about another number: name it",
+            snapshot.file
+        )));
+    }
+    let mut told = predict_from(snapshot, first, explained, question)?;
+    // What explains the slabs as well differs in release or CPUs.
+    let others = || {
+        others
+            .iter()
+            .filter(|kernel| (kernel.design == first.design) != (kernel.cpus == first.cpus))
+    };
+    for other in others() {
+        told.include(&predict_from(snapshot, other, explained, question)?);
+    }
+    told.guessed = guessed(snapshot, first, others().collect());
+    Ok(told)
+}
+
+/// Predicts what becomes of a snapshot if it is of the kernel `old`.
+fn predict_from(
+    snapshot: &Snapshot,
+    old: &KernelModel,
+    explained: usize,
+    question: &Question,
+) -> Result<Prediction, LabError> {
     let new = old.asked(question)?;
-    Ok(compare(snapshot, &old, &new, explained))
+    let mut told = compare(snapshot, old, &new, explained);
+    let step = Step {
+        from: old.design.era,
+        to: new.design.era,
+        snapshot,
+    };
+    step.widen(&mut told);
+    told.fit_into(snapshot.memory_bytes);
+    Ok(told)
+}
+
+/// Facts that no file tells, each with what explains the slabs as well.
+fn guessed(snapshot: &Snapshot, first: &KernelModel, others: Vec<&KernelModel>) -> Vec<String> {
+    let mut guessed = Vec::new();
+    let releases = || {
+        others
+            .iter()
+            .map(|kernel| kernel.design)
+            .filter(|design| *design != first.design)
+    };
+    if let (Some(oldest), Some(newest)) = (
+        releases().map(|design| design.era).min(),
+        releases().map(|design| design.era).max(),
+    ) {
+        let (oldest, newest) = (oldest.min(first.design.era), newest.max(first.design.era));
+        guessed.push(format!(
+            "the release is not told: {}, but {oldest} to {newest} give as many caches their slabs",
+            first.design
+        ));
+    }
+    if snapshot.present_cpus.is_none() {
+        let cpus = || others.iter().map(|kernel| kernel.cpus).chain([first.cpus]);
+        let (fewest, most) = (cpus().min().unwrap_or(1), cpus().max().unwrap_or(1));
+        guessed.push(format!(
+            "the number of CPUs is not told: {}, but {fewest} to {most} give as many caches their slabs",
+            first.cpus
+        ));
+    }
+    guessed
 }
 
 /// Predicts what the kernel of a run would hold in the place of the snapshot's: what a replay begins with.
@@ -142,6 +215,9 @@ fn compare(
     let gone = |cache: &CachePrediction| cache.observed_bytes > 0 && cache.objs_per_slab == 0;
     Prediction {
         snapshot_design: old.design.to_string(),
+        guessed: Vec::new(),
+        snapshot_debugging: old.debug.because.clone(),
+        debugging: new.debug.because.clone(),
         explained_caches: explained,
         design: new.design.to_string(),
         page_size: new.page_bytes,
@@ -159,6 +235,7 @@ fn compare(
             .fold(0, u64::saturating_add),
         from_pages_bytes: teller.kmalloc_of_pages(),
         sheaves_bytes,
+        unmodelled: Vec::new(),
         caches,
     }
 }
@@ -243,7 +320,10 @@ impl Teller<'_> {
     /// Distribution of a cache's objects over its slabs.
     fn lay(&self, row: &SlabinfoRow, sysfs: Option<&CacheAttributes>) -> Lay {
         let sheaves = self.old.sheaves(self.old_capacity(row, sysfs));
-        Lay::of(row, sysfs, self.old.cpus, &sheaves)
+        // With debugging no CPU holds a slab.
+        let debug = self.old.debug.flags(row, sysfs).debug();
+        let cpus = if debug { 0 } else { self.old.cpus };
+        Lay::of(row, sysfs, cpus, &sheaves)
     }
 
     /// The objects of a cache's sheaves in the snapshot: as sysfs says, or as the formula does.
@@ -273,6 +353,11 @@ impl Teller<'_> {
         let after = self.new.geometry_of(&row.name, to, self.line)?;
         let mut from = Shape::of(&before, self.old);
         let mut to = Shape::of(&after, self.new);
+        for (shape, kernel) in [(&mut from, self.old), (&mut to, self.new)] {
+            if kernel.debug.flags(row, sysfs).debug() {
+                shape.bypass_cpus();
+            }
+        }
         self.keep_limits(row, sysfs, (&before, &mut from), (&after, &mut to));
         let is_same = self.old.page_bytes == self.new.page_bytes
             && from.shared == to.shared

@@ -11,6 +11,7 @@ use quarry_designs::{DesignSpec, Setting};
 use quarry_snapshot::SlabinfoRow;
 
 use super::holding::Holding;
+use super::releases::Unmodelled;
 use super::users::Range;
 
 /// The question; settings that are `None` stay as they are.
@@ -28,6 +29,8 @@ pub struct Question {
     pub possible_cpus: Option<u32>,
     /// Tunables.
     pub settings: Vec<Setting>,
+    /// Other debugging, as `slub_debug` says it; none if it is empty. As in the snapshot's kernel if it is `None`.
+    pub debug: Option<String>,
 }
 
 /// Predicted slab memory.
@@ -35,6 +38,13 @@ pub struct Question {
 pub struct Prediction {
     /// Design and release that the snapshot is taken to be of.
     pub snapshot_design: String,
+    /// Facts about the snapshot's machine that no file tells, with what is assumed and what is as likely; the bounds
+    /// hold for all of it.
+    pub guessed: Vec<String>,
+    /// What tells that the snapshot's kernel has debugging (`slub_debug`); empty without.
+    pub snapshot_debugging: String,
+    /// The same of the prediction's kernel.
+    pub debugging: String,
     /// Caches whose observed geometry the formulas reproduce, of all in `caches`.
     pub explained_caches: usize,
     /// Design and release of the prediction.
@@ -63,6 +73,8 @@ pub struct Prediction {
     pub from_pages_bytes: u64,
     /// Bytes of the sheaves themselves, in `predicted_bytes`; negative if sheaves go away.
     pub sheaves_bytes: i64,
+    /// Differences between the two releases that are not computed; they are in the bounds.
+    pub unmodelled: Vec<Unmodelled>,
     /// All caches, in the snapshot's order.
     pub caches: Vec<CachePrediction>,
 }
@@ -140,6 +152,33 @@ impl fmt::Display for Cause {
     }
 }
 
+impl Prediction {
+    /// Widens the bounds to those of another kernel that the snapshot may be of.
+    pub(super) fn include(&mut self, other: &Self) {
+        self.low_bytes = self.low_bytes.min(other.low_bytes);
+        self.high_bytes = self.high_bytes.max(other.high_bytes);
+        for cache in &mut self.caches {
+            let mut same = other.caches.iter();
+            if let Some(same) = same.find(|same| same.name == cache.name) {
+                cache.low_bytes = cache.low_bytes.min(same.low_bytes);
+                cache.high_bytes = cache.high_bytes.max(same.high_bytes);
+            }
+        }
+    }
+
+    /// Keeps the sums below the machine's memory, in bytes, if it is known: no kernel holds more.
+    pub(super) fn fit_into(&mut self, memory_bytes: Option<u64>) {
+        let most = memory_bytes.unwrap_or(u64::MAX).max(self.observed_bytes);
+        for bytes in [
+            &mut self.low_bytes,
+            &mut self.predicted_bytes,
+            &mut self.high_bytes,
+        ] {
+            *bytes = (*bytes).min(most);
+        }
+    }
+}
+
 impl CachePrediction {
     /// Report of a cache that the snapshot has not.
     pub(super) fn new(name: String, slab_size: u64) -> Self {
@@ -193,6 +232,12 @@ impl CachePrediction {
             .saturating_sub_unsigned(taken);
         // Bytes that all caches share are of no slab of this one (SLOB): their objects count alone.
         self.holding.settle(slabs, self.objs_per_slab);
+    }
+
+    /// Widens the bounds by factors.
+    pub(super) fn scale_bounds(&mut self, (low, high): (f64, f64)) {
+        self.low_bytes = (self.low_bytes as f64 * low).round() as u64;
+        self.high_bytes = (self.high_bytes as f64 * high).round() as u64;
     }
 
     pub(super) fn set_shape(&mut self, objects: u64, pages: u64) {

@@ -250,8 +250,10 @@ fn there_and_back() {
     // The rules that memory depends on are the same in 7.0 and 7.3.
     let same = predict(&after, &with_release("7.3")).unwrap();
     assert_eq!(same.snapshot_design, "sheaf@7.0");
-    let bytes = [same.low_bytes, same.predicted_bytes, same.high_bytes];
-    assert_eq!(bytes, [after.slab_bytes(); 3]);
+    assert_eq!(same.predicted_bytes, after.slab_bytes());
+    // What the two releases put into their objects is not known.
+    assert!(same.low_bytes < after.slab_bytes() && same.high_bytes > after.slab_bytes());
+    assert_eq!(same.unmodelled.len(), 1);
     // Without sheaves, and with smaller ones, what they keep is free.
     let back = predict(&after, &with_release("6.17")).unwrap();
     assert_eq!(back.design, "slub@6.17");

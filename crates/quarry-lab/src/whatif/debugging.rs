@@ -1,0 +1,186 @@
+//! Debugging of a snapshot's kernel: `slub_debug` makes objects larger, and its caches have no per-CPU lists or sheaves.
+//!
+//! sysfs tells the letters of each cache, the command line those of all. Without either the sizes do: an object of
+//! `kmalloc-64` that takes more than 64 bytes has debugging around it. The letters are then those of the usual settings
+//! that give most kmalloc classes their sizes.
+
+use quarry_core::debug::SlubDebug;
+use quarry_core::era::Era;
+use quarry_core::geometry::{CacheFlags, CacheParams};
+
+use quarry_snapshot::{CacheAttributes, SlabinfoRow, Snapshot};
+
+use super::kernel_model::KernelModel;
+use super::pages::kmalloc_class;
+
+/// Settings that are looked for, the commonest first: what security guides ask for, and what kernels with
+/// `CONFIG_SLUB_DEBUG_ON` have.
+const USUAL: [&str; 6] = ["P", "FZP", "FZPU", "Z", "U", "ZU"];
+
+/// The debugging of a kernel.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Debugging {
+    /// The setting; `None` if all that is known is what sysfs says of each cache.
+    setting: Option<SlubDebug>,
+    /// True if sysfs does not count, since another kernel is asked about.
+    is_asked: bool,
+    /// What tells that there is debugging; empty if there is none.
+    pub(super) because: String,
+}
+
+impl Debugging {
+    /// The debugging of a snapshot's kernel, whose model has none so far.
+    pub(super) fn of(snapshot: &Snapshot, kernel: &KernelModel) -> Self {
+        // SLAB's debugging is a matter of its configuration, and its small classes have larger objects anyway.
+        if !kernel.has_sysfs() {
+            return Self::default();
+        }
+        let rows = &snapshot.slabinfo.rows;
+        let has_flags = |row: &&SlabinfoRow| {
+            let sysfs = snapshot.attributes(&row.name);
+            sysfs.is_some_and(|sysfs| sysfs.flags().debug())
+        };
+        let era = kernel.design.era;
+        let told = snapshot.cmdline.as_deref().and_then(setting_of);
+        let told = told.and_then(|text| Some((text, SlubDebug::parse(text, era).ok()?)));
+        let with_flags = rows.iter().filter(has_flags).count();
+        if with_flags > 0 {
+            let because = format!("{with_flags} of {} caches have it in sysfs", rows.len());
+            return Self {
+                setting: told.map(|(_, setting)| setting),
+                because,
+                ..Self::default()
+            };
+        }
+        let enlarged = || rows.iter().filter(|row| is_enlarged(row));
+        if let Some((text, setting)) = told.filter(|(text, _)| *text != "-") {
+            return Self {
+                setting: Some(setting),
+                because: format!("slub_debug={text} in the command line"),
+                ..Self::default()
+            };
+        }
+        let Some(first) = enlarged().next() else {
+            return Self::default();
+        };
+        let explained = |text: &str| {
+            let setting = SlubDebug::parse(text, era).ok()?;
+            let debugging = Self {
+                setting: Some(setting),
+                ..Self::default()
+            };
+            let fits = |row: &&SlabinfoRow| {
+                let params = debugging.original(kernel, row, None, 64);
+                params.is_some_and(|params| {
+                    let params = debugging.on(params, row, None);
+                    kernel.size_of(&params, 64) == Some(row.objsize)
+                })
+            };
+            Some((enlarged().filter(fits).count(), setting))
+        };
+        // The first of several that explain as many.
+        let found = USUAL.iter().rev().filter_map(|text| explained(text));
+        let Some((count, setting)) = found.max_by_key(|found| found.0) else {
+            return Self::default();
+        };
+        Self {
+            setting: Some(setting),
+            because: format!(
+                "{} has objects of {} bytes; taken as slub_debug={}, which gives {count} of {} such sizes",
+                first.name,
+                first.objsize,
+                setting.as_str(),
+                enlarged().count()
+            ),
+            ..Self::default()
+        }
+    }
+
+    /// Other debugging, as a setting says it; none if it is empty or `-`.
+    pub(super) fn asked(setting: Option<SlubDebug>) -> Self {
+        Self {
+            because: setting.map_or_else(String::new, |setting| {
+                format!("slub_debug={}", setting.as_str())
+            }),
+            setting,
+            is_asked: true,
+        }
+    }
+
+    /// The debug flags of a cache.
+    pub(super) fn flags(&self, row: &SlabinfoRow, sysfs: Option<&CacheAttributes>) -> CacheFlags {
+        let reported = sysfs.filter(|sysfs| !self.is_asked && sysfs.number("poison").is_some());
+        match (reported, &self.setting) {
+            (Some(sysfs), _) => {
+                let all = sysfs.flags();
+                all.without(all.without(CacheFlags::DEBUG))
+            }
+            (None, Some(setting)) => setting.flags_for(&row.name),
+            (None, None) => CacheFlags::NONE,
+        }
+    }
+
+    /// Parameters with this debugging.
+    pub(super) fn on(
+        &self,
+        params: CacheParams,
+        row: &SlabinfoRow,
+        sysfs: Option<&CacheAttributes>,
+    ) -> CacheParams {
+        params.with_flags(params.flags.without(CacheFlags::DEBUG) | self.flags(row, sysfs))
+    }
+
+    /// Parameters of a row's cache without debugging: its object is the largest whose slot with debugging has the
+    /// row's size. `None` without debugging, or if no object has it.
+    pub(super) fn original(
+        &self,
+        kernel: &KernelModel,
+        row: &SlabinfoRow,
+        sysfs: Option<&CacheAttributes>,
+        line: u32,
+    ) -> Option<CacheParams> {
+        if !self.flags(row, sysfs).debug() {
+            return None;
+        }
+        if let Some(params) = sysfs.and_then(CacheAttributes::params) {
+            return Some(params);
+        }
+        if let Some((_, bytes)) = kmalloc_class(&row.name) {
+            return kernel.class_params(bytes, line);
+        }
+        let size = u32::try_from(row.objsize).ok()?;
+        let sizes = (0..=MOST_WORDS).map(|words| size.saturating_sub(8 * words));
+        let mut caches = sizes.take_while(|size| *size > 0).map(CacheParams::new);
+        caches.find(|params| {
+            let with = self.on(*params, row, sysfs);
+            kernel.size_of(&with, line) == Some(row.objsize)
+        })
+    }
+}
+
+/// Words that debugging adds to an object at most: red zones on both sides as long as a line, two tracks, padding.
+const MOST_WORDS: u32 = 64;
+
+/// The value of the last `slub_debug` in a command line; all defaults without a value.
+fn setting_of(cmdline: &str) -> Option<&str> {
+    let words = cmdline.split_whitespace().filter_map(|word| {
+        let (name, value) = word.split_once('=').unwrap_or((word, ""));
+        matches!(name, "slub_debug" | "slab_debug").then_some(value)
+    });
+    words.last()
+}
+
+/// True for a class of kmalloc whose objects take more than it says.
+fn is_enlarged(row: &SlabinfoRow) -> bool {
+    kmalloc_class(&row.name).is_some_and(|(_, bytes)| row.objsize > bytes)
+}
+
+/// A setting that is asked for; none for the empty one and `-`.
+pub(super) fn parse(text: &str, era: Era) -> Result<Option<SlubDebug>, String> {
+    match text {
+        "" | "-" => Ok(None),
+        text => SlubDebug::parse(text, era)
+            .map(Some)
+            .map_err(|error| error.to_string()),
+    }
+}

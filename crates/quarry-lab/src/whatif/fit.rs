@@ -1,0 +1,83 @@
+//! How well a release's formulas describe a snapshot: where they do not, a prediction is of another kernel.
+
+use quarry_snapshot::Snapshot;
+
+use super::Prediction;
+
+/// Shares of the caches in per cent: from the first on a prediction stands alone, below the second it needs the user's
+/// word.
+const GOOD: f64 = 95.0;
+const LEAST: f64 = 70.0;
+
+/// A prediction's fit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fit {
+    /// The formulas give nearly all caches their slabs.
+    Good,
+    /// They do not for some: the likely cause.
+    Doubtful(String),
+    /// They do not for many: the likely cause. The prediction says little.
+    Bad(String),
+}
+
+impl Prediction {
+    /// Share of the snapshot's caches whose slabs the formulas give, in per cent.
+    #[must_use]
+    pub fn fit_percent(&self, snapshot: &Snapshot) -> f64 {
+        let rows = snapshot.slabinfo.rows.len().max(1);
+        100.0 * self.explained_caches as f64 / rows as f64
+    }
+
+    /// The fit, with the likely cause of a bad one.
+    #[must_use]
+    pub fn fit(&self, snapshot: &Snapshot) -> Fit {
+        let percent = self.fit_percent(snapshot);
+        match () {
+            () if is_32_bit(snapshot) => Fit::Bad(
+                "it is of a 32-bit kernel, whose words, classes and limits differ; 32-bit kernels are not supported"
+                    .to_string(),
+            ),
+            () if percent >= GOOD => Fit::Good,
+            () if percent >= LEAST => Fit::Doubtful(self.cause(snapshot)),
+            () => Fit::Bad(self.cause(snapshot)),
+        }
+    }
+
+    fn cause(&self, snapshot: &Snapshot) -> String {
+        let release = snapshot.release.as_deref();
+        let vendor = release.filter(|release| VENDORS.iter().any(|mark| release.contains(mark)));
+        match (release, vendor) {
+            _ if !self.snapshot_debugging.is_empty() => {
+                format!("its debugging is not all known ({})", self.snapshot_debugging)
+            }
+            (None, _) => "the release is not told, and the assumed one may be wrong".to_string(),
+            (_, Some(vendor)) => {
+                format!("{vendor} is a vendor's kernel, which may have later rules than its number says")
+            }
+            _ => "the release, the CPUs or the page size may not be the kernel's, or it has changes of its own".to_string(),
+        }
+    }
+}
+
+/// Parts of vendors' releases.
+const VENDORS: [&str; 9] = [
+    ".el", ".fc", ".amzn", "-aws", "-azure", "-gcp", "uek", "-default", "-generic",
+];
+
+/// True for a kernel whose words have 32 bits: its release says so, or a buffer head has 56 bytes instead of 104.
+fn is_32_bit(snapshot: &Snapshot) -> bool {
+    let release = snapshot.release.as_deref().unwrap_or_default();
+    let names = [
+        "i386",
+        "i486",
+        "i586",
+        "i686",
+        "armv6",
+        "armv7",
+        "armmp",
+        "rpi-v7",
+        "powerpc-smp",
+    ];
+    let heads = snapshot.slabinfo.row("buffer_head");
+    names.iter().any(|name| release.contains(name)) || heads.is_some_and(|row| row.objsize < 96)
+}

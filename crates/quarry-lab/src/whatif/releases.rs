@@ -1,0 +1,191 @@
+//! Differences between releases that are known to change memory and are not computed: they widen the bounds, and the
+//! prediction names them.
+//!
+//! | from | to | bytes | source |
+//! |---|---|---|---|
+//! | 3.8 to 5.8: memory groups have caches of their own | 5.9: all groups share a cache's slabs | -45 to 0 %, of each cache too | the series' author: 30 to 45 % less, 650 to 700 MB on a web front end |
+//! | before 5.9: a page names its group | 5.9: a slab of accounted objects has a vector with a word for each | 0 to 8 for each object | the vector's element |
+//! | 5.9 to 6.19: the vector is a kmalloc object | 7.0: it may lie in what a slab leaves over | -8 to 0 for each object | messages of the series |
+//! | to 6.4 on arm64: the smallest kmalloc class is of 128 bytes | 6.5: of 8 | the class of 128 down to a sixteenth | published: 38.9 to 22.3 MB |
+//! | any | any: objects have other sizes, and caches come and go | 0.5 % for each release between | boots of one machine: +4.5 % by sizes and +2.9 % by new caches from 6.1 to 6.17, -0.5 to +0.9 % for each step from there to 7.3 |
+//!
+//! The way back has the reverse. Sizes of nine of ten caches changed by 11 % from 6.1 to 6.17, by 6 % from there to 7.0
+//! and from 7.0 to 7.2: a cache's own bounds are wider by 2 % for each release, by 30 % at most.
+
+use quarry_core::era::Era;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use quarry_snapshot::Snapshot;
+
+use super::Prediction;
+use super::pages::kmalloc_class;
+
+/// A difference that is not computed and is in the bounds.
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize)]
+pub struct Unmodelled {
+    /// The difference.
+    pub what: String,
+    /// Bytes by which it lowers `low_bytes`.
+    pub less_bytes: u64,
+    /// Bytes by which it raises `high_bytes`.
+    pub more_bytes: u64,
+}
+
+/// Least part that was left when groups began to share slabs.
+const SHARED_BY_GROUPS: f64 = 0.55;
+/// Bytes of an element of an accounting vector.
+const ACCOUNT_BYTES: u64 = 8;
+/// Smallest kmalloc class of arm64 while it was the size of a line for DMA, and afterwards.
+const ARM64_SMALLEST: [u64; 2] = [128, 8];
+/// Part of the memory by which sizes and new caches may change it with each release.
+const OF_ALL: f64 = 0.005;
+/// The same of a cache, and the most.
+const OF_A_CACHE: (f64, f64) = (0.02, 0.3);
+
+/// Two releases, and what is known of the machine.
+pub(super) struct Step<'a> {
+    pub(super) from: Era,
+    pub(super) to: Era,
+    pub(super) snapshot: &'a Snapshot,
+}
+
+impl Step<'_> {
+    /// Widens the bounds of a prediction by what is not computed.
+    pub(super) fn widen(&self, told: &mut Prediction) {
+        if self.from == self.to {
+            return;
+        }
+        let all = [
+            self.memory_groups(told),
+            self.vectors(told),
+            self.smallest_class(told),
+            self.sizes(told),
+        ];
+        for unmodelled in all.into_iter().flatten() {
+            told.low_bytes = told.low_bytes.saturating_sub(unmodelled.less_bytes);
+            told.high_bytes = told.high_bytes.saturating_add(unmodelled.more_bytes);
+            told.unmodelled.push(unmodelled);
+        }
+    }
+
+    /// True if the step comes to `first` or a later release from an earlier one; false if it is the way back. `None` if
+    /// it does neither.
+    fn crosses(&self, first: Era) -> Option<bool> {
+        match (self.from >= first, self.to >= first) {
+            (false, true) => Some(true),
+            (true, false) => Some(false),
+            _ => None,
+        }
+    }
+
+    fn memory_groups(&self, told: &mut Prediction) -> Option<Unmodelled> {
+        let shared = self.crosses(Era::V5_9)?;
+        let older = self.from.min(self.to);
+        // The kernel's parameters say that there are no groups.
+        let off = |word: &str| {
+            let values = word
+                .strip_prefix("cgroup_disable=")
+                .map(|names| (names, "memory"))
+                .or_else(|| Some((word.strip_prefix("cgroup.memory=")?, "nokmem")));
+            values.is_some_and(|(names, off)| names.split(',').any(|name| name == off))
+        };
+        let mut words = self
+            .snapshot
+            .cmdline
+            .iter()
+            .flat_map(|line| line.split_whitespace());
+        if older < Era::V3_8 || words.any(off) {
+            return None;
+        }
+        let factors = match shared {
+            true => (SHARED_BY_GROUPS, 1.0),
+            false => (1.0, 1.0 / SHARED_BY_GROUPS),
+        };
+        for cache in &mut told.caches {
+            cache.scale_bounds(factors);
+        }
+        Some(Unmodelled {
+            what: format!(
+                "memory groups' own caches, which 3.8 to 5.8 have and 5.9 has not: published is 30 to 45 % {}",
+                if shared {
+                    "less"
+                } else {
+                    "more, seen from the later release"
+                }
+            ),
+            less_bytes: part(told.predicted_bytes, 1.0 - factors.0),
+            more_bytes: part(told.predicted_bytes, factors.1 - 1.0),
+        })
+    }
+
+    fn vectors(&self, told: &Prediction) -> Option<Unmodelled> {
+        let objects = told.caches.iter().map(|cache| cache.objects);
+        let objects = objects.fold(0, u64::saturating_add);
+        let bytes = objects.saturating_mul(ACCOUNT_BYTES);
+        let what = |change: &str| {
+            format!("accounting vectors {change}: up to {ACCOUNT_BYTES} bytes for each object")
+        };
+        let (what, is_more) = match (self.crosses(Era::V5_9), self.crosses(Era::V7_0)) {
+            // They may come and lie in the slabs at once.
+            (Some(came), _) => (what("of accounted objects, from 5.9 on"), came),
+            (None, Some(inside)) => (what("inside of slabs, from 7.0 on"), !inside),
+            (None, None) => return None,
+        };
+        Some(Unmodelled {
+            what,
+            less_bytes: if is_more { 0 } else { bytes },
+            more_bytes: if is_more { bytes } else { 0 },
+        })
+    }
+
+    fn smallest_class(&self, told: &mut Prediction) -> Option<Unmodelled> {
+        let release = self.snapshot.release.as_deref()?;
+        let is_arm64 = release.contains("arm64") || release.contains("aarch64");
+        let smaller = self.crosses(Era::V6_5).filter(|_| is_arm64)?;
+        let [old, new] = ARM64_SMALLEST;
+        let (mut less_bytes, mut more_bytes) = (0, 0);
+        for cache in &mut told.caches {
+            match kmalloc_class(&cache.name) {
+                Some((_, bytes)) if smaller && bytes == old => {
+                    let low = cache.low_bytes;
+                    cache.scale_bounds((new as f64 / old as f64, 1.0));
+                    less_bytes += low.saturating_sub(cache.low_bytes);
+                }
+                Some((_, bytes)) if !smaller && bytes < old => {
+                    let high = cache.high_bytes;
+                    cache.scale_bounds((1.0, old as f64 / bytes.max(1) as f64));
+                    more_bytes += cache.high_bytes.saturating_sub(high);
+                }
+                _ => {}
+            }
+        }
+        Some(Unmodelled {
+            what: "the smallest kmalloc class of arm64: 128 bytes to 6.4, 8 from 6.5 on (published: 38.9 to 22.3 MB)"
+                .to_string(),
+            less_bytes,
+            more_bytes,
+        })
+    }
+
+    fn sizes(&self, told: &mut Prediction) -> Option<Unmodelled> {
+        let releases = (self.from as u8).abs_diff(self.to as u8);
+        let of_a_cache = (OF_A_CACHE.0 * f64::from(releases)).min(OF_A_CACHE.1);
+        for cache in &mut told.caches {
+            cache.scale_bounds((1.0 - of_a_cache, 1.0 + of_a_cache));
+        }
+        let bytes = part(told.predicted_bytes, OF_ALL * f64::from(releases));
+        Some(Unmodelled {
+            what: format!(
+                "objects of other sizes, caches that came or went, in {releases} {}",
+                if releases == 1 { "release" } else { "releases" }
+            ),
+            less_bytes: bytes,
+            more_bytes: bytes,
+        })
+    }
+}
+
+fn part(bytes: u64, share: f64) -> u64 {
+    (bytes as f64 * share).round() as u64
+}
