@@ -72,10 +72,18 @@ fn memory_groups_widen_the_bounds() {
     assert!(percent(&told, told.low_bytes) > -15.0, "{}", told.low_bytes);
 }
 
-/// Inodes and names stand for files, of which more CPUs make no more, and memory has an end.
+/// Inodes and names stand for files, of which more CPUs make no more, and memory has an end. Nothing is said about
+/// other CPUs where their number is not told.
 #[test]
 fn files_do_not_grow_with_cpus() {
     let mut snapshot = snapshot("slab-unknown-cpus");
+    let told = predict(&snapshot, &release("6.12")).unwrap();
+    assert!(told.guessed[0].contains("2 to 256"), "{:?}", told.guessed);
+    let more = Question {
+        cpus: Some(32),
+        ..Question::default()
+    };
+    assert!(predict(&snapshot, &more).is_err());
     snapshot.present_cpus = Some(16);
     snapshot.nr_cpu_ids = Some(16);
     let question = |cpus, release: &str| Question {
@@ -85,8 +93,11 @@ fn files_do_not_grow_with_cpus() {
     };
     for cpus in [16, 32, 384] {
         let told = predict(&snapshot, &question(cpus, "6.12")).unwrap();
-        let change = percent(&told, told.predicted_bytes);
-        assert!((-6.0..0.0).contains(&change), "{cpus} CPUs: {change}");
+        if cpus == 16 {
+            // 33 inodes in 32 KiB instead of 4 in 4.
+            let change = percent(&told, told.predicted_bytes);
+            assert!((-6.0..0.0).contains(&change), "{change}");
+        }
         assert!(told.high_bytes <= snapshot.memory_bytes.unwrap());
         for name in ["xfs_inode", "dentry", "radix_tree_node"] {
             let cache = cache(&told, name);

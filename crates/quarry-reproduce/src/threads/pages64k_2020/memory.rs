@@ -49,11 +49,10 @@ fn slab_kib(
 ) -> Result<f64, ReproduceError> {
     let question = Question {
         design: Some(DesignSpec::parse(KERNEL)?),
-        release: None,
         page_bytes: asked.page_bytes,
-        cpus: None,
         possible_cpus: Some(asked.possible_cpus),
         settings: asked.tunables(),
+        ..Question::default()
     };
     let predicted = predict(&snapshot(name, bytes)?, &question)?;
     Ok(predicted.predicted_bytes as f64 / 1024.0)
