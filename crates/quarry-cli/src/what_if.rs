@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use quarry_designs::{DesignSpec, Setting, parse_era};
 use quarry_lab::plan::combinations;
-use quarry_lab::whatif::{Fit, Prediction, Question, predict};
+use quarry_lab::whatif::{Config, Fit, Prediction, Question, predict};
 use quarry_snapshot::Snapshot;
 
 use schemars::JsonSchema;
@@ -54,6 +54,10 @@ pub(crate) struct Args {
     /// snapshot with other debugging, slub_debug= for it without.
     #[arg(long = "set", value_name = "[DESIGN[@ERA].]NAME=VALUE[,...]")]
     settings: Vec<String>,
+    /// Add what an option of the kernel's configuration costs or saves, such as MEMCG=n or RANDOM_KMALLOC_CACHES=y; may
+    /// be repeated.
+    #[arg(long, value_name = "NAME=y|n")]
+    config: Vec<String>,
     /// Show every cache, not only those that change most.
     #[arg(long)]
     caches: bool,
@@ -107,6 +111,7 @@ Examples:
   quarry what-if mine.parquet --at end --page-size 64k
   quarry what-if now.json --set cpu_partial=0,6,13
   quarry what-if now.json --set slub_debug=FZP
+  quarry what-if now.json --config SLAB_MERGE_DEFAULT=n --config MEMCG=n
   quarry what-if now.json --release 7.3 --set sheaf_capacity=4
   quarry what-if now.json --page-size 64k
   quarry what-if boot.json.gz --stage boot --set slub_max_order=0
@@ -227,6 +232,8 @@ fn snapshot(args: &Args) -> anyhow::Result<Snapshot> {
 /// combination.
 fn questions(args: &Args) -> anyhow::Result<Vec<(String, Question)>> {
     let (debug, settings) = debugging(&args.settings)?;
+    let configs = args.config.iter().map(|text| Config::parse(text));
+    let configs = configs.collect::<Result<Vec<_>, _>>()?;
     let (settings, lists) = replay::settings(&settings)?;
     let designs: Result<Vec<_>, _> = args
         .design
@@ -256,6 +263,7 @@ fn questions(args: &Args) -> anyhow::Result<Vec<(String, Question)>> {
                         possible_cpus: args.possible_cpus,
                         settings: [settings.as_slice(), &listed].concat(),
                         debug: debug.clone(),
+                        configs: configs.clone(),
                     };
                     questions.push((set, question));
                 }

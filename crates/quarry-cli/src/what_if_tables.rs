@@ -4,7 +4,7 @@ use quarry_lab::whatif::{CachePrediction, Cause, Fit, Prediction};
 use quarry_snapshot::Snapshot;
 
 use crate::output;
-use crate::units::{bytes, count};
+use crate::units::{bytes, count, signed};
 
 /// Caches that are shown unless all are asked for.
 const CACHES_SHOWN: usize = 12;
@@ -125,6 +125,17 @@ fn change(predicted: u64, observed: u64) -> String {
 fn notes(told: &Prediction) -> String {
     let mut text = String::new();
     let pages = bytes(told.page_size);
+    for cost in &told.configuration {
+        let sign = |bytes: i64| signed(bytes.into());
+        text.push_str(&format!(
+            "{}: {} costs {}, between {} and {}\n",
+            told.design,
+            cost.config,
+            sign(cost.bytes),
+            sign(cost.low_bytes),
+            sign(cost.high_bytes)
+        ));
+    }
     for unmodelled in &told.unmodelled {
         text.push_str(&format!(
             "{}, not computed: {} (-{} to +{} in the bounds)\n",

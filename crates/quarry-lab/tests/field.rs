@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use quarry_core::era::Era;
-use quarry_lab::whatif::{CachePrediction, Prediction, Question, predict};
+use quarry_lab::whatif::{CachePrediction, Config, ConfigCost, Prediction, Question, predict};
 use quarry_snapshot::Snapshot;
 
 /// A folder of `tests/data/field`, which `README.md` there describes.
@@ -72,7 +72,7 @@ fn memory_groups_widen_the_bounds() {
     assert!(percent(&told, told.low_bytes) > -15.0, "{}", told.low_bytes);
 }
 
-/// Inodes and names stand for files, of which more CPUs make no more, and memory has an end. Nothing is said about
+/// Inodes and names stand for files: more CPUs make no more, and memory has an end. Nothing is said about
 /// other CPUs where their number is not told.
 #[test]
 fn files_do_not_grow_with_cpus() {
@@ -138,4 +138,57 @@ fn debugging_can_be_asked_for() {
     assert!(more.predicted_bytes > snapshot.slab_bytes());
     let same = predict(&snapshot, &debug("P")).unwrap();
     assert_eq!(same.predicted_bytes, same.observed_bytes);
+}
+
+/// Options cost what their rules say, or nothing where the kernel has what is asked for.
+#[test]
+fn options_have_a_cost() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let path = path.join("tests/data/6.17-to-7.3-x86_64-4k/6.17.13.json.gz");
+    let snapshot = Snapshot::read(&path, None).unwrap();
+    let cost = |text: &str| -> ConfigCost {
+        let question = Question {
+            configs: vec![Config::parse(text).unwrap()],
+            ..Question::default()
+        };
+        let told = predict(&snapshot, &question).unwrap();
+        let cost = told.configuration[0].clone();
+        let sum = told.observed_bytes.saturating_add_signed(cost.bytes);
+        assert_eq!(told.predicted_bytes, sum, "{text}");
+        assert!(
+            cost.low_bytes <= cost.bytes && cost.bytes <= cost.high_bytes,
+            "{text}"
+        );
+        cost
+    };
+    // Fifteen copies of each class: nothing at best, a slab for each CPU at worst.
+    let copies = cost("CONFIG_RANDOM_KMALLOC_CACHES=y");
+    assert_eq!(copies.low_bytes, 0);
+    let slabs = |cache: &&quarry_snapshot::SlabinfoRow| {
+        let class = cache.name.strip_prefix("kmalloc-").unwrap_or_default();
+        class.starts_with(|c: char| c.is_ascii_digit())
+    };
+    let classes = snapshot.slabinfo.rows.iter().filter(slabs);
+    let most: u64 = classes.map(|row| 15 * 2 * row.pagesperslab * 4096).sum();
+    assert!(copies.high_bytes > 0 && copies.high_bytes < most as i64);
+    // These kernels have memory groups.
+    assert_eq!(cost("MEMCG=y").high_bytes, 0);
+    assert!(cost("MEMCG=n").high_bytes < 0);
+    // A word of four bytes for each object of a slab, rounded to a class.
+    let sequences = cost("SLAB_FREELIST_RANDOM=y");
+    assert_eq!(sequences.low_bytes, sequences.high_bytes);
+    assert_eq!(cost("SLAB_FREELIST_RANDOM=n").bytes, -sequences.bytes);
+    assert_eq!(cost("SLAB_FREELIST_HARDENED=y").high_bytes, 0);
+    let refused = |text: &str| {
+        let question = |config| Question {
+            configs: vec![config],
+            ..Question::default()
+        };
+        let told = Config::parse(text).and_then(|config| predict(&snapshot, &question(config)));
+        told.unwrap_err().to_string()
+    };
+    assert!(refused("MEMCG").contains("NAME=y"));
+    assert!(refused("KASAN=y").contains("is not known; known are"));
+    assert!(refused("PARTITION_KMALLOC_CACHES=y").contains("7.2 to 7.3"));
+    assert!(refused("SLAB_MERGE_DEFAULT=n").contains("/sys/kernel/slab"));
 }

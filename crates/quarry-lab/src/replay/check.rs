@@ -88,8 +88,8 @@ impl Growth {
     }
 }
 
-/// The end, below or above by its sign, beyond which one of twenty further values lies of those of a normal distribution
-/// of which `values` are drawn: their mean, and Student's t times their standard deviation times the root of 1 + 1/n.
+/// The end, below or above by its sign, beyond which one of twenty further values lies if all are drawn from a normal
+/// distribution as `values` are: their mean, and Student's t times their standard deviation times the root of 1 + 1/n.
 fn further(values: impl Iterator<Item = i64> + Clone, sign: f64) -> i64 {
     let n = values.clone().count() as f64;
     let mean = values.clone().sum::<i64>() as f64 / n;

@@ -24,7 +24,7 @@ pub(super) struct Debugging {
     setting: Option<SlubDebug>,
     /// True if sysfs does not count, since another kernel is asked about.
     is_asked: bool,
-    /// What tells that there is debugging; empty if there is none.
+    /// Evidence of debugging; empty if there is none.
     pub(super) because: String,
 }
 

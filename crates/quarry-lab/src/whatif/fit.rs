@@ -1,4 +1,4 @@
-//! How well a release's formulas describe a snapshot: where they do not, a prediction is of another kernel.
+//! The fit of a release's formulas to a snapshot: where they do not describe it, a prediction is of another kernel.
 
 use quarry_snapshot::Snapshot;
 

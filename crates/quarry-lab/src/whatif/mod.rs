@@ -35,6 +35,7 @@
 //! another boot has other CPUs use a cache.
 
 mod cache;
+mod configuration;
 mod debugging;
 mod demand;
 mod fit;
@@ -58,6 +59,7 @@ use crate::run::RunSpec;
 use quarry_designs::{DesignSpec, Setting};
 use quarry_snapshot::{CacheAttributes, SlabinfoRow, Snapshot};
 
+pub use configuration::{Config, ConfigCost};
 pub use fit::Fit;
 pub(crate) use holding::Holding;
 pub(crate) use kernel_model::in_force;
@@ -65,6 +67,7 @@ pub use releases::Unmodelled;
 pub use report::{CachePrediction, Cause, Prediction, Question};
 
 use cache::{Lay, Shape};
+use configuration::Configured;
 use kernel_model::KernelModel;
 use own::OwnSheaves;
 use releases::Step;
@@ -82,9 +85,12 @@ pub fn predict(snapshot: &Snapshot, question: &Question) -> Result<Prediction, L
     let (kernels, explained) = KernelModel::all_of(snapshot)?;
     let (first, others) = kernels.split_at(1);
     let first = &first[0];
-    if snapshot.present_cpus.is_none() && question.cpus.is_some() {
+    // sysfs shows at least how many CPUs hold slabs.
+    let cpus_are_unknown = snapshot.present_cpus.is_none() && snapshot.sysfs.is_empty();
+    if cpus_are_unknown && question.cpus.is_some() {
         return Err(LabError::Usage(format!(
-            "{} does not say how many CPUs its machine has, so nothing can be said about another number: name it",
+            "{} does not say how many CPUs its machine has, so nothing can be said about another number; --had-cpus \
+             says it",
             snapshot.file
         )));
     }
@@ -117,6 +123,13 @@ fn predict_from(
         snapshot,
     };
     step.widen(&mut told);
+    let configured = Configured {
+        snapshot,
+        kernel: &new,
+    };
+    for config in &question.configs {
+        configured.add(*config, &mut told)?;
+    }
     told.fit_into(snapshot.memory_bytes);
     Ok(told)
 }
@@ -236,6 +249,7 @@ fn compare(
         from_pages_bytes: teller.kmalloc_of_pages(),
         sheaves_bytes,
         unmodelled: Vec::new(),
+        configuration: Vec::new(),
         caches,
     }
 }

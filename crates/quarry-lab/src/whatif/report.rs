@@ -10,6 +10,7 @@ use serde::Serialize;
 use quarry_designs::{DesignSpec, Setting};
 use quarry_snapshot::SlabinfoRow;
 
+use super::configuration::{Config, ConfigCost};
 use super::holding::Holding;
 use super::releases::Unmodelled;
 use super::users::Range;
@@ -31,6 +32,8 @@ pub struct Question {
     pub settings: Vec<Setting>,
     /// Other debugging, as `slub_debug` says it; none if it is empty. As in the snapshot's kernel if it is `None`.
     pub debug: Option<String>,
+    /// Options of the configuration whose cost is added.
+    pub configs: Vec<Config>,
 }
 
 /// Predicted slab memory.
@@ -41,7 +44,7 @@ pub struct Prediction {
     /// Facts about the snapshot's machine that no file tells, with what is assumed and what is as likely; the bounds
     /// hold for all of it.
     pub guessed: Vec<String>,
-    /// What tells that the snapshot's kernel has debugging (`slub_debug`); empty without.
+    /// Evidence that the snapshot's kernel has debugging (`slub_debug`); empty without.
     pub snapshot_debugging: String,
     /// The same of the prediction's kernel.
     pub debugging: String,
@@ -73,6 +76,8 @@ pub struct Prediction {
     pub from_pages_bytes: u64,
     /// Bytes of the sheaves themselves, in `predicted_bytes`; negative if sheaves go away.
     pub sheaves_bytes: i64,
+    /// Costs of the options of the configuration that were asked for; in the sums, not in the caches.
+    pub configuration: Vec<ConfigCost>,
     /// Differences between the two releases that are not computed; they are in the bounds.
     pub unmodelled: Vec<Unmodelled>,
     /// All caches, in the snapshot's order.
