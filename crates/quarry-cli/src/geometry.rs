@@ -77,7 +77,9 @@ A row of --from:
 of a CPU's lists for each zone (low..high where the kernel tunes it), the
 watermarks, and the orders that the lists hold. Zones given together share the
 machine's min_free_kbytes by their sizes; CPUs are those of a zone's node. Huge
-pages make a kernel raise min_free_kbytes: give its value then.
+pages make a kernel raise min_free_kbytes: give its value then. Kernels up to
+5.3 that initialise most memory late (RHEL 8) size the lists of a node's highest
+zone by its first 128 MiB: batch 7, high 42.
 
 Exit codes:
   0 done; 1 FILE cannot be read; 2 wrong usage, or no such geometry

@@ -200,6 +200,7 @@ impl PageArgs {
             let params = ZoneParams {
                 page_shift,
                 pages: zone.bytes >> page_shift,
+                initialised_pages: zone.bytes >> page_shift,
                 all_pages,
                 cpus,
             };

@@ -111,6 +111,9 @@ pub struct PageConfig {
     pub min_free: MinFree,
     /// `percpu_pagelist_fraction` or, from 5.14 on, `percpu_pagelist_high_fraction`; 0 is off.
     pub pagelist_fraction: u32,
+    /// Pages of each node's highest zone that were initialised when its lists were sized; `u32::MAX` for all. With
+    /// `CONFIG_DEFERRED_STRUCT_PAGE_INIT` kernels up to 5.3 size them by the first 128 MiB or so.
+    pub initialised_pages: u32,
     /// From 6.7 on: at most a batch times 2 to the power of this moves under one hold of a zone lock, the
     /// `CONFIG_PCP_BATCH_SCALE_MAX` of such a kernel; 0 to 6. The count of frees ends there too, which raises
     /// `high` and marks sprees of larger blocks; below 2 there are no sprees.
@@ -153,6 +156,7 @@ impl PageConfig {
             zones: ZoneLayout::Normal,
             min_free: MinFree::Nothing,
             pagelist_fraction: 0,
+            initialised_pages: u32::MAX,
             batch_scale_max: 5,
             hold_pages: u32::MAX,
             cache_share_bytes: CACHE_SHARE_BYTES,

@@ -135,7 +135,10 @@ impl<M: Machine> PageAllocator<M> {
     /// Sizes lists and watermarks of all zones, or none.
     pub(super) fn size_zones(&self, config: &PageConfig) -> Result<(), PageGeometryError> {
         let sysctls = config.sysctls();
-        let sizes = |zone: &Zone| config.era().zone(&self.zone_params(zone), &sysctls);
+        let sizes = |zone: &Zone| {
+            let params = self.zone_params(zone, config.initialised_pages);
+            config.era().zone(&params, &sysctls)
+        };
         self.zones().try_for_each(|zone| sizes(zone).map(|_| ()))?;
         let keeps_back = config.min_free != MinFree::Nothing;
         for zone in self.zones() {
@@ -164,11 +167,18 @@ impl<M: Machine> PageAllocator<M> {
         self.zones().map(Zone::pages).sum()
     }
 
-    fn zone_params(&self, zone: &Zone) -> ZoneParams {
+    /// `initialised_pages` as in [`PageConfig`].
+    fn zone_params(&self, zone: &Zone, initialised_pages: u32) -> ZoneParams {
         let of_node = self.machine().cpus_of_node(zone.id.node);
+        let is_above = |other: &Zone| other.id.node == zone.id.node && other.id.zone > zone.id.zone;
+        let is_highest = !self.zones().any(is_above);
         ZoneParams {
             page_shift: self.map().page_shift(),
             pages: zone.pages(),
+            initialised_pages: match is_highest {
+                true => initialised_pages.into(),
+                false => zone.pages(),
+            },
             all_pages: self.managed(),
             cpus: node_cpus(of_node, self.machine().topology().cpus),
         }

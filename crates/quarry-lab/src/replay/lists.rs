@@ -7,7 +7,9 @@
 //! more or fewer free pages. Watermarks, reserves and limits of the lists follow from the sizes by
 //! the rules of the replayed era; what they are all scaled by (`min_free_kbytes`) and what a zone's
 //! watermarks are raised by for a while (`boost`) are taken from the report. The boost stays as it
-//! was, as there is no reclaim.
+//! was, as there is no reclaim. Kernels up to 5.3 may size the highest zone's lists before most of its
+//! pages are initialised (RHEL 8: batch 7, high 42); a report of such lists makes them as short on
+//! replayed kernels up to 5.3.
 //!
 //! # What is not reported, and assumed
 //!
@@ -35,7 +37,7 @@ use std::fmt;
 
 use quarry_core::era::Era;
 use quarry_core::machine::CpuId;
-use quarry_core::page::geometry::pageblock_order;
+use quarry_core::page::geometry::{ZoneParams, page_era, pageblock_order};
 use quarry_core::page::{
     FreeBlockCounts, MAX_ORDER, MigrateType, MinFree, ORDERS, PageConfig, PcpStock, ZONE_TYPES,
     ZoneLayout, ZoneType,
@@ -284,11 +286,30 @@ impl<'a> Start<'a> {
             (min.saturating_mul(all)).div_ceil(zone.managed())
         };
         let pages = self.zones.iter().map(least).max().unwrap_or(0);
+        let initialised = self.initialised_pages(plain.era);
         PageConfig {
+            initialised_pages: initialised.unwrap_or(plain.initialised_pages),
             zones: ZoneLayout::Sized(self.sizes),
             min_free: MinFree::Kbytes(pages.min(all) << (self.page_shift - 10)),
             ..plain
         }
+    }
+
+    /// Pages of the highest zone that were initialised when its lists were sized, if these are shorter than this
+    /// release makes them of all pages.
+    fn initialised_pages(&self, era: Era) -> Option<u32> {
+        let (_, zone) = self.zones.last()?;
+        let list = hot_lists(zone).next()?;
+        let pages = zone.managed();
+        let params = ZoneParams {
+            page_shift: self.page_shift,
+            pages,
+            initialised_pages: pages,
+            all_pages: pages,
+            cpus: 1,
+        };
+        let found = page_era(era).initialised_pages(&params, list.batch, list.high)?;
+        u32::try_from(found).ok()
     }
 
     /// Initial state of each zone; `shares` makes single pages of the types that lists have.

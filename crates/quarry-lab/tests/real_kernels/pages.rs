@@ -148,6 +148,7 @@ impl Boot {
             let params = ZoneParams {
                 page_shift: self.page_shift,
                 pages: managed,
+                initialised_pages: managed,
                 all_pages: pages.iter().sum(),
                 // The recorded machines have their CPUs in equal parts.
                 cpus: node_cpus(online / nodes.len() as u32, online),

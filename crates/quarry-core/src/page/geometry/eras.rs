@@ -7,6 +7,7 @@
 //! | 2.6.32 | a list per migrate type |
 //! | 4.6 | watermarks are apart by a scale factor |
 //! | 4.19 | a batch is up to 1 MiB / 4 (63 pages of 4 KiB), not 512 KiB / 4 (31) |
+//! | 5.4 | lists are sized again after late initialisation of pages |
 //! | 5.7 | `min_free_kbytes` is up to 256 MiB, not 64 MiB |
 //! | 5.14 | lists of orders 0 to 3 and of huge pages by type; `high` by the low watermark |
 //! | 5.18 | `promo` watermark |
@@ -30,6 +31,7 @@ pub fn page_era(era: Era) -> PageEra {
         } else {
             128 << 10
         },
+        sizes_lists_again: era >= Era::V5_4,
         lists: lists(era),
         high: match era {
             _ if era >= Era::V6_7 => HighRule::Tuned,

@@ -116,6 +116,9 @@ pub struct ZoneParams {
     pub page_shift: u32,
     /// Pages of the zone: managed ones, present ones in the eras of 2.6.
     pub pages: u64,
+    /// Pages of it that were initialised when its lists were sized: all, but in releases up to 5.3 that initialise
+    /// most pages late ([`PageEra::sizes_lists_again`]).
+    pub initialised_pages: u64,
     /// Pages of all zones of the machine.
     pub all_pages: u64,
     /// CPUs of the zone's node: [`node_cpus`].
@@ -133,9 +136,13 @@ pub struct ZoneSizes {
 
 impl PageEra {
     /// `batchsize` of a zone: the batch, or 0 where that is 1 because the zone is too small.
-    fn batch_size(&self, zone_pages: u64, page_shift: u32) -> u64 {
-        let part = (zone_pages / 4096)
-            .min(self.batch_cap_bytes >> page_shift)
+    fn batch_size(&self, zone: &ZoneParams) -> u64 {
+        let pages = match self.sizes_lists_again {
+            true => zone.pages,
+            false => zone.pages.min(zone.initialised_pages),
+        };
+        let part = (pages / 4096)
+            .min(self.batch_cap_bytes >> zone.page_shift)
             .max(1);
         (1 << (part + part / 2).ilog2()) - 1
     }
@@ -243,10 +250,25 @@ impl PageEra {
         }
     }
 
+    /// The pages that this zone had when its lists were sized, if a kernel reports shorter ones than it would size by
+    /// all of them. `None` in eras that size them again.
+    #[must_use]
+    pub fn initialised_pages(&self, zone: &ZoneParams, batch: u64, high: u64) -> Option<u64> {
+        let by_all = ZoneParams {
+            initialised_pages: zone.pages,
+            ..*zone
+        };
+        let is_early = !self.sizes_lists_again
+            && high == batch.saturating_mul(6)
+            && (1..self.batch_size(&by_all)).contains(&batch);
+        // The least number of pages with this batch.
+        is_early.then(|| (2 * (batch + 1)).div_ceil(3) * 4096)
+    }
+
     /// Limits of the lists of a zone with this low watermark; `fraction` as in [`PageSysctls`].
     #[must_use]
     pub fn pcp(&self, zone: &ZoneParams, low: u64, fraction: u32) -> PcpParams {
-        let batch_size = self.batch_size(zone.pages, zone.page_shift);
+        let batch_size = self.batch_size(zone);
         let (mut batch, cpus) = (batch_size.max(1), u64::from(zone.cpus.max(1)));
         let at_least = 4 * batch;
         let (mut high, mut high_max) = match self.high {
@@ -329,6 +351,7 @@ pub fn pcp_params(era: Era, zone_pages: u64, page_shift: u32, cpus: u32) -> PcpP
     let zone = ZoneParams {
         page_shift,
         pages: zone_pages,
+        initialised_pages: zone_pages,
         all_pages: zone_pages,
         cpus,
     };

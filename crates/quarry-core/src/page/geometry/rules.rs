@@ -84,6 +84,8 @@ pub struct PageEra {
     pub era: Era,
     /// Bytes that bound `batchsize`, before it is rounded.
     pub batch_cap_bytes: u64,
+    /// The lists are sized again when pages that are initialised late (`CONFIG_DEFERRED_STRUCT_PAGE_INIT`) are there.
+    pub sizes_lists_again: bool,
     /// Lists of each CPU.
     pub lists: PcpLists,
     /// Rule that gives `high`.

@@ -55,6 +55,7 @@ fn only_zone(pages: u64, page_shift: u32, cpus: u32) -> ZoneParams {
     ZoneParams {
         page_shift,
         pages,
+        initialised_pages: pages,
         all_pages: pages,
         cpus,
     }
@@ -75,7 +76,7 @@ fn computed(page_bytes: u64, mib: u64) -> Vec<u64> {
     let same = pcp(Era::V4_13);
     assert_eq!((same.batch, same.high), (old.batch, old.high));
     assert_eq!(same.cold, None);
-    let size = |era| page_era(era).batch_size(pages, shift);
+    let size = |era| page_era(era).batch_size(&only_zone(pages, shift, 1));
     let marks = sizes(Era::V6_18, only_zone(pages, shift, 1)).watermarks;
     let mut row = Vec::from([page_bytes, mib, pages, size(Era::V4_13)]);
     row.extend([old.batch, old.high, cold.high, cold.batch].map(u64::from));
@@ -129,6 +130,55 @@ fn fractions() {
     assert_eq!(cold(8), cold(0), "only the hot list");
 }
 
+/// Facts 7.2: kernels up to 5.3 size lists by what was initialised at boot. 128 MiB make the 7 and 42 of RHEL 8.
+#[test]
+fn lists_sized_before_late_initialisation() {
+    let early = ZoneParams {
+        initialised_pages: 32768,
+        ..only_zone(16 << 20, 12, 8)
+    };
+    let lists = |era, zone: &ZoneParams| {
+        let pcp = page_era(era)
+            .zone(zone, &PageSysctls::default())
+            .expect("valid")
+            .pcp;
+        (u64::from(pcp.batch), u64::from(pcp.high))
+    };
+    for (era, expect) in [
+        (Era::V4_18, (7, 42)),
+        (Era::V5_3, (7, 42)),
+        (Era::V5_4, (63, 378)),
+    ] {
+        assert_eq!(lists(era, &early), expect, "{era}");
+    }
+    // The least number of pages with a batch makes that batch, and a list sized by all pages tells nothing.
+    for era in [Era::V4_18, Era::V5_3] {
+        let all = only_zone(16 << 20, 12, 8);
+        let (most, _) = lists(era, &all);
+        for batch in [1, 3, 7, 15, 31, 63]
+            .into_iter()
+            .filter(|batch| *batch < most)
+        {
+            let found = page_era(era)
+                .initialised_pages(&all, batch, 6 * batch)
+                .expect("fewer");
+            let zone = |initialised_pages| ZoneParams {
+                initialised_pages,
+                ..all
+            };
+            assert_eq!(lists(era, &zone(found)), (batch, 6 * batch));
+            let fewer = lists(era, &zone(found - 4096));
+            assert!(fewer.1 < 6 * batch, "{fewer:?}");
+            assert_eq!(
+                page_era(era).initialised_pages(&all, batch, 5 * batch),
+                None
+            );
+        }
+        assert_eq!(page_era(era).initialised_pages(&all, most, 6 * most), None);
+    }
+    assert_eq!(page_era(Era::V5_4).initialised_pages(&early, 7, 42), None);
+}
+
 /// Facts 7.2: three zones of a running 6.18 kernel, two CPUs, min_free_kbytes raised to 67584.
 #[test]
 fn zones_of_a_running_kernel() {
@@ -141,6 +191,7 @@ fn zones_of_a_running_kernel() {
         let zone = ZoneParams {
             page_shift: 12,
             pages,
+            initialised_pages: pages,
             all_pages: zones.iter().sum(),
             cpus: 2,
         };

@@ -185,6 +185,39 @@ fn the_replayed_machine_shows_the_zones() {
     }
 }
 
+/// As RHEL 8 reports them: the highest zone's lists are shorter than all of its pages make them.
+#[test]
+fn lists_sized_before_late_initialisation_stay_short() {
+    let mut input = input(&[(Kind::MmPageAlloc, 0, 1)]);
+    let report = |batch: u64, high: u64| {
+        let lists =
+            |batch: u64, high: u64| format!("high:     {high}\n              batch:    {batch}\n");
+        let text = zone("DMA32", [9000, 0, 150, 40_000], 11, "")
+            + &zone("Normal", [20_100, 0, 450, 120_000], 22, "");
+        let old = "high:     500\n              batch:    7\n              high_min: 40\n              high_max: 5000\n";
+        let (low, highest) = text.split_at(text.find("Node 0, zone   Normal").unwrap());
+        assert!(low.contains(old) && highest.contains(old));
+        let text = low.replace(old, &lists(7, 42)) + &highest.replace(old, &lists(batch, high));
+        Zoneinfo::parse("zoneinfo", &text).unwrap()
+    };
+    for (batch, high, era, expect) in [
+        (3, 18, Era::V4_18, 12_288),
+        (3, 18, Era::V5_4, u32::MAX),
+        (31, 186, Era::V4_18, u32::MAX),
+        (3, 400, Era::V4_18, u32::MAX),
+    ] {
+        input.zoneinfo = Some(report(batch, high));
+        let config = start(&input, &axes(&input), |start| {
+            start.config(PageConfig::new(era))
+        });
+        assert_eq!(
+            config.unwrap().initialised_pages,
+            expect,
+            "{batch} {high} {era}"
+        );
+    }
+}
+
 /// Unmovable blocks come from DMA32, which has whole pageblocks; with a pagetypeinfo that tells of
 /// unmovable ones in Normal, from there.
 #[test]
