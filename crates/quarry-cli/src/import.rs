@@ -1,14 +1,13 @@
 //! `quarry import`: recordings of perf, ftrace, trace-cmd, LTTng and Perfetto to a trace.
 
-use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use comfy_table::Table;
 use indicatif::ProgressBar;
 use quarry_trace::{
-    ImportOptions, ImportSummary, Kind, Moment, TraceError, TraceMeta, import, import_file,
-    import_to_file,
+    ImportOptions, ImportSummary, Kind, Moment, TraceMeta, import, import_file, import_to_file,
+    open_recording,
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -163,10 +162,7 @@ fn import_to_stdout(
     let name = PathBuf::from(input::shown(path));
     let text: Box<dyn Read> = match path == Path::new("-") {
         true => Box::new(io::stdin().lock()),
-        false => match File::open(path) {
-            Ok(file) => Box::new(file),
-            Err(source) => return Err(TraceError::Read { path: name, source }),
-        },
+        false => Box::new(open_recording(path)?),
     };
     let mut out = Counted::default();
     let stdout = Path::new("<stdout>");

@@ -105,7 +105,7 @@ enum Command {
     Reproduce(reproduce::Args),
     /// Record the allocations of this machine's kernel into a trace.
     Record(record::Args),
-    /// Make a trace from a recording of perf, trace-cmd or ftrace, binary or text.
+    /// Make a trace from a recording of perf, trace-cmd, ftrace, LTTng or Perfetto.
     Import(import::Args),
     /// Cut a window, processes or caches out of a trace, into a trace of its own.
     Filter(filter::Args),

@@ -150,7 +150,9 @@ pub use event::{
 };
 pub use filter::{Filter, filter_file, filter_to};
 pub use guard::is_guarded;
-pub use import::{ImportOptions, ImportSummary, import, import_file, import_to_file};
+pub use import::{
+    ImportOptions, ImportSummary, import, import_file, import_to_file, open_recording,
+};
 pub use meta::{
     CacheEntry, CacheOrigin, CacheResolution, FORMAT_VERSION, FORMAT_VERSION_MIN, KindCounts,
     LoadPart, Orphans, SlabMemory, Table, TraceMeta,

@@ -38,6 +38,13 @@ impl<W: Write + Send> Import<'_, W> {
             Some(form) => form.name().to_string(),
             None => facts.writers().join(" and "),
         };
+        if facts.is_32_bit() {
+            meta.assumptions.push(
+                "addresses have 32 bits, so the recorded kernel is a 32-bit one: replays lay out slabs as 64-bit \
+                 kernels do"
+                    .to_string(),
+            );
+        }
         if facts.has_numeric_flags {
             meta.assumptions.push(
                 "allocation flags are numbers, whose bits differ between releases: no allocation counts as zeroed, \
@@ -77,6 +84,12 @@ impl<W: Write + Send> Import<'_, W> {
 }
 
 impl Facts {
+    /// True if objects are where a 32-bit kernel has its own memory, below 4 GiB.
+    fn is_32_bit(&self) -> bool {
+        const KERNEL_BEGIN: u64 = 1 << 30;
+        (KERNEL_BEGIN..1 << 32).contains(&self.widest_address)
+    }
+
     /// The programs that wrote lines of ours.
     fn writers(&self) -> Vec<&'static str> {
         let writers = [

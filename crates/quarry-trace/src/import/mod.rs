@@ -121,6 +121,8 @@ pub(crate) struct Facts {
     perf_lines: u64,
     ftrace_lines: u64,
     lttng_lines: u64,
+    /// Largest address of an object.
+    widest_address: u64,
     /// True if an allocation's flags came as a number.
     has_numeric_flags: bool,
     /// The form of a binary recording.
@@ -162,21 +164,7 @@ pub fn import_file(
             progress,
         );
     }
-    let failed = |source| TraceError::Read {
-        path: input.to_path_buf(),
-        source,
-    };
-    let file = File::open(input).map_err(failed)?;
-    if file.metadata().map_err(failed)?.is_dir() {
-        if lttng::is_recording(input) {
-            return Err(TraceError::NotText {
-                path: input.to_path_buf(),
-                what: input::CTF,
-                advice: input::CTF_ADVICE,
-            });
-        }
-        return Err(failed(io::Error::from(io::ErrorKind::IsADirectory)));
-    }
+    let file = open_recording(input)?;
     if let (Ok(from), Ok(to)) = (fs::canonicalize(input), fs::canonicalize(output))
         && from == to
     {
@@ -185,6 +173,29 @@ pub fn import_file(
         });
     }
     import_to_file(file, input, output, options, progress)
+}
+
+/// Opens a recording for [`import`].
+///
+/// # Errors
+/// [`TraceError::Read`], and [`TraceError::NotText`] for a folder of LTTng.
+pub fn open_recording(path: &Path) -> Result<File> {
+    let failed = |source| TraceError::Read {
+        path: path.to_path_buf(),
+        source,
+    };
+    let file = File::open(path).map_err(failed)?;
+    if !file.metadata().map_err(failed)?.is_dir() {
+        return Ok(file);
+    }
+    if lttng::is_recording(path) {
+        return Err(TraceError::NotText {
+            path: path.to_path_buf(),
+            what: input::CTF,
+            advice: input::CTF_ADVICE,
+        });
+    }
+    Err(failed(io::Error::from(io::ErrorKind::IsADirectory)))
 }
 
 /// Like [`import_file`], from any reader; `name` is what errors call it.
@@ -386,6 +397,9 @@ impl<W: Write + Send> Import<'_, W> {
     /// Takes one of our events.
     fn take(&mut self, event: &RawEvent<'_>) -> Result<()> {
         self.step(event.time_ns);
+        if !event.kind.is_page() {
+            self.facts.widest_address = self.facts.widest_address.max(event.address);
+        }
         self.facts.has_numeric_flags |= event
             .gfp_flags
             .and_then(<[u8]>::first)

@@ -58,6 +58,11 @@ fn lttng_as_babeltrace_prints_it() {
     assert_eq!((first.event.bytes_req, first.bytes_alloc), (712, 1024));
     assert_eq!(first.call_site.as_deref(), Some("0xBF083A6C"));
     assert_eq!(first.gfp_flags.as_deref(), Some("208"));
+    let is_told = meta
+        .assumptions
+        .iter()
+        .any(|told| told.contains("addresses have 32 bits"));
+    assert!(is_told, "{:?}", meta.assumptions);
     // Every kfree but one has its allocation.
     assert!(meta.orphans.unknown_kfree <= 1, "{:?}", meta.orphans);
 }
