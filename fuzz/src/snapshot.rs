@@ -4,8 +4,9 @@ use quarry_designs::Setting;
 use quarry_lab::whatif::{Question, predict};
 use quarry_snapshot::{Slabinfo, Snapshot};
 
-/// Parses the text; asks of a snapshot what other settings and another release would change.
+/// Reads the bytes as a file of any form, packed or not; parses the text; asks of a snapshot what other settings and another release would change.
 pub fn run(data: &[u8]) {
+    let _ = Snapshot::of_bytes("fuzz", data);
     let Ok(text) = std::str::from_utf8(data) else {
         return;
     };

@@ -91,16 +91,17 @@ pub(crate) fn source(name: &OsStr, stage: Option<&str>) -> anyhow::Result<Source
         let read = file.take(HEAD_BYTES).read_to_end(&mut head);
         read.with_context(|| format!("cannot read {shown}"))?;
     }
-    if path.is_dir() || is_snapshot(&head) {
-        let mut snapshot = Snapshot::read(&path, stage).map_err(LabError::from)?;
+    if path.is_dir() || !head.is_empty() && !head.starts_with(b"PAR1") {
+        let mut snapshot = Snapshot::read(&path, stage).map_err(|error| match spool {
+            Some(_) => anyhow!(
+                error
+                    .to_string()
+                    .replacen(&path.display().to_string(), &shown, 1)
+            ),
+            None => LabError::from(error).into(),
+        })?;
         snapshot.file = shown;
         return Ok(Source::Snapshot(Box::new(snapshot)));
-    }
-    if !head.is_empty() && !head.starts_with(b"PAR1") {
-        return Err(anyhow!(
-            "{shown} is neither a trace nor a snapshot; quarry import makes a trace of a recording, and quarry snapshot \
-             makes a snapshot of this machine"
-        ));
     }
     if stage.is_some() {
         return Err(usage(format!(
@@ -115,12 +116,6 @@ pub(crate) fn source(name: &OsStr, stage: Option<&str>) -> anyhow::Result<Source
 
 /// First bytes of a file that say what it is.
 const HEAD_BYTES: u64 = 64;
-
-/// True for JSON, gzip and slabinfo's text.
-fn is_snapshot(head: &[u8]) -> bool {
-    let text = head.trim_ascii_start();
-    head.starts_with(&[0x1f, 0x8b]) || text.starts_with(b"{") || text.starts_with(b"slabinfo")
-}
 
 /// Path of an open file that has no name.
 fn by_number(file: &File) -> String {

@@ -4,19 +4,25 @@
 
 pub mod buddyinfo;
 mod ends;
+mod facts;
 mod file;
+mod forms;
+mod machine;
 pub mod slabinfo;
 pub mod snapshot;
 pub mod sysfs;
+mod unpack;
 pub mod vmstat;
 mod words;
 pub mod zoneinfo;
 
 pub use buddyinfo::{Buddyinfo, Pagetypeinfo};
 pub use ends::{End, EndReports};
+pub use facts::{Facts, Origin, Releases};
 pub use file::{ReportError, read_report};
+pub use forms::{Detail, Form};
 pub use slabinfo::{Slabinfo, SlabinfoRow};
-pub use snapshot::{CpuPartialLists, Snapshot};
+pub use snapshot::{Asked, CpuPartialLists, Snapshot};
 pub use sysfs::CacheAttributes;
 pub use vmstat::Vmstat;
 pub use words::Counters;

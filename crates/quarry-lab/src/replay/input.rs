@@ -14,7 +14,7 @@ use crate::replay::pages::PageMode;
 use crate::replay::part::Part;
 use crate::run::RunSpec;
 use quarry_designs::list;
-use quarry_snapshot::{Pagetypeinfo, Slabinfo, Snapshot, Zoneinfo};
+use quarry_snapshot::{Origin, Pagetypeinfo, Slabinfo, Snapshot, Zoneinfo};
 
 /// A cache of the recorded kernel.
 #[derive(Clone, Debug)]
@@ -237,10 +237,16 @@ impl Input {
         let mut snapshot = Snapshot::parse(&file, &report.text, None)?;
         // A slabinfo alone says neither; the recording does.
         let meta = self.file.meta();
-        if snapshot.release.is_none() {
-            snapshot.release.clone_from(&meta.kernel);
+        let told = || Origin::Told(self.name.clone());
+        if let (None, Some(kernel)) = (&snapshot.release, &meta.kernel) {
+            snapshot.release = Some(kernel.clone());
+            snapshot.releases = None;
+            snapshot.facts.release = told();
         }
-        snapshot.present_cpus.get_or_insert(meta.cpus);
+        if !snapshot.facts.present_cpus.is_fact() {
+            snapshot.present_cpus = Some(meta.cpus);
+            snapshot.facts.present_cpus = told();
+        }
         Ok(snapshot)
     }
 

@@ -5,27 +5,15 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use super::{Snapshot, meminfo};
+use crate::facts::Origin;
 use crate::file::ReportError;
+use crate::forms::Form;
+use crate::machine;
 use crate::slabinfo::Slabinfo;
 use crate::sysfs::CacheAttributes;
 use quarry_designs::list;
 
 type Object = Map<String, Value>;
-
-/// Parses either form.
-pub(super) fn parse(file: &str, text: &str, stage: Option<&str>) -> Result<Snapshot, ReportError> {
-    let value: Value = serde_json::from_str(text).map_err(|error| {
-        let what = format!(
-            "{error}; a snapshot is a JSON file (quarry snapshot makes one) or a folder with \
-             slabinfo and slab/"
-        );
-        ReportError::bad(file, format!("line {}", error.line()), what)
-    })?;
-    match &value {
-        Value::Object(root) => of_object(file, root, stage),
-        _ => Err(ReportError::bad(file, "line 1", "it is not a JSON object")),
-    }
-}
 
 /// Reads either form.
 pub(super) fn of_object(
@@ -69,15 +57,48 @@ fn moment(file: &str, root: &Object) -> Result<Snapshot, ReportError> {
 
 /// Facts about the machine, outside the caches.
 fn meta(snapshot: &mut Snapshot, root: &Object) -> Result<(), String> {
-    if let Some(page_size) = root.get("page_size") {
-        let number = page_size.as_u64();
-        let number = number.or_else(|| page_size.as_str()?.trim().parse().ok());
-        snapshot.page_bytes =
-            number.ok_or_else(|| format!("page_size: {page_size} is not a number"))?;
+    let number_of = |key: &str| {
+        let value = root.get(key)?;
+        let number = value.as_u64();
+        let number = number.or_else(|| value.as_str()?.trim().parse().ok());
+        Some(number.ok_or_else(|| format!("{key}: {value} is not a number")))
+    };
+    if let Some(form) = text(root, "form") {
+        snapshot.form = Form::of_key(form).ok_or_else(|| format!("form: {form:?} is not known"))?;
+    }
+    if let Some(Value::Array(notes)) = root.get("notes") {
+        let notes = notes.iter().filter_map(Value::as_str);
+        snapshot.notes = notes.map(str::to_string).collect();
+    }
+    if let Some(page_size) = number_of("page_size") {
+        snapshot.page_bytes = page_size?;
+        snapshot.facts.page_bytes = source(root, "page_size");
     }
     let trimmed = |key| text(root, key).map(|text| text.trim().to_string());
-    snapshot.release = trimmed("kernel_release");
-    snapshot.cmdline = trimmed("cmdline");
+    let log = text(root, "dmesg").unwrap_or_default();
+    (snapshot.release, snapshot.facts.release) = first_told(
+        root,
+        &[
+            ("kernel_release", |text| {
+                let text = text.trim();
+                (!text.is_empty()).then(|| text.to_string())
+            }),
+            ("version", machine::release_of_version),
+            ("uname", machine::release_of_uname),
+            ("dmesg", machine::release_of_version),
+        ],
+    );
+    (snapshot.cmdline, snapshot.facts.cmdline) = match trimmed("cmdline") {
+        Some(cmdline) => (Some(cmdline), source(root, "cmdline")),
+        None => match machine::cmdline_of_log(log) {
+            Some(cmdline) => (Some(cmdline), source(root, "dmesg")),
+            None => (None, Origin::Unknown),
+        },
+    };
+    snapshot.config = text(root, "config")
+        .map(machine::options)
+        .unwrap_or_default();
+    architecture(snapshot, root);
     snapshot.boot_id = trimmed("boot_id");
     let number = |key| root.get(key).and_then(Value::as_u64);
     snapshot.unix_time_s = number("unix_time_s");
@@ -91,8 +112,97 @@ fn meta(snapshot: &mut Snapshot, root: &Object) -> Result<(), String> {
     let in_meminfo = |name| meminfo(text(root, "meminfo")?, name);
     snapshot.meminfo_slab_bytes = in_meminfo("Slab");
     snapshot.memory_bytes = in_meminfo("MemTotal");
+    if snapshot.memory_bytes.is_some() {
+        snapshot.facts.memory = source(root, "meminfo");
+    }
+    snapshot.reclaimable_bytes = in_meminfo("SReclaimable");
+    snapshot.unreclaimable_bytes = in_meminfo("SUnreclaim");
     snapshot.kernel_stack_bytes = in_meminfo("KernelStack");
-    snapshot.set_cpus(text(root, "cpu_possible"), text(root, "cpu_present"))
+    snapshot.managed_pages = number_of("managed_pages").transpose()?;
+    cpus(snapshot, root)
+}
+
+/// Origin of what a key says: the file that its text is of.
+fn source(root: &Object, key: &str) -> Origin {
+    let sources = root.get("sources").and_then(Value::as_object);
+    let path = sources.and_then(|sources| text(sources, key));
+    Origin::told(path.unwrap_or(key))
+}
+
+/// Parser of a text, which may not say what it is asked for.
+type Parse = fn(&str) -> Option<String>;
+
+/// What the first of some texts says.
+fn first_told(root: &Object, texts: &[(&str, Parse)]) -> (Option<String>, Origin) {
+    let mut told = texts.iter().filter_map(|(key, parse)| {
+        let value = parse(text(root, key)?)?;
+        Some((Some(value), source(root, key)))
+    });
+    told.next().unwrap_or_default()
+}
+
+/// The architecture, of `uname`, the release, the configuration or lscpu.
+fn architecture(snapshot: &mut Snapshot, root: &Object) {
+    let owned = |name: &'static str| Some(name.to_string());
+    let (told, origin) = first_told(
+        root,
+        &[
+            ("architecture", |text| Some(text.trim().to_string())),
+            ("uname", |text| {
+                machine::architecture_of_uname(text).map(str::to_string)
+            }),
+            ("lscpu", |text| {
+                machine::field(text, "Architecture").map(str::to_string)
+            }),
+        ],
+    );
+    let of_release = snapshot.release.as_deref();
+    let of_release = of_release.and_then(machine::architecture_of_release);
+    let of_config = machine::architecture_of_options(&snapshot.config);
+    (snapshot.architecture, snapshot.facts.architecture) = match (told, of_config, of_release) {
+        (Some(told), _, _) => (Some(told), origin),
+        (None, Some(name), _) => (owned(name), source(root, "config")),
+        (None, None, Some(name)) => (owned(name), snapshot.facts.release.clone()),
+        (None, None, None) => (None, Origin::Unknown),
+    };
+}
+
+/// The numbers of CPUs.
+fn cpus(snapshot: &mut Snapshot, root: &Object) -> Result<(), String> {
+    let list = |key: &str| {
+        let cpus = text(root, key).map(machine::cpus).transpose();
+        cpus.map_err(|what| format!("{key}: {what}"))
+    };
+    let (possible, present) = (list("cpu_possible")?, list("cpu_present")?);
+    let processors = text(root, "cpuinfo").and_then(machine::processors);
+    let lscpu = || machine::field(text(root, "lscpu")?, "CPU(s)")?.parse().ok();
+    let log = text(root, "dmesg").and_then(machine::possible_of_log);
+    (snapshot.present_cpus, snapshot.facts.present_cpus) = match (present, processors) {
+        (Some((count, _)), _) => (Some(count), source(root, "cpu_present")),
+        (None, Some(count)) => (Some(count), source(root, "cpuinfo")),
+        (None, None) => match (lscpu(), possible, log) {
+            (Some(count), _, _) => (Some(count), source(root, "lscpu")),
+            (None, Some((count, _)), _) => {
+                let reason = "as many as are possible";
+                (Some(count), Origin::inferred(reason))
+            }
+            (None, None, Some(count)) => {
+                let reason = "as many as are possible, by the kernel's log";
+                (Some(count), Origin::inferred(reason))
+            }
+            (None, None, None) => (None, Origin::Unknown),
+        },
+    };
+    (snapshot.nr_cpu_ids, snapshot.facts.nr_cpu_ids) = match (possible, log, present) {
+        (Some((_, ids)), _, _) => (Some(ids), source(root, "cpu_possible")),
+        (None, Some(ids), _) => (Some(ids), source(root, "dmesg")),
+        (None, None, Some((_, ids))) => (Some(ids), Origin::inferred("as many as are present")),
+        (None, None, None) => match snapshot.present_cpus {
+            Some(cpus) => (Some(cpus), Origin::inferred("as many as are present")),
+            None => (None, Origin::Unknown),
+        },
+    };
+    Ok(())
 }
 
 /// One stage of a boot.
@@ -141,6 +251,20 @@ fn boot(
         kernel_stack_bytes: in_meminfo("KernelStack"),
         ..Snapshot::default()
     };
+    let told = |key: &str| match of_boot(key) {
+        Some(_) => Origin::told(key),
+        None => Origin::Unknown,
+    };
+    snapshot.facts.release = told("version");
+    snapshot.facts.cmdline = told("cmdline");
+    snapshot.facts.memory = match snapshot.memory_bytes {
+        Some(_) => Origin::told("meminfo_kB"),
+        None => Origin::Unknown,
+    };
+    if snapshot.page_bytes > 0 {
+        snapshot.facts.page_bytes = Origin::told("page_kB");
+    }
+    architecture(&mut snapshot, root);
     let cpus = of_boot_text("cpus").unwrap_or_default();
     let cpus_line = |word: &str| {
         let mut lines = cpus.lines().map(str::trim);
@@ -148,9 +272,13 @@ fn boot(
             .find_map(|line| line.strip_prefix(word))
             .map(str::trim)
     };
-    snapshot
-        .set_cpus(cpus_line("possible"), cpus_line("present"))
-        .map_err(bad)?;
+    let mut lists = Object::new();
+    for (key, line) in [("cpu_possible", "possible"), ("cpu_present", "present")] {
+        if let Some(list) = cpus_line(line) {
+            lists.insert(key.to_string(), list.into());
+        }
+    }
+    self::cpus(&mut snapshot, &lists).map_err(bad)?;
     Ok(snapshot)
 }
 

@@ -1,31 +1,34 @@
 //! A snapshot of a kernel: slabinfo, sysfs, and what they need to be understood.
 //!
-//! [`Snapshot::read`] takes three forms:
+//! [`Snapshot::read`] takes any [`Form`] from a file, a folder or an archive. The two of Quarry's own:
 //!
 //! * **A folder** with `slabinfo` (a copy of `/proc/slabinfo`) and, if it is there, `slab/` (a copy
 //!   of `/sys/kernel/slab`; links, which are aliases, may be kept or followed). What else helps has
 //!   the name of the JSON key: `page_size`, `cpu_possible`, `cpu_present`, `kernel_release`,
-//!   `meminfo`, `cmdline`, `boot_id`; or all of these in `meta.json`.
+//!   `version`, `uname`, `cpuinfo`, `meminfo`, `cmdline`, `config`, `dmesg`, `boot_id`; or all of these in `meta.json`.
 //! * **JSON of one moment**, as [`Snapshot::take`] writes it: the keys above, `slabinfo` (list of
-//!   rows) or `slabinfo_text`, `sysfs_slab` (cache, then file, then value) and `sysfs_aliases`.
+//!   rows) or `slabinfo_text`, `sysfs_slab` (cache, then file, then value) and `sysfs_aliases`;
+//!   `sources` has the file of a key that is not named after it.
 //! * **JSON of a boot** with `stages`: each has `slabinfo`, `meminfo_kB`, and `sysfs_slab` or
 //!   `sysfs_slab_changed_since_boot`; one of them `cpus`, `version`, `cmdline` and `aliases`;
 //!   `page_kB` stands beside the stages.
-//!
-//! JSON may be packed with gzip.
 
-mod folder;
+pub(crate) mod folder;
 mod json;
 mod take;
 
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::path::Path;
 
+use quarry_core::era::Era;
 use quarry_sim::PAGE_BYTES;
-use quarry_trace::cpu_list;
-use serde_json::{Value, json};
+use serde_json::{Map, Value};
 
-use super::file::{ReportError, read_report};
+use super::facts::{self, Facts, Origin, Releases};
+use super::file::ReportError;
+use super::forms::{self, Detail, Form};
+use super::machine;
 use super::slabinfo::{Slabinfo, SlabinfoRow};
 use super::sysfs::CacheAttributes;
 
@@ -39,8 +42,20 @@ pub struct Snapshot {
     pub file: String,
     /// Name of the moment, if there are several.
     pub stage: Option<String>,
+    /// Form of the file.
+    pub form: Form,
+    /// Sentences about how the file was read, for the user.
+    pub notes: Vec<String>,
+    /// Origins of what follows about the machine.
+    pub facts: Facts,
     /// The kernel's release, such as `6.1.0-50-powerpc64le`.
     pub release: Option<String>,
+    /// Releases that the kernel can be of, by the names of its caches, if no file has the release.
+    pub releases: Option<Releases>,
+    /// The architecture, as `uname -m` prints it.
+    pub architecture: Option<String>,
+    /// Options of the kernel's configuration that matter to slabs, by name without `CONFIG_`: `y`, `n` or the value.
+    pub config: BTreeMap<String, String>,
     /// Page size in bytes; if the snapshot has none, the smallest that the slabs fit in.
     pub page_bytes: u64,
     /// One more than the highest possible CPU (`nr_cpu_ids`).
@@ -57,6 +72,12 @@ pub struct Snapshot {
     pub meminfo_slab_bytes: Option<u64>,
     /// `MemTotal:` of meminfo in bytes.
     pub memory_bytes: Option<u64>,
+    /// `SReclaimable:` of meminfo in bytes.
+    pub reclaimable_bytes: Option<u64>,
+    /// `SUnreclaim:` of meminfo in bytes.
+    pub unreclaimable_bytes: Option<u64>,
+    /// Pages that zoneinfo counts as managed.
+    pub managed_pages: Option<u64>,
     /// `KernelStack:` of meminfo in bytes.
     pub kernel_stack_bytes: Option<u64>,
     /// The kernel's command line.
@@ -79,10 +100,50 @@ impl Snapshot {
     /// [`ReportError`]: what cannot be read, what is missing, which stages there are.
     pub fn read(path: &Path, stage: Option<&str>) -> Result<Self, ReportError> {
         let file = path.display().to_string();
-        if path.is_dir() {
-            return json::of_object(&file, &folder::read(path)?, stage)?.with_pages(stage);
+        Self::last(&file, forms::read::path(path)?, stage)
+    }
+
+    /// Reads every moment of a file, the oldest first: one of most forms.
+    ///
+    /// # Errors
+    ///
+    /// [`ReportError`] as [`Self::read`].
+    pub fn read_all(path: &Path) -> Result<Vec<Self>, ReportError> {
+        let file = path.display().to_string();
+        Self::of_moments(&file, &forms::read::path(path)?)
+    }
+
+    /// Reads every moment of what a reader has, as [`Self::read_all`] does; `file` is what messages call it.
+    ///
+    /// # Errors
+    ///
+    /// [`ReportError`] as [`Self::read`].
+    pub fn of_bytes(file: &str, reader: impl Read) -> Result<Vec<Self>, ReportError> {
+        let moments = forms::read::reader(file, reader)?;
+        Self::of_moments(file, &moments)
+    }
+
+    fn of_moments(file: &str, moments: &[Map<String, Value>]) -> Result<Vec<Self>, ReportError> {
+        let moments = moments.iter();
+        moments
+            .map(|moment| json::of_object(file, moment, None)?.with_pages(None))
+            .collect()
+    }
+
+    /// The last of some moments.
+    fn last(
+        file: &str,
+        mut moments: Vec<Map<String, Value>>,
+        stage: Option<&str>,
+    ) -> Result<Self, ReportError> {
+        let count = moments.len();
+        let moment = moments.pop().unwrap_or_default();
+        let mut snapshot = json::of_object(file, &moment, stage)?.with_pages(stage)?;
+        if count > 1 {
+            let note = format!("the last of {count} moments in the file");
+            snapshot.notes.push(note);
         }
-        Self::parse(&file, &read_report(path)?, stage)
+        Ok(snapshot)
     }
 
     /// Reads what a kernel reported at one moment: a snapshot, or slabinfo alone as [`Slabinfo::read`] takes it. Returns
@@ -93,13 +154,12 @@ impl Snapshot {
     /// [`ReportError`], also for a boot with stages: it is not one moment.
     pub fn read_moment(path: &Path) -> Result<String, ReportError> {
         let file = path.display().to_string();
-        let text = if path.is_dir() {
-            Value::Object(folder::read(path)?).to_string()
-        } else {
-            let text = read_report(path)?;
-            match text.trim_start().starts_with('{') {
-                true => text,
-                false => json!({ "slabinfo": Slabinfo::parse(&file, &text)? }).to_string(),
+        let moments = forms::read::path(path)?;
+        let text = match <[_; 1]>::try_from(moments) {
+            Ok([moment]) => Value::Object(moment).to_string(),
+            Err(moments) => {
+                let what = format!("it has {} moments: give one", moments.len());
+                return Err(ReportError::bad(&file, "snapshot", what));
             }
         };
         match Self::parse(&file, &text, None)?.stage {
@@ -118,7 +178,7 @@ impl Snapshot {
     ///
     /// [`ReportError`]: what is missing, which stages there are.
     pub fn parse(file: &str, text: &str, stage: Option<&str>) -> Result<Self, ReportError> {
-        json::parse(file, text, stage)?.with_pages(stage)
+        Self::last(file, forms::read::text(file, text)?, stage)
     }
 
     /// Completed by the page size, or what is wrong with it.
@@ -136,9 +196,11 @@ impl Snapshot {
         }
         let bad = |what: String| ReportError::bad(&file, "page_size", what);
         if snapshot.page_bytes == 0 {
-            snapshot.page_bytes = page_bytes_of(&snapshot.slabinfo.rows)
+            (snapshot.page_bytes, snapshot.facts.page_bytes) = snapshot
+                .page_bytes_inferred()
                 .ok_or_else(|| bad("it is missing and cannot be guessed".to_string()))?;
         }
+        snapshot.infer();
         if !PAGE_BYTES.contains(&snapshot.page_bytes) {
             return Err(bad(format!(
                 "{} bytes is not known; known are 4096, 16384 and 65536",
@@ -146,6 +208,166 @@ impl Snapshot {
             )));
         }
         Ok(self)
+    }
+
+    /// The page size that other facts give, with the reason.
+    fn page_bytes_inferred(&self) -> Option<(u64, Origin)> {
+        if let Some((bytes, option)) = machine::page_of_options(&self.config) {
+            return Some((bytes, Origin::Told(format!("CONFIG_{option}"))));
+        }
+        let architecture = self.architecture.as_deref();
+        if let Some((name, bytes)) =
+            architecture.and_then(|name| Some((name, machine::page_of_architecture(name)?)))
+        {
+            let reason = format!("{name} has no other");
+            return Some((bytes, Origin::inferred(reason)));
+        }
+        // A page size makes these two the same but for rounding.
+        let near = |bytes: u64, told: u64| bytes.abs_diff(told) <= told / 8;
+        if let (Some(pages), Some(memory)) = (self.managed_pages, self.memory_bytes)
+            && let Some(bytes) = PAGE_BYTES
+                .into_iter()
+                .find(|bytes| near(pages.saturating_mul(*bytes), memory))
+        {
+            let reason = "zoneinfo's managed pages are meminfo's MemTotal";
+            return Some((bytes, Origin::inferred(reason)));
+        }
+        let rows = &self.slabinfo.rows;
+        if let Some(told) = self.meminfo_slab_bytes
+            && let Some(bytes) = PAGE_BYTES
+                .into_iter()
+                .find(|bytes| fit(rows, *bytes) && near(self.slabinfo.slab_bytes(*bytes), told))
+        {
+            let reason = "the slabs are meminfo's Slab";
+            return Some((bytes, Origin::inferred(reason)));
+        }
+        let bytes = PAGE_BYTES.into_iter().find(|bytes| fit(rows, *bytes))?;
+        let reason = "the smallest that the slabs fit in";
+        Some((bytes, Origin::inferred(reason)))
+    }
+
+    /// Infers what no file says of releases and CPUs.
+    fn infer(&mut self) {
+        let rows = &self.slabinfo.rows;
+        if self.release.is_none()
+            && let Some((releases, reason)) = facts::releases_of(rows)
+        {
+            (self.releases, self.facts.release) = (Some(releases), Origin::Inferred(reason));
+        }
+        if self.present_cpus.is_none()
+            && let Some((cpus, reason)) = facts::cpus_of(rows)
+        {
+            (self.present_cpus, self.facts.present_cpus) = (Some(cpus), Origin::Inferred(reason));
+            if self.nr_cpu_ids.is_none() {
+                let reason = "as many as are present";
+                (self.nr_cpu_ids, self.facts.nr_cpu_ids) = (Some(cpus), Origin::inferred(reason));
+            }
+        }
+    }
+
+    /// The same snapshot with what the user knows about its machine, for what its files lack.
+    ///
+    /// # Errors
+    ///
+    /// [`ReportError`] for a value that a file contradicts, or that cannot be.
+    pub fn asked(mut self, asked: &Asked) -> Result<Self, ReportError> {
+        let file = self.file.clone();
+        let refuse = |what: String| Err(ReportError::bad(&file, "snapshot", what));
+        let told = |origin: &Origin| match origin {
+            Origin::Told(source) => Some(source.clone()),
+            _ => None,
+        };
+        if let Some(release) = &asked.release {
+            if let (Some(source), Some(own)) = (told(&self.facts.release), &self.release)
+                && Era::parse(own) != Era::parse(release)
+            {
+                return refuse(format!("its kernel is {own} ({source}), not {release}"));
+            }
+            if Era::parse(release).is_none() {
+                return refuse(format!(
+                    "{release} is no release between {} and {}",
+                    Era::FIRST,
+                    Era::LAST
+                ));
+            }
+            if told(&self.facts.release).is_none() {
+                (self.release, self.facts.release) = (Some(release.clone()), Origin::Asked);
+                self.releases = None;
+            }
+        }
+        if let Some(cpus) = asked.cpus {
+            if cpus == 0 {
+                return refuse("a machine has at least one CPU".to_string());
+            }
+            if let (Some(source), Some(own)) = (told(&self.facts.present_cpus), self.present_cpus)
+                && own != cpus
+            {
+                return refuse(format!("its machine has {own} CPUs ({source}), not {cpus}"));
+            }
+            if told(&self.facts.present_cpus).is_none() {
+                (self.present_cpus, self.facts.present_cpus) = (Some(cpus), Origin::Asked);
+                if !self.facts.nr_cpu_ids.is_fact() {
+                    let reason = "as many as are present";
+                    self.nr_cpu_ids = Some(cpus);
+                    self.facts.nr_cpu_ids = Origin::inferred(reason);
+                }
+            }
+        }
+        if let Some(bytes) = asked.page_bytes {
+            if let Some(source) = told(&self.facts.page_bytes)
+                && self.page_bytes != bytes
+            {
+                let own = self.page_bytes;
+                return refuse(format!(
+                    "its pages have {own} bytes ({source}), not {bytes}"
+                ));
+            }
+            if !PAGE_BYTES.contains(&bytes) || !fit(&self.slabinfo.rows, bytes) {
+                return refuse(format!("its slabs do not fit into pages of {bytes} bytes"));
+            }
+            if told(&self.facts.page_bytes).is_none() {
+                (self.page_bytes, self.facts.page_bytes) = (bytes, Origin::Asked);
+            }
+        }
+        Ok(self)
+    }
+
+    /// The accuracy that predictions from this snapshot can have.
+    #[must_use]
+    pub fn detail(&self) -> Detail {
+        match self.form.detail() {
+            Detail::Slabinfo if !self.sysfs.is_empty() => Detail::Sysfs,
+            detail => detail,
+        }
+    }
+
+    /// The fewest CPUs that the report allows: SLAB has shared arrays on machines with several only.
+    #[must_use]
+    pub fn cpus_min(&self) -> u32 {
+        if facts::is_smp(&self.slabinfo.rows) {
+            2
+        } else {
+            1
+        }
+    }
+
+    /// True if the cache's objects can be reclaimed, by sysfs or by the name of the directory that merged caches share.
+    /// `None` if neither is known.
+    #[must_use]
+    pub fn is_reclaimable(&self, cache: &str) -> Option<bool> {
+        if let Some(attributes) = self.attributes(cache)
+            && let Some(flag) = attributes.number("reclaim_account")
+        {
+            return Some(flag > 0);
+        }
+        // ":aA-0000192": letters for flags, then the size.
+        let (letters, _) = self
+            .aliases
+            .get(cache)?
+            .strip_prefix(':')?
+            .rsplit_once('-')
+            .unwrap_or_default();
+        Some(letters.contains('a'))
     }
 
     /// The attributes of a cache by its name in slabinfo.
@@ -221,20 +443,17 @@ impl Snapshot {
             .filter_map(|(_, value)| value.parse().ok())
             .next_back()
     }
+}
 
-    /// Takes over lists of CPUs.
-    fn set_cpus(&mut self, possible: Option<&str>, present: Option<&str>) -> Result<(), String> {
-        let parse = |list: Option<&str>| match list {
-            None => Ok(None),
-            Some(list) => cpu_list(list)
-                .map(Some)
-                .ok_or_else(|| format!("{list:?} is not a list of CPUs such as 0-3")),
-        };
-        let (possible, present) = (parse(possible)?, parse(present)?);
-        self.nr_cpu_ids = possible.or(present).map(|(_, ids)| ids);
-        self.present_cpus = present.or(possible).map(|(count, _)| count);
-        Ok(())
-    }
+/// Facts about a snapshot's machine that the user knows.
+#[derive(Clone, Debug, Default)]
+pub struct Asked {
+    /// The kernel's release.
+    pub release: Option<String>,
+    /// CPUs that are present.
+    pub cpus: Option<u32>,
+    /// Bytes of a page.
+    pub page_bytes: Option<u64>,
 }
 
 /// True if sysfs counted as many slabs and objects in use as a row: it was read at the moment of the row.
@@ -257,15 +476,12 @@ fn meminfo(text: &str, name: &str) -> Option<u64> {
     kilobytes.checked_mul(1024)
 }
 
-/// The smallest page size that all slabs fit in.
-fn page_bytes_of(rows: &[SlabinfoRow]) -> Option<u64> {
-    let fits = |page: &u64| {
-        rows.iter().all(|row| {
-            let slab = row.pagesperslab.saturating_mul(*page);
-            row.objsize.saturating_mul(row.objperslab) <= slab
-        })
-    };
-    PAGE_BYTES.into_iter().find(fits)
+/// True if all slabs fit in pages of a size.
+fn fit(rows: &[SlabinfoRow], page_bytes: u64) -> bool {
+    rows.iter().all(|row| {
+        let slab = row.pagesperslab.saturating_mul(page_bytes);
+        row.objsize.saturating_mul(row.objperslab) <= slab
+    })
 }
 
 #[cfg(test)]

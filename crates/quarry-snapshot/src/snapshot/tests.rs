@@ -79,7 +79,7 @@ fn one_moment() {
 #[test]
 fn what_is_wrong_is_named() {
     for (value, part) in [
-        (json!([]), "not a JSON object"),
+        (json!([]), "no caches"),
         (json!({"page_size": 4096}), "neither \"slabinfo\""),
         (json!({"stages": 1}), "stages is not an object"),
         (json!({"stages": {}}), "no stage \"\""),
@@ -97,7 +97,7 @@ fn what_is_wrong_is_named() {
         ),
         (
             json!({"slabinfo": row(1), "cpu_possible": "x"}),
-            "\"x\" is not a list of CPUs",
+            "\"x\" is neither a list of CPUs",
         ),
         (
             json!({"slabinfo": row(1), "sysfs_slab": []}),
@@ -111,7 +111,7 @@ fn what_is_wrong_is_named() {
         let message = parse(&value, None).unwrap_err();
         assert!(message.contains(part), "{value}: {message}");
     }
-    let message = json::parse("f", "{", None).unwrap_err().to_string();
+    let message = Snapshot::parse("f", "{", None).unwrap_err().to_string();
     assert!(
         message.contains("f: line 1: ") && message.contains("quarry snapshot"),
         "{message}"

@@ -1,0 +1,136 @@
+//! Forms of files that people have of a kernel's slabs. Each has a module that turns its text into the JSON of a moment,
+//! which [`Snapshot::parse`](crate::Snapshot::parse) takes.
+
+mod below;
+mod bugreport;
+mod crash;
+mod files;
+mod log;
+mod metrics;
+pub(crate) mod read;
+mod rows;
+mod slabtop;
+mod vmstat;
+
+/// Form of a file with a kernel's slabs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Form {
+    /// JSON of `quarry snapshot`, or a folder with slabinfo and, if it is there, sysfs.
+    #[default]
+    Snapshot,
+    /// A copy of `/proc/slabinfo`.
+    Slabinfo,
+    /// A copy of `/proc`.
+    Proc,
+    /// A folder or an archive of sosreport.
+    Sosreport,
+    /// A bug report of Android.
+    Bugreport,
+    /// Text of `slabtop -o`.
+    Slabtop,
+    /// Text of `vmstat -m`.
+    Vmstat,
+    /// Text of `kmem -s` of crash.
+    Crash,
+    /// Table of a kernel's log when memory was exhausted.
+    Oom,
+    /// Text of node_exporter.
+    NodeExporter,
+    /// JSON of Prometheus.
+    Prometheus,
+    /// CSV of `pmrep` (PCP).
+    Pmrep,
+    /// JSON of `below dump`.
+    Below,
+}
+
+/// Accuracy that a form allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Detail {
+    /// Bytes of each cache alone: nothing is known of slabs.
+    Bytes,
+    /// Objects and slabs of each cache, of which some numbers are computed from others.
+    Thin,
+    /// slabinfo without sysfs.
+    Slabinfo,
+    /// slabinfo and sysfs.
+    Sysfs,
+}
+
+impl Form {
+    /// Every form.
+    pub const ALL: [Self; 13] = [
+        Self::Snapshot,
+        Self::Slabinfo,
+        Self::Proc,
+        Self::Sosreport,
+        Self::Bugreport,
+        Self::Slabtop,
+        Self::Vmstat,
+        Self::Crash,
+        Self::Oom,
+        Self::NodeExporter,
+        Self::Prometheus,
+        Self::Pmrep,
+        Self::Below,
+    ];
+
+    /// Name for users.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Snapshot => "snapshot",
+            Self::Slabinfo => "slabinfo",
+            Self::Proc => "copy of /proc",
+            Self::Sosreport => "sosreport",
+            Self::Bugreport => "Android bug report",
+            Self::Slabtop => "slabtop",
+            Self::Vmstat => "vmstat -m",
+            Self::Crash => "crash kmem -s",
+            Self::Oom => "kernel log",
+            Self::NodeExporter => "node_exporter",
+            Self::Prometheus => "Prometheus query_range",
+            Self::Pmrep => "pmrep",
+            Self::Below => "below dump",
+        }
+    }
+
+    /// Accuracy that it allows without sysfs.
+    #[must_use]
+    pub fn detail(self) -> Detail {
+        match self {
+            Self::Snapshot | Self::Slabinfo | Self::Proc | Self::Sosreport | Self::Bugreport => {
+                Detail::Slabinfo
+            }
+            Self::Oom => Detail::Bytes,
+            _ => Detail::Thin,
+        }
+    }
+
+    /// What files of this form lack, as the end of a sentence; `None` for those that have slabinfo.
+    #[must_use]
+    pub fn lacks(self) -> Option<&'static str> {
+        match self {
+            Self::Slabtop => {
+                Some("object sizes are rounded, pages per slab computed from the cache size")
+            }
+            Self::Vmstat => Some("slabs and their pages are computed from objects and sizes"),
+            Self::Crash => Some("object sizes are without padding, objects per slab computed"),
+            Self::Oom => Some("only bytes of unreclaimable caches, no objects and no slabs"),
+            Self::NodeExporter | Self::Prometheus => Some("slabs are computed from objects"),
+            Self::Pmrep => Some("no tunables"),
+            Self::Below => Some("pages of slabs are computed from objects and sizes"),
+            Self::Snapshot | Self::Slabinfo | Self::Proc | Self::Sosreport | Self::Bugreport => {
+                None
+            }
+        }
+    }
+
+    /// The form of a name.
+    pub(crate) fn of_key(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|form| form.name() == name)
+    }
+}
+
+#[cfg(test)]
+mod tests;

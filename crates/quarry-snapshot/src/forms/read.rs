@@ -1,0 +1,125 @@
+//! Recognises the form of a file by its content.
+
+use std::io::Read;
+use std::path::Path;
+
+use serde_json::{Map, Value, json};
+
+use crate::file::ReportError;
+use crate::slabinfo::Slabinfo;
+use crate::unpack::{self, Content};
+
+use super::files::{self, Tree};
+use super::{Form, below, bugreport, crash, log, metrics, slabtop, vmstat};
+
+type Moment = Map<String, Value>;
+
+/// The moments that a file, a folder or an archive has, the oldest first.
+pub(crate) fn path(path: &Path) -> Result<Vec<Moment>, ReportError> {
+    let file = path.display().to_string();
+    if path.is_dir() {
+        let tree = Tree::Folder(path.to_path_buf());
+        return Ok(vec![files::moment(&file, &tree)?]);
+    }
+    content(&file, unpack::open(path, files::wanted)?)
+}
+
+/// The moments of what a reader has.
+pub(crate) fn reader(file: &str, reader: impl Read) -> Result<Vec<Moment>, ReportError> {
+    let found = unpack::from_reader(file, reader, files::wanted, unpack::LIMITS)?;
+    content(file, found)
+}
+
+/// The moments of an unpacked file.
+pub(crate) fn content(file: &str, content: Content) -> Result<Vec<Moment>, ReportError> {
+    match content {
+        Content::Text(found) => text(file, &found),
+        Content::Files(files) => {
+            let mut texts = files.texts.iter();
+            if let Some((path, found)) =
+                texts.find(|(path, found)| files::is_bugreport(path) && bugreport::is(found))
+            {
+                return text(&format!("{file}/{path}"), found);
+            }
+            Ok(vec![files::moment(file, &Tree::Archive(files))?])
+        }
+    }
+}
+
+/// The moments of a text.
+pub(crate) fn text(file: &str, text: &str) -> Result<Vec<Moment>, ReportError> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    if is_json(text) {
+        return of_json(file, text);
+    }
+    if text.starts_with("slabinfo") {
+        let mut moment = Moment::new();
+        moment.insert("form".to_string(), json!(Form::Slabinfo.name()));
+        moment.insert(
+            "slabinfo".to_string(),
+            json!(Slabinfo::parse_text(file, text)?),
+        );
+        return Ok(vec![moment]);
+    }
+    if bugreport::is(text) {
+        return Ok(vec![bugreport::read(file, text)?]);
+    }
+    if metrics::is_node(text) {
+        return Ok(vec![metrics::node(file, text)?]);
+    }
+    if metrics::is_pmrep(text) {
+        return metrics::pmrep(file, text);
+    }
+    if slabtop::is(text) {
+        return Ok(vec![slabtop::read(file, text)?]);
+    }
+    if vmstat::is(text) {
+        return Ok(vec![vmstat::read(file, text)?]);
+    }
+    if crash::is(text) {
+        return Ok(vec![crash::read(file, text)?]);
+    }
+    if log::is(text) {
+        return log::read(file, text);
+    }
+    let first = text.lines().find(|line| !line.trim().is_empty());
+    let first = first.map_or("it is empty".to_string(), crate::words::quoted);
+    let names = Form::ALL.map(Form::name).join(", ");
+    let what = format!(
+        "{first}: none of the forms that are read: {names} (docs/inputs.md says how to get each)"
+    );
+    Err(ReportError::bad(file, "first line", what))
+}
+
+/// True for a JSON object, or a list of objects: lines of logs begin with a bracket, too.
+fn is_json(text: &str) -> bool {
+    let text = text.trim_start();
+    let list = text.strip_prefix('[').map(str::trim_start);
+    text.starts_with('{') || list.is_some_and(|list| list.starts_with(['{', ']']))
+}
+
+fn of_json(file: &str, text: &str) -> Result<Vec<Moment>, ReportError> {
+    let value: Value = serde_json::from_str(text).map_err(|error| {
+        let what = format!("{error}; a snapshot is a JSON file, as quarry snapshot makes one");
+        ReportError::bad(file, format!("line {}", error.line()), what)
+    })?;
+    if metrics::is_prometheus(&value) {
+        return metrics::prometheus(file, &value);
+    }
+    if below::is(&value) {
+        return below::read(file, &value);
+    }
+    match value {
+        Value::Object(moment) => Ok(vec![moment]),
+        rows @ Value::Array(_) => {
+            let mut moment = Moment::new();
+            moment.insert("form".to_string(), json!(Form::Slabinfo.name()));
+            moment.insert(
+                "slabinfo".to_string(),
+                json!(Slabinfo::parse_json(file, &rows)?),
+            );
+            Ok(vec![moment])
+        }
+        _ => Err(ReportError::bad(file, "line 1", "it is not a JSON object")),
+    }
+}

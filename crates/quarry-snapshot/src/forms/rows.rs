@@ -1,0 +1,94 @@
+//! Rows of slabinfo from forms that have some of their numbers.
+
+use serde_json::{Map, Value, json};
+
+use crate::file::ReportError;
+use crate::slabinfo::{Slabinfo, SlabinfoRow};
+
+use super::Form;
+
+/// The smallest page; a form without page size counts in it.
+pub(super) const PAGE_BYTES: u64 = 4096;
+
+/// Numbers of a cache.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Cache {
+    pub(super) name: String,
+    pub(super) active_objs: u64,
+    pub(super) num_objs: u64,
+    pub(super) objsize: u64,
+    pub(super) objperslab: u64,
+    /// Bytes of a slab.
+    pub(super) slab_bytes: u64,
+    pub(super) num_slabs: u64,
+}
+
+/// Page size of which all slabs have a multiple, if there are enough to tell.
+fn page_bytes(caches: &[Cache]) -> u64 {
+    const CACHES_MIN: usize = 8;
+    let multiples = |page: &u64| {
+        caches
+            .iter()
+            .all(|cache| cache.slab_bytes.is_multiple_of(*page))
+    };
+    let larger = [65536, 16384].into_iter().find(multiples);
+    larger
+        .filter(|_| caches.len() >= CACHES_MIN)
+        .unwrap_or(PAGE_BYTES)
+}
+
+/// The moment of a form without slabinfo.
+pub(super) fn moment(
+    form: Form,
+    file: &str,
+    caches: &[Cache],
+) -> Result<Map<String, Value>, ReportError> {
+    let page = page_bytes(caches);
+    let rows = caches.iter().map(|cache| SlabinfoRow {
+        name: cache.name.clone(),
+        active_objs: cache.active_objs,
+        num_objs: cache.num_objs,
+        objsize: cache.objsize,
+        objperslab: cache.objperslab,
+        pagesperslab: cache.slab_bytes.div_ceil(page),
+        active_slabs: cache.num_slabs,
+        num_slabs: cache.num_slabs,
+        ..SlabinfoRow::default()
+    });
+    let rows = Slabinfo {
+        rows: rows.collect(),
+    };
+    if rows.rows.is_empty() {
+        let what = format!("it looks like {}, but has no cache", form.name());
+        return Err(ReportError::bad(file, "caches", what));
+    }
+    let mut moment = Map::new();
+    moment.insert("form".to_string(), json!(form.name()));
+    moment.insert("slabinfo".to_string(), json!(rows));
+    Ok(moment)
+}
+
+/// Bytes of a slab with some objects: the power of two in which as many fit and no more, or the next one.
+pub(super) fn slab_bytes_of(objsize: u64, objperslab: u64) -> u64 {
+    let bytes = objsize.saturating_mul(objperslab).max(PAGE_BYTES);
+    bytes.checked_next_power_of_two().unwrap_or(bytes)
+}
+
+/// A number such as `16k` or `1.5M`, in bytes.
+pub(super) fn bytes_of(word: &str) -> Option<u64> {
+    let unit = match word.chars().last()? {
+        'k' | 'K' => 1_u64 << 10,
+        'm' | 'M' => 1 << 20,
+        'g' | 'G' => 1 << 30,
+        _ => return word.parse().ok(),
+    };
+    let number = &word[..word.len() - 1];
+    match number.parse::<u64>() {
+        Ok(number) => number.checked_mul(unit),
+        Err(_) => {
+            let number: f64 = number.parse().ok()?;
+            let bytes = number * unit as f64;
+            (0.0..1e18).contains(&bytes).then_some(bytes as u64)
+        }
+    }
+}

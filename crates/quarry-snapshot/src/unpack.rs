@@ -1,0 +1,473 @@
+//! Containers of reports: packed files and archives, recognised by their first bytes. Nothing is written to disk.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, BufReader, Cursor, Read};
+use std::path::{Component, Path};
+
+use flate2::bufread::MultiGzDecoder;
+use lzma_rust2::XzReader;
+
+use crate::file::ReportError;
+
+/// Limits of what is unpacked: a small archive can hold any amount of zeros.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Bytes that a packed file or an archive may unpack to.
+    pub(crate) unpacked_bytes: u64,
+    /// Bytes of texts that are kept.
+    pub(crate) kept_bytes: u64,
+    /// Files and folders in an archive.
+    pub(crate) entries: u64,
+}
+
+/// Limits for files of users.
+pub(crate) const LIMITS: Limits = Limits {
+    unpacked_bytes: 16 << 30,
+    kept_bytes: 256 << 20,
+    entries: 1_000_000,
+};
+
+/// Containers in each other that are opened, such as a tar in xz.
+const LAYERS_MAX: u32 = 3;
+/// Memory that an xz file may ask for, in KiB.
+const XZ_MEMORY_KIB: u32 = 256 << 10;
+/// First bytes that name a container.
+const HEAD_BYTES: usize = 512;
+
+/// Contents of a file, unpacked.
+#[derive(Debug)]
+pub(crate) enum Content {
+    /// A text.
+    Text(String),
+    /// An archive.
+    Files(Files),
+}
+
+/// Texts and links of an archive, by path; those that [`wanted`](Unpacker::wanted) names.
+#[derive(Debug, Default)]
+pub(crate) struct Files {
+    pub(crate) texts: BTreeMap<String, String>,
+    pub(crate) links: BTreeMap<String, String>,
+}
+
+/// Reads a file; `wanted` chooses the files of an archive.
+pub(crate) fn open(path: &Path, wanted: fn(&str) -> bool) -> Result<Content, ReportError> {
+    let file = path.display().to_string();
+    let opened = File::open(path).map_err(|source| ReportError::Read {
+        file: file.clone(),
+        source,
+    })?;
+    from_reader(&file, opened, wanted, LIMITS)
+}
+
+/// Reads what a reader has, as [`open`] does; `file` is for messages.
+pub(crate) fn from_reader(
+    file: &str,
+    reader: impl Read,
+    wanted: fn(&str) -> bool,
+    limits: Limits,
+) -> Result<Content, ReportError> {
+    let unpacker = Unpacker {
+        file,
+        wanted,
+        limits,
+    };
+    unpacker.read(Box::new(reader), 0)
+}
+
+struct Unpacker<'a> {
+    file: &'a str,
+    wanted: fn(&str) -> bool,
+    limits: Limits,
+}
+
+type Bytes<'a> = Box<dyn Read + 'a>;
+
+impl Unpacker<'_> {
+    fn bad(&self, what: impl std::fmt::Display) -> ReportError {
+        ReportError::bad(self.file, "archive", what)
+    }
+
+    fn read_error(&self, source: io::Error) -> ReportError {
+        ReportError::Read {
+            file: self.file.to_string(),
+            source,
+        }
+    }
+
+    fn limited<'r>(&self, reader: impl Read + 'r) -> Bytes<'r> {
+        Box::new(Limited {
+            reader,
+            left: self.limits.unpacked_bytes,
+            limit: self.limits.unpacked_bytes,
+        })
+    }
+
+    fn read(&self, reader: Bytes<'_>, layer: u32) -> Result<Content, ReportError> {
+        let mut reader = reader;
+        let mut head = vec![0; HEAD_BYTES];
+        let mut filled = 0;
+        while filled < head.len() {
+            match reader.read(&mut head[filled..]) {
+                Ok(0) => break,
+                Ok(read) => filled += read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(self.read_error(error)),
+            }
+        }
+        head.truncate(filled);
+        let kind = Container::of(&head);
+        let whole = BufReader::new(Cursor::new(head).chain(reader));
+        if layer >= LAYERS_MAX && !matches!(kind, Container::Text) {
+            return Err(self.bad(format!(
+                "more than {LAYERS_MAX} containers are in each other"
+            )));
+        }
+        match kind {
+            Container::Gzip => {
+                let unpacked = self.limited(MultiGzDecoder::new(whole));
+                self.read(unpacked, layer + 1)
+            }
+            Container::Xz => {
+                let reader = XzReader::new_mem_limit(whole, true, XZ_MEMORY_KIB);
+                let unpacked = self.limited(reader);
+                self.read(unpacked, layer + 1)
+            }
+            Container::Zstd => {
+                let reader = zstd::Decoder::with_buffer(whole);
+                let unpacked = self.limited(reader.map_err(|error| self.read_error(error))?);
+                self.read(unpacked, layer + 1)
+            }
+            Container::Tar => Ok(Content::Files(self.tar(whole)?)),
+            Container::Zip => Ok(Content::Files(self.zip(whole)?)),
+            Container::Unread(what) => Err(ReportError::bad(self.file, "first bytes", what)),
+            Container::Text => {
+                let mut bytes = Vec::new();
+                let limit = self.limits.kept_bytes;
+                let read = whole.take(limit + 1).read_to_end(&mut bytes);
+                read.map_err(|error| self.read_error(error))?;
+                if bytes.len() as u64 > limit {
+                    return Err(ReportError::bad(
+                        self.file,
+                        "text",
+                        format!("it has more than {limit} bytes, the limit of a text"),
+                    ));
+                }
+                Ok(Content::Text(self.text(bytes)?))
+            }
+        }
+    }
+
+    /// The text of bytes. Logs and bug reports have stray bytes; a file that is no text has zeros.
+    fn text(&self, bytes: Vec<u8>) -> Result<String, ReportError> {
+        if bytes.contains(&0) {
+            let source = io::Error::new(
+                io::ErrorKind::InvalidData,
+                "it is not a text, and none of the containers that are read (gz, xz, zst, tar, zip)",
+            );
+            return Err(self.read_error(source));
+        }
+        Ok(match String::from_utf8(bytes) {
+            Ok(text) => text,
+            Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned(),
+        })
+    }
+
+    fn tar(&self, reader: impl Read) -> Result<Files, ReportError> {
+        let mut kept = Kept::new(self);
+        let mut archive = tar::Archive::new(reader);
+        let entries = archive.entries().map_err(|error| self.read_error(error))?;
+        for entry in entries {
+            let mut entry = entry.map_err(|error| self.read_error(error))?;
+            kept.count()?;
+            let path = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
+            let Some(path) = inside(&path).filter(|path| (self.wanted)(path)) else {
+                continue;
+            };
+            match entry.header().entry_type() {
+                tar::EntryType::Regular => kept.add(path, &mut entry)?,
+                tar::EntryType::Symlink => {
+                    if let Some(target) = entry.link_name_bytes() {
+                        let target = String::from_utf8_lossy(&target).into_owned();
+                        kept.files.links.insert(path, target);
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(kept.files)
+    }
+
+    fn zip(&self, reader: impl Read) -> Result<Files, ReportError> {
+        // The directory of a zip is at its end.
+        let mut bytes = Vec::new();
+        let limit = self.limits.kept_bytes;
+        let read = reader.take(limit + 1).read_to_end(&mut bytes);
+        read.map_err(|error| self.read_error(error))?;
+        if bytes.len() as u64 > limit {
+            return Err(self.bad(format!("a zip of more than {limit} bytes: unpack it first")));
+        }
+        let mut kept = Kept::new(self);
+        let bad = |error: zip::result::ZipError| self.bad(error);
+        let mut archive = zip::ZipArchive::new(Cursor::new(bytes)).map_err(bad)?;
+        for index in 0..archive.len() {
+            kept.count()?;
+            let mut entry = archive.by_index(index).map_err(bad)?;
+            let name = entry.name().map_err(bad)?.into_owned();
+            let path = inside(&name).filter(|path| (self.wanted)(path));
+            if let Some(path) = path.filter(|_| entry.is_file()) {
+                kept.add(path, &mut entry)?;
+            }
+        }
+        Ok(kept.files)
+    }
+}
+
+/// Files kept so far.
+struct Kept<'a> {
+    unpacker: &'a Unpacker<'a>,
+    files: Files,
+    entries: u64,
+    bytes: u64,
+}
+
+impl<'a> Kept<'a> {
+    fn new(unpacker: &'a Unpacker<'a>) -> Self {
+        Self {
+            unpacker,
+            files: Files::default(),
+            entries: 0,
+            bytes: 0,
+        }
+    }
+
+    fn count(&mut self) -> Result<(), ReportError> {
+        self.entries += 1;
+        let limit = self.unpacker.limits.entries;
+        if self.entries > limit {
+            return Err(self.unpacker.bad(format!(
+                "more than {limit} entries, the limit of an archive"
+            )));
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, path: String, reader: &mut impl Read) -> Result<(), ReportError> {
+        let unpacker = self.unpacker;
+        let limit = unpacker.limits.kept_bytes;
+        let mut bytes = Vec::new();
+        let read = reader.take(limit - self.bytes + 1).read_to_end(&mut bytes);
+        read.map_err(|error| unpacker.read_error(error))?;
+        self.bytes += bytes.len() as u64;
+        if self.bytes > limit {
+            return Err(unpacker.bad(format!(
+                "{path}: with it, more than {limit} bytes are to be read, the limit of an archive"
+            )));
+        }
+        if let Ok(text) = unpacker.text(bytes) {
+            self.files.texts.insert(path, text);
+        }
+        Ok(())
+    }
+}
+
+/// A path inside of the archive without `./`; `None` if it leaves it.
+fn inside(path: &str) -> Option<String> {
+    let mut parts = Vec::new();
+    for part in Path::new(path).components() {
+        match part {
+            Component::Normal(part) => parts.push(part.to_str()?),
+            Component::CurDir => {}
+            Component::ParentDir | Component::RootDir | Component::Prefix(_) => return None,
+        }
+    }
+    (!parts.is_empty()).then(|| parts.join("/"))
+}
+
+/// Kinds of files by their first bytes.
+enum Container {
+    Gzip,
+    Xz,
+    Zstd,
+    Tar,
+    Zip,
+    /// One that is not read, with what to do.
+    Unread(&'static str),
+    Text,
+}
+
+/// Files that people have and that are not read: first bytes, and what to do.
+const UNREAD: [(&[u8], &str); 8] = [
+    (b"BZh", "packed with bzip2: unpack it with bunzip2"),
+    (b"7z\xbc\xaf", "a 7z archive: unpack it first"),
+    (
+        b"PERFILE2",
+        "a recording of perf: quarry import makes a trace of it",
+    ),
+    (
+        b"KDUMP   ",
+        "a memory image of kdump: save what `kmem -s` of crash prints, and give that",
+    ),
+    (
+        b"\x7fELF",
+        "an ELF file, perhaps a vmcore: save what `kmem -s` of crash prints, and give that",
+    ),
+    (
+        b"\x00\x00\x00\x84\x50\x05\x26",
+        "an archive of PCP: give what `pmrep -a ARCHIVE -o csv mem.slabinfo` prints",
+    ),
+    (
+        b"\xef\xbe\xed\xfe",
+        "a raw file of atop, which has no table of slab caches",
+    ),
+    (b"PAR1", "Parquet: a trace, which has no single moment"),
+];
+
+impl Container {
+    fn of(head: &[u8]) -> Self {
+        if let Some((_, what)) = UNREAD.iter().find(|(magic, _)| head.starts_with(magic)) {
+            return Self::Unread(what);
+        }
+        match head {
+            [0x1f, 0x8b, ..] => Self::Gzip,
+            [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Self::Xz,
+            [0x28, 0xb5, 0x2f, 0xfd, ..] => Self::Zstd,
+            [b'P', b'K', 3, 4, ..] | [b'P', b'K', 5, 6, ..] => Self::Zip,
+            _ if head.get(257..262) == Some(b"ustar") => Self::Tar,
+            _ => Self::Text,
+        }
+    }
+}
+
+/// A reader that fails when more is read than allowed.
+struct Limited<R> {
+    reader: R,
+    left: u64,
+    limit: u64,
+}
+
+impl<R: Read> Read for Limited<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.reader.read(buffer)?;
+        match self.left.checked_sub(read as u64) {
+            Some(left) => self.left = left,
+            None => {
+                return Err(io::Error::other(format!(
+                    "it unpacks to more than {} bytes, the limit of a packed file",
+                    self.limit
+                )));
+            }
+        }
+        Ok(read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    const SMALL: Limits = Limits {
+        unpacked_bytes: 1 << 20,
+        kept_bytes: 10_000,
+        entries: 20,
+    };
+
+    fn gzip(bytes: &[u8]) -> Vec<u8> {
+        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+        gzip.write_all(bytes).unwrap();
+        gzip.finish().unwrap()
+    }
+
+    fn tar(files: &[(&str, &[u8])]) -> Vec<u8> {
+        let mut archive = tar::Builder::new(Vec::new());
+        for (path, bytes) in files {
+            let mut header = tar::Header::new_ustar();
+            header.set_size(bytes.len() as u64);
+            // As an attacker would: the crate itself refuses such paths.
+            header.as_mut_bytes()[..path.len()].copy_from_slice(path.as_bytes());
+            header.set_cksum();
+            archive.append(&header, *bytes).unwrap();
+        }
+        archive.into_inner().unwrap()
+    }
+
+    fn open(bytes: Vec<u8>) -> Result<Content, String> {
+        from_reader("f", Cursor::new(bytes), |_| true, SMALL).map_err(|error| error.to_string())
+    }
+
+    fn text(bytes: Vec<u8>) -> String {
+        match open(bytes).unwrap() {
+            Content::Text(text) => text,
+            Content::Files(files) => panic!("{files:?}"),
+        }
+    }
+
+    #[test]
+    fn packed_texts() {
+        assert_eq!(text(b"a".to_vec()), "a");
+        assert_eq!(text(gzip(b"a")), "a");
+        assert_eq!(text(gzip(&gzip(b"a"))), "a");
+        assert_eq!(text(zstd::encode_all(&b"a"[..], 1).unwrap()), "a");
+        let four = gzip(&gzip(&gzip(&gzip(b"a"))));
+        assert!(open(four).unwrap_err().contains("more than 3 containers"));
+        assert!(open(b"a\0b".to_vec()).unwrap_err().contains("not a text"));
+        assert!(open(b"BZh9".to_vec()).unwrap_err().contains("bunzip2"));
+        assert_eq!(text(b"\xff".to_vec()), "\u{fffd}");
+    }
+
+    #[test]
+    fn bombs_are_refused() {
+        let zeros = vec![b'0'; 2 << 20];
+        let error = open(gzip(&gzip(&zeros))).unwrap_err();
+        assert!(error.contains("limit of"), "{error}");
+        let error = open(gzip(&tar(&[("a", &zeros[..9000]), ("b", &zeros[..2000])]))).unwrap_err();
+        assert!(
+            error.contains("b: with it, more than 10000 bytes"),
+            "{error}"
+        );
+        let many: Vec<(&str, &[u8])> = (0..30).map(|_| ("a", &b"x"[..])).collect();
+        let error = open(tar(&many)).unwrap_err();
+        assert!(error.contains("more than 20 entries"), "{error}");
+        // An archive whose unwanted files are large.
+        let large = gzip(&tar(&[("a", &zeros)]));
+        let error = from_reader("f", Cursor::new(large), |_| false, SMALL).unwrap_err();
+        assert!(
+            error.to_string().contains("more than 1048576 bytes"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn no_path_leaves_the_archive() {
+        let evil = tar(&[
+            ("../a", b"x"),
+            ("/etc/b", b"x"),
+            ("./c/../d", b"x"),
+            ("./e", b"y"),
+        ]);
+        let Content::Files(files) = open(evil).unwrap() else {
+            panic!("a text");
+        };
+        assert_eq!(
+            files.texts.into_iter().collect::<Vec<_>>(),
+            [("e".into(), "y".into())]
+        );
+    }
+
+    #[test]
+    fn zips() {
+        let mut zip = zip::ZipWriter::new(Cursor::new(Vec::new()));
+        let options = zip::write::SimpleFileOptions::default();
+        zip.start_file("d/a.txt", options).unwrap();
+        zip.write_all(b"hello").unwrap();
+        let bytes = zip.finish().unwrap().into_inner();
+        let Content::Files(files) = open(bytes.clone()).unwrap() else {
+            panic!("a text");
+        };
+        assert_eq!(files.texts["d/a.txt"], "hello");
+        assert!(open(bytes[..bytes.len() - 8].to_vec()).is_err());
+    }
+}
