@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use crate::error::usage;
 use crate::geometry_query::{Query, settings_of};
+use crate::known::KnownArgs;
 use crate::{geometry_pages, geometry_rows, output, units};
 
 /// Arguments.
@@ -48,7 +49,8 @@ pub(crate) struct Args {
     /// Print JSON.
     #[arg(long)]
     json: bool,
-    /// Many caches at once: a JSON array of rows; `-` reads stdin. Prints JSON.
+    /// Many caches at once: a JSON array of rows, or a snapshot in any form of docs/inputs.md, whose caches are answered
+    /// by the formulas of their kernel; `-` reads stdin. Prints JSON.
     #[arg(
         long,
         value_name = "FILE",
@@ -56,6 +58,8 @@ pub(crate) struct Args {
                               "settings", "pages"]
     )]
     from: Option<PathBuf>,
+    #[command(flatten)]
+    known: KnownArgs,
     #[command(flatten)]
     pages: geometry_pages::PageArgs,
 }
@@ -71,7 +75,9 @@ A row of --from:
   The page size is a number of bytes or a string; flags are a list or a string
   with commas; align, flags and set may be missing. The answer is a JSON array,
   one line per row in the order of the rows, with slab_size, order,
-  objects_per_slab, cpu_partial and min_partial.
+  objects_per_slab, cpu_partial and min_partial. For the caches of a snapshot it
+  has their name and design, and reported_size, reported_pages (of a slab) and
+  reported_objects, too.
 
 --pages tells the sizes of the page allocator instead, in pages: batch and high
 of a CPU's lists for each zone (low..high where the kernel tunes it), the
@@ -89,6 +95,7 @@ Examples:
   quarry geometry --design slub@5.9 --object-size 192 --flags hwcache,rcu
   quarry geometry --object-size 256 --set slub_max_order=1 --json
   quarry geometry --from caches.json
+  quarry geometry --from slabinfo --kernel 4.18
   quarry geometry --pages --zone 16G --cpus 8 --page-size 4k,64k --era 4.13,6.18
   quarry geometry --pages --zone dma=15M,dma32=3G,normal=13G --min-free-kbytes 67584
   quarry geometry --pages --zone 1G --cpus 16 --fraction 8 --era 4.13 --json";
@@ -139,7 +146,7 @@ pub(crate) struct Answer {
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if let Some(path) = &args.from {
-        return geometry_rows::run(path, args.cache_line);
+        return geometry_rows::run(path, args.cache_line, &args.known);
     }
     if args.pages.is_asked()? {
         return geometry_pages::run(&args.pages, &args.page_size, &args.cpus, args.json);

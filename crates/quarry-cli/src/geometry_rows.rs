@@ -1,16 +1,21 @@
 //! `quarry geometry --from`: many caches at once.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 
 use anyhow::Context;
 use quarry_core::geometry::{CacheFlags, CacheParams, Geometry, MachineParams};
 use quarry_designs::{DesignSpec, Setting};
+use quarry_lab::LabError;
+use quarry_lab::whatif::{Question, predict};
+use quarry_snapshot::{CacheAttributes, Snapshot};
 use serde::{Deserialize, Serialize};
 
 use crate::error::usage;
 use crate::geometry_query::{Query, settings_of};
+use crate::known::KnownArgs;
 use crate::{input, output, units};
 
 #[derive(Deserialize)]
@@ -46,6 +51,8 @@ enum Flags {
 
 #[derive(Serialize)]
 struct Answer {
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    reported: Option<Reported>,
     slab_size: u32,
     order: u32,
     objects_per_slab: u32,
@@ -53,19 +60,37 @@ struct Answer {
     min_partial: u32,
 }
 
-/// Answers every row of a file; prints nothing if a row has no answer.
-pub(crate) fn run(path: &Path, cache_line: u32) -> anyhow::Result<()> {
+/// A cache as its kernel reports it.
+#[derive(Serialize)]
+struct Reported {
+    name: String,
+    design: String,
+    reported_size: u64,
+    reported_pages: u64,
+    reported_objects: u64,
+}
+
+/// Answers every row of a file, or every cache of a snapshot; prints nothing if a row has no answer.
+pub(crate) fn run(path: &Path, cache_line: u32, known: &KnownArgs) -> anyhow::Result<()> {
     let name = input::shown(path);
-    let text = fs::read_to_string(input::report(path));
-    let text = text.with_context(|| format!("cannot read {name}"))?;
-    let rows: Vec<serde_json::Value> = serde_json::from_str(&text)
-        .map_err(|error| usage(format!("{name}: not a JSON array of rows: {error}")))?;
-    let mut answers = Vec::with_capacity(rows.len());
-    for (row, number) in rows.into_iter().zip(1_u64..) {
-        let answer = answer(row, cache_line)
-            .map_err(|error| usage(format!("{name}: row {number}: {error:#}")))?;
-        answers.push(answer);
+    let mut bytes = Vec::new();
+    let is_folder = path.is_dir();
+    if !is_folder {
+        let file = File::open(input::report(path));
+        file.and_then(|mut file| file.read_to_end(&mut bytes))
+            .with_context(|| format!("cannot read {name}"))?;
     }
+    let text = bytes.trim_ascii_start();
+    // Rows of questions are a JSON list, too, but none has this column of slabinfo.
+    let is_rows = text.starts_with(b"[")
+        && !is_folder
+        && serde_json::from_slice::<Vec<serde_json::Value>>(text).map_or(true, |rows| {
+            rows.iter().all(|row| row.get("active_objs").is_none())
+        });
+    let answers = match is_rows {
+        true => of_rows(&name, text, cache_line)?,
+        false => of_snapshot(&name, path, bytes, known)?,
+    };
     output::print(|out| {
         for (i, answer) in answers.iter().enumerate() {
             out.write_all(if i == 0 { b"[\n" } else { b",\n" })?;
@@ -77,6 +102,65 @@ pub(crate) fn run(path: &Path, cache_line: u32) -> anyhow::Result<()> {
             b"\n]\n"
         })
     })
+}
+
+fn of_rows(name: &str, text: &[u8], cache_line: u32) -> anyhow::Result<Vec<Answer>> {
+    let rows: Vec<serde_json::Value> = serde_json::from_slice(text)
+        .map_err(|error| usage(format!("{name}: not a JSON array of rows: {error}")))?;
+    let answers = rows.into_iter().zip(1_u64..).map(|(row, number)| {
+        answer(row, cache_line).map_err(|error| usage(format!("{name}: row {number}: {error:#}")))
+    });
+    answers.collect()
+}
+
+/// The geometry of each cache of a snapshot by the formulas of its kernel, beside the reported one.
+fn of_snapshot(
+    name: &str,
+    path: &Path,
+    bytes: Vec<u8>,
+    known: &KnownArgs,
+) -> anyhow::Result<Vec<Answer>> {
+    let mut snapshot = match path.is_dir() {
+        true => Snapshot::read(path, None).map_err(LabError::from)?,
+        false => {
+            let moments = Snapshot::of_bytes(name, bytes.as_slice()).map_err(LabError::from)?;
+            let last = moments.into_iter().next_back();
+            last.with_context(|| format!("{name}: no moment is in it"))?
+        }
+    };
+    snapshot = known.applied(snapshot)?;
+    let design = predict(&snapshot, &Question::default())?.snapshot_design;
+    let design = DesignSpec::parse(&design)?;
+    let machine = MachineParams {
+        page_shift: snapshot.page_bytes.ilog2(),
+        nr_cpus: snapshot.nr_cpu_ids.unwrap_or(snapshot.cpus_min()),
+        cache_line: 64,
+    };
+    let rows = snapshot.slabinfo.rows.iter();
+    let answers = rows.map(|row| {
+        let attributes = snapshot.attributes(&row.name);
+        let plain = || CacheParams::new(u32::try_from(row.objsize).unwrap_or(u32::MAX));
+        let cache = attributes.and_then(CacheAttributes::params);
+        let query = Query {
+            design,
+            machine,
+            cache: cache.unwrap_or_else(plain),
+            settings: settings_of(design, &[])?,
+        };
+        let reported = Reported {
+            name: row.name.clone(),
+            design: design.to_string(),
+            reported_size: row.objsize,
+            reported_pages: row.pagesperslab,
+            reported_objects: row.objperslab,
+        };
+        let answer = answer_of(&query).with_context(|| format!("{name}: {}", row.name))?;
+        Ok(Answer {
+            reported: Some(reported),
+            ..answer
+        })
+    });
+    answers.collect()
 }
 
 fn answer(row: serde_json::Value, cache_line: u32) -> anyhow::Result<Answer> {
@@ -114,6 +198,10 @@ fn answer(row: serde_json::Value, cache_line: u32) -> anyhow::Result<Answer> {
         },
         settings: settings_of(design, &settings)?,
     };
+    answer_of(&query)
+}
+
+fn answer_of(query: &Query) -> anyhow::Result<Answer> {
     let Geometry {
         layout,
         order,
@@ -123,6 +211,7 @@ fn answer(row: serde_json::Value, cache_line: u32) -> anyhow::Result<Answer> {
         ..
     } = query.answer()?;
     Ok(Answer {
+        reported: None,
         slab_size: layout.size,
         order,
         objects_per_slab: objects,

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::input::Source;
 use crate::trace_info::TraceInfo;
-use crate::{info_tables, input, output};
+use crate::{info_tables, input, known, output};
 
 /// Arguments.
 #[derive(clap::Args)]
@@ -334,7 +334,16 @@ fn of_snapshot<'a>(name: &str, snapshot: &'a Snapshot) -> Report<'a> {
     if snapshot.memory_bytes.is_none() {
         lacks.push("meminfo: the machine's memory is unknown");
     }
-    of_machine(name, "snapshot", Some(snapshot), lacks)
+    let mut report = of_machine(name, "snapshot", Some(snapshot), lacks);
+    let guesses = known::guesses(snapshot).into_iter();
+    let guesses = guesses.map(|(field, reason)| match (field, snapshot.releases) {
+        ("kernel_range", Some(releases)) => format!("the kernel may be {releases}: {reason}"),
+        ("page_size", _) => format!("the page size is a guess: {reason}"),
+        _ => format!("{field} is a guess: {reason}"),
+    });
+    report.lacks.extend(guesses);
+    report.lacks.extend(known::notes(snapshot));
+    report
 }
 
 /// Facts that a snapshot has about its machine.
@@ -344,14 +353,16 @@ fn of_machine<'a>(
     snapshot: Option<&'a Snapshot>,
     lacks: Vec<&str>,
 ) -> Report<'a> {
+    // Guessed ones are no facts.
+    let machine = snapshot.filter(|of| of.facts.present_cpus.is_fact());
     Report {
         name: name.to_string(),
         kind,
         kernel: snapshot.and_then(|of| of.release.as_deref()),
-        arch: None,
+        arch: snapshot.and_then(|of| of.architecture.as_deref()),
         page_size: snapshot.map_or(0, |of| of.page_bytes),
-        cpus: snapshot.and_then(|of| of.present_cpus),
-        possible_cpus: snapshot.and_then(|of| of.nr_cpu_ids),
+        cpus: machine.and_then(|of| of.present_cpus),
+        possible_cpus: machine.and_then(|of| of.nr_cpu_ids),
         memory_bytes: snapshot.and_then(|of| of.memory_bytes),
         boot_id: snapshot.and_then(|of| of.boot_id.as_deref()),
         parameters: snapshot.and_then(|of| of.cmdline.as_deref().map(parameters)),

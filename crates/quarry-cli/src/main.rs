@@ -23,6 +23,7 @@ mod import;
 mod info;
 mod info_tables;
 mod input;
+mod known;
 mod latency;
 mod loads;
 mod machine_args;

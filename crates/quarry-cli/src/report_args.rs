@@ -11,8 +11,8 @@ use crate::input;
 #[derive(clap::Args)]
 pub(crate) struct ReportArgs {
     /// Keep in the trace what the kernel held before the load, for `quarry replay --initial`: a snapshot (quarry
-    /// snapshot), a folder with slabinfo and slab/ (a copy of /sys/kernel/slab), a copy of /proc/slabinfo, or a JSON
-    /// list of its rows. One of the inputs may be `-`.
+    /// snapshot), a folder with slabinfo and slab/ (a copy of /sys/kernel/slab), a copy of /proc/slabinfo, or any
+    /// form with slabs in docs/inputs.md. One of the inputs may be `-`.
     #[arg(long, value_name = "SNAPSHOT")]
     before: Option<PathBuf>,
     /// Keep what it held after the load, for `quarry replay --check`: the same forms.

@@ -1,25 +1,28 @@
 //! `quarry what-if`: a real kernel's slab memory under other settings or in another release.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 
+use anyhow::anyhow;
 use quarry_designs::{DesignSpec, Setting, parse_era};
 use quarry_lab::plan::combinations;
 use quarry_lab::whatif::{Config, Fit, Prediction, Question, predict};
-use quarry_snapshot::Snapshot;
+use quarry_snapshot::{Detail, Snapshot};
 
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::error::usage;
 use crate::input::Source;
-use crate::{input, output, replay, units, what_if_tables};
+use crate::known::KnownArgs;
+use crate::{input, known, output, replay, units, what_if_tables};
 
 /// Arguments.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// A snapshot: JSON (may be packed with gzip; `-` reads stdin), or a folder with slabinfo and slab/. Or a trace
-    /// that has snapshots, as `quarry record` keeps them.
+    /// A snapshot: JSON of quarry snapshot, a copy of /proc/slabinfo, a folder or an archive, or any form in
+    /// docs/inputs.md; `-` reads stdin. Or a trace that has snapshots, as `quarry record` keeps them.
     #[arg(value_name = "SNAPSHOT|TRACE")]
     snapshot: OsString,
     /// Snapshot of a trace: what the kernel held at the begin or at the end of the load. [default: begin]
@@ -28,6 +31,8 @@ pub(crate) struct Args {
     /// Stage of a recorded boot; the first by default.
     #[arg(long, value_name = "NAME")]
     stage: Option<String>,
+    #[command(flatten)]
+    known: KnownArgs,
     /// Another release of Linux, 2.6.22 or later, with the design and the rules that it has.
     #[arg(long, value_name = "RELEASE", conflicts_with = "design")]
     release: Option<String>,
@@ -76,8 +81,10 @@ const EXAMPLES: &str = "\
 A snapshot is what `quarry snapshot` writes, or a folder with a copy of
 /proc/slabinfo as slabinfo and of /sys/kernel/slab as slab/; beside them, if
 wanted, files page_size, cpu_possible, cpu_present, kernel_release, cmdline and
-meminfo, or meta.json with these keys. Without them page size and CPUs are
-guessed from the slabs.
+meminfo, or meta.json with these keys. Without them release, page size and CPUs
+are guessed from the slabs, and said to be guesses; --kernel, --had-cpus and
+--had-page-size give what you know. sosreports, slabtop, node_exporter and
+others are read, too (docs/inputs.md).
 
 How it is predicted:
   Exact: the slabs of each cache under other settings have the size and objects
@@ -114,6 +121,8 @@ Examples:
   quarry what-if now.json --config SLAB_MERGE_DEFAULT=n --config MEMCG=n
   quarry what-if now.json --release 7.3 --set sheaf_capacity=4
   quarry what-if now.json --page-size 64k
+  quarry what-if sosreport-host.tar.xz --release 6.12
+  quarry what-if slabinfo --kernel 5.4 --had-cpus 16 --release 6.12
   quarry what-if boot.json.gz --stage boot --set slub_max_order=0
   quarry what-if now.json --cpus 2,16,64 --caches
   quarry what-if folder/ --design slub@5.9,slubq --page-size 4k,64k --json";
@@ -121,7 +130,15 @@ Examples:
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let questions = questions(args)?;
-    let snapshot = snapshot(args)?;
+    let snapshot = args.known.applied(snapshot(args)?)?;
+    if snapshot.detail() == Detail::Bytes {
+        return Err(anyhow!(
+            "{} is a {}: {}; a prediction needs slabs (docs/inputs.md says which files have them)",
+            snapshot.file,
+            snapshot.form.name(),
+            snapshot.form.lacks().unwrap_or_default(),
+        ));
+    }
     let mut predictions = Vec::new();
     for (set, question) in questions {
         let mut prediction = predict(&snapshot, &question)?;
@@ -151,9 +168,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             snapshot: SnapshotInfo {
                 file: &snapshot.file,
                 stage: snapshot.stage.as_deref(),
+                form: snapshot.form.name(),
                 kernel: snapshot.release.as_deref(),
+                kernel_range: snapshot.releases.map(|releases| releases.to_string()),
                 page_size: snapshot.page_bytes,
                 cpus: snapshot.present_cpus,
+                guesses: known::guesses(&snapshot),
+                notes: known::notes(&snapshot),
                 slab_bytes: snapshot.slab_bytes(),
             },
             settings: output::Asked {
@@ -183,12 +204,20 @@ struct SnapshotInfo<'a> {
     file: &'a str,
     /// Stage, if the file has one.
     stage: Option<&'a str>,
+    /// Form of the file, such as `snapshot`, `slabinfo`, `sosreport` or `slabtop`.
+    form: &'a str,
     /// Release; null if unknown.
     kernel: Option<&'a str>,
+    /// Releases that the kernel can be of by the names of its caches, if its release is unknown; null if known.
+    kernel_range: Option<String>,
     /// Bytes of a page.
     page_size: u64,
     /// CPUs; null if unknown.
     cpus: Option<u32>,
+    /// Reasons of what no file says, by field: `kernel_range`, `page_size`, `cpus`.
+    guesses: BTreeMap<&'static str, String>,
+    /// Sentences about how the file was read and what it lacks.
+    notes: Vec<String>,
     /// Bytes of all slabs.
     slab_bytes: u64,
 }

@@ -3,8 +3,8 @@
 use quarry_lab::whatif::{CachePrediction, Cause, Fit, Prediction};
 use quarry_snapshot::Snapshot;
 
-use crate::output;
 use crate::units::{bytes, count, signed};
+use crate::{known, output};
 
 /// Caches that are shown unless all are asked for.
 const CACHES_SHOWN: usize = 12;
@@ -28,15 +28,10 @@ pub(crate) fn text(snapshot: &Snapshot, predictions: &[Prediction], all: bool) -
 fn head(snapshot: &Snapshot, predictions: &[Prediction]) -> String {
     let stage = snapshot.stage.as_deref();
     let stage = stage.map_or(String::new(), |stage| format!(", stage {stage}"));
-    let release = snapshot.release.as_deref().unwrap_or("unknown");
-    let cpus = snapshot.present_cpus;
-    let cpus = cpus.map_or("unknown".to_string(), |cpus| cpus.to_string());
-    let mut text = format!(
-        "{}{stage}: kernel {release}, {} pages, {cpus} CPUs, {} in slabs\n",
-        snapshot.file,
-        bytes(snapshot.page_bytes),
-        bytes(snapshot.slab_bytes()),
-    );
+    let mut text = format!("{}{stage}: {}\n", snapshot.file, known::machine(snapshot));
+    for note in known::notes(snapshot) {
+        text.push_str(&format!("{note}\n"));
+    }
     if let Some(first) = predictions.first() {
         text.push_str(&format!(
             "taken as {}: its formulas give the slabs of {} of {} caches\n",

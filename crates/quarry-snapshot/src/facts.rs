@@ -48,19 +48,19 @@ impl Origin {
 /// Origins of the facts that a [`Snapshot`](crate::Snapshot) has about its machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// Of the release. An inferred one is a range, in [`Snapshot::releases`](crate::Snapshot::releases).
+    /// Origin of the release. An inferred one is a range, in [`Snapshot::releases`](crate::Snapshot::releases).
     pub release: Origin,
-    /// Of the number of CPUs that are present.
+    /// Origin of the number of CPUs that are present.
     pub present_cpus: Origin,
-    /// Of the number of possible CPUs.
+    /// Origin of the number of possible CPUs.
     pub nr_cpu_ids: Origin,
-    /// Of the page size.
+    /// Origin of the page size.
     pub page_bytes: Origin,
-    /// Of the architecture.
+    /// Origin of the architecture.
     pub architecture: Origin,
-    /// Of the machine's memory.
+    /// Origin of the machine's memory.
     pub memory: Origin,
-    /// Of the command line.
+    /// Origin of the command line.
     pub cmdline: Origin,
 }
 

@@ -129,9 +129,14 @@ fn a_bad_row_is_named_and_nothing_is_printed() {
     let missing = quarry_with("geometry --from -", b"[{}]");
     assert_fails(&missing, 2, &["row 1: missing field"]);
     assert_fails(
-        &quarry_with("geometry --from -", b""),
+        &quarry_with("geometry --from -", b"[1"),
         2,
         &["not a JSON array"],
+    );
+    assert_fails(
+        &quarry_with("geometry --from -", b""),
+        1,
+        &["<stdin>: first line: it is empty"],
     );
     assert_fails(
         &quarry("geometry --from absent.json"),

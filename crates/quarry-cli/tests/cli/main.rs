@@ -9,6 +9,7 @@ mod filter;
 mod geometry;
 mod golden;
 mod import;
+mod inputs;
 mod inspect;
 mod json_doc;
 mod loads;

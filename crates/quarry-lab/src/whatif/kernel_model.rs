@@ -417,6 +417,18 @@ fn designs(snapshot: &Snapshot) -> Vec<DesignSpec> {
     let of = |era: Era| DesignSpec { design, era };
     match release.filter(|release| design.releases.contains(release)) {
         Some(release) => vec![of(release)],
-        None => design.eras.iter().rev().copied().map(of).collect(),
+        None => {
+            let eras = design.eras.iter().rev().copied();
+            // By the names of its caches it can be of some only.
+            let dated = |era: &Era| {
+                let releases = snapshot.releases;
+                releases.is_none_or(|releases| releases.contains(*era))
+            };
+            let dated: Vec<_> = eras.clone().filter(dated).map(of).collect();
+            match dated.is_empty() {
+                true => eras.map(of).collect(),
+                false => dated,
+            }
+        }
     }
 }

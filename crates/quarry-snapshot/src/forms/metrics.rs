@@ -147,7 +147,7 @@ pub(super) fn is_prometheus(value: &Value) -> bool {
     value["data"]["result"].is_array()
 }
 
-/// A moment for each time of which Prometheus has all metrics.
+/// A moment for each time with all metrics.
 pub(super) fn prometheus(file: &str, value: &Value) -> Result<Vec<Moment>, ReportError> {
     let bad = |what: &str| ReportError::bad(file, "data.result", what);
     let results = value["data"]["result"]
@@ -235,10 +235,9 @@ pub(super) fn pmrep(file: &str, text: &str) -> Result<Vec<Moment>, ReportError> 
         .split(separator)
         .map(|column| {
             let column = column.trim_matches('"').strip_prefix("mem.slabinfo.")?;
-            let found = PCP.iter().find_map(|(name, place)| {
+            PCP.iter().find_map(|(name, place)| {
                 Some((*place, column.strip_prefix(name)?.strip_prefix('-')?))
-            });
-            found
+            })
         })
         .collect();
     let mut moments = Vec::new();

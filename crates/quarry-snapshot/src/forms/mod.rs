@@ -49,7 +49,7 @@ pub enum Form {
 pub enum Detail {
     /// Bytes of each cache alone: nothing is known of slabs.
     Bytes,
-    /// Objects and slabs of each cache, of which some numbers are computed from others.
+    /// Objects and slabs of each cache; some of the numbers are computed from others.
     Thin,
     /// slabinfo without sysfs.
     Slabinfo,
@@ -107,7 +107,7 @@ impl Form {
         }
     }
 
-    /// What files of this form lack, as the end of a sentence; `None` for those that have slabinfo.
+    /// Lack of this form, as the end of a sentence; `None` for those that have slabinfo.
     #[must_use]
     pub fn lacks(self) -> Option<&'static str> {
         match self {

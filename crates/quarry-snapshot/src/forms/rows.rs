@@ -23,7 +23,7 @@ pub(super) struct Cache {
     pub(super) num_slabs: u64,
 }
 
-/// Page size of which all slabs have a multiple, if there are enough to tell.
+/// The largest page size that divides all slabs, if there are enough of them.
 fn page_bytes(caches: &[Cache]) -> u64 {
     const CACHES_MIN: usize = 8;
     let multiples = |page: &u64| {

@@ -68,15 +68,15 @@ fn cache(line: &str) -> Option<Cache> {
     })
 }
 
-/// The size that rounds to a number of KiB with two digits, and of which so many fit into a slab. Sizes are multiples
-/// of 8.
+/// The size that rounds to a number of KiB with two digits, and that fits `objperslab` times into a slab. Sizes are
+/// multiples of 8.
 fn size_of(kib: f64, objperslab: u64, slab_bytes: u64) -> u64 {
     let low = ((kib - 0.005) * 1024.0).max(0.0) as u64;
     let high = ((kib + 0.005) * 1024.0) as u64;
     let sizes = (low.div_ceil(8)..=high / 8).map(|eighth| eighth * 8);
     let fits = |size: &u64| *size > 0 && slab_bytes / size == objperslab;
     // Of several, the largest: rounding is to the nearest, and slabs are full.
-    sizes.filter(fits).last().unwrap_or_else(|| {
+    sizes.rev().find(fits).unwrap_or_else(|| {
         let most = slab_bytes.checked_div(objperslab).unwrap_or(u64::MAX);
         ((kib * 1024.0) as u64).min(most)
     })

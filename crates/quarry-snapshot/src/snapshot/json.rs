@@ -132,7 +132,7 @@ fn source(root: &Object, key: &str) -> Origin {
 /// Parser of a text, which may not say what it is asked for.
 type Parse = fn(&str) -> Option<String>;
 
-/// What the first of some texts says.
+/// Value of the first text that says it.
 fn first_told(root: &Object, texts: &[(&str, Parse)]) -> (Option<String>, Origin) {
     let mut told = texts.iter().filter_map(|(key, parse)| {
         let value = parse(text(root, key)?)?;

@@ -162,7 +162,13 @@ impl Snapshot {
                 return Err(ReportError::bad(&file, "snapshot", what));
             }
         };
-        match Self::parse(&file, &text, None)?.stage {
+        let snapshot = Self::parse(&file, &text, None)?;
+        if snapshot.detail() == Detail::Bytes {
+            let form = snapshot.form.name();
+            let what = format!("a {form} has bytes of caches, not their slabs (docs/inputs.md)");
+            return Err(ReportError::bad(&file, "snapshot", what));
+        }
+        match snapshot.stage {
             None => Ok(text),
             Some(_) => {
                 let what = "these are the stages of a boot: give what was read at one moment, as a copy of \
@@ -220,7 +226,7 @@ impl Snapshot {
             architecture.and_then(|name| Some((name, machine::page_of_architecture(name)?)))
         {
             let reason = format!("{name} has no other");
-            return Some((bytes, Origin::inferred(reason)));
+            return Some((bytes, Origin::Told(reason)));
         }
         // A page size makes these two the same but for rounding.
         let near = |bytes: u64, told: u64| bytes.abs_diff(told) <= told / 8;
