@@ -310,7 +310,15 @@ impl Teller<'_> {
         }
         let right = lay.calibration(&from);
         lay.drop_full(nodes_gone);
-        let outcome = lay.outcome(&from, &to, &self.cpus);
+        let mut outcome = lay.outcome(&from, &to, &self.cpus);
+        if lay.half_full {
+            // Without counts of sysfs a single CPU may use the cache, and its other slabs are full.
+            let few = self.lay_of(row, sysfs, 1);
+            let ends = few.outcome(&from, &to, &self.cpus).slabs;
+            let scale = few.calibration(&from) / right;
+            outcome.slabs[0] = outcome.slabs[0].min(ends[0] * scale);
+            outcome.slabs[2] = outcome.slabs[2].max(ends[2] * scale);
+        }
         let beside_main = if lay.kept > 0.0 {
             from.sheaves.beside_main() as f64
         } else {
@@ -333,10 +341,14 @@ impl Teller<'_> {
 
     /// Distribution of a cache's objects over its slabs.
     fn lay(&self, row: &SlabinfoRow, sysfs: Option<&CacheAttributes>) -> Lay {
-        let sheaves = self.old.sheaves(self.old_capacity(row, sysfs));
         // With debugging no CPU holds a slab.
         let debug = self.old.debug.flags(row, sysfs).debug();
-        let cpus = if debug { 0 } else { self.old.cpus };
+        self.lay_of(row, sysfs, if debug { 0 } else { self.old.cpus })
+    }
+
+    /// The same if it is used by this many CPUs at most.
+    fn lay_of(&self, row: &SlabinfoRow, sysfs: Option<&CacheAttributes>, cpus: u32) -> Lay {
+        let sheaves = self.old.sheaves(self.old_capacity(row, sysfs));
         Lay::of(row, sysfs, cpus, &sheaves)
     }
 

@@ -220,6 +220,80 @@ fn upgrades() {
     }
 }
 
+/// Errors of all pairs by what their snapshots have, and whether the real total is in the bounds. The lines are the table
+/// of `docs/what-if.md`.
+#[test]
+#[ignore = "reads recordings that are not in the repository: cargo xtask recordings"]
+fn errors_by_kind_of_input() {
+    let pairs = PAIRS.iter().map(|(from, to, change, _)| {
+        let of_boot = *from == SLUB;
+        (from.to_string(), to.to_string(), change.question(), of_boot)
+    });
+    let upgrades = UPGRADES.iter().flat_map(|(from, to, release)| {
+        ["", "-light"].map(|kind| {
+            let question = Question {
+                release: Era::parse(release),
+                ..Question::default()
+            };
+            (
+                format!("{from}{kind}"),
+                format!("{to}{kind}"),
+                question,
+                false,
+            )
+        })
+    });
+    let all: Vec<_> = pairs.chain(upgrades).collect();
+    let mut errors = [const { Vec::<(f64, bool)>::new() }; 2];
+    for (from, to, question, of_boot) in &all {
+        for stage in STAGES {
+            let (Some(with), Some(new)) = (load(from, stage), load(to, stage)) else {
+                continue;
+            };
+            if *of_boot && stage != "boot" {
+                continue;
+            }
+            let mut alone = with.clone();
+            alone.sysfs.clear();
+            alone.aliases.clear();
+            for (kind, snapshot) in [with, alone].iter().enumerate() {
+                if kind == 0 && snapshot.sysfs.is_empty() {
+                    continue;
+                }
+                let told = predict(snapshot, question).unwrap();
+                let real = new.slab_bytes();
+                let bounds = told.low_bytes..=told.high_bytes;
+                let off = off_percent(told.predicted_bytes, real);
+                if !bounds.contains(&real) {
+                    println!(
+                        "{kind} {from} > {to} {stage}: {off:+.1} %, {bounds:?}, really {real}"
+                    );
+                }
+                errors[kind].push((off, bounds.contains(&real)));
+            }
+        }
+    }
+    for (kind, errors) in ["slabinfo and sysfs", "slabinfo alone"]
+        .iter()
+        .zip(&mut errors)
+    {
+        errors.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let inside = errors.iter().filter(|error| error.1).count();
+        let (first, last) = (errors[0].0, errors[errors.len() - 1].0);
+        let at = |part: usize| errors[(errors.len() - 1) * part / 10].0;
+        println!(
+            "| {kind} | {} | {:+.1} to {:+.1} % | {first:+.1} to {last:+.1} % | {inside} |",
+            errors.len(),
+            at(1),
+            at(9)
+        );
+        assert!(
+            inside * 20 >= errors.len() * 19,
+            "{kind}: {inside} in bounds"
+        );
+    }
+}
+
 /// The pair that is part of the repository.
 #[test]
 fn upgrade_from_6_17_to_7_3() {
