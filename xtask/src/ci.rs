@@ -57,13 +57,8 @@ const STEPS: [Step; 11] = [
     // Replays against what recorded kernels reported, on recordings too large for the repository.
     ("recordings", models::recordings),
 ];
-/// Every test. Those that ordinarily run a part of their random cases run all of them here, so none runs twice.
-const TESTS: Step = ("test", || {
-    let mut cargo = shell::cargo();
-    cargo.env(models::SOAK, "1");
-    shell::run(cargo.args(["test", "--workspace"]))?;
-    Ok(Outcome::Done)
-});
+/// Every test.
+const TESTS: Step = ("test", || cargo(&["test", "--workspace"]));
 
 /// Runs the steps; the first that fails ends the run.
 pub(crate) fn run(options: &Options) -> Result<()> {

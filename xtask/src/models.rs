@@ -13,7 +13,7 @@ use crate::programs::Programs;
 use crate::shell::{self, Outcome};
 
 /// Set for the tests that then run all their cases.
-pub(crate) const SOAK: &str = "QUARRY_SOAK";
+const SOAK: &str = "QUARRY_SOAK";
 /// Tests of `quarry` that read [`SOAK`].
 const SOAKED: &[&str] = &["virtual", "host_stress"];
 
