@@ -8,6 +8,7 @@ use std::rc::Rc;
 use flate2::read::MultiGzDecoder;
 use memchr::{memchr, memrchr};
 
+use super::binary::Form;
 use crate::error::{Result, TraceError};
 
 /// Bytes read at a time.
@@ -15,6 +16,8 @@ const BLOCK_BYTES: usize = 256 * 1024;
 /// No event has a longer line.
 pub(crate) const LINE_BYTES_MAX: usize = 1024 * 1024;
 
+/// The way to a binary recording that gzip packed.
+const UNPACK: &str = "unpack it first: `gunzip FILE`";
 /// A recording of LTTng, whose folder or file was named.
 pub(super) const CTF: &str = "a recording of LTTng (CTF)";
 /// The way to get its text.
@@ -23,12 +26,8 @@ pub(super) const CTF_ADVICE: &str =
 
 /// First bytes of what people feed by mistake, what it is, and how to get text from it.
 const NOT_TEXT: [(&[u8], &str, &str); 11] = [
-    (b"PERFILE2", "perf.data", "unpack it first: `gunzip FILE`"),
-    (
-        b"\x17\x08\x44tracing",
-        "trace-cmd's trace.dat",
-        "unpack it first: `gunzip FILE`",
-    ),
+    (b"PERFILE2", "perf.data", UNPACK),
+    (b"\x17\x08\x44tracing", "trace-cmd's trace.dat", UNPACK),
     (
         b"PAR1",
         "a Parquet file",
@@ -168,6 +167,13 @@ impl<'a> Lines<'a> {
                     advice,
                 });
             }
+        }
+        if Form::of(bytes) == Some(Form::Perfetto) {
+            return Err(TraceError::NotText {
+                path: path(),
+                what: "a Perfetto trace",
+                advice: UNPACK,
+            });
         }
         if memchr(0, bytes).is_some() {
             let (what, advice) = (

@@ -90,6 +90,12 @@ fn perfetto_imports_as_the_text_of_its_events() {
         );
         assert_eq!(row.gfp_flags.is_some(), text.gfp_flags.is_some(), "row {n}");
     }
+    let packed = include_bytes!("../data/binary/perfetto.pftrace.gz");
+    let error = imported(packed, None).unwrap_err().to_string();
+    assert!(
+        error.contains("this is a Perfetto trace, not text; unpack it first"),
+        "{error}"
+    );
     let whole = unpacked("perfetto.pftrace");
     let error = imported(&whole[..whole.len() - 9], None)
         .unwrap_err()
