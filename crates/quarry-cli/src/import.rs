@@ -73,9 +73,9 @@ const EXAMPLES: &str = "\
 Orphans, by one rule: what an event says is believed over what is missing.
   A free of something that was not seen allocated is kept, marked unknown and
   without an object. An allocation of memory that still seems allocated proves
-  that its free was missed, so a free is inserted before it (implied). A block of
-  pages that is freed or allocated proves the same of the objects in it. What is
-  never freed stays alive to the end.
+  that its free was missed, so a free is inserted before it (implied). A block
+  of pages that is freed or allocated proves the same of the objects in it. What
+  is never freed stays alive to the end.
 
 Recording, as root:
   perf record -a -m128M -e kmem:kmalloc,kmem:kfree,kmem:kmem_cache_alloc,\\
@@ -88,8 +88,8 @@ LTTng's folders are printed first:
   babeltrace2 --clock-seconds FOLDER | quarry import - -o kmem.parquet
 
 With reports of the recorded kernel in the trace, as quarry record keeps them, a
-replay begins with what the kernel held (quarry replay --initial), and its end is
-compared with what it held then (--check).
+replay begins with what the kernel held (quarry replay --initial), and its end
+is compared with what it held then (--check).
 
 Exit codes:
   0 done; 1 failed, and no output is left behind; 2 wrong usage
