@@ -10,7 +10,7 @@ use crate::error::usage;
 use crate::fields::{Field, Outputs};
 use crate::rows::Label;
 use crate::words::WORDS;
-use crate::{callers, output, replay_pages, replay_tables, replay_time};
+use crate::{callers, look_tables, output, replay_pages, replay_tables, replay_time};
 
 /// Arguments.
 #[derive(clap::Args)]
@@ -119,6 +119,12 @@ impl Meanings {
                 title: "Columns of callers",
                 prefix: "callers.",
                 labels: labels(&mut callers::COLUMNS.into_iter()),
+            },
+            Table {
+                command: "look",
+                title: "Columns and rows of look",
+                prefix: "",
+                labels: labels(&mut look_tables::WORDS.into_iter()),
             },
         ];
         tables.extend(worded);

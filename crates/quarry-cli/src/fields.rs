@@ -14,7 +14,7 @@ use schemars::{JsonSchema, Schema};
 use serde_json::{Map, Value};
 
 use crate::sensitivity::Timed;
-use crate::{callers, diff, filter, geometry, geometry_pages, import, info, loads, machines};
+use crate::{callers, diff, filter, geometry, geometry_pages, import, info, loads, look, machines};
 use crate::{output, record, replay, reproduce, tunables, what_if};
 
 /// A field of an output.
@@ -245,7 +245,7 @@ fn references<'a>(schema: &'a Value, into: &mut Vec<&'a str>) {
 }
 
 /// The schema of what each command prints besides the members of every output.
-fn roots(generator: &mut SchemaGenerator) -> [(&'static str, Schema); 19] {
+fn roots(generator: &mut SchemaGenerator) -> [(&'static str, Schema); 20] {
     fn of<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
         generator.root_schema_for::<T>()
     }
@@ -281,6 +281,7 @@ fn roots(generator: &mut SchemaGenerator) -> [(&'static str, Schema); 19] {
         ("filter", of::<filter::Report<'_>>(generator)),
         ("record", of::<record::Report<'_>>(generator)),
         ("info", of::<info::Report<'_>>(generator)),
+        ("look", of::<look::Report<'_>>(generator)),
         ("callers", of::<callers::Report<'_>>(generator)),
         ("diff", of::<diff::Difference>(generator)),
     ]

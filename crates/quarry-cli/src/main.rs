@@ -26,6 +26,8 @@ mod input;
 mod known;
 mod latency;
 mod loads;
+mod look;
+mod look_tables;
 mod machine_args;
 mod machines;
 mod micro;
@@ -92,6 +94,8 @@ Examples:
 enum Command {
     /// Say what a trace or a snapshot is of, and what is in it.
     Info(info::Args),
+    /// Say how much slab memory a kernel has, of what and why, what grew, and what would change it.
+    Look(look::Args),
     /// Show who allocates: call sites, processes and caches, and what of theirs is alive.
     Callers(callers::Args),
     /// Replay recorded allocations on designs, page sizes and CPU counts.
@@ -161,6 +165,7 @@ fn main() -> ExitCode {
     let result = match command {
         Command::Record(args) => record::run(&args),
         Command::Info(args) => info::run(&args),
+        Command::Look(args) => look::run(&args),
         Command::Callers(args) => callers::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Explain(args) => explain::run(&args),

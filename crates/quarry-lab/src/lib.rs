@@ -46,6 +46,7 @@ pub mod bundled;
 pub mod callers;
 mod error;
 pub mod infer;
+pub mod look;
 pub mod plan;
 pub mod recorded;
 pub mod replay;

@@ -123,6 +123,8 @@ fn explain_knows_every_word_of_a_table() {
         format!("replay {trace} --design slub --page-size 4k --caches"),
         format!("replay {recorded} --check"),
         format!("info {boot}"),
+        format!("look {boot}"),
+        format!("look {boot} --stage boot,later"),
         format!("callers {trace}"),
         format!("callers {trace} --by process"),
         format!("callers {trace} --by cache"),

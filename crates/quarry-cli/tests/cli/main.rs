@@ -13,6 +13,7 @@ mod inputs;
 mod inspect;
 mod json_doc;
 mod loads;
+mod look;
 mod machines;
 mod micro;
 mod outputs;

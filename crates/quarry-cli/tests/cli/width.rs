@@ -68,6 +68,8 @@ fn every_command_fits() {
          replay {trace} --all --caches --callers --set cpu_partial=0,6
          info {with_reports}
          info {boot}
+         look {boot}
+         look {boot} --stage boot,later
          callers {trace}
          callers {trace} --by process
          explain

@@ -1,0 +1,164 @@
+//! `quarry look`: the first answer about a kernel's slab memory, on one screen.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::Path;
+
+use anyhow::{Context, anyhow};
+use quarry_lab::LabError;
+use quarry_lab::look::Look;
+use quarry_snapshot::{Detail, Snapshot};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::error::usage;
+use crate::input::Source;
+use crate::known::{self, KnownArgs};
+use crate::{input, look_tables, output};
+
+/// Arguments.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Snapshots, oldest first: of `quarry snapshot`, or any file of docs/inputs.md, such as slabinfo or a sosreport; or
+    /// traces that have snapshots; `-` reads stdin. Without any, this computer.
+    #[arg(value_name = "FILE")]
+    files: Vec<OsString>,
+    /// Stage of a recorded boot; the first by default. A list has a snapshot for each.
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    stage: Vec<String>,
+    #[command(flatten)]
+    known: KnownArgs,
+    /// Number of caches to print: those with most bytes.
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    top: usize,
+    /// Print all of it as JSON (docs/json.md).
+    #[arg(long)]
+    json: bool,
+}
+
+const EXAMPLES: &str = "\
+What it says of one snapshot: how much slab memory there is, in which caches, and
+why; what shrinking the caches, or dropping what can be reclaimed, would give
+back; and what other releases, pages and orders of slabs would need. The parts
+add up to slabinfo's bytes. What CPUs hold is estimated, as no kernel counts it.
+
+Of several snapshots, or a trace with two, it says what grew from the first to
+the last: objects (a leak, if it goes on and they cannot be reclaimed) or the
+allocator's own stock of places.
+
+Exit codes:
+  0 done; 1 a file cannot be read; 2 wrong usage, or a trace without snapshots
+
+Examples:
+  sudo quarry look
+  quarry look now.json
+  quarry look monday.json tuesday.json wednesday.json
+  quarry look boot.json.gz --stage boot,later
+  quarry look mine.parquet --json";
+
+/// Fields of `look --json`.
+#[derive(JsonSchema, Serialize)]
+pub(crate) struct Report<'a> {
+    /// Files, in the order of their moments.
+    pub(crate) files: Vec<&'a str>,
+    /// Kernel's release; null if unknown.
+    pub(crate) kernel: Option<&'a str>,
+    /// Bytes of a page.
+    pub(crate) page_size: u64,
+    /// CPUs; null if unknown.
+    pub(crate) cpus: Option<u32>,
+    /// Fields above that the file does not tell, with the reason for each guess.
+    pub(crate) guesses: BTreeMap<&'static str, String>,
+    /// The answer.
+    #[serde(flatten)]
+    pub(crate) look: &'a Look,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let snapshots = snapshots(args)?;
+    let known = snapshots.into_iter();
+    let known: anyhow::Result<Vec<_>> = known.map(|one| args.known.applied(one)).collect();
+    let snapshots = known?;
+    if let Some(bytes) = snapshots.iter().find(|one| one.detail() == Detail::Bytes) {
+        return Err(anyhow!(
+            "{} is a {}: {}; a look needs slabs (docs/inputs.md says which files have them)",
+            bytes.file,
+            bytes.form.name(),
+            bytes.form.lacks().unwrap_or_default(),
+        ));
+    }
+    let look = Look::of(&snapshots)?;
+    let last = snapshots.last().context("there is no snapshot")?;
+    let report = Report {
+        files: snapshots.iter().map(|one| one.file.as_str()).collect(),
+        kernel: last.release.as_deref(),
+        page_size: last.page_bytes,
+        cpus: last.present_cpus,
+        guesses: known::guesses(last),
+        look: &look,
+    };
+    match args.json {
+        true => output::print_json("look", &report),
+        false => output::print_text(&look_tables::text(&report, last, args.top)),
+    }
+}
+
+/// Reads the snapshots: of each file, or of this computer.
+fn snapshots(args: &Args) -> anyhow::Result<Vec<Snapshot>> {
+    let inputs: Vec<_> = args
+        .files
+        .iter()
+        .map(|file| ("FILE", Some(file.as_ref())))
+        .collect();
+    input::check_one_stdin(&inputs)?;
+    if args.files.is_empty() {
+        if !args.stage.is_empty() {
+            return Err(usage(
+                "--stage is for the files of recorded boots".to_string(),
+            ));
+        }
+        let text = Snapshot::take().map_err(LabError::from)?.to_string();
+        let snapshot = Snapshot::parse("this computer", &text, None);
+        return Ok(vec![snapshot.map_err(LabError::from)?]);
+    }
+    let mut stages: Vec<Option<&str>> = args.stage.iter().map(|name| Some(name.as_str())).collect();
+    if stages.is_empty() {
+        stages.push(None);
+    }
+    if args.files.iter().any(|file| file == "-") && stages.len() > 1 {
+        return Err(usage("stdin is read once: give one --stage".to_string()));
+    }
+    let mut snapshots = Vec::new();
+    for file in &args.files {
+        for stage in &stages {
+            match input::source(file, *stage)? {
+                Source::Snapshot(_) if stage.is_none() && file != "-" => {
+                    // Some forms have several moments.
+                    let all = Snapshot::read_all(Path::new(file)).map_err(LabError::from)?;
+                    snapshots.extend(all);
+                }
+                Source::Snapshot(mut snapshot) => {
+                    if let Some(stage) = &snapshot.stage {
+                        snapshot.file = format!("{}, stage {stage}", snapshot.file);
+                    }
+                    snapshots.push(*snapshot);
+                }
+                Source::Trace(input) => snapshots.extend(of_trace(&input)?),
+            }
+        }
+    }
+    Ok(snapshots)
+}
+
+fn of_trace(input: &quarry_lab::replay::input::Input) -> anyhow::Result<Vec<Snapshot>> {
+    let found = input.snapshots()?;
+    match found.is_empty() {
+        false => Ok(found),
+        true => Err(usage(format!(
+            "{} has no snapshot: record it with quarry record, or add one with quarry filter --before and --after",
+            input.name
+        ))),
+    }
+}

@@ -1,0 +1,139 @@
+//! Predictions that matter for a machine: the next long-term release, other pages, other orders of slabs.
+
+use quarry_core::era::Era;
+use quarry_designs::{DesignSpec, Setting};
+use quarry_sim::PAGE_BYTES;
+use quarry_snapshot::Snapshot;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::error::LabError;
+use crate::whatif::{Fit, Prediction, Question, kernel_of, predict};
+
+/// Releases with long-term support, oldest first (kernel.org).
+const LONG_TERM: [Era; 12] = [
+    Era::V3_16,
+    Era::V4_4,
+    Era::V4_9,
+    Era::V4_14,
+    Era::V4_19,
+    Era::V5_4,
+    Era::V5_10,
+    Era::V5_15,
+    Era::V6_1,
+    Era::V6_6,
+    Era::V6_12,
+    Era::V6_18,
+];
+/// Orders that a limit may have; 3 is the default.
+const ORDERS: std::ops::RangeInclusive<u64> = 0..=3;
+/// Endings of releases of kernels whose pages have one size.
+const ONE_PAGE_SIZE: [&str; 2] = ["x86_64", "amd64"];
+
+/// A prediction.
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize)]
+pub struct WhatIf {
+    /// Change of the machine: a release, a page size, or a tunable.
+    pub change: String,
+    /// Design and release of the prediction.
+    pub design: String,
+    /// Bytes of a page.
+    pub page_size: u64,
+    /// Expected bytes of all slabs.
+    pub predicted_bytes: u64,
+    /// Bytes with every unknown at its best.
+    pub low_bytes: u64,
+    /// Bytes with every unknown at its worst.
+    pub high_bytes: u64,
+    /// Bytes that leave the slabs for the page allocator.
+    pub to_pages_bytes: u64,
+}
+
+impl WhatIf {
+    fn of(change: String, told: &Prediction) -> Self {
+        Self {
+            change,
+            design: told.design.clone(),
+            page_size: told.page_size,
+            predicted_bytes: told.predicted_bytes,
+            low_bytes: told.low_bytes,
+            high_bytes: told.high_bytes,
+            to_pages_bytes: told.to_pages_bytes,
+        }
+    }
+}
+
+/// Asks what matters for a snapshot's machine.
+pub(super) fn answers(snapshot: &Snapshot) -> Result<Vec<WhatIf>, LabError> {
+    let (kernel, _) = kernel_of(snapshot)?;
+    let mut answers = Vec::new();
+    // A kernel that the formulas do not explain is no ground for predictions.
+    if matches!(
+        predict(snapshot, &Question::default())?.fit(snapshot),
+        Fit::Bad(_)
+    ) {
+        return Ok(answers);
+    }
+    if let Some(release) = next_release(kernel.era) {
+        let question = Question {
+            release: Some(release),
+            ..Question::default()
+        };
+        let told = predict(snapshot, &question)?;
+        answers.push(WhatIf::of(format!("Linux {release}"), &told));
+    }
+    for page_bytes in other_pages(snapshot) {
+        let question = Question {
+            page_bytes: Some(page_bytes),
+            ..Question::default()
+        };
+        let told = predict(snapshot, &question)?;
+        let change = format!("{} KiB pages", page_bytes >> 10);
+        answers.push(WhatIf::of(change, &told));
+    }
+    answers.extend(best_order(snapshot, &kernel)?);
+    Ok(answers)
+}
+
+/// The next release with long-term support, or else the newest that is known.
+fn next_release(era: Era) -> Option<Era> {
+    let mut later = LONG_TERM.into_iter().filter(|release| *release > era);
+    later
+        .next()
+        .or((era != Era::LAST && era.since(Era::V6_18)).then_some(Era::LAST))
+}
+
+fn other_pages(snapshot: &Snapshot) -> Vec<u64> {
+    let release = snapshot.release.as_deref().unwrap_or_default();
+    if ONE_PAGE_SIZE.iter().any(|arch| release.contains(arch)) {
+        return Vec::new();
+    }
+    let others = PAGE_BYTES.into_iter();
+    others
+        .filter(|bytes| *bytes != snapshot.page_bytes)
+        .collect()
+}
+
+/// The limit of slabs' orders with which least is needed.
+fn best_order(snapshot: &Snapshot, kernel: &DesignSpec) -> Result<Option<WhatIf>, LabError> {
+    let mut best: Option<WhatIf> = None;
+    for order in ORDERS {
+        let setting = Setting::of("slub_max_order", order);
+        if !setting.is_taken_by(kernel) {
+            continue;
+        }
+        let change = setting.short();
+        let question = Question {
+            settings: vec![setting],
+            ..Question::default()
+        };
+        let told = WhatIf::of(change, &predict(snapshot, &question)?);
+        if best
+            .as_ref()
+            .is_none_or(|best| told.predicted_bytes <= best.predicted_bytes)
+        {
+            best = Some(told);
+        }
+    }
+    Ok(best)
+}

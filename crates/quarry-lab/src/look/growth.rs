@@ -1,0 +1,191 @@
+//! Growth between snapshots: of objects, or of the allocator's stock.
+//!
+//! The objects' part of a cache's growth is what the objects in use became more, at the bytes of slab that each takes. The
+//! rest is the allocator's: slabs that are less full, or held by CPUs.
+
+use std::collections::BTreeMap;
+
+use quarry_snapshot::Snapshot;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::{CacheLook, Look};
+
+/// Changes below a hundredth of the slabs, and below this, are none.
+const LEAST_BYTES: u64 = 256 << 10;
+
+/// Change from the first snapshot to the last.
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize)]
+pub struct Growth {
+    /// Change of all slabs in bytes.
+    pub slab_bytes: i64,
+    /// Change by objects that were added, less those that went.
+    pub objects_bytes: i64,
+    /// Part of `objects_bytes` whose caches are reclaimable.
+    pub reclaimable_bytes: i64,
+    /// Change by slabs that are less full, or held by CPUs.
+    pub allocator_bytes: i64,
+    /// Cause of most of the change.
+    pub verdict: Verdict,
+    /// Seconds from the first to the last; null if a moment is unknown.
+    pub seconds: Option<f64>,
+    /// The snapshots, in the order given.
+    pub moments: Vec<Moment>,
+    /// Caches that changed, those that changed most first.
+    pub caches: Vec<CacheGrowth>,
+}
+
+/// Cause of most of a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// Nothing changed that counts.
+    Same,
+    /// Slab memory shrank.
+    Shrank,
+    /// Objects of caches that the kernel cannot reclaim: a leak if it goes on.
+    Objects,
+    /// Objects that the kernel frees under memory pressure.
+    Reclaimable,
+    /// Slabs that are less full, or held by CPUs.
+    Allocator,
+}
+
+/// One of the snapshots.
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize)]
+pub struct Moment {
+    /// File.
+    pub file: String,
+    /// Bytes of all slabs.
+    pub slab_bytes: u64,
+    /// Bytes of objects in use, as estimated.
+    pub live_bytes: u64,
+}
+
+/// Change of a cache.
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize)]
+pub struct CacheGrowth {
+    /// Name.
+    pub name: String,
+    /// Change of its slabs in bytes.
+    pub slab_bytes: i64,
+    /// Change of the objects in use.
+    pub objects: i64,
+    /// Change by objects, in bytes of slabs.
+    pub objects_bytes: i64,
+    /// Change by slabs that are less full, or held by CPUs.
+    pub allocator_bytes: i64,
+    /// True if the kernel frees its objects under memory pressure.
+    pub reclaimable: bool,
+    /// True if its slabs grew from each snapshot to the next.
+    pub in_each_step: bool,
+}
+
+/// Compares looks at snapshots, oldest first.
+pub(super) fn between(snapshots: &[Snapshot], looks: &[Look]) -> Growth {
+    let steps: Vec<BTreeMap<&str, &CacheLook>> = looks
+        .iter()
+        .map(|look| {
+            let named = look.caches.iter().map(|cache| (cache.name.as_str(), cache));
+            named.collect()
+        })
+        .collect();
+    let mut names: Vec<&str> = steps.iter().flat_map(|step| step.keys().copied()).collect();
+    names.sort_unstable();
+    names.dedup();
+    let mut caches: Vec<CacheGrowth> = names
+        .iter()
+        .map(|name| cache(name, &steps))
+        .filter(|cache| (cache.slab_bytes, cache.objects) != (0, 0))
+        .collect();
+    caches.sort_by(|a, b| {
+        let size = |cache: &CacheGrowth| {
+            let parts = [cache.slab_bytes, cache.objects_bytes];
+            parts.map(i64::unsigned_abs)
+        };
+        size(b).cmp(&size(a)).then_with(|| a.name.cmp(&b.name))
+    });
+    let sum = |part: fn(&CacheGrowth) -> i64| {
+        let parts = caches.iter().map(part);
+        parts.fold(0, i64::saturating_add)
+    };
+    let mut growth = Growth {
+        slab_bytes: sum(|cache| cache.slab_bytes),
+        objects_bytes: sum(|cache| cache.objects_bytes),
+        reclaimable_bytes: sum(|cache| match cache.reclaimable {
+            true => cache.objects_bytes,
+            false => 0,
+        }),
+        allocator_bytes: sum(|cache| cache.allocator_bytes),
+        verdict: Verdict::Same,
+        seconds: seconds(snapshots),
+        moments: looks
+            .iter()
+            .zip(snapshots)
+            .map(|(look, snapshot)| Moment {
+                file: snapshot.file.clone(),
+                slab_bytes: look.slab_bytes,
+                live_bytes: look.parts.live_bytes,
+            })
+            .collect(),
+        caches,
+    };
+    growth.verdict = growth.judge(looks.first().map_or(0, |look| look.slab_bytes));
+    growth
+}
+
+fn cache(name: &str, steps: &[BTreeMap<&str, &CacheLook>]) -> CacheGrowth {
+    let at = |step: &BTreeMap<&str, &CacheLook>| step.get(name).map(|cache| (*cache).clone());
+    let first = steps.first().and_then(at).unwrap_or_default();
+    let last = steps.last().and_then(at).unwrap_or_default();
+    let known = if last.num_objs > 0 { &last } else { &first };
+    let per_object = known.slab_bytes as f64 / known.num_objs.max(1) as f64;
+    let signed = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+    let change = |from: u64, to: u64| signed(to).saturating_sub(signed(from));
+    let slab_bytes = change(first.slab_bytes, last.slab_bytes);
+    let objects = change(first.objects, last.objects);
+    let objects_bytes = (objects as f64 * per_object).round() as i64;
+    let bytes = steps
+        .iter()
+        .map(|step| step.get(name).map_or(0, |cache| cache.slab_bytes));
+    let bytes: Vec<u64> = bytes.collect();
+    CacheGrowth {
+        name: name.to_string(),
+        slab_bytes,
+        objects,
+        objects_bytes,
+        allocator_bytes: slab_bytes.saturating_sub(objects_bytes),
+        reclaimable: known.reclaimable,
+        in_each_step: bytes.windows(2).all(|pair| pair[0] < pair[1]),
+    }
+}
+
+/// Seconds between the first snapshot and the last: by the boot's clock if both are of one boot.
+fn seconds(snapshots: &[Snapshot]) -> Option<f64> {
+    let (first, last) = (snapshots.first()?, snapshots.last()?);
+    let one_boot = first.boot_id.is_some() && first.boot_id == last.boot_id;
+    match (first.monotonic_ns, last.monotonic_ns) {
+        (Some(from), Some(to)) if one_boot => Some((to as f64 - from as f64) / 1e9),
+        _ => Some(last.unix_time_s? as f64 - first.unix_time_s? as f64),
+    }
+}
+
+impl Growth {
+    fn judge(&self, before_bytes: u64) -> Verdict {
+        let least = LEAST_BYTES.max(before_bytes / 100);
+        let grown = self.slab_bytes.unsigned_abs();
+        if grown < least {
+            return Verdict::Same;
+        }
+        if self.slab_bytes < 0 {
+            return Verdict::Shrank;
+        }
+        let is_most = |part: i64| part > 0 && part.unsigned_abs() > grown / 2;
+        let unreclaimable = self.objects_bytes.saturating_sub(self.reclaimable_bytes);
+        match () {
+            () if !is_most(self.objects_bytes) => Verdict::Allocator,
+            () if unreclaimable >= self.reclaimable_bytes => Verdict::Objects,
+            () => Verdict::Reclaimable,
+        }
+    }
+}

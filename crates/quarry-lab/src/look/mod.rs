@@ -1,0 +1,196 @@
+//! First answer about a kernel's slab memory: how much, of what, why, and what would change it.
+//!
+//! ```text
+//!   snapshot --> caches (cache.rs) --> parts, and what shrinking and dropping give back
+//!            --> predictions (ask.rs): next release, other pages, orders of slabs
+//!   snapshots --> growth (growth.rs): objects or the allocator
+//! ```
+//!
+//! Slab memory is divided into parts that add up: what objects in use take, what CPUs hold, free places of partly filled
+//! slabs, debugging, and padding. The kernel counts all but the first two apart; these are estimated as
+//! [`crate::whatif`] does it.
+
+mod ask;
+mod cache;
+mod growth;
+#[cfg(test)]
+mod tests;
+
+use quarry_snapshot::Snapshot;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::error::LabError;
+use crate::whatif::{Fit, Question, predict};
+
+pub use ask::WhatIf;
+pub use cache::{CacheLook, Freed};
+pub use growth::{CacheGrowth, Growth, Moment, Verdict};
+
+/// Parts of the objects of reclaimable caches that stay in use, for [`Dropped`].
+const STAYING: [f64; 3] = [0.0, 0.01, 0.1];
+
+/// The answer.
+#[derive(Clone, Debug, JsonSchema, Serialize)]
+pub struct Look {
+    /// Bytes of all slabs.
+    pub slab_bytes: u64,
+    /// Bytes of slabs whose objects the kernel frees under memory pressure, by the caches' flags or names.
+    pub reclaimable_bytes: u64,
+    /// `Slab:` of meminfo; it has large kmallocs, too. Null if unknown.
+    pub meminfo_slab_bytes: Option<u64>,
+    /// Memory of the machine; null if unknown.
+    pub memory_bytes: Option<u64>,
+    /// Design and release that the snapshot is taken to be of.
+    pub design: String,
+    /// Caches whose observed geometry the formulas of that release reproduce.
+    pub explained_caches: usize,
+    /// Likely cause if the formulas do not give many caches their slabs; null if they do.
+    pub misfit: Option<String>,
+    /// All caches of the snapshot.
+    pub all_caches: usize,
+    /// Caches that have slabs.
+    pub used_caches: usize,
+    /// True if the kernel counted the slabs that CPUs hold (sysfs); else they are guessed.
+    pub counts_cpus: bool,
+    /// Parts of the slab memory, which add up to `slab_bytes`.
+    pub parts: Parts,
+    /// Caches that have slabs, with most bytes first.
+    pub caches: Vec<CacheLook>,
+    /// Whole slabs that a shrink of all caches would free.
+    pub shrink: Freed,
+    /// Whole slabs that become free with most objects of reclaimable caches, as by `drop_caches`.
+    pub drop: Vec<Dropped>,
+    /// Change from the first snapshot to this, the last; null if there is one alone.
+    pub growth: Option<Growth>,
+    /// Predictions for other releases, pages and orders.
+    pub what_ifs: Vec<WhatIf>,
+}
+
+/// Parts of slab memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, JsonSchema, Serialize)]
+pub struct Parts {
+    /// Bytes of objects in use, as estimated.
+    pub live_bytes: u64,
+    /// Bytes of objects that CPUs hold in their slabs, lists and sheaves and that are free, as estimated.
+    pub held_bytes: u64,
+    /// Bytes of free objects in partly filled slabs of the nodes.
+    pub partly_filled_bytes: u64,
+    /// Bytes that debugging adds to objects: red zones and records of callers.
+    pub debugging_bytes: u64,
+    /// Bytes that alignment adds to objects, and ends of slabs that are too small for one.
+    pub padding_bytes: u64,
+}
+
+impl Parts {
+    /// Sum of all parts.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        let parts = [
+            self.live_bytes,
+            self.held_bytes,
+            self.partly_filled_bytes,
+            self.debugging_bytes,
+            self.padding_bytes,
+        ];
+        parts.into_iter().fold(0, u64::saturating_add)
+    }
+
+    fn add(&mut self, other: &Parts) {
+        for (sum, part) in [
+            (&mut self.live_bytes, other.live_bytes),
+            (&mut self.held_bytes, other.held_bytes),
+            (&mut self.partly_filled_bytes, other.partly_filled_bytes),
+            (&mut self.debugging_bytes, other.debugging_bytes),
+            (&mut self.padding_bytes, other.padding_bytes),
+        ] {
+            *sum = sum.saturating_add(part);
+        }
+    }
+}
+
+/// Slabs that become free when reclaimable caches lose most objects, at random places.
+#[derive(Clone, Copy, Debug, PartialEq, JsonSchema, Serialize)]
+pub struct Dropped {
+    /// Part of the objects that stays in use, from 0 to 1.
+    pub staying: f64,
+    /// Bytes of whole slabs that become free, as expected.
+    pub bytes: u64,
+}
+
+impl Look {
+    /// Looks at the last of some snapshots, oldest first, and at what changed since the first.
+    ///
+    /// # Errors
+    ///
+    /// [`LabError::Usage`] without a snapshot, or if this build does not have the kernel's design.
+    pub fn of(snapshots: &[Snapshot]) -> Result<Self, LabError> {
+        let Some((last, before)) = snapshots.split_last() else {
+            return Err(LabError::Usage(
+                "there is no snapshot to look at".to_string(),
+            ));
+        };
+        let mut look = Self::of_one(last)?;
+        look.what_ifs = ask::answers(last)?;
+        if !before.is_empty() {
+            let looks: Result<Vec<_>, _> = before.iter().map(Self::of_one).collect();
+            let mut looks = looks?;
+            looks.push(look.clone());
+            look.growth = Some(growth::between(snapshots, &looks));
+        }
+        Ok(look)
+    }
+
+    /// Looks at one snapshot, without predictions.
+    fn of_one(snapshot: &Snapshot) -> Result<Self, LabError> {
+        let told = predict(snapshot, &Question::default())?;
+        let rows = snapshot.slabinfo.rows.iter().zip(&told.caches);
+        let looks = rows.filter(|(row, _)| row.num_slabs > 0);
+        let looks = looks.map(|(row, told)| CacheLook::of(snapshot, row, told.objects));
+        let mut caches: Vec<CacheLook> = looks.collect();
+        caches.sort_by(|a, b| {
+            b.slab_bytes
+                .cmp(&a.slab_bytes)
+                .then_with(|| a.name.cmp(&b.name))
+        });
+        let (mut parts, mut shrink) = (Parts::default(), Freed::default());
+        for cache in &caches {
+            parts.add(&cache.parts);
+            shrink.add(&cache.shrink);
+        }
+        let reclaimable = caches.iter().filter(|cache| cache.reclaimable);
+        let drop = STAYING.map(|staying| Dropped {
+            staying,
+            bytes: reclaimable
+                .clone()
+                .map(|cache| cache.freed_by_drop(staying))
+                .fold(0, u64::saturating_add),
+        });
+        Ok(Self {
+            slab_bytes: snapshot.slab_bytes(),
+            reclaimable_bytes: reclaimable
+                .map(|cache| cache.slab_bytes)
+                .fold(0, u64::saturating_add),
+            meminfo_slab_bytes: snapshot.meminfo_slab_bytes,
+            memory_bytes: snapshot.memory_bytes,
+            design: told.snapshot_design.clone(),
+            explained_caches: told.explained_caches,
+            misfit: match told.fit(snapshot) {
+                Fit::Good => None,
+                Fit::Doubtful(cause) | Fit::Bad(cause) => Some(cause),
+            },
+            all_caches: snapshot.slabinfo.rows.len(),
+            used_caches: caches.len(),
+            counts_cpus: snapshot
+                .sysfs
+                .values()
+                .any(|cache| cache.number("cpu_slabs").is_some()),
+            parts,
+            caches,
+            shrink,
+            drop: drop.to_vec(),
+            growth: None,
+            what_ifs: Vec::new(),
+        })
+    }
+}

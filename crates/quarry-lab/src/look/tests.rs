@@ -1,0 +1,253 @@
+//! Looks at kernels whose numbers can be worked out by hand.
+
+use quarry_snapshot::{CacheAttributes, Slabinfo, SlabinfoRow};
+
+use super::*;
+
+/// A cache of one page a slab: bytes of an object, objects of a slab, slabs, and objects in use.
+fn row(name: &str, objsize: u64, objperslab: u64, slabs: u64, active: u64) -> SlabinfoRow {
+    SlabinfoRow {
+        name: name.to_string(),
+        active_objs: active,
+        num_objs: slabs * objperslab,
+        objsize,
+        objperslab,
+        pagesperslab: 1,
+        active_slabs: slabs,
+        num_slabs: slabs,
+        ..SlabinfoRow::default()
+    }
+}
+
+fn snapshot(rows: Vec<SlabinfoRow>) -> Snapshot {
+    Snapshot {
+        file: "test".to_string(),
+        release: Some("6.1.0".to_string()),
+        page_bytes: 4096,
+        nr_cpu_ids: Some(2),
+        present_cpus: Some(2),
+        slabinfo: Slabinfo { rows },
+        ..Snapshot::default()
+    }
+}
+
+/// Gives a cache attributes; what the row counts is added.
+fn with(mut snapshot: Snapshot, name: &str, files: &[(&str, u64)]) -> Snapshot {
+    let row = snapshot.slabinfo.row(name).unwrap();
+    let counts = [("slabs", row.num_slabs), ("objects", row.active_objs)];
+    let mut attributes = CacheAttributes::default();
+    for (file, value) in files.iter().chain(&counts) {
+        attributes.set(file, &value.to_string());
+    }
+    snapshot.sysfs.insert(name.to_string(), attributes);
+    snapshot
+}
+
+/// 10 slabs of 16 objects; on the nodes' lists are 4 with 8 objects.
+fn partly_filled() -> Snapshot {
+    let snapshot = snapshot(vec![row("thing", 256, 16, 10, 104)]);
+    let files = [
+        ("object_size", 250),
+        ("slab_size", 256),
+        ("align", 8),
+        ("partial", 4),
+        ("objects_partial", 8),
+        ("cpu_slabs", 0),
+        ("min_partial", 5),
+        ("reclaim_account", 1),
+    ];
+    with(snapshot, "thing", &files)
+}
+
+#[test]
+fn parts_of_a_cache_add_up() {
+    let look = Look::of(&[partly_filled()]).unwrap();
+    let cache = &look.caches[0];
+    assert_eq!((look.slab_bytes, cache.slab_bytes), (40960, 40960));
+    assert_eq!((cache.objects, cache.active_objs), (104, 104));
+    let parts = &look.parts;
+    assert_eq!(parts.live_bytes, 104 * 250);
+    assert_eq!((parts.held_bytes, parts.debugging_bytes), (0, 0));
+    assert_eq!(parts.partly_filled_bytes, 56 * 250);
+    assert_eq!(parts.padding_bytes, 160 * 6);
+    assert_eq!(parts.total(), look.slab_bytes);
+}
+
+/// What CPUs hold counts as active; debugging is apart from padding; and ends of slabs are padding.
+#[test]
+fn parts_of_cpus_and_debugging() {
+    let snapshot = snapshot(vec![row("held", 1024, 4, 8, 32), row("odd", 1300, 3, 2, 6)]);
+    let held = [
+        ("object_size", 1000),
+        ("slab_size", 1024),
+        ("align", 8),
+        ("partial", 0),
+        ("objects_partial", 0),
+        ("cpu_slabs", 2),
+    ];
+    let odd = [
+        ("object_size", 1200),
+        ("slab_size", 1300),
+        ("align", 8),
+        ("partial", 0),
+        ("objects_partial", 0),
+        ("cpu_slabs", 0),
+        ("red_zone", 1),
+    ];
+    let snapshot = with(with(snapshot, "held", &held), "odd", &odd);
+    let look = Look::of(&[snapshot]).unwrap();
+    let parts = |name: &str| {
+        let cache = look.caches.iter().find(|cache| cache.name == name);
+        (cache.unwrap().parts, cache.unwrap().objects)
+    };
+    let (held, objects) = parts("held");
+    // Two CPUs have a slab of 4 each, and use at least one object of it.
+    assert!((26..32).contains(&objects), "{objects}");
+    assert_eq!(held.held_bytes, (32 - objects) * 1000);
+    let (odd, objects) = parts("odd");
+    assert_eq!((objects, odd.debugging_bytes), (6, 600));
+    assert_eq!(odd.padding_bytes, 2 * (4096 - 3900));
+    assert_eq!(look.parts.total(), look.slab_bytes);
+}
+
+/// 4 slabs with 8 objects: at most 3 are empty; by chance hardly any of 64 places.
+#[test]
+fn whole_slabs_become_free() {
+    let look = Look::of(&[partly_filled()]).unwrap();
+    let shrink = look.shrink;
+    assert_eq!((shrink.low_bytes, shrink.high_bytes), (0, 3 * 4096));
+    let by_chance = 4.0 * (1.0_f64 - 8.0 / 64.0).powi(16);
+    assert_eq!(shrink.bytes, (by_chance * 4096.0) as u64);
+    let [all, most, many] = look.drop.try_into().unwrap();
+    assert_eq!((all.staying, all.bytes), (0.0, look.slab_bytes));
+    let slabs = 6.0 * 0.99_f64.powi(16) + 4.0 * 0.99_f64.powi(2);
+    assert_eq!(most.bytes, (slabs * 4096.0).round() as u64);
+    assert!(many.bytes < most.bytes);
+    // Fewer objects than slabs: some are empty for sure.
+    let empty = with(
+        snapshot(vec![row("thing", 256, 16, 10, 98)]),
+        "thing",
+        &[("partial", 4), ("objects_partial", 2), ("cpu_slabs", 0)],
+    );
+    assert_eq!(Look::of(&[empty]).unwrap().shrink.low_bytes, 2 * 4096);
+}
+
+#[test]
+fn names_tell_what_can_be_reclaimed_without_sysfs() {
+    let names = [
+        "dentry",
+        "ext4_inode_cache",
+        "kmalloc-rcl-64",
+        "task_struct",
+    ];
+    let rows = names.map(|name| row(name, 256, 16, 3, 48));
+    let look = Look::of(&[snapshot(rows.to_vec())]).unwrap();
+    assert_eq!(look.reclaimable_bytes, 3 * 3 * 4096);
+    let task = look.caches.iter().find(|cache| cache.name == "task_struct");
+    assert!(!task.unwrap().reclaimable && !look.counts_cpus);
+}
+
+/// The verdict of slabs that grow from 1000 to 2000 by a change of rows.
+fn judged(before: SlabinfoRow, after: SlabinfoRow) -> Growth {
+    let snapshots = [snapshot(vec![before]), snapshot(vec![after])];
+    Look::of(&snapshots).unwrap().growth.unwrap()
+}
+
+#[test]
+fn growth_is_of_objects_or_of_the_allocator() {
+    let full = |name: &str, slabs: u64| row(name, 256, 16, slabs, slabs * 16);
+    let leak = judged(full("task_struct", 1000), full("task_struct", 2000));
+    assert_eq!(leak.verdict, Verdict::Objects);
+    assert_eq!((leak.slab_bytes, leak.reclaimable_bytes), (1000 * 4096, 0));
+    let parts = (leak.objects_bytes, leak.allocator_bytes);
+    assert_eq!(parts.0 + parts.1, leak.slab_bytes);
+    assert!(leak.caches[0].in_each_step);
+
+    let files = judged(full("dentry", 1000), full("dentry", 2000));
+    assert_eq!(files.verdict, Verdict::Reclaimable);
+    assert_eq!(files.reclaimable_bytes, files.objects_bytes);
+
+    let half_full = row("task_struct", 256, 16, 2000, 16_000);
+    let spread = judged(full("task_struct", 1000), half_full.clone());
+    assert_eq!(spread.verdict, Verdict::Allocator);
+    assert!(spread.allocator_bytes > 900 * 4096, "{spread:?}");
+
+    let same = judged(full("task_struct", 1000), full("task_struct", 1001));
+    assert_eq!(same.verdict, Verdict::Same);
+    let shrank = judged(half_full, full("task_struct", 1000));
+    assert_eq!(shrank.verdict, Verdict::Shrank);
+}
+
+#[test]
+fn a_series_says_what_grew_in_each_step() {
+    let slabs = [[100, 100], [200, 300], [300, 200]];
+    let snapshots = slabs.map(|[steady, wavy]| {
+        let rows = [("steady", steady), ("wavy", wavy)];
+        let rows = rows.map(|(name, slabs)| row(name, 256, 16, slabs, slabs * 16));
+        snapshot(rows.to_vec())
+    });
+    let growth = Look::of(&snapshots).unwrap().growth.unwrap();
+    assert_eq!(growth.moments.len(), 3);
+    let caches = growth.caches.iter();
+    let told: Vec<_> = caches
+        .map(|cache| {
+            (
+                cache.name.as_str(),
+                cache.slab_bytes / 4096,
+                cache.in_each_step,
+            )
+        })
+        .collect();
+    assert_eq!(told, [("steady", 200, true), ("wavy", 100, false)]);
+}
+
+#[test]
+fn what_ifs_are_of_the_machine() {
+    let changes = |release: &str, page_bytes: u64| {
+        let mut snapshot = snapshot(vec![row("thing", 256, 16, 10, 160)]);
+        snapshot.release = Some(release.to_string());
+        snapshot.page_bytes = page_bytes;
+        let look = Look::of(&[snapshot]).unwrap();
+        let changes = look.what_ifs.into_iter().map(|told| told.change);
+        changes.collect::<Vec<String>>()
+    };
+    let of_pc = changes("6.1.0-50-amd64", 4096);
+    assert_eq!(of_pc.len(), 2, "{of_pc:?}");
+    assert_eq!(of_pc[0], "Linux 6.6");
+    assert!(of_pc[1].starts_with("slub_max_order="));
+    let others = changes("6.18.3", 4096);
+    assert_eq!(others[..3], ["Linux 7.3", "16 KiB pages", "64 KiB pages"]);
+    // The newest release has none after it.
+    assert!(!changes("7.3.0", 4096)[0].starts_with("Linux"));
+    assert!(Look::of(&[]).is_err());
+}
+
+/// Counts that no kernel has end in no panic.
+#[test]
+fn numbers_that_cannot_be() {
+    let huge = SlabinfoRow {
+        name: "huge".to_string(),
+        active_objs: u64::MAX,
+        num_objs: u64::MAX,
+        objsize: u64::MAX,
+        objperslab: u64::MAX,
+        pagesperslab: u64::MAX,
+        num_slabs: u64::MAX,
+        active_slabs: 1,
+        ..SlabinfoRow::default()
+    };
+    let files = [
+        ("object_size", u64::MAX),
+        ("align", 1 << 63),
+        ("red_zone", 1),
+        ("partial", u64::MAX),
+        ("objects_partial", u64::MAX),
+        ("cpu_slabs", u64::MAX),
+    ];
+    let snapshots = [
+        snapshot(vec![row("none", 0, 0, 1, 0)]),
+        with(snapshot(vec![huge]), "huge", &files),
+    ];
+    let growth = Look::of(&snapshots).unwrap().growth.unwrap();
+    assert_eq!(growth.slab_bytes, i64::MAX - 4096);
+}
