@@ -233,7 +233,7 @@ fn grown(growth: &Growth) -> String {
     )
 }
 
-/// What shrinking and dropping would free.
+/// Bytes that shrinking and dropping would free, in sentences.
 fn gives_back(look: &Look) -> String {
     let shrink = &look.shrink;
     let mut text = output::wrap(&format!(

@@ -73,7 +73,7 @@ fn parts_of_a_cache_add_up() {
     assert_eq!(parts.total(), look.slab_bytes);
 }
 
-/// What CPUs hold counts as active; debugging is apart from padding; and ends of slabs are padding.
+/// Free objects on CPUs count as active; debugging is apart from padding; and ends of slabs are padding.
 #[test]
 fn parts_of_cpus_and_debugging() {
     let snapshot = snapshot(vec![row("held", 1024, 4, 8, 32), row("odd", 1300, 3, 2, 6)]);
