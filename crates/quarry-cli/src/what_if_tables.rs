@@ -47,7 +47,7 @@ fn head(snapshot: &Snapshot, predictions: &[Prediction]) -> String {
         }
         if snapshot.sysfs.is_empty() {
             text.push_str(
-                "without sysfs, which tells what CPUs hold: known errors are -14 to +17 %, with it -7 to +10 %\n",
+                "known errors without sysfs are -14 to +17 %, with it -7 to +10 % (docs/what-if.md)\n",
             );
         }
         for guess in &first.guessed {
@@ -62,19 +62,37 @@ fn head(snapshot: &Snapshot, predictions: &[Prediction]) -> String {
 
 /// The answer to one question, in a line.
 fn answer(told: &Prediction) -> String {
-    format!(
-        "slab memory {} now, {} ({}) with {}, {} pages, {} CPUs; between {} ({}) and {} ({})\n",
-        mib(told.observed_bytes),
-        mib(told.predicted_bytes),
-        change(told.predicted_bytes, told.observed_bytes),
+    let observed = told.observed_bytes;
+    let to = format!(
+        "{}, {} pages, {}",
         told.design,
         bytes(told.page_size),
-        told.cpus,
+        cpus(told)
+    );
+    if [told.low_bytes, told.predicted_bytes, told.high_bytes] == [observed; 3] {
+        return format!(
+            "slab memory {} now, the same with {to}: nothing differs\n",
+            mib(observed)
+        );
+    }
+    format!(
+        "slab memory {} now, {} ({}) with {to}; between {} ({}) and {} ({})\n",
+        mib(observed),
+        mib(told.predicted_bytes),
+        change(told.predicted_bytes, observed),
         mib(told.low_bytes),
-        change(told.low_bytes, told.observed_bytes),
+        change(told.low_bytes, observed),
         mib(told.high_bytes),
-        change(told.high_bytes, told.observed_bytes),
+        change(told.high_bytes, observed),
     )
+}
+
+/// CPUs of a prediction: no number if it is assumed.
+fn cpus(told: &Prediction) -> String {
+    match told.cpus_are_assumed {
+        true => "CPUs not known".to_string(),
+        false => format!("{} CPUs", told.cpus),
+    }
 }
 
 fn mib(bytes: u64) -> String {
@@ -101,7 +119,10 @@ fn totals(predictions: &[Prediction]) -> String {
         table.add_row([
             format!("{}{set}", told.design),
             bytes(told.page_size),
-            count(told.cpus.into()),
+            match told.cpus_are_assumed {
+                true => "?".to_string(),
+                false => count(told.cpus.into()),
+            },
             bytes(told.observed_bytes),
             bytes(told.predicted_bytes),
             change(told.predicted_bytes, told.observed_bytes),
@@ -138,11 +159,13 @@ fn notes(told: &Prediction) -> String {
     }
     for unmodelled in &told.unmodelled {
         text.push_str(&format!(
-            "{}, not computed: {} (-{} to +{} in the bounds)\n",
-            told.design,
+            "not computed, in the bounds: {} ({})\n",
             unmodelled.what,
-            bytes(unmodelled.less_bytes),
-            bytes(unmodelled.more_bytes)
+            match (bytes(unmodelled.less_bytes), bytes(unmodelled.more_bytes)) {
+                (less, _) if unmodelled.more_bytes == 0 => format!("up to -{less}"),
+                (_, more) if unmodelled.less_bytes == 0 => format!("up to +{more}"),
+                (less, more) => format!("-{less} to +{more}"),
+            }
         ));
     }
     if told.debugging != told.snapshot_debugging {
@@ -236,10 +259,10 @@ fn caches(told: &Prediction, all: bool) -> String {
         String::new()
     };
     format!(
-        "\n{}{set}, {} pages, {} CPUs{shown}\n{table}\n",
+        "\n{}{set}, {} pages, {}{shown}\n{table}\n",
         told.design,
         bytes(told.page_size),
-        told.cpus
+        cpus(told)
     )
 }
 

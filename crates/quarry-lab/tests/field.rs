@@ -79,6 +79,7 @@ fn files_do_not_grow_with_cpus() {
     let mut snapshot = snapshot("slab-unknown-cpus");
     let told = predict(&snapshot, &release("6.12")).unwrap();
     assert!(told.guessed[0].contains("2 to 256"), "{:?}", told.guessed);
+    assert!(told.cpus_are_assumed);
     let more = Question {
         cpus: Some(32),
         ..Question::default()

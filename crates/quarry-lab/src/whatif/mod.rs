@@ -105,6 +105,7 @@ pub fn predict(snapshot: &Snapshot, question: &Question) -> Result<Prediction, L
         told.include(&predict_from(snapshot, other, explained, question)?);
     }
     told.guessed = guessed(snapshot, first, others().collect());
+    told.cpus_are_assumed = snapshot.present_cpus.is_none() && question.cpus.is_none();
     Ok(told)
 }
 
@@ -149,17 +150,23 @@ fn guessed(snapshot: &Snapshot, first: &KernelModel, others: Vec<&KernelModel>) 
     ) {
         let (oldest, newest) = (oldest.min(first.design.era), newest.max(first.design.era));
         guessed.push(format!(
-            "the release is not told: {}, but {oldest} to {newest} give as many caches their slabs",
+            "the release is not told: the rules of {} are taken; those from {oldest} to {newest} give as many caches \
+             their slabs",
             first.design
         ));
     }
     if snapshot.present_cpus.is_none() {
         let cpus = || others.iter().map(|kernel| kernel.cpus).chain([first.cpus]);
         let (fewest, most) = (cpus().min().unwrap_or(1), cpus().max().unwrap_or(1));
-        guessed.push(format!(
-            "the number of CPUs is not told: {}, but {fewest} to {most} give as many caches their slabs",
-            first.cpus
-        ));
+        guessed.push(match fewest == most {
+            true => format!(
+                "the number of CPUs is not told: {most} is taken, which gives most caches their slabs"
+            ),
+            false => format!(
+                "the number of CPUs is not told: {} is taken; {fewest} to {most} give as many caches their slabs",
+                first.cpus
+            ),
+        });
     }
     guessed
 }
@@ -229,6 +236,7 @@ fn compare(
     Prediction {
         snapshot_design: old.design.to_string(),
         guessed: Vec::new(),
+        cpus_are_assumed: false,
         snapshot_debugging: old.debug.because.clone(),
         debugging: new.debug.because.clone(),
         explained_caches: explained,

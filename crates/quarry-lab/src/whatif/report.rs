@@ -56,6 +56,8 @@ pub struct Prediction {
     pub page_size: u64,
     /// Online CPUs.
     pub cpus: u32,
+    /// True if `cpus` is an assumption, since nothing tells how many the snapshot's machine has.
+    pub cpus_are_assumed: bool,
     /// Possible CPUs.
     pub possible_cpus: u32,
     /// Values of lists given to `--set`, such as `cpu_partial=6`; `default` for the prediction without any of them.
