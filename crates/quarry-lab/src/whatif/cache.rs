@@ -199,7 +199,7 @@ impl Lay {
             Some(reclaim) => reclaim > 0,
             None => {
                 let is_part = |part: &&str| row.name.contains(*part);
-                FOR_FILES.iter().any(|part| is_part(part)) || row.name.ends_with("_inode")
+                FOR_FILES.iter().any(is_part) || row.name.ends_with("_inode")
             }
         }
     }

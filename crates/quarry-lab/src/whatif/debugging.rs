@@ -163,11 +163,11 @@ const MOST_WORDS: u32 = 64;
 
 /// The value of the last `slub_debug` in a command line; all defaults without a value.
 fn setting_of(cmdline: &str) -> Option<&str> {
-    let words = cmdline.split_whitespace().filter_map(|word| {
+    let mut words = cmdline.split_whitespace().filter_map(|word| {
         let (name, value) = word.split_once('=').unwrap_or((word, ""));
         matches!(name, "slub_debug" | "slab_debug").then_some(value)
     });
-    words.last()
+    words.next_back()
 }
 
 /// True for a class of kmalloc whose objects take more than it says.
