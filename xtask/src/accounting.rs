@@ -90,6 +90,9 @@ fn build(name: &str, flags: &str) -> Result<PathBuf> {
     let mut cargo = shell::cargo();
     cargo
         .env("RUSTFLAGS", flags)
+        // With several units a change anywhere moves functions between them, and registers with them: an instruction
+        // more or less says nothing then.
+        .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "1")
         .env("CARGO_TARGET_DIR", &directory);
     shell::run(cargo.args([
         "build",
