@@ -27,8 +27,6 @@ const LONG_TERM: [Era; 12] = [
 ];
 /// Orders that a limit may have; 3 is the default.
 const ORDERS: std::ops::RangeInclusive<u64> = 0..=3;
-/// Endings of releases of kernels whose pages have one size.
-const ONE_PAGE_SIZE: [&str; 2] = ["x86_64", "amd64"];
 
 /// A prediction.
 #[derive(Clone, Debug, PartialEq, JsonSchema, Serialize)]
@@ -104,8 +102,7 @@ fn next_release(era: Era) -> Option<Era> {
 }
 
 fn other_pages(snapshot: &Snapshot) -> Vec<u64> {
-    let release = snapshot.release.as_deref().unwrap_or_default();
-    if ONE_PAGE_SIZE.iter().any(|arch| release.contains(arch)) {
+    if snapshot.has_one_page_size() {
         return Vec::new();
     }
     let others = PAGE_BYTES.into_iter();

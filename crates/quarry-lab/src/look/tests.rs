@@ -203,22 +203,22 @@ fn a_series_says_what_grew_in_each_step() {
 
 #[test]
 fn what_ifs_are_of_the_machine() {
-    let changes = |release: &str, page_bytes: u64| {
+    let changes = |release: &str, architecture: &str| {
         let mut snapshot = snapshot(vec![row("thing", 256, 16, 10, 160)]);
         snapshot.release = Some(release.to_string());
-        snapshot.page_bytes = page_bytes;
+        snapshot.architecture = Some(architecture.to_string());
         let look = Look::of(&[snapshot]).unwrap();
         let changes = look.what_ifs.into_iter().map(|told| told.change);
         changes.collect::<Vec<String>>()
     };
-    let of_pc = changes("6.1.0-50-amd64", 4096);
+    let of_pc = changes("6.1.0-50-amd64", "x86_64");
     assert_eq!(of_pc.len(), 2, "{of_pc:?}");
     assert_eq!(of_pc[0], "Linux 6.6");
     assert!(of_pc[1].starts_with("slub_max_order="));
-    let others = changes("6.18.3", 4096);
+    let others = changes("6.18.3", "aarch64");
     assert_eq!(others[..3], ["Linux 7.3", "16 KiB pages", "64 KiB pages"]);
     // The newest release has none after it.
-    assert!(!changes("7.3.0", 4096)[0].starts_with("Linux"));
+    assert!(!changes("7.3.0", "aarch64")[0].starts_with("Linux"));
     assert!(Look::of(&[]).is_err());
 }
 

@@ -216,6 +216,15 @@ impl Snapshot {
         Ok(self)
     }
 
+    /// True if kernels of its architecture have pages of one size; false also if the architecture is not known.
+    #[must_use]
+    pub fn has_one_page_size(&self) -> bool {
+        let architecture = self.architecture.as_deref();
+        architecture
+            .and_then(machine::page_of_architecture)
+            .is_some()
+    }
+
     /// The page size that other facts give, with the reason.
     fn page_bytes_inferred(&self) -> Option<(u64, Origin)> {
         if let Some((bytes, option)) = machine::page_of_options(&self.config) {

@@ -14,7 +14,9 @@ use crate::file::ReportError;
 use crate::slabinfo::Slabinfo;
 
 /// Texts of the kernel by their key.
-const TEXTS: [(&str, &str); 8] = [
+const TEXTS: [(&str, &str); 9] = [
+    // From 6.1 on.
+    ("architecture", "/proc/sys/kernel/arch"),
     ("kernel_release", "/proc/sys/kernel/osrelease"),
     ("boot_id", "/proc/sys/kernel/random/boot_id"),
     ("cmdline", "/proc/cmdline"),
