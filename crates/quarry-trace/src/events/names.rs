@@ -97,8 +97,9 @@ pub(crate) struct Symbols {
     stacks: HashMap<Box<[u8]>, Box<[u8]>>,
 }
 
-/// Functions that write an event, which its stack begins with.
-const OF_TRACING: &str = "trace_event_raw_event_";
+/// Beginnings of the names of functions that write an event, which its stack begins with; the second calls several, where
+/// others record the event, too.
+const OF_TRACING: [&str; 2] = ["trace_event_raw_event_", "__traceiter_"];
 
 impl Symbols {
     /// Reads `/proc/kallsyms`. A kernel that hides addresses gives none, and call sites then have no name.
@@ -179,7 +180,8 @@ fn fold(functions: &[(u64, Box<str>)], stack: &[u8]) -> String {
         name.map_or_else(|| format!("{address:#x}"), |name| name.replace(';', ":"))
     });
     let names: Vec<String> = names.collect();
-    let of_tracing = names.iter().rposition(|name| name.starts_with(OF_TRACING));
+    let is_of_tracing = |name: &String| OF_TRACING.iter().any(|start| name.starts_with(start));
+    let of_tracing = names.iter().rposition(is_of_tracing);
     let mut names = names
         .into_iter()
         .skip(of_tracing.map_or(0, |at| at + 1))
@@ -241,7 +243,8 @@ mod tests {
     fn a_stack_begins_with_its_outermost_function() {
         let mut symbols = Symbols::parse(
             "ffffffff81000000 T entry_SYSCALL_64_after_hwframe\nffffffff81000100 T do_exit\n\
-             ffffffff81000200 T kmem_cache_alloc_noprof\nffffffff81000300 t trace_event_raw_event_kmem_cache_alloc\n",
+             ffffffff81000200 T kmem_cache_alloc_noprof\nffffffff81000300 t trace_event_raw_event_kmem_cache_alloc\n\
+             ffffffff81000400 T __traceiter_kmem_cache_alloc\n",
         );
         let mut fold = |stack: &[u64]| {
             let bytes: Vec<u8> = stack.iter().flat_map(|word| word.to_ne_bytes()).collect();
@@ -258,6 +261,12 @@ mod tests {
                 Some(expected)
             );
         }
+        // Another recorder has the event, too.
+        let several = tracing + 0x100;
+        assert_eq!(
+            fold(&[tracing, several, alloc, behind, entry]).as_deref(),
+            Some(expected)
+        );
         let unknown = fold(&[alloc, 0x7fff]);
         assert_eq!(unknown.as_deref(), Some("0x7fff;kmem_cache_alloc_noprof"));
         assert_eq!(fold(&[]), None);
