@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use anyhow::anyhow;
 use quarry_lab::LabError;
 use quarry_snapshot::{Asked, Detail, Origin, Snapshot};
 
@@ -30,6 +31,19 @@ impl KnownArgs {
             page_bytes: self.had_page_size,
         };
         Ok(snapshot.asked(&asked).map_err(LabError::from)?)
+    }
+}
+
+/// Refuses a snapshot that has bytes of caches alone; `what` names the output that needs slabs.
+pub(crate) fn check_slabs(snapshot: &Snapshot, what: &str) -> anyhow::Result<()> {
+    match snapshot.detail() {
+        Detail::Bytes => Err(anyhow!(
+            "{} is a {}: {}; {what} needs slabs (docs/inputs.md says which files have them)",
+            snapshot.file,
+            snapshot.form.name(),
+            snapshot.form.lacks().unwrap_or_default(),
+        )),
+        _ => Ok(()),
     }
 }
 

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use quarry_lab::LabError;
 use quarry_lab::look::Look;
-use quarry_snapshot::{Detail, Snapshot};
+use quarry_snapshot::Snapshot;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -81,13 +81,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let known = snapshots.into_iter();
     let known: anyhow::Result<Vec<_>> = known.map(|one| args.known.applied(one)).collect();
     let snapshots = known?;
-    if let Some(bytes) = snapshots.iter().find(|one| one.detail() == Detail::Bytes) {
-        return Err(anyhow!(
-            "{} is a {}: {}; a look needs slabs (docs/inputs.md says which files have them)",
-            bytes.file,
-            bytes.form.name(),
-            bytes.form.lacks().unwrap_or_default(),
-        ));
+    for snapshot in &snapshots {
+        known::check_slabs(snapshot, "a look")?;
     }
     let look = Look::of(&snapshots)?;
     let last = snapshots.last().context("there is no snapshot")?;

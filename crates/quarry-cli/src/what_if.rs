@@ -3,11 +3,10 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 
-use anyhow::anyhow;
 use quarry_designs::{DesignSpec, Setting, parse_era};
 use quarry_lab::plan::combinations;
 use quarry_lab::whatif::{Config, Fit, Prediction, Question, predict};
-use quarry_snapshot::{Detail, Snapshot};
+use quarry_snapshot::Snapshot;
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -131,14 +130,7 @@ Examples:
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let questions = questions(args)?;
     let snapshot = args.known.applied(snapshot(args)?)?;
-    if snapshot.detail() == Detail::Bytes {
-        return Err(anyhow!(
-            "{} is a {}: {}; a prediction needs slabs (docs/inputs.md says which files have them)",
-            snapshot.file,
-            snapshot.form.name(),
-            snapshot.form.lacks().unwrap_or_default(),
-        ));
-    }
+    known::check_slabs(&snapshot, "a prediction")?;
     let mut predictions = Vec::new();
     for (set, question) in questions {
         let mut prediction = predict(&snapshot, &question)?;

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::error::LabError;
-use crate::whatif::{Fit, Prediction, Question, kernel_of, predict};
+use crate::whatif::{Prediction, Question, kernel_of, predict};
 
 /// Releases with long-term support, oldest first (kernel.org).
 const LONG_TERM: [Era; 12] = [
@@ -65,13 +65,6 @@ impl WhatIf {
 pub(super) fn answers(snapshot: &Snapshot) -> Result<Vec<WhatIf>, LabError> {
     let (kernel, _) = kernel_of(snapshot)?;
     let mut answers = Vec::new();
-    // A kernel that the formulas do not explain is no ground for predictions.
-    if matches!(
-        predict(snapshot, &Question::default())?.fit(snapshot),
-        Fit::Bad(_)
-    ) {
-        return Ok(answers);
-    }
     if let Some(release) = next_release(kernel.era) {
         let question = Question {
             release: Some(release),

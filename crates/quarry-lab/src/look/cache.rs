@@ -6,9 +6,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::Parts;
-
-/// Names of caches whose objects stand for files and names, where sysfs does not say it.
-const RECLAIMABLE: [&str; 4] = ["dentry", "buffer_head", "radix_tree_node", "xfs_inode"];
+use crate::whatif::is_reclaimable;
 
 /// A cache.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize)]
@@ -105,7 +103,7 @@ impl CacheLook {
             num_objs: row.num_objs,
             slab_size: row.objsize,
             slabs: row.num_slabs,
-            reclaimable: is_reclaimable(&row.name, sysfs),
+            reclaimable: is_reclaimable(snapshot, &row.name),
             parts: parts(row, sysfs, slab_bytes, in_use),
             shrink: Freed::default(),
             partial,
@@ -148,18 +146,6 @@ impl CacheLook {
         let slabs = full * goes.powf(slots) + partial * goes.powf(fill);
         let slab = self.slab_bytes as f64 / self.slabs.max(1) as f64;
         (slabs * slab).round() as u64
-    }
-}
-
-/// True if the flag or the name says that the kernel frees the objects under memory pressure.
-fn is_reclaimable(name: &str, sysfs: Option<&CacheAttributes>) -> bool {
-    match sysfs.and_then(|sysfs| sysfs.number("reclaim_account")) {
-        Some(flag) => flag > 0,
-        None => {
-            RECLAIMABLE.contains(&name)
-                || name.ends_with("inode_cache")
-                || name.starts_with("kmalloc-rcl-")
-        }
     }
 }
 

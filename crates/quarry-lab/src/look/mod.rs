@@ -21,7 +21,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::error::LabError;
-use crate::whatif::{Fit, Question, predict};
+use crate::whatif::{Fit, Prediction, Question, predict};
 
 pub use ask::WhatIf;
 pub use cache::{CacheLook, Freed};
@@ -130,10 +130,18 @@ impl Look {
                 "there is no snapshot to look at".to_string(),
             ));
         };
-        let mut look = Self::of_one(last)?;
-        look.what_ifs = ask::answers(last)?;
+        let told = predict(last, &Question::default())?;
+        let mut look = Self::of_one(last, &told);
+        // A kernel that the formulas do not explain is no ground for predictions.
+        if !matches!(told.fit(last), Fit::Bad(_)) {
+            look.what_ifs = ask::answers(last)?;
+        }
         if !before.is_empty() {
-            let looks: Result<Vec<_>, _> = before.iter().map(Self::of_one).collect();
+            let earlier = |snapshot: &Snapshot| {
+                let told = predict(snapshot, &Question::default())?;
+                Ok(Self::of_one(snapshot, &told))
+            };
+            let looks: Result<Vec<_>, LabError> = before.iter().map(earlier).collect();
             let mut looks = looks?;
             looks.push(look.clone());
             look.growth = Some(growth::between(snapshots, &looks));
@@ -141,9 +149,8 @@ impl Look {
         Ok(look)
     }
 
-    /// Looks at one snapshot, without predictions.
-    fn of_one(snapshot: &Snapshot) -> Result<Self, LabError> {
-        let told = predict(snapshot, &Question::default())?;
+    /// Looks at one snapshot; `told` says what is in use. Predictions of other kernels are left out.
+    fn of_one(snapshot: &Snapshot, told: &Prediction) -> Self {
         let rows = snapshot.slabinfo.rows.iter().zip(&told.caches);
         let looks = rows.filter(|(row, _)| row.num_slabs > 0);
         let looks = looks.map(|(row, told)| CacheLook::of(snapshot, row, told.objects));
@@ -166,7 +173,7 @@ impl Look {
                 .map(|cache| cache.freed_by_drop(staying))
                 .fold(0, u64::saturating_add),
         });
-        Ok(Self {
+        Self {
             slab_bytes: snapshot.slab_bytes(),
             reclaimable_bytes: reclaimable
                 .map(|cache| cache.slab_bytes)
@@ -191,6 +198,6 @@ impl Look {
             drop: drop.to_vec(),
             growth: None,
             what_ifs: Vec::new(),
-        })
+        }
     }
 }

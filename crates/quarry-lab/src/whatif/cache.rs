@@ -3,7 +3,7 @@
 use quarry_core::geometry::Geometry;
 
 use crate::sheaves::Sheaves;
-use quarry_snapshot::{CacheAttributes, SlabinfoRow};
+use quarry_snapshot::{CacheAttributes, SlabinfoRow, Snapshot};
 
 use super::demand::{Demand, Hidden, pinned};
 use super::kernel_model::{self, KernelModel};
@@ -26,6 +26,12 @@ const FOR_FILES: [&str; 10] = [
     "xfs_ifork",
     "kmalloc-rcl-",
 ];
+
+/// True if a cache's objects stand for files, and so can be reclaimed: as sysfs says, or else as the name does.
+pub(crate) fn is_reclaimable(snapshot: &Snapshot, cache: &str) -> bool {
+    let by_name = || FOR_FILES.iter().any(|part| cache.contains(part)) || cache.ends_with("_inode");
+    snapshot.is_reclaimable(cache).unwrap_or_else(by_name)
+}
 
 /// Distribution of a cache's objects over its slabs.
 #[derive(Clone, Debug)]
@@ -149,16 +155,17 @@ impl Lay {
         sysfs: Option<&CacheAttributes>,
         cpus: u32,
         sheaves: &Sheaves,
+        reclaim: bool,
     ) -> Self {
         if sheaves.capacity > 0 {
-            return Self::of_sheaves(row, sysfs, sheaves);
+            return Self::of_sheaves(row, sysfs, sheaves, reclaim);
         }
         let slots = (row.objperslab.max(1)) as f64;
         let slabs = row.num_slabs as f64;
         let counts = sysfs.filter(|sysfs| sysfs.number("slabs").is_some());
         let number = |file| counts.and_then(|sysfs| sysfs.number(file)).unwrap_or(0) as f64;
         if row.limit > 0 {
-            return Self::of_arrays(row, cpus);
+            return Self::of_arrays(row, cpus, reclaim);
         }
         let (held, partial, partial_objects, cpu_partial) = match counts {
             Some(sysfs) => (
@@ -188,25 +195,14 @@ impl Lay {
             partial,
             partial_objects: partial_objects.min(partial * slots),
             half_full: counts.is_none(),
-            reclaim: Self::is_reclaimed(row, sysfs),
+            reclaim,
             kept: 0.0,
-        }
-    }
-
-    /// True if the objects can be reclaimed, as sysfs says, or else as the name does.
-    pub(super) fn is_reclaimed(row: &SlabinfoRow, sysfs: Option<&CacheAttributes>) -> bool {
-        match sysfs.and_then(|sysfs| sysfs.number("reclaim_account")) {
-            Some(reclaim) => reclaim > 0,
-            None => {
-                let is_part = |part: &&str| row.name.contains(*part);
-                FOR_FILES.iter().any(is_part) || row.name.ends_with("_inode")
-            }
         }
     }
 
     /// SLAB: CPUs take batches from slabs that all share. What lies in their arrays counts as active,
     /// but for what lies in the shared arrays, which slabinfo counts.
-    fn of_arrays(row: &SlabinfoRow, cpus: u32) -> Self {
+    fn of_arrays(row: &SlabinfoRow, cpus: u32, reclaim: bool) -> Self {
         let slots = row.objperslab.max(1) as f64;
         let slabs = row.num_slabs as f64;
         // A refill takes from one new slab at a time.
@@ -225,7 +221,7 @@ impl Lay {
             partial,
             partial_objects,
             half_full: true,
-            reclaim: Self::is_reclaimed(row, None),
+            reclaim,
             kept: 0.0,
         }
     }

@@ -22,13 +22,12 @@ use crate::error::LabError;
 
 use super::kernel_model::KernelModel;
 use super::pages::kmalloc_class;
+use super::releases::ACCOUNT_BYTES;
 use super::users::Range;
 use super::{CachePrediction, Prediction};
 
 /// Copies of each normal kmalloc class beside it.
 const COPIES: f64 = 15.0;
-/// Bytes of an element of an accounting vector.
-const VECTOR_BYTES: f64 = 8.0;
 /// Bytes of an element of a random sequence.
 const SEQUENCE_BYTES: u64 = 4;
 
@@ -242,7 +241,7 @@ impl Configured<'_> {
 
     fn vectors(&self, told: &Prediction) -> Range {
         let bytes = |caches: &mut dyn Iterator<Item = &CachePrediction>| {
-            VECTOR_BYTES * caches.map(|cache| cache.objects as f64).sum::<f64>()
+            ACCOUNT_BYTES as f64 * caches.map(|cache| cache.objects as f64).sum::<f64>()
         };
         let is_accounted = |cache: &&CachePrediction| cache.name.contains("kmalloc-cg-");
         let least = match self.kernel.design.era >= Era::V7_0 {

@@ -5,7 +5,6 @@
 //! that give most kmalloc classes their sizes.
 
 use quarry_core::debug::SlubDebug;
-use quarry_core::era::Era;
 use quarry_core::geometry::{CacheFlags, CacheParams};
 
 use quarry_snapshot::{CacheAttributes, SlabinfoRow, Snapshot};
@@ -41,7 +40,9 @@ impl Debugging {
             sysfs.is_some_and(|sysfs| sysfs.flags().debug())
         };
         let era = kernel.design.era;
-        let told = snapshot.cmdline.as_deref().and_then(setting_of);
+        let told = snapshot
+            .boot_values(&["slub_debug", "slab_debug"])
+            .next_back();
         let told = told.and_then(|text| Some((text, SlubDebug::parse(text, era).ok()?)));
         let with_flags = rows.iter().filter(has_flags).count();
         if with_flags > 0 {
@@ -96,7 +97,7 @@ impl Debugging {
         }
     }
 
-    /// Other debugging, as a setting says it; none if it is empty or `-`.
+    /// Other debugging, as a setting says it.
     pub(super) fn asked(setting: Option<SlubDebug>) -> Self {
         Self {
             because: setting.map_or_else(String::new, |setting| {
@@ -161,26 +162,7 @@ impl Debugging {
 /// Words that debugging adds to an object at most: red zones on both sides as long as a line, two tracks, padding.
 const MOST_WORDS: u32 = 64;
 
-/// The value of the last `slub_debug` in a command line; all defaults without a value.
-fn setting_of(cmdline: &str) -> Option<&str> {
-    let mut words = cmdline.split_whitespace().filter_map(|word| {
-        let (name, value) = word.split_once('=').unwrap_or((word, ""));
-        matches!(name, "slub_debug" | "slab_debug").then_some(value)
-    });
-    words.next_back()
-}
-
 /// True for a class of kmalloc whose objects take more than it says.
 fn is_enlarged(row: &SlabinfoRow) -> bool {
     kmalloc_class(&row.name).is_some_and(|(_, bytes)| row.objsize > bytes)
-}
-
-/// A setting that is asked for; none for the empty one and `-`.
-pub(super) fn parse(text: &str, era: Era) -> Result<Option<SlubDebug>, String> {
-    match text {
-        "" | "-" => Ok(None),
-        text => SlubDebug::parse(text, era)
-            .map(Some)
-            .map_err(|error| error.to_string()),
-    }
 }

@@ -44,6 +44,7 @@ impl Lay {
         row: &SlabinfoRow,
         sysfs: Option<&CacheAttributes>,
         sheaves: &Sheaves,
+        reclaim: bool,
     ) -> Self {
         let slots = row.objperslab.max(1) as f64;
         let slabs = row.num_slabs as f64;
@@ -69,7 +70,7 @@ impl Lay {
             partial,
             partial_objects,
             half_full: number("partial").is_none(),
-            reclaim: Self::is_reclaimed(row, sysfs),
+            reclaim,
             kept: f64::from(has_burst) * (sheaves.after_load() as f64).min(active),
         }
     }

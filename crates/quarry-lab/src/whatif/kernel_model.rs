@@ -17,7 +17,7 @@ use quarry_designs::{DESIGNS, DesignEntry, DesignSpec, Setting, Tuning, list, re
 use quarry_snapshot::{CacheAttributes, SlabinfoRow, Snapshot};
 
 use super::Question;
-use super::debugging::{self, Debugging};
+use super::debugging::Debugging;
 
 /// A kernel, as far as geometry depends on it.
 #[derive(Clone, Debug)]
@@ -36,6 +36,15 @@ pub(super) struct KernelModel {
     pub(super) debug: Debugging,
 }
 
+/// The kernels whose formulas give most of a snapshot's caches what it reports; one, if release and CPUs are told.
+pub(super) struct Explained {
+    pub(super) likeliest: KernelModel,
+    /// Kernels that explain as many.
+    pub(super) others: Vec<KernelModel>,
+    /// Caches that they explain.
+    pub(super) caches: usize,
+}
+
 /// Cache lines of machines whose pages can be 64 KiB have 128 bytes (ppc64); the others have 64.
 /// Only caches without sysfs attributes depend on it.
 fn cache_line(release: Option<&str>) -> u32 {
@@ -44,20 +53,8 @@ fn cache_line(release: Option<&str>) -> u32 {
 }
 
 impl KernelModel {
-    /// The kernel that the snapshot was taken of, and for how many of its caches the formulas give what it reports.
-    pub(super) fn of(snapshot: &Snapshot) -> Result<(Self, usize), LabError> {
-        let (kernels, explained) = Self::all_of(snapshot)?;
-        // There is one at least.
-        let first = kernels
-            .into_iter()
-            .next()
-            .ok_or_else(|| no_design(snapshot))?;
-        Ok((first, explained))
-    }
-
-    /// The kernels that the snapshot may be of, the likeliest first, and for how many of its caches their formulas
-    /// give what it reports: none explains more. One, if release and CPUs are told.
-    pub(super) fn all_of(snapshot: &Snapshot) -> Result<(Vec<Self>, usize), LabError> {
+    /// The kernels that a snapshot may be of.
+    pub(super) fn of(snapshot: &Snapshot) -> Result<Explained, LabError> {
         let busiest = busiest(snapshot);
         let guesses = match snapshot.present_cpus {
             Some(cpus) => vec![cpus],
@@ -98,10 +95,13 @@ impl KernelModel {
                 }
             }
         }
-        match best.is_empty() {
-            true => Err(no_design(snapshot)),
-            false => Ok((best, most)),
-        }
+        let mut best = best.into_iter();
+        let likeliest = best.next().ok_or_else(|| no_design(snapshot))?;
+        Ok(Explained {
+            likeliest,
+            others: best.collect(),
+            caches: most,
+        })
     }
 
     /// The kernel that is asked about.
@@ -121,8 +121,11 @@ impl KernelModel {
         let debug = match &question.debug {
             None => self.debug.clone(),
             Some(text) => {
-                let setting = debugging::parse(text, design.era);
-                Debugging::asked(setting.map_err(LabError::Usage)?)
+                let mut tuning = Tuning::default();
+                if !matches!(text.as_str(), "" | "-") {
+                    tuning.set_debug(text, &design)?;
+                }
+                Debugging::asked(tuning.debug)
             }
         };
         let kernel = Self {

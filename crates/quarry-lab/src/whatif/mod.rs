@@ -66,9 +66,10 @@ pub(crate) use kernel_model::in_force;
 pub use releases::Unmodelled;
 pub use report::{CachePrediction, Cause, Prediction, Question};
 
+pub(crate) use cache::is_reclaimable;
 use cache::{Lay, Shape};
 use configuration::Configured;
-use kernel_model::KernelModel;
+use kernel_model::{Explained, KernelModel};
 use own::OwnSheaves;
 use releases::Step;
 use users::Cpus;
@@ -82,9 +83,11 @@ const SIGMAS: f64 = 2.0;
 ///
 /// [`LabError::Usage`] if the question names a tunable or a machine that does not exist.
 pub fn predict(snapshot: &Snapshot, question: &Question) -> Result<Prediction, LabError> {
-    let (kernels, explained) = KernelModel::all_of(snapshot)?;
-    let (first, others) = kernels.split_at(1);
-    let first = &first[0];
+    let Explained {
+        likeliest: first,
+        mut others,
+        caches,
+    } = KernelModel::of(snapshot)?;
     // sysfs shows at least how many CPUs hold slabs.
     let cpus_are_unknown = snapshot.present_cpus.is_none() && snapshot.sysfs.is_empty();
     if cpus_are_unknown && question.cpus.is_some() {
@@ -94,17 +97,13 @@ pub fn predict(snapshot: &Snapshot, question: &Question) -> Result<Prediction, L
             snapshot.file
         )));
     }
-    let mut told = predict_from(snapshot, first, explained, question)?;
+    let mut told = predict_from(snapshot, &first, caches, question)?;
     // What explains the slabs as well differs in release or CPUs.
-    let others = || {
-        others
-            .iter()
-            .filter(|kernel| (kernel.design == first.design) != (kernel.cpus == first.cpus))
-    };
-    for other in others() {
-        told.include(&predict_from(snapshot, other, explained, question)?);
+    others.retain(|kernel| (kernel.design == first.design) != (kernel.cpus == first.cpus));
+    for other in &others {
+        told.include(&predict_from(snapshot, other, caches, question)?);
     }
-    told.guessed = guessed(snapshot, first, others().collect());
+    told.guessed = guessed(snapshot, &first, &others);
     told.cpus_are_assumed = snapshot.present_cpus.is_none() && question.cpus.is_none();
     Ok(told)
 }
@@ -136,19 +135,13 @@ fn predict_from(
 }
 
 /// Facts that no file tells, each with what explains the slabs as well.
-fn guessed(snapshot: &Snapshot, first: &KernelModel, others: Vec<&KernelModel>) -> Vec<String> {
+fn guessed(snapshot: &Snapshot, first: &KernelModel, others: &[KernelModel]) -> Vec<String> {
     let mut guessed = Vec::new();
-    let releases = || {
-        others
-            .iter()
-            .map(|kernel| kernel.design)
-            .filter(|design| *design != first.design)
-    };
-    if let (Some(oldest), Some(newest)) = (
-        releases().map(|design| design.era).min(),
-        releases().map(|design| design.era).max(),
-    ) {
-        let (oldest, newest) = (oldest.min(first.design.era), newest.max(first.design.era));
+    let kernels = || others.iter().chain([first]);
+    let eras = || kernels().map(|kernel| kernel.design.era);
+    if let (Some(oldest), Some(newest)) = (eras().min(), eras().max())
+        && oldest != newest
+    {
         guessed.push(format!(
             "the release is not told: the rules of {} are taken; those from {oldest} to {newest} give as many caches \
              their slabs",
@@ -156,7 +149,7 @@ fn guessed(snapshot: &Snapshot, first: &KernelModel, others: Vec<&KernelModel>) 
         ));
     }
     if snapshot.present_cpus.is_none() {
-        let cpus = || others.iter().map(|kernel| kernel.cpus).chain([first.cpus]);
+        let cpus = || kernels().map(|kernel| kernel.cpus);
         let (fewest, most) = (cpus().min().unwrap_or(1), cpus().max().unwrap_or(1));
         guessed.push(match fewest == most {
             true => format!(
@@ -173,9 +166,9 @@ fn guessed(snapshot: &Snapshot, first: &KernelModel, others: Vec<&KernelModel>) 
 
 /// Predicts what the kernel of a run would hold in the place of the snapshot's: what a replay begins with.
 pub(crate) fn held_in(snapshot: &Snapshot, run: &RunSpec) -> Result<Prediction, LabError> {
-    let (old, explained) = KernelModel::of(snapshot)?;
-    let new = old.of_run(run);
-    Ok(compare(snapshot, &old, &new, explained))
+    let old = KernelModel::of(snapshot)?;
+    let new = old.likeliest.of_run(run);
+    Ok(compare(snapshot, &old.likeliest, &new, old.caches))
 }
 
 /// The design of a snapshot's kernel, and the tunables that it ran with beside those of each cache.
@@ -184,13 +177,13 @@ pub(crate) fn held_in(snapshot: &Snapshot, run: &RunSpec) -> Result<Prediction, 
 ///
 /// [`LabError::Usage`] if this build does not have the design.
 pub fn kernel_of(snapshot: &Snapshot) -> Result<(DesignSpec, Vec<Setting>), LabError> {
-    let (kernel, _) = KernelModel::of(snapshot)?;
+    let kernel = KernelModel::of(snapshot)?.likeliest;
     Ok((kernel.design, kernel.booted_with))
 }
 
 /// True if a run has the design, the machine and the settings of a snapshot's kernel.
 pub(crate) fn is_recorded(snapshot: &Snapshot, run: &RunSpec) -> bool {
-    KernelModel::of(snapshot).is_ok_and(|(old, _)| old.is_of(run))
+    KernelModel::of(snapshot).is_ok_and(|old| old.likeliest.is_of(run))
 }
 
 fn compare(
@@ -357,7 +350,8 @@ impl Teller<'_> {
     /// The same if it is used by this many CPUs at most.
     fn lay_of(&self, row: &SlabinfoRow, sysfs: Option<&CacheAttributes>, cpus: u32) -> Lay {
         let sheaves = self.old.sheaves(self.old_capacity(row, sysfs));
-        Lay::of(row, sysfs, cpus, &sheaves)
+        let reclaim = is_reclaimable(self.snapshot, &row.name);
+        Lay::of(row, sysfs, cpus, &sheaves, reclaim)
     }
 
     /// The objects of a cache's sheaves in the snapshot: as sysfs says, or as the formula does.

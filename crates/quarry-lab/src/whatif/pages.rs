@@ -14,7 +14,7 @@
 
 use quarry_core::geometry::{CacheParams, KmallocService, kmalloc_classes, kmalloc_params};
 
-use quarry_snapshot::SlabinfoRow;
+use quarry_snapshot::{SlabinfoRow, Snapshot};
 
 use super::cache::Shape;
 use super::holding::Holding;
@@ -39,6 +39,12 @@ pub(super) fn kmalloc_class(name: &str) -> Option<(&str, u64)> {
     };
     let bytes = digits.parse::<u64>().ok()?.checked_mul(unit)?;
     Some((family, bytes))
+}
+
+/// True for a kernel of arm64, by its release.
+pub(super) fn is_arm64(snapshot: &Snapshot) -> bool {
+    let release = snapshot.release.as_deref().unwrap_or_default();
+    release.contains("arm64") || release.contains("aarch64")
 }
 
 /// The largest kmalloc class in bytes.
@@ -137,12 +143,7 @@ impl Teller<'_> {
     /// The stacks of all tasks.
     fn thread_stacks(&self) -> Option<CachePrediction> {
         let rows = &self.snapshot.slabinfo;
-        let is_arm64 = self
-            .snapshot
-            .release
-            .as_ref()
-            .is_some_and(|release| release.contains("arm64") || release.contains("aarch64"));
-        if is_arm64 || rows.row(THREAD_STACK).is_some() {
+        if is_arm64(self.snapshot) || rows.row(THREAD_STACK).is_some() {
             return None;
         }
         let tasks = rows.row("task_struct")?;

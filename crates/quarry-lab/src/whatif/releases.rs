@@ -21,7 +21,7 @@ use serde::Serialize;
 use quarry_snapshot::Snapshot;
 
 use super::Prediction;
-use super::pages::kmalloc_class;
+use super::pages::{is_arm64, kmalloc_class};
 
 /// A difference that is not computed and is in the bounds.
 #[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize)]
@@ -37,7 +37,7 @@ pub struct Unmodelled {
 /// Least part that was left when groups began to share slabs.
 const SHARED_BY_GROUPS: f64 = 0.55;
 /// Bytes of an element of an accounting vector.
-const ACCOUNT_BYTES: u64 = 8;
+pub(super) const ACCOUNT_BYTES: u64 = 8;
 /// Smallest kmalloc class of arm64 while it was the size of a line for DMA, and afterwards.
 const ARM64_SMALLEST: [u64; 2] = [128, 8];
 /// Part of the memory by which sizes and new caches may change it with each release.
@@ -59,22 +59,18 @@ impl Step<'_> {
     /// Widens the bounds of a prediction by what is not computed.
     pub(super) fn widen(&self, told: &mut Prediction) {
         let changes = told.caches.iter().any(|cache| !cache.stays());
+        let is_other = self.from != self.to;
         let mut all = Vec::new();
-        if self.from != self.to {
-            all.push(self.memory_groups(told));
-            all.push(self.vectors(told));
-            all.push(self.smallest_class(told));
+        if is_other {
+            all.extend(self.memory_groups(told));
+            all.extend(self.vectors(told));
+            all.extend(self.smallest_class(told));
             all.push(self.sizes(told));
         }
-        if changes || self.from != self.to {
-            let bytes = part(told.predicted_bytes, OF_A_BOOT);
-            all.push(Some(Unmodelled {
-                what: "another boot: two of one machine differ by up to 4 %".to_string(),
-                less_bytes: bytes,
-                more_bytes: bytes,
-            }));
+        if changes || is_other {
+            all.push(another_boot(told));
         }
-        for unmodelled in all.into_iter().flatten() {
+        for unmodelled in all {
             told.low_bytes = told.low_bytes.saturating_sub(unmodelled.less_bytes);
             told.high_bytes = told.high_bytes.saturating_add(unmodelled.more_bytes);
             told.unmodelled.push(unmodelled);
@@ -95,19 +91,13 @@ impl Step<'_> {
         let shared = self.crosses(Era::V5_9)?;
         let older = self.from.min(self.to);
         // The kernel's parameters say that there are no groups.
-        let off = |word: &str| {
-            let values = word
-                .strip_prefix("cgroup_disable=")
-                .map(|names| (names, "memory"))
-                .or_else(|| Some((word.strip_prefix("cgroup.memory=")?, "nokmem")));
-            values.is_some_and(|(names, off)| names.split(',').any(|name| name == off))
+        let is_off = |parameter: &str, word: &str| {
+            let names = [parameter];
+            let mut values = self.snapshot.boot_values(&names);
+            values.any(|value| value.split(',').any(|part| part == word))
         };
-        let mut words = self
-            .snapshot
-            .cmdline
-            .iter()
-            .flat_map(|line| line.split_whitespace());
-        if older < Era::V3_8 || words.any(off) {
+        let off = is_off("cgroup_disable", "memory") || is_off("cgroup.memory", "nokmem");
+        if older < Era::V3_8 || off {
             return None;
         }
         let factors = match shared {
@@ -152,9 +142,9 @@ impl Step<'_> {
     }
 
     fn smallest_class(&self, told: &mut Prediction) -> Option<Unmodelled> {
-        let release = self.snapshot.release.as_deref()?;
-        let is_arm64 = release.contains("arm64") || release.contains("aarch64");
-        let smaller = self.crosses(Era::V6_5).filter(|_| is_arm64)?;
+        let smaller = self
+            .crosses(Era::V6_5)
+            .filter(|_| is_arm64(self.snapshot))?;
         let [old, new] = ARM64_SMALLEST;
         let (mut less_bytes, mut more_bytes) = (0, 0);
         for cache in &mut told.caches {
@@ -180,21 +170,30 @@ impl Step<'_> {
         })
     }
 
-    fn sizes(&self, told: &mut Prediction) -> Option<Unmodelled> {
+    fn sizes(&self, told: &mut Prediction) -> Unmodelled {
         let releases = (self.from as u8).abs_diff(self.to as u8);
         let of_a_cache = (OF_A_CACHE.0 * f64::from(releases)).min(OF_A_CACHE.1);
         for cache in &mut told.caches {
             cache.scale_bounds((1.0 - of_a_cache, 1.0 + of_a_cache));
         }
         let bytes = part(told.predicted_bytes, OF_ALL * f64::from(releases));
-        Some(Unmodelled {
+        Unmodelled {
             what: format!(
                 "objects of other sizes, caches that came or went, in {releases} {}",
                 if releases == 1 { "release" } else { "releases" }
             ),
             less_bytes: bytes,
             more_bytes: bytes,
-        })
+        }
+    }
+}
+
+fn another_boot(told: &Prediction) -> Unmodelled {
+    let bytes = part(told.predicted_bytes, OF_A_BOOT);
+    Unmodelled {
+        what: "another boot: two of one machine differ by up to 4 %".to_string(),
+        less_bytes: bytes,
+        more_bytes: bytes,
     }
 }
 

@@ -450,13 +450,19 @@ impl Snapshot {
     /// The number that a parameter of the kernel's command line has; the last one counts.
     #[must_use]
     pub fn boot_number(&self, names: &[&str]) -> Option<u32> {
-        self.cmdline
-            .as_deref()?
-            .split_whitespace()
-            .filter_map(|word| word.split_once('='))
+        let numbers = self.boot_values(names);
+        numbers.filter_map(|value| value.parse().ok()).next_back()
+    }
+
+    /// The values that a parameter of the kernel's command line has under any of its names, in their order; empty ones
+    /// where there is none.
+    pub fn boot_values<'a>(&'a self, names: &[&str]) -> impl DoubleEndedIterator<Item = &'a str> {
+        let words = self.cmdline.as_deref().unwrap_or_default();
+        let parameters = words.split_whitespace();
+        let parameters = parameters.map(|word| word.split_once('=').unwrap_or((word, "")));
+        parameters
             .filter(|(name, _)| names.contains(name))
-            .filter_map(|(_, value)| value.parse().ok())
-            .next_back()
+            .map(|(_, value)| value)
     }
 }
 

@@ -2,9 +2,9 @@
 //!
 //! pandas, DuckDB, pyarrow and others read a trace and write what they made of it: with other row groups,
 //! encodings and codecs, with columns that may be null or are wider, and often without our part of the
-//! footer. Such a file is read twice, row by row: first to see what is in it and whether its rows are in order. A trace is made of it in memory, so that every reader
-//! finds what it expects. What the footer says is advice: figures are counted again, and without it the
-//! table of caches is made from the columns.
+//! footer. Such a file is read twice, row by row: first to see what is in it and whether its rows are in order. A trace is
+//! made of it in memory, so that every reader finds what it expects. What the footer says is advice: figures are counted
+//! again, and without it the table of caches is made from the columns.
 
 use std::collections::BTreeMap;
 use std::path::Path;

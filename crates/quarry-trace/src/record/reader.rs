@@ -16,8 +16,9 @@ use crate::events::merge::Round;
 
 /// Pages of a ring in one round. Rings that have more go on in the next.
 const PAGES_MAX: usize = 512;
-/// No event of a recording is as long, but for stacks of more than 60 functions, which are rare. A page with more room than this is the one that the CPU writes to, or the
-/// rest of one that was read while the CPU wrote to it. The latter tells nothing of what comes after it.
+/// No event of a recording is as long, but for stacks of more than 60 functions, which are rare. A page with more room than
+/// this is the one that the CPU writes to, or the rest of one that was read while the CPU wrote to it. The latter tells
+/// nothing of what comes after it.
 const EVENT_BYTES_MAX: usize = 512;
 /// As many pages with room one after the other end a round: behind a CPU that writes, each event would be a page.
 const WITH_ROOM_MAX: usize = 2;
