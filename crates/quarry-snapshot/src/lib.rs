@@ -2,6 +2,7 @@
 //! about its pages: zoneinfo, buddyinfo, pagetypeinfo, vmstat.
 #![forbid(unsafe_code)]
 
+mod allocinfo;
 pub mod buddyinfo;
 mod ends;
 mod facts;
@@ -16,6 +17,7 @@ pub mod vmstat;
 mod words;
 pub mod zoneinfo;
 
+pub use allocinfo::CallSite;
 pub use buddyinfo::{Buddyinfo, Pagetypeinfo};
 pub use ends::{End, EndReports};
 pub use facts::{Facts, Origin, Releases};

@@ -23,7 +23,7 @@ pub(crate) enum Tree {
 }
 
 /// Paths at which a text is, by its key: the first that exists counts. Those before the break are of Quarry's folders.
-const TEXTS: [(&str, &[&str]); 16] = [
+const TEXTS: [(&str, &[&str]); 17] = [
     ("page_size", &["page_size"]),
     (
         "kernel_release",
@@ -55,6 +55,7 @@ const TEXTS: [(&str, &[&str]); 16] = [
     ("lscpu", &["lscpu", "sos_commands/processor/lscpu"]),
     ("meminfo", &["meminfo", "proc/meminfo"]),
     ("cmdline", &["cmdline", "proc/cmdline"]),
+    ("allocinfo", &["allocinfo", "proc/allocinfo"]),
     ("boot_id", &["boot_id", "proc/sys/kernel/random/boot_id"]),
     ("config", &["config"]),
     ("zoneinfo", &["zoneinfo", "proc/zoneinfo"]),

@@ -107,6 +107,14 @@ impl Form {
         }
     }
 
+    /// True if it counts pages of slabs; else these are computed from bytes, for the page size that is likeliest.
+    pub(crate) fn counts_pages(self) -> bool {
+        !matches!(
+            self,
+            Self::Slabtop | Self::Vmstat | Self::Crash | Self::Below
+        )
+    }
+
     /// Lack of this form, as the end of a sentence; `None` for those that have slabinfo.
     #[must_use]
     pub fn lacks(self) -> Option<&'static str> {

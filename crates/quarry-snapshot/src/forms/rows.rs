@@ -23,17 +23,14 @@ pub(super) struct Cache {
     pub(super) num_slabs: u64,
 }
 
-/// The largest page size that divides all slabs, if there are enough of them.
+/// The largest page size that divides all slabs, if there are enough of them. The slabs of empty caches are computed.
 fn page_bytes(caches: &[Cache]) -> u64 {
     const CACHES_MIN: usize = 8;
-    let multiples = |page: &u64| {
-        caches
-            .iter()
-            .all(|cache| cache.slab_bytes.is_multiple_of(*page))
-    };
+    let used = || caches.iter().filter(|cache| cache.num_slabs > 0);
+    let multiples = |page: &u64| used().all(|cache| cache.slab_bytes.is_multiple_of(*page));
     let larger = [65536, 16384].into_iter().find(multiples);
     larger
-        .filter(|_| caches.len() >= CACHES_MIN)
+        .filter(|_| used().count() >= CACHES_MIN)
         .unwrap_or(PAGE_BYTES)
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use super::{Snapshot, meminfo};
+use crate::allocinfo;
 use crate::facts::Origin;
 use crate::file::ReportError;
 use crate::forms::Form;
@@ -118,6 +119,9 @@ fn meta(snapshot: &mut Snapshot, root: &Object) -> Result<(), String> {
     snapshot.reclaimable_bytes = in_meminfo("SReclaimable");
     snapshot.unreclaimable_bytes = in_meminfo("SUnreclaim");
     snapshot.kernel_stack_bytes = in_meminfo("KernelStack");
+    snapshot.call_sites = text(root, "allocinfo")
+        .map(allocinfo::call_sites)
+        .unwrap_or_default();
     snapshot.managed_pages = number_of("managed_pages").transpose()?;
     cpus(snapshot, root)
 }

@@ -5,7 +5,8 @@
 //! * **A folder** with `slabinfo` (a copy of `/proc/slabinfo`) and, if it is there, `slab/` (a copy
 //!   of `/sys/kernel/slab`; links, which are aliases, may be kept or followed). What else helps has
 //!   the name of the JSON key: `page_size`, `cpu_possible`, `cpu_present`, `kernel_release`,
-//!   `version`, `uname`, `cpuinfo`, `meminfo`, `cmdline`, `config`, `dmesg`, `boot_id`; or all of these in `meta.json`.
+//!   `version`, `uname`, `cpuinfo`, `meminfo`, `allocinfo`, `cmdline`, `config`, `dmesg`, `boot_id`; or all of these in
+//!   `meta.json`.
 //! * **JSON of one moment**, as [`Snapshot::take`] writes it: the keys above, `slabinfo` (list of
 //!   rows) or `slabinfo_text`, `sysfs_slab` (cache, then file, then value) and `sysfs_aliases`;
 //!   `sources` has the file of a key that is not named after it.
@@ -25,6 +26,7 @@ use quarry_core::era::Era;
 use quarry_sim::PAGE_BYTES;
 use serde_json::{Map, Value};
 
+use super::allocinfo::CallSite;
 use super::facts::{self, Facts, Origin, Releases};
 use super::file::ReportError;
 use super::forms::{self, Detail, Form};
@@ -80,6 +82,8 @@ pub struct Snapshot {
     pub managed_pages: Option<u64>,
     /// `KernelStack:` of meminfo in bytes.
     pub kernel_stack_bytes: Option<u64>,
+    /// Call sites that hold memory, from `/proc/allocinfo`; those of large allocations at least.
+    pub call_sites: Vec<CallSite>,
     /// The kernel's command line.
     pub cmdline: Option<String>,
     /// Identity of the boot (`/proc/sys/kernel/random/boot_id`).
@@ -337,7 +341,15 @@ impl Snapshot {
                     "its pages have {own} bytes ({source}), not {bytes}"
                 ));
             }
-            if !PAGE_BYTES.contains(&bytes) || !fit(&self.slabinfo.rows, bytes) {
+            let mut whole = PAGE_BYTES.contains(&bytes);
+            if whole && !self.form.counts_pages() {
+                for row in &mut self.slabinfo.rows {
+                    let slab = row.pagesperslab.saturating_mul(self.page_bytes);
+                    whole &= row.num_slabs == 0 || slab.is_multiple_of(bytes);
+                    row.pagesperslab = slab.div_ceil(bytes);
+                }
+            }
+            if !whole || !fit(&self.slabinfo.rows, bytes) {
                 return refuse(format!("its slabs do not fit into pages of {bytes} bytes"));
             }
             if told(&self.facts.page_bytes).is_none() {

@@ -10,11 +10,12 @@ use quarry_trace::record::now_ns;
 use serde_json::{Map, Value, json};
 
 use super::{Snapshot, folder};
+use crate::allocinfo;
 use crate::file::ReportError;
 use crate::slabinfo::Slabinfo;
 
 /// Texts of the kernel by their key.
-const TEXTS: [(&str, &str); 9] = [
+const TEXTS: [(&str, &str); 10] = [
     // From 6.1 on.
     ("architecture", "/proc/sys/kernel/arch"),
     ("kernel_release", "/proc/sys/kernel/osrelease"),
@@ -25,7 +26,11 @@ const TEXTS: [(&str, &str); 9] = [
     ("cpu_online", "/sys/devices/system/cpu/online"),
     ("node_online", "/sys/devices/system/node/online"),
     ("meminfo", "/proc/meminfo"),
+    ("allocinfo", "/proc/allocinfo"),
 ];
+
+/// The largest kmalloc that has a class with pages of 4 KiB: what is larger has one with larger pages.
+const LARGEST_CLASS: u64 = 8192;
 
 /// Sysctls that the page allocator depends on, beside those that Quarry has as tunables.
 const OTHER_SYSCTLS: [&str; 4] = [
@@ -65,7 +70,11 @@ impl Snapshot {
         let mut snapshot = Map::new();
         for (key, path) in TEXTS {
             if let Ok(text) = fs::read_to_string(at(root, path)) {
-                let text = if key == "meminfo" { &text } else { text.trim() };
+                let text = match key {
+                    "meminfo" => text,
+                    "allocinfo" => allocinfo::lines_above(&text, LARGEST_CLASS),
+                    _ => text.trim().to_string(),
+                };
                 snapshot.insert(key.to_string(), json!(text));
             }
         }

@@ -136,6 +136,10 @@ fn machine(root: &Path) {
     file("proc/slabinfo", SLABINFO);
     file("proc/sys/kernel/osrelease", "6.1.0\n");
     file("proc/meminfo", "Slab: 16 kB\n");
+    file(
+        "proc/allocinfo",
+        "allocinfo - version: 2.0\n 65536 2 net/a.c:1 func:a\n 4096 4 fs/b.c:2 func:b\n",
+    );
     file("proc/sys/kernel/random/boot_id", "865b1f63-f631\n");
     file("proc/sys/vm/min_free_kbytes", "67584\n");
     file("proc/sys/vm/lowmem_reserve_ratio", "256\t256\t32\n");
@@ -163,6 +167,7 @@ fn a_machine_is_taken_and_read_again() {
     fs::rename(dir.path().join("sys/kernel/slab"), folder.join("slab")).unwrap();
     fs::write(folder.join("meta.json"), "{\"cpu_possible\": \"0-3\"}").unwrap();
     fs::write(folder.join("cpu_present"), "0-1\n").unwrap();
+    fs::rename(dir.path().join("proc/allocinfo"), folder.join("allocinfo")).unwrap();
     let folder = Snapshot::read(&folder, None).unwrap();
     for found in [&json, &folder] {
         assert_eq!((found.nr_cpu_ids, found.present_cpus), (Some(4), Some(2)));
@@ -170,8 +175,11 @@ fn a_machine_is_taken_and_read_again() {
         assert_eq!(found.attributes("pid").unwrap().number("slabs"), Some(1));
         assert_eq!(found.attributes("dentry").unwrap().number("slabs"), Some(2));
         assert!(found.attributes("other").is_none());
+        assert_eq!(found.call_sites[0].mean_bytes(), 32768);
     }
     assert_eq!(json.slabinfo, folder.slabinfo);
+    // A snapshot leaves out the small ones.
+    assert_eq!((json.call_sites.len(), folder.call_sites.len()), (1, 2));
     assert_eq!(json.boot_id.as_deref(), Some("865b1f63-f631"));
     let sysctls = [
         ("vm.lowmem_reserve_ratio", "256\t256\t32"),

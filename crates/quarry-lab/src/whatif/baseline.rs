@@ -1,0 +1,241 @@
+//! A snapshot as every question about it takes it: the kernels that explain it, and how objects lie in its slabs.
+
+use std::sync::OnceLock;
+
+use quarry_core::geometry::CacheParams;
+use quarry_core::sheaf::geometry::SHEAF_CAPACITY_MAX;
+use quarry_designs::{DesignSpec, Setting};
+use quarry_snapshot::{CacheAttributes, SlabinfoRow, Snapshot};
+
+use super::cache::{Lay, is_reclaimable};
+use super::configuration::Configured;
+use super::kernel_model::{Explained, KernelModel, line_of};
+use super::releases::Step;
+use super::{Prediction, Question, compare};
+use crate::error::LabError;
+use crate::run::RunSpec;
+
+/// A snapshot, ready for questions. That costs more than to answer one of them.
+pub struct Baseline<'a> {
+    snapshot: &'a Snapshot,
+    likeliest: Observed<'a>,
+    /// Kernels that explain as many caches.
+    others: Vec<Observed<'a>>,
+}
+
+/// A snapshot as one kernel explains it.
+pub(super) struct Observed<'a> {
+    pub(super) kernel: KernelModel,
+    /// Caches that it explains.
+    pub(super) explained: usize,
+    /// Computed when they are asked for: who wants the kernel alone does not wait for them.
+    caches: OnceLock<Vec<ObservedCache<'a>>>,
+}
+
+/// A cache of a snapshot, as far as it does not depend on what is asked.
+pub(super) struct ObservedCache<'a> {
+    pub(super) row: &'a SlabinfoRow,
+    pub(super) sysfs: Option<&'a CacheAttributes>,
+    /// The cache by the distance of its objects; `None` if no cache has it.
+    pub(super) slot: Option<CacheParams>,
+    /// The cache without debugging, if it has debugging.
+    pub(super) original: Option<CacheParams>,
+    /// Objects of a sheaf: as sysfs says, or as the formula does.
+    pub(super) sheaf_capacity: u32,
+    /// Distribution of the objects over the slabs.
+    pub(super) lay: Lay,
+    /// The same if a single CPU uses the cache and its other slabs are full, where no count of sysfs tells.
+    pub(super) lay_of_one_cpu: Option<Lay>,
+}
+
+impl<'a> Baseline<'a> {
+    /// Finds the kernels that explain a snapshot.
+    ///
+    /// # Errors
+    ///
+    /// [`LabError::Usage`] if this build does not have the kernel's design.
+    pub fn of(snapshot: &'a Snapshot) -> Result<Self, LabError> {
+        let Explained {
+            likeliest: first,
+            mut others,
+            caches,
+        } = KernelModel::of(snapshot)?;
+        // What explains the slabs as well differs in release or CPUs.
+        others.retain(|kernel| (kernel.design == first.design) != (kernel.cpus == first.cpus));
+        let observed = |kernel| Observed {
+            kernel,
+            explained: caches,
+            caches: OnceLock::new(),
+        };
+        Ok(Self {
+            snapshot,
+            likeliest: observed(first),
+            others: others.into_iter().map(observed).collect(),
+        })
+    }
+
+    /// The design of the snapshot's kernel.
+    #[must_use]
+    pub fn design(&self) -> DesignSpec {
+        self.likeliest.kernel.design
+    }
+
+    /// The tunables that the kernel ran with beside those of each cache.
+    #[must_use]
+    pub fn booted_with(&self) -> &[Setting] {
+        &self.likeliest.kernel.booted_with
+    }
+
+    /// Predicts.
+    ///
+    /// # Errors
+    ///
+    /// [`LabError::Usage`] if the question names a tunable or a machine that does not exist.
+    pub fn predict(&self, question: &Question) -> Result<Prediction, LabError> {
+        // sysfs shows at least how many CPUs hold slabs.
+        let cpus_are_unknown =
+            self.snapshot.present_cpus.is_none() && self.snapshot.sysfs.is_empty();
+        if cpus_are_unknown && question.cpus.is_some() {
+            return Err(LabError::Usage(format!(
+                "{} does not say how many CPUs its machine has, so nothing can be said about another number; \
+                 --had-cpus says it",
+                self.snapshot.file
+            )));
+        }
+        let mut told = self.predict_from(&self.likeliest, question)?;
+        for other in &self.others {
+            told.include(&self.predict_from(other, question)?);
+        }
+        told.guessed = self.guessed();
+        told.cpus_are_assumed = self.snapshot.present_cpus.is_none() && question.cpus.is_none();
+        Ok(told)
+    }
+
+    /// Predicts what becomes of the snapshot if it is of one of the kernels.
+    fn predict_from(
+        &self,
+        old: &Observed<'a>,
+        question: &Question,
+    ) -> Result<Prediction, LabError> {
+        let snapshot = self.snapshot;
+        let new = old.kernel.asked(question)?;
+        let mut told = compare(snapshot, old, &new);
+        let step = Step {
+            from: old.kernel.design.era,
+            to: new.design.era,
+            snapshot,
+        };
+        step.widen(&mut told);
+        let configured = Configured {
+            snapshot,
+            kernel: &new,
+        };
+        for config in &question.configs {
+            configured.add(*config, &mut told)?;
+        }
+        told.fit_into(snapshot.memory_bytes);
+        Ok(told)
+    }
+
+    /// Predicts what the kernel of a run would hold in the place of the snapshot's: what a replay begins with.
+    pub(crate) fn held_in(&self, run: &RunSpec) -> Prediction {
+        let new = self.likeliest.kernel.of_run(run);
+        compare(self.snapshot, &self.likeliest, &new)
+    }
+
+    /// True if a run has the design, the machine and the settings of the snapshot's kernel.
+    pub(crate) fn is_of(&self, run: &RunSpec) -> bool {
+        self.likeliest.kernel.is_of(run)
+    }
+
+    /// Facts that no file tells, each with what explains the slabs as well.
+    fn guessed(&self) -> Vec<String> {
+        let first = &self.likeliest.kernel;
+        let mut guessed = Vec::new();
+        let kernels = || {
+            let others = self.others.iter().map(|other| &other.kernel);
+            others.chain([first])
+        };
+        let eras = || kernels().map(|kernel| kernel.design.era);
+        if let (Some(oldest), Some(newest)) = (eras().min(), eras().max())
+            && oldest != newest
+        {
+            guessed.push(format!(
+                "the release is not told: the rules of {} are taken; those from {oldest} to {newest} give as many \
+                 caches their slabs",
+                first.design
+            ));
+        }
+        if self.snapshot.present_cpus.is_none() {
+            let cpus = || kernels().map(|kernel| kernel.cpus);
+            let (fewest, most) = (cpus().min().unwrap_or(1), cpus().max().unwrap_or(1));
+            guessed.push(match fewest == most {
+                true => format!(
+                    "the number of CPUs is not told: {most} is taken, which gives most caches their slabs"
+                ),
+                false => format!(
+                    "the number of CPUs is not told: {} is taken; {fewest} to {most} give as many caches their slabs",
+                    first.cpus
+                ),
+            });
+        }
+        guessed
+    }
+}
+
+impl<'a> Observed<'a> {
+    /// The caches of the snapshot that the kernel explains, in its order.
+    pub(super) fn caches(&self, snapshot: &'a Snapshot) -> &[ObservedCache<'a>] {
+        self.caches.get_or_init(|| {
+            let rows = snapshot.slabinfo.rows.iter();
+            rows.map(|row| ObservedCache::of(snapshot, &self.kernel, row))
+                .collect()
+        })
+    }
+}
+
+impl<'a> ObservedCache<'a> {
+    fn of(snapshot: &'a Snapshot, kernel: &KernelModel, row: &'a SlabinfoRow) -> Self {
+        let sysfs = snapshot.attributes(&row.name);
+        let line = line_of(snapshot);
+        let slot = kernel.slot(row, line);
+        let original = kernel.debug.original(kernel, row, sysfs, line);
+        let sheaf_capacity = sheaf_capacity(kernel, row, sysfs, original.or(slot), line);
+        let lay_of = |cpus| {
+            let sheaves = kernel.sheaves(sheaf_capacity);
+            let reclaim = is_reclaimable(snapshot, &row.name);
+            Lay::of(row, sysfs, cpus, &sheaves, reclaim)
+        };
+        // With debugging no CPU holds a slab.
+        let debug = kernel.debug.flags(row, sysfs).debug();
+        let lay = lay_of(if debug { 0 } else { kernel.cpus });
+        Self {
+            row,
+            sysfs,
+            slot,
+            original,
+            sheaf_capacity,
+            lay_of_one_cpu: lay.half_full.then(|| lay_of(1)),
+            lay,
+        }
+    }
+}
+
+/// Objects of a sheaf of the cache `params`.
+fn sheaf_capacity(
+    kernel: &KernelModel,
+    row: &SlabinfoRow,
+    sysfs: Option<&CacheAttributes>,
+    params: Option<CacheParams>,
+    line: u32,
+) -> u32 {
+    let computed = || {
+        let params = kernel.debug.on(params?, row, sysfs);
+        let geometry = kernel.geometry_of(&row.name, &params, line)?;
+        Some(geometry.sheaf_capacity)
+    };
+    match sysfs.and_then(|sysfs| sysfs.number("sheaf_capacity")) {
+        Some(told) => u32::try_from(told).unwrap_or(0).min(SHEAF_CAPACITY_MAX),
+        None => computed().unwrap_or(0),
+    }
+}
