@@ -9,7 +9,7 @@ use anyhow::Context;
 use quarry_core::geometry::{CacheFlags, CacheParams, Geometry, MachineParams};
 use quarry_designs::{DesignSpec, Setting};
 use quarry_lab::LabError;
-use quarry_lab::whatif::{Question, predict};
+use quarry_lab::whatif::Baseline;
 use quarry_snapshot::{CacheAttributes, Snapshot};
 use serde::{Deserialize, Serialize};
 
@@ -129,8 +129,8 @@ fn of_snapshot(
         }
     };
     snapshot = known.applied(snapshot)?;
-    let design = predict(&snapshot, &Question::default())?.snapshot_design;
-    let design = DesignSpec::parse(&design)?;
+    let baseline = Baseline::of(&snapshot)?;
+    let design = baseline.design();
     let machine = MachineParams {
         page_shift: snapshot.page_bytes.ilog2(),
         nr_cpus: snapshot.nr_cpu_ids.unwrap_or(snapshot.cpus_min()),

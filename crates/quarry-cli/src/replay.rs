@@ -12,7 +12,7 @@ use quarry_lab::replay::input::Input;
 use quarry_lab::replay::lists;
 use quarry_lab::replay::pages::PageEvents;
 use quarry_lab::replay::timed::{Pace, Timing};
-use quarry_lab::whatif::kernel_of;
+use quarry_lab::whatif::Baseline;
 use quarry_lab::{Plan, RunReport};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -369,11 +369,11 @@ fn heed_recorded(args: &Args, input: &Input, axes: &mut Axes) -> anyhow::Result<
         None => input.snapshots()?.into_iter().next(),
     };
     if let Some(report) = input.initial.as_ref().or(at_begin.as_ref()) {
-        let (design, booted_with) = kernel_of(report)?;
+        let baseline = Baseline::of(report)?;
         // Tunables are the kernel's also where a replay starts empty.
-        axes.booted_with = booted_with;
+        axes.booted_with = baseline.booted_with().to_vec();
         if input.initial.is_some() && args.design.is_empty() {
-            axes.designs = vec![design];
+            axes.designs = vec![baseline.design()];
         }
         if input.initial.is_some() && args.page_size.is_empty() {
             axes.page_bytes = vec![meta.page_size.into()];

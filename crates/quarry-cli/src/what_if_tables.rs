@@ -1,6 +1,6 @@
 //! The tables of `quarry what-if`: a line for each prediction, and its caches.
 
-use quarry_lab::whatif::{CachePrediction, Cause, Fit, Prediction};
+use quarry_lab::whatif::{CachePrediction, Cause, Fit, Prediction, known_errors};
 use quarry_snapshot::Snapshot;
 
 use crate::units::{bytes, count, signed};
@@ -45,13 +45,12 @@ fn head(snapshot: &Snapshot, predictions: &[Prediction]) -> String {
                 first.fit_percent(snapshot)
             ));
         }
-        if snapshot.sysfs.is_empty() {
-            text.push_str(
-                "known errors without sysfs are -14 to +17 %, with it -7 to +10 % (docs/what-if.md)\n",
-            );
-        }
+        let [low, high] = known_errors(snapshot.detail());
+        text.push_str(&format!(
+            "known errors from such a file are {low:+} to {high:+} % (docs/what-if.md)\n"
+        ));
         for guess in &first.guessed {
-            text.push_str(&format!("{guess}; the bounds hold for all\n"));
+            text.push_str(&format!("{guess}\n"));
         }
         if !first.snapshot_debugging.is_empty() {
             text.push_str(&format!("debugging is on: {}\n", first.snapshot_debugging));

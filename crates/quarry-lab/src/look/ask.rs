@@ -1,14 +1,14 @@
 //! Predictions that matter for a machine: the next long-term release, other pages, other orders of slabs.
 
 use quarry_core::era::Era;
-use quarry_designs::{DesignSpec, Setting};
+use quarry_designs::Setting;
 use quarry_sim::PAGE_BYTES;
 use quarry_snapshot::Snapshot;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::error::LabError;
-use crate::whatif::{Prediction, Question, kernel_of, predict};
+use crate::whatif::{Baseline, Prediction, Question};
 
 /// Releases with long-term support, oldest first (kernel.org).
 const LONG_TERM: [Era; 12] = [
@@ -62,15 +62,17 @@ impl WhatIf {
 }
 
 /// Asks what matters for a snapshot's machine.
-pub(super) fn answers(snapshot: &Snapshot) -> Result<Vec<WhatIf>, LabError> {
-    let (kernel, _) = kernel_of(snapshot)?;
+pub(super) fn answers(
+    snapshot: &Snapshot,
+    baseline: &Baseline<'_>,
+) -> Result<Vec<WhatIf>, LabError> {
     let mut answers = Vec::new();
-    if let Some(release) = next_release(kernel.era) {
+    if let Some(release) = next_release(baseline.design().era) {
         let question = Question {
             release: Some(release),
             ..Question::default()
         };
-        let told = predict(snapshot, &question)?;
+        let told = baseline.predict(&question)?;
         answers.push(WhatIf::of(format!("Linux {release}"), &told));
     }
     for page_bytes in other_pages(snapshot) {
@@ -78,11 +80,11 @@ pub(super) fn answers(snapshot: &Snapshot) -> Result<Vec<WhatIf>, LabError> {
             page_bytes: Some(page_bytes),
             ..Question::default()
         };
-        let told = predict(snapshot, &question)?;
+        let told = baseline.predict(&question)?;
         let change = format!("{} KiB pages", page_bytes >> 10);
         answers.push(WhatIf::of(change, &told));
     }
-    answers.extend(best_order(snapshot, &kernel)?);
+    answers.extend(best_order(baseline)?);
     Ok(answers)
 }
 
@@ -105,11 +107,11 @@ fn other_pages(snapshot: &Snapshot) -> Vec<u64> {
 }
 
 /// The limit of slabs' orders with which least is needed.
-fn best_order(snapshot: &Snapshot, kernel: &DesignSpec) -> Result<Option<WhatIf>, LabError> {
+fn best_order(baseline: &Baseline<'_>) -> Result<Option<WhatIf>, LabError> {
     let mut best: Option<WhatIf> = None;
     for order in ORDERS {
         let setting = Setting::of("slub_max_order", order);
-        if !setting.is_taken_by(kernel) {
+        if !setting.is_taken_by(&baseline.design()) {
             continue;
         }
         let change = setting.short();
@@ -117,7 +119,7 @@ fn best_order(snapshot: &Snapshot, kernel: &DesignSpec) -> Result<Option<WhatIf>
             settings: vec![setting],
             ..Question::default()
         };
-        let told = WhatIf::of(change, &predict(snapshot, &question)?);
+        let told = WhatIf::of(change, &baseline.predict(&question)?);
         if best
             .as_ref()
             .is_none_or(|best| told.predicted_bytes <= best.predicted_bytes)

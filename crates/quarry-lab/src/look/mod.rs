@@ -21,7 +21,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::error::LabError;
-use crate::whatif::{Fit, Prediction, Question, predict};
+use crate::whatif::{Baseline, Fit, Prediction, Question, predict};
 
 pub use ask::WhatIf;
 pub use cache::{CacheLook, Freed};
@@ -130,11 +130,12 @@ impl Look {
                 "there is no snapshot to look at".to_string(),
             ));
         };
-        let told = predict(last, &Question::default())?;
+        let baseline = Baseline::of(last)?;
+        let told = baseline.predict(&Question::default())?;
         let mut look = Self::of_one(last, &told);
         // A kernel that the formulas do not explain is no ground for predictions.
         if !matches!(told.fit(last), Fit::Bad(_)) {
-            look.what_ifs = ask::answers(last)?;
+            look.what_ifs = ask::answers(last, &baseline)?;
         }
         if !before.is_empty() {
             let earlier = |snapshot: &Snapshot| {

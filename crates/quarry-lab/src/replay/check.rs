@@ -10,7 +10,7 @@ use super::input::Input;
 use super::report::CacheReport;
 use super::same::SameSlabs;
 use crate::run::RunSpec;
-use crate::whatif::is_recorded;
+use crate::whatif::Baseline;
 use quarry_snapshot::{Slabinfo, SlabinfoRow, Snapshot};
 
 /// Slab memory that a replay predicts, and that the kernel reported.
@@ -215,7 +215,7 @@ impl Check {
         let predicted = caches.iter().map(|cache| cache.predicted_bytes).sum();
         let observed = observed.slab_bytes(page_bytes);
         // Without a report of the time before nothing says what the kernel's settings were.
-        let of_kernel = |initial: &Snapshot| is_recorded(initial, spec);
+        let of_kernel = |initial: &Snapshot| Baseline::of(initial).is_ok_and(|old| old.is_of(spec));
         let recorded = input.initial.as_ref().is_none_or(of_kernel);
         Some(Self {
             recorded,

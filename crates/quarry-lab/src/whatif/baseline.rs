@@ -9,7 +9,7 @@ use quarry_snapshot::{CacheAttributes, SlabinfoRow, Snapshot};
 
 use super::cache::{Lay, is_reclaimable};
 use super::configuration::Configured;
-use super::kernel_model::{Explained, KernelModel, line_of};
+use super::kernel_model::{Explained, KernelModel, MAX_ORDER, line_of};
 use super::releases::Step;
 use super::{Prediction, Question, compare};
 use crate::error::LabError;
@@ -162,8 +162,18 @@ impl<'a> Baseline<'a> {
         {
             guessed.push(format!(
                 "the release is not told: the rules of {} are taken; those from {oldest} to {newest} give as many \
-                 caches their slabs",
+                 caches their slabs; the bounds hold for all",
                 first.design
+            ));
+        }
+        let limit = || {
+            let mut settings = first.booted_with.iter();
+            settings.find(|setting| setting.name() == MAX_ORDER)
+        };
+        if let (None, Some(limit)) = (&self.snapshot.cmdline, limit()) {
+            guessed.push(format!(
+                "the command line is not told: {} is taken, which gives more caches their slabs than the default",
+                limit.short()
             ));
         }
         if self.snapshot.present_cpus.is_none() {
@@ -174,7 +184,8 @@ impl<'a> Baseline<'a> {
                     "the number of CPUs is not told: {most} is taken, which gives most caches their slabs"
                 ),
                 false => format!(
-                    "the number of CPUs is not told: {} is taken; {fewest} to {most} give as many caches their slabs",
+                    "the number of CPUs is not told: {} is taken; {fewest} to {most} give as many caches their slabs; the \
+                     bounds hold for all",
                     first.cpus
                 ),
             });

@@ -11,6 +11,8 @@
 //! weighed by what is seen: `full` grains used up, `users` not. So "none of 16 CPUs has filled its
 //! slab of 8" says that the demand is far below 8, without saying that it is nothing.
 
+use std::sync::Arc;
+
 /// Assumption about the hidden part of the last grain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hidden {
@@ -32,7 +34,7 @@ pub(super) struct Demand {
     /// CPUs that hold one.
     pub(super) users: f64,
     /// Likely demands: the logarithm of the chance of another object, and the weight.
-    likely: Vec<(f64, f64)>,
+    likely: Arc<[(f64, f64)]>,
 }
 
 /// Terms of a sum after which the rest is what a smooth demand would give.
@@ -45,7 +47,7 @@ const MEAN_MIN: f64 = 0.1;
 const MEAN_MAX: f64 = 100.0;
 
 /// The posterior weights of the demands.
-fn likely(grain: f64, full: f64, users: f64) -> Vec<(f64, f64)> {
+fn likely(grain: f64, full: f64, users: f64) -> Arc<[(f64, f64)]> {
     let mean_max = grain * (full / users.max(1.0) + 1.0) * MEAN_MAX;
     let steps = (mean_max / MEAN_MIN).ln() / f64::from(POINTS);
     let mut points: Vec<(f64, f64)> = (0..POINTS)
@@ -68,7 +70,7 @@ fn likely(grain: f64, full: f64, users: f64) -> Vec<(f64, f64)> {
     points.retain(|point| point.1 > 1e-6);
     let sum: f64 = points.iter().map(|point| point.1).sum();
     points.iter_mut().for_each(|point| point.1 /= sum);
-    points
+    points.into()
 }
 
 impl Demand {

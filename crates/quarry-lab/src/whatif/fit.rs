@@ -1,6 +1,6 @@
 //! The fit of a release's formulas to a snapshot: where they do not describe it, a prediction is of another kernel.
 
-use quarry_snapshot::Snapshot;
+use quarry_snapshot::{Detail, Snapshot};
 
 use super::Prediction;
 
@@ -18,6 +18,16 @@ pub enum Fit {
     Doubtful(String),
     /// They do not for many: the likely cause. The prediction says little.
     Bad(String),
+}
+
+/// Errors in per cent, from and to, that predictions from such a file had where the real memory was known: the extremes
+/// of the table by kind of input in `docs/what-if.md`.
+#[must_use]
+pub fn known_errors(detail: Detail) -> [i32; 2] {
+    match detail {
+        Detail::Sysfs => [-7, 10],
+        Detail::Slabinfo | Detail::Thin | Detail::Bytes => [-14, 17],
+    }
 }
 
 impl Prediction {

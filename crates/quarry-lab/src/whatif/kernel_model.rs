@@ -68,30 +68,31 @@ impl KernelModel {
         };
         let (mut best, mut most) = (Vec::new(), 0);
         for design in designs(snapshot) {
-            let booted_with = booted_with(snapshot, design);
-            let settings = in_force(design, &booted_with, &[])?;
-            for cpus in &guesses {
-                let mut kernel = Self {
-                    design,
-                    page_bytes: snapshot.page_bytes,
-                    nr_cpu_ids: snapshot.nr_cpu_ids.unwrap_or(*cpus),
-                    cpus: *cpus,
-                    nodes: snapshot.nodes(),
-                    settings: settings.clone(),
-                    booted_with: booted_with.clone(),
-                    debug: Debugging::default(),
-                };
-                kernel.debug = Debugging::of(snapshot, &kernel);
-                let rows = snapshot.slabinfo.rows.iter();
-                let explains =
-                    |row: &&SlabinfoRow| kernel.explains(row, snapshot.attributes(&row.name));
-                let explained = rows.filter(explains).count();
-                if explained > most {
-                    best.clear();
-                }
-                if explained >= most {
-                    most = explained;
-                    best.push(kernel);
+            for booted_with in boots(snapshot, design) {
+                let settings = in_force(design, &booted_with, &[])?;
+                for cpus in &guesses {
+                    let mut kernel = Self {
+                        design,
+                        page_bytes: snapshot.page_bytes,
+                        nr_cpu_ids: snapshot.nr_cpu_ids.unwrap_or(*cpus),
+                        cpus: *cpus,
+                        nodes: snapshot.nodes(),
+                        settings: settings.clone(),
+                        booted_with: booted_with.clone(),
+                        debug: Debugging::default(),
+                    };
+                    kernel.debug = Debugging::of(snapshot, &kernel);
+                    let rows = snapshot.slabinfo.rows.iter();
+                    let explains =
+                        |row: &&SlabinfoRow| kernel.explains(row, snapshot.attributes(&row.name));
+                    let explained = rows.filter(explains).count();
+                    if explained > most {
+                        best.clear();
+                    }
+                    if explained >= most {
+                        most = explained;
+                        best.push(kernel);
+                    }
                 }
             }
         }
@@ -316,6 +317,24 @@ fn no_design(snapshot: &Snapshot) -> LabError {
 fn is_of(row: &SlabinfoRow, geometry: &Geometry) -> bool {
     u64::from(geometry.objects) == row.objperslab && 1 << geometry.order == row.pagesperslab
 }
+
+/// Settings that a snapshot's kernel may have been booted with, the likeliest first. Without a command line it may have
+/// had a limit of slabs' orders.
+fn boots(snapshot: &Snapshot, design: DesignSpec) -> Vec<Vec<Setting>> {
+    let told = booted_with(snapshot, design);
+    let mut boots = vec![told.clone()];
+    if snapshot.cmdline.is_none() && design.tunables().any(|known| known.name == MAX_ORDER) {
+        boots.extend(ORDERS.map(|order| {
+            let limit = Setting::of(MAX_ORDER, order);
+            told.iter().cloned().chain([limit]).collect()
+        }));
+    }
+    boots
+}
+
+/// SLUB's limit of slabs' orders, and the values below its default.
+pub(super) const MAX_ORDER: &str = "slub_max_order";
+const ORDERS: [u64; 3] = [0, 1, 2];
 
 /// The tunables that a snapshot's kernel ran with beside those of each cache: the boot parameters of the design in the
 /// command line, which has two spellings of SLUB's, and sysctls that are not 0 and size page lists. How much memory is

@@ -2,23 +2,23 @@
 
 use quarry_core::geometry::CacheParams;
 
-use quarry_snapshot::{CacheAttributes, SlabinfoRow};
+use quarry_snapshot::CacheAttributes;
 
 use super::Teller;
+use super::baseline::ObservedCache;
 use super::kernel_model::KernelModel;
 use super::pages::kmalloc_class;
 
-impl Teller<'_> {
+impl Teller<'_, '_> {
     /// Parameters of a cache in one of the two kernels: its slot where only orders change; what it was asked to be where
     /// another design or era lays it out anew.
     pub(super) fn params(
         &self,
         kernel: &KernelModel,
-        row: &SlabinfoRow,
-        sysfs: Option<&CacheAttributes>,
+        cache: &ObservedCache<'_>,
     ) -> Option<CacheParams> {
-        let slot = self.old.slot(row, self.line)?;
-        let original = self.old.debug.original(self.old, row, sysfs, self.line);
+        let (row, sysfs) = (cache.row, cache.sysfs);
+        let (slot, original) = (cache.slot?, cache.original);
         let debugged = original.is_some() || self.new.debug.flags(row, sysfs).debug();
         if self.old.design == self.new.design && !debugged {
             return Some(slot);

@@ -34,6 +34,7 @@
 //! proportional to the CPUs or not. The total is wider by twice the standard deviation of chance:
 //! another boot has other CPUs use a cache.
 
+mod baseline;
 mod cache;
 mod configuration;
 mod debugging;
@@ -51,161 +52,56 @@ mod report;
 mod users;
 
 use quarry_core::geometry::{CacheParams, Geometry};
-use quarry_core::sheaf::geometry::SHEAF_CAPACITY_MAX;
 use quarry_core::slub::geometry::cpu_partial_slabs;
 
 use crate::error::LabError;
-use crate::run::RunSpec;
-use quarry_designs::{DesignSpec, Setting};
-use quarry_snapshot::{CacheAttributes, SlabinfoRow, Snapshot};
+use quarry_snapshot::Snapshot;
 
+pub use baseline::Baseline;
 pub use configuration::{Config, ConfigCost};
-pub use fit::Fit;
+pub use fit::{Fit, known_errors};
 pub(crate) use holding::Holding;
 pub(crate) use kernel_model::in_force;
 pub use releases::Unmodelled;
 pub use report::{CachePrediction, Cause, Prediction, Question};
 
+use baseline::{Observed, ObservedCache};
+use cache::Shape;
 pub(crate) use cache::is_reclaimable;
-use cache::{Lay, Shape};
-use configuration::Configured;
-use kernel_model::{Explained, KernelModel};
+use kernel_model::KernelModel;
 use own::OwnSheaves;
-use releases::Step;
 use users::Cpus;
 
 /// Standard deviations of chance by which `low` and `high` are wider.
 const SIGMAS: f64 = 2.0;
 
-/// Predicts.
+/// Predicts one thing; [`Baseline`] is for several questions about one snapshot.
 ///
 /// # Errors
 ///
 /// [`LabError::Usage`] if the question names a tunable or a machine that does not exist.
 pub fn predict(snapshot: &Snapshot, question: &Question) -> Result<Prediction, LabError> {
-    let Explained {
-        likeliest: first,
-        mut others,
-        caches,
-    } = KernelModel::of(snapshot)?;
-    // sysfs shows at least how many CPUs hold slabs.
-    let cpus_are_unknown = snapshot.present_cpus.is_none() && snapshot.sysfs.is_empty();
-    if cpus_are_unknown && question.cpus.is_some() {
-        return Err(LabError::Usage(format!(
-            "{} does not say how many CPUs its machine has, so nothing can be said about another number; --had-cpus \
-             says it",
-            snapshot.file
-        )));
-    }
-    let mut told = predict_from(snapshot, &first, caches, question)?;
-    // What explains the slabs as well differs in release or CPUs.
-    others.retain(|kernel| (kernel.design == first.design) != (kernel.cpus == first.cpus));
-    for other in &others {
-        told.include(&predict_from(snapshot, other, caches, question)?);
-    }
-    told.guessed = guessed(snapshot, &first, &others);
-    told.cpus_are_assumed = snapshot.present_cpus.is_none() && question.cpus.is_none();
-    Ok(told)
+    Baseline::of(snapshot)?.predict(question)
 }
 
-/// Predicts what becomes of a snapshot if it is of the kernel `old`.
-fn predict_from(
-    snapshot: &Snapshot,
-    old: &KernelModel,
-    explained: usize,
-    question: &Question,
-) -> Result<Prediction, LabError> {
-    let new = old.asked(question)?;
-    let mut told = compare(snapshot, old, &new, explained);
-    let step = Step {
-        from: old.design.era,
-        to: new.design.era,
-        snapshot,
-    };
-    step.widen(&mut told);
-    let configured = Configured {
-        snapshot,
-        kernel: &new,
-    };
-    for config in &question.configs {
-        configured.add(*config, &mut told)?;
-    }
-    told.fit_into(snapshot.memory_bytes);
-    Ok(told)
-}
-
-/// Facts that no file tells, each with what explains the slabs as well.
-fn guessed(snapshot: &Snapshot, first: &KernelModel, others: &[KernelModel]) -> Vec<String> {
-    let mut guessed = Vec::new();
-    let kernels = || others.iter().chain([first]);
-    let eras = || kernels().map(|kernel| kernel.design.era);
-    if let (Some(oldest), Some(newest)) = (eras().min(), eras().max())
-        && oldest != newest
-    {
-        guessed.push(format!(
-            "the release is not told: the rules of {} are taken; those from {oldest} to {newest} give as many caches \
-             their slabs",
-            first.design
-        ));
-    }
-    if snapshot.present_cpus.is_none() {
-        let cpus = || kernels().map(|kernel| kernel.cpus);
-        let (fewest, most) = (cpus().min().unwrap_or(1), cpus().max().unwrap_or(1));
-        guessed.push(match fewest == most {
-            true => format!(
-                "the number of CPUs is not told: {most} is taken, which gives most caches their slabs"
-            ),
-            false => format!(
-                "the number of CPUs is not told: {} is taken; {fewest} to {most} give as many caches their slabs",
-                first.cpus
-            ),
-        });
-    }
-    guessed
-}
-
-/// Predicts what the kernel of a run would hold in the place of the snapshot's: what a replay begins with.
-pub(crate) fn held_in(snapshot: &Snapshot, run: &RunSpec) -> Result<Prediction, LabError> {
-    let old = KernelModel::of(snapshot)?;
-    let new = old.likeliest.of_run(run);
-    Ok(compare(snapshot, &old.likeliest, &new, old.caches))
-}
-
-/// The design of a snapshot's kernel, and the tunables that it ran with beside those of each cache.
-///
-/// # Errors
-///
-/// [`LabError::Usage`] if this build does not have the design.
-pub fn kernel_of(snapshot: &Snapshot) -> Result<(DesignSpec, Vec<Setting>), LabError> {
-    let kernel = KernelModel::of(snapshot)?.likeliest;
-    Ok((kernel.design, kernel.booted_with))
-}
-
-/// True if a run has the design, the machine and the settings of a snapshot's kernel.
-pub(crate) fn is_recorded(snapshot: &Snapshot, run: &RunSpec) -> bool {
-    KernelModel::of(snapshot).is_ok_and(|old| old.likeliest.is_of(run))
-}
-
-fn compare(
-    snapshot: &Snapshot,
-    old: &KernelModel,
-    new: &KernelModel,
-    explained: usize,
-) -> Prediction {
+/// Compares a snapshot, observed in its kernel, with another kernel.
+fn compare<'a>(snapshot: &'a Snapshot, observed: &Observed<'a>, new: &KernelModel) -> Prediction {
+    let old = &observed.kernel;
     let teller = Teller {
         snapshot,
         line: kernel_model::line_of(snapshot),
         cpus: Cpus::new(old.cpus, new.cpus),
+        caches: observed.caches(snapshot),
         old,
         new,
     };
-    let rows = &snapshot.slabinfo.rows;
     let mut variance = 0.0;
     let mut own = OwnSheaves::default();
-    let mut caches: Vec<_> = rows
+    let mut caches: Vec<_> = teller
+        .caches
         .iter()
-        .map(|row| {
-            let (told, squared) = teller.cache(row, &mut own);
+        .map(|cache| {
+            let (told, squared) = teller.cache(cache, &mut own);
             variance += squared;
             told
         })
@@ -232,7 +128,7 @@ fn compare(
         cpus_are_assumed: false,
         snapshot_debugging: old.debug.because.clone(),
         debugging: new.debug.because.clone(),
-        explained_caches: explained,
+        explained_caches: observed.explained,
         design: new.design.to_string(),
         page_size: new.page_bytes,
         cpus: new.cpus,
@@ -256,19 +152,21 @@ fn compare(
 }
 
 /// Tells what becomes of one cache.
-struct Teller<'a> {
+struct Teller<'a, 's> {
     snapshot: &'a Snapshot,
     line: u32,
     cpus: Cpus,
+    /// The snapshot's caches, in its order.
+    caches: &'a [ObservedCache<'s>],
     old: &'a KernelModel,
     new: &'a KernelModel,
 }
 
-impl Teller<'_> {
+impl Teller<'_, '_> {
     /// A cache, and the variance of its bytes by chance. Its sheaves are counted in `own`.
-    fn cache(&self, row: &SlabinfoRow, own: &mut OwnSheaves) -> (CachePrediction, f64) {
-        let sysfs = self.snapshot.attributes(&row.name);
-        let mut lay = self.lay(row, sysfs);
+    fn cache(&self, cache: &ObservedCache<'_>, own: &mut OwnSheaves) -> (CachePrediction, f64) {
+        let row = cache.row;
+        let mut lay = cache.lay.clone();
         let chance = lay.users_variance(&self.cpus);
         // The snapshot is of one boot by chance, and what it is compared with of another.
         let variance = |slab_bytes: f64| 2.0 * chance * slab_bytes.powi(2);
@@ -286,8 +184,8 @@ impl Teller<'_> {
             told.holding.is_observed = false;
             return (told, 0.0);
         }
-        let params = self.params(self.new, row, sysfs);
-        let shapes = params.and_then(|params| self.shapes(row, sysfs, &params));
+        let params = self.params(self.new, cache);
+        let shapes = params.and_then(|params| self.shapes(cache, &params));
         let Some((from, to, is_same)) = shapes else {
             return (told, 0.0);
         };
@@ -312,9 +210,7 @@ impl Teller<'_> {
         let right = lay.calibration(&from);
         lay.drop_full(nodes_gone);
         let mut outcome = lay.outcome(&from, &to, &self.cpus);
-        if lay.half_full {
-            // Without counts of sysfs a single CPU may use the cache, and its other slabs are full.
-            let few = self.lay_of(row, sysfs, 1);
+        if let Some(few) = &cache.lay_of_one_cpu {
             let ends = few.outcome(&from, &to, &self.cpus).slabs;
             let scale = few.calibration(&from) / right;
             outcome.slabs[0] = outcome.slabs[0].min(ends[0] * scale);
@@ -340,53 +236,21 @@ impl Teller<'_> {
         (told, variance(to.slab_bytes))
     }
 
-    /// Distribution of a cache's objects over its slabs.
-    fn lay(&self, row: &SlabinfoRow, sysfs: Option<&CacheAttributes>) -> Lay {
-        // With debugging no CPU holds a slab.
-        let debug = self.old.debug.flags(row, sysfs).debug();
-        self.lay_of(row, sysfs, if debug { 0 } else { self.old.cpus })
-    }
-
-    /// The same if it is used by this many CPUs at most.
-    fn lay_of(&self, row: &SlabinfoRow, sysfs: Option<&CacheAttributes>, cpus: u32) -> Lay {
-        let sheaves = self.old.sheaves(self.old_capacity(row, sysfs));
-        let reclaim = is_reclaimable(self.snapshot, &row.name);
-        Lay::of(row, sysfs, cpus, &sheaves, reclaim)
-    }
-
-    /// The objects of a cache's sheaves in the snapshot: as sysfs says, or as the formula does.
-    fn old_capacity(&self, row: &SlabinfoRow, sysfs: Option<&CacheAttributes>) -> u32 {
-        let told = sysfs.and_then(|sysfs| sysfs.number("sheaf_capacity"));
-        let computed = || {
-            let params = self.params(self.old, row, sysfs)?;
-            let geometry = self.old.geometry_of(&row.name, &params, self.line)?;
-            Some(geometry.sheaf_capacity)
-        };
-        match told {
-            Some(told) => u32::try_from(told).unwrap_or(0).min(SHEAF_CAPACITY_MAX),
-            None => computed().unwrap_or(0),
-        }
-    }
-
     /// The shapes of a cache in both kernels, and whether its slabs stay the same; `to` are its parameters in the new
     /// one. `None` if it cannot exist in one of them.
-    fn shapes(
-        &self,
-        row: &SlabinfoRow,
-        sysfs: Option<&CacheAttributes>,
-        to: &CacheParams,
-    ) -> Option<(Shape, Shape, bool)> {
-        let params = self.params(self.old, row, sysfs)?;
+    fn shapes(&self, cache: &ObservedCache<'_>, to: &CacheParams) -> Option<(Shape, Shape, bool)> {
+        let params = self.params(self.old, cache)?;
+        let row = cache.row;
         let before = self.old.geometry_of(&row.name, &params, self.line)?;
         let after = self.new.geometry_of(&row.name, to, self.line)?;
         let mut from = Shape::of(&before, self.old);
         let mut to = Shape::of(&after, self.new);
         for (shape, kernel) in [(&mut from, self.old), (&mut to, self.new)] {
-            if kernel.debug.flags(row, sysfs).debug() {
+            if kernel.debug.flags(row, cache.sysfs).debug() {
                 shape.bypass_cpus();
             }
         }
-        self.keep_limits(row, sysfs, (&before, &mut from), (&after, &mut to));
+        self.keep_limits(cache, (&before, &mut from), (&after, &mut to));
         let is_same = self.old.page_bytes == self.new.page_bytes
             && from.shared == to.shared
             && (from.slab_bytes, from.slots) == (to.slab_bytes, to.slots);
@@ -402,16 +266,15 @@ impl Teller<'_> {
     /// another design those stay that differ from the formula's.
     fn keep_limits(
         &self,
-        row: &SlabinfoRow,
-        sysfs: Option<&CacheAttributes>,
+        cache: &ObservedCache<'_>,
         (before, from): (&Geometry, &mut Shape),
         (after, to): (&Geometry, &mut Shape),
     ) {
         let same_design = self.old.design.design.name == self.new.design.design.name;
-        let written = |file| sysfs.and_then(|sysfs| sysfs.number(file));
+        let written = |file| cache.sysfs.and_then(|sysfs| sysfs.number(file));
         let stays = |name| !self.new.settings.sets(name);
         if self.old.has_sheaves() {
-            let capacity = self.old_capacity(row, sysfs);
+            let capacity = cache.sheaf_capacity;
             from.set_sheaves(self.old.sheaves(capacity));
             if same_design && stays("sheaf_capacity") {
                 to.set_sheaves(self.new.sheaves(capacity));

@@ -14,8 +14,9 @@
 
 use quarry_core::geometry::{CacheParams, KmallocService, kmalloc_classes, kmalloc_params};
 
-use quarry_snapshot::{SlabinfoRow, Snapshot};
+use quarry_snapshot::{CallSite, SlabinfoRow, Snapshot};
 
+use super::baseline::ObservedCache;
 use super::cache::Shape;
 use super::holding::Holding;
 use super::kernel_model::KernelModel;
@@ -57,7 +58,25 @@ fn kmalloc_max(kernel: &KernelModel) -> u64 {
     }
 }
 
-impl Teller<'_> {
+/// Bytes of kmallocs above `largest` in each of the larger classes `sizes`; `bytes` in all. Without a list of call sites
+/// they are spread evenly. With one, by what its sites hold: those of page allocations among them cannot be
+/// told apart, but for those of memory management itself.
+fn parts(sites: &[CallSite], largest: u64, sizes: &[u64], bytes: f64) -> Vec<f64> {
+    let mut parts = vec![0.0; sizes.len()];
+    let large = sites.iter().filter(|site| site.mean_bytes() > largest);
+    for site in large.filter(|site| !site.place.starts_with("mm/")) {
+        let class = sizes.iter().position(|size| *size >= site.mean_bytes());
+        if let Some(part) = class.and_then(|class| parts.get_mut(class)) {
+            *part += site.bytes as f64;
+        }
+    }
+    let found: f64 = parts.iter().sum();
+    let rest = (bytes - found).max(0.0) / sizes.len().max(1) as f64;
+    let scale = (bytes / found.max(1.0)).min(1.0);
+    parts.iter().map(|part| part * scale + rest).collect()
+}
+
+impl Teller<'_, '_> {
     /// True if the new kernel has no such cache: the page allocator serves its objects.
     pub(super) fn is_gone(&self, row: &SlabinfoRow) -> bool {
         if self.old.page_bytes == self.new.page_bytes {
@@ -83,8 +102,10 @@ impl Teller<'_> {
         if self.new.page_bytes <= self.old.page_bytes {
             return Vec::new();
         }
-        let rows = self.snapshot.slabinfo.rows.iter();
-        let mut caches: Vec<_> = rows.filter_map(|row| self.pages_of_class(row)).collect();
+        let caches = self.caches.iter();
+        let mut caches: Vec<_> = caches
+            .filter_map(|cache| self.pages_of_class(cache))
+            .collect();
         caches.extend(self.thread_stacks());
         caches.extend(self.classes_of_pages());
         caches
@@ -103,8 +124,9 @@ impl Teller<'_> {
         let added: Vec<_> = classes
             .filter(|class| u64::from(class.size) > largest)
             .collect();
-        let part = bytes as f64 / added.len().max(1) as f64;
-        let told = added.iter().filter_map(|class| {
+        let sizes: Vec<u64> = added.iter().map(|class| class.size.into()).collect();
+        let parts = parts(&self.snapshot.call_sites, largest, &sizes, bytes as f64);
+        let told = added.iter().zip(parts).filter_map(|(class, part)| {
             let geometry = self
                 .new
                 .geometry(&kmalloc_params(rules, *class), self.line)?;
@@ -128,28 +150,28 @@ impl Teller<'_> {
     }
 
     /// The requests for a page in the class of a page.
-    fn pages_of_class(&self, row: &SlabinfoRow) -> Option<CachePrediction> {
-        let (family, bytes) = kmalloc_class(&row.name)?;
+    fn pages_of_class(&self, cache: &ObservedCache<'_>) -> Option<CachePrediction> {
+        let (family, bytes) = kmalloc_class(&cache.row.name)?;
         let page = self.new.page_bytes;
         if bytes != self.old.page_bytes || page > kmalloc_max(self.new) {
             return None;
         }
         let name = format!("{family}-{}k", page >> 10);
-        let mut told = self.as_cache(name, row, page, [0.0, 0.5, 1.0])?;
+        let mut told = self.as_cache(name, cache, page, [0.0, 0.5, 1.0])?;
         told.low_bytes = 0;
         Some(told)
     }
 
     /// The stacks of all tasks.
     fn thread_stacks(&self) -> Option<CachePrediction> {
-        let rows = &self.snapshot.slabinfo;
-        if is_arm64(self.snapshot) || rows.row(THREAD_STACK).is_some() {
+        let named = |name: &str| self.caches.iter().find(|cache| cache.row.name == name);
+        if is_arm64(self.snapshot) || named(THREAD_STACK).is_some() {
             return None;
         }
-        let tasks = rows.row("task_struct")?;
+        let tasks = named("task_struct")?;
         let all = self.snapshot.kernel_stack_bytes?;
         // Tasks that are counted as active may be free: a stack is not smaller than this.
-        let at_least = all.checked_div(tasks.active_objs)?;
+        let at_least = all.checked_div(tasks.row.active_objs)?;
         let stack = at_least.checked_next_power_of_two()?;
         if stack >= self.new.page_bytes {
             return None;
@@ -160,15 +182,15 @@ impl Teller<'_> {
         Some(told)
     }
 
-    /// The cache `name` if parts of the objects of `row` were objects of `size` bytes.
+    /// The cache `name` if parts of the objects of `cache` were objects of `size` bytes.
     fn as_cache(
         &self,
         name: String,
-        row: &SlabinfoRow,
+        cache: &ObservedCache<'_>,
         size: u64,
         parts: Range,
     ) -> Option<CachePrediction> {
-        let lay = self.lay(row, self.snapshot.attributes(&row.name));
+        let lay = &cache.lay;
         let params = CacheParams::new(u32::try_from(size).ok()?);
         let geometry = self.new.geometry(&params, self.line)?;
         let to = Shape::of(&geometry, self.new);
@@ -176,7 +198,7 @@ impl Teller<'_> {
         let mut told = CachePrediction::new(name, size);
         told.set_shape(geometry.objects.into(), 1 << geometry.order);
         told.set_bytes(slabs.map(|slabs| slabs * to.slab_bytes));
-        told.holding = Holding::of(&lay, &to, &self.cpus, 0.0, slabs[1]);
+        told.holding = Holding::of(lay, &to, &self.cpus, 0.0, slabs[1]);
         if !to.shared {
             told.holding.objects = (told.holding.objects as f64 * parts[1]).round() as u64;
         }
@@ -187,6 +209,34 @@ impl Teller<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// 96 KiB of kmallocs that have classes of 16 to 64 KiB elsewhere.
+    #[test]
+    fn call_sites_tell_the_classes_of_pages() {
+        let site = |place: &str, bytes: u64, calls: u64| CallSite {
+            place: place.to_string(),
+            bytes,
+            calls,
+        };
+        let (sizes, total) = ([16 << 10, 32 << 10, 64 << 10], 96.0 * 1024.0);
+        let kib = |sites: &[CallSite]| -> Vec<f64> {
+            let parts = parts(sites, 8192, &sizes, total).into_iter();
+            parts.map(|bytes| bytes / 1024.0).collect()
+        };
+        assert_eq!(kib(&[]), [32.0; 3]);
+        let small = site("fs/a.c:1 func:a", 80 << 10, 20);
+        let pages = site("mm/slub.c:1 func:b", 1 << 20, 32);
+        let of_32k = site("net/b.c:1 func:b", 64 << 10, 2);
+        let of_64k = site("net/c.c:1 func:c", 128 << 10, 3);
+        let huge = site("net/d.c:1 func:d", 4 << 20, 1);
+        // Some of it is not explained.
+        let sites = [small, pages, of_32k, huge];
+        let rest = 32.0 / 3.0;
+        assert_eq!(kib(&sites), [rest, 64.0 + rest, rest]);
+        // More than there is: some are pages.
+        let [.., of_32k, huge] = sites;
+        assert_eq!(kib(&[of_32k, huge, of_64k]), [0.0, 32.0, 64.0]);
+    }
 
     #[test]
     fn classes_of_kmalloc() {

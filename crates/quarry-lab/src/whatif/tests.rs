@@ -1,7 +1,7 @@
 use quarry_core::era::Era;
 
-use quarry_designs::Setting;
-use quarry_snapshot::{CacheAttributes, Slabinfo};
+use quarry_designs::{DesignSpec, Setting};
+use quarry_snapshot::{CacheAttributes, Slabinfo, SlabinfoRow};
 
 use super::*;
 
@@ -340,6 +340,30 @@ fn absurd_numbers() {
             }
         }
     }
+}
+
+/// Slabs of order 1 where the default gives order 3: without a command line the limit is inferred, and its default is
+/// another kernel.
+#[test]
+fn a_limit_of_orders_is_inferred_from_slabs() {
+    let mut rows = [1024, 2048, 4096, 1536].map(|size| row("a", size, 8192 / size, 50));
+    for row in &mut rows {
+        row.name = format!("cache-{}", row.objsize);
+        row.pagesperslab = 2;
+    }
+    let snapshot = snapshot(rows.to_vec());
+    let told = predict(&snapshot, &Question::default()).unwrap();
+    assert_eq!(told.explained_caches, 4);
+    assert!(told.guessed[0].contains("slub_max_order=1"), "{told:?}");
+    assert_eq!(told.predicted_bytes, snapshot.slab_bytes());
+    let told = predict(&snapshot, &with_set("slub_max_order=3")).unwrap();
+    assert!(told.caches.iter().all(|cache| cache.pages_per_slab > 2));
+    assert!(told.low_bytes < told.high_bytes);
+    // The command line says that there is none.
+    let mut without = snapshot;
+    without.cmdline = Some("quiet".to_string());
+    let told = predict(&without, &Question::default()).unwrap();
+    assert!(told.guessed.is_empty() && told.explained_caches < 4);
 }
 
 /// SLAB gives reclaimable caches slabs of one page; without sysfs, only that tells that a cache is reclaimable. SLUB

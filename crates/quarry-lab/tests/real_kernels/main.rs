@@ -2,6 +2,7 @@
 
 mod geometry;
 mod groundtruth;
+mod kinds;
 mod page_events;
 mod page_texts;
 mod page_traffic;

@@ -11,7 +11,7 @@ use quarry_core::era::Era;
 use crate::groundtruth::{folder, stages};
 
 /// Difference between two kernels.
-enum Change {
+pub(super) enum Change {
     Set(&'static str),
     Cpus(u32),
     Design(&'static str),
@@ -21,7 +21,7 @@ use Change::{Cpus, Design, Set};
 
 impl Change {
     /// `None` if this build does not have the design.
-    fn question(&self) -> Question {
+    pub(super) fn question(&self) -> Question {
         let mut question = Question::default();
         match self {
             Set(text) => question.settings.push(Setting::parse(text).unwrap()),
@@ -33,7 +33,7 @@ impl Change {
 }
 
 /// A kernel, another one, what differs, and how far off a prediction may be in per cent.
-const PAIRS: &[(&str, &str, Change, f64)] = &[
+pub(super) const PAIRS: &[(&str, &str, Change, f64)] = &[
     (DEFAULT, ORDER_1, Set("slub_max_order=1"), 10.0),
     (REPEAT, ORDER_1, Set("slub_max_order=1"), 10.0),
     (ORDER_1, DEFAULT, Set("slub_max_order=3"), 10.0),
@@ -48,12 +48,12 @@ const PAIRS: &[(&str, &str, Change, f64)] = &[
 const DEFAULT: &str = "B-ppc64el-m16G-smp16";
 const REPEAT: &str = "B-ppc64el-m16G-smp16-repeat";
 const ORDER_1: &str = "B-ppc64el-m16G-smp16-maxorder1";
-const SLUB: &str = "E-6.1-slub-m2G-smp2";
+pub(super) const SLUB: &str = "E-6.1-slub-m2G-smp2";
 const SLAB: &str = "E-6.1-slab-m2G-smp2";
 const CPUS_4: &str = "B-ppc64el-m4G-smp4-trace";
 
 /// Stages that have the same work in every boot that has them.
-const STAGES: [&str; 7] = [
+pub(super) const STAGES: [&str; 7] = [
     "boot",
     "after-hb",
     "fill-pairs",
@@ -64,11 +64,11 @@ const STAGES: [&str; 7] = [
 ];
 
 /// `None` without the recording or the stage.
-fn load(name: &str, stage: &str) -> Option<Snapshot> {
+pub(super) fn load(name: &str, stage: &str) -> Option<Snapshot> {
     Snapshot::read(&folder().join(format!("{name}.json.gz")), Some(stage)).ok()
 }
 
-fn off_percent(predicted: u64, real: u64) -> f64 {
+pub(super) fn off_percent(predicted: u64, real: u64) -> f64 {
     (predicted as f64 / real as f64 - 1.0) * 100.0
 }
 
@@ -139,7 +139,7 @@ fn the_same_settings_change_nothing() {
 
 /// Kernels that the same machine and load ran on: from, to, the release that is asked about. `-light`
 /// are boots whose stages have no sysfs.
-const UPGRADES: [(&str, &str, &str); 3] = [
+pub(super) const UPGRADES: [(&str, &str, &str); 3] = [
     (OLDER, "H-x86_64-7.0.13-m4G-smp2", "7.0"),
     (OLDER, "G-x86_64-7.2-m4G-smp2", "7.2"),
     (OLDER, "H-x86_64-7.3.4-m4G-smp2", "7.3"),
@@ -217,80 +217,6 @@ fn upgrades() {
             }
             assert!(compared > 0, "{from} > {to}: no stage");
         }
-    }
-}
-
-/// Errors of all pairs by what their snapshots have, and whether the real total is in the bounds. The lines are the table
-/// of `docs/what-if.md`.
-#[test]
-#[ignore = "reads recordings that are not in the repository: cargo xtask recordings"]
-fn errors_by_kind_of_input() {
-    let pairs = PAIRS.iter().map(|(from, to, change, _)| {
-        let of_boot = *from == SLUB;
-        (from.to_string(), to.to_string(), change.question(), of_boot)
-    });
-    let upgrades = UPGRADES.iter().flat_map(|(from, to, release)| {
-        ["", "-light"].map(|kind| {
-            let question = Question {
-                release: Era::parse(release),
-                ..Question::default()
-            };
-            (
-                format!("{from}{kind}"),
-                format!("{to}{kind}"),
-                question,
-                false,
-            )
-        })
-    });
-    let all: Vec<_> = pairs.chain(upgrades).collect();
-    let mut errors = [const { Vec::<(f64, bool)>::new() }; 2];
-    for (from, to, question, of_boot) in &all {
-        for stage in STAGES {
-            let (Some(with), Some(new)) = (load(from, stage), load(to, stage)) else {
-                continue;
-            };
-            if *of_boot && stage != "boot" {
-                continue;
-            }
-            let mut alone = with.clone();
-            alone.sysfs.clear();
-            alone.aliases.clear();
-            for (kind, snapshot) in [with, alone].iter().enumerate() {
-                if kind == 0 && snapshot.sysfs.is_empty() {
-                    continue;
-                }
-                let told = predict(snapshot, question).unwrap();
-                let real = new.slab_bytes();
-                let bounds = told.low_bytes..=told.high_bytes;
-                let off = off_percent(told.predicted_bytes, real);
-                if !bounds.contains(&real) {
-                    println!(
-                        "{kind} {from} > {to} {stage}: {off:+.1} %, {bounds:?}, really {real}"
-                    );
-                }
-                errors[kind].push((off, bounds.contains(&real)));
-            }
-        }
-    }
-    for (kind, errors) in ["slabinfo and sysfs", "slabinfo alone"]
-        .iter()
-        .zip(&mut errors)
-    {
-        errors.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let inside = errors.iter().filter(|error| error.1).count();
-        let (first, last) = (errors[0].0, errors[errors.len() - 1].0);
-        let at = |part: usize| errors[(errors.len() - 1) * part / 10].0;
-        println!(
-            "| {kind} | {} | {:+.1} to {:+.1} % | {first:+.1} to {last:+.1} % | {inside} |",
-            errors.len(),
-            at(1),
-            at(9)
-        );
-        assert!(
-            inside * 20 >= errors.len() * 19,
-            "{kind}: {inside} in bounds"
-        );
     }
 }
 

@@ -122,7 +122,7 @@ use super::objects::NONE;
 use crate::error::LabError;
 use crate::run::{Kmalloc, RunSpec};
 use crate::sheaves::Sheaves;
-use crate::whatif::{CachePrediction, held_in};
+use crate::whatif::{Baseline, CachePrediction};
 use chance::Chance;
 use fill::{Filled, Filling, Source, is_told};
 use quarry_snapshot::{CacheAttributes, SlabinfoRow, Snapshot};
@@ -178,7 +178,7 @@ impl<'h> Held<'h> {
         driver: &mut Driver<'h, D>,
         cache_of: &mut [u16],
     ) -> Result<Self, LabError> {
-        let told = held_in(initial, preparation.spec)?;
+        let told = Baseline::of(initial)?.held_in(preparation.spec);
         let lists = initial.cpu_partial_lists(&initial.slabinfo);
         // Caches that the recorded kernel has not follow those of its rows.
         let known = &initial.slabinfo.rows;
