@@ -101,6 +101,10 @@ pub(crate) fn notes(snapshot: &Snapshot) -> Vec<String> {
             Some("no sysfs: flags, merged caches and what CPUs hold are estimated".to_string())
         }
         Detail::Bytes | Detail::Thin | Detail::Sysfs => None,
+        Detail::Exact => {
+            let by = snapshot.hidden.as_ref().map(|hidden| &hidden.read_by);
+            by.map(|by| format!("{by} read what CPUs, sheaves and barns hold"))
+        }
     };
     let notes = snapshot.notes.iter().cloned();
     lacks.into_iter().chain(detail).chain(notes).collect()

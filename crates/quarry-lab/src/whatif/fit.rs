@@ -25,7 +25,7 @@ pub enum Fit {
 #[must_use]
 pub fn known_errors(detail: Detail) -> [i32; 2] {
     match detail {
-        Detail::Sysfs => [-7, 10],
+        Detail::Exact | Detail::Sysfs => [-7, 10],
         Detail::Slabinfo | Detail::Thin | Detail::Bytes => [-14, 17],
     }
 }

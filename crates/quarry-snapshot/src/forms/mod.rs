@@ -55,6 +55,8 @@ pub enum Detail {
     Slabinfo,
     /// slabinfo and sysfs.
     Sysfs,
+    /// All of it, and the hidden state of the caches: what CPUs, sheaves and barns hold.
+    Exact,
 }
 
 impl Form {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::{Snapshot, meminfo};
@@ -9,6 +10,7 @@ use crate::allocinfo;
 use crate::facts::Origin;
 use crate::file::ReportError;
 use crate::forms::Form;
+use crate::hidden::HiddenState;
 use crate::machine;
 use crate::slabinfo::Slabinfo;
 use crate::sysfs::CacheAttributes;
@@ -52,8 +54,20 @@ fn moment(file: &str, root: &Object) -> Result<Snapshot, ReportError> {
         aliases: aliases(root.get("sysfs_aliases")),
         ..Snapshot::default()
     };
+    snapshot.hidden =
+        hidden(root, &snapshot.slabinfo).map_err(|what| ReportError::bad(file, "hidden", what))?;
     meta(&mut snapshot, root).map_err(|what| ReportError::bad(file, "snapshot", what))?;
     Ok(snapshot)
+}
+
+/// The hidden state, which has to be of the report's moment.
+fn hidden(root: &Object, report: &Slabinfo) -> Result<Option<HiddenState>, String> {
+    let Some(value) = root.get("hidden") else {
+        return Ok(None);
+    };
+    let hidden = HiddenState::deserialize(value).map_err(|error| error.to_string())?;
+    hidden.check(report)?;
+    Ok(Some(hidden))
 }
 
 /// Facts about the machine, outside the caches.

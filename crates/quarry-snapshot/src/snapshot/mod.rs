@@ -9,7 +9,7 @@
 //!   `meta.json`.
 //! * **JSON of one moment**, as [`Snapshot::take`] writes it: the keys above, `slabinfo` (list of
 //!   rows) or `slabinfo_text`, `sysfs_slab` (cache, then file, then value) and `sysfs_aliases`;
-//!   `sources` has the file of a key that is not named after it.
+//!   `hidden` has a [`HiddenState`], if a debugger read it; `sources` has the file of a key that is not named after it.
 //! * **JSON of a boot** with `stages`: each has `slabinfo`, `meminfo_kB`, and `sysfs_slab` or
 //!   `sysfs_slab_changed_since_boot`; one of them `cpus`, `version`, `cmdline` and `aliases`;
 //!   `page_kB` stands beside the stages.
@@ -30,6 +30,7 @@ use super::allocinfo::CallSite;
 use super::facts::{self, Facts, Origin, Releases};
 use super::file::ReportError;
 use super::forms::{self, Detail, Form};
+use super::hidden::{HiddenCache, HiddenState};
 use super::machine;
 use super::slabinfo::{Slabinfo, SlabinfoRow};
 use super::sysfs::CacheAttributes;
@@ -70,6 +71,8 @@ pub struct Snapshot {
     pub sysfs: BTreeMap<String, CacheAttributes>,
     /// Directory by another name of the cache.
     pub aliases: BTreeMap<String, String>,
+    /// Free objects that slabinfo counts as active, if a debugger read them.
+    pub hidden: Option<HiddenState>,
     /// `Slab:` of meminfo in bytes.
     pub meminfo_slab_bytes: Option<u64>,
     /// `MemTotal:` of meminfo in bytes.
@@ -363,6 +366,7 @@ impl Snapshot {
     #[must_use]
     pub fn detail(&self) -> Detail {
         match self.form.detail() {
+            Detail::Slabinfo if self.hidden.is_some() => Detail::Exact,
             Detail::Slabinfo if !self.sysfs.is_empty() => Detail::Sysfs,
             detail => detail,
         }
@@ -404,6 +408,12 @@ impl Snapshot {
         self.sysfs.get(own).or_else(|| self.sysfs.get(cache))
     }
 
+    /// The hidden state of a cache by its name in slabinfo, if a debugger read it.
+    #[must_use]
+    pub fn hidden(&self, cache: &str) -> Option<&HiddenCache> {
+        self.hidden.as_ref()?.caches.get(cache)
+    }
+
     /// Number of slabs on each CPU's partial list, by the names of a report's rows. Attributes
     /// are read one after the other, and the report may be another moment's: of a cache only told
     /// are lists beside which sysfs counts as many slabs (`slabs`) and objects in use (`objects`)
@@ -430,9 +440,16 @@ impl Snapshot {
     }
 
     /// The same kernel at the moment of another report. Counts of sysfs stay for caches if they count as many
-    /// slabs and objects in use as the report; of others only sizes, limits and flags stay.
+    /// slabs and objects in use as the report; of others only sizes, limits and flags stay. The hidden state stays for
+    /// caches whose row is the same.
     #[must_use]
     pub fn at(mut self, report: Slabinfo) -> Self {
+        if let Some(hidden) = &mut self.hidden {
+            let before = &self.slabinfo;
+            hidden.caches.retain(|name, _| {
+                report.row(name).is_some() && report.row(name) == before.row(name)
+            });
+        }
         for row in &report.rows {
             let own = self.aliases.get(&row.name).unwrap_or(&row.name);
             if let Some(attributes) = self.sysfs.get_mut(own)
