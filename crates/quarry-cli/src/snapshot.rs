@@ -23,7 +23,9 @@ file, then value: every readable file of /sys/kernel/slab), sysfs_aliases,
 page_size, cpu_possible, cpu_present, cpu_online, node_online, kernel_release,
 cmdline, meminfo, sysctls of the page allocator, boot_id, and its moment
 (unix_time_s, monotonic_ns). Nothing of it names a process or a file of the
-machine but the kernel's command line.
+machine but the kernel's command line. With drgn, contrib/quarry_snapshot.py
+writes the same, and the free objects that CPUs hold, which no file of the
+kernel has.
 
 Exit codes:
   0 done; 1 the kernel does not let us read (run as root), or FILE cannot be

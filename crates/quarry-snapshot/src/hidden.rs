@@ -220,4 +220,6 @@ impl HiddenState {
 }
 
 #[cfg(test)]
+mod pairs;
+#[cfg(test)]
 mod tests;

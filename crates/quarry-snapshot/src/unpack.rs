@@ -307,11 +307,11 @@ const UNREAD: [(&[u8], &str); 8] = [
     ),
     (
         b"KDUMP   ",
-        "a memory image of kdump: save what `kmem -s` of crash prints, and give that",
+        "a memory image of kdump: give what contrib/quarry_snapshot.py of drgn or `kmem -s` of crash prints of it",
     ),
     (
         b"\x7fELF",
-        "an ELF file, perhaps a vmcore: save what `kmem -s` of crash prints, and give that",
+        "an ELF file, perhaps a vmcore: give what contrib/quarry_snapshot.py of drgn or `kmem -s` of crash prints of it",
     ),
     (
         b"\x00\x00\x00\x84\x50\x05\x26",
