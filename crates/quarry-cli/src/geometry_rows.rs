@@ -10,7 +10,7 @@ use quarry_core::geometry::{CacheFlags, CacheParams, Geometry, MachineParams};
 use quarry_designs::{DesignSpec, Setting};
 use quarry_lab::LabError;
 use quarry_lab::whatif::Baseline;
-use quarry_snapshot::{CacheAttributes, Snapshot};
+use quarry_snapshot::Snapshot;
 use serde::{Deserialize, Serialize};
 
 use crate::error::usage;
@@ -53,11 +53,30 @@ enum Flags {
 struct Answer {
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     reported: Option<Reported>,
+    /// `None` if no cache of the design has such objects.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    computed: Option<Computed>,
+}
+
+#[derive(Serialize)]
+struct Computed {
     slab_size: u32,
     order: u32,
     objects_per_slab: u32,
     cpu_partial: u32,
     min_partial: u32,
+}
+
+impl Computed {
+    fn of(geometry: &Geometry) -> Self {
+        Self {
+            slab_size: geometry.layout.size,
+            order: geometry.order,
+            objects_per_slab: geometry.objects,
+            cpu_partial: geometry.cpu_partial,
+            min_partial: geometry.min_partial,
+        }
+    }
 }
 
 /// A cache as its kernel reports it.
@@ -131,36 +150,18 @@ fn of_snapshot(
     snapshot = known.applied(snapshot)?;
     let baseline = Baseline::of(&snapshot)?;
     let design = baseline.design();
-    let machine = MachineParams {
-        page_shift: snapshot.page_bytes.ilog2(),
-        nr_cpus: snapshot.nr_cpu_ids.unwrap_or(snapshot.cpus_min()),
-        cache_line: 64,
-    };
-    let rows = snapshot.slabinfo.rows.iter();
-    let answers = rows.map(|row| {
-        let attributes = snapshot.attributes(&row.name);
-        let plain = || CacheParams::new(u32::try_from(row.objsize).unwrap_or(u32::MAX));
-        let cache = attributes.and_then(CacheAttributes::params);
-        let query = Query {
-            design,
-            machine,
-            cache: cache.unwrap_or_else(plain),
-            settings: settings_of(design, &[])?,
-        };
-        let reported = Reported {
+    let rows = snapshot.slabinfo.rows.iter().zip(baseline.geometries());
+    let answers = rows.map(|(row, geometry)| Answer {
+        reported: Some(Reported {
             name: row.name.clone(),
             design: design.to_string(),
             reported_size: row.objsize,
             reported_pages: row.pagesperslab,
             reported_objects: row.objperslab,
-        };
-        let answer = answer_of(&query).with_context(|| format!("{name}: {}", row.name))?;
-        Ok(Answer {
-            reported: Some(reported),
-            ..answer
-        })
+        }),
+        computed: geometry.as_ref().map(Computed::of),
     });
-    answers.collect()
+    Ok(answers.collect())
 }
 
 fn answer(row: serde_json::Value, cache_line: u32) -> anyhow::Result<Answer> {
@@ -198,24 +199,8 @@ fn answer(row: serde_json::Value, cache_line: u32) -> anyhow::Result<Answer> {
         },
         settings: settings_of(design, &settings)?,
     };
-    answer_of(&query)
-}
-
-fn answer_of(query: &Query) -> anyhow::Result<Answer> {
-    let Geometry {
-        layout,
-        order,
-        objects,
-        cpu_partial,
-        min_partial,
-        ..
-    } = query.answer()?;
     Ok(Answer {
         reported: None,
-        slab_size: layout.size,
-        order,
-        objects_per_slab: objects,
-        cpu_partial,
-        min_partial,
+        computed: Some(Computed::of(&query.answer()?)),
     })
 }

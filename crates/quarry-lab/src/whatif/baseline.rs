@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use quarry_core::geometry::CacheParams;
+use quarry_core::geometry::{CacheParams, Geometry};
 use quarry_core::sheaf::geometry::SHEAF_CAPACITY_MAX;
 use quarry_designs::{DesignSpec, Setting};
 use quarry_snapshot::{CacheAttributes, SlabinfoRow, Snapshot};
@@ -84,6 +84,19 @@ impl<'a> Baseline<'a> {
     #[must_use]
     pub fn booted_with(&self) -> &[Setting] {
         &self.likeliest.kernel.booted_with
+    }
+
+    /// The geometry of each cache by the formulas of the snapshot's kernel, in its order; `None` if no cache has such
+    /// objects.
+    pub fn geometries(&self) -> impl Iterator<Item = Option<Geometry>> {
+        let (kernel, line) = (&self.likeliest.kernel, line_of(self.snapshot));
+        let caches = self.likeliest.caches(self.snapshot).iter();
+        caches.map(move |cache| {
+            let asked = || cache.sysfs.and_then(CacheAttributes::params);
+            let params = cache.original.or_else(asked).or(cache.slot)?;
+            let params = kernel.debug.on(params, cache.row, cache.sysfs);
+            kernel.geometry_of(&cache.row.name, &params, line)
+        })
     }
 
     /// Predicts.

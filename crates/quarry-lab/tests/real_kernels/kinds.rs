@@ -134,6 +134,8 @@ fn errors_by_kind_of_input() {
                 let bounds = told.low_bytes..=told.high_bytes;
                 let off = off_percent(told.predicted_bytes, real);
                 if !bounds.contains(&real) {
+                    // Wrong may be a bound, but not without a width.
+                    assert!(told.low_bytes < told.high_bytes, "{from} > {to} {stage}");
                     println!(
                         "{name} {from} > {to} {stage}: {off:+.1} %, {bounds:?}, really {real}"
                     );
