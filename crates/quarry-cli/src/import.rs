@@ -21,7 +21,8 @@ use crate::{input, output, units};
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// `perf.data`, trace-cmd's `trace.dat`, a trace of Perfetto, or text of `perf script`, `trace-cmd report`,
-    /// ftrace's `trace` file or LTTng's `babeltrace2`, gzip or plain; `-` reads stdin.
+    /// ftrace's `trace` file or LTTng's `babeltrace2`, packed with gzip, xz or zstd or not; `-` reads
+    /// stdin.
     #[arg(value_name = "FILE")]
     input: PathBuf,
     /// The trace to write (Parquet). It appears only when it is complete. With `-` it goes to stdout and the

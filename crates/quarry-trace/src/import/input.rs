@@ -8,7 +8,6 @@ use std::rc::Rc;
 use flate2::read::MultiGzDecoder;
 use memchr::{memchr, memrchr};
 
-use super::binary::Form;
 use crate::error::{Result, TraceError};
 
 /// Bytes read at a time.
@@ -16,8 +15,6 @@ const BLOCK_BYTES: usize = 256 * 1024;
 /// No event has a longer line.
 pub(crate) const LINE_BYTES_MAX: usize = 1024 * 1024;
 
-/// The way to a binary recording that gzip packed.
-const UNPACK: &str = "unpack it first: `gunzip FILE`";
 /// A recording of LTTng, whose folder or file was named.
 pub(super) const CTF: &str = "a recording of LTTng (CTF)";
 /// The way to get its text.
@@ -25,23 +22,11 @@ pub(super) const CTF_ADVICE: &str =
     "print its folder: `babeltrace2 --clock-seconds FOLDER | quarry import - -o OUT`";
 
 /// First bytes of what people feed by mistake, what it is, and how to get text from it.
-const NOT_TEXT: [(&[u8], &str, &str); 11] = [
-    (b"PERFILE2", "perf.data", UNPACK),
-    (b"\x17\x08\x44tracing", "trace-cmd's trace.dat", UNPACK),
+const NOT_TEXT: [(&[u8], &str, &str); 7] = [
     (
         b"PAR1",
         "a Parquet file",
         "it needs no import if it is a trace",
-    ),
-    (
-        b"\x28\xb5\x2f\xfd",
-        "zstd data",
-        "decompress it: `zstd -dc FILE | quarry import - -o OUT`",
-    ),
-    (
-        b"\xfd7zXZ",
-        "xz data",
-        "decompress it: `xz -dc FILE | quarry import - -o OUT`",
     ),
     (
         b"BZh",
@@ -67,22 +52,6 @@ const NOT_TEXT: [(&[u8], &str, &str); 11] = [
     ),
 ];
 
-/// Counts the compressed bytes and tells them on.
-struct Counted<'a, R> {
-    inner: R,
-    total: Rc<Cell<u64>>,
-    progress: &'a mut dyn FnMut(u64),
-}
-
-impl<R: Read> Read for Counted<'_, R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let count = self.inner.read(buffer)?;
-        self.total.set(self.total.get() + count as u64);
-        (self.progress)(self.total.get());
-        Ok(count)
-    }
-}
-
 /// The lines of an input.
 pub(crate) struct Lines<'a> {
     path: PathBuf,
@@ -101,17 +70,11 @@ pub(crate) struct Lines<'a> {
 
 impl<'a> Lines<'a> {
     /// Looks at the first bytes: gzip is unpacked, what cannot be text is refused.
-    pub(crate) fn open<R: Read + 'a>(
-        input: R,
+    pub(crate) fn open(
+        mut input: Box<dyn Read + 'a>,
         path: &Path,
-        progress: &'a mut dyn FnMut(u64),
+        bytes_in: Rc<Cell<u64>>,
     ) -> Result<Lines<'a>> {
-        let bytes_in = Rc::new(Cell::new(0));
-        let mut input = Counted {
-            inner: input,
-            total: bytes_in.clone(),
-            progress,
-        };
         let mut head = Vec::with_capacity(16);
         input
             .by_ref()
@@ -167,13 +130,6 @@ impl<'a> Lines<'a> {
                     advice,
                 });
             }
-        }
-        if Form::of(bytes) == Some(Form::Perfetto) {
-            return Err(TraceError::NotText {
-                path: path(),
-                what: "a Perfetto trace",
-                advice: UNPACK,
-            });
         }
         if memchr(0, bytes).is_some() {
             let (what, advice) = (

@@ -15,6 +15,7 @@ mod input;
 mod line;
 pub(crate) mod live;
 mod lttng;
+mod packed;
 mod perf;
 pub(crate) mod refills;
 #[cfg(test)]
@@ -38,6 +39,7 @@ pub(crate) use fields::object_bytes_max;
 use fields::{Fault, PAGE_BYTES_MAX, PAGE_BYTES_MIN};
 use input::Lines;
 use line::{Line, Writer};
+use packed::Opened;
 use refills::Refills;
 
 /// Options of an import, over what the text says. Everything has a default.
@@ -227,18 +229,15 @@ pub fn import<W: Write + Send>(
     options: &ImportOptions,
     progress: &mut dyn FnMut(u64),
 ) -> Result<ImportSummary> {
-    let mut input = input;
-    let mut head = Vec::new();
-    let read = input
-        .by_ref()
-        .take(binary::HEAD_BYTES)
-        .read_to_end(&mut head);
-    read.map_err(|source| TraceError::Read {
+    let opened = packed::open(input, progress).map_err(|source| TraceError::Read {
         path: name.to_path_buf(),
         source,
     })?;
-    let form = Form::of(&head);
-    let input = io::Cursor::new(head).chain(input);
+    let Opened {
+        form,
+        input,
+        bytes_in,
+    } = opened;
     let mut trace = TraceBuilder::new(out, out_name, options.zstd_level)?;
     // Told first: what pages are used for is found out on the way.
     trace.meta_mut().page_size = options.page_size.unwrap_or(0);
@@ -256,15 +255,15 @@ pub fn import<W: Write + Send>(
         largest: None,
     };
     if let Some(form) = form {
-        let bytes_in = import.binary(form, input, progress)?;
+        import.binary(form, input)?;
         return Ok(ImportSummary {
             meta: import.finish(0)?,
             lines: 0,
-            bytes_in,
+            bytes_in: bytes_in.get(),
             bytes_out: 0,
         });
     }
-    let mut lines = Lines::open(input, name, progress)?;
+    let mut lines = Lines::open(input, name, bytes_in)?;
     while let Some((text, ended)) = lines.next_line()? {
         // The borrow of `lines` ends with `text`, so the number is taken by the error path alone.
         let fault = match import.line(text, ended)? {

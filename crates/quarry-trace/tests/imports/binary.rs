@@ -1,5 +1,10 @@
 //! Recordings of perf and trace-cmd in binary form, beside the text that the same tool printed of the same file.
 
+use std::io::Write;
+
+use flate2::write::GzEncoder;
+use lzma_rust2::{XzOptions, XzWriter};
+
 use crate::{damage, imported, unpacked_of};
 
 /// Files of `tests/data/binary` (its README says how they were made) and their texts.
@@ -90,12 +95,6 @@ fn perfetto_imports_as_the_text_of_its_events() {
         );
         assert_eq!(row.gfp_flags.is_some(), text.gfp_flags.is_some(), "row {n}");
     }
-    let packed = include_bytes!("../data/binary/perfetto.pftrace.gz");
-    let error = imported(packed, None).unwrap_err().to_string();
-    assert!(
-        error.contains("this is a Perfetto trace, not text; unpack it first"),
-        "{error}"
-    );
     let whole = unpacked("perfetto.pftrace");
     let error = imported(&whole[..whole.len() - 9], None)
         .unwrap_err()
@@ -105,6 +104,37 @@ fn perfetto_imports_as_the_text_of_its_events() {
             && error.contains("cut off or damaged"),
         "{error}"
     );
+}
+
+/// A recording in gzip, xz or zstd is the recording.
+#[test]
+fn packed_recordings_are_unpacked() {
+    for name in [
+        "perfetto.pftrace",
+        "trace-cmd-v7.dat",
+        "perf.data",
+        "perf.txt",
+    ] {
+        let whole = unpacked(name);
+        let (meta, rows) = imported(&whole, None).unwrap();
+        for packed in packed(&whole) {
+            let (packed_meta, packed_rows) = imported(&packed, None).unwrap();
+            assert_eq!((&packed_meta.source, &packed_rows), (&meta.source, &rows));
+            let cut = imported(&packed[..packed.len() / 2], None);
+            let error = cut.unwrap_err().to_string();
+            assert!(error.contains("recording"), "{error}");
+        }
+    }
+}
+
+/// The bytes in gzip, xz and zstd.
+fn packed(whole: &[u8]) -> [Vec<u8>; 3] {
+    let mut gzip = GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gzip.write_all(whole).unwrap();
+    let mut xz = XzWriter::new(Vec::new(), XzOptions::with_preset(1)).unwrap();
+    xz.write_all(whole).unwrap();
+    let zstd = zstd::encode_all(whole, 1).unwrap();
+    [gzip.finish().unwrap(), xz.finish().unwrap(), zstd]
 }
 
 /// trace-cmd before 2.9 has the clocks behind the CPUs' table, or none.

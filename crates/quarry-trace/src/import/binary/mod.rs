@@ -32,8 +32,6 @@ use perfetto::Said;
 
 /// Bytes that tell the form of a file.
 pub(super) const HEAD_BYTES: u64 = 64;
-/// Bytes read at a time.
-const BLOCK_BYTES: u64 = 1 << 20;
 
 /// The binary forms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,33 +66,20 @@ impl Form {
 }
 
 impl<W: Write + Send> Import<'_, W> {
-    /// Takes a whole file; gives its length in bytes.
-    pub(super) fn binary(
-        &mut self,
-        form: Form,
-        mut input: impl Read,
-        progress: &mut dyn FnMut(u64),
-    ) -> Result<u64> {
+    /// Takes a whole file.
+    pub(super) fn binary(&mut self, form: Form, mut input: impl Read) -> Result<()> {
         let mut file = Vec::new();
-        loop {
-            let block = input.by_ref().take(BLOCK_BYTES).read_to_end(&mut file);
-            let read = block.map_err(|source| TraceError::Read {
-                path: self.name.clone(),
-                source,
-            })?;
-            if read == 0 {
-                break;
-            }
-            progress(file.len() as u64);
-        }
+        let read = input.read_to_end(&mut file);
+        read.map_err(|source| TraceError::Read {
+            path: self.name.clone(),
+            source,
+        })?;
         self.facts.form = Some(form);
-        let bytes = file.len() as u64;
         match form {
-            Form::PerfData => self.perf_data(&file)?,
-            Form::TraceDat => self.trace_dat(&file)?,
-            Form::Perfetto => self.perfetto(file)?,
+            Form::PerfData => self.perf_data(&file),
+            Form::TraceDat => self.trace_dat(&file),
+            Form::Perfetto => self.perfetto(file),
         }
-        Ok(bytes)
     }
 
     fn perf_data(&mut self, file: &[u8]) -> Result<()> {
