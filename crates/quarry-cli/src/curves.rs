@@ -18,6 +18,8 @@ const COLUMNS: usize = 2;
 const ROW: usize = 22;
 /// Half of a mark's width in pixels.
 const MARK: f64 = 4.5;
+/// Points of a curve that have marks; those of more would hide it.
+const MARKED: usize = 60;
 
 /// A line's name without what says that it was published: both have one colour and one mark.
 fn subject(line: &Line) -> &str {
@@ -158,7 +160,9 @@ fn drawn(plot: &Plot, line: &Line, style: &Style, scale: &Scale) -> Markup {
                 stroke-width="12" stroke-opacity="0.3" {}
         }
         @if places.len() > 1 { (style.curve(&places)) }
-        @for (point, place) in line.points.iter().zip(&places) { (style.mark(*place, &says(point))) }
+        @if places.len() <= MARKED {
+            @for (point, place) in line.points.iter().zip(&places) { (style.mark(*place, &says(point))) }
+        }
         @if let Some((y, place)) = single {
             // Those of later lines are below, so that two near each other can be read.
             text.t x=(pixels(place.0 + 9.0)) y=(pixels(place.1 + if style.which < 2 { -8.0 } else { 16.0 }))

@@ -1,4 +1,4 @@
-//! `quarry replay --html`: one page that needs no network, with charts and tables.
+//! Pages that need no network: that of `quarry replay --html`, with charts and tables, and the style of all.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use quarry_lab::RunReport;
@@ -45,26 +45,32 @@ pub(crate) fn timed_page(name: &str, text: &str, runs: &[TimedReport]) -> anyhow
 fn document(name: &str, text: &str, heading: &str, figures: &[Markup]) -> String {
     let (top, rest) = text.split_once("\n\n").unwrap_or((text, ""));
     let (finding, tables) = rest.split_once("\n\n").unwrap_or((rest, ""));
+    let body = html! {
+        h1 { (name) }
+        p { (finding) }
+        h2 { (heading) }
+        @for figure in figures { (figure) }
+        h2 { "Figures" }
+        pre { (tables.trim()) }
+        h2 { "Recording and settings" }
+        pre.head { (top) }
+        script { (PreEscaped(SCRIPT)) }
+    };
+    whole(&format!("{name}: quarry replay"), "", &body)
+}
+
+/// A page with a title, the style of all pages, and more of its own.
+pub(crate) fn whole(title: &str, css: &str, body: &Markup) -> String {
     let page = html! {
         (DOCTYPE)
         html lang="en" {
             head {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width";
-                title { (name) ": quarry replay" }
-                style { (PreEscaped(CSS)) }
+                title { (title) }
+                style { (PreEscaped(CSS)) (PreEscaped(css)) }
             }
-            body {
-                h1 { (name) }
-                p { (finding) }
-                h2 { (heading) }
-                @for figure in figures { (figure) }
-                h2 { "Figures" }
-                pre { (tables.trim()) }
-                h2 { "Recording and settings" }
-                pre.head { (top) }
-                script { (PreEscaped(SCRIPT)) }
-            }
+            body { (body) }
         }
     };
     page.into_string()

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use quarry_lab::LabError;
@@ -14,7 +14,7 @@ use serde::Serialize;
 use crate::error::usage;
 use crate::input::Source;
 use crate::known::{self, KnownArgs};
-use crate::{input, look_tables, output};
+use crate::{input, look_html, look_tables, output};
 
 /// Arguments.
 #[derive(clap::Args)]
@@ -32,6 +32,11 @@ pub(crate) struct Args {
     /// Number of caches to print: those with most bytes.
     #[arg(long, value_name = "N", default_value_t = 10)]
     top: usize,
+    /// Write a page with bars and charts as well, which needs no network. `-` is stdout.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    #[command(flatten)]
+    force: output::Force,
     /// Print all of it as JSON (docs/json.md).
     #[arg(long)]
     json: bool,
@@ -55,6 +60,7 @@ Examples:
   quarry look now.json
   quarry look monday.json tuesday.json wednesday.json
   quarry look boot.json.gz --stage boot,later
+  quarry look monday.json tuesday.json wednesday.json --html week.html
   quarry look mine.parquet --json";
 
 /// Fields of `look --json`.
@@ -77,6 +83,9 @@ pub(crate) struct Report<'a> {
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    if let Some(path) = &args.html {
+        output::check_page(path, args.json, args.force)?;
+    }
     let snapshots = snapshots(args)?;
     let known = snapshots.into_iter();
     let known: anyhow::Result<Vec<_>> = known.map(|one| args.known.applied(one)).collect();
@@ -94,8 +103,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         guesses: known::guesses(last),
         look: &look,
     };
+    if let Some(path) = &args.html {
+        let page = look_html::page(&report, last, args.top)?;
+        output::write_to(path, &page, args.force)?;
+    }
     match args.json {
         true => output::print_json("look", &report),
+        false if args.html.as_deref().is_some_and(output::is_stdout) => Ok(()),
         false => output::print_text(&look_tables::text(&report, last, args.top)),
     }
 }

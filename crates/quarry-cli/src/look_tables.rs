@@ -9,7 +9,7 @@ use crate::units::{bytes, count, percent, signed};
 use crate::{known, output};
 
 /// Columns and rows of all tables.
-pub(crate) const WORDS: [Label; 22] = [
+pub(crate) const WORDS: [Label; 23] = [
     Label::new("live objects", "parts.live_bytes"),
     Label::new("held by CPUs", "parts.held_bytes"),
     Label::new("partly filled slabs", "parts.partly_filled_bytes"),
@@ -25,12 +25,15 @@ pub(crate) const WORDS: [Label; 22] = [
         .note("The column has it as a part of the cache's slabs."),
     Label::new("held", "caches.parts.held_bytes"),
     Label::new("free", "caches.parts.partly_filled_bytes"),
-    Label::new("reclaim", "growth.caches.reclaimable"),
     Label::new("grew", "growth.caches.slab_bytes"),
     Label::new("by objects", "growth.caches.objects_bytes"),
-    Label::new("by allocator", "growth.caches.allocator_bytes"),
-    Label::new("in each step", "growth.caches.in_each_step"),
+    Label::new("allocator", "growth.caches.allocator_bytes"),
+    Label::new("steps", "growth.caches.each_bytes").note(
+        "The column has the steps from one snapshot to the next in which they grew, of all steps.",
+    ),
     Label::new("all caches", "growth.slab_bytes"),
+    Label::new("snapshot", "growth.moments.file"),
+    Label::new("after", "growth.moments.seconds"),
     Label::new("with", "what_ifs.change"),
     Label::new("predicted", "what_ifs.predicted_bytes"),
     Label::new("low", "what_ifs.low_bytes"),
@@ -39,8 +42,12 @@ pub(crate) const WORDS: [Label; 22] = [
 
 /// Caches of a change that are printed.
 const GROWN_SHOWN: usize = 6;
-/// Letters of a cache's name.
+/// Snapshots of a series that are printed.
+const MOMENTS_SHOWN: usize = 12;
+/// Letters of the name of a cache or a file.
 const NAME_CHARS: usize = 24;
+/// Letters of the longest bar.
+const BAR_CHARS: usize = 16;
 
 /// Everything that the command prints.
 pub(crate) fn text(report: &Report<'_>, snapshot: &Snapshot, top: usize) -> String {
@@ -49,11 +56,16 @@ pub(crate) fn text(report: &Report<'_>, snapshot: &Snapshot, top: usize) -> Stri
     if let Some(growth) = &look.growth {
         text.push_str(&format!("{}\n", output::wrap(&verdict(growth))));
     }
-    text.push_str(&format!("{}\n\n", head(look, snapshot)));
-    text.push_str(&parts(look));
+    for line in head(look, snapshot) {
+        text.push_str(&format!("{}\n", output::wrap(&line)));
+    }
+    text.push_str(&format!("\n{}", parts(look)));
     text.push_str(&format!("\n{}", largest(look, top)));
     if let Some(growth) = &look.growth {
         text.push_str(&format!("\n{}", grown(growth)));
+        if growth.moments.len() > 2 {
+            text.push_str(&format!("\n{}", moments(growth)));
+        }
     }
     text.push_str(&format!("\n{}", gives_back(look)));
     text.push_str(&format!("\n{}", what_ifs(look)));
@@ -61,7 +73,7 @@ pub(crate) fn text(report: &Report<'_>, snapshot: &Snapshot, top: usize) -> Stri
 }
 
 /// Amount, causes and the largest cache, in a sentence.
-fn finding(report: &Report<'_>) -> String {
+pub(crate) fn finding(report: &Report<'_>) -> String {
     let look = report.look;
     let name = report.files.last().copied().unwrap_or_default();
     let of_memory = look.memory_bytes.map_or_else(String::new, |memory| {
@@ -84,7 +96,7 @@ fn finding(report: &Report<'_>) -> String {
 }
 
 /// Cause of the growth, in a sentence.
-fn verdict(growth: &Growth) -> String {
+pub(crate) fn verdict(growth: &Growth) -> String {
     let time = growth
         .seconds
         .map_or_else(String::new, |seconds| format!(" in {}", duration(seconds)));
@@ -121,7 +133,7 @@ fn verdict(growth: &Growth) -> String {
     }
 }
 
-fn duration(seconds: f64) -> String {
+pub(crate) fn duration(seconds: f64) -> String {
     match seconds {
         seconds if seconds < 120.0 => format!("{seconds:.1} s"),
         seconds if seconds < 7200.0 => format!("{:.1} min", seconds / 60.0),
@@ -130,8 +142,8 @@ fn duration(seconds: f64) -> String {
     }
 }
 
-/// The kernel, how well the formulas fit it, and what the file lacks.
-fn head(look: &Look, snapshot: &Snapshot) -> String {
+/// The kernel, how well the formulas fit it, and what the file lacks; a sentence each.
+pub(crate) fn head(look: &Look, snapshot: &Snapshot) -> Vec<String> {
     let meminfo = look.meminfo_slab_bytes.map_or_else(String::new, |slab| {
         format!("; meminfo's Slab {}", bytes(slab))
     });
@@ -144,8 +156,7 @@ fn head(look: &Look, snapshot: &Snapshot) -> String {
     )];
     lines.extend(look.misfit.iter().map(|cause| format!("warning: {cause}")));
     lines.extend(known::notes(snapshot));
-    let lines: Vec<String> = lines.iter().map(|line| output::wrap(line)).collect();
-    lines.join("\n")
+    lines
 }
 
 fn parts(look: &Look) -> String {
@@ -167,12 +178,17 @@ fn parts(look: &Look) -> String {
     format!("{table}\n")
 }
 
+/// The name of a cache, with a star if the kernel frees its objects when memory is short.
+fn starred(name: &str, reclaimable: bool) -> String {
+    let star = if reclaimable { " *" } else { "" };
+    format!("{}{star}", output::shortened(name, NAME_CHARS))
+}
+
 fn largest(look: &Look, top: usize) -> String {
     let mut table = output::grid(&["cache", "slabs", "objects", "live", "held", "free"], &[]);
     for cache in look.caches.iter().take(top) {
-        let mark = if cache.reclaimable { " *" } else { "" };
         table.add_row([
-            format!("{}{}", output::shortened(&cache.name, NAME_CHARS), mark),
+            starred(&cache.name, cache.reclaimable),
             bytes(cache.slab_bytes),
             count(cache.objects),
             percent(cache.parts.live_bytes, cache.slab_bytes),
@@ -187,50 +203,88 @@ fn largest(look: &Look, top: usize) -> String {
     )
 }
 
-fn yes(is: bool) -> String {
-    if is { "yes" } else { "" }.to_string()
-}
-
 fn grown(growth: &Growth) -> String {
-    let header = [
-        "cache",
-        "grew",
-        "objects",
-        "by objects",
-        "by allocator",
-        "reclaim",
-        "in each step",
-    ];
-    let mut table = output::grid(&header, &[5, 6]);
+    let mut header = vec!["cache", "grew", "objects", "by objects", "allocator"];
+    let is_series = growth.moments.len() > 2;
+    if is_series {
+        header.push("steps");
+    }
+    let mut table = output::grid(&header, &[]);
     let more = |objects: i64| match objects {
         less if less < 0 => format!("-{}", count(less.unsigned_abs())),
         more => format!("+{}", count(more.unsigned_abs())),
     };
-    table.add_row([
-        "all caches".to_string(),
-        signed(growth.slab_bytes.into()),
-        String::new(),
-        signed(growth.objects_bytes.into()),
-        signed(growth.allocator_bytes.into()),
-        String::new(),
-        String::new(),
-    ]);
+    let mut add = |name: String, objects: String, bytes: [i64; 3], steps: String| {
+        let [all, by_objects, allocator] = bytes.map(|bytes| signed(bytes.into()));
+        let mut row = vec![name, all, objects, by_objects, allocator];
+        row.extend(is_series.then_some(steps));
+        table.add_row(row);
+    };
+    let all = [
+        growth.slab_bytes,
+        growth.objects_bytes,
+        growth.allocator_bytes,
+    ];
+    add("all caches".to_string(), String::new(), all, String::new());
     for cache in growth.caches.iter().take(GROWN_SHOWN) {
-        table.add_row([
-            output::shortened(&cache.name, NAME_CHARS),
-            signed(cache.slab_bytes.into()),
-            more(cache.objects),
-            signed(cache.objects_bytes.into()),
-            signed(cache.allocator_bytes.into()),
-            yes(cache.reclaimable),
-            yes(cache.in_each_step),
-        ]);
+        let bytes = [cache.slab_bytes, cache.objects_bytes, cache.allocator_bytes];
+        let name = starred(&cache.name, cache.reclaimable);
+        add(name, more(cache.objects), bytes, steps(cache));
     }
     let shown = GROWN_SHOWN.min(growth.caches.len());
     format!(
         "{shown} of {} caches that changed\n{table}\n",
         growth.caches.len()
     )
+}
+
+/// Steps of a series in which a cache grew, and all steps.
+pub(crate) fn steps(cache: &CacheGrowth) -> String {
+    let steps = cache.each_bytes.windows(2);
+    let grew = steps.clone().filter(|pair| pair[0] < pair[1]);
+    format!("{} of {}", grew.count(), steps.count())
+}
+
+/// A line for each snapshot, or for some of many.
+pub(crate) fn moments(growth: &Growth) -> String {
+    let mut table = output::grid(&["snapshot", "after", "slabs", "live", ""], &[4]);
+    let all = &growth.moments;
+    let most = all.iter().map(|moment| moment.slab_bytes).max();
+    let shown = all.len().min(MOMENTS_SHOWN);
+    for at in 0..shown {
+        // The first, the last, and others at equal distances.
+        let moment = &all[at * (all.len() - 1) / (shown - 1).max(1)];
+        table.add_row([
+            output::shortened(file_name(&moment.file), NAME_CHARS),
+            moment.seconds.map_or_else(String::new, duration),
+            bytes(moment.slab_bytes),
+            bytes(moment.parts.live_bytes),
+            bar(
+                moment.parts.live_bytes,
+                moment.slab_bytes,
+                most.unwrap_or(0),
+            ),
+        ]);
+    }
+    format!(
+        "{shown} of {} snapshots (█ live objects, ░ the rest of the slabs)\n{table}\n",
+        all.len()
+    )
+}
+
+/// The last part of a path.
+pub(crate) fn file_name(path: &str) -> &str {
+    let path = path.trim_end_matches('/');
+    path.rsplit_once('/').map_or(path, |(_, name)| name)
+}
+
+/// A bar of `whole` bytes, of which a part is full, as long as [`BAR_CHARS`] for the most.
+fn bar(part: u64, whole: u64, most: u64) -> String {
+    let chars =
+        |bytes: u64| (bytes as f64 / most.max(1) as f64 * BAR_CHARS as f64).round() as usize;
+    let full = chars(part);
+    let rest = chars(whole).saturating_sub(full);
+    format!("{}{}", "█".repeat(full), "░".repeat(rest))
 }
 
 /// Bytes that shrinking and dropping would free, in sentences.

@@ -27,6 +27,7 @@ mod known;
 mod latency;
 mod loads;
 mod look;
+mod look_html;
 mod look_tables;
 mod machine_args;
 mod machines;

@@ -355,6 +355,16 @@ pub(crate) fn check_writable(path: &Path, force: Force) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Refuses a page that cannot be written, before the work for it is done; `json` is true if that goes to stdout.
+pub(crate) fn check_page(path: &Path, json: bool, force: Force) -> anyhow::Result<()> {
+    if is_stdout(path) && json {
+        return Err(usage(
+            "--html - and --json both write to stdout; name a file for the page",
+        ));
+    }
+    check_writable(path, force)
+}
+
 /// Writes to a file, which appears when it is complete, or to stdout for `-`.
 pub(crate) fn write_to(path: &Path, text: &str, force: Force) -> anyhow::Result<()> {
     if is_stdout(path) {

@@ -93,7 +93,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         other => other.into(),
     })?;
     if let Some(path) = &args.html {
-        check_html(path, args)?;
+        output::check_page(path, args.json, args.force)?;
     }
     let mode = if args.quick { Mode::Quick } else { Mode::Full };
     let plan = Plan::new(threads, mode, args.seed);
@@ -185,16 +185,6 @@ fn ended(keep: Option<&Path>, interrupted: bool, judged: &[Judged]) -> anyhow::R
             format!("claims that held before fail: {}", some.join(", ")),
         )),
     }
-}
-
-/// Refuses a page that cannot be written, before hours of work.
-fn check_html(path: &Path, args: &Args) -> anyhow::Result<()> {
-    if output::is_stdout(path) && args.json {
-        return Err(error::usage(
-            "--html - and --json both write to stdout; name a file for the page",
-        ));
-    }
-    output::check_writable(path, args.force)
 }
 
 #[cfg(test)]

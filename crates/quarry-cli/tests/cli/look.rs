@@ -89,8 +89,10 @@ fn a_series_says_what_grew() {
         &in_a_line(&told),
         &[
             "by objects that cannot be reclaimed (filp +5.9 MiB): a leak, if it goes on",
-            "in each step",
             "1 of 1 caches that changed",
+            "2 of 2",
+            "3 of 3 snapshots",
+            "c 8.2 MiB 8.2 MiB ████████████████",
         ],
     );
     let growth = json(&format!("look {} --json", files.join(" ")))["growth"].clone();
@@ -101,6 +103,91 @@ fn a_series_says_what_grew() {
     let boot = crate::what_if::boot(dir.path());
     let stages = json(&format!("look {boot} --stage boot,later --json"));
     assert_eq!(stages["growth"]["moments"].as_array().unwrap().len(), 2);
+}
+
+/// Widths in per cent of the pieces that follow a heading of a page.
+fn widths(page: &str, heading: &str) -> Vec<f64> {
+    let section = page.split_once(&format!("<h2>{heading}</h2>")).unwrap().1;
+    let section = section.split("<h2>").next().unwrap();
+    let pieces = section.split("width:").skip(1);
+    let numbers = pieces.map(|piece| piece.split('%').next().unwrap().parse().unwrap());
+    numbers.collect()
+}
+
+#[test]
+fn a_page_has_bars_ranges_and_charts() {
+    let dir = tempfile::tempdir().unwrap();
+    let files = [("a", 500), ("b", 1000), ("c", 2000)];
+    let files = files.map(|(name, slabs)| folder(dir.path(), name, slabs));
+    let out = dir.path().join("page.html");
+    let out = out.to_str().unwrap();
+    let told = stdout(&format!("look {} --html {out}", files[0]));
+    assert_has(&told, &["partly filled slabs"]);
+    let page = fs::read_to_string(out).unwrap();
+    assert_has(
+        &page,
+        &[
+            "<h1>Slab memory of a</h1>",
+            "filp has most, 2.0 MiB",
+            "dentry *",
+            "held by CPUs, estimated",
+            "Linux 6.6",
+            "shrinking all caches",
+            "drop_caches, 1 % of the objects stay",
+        ],
+    );
+    // The parts fill the bar, and the page needs neither network nor scripts.
+    let parts: f64 = widths(&page, "Parts").iter().sum();
+    assert!((parts - 100.0).abs() < 0.01, "{parts}");
+    assert!(!page.contains("<svg") && !page.contains("<h2>Growth"));
+    for outside in ["http", "src=", "<script", "@import"] {
+        assert!(!page.contains(outside), "{outside} in {page}");
+    }
+    // It is kept, unless --force is given.
+    let again = format!("look {} --html {out}", files.join(" "));
+    assert_fails(&quarry(&again), 2, &["exists", "--force"]);
+    stdout(&format!("{again} --force"));
+    let page = fs::read_to_string(out).unwrap();
+    assert_eq!(page.matches("<svg").count(), 2, "{page}");
+    assert_has(
+        &page,
+        &[
+            "a leak, if it goes on",
+            "number of the snapshot",
+            "data-name=\"live objects\"",
+            "data-name=\"filp\"",
+            "filp: 2 number of the snapshot, 1.95",
+            "3 of 3 snapshots",
+        ],
+    );
+    // To stdout it goes alone.
+    let page = stdout(&format!("look {} --html -", files[0]));
+    assert!(page.starts_with("<!DOCTYPE html>") && page.ends_with("</html>"));
+    assert_fails(
+        &quarry(&format!("look {} --html - --json", files[0])),
+        2,
+        &["--html - and --json"],
+    );
+}
+
+#[test]
+fn a_series_with_moments_has_times_on_its_axis() {
+    let dir = tempfile::tempdir().unwrap();
+    let files = [("a", 500, 0), ("b", 1000, 1), ("c", 2000, 5)].map(|(name, slabs, hour)| {
+        let moment = serde_json::json!({"page_size": 4096, "slabinfo_text": slabinfo(slabs),
+            "kernel_release": "6.1.0", "cpu_present": "0-3", "unix_time_s": 1_000_000 + hour * 3600});
+        let file = dir.path().join(name);
+        fs::write(&file, moment.to_string()).unwrap();
+        file.to_str().unwrap().to_string()
+    });
+    let look = format!("look {}", files.join(" "));
+    assert_has(
+        &in_a_line(&stdout(&look)),
+        &["in 5.0 h", "b 60.0 min 4.3 MiB"],
+    );
+    let page = stdout(&format!("{look} --html -"));
+    let point = "filp: 5 hours since the first snapshot, 5.86";
+    assert_has(&page, &["hours since the first snapshot", point]);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use quarry_snapshot::Snapshot;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::{CacheLook, Look};
+use super::{CacheLook, Look, Parts};
 
 /// Changes below a hundredth of the slabs, and below this, are none.
 const LEAST_BYTES: u64 = 256 << 10;
@@ -56,10 +56,12 @@ pub enum Verdict {
 pub struct Moment {
     /// File.
     pub file: String,
+    /// Seconds after the first; null if a moment is unknown.
+    pub seconds: Option<f64>,
     /// Bytes of all slabs.
     pub slab_bytes: u64,
-    /// Bytes of objects in use, as estimated.
-    pub live_bytes: u64,
+    /// Parts of the slab memory, which add up to `slab_bytes`.
+    pub parts: Parts,
 }
 
 /// Change of a cache.
@@ -79,6 +81,8 @@ pub struct CacheGrowth {
     pub reclaimable: bool,
     /// True if its slabs grew from each snapshot to the next.
     pub in_each_step: bool,
+    /// Bytes of its slabs in each snapshot.
+    pub each_bytes: Vec<u64>,
 }
 
 /// Compares looks at snapshots, oldest first.
@@ -118,14 +122,15 @@ pub(super) fn between(snapshots: &[Snapshot], looks: &[Look]) -> Growth {
         }),
         allocator_bytes: sum(|cache| cache.allocator_bytes),
         verdict: Verdict::Same,
-        seconds: seconds(snapshots),
+        seconds: seconds(snapshots, snapshots.last()),
         moments: looks
             .iter()
             .zip(snapshots)
             .map(|(look, snapshot)| Moment {
                 file: snapshot.file.clone(),
+                seconds: seconds(snapshots, Some(snapshot)),
                 slab_bytes: look.slab_bytes,
-                live_bytes: look.parts.live_bytes,
+                parts: look.parts,
             })
             .collect(),
         caches,
@@ -157,16 +162,17 @@ fn cache(name: &str, steps: &[BTreeMap<&str, &CacheLook>]) -> CacheGrowth {
         allocator_bytes: slab_bytes.saturating_sub(objects_bytes),
         reclaimable: known.reclaimable,
         in_each_step: bytes.windows(2).all(|pair| pair[0] < pair[1]),
+        each_bytes: bytes,
     }
 }
 
-/// Seconds between the first snapshot and the last: by the boot's clock if both are of one boot.
-fn seconds(snapshots: &[Snapshot]) -> Option<f64> {
-    let (first, last) = (snapshots.first()?, snapshots.last()?);
-    let one_boot = first.boot_id.is_some() && first.boot_id == last.boot_id;
-    match (first.monotonic_ns, last.monotonic_ns) {
+/// Seconds from the first snapshot to another: by the boot's clock if both are of one boot.
+fn seconds(snapshots: &[Snapshot], other: Option<&Snapshot>) -> Option<f64> {
+    let (first, other) = (snapshots.first()?, other?);
+    let one_boot = first.boot_id.is_some() && first.boot_id == other.boot_id;
+    match (first.monotonic_ns, other.monotonic_ns) {
         (Some(from), Some(to)) if one_boot => Some((to as f64 - from as f64) / 1e9),
-        _ => Some(last.unix_time_s? as f64 - first.unix_time_s? as f64),
+        _ => Some(other.unix_time_s? as f64 - first.unix_time_s? as f64),
     }
 }
 

@@ -181,13 +181,26 @@ fn growth_is_of_objects_or_of_the_allocator() {
 #[test]
 fn a_series_says_what_grew_in_each_step() {
     let slabs = [[100, 100], [200, 300], [300, 200]];
-    let snapshots = slabs.map(|[steady, wavy]| {
+    let mut snapshots = slabs.map(|[steady, wavy]| {
         let rows = [("steady", steady), ("wavy", wavy)];
         let rows = rows.map(|(name, slabs)| row(name, 256, 16, slabs, slabs * 16));
         snapshot(rows.to_vec())
     });
+    for (snapshot, time) in snapshots.iter_mut().zip([1000, 1060, 4600]) {
+        snapshot.unix_time_s = Some(time);
+    }
     let growth = Look::of(&snapshots).unwrap().growth.unwrap();
-    assert_eq!(growth.moments.len(), 3);
+    let moments = growth.moments.iter();
+    let moments: Vec<_> = moments
+        .map(|moment| (moment.seconds, moment.slab_bytes / 4096))
+        .collect();
+    let expected = [(Some(0.0), 200), (Some(60.0), 500), (Some(3600.0), 500)];
+    assert_eq!(moments, expected);
+    assert_eq!(growth.moments[1].parts.total(), 500 * 4096);
+    assert_eq!(
+        growth.caches[1].each_bytes,
+        [100, 300, 200].map(|slabs| slabs * 4096)
+    );
     let caches = growth.caches.iter();
     let told: Vec<_> = caches
         .map(|cache| {
