@@ -293,6 +293,7 @@ fn is_named(label: &str, name: &str) -> bool {
     let is_number = |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_digit());
     match label.as_str() {
         _ if label == name => true,
+        "on" => behind.is_some_and(|kernel| !kernel.is_empty()),
         "blocks from" => behind.is_some_and(|zone| !zone.is_empty()),
         "order" => behind.is_some_and(is_number),
         "draws %" | "seeds %" => before.is_some_and(is_number),
@@ -308,7 +309,8 @@ fn normal(name: &str) -> String {
         Some((bare, count)) if count.ends_with(')') && count.contains(" of ") => bare,
         _ => &name,
     };
-    bare.trim().to_lowercase()
+    // What is estimated has this mark.
+    bare.trim().trim_start_matches('~').to_lowercase()
 }
 
 /// Text about a design, which a column of runs may be called.

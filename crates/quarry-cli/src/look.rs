@@ -14,7 +14,7 @@ use serde::Serialize;
 use crate::error::usage;
 use crate::input::Source;
 use crate::known::{self, KnownArgs};
-use crate::{input, look_html, look_tables, output};
+use crate::{input, look_html, look_tables, output, top};
 
 /// Arguments.
 #[derive(clap::Args)]
@@ -32,6 +32,9 @@ pub(crate) struct Args {
     /// Number of caches to print: those with most bytes.
     #[arg(long, value_name = "N", default_value_t = 10)]
     top: usize,
+    /// Show this computer, refreshed until q is pressed; the same as quarry top, which has options for it.
+    #[arg(long, exclusive = true)]
+    live: bool,
     /// Write a page with bars and charts as well, which needs no network. `-` is stdout.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
@@ -57,6 +60,7 @@ Exit codes:
 
 Examples:
   sudo quarry look
+  sudo quarry look --live
   quarry look now.json
   quarry look monday.json tuesday.json wednesday.json
   quarry look boot.json.gz --stage boot,later
@@ -83,6 +87,9 @@ pub(crate) struct Report<'a> {
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    if args.live {
+        return top::run(&top::Args::default());
+    }
     if let Some(path) = &args.html {
         output::check_page(path, args.json, args.force)?;
     }

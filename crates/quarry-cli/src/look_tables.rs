@@ -278,7 +278,7 @@ pub(crate) fn file_name(path: &str) -> &str {
     path.rsplit_once('/').map_or(path, |(_, name)| name)
 }
 
-/// A bar of `whole` bytes, of which a part is full, as long as [`BAR_CHARS`] for the most.
+/// A bar of `whole` bytes with `part` of them full. That of `most` bytes has [`BAR_CHARS`].
 fn bar(part: u64, whole: u64, most: u64) -> String {
     let chars =
         |bytes: u64| (bytes as f64 / most.max(1) as f64 * BAR_CHARS as f64).round() as usize;

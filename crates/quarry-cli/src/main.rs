@@ -56,6 +56,7 @@ mod rx_tables;
 mod sensitivity;
 mod signals;
 mod snapshot;
+mod top;
 mod trace_info;
 mod tunables;
 mod units;
@@ -97,6 +98,8 @@ enum Command {
     Info(info::Args),
     /// Say how much slab memory a kernel has, of what and why, what grew, and what would change it.
     Look(look::Args),
+    /// Show this computer's caches as slabtop does, with what CPUs hold and another kernel would need.
+    Top(top::Args),
     /// Show who allocates: call sites, processes and caches, and what of theirs is alive.
     Callers(callers::Args),
     /// Replay recorded allocations on designs, page sizes and CPU counts.
@@ -167,6 +170,7 @@ fn main() -> ExitCode {
         Command::Record(args) => record::run(&args),
         Command::Info(args) => info::run(&args),
         Command::Look(args) => look::run(&args),
+        Command::Top(args) => top::run(&args),
         Command::Callers(args) => callers::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Explain(args) => explain::run(&args),

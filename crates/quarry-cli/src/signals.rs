@@ -1,8 +1,8 @@
 //! Signals that end the command: what it has written of outputs goes first, or a recording is completed.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 
 use anyhow::Context;
@@ -32,9 +32,22 @@ pub(crate) fn remove_outputs_first() {
     thread::spawn(move || {
         for signal in &mut signals {
             remove_unfinished_outputs();
+            // What another thread writes meanwhile waits for the end.
+            let _stdout = io::stdout().lock();
+            if let Some(step) = BEFORE_END.get() {
+                step();
+            }
             let _ = emulate_default_handler(signal);
         }
     });
+}
+
+static BEFORE_END: OnceLock<fn()> = OnceLock::new();
+
+/// Has a signal that ends the command do a step first, which may write to stdout.
+pub(crate) fn before_end(step: fn()) {
+    // The first step stays: a command has one.
+    let _ = BEFORE_END.set(step);
 }
 
 /// Set when SIGINT, SIGTERM or SIGHUP came, after a call of `tell`. A second one ends the process at once.

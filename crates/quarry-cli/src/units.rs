@@ -79,11 +79,21 @@ pub(crate) fn bytes(bytes: u64) -> String {
     }
 }
 
+/// Bytes in few letters, for narrow columns: `960B`, `64K`, `31.2M`.
+pub(crate) fn short(of: u64) -> String {
+    bytes(of).replace("iB", "").replace(' ', "")
+}
+
 /// Bytes that memory changed by, with their sign.
 pub(crate) fn signed(change: i128) -> String {
     let sign = if change < 0 { '-' } else { '+' };
     let size = u64::try_from(change.unsigned_abs()).unwrap_or(u64::MAX);
     format!("{sign}{}", bytes(size))
+}
+
+/// The same in few letters.
+pub(crate) fn signed_short(change: i128) -> String {
+    signed(change).replace("iB", "").replace(' ', "")
 }
 
 /// A count with a space after every third digit: `1 234 567`.
@@ -162,6 +172,8 @@ mod tests {
         assert_eq!(bytes(65536), "64 KiB");
         assert_eq!(bytes(1_048_575), "1.0 MiB");
         assert_eq!(bytes(32_768_000), "31.2 MiB");
+        let few = [960, 65536, 32_768_000].map(short);
+        assert_eq!(few, ["960B", "64K", "31.2M"]);
         assert_eq!(count(1_234_567), "1 234 567");
         assert_eq!(count(12), "12");
         assert_eq!(percent(1, 3), "33.3 %");

@@ -67,7 +67,7 @@ pub(super) fn answers(
     baseline: &Baseline<'_>,
 ) -> Result<Vec<WhatIf>, LabError> {
     let mut answers = Vec::new();
-    if let Some(release) = next_release(baseline.design().era) {
+    if let Some(&release) = later_releases(baseline.design().era).first() {
         let question = Question {
             release: Some(release),
             ..Question::default()
@@ -88,12 +88,13 @@ pub(super) fn answers(
     Ok(answers)
 }
 
-/// The next release with long-term support, or else the newest that is known.
-fn next_release(era: Era) -> Option<Era> {
-    let mut later = LONG_TERM.into_iter().filter(|release| *release > era);
+/// Releases with long-term support after one, oldest first, and the newest release that is known.
+#[must_use]
+pub fn later_releases(era: Era) -> Vec<Era> {
+    let later = LONG_TERM.into_iter().chain([Era::LAST]);
+    let mut later: Vec<Era> = later.filter(|release| *release > era).collect();
+    later.dedup();
     later
-        .next()
-        .or((era != Era::LAST && era.since(Era::V6_18)).then_some(Era::LAST))
 }
 
 fn other_pages(snapshot: &Snapshot) -> Vec<u64> {

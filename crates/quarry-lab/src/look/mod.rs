@@ -21,9 +21,9 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::error::LabError;
-use crate::whatif::{Baseline, Fit, Prediction, Question, predict};
+use crate::whatif::{Baseline, Fit, Prediction, Question};
 
-pub use ask::WhatIf;
+pub use ask::{WhatIf, later_releases};
 pub use cache::{CacheLook, Freed};
 pub use growth::{CacheGrowth, Growth, Moment, Verdict};
 
@@ -138,16 +138,23 @@ impl Look {
             look.what_ifs = ask::answers(last, &baseline)?;
         }
         if !before.is_empty() {
-            let earlier = |snapshot: &Snapshot| {
-                let told = predict(snapshot, &Question::default())?;
-                Ok(Self::of_one(snapshot, &told))
-            };
+            let earlier = |snapshot| Self::now(snapshot, &Baseline::of(snapshot)?);
             let looks: Result<Vec<_>, LabError> = before.iter().map(earlier).collect();
             let mut looks = looks?;
             looks.push(look.clone());
             look.growth = Some(growth::between(snapshots, &looks));
         }
         Ok(look)
+    }
+
+    /// Looks at one snapshot, without predictions of other kernels.
+    ///
+    /// # Errors
+    ///
+    /// [`LabError::Usage`] if this build does not have the kernel's design.
+    pub fn now(snapshot: &Snapshot, baseline: &Baseline<'_>) -> Result<Self, LabError> {
+        let told = baseline.predict(&Question::default())?;
+        Ok(Self::of_one(snapshot, &told))
     }
 
     /// Looks at one snapshot; `told` says what is in use. Predictions of other kernels are left out.

@@ -120,7 +120,7 @@ fn at(root: &Path, path: &str) -> PathBuf {
 fn explain_permission(error: ReportError) -> ReportError {
     match error {
         ReportError::Read { file, source } if source.kind() == io::ErrorKind::PermissionDenied => {
-            let what = "only root may read it: run quarry snapshot as root";
+            let what = "only root may read it: run quarry as root";
             let source = io::Error::new(source.kind(), what);
             ReportError::Read { file, source }
         }
