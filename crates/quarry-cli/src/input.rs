@@ -91,7 +91,8 @@ pub(crate) fn source(name: &OsStr, stage: Option<&str>) -> anyhow::Result<Source
         let read = file.take(HEAD_BYTES).read_to_end(&mut head);
         read.with_context(|| format!("cannot read {shown}"))?;
     }
-    if path.is_dir() || !head.is_empty() && !head.starts_with(b"PAR1") {
+    if path.is_dir() || !head.is_empty() && !head.starts_with(b"PAR1") || Snapshot::is_table(&path)
+    {
         let mut snapshot = Snapshot::read(&path, stage).map_err(|error| match spool {
             Some(_) => anyhow!(
                 error

@@ -321,7 +321,10 @@ const UNREAD: [(&[u8], &str); 8] = [
         b"\xef\xbe\xed\xfe",
         "a raw file of atop, which has no table of slab caches",
     ),
-    (b"PAR1", "Parquet: a trace, which has no single moment"),
+    (
+        b"PAR1",
+        "Parquet: a trace, which has no single moment, or a table of pcp2arrow, which is read from a path",
+    ),
 ];
 
 impl Container {

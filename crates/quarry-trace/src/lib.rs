@@ -159,5 +159,8 @@ pub use meta::{
 };
 pub use moment::{Moment, ParseMomentError};
 pub use outfile::{Existing, OutFile, OutFolder, remove_unfinished_outputs};
-pub use read::{CHUNK_EVENTS, EventReader, PageReader, RowReader, TaskReader, TraceFile};
+pub use read::{
+    CHUNK_EVENTS, EventReader, NumberColumn, PageReader, RowReader, TaskReader, TraceFile,
+    number_columns,
+};
 pub use report::{KernelReport, NewReport, Origin};

@@ -13,7 +13,7 @@ type Moment = Map<String, Value>;
 
 /// Numbers of a cache by the metric.
 #[derive(Default)]
-struct Metrics(BTreeMap<String, [Option<u64>; 6]>);
+pub(super) struct Metrics(BTreeMap<String, [Option<u64>; 6]>);
 
 /// Places in a cache's numbers.
 const ACTIVE: usize = 0;
@@ -24,11 +24,11 @@ const PAGES: usize = 4;
 const SLABS: usize = 5;
 
 impl Metrics {
-    fn set(&mut self, cache: &str, place: usize, value: u64) {
+    pub(super) fn set(&mut self, cache: &str, place: usize, value: u64) {
         self.0.entry(cache.to_string()).or_default()[place] = Some(value);
     }
 
-    fn moment(&self, form: Form, file: &str) -> Result<Moment, ReportError> {
+    pub(super) fn moment(&self, form: Form, file: &str) -> Result<Moment, ReportError> {
         let caches = self.0.iter().filter_map(|(name, numbers)| {
             let per_slab = numbers[PER_SLAB]?;
             let objects = numbers[OBJECTS]?;
@@ -207,8 +207,10 @@ pub(super) fn prometheus(file: &str, value: &Value) -> Result<Vec<Moment>, Repor
     }
 }
 
+/// Beginning of the names of PCP's metrics of slabs.
+pub(super) const PCP_PREFIX: &str = "mem.slabinfo.";
 /// Metrics of PCP.
-const PCP: [(&str, usize); 6] = [
+pub(super) const PCP: [(&str, usize); 6] = [
     ("objects.active", ACTIVE),
     ("objects.total", OBJECTS),
     ("objects.size", SIZE),
@@ -220,7 +222,7 @@ const PCP: [(&str, usize); 6] = [
 /// True for `pmrep -o csv mem.slabinfo`.
 pub(super) fn is_pmrep(text: &str) -> bool {
     let first = text.lines().next().unwrap_or_default();
-    first.starts_with("Time") && first.contains("mem.slabinfo.")
+    first.starts_with("Time") && first.contains(PCP_PREFIX)
 }
 
 /// A moment for each line of `pmrep`.
@@ -234,7 +236,7 @@ pub(super) fn pmrep(file: &str, text: &str) -> Result<Vec<Moment>, ReportError> 
     let columns: Vec<Option<(usize, &str)>> = header
         .split(separator)
         .map(|column| {
-            let column = column.trim_matches('"').strip_prefix("mem.slabinfo.")?;
+            let column = column.trim_matches('"').strip_prefix(PCP_PREFIX)?;
             PCP.iter().find_map(|(name, place)| {
                 Some((*place, column.strip_prefix(name)?.strip_prefix('-')?))
             })

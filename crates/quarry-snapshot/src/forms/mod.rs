@@ -1,6 +1,7 @@
 //! Forms of files that people have of a kernel's slabs. Each has a module that turns its text into the JSON of a moment,
 //! which [`Snapshot::parse`](crate::Snapshot::parse) takes.
 
+pub(crate) mod arrow;
 mod below;
 mod bugreport;
 mod crash;
@@ -40,6 +41,8 @@ pub enum Form {
     Prometheus,
     /// CSV of `pmrep` (PCP).
     Pmrep,
+    /// Parquet of `pcp2arrow` (PCP).
+    Pcp2arrow,
     /// JSON of `below dump`.
     Below,
 }
@@ -61,7 +64,7 @@ pub enum Detail {
 
 impl Form {
     /// Every form.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Snapshot,
         Self::Slabinfo,
         Self::Proc,
@@ -74,6 +77,7 @@ impl Form {
         Self::NodeExporter,
         Self::Prometheus,
         Self::Pmrep,
+        Self::Pcp2arrow,
         Self::Below,
     ];
 
@@ -93,6 +97,7 @@ impl Form {
             Self::NodeExporter => "node_exporter",
             Self::Prometheus => "Prometheus query_range",
             Self::Pmrep => "pmrep",
+            Self::Pcp2arrow => "pcp2arrow",
             Self::Below => "below dump",
         }
     }
@@ -128,7 +133,7 @@ impl Form {
             Self::Crash => Some("object sizes are without padding, objects per slab computed"),
             Self::Oom => Some("only bytes of unreclaimable caches, no objects and no slabs"),
             Self::NodeExporter | Self::Prometheus => Some("slabs are computed from objects"),
-            Self::Pmrep => Some("no tunables"),
+            Self::Pmrep | Self::Pcp2arrow => Some("no tunables"),
             Self::Below => Some("pages of slabs are computed from objects and sizes"),
             Self::Snapshot | Self::Slabinfo | Self::Proc | Self::Sosreport | Self::Bugreport => {
                 None

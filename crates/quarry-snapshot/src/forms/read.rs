@@ -10,7 +10,7 @@ use crate::slabinfo::Slabinfo;
 use crate::unpack::{self, Content};
 
 use super::files::{self, Tree};
-use super::{Form, below, bugreport, crash, log, metrics, slabtop, vmstat};
+use super::{Form, arrow, below, bugreport, crash, log, metrics, slabtop, vmstat};
 
 type Moment = Map<String, Value>;
 
@@ -20,6 +20,9 @@ pub(crate) fn path(path: &Path) -> Result<Vec<Moment>, ReportError> {
     if path.is_dir() {
         let tree = Tree::Folder(path.to_path_buf());
         return Ok(vec![files::moment(&file, &tree)?]);
+    }
+    if arrow::is(path) {
+        return arrow::read(&file, path);
     }
     content(&file, unpack::open(path, files::wanted)?)
 }

@@ -39,6 +39,7 @@ fn forms_of_one_kernel_agree_with_slabinfo() {
         ("node_exporter.txt", Form::NodeExporter, 26),
         ("pmrep.csv", Form::Pmrep, 26),
         ("query_range.json", Form::Prometheus, 8),
+        ("pcp2arrow.parquet", Form::Pcp2arrow, 8),
         ("below.json", Form::Below, 8),
     ] {
         let snapshot = read(name);
@@ -342,6 +343,29 @@ fn damaged_files() {
                 }
             }
             let _ = Snapshot::of_bytes("damaged", Cursor::new(damaged));
+        }
+    }
+}
+
+/// The footer of a table is at its end, so the whole is damaged.
+#[test]
+fn damaged_tables() {
+    let mut rng = Rng::new(35);
+    let whole = fs::read(sample("pcp2arrow.parquet")).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("damaged.parquet");
+    for _ in 0..2000 {
+        let mut damaged = whole.clone();
+        for _ in 0..=rng.below(3) {
+            let at = rng.below(damaged.len() as u64) as usize;
+            match rng.below(4) {
+                0 => damaged.truncate(at.max(1)),
+                _ => damaged[at] = rng.below(256) as u8,
+            }
+        }
+        fs::write(&path, damaged).unwrap();
+        if let Ok(snapshots) = Snapshot::read_all(&path) {
+            assert_eq!(snapshots[0].form, Form::Pcp2arrow);
         }
     }
 }

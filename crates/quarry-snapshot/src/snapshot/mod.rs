@@ -110,6 +110,12 @@ impl Snapshot {
         Self::last(&file, forms::read::path(path)?, stage)
     }
 
+    /// True for a Parquet file that has snapshots: PCP's `pcp2arrow` writes such, and traces are Parquet, too.
+    #[must_use]
+    pub fn is_table(path: &Path) -> bool {
+        forms::arrow::is(path)
+    }
+
     /// Reads every moment of a file, the oldest first: one of most forms.
     ///
     /// # Errors

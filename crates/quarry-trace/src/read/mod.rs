@@ -8,6 +8,7 @@ mod events;
 mod foreign;
 mod group;
 mod load;
+mod numbers;
 mod pages;
 mod rows;
 mod source;
@@ -27,6 +28,7 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 
 pub use events::{CHUNK_EVENTS, EventReader};
 pub(crate) use load::Owned;
+pub use numbers::{NumberColumn, number_columns};
 pub use pages::PageReader;
 pub use rows::RowReader;
 pub use tasks::TaskReader;
