@@ -7,6 +7,8 @@
 //! | before 5.9: a page names its group | 5.9: a slab of accounted objects has a vector with a word for each | 0 to 8 for each object | the vector's element |
 //! | 5.9 to 6.19: the vector is a kmalloc object | 7.0: it may lie in what a slab leaves over | -8 to 0 for each object | messages of the series |
 //! | to 6.4 on arm64: the smallest kmalloc class is of 128 bytes | 6.5: of 8 | the class of 128 down to a sixteenth | published: 38.9 to 22.3 MB |
+//! | before 6.6: each file of a trace event has an inode and a dentry from boot on | 6.6: when it is used | 0 to 10,000 inodes and dentries less | published: 9 MB for 10,000 files; one load on 6.1 and 6.12: 8,800 inodes less |
+//! | any | the same before 6.6: events are added | 250 inodes and dentries more for each release | one load on 5.10 and 6.1: 2,350 inodes more |
 //! | any | any: objects have other sizes, and caches come and go | 0.5 % for each release between | boots of one machine: +4.5 % by sizes and +2.9 % by new caches from 6.1 to 6.17, -0.5 to +0.9 % for each step from there to 7.3 |
 //!
 //! | a kernel | any other, also of the release | 4 % | two boots of one machine (ppc64el, 7 stages) differ by -3.2 to +4.2 % |
@@ -40,6 +42,11 @@ const SHARED_BY_GROUPS: f64 = 0.55;
 pub(super) const ACCOUNT_BYTES: u64 = 8;
 /// Smallest kmalloc class of arm64 while it was the size of a line for DMA, and afterwards.
 const ARM64_SMALLEST: [u64; 2] = [128, 8];
+/// Files of trace events that a kernel has, and those that a release added.
+const EVENT_FILES: u64 = 10_000;
+const EVENT_FILES_OF_A_RELEASE: u64 = 250;
+/// Caches with an object for each of these files.
+const OF_EVENT_FILES: [&str; 3] = ["inode_cache", "dentry", "lsm_inode_cache"];
 /// Part of the memory by which sizes and new caches may change it with each release.
 const OF_ALL: f64 = 0.005;
 /// The same of a cache, and the most.
@@ -65,6 +72,7 @@ impl Step<'_> {
             all.extend(self.memory_groups(told));
             all.extend(self.vectors(told));
             all.extend(self.smallest_class(told));
+            all.extend(self.event_files());
             all.push(self.sizes(told));
         }
         if changes || is_other {
@@ -167,6 +175,33 @@ impl Step<'_> {
                 .to_string(),
             less_bytes,
             more_bytes,
+        })
+    }
+
+    /// Files of trace events; other releases have others.
+    fn event_files(&self) -> Option<Unmodelled> {
+        let rows = &self.snapshot.slabinfo;
+        let inodes = rows.row(OF_EVENT_FILES[0])?.active_objs;
+        let bytes = OF_EVENT_FILES.iter().filter_map(|name| rows.row(name));
+        let bytes: u64 = bytes.map(|row| row.objsize).sum();
+        let (less, more) = match self.crosses(Era::V6_6) {
+            Some(true) => (EVENT_FILES.min(inodes), 0),
+            Some(false) => (0, EVENT_FILES),
+            None if self.from >= Era::V6_6 => return None,
+            None => {
+                let releases = (self.from as u64).abs_diff(self.to as u64);
+                let files = EVENT_FILES_OF_A_RELEASE * releases;
+                match self.from < self.to {
+                    true => (0, files),
+                    false => (files.min(inodes), 0),
+                }
+            }
+        };
+        Some(Unmodelled {
+            what: "inodes and dentries of trace events' files, which kernels before 6.6 make when they boot"
+                .to_string(),
+            less_bytes: less.saturating_mul(bytes),
+            more_bytes: more.saturating_mul(bytes),
         })
     }
 
