@@ -342,7 +342,7 @@ fn of_snapshot<'a>(name: &str, snapshot: &'a Snapshot) -> Report<'a> {
         _ => format!("{field} is a guess: {reason}"),
     });
     report.lacks.extend(guesses);
-    report.lacks.extend(known::notes(snapshot));
+    report.lacks.extend(known::lacks(snapshot));
     report
 }
 

@@ -91,8 +91,18 @@ pub(crate) fn guesses(snapshot: &Snapshot) -> BTreeMap<&'static str, String> {
     reasons.collect()
 }
 
-/// Sentences about how a file was read and what its form lacks, a line each.
+/// Sentences about how a file was read, how exact it is and what its form lacks, a line each.
 pub(crate) fn notes(snapshot: &Snapshot) -> Vec<String> {
+    let hidden = snapshot.hidden.as_ref();
+    let exact = hidden.map(|hidden| {
+        let by = &hidden.read_by;
+        format!("exact ({by}): what CPUs, sheaves and barns hold was read, not estimated")
+    });
+    exact.into_iter().chain(lacks(snapshot)).collect()
+}
+
+/// Sentences about what a file lacks and how it was read, a line each.
+pub(crate) fn lacks(snapshot: &Snapshot) -> Vec<String> {
     let form = snapshot.form.name();
     let lacks = snapshot.form.lacks();
     let lacks = lacks.map(|lacks| format!("read as {form}: {lacks}"));
@@ -100,11 +110,7 @@ pub(crate) fn notes(snapshot: &Snapshot) -> Vec<String> {
         Detail::Slabinfo => {
             Some("no sysfs: flags, merged caches and what CPUs hold are estimated".to_string())
         }
-        Detail::Bytes | Detail::Thin | Detail::Sysfs => None,
-        Detail::Exact => {
-            let by = snapshot.hidden.as_ref().map(|hidden| &hidden.read_by);
-            by.map(|by| format!("{by} read what CPUs, sheaves and barns hold"))
-        }
+        Detail::Bytes | Detail::Thin | Detail::Sysfs | Detail::Exact => None,
     };
     let notes = snapshot.notes.iter().cloned();
     lacks.into_iter().chain(detail).chain(notes).collect()

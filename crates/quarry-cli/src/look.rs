@@ -49,7 +49,8 @@ const EXAMPLES: &str = "\
 What it says of one snapshot: how much slab memory there is, in which caches, and
 why; what shrinking the caches, or dropping what can be reclaimed, would give
 back; and what other releases, pages and orders of slabs would need. The parts
-add up to slabinfo's bytes. What CPUs hold is estimated, as no kernel counts it.
+add up to slabinfo's bytes. What CPUs hold is estimated, as no kernel counts it;
+a snapshot of drgn has it (docs/inputs.md).
 
 Of several snapshots, or a trace with two, it says what grew from the first to
 the last: objects (a leak, if it goes on and they cannot be reclaimed) or the

@@ -146,6 +146,18 @@ impl HiddenCache {
         of_cpus.saturating_add(of_barns)
     }
 
+    /// Sheaves beside the main ones: spare ones, those for RCU, and those of barns.
+    #[must_use]
+    pub fn sheaves_beside_main(&self) -> u64 {
+        let of_cpu =
+            |cpu: &HiddenCpu| u64::from(cpu.spare.is_some()) + u64::from(cpu.rcu_free.is_some());
+        let of_cpus = sum(self.cpus.values().map(of_cpu));
+        let of_barns = self.nodes.values();
+        let of_barns =
+            sum(of_barns.map(|node| node.full_sheaves.saturating_add(node.empty_sheaves)));
+        of_cpus.saturating_add(of_barns)
+    }
+
     /// Slabs on nodes' lists.
     #[must_use]
     pub fn partial_slabs(&self) -> u64 {
@@ -158,30 +170,19 @@ impl HiddenCache {
         sum(self.nodes.values().map(|node| free_of(&node.partial)))
     }
 
-    /// Slabs of `slots` objects without one in use or in a sheaf: on nodes' lists, and of CPUs and their lists.
-    #[must_use]
-    pub fn empty_slabs(&self, slots: u64) -> [u64; 2] {
-        let empty = |slabs: &SlabsByFree| slabs.get(&slots).copied().unwrap_or(0);
-        let on_nodes = self.nodes.values().map(|node| empty(&node.partial));
-        let on_cpus = self.cpus.values().map(|cpu| {
-            let own = u64::from(cpu.slab_free == Some(slots));
-            own.saturating_add(empty(&cpu.partial))
-        });
-        [sum(on_nodes), sum(on_cpus)]
+    /// Slabs that were read, those of CPUs, their lists and nodes' lists: the free objects of each, and how many there are.
+    /// All other slabs are full.
+    pub fn open_slabs(&self) -> impl Iterator<Item = (u64, u64)> {
+        let of_cpus = self.cpu_slabs().map(|free| (free, 1));
+        let lists = self.cpus.values().map(|cpu| &cpu.partial);
+        let lists = lists.chain(self.nodes.values().map(|node| &node.partial));
+        of_cpus.chain(lists.flatten().map(|(free, slabs)| (*free, *slabs)))
     }
 
     /// Contradiction to the cache's row in slabinfo, if there is one.
     fn contradiction(&self, row: &SlabinfoRow) -> Option<String> {
-        let of_cpus = self.cpus.values().map(|cpu| &cpu.partial);
-        let lists = of_cpus.chain(self.nodes.values().map(|node| &node.partial));
-        let free = lists.flat_map(BTreeMap::keys).copied();
-        let free = free.chain(self.cpu_slabs()).max().unwrap_or(0);
-        let slabs = [
-            self.cpu_slabs().count() as u64,
-            self.listed_slabs(),
-            self.partial_slabs(),
-        ];
-        let slabs = sum(slabs.into_iter());
+        let free = self.open_slabs().map(|(free, _)| free).max().unwrap_or(0);
+        let slabs = sum(self.open_slabs().map(|(_, slabs)| slabs));
         let on_nodes = row.num_objs.saturating_sub(row.active_objs);
         let (held, found) = (self.held_objects(), self.partial_free());
         match () {

@@ -1,7 +1,7 @@
 //! One cache: parts of its memory, and the slabs that shrinking and dropping free.
 
 use quarry_core::geometry::CacheFlags;
-use quarry_snapshot::{CacheAttributes, SlabinfoRow, Snapshot};
+use quarry_snapshot::{CacheAttributes, HiddenCache, SlabinfoRow, Snapshot};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -15,7 +15,7 @@ pub struct CacheLook {
     pub name: String,
     /// Bytes of its slabs.
     pub slab_bytes: u64,
-    /// Objects in use, as estimated.
+    /// Objects in use: as a debugger read them, else as estimated.
     pub objects: u64,
     /// Objects that the kernel counts as active; those that CPUs hold are among them.
     pub active_objs: u64,
@@ -84,10 +84,15 @@ impl CacheLook {
         // Without counts, the slabs that are half full with the free objects.
         let free = row.num_objs.saturating_sub(row.active_objs);
         let slots = row.objperslab.max(1);
+        let hidden = snapshot.hidden(&row.name);
         let partial = match (
             count("partial").filter(|_| snapshot.partial_slabs(row).is_some()),
             count("objects_partial"),
         ) {
+            _ if let Some(hidden) = hidden => {
+                let slabs = hidden.partial_slabs();
+                [slabs, slabs.saturating_mul(slots).saturating_sub(free)]
+            }
             (Some(slabs), Some(objects)) => [slabs, objects],
             _ => {
                 let slabs = free.saturating_mul(2).div_ceil(slots).min(row.num_slabs);
@@ -125,13 +130,18 @@ impl CacheLook {
             // SLAB counts its free slabs.
             empty = [(row.num_slabs - row.active_slabs) as f64; 3];
         }
-        let [fewest, expected, most] = empty;
-        let [_, of_cpus, of_cpus_most] = of_cpus.empty();
+        let [fewest, expected, most] = match hidden {
+            Some(hidden) => emptied(row, hidden),
+            None => {
+                let [_, of_cpus, of_cpus_most] = of_cpus.empty();
+                [empty[0], empty[1] + of_cpus, empty[2] + of_cpus_most]
+            }
+        };
         let slab = look.slab_bytes as f64 / (row.num_slabs.max(1)) as f64;
         look.shrink = Freed {
             low_bytes: (fewest * slab) as u64,
-            bytes: ((expected + of_cpus) * slab) as u64,
-            high_bytes: ((most + of_cpus_most) * slab) as u64,
+            bytes: (expected * slab) as u64,
+            high_bytes: (most * slab) as u64,
         };
         look
     }
@@ -147,6 +157,31 @@ impl CacheLook {
         let slab = self.slab_bytes as f64 / self.slabs.max(1) as f64;
         (slabs * slab).round() as u64
     }
+}
+
+/// Slabs that have no object left when CPUs give back what they hold: fewest, expected and most. Without sheaves it is
+/// known which. Objects of sheaves are taken to lie in all slabs alike.
+fn emptied(row: &SlabinfoRow, hidden: &HiddenCache) -> [f64; 3] {
+    let slots = row.objperslab.max(1);
+    let kept = hidden.in_sheaves();
+    let live = row.active_objs.saturating_sub(hidden.held_objects());
+    let goes = kept as f64 / (live.saturating_add(kept)).max(1) as f64;
+    let (mut known, mut expected, mut open) = (0_u64, 0.0, 0_u64);
+    for (free, slabs) in hidden.open_slabs() {
+        let used = slots.saturating_sub(free);
+        if used == 0 {
+            known = known.saturating_add(slabs);
+        }
+        expected += slabs as f64 * goes.powf(used as f64);
+        open = open.saturating_add(slabs);
+    }
+    expected += row.num_slabs.saturating_sub(open) as f64 * goes.powf(slots as f64);
+    let most = match kept {
+        0 => known,
+        _ => row.num_slabs.saturating_sub(live.div_ceil(slots)),
+    };
+    let (fewest, most) = (known as f64, most.max(known) as f64);
+    [fewest, expected.clamp(fewest, most), most]
 }
 
 /// Divides the bytes of a cache.

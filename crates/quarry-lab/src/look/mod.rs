@@ -70,9 +70,9 @@ pub struct Look {
 /// Parts of slab memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct Parts {
-    /// Bytes of objects in use, as estimated.
+    /// Bytes of objects in use: as a debugger read them, else as estimated.
     pub live_bytes: u64,
-    /// Bytes of objects that CPUs hold in their slabs, lists and sheaves and that are free, as estimated.
+    /// Bytes of free objects that CPUs hold in their slabs, lists and sheaves: as a debugger read them, else as estimated.
     pub held_bytes: u64,
     /// Bytes of free objects in partly filled slabs of the nodes.
     pub partly_filled_bytes: u64,

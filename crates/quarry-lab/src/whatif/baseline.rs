@@ -228,7 +228,8 @@ impl<'a> ObservedCache<'a> {
         let lay_of = |cpus| {
             let sheaves = kernel.sheaves(sheaf_capacity);
             let reclaim = is_reclaimable(snapshot, &row.name);
-            Lay::of(row, sysfs, cpus, &sheaves, reclaim)
+            let hidden = snapshot.hidden(&row.name);
+            Lay::of(row, sysfs, cpus, &sheaves, reclaim, hidden)
         };
         // With debugging no CPU holds a slab.
         let debug = kernel.debug.flags(row, sysfs).debug();

@@ -3,7 +3,7 @@
 use quarry_core::geometry::Geometry;
 
 use crate::sheaves::Sheaves;
-use quarry_snapshot::{CacheAttributes, SlabinfoRow, Snapshot};
+use quarry_snapshot::{CacheAttributes, HiddenCache, SlabinfoRow, Snapshot};
 
 use super::demand::{Demand, Hidden, pinned};
 use super::kernel_model::{self, KernelModel};
@@ -42,17 +42,22 @@ pub(super) struct Lay {
     pub(super) slabs: f64,
     /// Objects that CPUs have taken.
     pub(super) demand: Demand,
-    /// Slabs on the CPUs' partial lists.
+    /// Slabs on the CPUs' partial lists, and their objects.
     pub(super) cpu_partial: f64,
+    pub(super) cpu_partial_objects: f64,
     /// Slabs on the nodes' partial lists, and their objects.
     pub(super) partial: f64,
     pub(super) partial_objects: f64,
     /// The partial slabs were not counted: as many as are half full with the free objects.
     pub(super) half_full: bool,
+    /// A debugger read what CPUs, sheaves and barns hold; else it is estimated.
+    pub(super) is_exact: bool,
     /// The objects can be reclaimed under memory pressure.
     pub(super) reclaim: bool,
-    /// Objects that a burst has left in sheaves, in full slabs and partial ones.
+    /// Objects that a burst has left in sheaves, in full slabs and partial ones; or those that were read there.
     pub(super) kept: f64,
+    /// Sheaves beside the main ones of the CPUs.
+    pub(super) beside_main: f64,
 }
 
 /// The geometry as far as memory depends on it.
@@ -156,9 +161,18 @@ impl Lay {
         cpus: u32,
         sheaves: &Sheaves,
         reclaim: bool,
+        hidden: Option<&HiddenCache>,
     ) -> Self {
-        if sheaves.capacity > 0 {
-            return Self::of_sheaves(row, sysfs, sheaves, reclaim);
+        match hidden {
+            // On the lists of 6.18 and 6.19 are slabs, too.
+            Some(hidden) if sheaves.capacity > 0 && hidden.cpu_slabs().next().is_none() => {
+                return Self::of_known_sheaves(row, sheaves, reclaim, hidden);
+            }
+            Some(hidden) => return Self::of_known_slabs(row, reclaim, hidden),
+            None if sheaves.capacity > 0 => {
+                return Self::of_sheaves(row, sysfs, sheaves, reclaim);
+            }
+            None => {}
         }
         let slots = (row.objperslab.max(1)) as f64;
         let slabs = row.num_slabs as f64;
@@ -192,11 +206,38 @@ impl Lay {
             slabs,
             demand: Demand::new(slots, full, held),
             cpu_partial,
+            cpu_partial_objects: cpu_partial * slots / 2.0,
             partial,
             partial_objects: partial_objects.min(partial * slots),
             half_full: counts.is_none(),
+            is_exact: false,
             reclaim,
             kept: 0.0,
+            beside_main: 0.0,
+        }
+    }
+
+    /// Slabs of CPUs that a debugger read; what lies in sheaves beside them is free.
+    fn of_known_slabs(row: &SlabinfoRow, reclaim: bool, hidden: &HiddenCache) -> Self {
+        let slots = row.objperslab.max(1) as f64;
+        let slabs = row.num_slabs as f64;
+        let used = hidden.cpu_slabs().map(|free| slots - free as f64).collect();
+        let cpu_partial = hidden.listed_slabs() as f64;
+        let partial = hidden.partial_slabs() as f64;
+        let held = hidden.cpu_slabs().count() as f64;
+        Self {
+            slots,
+            slabs,
+            demand: Demand::known(slots, (slabs - partial - cpu_partial - held).max(0.0), used),
+            cpu_partial,
+            cpu_partial_objects: cpu_partial * slots - hidden.listed_free() as f64,
+            partial,
+            partial_objects: partial * slots - hidden.partial_free() as f64,
+            half_full: false,
+            is_exact: true,
+            reclaim,
+            kept: hidden.in_sheaves() as f64,
+            beside_main: hidden.sheaves_beside_main() as f64,
         }
     }
 
@@ -218,18 +259,26 @@ impl Lay {
             slabs,
             demand: Demand::new(batch, (batches - held).max(0.0), held),
             cpu_partial: 0.0,
+            cpu_partial_objects: 0.0,
             partial,
             partial_objects,
             half_full: true,
+            is_exact: false,
             reclaim,
             kept: 0.0,
+            beside_main: 0.0,
         }
     }
 
-    /// Objects that are in use, as estimated; a cpu partial slab is half full.
+    /// Objects that are in use: those that were read, or as estimated.
     pub(super) fn objects(&self) -> f64 {
         let taken = self.demand.objects() + self.partial_objects;
-        (taken + self.cpu_partial * self.slots / 2.0 - self.kept).max(0.0)
+        (taken + self.cpu_partial_objects - self.kept).max(0.0)
+    }
+
+    /// Objects of a slab on a CPU's partial list, in the mean.
+    pub(super) fn per_listed(&self) -> f64 {
+        self.cpu_partial_objects / self.cpu_partial.max(1.0)
     }
 
     /// Takes this many objects out of what has been used up.
@@ -337,7 +386,7 @@ impl Lay {
         let private = listed * limit.min(1.0);
         let shared = [0.0, 0.5, 1.0][end] * (listed - private);
         let listed = private + shared;
-        let mut slabs = self.placed(end, listed, listed * self.slots / 2.0, true, to)
+        let mut slabs = self.placed(end, listed, listed * self.per_listed(), !self.is_exact, to)
             + self.placed(end, self.partial, self.partial_objects, self.half_full, to);
         if end == 2 {
             slabs += (to.cpu_partial - from.cpu_partial).max(0.0)

@@ -10,6 +10,8 @@
 //! prefers no scale (Jeffreys' for this law, which is flat in the logarithm of the mean) and is
 //! weighed by what is seen: `full` grains used up, `users` not. So "none of 16 CPUs has filled its
 //! slab of 8" says that the demand is far below 8, without saying that it is nothing.
+//!
+//! Where a debugger has read what CPUs use of their last grains, nothing of this is needed.
 
 use std::sync::Arc;
 
@@ -33,8 +35,16 @@ pub(super) struct Demand {
     pub(super) full: f64,
     /// CPUs that hold one.
     pub(super) users: f64,
+    last: Last,
+}
+
+/// Use of the last grain of each CPU.
+#[derive(Clone, Debug)]
+enum Last {
     /// Likely demands: the logarithm of the chance of another object, and the weight.
-    likely: Arc<[(f64, f64)]>,
+    Likely(Arc<[(f64, f64)]>),
+    /// Objects that were read, of each CPU that was seen.
+    Known(Arc<[f64]>),
 }
 
 /// Terms of a sum after which the rest is what a smooth demand would give.
@@ -79,17 +89,32 @@ impl Demand {
             grain,
             full,
             users,
-            likely: likely(grain, full, users),
+            last: Last::Likely(likely(grain, full, users)),
+        }
+    }
+
+    /// A demand of whose users is known how many objects of the last grain are in use.
+    pub(super) fn known(grain: f64, full: f64, used: Vec<f64>) -> Self {
+        Self {
+            grain,
+            full,
+            users: used.len() as f64,
+            last: Last::Known(used.into()),
         }
     }
 
     /// The chance that a CPU has taken more than `objects` of its last grain.
     fn hidden_above(&self, objects: f64, hidden: Hidden) -> f64 {
-        match hidden {
-            Hidden::Least => f64::from(objects < 1.0),
-            Hidden::Most => 1.0,
-            Hidden::Expected => self
-                .likely
+        match (hidden, &self.last) {
+            // A CPU may hold a grain that it uses nothing of.
+            (_, Last::Known(_)) if objects < 1.0 => 1.0,
+            (_, Last::Known(used)) => {
+                let above = used.iter().filter(|used| **used > objects).count();
+                above as f64 / used.len().max(1) as f64
+            }
+            (Hidden::Least, _) => f64::from(objects < 1.0),
+            (Hidden::Most, _) => 1.0,
+            (Hidden::Expected, Last::Likely(likely)) => likely
                 .iter()
                 .map(|(ln_s, weight)| {
                     let end = ln_s * self.grain;
@@ -126,8 +151,16 @@ impl Demand {
 
     /// Objects taken, those of the hidden part as estimated.
     pub(super) fn objects(&self) -> f64 {
-        let hidden: f64 = self
-            .likely
+        self.full * self.grain + self.users * self.used()
+    }
+
+    /// Objects of a user's last grain that are in use, in the mean.
+    pub(super) fn used(&self) -> f64 {
+        let likely = match &self.last {
+            Last::Known(used) => return used.iter().sum::<f64>() / used.len().max(1) as f64,
+            Last::Likely(likely) => likely,
+        };
+        let hidden: f64 = likely
             .iter()
             .map(|(ln_s, weight)| {
                 let end = ln_s * self.grain;
@@ -135,7 +168,7 @@ impl Demand {
                 weight * (-1.0 / ln_s.exp_m1() - self.grain * end.exp() / -end.exp_m1())
             })
             .sum();
-        self.full * self.grain + self.users * hidden.clamp(1.0, self.grain.max(1.0))
+        hidden.clamp(1.0, self.grain.max(1.0))
     }
 
     /// The same law with other CPUs.
@@ -227,6 +260,20 @@ mod tests {
         let demand = Demand::new(8.0, 1000.0, 1.0);
         close(demand.grains(2.0, Hidden::Expected), 4002.5);
         close(demand.objects(), 8004.0);
+    }
+
+    #[test]
+    fn what_was_read_is_not_estimated() {
+        let demand = Demand::known(8.0, 3.0, vec![0.0, 1.0, 5.0, 8.0]);
+        close(demand.objects(), 24.0 + 14.0);
+        close(demand.used(), 3.5);
+        for hidden in [Hidden::Least, Hidden::Expected, Hidden::Most] {
+            // Each CPU holds a grain, also where it uses nothing of it.
+            close(demand.grains(8.0, hidden), 7.0);
+        }
+        let fresh = Demand::known(8.0, 0.0, vec![1.0, 5.0, 8.0]);
+        let halves = [Hidden::Least, Hidden::Most].map(|hidden| fresh.grains(4.0, hidden));
+        assert_eq!(halves, [5.0; 2]);
     }
 
     #[test]

@@ -20,6 +20,8 @@ pub(crate) struct Holding {
     pub(crate) kept: u64,
     /// Slabs that CPUs allocate from, one each.
     pub(crate) held: u64,
+    /// Objects in use of each of these, if it is known of the snapshot's; else half of them are.
+    pub(crate) held_used: Option<u64>,
     /// Free places in these.
     pub(crate) held_free: u64,
     /// Slabs with free places that no CPU allocates from.
@@ -34,7 +36,7 @@ impl Holding {
         let users = cpus.users(lay.demand.users)[1];
         let demand = lay.demand.with(lay.full_with(1, users, cpus), users);
         let per_cpu = users / lay.demand.users.max(1.0);
-        let listed = lay.cpu_partial * lay.slots / 2.0 * per_cpu;
+        let listed = lay.cpu_partial_objects * per_cpu;
         let objects = match to.shared {
             // Slabs of all caches have no places of one.
             true => slabs * to.slots,
@@ -47,6 +49,7 @@ impl Holding {
             objects: objects.max(0.0).round() as u64,
             kept: kept.round() as u64,
             held: if holds_slabs { users.round() as u64 } else { 0 },
+            held_used: lay.is_exact.then(|| lay.demand.used().round() as u64),
             open: open.round() as u64,
             ..Self::default()
         }
@@ -65,11 +68,15 @@ impl Holding {
         self.held = self.held.min(slabs);
         let rest = slabs - self.held;
         let free = places - objects;
-        // What CPUs use of their slabs is not known: half.
         let in_held = self.held.saturating_mul(slots);
+        let used = self.held_used.map(|used| used.min(slots));
+        let likely = match used {
+            Some(used) => self.held.saturating_mul(slots - used),
+            None => in_held / 2,
+        };
         // Each of the other slabs has an object, so that no more can be free there.
         let pinned = rest.saturating_mul(slots.saturating_sub(1));
-        self.held_free = (in_held / 2)
+        self.held_free = likely
             .max(free.saturating_sub(pinned))
             .min(free)
             .min(in_held);

@@ -2,7 +2,7 @@
 //! assumptions), and back.
 
 use crate::sheaves::Sheaves;
-use quarry_snapshot::{CacheAttributes, SlabinfoRow};
+use quarry_snapshot::{CacheAttributes, HiddenCache, SlabinfoRow};
 
 use super::cache::{HIDDEN, Lay, Shape};
 use super::demand::{Demand, Hidden, thinned};
@@ -67,11 +67,51 @@ impl Lay {
             slabs,
             demand: Demand::new(capacity, (grains - users).max(0.0), users),
             cpu_partial: 0.0,
+            cpu_partial_objects: 0.0,
             partial,
             partial_objects,
             half_full: number("partial").is_none(),
+            is_exact: false,
             reclaim,
             kept: f64::from(has_burst) * (sheaves.after_load() as f64).min(active),
+            beside_main: f64::from(has_burst) * sheaves.beside_main() as f64,
+        }
+    }
+
+    /// The same if a debugger read what the sheaves hold.
+    pub(super) fn of_known_sheaves(
+        row: &SlabinfoRow,
+        sheaves: &Sheaves,
+        reclaim: bool,
+        hidden: &HiddenCache,
+    ) -> Self {
+        let slots = row.objperslab.max(1) as f64;
+        let capacity = sheaves.capacity as f64;
+        let partial = hidden.partial_slabs() as f64;
+        let partial_objects = partial * slots - hidden.partial_free() as f64;
+        let mut left = (row.active_objs as f64 - partial_objects).max(0.0);
+        // The CPUs that use it have something in a sheaf. Of the last one that each took, the rest is in use.
+        let users = hidden.cpus.values().filter(|cpu| cpu.in_sheaves() > 0);
+        let used: Vec<f64> = users
+            .map(|cpu| {
+                let used = (capacity - cpu.main.unwrap_or(0) as f64).clamp(0.0, left);
+                left -= used;
+                used
+            })
+            .collect();
+        Self {
+            slots,
+            slabs: row.num_slabs as f64,
+            demand: Demand::known(capacity, left / capacity, used),
+            cpu_partial: 0.0,
+            cpu_partial_objects: 0.0,
+            partial,
+            partial_objects,
+            half_full: false,
+            is_exact: true,
+            reclaim,
+            kept: hidden.in_sheaves() as f64,
+            beside_main: hidden.sheaves_beside_main() as f64,
         }
     }
 
@@ -171,16 +211,32 @@ impl Lay {
         } else {
             self.partial.min(from.min_partial)
         };
-        // What CPUs use of their slabs is hidden: half.
-        let on_cpus = (lists + held) * self.slots / 2.0;
+        let (per_listed, per_held) = match self.is_exact {
+            true => (self.per_listed(), self.demand.used().min(self.slots)),
+            // What CPUs use of their slabs is hidden: half.
+            false => (self.slots / 2.0, self.slots / 2.0),
+        };
+        let on_cpus = lists * per_listed + held * per_held;
         Burst {
             full,
             open: self.partial + lists + held,
             idle: idle + lists + held,
             objects: self.partial_objects + on_cpus,
-            free: free + lists * self.slots / 2.0,
+            free: free + lists * (self.slots - per_listed),
             is_pinned,
         }
+    }
+
+    /// Free places on the lists of CPUs that take the place of sheaves: fewest, expected and most. What sheaves kept is
+    /// free there, half of lists that are as long as after any burst; at most all of the lists. Without the hidden state it
+    /// is not known what sheaves kept.
+    fn listed_places(&self, gone: f64, to: &Shape, users: &Range, cpus: &Cpus) -> Range {
+        if !self.is_exact || to.sheaves.capacity > 0 {
+            return [0.0; 3];
+        }
+        let expected = cpus.old().sqrt() * to.cpu_partial / 2.0 * to.slots / 2.0;
+        let most = users[2] * to.cpu_partial * to.slots;
+        [0.0, expected.min(gone), most.min(gone)]
     }
 
     /// From sheaves after a burst to larger or smaller ones, or to none. What no longer fits is free;
@@ -200,6 +256,7 @@ impl Lay {
             kept: (most - before - free).max(0.0),
             slots: to.slots,
         };
+        let listed = self.listed_places(gone, to, &users, cpus);
         // A design without sheaves keeps empty slabs, none to all that it may.
         let may_keep = if most > 0.0 { 0.0 } else { to.min_partial };
         let kept_empty = (self.partial - partial).clamp(0.0, may_keep);
@@ -211,8 +268,10 @@ impl Lay {
             slabs[end] = taken
                 + match hidden {
                     Hidden::Least => left / to.slots,
-                    Hidden::Expected => partial * ratio + kept_empty / 2.0 + more.expected(),
-                    Hidden::Most => self.partial * ratio + more.most(),
+                    Hidden::Expected => {
+                        partial * ratio + kept_empty / 2.0 + more.expected() + listed[1] / to.slots
+                    }
+                    Hidden::Most => self.partial * ratio + more.most() + listed[2] / to.slots,
                 };
         }
         Outcome {

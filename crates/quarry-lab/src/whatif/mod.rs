@@ -39,6 +39,8 @@ mod cache;
 mod configuration;
 mod debugging;
 mod demand;
+#[cfg(test)]
+mod exact;
 mod fit;
 mod holding;
 mod kept;
@@ -216,12 +218,7 @@ impl Teller<'_, '_> {
             outcome.slabs[0] = outcome.slabs[0].min(ends[0] * scale);
             outcome.slabs[2] = outcome.slabs[2].max(ends[2] * scale);
         }
-        let beside_main = if lay.kept > 0.0 {
-            from.sheaves.beside_main() as f64
-        } else {
-            0.0
-        };
-        own.subtract(self.old, self.line, &from, beside_main);
+        own.subtract(self.old, self.line, &from, lay.beside_main);
         own.add(self.new, self.line, &to, outcome.sheaves);
         told.set_bytes(outcome.slabs.map(|slabs| slabs * right * to.slab_bytes));
         told.holding = Holding::of(

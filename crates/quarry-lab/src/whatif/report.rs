@@ -93,7 +93,7 @@ pub struct CachePrediction {
     pub name: String,
     /// Bytes from one object to the next.
     pub slab_size: u64,
-    /// Estimated objects in use.
+    /// Objects in use: as a debugger read them, else as estimated.
     pub objects: u64,
     /// Objects per slab in the snapshot.
     pub observed_objs_per_slab: u64,

@@ -22,9 +22,9 @@ fn counts() {
     assert_eq!(cache.held_objects(), 5 + 2 + 3 + 1 + 4);
     assert_eq!((cache.listed_slabs(), cache.listed_free()), (1, 2));
     assert_eq!((cache.partial_slabs(), cache.partial_free()), (2, 24));
-    assert_eq!(cache.in_sheaves(), 8);
-    assert_eq!(cache.empty_slabs(16), [1, 0]);
-    assert_eq!(cache.empty_slabs(2), [0, 1]);
+    assert_eq!((cache.in_sheaves(), cache.sheaves_beside_main()), (8, 3));
+    let open: Vec<_> = cache.open_slabs().collect();
+    assert_eq!(open, [(5, 1), (2, 1), (8, 1), (16, 1)]);
     assert_eq!(snapshot.hidden("dentry"), None);
     let text = serde_json::to_value(snapshot.hidden.as_ref()).unwrap();
     assert_eq!(text, small()["hidden"]);
