@@ -10,12 +10,12 @@ use quarry_sim::driver::{CacheIndex, CacheView, Driver, ObjectRef};
 use super::chance::Chance;
 use super::seen::RowSeen;
 use super::shape::{SeenSlab, Shape, known_free, listed_free};
-use super::sheaves::{Home, InSheaves};
+use super::sheaves::{Home, InSheaves, SheafObjects};
 use crate::error::LabError;
 use crate::run::RunSpec;
 use crate::sheaves::Sheaves;
 use crate::whatif::CachePrediction;
-use quarry_snapshot::SlabinfoRow;
+use quarry_snapshot::{HiddenCache, SlabinfoRow};
 
 /// Source of a row's objects.
 #[derive(Clone, Copy)]
@@ -44,6 +44,8 @@ pub(super) struct Filling<'a, 'h, D: Design> {
     pub(super) lists: Option<&'a BTreeMap<u32, u64>>,
     /// Slabs on the nodes' lists, if sysfs counted them at the moment of the report.
     pub(super) partial: Option<u64>,
+    /// State that a debugger read at the moment of the report.
+    pub(super) hidden: Option<&'a HiddenCache>,
     /// True if the trace records pages.
     pub(super) tells_pages: bool,
     /// Capacity of its sheaves; `None` if it has none.
@@ -58,15 +60,6 @@ pub(super) struct Filled<'h> {
     pub(super) others: Vec<ObjectRef<'h>>,
     /// Objects in its sheaves.
     pub(super) in_sheaves: SheafObjects<'h>,
-}
-
-/// Objects to free until they lie in sheaves.
-#[derive(Default)]
-pub(super) struct SheafObjects<'h> {
-    /// The CPU that frees each part, in the order of the frees.
-    frees: Vec<(u16, Vec<ObjectRef<'h>>)>,
-    /// Sheaves that are made for them.
-    pub(super) sheaves: u64,
 }
 
 /// The objects of a row by slab, and those that stay alive.
@@ -110,6 +103,9 @@ impl<'h, D: Design> Filling<'_, 'h, D> {
                 let lists = self.told_lists();
                 Shape::seen(row, geometry, self.seen, &lists, self.partial, chance)
             }
+            _ if let Some(hidden) = self.hidden => {
+                Shape::known(hidden, row.objperslab, self.run.config.cpus)
+            }
             _ => Shape::of(row, geometry, self.run.config.cpus, self.partial, chance),
         };
 
@@ -120,6 +116,7 @@ impl<'h, D: Design> Filling<'_, 'h, D> {
         view.flush();
         self.fill_cpus(&shape, &mut slabs, driver)?;
         self.fill_seen_cpus(&shape, &mut slabs, driver)?;
+        self.fill_known_cpus(&shape, &mut slabs, driver)?;
         if let Some(value) = min_partial {
             view.set_attribute("min_partial", value);
         }
@@ -347,9 +344,7 @@ impl<'h, D: Design> Filling<'_, 'h, D> {
         for seen in &shape.seen_on_cpus {
             if let Some(slab) = seen.slab.filter(|slab| slab.free > 0) {
                 self.free(slabs.take_seen(slab), seen.cpu, driver)?;
-                // An allocation makes it the slab that the CPU allocates from.
-                let object = self.allocate_one(driver);
-                self.free(object.into_iter().collect(), seen.cpu, driver)?;
+                self.make_cpu_slab(seen.cpu, driver)?;
             }
             for _ in 0..seen.listed_free {
                 self.free(slabs.take(shape.listed_free), seen.cpu, driver)?;
@@ -360,6 +355,31 @@ impl<'h, D: Design> Filling<'_, 'h, D> {
             }
         }
         Ok(())
+    }
+
+    /// Fills what a debugger read of CPUs.
+    fn fill_known_cpus(
+        &self,
+        shape: &Shape,
+        slabs: &mut Slabs<'h>,
+        driver: &Driver<'h, D>,
+    ) -> Result<(), LabError> {
+        for known in &shape.known_on_cpus {
+            if known.free > 0 {
+                self.free(slabs.take(known.free), known.cpu, driver)?;
+                self.make_cpu_slab(known.cpu, driver)?;
+            }
+            for free in &known.listed {
+                self.free(slabs.take(*free), known.cpu, driver)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the slab on top of a CPU's list the one that it allocates from: an allocation does.
+    fn make_cpu_slab(&self, cpu: u16, driver: &Driver<'h, D>) -> Result<(), LabError> {
+        let object = self.allocate_one(driver);
+        self.free(object.into_iter().collect(), cpu, driver)
     }
 
     fn allocate(&self, count: u64, driver: &Driver<'h, D>) -> Result<Vec<ObjectRef<'h>>, LabError> {
@@ -418,41 +438,6 @@ impl<'h, D: Design> Filling<'_, 'h, D> {
             })?;
         }
         Ok(())
-    }
-}
-
-impl<'h> SheafObjects<'h> {
-    /// Orders the objects of a plan, in the order of its places, as they are to be freed: a CPU's
-    /// oldest first; those of the barn after its spare sheaf has become full.
-    fn of(plan: &InSheaves, stock: &Sheaves, objects: Vec<Option<ObjectRef<'h>>>) -> Self {
-        let capacity = stock.capacity as usize;
-        let mut objects = objects.into_iter();
-        let mut take = |count: usize| -> Vec<ObjectRef<'h>> {
-            let taken: Vec<_> = objects.by_ref().take(count).flatten().collect();
-            taken.into_iter().rev().collect()
-        };
-        let owns: Vec<_> = plan
-            .cpus
-            .iter()
-            .map(|(cpu, own)| (*cpu, take(own.len())))
-            .collect();
-        let barn: Vec<_> = plan.barn.iter().map(|sheaf| take(sheaf.len())).collect();
-        let most = owns.iter().map(|(_, own)| own.len()).max();
-        let mut barn = barn.into_iter().rev().flatten().collect::<Vec<_>>();
-        let mut frees = Vec::new();
-        for (cpu, mut own) in owns {
-            if Some(own.len()) == most {
-                let main = own.split_off(own.len().min(capacity));
-                frees.push((cpu, own));
-                frees.push((cpu, std::mem::take(&mut barn)));
-                own = main;
-            }
-            frees.push((cpu, own));
-        }
-        Self {
-            frees,
-            sheaves: plan.sheaves(stock.capacity),
-        }
     }
 }
 

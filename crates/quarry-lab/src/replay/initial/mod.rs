@@ -65,6 +65,9 @@
 //! the lengths if sysfs counted other slabs or objects of the cache than the report. It also does without them
 //! if the nodes' lists would have more free places than the report says.
 //!
+//! If a debugger read what CPUs hold ([`Snapshot::hidden`]) and no event tells pages, every slab of SLUB begins as it was
+//! read. What it read of sheaves is not used.
+//!
 //! Nothing is taken from slabs that the recording makes or gives back: how many there are is for the
 //! replay to find out. Objects of arrays come from any slab in any order, so for SLAB the assumptions
 //! above stay. Only which cache a `kfree` belongs to is taken from places.
@@ -232,6 +235,7 @@ impl<'h> Held<'h> {
                     seen: row_seen,
                     lists: lists.get(&row.name),
                     partial: initial.partial_slabs(row),
+                    hidden: initial.hidden(&row.name),
                     tells_pages: seen.tells_pages,
                     stock,
                 });

@@ -5,7 +5,7 @@ use quarry_core::geometry::Geometry;
 use super::chance::Chance;
 use super::lists::{decide, nodes_order, takes};
 use super::seen::{RowSeen, SlabSeen};
-use quarry_snapshot::SlabinfoRow;
+use quarry_snapshot::{HiddenCache, SlabinfoRow, SlabsByFree};
 
 /// Distribution of a row's free objects.
 #[derive(Default)]
@@ -28,6 +28,24 @@ pub(super) struct Shape {
     pub(super) seen_on_nodes: Vec<SeenSlab>,
     /// State of each CPU that allocates, or whose list sysfs reported.
     pub(super) seen_on_cpus: Vec<SeenCpu>,
+    /// State of each CPU that a debugger read.
+    pub(super) known_on_cpus: Vec<KnownCpu>,
+}
+
+/// State of a CPU that a debugger read.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct KnownCpu {
+    pub(super) cpu: u16,
+    /// Free places in the slab that it allocates from.
+    pub(super) free: u64,
+    /// Free places in each slab of its list.
+    pub(super) listed: Vec<u64>,
+}
+
+/// Free places of each slab.
+fn each(slabs: &SlabsByFree) -> impl Iterator<Item = u64> {
+    let slabs = slabs.iter();
+    slabs.flat_map(|(free, slabs)| std::iter::repeat_n(*free, *slabs as usize))
 }
 
 /// Observed state of a CPU.
@@ -99,6 +117,23 @@ impl Shape {
         shape.listed_slabs = left.checked_div(owners).unwrap_or(0).min(listed);
         shape.stock = chance.pick(0, objects / 2, objects.saturating_sub(1));
         shape
+    }
+
+    /// Shape of slabs of `objects` places that a debugger read. CPUs that the run has not are those that it has.
+    pub(super) fn known(hidden: &HiddenCache, objects: u64, cpus: u32) -> Self {
+        let of_nodes = hidden.nodes.values().flat_map(|node| each(&node.partial));
+        let (free, partial): (Vec<u64>, Vec<u64>) = of_nodes.partition(|free| *free >= objects);
+        let known_on_cpus = hidden.cpus.iter().map(|(cpu, held)| KnownCpu {
+            cpu: (cpu % cpus.max(1)) as u16,
+            free: held.slab_free.unwrap_or(0),
+            listed: each(&held.partial).collect(),
+        });
+        Self {
+            free_slabs: free.len() as u64,
+            partial,
+            known_on_cpus: known_on_cpus.collect(),
+            ..Self::default()
+        }
     }
 
     /// The same where the recording shows in which slabs free places were.

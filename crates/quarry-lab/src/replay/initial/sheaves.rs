@@ -1,5 +1,7 @@
 //! Objects of a row that were in sheaves and barns.
 
+use quarry_sim::driver::ObjectRef;
+
 use super::seen::RowSeen;
 use super::shape::known_free;
 use crate::sheaves::Sheaves;
@@ -140,6 +142,54 @@ impl InSheaves {
     pub(super) fn sheaves(&self, capacity: u64) -> u64 {
         let owns = self.cpus.iter().map(|(_, own)| own.len() as u64);
         owns.map(|own| own.div_ceil(capacity)).sum::<u64>() + self.barn.len() as u64
+    }
+}
+
+/// Objects to free until they lie in sheaves.
+#[derive(Default)]
+pub(super) struct SheafObjects<'h> {
+    /// The CPU that frees each part, in the order of the frees.
+    pub(super) frees: Vec<(u16, Vec<ObjectRef<'h>>)>,
+    /// Sheaves that are made for them.
+    pub(super) sheaves: u64,
+}
+
+impl<'h> SheafObjects<'h> {
+    /// Orders the objects of a plan, in the order of its places, as they are to be freed: a CPU's
+    /// oldest first; those of the barn after its spare sheaf has become full.
+    pub(super) fn of(
+        plan: &InSheaves,
+        stock: &Sheaves,
+        objects: Vec<Option<ObjectRef<'h>>>,
+    ) -> Self {
+        let capacity = stock.capacity as usize;
+        let mut objects = objects.into_iter();
+        let mut take = |count: usize| -> Vec<ObjectRef<'h>> {
+            let taken: Vec<_> = objects.by_ref().take(count).flatten().collect();
+            taken.into_iter().rev().collect()
+        };
+        let owns: Vec<_> = plan
+            .cpus
+            .iter()
+            .map(|(cpu, own)| (*cpu, take(own.len())))
+            .collect();
+        let barn: Vec<_> = plan.barn.iter().map(|sheaf| take(sheaf.len())).collect();
+        let most = owns.iter().map(|(_, own)| own.len()).max();
+        let mut barn = barn.into_iter().rev().flatten().collect::<Vec<_>>();
+        let mut frees = Vec::new();
+        for (cpu, mut own) in owns {
+            if Some(own.len()) == most {
+                let main = own.split_off(own.len().min(capacity));
+                frees.push((cpu, own));
+                frees.push((cpu, std::mem::take(&mut barn)));
+                own = main;
+            }
+            frees.push((cpu, own));
+        }
+        Self {
+            frees,
+            sheaves: plan.sheaves(stock.capacity),
+        }
     }
 }
 

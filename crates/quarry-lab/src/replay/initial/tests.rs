@@ -16,7 +16,7 @@ use crate::replay::check::{CacheCheck, Check};
 use crate::replay::input::Input;
 use crate::replay::part::Part;
 use crate::{Plan, RunReport};
-use quarry_snapshot::{CacheAttributes, Slabinfo, SlabinfoRow, Snapshot};
+use quarry_snapshot::{CacheAttributes, HiddenCache, HiddenState, Slabinfo, SlabinfoRow, Snapshot};
 
 /// A row of slabs that are full of `per_slab` objects of `size` bytes but for `free` objects.
 fn row(name: &str, size: u64, per_slab: u64, pages: u64, slabs: u64, free: u64) -> SlabinfoRow {
@@ -187,6 +187,37 @@ fn the_first_user_has_the_only_slab() {
             let run = replay(&allocs(count, cpu), &initial, |_, _| ());
             let pages = cache(&run.check, BOX).predicted_bytes / 4096;
             assert_eq!(pages, slabs, "{count} on CPU {cpu}");
+        }
+    }
+}
+
+#[test]
+fn cpus_hold_what_a_debugger_read() {
+    // Three free places in CPU 0's slab, five on CPU 1's list, one on the node's.
+    let hidden: HiddenCache = serde_json::from_value(serde_json::json!({
+        "cpus": {"0": {"slab_free": 3}, "1": {"slab_free": 0, "partial": {"5": 1}}},
+        "nodes": {"0": {"partial": {"1": 1}}}
+    }))
+    .unwrap();
+    let shape = Shape::known(&hidden, 21, 2);
+    assert_eq!((shape.free_slabs, shape.partial), (0, vec![1]));
+    let caches = BTreeMap::from([(BOX.to_string(), hidden)]);
+    let initial = [row(BOX, 192, 21, 1, 4, 1)];
+    // A CPU takes from its slab, then from its list, then from the node's.
+    for (cpu, free) in [(0, 3 + 1), (1, 5 + 1)] {
+        for more in [0, 1] {
+            let allocs: Vec<_> = (1..=free + more)
+                .map(|n| event(Kind::KmemCacheAlloc, n, cpu))
+                .collect();
+            let run = replay(&allocs, &initial, |_, input| {
+                let initial = input.initial.as_mut().unwrap();
+                initial.hidden = Some(HiddenState {
+                    read_by: "drgn".to_string(),
+                    caches: caches.clone(),
+                });
+            });
+            let pages = cache(&run.check, BOX).predicted_bytes / 4096;
+            assert_eq!(pages, 4 + more, "{free} on CPU {cpu}");
         }
     }
 }
