@@ -550,7 +550,12 @@ def main() -> None:
     """Print the snapshot of the program that drgn debugs."""
     try:
         found = snapshot(drgn.get_default_prog())
-    except (SnapshotError, drgn.FaultError, LookupError) as error:
+    except LookupError as error:
+        sys.exit(
+            f"quarry_snapshot: {error}: debugging symbols of the kernel that ran are "
+            "needed; give its vmlinux to drgn with -s"
+        )
+    except (SnapshotError, drgn.FaultError) as error:
         sys.exit(f"quarry_snapshot: {error}")
     json.dump(found, sys.stdout, indent=1, sort_keys=True)
     print()
