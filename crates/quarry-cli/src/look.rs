@@ -136,9 +136,7 @@ fn snapshots(args: &Args) -> anyhow::Result<Vec<Snapshot>> {
                 "--stage is for the files of recorded boots".to_string(),
             ));
         }
-        let text = Snapshot::take().map_err(LabError::from)?.to_string();
-        let snapshot = Snapshot::parse("this computer", &text, None);
-        return Ok(vec![snapshot.map_err(LabError::from)?]);
+        return Ok(vec![Snapshot::now().map_err(LabError::from)?]);
     }
     let mut stages: Vec<Option<&str>> = args.stage.iter().map(|name| Some(name.as_str())).collect();
     if stages.is_empty() {

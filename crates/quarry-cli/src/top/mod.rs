@@ -137,9 +137,7 @@ fn others(args: &Args) -> anyhow::Result<Vec<Other>> {
 
 /// Reads this computer.
 fn read() -> anyhow::Result<Snapshot> {
-    let text = Snapshot::take().map_err(LabError::from)?.to_string();
-    let snapshot = Snapshot::parse("this computer", &text, None);
-    Ok(snapshot.map_err(LabError::from)?)
+    Ok(Snapshot::now().map_err(LabError::from)?)
 }
 
 /// Shows the state, refreshed and changed by keys, until the user quits.

@@ -51,6 +51,23 @@ impl Snapshot {
         Self::take_from(Path::new("/"))
     }
 
+    /// Reads this computer, as a file with what [`Self::take`] gives is read.
+    ///
+    /// # Errors
+    ///
+    /// [`ReportError`] as [`Self::take`].
+    pub fn now() -> Result<Self, ReportError> {
+        Self::of_taken("this computer", Self::take()?)
+    }
+
+    pub(super) fn of_taken(file: &str, taken: Value) -> Result<Self, ReportError> {
+        let moments = match taken {
+            Value::Object(moment) => vec![moment],
+            _ => Vec::new(),
+        };
+        Self::last(file, moments, None)
+    }
+
     pub(super) fn take_from(root: &Path) -> Result<Value, ReportError> {
         let time_ns = now_ns();
         let slabinfo = Self::read_file(root, "/proc/slabinfo")?;

@@ -160,6 +160,9 @@ fn a_machine_is_taken_and_read_again() {
     let path = dir.path().join("taken.json");
     fs::write(&path, taken.to_string()).unwrap();
     let json = Snapshot::read(&path, None).unwrap();
+    // The same without a file.
+    let direct = Snapshot::of_taken(&json.file, taken).unwrap();
+    assert_eq!(format!("{direct:?}"), format!("{json:?}"));
     // The same as a folder.
     let folder = dir.path().join("folder");
     fs::create_dir(&folder).unwrap();
