@@ -10,8 +10,11 @@ use crate::look::Look;
 
 const RELEASES: [&str; 4] = ["5.10", "6.1", "6.12", "7.3"];
 
-/// Kinds of input, from the best: a name, and what it leaves of a snapshot of drgn.
-const KINDS: [(&str, fn(&mut Snapshot)); 3] = [
+/// A kind of input: a name, and what it leaves of a snapshot of drgn.
+type Kind = (&'static str, fn(&mut Snapshot));
+
+/// From the best.
+const KINDS: [Kind; 3] = [
     ("exact", |_| {}),
     ("sysfs", |snapshot| snapshot.hidden = None),
     ("slabinfo", |snapshot| {
