@@ -2,8 +2,9 @@
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, mpsc};
 use std::thread;
+use std::time::Duration;
 
 use anyhow::Context;
 use quarry_trace::remove_unfinished_outputs;
@@ -32,10 +33,8 @@ pub(crate) fn remove_outputs_first() {
     thread::spawn(move || {
         for signal in &mut signals {
             remove_unfinished_outputs();
-            // What another thread writes meanwhile waits for the end.
-            let _stdout = io::stdout().lock();
             if let Some(step) = BEFORE_END.get() {
-                step();
+                do_before_end(*step);
             }
             let _ = emulate_default_handler(signal);
         }
@@ -43,6 +42,21 @@ pub(crate) fn remove_outputs_first() {
 }
 
 static BEFORE_END: OnceLock<fn()> = OnceLock::new();
+
+/// Longest time for the step before the end: a terminal that takes no bytes would hold it up for ever.
+const BEFORE_END_LIMIT: Duration = Duration::from_secs(1);
+
+fn do_before_end(step: fn()) {
+    let (done, is_done) = mpsc::channel();
+    let thread = thread::Builder::new().spawn(move || {
+        step();
+        // The receiver may have given up.
+        let _ = done.send(());
+    });
+    if thread.is_ok() {
+        let _ = is_done.recv_timeout(BEFORE_END_LIMIT);
+    }
+}
 
 /// Has a signal that ends the command do a step first, which may write to stdout.
 pub(crate) fn before_end(step: fn()) {

@@ -27,6 +27,7 @@ use ratatui::buffer::Buffer;
 use ratatui::crossterm::cursor::Show;
 use ratatui::crossterm::event::{self, Event};
 use ratatui::crossterm::execute;
+use ratatui::crossterm::terminal::disable_raw_mode;
 
 use crate::error::usage;
 use crate::{output, signals, units};
@@ -119,7 +120,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         return output::print_text(&text(&mut state));
     }
     state.delay = Some(args.delay);
-    signals::before_end(restore);
+    signals::before_end(restore_for_good);
     let terminal = ratatui::try_init().context("cannot set up the terminal");
     let result = terminal.and_then(|mut terminal| watch(&mut terminal, &mut state, args.delay));
     restore();
@@ -177,6 +178,15 @@ fn restore() {
     ratatui::restore();
     // Nothing can be done if the terminal is gone.
     let _ = execute!(io::stdout(), Show);
+}
+
+/// The same at a signal, while another thread may be drawing.
+fn restore_for_good() {
+    // The mode first: that waits for no thread which a terminal holds up that takes no bytes. An error leaves it to `restore`.
+    let _ = disable_raw_mode();
+    // Nothing is drawn any more.
+    std::mem::forget(io::stdout().lock());
+    restore();
 }
 
 /// The screen as text, with all caches.
