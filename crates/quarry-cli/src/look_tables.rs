@@ -101,6 +101,13 @@ pub(crate) fn verdict(growth: &Growth) -> String {
         .seconds
         .map_or_else(String::new, |seconds| format!(" in {}", duration(seconds)));
     let change = signed(growth.slab_bytes.into());
+    if !growth.other_machine.is_empty() {
+        return format!(
+            "The first and the last are of different machines or kernels ({}): {change} of slab memory between them is \
+             no growth.",
+            growth.other_machine.join(", ")
+        );
+    }
     let most = |part: fn(&CacheGrowth) -> i64| {
         let most = growth.caches.iter().max_by_key(|cache| part(cache));
         most.map_or_else(String::new, |cache| {
@@ -156,6 +163,7 @@ pub(crate) fn head(look: &Look, snapshot: &Snapshot) -> Vec<String> {
     )];
     lines.extend(look.misfit.iter().map(|cause| format!("warning: {cause}")));
     lines.extend(known::notes(snapshot));
+    lines.extend(look.guessed.iter().cloned());
     lines
 }
 

@@ -138,6 +138,8 @@ fn change(predicted: u64, observed: u64) -> String {
         return "-".to_string();
     }
     let percent = (predicted as f64 / observed as f64 - 1.0) * 100.0;
+    // Not "-0.0".
+    let percent = (percent * 10.0).round() / 10.0 + 0.0;
     format!("{percent:+.1} %")
 }
 
@@ -203,7 +205,7 @@ fn caches(told: &Prediction, all: bool) -> String {
     let mut rows: Vec<&CachePrediction> = told
         .caches
         .iter()
-        .filter(|cache| cache.observed_bytes + cache.predicted_bytes > 0)
+        .filter(|cache| cache.observed_bytes > 0 || cache.predicted_bytes > 0)
         .collect();
     rows.sort_by(|a, b| {
         let size = |cache: &CachePrediction| {

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use quarry_core::era::Era;
+use quarry_sim::PAGE_BYTES;
 
 use crate::slabinfo::SlabinfoRow;
 
@@ -89,6 +90,23 @@ impl fmt::Display for Releases {
             _ => write!(f, "{} to {}", self.first, self.last),
         }
     }
+}
+
+/// The page size by the classes of kmalloc: slabs of powers of two are full, unless a list lies in them. Three classes must
+/// say so, and none another.
+pub(crate) fn page_bytes_of(rows: &[SlabinfoRow]) -> Option<u64> {
+    let pages = rows.iter().filter_map(|row| {
+        let is_class = kmalloc_size(&row.name).is_some() && row.objsize.is_power_of_two();
+        let slab = row
+            .objsize
+            .checked_mul(row.objperslab)
+            .filter(|_| is_class)?;
+        let page = slab.checked_div(row.pagesperslab)?;
+        (page * row.pagesperslab == slab && PAGE_BYTES.contains(&page)).then_some(page)
+    });
+    let pages: Vec<u64> = pages.collect();
+    let first = *pages.first().filter(|_| pages.len() >= 3)?;
+    pages.iter().all(|page| *page == first).then_some(first)
 }
 
 /// A name of caches that dates a kernel.

@@ -100,6 +100,8 @@ impl CacheLook {
             }
         };
         let held = count("cpu_slabs").unwrap_or(0).min(row.num_slabs);
+        // Where nothing counts CPUs' slabs, any may hold free objects only.
+        let is_counted = hidden.is_some() || count("cpu_slabs").is_some();
         let mut look = Self {
             name: row.name.clone(),
             slab_bytes,
@@ -134,7 +136,12 @@ impl CacheLook {
             Some(hidden) => emptied(row, hidden),
             None => {
                 let [_, of_cpus, of_cpus_most] = of_cpus.empty();
-                [empty[0], empty[1] + of_cpus, empty[2] + of_cpus_most]
+                let packed = row.num_slabs.saturating_sub(in_use.div_ceil(slots));
+                let most = match is_counted {
+                    true => empty[2] + of_cpus_most,
+                    false => (empty[2] + of_cpus_most).max(packed as f64),
+                };
+                [empty[0], empty[1] + of_cpus, most]
             }
         };
         let slab = look.slab_bytes as f64 / (row.num_slabs.max(1)) as f64;

@@ -27,6 +27,8 @@ pub struct Growth {
     pub allocator_bytes: i64,
     /// Cause of most of the change.
     pub verdict: Verdict,
+    /// Facts of the machine by which first and last differ: then nothing grew. Empty if there are none.
+    pub other_machine: Vec<String>,
     /// Seconds from the first to the last; null if a moment is unknown.
     pub seconds: Option<f64>,
     /// The snapshots, in the order given.
@@ -122,6 +124,7 @@ pub(super) fn between(snapshots: &[Snapshot], looks: &[Look]) -> Growth {
         }),
         allocator_bytes: sum(|cache| cache.allocator_bytes),
         verdict: Verdict::Same,
+        other_machine: differences(snapshots),
         seconds: seconds(snapshots, snapshots.last()),
         moments: looks
             .iter()
@@ -137,6 +140,37 @@ pub(super) fn between(snapshots: &[Snapshot], looks: &[Look]) -> Growth {
     };
     growth.verdict = growth.judge(looks.first().map_or(0, |look| look.slab_bytes));
     growth
+}
+
+/// Facts of the machine by which the first and the last snapshot differ. Memory may change by what the kernel reserves.
+fn differences(snapshots: &[Snapshot]) -> Vec<String> {
+    let (Some(first), Some(last)) = (snapshots.first(), snapshots.last()) else {
+        return Vec::new();
+    };
+    let mut found = Vec::new();
+    if let (Some(before), Some(after)) = (&first.release, &last.release)
+        && before != after
+    {
+        found.push(format!("kernel {before} and {after}"));
+    }
+    if let (Some(before), Some(after)) = (first.present_cpus, last.present_cpus)
+        && before != after
+        && first.facts.present_cpus.is_fact()
+        && last.facts.present_cpus.is_fact()
+    {
+        found.push(format!("{before} and {after} CPUs"));
+    }
+    if let (Some(before), Some(after)) = (first.memory_bytes, last.memory_bytes)
+        && before.abs_diff(after) > before / 10
+    {
+        let mib = [before, after].map(|bytes| bytes >> 20);
+        found.push(format!("{} and {} MiB of memory", mib[0], mib[1]));
+    }
+    if first.page_bytes != last.page_bytes {
+        let kib = [first.page_bytes, last.page_bytes].map(|bytes| bytes >> 10);
+        found.push(format!("pages of {} and {} KiB", kib[0], kib[1]));
+    }
+    found
 }
 
 fn cache(name: &str, steps: &[BTreeMap<&str, &CacheLook>]) -> CacheGrowth {

@@ -47,6 +47,8 @@ pub struct Look {
     pub explained_caches: usize,
     /// Likely cause if the formulas do not give many caches their slabs; null if they do.
     pub misfit: Option<String>,
+    /// Facts that no file tells, and what is taken instead; a sentence each.
+    pub guessed: Vec<String>,
     /// All caches of the snapshot.
     pub all_caches: usize,
     /// Caches that have slabs.
@@ -194,6 +196,7 @@ impl Look {
                 Fit::Good => None,
                 Fit::Doubtful(cause) | Fit::Bad(cause) => Some(cause),
             },
+            guessed: told.guessed.clone(),
             all_caches: snapshot.slabinfo.rows.len(),
             used_caches: caches.len(),
             counts_cpus: snapshot

@@ -178,6 +178,21 @@ fn growth_is_of_objects_or_of_the_allocator() {
     assert_eq!(shrank.verdict, Verdict::Shrank);
 }
 
+/// Another kernel is no growth; and CPUs may hold free slabs where nothing counts them.
+#[test]
+fn what_cannot_be_compared_or_counted() {
+    let before = snapshot(vec![row("thing", 256, 16, 10, 160)]);
+    let mut after = before.clone();
+    after.release = Some("5.14.0".to_string());
+    let look = Look::of(&[before, after]).unwrap();
+    assert_eq!(
+        look.growth.unwrap().other_machine,
+        ["kernel 6.1.0 and 5.14.0"]
+    );
+    assert!(look.shrink.high_bytes > 0, "{:?}", look.shrink);
+    assert_eq!(look.shrink.low_bytes, 0);
+}
+
 #[test]
 fn a_series_says_what_grew_in_each_step() {
     let slabs = [[100, 100], [200, 300], [300, 200]];

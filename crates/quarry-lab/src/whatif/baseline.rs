@@ -60,8 +60,14 @@ impl<'a> Baseline<'a> {
             mut others,
             caches,
         } = KernelModel::of(snapshot)?;
-        // What explains the slabs as well differs in release or CPUs.
-        others.retain(|kernel| (kernel.design == first.design) != (kernel.cpus == first.cpus));
+        // One of each other release, with as many CPUs if it can be; of the likeliest release every number of CPUs.
+        let mut taken: Vec<DesignSpec> = Vec::new();
+        others.sort_by_key(|kernel| kernel.cpus != first.cpus);
+        others.retain(|kernel| {
+            let is_other = kernel.design != first.design && !taken.contains(&kernel.design);
+            taken.push(kernel.design);
+            is_other || kernel.design == first.design && kernel.cpus != first.cpus
+        });
         let observed = |kernel| Observed {
             kernel,
             explained: caches,
@@ -170,14 +176,19 @@ impl<'a> Baseline<'a> {
             others.chain([first])
         };
         let eras = || kernels().map(|kernel| kernel.design.era);
-        if let (Some(oldest), Some(newest)) = (eras().min(), eras().max())
-            && oldest != newest
+        if self.snapshot.release.is_none()
+            && let (Some(oldest), Some(newest)) = (eras().min(), eras().max())
         {
-            guessed.push(format!(
-                "the release is not told: the rules of {} are taken; those from {oldest} to {newest} give as many \
-                 caches their slabs; the bounds hold for all",
-                first.design
-            ));
+            let design = first.design;
+            guessed.push(match oldest == newest {
+                true => format!(
+                    "the release is not told: the rules of {design} are taken, which give most caches their slabs"
+                ),
+                false => format!(
+                    "the release is not told: the rules of {design} are taken; some from {oldest} to {newest} give as \
+                     many caches their slabs; the bounds hold for all of them"
+                ),
+            });
         }
         let limit = || {
             let mut settings = first.booted_with.iter();

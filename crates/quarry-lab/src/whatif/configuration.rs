@@ -152,7 +152,7 @@ impl Configured<'_> {
         let era = self.kernel.design.era;
         if !(option.first..=option.last).contains(&era) {
             return Err(usage(format!(
-                "{era} has no such option; {} to {} have it",
+                "its cost is not known for {era}, only for {} to {}",
                 option.first, option.last
             )));
         }

@@ -14,7 +14,7 @@ use crate::error::LabError;
 use crate::run::RunSpec;
 use crate::sheaves::Sheaves;
 use quarry_designs::{DESIGNS, DesignEntry, DesignSpec, Setting, Tuning, list, resolve};
-use quarry_snapshot::{CacheAttributes, SlabinfoRow, Snapshot};
+use quarry_snapshot::{CacheAttributes, Detail, SlabinfoRow, Snapshot};
 
 use super::Question;
 use super::debugging::Debugging;
@@ -66,33 +66,49 @@ impl KernelModel {
                 )
                 .collect(),
         };
+        let rows = &snapshot.slabinfo.rows;
         let (mut best, mut most) = (Vec::new(), 0);
-        for design in designs(snapshot) {
-            for booted_with in boots(snapshot, design) {
-                let settings = in_force(design, &booted_with, &[])?;
-                for cpus in &guesses {
-                    let mut kernel = Self {
-                        design,
-                        page_bytes: snapshot.page_bytes,
-                        nr_cpu_ids: snapshot.nr_cpu_ids.unwrap_or(*cpus),
-                        cpus: *cpus,
-                        nodes: snapshot.nodes(),
-                        settings: settings.clone(),
-                        booted_with: booted_with.clone(),
-                        debug: Debugging::default(),
-                    };
-                    kernel.debug = Debugging::of(snapshot, &kernel);
-                    let rows = snapshot.slabinfo.rows.iter();
-                    let explains =
-                        |row: &&SlabinfoRow| kernel.explains(row, snapshot.attributes(&row.name));
-                    let explained = rows.filter(explains).count();
-                    if explained > most {
-                        best.clear();
-                    }
-                    if explained >= most {
-                        most = explained;
-                        best.push(kernel);
-                    }
+        let mut try_boot = |design, booted_with: Vec<Setting>| -> Result<usize, LabError> {
+            let settings = in_force(design, &booted_with, &[])?;
+            for cpus in &guesses {
+                let mut kernel = Self {
+                    design,
+                    page_bytes: snapshot.page_bytes,
+                    nr_cpu_ids: snapshot.nr_cpu_ids.unwrap_or(*cpus),
+                    cpus: *cpus,
+                    nodes: snapshot.nodes(),
+                    settings: settings.clone(),
+                    booted_with: booted_with.clone(),
+                    debug: Debugging::default(),
+                };
+                kernel.debug = Debugging::of(snapshot, &kernel);
+                let explains =
+                    |row: &&SlabinfoRow| kernel.explains(row, snapshot.attributes(&row.name));
+                let explained = rows.iter().filter(explains).count();
+                if explained > most {
+                    best.clear();
+                }
+                if explained >= most {
+                    most = explained;
+                    best.push(kernel);
+                }
+            }
+            Ok(most)
+        };
+        let designs = designs(snapshot);
+        let mut explained = 0;
+        for design in &designs {
+            explained = try_boot(*design, booted_with(snapshot, *design))?;
+        }
+        // Without a command line the kernel may have had a limit of slabs' orders.
+        if snapshot.cmdline.is_none() && explained * 100 < rows.len() * ENOUGH_PERCENT {
+            let has_limit =
+                |design: &&DesignSpec| design.tunables().any(|known| known.name == MAX_ORDER);
+            for design in designs.iter().filter(has_limit) {
+                for order in ORDERS {
+                    let mut booted_with = booted_with(snapshot, *design);
+                    booted_with.push(Setting::of(MAX_ORDER, order));
+                    try_boot(*design, booted_with)?;
                 }
             }
         }
@@ -318,23 +334,11 @@ fn is_of(row: &SlabinfoRow, geometry: &Geometry) -> bool {
     u64::from(geometry.objects) == row.objperslab && 1 << geometry.order == row.pagesperslab
 }
 
-/// Settings that a snapshot's kernel may have been booted with, the likeliest first. Without a command line it may have
-/// had a limit of slabs' orders.
-fn boots(snapshot: &Snapshot, design: DesignSpec) -> Vec<Vec<Setting>> {
-    let told = booted_with(snapshot, design);
-    let mut boots = vec![told.clone()];
-    if snapshot.cmdline.is_none() && design.tunables().any(|known| known.name == MAX_ORDER) {
-        boots.extend(ORDERS.map(|order| {
-            let limit = Setting::of(MAX_ORDER, order);
-            told.iter().cloned().chain([limit]).collect()
-        }));
-    }
-    boots
-}
-
 /// SLUB's limit of slabs' orders, and the values below its default.
 pub(super) const MAX_ORDER: &str = "slub_max_order";
 const ORDERS: [u64; 3] = [0, 1, 2];
+/// Share of the caches in per cent that a kernel explains if no limit of orders is to be looked for.
+const ENOUGH_PERCENT: usize = 95;
 
 /// The tunables that a snapshot's kernel ran with beside those of each cache: the boot parameters of the design in the
 /// command line, which has two spellings of SLUB's, and sysctls that are not 0 and size page lists. How much memory is
@@ -418,39 +422,51 @@ pub(super) fn line_of(snapshot: &Snapshot) -> u32 {
     cache_line(snapshot.release.as_deref())
 }
 
-/// The designs that the snapshot can be of, the likeliest first. SLAB has tunables; where all caches
-/// of the release have sheaves, or of an unknown one most caches have, sheaves are the design. A
-/// kernel whose release is not known can be of any.
+/// The designs that the snapshot can be of, the likeliest first. SLAB has tunables, which some forms leave out. Where all
+/// caches of the release have sheaves, or by sysfs most caches have, sheaves are the design. A kernel whose release is not
+/// known can be of any.
 fn designs(snapshot: &Snapshot) -> Vec<DesignSpec> {
-    let arrays = snapshot.slabinfo.rows.iter().any(|row| row.limit > 0);
+    let rows = &snapshot.slabinfo.rows;
+    let arrays = rows.iter().any(|row| row.limit > 0);
+    let hides_arrays = !arrays && snapshot.sysfs.is_empty() && snapshot.detail() == Detail::Thin;
+    let release = snapshot.release.as_deref().and_then(Era::parse);
+    let known = |design: &&DesignEntry| release.is_none_or(|era| design.releases.contains(&era));
     let sysfs = snapshot.sysfs.values();
     let with_sheaves = sysfs.filter(|cache| cache.number("sheaf_capacity") > Some(0));
-    let release = snapshot.release.as_deref().and_then(Era::parse);
     let most_have_sheaves = with_sheaves.count() * 2 > snapshot.sysfs.len();
-    let design = match release {
-        None if most_have_sheaves && !arrays => {
-            DESIGNS.iter().find(|design| design.features.sheaves)
-        }
-        _ => DesignEntry::of_kernel(release, arrays),
+    let of_sheaves = DESIGNS.iter().find(|design| design.features.sheaves);
+    let mut found: Vec<&'static DesignEntry> = Vec::new();
+    match release {
+        None if most_have_sheaves && !arrays => found.extend(of_sheaves),
+        _ => found.extend(DesignEntry::of_kernel(release, arrays)),
+    }
+    if release.is_none() && !arrays && snapshot.sysfs.is_empty() {
+        found.extend(of_sheaves);
+    }
+    if hides_arrays {
+        found.extend(DesignEntry::of_kernel(release, true).filter(known));
+    }
+    let dated = |era: &Era| {
+        let releases = snapshot.releases;
+        releases.is_none_or(|releases| releases.contains(*era))
     };
-    let Some(design) = design else {
-        return Vec::new();
+    let of = |design: &'static DesignEntry, dated: &dyn Fn(&Era) -> bool| {
+        let eras = match release.filter(|release| design.releases.contains(release)) {
+            Some(release) => vec![release],
+            None => design.eras.iter().rev().copied().collect(),
+        };
+        let eras = eras.into_iter().filter(dated);
+        eras.map(|era| DesignSpec { design, era })
+            .collect::<Vec<_>>()
     };
-    let of = |era: Era| DesignSpec { design, era };
-    match release.filter(|release| design.releases.contains(release)) {
-        Some(release) => vec![of(release)],
-        None => {
-            let eras = design.eras.iter().rev().copied();
-            // By the names of its caches it can be of some only.
-            let dated = |era: &Era| {
-                let releases = snapshot.releases;
-                releases.is_none_or(|releases| releases.contains(*era))
-            };
-            let dated: Vec<_> = eras.clone().filter(dated).map(of).collect();
-            match dated.is_empty() {
-                true => eras.map(of).collect(),
-                false => dated,
-            }
-        }
+    // By the names of its caches it can be of some releases only.
+    let all = |dated| {
+        let specs = found.iter().flat_map(|design| of(design, dated));
+        specs.collect::<Vec<_>>()
+    };
+    let specs = all(&dated);
+    match specs.is_empty() {
+        true => all(&|_| true),
+        false => specs,
     }
 }

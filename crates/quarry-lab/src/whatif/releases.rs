@@ -45,6 +45,8 @@ const ARM64_SMALLEST: [u64; 2] = [128, 8];
 /// Files of trace events that a kernel has, and those that a release added.
 const EVENT_FILES: u64 = 10_000;
 const EVENT_FILES_OF_A_RELEASE: u64 = 250;
+/// Bytes of a `kmem_cache` without such arrays at most.
+const KMEM_CACHE: u64 = 1024;
 /// Caches with an object for each of these files.
 const OF_EVENT_FILES: [&str; 3] = ["inode_cache", "dentry", "lsm_inode_cache"];
 /// Part of the memory by which sizes and new caches may change it with each release.
@@ -73,6 +75,7 @@ impl Step<'_> {
             all.extend(self.vectors(told));
             all.extend(self.smallest_class(told));
             all.extend(self.event_files());
+            all.extend(self.own_caches());
             all.push(self.sizes(told));
         }
         if changes || is_other {
@@ -175,6 +178,18 @@ impl Step<'_> {
                 .to_string(),
             less_bytes,
             more_bytes,
+        })
+    }
+
+    /// SLAB's `kmem_cache` has an array for each possible CPU; that of other designs is smaller.
+    fn own_caches(&self) -> Option<Unmodelled> {
+        let row = self.snapshot.slabinfo.row("kmem_cache")?;
+        let is_large = row.limit > 0 && row.objsize > KMEM_CACHE;
+        is_large.then(|| Unmodelled {
+            what: "kmem_cache, whose objects have an array for each possible CPU in SLAB"
+                .to_string(),
+            less_bytes: row.slab_bytes(self.snapshot.page_bytes),
+            more_bytes: 0,
         })
     }
 

@@ -366,6 +366,40 @@ fn a_limit_of_orders_is_inferred_from_slabs() {
     assert!(told.guessed.is_empty() && told.explained_caches < 4);
 }
 
+/// Bounds of an unknown kernel hold what is predicted with the release and the CPUs.
+#[test]
+fn unknown_kernels_are_in_the_bounds() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    for file in ["6.17.13", "7.3.4"] {
+        let path = format!("tests/data/6.17-to-7.3-x86_64-4k/{file}.json.gz");
+        let known = Snapshot::read(&root.join(path), Some("fill-full")).unwrap();
+        let known = Snapshot {
+            sysfs: Default::default(),
+            aliases: Default::default(),
+            ..known
+        };
+        let unknown = Snapshot {
+            release: None,
+            present_cpus: None,
+            nr_cpu_ids: None,
+            ..known.clone()
+        };
+        for release in ["5.4", "6.12", "7.3"] {
+            let question = with_release(release);
+            let with = predict(&known, &question).unwrap();
+            let told = predict(&unknown, &question).unwrap();
+            let bounds = told.low_bytes..=told.high_bytes;
+            for end in [with.low_bytes, with.predicted_bytes, with.high_bytes] {
+                assert!(
+                    bounds.contains(&end),
+                    "{file} to {release}: {end}, {bounds:?}"
+                );
+            }
+            assert!(told.guessed[0].contains("the release is not told"));
+        }
+    }
+}
+
 /// SLAB gives reclaimable caches slabs of one page; without sysfs, only that tells that a cache is reclaimable. SLUB
 /// does not heed it.
 #[test]

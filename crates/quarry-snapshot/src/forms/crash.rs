@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::file::ReportError;
+use crate::machine;
 
 use super::Form;
 use super::rows::{Cache, bytes_of, moment};
@@ -36,6 +37,17 @@ pub(super) fn read(file: &str, text: &str) -> Result<Map<String, Value>, ReportE
         }
     }
     let mut moment = moment(Form::Crash, file, &caches)?;
+    // What crash says when it starts.
+    for (name, key) in [
+        ("RELEASE", "kernel_release"),
+        ("MACHINE", "architecture"),
+        ("CPUS", "cpu_present"),
+    ] {
+        let told = machine::field(text, name).and_then(|told| told.split_whitespace().next());
+        if let Some(told) = told {
+            moment.insert(key.to_string(), json!(told));
+        }
+    }
     if !unknown.is_empty() {
         let note = format!(
             "caches that crash could not read are left out: {}",

@@ -211,13 +211,28 @@ fn join(folder: &str, name: &str) -> String {
 
 /// The moment that a folder or an archive has, or the text of a form that it has instead.
 pub(crate) fn moment(file: &str, tree: &Tree) -> Result<Moment, ReportError> {
+    let mut found: Vec<(String, String, String)> = Vec::new();
     for base in tree.bases() {
         for path in SLABINFO {
             let path = join(&base, path);
+            if found.iter().any(|(_, known, _)| *known == path) {
+                continue;
+            }
             if let Some(text) = tree.text(&path)? {
-                return of_base(file, tree, &base, &path, &text);
+                found.push((base.clone(), path, text));
+                break;
             }
         }
+    }
+    // In the folder itself, or else in one of its folders.
+    let own = found.first().is_some_and(|(base, ..)| base.is_empty());
+    match found.as_slice() {
+        [(_, first, _), (_, second, _), ..] if !own => {
+            let what = format!("{first} and {second} are of two machines: give one of the folders");
+            return Err(ReportError::bad(file, "snapshot", what));
+        }
+        [(base, path, text), ..] => return of_base(file, tree, base, path, text),
+        [] => {}
     }
     for base in tree.bases() {
         let path = join(&base, "sos_commands/memory/slabtop_-o");
@@ -231,7 +246,7 @@ pub(crate) fn moment(file: &str, tree: &Tree) -> Result<Moment, ReportError> {
         file,
         "snapshot",
         "no slabinfo is in it; a folder or an archive with slabinfo (a copy of /proc/slabinfo) and slab/ (a copy of \
-         /sys/kernel/slab), a copy of /proc, or a sosreport is expected",
+         /sys/kernel/slab), a copy of /proc, or a sosreport is expected; archives in it are not opened",
     ))
 }
 

@@ -24,7 +24,7 @@ pub(super) fn is(text: &str) -> bool {
 pub(super) fn read(file: &str, text: &str) -> Result<Vec<Map<String, Value>>, ReportError> {
     let mut moments = Vec::new();
     if text.contains(SLABINFO) {
-        moments.push(slabinfo(file, text)?);
+        moments = slabinfo(file, text)?;
     } else if text.contains(TABLE) {
         // Each follows its mark.
         for table in text.split(TABLE).skip(1) {
@@ -42,9 +42,10 @@ pub(super) fn read(file: &str, text: &str) -> Result<Vec<Map<String, Value>>, Re
     Ok(moments)
 }
 
-/// A line without what logs put before it: `[  1.2] `, `Aug 6 09:37:21 host kernel: [ 1.2] `.
+/// A line without what logs put before it: `[  1.2] `, `Aug 6 09:37:21 host kernel: [ 1.2] `, `host cat[123]: `.
 fn bare(line: &str) -> &str {
     let line = line.split_once("kernel: ").map_or(line, |(_, rest)| rest);
+    let line = line.split_once("]: ").map_or(line, |(_, rest)| rest);
     let line = line.trim_start();
     let line = match line.starts_with('<') {
         true => line.split_once('>').map_or(line, |(_, rest)| rest),
@@ -57,19 +58,34 @@ fn bare(line: &str) -> &str {
     in_brackets.map_or(line, |(_, rest)| rest.strip_prefix(' ').unwrap_or(rest))
 }
 
-/// slabinfo among the lines of a log.
-fn slabinfo(file: &str, text: &str) -> Result<Map<String, Value>, ReportError> {
-    let lines = text.lines().map(bare);
-    let table = lines.skip_while(|line| !line.starts_with(SLABINFO));
-    let is_row = |line: &&str| {
-        line.starts_with("slabinfo") || line.starts_with("# name") || line.contains(" : slabdata ")
-    };
-    let rows: Vec<&str> = table.filter(is_row).collect();
-    let rows = Slabinfo::parse_text(file, &rows.join("\n"))?;
-    let mut moment = Map::new();
-    moment.insert("form".to_string(), json!(Form::Slabinfo.name()));
-    moment.insert("slabinfo".to_string(), json!(rows));
-    Ok(moment)
+/// slabinfo among other lines: a moment for each of its headers. Rows above the first one, as a sort leaves them, are of
+/// that one.
+pub(super) fn slabinfo(file: &str, text: &str) -> Result<Vec<Map<String, Value>>, ReportError> {
+    let (mut above, mut tables) = (Vec::new(), Vec::<Vec<&str>>::new());
+    for line in text.lines().map(bare) {
+        let table = tables.last_mut().unwrap_or(&mut above);
+        if line.starts_with(SLABINFO) {
+            tables.push(vec![line]);
+        } else if line.contains(" : slabdata ") {
+            table.push(line);
+        }
+    }
+    if let Some(first) = tables.first_mut() {
+        first.append(&mut above);
+    }
+    let moments = tables.iter().map(|table| {
+        let rows = Slabinfo::parse_text(file, &table.join("\n"))?;
+        let mut moment = Map::new();
+        moment.insert("form".to_string(), json!(Form::Slabinfo.name()));
+        moment.insert("slabinfo".to_string(), json!(rows));
+        Ok(moment)
+    });
+    moments.collect()
+}
+
+/// True if a text has several copies of slabinfo, one after the other.
+pub(super) fn is_series(text: &str) -> bool {
+    text.matches(SLABINFO).count() > 1
 }
 
 /// `kmalloc-2048           59164KB      59164KB`: bytes of objects in use, and of all. A unit of 1 KiB takes the place

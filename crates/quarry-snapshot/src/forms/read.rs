@@ -55,7 +55,7 @@ pub(crate) fn text(file: &str, text: &str) -> Result<Vec<Moment>, ReportError> {
     if is_json(text) {
         return of_json(file, text);
     }
-    if text.starts_with("slabinfo") {
+    if text.starts_with("slabinfo") && !log::is_series(text) {
         let mut moment = Moment::new();
         moment.insert("form".to_string(), json!(Form::Slabinfo.name()));
         moment.insert(
@@ -98,7 +98,9 @@ pub(crate) fn text(file: &str, text: &str) -> Result<Vec<Moment>, ReportError> {
 fn is_json(text: &str) -> bool {
     let text = text.trim_start();
     let list = text.strip_prefix('[').map(str::trim_start);
-    text.starts_with('{') || list.is_some_and(|list| list.starts_with(['{', ']']))
+    let object = text.strip_prefix('{').map(str::trim_start);
+    object.is_some_and(|object| object.is_empty() || object.starts_with(['"', '}']))
+        || list.is_some_and(|list| list.starts_with(['{', ']']))
 }
 
 fn of_json(file: &str, text: &str) -> Result<Vec<Moment>, ReportError> {
@@ -106,6 +108,10 @@ fn of_json(file: &str, text: &str) -> Result<Vec<Moment>, ReportError> {
         let what = format!("{error}; a snapshot is a JSON file, as quarry snapshot makes one");
         ReportError::bad(file, format!("line {}", error.line()), what)
     })?;
+    if let (Some("error"), Some(error)) = (value["status"].as_str(), value["error"].as_str()) {
+        let what = format!("Prometheus refused the query: {error}");
+        return Err(ReportError::bad(file, "status", what));
+    }
     if metrics::is_prometheus(&value) {
         return metrics::prometheus(file, &value);
     }

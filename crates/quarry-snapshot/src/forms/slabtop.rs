@@ -1,6 +1,6 @@
 //! The text of `slabtop -o`.
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::file::ReportError;
 
@@ -34,7 +34,22 @@ pub(crate) fn read(file: &str, text: &str) -> Result<Map<String, Value>, ReportE
         })?;
         caches.push(cache);
     }
-    moment(Form::Slabtop, file, &caches)
+    let mut moment = moment(Form::Slabtop, file, &caches)?;
+    if let Some(all) = all_caches(text).filter(|all| *all > caches.len()) {
+        let note = format!(
+            "it lists {} of {all} caches, so sums are too small",
+            caches.len()
+        );
+        moment.insert("notes".to_string(), json!([note]));
+    }
+    Ok(moment)
+}
+
+/// The number of caches in the line `Active / Total Caches (% used)      : 103 / 142 (72.5%)`.
+fn all_caches(text: &str) -> Option<usize> {
+    let line = text.lines().find(|line| line.contains("Total Caches"))?;
+    let (_, total) = line.rsplit_once(" / ")?;
+    total.split_whitespace().next()?.parse().ok()
 }
 
 /// `208530 201942  79%    0.19K   9930       21     39720K dentry`.
@@ -43,7 +58,9 @@ fn cache(line: &str) -> Option<Cache> {
     let mut number = || words.next()?.parse::<u64>().ok();
     let (num_objs, active_objs) = (number()?, number()?);
     words.next()?.strip_suffix('%')?;
-    let kib: f64 = words.next()?.strip_suffix('K')?.parse().ok()?;
+    // Some locales have a comma.
+    let kib = words.next()?.strip_suffix('K')?.replace(',', ".");
+    let kib: f64 = kib.parse().ok()?;
     let mut number = || words.next()?.parse::<u64>().ok();
     let (num_slabs, objperslab) = (number()?, number()?);
     // Some versions leave the unit out.

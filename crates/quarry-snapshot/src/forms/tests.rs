@@ -319,6 +319,79 @@ fn what_is_no_form_is_named() {
     }
 }
 
+/// Copies of slabinfo among other lines: sorted, from the journal, and one after the other.
+#[test]
+fn slabinfo_among_other_lines() {
+    let text = fs::read_to_string(sample("slabinfo")).unwrap();
+    let rows = read("slabinfo").slabinfo.rows;
+    let parse = |text: &str| Snapshot::of_bytes("f", Cursor::new(text.to_string())).unwrap();
+    let mut lines: Vec<&str> = text.lines().collect();
+    lines.reverse();
+    let sorted = parse(&lines.join("\n")).pop().unwrap();
+    assert_eq!(sorted.slabinfo.rows.len(), rows.len());
+    let journal = text
+        .lines()
+        .map(|line| format!("Oct 24 13:01:02 host cat[123]: {line}\n"));
+    let journal = parse(&journal.collect::<String>()).pop().unwrap();
+    assert_eq!(journal.slabinfo.rows, rows);
+    let series = format!("{text}Thu Nov 26 13:00:00 UTC 2026\n{text}");
+    let series = parse(&series);
+    assert_eq!(series.len(), 2);
+    assert_eq!(series[1].slabinfo.rows, rows);
+}
+
+/// Full slabs of kmalloc tell the page size, whatever meminfo says.
+#[test]
+fn classes_tell_the_page_size() {
+    let mut moment = serde_json::json!({ "slabinfo": read("slabinfo").slabinfo });
+    moment["meminfo"] = serde_json::json!("Slab: 99999999 kB\n");
+    let snapshot = Snapshot::parse("f", &moment.to_string(), None).unwrap();
+    assert_eq!(snapshot.page_bytes, 4096);
+    let reason = snapshot.facts.page_bytes.reason().unwrap();
+    assert!(reason.contains("kmalloc's slabs"), "{reason}");
+    assert!(
+        snapshot.notes[0].contains("the list is not whole"),
+        "{:?}",
+        snapshot.notes
+    );
+}
+
+#[test]
+fn what_crash_says_when_it_starts() {
+    let text = fs::read_to_string(sample("crash.txt")).unwrap();
+    let banner =
+        "        CPUS: 16\n     RELEASE: 4.18.0-80.el8.x86_64\n     MACHINE: x86_64  (2400 Mhz)\n";
+    let snapshot = Snapshot::parse("f", &format!("{banner}{text}"), None).unwrap();
+    assert_eq!(snapshot.release.as_deref(), Some("4.18.0-80.el8.x86_64"));
+    assert_eq!(snapshot.present_cpus, Some(16));
+}
+
+#[test]
+fn two_machines_are_not_one() {
+    let dir = tempfile::tempdir().unwrap();
+    for host in ["a", "b"] {
+        let proc = dir.path().join(host).join("proc");
+        fs::create_dir_all(&proc).unwrap();
+        fs::copy(sample("slabinfo"), proc.join("slabinfo")).unwrap();
+    }
+    let error = Snapshot::read(dir.path(), None).unwrap_err().to_string();
+    assert!(
+        error.contains("a/proc/slabinfo and b/proc/slabinfo"),
+        "{error}"
+    );
+}
+
+#[test]
+fn slabtop_that_was_cut() {
+    let text = fs::read_to_string(sample("slabtop.txt")).unwrap();
+    let cut = format!(" Active / Total Caches (% used)      : 103 / 142 (72.5%)\n{text}");
+    let cut = Snapshot::parse("f", &cut, None).unwrap();
+    assert!(cut.notes[0].contains("26 of 142 caches"), "{:?}", cut.notes);
+    let comma = text.replace('.', ",");
+    let comma = Snapshot::parse("f", &comma, None).unwrap();
+    assert_eq!(comma.slabinfo, read("slabtop.txt").slabinfo);
+}
+
 /// No damage makes a reader panic or hang; a packed one is unpacked first.
 #[test]
 fn damaged_files() {

@@ -226,6 +226,17 @@ impl Snapshot {
                 snapshot.page_bytes
             )));
         }
+        // Slab has kmallocs beyond the largest class, too: some MB.
+        if let Some(told) = snapshot.meminfo_slab_bytes
+            && snapshot.slab_bytes() < told / 2
+        {
+            let note = format!(
+                "the caches have {} of the {} MiB of meminfo's Slab: the list is not whole, or not of the same time",
+                snapshot.slab_bytes() >> 20,
+                told >> 20
+            );
+            snapshot.notes.push(note);
+        }
         Ok(self)
     }
 
@@ -261,6 +272,10 @@ impl Snapshot {
             return Some((bytes, Origin::inferred(reason)));
         }
         let rows = &self.slabinfo.rows;
+        if let Some(bytes) = facts::page_bytes_of(rows) {
+            let reason = "kmalloc's slabs are full with it";
+            return Some((bytes, Origin::inferred(reason)));
+        }
         if let Some(told) = self.meminfo_slab_bytes
             && let Some(bytes) = PAGE_BYTES
                 .into_iter()
@@ -317,6 +332,12 @@ impl Snapshot {
                     Era::FIRST,
                     Era::LAST
                 ));
+            }
+            if let (Some(releases), Some(era)) = (self.releases, Era::parse(release))
+                && !releases.contains(era)
+            {
+                let note = format!("the names of its caches are of {releases}, not of {release}");
+                self.notes.push(note);
             }
             if told(&self.facts.release).is_none() {
                 (self.release, self.facts.release) = (Some(release.clone()), Origin::Asked);
