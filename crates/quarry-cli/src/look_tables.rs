@@ -298,11 +298,18 @@ fn bar(part: u64, whole: u64, most: u64) -> String {
 /// Bytes that shrinking and dropping would free, in sentences.
 fn gives_back(look: &Look) -> String {
     let shrink = &look.shrink;
+    let bounds = match shrink.low_bytes == shrink.high_bytes {
+        // It was read, not estimated.
+        true => String::new(),
+        false => format!(
+            ", between {} and {}",
+            bytes(shrink.low_bytes),
+            bytes(shrink.high_bytes)
+        ),
+    };
     let mut text = output::wrap(&format!(
-        "Shrinking all caches (slabinfo -s) would free {} in whole slabs, between {} and {}.",
+        "Shrinking all caches (slabinfo -s) would free {} in whole slabs{bounds}.",
         bytes(shrink.bytes),
-        bytes(shrink.low_bytes),
-        bytes(shrink.high_bytes),
     ));
     text.push('\n');
     if look.reclaimable_bytes > 0 {
