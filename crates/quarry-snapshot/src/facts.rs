@@ -92,21 +92,25 @@ impl fmt::Display for Releases {
     }
 }
 
-/// The page size by the classes of kmalloc: slabs of powers of two are full, unless a list lies in them. Three classes must
-/// say so, and none another.
-pub(crate) fn page_bytes_of(rows: &[SlabinfoRow]) -> Option<u64> {
-    let pages = rows.iter().filter_map(|row| {
-        let is_class = kmalloc_size(&row.name).is_some() && row.objsize.is_power_of_two();
-        let slab = row
-            .objsize
-            .checked_mul(row.objperslab)
-            .filter(|_| is_class)?;
-        let page = slab.checked_div(row.pagesperslab)?;
-        (page * row.pagesperslab == slab && PAGE_BYTES.contains(&page)).then_some(page)
-    });
-    let pages: Vec<u64> = pages.collect();
-    let first = *pages.first().filter(|_| pages.len() >= 3)?;
-    pages.iter().all(|page| *page == first).then_some(first)
+/// The page size by how full slabs are: with the right one most have as many objects as fit, with another hardly any. SLAB
+/// keeps lists in some. With the reason.
+pub(crate) fn page_bytes_of(rows: &[SlabinfoRow]) -> Option<(u64, String)> {
+    const CACHES_MIN: usize = 8;
+    let rows: Vec<&SlabinfoRow> = rows.iter().filter(|row| row.objsize > 0).collect();
+    let full = |page: u64| {
+        let is_full = |row: &&&SlabinfoRow| {
+            row.pagesperslab.saturating_mul(page) / row.objsize == row.objperslab
+        };
+        rows.iter().filter(is_full).count()
+    };
+    let mut counts = PAGE_BYTES.map(|page| (full(page), page));
+    counts.sort_unstable_by(|a, b| b.cmp(a));
+    let [(most, page), (next, _), ..] = counts;
+    let reason = format!(
+        "{most} of {} caches have slabs that are full with it",
+        rows.len()
+    );
+    (most >= CACHES_MIN && most * 2 > rows.len() && next * 2 < most).then_some((page, reason))
 }
 
 /// A name of caches that dates a kernel.

@@ -204,7 +204,7 @@ fn a_folder_without_words_about_the_machine() {
     assert_eq!(told["cpus"], 16);
     assert_eq!(told["predicted_bytes"], told["observed_bytes"]);
     let text = stdout(&format!("what-if {folder} --cpus 4")).replace('\n', " ");
-    let guesses = "kernel unknown, 4.20 or later (guess: kmalloc-4k is 4.20 or later), 64 KiB pages (guess: kmalloc's slabs are full with it), CPUs unknown \
+    let guesses = "kernel unknown, 4.20 or later (guess: kmalloc-4k is 4.20 or later), 64 KiB pages (guess: the smallest that the slabs fit in), CPUs unknown \
                    (--had-cpus)";
     assert!(text.contains(guesses), "{text}");
 }

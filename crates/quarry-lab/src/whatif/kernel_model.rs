@@ -14,7 +14,7 @@ use crate::error::LabError;
 use crate::run::RunSpec;
 use crate::sheaves::Sheaves;
 use quarry_designs::{DESIGNS, DesignEntry, DesignSpec, Setting, Tuning, list, resolve};
-use quarry_snapshot::{CacheAttributes, Detail, SlabinfoRow, Snapshot};
+use quarry_snapshot::{CacheAttributes, Detail, Releases, SlabinfoRow, Snapshot};
 
 use super::Question;
 use super::debugging::Debugging;
@@ -446,27 +446,31 @@ fn designs(snapshot: &Snapshot) -> Vec<DesignSpec> {
     if hides_arrays {
         found.extend(DesignEntry::of_kernel(release, true).filter(known));
     }
-    let dated = |era: &Era| {
-        let releases = snapshot.releases;
-        releases.is_none_or(|releases| releases.contains(*era))
-    };
-    let of = |design: &'static DesignEntry, dated: &dyn Fn(&Era) -> bool| {
-        let eras = match release.filter(|release| design.releases.contains(release)) {
-            Some(release) => vec![release],
-            None => design.eras.iter().rev().copied().collect(),
+    // By the names of its caches it can be of some releases only. Rules hold until the next ones, so the ends count, too.
+    let range = snapshot.releases;
+    let of = |design: &'static DesignEntry, range: Option<Releases>| {
+        let known = &design.releases;
+        let mut eras: Vec<Era> = match (release.filter(|release| known.contains(release)), range) {
+            (Some(release), _) => vec![release],
+            (None, Some(range)) => {
+                let ends = [range.first, range.last].into_iter();
+                let eras = ends.chain(design.eras.iter().copied());
+                eras.filter(|era| range.contains(*era) && known.contains(era))
+                    .collect()
+            }
+            (None, None) => design.eras.iter().copied().chain([*known.end()]).collect(),
         };
-        let eras = eras.into_iter().filter(dated);
-        eras.map(|era| DesignSpec { design, era })
-            .collect::<Vec<_>>()
+        eras.sort_unstable_by(|a, b| b.cmp(a));
+        eras.dedup();
+        eras.into_iter().map(move |era| DesignSpec { design, era })
     };
-    // By the names of its caches it can be of some releases only.
-    let all = |dated| {
-        let specs = found.iter().flat_map(|design| of(design, dated));
+    let all = |range| {
+        let specs = found.iter().flat_map(|design| of(design, range));
         specs.collect::<Vec<_>>()
     };
-    let specs = all(&dated);
+    let specs = all(range);
     match specs.is_empty() {
-        true => all(&|_| true),
+        true => all(None),
         false => specs,
     }
 }

@@ -272,8 +272,7 @@ impl Snapshot {
             return Some((bytes, Origin::inferred(reason)));
         }
         let rows = &self.slabinfo.rows;
-        if let Some(bytes) = facts::page_bytes_of(rows) {
-            let reason = "kmalloc's slabs are full with it";
+        if let Some((bytes, reason)) = facts::page_bytes_of(rows) {
             return Some((bytes, Origin::inferred(reason)));
         }
         if let Some(told) = self.meminfo_slab_bytes
