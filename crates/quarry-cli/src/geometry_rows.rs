@@ -101,9 +101,11 @@ pub(crate) fn run(path: &Path, cache_line: u32, known: &KnownArgs) -> anyhow::Re
     }
     let text = bytes.trim_ascii_start();
     // Rows of questions are a JSON list, too, but none has this column of slabinfo.
+    let first = text.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let is_log = first.windows(2).any(|pair| pair == b"] ");
     let is_rows = text.starts_with(b"[")
         && !is_folder
-        && serde_json::from_slice::<Vec<serde_json::Value>>(text).map_or(true, |rows| {
+        && serde_json::from_slice::<Vec<serde_json::Value>>(text).map_or(!is_log, |rows| {
             rows.iter().all(|row| row.get("active_objs").is_none())
         });
     let answers = match is_rows {

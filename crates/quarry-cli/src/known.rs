@@ -38,7 +38,8 @@ impl KnownArgs {
 pub(crate) fn check_slabs(snapshot: &Snapshot, what: &str) -> anyhow::Result<()> {
     match snapshot.detail() {
         Detail::Bytes => Err(anyhow!(
-            "{} is a {}: {}; {what} needs slabs (docs/inputs.md says which files have them)",
+            "{} is a {}: {}; {what} needs slabs (docs/inputs.md says which files have them); quarry info \
+             shows what it has",
             snapshot.file,
             snapshot.form.name(),
             snapshot.form.lacks().unwrap_or_default(),

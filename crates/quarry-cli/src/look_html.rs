@@ -274,7 +274,7 @@ fn what_ifs(look: &Look) -> Markup {
                                 (range(told.low_bytes, told.predicted_bytes, told.high_bytes, Some(look.slab_bytes), most))
                             }
                             td.n { (bytes(told.predicted_bytes)) }
-                            td.n { (signed(i128::from(told.predicted_bytes) - i128::from(look.slab_bytes))) }
+                            td.n { (look_tables::change(told, look)) }
                             td.n { (bytes(told.low_bytes)) }
                             td.n { (bytes(told.high_bytes)) }
                         }

@@ -1,6 +1,6 @@
 //! The output of `quarry look`: a sentence, parts, the largest caches, growth, and what could change.
 
-use quarry_lab::look::{CacheGrowth, Growth, Look, Verdict};
+use quarry_lab::look::{CacheGrowth, Growth, Look, Verdict, WhatIf};
 use quarry_snapshot::Snapshot;
 
 use crate::look::Report;
@@ -164,6 +164,18 @@ pub(crate) fn head(look: &Look, snapshot: &Snapshot) -> Vec<String> {
     lines.extend(look.misfit.iter().map(|cause| format!("warning: {cause}")));
     lines.extend(known::notes(snapshot));
     lines.extend(look.guessed.iter().cloned());
+    lines.extend(look.blocks.map(|blocks| {
+        format!(
+            "of {} blocks of {}, {} ({}) are for pages that cannot be moved and {} ({}) for those that can only be \
+             reclaimed; slabs are in both",
+            count(blocks.all),
+            bytes(blocks.block_bytes),
+            count(blocks.unmovable),
+            percent(blocks.unmovable, blocks.all),
+            count(blocks.reclaimable),
+            percent(blocks.reclaimable, blocks.all),
+        )
+    }));
     lines
 }
 
@@ -263,7 +275,7 @@ pub(crate) fn moments(growth: &Growth) -> String {
         // The first, the last, and others at equal distances.
         let moment = &all[at * (all.len() - 1) / (shown - 1).max(1)];
         table.add_row([
-            output::shortened(file_name(&moment.file), NAME_CHARS),
+            ending(file_name(&moment.file)),
             moment.seconds.map_or_else(String::new, duration),
             bytes(moment.slab_bytes),
             bytes(moment.parts.live_bytes),
@@ -278,6 +290,18 @@ pub(crate) fn moments(growth: &Growth) -> String {
         "{shown} of {} snapshots (█ live objects, ░ the rest of the slabs)\n{table}\n",
         all.len()
     )
+}
+
+/// The end of a name that is too long: stages of one file differ there.
+fn ending(name: &str) -> String {
+    let count = name.chars().count();
+    match count <= NAME_CHARS {
+        true => name.to_string(),
+        false => {
+            let end = name.chars().skip(count - NAME_CHARS + 3);
+            format!("...{}", end.collect::<String>())
+        }
+    }
 }
 
 /// The last part of a path.
@@ -333,17 +357,25 @@ fn gives_back(look: &Look) -> String {
     text
 }
 
+/// The change by a prediction; "none" where nothing differs.
+pub(crate) fn change(told: &WhatIf, look: &Look) -> String {
+    let ends = [told.low_bytes, told.predicted_bytes, told.high_bytes];
+    match ends == [look.slab_bytes; 3] {
+        true => "none".to_string(),
+        false => signed(i128::from(told.predicted_bytes) - i128::from(look.slab_bytes)),
+    }
+}
+
 fn what_ifs(look: &Look) -> String {
     if look.what_ifs.is_empty() {
         return "no predictions: the formulas do not explain this kernel\n".to_string();
     }
     let mut table = output::grid(&["with", "predicted", "change", "low", "high"], &[]);
     for told in &look.what_ifs {
-        let change = i128::from(told.predicted_bytes) - i128::from(look.slab_bytes);
         table.add_row([
             told.change.clone(),
             bytes(told.predicted_bytes),
-            signed(change),
+            change(told, look),
             bytes(told.low_bytes),
             bytes(told.high_bytes),
         ]);

@@ -55,6 +55,8 @@ pub struct Look {
     pub used_caches: usize,
     /// True if the kernel counted the slabs that CPUs hold (sysfs); else they are guessed.
     pub counts_cpus: bool,
+    /// Blocks of memory by the pages that they are for; null if no file tells.
+    pub blocks: Option<Blocks>,
     /// Parts of the slab memory, which add up to `slab_bytes`.
     pub parts: Parts,
     /// Caches that have slabs, with most bytes first.
@@ -108,6 +110,41 @@ impl Parts {
         ] {
             *sum = sum.saturating_add(part);
         }
+    }
+}
+
+/// Blocks of memory in which the kernel keeps pages of one kind together. Slabs are in the first two kinds; a block with one
+/// of them cannot become a huge page.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, JsonSchema, Serialize)]
+pub struct Blocks {
+    /// Bytes of a block.
+    pub block_bytes: u64,
+    /// All blocks.
+    pub all: u64,
+    /// Blocks for pages that cannot be moved.
+    pub unmovable: u64,
+    /// Blocks for pages that cannot be moved, but reclaimed.
+    pub reclaimable: u64,
+}
+
+impl Blocks {
+    fn of(snapshot: &Snapshot) -> Option<Self> {
+        let found = snapshot.pagetypeinfo.as_ref()?;
+        let of_type = |name: &str| {
+            let place = found.migratetypes.iter().position(|known| known == name)?;
+            let counts = found
+                .blocks
+                .iter()
+                .filter_map(|zone| zone.counts.get(place));
+            Some(counts.fold(0, |sum: u64, count| sum.saturating_add(*count)))
+        };
+        let counts = found.blocks.iter().flat_map(|zone| &zone.counts);
+        Some(Self {
+            block_bytes: snapshot.page_bytes.checked_shl(found.pageblock_order)?,
+            all: counts.fold(0, |sum, count| sum.saturating_add(*count)),
+            unmovable: of_type("Unmovable")?,
+            reclaimable: of_type("Reclaimable")?,
+        })
     }
 }
 
@@ -203,6 +240,7 @@ impl Look {
                 .sysfs
                 .values()
                 .any(|cache| cache.number("cpu_slabs").is_some()),
+            blocks: Blocks::of(snapshot),
             parts,
             caches,
             shrink,

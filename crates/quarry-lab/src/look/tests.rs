@@ -1,6 +1,6 @@
 //! Looks at kernels whose numbers can be worked out by hand.
 
-use quarry_snapshot::{CacheAttributes, Slabinfo, SlabinfoRow};
+use quarry_snapshot::{CacheAttributes, Pagetypeinfo, Slabinfo, SlabinfoRow};
 
 use super::*;
 
@@ -130,6 +130,29 @@ fn whole_slabs_become_free() {
         &[("partial", 4), ("objects_partial", 2), ("cpu_slabs", 0)],
     );
     assert_eq!(Look::of(&[empty]).unwrap().shrink.low_bytes, 2 * 4096);
+}
+
+#[test]
+fn blocks_are_counted_by_the_pages_they_are_for() {
+    let types = ["Unmovable", "Movable", "Reclaimable"];
+    let free = ["DMA32", "Normal"].map(|zone| {
+        let rows =
+            types.map(|kind| format!("Node    0, zone {zone}, type {kind}      1      0 \n"));
+        rows.concat()
+    });
+    let text = format!(
+        "Page block order: 9\nPages per block:  512\n\n\
+         Free pages count per migrate type at order       0      1 \n{}\n\
+         Number of blocks type     Unmovable      Movable  Reclaimable \n\
+         Node 0, zone    DMA32           10          200            3 \n\
+         Node 0, zone   Normal            5          100            4 \n",
+        free.concat()
+    );
+    let mut snapshot = partly_filled();
+    snapshot.pagetypeinfo = Some(Pagetypeinfo::parse("test", &text).unwrap());
+    let blocks = Look::of(&[snapshot]).unwrap().blocks.unwrap();
+    assert_eq!((blocks.block_bytes, blocks.all), (2 << 20, 322));
+    assert_eq!((blocks.unmovable, blocks.reclaimable), (15, 7));
 }
 
 #[test]

@@ -23,7 +23,7 @@ pub(crate) enum Tree {
 }
 
 /// Paths at which a text is, by its key: the first that exists counts. Those before the break are of Quarry's folders.
-const TEXTS: [(&str, &[&str]); 17] = [
+const TEXTS: [(&str, &[&str]); 18] = [
     ("page_size", &["page_size"]),
     (
         "kernel_release",
@@ -56,6 +56,7 @@ const TEXTS: [(&str, &[&str]); 17] = [
     ("meminfo", &["meminfo", "proc/meminfo"]),
     ("cmdline", &["cmdline", "proc/cmdline"]),
     ("allocinfo", &["allocinfo", "proc/allocinfo"]),
+    ("pagetypeinfo", &["pagetypeinfo", "proc/pagetypeinfo"]),
     ("boot_id", &["boot_id", "proc/sys/kernel/random/boot_id"]),
     ("config", &["config"]),
     ("zoneinfo", &["zoneinfo", "proc/zoneinfo"]),

@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 
 use super::{Snapshot, meminfo};
 use crate::allocinfo;
+use crate::buddyinfo::Pagetypeinfo;
 use crate::facts::Origin;
 use crate::file::ReportError;
 use crate::forms::Form;
@@ -136,6 +137,13 @@ fn meta(snapshot: &mut Snapshot, root: &Object) -> Result<(), String> {
     snapshot.call_sites = text(root, "allocinfo")
         .map(allocinfo::call_sites)
         .unwrap_or_default();
+    if let Some(found) = text(root, "pagetypeinfo") {
+        // It says nothing of slabs: a damaged one is no reason to refuse them.
+        match Pagetypeinfo::parse("pagetypeinfo", found) {
+            Ok(found) => snapshot.pagetypeinfo = Some(found),
+            Err(error) => snapshot.notes.push(format!("passed over: {error}")),
+        }
+    }
     snapshot.managed_pages = number_of("managed_pages").transpose()?;
     cpus(snapshot, root)
 }

@@ -5,7 +5,7 @@
 //! * **A folder** with `slabinfo` (a copy of `/proc/slabinfo`) and, if it is there, `slab/` (a copy
 //!   of `/sys/kernel/slab`; links, which are aliases, may be kept or followed). What else helps has
 //!   the name of the JSON key: `page_size`, `cpu_possible`, `cpu_present`, `kernel_release`,
-//!   `version`, `uname`, `cpuinfo`, `meminfo`, `allocinfo`, `cmdline`, `config`, `dmesg`, `boot_id`; or all of these in
+//!   `version`, `uname`, `cpuinfo`, `meminfo`, `allocinfo`, `pagetypeinfo`, `cmdline`, `config`, `dmesg`, `boot_id`; or all of these in
 //!   `meta.json`.
 //! * **JSON of one moment**, as [`Snapshot::take`] writes it: the keys above, `slabinfo` (list of
 //!   rows) or `slabinfo_text`, `sysfs_slab` (cache, then file, then value) and `sysfs_aliases`;
@@ -27,6 +27,7 @@ use quarry_sim::PAGE_BYTES;
 use serde_json::{Map, Value};
 
 use super::allocinfo::CallSite;
+use super::buddyinfo::Pagetypeinfo;
 use super::facts::{self, Facts, Origin, Releases};
 use super::file::ReportError;
 use super::forms::{self, Detail, Form};
@@ -87,6 +88,8 @@ pub struct Snapshot {
     pub kernel_stack_bytes: Option<u64>,
     /// Call sites that hold memory, from `/proc/allocinfo`; those of large allocations at least.
     pub call_sites: Vec<CallSite>,
+    /// Free memory and blocks by the mobility of their pages, from `/proc/pagetypeinfo`.
+    pub pagetypeinfo: Option<Pagetypeinfo>,
     /// The kernel's command line.
     pub cmdline: Option<String>,
     /// Identity of the boot (`/proc/sys/kernel/random/boot_id`).
