@@ -5,8 +5,7 @@ use std::fs::File;
 use std::io::{self, BufReader, Cursor, Read};
 use std::path::{Component, Path};
 
-use flate2::bufread::MultiGzDecoder;
-use lzma_rust2::XzReader;
+use quarry_trace::Packing;
 
 use crate::file::ReportError;
 
@@ -30,8 +29,6 @@ pub(crate) const LIMITS: Limits = Limits {
 
 /// Containers in each other that are opened, such as a tar in xz.
 const LAYERS_MAX: u32 = 3;
-/// Memory that an xz file may ask for, in KiB.
-const XZ_MEMORY_KIB: u32 = 256 << 10;
 /// First bytes that name a container.
 const HEAD_BYTES: usize = 512;
 
@@ -96,14 +93,6 @@ impl Unpacker<'_> {
         }
     }
 
-    fn limited<'r>(&self, reader: impl Read + 'r) -> Bytes<'r> {
-        Box::new(Limited {
-            reader,
-            left: self.limits.unpacked_bytes,
-            limit: self.limits.unpacked_bytes,
-        })
-    }
-
     fn read(&self, reader: Bytes<'_>, layer: u32) -> Result<Content, ReportError> {
         let mut reader = reader;
         let mut head = vec![0; HEAD_BYTES];
@@ -125,19 +114,9 @@ impl Unpacker<'_> {
             )));
         }
         match kind {
-            Container::Gzip => {
-                let unpacked = self.limited(MultiGzDecoder::new(whole));
-                self.read(unpacked, layer + 1)
-            }
-            Container::Xz => {
-                let reader = XzReader::new_mem_limit(whole, true, XZ_MEMORY_KIB);
-                let unpacked = self.limited(reader);
-                self.read(unpacked, layer + 1)
-            }
-            Container::Zstd => {
-                let reader = zstd::Decoder::with_buffer(whole);
-                let unpacked = self.limited(reader.map_err(|error| self.read_error(error))?);
-                self.read(unpacked, layer + 1)
+            Container::Packed(packing) => {
+                let unpacked = packing.unpack(whole, self.limits.unpacked_bytes);
+                self.read(unpacked.map_err(|error| self.read_error(error))?, layer + 1)
             }
             Container::Tar => Ok(Content::Files(self.tar(whole)?)),
             Container::Zip => Ok(Content::Files(self.zip(whole)?)),
@@ -287,9 +266,7 @@ fn inside(path: &str) -> Option<String> {
 
 /// Kinds of files by their first bytes.
 enum Container {
-    Gzip,
-    Xz,
-    Zstd,
+    Packed(Packing),
     Tar,
     Zip,
     /// One that is not read, with what to do.
@@ -332,37 +309,14 @@ impl Container {
         if let Some((_, what)) = UNREAD.iter().find(|(magic, _)| head.starts_with(magic)) {
             return Self::Unread(what);
         }
+        if let Some(packing) = Packing::of(head) {
+            return Self::Packed(packing);
+        }
         match head {
-            [0x1f, 0x8b, ..] => Self::Gzip,
-            [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Self::Xz,
-            [0x28, 0xb5, 0x2f, 0xfd, ..] => Self::Zstd,
             [b'P', b'K', 3, 4, ..] | [b'P', b'K', 5, 6, ..] => Self::Zip,
             _ if head.get(257..262) == Some(b"ustar") => Self::Tar,
             _ => Self::Text,
         }
-    }
-}
-
-/// A reader that fails when more is read than allowed.
-struct Limited<R> {
-    reader: R,
-    left: u64,
-    limit: u64,
-}
-
-impl<R: Read> Read for Limited<R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = self.reader.read(buffer)?;
-        match self.left.checked_sub(read as u64) {
-            Some(left) => self.left = left,
-            None => {
-                return Err(io::Error::other(format!(
-                    "it unpacks to more than {} bytes, the limit of a packed file",
-                    self.limit
-                )));
-            }
-        }
-        Ok(read)
     }
 }
 

@@ -133,6 +133,7 @@ mod intern;
 mod meta;
 mod moment;
 mod outfile;
+mod packing;
 mod pages;
 mod read;
 mod rebuild;
@@ -159,6 +160,7 @@ pub use meta::{
 };
 pub use moment::{Moment, ParseMomentError};
 pub use outfile::{Existing, OutFile, OutFolder, remove_unfinished_outputs};
+pub use packing::Packing;
 pub use read::{
     CHUNK_EVENTS, EventReader, NumberColumn, PageReader, RowReader, TaskReader, TraceFile,
     number_columns,
