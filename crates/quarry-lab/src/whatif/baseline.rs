@@ -32,7 +32,7 @@ pub(super) struct Observed<'a> {
     caches: OnceLock<Vec<ObservedCache<'a>>>,
 }
 
-/// A cache of a snapshot, as far as it does not depend on what is asked.
+/// Facts about a cache of a snapshot that no question changes.
 pub(super) struct ObservedCache<'a> {
     pub(super) row: &'a SlabinfoRow,
     pub(super) sysfs: Option<&'a CacheAttributes>,

@@ -11,7 +11,7 @@
 //! weighed by what is seen: `full` grains used up, `users` not. So "none of 16 CPUs has filled its
 //! slab of 8" says that the demand is far below 8, without saying that it is nothing.
 //!
-//! Where a debugger has read what CPUs use of their last grains, nothing of this is needed.
+//! A debugger may have read what CPUs use of their last grains; then nothing of this is needed.
 
 use std::sync::Arc;
 
@@ -133,6 +133,8 @@ impl Demand {
         }
         let q = self.full / (self.full + self.users);
         let mut per_user = 0.0;
+        // Where a grain of one size is whole grains of the other, few terms differ in what is left of the last.
+        let mut rests: Vec<(u64, f64)> = Vec::new();
         for k in 0..TERMS {
             let objects = f64::from(k) * grain;
             let used_up = (objects / self.grain).floor();
@@ -140,7 +142,16 @@ impl Demand {
             if reached < 1e-9 {
                 return self.users * per_user;
             }
-            let rest = self.hidden_above(objects - used_up * self.grain, hidden);
+            let left = objects - used_up * self.grain;
+            let known = rests.iter().find(|(bits, _)| *bits == left.to_bits());
+            let rest = match known {
+                Some((_, rest)) => *rest,
+                None => {
+                    let rest = self.hidden_above(left, hidden);
+                    rests.push((left.to_bits(), rest));
+                    rest
+                }
+            };
             per_user += reached * (q + (1.0 - q) * rest);
         }
         // Far beyond a grain of either size: what is left is spread evenly.

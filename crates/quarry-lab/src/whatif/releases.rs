@@ -9,6 +9,7 @@
 //! | to 6.4 on arm64: the smallest kmalloc class is of 128 bytes | 6.5: of 8 | the class of 128 down to a sixteenth | published: 38.9 to 22.3 MB |
 //! | before 6.6: each file of a trace event has an inode and a dentry from boot on | 6.6: when it is used | 0 to 10,000 inodes and dentries less | published: 9 MB for 10,000 files; one load on 6.1 and 6.12: 8,800 inodes less |
 //! | any | the same before 6.6: events are added | 250 inodes and dentries more for each release | one load on 5.10 and 6.1: 2,350 inodes more |
+//! | SLAB whose `kmem_cache` has a pointer for each possible CPU | any: it may have none | all of `kmem_cache` less | 4,096 CPUs take 32 KiB of each object |
 //! | any | any: objects have other sizes, and caches come and go | 0.5 % for each release between | boots of one machine: +4.5 % by sizes and +2.9 % by new caches from 6.1 to 6.17, -0.5 to +0.9 % for each step from there to 7.3 |
 //!
 //! | a kernel | any other, also of the release | 4 % | two boots of one machine (ppc64el, 7 stages) differ by -3.2 to +4.2 % |
@@ -45,10 +46,10 @@ const ARM64_SMALLEST: [u64; 2] = [128, 8];
 /// Files of trace events that a kernel has, and those that a release added.
 const EVENT_FILES: u64 = 10_000;
 const EVENT_FILES_OF_A_RELEASE: u64 = 250;
-/// Bytes of a `kmem_cache` without such arrays at most.
-const KMEM_CACHE: u64 = 1024;
 /// Caches with an object for each of these files.
 const OF_EVENT_FILES: [&str; 3] = ["inode_cache", "dentry", "lsm_inode_cache"];
+/// Bytes of a `kmem_cache` that has no array of CPUs at most.
+const KMEM_CACHE: u64 = 1024;
 /// Part of the memory by which sizes and new caches may change it with each release.
 const OF_ALL: f64 = 0.005;
 /// The same of a cache, and the most.
