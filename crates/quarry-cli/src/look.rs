@@ -112,13 +112,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         look: &look,
     };
     if let Some(path) = &args.html {
-        let page = look_html::page(&report, last, args.top)?;
+        let page = look_html::page(&look, last, args.top)?;
         output::write_to(path, &page, args.force)?;
     }
     match args.json {
         true => output::print_json("look", &report),
         false if args.html.as_deref().is_some_and(output::is_stdout) => Ok(()),
-        false => output::print_text(&look_tables::text(&report, last, args.top)),
+        false => output::print_text(&look_tables::text(&look, last, args.top)),
     }
 }
 

@@ -7,39 +7,30 @@ use quarry_reproduce::{Line, LineKind, Origin, Plot};
 use quarry_snapshot::Snapshot;
 
 use crate::chart::COLOURS;
-use crate::look::Report;
 use crate::units::{bytes, count, percent, signed};
 use crate::{curves, html as pages, look_tables};
 
-/// Names of the parts, in the order of [`values`] and of [`COLOURS`].
-const PARTS: [&str; 5] = [
-    "live objects",
-    "held by CPUs, estimated",
-    "partly filled slabs",
-    "debugging",
-    "padding",
-];
 /// Caches that a chart or a table of growth has.
 const GROWN: usize = 6;
 
 /// The page, with `top` caches.
-pub(crate) fn page(report: &Report<'_>, snapshot: &Snapshot, top: usize) -> anyhow::Result<String> {
-    let look = report.look;
-    let name = report.files.last().copied().unwrap_or_default();
+pub(crate) fn page(look: &Look, snapshot: &Snapshot, top: usize) -> anyhow::Result<String> {
+    let name = &snapshot.file;
+    let names = names(snapshot);
     let body = html! {
         h1 { "Slab memory of " (look_tables::file_name(name)) }
-        p { (look_tables::finding(report)) }
+        p { (look_tables::finding(look, snapshot)) }
         @if let Some(growth) = &look.growth { p { (look_tables::verdict(growth)) } }
         @for line in look_tables::head(look, snapshot) { p.note { (line) } }
         h2 { "Parts" }
-        (parts(look))
+        (parts(look, &names))
         h2 { "Largest caches" }
         (largest(look, top))
         @if let Some(growth) = &look.growth {
             h2 { "Growth" }
             (grown(growth))
             @if growth.moments.len() > 2 {
-                @for chart in charts(growth)? { figure.still { (chart) } }
+                @for chart in charts(growth, &names)? { figure.still { (chart) } }
                 pre { (look_tables::moments(growth)) }
             }
         }
@@ -51,15 +42,15 @@ pub(crate) fn page(report: &Report<'_>, snapshot: &Snapshot, top: usize) -> anyh
     Ok(pages::whole(&format!("{name}: quarry look"), CSS, &body))
 }
 
-/// Bytes of the parts, in the order of [`PARTS`].
-fn values(parts: &Parts) -> [u64; 5] {
-    [
-        parts.live_bytes,
-        parts.held_bytes,
-        parts.partly_filled_bytes,
-        parts.debugging_bytes,
-        parts.padding_bytes,
-    ]
+/// Names of the parts, in the order of [`Parts::each`]. The second is estimated unless a debugger read it.
+fn names(snapshot: &Snapshot) -> [String; 5] {
+    std::array::from_fn(|at| {
+        let name = look_tables::WORDS[at].name;
+        match at == 1 && snapshot.hidden.is_none() {
+            true => format!("{name}, estimated"),
+            false => name.to_string(),
+        }
+    })
 }
 
 fn colour(at: usize) -> String {
@@ -84,10 +75,10 @@ fn piece(class: &str, from: f64, to: f64, colour: &str, title: &str) -> Markup {
 /// A bar of parts below each other's ends, on an axis of `most` bytes.
 fn stack(parts: &Parts, most: u64) -> Markup {
     let mut from = 0;
-    let pieces = values(parts).into_iter().enumerate();
+    let pieces = parts.each().into_iter().enumerate();
     let pieces = pieces.filter(|(_, part)| *part > 0).map(|(at, part)| {
         let to = from + part;
-        let title = format!("{}: {}", PARTS[at], bytes(part));
+        let title = format!("{}: {}", look_tables::WORDS[at].name, bytes(part));
         let piece = piece("", place(from, most), place(to, most), &colour(at), &title);
         from = to;
         piece
@@ -126,14 +117,14 @@ fn header(columns: &[&str]) -> Markup {
     }
 }
 
-fn parts(look: &Look) -> Markup {
+fn parts(look: &Look, names: &[String; 5]) -> Markup {
     html! {
         (stack(&look.parts, look.slab_bytes))
         table.legend {
             tbody {
-                @for (at, part) in values(&look.parts).into_iter().enumerate() {
+                @for (at, part) in look.parts.each().into_iter().enumerate() {
                     tr {
-                        td { b.swatch style={ "background:" (colour(at)) } {} (PARTS[at]) }
+                        td { b.swatch style={ "background:" (colour(at)) } {} (names[at]) }
                         td.n { (bytes(part)) }
                         td.n { (percent(part, look.slab_bytes)) }
                     }
@@ -287,7 +278,7 @@ fn what_ifs(look: &Look) -> Markup {
 }
 
 /// Charts of a series: its parts, and the caches that changed most.
-fn charts(growth: &Growth) -> anyhow::Result<Vec<Markup>> {
+fn charts(growth: &Growth, names: &[String; 5]) -> anyhow::Result<Vec<Markup>> {
     let (x, places) = axis(&growth.moments);
     let most = growth.moments.iter().map(|moment| moment.slab_bytes).max();
     let (unit, unit_bytes) = unit(most.unwrap_or(0));
@@ -304,8 +295,8 @@ fn charts(growth: &Growth) -> anyhow::Result<Vec<Markup>> {
             .collect()
     };
     // The parts have the colours of the bars.
-    let parts = PARTS.iter().enumerate();
-    let parts = parts.map(|(at, name)| line(name, of_moments(&|moment| values(&moment.parts)[at])));
+    let parts = names.iter().enumerate();
+    let parts = parts.map(|(at, name)| line(name, of_moments(&|moment| moment.parts.each()[at])));
     let mut lines: Vec<Line> = parts.collect();
     lines.push(line("all slabs", of_moments(&|moment| moment.slab_bytes)));
     let changed = |each: &[u64]| {

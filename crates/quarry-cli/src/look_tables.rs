@@ -3,9 +3,8 @@
 use quarry_lab::look::{CacheGrowth, Growth, Look, Verdict, WhatIf};
 use quarry_snapshot::Snapshot;
 
-use crate::look::Report;
 use crate::rows::Label;
-use crate::units::{bytes, count, percent, signed};
+use crate::units::{bytes, count, duration, percent, signed};
 use crate::{known, output};
 
 /// Columns and rows of all tables.
@@ -50,9 +49,8 @@ const NAME_CHARS: usize = 24;
 const BAR_CHARS: usize = 16;
 
 /// Everything that the command prints.
-pub(crate) fn text(report: &Report<'_>, snapshot: &Snapshot, top: usize) -> String {
-    let look = report.look;
-    let mut text = format!("{}\n", output::wrap(&finding(report)));
+pub(crate) fn text(look: &Look, snapshot: &Snapshot, top: usize) -> String {
+    let mut text = format!("{}\n", output::wrap(&finding(look, snapshot)));
     if let Some(growth) = &look.growth {
         text.push_str(&format!("{}\n", output::wrap(&verdict(growth))));
     }
@@ -73,9 +71,8 @@ pub(crate) fn text(report: &Report<'_>, snapshot: &Snapshot, top: usize) -> Stri
 }
 
 /// Amount, causes and the largest cache, in a sentence.
-pub(crate) fn finding(report: &Report<'_>) -> String {
-    let look = report.look;
-    let name = report.files.last().copied().unwrap_or_default();
+pub(crate) fn finding(look: &Look, snapshot: &Snapshot) -> String {
+    let name = &snapshot.file;
     let of_memory = look.memory_bytes.map_or_else(String::new, |memory| {
         format!(" ({} of memory)", percent(look.slab_bytes, memory))
     });
@@ -140,15 +137,6 @@ pub(crate) fn verdict(growth: &Growth) -> String {
     }
 }
 
-pub(crate) fn duration(seconds: f64) -> String {
-    match seconds {
-        seconds if seconds < 120.0 => format!("{seconds:.1} s"),
-        seconds if seconds < 7200.0 => format!("{:.1} min", seconds / 60.0),
-        seconds if seconds < 172_800.0 => format!("{:.1} h", seconds / 3600.0),
-        seconds => format!("{:.1} days", seconds / 86_400.0),
-    }
-}
-
 /// The kernel, how well the formulas fit it, and what the file lacks; a sentence each.
 pub(crate) fn head(look: &Look, snapshot: &Snapshot) -> Vec<String> {
     let meminfo = look.meminfo_slab_bytes.map_or_else(String::new, |slab| {
@@ -182,13 +170,7 @@ pub(crate) fn head(look: &Look, snapshot: &Snapshot) -> Vec<String> {
 fn parts(look: &Look) -> String {
     let mut table = output::grid(&["part", "slabs", "share"], &[]);
     let parts = &look.parts;
-    for (label, part) in WORDS.iter().zip([
-        parts.live_bytes,
-        parts.held_bytes,
-        parts.partly_filled_bytes,
-        parts.debugging_bytes,
-        parts.padding_bytes,
-    ]) {
+    for (label, part) in WORDS.iter().zip(parts.each()) {
         table.add_row([
             label.name.to_string(),
             bytes(part),

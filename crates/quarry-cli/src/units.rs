@@ -45,6 +45,16 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
         .map_err(|_| format!("{text:?} is not a time; write for example 20us, 500ms, 5s, 2m or 1h"))
 }
 
+/// A time for people: `1.5 s`, `3.0 min`, `2.5 h`, `4.0 days`.
+pub(crate) fn duration(seconds: f64) -> String {
+    match seconds {
+        seconds if seconds < 120.0 => format!("{seconds:.1} s"),
+        seconds if seconds < 7200.0 => format!("{:.1} min", seconds / 60.0),
+        seconds if seconds < 172_800.0 => format!("{:.1} h", seconds / 3600.0),
+        seconds => format!("{:.1} days", seconds / 86_400.0),
+    }
+}
+
 /// Nanoseconds of a time, or the most that there can be.
 pub(crate) fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)

@@ -5,11 +5,10 @@ use ratatui::layout::Rect;
 use ratatui::style::{Modifier, Style};
 use ratatui::widgets::{Sparkline, Widget};
 
-use super::keys::Sort;
-use super::state::{Row, State};
-use crate::look_tables::duration;
+use super::row::{Row, Sort};
+use super::state::State;
 use crate::output;
-use crate::units::{count, percent, short, signed_short};
+use crate::units::{count, duration, percent, short, signed_short};
 
 /// Lines above the table.
 const HEAD: u16 = 4;

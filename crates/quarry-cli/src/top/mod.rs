@@ -11,6 +11,7 @@
 
 mod draw;
 mod keys;
+mod row;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -31,7 +32,8 @@ use ratatui::crossterm::terminal::disable_raw_mode;
 
 use crate::error::usage;
 use crate::{output, signals, units};
-use keys::{Answer, Sort};
+use keys::Answer;
+use row::Sort;
 use state::{Other, State};
 
 /// Arguments.
@@ -145,12 +147,8 @@ fn read() -> anyhow::Result<Snapshot> {
 fn watch(terminal: &mut DefaultTerminal, state: &mut State, delay: Duration) -> anyhow::Result<()> {
     let mut due = Instant::now() + delay;
     loop {
-        state.resize(
-            terminal
-                .size()
-                .context("cannot ask the terminal's size")?
-                .height,
-        );
+        let size = terminal.size().context("cannot ask the terminal's size")?;
+        state.resize(draw::room(size.height));
         let drawn = terminal.draw(|frame| draw::screen(state, frame.area(), frame.buffer_mut()));
         drawn.context("cannot write to the terminal")?;
         let failed = "cannot read keys";
@@ -191,8 +189,9 @@ fn restore_for_good() {
 
 /// The screen as text, with all caches.
 fn text(state: &mut State) -> String {
-    let height = draw::height(state.rows().len());
-    state.resize(height);
+    let rows = state.rows().len();
+    state.resize(rows);
+    let height = draw::height(rows);
     let mut buffer = Buffer::empty(ratatui::layout::Rect::new(0, 0, output::width(), height));
     draw::screen(state, buffer.area, &mut buffer);
     draw::lines(&buffer).join("\n")

@@ -10,8 +10,7 @@ use quarry_lab::look::{Look, later_releases};
 use quarry_lab::whatif::{Baseline, Fit, Question};
 use quarry_snapshot::Snapshot;
 
-use super::draw;
-use super::keys::Sort;
+use super::row::{Row, Sort};
 
 /// Readings whose slab memory the head can show.
 const HISTORY: usize = 512;
@@ -43,37 +42,6 @@ impl Other {
             Self::Release(release) => release.to_string(),
             Self::Design(design) => design.to_string(),
         }
-    }
-}
-
-/// A cache that has slabs.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Row {
-    pub(super) name: String,
-    pub(super) active_objs: u64,
-    pub(super) num_objs: u64,
-    /// Bytes from object to object.
-    pub(super) slab_size: u64,
-    pub(super) objs_per_slab: u64,
-    pub(super) pages_per_slab: u64,
-    pub(super) slabs: u64,
-    pub(super) active_slabs: u64,
-    pub(super) slab_bytes: u64,
-    /// Bytes of free objects that CPUs hold, estimated.
-    pub(super) held_bytes: u64,
-    /// Bytes of free objects in partly filled slabs.
-    pub(super) pinned_bytes: u64,
-    /// Bytes in the other kernel, predicted.
-    pub(super) other_bytes: Option<u64>,
-    /// Bytes since the first reading.
-    pub(super) change: i128,
-}
-
-impl Row {
-    /// Part of the objects that are active, as slabtop counts it.
-    pub(super) fn use_percent(&self) -> u64 {
-        let percent = u128::from(self.active_objs) * 100 / u128::from(self.num_objs.max(1));
-        u64::try_from(percent).unwrap_or(100)
     }
 }
 
@@ -272,9 +240,9 @@ impl State {
         self.arrange();
     }
 
-    /// Fits the rows to a screen of this height.
-    pub(super) fn resize(&mut self, height: u16) {
-        self.room = draw::room(height);
+    /// Fits the rows to a screen with room for this number.
+    pub(super) fn resize(&mut self, room: usize) {
+        self.room = room;
         self.scroll(0);
     }
 

@@ -8,7 +8,8 @@ use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use serde_json::json;
 
-use super::keys::{Answer, Sort};
+use super::keys::Answer;
+use super::row::Sort;
 use super::state::State;
 use super::{draw, text};
 
@@ -50,7 +51,7 @@ fn state() -> State {
 /// The screen of a terminal.
 fn screen(state: &mut State, width: u16, height: u16) -> Vec<String> {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-    state.resize(height);
+    state.resize(draw::room(height));
     terminal
         .draw(|frame| draw::screen(state, frame.area(), frame.buffer_mut()))
         .unwrap();

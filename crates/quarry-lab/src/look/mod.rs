@@ -87,17 +87,22 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// Sum of all parts.
+    /// All parts, in the order of the fields.
     #[must_use]
-    pub fn total(&self) -> u64 {
-        let parts = [
+    pub fn each(&self) -> [u64; 5] {
+        [
             self.live_bytes,
             self.held_bytes,
             self.partly_filled_bytes,
             self.debugging_bytes,
             self.padding_bytes,
-        ];
-        parts.into_iter().fold(0, u64::saturating_add)
+        ]
+    }
+
+    /// Sum of all parts.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.each().into_iter().fold(0, u64::saturating_add)
     }
 
     fn add(&mut self, other: &Parts) {
