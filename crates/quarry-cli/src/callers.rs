@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 
 use quarry_lab::callers::{Amount, By, Caller, Callers, Share, Totals};
+use quarry_sweep::table::Table;
 use quarry_trace::TraceMeta;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -173,7 +174,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         );
     }
     if args.csv {
-        return output::print_runs_csv(&rows, false, &["name"]);
+        return output::print_csv(Table::of(&rows)?, &["name"]);
     }
     let name = input::shown(args.trace.as_ref());
     output::print_text(&text(&name, meta, &callers, by, args.top))

@@ -5,13 +5,14 @@ use std::collections::BTreeSet;
 
 use quarry_lab::RunReport;
 use quarry_lab::replay::timed::report::TimedReport;
+use quarry_sweep::table::schema::{Definitions, described};
 use quarry_work::load::LoadReport;
 use quarry_work::micro::MicroReport;
 use quarry_work::pages::PagesReport;
 use quarry_work::rx::RxReport;
 use schemars::generate::{SchemaGenerator, SchemaSettings};
 use schemars::{JsonSchema, Schema};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::sensitivity::Timed;
 use crate::{callers, diff, filter, geometry, geometry_pages, import, info, loads, look, machines};
@@ -34,7 +35,7 @@ pub(crate) struct Outputs {
     /// Commands that print an output, and its schema.
     roots: Vec<(&'static str, Value)>,
     /// Schemas of all structs and enums in them, by name.
-    definitions: Map<String, Value>,
+    definitions: Definitions,
     /// Structs that occur several times.
     shared: BTreeSet<String>,
 }
@@ -50,7 +51,7 @@ impl Outputs {
             (command, schema.to_value())
         });
         let roots = Vec::from(roots);
-        let definitions = generator.take_definitions(true);
+        let definitions = Definitions(generator.take_definitions(true));
         let mut outputs = Self {
             roots,
             definitions,
@@ -63,12 +64,17 @@ impl Outputs {
     fn shared_structs(&self) -> BTreeSet<String> {
         let mut names = Vec::new();
         let roots = self.roots.iter().map(|(_, root)| root);
-        for schema in roots.chain(self.definitions.values()) {
+        for schema in roots.chain(self.definitions.0.values()) {
             references(schema, &mut names);
         }
         let (mut seen, mut shared) = (BTreeSet::new(), BTreeSet::new());
         for name in names {
-            if !seen.insert(name) && !self.members(&self.definitions[name]).is_empty() {
+            if !seen.insert(name)
+                && !self
+                    .definitions
+                    .members(&self.definitions.0[name])
+                    .is_empty()
+            {
                 shared.insert(name.to_string());
             }
         }
@@ -95,7 +101,7 @@ impl Outputs {
         }
         text += "\n## Shared members\n";
         for name in &self.shared {
-            let schema = &self.definitions[name];
+            let schema = &self.definitions.0[name];
             text += &format!("\n### {name}\n\n{}\n\n", described(schema));
             text += &self.table(schema);
         }
@@ -117,7 +123,7 @@ impl Outputs {
 
     /// Appends the fields of a schema below a path; those of shared structs only if `all`.
     fn walk(&self, schema: &Value, path: &str, all: bool, into: &mut Vec<Field>) {
-        for (name, member) in self.members(schema) {
+        for (name, member) in self.definitions.members(schema) {
             let path = match path {
                 "" => name,
                 _ => format!("{path}.{name}"),
@@ -140,63 +146,9 @@ impl Outputs {
         }
     }
 
-    /// Members of an object, of the items of a list, of the values of a map, or of any alternative.
-    fn members<'a>(&'a self, schema: &'a Value) -> Vec<(String, &'a Value)> {
-        let schema = self.target(schema).1;
-        let mut found: Vec<(String, &Value)> = Vec::new();
-        if let Some(members) = schema.get("properties").and_then(Value::as_object) {
-            // Only the list of required members has the order of the struct.
-            let order = schema.get("required").and_then(Value::as_array);
-            let order: Vec<&str> = order
-                .into_iter()
-                .flatten()
-                .filter_map(Value::as_str)
-                .collect();
-            found.extend(members.iter().map(|(name, member)| (name.clone(), member)));
-            found.sort_by_key(|(name, _)| {
-                order
-                    .iter()
-                    .position(|of| of == name)
-                    .unwrap_or(order.len())
-            });
-        }
-        if let Some(items) = schema.get("items") {
-            found.extend(self.members(items));
-        }
-        if let Some(values) = schema
-            .get("additionalProperties")
-            .filter(|it| it.is_object())
-        {
-            found.push(("*".to_string(), values));
-        }
-        for alternatives in ["anyOf", "oneOf", "allOf"] {
-            let alternatives = schema.get(alternatives).and_then(Value::as_array);
-            for member in alternatives
-                .into_iter()
-                .flatten()
-                .flat_map(|it| self.members(it))
-            {
-                if !found.iter().any(|(name, _)| *name == member.0) {
-                    found.push(member);
-                }
-            }
-        }
-        found
-    }
-
-    /// The schema that a reference names, with that name.
-    fn target<'a>(&'a self, schema: &'a Value) -> (Option<&'a str>, &'a Value) {
-        let name = schema.get("$ref").and_then(Value::as_str);
-        let name = name.and_then(|path| path.rsplit('/').next());
-        match name.and_then(|name| Some((name, self.definitions.get(name)?))) {
-            Some((name, schema)) => (Some(name), schema),
-            None => (None, schema),
-        }
-    }
-
     /// Name of the struct that a member has, or a list of.
     fn struct_of(&self, member: &Value) -> Option<String> {
-        if let Some(name) = self.target(member).0 {
+        if let Some(name) = self.definitions.target(member).0 {
             return Some(name.to_string());
         }
         if let Some(items) = member.get("items") {
@@ -215,20 +167,18 @@ impl Outputs {
             Some(alternatives) => alternatives.first().unwrap_or(member),
             None => member,
         };
-        let values = self.target(schema).1.get("oneOf").and_then(Value::as_array);
+        let values = self
+            .definitions
+            .target(schema)
+            .1
+            .get("oneOf")
+            .and_then(Value::as_array);
         let named = values.into_iter().flatten().filter_map(|value| {
             let name = value.get("const")?.as_str()?;
             Some(format!(" `{name}`: {}", described(value)))
         });
         named.collect()
     }
-}
-
-/// A doc comment in a line, without links of rustdoc.
-fn described(schema: &Value) -> String {
-    let text = schema.get("description").and_then(Value::as_str);
-    let text = text.unwrap_or("").replace("[`", "`").replace("`]", "`");
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// Collects the names that a schema refers to.

@@ -6,12 +6,12 @@ use std::ffi::OsString;
 use quarry_core::era::Era;
 use quarry_core::tunables::Scope;
 use quarry_designs::DesignEntry;
+use quarry_lab::ask::Source;
 use quarry_snapshot::Snapshot;
 use quarry_trace::{Table, TraceMeta};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::input::Source;
 use crate::trace_info::TraceInfo;
 use crate::{info_tables, input, known, output};
 

@@ -2,14 +2,14 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
 use quarry_lab::LabError;
+use quarry_lab::ask::Source;
 use quarry_lab::replay::input::Input;
-use quarry_snapshot::Snapshot;
 use quarry_trace::TraceFile;
 
 use crate::error::usage;
@@ -69,54 +69,30 @@ fn from_spool(spool: &File) -> anyhow::Result<Input> {
     Ok(Input::new(file, "<stdin>"))
 }
 
-/// A trace or a snapshot.
-pub(crate) enum Source {
-    Trace(Box<Input>),
-    Snapshot(Box<Snapshot>),
-}
-
-/// Opens what a file is, by its first bytes: a trace, or a snapshot with this stage. Bundled names are traces.
+/// Opens what a file or stdin is: a trace, or a snapshot with this stage. Bundled names are traces.
 pub(crate) fn source(name: &OsStr, stage: Option<&str>) -> anyhow::Result<Source> {
-    let spool = match name == "-" {
-        true => Some(spool()?),
-        false => None,
-    };
-    let path = match &spool {
-        Some(spool) => PathBuf::from(by_number(spool)),
-        None => PathBuf::from(name),
-    };
+    if name != "-" {
+        return Ok(Source::open(name, stage)?);
+    }
+    let spool = spool()?;
+    let path = by_number(&spool);
+    if stage.is_none() && !Source::is_snapshot(Path::new(&path)) {
+        return Ok(Source::Trace(Box::new(from_spool(&spool)?)));
+    }
     let shown = shown(Path::new(name));
-    let mut head = Vec::new();
-    if let Some(file) = File::open(&path).ok().filter(|_| path.is_file()) {
-        let read = file.take(HEAD_BYTES).read_to_end(&mut head);
-        read.with_context(|| format!("cannot read {shown}"))?;
+    let opened = Source::open(path.as_ref(), stage);
+    let named = |error: LabError| match (&error, error.to_string().replacen(&path, &shown, 1)) {
+        (LabError::Usage(_), text) => usage(text),
+        (_, text) => anyhow!(text),
+    };
+    match opened.map_err(named)? {
+        Source::Snapshot(mut snapshot) => {
+            snapshot.file = shown;
+            Ok(Source::Snapshot(snapshot))
+        }
+        trace => Ok(trace),
     }
-    if path.is_dir() || !head.is_empty() && !head.starts_with(b"PAR1") || Snapshot::is_table(&path)
-    {
-        let mut snapshot = Snapshot::read(&path, stage).map_err(|error| match spool {
-            Some(_) => anyhow!(
-                error
-                    .to_string()
-                    .replacen(&path.display().to_string(), &shown, 1)
-            ),
-            None => LabError::from(error).into(),
-        })?;
-        snapshot.file = shown;
-        return Ok(Source::Snapshot(Box::new(snapshot)));
-    }
-    if stage.is_some() {
-        return Err(usage(format!(
-            "{shown} is no snapshot; --stage is for snapshots of several moments"
-        )));
-    }
-    Ok(Source::Trace(Box::new(match spool {
-        Some(spool) => from_spool(&spool)?,
-        None => trace(name)?,
-    })))
 }
-
-/// First bytes of a file that say what it is.
-const HEAD_BYTES: u64 = 64;
 
 /// Path of an open file that has no name.
 fn by_number(file: &File) -> String {

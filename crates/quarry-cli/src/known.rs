@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::anyhow;
 use quarry_lab::LabError;
 use quarry_snapshot::{Asked, Detail, Origin, Snapshot};
 
@@ -31,20 +30,6 @@ impl KnownArgs {
             page_bytes: self.had_page_size,
         };
         Ok(snapshot.asked(&asked).map_err(LabError::from)?)
-    }
-}
-
-/// Refuses a snapshot that has bytes of caches alone; `what` names the output that needs slabs.
-pub(crate) fn check_slabs(snapshot: &Snapshot, what: &str) -> anyhow::Result<()> {
-    match snapshot.detail() {
-        Detail::Bytes => Err(anyhow!(
-            "{} is a {}: {}; {what} needs slabs (docs/inputs.md says which files have them); quarry info \
-             shows what it has",
-            snapshot.file,
-            snapshot.form.name(),
-            snapshot.form.lacks().unwrap_or_default(),
-        )),
-        _ => Ok(()),
     }
 }
 

@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use quarry_lab::LabError;
+use quarry_lab::ask::{self, Source};
 use quarry_lab::look::Look;
 use quarry_snapshot::Snapshot;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::error::usage;
-use crate::input::Source;
 use crate::known::{self, KnownArgs};
 use crate::{input, look_html, look_tables, output, top};
 
@@ -99,7 +99,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let known: anyhow::Result<Vec<_>> = known.map(|one| args.known.applied(one)).collect();
     let snapshots = known?;
     for snapshot in &snapshots {
-        known::check_slabs(snapshot, "a look")?;
+        ask::check_slabs(snapshot, "a look")?;
     }
     let look = Look::of(&snapshots)?;
     let last = snapshots.last().context("there is no snapshot")?;

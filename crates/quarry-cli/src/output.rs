@@ -1,7 +1,7 @@
 //! Writing to stdout: tables, JSON and CSV; and notes on stderr.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::Path;
@@ -10,9 +10,11 @@ use anyhow::Context;
 use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
 use indicatif::{ProgressBar, ProgressStyle};
 use quarry_core::era::Era;
+use quarry_sweep::table::Column;
 use quarry_trace::{Existing, OutFile};
 use schemars::JsonSchema;
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::error::usage;
 
@@ -238,87 +240,26 @@ fn words(text: &str) -> Vec<String> {
     words
 }
 
-/// Writes one record per object as comma-separated values: the members of nested objects with their
-/// path, no lists. `first` columns come first, the others in the order of their names.
-fn print_csv(records: &[serde_json::Value], first: &[&str]) -> anyhow::Result<()> {
-    let flat: Vec<BTreeMap<String, String>> = records.iter().map(flatten).collect();
-    let names: BTreeSet<&str> = flat
-        .iter()
-        .flat_map(|of| of.keys().map(String::as_str))
-        .collect();
-    let led = first.iter().copied().filter(|name| names.contains(name));
-    let rest = names.iter().copied().filter(|name| !first.contains(name));
-    let columns: Vec<&str> = led.chain(rest).collect();
+/// Writes a table as comma-separated values, these columns first.
+pub(crate) fn print_csv(
+    mut table: quarry_sweep::table::Table,
+    first: &[&str],
+) -> anyhow::Result<()> {
+    table.lead(first);
     print(|out| {
-        let header: Vec<String> = columns.iter().map(|name| quoted(name)).collect();
-        writeln!(out, "{}", header.join(","))?;
-        for record in &flat {
-            let cell = |name: &&str| {
-                record
-                    .get(*name)
-                    .map_or_else(String::new, |text| quoted(text))
+        let names = table.fields().iter().map(|field| quoted(&field.name));
+        writeln!(out, "{}", names.collect::<Vec<_>>().join(","))?;
+        for row in 0..table.rows() {
+            let cell = |column: &Column| match column.value(row) {
+                Value::Null => String::new(),
+                Value::String(text) => quoted(&text),
+                other => other.to_string(),
             };
-            let cells: Vec<String> = columns.iter().map(cell).collect();
+            let cells: Vec<String> = table.columns().iter().map(cell).collect();
             writeln!(out, "{}", cells.join(","))?;
         }
         Ok(())
     })
-}
-
-/// Writes a line for each run, or for each of its caches, as comma-separated values; `first` members of the run
-/// lead and say which run a cache is of.
-pub(crate) fn print_runs_csv(
-    runs: &[impl Serialize],
-    caches: bool,
-    first: &[&str],
-) -> anyhow::Result<()> {
-    let runs: Result<Vec<_>, _> = runs.iter().map(serde_json::to_value).collect();
-    let runs = runs?;
-    if !caches {
-        return print_csv(&runs, first);
-    }
-    let mut records = Vec::new();
-    for run in &runs {
-        for cache in run["caches"].as_array().into_iter().flatten() {
-            let mut cache = cache.clone();
-            for name in first {
-                cache[*name] = run[*name].clone();
-            }
-            records.push(cache);
-        }
-    }
-    print_csv(&records, &[first, &["name"]].concat())
-}
-
-/// The members of an object that are no lists, by their paths.
-pub(crate) fn flatten(value: &serde_json::Value) -> BTreeMap<String, String> {
-    fn walk(path: &str, value: &serde_json::Value, into: &mut BTreeMap<String, String>) {
-        use serde_json::Value;
-        match value {
-            Value::Object(members) => {
-                for (name, member) in members {
-                    let path = match path {
-                        "" => name.clone(),
-                        _ => format!("{path}.{name}"),
-                    };
-                    walk(&path, member, into);
-                }
-            }
-            Value::Array(_) => {}
-            Value::String(text) => {
-                into.insert(path.to_string(), text.clone());
-            }
-            Value::Null => {
-                into.insert(path.to_string(), String::new());
-            }
-            other => {
-                into.insert(path.to_string(), other.to_string());
-            }
-        }
-    }
-    let mut flat = BTreeMap::new();
-    walk("", value, &mut flat);
-    flat
 }
 
 /// A field of comma-separated values by RFC 4180.

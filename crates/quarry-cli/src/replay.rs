@@ -1,10 +1,10 @@
 //! `quarry replay`: recorded allocations on other designs.
 
-use std::ffi::OsStr;
 use std::num::NonZeroUsize;
 use std::path::Path;
 
-use quarry_designs::{DesignSpec, Setting};
+use quarry_designs::Setting;
+use quarry_lab::ask::MEMORY_BYTES;
 use quarry_lab::bundled::BUNDLED;
 use quarry_lab::callers::{By, Caller, Callers};
 use quarry_lab::plan::Axes;
@@ -12,13 +12,13 @@ use quarry_lab::replay::input::Input;
 use quarry_lab::replay::lists;
 use quarry_lab::replay::pages::PageEvents;
 use quarry_lab::replay::timed::{Pace, Timing};
-use quarry_lab::whatif::Baseline;
 use quarry_lab::{Plan, RunReport};
+use quarry_sweep::table::Table;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 pub(crate) use crate::replay_args::Args;
-use crate::replay_args::{DEFAULT_DESIGNS, MEMORY_BYTES, PagesArg};
+use crate::replay_args::PagesArg;
 use crate::trace_info::TraceInfo;
 use crate::{chart, error, html, input, latency, output};
 use crate::{replay_sensitivity, replay_tables, replay_time, sensitivity};
@@ -129,17 +129,15 @@ impl<'a> Settings<'a> {
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     // Refuse wrong arguments before opening the trace.
-    let mut axes = axes(args)?;
+    let asked = args.asked()?;
+    asked.check()?;
     let default = BUNDLED.first().map_or("hackbench", |bundled| bundled.name);
     let trace = args.trace.as_deref().unwrap_or(default.as_ref());
     check_outputs(args)?;
-    if !axes.cpus.is_empty() {
-        Plan::new(&axes)?;
-    }
-    let input = open(args, trace)?;
-    heed_recorded(args, &input, &mut axes)?;
-    if args.time.time {
-        return run_timed(args, &input, axes);
+    let mut input = input::trace(trace)?;
+    let axes = asked.on(&mut input)?;
+    if let Some(timing) = &asked.timing {
+        return run_timed(args, &input, &axes, timing);
     }
     let meta = input.file.meta();
     let mut plan = Plan::new(&axes)?;
@@ -181,7 +179,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         )?;
     } else if args.csv {
         let first = ["design", "era", "page_size", "cpus"];
-        output::print_runs_csv(&runs, args.caches, &first)?;
+        let table = match args.caches {
+            true => Table::of_parts(&runs, |run| &run.caches, &first)?,
+            false => Table::of(&runs)?,
+        };
+        output::print_csv(table, &first)?;
     } else {
         let more = replay_tables::More {
             all: args.all,
@@ -205,22 +207,12 @@ fn jobs(args: &Args) -> usize {
 }
 
 /// Runs the command with `--time`.
-fn run_timed(args: &Args, input: &Input, mut axes: Axes) -> anyhow::Result<()> {
-    let timing = args.time.timing()?;
-    axes.cache_line = timing.machine.topology.line_bytes;
+fn run_timed(args: &Args, input: &Input, axes: &Axes, timing: &Timing) -> anyhow::Result<()> {
     let meta = input.file.meta();
-    if args.page_size.is_empty() {
-        axes.page_bytes = vec![meta.page_size.into()];
-    }
-    if args.design.is_empty() {
-        // Its searches of long lists take minutes to simulate.
-        axes.designs
-            .retain(|design| !design.design.features.shared_slabs);
-    }
-    let plan = Plan::new(&axes)?;
+    let plan = Plan::new(axes)?;
     output::note_eras(plan.runs.iter().map(|run| run.design.era));
     let bar = output::progress_bar("replay", meta.rows * plan.runs.len() as u64, "events");
-    let runs = plan.execute_timed(input, &timing, jobs(args), &|events| bar.inc(events));
+    let runs = plan.execute_timed(input, timing, jobs(args), &|events| bar.inc(events));
     bar.finish_and_clear();
     let mut runs = runs?;
     if args.no_timing {
@@ -230,17 +222,17 @@ fn run_timed(args: &Args, input: &Input, mut axes: Axes) -> anyhow::Result<()> {
         true => {
             let jobs = jobs(args);
             Some(replay_sensitivity::explore(
-                &plan, input, &timing, jobs, &runs,
+                &plan, input, timing, jobs, &runs,
             )?)
         }
         false => None,
     };
-    let settings = Settings::of(args, input, &axes, Some(&timing));
+    let settings = Settings::of(args, input, axes, Some(timing));
     let line = settings.line();
     let text = |all: bool| {
         let study = study.as_ref();
         let study = study.map_or_else(String::new, |(report, groups)| report.text(groups));
-        replay_time::text(input, &timing, &line, &runs, all) + &study
+        replay_time::text(input, timing, &line, &runs, all) + &study
     };
     if let Some(path) = &args.html {
         output::write_to(
@@ -264,7 +256,7 @@ fn run_timed(args: &Args, input: &Input, mut axes: Axes) -> anyhow::Result<()> {
     }
     if args.csv {
         let first = ["design", "era", "page_size", "cpus"];
-        return output::print_runs_csv(&runs, false, &first);
+        return output::print_csv(Table::of(&runs)?, &first);
     }
     match to_stdout(args).contains(&true) {
         true => Ok(()),
@@ -338,63 +330,6 @@ fn write_charts(
     Ok(to_stdout(args).contains(&true))
 }
 
-/// States that `--check` replays, for the range of growth.
-const STATES: u32 = 8;
-
-/// Opens the trace, with its reports if they are asked for.
-fn open(args: &Args, trace: &OsStr) -> anyhow::Result<Input> {
-    let mut input = input::trace(trace)?;
-    input.pages = args.pages.into();
-    input.copies = args.copies;
-    input.cache_share_bytes = args.cache_share;
-    // Copies share a machine that no report is of, and time begins with the load.
-    let alone = args.copies == 1 && !args.time.time;
-    if args.check {
-        input.check_reports()?;
-        input.states = STATES;
-    } else if args.initial || alone && !args.empty && input.has_snapshot() {
-        input.start_from_reports()?;
-    } else {
-        input.take_load();
-    }
-    Ok(input)
-}
-
-/// Completes the axes by what the recorded kernel had, as far as the trace and the reports tell it and no
-/// option does.
-fn heed_recorded(args: &Args, input: &Input, axes: &mut Axes) -> anyhow::Result<()> {
-    let meta = input.file.meta();
-    let at_begin = match &input.initial {
-        Some(_) => None,
-        None => input.snapshots()?.into_iter().next(),
-    };
-    if let Some(report) = input.initial.as_ref().or(at_begin.as_ref()) {
-        let baseline = Baseline::of(report)?;
-        // Tunables are the kernel's also where a replay starts empty.
-        axes.booted_with = baseline.booted_with().to_vec();
-        if input.initial.is_some() && args.design.is_empty() {
-            axes.designs = vec![baseline.design()];
-        }
-        if input.initial.is_some() && args.page_size.is_empty() {
-            axes.page_bytes = vec![meta.page_size.into()];
-        }
-    }
-    if let Some(zoneinfo) = &input.zoneinfo {
-        let recorded = meta.page_size.into();
-        if args.page_size.is_empty() {
-            axes.page_bytes = vec![recorded];
-        }
-        if args.memory.is_none() {
-            axes.memory_bytes = lists::memory_bytes(zoneinfo, recorded)?;
-        }
-    }
-    if axes.cpus.is_empty() {
-        axes.cpus
-            .push(input.load_cpus().clamp(1, quarry_core::machine::MAX_CPUS));
-    }
-    Ok(())
-}
-
 /// Options that were given and have no effect on some run, or less than on others, and why.
 fn unheeded(args: &Args, plan: &Plan, input: &Input) -> Vec<String> {
     let ignored = match args.memory {
@@ -418,36 +353,4 @@ fn unheeded(args: &Args, plan: &Plan, input: &Input) -> Vec<String> {
         notes.push(format!("--fragmentation is not heeded where {why}"));
     }
     notes
-}
-
-/// Settings of one value, and those with a list of values.
-pub(crate) fn settings(texts: &[String]) -> anyhow::Result<(Vec<Setting>, Vec<Vec<Setting>>)> {
-    let parsed = texts.iter().map(|text| Setting::parse_list(text));
-    let parsed: Vec<Vec<Setting>> = parsed.collect::<Result<_, _>>()?;
-    let (single, lists): (Vec<_>, Vec<_>) = parsed.into_iter().partition(|list| list.len() == 1);
-    Ok((single.concat(), lists))
-}
-
-fn axes(args: &Args) -> anyhow::Result<Axes> {
-    let asked: Vec<&str> = args.design.iter().map(String::as_str).collect();
-    let designs = match asked.as_slice() {
-        [] => &DEFAULT_DESIGNS,
-        asked => asked,
-    };
-    let designs: Result<_, _> = designs.iter().map(|text| DesignSpec::parse(text)).collect();
-    let (settings, lists) = settings(&args.settings)?;
-    Ok(Axes {
-        designs: designs?,
-        page_bytes: match args.page_size.as_slice() {
-            [] => vec![4096, 65536],
-            sizes => sizes.to_vec(),
-        },
-        cpus: args.cpus.clone(),
-        booted_with: Vec::new(),
-        settings,
-        lists,
-        debug: args.debug.clone(),
-        memory_bytes: args.memory.unwrap_or(MEMORY_BYTES),
-        cache_line: args.cache_line,
-    })
 }

@@ -5,6 +5,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use quarry_core::page::CACHE_SHARE_BYTES;
+use quarry_lab::ask::{Replay, Start};
 use quarry_lab::replay::pages::PageMode;
 use quarry_lab::replay::timed::{Pace, Timing};
 use quarry_machines::{Draw, Machine};
@@ -13,14 +14,6 @@ use serde::Serialize;
 
 use crate::machine_args::DEFAULT_MACHINE;
 use crate::{output, units};
-
-/// Memory of a virtual machine if nothing is asked for.
-pub(crate) const MEMORY_BYTES: u64 = 16 << 30;
-
-/// Designs that are compared if none is named: of kernels that are in use, so that releases far apart do
-/// not pass for designs. 6.3 is the last release that has SLAB, SLOB and SLUB.
-pub(crate) const DEFAULT_DESIGNS: [&str; 5] =
-    ["slab@6.3", "slob@6.3", "slub@6.3", "slub@6.18", "sheaf@7.0"];
 
 /// Arguments.
 #[derive(clap::Args)]
@@ -166,9 +159,37 @@ pub(crate) struct TimeArgs {
     pub(crate) sensitivity: bool,
 }
 
+impl Args {
+    /// The request.
+    pub(crate) fn asked(&self) -> anyhow::Result<Replay> {
+        Ok(Replay {
+            designs: self.design.clone(),
+            page_bytes: self.page_size.clone(),
+            cpus: self.cpus.clone(),
+            copies: self.copies,
+            set: self.settings.clone(),
+            debug: self.debug.clone(),
+            memory_bytes: self.memory,
+            cache_line: self.cache_line,
+            cache_share_bytes: self.cache_share,
+            start: match (self.check, self.initial, self.empty) {
+                (true, _, _) => Start::Check,
+                (_, true, _) => Start::Reports,
+                (_, _, true) => Start::Empty,
+                _ => Start::Usual,
+            },
+            pages: self.pages.into(),
+            timing: match self.time.time {
+                true => Some(self.time.timing()?),
+                false => None,
+            },
+        })
+    }
+}
+
 impl TimeArgs {
     /// Machine whose time is simulated, and the settings of the simulation.
-    pub(crate) fn timing(&self) -> anyhow::Result<Timing> {
+    fn timing(&self) -> anyhow::Result<Timing> {
         Ok(Timing {
             machine: Machine::open(self.machine.as_deref().unwrap_or(DEFAULT_MACHINE))?,
             draw: Draw::VALUES,

@@ -3,18 +3,15 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 
-use quarry_designs::{DesignSpec, Setting, parse_era};
-use quarry_lab::plan::combinations;
-use quarry_lab::whatif::{Baseline, Config, Fit, Prediction, Question, known_errors};
-use quarry_snapshot::Snapshot;
+use quarry_lab::ask::{self, WhatIf};
+use quarry_lab::whatif::{Prediction, known_errors};
 
+use quarry_sweep::table::Table;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::error::usage;
-use crate::input::Source;
 use crate::known::KnownArgs;
-use crate::{input, known, output, replay, units, what_if_tables};
+use crate::{input, known, output, units, what_if_tables};
 
 /// Arguments.
 #[derive(clap::Args)]
@@ -128,28 +125,24 @@ Examples:
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let questions = questions(args)?;
-    let snapshot = args.known.applied(snapshot(args)?)?;
-    known::check_slabs(&snapshot, "a prediction")?;
-    let baseline = Baseline::of(&snapshot)?;
-    let mut predictions = Vec::new();
-    for (set, question) in questions {
-        let mut prediction = baseline.predict(&question)?;
-        if let (false, Fit::Bad(cause)) = (args.force, prediction.fit(&snapshot)) {
-            return Err(usage(format!(
-                "{}: the formulas of {} give {} of {} caches their slabs: {cause}; --force answers all the same",
-                snapshot.file,
-                prediction.snapshot_design,
-                prediction.explained_caches,
-                snapshot.slabinfo.rows.len()
-            )));
-        }
-        prediction.set = set;
-        predictions.push(prediction);
-    }
+    let asked = args.asked();
+    let questions = asked.questions()?;
+    let eras = questions.iter().map(|question| {
+        let design = question.design.map(|design| design.era);
+        design.or(question.release)
+    });
+    output::note_eras(eras.flatten());
+    let source = input::source(&args.snapshot, args.stage.as_deref())?;
+    let snapshot = source.into_snapshot(args.at.map(ask::At::from))?;
+    let snapshot = args.known.applied(snapshot)?;
+    let predictions = asked.ask(&snapshot)?;
     if args.csv {
         let first = ["design", "page_size", "cpus"];
-        return output::print_runs_csv(&predictions, args.caches, &first);
+        let table = match args.caches {
+            true => Table::of_parts(&predictions, |run| &run.caches, &first)?,
+            false => Table::of(&predictions)?,
+        };
+        return output::print_csv(table, &first);
     }
     if !args.json {
         let text = what_if_tables::text(&snapshot, &predictions, args.caches);
@@ -225,100 +218,27 @@ enum At {
     End,
 }
 
-/// Reads the snapshot, of a trace the one that is asked for.
-fn snapshot(args: &Args) -> anyhow::Result<Snapshot> {
-    let input = match input::source(&args.snapshot, args.stage.as_deref())? {
-        Source::Trace(input) => input,
-        Source::Snapshot(_) if args.at.is_some() => {
-            return Err(usage(format!(
-                "{} is a snapshot of one moment; --at is for traces",
-                input::shown(args.snapshot.as_ref())
-            )));
-        }
-        Source::Snapshot(snapshot) => return Ok(*snapshot),
-    };
-    let mut snapshots = input.snapshots()?;
-    let (found, wanted) = match args.at {
-        Some(At::End) => (snapshots.len() > 1, "end"),
-        _ => (!snapshots.is_empty(), "begin"),
-    };
-    match snapshots.pop().filter(|_| found) {
-        Some(last) if wanted == "end" => Ok(last),
-        Some(last) => Ok(snapshots.into_iter().next().unwrap_or(last)),
-        None => Err(usage(format!(
-            "{} has no snapshot of the {wanted} of its load: record it with quarry record, or add one with quarry \
-             filter --before and --after",
-            input.name
-        ))),
-    }
-}
-
-/// Every design with every page size, CPU count and combination of listed values, each with the name of that
-/// combination.
-fn questions(args: &Args) -> anyhow::Result<Vec<(String, Question)>> {
-    let (debug, settings) = debugging(&args.settings)?;
-    let configs = args.config.iter().map(|text| Config::parse(text));
-    let configs = configs.collect::<Result<Vec<_>, _>>()?;
-    let (settings, lists) = replay::settings(&settings)?;
-    let designs: Result<Vec<_>, _> = args
-        .design
-        .iter()
-        .map(|text| DesignSpec::parse(text))
-        .collect();
-    let designs = designs?;
-    let release = args.release.as_deref().map(parse_era).transpose()?;
-    let eras = designs.iter().map(|design| design.era);
-    output::note_eras(eras.chain(release));
-    let mut questions = Vec::new();
-    for design in or_none(&designs) {
-        for page_bytes in or_none(&args.page_size) {
-            for cpus in or_none(&args.cpus) {
-                for listed in combinations(&lists) {
-                    let names: Vec<String> = listed.iter().map(Setting::short).collect();
-                    let set = match names.is_empty() {
-                        true if lists.is_empty() => String::new(),
-                        true => "default".to_string(),
-                        false => names.join(" "),
-                    };
-                    let question = Question {
-                        design,
-                        release,
-                        page_bytes,
-                        cpus,
-                        possible_cpus: args.possible_cpus,
-                        settings: [settings.as_slice(), &listed].concat(),
-                        debug: debug.clone(),
-                        configs: configs.clone(),
-                    };
-                    questions.push((set, question));
-                }
-            }
+impl From<At> for ask::At {
+    fn from(at: At) -> Self {
+        match at {
+            At::Begin => Self::Begin,
+            At::End => Self::End,
         }
     }
-    Ok(questions)
 }
 
-/// The value of `slub_debug` among settings, whose value is no number, and the others.
-fn debugging(settings: &[String]) -> anyhow::Result<(Option<String>, Vec<String>)> {
-    let value = |text: &String| {
-        let (name, value) = text.split_once('=')?;
-        matches!(name, "slub_debug" | "slab_debug").then(|| value.to_string())
-    };
-    let asked: Vec<String> = settings.iter().filter_map(value).collect();
-    let others = settings.iter().filter(|text| value(text).is_none());
-    match asked.as_slice() {
-        [] | [_] => Ok((asked.first().cloned(), others.cloned().collect())),
-        [first, second, ..] => Err(usage(format!(
-            "--set slub_debug={first} and slub_debug={second}: a kernel has one; name several caches as in FZ,kmalloc-*;U,dentry"
-        ))),
-    }
-}
-
-/// The values, or that there are none.
-fn or_none<T: Copy>(values: &[T]) -> Vec<Option<T>> {
-    if values.is_empty() {
-        vec![None]
-    } else {
-        values.iter().copied().map(Some).collect()
+impl Args {
+    /// The question.
+    fn asked(&self) -> WhatIf {
+        WhatIf {
+            release: self.release.clone(),
+            designs: self.design.clone(),
+            page_bytes: self.page_size.clone(),
+            cpus: self.cpus.clone(),
+            possible_cpus: self.possible_cpus,
+            set: self.settings.clone(),
+            config: self.config.clone(),
+            force: self.force,
+        }
     }
 }

@@ -32,6 +32,21 @@ pub enum LabError {
     /// A kernel's report cannot be used.
     #[error(transparent)]
     Report(#[from] ReportError),
+    /// A snapshot has bytes of caches alone.
+    #[error(
+        "{file} is a {form}: {lacks}; {what} needs slabs (docs/inputs.md says which files have them); quarry info shows what \
+         it has"
+    )]
+    NoSlabs {
+        /// The file.
+        file: String,
+        /// Its form.
+        form: &'static str,
+        /// Facts that the form lacks.
+        lacks: &'static str,
+        /// The answer that needs them.
+        what: &'static str,
+    },
     /// A row of the trace contradicts the rows before it.
     #[error("{trace}: row {row}: {what}; the trace is damaged: import the recording again")]
     BadRow {

@@ -42,6 +42,7 @@
 //! entry of the table that leads from the trace's object numbers to the heap's objects.
 #![forbid(unsafe_code)]
 
+pub mod ask;
 pub mod bundled;
 pub mod callers;
 mod error;

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::Violation;
 
 /// Packages from the bottom to the top; each may use only those before it.
-const ORDER: [&str; 15] = [
+const ORDER: [&str; 16] = [
     "kquarry-core",
     "kquarry-host",
     "kquarry-sim",
@@ -23,6 +23,7 @@ const ORDER: [&str; 15] = [
     "kquarry-work",
     "kquarry-snapshot",
     "kquarry-lab",
+    "kquarry-sweep",
     "kquarry-reproduce",
     "kquarry-cli",
     "quarry-benches",

@@ -125,6 +125,7 @@ impl<'a> Baseline<'a> {
         for other in &self.others {
             told.include(&self.predict_from(other, question)?);
         }
+        told.set.clone_from(&question.set);
         told.guessed = self.guessed();
         told.cpus_are_assumed = self.snapshot.present_cpus.is_none() && question.cpus.is_none();
         Ok(told)

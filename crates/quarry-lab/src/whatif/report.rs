@@ -28,6 +28,8 @@ pub struct Question {
     pub cpus: Option<u32>,
     /// Another number of possible CPUs.
     pub possible_cpus: Option<u32>,
+    /// Values of lists among the settings, as [`Prediction::set`] has them.
+    pub set: String,
     /// Tunables.
     pub settings: Vec<Setting>,
     /// Other debugging, as `slub_debug` says it; none if it is empty. As in the snapshot's kernel if it is `None`.

@@ -1,0 +1,109 @@
+//! A file by its content: a trace or a snapshot.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use quarry_snapshot::Snapshot;
+use quarry_trace::TraceFile;
+
+use crate::error::LabError;
+use crate::replay::input::Input;
+
+/// First bytes of a file that say what it is.
+const HEAD_BYTES: u64 = 64;
+
+/// Moment of a recorded load.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum At {
+    /// Before the load.
+    #[default]
+    Begin,
+    /// After it.
+    End,
+}
+
+/// A trace or a snapshot.
+pub enum Source {
+    /// A trace.
+    Trace(Box<Input>),
+    /// A snapshot.
+    Snapshot(Box<Snapshot>),
+}
+
+impl Source {
+    /// Opens what a file is, by its first bytes, or a folder: a trace, or a snapshot with this stage. Bundled names are
+    /// traces.
+    ///
+    /// # Errors
+    ///
+    /// [`LabError::Report`] or [`LabError::Trace`] if it cannot be read, [`LabError::Usage`] for a stage of a trace.
+    pub fn open(name: &OsStr, stage: Option<&str>) -> Result<Self, LabError> {
+        let path = Path::new(name);
+        if Self::is_snapshot(path) {
+            let mut snapshot = Snapshot::read(path, stage)?;
+            snapshot.file = path.display().to_string();
+            return Ok(Self::Snapshot(Box::new(snapshot)));
+        }
+        if stage.is_some() {
+            return Err(no_stages(&path.display().to_string()));
+        }
+        let input = match name.to_str() {
+            Some(name) => Input::open(name)?,
+            // No bundled trace has such a name.
+            None => Input::new(TraceFile::open(name)?, &name.to_string_lossy()),
+        };
+        Ok(Self::Trace(Box::new(input)))
+    }
+
+    /// True for a folder, and for a file that is not empty and no trace. What cannot be read is none.
+    #[must_use]
+    pub fn is_snapshot(path: &Path) -> bool {
+        let mut head = Vec::new();
+        if let Some(file) = File::open(path).ok().filter(|_| path.is_file()) {
+            // An unreadable file is refused when it is opened as a trace, with the cause.
+            let _ = file.take(HEAD_BYTES).read_to_end(&mut head);
+        }
+        path.is_dir() || !head.is_empty() && !head.starts_with(b"PAR1") || Snapshot::is_table(path)
+    }
+
+    /// The snapshot, of a trace the one of this moment: the first by default.
+    ///
+    /// # Errors
+    ///
+    /// [`LabError::Usage`] if the trace has none of that moment, or a moment of a snapshot is asked for.
+    pub fn into_snapshot(self, at: Option<At>) -> Result<Snapshot, LabError> {
+        let input = match self {
+            Self::Trace(input) => input,
+            Self::Snapshot(snapshot) if at.is_none() => return Ok(*snapshot),
+            Self::Snapshot(snapshot) => {
+                return Err(LabError::Usage(format!(
+                    "{} is a snapshot of one moment; --at is for traces",
+                    snapshot.file
+                )));
+            }
+        };
+        let mut snapshots = input.snapshots()?;
+        let (found, wanted) = match at.unwrap_or_default() {
+            At::End => (snapshots.len() > 1, "end"),
+            At::Begin => (!snapshots.is_empty(), "begin"),
+        };
+        match snapshots.pop().filter(|_| found) {
+            Some(last) if wanted == "end" => Ok(last),
+            Some(last) => Ok(snapshots.into_iter().next().unwrap_or(last)),
+            None => Err(LabError::Usage(format!(
+                "{} has no snapshot of the {wanted} of its load: record it with quarry record, or add one with quarry \
+                 filter --before and --after",
+                input.name
+            ))),
+        }
+    }
+}
+
+/// The error of a stage of a trace.
+fn no_stages(shown: &str) -> LabError {
+    LabError::Usage(format!(
+        "{shown} is no snapshot; --stage is for snapshots of several moments"
+    ))
+}

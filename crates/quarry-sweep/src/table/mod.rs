@@ -1,0 +1,477 @@
+//! Tables: rows of a report as columns, for Parquet, Arrow and comma-separated values.
+//!
+//! A column is a member of the report that is one value; its name is the path to it, as in docs/json.md. Lists of texts
+//! become one text. Other lists have no column. Integers are signed, also those that cannot be negative: a
+//! difference of two columns is right then. What does not fit is the largest integer.
+
+mod parquet;
+pub mod schema;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::Value;
+
+pub use self::parquet::TableError;
+
+/// Kind of a column's values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// True or false.
+    Bool,
+    /// 64 bits, signed.
+    Int,
+    /// 64 bits.
+    Float,
+    /// UTF-8.
+    Text,
+}
+
+/// Name and kind of a column.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Field {
+    /// Path of the member, such as `paths.hit.share`.
+    pub name: String,
+    /// Kind of its values.
+    pub kind: Kind,
+    /// Meaning, as docs/json.md has it; empty if nothing is known.
+    pub about: String,
+}
+
+/// Values of a column; `None` where a row has none.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Column {
+    /// Values of [`Kind::Bool`].
+    Bool(Vec<Option<bool>>),
+    /// Values of [`Kind::Int`].
+    Int(Vec<Option<i64>>),
+    /// Values of [`Kind::Float`].
+    Float(Vec<Option<f64>>),
+    /// Values of [`Kind::Text`].
+    Text(Vec<Option<String>>),
+}
+
+/// Rows as columns, all of one length.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Table {
+    fields: Vec<Field>,
+    columns: Vec<Column>,
+    rows: usize,
+    /// Facts about all rows, by key.
+    pub notes: BTreeMap<String, String>,
+}
+
+impl Column {
+    /// A column without a value in any row.
+    #[must_use]
+    pub fn empty(kind: Kind, rows: usize) -> Self {
+        match kind {
+            Kind::Bool => Self::Bool(vec![None; rows]),
+            Kind::Int => Self::Int(vec![None; rows]),
+            Kind::Float => Self::Float(vec![None; rows]),
+            Kind::Text => Self::Text(vec![None; rows]),
+        }
+    }
+
+    /// Number of rows.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Bool(values) => values.len(),
+            Self::Int(values) => values.len(),
+            Self::Float(values) => values.len(),
+            Self::Text(values) => values.len(),
+        }
+    }
+
+    /// True without rows.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Kind of the values.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Bool(_) => Kind::Bool,
+            Self::Int(_) => Kind::Int,
+            Self::Float(_) => Kind::Float,
+            Self::Text(_) => Kind::Text,
+        }
+    }
+
+    /// The value of a row as JSON has it; null without one.
+    #[must_use]
+    pub fn value(&self, row: usize) -> Value {
+        match self {
+            Self::Bool(values) => values.get(row).copied().flatten().into(),
+            Self::Int(values) => values.get(row).copied().flatten().into(),
+            Self::Float(values) => values.get(row).copied().flatten().into(),
+            Self::Text(values) => values.get(row).cloned().flatten().into(),
+        }
+    }
+
+    /// Appends a value of JSON; what is of another kind is none.
+    fn push(&mut self, value: Option<&Value>) {
+        match self {
+            Self::Bool(values) => values.push(value.and_then(Value::as_bool)),
+            Self::Int(values) => values.push(value.and_then(integer)),
+            Self::Float(values) => values.push(value.and_then(Value::as_f64)),
+            Self::Text(values) => values.push(value.and_then(text)),
+        }
+    }
+
+    /// Appends the rows of another column of the same kind.
+    fn extend(&mut self, other: Self) {
+        match (self, other) {
+            (Self::Bool(values), Self::Bool(more)) => values.extend(more),
+            (Self::Int(values), Self::Int(more)) => values.extend(more),
+            (Self::Float(values), Self::Float(more)) => values.extend(more),
+            (Self::Text(values), Self::Text(more)) => values.extend(more),
+            (column, other) => {
+                let values = (0..other.len()).map(|row| other.value(row));
+                values.for_each(|value| column.push(Some(&value)));
+            }
+        }
+    }
+
+    fn select(&self, rows: &[usize]) -> Self {
+        fn of<T: Clone>(values: &[Option<T>], rows: &[usize]) -> Vec<Option<T>> {
+            let value = |row: &usize| values.get(*row).cloned().flatten();
+            rows.iter().map(value).collect()
+        }
+        match self {
+            Self::Bool(values) => Self::Bool(of(values, rows)),
+            Self::Int(values) => Self::Int(of(values, rows)),
+            Self::Float(values) => Self::Float(of(values, rows)),
+            Self::Text(values) => Self::Text(of(values, rows)),
+        }
+    }
+}
+
+fn integer(value: &Value) -> Option<i64> {
+    let large = || value.as_u64().map(|_| i64::MAX);
+    value.as_i64().or_else(large)
+}
+
+fn text(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Array(texts) => {
+            let texts: Vec<&str> = texts.iter().filter_map(Value::as_str).collect();
+            Some(texts.join("; "))
+        }
+        _ => None,
+    }
+}
+
+impl Table {
+    /// A table of reports, a row each.
+    ///
+    /// # Errors
+    ///
+    /// [`TableError::Report`] if one cannot be written as JSON.
+    pub fn of<T: Serialize + JsonSchema>(reports: &[T]) -> Result<Self, TableError> {
+        let rows = reports.iter().map(serde_json::to_value);
+        let rows = rows.collect::<Result<Vec<_>, _>>();
+        Ok(Self::of_values::<T>(&rows.map_err(TableError::Report)?))
+    }
+
+    /// A table of reports that are JSON already; `T` is their type.
+    #[must_use]
+    pub fn of_values<T: JsonSchema>(rows: &[Value]) -> Self {
+        let fields = schema::fields::<T>().into_iter();
+        let fields: Vec<Field> = fields.flat_map(|field| named(field, rows)).collect();
+        let columns = fields.iter().map(|field| {
+            let mut column = Column::empty(field.kind, 0);
+            rows.iter()
+                .for_each(|row| column.push(member(row, &field.name)));
+            column
+        });
+        Self {
+            columns: columns.collect(),
+            rows: rows.len(),
+            fields,
+            notes: BTreeMap::new(),
+        }
+    }
+
+    /// A table of parts of reports, such as caches: a row for each part, before its members the report's of these names.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::of`].
+    pub fn of_parts<T, P>(
+        reports: &[T],
+        parts: impl Fn(&T) -> &[P],
+        lead: &[&str],
+    ) -> Result<Self, TableError>
+    where
+        T: Serialize + JsonSchema,
+        P: Serialize + JsonSchema,
+    {
+        let of = Self::of(reports)?;
+        let (mut all, mut rows) = (Vec::new(), Vec::new());
+        for (row, report) in reports.iter().enumerate() {
+            for part in parts(report) {
+                all.push(serde_json::to_value(part).map_err(TableError::Report)?);
+                rows.push(row);
+            }
+        }
+        let mut table = Self::of_values::<P>(&all);
+        let of = of.select(&rows);
+        for (at, name) in lead.iter().enumerate() {
+            let found = of.fields.iter().position(|field| field.name == *name);
+            if let Some(found) = found {
+                table.insert(at, of.fields[found].clone(), of.columns[found].clone());
+            }
+        }
+        Ok(table)
+    }
+
+    /// Puts these columns before the others, in this order.
+    pub fn lead(&mut self, names: &[&str]) {
+        for name in names.iter().rev() {
+            if let Some(at) = self.fields.iter().position(|field| field.name == *name) {
+                self.fields[..=at].rotate_right(1);
+                self.columns[..=at].rotate_right(1);
+            }
+        }
+    }
+
+    /// Number of rows.
+    #[must_use]
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// The columns' names and kinds.
+    #[must_use]
+    pub fn fields(&self) -> &[Field] {
+        &self.fields
+    }
+
+    /// The columns, in the order of the fields.
+    #[must_use]
+    pub fn columns(&self) -> &[Column] {
+        &self.columns
+    }
+
+    /// The column of this name.
+    #[must_use]
+    pub fn column(&self, name: &str) -> Option<&Column> {
+        let at = self.fields.iter().position(|field| field.name == name)?;
+        self.columns.get(at)
+    }
+
+    /// Puts a column before all others, or in place of the one of its name. A table without columns takes its number
+    /// of rows; of another length the column is cut or filled with none.
+    pub fn insert(&mut self, at: usize, field: Field, mut column: Column) {
+        if self.fields.is_empty() {
+            self.rows = column.len();
+        }
+        if column.len() != self.rows {
+            let rows: Vec<usize> = (0..self.rows).collect();
+            column = column.select(&rows);
+        }
+        if let Some(old) = self.fields.iter().position(|old| old.name == field.name) {
+            self.fields.remove(old);
+            self.columns.remove(old);
+        }
+        let at = at.min(self.fields.len());
+        self.fields.insert(at, field);
+        self.columns.insert(at, column);
+    }
+
+    /// Appends the rows of another table. A column that one of them lacks has no values there; notes that differ are
+    /// the first table's.
+    pub fn append(&mut self, other: Self) {
+        let rows = self.rows + other.rows;
+        let mut others: Vec<Option<Column>> = other.columns.into_iter().map(Some).collect();
+        for (field, column) in self.fields.iter().zip(&mut self.columns) {
+            let at = other.fields.iter().position(|of| of.name == field.name);
+            match at.and_then(|at| others.get_mut(at)?.take()) {
+                Some(more) => column.extend(more),
+                None => column.extend(Column::empty(field.kind, other.rows)),
+            }
+        }
+        for (field, column) in other.fields.into_iter().zip(others) {
+            if let Some(column) = column {
+                let mut padded = Column::empty(field.kind, self.rows);
+                padded.extend(column);
+                self.fields.push(field);
+                self.columns.push(padded);
+            }
+        }
+        self.rows = rows;
+        for (key, value) in other.notes {
+            self.notes.entry(key).or_insert(value);
+        }
+    }
+
+    /// The rows with these numbers, in their order.
+    #[must_use]
+    pub fn select(&self, rows: &[usize]) -> Self {
+        let columns = self.columns.iter().map(|column| column.select(rows));
+        Self {
+            fields: self.fields.clone(),
+            columns: columns.collect(),
+            rows: rows.len(),
+            notes: self.notes.clone(),
+        }
+    }
+
+    /// A row as an object of JSON, members without a value left out.
+    #[must_use]
+    pub fn row(&self, row: usize) -> serde_json::Map<String, Value> {
+        let members = self.fields.iter().zip(&self.columns);
+        let members = members.map(|(field, column)| (field.name.clone(), column.value(row)));
+        members.filter(|(_, value)| !value.is_null()).collect()
+    }
+}
+
+/// The field, or one for each name that stands for `*` in it.
+fn named(field: Field, rows: &[Value]) -> Vec<Field> {
+    let Some((before, after)) = field.name.split_once('*') else {
+        return vec![field];
+    };
+    let map = before.trim_end_matches('.');
+    let names: BTreeSet<&String> = rows
+        .iter()
+        .filter_map(|row| member(row, map)?.as_object())
+        .flat_map(serde_json::Map::keys)
+        .collect();
+    let of = |name: &String| Field {
+        name: format!("{before}{name}{after}"),
+        ..field.clone()
+    };
+    names.into_iter().map(of).collect()
+}
+
+/// The member at a path. A name may have dots itself.
+fn member<'a>(value: &'a Value, path: &str) -> Option<&'a Value> {
+    let members = value.as_object()?;
+    if let Some(found) = members.get(path) {
+        return Some(found);
+    }
+    let mut dots = path.match_indices('.');
+    dots.find_map(|(at, _)| member(members.get(&path[..at])?, &path[at + 1..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(JsonSchema, Serialize)]
+    struct Inner {
+        /// Share of the time.
+        share: f64,
+        list: Vec<u64>,
+    }
+
+    #[derive(JsonSchema, Serialize)]
+    #[serde(rename_all = "snake_case")]
+    enum Cause {
+        /// One.
+        LayOut,
+    }
+
+    #[derive(JsonSchema, Serialize)]
+    struct Report {
+        /// Name of it.
+        name: &'static str,
+        bytes: u64,
+        less: i64,
+        inner: Inner,
+        maybe: Option<Inner>,
+        notes: Vec<String>,
+        stats: BTreeMap<String, u64>,
+        is_good: bool,
+        cause: Cause,
+        set: Option<u32>,
+    }
+
+    fn report(bytes: u64, set: Option<u32>) -> Report {
+        let inner = |share| Inner {
+            share,
+            list: vec![1],
+        };
+        Report {
+            name: "a",
+            bytes,
+            less: -3,
+            inner: inner(1.0),
+            maybe: set.map(|_| inner(0.5)),
+            notes: vec!["one".to_string(), "two".to_string()],
+            stats: set.map(|_| ("slab.x".to_string(), 7)).into_iter().collect(),
+            is_good: true,
+            cause: Cause::LayOut,
+            set,
+        }
+    }
+
+    #[test]
+    fn a_report_is_a_row() {
+        let table = Table::of(&[report(u64::MAX, None), report(5, Some(2))]).unwrap();
+        let names: Vec<&str> = table.fields().iter().map(|of| of.name.as_str()).collect();
+        assert_eq!(
+            names,
+            [
+                "name",
+                "bytes",
+                "less",
+                "inner.share",
+                "maybe.share",
+                "notes",
+                "stats.slab.x",
+                "is_good",
+                "cause",
+                "set"
+            ]
+        );
+        assert_eq!(
+            table.column("bytes"),
+            Some(&Column::Int(vec![Some(i64::MAX), Some(5)]))
+        );
+        assert_eq!(
+            table.column("maybe.share"),
+            Some(&Column::Float(vec![None, Some(0.5)]))
+        );
+        assert_eq!(
+            table.column("stats.slab.x"),
+            Some(&Column::Int(vec![None, Some(7)]))
+        );
+        let row = serde_json::to_value(table.row(1)).unwrap();
+        assert_eq!(row["notes"], "one; two");
+        assert_eq!(row["cause"], "lay_out");
+        assert_eq!(table.fields()[0].about, "Name of it.");
+    }
+
+    #[test]
+    fn the_columns_do_not_depend_on_the_rows_but_for_maps() {
+        let none = Table::of::<Report>(&[]).unwrap();
+        let one = Table::of(&[report(1, Some(1))]).unwrap();
+        let without: Vec<&Field> = one
+            .fields()
+            .iter()
+            .filter(|field| !field.name.starts_with("stats"))
+            .collect();
+        assert_eq!(none.fields().iter().collect::<Vec<_>>(), without);
+    }
+
+    #[test]
+    fn tables_are_appended_by_name() {
+        let mut all = Table::of(&[report(1, None)]).unwrap();
+        all.append(Table::of(&[report(2, Some(9))]).unwrap());
+        assert_eq!(all.rows(), 2);
+        assert_eq!(
+            all.column("stats.slab.x"),
+            Some(&Column::Int(vec![None, Some(7)]))
+        );
+        assert!(all.columns().iter().all(|column| column.len() == 2));
+        let last = all.select(&[1]);
+        assert_eq!(last.column("bytes"), Some(&Column::Int(vec![Some(2)])));
+    }
+}
