@@ -21,6 +21,8 @@ mod tuning;
 
 use std::fmt;
 
+pub mod units;
+
 pub use design::{DESIGNS, DesignEntry, DesignSpec, ForDesign, parse_era};
 pub use setting::{Setting, resolve};
 pub use tuning::{Refused, Tuning};

@@ -1,10 +1,30 @@
 //! Tunables as users set them: `name=value`, `design.name=value`, `design@era.name=value`.
 
+use std::fmt;
+
 use quarry_core::era::Era;
 use quarry_core::page::SYSCTLS;
 use quarry_core::tunables::{Tunable, TunableError};
 
 use crate::{DesignError, DesignSpec, Tuning, list, nearest, parse_era};
+
+/// Values of a range, at most.
+const RANGE_MAX: u64 = 1000;
+
+/// The values of an item of a list: itself, or all from the first to the last of a range.
+fn numbers(text: &str, item: &str) -> Result<Vec<String>, DesignError> {
+    let Some((first, last)) = item.split_once("..") else {
+        return Ok(vec![item.to_string()]);
+    };
+    match (first.trim().parse::<u64>(), last.trim().parse::<u64>()) {
+        (Ok(first), Ok(last)) if first <= last && last - first < RANGE_MAX => {
+            Ok((first..=last).map(|value| value.to_string()).collect())
+        }
+        _ => Err(DesignError(format!(
+            "setting {text:?}: {item:?} is no range; write FIRST..LAST for at most {RANGE_MAX} values that rise"
+        ))),
+    }
+}
 
 /// One `--set`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,6 +36,13 @@ pub struct Setting {
     name: String,
     value: u64,
     text: String,
+}
+
+impl fmt::Display for Setting {
+    /// The setting as it was written, such as `slub@6.1.cpu_partial=0`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.text)
+    }
 }
 
 impl Setting {
@@ -60,18 +87,21 @@ impl Setting {
         })
     }
 
-    /// Parses a setting whose value may be a list, `cpu_partial=0,6,13`: a setting for each value.
+    /// Parses a setting whose value may be a list, `cpu_partial=0,6,13`, with ranges, `slub_max_order=0..3` for 0 to 3: a
+    /// setting for each value.
     ///
     /// # Errors
     ///
-    /// As [`Self::parse`]; also if a value is listed twice.
+    /// As [`Self::parse`]; also if a value is listed twice, or a range is not one.
     pub fn parse_list(text: &str) -> Result<Vec<Self>, DesignError> {
-        let Some((name, values)) = text.split_once('=').filter(|(_, of)| of.contains(',')) else {
+        let is_list = |values: &str| values.contains(',') || values.contains("..");
+        let Some((name, values)) = text.split_once('=').filter(|(_, of)| is_list(of)) else {
             return Ok(vec![Self::parse(text)?]);
         };
         let mut settings: Vec<Self> = Vec::new();
-        for value in values.split(',') {
-            let setting = Self::parse(&format!("{name}={}", value.trim()))?;
+        let values = values.split(',').map(|value| numbers(text, value.trim()));
+        for value in values.collect::<Result<Vec<_>, _>>()?.concat() {
+            let setting = Self::parse(&format!("{name}={value}"))?;
             if settings.iter().any(|other| other.value == setting.value) {
                 return Err(DesignError(format!(
                     "setting {text:?}: the value {} is listed twice; list each value once",
@@ -355,6 +385,18 @@ mod tests {
         let all = ["cpu_partial=0", "cpu_partial=6", "cpu_partial=13"];
         assert_eq!(parsed("slub.cpu_partial=0, 6,13").unwrap(), all);
         assert_eq!(parsed("cpu_partial=6").unwrap(), ["cpu_partial=6"]);
+        let orders = ["slub_max_order=0", "slub_max_order=1", "slub_max_order=3"];
+        assert_eq!(parsed("slub_max_order=0..1,3").unwrap(), orders);
+        for wrong in [
+            "slub_max_order=3..1",
+            "slub_max_order=0..x",
+            "slub_max_order=0..5000",
+        ] {
+            assert!(
+                parsed(wrong).unwrap_err().contains("is no range"),
+                "{wrong}"
+            );
+        }
         let pages = "page.min_free_kbytes=8192,16384";
         assert_eq!(parsed(pages).unwrap()[1], "page.min_free_kbytes=16384");
         assert!(

@@ -8,7 +8,8 @@ pub struct Bundled {
     pub name: &'static str,
     /// The load that was recorded.
     pub about: &'static str,
-    bytes: &'static [u8],
+    /// Its file.
+    pub bytes: &'static [u8],
 }
 
 /// All of them; the first is the default.

@@ -16,7 +16,7 @@ pub fn is_guarded() -> bool {
 }
 
 /// Runs a reader; `None` if it panics. The caller does not use what the reader may have left half done.
-pub(crate) fn guarded<T>(read: impl FnOnce() -> T) -> Option<T> {
+pub fn guarded<T>(read: impl FnOnce() -> T) -> Option<T> {
     let before = GUARDED.replace(true);
     let result = catch_unwind(AssertUnwindSafe(read)).ok();
     GUARDED.set(before);

@@ -7,6 +7,7 @@
 mod parquet;
 pub mod schema;
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
@@ -37,6 +38,18 @@ pub struct Field {
     pub kind: Kind,
     /// Meaning, as docs/json.md has it; empty if nothing is known.
     pub about: String,
+}
+
+impl Field {
+    /// A field of these.
+    #[must_use]
+    pub fn new(name: &str, kind: Kind, about: &str) -> Self {
+        Self {
+            name: name.to_string(),
+            kind,
+            about: about.to_string(),
+        }
+    }
 }
 
 /// Values of a column; `None` where a row has none.
@@ -71,6 +84,33 @@ impl Column {
             Kind::Int => Self::Int(vec![None; rows]),
             Kind::Float => Self::Float(vec![None; rows]),
             Kind::Text => Self::Text(vec![None; rows]),
+        }
+    }
+
+    /// A column of values of JSON; what is of another kind is none.
+    pub(crate) fn of_values<'a>(
+        kind: Kind,
+        values: impl IntoIterator<Item = Option<&'a Value>>,
+    ) -> Self {
+        let mut column = Self::empty(kind, 0);
+        values.into_iter().for_each(|value| column.push(value));
+        column
+    }
+
+    /// The order of two rows by their values, none first.
+    #[must_use]
+    pub fn compare(&self, a: usize, b: usize) -> Ordering {
+        match self {
+            Self::Bool(values) => values.get(a).cmp(&values.get(b)),
+            Self::Int(values) => values.get(a).cmp(&values.get(b)),
+            Self::Text(values) => values.get(a).cmp(&values.get(b)),
+            Self::Float(values) => match (
+                values.get(a).copied().flatten(),
+                values.get(b).copied().flatten(),
+            ) {
+                (Some(a), Some(b)) => a.total_cmp(&b),
+                (a, b) => a.is_some().cmp(&b.is_some()),
+            },
         }
     }
 
@@ -185,10 +225,7 @@ impl Table {
         let fields = schema::fields::<T>().into_iter();
         let fields: Vec<Field> = fields.flat_map(|field| named(field, rows)).collect();
         let columns = fields.iter().map(|field| {
-            let mut column = Column::empty(field.kind, 0);
-            rows.iter()
-                .for_each(|row| column.push(member(row, &field.name)));
-            column
+            Column::of_values(field.kind, rows.iter().map(|row| member(row, &field.name)))
         });
         Self {
             columns: columns.collect(),
@@ -229,6 +266,14 @@ impl Table {
             }
         }
         Ok(table)
+    }
+
+    /// Takes out the column of this name, if it is there.
+    pub fn remove(&mut self, name: &str) {
+        if let Some(at) = self.fields.iter().position(|field| field.name == name) {
+            self.fields.remove(at);
+            self.columns.remove(at);
+        }
     }
 
     /// Puts these columns before the others, in this order.
@@ -276,10 +321,7 @@ impl Table {
             let rows: Vec<usize> = (0..self.rows).collect();
             column = column.select(&rows);
         }
-        if let Some(old) = self.fields.iter().position(|old| old.name == field.name) {
-            self.fields.remove(old);
-            self.columns.remove(old);
-        }
+        self.remove(&field.name);
         let at = at.min(self.fields.len());
         self.fields.insert(at, field);
         self.columns.insert(at, column);

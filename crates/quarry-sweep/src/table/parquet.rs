@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use parquet::basic::{Compression, LogicalType, Repetition, Type as Physical, ZstdLevel};
 use parquet::column::reader::ColumnReader;
 use parquet::column::writer::ColumnWriter;
@@ -12,7 +11,7 @@ use parquet::data_type::ByteArray;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
-use parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
+use parquet::file::reader::{ChunkReader, FileReader, RowGroupReader, SerializedFileReader};
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::{ColumnDescriptor, Type};
 
@@ -100,14 +99,17 @@ impl Table {
         Ok(bytes)
     }
 
-    /// Reads what [`Self::write_parquet`] wrote, or another program with columns of these kinds.
+    /// Reads what [`Self::write_parquet`] wrote, or another program with columns of these kinds: all of them, or `only`
+    /// those that are named and there. Takes a file or bytes.
     ///
     /// # Errors
     ///
     /// [`TableError::Parquet`] if it is no Parquet file or damaged, [`TableError::Column`] if a column has lists or
     /// another type.
-    pub fn of_parquet(file: impl Into<Bytes>) -> Result<Self, TableError> {
-        let file: Bytes = file.into();
+    pub fn of_parquet(
+        file: impl ChunkReader + 'static,
+        only: Option<&[&str]>,
+    ) -> Result<Self, TableError> {
         let reader = SerializedFileReader::new(file)?;
         let metadata = reader.metadata().file_metadata();
         let mut notes: BTreeMap<String, String> = metadata
@@ -120,17 +122,21 @@ impl Table {
             .remove(ABOUT_KEY)
             .and_then(|text| serde_json::from_str(&text).ok())
             .unwrap_or_default();
-        let columns = metadata.schema_descr().columns().iter();
-        let fields = columns.map(|column| field(column, &about));
-        let fields = fields.collect::<Result<Vec<_>, _>>()?;
+        let columns = metadata.schema_descr().columns().iter().enumerate();
+        let is_wanted = |name: &str| only.is_none_or(|only| only.contains(&name));
+        let wanted: Vec<(usize, Field)> = columns
+            .map(|(at, column)| Ok((at, field(column, &about)?)))
+            .filter(|field| !matches!(field, Ok((_, field)) if !is_wanted(&field.name)))
+            .collect::<Result<_, TableError>>()?;
+        let (places, fields): (Vec<usize>, Vec<Field>) = wanted.into_iter().unzip();
         let mut columns: Vec<Column> = fields
             .iter()
             .map(|field| Column::empty(field.kind, 0))
             .collect();
         for at in 0..reader.num_row_groups() {
             let group = reader.get_row_group(at)?;
-            for (at, column) in columns.iter_mut().enumerate() {
-                read_column(&*group, at, column)?;
+            for (at, column) in places.iter().zip(&mut columns) {
+                read_column(&*group, *at, column)?;
             }
         }
         let rows = usize::try_from(metadata.num_rows()).unwrap_or(0);
@@ -271,7 +277,13 @@ fn read_column(
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+
     use super::*;
+
+    fn read(bytes: Vec<u8>) -> Result<Table, TableError> {
+        Table::of_parquet(Bytes::from(bytes), None)
+    }
 
     fn table() -> Table {
         let mut table = Table::default();
@@ -303,13 +315,16 @@ mod tests {
     fn a_file_is_the_table_again() {
         let bytes = table().to_parquet().unwrap();
         assert_eq!(bytes, table().to_parquet().unwrap());
-        assert_eq!(Table::of_parquet(bytes).unwrap(), table());
+        let some = Table::of_parquet(Bytes::from(bytes.clone()), Some(&["x", "other"])).unwrap();
+        assert_eq!((some.rows(), some.fields().len()), (3, 1));
+        assert_eq!(some.column("x"), table().column("x"));
+        assert_eq!(read(bytes).unwrap(), table());
     }
 
     #[test]
     fn a_table_without_rows_is_a_file() {
         let none = table().select(&[]);
-        let again = Table::of_parquet(none.to_parquet().unwrap()).unwrap();
+        let again = read(none.to_parquet().unwrap()).unwrap();
         assert_eq!((again.rows(), again.fields().len()), (0, 5));
     }
 
@@ -317,15 +332,15 @@ mod tests {
     fn many_rows_have_several_groups() {
         let rows: Vec<usize> = (0..GROUP_ROWS + 7).map(|row| row % 3).collect();
         let many = table().select(&rows);
-        let again = Table::of_parquet(many.to_parquet().unwrap()).unwrap();
+        let again = read(many.to_parquet().unwrap()).unwrap();
         assert_eq!(again, many);
     }
 
     #[test]
     fn what_is_no_table_is_refused() {
-        assert!(Table::of_parquet(b"PAR1".to_vec()).is_err());
+        assert!(read(b"PAR1".to_vec()).is_err());
         let mut cut = table().to_parquet().unwrap();
         cut.truncate(cut.len() / 2);
-        assert!(Table::of_parquet(cut).is_err());
+        assert!(read(cut).is_err());
     }
 }

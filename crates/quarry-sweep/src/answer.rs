@@ -1,0 +1,381 @@
+//! The answers of a chunk's cells, as rows.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use quarry_lab::ask::{At, Replay, Source, Start, WhatIf};
+use quarry_lab::replay::input::Input as Trace;
+use quarry_lab::replay::report::CacheReport;
+use quarry_lab::replay::timed::report::TimedReport;
+use quarry_lab::replay::timed::{Pace, Timing};
+use quarry_lab::whatif::{Baseline, CachePrediction, Prediction};
+use quarry_lab::{LabError, Plan, RunReport};
+use quarry_machines::{Draw, Machine};
+use quarry_snapshot::{Asked as Told, Snapshot};
+use quarry_trace::guarded;
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::ask::Ask;
+use crate::cell::{Cell, Chunk};
+use crate::error::SweepError;
+use crate::inputs::Input;
+use crate::plan::Asked;
+use crate::rows;
+use crate::table::Table;
+use crate::version::version;
+
+/// Machine whose time is simulated if none is named.
+const MACHINE: &str = "haswell-ep-2x12";
+
+/// Answers of a chunk.
+#[derive(Clone, Debug)]
+pub struct Part {
+    /// A row for each run of each cell; the same bytes wherever the chunk runs.
+    pub rows: Table,
+    /// A row for each cache of each run, if the plan asks for them.
+    pub caches: Option<Table>,
+    /// A row for each cell with what it took here.
+    pub costs: Table,
+    /// Cells that failed.
+    pub failed: usize,
+}
+
+/// The setting in which a chunk runs.
+#[derive(Default)]
+pub struct Here<'a> {
+    /// Files of inputs that lie elsewhere than their names say, by name.
+    pub local: BTreeMap<String, PathBuf>,
+    /// True to end before the next cell.
+    pub stop: Option<&'a AtomicBool>,
+    /// Called after each cell.
+    pub done: Option<&'a (dyn Fn(&Cell) + Sync)>,
+}
+
+/// A run's report, and the reports of its caches.
+pub(crate) struct Answer {
+    pub(crate) run: Value,
+    pub(crate) caches: Vec<Value>,
+}
+
+/// The answers of a cell, or its error, and the seconds that it took.
+pub(crate) struct Answered {
+    pub(crate) runs: Result<Vec<Answer>, String>,
+    pub(crate) seconds: f64,
+}
+
+impl Chunk {
+    /// Answers all cells.
+    ///
+    /// # Errors
+    ///
+    /// [`SweepError::Version`] if another version planned it, [`SweepError::Table`] if a report is no row. `None` if it was
+    /// stopped before its end.
+    pub fn run(&self, here: &Here<'_>) -> Result<Option<Part>, SweepError> {
+        if self.version != version() {
+            return Err(SweepError::Version {
+                planned: self.version.clone(),
+                own: version(),
+            });
+        }
+        let mut answered: Vec<Answered> = Vec::with_capacity(self.cells.len());
+        // Cells that ask about one state of one input share what it takes to read it.
+        for cells in self.cells.chunk_by(same_source) {
+            let Some(found) = self.of_one_source(cells, here) else {
+                return Ok(None);
+            };
+            answered.extend(found);
+        }
+        let part = match self.ask {
+            Ask::WhatIf => self.part::<Prediction, CachePrediction>(&answered),
+            Ask::Replay => self.part::<RunReport, CacheReport>(&answered),
+            Ask::ReplayTime => self.part::<TimedReport, CacheReport>(&answered),
+        };
+        Ok(Some(part))
+    }
+
+    /// Answers cells that ask about one state of one input; `None` if it was stopped.
+    fn of_one_source(&self, cells: &[Cell], here: &Here<'_>) -> Option<Vec<Answered>> {
+        let start = Instant::now();
+        let first = cells.first()?;
+        let source = open(&first.input, &first.asked, here);
+        match self.ask {
+            Ask::WhatIf => {
+                let snapshot = source.and_then(|source| snapshot(source, &first.asked));
+                let ready = snapshot.as_ref().map_err(Clone::clone);
+                let ready = ready.and_then(|snapshot| {
+                    let baseline = guarded(|| baseline(snapshot));
+                    Ok((snapshot, baseline.unwrap_or_else(|| Err(panicked()))?))
+                });
+                each(cells, here, start, |cell| match &ready {
+                    Ok((snapshot, baseline)) => what_if(cell, snapshot, baseline),
+                    Err(error) => Err(error.clone()),
+                })
+            }
+            Ask::Replay | Ask::ReplayTime => {
+                let trace = source.and_then(|source| match source {
+                    Source::Trace(trace) => Ok(trace),
+                    Source::Snapshot(snapshot) => Err(format!(
+                        "{} is a snapshot; {} needs a recording",
+                        snapshot.file, self.ask
+                    )),
+                });
+                each(cells, here, start, |cell| match &trace {
+                    Ok(trace) => self.replay(cell, trace),
+                    Err(error) => Err(error.clone()),
+                })
+            }
+        }
+    }
+
+    fn replay(&self, cell: &Cell, trace: &Trace) -> Result<Vec<Answer>, String> {
+        let run = || {
+            let asked = replay(self.ask, &cell.asked)?;
+            asked.check()?;
+            let mut input = trace.clone();
+            let axes = asked.on(&mut input)?;
+            let plan = Plan::new(&axes)?;
+            match &asked.timing {
+                None => {
+                    plan.check_debug(&input)?;
+                    let runs = plan.execute(&input, 1, &|_| ())?;
+                    let caches = |run: &RunReport| values(&run.caches);
+                    runs.iter().map(|run| answer(run, cell, caches)).collect()
+                }
+                Some(timing) => {
+                    let runs = plan.execute_timed(&input, timing, 1, &|_| ())?;
+                    let caches = |_: &TimedReport| Ok(Vec::new());
+                    runs.iter().map(|run| answer(run, cell, caches)).collect()
+                }
+            }
+        };
+        let answers: Result<Vec<Answer>, LabError> = run();
+        answers.map_err(|error| error.to_string())
+    }
+
+    fn part<T: JsonSchema, P: JsonSchema>(&self, answered: &[Answered]) -> Part {
+        Part {
+            rows: rows::of_runs::<T>(self, answered),
+            caches: self.caches.then(|| rows::of_caches::<P>(self, answered)),
+            costs: rows::of_costs(self, answered),
+            failed: answered.iter().filter(|it| it.runs.is_err()).count(),
+        }
+    }
+}
+
+/// Answers cells one after the other; the first one's time begins at `start`. `None` if it was stopped.
+fn each(
+    cells: &[Cell],
+    here: &Here<'_>,
+    mut start: Instant,
+    answer: impl Fn(&Cell) -> Result<Vec<Answer>, String>,
+) -> Option<Vec<Answered>> {
+    let mut all = Vec::with_capacity(cells.len());
+    for cell in cells {
+        if here.stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
+            return None;
+        }
+        let runs = guarded(|| answer(cell)).unwrap_or_else(|| Err(panicked()));
+        all.push(Answered {
+            // A message names the input, not where it lies here.
+            runs: runs.map_err(|error| match here.local.get(&cell.input.name) {
+                Some(path) => error.replace(&path.display().to_string(), &cell.input.name),
+                None => error,
+            }),
+            seconds: start.elapsed().as_secs_f64(),
+        });
+        start = Instant::now();
+        if let Some(done) = here.done {
+            done(cell);
+        }
+    }
+    Some(all)
+}
+
+/// True if two cells ask about one state of one input.
+fn same_source(a: &Cell, b: &Cell) -> bool {
+    let of_source = ["stage", "at", "kernel", "had-cpus", "had-page-size"];
+    a.input == b.input
+        && of_source
+            .iter()
+            .all(|key| a.asked.axes.get(*key) == b.asked.axes.get(*key))
+}
+
+fn panicked() -> String {
+    "the computation panicked: a defect of Quarry; please report it with the input".to_string()
+}
+
+/// Opens an input, if it has the content that it was planned with.
+fn open(input: &Input, asked: &Asked, here: &Here<'_>) -> Result<Source, String> {
+    let path = match here.local.get(&input.name) {
+        Some(path) => path.display().to_string(),
+        None => input.name.clone(),
+    };
+    let digest = Input::of(&path).digest;
+    let stage = asked.axes.get("stage").map(String::as_str);
+    let opened = guarded(|| Source::open(path.as_ref(), stage));
+    let opened = opened.ok_or_else(panicked)?;
+    let mut source = opened.map_err(|error| error.to_string().replace(&path, &input.name))?;
+    if digest != input.digest {
+        return Err(format!(
+            "{}: the file has changed since the sweep was planned; run the sweep again",
+            input.name
+        ));
+    }
+    match &mut source {
+        Source::Trace(trace) => trace.name.clone_from(&input.name),
+        Source::Snapshot(snapshot) => snapshot.file.clone_from(&input.name),
+    }
+    Ok(source)
+}
+
+/// The snapshot that a question is about, with the facts that the plan adds.
+fn snapshot(source: Source, asked: &Asked) -> Result<Snapshot, String> {
+    let at = match asked.axes.get("at").map(String::as_str) {
+        None => None,
+        Some("begin") => Some(At::Begin),
+        Some("end") => Some(At::End),
+        Some(other) => return Err(format!("at: {other:?} is neither begin nor end")),
+    };
+    let snapshot = source
+        .into_snapshot(at)
+        .map_err(|error| error.to_string())?;
+    let told = Told {
+        release: asked.axes.get("kernel").cloned(),
+        cpus: number(asked, "had-cpus"),
+        page_bytes: number(asked, "had-page-size").map(u64::from),
+    };
+    snapshot.asked(&told).map_err(|error| error.to_string())
+}
+
+fn baseline(snapshot: &Snapshot) -> Result<Baseline<'_>, String> {
+    let checked = quarry_lab::ask::check_slabs(snapshot, "a prediction");
+    checked
+        .and_then(|()| Baseline::of(snapshot))
+        .map_err(|error| error.to_string())
+}
+
+fn what_if(
+    cell: &Cell,
+    snapshot: &Snapshot,
+    baseline: &Baseline<'_>,
+) -> Result<Vec<Answer>, String> {
+    let asked = &cell.asked;
+    let request = WhatIf {
+        release: asked.axes.get("release").cloned(),
+        designs: texts(asked, "design"),
+        page_bytes: numbers(asked, "page-size"),
+        cpus: numbers(asked, "cpus"),
+        possible_cpus: number(asked, "possible-cpus"),
+        set: asked.set.clone(),
+        config: asked.config.clone(),
+        force: asked.axes.get("force").is_some_and(|text| text == "true"),
+    };
+    let run = || {
+        let mut answers = Vec::new();
+        for question in request.questions()? {
+            let prediction = request.answer(baseline, snapshot, &question)?;
+            let caches = |run: &Prediction| values(&run.caches);
+            answers.push(answer(&prediction, cell, caches)?);
+        }
+        Ok(answers)
+    };
+    run().map_err(|error: LabError| error.to_string())
+}
+
+/// The replay that a cell asks for.
+fn replay(ask: Ask, asked: &Asked) -> Result<Replay, LabError> {
+    let text = |key: &str| asked.axes.get(key).map(String::as_str);
+    let bytes = |key: &str| text(key).and_then(|text| text.parse().ok());
+    let usual = Replay::default();
+    let wrong = |key: &str, value: &str, known: &str| {
+        LabError::Usage(format!("{key}: {value:?} is none of {known}"))
+    };
+    Ok(Replay {
+        designs: texts(asked, "design"),
+        page_bytes: numbers(asked, "page-size"),
+        cpus: numbers(asked, "cpus"),
+        copies: number(asked, "copies").unwrap_or(usual.copies),
+        set: asked.set.clone(),
+        debug: asked.axes.get("debug").cloned(),
+        memory_bytes: bytes("memory"),
+        cache_line: bytes("cache-line")
+            .and_then(|bytes| u32::try_from(bytes).ok())
+            .unwrap_or(usual.cache_line),
+        cache_share_bytes: bytes("cache-share").unwrap_or(usual.cache_share_bytes),
+        start: match text("start") {
+            None | Some("usual") => Start::Usual,
+            Some("empty") => Start::Empty,
+            Some("initial") => Start::Reports,
+            Some("check") => Start::Check,
+            Some(other) => return Err(wrong("start", other, "usual, empty, initial, check")),
+        },
+        pages: match text("pages") {
+            None | Some("auto") => usual.pages,
+            Some("off") => quarry_lab::replay::pages::PageMode::Off,
+            Some("all") => quarry_lab::replay::pages::PageMode::All,
+            Some(other) => return Err(wrong("pages", other, "auto, off, all")),
+        },
+        timing: match ask {
+            Ask::ReplayTime => {
+                let machine = Machine::open(text("machine").unwrap_or(MACHINE));
+                Some(Timing {
+                    machine: machine.map_err(|error| LabError::Usage(error.to_string()))?,
+                    draw: Draw::VALUES,
+                    pace: match text("pace") {
+                        None | Some("recorded") => Pace::Recorded,
+                        Some("full") => Pace::Full,
+                        Some(other) => return Err(wrong("pace", other, "recorded, full")),
+                    },
+                    seed: bytes("seed").unwrap_or(1),
+                })
+            }
+            Ask::WhatIf | Ask::Replay => None,
+        },
+    })
+}
+
+fn texts(asked: &Asked, key: &str) -> Vec<String> {
+    asked.axes.get(key).cloned().into_iter().collect()
+}
+
+fn number(asked: &Asked, key: &str) -> Option<u32> {
+    asked.axes.get(key)?.parse().ok()
+}
+
+fn numbers<T: std::str::FromStr>(asked: &Asked, key: &str) -> Vec<T> {
+    let text = asked.axes.get(key);
+    text.and_then(|text| text.parse().ok())
+        .into_iter()
+        .collect()
+}
+
+fn values<T: Serialize>(all: &[T]) -> Result<Vec<Value>, LabError> {
+    all.iter().map(value).collect()
+}
+
+/// A report as JSON. That always works, as the commands print all of them so.
+fn value<T: Serialize>(report: &T) -> Result<Value, LabError> {
+    serde_json::to_value(report).map_err(|error| LabError::Usage(error.to_string()))
+}
+
+/// A run's report with its caches.
+fn answer<T: Serialize>(
+    run: &T,
+    cell: &Cell,
+    caches: impl Fn(&T) -> Result<Vec<Value>, LabError>,
+) -> Result<Answer, LabError> {
+    let mut run_value = value(run)?;
+    if let Some(members) = run_value.as_object_mut() {
+        // The only member that depends on the computer.
+        members.remove("events_per_second");
+        members.insert("set".to_string(), cell.asked.varied.clone().into());
+    }
+    Ok(Answer {
+        caches: caches(run)?,
+        run: run_value,
+    })
+}

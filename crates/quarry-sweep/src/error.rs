@@ -1,0 +1,92 @@
+//! Errors of sweeps.
+
+use std::io;
+use std::path::PathBuf;
+
+use quarry_lab::LabError;
+use quarry_trace::TraceError;
+
+use crate::table::TableError;
+
+/// A sweep that cannot be planned or kept. What fails in a cell is a row.
+#[derive(Debug, thiserror::Error)]
+pub enum SweepError {
+    /// A key or a value of the plan does not exist: ask for something else.
+    #[error("{0}")]
+    Usage(String),
+    /// A plan's file cannot be read or means nothing.
+    #[error("plan {}: {problem}", path.display())]
+    Plan {
+        /// The file.
+        path: PathBuf,
+        /// The problem.
+        problem: String,
+    },
+    /// A folder of inputs cannot be read.
+    #[error("input {name}: {problem}")]
+    Input {
+        /// Its name.
+        name: String,
+        /// The problem.
+        problem: String,
+    },
+    /// A folder for results has other files.
+    #[error("{}: the folder is of no sweep and not empty; name a new folder", path.display())]
+    Foreign {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// A folder has no results.
+    #[error("{}: {problem}", path.display())]
+    NoSweep {
+        /// The folder.
+        path: PathBuf,
+        /// The problem.
+        problem: String,
+    },
+    /// A file of results cannot be read or written.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
+    /// A file of results cannot be read.
+    #[error("{}: {source}", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        source: TableError,
+    },
+    /// Results cannot be written: some cells have none.
+    #[error(
+        "{missing} of {cells} cells have no row: {source}; run the same sweep again, and it goes on where it stopped"
+    )]
+    Incomplete {
+        /// Cells without a row.
+        missing: usize,
+        /// All cells of this run.
+        cells: usize,
+        /// The cause.
+        source: Box<SweepError>,
+    },
+    /// A chunk was planned by another version.
+    #[error("the chunk is of Quarry {planned}, this is {own}: use one version on all machines")]
+    Version {
+        /// The version that planned it.
+        planned: String,
+        /// The version that was asked to run it.
+        own: &'static str,
+    },
+    /// A table cannot be made.
+    #[error(transparent)]
+    Table(#[from] TableError),
+    /// An output cannot be written.
+    #[error(transparent)]
+    Output(#[from] TraceError),
+    /// The lab refuses a request.
+    #[error(transparent)]
+    Lab(#[from] LabError),
+}

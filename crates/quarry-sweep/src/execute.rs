@@ -1,0 +1,216 @@
+//! A sweep on this machine: threads that take chunks, within a bound of memory.
+
+use std::fs;
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::thread;
+
+use crate::answer::Here;
+use crate::cell::{Cell, Chunk};
+use crate::error::SweepError;
+use crate::folder::Folder;
+use crate::shard::Shard;
+use crate::sweep::Sweep;
+
+/// The way in which a sweep runs here.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// Threads; as many as CPUs by default.
+    pub jobs: Option<NonZeroUsize>,
+    /// A part alone.
+    pub shard: Option<Shard>,
+    /// Bytes that all running chunks may need together; three quarters of what the machine has free by default.
+    pub memory_bytes: Option<u64>,
+    /// Run cells again whose rows have errors.
+    pub retry: bool,
+}
+
+/// End of a sweep.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Cells of this run.
+    pub cells: usize,
+    /// Those that had rows before.
+    pub present: usize,
+    /// Those that were run and failed.
+    pub failed: usize,
+    /// True if it was stopped before the end.
+    pub stopped: bool,
+}
+
+impl Sweep {
+    /// The chunks that this process has to run, and the number of cells that have rows already.
+    ///
+    /// # Errors
+    ///
+    /// As [`Folder::done`].
+    pub fn left(
+        &self,
+        folder: &Folder,
+        options: &Options,
+    ) -> Result<(Vec<Chunk>, usize), SweepError> {
+        let mut done = folder.done()?;
+        let mut present = done.ok.clone();
+        if !options.retry {
+            present.append(&mut done.failed);
+        }
+        // Chunks are of all cells, so that a run which goes on writes the files that one without a break writes.
+        let all = self.chunks(options.shard);
+        let cells: usize = all.iter().map(|chunk| chunk.cells.len()).sum();
+        let left: Vec<Chunk> = all
+            .into_iter()
+            .filter_map(|mut chunk| {
+                chunk.cells.retain(|cell| !present.contains(&cell.id));
+                (!chunk.cells.is_empty()).then_some(chunk)
+            })
+            .collect();
+        let waiting: usize = left.iter().map(|chunk| chunk.cells.len()).sum();
+        Ok((left, cells - waiting))
+    }
+
+    /// Runs what is left, and keeps rows in the folder. `done` is called after each cell, by any thread; `stop` ends the run
+    /// before each thread's next cell.
+    ///
+    /// # Errors
+    ///
+    /// [`SweepError::Incomplete`] if rows cannot be written: those that are in the folder stay.
+    pub fn execute(
+        &self,
+        folder: &Folder,
+        options: &Options,
+        stop: &AtomicBool,
+        done: &(dyn Fn(&Cell) + Sync),
+    ) -> Result<Outcome, SweepError> {
+        let (chunks, present) = self.left(folder, options)?;
+        let waiting: usize = chunks.iter().map(|chunk| chunk.cells.len()).sum();
+        let bound = options.memory_bytes.unwrap_or_else(free_bytes);
+        let memory = Memory::new(bound);
+        let next = AtomicUsize::new(0);
+        let failed = AtomicUsize::new(0);
+        let written = AtomicUsize::new(0);
+        let error: Mutex<Option<SweepError>> = Mutex::new(None);
+        let here = Here {
+            stop: Some(stop),
+            done: Some(done),
+            ..Here::default()
+        };
+        let is_over = || stop.load(Ordering::Relaxed) || lock(&error).is_some();
+        let work = || {
+            while !is_over()
+                && let Some(chunk) = chunks.get(next.fetch_add(1, Ordering::Relaxed))
+            {
+                let _taken = memory.take(chunk.memory_bytes());
+                let result = chunk.run(&here).and_then(|part| match part {
+                    None => Ok(()),
+                    Some(part) => {
+                        folder.write(chunk, &part)?;
+                        failed.fetch_add(part.failed, Ordering::Relaxed);
+                        written.fetch_add(chunk.cells.len(), Ordering::Relaxed);
+                        Ok(())
+                    }
+                });
+                if let Err(cause) = result {
+                    lock(&error).get_or_insert(cause);
+                }
+            }
+        };
+        let all = thread::available_parallelism().ok();
+        let jobs = options.jobs.or(all).map_or(1, NonZeroUsize::get);
+        thread::scope(|scope| {
+            for _ in 1..jobs.min(chunks.len()) {
+                scope.spawn(work);
+            }
+            work();
+        });
+        let cells = present + waiting;
+        let cause = error.into_inner().unwrap_or_else(PoisonError::into_inner);
+        if let Some(source) = cause {
+            return Err(SweepError::Incomplete {
+                missing: waiting - written.into_inner(),
+                cells,
+                source: Box::new(source),
+            });
+        }
+        Ok(Outcome {
+            cells,
+            present,
+            failed: failed.into_inner(),
+            stopped: written.into_inner() < waiting,
+        })
+    }
+}
+
+/// A poisoned lock's value is whole: nothing panics while one is held.
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Bytes that chunks share. A chunk that needs more than all runs alone.
+struct Memory {
+    all: u64,
+    free: Mutex<u64>,
+    given_back: Condvar,
+}
+
+struct Taken<'a> {
+    memory: &'a Memory,
+    bytes: u64,
+}
+
+impl Memory {
+    fn new(all: u64) -> Self {
+        Self {
+            all,
+            free: Mutex::new(all),
+            given_back: Condvar::new(),
+        }
+    }
+
+    /// Waits until so much is free.
+    fn take(&self, bytes: u64) -> Taken<'_> {
+        let bytes = bytes.min(self.all);
+        let mut free = lock(&self.free);
+        while *free < bytes {
+            free = self
+                .given_back
+                .wait(free)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        *free -= bytes;
+        Taken {
+            memory: self,
+            bytes,
+        }
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        *lock(&self.memory.free) += self.bytes;
+        self.memory.given_back.notify_all();
+    }
+}
+
+/// Three quarters of the memory that this machine, or the control group of this process, has free.
+#[must_use]
+pub fn free_bytes() -> u64 {
+    let of_machine = || {
+        let text = fs::read_to_string("/proc/meminfo").ok()?;
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix("MemAvailable:"))?;
+        let kib: u64 = line.trim().trim_end_matches("kB").trim().parse().ok()?;
+        Some(kib.saturating_mul(1024))
+    };
+    let of_group = || {
+        let number = |name: &str| -> Option<u64> {
+            let text = fs::read_to_string(format!("/sys/fs/cgroup/{name}")).ok()?;
+            text.trim().parse().ok()
+        };
+        Some(number("memory.max")?.saturating_sub(number("memory.current")?))
+    };
+    // Without /proc nothing is known: as little as one small machine has.
+    let free = of_machine().unwrap_or(1 << 30);
+    free.min(of_group().unwrap_or(u64::MAX)) / 4 * 3
+}

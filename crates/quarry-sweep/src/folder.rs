@@ -1,0 +1,346 @@
+//! A sweep's folder: files of rows that appear when they are whole, and what they tell together.
+
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use quarry_trace::{Existing, OutFile, TraceError};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::answer::Part;
+use crate::cell::Chunk;
+use crate::error::SweepError;
+use crate::rows::{self, VERSION_KEY};
+use crate::sweep::Sweep;
+use crate::table::{Column, Table, TableError};
+use crate::version::version;
+
+/// File that says that a folder is a sweep's.
+const MARK: &str = "quarry-sweep.json";
+
+/// Kinds of files that a chunk leaves. The rows come last: with them the chunk is done.
+const KINDS: [&str; 3] = ["caches", "costs", "part"];
+
+/// A folder of results.
+#[derive(Clone, Debug)]
+pub struct Folder {
+    path: PathBuf,
+    mark: Mark,
+}
+
+/// The sweep that ran last in a folder.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Mark {
+    /// Version of Quarry.
+    pub quarry: String,
+    /// The plan.
+    pub plan: Map<String, Value>,
+    /// Its cells.
+    pub cells: usize,
+}
+
+/// Rows in a folder.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Done {
+    /// Ids of the cells that have rows.
+    pub ok: BTreeSet<String>,
+    /// Those whose rows have errors.
+    pub failed: BTreeSet<String>,
+    /// Number of files by version, without this one's.
+    pub others: BTreeMap<String, usize>,
+    /// Files that are damaged. Their cells have no rows.
+    pub damaged: Vec<PathBuf>,
+}
+
+/// Result of a merge.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Merged {
+    /// Files that were written, with their rows.
+    pub files: Vec<(PathBuf, usize)>,
+    /// Cells that have rows.
+    pub done: Done,
+}
+
+impl Folder {
+    /// Makes a folder for a sweep, or goes on in one.
+    ///
+    /// # Errors
+    ///
+    /// [`SweepError::Foreign`] if it has files of something else, [`SweepError::File`] or [`SweepError::Output`] if it
+    /// cannot be written.
+    pub fn create(path: &Path, sweep: &Sweep) -> Result<Self, SweepError> {
+        let failed = |source| SweepError::File {
+            path: path.to_path_buf(),
+            source,
+        };
+        if !path.join(MARK).exists() {
+            fs::create_dir_all(path).map_err(failed)?;
+            let mut entries = fs::read_dir(path).map_err(failed)?;
+            if entries.any(|entry| entry.is_ok_and(|entry| !is_unfinished(&entry.file_name()))) {
+                return Err(SweepError::Foreign {
+                    path: path.to_path_buf(),
+                });
+            }
+        } else {
+            Self::open(path)?;
+        }
+        let folder = Self {
+            path: path.to_path_buf(),
+            mark: Mark {
+                quarry: version().to_string(),
+                plan: sweep.plan.to_object(),
+                cells: sweep.cells.len(),
+            },
+        };
+        let text = serde_json::to_string_pretty(&folder.mark).map_err(TableError::Report)?;
+        let mut out = OutFile::create(&path.join(MARK), Existing::Replace)?;
+        out.file().write_all(text.as_bytes()).map_err(failed)?;
+        out.commit()?;
+        Ok(folder)
+    }
+
+    /// Opens a sweep's folder.
+    ///
+    /// # Errors
+    ///
+    /// [`SweepError::NoSweep`] if it is none.
+    pub fn open(path: &Path) -> Result<Self, SweepError> {
+        let failed = |problem: String| SweepError::NoSweep {
+            path: path.to_path_buf(),
+            problem,
+        };
+        let mark = fs::read_to_string(path.join(MARK)).map_err(|error| {
+            failed(match error.kind() {
+                io::ErrorKind::NotFound => {
+                    format!("it has no {MARK}: it is no folder that quarry sweep -o wrote")
+                }
+                _ => format!("{MARK}: {error}"),
+            })
+        })?;
+        let mark = serde_json::from_str(&mark);
+        Ok(Self {
+            path: path.to_path_buf(),
+            mark: mark.map_err(|error| failed(format!("{MARK}: {error}")))?,
+        })
+    }
+
+    /// The sweep that ran last here.
+    #[must_use]
+    pub fn mark(&self) -> &Mark {
+        &self.mark
+    }
+
+    /// The name of a chunk's file of a kind: `part`, `caches` or `costs`.
+    #[must_use]
+    pub fn file_name(kind: &str, chunk: &str) -> String {
+        format!("{kind}-{chunk}.parquet")
+    }
+
+    /// True if a chunk's rows are here: another process may have written them meanwhile.
+    #[must_use]
+    pub fn has(&self, chunk: &Chunk) -> bool {
+        let name = Self::file_name("part", &chunk.id());
+        self.path.join(name).exists()
+    }
+
+    /// Writes a chunk's files. Each appears when it is whole.
+    ///
+    /// # Errors
+    ///
+    /// [`SweepError::Output`] or [`SweepError::Table`] if the disk is full or the folder has gone.
+    pub fn write(&self, chunk: &Chunk, part: &Part) -> Result<(), SweepError> {
+        let id = chunk.id();
+        let tables = [part.caches.as_ref(), Some(&part.costs), Some(&part.rows)];
+        for (kind, table) in KINDS.iter().zip(tables) {
+            if let Some(table) = table {
+                self.put(&Self::file_name(kind, &id), table)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn put(&self, name: &str, table: &Table) -> Result<PathBuf, SweepError> {
+        let path = self.path.join(name);
+        let bytes = table.to_parquet()?;
+        let mut out = OutFile::create(&path, Existing::Replace)?;
+        let written = out.file().write_all(&bytes);
+        written.map_err(|source| TraceError::Write {
+            path: path.clone(),
+            source,
+        })?;
+        out.commit()?;
+        Ok(path)
+    }
+
+    /// The files of a kind, sorted.
+    fn files(&self, kind: &str) -> Result<Vec<PathBuf>, SweepError> {
+        let failed = |source| SweepError::File {
+            path: self.path.clone(),
+            source,
+        };
+        let mut files = Vec::new();
+        for entry in fs::read_dir(&self.path).map_err(failed)? {
+            let name = entry.map_err(failed)?.file_name();
+            let name = name.to_string_lossy();
+            let id = name.strip_prefix(kind).and_then(|it| it.strip_prefix('-'));
+            let id = id.and_then(|it| it.strip_suffix(".parquet"));
+            if id.is_some_and(|id| id.bytes().all(|byte| byte.is_ascii_hexdigit())) {
+                files.push(self.path.join(name.as_ref()));
+            }
+        }
+        files.sort();
+        Ok(files)
+    }
+
+    /// The cells that have rows.
+    ///
+    /// # Errors
+    ///
+    /// [`SweepError::File`] if the folder cannot be read.
+    pub fn done(&self) -> Result<Done, SweepError> {
+        let mut done = Done::default();
+        for path in self.files("part")? {
+            let Ok(table) = read(&path, Some(&["cell", "status"])) else {
+                done.damaged.push(path);
+                continue;
+            };
+            let of = table.notes.get(VERSION_KEY).cloned().unwrap_or_default();
+            if of != version() {
+                *done.others.entry(of).or_default() += 1;
+                continue;
+            }
+            let (Some(Column::Text(cells)), Some(Column::Text(status))) =
+                (table.column("cell"), table.column("status"))
+            else {
+                done.damaged.push(path);
+                continue;
+            };
+            for (cell, status) in cells.iter().zip(status) {
+                let Some(cell) = cell else { continue };
+                match status.as_deref() {
+                    Some("ok") => done.ok.insert(cell.clone()),
+                    _ => done.failed.insert(cell.clone()),
+                };
+            }
+        }
+        // A cell that was run again.
+        let again: Vec<String> = done.failed.intersection(&done.ok).cloned().collect();
+        for cell in again {
+            done.failed.remove(&cell);
+        }
+        Ok(done)
+    }
+
+    /// Writes all rows of this version to one file of each kind, `results.parquet`, `caches.parquet` and `costs.parquet`.
+    /// Rows are ordered by input and settings, so that the same cells give the same bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`SweepError::Damaged`] if a file cannot be read, [`SweepError::Output`] if none can be written.
+    pub fn merge(&self) -> Result<Merged, SweepError> {
+        let done = self.done()?;
+        let mut files = Vec::new();
+        for (kind, name) in [
+            ("part", "results"),
+            ("caches", "caches"),
+            ("costs", "costs"),
+        ] {
+            if let Some(table) = self.rows(kind, &done)? {
+                let path = self.put(&format!("{name}.parquet"), &table)?;
+                files.push((path, table.rows()));
+            }
+        }
+        Ok(Merged { files, done })
+    }
+
+    /// All rows of a kind in their order; `None` without any.
+    fn rows(&self, kind: &str, done: &Done) -> Result<Option<Table>, SweepError> {
+        let mut all: Option<Table> = None;
+        let mut seen: BTreeSet<String> = BTreeSet::new();
+        for path in self.files(kind)? {
+            if done.damaged.contains(&path) {
+                continue;
+            }
+            let table = read(&path, None).map_err(|source| SweepError::Damaged {
+                path: path.clone(),
+                source,
+            })?;
+            if table.notes.get(VERSION_KEY).map(String::as_str) != Some(version()) {
+                continue;
+            }
+            let table = unseen(&table, done, &mut seen);
+            match &mut all {
+                Some(all) => all.append(table),
+                None => all = Some(table),
+            }
+        }
+        Ok(all.map(ordered))
+    }
+
+    /// All rows in their order, without writing them.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::merge`].
+    pub fn results(&self) -> Result<Table, SweepError> {
+        let done = self.done()?;
+        self.rows("part", &done)?
+            .ok_or_else(|| SweepError::NoSweep {
+                path: self.path.clone(),
+                problem: "it has no rows of this version yet".to_string(),
+            })
+    }
+}
+
+/// True for the name of an output that is not finished.
+fn is_unfinished(name: &std::ffi::OsStr) -> bool {
+    name.as_encoded_bytes().ends_with(b".part")
+}
+
+fn read(path: &Path, only: Option<&[&str]>) -> Result<Table, TableError> {
+    let file = File::open(path).map_err(|error| TableError::Parquet(error.into()))?;
+    Table::of_parquet(file, only)
+}
+
+/// Rows of cells that no file before has, without errors that a later run mended.
+fn unseen(table: &Table, done: &Done, seen: &mut BTreeSet<String>) -> Table {
+    let Some(Column::Text(cells)) = table.column("cell") else {
+        return table.select(&[]);
+    };
+    let status = table.column("status");
+    let is_kept = |row: &usize| {
+        let Some(Some(cell)) = cells.get(*row) else {
+            return false;
+        };
+        let failed = status.is_some_and(|of| of.value(*row) == "failed");
+        !(seen.contains(cell) || failed && done.ok.contains(cell))
+    };
+    let rows: Vec<usize> = (0..table.rows()).filter(is_kept).collect();
+    seen.extend(rows.iter().filter_map(|row| cells.get(*row)?.clone()));
+    table.select(&rows)
+}
+
+/// Columns in an order that the order of the files does not change, and rows by input and settings.
+fn ordered(mut table: Table) -> Table {
+    rows::arrange(&mut table);
+    let is_key = |name: &str| {
+        name == "input" || name == "cell" || name.starts_with("asked.") || name.starts_with("set.")
+    };
+    let fields = table.fields().iter().zip(table.columns());
+    let keys: Vec<&Column> = fields
+        .filter(|(field, _)| is_key(&field.name))
+        .map(|(_, column)| column)
+        .collect();
+    let mut rows: Vec<usize> = (0..table.rows()).collect();
+    // Stable: rows of one cell stay as its chunk has them.
+    rows.sort_by(|a, b| {
+        let mut by_key = keys.iter().map(|column| column.compare(*a, *b));
+        by_key
+            .find(|order| order.is_ne())
+            .unwrap_or(Ordering::Equal)
+    });
+    table.select(&rows)
+}

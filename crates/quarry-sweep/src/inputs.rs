@@ -1,0 +1,288 @@
+//! The inputs of a plan: which files its names and patterns mean, and what is in them.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use quarry_lab::ask::Source;
+use quarry_lab::bundled::Bundled;
+use quarry_snapshot::Snapshot;
+use quarry_trace::TraceFile;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::error::SweepError;
+
+/// An input with all that a sweep plans by.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Input {
+    /// Name or path, as rows have it.
+    pub name: String,
+    /// SHA-256 of its content, the first 128 bits in hexadecimal digits; of a folder that of its files and their names.
+    pub digest: String,
+    /// Events of a trace; 0 of a snapshot.
+    pub events: u64,
+    /// Objects and page blocks of a trace that can be alive at once; 0 of a snapshot.
+    pub slots: u64,
+}
+
+impl Input {
+    /// Examines a file or a folder, or the bundled recording of this name. An input that cannot be read has a digest of its
+    /// own, and fails when it is asked.
+    #[must_use]
+    pub fn of(name: &str) -> Self {
+        let path = Path::new(name);
+        let bundled = Bundled::find(name).filter(|_| !path.exists());
+        let digest = match &bundled {
+            Some(bundled) => hex(Sha256::digest(bundled.bytes)),
+            None => {
+                digest(path).unwrap_or_else(|error| hex(Sha256::digest(format!("{name}: {error}"))))
+            }
+        };
+        let file = match &bundled {
+            Some(bundled) => bundled.open().ok(),
+            None if Source::is_snapshot(path) => None,
+            None => TraceFile::open(path).ok(),
+        };
+        let meta = file.as_ref().map(TraceFile::meta);
+        Self {
+            name: name.to_string(),
+            digest,
+            events: meta.map_or(0, |meta| meta.rows),
+            slots: meta.map_or(0, |meta| {
+                u64::from(meta.object_slots) + u64::from(meta.page_slots)
+            }),
+        }
+    }
+
+    /// True for a recording.
+    #[must_use]
+    pub fn is_trace(&self) -> bool {
+        self.events > 0
+    }
+}
+
+/// Inputs without those of the same content, and the names of the others by the first of each.
+#[derive(Clone, Debug, Default)]
+pub struct Inputs {
+    /// One of each content, in the plan's order.
+    pub all: Vec<Input>,
+    /// Names whose content is that of an earlier input, with that input's name.
+    pub same: Vec<(String, String)>,
+}
+
+impl Inputs {
+    /// Leaves out inputs whose content others have.
+    #[must_use]
+    pub fn of(found: Vec<Input>) -> Self {
+        let mut inputs = Self::default();
+        let mut first: BTreeMap<String, String> = BTreeMap::new();
+        for input in found {
+            match first.get(&input.digest) {
+                Some(name) if *name == input.name => {}
+                Some(name) => inputs.same.push((input.name, name.clone())),
+                None => {
+                    first.insert(input.digest.clone(), input.name.clone());
+                    inputs.all.push(input);
+                }
+            }
+        }
+        inputs
+    }
+}
+
+/// The names of files and folders that a plan's inputs mean: patterns are filled in, and a folder that is no snapshot
+/// stands for all that is in it. Sorted within each of the plan's inputs.
+///
+/// # Errors
+///
+/// [`SweepError::Usage`] if a pattern or a folder has nothing, or a name does not exist.
+pub(crate) fn names(base: &Path, inputs: &[String]) -> Result<Vec<String>, SweepError> {
+    let mut names = Vec::new();
+    for text in inputs {
+        let path = base.join(text);
+        let shown = path.display().to_string();
+        if path.is_dir() {
+            names.extend(of_folder(&path)?);
+        } else if path.exists() {
+            names.push(shown);
+        } else if text.contains(['*', '?', '[']) {
+            names.extend(of_pattern(&shown)?);
+        } else if Bundled::find(text).is_some() {
+            names.push(text.clone());
+        } else {
+            return Err(SweepError::Usage(format!(
+                "input {shown:?}: there is no such file or folder"
+            )));
+        }
+    }
+    Ok(names)
+}
+
+fn of_pattern(pattern: &str) -> Result<Vec<String>, SweepError> {
+    let wrong = |problem: String| SweepError::Usage(format!("input {pattern:?}: {problem}"));
+    let paths = glob::glob(pattern).map_err(|error| wrong(error.to_string()))?;
+    let mut names = Vec::new();
+    for path in paths {
+        names.push(
+            path.map_err(|error| wrong(error.to_string()))?
+                .display()
+                .to_string(),
+        );
+    }
+    match names.is_empty() {
+        true => Err(wrong("no file has such a name".to_string())),
+        false => Ok(names),
+    }
+}
+
+fn of_folder(path: &Path) -> Result<Vec<String>, SweepError> {
+    let shown = path.display().to_string();
+    if Snapshot::read(path, None).is_ok() {
+        return Ok(vec![shown]);
+    }
+    let failed = |error: io::Error| SweepError::Input {
+        name: shown.clone(),
+        problem: error.to_string(),
+    };
+    let mut names = Vec::new();
+    for entry in fs::read_dir(path).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        if !entry.file_name().as_encoded_bytes().starts_with(b".") {
+            names.push(entry.path().display().to_string());
+        }
+    }
+    names.sort();
+    match names.is_empty() {
+        true => Err(SweepError::Usage(format!(
+            "input {shown:?}: the folder is empty"
+        ))),
+        false => Ok(names),
+    }
+}
+
+/// SHA-256 of a file, or of the names and contents of all files in a folder.
+fn digest(path: &Path) -> io::Result<String> {
+    let mut hash = Sha256::new();
+    if !path.is_dir() {
+        hash_file(path, &mut hash)?;
+        return Ok(hex(hash.finalize()));
+    }
+    let mut files = Vec::new();
+    collect(path, &mut files)?;
+    files.sort();
+    for file in files {
+        let name = file.strip_prefix(path).unwrap_or(&file);
+        let name = name.as_os_str().as_encoded_bytes();
+        hash.update((name.len() as u64).to_le_bytes());
+        hash.update(name);
+        let mut own = Sha256::new();
+        hash_file(&file, &mut own)?;
+        hash.update(own.finalize());
+    }
+    Ok(hex(hash.finalize()))
+}
+
+fn hash_file(path: &Path, hash: &mut Sha256) -> io::Result<()> {
+    let mut file = File::open(path)?;
+    let mut buffer = vec![0; 64 * 1024];
+    loop {
+        match file.read(&mut buffer) {
+            Ok(0) => return Ok(()),
+            Ok(read) => hash.update(&buffer[..read]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Files below a folder. Links are not followed: what they lead to may be the folder itself.
+fn collect(folder: &Path, into: &mut Vec<PathBuf>) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let kind = entry.file_type()?;
+        if kind.is_dir() {
+            collect(&entry.path(), into)?;
+        } else if kind.is_file() {
+            into.push(entry.path());
+        }
+    }
+    Ok(())
+}
+
+/// The first 128 bits of a hash in hexadecimal digits.
+pub(crate) fn hex(hash: impl AsRef<[u8]>) -> String {
+    use std::fmt::Write;
+    let bytes = hash.as_ref().iter().take(16);
+    bytes.fold(String::new(), |mut text, byte| {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_files_folders_and_patterns() {
+        let folder = tempfile::tempdir().unwrap();
+        let base = folder.path();
+        for name in ["b.json", "a.json", "c.txt"] {
+            fs::write(base.join(name), name).unwrap();
+        }
+        fs::create_dir(base.join("many")).unwrap();
+        fs::write(base.join("many/x"), "x").unwrap();
+        fs::write(base.join("many/.hidden"), "x").unwrap();
+        fs::create_dir(base.join("empty")).unwrap();
+        let found = |inputs: &[&str]| {
+            let inputs: Vec<String> = inputs.iter().map(ToString::to_string).collect();
+            let names = names(base, &inputs).map_err(|error| error.to_string())?;
+            let short = |name: &String| {
+                let path = Path::new(name);
+                path.strip_prefix(base)
+                    .unwrap_or(path)
+                    .display()
+                    .to_string()
+            };
+            Ok::<Vec<String>, String>(names.iter().map(short).collect())
+        };
+        assert_eq!(
+            found(&["*.json", "c.txt"]).unwrap(),
+            ["a.json", "b.json", "c.txt"]
+        );
+        assert_eq!(found(&["many", "kv"]).unwrap(), ["many/x", "kv"]);
+        for (name, part) in [
+            ("*.xz", "no file has such a name"),
+            ("nothing", "there is no such file or folder"),
+            ("empty", "the folder is empty"),
+            ("[", "input"),
+        ] {
+            let error = found(&[name]).unwrap_err();
+            assert!(error.contains(part), "{error}");
+        }
+    }
+
+    #[test]
+    fn content_decides() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        fs::write(path("a"), "slabinfo - version: 2.1\n").unwrap();
+        fs::write(path("b"), "slabinfo - version: 2.1\n").unwrap();
+        fs::write(path("c"), "slabinfo - version: 2.0\n").unwrap();
+        let all = ["a", "b", "c"].map(|name| Input::of(&path(name)));
+        let inputs = Inputs::of(all.to_vec());
+        assert_eq!(inputs.all.len(), 2);
+        assert_eq!(inputs.same, [(path("b"), path("a"))]);
+        // A folder has the digest of its files and their names.
+        let before = Input::of(&path("")).digest;
+        fs::rename(path("c"), path("d")).unwrap();
+        assert_ne!(Input::of(&path("")).digest, before);
+        let kv = Input::of("kv");
+        assert!(kv.is_trace() && kv.slots > 0);
+        let gone = ["gone", "away"].map(|name| Input::of(&path(name)));
+        assert_eq!(Inputs::of(gone.to_vec()).all.len(), 2);
+    }
+}

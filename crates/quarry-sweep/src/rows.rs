@@ -1,0 +1,288 @@
+//! Rows of a chunk: the columns that name a cell, and those of its report.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use quarry_lab::RunReport;
+use quarry_lab::replay::report::CacheReport;
+use quarry_lab::replay::timed::report::TimedReport;
+use quarry_lab::whatif::{CachePrediction, Prediction};
+use schemars::JsonSchema;
+use serde_json::Value;
+
+use crate::answer::{Answer, Answered};
+use crate::ask::{Ask, Form, KEYS, Key};
+use crate::cell::{Cell, Chunk};
+use crate::table::{Column, Field, Kind, Table, schema};
+
+/// Key of the version in a table's notes.
+pub const VERSION_KEY: &str = "quarry.version";
+/// Key of the question.
+pub const ASK_KEY: &str = "quarry.ask";
+
+/// Members of a run that its caches' rows have, as `run.NAME`.
+const OF_RUN: [(&str, Kind); 4] = [
+    ("design", Kind::Text),
+    ("era", Kind::Text),
+    ("page_size", Kind::Int),
+    ("cpus", Kind::Int),
+];
+
+/// A row for each run; of a cell that failed one with its error alone.
+pub(crate) fn of_runs<T: JsonSchema>(chunk: &Chunk, answered: &[Answered]) -> Table {
+    let mut rows: Vec<(usize, Value)> = Vec::new();
+    for (at, answered) in answered.iter().enumerate() {
+        match &answered.runs {
+            Ok(runs) => rows.extend(runs.iter().map(|run| (at, run.run.clone()))),
+            Err(_) => rows.push((at, Value::Null)),
+        }
+    }
+    let (cells, values): (Vec<usize>, Vec<Value>) = rows.into_iter().unzip();
+    let mut table = Table::of_values::<T>(&values);
+    // A sweep has no figure that depends on the computer.
+    table.remove("events_per_second");
+    let status = |at: &usize| match answered.get(*at).map(|of| &of.runs) {
+        Some(Err(_)) => "failed",
+        _ => "ok",
+    };
+    let error = |at: &usize| answered.get(*at)?.runs.as_ref().err().cloned();
+    let status = cells.iter().map(|at| Some(status(at).to_string()));
+    let outcome = [
+        text("status", "`ok`, or `failed` with an `error`.", status),
+        text("error", "Cause of a failure.", cells.iter().map(error)),
+    ];
+    for (at, (field, column)) in outcome.into_iter().enumerate() {
+        table.insert(at, field, column);
+    }
+    named(chunk, &cells, table)
+}
+
+/// A row for each cache of each run.
+pub(crate) fn of_caches<P: JsonSchema>(chunk: &Chunk, answered: &[Answered]) -> Table {
+    let mut rows: Vec<(usize, &Answer, &Value)> = Vec::new();
+    for (at, answered) in answered.iter().enumerate() {
+        for run in answered.runs.iter().flatten() {
+            rows.extend(run.caches.iter().map(|cache| (at, run, cache)));
+        }
+    }
+    let values: Vec<Value> = rows.iter().map(|(_, _, cache)| (*cache).clone()).collect();
+    let mut table = Table::of_values::<P>(&values);
+    for (at, (name, kind)) in OF_RUN.into_iter().enumerate() {
+        let of_run = rows.iter().map(|(_, run, _)| run.run.get(name));
+        let column = Column::of_values(kind, of_run);
+        let field = Field::new(&format!("run.{name}"), kind, "As of the run.");
+        table.insert(at, field, column);
+    }
+    let cells: Vec<usize> = rows.iter().map(|(at, _, _)| *at).collect();
+    named(chunk, &cells, table)
+}
+
+/// A row for each cell with what it took on this machine.
+pub(crate) fn of_costs(chunk: &Chunk, answered: &[Answered]) -> Table {
+    let cells = || chunk.cells.iter().zip(answered);
+    let mut table = Table::default();
+    let peak = peak_bytes();
+    let columns = [
+        text("cell", CELL, cells().map(|(cell, _)| Some(cell.id.clone()))),
+        (
+            Field::new(
+                "seconds",
+                Kind::Float,
+                "Seconds that the cell took; the first cell of an input has those of reading it.",
+            ),
+            Column::Float(cells().map(|(_, of)| Some(of.seconds)).collect()),
+        ),
+        (
+            Field::new(
+                "process_peak_bytes",
+                Kind::Int,
+                "Most memory that the process had so far, with all of its threads.",
+            ),
+            Column::Int(cells().map(|_| peak).collect()),
+        ),
+        text("host", "Computer.", cells().map(|_| host())),
+    ];
+    for (at, (field, column)) in columns.into_iter().enumerate() {
+        table.insert(at, field, column);
+    }
+    noted(chunk, table)
+}
+
+const CELL: &str = "Hash of the input's content, the settings, the seed and the version.";
+
+/// Puts the columns that name the cell of each row around those of its report.
+fn named(chunk: &Chunk, rows: &[usize], mut table: Table) -> Table {
+    let cells: Vec<&Cell> = rows.iter().filter_map(|at| chunk.cells.get(*at)).collect();
+    let mut lead = vec![text(
+        "input",
+        "File or folder, as the plan names it.",
+        cells.iter().map(|cell| Some(cell.input.name.clone())),
+    )];
+    for key in &KEYS {
+        if !chunk
+            .cells
+            .iter()
+            .any(|cell| cell.asked.axes.contains_key(key.name))
+        {
+            continue;
+        }
+        let name = format!("asked.{}", key.name.replace('-', "_"));
+        let values = cells.iter().map(|cell| cell.asked.axes.get(key.name));
+        let (kind, column) = match key.form {
+            Form::Text => (
+                Kind::Text,
+                Column::Text(values.map(|it| it.cloned()).collect()),
+            ),
+            Form::Flag => {
+                let flag = |it: Option<&String>| it.map(|text| text == "true");
+                (Kind::Bool, Column::Bool(values.map(flag).collect()))
+            }
+            Form::Count | Form::Bytes | Form::PageBytes => {
+                let number = |it: Option<&String>| it.and_then(|text| text.parse().ok());
+                (Kind::Int, Column::Int(values.map(number).collect()))
+            }
+        };
+        let about = format!("`{}` of the plan.", key.name);
+        lead.push((Field::new(&name, kind, &about), column));
+    }
+    lead.extend(set_columns(chunk, &cells));
+    for (at, (field, column)) in lead.into_iter().enumerate() {
+        table.insert(at, field, column);
+    }
+    let last = table.fields().len();
+    let id = cells.iter().map(|cell| Some(cell.id.clone()));
+    let digest = cells.iter().map(|cell| Some(cell.input.digest.clone()));
+    let ends = [
+        text("cell", CELL, id),
+        text(
+            "input_digest",
+            "SHA-256 of the input, its first 128 bits.",
+            digest,
+        ),
+    ];
+    for (at, (field, column)) in ends.into_iter().enumerate() {
+        table.insert(last + at, field, column);
+    }
+    noted(chunk, table)
+}
+
+/// A column for each tunable that is set, empty where it is not.
+fn set_columns(chunk: &Chunk, cells: &[&Cell]) -> Vec<(Field, Column)> {
+    let split = |text: &String| {
+        let (name, value) = text.split_once('=')?;
+        Some((name.trim().to_string(), value.trim().to_string()))
+    };
+    let all = chunk.cells.iter().flat_map(|cell| &cell.asked.set);
+    let names: BTreeSet<String> = all.filter_map(split).map(|(name, _)| name).collect();
+    let of = |name: String| {
+        let value = |cell: &&Cell| {
+            let mut set = cell.asked.set.iter().filter_map(split);
+            Some(set.find(|(other, _)| *other == name)?.1)
+        };
+        let values: Vec<Option<String>> = cells.iter().map(value).collect();
+        let is_text = matches!(name.as_str(), "slub_debug" | "slab_debug");
+        let (kind, column) = match is_text {
+            true => (Kind::Text, Column::Text(values)),
+            false => {
+                let number = |it: Option<String>| it.and_then(|text| text.parse().ok());
+                (
+                    Kind::Int,
+                    Column::Int(values.into_iter().map(number).collect()),
+                )
+            }
+        };
+        let about = "Value of the tunable; empty where the default is in force.";
+        (Field::new(&format!("set.{name}"), kind, about), column)
+    };
+    names.into_iter().map(of).collect()
+}
+
+/// Puts columns in an order that does not depend on the rows: the input, the axes, the tunables, the outcome, the report as
+/// its type has it, the hashes.
+pub(crate) fn arrange(table: &mut Table) {
+    let ask = table
+        .notes
+        .get(ASK_KEY)
+        .and_then(|name| Ask::parse(name).ok());
+    let report = match ask {
+        Some(Ask::WhatIf) => [
+            schema::fields::<Prediction>(),
+            schema::fields::<CachePrediction>(),
+        ],
+        Some(Ask::Replay) => [
+            schema::fields::<RunReport>(),
+            schema::fields::<CacheReport>(),
+        ],
+        Some(Ask::ReplayTime) => [schema::fields::<TimedReport>(), Vec::new()],
+        None => [Vec::new(), Vec::new()],
+    };
+    let report = report.concat();
+    let is = |pattern: &str, name: &str| match pattern.split_once('*') {
+        None => pattern == name,
+        Some((before, after)) => name.starts_with(before) && name.ends_with(after),
+    };
+    let place = |name: &str| -> (usize, usize) {
+        if let Some(key) = name.strip_prefix("asked.") {
+            let of = |of: &Key| of.name.replace('-', "_") == key;
+            return (1, KEYS.iter().position(of).unwrap_or(KEYS.len()));
+        }
+        match name {
+            "input" => (0, 0),
+            "status" => (3, 0),
+            "error" => (3, 1),
+            "cell" => (7, 0),
+            "input_digest" => (7, 1),
+            _ if name.starts_with("set.") => (2, 0),
+            _ if name.starts_with("run.") => (
+                4,
+                OF_RUN
+                    .iter()
+                    .position(|(of, _)| name.ends_with(of))
+                    .unwrap_or(0),
+            ),
+            _ => match report.iter().position(|field| is(&field.name, name)) {
+                Some(at) => (5, at),
+                None => (6, 0),
+            },
+        }
+    };
+    let mut names: Vec<&str> = table
+        .fields()
+        .iter()
+        .map(|field| field.name.as_str())
+        .collect();
+    names.sort_by_key(|name| (place(name), *name));
+    let names: Vec<String> = names.into_iter().map(str::to_string).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    table.lead(&names);
+}
+
+fn noted(chunk: &Chunk, mut table: Table) -> Table {
+    let notes = [
+        (VERSION_KEY, chunk.version.clone()),
+        (ASK_KEY, chunk.ask.name().to_string()),
+    ];
+    table.notes = notes
+        .into_iter()
+        .map(|(key, value)| (key.to_string(), value))
+        .collect();
+    table
+}
+
+fn text(name: &str, about: &str, values: impl Iterator<Item = Option<String>>) -> (Field, Column) {
+    let field = Field::new(name, Kind::Text, about);
+    (field, Column::Text(values.collect()))
+}
+
+/// The most memory that this process had, in bytes.
+fn peak_bytes() -> Option<i64> {
+    let text = fs::read_to_string("/proc/self/status").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kib: i64 = line.trim().trim_end_matches("kB").trim().parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+fn host() -> Option<String> {
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
+    Some(name.trim().to_string())
+}
