@@ -1,4 +1,4 @@
-//! Errors to exit codes: 0 done, 1 failed, 2 wrong usage, 3 memory of a virtual machine exhausted.
+//! Errors to exit codes: 0 done, 1 failed, 2 wrong usage, 3 memory of a virtual machine or room for results exhausted.
 
 use std::fmt;
 use std::io;
@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use quarry_designs::DesignError;
 use quarry_lab::LabError;
 use quarry_machines::MachineError;
+use quarry_sweep::SweepError;
 use quarry_trace::TraceError;
 use quarry_work::WorkError;
 
@@ -31,7 +32,7 @@ impl std::error::Error for Failure {}
 const FAILED: u8 = 1;
 /// Wrong usage: exit code 2.
 const USAGE: u8 = 2;
-/// A virtual machine had too little memory for the load.
+/// A virtual machine had too little memory for the load, or a disk too little room for rows.
 const EXHAUSTED: u8 = 3;
 
 /// An error of wrong usage.
@@ -82,6 +83,13 @@ fn code(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
     }
     if let Some(TraceError::OutputExists { .. } | TraceError::Scope { .. }) = cause.downcast_ref() {
         return Some(USAGE);
+    }
+    match cause.downcast_ref() {
+        Some(SweepError::Usage(_) | SweepError::Plan { .. } | SweepError::Foreign { .. }) => {
+            return Some(USAGE);
+        }
+        Some(SweepError::Incomplete { .. }) => return Some(EXHAUSTED),
+        _ => {}
     }
     if cause.is::<DesignError>() {
         return Some(USAGE);

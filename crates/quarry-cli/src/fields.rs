@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use crate::sensitivity::Timed;
 use crate::{callers, diff, filter, geometry, geometry_pages, import, info, loads, look, machines};
-use crate::{output, record, replay, reproduce, tunables, what_if};
+use crate::{output, record, replay, reproduce, sweep, tunables, what_if};
 
 /// A field of an output.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -195,7 +195,7 @@ fn references<'a>(schema: &'a Value, into: &mut Vec<&'a str>) {
 }
 
 /// The schema of what each command prints besides the members of every output.
-fn roots(generator: &mut SchemaGenerator) -> [(&'static str, Schema); 20] {
+fn roots(generator: &mut SchemaGenerator) -> [(&'static str, Schema); 21] {
     fn of<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
         generator.root_schema_for::<T>()
     }
@@ -234,5 +234,6 @@ fn roots(generator: &mut SchemaGenerator) -> [(&'static str, Schema); 20] {
         ("look", of::<look::Report<'_>>(generator)),
         ("callers", of::<callers::Report<'_>>(generator)),
         ("diff", of::<diff::Difference>(generator)),
+        ("sweep", of::<sweep::Report>(generator)),
     ]
 }

@@ -56,6 +56,8 @@ mod rx_tables;
 mod sensitivity;
 mod signals;
 mod snapshot;
+mod sweep;
+mod sweep_tables;
 mod top;
 mod trace_info;
 mod tunables;
@@ -122,6 +124,8 @@ enum Command {
     Snapshot(snapshot::Args),
     /// Predict a real kernel's slab memory under other settings, from a snapshot of it.
     WhatIf(what_if::Args),
+    /// Ask one question of many snapshots or recordings, under many settings; rows go to Parquet.
+    Sweep(sweep::Args),
     /// Slab size, order, objects per slab and limits of a cache; or the page allocator's sizes.
     Geometry(geometry::Args),
     /// List or show the machines whose time can be simulated, with sources of all costs.
@@ -181,6 +185,7 @@ fn main() -> ExitCode {
         Command::Filter(args) => filter::run(&args),
         Command::Snapshot(args) => snapshot::run(&args),
         Command::WhatIf(args) => what_if::run(&args),
+        Command::Sweep(args) => sweep::run(&args),
         Command::Geometry(args) => geometry::run(&args),
         Command::Machines(args) => machines::run(&args),
         Command::Calibrate(args) => calibrate::run(&args),

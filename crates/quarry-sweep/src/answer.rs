@@ -111,7 +111,7 @@ impl Chunk {
                     Ok((snapshot, baseline.unwrap_or_else(|| Err(panicked()))?))
                 });
                 each(cells, here, start, |cell| match &ready {
-                    Ok((snapshot, baseline)) => what_if(cell, snapshot, baseline),
+                    Ok((snapshot, baseline)) => self.what_if(cell, snapshot, baseline),
                     Err(error) => Err(error.clone()),
                 })
             }
@@ -142,18 +142,68 @@ impl Chunk {
                 None => {
                     plan.check_debug(&input)?;
                     let runs = plan.execute(&input, 1, &|_| ())?;
-                    let caches = |run: &RunReport| values(&run.caches);
-                    runs.iter().map(|run| answer(run, cell, caches)).collect()
+                    let of = |mut run: RunReport| {
+                        let caches = std::mem::take(&mut run.caches);
+                        self.answer(&run, &caches, cell)
+                    };
+                    runs.into_iter().map(of).collect()
                 }
                 Some(timing) => {
                     let runs = plan.execute_timed(&input, timing, 1, &|_| ())?;
-                    let caches = |_: &TimedReport| Ok(Vec::new());
-                    runs.iter().map(|run| answer(run, cell, caches)).collect()
+                    let of = |run| self.answer::<_, CacheReport>(run, &[], cell);
+                    runs.iter().map(of).collect()
                 }
             }
         };
         let answers: Result<Vec<Answer>, LabError> = run();
         answers.map_err(|error| error.to_string())
+    }
+
+    fn what_if(
+        &self,
+        cell: &Cell,
+        snapshot: &Snapshot,
+        baseline: &Baseline<'_>,
+    ) -> Result<Vec<Answer>, String> {
+        let asked = &cell.asked;
+        let request = WhatIf {
+            release: asked.axes.get("release").cloned(),
+            designs: texts(asked, "design"),
+            page_bytes: numbers(asked, "page-size"),
+            cpus: numbers(asked, "cpus"),
+            possible_cpus: number(asked, "possible-cpus"),
+            set: asked.set.clone(),
+            config: asked.config.clone(),
+            force: asked.axes.get("force").is_some_and(|text| text == "true"),
+        };
+        let run = || {
+            let mut answers = Vec::new();
+            for question in request.questions()? {
+                let mut prediction = request.answer(baseline, snapshot, &question)?;
+                let caches = std::mem::take(&mut prediction.caches);
+                answers.push(self.answer(&prediction, &caches, cell)?);
+            }
+            Ok(answers)
+        };
+        run().map_err(|error: LabError| error.to_string())
+    }
+
+    /// A run's report, and those of its caches if they are asked for. They are no small part of the work.
+    fn answer<T: Serialize, P: Serialize>(
+        &self,
+        run: &T,
+        caches: &[P],
+        cell: &Cell,
+    ) -> Result<Answer, LabError> {
+        let mut run = value(run)?;
+        if let Some(members) = run.as_object_mut() {
+            members.insert("set".to_string(), cell.asked.varied.clone().into());
+        }
+        let caches = caches.iter().filter(|_| self.caches);
+        Ok(Answer {
+            caches: caches.map(value).collect::<Result<_, _>>()?,
+            run,
+        })
     }
 
     fn part<T: JsonSchema, P: JsonSchema>(&self, answered: &[Answered]) -> Part {
@@ -258,34 +308,6 @@ fn baseline(snapshot: &Snapshot) -> Result<Baseline<'_>, String> {
         .map_err(|error| error.to_string())
 }
 
-fn what_if(
-    cell: &Cell,
-    snapshot: &Snapshot,
-    baseline: &Baseline<'_>,
-) -> Result<Vec<Answer>, String> {
-    let asked = &cell.asked;
-    let request = WhatIf {
-        release: asked.axes.get("release").cloned(),
-        designs: texts(asked, "design"),
-        page_bytes: numbers(asked, "page-size"),
-        cpus: numbers(asked, "cpus"),
-        possible_cpus: number(asked, "possible-cpus"),
-        set: asked.set.clone(),
-        config: asked.config.clone(),
-        force: asked.axes.get("force").is_some_and(|text| text == "true"),
-    };
-    let run = || {
-        let mut answers = Vec::new();
-        for question in request.questions()? {
-            let prediction = request.answer(baseline, snapshot, &question)?;
-            let caches = |run: &Prediction| values(&run.caches);
-            answers.push(answer(&prediction, cell, caches)?);
-        }
-        Ok(answers)
-    };
-    run().map_err(|error: LabError| error.to_string())
-}
-
 /// The replay that a cell asks for.
 fn replay(ask: Ask, asked: &Asked) -> Result<Replay, LabError> {
     let text = |key: &str| asked.axes.get(key).map(String::as_str);
@@ -353,29 +375,7 @@ fn numbers<T: std::str::FromStr>(asked: &Asked, key: &str) -> Vec<T> {
         .collect()
 }
 
-fn values<T: Serialize>(all: &[T]) -> Result<Vec<Value>, LabError> {
-    all.iter().map(value).collect()
-}
-
 /// A report as JSON. That always works, as the commands print all of them so.
 fn value<T: Serialize>(report: &T) -> Result<Value, LabError> {
     serde_json::to_value(report).map_err(|error| LabError::Usage(error.to_string()))
-}
-
-/// A run's report with its caches.
-fn answer<T: Serialize>(
-    run: &T,
-    cell: &Cell,
-    caches: impl Fn(&T) -> Result<Vec<Value>, LabError>,
-) -> Result<Answer, LabError> {
-    let mut run_value = value(run)?;
-    if let Some(members) = run_value.as_object_mut() {
-        // The only member that depends on the computer.
-        members.remove("events_per_second");
-        members.insert("set".to_string(), cell.asked.varied.clone().into());
-    }
-    Ok(Answer {
-        caches: caches(run)?,
-        run: run_value,
-    })
 }

@@ -280,18 +280,13 @@ impl Folder {
         Ok(all.map(ordered))
     }
 
-    /// All rows in their order, without writing them.
+    /// All rows in their order, without writing them; `None` as long as there are none of this version.
     ///
     /// # Errors
     ///
     /// As [`Self::merge`].
-    pub fn results(&self) -> Result<Table, SweepError> {
-        let done = self.done()?;
-        self.rows("part", &done)?
-            .ok_or_else(|| SweepError::NoSweep {
-                path: self.path.clone(),
-                problem: "it has no rows of this version yet".to_string(),
-            })
+    pub fn results(&self) -> Result<Option<Table>, SweepError> {
+        self.rows("part", &self.done()?)
     }
 }
 

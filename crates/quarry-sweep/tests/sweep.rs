@@ -141,7 +141,11 @@ fn a_row_has_its_settings_its_answer_or_its_error() {
     let out = tempfile::tempdir().unwrap();
     let sweep = upgrade(inputs.path());
     run(&sweep, out.path(), &jobs(2)).unwrap();
-    let table = Folder::open(out.path()).unwrap().results().unwrap();
+    let table = Folder::open(out.path())
+        .unwrap()
+        .results()
+        .unwrap()
+        .unwrap();
     let names: Vec<&str> = table.fields().iter().map(|of| of.name.as_str()).collect();
     assert!(
         names.starts_with(&[
@@ -344,6 +348,7 @@ fn recordings_are_replayed_in_both_ways() {
     let table = Folder::open(&out.path().join("replay"))
         .unwrap()
         .results()
+        .unwrap()
         .unwrap();
     assert_eq!(
         texts(&table, "design"),

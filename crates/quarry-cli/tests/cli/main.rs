@@ -26,6 +26,7 @@ mod replay_time;
 mod reproduce;
 mod rx;
 mod snippets;
+mod sweep;
 mod top;
 mod what_if;
 mod who;

@@ -137,4 +137,5 @@ fn commands_of_the_readme_run() {
 #[test]
 fn commands_of_the_guide_run() {
     check("docs/GUIDE.md");
+    check("docs/fleet.md");
 }

@@ -41,14 +41,27 @@ pub(super) struct Demand {
 /// Use of the last grain of each CPU.
 #[derive(Clone, Debug)]
 enum Last {
-    /// Likely demands: the logarithm of the chance of another object, and the weight.
-    Likely(Arc<[(f64, f64)]>),
+    /// Likely demands.
+    Likely(Arc<[Likely]>),
     /// Objects that were read, of each CPU that was seen.
     Known(Arc<[f64]>),
 }
 
+/// A demand with its weight.
+#[derive(Clone, Copy, Debug)]
+struct Likely {
+    /// Logarithm of the chance of another object.
+    ln_s: f64,
+    /// Weight; all together are 1.
+    weight: f64,
+    /// Chance of another object to the power of the grain, less 1.
+    end: f64,
+}
+
 /// Terms of a sum after which the rest is what a smooth demand would give.
 const TERMS: u32 = 512;
+/// Objects that may be left of a grain and are remembered.
+const RESTS: usize = 4096;
 /// Points of the grid of demands, evenly in the logarithm of the mean.
 const POINTS: u32 = 160;
 /// The smallest mean that is considered; the chance of a second object is then next to nothing.
@@ -57,29 +70,32 @@ const MEAN_MIN: f64 = 0.1;
 const MEAN_MAX: f64 = 100.0;
 
 /// The posterior weights of the demands.
-fn likely(grain: f64, full: f64, users: f64) -> Arc<[(f64, f64)]> {
+fn likely(grain: f64, full: f64, users: f64) -> Arc<[Likely]> {
     let mean_max = grain * (full / users.max(1.0) + 1.0) * MEAN_MAX;
     let steps = (mean_max / MEAN_MIN).ln() / f64::from(POINTS);
-    let mut points: Vec<(f64, f64)> = (0..POINTS)
+    let mut points: Vec<Likely> = (0..POINTS)
         .map(|point| {
             let mean = MEAN_MIN * (f64::from(point) * steps).exp();
             // Another object follows with the chance s.
             let ln_s = -1.0 / mean;
             // s^(-1/2) / (1 - s) ds, where ds is s / mean times a step of the logarithm.
             let prior = (0.5 * ln_s).exp() / -ln_s.exp_m1() / mean;
-            let not_used_up = -(ln_s * grain).exp_m1();
-            let seen = ln_s * grain * full + users * not_used_up.ln();
-            (ln_s, prior.ln() + seen)
+            let end = (ln_s * grain).exp_m1();
+            let seen = ln_s * grain * full + users * (-end).ln();
+            // Its logarithm first.
+            let weight = prior.ln() + seen;
+            Likely { ln_s, weight, end }
         })
         .collect();
-    let top = points.iter().map(|point| point.1).fold(f64::MIN, f64::max);
+    let top = points.iter().map(|point| point.weight);
+    let top = top.fold(f64::MIN, f64::max);
     points
         .iter_mut()
-        .for_each(|point| point.1 = (point.1 - top).exp());
+        .for_each(|point| point.weight = (point.weight - top).exp());
     // The likeliest has the weight 1 here; the others are not missed.
-    points.retain(|point| point.1 > 1e-6);
-    let sum: f64 = points.iter().map(|point| point.1).sum();
-    points.iter_mut().for_each(|point| point.1 /= sum);
+    points.retain(|point| point.weight > 1e-6);
+    let sum: f64 = points.iter().map(|point| point.weight).sum();
+    points.iter_mut().for_each(|point| point.weight /= sum);
     points.into()
 }
 
@@ -116,10 +132,9 @@ impl Demand {
             (Hidden::Most, _) => 1.0,
             (Hidden::Expected, Last::Likely(likely)) => likely
                 .iter()
-                .map(|(ln_s, weight)| {
-                    let end = ln_s * self.grain;
-                    // (s^objects - s^grain) / (1 - s^grain), also where s is next to 1.
-                    weight * (1.0 - (ln_s * objects).exp_m1() / end.exp_m1())
+                // (s^objects - s^grain) / (1 - s^grain), also where s is next to 1.
+                .map(|Likely { ln_s, weight, end }| {
+                    weight * (1.0 - (ln_s * objects).exp_m1() / end)
                 })
                 .sum(),
         }
@@ -133,24 +148,24 @@ impl Demand {
         }
         let q = self.full / (self.full + self.users);
         let mut per_user = 0.0;
-        // Where a grain of one size is whole grains of the other, few terms differ in what is left of the last.
-        let mut rests: Vec<(u64, f64)> = Vec::new();
+        // Grains are whole objects, so terms differ in few ways in what is left of the last: by its place here.
+        let mut rests: Vec<Option<f64>> = vec![None; (self.grain as usize).min(RESTS)];
+        // Of small grains many terms lie in one of the other's.
+        let (mut before, mut reached) = (0.0, 1.0);
         for k in 0..TERMS {
             let objects = f64::from(k) * grain;
             let used_up = (objects / self.grain).floor();
-            let reached = q.powf(used_up);
+            if used_up > before {
+                (before, reached) = (used_up, q.powf(used_up));
+            }
             if reached < 1e-9 {
                 return self.users * per_user;
             }
             let left = objects - used_up * self.grain;
-            let known = rests.iter().find(|(bits, _)| *bits == left.to_bits());
-            let rest = match known {
-                Some((_, rest)) => *rest,
-                None => {
-                    let rest = self.hidden_above(left, hidden);
-                    rests.push((left.to_bits(), rest));
-                    rest
-                }
+            let place = rests.get_mut(left as usize);
+            let rest = match place.filter(|_| left.fract() == 0.0) {
+                Some(place) => *place.get_or_insert_with(|| self.hidden_above(left, hidden)),
+                None => self.hidden_above(left, hidden),
             };
             per_user += reached * (q + (1.0 - q) * rest);
         }
@@ -173,10 +188,10 @@ impl Demand {
         };
         let hidden: f64 = likely
             .iter()
-            .map(|(ln_s, weight)| {
-                let end = ln_s * self.grain;
-                // The mean of the law that is cut off at the end of the grain.
-                weight * (-1.0 / ln_s.exp_m1() - self.grain * end.exp() / -end.exp_m1())
+            // The mean of the law that is cut off at the end of the grain.
+            .map(|Likely { ln_s, weight, end }| {
+                let reached = (ln_s * self.grain).exp();
+                weight * (-1.0 / ln_s.exp_m1() - self.grain * reached / -end)
             })
             .sum();
         hidden.clamp(1.0, self.grain.max(1.0))
@@ -223,16 +238,20 @@ pub(super) fn thinned(slabs: f64, objects: f64, left: f64) -> f64 {
 fn mean_with_zeros(mean_without: f64) -> f64 {
     // x / (1 - exp(-x)) grows with x from 1 on; a mean of one object means scattered singles.
     let target = mean_without.max(1.001);
-    let (mut low, mut high) = (0.0, target);
+    // Newton's method from above: the function is convex, so no step goes below the solution, and its slope is from a half
+    // to 1, so few steps are left once they are small.
+    let mut x: f64 = target;
     for _ in 0..60 {
-        let x: f64 = (low + high) / 2.0;
-        if x / -(-x).exp_m1() < target {
-            low = x;
-        } else {
-            high = x;
+        let zeros = (-x).exp();
+        let some = -(-x).exp_m1();
+        let slope = (some - x * zeros) / (some * some);
+        let next = x - (x / some - target) / slope;
+        if (next - x).abs() <= x * 1e-15 {
+            return next;
         }
+        x = next;
     }
-    (low + high) / 2.0
+    x
 }
 
 #[cfg(test)]

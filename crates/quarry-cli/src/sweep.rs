@@ -1,0 +1,400 @@
+//! `quarry sweep`: one question about many inputs under many settings.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+
+use anyhow::anyhow;
+use clap::{Arg, ArgAction, ArgMatches, FromArgMatches};
+use quarry_sweep::ask::{Ask, KEYS};
+use quarry_sweep::{Done, Folder, Options, Plan, Shard, Sweep, free_bytes, version};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::error::usage;
+use crate::machine_args::JobsArgs;
+use crate::units::{bytes, count, duration};
+use crate::{output, sweep_tables, units};
+
+/// Arguments.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// A plan of TOML, whose keys are the options below without dashes. Options replace its keys.
+    #[arg(value_name = "PLAN", conflicts_with_all = ["status", "merge"])]
+    plan: Option<PathBuf>,
+    /// Folder for the rows. If rows of the same sweep are there, it goes on.
+    #[arg(short, long, value_name = "DIR")]
+    output: Option<PathBuf>,
+    /// Question: what-if, replay, or "replay --time". [default: what-if]
+    #[arg(long, value_name = "COMMAND")]
+    ask: Option<String>,
+    /// Files, folders and patterns, as the command of the question reads them; may be repeated. A folder that is no
+    /// snapshot stands for all that is in it.
+    #[arg(long, value_name = "PATH")]
+    input: Vec<String>,
+    #[command(flatten)]
+    axes: Axes,
+    /// Set a tunable; may be repeated. Of a list or a range, cpu_partial=0,6 or slub_max_order=0..3, each value has a cell,
+    /// and there is one without it.
+    #[arg(long = "set", value_name = "[DESIGN[@ERA].]NAME=VALUE[,...]")]
+    settings: Vec<String>,
+    /// Add what an option of the kernel's configuration costs or saves; may be repeated. All are added in each cell.
+    #[arg(long, value_name = "NAME=y|n")]
+    config: Vec<String>,
+    /// Write a row for each cache of each run, too: caches-*.parquet.
+    #[arg(long)]
+    caches: bool,
+    /// Run one of N parts, I from 0 to N - 1: for job arrays of a cluster.
+    #[arg(long, value_name = "I/N")]
+    shard: Option<String>,
+    /// Run cells again whose rows have errors.
+    #[arg(long)]
+    retry: bool,
+    /// Memory that all running cells may need together; three quarters of the free memory by default.
+    #[arg(long, value_name = "BYTES", value_parser = units::parse_bytes)]
+    max_memory: Option<u64>,
+    #[command(flatten)]
+    jobs: JobsArgs,
+    /// Print the number of cells and an estimate of time and memory, and run nothing.
+    #[arg(long)]
+    dry_run: bool,
+    /// Print how far the sweep in a folder is.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["merge", "dry_run", "output"])]
+    status: Option<PathBuf>,
+    /// Write all rows in a folder to results.parquet there, ordered by input and settings, and the rows of caches and costs
+    /// to files of their own.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["dry_run", "output"])]
+    merge: Option<PathBuf>,
+    /// Print JSON (docs/json.md).
+    #[arg(long)]
+    json: bool,
+}
+
+const EXAMPLES: &str = "\
+A cell is one input with one value of each option that has a list. It is known by
+a hash of the input's content, the settings, the seed and the version of
+Quarry. Its rows appear in DIR/part-*.parquet, some hundred cells at a time, each
+file when it is whole: a run that is killed goes on where it was when it is
+started again, and several processes may work in one folder. A cell that fails
+is a row with its error. The same sweep gives the same bytes with any number of
+threads and parts. What a cell took is in costs-*.parquet.
+pandas, polars and DuckDB read the files; quarry report DIR --html makes a page.
+
+Exit codes:
+  0 every cell has a row (of some it may be an error, which is said); 1 all
+  cells failed, or a file cannot be read; 2 wrong usage; 3 the rows could not
+  be written
+
+Examples:
+  quarry sweep --input 'hosts/*.tar.xz' --release 6.12,6.18,7.3 -o upgrade
+  quarry sweep --input fleet/ --page-size 4k,64k --set slub_max_order=0..3 -o orders
+  quarry sweep plan.toml -o out --dry-run
+  quarry sweep plan.toml -o out && quarry sweep --merge out
+  quarry sweep plan.toml -o out --shard $SLURM_ARRAY_TASK_ID/100
+  quarry sweep --ask 'replay --time' --input kv --design slub@6.17,sheaf@7.0 --seed 1..8 -o seeds
+  duckdb -c \"select input, design, predicted_bytes from 'upgrade/part-*.parquet'\"
+
+A plan:
+  ask = \"what-if\"
+  input = [\"hosts/*.json\", \"boot.json.gz\"]
+  release = [\"6.12\", \"7.3\"]
+  page-size = [\"4k\", \"64k\"]
+  [set]
+  slub_max_order = \"0..3\"";
+
+/// Options of the axes, one for each key of a plan.
+struct Axes(BTreeMap<&'static str, Vec<String>>);
+
+impl clap::Args for Axes {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        KEYS.iter().fold(command, |command, key| {
+            let asks: Vec<&str> = key.asks.iter().map(|ask| ask.name()).collect();
+            command.arg(
+                Arg::new(key.name)
+                    .long(key.name)
+                    .value_name("VALUE,...")
+                    .value_delimiter(',')
+                    .action(ArgAction::Append)
+                    .help(format!("{} [{}]", key.about, asks.join(", "))),
+            )
+        })
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for Axes {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let values = KEYS.iter().filter_map(|key| {
+            let values = matches.get_many::<String>(key.name)?;
+            Some((key.name, values.cloned().collect()))
+        });
+        Ok(Self(values.collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// Fields of `sweep --json`.
+#[derive(JsonSchema, Serialize)]
+pub(crate) struct Report {
+    /// Version that rows are kept under.
+    version: &'static str,
+    /// Folder of the rows; null with `--dry-run` and no folder.
+    folder: Option<String>,
+    /// Inputs, those of the same content once; 0 with `--status` and `--merge`.
+    inputs: usize,
+    /// Cells of the sweep, or of this part of it; with `--status` and `--merge` of the sweep that ran last.
+    cells: usize,
+    /// Cells that had rows before; with `--status` and `--merge` all that have rows.
+    present: usize,
+    /// Cells whose rows have errors.
+    failed: usize,
+    /// Estimate of what is to be run; null unless asked for.
+    estimate: Option<Estimated>,
+    /// Files that were written by `--merge`, with their rows.
+    files: BTreeMap<String, usize>,
+    /// Sentences about inputs of the same content, rows of other versions, and damaged files.
+    notes: Vec<String>,
+}
+
+/// Estimate of a sweep.
+#[derive(JsonSchema, Serialize)]
+struct Estimated {
+    /// Seconds of one CPU, by the speed of one machine: another may take half or twice as long.
+    cpu_seconds: f64,
+    /// Most bytes that one chunk may need, from above.
+    chunk_bytes: u64,
+    /// Chunks.
+    chunks: usize,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    if let Some(path) = &args.status {
+        return status(args, &Folder::open(path)?);
+    }
+    if let Some(path) = &args.merge {
+        return merge(args, &Folder::open(path)?);
+    }
+    let shard = args.shard.as_deref().map(str::parse::<Shard>);
+    let options = Options {
+        jobs: NonZeroUsize::new(args.jobs.jobs()),
+        shard: shard.transpose()?,
+        memory_bytes: args.max_memory,
+        retry: args.retry,
+    };
+    let sweep = Sweep::of(&args.plan()?, args.caches)?;
+    let same = sweep.inputs.same.iter();
+    let mut notes: Vec<String> = same
+        .map(|(name, first)| format!("{name} has the content of {first}, and is asked once"))
+        .collect();
+    if args.dry_run {
+        return dry_run(args, &sweep, &options, notes);
+    }
+    let Some(path) = &args.output else {
+        return Err(usage(
+            "-o names the folder for the rows; --dry-run prints the size of the sweep",
+        ));
+    };
+    let folder = Folder::create(path, &sweep)?;
+    notes.extend(of_folder(&folder.done()?));
+    notes.iter().for_each(|text| output::note(text));
+    let (_, present) = sweep.left(&folder, &options)?;
+    let cells = sweep.cells.len();
+    let bar = output::progress_bar("sweep", cells as u64, "cells");
+    bar.inc(present as u64);
+    let stop = AtomicBool::new(false);
+    let outcome = sweep.execute(&folder, &options, &stop, &|_| bar.inc(1));
+    bar.finish_and_clear();
+    let outcome = outcome?;
+    let results = folder.results()?;
+    match args.json {
+        true => output::print_json(
+            "sweep",
+            &Report {
+                inputs: sweep.inputs.all.len(),
+                cells: outcome.cells,
+                present: outcome.present,
+                failed: outcome.failed,
+                notes,
+                ..Report::of(Some(path))
+            },
+        )?,
+        false => output::print_text(&sweep_tables::text(
+            &sweep,
+            &outcome,
+            results.as_ref(),
+            path,
+        ))?,
+    }
+    match outcome.failed > 0 && outcome.failed == outcome.cells {
+        true => Err(anyhow!(
+            "all {} cells failed; the rows have the errors",
+            outcome.cells
+        )),
+        false => Ok(()),
+    }
+}
+
+impl Report {
+    /// A report of nothing yet.
+    fn of(folder: Option<&PathBuf>) -> Self {
+        Self {
+            version: version(),
+            folder: folder.map(|path| path.display().to_string()),
+            inputs: 0,
+            cells: 0,
+            present: 0,
+            failed: 0,
+            estimate: None,
+            files: BTreeMap::new(),
+            notes: Vec::new(),
+        }
+    }
+}
+
+impl Args {
+    /// The plan of the file, with the options in place of its keys.
+    fn plan(&self) -> anyhow::Result<Plan> {
+        let mut plan = match &self.plan {
+            Some(path) => Plan::read(path)?,
+            None => Plan::new(Ask::WhatIf),
+        };
+        if let Some(ask) = &self.ask {
+            plan.ask = Ask::parse(ask)?;
+        }
+        if !self.input.is_empty() {
+            plan.inputs.clone_from(&self.input);
+            plan.base = PathBuf::new();
+        }
+        if !self.settings.is_empty() {
+            plan.set.clone_from(&self.settings);
+        }
+        if !self.config.is_empty() {
+            plan.config.clone_from(&self.config);
+        }
+        for (name, values) in &self.axes.0 {
+            plan.add(name, values)?;
+        }
+        plan.check()?;
+        Ok(plan)
+    }
+}
+
+fn dry_run(
+    args: &Args,
+    sweep: &Sweep,
+    options: &Options,
+    notes: Vec<String>,
+) -> anyhow::Result<()> {
+    let (chunks, present) = match args.output.as_deref().filter(|path| path.exists()) {
+        Some(path) => sweep.left(&Folder::open(path)?, options)?,
+        None => (sweep.chunks(options.shard), 0),
+    };
+    let estimate = sweep.estimate(&chunks);
+    let free = options.memory_bytes.unwrap_or_else(free_bytes);
+    let jobs = args.jobs.jobs();
+    if args.json {
+        return output::print_json(
+            "sweep",
+            &Report {
+                inputs: sweep.inputs.all.len(),
+                cells: present + estimate.cells,
+                present,
+                estimate: Some(Estimated {
+                    cpu_seconds: estimate.cpu_seconds,
+                    chunk_bytes: estimate.chunk_bytes,
+                    chunks: estimate.chunks,
+                }),
+                notes,
+                ..Report::of(args.output.as_ref())
+            },
+        );
+    }
+    notes.iter().for_each(|text| output::note(text));
+    let seconds = estimate.cpu_seconds / jobs.max(1) as f64;
+    output::print_text(&format!(
+        "{} cells: {} inputs with {} settings; {} have rows already\n\
+         time: {} to {} on {jobs} threads, by the speed of one machine\n\
+         memory: up to {} for each thread; all together keep below {}\n",
+        count(sweep.cells.len() as u64),
+        count(sweep.inputs.all.len() as u64),
+        count((sweep.cells.len() / sweep.inputs.all.len().max(1)) as u64),
+        count(present as u64),
+        duration(seconds / 2.0),
+        duration(seconds * 2.0),
+        bytes(estimate.chunk_bytes),
+        bytes(free),
+    ))
+}
+
+/// Sentences about files that a sweep does not use.
+fn of_folder(done: &Done) -> Vec<String> {
+    let others = done.others.iter().map(|(version, files)| {
+        format!(
+            "{files} files of rows are of Quarry {version}, this is {}: they stay, and their cells are run again",
+            quarry_sweep::version()
+        )
+    });
+    let damaged = done
+        .damaged
+        .iter()
+        .map(|path| format!("{} is damaged: its cells are run again", path.display()));
+    others.chain(damaged).collect()
+}
+
+fn status(args: &Args, folder: &Folder) -> anyhow::Result<()> {
+    let done = folder.done()?;
+    let (ok, failed) = (done.ok.len(), done.failed.len());
+    let notes = of_folder(&done);
+    if args.json {
+        return output::print_json(
+            "sweep",
+            &Report {
+                cells: folder.mark().cells,
+                present: ok + failed,
+                failed,
+                notes,
+                ..Report::of(args.status.as_ref())
+            },
+        );
+    }
+    notes.iter().for_each(|text| output::note(text));
+    output::print_text(&format!(
+        "{} cells have rows, {} of them an error; the sweep that ran last has {} cells\n",
+        count((ok + failed) as u64),
+        count(failed as u64),
+        count(folder.mark().cells as u64),
+    ))
+}
+
+fn merge(args: &Args, folder: &Folder) -> anyhow::Result<()> {
+    let merged = folder.merge()?;
+    let notes = of_folder(&merged.done);
+    let files = merged.files.iter();
+    let files = files.map(|(path, rows)| (path.display().to_string(), *rows));
+    if args.json {
+        return output::print_json(
+            "sweep",
+            &Report {
+                cells: folder.mark().cells,
+                present: merged.done.ok.len() + merged.done.failed.len(),
+                failed: merged.done.failed.len(),
+                files: files.collect(),
+                notes,
+                ..Report::of(args.merge.as_ref())
+            },
+        );
+    }
+    notes.iter().for_each(|text| output::note(text));
+    let lines = files.map(|(path, rows)| format!("{path}: {} rows\n", count(rows as u64)));
+    output::print_text(&lines.collect::<String>())
+}

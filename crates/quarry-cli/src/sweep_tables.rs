@@ -1,0 +1,226 @@
+//! Texts of `quarry sweep`: a line for each setting, over all inputs.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use quarry_sweep::ask::Ask;
+use quarry_sweep::table::{Column, Table};
+use quarry_sweep::{Outcome, Sweep};
+
+use crate::output;
+use crate::units::{bytes, count};
+
+/// Settings that the table has at most: more are a matter for other tools.
+const SETTINGS: usize = 30;
+/// Errors that are printed at most.
+const ERRORS: usize = 3;
+
+/// The figure of a question that settings are compared by.
+struct Figure {
+    /// Column of the rows.
+    column: &'static str,
+    /// Column that it is compared with; the least of the input's settings if there is none.
+    base: Option<&'static str>,
+    /// Name of what is compared.
+    name: &'static str,
+}
+
+/// Rows of one setting: for each of its inputs the figure's change in per cent, with the input.
+#[derive(Default)]
+struct Changes<'a> {
+    all: Vec<(f64, &'a str)>,
+    /// Sum of the figure.
+    sum: f64,
+}
+
+/// Everything that a sweep prints.
+pub(crate) fn text(
+    sweep: &Sweep,
+    outcome: &Outcome,
+    rows: Option<&Table>,
+    folder: &Path,
+) -> String {
+    let mut text = format!(
+        "{} cells, {} inputs; {} of them had rows before, {} failed\n",
+        count(outcome.cells as u64),
+        count(sweep.inputs.all.len() as u64),
+        count(outcome.present as u64),
+        count(outcome.failed as u64),
+    );
+    let Some(rows) = rows else {
+        return text;
+    };
+    for (error, cells) in errors(rows).into_iter().take(ERRORS) {
+        let line = format!("failed, {} cells: {error}", count(cells as u64));
+        text.push_str(&format!("{}\n", output::wrap(&line)));
+    }
+    text.push_str(&format!("\n{}\n", compared(sweep.plan.ask, rows)));
+    text.push_str(&format!(
+        "rows: {}/part-*.parquet; quarry sweep --merge {} writes them to one file\n",
+        folder.display(),
+        folder.display()
+    ));
+    text
+}
+
+/// Errors with the number of their rows, most rows first.
+fn errors(rows: &Table) -> Vec<(&str, usize)> {
+    let mut errors: BTreeMap<&str, usize> = BTreeMap::new();
+    if let Some(Column::Text(texts)) = rows.column("error") {
+        for error in texts.iter().flatten() {
+            *errors.entry(error).or_default() += 1;
+        }
+    }
+    let mut errors: Vec<(&str, usize)> = errors.into_iter().collect();
+    errors.sort_by_key(|(_, cells)| std::cmp::Reverse(*cells));
+    errors
+}
+
+fn figure(ask: Ask) -> Figure {
+    match ask {
+        Ask::WhatIf => Figure {
+            column: "predicted_bytes",
+            base: Some("observed_bytes"),
+            name: "slab memory beside that of the snapshot",
+        },
+        Ask::Replay => Figure {
+            column: "peak_slab_bytes",
+            base: None,
+            name: "peak of slab memory above the least of the input",
+        },
+        Ask::ReplayTime => Figure {
+            column: "operation_ns",
+            base: None,
+            name: "time of an operation above the least of the input",
+        },
+    }
+}
+
+/// The value of a row as a number.
+fn number(column: &Column, row: usize) -> Option<f64> {
+    match column {
+        Column::Int(values) => values.get(row).copied().flatten().map(|it| it as f64),
+        Column::Float(values) => values.get(row).copied().flatten(),
+        Column::Bool(_) | Column::Text(_) => None,
+    }
+}
+
+/// A table with a line for each setting: how the figure changes over the inputs.
+fn compared(ask: Ask, rows: &Table) -> String {
+    let figure = figure(ask);
+    let (Some(values), Some(Column::Text(inputs))) =
+        (rows.column(figure.column), rows.column("input"))
+    else {
+        return String::new();
+    };
+    let base = figure.base.and_then(|name| rows.column(name));
+    let mut least: BTreeMap<&str, f64> = BTreeMap::new();
+    for (row, input) in inputs.iter().enumerate() {
+        if let (Some(input), Some(value)) = (input.as_deref(), number(values, row)) {
+            let known = least.entry(input).or_insert(value);
+            *known = known.min(value);
+        }
+    }
+    let names = setting_columns(rows);
+    let mut settings: Vec<(Vec<String>, Changes<'_>)> = Vec::new();
+    for (row, input) in inputs.iter().enumerate() {
+        let (Some(input), Some(value)) = (input.as_deref(), number(values, row)) else {
+            continue;
+        };
+        let against = match base {
+            Some(base) => number(base, row),
+            None => least.get(input).copied(),
+        };
+        let Some(against) = against.filter(|against| *against > 0.0) else {
+            continue;
+        };
+        let of: Vec<String> = names.iter().map(|(_, column)| shown(column, row)).collect();
+        let at = match settings.iter().position(|(known, _)| *known == of) {
+            Some(at) => at,
+            None => {
+                settings.push((of, Changes::default()));
+                settings.len() - 1
+            }
+        };
+        let changes = &mut settings[at].1;
+        changes.all.push((100.0 * (value / against - 1.0), input));
+        changes.sum += value;
+    }
+    let more = settings.len().saturating_sub(SETTINGS);
+    let mut header: Vec<String> = names.iter().map(|(name, _)| (*name).to_string()).collect();
+    let texts: Vec<usize> = (0..names.len()).collect();
+    let of_figures = [
+        "inputs",
+        "sum",
+        "least",
+        "median",
+        "most",
+        "input with most",
+    ];
+    header.extend(of_figures.map(str::to_string));
+    let header: Vec<&str> = header.iter().map(String::as_str).collect();
+    let text_columns = [texts, vec![header.len() - 1]].concat();
+    let mut table = output::table(&header, &text_columns);
+    for (of, mut changes) in settings.into_iter().take(SETTINGS) {
+        changes.all.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let at = |at: usize| {
+            changes
+                .all
+                .get(at)
+                .map_or("-".to_string(), |it| percent(it.0))
+        };
+        let last = changes.all.len().saturating_sub(1);
+        let input = changes.all.last().map_or("-", |it| it.1);
+        let sum = match ask {
+            Ask::ReplayTime => "-".to_string(),
+            Ask::WhatIf | Ask::Replay => bytes(changes.sum as u64),
+        };
+        let mut cells = of;
+        cells.extend([
+            count(changes.all.len() as u64),
+            sum,
+            at(0),
+            at(last / 2),
+            at(last),
+            file_name(input).to_string(),
+        ]);
+        table.add_row(cells);
+    }
+    let rest = match more {
+        0 => String::new(),
+        more => format!("{more} more settings are in the rows\n"),
+    };
+    format!("{}:\n{table}\n{rest}", figure.name)
+}
+
+fn percent(change: f64) -> String {
+    format!("{change:+.1} %")
+}
+
+fn file_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+/// Columns of settings that differ between rows, with short names.
+fn setting_columns(rows: &Table) -> Vec<(&str, &Column)> {
+    let fields = rows.fields().iter().zip(rows.columns());
+    let varies = |column: &Column| (1..rows.rows()).any(|row| column.compare(0, row).is_ne());
+    fields
+        .filter_map(|(field, column)| {
+            let name = &field.name;
+            let short = name
+                .strip_prefix("asked.")
+                .or_else(|| name.strip_prefix("set."))?;
+            varies(column).then_some((short, column))
+        })
+        .collect()
+}
+
+/// A setting's value as people write it.
+fn shown(column: &Column, row: usize) -> String {
+    match column.value(row) {
+        serde_json::Value::Null => "default".to_string(),
+        serde_json::Value::String(text) => text,
+        other => other.to_string(),
+    }
+}
