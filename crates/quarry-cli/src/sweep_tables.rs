@@ -31,6 +31,10 @@ struct Changes<'a> {
     all: Vec<(f64, &'a str)>,
     /// Sum of the figure.
     sum: f64,
+    /// Inputs whose figure is above what it is compared with, wherever it lies in its bounds.
+    surely: u64,
+    /// Inputs of which that may be.
+    maybe: u64,
 }
 
 /// Everything that a sweep prints.
@@ -108,25 +112,59 @@ fn number(column: &Column, row: usize) -> Option<f64> {
 /// A table with a line for each setting: how the figure changes over the inputs.
 fn compared(ask: Ask, rows: &Table) -> String {
     let figure = figure(ask);
+    let names = setting_columns(rows);
+    let settings = changes(&figure, &names, rows);
+    let more = settings.len().saturating_sub(SETTINGS);
+    let figures: &[&str] = match ask {
+        Ask::WhatIf => &["inputs", "sum", "median", "most", "surely grow", "may grow"],
+        Ask::Replay => &["inputs", "sum", "least", "median", "most"],
+        Ask::ReplayTime => &["inputs", "least", "median", "most"],
+    };
+    let header: Vec<&str> = names.iter().map(|(name, _)| *name).collect();
+    let header = [header.as_slice(), figures, &["input with most"]].concat();
+    let text_columns: Vec<usize> = (0..names.len()).chain([header.len() - 1]).collect();
+    let mut table = output::table(&header, &text_columns);
+    for (of, changes) in settings.into_iter().take(SETTINGS) {
+        let cells = figures.iter().map(|figure| changes.figure(figure));
+        let input = changes.all.last().map_or("-", |(_, input)| input);
+        let input = file_name(input).to_string();
+        table.add_row(of.into_iter().chain(cells).chain([input]));
+    }
+    let mut text = format!("{}:\n{table}\n", figure.name);
+    if ask == Ask::WhatIf {
+        text.push_str("surely: also at the lower bound; may: at the upper bound\n");
+    }
+    if more > 0 {
+        text.push_str(&format!("{more} more settings are in the rows\n"));
+    }
+    text
+}
+
+/// The changes of each setting, in the order of the rows; those of a setting from the least to the most.
+fn changes<'a>(
+    figure: &Figure,
+    names: &[(&str, &Column)],
+    rows: &'a Table,
+) -> Vec<(Vec<String>, Changes<'a>)> {
     let (Some(values), Some(Column::Text(inputs))) =
         (rows.column(figure.column), rows.column("input"))
     else {
-        return String::new();
+        return Vec::new();
     };
-    let base = figure.base.and_then(|name| rows.column(name));
+    let found: Vec<(usize, &str, f64)> = inputs
+        .iter()
+        .enumerate()
+        .filter_map(|(row, input)| Some((row, input.as_deref()?, number(values, row)?)))
+        .collect();
     let mut least: BTreeMap<&str, f64> = BTreeMap::new();
-    for (row, input) in inputs.iter().enumerate() {
-        if let (Some(input), Some(value)) = (input.as_deref(), number(values, row)) {
-            let known = least.entry(input).or_insert(value);
-            *known = known.min(value);
-        }
+    for (_, input, value) in &found {
+        let known = least.entry(input).or_insert(*value);
+        *known = known.min(*value);
     }
-    let names = setting_columns(rows);
+    let base = figure.base.and_then(|name| rows.column(name));
+    let bounds = ["low_bytes", "high_bytes"].map(|name| rows.column(name));
     let mut settings: Vec<(Vec<String>, Changes<'_>)> = Vec::new();
-    for (row, input) in inputs.iter().enumerate() {
-        let (Some(input), Some(value)) = (input.as_deref(), number(values, row)) else {
-            continue;
-        };
+    for (row, input, value) in found {
         let against = match base {
             Some(base) => number(base, row),
             None => least.get(input).copied(),
@@ -135,62 +173,39 @@ fn compared(ask: Ask, rows: &Table) -> String {
             continue;
         };
         let of: Vec<String> = names.iter().map(|(_, column)| shown(column, row)).collect();
-        let at = match settings.iter().position(|(known, _)| *known == of) {
-            Some(at) => at,
-            None => {
-                settings.push((of, Changes::default()));
-                settings.len() - 1
-            }
-        };
+        let at = settings.iter().position(|(known, _)| *known == of);
+        let at = at.unwrap_or_else(|| {
+            settings.push((of, Changes::default()));
+            settings.len() - 1
+        });
         let changes = &mut settings[at].1;
         changes.all.push((100.0 * (value / against - 1.0), input));
         changes.sum += value;
+        let [low, high] = bounds.map(|of| number(of?, row));
+        changes.surely += u64::from(low.is_some_and(|low| low > against));
+        changes.maybe += u64::from(high.is_some_and(|high| high > against));
     }
-    let more = settings.len().saturating_sub(SETTINGS);
-    let mut header: Vec<String> = names.iter().map(|(name, _)| (*name).to_string()).collect();
-    let texts: Vec<usize> = (0..names.len()).collect();
-    let of_figures = [
-        "inputs",
-        "sum",
-        "least",
-        "median",
-        "most",
-        "input with most",
-    ];
-    header.extend(of_figures.map(str::to_string));
-    let header: Vec<&str> = header.iter().map(String::as_str).collect();
-    let text_columns = [texts, vec![header.len() - 1]].concat();
-    let mut table = output::table(&header, &text_columns);
-    for (of, mut changes) in settings.into_iter().take(SETTINGS) {
+    for (_, changes) in &mut settings {
         changes.all.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let at = |at: usize| {
-            changes
-                .all
-                .get(at)
-                .map_or("-".to_string(), |it| percent(it.0))
-        };
-        let last = changes.all.len().saturating_sub(1);
-        let input = changes.all.last().map_or("-", |it| it.1);
-        let sum = match ask {
-            Ask::ReplayTime => "-".to_string(),
-            Ask::WhatIf | Ask::Replay => bytes(changes.sum as u64),
-        };
-        let mut cells = of;
-        cells.extend([
-            count(changes.all.len() as u64),
-            sum,
-            at(0),
-            at(last / 2),
-            at(last),
-            file_name(input).to_string(),
-        ]);
-        table.add_row(cells);
     }
-    let rest = match more {
-        0 => String::new(),
-        more => format!("{more} more settings are in the rows\n"),
-    };
-    format!("{}:\n{table}\n{rest}", figure.name)
+    settings
+}
+
+impl Changes<'_> {
+    /// A column of the table.
+    fn figure(&self, name: &str) -> String {
+        let last = self.all.len().saturating_sub(1);
+        let at = |at: usize| self.all.get(at).map_or("-".to_string(), |it| percent(it.0));
+        match name {
+            "inputs" => count(self.all.len() as u64),
+            "sum" => bytes(self.sum as u64),
+            "least" => at(0),
+            "median" => at(last / 2),
+            "most" => at(last),
+            "surely grow" => count(self.surely),
+            _ => count(self.maybe),
+        }
+    }
 }
 
 fn percent(change: f64) -> String {
