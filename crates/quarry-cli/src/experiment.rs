@@ -12,7 +12,7 @@ use crate::output::{self, Asked};
 use crate::sensitivity::{self, Group, Report, Timed};
 
 /// Progress of a run, in steps that are done.
-pub(crate) type Progress<'a> = &'a (dyn Fn(u64) + Sync);
+pub(crate) type Progress<'a> = &'a dyn quarry_work::Progress;
 
 /// Runs whose times are compared.
 pub(crate) trait Experiment: Sync {

@@ -151,7 +151,7 @@ impl Experiment for Micro {
 
     fn run(&self, run: &Run, progress: Progress<'_>) -> Result<MicroReport, WorkError> {
         let report = run.design.design.run(run);
-        progress(1);
+        progress.advance(1);
         report
     }
 

@@ -109,7 +109,7 @@ impl Experiment for Pages {
 
     fn run(&self, run: &PagesSpec, progress: Progress<'_>) -> Result<PagesReport, WorkError> {
         let report = pages::run(run);
-        progress(1);
+        progress.advance(1);
         report
     }
 

@@ -47,6 +47,9 @@ pub enum LabError {
         /// The answer that needs them.
         what: &'static str,
     },
+    /// [`quarry_work::Progress`] ended the replay.
+    #[error("stopped before its end")]
+    Stopped,
     /// A row of the trace contradicts the rows before it.
     #[error("{trace}: row {row}: {what}; the trace is damaged: import the recording again")]
     BadRow {

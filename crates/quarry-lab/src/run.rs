@@ -127,5 +127,5 @@ impl Kmalloc {
     }
 }
 
-/// Called with the number of events that were just done, by any thread.
-pub type Progress<'a> = &'a (dyn Fn(u64) + Sync);
+/// Follows replays by their events.
+pub type Progress<'a> = &'a dyn quarry_work::Progress;

@@ -20,6 +20,9 @@ pub enum WorkError {
         /// The reason.
         problem: Box<WorkError>,
     },
+    /// [`crate::Progress`] ended the run.
+    #[error("stopped before its end")]
+    Stopped,
     /// The heap cannot be made.
     #[error("{0}")]
     Setup(#[from] SetupError),

@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Calls `run` for every item, on at most `jobs` threads. Results are in the items' order.
+/// Calls `run` for every item, on at most `jobs` threads; for no further one after an error. Results are in the items'
+/// order.
 ///
 /// # Errors
 ///
@@ -28,6 +29,10 @@ where
         };
         while let Some((item, cell)) = claim() {
             let result = run(item);
+            if result.is_err() {
+                // All earlier items are claimed, so the first error among them stands.
+                next.store(items.len(), Ordering::Relaxed);
+            }
             *cell.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
         }
     };
@@ -54,5 +59,16 @@ mod tests {
         let odd = |item: &u32| if item % 40 == 39 { Err(*item) } else { Ok(()) };
         assert_eq!(run_all(&items, 3, odd), Err(39));
         assert_eq!(run_all(&[], 3, double), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn nothing_starts_after_an_error() {
+        let started = AtomicUsize::new(0);
+        let fails = |item: &u32| {
+            started.fetch_add(1, Ordering::Relaxed);
+            if *item == 2 { Err(*item) } else { Ok(()) }
+        };
+        assert_eq!(run_all(&[1, 2, 3, 4], 1, fails), Err(2));
+        assert_eq!(started.into_inner(), 2);
     }
 }

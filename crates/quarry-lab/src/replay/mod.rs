@@ -175,7 +175,10 @@ fn run_on<D: Design>(
             };
             while next_chunk(&mut engine, &mut chunk)? {
                 let goes_on = engine.run_chunk(&chunk)?;
-                progress(chunk.len() as u64);
+                progress.advance(chunk.len() as u64);
+                if progress.is_stopped() {
+                    return Err(LabError::Stopped);
+                }
                 if !goes_on {
                     break;
                 }

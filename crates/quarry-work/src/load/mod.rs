@@ -46,6 +46,7 @@ use serde::Serialize;
 
 use crate::error::{WorkError, of_run};
 use crate::net::NetRules;
+use crate::progress::Progress;
 use crate::world::sim::{Counted, Kernel, Parts, remote};
 use crate::world::{Scenario, SkbCaches};
 use report::Run;
@@ -139,8 +140,8 @@ enum Order {
 ///
 /// # Errors
 ///
-/// [`WorkError`]: invalid parameters, a machine without room, or a deadlock.
-pub fn run<D: Design>(spec: &LoadSpec, progress: &dyn Fn(u64)) -> Result<LoadReport, WorkError> {
+/// [`WorkError`]: invalid parameters, a machine without room, a deadlock, or an end that `progress` asked for.
+pub fn run<D: Design>(spec: &LoadSpec, progress: &dyn Progress) -> Result<LoadReport, WorkError> {
     run_in::<D>(spec, Order::Time, progress)
 }
 
@@ -165,7 +166,7 @@ pub fn explore<D: Design>(
 fn run_in<D: Design>(
     spec: &LoadSpec,
     order: Order,
-    progress: &dyn Fn(u64),
+    progress: &dyn Progress,
 ) -> Result<LoadReport, WorkError> {
     let config = spec.config()?;
     let pages = PageConfig::new(spec.setup.era);
@@ -181,7 +182,7 @@ fn run_on<D: Design>(
     spec: &LoadSpec,
     order: Order,
     driver: &mut Driver<'_, D>,
-    progress: &dyn Fn(u64),
+    progress: &dyn Progress,
 ) -> Result<Run, WorkError> {
     let rules = NetRules::of(spec.setup.era, spec.sizes);
     let caches = SkbCaches::new(&rules, |spec| driver.create_cache(spec).ok());

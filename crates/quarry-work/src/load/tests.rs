@@ -245,6 +245,27 @@ fn a_change_after_the_end_does_nothing_and_one_of_no_cache_is_refused() {
     assert!(refused.contains("kmalloc-512,"), "{refused}");
 }
 
+/// Stops runs from the first time on that they ask.
+struct Stop;
+
+impl crate::Progress for Stop {
+    fn advance(&self, _: u64) {}
+
+    fn is_stopped(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn a_stopped_load_is_an_error() {
+    for load in LOADS {
+        let error = run::<Slub>(&spec(load, Era::V6_18, 4), &Stop).unwrap_err();
+        let problem = error.problem();
+        assert!(matches!(problem, WorkError::Stopped), "{load:?}: {error}");
+        assert!(error.to_string().ends_with(": stopped before its end"));
+    }
+}
+
 #[test]
 fn what_cannot_be_is_refused() {
     let refused = |load, change: fn(&mut LoadSpec)| {

@@ -22,6 +22,9 @@ use crate::run::{Kmalloc, Progress, RunSpec};
 /// Copies of the load begin up to this much after the first.
 const SHIFT_NS: u64 = 100_000;
 
+/// Steps after which a replay asks whether it is stopped.
+const STOP_STEPS: u64 = 1024;
+
 /// A virtual CPU.
 pub(super) struct Cpu {
     /// Its number.
@@ -48,6 +51,8 @@ pub(super) struct TimedReplay<'a, 'h, D: Design> {
     pub(super) spec: &'a RunSpec,
     pub(super) input: &'a Input,
     progress: Progress<'a>,
+    /// Steps that all CPUs have performed.
+    steps: Cell<u64>,
     pace: Pace,
     copies: u32,
     /// Those with events: first all of the first copy, then all of the second.
@@ -103,6 +108,7 @@ impl<'a, 'h, D: Design> TimedReplay<'a, 'h, D> {
             spec,
             input,
             progress,
+            steps: Cell::new(0),
             pace: timing.pace,
             copies: input.copies,
             cpus: (0..lanes * input.copies).map(cpu).collect(),
@@ -168,6 +174,10 @@ impl<'a, 'h, D: Design> TimedReplay<'a, 'h, D> {
         cpu.done_row.set(step.row);
         cpu.next.set(cpu.next.get() + 1);
         self.wake_waiting(cpu, step.row);
+        self.steps.set(self.steps.get() + 1);
+        if self.steps.get().is_multiple_of(STOP_STEPS) && self.progress.is_stopped() {
+            return Err(self.fail(LabError::Stopped));
+        }
         self.read_ahead(cpu, step.row)
     }
 
@@ -292,7 +302,7 @@ impl<'a, 'h, D: Design> TimedReplay<'a, 'h, D> {
                 feed.forget(lane, next.unwrap_or(0));
             }
             match feed.read() {
-                Ok(rows) => (self.progress)(rows),
+                Ok(rows) => self.progress.advance(rows),
                 Err(error) => {
                     drop(feed);
                     return Err(self.fail(error));

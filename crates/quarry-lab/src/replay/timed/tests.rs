@@ -69,6 +69,29 @@ fn ring(cpus: u16, n: u64) -> Vec<RawEvent<'static>> {
     events
 }
 
+/// Stops replays from the first time on that they ask.
+struct Stop;
+
+impl quarry_work::Progress for Stop {
+    fn advance(&self, _: u64) {}
+
+    fn is_stopped(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn a_stopped_replay_is_an_error() {
+    let input = input(&ring(4, 2000));
+    let plan = Plan::new(&axes("slub")).unwrap();
+    let counted = plan.execute(&input, 1, &Stop);
+    assert!(matches!(counted, Err(LabError::Stopped)));
+    for pace in [Pace::Full, Pace::Recorded] {
+        let timed = plan.execute_timed(&input, &timing(pace), 1, &Stop);
+        assert!(matches!(timed, Err(LabError::Stopped)), "{pace:?}");
+    }
+}
+
 #[test]
 fn every_operation_is_timed_and_the_same_way_each_time() {
     let input = input(&ring(4, 400));

@@ -15,6 +15,7 @@ use super::remote::Card;
 use super::socket::{Side, SocketLine};
 use crate::error::WorkError;
 use crate::net::NetRules;
+use crate::progress::Progress;
 use crate::world::skb::SkbCaches;
 use crate::world::{End, Over, Received, Task, Transport};
 
@@ -84,12 +85,17 @@ pub(crate) struct Kernel<'d, 'h, D: Design> {
     exhausted: Cell<bool>,
     /// Actions that are left, first things first.
     later: RefCell<VecDeque<Later<'d>>>,
-    /// Error of one that failed.
+    /// Error that ends the run: of an action, or that the run was stopped.
     failed: RefCell<Option<WorkError>>,
-    progress: &'d dyn Fn(u64),
+    progress: &'d dyn Progress,
+    /// Calls of [`Task::done`].
+    done_calls: Cell<u64>,
     /// Per cent of the run that were reported.
     reported: Cell<u64>,
 }
+
+/// Operations after which a run asks whether it is stopped.
+const STOP_CALLS: u64 = 64;
 
 /// Connections to another machine.
 pub(crate) fn remote(connections: &[Transport]) -> u32 {
@@ -110,7 +116,7 @@ pub(crate) struct Parts<'d, 'h, D: Design> {
     pub(crate) counted: Counted,
     /// In the order of their times.
     pub(crate) later: Vec<Later<'d>>,
-    pub(crate) progress: &'d dyn Fn(u64),
+    pub(crate) progress: &'d dyn Progress,
 }
 
 impl<'d, 'h, D: Design> Kernel<'d, 'h, D> {
@@ -137,6 +143,7 @@ impl<'d, 'h, D: Design> Kernel<'d, 'h, D> {
             later: RefCell::new(parts.later.into()),
             failed: RefCell::default(),
             progress: parts.progress,
+            done_calls: Cell::new(0),
             reported: Cell::new(0),
         }
     }
@@ -215,10 +222,15 @@ impl<'d, 'h, D: Design> Kernel<'d, 'h, D> {
             let due = later.pop_front();
             drop(later);
             if let Some(Err(error)) = due.map(|it| (it.run)()) {
-                self.failed.borrow_mut().get_or_insert(error);
-                self.sched.stop();
+                self.fail(error);
             }
         }
+    }
+
+    /// Ends the run with an error.
+    fn fail(&self, error: WorkError) {
+        self.failed.borrow_mut().get_or_insert(error);
+        self.sched.stop();
     }
 
     /// Number of actions that came after the run's end, or the error of one that failed.
@@ -229,7 +241,7 @@ impl<'d, 'h, D: Design> Kernel<'d, 'h, D> {
         }
     }
 
-    /// Tells when another per cent of the run is done.
+    /// Tells when another per cent of the run is done, and ends the run if it is to end.
     fn report_progress(&self, now_ps: u64) {
         let (done, all) = match self.counted {
             Counted::All(all) | Counted::Operations(all) => (self.now.borrow().operations, all),
@@ -238,7 +250,12 @@ impl<'d, 'h, D: Design> Kernel<'d, 'h, D> {
         let percent = (100.0 * done as f64 / all.max(1) as f64).min(100.0) as u64;
         let before = self.reported.replace(percent.max(self.reported.get()));
         if percent > before {
-            (self.progress)(percent - before);
+            self.progress.advance(percent - before);
+        }
+        let calls = self.done_calls.get() + 1;
+        self.done_calls.set(calls);
+        if calls.is_multiple_of(STOP_CALLS) && self.progress.is_stopped() {
+            self.fail(WorkError::Stopped);
         }
     }
 
