@@ -1,8 +1,6 @@
 //! Numbers as users write and read them.
 
-pub(crate) use quarry_designs::units::{
-    nanoseconds, parse_bytes, parse_duration, parse_page_bytes,
-};
+pub(crate) use quarry_designs::units::{parse_bytes, parse_duration, parse_page_bytes};
 
 /// A time for people: `1.5 s`, `3.0 min`, `2.5 h`, `4.0 days`.
 pub(crate) fn duration(seconds: f64) -> String {

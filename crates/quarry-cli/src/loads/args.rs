@@ -2,17 +2,9 @@
 
 use std::time::Duration;
 
-use quarry_core::tunables::Scope;
-use quarry_designs::{DesignSpec, Setting, parse_era, resolve};
-use quarry_machines::Machine;
-use quarry_work::Tuning;
-use quarry_work::load::host::HostSpec;
-use quarry_work::load::{Change, Hackbench, Load, LoadSpec, Tbench, TcpRr, WakeOrder, WakePlace};
-use quarry_work::net::SendSizes;
+use quarry_work::load::{Ask, Hackbench, Load, Tbench, TcpRr};
 use quarry_work::world::Transport;
 
-use super::Run;
-use super::host::HostRun;
 use crate::machine_args::TimedArgs;
 use crate::{error, output, units};
 
@@ -148,14 +140,7 @@ impl HackbenchArgs {
             })
         };
         let loads: Vec<Load> = self.groups.iter().map(load).collect();
-        super::run(
-            &self.common,
-            &Asked {
-                loads: &loads,
-                time: None,
-                designs: &["slab@2.6.35", "slub@2.6.35", "slubq@2.6.35"],
-            },
-        )
+        super::run(&self.common, self.common.ask(loads, None))
     }
 }
 
@@ -185,14 +170,7 @@ impl TbenchArgs {
         let loads: Vec<Load> = loads
             .map(|clients| Load::Tbench(Tbench { clients: *clients }))
             .collect();
-        super::run(
-            &self.common,
-            &Asked {
-                loads: &loads,
-                time: Some(self.common.time(self.timelimit)),
-                designs: &["slab@2.6.24", "slub@2.6.24", "slob@2.6.24"],
-            },
-        )
+        super::run(&self.common, self.common.ask(loads, self.timelimit))
     }
 }
 
@@ -252,14 +230,7 @@ impl TcpRrArgs {
             })
         };
         let loads: Vec<Load> = self.pairs.iter().map(load).collect();
-        super::run(
-            &self.common,
-            &Asked {
-                loads: &loads,
-                time: Some(self.common.time(self.length)),
-                designs: &["slab@2.6.35", "slub@2.6.35", "slubq@2.6.35"],
-            },
-        )
+        super::run(&self.common, self.common.ask(loads, self.length))
     }
 }
 
@@ -272,165 +243,22 @@ impl Common {
         }
     }
 
-    /// For how long a load runs that runs for a time.
-    fn time(&self, asked: Option<Duration>) -> Duration {
-        let usual = if self.host { 2000 } else { 50 };
-        asked.unwrap_or(Duration::from_millis(usual))
-    }
-
-    /// The runs on this computer: each load with each design.
-    pub(super) fn host_runs(&self, asked: &Asked<'_>) -> anyhow::Result<Vec<HostRun>> {
-        if self.rounds == 0 {
-            return Err(error::usage("0 rounds: at least one"));
-        }
-        let designs = self.designs(asked.designs)?;
-        let tunings = self.tunings(&designs)?;
-        let sizes = named("skb sizes", &SendSizes::ALL, self.skb_sizes.as_deref())?;
-        let mut runs = Vec::new();
-        for load in asked.loads {
-            for (&design, tuning) in designs.iter().zip(&tunings) {
-                let spec = HostSpec {
-                    load: *load,
-                    time: asked.time.unwrap_or(Duration::from_secs(1)),
-                    era: design.era,
-                    sizes: sizes.unwrap_or(SendSizes::of(design.era)),
-                    tuning: tuning.clone(),
-                    changes: self.changes(&design)?,
-                    page_bytes: self.timed.page_size,
-                    memory_bytes: self.timed.memory,
-                    seed: self.timed.machine.seed,
-                };
-                spec.check()?;
-                runs.push(HostRun { design, spec });
-            }
-        }
-        Ok(runs)
-    }
-
-    /// Tunables of `--set` for each design.
-    fn tunings(&self, designs: &[DesignSpec]) -> anyhow::Result<Vec<Tuning>> {
-        let settings = self.settings.iter().map(|text| Setting::parse(text));
-        let settings: Vec<Setting> = settings.collect::<Result<_, _>>()?;
-        Ok(resolve(&settings, designs)?)
-    }
-
-    /// All runs: each load on each number of CPUs with each design.
-    pub(super) fn runs(&self, asked: &Asked<'_>, machine: &Machine) -> anyhow::Result<Vec<Run>> {
-        let designs = self.designs(asked.designs)?;
-        let tunings = self.tunings(&designs)?;
-        let order = named("wake order", &WakeOrder::ALL, self.wake_order.as_deref())?;
-        let place = named("wake place", &WakePlace::ALL, self.wake_place.as_deref())?;
-        let sizes = named("skb sizes", &SendSizes::ALL, self.skb_sizes.as_deref())?;
-        let all = [machine.topology.all_cpus()];
-        let cpus = match self.cpus.as_slice() {
-            [] => all.as_slice(),
-            some => some,
-        };
-        let mut runs = Vec::new();
-        for load in asked.loads {
-            for &cpus in cpus {
-                for (&design, tuning) in designs.iter().zip(&tunings) {
-                    let setup = self.timed.setup(design.era, tuning, machine);
-                    let mut spec = LoadSpec::new(*load, setup);
-                    spec.cpus = cpus;
-                    spec.changes = self.changes(&design)?;
-                    spec.sched.order = order.unwrap_or(spec.sched.order);
-                    spec.sched.place = place.unwrap_or(spec.sched.place);
-                    spec.sizes = sizes.unwrap_or(spec.sizes);
-                    if let Some(time) = asked.time {
-                        spec.time_ns = units::nanoseconds(time);
-                        spec.warm_up_ns = spec.time_ns / 10;
-                    }
-                    spec.config()?;
-                    runs.push(Run { design, spec });
-                }
-            }
-        }
-        Ok(runs)
-    }
-
-    fn designs(&self, defaults: &[&str]) -> anyhow::Result<Vec<DesignSpec>> {
-        let asked = self.design.iter().map(String::as_str);
-        let texts: Vec<&str> = match self.design.is_empty() {
-            true => defaults.to_vec(),
-            false => asked.collect(),
-        };
-        let era = self.era.as_deref().map(parse_era).transpose()?;
-        let parse = |text: &str| match era {
-            Some(era) if !text.contains('@') => DesignSpec::parse(&format!("{text}@{era}")),
-            _ => DesignSpec::parse(text),
-        };
-        Ok(texts.into_iter().map(parse).collect::<Result<_, _>>()?)
-    }
-
-    /// Changes of `--at` for a design.
-    fn changes(&self, design: &DesignSpec) -> anyhow::Result<Vec<Change>> {
-        self.changes
-            .iter()
-            .map(|text| change(text, design))
-            .collect()
-    }
-}
-
-/// A load as its command asks for it.
-pub(crate) struct Asked<'a> {
-    /// Loads of one kind, which differ in size.
-    pub(super) loads: &'a [Load],
-    /// Time that is counted, of loads that run for a time.
-    pub(super) time: Option<Duration>,
-    /// Designs if none are named.
-    pub(super) designs: &'a [&'a str],
-}
-
-/// Parses `TIME:CACHE.NAME=VALUE`.
-fn change(text: &str, design: &DesignSpec) -> anyhow::Result<Change> {
-    let wrong = |problem: String| {
-        error::usage(format!(
-            "--at {text:?}: {problem}; write TIME:CACHE.NAME=VALUE, for example 2s:kmalloc-4096.cpu_partial=8"
-        ))
-    };
-    let parts = text.split_once(':').and_then(|(time, rest)| {
-        let (left, value) = rest.split_once('=')?;
-        let (cache, name) = left.rsplit_once('.')?;
-        Some((time, cache, name, value))
-    });
-    let (time, cache, name, value) =
-        parts.ok_or_else(|| wrong("it does not have this form".to_string()))?;
-    let time = units::parse_duration(time).map_err(wrong)?;
-    let value = value
-        .parse()
-        .map_err(|_| wrong(format!("{value:?} is not a number from 0 on")))?;
-    let tunable = design.design.tunables.check(design.era, name, value);
-    let tunable = tunable.map_err(|error| wrong(format!("{design}: {error}")))?;
-    if !matches!(tunable.scope, Scope::Cache | Scope::Own) {
-        return Err(wrong(format!(
-            "{name} is set for all caches, before they are made"
-        )));
-    }
-    Ok(Change {
-        at_ns: units::nanoseconds(time),
-        cache: cache.to_string(),
-        name: tunable.name,
-        value,
-    })
-}
-
-/// The value with a name; `None` if none is given.
-fn named<T: Copy>(
-    what: &str,
-    all: &[(T, &'static str)],
-    name: Option<&str>,
-) -> anyhow::Result<Option<T>> {
-    let Some(name) = name else { return Ok(None) };
-    let found = all.iter().find(|(_, known)| *known == name);
-    match found {
-        Some((value, _)) => Ok(Some(*value)),
-        None => {
-            let known: Vec<&str> = all.iter().map(|(_, known)| *known).collect();
-            Err(error::usage(format!(
-                "there is no {what} {name:?}; there are {}",
-                known.join(", ")
-            )))
+    /// The runs that are asked for.
+    fn ask(&self, loads: Vec<Load>, time: Option<Duration>) -> Ask {
+        Ask {
+            designs: self.design.clone(),
+            era: self.era.clone(),
+            cpus: self.cpus.clone(),
+            page_bytes: self.timed.page_size,
+            memory_bytes: self.timed.memory,
+            set: self.settings.clone(),
+            at: self.changes.clone(),
+            wake_order: self.wake_order.clone(),
+            wake_place: self.wake_place.clone(),
+            skb_sizes: self.skb_sizes.clone(),
+            time,
+            seed: self.timed.machine.seed,
+            ..Ask::new(loads)
         }
     }
 }

@@ -2,30 +2,13 @@
 
 use std::sync::atomic::Ordering;
 
-use quarry_core::design::Design;
-use quarry_designs::{DesignSpec, ForDesign};
-use quarry_work::WorkError;
-use quarry_work::load::host::{self, HostReport, HostSpec};
+use quarry_work::load::host::HostReport;
+use quarry_work::load::{Ask, HostRun};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::args::{Asked, Common};
+use super::args::Common;
 use crate::{error, output, signals};
-
-/// A run on a design.
-#[derive(Clone)]
-pub(super) struct HostRun {
-    pub(super) design: DesignSpec,
-    pub(super) spec: HostSpec,
-}
-
-impl ForDesign for &HostRun {
-    type Output = Result<HostReport, WorkError>;
-
-    fn run<D: Design>(self) -> Self::Output {
-        host::run::<D>(&self.spec)
-    }
-}
 
 /// Results of the rounds of an arm.
 #[derive(JsonSchema, Serialize)]
@@ -77,12 +60,15 @@ pub(crate) struct Document<'a> {
 }
 
 /// Runs loads of one kind on all designs.
-pub(super) fn run(common: &Common, asked: &Asked<'_>) -> anyhow::Result<()> {
-    let runs = common.host_runs(asked)?;
-    let name = asked.loads.first().map_or("load", |load| load.name());
-    let of_load = runs.len() / asked.loads.len().max(1);
+pub(super) fn run(common: &Common, ask: &Ask) -> anyhow::Result<()> {
+    if common.rounds == 0 {
+        return Err(error::usage("0 rounds: at least one"));
+    }
+    let runs = ask.host_runs()?;
+    let name = ask.loads.first().map_or("load", |load| load.name());
+    let of_load = runs.len() / ask.loads.len().max(1);
     let rounds = common.rounds;
-    let all = u64::from(rounds) * (runs.len() + asked.loads.len()) as u64;
+    let all = u64::from(rounds) * (runs.len() + ask.loads.len()) as u64;
     let bar = output::progress_bar(name, all, "runs");
     let stop = signals::stop_between_runs()?;
     let stopped = || stop.load(Ordering::Relaxed);
@@ -97,7 +83,7 @@ pub(super) fn run(common: &Common, asked: &Asked<'_>) -> anyhow::Result<()> {
                 if stopped() {
                     break 'rounds;
                 }
-                reports.push(run.design.design.run(run)?);
+                reports.push(run.run()?);
                 bar.inc(1);
             }
         }

@@ -6,48 +6,25 @@ mod tables;
 
 pub(crate) use args::{HackbenchArgs, TbenchArgs, TcpRrArgs};
 
-use args::{Asked, Common};
+use args::Common;
 
-use quarry_core::design::Design;
-use quarry_designs::{DesignSpec, ForDesign};
 use quarry_sim::time::TimeCounters;
 use quarry_work::WorkError;
-use quarry_work::load::{self, Load, LoadReport, LoadSpec, PAGE_ALLOCATOR, SLAB_SLOW};
+use quarry_work::load::{Ask, Load, LoadReport, LoadRun, PAGE_ALLOCATOR, SLAB_SLOW};
 use quarry_work::sensitivity::{Arm, Figure, First};
 
 use crate::experiment::{Command, Experiment, Progress};
 use crate::output;
 
-/// A run on a design.
-#[derive(Clone)]
-pub(crate) struct Run {
-    design: DesignSpec,
-    spec: LoadSpec,
-}
-
-/// A run, and the call that shows how far it is.
-struct Shown<'a> {
-    spec: &'a LoadSpec,
-    progress: Progress<'a>,
-}
-
-impl ForDesign for Shown<'_> {
-    type Output = Result<LoadReport, WorkError>;
-
-    fn run<D: Design>(self) -> Self::Output {
-        load::run::<D>(self.spec, self.progress)
-    }
-}
-
 /// Runs loads of one kind, which differ in size, on all designs and numbers of CPUs.
-fn run(common: &Common, asked: &Asked<'_>) -> anyhow::Result<()> {
+fn run(common: &Common, ask: Ask) -> anyhow::Result<()> {
     if common.host {
-        return host::run(common, asked);
+        return host::run(common, &ask);
     }
     let machine = common.timed.machine.machine()?;
-    let runs = common.runs(asked, &machine)?;
+    let runs = ask.runs(&machine)?;
     output::note_eras(runs.iter().map(|run| run.spec.setup.era));
-    let name = asked.loads.first().map_or("load", Load::name);
+    let name = ask.loads.first().map_or("load", Load::name);
     let command = Command {
         name,
         machine: &machine,
@@ -80,22 +57,21 @@ struct Loads;
 const RATE: &str = "per_second";
 
 impl Experiment for Loads {
-    type Run = Run;
+    type Run = LoadRun;
     type Report = LoadReport;
     type Error = WorkError;
 
     const ORDER: (&'static str, First) = (RATE, First::Most);
     const STEPS: (u64, &'static str) = (100, "% of a run");
 
-    fn in_arm(run: &Run, arm: &Arm) -> Run {
+    fn in_arm(run: &LoadRun, arm: &Arm) -> LoadRun {
         let mut run = run.clone();
         run.spec.setup = run.spec.setup.in_arm(arm);
         run
     }
 
-    fn run(&self, run: &Run, progress: Progress<'_>) -> Result<LoadReport, WorkError> {
-        let spec = &run.spec;
-        run.design.design.run(Shown { spec, progress })
+    fn run(&self, run: &LoadRun, progress: Progress<'_>) -> Result<LoadReport, WorkError> {
+        run.run(progress)
     }
 
     fn figures(report: &LoadReport) -> Vec<Figure> {

@@ -7,6 +7,7 @@
 //! | [`TcpRr`] | a byte to and fro over TCP on loopback | transactions a second |
 //! | [`Own`] | what the caller writes | |
 
+mod ask;
 mod change;
 mod gate;
 mod hackbench;
@@ -25,6 +26,7 @@ mod tcp_rr;
 mod tests;
 mod workload;
 
+pub use ask::{Ask, HostRun, LoadRun, MEMORY_BYTES};
 pub use change::Change;
 pub use hackbench::Hackbench;
 pub use own::Own;
