@@ -15,7 +15,7 @@ use schemars::{JsonSchema, Schema};
 use serde_json::Value;
 
 use crate::sensitivity::Timed;
-use crate::{callers, diff, filter, geometry, geometry_pages, import, info, loads, look, machines};
+use crate::{callers, diff, filter, geometry_pages, import, info, loads, look, machines};
 use crate::{output, record, replay, reproduce, sweep, tunables, what_if};
 
 /// A field of an output.
@@ -219,7 +219,7 @@ fn roots(generator: &mut SchemaGenerator) -> [(&'static str, Schema); 21] {
         ("reproduce", of::<reproduce::Document<'_>>(generator)),
         (
             "geometry",
-            of::<output::Runs<'_, geometry::Answer>>(generator),
+            of::<output::Runs<'_, quarry_lab::geometry::CacheGeometry>>(generator),
         ),
         (
             "geometry --pages",

@@ -2,13 +2,10 @@
 
 use std::path::PathBuf;
 
-use quarry_core::geometry::{CacheFlags, CacheParams, MachineParams};
-use quarry_designs::{DesignSpec, Setting};
-use schemars::JsonSchema;
-use serde::Serialize;
+use quarry_designs::DesignSpec;
+use quarry_lab::geometry::{Ask, CacheGeometry};
 
 use crate::error::usage;
-use crate::geometry_query::{Query, settings_of};
 use crate::known::KnownArgs;
 use crate::{geometry_pages, geometry_rows, output, units};
 
@@ -100,49 +97,6 @@ Examples:
   quarry geometry --pages --zone dma=15M,dma32=3G,normal=13G --min-free-kbytes 67584
   quarry geometry --pages --zone 1G --cpus 16 --fraction 8 --era 4.13 --json";
 
-/// Geometry of a cache.
-#[derive(JsonSchema, Serialize)]
-pub(crate) struct Answer {
-    /// Design and era.
-    design: String,
-    /// Bytes of a page.
-    page_size: u64,
-    /// CPUs.
-    cpus: u32,
-    /// Bytes of a cache line.
-    cache_line: u32,
-    /// Bytes of an object as asked for.
-    object_size: u32,
-    /// Alignment in bytes.
-    align: u32,
-    /// Bytes from one object to the next.
-    slab_size: u32,
-    /// Order of a slab.
-    order: u32,
-    /// Bytes of a slab.
-    slab_bytes: u64,
-    /// Objects per slab.
-    objects_per_slab: u32,
-    /// Bytes of a slab that no object can use.
-    slack: u32,
-    /// Order of a slab if memory is short.
-    fallback_order: u32,
-    /// Objects of a slab of the fallback order.
-    fallback_objects: u32,
-    /// Objects that a CPU's partial list may hold.
-    cpu_partial: u32,
-    /// Slabs that a CPU's partial list may hold; 0 if the release does not count slabs.
-    cpu_partial_slabs: u32,
-    /// Slabs that a node keeps even if they are empty.
-    min_partial: u32,
-    /// Objects of a CPU's queue (SLUB+Q).
-    cpu_queue_size: u32,
-    /// Objects that move to or from a queue at a time (SLUB+Q).
-    cpu_batch_size: u32,
-    /// Objects of a sheaf; 0 without sheaves.
-    sheaf_capacity: u32,
-}
-
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if let Some(path) = &args.from {
@@ -156,65 +110,25 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             "give one page size and one number of CPUs for a cache; several are for --pages",
         ));
     };
-    let machine = MachineParams {
-        page_shift: page_size.ilog2(),
-        nr_cpus: *cpus,
+    output::note_eras([DesignSpec::parse(&args.design)?.era]);
+    let asked = Ask {
+        designs: vec![args.design.clone()],
+        page_bytes: vec![*page_size],
+        cpus: vec![*cpus],
         cache_line: args.cache_line,
+        object_sizes: vec![args.object_size.unwrap_or_default()],
+        align: args.align,
+        flags: args.flags.clone(),
+        set: args.settings.clone(),
     };
-    let design = DesignSpec::parse(&args.design)?;
-    output::note_eras([design.era]);
-    let settings: Result<Vec<_>, _> = args
-        .settings
-        .iter()
-        .map(|text| Setting::parse(text))
-        .collect();
-    let flags = CacheFlags::parse_list(&args.flags).map_err(|error| usage(error.to_string()))?;
-    let query = Query {
-        design,
-        machine,
-        cache: CacheParams {
-            object_size: args.object_size.unwrap_or_default(),
-            align: args.align,
-            flags,
-            sheaf_capacity: 0,
-        },
-        settings: settings_of(design, &settings?)?,
-    };
-    let answer = answer(&query)?;
-    if args.json {
-        output::print_json("geometry", &output::Runs { runs: &[answer] })
-    } else {
-        output::print_text(&table(&answer))
+    let answers = asked.ask()?;
+    match answers.as_slice() {
+        [answer] if !args.json => output::print_text(&table(answer)),
+        answers => output::print_json("geometry", &output::Runs { runs: answers }),
     }
 }
 
-fn answer(query: &Query) -> anyhow::Result<Answer> {
-    let geometry = query.answer()?;
-    let page_size = 1 << query.machine.page_shift;
-    Ok(Answer {
-        design: query.design.to_string(),
-        page_size,
-        cpus: query.machine.nr_cpus,
-        cache_line: query.machine.cache_line,
-        object_size: geometry.layout.object_size,
-        align: geometry.layout.align,
-        slab_size: geometry.layout.size,
-        order: geometry.order,
-        slab_bytes: page_size << geometry.order,
-        objects_per_slab: geometry.objects,
-        slack: geometry.slack_bytes,
-        fallback_order: geometry.min_order,
-        fallback_objects: geometry.min_objects,
-        cpu_partial: geometry.cpu_partial,
-        cpu_partial_slabs: geometry.cpu_partial_slabs,
-        min_partial: geometry.min_partial,
-        cpu_queue_size: geometry.queue,
-        cpu_batch_size: geometry.batch,
-        sheaf_capacity: geometry.sheaf_capacity,
-    })
-}
-
-fn table(answer: &Answer) -> String {
+fn table(answer: &CacheGeometry) -> String {
     let title = format!(
         "{}, {} pages, {} CPUs",
         answer.design,

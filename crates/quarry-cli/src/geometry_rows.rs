@@ -6,15 +6,14 @@ use std::io::Read;
 use std::path::Path;
 
 use anyhow::Context;
-use quarry_core::geometry::{CacheFlags, CacheParams, Geometry, MachineParams};
+use quarry_core::geometry::{CacheFlags, CacheParams, MachineParams};
 use quarry_designs::{DesignSpec, Setting};
 use quarry_lab::LabError;
-use quarry_lab::whatif::Baseline;
+use quarry_lab::geometry::{self, Computed, OfSnapshot, Query, settings_of};
 use quarry_snapshot::Snapshot;
 use serde::{Deserialize, Serialize};
 
 use crate::error::usage;
-use crate::geometry_query::{Query, settings_of};
 use crate::known::KnownArgs;
 use crate::{input, output, units};
 
@@ -49,46 +48,6 @@ enum Flags {
     List(Vec<String>),
 }
 
-#[derive(Serialize)]
-struct Answer {
-    #[serde(flatten, skip_serializing_if = "Option::is_none")]
-    reported: Option<Reported>,
-    /// `None` if no cache of the design has such objects.
-    #[serde(flatten, skip_serializing_if = "Option::is_none")]
-    computed: Option<Computed>,
-}
-
-#[derive(Serialize)]
-struct Computed {
-    slab_size: u32,
-    order: u32,
-    objects_per_slab: u32,
-    cpu_partial: u32,
-    min_partial: u32,
-}
-
-impl Computed {
-    fn of(geometry: &Geometry) -> Self {
-        Self {
-            slab_size: geometry.layout.size,
-            order: geometry.order,
-            objects_per_slab: geometry.objects,
-            cpu_partial: geometry.cpu_partial,
-            min_partial: geometry.min_partial,
-        }
-    }
-}
-
-/// A cache as its kernel reports it.
-#[derive(Serialize)]
-struct Reported {
-    name: String,
-    design: String,
-    reported_size: u64,
-    reported_pages: u64,
-    reported_objects: u64,
-}
-
 /// Answers every row of a file, or every cache of a snapshot; prints nothing if a row has no answer.
 pub(crate) fn run(path: &Path, cache_line: u32, known: &KnownArgs) -> anyhow::Result<()> {
     let name = input::shown(path);
@@ -108,10 +67,14 @@ pub(crate) fn run(path: &Path, cache_line: u32, known: &KnownArgs) -> anyhow::Re
         && serde_json::from_slice::<Vec<serde_json::Value>>(text).map_or(!is_log, |rows| {
             rows.iter().all(|row| row.get("active_objs").is_none())
         });
-    let answers = match is_rows {
-        true => of_rows(&name, text, cache_line)?,
-        false => of_snapshot(&name, path, bytes, known)?,
-    };
+    match is_rows {
+        true => print(&of_rows(&name, text, cache_line)?),
+        false => print(&of_snapshot(&name, path, bytes, known)?),
+    }
+}
+
+/// Prints a line for each answer.
+fn print(answers: &[impl Serialize]) -> anyhow::Result<()> {
     output::print(|out| {
         for (i, answer) in answers.iter().enumerate() {
             out.write_all(if i == 0 { b"[\n" } else { b",\n" })?;
@@ -125,7 +88,7 @@ pub(crate) fn run(path: &Path, cache_line: u32, known: &KnownArgs) -> anyhow::Re
     })
 }
 
-fn of_rows(name: &str, text: &[u8], cache_line: u32) -> anyhow::Result<Vec<Answer>> {
+fn of_rows(name: &str, text: &[u8], cache_line: u32) -> anyhow::Result<Vec<Computed>> {
     let rows: Vec<serde_json::Value> = serde_json::from_slice(text)
         .map_err(|error| usage(format!("{name}: not a JSON array of rows: {error}")))?;
     let answers = rows.into_iter().zip(1_u64..).map(|(row, number)| {
@@ -140,7 +103,7 @@ fn of_snapshot(
     path: &Path,
     bytes: Vec<u8>,
     known: &KnownArgs,
-) -> anyhow::Result<Vec<Answer>> {
+) -> anyhow::Result<Vec<OfSnapshot>> {
     let mut snapshot = match path.is_dir() {
         true => Snapshot::read(path, None).map_err(LabError::from)?,
         false => {
@@ -150,23 +113,10 @@ fn of_snapshot(
         }
     };
     snapshot = known.applied(snapshot)?;
-    let baseline = Baseline::of(&snapshot)?;
-    let design = baseline.design();
-    let rows = snapshot.slabinfo.rows.iter().zip(baseline.geometries());
-    let answers = rows.map(|(row, geometry)| Answer {
-        reported: Some(Reported {
-            name: row.name.clone(),
-            design: design.to_string(),
-            reported_size: row.objsize,
-            reported_pages: row.pagesperslab,
-            reported_objects: row.objperslab,
-        }),
-        computed: geometry.as_ref().map(Computed::of),
-    });
-    Ok(answers.collect())
+    Ok(geometry::of_snapshot(&snapshot)?)
 }
 
-fn answer(row: serde_json::Value, cache_line: u32) -> anyhow::Result<Answer> {
+fn answer(row: serde_json::Value, cache_line: u32) -> anyhow::Result<Computed> {
     let row: Row = serde_json::from_value(row)?;
     let page_bytes = match &row.page_size {
         Bytes::Number(bytes) => units::parse_page_bytes(&bytes.to_string()),
@@ -201,8 +151,5 @@ fn answer(row: serde_json::Value, cache_line: u32) -> anyhow::Result<Answer> {
         },
         settings: settings_of(design, &settings)?,
     };
-    Ok(Answer {
-        reported: None,
-        computed: Some(Computed::of(&query.answer()?)),
-    })
+    Ok(Computed::of(&query.answer()?))
 }

@@ -16,7 +16,6 @@ mod filter;
 mod finding;
 mod geometry;
 mod geometry_pages;
-mod geometry_query;
 mod geometry_rows;
 mod html;
 mod import;

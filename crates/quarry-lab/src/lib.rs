@@ -46,6 +46,7 @@ pub mod ask;
 pub mod bundled;
 pub mod callers;
 mod error;
+pub mod geometry;
 pub mod infer;
 pub mod look;
 pub mod plan;

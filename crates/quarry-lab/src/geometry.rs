@@ -1,0 +1,302 @@
+//! Slabs of a cache, without running anything: of caches that a user describes, and of those of a snapshot.
+
+use quarry_core::geometry::{CacheFlags, CacheParams, Geometry, MachineParams};
+use quarry_designs::{DesignSpec, Setting, Tuning, list, resolve};
+use quarry_sim::PAGE_BYTES;
+use quarry_snapshot::Snapshot;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::error::LabError;
+use crate::whatif::Baseline;
+
+/// Every design with every page size, number of CPUs and size of objects, as users state them.
+#[derive(Clone, Debug)]
+pub struct Ask {
+    /// Designs, `DESIGN[@ERA]`.
+    pub designs: Vec<String>,
+    /// Bytes of a page.
+    pub page_bytes: Vec<u64>,
+    /// Numbers of CPUs.
+    pub cpus: Vec<u32>,
+    /// Bytes of a cache line.
+    pub cache_line: u32,
+    /// Bytes of an object.
+    pub object_sizes: Vec<u32>,
+    /// Alignment of an object in bytes; 0 for the default.
+    pub align: u32,
+    /// Properties of the cache, separated by commas.
+    pub flags: String,
+    /// Tunables, `NAME=VALUE`.
+    pub set: Vec<String>,
+}
+
+impl Default for Ask {
+    /// SLUB on pages of 4 KiB and one CPU with lines of 64 bytes; no objects.
+    fn default() -> Self {
+        Self {
+            designs: vec!["slub".to_string()],
+            page_bytes: vec![4096],
+            cpus: vec![1],
+            cache_line: 64,
+            object_sizes: Vec::new(),
+            align: 0,
+            flags: String::new(),
+            set: Vec::new(),
+        }
+    }
+}
+
+/// A question: one cache on one machine.
+#[derive(Clone, Debug)]
+pub struct Query {
+    /// Design and era.
+    pub design: DesignSpec,
+    /// The machine.
+    pub machine: MachineParams,
+    /// The cache.
+    pub cache: CacheParams,
+    /// Tunables.
+    pub settings: Tuning,
+}
+
+/// Geometry of a cache.
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize)]
+pub struct CacheGeometry {
+    /// Design and era.
+    pub design: String,
+    /// Bytes of a page.
+    pub page_size: u64,
+    /// CPUs.
+    pub cpus: u32,
+    /// Bytes of a cache line.
+    pub cache_line: u32,
+    /// Bytes of an object as asked for.
+    pub object_size: u32,
+    /// Alignment in bytes.
+    pub align: u32,
+    /// Bytes from one object to the next.
+    pub slab_size: u32,
+    /// Order of a slab.
+    pub order: u32,
+    /// Bytes of a slab.
+    pub slab_bytes: u64,
+    /// Objects per slab.
+    pub objects_per_slab: u32,
+    /// Bytes of a slab that no object can use.
+    pub slack: u32,
+    /// Order of a slab if memory is short.
+    pub fallback_order: u32,
+    /// Objects of a slab of the fallback order.
+    pub fallback_objects: u32,
+    /// Objects that a CPU's partial list may hold.
+    pub cpu_partial: u32,
+    /// Slabs that a CPU's partial list may hold; 0 if the release does not count slabs.
+    pub cpu_partial_slabs: u32,
+    /// Slabs that a node keeps even if they are empty.
+    pub min_partial: u32,
+    /// Objects of a CPU's queue (SLUB+Q).
+    pub cpu_queue_size: u32,
+    /// Objects that move to or from a queue at a time (SLUB+Q).
+    pub cpu_batch_size: u32,
+    /// Objects of a sheaf; 0 without sheaves.
+    pub sheaf_capacity: u32,
+}
+
+/// A cache of a snapshot: as its kernel reports it, and by the formulas of that kernel.
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize)]
+pub struct OfSnapshot {
+    /// Name of the cache.
+    pub name: String,
+    /// Design and release that the snapshot is taken to be of.
+    pub design: String,
+    /// Bytes from one object to the next, as reported.
+    pub reported_size: u64,
+    /// Pages of a slab, as reported.
+    pub reported_pages: u64,
+    /// Objects per slab, as reported.
+    pub reported_objects: u64,
+    /// By the formulas; left out if no cache of the design has such objects.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub computed: Option<Computed>,
+}
+
+/// Main figures of a geometry.
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize)]
+pub struct Computed {
+    /// Bytes from one object to the next.
+    pub slab_size: u32,
+    /// Order of a slab.
+    pub order: u32,
+    /// Objects per slab.
+    pub objects_per_slab: u32,
+    /// Objects that a CPU's partial list may hold.
+    pub cpu_partial: u32,
+    /// Slabs that a node keeps even if they are empty.
+    pub min_partial: u32,
+}
+
+impl Ask {
+    /// The geometries, sizes of objects varying first, then numbers of CPUs, page sizes and designs.
+    ///
+    /// # Errors
+    ///
+    /// [`LabError::Usage`] if a design, property or tunable does not exist, or there is no such cache.
+    pub fn ask(&self) -> Result<Vec<CacheGeometry>, LabError> {
+        let set = self.set.iter().map(|text| Setting::parse(text));
+        let set = set.collect::<Result<Vec<_>, _>>()?;
+        let flags = CacheFlags::parse_list(&self.flags);
+        let flags = flags.map_err(|error| LabError::Usage(error.to_string()))?;
+        let mut answers = Vec::new();
+        for design in &self.designs {
+            let design = DesignSpec::parse(design)?;
+            for page_bytes in &self.page_bytes {
+                if !PAGE_BYTES.contains(page_bytes) {
+                    let known = list(PAGE_BYTES);
+                    return Err(LabError::Usage(format!(
+                        "{page_bytes} bytes a page: there are {known}"
+                    )));
+                }
+                for nr_cpus in &self.cpus {
+                    for object_size in &self.object_sizes {
+                        let query = Query {
+                            design,
+                            machine: MachineParams {
+                                page_shift: page_bytes.ilog2(),
+                                nr_cpus: *nr_cpus,
+                                cache_line: self.cache_line,
+                            },
+                            cache: CacheParams {
+                                object_size: *object_size,
+                                align: self.align,
+                                flags,
+                                sheaf_capacity: 0,
+                            },
+                            settings: settings_of(design, &set)?,
+                        };
+                        answers.push(CacheGeometry::of(&query, &query.answer()?));
+                    }
+                }
+            }
+        }
+        Ok(answers)
+    }
+}
+
+impl Query {
+    /// The answer.
+    ///
+    /// # Errors
+    ///
+    /// [`LabError::Usage`] if there is no such cache.
+    pub fn answer(&self) -> Result<Geometry, LabError> {
+        let compute = self.design.design.geometry;
+        let geometry = compute(
+            self.design.era,
+            &self.machine,
+            &self.settings.boot,
+            &self.cache,
+        );
+        let mut geometry =
+            geometry.map_err(|error| LabError::Usage(format!("{}: {error}", self.design)))?;
+        self.settings.adjust(&mut geometry);
+        Ok(geometry)
+    }
+}
+
+impl CacheGeometry {
+    fn of(query: &Query, geometry: &Geometry) -> Self {
+        let page_size = 1 << query.machine.page_shift;
+        Self {
+            design: query.design.to_string(),
+            page_size,
+            cpus: query.machine.nr_cpus,
+            cache_line: query.machine.cache_line,
+            object_size: geometry.layout.object_size,
+            align: geometry.layout.align,
+            slab_size: geometry.layout.size,
+            order: geometry.order,
+            slab_bytes: page_size << geometry.order,
+            objects_per_slab: geometry.objects,
+            slack: geometry.slack_bytes,
+            fallback_order: geometry.min_order,
+            fallback_objects: geometry.min_objects,
+            cpu_partial: geometry.cpu_partial,
+            cpu_partial_slabs: geometry.cpu_partial_slabs,
+            min_partial: geometry.min_partial,
+            cpu_queue_size: geometry.queue,
+            cpu_batch_size: geometry.batch,
+            sheaf_capacity: geometry.sheaf_capacity,
+        }
+    }
+}
+
+impl Computed {
+    /// The main figures.
+    #[must_use]
+    pub fn of(geometry: &Geometry) -> Self {
+        Self {
+            slab_size: geometry.layout.size,
+            order: geometry.order,
+            objects_per_slab: geometry.objects,
+            cpu_partial: geometry.cpu_partial,
+            min_partial: geometry.min_partial,
+        }
+    }
+}
+
+/// Settings of a single design.
+///
+/// # Errors
+///
+/// [`LabError::Usage`] if the design does not have one of them.
+pub fn settings_of(design: DesignSpec, settings: &[Setting]) -> Result<Tuning, LabError> {
+    let mut resolved = resolve(settings, &[design])?;
+    Ok(resolved.pop().unwrap_or_default())
+}
+
+/// The geometry of each cache of a snapshot by the formulas of its kernel, next to the reported one.
+///
+/// # Errors
+///
+/// [`LabError::Usage`] if this build does not have the kernel's design.
+pub fn of_snapshot(snapshot: &Snapshot) -> Result<Vec<OfSnapshot>, LabError> {
+    let baseline = Baseline::of(snapshot)?;
+    let design = baseline.design();
+    let rows = snapshot.slabinfo.rows.iter().zip(baseline.geometries());
+    let answers = rows.map(|(row, geometry)| OfSnapshot {
+        name: row.name.clone(),
+        design: design.to_string(),
+        reported_size: row.objsize,
+        reported_pages: row.pagesperslab,
+        reported_objects: row.objperslab,
+        computed: geometry.as_ref().map(Computed::of),
+    });
+    Ok(answers.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_a_row_for_each_combination() {
+        let ask = Ask {
+            page_bytes: vec![4096, 65536],
+            object_sizes: vec![192, 9856],
+            ..Ask::default()
+        };
+        let rows = ask.ask().unwrap();
+        let all = rows.iter().map(|row| (row.page_size, row.object_size));
+        assert_eq!(
+            all.collect::<Vec<_>>(),
+            [(4096, 192), (4096, 9856), (65536, 192), (65536, 9856)]
+        );
+        assert_eq!(rows[0].design, "slub@6.18");
+        let none = Ask {
+            object_sizes: vec![0],
+            ..Ask::default()
+        };
+        assert!(matches!(none.ask(), Err(LabError::Usage(_))));
+    }
+}
