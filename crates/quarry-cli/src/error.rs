@@ -4,12 +4,8 @@ use std::fmt;
 use std::io;
 use std::process::ExitCode;
 
-use quarry_designs::DesignError;
-use quarry_lab::LabError;
-use quarry_machines::MachineError;
+use quarry_lab::fault::{Fault, message, own_fault};
 use quarry_sweep::SweepError;
-use quarry_trace::TraceError;
-use quarry_work::WorkError;
 
 use crate::output::visible;
 
@@ -71,34 +67,11 @@ fn code(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
     if let Some(failure) = cause.downcast_ref::<Failure>() {
         return Some(failure.code);
     }
-    match cause.downcast_ref().map(WorkError::problem) {
-        Some(WorkError::Usage(_) | WorkError::Refused { .. } | WorkError::NoCache { .. }) => {
-            return Some(USAGE);
-        }
-        Some(WorkError::Exhausted(_) | WorkError::NoBuffers { .. }) => return Some(EXHAUSTED),
-        _ => {}
-    }
-    if let Some(MachineError::Unknown { .. } | MachineError::Cpus { .. }) = cause.downcast_ref() {
-        return Some(USAGE);
-    }
-    if let Some(TraceError::OutputExists { .. } | TraceError::Scope { .. }) = cause.downcast_ref() {
-        return Some(USAGE);
-    }
-    match cause.downcast_ref() {
-        Some(SweepError::Usage(_) | SweepError::Plan { .. } | SweepError::Foreign { .. }) => {
-            return Some(USAGE);
-        }
-        Some(SweepError::Incomplete { .. }) => return Some(EXHAUSTED),
-        _ => {}
-    }
-    if cause.is::<DesignError>() {
-        return Some(USAGE);
-    }
-    match cause.downcast_ref()? {
-        LabError::Usage(_) | LabError::Refused { .. } => Some(USAGE),
-        LabError::Trace(error) => code(&**error),
-        LabError::Memory { .. } | LabError::InitialMemory { .. } => Some(EXHAUSTED),
-        _ => None,
+    let of_sweep = cause.downcast_ref().and_then(SweepError::fault);
+    match of_sweep.or_else(|| own_fault(cause))? {
+        Fault::Usage => Some(USAGE),
+        Fault::Exhausted => Some(EXHAUSTED),
+        Fault::Stopped | Fault::Defect | Fault::Input => Some(FAILED),
     }
 }
 
@@ -119,19 +92,7 @@ pub(crate) fn exit_code(result: anyhow::Result<()>) -> ExitCode {
     // Nothing can be done if stderr is closed as well.
     let _ = io::Write::write_all(
         &mut io::stderr().lock(),
-        format!("quarry: {}\n", visible(&message(&error))).as_bytes(),
+        format!("quarry: {}\n", visible(&message(error.as_ref()))).as_bytes(),
     );
     ExitCode::from(code)
-}
-
-/// The chain in one line; causes whose text is already in it are left out.
-fn message(error: &anyhow::Error) -> String {
-    let mut text = error.to_string();
-    for cause in error.chain().skip(1) {
-        let cause = cause.to_string();
-        if !text.contains(&cause) {
-            text = format!("{text}: {cause}");
-        }
-    }
-    text
 }

@@ -154,13 +154,8 @@ fn with_negative_numbers(command: clap::Command) -> clap::Command {
 }
 
 fn main() -> ExitCode {
-    let usual = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |panic| {
-        // What a reader of another library says of a damaged file; the error follows.
-        if !quarry_trace::is_guarded() {
-            usual(panic);
-        }
-    }));
+    // What a reader of another library says of a damaged file; the error follows.
+    quarry_trace::hush_guarded();
     let command = parse().command;
     // A signal ends a recording, and keeps it; reproduce and run print what they have, and write no other outputs.
     if !matches!(

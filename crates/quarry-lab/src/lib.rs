@@ -46,6 +46,7 @@ pub mod ask;
 pub mod bundled;
 pub mod callers;
 mod error;
+pub mod fault;
 pub mod geometry;
 pub mod infer;
 pub mod look;

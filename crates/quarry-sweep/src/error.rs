@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use quarry_lab::LabError;
+use quarry_lab::fault::Fault;
 use quarry_trace::TraceError;
 
 use crate::table::TableError;
@@ -89,4 +90,16 @@ pub enum SweepError {
     /// The lab refuses a request.
     #[error(transparent)]
     Lab(#[from] LabError),
+}
+
+impl SweepError {
+    /// The kind that the error itself gives, whatever its cause.
+    #[must_use]
+    pub fn fault(&self) -> Option<Fault> {
+        match self {
+            Self::Usage(_) | Self::Plan { .. } | Self::Foreign { .. } => Some(Fault::Usage),
+            Self::Incomplete { .. } => Some(Fault::Exhausted),
+            _ => None,
+        }
+    }
 }

@@ -8,11 +8,18 @@ thread_local! {
 }
 
 /// True while the calling thread runs a reader of another library, whose panics become errors.
-///
-/// A panic hook that returns at once when this is true prints nothing of them; the `quarry` command has one.
-#[must_use]
-pub fn is_guarded() -> bool {
+fn is_guarded() -> bool {
     GUARDED.get()
+}
+
+/// Has panics of such readers print nothing, for programs that print all others. Once for a process.
+pub fn hush_guarded() {
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        if !is_guarded() {
+            usual(panic);
+        }
+    }));
 }
 
 /// Runs a reader; `None` if it panics. The caller does not use what the reader may have left half done.

@@ -150,7 +150,7 @@ pub use event::{
     ReplayEvent, seconds,
 };
 pub use filter::{Filter, filter_file, filter_to};
-pub use guard::{guarded, is_guarded};
+pub use guard::{guarded, hush_guarded};
 pub use import::{
     ImportOptions, ImportSummary, import, import_file, import_to_file, open_recording,
 };
