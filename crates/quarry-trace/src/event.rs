@@ -29,8 +29,9 @@ pub struct Place {
 }
 
 impl Place {
-    /// As the column `page` holds it.
-    pub(crate) const fn encode(self) -> u32 {
+    /// The place as the column `page` holds it.
+    #[must_use]
+    pub const fn encode(self) -> u32 {
         self.page << 1 | self.fresh as u32
     }
 

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Result, TraceError, clip};
 use crate::event::{Kind, NO_CACHE};
 use crate::report::{KernelReport, NewReport};
+use crate::schema::Checksum;
 
 /// The version of the file format that this crate writes.
 ///
@@ -146,6 +147,21 @@ pub struct TraceMeta {
 }
 
 impl TraceMeta {
+    /// Texts of a trace's footer, by key. Rows that another program keeps together with it are a trace again
+    /// ([`crate::TraceFile::open`]).
+    ///
+    /// # Errors
+    /// If a text of it is no JSON.
+    pub fn footer(&self) -> serde_json::Result<[(&'static str, String); 3]> {
+        let json = serde_json::to_string(self)?;
+        let checksum = format!("{:016x}", Checksum::of(json.as_bytes()));
+        Ok([
+            (VERSION_KEY, self.format_version.to_string()),
+            (META_KEY, json),
+            (CHECKSUM_KEY, checksum),
+        ])
+    }
+
     /// The canonical index of a cache: several provisional indexes may mean one cache.
     #[must_use]
     pub fn resolve(&self, cache: u16) -> u16 {

@@ -16,9 +16,9 @@ use parquet::schema::types::ColumnPath;
 use crate::error::{Result, TraceError};
 use crate::event::{Kind, NO_CACHE, NO_OBJECT, NO_PAGE, ReplayEvent};
 use crate::intern::{Interner, NO_TEXT};
-use crate::meta::{CHECKSUM_KEY, FORMAT_VERSION, META_KEY, Table, TraceMeta, VERSION_KEY};
+use crate::meta::{FORMAT_VERSION, META_KEY, Table, TraceMeta};
 use crate::outfile::{Tap, TapHandle};
-use crate::schema::{COLUMNS, Checksum, Digest, PAGE, STACK, WRITER, schema};
+use crate::schema::{COLUMNS, Digest, PAGE, STACK, WRITER, schema};
 
 /// Rows of one row group: the unit of memory for writer and reader.
 pub(crate) const GROUP_ROWS: usize = 128 * 1024;
@@ -182,20 +182,15 @@ impl<W: Write + Send> TraceWriter<W> {
         meta.stack_rows = self.with_stack;
         meta.digest = self.digest.value();
         meta.group_checksums = std::mem::take(&mut self.group_checksums);
-        let json = serde_json::to_string(meta).map_err(|source| TraceError::Metadata {
+        let footer = meta.footer().map_err(|source| TraceError::Metadata {
             path: self.path.clone(),
             key: META_KEY,
             source,
         })?;
-        self.file.append_key_value_metadata(KeyValue::new(
-            VERSION_KEY.to_string(),
-            FORMAT_VERSION.to_string(),
-        ));
-        let checksum = format!("{:016x}", Checksum::of(json.as_bytes()));
-        self.file
-            .append_key_value_metadata(KeyValue::new(META_KEY.to_string(), json));
-        self.file
-            .append_key_value_metadata(KeyValue::new(CHECKSUM_KEY.to_string(), checksum));
+        for (key, value) in footer {
+            let pair = KeyValue::new(key.to_string(), value);
+            self.file.append_key_value_metadata(pair);
+        }
         let TraceWriter {
             path,
             mut file,
