@@ -179,6 +179,7 @@ impl Args {
                 _ => Start::Usual,
             },
             pages: self.pages.into(),
+            window: None,
             timing: match self.time.time {
                 true => Some(self.time.timing()?),
                 false => None,

@@ -33,7 +33,7 @@ struct Changes<'a> {
     sum: f64,
     /// Inputs whose figure is above what it is compared with, wherever it lies in its bounds.
     surely: u64,
-    /// Inputs of which that may be.
+    /// Inputs that may be so.
     maybe: u64,
 }
 

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use quarry_sim::Rng;
 use quarry_sim::time::{LockKind, TIMED_CPUS_MAX};
 use serde::Deserialize;
 use toml::Spanned;
 use toml::de::DeTable;
 
 use crate::cost::{Cost, Unit};
+use crate::draw::Draw;
 use crate::error::MachineError;
 use crate::key::Key;
 use crate::machine::{Cache, Caches, Machine, Topology};
@@ -60,6 +62,22 @@ impl Machine {
             message: error.to_string().trim_end().to_string(),
         })?;
         Reader { name, text }.machine(raw)
+    }
+
+    /// The draw of a number: 0 are the values of the costs, another one is anywhere in the ranges, such that a larger distance
+    /// still costs more, as in every real machine. The same number is the same draw.
+    #[must_use]
+    pub fn draw(&self, number: u32) -> Draw {
+        /// Draws are rarely refused; a machine whose ranges allow none keeps its values.
+        const TRIES: usize = 1000;
+        let mut rng = Rng::new(number.into());
+        let mut draws = std::iter::repeat_with(|| Draw::random(&mut rng)).take(TRIES);
+        let is_machine = |draw: &Draw| {
+            let text = self.clone().drawn(draw).to_text();
+            Self::parse("a draw", &text).is_ok()
+        };
+        let drawn = draws.find(|draw| number > 0 && is_machine(draw));
+        drawn.unwrap_or(Draw::VALUES)
     }
 }
 
@@ -326,6 +344,18 @@ fn has(key: Key, topology: &Topology, caches: &Caches) -> Result<(), &'static st
 mod tests {
     use super::*;
     use crate::bundled::BUNDLED;
+
+    #[test]
+    fn draws_have_numbers() {
+        for (name, text) in BUNDLED {
+            let machine = Machine::parse(name, text).unwrap();
+            assert_eq!(machine.draw(0), Draw::VALUES);
+            let draws: Vec<Draw> = (1..6).map(|number| machine.draw(number)).collect();
+            assert!(draws.iter().all(|draw| *draw != Draw::VALUES), "{name}");
+            assert!(draws.windows(2).all(|pair| pair[0] != pair[1]), "{name}");
+            assert_eq!(machine.draw(3), draws[2]);
+        }
+    }
 
     /// Message about the Haswell's file with one text replaced.
     fn refused(from: &str, to: &str) -> String {

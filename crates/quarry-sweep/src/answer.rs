@@ -12,9 +12,9 @@ use quarry_lab::replay::timed::report::TimedReport;
 use quarry_lab::replay::timed::{Pace, Timing};
 use quarry_lab::whatif::{Baseline, CachePrediction, Prediction};
 use quarry_lab::{LabError, Plan, RunReport};
-use quarry_machines::{Draw, Machine};
+use quarry_machines::Machine;
 use quarry_snapshot::{Asked as Told, Snapshot};
-use quarry_trace::guarded;
+use quarry_trace::{Moment, ParseMomentError, guarded};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
@@ -341,12 +341,21 @@ fn replay(ask: Ask, asked: &Asked) -> Result<Replay, LabError> {
             Some("all") => quarry_lab::replay::pages::PageMode::All,
             Some(other) => return Err(wrong("pages", other, "auto, off, all")),
         },
+        window: match [text("from"), text("until")] {
+            [None, None] => None,
+            moments => {
+                let [from, until] = moments.map(|text| text.map(str::parse::<Moment>).transpose());
+                let usage = |error: ParseMomentError| LabError::Usage(error.to_string());
+                Some([from.map_err(usage)?, until.map_err(usage)?])
+            }
+        },
         timing: match ask {
             Ask::ReplayTime => {
                 let machine = Machine::open(text("machine").unwrap_or(MACHINE));
+                let machine = machine.map_err(|error| LabError::Usage(error.to_string()))?;
                 Some(Timing {
-                    machine: machine.map_err(|error| LabError::Usage(error.to_string()))?,
-                    draw: Draw::VALUES,
+                    draw: machine.draw(number(asked, "draw").unwrap_or(0)),
+                    machine,
                     pace: match text("pace") {
                         None | Some("recorded") => Pace::Recorded,
                         Some("full") => Pace::Full,

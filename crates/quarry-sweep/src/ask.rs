@@ -101,7 +101,7 @@ const fn key(name: &'static str, form: Form, asks: &'static [Ask], about: &'stat
 }
 
 /// Axes of a plan, that which varies slowest first. Beside them a plan has `ask`, `input`, `set` and `config`.
-pub const KEYS: [Key; 21] = [
+pub const KEYS: [Key; 24] = [
     key(
         "stage",
         Form::Text,
@@ -163,6 +163,18 @@ pub const KEYS: [Key; 21] = [
         "Page events to replay: auto, off or all; auto by default",
     ),
     key(
+        "from",
+        Form::Text,
+        REPLAYS,
+        "Replay events from this time on: seconds as recorded, or +SECONDS after the first event",
+    ),
+    key(
+        "until",
+        Form::Text,
+        REPLAYS,
+        "Replay events before this time",
+    ),
+    key(
         "memory",
         Form::Bytes,
         REPLAYS,
@@ -211,6 +223,12 @@ pub const KEYS: [Key; 21] = [
         Form::Count,
         REPLAYS,
         "Numbers of copies of the recorded load",
+    ),
+    key(
+        "draw",
+        Form::Count,
+        TIMED,
+        "Draws of the machine's constants in their ranges; 0, the default, are their values",
     ),
     key(
         "seed",

@@ -364,6 +364,30 @@ fn recordings_are_replayed_in_both_ways() {
     let sweep = Sweep::of(&timed, false).unwrap();
     let outcome = run(&sweep, &out.path().join("timed"), &jobs(2)).unwrap();
     assert_eq!(outcome.failed, 2);
+    // A window of the recording; the other draw is another machine.
+    let window = plan(
+        &json!({"ask": "replay --time", "input": "hackbench", "design": "sheaf@7.0", "draw": "0..1",
+        "from": "+0.1", "until": "+0.11", "copies": 2, "pace": "full", "seed": 2, "machine": "milan-2x64"}),
+    );
+    let sweep = Sweep::of(&window, false).unwrap();
+    assert_eq!(
+        run(&sweep, &out.path().join("window"), &jobs(2))
+            .unwrap()
+            .failed,
+        0
+    );
+    let folder = Folder::open(&out.path().join("window")).unwrap();
+    let rows = folder.results().unwrap().unwrap();
+    let [values, drawn] = [0, 1].map(|row| rows.row(row));
+    assert_eq!(
+        [&values["asked.draw"], &drawn["asked.draw"]],
+        [&json!(0), &json!(1)]
+    );
+    assert_ne!(values["operation_ns"], drawn["operation_ns"]);
+    assert_eq!(values["replayed.allocs"], drawn["replayed.allocs"]);
+    let allocs = values["replayed.allocs"].as_u64().unwrap();
+    assert!((100..100_000).contains(&allocs), "{allocs}");
+
     let unknown = plan(&json!({"input": "kv", "design": "slub", "set": "sheaf_capacity=4"}));
     let error = Sweep::of(&unknown, false).unwrap_err().to_string();
     assert!(error.contains("no design of the plan has it"), "{error}");

@@ -3,6 +3,7 @@
 use quarry_core::machine::MAX_CPUS;
 use quarry_core::page::CACHE_SHARE_BYTES;
 use quarry_designs::DesignSpec;
+use quarry_trace::Moment;
 
 use super::settings;
 use crate::error::LabError;
@@ -10,6 +11,7 @@ use crate::plan::{Axes, Plan};
 use crate::replay::input::Input;
 use crate::replay::lists;
 use crate::replay::pages::PageMode;
+use crate::replay::part::Part;
 use crate::replay::timed::Timing;
 use crate::whatif::Baseline;
 
@@ -64,6 +66,8 @@ pub struct Replay {
     pub start: Start,
     /// Page events to replay.
     pub pages: PageMode,
+    /// The part between two moments alone; it begins empty.
+    pub window: Option<[Option<Moment>; 2]>,
     /// Simulated time; `None` counts without it.
     pub timing: Option<Timing>,
 }
@@ -82,6 +86,7 @@ impl Default for Replay {
             cache_share_bytes: CACHE_SHARE_BYTES,
             start: Start::default(),
             pages: PageMode::default(),
+            window: None,
             timing: None,
         }
     }
@@ -112,7 +117,7 @@ impl Replay {
         input.copies = self.copies;
         input.cache_share_bytes = self.cache_share_bytes;
         // Copies share a machine that no report is of, and time begins with the load.
-        let alone = self.copies == 1 && self.timing.is_none();
+        let alone = self.copies == 1 && self.timing.is_none() && self.window.is_none();
         match self.start {
             Start::Check => {
                 input.check_reports()?;
@@ -121,6 +126,18 @@ impl Replay {
             Start::Reports => input.start_from_reports()?,
             Start::Usual if alone && input.has_snapshot() => input.start_from_reports()?,
             Start::Usual | Start::Empty => input.take_load(),
+        }
+        if let Some(window) = self.window {
+            if !matches!(self.start, Start::Usual | Start::Empty) {
+                return Err(LabError::Usage(
+                    "a part of the recording begins empty; it has no report to start with or to check"
+                        .to_string(),
+                ));
+            }
+            let first_ns = input.file.meta().first_time_ns;
+            let [from_ns, until_ns] =
+                window.map(|moment| moment.map(|moment| moment.clock_ns(first_ns)));
+            input.part = Part { from_ns, until_ns };
         }
         let mut axes = self.axes()?;
         self.heed_recorded(input, &mut axes)?;
