@@ -27,7 +27,7 @@ pub(crate) struct Args {
     /// Folder for the rows. If rows of the same sweep are there, it goes on.
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
-    /// Question: what-if, replay, or "replay --time". [default: what-if]
+    /// Question: what-if, replay, "replay --time", "run hackbench", "run tbench" or "run tcp_rr". [default: what-if]
     #[arg(long, value_name = "COMMAND")]
     ask: Option<String>,
     /// Files, folders and patterns, as the command of the question reads them; may be repeated. A folder that is no
@@ -94,6 +94,7 @@ Examples:
   quarry sweep plan.toml -o out && quarry sweep --merge out
   quarry sweep plan.toml -o out --shard $SLURM_ARRAY_TASK_ID/100
   quarry sweep --ask 'replay --time' --input kv --design slub@6.17,sheaf@7.0 --seed 1..8 -o seeds
+  quarry sweep --ask 'run tbench' --clients 1,8,16 --design slub@6.17,sheaf@7.0 --draw 0..5 -o draws
   duckdb -c \"select input, design, predicted_bytes from 'upgrade/part-*.parquet'\"
 
 A plan:

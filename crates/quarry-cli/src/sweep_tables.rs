@@ -92,6 +92,11 @@ fn figure(ask: Ask) -> Figure {
             base: None,
             name: "peak of slab memory above the least of the input",
         },
+        Ask::Hackbench | Ask::Tbench | Ask::TcpRr => Figure {
+            column: "cpu_us",
+            base: None,
+            name: "CPU time of an operation above the least",
+        },
         Ask::ReplayTime => Figure {
             column: "operation_ns",
             base: None,
@@ -118,7 +123,7 @@ fn compared(ask: Ask, rows: &Table) -> String {
     let figures: &[&str] = match ask {
         Ask::WhatIf => &["inputs", "sum", "median", "most", "surely grow", "may grow"],
         Ask::Replay => &["inputs", "sum", "least", "median", "most"],
-        Ask::ReplayTime => &["inputs", "least", "median", "most"],
+        _ => &["inputs", "least", "median", "most"],
     };
     let header: Vec<&str> = names.iter().map(|(name, _)| *name).collect();
     let header = [header.as_slice(), figures, &["input with most"]].concat();

@@ -15,6 +15,7 @@ use quarry_lab::{LabError, Plan, RunReport};
 use quarry_machines::Machine;
 use quarry_snapshot::{Asked as Told, Snapshot};
 use quarry_trace::{Moment, ParseMomentError, guarded};
+use quarry_work::load::{CacheReport as LoadCache, LoadReport};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
@@ -23,13 +24,11 @@ use crate::ask::Ask;
 use crate::cell::{Cell, Chunk};
 use crate::error::SweepError;
 use crate::inputs::Input;
+use crate::load::{self, MACHINE};
 use crate::plan::Asked;
 use crate::rows;
 use crate::table::Table;
 use crate::version::version;
-
-/// Machine whose time is simulated if none is named.
-const MACHINE: &str = "haswell-ep-2x12";
 
 /// Answers of a chunk.
 #[derive(Clone, Debug)]
@@ -93,6 +92,9 @@ impl Chunk {
             Ask::WhatIf => self.part::<Prediction, CachePrediction>(&answered),
             Ask::Replay => self.part::<RunReport, CacheReport>(&answered),
             Ask::ReplayTime => self.part::<TimedReport, CacheReport>(&answered),
+            Ask::Hackbench | Ask::Tbench | Ask::TcpRr => {
+                self.part::<LoadReport, LoadCache>(&answered)
+            }
         };
         Ok(Some(part))
     }
@@ -101,6 +103,18 @@ impl Chunk {
     fn of_one_source(&self, cells: &[Cell], here: &Here<'_>) -> Option<Vec<Answered>> {
         let start = Instant::now();
         let first = cells.first()?;
+        if self.ask.is_load() {
+            return each(cells, here, start, |cell| {
+                let reports = load::run(self.ask, &cell.asked);
+                let of = |mut report: LoadReport| {
+                    let caches = std::mem::take(&mut report.caches);
+                    self.answer(&report, &caches, cell)
+                };
+                let reports = reports.map_err(|error| error.to_string())?;
+                let answers: Result<Vec<Answer>, LabError> = reports.into_iter().map(of).collect();
+                answers.map_err(|error| error.to_string())
+            });
+        }
         let source = open(&first.input, &first.asked, here);
         match self.ask {
             Ask::WhatIf => {
@@ -115,7 +129,7 @@ impl Chunk {
                     Err(error) => Err(error.clone()),
                 })
             }
-            Ask::Replay | Ask::ReplayTime => {
+            _ => {
                 let trace = source.and_then(|source| match source {
                     Source::Trace(trace) => Ok(trace),
                     Source::Snapshot(snapshot) => Err(format!(
@@ -364,7 +378,7 @@ fn replay(ask: Ask, asked: &Asked) -> Result<Replay, LabError> {
                     seed: bytes("seed").unwrap_or(1),
                 })
             }
-            Ask::WhatIf | Ask::Replay => None,
+            _ => None,
         },
     })
 }

@@ -20,14 +20,26 @@ pub enum Ask {
     /// The same in simulated time.
     #[serde(rename = "replay --time")]
     ReplayTime,
+    /// hackbench in simulated time.
+    #[serde(rename = "run hackbench")]
+    Hackbench,
+    /// tbench in simulated time.
+    #[serde(rename = "run tbench")]
+    Tbench,
+    /// netperf's TCP_RR in simulated time.
+    #[serde(rename = "run tcp_rr")]
+    TcpRr,
 }
 
 impl Ask {
     /// All of them, by name.
-    pub const ALL: [(Self, &'static str); 3] = [
+    pub const ALL: [(Self, &'static str); 6] = [
         (Self::WhatIf, "what-if"),
         (Self::Replay, "replay"),
         (Self::ReplayTime, "replay --time"),
+        (Self::Hackbench, "run hackbench"),
+        (Self::Tbench, "run tbench"),
+        (Self::TcpRr, "run tcp_rr"),
     ];
 
     /// The command that asks it.
@@ -35,6 +47,12 @@ impl Ask {
     pub fn name(self) -> &'static str {
         let found = Self::ALL.iter().find(|(ask, _)| *ask == self);
         found.map_or("", |(_, name)| name)
+    }
+
+    /// True for a load, which has no input.
+    #[must_use]
+    pub fn is_load(self) -> bool {
+        LOADS.contains(&self)
     }
 
     /// The question of this name.
@@ -86,10 +104,26 @@ pub struct Key {
     pub about: &'static str,
 }
 
-const ANY: &[Ask] = &[Ask::WhatIf, Ask::Replay, Ask::ReplayTime];
+const ANY: &[Ask] = &[
+    Ask::WhatIf,
+    Ask::Replay,
+    Ask::ReplayTime,
+    Ask::Hackbench,
+    Ask::Tbench,
+    Ask::TcpRr,
+];
 const WHAT_IF: &[Ask] = &[Ask::WhatIf];
 const REPLAYS: &[Ask] = &[Ask::Replay, Ask::ReplayTime];
-const TIMED: &[Ask] = &[Ask::ReplayTime];
+const TIMED: &[Ask] = &[Ask::ReplayTime, Ask::Hackbench, Ask::Tbench, Ask::TcpRr];
+const RUNS: &[Ask] = &[
+    Ask::Replay,
+    Ask::ReplayTime,
+    Ask::Hackbench,
+    Ask::Tbench,
+    Ask::TcpRr,
+];
+const LOADS: &[Ask] = &[Ask::Hackbench, Ask::Tbench, Ask::TcpRr];
+const HACKBENCH: &[Ask] = &[Ask::Hackbench];
 
 const fn key(name: &'static str, form: Form, asks: &'static [Ask], about: &'static str) -> Key {
     Key {
@@ -101,7 +135,7 @@ const fn key(name: &'static str, form: Form, asks: &'static [Ask], about: &'stat
 }
 
 /// Axes of a plan, that which varies slowest first. Beside them a plan has `ask`, `input`, `set` and `config`.
-pub const KEYS: [Key; 24] = [
+pub const KEYS: [Key; 37] = [
     key(
         "stage",
         Form::Text,
@@ -147,7 +181,7 @@ pub const KEYS: [Key; 24] = [
     key(
         "pace",
         Form::Text,
-        TIMED,
+        &[Ask::ReplayTime],
         "recorded or full; recorded by default",
     ),
     key(
@@ -177,7 +211,7 @@ pub const KEYS: [Key; 24] = [
     key(
         "memory",
         Form::Bytes,
-        REPLAYS,
+        RUNS,
         "Memory of each virtual machine",
     ),
     key(
@@ -200,6 +234,12 @@ pub const KEYS: [Key; 24] = [
     ),
     key("release", Form::Text, WHAT_IF, "Releases of Linux"),
     key(
+        "era",
+        Form::Text,
+        LOADS,
+        "Release whose rules designs without one have",
+    ),
+    key(
         "design",
         Form::Text,
         ANY,
@@ -218,6 +258,68 @@ pub const KEYS: [Key; 24] = [
         "Numbers of possible CPUs",
     ),
     key("cpus", Form::Count, ANY, "Numbers of CPUs; 1..8 is a range"),
+    key(
+        "groups",
+        Form::Count,
+        HACKBENCH,
+        "Groups of senders and receivers",
+    ),
+    key(
+        "clients",
+        Form::Count,
+        &[Ask::Tbench],
+        "Clients, each with a server",
+    ),
+    key(
+        "pairs",
+        Form::Count,
+        &[Ask::TcpRr],
+        "Pairs of a netperf and a netserver",
+    ),
+    key(
+        "fds",
+        Form::Count,
+        HACKBENCH,
+        "Senders of a group, and receivers",
+    ),
+    key(
+        "loops",
+        Form::Count,
+        HACKBENCH,
+        "Messages that a sender writes to each receiver",
+    ),
+    key("datasize", Form::Bytes, HACKBENCH, "Bytes of a message"),
+    key(
+        "transport",
+        Form::Text,
+        HACKBENCH,
+        "unix, datagram or pipe; unix by default",
+    ),
+    key("request", Form::Bytes, &[Ask::TcpRr], "Bytes of a request"),
+    key(
+        "response",
+        Form::Bytes,
+        &[Ask::TcpRr],
+        "Bytes of a response",
+    ),
+    key(
+        "time",
+        Form::Text,
+        &[Ask::Tbench, Ask::TcpRr],
+        "Simulated time that is counted; 50ms by default",
+    ),
+    key(
+        "wake-order",
+        Form::Text,
+        LOADS,
+        "Moment at which a woken task runs: immediate, queued or fair",
+    ),
+    key(
+        "wake-place",
+        Form::Text,
+        LOADS,
+        "CPU on which a woken task runs: previous, affine or idle",
+    ),
     key(
         "copies",
         Form::Count,

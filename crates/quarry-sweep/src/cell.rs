@@ -27,6 +27,7 @@ const WHAT_IF_MS: u64 = 4;
 const REPLAY_MS: u64 = 30;
 const EVENTS_A_MS: u64 = 2000;
 const TIMED_EVENTS_A_MS: u64 = 800;
+const LOAD_MS: u64 = 1000;
 
 impl Cell {
     /// The cell of an input.
@@ -73,6 +74,7 @@ impl Cell {
             Ask::WhatIf => WHAT_IF_MS,
             Ask::Replay => REPLAY_MS + events / EVENTS_A_MS,
             Ask::ReplayTime => REPLAY_MS + events / TIMED_EVENTS_A_MS,
+            Ask::Hackbench | Ask::Tbench | Ask::TcpRr => LOAD_MS,
         }
     }
 
@@ -84,6 +86,7 @@ impl Cell {
                 let slots = self.input.slots.saturating_mul(self.copies());
                 REPLAY_BYTES.saturating_add(slots.saturating_mul(SLOT_BYTES))
             }
+            Ask::Hackbench | Ask::Tbench | Ask::TcpRr => LOAD_BYTES,
         }
     }
 }
@@ -92,6 +95,8 @@ impl Cell {
 const WHAT_IF_BYTES: u64 = 32 << 20;
 /// A virtual machine with the decoded chunk of a trace.
 const REPLAY_BYTES: u64 = 96 << 20;
+/// Tasks, sockets and messages of a load on some hundred CPUs.
+const LOAD_BYTES: u64 = 512 << 20;
 /// An object that can be alive: its place in the table, and the slab that it may keep alone, in the records of the virtual
 /// machine.
 const SLOT_BYTES: u64 = 128;

@@ -56,6 +56,16 @@ impl Input {
         }
     }
 
+    /// The input of a question that has none; its name stands in the rows.
+    pub(crate) fn none(name: &str) -> Self {
+        Self {
+            name: name.to_string(),
+            digest: hex(Sha256::digest("")),
+            events: 0,
+            slots: 0,
+        }
+    }
+
     /// True for a recording.
     #[must_use]
     pub fn is_trace(&self) -> bool {

@@ -31,6 +31,7 @@ mod error;
 mod execute;
 mod folder;
 mod inputs;
+mod load;
 mod plan;
 mod rows;
 mod shard;

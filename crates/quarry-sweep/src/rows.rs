@@ -7,6 +7,7 @@ use quarry_lab::RunReport;
 use quarry_lab::replay::report::CacheReport;
 use quarry_lab::replay::timed::report::TimedReport;
 use quarry_lab::whatif::{CachePrediction, Prediction};
+use quarry_work::load::{CacheReport as LoadCache, LoadReport};
 use schemars::JsonSchema;
 use serde_json::Value;
 
@@ -212,6 +213,10 @@ pub(crate) fn arrange(table: &mut Table) {
         Some(Ask::Replay) => [
             schema::fields::<RunReport>(),
             schema::fields::<CacheReport>(),
+        ],
+        Some(Ask::Hackbench | Ask::Tbench | Ask::TcpRr) => [
+            schema::fields::<LoadReport>(),
+            schema::fields::<LoadCache>(),
         ],
         Some(Ask::ReplayTime) => [schema::fields::<TimedReport>(), Vec::new()],
         None => [Vec::new(), Vec::new()],

@@ -46,6 +46,9 @@ impl Sweep {
     ///
     /// [`SweepError::Usage`] if the plan has no input, or what it names does not exist.
     pub fn of(plan: &Plan, caches: bool) -> Result<Self, SweepError> {
+        if plan.ask.is_load() {
+            return Self::with_inputs(plan, caches, Vec::new());
+        }
         let names = inputs::names(&plan.base, &plan.inputs)?;
         let jobs = thread::available_parallelism().map_or(1, NonZeroUsize::get);
         let found = run_all(&names, jobs, |name| {
@@ -60,6 +63,16 @@ impl Sweep {
     ///
     /// As [`Self::of`].
     pub fn with_inputs(plan: &Plan, caches: bool, found: Vec<Input>) -> Result<Self, SweepError> {
+        let found = match (plan.ask.is_load(), plan.inputs.first()) {
+            (true, Some(input)) => {
+                return Err(SweepError::Usage(format!(
+                    "input {input:?}: {} has no input",
+                    plan.ask
+                )));
+            }
+            (true, None) => vec![Input::none(plan.ask.name())],
+            (false, _) => found,
+        };
         if found.is_empty() {
             return Err(SweepError::Usage(
                 "the plan has no input: name files, folders or patterns, for example input = \"hosts/*.json\""

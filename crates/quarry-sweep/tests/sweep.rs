@@ -394,3 +394,40 @@ fn recordings_are_replayed_in_both_ways() {
     let none = Sweep::of(&Plan::new(quarry_sweep::ask::Ask::Replay), false).unwrap_err();
     assert!(none.to_string().contains("the plan has no input"), "{none}");
 }
+
+#[test]
+fn loads_need_no_input() {
+    let out = tempfile::tempdir().unwrap();
+    let load = plan(
+        &json!({"ask": "run hackbench", "groups": [1, 2], "loops": 3, "fds": 4, "cpus": 2, "seed": "1..2",
+        "design": ["slub@6.17", "sheaf@7.0"], "set": ["sheaf.sheaf_capacity=4"]}),
+    );
+    let sweep = Sweep::of(&load, true).unwrap();
+    // SLUB does not have the tunable, and runs without.
+    assert_eq!(sweep.cells.len(), 2 * 2 * 2);
+    assert_eq!(run(&sweep, out.path(), &jobs(2)).unwrap().failed, 0);
+    let folder = Folder::open(out.path()).unwrap();
+    let rows = folder.results().unwrap().unwrap();
+    assert!(
+        texts(&rows, "input")
+            .iter()
+            .all(|name| *name == Some("run hackbench"))
+    );
+    for row in (0..rows.rows()).map(|row| rows.row(row)) {
+        assert_eq!(row["size"], row["asked.groups"]);
+        assert_eq!(row["options.loops"], 3, "{row:?}");
+        assert!(row["per_second"].as_f64().unwrap() > 0.0);
+    }
+    // The machine does not have as many CPUs: a row each, with the sentence of the command.
+    let wide = plan(&json!({"ask": "run tbench", "cpus": 4096, "design": "slub@6.17"}));
+    let sweep = Sweep::of(&wide, false).unwrap();
+    assert_eq!(
+        run(&sweep, &out.path().join("wide"), &jobs(1))
+            .unwrap()
+            .failed,
+        1
+    );
+    let wrong = plan(&json!({"ask": "run tcp_rr", "input": "kv"}));
+    let error = Sweep::of(&wrong, false).unwrap_err().to_string();
+    assert!(error.contains("run tcp_rr has no input"), "{error}");
+}
