@@ -88,15 +88,28 @@ impl Chunk {
             };
             answered.extend(found);
         }
-        let part = match self.ask {
-            Ask::WhatIf => self.part::<Prediction, CachePrediction>(&answered),
-            Ask::Replay => self.part::<RunReport, CacheReport>(&answered),
-            Ask::ReplayTime => self.part::<TimedReport, CacheReport>(&answered),
+        Ok(Some(self.part_of(&answered)))
+    }
+
+    /// Rows with one error for all cells, of a chunk that no process could run.
+    #[must_use]
+    pub fn failed(&self, error: &str) -> Part {
+        let answered = self.cells.iter().map(|_| Answered {
+            runs: Err(error.to_string()),
+            seconds: 0.0,
+        });
+        self.part_of(&answered.collect::<Vec<_>>())
+    }
+
+    fn part_of(&self, answered: &[Answered]) -> Part {
+        match self.ask {
+            Ask::WhatIf => self.part::<Prediction, CachePrediction>(answered),
+            Ask::Replay => self.part::<RunReport, CacheReport>(answered),
+            Ask::ReplayTime => self.part::<TimedReport, CacheReport>(answered),
             Ask::Hackbench | Ask::Tbench | Ask::TcpRr => {
-                self.part::<LoadReport, LoadCache>(&answered)
+                self.part::<LoadReport, LoadCache>(answered)
             }
-        };
-        Ok(Some(part))
+        }
     }
 
     /// Answers cells that ask about one state of one input; `None` if it was stopped.

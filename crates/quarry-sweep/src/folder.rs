@@ -152,12 +152,8 @@ impl Folder {
     ///
     /// [`SweepError::Output`] or [`SweepError::Table`] if the disk is full or the folder has gone.
     pub fn write(&self, chunk: &Chunk, part: &Part) -> Result<(), SweepError> {
-        let id = chunk.id();
-        let tables = [part.caches.as_ref(), Some(&part.costs), Some(&part.rows)];
-        for (kind, table) in KINDS.iter().zip(tables) {
-            if let Some(table) = table {
-                self.put(&Self::file_name(kind, &id), table)?;
-            }
+        for (name, table) in chunk.files(part) {
+            self.put(&name, table)?;
         }
         Ok(())
     }
@@ -287,6 +283,16 @@ impl Folder {
     /// As [`Self::merge`].
     pub fn results(&self) -> Result<Option<Table>, SweepError> {
         self.rows("part", &self.done()?)
+    }
+}
+
+impl Chunk {
+    /// Files of its answers by name, in the order in which they are written: with the last the chunk is done.
+    pub fn files<'a>(&self, part: &'a Part) -> impl Iterator<Item = (String, &'a Table)> {
+        let id = self.id();
+        let tables = [part.caches.as_ref(), Some(&part.costs), Some(&part.rows)];
+        let kinds = KINDS.into_iter().zip(tables);
+        kinds.filter_map(move |(kind, table)| Some((Folder::file_name(kind, &id), table?)))
     }
 }
 
