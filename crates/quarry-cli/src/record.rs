@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use indicatif::ProgressBar;
-use quarry_snapshot::{End, EndReports};
-use quarry_trace::LoadPart;
-use quarry_trace::record::{MemoryNeed, RecordOptions, Recorder, Recording, Scope, now_ns};
+use quarry_lab::record;
+use quarry_snapshot::ReportError;
+use quarry_trace::record::{MemoryNeed, RecordOptions, Recorder, Recording, Scope};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -65,13 +65,6 @@ pub(crate) struct Args {
         allow_hyphen_values = true
     )]
     command: Vec<OsString>,
-}
-
-impl Args {
-    /// True if all tasks are recorded.
-    fn is_of_machine(&self) -> bool {
-        self.pid.is_empty() && self.cgroup.is_none() && self.comm.is_empty()
-    }
 }
 
 const EXAMPLES: &str = "\
@@ -160,17 +153,18 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         ..RecordOptions::default()
     };
     note_memory(options.memory());
-    let mut recorder = Recorder::start(&args.output, &options)?;
-    let from_ns = report(args, &mut recorder, End::Begin);
-    let began = Instant::now();
+    let unread = |error: &ReportError| output::note(&format!("{error}; the trace goes without it"));
     let mut child = None;
-    let mut status = wait(args, &mut recorder, &stop, &mut child)?;
-    let seconds = began.elapsed().as_secs_f64();
-    let until_ns = report(args, &mut recorder, End::Finish);
-    recorder.set_load(LoadPart { from_ns, until_ns });
-    let recording = recorder.finish()?;
+    let recorded = record::record(
+        &args.output,
+        &options,
+        !args.no_reports,
+        unread,
+        |recorder| wait(args, recorder, &stop, &mut child),
+    )?;
+    let mut status = recorded.waited;
     stop.set_written();
-    print(args, &recording, seconds, status)?;
+    print(args, &recorded.recording, recorded.seconds, status)?;
     if let (true, None, Some(child)) = (stop.is_asked(), status, &mut child) {
         output::note(
             "the recording is complete; waiting for the command, which another signal leaves alone",
@@ -194,28 +188,6 @@ fn note_memory(need: MemoryNeed) {
             units::bytes(available)
         ));
     }
-}
-
-/// Keeps what the kernel says about itself at an end of the load; returns the moment of slabinfo.
-fn report(args: &Args, recorder: &mut Recorder, end: End) -> u64 {
-    // Reports are of the whole machine.
-    if args.no_reports || !args.is_of_machine() {
-        return now_ns();
-    }
-    let taken = EndReports::take(end);
-    for error in taken.unread {
-        output::note(&format!("{error}; the trace goes without it"));
-    }
-    let snapshot = taken
-        .reports
-        .iter()
-        .find(|report| report.name == "snapshot");
-    let time_ns = snapshot.map_or_else(now_ns, |report| report.time_ns);
-    taken
-        .reports
-        .into_iter()
-        .for_each(|report| recorder.report(report));
-    time_ns
 }
 
 /// Records until the command, which becomes `child`, ends, the time is over, or a signal comes.

@@ -51,6 +51,7 @@ pub mod geometry;
 pub mod infer;
 pub mod look;
 pub mod plan;
+pub mod record;
 pub mod recorded;
 pub mod replay;
 pub mod run;
