@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use crate::shell::{self, Outcome};
-use crate::{aarch64, accounting, models, page, tidy};
+use crate::{aarch64, accounting, models, page, python, tidy};
 
 /// Options of `ci`.
 #[derive(clap::Args)]
@@ -19,7 +19,7 @@ pub(crate) struct Options {
 type Step = (&'static str, fn() -> Result<Outcome>);
 
 /// The checks, and what each of them alone would find. Cheap ones first; the tests last, so that their result ends the log.
-const STEPS: [Step; 11] = [
+const STEPS: [Step; 12] = [
     // Layout of the source.
     ("fmt", || cargo(&["fmt", "--all", "--check"])),
     // The rules of the project that no compiler knows.
@@ -48,6 +48,8 @@ const STEPS: [Step; 11] = [
     // From here on the programs of `cargo test --workspace` are run; the first step builds them. A browser's view of
     // the page of `reproduce`.
     ("page", page::run),
+    // The wheel, as users build it: results against the command's, stubs, notebooks.
+    ("python", python::run),
     // The host's tests on the path that is taken without restartable sequences.
     ("test-fallback", || {
         models::fallback().map(|()| Outcome::Done)

@@ -15,6 +15,7 @@ mod models;
 mod page;
 mod picture;
 mod programs;
+mod python;
 mod shell;
 mod study;
 mod tidy;
@@ -62,6 +63,8 @@ enum Command {
     Picture,
     /// Opens the page of `quarry reproduce` in Chromium.
     Page,
+    /// Builds the wheel of `python/`, and checks its tests, stubs and notebooks.
+    Python,
     /// Replays recordings in simulated time to answer a question, and writes its page under docs/studies.
     Study(study::Options),
 }
@@ -91,6 +94,7 @@ fn run(command: Command) -> Result<()> {
         Command::Bench(options) => bench::run(&options),
         Command::Picture => picture::run(),
         Command::Page => report(page::run()?),
+        Command::Python => report(python::run()?),
         Command::Study(options) => study::run(&options),
     }
 }

@@ -1,0 +1,316 @@
+from collections.abc import Iterable, Mapping, Sequence
+from os import PathLike
+from typing import Any, Literal, Protocol, TypeAlias, final
+
+__all__ = [
+    "Error",
+    "Events",
+    "InputError",
+    "InternalError",
+    "Look",
+    "MemoryExhaustedError",
+    "Recording",
+    "Snapshot",
+    "Sweep",
+    "Table",
+    "UsageError",
+    "__version__",
+    "examine",
+    "failed_chunk",
+    "geometry",
+    "look",
+    "read_plan",
+    "read_results",
+    "run",
+    "run_chunk",
+]
+
+__version__: str
+
+_Name: TypeAlias = str | Iterable[str]
+_Path: TypeAlias = str | PathLike[str]
+_PageSize: TypeAlias = int | str | Iterable[int | str]
+_Count: TypeAlias = int | Iterable[int]
+_Value: TypeAlias = int | str
+_Settings: TypeAlias = str | Iterable[str] | Mapping[str, _Value | Sequence[_Value]]
+_Config: TypeAlias = str | Iterable[str] | Mapping[str, bool | str]
+
+class _ArrowStream(Protocol):
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+
+class Error(Exception):
+    """Base of all exceptions of this package."""
+
+class UsageError(Error):
+    """The request names something that does not exist or is out of range."""
+
+class InputError(Error):
+    """A file cannot be read or written, or contradicts itself."""
+
+class MemoryExhaustedError(Error):
+    """A virtual machine had too little memory for its load."""
+
+class InternalError(Error):
+    """The library contradicts itself: please report it."""
+
+@final
+class Table:
+    """Rows of a result, which every library of data frames takes."""
+
+    @property
+    def columns(self) -> list[str]: ...
+    @property
+    def about(self) -> dict[str, str]: ...
+    @property
+    def notes(self) -> dict[str, str]: ...
+    @property
+    def runs(self) -> list[dict[str, Any]]: ...
+    def to_dicts(self) -> list[dict[str, bool | int | float | str | None]]: ...
+    def write_parquet(self, path: _Path, *, force: bool = False) -> None: ...
+    def _repr_html_(self) -> str: ...
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+    def __arrow_c_schema__(self) -> object: ...
+    def __len__(self) -> int: ...
+    def __getitem__(self, name: str, /) -> list[bool | int | float | str | None]: ...
+    def __contains__(self, name: str, /) -> bool: ...
+
+@final
+class Events:
+    """Events of a recording, as a stream of Arrow in batches."""
+
+    @property
+    def columns(self) -> list[str]: ...
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+    def __arrow_c_schema__(self) -> object: ...
+    def __len__(self) -> int: ...
+
+@final
+class Snapshot:
+    """A kernel's reports at one moment."""
+
+    @staticmethod
+    def read(
+        source: _Path | bytes,
+        *,
+        stage: str | None = None,
+        at: Literal["begin", "end"] | None = None,
+        kernel: str | None = None,
+        had_cpus: int | None = None,
+        had_page_size: int | str | None = None,
+    ) -> Snapshot: ...
+    @staticmethod
+    def now() -> Snapshot: ...
+    def what_if(
+        self,
+        *,
+        release: _Name | None = None,
+        design: _Name | None = None,
+        page_size: _PageSize | None = None,
+        cpus: _Count | None = None,
+        possible_cpus: int | None = None,
+        set: _Settings | None = None,
+        config: _Config | None = None,
+        force: bool = False,
+        caches: bool = False,
+    ) -> Table: ...
+    @property
+    def file(self) -> str: ...
+    @property
+    def form(self) -> str: ...
+    @property
+    def kernel(self) -> str | None: ...
+    @property
+    def page_size(self) -> int: ...
+    @property
+    def cpus(self) -> int | None: ...
+    @property
+    def memory_bytes(self) -> int | None: ...
+    @property
+    def slab_bytes(self) -> int: ...
+    @property
+    def guesses(self) -> dict[str, str]: ...
+    @property
+    def notes(self) -> list[str]: ...
+
+@final
+class Recording:
+    """A recording of the events of a kernel's allocators."""
+
+    @staticmethod
+    def open(source: _Path | bytes) -> Recording: ...
+    @staticmethod
+    def record(
+        output: _Path,
+        command: _Name | None = None,
+        *,
+        duration: float | str | None = None,
+        ring: int | str | None = None,
+        pid: _Count | None = None,
+        cgroup: _Path | None = None,
+        comm: _Name | None = None,
+        stacks: bool = False,
+        mount: bool = False,
+        reports: bool = True,
+        force: bool = False,
+    ) -> Recording: ...
+    @staticmethod
+    def import_(
+        source: _Path,
+        output: _Path,
+        *,
+        kernel: str | None = None,
+        arch: str | None = None,
+        page_size: int | str | None = None,
+        cpus: int | None = None,
+        command: str | None = None,
+        lost: int = 0,
+        skip_bad: bool = False,
+        recorder_pid: _Count | None = None,
+        force: bool = False,
+        progress: bool = False,
+    ) -> Recording: ...
+    @staticmethod
+    def from_arrow(
+        events: _ArrowStream,
+        output: _Path | None = None,
+        *,
+        like: Recording | None = None,
+        force: bool = False,
+    ) -> Recording: ...
+    def replay(
+        self,
+        *,
+        design: _Name | None = None,
+        page_size: _PageSize | None = None,
+        cpus: _Count | None = None,
+        copies: int = 1,
+        set: _Settings | None = None,
+        debug: str | None = None,
+        memory: int | str | None = None,
+        cache_line: int = 64,
+        cache_share: int | str | None = None,
+        empty: bool = False,
+        initial: bool = False,
+        check: bool = False,
+        pages: Literal["auto", "off", "all"] = "auto",
+        time: bool = False,
+        machine: str | None = None,
+        pace: Literal["recorded", "full"] | None = None,
+        seed: int | None = None,
+        jobs: int | None = None,
+        caches: bool = False,
+        progress: bool = False,
+    ) -> Table: ...
+    def events(self) -> Events: ...
+    def callers(self, by: Literal["site", "process", "cache"] = "site") -> Table: ...
+    def snapshots(self) -> list[Snapshot]: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def kernel(self) -> str | None: ...
+    @property
+    def page_size(self) -> int: ...
+    @property
+    def cpus(self) -> int: ...
+    @property
+    def duration_ns(self) -> int: ...
+    @property
+    def digest(self) -> str: ...
+    @property
+    def lost_events(self) -> int: ...
+    @property
+    def assumptions(self) -> list[str]: ...
+    def __len__(self) -> int: ...
+
+@final
+class Look:
+    """The first answer about a kernel's slab memory."""
+
+    @property
+    def summary(self) -> Table: ...
+    @property
+    def caches(self) -> Table: ...
+    @property
+    def what_ifs(self) -> Table: ...
+    @property
+    def growth(self) -> Table | None: ...
+
+def look(*snapshots: Snapshot | _Path) -> Look:
+    """Looks at snapshots, oldest first, or at this computer."""
+
+def geometry(
+    object_size: _Count | None = None,
+    *,
+    snapshot: Snapshot | None = None,
+    design: _Name | None = None,
+    page_size: _PageSize | None = None,
+    cpus: _Count | None = None,
+    cache_line: int = 64,
+    align: int = 0,
+    flags: _Name | None = None,
+    set: _Settings | None = None,
+) -> Table:
+    """Computes the slabs of a cache without running anything."""
+
+def run(
+    load: Literal["hackbench", "tbench", "tcp_rr"],
+    size: _Count | None = None,
+    *,
+    design: _Name | None = None,
+    era: str | None = None,
+    cpus: _Count | None = None,
+    page_size: int | str | None = None,
+    memory: int | str | None = None,
+    set: _Settings | None = None,
+    at: _Name | None = None,
+    wake_order: str | None = None,
+    wake_place: str | None = None,
+    skb_sizes: str | None = None,
+    time: float | str | None = None,
+    fds: int | None = None,
+    loops: int | None = None,
+    datasize: int | str | None = None,
+    transport: Literal["unix", "datagram", "pipe"] | None = None,
+    sizes: tuple[int, int] | None = None,
+    remote: bool | None = None,
+    machine: str | None = None,
+    seed: int = 1,
+    jobs: int | None = None,
+    caches: bool = False,
+    progress: bool = False,
+) -> Table:
+    """Runs a load in simulated time."""
+
+@final
+class Sweep:
+    """All cells of a plan."""
+
+    def __new__(cls, plan: str, base: _Path, caches: bool, inputs: str | None = None) -> Sweep: ...
+    @property
+    def cells(self) -> int: ...
+    @property
+    def same(self) -> list[tuple[str, str]]: ...
+    def run(
+        self,
+        folder: _Path,
+        jobs: int | None,
+        memory: int | str | None,
+        retry: bool,
+        progress: bool,
+    ) -> tuple[int, int, int]: ...
+    def left(self, folder: _Path, retry: bool) -> tuple[list[tuple[str, str, list[str]]], int]: ...
+
+def run_chunk(chunk: str, local: Mapping[str, _Path]) -> tuple[list[tuple[str, bytes]], int]:
+    """Runs a chunk of a sweep."""
+
+def failed_chunk(chunk: str, error: str) -> tuple[list[tuple[str, bytes]], int]:
+    """Makes the rows of a chunk that no process could run."""
+
+def examine(name: str, path: str) -> str:
+    """Examines an input."""
+
+def read_plan(path: _Path) -> str:
+    """Reads a plan of TOML as JSON."""
+
+def read_results(folder: _Path) -> Table:
+    """Reads all rows in a folder."""

@@ -1,0 +1,201 @@
+//! The classic loads in simulated time.
+
+use pyo3::prelude::*;
+use quarry_machines::Machine;
+use quarry_work::load::{Ask, Hackbench, Load, MEMORY_BYTES, TcpRr};
+use quarry_work::run_all;
+use quarry_work::world::Transport;
+use serde_json::json;
+
+use crate::args::{Bytes, Name, PageBytes, Pairs, Seconds, Several, choice};
+use crate::error::{raised, usage};
+use crate::running::{self, Bar, note, note_eras};
+use crate::table::PyTable;
+
+/// The machine whose time is simulated if none is named.
+pub(crate) const DEFAULT_MACHINE: &str = "haswell-ep-2x12";
+
+/// Options of single loads.
+#[derive(Default)]
+struct Options {
+    fds: Option<u32>,
+    loops: Option<u32>,
+    datasize: Option<Bytes>,
+    transport: Option<String>,
+    sizes: Option<(u32, u32)>,
+    remote: Option<bool>,
+}
+
+impl Options {
+    /// The load with these options; refuses those of another load.
+    fn set(&self, load: &mut Load) -> PyResult<()> {
+        let of_hackbench = [
+            ("fds", self.fds.is_some()),
+            ("loops", self.loops.is_some()),
+            ("datasize", self.datasize.is_some()),
+            ("transport", self.transport.is_some()),
+        ];
+        let of_tcp_rr = [
+            ("sizes", self.sizes.is_some()),
+            ("remote", self.remote.is_some()),
+        ];
+        let name = load.name();
+        let refuse = |options: &[(&str, bool)]| match options.iter().find(|(_, given)| *given) {
+            Some((option, _)) => Err(usage(format!("{name} has no option {option}"))),
+            None => Ok(()),
+        };
+        match load {
+            Load::Hackbench(it) => {
+                refuse(&of_tcp_rr)?;
+                let bytes = self.datasize.map(|bytes| u32::try_from(bytes.0));
+                let bytes = bytes
+                    .transpose()
+                    .map_err(|_| usage("datasize is above 4 GiB"))?;
+                let transports = [
+                    ("unix", Transport::Unix),
+                    ("datagram", Transport::Datagram),
+                    ("pipe", Transport::Pipe),
+                ];
+                let transport = self.transport.as_deref();
+                let transport = transport.map(|name| choice("transport", name, &transports));
+                *it = Hackbench {
+                    groups: it.groups,
+                    descriptors: self.fds.unwrap_or(it.descriptors),
+                    loops: self.loops.unwrap_or(it.loops),
+                    bytes: bytes.unwrap_or(it.bytes),
+                    transport: transport.transpose()?.unwrap_or(it.transport),
+                };
+            }
+            Load::TcpRr(it) => {
+                refuse(&of_hackbench)?;
+                let (request, response) = self.sizes.unwrap_or((it.request, it.response));
+                let remote = self.remote.unwrap_or(it.remote);
+                *it = TcpRr {
+                    pairs: it.pairs,
+                    request,
+                    response,
+                    remote,
+                };
+            }
+            _ => {
+                refuse(&of_hackbench)?;
+                refuse(&of_tcp_rr)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Runs a load in simulated time: hackbench, tbench or tcp_rr of a size (groups, clients or pairs), on each number of CPUs
+/// and each design. A list of sizes has a row for each.
+#[pyfunction]
+#[pyo3(signature = (
+    load, size = None, *, design = None, era = None, cpus = None, page_size = None, memory = None, set = None, at = None,
+    wake_order = None, wake_place = None, skb_sizes = None, time = None, fds = None, loops = None, datasize = None,
+    transport = None, sizes = None, remote = None, machine = None, seed = 1, jobs = None, caches = false,
+    progress = false
+))]
+#[expect(clippy::too_many_arguments, reason = "keywords of Python")]
+pub(crate) fn run(
+    py: Python<'_>,
+    load: &str,
+    size: Option<Several<u32>>,
+    design: Option<Several<Name>>,
+    era: Option<Name>,
+    cpus: Option<Several<u32>>,
+    page_size: Option<PageBytes>,
+    memory: Option<Bytes>,
+    set: Option<Pairs>,
+    at: Option<Several<String>>,
+    wake_order: Option<String>,
+    wake_place: Option<String>,
+    skb_sizes: Option<String>,
+    time: Option<Seconds>,
+    fds: Option<u32>,
+    loops: Option<u32>,
+    datasize: Option<Bytes>,
+    transport: Option<String>,
+    sizes: Option<(u32, u32)>,
+    remote: Option<bool>,
+    machine: Option<&str>,
+    seed: u64,
+    jobs: Option<usize>,
+    caches: bool,
+    progress: bool,
+) -> PyResult<PyTable> {
+    let named = |size| Load::named(load, size).map_err(raised);
+    let mut loads = match size {
+        None => vec![named(None)?],
+        Some(sizes) => sizes
+            .0
+            .into_iter()
+            .map(|size| named(Some(size)))
+            .collect::<PyResult<_>>()?,
+    };
+    let options = Options {
+        fds,
+        loops,
+        datasize,
+        transport,
+        sizes,
+        remote,
+    };
+    loads.iter_mut().try_for_each(|load| options.set(load))?;
+    let ask = Ask {
+        designs: design
+            .unwrap_or_default()
+            .0
+            .into_iter()
+            .map(|name| name.0)
+            .collect(),
+        era: era.map(|era| era.0),
+        cpus: cpus.unwrap_or_default().0,
+        page_bytes: page_size.map_or(4096, |size| size.0),
+        memory_bytes: memory.map_or(MEMORY_BYTES, |bytes| bytes.0),
+        set: set.unwrap_or_default().0,
+        at: at.unwrap_or_default().0,
+        wake_order,
+        wake_place,
+        skb_sizes,
+        time: time.map(|time| time.0),
+        seed,
+        ..Ask::new(loads)
+    };
+    let machine = Machine::open(machine.unwrap_or(DEFAULT_MACHINE)).map_err(raised)?;
+    let runs = ask.runs(&machine).map_err(raised)?;
+    note_eras(py, runs.iter().map(|run| run.spec.setup.era))?;
+    let jobs = running::jobs(jobs);
+    let bar = Bar::new(py, progress, load, 100 * runs.len() as u64, "%")?;
+    let reports = running::run(py, &bar, |shared| {
+        run_all(&runs, jobs, |run| run.run(shared))
+    })?;
+    let reports = reports.map_err(raised)?;
+    for (run, report) in runs
+        .iter()
+        .zip(&reports)
+        .filter(|(_, report)| report.late_changes > 0)
+    {
+        note(
+            py,
+            &format!(
+                "{}: it ended before {} of at",
+                run.spec.label(),
+                report.late_changes
+            ),
+        )?;
+    }
+    let lead = ["load", "size", "design", "era", "cpus"];
+    let table = match caches {
+        true => PyTable::of_parts(&reports, |report| &report.caches, &lead)?,
+        false => PyTable::of(&reports, &lead)?,
+    };
+    let asked = json!({
+        "load": load, "size": ask.loads.iter().map(|load| load.size().1).collect::<Vec<_>>(), "design": ask.designs,
+        "era": ask.era, "cpus": ask.cpus, "page_size": ask.page_bytes, "memory": ask.memory_bytes, "set": ask.set,
+        "at": ask.at, "wake_order": ask.wake_order, "wake_place": ask.wake_place, "skb_sizes": ask.skb_sizes,
+        "machine": machine.name, "seed": ask.seed,
+    });
+    Ok(table
+        .noted("command", format!("run {load}"))
+        .noted("asked", asked))
+}

@@ -1,0 +1,107 @@
+//! First answer about a kernel's slab memory.
+
+use std::path::{Path, PathBuf};
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+use quarry_lab::LabError;
+use quarry_lab::ask::{Source, check_slabs};
+
+use crate::error::raised;
+use crate::snapshot::Snapshot;
+use crate::table::PyTable;
+
+/// The first answer about a kernel's slab memory: how much, of what and why, what grew, and what would change it.
+#[pyclass(module = "quarry", frozen)]
+pub(crate) struct Look {
+    of: quarry_lab::look::Look,
+    files: String,
+}
+
+/// Looks at snapshots, oldest first: each a `Snapshot`, or a file that is read with all its moments. Without any, at this
+/// computer. Of several, `growth` says what grew from the first to the last.
+#[pyfunction]
+#[pyo3(signature = (*snapshots))]
+pub(crate) fn look(py: Python<'_>, snapshots: &Bound<'_, PyTuple>) -> PyResult<Look> {
+    let mut all = Vec::new();
+    for one in snapshots {
+        match one.cast::<Snapshot>() {
+            Ok(snapshot) => all.push(snapshot.get().of.clone()),
+            Err(_) => {
+                let path: PathBuf = one.extract()?;
+                all.extend(py.detach(|| moments(&path)).map_err(raised)?);
+            }
+        }
+    }
+    if snapshots.is_empty() {
+        all.push(py.detach(quarry_snapshot::Snapshot::now).map_err(raised)?);
+    }
+    for snapshot in &all {
+        check_slabs(snapshot, "a look").map_err(raised)?;
+    }
+    let files: Vec<&str> = all.iter().map(|snapshot| snapshot.file.as_str()).collect();
+    Ok(Look {
+        files: files.join("; "),
+        of: py
+            .detach(|| quarry_lab::look::Look::of(&all))
+            .map_err(raised)?,
+    })
+}
+
+/// All moments of a file.
+fn moments(path: &Path) -> Result<Vec<quarry_snapshot::Snapshot>, LabError> {
+    match Source::open(path.as_os_str(), None)? {
+        Source::Trace(input) => input.snapshots(),
+        Source::Snapshot(_) => Ok(quarry_snapshot::Snapshot::read_all(path)?),
+    }
+}
+
+impl Look {
+    fn noted(&self, table: PyTable) -> PyTable {
+        table.noted("command", "look").noted("input", &self.files)
+    }
+}
+
+#[pymethods]
+impl Look {
+    /// One row: all slab memory, its parts, what shrinking frees, blocks.
+    #[getter]
+    fn summary(&self) -> PyResult<PyTable> {
+        let table = PyTable::of(std::slice::from_ref(&self.of), &["design"])?;
+        Ok(self.noted(table))
+    }
+
+    /// A row for each cache that has slabs, that with most bytes first.
+    #[getter]
+    fn caches(&self) -> PyResult<PyTable> {
+        Ok(self.noted(PyTable::of(&self.of.caches, &["name"])?))
+    }
+
+    /// A row for each prediction: other releases, pages and orders.
+    #[getter]
+    fn what_ifs(&self) -> PyResult<PyTable> {
+        Ok(self.noted(PyTable::of(&self.of.what_ifs, &[])?))
+    }
+
+    /// A row for each cache that changed between the first and the last snapshot; None of one snapshot.
+    #[getter]
+    fn growth(&self) -> PyResult<Option<PyTable>> {
+        let growth = self.of.growth.as_ref();
+        let table = growth.map(|growth| PyTable::of(&growth.caches, &["name"]));
+        Ok(table.transpose()?.map(|table| self.noted(table)))
+    }
+
+    fn __reduce__(&self) -> PyResult<()> {
+        Err(PyTypeError::new_err(
+            "a Look is not pickled: send its tables",
+        ))
+    }
+
+    fn __repr__(&self) -> String {
+        format!(
+            "<quarry.Look at {}: {} bytes of slabs, {}>",
+            self.files, self.of.slab_bytes, self.of.design
+        )
+    }
+}

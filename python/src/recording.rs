@@ -1,0 +1,434 @@
+//! Recordings of kernels, and replays of them.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use quarry_core::page::CACHE_SHARE_BYTES;
+use quarry_lab::Plan;
+use quarry_lab::ask::{Replay, Start};
+use quarry_lab::callers::{By, Callers};
+use quarry_lab::replay::input::Input;
+use quarry_lab::replay::pages::PageMode;
+use quarry_lab::replay::timed::{Pace, Timing};
+use quarry_machines::{Draw, Machine};
+use quarry_snapshot::ReportError;
+use quarry_trace::record::{RecordOptions, Scope};
+use quarry_trace::{Existing, ImportOptions, TraceFile};
+use serde_json::json;
+
+use crate::args::{Bytes, Name, PageBytes, Pairs, Seconds, Several, choice};
+use crate::error::{raised, usage};
+use crate::events::{Events, trace_of};
+use crate::load::DEFAULT_MACHINE;
+use crate::running::{self, Bar, note, note_eras};
+use crate::snapshot::Snapshot;
+use crate::table::PyTable;
+
+/// A recording of what a kernel allocated.
+#[pyclass(module = "quarry", frozen)]
+pub(crate) struct Recording {
+    pub(crate) input: Input,
+}
+
+impl Recording {
+    pub(crate) fn of(file: TraceFile, name: &str) -> Self {
+        Self {
+            input: Input::new(file, name),
+        }
+    }
+}
+
+#[pymethods]
+impl Recording {
+    /// Opens a trace: a file, the name of a bundled one (hackbench, kv, tbench), or the bytes of a file. Parquet that another
+    /// program wrote of a trace's rows is one, too.
+    #[staticmethod]
+    fn open(py: Python<'_>, source: Bound<'_, PyAny>) -> PyResult<Self> {
+        if let Ok(bytes) = source.cast::<PyBytes>() {
+            let bytes = bytes.as_bytes().to_vec();
+            let file = py.detach(|| TraceFile::from_bytes(bytes)).map_err(raised)?;
+            return Ok(Self::of(file, "<bytes>"));
+        }
+        let path: PathBuf = source.extract()?;
+        let input = py.detach(|| match path.to_str() {
+            Some(name) => Input::open(name),
+            None => Ok(Input::new(TraceFile::open(&path)?, &path.to_string_lossy())),
+        });
+        Ok(Self {
+            input: input.map_err(raised)?,
+        })
+    }
+
+    /// Records what this machine's kernel allocates, as root, until `command` ends or for `duration`, and opens the trace.
+    /// It has the kernel's reports of both ends. Ctrl-C ends the recording, which is written then.
+    #[staticmethod]
+    #[pyo3(signature = (
+        output, command = None, *, duration = None, ring = None, pid = None, cgroup = None, comm = None, stacks = false,
+        mount = false, reports = true, force = false
+    ))]
+    #[expect(clippy::too_many_arguments, reason = "keywords of Python")]
+    fn record(
+        py: Python<'_>,
+        output: PathBuf,
+        command: Option<Several<OsString>>,
+        duration: Option<Seconds>,
+        ring: Option<Bytes>,
+        pid: Option<Several<i32>>,
+        cgroup: Option<PathBuf>,
+        comm: Option<Several<String>>,
+        stacks: bool,
+        mount: bool,
+        reports: bool,
+        force: bool,
+    ) -> PyResult<Self> {
+        let command = command.unwrap_or_default().0;
+        let duration = duration.map(|time| time.0);
+        if command.is_empty() && duration.is_none() {
+            return Err(usage("give a command, or a duration"));
+        }
+        let usual = RecordOptions::default();
+        let options = RecordOptions {
+            ring_bytes: ring.map_or(usual.ring_bytes, |bytes| bytes.0),
+            scope: Scope {
+                processes: pid.unwrap_or_default().0,
+                cgroup,
+                comms: comm.unwrap_or_default().0,
+            },
+            stacks,
+            mount,
+            command: (!command.is_empty())
+                .then(|| command.join(OsStr::new(" ")).to_string_lossy().into_owned()),
+            existing: existing(force),
+            ..usual
+        };
+        let bar = Bar::new(py, false, "record", 0, "events")?;
+        let unread = Mutex::new(Vec::new());
+        let made = running::run(py, &bar, |shared| {
+            let keep = |error: &ReportError| {
+                let mut all = unread.lock().unwrap_or_else(PoisonError::into_inner);
+                all.push(error.to_string());
+            };
+            quarry_lab::record::record(&output, &options, reports, keep, |recorder| {
+                shared.record(recorder, &command, duration)
+            })
+        })?;
+        made.map_err(raised)?;
+        for error in unread.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            note(py, &format!("{error}; the trace goes without it"))?;
+        }
+        let file = TraceFile::open(&output).map_err(raised)?;
+        Ok(Self::of(file, &output.to_string_lossy()))
+    }
+
+    /// Makes a trace of a recording of perf, trace-cmd, ftrace, LTTng or Perfetto, and opens it. Facts that the recording
+    /// lacks can be given.
+    #[staticmethod]
+    #[pyo3(signature = (
+        source, output, *, kernel = None, arch = None, page_size = None, cpus = None, command = None, lost = 0,
+        skip_bad = false, recorder_pid = None, force = false, progress = false
+    ))]
+    #[expect(clippy::too_many_arguments, reason = "keywords of Python")]
+    fn import_(
+        py: Python<'_>,
+        source: PathBuf,
+        output: PathBuf,
+        kernel: Option<Name>,
+        arch: Option<String>,
+        page_size: Option<PageBytes>,
+        cpus: Option<u32>,
+        command: Option<String>,
+        lost: u64,
+        skip_bad: bool,
+        recorder_pid: Option<Several<i32>>,
+        force: bool,
+        progress: bool,
+    ) -> PyResult<Self> {
+        let options = ImportOptions {
+            kernel: kernel.map(|name| name.0),
+            arch,
+            command,
+            page_size: page_size.and_then(|size| u32::try_from(size.0).ok()),
+            cpus,
+            lost_events: lost,
+            skip_bad,
+            recorder_pids: recorder_pid.unwrap_or_default().0,
+            existing: existing(force),
+            ..ImportOptions::default()
+        };
+        let bytes = std::fs::metadata(&source).map_or(0, |found| found.len());
+        let bar = Bar::new(py, progress, "import", bytes, "B")?;
+        let made = running::run(py, &bar, |shared| shared.import(&source, &output, &options))?;
+        made.map_err(raised)?;
+        let file = TraceFile::open(&output).map_err(raised)?;
+        Ok(Self::of(file, &output.to_string_lossy()))
+    }
+
+    /// Replays the recording on every design, page size, number of CPUs and value of a listed tunable, a row each; with
+    /// `time`, in the simulated time of a machine. What is not given is the recording's own, or what the command takes.
+    /// `caches` gives a row for each cache instead.
+    #[pyo3(signature = (
+        *, design = None, page_size = None, cpus = None, copies = 1, set = None, debug = None, memory = None,
+        cache_line = 64, cache_share = None, empty = false, initial = false, check = false, pages = "auto", time = false,
+        machine = None, pace = None, seed = None, jobs = None, caches = false, progress = false
+    ))]
+    #[expect(clippy::too_many_arguments, reason = "keywords of Python")]
+    fn replay(
+        &self,
+        py: Python<'_>,
+        design: Option<Several<Name>>,
+        page_size: Option<Several<PageBytes>>,
+        cpus: Option<Several<u32>>,
+        copies: u32,
+        set: Option<Pairs>,
+        debug: Option<String>,
+        memory: Option<Bytes>,
+        cache_line: u32,
+        cache_share: Option<Bytes>,
+        empty: bool,
+        initial: bool,
+        check: bool,
+        pages: &str,
+        time: bool,
+        machine: Option<&str>,
+        pace: Option<&str>,
+        seed: Option<u64>,
+        jobs: Option<usize>,
+        caches: bool,
+        progress: bool,
+    ) -> PyResult<PyTable> {
+        let page_modes = [
+            ("auto", PageMode::Auto),
+            ("off", PageMode::Off),
+            ("all", PageMode::All),
+        ];
+        let paces = [("recorded", Pace::Recorded), ("full", Pace::Full)];
+        if !time && (machine.is_some() || pace.is_some() || seed.is_some()) {
+            return Err(usage(
+                "machine, pace and seed are of simulated time: give time=True",
+            ));
+        }
+        let timing = match time {
+            false => None,
+            true => Some(Timing {
+                machine: Machine::open(machine.unwrap_or(DEFAULT_MACHINE)).map_err(raised)?,
+                draw: Draw::VALUES,
+                pace: choice("pace", pace.unwrap_or("recorded"), &paces)?,
+                seed: seed.unwrap_or(1),
+            }),
+        };
+        let asked = Replay {
+            designs: design
+                .unwrap_or_default()
+                .0
+                .into_iter()
+                .map(|name| name.0)
+                .collect(),
+            page_bytes: page_size
+                .unwrap_or_default()
+                .0
+                .into_iter()
+                .map(|size| size.0)
+                .collect(),
+            cpus: cpus.unwrap_or_default().0,
+            copies,
+            set: set.unwrap_or_default().0,
+            debug,
+            memory_bytes: memory.map(|bytes| bytes.0),
+            cache_line,
+            cache_share_bytes: cache_share.map_or(CACHE_SHARE_BYTES, |bytes| bytes.0),
+            start: start(empty, initial, check)?,
+            pages: choice("pages", pages, &page_modes)?,
+            timing,
+        };
+        let mut input = self.input.clone();
+        let axes = asked.on(&mut input).map_err(raised)?;
+        let plan = Plan::new(&axes).map_err(raised)?;
+        plan.check_debug(&input).map_err(raised)?;
+        note_eras(py, plan.runs.iter().map(|run| run.design.era))?;
+        let jobs = running::jobs(jobs);
+        let meta = input.file.meta();
+        let events = meta.rows * plan.runs.len() as u64 * u64::from(input.states);
+        let bar = Bar::new(py, progress, "replay", events, "events")?;
+        let lead = ["design", "era", "page_size", "cpus"];
+        let table = match &asked.timing {
+            Some(timing) if caches => {
+                return Err(usage(format!(
+                    "a replay in the time of {} has no caches",
+                    timing.machine.name
+                )));
+            }
+            Some(timing) => {
+                let work =
+                    |shared: &running::Shared| plan.execute_timed(&input, timing, jobs, shared);
+                let runs = running::run(py, &bar, work)?.map_err(raised)?;
+                PyTable::of(&runs, &lead)?
+            }
+            None => {
+                let work = |shared: &running::Shared| plan.execute(&input, jobs, shared);
+                let runs = running::run(py, &bar, work)?.map_err(raised)?;
+                match caches {
+                    true => PyTable::of_parts(&runs, |run| &run.caches, &lead)?,
+                    false => PyTable::of(&runs, &lead)?,
+                }
+            }
+        };
+        let timing = asked.timing.as_ref();
+        let question = json!({
+            "design": axes.designs.iter().map(ToString::to_string).collect::<Vec<_>>(), "page_size": axes.page_bytes,
+            "cpus": axes.cpus, "copies": copies, "set": asked.set, "debug": asked.debug, "memory": axes.memory_bytes,
+            "cache_line": axes.cache_line, "pages": pages,
+            "kernel": axes.booted_with.iter().map(quarry_designs::Setting::short).collect::<Vec<_>>(),
+            "initial": input.initial.is_some() || input.zoneinfo.is_some(), "check": check,
+            "machine": timing.map(|timing| &timing.machine.name), "seed": timing.map(|timing| timing.seed),
+        });
+        let command = if time { "replay --time" } else { "replay" };
+        Ok(table
+            .noted("command", command)
+            .noted("input", &input.name)
+            .noted("input_digest", format!("{:016x}", meta.digest))
+            .noted("asked", question))
+    }
+
+    /// The events as a stream of Arrow.
+    fn events(&self) -> Events {
+        Events::of(self.input.file.clone(), &self.input.name)
+    }
+
+    /// Makes a trace of events that any library of data frames holds, with the columns of `events`, and writes it to
+    /// `output`; without, it stays in memory. Events that were taken out are seen as not recorded, as by `quarry filter`.
+    /// Frames of polars and pandas keep the rows alone: `like` is the recording that they are of, with the kernel, the
+    /// machine and the names of caches.
+    #[staticmethod]
+    #[pyo3(signature = (events, output = None, *, like = None, force = false))]
+    fn from_arrow(
+        events: &Bound<'_, PyAny>,
+        output: Option<PathBuf>,
+        like: Option<&Self>,
+        force: bool,
+    ) -> PyResult<Self> {
+        let like = like.map(|like| like.input.file.meta());
+        let file = trace_of(events, like, output.as_deref(), existing(force))?;
+        let name = output.as_deref().unwrap_or(Path::new("<events>"));
+        Ok(Self::of(file, &name.to_string_lossy()))
+    }
+
+    /// Who allocates, by `site`, `process` or `cache`: a row each, that with most bytes alive at the peak first.
+    #[pyo3(signature = (by = "site"))]
+    fn callers(&self, py: Python<'_>, by: &str) -> PyResult<PyTable> {
+        let all = [
+            ("site", By::Site),
+            ("process", By::Process),
+            ("cache", By::Cache),
+        ];
+        let by_what = choice("by", by, &all)?;
+        let callers = py
+            .detach(|| Callers::of(&self.input.file, false))
+            .map_err(raised)?;
+        let table = PyTable::of(&callers.by(by_what), &["name"])?;
+        Ok(table
+            .noted("command", "callers")
+            .noted("input", &self.input.name)
+            .noted("input_digest", self.digest()))
+    }
+
+    /// Snapshots of the kernel before and after the load, as far as the recording has them.
+    fn snapshots(&self, py: Python<'_>) -> PyResult<Vec<Snapshot>> {
+        let found = py.detach(|| self.input.snapshots()).map_err(raised)?;
+        Ok(found.into_iter().map(|of| Snapshot { of }).collect())
+    }
+
+    /// File, name of a bundled trace, or `<bytes>`.
+    #[getter]
+    fn name(&self) -> &str {
+        &self.input.name
+    }
+
+    /// Release of the recorded kernel; None if unknown.
+    #[getter]
+    fn kernel(&self) -> Option<&str> {
+        self.input.file.meta().kernel.as_deref()
+    }
+
+    /// Bytes of a page of the recorded machine.
+    #[getter]
+    fn page_size(&self) -> u32 {
+        self.input.file.meta().page_size
+    }
+
+    /// CPUs of the recorded machine.
+    #[getter]
+    fn cpus(&self) -> u32 {
+        self.input.file.meta().cpus
+    }
+
+    /// Nanoseconds from the first to the last event.
+    #[getter]
+    fn duration_ns(&self) -> u64 {
+        self.input.file.meta().duration_ns()
+    }
+
+    /// Checksum of what a replay reads: recordings with equal digests replay equally.
+    #[getter]
+    fn digest(&self) -> String {
+        format!("{:016x}", self.input.file.meta().digest)
+    }
+
+    /// Events that the recorder lost.
+    #[getter]
+    fn lost_events(&self) -> u64 {
+        self.input.file.meta().lost_events
+    }
+
+    /// Gaps of the recording and what fills them, a sentence each.
+    #[getter]
+    fn assumptions(&self) -> Vec<String> {
+        self.input.file.meta().assumptions.clone()
+    }
+
+    fn __len__(&self) -> usize {
+        self.input.file.meta().rows as usize
+    }
+
+    fn __reduce__(&self) -> PyResult<()> {
+        Err(PyTypeError::new_err(
+            "a Recording is not pickled: send the path of its file, and open it there",
+        ))
+    }
+
+    fn __repr__(&self) -> String {
+        let meta = self.input.file.meta();
+        format!(
+            "<quarry.Recording {}: {} events in {:.3} s, kernel {}, {} CPUs>",
+            self.input.name,
+            meta.rows,
+            meta.duration_ns() as f64 / 1e9,
+            meta.kernel.as_deref().unwrap_or("unknown"),
+            meta.cpus
+        )
+    }
+}
+
+/// The beginning of a replay by the words of the command.
+fn start(empty: bool, initial: bool, check: bool) -> PyResult<Start> {
+    match (empty, initial, check) {
+        (true, false, false) => Ok(Start::Empty),
+        (false, _, true) => Ok(Start::Check),
+        (false, true, false) => Ok(Start::Reports),
+        (false, false, false) => Ok(Start::Usual),
+        (true, ..) => Err(usage(
+            "empty contradicts initial and check, which begin with the kernel's reports",
+        )),
+    }
+}
+
+/// The fate of a file that has the name of an output.
+pub(crate) fn existing(force: bool) -> Existing {
+    match force {
+        true => Existing::Replace,
+        false => Existing::Keep,
+    }
+}

@@ -1,0 +1,260 @@
+//! Snapshots of real kernels, and predictions from them.
+
+use std::path::PathBuf;
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+use quarry_lab::LabError;
+use quarry_lab::ask::{At, Source, WhatIf};
+use quarry_lab::whatif::known_errors;
+use quarry_snapshot::Asked;
+use serde::Serialize;
+
+use crate::args::{Name, PageBytes, Pairs, Several, choice};
+use crate::error::{InputError, raised, usage};
+use crate::running::note_eras;
+use crate::table::PyTable;
+
+/// A kernel's reports at one moment.
+#[pyclass(module = "quarry", frozen)]
+pub(crate) struct Snapshot {
+    pub(crate) of: quarry_snapshot::Snapshot,
+}
+
+/// The request, as the command's options have it.
+#[derive(Serialize)]
+struct Question<'a> {
+    release: Vec<&'a str>,
+    design: &'a [String],
+    page_size: &'a [u64],
+    cpus: &'a [u32],
+    possible_cpus: Option<u32>,
+    set: &'a [String],
+    config: &'a [String],
+    force: bool,
+}
+
+#[pymethods]
+impl Snapshot {
+    /// Reads a snapshot: a file, a folder or an archive of any form in docs/inputs.md, or the bytes of a file; or one of a
+    /// trace. `kernel`, `had_cpus` and `had_page_size` are facts that the file may lack.
+    #[staticmethod]
+    #[pyo3(signature = (source, *, stage = None, at = None, kernel = None, had_cpus = None, had_page_size = None))]
+    fn read(
+        py: Python<'_>,
+        source: Bound<'_, PyAny>,
+        stage: Option<&str>,
+        at: Option<&str>,
+        kernel: Option<Name>,
+        had_cpus: Option<u32>,
+        had_page_size: Option<PageBytes>,
+    ) -> PyResult<Self> {
+        let at = at.map(|name| choice("at", name, &[("begin", At::Begin), ("end", At::End)]));
+        let at = at.transpose()?;
+        let known = Asked {
+            release: kernel.map(|name| name.0),
+            cpus: had_cpus,
+            page_bytes: had_page_size.map(|size| size.0),
+        };
+        let of = if let Ok(bytes) = source.cast::<PyBytes>() {
+            if stage.is_some() || at.is_some() {
+                return Err(usage("stage and at are for files: bytes have one moment"));
+            }
+            let bytes = bytes.as_bytes();
+            let moments = py.detach(|| quarry_snapshot::Snapshot::of_bytes("<bytes>", bytes));
+            let last = moments.map_err(raised)?.into_iter().next_back();
+            last.ok_or_else(|| InputError::new_err("<bytes>: no moment is in it"))?
+        } else {
+            let path: PathBuf = source.extract()?;
+            let read = || Source::open(path.as_os_str(), stage)?.into_snapshot(at);
+            py.detach(read).map_err(raised)?
+        };
+        let of = of.asked(&known).map_err(raised)?;
+        Ok(Self { of })
+    }
+
+    /// Reads the snapshot of this computer, as root.
+    #[staticmethod]
+    fn now(py: Python<'_>) -> PyResult<Self> {
+        let of = py.detach(quarry_snapshot::Snapshot::now).map_err(raised)?;
+        Ok(Self { of })
+    }
+
+    /// Predicts the kernel's slab memory under other settings; without any, under its own. A list has a row for each value,
+    /// several lists one for each combination; `caches` gives a row for each cache instead. Each prediction has bounds,
+    /// `low` and `high`.
+    #[pyo3(signature = (
+        *, release = None, design = None, page_size = None, cpus = None, possible_cpus = None, set = None, config = None,
+        force = false, caches = false
+    ))]
+    #[expect(clippy::too_many_arguments, reason = "keywords of Python")]
+    fn what_if(
+        &self,
+        py: Python<'_>,
+        release: Option<Several<Name>>,
+        design: Option<Several<Name>>,
+        page_size: Option<Several<PageBytes>>,
+        cpus: Option<Several<u32>>,
+        possible_cpus: Option<u32>,
+        set: Option<Pairs>,
+        config: Option<Pairs>,
+        force: bool,
+        caches: bool,
+    ) -> PyResult<PyTable> {
+        let releases = release.unwrap_or_default().0;
+        let release_of = |name: Option<&Name>| name.map(|name| name.0.clone());
+        let mut asked = WhatIf {
+            release: None,
+            designs: design
+                .unwrap_or_default()
+                .0
+                .into_iter()
+                .map(|name| name.0)
+                .collect(),
+            page_bytes: page_size
+                .unwrap_or_default()
+                .0
+                .into_iter()
+                .map(|size| size.0)
+                .collect(),
+            cpus: cpus.unwrap_or_default().0,
+            possible_cpus,
+            set: set.unwrap_or_default().0,
+            config: config.unwrap_or_default().0,
+            force,
+        };
+        if !releases.is_empty() && !asked.designs.is_empty() {
+            return Err(usage(
+                "release and design contradict each other: a release has its design",
+            ));
+        }
+        let mut predictions = Vec::new();
+        let mut eras = Vec::new();
+        for release in releases
+            .iter()
+            .map(Some)
+            .chain(releases.is_empty().then_some(None))
+        {
+            asked.release = release_of(release);
+            let answered = py.detach(|| -> Result<_, LabError> {
+                Ok((asked.questions()?, asked.ask(&self.of)?))
+            });
+            let (questions, answers) = answered.map_err(raised)?;
+            eras.extend(questions.iter().filter_map(|question| {
+                let design = question.design.map(|design| design.era);
+                design.or(question.release)
+            }));
+            predictions.extend(answers);
+        }
+        note_eras(py, eras)?;
+        let lead = ["design", "page_size", "cpus"];
+        let table = match caches {
+            true => PyTable::of_parts(&predictions, |one| &one.caches, &lead)?,
+            false => PyTable::of(&predictions, &lead)?,
+        };
+        let question = Question {
+            release: releases.iter().map(|name| name.0.as_str()).collect(),
+            design: &asked.designs,
+            page_size: &asked.page_bytes,
+            cpus: &asked.cpus,
+            possible_cpus,
+            set: &asked.set,
+            config: &asked.config,
+            force,
+        };
+        let [least, most] = known_errors(self.of.detail());
+        Ok(table
+            .noted("command", "what-if")
+            .noted("input", &self.of.file)
+            .noted("asked", serde_json::to_string(&question).map_err(raised)?)
+            .noted("known_errors_percent", format!("{least} to {most}")))
+    }
+
+    /// File, or `<bytes>`.
+    #[getter]
+    fn file(&self) -> &str {
+        &self.of.file
+    }
+
+    /// Form of the file, such as `snapshot`, `slabinfo`, `sosreport` or `slabtop`.
+    #[getter]
+    fn form(&self) -> &'static str {
+        self.of.form.name()
+    }
+
+    /// Release of the kernel; None if unknown.
+    #[getter]
+    fn kernel(&self) -> Option<&str> {
+        self.of.release.as_deref()
+    }
+
+    /// Bytes of a page.
+    #[getter]
+    fn page_size(&self) -> u64 {
+        self.of.page_bytes
+    }
+
+    /// CPUs; None if unknown.
+    #[getter]
+    fn cpus(&self) -> Option<u32> {
+        self.of.present_cpus
+    }
+
+    /// Memory of the machine in bytes; None if unknown.
+    #[getter]
+    fn memory_bytes(&self) -> Option<u64> {
+        self.of.memory_bytes
+    }
+
+    /// Bytes of all slabs.
+    #[getter]
+    fn slab_bytes(&self) -> u64 {
+        self.of.slab_bytes()
+    }
+
+    /// Reasons of what no file says, by field: `kernel`, `page_size`, `cpus`.
+    #[getter]
+    fn guesses<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let facts = &self.of.facts;
+        let origins = [
+            ("kernel", &facts.release),
+            ("page_size", &facts.page_bytes),
+            ("cpus", &facts.present_cpus),
+        ];
+        let guesses = PyDict::new(py);
+        for (field, origin) in origins {
+            if let Some(reason) = origin.reason() {
+                guesses.set_item(field, reason)?;
+            }
+        }
+        Ok(guesses)
+    }
+
+    /// Sentences about how the file was read.
+    #[getter]
+    fn notes(&self) -> Vec<String> {
+        self.of.notes.clone()
+    }
+
+    fn __reduce__(&self) -> PyResult<()> {
+        Err(PyTypeError::new_err(
+            "a Snapshot is not pickled: send the path of its file, and read it there",
+        ))
+    }
+
+    fn __repr__(&self) -> String {
+        let of = &self.of;
+        let cpus = of
+            .present_cpus
+            .map_or_else(|| "?".to_string(), |cpus| cpus.to_string());
+        format!(
+            "<quarry.Snapshot {}: {}, kernel {}, {} CPUs, {} bytes of slabs>",
+            of.file,
+            of.form.name(),
+            of.release.as_deref().unwrap_or("unknown"),
+            cpus,
+            of.slab_bytes()
+        )
+    }
+}

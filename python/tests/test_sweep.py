@@ -1,0 +1,163 @@
+"""Sweeps give the same bytes on threads, executors and clusters."""
+
+import concurrent.futures
+import os
+import shutil
+import signal
+
+import polars as pl
+import pytest
+from distributed import Client, LocalCluster
+
+import quarry
+from quarry import _sweep
+
+PLAN = {"release": ["6.12", "7.3"], "set": {"min_partial": [1, 9]}}
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with (
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+        ) as made,
+        Client(made) as client,
+    ):
+        yield client
+
+
+@pytest.fixture
+def fleet(snapshots, tmp_path):
+    folder = tmp_path / "hosts"
+    folder.mkdir()
+    for path in snapshots:
+        shutil.copy(path, folder)
+    return folder
+
+
+def rows(folder):
+    """Files of rows with their bytes; what cells took differs from run to run."""
+    found = sorted(path for path in folder.iterdir() if path.name.startswith(("part-", "caches-")))
+    assert found
+    return {path.name: path.read_bytes() for path in found}
+
+
+def test_threads_and_plans(fleet, tmp_path):
+    out = tmp_path / "out"
+    results = quarry.sweep(PLAN, input=f"{fleet}/*.json.gz", output=out)
+    assert (results.cells, results.present, results.failed) == (4 * 2 * 3, 0, 0)
+    frame = pl.DataFrame(results.table())
+    assert frame.height == results.cells
+    host = quarry.Snapshot.read(sorted(fleet.iterdir())[0])
+    one = frame.filter(pl.col("input").str.contains("5.10"), pl.col("asked.release") == "7.3")
+    told = host.what_if(**{**PLAN, "release": "7.3"})
+    assert one["predicted_bytes"].to_list() == told["predicted_bytes"]
+    plan = tmp_path / "plan.toml"
+    plan.write_text('input = "hosts"\nrelease = ["6.12", "7.3"]\nset.min_partial = [1, 9]\n')
+    again = quarry.sweep(plan, output=out)
+    assert (again.cells, again.present) == (24, 24)
+
+
+def test_every_runner_gives_the_same_bytes(fleet, tmp_path, cluster):
+    with (
+        concurrent.futures.ThreadPoolExecutor(3) as threads,
+        concurrent.futures.ProcessPoolExecutor(2) as processes,
+    ):
+        runners = {"own": None, "threads": threads, "processes": processes, "cluster": cluster}
+        made = {}
+        for name, client in runners.items():
+            out = tmp_path / name
+            results = quarry.sweep(PLAN, input=str(fleet), output=out, client=client, caches=True)
+            assert (results.cells, results.failed) == (24, 0)
+            made[name] = rows(out)
+    first = made.pop("own")
+    for name, files in made.items():
+        assert files == first, name
+
+
+def test_what_is_there_is_not_run_again(fleet, tmp_path, cluster):
+    out = tmp_path / "out"
+    quarry.sweep(PLAN, input=str(fleet), output=out)
+    whole = rows(out)
+    gone = sorted(whole)[0]
+    (out / gone).unlink()
+    results = quarry.sweep(PLAN, input=str(fleet), output=out, client=cluster)
+    assert 0 < results.cells - results.present < results.cells
+    assert rows(out) == whole
+
+
+def test_a_failing_input_is_a_row(fleet, tmp_path, cluster):
+    (fleet / "bad.json").write_text("{}")
+    for name, client in (("own", None), ("cluster", cluster)):
+        results = quarry.sweep(PLAN, input=str(fleet), output=tmp_path / name, client=client)
+        assert (results.cells, results.failed) == (30, 6)
+    frame = pl.DataFrame(results.table())
+    assert frame.filter(pl.col("status") == "failed")["error"].str.len_chars().min() > 10
+
+
+def kill(text, inputs, output):
+    os._exit(9)
+
+
+def test_a_chunk_that_kills_its_worker_is_failing_rows(fleet, tmp_path, cluster, monkeypatch):
+    monkeypatch.setattr(_sweep, "_run", kill)
+    results = quarry.sweep(
+        input=str(fleet / "6.1-snapshot.json.gz"), output=tmp_path / "out", client=cluster
+    )
+    assert (results.cells, results.failed) == (1, 1)
+    assert "ended its worker" in results.table()["error"][0]
+
+
+def test_a_sweep_survives_a_worker_that_is_killed(fleet, tmp_path, cluster):
+    own = tmp_path / "own"
+    quarry.sweep(PLAN, input=str(fleet), output=own)
+    with concurrent.futures.ThreadPoolExecutor(1) as thread:
+        out = tmp_path / "out"
+        cluster.wait_for_workers(2, timeout=60)
+        first, *_ = cluster.run(os.getpid).values()
+        work = thread.submit(quarry.sweep, PLAN, input=str(fleet), output=out, client=cluster)
+        os.kill(first, signal.SIGKILL)
+        assert work.result(timeout=60).failed == 0
+    assert rows(out) == rows(own)
+
+
+def test_inputs_and_output_are_uris(fleet, tmp_path, cluster, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    own = tmp_path / "own"
+    quarry.sweep(PLAN, input=str(fleet), output=own)
+    out = tmp_path / "out"
+    results = quarry.sweep(
+        PLAN, input=f"file://{fleet}/*.json.gz", output=f"file://{out}", client=cluster
+    )
+    assert (results.cells, results.failed) == (24, 0)
+    told, same = results.table(), quarry.sweep(PLAN, input=str(fleet), output=own).table()
+    assert told["predicted_bytes"] == same["predicted_bytes"]
+    again = quarry.sweep(
+        PLAN, input=f"file://{fleet}/*.json.gz", output=f"file://{out}", client=cluster
+    )
+    assert again.present == 24
+
+
+def test_wrong_plans_say_what_is_wrong(fleet, tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    for keywords, message in [
+        ({"input": str(fleet), "relase": "7.3"}, "the nearest is"),
+        ({"input": "absent-*"}, "no file has such a name"),
+        ({"release": "7.3"}, "the plan has no input"),
+    ]:
+        with pytest.raises(quarry.UsageError, match=message):
+            quarry.sweep(output=out, **keywords)
+    with pytest.raises(TypeError, match="client is a str"):
+        quarry.sweep(input=str(fleet), output=out, client="tcp://localhost:1")
+    foreign = tmp_path / "foreign"
+    foreign.mkdir()
+    (foreign / "mine.txt").write_text("x")
+    with pytest.raises(quarry.UsageError, match="not empty"):
+        quarry.sweep(input=str(fleet), output=foreign)
+    monkeypatch.setattr(_sweep, "WORKERS_TIMEOUT", 0.1)
+    with (
+        LocalCluster(n_workers=0, dashboard_address=None, processes=False) as empty,
+        Client(empty) as client,
+        pytest.raises(quarry.UsageError, match="start workers"),
+    ):
+        quarry.sweep(input=str(fleet), output=out, client=client)
