@@ -5,16 +5,15 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use quarry_lab::ask::{At, Replay, Source, Start, WhatIf};
+use quarry_lab::ask::{At, Source};
 use quarry_lab::replay::input::Input as Trace;
 use quarry_lab::replay::report::CacheReport;
 use quarry_lab::replay::timed::report::TimedReport;
-use quarry_lab::replay::timed::{Pace, Timing};
 use quarry_lab::whatif::{Baseline, CachePrediction, Prediction};
 use quarry_lab::{LabError, Plan, RunReport};
-use quarry_machines::Machine;
 use quarry_snapshot::{Asked as Told, Snapshot};
-use quarry_trace::{Moment, ParseMomentError, guarded};
+use quarry_trace::guarded;
+use quarry_work::Progress;
 use quarry_work::load::{CacheReport as LoadCache, LoadReport};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -24,8 +23,9 @@ use crate::ask::Ask;
 use crate::cell::{Cell, Chunk};
 use crate::error::SweepError;
 use crate::inputs::Input;
-use crate::load::{self, MACHINE};
+use crate::load;
 use crate::plan::Asked;
+use crate::requests;
 use crate::rows;
 use crate::table::Table;
 use crate::version::version;
@@ -48,10 +48,18 @@ pub struct Part {
 pub struct Here<'a> {
     /// Files of inputs that lie elsewhere than their names say, by name.
     pub local: BTreeMap<String, PathBuf>,
-    /// True to end before the next cell.
+    /// True to end at once, within a cell, too.
     pub stop: Option<&'a AtomicBool>,
     /// Called after each cell.
     pub done: Option<&'a (dyn Fn(&Cell) + Sync)>,
+}
+
+impl Progress for Here<'_> {
+    fn advance(&self, _: u64) {}
+
+    fn is_stopped(&self) -> bool {
+        self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed))
+    }
 }
 
 /// A run's report, and the reports of its caches.
@@ -118,7 +126,7 @@ impl Chunk {
         let first = cells.first()?;
         if self.ask.is_load() {
             return each(cells, here, start, |cell| {
-                let reports = load::run(self.ask, &cell.asked);
+                let reports = load::run(self.ask, &cell.asked, here);
                 let of = |mut report: LoadReport| {
                     let caches = std::mem::take(&mut report.caches);
                     self.answer(&report, &caches, cell)
@@ -151,16 +159,16 @@ impl Chunk {
                     )),
                 });
                 each(cells, here, start, |cell| match &trace {
-                    Ok(trace) => self.replay(cell, trace),
+                    Ok(trace) => self.replay(cell, trace, here),
                     Err(error) => Err(error.clone()),
                 })
             }
         }
     }
 
-    fn replay(&self, cell: &Cell, trace: &Trace) -> Result<Vec<Answer>, String> {
+    fn replay(&self, cell: &Cell, trace: &Trace, here: &Here<'_>) -> Result<Vec<Answer>, String> {
         let run = || {
-            let asked = replay(self.ask, &cell.asked)?;
+            let asked = requests::replay(self.ask, &cell.asked)?;
             asked.check()?;
             let mut input = trace.clone();
             let axes = asked.on(&mut input)?;
@@ -168,7 +176,7 @@ impl Chunk {
             match &asked.timing {
                 None => {
                     plan.check_debug(&input)?;
-                    let runs = plan.execute(&input, 1, &|_| ())?;
+                    let runs = plan.execute(&input, 1, here)?;
                     let of = |mut run: RunReport| {
                         let caches = std::mem::take(&mut run.caches);
                         self.answer(&run, &caches, cell)
@@ -176,7 +184,7 @@ impl Chunk {
                     runs.into_iter().map(of).collect()
                 }
                 Some(timing) => {
-                    let runs = plan.execute_timed(&input, timing, 1, &|_| ())?;
+                    let runs = plan.execute_timed(&input, timing, 1, here)?;
                     let of = |run| self.answer::<_, CacheReport>(run, &[], cell);
                     runs.iter().map(of).collect()
                 }
@@ -192,17 +200,7 @@ impl Chunk {
         snapshot: &Snapshot,
         baseline: &Baseline<'_>,
     ) -> Result<Vec<Answer>, String> {
-        let asked = &cell.asked;
-        let request = WhatIf {
-            release: asked.axes.get("release").cloned(),
-            designs: texts(asked, "design"),
-            page_bytes: numbers(asked, "page-size"),
-            cpus: numbers(asked, "cpus"),
-            possible_cpus: number(asked, "possible-cpus"),
-            set: asked.set.clone(),
-            config: asked.config.clone(),
-            force: asked.axes.get("force").is_some_and(|text| text == "true"),
-        };
+        let request = requests::what_if(&cell.asked);
         let run = || {
             let mut answers = Vec::new();
             for question in request.questions()? {
@@ -252,10 +250,14 @@ fn each(
 ) -> Option<Vec<Answered>> {
     let mut all = Vec::with_capacity(cells.len());
     for cell in cells {
-        if here.stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
+        if here.is_stopped() {
             return None;
         }
         let runs = guarded(|| answer(cell)).unwrap_or_else(|| Err(panicked()));
+        if here.is_stopped() {
+            // Its error may be that it was stopped.
+            return None;
+        }
         all.push(Answered {
             // A message names the input, not where it lies here.
             runs: runs.map_err(|error| match here.local.get(&cell.input.name) {
@@ -322,8 +324,8 @@ fn snapshot(source: Source, asked: &Asked) -> Result<Snapshot, String> {
         .map_err(|error| error.to_string())?;
     let told = Told {
         release: asked.axes.get("kernel").cloned(),
-        cpus: number(asked, "had-cpus"),
-        page_bytes: number(asked, "had-page-size").map(u64::from),
+        cpus: requests::number(asked, "had-cpus"),
+        page_bytes: requests::number(asked, "had-page-size"),
     };
     snapshot.asked(&told).map_err(|error| error.to_string())
 }
@@ -333,82 +335,6 @@ fn baseline(snapshot: &Snapshot) -> Result<Baseline<'_>, String> {
     checked
         .and_then(|()| Baseline::of(snapshot))
         .map_err(|error| error.to_string())
-}
-
-/// The replay that a cell asks for.
-fn replay(ask: Ask, asked: &Asked) -> Result<Replay, LabError> {
-    let text = |key: &str| asked.axes.get(key).map(String::as_str);
-    let bytes = |key: &str| text(key).and_then(|text| text.parse().ok());
-    let usual = Replay::default();
-    let wrong = |key: &str, value: &str, known: &str| {
-        LabError::Usage(format!("{key}: {value:?} is none of {known}"))
-    };
-    Ok(Replay {
-        designs: texts(asked, "design"),
-        page_bytes: numbers(asked, "page-size"),
-        cpus: numbers(asked, "cpus"),
-        copies: number(asked, "copies").unwrap_or(usual.copies),
-        set: asked.set.clone(),
-        debug: asked.axes.get("debug").cloned(),
-        memory_bytes: bytes("memory"),
-        cache_line: bytes("cache-line")
-            .and_then(|bytes| u32::try_from(bytes).ok())
-            .unwrap_or(usual.cache_line),
-        cache_share_bytes: bytes("cache-share").unwrap_or(usual.cache_share_bytes),
-        start: match text("start") {
-            None | Some("usual") => Start::Usual,
-            Some("empty") => Start::Empty,
-            Some("initial") => Start::Reports,
-            Some("check") => Start::Check,
-            Some(other) => return Err(wrong("start", other, "usual, empty, initial, check")),
-        },
-        pages: match text("pages") {
-            None | Some("auto") => usual.pages,
-            Some("off") => quarry_lab::replay::pages::PageMode::Off,
-            Some("all") => quarry_lab::replay::pages::PageMode::All,
-            Some(other) => return Err(wrong("pages", other, "auto, off, all")),
-        },
-        window: match [text("from"), text("until")] {
-            [None, None] => None,
-            moments => {
-                let [from, until] = moments.map(|text| text.map(str::parse::<Moment>).transpose());
-                let usage = |error: ParseMomentError| LabError::Usage(error.to_string());
-                Some([from.map_err(usage)?, until.map_err(usage)?])
-            }
-        },
-        timing: match ask {
-            Ask::ReplayTime => {
-                let machine = Machine::open(text("machine").unwrap_or(MACHINE));
-                let machine = machine.map_err(|error| LabError::Usage(error.to_string()))?;
-                Some(Timing {
-                    draw: machine.draw(number(asked, "draw").unwrap_or(0)),
-                    machine,
-                    pace: match text("pace") {
-                        None | Some("recorded") => Pace::Recorded,
-                        Some("full") => Pace::Full,
-                        Some(other) => return Err(wrong("pace", other, "recorded, full")),
-                    },
-                    seed: bytes("seed").unwrap_or(1),
-                })
-            }
-            _ => None,
-        },
-    })
-}
-
-fn texts(asked: &Asked, key: &str) -> Vec<String> {
-    asked.axes.get(key).cloned().into_iter().collect()
-}
-
-fn number(asked: &Asked, key: &str) -> Option<u32> {
-    asked.axes.get(key)?.parse().ok()
-}
-
-fn numbers<T: std::str::FromStr>(asked: &Asked, key: &str) -> Vec<T> {
-    let text = asked.axes.get(key);
-    text.and_then(|text| text.parse().ok())
-        .into_iter()
-        .collect()
 }
 
 /// A report as JSON. That always works, as the commands print all of them so.

@@ -69,8 +69,8 @@ impl Sweep {
         Ok((left, cells - waiting))
     }
 
-    /// Runs what is left, and keeps rows in the folder. `done` is called after each cell, by any thread; `stop` ends the run
-    /// before each thread's next cell.
+    /// Runs what is left, and keeps rows in the folder. `done` is called after each cell, by any thread; `stop` ends the run,
+    /// within cells, too.
     ///
     /// # Errors
     ///

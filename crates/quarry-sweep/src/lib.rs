@@ -33,6 +33,7 @@ mod folder;
 mod inputs;
 mod load;
 mod plan;
+mod requests;
 mod rows;
 mod shard;
 mod sweep;

@@ -2,9 +2,9 @@
 
 use quarry_designs::units::parse_duration;
 use quarry_machines::Machine;
-use quarry_work::WorkError;
 use quarry_work::load::{self, Load, LoadReport};
 use quarry_work::world::Transport;
+use quarry_work::{Progress, WorkError};
 
 use crate::ask::Ask;
 use crate::plan::Asked;
@@ -13,7 +13,11 @@ use crate::plan::Asked;
 pub(crate) const MACHINE: &str = "haswell-ep-2x12";
 
 /// Runs the load of a cell on each of its designs.
-pub(crate) fn run(ask: Ask, asked: &Asked) -> Result<Vec<LoadReport>, WorkError> {
+pub(crate) fn run(
+    ask: Ask,
+    asked: &Asked,
+    progress: &dyn Progress,
+) -> Result<Vec<LoadReport>, WorkError> {
     let text = |key: &str| asked.axes.get(key);
     let number = |key: &str| text(key).and_then(|text| text.parse().ok());
     let numbers = |key: &str| number(key).into_iter().collect();
@@ -42,7 +46,7 @@ pub(crate) fn run(ask: Ask, asked: &Asked) -> Result<Vec<LoadReport>, WorkError>
     runs.iter_mut()
         .map(|run| {
             run.spec.setup.draw = draw.clone();
-            run.run(&|_| ())
+            run.run(progress)
         })
         .collect()
 }

@@ -431,3 +431,25 @@ fn loads_need_no_input() {
     let error = Sweep::of(&wrong, false).unwrap_err().to_string();
     assert!(error.contains("run tcp_rr has no input"), "{error}");
 }
+
+#[test]
+fn a_cell_is_stopped_in_its_middle() {
+    let out = tempfile::tempdir().unwrap();
+    let long = plan(
+        &json!({"ask": "replay --time", "input": "hackbench", "design": "sheaf@7.0", "copies": 64,
+        "machine": "milan-2x64"}),
+    );
+    let sweep = Sweep::of(&long, false).unwrap();
+    let folder = Folder::create(out.path(), &sweep).unwrap();
+    let stop = AtomicBool::new(false);
+    let outcome = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(std::time::Duration::from_millis(100));
+            stop.store(true, Ordering::Relaxed);
+        });
+        sweep.execute(&folder, &jobs(1), &stop, &|_| ())
+    });
+    assert!(outcome.unwrap().stopped);
+    // The cell has no row, and none that says that it failed.
+    assert_eq!(folder.results().unwrap(), None);
+}
