@@ -243,6 +243,7 @@ impl Recording {
             start: start(empty, initial, check)?,
             pages: choice("pages", pages, &page_modes)?,
             timing,
+            ..Replay::default()
         };
         let mut input = self.input.clone();
         let axes = asked.on(&mut input).map_err(raised)?;

@@ -54,7 +54,7 @@ pub(crate) fn run() -> Result<Outcome> {
     let quarry = absolute(quarry)?;
     shell::run(
         tool("python")
-            .args(["-m", "pytest", "-q", "--import-mode=importlib"])
+            .args(["-m", "pytest", "-q"])
             .arg(package.join("tests"))
             .env("QUARRY_COMMAND", quarry)
             .current_dir(&environment),
