@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::Violation;
 
 /// Packages from the bottom to the top; each may use only those before it.
-const ORDER: [&str; 16] = [
+const ORDER: [&str; 17] = [
     "kquarry-core",
     "kquarry-host",
     "kquarry-sim",
@@ -25,6 +25,7 @@ const ORDER: [&str; 16] = [
     "kquarry-lab",
     "kquarry-sweep",
     "kquarry-reproduce",
+    "kquarry-report",
     "kquarry-cli",
     "quarry-benches",
     "xtask",

@@ -1,0 +1,117 @@
+//! Pages: their contents, and that they load nothing.
+
+use std::process::Command;
+
+use quarry_report::{Axis, Bar, Cell, Chart, Column, Line, Page, Range, Section, Table};
+
+/// A page with every kind of chart, and a table.
+fn page() -> Page {
+    let x = || Axis::linear("seconds");
+    let y = || Axis::linear("MiB");
+    let names = || Axis::names("order", ["0", "1"]);
+    let mut table = Table::new([Column::text("name"), Column::number("bytes").extra()]).shown(1);
+    table.row([Cell::text("a"), Cell::number("1", 1.0)]);
+    table.row([Cell::text("b"), Cell::number("2", 2.0)]);
+    let lines = [
+        Line::new("one", [(0.0, 1.0), (1.0, 2.0)]),
+        Line::new("two", [(0.0, 2.0), (1.0, 1.0)]),
+    ];
+    let bar = Bar {
+        name: "filp".to_string(),
+        values: vec![1.0, 2.0],
+    };
+    let range = Range {
+        name: "6.18".to_string(),
+        low: 1.0,
+        middle: 2.0,
+        high: 3.0,
+    };
+    let section = Section::new("All")
+        .with(table)
+        .with(Chart::lines("lines", x(), y(), &lines))
+        .with(Chart::lines("named", names(), y(), &lines).small())
+        .with(Chart::bars("bars", y(), &["live", "free"], &[bar]))
+        .with(Chart::ranges("ranges", y(), &[range], Some(("now", 2.0))))
+        .with(Chart::distribution(
+            "distribution",
+            y(),
+            "hosts",
+            &[1.0, 2.0],
+        ))
+        .with(Chart::heat(
+            "heat",
+            names(),
+            names(),
+            "MiB",
+            &[(0, 0, 1.0), (1, 1, 2.0)],
+        ));
+    Page::new("Test").finding("It works.").with(section)
+}
+
+#[test]
+fn a_page_loads_nothing() {
+    let html = page().html();
+    // Scripts name namespaces and addresses; only markup and styles load.
+    for part in ["<link", "src=", "@import", "url(", "<iframe", "<img"] {
+        let outside = html.split("<script").map(|part| {
+            let end = part.find("</script>").map_or(0, |end| end + 9);
+            &part[end..]
+        });
+        let found = outside.filter(|text| text.contains(part)).count();
+        assert_eq!(found, 0, "{part}");
+    }
+    assert!(html.contains("default-src 'none'"));
+    assert!(html.len() < 900_000, "{} bytes without data", html.len());
+}
+
+#[test]
+fn a_page_without_charts_has_no_library() {
+    let html = Page::new("Empty").finding("Nothing.").html();
+    assert!(html.len() < 16_000, "{} bytes", html.len());
+}
+
+#[test]
+fn scripts_end_where_they_should() {
+    let html = page().html();
+    let (begun, ended) = (
+        html.matches("<script").count(),
+        html.matches("</script>").count(),
+    );
+    // Vega has the word in a message of its own.
+    assert!(begun >= ended && ended == 6 + 5, "{begun} {ended}");
+}
+
+/// The library is as it was published, and of the versions that the notes name.
+#[test]
+fn the_library_is_the_recorded_one() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/vega");
+    let output = Command::new("sha256sum")
+        .args(["--check", "--strict", "SHA256SUMS"])
+        .current_dir(folder)
+        .output()
+        .expect("sha256sum of coreutils");
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{told}");
+    assert_eq!(told.matches(": OK").count(), 3, "{told}");
+    let notes = std::fs::read_to_string(format!("{folder}/README.md")).unwrap();
+    let script = |name: &str| std::fs::read_to_string(format!("{folder}/{name}.min.js")).unwrap();
+    for (name, version) in [
+        ("vega", "6.4.0"),
+        ("vega-lite", "6.4.3"),
+        ("vega-embed", "7.3.0"),
+    ] {
+        assert!(
+            notes.contains(&format!("| `{name}` | {version} |")),
+            "{name}"
+        );
+        assert!(script(name).contains(version), "{name}");
+    }
+}
+
+/// `cargo test -p kquarry-report -- --ignored` with `QUARRY_PAGE` writes the page for a look at it.
+#[test]
+#[ignore = "writes the page that QUARRY_PAGE names, to look at it in a browser"]
+fn the_page_can_be_looked_at() {
+    let path = std::env::var_os("QUARRY_PAGE").expect("QUARRY_PAGE names a file");
+    std::fs::write(path, page().html()).unwrap();
+}
