@@ -279,7 +279,7 @@ fn worse(difference: &Difference, all: bool, limit: f64) -> Vec<String> {
 }
 
 /// True for rates, and for counts and shares that a better allocator has more of.
-fn more_is_better(name: &str) -> bool {
+pub(crate) fn more_is_better(name: &str) -> bool {
     let last = name.rsplit('.').next().unwrap_or(name);
     last.contains("per_second")
         || last.contains("fastpath")
@@ -287,7 +287,7 @@ fn more_is_better(name: &str) -> bool {
 }
 
 /// Reads a document and checks that it is of a known shape.
-fn read(path: &Path) -> anyhow::Result<Value> {
+pub(crate) fn read(path: &Path) -> anyhow::Result<Value> {
     let text = quarry_snapshot::read_report(&input::report(path))?;
     let file = input::shown(path);
     parse(&text).with_context(|| file)

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use crate::units;
 
 /// Members that say which run it is, in the order of its name. They are not compared.
-const IDENTITY: &[&str] = &[
+pub(crate) const IDENTITY: &[&str] = &[
     "name",
     "thread",
     "experiment",

@@ -7,6 +7,7 @@
 use quarry_designs::DesignEntry;
 use quarry_lab::RunReport;
 use quarry_trace::TraceMeta;
+use serde_json::Value;
 
 use crate::units::{bytes, percent, signed};
 
@@ -32,6 +33,7 @@ struct Figures {
 impl Figures {
     fn of(run: &RunReport, name: String) -> Self {
         let slow = run.alloc_slowpath + run.free_slowpath;
+        let json = serde_json::to_value(run).unwrap_or_default();
         Self {
             name,
             held: run.initial_slab_bytes,
@@ -39,8 +41,8 @@ impl Figures {
             asked: run.object_bytes,
             large: run.large_bytes_peak,
             end: run.final_slab_bytes,
-            free: free_bytes(run),
-            waste: waste_bytes(run),
+            free: free_in(&json).unwrap_or_default() as u64,
+            waste: waste_in(&json).unwrap_or_default() as u64,
             slow,
             calls: slow + run.alloc_fastpath + run.free_fastpath,
         }
@@ -59,21 +61,29 @@ impl Figures {
 
 /// Bytes of free objects in slabs at the end. Pages that caches share (SLOB) are of no cache: what
 /// no object has of them is free.
-pub(crate) fn free_bytes(run: &RunReport) -> u64 {
-    let of_caches: u64 = run.caches.iter().map(|cache| cache.slab_bytes).sum();
-    let free: u64 = run.caches.iter().map(|cache| cache.free_bytes).sum();
-    let design = DesignEntry::find(run.design);
-    match design.is_some_and(|design| design.features.shared_slabs) {
-        true => run
-            .final_slab_bytes
-            .saturating_sub(run.final_object_bytes + waste_bytes(run)),
-        false => free + run.final_slab_bytes.saturating_sub(of_caches),
-    }
+pub(crate) fn free_in(run: &Value) -> Option<f64> {
+    let design = DesignEntry::find(run["design"].as_str()?);
+    let slab_bytes = run["final_slab_bytes"].as_f64()?;
+    let free = match design.is_some_and(|design| design.features.shared_slabs) {
+        true => slab_bytes - run["final_object_bytes"].as_f64()? - waste_in(run)?,
+        false => sum(run, "free_bytes")? + (slab_bytes - sum(run, "slab_bytes")?).max(0.0),
+    };
+    Some(free.max(0.0))
 }
 
 /// Bytes of slabs at the end that no object can use.
-pub(crate) fn waste_bytes(run: &RunReport) -> u64 {
-    run.caches.iter().map(|cache| cache.waste_bytes).sum()
+pub(crate) fn waste_in(run: &Value) -> Option<f64> {
+    sum(run, "waste_bytes")
+}
+
+/// The sum of a field over all caches of a run.
+fn sum(run: &Value, name: &str) -> Option<f64> {
+    let caches = run["caches"].as_array()?.iter();
+    Some(
+        caches
+            .filter_map(|cache| cache[name].as_f64())
+            .fold(0.0, |sum, bytes| sum + bytes),
+    )
 }
 
 /// The sentence, and one for each machine on which designs have another order.

@@ -9,14 +9,8 @@ use quarry_lab::replay::timed::report::{OperationTimes, QUANTILES, TimedReport};
 use crate::chart::{self, COLOURS, GRID, HEIGHT, TEXT, WIDTH};
 use crate::{output, units};
 
-/// A chart: its title, and its SVG without the outer element.
-pub(crate) struct Chart {
-    pub(crate) title: String,
-    pub(crate) svg: String,
-}
-
-/// Charts of allocations and of frees for the runs of each machine.
-pub(crate) fn charts(runs: &[TimedReport]) -> anyhow::Result<Vec<Chart>> {
+/// Insides of SVGs: allocations and frees of the runs of each machine.
+fn charts(runs: &[TimedReport]) -> anyhow::Result<Vec<String>> {
     let machines = runs.iter().map(|run| ((run.page_size, run.cpus), run));
     let mut charts = Vec::new();
     for ((page_size, cpus), runs) in output::grouped(machines) {
@@ -28,8 +22,7 @@ pub(crate) fn charts(runs: &[TimedReport]) -> anyhow::Result<Vec<Chart>> {
             let mut text = String::new();
             draw(&title, &runs, times, &mut text)
                 .map_err(|error| anyhow!("cannot draw a chart: {error}"))?;
-            let svg = chart::inside(&text, runs.len());
-            charts.push(Chart { title, svg });
+            charts.push(chart::inside(&text, runs.len()));
         }
     }
     Ok(charts)
@@ -37,9 +30,8 @@ pub(crate) fn charts(runs: &[TimedReport]) -> anyhow::Result<Vec<Chart>> {
 
 /// All charts in one SVG.
 pub(crate) fn svg(name: &str, runs: &[TimedReport]) -> anyhow::Result<String> {
-    let parts = charts(runs)?.into_iter().map(|chart| chart.svg);
     let title = format!("{name}: simulated time of operations by percentile");
-    Ok(chart::stacked(&title, &parts.collect::<Vec<_>>()))
+    Ok(chart::stacked(&title, &charts(runs)?))
 }
 
 /// Times of one kind of operation.
@@ -125,8 +117,8 @@ mod tests {
         let charts = charts(&[run, other]).unwrap();
         assert_eq!(charts.len(), 2);
         for chart in charts {
-            assert!(chart.svg.contains("class=\"run run0\""), "{}", chart.svg);
-            assert!(chart.svg.contains("class=\"run run1\""), "{}", chart.svg);
+            assert!(chart.contains("class=\"run run0\""), "{chart}");
+            assert!(chart.contains("class=\"run run1\""), "{chart}");
         }
     }
 }

@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use crate::error::usage;
 use crate::known::{self, KnownArgs};
-use crate::{input, look_html, look_tables, output, top};
+use crate::{input, look_tables, output, top};
 
 /// Arguments.
 #[derive(clap::Args)]
@@ -81,6 +81,10 @@ pub(crate) struct Report<'a> {
     pub(crate) cpus: Option<u32>,
     /// Fields above that the file does not tell, with the reason for each guess.
     pub(crate) guesses: BTreeMap<&'static str, String>,
+    /// Result in sentences.
+    pub(crate) finding: String,
+    /// Sentences about the kernel, how well the formulas fit it, and what the file lacks.
+    pub(crate) notes: Vec<String>,
     /// The answer.
     #[serde(flatten)]
     pub(crate) look: &'a Look,
@@ -109,11 +113,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         page_size: last.page_bytes,
         cpus: last.present_cpus,
         guesses: known::guesses(last),
+        finding: look_tables::told(&look, last),
+        notes: look_tables::head(&look, last),
         look: &look,
     };
     if let Some(path) = &args.html {
-        let page = look_html::page(&look, last, args.top)?;
-        output::write_to(path, &page, args.force)?;
+        output::write_page(path, "look", &report, args.force)?;
     }
     match args.json {
         true => output::print_json("look", &report),

@@ -70,8 +70,15 @@ pub(crate) fn text(look: &Look, snapshot: &Snapshot, top: usize) -> String {
     text
 }
 
+/// The finding, and of several snapshots the cause of the growth, in sentences.
+pub(crate) fn told(look: &Look, snapshot: &Snapshot) -> String {
+    let growth = look.growth.as_ref().map(verdict);
+    let sentences = std::iter::once(finding(look, snapshot)).chain(growth);
+    sentences.collect::<Vec<_>>().join(" ")
+}
+
 /// Amount, causes and the largest cache, in a sentence.
-pub(crate) fn finding(look: &Look, snapshot: &Snapshot) -> String {
+fn finding(look: &Look, snapshot: &Snapshot) -> String {
     let name = &snapshot.file;
     let of_memory = look.memory_bytes.map_or_else(String::new, |memory| {
         format!(" ({} of memory)", percent(look.slab_bytes, memory))
@@ -93,7 +100,7 @@ pub(crate) fn finding(look: &Look, snapshot: &Snapshot) -> String {
 }
 
 /// Cause of the growth, in a sentence.
-pub(crate) fn verdict(growth: &Growth) -> String {
+fn verdict(growth: &Growth) -> String {
     let time = growth
         .seconds
         .map_or_else(String::new, |seconds| format!(" in {}", duration(seconds)));
@@ -241,14 +248,14 @@ fn grown(growth: &Growth) -> String {
 }
 
 /// Steps of a series in which a cache grew, and all steps.
-pub(crate) fn steps(cache: &CacheGrowth) -> String {
+fn steps(cache: &CacheGrowth) -> String {
     let steps = cache.each_bytes.windows(2);
     let grew = steps.clone().filter(|pair| pair[0] < pair[1]);
     format!("{} of {}", grew.count(), steps.count())
 }
 
 /// A line for each snapshot, or for some of many.
-pub(crate) fn moments(growth: &Growth) -> String {
+fn moments(growth: &Growth) -> String {
     let mut table = output::grid(&["snapshot", "after", "slabs", "live", ""], &[4]);
     let all = &growth.moments;
     let most = all.iter().map(|moment| moment.slab_bytes).max();
@@ -340,7 +347,7 @@ fn gives_back(look: &Look) -> String {
 }
 
 /// The change by a prediction; "none" where nothing differs.
-pub(crate) fn change(told: &WhatIf, look: &Look) -> String {
+fn change(told: &WhatIf, look: &Look) -> String {
     let ends = [told.low_bytes, told.predicted_bytes, told.high_bytes];
     match ends == [look.slab_bytes; 3] {
         true => "none".to_string(),

@@ -4,7 +4,6 @@
 mod calibrate;
 mod callers;
 mod chart;
-mod curves;
 mod diff;
 mod diff_runs;
 mod diff_tables;
@@ -17,7 +16,6 @@ mod finding;
 mod geometry;
 mod geometry_pages;
 mod geometry_rows;
-mod html;
 mod import;
 mod info;
 mod info_tables;
@@ -26,7 +24,6 @@ mod known;
 mod latency;
 mod loads;
 mod look;
-mod look_html;
 mod look_tables;
 mod machine_args;
 mod machines;
@@ -43,9 +40,9 @@ mod replay_pages;
 mod replay_sensitivity;
 mod replay_tables;
 mod replay_time;
+mod report;
 mod report_args;
 mod reproduce;
-mod reproduce_html;
 mod reproduce_tables;
 mod rows;
 mod run;
@@ -107,6 +104,8 @@ enum Command {
     Replay(replay::Args),
     /// Print the meaning of a row, a column or a JSON field.
     Explain(explain::Args),
+    /// Make a page with tables and charts of JSON outputs, of one or several compared.
+    Report(report::Args),
     /// Compare two JSON outputs of any command, for people and for continuous integration.
     Diff(diff::Args),
     /// Run a workload on virtual machines; without a name, list the workloads.
@@ -172,6 +171,7 @@ fn main() -> ExitCode {
         Command::Callers(args) => callers::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Explain(args) => explain::run(&args),
+        Command::Report(args) => report::run(&args),
         Command::Diff(args) => diff::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Reproduce(args) => reproduce::run(&args),

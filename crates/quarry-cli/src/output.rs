@@ -17,6 +17,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::error::usage;
+use crate::report;
 
 /// Width of a table if neither `COLUMNS` nor a terminal gives one.
 const WIDTH_DEFAULT: u16 = 80;
@@ -451,16 +452,33 @@ pub(crate) struct Runs<'a, R> {
     pub(crate) runs: &'a [R],
 }
 
+impl<'a, B> Document<'a, B> {
+    fn new(command: &'a str, body: B) -> Self {
+        Self {
+            schema: SCHEMA,
+            quarry: Producer {
+                version: env!("CARGO_PKG_VERSION"),
+            },
+            command,
+            body,
+        }
+    }
+}
+
 /// Writes a command's fields to stdout as one JSON object.
 pub(crate) fn print_json(command: &str, body: &impl Serialize) -> anyhow::Result<()> {
-    print_value(&Document {
-        schema: SCHEMA,
-        quarry: Producer {
-            version: env!("CARGO_PKG_VERSION"),
-        },
-        command,
-        body,
-    })
+    print_value(&Document::new(command, body))
+}
+
+/// Writes the page of what [`print_json`] would print.
+pub(crate) fn write_page(
+    path: &Path,
+    command: &str,
+    body: &impl Serialize,
+    force: Force,
+) -> anyhow::Result<()> {
+    let document = serde_json::to_value(Document::new(command, body))?;
+    write_to(path, &report::page_of(document)?.html(), force)
 }
 
 /// Writes one JSON value to stdout.

@@ -20,7 +20,7 @@ use serde::Serialize;
 pub(crate) use crate::replay_args::Args;
 use crate::replay_args::PagesArg;
 use crate::trace_info::TraceInfo;
-use crate::{chart, error, html, input, latency, output};
+use crate::{chart, error, input, latency, output};
 use crate::{replay_sensitivity, replay_tables, replay_time, sensitivity};
 
 /// Fields of `replay --json`.
@@ -30,6 +30,8 @@ pub(crate) struct Report<'a, R> {
     trace: TraceInfo<'a>,
     /// Settings in force, defaults filled in.
     settings: Settings<'a>,
+    /// Result in sentences.
+    finding: String,
     /// Runs: one for each design, page size and number of CPUs, in this order.
     runs: &'a [R],
     /// Callers of the recorded allocations, with `--callers`, that with most bytes alive at the peak first.
@@ -162,21 +164,27 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         false => Vec::new(),
     };
     let settings = Settings::of(args, &input, &axes, None);
+    let settings_line = settings.line();
     let exhausted = exhausted(&runs);
-    if write_charts(args, &input, &settings, &runs, &callers)? {
+    let report = Report {
+        trace: TraceInfo::of(&input.name, meta),
+        settings,
+        finding: replay_tables::told(meta, &runs),
+        runs: &runs,
+        callers: &callers,
+        sensitivity: None,
+    };
+    if let Some(path) = &args.html {
+        output::write_page(path, "replay", &report, args.force)?;
+    }
+    if let Some(path) = &args.svg {
+        output::write_to(path, &chart::svg(&input.name, &runs)?, args.force)?;
+    }
+    if to_stdout(args).contains(&true) {
         return exhausted.map_or(Ok(()), |why| Err(error::exhausted(why)));
     }
     if args.json {
-        output::print_json(
-            "replay",
-            &Report {
-                trace: TraceInfo::of(&input.name, meta),
-                settings,
-                runs: &runs,
-                callers: &callers,
-                sensitivity: None,
-            },
-        )?;
+        output::print_json("replay", &report)?;
     } else if args.csv {
         let first = ["design", "era", "page_size", "cpus"];
         let table = match args.caches {
@@ -195,7 +203,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             .as_ref()
             .map(|why| format!("MEMORY EXHAUSTED: {why}\n"))
             .unwrap_or_default();
-        let text = replay_tables::text(&input.name, meta, &settings.line(), &runs, more);
+        let text = replay_tables::text(&input.name, meta, &settings_line, &runs, more);
         output::print_text(&format!("{told}{text}"))?;
     }
     exhausted.map_or(Ok(()), |why| Err(error::exhausted(why)))
@@ -234,24 +242,21 @@ fn run_timed(args: &Args, input: &Input, axes: &Axes, timing: &Timing) -> anyhow
         let study = study.map_or_else(String::new, |(report, groups)| report.text(groups));
         replay_time::text(input, timing, &line, &runs, all) + &study
     };
+    let report = Report {
+        trace: TraceInfo::of(&input.name, meta),
+        settings,
+        finding: replay_time::told(&runs),
+        runs: &runs,
+        callers: &[],
+        sensitivity: study.as_ref().map(|(report, _)| report),
+    };
     if let Some(path) = &args.html {
-        output::write_to(
-            path,
-            &html::timed_page(&input.name, &text(true), &runs)?,
-            args.force,
-        )?;
+        output::write_page(path, "replay --time", &report, args.force)?;
     }
     if let Some(path) = &args.svg {
         output::write_to(path, &latency::svg(&input.name, &runs)?, args.force)?;
     }
     if args.json {
-        let report = Report {
-            trace: TraceInfo::of(&input.name, meta),
-            settings,
-            runs: &runs,
-            callers: &[],
-            sensitivity: study.as_ref().map(|(report, _)| report),
-        };
         return output::print_json("replay --time", &report);
     }
     if args.csv {
@@ -303,31 +308,6 @@ fn check_outputs(args: &Args) -> anyhow::Result<()> {
     }
     let mut files = [&args.html, &args.svg].into_iter().flatten();
     files.try_for_each(|path| output::check_writable(path, args.force))
-}
-
-/// Writes the page and the charts that are asked for; true if one of them went to stdout.
-fn write_charts(
-    args: &Args,
-    input: &Input,
-    settings: &Settings<'_>,
-    runs: &[RunReport],
-    callers: &[Caller],
-) -> anyhow::Result<bool> {
-    let (name, meta) = (&input.name, input.file.meta());
-    if let Some(path) = &args.html {
-        let more = replay_tables::More {
-            all: true,
-            caches: Some(args.top),
-            callers: (callers, args.top),
-            fragmentation: args.fragmentation,
-        };
-        let tables = replay_tables::text(name, meta, &settings.line(), runs, more);
-        output::write_to(path, &html::page(name, &tables, runs)?, args.force)?;
-    }
-    if let Some(path) = &args.svg {
-        output::write_to(path, &chart::svg(name, runs)?, args.force)?;
-    }
-    Ok(to_stdout(args).contains(&true))
 }
 
 /// Options that were given and have no effect on some run, or less than on others, and why.

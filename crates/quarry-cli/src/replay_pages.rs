@@ -18,7 +18,7 @@ const COSTLY_ORDER: u32 = 3;
 const HUGE_PAGE_BYTES: u64 = 2 << 20;
 
 /// Rows of a run that drives page events, top to bottom.
-const ROWS: &[Row<RunReport>] = &[
+pub(crate) const ROWS: &[Row] = &[
     more("page event allocs", "pages.allocs", Count),
     more("  by order", "pages.allocs_by_order", Orders),
     more(

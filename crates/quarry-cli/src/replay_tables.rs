@@ -5,7 +5,7 @@ use quarry_lab::{CacheReport, RunReport};
 use quarry_trace::TraceMeta;
 
 use crate::chart::{Panel, panels};
-use crate::finding::{finding, free_bytes, waste_bytes};
+use crate::finding::{finding, free_in, waste_in};
 use crate::output::column;
 use crate::rows::Form::{Bytes, Count, Of, Orders, Own, Rate};
 use crate::rows::{self, Label, Row, first, line, more};
@@ -36,12 +36,7 @@ pub(crate) fn text(
     let head = head(name, meta, settings, runs);
     let lines: Vec<String> = head.lines().map(output::wrap).collect();
     let mut text = format!("{}\n", lines.join("\n"));
-    // With --check the question is how far the prediction is right.
-    let told = match replay_check::finding(runs) {
-        told if told.is_empty() => finding(meta, runs),
-        told => told,
-    };
-    text.push_str(&format!("\n{}\n", output::wrap(&told)));
+    text.push_str(&format!("\n{}\n", output::wrap(&told(meta, runs))));
     for table in run_tables(runs, more.all) {
         text.push_str(&format!("\n{table}\n"));
     }
@@ -75,6 +70,14 @@ pub(crate) fn text(
         }
     }
     text
+}
+
+/// The finding in sentences. With --check the question is how far the prediction is right.
+pub(crate) fn told(meta: &TraceMeta, runs: &[RunReport]) -> String {
+    match replay_check::finding(runs) {
+        told if told.is_empty() => finding(meta, runs),
+        told => told,
+    }
 }
 
 /// The trace in two lines.
@@ -195,7 +198,7 @@ fn idle_cpus(runs: &[RunReport]) -> String {
 const LAST_ROW: &str = "events/s";
 
 /// Rows of a run, top to bottom.
-pub(crate) const ROWS: &[Row<RunReport>] = &[
+pub(crate) const ROWS: &[Row] = &[
     first("slab memory, peak", "peak_slab_bytes", Bytes),
     first("  asked for, peak", "object_bytes", Of("peak_slab_bytes")).note(OF_SLABS),
     more("  peak at event", "peak_event", Count),
@@ -209,13 +212,13 @@ pub(crate) const ROWS: &[Row<RunReport>] = &[
     first(
         "  free in slabs",
         "caches.free_bytes",
-        Own(|run| bytes(free_bytes(run))),
+        Own(free_in, |free| bytes(free as u64)),
     )
     .note("Sum over all caches, and SLOB's free blocks in pages that caches share."),
     first(
         "  waste",
         "caches.waste_bytes",
-        Own(|run| bytes(waste_bytes(run))),
+        Own(waste_in, |waste| bytes(waste as u64)),
     )
     .note("Sum over all caches."),
     more("large kmallocs, peak", "large_bytes_peak", Bytes),

@@ -5,6 +5,8 @@ use quarry_lab::replay::input::Input;
 use quarry_lab::replay::timed::report::TimedReport;
 use quarry_lab::replay::timed::{Pace, Timing};
 
+use serde_json::Value;
+
 use crate::output::column;
 use crate::rows::Form::{Bytes, Count, Lines, Ns, Of, Own, Rate, Share};
 use crate::rows::{self, Row, first, line, more};
@@ -29,10 +31,7 @@ pub(crate) fn text(
     let lines: Vec<String> = head.lines().map(output::wrap).collect();
     let groups = groups(runs);
     let mut text = format!("{}\n", lines.join("\n"));
-    let told = groups.iter().find(|group| group.len() > 1);
-    if let Some(group) = told.or(groups.first()) {
-        text.push_str(&format!("\n{}\n", output::wrap(&finding(group))));
-    }
+    text.push_str(&format!("\n{}\n", output::wrap(&told(runs))));
     for group in &groups {
         let title = title(group);
         for table in output::side_by_side(&rows(group, all)) {
@@ -44,6 +43,14 @@ pub(crate) fn text(
         false => "\n--all has more rows; `quarry explain NAME` says what one means.\n",
     });
     text
+}
+
+/// The finding about the first machine with several runs, in a sentence.
+pub(crate) fn told(runs: &[TimedReport]) -> String {
+    let groups = groups(runs);
+    let several = groups.iter().find(|group| group.len() > 1);
+    let group = several.or(groups.first());
+    group.map_or_else(String::new, |group| finding(group))
 }
 
 fn head(input: &Input, timing: &Timing, settings: &str, runs: &[TimedReport]) -> String {
@@ -107,7 +114,7 @@ fn title(group: &[&TimedReport]) -> String {
 const LOCK_ROW: &str = "lock wait, ns";
 
 /// Rows of a run, top to bottom.
-pub(crate) const ROWS: &[Row<TimedReport>] = &[
+pub(crate) const ROWS: &[Row] = &[
     first("alloc, ns", "alloc.mean_ns", Ns),
     first("  p50", "alloc.p50_ns", Ns),
     first("  p99", "alloc.p99_ns", Ns),
@@ -134,7 +141,7 @@ pub(crate) const ROWS: &[Row<TimedReport>] = &[
     )
     .note("The row has their sum as a part of all operations on objects."),
     more("cross-CPU frees", "cross_cpu_frees", Count),
-    first(LOCK_ROW, "causes.locks.wait_ns", Own(lock_wait))
+    first(LOCK_ROW, "causes.locks.wait_ns", Own(lock_wait, tenths))
         .note("Sum over all classes of locks, per operation."),
     first(
         "lines of other CPUs",
@@ -148,8 +155,20 @@ pub(crate) const ROWS: &[Row<TimedReport>] = &[
     more("lines of own LLC", "causes.lines.llc", Lines).note("Per operation."),
     first("lines from memory", "causes.lines.memory", Lines).note("Sum of both, per operation."),
     first("operations/s", "operations_per_second", Rate),
-    more("events that began late", "late_events", Own(late)),
-    more("simulated, ms", "simulated_ns", Own(simulated)).note("The row is in milliseconds."),
+    more(
+        "events that began late",
+        "late_events",
+        Own(late, |events| count(events as u64)),
+    ),
+    more(
+        "simulated, ms",
+        "simulated_ns",
+        Own(
+            |run| Some(run["simulated_ns"].as_f64()? / 1e6),
+            |ms| format!("{ms:.3}"),
+        ),
+    )
+    .note("The row is in milliseconds."),
     more("slab memory, peak", "peak_slab_bytes", Bytes),
     more("slab memory, end", "final_slab_bytes", Bytes),
     more("events/s", "events_per_second", Rate),
@@ -158,20 +177,24 @@ pub(crate) const ROWS: &[Row<TimedReport>] = &[
 /// Note of rows about lines that move between CPUs.
 const DISTANCES: &str = "Sum over the distances, per operation.";
 
-fn lock_wait(run: &TimedReport) -> String {
-    format!("{:.1}", run.causes.lock_wait_ns())
+fn lock_wait(run: &Value) -> Option<f64> {
+    let locks = run["causes"]["locks"].as_array()?.iter();
+    Some(
+        locks
+            .filter_map(|lock| lock["wait_ns"].as_f64())
+            .fold(0.0, |all, wait| all + wait),
+    )
+}
+
+fn tenths(value: f64) -> String {
+    format!("{value:.1}")
 }
 
 /// Events that began late; with the full pace none has a time to begin at.
-fn late(run: &TimedReport) -> String {
-    match run.pace {
-        Pace::Recorded => count(run.late_events),
-        Pace::Full => "-".to_string(),
-    }
-}
-
-fn simulated(run: &TimedReport) -> String {
-    format!("{:.3}", run.simulated_ns / 1e6)
+fn late(run: &Value) -> Option<f64> {
+    run["late_events"]
+        .as_f64()
+        .filter(|_| run["pace"] == "recorded")
 }
 
 /// The rows with their names, the header first.

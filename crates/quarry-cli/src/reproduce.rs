@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::machine_args::JobsArgs;
-use crate::{error, output, reproduce_html, reproduce_tables, signals};
+use crate::{error, output, reproduce_tables, signals};
 
 /// Arguments.
 #[derive(clap::Args)]
@@ -123,24 +123,21 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let [done, due] = reproduce_tables::runs(&judged);
     // An interrupt that came after the last run has cut nothing off.
     let interrupted = done < due && stop.load(Ordering::Relaxed);
+    let (draws, seeds) = mode.arms();
+    let document = Document {
+        mode: mode.name(),
+        seed: args.seed,
+        draws,
+        seeds,
+        complete: done == due,
+        threads: &judged,
+    };
     if let Some(path) = &args.html {
-        let page = reproduce_html::page(mode, args.seed, &judged)?;
-        output::write_to(path, &page, args.force)?;
+        output::write_page(path, "reproduce", &document, args.force)?;
     }
     let to_stdout = args.html.as_deref().is_some_and(output::is_stdout);
     if args.json {
-        let (draws, seeds) = mode.arms();
-        output::print_json(
-            "reproduce",
-            &Document {
-                mode: mode.name(),
-                seed: args.seed,
-                draws,
-                seeds,
-                complete: done == due,
-                threads: &judged,
-            },
-        )?;
+        output::print_json("reproduce", &document)?;
     } else if !to_stdout {
         output::print_text(&reproduce_tables::text(mode, &judged, args.tables))?;
     }

@@ -28,14 +28,14 @@ fn counts(judged: &[Judged]) -> String {
 }
 
 /// Describes the repetitions: "2 draws of all constants, 1 other seed".
-pub(crate) fn arms(mode: Mode) -> String {
+fn arms(mode: Mode) -> String {
     let (draws, seeds) = mode.arms();
     let more = if seeds == 1 { "" } else { "s" };
     format!("{draws} draws of all constants, {seeds} other seed{more}")
 }
 
 /// Says of an interrupted run how far it came.
-pub(crate) fn interruption(judged: &[Judged]) -> Option<String> {
+fn interruption(judged: &[Judged]) -> Option<String> {
     let [done, due] = runs(judged);
     (done < due).then(|| {
         format!(
@@ -45,7 +45,7 @@ pub(crate) fn interruption(judged: &[Judged]) -> Option<String> {
 }
 
 /// A claim's verdict, with what it was before if it is lost, or how much of it ran.
-pub(crate) fn verdict(claim: &Claim) -> String {
+fn verdict(claim: &Claim) -> String {
     let name = claim.verdict.name();
     match claim.verdict {
         Verdict::Incomplete => format!("{name}, {} of {} arms", claim.true_arms[1], claim.due_arms),
@@ -134,7 +134,7 @@ fn rows(table: &Table) -> output::Grid {
 }
 
 /// Cells of a row: the published number, the measured one, its band, and measured over published.
-pub(crate) fn cells(table: &Table, row: &Row) -> [String; 4] {
+fn cells(table: &Table, row: &Row) -> [String; 4] {
     let ratio = row.published.zip(row.measured);
     let ratio = ratio.filter(|_| !table.unit.starts_with('%'));
     [

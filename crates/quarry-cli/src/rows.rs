@@ -6,18 +6,18 @@ use serde_json::Value;
 use crate::units;
 
 /// A row of a table, one value per run.
-pub(crate) struct Row<R: 'static> {
+pub(crate) struct Row {
     /// Name and fields.
     pub(crate) label: Label,
     /// True if the row is printed without `--all`.
     pub(crate) first: bool,
     /// Form of the cells.
-    form: Form<R>,
+    form: Form,
 }
 
-/// Form of the sum of a row's fields. A run without them, such as one without page events, has `-`.
+/// Form of the sum of a row's fields. A run without them, such as one without page events, has `-`; so has a part of nothing.
 #[derive(Clone, Copy)]
-pub(crate) enum Form<R: 'static> {
+pub(crate) enum Form {
     Bytes,
     Count,
     /// Numbers by order, from order 0 on; a line for each that is not 0.
@@ -32,8 +32,8 @@ pub(crate) enum Form<R: 'static> {
     Ns,
     /// Cache lines per operation.
     Lines,
-    /// A text of its own.
-    Own(fn(&R) -> String),
+    /// A number that its function computes from a run, and its text; `-` if there is none.
+    Own(fn(&Value) -> Option<f64>, fn(f64) -> String),
 }
 
 /// A name of a row or a column, and its meaning.
@@ -73,7 +73,7 @@ impl Label {
     }
 }
 
-impl<R> Row<R> {
+impl Row {
     /// Adds a note to the label.
     pub(crate) const fn note(self, note: &'static str) -> Self {
         Self {
@@ -82,55 +82,63 @@ impl<R> Row<R> {
         }
     }
 
-    /// The cell of a run, whose fields are in `json`.
-    fn cell(&self, run: &R, json: &Value) -> String {
-        if let Form::Own(cell) = self.form {
-            return cell(run);
-        }
+    /// The number of a run's cell; `None` if it has none, or lists several.
+    pub(crate) fn number(&self, run: &Value) -> Option<f64> {
         let fields = self.label.fields;
-        let Some(sum) = numbers(json, fields) else {
+        match self.form {
+            Form::Own(number, _) => number(run),
+            Form::Orders => None,
+            Form::Of(whole) => {
+                let (part, whole) = (numbers(run, fields)?, numbers(run, whole)?);
+                (whole > 0.0).then(|| part / whole)
+            }
+            Form::Ns => {
+                let of = fields.rsplit_once('.').map_or("", |(of, _)| of);
+                let is_empty = field(run, of)["count"] == 0;
+                numbers(run, fields).filter(|_| !is_empty)
+            }
+            _ => numbers(run, fields),
+        }
+    }
+
+    /// The cell of a run.
+    pub(crate) fn cell(&self, run: &Value) -> String {
+        if let Form::Orders = self.form {
+            return orders(field(run, self.label.fields));
+        }
+        let Some(number) = self.number(run) else {
             return "-".to_string();
         };
         match self.form {
-            Form::Bytes => units::bytes(sum as u64),
-            Form::Count => units::count(sum as u64),
-            Form::Orders => orders(field(json, fields)),
-            Form::Of(whole) => {
-                let whole = numbers(json, whole).unwrap_or(0.0);
-                units::percent(sum as u64, whole as u64)
-            }
-            Form::Share => format!("{:.1} %", sum * 100.0),
-            Form::Rate => units::rate(sum),
-            Form::Ns => {
-                let of = fields.rsplit_once('.').map_or("", |(of, _)| of);
-                match &field(json, of)["count"] {
-                    count if *count == 0 => "-".to_string(),
-                    _ => format!("{sum:.1}"),
-                }
-            }
-            Form::Lines | Form::Own(_) => format!("{sum:.3}"),
+            Form::Bytes => units::bytes(number as u64),
+            Form::Count => units::count(number as u64),
+            Form::Of(_) | Form::Share => format!("{:.1} %", number * 100.0),
+            Form::Rate => units::rate(number),
+            Form::Ns => format!("{number:.1}"),
+            Form::Lines | Form::Orders => format!("{number:.3}"),
+            Form::Own(_, text) => text(number),
         }
     }
 }
 
 /// The rows with the cells of all runs: those of `--all`, or the first ones.
 pub(crate) fn lines<R: Serialize>(
-    rows: &[Row<R>],
+    rows: &[Row],
     runs: &[&R],
     all: bool,
 ) -> Vec<(&'static str, Vec<String>)> {
     let json = |run: &&R| serde_json::to_value(run).unwrap_or_default();
-    let runs: Vec<(&R, Value)> = runs.iter().map(|run| (*run, json(run))).collect();
+    let runs: Vec<Value> = runs.iter().map(json).collect();
     let shown = rows.iter().filter(|row| all || row.first);
     let shown = shown.map(|row| {
-        let cells = runs.iter().map(|(run, json)| row.cell(run, json));
+        let cells = runs.iter().map(|run| row.cell(run));
         (row.label.name, cells.collect())
     });
     shown.collect()
 }
 
 /// The member of a run with a path.
-fn field<'a>(run: &'a Value, path: &str) -> &'a Value {
+pub(crate) fn field<'a>(run: &'a Value, path: &str) -> &'a Value {
     path.split('.').fold(run, |value, name| &value[name])
 }
 
@@ -157,7 +165,7 @@ fn orders(list: &Value) -> String {
 }
 
 /// A row that is printed without `--all`.
-pub(crate) const fn first<R>(name: &'static str, fields: &'static str, form: Form<R>) -> Row<R> {
+pub(crate) const fn first(name: &'static str, fields: &'static str, form: Form) -> Row {
     Row {
         label: Label::new(name, fields),
         first: true,
@@ -166,7 +174,7 @@ pub(crate) const fn first<R>(name: &'static str, fields: &'static str, form: For
 }
 
 /// A row that `--all` prints.
-pub(crate) const fn more<R>(name: &'static str, fields: &'static str, form: Form<R>) -> Row<R> {
+pub(crate) const fn more(name: &'static str, fields: &'static str, form: Form) -> Row {
     Row {
         first: false,
         ..first(name, fields, form)

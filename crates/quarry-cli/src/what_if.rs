@@ -168,6 +168,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
                 set: &args.settings,
                 at: None,
             },
+            finding: what_if_tables::finding(&predictions),
             runs: &predictions,
         },
     )
@@ -180,6 +181,8 @@ pub(crate) struct Report<'a> {
     snapshot: SnapshotInfo<'a>,
     /// Settings as given.
     settings: output::Asked<'a>,
+    /// Result in a sentence.
+    finding: String,
     /// Predictions: one for each question.
     runs: &'a [Prediction],
 }

@@ -59,6 +59,50 @@ fn head(snapshot: &Snapshot, predictions: &[Prediction]) -> String {
     text
 }
 
+/// The answer to one question; of several the ends of what is predicted.
+pub(crate) fn finding(predictions: &[Prediction]) -> String {
+    let by_bytes = |told: &&Prediction| told.predicted_bytes;
+    let ends = predictions
+        .iter()
+        .min_by_key(by_bytes)
+        .zip(predictions.iter().max_by_key(by_bytes));
+    let Some((least, most)) = ends else {
+        return String::new();
+    };
+    if predictions.len() == 1 {
+        let answer = answer(least);
+        return format!(
+            "S{}.",
+            answer.trim_end().strip_prefix('s').unwrap_or(&answer)
+        );
+    }
+    let told = |told: &Prediction| {
+        let set = match told.set.as_str() {
+            "" => String::new(),
+            set => format!(" ({set})"),
+        };
+        format!(
+            "{} ({}) with {}{set}, {} pages and {}",
+            mib(told.predicted_bytes),
+            change(told.predicted_bytes, told.observed_bytes),
+            told.design,
+            bytes(told.page_size),
+            cpus(told)
+        )
+    };
+    // The bounds tell them apart if they do not meet.
+    let certain = match least.high_bytes < most.low_bytes {
+        true => "their bounds do not overlap",
+        false => "but their bounds overlap",
+    };
+    format!(
+        "Slab memory is {} now; predicted is {} at least and {} at most: {certain}.",
+        mib(least.observed_bytes),
+        told(least),
+        told(most)
+    )
+}
+
 /// The answer to one question, in a line.
 fn answer(told: &Prediction) -> String {
     let observed = told.observed_bytes;

@@ -23,6 +23,7 @@ mod record;
 mod replay;
 mod replay_pages;
 mod replay_time;
+mod report;
 mod reproduce;
 mod rx;
 mod snippets;

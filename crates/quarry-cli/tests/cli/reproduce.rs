@@ -14,13 +14,19 @@ fn a_thread_is_judged_and_kept() {
     assert!(first.contains("hits-immediate"), "{first}");
     assert!(first.contains("cpu_slabs_max"), "{first}");
     let html = std::fs::read_to_string(&page).unwrap();
-    assert!(html.contains("<section id=\"wakeup-2007\">") && html.contains("<svg"));
+    assert!(html.contains("<section id=\"wakeup-2007\">") && html.contains("vegaEmbed"));
     // The second time nothing is run.
     let output = quarry(&format!("{args} --json"));
     let note = String::from_utf8_lossy(&output.stderr);
     assert!(note.contains("results were kept before"), "{note}");
     let json: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(json["complete"], true);
+    // The page is that of the JSON output.
+    let output_file = path("out.json");
+    std::fs::write(&output_file, &output.stdout).unwrap();
+    let again = stdout(&format!("report {output_file} --html -"));
+    let of_file = format!("reproduce of {output_file}");
+    assert_eq!(again.replace(&of_file, "reproduce"), html);
     let claims = json["threads"][0]["claims"].as_array().unwrap();
     assert_eq!(claims.len(), 6);
     for claim in claims {

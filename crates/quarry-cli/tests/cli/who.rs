@@ -334,10 +334,9 @@ fn a_replay_in_simulated_time_has_a_page_and_lines() {
     assert_has(
         &page,
         &[
-            "<svg",
             "percentile of the operations",
-            "99.9 %",
-            "allocations, 4 KiB pages",
+            "<figcaption>allocations</figcaption>",
+            "value=\"sheaf@7.0\" checked",
             "takes the least time",
         ],
     );

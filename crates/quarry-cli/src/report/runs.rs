@@ -1,0 +1,176 @@
+//! The page of `quarry run`, and what all comparisons of runs have.
+
+use quarry_report::{Cell, Column, Page, Part, Section, Table, Tone};
+use serde_json::Value;
+
+use super::facts::{figure, meanings, titled};
+use super::grid::{Grid, figure_cell, plain};
+use super::{Document, short_names};
+use crate::{diff, diff_runs};
+
+/// Figures that have charts.
+const CHARTS: usize = 3;
+
+/// Runs of all files; those of several say which they are of.
+pub(super) fn all(documents: &[Document]) -> Vec<Value> {
+    let names = short_names(documents);
+    let runs = documents.iter().zip(&names).flat_map(|(document, name)| {
+        document.runs().map(move |run| {
+            let mut run = run.clone();
+            if documents.len() > 1 {
+                run["file"] = name.as_str().into();
+            }
+            run
+        })
+    });
+    runs.collect()
+}
+
+/// The page with the finding of each file.
+pub(super) fn found(mut page: Page, documents: &[Document]) -> Page {
+    for (document, name) in documents.iter().zip(short_names(documents)) {
+        let finding = document.finding().filter(|finding| !finding.is_empty());
+        page.findings
+            .extend(finding.map(|finding| match documents.len() {
+                1 => finding.to_string(),
+                _ => format!("{name}: {finding}"),
+            }));
+    }
+    page
+}
+
+/// The page of loads and micro-benchmarks.
+pub(super) fn page(documents: &[Document]) -> Page {
+    let all = all(documents);
+    let grid = Grid::of(&all);
+    let command = documents.first().map_or("", Document::command);
+    let numbers: Vec<_> = all.iter().map(diff_runs::numbers).collect();
+    let has = |name: &str| {
+        numbers
+            .iter()
+            .any(|run| run.get(name).is_some_and(|value| *value != 0.0))
+    };
+    let main: Vec<&str> = diff::MAIN
+        .iter()
+        .copied()
+        .filter(|name| has(name))
+        .collect();
+    let mut others: Vec<&String> = numbers.iter().flat_map(|run| run.keys()).collect();
+    others.sort();
+    others.dedup();
+    others.retain(|name| has(name) && !main.contains(&name.as_str()));
+    let mut page = Page::new(format!("quarry {command}"));
+    page.findings
+        .extend(main.first().and_then(|name| best(&grid, name)));
+    let mut charts = Section::new("Main figures");
+    for name in main.iter().take(CHARTS) {
+        let mut of = grid.charts(name, None);
+        charts = match of.len() {
+            0 => charts,
+            1 => charts.with(of.remove(0)),
+            _ => charts
+                .with(Part::Heading(titled(name)))
+                .with(Part::Charts(of)),
+        };
+    }
+    let meanings = meanings(command);
+    let about = |name: &str| {
+        meanings
+            .get(&format!("runs.{name}"))
+            .cloned()
+            .unwrap_or_default()
+    };
+    let main_columns = main
+        .iter()
+        .map(|name| Column::number(plain(name)).about(about(name)));
+    let more_columns = others
+        .iter()
+        .map(|name| Column::number(plain(name)).about(about(name)).extra());
+    let columns = grid
+        .columns()
+        .into_iter()
+        .chain(main_columns)
+        .chain(more_columns);
+    let mut table = Table::new(columns).noted(grid.common());
+    for (run, places) in &grid.runs {
+        let names = main
+            .iter()
+            .copied()
+            .chain(others.iter().map(|name| name.as_str()));
+        table.row(
+            grid.cells(places)
+                .into_iter()
+                .chain(names.map(|name| figure_cell(run, name))),
+        );
+    }
+    let mut page = page.with(charts).with(Section::new("Figures").with(table));
+    for (document, name) in documents.iter().zip(short_names(documents)) {
+        page = page.with(sensitivity(&document.content["sensitivity"], &name));
+    }
+    page
+}
+
+/// Names the runs with the best and the worst value of a figure.
+pub(super) fn best(grid: &Grid<'_>, name: &str) -> Option<String> {
+    let value = |run: &Value| super::grid::member(run, name).as_f64();
+    let mut runs: Vec<(f64, String)> = grid
+        .runs
+        .iter()
+        .filter_map(|(run, places)| Some((value(run)?, grid.whole_label(places))))
+        .collect();
+    runs.sort_by(|a, b| a.0.total_cmp(&b.0));
+    if diff::more_is_better(name) {
+        runs.reverse();
+    }
+    let (first, last) = (runs.first()?, runs.last()?);
+    let unit = match super::facts::unit(name) {
+        "MiB" | "" => String::new(),
+        unit => format!(" {unit}"),
+    };
+    let text = |value: f64| format!("{}{unit}", figure(name, value));
+    let name = plain(name.trim_end_matches("_bytes").trim_end_matches("_ns"));
+    let name = name
+        .trim_end_matches(" per second")
+        .trim_end_matches("per second");
+    let name = if name.is_empty() { "operations" } else { name };
+    Some(match runs.len() {
+        1 => format!("{}: {name} {}.", first.1, text(first.0)),
+        _ if first.0 == last.0 => format!("All runs have the same {name}: {}.", text(first.0)),
+        _ => format!(
+            "{} is best in {name}, {}, and {} is worst, {}.",
+            first.1,
+            text(first.0),
+            last.1,
+            text(last.0)
+        ),
+    })
+}
+
+/// Claims of a study of the machine's constants.
+pub(super) fn sensitivity(study: &Value, file: &str) -> Section {
+    let heading = match file {
+        "" => "Sensitivity to the machine's constants".to_string(),
+        file => format!("Sensitivity to the machine's constants: {file}"),
+    };
+    let section = Section::new(heading);
+    let Some(claims) = study["claims"]
+        .as_array()
+        .filter(|claims| !claims.is_empty())
+    else {
+        return section;
+    };
+    let mut table = Table::new([Column::text("claim"), Column::text("verdict")]);
+    for claim in claims {
+        let text = |name: &str| claim[name].as_str().unwrap_or_default().to_string();
+        let tone = match text("verdict").as_str() {
+            "holds" => Tone::Good,
+            "fails" => Tone::Bad,
+            _ => Tone::Plain,
+        };
+        table.row([
+            Cell::text(text("claim")),
+            Cell::text(text("verdict")).tone(tone),
+        ]);
+    }
+    section.with(table)
+}

@@ -1,0 +1,468 @@
+//! The page of a sweep: growth of hosts, curves over the plan's axes, the setting with the least regret.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use quarry_report::Page;
+use quarry_sweep::table::Table as Rows;
+use quarry_sweep::{ASK_KEY, Folder, VERSION_KEY};
+use serde_json::Value;
+
+use super::facts::{figure, unit};
+use super::grid::Grid;
+use super::regret::{self, Regret};
+use super::sweep_parts::{curves, failures, heat, hosts, settings};
+use crate::units::signed;
+
+/// True for what a sweep leaves: its folder, or a Parquet file.
+pub(super) fn is_sweep(path: &Path) -> bool {
+    path.is_dir()
+        || path
+            .extension()
+            .is_some_and(|extension| extension == "parquet")
+}
+
+/// The rows of a folder, or of Parquet files of one sweep.
+pub(super) fn read(paths: &[PathBuf]) -> anyhow::Result<Rows> {
+    let mut all: Option<Rows> = None;
+    for path in paths {
+        let rows = match path.is_dir() {
+            true => Folder::open(path)?.results()?.with_context(|| {
+                format!(
+                    "{} has no rows of this version; quarry sweep --status says more",
+                    path.display()
+                )
+            })?,
+            false => of_file(path)?,
+        };
+        match &mut all {
+            None => all = Some(rows),
+            Some(all) if all.notes.get(ASK_KEY) != rows.notes.get(ASK_KEY) => {
+                bail!(
+                    "{} asks another question than the files before it",
+                    path.display()
+                );
+            }
+            Some(all) => all.append(rows),
+        }
+    }
+    let all = all.context("no file is given")?;
+    match all.rows() {
+        0 => bail!("the sweep has no rows; quarry sweep --status says what is missing"),
+        _ => Ok(all),
+    }
+}
+
+/// The rows of a Parquet file.
+fn of_file(path: &Path) -> anyhow::Result<Rows> {
+    const NAMED: [&str; 3] = ["cell", "status", "input"];
+    let read = |only| {
+        let file = std::fs::File::open(path).context("cannot be opened")?;
+        anyhow::Ok(Rows::of_parquet(file, only)?)
+    };
+    let failed = || path.display().to_string();
+    // Files of others may have columns that no table has.
+    let named = read(Some(NAMED.as_slice())).with_context(failed)?;
+    if NAMED.iter().any(|name| named.column(name).is_none()) {
+        bail!(
+            "{} has no rows of a sweep: give its folder, its results.parquet or its files part-*.parquet",
+            path.display()
+        );
+    }
+    read(None).with_context(failed)
+}
+
+/// The figure that settings are judged by: its name, its bounds, and what it is compared with.
+pub(super) struct Question {
+    pub(super) figure: &'static str,
+    pub(super) bounds: Option<[&'static str; 2]>,
+    pub(super) now: Option<&'static str>,
+}
+
+impl Question {
+    fn of(rows: &Rows) -> anyhow::Result<Self> {
+        let has = |name: &str| rows.column(name).is_some();
+        let (figure, bounds, now) = match () {
+            () if has("predicted_bytes") => (
+                "predicted_bytes",
+                Some(["low_bytes", "high_bytes"]),
+                Some("observed_bytes"),
+            ),
+            () if has("operation_ns") => ("operation_ns", None, None),
+            () if has("peak_slab_bytes") => ("peak_slab_bytes", None, None),
+            () => bail!(
+                "all cells of the sweep failed, or it has none of predicted_bytes, operation_ns and peak_slab_bytes"
+            ),
+        };
+        Ok(Self {
+            figure,
+            bounds,
+            now,
+        })
+    }
+
+    /// The figure of a row with its bounds.
+    pub(super) fn value(&self, row: &Value) -> Option<regret::Value> {
+        let number = |name: &str| row[name].as_f64();
+        let middle = number(self.figure)?;
+        let [low, high] = match self.bounds {
+            Some(names) => names.map(|name| number(name).unwrap_or(middle)),
+            None => [middle; 2],
+        };
+        Some(regret::Value { low, middle, high })
+    }
+}
+
+/// Axes on which a user chooses; the others are circumstances of a case, such as its CPUs.
+const CHOICES: [&str; 7] = [
+    "asked.release",
+    "asked.design",
+    "asked.page_size",
+    "asked.debug",
+    "design",
+    "era",
+    "page_size",
+];
+
+fn is_choice(axis: &str) -> bool {
+    CHOICES.contains(&axis) || axis.starts_with("set.")
+}
+
+/// Rows of a sweep by case and setting. A case is an input with its circumstances.
+pub(super) struct Sweep<'a> {
+    pub(super) question: Question,
+    /// Names of the cases.
+    pub(super) inputs: Vec<String>,
+    /// Settings as axes.
+    pub(super) grid: Grid<'a>,
+    /// Places on the axes of each setting.
+    pub(super) settings: Vec<Vec<usize>>,
+    /// Rows by case and setting.
+    pub(super) rows: Vec<Vec<Option<&'a Value>>>,
+    /// All axes.
+    pub(super) axes: Vec<String>,
+}
+
+impl<'a> Sweep<'a> {
+    fn of(question: Question, rows: &'a [Value], axes: &[String]) -> Self {
+        let (choices, mut others): (Vec<&str>, Vec<&str>) = axes
+            .iter()
+            .map(String::as_str)
+            .partition(|axis| is_choice(axis));
+        others.insert(0, "input");
+        let member = |row: &Value, name: &str| row[name].clone();
+        let grid = Grid::by(rows, &choices, member);
+        let cases = Grid::by(rows, &others, member);
+        let mut known: Vec<Vec<usize>> = Vec::new();
+        let mut inputs: Vec<String> = Vec::new();
+        let mut settings: Vec<Vec<usize>> = Vec::new();
+        let mut cells = Vec::new();
+        for ((row, of_case), (_, of_setting)) in cases.runs.iter().zip(&grid.runs) {
+            let input = place(&mut known, of_case.clone());
+            if input == inputs.len() {
+                let only = cases.axes.is_empty();
+                let name = row["input"].as_str().filter(|_| only);
+                inputs.push(name.map_or_else(|| cases.whole_label(of_case), str::to_string));
+            }
+            let setting = place(&mut settings, of_setting.clone());
+            cells.push((input, setting, *row));
+        }
+        let mut by_cell = vec![vec![None; settings.len()]; inputs.len()];
+        for (input, setting, row) in cells {
+            by_cell[input][setting] = Some(row);
+        }
+        Self {
+            question,
+            inputs,
+            grid,
+            settings,
+            rows: by_cell,
+            axes: axes.to_vec(),
+        }
+    }
+
+    pub(super) fn name(&self, setting: usize) -> String {
+        self.grid.whole_label(&self.settings[setting])
+    }
+
+    fn values(&self) -> Vec<Vec<Option<regret::Value>>> {
+        let value = |row: &Option<&Value>| row.and_then(|row| self.question.value(row));
+        let inputs = self.rows.iter().map(|of| of.iter().map(value).collect());
+        inputs.collect()
+    }
+}
+
+/// The place of an item in a list, at whose end it is put if it is new.
+fn place<T: PartialEq>(list: &mut Vec<T>, item: T) -> usize {
+    list.iter()
+        .position(|known| *known == item)
+        .unwrap_or_else(|| {
+            list.push(item);
+            list.len() - 1
+        })
+}
+
+/// The page of the rows.
+pub(super) fn page(rows: &Rows) -> anyhow::Result<Page> {
+    let values: Vec<Value> = (0..rows.rows())
+        .map(|row| Value::Object(rows.row(row)))
+        .collect();
+    let values = with_short_inputs(values);
+    let (failed, ok): (Vec<Value>, Vec<Value>) =
+        values.into_iter().partition(|row| row["status"] != "ok");
+    let axes = axes(rows, &ok);
+    let names: Vec<&str> = axes.iter().map(String::as_str).collect();
+    let ask = rows.notes.get(ASK_KEY).map_or("", String::as_str);
+    let mut page = Page::new(match ask {
+        "" => "Sweep".to_string(),
+        ask => format!("Sweep of {ask}"),
+    });
+    page.footer = format!(
+        "quarry {} sweep",
+        rows.notes.get(VERSION_KEY).map_or("", String::as_str)
+    );
+    let question = match ok.is_empty() {
+        true => None,
+        false => Some(Question::of(rows)?),
+    };
+    let Some(question) = question else {
+        page.findings
+            .push(format!("All {} cells failed.", failed.len()));
+        return Ok(page.with(failures(&failed, &names)));
+    };
+    let sweep = Sweep::of(question, &ok, &axes);
+    let values = sweep.values();
+    let regrets = regret::regrets(&values);
+    page.findings.push(size(&sweep, ok.len(), failed.len()));
+    page.findings.extend(growth_finding(&sweep));
+    page.findings
+        .extend(recommendation(&sweep, &values, &regrets));
+    for section in [
+        hosts(&sweep),
+        curves(&sweep),
+        heat(&sweep),
+        settings(&sweep, &values, &regrets),
+        failures(&failed, &names),
+    ] {
+        page = page.with(section);
+    }
+    Ok(page)
+}
+
+/// The rows, with inputs without the folder that all of them have in common.
+fn with_short_inputs(mut rows: Vec<Value>) -> Vec<Value> {
+    let name = |row: &Value| row["input"].as_str().unwrap_or_default().to_string();
+    let folder = |name: &str| name.rfind('/').map_or(0, |at| at + 1);
+    let Some(first) = rows.first().map(name) else {
+        return rows;
+    };
+    let mut common = first[..folder(&first)].to_string();
+    for row in &rows {
+        let name = name(row);
+        while !name.starts_with(&common) {
+            common.truncate(folder(common.trim_end_matches('/')));
+        }
+    }
+    for row in &mut rows {
+        row["input"] = name(row)[common.len()..].into();
+    }
+    rows
+}
+
+/// Columns that tell cells of one input apart.
+fn axes(rows: &Rows, ok: &[Value]) -> Vec<String> {
+    let names = rows.fields().iter().map(|field| field.name.clone());
+    let mut axes: Vec<String> = names
+        .filter(|name| name.starts_with("asked.") || name.starts_with("set."))
+        .collect();
+    // A cell may have several runs.
+    for name in ["design", "era", "page_size", "cpus"] {
+        let key = |row: &Value| -> Vec<Value> {
+            let of = axes.iter().map(|axis| row[axis].clone());
+            std::iter::once(row["input"].clone()).chain(of).collect()
+        };
+        let mut seen = BTreeMap::new();
+        let differs = ok.iter().any(|row| {
+            let known = seen.entry(format!("{:?}", key(row))).or_insert(&row[name]);
+            **known != row[name]
+        });
+        if differs && rows.column(name).is_some() {
+            axes.push(name.to_string());
+        }
+    }
+    axes
+}
+
+fn count(of: usize, what: &str) -> String {
+    let s = if of == 1 { "" } else { "s" };
+    format!("{} {what}{s}", crate::units::count(of as u64))
+}
+
+/// Size of the sweep, in a sentence.
+fn size(sweep: &Sweep<'_>, ok: usize, failed: usize) -> String {
+    let rows = sweep.rows.iter().flatten().flatten();
+    let inputs: BTreeSet<&str> = rows.filter_map(|row| row["input"].as_str()).collect();
+    let cases = match sweep.inputs.len() {
+        same if same == inputs.len() => String::new(),
+        more => format!(" in {}", count(more, "case")),
+    };
+    let failures = match failed {
+        0 => "none failed".to_string(),
+        some => format!("{} failed", count(some, "cell")),
+    };
+    format!(
+        "{}{cases} under {}: {}; {failures}.",
+        count(inputs.len(), "input"),
+        count(sweep.settings.len(), "setting"),
+        count(ok, "row")
+    )
+}
+
+/// Change of a host's memory by a setting: low, expected, high, and what it has now.
+pub(super) struct Change {
+    pub(super) input: usize,
+    pub(super) now: f64,
+    pub(super) low: f64,
+    pub(super) middle: f64,
+    pub(super) high: f64,
+}
+
+impl Change {
+    pub(super) fn percent(&self) -> f64 {
+        if self.now > 0.0 {
+            self.middle * 100.0 / self.now
+        } else {
+            0.0
+        }
+    }
+
+    fn bytes(&self) -> String {
+        let [low, middle, high] =
+            [self.low, self.middle, self.high].map(|bytes| signed(bytes as i128));
+        format!("{middle} (between {low} and {high})")
+    }
+}
+
+/// Changes of all hosts by a setting, the greatest growth first; empty where nothing is compared with.
+pub(super) fn changes(sweep: &Sweep<'_>, setting: usize) -> Vec<Change> {
+    let Some(now) = sweep.question.now else {
+        return Vec::new();
+    };
+    let of = |(input, of): (usize, &Vec<Option<&Value>>)| {
+        let row = of[setting]?;
+        let (now, value) = (row[now].as_f64()?, sweep.question.value(row)?);
+        Some(Change {
+            input,
+            now,
+            low: value.low - now,
+            middle: value.middle - now,
+            high: value.high - now,
+        })
+    };
+    let mut changes: Vec<Change> = sweep.rows.iter().enumerate().filter_map(of).collect();
+    changes.sort_by(|a, b| b.middle.total_cmp(&a.middle));
+    changes
+}
+
+/// The setting under which all hosts together grow most.
+pub(super) fn greatest(sweep: &Sweep<'_>) -> Option<(usize, Vec<Change>)> {
+    let all = (0..sweep.settings.len()).map(|setting| (setting, changes(sweep, setting)));
+    let some = all.filter(|(_, changes)| !changes.is_empty());
+    let sum = |changes: &[Change]| changes.iter().map(|change| change.middle).sum::<f64>();
+    some.max_by(|(_, a), (_, b)| sum(a).total_cmp(&sum(b)))
+}
+
+/// Hosts that grow, and which most, in a sentence.
+fn growth_finding(sweep: &Sweep<'_>) -> Option<String> {
+    let (setting, changes) = greatest(sweep)?;
+    let first = changes.first()?;
+    let name = sweep.name(setting);
+    if changes.len() == 1 {
+        return Some(format!(
+            "{} changes most with {name}: by {}.",
+            sweep.inputs[first.input],
+            first.bytes()
+        ));
+    }
+    let grow = changes.iter().filter(|change| change.middle > 0.0).count();
+    let surely = changes.iter().filter(|change| change.low > 0.0).count();
+    let mut percents: Vec<f64> = changes.iter().map(Change::percent).collect();
+    percents.sort_by(f64::total_cmp);
+    let median = percents[percents.len() / 2];
+    Some(format!(
+        "With {name} {grow} of {} hosts grow, {surely} of them in all of their bounds; the median changes by {median:+.1} \
+         %, and {} grows most, by {}.",
+        changes.len(),
+        sweep.inputs[first.input],
+        first.bytes(),
+    ))
+}
+
+/// A quantity of the sweep's figure.
+pub(super) fn amount(sweep: &Sweep<'_>, value: f64) -> String {
+    let name = sweep.question.figure;
+    match unit(name) {
+        "ns" => format!("{value:.1} ns"),
+        _ => figure(name, value),
+    }
+}
+
+/// The setting with the least worst regret, the one with the least mean, and how certain that is.
+fn recommendation(
+    sweep: &Sweep<'_>,
+    values: &[Vec<Option<regret::Value>>],
+    regrets: &[Regret],
+) -> Option<String> {
+    let [best, next, ..] = regrets else {
+        return None;
+    };
+    let mean = regrets
+        .iter()
+        .min_by(|a, b| a.mean_percent.total_cmp(&b.mean_percent))?;
+    let told = |of: &Regret| {
+        format!(
+            "at worst {} ({:.1} %) above the best setting of a case ({}), and {} ({:.1} %) in the mean",
+            amount(sweep, of.worst),
+            of.worst_percent,
+            sweep.inputs[of.worst_input],
+            amount(sweep, of.mean),
+            of.mean_percent
+        )
+    };
+    let mut text = match best.worst {
+        0.0 => format!("{} needs least in every case.", sweep.name(best.setting)),
+        _ => format!(
+            "{} has the least worst regret: {}.",
+            sweep.name(best.setting),
+            told(best)
+        ),
+    };
+    if mean.setting != best.setting {
+        text += &format!(
+            " {} has the least mean regret: {}.",
+            sweep.name(mean.setting),
+            told(mean)
+        );
+    }
+    if sweep.question.bounds.is_none() {
+        return Some(
+            text + " The figures repeat exactly; other loads may order settings differently.",
+        );
+    }
+    let overlaps = regret::overlaps(values, best.setting, next.setting);
+    let next = sweep.name(next.setting);
+    text += &match overlaps {
+        0 => format!(" Its bounds do not overlap those of the next, {next}, in any case."),
+        all if all == values.len() => {
+            format!(
+                " Its bounds overlap those of the next, {next}, in every case: the order of the two is not certain."
+            )
+        }
+        some => format!(
+            " Its bounds overlap those of the next, {next}, in {some} of {} cases: there the order is not certain.",
+            values.len()
+        ),
+    };
+    Some(text)
+}

@@ -1,0 +1,306 @@
+//! Sections of a sweep's page: hosts by growth, curves, a map of two axes, settings by regret, failed cells.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use quarry_report::{Axis, Cell, Chart, Column, Part, Range, Section, Table, Tone};
+use serde_json::Value;
+
+use super::facts::{figure, on_axis, titled};
+use super::grid::{Grid, plain};
+use super::regret::{self, Regret};
+use super::sweep::{Change, Sweep, amount, changes as changes_by, greatest};
+use crate::output;
+use crate::units::signed;
+
+/// Inputs that are an axis of their own in charts; of more there are means.
+const OWN_LINES: usize = 4;
+/// Hosts in a chart and in a table.
+const CHARTED: usize = 20;
+const LISTED: usize = 300;
+/// Rows that are shown at first.
+const SHOWN: usize = 20;
+/// Settings that have a chart or a column each.
+const SETTINGS: usize = 12;
+
+const MIB: f64 = 1_048_576.0;
+
+/// Hosts by their growth.
+pub(super) fn hosts(sweep: &Sweep<'_>) -> Section {
+    let mut section = Section::new("Growth of hosts");
+    let Some((greatest, changes)) = greatest(sweep).filter(|(_, changes)| changes.len() > 1) else {
+        return section;
+    };
+    let settings: Vec<usize> = (0..sweep.settings.len()).take(SETTINGS).collect();
+    let charts = settings.iter().map(|setting| {
+        let percents: Vec<f64> = changes_by(sweep, *setting)
+            .iter()
+            .map(Change::percent)
+            .collect();
+        Chart::distribution(
+            &sweep.name(*setting),
+            Axis::linear("change, %"),
+            "hosts",
+            &percents,
+        )
+        .small()
+    });
+    section = section.with(Part::Charts(charts.collect()));
+    let ranges = changes.iter().take(CHARTED).map(|change| Range {
+        name: sweep.inputs[change.input].clone(),
+        low: change.low / MIB,
+        middle: change.middle / MIB,
+        high: change.high / MIB,
+    });
+    let title = format!("Hosts that grow most with {}", sweep.name(greatest));
+    let ranges: Vec<Range> = ranges.collect();
+    section = section.with(Chart::ranges(
+        &title,
+        Axis::linear("MiB more"),
+        &ranges,
+        Some(("no change", 0.0)),
+    ));
+    let mut columns = vec![Column::text("host"), Column::number("now")];
+    for setting in &settings {
+        let name = sweep.name(*setting);
+        columns.push(Column::number(name.clone()).about("Change, low to high in brackets."));
+        columns.push(Column::number(format!("{name}, %")).extra());
+    }
+    let mut table = Table::new(columns).shown(SHOWN);
+    if changes.len() > LISTED {
+        table = table.noted(format!(
+            "{LISTED} of {} hosts, those that grow most; the Parquet files have all.",
+            changes.len()
+        ));
+    }
+    let by_setting: Vec<Vec<Change>> = settings
+        .iter()
+        .map(|setting| changes_by(sweep, *setting))
+        .collect();
+    for change in changes.iter().take(LISTED) {
+        let mut cells = vec![
+            Cell::text(&sweep.inputs[change.input]),
+            Cell::number(figure("bytes", change.now), change.now),
+        ];
+        for of in &by_setting {
+            let change = of.iter().find(|of| of.input == change.input);
+            cells.push(Cell::maybe(change.map(|of| {
+                let [low, middle, high] =
+                    [of.low, of.middle, of.high].map(|bytes| signed(bytes as i128));
+                (format!("{middle} ({low} to {high})"), of.middle)
+            })));
+            cells.push(Cell::maybe(
+                change.map(|of| (format!("{:+.1}", of.percent()), of.percent())),
+            ));
+        }
+        table.row(cells);
+    }
+    section.with(table)
+}
+
+/// The figure over the plan's axes: of few inputs for each, of many their mean.
+pub(super) fn curves(sweep: &Sweep<'_>) -> Section {
+    let question = &sweep.question;
+    let section = Section::new("Over the axes of the plan");
+    let mut names: Vec<&str> = sweep.axes.iter().map(String::as_str).collect();
+    let all = || sweep.rows.iter().flatten().flatten().copied();
+    let inputs: BTreeSet<&str> = all().filter_map(|row| row["input"].as_str()).collect();
+    let mut note = String::new();
+    let rows: Vec<Value> = if inputs.len() <= OWN_LINES {
+        names.push("input");
+        all().cloned().collect()
+    } else {
+        let setting = |row: &Value| {
+            names
+                .iter()
+                .map(|name| row[*name].to_string())
+                .collect::<Vec<_>>()
+        };
+        let groups = output::grouped(all().map(|row| (setting(row), row)));
+        // Means of other inputs cannot be compared.
+        let has = |rows: &[&Value], input: &str| rows.iter().any(|row| row["input"] == input);
+        let whole: BTreeSet<&str> = inputs
+            .iter()
+            .copied()
+            .filter(|input| groups.iter().all(|(_, rows)| has(rows, input)))
+            .collect();
+        if whole.is_empty() {
+            return section
+                .text("No input has all settings, so that their means cannot be compared.");
+        }
+        note = format!("Means over {} inputs that have all settings.", whole.len());
+        let means = groups.iter().filter_map(|(_, rows)| {
+            let of = rows
+                .iter()
+                .filter(|row| row["input"].as_str().is_some_and(|of| whole.contains(of)));
+            let of: Vec<&Value> = of.copied().collect();
+            let mut row = (*of.first()?).clone();
+            let low_high = question.bounds.into_iter().flatten();
+            for name in std::iter::once(question.figure).chain(low_high) {
+                let sum: f64 = of.iter().filter_map(|row| row[name].as_f64()).sum();
+                row[name] = (sum / of.len() as f64).into();
+            }
+            Some(row)
+        });
+        means.collect()
+    };
+    if rows.len() < 2 {
+        return section;
+    }
+    let grid = Grid::by(&rows, &names, |row, name| row[name].clone());
+    let mut charts = grid.charts(question.figure, question.bounds);
+    let section = match charts.len() {
+        0 => return section,
+        1 => section.with(charts.remove(0)),
+        _ => section
+            .with(Part::Heading(titled(question.figure)))
+            .with(Part::Charts(charts)),
+    };
+    if note.is_empty() {
+        section
+    } else {
+        section.note(note)
+    }
+}
+
+/// Two axes as a map, tunables first.
+pub(super) fn heat(sweep: &Sweep<'_>) -> Section {
+    let mut axes: Vec<usize> = (0..sweep.grid.axes.len()).collect();
+    axes.sort_by_key(|at| {
+        let axis = &sweep.grid.axes[*at];
+        (!axis.name.starts_with("set."), !axis.is_number, *at)
+    });
+    let section = Section::new("Two axes");
+    let [x, y, others @ ..] = axes.as_slice() else {
+        return section;
+    };
+    let name = sweep.question.figure;
+    let mut sums = BTreeMap::new();
+    for of in &sweep.rows {
+        for (places, row) in sweep.settings.iter().zip(of) {
+            if let Some(value) = row.and_then(|row| sweep.question.value(row)) {
+                let sum = sums.entry((places[*x], places[*y])).or_insert((0.0, 0_u32));
+                *sum = (sum.0 + on_axis(name, value.middle), sum.1 + 1);
+            }
+        }
+    }
+    let cells = sums
+        .iter()
+        .map(|((x, y), (sum, count))| (*x, *y, sum / f64::from(*count)));
+    let cells: Vec<(usize, usize, f64)> = cells.collect();
+    let axis = |at: usize| {
+        let axis = &sweep.grid.axes[at];
+        Axis::names(
+            plain(&axis.name),
+            (0..axis.values.len()).map(|value| axis.text(value)),
+        )
+    };
+    let title = format!(
+        "{} by {} and {}",
+        titled(name),
+        plain(&sweep.grid.axes[*x].name),
+        plain(&sweep.grid.axes[*y].name)
+    );
+    let mut of = vec!["cases".to_string()];
+    of.extend(others.iter().map(|at| plain(&sweep.grid.axes[*at].name)));
+    let chart = Chart::heat(&title, axis(*x), axis(*y), &titled(name), &cells);
+    section.with(chart.noted(format!("Means over all {}.", of.join(", "))))
+}
+
+/// A row for each setting: its regret, or on how many inputs it failed.
+pub(super) fn settings(
+    sweep: &Sweep<'_>,
+    values: &[Vec<Option<regret::Value>>],
+    regrets: &[Regret],
+) -> Section {
+    let section = Section::new("Settings by regret");
+    if sweep.settings.len() < 2 {
+        return section;
+    }
+    let columns = [
+        Column::number("worst regret")
+            .about("Most above the best setting of the same case, of all cases."),
+        Column::number("worst, %"),
+        Column::text("in"),
+        Column::number("mean regret")
+            .about("Mean over the cases of what is above the best setting of each."),
+        Column::number("mean, %"),
+        Column::number("best of").about("Cases in which the setting is the best, or as good."),
+        Column::number("missing").about("Cases without a result; the setting has no regret then."),
+    ];
+    let note = "Regret: what a setting needs beyond the best setting of the same case. By the worst in per cent.";
+    let mut table = Table::new(sweep.grid.columns().into_iter().chain(columns))
+        .noted(note)
+        .shown(SHOWN);
+    let without =
+        (0..sweep.settings.len()).filter(|at| !regrets.iter().any(|of| of.setting == *at));
+    let order = regrets
+        .iter()
+        .map(|of| (of.setting, Some(of)))
+        .chain(without.map(|at| (at, None)));
+    for (setting, regret) in order {
+        let number = |value: fn(&Regret) -> f64| {
+            Cell::maybe(regret.map(|of| (amount(sweep, value(of)), value(of))))
+        };
+        let percent = |value: fn(&Regret) -> f64| {
+            Cell::maybe(regret.map(|of| (format!("{:.1}", value(of)), value(of))))
+        };
+        let missing = values.iter().filter(|of| of[setting].is_none()).count();
+        let best = values.iter().filter(|of| {
+            let all = of.iter().flatten().map(|value| value.middle);
+            of[setting].is_some_and(|value| value.middle <= all.fold(f64::INFINITY, f64::min))
+        });
+        let best = best.count();
+        let missing_cell = Cell::number(missing.to_string(), missing as f64);
+        table.row(
+            sweep
+                .grid
+                .cells(&sweep.settings[setting])
+                .into_iter()
+                .chain([
+                    number(|of| of.worst),
+                    percent(|of| of.worst_percent),
+                    Cell::text(regret.map_or("-", |of| sweep.inputs[of.worst_input].as_str())),
+                    number(|of| of.mean),
+                    percent(|of| of.mean_percent),
+                    Cell::number(best.to_string(), best as f64),
+                    if missing > 0 {
+                        missing_cell.tone(Tone::Bad)
+                    } else {
+                        missing_cell
+                    },
+                ]),
+        );
+    }
+    section.with(table)
+}
+
+/// Cells that failed, with their errors.
+pub(super) fn failures(failed: &[Value], axes: &[&str]) -> Section {
+    let section = Section::new("Failed cells");
+    if failed.is_empty() {
+        return section;
+    }
+    let grid = Grid::by(failed, axes, |row, name| row[name].clone());
+    let columns = grid.axes.iter().map(|axis| Column::text(plain(&axis.name)));
+    let columns = std::iter::once(Column::text("input"))
+        .chain(columns)
+        .chain([Column::text("error")]);
+    let mut table = Table::new(columns).shown(SHOWN);
+    for (row, places) in grid.runs.iter().take(LISTED) {
+        let text = |name: &str| Cell::text(row[name].as_str().unwrap_or_default());
+        let axes = grid
+            .axes
+            .iter()
+            .zip(places)
+            .map(|(axis, place)| Cell::text(axis.text(*place)));
+        table.row(
+            std::iter::once(text("input"))
+                .chain(axes)
+                .chain([text("error").tone(Tone::Bad)]),
+        );
+    }
+    if failed.len() > LISTED {
+        table = table.noted(format!("{LISTED} of {} failed cells.", failed.len()));
+    }
+    section.with(table)
+}
