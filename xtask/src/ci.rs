@@ -46,7 +46,7 @@ const STEPS: [Step; 12] = [
     // Interleavings that threads rarely meet.
     ("loom", || models::loom(&[])),
     // From here on the programs of `cargo test --workspace` are run; the first step builds them. A browser's view of
-    // the page of `reproduce`.
+    // pages, and what they do when they are clicked.
     ("page", page::run),
     // The wheel, as users build it: results against the command's, stubs, notebooks.
     ("python", python::run),

@@ -8,6 +8,7 @@
 mod aarch64;
 mod accounting;
 mod bench;
+mod browser;
 mod ci;
 mod fuzz;
 mod machine;
@@ -61,7 +62,7 @@ enum Command {
     Bench(bench::Options),
     /// Draws memory over time of the bundled recording for the README (docs/memory.svg).
     Picture,
-    /// Opens the page of `quarry reproduce` in Chromium.
+    /// Opens pages of the command in Chromium, and clicks through one.
     Page,
     /// Builds the wheel of `python/`, and checks its tests, stubs and notebooks.
     Python,

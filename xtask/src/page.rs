@@ -1,60 +1,180 @@
-//! Opens the page of `quarry reproduce --html` in a browser without a screen.
+//! Opens pages of the command in a browser without a screen: they show everything, load nothing, and do what is clicked.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
+use crate::browser::{self, Browser};
 use crate::programs::Programs;
 use crate::shell::{self, Outcome};
 
-/// Names under which Chromium is installed.
-const BROWSERS: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
 /// The thread whose experiments are quickest.
 const THREAD: &str = "wakeup-2007";
+/// Windows in which pages are opened.
+const WINDOWS: [(u32, &str); 4] = [
+    (1200, "light"),
+    (1200, "dark"),
+    (500, "light"),
+    (500, "dark"),
+];
 
-/// Writes a page, opens it, and looks whether the browser shows all that the same results are as JSON.
+/// Builds the command and checks its pages.
 pub(crate) fn run() -> Result<Outcome> {
-    let Some(browser) = BROWSERS.into_iter().find(|name| is_installed(name)) else {
+    let Some(browser) = browser::installed() else {
         let reason = "no Chromium; install the Debian package chromium";
         return Ok(Outcome::Skipped(reason.to_string()));
     };
-    let folder = tempfile::tempdir().context("no folder for a page")?;
-    let (page, kept) = (
-        folder.path().join("reproduce.html"),
-        folder.path().join("kept"),
-    );
     let programs = Programs::build()?;
-    let quarry = programs.quarry()?;
-    let reproduce = || {
+    check(browser, programs.quarry()?)?;
+    Ok(Outcome::Done)
+}
+
+/// Writes pages and opens them.
+fn check(name: &str, quarry: &Path) -> Result<()> {
+    let folder = tempfile::tempdir().context("no folder for a page")?;
+    let quarry = |line: &str| {
         let mut command = Command::new(quarry);
-        command.args(["reproduce", THREAD, "--quick", "--keep"]);
-        command.arg(&kept);
+        command
+            .args(line.split_whitespace())
+            .current_dir(folder.path());
         command
     };
-    shell::run(reproduce().arg("--html").arg(&page))?;
-    let json = shell::output(reproduce().arg("--json"))?;
+    let reproduce = format!("reproduce {THREAD} --quick --keep kept");
+    shell::run(&mut quarry(&format!("{reproduce} --html reproduce.html")))?;
+    let json = shell::output(&mut quarry(&format!("{reproduce} --json")))?;
     let json: Value = serde_json::from_str(&json).context("the results are no JSON")?;
-    let text = std::fs::read_to_string(&page).context("the page cannot be read")?;
-    ensure!(
-        !["http:", "https:", "src=", "@import", "url("]
-            .iter()
-            .any(|word| text.contains(word)),
-        "the page asks for something from outside"
-    );
-    let (dom, log) = open(browser, &page, folder.path())?;
-    let missing = missing(&json, &dom);
-    ensure!(missing.is_empty(), "the page lacks {}", missing.join("; "));
-    if let Some(line) = log.lines().find(|line| line.contains("CONSOLE")) {
-        bail!("the browser complains: {line}");
+    let replay = "replay tbench --design slab@6.3,slub@6.18,sheaf@7.0 --html replay.html";
+    shell::run(&mut quarry(replay))?;
+    let sweep = "sweep --ask replay --input tbench --input kv --design sheaf@7.0 --cpus 2,4 \
+                 --set sheaf_capacity=4,60 --set slub_max_order=0,1 -o sweep";
+    shell::run(&mut quarry(sweep))?;
+    shell::run(&mut quarry("report sweep --html sweep.html"))?;
+
+    let profile = folder.path().join("profile");
+    let mut browser = Browser::start(name, &profile)?;
+    let mut charts = 0;
+    for page in ["sweep.html", "reproduce.html", "replay.html"] {
+        let path = folder.path().join(page);
+        for (width, scheme) in WINDOWS {
+            charts += look(&mut browser, &path, width, scheme)
+                .with_context(|| format!("{page} at {width} pixels, {scheme}"))?;
+        }
+        if page == "reproduce.html" {
+            let missing = missing(&mut browser, &json)?;
+            ensure!(missing.is_empty(), "{page} lacks {}", missing.join("; "));
+        }
     }
-    println!(
-        "page: {browser} shows {} bytes of {}",
-        dom.len(),
-        page.display()
+    browser.open(&folder.path().join("replay.html"), 1200, "light")?;
+    click_through(&mut browser)?;
+    println!("page: {name} drew {charts} charts");
+    Ok(())
+}
+
+/// Opens a page and looks whether all of it is there; the number of its charts.
+fn look(browser: &mut Browser, page: &Path, width: u32, scheme: &str) -> Result<u64> {
+    browser.loaded.clear();
+    browser.open(page, width, scheme)?;
+    let complaints = browser.complaints.join("; ");
+    ensure!(complaints.is_empty(), "the browser complains: {complaints}");
+    let own = PathBuf::from(format!("file://{}", page.display()));
+    let foreign = browser
+        .loaded
+        .iter()
+        .filter(|address| Path::new(address) != own);
+    let foreign: Vec<&String> = foreign
+        .filter(|address| !address.starts_with("data:"))
+        .collect();
+    ensure!(foreign.is_empty(), "the page loads {foreign:?}");
+    let wide = browser.value("document.documentElement.scrollWidth")?;
+    ensure!(
+        wide.as_u64() <= Some(width.into()),
+        "the page is {wide} pixels wide"
     );
-    Ok(Outcome::Done)
+    let count = |selector: &str| format!("document.querySelectorAll('{selector}').length");
+    let charts = browser.value(&count("figure.chart"))?;
+    let drawn = browser.value(&count(
+        "figure.chart .plot svg g.mark-group path.background",
+    ))?;
+    let charts = charts.as_u64().unwrap_or(0);
+    ensure!(charts > 0, "the page has no charts");
+    ensure!(
+        drawn.as_u64() >= Some(charts),
+        "{drawn} of {charts} charts are drawn"
+    );
+    // Text in dark windows is light.
+    let ink = browser.value("getComputedStyle(document.querySelector('.plot text')).fill")?;
+    let is_light = ink == "rgb(230, 237, 243)";
+    ensure!(is_light == (scheme == "dark"), "text of charts is {ink}");
+    Ok(charts)
+}
+
+/// Sorts, shows columns and rows, hovers, hides a line, zooms and prints.
+fn click_through(browser: &mut Browser) -> Result<()> {
+    let order = |browser: &mut Browser| -> Result<Vec<f64>> {
+        let cells = browser.value(
+            "[...document.querySelectorAll('figure.table table tbody tr')].map(row => \
+             Number(row.querySelector('td.n[data-value]:nth-child(3)')?.dataset.value)).filter(value => value > 0)",
+        )?;
+        Ok(cells
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_f64)
+            .collect())
+    };
+    let head = "figure.table thead th:nth-child(3) button";
+    browser.click(head)?;
+    let falling = order(browser)?;
+    let runs = 6;
+    ensure!(
+        falling.len() >= runs && falling[..runs].is_sorted_by(|a, b| a >= b),
+        "sorted: {falling:?}"
+    );
+    browser.click(head)?;
+    let rising = order(browser)?;
+    ensure!(
+        rising[..runs].is_sorted() && rising != falling,
+        "sorted again: {rising:?}"
+    );
+
+    let shown = "[...document.querySelectorAll('figure.table th')].filter(head => head.offsetWidth > 0).length";
+    let before = browser.value(shown)?.as_u64();
+    browser.click("figure.table .columns input")?;
+    ensure!(
+        browser.value(shown)?.as_u64() > before,
+        "\"all columns\" shows no more columns"
+    );
+    let rows =
+        "[...document.querySelectorAll('tbody tr')].filter(row => row.offsetHeight > 0).length";
+    let before = browser.value(rows)?.as_u64();
+    browser.click("button.all")?;
+    ensure!(
+        browser.value(rows)?.as_u64() > before,
+        "the button shows no more rows"
+    );
+
+    let plot = "figure.chart .plot svg";
+    browser.hover(plot)?;
+    browser.wait_for("document.querySelector('#vg-tooltip-element.visible')?.textContent.includes('slab memory')")?;
+    let lines = "document.querySelector('figure.chart').querySelectorAll('.mark-line path').length";
+    let before = browser.value(lines)?.as_u64().context("no lines")?;
+    browser.click("figure.chart .keys input")?;
+    browser.wait_for(&format!("{lines} === {}", before - 1))?;
+    browser.click("figure.chart .keys input")?;
+    browser.wait_for(&format!("{lines} === {before}"))?;
+    let labels = "document.querySelector('figure.chart .role-axis-label').textContent";
+    let before = browser.value(labels)?;
+    browser.zoom(plot)?;
+    browser.wait_for(&format!("{labels} !== {before}"))?;
+
+    let printed = browser.call("Page.printToPDF", serde_json::json!({}))?;
+    let printed = printed["data"].as_str().map_or(0, str::len);
+    ensure!(printed > 20_000, "printed are {printed} letters of a PDF");
+    let complaints = browser.complaints.join("; ");
+    ensure!(complaints.is_empty(), "the browser complains: {complaints}");
+    Ok(())
 }
 
 /// Names of fields whose texts a thread's section shows.
@@ -83,115 +203,71 @@ fn texts(value: &Value) -> Vec<&str> {
 }
 
 /// Names the parts of the results that the page lacks.
-fn missing(json: &Value, dom: &str) -> Vec<String> {
+fn missing(browser: &mut Browser, json: &Value) -> Result<Vec<String>> {
     let mut missing = Vec::new();
     for thread in each(json, "threads") {
         let id = thread["thread"].as_str().unwrap_or_default();
-        let begin = format!("<section id=\"{id}\">");
-        let section = dom.split_once(&begin).map_or("", |(_, rest)| rest);
-        let section = section.split("</section>").next().unwrap_or_default();
-        let plain = [
-            ("&lt;", "<"),
-            ("&gt;", ">"),
-            ("&quot;", "\""),
-            ("&amp;", "&"),
+        let find = format!("document.getElementById({id:?})");
+        let text = browser.value(&format!("{find}.textContent"))?;
+        let absent = absent(thread, text.as_str().unwrap_or_default());
+        missing.extend(absent.into_iter().map(|text| format!("{id}: {text:?}")));
+        let kinds = [
+            ".mark-line path",
+            ".mark-symbol path",
+            ".role-mark.mark-rule line",
         ];
-        let section = plain.iter().fold(section.to_string(), |text, (name, is)| {
-            text.replace(name, is)
-        });
-        let absent = texts(thread)
-            .into_iter()
-            .filter(|text| !section.contains(text));
-        missing.extend(absent.map(|text| format!("{id}: {text:?}")));
-        let (mut curves, mut marks, mut bands) = (0, 0, 0);
-        for line in each(thread, "plots").flat_map(|plot| each(plot, "lines")) {
-            let points = each(line, "points").count();
-            // The legend has one curve and, as each point, a mark.
-            let (of_line, of_points) = match line["kind"].as_str() {
-                Some("level") => (2, 0),
-                _ => (1 + usize::from(points > 1), 1 + points),
-            };
-            curves += of_line;
-            marks += of_points;
-            bands += each(line, "bands").count();
+        for (kind, expected) in kinds.iter().zip(drawn(thread)) {
+            let count = browser.value(&format!("{find}.querySelectorAll('{kind}').length"))?;
+            if count != expected {
+                missing.push(format!("{id}: {count} of {expected} of {kind}"));
+            }
         }
-        // Axes and grids are drawn outside of the lines' groups.
-        let groups = section.split(" data-name=").skip(1);
-        let lines: String = groups
-            .filter_map(|group| group.split("</g>").next())
-            .collect();
-        let count = |what| lines.matches(what).count();
-        let drawn = [
-            (count("<polyline"), curves, "curves"),
-            (count("<circle") + count("<polygon"), marks, "marks"),
-            (count("class=\"band\""), bands, "bands"),
-        ];
-        let wrong = drawn
-            .iter()
-            .filter(|(drawn, expected, _)| drawn != expected);
-        missing.extend(
-            wrong.map(|(drawn, expected, what)| format!("{id}: {drawn} of {expected} {what}")),
-        );
     }
-    missing
+    Ok(missing)
 }
 
-fn is_installed(name: &str) -> bool {
-    let asked = Command::new(name).arg("--version").output();
-    asked.is_ok_and(|output| output.status.success())
+/// Texts of a thread's results that are not in the text of its section.
+fn absent<'a>(thread: &'a Value, section: &str) -> Vec<&'a str> {
+    let texts = texts(thread).into_iter();
+    texts.filter(|text| !section.contains(text)).collect()
 }
 
-/// Opens the page; returns the document as the browser sees it, and the browser's log.
-fn open(browser: &str, page: &Path, folder: &Path) -> Result<(String, String)> {
-    let output = Command::new(browser)
-        .args(["--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"])
-        .arg("--enable-logging=stderr")
-        .arg(format!("--user-data-dir={}", folder.display()))
-        .arg(format!("file://{}", page.display()))
-        .output()
-        .with_context(|| format!("{browser} cannot be run"))?;
-    ensure!(
-        output.status.success(),
-        "{browser} ended with {}",
-        output.status
-    );
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    Ok((text(&output.stdout), text(&output.stderr)))
+/// Lines, points and bounds that the charts of a thread have.
+fn drawn(thread: &Value) -> [usize; 3] {
+    let mut counts = [0; 3];
+    for line in each(thread, "plots").flat_map(|plot| each(plot, "lines")) {
+        let points: Vec<&Value> = each(line, "points").collect();
+        counts[0] += usize::from(!points.is_empty());
+        counts[1] += points.len();
+        let bounded = each(line, "bands").filter(|band| {
+            let [low, high] = [0, 1].map(|end| band[1][end].as_f64());
+            low < high && points.iter().any(|point| point[0] == band[0])
+        });
+        counts[2] += bounded.count();
+    }
+    counts
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const PAGE: &str = "<section id=\"a\">T Q W K <svg aria-label=\"P\"><g data-name=\"L\"><polyline/><polyline/>\
-        <circle/><circle/><circle/><line class=\"band\"/></g></svg> C &lt;cause&gt; <h3>B, %</h3><tbody><td>Row</td></table></section>";
-
     #[test]
     fn what_a_page_lacks_is_found() {
-        let json = serde_json::json!({"threads": [{
+        let thread = serde_json::json!({
             "thread": "a", "title": "T", "question": "Q", "why": "W", "taken": "K",
             "claims": [{"id": "c", "claim": "C", "cause": "<cause>"}],
             "tables": [{"title": "B", "rows": [{"label": "Row"}]}],
             "plots": [{"title": "P", "lines": [
-                {"name": "L", "kind": "simulated", "points": [[1, 1], [2, 2]], "bands": [[1, [0, 2]]]}
+                {"name": "L", "points": [[1, 1], [2, 2]], "bands": [[1, [0, 2]], [2, [1, 1]]]}
             ]}],
-        }]});
-        assert_eq!(missing(&json, PAGE), Vec::<String>::new());
-        for part in [
-            "<section id=\"a\">",
-            "C ",
-            "&lt;cause&gt;",
-            "B, %",
-            "Row</td>",
-            "P\"",
-            "<polyline/>",
-            "<circle/>",
-            "<line class=\"band\"/>",
-        ] {
-            assert!(
-                !missing(&json, &PAGE.replacen(part, "", 1)).is_empty(),
-                "{part}"
-            );
+        });
+        let section = "T Q W K C <cause> B Row P L";
+        assert_eq!(absent(&thread, section), Vec::<&str>::new());
+        for part in section.split(' ') {
+            assert_eq!(absent(&thread, &section.replacen(part, "", 1)), [part]);
         }
+        // Bounds that are equal are none.
+        assert_eq!(drawn(&thread), [1, 2, 1]);
     }
 }
