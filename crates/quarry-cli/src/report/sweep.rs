@@ -13,6 +13,7 @@ use super::facts::{figure, unit};
 use super::grid::Grid;
 use super::regret::{self, Regret};
 use super::sweep_parts::{curves, failures, heat, hosts, settings};
+use crate::look_tables::file_name;
 use crate::units::signed;
 
 /// True for what a sweep leaves: its folder, or a Parquet file.
@@ -250,22 +251,16 @@ pub(super) fn page(rows: &Rows) -> anyhow::Result<Page> {
     Ok(page)
 }
 
-/// The rows, with inputs without the folder that all of them have in common.
+/// The rows, with inputs without their folders where the names differ.
 fn with_short_inputs(mut rows: Vec<Value>) -> Vec<Value> {
     let name = |row: &Value| row["input"].as_str().unwrap_or_default().to_string();
-    let folder = |name: &str| name.rfind('/').map_or(0, |at| at + 1);
-    let Some(first) = rows.first().map(name) else {
-        return rows;
-    };
-    let mut common = first[..folder(&first)].to_string();
-    for row in &rows {
-        let name = name(row);
-        while !name.starts_with(&common) {
-            common.truncate(folder(common.trim_end_matches('/')));
+    let inputs: BTreeSet<String> = rows.iter().map(name).collect();
+    let short = |input: &String| file_name(input).to_string();
+    let names: BTreeSet<String> = inputs.iter().map(short).collect();
+    if names.len() == inputs.len() {
+        for row in &mut rows {
+            row["input"] = short(&name(row)).into();
         }
-    }
-    for row in &mut rows {
-        row["input"] = name(row)[common.len()..].into();
     }
     rows
 }
