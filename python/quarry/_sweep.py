@@ -77,6 +77,9 @@ def sweep(
     """
     asked, base = _plan(plan, axes)
     output = os.fspath(output)
+    if not _is_uri(output):
+        # Workers may be in another folder.
+        output = os.path.abspath(output)
     if client is None:
         made = _quarry.Sweep(json.dumps(asked), base, caches, None)
         _note_same(made)
@@ -172,12 +175,18 @@ class _Chunk:
     #: JSON.
     text: str
     #: Names of its inputs.
-    inputs: list[str]
+    names: list[str]
+
+    @property
+    def inputs(self) -> dict[str, str]:
+        """Files and URIs of the inputs by name; bundled recordings have none."""
+        local = {name: os.path.abspath(name) for name in self.names if os.path.exists(name)}
+        return local | {name: name for name in self.names if _is_uri(name)}
 
 
-def _run(text: str, inputs: list[str], output: str) -> int:
+def _run(text: str, inputs: dict[str, str], output: str) -> int:
     """Runs a chunk where this process is, and returns the number of cells that failed."""
-    local = {name: _fetched(name) for name in inputs if _is_uri(name)}
+    local = {name: _fetched(at) if _is_uri(at) else at for name, at in inputs.items()}
     files, failed = _quarry.run_chunk(text, local)
     _write(files, output)
     return failed

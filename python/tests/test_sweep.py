@@ -75,6 +75,14 @@ def test_every_runner_gives_the_same_bytes(fleet, tmp_path, cluster):
         assert files == first, name
 
 
+def test_workers_in_another_folder_find_relative_inputs(fleet, tmp_path, cluster, monkeypatch):
+    monkeypatch.chdir(fleet.parent)
+    results = quarry.sweep(PLAN, input="hosts", output="out", client=cluster)
+    assert (results.cells, results.failed) == (24, 0)
+    quarry.sweep(PLAN, input="hosts", output="own")
+    assert rows(tmp_path / "out") == rows(tmp_path / "own")
+
+
 def test_what_is_there_is_not_run_again(fleet, tmp_path, cluster):
     out = tmp_path / "out"
     quarry.sweep(PLAN, input=str(fleet), output=out)
