@@ -1,4 +1,4 @@
-//! The wheel of `python/`: built as users build it, with its tests, stubs and notebooks.
+//! The wheel of `python/`: built by pip as users build it, but with the tests' profile, with its tests, stubs and notebooks.
 
 use std::path::Path;
 use std::process::Command;
@@ -30,13 +30,14 @@ pub(crate) fn run() -> Result<Outcome> {
     let tool = |name: &str| {
         let mut command = Command::new(environment.join("bin").join(name));
         command.current_dir(&package);
-        // Dependencies are compiled once, and stay where other builds are.
-        command.env("CARGO_TARGET_DIR", environment.join("build"));
+        // With the profile of the tests, and where their build is: most dependencies are compiled already.
+        command.env("CARGO_TARGET_DIR", shell::target_dir());
         command
     };
     let pip = |what: &str| {
         let mut command = tool("python");
         command.args(["-m", "pip", "install", "--quiet", what]);
+        command.arg("--config-settings=build-args=--profile=dev");
         command
     };
     // In steps, so that the time of each shows.
