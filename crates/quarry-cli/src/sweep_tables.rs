@@ -121,7 +121,7 @@ fn compared(ask: Ask, rows: &Table) -> String {
     let settings = changes(&figure, &names, rows);
     let more = settings.len().saturating_sub(SETTINGS);
     let figures: &[&str] = match ask {
-        Ask::WhatIf => &["inputs", "sum", "median", "most", "surely grow", "may grow"],
+        Ask::WhatIf => &["inputs", "median", "most", "surely", "maybe"],
         Ask::Replay => &["inputs", "sum", "least", "median", "most"],
         _ => &["inputs", "least", "median", "most"],
     };
@@ -137,7 +137,8 @@ fn compared(ask: Ask, rows: &Table) -> String {
     }
     let mut text = format!("{}:\n{table}\n", figure.name);
     if ask == Ask::WhatIf {
-        text.push_str("surely: also at the lower bound; may: at the upper bound\n");
+        let bounds = "surely: inputs that grow at the lower bound, too; maybe: those that grow at the upper one";
+        text.push_str(&format!("{}\n", output::wrap(bounds)));
     }
     if more > 0 {
         text.push_str(&format!("{more} more settings are in the rows\n"));
@@ -200,14 +201,18 @@ impl Changes<'_> {
     /// A column of the table.
     fn figure(&self, name: &str) -> String {
         let last = self.all.len().saturating_sub(1);
-        let at = |at: usize| self.all.get(at).map_or("-".to_string(), |it| percent(it.0));
+        let at = |at: usize| self.all.get(at).map(|(change, _)| *change);
+        let shown = |change: Option<f64>| change.map_or("-".to_string(), percent);
         match name {
             "inputs" => count(self.all.len() as u64),
             "sum" => bytes(self.sum as u64),
-            "least" => at(0),
-            "median" => at(last / 2),
-            "most" => at(last),
-            "surely grow" => count(self.surely),
+            "least" => shown(at(0)),
+            "median" => {
+                let middle = at(last / 2).zip(at(self.all.len() / 2));
+                shown(middle.map(|(below, above)| below.midpoint(above)))
+            }
+            "most" => shown(at(last)),
+            "surely" => count(self.surely),
             _ => count(self.maybe),
         }
     }

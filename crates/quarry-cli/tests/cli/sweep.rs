@@ -47,11 +47,21 @@ fn a_sweep_says_how_memory_changes_over_the_hosts() {
         &[
             "12 cells, 2 inputs; 0 of them had rows before, 0 failed",
             "slab memory beside that of the snapshot:",
-            "release   slub_max_order",
-            "input with most",
             "rows: out/part-*.parquet; quarry sweep --merge out",
         ],
     );
+    let header = told.lines().find(|line| line.contains("slub_max_order"));
+    let words: Vec<&str> = header.unwrap().split_whitespace().collect();
+    let expected = [
+        "release",
+        "slub_max_order",
+        "inputs",
+        "median",
+        "most",
+        "surely",
+        "maybe",
+    ];
+    assert!(words.starts_with(&expected), "{words:?}");
     // The table has a line for each setting: two releases with three limits.
     let lines = told.lines().filter(|line| line.contains(".json.gz"));
     assert_eq!(lines.count(), 6, "{told}");
