@@ -119,7 +119,7 @@ pub(super) fn unit(name: &str) -> &'static str {
     found.map_or("", |(_, unit)| unit)
 }
 
-/// A number in the unit that [`unit`] names, for an axis.
+/// A number in the unit that [`unit()`] names, for an axis.
 pub(super) fn on_axis(name: &str, value: f64) -> f64 {
     match unit(name) {
         "MiB" => value / f64::from(1 << 20),
