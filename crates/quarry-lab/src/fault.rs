@@ -97,7 +97,7 @@ mod tests {
         assert_eq!(fault_of(&LabError::from(unknown)), Fault::Usage);
         let absent = quarry_trace::TraceFile::open("absent.parquet").unwrap_err();
         let text = message(&absent);
-        assert!(text.starts_with("cannot open absent.parquet"), "{text}");
+        assert!(text.starts_with("cannot read absent.parquet"), "{text}");
         assert_eq!(text.matches("No such file").count(), 1, "{text}");
         assert_eq!(fault_of(&LabError::from(absent)), Fault::Input);
         let stopped = WorkError::Run {
