@@ -1,6 +1,8 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 
+use quarry_core::machine::{LockClass, Locks as _, RawLock};
+
 use super::*;
 use crate::config::Config;
 use crate::time::tests::MODEL;
@@ -301,6 +303,49 @@ fn a_stop_unwinds_the_others() {
         })
     };
     assert_eq!(sched.run((0..4).map(body).collect()), Ok(()));
+}
+
+#[test]
+fn a_stop_unwinds_tasks_that_have_and_want_locks() {
+    struct Locked<'a>(&'a VirtualMachine, &'a RawLock, LockClass);
+    impl Drop for Locked<'_> {
+        fn drop(&mut self) {
+            // SAFETY: taken by the task that drops this.
+            unsafe { self.0.unlock(self.1, self.2) };
+        }
+    }
+    let stopped_at = |stop_at: u32| {
+        let machine = machine(2);
+        // More tasks than CPUs, in a number that CPUs do not divide: a task's number says little of its CPU.
+        let sched = Scheduler::new(&machine, RULES, 5, 1);
+        let locks: Vec<RawLock> = (0..3).map(|_| RawLock::new()).collect();
+        let taken = Cell::new(0);
+        let body = |task: u32| -> Body<'_> {
+            let (machine, sched, locks, taken) = (&machine, &sched, &locks, &taken);
+            Box::new(move || {
+                for turn in 0..20 {
+                    let own = &locks[(task + turn) as usize % 2];
+                    machine.lock(own, LockClass::NodeList).unwrap();
+                    let own = Locked(machine, own, LockClass::NodeList);
+                    machine.lock(&locks[2], LockClass::Zone).unwrap();
+                    let zone = Locked(machine, &locks[2], LockClass::Zone);
+                    taken.set(taken.get() + 1);
+                    if taken.get() == stop_at {
+                        sched.stop();
+                    }
+                    drop(zone);
+                    drop(own);
+                    sched.leave_kernel();
+                    sched.sleep_ns(5);
+                }
+            })
+        };
+        assert_eq!(sched.run((0..5).map(body).collect()), Ok(()));
+        taken.get()
+    };
+    for stop_at in 1..100 {
+        assert!((stop_at..100).contains(&stopped_at(stop_at)), "{stop_at}");
+    }
 }
 
 #[test]

@@ -168,6 +168,11 @@ impl Locks {
             line,
             ..
         } = place;
+        if order.is_ending() {
+            // A body that is unwound frees its locks on any CPU, at no time, and no waiter is there to get them.
+            self.with(place.at, |lock| lock.holder = None);
+            return 0;
+        }
         order.visible();
         lines.pass(order.now_ps());
         let cpu = order.cpu();
