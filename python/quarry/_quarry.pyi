@@ -16,6 +16,7 @@ __all__ = [
     "UsageError",
     "__version__",
     "examine",
+    "input_names",
     "failed_chunk",
     "geometry",
     "look",
@@ -306,6 +307,7 @@ def run_chunk(chunk: str, local: Mapping[str, _Path]) -> tuple[list[tuple[str, b
 def failed_chunk(chunk: str, error: str) -> tuple[list[tuple[str, bytes]], int]:
     """Makes the rows of a chunk that no process could run."""
 
+def input_names(base: str, inputs: list[str]) -> list[str]: ...
 def examine(name: str, path: str) -> str:
     """Examines an input."""
 

@@ -125,45 +125,37 @@ def _note_same(made: _quarry.Sweep) -> None:
 
 def _on(runner: Any, made: _quarry.Sweep, output: str, retry: bool, progress: bool) -> Results:
     """Runs what is left of a sweep on a runner."""
-    with _begun(made, output, retry) as (chunks, present):
-        failed = 0
-        bar = _bar(len(chunks)) if progress else None
-        try:
-            for count in runner.run_all(chunks, output):
-                failed += count
-                if bar is not None:
-                    bar.update(1)
-        finally:
+    chunks, present = _begun(made, output, retry)
+    failed = 0
+    bar = _bar(len(chunks)) if progress else None
+    try:
+        for count in runner.run_all(chunks, output):
+            failed += count
             if bar is not None:
-                bar.close()
+                bar.update(1)
+    finally:
+        if bar is not None:
+            bar.close()
     return Results(output, made.cells, present, failed)
 
 
-class _begun:  # noqa: N801 - a function with an end
-    """Begins a sweep in its output, and gives the chunks that have no rows there."""
-
-    def __init__(self, made: _quarry.Sweep, output: str, retry: bool) -> None:
-        self.made, self.output, self.retry = made, output, retry
-
-    def __enter__(self) -> tuple[list[_Chunk], int]:
-        if not _is_uri(self.output):
-            left, present = self.made.left(self.output, self.retry)
-            return [_Chunk(*chunk) for chunk in left], present
-        files, root = _filesystem(self.output)
-        files.makedirs(root, exist_ok=True)
-        there = {path.rsplit("/", 1)[-1]: path for path in files.ls(root, detail=False)}
-        with tempfile.TemporaryDirectory() as folder:
-            # What was done there decides what is left.
-            for name, path in there.items():
-                if name.startswith("part-") or name.endswith(".json"):
-                    files.get_file(path, os.path.join(folder, name))
-            left, present = self.made.left(folder, self.retry)
-            for mark in Path(folder).glob("*.json"):
-                files.put_file(str(mark), f"{root}/{mark.name}")
+def _begun(made: _quarry.Sweep, output: str, retry: bool) -> tuple[list[_Chunk], int]:
+    """Begins a sweep in its output: the chunks that have no rows there, and the cells that have."""
+    if not _is_uri(output):
+        left, present = made.left(output, retry)
         return [_Chunk(*chunk) for chunk in left], present
-
-    def __exit__(self, *_: object) -> None:
-        pass
+    files, root = _filesystem(output)
+    files.makedirs(root, exist_ok=True)
+    there = {path.rsplit("/", 1)[-1]: path for path in files.ls(root, detail=False)}
+    with tempfile.TemporaryDirectory() as folder:
+        # What was done there decides what is left.
+        for name, path in there.items():
+            if name.startswith("part-") or name.endswith(".json"):
+                files.get_file(path, os.path.join(folder, name))
+        left, present = made.left(folder, retry)
+        for mark in Path(folder).glob("*.json"):
+            files.put_file(str(mark), f"{root}/{mark.name}")
+    return [_Chunk(*chunk) for chunk in left], present
 
 
 @dataclass(frozen=True)
@@ -260,7 +252,8 @@ def _examined(runner: Any, asked: dict[str, Any], base: str) -> str | None:
         return None
     others = [name for name in names if not _is_uri(name)]
     texts = list(runner.map(_examine, uris))
-    texts += [_quarry.examine(str(Path(base, name)), str(Path(base, name))) for name in others]
+    if others:
+        texts += [_quarry.examine(name, name) for name in _quarry.input_names(base, others)]
     return f"[{','.join(texts)}]"
 
 

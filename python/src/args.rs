@@ -19,6 +19,20 @@ impl<T> Default for Several<T> {
     }
 }
 
+impl Several<Name> {
+    /// The names' texts.
+    pub(crate) fn texts(self) -> Vec<String> {
+        self.0.into_iter().map(|name| name.0).collect()
+    }
+}
+
+impl Several<PageBytes> {
+    /// The sizes in bytes.
+    pub(crate) fn bytes(self) -> Vec<u64> {
+        self.0.into_iter().map(|size| size.0).collect()
+    }
+}
+
 impl<'a, 'py, T: for<'b> FromPyObject<'b, 'py, Error = PyErr>> FromPyObject<'a, 'py>
     for Several<T>
 {
@@ -139,16 +153,5 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Value {
             return Ok(Self(if yes.is_true() { "y" } else { "n" }.to_string()));
         }
         Ok(Self(number_or_text(value)?))
-    }
-}
-
-/// The choice with this name.
-pub(crate) fn choice<T: Copy>(what: &str, name: &str, all: &[(&str, T)]) -> PyResult<T> {
-    match all.iter().find(|(known, _)| *known == name) {
-        Some((_, value)) => Ok(*value),
-        None => {
-            let known = quarry_designs::list(all.iter().map(|(known, _)| known));
-            Err(usage(format!("{what}={name:?}: there are {known}")))
-        }
     }
 }

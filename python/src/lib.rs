@@ -38,7 +38,9 @@ mod _quarry {
     #[pymodule_export]
     use crate::snapshot::Snapshot;
     #[pymodule_export]
-    use crate::sweep::{Sweep, examine, failed_chunk, read_plan, read_results, run_chunk};
+    use crate::sweep::{
+        Sweep, examine, failed_chunk, input_names, read_plan, read_results, run_chunk,
+    };
     #[pymodule_export]
     use crate::table::PyTable;
 

@@ -1,90 +1,15 @@
 //! The classic loads in simulated time.
 
 use pyo3::prelude::*;
-use quarry_machines::Machine;
-use quarry_work::load::{Ask, Hackbench, Load, MEMORY_BYTES, TcpRr};
+use quarry_machines::{DEFAULT_MACHINE, Machine};
+use quarry_work::load::{Ask, Load, LoadOptions, MEMORY_BYTES};
 use quarry_work::run_all;
-use quarry_work::world::Transport;
 use serde_json::json;
 
-use crate::args::{Bytes, Name, PageBytes, Pairs, Seconds, Several, choice};
-use crate::error::{raised, usage};
+use crate::args::{Bytes, Name, PageBytes, Pairs, Seconds, Several};
+use crate::error::raised;
 use crate::running::{self, Bar, note, note_eras};
 use crate::table::PyTable;
-
-/// The machine whose time is simulated if none is named.
-pub(crate) const DEFAULT_MACHINE: &str = "haswell-ep-2x12";
-
-/// Options of single loads.
-#[derive(Default)]
-struct Options {
-    fds: Option<u32>,
-    loops: Option<u32>,
-    datasize: Option<Bytes>,
-    transport: Option<String>,
-    sizes: Option<(u32, u32)>,
-    remote: Option<bool>,
-}
-
-impl Options {
-    /// The load with these options; refuses those of another load.
-    fn set(&self, load: &mut Load) -> PyResult<()> {
-        let of_hackbench = [
-            ("fds", self.fds.is_some()),
-            ("loops", self.loops.is_some()),
-            ("datasize", self.datasize.is_some()),
-            ("transport", self.transport.is_some()),
-        ];
-        let of_tcp_rr = [
-            ("sizes", self.sizes.is_some()),
-            ("remote", self.remote.is_some()),
-        ];
-        let name = load.name();
-        let refuse = |options: &[(&str, bool)]| match options.iter().find(|(_, given)| *given) {
-            Some((option, _)) => Err(usage(format!("{name} has no option {option}"))),
-            None => Ok(()),
-        };
-        match load {
-            Load::Hackbench(it) => {
-                refuse(&of_tcp_rr)?;
-                let bytes = self.datasize.map(|bytes| u32::try_from(bytes.0));
-                let bytes = bytes
-                    .transpose()
-                    .map_err(|_| usage("datasize is above 4 GiB"))?;
-                let transports = [
-                    ("unix", Transport::Unix),
-                    ("datagram", Transport::Datagram),
-                    ("pipe", Transport::Pipe),
-                ];
-                let transport = self.transport.as_deref();
-                let transport = transport.map(|name| choice("transport", name, &transports));
-                *it = Hackbench {
-                    groups: it.groups,
-                    descriptors: self.fds.unwrap_or(it.descriptors),
-                    loops: self.loops.unwrap_or(it.loops),
-                    bytes: bytes.unwrap_or(it.bytes),
-                    transport: transport.transpose()?.unwrap_or(it.transport),
-                };
-            }
-            Load::TcpRr(it) => {
-                refuse(&of_hackbench)?;
-                let (request, response) = self.sizes.unwrap_or((it.request, it.response));
-                let remote = self.remote.unwrap_or(it.remote);
-                *it = TcpRr {
-                    pairs: it.pairs,
-                    request,
-                    response,
-                    remote,
-                };
-            }
-            _ => {
-                refuse(&of_hackbench)?;
-                refuse(&of_tcp_rr)?;
-            }
-        }
-        Ok(())
-    }
-}
 
 /// Runs a load in simulated time: hackbench, tbench or tcp_rr of a size (groups, clients or pairs), on each number of CPUs
 /// and each design. A list of sizes has a row for each.
@@ -123,31 +48,24 @@ pub(crate) fn run(
     caches: bool,
     progress: bool,
 ) -> PyResult<PyTable> {
-    let named = |size| Load::named(load, size).map_err(raised);
-    let mut loads = match size {
-        None => vec![named(None)?],
-        Some(sizes) => sizes
-            .0
-            .into_iter()
-            .map(|size| named(Some(size)))
-            .collect::<PyResult<_>>()?,
-    };
-    let options = Options {
+    let options = LoadOptions {
         fds,
         loops,
-        datasize,
+        datasize: datasize.map(|bytes| bytes.0),
         transport,
-        sizes,
+        sizes: sizes.map_or([None; 2], |(request, response)| {
+            [Some(request), Some(response)]
+        }),
         remote,
     };
-    loads.iter_mut().try_for_each(|load| options.set(load))?;
+    let named = |size| Load::named(load, size)?.with(&options);
+    let loads: Result<Vec<Load>, _> = match size {
+        None => named(None).map(|load| vec![load]),
+        Some(sizes) => sizes.0.into_iter().map(|size| named(Some(size))).collect(),
+    };
+    let loads = loads.map_err(raised)?;
     let ask = Ask {
-        designs: design
-            .unwrap_or_default()
-            .0
-            .into_iter()
-            .map(|name| name.0)
-            .collect(),
+        designs: design.unwrap_or_default().texts(),
         era: era.map(|era| era.0),
         cpus: cpus.unwrap_or_default().0,
         page_bytes: page_size.map_or(4096, |size| size.0),

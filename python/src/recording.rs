@@ -8,22 +8,22 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use quarry_core::page::CACHE_SHARE_BYTES;
+use quarry_designs::named;
 use quarry_lab::Plan;
 use quarry_lab::ask::{Replay, Start};
 use quarry_lab::callers::{By, Callers};
 use quarry_lab::replay::input::Input;
 use quarry_lab::replay::pages::PageMode;
 use quarry_lab::replay::timed::{Pace, Timing};
-use quarry_machines::{Draw, Machine};
+use quarry_machines::{DEFAULT_MACHINE, Draw, Machine};
 use quarry_snapshot::ReportError;
 use quarry_trace::record::{RecordOptions, Scope};
 use quarry_trace::{Existing, ImportOptions, TraceFile};
 use serde_json::json;
 
-use crate::args::{Bytes, Name, PageBytes, Pairs, Seconds, Several, choice};
+use crate::args::{Bytes, Name, PageBytes, Pairs, Seconds, Several};
 use crate::error::{raised, usage};
 use crate::events::{Events, trace_of};
-use crate::load::DEFAULT_MACHINE;
 use crate::running::{self, Bar, note, note_eras};
 use crate::snapshot::Snapshot;
 use crate::table::PyTable;
@@ -200,12 +200,6 @@ impl Recording {
         caches: bool,
         progress: bool,
     ) -> PyResult<PyTable> {
-        let page_modes = [
-            ("auto", PageMode::Auto),
-            ("off", PageMode::Off),
-            ("all", PageMode::All),
-        ];
-        let paces = [("recorded", Pace::Recorded), ("full", Pace::Full)];
         if !time && (machine.is_some() || pace.is_some() || seed.is_some()) {
             return Err(usage(
                 "machine, pace and seed are of simulated time: give time=True",
@@ -216,23 +210,13 @@ impl Recording {
             true => Some(Timing {
                 machine: Machine::open(machine.unwrap_or(DEFAULT_MACHINE)).map_err(raised)?,
                 draw: Draw::VALUES,
-                pace: choice("pace", pace.unwrap_or("recorded"), &paces)?,
+                pace: named("pace", &Pace::ALL, pace.unwrap_or("recorded")).map_err(raised)?,
                 seed: seed.unwrap_or(1),
             }),
         };
         let asked = Replay {
-            designs: design
-                .unwrap_or_default()
-                .0
-                .into_iter()
-                .map(|name| name.0)
-                .collect(),
-            page_bytes: page_size
-                .unwrap_or_default()
-                .0
-                .into_iter()
-                .map(|size| size.0)
-                .collect(),
+            designs: design.unwrap_or_default().texts(),
+            page_bytes: page_size.unwrap_or_default().bytes(),
             cpus: cpus.unwrap_or_default().0,
             copies,
             set: set.unwrap_or_default().0,
@@ -241,7 +225,7 @@ impl Recording {
             cache_line,
             cache_share_bytes: cache_share.map_or(CACHE_SHARE_BYTES, |bytes| bytes.0),
             start: start(empty, initial, check)?,
-            pages: choice("pages", pages, &page_modes)?,
+            pages: named("pages", &PageMode::ALL, pages).map_err(raised)?,
             timing,
             ..Replay::default()
         };
@@ -320,12 +304,7 @@ impl Recording {
     /// Who allocates, by `site`, `process` or `cache`: a row each, that with most bytes alive at the peak first.
     #[pyo3(signature = (by = "site"))]
     fn callers(&self, py: Python<'_>, by: &str) -> PyResult<PyTable> {
-        let all = [
-            ("site", By::Site),
-            ("process", By::Process),
-            ("cache", By::Cache),
-        ];
-        let by_what = choice("by", by, &all)?;
+        let by_what = named("by", &By::ALL, by).map_err(raised)?;
         let callers = py
             .detach(|| Callers::of(&self.input.file, false))
             .map_err(raised)?;

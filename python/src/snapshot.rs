@@ -5,13 +5,13 @@ use std::path::PathBuf;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use quarry_lab::LabError;
+use quarry_designs::named;
 use quarry_lab::ask::{At, Source, WhatIf};
-use quarry_lab::whatif::known_errors;
+use quarry_lab::whatif::{self, known_errors};
 use quarry_snapshot::Asked;
 use serde::Serialize;
 
-use crate::args::{Name, PageBytes, Pairs, Several, choice};
+use crate::args::{Name, PageBytes, Pairs, Several};
 use crate::error::{InputError, raised, usage};
 use crate::running::note_eras;
 use crate::table::PyTable;
@@ -25,7 +25,7 @@ pub(crate) struct Snapshot {
 /// The request, as the command's options have it.
 #[derive(Serialize)]
 struct Question<'a> {
-    release: Vec<&'a str>,
+    release: &'a [String],
     design: &'a [String],
     page_size: &'a [u64],
     cpus: &'a [u32],
@@ -50,7 +50,7 @@ impl Snapshot {
         had_cpus: Option<u32>,
         had_page_size: Option<PageBytes>,
     ) -> PyResult<Self> {
-        let at = at.map(|name| choice("at", name, &[("begin", At::Begin), ("end", At::End)]));
+        let at = at.map(|name| named("at", &At::ALL, name).map_err(raised));
         let at = at.transpose()?;
         let known = Asked {
             release: kernel.map(|name| name.0),
@@ -102,59 +102,31 @@ impl Snapshot {
         force: bool,
         caches: bool,
     ) -> PyResult<PyTable> {
-        let releases = release.unwrap_or_default().0;
-        let release_of = |name: Option<&Name>| name.map(|name| name.0.clone());
-        let mut asked = WhatIf {
-            release: None,
-            designs: design
-                .unwrap_or_default()
-                .0
-                .into_iter()
-                .map(|name| name.0)
-                .collect(),
-            page_bytes: page_size
-                .unwrap_or_default()
-                .0
-                .into_iter()
-                .map(|size| size.0)
-                .collect(),
+        let asked = WhatIf {
+            releases: release.unwrap_or_default().texts(),
+            designs: design.unwrap_or_default().texts(),
+            page_bytes: page_size.unwrap_or_default().bytes(),
             cpus: cpus.unwrap_or_default().0,
             possible_cpus,
             set: set.unwrap_or_default().0,
             config: config.unwrap_or_default().0,
             force,
         };
-        if !releases.is_empty() && !asked.designs.is_empty() {
+        if !asked.releases.is_empty() && !asked.designs.is_empty() {
             return Err(usage(
                 "release and design contradict each other: a release has its design",
             ));
         }
-        let mut predictions = Vec::new();
-        let mut eras = Vec::new();
-        for release in releases
-            .iter()
-            .map(Some)
-            .chain(releases.is_empty().then_some(None))
-        {
-            asked.release = release_of(release);
-            let answered = py.detach(|| -> Result<_, LabError> {
-                Ok((asked.questions()?, asked.ask(&self.of)?))
-            });
-            let (questions, answers) = answered.map_err(raised)?;
-            eras.extend(questions.iter().filter_map(|question| {
-                let design = question.design.map(|design| design.era);
-                design.or(question.release)
-            }));
-            predictions.extend(answers);
-        }
-        note_eras(py, eras)?;
+        let questions = asked.questions().map_err(raised)?;
+        let predictions = py.detach(|| asked.ask(&self.of)).map_err(raised)?;
+        note_eras(py, questions.iter().filter_map(whatif::Question::era))?;
         let lead = ["design", "page_size", "cpus"];
         let table = match caches {
             true => PyTable::of_parts(&predictions, |one| &one.caches, &lead)?,
             false => PyTable::of(&predictions, &lead)?,
         };
         let question = Question {
-            release: releases.iter().map(|name| name.0.as_str()).collect(),
+            release: &asked.releases,
             design: &asked.designs,
             page_size: &asked.page_bytes,
             cpus: &asked.cpus,

@@ -104,7 +104,7 @@ impl Sweep {
             retry,
             ..Options::default()
         };
-        let (chunks, present) = self.of.left(&folder, &options).map_err(raised)?;
+        let left = self.of.left(&folder, &options).map_err(raised)?;
         let chunk = |chunk: &Chunk| {
             let mut inputs: Vec<String> = chunk
                 .cells
@@ -115,7 +115,8 @@ impl Sweep {
             let text = serde_json::to_string(chunk).map_err(raised)?;
             Ok((Folder::file_name("part", &chunk.id()), text, inputs))
         };
-        Ok((chunks.iter().map(chunk).collect::<PyResult<_>>()?, present))
+        let chunks = left.chunks.iter().map(chunk);
+        Ok((chunks.collect::<PyResult<_>>()?, left.present()))
     }
 
     fn __reduce__(&self) -> PyResult<()> {
@@ -168,6 +169,12 @@ pub(crate) fn examine(py: Python<'_>, name: &str, path: &str) -> PyResult<String
         ..py.detach(|| Input::of(path))
     };
     serde_json::to_string(&input).map_err(raised)
+}
+
+/// The names of files and folders that a plan's inputs mean.
+#[pyfunction]
+pub(crate) fn input_names(base: PathBuf, inputs: Vec<String>) -> PyResult<Vec<String>> {
+    quarry_sweep::input_names(&base, &inputs).map_err(raised)
 }
 
 /// A plan of TOML as JSON.

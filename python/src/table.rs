@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use crate::arrow;
 use crate::error::raised;
+use crate::recording::existing;
 
 /// Rows of a result. pandas, polars, DuckDB and pyarrow take it as it is, by `__arrow_c_stream__`.
 ///
@@ -137,11 +138,7 @@ impl PyTable {
     /// replaced.
     #[pyo3(signature = (path, *, force = false))]
     fn write_parquet(&self, path: std::path::PathBuf, force: bool) -> PyResult<()> {
-        let existing = match force {
-            true => quarry_trace::Existing::Replace,
-            false => quarry_trace::Existing::Keep,
-        };
-        let mut out = quarry_trace::OutFile::create(&path, existing).map_err(raised)?;
+        let mut out = quarry_trace::OutFile::create(&path, existing(force)).map_err(raised)?;
         self.table.write_parquet(out.file()).map_err(raised)?;
         out.commit().map_err(raised)?;
         Ok(())

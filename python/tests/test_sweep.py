@@ -146,6 +146,16 @@ def test_inputs_and_output_are_uris(fleet, tmp_path, cluster, monkeypatch):
     assert again.present == 24
 
 
+def test_uris_and_patterns_are_inputs_of_one_sweep(fleet, tmp_path, cluster, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    first, *_ = sorted(fleet.iterdir())
+    results = quarry.sweep(
+        PLAN, input=[f"file://{first}", f"{fleet}/*"], output=tmp_path / "out", client=cluster
+    )
+    # The first file is there twice, and asked once.
+    assert (results.cells, results.failed) == (24, 0)
+
+
 def test_wrong_plans_say_what_is_wrong(fleet, tmp_path, monkeypatch):
     out = tmp_path / "out"
     for keywords, message in [

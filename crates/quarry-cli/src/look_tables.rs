@@ -3,6 +3,7 @@
 use quarry_lab::look::{CacheGrowth, Growth, Look, Verdict, WhatIf};
 use quarry_snapshot::Snapshot;
 
+use crate::input::file_name;
 use crate::rows::Label;
 use crate::units::{bytes, count, duration, percent, signed};
 use crate::{known, output};
@@ -291,12 +292,6 @@ fn ending(name: &str) -> String {
             format!("...{}", end.collect::<String>())
         }
     }
-}
-
-/// The last part of a path.
-pub(crate) fn file_name(path: &str) -> &str {
-    let path = path.trim_end_matches('/');
-    path.rsplit_once('/').map_or(path, |(_, name)| name)
 }
 
 /// A bar of `whole` bytes with `part` of them full. That of `most` bytes has [`BAR_CHARS`].

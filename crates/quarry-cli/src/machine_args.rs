@@ -3,13 +3,10 @@
 use std::num::NonZeroUsize;
 
 use quarry_core::era::Era;
-use quarry_machines::Machine;
+use quarry_machines::{DEFAULT_MACHINE, Machine};
 
 use crate::units;
 use quarry_work::{Setup, Tuning};
-
-/// The machine whose time is simulated if none is named.
-pub(crate) const DEFAULT_MACHINE: &str = "haswell-ep-2x12";
 
 /// The machine whose time is simulated, and the seed.
 #[derive(clap::Args)]

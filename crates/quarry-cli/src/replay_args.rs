@@ -8,11 +8,10 @@ use quarry_core::page::CACHE_SHARE_BYTES;
 use quarry_lab::ask::{Replay, Start};
 use quarry_lab::replay::pages::PageMode;
 use quarry_lab::replay::timed::{Pace, Timing};
-use quarry_machines::{Draw, Machine};
+use quarry_machines::{DEFAULT_MACHINE, Draw, Machine};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::machine_args::DEFAULT_MACHINE;
 use crate::{output, units};
 
 /// Arguments.

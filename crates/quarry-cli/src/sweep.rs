@@ -206,14 +206,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         ));
     };
     let folder = Folder::create(path, &sweep)?;
-    notes.extend(of_folder(&folder.done()?));
+    let left = sweep.left(&folder, &options)?;
+    notes.extend(of_folder(&left.done));
     notes.iter().for_each(|text| output::note(text));
-    let (_, present) = sweep.left(&folder, &options)?;
-    let cells = sweep.cells.len();
-    let bar = output::progress_bar("sweep", cells as u64, "cells");
-    bar.inc(present as u64);
+    let bar = output::progress_bar("sweep", left.cells as u64, "cells");
+    bar.inc(left.present() as u64);
     let stop = AtomicBool::new(false);
-    let outcome = sweep.execute(&folder, &options, &stop, &|_| bar.inc(1));
+    let outcome = left.execute(&folder, &options, &stop, &|_| bar.inc(1));
     bar.finish_and_clear();
     let outcome = outcome?;
     let results = folder.results()?;
@@ -296,9 +295,12 @@ fn dry_run(
     options: &Options,
     notes: Vec<String>,
 ) -> anyhow::Result<()> {
-    let (chunks, present) = match args.output.as_deref().filter(|path| path.exists()) {
-        Some(path) => sweep.left(&Folder::open(path)?, options)?,
-        None => (sweep.chunks(options.shard), 0),
+    let (present, chunks) = match args.output.as_deref().filter(|path| path.exists()) {
+        Some(path) => {
+            let left = sweep.left(&Folder::open(path)?, options)?;
+            (left.present(), left.chunks)
+        }
+        None => (0, sweep.chunks(options.shard)),
     };
     let estimate = sweep.estimate(&chunks);
     let free = options.memory_bytes.unwrap_or_else(free_bytes);

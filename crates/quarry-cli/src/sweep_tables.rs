@@ -3,27 +3,18 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use quarry_sweep::ask::Ask;
+use quarry_sweep::ask::{Ask, Figure};
 use quarry_sweep::table::{Column, Table};
 use quarry_sweep::{Outcome, Sweep};
 
+use crate::input::file_name;
 use crate::output;
-use crate::units::{bytes, count};
+use crate::units::{bytes, count, median};
 
 /// Settings that the table has at most: more are a matter for other tools.
 const SETTINGS: usize = 30;
 /// Errors that are printed at most.
 const ERRORS: usize = 3;
-
-/// The figure of a question that settings are compared by.
-struct Figure {
-    /// Column of the rows.
-    column: &'static str,
-    /// Column that it is compared with; the least of the input's settings if there is none.
-    base: Option<&'static str>,
-    /// Name of what is compared.
-    name: &'static str,
-}
 
 /// Rows of one setting: for each of its inputs the figure's change in per cent, with the input.
 #[derive(Default)]
@@ -80,28 +71,13 @@ fn errors(rows: &Table) -> Vec<(&str, usize)> {
     errors
 }
 
-fn figure(ask: Ask) -> Figure {
+/// Name of what settings are compared by.
+fn title(ask: Ask) -> &'static str {
     match ask {
-        Ask::WhatIf => Figure {
-            column: "predicted_bytes",
-            base: Some("observed_bytes"),
-            name: "slab memory beside that of the snapshot",
-        },
-        Ask::Replay => Figure {
-            column: "peak_slab_bytes",
-            base: None,
-            name: "peak of slab memory above the least of the input",
-        },
-        Ask::Hackbench | Ask::Tbench | Ask::TcpRr => Figure {
-            column: "cpu_us",
-            base: None,
-            name: "CPU time of an operation above the least",
-        },
-        Ask::ReplayTime => Figure {
-            column: "operation_ns",
-            base: None,
-            name: "time of an operation above the least of the input",
-        },
+        Ask::WhatIf => "slab memory beside that of the snapshot",
+        Ask::Replay => "peak of slab memory above the least of the input",
+        Ask::ReplayTime => "time of an operation above the least of the input",
+        Ask::Hackbench | Ask::Tbench | Ask::TcpRr => "CPU time of an operation above the least",
     }
 }
 
@@ -116,9 +92,8 @@ fn number(column: &Column, row: usize) -> Option<f64> {
 
 /// A table with a line for each setting: how the figure changes over the inputs.
 fn compared(ask: Ask, rows: &Table) -> String {
-    let figure = figure(ask);
     let names = setting_columns(rows);
-    let settings = changes(&figure, &names, rows);
+    let settings = changes(ask.figure(), &names, rows);
     let more = settings.len().saturating_sub(SETTINGS);
     let figures: &[&str] = match ask {
         Ask::WhatIf => &["inputs", "median", "most", "surely", "maybe"],
@@ -135,7 +110,7 @@ fn compared(ask: Ask, rows: &Table) -> String {
         let input = file_name(input).to_string();
         table.add_row(of.into_iter().chain(cells).chain([input]));
     }
-    let mut text = format!("{}:\n{table}\n", figure.name);
+    let mut text = format!("{}:\n{table}\n", title(ask));
     if ask == Ask::WhatIf {
         let bounds = "surely: inputs that grow at the lower bound, too; maybe: those that grow at the upper one";
         text.push_str(&format!("{}\n", output::wrap(bounds)));
@@ -148,7 +123,7 @@ fn compared(ask: Ask, rows: &Table) -> String {
 
 /// The changes of each setting, in the order of the rows; those of a setting from the least to the most.
 fn changes<'a>(
-    figure: &Figure,
+    figure: Figure,
     names: &[(&str, &Column)],
     rows: &'a Table,
 ) -> Vec<(Vec<String>, Changes<'a>)> {
@@ -167,8 +142,10 @@ fn changes<'a>(
         let known = least.entry(input).or_insert(*value);
         *known = known.min(*value);
     }
-    let base = figure.base.and_then(|name| rows.column(name));
-    let bounds = ["low_bytes", "high_bytes"].map(|name| rows.column(name));
+    let base = figure.now.and_then(|name| rows.column(name));
+    let bounds = figure
+        .bounds
+        .map(|names| names.map(|name| rows.column(name)));
     let mut settings: Vec<(Vec<String>, Changes<'_>)> = Vec::new();
     for (row, input, value) in found {
         let against = match base {
@@ -187,7 +164,7 @@ fn changes<'a>(
         let changes = &mut settings[at].1;
         changes.all.push((100.0 * (value / against - 1.0), input));
         changes.sum += value;
-        let [low, high] = bounds.map(|of| number(of?, row));
+        let [low, high] = bounds.map_or([None; 2], |bounds| bounds.map(|of| number(of?, row)));
         changes.surely += u64::from(low.is_some_and(|low| low > against));
         changes.maybe += u64::from(high.is_some_and(|high| high > against));
     }
@@ -208,8 +185,8 @@ impl Changes<'_> {
             "sum" => bytes(self.sum as u64),
             "least" => shown(at(0)),
             "median" => {
-                let middle = at(last / 2).zip(at(self.all.len() / 2));
-                shown(middle.map(|(below, above)| below.midpoint(above)))
+                let changes: Vec<f64> = self.all.iter().map(|(change, _)| *change).collect();
+                percent(median(&changes))
             }
             "most" => shown(at(last)),
             "surely" => count(self.surely),
@@ -220,10 +197,6 @@ impl Changes<'_> {
 
 fn percent(change: f64) -> String {
     format!("{change:+.1} %")
-}
-
-fn file_name(path: &str) -> &str {
-    path.rsplit('/').next().unwrap_or(path)
 }
 
 /// Columns of settings that differ between rows, with short names.

@@ -12,6 +12,17 @@ pub(crate) fn duration(seconds: f64) -> String {
     }
 }
 
+/// The middle of sorted values, of an even number between the two; 0 of none.
+pub(crate) fn median(sorted: &[f64]) -> f64 {
+    match (
+        sorted.get((sorted.len().max(1) - 1) / 2),
+        sorted.get(sorted.len() / 2),
+    ) {
+        (Some(below), Some(above)) => below.midpoint(*above),
+        _ => 0.0,
+    }
+}
+
 /// Bytes with a unit: `960 B`, `64 KiB`, `31.2 MiB`.
 pub(crate) fn bytes(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
@@ -96,6 +107,10 @@ mod tests {
         assert_eq!(count(12), "12");
         assert_eq!(percent(1, 3), "33.3 %");
         assert_eq!(percent(0, 0), "-");
+        assert_eq!(
+            [median(&[]), median(&[1.0, 3.0, 9.0]), median(&[1.0, 3.0])],
+            [0.0, 3.0, 2.0]
+        );
         assert_eq!(rate(0.0), "-");
         assert_eq!(rate(12_345_678.0), "12.3 M/s");
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 
 use quarry_lab::ask::{self, WhatIf};
-use quarry_lab::whatif::{Prediction, known_errors};
+use quarry_lab::whatif::{Prediction, Question, known_errors};
 
 use quarry_sweep::table::Table;
 use schemars::JsonSchema;
@@ -127,11 +127,7 @@ Examples:
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let asked = args.asked();
     let questions = asked.questions()?;
-    let eras = questions.iter().map(|question| {
-        let design = question.design.map(|design| design.era);
-        design.or(question.release)
-    });
-    output::note_eras(eras.flatten());
+    output::note_eras(questions.iter().filter_map(Question::era));
     let source = input::source(&args.snapshot, args.stage.as_deref())?;
     let snapshot = source.into_snapshot(args.at.map(ask::At::from))?;
     let snapshot = args.known.applied(snapshot)?;
@@ -234,7 +230,7 @@ impl Args {
     /// The question.
     fn asked(&self) -> WhatIf {
         WhatIf {
-            release: self.release.clone(),
+            releases: self.release.clone().into_iter().collect(),
             designs: self.design.clone(),
             page_bytes: self.page_size.clone(),
             cpus: self.cpus.clone(),

@@ -41,6 +41,21 @@ pub fn nearest<'a>(name: &str, among: impl IntoIterator<Item = &'a str>) -> Opti
         .min_by_key(|other| strsim::levenshtein(name, other))
 }
 
+/// The value with this name, of those that have one; `what` is what messages call them.
+///
+/// # Errors
+///
+/// [`DesignError`] with all names if it is none of them.
+pub fn named<T: Copy>(what: &str, all: &[(T, &str)], name: &str) -> Result<T, DesignError> {
+    match all.iter().find(|(_, known)| *known == name) {
+        Some((value, _)) => Ok(*value),
+        None => Err(DesignError(format!(
+            "there is no {what} {name:?}; there are {}",
+            list(all.iter().map(|(_, known)| known))
+        ))),
+    }
+}
+
 /// Joins items with commas: `a, b, c`.
 pub fn list(items: impl IntoIterator<Item = impl fmt::Display>) -> String {
     let items: Vec<String> = items.into_iter().map(|item| item.to_string()).collect();

@@ -22,6 +22,9 @@ bundled!(
     "milan-2x64",
 );
 
+/// The machine whose time is simulated if none is named.
+pub const DEFAULT_MACHINE: &str = "haswell-ep-2x12";
+
 impl Machine {
     /// A bundled machine by its name.
     ///

@@ -52,7 +52,7 @@ mod machine;
 mod model;
 mod text;
 
-pub use bundled::BUNDLED;
+pub use bundled::{BUNDLED, DEFAULT_MACHINE};
 pub use cost::{Cost, Unit};
 pub use draw::Draw;
 pub use error::MachineError;

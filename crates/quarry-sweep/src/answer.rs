@@ -5,24 +5,23 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+use quarry_designs::named;
 use quarry_lab::ask::{At, Source};
 use quarry_lab::replay::input::Input as Trace;
 use quarry_lab::replay::report::CacheReport;
-use quarry_lab::replay::timed::report::TimedReport;
-use quarry_lab::whatif::{Baseline, CachePrediction, Prediction};
+use quarry_lab::whatif::Baseline;
 use quarry_lab::{LabError, Plan, RunReport};
 use quarry_snapshot::{Asked as Told, Snapshot};
 use quarry_trace::guarded;
 use quarry_work::Progress;
-use quarry_work::load::{CacheReport as LoadCache, LoadReport};
-use schemars::JsonSchema;
+use quarry_work::load::LoadReport;
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::ask::Ask;
 use crate::cell::{Cell, Chunk};
 use crate::error::SweepError;
-use crate::inputs::Input;
+use crate::inputs::{Input, digest};
 use crate::load;
 use crate::plan::Asked;
 use crate::requests;
@@ -96,7 +95,7 @@ impl Chunk {
             };
             answered.extend(found);
         }
-        Ok(Some(self.part_of(&answered)))
+        Ok(Some(self.part(&answered)))
     }
 
     /// Rows with one error for all cells, of a chunk that no process could run.
@@ -106,17 +105,15 @@ impl Chunk {
             runs: Err(error.to_string()),
             seconds: 0.0,
         });
-        self.part_of(&answered.collect::<Vec<_>>())
+        self.part(&answered.collect::<Vec<_>>())
     }
 
-    fn part_of(&self, answered: &[Answered]) -> Part {
-        match self.ask {
-            Ask::WhatIf => self.part::<Prediction, CachePrediction>(answered),
-            Ask::Replay => self.part::<RunReport, CacheReport>(answered),
-            Ask::ReplayTime => self.part::<TimedReport, CacheReport>(answered),
-            Ask::Hackbench | Ask::Tbench | Ask::TcpRr => {
-                self.part::<LoadReport, LoadCache>(answered)
-            }
+    fn part(&self, answered: &[Answered]) -> Part {
+        Part {
+            rows: rows::of_runs(self, answered),
+            caches: self.caches.then(|| rows::of_caches(self, answered)),
+            costs: rows::of_costs(self, answered),
+            failed: answered.iter().filter(|it| it.runs.is_err()).count(),
         }
     }
 
@@ -230,15 +227,6 @@ impl Chunk {
             run,
         })
     }
-
-    fn part<T: JsonSchema, P: JsonSchema>(&self, answered: &[Answered]) -> Part {
-        Part {
-            rows: rows::of_runs::<T>(self, answered),
-            caches: self.caches.then(|| rows::of_caches::<P>(self, answered)),
-            costs: rows::of_costs(self, answered),
-            failed: answered.iter().filter(|it| it.runs.is_err()).count(),
-        }
-    }
 }
 
 /// Answers cells one after the other; the first one's time begins at `start`. `None` if it was stopped.
@@ -293,12 +281,11 @@ fn open(input: &Input, asked: &Asked, here: &Here<'_>) -> Result<Source, String>
         Some(path) => path.display().to_string(),
         None => input.name.clone(),
     };
-    let digest = Input::of(&path).digest;
     let stage = asked.axes.get("stage").map(String::as_str);
     let opened = guarded(|| Source::open(path.as_ref(), stage));
     let opened = opened.ok_or_else(panicked)?;
     let mut source = opened.map_err(|error| error.to_string().replace(&path, &input.name))?;
-    if digest != input.digest {
+    if digest(&path) != input.digest {
         return Err(format!(
             "{}: the file has changed since the sweep was planned; run the sweep again",
             input.name
@@ -313,12 +300,8 @@ fn open(input: &Input, asked: &Asked, here: &Here<'_>) -> Result<Source, String>
 
 /// The snapshot that a question is about, with the facts that the plan adds.
 fn snapshot(source: Source, asked: &Asked) -> Result<Snapshot, String> {
-    let at = match asked.axes.get("at").map(String::as_str) {
-        None => None,
-        Some("begin") => Some(At::Begin),
-        Some("end") => Some(At::End),
-        Some(other) => return Err(format!("at: {other:?} is neither begin nor end")),
-    };
+    let at = asked.axes.get("at").map(|name| named("at", &At::ALL, name));
+    let at = at.transpose().map_err(|error| error.to_string())?;
     let snapshot = source
         .into_snapshot(at)
         .map_err(|error| error.to_string())?;

@@ -70,6 +70,39 @@ impl Ask {
     }
 }
 
+/// The figure of a report that settings are judged by: the less, the better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Figure {
+    /// Its column.
+    pub column: &'static str,
+    /// Columns of its bounds; none where it repeats exactly.
+    pub bounds: Option<[&'static str; 2]>,
+    /// Column of what the input has now, with which it is compared.
+    pub now: Option<&'static str>,
+}
+
+impl Ask {
+    /// The figure that settings are judged by.
+    #[must_use]
+    pub fn figure(self) -> Figure {
+        let exact = |column| Figure {
+            column,
+            bounds: None,
+            now: None,
+        };
+        match self {
+            Self::WhatIf => Figure {
+                column: "predicted_bytes",
+                bounds: Some(["low_bytes", "high_bytes"]),
+                now: Some("observed_bytes"),
+            },
+            Self::Replay => exact("peak_slab_bytes"),
+            Self::ReplayTime => exact("operation_ns"),
+            Self::Hackbench | Self::Tbench | Self::TcpRr => exact("cpu_us"),
+        }
+    }
+}
+
 impl fmt::Display for Ask {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())

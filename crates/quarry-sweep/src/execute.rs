@@ -9,7 +9,7 @@ use std::thread;
 use crate::answer::Here;
 use crate::cell::{Cell, Chunk};
 use crate::error::SweepError;
-use crate::folder::Folder;
+use crate::folder::{Done, Folder};
 use crate::shard::Shard;
 use crate::sweep::Sweep;
 
@@ -39,34 +39,44 @@ pub struct Outcome {
     pub stopped: bool,
 }
 
+/// The part of a sweep that has no rows yet.
+#[derive(Clone, Debug, Default)]
+pub struct Left {
+    /// Chunks of the cells without rows.
+    pub chunks: Vec<Chunk>,
+    /// Cells of this process, those with rows too.
+    pub cells: usize,
+    /// All rows of the folder.
+    pub done: Done,
+}
+
+fn cells_of(chunks: &[Chunk]) -> usize {
+    chunks.iter().map(|chunk| chunk.cells.len()).sum()
+}
+
 impl Sweep {
-    /// The chunks that this process has to run, and the number of cells that have rows already.
+    /// The chunks that this process has to run in a folder.
     ///
     /// # Errors
     ///
     /// As [`Folder::done`].
-    pub fn left(
-        &self,
-        folder: &Folder,
-        options: &Options,
-    ) -> Result<(Vec<Chunk>, usize), SweepError> {
-        let mut done = folder.done()?;
-        let mut present = done.ok.clone();
-        if !options.retry {
-            present.append(&mut done.failed);
-        }
+    pub fn left(&self, folder: &Folder, options: &Options) -> Result<Left, SweepError> {
+        let done = folder.done()?;
+        let has_rows = |cell: &Cell| {
+            done.ok.contains(&cell.id) || !options.retry && done.failed.contains(&cell.id)
+        };
         // Chunks are of all cells, so that a run which goes on writes the files that one without a break writes.
-        let all = self.chunks(options.shard);
-        let cells: usize = all.iter().map(|chunk| chunk.cells.len()).sum();
-        let left: Vec<Chunk> = all
-            .into_iter()
-            .filter_map(|mut chunk| {
-                chunk.cells.retain(|cell| !present.contains(&cell.id));
-                (!chunk.cells.is_empty()).then_some(chunk)
-            })
-            .collect();
-        let waiting: usize = left.iter().map(|chunk| chunk.cells.len()).sum();
-        Ok((left, cells - waiting))
+        let mut chunks = self.chunks(options.shard);
+        let cells = cells_of(&chunks);
+        for chunk in &mut chunks {
+            chunk.cells.retain(|cell| !has_rows(cell));
+        }
+        chunks.retain(|chunk| !chunk.cells.is_empty());
+        Ok(Left {
+            cells,
+            chunks,
+            done,
+        })
     }
 
     /// Runs what is left, and keeps rows in the folder. `done` is called after each cell, by any thread; `stop` ends the run,
@@ -82,8 +92,32 @@ impl Sweep {
         stop: &AtomicBool,
         done: &(dyn Fn(&Cell) + Sync),
     ) -> Result<Outcome, SweepError> {
-        let (chunks, present) = self.left(folder, options)?;
-        let waiting: usize = chunks.iter().map(|chunk| chunk.cells.len()).sum();
+        self.left(folder, options)?
+            .execute(folder, options, stop, done)
+    }
+}
+
+impl Left {
+    /// Cells of this process that have rows.
+    #[must_use]
+    pub fn present(&self) -> usize {
+        self.cells - cells_of(&self.chunks)
+    }
+
+    /// Runs it, as [`Sweep::execute`] does.
+    ///
+    /// # Errors
+    ///
+    /// As [`Sweep::execute`].
+    pub fn execute(
+        &self,
+        folder: &Folder,
+        options: &Options,
+        stop: &AtomicBool,
+        done: &(dyn Fn(&Cell) + Sync),
+    ) -> Result<Outcome, SweepError> {
+        let chunks = &self.chunks;
+        let waiting = cells_of(chunks);
         let bound = options.memory_bytes.unwrap_or_else(free_bytes);
         let memory = Memory::new(bound);
         let next = AtomicUsize::new(0);
@@ -123,18 +157,17 @@ impl Sweep {
             }
             work();
         });
-        let cells = present + waiting;
         let cause = error.into_inner().unwrap_or_else(PoisonError::into_inner);
         if let Some(source) = cause {
             return Err(SweepError::Incomplete {
                 missing: waiting - written.into_inner(),
-                cells,
+                cells: self.cells,
                 source: Box::new(source),
             });
         }
         Ok(Outcome {
-            cells,
-            present,
+            cells: self.cells,
+            present: self.present(),
             failed: failed.into_inner(),
             stopped: written.into_inner() < waiting,
         })

@@ -139,13 +139,6 @@ impl Folder {
         format!("{kind}-{chunk}.parquet")
     }
 
-    /// True if a chunk's rows are here: another process may have written them meanwhile.
-    #[must_use]
-    pub fn has(&self, chunk: &Chunk) -> bool {
-        let name = Self::file_name("part", &chunk.id());
-        self.path.join(name).exists()
-    }
-
     /// Writes a chunk's files. Each appears when it is whole.
     ///
     /// # Errors

@@ -33,14 +33,7 @@ impl Input {
     #[must_use]
     pub fn of(name: &str) -> Self {
         let path = Path::new(name);
-        let bundled = Bundled::find(name).filter(|_| !path.exists());
-        let digest = match &bundled {
-            Some(bundled) => hex(Sha256::digest(bundled.bytes)),
-            None => {
-                digest(path).unwrap_or_else(|error| hex(Sha256::digest(format!("{name}: {error}"))))
-            }
-        };
-        let file = match &bundled {
+        let file = match bundled(name) {
             Some(bundled) => bundled.open().ok(),
             None if Source::is_snapshot(path) => None,
             None => TraceFile::open(path).ok(),
@@ -48,7 +41,7 @@ impl Input {
         let meta = file.as_ref().map(TraceFile::meta);
         Self {
             name: name.to_string(),
-            digest,
+            digest: digest(name),
             events: meta.map_or(0, |meta| meta.rows),
             slots: meta.map_or(0, |meta| {
                 u64::from(meta.object_slots) + u64::from(meta.page_slots)
@@ -108,7 +101,7 @@ impl Inputs {
 /// # Errors
 ///
 /// [`SweepError::Usage`] if a pattern or a folder has nothing, or a name does not exist.
-pub(crate) fn names(base: &Path, inputs: &[String]) -> Result<Vec<String>, SweepError> {
+pub fn input_names(base: &Path, inputs: &[String]) -> Result<Vec<String>, SweepError> {
     let mut names = Vec::new();
     for text in inputs {
         let path = base.join(text);
@@ -172,8 +165,22 @@ fn of_folder(path: &Path) -> Result<Vec<String>, SweepError> {
     }
 }
 
+/// The bundled recording of this name, unless a file has it.
+fn bundled(name: &str) -> Option<&'static Bundled> {
+    Bundled::find(name).filter(|_| !Path::new(name).exists())
+}
+
+/// Digest of an input, as [`Input::digest`].
+pub(crate) fn digest(name: &str) -> String {
+    let of_content = match bundled(name) {
+        Some(bundled) => return hex(Sha256::digest(bundled.bytes)),
+        None => of_path(Path::new(name)),
+    };
+    of_content.unwrap_or_else(|error| hex(Sha256::digest(format!("{name}: {error}"))))
+}
+
 /// SHA-256 of a file, or of the names and contents of all files in a folder.
-fn digest(path: &Path) -> io::Result<String> {
+fn of_path(path: &Path) -> io::Result<String> {
     let mut hash = Sha256::new();
     if !path.is_dir() {
         hash_file(path, &mut hash)?;
@@ -249,7 +256,7 @@ mod tests {
         fs::create_dir(base.join("empty")).unwrap();
         let found = |inputs: &[&str]| {
             let inputs: Vec<String> = inputs.iter().map(ToString::to_string).collect();
-            let names = names(base, &inputs).map_err(|error| error.to_string())?;
+            let names = input_names(base, &inputs).map_err(|error| error.to_string())?;
             let short = |name: &String| {
                 let path = Path::new(name);
                 path.strip_prefix(base)

@@ -2,21 +2,21 @@
 
 use std::str::FromStr;
 
+use quarry_designs::{DesignError, named};
 use quarry_lab::LabError;
 use quarry_lab::ask::{Replay, Start, WhatIf};
 use quarry_lab::replay::pages::PageMode;
 use quarry_lab::replay::timed::{Pace, Timing};
-use quarry_machines::Machine;
+use quarry_machines::{DEFAULT_MACHINE, Machine};
 use quarry_trace::{Moment, ParseMomentError};
 
 use crate::ask::Ask;
-use crate::load::MACHINE;
 use crate::plan::Asked;
 
 /// The question about a snapshot that a cell asks.
 pub(crate) fn what_if(asked: &Asked) -> WhatIf {
     WhatIf {
-        release: asked.axes.get("release").cloned(),
+        releases: texts(asked, "release"),
         designs: texts(asked, "design"),
         page_bytes: numbers(asked, "page-size"),
         cpus: numbers(asked, "cpus"),
@@ -30,11 +30,7 @@ pub(crate) fn what_if(asked: &Asked) -> WhatIf {
 /// The replay that a cell asks for.
 pub(crate) fn replay(ask: Ask, asked: &Asked) -> Result<Replay, LabError> {
     let text = |key: &str| asked.axes.get(key).map(String::as_str);
-    let bytes = |key: &str| text(key).and_then(|text| text.parse().ok());
     let usual = Replay::default();
-    let wrong = |key: &str, value: &str, known: &str| {
-        LabError::Usage(format!("{key}: {value:?} is none of {known}"))
-    };
     Ok(Replay {
         designs: texts(asked, "design"),
         page_bytes: numbers(asked, "page-size"),
@@ -42,24 +38,11 @@ pub(crate) fn replay(ask: Ask, asked: &Asked) -> Result<Replay, LabError> {
         copies: number(asked, "copies").unwrap_or(usual.copies),
         set: asked.set.clone(),
         debug: asked.axes.get("debug").cloned(),
-        memory_bytes: bytes("memory"),
-        cache_line: bytes("cache-line")
-            .and_then(|bytes| u32::try_from(bytes).ok())
-            .unwrap_or(usual.cache_line),
-        cache_share_bytes: bytes("cache-share").unwrap_or(usual.cache_share_bytes),
-        start: match text("start") {
-            None | Some("usual") => Start::Usual,
-            Some("empty") => Start::Empty,
-            Some("initial") => Start::Reports,
-            Some("check") => Start::Check,
-            Some(other) => return Err(wrong("start", other, "usual, empty, initial, check")),
-        },
-        pages: match text("pages") {
-            None | Some("auto") => usual.pages,
-            Some("off") => PageMode::Off,
-            Some("all") => PageMode::All,
-            Some(other) => return Err(wrong("pages", other, "auto, off, all")),
-        },
+        memory_bytes: number(asked, "memory"),
+        cache_line: number(asked, "cache-line").unwrap_or(usual.cache_line),
+        cache_share_bytes: number(asked, "cache-share").unwrap_or(usual.cache_share_bytes),
+        start: choice(asked, "start", &Start::ALL)?,
+        pages: choice(asked, "pages", &PageMode::ALL)?,
         window: match [text("from"), text("until")] {
             [None, None] => None,
             moments => {
@@ -70,22 +53,28 @@ pub(crate) fn replay(ask: Ask, asked: &Asked) -> Result<Replay, LabError> {
         },
         timing: match ask {
             Ask::ReplayTime => {
-                let machine = Machine::open(text("machine").unwrap_or(MACHINE));
+                let machine = Machine::open(text("machine").unwrap_or(DEFAULT_MACHINE));
                 let machine = machine.map_err(|error| LabError::Usage(error.to_string()))?;
                 Some(Timing {
                     draw: machine.draw(number(asked, "draw").unwrap_or(0)),
                     machine,
-                    pace: match text("pace") {
-                        None | Some("recorded") => Pace::Recorded,
-                        Some("full") => Pace::Full,
-                        Some(other) => return Err(wrong("pace", other, "recorded, full")),
-                    },
-                    seed: bytes("seed").unwrap_or(1),
+                    pace: choice(asked, "pace", &Pace::ALL)?,
+                    seed: number(asked, "seed").unwrap_or(1),
                 })
             }
             _ => None,
         },
     })
+}
+
+/// The choice of an axis by its name, the usual one if it is not asked.
+fn choice<T: Copy + Default>(
+    asked: &Asked,
+    key: &str,
+    all: &[(T, &str)],
+) -> Result<T, DesignError> {
+    let name = asked.axes.get(key);
+    name.map_or(Ok(T::default()), |name| named(key, all, name))
 }
 
 fn texts(asked: &Asked, key: &str) -> Vec<String> {

@@ -29,8 +29,22 @@ const OF_RUN: [(&str, Kind); 4] = [
     ("cpus", Kind::Int),
 ];
 
+/// Members of a question's report, and of those of its caches.
+fn reports(ask: Ask) -> [Vec<Field>; 2] {
+    fn of<T: JsonSchema, P: JsonSchema>() -> [Vec<Field>; 2] {
+        [schema::fields::<T>(), schema::fields::<P>()]
+    }
+    match ask {
+        Ask::WhatIf => of::<Prediction, CachePrediction>(),
+        Ask::Replay => of::<RunReport, CacheReport>(),
+        // Simulated time has no reports of caches.
+        Ask::ReplayTime => [schema::fields::<TimedReport>(), Vec::new()],
+        Ask::Hackbench | Ask::Tbench | Ask::TcpRr => of::<LoadReport, LoadCache>(),
+    }
+}
+
 /// A row for each run; of a cell that failed one with its error alone.
-pub(crate) fn of_runs<T: JsonSchema>(chunk: &Chunk, answered: &[Answered]) -> Table {
+pub(crate) fn of_runs(chunk: &Chunk, answered: &[Answered]) -> Table {
     let mut rows: Vec<(usize, Value)> = Vec::new();
     for (at, answered) in answered.iter().enumerate() {
         match &answered.runs {
@@ -39,7 +53,8 @@ pub(crate) fn of_runs<T: JsonSchema>(chunk: &Chunk, answered: &[Answered]) -> Ta
         }
     }
     let (cells, values): (Vec<usize>, Vec<Value>) = rows.into_iter().unzip();
-    let mut table = Table::of_values::<T>(&values);
+    let [of_run, _] = reports(chunk.ask);
+    let mut table = Table::of_fields(of_run, &values);
     // A sweep has no figure that depends on the computer.
     table.remove("events_per_second");
     let status = |at: &usize| match answered.get(*at).map(|of| &of.runs) {
@@ -59,7 +74,7 @@ pub(crate) fn of_runs<T: JsonSchema>(chunk: &Chunk, answered: &[Answered]) -> Ta
 }
 
 /// A row for each cache of each run.
-pub(crate) fn of_caches<P: JsonSchema>(chunk: &Chunk, answered: &[Answered]) -> Table {
+pub(crate) fn of_caches(chunk: &Chunk, answered: &[Answered]) -> Table {
     let mut rows: Vec<(usize, &Answer, &Value)> = Vec::new();
     for (at, answered) in answered.iter().enumerate() {
         for run in answered.runs.iter().flatten() {
@@ -67,7 +82,8 @@ pub(crate) fn of_caches<P: JsonSchema>(chunk: &Chunk, answered: &[Answered]) -> 
         }
     }
     let values: Vec<Value> = rows.iter().map(|(_, _, cache)| (*cache).clone()).collect();
-    let mut table = Table::of_values::<P>(&values);
+    let [_, of_cache] = reports(chunk.ask);
+    let mut table = Table::of_fields(of_cache, &values);
     for (at, (name, kind)) in OF_RUN.into_iter().enumerate() {
         let of_run = rows.iter().map(|(_, run, _)| run.run.get(name));
         let column = Column::of_values(kind, of_run);
@@ -82,7 +98,7 @@ pub(crate) fn of_caches<P: JsonSchema>(chunk: &Chunk, answered: &[Answered]) -> 
 pub(crate) fn of_costs(chunk: &Chunk, answered: &[Answered]) -> Table {
     let cells = || chunk.cells.iter().zip(answered);
     let mut table = Table::default();
-    let peak = peak_bytes();
+    let (peak, host) = (peak_bytes(), host());
     let columns = [
         text("cell", CELL, cells().map(|(cell, _)| Some(cell.id.clone()))),
         (
@@ -101,7 +117,7 @@ pub(crate) fn of_costs(chunk: &Chunk, answered: &[Answered]) -> Table {
             ),
             Column::Int(cells().map(|_| peak).collect()),
         ),
-        text("host", "Computer.", cells().map(|_| host())),
+        text("host", "Computer.", cells().map(|_| host.clone())),
     ];
     for (at, (field, column)) in columns.into_iter().enumerate() {
         table.insert(at, field, column);
@@ -201,27 +217,9 @@ fn set_columns(chunk: &Chunk, cells: &[&Cell]) -> Vec<(Field, Column)> {
 /// Puts columns in an order that does not depend on the rows: the input, the axes, the tunables, the outcome, the report as
 /// its type has it, the hashes.
 pub(crate) fn arrange(table: &mut Table) {
-    let ask = table
-        .notes
-        .get(ASK_KEY)
-        .and_then(|name| Ask::parse(name).ok());
-    let report = match ask {
-        Some(Ask::WhatIf) => [
-            schema::fields::<Prediction>(),
-            schema::fields::<CachePrediction>(),
-        ],
-        Some(Ask::Replay) => [
-            schema::fields::<RunReport>(),
-            schema::fields::<CacheReport>(),
-        ],
-        Some(Ask::Hackbench | Ask::Tbench | Ask::TcpRr) => [
-            schema::fields::<LoadReport>(),
-            schema::fields::<LoadCache>(),
-        ],
-        Some(Ask::ReplayTime) => [schema::fields::<TimedReport>(), Vec::new()],
-        None => [Vec::new(), Vec::new()],
-    };
-    let report = report.concat();
+    let ask = table.notes.get(ASK_KEY);
+    let ask = ask.and_then(|name| Ask::parse(name).ok());
+    let report = ask.map_or_else(Vec::new, |ask| reports(ask).concat());
     let is = |pattern: &str, name: &str| match pattern.split_once('*') {
         None => pattern == name,
         Some((before, after)) => name.starts_with(before) && name.ends_with(after),

@@ -49,7 +49,7 @@ impl Sweep {
         if plan.ask.is_load() {
             return Self::with_inputs(plan, caches, Vec::new());
         }
-        let names = inputs::names(&plan.base, &plan.inputs)?;
+        let names = inputs::input_names(&plan.base, &plan.inputs)?;
         let jobs = thread::available_parallelism().map_or(1, NonZeroUsize::get);
         let found = run_all(&names, jobs, |name| {
             Ok::<_, SweepError>(Input::of(name.as_str()))

@@ -172,7 +172,7 @@ fn a_row_has_its_settings_its_answer_or_its_error() {
     assert!(!first.contains_key("set.min_partial"));
     // Wherever the rows are asked for, they are what the lab answers.
     let asked = quarry_lab::ask::WhatIf {
-        release: Some("7.3".to_string()),
+        releases: vec!["7.3".to_string()],
         page_bytes: vec![65536],
         set: vec!["min_partial=1".to_string()],
         ..Default::default()

@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::args::Common;
+use crate::units::median;
 use crate::{error, output, signals};
 
 /// Results of the rounds of an arm.
@@ -133,14 +134,6 @@ fn print(common: &Common, name: &'static str, loads: &[Vec<Arm>]) -> anyhow::Res
         );
     }
     output::print_text(&text(&common.settings, loads))
-}
-
-fn median(sorted: &[f64]) -> f64 {
-    let middle = sorted.len() / 2;
-    match sorted.len() % 2 {
-        0 => (sorted[middle - 1] + sorted[middle]) / 2.0,
-        _ => sorted[middle],
-    }
 }
 
 /// The arms of a load; the last is the first again.

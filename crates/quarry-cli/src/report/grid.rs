@@ -1,5 +1,7 @@
 //! Runs by the axes on which they differ: their names in a table, and charts over the axes.
 
+use std::collections::{HashMap, HashSet};
+
 use quarry_report::{Axis as ChartAxis, Bar, Cell, Chart, Column, Line};
 use serde_json::Value;
 
@@ -81,9 +83,12 @@ impl<'a> Grid<'a> {
         let mut places = vec![Vec::new(); runs.len()];
         for name in names {
             let of_runs: Vec<Value> = runs.iter().map(|run| value(run, name)).collect();
+            // A fleet has thousands of inputs: values are found by their text.
+            let texts: Vec<String> = of_runs.iter().map(Value::to_string).collect();
+            let mut seen: HashSet<&str> = HashSet::new();
             let mut values: Vec<Value> = Vec::new();
-            for value in &of_runs {
-                if !values.contains(value) {
+            for (value, text) in of_runs.iter().zip(&texts) {
+                if seen.insert(text) {
                     values.push(value.clone());
                 }
             }
@@ -102,8 +107,10 @@ impl<'a> Grid<'a> {
                 let number = |value: &Value| value.as_f64().unwrap_or(f64::NEG_INFINITY);
                 values.sort_by(|a, b| number(a).total_cmp(&number(b)));
             }
-            for (place, value) in places.iter_mut().zip(&of_runs) {
-                place.push(values.iter().position(|of| of == value).unwrap_or(0));
+            let at = values.iter().enumerate();
+            let at: HashMap<String, usize> = at.map(|(at, of)| (of.to_string(), at)).collect();
+            for (place, text) in places.iter_mut().zip(&texts) {
+                place.push(at[text]);
             }
             axes.push(Axis {
                 name: (*name).to_string(),

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::facts::{figure, meanings};
 use super::grid::figure_cell;
 use super::{Document, runs, short_names};
-use crate::look_tables::file_name;
+use crate::input::file_name;
 use crate::units::signed;
 
 /// Names of the parts of slab memory, and their fields.

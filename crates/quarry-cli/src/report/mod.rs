@@ -216,16 +216,7 @@ fn short_names(documents: &[Document]) -> Vec<String> {
     if documents.len() == 1 {
         return vec![String::new()];
     }
-    let names = documents.iter().map(|document| document.file.as_str());
-    let last = |name: &str| name.rsplit('/').next().unwrap_or(name).to_string();
-    let short: Vec<String> = names.clone().map(last).collect();
-    let mut distinct = short.clone();
-    distinct.sort();
-    distinct.dedup();
-    match distinct.len() == short.len() {
-        true => short,
-        false => names.map(str::to_string).collect(),
-    }
+    input::without_folders(documents.iter().map(|document| document.file.as_str()))
 }
 
 #[cfg(test)]

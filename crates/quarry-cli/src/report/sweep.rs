@@ -1,10 +1,13 @@
 //! The page of a sweep: growth of hosts, curves over the plan's axes, the setting with the least regret.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::Hash;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use quarry_designs::list;
 use quarry_report::Page;
+use quarry_sweep::ask::{Ask, Figure};
 use quarry_sweep::table::Table as Rows;
 use quarry_sweep::{ASK_KEY, Folder, VERSION_KEY};
 use serde_json::Value;
@@ -13,8 +16,8 @@ use super::facts::{figure, unit};
 use super::grid::Grid;
 use super::regret::{self, Regret};
 use super::sweep_parts::{curves, failures, heat, hosts, settings};
-use crate::look_tables::file_name;
-use crate::units::signed;
+use crate::input;
+use crate::units::{median, signed};
 
 /// True for what a sweep leaves: its folder, or a Parquet file.
 pub(super) fn is_sweep(path: &Path) -> bool {
@@ -74,45 +77,21 @@ fn of_file(path: &Path) -> anyhow::Result<Rows> {
     read(None).with_context(failed)
 }
 
-/// The figure that settings are judged by: its name, its bounds, and what it is compared with.
-pub(super) struct Question {
-    pub(super) figure: &'static str,
-    pub(super) bounds: Option<[&'static str; 2]>,
-    pub(super) now: Option<&'static str>,
-}
-
-impl Question {
-    fn of(rows: &Rows) -> anyhow::Result<Self> {
-        let has = |name: &str| rows.column(name).is_some();
-        let (figure, bounds, now) = match () {
-            () if has("predicted_bytes") => (
-                "predicted_bytes",
-                Some(["low_bytes", "high_bytes"]),
-                Some("observed_bytes"),
-            ),
-            () if has("operation_ns") => ("operation_ns", None, None),
-            () if has("peak_slab_bytes") => ("peak_slab_bytes", None, None),
-            () => bail!(
-                "all cells of the sweep failed, or it has none of predicted_bytes, operation_ns and peak_slab_bytes"
-            ),
-        };
-        Ok(Self {
-            figure,
-            bounds,
-            now,
-        })
+/// The figure that settings are judged by.
+fn figure_of(rows: &Rows) -> anyhow::Result<Figure> {
+    let ask = rows.notes.get(ASK_KEY);
+    if let Some(ask) = ask.and_then(|name| Ask::parse(name).ok()) {
+        return Ok(ask.figure());
     }
-
-    /// The figure of a row with its bounds.
-    pub(super) fn value(&self, row: &Value) -> Option<regret::Value> {
-        let number = |name: &str| row[name].as_f64();
-        let middle = number(self.figure)?;
-        let [low, high] = match self.bounds {
-            Some(names) => names.map(|name| number(name).unwrap_or(middle)),
-            None => [middle; 2],
-        };
-        Some(regret::Value { low, middle, high })
-    }
+    // Another program wrote the rows. In simulated time there is memory, too, so that replays come after it.
+    let figures = Ask::ALL.iter().rev().map(|(ask, _)| ask.figure());
+    let mut known: Vec<Figure> = figures.collect();
+    known.dedup();
+    let found = known.iter().find(|it| rows.column(it.column).is_some());
+    found.copied().with_context(|| {
+        let names = list(known.iter().map(|it| it.column));
+        format!("the rows have no figure to judge settings by: none of {names}")
+    })
 }
 
 /// Axes on which a user chooses; the others are circumstances of a case, such as its CPUs.
@@ -132,7 +111,7 @@ fn is_choice(axis: &str) -> bool {
 
 /// Rows of a sweep by case and setting. A case is an input with its circumstances.
 pub(super) struct Sweep<'a> {
-    pub(super) question: Question,
+    pub(super) figure: Figure,
     /// Names of the cases.
     pub(super) inputs: Vec<String>,
     /// Settings as axes.
@@ -146,7 +125,7 @@ pub(super) struct Sweep<'a> {
 }
 
 impl<'a> Sweep<'a> {
-    fn of(question: Question, rows: &'a [Value], axes: &[String]) -> Self {
+    fn of(figure: Figure, rows: &'a [Value], axes: &[String]) -> Self {
         let (choices, mut others): (Vec<&str>, Vec<&str>) = axes
             .iter()
             .map(String::as_str)
@@ -155,18 +134,21 @@ impl<'a> Sweep<'a> {
         let member = |row: &Value, name: &str| row[name].clone();
         let grid = Grid::by(rows, &choices, member);
         let cases = Grid::by(rows, &others, member);
-        let mut known: Vec<Vec<usize>> = Vec::new();
+        let (mut known_cases, mut known_settings) = (HashMap::new(), HashMap::new());
         let mut inputs: Vec<String> = Vec::new();
         let mut settings: Vec<Vec<usize>> = Vec::new();
         let mut cells = Vec::new();
         for ((row, of_case), (_, of_setting)) in cases.runs.iter().zip(&grid.runs) {
-            let input = place(&mut known, of_case.clone());
+            let input = place(&mut known_cases, of_case);
             if input == inputs.len() {
                 let only = cases.axes.is_empty();
                 let name = row["input"].as_str().filter(|_| only);
                 inputs.push(name.map_or_else(|| cases.whole_label(of_case), str::to_string));
             }
-            let setting = place(&mut settings, of_setting.clone());
+            let setting = place(&mut known_settings, of_setting);
+            if setting == settings.len() {
+                settings.push(of_setting.clone());
+            }
             cells.push((input, setting, *row));
         }
         let mut by_cell = vec![vec![None; settings.len()]; inputs.len()];
@@ -174,7 +156,7 @@ impl<'a> Sweep<'a> {
             by_cell[input][setting] = Some(row);
         }
         Self {
-            question,
+            figure,
             inputs,
             grid,
             settings,
@@ -187,21 +169,28 @@ impl<'a> Sweep<'a> {
         self.grid.whole_label(&self.settings[setting])
     }
 
+    /// The figure of a row with its bounds.
+    pub(super) fn value(&self, row: &Value) -> Option<regret::Value> {
+        let number = |name: &str| row[name].as_f64();
+        let middle = number(self.figure.column)?;
+        let [low, high] = match self.figure.bounds {
+            Some(names) => names.map(|name| number(name).unwrap_or(middle)),
+            None => [middle; 2],
+        };
+        Some(regret::Value { low, middle, high })
+    }
+
     fn values(&self) -> Vec<Vec<Option<regret::Value>>> {
-        let value = |row: &Option<&Value>| row.and_then(|row| self.question.value(row));
+        let value = |row: &Option<&Value>| row.and_then(|row| self.value(row));
         let inputs = self.rows.iter().map(|of| of.iter().map(value).collect());
         inputs.collect()
     }
 }
 
-/// The place of an item in a list, at whose end it is put if it is new.
-fn place<T: PartialEq>(list: &mut Vec<T>, item: T) -> usize {
-    list.iter()
-        .position(|known| *known == item)
-        .unwrap_or_else(|| {
-            list.push(item);
-            list.len() - 1
-        })
+/// The number of an item among those that are known: the next one if it is new.
+fn place<T: Eq + Hash>(known: &mut HashMap<T, usize>, item: T) -> usize {
+    let next = known.len();
+    *known.entry(item).or_insert(next)
 }
 
 /// The page of the rows.
@@ -223,16 +212,12 @@ pub(super) fn page(rows: &Rows) -> anyhow::Result<Page> {
         "quarry {} sweep",
         rows.notes.get(VERSION_KEY).map_or("", String::as_str)
     );
-    let question = match ok.is_empty() {
-        true => None,
-        false => Some(Question::of(rows)?),
-    };
-    let Some(question) = question else {
+    if ok.is_empty() {
         page.findings
             .push(format!("All {} cells failed.", failed.len()));
         return Ok(page.with(failures(&failed, &names)));
-    };
-    let sweep = Sweep::of(question, &ok, &axes);
+    }
+    let sweep = Sweep::of(figure_of(rows)?, &ok, &axes);
     let values = sweep.values();
     let regrets = regret::regrets(&values);
     page.findings.push(size(&sweep, ok.len(), failed.len()));
@@ -255,12 +240,10 @@ pub(super) fn page(rows: &Rows) -> anyhow::Result<Page> {
 fn with_short_inputs(mut rows: Vec<Value>) -> Vec<Value> {
     let name = |row: &Value| row["input"].as_str().unwrap_or_default().to_string();
     let inputs: BTreeSet<String> = rows.iter().map(name).collect();
-    let short = |input: &String| file_name(input).to_string();
-    let names: BTreeSet<String> = inputs.iter().map(short).collect();
-    if names.len() == inputs.len() {
-        for row in &mut rows {
-            row["input"] = short(&name(row)).into();
-        }
+    let short = input::without_folders(inputs.iter().map(String::as_str));
+    let short: BTreeMap<&String, String> = inputs.iter().zip(short).collect();
+    for row in &mut rows {
+        row["input"] = short[&name(row)].as_str().into();
     }
     rows
 }
@@ -341,12 +324,12 @@ impl Change {
 
 /// Changes of all hosts by a setting, the greatest growth first; empty where nothing is compared with.
 pub(super) fn changes(sweep: &Sweep<'_>, setting: usize) -> Vec<Change> {
-    let Some(now) = sweep.question.now else {
+    let Some(now) = sweep.figure.now else {
         return Vec::new();
     };
     let of = |(input, of): (usize, &Vec<Option<&Value>>)| {
         let row = of[setting]?;
-        let (now, value) = (row[now].as_f64()?, sweep.question.value(row)?);
+        let (now, value) = (row[now].as_f64()?, sweep.value(row)?);
         Some(Change {
             input,
             now,
@@ -384,7 +367,7 @@ fn growth_finding(sweep: &Sweep<'_>) -> Option<String> {
     let surely = changes.iter().filter(|change| change.low > 0.0).count();
     let mut percents: Vec<f64> = changes.iter().map(Change::percent).collect();
     percents.sort_by(f64::total_cmp);
-    let median = percents[percents.len() / 2];
+    let median = median(&percents);
     Some(format!(
         "With {name} {grow} of {} hosts grow, {surely} of them in all of their bounds; the median changes by {median:+.1} \
          %, and {} grows most, by {}.",
@@ -396,7 +379,7 @@ fn growth_finding(sweep: &Sweep<'_>) -> Option<String> {
 
 /// A quantity of the sweep's figure.
 pub(super) fn amount(sweep: &Sweep<'_>, value: f64) -> String {
-    let name = sweep.question.figure;
+    let name = sweep.figure.column;
     match unit(name) {
         "ns" => format!("{value:.1} ns"),
         _ => figure(name, value),
@@ -440,7 +423,7 @@ fn recommendation(
             told(mean)
         );
     }
-    if sweep.question.bounds.is_none() {
+    if sweep.figure.bounds.is_none() {
         return Some(
             text + " The figures repeat exactly; other loads may order settings differently.",
         );

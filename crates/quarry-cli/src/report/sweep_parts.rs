@@ -31,11 +31,12 @@ pub(super) fn hosts(sweep: &Sweep<'_>) -> Section {
         return section;
     };
     let settings: Vec<usize> = (0..sweep.settings.len()).take(SETTINGS).collect();
-    let charts = settings.iter().map(|setting| {
-        let percents: Vec<f64> = changes_by(sweep, *setting)
-            .iter()
-            .map(Change::percent)
-            .collect();
+    let by_setting: Vec<Vec<Change>> = settings
+        .iter()
+        .map(|setting| changes_by(sweep, *setting))
+        .collect();
+    let charts = settings.iter().zip(&by_setting).map(|(setting, changes)| {
+        let percents: Vec<f64> = changes.iter().map(Change::percent).collect();
         Chart::distribution(
             &sweep.name(*setting),
             Axis::linear("change, %"),
@@ -72,10 +73,6 @@ pub(super) fn hosts(sweep: &Sweep<'_>) -> Section {
             changes.len()
         ));
     }
-    let by_setting: Vec<Vec<Change>> = settings
-        .iter()
-        .map(|setting| changes_by(sweep, *setting))
-        .collect();
     for change in changes.iter().take(LISTED) {
         let mut cells = vec![
             Cell::text(&sweep.inputs[change.input]),
@@ -99,7 +96,7 @@ pub(super) fn hosts(sweep: &Sweep<'_>) -> Section {
 
 /// The figure over the plan's axes: of few inputs for each, of many their mean.
 pub(super) fn curves(sweep: &Sweep<'_>) -> Section {
-    let question = &sweep.question;
+    let figure = sweep.figure;
     let section = Section::new("Over the axes of the plan");
     let mut names: Vec<&str> = sweep.axes.iter().map(String::as_str).collect();
     let all = || sweep.rows.iter().flatten().flatten().copied();
@@ -117,12 +114,13 @@ pub(super) fn curves(sweep: &Sweep<'_>) -> Section {
         };
         let groups = output::grouped(all().map(|row| (setting(row), row)));
         // Means of other inputs cannot be compared.
-        let has = |rows: &[&Value], input: &str| rows.iter().any(|row| row["input"] == input);
-        let whole: BTreeSet<&str> = inputs
-            .iter()
-            .copied()
-            .filter(|input| groups.iter().all(|(_, rows)| has(rows, input)))
-            .collect();
+        let inputs_of = |rows: &[&Value]| {
+            let inputs = rows.iter().filter_map(|row| row["input"].as_str());
+            inputs.map(str::to_string).collect::<BTreeSet<String>>()
+        };
+        let by_group: Vec<_> = groups.iter().map(|(_, rows)| inputs_of(rows)).collect();
+        let is_whole = |input: &&str| by_group.iter().all(|of| of.contains(*input));
+        let whole: BTreeSet<&str> = inputs.iter().copied().filter(is_whole).collect();
         if whole.is_empty() {
             return section
                 .text("No input has all settings, so that their means cannot be compared.");
@@ -134,8 +132,8 @@ pub(super) fn curves(sweep: &Sweep<'_>) -> Section {
                 .filter(|row| row["input"].as_str().is_some_and(|of| whole.contains(of)));
             let of: Vec<&Value> = of.copied().collect();
             let mut row = (*of.first()?).clone();
-            let low_high = question.bounds.into_iter().flatten();
-            for name in std::iter::once(question.figure).chain(low_high) {
+            let low_high = figure.bounds.into_iter().flatten();
+            for name in std::iter::once(figure.column).chain(low_high) {
                 let sum: f64 = of.iter().filter_map(|row| row[name].as_f64()).sum();
                 row[name] = (sum / of.len() as f64).into();
             }
@@ -147,12 +145,12 @@ pub(super) fn curves(sweep: &Sweep<'_>) -> Section {
         return section;
     }
     let grid = Grid::by(&rows, &names, |row, name| row[name].clone());
-    let mut charts = grid.charts(question.figure, question.bounds);
+    let mut charts = grid.charts(figure.column, figure.bounds);
     let section = match charts.len() {
         0 => return section,
         1 => section.with(charts.remove(0)),
         _ => section
-            .with(Part::Heading(titled(question.figure)))
+            .with(Part::Heading(titled(figure.column)))
             .with(Part::Charts(charts)),
     };
     if note.is_empty() {
@@ -173,11 +171,11 @@ pub(super) fn heat(sweep: &Sweep<'_>) -> Section {
     let [x, y, others @ ..] = axes.as_slice() else {
         return section;
     };
-    let name = sweep.question.figure;
+    let name = sweep.figure.column;
     let mut sums = BTreeMap::new();
     for of in &sweep.rows {
         for (places, row) in sweep.settings.iter().zip(of) {
-            if let Some(value) = row.and_then(|row| sweep.question.value(row)) {
+            if let Some(value) = row.and_then(|row| sweep.value(row)) {
                 let sum = sums.entry((places[*x], places[*y])).or_insert((0.0, 0_u32));
                 *sum = (sum.0 + on_axis(name, value.middle), sum.1 + 1);
             }

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::facts::meanings;
 use super::grid::{Grid, figure_cell, member};
 use super::{Document, runs};
-use crate::look_tables::file_name;
+use crate::input::file_name;
 use crate::units::signed;
 
 /// Caches that a table shows at first.

@@ -212,6 +212,20 @@ fn what_has_no_page_is_refused() {
 }
 
 #[test]
+fn a_sweep_of_loads_has_a_page() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let plan = "ask = \"run hackbench\"\ngroups = [1, 2]\nloops = 3\nfds = 4\ncpus = 2\n\
+                design = [\"slub@6.17\", \"sheaf@7.0\"]\n";
+    fs::write(path("plan.toml"), plan).unwrap();
+    stdout(&format!("sweep {} -o {}", path("plan.toml"), path("out")));
+    let told = stdout(&format!("report {}", path("out")));
+    // Groups are what is asked for, not what one chooses.
+    let cases = "1 input in 2 cases under 2 settings: 4 rows; none failed.";
+    assert_has(&told, &[cases, "sheaf@7.0 needs least in every case"]);
+}
+
+#[test]
 fn a_sweep_has_a_page() {
     let dir = tempfile::tempdir().unwrap();
     let boot = crate::what_if::boot(dir.path());

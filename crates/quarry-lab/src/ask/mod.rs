@@ -6,7 +6,8 @@ mod replay;
 mod source;
 mod what_if;
 
-pub use replay::{DEFAULT_DESIGNS, MEMORY_BYTES, Replay, Start};
+pub use quarry_work::load::MEMORY_BYTES;
+pub use replay::{DEFAULT_DESIGNS, Replay, Start};
 pub use source::{At, Source};
 pub use what_if::{WhatIf, check_slabs};
 

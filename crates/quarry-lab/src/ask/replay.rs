@@ -4,6 +4,7 @@ use quarry_core::machine::MAX_CPUS;
 use quarry_core::page::CACHE_SHARE_BYTES;
 use quarry_designs::DesignSpec;
 use quarry_trace::Moment;
+use quarry_work::load::MEMORY_BYTES;
 
 use super::settings;
 use crate::error::LabError;
@@ -14,9 +15,6 @@ use crate::replay::pages::PageMode;
 use crate::replay::part::Part;
 use crate::replay::timed::Timing;
 use crate::whatif::Baseline;
-
-/// Memory of a virtual machine if nothing is asked for.
-pub const MEMORY_BYTES: u64 = 16 << 30;
 
 /// Designs that are compared if none is named: of kernels that are in use, so that releases far apart do
 /// not pass for designs. 6.3 is the last release that has SLAB, SLOB and SLUB.
@@ -38,6 +36,16 @@ pub enum Start {
     Reports,
     /// The same, and the end is compared with the last report.
     Check,
+}
+
+impl Start {
+    /// All of them, by name.
+    pub const ALL: [(Self, &'static str); 4] = [
+        (Self::Usual, "usual"),
+        (Self::Empty, "empty"),
+        (Self::Reports, "initial"),
+        (Self::Check, "check"),
+    ];
 }
 
 /// Every design with every page size, number of CPUs and combination of listed values. Empty lists are filled in from

@@ -24,6 +24,11 @@ pub enum At {
     End,
 }
 
+impl At {
+    /// Both, by name.
+    pub const ALL: [(Self, &'static str); 2] = [(Self::Begin, "begin"), (Self::End, "end")];
+}
+
 /// A trace or a snapshot.
 pub enum Source {
     /// A trace.

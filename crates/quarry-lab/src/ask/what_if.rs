@@ -8,12 +8,12 @@ use crate::error::LabError;
 use crate::plan::combinations;
 use crate::whatif::{Baseline, Config, Fit, Prediction, Question};
 
-/// Every design with every page size, number of CPUs and combination of listed values; an empty list is the snapshot's
-/// own.
+/// Every release and design with every page size, number of CPUs and combination of listed values; an empty list is the
+/// snapshot's own.
 #[derive(Clone, Debug, Default)]
 pub struct WhatIf {
-    /// Another release of Linux, with the design that it has.
-    pub release: Option<String>,
+    /// Releases of Linux, each with the design that it has.
+    pub releases: Vec<String>,
     /// Designs, `DESIGN[@ERA]`.
     pub designs: Vec<String>,
     /// Bytes of a page.
@@ -43,29 +43,28 @@ impl WhatIf {
         let (settings, lists) = settings(&set)?;
         let designs = self.designs.iter().map(|text| DesignSpec::parse(text));
         let designs = designs.collect::<Result<Vec<_>, _>>()?;
-        let release = self.release.as_deref().map(parse_era).transpose()?;
+        let releases = self.releases.iter().map(|text| parse_era(text));
+        let releases = releases.collect::<Result<Vec<_>, _>>()?;
         let mut questions = Vec::new();
-        for design in or_none(&designs) {
-            for page_bytes in or_none(&self.page_bytes) {
-                for cpus in or_none(&self.cpus) {
-                    for listed in combinations(&lists) {
-                        let names: Vec<String> = listed.iter().map(Setting::short).collect();
-                        questions.push(Question {
-                            design,
-                            release,
-                            page_bytes,
-                            cpus,
-                            possible_cpus: self.possible_cpus,
-                            set: match names.is_empty() {
-                                true if lists.is_empty() => String::new(),
-                                true => "default".to_string(),
-                                false => names.join(" "),
-                            },
-                            settings: [settings.as_slice(), &listed].concat(),
-                            debug: debug.clone(),
-                            configs: configs.clone(),
-                        });
-                    }
+        for (release, design) in pairs(&or_none(&releases), &or_none(&designs)) {
+            for (page_bytes, cpus) in pairs(&or_none(&self.page_bytes), &or_none(&self.cpus)) {
+                for listed in combinations(&lists) {
+                    let names: Vec<String> = listed.iter().map(Setting::short).collect();
+                    questions.push(Question {
+                        design,
+                        release,
+                        page_bytes,
+                        cpus,
+                        possible_cpus: self.possible_cpus,
+                        set: match names.is_empty() {
+                            true if lists.is_empty() => String::new(),
+                            true => "default".to_string(),
+                            false => names.join(" "),
+                        },
+                        settings: [settings.as_slice(), &listed].concat(),
+                        debug: debug.clone(),
+                        configs: configs.clone(),
+                    });
                 }
             }
         }
@@ -151,4 +150,15 @@ fn or_none<T: Copy>(values: &[T]) -> Vec<Option<T>> {
     } else {
         values.iter().copied().map(Some).collect()
     }
+}
+
+/// Every value of the first list with every one of the second.
+fn pairs<T: Copy, U: Copy>(first: &[T], second: &[U]) -> Vec<(T, U)> {
+    let with = |one: &T| {
+        second
+            .iter()
+            .map(|other| (*one, *other))
+            .collect::<Vec<_>>()
+    };
+    first.iter().flat_map(with).collect()
 }

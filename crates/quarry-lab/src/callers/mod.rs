@@ -32,6 +32,15 @@ pub enum By {
     Cache,
 }
 
+impl By {
+    /// All of them, by name.
+    pub const ALL: [(Self, &'static str); 3] = [
+        (Self::Site, "site"),
+        (Self::Process, "process"),
+        (Self::Cache, "cache"),
+    ];
+}
+
 /// Amount that a folded line states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Amount {

@@ -33,6 +33,12 @@ pub enum PageMode {
     All,
 }
 
+impl PageMode {
+    /// All of them, by name.
+    pub const ALL: [(Self, &'static str); 3] =
+        [(Self::Auto, "auto"), (Self::Off, "off"), (Self::All, "all")];
+}
+
 /// Kind of page events that a replay drives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize)]
 #[serde(rename_all = "snake_case")]

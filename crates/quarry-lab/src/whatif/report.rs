@@ -38,6 +38,14 @@ pub struct Question {
     pub configs: Vec<Config>,
 }
 
+impl Question {
+    /// The release that is asked about; `None` for the snapshot's own.
+    #[must_use]
+    pub fn era(&self) -> Option<Era> {
+        self.design.map(|design| design.era).or(self.release)
+    }
+}
+
 /// Predicted slab memory.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct Prediction {

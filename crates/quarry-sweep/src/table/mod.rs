@@ -222,7 +222,12 @@ impl Table {
     /// A table of reports that are JSON already; `T` is their type.
     #[must_use]
     pub fn of_values<T: JsonSchema>(rows: &[Value]) -> Self {
-        let fields = schema::fields::<T>().into_iter();
+        Self::of_fields(schema::fields::<T>(), rows)
+    }
+
+    /// A table of reports whose type has these fields.
+    pub(crate) fn of_fields(fields: Vec<Field>, rows: &[Value]) -> Self {
+        let fields = fields.into_iter();
         let fields: Vec<Field> = fields.flat_map(|field| named(field, rows)).collect();
         let columns = fields.iter().map(|field| {
             Column::of_values(field.kind, rows.iter().map(|row| member(row, &field.name)))

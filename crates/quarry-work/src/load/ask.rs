@@ -5,7 +5,9 @@ use std::time::Duration;
 use quarry_core::design::Design;
 use quarry_core::tunables::Scope;
 use quarry_designs::units::{nanoseconds, parse_duration};
-use quarry_designs::{DesignSpec, ForDesign, Setting, Tuning, list, parse_era, resolve};
+use quarry_designs::{
+    DesignError, DesignSpec, ForDesign, Setting, Tuning, list, parse_era, resolve,
+};
 use quarry_machines::Machine;
 
 use super::host::{self, HostReport, HostSpec};
@@ -14,6 +16,7 @@ use crate::error::WorkError;
 use crate::net::SendSizes;
 use crate::progress::Progress;
 use crate::setup::Setup;
+use crate::world::Transport;
 
 /// Memory of a virtual machine if nothing is asked for.
 pub const MEMORY_BYTES: u64 = 16 << 30;
@@ -47,6 +50,23 @@ pub struct Ask {
     pub time: Option<Duration>,
     /// Decides what is left to chance.
     pub seed: u64,
+}
+
+/// Options of a load beside its size; what is `None` is as its command has it.
+#[derive(Clone, Debug, Default)]
+pub struct LoadOptions {
+    /// hackbench: senders of a group, and receivers.
+    pub fds: Option<u32>,
+    /// hackbench: messages that a sender writes to each receiver.
+    pub loops: Option<u32>,
+    /// hackbench: bytes of a message.
+    pub datasize: Option<u64>,
+    /// hackbench: a name of [`Transport::OF_HACKBENCH`].
+    pub transport: Option<String>,
+    /// TCP_RR: bytes of a request, and of a response.
+    pub sizes: [Option<u32>; 2],
+    /// TCP_RR: the servers are on another machine, which is not simulated.
+    pub remote: Option<bool>,
 }
 
 /// A load in simulated time on a design.
@@ -95,6 +115,56 @@ impl Load {
             (Self::TcpRr(it), Some(size)) => it.pairs = size,
         }
         Ok(load)
+    }
+
+    /// The load with these options.
+    ///
+    /// # Errors
+    ///
+    /// [`WorkError::Usage`] if one is of another load or out of range.
+    pub fn with(mut self, options: &LoadOptions) -> Result<Self, WorkError> {
+        let of_hackbench = [
+            ("fds", options.fds.is_some()),
+            ("loops", options.loops.is_some()),
+            ("datasize", options.datasize.is_some()),
+            ("transport", options.transport.is_some()),
+        ];
+        let of_tcp_rr = [
+            ("sizes", options.sizes.iter().any(Option::is_some)),
+            ("remote", options.remote.is_some()),
+        ];
+        let name = self.name();
+        let refuse = |options: &[(&str, bool)]| match options.iter().find(|(_, given)| *given) {
+            Some((option, _)) => Err(WorkError::Usage(format!("{name} has no option {option}"))),
+            None => Ok(()),
+        };
+        if !matches!(self, Self::Hackbench(_)) {
+            refuse(&of_hackbench)?;
+        }
+        if !matches!(self, Self::TcpRr(_)) {
+            refuse(&of_tcp_rr)?;
+        }
+        match &mut self {
+            Self::Hackbench(it) => {
+                it.descriptors = options.fds.unwrap_or(it.descriptors);
+                it.loops = options.loops.unwrap_or(it.loops);
+                if let Some(bytes) = options.datasize {
+                    it.bytes = u32::try_from(bytes)
+                        .map_err(|_| WorkError::Usage(format!("{bytes} bytes a message")))?;
+                }
+                let transport = options.transport.as_deref();
+                let transport = named("transport", &Transport::OF_HACKBENCH, transport)?;
+                it.transport = transport.unwrap_or(it.transport);
+            }
+            Self::TcpRr(it) => {
+                let [request, response] = options.sizes;
+                it.request = request.unwrap_or(it.request);
+                it.response = response.unwrap_or(it.response);
+                it.remote = options.remote.unwrap_or(it.remote);
+            }
+            Self::Tbench(_) | Self::Own(_) => {}
+        }
+        Ok(self)
     }
 
     /// Designs of a published thread about the load.
@@ -310,19 +380,11 @@ fn change(text: &str, design: &DesignSpec) -> Result<Change, WorkError> {
 /// The value with a name; `None` if none is given.
 fn named<T: Copy>(
     what: &str,
-    all: &[(T, &'static str)],
+    all: &[(T, &str)],
     name: Option<&str>,
-) -> Result<Option<T>, WorkError> {
-    let Some(name) = name else { return Ok(None) };
-    match all.iter().find(|(_, known)| *known == name) {
-        Some((value, _)) => Ok(Some(*value)),
-        None => {
-            let known = list(all.iter().map(|(_, known)| known));
-            Err(WorkError::Usage(format!(
-                "there is no {what} {name:?}; there are {known}"
-            )))
-        }
-    }
+) -> Result<Option<T>, DesignError> {
+    let value = name.map(|name| quarry_designs::named(what, all, name));
+    value.transpose()
 }
 
 #[cfg(test)]
@@ -340,6 +402,43 @@ mod tests {
             none,
             "there is no load \"dbench\"; there are hackbench, tbench, tcp_rr"
         );
+    }
+
+    #[test]
+    fn options_are_of_one_load() {
+        let load = |name| Load::named(name, None).unwrap();
+        let pipes = LoadOptions {
+            loops: Some(7),
+            transport: Some("pipe".to_string()),
+            ..LoadOptions::default()
+        };
+        let Ok(Load::Hackbench(made)) = load("hackbench").with(&pipes) else {
+            panic!("no hackbench");
+        };
+        assert_eq!(
+            (made.loops, made.transport, made.bytes),
+            (7, Transport::Pipe, 100)
+        );
+        let remote = LoadOptions {
+            sizes: [None, Some(9)],
+            remote: Some(true),
+            ..LoadOptions::default()
+        };
+        let Ok(Load::TcpRr(made)) = load("tcp_rr").with(&remote) else {
+            panic!("no TCP_RR");
+        };
+        assert_eq!((made.request, made.response, made.remote), (1, 9, true));
+        let refused = |name, options| load(name).with(options).unwrap_err().to_string();
+        assert_eq!(refused("tbench", &pipes), "tbench has no option loops");
+        assert_eq!(
+            refused("hackbench", &remote),
+            "hackbench has no option sizes"
+        );
+        let carrier = LoadOptions {
+            transport: Some("pigeon".to_string()),
+            ..LoadOptions::default()
+        };
+        assert!(refused("hackbench", &carrier).ends_with("there are unix, datagram, pipe"));
     }
 
     #[test]

@@ -26,7 +26,7 @@ mod tcp_rr;
 mod tests;
 mod workload;
 
-pub use ask::{Ask, HostRun, LoadRun, MEMORY_BYTES};
+pub use ask::{Ask, HostRun, LoadOptions, LoadRun, MEMORY_BYTES};
 pub use change::Change;
 pub use hackbench::Hackbench;
 pub use own::Own;

@@ -51,6 +51,15 @@ pub enum Transport {
     Remote(u32),
 }
 
+impl Transport {
+    /// Those that hackbench takes, with their names.
+    pub const OF_HACKBENCH: [(Self, &'static str); 3] = [
+        (Self::Unix, "unix"),
+        (Self::Datagram, "datagram"),
+        (Self::Pipe, "pipe"),
+    ];
+}
+
 /// Result of a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received {

@@ -71,6 +71,11 @@ pub enum Pace {
     Full,
 }
 
+impl Pace {
+    /// Both, by name.
+    pub const ALL: [(Self, &'static str); 2] = [(Self::Recorded, "recorded"), (Self::Full, "full")];
+}
+
 /// The machine, its costs and the pace of a replay in simulated time.
 #[derive(Clone, Debug)]
 pub struct Timing {
