@@ -14,8 +14,8 @@ use serde::Serialize;
 
 use crate::error::usage;
 use crate::machine_args::JobsArgs;
-use crate::units::{bytes, count, duration};
-use crate::{output, sweep_tables, units};
+use crate::units::{bytes, count, counted, duration};
+use crate::{output, report, sweep_tables, units};
 
 /// Arguments.
 #[derive(clap::Args)]
@@ -215,7 +215,6 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let outcome = left.execute(&folder, &options, &stop, &|_| bar.inc(1));
     bar.finish_and_clear();
     let outcome = outcome?;
-    let results = folder.results()?;
     match args.json {
         true => output::print_json(
             "sweep",
@@ -228,17 +227,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
                 ..Report::of(Some(path))
             },
         )?,
-        false => output::print_text(&sweep_tables::text(
-            &sweep,
-            &outcome,
-            results.as_ref(),
-            path,
-        ))?,
+        false => {
+            let rows = report::sweep::results(&folder)?;
+            output::print_text(&sweep_tables::text(&outcome, rows.as_ref(), path)?)?;
+        }
     }
     match outcome.failed > 0 && outcome.failed == outcome.cells {
         true => Err(anyhow!(
-            "all {} cells failed; the rows have the errors",
-            outcome.cells
+            "{} failed, and no other; the rows have the errors",
+            counted(outcome.cells, "cell")
         )),
         false => Ok(()),
     }
@@ -325,12 +322,12 @@ fn dry_run(
     notes.iter().for_each(|text| output::note(text));
     let seconds = estimate.cpu_seconds / jobs.max(1) as f64;
     output::print_text(&format!(
-        "{} cells: {} inputs with {} settings; {} have rows already\n\
+        "{}: {} with {}; {} have rows already\n\
          time: {} to {} on {jobs} threads, by the speed of one machine\n\
          memory: up to {} for each thread; all together keep below {}\n",
-        count(sweep.cells.len() as u64),
-        count(sweep.inputs.all.len() as u64),
-        count((sweep.cells.len() / sweep.inputs.all.len().max(1)) as u64),
+        counted(sweep.cells.len(), "cell"),
+        counted(sweep.inputs.all.len(), "input"),
+        counted(sweep.cells.len() / sweep.inputs.all.len().max(1), "setting"),
         count(present as u64),
         duration(seconds / 2.0),
         duration(seconds * 2.0),
@@ -372,10 +369,10 @@ fn status(args: &Args, folder: &Folder) -> anyhow::Result<()> {
     }
     notes.iter().for_each(|text| output::note(text));
     output::print_text(&format!(
-        "{} cells have rows, {} of them an error; the sweep that ran last has {} cells\n",
-        count((ok + failed) as u64),
+        "{} with rows, {} of them with an error; the sweep that ran last has {}\n",
+        counted(ok + failed, "cell"),
         count(failed as u64),
-        count(folder.mark().cells as u64),
+        counted(folder.mark().cells, "cell"),
     ))
 }
 

@@ -72,6 +72,12 @@ pub(crate) fn count(value: u64) -> String {
     text
 }
 
+/// A number of things: `1 cell`, `1,024 cells`.
+pub(crate) fn counted(number: usize, thing: &str) -> String {
+    let s = if number == 1 { "" } else { "s" };
+    format!("{} {thing}{s}", count(number as u64))
+}
+
 /// A part of a whole in per cent; `-` of nothing.
 pub(crate) fn percent(part: u64, whole: u64) -> String {
     if whole == 0 {

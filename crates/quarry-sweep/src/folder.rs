@@ -192,7 +192,7 @@ impl Folder {
     pub fn done(&self) -> Result<Done, SweepError> {
         let mut done = Done::default();
         for path in self.files("part")? {
-            let Ok(table) = read(&path, Some(&["cell", "status"])) else {
+            let Ok(table) = read(&path, |name| name == "cell" || name == "status") else {
                 done.damaged.push(path);
                 continue;
             };
@@ -237,7 +237,7 @@ impl Folder {
             ("caches", "caches"),
             ("costs", "costs"),
         ] {
-            if let Some(table) = self.rows(kind, &done)? {
+            if let Some(table) = self.rows(kind, &done, |_| true)? {
                 let path = self.put(&format!("{name}.parquet"), &table)?;
                 files.push((path, table.rows()));
             }
@@ -245,15 +245,21 @@ impl Folder {
         Ok(Merged { files, done })
     }
 
-    /// All rows of a kind in their order; `None` without any.
-    fn rows(&self, kind: &str, done: &Done) -> Result<Option<Table>, SweepError> {
+    /// All rows of a kind in their order, with these columns; `None` without any.
+    fn rows(
+        &self,
+        kind: &str,
+        done: &Done,
+        is_read: impl Fn(&str) -> bool,
+    ) -> Result<Option<Table>, SweepError> {
+        let is_read = |name: &str| is_key(name) || name == "status" || is_read(name);
         let mut all: Option<Table> = None;
         let mut seen: BTreeSet<String> = BTreeSet::new();
         for path in self.files(kind)? {
             if done.damaged.contains(&path) {
                 continue;
             }
-            let table = read(&path, None).map_err(|source| SweepError::Damaged {
+            let table = read(&path, is_read).map_err(|source| SweepError::Damaged {
                 path: path.clone(),
                 source,
             })?;
@@ -269,13 +275,14 @@ impl Folder {
         Ok(all.map(ordered))
     }
 
-    /// All rows in their order, without writing them; `None` as long as there are none of this version.
+    /// All rows in their order, without writing them; `None` as long as there are none of this version. They have the
+    /// columns that are the cells' keys, and those whose names `is_read` takes.
     ///
     /// # Errors
     ///
     /// As [`Self::merge`].
-    pub fn results(&self) -> Result<Option<Table>, SweepError> {
-        self.rows("part", &self.done()?)
+    pub fn results(&self, is_read: impl Fn(&str) -> bool) -> Result<Option<Table>, SweepError> {
+        self.rows("part", &self.done()?, is_read)
     }
 }
 
@@ -294,9 +301,14 @@ fn is_unfinished(name: &std::ffi::OsStr) -> bool {
     name.as_encoded_bytes().ends_with(b".part")
 }
 
-fn read(path: &Path, only: Option<&[&str]>) -> Result<Table, TableError> {
+fn read(path: &Path, is_read: impl Fn(&str) -> bool) -> Result<Table, TableError> {
     let file = File::open(path).map_err(|error| TableError::Parquet(error.into()))?;
-    Table::of_parquet(file, only)
+    Table::of_parquet(file, is_read)
+}
+
+/// True for the columns that rows are ordered by.
+fn is_key(name: &str) -> bool {
+    name == "input" || name == "cell" || name.starts_with("asked.") || name.starts_with("set.")
 }
 
 /// Rows of cells that no file before has, without errors that a later run mended.
@@ -320,9 +332,6 @@ fn unseen(table: &Table, done: &Done, seen: &mut BTreeSet<String>) -> Table {
 /// Columns in an order that the order of the files does not change, and rows by input and settings.
 fn ordered(mut table: Table) -> Table {
     rows::arrange(&mut table);
-    let is_key = |name: &str| {
-        name == "input" || name == "cell" || name.starts_with("asked.") || name.starts_with("set.")
-    };
     let fields = table.fields().iter().zip(table.columns());
     let keys: Vec<&Column> = fields
         .filter(|(field, _)| is_key(&field.name))

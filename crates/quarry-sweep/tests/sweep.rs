@@ -143,7 +143,7 @@ fn a_row_has_its_settings_its_answer_or_its_error() {
     run(&sweep, out.path(), &jobs(2)).unwrap();
     let table = Folder::open(out.path())
         .unwrap()
-        .results()
+        .results(|_| true)
         .unwrap()
         .unwrap();
     let names: Vec<&str> = table.fields().iter().map(|of| of.name.as_str()).collect();
@@ -239,7 +239,8 @@ fn files_of_others_stay_and_damaged_ones_are_made_again() {
         panic!("{} files", parts.len());
     };
     fs::write(out.path().join(second), &bytes[..bytes.len() / 2]).unwrap();
-    let mut old = Table::of_parquet(fs::File::open(out.path().join(first)).unwrap(), None).unwrap();
+    let mut old =
+        Table::of_parquet(fs::File::open(out.path().join(first)).unwrap(), |_| true).unwrap();
     old.notes
         .insert(VERSION_KEY.to_string(), "0.0.9".to_string());
     fs::remove_file(out.path().join(first)).unwrap();
@@ -347,7 +348,7 @@ fn recordings_are_replayed_in_both_ways() {
     assert_eq!(outcome.failed, 0);
     let table = Folder::open(&out.path().join("replay"))
         .unwrap()
-        .results()
+        .results(|_| true)
         .unwrap()
         .unwrap();
     assert_eq!(
@@ -377,7 +378,7 @@ fn recordings_are_replayed_in_both_ways() {
         0
     );
     let folder = Folder::open(&out.path().join("window")).unwrap();
-    let rows = folder.results().unwrap().unwrap();
+    let rows = folder.results(|_| true).unwrap().unwrap();
     let [values, drawn] = [0, 1].map(|row| rows.row(row));
     assert_eq!(
         [&values["asked.draw"], &drawn["asked.draw"]],
@@ -407,7 +408,7 @@ fn loads_need_no_input() {
     assert_eq!(sweep.cells.len(), 2 * 2 * 2);
     assert_eq!(run(&sweep, out.path(), &jobs(2)).unwrap().failed, 0);
     let folder = Folder::open(out.path()).unwrap();
-    let rows = folder.results().unwrap().unwrap();
+    let rows = folder.results(|_| true).unwrap().unwrap();
     assert!(
         texts(&rows, "input")
             .iter()
@@ -451,5 +452,5 @@ fn a_cell_is_stopped_in_its_middle() {
     });
     assert!(outcome.unwrap().stopped);
     // The cell has no row, and none that says that it failed.
-    assert_eq!(folder.results().unwrap(), None);
+    assert_eq!(folder.results(|_| true).unwrap(), None);
 }

@@ -10,8 +10,9 @@ mod regret;
 mod replay;
 mod reproduce;
 mod runs;
-mod sweep;
+pub(crate) mod sweep;
 mod sweep_parts;
+mod sweep_settings;
 mod what_if;
 
 use std::path::PathBuf;
@@ -78,10 +79,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
                 input::shown(other)
             );
         }
-        let page = sweep::page(&sweep::read(&args.files)?)?;
+        let rows = sweep::read(&args.files)?;
         return match &args.html {
-            Some(path) => output::write_to(path, &page.html(), args.force),
-            None => output::print_text(&findings(&page)),
+            Some(path) => output::write_to(path, &sweep::page(&rows)?.html(), args.force),
+            None => output::print_text(&format!("{}\n{HINT}", sweep::text(&rows)?)),
         };
     }
     let documents = args.files.iter().map(|path| {
@@ -199,17 +200,14 @@ fn summary(documents: &[Document], page: &Page) -> String {
         );
     }
     text += "\n";
-    text + &findings(page)
+    for sentence in page.findings.iter().chain(&page.warnings) {
+        text += &format!("{}\n\n", output::wrap(sentence));
+    }
+    text + HINT
 }
 
-/// The findings and warnings of a page, for a terminal.
-fn findings(page: &Page) -> String {
-    let sentences = page.findings.iter().chain(&page.warnings);
-    let text: String = sentences
-        .map(|sentence| format!("{}\n\n", output::wrap(sentence)))
-        .collect();
-    text + "--html PAGE writes the tables and charts.\n"
-}
+/// Last line of what is printed instead of a page.
+const HINT: &str = "--html PAGE writes the tables and charts.\n";
 
 /// A name for each of several files, without its folder where the names differ; a single file needs none.
 fn short_names(documents: &[Document]) -> Vec<String> {

@@ -15,9 +15,10 @@ use serde_json::Value;
 use super::facts::{figure, unit};
 use super::grid::Grid;
 use super::regret::{self, Regret};
-use super::sweep_parts::{curves, failures, heat, hosts, settings};
-use crate::input;
-use crate::units::{median, signed};
+use super::sweep_parts::{curves, failures, heat, hosts};
+use super::sweep_settings;
+use crate::units::{counted, median, signed};
+use crate::{input, output};
 
 /// True for what a sweep leaves: its folder, or a Parquet file.
 pub(super) fn is_sweep(path: &Path) -> bool {
@@ -32,7 +33,7 @@ pub(super) fn read(paths: &[PathBuf]) -> anyhow::Result<Rows> {
     let mut all: Option<Rows> = None;
     for path in paths {
         let rows = match path.is_dir() {
-            true => Folder::open(path)?.results()?.with_context(|| {
+            true => results(&Folder::open(path)?)?.with_context(|| {
                 format!(
                     "{} has no rows of this version; quarry sweep --status says more",
                     path.display()
@@ -58,23 +59,44 @@ pub(super) fn read(paths: &[PathBuf]) -> anyhow::Result<Rows> {
     }
 }
 
+/// Columns that every file of rows has.
+const NAMED: [&str; 3] = ["cell", "status", "input"];
+/// Columns that tell the runs of one cell apart.
+const OF_RUNS: [&str; 4] = ["design", "era", "page_size", "cpus"];
+
+/// True for the columns that a page has: all others stay unread, as a fleet's rows are large.
+fn is_read(name: &str) -> bool {
+    let is_of = |figure: Figure| {
+        let bounds = figure.bounds.into_iter().flatten();
+        let mut columns = bounds.chain(figure.now).chain([figure.column]);
+        columns.any(|column| column == name)
+    };
+    NAMED.contains(&name)
+        || OF_RUNS.contains(&name)
+        || name == "error"
+        || name.starts_with("asked.")
+        || name.starts_with("set.")
+        || Ask::ALL.iter().any(|(ask, _)| is_of(ask.figure()))
+}
+
+/// Rows of a folder with the columns that a page has; `None` without any.
+pub(crate) fn results(folder: &Folder) -> anyhow::Result<Option<Rows>> {
+    Ok(folder.results(is_read)?)
+}
+
 /// The rows of a Parquet file.
 fn of_file(path: &Path) -> anyhow::Result<Rows> {
-    const NAMED: [&str; 3] = ["cell", "status", "input"];
-    let read = |only| {
-        let file = std::fs::File::open(path).context("cannot be opened")?;
-        anyhow::Ok(Rows::of_parquet(file, only)?)
-    };
     let failed = || path.display().to_string();
+    let file = std::fs::File::open(path).with_context(failed)?;
     // Files of others may have columns that no table has.
-    let named = read(Some(NAMED.as_slice())).with_context(failed)?;
-    if NAMED.iter().any(|name| named.column(name).is_none()) {
+    let rows = Rows::of_parquet(file, is_read).with_context(failed)?;
+    if NAMED.iter().any(|name| rows.column(name).is_none()) {
         bail!(
             "{} has no rows of a sweep: give its folder, its results.parquet or its files part-*.parquet",
             path.display()
         );
     }
-    read(None).with_context(failed)
+    Ok(rows)
 }
 
 /// The figure that settings are judged by.
@@ -122,6 +144,10 @@ pub(super) struct Sweep<'a> {
     pub(super) rows: Vec<Vec<Option<&'a Value>>>,
     /// All axes.
     pub(super) axes: Vec<String>,
+    /// The figure by case and setting.
+    pub(super) values: Vec<Vec<Option<regret::Value>>>,
+    /// Regrets of the settings that have a value for every case, the least first.
+    pub(super) regrets: Vec<Regret>,
 }
 
 impl<'a> Sweep<'a> {
@@ -155,6 +181,9 @@ impl<'a> Sweep<'a> {
         for (input, setting, row) in cells {
             by_cell[input][setting] = Some(row);
         }
+        let value = |row: &Option<&Value>| row.and_then(|row| value_of(figure, row));
+        let values = by_cell.iter().map(|of| of.iter().map(value).collect());
+        let values: Vec<Vec<_>> = values.collect();
         Self {
             figure,
             inputs,
@@ -162,6 +191,8 @@ impl<'a> Sweep<'a> {
             settings,
             rows: by_cell,
             axes: axes.to_vec(),
+            regrets: regret::regrets(&values),
+            values,
         }
     }
 
@@ -171,20 +202,18 @@ impl<'a> Sweep<'a> {
 
     /// The figure of a row with its bounds.
     pub(super) fn value(&self, row: &Value) -> Option<regret::Value> {
-        let number = |name: &str| row[name].as_f64();
-        let middle = number(self.figure.column)?;
-        let [low, high] = match self.figure.bounds {
-            Some(names) => names.map(|name| number(name).unwrap_or(middle)),
-            None => [middle; 2],
-        };
-        Some(regret::Value { low, middle, high })
+        value_of(self.figure, row)
     }
+}
 
-    fn values(&self) -> Vec<Vec<Option<regret::Value>>> {
-        let value = |row: &Option<&Value>| row.and_then(|row| self.value(row));
-        let inputs = self.rows.iter().map(|of| of.iter().map(value).collect());
-        inputs.collect()
-    }
+fn value_of(figure: Figure, row: &Value) -> Option<regret::Value> {
+    let number = |name: &str| row[name].as_f64();
+    let middle = number(figure.column)?;
+    let [low, high] = match figure.bounds {
+        Some(names) => names.map(|name| number(name).unwrap_or(middle)),
+        None => [middle; 2],
+    };
+    Some(regret::Value { low, middle, high })
 }
 
 /// The number of an item among those that are known: the next one if it is new.
@@ -193,16 +222,64 @@ fn place<T: Eq + Hash>(known: &mut HashMap<T, usize>, item: T) -> usize {
     *known.entry(item).or_insert(next)
 }
 
+/// Rows as JSON.
+struct Cells {
+    ok: Vec<Value>,
+    failed: Vec<Value>,
+    axes: Vec<String>,
+}
+
+impl Cells {
+    fn of(rows: &Rows) -> Self {
+        let values = (0..rows.rows()).map(|row| Value::Object(rows.row(row)));
+        let values = with_short_inputs(values.collect());
+        let (failed, ok): (Vec<Value>, Vec<Value>) =
+            values.into_iter().partition(|row| row["status"] != "ok");
+        let axes = axes(rows, &ok);
+        Self { ok, failed, axes }
+    }
+
+    /// The sweep of the rows; `None` if all cells failed.
+    fn sweep(&self, rows: &Rows) -> anyhow::Result<Option<Sweep<'_>>> {
+        if self.ok.is_empty() {
+            return Ok(None);
+        }
+        Ok(Some(Sweep::of(figure_of(rows)?, &self.ok, &self.axes)))
+    }
+}
+
+/// Sentences about the sweep, its size first.
+fn findings(cells: &Cells, sweep: Option<&Sweep<'_>>) -> Vec<String> {
+    let Some(sweep) = sweep else {
+        return vec![format!(
+            "All {} failed.",
+            counted(cells.failed.len(), "cell")
+        )];
+    };
+    let size = size(sweep, cells.ok.len(), cells.failed.len());
+    let found = growth_finding(sweep).into_iter();
+    std::iter::once(size)
+        .chain(found)
+        .chain(recommendation(sweep))
+        .collect()
+}
+
+/// A line for each setting and the findings, for a terminal.
+pub(crate) fn text(rows: &Rows) -> anyhow::Result<String> {
+    let cells = Cells::of(rows);
+    let sweep = cells.sweep(rows)?;
+    let table = sweep.as_ref().map(sweep_settings::text);
+    let mut parts = findings(&cells, sweep.as_ref()).into_iter();
+    let size = parts.next().map(|text| output::wrap(&text) + "\n");
+    let found = parts.map(|text| output::wrap(&text) + "\n");
+    let parts: Vec<String> = size.into_iter().chain(table).chain(found).collect();
+    Ok(parts.join("\n"))
+}
+
 /// The page of the rows.
 pub(super) fn page(rows: &Rows) -> anyhow::Result<Page> {
-    let values: Vec<Value> = (0..rows.rows())
-        .map(|row| Value::Object(rows.row(row)))
-        .collect();
-    let values = with_short_inputs(values);
-    let (failed, ok): (Vec<Value>, Vec<Value>) =
-        values.into_iter().partition(|row| row["status"] != "ok");
-    let axes = axes(rows, &ok);
-    let names: Vec<&str> = axes.iter().map(String::as_str).collect();
+    let cells = Cells::of(rows);
+    let names: Vec<&str> = cells.axes.iter().map(String::as_str).collect();
     let ask = rows.notes.get(ASK_KEY).map_or("", String::as_str);
     let mut page = Page::new(match ask {
         "" => "Sweep".to_string(),
@@ -212,24 +289,18 @@ pub(super) fn page(rows: &Rows) -> anyhow::Result<Page> {
         "quarry {} sweep",
         rows.notes.get(VERSION_KEY).map_or("", String::as_str)
     );
-    if ok.is_empty() {
-        page.findings
-            .push(format!("All {} cells failed.", failed.len()));
-        return Ok(page.with(failures(&failed, &names)));
-    }
-    let sweep = Sweep::of(figure_of(rows)?, &ok, &axes);
-    let values = sweep.values();
-    let regrets = regret::regrets(&values);
-    page.findings.push(size(&sweep, ok.len(), failed.len()));
-    page.findings.extend(growth_finding(&sweep));
-    page.findings
-        .extend(recommendation(&sweep, &values, &regrets));
+    let failures = failures(&cells.failed, &names);
+    let sweep = cells.sweep(rows)?;
+    page.findings = findings(&cells, sweep.as_ref());
+    let Some(sweep) = sweep else {
+        return Ok(page.with(failures));
+    };
     for section in [
         hosts(&sweep),
         curves(&sweep),
         heat(&sweep),
-        settings(&sweep, &values, &regrets),
-        failures(&failed, &names),
+        sweep_settings::section(&sweep),
+        failures,
     ] {
         page = page.with(section);
     }
@@ -255,7 +326,7 @@ fn axes(rows: &Rows, ok: &[Value]) -> Vec<String> {
         .filter(|name| name.starts_with("asked.") || name.starts_with("set."))
         .collect();
     // A cell may have several runs.
-    for name in ["design", "era", "page_size", "cpus"] {
+    for name in OF_RUNS {
         let key = |row: &Value| -> Vec<Value> {
             let of = axes.iter().map(|axis| row[axis].clone());
             std::iter::once(row["input"].clone()).chain(of).collect()
@@ -272,28 +343,23 @@ fn axes(rows: &Rows, ok: &[Value]) -> Vec<String> {
     axes
 }
 
-fn count(of: usize, what: &str) -> String {
-    let s = if of == 1 { "" } else { "s" };
-    format!("{} {what}{s}", crate::units::count(of as u64))
-}
-
 /// Size of the sweep, in a sentence.
 fn size(sweep: &Sweep<'_>, ok: usize, failed: usize) -> String {
     let rows = sweep.rows.iter().flatten().flatten();
     let inputs: BTreeSet<&str> = rows.filter_map(|row| row["input"].as_str()).collect();
     let cases = match sweep.inputs.len() {
         same if same == inputs.len() => String::new(),
-        more => format!(" in {}", count(more, "case")),
+        more => format!(" in {}", counted(more, "case")),
     };
     let failures = match failed {
         0 => "none failed".to_string(),
-        some => format!("{} failed", count(some, "cell")),
+        some => format!("{} failed", counted(some, "cell")),
     };
     format!(
         "{}{cases} under {}: {}; {failures}.",
-        count(inputs.len(), "input"),
-        count(sweep.settings.len(), "setting"),
-        count(ok, "row")
+        counted(inputs.len(), "input"),
+        counted(sweep.settings.len(), "setting"),
+        counted(ok, "row")
     )
 }
 
@@ -387,12 +453,11 @@ pub(super) fn amount(sweep: &Sweep<'_>, value: f64) -> String {
 }
 
 /// The setting with the least worst regret, the one with the least mean, and how certain that is.
-fn recommendation(
-    sweep: &Sweep<'_>,
-    values: &[Vec<Option<regret::Value>>],
-    regrets: &[Regret],
-) -> Option<String> {
-    let [best, next, ..] = regrets else {
+fn recommendation(sweep: &Sweep<'_>) -> Option<String> {
+    let Sweep {
+        values, regrets, ..
+    } = sweep;
+    let [best, next, ..] = regrets.as_slice() else {
         return None;
     };
     let mean = regrets

@@ -1,4 +1,4 @@
-//! Sections of a sweep's page: hosts by growth, curves, a map of two axes, settings by regret, failed cells.
+//! Sections of a sweep's page: hosts by growth, curves, a map of two axes, failed cells.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,8 +7,7 @@ use serde_json::Value;
 
 use super::facts::{figure, on_axis, titled};
 use super::grid::{Grid, plain};
-use super::regret::{self, Regret};
-use super::sweep::{Change, Sweep, amount, changes as changes_by, greatest};
+use super::sweep::{Change, Sweep, changes as changes_by, greatest};
 use crate::output;
 use crate::units::signed;
 
@@ -202,74 +201,6 @@ pub(super) fn heat(sweep: &Sweep<'_>) -> Section {
     of.extend(others.iter().map(|at| plain(&sweep.grid.axes[*at].name)));
     let chart = Chart::heat(&title, axis(*x), axis(*y), &titled(name), &cells);
     section.with(chart.noted(format!("Means over all {}.", of.join(", "))))
-}
-
-/// A row for each setting: its regret, or on how many inputs it failed.
-pub(super) fn settings(
-    sweep: &Sweep<'_>,
-    values: &[Vec<Option<regret::Value>>],
-    regrets: &[Regret],
-) -> Section {
-    let section = Section::new("Settings by regret");
-    if sweep.settings.len() < 2 {
-        return section;
-    }
-    let columns = [
-        Column::number("worst regret")
-            .about("Most above the best setting of the same case, of all cases."),
-        Column::number("worst, %"),
-        Column::text("in"),
-        Column::number("mean regret")
-            .about("Mean over the cases of what is above the best setting of each."),
-        Column::number("mean, %"),
-        Column::number("best of").about("Cases in which the setting is the best, or as good."),
-        Column::number("missing").about("Cases without a result; the setting has no regret then."),
-    ];
-    let note = "Regret: what a setting needs beyond the best setting of the same case. By the worst in per cent.";
-    let mut table = Table::new(sweep.grid.columns().into_iter().chain(columns))
-        .noted(note)
-        .shown(SHOWN);
-    let without =
-        (0..sweep.settings.len()).filter(|at| !regrets.iter().any(|of| of.setting == *at));
-    let order = regrets
-        .iter()
-        .map(|of| (of.setting, Some(of)))
-        .chain(without.map(|at| (at, None)));
-    for (setting, regret) in order {
-        let number = |value: fn(&Regret) -> f64| {
-            Cell::maybe(regret.map(|of| (amount(sweep, value(of)), value(of))))
-        };
-        let percent = |value: fn(&Regret) -> f64| {
-            Cell::maybe(regret.map(|of| (format!("{:.1}", value(of)), value(of))))
-        };
-        let missing = values.iter().filter(|of| of[setting].is_none()).count();
-        let best = values.iter().filter(|of| {
-            let all = of.iter().flatten().map(|value| value.middle);
-            of[setting].is_some_and(|value| value.middle <= all.fold(f64::INFINITY, f64::min))
-        });
-        let best = best.count();
-        let missing_cell = Cell::number(missing.to_string(), missing as f64);
-        table.row(
-            sweep
-                .grid
-                .cells(&sweep.settings[setting])
-                .into_iter()
-                .chain([
-                    number(|of| of.worst),
-                    percent(|of| of.worst_percent),
-                    Cell::text(regret.map_or("-", |of| sweep.inputs[of.worst_input].as_str())),
-                    number(|of| of.mean),
-                    percent(|of| of.mean_percent),
-                    Cell::number(best.to_string(), best as f64),
-                    if missing > 0 {
-                        missing_cell.tone(Tone::Bad)
-                    } else {
-                        missing_cell
-                    },
-                ]),
-        );
-    }
-    section.with(table)
 }
 
 /// Cells that failed, with their errors.
