@@ -297,10 +297,15 @@ fn remove_stale(target: &Path) {
         if !is_file || !is_part(&entry.file_name()) {
             continue;
         }
-        let opened = OpenOptions::new().write(true).open(entry.path());
-        if opened.is_ok_and(|file| file.try_lock().is_ok() && is_named(&file, &entry.path())) {
+        let Ok(part) = OpenOptions::new().write(true).open(entry.path()) else {
+            continue;
+        };
+        if part.try_lock().is_ok() && is_named(&part, &entry.path()) {
             let _ = fs::remove_file(entry.path());
         }
+        // The lock ends after the removal: a writer that has just made this part waits for it, and then sees that the part
+        // has gone.
+        drop(part);
     }
 }
 
@@ -421,6 +426,28 @@ mod tests {
         drop(second);
         assert_eq!(parts(folder.path()), 0);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 4);
+    }
+
+    #[test]
+    fn writers_of_one_folder_do_not_take_each_others_parts() {
+        let folder = tempfile::tempdir().unwrap();
+        std::thread::scope(|scope| {
+            for writer in 0..4 {
+                let folder = folder.path();
+                scope.spawn(move || {
+                    for turn in 0..500 {
+                        let path = folder.join(format!("{writer}-{}", turn % 2));
+                        let mut out = OutFile::create(&path, Existing::Replace).unwrap();
+                        out.file().write_all(b"x").unwrap();
+                        // The file system's own time for a commit is not what this is about.
+                        fs::rename(&out.temporary, &out.target).unwrap();
+                        out.committed = true;
+                        unregister(&out.temporary);
+                    }
+                });
+            }
+        });
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 8);
     }
 
     #[test]
