@@ -40,7 +40,9 @@ impl Terminal {
         };
         tcsetwinsize(&terminal, size).unwrap();
         let before = tcgetattr(&terminal).unwrap();
-        let child = Command::new(env!("CARGO_BIN_EXE_quarry"))
+        // Under `nohup`, or in the background of a script, signals are ignored, which is inherited and respected.
+        let child = Command::new("env")
+            .args(["--default-signal", env!("CARGO_BIN_EXE_quarry")])
             .args(line.split_whitespace())
             .stdin(terminal.try_clone().unwrap())
             .stdout(terminal.try_clone().unwrap())

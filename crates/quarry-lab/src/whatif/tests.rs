@@ -192,6 +192,25 @@ fn sheaves_keep_what_a_load_has_left() {
     assert_eq!((empty.sheaf_capacity, empty.predicted_bytes), (12, 0));
 }
 
+/// In 6.18 and 6.19 two caches have sheaves. The design of both kernels is the same, and what a cache has is not.
+#[test]
+fn all_caches_have_sheaves_from_7_0_on() {
+    let mut snapshot = upgraded_from();
+    let of_slub = predict(&snapshot, &with_release("7.0")).unwrap();
+    snapshot.release = Some("6.19.14".to_string());
+    let told = predict(&snapshot, &with_release("7.0")).unwrap();
+    assert_eq!(told.snapshot_design, "sheaf@6.19");
+    let capacities = |of: &Prediction| -> Vec<u64> {
+        of.caches.iter().map(|cache| cache.sheaf_capacity).collect()
+    };
+    assert_eq!(capacities(&told), capacities(&of_slub));
+    assert!(told.predicted_bytes > snapshot.slab_bytes());
+    let after = came_out(&snapshot, &told, "7.0.13");
+    let back = predict(&after, &with_release("6.19")).unwrap();
+    assert_eq!(back.caches[0].sheaf_capacity, 0);
+    assert!(back.caches[0].predicted_bytes < after.slabinfo.rows[0].slab_bytes(4096));
+}
+
 #[test]
 fn sheaves_are_objects_of_kmalloc() {
     let told = predict(&upgraded_from(), &with_release("7.0")).unwrap();
