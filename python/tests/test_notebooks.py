@@ -15,14 +15,15 @@ def run(name):
     NotebookClient(notebook, timeout=120, resources=resources).execute()
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     data = [output["data"] for output in outputs if "data" in output]
-    texts = [of["text/plain"] for of in data if "text/plain" in of]
+    kinds = ("text/markdown", "text/plain")
+    texts = [of[kind] for of in data for kind in kinds if kind in of]
     texts += [output["text"] for output in outputs if output.output_type == "stream"]
     return "\n".join(texts), sum("image/png" in of for of in data)
 
 
 def test_every_notebook_is_tested():
     found = {path.stem for path in NOTEBOOKS.glob("*.ipynb")}
-    assert found == {"before-the-upgrade", "64k-or-4k-pages"}
+    assert found == {"before-the-upgrade", "64k-or-4k-pages", "what-7.0-costs"}
 
 
 def test_before_the_upgrade():
@@ -37,3 +38,12 @@ def test_pages():
     assert pictures == 1
     for part in ("<quarry.Recording kv", "page_size", "65536", "slub_max_order=0"):
         assert part in text, part
+
+
+def test_costs_are_what_their_page_says():
+    text, _ = run("what-7.0-costs")
+    page = (NOTEBOOKS / "../../docs/studies/what-7.0-costs.md").resolve().read_text()
+    lines = [line for line in text.splitlines() if line.startswith(("| ", "* ", "Both boots"))]
+    assert len(lines) > 40
+    for line in lines:
+        assert line in page, line

@@ -12,7 +12,7 @@
 //! | SLAB whose `kmem_cache` has a pointer for each possible CPU | any: it may have none | all of `kmem_cache` less | 4,096 CPUs take 32 KiB of each object |
 //! | any | any: objects have other sizes, and caches come and go | 0.5 % for each release between | boots of one machine: +4.5 % by sizes and +2.9 % by new caches from 6.1 to 6.17, -0.5 to +0.9 % for each step from there to 7.3 |
 //!
-//! | a kernel | any other, also of the release | 4 % | two boots of one machine (ppc64el, 7 stages) differ by -3.2 to +4.2 % |
+//! | a kernel | any other, also of the release | 7 % | two boots of one machine differ by -3.2 to +4.2 % (ppc64el, 7 stages), and by up to 6.3 % (14 pairs in 7 stages: x86-64, 6.17 to 7.3, 2 and 8 CPUs) |
 //!
 //! The way back has the reverse. Sizes of nine of ten caches changed by 11 % from 6.1 to 6.17, by 6 % from there to 7.0
 //! and from 7.0 to 7.2: a cache's own bounds are wider by 2 % for each release, by 30 % at most.
@@ -56,7 +56,7 @@ const OF_ALL: f64 = 0.005;
 const OF_A_CACHE: (f64, f64) = (0.02, 0.3);
 
 /// Part by which two boots of one machine differ at most.
-const OF_A_BOOT: f64 = 0.04;
+const OF_A_BOOT: f64 = 0.07;
 
 /// Two releases, and what is known of the machine.
 pub(super) struct Step<'a> {
@@ -242,7 +242,7 @@ impl Step<'_> {
 fn another_boot(told: &Prediction) -> Unmodelled {
     let bytes = part(told.predicted_bytes, OF_A_BOOT);
     Unmodelled {
-        what: "another boot: two of one machine differ by up to 4 %".to_string(),
+        what: "another boot: two of one machine differ by up to 7 %".to_string(),
         less_bytes: bytes,
         more_bytes: bytes,
     }
