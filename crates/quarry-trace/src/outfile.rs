@@ -57,31 +57,28 @@ impl OutFile {
     /// # Errors
     /// If the target exists and is to be kept, or is no regular file, or the temporary file cannot be made.
     pub fn create(path: &Path, existing: Existing) -> Result<OutFile> {
+        if let Ok(target) = target(path, existing) {
+            remove_stale(&target);
+        }
+        Self::create_among(path, existing)
+    }
+
+    /// The same, but parts that dead writers left beside it stay: listing a folder of thousands of outputs for each of them
+    /// takes long, and its first output has removed them.
+    ///
+    /// # Errors
+    /// As [`OutFile::create`].
+    pub fn create_among(path: &Path, existing: Existing) -> Result<OutFile> {
         let failed = |source| TraceError::Write {
             path: path.to_path_buf(),
             source,
         };
-        // Through a symbolic link, what it points to is replaced and the link stays.
-        let target = match fs::metadata(path) {
-            Ok(found) if !found.is_file() => {
-                return Err(TraceError::OutputNotFile {
-                    path: path.to_path_buf(),
-                });
-            }
-            Ok(_) if existing == Existing::Keep => {
-                return Err(TraceError::OutputExists {
-                    path: path.to_path_buf(),
-                });
-            }
-            Ok(_) => fs::canonicalize(path).map_err(failed)?,
-            Err(_) => path.to_path_buf(),
-        };
+        let target = target(path, existing)?;
         let Some(name) = target.file_name() else {
             return Err(TraceError::OutputNotFile {
                 path: path.to_path_buf(),
             });
         };
-        remove_stale(&target);
         for attempt in 0..100_u32 {
             let temporary = target.with_file_name(part_name(name, attempt));
             match OpenOptions::new()
@@ -230,6 +227,25 @@ impl Drop for OutFolder {
             let _ = fs::remove_dir_all(&self.temporary);
         }
         unregister(&self.temporary);
+    }
+}
+
+/// The file that an output becomes.
+fn target(path: &Path, existing: Existing) -> Result<PathBuf> {
+    let failed = |source| TraceError::Write {
+        path: path.to_path_buf(),
+        source,
+    };
+    // Through a symbolic link, what it points to is replaced and the link stays.
+    match fs::metadata(path) {
+        Ok(found) if !found.is_file() => Err(TraceError::OutputNotFile {
+            path: path.to_path_buf(),
+        }),
+        Ok(_) if existing == Existing::Keep => Err(TraceError::OutputExists {
+            path: path.to_path_buf(),
+        }),
+        Ok(_) => fs::canonicalize(path).map_err(failed),
+        Err(_) => Ok(path.to_path_buf()),
     }
 }
 
