@@ -6,7 +6,7 @@ use quarry_core::era::Era;
 use quarry_core::page::SYSCTLS;
 use quarry_core::tunables::{Tunable, TunableError};
 
-use crate::{DesignError, DesignSpec, Tuning, list, nearest, parse_era};
+use crate::{DESIGNS, DesignEntry, DesignError, DesignSpec, Tuning, list, nearest, parse_era};
 
 /// Values of a range, at most.
 const RANGE_MAX: u64 = 1000;
@@ -147,6 +147,47 @@ impl Setting {
     #[must_use]
     pub fn is_taken_by(&self, spec: &DesignSpec) -> bool {
         self.is_for(spec) && self.check(spec).is_ok()
+    }
+
+    /// Checks that a design of some release has the tunable and takes the value.
+    ///
+    /// # Errors
+    ///
+    /// [`DesignError`] with the nearest tunable, or the range of values.
+    pub fn check_exists(&self) -> Result<(), DesignError> {
+        let of = |design: &'static DesignEntry| {
+            let eras = Era::ALL.into_iter();
+            let eras = eras.filter(|era| design.releases.contains(era));
+            eras.map(move |era| DesignSpec { design, era })
+        };
+        let specs = DESIGNS.iter().flat_map(of);
+        let specs: Vec<DesignSpec> = specs.filter(|spec| self.is_for(spec)).collect();
+        let mut refused = None;
+        for spec in &specs {
+            match self.check(spec) {
+                Ok(_) => return Ok(()),
+                Err(error @ TunableError::OutOfRange { .. }) => refused = Some(error),
+                Err(TunableError::Unknown { .. }) => {}
+            }
+        }
+        let problem = match refused {
+            Some(error) => error.to_string(),
+            None if specs.is_empty() => "there is no such design".to_string(),
+            None => {
+                let rows = match self.is_for_pages() {
+                    true => SYSCTLS.rows.iter().collect::<Vec<_>>(),
+                    false => {
+                        let all = specs.iter().flat_map(|spec| spec.design.tunables.rows);
+                        all.collect()
+                    }
+                };
+                let near = nearest(&self.name, rows.iter().map(|row| row.tunable.name));
+                let near =
+                    near.map_or_else(String::new, |name| format!(" (the nearest is {name})"));
+                format!("no release has such a tunable{near}; quarry tunables lists all")
+            }
+        };
+        Err(DesignError(format!("setting {:?}: {problem}", self.text)))
     }
 
     fn is_for(&self, spec: &DesignSpec) -> bool {
@@ -293,6 +334,29 @@ mod tests {
         settings
             .and_then(|settings| resolve(&settings, &designs))
             .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_tunable_is_of_some_release() {
+        let check = |text: &str| Setting::parse(text).unwrap().check_exists();
+        for text in [
+            "slub_max_order=3",
+            "slub@6.1.cpu_partial=0",
+            "sheaf_capacity=4",
+            "page.percpu_pagelist_high_fraction=8",
+        ] {
+            check(text).unwrap();
+        }
+        for (text, part) in [
+            ("slub_max_ordr=3", "the nearest is slub_max_order"),
+            ("page.min_free=3", "no release has such a tunable"),
+            ("slab.cpu_partial=3", "no release has such a tunable"),
+            ("slbu.cpu_partial=3", "there is no such design"),
+            ("slub_max_order=99", "it takes "),
+        ] {
+            let error = check(text).unwrap_err().to_string();
+            assert!(error.contains(part), "{error}");
+        }
     }
 
     #[test]
