@@ -53,6 +53,7 @@ mod sensitivity;
 mod signals;
 mod snapshot;
 mod sweep;
+mod sweep_status;
 mod sweep_tables;
 mod top;
 mod trace_info;

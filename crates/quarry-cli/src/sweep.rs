@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
 use anyhow::anyhow;
@@ -14,8 +14,9 @@ use serde::Serialize;
 
 use crate::error::usage;
 use crate::machine_args::JobsArgs;
+use crate::sweep_status::{Failing, Missing};
 use crate::units::{bytes, count, counted, duration};
-use crate::{output, report, sweep_tables, units};
+use crate::{output, report, sweep_status, sweep_tables, units};
 
 /// Arguments.
 #[derive(clap::Args)]
@@ -60,7 +61,7 @@ pub(crate) struct Args {
     /// Print the number of cells and an estimate of time and memory, and run nothing.
     #[arg(long)]
     dry_run: bool,
-    /// Print how far the sweep in a folder is.
+    /// Print how far the sweep in a folder is: inputs without rows, errors, and files that do not count.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["merge", "dry_run", "output"])]
     status: Option<PathBuf>,
     /// Write all rows in a folder to results.parquet there, ordered by input and settings, and the rows of caches and costs
@@ -84,8 +85,8 @@ pandas, polars and DuckDB read the files; quarry report DIR --html makes a page.
 
 Exit codes:
   0 every cell has a row (of some it may be an error, which is said); 1 all
-  cells failed, or a file cannot be read; 2 wrong usage; 3 the rows could not
-  be written
+  cells failed, a file cannot be read or the folder not be made; 2 wrong usage;
+  3 some rows could not be written, as of a full disk
 
 Examples:
   quarry sweep --input 'hosts/*.tar.xz' --release 6.12,6.18,7.3 -o upgrade
@@ -147,28 +148,32 @@ impl FromArgMatches for Axes {
 #[derive(JsonSchema, Serialize)]
 pub(crate) struct Report {
     /// Version that rows are kept under.
-    version: &'static str,
+    pub(crate) version: &'static str,
     /// Folder of the rows; null with `--dry-run` and no folder.
-    folder: Option<String>,
+    pub(crate) folder: Option<String>,
     /// Inputs, those of the same content once; 0 with `--status` and `--merge`.
-    inputs: usize,
+    pub(crate) inputs: usize,
     /// Cells of the sweep, or of this part of it; with `--status` and `--merge` of the sweep that ran last.
-    cells: usize,
+    pub(crate) cells: usize,
     /// Cells that had rows before; with `--status` and `--merge` all that have rows.
-    present: usize,
+    pub(crate) present: usize,
     /// Cells whose rows have errors.
-    failed: usize,
+    pub(crate) failed: usize,
     /// Estimate of what is to be run; null unless asked for.
-    estimate: Option<Estimated>,
+    pub(crate) estimate: Option<Estimated>,
     /// Files that were written by `--merge`, with their rows.
-    files: BTreeMap<String, usize>,
-    /// Sentences about inputs of the same content, rows of other versions, and damaged files.
-    notes: Vec<String>,
+    pub(crate) files: BTreeMap<String, usize>,
+    /// With `--status` the inputs that have cells without a row.
+    pub(crate) missing: Vec<Missing>,
+    /// With `--status` the errors of failed cells, most cells first.
+    pub(crate) errors: Vec<Failing>,
+    /// Sentences about inputs of the same content, rows of other versions, and damaged or unfinished files.
+    pub(crate) notes: Vec<String>,
 }
 
 /// Estimate of a sweep.
 #[derive(JsonSchema, Serialize)]
-struct Estimated {
+pub(crate) struct Estimated {
     /// Seconds of one CPU, by the speed of one machine: another may take half or twice as long.
     cpu_seconds: f64,
     /// Most bytes that one chunk may need, from above.
@@ -180,7 +185,7 @@ struct Estimated {
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if let Some(path) = &args.status {
-        return status(args, &Folder::open(path)?);
+        return sweep_status::run(path, args.json);
     }
     if let Some(path) = &args.merge {
         return merge(args, &Folder::open(path)?);
@@ -243,7 +248,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 
 impl Report {
     /// A report of nothing yet.
-    fn of(folder: Option<&PathBuf>) -> Self {
+    pub(crate) fn of(folder: Option<&Path>) -> Self {
         Self {
             version: version(),
             folder: folder.map(|path| path.display().to_string()),
@@ -253,6 +258,8 @@ impl Report {
             failed: 0,
             estimate: None,
             files: BTreeMap::new(),
+            missing: Vec::new(),
+            errors: Vec::new(),
             notes: Vec::new(),
         }
     }
@@ -315,7 +322,7 @@ fn dry_run(
                     chunks: estimate.chunks,
                 }),
                 notes,
-                ..Report::of(args.output.as_ref())
+                ..Report::of(args.output.as_deref())
             },
         );
     }
@@ -337,7 +344,7 @@ fn dry_run(
 }
 
 /// Sentences about files that a sweep does not use.
-fn of_folder(done: &Done) -> Vec<String> {
+pub(crate) fn of_folder(done: &Done) -> Vec<String> {
     let others = done.others.iter().map(|(version, files)| {
         format!(
             "{files} files of rows are of Quarry {version}, this is {}: they stay, and their cells are run again",
@@ -349,31 +356,6 @@ fn of_folder(done: &Done) -> Vec<String> {
         .iter()
         .map(|path| format!("{} is damaged: its cells are run again", path.display()));
     others.chain(damaged).collect()
-}
-
-fn status(args: &Args, folder: &Folder) -> anyhow::Result<()> {
-    let done = folder.done()?;
-    let (ok, failed) = (done.ok.len(), done.failed.len());
-    let notes = of_folder(&done);
-    if args.json {
-        return output::print_json(
-            "sweep",
-            &Report {
-                cells: folder.mark().cells,
-                present: ok + failed,
-                failed,
-                notes,
-                ..Report::of(args.status.as_ref())
-            },
-        );
-    }
-    notes.iter().for_each(|text| output::note(text));
-    output::print_text(&format!(
-        "{} with rows, {} of them with an error; the sweep that ran last has {}\n",
-        counted(ok + failed, "cell"),
-        count(failed as u64),
-        counted(folder.mark().cells, "cell"),
-    ))
 }
 
 fn merge(args: &Args, folder: &Folder) -> anyhow::Result<()> {
@@ -390,7 +372,7 @@ fn merge(args: &Args, folder: &Folder) -> anyhow::Result<()> {
                 failed: merged.done.failed.len(),
                 files: files.collect(),
                 notes,
-                ..Report::of(args.merge.as_ref())
+                ..Report::of(args.merge.as_deref())
             },
         );
     }

@@ -1,5 +1,8 @@
 //! Cells: one input under one value of each axis, known by a hash of all that its answer depends on.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -8,16 +11,16 @@ use crate::inputs::{Input, hex};
 use crate::plan::Asked;
 use crate::version::version;
 
-/// One cell of a sweep.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+/// One cell of a sweep. Cells share their inputs and settings: a fleet has a million cells.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cell {
     /// Hash of the input's content, the question, the settings, the seed and the version: 32 hexadecimal digits. Rows
     /// of one cell have it.
     pub id: String,
     /// The input.
-    pub input: Input,
+    pub input: Arc<Input>,
     /// The settings.
-    pub asked: Asked,
+    pub asked: Arc<Asked>,
 }
 
 /// Nominal costs in milliseconds of one CPU, by which cells are put together to chunks. Chunks must be the same on every
@@ -32,7 +35,7 @@ const LOAD_MS: u64 = 1000;
 impl Cell {
     /// The cell of an input.
     #[must_use]
-    pub fn new(ask: Ask, input: &Input, asked: &Asked) -> Self {
+    pub fn new(ask: Ask, input: &Arc<Input>, asked: &Arc<Asked>) -> Self {
         let mut hash = Sha256::new();
         // Lengths keep texts apart.
         let mut add = |text: &str| {
@@ -55,8 +58,8 @@ impl Cell {
         }
         Self {
             id: hex(hash.finalize()),
-            input: input.clone(),
-            asked: asked.clone(),
+            input: Arc::clone(input),
+            asked: Arc::clone(asked),
         }
     }
 
@@ -103,6 +106,7 @@ const SLOT_BYTES: u64 = 128;
 
 /// Cells that one thread or one task of a cluster runs.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(try_from = "Text", into = "Text")]
 pub struct Chunk {
     /// The question.
     pub ask: Ask,
@@ -112,6 +116,64 @@ pub struct Chunk {
     pub version: String,
     /// The cells; those of one input follow each other.
     pub cells: Vec<Cell>,
+}
+
+/// A chunk as it travels: each input and each setting is there once, so that a scheduler moves few bytes.
+#[derive(Deserialize, Serialize)]
+struct Text {
+    ask: Ask,
+    caches: bool,
+    version: String,
+    inputs: Vec<Input>,
+    asked: Vec<Asked>,
+    /// Places of each cell's input and settings.
+    cells: Vec<(usize, usize)>,
+}
+
+impl From<Chunk> for Text {
+    fn from(chunk: Chunk) -> Self {
+        let mut text = Self {
+            ask: chunk.ask,
+            caches: chunk.caches,
+            version: chunk.version,
+            inputs: Vec::new(),
+            asked: Vec::new(),
+            cells: Vec::new(),
+        };
+        let mut places = BTreeMap::new();
+        for cell in chunk.cells {
+            if text.inputs.last() != Some(&*cell.input) {
+                text.inputs.push((*cell.input).clone());
+            }
+            let next = text.asked.len();
+            let place = *places.entry(Arc::clone(&cell.asked)).or_insert(next);
+            if place == next {
+                text.asked.push((*cell.asked).clone());
+            }
+            text.cells.push((text.inputs.len() - 1, place));
+        }
+        text
+    }
+}
+
+impl TryFrom<Text> for Chunk {
+    type Error = String;
+
+    fn try_from(text: Text) -> Result<Self, String> {
+        let inputs: Vec<Arc<Input>> = text.inputs.into_iter().map(Arc::new).collect();
+        let asked: Vec<Arc<Asked>> = text.asked.into_iter().map(Arc::new).collect();
+        let cell = |(input, of): &(usize, usize)| {
+            let (input, asked) = (inputs.get(*input)?, asked.get(*of)?);
+            Some(Cell::new(text.ask, input, asked))
+        };
+        let cells: Option<Vec<Cell>> = text.cells.iter().map(cell).collect();
+        Ok(Self {
+            ask: text.ask,
+            caches: text.caches,
+            cells: cells.ok_or("a cell names an input or settings that are not there")?,
+            version: text.version,
+        })
+    }
 }
 
 /// Chunks that a sweep has at least if its cells allow it, so that all CPUs of a machine have work to its end.
@@ -190,31 +252,31 @@ fn weight_ms(ask: Ask, cells: &[Cell]) -> u64 {
 mod tests {
     use super::*;
 
-    fn input(digest: &str, events: u64) -> Input {
-        Input {
+    fn input(digest: &str, events: u64) -> Arc<Input> {
+        Arc::new(Input {
             name: format!("{digest}.json"),
             digest: digest.to_string(),
             events,
             slots: events / 2,
-        }
+        })
     }
 
-    fn asked(key: &str, value: &str) -> Asked {
+    fn asked(key: &str, value: &str) -> Arc<Asked> {
         let axes = [(key.to_string(), value.to_string())];
-        Asked {
+        Arc::new(Asked {
             axes: axes.into_iter().collect(),
             ..Asked::default()
-        }
+        })
     }
 
     #[test]
     fn an_id_has_all_that_an_answer_depends_on() {
         let base = Cell::new(Ask::WhatIf, &input("a", 0), &asked("cpus", "2"));
         assert_eq!(base.id.len(), 32);
-        let set = Asked {
+        let set = Arc::new(Asked {
             set: vec!["min_partial=1".to_string()],
-            ..asked("cpus", "2")
-        };
+            ..(*asked("cpus", "2")).clone()
+        });
         let others = [
             Cell::new(Ask::Replay, &input("a", 0), &asked("cpus", "2")),
             Cell::new(Ask::WhatIf, &input("b", 0), &asked("cpus", "2")),
@@ -226,10 +288,10 @@ mod tests {
             assert_ne!(other.id, base.id);
         }
         // The name of a file is no part of its content.
-        let renamed = Input {
+        let renamed = Arc::new(Input {
             name: "other".to_string(),
-            ..input("a", 0)
-        };
+            ..(*input("a", 0)).clone()
+        });
         assert_eq!(
             Cell::new(Ask::WhatIf, &renamed, &asked("cpus", "2")).id,
             base.id
@@ -258,6 +320,14 @@ mod tests {
         assert!((200..600).contains(&many.len()), "{}", many.len());
         let large = Chunk::all(Ask::Replay, false, &cells(10, 100_000_000));
         assert_eq!(large.len(), 10);
+        // Cells of one input and one setting share their texts on the way.
+        let text = serde_json::to_string(&many[0]).unwrap();
+        assert_eq!(text.matches("\"seed\"").count(), 4);
+        let again: Chunk = serde_json::from_str(&text).unwrap();
+        assert_eq!(again, many[0]);
+        let wrong = text.replace("[0,0]", "[0,4]");
+        let error = serde_json::from_str::<Chunk>(&wrong).unwrap_err();
+        assert!(error.to_string().contains("not there"), "{error}");
         let ids: std::collections::BTreeSet<String> = large.iter().map(Chunk::id).collect();
         assert_eq!(ids.len(), 10);
     }

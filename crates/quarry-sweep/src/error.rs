@@ -37,6 +37,14 @@ pub enum SweepError {
         /// The folder.
         path: PathBuf,
     },
+    /// A folder for results cannot be made.
+    #[error("cannot make the folder {}: {source}; name a folder that you may write to", path.display())]
+    Place {
+        /// The folder.
+        path: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
     /// A folder has no results.
     #[error("{}: {problem}", path.display())]
     NoSweep {
@@ -63,13 +71,16 @@ pub enum SweepError {
     },
     /// Results cannot be written: some cells have none.
     #[error(
-        "{missing} of {cells} cells have no row: {source}; run the same sweep again, and it goes on where it stopped"
+        "{missing} of {cells} cells have no row, those of {inputs}: {source}; run the same sweep again, and it goes on where \
+         it stopped (quarry sweep --status names all)"
     )]
     Incomplete {
         /// Cells without a row.
         missing: usize,
         /// All cells of this run.
         cells: usize,
+        /// The inputs that they are of.
+        inputs: String,
         /// The cause.
         source: Box<SweepError>,
     },
@@ -99,7 +110,18 @@ impl SweepError {
         match self {
             Self::Usage(_) | Self::Plan { .. } | Self::Foreign { .. } => Some(Fault::Usage),
             Self::Incomplete { .. } => Some(Fault::Exhausted),
+            Self::File { source, .. }
+            | Self::Place { source, .. }
+            | Self::Output(TraceError::Write { source, .. }) => {
+                is_full(source).then_some(Fault::Exhausted)
+            }
             _ => None,
         }
     }
+}
+
+/// True if a disk or a quota has no room.
+fn is_full(error: &io::Error) -> bool {
+    use io::ErrorKind::{QuotaExceeded, StorageFull};
+    matches!(error.kind(), StorageFull | QuotaExceeded)
 }

@@ -1,5 +1,6 @@
 //! A sweep on this machine: threads that take chunks, within a bound of memory.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -63,7 +64,7 @@ impl Sweep {
     pub fn left(&self, folder: &Folder, options: &Options) -> Result<Left, SweepError> {
         let done = folder.done()?;
         let has_rows = |cell: &Cell| {
-            done.ok.contains(&cell.id) || !options.retry && done.failed.contains(&cell.id)
+            done.ok.contains(&cell.id) || !options.retry && done.failed.contains_key(&cell.id)
         };
         // Chunks are of all cells, so that a run which goes on writes the files that one without a break writes.
         let mut chunks = self.chunks(options.shard);
@@ -117,12 +118,11 @@ impl Left {
         done: &(dyn Fn(&Cell) + Sync),
     ) -> Result<Outcome, SweepError> {
         let chunks = &self.chunks;
-        let waiting = cells_of(chunks);
         let bound = options.memory_bytes.unwrap_or_else(free_bytes);
         let memory = Memory::new(bound);
         let next = AtomicUsize::new(0);
         let failed = AtomicUsize::new(0);
-        let written = AtomicUsize::new(0);
+        let written: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
         let error: Mutex<Option<SweepError>> = Mutex::new(None);
         let here = Here {
             stop: Some(stop),
@@ -131,16 +131,18 @@ impl Left {
         };
         let is_over = || stop.load(Ordering::Relaxed) || lock(&error).is_some();
         let work = || {
-            while !is_over()
-                && let Some(chunk) = chunks.get(next.fetch_add(1, Ordering::Relaxed))
-            {
+            while !is_over() {
+                let at = next.fetch_add(1, Ordering::Relaxed);
+                let Some(chunk) = chunks.get(at) else {
+                    return;
+                };
                 let _taken = memory.take(chunk.memory_bytes());
                 let result = chunk.run(&here).and_then(|part| match part {
                     None => Ok(()),
                     Some(part) => {
                         folder.write(chunk, &part)?;
                         failed.fetch_add(part.failed, Ordering::Relaxed);
-                        written.fetch_add(chunk.cells.len(), Ordering::Relaxed);
+                        lock(&written).insert(at);
                         Ok(())
                     }
                 });
@@ -157,11 +159,15 @@ impl Left {
             }
             work();
         });
-        let cause = error.into_inner().unwrap_or_else(PoisonError::into_inner);
-        if let Some(source) = cause {
+        let written = lock(&written);
+        let left = chunks.iter().enumerate();
+        let left = left.filter(|(at, _)| !written.contains(at));
+        let missing: Vec<&Cell> = left.flat_map(|(_, chunk)| &chunk.cells).collect();
+        if let Some(source) = lock(&error).take() {
             return Err(SweepError::Incomplete {
-                missing: waiting - written.into_inner(),
+                missing: missing.len(),
                 cells: self.cells,
+                inputs: inputs_of(&missing),
                 source: Box::new(source),
             });
         }
@@ -169,8 +175,22 @@ impl Left {
             cells: self.cells,
             present: self.present(),
             failed: failed.into_inner(),
-            stopped: written.into_inner() < waiting,
+            stopped: !missing.is_empty(),
         })
+    }
+}
+
+/// Names of inputs in an error at most.
+const NAMES: usize = 3;
+
+/// Names of the inputs of cells, the first of many.
+fn inputs_of(cells: &[&Cell]) -> String {
+    let mut names: Vec<&str> = cells.iter().map(|cell| cell.input.name.as_str()).collect();
+    names.dedup();
+    let shown = names[..names.len().min(NAMES)].join(", ");
+    match names.len().saturating_sub(NAMES) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
     }
 }
 

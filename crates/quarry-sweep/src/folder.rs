@@ -13,6 +13,7 @@ use serde_json::{Map, Value};
 use crate::answer::Part;
 use crate::cell::Chunk;
 use crate::error::SweepError;
+use crate::inputs::Input;
 use crate::rows::{self, VERSION_KEY};
 use crate::sweep::Sweep;
 use crate::table::{Column, Table, TableError};
@@ -40,6 +41,9 @@ pub struct Mark {
     pub plan: Map<String, Value>,
     /// Its cells.
     pub cells: usize,
+    /// Its inputs, each content once.
+    #[serde(default)]
+    pub inputs: Vec<Input>,
 }
 
 /// Rows in a folder.
@@ -47,8 +51,8 @@ pub struct Mark {
 pub struct Done {
     /// Ids of the cells that have rows.
     pub ok: BTreeSet<String>,
-    /// Those whose rows have errors.
-    pub failed: BTreeSet<String>,
+    /// Those whose rows have errors, with the error.
+    pub failed: BTreeMap<String, String>,
     /// Number of files by version, without this one's.
     pub others: BTreeMap<String, usize>,
     /// Files that are damaged. Their cells have no rows.
@@ -77,7 +81,10 @@ impl Folder {
             source,
         };
         if !path.join(MARK).exists() {
-            fs::create_dir_all(path).map_err(failed)?;
+            fs::create_dir_all(path).map_err(|source| SweepError::Place {
+                path: path.to_path_buf(),
+                source,
+            })?;
             let mut entries = fs::read_dir(path).map_err(failed)?;
             if entries.any(|entry| entry.is_ok_and(|entry| !is_unfinished(&entry.file_name()))) {
                 return Err(SweepError::Foreign {
@@ -93,6 +100,7 @@ impl Folder {
                 quarry: version().to_string(),
                 plan: sweep.plan.to_object(),
                 cells: sweep.cells.len(),
+                inputs: sweep.inputs.all.iter().map(|of| (**of).clone()).collect(),
             },
         };
         let text = serde_json::to_string_pretty(&folder.mark).map_err(TableError::Report)?;
@@ -154,7 +162,7 @@ impl Folder {
     fn put(&self, name: &str, table: &Table) -> Result<PathBuf, SweepError> {
         let path = self.path.join(name);
         let bytes = table.to_parquet()?;
-        let mut out = OutFile::create(&path, Existing::Replace)?;
+        let mut out = OutFile::create_among(&path, Existing::Replace)?;
         let written = out.file().write_all(&bytes);
         written.map_err(|source| TraceError::Write {
             path: path.clone(),
@@ -192,7 +200,8 @@ impl Folder {
     pub fn done(&self) -> Result<Done, SweepError> {
         let mut done = Done::default();
         for path in self.files("part")? {
-            let Ok(table) = read(&path, |name| name == "cell" || name == "status") else {
+            let is_read = |name: &str| matches!(name, "cell" | "status" | "error");
+            let Ok(table) = read(&path, is_read) else {
                 done.damaged.push(path);
                 continue;
             };
@@ -207,20 +216,40 @@ impl Folder {
                 done.damaged.push(path);
                 continue;
             };
-            for (cell, status) in cells.iter().zip(status) {
-                let Some(cell) = cell else { continue };
-                match status.as_deref() {
-                    Some("ok") => done.ok.insert(cell.clone()),
-                    _ => done.failed.insert(cell.clone()),
-                };
+            let error = |row: usize| match table.column("error") {
+                Some(Column::Text(errors)) => errors.get(row).cloned().flatten(),
+                _ => None,
+            };
+            for (row, (cell, status)) in cells.iter().zip(status).enumerate() {
+                let Some(cell) = cell.clone() else { continue };
+                if status.as_deref() == Some("ok") {
+                    done.ok.insert(cell);
+                } else {
+                    done.failed.insert(cell, error(row).unwrap_or_default());
+                }
             }
         }
-        // A cell that was run again.
-        let again: Vec<String> = done.failed.intersection(&done.ok).cloned().collect();
-        for cell in again {
-            done.failed.remove(&cell);
-        }
+        // Without cells that were run again.
+        let ok = &done.ok;
+        done.failed.retain(|cell, _| !ok.contains(cell));
         Ok(done)
+    }
+
+    /// Files that are not whole: a process still writes them, or left them behind.
+    pub(crate) fn unfinished(&self) -> Result<Vec<PathBuf>, SweepError> {
+        let failed = |source| SweepError::File {
+            path: self.path.clone(),
+            source,
+        };
+        let mut found = Vec::new();
+        for entry in fs::read_dir(&self.path).map_err(failed)? {
+            let name = entry.map_err(failed)?.file_name();
+            if is_unfinished(&name) {
+                found.push(self.path.join(name));
+            }
+        }
+        found.sort();
+        Ok(found)
     }
 
     /// Writes all rows of this version to one file of each kind, `results.parquet`, `caches.parquet` and `costs.parquet`.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use quarry_lab::ask::Source;
 use quarry_lab::bundled::Bundled;
@@ -70,7 +71,7 @@ impl Input {
 #[derive(Clone, Debug, Default)]
 pub struct Inputs {
     /// One of each content, in the plan's order.
-    pub all: Vec<Input>,
+    pub all: Vec<Arc<Input>>,
     /// Names whose content is that of an earlier input, with that input's name.
     pub same: Vec<(String, String)>,
 }
@@ -87,7 +88,7 @@ impl Inputs {
                 Some(name) => inputs.same.push((input.name, name.clone())),
                 None => {
                     first.insert(input.digest.clone(), input.name.clone());
-                    inputs.all.push(input);
+                    inputs.all.push(Arc::new(input));
                 }
             }
         }
@@ -170,10 +171,17 @@ fn bundled(name: &str) -> Option<&'static Bundled> {
     Bundled::find(name).filter(|_| !Path::new(name).exists())
 }
 
+/// Digest of bytes, as [`Input::digest`] of a file that has them.
+#[must_use]
+pub fn bytes_digest(bytes: &[u8]) -> String {
+    hex(Sha256::digest(bytes))
+}
+
 /// Digest of an input, as [`Input::digest`].
-pub(crate) fn digest(name: &str) -> String {
+#[must_use]
+pub fn digest(name: &str) -> String {
     let of_content = match bundled(name) {
-        Some(bundled) => return hex(Sha256::digest(bundled.bytes)),
+        Some(bundled) => return bytes_digest(bundled.bytes),
         None => of_path(Path::new(name)),
     };
     of_content.unwrap_or_else(|error| hex(Sha256::digest(format!("{name}: {error}"))))

@@ -100,7 +100,11 @@ impl Plan {
                 "input" => plan.inputs = texts(&key, value)?,
                 "config" => plan.config = texts(&key, value)?,
                 "set" => plan.set = settings(value)?,
-                _ => plan.add(&key, &texts(&key, value)?)?,
+                // A key that does not exist is said before its value is looked at.
+                _ => {
+                    plan.key(&key)?;
+                    plan.add(&key, &texts(&key, value)?)?;
+                }
             }
         }
         Ok(plan)
@@ -172,13 +176,16 @@ impl Plan {
     ///
     /// # Errors
     ///
-    /// [`SweepError::Usage`] if a tunable has no such form.
+    /// [`SweepError::Usage`] if a tunable has no such form, or no release has it.
     pub fn asked(&self) -> Result<Vec<Asked>, SweepError> {
         let (debug, numbers): (Vec<_>, Vec<_>) =
             self.set.iter().cloned().partition(|text| is_text(text));
         let lists = numbers.iter().map(|text| Setting::parse_list(text));
         let lists = lists.collect::<Result<Vec<_>, _>>();
         let lists = lists.map_err(|error| SweepError::Usage(error.to_string()))?;
+        let check = |setting: &Setting| setting.check_exists();
+        let checked = lists.iter().flatten().try_for_each(check);
+        checked.map_err(|error| SweepError::Usage(error.to_string()))?;
         let (single, lists): (Vec<_>, Vec<_>) = lists.into_iter().partition(|list| list.len() == 1);
         let single: Vec<String> = single.concat().iter().map(ToString::to_string).collect();
         let mut all = vec![Asked {

@@ -2,15 +2,18 @@
 
 use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
+use std::sync::Arc;
 use std::thread;
 
 use quarry_designs::{DesignSpec, Setting};
 use quarry_work::run_all;
 
+use crate::ask::Ask;
 use crate::cell::{Cell, Chunk};
 use crate::error::SweepError;
 use crate::inputs::{self, Input, Inputs};
 use crate::plan::{Asked, Plan};
+use crate::requests;
 use crate::shard::Shard;
 
 /// All cells of a plan.
@@ -79,12 +82,20 @@ impl Sweep {
                     .to_string(),
             ));
         }
-        let asked = taken(plan.asked()?)?;
+        let asked: Vec<Arc<Asked>> = taken(plan.asked()?)?.into_iter().map(Arc::new).collect();
+        if plan.ask == Ask::WhatIf {
+            // What no cell can ask is refused before any runs.
+            for asked in &asked {
+                let questions = requests::what_if(asked).questions();
+                questions.map_err(|error| SweepError::Usage(error.to_string()))?;
+            }
+        }
         let inputs = Inputs::of(found);
-        let cells = inputs.all.iter().flat_map(|input| {
-            let cell = |asked: &Asked| Cell::new(plan.ask, input, asked);
+        let of_input = |input: &Arc<Input>| {
+            let cell = |asked: &Arc<Asked>| Cell::new(plan.ask, input, asked);
             asked.iter().map(cell).collect::<Vec<_>>()
-        });
+        };
+        let cells = inputs.all.iter().flat_map(of_input);
         Ok(Self {
             plan: plan.clone(),
             caches,

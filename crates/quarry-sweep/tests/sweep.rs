@@ -272,7 +272,7 @@ fn folders_of_others_are_refused() {
     let error = Folder::open(inputs.path()).unwrap_err().to_string();
     assert!(error.contains("quarry sweep -o wrote"), "{error}");
     let error = Folder::create(&inputs.path().join("d.txt"), &sweep).unwrap_err();
-    assert!(matches!(error, SweepError::File { .. }), "{error}");
+    assert!(matches!(error, SweepError::Place { .. }), "{error}");
 }
 
 #[test]

@@ -5,13 +5,13 @@ use std::process::Output;
 
 use serde_json::Value;
 
-use crate::common::{assert_fails, assert_refuses, json, quarry, stdout, text};
+use crate::common::{assert_fails, assert_refuses, json, quarry, skipped, stdout, text};
 
 /// True if the kernel describes caches; in some virtual machines it does not.
 fn describes_caches() -> bool {
     let there = Path::new("/sys/devices/system/cpu/cpu0/cache/index0/size").exists();
     if !there {
-        eprintln!("skipped: the kernel describes no caches");
+        skipped("the kernel describes no caches");
     }
     there
 }

@@ -6,6 +6,7 @@ mod common;
 mod diff;
 mod explain;
 mod filter;
+mod fleet;
 mod geometry;
 mod golden;
 mod import;

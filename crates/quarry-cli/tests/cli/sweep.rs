@@ -17,7 +17,7 @@ fn data(name: &str) -> PathBuf {
 }
 
 /// A folder with `hosts`, of two snapshots and one that is none.
-fn hosts() -> TempDir {
+pub(crate) fn hosts() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     let hosts = folder.path().join("hosts");
     fs::create_dir(&hosts).unwrap();
@@ -28,11 +28,11 @@ fn hosts() -> TempDir {
 }
 
 /// Runs the command in a folder.
-fn in_folder(folder: &Path, line: &str) -> std::process::Output {
+pub(crate) fn in_folder(folder: &Path, line: &str) -> std::process::Output {
     command(line).current_dir(folder).output().unwrap()
 }
 
-fn results(folder: &Path, out: &str) -> Vec<u8> {
+pub(crate) fn results(folder: &Path, out: &str) -> Vec<u8> {
     text(&in_folder(folder, &format!("sweep --merge {out}")));
     fs::read(folder.join(out).join("results.parquet")).unwrap()
 }
@@ -178,6 +178,34 @@ fn wrong_sweeps_are_refused() {
         "sweep bad.toml -o out",
         2,
         &["plan bad.toml: a plan has no key \"relase\"; the nearest is \"release\""],
+    );
+    fs::write(
+        folder.path().join("table.toml"),
+        "[sets]\ncpu_partial = 0\n",
+    )
+    .unwrap();
+    refused(
+        "sweep table.toml -o out",
+        2,
+        &["a plan has no key \"sets\"; the nearest is \"set\""],
+    );
+    refused(
+        "sweep --input hosts --set slub_max_ordr=0..3 -o out",
+        2,
+        &["no release has such a tunable (the nearest is slub_max_order)"],
+    );
+    refused(
+        "sweep --input hosts --release 6.12,99.1 -o out",
+        2,
+        &["there is no era \"99.1\""],
+    );
+    refused(
+        "sweep --input hosts --release 7.3 -o bad.toml",
+        1,
+        &[
+            "cannot make the folder bad.toml",
+            "name a folder that you may write to",
+        ],
     );
     refused("sweep not.toml -o out", 2, &["plan not.toml: "]);
     refused(
