@@ -15,6 +15,7 @@ __all__ = [
     "Table",
     "UsageError",
     "__version__",
+    "check_plan",
     "examine",
     "failed_chunk",
     "geometry",
@@ -24,6 +25,7 @@ __all__ = [
     "read_results",
     "run",
     "run_chunk",
+    "write_files",
 ]
 
 __version__: str
@@ -299,7 +301,9 @@ class Sweep:
         retry: bool,
         progress: bool,
     ) -> tuple[int, int, int]: ...
-    def left(self, folder: _Path, retry: bool) -> tuple[list[tuple[str, str, list[str]]], int]: ...
+    def left(
+        self, folder: _Path, retry: bool
+    ) -> tuple[list[tuple[str, str, list[str], int]], int]: ...
 
 def run_chunk(chunk: str, local: Mapping[str, _Path]) -> tuple[list[tuple[str, bytes]], int]:
     """Runs a chunk of a sweep."""
@@ -308,8 +312,14 @@ def failed_chunk(chunk: str, error: str) -> tuple[list[tuple[str, bytes]], int]:
     """Makes the rows of a chunk that no process could run."""
 
 def input_names(base: str, inputs: list[str]) -> list[str]: ...
-def examine(name: str, path: str) -> str:
-    """Examines an input."""
+def examine(inputs: list[tuple[str, str]]) -> str:
+    """Examines inputs: names with their paths."""
+
+def write_files(folder: _Path, files: list[tuple[str, bytes]]) -> None:
+    """Writes files to a folder. Each appears when it is whole."""
+
+def check_plan(plan: str) -> None:
+    """Checks the keys of a plan in JSON."""
 
 def read_plan(path: _Path) -> str:
     """Reads a plan of TOML as JSON."""

@@ -12,7 +12,8 @@ import json
 import logging
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,10 +27,18 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("quarry")
 
-#: Seconds for the first worker of a cluster to come.
+#: Seconds for which a cluster may have no worker.
 WORKERS_TIMEOUT = 60.0
-#: Times that a chunk may kill its worker before its cells fail.
-KILLS = 3
+#: Times that a chunk is tried if its worker raises an error; its cells' errors are rows.
+TRIES = 3
+#: File that says that a folder is a sweep's.
+_MARK = "quarry-sweep.json"
+#: Inputs that one task examines.
+EXAMINED = 64
+#: Seconds between two looks at a cluster's results.
+_TICK = 0.02
+#: Seconds between two questions for workers.
+_ASKED = 1.0
 
 
 @dataclass(frozen=True)
@@ -51,8 +60,7 @@ class Results:
             return _quarry.read_results(self.output)
         with tempfile.TemporaryDirectory() as folder:
             files, root = _filesystem(self.output)
-            for path in files.ls(root, detail=False):
-                files.get_file(path, os.path.join(folder, path.rsplit("/", 1)[-1]))
+            _copy(files, root, folder)
             return _quarry.read_results(folder)
 
 
@@ -126,17 +134,36 @@ def _note_same(made: _quarry.Sweep) -> None:
 def _on(runner: Any, made: _quarry.Sweep, output: str, retry: bool, progress: bool) -> Results:
     """Runs what is left of a sweep on a runner."""
     chunks, present = _begun(made, output, retry)
-    failed = 0
-    bar = _bar(len(chunks)) if progress else None
+    left, failed = {chunk.file: chunk for chunk in chunks}, 0
+    bar = _bar(sum(chunk.cells for chunk in chunks)) if progress else None
     try:
-        for count in runner.run_all(chunks, output):
+        for chunk, count in runner.run_all(chunks, output):
+            del left[chunk.file]
             failed += count
             if bar is not None:
-                bar.update(1)
+                bar.update(chunk.cells)
+    except _quarry.UsageError:
+        raise
+    except Exception as error:
+        # Others' texts have several lines.
+        cause = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+        missing = sum(chunk.cells for chunk in left.values())
+        raise _quarry.InputError(
+            f"up to {missing} of {made.cells} cells have no row, those of "
+            f"{_inputs_of(left.values())}: {cause}; run the same sweep again, and it goes on "
+            "where it stopped (quarry sweep --status names all)"
+        ) from error
     finally:
         if bar is not None:
             bar.close()
     return Results(output, made.cells, present, failed)
+
+
+def _inputs_of(chunks: Iterable[_Chunk]) -> str:
+    """Names of the inputs of chunks, the first of many."""
+    names = list(dict.fromkeys(name for chunk in chunks for name in chunk.names))
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(names[:3]) + more
 
 
 def _begun(made: _quarry.Sweep, output: str, retry: bool) -> tuple[list[_Chunk], int]:
@@ -146,16 +173,30 @@ def _begun(made: _quarry.Sweep, output: str, retry: bool) -> tuple[list[_Chunk],
         return [_Chunk(*chunk) for chunk in left], present
     files, root = _filesystem(output)
     files.makedirs(root, exist_ok=True)
-    there = {path.rsplit("/", 1)[-1]: path for path in files.ls(root, detail=False)}
     with tempfile.TemporaryDirectory() as folder:
         # What was done there decides what is left.
-        for name, path in there.items():
-            if name.startswith("part-") or name.endswith(".json"):
-                files.get_file(path, os.path.join(folder, name))
+        there = _copy(files, root, folder, ("part-", _MARK))
+        if there and _MARK not in there:
+            raise _quarry.UsageError(
+                f"{output}: the folder is of no sweep and not empty; name a new folder"
+            )
         left, present = made.left(folder, retry)
         for mark in Path(folder).glob("*.json"):
             files.put_file(str(mark), f"{root}/{mark.name}")
     return [_Chunk(*chunk) for chunk in left], present
+
+
+def _copy(files: Any, root: str, folder: str, kinds: tuple[str, ...] = ("",)) -> set[str]:
+    """Copies the files whose names begin so, many at a time, and returns the names of all."""
+    # Workers have written since the folder was listed last.
+    files.invalidate_cache()
+    names = {path.rsplit("/", 1)[-1]: path for path in files.ls(root, detail=False)}
+    wanted = {name: path for name, path in names.items() if name.startswith(kinds)}
+    if wanted:
+        local = [os.path.join(folder, name) for name in wanted]
+        files.get(list(wanted.values()), local)
+    # Some stores list the folder in itself.
+    return set(names) - {"", root.rsplit("/", 1)[-1]}
 
 
 @dataclass(frozen=True)
@@ -168,12 +209,18 @@ class _Chunk:
     text: str
     #: Names of its inputs.
     names: list[str]
+    #: Number of its cells.
+    cells: int
 
     @property
     def inputs(self) -> dict[str, str]:
-        """Files and URIs of the inputs by name; bundled recordings have none."""
-        local = {name: os.path.abspath(name) for name in self.names if os.path.exists(name)}
-        return local | {name: name for name in self.names if _is_uri(name)}
+        """Files and URIs of the inputs by name."""
+        return {name: _place(name) for name in self.names}
+
+
+def _place(name: str) -> str:
+    """Where workers find an input; a bundled recording is wherever Quarry is."""
+    return os.path.abspath(name) if os.path.exists(name) else name
 
 
 def _run(text: str, inputs: dict[str, str], output: str) -> int:
@@ -186,21 +233,12 @@ def _run(text: str, inputs: dict[str, str], output: str) -> int:
 
 def _write(files: list[tuple[str, bytes]], output: str) -> None:
     """Writes files that appear when they are whole."""
-    if _is_uri(output):
-        there, root = _filesystem(output)
-        for name, data in files:
-            there.pipe_file(f"{root}/{name}", data)
+    if not _is_uri(output):
+        _quarry.write_files(output, files)
         return
+    there, root = _filesystem(output)
     for name, data in files:
-        descriptor, path = tempfile.mkstemp(prefix=f".{name}.", suffix=".part", dir=output)
-        try:
-            with os.fdopen(descriptor, "wb") as out:
-                out.write(data)
-            os.chmod(path, 0o644)
-            os.replace(path, os.path.join(output, name))
-        except BaseException:
-            os.unlink(path)
-            raise
+        there.pipe_file(f"{root}/{name}", data)
 
 
 def _is_uri(name: str) -> bool:
@@ -219,6 +257,13 @@ def _filesystem(uri: str) -> tuple[Any, str]:
 
 def _fetched(uri: str) -> str:
     """Copies an input into a cache of this machine; the same input is copied once."""
+    try:
+        return _cached(uri)
+    except OSError as error:
+        raise _quarry.InputError(f"{uri}: {error}") from error
+
+
+def _cached(uri: str) -> str:
     files, path = _filesystem(uri)
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     cache = Path(home, "quarry", "inputs")
@@ -233,28 +278,28 @@ def _fetched(uri: str) -> str:
     return str(kept)
 
 
-def _examine(name: str) -> str:
-    return _quarry.examine(name, _fetched(name))
+def _examine(inputs: list[tuple[str, str]]) -> str:
+    return _quarry.examine([(name, _fetched(at) if _is_uri(at) else at) for name, at in inputs])
 
 
 def _examined(runner: Any, asked: dict[str, Any], base: str) -> str | None:
-    """Has a runner look at inputs that are URIs; files are looked at here."""
+    """Has a runner look at all inputs, each where it will be read."""
+    _quarry.check_plan(json.dumps(asked))
     names = asked.get("input", [])
-    names = [names] if isinstance(names, str) else list(names)
-    uris: list[str] = []
-    for name in filter(_is_uri, names):
+    inputs: list[tuple[str, str]] = []
+    for name in [names] if isinstance(names, str) else names:
+        if not _is_uri(name):
+            inputs += [(one, _place(one)) for one in _quarry.input_names(base, [name])]
+            continue
         files, path = _filesystem(name)
         found = sorted(files.glob(path)) if any(mark in path for mark in "*?[") else [path]
         if not found:
             raise _quarry.UsageError(f'input "{name}": no file has such a name')
-        uris += [files.unstrip_protocol(one) for one in found]
-    if not uris:
+        inputs += [(uri, uri) for uri in map(files.unstrip_protocol, found)]
+    if not inputs:
         return None
-    others = [name for name in names if not _is_uri(name)]
-    texts = list(runner.map(_examine, uris))
-    if others:
-        texts += [_quarry.examine(name, name) for name in _quarry.input_names(base, others)]
-    return f"[{','.join(texts)}]"
+    batches = [inputs[at : at + EXAMINED] for at in range(0, len(inputs), EXAMINED)]
+    return json.dumps([one for text in runner.map(_examine, batches) for one in json.loads(text)])
 
 
 def _bar(total: int) -> Any:
@@ -263,7 +308,7 @@ def _bar(total: int) -> Any:
     except ImportError:
         _LOG.info("progress needs the package tqdm: pip install tqdm")
         return None
-    return tqdm(total=total, desc="sweep", unit="chunks")
+    return tqdm(total=total, desc="sweep", unit="cells")
 
 
 class _Executor:
@@ -272,15 +317,15 @@ class _Executor:
     def __init__(self, executor: concurrent.futures.Executor) -> None:
         self.executor = executor
 
-    def map(self, function: Any, values: list[str]) -> Iterator[str]:
+    def map(self, function: Any, values: list[Any]) -> Iterator[str]:
         return self.executor.map(function, values)
 
-    def run_all(self, chunks: list[_Chunk], output: str) -> Iterator[int]:
+    def run_all(self, chunks: list[_Chunk], output: str) -> Iterator[tuple[_Chunk, int]]:
         submit = self.executor.submit
-        futures = [submit(_run, chunk.text, chunk.inputs, output) for chunk in chunks]
+        futures = {submit(_run, chunk.text, chunk.inputs, output): chunk for chunk in chunks}
         try:
             for future in concurrent.futures.as_completed(futures):
-                yield future.result()
+                yield futures[future], future.result()
         finally:
             for future in futures:
                 future.cancel()
@@ -294,38 +339,82 @@ class _Dask:
         try:
             client.wait_for_workers(1, timeout=WORKERS_TIMEOUT)
         except TimeoutError:
-            raise _quarry.UsageError(
-                f"the cluster has no worker after {WORKERS_TIMEOUT:.0f} s: start workers "
-                "(dask worker ADDRESS), or scale the cluster"
-            ) from None
+            raise _no_worker() from None
 
-    def map(self, function: Any, values: list[str]) -> list[str]:
-        return self.client.gather(self.client.map(function, values, pure=False))
+    def map(self, function: Any, values: list[Any]) -> list[str]:
+        futures = self.client.map(function, values, pure=False)
+        for _ in self._ended(futures):
+            pass
+        return self.client.gather(futures)
 
-    def run_all(self, chunks: list[_Chunk], output: str) -> Iterator[int]:
-        from distributed import KilledWorker, as_completed
+    def run_all(self, chunks: list[_Chunk], output: str) -> Iterator[tuple[_Chunk, int]]:
+        killers = []
+        for chunk, error, failed in self._run_all(chunks, output):
+            if error is None:
+                yield chunk, failed
+            else:
+                killers.append(chunk)
+        # A worker takes those down that it has besides: each is tried again alone.
+        for killer in killers:
+            for chunk, error, failed in self._run_all([killer], output):
+                if error is not None:
+                    text = f"it ended its worker: {error}"
+                    files, failed = _quarry.failed_chunk(chunk.text, text)
+                    _write(files, output)
+                yield chunk, failed
+
+    def _run_all(
+        self, chunks: list[_Chunk], output: str
+    ) -> Iterator[tuple[_Chunk, Exception | None, int]]:
+        """Chunks with the number of failed cells, or with the error that says that workers died."""
+        from distributed import KilledWorker
 
         submit = self.client.submit
         futures = {
-            submit(_run, chunk.text, chunk.inputs, output, pure=False, retries=KILLS - 1): chunk
+            submit(_run, chunk.text, chunk.inputs, output, pure=False, retries=TRIES - 1): chunk
             for chunk in chunks
         }
         try:
-            for future in as_completed(list(futures)):
+            for future in self._ended(list(futures)):
                 error = future.exception()
                 if isinstance(error, KilledWorker):
-                    chunk = futures[future]
-                    files, failed = _quarry.failed_chunk(
-                        chunk.text, f"it ended its worker: {error}"
-                    )
-                    _write(files, output)
-                    yield failed
+                    yield futures[future], error, 0
                 elif error is not None:
                     raise error
                 else:
-                    yield future.result()
+                    yield futures[future], None, future.result()
         finally:
-            self.client.cancel(list(futures))
+            # Without a scheduler nobody would hear it.
+            if self.client.status == "running":
+                self.client.cancel(list(futures))
+
+    def _ended(self, futures: list[Any]) -> Iterator[Any]:
+        """Futures as they end, as long as there are workers."""
+        from distributed import as_completed
+
+        ended = as_completed(futures)
+        asked = seen = time.monotonic()
+        while ended.count():
+            batch = ended.next_batch(block=False)
+            yield from batch
+            now = time.monotonic()
+            if batch:
+                seen = now
+                continue
+            if now - asked > _ASKED:
+                asked = now
+                if self.client.nthreads():
+                    seen = now
+                elif now - seen > WORKERS_TIMEOUT:
+                    raise _no_worker()
+            time.sleep(_TICK)
+
+
+def _no_worker() -> Exception:
+    return _quarry.UsageError(
+        f"the cluster has no worker for {WORKERS_TIMEOUT:.0f} s: start workers "
+        "(dask worker ADDRESS), or scale the cluster, and run the same sweep again"
+    )
 
 
 def _runner(client: Any) -> _Executor | _Dask:

@@ -39,7 +39,8 @@ mod _quarry {
     use crate::snapshot::Snapshot;
     #[pymodule_export]
     use crate::sweep::{
-        Sweep, examine, failed_chunk, input_names, read_plan, read_results, run_chunk,
+        Sweep, check_plan, examine, failed_chunk, input_names, read_plan, read_results, run_chunk,
+        write_files,
     };
     #[pymodule_export]
     use crate::table::PyTable;

@@ -17,6 +17,8 @@ use crate::table::PyTable;
 pub(crate) struct Look {
     of: quarry_lab::look::Look,
     files: String,
+    /// Digest of each file; None if this computer is among them.
+    digests: Option<String>,
 }
 
 /// Looks at snapshots, oldest first: each a `Snapshot`, or a file that is read with all its moments. Without any, at this
@@ -24,18 +26,26 @@ pub(crate) struct Look {
 #[pyfunction]
 #[pyo3(signature = (*snapshots))]
 pub(crate) fn look(py: Python<'_>, snapshots: &Bound<'_, PyTuple>) -> PyResult<Look> {
-    let mut all = Vec::new();
+    let (mut all, mut digests) = (Vec::new(), Vec::new());
     for one in snapshots {
         match one.cast::<Snapshot>() {
-            Ok(snapshot) => all.push(snapshot.get().of.clone()),
+            Ok(snapshot) => {
+                all.push(snapshot.get().of.clone());
+                digests.push(snapshot.get().digest.clone());
+            }
             Err(_) => {
                 let path: PathBuf = one.extract()?;
-                all.extend(py.detach(|| moments(&path)).map_err(raised)?);
+                let moments = py.detach(|| moments(&path)).map_err(raised)?;
+                let name = path.display().to_string();
+                let digest = py.detach(|| quarry_sweep::digest(&name));
+                digests.extend(moments.iter().map(|_| Some(digest.clone())));
+                all.extend(moments);
             }
         }
     }
     if snapshots.is_empty() {
         all.push(py.detach(quarry_snapshot::Snapshot::now).map_err(raised)?);
+        digests.push(None);
     }
     for snapshot in &all {
         check_slabs(snapshot, "a look").map_err(raised)?;
@@ -43,6 +53,10 @@ pub(crate) fn look(py: Python<'_>, snapshots: &Bound<'_, PyTuple>) -> PyResult<L
     let files: Vec<&str> = all.iter().map(|snapshot| snapshot.file.as_str()).collect();
     Ok(Look {
         files: files.join("; "),
+        digests: digests
+            .into_iter()
+            .collect::<Option<Vec<_>>>()
+            .map(|all| all.join("; ")),
         of: py
             .detach(|| quarry_lab::look::Look::of(&all))
             .map_err(raised)?,
@@ -59,7 +73,11 @@ fn moments(path: &Path) -> Result<Vec<quarry_snapshot::Snapshot>, LabError> {
 
 impl Look {
     fn noted(&self, table: PyTable) -> PyTable {
-        table.noted("command", "look").noted("input", &self.files)
+        let table = table.noted("command", "look").noted("input", &self.files);
+        match &self.digests {
+            Some(digests) => table.noted("input_digest", digests),
+            None => table,
+        }
     }
 }
 

@@ -318,7 +318,11 @@ impl Recording {
     /// Snapshots of the kernel before and after the load, as far as the recording has them.
     fn snapshots(&self, py: Python<'_>) -> PyResult<Vec<Snapshot>> {
         let found = py.detach(|| self.input.snapshots()).map_err(raised)?;
-        Ok(found.into_iter().map(|of| Snapshot { of }).collect())
+        let snapshot = |of| Snapshot {
+            of,
+            digest: Some(self.digest()),
+        };
+        Ok(found.into_iter().map(snapshot).collect())
     }
 
     /// File, name of a bundled trace, or `<bytes>`.

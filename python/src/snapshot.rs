@@ -20,6 +20,8 @@ use crate::table::PyTable;
 #[pyclass(module = "quarry", frozen)]
 pub(crate) struct Snapshot {
     pub(crate) of: quarry_snapshot::Snapshot,
+    /// Digest of its file, as rows of sweeps have it; None of this computer now.
+    pub(crate) digest: Option<String>,
 }
 
 /// The request, as the command's options have it.
@@ -57,28 +59,33 @@ impl Snapshot {
             cpus: had_cpus,
             page_bytes: had_page_size.map(|size| size.0),
         };
-        let of = if let Ok(bytes) = source.cast::<PyBytes>() {
+        let (of, digest) = if let Ok(bytes) = source.cast::<PyBytes>() {
             if stage.is_some() || at.is_some() {
                 return Err(usage("stage and at are for files: bytes have one moment"));
             }
             let bytes = bytes.as_bytes();
             let moments = py.detach(|| quarry_snapshot::Snapshot::of_bytes("<bytes>", bytes));
             let last = moments.map_err(raised)?.into_iter().next_back();
-            last.ok_or_else(|| InputError::new_err("<bytes>: no moment is in it"))?
+            let last = last.ok_or_else(|| InputError::new_err("<bytes>: no moment is in it"))?;
+            (last, quarry_sweep::bytes_digest(bytes))
         } else {
             let path: PathBuf = source.extract()?;
             let read = || Source::open(path.as_os_str(), stage)?.into_snapshot(at);
-            py.detach(read).map_err(raised)?
+            let of = py.detach(read).map_err(raised)?;
+            let name = path.display().to_string();
+            (of, py.detach(|| quarry_sweep::digest(&name)))
         };
-        let of = of.asked(&known).map_err(raised)?;
-        Ok(Self { of })
+        Ok(Self {
+            of: of.asked(&known).map_err(raised)?,
+            digest: Some(digest),
+        })
     }
 
     /// Reads the snapshot of this computer, as root.
     #[staticmethod]
     fn now(py: Python<'_>) -> PyResult<Self> {
         let of = py.detach(quarry_snapshot::Snapshot::now).map_err(raised)?;
-        Ok(Self { of })
+        Ok(Self { of, digest: None })
     }
 
     /// Predicts the kernel's slab memory under other settings; without any, under its own. A list has a row for each value,
@@ -136,6 +143,10 @@ impl Snapshot {
             force,
         };
         let [least, most] = known_errors(self.of.detail());
+        let table = match &self.digest {
+            Some(digest) => table.noted("input_digest", digest),
+            None => table,
+        };
         Ok(table
             .noted("command", "what-if")
             .noted("input", &self.of.file)

@@ -1,12 +1,14 @@
 //! Sweeps: one question about many inputs. `quarry/_sweep.py` lets threads, executors and clusters run them.
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::path::PathBuf;
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use quarry_sweep::{Chunk, Folder, Here, Input, Options, Part, Plan, SweepError};
+use quarry_trace::{Existing, OutFile, TraceError};
 use quarry_work::Progress;
 use serde_json::{Map, Value};
 
@@ -20,6 +22,9 @@ use crate::table::PyTable;
 pub(crate) struct Sweep {
     of: quarry_sweep::Sweep,
 }
+
+/// A chunk: name of the file of its rows, its JSON, its inputs, the number of its cells.
+type Listed = (String, String, Vec<String>, usize);
 
 /// Files of a chunk with their bytes, and the number of its cells that failed.
 type Files<'py> = (Vec<(String, Bound<'py, PyBytes>)>, usize);
@@ -93,12 +98,8 @@ impl Sweep {
         Ok((outcome.cells, outcome.present, outcome.failed))
     }
 
-    /// Begins in a folder, and returns the chunks that have no rows there: name of the file of each, its JSON, its inputs.
-    fn left(
-        &self,
-        folder: PathBuf,
-        retry: bool,
-    ) -> PyResult<(Vec<(String, String, Vec<String>)>, usize)> {
+    /// Begins in a folder, and returns the chunks that have no rows there, and the number of cells that have.
+    fn left(&self, folder: PathBuf, retry: bool) -> PyResult<(Vec<Listed>, usize)> {
         let folder = Folder::create(&folder, &self.of).map_err(raised)?;
         let options = Options {
             retry,
@@ -113,7 +114,8 @@ impl Sweep {
                 .collect();
             inputs.dedup();
             let text = serde_json::to_string(chunk).map_err(raised)?;
-            Ok((Folder::file_name("part", &chunk.id()), text, inputs))
+            let file = Folder::file_name("part", &chunk.id());
+            Ok((file, text, inputs, chunk.cells.len()))
         };
         let chunks = left.chunks.iter().map(chunk);
         Ok((chunks.collect::<PyResult<_>>()?, left.present()))
@@ -161,20 +163,51 @@ fn files<'py>(py: Python<'py>, chunk: &Chunk, part: Option<Part>) -> PyResult<Fi
     Ok((files, part.failed))
 }
 
-/// Examines an input, whose file may be elsewhere than its name says: JSON.
+/// Writes files to a folder. Each appears when it is whole.
 #[pyfunction]
-pub(crate) fn examine(py: Python<'_>, name: &str, path: &str) -> PyResult<String> {
-    let input = Input {
-        name: name.to_string(),
-        ..py.detach(|| Input::of(path))
+pub(crate) fn write_files(
+    py: Python<'_>,
+    folder: PathBuf,
+    files: Vec<(String, Vec<u8>)>,
+) -> PyResult<()> {
+    let write = || -> Result<(), TraceError> {
+        for (name, bytes) in &files {
+            let path = folder.join(name);
+            let mut out = OutFile::create_among(&path, Existing::Replace)?;
+            let written = out.file().write_all(bytes);
+            written.map_err(|source| TraceError::Write { path, source })?;
+            out.commit()?;
+        }
+        Ok(())
     };
-    serde_json::to_string(&input).map_err(raised)
+    py.detach(write).map_err(raised)
+}
+
+/// Examines inputs, whose files may be elsewhere than their names say: JSON of a list.
+#[pyfunction]
+pub(crate) fn examine(py: Python<'_>, inputs: Vec<(String, String)>) -> PyResult<String> {
+    let of = |(name, path): (String, String)| Input {
+        name,
+        ..Input::of(&path)
+    };
+    let examined: Vec<Input> = py.detach(|| inputs.into_iter().map(of).collect());
+    serde_json::to_string(&examined).map_err(raised)
 }
 
 /// The names of files and folders that a plan's inputs mean.
 #[pyfunction]
 pub(crate) fn input_names(base: PathBuf, inputs: Vec<String>) -> PyResult<Vec<String>> {
     quarry_sweep::input_names(&base, &inputs).map_err(raised)
+}
+
+/// Checks the keys of a plan in JSON, before its inputs are looked at.
+#[pyfunction]
+pub(crate) fn check_plan(plan: &str) -> PyResult<()> {
+    let object: Map<String, Value> = serde_json::from_str(plan).map_err(raised)?;
+    let plan = Plan::of_object(&object).map_err(raised)?;
+    plan.check().map_err(raised)?;
+    plan.asked().map_err(raised)?;
+    Ok(())
 }
 
 /// A plan of TOML as JSON.

@@ -62,6 +62,20 @@ def test_a_snapshot_of_bytes(snapshots):
     assert of_bytes.what_if(release="6.12").runs == of_file.what_if(release="6.12").runs
 
 
+def test_tables_of_a_snapshot_name_its_content(snapshots, tmp_path):
+    path = snapshots[0]
+    results = quarry.sweep(input=str(path), release="7.3", output=tmp_path / "out")
+    (digest,) = results.table()["input_digest"]
+    for source in (path, path.read_bytes()):
+        snapshot = quarry.Snapshot.read(source)
+        looked = quarry.look(snapshot)
+        for table in (snapshot.what_if(release="7.3"), looked.summary, looked.caches):
+            assert table.notes["quarry.input_digest"] == digest
+    other = quarry.Snapshot.read(snapshots[1]).what_if().notes["quarry.input_digest"]
+    several = quarry.look(*snapshots[:2]).summary.notes["quarry.input_digest"]
+    assert several == f"{digest}; {other}"
+
+
 def test_replay(command):
     options = ["--design", "slub,sheaf@7.0", "--page-size", "4k,64k", "--cpus", "4", "--no-timing"]
     told = command("replay", "kv", *options, "--set", "cpu_partial=0,6")

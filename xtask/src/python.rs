@@ -1,6 +1,7 @@
 //! The wheel of `python/`: built by pip as users build it, but with the tests' profile, with its tests, stubs and notebooks.
 
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result};
@@ -40,8 +41,22 @@ pub(crate) fn run() -> Result<Outcome> {
         command.arg("--config-settings=build-args=--profile=dev");
         command
     };
+    let cargo = |folder: &Path, line: &str| {
+        let mut command = Command::new("cargo");
+        command.args(line.split(' ')).current_dir(folder);
+        command.env("CARGO_TARGET_DIR", shell::target_dir());
+        command
+    };
+    shell::run(&mut cargo(&package, "fmt --check"))?;
+    let clippy = "clippy --all-targets --features pyo3/extension-module -- -D warnings";
+    shell::run(&mut cargo(&package, clippy))?;
     // In steps, so that the time of each shows.
     shell::run(&mut pip(".[test]"))?;
+    let sources = sources(&environment, &mut tool("maturin"))?;
+    shell::run(&mut cargo(
+        &sources,
+        "check --features pyo3/extension-module",
+    ))?;
     shell::run(tool("ruff").args(["format", "--check", "."]))?;
     shell::run(tool("ruff").args(["check", "."]))?;
     // Outside of the sources, whose folder `quarry` has no compiled part.
@@ -63,6 +78,22 @@ pub(crate) fn run() -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-fn absolute(path: &Path) -> Result<std::path::PathBuf> {
+/// Makes the source package and unpacks it in an empty folder: what it lacks of the workspace, no build there would find.
+fn sources(environment: &Path, maturin: &mut Command) -> Result<PathBuf> {
+    let folder = environment.join("sources");
+    if folder.exists() {
+        fs::remove_dir_all(&folder).context("while removing the last source package")?;
+    }
+    shell::run(maturin.args(["sdist", "--out"]).arg(&folder))?;
+    let archive = format!("kquarry-{}.tar.gz", env!("CARGO_PKG_VERSION"));
+    let mut tar = Command::new("tar");
+    shell::run(
+        tar.args(["xzf", &archive, "--strip-components=1"])
+            .current_dir(&folder),
+    )?;
+    Ok(folder.join("python"))
+}
+
+fn absolute(path: &Path) -> Result<PathBuf> {
     std::path::absolute(path).with_context(|| format!("{} has no path", path.display()))
 }
