@@ -195,9 +195,17 @@ impl Chart {
         Self::new(title, spec::ranges(&axis, ranges, now), Vec::new())
     }
 
-    /// The number of values in each interval of an axis; `what` names what is counted.
-    pub fn distribution(title: &str, axis: Axis, what: &str, values: &[f64]) -> Self {
-        Self::new(title, spec::distribution(&axis, what, values), Vec::new())
+    /// The number of values in each interval of a range from low to high, which several charts may share; `what` names
+    /// what is counted.
+    pub fn distribution(
+        title: &str,
+        axis: Axis,
+        what: &str,
+        values: &[f64],
+        range: [f64; 2],
+    ) -> Self {
+        let spec = spec::distribution(&axis, what, values, range);
+        Self::new(title, spec, Vec::new())
     }
 
     /// A value by colour and number at places of two axes of names.

@@ -315,21 +315,25 @@ pub(crate) fn ranges(axis: &Axis, ranges: &[Range], now: Option<(&str, f64)>) ->
     })
 }
 
-/// The number of values in each of some equal intervals.
-pub(crate) fn distribution(axis: &Axis, what: &str, values: &[f64]) -> Value {
+/// The number of values in each of some equal intervals of a range.
+pub(crate) fn distribution(axis: &Axis, what: &str, values: &[f64], range: [f64; 2]) -> Value {
     let mut data = Data::new(&[("value", true)]);
     for value in values {
         data.row(&[value]);
     }
+    let scale = json!({"domain": range, "nice": true});
+    let x = json!({"field": "from", "bin": {"binned": true}, "title": axis.title, "scale": scale});
     json!({
         "width": "container", "height": 200,
         "data": data.value(),
+        "transform": [{"bin": {"maxbins": 40, "extent": range}, "field": "value", "as": ["from", "to"]}],
         "mark": {"type": "bar", "color": COLOURS[0]},
         "encoding": {
-            "x": {"field": "value", "bin": {"maxbins": 40}, "title": axis.title},
+            "x": x,
+            "x2": {"field": "to"},
             "y": {"aggregate": "count", "title": what},
             "tooltip": [
-                {"field": "value", "bin": {"maxbins": 40}, "title": axis.title},
+                {"field": "from", "bin": {"binned": true}, "title": axis.title},
                 {"aggregate": "count", "title": what},
             ],
         },

@@ -37,6 +37,7 @@ fn page() -> Page {
             y(),
             "hosts",
             &[1.0, 2.0],
+            [0.0, 2.0],
         ))
         .with(Chart::heat(
             "heat",

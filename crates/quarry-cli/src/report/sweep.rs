@@ -196,6 +196,16 @@ impl<'a> Sweep<'a> {
         }
     }
 
+    /// Word for a case: a host where each input is one.
+    pub(super) fn host(&self) -> &'static str {
+        let rows = self.rows.iter().flatten().flatten();
+        let inputs: BTreeSet<&str> = rows.filter_map(|row| row["input"].as_str()).collect();
+        match self.inputs.len() == inputs.len() {
+            true => "host",
+            false => "case",
+        }
+    }
+
     pub(super) fn name(&self, setting: usize) -> String {
         self.grid.whole_label(&self.settings[setting])
     }
@@ -435,9 +445,10 @@ fn growth_finding(sweep: &Sweep<'_>) -> Option<String> {
     percents.sort_by(f64::total_cmp);
     let median = median(&percents);
     Some(format!(
-        "With {name} {grow} of {} hosts grow, {surely} of them in all of their bounds; the median changes by {median:+.1} \
+        "With {name}, {grow} of {} {}s grow, {surely} of them in all of their bounds; the median changes by {median:+.1} \
          %, and {} grows most, by {}.",
         changes.len(),
+        sweep.host(),
         sweep.inputs[first.input],
         first.bytes(),
     ))

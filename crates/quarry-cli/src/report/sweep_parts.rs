@@ -25,7 +25,8 @@ const MIB: f64 = 1_048_576.0;
 
 /// Hosts by their growth.
 pub(super) fn hosts(sweep: &Sweep<'_>) -> Section {
-    let mut section = Section::new("Growth of hosts");
+    let host = sweep.host();
+    let mut section = Section::new(format!("Growth of {host}s"));
     let Some((greatest, changes)) = greatest(sweep).filter(|(_, changes)| changes.len() > 1) else {
         return section;
     };
@@ -34,13 +35,19 @@ pub(super) fn hosts(sweep: &Sweep<'_>) -> Section {
         .iter()
         .map(|setting| changes_by(sweep, *setting))
         .collect();
+    let all = || by_setting.iter().flatten().map(Change::percent);
+    let range = [
+        all().fold(f64::INFINITY, f64::min),
+        all().fold(f64::NEG_INFINITY, f64::max),
+    ];
     let charts = settings.iter().zip(&by_setting).map(|(setting, changes)| {
         let percents: Vec<f64> = changes.iter().map(Change::percent).collect();
         Chart::distribution(
             &sweep.name(*setting),
             Axis::linear("change, %"),
-            "hosts",
+            &format!("{host}s"),
             &percents,
+            range,
         )
         .small()
     });
@@ -51,7 +58,7 @@ pub(super) fn hosts(sweep: &Sweep<'_>) -> Section {
         middle: change.middle / MIB,
         high: change.high / MIB,
     });
-    let title = format!("Hosts that grow most with {}", sweep.name(greatest));
+    let title = format!("Most growth with {}", sweep.name(greatest));
     let ranges: Vec<Range> = ranges.collect();
     section = section.with(Chart::ranges(
         &title,
@@ -59,7 +66,7 @@ pub(super) fn hosts(sweep: &Sweep<'_>) -> Section {
         &ranges,
         Some(("no change", 0.0)),
     ));
-    let mut columns = vec![Column::text("host"), Column::number("now")];
+    let mut columns = vec![Column::text(host), Column::number("now")];
     for setting in &settings {
         let name = sweep.name(*setting);
         columns.push(Column::number(name.clone()).about("Change, low to high in brackets."));
@@ -68,7 +75,7 @@ pub(super) fn hosts(sweep: &Sweep<'_>) -> Section {
     let mut table = Table::new(columns).shown(SHOWN);
     if changes.len() > LISTED {
         table = table.noted(format!(
-            "{LISTED} of {} hosts, those that grow most; the Parquet files have all.",
+            "{LISTED} of {} {host}s, those that grow most; the Parquet files have all.",
             changes.len()
         ));
     }

@@ -96,11 +96,11 @@ pub(super) fn section(sweep: &Sweep<'_>) -> Section {
         return section;
     }
     let growth = [
-        Column::number("median").about("Median of the hosts' changes."),
-        Column::number("most").about("Greatest change of a host."),
-        Column::text("host").about("The host with the greatest change."),
-        Column::number("surely grow").about("Hosts that grow at the lower bound, too."),
-        Column::number("may grow").about("Hosts that grow at the upper bound."),
+        Column::number("median").about("Median of all changes."),
+        Column::number("most").about("Greatest change."),
+        Column::text(sweep.host()).about("The one with the greatest change."),
+        Column::number("surely grow").about("Those that grow at the lower bound, too."),
+        Column::number("may grow").about("Those that grow at the upper bound."),
     ];
     let compares = sweep.figure.now.is_some();
     let regret = [
@@ -166,23 +166,25 @@ pub(super) fn section(sweep: &Sweep<'_>) -> Section {
 /// A table for the terminal: growth where hosts are compared with what they have now, else regret.
 pub(super) fn text(sweep: &Sweep<'_>) -> String {
     let compares = sweep.figure.now.is_some();
+    let host = sweep.host();
     let (figures, last, about): (&[&str], _, _) = if compares {
-        (
-            &["median", "most", "surely", "maybe"],
-            "host with most",
-            "Change of slab memory. surely: hosts that grow at the lower bound, too; maybe: those that grow at the upper one.",
-        )
+        let about = format!(
+            "Change of slab memory. surely: {host}s that grow at the lower bound, too; maybe: those that grow at the upper one."
+        );
+        let figures = &["median", "most", "surely", "maybe"];
+        (figures, format!("{host} with most"), about)
     } else {
-        (
-            &["worst", "mean", "best of"],
-            "worst in",
-            "Regret: what a setting needs beyond the best setting of the same case.",
-        )
+        let about = "Regret: what a setting needs beyond the best setting of the same case.";
+        let figures = &["worst", "mean", "best of"];
+        (figures, "worst in".to_string(), about.to_string())
     };
     let axes = &sweep.grid.axes;
     let names: Vec<String> = axes.iter().map(|axis| plain(&axis.name)).collect();
     let names = names.iter().map(String::as_str);
-    let header: Vec<&str> = names.chain(figures.iter().copied()).chain([last]).collect();
+    let header: Vec<&str> = names
+        .chain(figures.iter().copied())
+        .chain([last.as_str()])
+        .collect();
     let of_text = axes.iter().enumerate().filter(|(_, axis)| !axis.is_number);
     let of_text: Vec<usize> = of_text
         .map(|(at, _)| at)
@@ -221,5 +223,5 @@ pub(super) fn text(sweep: &Sweep<'_>) -> String {
         0 => String::new(),
         more => format!("{} more settings are on the page.\n", count(more as u64)),
     };
-    format!("{table}\n{}\n{more}", output::wrap(about))
+    format!("{table}\n{}\n{more}", output::wrap(&about))
 }
