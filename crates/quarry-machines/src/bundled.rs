@@ -18,8 +18,10 @@ bundled!(
     "harpertown-2x4",
     "haswell-ep-2x12",
     "power9-16",
+    "skylake-sp-8x28",
     "ice-lake-sp-2x32",
     "milan-2x64",
+    "turin-2x192",
 );
 
 /// The machine whose time is simulated if none is named.

@@ -252,6 +252,13 @@ mod tests {
             "65 CPUs on milan-2x64: its sockets have 64; take 1 to 64, or 128"
         );
         assert!(shape(0).is_err() && shape(192).is_err());
+        for (name, cpus, nodes) in [("turin-2x192", 384, 2), ("skylake-sp-8x28", 224, 8)] {
+            let machine = Machine::bundled(name).unwrap();
+            let config = machine.config(cpus, Era::V7_0, &Draw::VALUES, 1, Config::default());
+            let config = config.unwrap();
+            config.check().unwrap();
+            assert_eq!((config.cpus, config.nodes), (cpus, nodes));
+        }
         let guest = Machine::bundled("power9-16").unwrap();
         let error = guest.config(17, Era::V5_9, &Draw::VALUES, 1, Config::default());
         let error = error.unwrap_err().to_string();

@@ -35,7 +35,7 @@ fn a_machine_in_json_has_all_that_its_file_has() {
     assert_eq!(irq["unit"], "cycles");
     assert_eq!(irq["unverified"], true);
     let all = json("machines --json");
-    assert_eq!(all["machines"].as_array().unwrap().len(), 7);
+    assert_eq!(all["machines"].as_array().unwrap().len(), 9);
 }
 
 #[test]
