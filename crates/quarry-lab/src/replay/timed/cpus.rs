@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use quarry_core::design::{Design, REAP_INTERVAL_NS};
 use quarry_core::machine::CpuId;
 use quarry_sim::driver::Driver;
-use quarry_sim::{Rng, VirtualMachine};
+use quarry_sim::{Passage, Rng, VirtualMachine};
 
 use super::super::engine::VMSTAT_INTERVAL_NS;
 use super::super::engine::periodic::Periodic;
@@ -13,6 +13,7 @@ use super::super::input::Input;
 use super::super::objects::Entry;
 use super::super::pages::{Pages, Slot};
 use super::super::part::Window;
+use super::caches::Caches;
 use super::feed::{AHEAD_ROWS, Feed, Step};
 use super::report::{Kind, Outcome};
 use super::{Pace, Timing};
@@ -73,6 +74,7 @@ pub(super) struct TimedReplay<'a, 'h, D: Design> {
     vmstat: RefCell<Periodic>,
     failure: RefCell<Option<LabError>>,
     pub(super) outcome: RefCell<Outcome>,
+    pub(super) numbers: Caches,
 }
 
 impl<'a, 'h, D: Design> TimedReplay<'a, 'h, D> {
@@ -103,6 +105,8 @@ impl<'a, 'h, D: Design> TimedReplay<'a, 'h, D> {
         if let Some(pages) = &mut blocks {
             pages.prepare(driver, input, None)?;
         }
+        let kmalloc = spec.kmalloc()?;
+        let numbers = Caches::of(driver, kmalloc.slab_bytes_max);
         Ok(Self {
             driver,
             spec,
@@ -115,14 +119,15 @@ impl<'a, 'h, D: Design> TimedReplay<'a, 'h, D> {
             lanes,
             shifts_ns: (0..input.copies).map(shift).collect(),
             from_ns: window.bounds(meta.first_time_ns, meta.last_time_ns).0,
-            kmalloc: spec.kmalloc()?,
+            kmalloc,
             caches,
             feed: RefCell::new(Feed::new(input, lanes)),
             objects: RefCell::new(reserved(input, meta.object_slots)?),
             blocks: RefCell::new(blocks),
             vmstat: RefCell::new(Periodic::every(VMSTAT_INTERVAL_NS)),
             failure: RefCell::default(),
-            outcome: RefCell::default(),
+            outcome: RefCell::new(Outcome::of_caches(numbers.len())),
+            numbers,
         })
     }
 
@@ -338,13 +343,33 @@ impl<'a, 'h, D: Design> TimedReplay<'a, 'h, D> {
     /// Does an operation and notes its time and its path.
     #[inline(always)]
     pub(super) fn timed<R>(&self, kind: Kind, operation: impl FnOnce() -> R) -> R {
+        let (result, ps, passage) = self.measured(operation);
+        self.outcome.borrow_mut().took(kind, ps, passage);
+        result
+    }
+
+    /// The same for an object, of a cache as the table of objects names it.
+    #[inline(always)]
+    pub(super) fn timed_in<R>(
+        &self,
+        (cache, bytes): (u16, u32),
+        kind: Kind,
+        operation: impl FnOnce() -> R,
+    ) -> R {
+        let (result, ps, passage) = self.measured(operation);
+        let cache = self.numbers.of_object(cache, bytes);
+        let mut outcome = self.outcome.borrow_mut();
+        outcome.took_in(cache, kind, ps, passage);
+        result
+    }
+
+    #[inline(always)]
+    fn measured<R>(&self, operation: impl FnOnce() -> R) -> (R, u64, Passage) {
         let machine = self.machine();
         let (began_ps, began) = (machine.clock_ps(), machine.passage());
         let result = operation();
         let (ps, passage) = (machine.clock_ps() - began_ps, machine.passage());
-        let passage = passage.since(began);
-        self.outcome.borrow_mut().took(kind, ps, passage);
-        result
+        (result, ps, passage.since(began))
     }
 
     pub(super) fn bad_row(&self, step: &Step, what: String) -> Stopped {
@@ -362,7 +387,7 @@ impl<'a, 'h, D: Design> TimedReplay<'a, 'h, D> {
     }
 
     /// The run's outcome, or the reason why it failed.
-    pub(super) fn finish(self) -> Result<Outcome, LabError> {
+    pub(super) fn finish(self) -> Result<(Outcome, Caches), LabError> {
         if let Some(error) = self.failure.into_inner() {
             return Err(error);
         }
@@ -373,7 +398,7 @@ impl<'a, 'h, D: Design> TimedReplay<'a, 'h, D> {
         outcome.tally.page_events += feed.tally().page_events * copies;
         outcome.has_begun = feed.has_begun();
         outcome.cpus_with_events = self.cpus.iter().filter(|cpu| cpu.next.get() > 0).count() as u32;
-        Ok(outcome)
+        Ok((outcome, self.numbers))
     }
 }
 

@@ -35,6 +35,7 @@
 //! An object's operation belongs to the path that it went at most: fast, slow, or to the page allocator
 //! ([`report::PathTimes`]). Causes ([`quarry_work::Causes`]) are sums over all operations and the periodic work.
 
+mod caches;
 mod cpus;
 mod feed;
 mod operations;
@@ -186,7 +187,7 @@ fn run_on<D: Design>(
             let before = Before::new(driver, spec.config.page_bytes);
             let counters = driver.machine().time_counters().unwrap_or_default();
             let ran = driver.machine().run_cpus(|cpu| replay.run_cpu(cpu));
-            let outcome = replay.finish()?;
+            let (outcome, numbers) = replay.finish()?;
             ran.map_err(|source| LabError::Deadlock {
                 run: spec.label(),
                 source,
@@ -196,10 +197,11 @@ fn run_on<D: Design>(
             }
             let spent = driver.machine().time_counters().unwrap_or_default();
             let spent = spent.since(&counters);
-            let (_, stats, _) =
+            let (reports, stats, _) =
                 cache_reports(driver, spec.config.page_bytes, &before, &Default::default());
+            let found = (outcome.caches(&numbers, &reports), stats);
             Ok(TimedReport::of(
-                spec, timing, driver, outcome, &spent, stats,
+                spec, timing, driver, outcome, &spent, found,
             ))
         },
     );

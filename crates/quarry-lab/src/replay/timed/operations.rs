@@ -72,7 +72,7 @@ impl<D: Design> TimedReplay<'_, '_, D> {
         let cache = self.cache(step)?;
         let object = match cache {
             UNSERVED => None,
-            cache => self.timed(Kind::Alloc, || {
+            cache => self.timed_in((cache, step.bytes), Kind::Alloc, || {
                 objects::alloc(self.driver, cache, step.bytes)
             }),
         };
@@ -120,7 +120,7 @@ impl<D: Design> TimedReplay<'_, '_, D> {
         let Some(object) = entry.object else {
             return Ok(());
         };
-        let freed = self.timed(Kind::Free, || {
+        let freed = self.timed_in((entry.cache, entry.bytes), Kind::Free, || {
             objects::free(self.driver, entry.cache, object, entry.cpu)
         });
         if let Err(source) = freed {

@@ -10,7 +10,8 @@ use quarry_work::Causes;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::super::report::Tally;
+use super::super::report::{CacheReport, Tally};
+use super::caches::Caches;
 use super::{Pace, Timing};
 use crate::run::RunSpec;
 
@@ -84,9 +85,53 @@ pub struct TimedReport {
     pub replayed: Tally,
     /// Events of the trace, of all copies, per second of the whole run on this computer; 0 if not measured.
     pub events_per_second: f64,
+    /// Caches that have slabs or were used, that with the most time in its operations first.
+    pub caches: Vec<TimedCache>,
     /// Time counters of the machine over the whole run.
     #[serde(skip)]
     pub spent: TimeCounters,
+}
+
+/// A cache over a run in simulated time.
+#[derive(Clone, Debug, JsonSchema, Serialize)]
+pub struct TimedCache {
+    /// Name; kmalloc caches have the names of the design's release.
+    pub name: String,
+    /// Bytes from one object to the next.
+    pub slab_size: u32,
+    /// Bytes of all slabs of the cache at the end.
+    pub slab_bytes: u64,
+    /// Allocations and frees.
+    pub operations: u64,
+    /// Mean time of an operation in nanoseconds, waits for locks included.
+    pub operation_ns: f64,
+    /// Wait for locks in nanoseconds per operation.
+    pub lock_wait_ns: f64,
+    /// Part of the operations, from 0 to 1, that needed more than the CPU's own list, queue or main sheaf.
+    pub misses: f64,
+}
+
+/// Sums of a cache's operations.
+#[derive(Clone, Copy, Default)]
+pub(super) struct CacheTimes {
+    operations: u64,
+    ps: u64,
+    wait_ps: u64,
+    misses: u64,
+}
+
+impl TimedCache {
+    fn of(report: &CacheReport, times: CacheTimes) -> Self {
+        Self {
+            name: report.name.clone(),
+            slab_size: report.slab_size,
+            slab_bytes: report.slab_bytes,
+            operations: times.operations,
+            operation_ns: mean_ns(times.ps, times.operations),
+            lock_wait_ns: mean_ns(times.wait_ps, times.operations),
+            misses: times.misses as f64 / times.operations.max(1) as f64,
+        }
+    }
 }
 
 /// Times of operations of one kind, in nanoseconds. Quantiles have three significant digits.
@@ -194,13 +239,34 @@ pub(super) struct Outcome {
     times: [Times; 4],
     /// Operations on objects and their time: hits, misses, those with pages; then those that waited for locks.
     paths: [(u64, u64); 4],
+    /// By the numbers of [`super::caches::Caches`].
+    caches: Vec<CacheTimes>,
 }
 
 impl Outcome {
+    /// Nothing yet, of this number of caches.
+    pub(super) fn of_caches(caches: usize) -> Self {
+        Self {
+            caches: vec![CacheTimes::default(); caches],
+            ..Self::default()
+        }
+    }
+
     /// An event began so late.
     pub(super) fn began(&mut self, late_ps: u64) {
         self.late += u64::from(late_ps > 0);
         self.late_ps_max = self.late_ps_max.max(late_ps);
+    }
+
+    /// An operation on an object of a cache took so long and went through that.
+    pub(super) fn took_in(&mut self, cache: u16, kind: Kind, ps: u64, through: Passage) {
+        self.took(kind, ps, through);
+        if let Some(times) = self.caches.get_mut(usize::from(cache)) {
+            times.operations += 1;
+            times.ps += ps;
+            times.wait_ps += through.lock_wait_ps;
+            times.misses += u64::from(through.slow_paths + through.page_calls > 0);
+        }
     }
 
     /// An operation took so long and went through that.
@@ -251,6 +317,23 @@ fn mean_ns(ps: u64, count: u64) -> f64 {
     ps as f64 / 1000.0 / count.max(1) as f64
 }
 
+impl Outcome {
+    /// The caches of a run that has ended, with the times of each.
+    pub(super) fn caches(&self, numbers: &Caches, reports: &[CacheReport]) -> Vec<TimedCache> {
+        let times = |name: &str| {
+            let number = numbers.number(name);
+            number.and_then(|number| self.caches.get(number).copied())
+        };
+        let mut all: Vec<TimedCache> = reports
+            .iter()
+            .map(|report| TimedCache::of(report, times(&report.name).unwrap_or_default()))
+            .collect();
+        let spent = |cache: &TimedCache| cache.operation_ns * cache.operations as f64;
+        all.sort_by(|a, b| spent(b).total_cmp(&spent(a)));
+        all
+    }
+}
+
 impl TimedReport {
     /// Name of the run among others on one machine: the design, and its values of listed tunables.
     #[must_use]
@@ -265,7 +348,7 @@ impl TimedReport {
         driver: &Driver<'_, D>,
         outcome: Outcome,
         spent: &TimeCounters,
-        stats: Stats,
+        (caches, stats): (Vec<TimedCache>, Stats),
     ) -> Self {
         let page_bytes = spec.config.page_bytes;
         let operations: u64 = outcome.times.iter().map(|times| times.count).sum();
@@ -303,6 +386,7 @@ impl TimedReport {
             final_slab_bytes: driver.slab_pages() * page_bytes,
             replayed: outcome.tally,
             events_per_second: 0.0,
+            caches,
             spent: spent.clone(),
         }
     }

@@ -8,7 +8,7 @@ use quarry_trace::{Kind, RawEvent};
 use super::super::input::Input;
 use super::super::tests::{alloc, axes, free, input, kmalloc};
 use super::feed::{AHEAD_ROWS, Feed};
-use super::report::TimedReport;
+use super::report::{TimedCache, TimedReport};
 use super::{Pace, Timing};
 use crate::error::LabError;
 use crate::plan::{Axes, Plan};
@@ -134,6 +134,42 @@ fn every_operation_is_timed_and_the_same_way_each_time() {
             assert_eq!(design == "slob", paths.hit.count == 0, "{paths:?}");
             assert!(run.causes.lines.between_cpus() > 0.01, "{design}");
         }
+    }
+}
+
+#[test]
+fn the_times_of_caches_add_up() {
+    let mut events = ring(2, 400);
+    let sized = |at: u32| kmalloc(1000 + u64::from(at), (at % 2) as u16, 100 * (1 + at % 2));
+    events.extend((0..200).map(sized));
+    for design in ["slub@6.18", "sheaf@7.0"] {
+        let report = run(design, Pace::Full, &input(&events)).unwrap();
+        let used = report.caches.iter().filter(|cache| cache.operations > 0);
+        let mut used: Vec<_> = used.collect();
+        used.sort_by(|a, b| a.name.cmp(&b.name));
+        let operations = |name: &str| {
+            let found = used.iter().find(|cache| cache.name == name);
+            found
+                .unwrap_or_else(|| panic!("{name}: {used:?}"))
+                .operations
+        };
+        assert_eq!(operations("box"), 1600, "{design}");
+        assert_eq!(operations("kmalloc-128"), 100, "{design}");
+        assert_eq!(operations("kmalloc-256"), 100, "{design}");
+        let all = report.alloc.count + report.free.count;
+        assert_eq!(used.iter().map(|cache| cache.operations).sum::<u64>(), all);
+        let ns = |of: &dyn Fn(&TimedCache) -> f64| -> f64 {
+            let parts = used.iter().map(|cache| of(cache) * cache.operations as f64);
+            parts.sum::<f64>() / all as f64
+        };
+        let mean = ns(&|cache| cache.operation_ns);
+        assert!((mean / report.operation_ns - 1.0).abs() < 1e-9, "{mean}");
+        let paths = report.paths;
+        let missed = (paths.miss.count + paths.pages.count) as f64 / all as f64;
+        let misses = ns(&|cache| cache.misses);
+        assert!((misses - missed).abs() < 1e-9, "{misses} {missed}");
+        let slabs: u64 = report.caches.iter().map(|cache| cache.slab_bytes).sum();
+        assert_eq!(slabs, report.final_slab_bytes, "{design}");
     }
 }
 
