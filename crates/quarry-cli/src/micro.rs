@@ -17,7 +17,7 @@ use crate::{error, micro_tables, units};
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Patterns: batch, pair, cross, bulk.
+    /// Patterns: batch, pair, cross, spread, bulk.
     #[arg(
         long,
         value_name = "NAME,...",
@@ -76,6 +76,7 @@ Patterns:
   batch  each CPU allocates --count objects, then frees them
   pair   each CPU allocates an object and frees it, --count times
   cross  each CPU allocates --count objects, which its neighbour frees
+  spread the first CPU allocates --count objects, which all others free
   bulk   each CPU allocates and frees --bulk objects a call
 
 Times are those of an operation on its CPU (a pair of them with pair and bulk,

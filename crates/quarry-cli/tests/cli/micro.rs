@@ -105,7 +105,7 @@ fn impossible_input_is_refused() {
         "run micro",
         2,
         r#"
-            --pattern triple => "triple" | batch, pair, cross, bulk
+            --pattern triple => "triple" | batch, pair, cross, spread, bulk
             --design slib => unknown design "slib"
             --design slub@7.0 => take sheaf@7.0
             --size 5G => 5368709120 bytes | too large for an object
@@ -113,7 +113,7 @@ fn impossible_input_is_refused() {
             --cpus 13 => 13 CPUs on haswell-ep-2x12 | take 1 to 12, or 24
             --count 0 => 0 objects or 0 rounds
             --rounds 0 => 0 objects or 0 rounds
-            --pattern cross => cross needs a neighbour | 2 CPUs or more
+            --pattern cross => cross needs another CPU | 2 CPUs or more
             --pattern bulk --bulk 0 => 0 objects a call: 1 to 1024
             --pattern bulk --bulk 9 --count 8 => 9 objects a call of 8 in all
             --page-size 5k => valid page sizes are 4k, 16k and 64k

@@ -7,6 +7,7 @@
 //! | `batch` | allocates n objects, then frees them in the same order | `slab_test` 1: "n times kmalloc, then kfree" (C. Lameter) |
 //! | `pair` | allocates one and frees it, n times | `slab_test` 2: "kmalloc/kfree test" |
 //! | `cross` | allocates n; its neighbour frees them | remote frees of the same module |
+//! | `spread` | the first CPU allocates n; all others free them, in equal parts | a receiver whose packets others consume |
 //! | `bulk` | allocates and frees n in calls of k objects | `slab_bulk_test01` (J. D. Brouer) |
 //!
 //! All CPUs do it at the same time, on one cache: their own, or what `kmalloc()` has for the size. A first round, which is
@@ -25,7 +26,7 @@ mod tests;
 pub use report::MicroReport;
 pub use spec::{MicroSpec, Pattern};
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 use quarry_core::design::{CacheSpec, Design};
 use quarry_core::machine::CpuId;
@@ -67,6 +68,7 @@ pub fn run<D: Design>(spec: &MicroSpec) -> Result<MicroReport, WorkError> {
             spec,
             driver,
             cache,
+            peak_slab_pages: Cell::new(0),
             objects: (0..spec.cpus).map(|_| RefCell::default()).collect(),
         }
         .run(D::NAME)
@@ -82,6 +84,8 @@ struct Bench<'a, 'h, D: Design> {
     cache: Option<CacheIndex>,
     /// Objects that each CPU has allocated, in calls of [`MicroSpec::bulk`].
     objects: Vec<RefCell<Vec<Vec<ObjectRef<'h>>>>>,
+    /// Most slab pages behind a phase.
+    peak_slab_pages: Cell<u64>,
 }
 
 impl<'h, D: Design> Bench<'_, 'h, D> {
@@ -94,7 +98,10 @@ impl<'h, D: Design> Bench<'_, 'h, D> {
             frees.add(&free);
         }
         let all = self.driver.machine().time_counters().unwrap_or_default();
-        Ok(MicroReport::of(design, self.spec, &allocs, &frees, all))
+        let slab_pages = [self.peak_slab_pages.get(), self.driver.slab_pages()];
+        Ok(MicroReport::of(
+            design, self.spec, &allocs, &frees, all, slab_pages,
+        ))
     }
 
     /// Allocations, then frees; or both at once.
@@ -132,6 +139,7 @@ impl<'h, D: Design> Bench<'_, 'h, D> {
                 })?;
                 Ok((allocs, frees))
             }
+            Pattern::Spread => self.spread(),
             Pattern::Bulk => {
                 let cache = self.cache.ok_or_else(spec::bulk_kmalloc)?;
                 let bulk = self.spec.bulk as usize;
@@ -148,6 +156,30 @@ impl<'h, D: Design> Bench<'_, 'h, D> {
                 Ok((both, Phase::default()))
             }
         }
+    }
+
+    /// Allocations of the first CPU, then frees of all others.
+    fn spread(&self) -> Result<(Phase, Phase), WorkError> {
+        let others = self.spec.cpus - 1;
+        let allocs = self.phase(|CpuId(cpu)| {
+            let mut own = Vec::new();
+            own.resize_with(others as usize, Vec::new);
+            for at in 0..if cpu == 0 { self.spec.count } else { 0 } {
+                own[(at % others) as usize].push(self.alloc().ok_or(NoMemory)?);
+            }
+            for (other, objects) in (1..).zip(own).filter(|_| cpu == 0) {
+                self.objects[other].borrow_mut().push(objects);
+            }
+            Ok(())
+        })?;
+        let frees = self.phase(|CpuId(cpu)| {
+            let objects = self.objects[cpu as usize].take();
+            for object in objects.into_iter().flatten() {
+                self.free(object, CpuId(0));
+            }
+            Ok(())
+        })?;
+        Ok((allocs, frees))
     }
 
     fn alloc(&self) -> Option<ObjectRef<'h>> {
@@ -172,6 +204,10 @@ impl<'h, D: Design> Bench<'_, 'h, D> {
             what: "the objects",
             seed: self.spec.setup.seed,
         };
-        Phase::run(&of, body)
+        let phase = Phase::run(&of, body);
+        let slab_pages = self.driver.slab_pages();
+        let peak = self.peak_slab_pages.get().max(slab_pages);
+        self.peak_slab_pages.set(peak);
+        phase
     }
 }

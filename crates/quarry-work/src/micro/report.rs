@@ -18,7 +18,7 @@ pub struct MicroReport {
     pub era: &'static str,
     /// Machine whose time is simulated (`quarry machines`).
     pub machine: String,
-    /// Pattern: `batch`, `pair`, `cross` or `bulk`.
+    /// Pattern: `batch`, `pair`, `cross`, `spread` or `bulk`.
     pub pattern: &'static str,
     /// CPUs that run the pattern at the same time.
     pub cpus: u32,
@@ -38,6 +38,12 @@ pub struct MicroReport {
     pub alloc: PhaseReport,
     /// Times of a free; null for `pair` and `bulk`.
     pub free: Option<PhaseReport>,
+    /// Nanoseconds that an object's allocation and free take together.
+    pub object_ns: f64,
+    /// Most bytes of pages that were slabs at once.
+    pub peak_slab_bytes: u64,
+    /// Bytes of pages that are slabs at the end, when all objects are freed.
+    pub final_slab_bytes: u64,
     /// Objects that all CPUs allocate and free per second.
     pub per_second: f64,
     /// Causes of the time of an object's allocation and free.
@@ -54,19 +60,25 @@ impl MicroReport {
         allocs: &Phase,
         frees: &Phase,
         all: TimeCounters,
+        slab_pages: [u64; 2],
     ) -> Self {
         let bulk = match spec.pattern {
             Pattern::Bulk => spec.bulk,
             _ => 1,
         };
         let own = u64::from(spec.count / bulk * bulk) * u64::from(spec.rounds);
-        let objects = own * u64::from(spec.cpus);
+        let objects = match spec.pattern {
+            Pattern::Spread => own,
+            _ => own * u64::from(spec.cpus),
+        };
         let ghz = spec.setup.machine.ghz;
         let mut spent = allocs.spent.clone();
         spent.add(&frees.spent);
-        let apart = matches!(spec.pattern, Pattern::Batch | Pattern::Cross);
+        let apart = !matches!(spec.pattern, Pattern::Pair | Pattern::Bulk);
         let alloc = allocs.report(objects, ghz);
         let free = apart.then(|| frees.report(objects, ghz));
+        let [peak_slab_bytes, final_slab_bytes] =
+            slab_pages.map(|pages| pages * spec.setup.page_bytes);
         Self {
             design,
             era: spec.setup.era.name(),
@@ -81,6 +93,9 @@ impl MicroReport {
             seed: spec.setup.seed,
             alloc,
             free,
+            object_ns: alloc.ns + free.map_or(0.0, |free| free.ns),
+            peak_slab_bytes,
+            final_slab_bytes,
             per_second: PhaseReport::in_turn([Some(alloc), free].into_iter().flatten()),
             causes: Causes::of(&spent, objects),
             spent: all,

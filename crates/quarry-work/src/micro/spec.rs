@@ -15,16 +15,19 @@ pub enum Pattern {
     Pair,
     /// n allocations, which the neighbour frees.
     Cross,
+    /// n allocations of one CPU, which all others free.
+    Spread,
     /// Calls for several objects at once.
     Bulk,
 }
 
 impl Pattern {
     /// All of them with their names.
-    pub const ALL: [(Pattern, &'static str); 4] = [
+    pub const ALL: [(Pattern, &'static str); 5] = [
         (Pattern::Batch, "batch"),
         (Pattern::Pair, "pair"),
         (Pattern::Cross, "cross"),
+        (Pattern::Spread, "spread"),
         (Pattern::Bulk, "bulk"),
     ];
 
@@ -111,8 +114,9 @@ impl MicroSpec {
             let bytes = self.object_bytes;
             return refuse(format!("kmalloc of {bytes} bytes: {most} are the most"));
         }
-        if self.pattern == Pattern::Cross && self.cpus < 2 {
-            return refuse("cross needs a neighbour: ask for 2 CPUs or more".to_string());
+        if matches!(self.pattern, Pattern::Cross | Pattern::Spread) && self.cpus < 2 {
+            let name = self.pattern.name();
+            return refuse(format!("{name} needs another CPU: ask for 2 CPUs or more"));
         }
         self.setup.config(self.cpus)
     }

@@ -56,6 +56,25 @@ fn objects_that_a_neighbour_frees_move_lines_and_cost_more() {
 }
 
 #[test]
+fn objects_that_others_free_stay_in_their_sheaves() {
+    let of_capacity = |text: &str| {
+        let mut spec = spec(Pattern::Spread, 8, Era::V7_0);
+        let settings = [quarry_designs::Setting::parse(text).unwrap()];
+        let design = quarry_designs::DesignSpec::parse("sheaf@7.0").unwrap();
+        let tunings = quarry_designs::resolve(&settings, &[design]).unwrap();
+        spec.setup.tuning = tunings[0].clone();
+        run::<SheafCache>(&spec).unwrap()
+    };
+    let [few, many] = ["sheaf_capacity=4", "sheaf_capacity=120"].map(of_capacity);
+    // 7 CPUs free 2 x 1000 objects of one.
+    assert_eq!(few.objects, 2000);
+    assert!(few.peak_slab_bytes >= 1000 * 256);
+    assert!(few.final_slab_bytes < few.peak_slab_bytes / 2, "{few:?}");
+    assert!(many.final_slab_bytes > few.final_slab_bytes, "{many:?}");
+    assert_eq!(few.object_ns, few.alloc.ns + few.free.unwrap().ns);
+}
+
+#[test]
 fn a_kmalloc_looks_its_cache_up_besides() {
     let own = spec(Pattern::Pair, 1, Era::V3_18);
     let sized = MicroSpec {
@@ -103,7 +122,7 @@ fn what_cannot_be_is_refused() {
     let large = refused(|spec| (spec.object_bytes, spec.kmalloc) = (5 << 20, true));
     assert_eq!(large, "kmalloc of 5242880 bytes: 4194304 are the most");
     let alone = refused(|spec| (spec.pattern, spec.cpus) = (Pattern::Cross, 1));
-    assert_eq!(alone, "cross needs a neighbour: ask for 2 CPUs or more");
+    assert_eq!(alone, "cross needs another CPU: ask for 2 CPUs or more");
     let cpus = refused(|spec| spec.cpus = 25);
     assert!(cpus.ends_with("take 1 to 12, or 24"), "{cpus}");
     let memory = refused(|spec| (spec.object_bytes, spec.setup.memory_bytes) = (4096, 2 << 20));
