@@ -8,13 +8,14 @@ use std::time::Instant;
 use quarry_designs::named;
 use quarry_lab::ask::{At, Source};
 use quarry_lab::replay::input::Input as Trace;
-use quarry_lab::replay::report::CacheReport;
+use quarry_lab::replay::timed::report::TimedReport;
 use quarry_lab::whatif::Baseline;
 use quarry_lab::{LabError, Plan, RunReport};
 use quarry_snapshot::{Asked as Told, Snapshot};
 use quarry_trace::guarded;
 use quarry_work::Progress;
 use quarry_work::load::LoadReport;
+use quarry_work::micro::MicroReport;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -121,6 +122,14 @@ impl Chunk {
     fn of_one_source(&self, cells: &[Cell], here: &Here<'_>) -> Option<Vec<Answered>> {
         let start = Instant::now();
         let first = cells.first()?;
+        if self.ask == Ask::Micro {
+            return each(cells, here, start, |cell| {
+                let reports = load::run_micro(&cell.asked).map_err(|error| error.to_string())?;
+                let of = |report| self.answer::<_, MicroReport>(&report, &[], cell);
+                let answers: Result<Vec<Answer>, LabError> = reports.into_iter().map(of).collect();
+                answers.map_err(|error| error.to_string())
+            });
+        }
         if self.ask.is_load() {
             return each(cells, here, start, |cell| {
                 let reports = load::run(self.ask, &cell.asked, here);
@@ -182,8 +191,11 @@ impl Chunk {
                 }
                 Some(timing) => {
                     let runs = plan.execute_timed(&input, timing, 1, here)?;
-                    let of = |run| self.answer::<_, CacheReport>(run, &[], cell);
-                    runs.iter().map(of).collect()
+                    let of = |mut run: TimedReport| {
+                        let caches = std::mem::take(&mut run.caches);
+                        self.answer(&run, &caches, cell)
+                    };
+                    runs.into_iter().map(of).collect()
                 }
             }
         };

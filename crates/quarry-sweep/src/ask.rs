@@ -29,17 +29,21 @@ pub enum Ask {
     /// netperf's TCP_RR in simulated time.
     #[serde(rename = "run tcp_rr")]
     TcpRr,
+    /// Micro-benchmarks in simulated time.
+    #[serde(rename = "run micro")]
+    Micro,
 }
 
 impl Ask {
     /// All of them, by name.
-    pub const ALL: [(Self, &'static str); 6] = [
+    pub const ALL: [(Self, &'static str); 7] = [
         (Self::WhatIf, "what-if"),
         (Self::Replay, "replay"),
         (Self::ReplayTime, "replay --time"),
         (Self::Hackbench, "run hackbench"),
         (Self::Tbench, "run tbench"),
         (Self::TcpRr, "run tcp_rr"),
+        (Self::Micro, "run micro"),
     ];
 
     /// The command that asks it.
@@ -52,7 +56,7 @@ impl Ask {
     /// True for a load, which has no input.
     #[must_use]
     pub fn is_load(self) -> bool {
-        LOADS.contains(&self)
+        LOADS.contains(&self) || self == Self::Micro
     }
 
     /// The question of this name.
@@ -99,6 +103,7 @@ impl Ask {
             Self::Replay => exact("peak_slab_bytes"),
             Self::ReplayTime => exact("operation_ns"),
             Self::Hackbench | Self::Tbench | Self::TcpRr => exact("cpu_us"),
+            Self::Micro => exact("object_ns"),
         }
     }
 }
@@ -144,19 +149,28 @@ const ANY: &[Ask] = &[
     Ask::Hackbench,
     Ask::Tbench,
     Ask::TcpRr,
+    Ask::Micro,
 ];
 const WHAT_IF: &[Ask] = &[Ask::WhatIf];
 const REPLAYS: &[Ask] = &[Ask::Replay, Ask::ReplayTime];
-const TIMED: &[Ask] = &[Ask::ReplayTime, Ask::Hackbench, Ask::Tbench, Ask::TcpRr];
+const TIMED: &[Ask] = &[
+    Ask::ReplayTime,
+    Ask::Hackbench,
+    Ask::Tbench,
+    Ask::TcpRr,
+    Ask::Micro,
+];
 const RUNS: &[Ask] = &[
     Ask::Replay,
     Ask::ReplayTime,
     Ask::Hackbench,
     Ask::Tbench,
     Ask::TcpRr,
+    Ask::Micro,
 ];
 const LOADS: &[Ask] = &[Ask::Hackbench, Ask::Tbench, Ask::TcpRr];
 const HACKBENCH: &[Ask] = &[Ask::Hackbench];
+const MICRO: &[Ask] = &[Ask::Micro];
 
 const fn key(name: &'static str, form: Form, asks: &'static [Ask], about: &'static str) -> Key {
     Key {
@@ -168,7 +182,7 @@ const fn key(name: &'static str, form: Form, asks: &'static [Ask], about: &'stat
 }
 
 /// Axes of a plan, that which varies slowest first. Beside them a plan has `ask`, `input`, `set` and `config`.
-pub const KEYS: [Key; 37] = [
+pub const KEYS: [Key; 40] = [
     key(
         "stage",
         Form::Text,
@@ -291,6 +305,24 @@ pub const KEYS: [Key; 37] = [
         "Numbers of possible CPUs",
     ),
     key("cpus", Form::Count, ANY, "Numbers of CPUs; 1..8 is a range"),
+    key(
+        "pattern",
+        Form::Text,
+        MICRO,
+        "batch, pair, cross, spread or bulk; batch by default",
+    ),
+    key(
+        "size",
+        Form::Bytes,
+        MICRO,
+        "Bytes of an object; 256 by default",
+    ),
+    key(
+        "count",
+        Form::Count,
+        MICRO,
+        "Objects that each allocating CPU allocates in a round; 10000 by default",
+    ),
     key(
         "groups",
         Form::Count,

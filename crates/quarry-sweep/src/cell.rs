@@ -31,6 +31,7 @@ const REPLAY_MS: u64 = 30;
 const EVENTS_A_MS: u64 = 2000;
 const TIMED_EVENTS_A_MS: u64 = 800;
 const LOAD_MS: u64 = 1000;
+const MICRO_MS: u64 = 100;
 
 impl Cell {
     /// The cell of an input.
@@ -78,6 +79,7 @@ impl Cell {
             Ask::Replay => REPLAY_MS + events / EVENTS_A_MS,
             Ask::ReplayTime => REPLAY_MS + events / TIMED_EVENTS_A_MS,
             Ask::Hackbench | Ask::Tbench | Ask::TcpRr => LOAD_MS,
+            Ask::Micro => MICRO_MS,
         }
     }
 
@@ -89,7 +91,7 @@ impl Cell {
                 let slots = self.input.slots.saturating_mul(self.copies());
                 REPLAY_BYTES.saturating_add(slots.saturating_mul(SLOT_BYTES))
             }
-            Ask::Hackbench | Ask::Tbench | Ask::TcpRr => LOAD_BYTES,
+            Ask::Hackbench | Ask::Tbench | Ask::TcpRr | Ask::Micro => LOAD_BYTES,
         }
     }
 }

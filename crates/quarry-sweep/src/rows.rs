@@ -5,9 +5,10 @@ use std::fs;
 
 use quarry_lab::RunReport;
 use quarry_lab::replay::report::CacheReport;
-use quarry_lab::replay::timed::report::TimedReport;
+use quarry_lab::replay::timed::report::{TimedCache, TimedReport};
 use quarry_lab::whatif::{CachePrediction, Prediction};
 use quarry_work::load::{CacheReport as LoadCache, LoadReport};
+use quarry_work::micro::MicroReport;
 use schemars::JsonSchema;
 use serde_json::Value;
 
@@ -37,9 +38,10 @@ fn reports(ask: Ask) -> [Vec<Field>; 2] {
     match ask {
         Ask::WhatIf => of::<Prediction, CachePrediction>(),
         Ask::Replay => of::<RunReport, CacheReport>(),
-        // Simulated time has no reports of caches.
-        Ask::ReplayTime => [schema::fields::<TimedReport>(), Vec::new()],
+        Ask::ReplayTime => of::<TimedReport, TimedCache>(),
         Ask::Hackbench | Ask::Tbench | Ask::TcpRr => of::<LoadReport, LoadCache>(),
+        // A micro-benchmark has one cache.
+        Ask::Micro => [schema::fields::<MicroReport>(), Vec::new()],
     }
 }
 

@@ -434,6 +434,62 @@ fn loads_need_no_input() {
 }
 
 #[test]
+fn a_micro_benchmark_is_swept() {
+    let out = tempfile::tempdir().unwrap();
+    let spread = plan(&json!({
+        "ask": "run micro", "pattern": "spread", "count": 500, "cpus": [2, 8], "size": [64, "1k"],
+        "design": ["slub@6.17", "sheaf@7.0"], "set": ["sheaf.sheaf_capacity=4,60"], "draw": [0, 1],
+        "machine": "skylake-sp-8x28"
+    }));
+    let sweep = Sweep::of(&spread, false).unwrap();
+    // Settings of sheaves are none of SLUB's.
+    assert_eq!(sweep.cells.len(), 2 * 2 * 2 * (1 + 3));
+    let folder = out.path().join("micro");
+    assert_eq!(run(&sweep, &folder, &jobs(2)).unwrap().failed, 0);
+    let table = Folder::open(&folder).unwrap();
+    let table = table.results(|_| true).unwrap().unwrap();
+    assert_eq!(table.rows(), sweep.cells.len());
+    for row in (0..table.rows()).map(|row| table.row(row)) {
+        let of = |name: &str| row[name].as_f64().unwrap();
+        assert_eq!(row["pattern"], "spread");
+        assert_eq!(of("object_ns"), of("alloc.ns") + of("free.ns"));
+        assert!(of("peak_slab_bytes") >= 500.0 * of("object_bytes"));
+    }
+    let wrong = plan(&json!({"ask": "run micro", "pattern": "sprad"}));
+    let sweep = Sweep::of(&wrong, false).unwrap();
+    assert_eq!(
+        run(&sweep, &out.path().join("wrong"), &jobs(1))
+            .unwrap()
+            .failed,
+        1
+    );
+}
+
+#[test]
+fn rows_of_caches_have_their_times() {
+    let timed = plan(&json!({
+        "ask": "replay --time", "input": "tbench", "from": "+0.45", "until": "+0.455", "pace": "full",
+        "design": ["slub@6.17", "sheaf@7.0"]
+    }));
+    let sweep = Sweep::of(&timed, true).unwrap();
+    let of = |row: &Map<String, Value>, name: &str| row[name].as_f64().unwrap();
+    let mut runs = 0;
+    for chunk in sweep.chunks(None) {
+        let part = chunk.run(&Here::default()).unwrap().unwrap();
+        let caches = part.caches.unwrap();
+        for row in (0..part.rows.rows()).map(|row| part.rows.row(row)) {
+            let own = (0..caches.rows()).map(|cache| caches.row(cache));
+            let own = own.filter(|cache| cache["cell"] == row["cell"]);
+            let operations: f64 = own.map(|cache| of(&cache, "operations")).sum();
+            assert!(operations > 1000.0);
+            assert_eq!(operations, of(&row, "alloc.count") + of(&row, "free.count"));
+            runs += 1;
+        }
+    }
+    assert_eq!(runs, 2);
+}
+
+#[test]
 fn a_cell_is_stopped_in_its_middle() {
     let out = tempfile::tempdir().unwrap();
     let long = plan(
