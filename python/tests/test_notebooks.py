@@ -23,7 +23,12 @@ def run(name):
 
 def test_every_notebook_is_tested():
     found = {path.stem for path in NOTEBOOKS.glob("*.ipynb")}
-    assert found == {"before-the-upgrade", "64k-or-4k-pages", "what-7.0-costs"}
+    assert found == {
+        "before-the-upgrade",
+        "64k-or-4k-pages",
+        "what-7.0-costs",
+        "which-sheaf-capacity",
+    }
 
 
 def test_before_the_upgrade():
@@ -47,3 +52,19 @@ def test_costs_are_what_their_page_says():
     assert len(lines) > 40
     for line in lines:
         assert line in page, line
+
+
+def test_sheaves():
+    text, pictures = run("which-sheaf-capacity")
+    assert pictures == 1
+    for part in (
+        "| hackbench | 16 | 1 |",
+        "| tbench | 2 | 1 |",
+        "| by CPUs |",
+        "pool_workqueue",
+        "| 10 full, ns | 0 full | 40 full |",
+        "| 1024 | 16 |",
+    ):
+        assert part in text, part
+    assert "nan |" not in text
+    assert "| nan" not in text

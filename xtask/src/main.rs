@@ -18,7 +18,6 @@ mod picture;
 mod programs;
 mod python;
 mod shell;
-mod study;
 mod tidy;
 
 use std::process::ExitCode;
@@ -66,8 +65,6 @@ enum Command {
     Page,
     /// Builds the wheel of `python/`, and checks its tests, stubs and notebooks.
     Python,
-    /// Replays recordings in simulated time to answer a question, and writes its page under docs/studies.
-    Study(study::Options),
 }
 
 fn main() -> ExitCode {
@@ -96,7 +93,6 @@ fn run(command: Command) -> Result<()> {
         Command::Picture => picture::run(),
         Command::Page => report(page::run()?),
         Command::Python => report(python::run()?),
-        Command::Study(options) => study::run(&options),
     }
 }
 
