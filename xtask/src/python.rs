@@ -42,7 +42,7 @@ pub(crate) fn run() -> Result<Outcome> {
         command
     };
     let cargo = |folder: &Path, line: &str| {
-        let mut command = Command::new("cargo");
+        let mut command = shell::cargo();
         command.args(line.split(' ')).current_dir(folder);
         command.env("CARGO_TARGET_DIR", shell::target_dir());
         command
