@@ -127,21 +127,21 @@ fn what_does_not_fit_a_machine_is_noted() {
 fn large_computers_are_cut() {
     let core = |cpu| Core {
         cpu,
-        socket: cpu / 96,
+        socket: cpu / 288,
         cluster: cpu / 8,
     };
     let mut computer = Computer {
-        cores: (0..192).map(core).collect(),
+        cores: (0..576).map(core).collect(),
         ..server().read().unwrap()
     };
     computer.notes.clear();
-    computer.shape(192);
+    computer.shape(576);
     assert_eq!(
         (computer.sockets, computer.clusters, computer.cpus),
-        (2, 8, 8)
+        (2, 24, 8)
     );
     assert_eq!(computer.notes.len(), 1, "{:?}", computer.notes);
-    assert!(computer.notes[0].starts_with("128 of 192 cores"));
+    assert!(computer.notes[0].starts_with("384 of 576 cores"));
 }
 
 #[test]
