@@ -78,7 +78,7 @@ fn memory_groups_widen_the_bounds() {
     let mut without = snapshot;
     without.cmdline = Some("quiet cgroup.memory=nosocket,nokmem".to_string());
     let told = predict(&without, &release("5.14")).unwrap();
-    assert!(percent(&told, told.low_bytes) > -15.0, "{}", told.low_bytes);
+    assert!(percent(&told, told.low_bytes) > -18.0, "{}", told.low_bytes);
 }
 
 /// Inodes and names stand for files: more CPUs make no more, and memory has an end. Nothing is said about
