@@ -221,6 +221,7 @@ impl<D: Design> Load for Micro<'_, D> {
             (_, 0) => self.fill(&mut self.of(cpu).0),
             (Pattern::Cross, _) => self.empty(&mut self.of(cpu + 1).0),
             (Pattern::Batch, _) => self.empty(&mut self.of(cpu).0),
+            (Pattern::Spread, _) => unreachable!("not among the measured patterns"),
         }
     }
 }
