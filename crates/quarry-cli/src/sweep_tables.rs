@@ -31,9 +31,14 @@ pub(crate) fn text(
     let Some(rows) = rows else {
         return Ok(text);
     };
-    for (error, cells) in errors(rows).into_iter().take(ERRORS) {
-        let line = format!("failed, {}: {error}", counted(cells, "cell"));
+    let errors = errors(rows);
+    for (error, cells) in errors.iter().take(ERRORS) {
+        let line = format!("failed, {}: {error}", counted(*cells, "cell"));
         text.push_str(&format!("{}\n", output::wrap(&line)));
+    }
+    if errors.len() > ERRORS {
+        let more = counted(errors.len() - ERRORS, "other error");
+        text.push_str(&format!("{more}; quarry sweep --status names them\n"));
     }
     text.push_str(&report::sweep::text(rows)?);
     let folder = folder.display();

@@ -37,6 +37,16 @@ pub enum SweepError {
         /// The folder.
         path: PathBuf,
     },
+    /// A folder for results has rows of another question.
+    #[error("{}: the folder has rows of {there}, and not of {here}; name a folder for each", path.display())]
+    OtherAsk {
+        /// The folder.
+        path: PathBuf,
+        /// Its question.
+        there: String,
+        /// The sweep's.
+        here: String,
+    },
     /// A folder for results cannot be made.
     #[error("cannot make the folder {}: {source}; name a folder that you may write to", path.display())]
     Place {
@@ -108,7 +118,9 @@ impl SweepError {
     #[must_use]
     pub fn fault(&self) -> Option<Fault> {
         match self {
-            Self::Usage(_) | Self::Plan { .. } | Self::Foreign { .. } => Some(Fault::Usage),
+            Self::Usage(_) | Self::Plan { .. } | Self::Foreign { .. } | Self::OtherAsk { .. } => {
+                Some(Fault::Usage)
+            }
             Self::Incomplete { .. } => Some(Fault::Exhausted),
             Self::File { source, .. }
             | Self::Place { source, .. }

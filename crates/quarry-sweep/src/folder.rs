@@ -73,7 +73,7 @@ impl Folder {
     ///
     /// # Errors
     ///
-    /// [`SweepError::Foreign`] if it has files of something else, [`SweepError::File`] or [`SweepError::Output`] if it
+    /// [`SweepError::Foreign`] if it has files of something else, [`SweepError::OtherAsk`] of another question, [`SweepError::File`] or [`SweepError::Output`] if it
     /// cannot be written.
     pub fn create(path: &Path, sweep: &Sweep) -> Result<Self, SweepError> {
         let failed = |source| SweepError::File {
@@ -92,7 +92,16 @@ impl Folder {
                 });
             }
         } else {
-            Self::open(path)?;
+            let there = Self::open(path)?;
+            let there = there.mark.plan.get("ask").and_then(Value::as_str);
+            let here = sweep.plan.ask.name();
+            if let Some(there) = there.filter(|there| *there != here) {
+                return Err(SweepError::OtherAsk {
+                    path: path.to_path_buf(),
+                    there: there.to_string(),
+                    here: here.to_string(),
+                });
+            }
         }
         let folder = Self {
             path: path.to_path_buf(),

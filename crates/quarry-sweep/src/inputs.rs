@@ -141,11 +141,11 @@ fn of_pattern(pattern: &str) -> Result<Vec<String>, SweepError> {
     }
 }
 
+/// Entries of a folder that make it one machine's, whatever else is in it.
+const OF_ONE: [&str; 3] = ["slabinfo", "proc", "sos_commands"];
+
 fn of_folder(path: &Path) -> Result<Vec<String>, SweepError> {
     let shown = path.display().to_string();
-    if Snapshot::read(path, None).is_ok() {
-        return Ok(vec![shown]);
-    }
     let failed = |error: io::Error| SweepError::Input {
         name: shown.clone(),
         problem: error.to_string(),
@@ -158,10 +158,18 @@ fn of_folder(path: &Path) -> Result<Vec<String>, SweepError> {
         }
     }
     names.sort();
-    match names.is_empty() {
-        true => Err(SweepError::Usage(format!(
+    if names.is_empty() {
+        return Err(SweepError::Usage(format!(
             "input {shown:?}: the folder is empty"
-        ))),
+        )));
+    }
+    // A reader looks for a report in all of a folder, and finds that of one host among many.
+    let is_one = OF_ONE.iter().any(|name| path.join(name).exists());
+    let hosts = names
+        .iter()
+        .filter(|name| Snapshot::read(Path::new(name), None).is_ok());
+    match (is_one || hosts.take(2).count() < 2) && Snapshot::read(path, None).is_ok() {
+        true => Ok(vec![shown]),
         false => Ok(names),
     }
 }

@@ -143,7 +143,16 @@ impl Plan {
     pub fn check(&self) -> Result<(), SweepError> {
         self.axes
             .keys()
-            .try_for_each(|name| self.key(name).map(|_| ()))
+            .try_for_each(|name| self.key(name).map(|_| ()))?;
+        if ["release", "design"]
+            .iter()
+            .all(|name| self.axes.contains_key(*name))
+        {
+            return Err(SweepError::Usage(
+                "release and design: a release has its design; give one of them, as in design = \"slub@6.1\"".to_string(),
+            ));
+        }
+        Ok(())
     }
 
     /// The axis of this name, if the question has it.
@@ -254,6 +263,11 @@ fn is_text(setting: &str) -> bool {
 fn text(key: &str, value: &Value) -> Result<String, SweepError> {
     match value {
         Value::String(text) => Ok(text.clone()),
+        Value::Number(number) if number.is_f64() && matches!(key, "release" | "kernel") => {
+            Err(SweepError::Usage(format!(
+                "{key} = {number}: a release is a text, as 6.1 and 6.10 are one number; write \"{number}\", or what was meant"
+            )))
+        }
         Value::Number(number) => Ok(number.to_string()),
         Value::Bool(flag) => Ok(flag.to_string()),
         _ => Err(SweepError::Usage(format!(
@@ -296,6 +310,18 @@ mod tests {
     fn plan(text: &str) -> Result<Plan, String> {
         let object: Map<String, Value> = toml::from_str(text).unwrap();
         Plan::of_object(&object).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn what_contradicts_itself_is_refused() {
+        let wrong = plan("release = [6.10, \"7.3\"]").unwrap_err();
+        assert!(
+            wrong.starts_with("release = 6.1: a release is a text"),
+            "{wrong}"
+        );
+        let both = plan("release = \"7.0\"\ndesign = \"slub\"").unwrap();
+        let both = both.check().unwrap_err().to_string();
+        assert!(both.contains("give one of them"), "{both}");
     }
 
     #[test]

@@ -207,7 +207,10 @@ impl<'a> Sweep<'a> {
     }
 
     pub(super) fn name(&self, setting: usize) -> String {
-        self.grid.whole_label(&self.settings[setting])
+        match self.settings.len() {
+            1 => "the settings asked for".to_string(),
+            _ => self.grid.whole_label(&self.settings[setting]),
+        }
     }
 
     /// The figure of a row with its bounds.
@@ -383,6 +386,11 @@ pub(super) struct Change {
 }
 
 impl Change {
+    /// True if no change is expected: the host has these settings, or others of the same effect.
+    fn is_none(&self) -> bool {
+        self.middle == 0.0
+    }
+
     pub(super) fn percent(&self) -> f64 {
         if self.now > 0.0 {
             self.middle * 100.0 / self.now
@@ -439,16 +447,33 @@ fn growth_finding(sweep: &Sweep<'_>) -> Option<String> {
             first.bytes()
         ));
     }
-    let grow = changes.iter().filter(|change| change.middle > 0.0).count();
-    let surely = changes.iter().filter(|change| change.low > 0.0).count();
-    let mut percents: Vec<f64> = changes.iter().map(Change::percent).collect();
+    // Hosts that have these settings already say nothing of them.
+    let others: Vec<&Change> = changes.iter().filter(|change| !change.is_none()).collect();
+    let same = changes.len() - others.len();
+    let host = sweep.host();
+    let greatest = match sweep.settings.len() {
+        1 => format!("With {name},"),
+        _ => format!("All together need most with {name}: there"),
+    };
+    if others.is_empty() {
+        return Some(format!("{greatest} no change is expected for any {host}."));
+    }
+    let grow = others.iter().filter(|change| change.middle > 0.0).count();
+    let surely = others.iter().filter(|change| change.low > 0.0).count();
+    let mut percents: Vec<f64> = others.iter().map(|change| change.percent()).collect();
     percents.sort_by(f64::total_cmp);
     let median = median(&percents);
+    let same = match same {
+        0 => String::new(),
+        same => format!(
+            " For the other {} no change is expected.",
+            counted(same, host)
+        ),
+    };
     Some(format!(
-        "With {name}, {grow} of {} {}s grow, {surely} of them in all of their bounds; the median changes by {median:+.1} \
-         %, and {} grows most, by {}.",
-        changes.len(),
-        sweep.host(),
+        "{greatest} {grow} of {} grow, {surely} of them in all of their bounds; the median changes by {median:+.1} %, and {} \
+         grows by the most memory, {}.{same}",
+        counted(others.len(), host),
         sweep.inputs[first.input],
         first.bytes(),
     ))
@@ -459,6 +484,7 @@ pub(super) fn amount(sweep: &Sweep<'_>, value: f64) -> String {
     let name = sweep.figure.column;
     match unit(name) {
         "ns" => format!("{value:.1} ns"),
+        "µs" => format!("{value:.2} µs"),
         _ => figure(name, value),
     }
 }

@@ -166,7 +166,8 @@ pub(super) fn curves(sweep: &Sweep<'_>) -> Section {
     }
 }
 
-/// Two axes as a map, tunables first.
+/// Two axes as a map, tunables first. Of further axes it has the values of the setting with the least regret: a mean over
+/// them would mix designs, which do not all have the same tunables.
 pub(super) fn heat(sweep: &Sweep<'_>) -> Section {
     let mut axes: Vec<usize> = (0..sweep.grid.axes.len()).collect();
     axes.sort_by_key(|at| {
@@ -174,14 +175,19 @@ pub(super) fn heat(sweep: &Sweep<'_>) -> Section {
         (!axis.name.starts_with("set."), !axis.is_number, *at)
     });
     let section = Section::new("Two axes");
-    let [x, y, others @ ..] = axes.as_slice() else {
+    let ([x, y, others @ ..], Some(best)) = (axes.as_slice(), sweep.regrets.first()) else {
         return section;
     };
+    let best = &sweep.settings[best.setting];
+    let is_shown = |places: &Vec<usize>| others.iter().all(|at| places[*at] == best[*at]);
     let name = sweep.figure.column;
     let mut sums = BTreeMap::new();
     for of in &sweep.rows {
         for (places, row) in sweep.settings.iter().zip(of) {
-            if let Some(value) = row.and_then(|row| sweep.value(row)) {
+            if let Some(value) = row
+                .filter(|_| is_shown(places))
+                .and_then(|row| sweep.value(row))
+            {
                 let sum = sums.entry((places[*x], places[*y])).or_insert((0.0, 0_u32));
                 *sum = (sum.0 + on_axis(name, value.middle), sum.1 + 1);
             }
@@ -191,6 +197,9 @@ pub(super) fn heat(sweep: &Sweep<'_>) -> Section {
         .iter()
         .map(|((x, y), (sum, count))| (*x, *y, sum / f64::from(*count)));
     let cells: Vec<(usize, usize, f64)> = cells.collect();
+    if cells.len() < 3 {
+        return section;
+    }
     let axis = |at: usize| {
         let axis = &sweep.grid.axes[at];
         Axis::names(
@@ -204,10 +213,12 @@ pub(super) fn heat(sweep: &Sweep<'_>) -> Section {
         plain(&sweep.grid.axes[*x].name),
         plain(&sweep.grid.axes[*y].name)
     );
-    let mut of = vec!["cases".to_string()];
-    of.extend(others.iter().map(|at| plain(&sweep.grid.axes[*at].name)));
+    let of = match others {
+        [] => String::new(),
+        others => format!(" with {}", sweep.grid.label(best, others)),
+    };
     let chart = Chart::heat(&title, axis(*x), axis(*y), &titled(name), &cells);
-    section.with(chart.noted(format!("Means over all {}.", of.join(", "))))
+    section.with(chart.noted(format!("Means over all cases{of}.")))
 }
 
 /// Cells that failed, with their errors.

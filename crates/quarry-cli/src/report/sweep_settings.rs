@@ -2,6 +2,7 @@
 
 use quarry_report::{Cell, Column, Section, Table, Tone};
 
+use super::facts::titled;
 use super::grid::plain;
 use super::regret::Regret;
 use super::sweep::{Change, Sweep, amount, changes};
@@ -172,11 +173,14 @@ pub(super) fn text(sweep: &Sweep<'_>) -> String {
             "Change of slab memory. surely: {host}s that grow at the lower bound, too; maybe: those that grow at the upper one."
         );
         let figures = &["median", "most", "surely", "maybe"];
-        (figures, format!("{host} with most"), about)
+        (figures, format!("{host} with most, %"), about)
     } else {
-        let about = "Regret: what a setting needs beyond the best setting of the same case.";
+        let about = format!(
+            "Regret in {}: what a setting needs beyond the best setting of the same case.",
+            titled(sweep.figure.column)
+        );
         let figures = &["worst", "mean", "best of"];
-        (figures, "worst in".to_string(), about.to_string())
+        (figures, "worst in".to_string(), about)
     };
     let axes = &sweep.grid.axes;
     let names: Vec<String> = axes.iter().map(|axis| plain(&axis.name)).collect();

@@ -243,7 +243,7 @@ fn a_sweep_has_a_page() {
         &page,
         &[
             "1 input in 2 cases under 6 settings: 12 rows; 12 cells failed.",
-            "2 cases grow",
+            "there no change is expected for any case.",
             "regret",
             "Settings by regret",
             "Failed cells",

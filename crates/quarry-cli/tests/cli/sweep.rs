@@ -167,6 +167,35 @@ fn parts_make_the_whole() {
 }
 
 #[test]
+fn a_folder_stands_for_all_of_its_hosts_and_a_result_for_one_question() {
+    let folder = hosts();
+    // A reader finds the report of this one host in the whole folder.
+    let one = folder.path().join("hosts/h");
+    fs::create_dir(&one).unwrap();
+    fs::copy(data("../field/memcg-4.18/slabinfo"), one.join("slabinfo")).unwrap();
+    let told = text(&in_folder(
+        folder.path(),
+        "sweep --input hosts --release 7.3 --dry-run",
+    ));
+    assert_has(&told, &["4 cells: 4 inputs with 1 setting"]);
+    let told = text(&in_folder(
+        folder.path(),
+        "sweep --input hosts/h --release 7.3 --dry-run",
+    ));
+    assert_has(&told, &["1 cell: 1 input"]);
+    text(&in_folder(
+        folder.path(),
+        "sweep --input hosts/a.json.gz --release 7.3 -o out",
+    ));
+    let other = in_folder(folder.path(), "sweep --ask replay --input kv -o out");
+    assert_fails(
+        &other,
+        2,
+        &["out: the folder has rows of what-if, and not of replay"],
+    );
+}
+
+#[test]
 fn wrong_sweeps_are_refused() {
     let folder = hosts();
     let refused = |line: &str, code: i32, parts: &[&str]| {
