@@ -3,7 +3,7 @@
 
 use std::env;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result};
@@ -77,10 +77,17 @@ pub(crate) fn soak() -> Result<()> {
     Ok(())
 }
 
+/// Where kernels show their tracing.
+const TRACEFS: &str = "/sys/kernel/tracing";
+
 /// The tests that need root, which are otherwise ignored.
 pub(crate) fn root() -> Result<Outcome> {
     if shell::output(Command::new("id").arg("-u"))?.trim() != "0" {
         return Ok(Outcome::Skipped("needs root".to_owned()));
+    }
+    // A machine that was started just now has it nowhere, and recordings need it.
+    if !Path::new(TRACEFS).join("events").is_dir() {
+        shell::run(Command::new("mount").args(["-t", "tracefs", "tracefs", TRACEFS]))?;
     }
     let programs = Programs::build()?;
     let ignored = |package, test| programs.run(package, &[test], &[], &["--ignored"]);
