@@ -1,5 +1,6 @@
 import json
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -15,6 +16,16 @@ def snapshots():
     found = [folder / f"{release}-snapshot.json.gz" for release in ("5.10", "6.1", "6.12", "7.3")]
     assert all(path.exists() for path in found)
     return found
+
+
+@pytest.fixture
+def fleet(snapshots, tmp_path):
+    """A folder `hosts` with a copy of each snapshot."""
+    folder = tmp_path / "hosts"
+    folder.mkdir()
+    for path in snapshots:
+        shutil.copy(path, folder)
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,6 @@
 import contextlib
 import errno
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -20,15 +19,6 @@ import quarry
 from quarry import _sweep
 
 PLAN = {"release": ["6.12", "7.3"], "set": {"min_partial": [1, 9]}}
-
-
-@pytest.fixture
-def fleet(snapshots, tmp_path):
-    folder = tmp_path / "hosts"
-    folder.mkdir()
-    for path in snapshots:
-        shutil.copy(path, folder)
-    return folder
 
 
 def rows(folder):

@@ -2,7 +2,6 @@
 
 import concurrent.futures
 import os
-import shutil
 import signal
 
 import polars as pl
@@ -24,15 +23,6 @@ def cluster():
         Client(made) as client,
     ):
         yield client
-
-
-@pytest.fixture
-def fleet(snapshots, tmp_path):
-    folder = tmp_path / "hosts"
-    folder.mkdir()
-    for path in snapshots:
-        shutil.copy(path, folder)
-    return folder
 
 
 def rows(folder):

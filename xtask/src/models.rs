@@ -77,7 +77,7 @@ pub(crate) fn soak() -> Result<()> {
     Ok(())
 }
 
-/// Where kernels show their tracing.
+/// Folder in which kernels show their tracing.
 const TRACEFS: &str = "/sys/kernel/tracing";
 
 /// The tests that need root, which are otherwise ignored.

@@ -3,14 +3,13 @@
 use quarry_core::design::Design;
 use quarry_designs::units::parse_duration;
 use quarry_designs::{DesignSpec, ForDesign, Setting, Tuning, resolve};
-use quarry_machines::{DEFAULT_MACHINE, Machine};
 use quarry_work::load::{self, Load, LoadOptions, LoadReport};
 use quarry_work::micro::{self, MicroReport, MicroSpec, Pattern};
 use quarry_work::{Progress, Setup, WorkError};
 
 use crate::ask::Ask;
 use crate::plan::Asked;
-use crate::requests::number;
+use crate::requests::{machine, number};
 
 /// Runs the load of a cell on each of its designs.
 pub(crate) fn run(
@@ -20,8 +19,7 @@ pub(crate) fn run(
 ) -> Result<Vec<LoadReport>, WorkError> {
     let text = |key: &str| asked.axes.get(key);
     let usage = |error: String| WorkError::Usage(error);
-    let machine = Machine::open(text("machine").map_or(DEFAULT_MACHINE, String::as_str));
-    let machine = machine.map_err(|error| usage(error.to_string()))?;
+    let machine = machine(asked).map_err(usage)?;
     let usual = load::Ask::new(vec![named(ask, asked)?]);
     let time = text("time").map(|text| parse_duration(text));
     let request = load::Ask {
@@ -72,9 +70,7 @@ pub(crate) fn run_micro(asked: &Asked) -> Result<Vec<MicroReport>, WorkError> {
     let settings: Result<Vec<Setting>, _> = settings.collect();
     let tunings = settings.and_then(|settings| resolve(&settings, &designs));
     let tunings = tunings.map_err(|error| usage(error.to_string()))?;
-    let name = asked.axes.get("machine");
-    let machine = Machine::open(name.map_or(DEFAULT_MACHINE, String::as_str));
-    let machine = machine.map_err(|error| usage(error.to_string()))?;
+    let machine = machine(asked).map_err(usage)?;
     let pattern = asked.axes.get("pattern");
     let pattern = pattern.map_or(Ok(Pattern::Batch), |name| {
         quarry_designs::named("pattern", &Pattern::ALL, name)

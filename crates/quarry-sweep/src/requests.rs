@@ -53,8 +53,7 @@ pub(crate) fn replay(ask: Ask, asked: &Asked) -> Result<Replay, LabError> {
         },
         timing: match ask {
             Ask::ReplayTime => {
-                let machine = Machine::open(text("machine").unwrap_or(DEFAULT_MACHINE));
-                let machine = machine.map_err(|error| LabError::Usage(error.to_string()))?;
+                let machine = machine(asked).map_err(LabError::Usage)?;
                 Some(Timing {
                     draw: machine.draw(number(asked, "draw").unwrap_or(0)),
                     machine,
@@ -65,6 +64,27 @@ pub(crate) fn replay(ask: Ask, asked: &Asked) -> Result<Replay, LabError> {
             _ => None,
         },
     })
+}
+
+/// The machine of a cell in simulated time.
+pub(crate) fn machine(asked: &Asked) -> Result<Machine, String> {
+    let name = asked.axes.get("machine").map(String::as_str);
+    Machine::open(name.unwrap_or(DEFAULT_MACHINE)).map_err(|error| error.to_string())
+}
+
+/// Refuses what no cell can ask, whatever its input.
+pub(crate) fn check(ask: Ask, asked: &Asked) -> Result<(), String> {
+    match ask {
+        Ask::WhatIf => {
+            let questions = what_if(asked).questions();
+            questions.map(drop).map_err(|error| error.to_string())
+        }
+        Ask::Replay | Ask::ReplayTime => {
+            let request = replay(ask, asked);
+            request.map(drop).map_err(|error| error.to_string())
+        }
+        _ => machine(asked).map(drop),
+    }
 }
 
 /// The choice of an axis by its name, the usual one if it is not asked.

@@ -8,7 +8,6 @@ use std::thread;
 use quarry_designs::{DesignSpec, Setting};
 use quarry_work::run_all;
 
-use crate::ask::Ask;
 use crate::cell::{Cell, Chunk};
 use crate::error::SweepError;
 use crate::inputs::{self, Input, Inputs};
@@ -83,12 +82,8 @@ impl Sweep {
             ));
         }
         let asked: Vec<Arc<Asked>> = taken(plan.asked()?)?.into_iter().map(Arc::new).collect();
-        if plan.ask == Ask::WhatIf {
-            // What no cell can ask is refused before any runs.
-            for asked in &asked {
-                let questions = requests::what_if(asked).questions();
-                questions.map_err(|error| SweepError::Usage(error.to_string()))?;
-            }
+        for asked in &asked {
+            requests::check(plan.ask, asked).map_err(SweepError::Usage)?;
         }
         let inputs = Inputs::of(found);
         let of_input = |input: &Arc<Input>| {

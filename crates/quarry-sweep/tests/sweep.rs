@@ -358,9 +358,16 @@ fn recordings_are_replayed_in_both_ways() {
     assert!(table.column("events_per_second").is_none());
     assert!(table.column("peak_slab_bytes").is_some());
 
+    let unknown = plan(&json!({"ask": "replay --time", "input": "kv", "machine": "none"}));
+    let refused = Sweep::of(&unknown, false).unwrap_err().to_string();
+    assert!(
+        refused.starts_with("there is no machine \"none\""),
+        "{refused}"
+    );
+    // What depends on the input fails in its cells: copies of two CPUs need more than the machine has.
     let timed = plan(
         &json!({"ask": "replay --time", "input": "hackbench", "design": "sheaf@7.0", "seed": "1..2",
-        "machine": "no such machine"}),
+        "copies": 100}),
     );
     let sweep = Sweep::of(&timed, false).unwrap();
     let outcome = run(&sweep, &out.path().join("timed"), &jobs(2)).unwrap();

@@ -236,6 +236,9 @@ fn wrong_sweeps_are_refused() {
             "name a folder that you may write to",
         ],
     );
+    let machine = "ask = \"run hackbench\"\nmachine = \"nosuch\"\n";
+    fs::write(folder.path().join("machine.toml"), machine).unwrap();
+    refused("sweep machine.toml -o out", 2, &["nosuch"]);
     refused("sweep not.toml -o out", 2, &["plan not.toml: "]);
     refused(
         "sweep gone.toml -o out",
