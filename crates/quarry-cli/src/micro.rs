@@ -1,11 +1,10 @@
 //! `quarry run micro`: the micro-benchmarks of kernel developers, in simulated time.
 
-use quarry_core::design::Design;
-use quarry_designs::{DesignSpec, ForDesign, Setting, resolve};
+use quarry_designs::{DesignSpec, Setting, resolve};
 use quarry_machines::Machine;
 use quarry_sim::time::TimeCounters;
 use quarry_work::WorkError;
-use quarry_work::micro::{self, MicroReport, MicroSpec, Pattern};
+use quarry_work::micro::{MicroReport, MicroSpec, Pattern};
 use quarry_work::sensitivity::{Arm, Figure, First};
 
 use crate::experiment::{Command, Experiment, Progress};
@@ -103,14 +102,6 @@ struct Run {
     spec: MicroSpec,
 }
 
-impl ForDesign for &Run {
-    type Output = Result<MicroReport, WorkError>;
-
-    fn run<D: Design>(self) -> Self::Output {
-        micro::run::<D>(&self.spec)
-    }
-}
-
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let machine = args.timed.machine.machine()?;
@@ -151,7 +142,7 @@ impl Experiment for Micro {
     }
 
     fn run(&self, run: &Run, progress: Progress<'_>) -> Result<MicroReport, WorkError> {
-        let report = run.design.design.run(run);
+        let report = run.spec.run_on(&run.design);
         progress.advance(1);
         report
     }

@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -73,8 +74,8 @@ impl Folder {
     ///
     /// # Errors
     ///
-    /// [`SweepError::Foreign`] if it has files of something else, [`SweepError::OtherAsk`] of another question, [`SweepError::File`] or [`SweepError::Output`] if it
-    /// cannot be written.
+    /// [`SweepError::Foreign`] if it has files of something else, [`SweepError::OtherAsk`] of another question,
+    /// [`SweepError::File`], [`SweepError::Place`] or [`SweepError::Output`] if it cannot be written.
     pub fn create(path: &Path, sweep: &Sweep) -> Result<Self, SweepError> {
         let failed = |source| SweepError::File {
             path: path.to_path_buf(),
@@ -181,8 +182,8 @@ impl Folder {
         Ok(path)
     }
 
-    /// The files of a kind, sorted.
-    fn files(&self, kind: &str) -> Result<Vec<PathBuf>, SweepError> {
+    /// The files whose names are such, sorted.
+    fn named(&self, is_such: impl Fn(&OsStr) -> bool) -> Result<Vec<PathBuf>, SweepError> {
         let failed = |source| SweepError::File {
             path: self.path.clone(),
             source,
@@ -190,15 +191,22 @@ impl Folder {
         let mut files = Vec::new();
         for entry in fs::read_dir(&self.path).map_err(failed)? {
             let name = entry.map_err(failed)?.file_name();
-            let name = name.to_string_lossy();
-            let id = name.strip_prefix(kind).and_then(|it| it.strip_prefix('-'));
-            let id = id.and_then(|it| it.strip_suffix(".parquet"));
-            if id.is_some_and(|id| id.bytes().all(|byte| byte.is_ascii_hexdigit())) {
-                files.push(self.path.join(name.as_ref()));
+            if is_such(&name) {
+                files.push(self.path.join(name));
             }
         }
         files.sort();
         Ok(files)
+    }
+
+    /// The files of a kind, sorted.
+    fn files(&self, kind: &str) -> Result<Vec<PathBuf>, SweepError> {
+        self.named(|name| {
+            let name = name.to_string_lossy();
+            let id = name.strip_prefix(kind).and_then(|it| it.strip_prefix('-'));
+            let id = id.and_then(|it| it.strip_suffix(".parquet"));
+            id.is_some_and(|id| id.bytes().all(|byte| byte.is_ascii_hexdigit()))
+        })
     }
 
     /// The cells that have rows.
@@ -246,19 +254,7 @@ impl Folder {
 
     /// Files that are not whole: a process still writes them, or left them behind.
     pub(crate) fn unfinished(&self) -> Result<Vec<PathBuf>, SweepError> {
-        let failed = |source| SweepError::File {
-            path: self.path.clone(),
-            source,
-        };
-        let mut found = Vec::new();
-        for entry in fs::read_dir(&self.path).map_err(failed)? {
-            let name = entry.map_err(failed)?.file_name();
-            if is_unfinished(&name) {
-                found.push(self.path.join(name));
-            }
-        }
-        found.sort();
-        Ok(found)
+        self.named(is_unfinished)
     }
 
     /// Writes all rows of this version to one file of each kind, `results.parquet`, `caches.parquet` and `costs.parquet`.
@@ -335,7 +331,7 @@ impl Chunk {
 }
 
 /// True for the name of an output that is not finished.
-fn is_unfinished(name: &std::ffi::OsStr) -> bool {
+fn is_unfinished(name: &OsStr) -> bool {
     name.as_encoded_bytes().ends_with(b".part")
 }
 

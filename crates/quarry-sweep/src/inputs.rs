@@ -164,11 +164,10 @@ fn of_folder(path: &Path) -> Result<Vec<String>, SweepError> {
         )));
     }
     // A reader looks for a report in all of a folder, and finds that of one host among many.
-    let is_one = OF_ONE.iter().any(|name| path.join(name).exists());
-    let hosts = names
-        .iter()
-        .filter(|name| Snapshot::read(Path::new(name), None).is_ok());
-    match (is_one || hosts.take(2).count() < 2) && Snapshot::read(path, None).is_ok() {
+    let is_one = || OF_ONE.iter().any(|name| path.join(name).exists());
+    let is_host = |name: &&String| Snapshot::read(Path::new(name), None).is_ok();
+    let are_many = || names.iter().filter(is_host).nth(1).is_some();
+    match Snapshot::read(path, None).is_ok() && (is_one() || !are_many()) {
         true => Ok(vec![shown]),
         false => Ok(names),
     }

@@ -1,10 +1,9 @@
 //! Loads as cells: the texts of a cell's axes as a load's request.
 
-use quarry_core::design::Design;
 use quarry_designs::units::parse_duration;
-use quarry_designs::{DesignSpec, ForDesign, Setting, Tuning, resolve};
+use quarry_designs::{DesignSpec, Setting, Tuning, resolve};
 use quarry_work::load::{self, Load, LoadOptions, LoadReport};
-use quarry_work::micro::{self, MicroReport, MicroSpec, Pattern};
+use quarry_work::micro::{MicroReport, MicroSpec, Pattern};
 use quarry_work::{Progress, Setup, WorkError};
 
 use crate::ask::Ask;
@@ -50,13 +49,6 @@ const MICRO_DESIGNS: [&str; 2] = ["slub@6.18", "sheaf@7.0"];
 
 /// Runs the micro-benchmark of a cell on each of its designs.
 pub(crate) fn run_micro(asked: &Asked) -> Result<Vec<MicroReport>, WorkError> {
-    struct Run<'a>(&'a MicroSpec);
-    impl ForDesign for Run<'_> {
-        type Output = Result<MicroReport, WorkError>;
-        fn run<D: Design>(self) -> Self::Output {
-            micro::run::<D>(self.0)
-        }
-    }
     let usage = |error: String| WorkError::Usage(error);
     let design = |text: &str| DesignSpec::parse(text).map_err(|error| usage(error.to_string()));
     let designs: Vec<DesignSpec> = match asked.axes.get("design") {
@@ -72,30 +64,28 @@ pub(crate) fn run_micro(asked: &Asked) -> Result<Vec<MicroReport>, WorkError> {
     let tunings = tunings.map_err(|error| usage(error.to_string()))?;
     let machine = machine(asked).map_err(usage)?;
     let pattern = asked.axes.get("pattern");
-    let pattern = pattern.map_or(Ok(Pattern::Batch), |name| {
-        quarry_designs::named("pattern", &Pattern::ALL, name)
-    });
-    let pattern = pattern.map_err(|error| usage(error.to_string()))?;
+    let pattern = pattern.map(|name| quarry_designs::named("pattern", &Pattern::ALL, name));
+    let pattern = pattern
+        .transpose()
+        .map_err(|error| usage(error.to_string()))?;
     let run = |(design, tuning): (DesignSpec, Tuning)| {
         let usual = Setup::new(design.era, machine.clone());
+        let usual = MicroSpec::new(Setup {
+            page_bytes: number(asked, "page-size").unwrap_or(usual.page_bytes),
+            memory_bytes: number(asked, "memory").unwrap_or(load::MEMORY_BYTES),
+            tuning,
+            draw: machine.draw(number(asked, "draw").unwrap_or(0)),
+            seed: number(asked, "seed").unwrap_or(usual.seed),
+            ..usual
+        });
         let spec = MicroSpec {
-            pattern,
-            object_bytes: number(asked, "size").unwrap_or(256),
-            kmalloc: false,
-            count: number(asked, "count").unwrap_or(10_000),
-            bulk: 16,
-            cpus: number(asked, "cpus").unwrap_or(1),
-            rounds: 3,
-            setup: Setup {
-                page_bytes: number(asked, "page-size").unwrap_or(usual.page_bytes),
-                memory_bytes: number(asked, "memory").unwrap_or(load::MEMORY_BYTES),
-                tuning,
-                draw: machine.draw(number(asked, "draw").unwrap_or(0)),
-                seed: number(asked, "seed").unwrap_or(usual.seed),
-                ..usual
-            },
+            pattern: pattern.unwrap_or(usual.pattern),
+            object_bytes: number(asked, "size").unwrap_or(usual.object_bytes),
+            count: number(asked, "count").unwrap_or(usual.count),
+            cpus: number(asked, "cpus").unwrap_or(usual.cpus),
+            ..usual
         };
-        design.design.run(Run(&spec))
+        spec.run_on(&design)
     };
     designs.into_iter().zip(tunings).map(run).collect()
 }

@@ -11,6 +11,7 @@ mod replay;
 mod reproduce;
 mod runs;
 pub(crate) mod sweep;
+mod sweep_growth;
 mod sweep_parts;
 mod sweep_settings;
 mod what_if;

@@ -15,9 +15,10 @@ use serde_json::Value;
 use super::facts::{figure, unit};
 use super::grid::Grid;
 use super::regret::{self, Regret};
+use super::sweep_growth as growth;
 use super::sweep_parts::{curves, failures, heat, hosts};
 use super::sweep_settings;
-use crate::units::{counted, median, signed};
+use crate::units::counted;
 use crate::{input, output};
 
 /// True for what a sweep leaves: its folder, or a Parquet file.
@@ -136,6 +137,8 @@ pub(super) struct Sweep<'a> {
     pub(super) figure: Figure,
     /// Names of the cases.
     pub(super) inputs: Vec<String>,
+    /// Number of inputs; a case is one of them, with its circumstances.
+    distinct: usize,
     /// Settings as axes.
     pub(super) grid: Grid<'a>,
     /// Places on the axes of each setting.
@@ -181,12 +184,17 @@ impl<'a> Sweep<'a> {
         for (input, setting, row) in cells {
             by_cell[input][setting] = Some(row);
         }
+        let distinct: BTreeSet<&str> = rows
+            .iter()
+            .filter_map(|row| row["input"].as_str())
+            .collect();
         let value = |row: &Option<&Value>| row.and_then(|row| value_of(figure, row));
         let values = by_cell.iter().map(|of| of.iter().map(value).collect());
         let values: Vec<Vec<_>> = values.collect();
         Self {
             figure,
             inputs,
+            distinct: distinct.len(),
             grid,
             settings,
             rows: by_cell,
@@ -198,9 +206,7 @@ impl<'a> Sweep<'a> {
 
     /// Word for a case: a host where each input is one.
     pub(super) fn host(&self) -> &'static str {
-        let rows = self.rows.iter().flatten().flatten();
-        let inputs: BTreeSet<&str> = rows.filter_map(|row| row["input"].as_str()).collect();
-        match self.inputs.len() == inputs.len() {
+        match self.inputs.len() == self.distinct {
             true => "host",
             false => "case",
         }
@@ -270,7 +276,7 @@ fn findings(cells: &Cells, sweep: Option<&Sweep<'_>>) -> Vec<String> {
         )];
     };
     let size = size(sweep, cells.ok.len(), cells.failed.len());
-    let found = growth_finding(sweep).into_iter();
+    let found = growth::finding(sweep).into_iter();
     std::iter::once(size)
         .chain(found)
         .chain(recommendation(sweep))
@@ -358,10 +364,8 @@ fn axes(rows: &Rows, ok: &[Value]) -> Vec<String> {
 
 /// Size of the sweep, in a sentence.
 fn size(sweep: &Sweep<'_>, ok: usize, failed: usize) -> String {
-    let rows = sweep.rows.iter().flatten().flatten();
-    let inputs: BTreeSet<&str> = rows.filter_map(|row| row["input"].as_str()).collect();
     let cases = match sweep.inputs.len() {
-        same if same == inputs.len() => String::new(),
+        same if same == sweep.distinct => String::new(),
         more => format!(" in {}", counted(more, "case")),
     };
     let failures = match failed {
@@ -370,113 +374,10 @@ fn size(sweep: &Sweep<'_>, ok: usize, failed: usize) -> String {
     };
     format!(
         "{}{cases} under {}: {}; {failures}.",
-        counted(inputs.len(), "input"),
+        counted(sweep.distinct, "input"),
         counted(sweep.settings.len(), "setting"),
         counted(ok, "row")
     )
-}
-
-/// Change of a host's memory by a setting: low, expected, high, and what it has now.
-pub(super) struct Change {
-    pub(super) input: usize,
-    pub(super) now: f64,
-    pub(super) low: f64,
-    pub(super) middle: f64,
-    pub(super) high: f64,
-}
-
-impl Change {
-    /// True if no change is expected: the host has these settings, or others of the same effect.
-    fn is_none(&self) -> bool {
-        self.middle == 0.0
-    }
-
-    pub(super) fn percent(&self) -> f64 {
-        if self.now > 0.0 {
-            self.middle * 100.0 / self.now
-        } else {
-            0.0
-        }
-    }
-
-    fn bytes(&self) -> String {
-        let [low, middle, high] =
-            [self.low, self.middle, self.high].map(|bytes| signed(bytes as i128));
-        format!("{middle} (between {low} and {high})")
-    }
-}
-
-/// Changes of all hosts by a setting, the greatest growth first; empty where nothing is compared with.
-pub(super) fn changes(sweep: &Sweep<'_>, setting: usize) -> Vec<Change> {
-    let Some(now) = sweep.figure.now else {
-        return Vec::new();
-    };
-    let of = |(input, of): (usize, &Vec<Option<&Value>>)| {
-        let row = of[setting]?;
-        let (now, value) = (row[now].as_f64()?, sweep.value(row)?);
-        Some(Change {
-            input,
-            now,
-            low: value.low - now,
-            middle: value.middle - now,
-            high: value.high - now,
-        })
-    };
-    let mut changes: Vec<Change> = sweep.rows.iter().enumerate().filter_map(of).collect();
-    changes.sort_by(|a, b| b.middle.total_cmp(&a.middle));
-    changes
-}
-
-/// The setting under which all hosts together grow most.
-pub(super) fn greatest(sweep: &Sweep<'_>) -> Option<(usize, Vec<Change>)> {
-    let all = (0..sweep.settings.len()).map(|setting| (setting, changes(sweep, setting)));
-    let some = all.filter(|(_, changes)| !changes.is_empty());
-    let sum = |changes: &[Change]| changes.iter().map(|change| change.middle).sum::<f64>();
-    some.max_by(|(_, a), (_, b)| sum(a).total_cmp(&sum(b)))
-}
-
-/// Hosts that grow, and which most, in a sentence.
-fn growth_finding(sweep: &Sweep<'_>) -> Option<String> {
-    let (setting, changes) = greatest(sweep)?;
-    let first = changes.first()?;
-    let name = sweep.name(setting);
-    if changes.len() == 1 {
-        return Some(format!(
-            "{} changes most with {name}: by {}.",
-            sweep.inputs[first.input],
-            first.bytes()
-        ));
-    }
-    // Hosts that have these settings already say nothing of them.
-    let others: Vec<&Change> = changes.iter().filter(|change| !change.is_none()).collect();
-    let same = changes.len() - others.len();
-    let host = sweep.host();
-    let greatest = match sweep.settings.len() {
-        1 => format!("With {name},"),
-        _ => format!("All together need most with {name}: there"),
-    };
-    if others.is_empty() {
-        return Some(format!("{greatest} no change is expected for any {host}."));
-    }
-    let grow = others.iter().filter(|change| change.middle > 0.0).count();
-    let surely = others.iter().filter(|change| change.low > 0.0).count();
-    let mut percents: Vec<f64> = others.iter().map(|change| change.percent()).collect();
-    percents.sort_by(f64::total_cmp);
-    let median = median(&percents);
-    let same = match same {
-        0 => String::new(),
-        same => format!(
-            " For the other {} no change is expected.",
-            counted(same, host)
-        ),
-    };
-    Some(format!(
-        "{greatest} {grow} of {} grow, {surely} of them in all of their bounds; the median changes by {median:+.1} %, and {} \
-         grows by the most memory, {}.{same}",
-        counted(others.len(), host),
-        sweep.inputs[first.input],
-        first.bytes(),
-    ))
 }
 
 /// A quantity of the sweep's figure.

@@ -7,7 +7,8 @@ use serde_json::Value;
 
 use super::facts::{figure, on_axis, titled};
 use super::grid::{Grid, plain};
-use super::sweep::{Change, Sweep, changes as changes_by, greatest};
+use super::sweep::Sweep;
+use super::sweep_growth::{Change, changes as changes_by, greatest};
 use crate::output;
 use crate::units::signed;
 

@@ -5,9 +5,10 @@ use quarry_report::{Cell, Column, Section, Table, Tone};
 use super::facts::titled;
 use super::grid::plain;
 use super::regret::Regret;
-use super::sweep::{Change, Sweep, amount, changes};
+use super::sweep::{Sweep, amount};
+use super::sweep_growth::{Growth, changes};
 use crate::output;
-use crate::units::{count, median};
+use crate::units::count;
 
 /// Settings that the terminal's table has at most: more are a matter for the page.
 const PRINTED: usize = 30;
@@ -26,36 +27,6 @@ struct Line<'a> {
     missing: usize,
 }
 
-/// Change of all hosts against what they have now.
-struct Growth {
-    median_percent: f64,
-    most_percent: f64,
-    /// Number of the host with the most.
-    most: usize,
-    /// Hosts that grow at the lower bound, too, and those that do so at the upper one.
-    surely: usize,
-    maybe: usize,
-}
-
-impl Growth {
-    /// Growth of the hosts of these changes; `None` without any.
-    fn of(changes: &[Change]) -> Option<Self> {
-        let most = changes
-            .iter()
-            .max_by(|a, b| a.percent().total_cmp(&b.percent()))?;
-        let mut percents: Vec<f64> = changes.iter().map(Change::percent).collect();
-        percents.sort_by(f64::total_cmp);
-        let grows = |bound: fn(&Change) -> f64| changes.iter().filter(|of| bound(of) > 0.0).count();
-        Some(Self {
-            median_percent: median(&percents),
-            most_percent: most.percent(),
-            most: most.input,
-            surely: grows(|change| change.low),
-            maybe: grows(|change| change.high),
-        })
-    }
-}
-
 /// All settings: those with the least worst regret first, then those without one.
 fn lines<'a>(sweep: &'a Sweep<'_>) -> Vec<Line<'a>> {
     let of = |setting: usize, regret: Option<&'a Regret>| {
@@ -66,7 +37,7 @@ fn lines<'a>(sweep: &'a Sweep<'_>) -> Vec<Line<'a>> {
         };
         Line {
             setting,
-            growth: Growth::of(&changes(sweep, setting)),
+            growth: Growth::of(&changes(sweep, setting).iter().collect::<Vec<_>>()),
             regret,
             best: sweep.values.iter().filter(is_best).count(),
             missing: sweep

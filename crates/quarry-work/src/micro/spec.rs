@@ -1,8 +1,11 @@
 //! Parameters of a micro-benchmark.
 
+use quarry_core::design::Design;
 use quarry_core::page::MAX_ORDER;
+use quarry_designs::{DesignSpec, ForDesign};
 use quarry_sim::Config;
 
+use super::report::MicroReport;
 use crate::error::WorkError;
 use crate::setup::Setup;
 
@@ -70,6 +73,37 @@ pub(super) fn bulk_kmalloc() -> WorkError {
 }
 
 impl MicroSpec {
+    /// The usual run of a kernel on a machine.
+    #[must_use]
+    pub fn new(setup: Setup) -> Self {
+        Self {
+            pattern: Pattern::Batch,
+            object_bytes: 256,
+            kmalloc: false,
+            count: 10_000,
+            bulk: 16,
+            cpus: 1,
+            rounds: 3,
+            setup,
+        }
+    }
+
+    /// Runs it on a design.
+    ///
+    /// # Errors
+    ///
+    /// As [`run`](super::run).
+    pub fn run_on(&self, design: &DesignSpec) -> Result<MicroReport, WorkError> {
+        struct Run<'a>(&'a MicroSpec);
+        impl ForDesign for Run<'_> {
+            type Output = Result<MicroReport, WorkError>;
+            fn run<D: Design>(self) -> Self::Output {
+                super::run::<D>(self.0)
+            }
+        }
+        design.design.run(Run(self))
+    }
+
     /// The run in words, for messages.
     #[must_use]
     pub fn label(&self) -> String {

@@ -1,0 +1,140 @@
+//! Growth of a sweep's hosts against what they have now.
+
+use serde_json::Value;
+
+use super::sweep::Sweep;
+use crate::units::{counted, median, signed};
+
+/// Change of a host's memory by a setting: low, expected, high, and what it has now.
+pub(super) struct Change {
+    pub(super) input: usize,
+    pub(super) now: f64,
+    pub(super) low: f64,
+    pub(super) middle: f64,
+    pub(super) high: f64,
+}
+
+impl Change {
+    /// True if no change is expected: the host has these settings, or others of the same effect.
+    fn is_none(&self) -> bool {
+        self.middle == 0.0
+    }
+
+    pub(super) fn percent(&self) -> f64 {
+        if self.now > 0.0 {
+            self.middle * 100.0 / self.now
+        } else {
+            0.0
+        }
+    }
+
+    fn bytes(&self) -> String {
+        let [low, middle, high] =
+            [self.low, self.middle, self.high].map(|bytes| signed(bytes as i128));
+        format!("{middle} (between {low} and {high})")
+    }
+}
+
+/// Changes of all hosts by a setting, the greatest growth first; empty where nothing is compared with.
+pub(super) fn changes(sweep: &Sweep<'_>, setting: usize) -> Vec<Change> {
+    let Some(now) = sweep.figure.now else {
+        return Vec::new();
+    };
+    let of = |(input, of): (usize, &Vec<Option<&Value>>)| {
+        let row = of[setting]?;
+        let (now, value) = (row[now].as_f64()?, sweep.value(row)?);
+        Some(Change {
+            input,
+            now,
+            low: value.low - now,
+            middle: value.middle - now,
+            high: value.high - now,
+        })
+    };
+    let mut changes: Vec<Change> = sweep.rows.iter().enumerate().filter_map(of).collect();
+    changes.sort_by(|a, b| b.middle.total_cmp(&a.middle));
+    changes
+}
+
+/// The setting under which all hosts together grow most.
+pub(super) fn greatest(sweep: &Sweep<'_>) -> Option<(usize, Vec<Change>)> {
+    let all = (0..sweep.settings.len()).map(|setting| (setting, changes(sweep, setting)));
+    let some = all.filter(|(_, changes)| !changes.is_empty());
+    let sum = |changes: &[Change]| changes.iter().map(|change| change.middle).sum::<f64>();
+    some.max_by(|(_, a), (_, b)| sum(a).total_cmp(&sum(b)))
+}
+
+/// Hosts that grow, and which most, in a sentence.
+pub(super) fn finding(sweep: &Sweep<'_>) -> Option<String> {
+    let (setting, changes) = greatest(sweep)?;
+    let first = changes.first()?;
+    let name = sweep.name(setting);
+    if changes.len() == 1 {
+        return Some(format!(
+            "{} changes most with {name}: by {}.",
+            sweep.inputs[first.input],
+            first.bytes()
+        ));
+    }
+    // Hosts that have these settings already say nothing of them.
+    let others: Vec<&Change> = changes.iter().filter(|change| !change.is_none()).collect();
+    let same = changes.len() - others.len();
+    let host = sweep.host();
+    let greatest = match sweep.settings.len() {
+        1 => format!("With {name},"),
+        _ => format!("All together need most with {name}: there"),
+    };
+    let Some(of) = Growth::of(&others) else {
+        return Some(format!("{greatest} no change is expected for any {host}."));
+    };
+    let same = match same {
+        0 => String::new(),
+        same => format!(
+            " For the other {} no change is expected.",
+            counted(same, host)
+        ),
+    };
+    Some(format!(
+        "{greatest} {} of {} grow, {} of them in all of their bounds; the median changes by {:+.1} %, and {} grows by the most \
+         memory, {}.{same}",
+        of.grow,
+        counted(others.len(), host),
+        of.surely,
+        of.median_percent,
+        sweep.inputs[first.input],
+        first.bytes(),
+    ))
+}
+
+/// Change of all hosts against what they have now.
+pub(super) struct Growth {
+    pub(super) median_percent: f64,
+    pub(super) most_percent: f64,
+    /// Number of the host with the most.
+    pub(super) most: usize,
+    /// Hosts that are expected to grow.
+    grow: usize,
+    /// Hosts that grow at the lower bound, too, and those that do so at the upper one.
+    pub(super) surely: usize,
+    pub(super) maybe: usize,
+}
+
+impl Growth {
+    /// Growth of the hosts of these changes; `None` without any.
+    pub(super) fn of(changes: &[&Change]) -> Option<Self> {
+        let most = changes
+            .iter()
+            .max_by(|a, b| a.percent().total_cmp(&b.percent()))?;
+        let mut percents: Vec<f64> = changes.iter().map(|change| change.percent()).collect();
+        percents.sort_by(f64::total_cmp);
+        let grows = |bound: fn(&Change) -> f64| changes.iter().filter(|of| bound(of) > 0.0).count();
+        Some(Self {
+            median_percent: median(&percents),
+            most_percent: most.percent(),
+            most: most.input,
+            grow: grows(|change| change.middle),
+            surely: grows(|change| change.low),
+            maybe: grows(|change| change.high),
+        })
+    }
+}
