@@ -65,7 +65,7 @@ fn what_cannot_be_is_refused_with_what_can() {
             hackbench -g 1 -s 3M => 1 to 1048576
             tbench 0 => 0 clients
             tbench 1 -t 0s => 0 seconds
-            tbench 1 --wake-order never => immediate, queued, fair
+            tbench 1 --wake-order never => immediate, queued, fair, deadline
             tbench 1 --wake-place here => previous, affine, idle
             tbench 1 --skb-sizes new => old, bug, fixed, select-size
             tcp_rr -r 1 => write the bytes of a request

@@ -11,6 +11,7 @@ impl Scheduler<'_> {
                 let share = self.fair.latency_ns / queue.load().max(1) as u64;
                 share.max(self.fair.slice_min_ns)
             }
+            WakeOrder::Deadline => return self.slice_ps,
         };
         ns * 1000
     }
@@ -37,6 +38,11 @@ impl Scheduler<'_> {
         it.slice_ran_ps.set(it.slice_ran_ps.get() + ran_ps);
         let had = &it.had_ps;
         had.set(had.get() + ran_ps);
+        if self.rules.order == WakeOrder::Deadline {
+            let is_over = self.renew_slice(task) && !queue.queue.borrow().is_empty();
+            queue.resched.set(queue.resched.get() || is_over);
+            return;
+        }
         let waiting = queue.queue.borrow();
         let all = waiting
             .iter()
@@ -58,6 +64,12 @@ impl Scheduler<'_> {
     /// A task that can run comes to a CPU, from another one or from a wait: what it has had is compared with the others
     /// there. A wait gives it half of a latency before them at most.
     pub(super) fn compare_with(&self, task: TaskId, from: u32, to: u32, waited: bool) {
+        if self.rules.order == WakeOrder::Deadline {
+            return match waited {
+                true => self.place_by_lag(task, to),
+                false => self.carry(task, from, to),
+            };
+        }
         let had = &self.tasks[task as usize].had_ps;
         let least_ps = |cpu: u32| self.cpus[cpu as usize].least_ps.get();
         if from != to {
@@ -71,10 +83,14 @@ impl Scheduler<'_> {
 
     /// Takes the next task from a queue.
     pub(super) fn take_next(&self, queue: &RunQueue) -> Option<TaskId> {
-        let mut waiting = queue.queue.borrow_mut();
-        if self.rules.order != WakeOrder::Fair {
-            return waiting.pop_front();
+        match self.rules.order {
+            WakeOrder::Immediate | WakeOrder::Queued => {
+                return queue.queue.borrow_mut().pop_front();
+            }
+            WakeOrder::Deadline => return self.take_by_deadline(queue),
+            WakeOrder::Fair => {}
         }
+        let mut waiting = queue.queue.borrow_mut();
         let had = |task: TaskId| self.tasks[task as usize].had_ps.get();
         let first = waiting
             .iter()

@@ -2,12 +2,12 @@
 //!
 //! # What is modelled
 //!
-//! * A CPU has a queue of tasks that can run. A task runs until it waits, or leaves the kernel while its slice is over or
-//!   a woken task is to run at once ([`Scheduler::leave_kernel`]). In the kernel no task is switched away from: servers run
-//!   kernels without preemption.
+//! * A CPU has a queue of tasks that can run. A task runs until it waits, or leaves the kernel after its slice was found
+//!   over or a woken task is to run at once ([`Scheduler::leave_kernel`]). In the kernel no task is switched away from: servers
+//!   run kernels without preemption.
 //! * Where and when a woken task runs is [`SchedRules`].
-//! * A switch costs [`Work::Switch`]. An idle CPU that another one lets run a task pays [`Work::RemoteWake`] first: the
-//!   interrupt and the exit from idle.
+//! * A switch costs [`Work::Switch`], which counts as time of the task that it leads to. An idle CPU that another one lets
+//!   run a task pays [`Work::RemoteWake`] first: the interrupt and the exit from idle.
 //! * A task that has waited longest moves to an idle CPU, or one with two tasks less, when its own CPU's tick finds that.
 //! * A CPU that has nothing to do takes a task that waits elsewhere, nearest CPUs first, if its caches have forgotten the
 //!   task, which takes 0.5 ms. From 2.6.32 on it does so only if it idles for longer than that in the mean.
@@ -20,6 +20,7 @@
 //! With clocks, what happens is in the order of time; under [`VirtualMachine::explore`]'s order a seed says which CPU goes
 //! on, and slices and sleeps end at once.
 
+mod deadline;
 mod fair;
 mod place;
 mod rules;
@@ -38,6 +39,7 @@ use crate::explore::{Explore, Explored};
 use crate::machine::VirtualMachine;
 use crate::rng::Rng;
 use crate::time::{Bodies, Deadlock, Next, Order};
+use deadline::START_PS;
 use state::{Arrival, HOT_NS, RunQueue, State, Task};
 
 /// A task, by the order in which it was given.
@@ -64,6 +66,8 @@ pub struct Scheduler<'m> {
     machine: &'m VirtualMachine,
     rules: SchedRules,
     fair: Fair,
+    /// Slice of [`WakeOrder::Deadline`].
+    slice_ps: u64,
     /// CPUs that share a last-level cache.
     cluster: u32,
     cpus: Vec<RunQueue>,
@@ -80,17 +84,19 @@ impl<'m> Scheduler<'m> {
         let queue = |_| RunQueue {
             running: Cell::new(None),
             queue: RefCell::default(),
+            delayed: RefCell::default(),
             sleeping: RefCell::default(),
             expects: Cell::new(false),
             resched: Cell::new(false),
             arrival: Cell::new(Arrival::Switch),
             slice_began_ps: Cell::new(0),
             counted_ps: Cell::new(0),
-            least_ps: Cell::new(0),
-            balanced_ps: Cell::new(0),
+            least_ps: Cell::new(START_PS),
+            ticked_ps: Cell::new(0),
             idle_since_ps: Cell::new(0),
             idles_ps: Cell::new(2 * HOT_NS * 1000),
         };
+        let slice_ps = rules.slice_ns * Fair::factor(cpus) * 1000;
         let mut rng = Rng::new(seed);
         let mut deal: Vec<u32> = Vec::new();
         let place = |_| {
@@ -103,7 +109,11 @@ impl<'m> Scheduler<'m> {
                 cpu: Cell::new(deal.swap_remove(chosen)),
                 pinned: Cell::new(false),
                 queued_ps: Cell::new(0),
-                had_ps: Cell::new(0),
+                had_ps: Cell::new(START_PS),
+                deadline_ps: Cell::new(START_PS + slice_ps),
+                lag_ps: Cell::new(0),
+                delayed: Cell::new(false),
+                wakes: Cell::default(),
                 slice_ran_ps: Cell::new(0),
             }
         };
@@ -111,6 +121,7 @@ impl<'m> Scheduler<'m> {
             machine,
             rules,
             fair: Fair::of_cpus(cpus),
+            slice_ps,
             cluster: machine.cluster_cpus(),
             tasks: (0..tasks).map(place).collect(),
             cpus: (0..cpus).map(queue).collect(),
@@ -212,9 +223,18 @@ impl<'m> Scheduler<'m> {
         woken.state.set(State::Ready);
         self.count(|counts| counts.wakeups += 1);
         let before = woken.cpu.get();
+        if woken.delayed.get() {
+            let queue = &self.cpus[before as usize];
+            self.end_delay(task, queue, before);
+            self.enqueue(before, task, false);
+            queue
+                .resched
+                .set(queue.resched.get() || self.preempts(task, queue));
+            return true;
+        }
         let cpu = match woken.pinned.get() {
             true => before,
-            false => self.place(before),
+            false => self.place(task, before),
         };
         self.compare_with(task, before, cpu, true);
         self.move_to(task, cpu);
@@ -229,6 +249,7 @@ impl<'m> Scheduler<'m> {
             WakeOrder::Immediate => first,
             WakeOrder::Queued => false,
             WakeOrder::Fair => self.has_had_less(task, queue),
+            WakeOrder::Deadline => self.preempts(task, queue),
         };
         queue.resched.set(queue.resched.get() || at_once);
         true
@@ -239,22 +260,31 @@ impl<'m> Scheduler<'m> {
         let queue = self.own();
         let now_ps = self.machine.clock_ps();
         self.wake_sleepers(now_ps);
-        if now_ps >= queue.balanced_ps.get() + self.rules.balance_ns * 1000 {
-            queue.balanced_ps.set(now_ps);
+        let tick_ps = self.rules.tick_ns * 1000;
+        let ticks = now_ps / tick_ps > queue.ticked_ps.replace(now_ps) / tick_ps;
+        if ticks {
             self.balance();
         }
         if queue.queue.borrow().is_empty() {
             queue.resched.set(false);
             return;
         }
-        let at_once = queue.resched.take();
+        let is_over = || now_ps - queue.slice_began_ps.get() >= self.slice_ps(queue);
         let over = match self.rules.order {
             WakeOrder::Immediate => {
                 self.count_time(queue, now_ps);
                 self.ends_slice(self.task())
             }
-            _ => now_ps - queue.slice_began_ps.get() >= self.slice_ps(queue),
+            WakeOrder::Queued => is_over(),
+            WakeOrder::Fair => ticks && is_over(),
+            WakeOrder::Deadline => {
+                if ticks {
+                    self.count_time(queue, now_ps);
+                }
+                false
+            }
         };
+        let at_once = queue.resched.take();
         if at_once && !over && self.rules.order == WakeOrder::Immediate {
             // The one that was woken is first; the running one is next.
             let task = self.task();
@@ -395,6 +425,9 @@ impl<'m> Scheduler<'m> {
             let Some(Reverse((_, task))) = due else { break };
             queue.sleeping.borrow_mut().pop();
             self.tasks[task as usize].state.set(State::Ready);
+            if self.rules.order == WakeOrder::Deadline {
+                self.ends_sleep(task, queue, self.machine.current_cpu().0);
+            }
             self.requeue(task, false);
         }
     }
@@ -403,7 +436,13 @@ impl<'m> Scheduler<'m> {
     fn leave(&self) {
         let now_ps = self.machine.clock_ps();
         self.wake_sleepers(now_ps);
-        self.count_time(self.own(), now_ps);
+        let queue = self.own();
+        self.count_time(queue, now_ps);
+        if let (WakeOrder::Deadline, Some(task)) = (self.rules.order, queue.running.get())
+            && matches!(self.tasks[task as usize].state.get(), State::Waits(_))
+        {
+            self.begins_to_wait(task, queue);
+        }
         let next = self.take_or_pull(self.machine.current_cpu().0, now_ps);
         self.leave_for(next);
     }
@@ -452,10 +491,12 @@ impl<'m> Scheduler<'m> {
         if queue.arrival.replace(Arrival::Switch) == Arrival::Woken {
             self.machine.work(Work::RemoteWake);
         }
-        self.machine.work(Work::Switch);
+        // A switch is counted to the task that it leads to.
         let now_ps = self.machine.clock_ps();
+        self.machine.work(Work::Switch);
         queue.slice_began_ps.set(now_ps);
         queue.counted_ps.set(now_ps);
+        queue.resched.set(false);
     }
 }
 

@@ -4,16 +4,44 @@ use quarry_core::machine::Cpus as _;
 
 use super::{HOT_NS, Scheduler, TaskId, WakePlace};
 
+/// Picoseconds after which half of a task's partners are forgotten.
+const FORGETS_PS: u64 = 1_000_000_000_000;
+
 impl Scheduler<'_> {
+    /// Counts a wake-up among those of the running task. `true` if it and the woken one have many partners: one of them as many
+    /// as a last-level cache has CPUs, the other one as many times that number.
+    pub(super) fn is_wide(&self, woken: TaskId) -> bool {
+        let Some(waker) = self.own().running.get() else {
+            return false;
+        };
+        let it = &self.tasks[waker as usize].wakes;
+        let now_ps = self.machine.clock_ps();
+        let mut wakes = it.get();
+        if now_ps > wakes.until_ps {
+            wakes.changes /= 2;
+            wakes.until_ps = now_ps + FORGETS_PS;
+        }
+        if wakes.last != Some(woken) {
+            wakes.last = Some(woken);
+            wakes.changes += 1;
+        }
+        it.set(wakes);
+        let other = self.tasks[woken as usize].wakes.get().changes;
+        let (more, less) = (wakes.changes.max(other), wakes.changes.min(other));
+        let factor = u64::from(self.cluster.min(self.cpus.len() as u32));
+        less >= factor && more >= less * factor
+    }
+
     /// CPU for a task that the running one wakes.
-    pub(super) fn place(&self, previous: u32) -> u32 {
+    pub(super) fn place(&self, woken: TaskId, previous: u32) -> u32 {
+        let is_wide = self.rules.wide && self.is_wide(woken);
         if self.rules.place == WakePlace::Previous || self.cpus[previous as usize].is_idle() {
             return previous;
         }
         let waker = self.machine.current_cpu().0;
         // The waker is about to wait, as a rule.
         let load = |cpu: u32| self.cpus[cpu as usize].load();
-        let place = if load(waker) <= load(previous) + 1 {
+        let place = if !is_wide && load(waker) <= load(previous) + 1 {
             waker
         } else {
             previous

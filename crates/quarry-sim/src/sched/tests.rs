@@ -3,6 +3,7 @@ use std::collections::VecDeque;
 
 use quarry_core::machine::{LockClass, Locks as _, RawLock};
 
+use super::state::Wakes;
 use super::*;
 use crate::config::Config;
 use crate::time::tests::MODEL;
@@ -22,8 +23,10 @@ const RULES: SchedRules = SchedRules {
     order: WakeOrder::Queued,
     place: WakePlace::Affine,
     slice_ns: 1000,
-    balance_ns: 4000,
+    tick_ns: 4000,
     pulls_after_long_idling: false,
+    wide: false,
+    delays: false,
 };
 
 type Body<'a> = Box<dyn FnOnce() + 'a>;
@@ -193,7 +196,7 @@ fn slices_end() {
 fn a_cpu_without_tasks_takes_a_cold_one() {
     let stays = SchedRules {
         slice_ns: 10_000_000,
-        balance_ns: u64::MAX / 1000,
+        tick_ns: u64::MAX / 1000,
         ..RULES
     };
     // Three tasks on two CPUs: one that ends after this time lets the third one go before the second has ended.
@@ -376,4 +379,142 @@ fn a_seed_runs_the_same_tasks_without_time() {
         actions += explored.unwrap().actions;
     }
     assert!(actions > 20, "{actions}");
+}
+
+/// A scheduler of CPU 0 and its tasks with what they have had and where their slices end, in microseconds from the beginning. The first one runs.
+fn by_deadline(machine: &VirtualMachine, tasks: &[(u64, u64)], check: impl Fn(&Scheduler<'_>)) {
+    let rules = SchedRules {
+        order: WakeOrder::Deadline,
+        slice_ns: 1_000_000,
+        tick_ns: 4_000_000,
+        delays: true,
+        ..RULES
+    };
+    let sched = Scheduler::new(machine, rules, tasks.len() as u32, 1);
+    for (task, &(had_us, deadline_us)) in tasks.iter().enumerate() {
+        let it = &sched.tasks[task];
+        it.had_ps.set(START_PS + had_us * 1_000_000);
+        it.deadline_ps.set(START_PS + deadline_us * 1_000_000);
+        sched.pin(task as u32, CpuId(0));
+    }
+    let queue = &sched.cpus[0];
+    queue.queue.borrow_mut().retain(|task| *task != 0);
+    queue.running.set(Some(0));
+    check(&sched);
+}
+
+#[test]
+fn the_first_deadline_of_those_that_are_owed_time_goes_first() {
+    // Each is due 250 us: the third has had more, and its slice ends first; the second's ends before the fourth's.
+    let tasks = [(250, 900), (150, 1100), (450, 800), (150, 1200)];
+    by_deadline(&machine(1), &tasks, |sched| {
+        let queue = &sched.cpus[0];
+        // The running one has had no more than it is due.
+        assert!(!sched.preempts(1, queue));
+        sched.tasks[0].had_ps.set(START_PS + 251_000_000);
+        assert!(sched.preempts(1, queue));
+        assert!(!sched.preempts(2, queue) && !sched.preempts(3, queue));
+        assert_eq!(sched.take_by_deadline(queue), Some(1));
+    });
+}
+
+#[test]
+fn a_wait_keeps_what_a_task_is_owed() {
+    by_deadline(
+        &machine(1),
+        &[(100, 1000), (300, 1000), (500, 1000)],
+        |sched| {
+            let (queue, waits) = (&sched.cpus[0], &sched.tasks[0]);
+            sched.begins_to_wait(0, queue);
+            queue.running.set(None);
+            assert!(!waits.delayed.get());
+            assert_eq!(waits.lag_ps.get(), 200_000_000);
+            // The others go on; it comes back as far before them, its own coming counted.
+            sched.tasks[1].had_ps.set(START_PS + 900_000_000);
+            sched.place_by_lag(0, 0);
+            let had_us = |task: &Task| (task.had_ps.get() - START_PS) / 1_000_000;
+            assert_eq!(had_us(waits), 400);
+            assert_eq!(waits.deadline_ps.get() - waits.had_ps.get(), 1_000_000_000);
+            assert_eq!((400 + 900 + 500) / 3 - had_us(waits), 200);
+        },
+    );
+}
+
+#[test]
+fn a_task_that_has_had_more_goes_on_to_count_while_it_waits() {
+    let tasks = [(600, 1000), (300, 1300), (300, 1200)];
+    by_deadline(&machine(1), &tasks, |sched| {
+        let (queue, waits) = (&sched.cpus[0], &sched.tasks[0]);
+        sched.begins_to_wait(0, queue);
+        queue.running.set(None);
+        assert!(waits.delayed.get());
+        assert_eq!(sched.take_by_deadline(queue), Some(2));
+        // When the others have caught up it counts no more, and nothing is owed or owing.
+        sched.tasks[1].had_ps.set(START_PS + 700_000_000);
+        assert_eq!(sched.take_by_deadline(queue), Some(1));
+        assert!(!waits.delayed.get() && queue.delayed.borrow().is_empty());
+        assert_eq!(waits.lag_ps.get(), 0);
+    });
+}
+
+#[test]
+fn slices_of_deadlines_end_at_ticks_and_all_tasks_get_the_same() {
+    let machine = machine(1);
+    let rules = SchedRules {
+        order: WakeOrder::Deadline,
+        slice_ns: 1_000_000,
+        tick_ns: 4_000_000,
+        ..RULES
+    };
+    let sched = Scheduler::new(&machine, rules, 3, 1);
+    let turns = RefCell::new(Vec::new());
+    let body = |task: u32| -> Body<'_> {
+        let (sched, machine, turns) = (&sched, &machine, &turns);
+        Box::new(move || {
+            for _ in 0..80 {
+                machine.spend(100_000_000);
+                let mut turns = turns.borrow_mut();
+                match turns.last_mut() {
+                    Some((last, n)) if *last == task => *n += 1,
+                    _ => turns.push((task, 1)),
+                }
+                drop(turns);
+                sched.leave_kernel();
+            }
+        })
+    };
+    assert_eq!(sched.run((0..3).map(body).collect()), Ok(()));
+    let turns = turns.into_inner();
+    let runs: Vec<u32> = turns.iter().map(|(_, n)| *n).collect();
+    // Slices are 1 ms; ticks that find them over are 4 ms apart.
+    assert_eq!(runs, [40, 40, 40, 40, 40, 40], "{turns:?}");
+}
+
+#[test]
+fn tasks_with_many_partners_are_woken_where_they_are() {
+    let machine = machine(2);
+    let sched = Scheduler::new(&machine, RULES, 4, 1);
+    sched.cpus[0].running.set(Some(0));
+    let partners = |task: u32| sched.tasks[task as usize].wakes.get().changes;
+    // The first task wakes others in turn.
+    for n in 0..12 {
+        assert!(!sched.is_wide(1 + n % 3), "the others wake nobody");
+    }
+    assert_eq!((partners(0), partners(1)), (12, 0));
+    // The same one again is no other partner.
+    sched.is_wide(3);
+    assert_eq!(partners(0), 12);
+    let woken_by_each = |changes| {
+        let it = &sched.tasks[3].wakes;
+        it.set(Wakes {
+            changes,
+            ..it.get()
+        });
+        sched.is_wide(3)
+    };
+    // Of two CPUs with one last-level cache: two partners at least, and twice as many on the other side.
+    assert_eq!(
+        [1, 2, 6, 7, 24].map(woken_by_each),
+        [false, true, true, false, true]
+    );
 }
