@@ -270,6 +270,7 @@ def run(
     wake_place: str | None = None,
     skb_sizes: str | None = None,
     time: float | str | None = None,
+    count_start: bool = False,
     fds: int | None = None,
     loops: int | None = None,
     datasize: int | str | None = None,

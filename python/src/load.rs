@@ -16,7 +16,7 @@ use crate::table::PyTable;
 #[pyfunction]
 #[pyo3(signature = (
     load, size = None, *, design = None, era = None, cpus = None, page_size = None, memory = None, set = None, at = None,
-    wake_order = None, wake_place = None, skb_sizes = None, time = None, fds = None, loops = None, datasize = None,
+    wake_order = None, wake_place = None, skb_sizes = None, time = None, count_start = false, fds = None, loops = None, datasize = None,
     transport = None, sizes = None, remote = None, machine = None, seed = 1, jobs = None, caches = false,
     progress = false
 ))]
@@ -36,6 +36,7 @@ pub(crate) fn run(
     wake_place: Option<String>,
     skb_sizes: Option<String>,
     time: Option<Seconds>,
+    count_start: bool,
     fds: Option<u32>,
     loops: Option<u32>,
     datasize: Option<Bytes>,
@@ -76,6 +77,7 @@ pub(crate) fn run(
         wake_place,
         skb_sizes,
         time: time.map(|time| time.0),
+        count_start,
         seed,
         ..Ask::new(loads)
     };
@@ -111,6 +113,7 @@ pub(crate) fn run(
         "load": load, "size": ask.loads.iter().map(|load| load.size().1).collect::<Vec<_>>(), "design": ask.designs,
         "era": ask.era, "cpus": ask.cpus, "page_size": ask.page_bytes, "memory": ask.memory_bytes, "set": ask.set,
         "at": ask.at, "wake_order": ask.wake_order, "wake_place": ask.wake_place, "skb_sizes": ask.skb_sizes,
+        "count_start": ask.count_start,
         "machine": machine.name, "seed": ask.seed,
     });
     Ok(table

@@ -10,7 +10,7 @@ use crate::*;
 const FIGURES: [&str; 24] = [
     "per_second",
     "mb_per_second",
-    "seconds",
+    "us_per_operation",
     "kib",
     "observed_kib",
     "page_percent",

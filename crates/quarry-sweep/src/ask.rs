@@ -182,7 +182,7 @@ const fn key(name: &'static str, form: Form, asks: &'static [Ask], about: &'stat
 }
 
 /// Axes of a plan, that which varies slowest first. Beside them a plan has `ask`, `input`, `set` and `config`.
-pub const KEYS: [Key; 40] = [
+pub const KEYS: [Key; 41] = [
     key(
         "stage",
         Form::Text,
@@ -374,10 +374,16 @@ pub const KEYS: [Key; 40] = [
         "Simulated time that is counted; 50ms by default",
     ),
     key(
+        "count-start",
+        Form::Flag,
+        LOADS,
+        "The start is counted, too",
+    ),
+    key(
         "wake-order",
         Form::Text,
         LOADS,
-        "Moment at which a woken task runs: immediate, queued or fair",
+        "Moment at which a woken task runs: immediate, queued, fair or deadline",
     ),
     key(
         "wake-place",

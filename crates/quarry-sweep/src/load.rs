@@ -31,6 +31,7 @@ pub(crate) fn run(
         wake_order: text("wake-order").cloned(),
         wake_place: text("wake-place").cloned(),
         time: time.transpose().map_err(usage)?,
+        count_start: text("count-start").is_some_and(|text| text == "true"),
         seed: number(asked, "seed").unwrap_or(usual.seed),
         ..usual
     };

@@ -28,8 +28,8 @@ pub(crate) struct Common {
     /// Set a tunable of one cache while the load runs; may be repeated. At 0s it is set before.
     #[arg(long = "at", value_name = "TIME:CACHE.NAME=VALUE")]
     pub(super) changes: Vec<String>,
-    /// Moment at which a woken task runs: immediate (2.6.22), queued (2.6.23), fair (later). By default as in
-    /// the era.
+    /// Moment at which a woken task runs: immediate (2.6.22), queued (2.6.23), fair (to 6.5), deadline
+    /// (later). By default as in the era.
     #[arg(long, value_name = "NAME")]
     wake_order: Option<String>,
     /// CPU on which a woken task runs: previous, affine, idle. By default as in the era.
@@ -39,6 +39,11 @@ pub(crate) struct Common {
     /// select-size (an experiment). By default as in the era.
     #[arg(long, value_name = "NAME")]
     skb_sizes: Option<String>,
+    /// Count the start, too. By default counting begins when each receiver of hackbench has read a full
+    /// socket, on top of the messages that are asked for; after a fifth of tbench's time, as its program does; after
+    /// a tenth of TCP_RR's, whose program counts all of 10 seconds.
+    #[arg(long, conflicts_with = "host")]
+    count_start: bool,
     /// Print where the time goes, as a profiler does.
     #[arg(long, conflicts_with = "host")]
     pub(super) profile: bool,
@@ -156,7 +161,7 @@ pub(crate) struct TbenchArgs {
     /// Clients, each with a server.
     #[arg(value_name = "CLIENTS", value_delimiter = ',', default_value = "8")]
     clients: Vec<u32>,
-    /// Time that is counted, after a tenth of it: 50ms of simulated time, or 2s with --host.
+    /// Time that is counted, after a fifth of it: 50ms of simulated time, or 2s with --host.
     #[arg(short, long, value_name = "TIME", value_parser = units::parse_duration)]
     timelimit: Option<Duration>,
     #[command(flatten)]
@@ -253,6 +258,7 @@ impl Common {
             memory_bytes: self.timed.memory,
             set: self.settings.clone(),
             at: self.changes.clone(),
+            count_start: self.count_start,
             wake_order: self.wake_order.clone(),
             wake_place: self.wake_place.clone(),
             skb_sizes: self.skb_sizes.clone(),

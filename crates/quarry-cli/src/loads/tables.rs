@@ -26,10 +26,11 @@ fn unit(run: &LoadReport) -> &'static str {
     }
 }
 
-/// Its result as the program prints it.
+/// Its result as the program prints it; of hackbench for all messages that were asked for.
 fn result(run: &LoadReport) -> String {
+    let asked = run.options.operations().unwrap_or(run.operations) as f64;
     match run.load {
-        "hackbench" => format!("{:.4} s", run.seconds),
+        "hackbench" => format!("{:.4} s", asked / run.per_second.max(f64::MIN_POSITIVE)),
         "tbench" => format!("{:.2} MB/s", run.mb_per_second),
         _ => format!("{:.0} /s", run.per_second),
     }
@@ -44,7 +45,27 @@ pub(super) fn text(reports: &[LoadReport], groups: &[Group]) -> String {
     for group in groups {
         text += &format!("\n{}\n{}\n", group.about, table(reports, group));
     }
-    text
+    text + &counted(reports)
+}
+
+/// The part of the runs that is counted, in a sentence.
+fn counted(reports: &[LoadReport]) -> String {
+    let warm = || reports.iter().filter(|run| run.warm_up_operations > 0);
+    let parts = warm().map(|run| {
+        let before = run.warm_up_operations as f64;
+        100.0 * before / (before + run.operations as f64)
+    });
+    let (least, most) = parts.fold((100.0_f64, 0.0_f64), |(least, most), part| {
+        (least.min(part), most.max(part))
+    });
+    match reports.first().map(|run| run.load) {
+        _ if warm().next().is_none() => "\nAll of the run is counted.\n".to_string(),
+        Some("hackbench") => format!(
+            "\nCounted from the moment at which each receiver had read a full socket, after {least:.0} to {most:.0} % of the \
+             messages.\nResults are for all messages that were asked for.\n"
+        ),
+        _ => format!("\nCounted after a warm-up, of {least:.0} to {most:.0} % of what was done.\n"),
+    }
 }
 
 /// Names the design that does most in a group, in a sentence.

@@ -15,8 +15,8 @@ use crate::results::Figures;
 pub(super) const RATE: &str = "per_second";
 /// Millions of bytes of payload a second.
 pub(super) const MB: &str = "mb_per_second";
-/// Seconds.
-pub(super) const SECONDS: &str = "seconds";
+/// Microseconds for each operation that was counted.
+pub(super) const TIME: &str = "us_per_operation";
 /// Slab memory, in KiB.
 pub(super) const KIB: &str = "kib";
 /// Time in the page allocator, without waits for its lock, in percent.
@@ -58,7 +58,7 @@ fn figures(report: &LoadReport) -> Figures {
     let mut figures = vec![
         (RATE, report.per_second),
         (MB, report.mb_per_second),
-        (SECONDS, report.seconds),
+        (TIME, 1e6 / report.per_second),
         (KIB, report.slab_kib as f64),
         (PAGES, percent(PAGE_ALLOCATOR)),
         (SLOW, percent(SLAB_SLOW)),

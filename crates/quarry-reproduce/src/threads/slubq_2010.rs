@@ -3,7 +3,7 @@
 use quarry_work::load::{Load, LoadSpec, TcpRr};
 
 use super::Thread;
-use super::loads::{RATE, SECONDS, hackbench, load};
+use super::loads::{RATE, TIME, hackbench, load};
 use crate::judge::{ClaimSpec, Formula};
 use crate::plan::{Experiment, Mode};
 use crate::published::{Csv, HACKBENCH, TCP_RR, TCP_RR_REMOTE};
@@ -32,8 +32,6 @@ const DESIGNS: [(&str, &str, &str); 3] = [
     ("slubq", "slubq@2.6.35", "slubq_s"),
 ];
 const GROUPS: [u32; 3] = [1, 10, 100];
-/// Ending of the names of short runs, whose time is subtracted as that of the start.
-const START: &str = ", start";
 const PAIRS: [u32; 5] = [8, 24, 48, 72, 96];
 /// Pairs of the machine whose servers are on another one.
 const REMOTE_PAIRS: [u32; 4] = [16, 64, 128, 192];
@@ -63,19 +61,14 @@ fn experiments(mode: Mode) -> Vec<Experiment> {
     let mut all = Vec::new();
     for (name, design, _) in DESIGNS {
         let runs = match mode {
-            // The sockets of 100 groups would not even fill once.
-            Mode::Quick => vec![(1, 300, ""), (10, 60, "")],
-            Mode::Full => vec![
-                (1, 1000, ""),
-                (10, 200, ""),
-                (100, 120, ""),
-                (100, 40, START),
-            ],
+            // 100 groups take too long.
+            Mode::Quick => vec![(1, 300), (10, 60)],
+            Mode::Full => vec![(1, 1000), (10, 200), (100, 100)],
         };
-        for (groups, loops, part) in runs {
+        for (groups, loops) in runs {
             let messages = f64::from(400 * groups * loops);
             let mut run = load(
-                format!("{name}, {groups} groups{part}"),
+                format!("{name}, {groups} groups"),
                 messages / 110_000.0,
                 design,
                 MACHINE,
@@ -93,7 +86,6 @@ fn experiments(mode: Mode) -> Vec<Experiment> {
             };
             let change = move |spec: &mut LoadSpec| {
                 spec.time_ns = time_ns;
-                spec.warm_up_ns = time_ns / 10;
                 Ok(())
             };
             let tcp_rr = Load::TcpRr(TcpRr {
@@ -125,21 +117,10 @@ fn experiments(mode: Mode) -> Vec<Experiment> {
     all
 }
 
-/// Seconds of hackbench. Of 100 groups they are those after the start: sockets fill for some 40 loops, of 20,000 in the
-/// thread, and designs differ in that.
-fn seconds(arm: Arm<'_>, design: &str, groups: u32) -> Option<f64> {
-    let run = format!("{design}, {groups} groups");
-    let all = arm.get(&run, SECONDS)?;
-    match groups {
-        100 => Some(all - arm.get(&format!("{run}{START}"), SECONDS)?),
-        _ => Some(all),
-    }
-}
-
 /// By how many per cent a design takes longer than another one.
 fn longer(arm: Arm<'_>, of: &str, against: &str, groups: u32) -> Option<f64> {
-    let ratio = seconds(arm, of, groups)? / seconds(arm, against, groups)?;
-    Some(100.0 * (ratio - 1.0))
+    let [of, against] = [of, against].map(|design| format!("{design}, {groups} groups"));
+    arm.change(&of, &against, TIME)
 }
 
 /// By how many per cent S+Q does more than SLAB, for all numbers of pairs.

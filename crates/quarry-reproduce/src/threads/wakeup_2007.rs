@@ -51,7 +51,6 @@ fn experiments(mode: Mode) -> Vec<Experiment> {
             spec.cpus = cpus;
             // As many exchanges, so that chance is as wide.
             spec.time_ns = time_ns * 8 / u64::from(cpus);
-            spec.warm_up_ns = spec.time_ns / 10;
             if slabs > 1 {
                 spec.changes.push(Change {
                     at_ns: 0,

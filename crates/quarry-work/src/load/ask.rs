@@ -46,8 +46,10 @@ pub struct Ask {
     pub wake_place: Option<String>,
     /// Sizes of TCP's buffers; by default as in the era.
     pub skb_sizes: Option<String>,
-    /// Time that is counted of loads that run for a time, after a tenth of it; by default 50 ms, 2 s on real threads.
+    /// Time that is counted of loads that run for a time, after a part of it; by default 50 ms, 2 s on real threads.
     pub time: Option<Duration>,
+    /// The start of a run is counted, too: [`LoadSpec::count_start`].
+    pub count_start: bool,
     /// Decides what is left to chance.
     pub seed: u64,
 }
@@ -198,6 +200,7 @@ impl Ask {
             wake_place: None,
             skb_sizes: None,
             time: None,
+            count_start: false,
             seed: 1,
         }
     }
@@ -235,9 +238,9 @@ impl Ask {
                     spec.sched.order = order.unwrap_or(spec.sched.order);
                     spec.sched.place = place.unwrap_or(spec.sched.place);
                     spec.sizes = sizes.unwrap_or(spec.sizes);
+                    spec.count_start = self.count_start;
                     if let (true, Some(time)) = (load.is_timed(), self.time) {
                         spec.time_ns = nanoseconds(time);
-                        spec.warm_up_ns = spec.time_ns / 10;
                     }
                     spec.config()?;
                     runs.push(LoadRun { design, spec });
@@ -467,7 +470,7 @@ mod tests {
                 "2 2 slub@2.6.24"
             ]
         );
-        assert_eq!(runs[0].spec.warm_up_ns, 100_000);
+        assert_eq!(runs[0].spec.warm_up_ns(), 200_000);
         let report = runs[0].run(&|_| ()).unwrap();
         assert_eq!((report.design, report.size), ("slub", 1));
     }

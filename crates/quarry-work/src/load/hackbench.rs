@@ -73,6 +73,17 @@ impl Workload for Hackbench {
         Some(pairs.saturating_mul(self.loops.into()))
     }
 
+    fn full(&self, rules: &NetRules, page_bytes: u64) -> u32 {
+        let bytes = u64::from(self.bytes);
+        let messages = match self.transport {
+            Transport::Pipe if bytes <= page_bytes => PIPE_PAGES * (page_bytes / bytes),
+            Transport::Pipe => 1,
+            Transport::Datagram => DATAGRAMS_MAX as u64 + 1,
+            _ => rules.full(self.bytes).into(),
+        };
+        messages as u32
+    }
+
     fn contradiction(&self) -> Option<String> {
         if self.descriptors == 0 || self.loops == 0 {
             return Some("0 descriptors or 0 loops: at least one of each".to_string());
@@ -90,16 +101,22 @@ impl Workload for Hackbench {
         }
     }
 
-    /// Each receiver has a connection of its own, into which all senders of its group write.
+    /// Each receiver has a connection of its own, into which all senders of its group write. Senders write the loops of
+    /// the warm-up first.
     fn set_up(&self, scenario: &mut Scenario, _seed: u64) {
         let it = *self;
+        let warm_up = scenario.warm_up;
+        let loops = it.loops + warm_up.div_ceil(it.descriptors);
         for _ in 0..it.groups {
             let mut outs = Vec::new();
             for _ in 0..it.descriptors {
                 let (out, at) = scenario.connect(it.transport);
                 outs.push(out);
                 scenario.spawn(Box::new(move |task: &dyn Task| {
-                    for _ in 0..u64::from(it.descriptors) * u64::from(it.loops) {
+                    for n in 0..u64::from(it.descriptors) * u64::from(loops) {
+                        if warm_up > 0 && n == u64::from(warm_up) {
+                            task.warmed_up();
+                        }
                         if receive_all(task, at, it.bytes)?.bytes == 0 {
                             return Err(Over);
                         }
@@ -111,7 +128,7 @@ impl Workload for Hackbench {
             for _ in 0..it.descriptors {
                 let outs = outs.clone();
                 scenario.spawn(Box::new(move |task: &dyn Task| {
-                    for _ in 0..it.loops {
+                    for _ in 0..loops {
                         for out in &outs {
                             task.send(*out, it.bytes, 0)?;
                         }

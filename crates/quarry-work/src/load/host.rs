@@ -168,7 +168,7 @@ fn measured<D: Design>(spec: &HostSpec) -> Result<HostReport, WorkError> {
     let made = heap.make_kmalloc_caches();
     made.map_err(|error| WorkError::Host(error.to_string()))?;
     let rules = NetRules::of(spec.era, spec.sizes);
-    let scenario = spec.load.scenario(spec.seed);
+    let scenario = spec.load.scenario(spec.seed, 0);
     let connections = &scenario.connections;
     let kernel = Kernel::new(&heap, rules, spec.page_bytes as usize, connections);
     let kernel = kernel.ok_or(WorkError::Exhausted("the caches of socket buffers"))?;

@@ -96,6 +96,12 @@ impl Load {
         self.get().tasks()
     }
 
+    /// Operations that are asked for; `None` of a load that runs for a time.
+    #[must_use]
+    pub fn operations(&self) -> Option<u64> {
+        self.get().operations()
+    }
+
     /// Bytes of the largest message.
     fn largest_message(&self) -> u32 {
         let [one, other] = self.get().messages();
@@ -110,9 +116,12 @@ impl Load {
         self.get().connections().saturating_mul(of_one)
     }
 
-    /// The connections and tasks of a run.
-    fn scenario(&self, seed: u64) -> Scenario {
-        let mut scenario = Scenario::default();
+    /// The connections and tasks of a run whose receivers take this number of messages before counting begins.
+    fn scenario(&self, seed: u64, warm_up: u32) -> Scenario {
+        let mut scenario = Scenario {
+            warm_up,
+            ..Scenario::default()
+        };
         self.get().set_up(&mut scenario, seed);
         scenario
     }
@@ -193,12 +202,13 @@ fn run_on<D: Design>(
     let driver = &*driver;
     let in_use = objects(driver);
     let free_pages = driver.page_stats().free_pages + driver.slab_pages();
-    let scenario = spec.load.scenario(spec.setup.seed);
+    let warm_up = spec.warm_up_messages(&rules);
+    let scenario = spec.load.scenario(spec.setup.seed, warm_up);
     let has_card = remote(&scenario.connections) > 0;
     let tasks = (scenario.tasks.len() + usize::from(has_card)) as u32;
     let sched = Scheduler::new(driver.machine(), spec.sched, tasks, spec.setup.seed);
     let counted = match order {
-        Order::Time => spec.counted(),
+        Order::Time => spec.counted(warm_up),
         Order::Seed { operations, .. } => Counted::Operations(operations),
     };
     let parts = Parts {

@@ -74,9 +74,10 @@ impl Run {
     ) -> Self {
         let (begun, ended) = kernel.span();
         let mut caches = Vec::new();
+        let mut before = kernel.begun_caches().into_iter();
         driver.for_each_cache(|cache| {
-            let stats = cache.stats();
-            let of = |stat| stats.get(stat);
+            let (stats, before) = (cache.stats(), before.next());
+            let of = |stat| stats.get(stat) - before.as_ref().map_or(0, |it| it.get(stat));
             caches.extend(CacheReport::of(
                 cache.head().name(),
                 &of,
@@ -126,6 +127,10 @@ pub struct LoadReport {
     pub seconds: f64,
     /// Messages, exchanges or transactions in these seconds.
     pub operations: u64,
+    /// Simulated seconds before counting.
+    pub warm_up_seconds: f64,
+    /// Operations before counting.
+    pub warm_up_operations: u64,
     /// Operations per second.
     pub per_second: f64,
     /// Millions of bytes of payload per second. For tbench, the operations times the mean of the load file:
@@ -197,6 +202,8 @@ impl LoadReport {
             seed: spec.setup.seed,
             seconds,
             operations,
+            warm_up_seconds: begun.ps as f64 / 1e12,
+            warm_up_operations: begun.operations,
             per_second: rate(operations),
             mb_per_second: match spec.load.get().mean_bytes() {
                 Some(bytes) => rate(operations) * bytes / 1e6,

@@ -8,7 +8,7 @@ use quarry_sim::sched::SchedRules;
 use super::Load;
 use super::change::{Change, later};
 use crate::error::WorkError;
-use crate::net::SendSizes;
+use crate::net::{NetRules, SendSizes};
 use crate::setup::Setup;
 use crate::world::sim::{Counted, Later, Protocols};
 
@@ -20,8 +20,9 @@ const TIME_NS_MAX: u64 = 1_000_000_000_000;
 pub struct LoadSpec {
     /// The load.
     pub load: Load,
-    /// Nanoseconds before counting, of loads that run for a time.
-    pub warm_up_ns: u64,
+    /// The start is counted, too. By default counting begins after a part of the time, or when each receiver of hackbench has
+    /// read a full socket.
+    pub count_start: bool,
     /// Nanoseconds that are counted, of loads that run for a time.
     pub time_ns: u64,
     /// Rules by which tasks share CPUs.
@@ -45,7 +46,7 @@ impl LoadSpec {
         let era = setup.era;
         Self {
             load,
-            warm_up_ns: 5_000_000,
+            count_start: false,
             time_ns: 50_000_000,
             sched: SchedRules::of(era),
             sizes: SendSizes::of(era),
@@ -76,7 +77,7 @@ impl LoadSpec {
     /// [`WorkError::Usage`] if the parameters are invalid.
     pub fn config(&self) -> Result<Config, WorkError> {
         self.load.check()?;
-        let wrong = match self.time_ns.saturating_add(self.warm_up_ns) {
+        let wrong = match self.time_ns.saturating_add(self.warm_up_ns()) {
             _ if self.time_ns == 0 => Some("0 seconds: a run takes some time"),
             ns if ns > TIME_NS_MAX => Some("a run takes 1000 s of simulated time at most"),
             _ => None,
@@ -87,13 +88,38 @@ impl LoadSpec {
         self.setup.config(self.cpus)
     }
 
+    /// Nanoseconds before counting, of loads that run for a time.
+    #[must_use]
+    pub fn warm_up_ns(&self) -> u64 {
+        match self.count_start {
+            true => 0,
+            false => self.load.get().warm_up_ns(self.time_ns),
+        }
+    }
+
+    /// Messages that each receiver takes before counting begins, of loads that end by themselves.
+    pub(super) fn warm_up_messages(&self, rules: &NetRules) -> u32 {
+        match self.count_start {
+            true => 0,
+            false => self.load.get().full(rules, self.setup.page_bytes),
+        }
+    }
+
     /// The part of the run that is counted.
-    pub(super) fn counted(&self) -> Counted {
-        match self.load.get().operations() {
-            Some(operations) => Counted::All(operations),
+    pub(super) fn counted(&self, warm_up: u32) -> Counted {
+        let load = self.load.get();
+        match load.operations() {
+            Some(operations) => Counted::All {
+                operations: operations + load.connections() * u64::from(warm_up),
+                warm_up: if warm_up > 0 {
+                    load.connections() as u32
+                } else {
+                    0
+                },
+            },
             None => Counted::Time {
-                from_ps: self.warm_up_ns * 1000,
-                to_ps: (self.warm_up_ns + self.time_ns) * 1000,
+                from_ps: self.warm_up_ns() * 1000,
+                to_ps: (self.warm_up_ns() + self.time_ns) * 1000,
             },
         }
     }

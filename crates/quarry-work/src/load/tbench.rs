@@ -128,6 +128,11 @@ impl Workload for Tbench {
         [largest_message(); 2]
     }
 
+    /// A fifth, as tbench 4.0 has it: `tbench -t 10` reports two seconds of warm-up.
+    fn warm_up_ns(&self, time_ns: u64) -> u64 {
+        time_ns / 5
+    }
+
     fn mean_bytes(&self) -> Option<f64> {
         Some(mean_payload())
     }

@@ -57,7 +57,6 @@ fn spec(load: Load, era: Era, cpus: u32) -> LoadSpec {
     };
     LoadSpec {
         cpus,
-        warm_up_ns: 200_000,
         time_ns: 2_000_000,
         ..LoadSpec::new(load, setup)
     }
@@ -124,7 +123,7 @@ fn cpus_are_busy_or_idle() {
     for load in LOADS {
         // Without a warm-up, what is counted is all that was spent.
         let spec = LoadSpec {
-            warm_up_ns: 0,
+            count_start: true,
             ..spec(load, Era::V2_6_35, 4)
         };
         let report = run::<SlabCache>(&spec, &|_| ()).unwrap();
@@ -195,7 +194,7 @@ fn a_tunable_changes_while_the_load_runs() {
             value: 4,
         });
         let spec = LoadSpec {
-            warm_up_ns: 0,
+            count_start: true,
             time_ns: 10_000_000,
             changes: changes.into_iter().collect(),
             ..LoadSpec::new(tbench, Setup::new(Era::V2_6_23, machine.clone()))
@@ -308,4 +307,61 @@ fn what_cannot_be_is_refused() {
     });
     let wraps = refused(wraps, |_| ());
     assert!(wraps.contains("30000 tasks are the most"), "{wraps}");
+}
+
+#[test]
+fn counting_begins_when_each_receiver_has_read_a_full_socket() {
+    let hackbench = Hackbench {
+        groups: 2,
+        descriptors: 4,
+        loops: 100,
+        ..Hackbench::default()
+    };
+    let run = |transport, count_start| {
+        let load = Load::Hackbench(Hackbench {
+            transport,
+            ..hackbench
+        });
+        let spec = LoadSpec {
+            count_start,
+            ..spec(load, Era::V6_18, 4)
+        };
+        run::<Slub>(&spec, &|_| ()).unwrap()
+    };
+    // Messages in a full socket, and loops of four that are that many.
+    for (transport, full, loops) in [
+        (Transport::Unix, 278, 70),
+        (Transport::Datagram, 11, 3),
+        (Transport::Pipe, 640, 160),
+    ] {
+        let all = run(transport, true);
+        assert_eq!((all.operations, all.warm_up_operations), (3200, 0));
+        let warm = run(transport, false);
+        let (before, counted) = (warm.warm_up_operations, warm.operations);
+        assert_eq!(before + counted, 8 * 4 * (100 + loops), "{transport:?}");
+        assert!(
+            before >= 8 * full && counted > 1600,
+            "{transport:?} {before}"
+        );
+        assert!(warm.warm_up_seconds > 0.0);
+        // Heads are counted from then on.
+        let heads =
+            |report: &LoadReport| report.cache("skbuff_head_cache").map_or(0, |it| it.allocs);
+        assert!(heads(&warm) <= counted + 8 * full, "{transport:?}");
+    }
+}
+
+#[test]
+fn timed_loads_warm_up_as_their_programs_do() {
+    for (load, part) in [(LOADS[3], 5), (LOADS[4], 10)] {
+        let spec = spec(load, Era::V6_18, 4);
+        assert_eq!(spec.warm_up_ns(), spec.time_ns / part);
+        let report = run::<Slub>(&spec, &|_| ()).unwrap();
+        assert!(report.warm_up_seconds >= spec.warm_up_ns() as f64 / 1e9);
+        let all = LoadSpec {
+            count_start: true,
+            ..spec
+        };
+        assert_eq!(all.warm_up_ns(), 0);
+    }
 }

@@ -45,6 +45,16 @@ pub(super) trait Workload {
         None
     }
 
+    /// Messages that fill a connection, of a load that ends by itself. Its tasks warm up until each receiver has taken as many.
+    fn full(&self, _rules: &NetRules, _page_bytes: u64) -> u32 {
+        0
+    }
+
+    /// Nanoseconds before counting, of a load that counts for this time.
+    fn warm_up_ns(&self, time_ns: u64) -> u64 {
+        time_ns / 10
+    }
+
     /// Bytes of payload of a mean operation, where they are known beforehand.
     fn mean_bytes(&self) -> Option<f64> {
         None

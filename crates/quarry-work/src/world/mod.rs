@@ -82,6 +82,8 @@ pub struct Scenario {
     /// Kind of each pair of ends.
     pub(crate) connections: Vec<Transport>,
     pub(crate) tasks: Vec<Body>,
+    /// Messages that each receiver of a load that ends by itself takes before counting begins.
+    pub(crate) warm_up: u32,
 }
 
 impl Scenario {
@@ -131,6 +133,10 @@ pub trait Task {
 
     /// Operations were done that the run counts, and bytes moved.
     fn done(&self, operations: u64, bytes: u64);
+
+    /// The task has done what comes before counting. On virtual machines counting begins when as many tasks have as
+    /// the load said.
+    fn warmed_up(&self) {}
 }
 
 /// Receives a number of bytes; fewer if the other end is closed before.

@@ -10,7 +10,7 @@ use crate::plan::{Experiment, Mode};
 use crate::published::HACKBENCH_64K;
 use crate::results::Results;
 use crate::show::{Origin, Row, Table};
-use crate::threads::loads::{SECONDS, load};
+use crate::threads::loads::{TIME, load};
 
 const MACHINE: &str = "power9-16";
 
@@ -55,10 +55,10 @@ pub(super) fn claims() -> Vec<ClaimSpec> {
     let claim = |id, figure: Formula| ClaimSpec::published(super::THREAD.name, id, figure);
     vec![
         claim("hackbench-time", |arm| {
-            arm.change("hackbench, patched", "hackbench, default", SECONDS)
+            arm.change("hackbench, patched", "hackbench, default", TIME)
         }),
         claim("hackbench-order", |arm| {
-            arm.change("hackbench, slub_max_order=1", "hackbench, default", SECONDS)
+            arm.change("hackbench, slub_max_order=1", "hackbench, default", TIME)
         }),
     ]
 }
@@ -68,7 +68,7 @@ pub(super) fn show(results: &Results) -> Table {
         |variant: &str, column: &str| HACKBENCH_64K.number(column, &[("variant", variant)]);
     let row = |label: &str, run: &'static str, published| {
         Row::of(label, published, results, move |arm| {
-            arm.change(run, "hackbench, default", SECONDS)
+            arm.change(run, "hackbench, default", TIME)
         })
     };
     let patched = change(of_run("patched", "time_s"), of_run("default", "time_s"));

@@ -64,7 +64,6 @@ fn experiments(mode: Mode) -> Vec<Experiment> {
     };
     let timed = move |spec: &mut LoadSpec| {
         spec.time_ns = time_ns;
-        spec.warm_up_ns = time_ns / 10;
         Ok(())
     };
     let mut all = Vec::new();

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 
 use quarry_core::design::Design;
 use quarry_core::machine::{Access, Accounting as _, Work};
+use quarry_core::stats::Stats;
 use quarry_sim::VirtualMachine;
 use quarry_sim::driver::{CacheIndex, Driver};
 use quarry_sim::sched::{SchedCounts, Scheduler, TaskId};
@@ -41,8 +42,9 @@ impl Path {
 /// Part of a run that is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Counted {
-    /// All that its tasks do until they return by themselves: this number of operations.
-    All(u64),
+    /// All that its tasks do until they return by themselves, this number of operations, from the moment on at which this
+    /// number of tasks have warmed up.
+    All { operations: u64, warm_up: u32 },
     /// Operations from one moment to another, in picoseconds.
     Time { from_ps: u64, to_ps: u64 },
     /// The first n operations.
@@ -92,6 +94,10 @@ pub(crate) struct Kernel<'d, 'h, D: Design> {
     done_calls: Cell<u64>,
     /// Per cent of the run that were reported.
     reported: Cell<u64>,
+    /// Tasks that have warmed up.
+    warm: Cell<u32>,
+    /// Counters of all caches when counting began.
+    begun_caches: RefCell<Vec<Stats>>,
 }
 
 /// Operations after which a run asks whether it is stopped.
@@ -145,6 +151,8 @@ impl<'d, 'h, D: Design> Kernel<'d, 'h, D> {
             progress: parts.progress,
             done_calls: Cell::new(0),
             reported: Cell::new(0),
+            warm: Cell::new(0),
+            begun_caches: RefCell::default(),
         }
     }
 
@@ -244,7 +252,10 @@ impl<'d, 'h, D: Design> Kernel<'d, 'h, D> {
     /// Tells when another per cent of the run is done, and ends the run if it is to end.
     fn report_progress(&self, now_ps: u64) {
         let (done, all) = match self.counted {
-            Counted::All(all) | Counted::Operations(all) => (self.now.borrow().operations, all),
+            Counted::All {
+                operations: all, ..
+            }
+            | Counted::Operations(all) => (self.now.borrow().operations, all),
             Counted::Time { to_ps, .. } => (now_ps, to_ps),
         };
         let percent = (100.0 * done as f64 / all.max(1) as f64).min(100.0) as u64;
@@ -266,6 +277,19 @@ impl<'d, 'h, D: Design> Kernel<'d, 'h, D> {
             spent: self.machine.time_counters().unwrap_or_default(),
             ..self.now.borrow().clone()
         }
+    }
+
+    /// Counting begins.
+    fn begin(&self) {
+        self.begun.replace(Some(self.moment()));
+        let mut caches = self.begun_caches.borrow_mut();
+        self.driver
+            .for_each_cache(|cache| caches.push(cache.stats()));
+    }
+
+    /// Counters of all caches when counting began; none if it began with the run.
+    pub(crate) fn begun_caches(&self) -> Vec<Stats> {
+        self.begun_caches.take()
     }
 
     /// Counts at the beginning and the end of counting.
@@ -364,17 +388,24 @@ impl<D: Design> Task for Kernel<'_, '_, D> {
         }
         let now_ps = self.machine.clock_ps();
         let (begins, ends) = match self.counted {
-            Counted::All(_) => (false, false),
+            Counted::All { .. } => (false, false),
             Counted::Time { from_ps, to_ps } => (now_ps >= from_ps, now_ps >= to_ps),
             Counted::Operations(n) => (false, self.now.borrow().operations >= n),
         };
         if begins && self.begun.borrow().is_none() {
-            self.begun.replace(Some(self.moment()));
+            self.begin();
         }
         if ends && self.ended.borrow().is_none() {
             self.ended.replace(Some(self.moment()));
         }
         self.report_progress(now_ps);
         self.do_later(now_ps);
+    }
+
+    fn warmed_up(&self) {
+        self.warm.set(self.warm.get() + 1);
+        if matches!(self.counted, Counted::All { warm_up, .. } if warm_up == self.warm.get()) {
+            self.begin();
+        }
     }
 }
