@@ -98,6 +98,8 @@ fn simulated<D: Design>(
         cpus,
         protocols,
         time_ns: 20_000_000,
+        // Threads count all of hackbench.
+        count_start: matches!(load, Load::Hackbench(_)),
         ..LoadSpec::new(load, setup)
     };
     let report = load::run::<D>(&spec, &|_| ())?;
