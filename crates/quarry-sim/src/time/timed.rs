@@ -249,7 +249,7 @@ impl Timed {
                     let bytes = self.bytes(&run, access.line);
                     self.stores.read_ps(access.cpu, bytes, now_ps)
                 }
-                Access::Atomic | Access::Store => now_ps,
+                Access::Atomic | Access::Store | Access::Prefetch => now_ps,
             };
             let costs = &self.model.lines;
             // The rate of fills has what the first cache takes.
@@ -310,18 +310,21 @@ impl Timed {
             ..access
         };
         let now_ps = self.order.now_ps();
-        if access.access != Access::Store {
+        if !matches!(access.access, Access::Store | Access::Prefetch) {
             return self.lines.access(access, now_ps);
         }
-        // The store buffer has it, and fetches the lines of a run side by side by itself.
+        // A miss buffer has it, and fetches the lines of a run side by side by itself.
         let access = LineAccess {
             follows: false,
             ..access
         };
         let begin_ps = self.stores.begin_ps(access.cpu, now_ps);
         let come_ps = self.lines.access(access, begin_ps);
-        let to = self.bytes(run, access.line);
-        self.stores.fetched(access.cpu, Some(to), come_ps);
+        let bytes = self.bytes(run, access.line);
+        match access.access {
+            Access::Prefetch => self.stores.prefetched(access.cpu, bytes.line, come_ps),
+            _ => self.stores.fetched(access.cpu, Some(bytes), come_ps),
+        }
         match run.cause {
             Cause::Line(_) | Cause::Outside => begin_ps + self.model.lines.l1.hit,
             Cause::Fill => begin_ps,

@@ -28,6 +28,15 @@ fn the_zone_lock_is_waited_for_by_several_processes_only() {
 }
 
 #[test]
+fn a_page_that_is_picked_before_the_lock_is_held_for_less() {
+    let held = |era| run(&spec(4, era)).unwrap().free_lock;
+    let [before, from, last, after] = [Era::V4_16, Era::V4_17, Era::V5_17, Era::V5_18].map(held);
+    assert_eq!(before.taken, from.taken);
+    assert!(from.hold_ns < before.hold_ns, "{from:?} {before:?}");
+    assert!(last.hold_ns < after.hold_ns, "{last:?} {after:?}");
+}
+
+#[test]
 fn what_the_time_went_into_adds_up_to_it() {
     let report = run(&spec(4, Era::V6_18)).unwrap();
     let causes = &report.causes;

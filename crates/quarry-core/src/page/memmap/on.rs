@@ -69,6 +69,14 @@ impl<'a, M: Accounting> MapOn<'a, M> {
         self.accessed(Access::Store, pfn)
     }
 
+    /// The kernel prefetches a page's descriptor, which need not exist.
+    #[inline(always)]
+    pub(in crate::page) fn fetch_early(self, pfn: Pfn) {
+        if pfn.0 < self.map.pages() {
+            self.accessed(Access::Prefetch, pfn);
+        }
+    }
+
     /// Descriptor of the first page of one half of a merge; accounts one level of it.
     #[inline(always)]
     pub(in crate::page) fn half(self, pfn: Pfn) -> &'a Page {

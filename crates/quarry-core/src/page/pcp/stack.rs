@@ -16,6 +16,13 @@ pub(crate) struct BlockStack {
 }
 
 impl BlockStack {
+    pub(crate) const EMPTY: Self = Self { first: 0, last: 0 };
+
+    /// The block at the front.
+    pub(crate) fn first(&self) -> Option<Pfn> {
+        Pfn::from_link(self.first)
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.first == 0
     }
@@ -50,7 +57,7 @@ impl BlockStack {
     pub(crate) fn pop_front(&mut self, map: &MemMap) -> Option<Pfn> {
         let pfn = Pfn::from_link(self.first)?;
         if self.first == self.last {
-            *self = Self { first: 0, last: 0 };
+            *self = Self::EMPTY;
         } else {
             self.first = Pfn::link(map.page(pfn).next());
         }
@@ -60,14 +67,14 @@ impl BlockStack {
     pub(crate) fn pop_back(&mut self, map: &MemMap) -> Option<Pfn> {
         let pfn = Pfn::from_link(self.last)?;
         if self.first == self.last {
-            *self = Self { first: 0, last: 0 };
+            *self = Self::EMPTY;
         } else {
             self.last = Pfn::link(map.page(pfn).prev());
         }
         Some(pfn)
     }
 
-    /// Takes up to `most` blocks from the back into `room`, to be freed.
+    /// Takes up to `most` blocks from the back into `room`, to be freed. Each is found by the links of the one before it.
     pub(crate) fn pop_back_many<'a, M: Machine>(
         &mut self,
         map: MapOn<'_, M>,
@@ -82,7 +89,7 @@ impl BlockStack {
             };
             *place = pfn;
             popped += 1;
-            map.prefetch_ahead(map.page(pfn));
+            map.prefetch_ahead(map.page_to_write(pfn));
             // Its buddy, which is looked at when it is freed.
             map.prefetch(Pfn(pfn.0 ^ (1 << order)));
         }
@@ -144,7 +151,7 @@ mod tests {
                 .wrapping_add(1);
             (state >> 33) % sides
         };
-        let mut stack = BlockStack { first: 0, last: 0 };
+        let mut stack = BlockStack::EMPTY;
         let mut model = VecDeque::new();
         let mut free: Vec<Pfn> = (0..PAGES).map(Pfn).collect();
         for _ in 0..20_000 {
