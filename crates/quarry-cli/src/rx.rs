@@ -145,6 +145,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     for run in &runs {
         run.config()?;
     }
+    output::note_cpus(&machine, receivers.iter().map(|rx| rx.cpus));
     let bar = output::progress_bar("rx", packets(&receivers), "packets");
     let reports = quarry_work::run_all(&runs, args.machine.jobs(), |run| {
         quarry_work::rx::run(run, &|packets| bar.inc(packets))
