@@ -46,6 +46,7 @@ use quarry_sim::sched::Scheduler;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::card::Card;
 use crate::error::{WorkError, of_run};
 use crate::net::NetRules;
 use crate::progress::Progress;
@@ -194,8 +195,11 @@ fn run_on<D: Design>(
     let in_use = objects(driver);
     let free_pages = driver.page_stats().free_pages + driver.slab_pages();
     let scenario = spec.load.scenario(spec.setup.seed);
-    let has_card = remote(&scenario.connections) > 0;
-    let tasks = (scenario.tasks.len() + usize::from(has_card)) as u32;
+    let queues = match remote(&scenario.connections) {
+        0 => 0,
+        _ => Card::IGB.queues_on(spec.cpus),
+    };
+    let tasks = scenario.tasks.len() as u32 + queues;
     let sched = Scheduler::new(driver.machine(), spec.sched, tasks, spec.setup.seed);
     let counted = match order {
         Order::Time => spec.counted(),
@@ -209,6 +213,7 @@ fn run_on<D: Design>(
         protocols: spec.protocols,
         ghz: spec.setup.machine.ghz,
         page_bytes: spec.setup.page_bytes,
+        queues,
         counted,
         later: spec.later(driver),
         progress,
@@ -222,11 +227,11 @@ fn run_on<D: Design>(
             let _ = body(kernel);
         }));
     }
-    if has_card {
+    for queue in 0..queues {
         let kernel = &kernel;
-        sched.pin(tasks - 1, CpuId(0));
+        sched.pin(tasks - queues + queue, CpuId(queue));
         bodies.push(Box::new(move || {
-            let _ = kernel.serve_card();
+            let _ = kernel.serve_card(queue);
         }));
     }
     match order {
