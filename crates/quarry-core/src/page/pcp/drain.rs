@@ -27,7 +27,7 @@ impl Pcp {
         };
         self.spill(at);
         let target = self.pages.saturating_sub(pages.min(at.hold()));
-        let free = |blocks: &[Pfn], order| area.free_all(at.map, blocks, order);
+        let free = |blocks: &[Pfn], order| area.free_all(at.map, blocks, order, true);
         if at.zone.rules.drains_from_freed() {
             self.drain_from(at, from, target, free)
         } else {
@@ -43,7 +43,9 @@ impl Pcp {
         let mut picked = BlockStack::EMPTY;
         let mut prefetches = at.zone.limits.batch();
         let blocks = self.drain_in_turn(at, target, |blocks, order| {
-            for &pfn in blocks {
+            let behind = blocks.iter().skip(1).map(|&pfn| Some(pfn)).chain([None]);
+            for (&pfn, behind) in blocks.iter().zip(behind) {
+                at.map.unlink(pfn, behind);
                 if prefetches > 0 {
                     at.map.fetch_early(Pfn(pfn.0 ^ (1 << order)));
                     prefetches -= 1;
@@ -63,7 +65,7 @@ impl Pcp {
             if together.is_empty() {
                 return blocks;
             }
-            area.free_all(at.map, together, order);
+            area.free_all(at.map, together, order, false);
         }
     }
 

@@ -74,7 +74,7 @@ impl BlockStack {
         Some(pfn)
     }
 
-    /// Takes up to `most` blocks from the back into `room`, to be freed. Each is found by the links of the one before it.
+    /// Takes up to `most` blocks from the back into `room`, to be freed.
     pub(crate) fn pop_back_many<'a, M: Machine>(
         &mut self,
         map: MapOn<'_, M>,
@@ -89,7 +89,7 @@ impl BlockStack {
             };
             *place = pfn;
             popped += 1;
-            map.prefetch_ahead(map.page_to_write(pfn));
+            map.prefetch_ahead(map.page(pfn));
             // Its buddy, which is looked at when it is freed.
             map.prefetch(Pfn(pfn.0 ^ (1 << order)));
         }
