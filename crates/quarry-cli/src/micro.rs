@@ -107,6 +107,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let machine = args.timed.machine.machine()?;
     let runs = runs(args, &machine)?;
     output::note_eras(runs.iter().map(|run| run.spec.setup.era));
+    output::note_cpus(&machine, runs.iter().map(|run| run.spec.cpus));
     let command = Command {
         name: "micro",
         machine: &machine,

@@ -10,6 +10,7 @@ use anyhow::Context;
 use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
 use indicatif::{ProgressBar, ProgressStyle};
 use quarry_core::era::Era;
+use quarry_machines::Machine;
 use quarry_sweep::table::Column;
 use quarry_trace::{Existing, OutFile};
 use schemars::JsonSchema;
@@ -93,6 +94,13 @@ pub(crate) fn note_eras(eras: impl IntoIterator<Item = Era>) {
             note(&format!("Linux {era}: {text}"));
         }
     }
+}
+
+/// Notes on stderr what numbers of CPUs stand for that the machine itself does not have, once for each.
+pub(crate) fn note_cpus(machine: &Machine, cpus: impl IntoIterator<Item = u32>) {
+    let beyond = BTreeSet::from_iter(cpus);
+    let beyond = beyond.into_iter().filter_map(|cpus| machine.beyond(cpus));
+    beyond.for_each(|text| note(&text));
 }
 
 /// Settings as they were given, in a line; empty if there are none.

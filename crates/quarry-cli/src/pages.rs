@@ -38,7 +38,7 @@ pub(crate) struct Args {
     /// Pages that each process faults in and frees in a round.
     #[arg(long, value_name = "N", default_value_t = 1024)]
     pages: u32,
-    /// Rounds that are counted, after one that fills the CPUs' lists.
+    /// Rounds that each process ends while counting, after one in step and one out of step.
     #[arg(long, value_name = "N", default_value_t = 1)]
     rounds: u32,
     /// Set a sysctl of the page allocator; may be repeated.
@@ -52,9 +52,10 @@ const EXAMPLES: &str = "\
 What processes do:
   Each maps memory, touches every page of it, and unmaps it, as page_fault1 of
   will-it-scale does. A fault enters the kernel, allocates a page of order 0 and
-  fills it with zeros; the unmapping frees them all. Page tables, reverse maps
-  and the lists for reclaim are left out: the share of the zone lock is that of
-  a kernel whose other locks cost nothing. docs/micro.md explains the columns.
+  fills it with zeros; the unmapping frees them all. Processes are out of step,
+  each anywhere in its rounds. Page tables, reverse maps and the lists for
+  reclaim are left out: the share of the zone lock is that of a kernel whose
+  other locks cost nothing. docs/micro.md explains the columns.
 
 Exit codes:
   0 done; 1 failed; 2 wrong usage; 3 the memory of a virtual machine was exhausted
@@ -63,7 +64,7 @@ Examples:
   quarry run pages
   quarry run pages --processes 1,24 --era 2.6.32,4.13,6.18
   quarry run pages --set page.percpu_pagelist_high_fraction=8 --era 6.18
-  quarry run pages --machine milan-2x64 --processes 1,16,64
+  quarry run pages --machine milan-2x64 --processes 1,16,500
   quarry run pages --processes 12 --sensitivity
   quarry run pages --json | jq '.runs[] | [.era, .processes, .zone_wait]'";
 
@@ -72,6 +73,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let machine = args.timed.machine.machine()?;
     let runs = runs(args, &machine)?;
     output::note_eras(runs.iter().map(|run| run.setup.era));
+    output::note_cpus(&machine, runs.iter().map(|run| run.processes));
     let command = Command {
         name: "pages",
         machine: &machine,

@@ -219,6 +219,8 @@ fn run_timed(args: &Args, input: &Input, axes: &Axes, timing: &Timing) -> anyhow
     let meta = input.file.meta();
     let plan = Plan::new(axes)?;
     output::note_eras(plan.runs.iter().map(|run| run.design.era));
+    let cpus = plan.runs.iter().map(|run| run.config.cpus);
+    output::note_cpus(&timing.machine, cpus);
     let bar = output::progress_bar("replay", meta.rows * plan.runs.len() as u64, "events");
     let runs = plan.execute_timed(input, timing, jobs(args), &|events| bar.inc(events));
     bar.finish_and_clear();

@@ -4,7 +4,8 @@ use quarry_core::era::Era;
 use quarry_core::page::CACHE_SHARE_BYTES;
 use quarry_designs::parse_era;
 use quarry_machines::Draw;
-use quarry_work::rx::{Consumer, DRIVERS, NAPI_BUDGET, OutsideWork, RxAxes, RxRun, RxSpec};
+use quarry_work::rx::{Consumer, DRIVERS, OutsideWork, RxAxes, RxRun, RxSpec};
+use quarry_work::{Card, NAPI_BUDGET};
 
 use crate::machine_args::MachineArgs;
 use crate::sensitivity::Timed;
@@ -69,7 +70,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PACKETS", default_value_t = 60)]
     backlog: u32,
     /// Work entries of a ring.
-    #[arg(long, value_name = "N", default_value_t = 1024)]
+    #[arg(long, value_name = "N", default_value_t = Card::MLX5.posted)]
     descriptors: u32,
     /// Entries of the page cache of driver huge, a power of two; the thread does not tell its size.
     #[arg(long, value_name = "N", default_value_t = 32768)]
@@ -145,6 +146,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     for run in &runs {
         run.config()?;
     }
+    output::note_cpus(&machine, receivers.iter().map(|rx| rx.cpus));
     let bar = output::progress_bar("rx", packets(&receivers), "packets");
     let reports = quarry_work::run_all(&runs, args.machine.jobs(), |run| {
         quarry_work::rx::run(run, &|packets| bar.inc(packets))

@@ -452,12 +452,12 @@ mod tests {
             (
                 "clusters = 1",
                 "clusters = 0",
-                "line 6: topology.clusters: 0: 1 to 384",
+                "line 6: topology.clusters: 0: 1 to 512",
             ),
             (
                 "cpus = 12",
-                "cpus = 193",
-                "line 4: topology: 386 CPUs: a machine with clocks has 1 to 384",
+                "cpus = 257",
+                "line 4: topology: 514 CPUs: a machine with clocks has 1 to 512",
             ),
             (
                 "line_bytes = 64",

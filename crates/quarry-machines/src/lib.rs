@@ -12,8 +12,9 @@
 //! let machine = Machine::bundled("haswell-ep-2x12").unwrap();
 //! let config = machine.config(12, Era::V4_13, &Draw::VALUES, 1, Config::default()).unwrap();
 //! assert_eq!((config.cpus, config.nodes), (12, 1));
-//! // 13 CPUs would be one and a bit of its two sockets.
-//! assert!(machine.config(13, Era::V4_13, &Draw::VALUES, 1, Config::default()).is_err());
+//! // The 13th is on its second socket.
+//! let config = machine.config(13, Era::V4_13, &Draw::VALUES, 1, Config::default()).unwrap();
+//! assert_eq!((config.cpus, config.nodes), (13, 2));
 //! ```
 //!
 //! # A file

@@ -3,8 +3,9 @@
 use std::path::Path;
 
 use quarry_core::era::Era;
+use quarry_core::machine::MAX_NODES;
 use quarry_sim::Config;
-use quarry_sim::time::LockKind;
+use quarry_sim::time::{LockKind, TIMED_CPUS_MAX};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -168,12 +169,14 @@ impl Machine {
         self
     }
 
-    /// A virtual machine with n of the machine's CPUs: one socket or a part of it, or all of several sockets. CPU 0 is
-    /// the first one of the first socket. What is not about time stays as in `base`.
+    /// A virtual machine with n of the machine's CPUs, which fill its sockets one after the other: the last one may have
+    /// a part of its CPUs only. CPU 0 is the first one of the first socket. More CPUs than the machine has are more
+    /// sockets like its own ([`Machine::beyond`]). What is not about time stays as in `base`.
     ///
     /// # Errors
     ///
-    /// [`MachineError::Cpus`] if the machine has fewer CPUs, or n are some sockets and a part of one.
+    /// [`MachineError::Cpus`] if n is 0, or more than 8 such sockets have, or 512. A machine with one socket has no
+    /// costs of others, and so no more CPUs than that.
     pub fn config(
         &self,
         cpus: u32,
@@ -196,24 +199,51 @@ impl Machine {
         })
     }
 
-    /// The sockets that n CPUs fill, or the one that they are a part of.
+    /// Most CPUs of a virtual machine of this kind.
+    fn most_cpus(&self) -> u32 {
+        let Topology { sockets, .. } = self.topology;
+        let sockets = match sockets {
+            1 => 1,
+            several => several.max(MAX_NODES as u32),
+        };
+        (sockets * self.topology.socket_cpus()).min(TIMED_CPUS_MAX)
+    }
+
+    /// Words that say which sockets n CPUs stand for, if the machine itself has fewer.
+    #[must_use]
+    pub fn beyond(&self, cpus: u32) -> Option<String> {
+        let all = self.topology.all_cpus();
+        (cpus > all).then(|| {
+            format!(
+                "{} has {all} CPUs; {cpus} are {} sockets like its {}, each as far from the others as these are",
+                self.name,
+                cpus.div_ceil(self.topology.socket_cpus()),
+                self.topology.sockets
+            )
+        })
+    }
+
+    /// The sockets that n CPUs fill, the last one perhaps in part.
     fn sockets(&self, cpus: u32) -> Result<u32, MachineError> {
-        let of_socket = self.topology.socket_cpus();
-        let whole = cpus.is_multiple_of(of_socket) && cpus <= self.topology.all_cpus();
-        if cpus > 0 && (whole || cpus < of_socket) {
-            return Ok(cpus.div_ceil(of_socket));
+        let most = self.most_cpus();
+        if (1..=most).contains(&cpus) {
+            return Ok(cpus.div_ceil(self.topology.socket_cpus()));
         }
-        let several: Vec<String> = (2..=self.topology.sockets)
-            .map(|sockets| (sockets * of_socket).to_string())
+        let others: Vec<&str> = BUNDLED
+            .iter()
+            .filter(|(name, _)| {
+                Self::bundled(name).is_ok_and(|other| cpus > 0 && cpus <= other.most_cpus())
+            })
+            .map(|(name, _)| *name)
             .collect();
-        let or = match several.is_empty() {
+        let or = match others.is_empty() {
             true => String::new(),
-            false => format!(", or {}", several.join(", ")),
+            false => format!("; as many can be had of {}", others.join(", ")),
         };
         Err(MachineError::Cpus {
             name: self.name.clone(),
             cpus,
-            advice: format!("its sockets have {of_socket}; take 1 to {of_socket}{or}"),
+            advice: format!("take 1 to {most}{or}"),
         })
     }
 }
@@ -246,13 +276,25 @@ mod tests {
         assert_eq!(shape(64).unwrap(), (64, 1));
         assert_eq!(shape(128).unwrap(), (128, 2));
         config(128).unwrap().check().unwrap();
-        let error = shape(65).unwrap_err().to_string();
+        // A part of the second socket, and sockets that the machine does not have.
+        assert_eq!(shape(65).unwrap(), (65, 2));
+        assert_eq!(shape(512).unwrap(), (512, 8));
+        assert_eq!(machine.beyond(128), None);
         assert_eq!(
-            error,
-            "65 CPUs on milan-2x64: its sockets have 64; take 1 to 64, or 128"
+            machine.beyond(500).unwrap(),
+            "milan-2x64 has 128 CPUs; 500 are 8 sockets like its 2, each as far from the others as these are"
         );
-        assert!(shape(0).is_err() && shape(192).is_err());
-        for (name, cpus, nodes) in [("turin-2x192", 384, 2), ("skylake-sp-8x28", 224, 8)] {
+        let error = shape(0).unwrap_err().to_string();
+        assert_eq!(error, "0 CPUs on milan-2x64: take 1 to 512");
+        assert_eq!(
+            shape(513).unwrap_err().to_string(),
+            "513 CPUs on milan-2x64: take 1 to 512"
+        );
+        for (name, cpus, nodes) in [
+            ("turin-2x192", 384, 2),
+            ("skylake-sp-8x28", 224, 8),
+            ("turin-2x192", 512, 3),
+        ] {
             let machine = Machine::bundled(name).unwrap();
             let config = machine.config(cpus, Era::V7_0, &Draw::VALUES, 1, Config::default());
             let config = config.unwrap();
@@ -264,7 +306,8 @@ mod tests {
         let error = error.unwrap_err().to_string();
         assert_eq!(
             error,
-            "17 CPUs on power9-16: its sockets have 16; take 1 to 16"
+            "17 CPUs on power9-16: take 1 to 16; as many can be had of clovertown-2x4, barcelona-2x4, \
+             harpertown-2x4, haswell-ep-2x12, skylake-sp-8x28, ice-lake-sp-2x32, milan-2x64, turin-2x192"
         );
     }
 

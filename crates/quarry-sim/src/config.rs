@@ -281,7 +281,7 @@ mod tests {
         let cpus = refused(|config, _| config.cpus = TIMED_CPUS_MAX + 1);
         assert_eq!(
             cpus,
-            "385 CPUs with clocks: a machine with clocks has 1 to 384"
+            "513 CPUs with clocks: a machine with clocks has 1 to 512"
         );
         let clusters = refused(|_, model| model.lines.cluster_cpus = 0);
         assert!(clusters.starts_with("clusters of 0 CPUs in sockets of 8"));

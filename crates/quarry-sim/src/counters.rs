@@ -34,7 +34,8 @@ impl Counters {
         self.work[work as usize]
     }
 
-    /// Touches of lines of a kind. [`Access::Store`] is counted as a write, and has none of its own.
+    /// Touches of lines of a kind. [`Access::Store`] is counted as a write, and has none of its own; neither
+    /// has [`Access::Prefetch`].
     #[must_use]
     pub fn touches(&self, line: Line, access: Access) -> u64 {
         let kinds = &self.touches[line as usize];
@@ -56,6 +57,7 @@ impl Counters {
     pub(crate) fn add_touch(&mut self, line: Line, access: Access) {
         let access = match access {
             Access::Store => Access::Write,
+            Access::Prefetch => return,
             other => other,
         };
         self.touches[line as usize][access as usize] += 1;

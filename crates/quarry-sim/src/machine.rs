@@ -25,7 +25,7 @@ use crate::held::Held;
 use crate::memory::Mapping;
 use crate::rng::Rng;
 use crate::step::Step;
-use crate::time::{Cause, Run, Timed};
+use crate::time::{Cause, Run, TimeModel, Timed};
 
 pub use passage::Passage;
 
@@ -50,6 +50,8 @@ struct Mappings {
 /// See the [crate's documentation](crate).
 pub struct VirtualMachine {
     topology: Topology,
+    /// The node of each CPU.
+    nodes: Rc<[NodeId]>,
     ranges: Ranges,
     cpu: Cell<CpuId>,
     now_ns: Cell<u64>,
@@ -131,9 +133,12 @@ impl VirtualMachine {
             page_shift,
             cache_line,
         };
-        let timed = time.map(|model| Box::new(Timed::new(topology, &ranges, model)));
+        let nodes: Rc<[NodeId]> = nodes_of_cpus(&topology, time.as_ref()).into();
+        let own = Rc::clone(&nodes);
+        let timed = time.map(|model| Box::new(Timed::new(topology, own, &ranges, model)));
         Ok(Self {
             topology,
+            nodes,
             ranges,
             cpu: Cell::new(CpuId(0)),
             now_ns: Cell::new(0),
@@ -318,7 +323,18 @@ impl VirtualMachine {
     }
 }
 
-// SAFETY: the topology is set once; nodes are dealt in runs; `run_on` keeps the CPU in range.
+/// The node of each CPU: its socket, where sockets have clocks and a node each; else nodes have equal runs of CPUs.
+fn nodes_of_cpus(topology: &Topology, time: Option<&TimeModel>) -> Vec<NodeId> {
+    let socket = time.map(|model| model.lines.socket_cpus);
+    let socket = socket.filter(|socket| topology.cpus.div_ceil(*socket) == topology.nodes);
+    let node = |cpu| match socket {
+        Some(socket) => NodeId(cpu / socket),
+        None => topology.dealt_node(CpuId(cpu)),
+    };
+    (0..topology.cpus).map(node).collect()
+}
+
+// SAFETY: topology and nodes are set once, the latter below their number; `run_on` keeps the CPU in range.
 unsafe impl Cpus for VirtualMachine {
     #[inline(always)]
     fn topology(&self) -> &Topology {
@@ -327,11 +343,11 @@ unsafe impl Cpus for VirtualMachine {
 
     #[inline(always)]
     fn node_of_cpu(&self, cpu: CpuId) -> NodeId {
-        self.topology.dealt_node(cpu)
+        self.nodes[cpu.0 as usize]
     }
 
     fn cpus_of_node(&self, node: NodeId) -> u32 {
-        self.topology.dealt_cpus(node)
+        self.nodes.iter().filter(|&&of| of == node).count() as u32
     }
 
     #[inline(always)]

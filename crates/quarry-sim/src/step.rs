@@ -64,6 +64,7 @@ impl fmt::Display for Step {
                     Access::Read => "read",
                     Access::Write | Access::Store => "write",
                     Access::Atomic => "atomic",
+                    Access::Prefetch => "prefetch",
                 };
                 write!(f, "{kind} {} {bytes}", Line::ALL[line as usize].1)
             }

@@ -10,6 +10,7 @@
 //! tasks that talk to each other ([`world`]).
 #![forbid(unsafe_code)]
 
+mod card;
 mod causes;
 mod error;
 pub mod load;
@@ -24,6 +25,7 @@ pub mod sensitivity;
 mod setup;
 pub mod world;
 
+pub use card::{Card, NAPI_BUDGET};
 pub use causes::{Causes, LineCauses, LockCauses};
 pub use error::WorkError;
 pub use parallel::run_all;

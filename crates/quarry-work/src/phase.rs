@@ -50,22 +50,26 @@ pub(crate) struct Of<'a> {
     pub(crate) what: &'static str,
     /// Decides how far apart the CPUs begin.
     pub(crate) seed: u64,
+    /// Time within which they all begin.
+    pub(crate) within_ns: u64,
 }
 
 /// CPUs that begin a phase together do so within this time: they see the word for it one after the other.
-const SKEW_NS: u64 = 1000;
+pub(crate) const SKEW_NS: u64 = 1000;
 
 impl Of<'_> {
     /// When each CPU begins a phase that cannot begin before `start_ns`.
     fn starts_ns(&self, start_ns: u64) -> Vec<u64> {
         let mut rng = Rng::new(self.seed ^ start_ns);
         let cpus = self.machine.topology().cpus;
-        (0..cpus).map(|_| start_ns + rng.below(SKEW_NS)).collect()
+        (0..cpus)
+            .map(|_| start_ns + rng.below(self.within_ns.max(1)))
+            .collect()
     }
 }
 
 impl Phase {
-    /// Lets all CPUs do something, which they begin together.
+    /// Lets all CPUs do something, which they begin together, or as far apart as `of` says.
     pub(crate) fn run(
         of: &Of<'_>,
         body: impl Fn(CpuId) -> Result<(), NoMemory>,
@@ -96,6 +100,11 @@ impl Phase {
             spent: end.since(&start),
             ..phase.into_inner()
         })
+    }
+
+    /// Nanoseconds of the slowest CPU.
+    pub(crate) fn slowest_ns(&self) -> u64 {
+        self.slowest_ps / 1000
     }
 
     /// Another phase followed, which is one of the same kind.

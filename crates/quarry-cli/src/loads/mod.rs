@@ -24,6 +24,7 @@ fn run(common: &Common, ask: Ask) -> anyhow::Result<()> {
     let machine = common.timed.machine.machine()?;
     let runs = ask.runs(&machine)?;
     output::note_eras(runs.iter().map(|run| run.spec.setup.era));
+    output::note_cpus(&machine, runs.iter().map(|run| run.spec.cpus));
     let name = ask.loads.first().map_or("load", Load::name);
     let command = Command {
         name,

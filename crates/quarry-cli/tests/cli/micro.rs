@@ -109,8 +109,8 @@ fn impossible_input_is_refused() {
             --design slib => unknown design "slib"
             --design slub@7.0 => take sheaf@7.0
             --size 5G => 5368709120 bytes | too large for an object
-            --cpus 0 => 0 CPUs on haswell-ep-2x12 | take 1 to 12, or 24
-            --cpus 13 => 13 CPUs on haswell-ep-2x12 | take 1 to 12, or 24
+            --cpus 0 => 0 CPUs on haswell-ep-2x12 | take 1 to 96
+            --cpus 97 => 97 CPUs on haswell-ep-2x12 | take 1 to 96
             --count 0 => 0 objects or 0 rounds
             --rounds 0 => 0 objects or 0 rounds
             --pattern cross => cross needs another CPU | 2 CPUs or more

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::common::{assert_refuses, json, stdout};
+use crate::common::{assert_refuses, json, quarry, stdout};
 use crate::golden;
 
 /// A small run, with options.
@@ -17,6 +17,23 @@ fn a_small_run() {
     golden::check_layout("run_pages.txt", &text);
     assert_eq!(text, small("-j 3"));
     assert_ne!(text, small("--seed 2"));
+}
+
+#[test]
+fn sockets_that_the_machine_lacks_are_noted() {
+    let noted = |processes: &str| {
+        let args = "run pages --pages 8 --era 4.13 --processes";
+        let output = quarry(&format!("{args} {processes}"));
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert_eq!(noted("13"), "");
+    let text = noted("24,25");
+    assert_eq!(text.lines().count(), 1, "{text}");
+    assert!(
+        text.contains("has 24 CPUs; 25 are 3 sockets like its 2"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -54,8 +71,8 @@ fn impossible_input_is_refused() {
         "run pages",
         2,
         r#"
-            --processes 0 => 0 CPUs on haswell-ep-2x12 | 1 to 12, or 24
-            --processes 1,13 => 13 CPUs on haswell-ep-2x12
+            --processes 0 => 0 CPUs on haswell-ep-2x12 | 1 to 96
+            --processes 1,97 => 97 CPUs on haswell-ep-2x12 | as many can be had of skylake-sp-8x28
             --era 2.6.18 => "2.6.18" | 2.6.22
             --pages 0 => 0 pages or 0 rounds
             --rounds 0 => 0 pages or 0 rounds

@@ -111,7 +111,7 @@ fn wrong_usage_is_refused() {
         "replay tbench",
         2,
         r#"
-            --time --copies 8 => 16 CPUs on haswell-ep-2x12: its sockets have 12; take 1 to 12, or 24
+            --time --copies 50 => 100 CPUs on haswell-ep-2x12: take 1 to 96; as many can be had of skylake-sp-8x28
             --time --machine nine => there is no machine "nine"
             --time --caches => '--time' | '--caches'
             --time --debug=FZ => '--time' | --debug

@@ -148,10 +148,12 @@ pub enum Access {
     Atomic,
     /// The line must be owned. Nothing that follows needs what it had: a CPU does not wait for it. Counted as a write.
     Store,
+    /// The line is to come near, as a hint of the kernel's: nothing waits for it. Not counted.
+    Prefetch,
 }
 
 impl Access {
-    /// Number of kinds that are counted: all but [`Access::Store`].
+    /// Number of kinds that are counted as such: all but [`Access::Store`] and [`Access::Prefetch`].
     pub const COUNT: usize = 3;
 }
 

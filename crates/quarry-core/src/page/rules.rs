@@ -10,8 +10,9 @@
 //! | 2.6.22 | hot and cold, searched for the type | a batch | a batch, oldest first |
 //! | 2.6.25 | one, searched for the type | a batch | a batch, oldest first |
 //! | 2.6.32 | by type | a batch | a batch, lists in turn |
+//! | 4.17 | by type | a batch | a batch, lists in turn; picked before the zone lock is taken |
 //! | 5.14 | by order (0 to 3, huge) and type | a batch | doubled by each drain, halved by each allocation |
-//! | 5.18 | the same | a batch | the same; the list of the block just freed first, wholly |
+//! | 5.18 | the same | a batch | the same; the list of the block just freed first, wholly; picked under the lock |
 //! | 6.7 | the same | doubled by each refill, halved by each free | what was freed since |
 //! | 6.19 | the same | the same | the same, a batch under each hold of the zone lock |
 //!
@@ -165,6 +166,12 @@ impl Rules {
     /// caller's array has room for.
     pub(crate) fn bulk_asks_for_missing(&self) -> bool {
         self.era >= Era::V7_1
+    }
+
+    /// A drain picks its blocks, and prefetches buddies, before it takes the zone lock. Before, and again since it
+    /// goes over the lists once, it picks them under the lock.
+    pub(crate) fn picks_unlocked(&self) -> bool {
+        (Era::V4_17..Era::V5_18).contains(&self.era)
     }
 
     /// A drain begins with the list of the block just freed and empties it, before it goes on to the next

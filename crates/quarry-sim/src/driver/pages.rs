@@ -136,12 +136,13 @@ impl<'h, D: Design> Driver<'h, D> {
 mod tests {
     use quarry_core::era::Era;
     use quarry_core::geometry::BootParams;
-    use quarry_core::machine::CpuId;
+    use quarry_core::machine::{Access, CpuId, Line, LockClass};
     use quarry_core::page::MigrateType;
     use quarry_core::slub::Slub;
 
     use crate::config::Config;
     use crate::driver::drive;
+    use crate::step::Step;
 
     #[test]
     fn page_blocks_and_slabs_share_the_memory() {
@@ -206,5 +207,60 @@ mod tests {
             driver.check_pages().unwrap();
         });
         done.unwrap();
+    }
+
+    /// Steps of the first free that drains a CPU's list, before the zone lock is taken and under it: accesses of each
+    /// kind to descriptors.
+    fn drain(era: Era) -> [[usize; 2]; 2] {
+        let config = Config {
+            memory_bytes: 1 << 30,
+            ..Config::default()
+        };
+        let drained = drive::<Slub, _>(config, era, BootParams::default(), |driver| {
+            let page = || driver.alloc_pages(0, MigrateType::Movable).unwrap();
+            let mut pages: Vec<_> = (0..8000).map(|_| page()).collect();
+            // Every other one, so that no page merges.
+            let mut nth = 0;
+            pages.retain(|_| {
+                nth += 1;
+                nth % 2 == 0
+            });
+            let is_lock = |step: &Step| matches!(step, Step::Lock(LockClass::Zone));
+            let drained = pages.into_iter().find_map(|page| {
+                let (steps, freed) = driver.machine().record_steps(|| driver.free_pages(page));
+                freed.unwrap();
+                let lock = steps.iter().position(is_lock)?;
+                let (before, under) = steps.split_at(lock);
+                Some([before, under].map(|part| {
+                    let of = |wanted: Access| {
+                        let is = |step: &&Step| match step {
+                            Step::Access { line, access, .. } => {
+                                *line == Line::PageDescriptor && *access == wanted
+                            }
+                            _ => false,
+                        };
+                        part.iter().filter(is).count()
+                    };
+                    [of(Access::Write), of(Access::Prefetch)]
+                }))
+            });
+            drained.unwrap()
+        });
+        drained.unwrap()
+    }
+
+    #[test]
+    fn a_drain_of_4_17_to_5_17_picks_its_pages_before_the_lock() {
+        let [before, under] = drain(Era::V4_16);
+        assert_eq!(before[0], 1, "the page that is freed");
+        assert_eq!([before[1], under[1]], [0, 0]);
+        // The same batch of 31.
+        let [earlier, later] = drain(Era::V4_17);
+        assert_eq!(earlier, [before[0] + 31, 31]);
+        assert_eq!(later, [under[0] - 31, 0]);
+        let [last, _] = drain(Era::V5_17);
+        assert!(last[0] > 1 && last[1] > 0);
+        let [after, _] = drain(Era::V5_18);
+        assert_eq!(after, [1, 0]);
     }
 }

@@ -7,7 +7,7 @@ use quarry_core::machine::{Access, CpuId, LockClass, RawLock};
 use super::{LONE_THREAD, VirtualMachine};
 use crate::explore::Explorer;
 use crate::step::Step;
-use crate::time::{Cause, Deadlock, Run, TimeCounters, Timed};
+use crate::time::{Cause, Deadlock, LockTimes, Run, TimeCounters, Timed};
 
 impl VirtualMachine {
     /// Runs a body on every CPU, side by side, until all have returned. Steps take time on the CPU's clock,
@@ -123,6 +123,13 @@ impl VirtualMachine {
     #[must_use]
     pub fn time_counters(&self) -> Option<TimeCounters> {
         self.timed.as_ref().map(|timed| timed.counters())
+    }
+
+    /// Times of the running CPU's locks of a class since the machine was made; none on a machine without clocks.
+    #[must_use]
+    pub fn own_lock_times(&self, class: LockClass) -> LockTimes {
+        let timed = self.timed.as_ref();
+        timed.map_or_else(LockTimes::default, |timed| timed.own_locks(class))
     }
 
     /// Costs of steps.

@@ -52,6 +52,29 @@ pub struct LineMoves {
     pub memory: [u64; 2],
 }
 
+impl LockTimes {
+    /// Adds the times of other acquisitions.
+    pub fn add(&mut self, other: &Self) {
+        self.each(other, |sum, more| *sum += more);
+    }
+
+    /// Times since an earlier moment.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let mut since = *self;
+        since.each(earlier, less);
+        since
+    }
+
+    fn each(&mut self, other: &Self, change: fn(&mut u64, u64)) {
+        change(&mut self.taken, other.taken);
+        change(&mut self.waits, other.waits);
+        change(&mut self.wait_ps, other.wait_ps);
+        change(&mut self.hold_ps, other.hold_ps);
+        change(&mut self.own_ps, other.own_ps);
+    }
+}
+
 impl TimeCounters {
     /// Difference to an earlier moment.
     #[must_use]
@@ -74,11 +97,7 @@ impl TimeCounters {
         change(&mut self.fill_ps, other.fill_ps);
         change(&mut self.outside_ps, other.outside_ps);
         for (lock, other) in self.locks.iter_mut().zip(&other.locks) {
-            change(&mut lock.taken, other.taken);
-            change(&mut lock.waits, other.waits);
-            change(&mut lock.wait_ps, other.wait_ps);
-            change(&mut lock.hold_ps, other.hold_ps);
-            change(&mut lock.own_ps, other.own_ps);
+            lock.each(other, change);
         }
         self.moves.each(&other.moves, change);
     }

@@ -148,7 +148,7 @@ impl Lines {
             return done_ps;
         }
         match access.access {
-            Access::Read => self.share(state, id, access, now_ps),
+            Access::Read | Access::Prefetch => self.share(state, id, access, now_ps),
             Access::Write | Access::Store => self.own(state, id, access, now_ps),
             Access::Atomic => self.own(state, id, access, now_ps) + self.costs.atomic,
         }
@@ -205,7 +205,7 @@ impl Lines {
 
     #[inline(always)]
     fn hit(&self, state: &mut State, id: LineId, access: LineAccess, now_ps: u64) -> Option<u64> {
-        let exclusive = access.access != Access::Read;
+        let exclusive = !matches!(access.access, Access::Read | Access::Prefetch);
         if !state.directory.has(id, access.cpu, exclusive) {
             return None;
         }
@@ -316,8 +316,8 @@ impl Lines {
         state.flights.move_for(id, ps, begin_ps)
     }
 
-    /// Cost of a line that one of the CPU's own caches has. The lines of a run come side by side, and a store does
-    /// not wait for the second cache.
+    /// Cost of a line that one of the CPU's own caches has. The lines of a run come side by side, and a store or
+    /// prefetch does not wait for the second cache.
     #[inline(always)]
     fn near(&self, state: &mut State, id: LineId, access: LineAccess) -> u64 {
         let LineAccess { cpu, line, .. } = access;
@@ -328,7 +328,7 @@ impl Lines {
             l2.touch(line, id);
             if !first {
                 own.l1.bring(line, id);
-                if access.access != Access::Store {
+                if !matches!(access.access, Access::Store | Access::Prefetch) {
                     hit = level.hit;
                 }
             }

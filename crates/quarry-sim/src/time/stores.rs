@@ -4,7 +4,8 @@
 //! store stays in a buffer, and the line is fetched meanwhile. It fetches as many lines at a time as it has miss buffers; a
 //! store beyond that waits. What was stored can be read back at once; other bytes of the line when it has come. Stores
 //! become visible in their order (x86), so the release of a lock is seen behind all stores before it, and an atomic
-//! operation waits for them.
+//! operation waits for them. A prefetch takes a miss buffer as well; it has no place in that order, and only an access to its
+//! line waits for it.
 
 use std::cell::RefCell;
 
@@ -36,6 +37,17 @@ struct Own {
     next: usize,
     /// When all stores so far are visible.
     drained_ps: u64,
+    /// When all lines so far have come.
+    come_ps: u64,
+}
+
+impl Own {
+    /// A line is under way.
+    fn begin(&mut self, store: Store) {
+        self.buffers[self.next] = store;
+        self.next = (self.next + 1) % self.buffers.len();
+        self.come_ps = self.come_ps.max(store.come_ps);
+    }
 }
 
 /// The stores of all CPUs.
@@ -52,6 +64,7 @@ impl Stores {
             buffers: vec![none; misses as usize],
             next: 0,
             drained_ps: 0,
+            come_ps: 0,
         };
         Self(RefCell::new((0..cpus).map(own).collect()))
     }
@@ -65,9 +78,19 @@ impl Stores {
     /// A line comes that a store waits for; without `to` the CPU has the line, and waits for older stores.
     pub(super) fn fetched(&self, cpu: u32, to: Option<Bytes>, come_ps: u64) {
         let own = &mut self.0.borrow_mut()[cpu as usize];
-        own.buffers[own.next] = Store { to, come_ps };
-        own.next = (own.next + 1) % own.buffers.len();
+        own.begin(Store { to, come_ps });
         own.drained_ps = own.drained_ps.max(come_ps);
+    }
+
+    /// A line comes that nothing waits for yet.
+    pub(super) fn prefetched(&self, cpu: u32, line: usize, come_ps: u64) {
+        let nothing_stored = Bytes {
+            line,
+            first: usize::MAX,
+            last: 0,
+        };
+        let to = Some(nothing_stored);
+        self.0.borrow_mut()[cpu as usize].begin(Store { to, come_ps });
     }
 
     /// When all stores of a CPU so far are visible: now, or later.
@@ -80,7 +103,7 @@ impl Stores {
     #[inline(always)]
     pub(super) fn read_ps(&self, cpu: u32, read: Bytes, now_ps: u64) -> u64 {
         let own = &self.0.borrow()[cpu as usize];
-        if own.drained_ps <= now_ps {
+        if own.come_ps <= now_ps {
             return now_ps;
         }
         let waits_for = |to: Bytes| to.line == read.line && !to.has(&read);
@@ -127,5 +150,21 @@ mod tests {
         assert_eq!(read_ps(1, 72, 87, 105), 105, "it has come");
         assert_eq!(read_ps(1, 128, 135, 5), 5, "another line");
         assert_eq!(read_ps(0, 72, 87, 5), 5, "another CPU");
+    }
+    #[test]
+    fn a_prefetch_is_waited_for_by_its_line_alone() {
+        let stores = Stores::new(2, 2);
+        stores.prefetched(1, 1, 100);
+        let bytes = |first, last| Bytes {
+            line: first / 64,
+            first,
+            last,
+        };
+        let read_ps = |first, now_ps| stores.read_ps(1, bytes(first, first + 7), now_ps);
+        assert_eq!((read_ps(64, 5), read_ps(120, 5)), (100, 100));
+        assert_eq!((read_ps(64, 105), read_ps(128, 5)), (105, 5));
+        assert_eq!(stores.drained_ps(1, 5), 5, "it is no store");
+        stores.prefetched(1, 2, 200);
+        assert_eq!(stores.begin_ps(1, 5), 100, "both buffers are in use");
     }
 }

@@ -2,14 +2,15 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::rc::Rc;
 
-use quarry_core::machine::{Access, CpuId, Line, LockClass, Ranges, Topology, Work};
+use quarry_core::machine::{Access, Line, LockClass, NodeId, Ranges, RawRange, Topology, Work};
 use rustc_hash::FxBuildHasher;
 
 use super::lines::LOOKED_AHEAD;
 use super::locks::Place;
 use super::stores::{Bytes, Stores};
-use super::{LineAccess, Lines, Locks, Order, TimeCounters, TimeModel};
+use super::{LineAccess, Lines, LockTimes, Locks, Order, TimeCounters, TimeModel};
 
 /// Alignment of a heap's own words: of the zones of a node, for one.
 const GRANULE_SHIFT: u32 = 6;
@@ -81,7 +82,8 @@ struct Range {
 /// CPUs, lines and locks with their costs.
 pub(crate) struct Timed {
     model: TimeModel,
-    topology: Topology,
+    /// The node of each CPU.
+    nodes: Rc<[NodeId]>,
     line_shift: u32,
     ranges: [Range; 4],
     /// Granules outside of the ranges, with their numbers.
@@ -90,35 +92,46 @@ pub(crate) struct Timed {
     lines: Lines,
     stores: Stores,
     locks: Locks,
+    /// All but locks.
     spent: RefCell<TimeCounters>,
+    /// Times of each CPU's locks.
+    spent_locks: RefCell<Vec<[LockTimes; LockClass::COUNT]>>,
 }
 
 impl Timed {
-    pub(crate) fn new(topology: Topology, ranges: &Ranges, model: TimeModel) -> Self {
+    /// `nodes` has the node of each CPU.
+    pub(crate) fn new(
+        topology: Topology,
+        nodes: Rc<[NodeId]>,
+        ranges: &Ranges,
+        model: TimeModel,
+    ) -> Self {
         let cpus = topology.cpus;
-        let nodes = topology.nodes as usize;
         let mut next = 0;
-        // Pages and their descriptors are dealt to nodes in equal shares, and so are CPUs with their areas. The
-        // allocators' own structures are the first node's.
+        // Pages and their descriptors are dealt to nodes in equal shares. A CPU's area is its node's. The allocators' own
+        // structures are the first node's.
+        let share = |range: &RawRange| range.bytes.div_ceil(topology.nodes as usize);
+        let first_cpus = nodes.iter().filter(|&&node| node == NodeId(0)).count();
+        let area = ranges.percpu.bytes / cpus as usize;
         let all = [
-            (ranges.pages, nodes),
-            (ranges.descriptors, nodes),
-            (ranges.meta, 1),
-            (ranges.percpu, nodes),
+            (ranges.pages, share(&ranges.pages)),
+            (ranges.descriptors, share(&ranges.descriptors)),
+            (ranges.meta, ranges.meta.bytes),
+            (ranges.percpu, first_cpus * area),
         ];
-        let ranges = all.map(|(range, nodes)| {
+        let ranges = all.map(|(range, node_bytes)| {
             let place = next;
             next += range.bytes.next_multiple_of(RANGE_ALIGN);
             Range {
                 first: range.base.addr().get(),
                 bytes: range.bytes,
                 place,
-                node_bytes: range.bytes.div_ceil(nodes).max(1),
+                node_bytes: node_bytes.max(1),
             }
         });
         Self {
             model,
-            topology,
+            nodes,
             ranges,
             outside: RefCell::default(),
             line_shift: topology.cache_line.trailing_zeros(),
@@ -127,6 +140,7 @@ impl Timed {
             stores: Stores::new(cpus, model.lines.misses),
             locks: Locks::new(model.seed),
             spent: RefCell::default(),
+            spent_locks: RefCell::new(vec![Default::default(); cpus as usize]),
         }
     }
 
@@ -160,7 +174,7 @@ impl Timed {
         let node = self
             .range(at)
             .map_or(0, |(range, at)| at / range.node_bytes);
-        node == self.topology.dealt_node(CpuId(cpu)).0 as usize
+        node == self.nodes[cpu as usize].0 as usize
     }
 
     /// CPUs that share a last-level cache.
@@ -173,11 +187,28 @@ impl Timed {
     }
 
     pub(crate) fn counters(&self) -> TimeCounters {
-        TimeCounters {
+        let mut all = TimeCounters {
             cpu_ps: self.order.clocks_ps(),
             moves: self.lines.moves(),
             ..self.spent.borrow().clone()
+        };
+        for own in &*self.spent_locks.borrow() {
+            for (all, own) in all.locks.iter_mut().zip(own) {
+                all.add(own);
+            }
         }
+        all
+    }
+
+    /// Times of the running CPU's locks of a class.
+    pub(crate) fn own_locks(&self, class: LockClass) -> LockTimes {
+        self.spent_locks.borrow()[self.order.cpu() as usize][class as usize]
+    }
+
+    #[inline(always)]
+    fn spend_on_lock(&self, class: LockClass, add: impl FnOnce(&mut LockTimes)) {
+        let cpu = self.order.cpu() as usize;
+        add(&mut self.spent_locks.borrow_mut()[cpu][class as usize]);
     }
 
     /// Does what takes time on the running CPU, and adds that to what `to` chooses.
@@ -249,7 +280,7 @@ impl Timed {
                     let bytes = self.bytes(&run, access.line);
                     self.stores.read_ps(access.cpu, bytes, now_ps)
                 }
-                Access::Atomic | Access::Store => now_ps,
+                Access::Atomic | Access::Store | Access::Prefetch => now_ps,
             };
             let costs = &self.model.lines;
             // The rate of fills has what the first cache takes.
@@ -310,18 +341,21 @@ impl Timed {
             ..access
         };
         let now_ps = self.order.now_ps();
-        if access.access != Access::Store {
+        if !matches!(access.access, Access::Store | Access::Prefetch) {
             return self.lines.access(access, now_ps);
         }
-        // The store buffer has it, and fetches the lines of a run side by side by itself.
+        // A miss buffer has it, and fetches the lines of a run side by side by itself.
         let access = LineAccess {
             follows: false,
             ..access
         };
         let begin_ps = self.stores.begin_ps(access.cpu, now_ps);
         let come_ps = self.lines.access(access, begin_ps);
-        let to = self.bytes(run, access.line);
-        self.stores.fetched(access.cpu, Some(to), come_ps);
+        let bytes = self.bytes(run, access.line);
+        match access.access {
+            Access::Prefetch => self.stores.prefetched(access.cpu, bytes.line, come_ps),
+            _ => self.stores.fetched(access.cpu, Some(bytes), come_ps),
+        }
         match run.cause {
             Cause::Line(_) | Cause::Outside => begin_ps + self.model.lines.l1.hit,
             Cause::Fill => begin_ps,
@@ -374,29 +408,34 @@ impl Timed {
         let began_ps = self.order.now_ps();
         let waited_ps = self.locks.lock(&self.place(at, class), what);
         let all_ps = self.order.now_ps() - began_ps;
-        let spent = &mut self.spent.borrow_mut().locks[class as usize];
-        spent.taken += 1;
-        spent.waits += u64::from(waited_ps.is_some());
         let wait_ps = waited_ps.unwrap_or(0);
-        spent.wait_ps += wait_ps;
-        spent.own_ps += all_ps - wait_ps;
+        self.spend_on_lock(class, |spent| {
+            spent.taken += 1;
+            spent.waits += u64::from(waited_ps.is_some());
+            spent.wait_ps += wait_ps;
+            spent.own_ps += all_ps - wait_ps;
+        });
         wait_ps
     }
 
     pub(crate) fn try_lock(&self, at: usize, class: LockClass) -> bool {
-        let taken = self.spend(
-            |spent| &mut spent.locks[class as usize].own_ps,
-            || self.locks.try_lock(&self.place(at, class)),
-        );
-        self.spent.borrow_mut().locks[class as usize].taken += u64::from(taken);
+        let began_ps = self.order.now_ps();
+        let taken = self.locks.try_lock(&self.place(at, class));
+        let own_ps = self.order.now_ps() - began_ps;
+        self.spend_on_lock(class, |spent| {
+            spent.taken += u64::from(taken);
+            spent.own_ps += own_ps;
+        });
         taken
     }
 
     pub(crate) fn unlock(&self, at: usize, class: LockClass) {
-        let held_ps = self.spend(
-            |spent| &mut spent.locks[class as usize].own_ps,
-            || self.locks.unlock(&self.place(at, class)),
-        );
-        self.spent.borrow_mut().locks[class as usize].hold_ps += held_ps;
+        let began_ps = self.order.now_ps();
+        let held_ps = self.locks.unlock(&self.place(at, class));
+        let own_ps = self.order.now_ps() - began_ps;
+        self.spend_on_lock(class, |spent| {
+            spent.hold_ps += held_ps;
+            spent.own_ps += own_ps;
+        });
     }
 }

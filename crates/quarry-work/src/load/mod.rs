@@ -46,12 +46,14 @@ use quarry_sim::sched::Scheduler;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::card::Card;
 use crate::error::{WorkError, of_run};
 use crate::net::NetRules;
 use crate::progress::Progress;
+use crate::start::{Empty, Start};
 use crate::world::sim::{Counted, Kernel, Parts, remote};
 use crate::world::{Scenario, SkbCaches};
-use report::Run;
+use report::{Counts, Run};
 use workload::{Workload, refusal};
 
 /// A load.
@@ -153,7 +155,20 @@ enum Order {
 ///
 /// [`WorkError`]: invalid parameters, a machine without room, a deadlock, or an end that `progress` asked for.
 pub fn run<D: Design>(spec: &LoadSpec, progress: &dyn Progress) -> Result<LoadReport, WorkError> {
-    run_in::<D>(spec, Order::Time, progress)
+    run_from::<D>(spec, &Empty, progress)
+}
+
+/// [`run`] on a heap that begins as `start` says.
+///
+/// # Errors
+///
+/// As [`run`], and those of the start.
+pub fn run_from<D: Design>(
+    spec: &LoadSpec,
+    start: &impl Start,
+    progress: &dyn Progress,
+) -> Result<LoadReport, WorkError> {
+    run_in::<D>(spec, start, Order::Time, progress)
 }
 
 /// Runs a load without time, in an order of CPUs that its seed chooses, until `operations` are done. The report has counts
@@ -171,11 +186,12 @@ pub fn explore<D: Design>(
         switch_per_mille,
         operations,
     };
-    run_in::<D>(spec, order, &|_| ())
+    run_in::<D>(spec, &Empty, order, &|_| ())
 }
 
 fn run_in<D: Design>(
     spec: &LoadSpec,
+    start: &impl Start,
     order: Order,
     progress: &dyn Progress,
 ) -> Result<LoadReport, WorkError> {
@@ -183,8 +199,10 @@ fn run_in<D: Design>(
     let pages = PageConfig::new(spec.setup.era);
     let ran = drive_pages::<D, _>(config, &pages, spec.setup.tuning.boot, None, |driver| {
         spec.setup.tuning.set_pages(driver)?;
-        let ran = run_on(spec, order, driver, progress)?;
-        Ok(LoadReport::of(D::NAME, spec, &ran))
+        start.fill(&spec.setup, &config, driver)?;
+        let initial = start.about(D::NAME, spec.setup.era);
+        let ran = run_on(spec, order, driver, initial.is_none(), progress)?;
+        Ok(LoadReport::of(D::NAME, spec, initial, &ran))
     });
     of_run(ran, || spec.label())
 }
@@ -193,19 +211,29 @@ fn run_on<D: Design>(
     spec: &LoadSpec,
     order: Order,
     driver: &mut Driver<'_, D>,
+    is_empty: bool,
     progress: &dyn Progress,
 ) -> Result<Run, WorkError> {
     let rules = NetRules::of(spec.setup.era, spec.sizes);
-    let caches = SkbCaches::new(&rules, |spec| driver.create_cache(spec).ok());
+    // A machine that has run has them.
+    let caches = SkbCaches::new(&rules, |spec| {
+        let there = driver.find_cache(spec.name);
+        there.or_else(|| driver.create_cache(spec).ok())
+    });
     let caches = caches.ok_or(WorkError::Exhausted("the caches of socket buffers"))?;
     spec.set_caches(driver)?;
     let driver = &*driver;
-    let in_use = objects(driver);
+    // To count them takes empty slabs away, which a heap that has run must keep.
+    let in_use = is_empty.then(|| objects(driver));
+    let counts = Counts::of(driver);
     let free_pages = driver.page_stats().free_pages + driver.slab_pages();
     let warm_up = spec.warm_up_messages(&rules);
     let scenario = spec.load.scenario(spec.setup.seed, warm_up);
-    let has_card = remote(&scenario.connections) > 0;
-    let tasks = (scenario.tasks.len() + usize::from(has_card)) as u32;
+    let queues = match remote(&scenario.connections) {
+        0 => 0,
+        _ => Card::IGB.queues_on(spec.cpus),
+    };
+    let tasks = scenario.tasks.len() as u32 + queues;
     let sched = Scheduler::new(driver.machine(), spec.sched, tasks, spec.setup.seed);
     let counted = match order {
         Order::Time => spec.counted(warm_up),
@@ -219,6 +247,7 @@ fn run_on<D: Design>(
         protocols: spec.protocols,
         ghz: spec.setup.machine.ghz,
         page_bytes: spec.setup.page_bytes,
+        queues,
         counted,
         later: spec.later(driver),
         progress,
@@ -232,11 +261,11 @@ fn run_on<D: Design>(
             let _ = body(kernel);
         }));
     }
-    if has_card {
+    for queue in 0..queues {
         let kernel = &kernel;
-        sched.pin(tasks - 1, CpuId(0));
+        sched.pin(tasks - queues + queue, CpuId(queue));
         bodies.push(Box::new(move || {
-            let _ = kernel.serve_card();
+            let _ = kernel.serve_card(queue);
         }));
     }
     match order {
@@ -253,7 +282,13 @@ fn run_on<D: Design>(
         });
     }
     let late_changes = kernel.later()?;
-    let run = Run::of(&kernel, driver, spec.setup.page_bytes, late_changes);
+    let run = Run::of(
+        &kernel,
+        driver,
+        &counts,
+        spec.setup.page_bytes,
+        late_changes,
+    );
     kernel.shut_down();
     check(driver, in_use, free_pages)?;
     Ok(run)
@@ -288,8 +323,12 @@ fn sheaves(stats: &Stats) -> i64 {
     count(Stat::SheafAlloc) - count(Stat::SheafFree)
 }
 
-/// Refuses a heap that has lost an object or a page.
-fn check<D: Design>(driver: &Driver<'_, D>, in_use: i64, free_pages: u64) -> Result<(), WorkError> {
+/// Refuses a heap that has lost a page, or an object, if it is known how many were in use.
+fn check<D: Design>(
+    driver: &Driver<'_, D>,
+    in_use: Option<i64>,
+    free_pages: u64,
+) -> Result<(), WorkError> {
     let mut wrong = None;
     driver.for_each_cache(|cache| {
         if let Err(source) = cache.check_consistency() {
@@ -300,7 +339,7 @@ fn check<D: Design>(driver: &Driver<'_, D>, in_use: i64, free_pages: u64) -> Res
         return Err(WorkError::InconsistentCache { cache, source });
     }
     driver.check_pages()?;
-    let objects = objects(driver) - in_use;
+    let objects = in_use.map_or(0, |in_use| objects(driver) - in_use);
     if objects != 0 {
         return Err(WorkError::LostObjects { objects });
     }

@@ -33,7 +33,7 @@ use quarry_core::machine::CpuId;
 use quarry_sim::driver::{CacheIndex, Driver, ObjectRef, drive};
 
 use crate::error::{WorkError, of_run};
-use crate::phase::{NoMemory, Of, Phase};
+use crate::phase::{NoMemory, Of, Phase, SKEW_NS};
 
 /// Runs the benchmark on a design.
 ///
@@ -203,6 +203,7 @@ impl<'h, D: Design> Bench<'_, 'h, D> {
             machine: self.driver.machine(),
             what: "the objects",
             seed: self.spec.setup.seed,
+            within_ns: SKEW_NS,
         };
         let phase = Phase::run(&of, body);
         let slab_pages = self.driver.slab_pages();

@@ -1,13 +1,21 @@
 //! Result of processes that fault pages in.
 
-use quarry_core::machine::LockClass;
 use quarry_sim::time::TimeCounters;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::spec::PagesSpec;
+use super::window::{Counted, Half};
 use crate::causes::Causes;
-use crate::phase::{Phase, PhaseReport};
+
+/// Time of a fault, or of a page's free.
+#[derive(Clone, Copy, Debug, PartialEq, JsonSchema, Serialize)]
+pub struct HalfReport {
+    /// Nanoseconds that it takes its CPU, as the mean of all.
+    pub ns: f64,
+    /// The same in cycles.
+    pub cycles: f64,
+}
 
 /// The zone lock in one half of a round, per page.
 #[derive(Clone, Copy, Debug, PartialEq, JsonSchema, Serialize)]
@@ -31,14 +39,18 @@ pub struct PagesReport {
     pub processes: u32,
     /// Bytes of a page.
     pub page_size: u64,
-    /// Pages that were faulted in and freed.
+    /// Pages that were faulted in while counting.
     pub pages: u64,
+    /// Pages that were freed meanwhile.
+    pub freed: u64,
+    /// Simulated seconds that were counted.
+    pub seconds: f64,
     /// `--seed`: decides all that is left to chance.
     pub seed: u64,
     /// Times of a fault: entry, allocation, zeroing.
-    pub fault: PhaseReport,
+    pub fault: HalfReport,
     /// Times of a page's free by the unmapping.
-    pub free: PhaseReport,
+    pub free: HalfReport,
     /// The zone lock in faults.
     pub fault_lock: ZoneLock,
     /// The zone lock in frees.
@@ -49,45 +61,51 @@ pub struct PagesReport {
     pub zone_wait: f64,
     /// Causes of the time of a page's fault and free.
     pub causes: Causes,
-    /// Time counters of the machine over the whole run, with the round that is not counted.
+    /// Time counters of the machine over the whole run, with the rounds that are not counted.
     #[serde(skip)]
     pub spent: TimeCounters,
 }
 
 impl PagesReport {
-    pub(super) fn of(spec: &PagesSpec, faults: &Phase, frees: &Phase, all: TimeCounters) -> Self {
-        let own = u64::from(spec.pages) * u64::from(spec.rounds);
-        let pages = own * u64::from(spec.processes);
+    pub(super) fn of(spec: &PagesSpec, counted: &Counted, all: TimeCounters) -> Self {
+        let Counted { faults, frees, .. } = counted;
         let ghz = spec.setup.machine.ghz;
-        let mut spent = faults.spent.clone();
-        spent.add(&frees.spent);
-        let (fault, free) = (faults.report(pages, ghz), frees.report(pages, ghz));
-        let (fault_lock, free_lock) = (zone_lock(faults, pages), zone_lock(frees, pages));
+        let seconds = counted.ps as f64 / 1e12;
+        let wait_ps = faults.lock.wait_ps + frees.lock.wait_ps;
         Self {
             era: spec.setup.era.name(),
             machine: spec.setup.machine.name.clone(),
             processes: spec.processes,
             page_size: spec.setup.page_bytes,
-            pages,
+            pages: faults.pages,
+            freed: frees.pages,
+            seconds,
             seed: spec.setup.seed,
-            fault,
-            free,
-            fault_lock,
-            free_lock,
-            per_second: PhaseReport::in_turn([fault, free]),
-            zone_wait: (fault_lock.wait_ns + free_lock.wait_ns) / (fault.ns + free.ns),
-            causes: Causes::of(&spent, pages),
+            fault: half(faults, ghz),
+            free: half(frees, ghz),
+            fault_lock: zone_lock(faults),
+            free_lock: zone_lock(frees),
+            per_second: (faults.pages + frees.pages) as f64 / 2.0 / seconds,
+            zone_wait: wait_ps as f64 / (faults.ps + frees.ps) as f64,
+            causes: Causes::of(&counted.spent, (faults.pages + frees.pages) / 2),
             spent: all,
         }
     }
 }
 
-fn zone_lock(phase: &Phase, pages: u64) -> ZoneLock {
-    let lock = phase.spent.locks[LockClass::Zone as usize];
-    let ns = |ps: u64| ps as f64 / 1000.0 / pages as f64;
+fn half(half: &Half, ghz: f64) -> HalfReport {
+    let ns = half.ps as f64 / 1000.0 / half.pages as f64;
+    HalfReport {
+        ns,
+        cycles: ns * ghz,
+    }
+}
+
+fn zone_lock(Half { pages, lock, .. }: &Half) -> ZoneLock {
+    let ns = |ps: u64| ps as f64 / 1000.0 / *pages as f64;
     ZoneLock {
         hold_ns: ns(lock.hold_ps),
         wait_ns: ns(lock.wait_ps),
-        taken: lock.taken as f64 / pages as f64,
+        taken: lock.taken as f64 / *pages as f64,
     }
 }

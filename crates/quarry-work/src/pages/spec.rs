@@ -12,7 +12,7 @@ pub struct PagesSpec {
     pub processes: u32,
     /// Pages that each of them maps.
     pub pages: u32,
-    /// Rounds that are counted.
+    /// Rounds that each process ends while counting, at least.
     pub rounds: u32,
     /// The kernel and the machine.
     pub setup: Setup,

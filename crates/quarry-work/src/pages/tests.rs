@@ -24,7 +24,53 @@ fn the_zone_lock_is_waited_for_by_several_processes_only() {
     assert!(one.fault_lock.hold_ns > 0.0 && one.free_lock.hold_ns > 0.0);
     assert!(many.free_lock.wait_ns > many.free_lock.hold_ns, "{many:?}");
     assert!(many.free.ns > one.free.ns, "{many:?} {one:?}");
-    assert!(many.fault.per_second > one.fault.per_second);
+    assert!(many.per_second > one.per_second);
+}
+
+#[test]
+fn processes_out_of_step_wait_in_faults_and_in_frees() {
+    let many = run(&spec(24, Era::V4_13)).unwrap();
+    let [faults, frees] = [many.fault_lock, many.free_lock].map(|lock| lock.wait_ns);
+    let part = faults / (faults + frees);
+    assert!((0.3..0.7).contains(&part), "{many:?}");
+    // In a steady state as many are faulted in as freed, but for what all processes have at the ends.
+    let all = f64::from(24 * 512);
+    assert!(
+        (many.pages as f64 - many.freed as f64).abs() < 0.5 * all,
+        "{many:?}"
+    );
+    assert!(
+        many.pages as f64 >= all && many.freed as f64 >= all,
+        "{many:?}"
+    );
+}
+
+#[test]
+fn a_part_of_a_socket_and_more_sockets_are_cpus_as_well() {
+    let few = PagesSpec {
+        pages: 8,
+        ..spec(512, Era::V6_18)
+    };
+    let milan = Machine::bundled("milan-2x64").unwrap();
+    let report = run(&PagesSpec {
+        setup: Setup {
+            machine: milan,
+            ..few.setup.clone()
+        },
+        ..few
+    });
+    assert_eq!(report.unwrap().processes, 512);
+    let report = run(&spec(13, Era::V6_18)).unwrap();
+    assert!(report.pages >= 13 * 512);
+}
+
+#[test]
+fn a_page_that_is_picked_before_the_lock_is_held_for_less() {
+    let held = |era| run(&spec(4, era)).unwrap().free_lock;
+    let [before, from, last, after] = [Era::V4_16, Era::V4_17, Era::V5_17, Era::V5_18].map(held);
+    assert_eq!(before.taken, from.taken);
+    assert!(from.hold_ns < before.hold_ns, "{from:?} {before:?}");
+    assert!(last.hold_ns < after.hold_ns, "{last:?} {after:?}");
 }
 
 #[test]
@@ -36,7 +82,8 @@ fn what_the_time_went_into_adds_up_to_it() {
     let locks = causes.locks.iter().map(|lock| lock.wait_ns + lock.own_ns);
     let parts = named + causes.fill_ns + locks.sum::<f64>();
     let whole = report.fault.ns + report.free.ns;
-    assert!((parts / whole - 1.0).abs() < 0.001, "{parts} of {whole}");
+    // Operations that the ends of the window cut count wholly, or not at all.
+    assert!((parts / whole - 1.0).abs() < 0.01, "{parts} of {whole}");
 }
 
 #[test]
@@ -59,6 +106,9 @@ fn what_cannot_be_is_refused() {
         memory.ends_with("need 4194304 bytes of the machine's 1048576"),
         "{memory}"
     );
-    let cpus = refused(|spec| spec.processes = 25);
-    assert!(cpus.ends_with("take 1 to 12, or 24"), "{cpus}");
+    let cpus = refused(|spec| spec.processes = 97);
+    assert!(
+        cpus.contains("97 CPUs on haswell-ep-2x12: take 1 to 96; "),
+        "{cpus}"
+    );
 }

@@ -54,8 +54,8 @@
 //! * Ring i is on CPU i: rings fill the first socket first, as drivers spread interrupts to near CPUs first.
 //! * A packet that finds nothing posted is lost. TCP would send less instead: the losses say how much.
 //! * A stream whose socket holds [`RxSpec::backlog`] packets or more sends nothing: its window is closed.
-//! * A ring that was emptied is polled again [`MODERATION_NS`] later: interrupts are moderated, 16 us in these drivers (from
-//!   memory). While packets keep coming there are no interrupts.
+//! * A ring that was emptied is polled again when the card's moderation is over ([`Card::MLX5`]). While packets keep coming there
+//!   are no interrupts.
 //! * Readers stay on their CPUs. On a CPU that has a ring, too, a poll and a reader's call take turns.
 
 mod arrivals;
@@ -75,9 +75,7 @@ pub use counts::{PageCounts, RecycleCounts, RxCounts};
 pub use driver::{DRIVERS, PerPage, RxDriver, Source};
 pub use outside::OutsideWork;
 pub use report::{RxCpus, RxReport};
-pub use spec::{
-    Consumer, ETHERNET_BYTES, NAPI_BUDGET, PACKETS_MAX, RxAxes, RxSpec, TCP_HEADER_BYTES,
-};
+pub use spec::{Consumer, ETHERNET_BYTES, PACKETS_MAX, RxAxes, RxSpec, TCP_HEADER_BYTES};
 
 use quarry_core::design::Design;
 use quarry_core::geometry::BootParams;
@@ -87,12 +85,12 @@ use quarry_machines::{Draw, Machine};
 use quarry_sim::driver::drive_pages;
 use quarry_sim::{Config, driver::Driver};
 
+#[cfg(doc)]
+use crate::card::Card;
 use crate::error::{WorkError, of_run};
 use crate::setup::checked;
 use receiver::{Receiver, Span};
 
-/// Nanoseconds from the end of a poll that emptied a ring to the next one.
-pub const MODERATION_NS: u64 = 16_000;
 /// The thread's link: 100 Gbit/s.
 const LINE_BITS_PER_SECOND: f64 = 100e9;
 /// Bytes on the wire around a packet: preamble and gap 20, Ethernet header 14, checksum 4.

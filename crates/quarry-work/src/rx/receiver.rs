@@ -15,8 +15,9 @@ use super::arrivals::{Arrivals, Skb, readers};
 use super::counts::RxCounts;
 use super::heads::{HEAD_CACHE, Heads, RingHeads};
 use super::queue::{RxHome, RxQueue};
-use super::spec::{ETHERNET_BYTES, NAPI_BUDGET, RxSpec, TCP_HEADER_BYTES};
-use super::{LINE_BITS_PER_SECOND, MODERATION_NS, RxRun, WIRE_BYTES};
+use super::spec::{ETHERNET_BYTES, RxSpec, TCP_HEADER_BYTES};
+use super::{LINE_BITS_PER_SECOND, RxRun, WIRE_BYTES};
+use crate::card::{Card, NAPI_BUDGET};
 use crate::error::WorkError;
 
 /// Bytes of a packet's shared info that a driver clears.
@@ -263,8 +264,8 @@ impl<'d, 'h, D: Design> Receiver<'d, 'h, D> {
         if cpu < self.spec.rings {
             let next = self.rings[cpu as usize].borrow().offered + 1;
             let next_ns = (next as f64 * self.packet_ps / 1000.0).ceil() as u64;
-            let moderated_ns = began_ps / 1000 + MODERATION_NS;
-            self.machine.advance_to(next_ns.max(moderated_ns));
+            let next_ns = Card::MLX5.interrupt_ns(next_ns, Some(began_ps / 1000));
+            self.machine.advance_to(next_ns);
             // Gives the turn up.
             self.machine.pause(0);
             idle(Work::Switch);

@@ -6,6 +6,7 @@ use quarry_sim::Config;
 
 use super::driver::{DRIVERS, RxDriver, Source};
 use super::recycle::RxBuffer;
+use crate::card::Card;
 use crate::error::WorkError;
 
 /// Ethernet header, which a received frame begins with.
@@ -14,8 +15,6 @@ pub const ETHERNET_BYTES: u32 = 14;
 pub const TCP_HEADER_BYTES: u32 = 52;
 /// Bytes that GRO merges into one socket buffer at most: the length field of an IPv4 packet.
 const GRO_BYTES_MAX: u32 = 65535;
-/// Packets that a driver takes from a ring before others get their turn (`NAPI_POLL_WEIGHT`).
-pub const NAPI_BUDGET: u32 = 64;
 /// Packets of a run, with those before counting starts ([`RxSpec::warm_up_packets`]): days of work,
 /// and far from what counters hold.
 pub const PACKETS_MAX: u64 = 1_000_000_000_000;
@@ -105,7 +104,7 @@ impl RxSpec {
             streams: 128,
             consumer: Consumer::Other,
             backlog: 60,
-            descriptors: 1024,
+            descriptors: Card::MLX5.posted,
             cache_entries: 32768,
             packets: 1_000_000,
             seed: 1,

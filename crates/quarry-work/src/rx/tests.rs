@@ -199,7 +199,7 @@ fn jumbo_frames_take_the_lock_for_every_block() {
         changed("none", 2, |rx| {
             rx.era = era;
             rx.mtu = 9000;
-            rx.packets = 5000;
+            rx.packets = 10_000;
         })
     });
     assert_eq!(old.page_order, 2);

@@ -52,8 +52,21 @@ impl FreeArea {
     /// Blocks that make a larger one together, and come up or down within it, go back as that one:
     /// until the last of them is free they merge with nothing but each other; what they merge to
     /// meanwhile comes to a list's front and leaves it again. What that costs is charged.
-    pub(crate) fn free_all<M: Machine>(&mut self, map: MapOn<'_, M>, blocks: &[Pfn], order: u32) {
+    ///
+    /// With `picks` each comes off a CPU's list here, which needs its links and writes those of the one behind it.
+    pub(crate) fn free_all<M: Machine>(
+        &mut self,
+        map: MapOn<'_, M>,
+        blocks: &[Pfn],
+        order: u32,
+        picks: bool,
+    ) {
         let mut rest = blocks;
+        let pick = |pfn: Pfn, behind: Option<&Pfn>| {
+            if picks {
+                map.unlink(pfn, behind.copied());
+            }
+        };
         let (mut recent, mut nth_put) = ([None; AHEAD], 0);
         while let Some(&first) = rest.first() {
             let nth = |at: usize| Pfn(first.0 ^ ((at as u32) << order));
@@ -67,8 +80,11 @@ impl FreeArea {
                     self.prefetch_merge(map, *later, order..order + levels);
                 }
             }
-            if levels > 0 {
-                self.join(map, whole, order);
+            match levels {
+                0 => pick(first, rest.first()),
+                _ => self.join(map, whole, order, |at| {
+                    pick(whole[at], whole.get(at + 1).or(rest.first()));
+                }),
             }
             self.freed[order as usize] += 1 << levels;
             let pfn = Pfn(first.0 & !((1 << (order + levels)) - 1));
@@ -105,10 +121,17 @@ impl FreeArea {
     }
 
     /// Makes blocks one block; [`FreeArea::merge`] sets the state of its first page.
-    fn join<M: Machine>(&mut self, map: MapOn<'_, M>, whole: &[Pfn], order: u32) {
+    fn join<M: Machine>(
+        &mut self,
+        map: MapOn<'_, M>,
+        whole: &[Pfn],
+        order: u32,
+        pick: impl Fn(usize),
+    ) {
         let last = whole.len() - 1;
         self.merges += last as u64;
         for (at, pfn) in whole.iter().enumerate() {
+            pick(at);
             map.page(*pfn).set_kind(PageKind::Tail, 0);
             let mut merged = pfn.0;
             for level in order..order + at.trailing_ones() {

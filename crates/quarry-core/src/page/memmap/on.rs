@@ -69,6 +69,24 @@ impl<'a, M: Accounting> MapOn<'a, M> {
         self.accessed(Access::Store, pfn)
     }
 
+    /// A block comes off a list that is gone through: its own links are read, and those of the one behind it are written.
+    /// So that one's line is on its way before it is read in turn.
+    #[inline(always)]
+    pub(in crate::page) fn unlink(self, pfn: Pfn, behind: Option<Pfn>) {
+        if let Some(behind) = behind {
+            self.page_to_set(behind);
+        }
+        self.page_to_write(pfn);
+    }
+
+    /// The kernel prefetches a page's descriptor, which need not exist.
+    #[inline(always)]
+    pub(in crate::page) fn fetch_early(self, pfn: Pfn) {
+        if pfn.0 < self.map.pages() {
+            self.accessed(Access::Prefetch, pfn);
+        }
+    }
+
     /// Descriptor of the first page of one half of a merge; accounts one level of it.
     #[inline(always)]
     pub(in crate::page) fn half(self, pfn: Pfn) -> &'a Page {

@@ -1,9 +1,13 @@
 //! Giving blocks back to the zone: which lists, and how much under one hold of its lock.
+//!
+//! Blocks are picked off their lists under the zone lock, and each is merged as it comes. From 4.17 to 5.17
+//! all of a drain are picked before the lock is taken, and the buddies of the first batch are prefetched.
 
+use super::stack::BlockStack;
 use super::{Pageset, Pcp};
 use crate::machine::Machine;
+use crate::page::memmap::MapOn;
 use crate::page::types::Pfn;
-use crate::page::zone::AreaGuard;
 
 /// Blocks that a drain takes off a list before it gives them to the zone.
 const FREED_TOGETHER: usize = 64;
@@ -15,15 +19,53 @@ impl Pcp {
     ///
     /// `from` is the list of the block that was freed last, 0 if none was.
     fn drain<M: Machine>(&mut self, at: &Pageset<'_, M>, from: u8, pages: u32) -> u64 {
+        if at.zone.rules.picks_unlocked() {
+            return self.drain_picked(at, pages);
+        }
         let Some(mut area) = at.zone.lock(at.map) else {
             return 0;
         };
         self.spill(at);
         let target = self.pages.saturating_sub(pages.min(at.hold()));
+        let free = |blocks: &[Pfn], order| area.free_all(at.map, blocks, order, true);
         if at.zone.rules.drains_from_freed() {
-            self.drain_from(at, &mut area, from, target)
+            self.drain_from(at, from, target, free)
         } else {
-            self.drain_in_turn(at, &mut area, target)
+            self.drain_in_turn(at, target, free)
+        }
+    }
+
+    /// [`Pcp::drain`] of releases that pick the blocks before they take the zone lock. If that is re-entered, its
+    /// next holder frees them.
+    fn drain_picked<M: Machine>(&mut self, at: &Pageset<'_, M>, pages: u32) -> u64 {
+        self.spill(at);
+        let target = self.pages.saturating_sub(pages.min(at.hold()));
+        let mut picked = BlockStack::EMPTY;
+        let mut prefetches = at.zone.limits.batch();
+        let blocks = self.drain_in_turn(at, target, |blocks, order| {
+            let behind = blocks.iter().skip(1).map(|&pfn| Some(pfn)).chain([None]);
+            for (&pfn, behind) in blocks.iter().zip(behind) {
+                at.map.unlink(pfn, behind);
+                if prefetches > 0 {
+                    at.map.fetch_early(Pfn(pfn.0 ^ (1 << order)));
+                    prefetches -= 1;
+                }
+                picked.push_back(&at.map, pfn);
+            }
+        });
+        let Some(mut area) = at.zone.lock(at.map) else {
+            while let Some(pfn) = picked.pop_front(&at.map) {
+                at.zone.defer(&at.map, pfn);
+            }
+            return blocks;
+        };
+        let mut room = [Pfn(0); FREED_TOGETHER];
+        loop {
+            let (together, order) = pop_alike(&mut picked, at.map, &mut room);
+            if together.is_empty() {
+                return blocks;
+            }
+            area.free_all(at.map, together, order, false);
         }
     }
 
@@ -31,14 +73,14 @@ impl Pcp {
     fn drain_from<M: Machine>(
         &mut self,
         at: &Pageset<'_, M>,
-        area: &mut AreaGuard<'_, M>,
         from: u8,
         target: u32,
+        mut take: impl FnMut(&[Pfn], u32),
     ) -> u64 {
         let (lists, from) = (usize::from(at.zone.rules.lists), usize::from(from));
         let round = (0..lists).map(|next| (from + next) % lists);
         round
-            .map(|list| self.drain_list(at, area, list, u32::MAX, target))
+            .map(|list| self.drain_list(at, list, u32::MAX, target, &mut take))
             .map(u64::from)
             .sum()
     }
@@ -50,8 +92,8 @@ impl Pcp {
     fn drain_in_turn<M: Machine>(
         &mut self,
         at: &Pageset<'_, M>,
-        area: &mut AreaGuard<'_, M>,
         target: u32,
+        mut take: impl FnMut(&[Pfn], u32),
     ) -> u64 {
         let lists = usize::from(at.zone.rules.lists);
         let (mut turn, mut quota, mut blocks) = (0, 0, 0);
@@ -61,22 +103,22 @@ impl Pcp {
             if self.lists[turn].blocks.is_empty() {
                 continue;
             }
-            let gone = self.drain_list(at, area, turn, quota, target);
+            let gone = self.drain_list(at, turn, quota, target, &mut take);
             quota -= gone;
             blocks += u64::from(gone);
         }
         blocks
     }
 
-    /// Gives up to `most` of a list's blocks back, oldest first, until `target` pages are left. Returns
-    /// the number of blocks.
+    /// Takes up to `most` of a list's blocks off it, oldest first, until `target` pages are left, and passes them
+    /// on with their order. Returns the number of blocks.
     fn drain_list<M: Machine>(
         &mut self,
         at: &Pageset<'_, M>,
-        area: &mut AreaGuard<'_, M>,
         list: usize,
         most: u32,
         target: u32,
+        take: &mut impl FnMut(&[Pfn], u32),
     ) -> u32 {
         let order = u32::from(at.zone.rules.order_of[list]);
         let list = &mut self.lists[list].blocks;
@@ -88,7 +130,7 @@ impl Pcp {
             if popped.is_empty() {
                 break;
             }
-            area.free_all(at.map, popped, order);
+            take(popped, order);
             self.pages -= (popped.len() as u32) << order;
             gone += popped.len() as u32;
         }
@@ -140,4 +182,26 @@ impl Pcp {
         let hold = at.zone.rules.flush_hold(at.zone.limits.batch());
         self.drain_by(at, 0, hold, self.pages);
     }
+}
+
+/// Takes the first blocks of a list, as many as have one order, into `room`.
+fn pop_alike<'a, M: Machine>(
+    list: &mut BlockStack,
+    map: MapOn<'_, M>,
+    room: &'a mut [Pfn],
+) -> (&'a [Pfn], u32) {
+    let order = |pfn| map.page(pfn).order();
+    let alike = list.first().map_or(0, order);
+    let mut popped = 0;
+    for place in room.iter_mut() {
+        if list.first().is_none_or(|pfn| order(pfn) != alike) {
+            break;
+        }
+        let Some(pfn) = list.pop_front(&map) else {
+            break;
+        };
+        *place = pfn;
+        popped += 1;
+    }
+    (&room[..popped], alike)
 }

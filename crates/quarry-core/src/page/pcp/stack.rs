@@ -16,6 +16,13 @@ pub(crate) struct BlockStack {
 }
 
 impl BlockStack {
+    pub(crate) const EMPTY: Self = Self { first: 0, last: 0 };
+
+    /// The block at the front.
+    pub(crate) fn first(&self) -> Option<Pfn> {
+        Pfn::from_link(self.first)
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.first == 0
     }
@@ -50,7 +57,7 @@ impl BlockStack {
     pub(crate) fn pop_front(&mut self, map: &MemMap) -> Option<Pfn> {
         let pfn = Pfn::from_link(self.first)?;
         if self.first == self.last {
-            *self = Self { first: 0, last: 0 };
+            *self = Self::EMPTY;
         } else {
             self.first = Pfn::link(map.page(pfn).next());
         }
@@ -60,7 +67,7 @@ impl BlockStack {
     pub(crate) fn pop_back(&mut self, map: &MemMap) -> Option<Pfn> {
         let pfn = Pfn::from_link(self.last)?;
         if self.first == self.last {
-            *self = Self { first: 0, last: 0 };
+            *self = Self::EMPTY;
         } else {
             self.last = Pfn::link(map.page(pfn).prev());
         }
@@ -144,7 +151,7 @@ mod tests {
                 .wrapping_add(1);
             (state >> 33) % sides
         };
-        let mut stack = BlockStack { first: 0, last: 0 };
+        let mut stack = BlockStack::EMPTY;
         let mut model = VecDeque::new();
         let mut free: Vec<Pfn> = (0..PAGES).map(Pfn).collect();
         for _ in 0..20_000 {

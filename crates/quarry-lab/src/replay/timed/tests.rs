@@ -345,12 +345,13 @@ fn what_cannot_be_is_refused() {
         "{text}"
     );
     let wide = Axes {
-        cpus: vec![13],
+        cpus: vec![97],
         ..axes("slub")
     };
-    assert_eq!(
-        refused(&wide, &good),
-        "13 CPUs on haswell-ep-2x12: its sockets have 12; take 1 to 12, or 24"
+    let text = refused(&wide, &good);
+    assert!(
+        text.starts_with("97 CPUs on haswell-ep-2x12: take 1 to 96; "),
+        "{text}"
     );
     let debug = Axes {
         debug: Some("FZ".to_string()),

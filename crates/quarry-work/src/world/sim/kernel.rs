@@ -12,7 +12,7 @@ use quarry_sim::sched::{SchedCounts, Scheduler, TaskId};
 use quarry_sim::time::TimeCounters;
 
 use super::Protocols;
-use super::remote::Card;
+use super::remote::Nic;
 use super::socket::{Side, SocketLine};
 use crate::error::WorkError;
 use crate::net::NetRules;
@@ -79,7 +79,7 @@ pub(crate) struct Kernel<'d, 'h, D: Design> {
     pub(super) unix_ps: u64,
     pub(super) tcp_ps: u64,
     sides: Vec<Side<'h>>,
-    pub(super) card: Card<'h>,
+    pub(super) nic: Nic<'h>,
     counted: Counted,
     now: RefCell<Moment>,
     begun: RefCell<Option<Moment>>,
@@ -119,6 +119,8 @@ pub(crate) struct Parts<'d, 'h, D: Design> {
     pub(crate) protocols: Protocols,
     pub(crate) ghz: f64,
     pub(crate) page_bytes: u64,
+    /// Queues of the network card.
+    pub(crate) queues: u32,
     pub(crate) counted: Counted,
     /// In the order of their times.
     pub(crate) later: Vec<Later<'d>>,
@@ -140,7 +142,7 @@ impl<'d, 'h, D: Design> Kernel<'d, 'h, D> {
             unix_ps: ps(parts.protocols.unix_cycles),
             tcp_ps: ps(parts.protocols.tcp_cycles),
             sides: sides.map(Side::new).collect(),
-            card: Card::new(remote(connections)),
+            nic: Nic::new(parts.queues, remote(connections)),
             counted: parts.counted,
             now: RefCell::default(),
             begun: RefCell::default(),
@@ -356,8 +358,7 @@ impl<D: Design> Task for Kernel<'_, '_, D> {
         self.side(end).closed.set(true);
         self.wake_all(&self.side(end.peer()).readers);
         if matches!(self.side(end).transport, Transport::Remote(_)) {
-            self.card.open.set(self.card.open.get() - 1);
-            self.interrupt();
+            self.close_remote();
         }
         self.sched.leave_kernel();
     }

@@ -24,9 +24,10 @@
 //!
 //! # TCP to another machine
 //!
-//! A network card with one queue interrupts CPU 0, where a task of the kernel's frees what was transmitted, takes a buffer
-//! of 2 KiB for each answer, and hands it to its socket; it frees what the answer acknowledges. An answer comes
-//! [`ROUND_TRIP_NS`] after its request was sent. Frames are not split: requests and answers are short.
+//! A network card ([`Card::IGB`](crate::card::Card::IGB)) interrupts the CPUs of its queues. A task of the kernel's serves
+//! each queue there: it frees what was transmitted, hands the posted buffer of 2 KiB that an answer came in to its socket, frees
+//! what the answer acknowledges, and posts another buffer. An answer comes to the card [`ROUND_TRIP_NS`] after its request was
+//! sent, and waits there for the next interrupt. Frames are not split: requests and answers are short.
 //!
 //! # Assumed
 //!
@@ -44,8 +45,8 @@ mod unix;
 
 pub(crate) use kernel::{Counted, Kernel, Later, Moment, Parts, Path, remote};
 
-/// Nanoseconds from a request to its answer on the wire and in the other machine: of 1 Gbit/s cards with few microseconds of
-/// interrupt moderation, from memory.
+/// Nanoseconds from a request to its answer on the wires and in the other machine: an interrupt, a wake-up and two calls there,
+/// and four passes of a bus, from memory.
 pub const ROUND_TRIP_NS: u64 = 50_000;
 
 /// Cycles of the protocols' work; memory, calls, switches and copies are extra.
