@@ -81,18 +81,23 @@ impl Folder {
             path: path.to_path_buf(),
             source,
         };
-        if !path.join(MARK).exists() {
+        let mark = path.join(MARK);
+        if !mark.exists() {
             fs::create_dir_all(path).map_err(|source| SweepError::Place {
                 path: path.to_path_buf(),
                 source,
             })?;
             let mut entries = fs::read_dir(path).map_err(failed)?;
-            if entries.any(|entry| entry.is_ok_and(|entry| !is_unfinished(&entry.file_name()))) {
+            let has_files =
+                entries.any(|entry| entry.is_ok_and(|entry| !is_unfinished(&entry.file_name())));
+            // Another part of the same sweep may have begun meanwhile.
+            if has_files && !mark.exists() {
                 return Err(SweepError::Foreign {
                     path: path.to_path_buf(),
                 });
             }
-        } else {
+        }
+        if mark.exists() {
             let there = Self::open(path)?;
             let there = there.mark.plan.get("ask").and_then(Value::as_str);
             let here = sweep.plan.ask.name();
