@@ -223,7 +223,7 @@ fn counted<'a, M: Machine, L>(env: Env<'_, M>, nodes: &'a Nodes<L>, slab: Pfn) -
 pub(crate) fn owns<M: Machine>(env: Env<'_, M>, object: NonNull<u8>) -> bool {
     env.map().page_of(object).is_some_and(|(pfn, page)| {
         let machine = env.machine();
-        access(machine, Line::Slab, Access::Read, env.map().page(pfn));
+        access(machine, Line::Slab, Access::Check, env.map().page(pfn));
         page.cache.load(Ordering::Relaxed) == env.cache.id()
     })
 }
@@ -237,7 +237,7 @@ pub(crate) fn is_local<M: Machine>(env: Env<'_, M>, page: Pfn, cpu: CpuId) -> bo
 pub(crate) fn slab_of<M: Machine>(env: Env<'_, M>, object: NonNull<u8>) -> Result<Pfn, FreeError> {
     let slab = lookup(env, object)?;
     let machine = env.machine();
-    access(machine, Line::Slab, Access::Read, env.map().page(slab));
+    access(machine, Line::Slab, Access::Check, env.map().page(slab));
     Ok(slab)
 }
 

@@ -380,7 +380,7 @@ mod tests {
             .unwrap();
         assert_eq!(
             refused(line, ""),
-            "haswell-ep-2x12, line 35: work.irq_save: missing; the machine needs it in [work]"
+            "haswell-ep-2x12, line 36: work.irq_save: missing; the machine needs it in [work]"
         );
         let error = refused("ghz = 2.5\n", "");
         assert!(error.contains("missing field `ghz`"), "{error}");
@@ -427,7 +427,7 @@ mod tests {
             (
                 "misses = {",
                 "mises = {",
-                "line 32: throughput.mises: no such cost; there are misses, copy",
+                "line 32: throughput.mises: no such cost; there are misses, window, copy",
             ),
             (
                 "ghz = 2.5",

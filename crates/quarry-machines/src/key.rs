@@ -58,6 +58,8 @@ keys! {
     Bus = "latency" "bus",
     /// Lines of one run that a CPU fetches at the same time.
     Misses = "throughput" "misses",
+    /// Time for which a CPU goes on behind an access that waits for its line.
+    Window = "throughput" "window",
     /// Bytes that are copied or filled a cycle, once they are in the first cache.
     Copy = "throughput" "copy",
     /// Entry to and exit from an allocation or free.
@@ -70,6 +72,10 @@ keys! {
     PageCall = "work" "page_call",
     /// One level of a buddy split or merge; its lines are extra.
     BuddyStep = "work" "buddy_step",
+    /// A block that comes off a zone's free lists under the zone lock; its lines are extra.
+    ZoneTake = "work" "zone_take",
+    /// A block that goes back to a zone's free lists under the zone lock; its lines are extra.
+    ZoneGive = "work" "zone_give",
     /// Interrupts off, and later as they were.
     IrqSave = "work" "irq_save",
     /// Interrupts off, and later on.

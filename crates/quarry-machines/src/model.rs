@@ -35,6 +35,8 @@ const fn work_key(work: Work) -> Key {
         Work::SlabObject => Key::SlabObject,
         Work::PageCall => Key::PageCall,
         Work::BuddyStep => Key::BuddyStep,
+        Work::ZoneTake => Key::ZoneTake,
+        Work::ZoneGive => Key::ZoneGive,
         Work::IrqSave => Key::IrqSave,
         Work::IrqDisable => Key::IrqDisable,
         Work::Preempt => Key::Preempt,
@@ -130,6 +132,7 @@ impl Drawn<'_> {
             misses: self
                 .at(Key::Misses)
                 .map_or(1, |(lines, _)| lines.round() as u32),
+            window: self.ps(Key::Window),
             bus: self.ps(Key::Bus),
             cluster_cpus: topology.cpus,
             socket_cpus: topology.socket_cpus(),

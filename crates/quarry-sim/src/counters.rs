@@ -34,8 +34,8 @@ impl Counters {
         self.work[work as usize]
     }
 
-    /// Touches of lines of a kind. [`Access::Store`] is counted as a write, and has none of its own; neither
-    /// has [`Access::Prefetch`].
+    /// Touches of lines of a kind. [`Access::Store`] is counted as a write and [`Access::Check`] as a read;
+    /// [`Access::Prefetch`] is not counted.
     #[must_use]
     pub fn touches(&self, line: Line, access: Access) -> u64 {
         let kinds = &self.touches[line as usize];
@@ -57,6 +57,7 @@ impl Counters {
     pub(crate) fn add_touch(&mut self, line: Line, access: Access) {
         let access = match access {
             Access::Store => Access::Write,
+            Access::Check => Access::Read,
             Access::Prefetch => return,
             other => other,
         };

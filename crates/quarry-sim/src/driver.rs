@@ -186,6 +186,19 @@ impl<'h, D: Design> Driver<'h, D> {
         self.heap.machine()
     }
 
+    /// Prepares the heap: nothing that `f` does is counted, or takes time.
+    pub fn uncounted<R>(&mut self, f: impl FnOnce(&mut Self) -> R) -> R {
+        let heap = self.heap;
+        heap.machine().uncounted(|| f(self))
+    }
+
+    /// The cache of this name that was made last.
+    #[must_use]
+    pub fn find_cache(&self, name: &str) -> Option<CacheIndex> {
+        let at = self.caches.iter().rposition(|cache| cache.name() == name)?;
+        u16::try_from(at).ok().map(CacheIndex)
+    }
+
     /// The heap's page allocator, to allocate and free pages, count references to them and make
     /// page pools. It refuses to free what is the heap's or a pool's, so D1 holds.
     #[must_use]

@@ -61,7 +61,7 @@ impl fmt::Display for Step {
                 at: _,
             } => {
                 let kind = match access {
-                    Access::Read => "read",
+                    Access::Read | Access::Check => "read",
                     Access::Write | Access::Store => "write",
                     Access::Atomic => "atomic",
                     Access::Prefetch => "prefetch",

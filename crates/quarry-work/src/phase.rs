@@ -86,6 +86,7 @@ impl Phase {
             if let Err(NoMemory) = body(cpu) {
                 failed.borrow_mut().get_or_insert(cpu);
             }
+            machine.wait_for_reads();
             let took_ps = machine.clock_ps() - began_ps;
             let mut phase = phase.borrow_mut();
             phase.all_ps += took_ps;

@@ -25,6 +25,8 @@ pub struct Setup {
     pub draw: Draw,
     /// Decides what is left to chance.
     pub seed: u64,
+    /// Number of the state in which the heap begins, among those that are possible ([`crate::Start`]): 0 is the expected one.
+    pub state: u32,
 }
 
 impl Setup {
@@ -39,15 +41,17 @@ impl Setup {
             machine,
             draw: Draw::VALUES,
             seed: 1,
+            state: 0,
         }
     }
 
-    /// The same with the costs and the seed of an arm.
+    /// The same with the costs, the seed and the state of an arm.
     #[must_use]
     pub fn in_arm(&self, arm: &Arm) -> Self {
         Self {
             draw: arm.draw.clone(),
             seed: arm.seed,
+            state: arm.state,
             ..self.clone()
         }
     }

@@ -140,7 +140,7 @@ kinds! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Access {
-    /// The line may stay shared.
+    /// The line may stay shared. What follows needs what it has.
     Read,
     /// The line must be owned. What it has is read, too, or decides what follows.
     Write,
@@ -148,12 +148,21 @@ pub enum Access {
     Atomic,
     /// The line must be owned. Nothing that follows needs what it had: a CPU does not wait for it. Counted as a write.
     Store,
+    /// The line may stay shared. It decides a branch alone, which processors predict: a CPU does not wait for it. Counted as
+    /// a read.
+    Check,
     /// The line is to come near, as a hint of the kernel's: nothing waits for it. Not counted.
     Prefetch,
 }
 
 impl Access {
-    /// Number of kinds that are counted as such: all but [`Access::Store`] and [`Access::Prefetch`].
+    /// True if the line may stay shared.
+    #[must_use]
+    pub const fn reads(self) -> bool {
+        matches!(self, Self::Read | Self::Check | Self::Prefetch)
+    }
+
+    /// Number of kinds that are counted as such: the first three.
     pub const COUNT: usize = 3;
 }
 
@@ -175,6 +184,11 @@ kinds! {
         PageCall = "page_call",
         /// One level of a buddy split or merge.
         BuddyStep = "buddy_step",
+        /// A block that comes off a zone's free lists, under the zone lock: links, flags, counts of free pages. Its lines, and
+        /// the levels of a split, are extra.
+        ZoneTake = "zone_take",
+        /// A block that goes back to a zone's free lists, under the zone lock; its lines, and the levels of a merge, are extra.
+        ZoneGive = "zone_give",
         /// Interrupts off, and later as they were (`local_irq_save()`, `spin_lock_irqsave()`).
         IrqSave = "irq_save",
         /// Interrupts off, and later on (`local_irq_disable()`).

@@ -67,6 +67,21 @@ impl VirtualMachine {
         }
     }
 
+    /// The running CPU waits for all lines that it reads and that are on their way, as what it does next needs them.
+    pub fn wait_for_reads(&self) {
+        if self.clocked.get() {
+            self.timed().wait_for_lines(Access::Atomic);
+        }
+    }
+
+    /// A call of an allocator returns to code that is not simulated. That code is taken to overlap with lines that are under way
+    /// as far as the CPU's window reaches; the call takes the rest of the time until they have come.
+    pub fn leave_call(&self) {
+        if self.clocked.get() {
+            self.timed().leave();
+        }
+    }
+
     /// The running CPU is busy with what is no allocator's work. Without clocks that takes no time.
     pub fn spend(&self, ps: u64) {
         if self.clocked.get() {

@@ -41,6 +41,7 @@ fn simulated(kind: LockKind, n: u32, a: f64, s: f64) -> f64 {
         upgrade: [c; 3],
         memory: [c, c],
         misses: 1,
+        window: 0,
         bus: 0,
         atomic: 0,
         cluster_cpus: n,

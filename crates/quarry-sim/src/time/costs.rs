@@ -50,6 +50,9 @@ pub struct LineCosts {
     pub atomic: u64,
     /// Lines of one run that a CPU fetches at the same time: all but the first cost this part of their latency.
     pub misses: u32,
+    /// Time for which a CPU goes on behind an access that waits for its line: that of the instructions in its reorder
+    /// buffer.
+    pub window: u64,
     /// Time for which a line that crosses the bus of its socket keeps it busy; 0 if there is no bus.
     pub bus: u64,
     /// CPUs of a cluster, and of a socket.

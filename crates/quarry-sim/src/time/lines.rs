@@ -74,8 +74,24 @@ impl LineAccess {
 #[derive(Clone, Copy, Debug)]
 struct Fetch {
     ps: u64,
-    /// Distance of its other end, which says whose buses it crosses.
+    /// Distance of its other end.
     from: Distance,
+    /// A CPU there, if it is one: its socket's bus is crossed, too.
+    at: Option<u32>,
+    /// It is a copy of a line that stays unchanged.
+    is_copy: bool,
+}
+
+impl Fetch {
+    /// A line that comes whole: no other CPU gets it meanwhile.
+    fn whole(ps: u64, from: Distance, at: Option<u32>) -> Self {
+        Self {
+            ps,
+            from,
+            at,
+            is_copy: false,
+        }
+    }
 }
 
 impl Lines {
@@ -148,7 +164,9 @@ impl Lines {
             return done_ps;
         }
         match access.access {
-            Access::Read | Access::Prefetch => self.share(state, id, access, now_ps),
+            Access::Read | Access::Check | Access::Prefetch => {
+                self.share(state, id, access, now_ps)
+            }
             Access::Write | Access::Store => self.own(state, id, access, now_ps),
             Access::Atomic => self.own(state, id, access, now_ps) + self.costs.atomic,
         }
@@ -205,7 +223,7 @@ impl Lines {
 
     #[inline(always)]
     fn hit(&self, state: &mut State, id: LineId, access: LineAccess, now_ps: u64) -> Option<u64> {
-        let exclusive = !matches!(access.access, Access::Read | Access::Prefetch);
+        let exclusive = !access.access.reads();
         if !state.directory.has(id, access.cpu, exclusive) {
             return None;
         }
@@ -240,23 +258,24 @@ impl Lines {
         let first = |cluster| cluster * costs.cluster_cpus;
         let others = at.holders.without(cpu).each();
         let others = others.chain(at.clusters.without(own_cluster).each().map(first));
+        let others = others.map(|other| (costs.distance(cpu, other), other));
         // A write is done when the last other cache has dropped the line, so the farthest one decides. A read takes it
         // from the nearest one (`fetch`).
-        let farthest = others.map(|other| costs.distance(cpu, other)).max();
+        let farthest = others.max();
         let had = at.holders.has(cpu);
         let fetch = match farthest {
             // Another CPU may have changed it: its cache sends the line and drops it. The common case of a lock or a
             // freelist that moves between CPUs.
-            Some(distance) if at.exclusive => Some(self.transfer(&mut state.moves, distance)),
+            Some(other) if at.exclusive => Some(self.transfer(&mut state.moves, other)),
             // One cluster's cache alone has it, unchanged, and no CPU does: no copy is to be invalidated, and the line
             // costs the same as for a read.
             Some(_) if at.is_left_over() => Some(self.fetch(&mut state.moves, &at, access)),
             // Several have it unchanged. One request invalidates all, and brings the line to a CPU that has no copy: so
             // there is no `fetch` besides.
-            Some(distance) => {
+            Some((distance, other)) => {
                 state.moves.upgrades[distance as usize] += 1;
                 let ps = costs.upgrade[distance as usize];
-                Some(Fetch { ps, from: distance })
+                Some(Fetch::whole(ps, distance, Some(other)))
             }
             // No other CPU has a copy, and the own one is good: the write needs no other cache, and its cost is that of
             // the own caches (below).
@@ -278,6 +297,10 @@ impl Lines {
         state.directory.set(id, own);
         let Some(fetch) = fetch else {
             return now_ps + self.near(state, id, access);
+        };
+        let fetch = Fetch {
+            is_copy: false,
+            ..fetch
         };
         let end_ps = self.come(state, id, access, fetch, now_ps);
         // After the directory has the new owner: what leaves the own caches may be another line of the same CPU.
@@ -303,17 +326,20 @@ impl Lines {
         };
         let mut begin_ps = now_ps;
         if costs.bus > 0 && fetch.from > Distance::Cluster {
-            let own = (access.cpu / costs.socket_cpus) as usize;
-            // Machines with buses have two sockets at most, so another one is the other one.
-            let crossed = match fetch.from {
-                Distance::Remote => &mut state.buses_ps[..],
-                _ => &mut state.buses_ps[own..=own],
-            };
-            let free_ps = crossed.iter().copied().max();
+            let socket = |cpu: u32| (cpu / costs.socket_cpus) as usize;
+            let ends = [access.cpu, fetch.at.unwrap_or(access.cpu)].map(socket);
+            let free_ps = ends.map(|end| state.buses_ps[end]).into_iter().max();
             begin_ps = begin_ps.max(free_ps.unwrap_or(0));
-            crossed.fill(begin_ps + costs.bus);
+            for end in ends {
+                state.buses_ps[end] = begin_ps + costs.bus;
+            }
         }
-        state.flights.move_for(id, ps, begin_ps)
+        // The cache that has copies of a line sends one after the other; on their ways they overlap.
+        let busy_ps = match costs.llc {
+            Some(llc) if fetch.is_copy => ps.min(llc.level.hit),
+            _ => ps,
+        };
+        state.flights.move_for(id, busy_ps, begin_ps) + (ps - busy_ps)
     }
 
     /// Cost of a line that one of the CPU's own caches has. The lines of a run come side by side, and a store or
@@ -404,35 +430,38 @@ impl Lines {
         if let Some(llc) = costs.llc.filter(|_| at.clusters.has(own) && !at.exclusive) {
             moves.llc += 1;
             return Fetch {
-                ps: llc.level.hit,
-                from: Distance::Cluster,
+                is_copy: true,
+                ..Fetch::whole(llc.level.hit, Distance::Cluster, None)
             };
         }
-        let of_cpus = at.holders.each().map(|other| costs.distance(cpu, other));
+        let of_cpus = at.holders.each();
         let first = |cluster| cluster * costs.cluster_cpus;
         let of_clusters = at.clusters.each();
-        let of_clusters = of_clusters.map(|cluster| costs.distance(cpu, first(cluster)));
-        match of_cpus.chain(of_clusters).min() {
-            Some(distance) if at.exclusive => self.transfer(moves, distance),
-            Some(distance) => {
+        let of_clusters = of_clusters.map(first);
+        let others = of_cpus.chain(of_clusters);
+        let others = others.map(|other| (costs.distance(cpu, other), other));
+        match others.min() {
+            Some(other) if at.exclusive => self.transfer(moves, other),
+            Some((distance, other)) => {
                 moves.clean[distance as usize] += 1;
                 let ps = costs.clean[distance as usize];
-                Fetch { ps, from: distance }
+                Fetch {
+                    is_copy: true,
+                    ..Fetch::whole(ps, distance, Some(other))
+                }
             }
             None => {
                 moves.memory[usize::from(!local)] += 1;
-                Fetch {
-                    ps: costs.memory[usize::from(!local)],
-                    from: Distance::Socket,
-                }
+                let ps = costs.memory[usize::from(!local)];
+                Fetch::whole(ps, Distance::Socket, None)
             }
         }
     }
 
-    fn transfer(&self, moves: &mut LineMoves, distance: Distance) -> Fetch {
+    fn transfer(&self, moves: &mut LineMoves, (distance, other): (Distance, u32)) -> Fetch {
         moves.transfers[distance as usize] += 1;
         let ps = self.costs.transfer[distance as usize];
-        Fetch { ps, from: distance }
+        Fetch::whole(ps, distance, Some(other))
     }
 }
 

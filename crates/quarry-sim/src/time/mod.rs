@@ -14,7 +14,8 @@
 //!   Timed   what a step costs on this machine (TimeModel)
 //!        |
 //!        +-> Locks   who has a lock, and how a release finds the next holder: made of accesses to lines
-//!        +-> Stores  stores whose lines are on their way while the CPU goes on
+//!        +-> Ahead   reads whose lines are on their way while the CPU goes on
+//!        +-> Stores  the same of stores
 //!        +-> Lines   what the transfer of a line costs: who has it (Directory), for which lines caches have
 //!        |           room (Tags), until when one moves (Flights)
 //!        +-> Order   clocks, whose turn it is, who waits for what
@@ -26,11 +27,13 @@
 //! * **T2** A CPU gives its turn up in `Order::visible` and `Order::block` only. Between two of these calls the
 //!   state of lines and locks is its own.
 //! * **T3** Equal clocks go by the CPUs' numbers, so the same input gives the same order.
-//! * **T4** A transfer of a line keeps the line busy: the next one of it waits for its end. Contention for a
+//! * **T4** A transfer of a line keeps the line busy: the next one of it waits for its end, and a copy of an unchanged line
+//!   for the last-level cache that sends them. Contention for a
 //!   lock costs what its line costs, and no formula says how much.
 //! * **T5** The lines of a run that a CPU fetches at the same time are one visible action. This is an approximation: another CPU that
 //!   acts before the last of them has come sees them moved already, and finds the bus taken until then.
 
+mod ahead;
 mod caches;
 mod costs;
 mod counters;
@@ -93,6 +96,7 @@ pub(crate) mod tests {
             memory: [90_000, 130_000],
             atomic: 8_000,
             misses: 10,
+            window: 20_000,
             bus: 0,
             cluster_cpus: 4,
             socket_cpus: 8,

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use quarry_core::machine::{Access, Line, LockClass, NodeId, Ranges, RawRange, Topology, Work};
 use rustc_hash::FxBuildHasher;
 
+use super::ahead::Ahead;
 use super::lines::LOOKED_AHEAD;
 use super::locks::Place;
 use super::stores::{Bytes, Stores};
@@ -22,7 +23,7 @@ const OUTSIDE: usize = 1 << 60;
 const RANGE_ALIGN: usize = 1 << 30;
 
 /// Cause of an access.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
     /// A line of an allocator's structures.
     Line(Line),
@@ -90,6 +91,7 @@ pub(crate) struct Timed {
     outside: RefCell<HashMap<usize, usize, FxBuildHasher>>,
     order: Order,
     lines: Lines,
+    ahead: Ahead,
     stores: Stores,
     locks: Locks,
     /// All but locks.
@@ -137,6 +139,7 @@ impl Timed {
             line_shift: topology.cache_line.trailing_zeros(),
             order: Order::new(cpus),
             lines: Lines::new(cpus, topology.cache_line, model.lines),
+            ahead: Ahead::new(cpus, model.lines.window, model.lines.misses),
             stores: Stores::new(cpus, model.lines.misses),
             locks: Locks::new(model.seed),
             spent: RefCell::default(),
@@ -224,7 +227,58 @@ impl Timed {
     /// Accesses the lines of a run as long as the CPU has them, which no other CPU sees. Returns what is left.
     #[inline(always)]
     pub(crate) fn at_hand(&self, run: Run) -> Option<Run> {
+        self.wait_for_lines(run.access);
         self.spend(|spent| run.cause.of(spent), || self.hits(run))
+    }
+
+    /// The running CPU waits for the lines under way that an access waits for.
+    #[inline(always)]
+    pub(crate) fn wait_for_lines(&self, access: Access) {
+        let now_ps = self.order.now_ps();
+        let (begins_ps, cause) = self.ahead.begins_ps(self.order.cpu(), access, now_ps);
+        if begins_ps > now_ps {
+            self.order.advance_to(begins_ps);
+            *cause.of(&mut self.spent.borrow_mut()) += begins_ps - now_ps;
+        }
+    }
+
+    /// The running CPU goes on with code that is not simulated.
+    pub(crate) fn leave(&self) {
+        let now_ps = self.order.now_ps();
+        let (left_ps, cause) = self.ahead.left_ps(self.order.cpu(), now_ps);
+        if left_ps > now_ps {
+            self.order.advance_to(left_ps);
+            *cause.of(&mut self.spent.borrow_mut()) += left_ps - now_ps;
+        }
+    }
+
+    /// A line of a run has come, or comes: the CPU goes on at once if it is the only one.
+    #[inline(always)]
+    fn comes(&self, run: &Run, at_ps: u64) {
+        let is_alone = !run.later && self.next(*run).is_none();
+        match (run.cause, run.access) {
+            (Cause::Fill, _) | (_, Access::Atomic | Access::Store | Access::Prefetch) => {
+                self.order.advance_to(at_ps);
+            }
+            _ if !is_alone => self.order.advance_to(at_ps),
+            (cause, access) => {
+                let (cpu, now_ps) = (self.order.cpu(), self.order.now_ps());
+                self.ahead.comes(cpu, access, cause, now_ps, at_ps);
+            }
+        }
+    }
+
+    /// The running CPU works for a time, and may wait for lines meanwhile. Adds the work to what `to` chooses.
+    #[inline(always)]
+    fn go_on(&self, ps: u64, to: impl FnOnce(&mut TimeCounters) -> &mut u64) {
+        let (cpu, now_ps) = (self.order.cpu(), self.order.now_ps());
+        let (worked_ps, wait_ps, cause) = self.ahead.worked_ps(cpu, now_ps, ps);
+        self.order.advance_to(worked_ps);
+        let spent = &mut self.spent.borrow_mut();
+        *to(spent) += ps;
+        if wait_ps > 0 {
+            *cause.of(spent) += wait_ps;
+        }
     }
 
     /// Accesses the lines of a run. One that another CPU has is fetched when its turn has come.
@@ -252,7 +306,7 @@ impl Timed {
         }
         for _ in 0..self.model.lines.misses {
             let run = self.hits(left?)?;
-            self.order.advance_to(self.fetch(&run));
+            self.comes(&run, self.fetch(&run));
             left = self.next(Run {
                 fetched: true,
                 ..run
@@ -276,7 +330,7 @@ impl Timed {
                 return Some(run);
             };
             let read_ps = match run.access {
-                Access::Read | Access::Write => {
+                Access::Read | Access::Write | Access::Check => {
                     let bytes = self.bytes(&run, access.line);
                     self.stores.read_ps(access.cpu, bytes, now_ps)
                 }
@@ -289,7 +343,12 @@ impl Timed {
             } else {
                 0
             };
-            self.order.advance_to((done_ps - in_rate_ps).max(read_ps));
+            let at_ps = match run.access {
+                // The store buffer takes it at once.
+                Access::Store | Access::Prefetch if !fill => now_ps,
+                _ => (done_ps - in_rate_ps).max(read_ps),
+            };
+            self.comes(&run, at_ps);
             run = self.next(run)?;
         }
     }
@@ -356,30 +415,24 @@ impl Timed {
             Access::Prefetch => self.stores.prefetched(access.cpu, bytes.line, come_ps),
             _ => self.stores.fetched(access.cpu, Some(bytes), come_ps),
         }
-        match run.cause {
-            Cause::Line(_) | Cause::Outside => begin_ps + self.model.lines.l1.hit,
-            Cause::Fill => begin_ps,
-        }
+        begin_ps
     }
 
     /// Takes the time of some work, which no other CPU sees.
     pub(crate) fn work(&self, work: Work) {
         let ps = self.model.work[work as usize];
-        self.order.advance(ps);
-        self.spent.borrow_mut().work_ps[work as usize] += ps;
+        self.go_on(ps, |spent| &mut spent.work_ps[work as usize]);
     }
 
     /// Takes the time of filling or copying some bytes; that of their lines is extra.
     pub(crate) fn fill(&self, bytes: usize) {
         let ps = self.model.fill_kib * bytes as u64 / 1024;
-        self.order.advance(ps);
-        self.spent.borrow_mut().fill_ps += ps;
+        self.go_on(ps, |spent| &mut spent.fill_ps);
     }
 
     /// Takes time that is no allocator's.
     pub(crate) fn outside(&self, ps: u64) {
-        self.order.advance(ps);
-        self.spent.borrow_mut().outside_ps += ps;
+        self.go_on(ps, |spent| &mut spent.outside_ps);
     }
 
     /// A device at the first CPU's socket writes some bytes.
@@ -405,6 +458,7 @@ impl Timed {
     /// Takes a lock; returns for how long it was waited for, in picoseconds.
     pub(crate) fn lock(&self, at: usize, class: LockClass) -> u64 {
         let what = LockClass::ALL[class as usize].1;
+        self.wait_for_lines(Access::Atomic);
         let began_ps = self.order.now_ps();
         let waited_ps = self.locks.lock(&self.place(at, class), what);
         let all_ps = self.order.now_ps() - began_ps;
@@ -419,6 +473,7 @@ impl Timed {
     }
 
     pub(crate) fn try_lock(&self, at: usize, class: LockClass) -> bool {
+        self.wait_for_lines(Access::Atomic);
         let began_ps = self.order.now_ps();
         let taken = self.locks.try_lock(&self.place(at, class));
         let own_ps = self.order.now_ps() - began_ps;
@@ -430,6 +485,7 @@ impl Timed {
     }
 
     pub(crate) fn unlock(&self, at: usize, class: LockClass) {
+        self.wait_for_lines(Access::Atomic);
         let began_ps = self.order.now_ps();
         let held_ps = self.locks.unlock(&self.place(at, class));
         let own_ps = self.order.now_ps() - began_ps;

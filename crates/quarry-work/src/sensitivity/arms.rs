@@ -14,6 +14,9 @@ pub const DRAWS: u32 = 32;
 /// Other seeds of the null arm.
 pub const SEEDS: u32 = 8;
 
+/// Other states of the heap.
+pub const STATES: u32 = 8;
+
 /// Starts the draws' random numbers elsewhere than a run's own.
 const DRAWS_STREAM: u64 = 0x6472_6177;
 
@@ -33,9 +36,11 @@ pub enum ArmKind {
     Draw,
     /// The seed.
     Seed,
+    /// The state in which heaps begin.
+    State,
 }
 
-/// Constants and a seed for all runs.
+/// Constants, a seed and a state of heaps for all runs.
 #[derive(Clone, Debug)]
 pub struct Arm {
     /// Its number in the study, counted from 0.
@@ -46,6 +51,8 @@ pub struct Arm {
     pub draw: Draw,
     /// The seed.
     pub seed: u64,
+    /// Number of the state in which heaps begin.
+    pub state: u32,
 }
 
 /// The arms of a study; the values are not one of them.
@@ -53,6 +60,8 @@ pub struct Arm {
 pub struct Study {
     pub(super) arms: Vec<Arm>,
     pub(super) unused: Vec<Key>,
+    /// Seed of all arms but those that change it.
+    seed: u64,
 }
 
 impl Study {
@@ -97,11 +106,35 @@ impl Study {
             kind,
             draw,
             seed,
+            state: 0,
         });
         Self {
             arms: arms.collect(),
             unused: unused.iter().map(|(key, _)| *key).collect(),
+            seed,
         }
+    }
+
+    /// The same for heaps that begin in one of several states. The reported runs have the expected one, each draw has
+    /// another one, and [`STATES`] arms change nothing else.
+    #[must_use]
+    pub fn over_states(mut self) -> Self {
+        let seed = self.seed;
+        let draws = self.arms.iter_mut();
+        let draws = draws.filter(|arm| arm.kind == ArmKind::Draw);
+        for (state, arm) in (1..).zip(draws) {
+            arm.state = state;
+        }
+        for state in 1..=STATES {
+            self.arms.push(Arm {
+                number: self.arms.len(),
+                kind: ArmKind::State,
+                draw: Draw::VALUES,
+                seed,
+                state,
+            });
+        }
+        self
     }
 
     /// The arms, in the order of their numbers. [`Study::run`] calls `run` for each run in each of them.
@@ -173,6 +206,8 @@ fn takes_time(key: Key, spent: &TimeCounters) -> bool {
         Key::SlabObject => work(Work::SlabObject),
         Key::PageCall => work(Work::PageCall),
         Key::BuddyStep => work(Work::BuddyStep),
+        Key::ZoneTake => work(Work::ZoneTake),
+        Key::ZoneGive => work(Work::ZoneGive),
         Key::IrqSave => work(Work::IrqSave),
         Key::IrqDisable => work(Work::IrqDisable),
         Key::Preempt => work(Work::Preempt),
@@ -183,6 +218,6 @@ fn takes_time(key: Key, spent: &TimeCounters) -> bool {
         Key::Switch => work(Work::Switch),
         Key::Syscall => work(Work::Syscall),
         // Nothing counts these apart.
-        Key::L1 | Key::L2 | Key::Atomic | Key::Bus | Key::Misses => true,
+        Key::L1 | Key::L2 | Key::Atomic | Key::Bus | Key::Misses | Key::Window => true,
     }
 }

@@ -35,6 +35,8 @@ pub struct FigureBand {
     pub drawn: [f64; 2],
     /// Least and most over all seeds, `--seed` included: chance alone.
     pub seeds: [f64; 2],
+    /// Least and most over all states of the heap; null if it begins empty.
+    pub states: Option<[f64; 2]>,
     /// Effect of each constant.
     pub constants: Vec<Effect>,
 }
@@ -76,6 +78,7 @@ impl Samples {
 
     fn band(&self, place: (usize, usize), name: &'static str, value: f64) -> FigureBand {
         let (mut one, mut drawn, mut seeds) = ([value; 2], None, [value; 2]);
+        let mut states = None;
         let mut constants: Vec<(Key, [f64; 2])> = Vec::new();
         for (kind, runs) in &self.arms {
             let figure = runs.get(place.0).and_then(|figures| figures.get(place.1));
@@ -93,6 +96,7 @@ impl Samples {
                 }
                 ArmKind::Draw => widen(drawn.get_or_insert([figure; 2]), figure),
                 ArmKind::Seed => widen(&mut seeds, figure),
+                ArmKind::State => widen(states.get_or_insert([value; 2]), figure),
             }
         }
         let far = |ends: &[f64; 2]| (ends[0] - value).abs().max((ends[1] - value).abs());
@@ -108,6 +112,7 @@ impl Samples {
             most: most.map(|(key, _)| key.path()),
             drawn: drawn.unwrap_or([value; 2]),
             seeds,
+            states,
             constants: constants
                 .iter()
                 .map(|(key, [low, high])| Effect {

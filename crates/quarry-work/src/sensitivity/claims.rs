@@ -41,6 +41,8 @@ pub struct Claim {
     pub true_draws: [u32; 2],
     /// Other seeds with which the claim is true, and all other seeds.
     pub true_seeds: [u32; 2],
+    /// Other states of the heap in which the claim is true, and all other states: none if it begins empty.
+    pub true_states: [u32; 2],
 }
 
 impl fmt::Display for Claim {
@@ -59,6 +61,10 @@ impl fmt::Display for Claim {
         let [seeds, all] = self.true_seeds;
         if seeds != if self.true_of_values { all } else { 0 } {
             write!(f, ", with {seeds} of {all} other seeds")?;
+        }
+        let [states, all] = self.true_states;
+        if states != if self.true_of_values { all } else { 0 } {
+            write!(f, ", in {states} of {all} states of the heap")?;
         }
         match self.changed_by.as_slice() {
             [] => f.write_str(")"),
@@ -138,6 +144,7 @@ impl Samples {
             changed_by: truths.iter().filter_map(change).collect(),
             true_draws: count(ArmKind::Draw),
             true_seeds: count(ArmKind::Seed),
+            true_states: count(ArmKind::State),
         })
     }
 

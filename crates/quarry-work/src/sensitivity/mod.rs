@@ -1,7 +1,7 @@
 //! Bands of figures if the machine's constants are other than their values say.
 //!
 //! No constant of a machine is known exactly: each has a range from `low` to `high`. So a study runs everything again, in
-//! four kinds of [`Arm`]:
+//! several kinds of [`Arm`]:
 //!
 //! | arm | constants | seed |
 //! |---|---|---|
@@ -9,8 +9,10 @@
 //! | [`ArmKind::End`] | one at its low or its high end, all others as their values say | the run's |
 //! | [`ArmKind::Draw`] | all anywhere in their ranges, [`DRAWS`] times | the run's |
 //! | [`ArmKind::Seed`] | as their values say | another one, [`SEEDS`] times |
+//! | [`ArmKind::State`] | as their values say | the run's; the heap begins in another state, [`STATES`] times |
 //!
-//! The last kind is the null arm: it moves nothing but chance. All runs of an arm have the same constants, so that they
+//! Arms of seeds are the null arms: they move nothing but chance. Those of states are there for heaps that begin in one
+//! ([`Study::over_states`]), and draws have another state each, then. All runs of an arm have the same constants, so that they
 //! can be compared with each other. Constants without a range, and those that cost no run any time, are left out.
 //!
 //! A claim is a predicate on figures. It *holds* if it is true in all arms and *fails* if it is true in none; else it is
@@ -40,7 +42,7 @@ mod claims;
 #[cfg(test)]
 mod tests;
 
-pub use arms::{Arm, ArmKind, DRAWS, SEEDS, Study};
+pub use arms::{Arm, ArmKind, DRAWS, SEEDS, STATES, Study};
 pub use bands::{Effect, FigureBand, Samples};
 pub use claims::{Claim, First, Sample, Verdict, within};
 

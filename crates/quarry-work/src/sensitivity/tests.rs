@@ -14,9 +14,12 @@ fn machine() -> Machine {
 
 /// Two runs whose figures are 10 and 20 but where `change` says otherwise.
 fn synthetic(change: fn(&str, &Arm) -> Option<f64>) -> Samples {
+    in_study(Study::new(&machine(), [], 7), change)
+}
+
+fn in_study(study: Study, change: fn(&str, &Arm) -> Option<f64>) -> Samples {
     let runs = [("a", 10.0), ("b", 20.0)];
     let values = runs.map(|(_, value)| vec![("mops", value)]).to_vec();
-    let study = Study::new(&machine(), [], 7);
     let run = |(name, value): &(&str, f64), arm: &Arm| {
         Ok::<_, ()>(vec![("mops", change(name, arm).unwrap_or(*value))])
     };
@@ -94,6 +97,27 @@ fn draws_and_seeds_decide() {
         "a below b: undecided (true in 32 of 32 draws, with 7 of 8 other seeds)"
     );
     assert_eq!(chance.bands()[1].seeds, [9.0, 20.0]);
+}
+
+#[test]
+fn states_of_the_heap_decide() {
+    let study = Study::new(&machine(), [], 7).over_states();
+    let states: Vec<u32> = study
+        .arms()
+        .iter()
+        .filter(|arm| arm.kind == ArmKind::Draw)
+        .map(|arm| arm.state)
+        .collect();
+    assert_eq!(states, (1..=DRAWS).collect::<Vec<_>>());
+    let of_state = |name: &str, arm: &Arm| (name == "b" && arm.state == 3).then_some(9.0);
+    let samples = in_study(study, of_state);
+    assert_eq!(
+        a_below_b(&samples).to_string(),
+        "a below b: undecided (true in 31 of 32 draws, in 7 of 8 states of the heap)"
+    );
+    let [a, b] = samples.bands().try_into().unwrap();
+    assert_eq!((a.states, b.states), (Some([10.0; 2]), Some([9.0, 20.0])));
+    assert_eq!(synthetic(|_, _| None).bands()[0].states, None);
 }
 
 #[test]
@@ -195,10 +219,16 @@ fn other_seeds_move_figures_less_than_constants_do() {
     let (study, samples) = measured(1);
     let seeds = study.arms.iter().filter(|arm| arm.kind == ArmKind::Seed);
     assert_eq!(seeds.count(), SEEDS as usize);
-    let sheaf = &samples.bands()[3];
-    let width = |band: [f64; 2]| band[1] - band[0];
-    assert!(width(sheaf.seeds) > 0.0, "{sheaf:?}");
-    assert!(width(sheaf.seeds) < width(sheaf.drawn), "{sheaf:?}");
+    let bands = samples.bands();
+    let widths = |of: fn(&FigureBand) -> [f64; 2]| -> f64 {
+        let relative = |band: &FigureBand| (of(band)[1] - of(band)[0]) / band.value;
+        bands.iter().map(relative).sum()
+    };
+    let (seeds, drawn) = (widths(|band| band.seeds), widths(|band| band.drawn));
+    assert!(
+        0.0 < seeds && seeds < drawn,
+        "{seeds} and {drawn}: {bands:?}"
+    );
 }
 
 #[test]

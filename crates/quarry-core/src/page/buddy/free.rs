@@ -4,7 +4,7 @@ use core::ops::Range;
 
 use super::FreeArea;
 use crate::era::Era;
-use crate::machine::Machine;
+use crate::machine::{Machine, Work, work};
 use crate::page::memmap::MapOn;
 use crate::page::memmap::list::Links;
 use crate::page::memmap::page::AHEAD;
@@ -14,6 +14,7 @@ impl FreeArea {
     /// Puts a block back, merging it with its buddy as long as that is free and of the same order.
     pub(crate) fn free<M: Machine>(&mut self, map: MapOn<'_, M>, pfn: Pfn, order: u32) {
         self.freed[order as usize] += 1;
+        work(map.machine, Work::ZoneGive);
         let merged = self.merge(map, pfn, order);
         self.put_freed(map, merged);
     }
@@ -79,6 +80,9 @@ impl FreeArea {
                 if let Some(later) = rest.get(ahead) {
                     self.prefetch_merge(map, *later, order..order + levels);
                 }
+            }
+            for _ in whole {
+                work(map.machine, Work::ZoneGive);
             }
             match levels {
                 0 => pick(first, rest.first()),

@@ -19,7 +19,7 @@ pub(super) mod vacancy;
 pub use fill::FreeBlockCounts;
 
 use crate::era::Era;
-use crate::machine::{Access, Line, Machine, access};
+use crate::machine::{Access, Line, Machine, Work, access, work};
 use crate::page::memmap::list::{Links, PageList};
 use crate::page::memmap::{MapOn, MemMap};
 use crate::page::rules::Rules;
@@ -324,6 +324,7 @@ impl FreeArea {
             for level in (0..cuts).rev() {
                 map.split_off(Pfn(pfn.0 + (1 << (order + level))));
             }
+            work(map.machine, Work::ZoneTake);
             let page = map.page_to_set(pfn);
             match kind {
                 PageKind::Pcp => page.set_free(kind, order, migratetype),

@@ -45,10 +45,10 @@ impl<'a, M: Accounting> MapOn<'a, M> {
         page
     }
 
-    /// Descriptor of a page whose state is read.
+    /// Descriptor of a page whose state is read, to see whether it is free.
     #[inline(always)]
     pub(crate) fn page_to_read(self, pfn: Pfn) -> &'a Page {
-        self.accessed(Access::Read, pfn)
+        self.accessed(Access::Check, pfn)
     }
 
     /// Descriptor of a page whose state changes: it comes off a list, or goes on one.

@@ -143,11 +143,11 @@ slubq 2.6.35
         write cpu_queue 8, free slot
     new slab: call, slot, write cpu_state 64, slow_path, irq_save, lock queue_config, unlock
         queue_config, (lock node_list, unlock node_list) x2, page_call, lock zone, write zone 8,
-        write zone 12, write page_descriptor 8, (buddy_step, write page_descriptor 64) x2, write
-        page_descriptor 64, (write zone 12, write page_descriptor 8) x2, unlock zone, write
-        page_descriptor 64 x8, atomic node 8 x2, write slab 64, lock slab, unlock slab, write slab
-        64, lock slab, lock node_list, write node 12, write slab 8, unlock node_list, unlock slab,
-        write cpu_queue 96, read cpu_queue 8, free slot
+        write zone 12, write page_descriptor 8, (buddy_step, write page_descriptor 64) x2,
+        zone_take, write page_descriptor 64, (write zone 12, write page_descriptor 8) x2, unlock
+        zone, write page_descriptor 64 x8, atomic node 8 x2, write slab 64, lock slab, unlock slab,
+        write slab 64, lock slab, lock node_list, write node 12, write slab 8, unlock node_list,
+        unlock slab, write cpu_queue 96, read cpu_queue 8, free slot
 sheaf 7.0
     refill: call, slot, write cpu_state 64, slow_path, preempt, (write cpu_queue 32, lock barn,
         irq_save, write node 48, unlock barn) x2, lock node_list, irq_save, read slab 8, read object
@@ -176,12 +176,13 @@ sheaf 7.0
         irq_save, write node 48, unlock barn) x2, lock node_list, irq_save, read slab 8, read object
         8, atomic slab 8, unlock node_list, write cpu_queue 32, lock node_list, irq_save, unlock
         node_list, slot, write pcp 64, page_call, atomic pcp 4, lock zone, irq_save, write zone 8,
-        write zone 12, write page_descriptor 8, (buddy_step, write page_descriptor 64) x4, write
-        page_descriptor 64 x2, (buddy_step, write page_descriptor 64, write page_descriptor 64,
-        write page_descriptor 64, buddy_step, write page_descriptor 64) x2, write page_descriptor
-        64, (write zone 12, write page_descriptor 8) x2, unlock zone, write page_descriptor 64, free
-        slot, write page_descriptor 64 x8, atomic node 8 x2, (slab_object, write object 8) x16, read
-        object 8 x12, lock node_list, irq_save, write node 12, write slab 8, unlock node_list, write
+        write zone 12, write page_descriptor 8, (buddy_step, write page_descriptor 64) x4,
+        (zone_take, write page_descriptor 64) x2, (buddy_step, write page_descriptor 64, zone_take,
+        write page_descriptor 64, zone_take, write page_descriptor 64, buddy_step, write
+        page_descriptor 64) x2, zone_take, write page_descriptor 64, (write zone 12, write
+        page_descriptor 8) x2, unlock zone, write page_descriptor 64, free slot, write
+        page_descriptor 64 x8, atomic node 8 x2, (slab_object, write object 8) x16, read object 8
+        x12, lock node_list, irq_save, write node 12, write slab 8, unlock node_list, write
         cpu_queue 96, write cpu_queue 32 x2, read cpu_queue 8, free slot
 slub 2.6.22
     refill: call, slot, write cpu_state 64, slow_path, irq_save, lock node_list, write node 12,
@@ -197,7 +198,7 @@ slub 2.6.22
         page_descriptor 64, free slot x2
     new slab: call, slot, write cpu_state 64, slow_path, irq_save, lock node_list, unlock node_list,
         page_call, lock zone, write zone 8, write zone 12, write page_descriptor 8, (buddy_step,
-        write page_descriptor 64) x4, write page_descriptor 64, (write zone 12, write
+        write page_descriptor 64) x4, zone_take, write page_descriptor 64, (write zone 12, write
         page_descriptor 8) x4, unlock zone, write page_descriptor 64 x2, atomic node 8 x2,
         (slab_object, write object 8) x4, read object 8, free slot
 slub 6.1
@@ -217,11 +218,11 @@ slub 6.1
     new slab: call, slot, write cpu_state 64, slow_path, local_lock, lock node_list, irq_save,
         unlock node_list, slot, write pcp 64, page_call, irq_save, atomic pcp 4, lock zone, write
         zone 8, write zone 12, write page_descriptor 8, (buddy_step, write page_descriptor 64) x3,
-        write page_descriptor 64 x2, (buddy_step, write page_descriptor 64, write page_descriptor
-        64, write page_descriptor 64, buddy_step, write page_descriptor 64) x2, write
-        page_descriptor 64, write zone 12, write page_descriptor 8, unlock zone, write
-        page_descriptor 64, free slot, write page_descriptor 64 x8, atomic node 8 x2, (slab_object,
-        write object 8) x16, read object 8, free slot
+        (zone_take, write page_descriptor 64) x2, (buddy_step, write page_descriptor 64, zone_take,
+        write page_descriptor 64, zone_take, write page_descriptor 64, buddy_step, write
+        page_descriptor 64) x2, zone_take, write page_descriptor 64, write zone 12, write
+        page_descriptor 8, unlock zone, write page_descriptor 64, free slot, write page_descriptor
+        64 x8, atomic node 8 x2, (slab_object, write object 8) x16, read object 8, free slot
 sheaf 6.18
     refill: call, slow_path, slot, write cpu_state 64, slow_path, local_lock, lock node_list,
         irq_save, write node 12, write slab 8, read slab 8, atomic slab 8, unlock node_list, read
@@ -235,9 +236,10 @@ sheaf 6.18
     new slab: call, slow_path, slot, write cpu_state 64, slow_path, local_lock, lock node_list,
         irq_save, unlock node_list, slot, write pcp 64, page_call, preempt, atomic pcp 4, lock zone,
         irq_save, write zone 8, write zone 12, write page_descriptor 8, (buddy_step, write
-        page_descriptor 64) x3, write page_descriptor 64 x2, (buddy_step, write page_descriptor 64,
-        write page_descriptor 64, write page_descriptor 64, buddy_step, write page_descriptor 64)
-        x2, write page_descriptor 64, write zone 12, write page_descriptor 8, unlock zone, write
-        page_descriptor 64, free slot, write page_descriptor 64 x8, atomic node 8 x2, (slab_object,
-        write object 8) x16, read object 8, free slot
+        page_descriptor 64) x3, (zone_take, write page_descriptor 64) x2, (buddy_step, write
+        page_descriptor 64, zone_take, write page_descriptor 64, zone_take, write page_descriptor
+        64, buddy_step, write page_descriptor 64) x2, zone_take, write page_descriptor 64, write
+        zone 12, write page_descriptor 8, unlock zone, write page_descriptor 64, free slot, write
+        page_descriptor 64 x8, atomic node 8 x2, (slab_object, write object 8) x16, read object 8,
+        free slot
 ";

@@ -17,13 +17,13 @@ pages 2.6.22
     page alloc: slot, write pcp 64, page_call, irq_save, write page_descriptor 64, free slot
     page free: slot, write pcp 64, page_call, irq_save, write page_descriptor 64, free slot
     block alloc: page_call, lock zone, irq_save, write zone 8, write zone 12, write page_descriptor
-        8, write page_descriptor 64, unlock zone
-    block free: page_call, lock zone, irq_save, write zone 8, read page_descriptor 64, write
-        page_descriptor 64, write zone 12, write page_descriptor 8, unlock zone
+        8, zone_take, write page_descriptor 64, unlock zone
+    block free: page_call, lock zone, irq_save, write zone 8, zone_give, read page_descriptor 64,
+        write page_descriptor 64, write zone 12, write page_descriptor 8, unlock zone
     large alloc: page_call, lock zone, irq_save, write zone 8, write zone 12, write page_descriptor
-        8, write page_descriptor 64, unlock zone
-    large free: page_call, lock zone, irq_save, write zone 8, read page_descriptor 64, write
-        page_descriptor 64, write zone 12, write page_descriptor 8, unlock zone
+        8, zone_take, write page_descriptor 64, unlock zone
+    large free: page_call, lock zone, irq_save, write zone 8, zone_give, read page_descriptor 64,
+        write page_descriptor 64, write zone 12, write page_descriptor 8, unlock zone
 pages 6.18
     page alloc: slot, write pcp 64, page_call, preempt, atomic pcp 4, write page_descriptor 64, free
         slot
@@ -33,9 +33,9 @@ pages 6.18
         free slot
     block free: slot, write pcp 64, page_call, preempt, atomic pcp 4, write page_descriptor 64, free
         slot
-    large free: page_call, lock zone, irq_save, write zone 8, read page_descriptor 64, write
-        page_descriptor 64, read page_descriptor 64, write zone 12, write page_descriptor 8, unlock
-        zone
+    large free: page_call, lock zone, irq_save, write zone 8, zone_give, read page_descriptor 64,
+        write page_descriptor 64, read page_descriptor 64, write zone 12, write page_descriptor 8,
+        unlock zone
 ";
 
 /// Splits, merges and calls that move many pages. `split` and `merge` find one free block of order 10, and the rest of
@@ -52,35 +52,40 @@ pages 6.18
 const BULK_TABLES: &str = "
 pages 2.6.22
     split: page_call, lock zone, irq_save, write zone 8, write zone 12, write page_descriptor 8,
-        buddy_step, write page_descriptor 64, buddy_step, write page_descriptor 64 x2, write zone
-        12, write page_descriptor 8, write zone 12, write page_descriptor 8, unlock zone
-    merge: page_call, lock zone, irq_save, write zone 8, buddy_step, write page_descriptor 64, write
-        zone 12, write page_descriptor 8, buddy_step, write page_descriptor 64, write zone 12, write
-        page_descriptor 8, write page_descriptor 64, write zone 12, write page_descriptor 8, unlock
-        zone
+        buddy_step, write page_descriptor 64, buddy_step, write page_descriptor 64, zone_take, write
+        page_descriptor 64, write zone 12, write page_descriptor 8, write zone 12, write
+        page_descriptor 8, unlock zone
+    merge: page_call, lock zone, irq_save, write zone 8, zone_give, buddy_step, write
+        page_descriptor 64, write zone 12, write page_descriptor 8, buddy_step, write
+        page_descriptor 64, write zone 12, write page_descriptor 8, write page_descriptor 64, write
+        zone 12, write page_descriptor 8, unlock zone
     refill: slot, write pcp 64, page_call, irq_save, lock zone, write zone 8, write zone 12, write
         page_descriptor 8, buddy_step, write page_descriptor 64, buddy_step, write page_descriptor
-        64 x3, buddy_step, write page_descriptor 64 x2, write zone 12, write page_descriptor 8,
-        unlock zone, write page_descriptor 64, free slot
+        64, zone_take, write page_descriptor 64, zone_take, write page_descriptor 64, buddy_step,
+        write page_descriptor 64, zone_take, write page_descriptor 64, write zone 12, write
+        page_descriptor 8, unlock zone, write page_descriptor 64, free slot
     bulk alloc: slot, write pcp 64, page_call, irq_save, write page_descriptor 64 x2, free slot
     bulk free: slot, write pcp 64, page_call, irq_save, write page_descriptor 64 x2, free slot
-    drain: remote slot, write pcp 64, irq_save, lock zone, write zone 8, read page_descriptor 64,
-        write page_descriptor 64, write zone 12, write page_descriptor 8 x2, buddy_step, write
-        page_descriptor 64, write zone 12, write page_descriptor 8 x2, read page_descriptor 64,
-        write page_descriptor 64, write zone 12, write page_descriptor 8, unlock zone, free slot,
-        remote slot, write pcp 64, irq_save, free slot
+    drain: remote slot, write pcp 64, irq_save, lock zone, write zone 8, zone_give, write
+        page_descriptor 64, read page_descriptor 64, write page_descriptor 64, write zone 12, write
+        page_descriptor 8 x2, zone_give, write page_descriptor 64, buddy_step, write page_descriptor
+        64, write zone 12, write page_descriptor 8 x2, read page_descriptor 64, write
+        page_descriptor 64, write zone 12, write page_descriptor 8, unlock zone, free slot, remote
+        slot, write pcp 64, irq_save, free slot
 pages 6.18
     refill: slot, write pcp 64, page_call, preempt, atomic pcp 4, lock zone, irq_save, write zone 8,
         write zone 12, write page_descriptor 8, buddy_step, write page_descriptor 64, buddy_step,
-        write page_descriptor 64 x3, buddy_step, write page_descriptor 64 x2, write zone 12, write
-        page_descriptor 8, unlock zone, write page_descriptor 64, free slot
+        write page_descriptor 64, zone_take, write page_descriptor 64, zone_take, write
+        page_descriptor 64, buddy_step, write page_descriptor 64, zone_take, write page_descriptor
+        64, write zone 12, write page_descriptor 8, unlock zone, write page_descriptor 64, free slot
     bulk alloc: slot, write pcp 64, page_call, preempt, atomic pcp 4, write page_descriptor 64 x2,
         free slot
     bulk free: slot, write pcp 64, page_call, preempt, atomic pcp 4, write page_descriptor 64 x2,
         free slot
-    drain: remote slot, write pcp 64, preempt, atomic pcp 4, lock zone, irq_save, write zone 8, read
-        page_descriptor 64, write page_descriptor 64, read page_descriptor 64, write zone 12, write
-        page_descriptor 8 x2, buddy_step, write page_descriptor 64, write zone 12, write
+    drain: remote slot, write pcp 64, preempt, atomic pcp 4, lock zone, irq_save, write zone 8,
+        zone_give, write page_descriptor 64 x2, read page_descriptor 64, write page_descriptor 64,
+        read page_descriptor 64, write zone 12, write page_descriptor 8 x2, zone_give, write
+        page_descriptor 64, buddy_step, write page_descriptor 64, write zone 12, write
         page_descriptor 8 x2, read page_descriptor 64, write page_descriptor 64, read
         page_descriptor 64, write zone 12, write page_descriptor 8, unlock zone, free slot, remote
         slot, write pcp 64, preempt, atomic pcp 4, free slot

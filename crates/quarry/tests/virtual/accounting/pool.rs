@@ -26,7 +26,7 @@ use crate::model::by_number::ByNumber as _;
 const TABLES: &str = "
 pool 5.9
     alloc: write pool_cache 64, read pool_ring 4, write pool_ring 8, slot, write pcp 64, page_call,
-        irq_save, lock zone, write zone 8, write zone 12, write page_descriptor 8, write
+        irq_save, lock zone, write zone 8, write zone 12, write page_descriptor 8, zone_take, write
         page_descriptor 64, unlock zone, write page_descriptor 64, free slot, write page_descriptor
         64
     recycle: write page_descriptor 64, write pool_cache 64
