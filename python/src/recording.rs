@@ -11,6 +11,7 @@ use quarry_core::page::CACHE_SHARE_BYTES;
 use quarry_designs::named;
 use quarry_lab::Plan;
 use quarry_lab::ask::{Replay, Start};
+use quarry_lab::booted::Booted;
 use quarry_lab::callers::{By, Callers};
 use quarry_lab::replay::input::Input;
 use quarry_lab::replay::pages::PageMode;
@@ -169,11 +170,11 @@ impl Recording {
 
     /// Replays the recording on every design, page size, number of CPUs and value of a listed tunable, a row each; with
     /// `time`, in the simulated time of a machine. What is not given is the recording's own, or what the command takes.
-    /// `caches` gives a row for each cache instead.
+    /// `booted` begins such a replay on the heap of a kernel that has run. `caches` gives a row for each cache instead.
     #[pyo3(signature = (
         *, design = None, page_size = None, cpus = None, copies = 1, set = None, debug = None, memory = None,
         cache_line = 64, cache_share = None, empty = false, initial = false, check = false, pages = "auto", time = false,
-        machine = None, pace = None, seed = None, jobs = None, caches = false, progress = false
+        machine = None, pace = None, seed = None, booted = false, jobs = None, caches = false, progress = false
     ))]
     #[expect(clippy::too_many_arguments, reason = "keywords of Python")]
     fn replay(
@@ -196,13 +197,14 @@ impl Recording {
         machine: Option<&str>,
         pace: Option<&str>,
         seed: Option<u64>,
+        booted: bool,
         jobs: Option<usize>,
         caches: bool,
         progress: bool,
     ) -> PyResult<PyTable> {
-        if !time && (machine.is_some() || pace.is_some() || seed.is_some()) {
+        if !time && (machine.is_some() || pace.is_some() || seed.is_some() || booted) {
             return Err(usage(
-                "machine, pace and seed are of simulated time: give time=True",
+                "machine, pace, seed and booted are of simulated time: give time=True",
             ));
         }
         let timing = match time {
@@ -212,6 +214,7 @@ impl Recording {
                 draw: Draw::VALUES,
                 pace: named("pace", &Pace::ALL, pace.unwrap_or("recorded")).map_err(raised)?,
                 seed: seed.unwrap_or(1),
+                booted: booted.then_some(Booted::Bundled),
             }),
         };
         let asked = Replay {

@@ -29,11 +29,16 @@ pub(crate) trait Experiment: Sync {
     /// Steps of a run, and their unit on the progress bar.
     const STEPS: (u64, &'static str) = (1, "runs");
 
-    /// The run with the constants and the seed of an arm.
+    /// The run with the constants, the seed and the state of an arm.
     fn in_arm(run: &Self::Run, arm: &Arm) -> Self::Run;
 
     /// Does a run.
     fn run(&self, run: &Self::Run, progress: Progress<'_>) -> Result<Self::Report, Self::Error>;
+
+    /// True if heaps begin in one of several states.
+    fn has_states(&self) -> bool {
+        false
+    }
 
     /// Figures of a run that a study follows.
     fn figures(report: &Self::Report) -> Vec<Figure>;
@@ -52,7 +57,10 @@ pub(crate) trait Experiment: Sync {
         reports: &[Self::Report],
         groups: &[Group],
     ) -> Result<Report, Self::Error> {
-        let study = Study::new(machine, reports.iter().map(Self::spent), seed);
+        let mut study = Study::new(machine, reports.iter().map(Self::spent), seed);
+        if self.has_states() {
+            study = study.over_states();
+        }
         let values = reports.iter().map(Self::figures).collect();
         let samples = sensitivity::explore(&study, runs, values, jobs, |run, arm| {
             let report = self.run(&Self::in_arm(run, arm), &|_| ())?;

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use quarry_core::page::CACHE_SHARE_BYTES;
 use quarry_lab::ask::{Replay, Start};
+use quarry_lab::booted::Booted;
 use quarry_lab::replay::pages::PageMode;
 use quarry_lab::replay::timed::{Pace, Timing};
 use quarry_machines::{DEFAULT_MACHINE, Draw, Machine};
@@ -152,6 +153,9 @@ pub(crate) struct TimeArgs {
     /// Decides what is left to chance: which of several waiting CPUs is first, and when copies begin. [default: 1]
     #[arg(long, value_name = "N", requires = "time")]
     pub(crate) seed: Option<u64>,
+    /// Begin on the heap of a real kernel that has run: the bundled one of the nearest design and release.
+    #[arg(long, requires = "time")]
+    pub(crate) booted: bool,
     /// Replay all again with the machine's constants elsewhere in their ranges, and say which orders of designs hold.
     /// It takes about 100 times as long.
     #[arg(long, requires = "time", conflicts_with = "csv")]
@@ -198,6 +202,7 @@ impl TimeArgs {
                 Some(PaceArg::Recorded) | None => Pace::Recorded,
             },
             seed: self.seed.unwrap_or(1),
+            booted: self.booted.then_some(Booted::Bundled),
         })
     }
 }

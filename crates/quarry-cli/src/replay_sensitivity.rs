@@ -18,6 +18,8 @@ const OPERATION: &str = "operation_ns";
 /// A replay under way.
 struct Replay<'a> {
     input: &'a Input,
+    /// Heaps begin in one of several states.
+    booted: bool,
 }
 
 impl Experiment for Replay<'_> {
@@ -33,7 +35,11 @@ impl Experiment for Replay<'_> {
             seed: arm.seed,
             ..timing.clone()
         };
-        (run.clone(), timing)
+        let run = RunSpec {
+            state: arm.state,
+            ..run.clone()
+        };
+        (run, timing)
     }
 
     fn run(
@@ -46,6 +52,10 @@ impl Experiment for Replay<'_> {
         };
         let mut reports = plan.execute_timed(self.input, timing, 1, &|_| ())?;
         Ok(reports.pop().unwrap_or_default())
+    }
+
+    fn has_states(&self) -> bool {
+        self.booted
     }
 
     fn figures(report: &TimedReport) -> Vec<Figure> {
@@ -80,7 +90,8 @@ pub(crate) fn explore(
     jobs: usize,
     reports: &[TimedReport],
 ) -> anyhow::Result<(Report, Vec<Group>)> {
-    let replay = Replay { input };
+    let booted = timing.booted.is_some();
+    let replay = Replay { input, booted };
     let runs = plan.runs.iter().map(|run| (run.clone(), timing.clone()));
     let runs: Vec<_> = runs.collect();
     let groups = Group::all(reports, Replay::named);

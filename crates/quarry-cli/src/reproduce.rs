@@ -35,6 +35,9 @@ pub(crate) struct Args {
     /// Print the tables, too, not the claims alone.
     #[arg(long)]
     tables: bool,
+    /// Begin loads on empty heaps, not on those of kernels that have run: the difference is what these decide.
+    #[arg(long)]
+    empty: bool,
     /// Decides what is left to chance.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -51,9 +54,10 @@ Threads:
   rx-2017        the page allocator under a network receiver
 
 A claim holds if its figure is in its range with the machine's constants as they
-are, with all of them drawn at random from their ranges, and with other seeds;
-it fails if it is on one side of the range in all. Without --quick there are 32 draws, and it takes an hour
-of two cores.
+are, with all of them drawn at random from their ranges, with other seeds, and
+with other states of the heap; it fails if it is on one side of the range in all.
+Loads begin on the heaps of real kernels that have run (quarry run --booted).
+Without --quick there are 32 draws, and it takes an hour of two cores.
 
 Exit codes:
   0 done; 1 failed; 2 wrong usage; 3 a claim that held before fails;
@@ -80,6 +84,8 @@ pub(crate) struct Document<'a> {
     draws: u32,
     /// Other seeds per experiment.
     seeds: u32,
+    /// Other states of the heap per experiment; 0 with `--empty`.
+    states: u32,
     /// False after an interrupt: not all experiments ran.
     complete: bool,
     /// Threads with their claims.
@@ -97,6 +103,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     }
     let mode = if args.quick { Mode::Quick } else { Mode::Full };
     let plan = Plan::new(threads, mode, args.seed);
+    let plan = if args.empty {
+        plan.on_empty_heaps()
+    } else {
+        plan
+    };
     let mut kept = match &args.keep {
         Some(path) => Kept::open(path, &build())?,
         None => Kept::nothing(),
@@ -123,12 +134,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let [done, due] = reproduce_tables::runs(&judged);
     // An interrupt that came after the last run has cut nothing off.
     let interrupted = done < due && stop.load(Ordering::Relaxed);
-    let (draws, seeds) = mode.arms();
+    let [draws, seeds, states] = plan.arms();
     let document = Document {
         mode: mode.name(),
         seed: args.seed,
         draws,
         seeds,
+        states,
         complete: done == due,
         threads: &judged,
     };
@@ -139,7 +151,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if args.json {
         output::print_json("reproduce", &document)?;
     } else if !to_stdout {
-        output::print_text(&reproduce_tables::text(mode, &judged, args.tables))?;
+        output::print_text(&reproduce_tables::text(&plan, &judged, args.tables))?;
     }
     ended(args.keep.as_deref(), interrupted, &judged)
 }

@@ -1,6 +1,6 @@
 //! Text of `quarry reproduce`, and the words and numbers that its page shares.
 
-use quarry_reproduce::{Claim, Judged, Mode, Origin, Row, Table, Verdict};
+use quarry_reproduce::{Claim, Judged, Origin, Plan, Row, Table, Verdict};
 
 use crate::output;
 
@@ -27,11 +27,18 @@ fn counts(judged: &[Judged]) -> String {
     words.collect::<Vec<_>>().join(", ")
 }
 
-/// Describes the repetitions: "2 draws of all constants, 1 other seed".
-fn arms(mode: Mode) -> String {
-    let (draws, seeds) = mode.arms();
-    let more = if seeds == 1 { "" } else { "s" };
-    format!("{draws} draws of all constants, {seeds} other seed{more}")
+/// Describes the repetitions: "2 draws of all constants, 1 other seed, 1 other state of the heap".
+fn arms(plan: &Plan) -> String {
+    let [draws, seeds, states] = plan.arms();
+    let more = |count| if count == 1 { "" } else { "s" };
+    let heaps = match states {
+        0 => "empty heaps".to_string(),
+        _ => format!("{states} other state{} of the heap", more(states)),
+    };
+    format!(
+        "{draws} draws of all constants, {seeds} other seed{}, {heaps}",
+        more(seeds)
+    )
 }
 
 /// Says of an interrupted run how far it came.
@@ -55,12 +62,12 @@ fn verdict(claim: &Claim) -> String {
 }
 
 /// Counts of verdicts, then each thread's claims, and its tables if asked for.
-pub(crate) fn text(mode: Mode, judged: &[Judged], has_tables: bool) -> String {
+pub(crate) fn text(plan: &Plan, judged: &[Judged], has_tables: bool) -> String {
     let mut text = format!(
         "{} ({} mode: {})\n",
         counts(judged),
-        mode.name(),
-        arms(mode)
+        plan.mode().name(),
+        arms(plan)
     );
     if let Some(interruption) = interruption(judged) {
         text += &format!("{interruption}\n");

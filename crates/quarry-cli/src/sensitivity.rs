@@ -4,7 +4,7 @@
 //! of the [`Samples`] and claims about them: a part of the JSON, and a text below the tables.
 
 use quarry_work::sensitivity::{
-    Arm, Claim, DRAWS, Figure, FigureBand, First, SEEDS, Samples, Study, Verdict,
+    Arm, Claim, DRAWS, Figure, FigureBand, First, SEEDS, STATES, Samples, Study, Verdict,
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -39,6 +39,8 @@ pub(crate) struct Report {
     draws: u32,
     /// Other seeds.
     seeds: u32,
+    /// Other states of the heap; 0 if it begins empty.
+    states: u32,
     /// Constants with a range that cost no run any time: none of them is changed alone.
     unused: Vec<String>,
     /// Figures of each run with their bands.
@@ -96,11 +98,14 @@ pub(crate) fn explore<T: Sync, E: Send>(
 impl Report {
     /// The report on a study's samples, with claims about them.
     pub(crate) fn new(samples: &Samples, claims: Vec<Claim>) -> Self {
+        let figures = samples.bands();
+        let has_states = figures.iter().any(|band| band.states.is_some());
         Self {
             draws: DRAWS,
             seeds: SEEDS,
+            states: if has_states { STATES } else { 0 },
             unused: samples.unused(),
-            figures: samples.bands(),
+            figures,
             claims,
         }
     }
@@ -122,13 +127,18 @@ impl Report {
         let mut text = format!(
             "\nSensitivity: claims that hold {}, undecided {}, that fail {}. One at a time: each constant \
              of the machine at the ends of its range. Draws: all of them anywhere in their ranges. \
-             Seeds: the width of chance alone.\n",
+             Seeds: the width of chance alone.{}\n",
             count(Verdict::Holds),
             count(Verdict::Undecided),
             count(Verdict::Fails),
+            match self.states {
+                0 => "",
+                _ => " States: facts about the heap that no report has, drawn anew.",
+            }
         );
         for group in groups {
             text += &format!("\n{}\n{}\n\n", group.about, self.bands(group));
+            text += &self.decides(group);
             for claim in self
                 .claims
                 .iter()
@@ -140,11 +150,52 @@ impl Report {
         text
     }
 
+    /// Names what moves the first figure of a group's runs most: the machine's constants, the state of the heap, or chance.
+    fn decides(&self, group: &Group) -> String {
+        let of_group = |band: &&FigureBand| group.runs.iter().any(|(run, _)| *run == band.run);
+        let Some(first) = self.figures.iter().find(of_group) else {
+            return String::new();
+        };
+        let bands = || {
+            let bands = self.figures.iter().filter(of_group);
+            bands.filter(|band| band.name == first.name)
+        };
+        let widest = |of: &dyn Fn(&FigureBand) -> Option<[f64; 2]>| {
+            let widths = bands().filter_map(|band| Some((band.value, of(band)?)));
+            let widths = widths.map(|(value, [low, high])| percent(value, value + high - low));
+            widths.reduce(f64::max)
+        };
+        let parts = [
+            ("a constant of the machine", widest(&|band| Some(band.one))),
+            ("the state of the heap", widest(&|band| band.states)),
+            ("chance", widest(&|band| Some(band.seeds))),
+        ];
+        let mut parts: Vec<(&str, f64)> = parts
+            .into_iter()
+            .filter_map(|(name, width)| Some((name, width?)))
+            .collect();
+        parts.sort_by(|(_, a), (_, b)| b.total_cmp(a));
+        let shares: Vec<String> = parts
+            .iter()
+            .map(|(name, width)| format!("{name} {width:.1} %"))
+            .collect();
+        match parts.as_slice() {
+            [] | [_] => String::new(),
+            [(most, width), ..] if *width > 0.0 => format!(
+                "{} is moved most by {most}: widest bands are {}.\n\n",
+                first.name.replace('_', " "),
+                shares.join(", ")
+            ),
+            _ => format!("{}: nothing moves it.\n\n", first.name.replace('_', " ")),
+        }
+    }
+
     /// A row for each figure of each run.
     fn bands(&self, group: &Group) -> output::Grid {
         let draws = format!("{} draws\n%", self.draws);
         let seeds = format!("{} seeds\n%", self.seeds);
-        let header = [
+        let states = format!("{} states\n%", self.states);
+        let mut header = vec![
             "",
             "value",
             "one at a\ntime, %",
@@ -152,6 +203,9 @@ impl Report {
             &draws,
             &seeds,
         ];
+        if self.states > 0 {
+            header.push(&states);
+        }
         let mut table = output::grid(&header, &[3]);
         for (run, name) in &group.runs {
             for band in self.figures.iter().filter(|band| band.run == *run) {
@@ -159,14 +213,16 @@ impl Report {
                 let most = band.most.as_deref().unwrap_or("-");
                 let most = most.rsplit('.').next().unwrap_or_default();
                 let [low, high] = band.seeds;
-                table.add_row([
+                let mut row = vec![
                     format!("{name} {}", band.name.replace('_', " ")),
                     number(band.value),
                     range(band.value, band.one),
                     most.to_string(),
                     range(band.value, band.drawn),
                     format!("{:.1}", percent(band.value, band.value + high - low)),
-                ]);
+                ];
+                row.extend(band.states.map(|states| range(band.value, states)));
+                table.add_row(row);
             }
         }
         table

@@ -43,6 +43,7 @@
 #![forbid(unsafe_code)]
 
 pub mod ask;
+pub mod booted;
 pub mod bundled;
 pub mod callers;
 mod error;

@@ -4,6 +4,7 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use quarry_lab::booted::Booted;
 use quarry_machines::Draw;
 use quarry_sim::Rng;
 use quarry_work::run_all;
@@ -32,21 +33,24 @@ impl Mode {
         }
     }
 
-    /// Draws of all constants, and other seeds.
-    #[must_use]
-    pub const fn arms(self) -> (u32, u32) {
+    /// Draws of all constants, other seeds, and other states of the heap.
+    const fn arms(self) -> [u32; 3] {
         match self {
-            Self::Quick => (2, 1),
-            Self::Full => (32, 3),
+            Self::Quick => [2, 1, 1],
+            Self::Full => [32, 3, 4],
         }
     }
 }
 
-/// The constants and the seed of a run.
+/// The constants, the seed and the heap of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Setting {
     pub(crate) draw: Draw,
     pub(crate) seed: u64,
+    /// Heap with which loads begin; `None` for an empty one.
+    pub(crate) booted: Option<Booted>,
+    /// Number of its state, among those that its report allows.
+    pub(crate) state: u32,
 }
 
 /// Body of an experiment.
@@ -81,6 +85,7 @@ pub struct Plan {
     threads: Vec<&'static Thread>,
     mode: Mode,
     seed: u64,
+    booted: Option<Booted>,
     experiments: Vec<Vec<Experiment>>,
 }
 
@@ -93,15 +98,25 @@ struct Run {
 }
 
 impl Plan {
-    /// A plan of some threads.
+    /// A plan of some threads. Their loads begin on the heaps of kernels that have run.
     #[must_use]
     pub fn new(threads: Vec<&'static Thread>, mode: Mode, seed: u64) -> Self {
         let experiments = threads.iter().map(|thread| (thread.experiments)(mode));
         Self {
             mode,
             seed,
+            booted: Some(Booted::Bundled),
             experiments: experiments.collect(),
             threads,
+        }
+    }
+
+    /// The same with loads that begin on empty heaps: the difference is what the state decides.
+    #[must_use]
+    pub fn on_empty_heaps(self) -> Self {
+        Self {
+            booted: None,
+            ..self
         }
     }
 
@@ -117,18 +132,36 @@ impl Plan {
         self.mode
     }
 
-    /// The arms: the values, other seeds, draws.
+    /// Draws of all constants, other seeds, and other states of the heap.
+    #[must_use]
+    pub fn arms(&self) -> [u32; 3] {
+        let [draws, seeds, states] = self.mode.arms();
+        [draws, seeds, if self.booted.is_some() { states } else { 0 }]
+    }
+
+    /// The arms: the values, other seeds, other states, draws with a state each.
     fn settings(&self) -> Vec<Setting> {
-        let (draws, seeds) = self.mode.arms();
+        let [draws, seeds, states] = self.arms();
         let mut rng = Rng::new(self.seed ^ 0x7265_7072);
-        let values = (0..=u64::from(seeds)).map(|more| Setting {
+        let values = Setting {
             draw: Draw::VALUES,
-            seed: self.seed + more,
-        });
-        let mut all: Vec<Setting> = values.collect();
-        all.extend((0..draws).map(|_| Setting {
-            draw: Draw::random(&mut rng),
             seed: self.seed,
+            booted: self.booted.clone(),
+            state: 0,
+        };
+        let of_seed = |more| Setting {
+            seed: self.seed + u64::from(more),
+            ..values.clone()
+        };
+        let of_state = |state| Setting {
+            state,
+            ..values.clone()
+        };
+        let mut all: Vec<Setting> = (0..=seeds).map(of_seed).collect();
+        all.extend((1..=states).map(of_state));
+        all.extend((1..=draws).map(|state| Setting {
+            draw: Draw::random(&mut rng),
+            ..of_state(state)
         }));
         all
     }
@@ -214,6 +247,14 @@ impl Plan {
         let (mode, seed) = (self.mode.name(), self.seed);
         let thread = self.threads[run.thread].name;
         let experiment = &self.of(run).name;
-        format!("{mode} seed {seed}/{thread}/{experiment}/arm {}", run.arm)
+        let heap = if self.booted.is_some() {
+            "booted"
+        } else {
+            "empty"
+        };
+        format!(
+            "{mode} seed {seed} {heap}/{thread}/{experiment}/arm {}",
+            run.arm
+        )
     }
 }

@@ -177,11 +177,11 @@ fn verdicts_follow_from_all_arms_and_an_interrupted_plan_goes_on() {
     let results = plan.run(1, &mut kept, &stop, &stop_after(3)).unwrap();
     assert_eq!(RUNS.load(Ordering::Relaxed), 3);
     let judged = judge(&THREAD, Mode::Quick, &results[0]);
-    // Both experiments with the values and one with the other seed ran: two of four arms say nothing of a claim.
-    assert_eq!(judged.runs, [3, 8]);
+    // Both experiments with the values and one with the other seed ran: two of five arms say nothing of a claim.
+    assert_eq!(judged.runs, [3, 10]);
     for claim in &judged.claims {
         assert_eq!((claim.verdict, claim.cause), (Verdict::Incomplete, ""));
-        assert_eq!((claim.true_arms[1], claim.due_arms), (2, 4));
+        assert_eq!((claim.true_arms[1], claim.due_arms), (2, 5));
         assert_eq!(claim.measured, Some(11.0));
     }
     drop(kept);
@@ -189,14 +189,14 @@ fn verdicts_follow_from_all_arms_and_an_interrupted_plan_goes_on() {
     let mut kept = Kept::open(&path, "1").unwrap();
     assert_eq!(kept.len(), 3);
     let results = plan.run(3, &mut kept, &stop, &stop_after(100)).unwrap();
-    // Two experiments with the values, another seed and two draws.
-    assert_eq!(RUNS.load(Ordering::Relaxed), 8);
+    // Two experiments with the values, another seed, another state and two draws.
+    assert_eq!(RUNS.load(Ordering::Relaxed), 10);
     std::fs::remove_file(&path).unwrap();
     let judged = judge(&THREAD, Mode::Quick, &results[0]);
     let verdicts: Vec<Verdict> = judged.claims.iter().map(|claim| claim.verdict).collect();
     use Verdict::{Fails, Holds, Undecided};
     assert_eq!(verdicts, [Holds, Undecided, Fails, Undecided]);
-    assert_eq!((judged.runs, judged.claims[0].due_arms), ([8, 8], 4));
+    assert_eq!((judged.runs, judged.claims[0].due_arms), ([10, 10], 5));
     assert_eq!(judged.claims[1].band, Some([11.0, 12.0]));
     assert_eq!(
         (judged.claims[0].cause, judged.claims[2].cause),
@@ -239,6 +239,8 @@ fn memory_is_predicted_from_each_snapshot_and_recording() {
     let setting = crate::plan::Setting {
         draw: quarry_machines::Draw::VALUES,
         seed: 1,
+        booted: None,
+        state: 0,
     };
     let mut formulas = Results::default();
     let predictions = (thread.experiments)(Mode::Quick).into_iter();

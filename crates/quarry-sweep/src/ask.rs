@@ -169,6 +169,7 @@ const RUNS: &[Ask] = &[
     Ask::Micro,
 ];
 const LOADS: &[Ask] = &[Ask::Hackbench, Ask::Tbench, Ask::TcpRr];
+const BOOTED: &[Ask] = &[Ask::ReplayTime, Ask::Hackbench, Ask::Tbench, Ask::TcpRr];
 const HACKBENCH: &[Ask] = &[Ask::Hackbench];
 const MICRO: &[Ask] = &[Ask::Micro];
 
@@ -182,7 +183,7 @@ const fn key(name: &'static str, form: Form, asks: &'static [Ask], about: &'stat
 }
 
 /// Axes of a plan, that which varies slowest first. Beside them a plan has `ask`, `input`, `set` and `config`.
-pub const KEYS: [Key; 41] = [
+pub const KEYS: [Key; 42] = [
     key(
         "stage",
         Form::Text,
@@ -254,6 +255,12 @@ pub const KEYS: [Key; 41] = [
         Form::Text,
         REPLAYS,
         "Replay events before this time",
+    ),
+    key(
+        "booted",
+        Form::Flag,
+        BOOTED,
+        "true begins on the heap of a kernel that has run; false, an empty one, by default",
     ),
     key(
         "memory",

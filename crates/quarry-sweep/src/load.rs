@@ -8,7 +8,7 @@ use quarry_work::{Progress, Setup, WorkError};
 
 use crate::ask::Ask;
 use crate::plan::Asked;
-use crate::requests::{machine, number};
+use crate::requests::{booted, machine, number};
 
 /// Runs the load of a cell on each of its designs.
 pub(crate) fn run(
@@ -40,7 +40,7 @@ pub(crate) fn run(
     runs.iter_mut()
         .map(|run| {
             run.spec.setup.draw = draw.clone();
-            run.run(progress)
+            run.run_from(&booted(asked), progress)
         })
         .collect()
 }

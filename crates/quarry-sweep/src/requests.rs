@@ -5,6 +5,7 @@ use std::str::FromStr;
 use quarry_designs::{DesignError, named};
 use quarry_lab::LabError;
 use quarry_lab::ask::{Replay, Start, WhatIf};
+use quarry_lab::booted::Booted;
 use quarry_lab::replay::pages::PageMode;
 use quarry_lab::replay::timed::{Pace, Timing};
 use quarry_machines::{DEFAULT_MACHINE, Machine};
@@ -59,6 +60,7 @@ pub(crate) fn replay(ask: Ask, asked: &Asked) -> Result<Replay, LabError> {
                     machine,
                     pace: choice(asked, "pace", &Pace::ALL)?,
                     seed: number(asked, "seed").unwrap_or(1),
+                    booted: booted(asked),
                 })
             }
             _ => None,
@@ -70,6 +72,14 @@ pub(crate) fn replay(ask: Ask, asked: &Asked) -> Result<Replay, LabError> {
 pub(crate) fn machine(asked: &Asked) -> Result<Machine, String> {
     let name = asked.axes.get("machine").map(String::as_str);
     Machine::open(name.unwrap_or(DEFAULT_MACHINE)).map_err(|error| error.to_string())
+}
+
+/// State in which the heap of a cell begins.
+pub(crate) fn booted(asked: &Asked) -> Option<Booted> {
+    let wanted = asked.axes.get("booted");
+    wanted
+        .is_some_and(|text| text == "true")
+        .then_some(Booted::Bundled)
 }
 
 /// Refuses what no cell can ask, whatever its input.

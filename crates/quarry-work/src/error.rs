@@ -84,6 +84,9 @@ pub enum WorkError {
         /// Number of objects; below 0 if there are fewer than before.
         objects: i64,
     },
+    /// The heap cannot begin in this state.
+    #[error("{0}")]
+    Start(Box<dyn std::error::Error + Send + Sync>),
     /// Not all pages came back at the end, or more than there were: a defect of this library.
     #[error("{pages} pages did not come back at the end; please report this")]
     Lost {

@@ -7,7 +7,7 @@
 //! [`rx`] is a network receiver: pages, the drivers' caches in front of them, and readers on other
 //! CPUs. It reports counts. [`micro`] has the micro-benchmarks of kernel developers, and [`pages`]
 //! processes that fault and exit; both run in simulated time. [`load`] has the classic loads, hackbench, tbench and TCP_RR:
-//! tasks that talk to each other ([`world`]).
+//! tasks that talk to each other ([`world`]). A run begins on an empty heap, or on that of a machine that has run ([`Start`]).
 #![forbid(unsafe_code)]
 
 mod card;
@@ -23,6 +23,7 @@ mod progress;
 pub mod rx;
 pub mod sensitivity;
 mod setup;
+mod start;
 pub mod world;
 
 pub use card::{Card, NAPI_BUDGET};
@@ -33,3 +34,4 @@ pub use phase::PhaseReport;
 pub use progress::Progress;
 pub use quarry_designs::Tuning;
 pub use setup::Setup;
+pub use start::{Empty, Start};

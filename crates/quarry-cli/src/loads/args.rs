@@ -1,7 +1,10 @@
 //! Arguments of the loads: those of the original programs, and what all have in common.
 
+use std::ffi::OsString;
 use std::time::Duration;
 
+use quarry_lab::ask::Source;
+use quarry_lab::booted::Booted;
 use quarry_work::load::{Ask, Hackbench, Load, Tbench, TcpRr};
 use quarry_work::world::Transport;
 
@@ -39,6 +42,16 @@ pub(crate) struct Common {
     /// select-size (an experiment). By default as in the era.
     #[arg(long, value_name = "NAME")]
     skb_sizes: Option<String>,
+    /// Begin on the heap of a machine that has run: FILE is a snapshot, or a recording with one, of any
+    /// kernel. Other designs, releases and CPUs have what quarry what-if predicts of it.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["booted", "host"])]
+    pub(super) initial: Option<OsString>,
+    /// Stage of --initial, if it has several; the first by default.
+    #[arg(long, value_name = "NAME", requires = "initial")]
+    stage: Option<String>,
+    /// Begin on the heap of a real kernel that has run: the bundled one of the nearest design and release.
+    #[arg(long, conflicts_with = "host")]
+    booted: bool,
     /// Count the start, too. By default counting begins when each receiver of hackbench has read a full
     /// socket, on top of the messages that are asked for; after a fifth of tbench's time, as its program does; after
     /// a tenth of TCP_RR's, whose program counts all of 10 seconds.
@@ -56,6 +69,17 @@ pub(crate) struct Common {
     pub(super) rounds: u32,
     #[command(flatten)]
     pub(super) timed: TimedArgs,
+}
+
+impl Common {
+    /// State in which runs begin; `None` for an empty heap.
+    pub(super) fn start(&self) -> anyhow::Result<Option<Booted>> {
+        let Some(file) = &self.initial else {
+            return Ok(self.booted.then_some(Booted::Bundled));
+        };
+        let source = Source::open(file, self.stage.as_deref())?;
+        Ok(Some(Booted::of(source.into_snapshot(None)?)?))
+    }
 }
 
 /// End of each load's help.

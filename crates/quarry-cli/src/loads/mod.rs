@@ -8,6 +8,7 @@ pub(crate) use args::{HackbenchArgs, TbenchArgs, TcpRrArgs};
 
 use args::Common;
 
+use quarry_lab::booted::Booted;
 use quarry_sim::time::TimeCounters;
 use quarry_work::WorkError;
 use quarry_work::load::{Ask, Load, LoadReport, LoadRun, PAGE_ALLOCATOR, SLAB_SLOW};
@@ -22,6 +23,7 @@ fn run(common: &Common, ask: Ask) -> anyhow::Result<()> {
         return host::run(common, &ask);
     }
     let machine = common.timed.machine.machine()?;
+    let loads = Loads(common.start()?);
     let runs = ask.runs(&machine)?;
     output::note_eras(runs.iter().map(|run| run.spec.setup.era));
     output::note_cpus(&machine, runs.iter().map(|run| run.spec.cpus));
@@ -32,12 +34,12 @@ fn run(common: &Common, ask: Ask) -> anyhow::Result<()> {
         args: &common.timed,
         settings: common.settings(),
     };
-    let reports = command.run_all(&Loads, &runs)?;
+    let reports = command.run_all(&loads, &runs)?;
     let late = runs.iter().zip(&reports);
     for (run, report) in late.filter(|(_, report)| report.late_changes > 0) {
         note_late(report.late_changes, &run.spec.label());
     }
-    command.print(&Loads, &runs, &reports, |groups| {
+    command.print(&loads, &runs, &reports, |groups| {
         let mut text = tables::text(&reports, groups);
         if common.profile {
             text += &tables::profiles(&reports);
@@ -51,8 +53,8 @@ fn note_late(changes: u32, run: &str) {
     output::note(&format!("{run}: it ended before {changes} of --at"));
 }
 
-/// The experiment.
-struct Loads;
+/// The experiment, with the state in which heaps begin.
+struct Loads(Option<Booted>);
 
 /// Figure that orders designs.
 const RATE: &str = "per_second";
@@ -72,7 +74,11 @@ impl Experiment for Loads {
     }
 
     fn run(&self, run: &LoadRun, progress: Progress<'_>) -> Result<LoadReport, WorkError> {
-        run.run(progress)
+        run.run_from(&self.0, progress)
+    }
+
+    fn has_states(&self) -> bool {
+        self.0.is_some()
     }
 
     fn figures(report: &LoadReport) -> Vec<Figure> {

@@ -137,7 +137,7 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
     pub(super) fn hold(&mut self, initial: &Snapshot) -> Result<(), LabError> {
         let preparation = Preparation {
             spec: self.spec,
-            input: self.input,
+            input: Some(self.input),
             kmalloc: self.kmalloc,
         };
         let held = Held::prepare(&preparation, initial, self.driver, &mut self.cache_of)?;

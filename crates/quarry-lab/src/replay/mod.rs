@@ -94,6 +94,8 @@ pub mod same;
 mod tests;
 pub mod timed;
 
+pub(crate) use initial::fill as fill_heap;
+
 use std::collections::BTreeMap;
 use std::time::Instant;
 

@@ -26,7 +26,7 @@ use super::{CachePrediction, Teller};
 const THREAD_STACK: &str = "thread_stack";
 
 /// A class of kmalloc by its cache's name: what stands before the size, and the size in bytes.
-pub(super) fn kmalloc_class(name: &str) -> Option<(&str, u64)> {
+pub(crate) fn kmalloc_class(name: &str) -> Option<(&str, u64)> {
     let (family, class) = name.rsplit_once('-')?;
     if !family.split('-').any(|word| word == "kmalloc") {
         return None;

@@ -82,11 +82,21 @@ fn without_events(snapshot: &Snapshot) -> Input {
     input
 }
 
-/// Bytes that the caches of a run hold at its beginning.
-fn held(run: &RunReport) -> BTreeMap<&str, u64> {
+/// Bytes that the caches of a run hold at its beginning. Releases before 4.20 have the sizes of kmallocs in bytes.
+fn held(run: &RunReport) -> BTreeMap<String, u64> {
+    let name = |name: &str| {
+        let bytes = name.strip_prefix("kmalloc-");
+        let bytes = bytes.or(name.strip_prefix("size-"));
+        match bytes.and_then(|text| text.parse::<u64>().ok()) {
+            Some(bytes) if bytes >= 1 << 20 => format!("kmalloc-{}M", bytes >> 20),
+            Some(bytes) if bytes >= 1 << 10 => format!("kmalloc-{}k", bytes >> 10),
+            Some(bytes) => format!("kmalloc-{bytes}"),
+            None => name.to_string(),
+        }
+    };
     let caches = run.caches.iter();
     caches
-        .map(|cache| (cache.name.as_str(), cache.initial_bytes))
+        .map(|cache| (name(&cache.name), cache.initial_bytes))
         .collect()
 }
 

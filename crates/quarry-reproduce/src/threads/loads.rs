@@ -1,11 +1,11 @@
 //! Experiments that are loads.
 
-use quarry_core::design::Design;
-use quarry_designs::{DesignSpec, ForDesign};
+use quarry_designs::DesignSpec;
 use quarry_machines::Machine;
 use quarry_work::Setup;
-use quarry_work::WorkError;
-use quarry_work::load::{self, Hackbench, Load, LoadReport, LoadSpec, PAGE_ALLOCATOR, SLAB_SLOW};
+use quarry_work::load::{
+    Hackbench, Load, LoadReport, LoadRun, LoadSpec, PAGE_ALLOCATOR, SLAB_SLOW,
+};
 
 use crate::error::ReproduceError;
 use crate::plan::Experiment;
@@ -39,19 +39,6 @@ pub(super) const SYMBOLS: [&str; 6] = [
 ];
 /// Beginning of the figures of symbols.
 pub(super) const PROFILE: &str = "profile: ";
-
-/// A run on a design, by its name with the era.
-struct Run<'a> {
-    spec: &'a LoadSpec,
-}
-
-impl ForDesign for Run<'_> {
-    type Output = Result<LoadReport, WorkError>;
-
-    fn run<D: Design>(self) -> Self::Output {
-        load::run::<D>(self.spec, &|_| ())
-    }
-}
 
 fn figures(report: &LoadReport) -> Figures {
     let percent = |symbol: &str| report.profile.percent(symbol);
@@ -88,7 +75,9 @@ pub(super) fn load(
         change(&mut spec)?;
         spec.setup.draw = setting.draw.clone();
         spec.setup.seed = setting.seed;
-        let report = design.design.run(Run { spec: &spec })?;
+        spec.setup.state = setting.state;
+        let start = &setting.booted;
+        let report = LoadRun { design, spec }.run_from(start, &|_| ())?;
         Ok(figures(&report))
     };
     Experiment {

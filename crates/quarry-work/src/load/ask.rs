@@ -16,6 +16,7 @@ use crate::error::WorkError;
 use crate::net::SendSizes;
 use crate::progress::Progress;
 use crate::setup::Setup;
+use crate::start::{Empty, Start};
 use crate::world::Transport;
 
 /// Memory of a virtual machine if nothing is asked for.
@@ -316,15 +317,28 @@ impl LoadRun {
     ///
     /// As [`super::run`].
     pub fn run(&self, progress: &dyn Progress) -> Result<LoadReport, WorkError> {
-        struct Run<'a>(&'a LoadSpec, &'a dyn Progress);
-        impl ForDesign for Run<'_> {
+        self.run_from(&Empty, progress)
+    }
+
+    /// Runs it on a heap that begins as `start` says, as [`super::run_from`] does.
+    ///
+    /// # Errors
+    ///
+    /// As [`super::run_from`].
+    pub fn run_from(
+        &self,
+        start: &impl Start,
+        progress: &dyn Progress,
+    ) -> Result<LoadReport, WorkError> {
+        struct Run<'a, S>(&'a LoadSpec, &'a S, &'a dyn Progress);
+        impl<S: Start> ForDesign for Run<'_, S> {
             type Output = Result<LoadReport, WorkError>;
 
             fn run<D: Design>(self) -> Self::Output {
-                super::run::<D>(self.0, self.1)
+                super::run_from::<D>(self.0, self.1, self.2)
             }
         }
-        self.design.design.run(Run(&self.spec, progress))
+        self.design.design.run(Run(&self.spec, start, progress))
     }
 }
 

@@ -40,6 +40,21 @@ impl Chance {
         self.part().powf((1.0 - mean) / mean)
     }
 
+    /// True in state 0.
+    pub(super) fn is_assumed(&self) -> bool {
+        self.is_assumed
+    }
+
+    /// Free places of the next of `others + 1` slabs that have `left` together: `most` each at most, and one at least if
+    /// they can.
+    pub(super) fn next_part(&mut self, left: u64, others: u64, most: u64) -> u64 {
+        let least = left.saturating_sub(most.saturating_mul(others)).max(1);
+        let highest = left.saturating_sub(others).min(most);
+        let mean = left as f64 / (others + 1) as f64 / most.max(1) as f64;
+        let drawn = (self.share(mean) * most as f64).round() as u64;
+        drawn.min(highest).max(least).min(left)
+    }
+
     /// A number from 0 to 1.
     fn part(&mut self) -> f64 {
         const PARTS: u64 = 1 << 32;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use quarry_core::design::Design;
 use quarry_core::geometry::{Geometry, KmallocClass};
-use quarry_core::machine::CpuId;
+use quarry_core::machine::{CpuId, Cpus as _, NodeId, Topology};
 use quarry_sim::driver::{CacheIndex, CacheView, Driver, ObjectRef};
 
 use super::chance::Chance;
@@ -29,6 +29,13 @@ pub(super) enum Source {
 /// True if slabs of this geometry are the predicted ones.
 pub(super) fn is_told(told: &CachePrediction, geometry: &Geometry) -> bool {
     told.objs_per_slab == u64::from(geometry.objects) && told.pages_per_slab == 1 << geometry.order
+}
+
+/// The first CPU of a node.
+fn first_cpu(topology: &Topology, node: NodeId) -> CpuId {
+    let mut cpus = (0..topology.cpus).map(CpuId);
+    let of_node = cpus.find(|cpu| topology.dealt_node(*cpu) == node);
+    of_node.unwrap_or(CpuId(0))
 }
 
 /// A row that is to be filled.
@@ -87,7 +94,7 @@ impl<'h, D: Design> Filling<'_, 'h, D> {
             return Ok(Slabs::plain(objects).hand_out(self.seen));
         }
         if !self.told.holding.is_observed {
-            return self.fill_predicted(driver);
+            return self.fill_predicted(driver, chance);
         }
         // What the allocator itself took of a kmalloc cache is part of what the row counts.
         view.flush();
@@ -124,7 +131,11 @@ impl<'h, D: Design> Filling<'_, 'h, D> {
     }
 
     /// Slabs that no kernel reported: as many as predicted, and as full.
-    fn fill_predicted(&self, driver: &Driver<'h, D>) -> Result<Filled<'h>, LabError> {
+    fn fill_predicted(
+        &self,
+        driver: &Driver<'h, D>,
+        chance: &mut Chance,
+    ) -> Result<Filled<'h>, LabError> {
         let (view, holding) = (&self.view, &self.told.holding);
         let min_partial = view.attribute("min_partial");
         let mut slabs = self.allocate_slabs(driver)?;
@@ -135,8 +146,15 @@ impl<'h, D: Design> Filling<'_, 'h, D> {
         let free = (objects as u64).saturating_sub(kept);
         let held_free = holding.held_free.min(free);
         let mut open_free = free - held_free;
-        for left in (0..holding.open.max(1)).rev() {
-            let freed = slabs.take_pinned(open_free.div_ceil(left + 1));
+        let most = u64::from(view.head().geometry().objects).saturating_sub(1);
+        let fewest = open_free.div_ceil(most.max(1));
+        let open = chance.pick(fewest, holding.open, open_free.min(slabs.full.len() as u64));
+        for left in (0..open.max(1)).rev() {
+            let part = match chance.is_assumed() {
+                true => open_free.div_ceil(left + 1),
+                false => chance.next_part(open_free, left, most),
+            };
+            let freed = slabs.take_pinned(part);
             open_free -= freed.len() as u64;
             self.free(freed, 0, driver)?;
         }
@@ -389,7 +407,6 @@ impl<'h, D: Design> Filling<'_, 'h, D> {
             objects: count,
             memory_bytes: self.run.config.memory_bytes,
         };
-        driver.run_on(CpuId(0));
         let mut objects = Vec::new();
         // A report may say anything: what cannot fit is refused before it is tried.
         let size = u64::from(self.view.head().geometry().layout.size);
@@ -398,9 +415,15 @@ impl<'h, D: Design> Filling<'_, 'h, D> {
         if !fits || !matches!(room, Ok(Ok(()))) {
             return Err(no_memory());
         }
-        for _ in 0..count {
-            objects.push(self.allocate_one(driver).ok_or_else(no_memory)?);
+        let topology = driver.machine().topology();
+        let nodes = u64::from(topology.nodes);
+        for node in 0..nodes {
+            driver.run_on(first_cpu(topology, NodeId(node as u32)));
+            for _ in count * node / nodes..count * (node + 1) / nodes {
+                objects.push(self.allocate_one(driver).ok_or_else(no_memory)?);
+            }
         }
+        driver.run_on(CpuId(0));
         Ok(objects)
     }
 

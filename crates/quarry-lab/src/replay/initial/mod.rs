@@ -94,13 +94,19 @@
 //! slabs ([`crate::whatif::Holding`]): these are made, and objects freed until each has as many as predicted. Every slab
 //! that no CPU holds keeps an object, which pins it. Designs whose slabs serve all caches only get the objects.
 //!
+//! # Loads
+//!
+//! A load begins on the same state ([`crate::booted`]): without a recording nothing is seen, and all assumptions stand. On a
+//! machine of several nodes each has an equal share of every cache's slabs.
+//!
 //! kmalloc has several caches of a size, for accounted, reclaimable and DMA memory, if the report
 //! names them (`kmalloc-cg-64`); a kmalloc goes where its flags say.
 //!
 //! # States
 //!
 //! Facts that no report tells are drawn anew in each state ([`RunSpec::state`]): how many slabs are free as a whole, how
-//! much is free in the slabs of CPUs and of their lists. State 0 takes the assumptions above.
+//! much is free in the slabs of CPUs and of their lists. Of predicted slabs it is drawn over how many slabs the free places
+//! are spread, and how many each of these has. State 0 takes the assumptions above.
 
 mod chance;
 mod fill;
@@ -125,7 +131,7 @@ use super::objects::NONE;
 use crate::error::LabError;
 use crate::run::{Kmalloc, RunSpec};
 use crate::sheaves::Sheaves;
-use crate::whatif::{Baseline, CachePrediction};
+use crate::whatif::{Baseline, CachePrediction, kmalloc_class};
 use chance::Chance;
 use fill::{Filled, Filling, Source, is_told};
 use quarry_snapshot::{CacheAttributes, SlabinfoRow, Snapshot};
@@ -142,6 +148,8 @@ const KMALLOC_KINDS: [(Flags, &str); 3] = [
 const NORMAL: usize = KMALLOC_KINDS.len();
 /// Prefix of the names of normal kmalloc caches.
 const KMALLOC_NORMAL: &str = "kmalloc-";
+/// The same of SLAB up to 3.9.
+const SIZE_NORMAL: &str = "size-";
 /// Above every [`KmallocClass::index`].
 const CLASSES: usize = 32;
 
@@ -168,8 +176,23 @@ pub(super) struct Held<'h> {
 /// Inputs of the preparation.
 pub(super) struct Preparation<'a> {
     pub(super) spec: &'a RunSpec,
-    pub(super) input: &'a Input,
+    /// The recording; `None` if something else than a replay begins.
+    pub(super) input: Option<&'a Input>,
     pub(super) kmalloc: Kmalloc,
+}
+
+/// Makes the caches of a report with what they held, on a heap that no recording uses.
+pub(crate) fn fill<D: Design>(
+    spec: &RunSpec,
+    initial: &Snapshot,
+    driver: &mut Driver<'_, D>,
+) -> Result<(), LabError> {
+    let preparation = Preparation {
+        spec,
+        input: None,
+        kmalloc: spec.kmalloc()?,
+    };
+    Held::prepare(&preparation, initial, driver, &mut []).map(|_| ())
 }
 
 impl<'h> Held<'h> {
@@ -213,7 +236,8 @@ impl<'h> Held<'h> {
                 if let Some((kind, class)) = kmalloc {
                     held.typed[kind][class.index as usize] = index.0;
                 }
-                for (into, group) in cache_of.iter_mut().zip(&preparation.input.cache_of) {
+                let recorded = preparation.input.map(|input| &input.cache_of[..]);
+                for (into, group) in cache_of.iter_mut().zip(recorded.unwrap_or_default()) {
                     if groups.contains(&usize::from(*group)) {
                         *into = index.0;
                     }
@@ -305,7 +329,12 @@ impl<'h> Held<'h> {
     }
 }
 
-impl Preparation<'_> {
+impl<'a> Preparation<'a> {
+    /// The recording's caches.
+    pub(super) fn recorded(&self) -> &'a [RecordedCache] {
+        self.input.map_or(&[], |input| &input.caches)
+    }
+
     /// Capacity of a cache's sheaves; `None` if it has none.
     fn stock_of<D: Design>(&self, view: &CacheView<'_, D>) -> Option<Sheaves> {
         let capacity = view.attribute("sheaf_capacity").filter(|n| *n > 0)?;
@@ -359,15 +388,17 @@ impl Preparation<'_> {
         Ok(())
     }
 
-    /// Kind and class of a row that is a kmalloc cache.
+    /// Kind and class of a row that is a kmalloc cache, whatever its kernel calls a class of that size.
     fn class_of(&self, row: &SlabinfoRow) -> Option<(usize, KmallocClass)> {
+        let of_slab = row.name.strip_prefix(SIZE_NORMAL);
+        let of_slab = of_slab.map(|size| format!("{KMALLOC_NORMAL}{size}"));
+        let (family, bytes) = kmalloc_class(of_slab.as_ref().unwrap_or(&row.name))?;
         let prefixes = KMALLOC_KINDS.iter().map(|(_, prefix)| *prefix);
-        let (kind, size) = prefixes
+        let kind = prefixes
             .chain([KMALLOC_NORMAL])
-            .enumerate()
-            .find_map(|(kind, prefix)| Some((kind, row.name.strip_prefix(prefix)?)))?;
+            .position(|prefix| prefix.strip_suffix('-') == Some(family))?;
         kmalloc_classes(self.kmalloc.rules, &self.kmalloc.machine)
-            .find(|class| class.to_string().strip_prefix(KMALLOC_NORMAL) == Some(size))
+            .find(|class| u64::from(class.size) == bytes)
             .map(|class| (kind, class))
     }
 
@@ -384,7 +415,7 @@ impl Preparation<'_> {
         }
         let inferred = groups
             .iter()
-            .find_map(|group| self.input.caches[*group].inferred)
+            .find_map(|group| self.recorded().get(*group)?.inferred)
             .map(|inferred| inferred.params());
         // Without a recorded size: objects of this many bytes lie as far apart as the kernel's.
         let plain =
@@ -422,7 +453,7 @@ impl Preparation<'_> {
     /// event told, the only row of its size.
     fn groups_of(&self, row: &SlabinfoRow) -> Vec<usize> {
         let size_fits = |cache: &RecordedCache| u64::from(cache.slab_size) == row.objsize;
-        let rows = self.input.initial.as_ref();
+        let rows = self.input.and_then(|input| input.initial.as_ref());
         let rows = rows.map(|initial| &initial.slabinfo.rows);
         let alone = || {
             let same = |other: &&SlabinfoRow| {
@@ -430,7 +461,7 @@ impl Preparation<'_> {
             };
             rows.is_some_and(|rows| rows.iter().filter(same).count() == 1)
         };
-        let caches = self.input.caches.iter().enumerate().skip(1);
+        let caches = self.recorded().iter().enumerate().skip(1);
         caches
             .filter(|(_, cache)| match cache.synthetic {
                 true => size_fits(cache) && alone() && !row.name.contains(KMALLOC_NORMAL),

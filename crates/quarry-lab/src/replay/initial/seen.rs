@@ -127,7 +127,12 @@ impl Seen {
         preparation: &Preparation<'_>,
         rows: &[SlabinfoRow],
     ) -> Result<Self, LabError> {
-        let input = preparation.input;
+        let Some(input) = preparation.input else {
+            return Ok(Self {
+                rows: vec![RowSeen::default(); rows.len()],
+                tells_pages: false,
+            });
+        };
         let meta = input.file.meta();
         let mut scan = Scan {
             preparation,
@@ -169,7 +174,7 @@ impl Seen {
 impl Routes {
     fn new(preparation: &Preparation<'_>, rows: &[SlabinfoRow]) -> Self {
         let mut routes = Self {
-            of_group: vec![NONE; preparation.input.caches.len()],
+            of_group: vec![NONE; preparation.recorded().len()],
             of_kmalloc: [[NONE; CLASSES]; KMALLOC_KINDS.len() + 1],
             orders: Vec::with_capacity(rows.len()),
         };
@@ -200,7 +205,7 @@ impl Routes {
     }
 
     fn of_cache(&self, preparation: &Preparation<'_>, cache: u16) -> Option<u16> {
-        let group = preparation.input.cache_of.get(usize::from(cache))?;
+        let group = preparation.input?.cache_of.get(usize::from(cache))?;
         let row = self.of_group.get(usize::from(*group)).copied();
         row.filter(|row| *row != NONE)
     }

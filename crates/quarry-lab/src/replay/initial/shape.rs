@@ -324,11 +324,7 @@ impl Shape {
 fn parts(free: u64, slabs: u64, most: u64, chance: &mut Chance) -> Vec<u64> {
     let mut left = free;
     let part = |others: u64| {
-        let least = left.saturating_sub(most.saturating_mul(others)).max(1);
-        let highest = left.saturating_sub(others).min(most);
-        let mean = left as f64 / (others + 1) as f64 / most.max(1) as f64;
-        let drawn = (chance.share(mean) * most as f64).round() as u64;
-        let part = drawn.min(highest).max(least).min(left);
+        let part = chance.next_part(left, others, most);
         left -= part;
         part
     };

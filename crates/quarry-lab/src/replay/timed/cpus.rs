@@ -368,6 +368,7 @@ impl<'a, 'h, D: Design> TimedReplay<'a, 'h, D> {
         let machine = self.machine();
         let (began_ps, began) = (machine.clock_ps(), machine.passage());
         let result = operation();
+        machine.leave_call();
         let (ps, passage) = (machine.clock_ps() - began_ps, machine.passage());
         (result, ps, passage.since(began))
     }

@@ -55,6 +55,7 @@ use serde::Serialize;
 use super::input::Input;
 use super::part::Part;
 use super::{Before, cache_reports};
+use crate::booted::Booted;
 use crate::error::LabError;
 use crate::run::{Progress, RunSpec};
 use cpus::TimedReplay;
@@ -88,6 +89,8 @@ pub struct Timing {
     pub pace: Pace,
     /// Decides what is left to chance.
     pub seed: u64,
+    /// State in which heaps begin; `None` for empty ones. [`RunSpec::state`] numbers its variants.
+    pub booted: Option<Booted>,
 }
 
 impl Timing {
@@ -182,6 +185,9 @@ fn run_on<D: Design>(
         |driver| -> Result<TimedReport, LabError> {
             let set = spec.settings.set_pages(driver);
             set.map_err(|error| LabError::Usage(format!("{}: {error}", spec.label())))?;
+            if let Some(booted) = &timing.booted {
+                booted.fill_run(spec, driver)?;
+            }
             let caches = operations::make_caches(driver, spec, input)?;
             let replay = TimedReplay::new(driver, spec, timing, input, caches, progress)?;
             let before = Before::new(driver, spec.config.page_bytes);

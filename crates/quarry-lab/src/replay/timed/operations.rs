@@ -39,7 +39,11 @@ pub(super) fn make_caches<D: Design>(
             made.push(NONE);
             continue;
         };
-        made.push(create_recorded(driver, spec, 0, cache, inferred)?.0);
+        // A machine that has run has it.
+        made.push(match driver.find_cache(&cache.name) {
+            Some(index) => index.0,
+            None => create_recorded(driver, spec, 0, cache, inferred)?.0,
+        });
     }
     let of_group = |group: &u16| made[usize::from(*group)];
     Ok(input.cache_of.iter().map(of_group).collect())

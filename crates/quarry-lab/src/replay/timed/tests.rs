@@ -19,6 +19,7 @@ fn timing(pace: Pace) -> Timing {
         draw: Draw::VALUES,
         pace,
         seed: 1,
+        booted: None,
     }
 }
 

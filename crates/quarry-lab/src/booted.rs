@@ -1,0 +1,277 @@
+//! Heaps of machines that have run, for loads to begin on.
+//!
+//! A load on an empty heap gets whole slabs back that it gave away. On a machine that has run, long-lived objects pin them.
+//! The state is a kernel's report, as replays and what-if take it: on the reported kernel's own settings its slabs, elsewhere
+//! those that [`crate::whatif`] predicts (`replay/initial`). Facts that no report contains are drawn in each state but the
+//! first ([`Setup::state`]).
+
+use quarry_core::design::Design;
+use quarry_core::era::Era;
+use quarry_designs::{DesignEntry, DesignSpec};
+use quarry_sim::Config;
+use quarry_sim::driver::Driver;
+use quarry_snapshot::{ReportError, Snapshot};
+use quarry_work::{Setup, Start, WorkError};
+
+use crate::ask::check_slabs;
+use crate::error::LabError;
+use crate::replay::fill_heap;
+use crate::run::RunSpec;
+use crate::whatif::Baseline;
+
+/// The report of a kernel that has run, inside of the program.
+struct Bundled {
+    design: &'static str,
+    era: Era,
+    about: &'static str,
+    bytes: &'static [u8],
+}
+
+macro_rules! bundled {
+    ($($design:literal $era:ident $file:literal $about:literal,)*) => {
+        &[$(Bundled {
+            design: $design,
+            era: Era::$era,
+            about: $about,
+            bytes: include_bytes!(concat!("../data/booted/", $file, ".json.gz")),
+        },)*]
+    };
+}
+
+/// All of them (`data/booted/README.md`).
+static BUNDLED: &[Bundled] = bundled! {
+    "slab" V6_1 "slab-6.1" "6.1 with SLAB, booted to a shell",
+    "slub" V6_1 "slub-6.1" "Debian 6.1, booted to a shell",
+    "slub" V6_17 "slub-6.17" "Debian 6.17, its initramfs begun",
+    "sheaf" V6_18 "sheaf-6.18" "6.18 that has compiled for four hours",
+    "sheaf" V7_0 "sheaf-7.0" "Debian 7.0, its initramfs begun",
+    "sheaf" V7_3 "sheaf-7.3" "Debian 7.3, its initramfs begun",
+};
+
+/// The design of bundled reports that stands for designs without one.
+const USUAL: &str = "slub";
+
+impl Bundled {
+    /// The nearest release of a design, the older one of two as near.
+    fn nearest(design: &str, era: Era) -> &'static Self {
+        let of = |name: &'static str| {
+            let of_design = BUNDLED.iter().filter(move |bundled| bundled.design == name);
+            of_design.min_by_key(|bundled| (bundled.era as i32 - era as i32).unsigned_abs())
+        };
+        let known = BUNDLED.iter().find(|bundled| bundled.design == design);
+        let found = known.and_then(|known| of(known.design));
+        found.or_else(|| of(USUAL)).unwrap_or(&BUNDLED[0])
+    }
+}
+
+/// A state for loads to begin in.
+#[derive(Clone, Debug)]
+pub enum Booted {
+    /// A kernel's report.
+    Reported(Box<Snapshot>),
+    /// The bundled report that is nearest to each run's design and release.
+    Bundled,
+}
+
+impl Booted {
+    /// The state of a report.
+    ///
+    /// # Errors
+    ///
+    /// [`LabError`] if it does not say where objects lie, or this build does not have the kernel's design.
+    pub fn of(snapshot: Snapshot) -> Result<Self, LabError> {
+        check_slabs(&snapshot, "a load")?;
+        Baseline::of(&snapshot)?;
+        Ok(Self::Reported(Box::new(snapshot)))
+    }
+
+    /// The same for a load.
+    fn fill_load<D: Design>(
+        &self,
+        setup: &Setup,
+        config: &Config,
+        driver: &mut Driver<'_, D>,
+    ) -> Result<(), LabError> {
+        let design = DesignEntry::find(D::NAME)
+            .ok_or_else(|| LabError::Usage(format!("there is no design {}", D::NAME)))?;
+        self.fill_run(
+            &RunSpec {
+                design: DesignSpec {
+                    design,
+                    era: setup.era,
+                },
+                config: *config,
+                settings: setup.tuning.clone(),
+                set: String::new(),
+                state: setup.state,
+                inspect: None,
+            },
+            driver,
+        )
+    }
+
+    /// Makes the caches of the state, with what they hold, on the heap of a replay. No time passes meanwhile.
+    pub(crate) fn fill_run<D: Design>(
+        &self,
+        run: &RunSpec,
+        driver: &mut Driver<'_, D>,
+    ) -> Result<(), LabError> {
+        let bundled;
+        let snapshot = match self {
+            Self::Reported(snapshot) => snapshot,
+            Self::Bundled => {
+                bundled = Bundled::nearest(run.design.design.name, run.design.era).open()?;
+                &bundled
+            }
+        };
+        driver.uncounted(|driver| fill_heap(run, snapshot, driver))
+    }
+}
+
+impl Bundled {
+    fn open(&self) -> Result<Snapshot, ReportError> {
+        let mut moments = Snapshot::of_bytes(self.about, self.bytes)?;
+        Ok(moments.swap_remove(0))
+    }
+}
+
+impl Start for Booted {
+    fn fill<D: Design>(
+        &self,
+        setup: &Setup,
+        config: &Config,
+        driver: &mut Driver<'_, D>,
+    ) -> Result<(), WorkError> {
+        let filled = self.fill_load(setup, config, driver);
+        filled.map_err(|error| WorkError::Start(Box::new(error)))
+    }
+
+    fn about(&self, design: &str, era: Era) -> Option<String> {
+        Some(match self {
+            Self::Reported(snapshot) => snapshot.file.clone(),
+            Self::Bundled => {
+                let bundled = Bundled::nearest(design, era);
+                match bundled.design == design && bundled.era == era {
+                    true => bundled.about.to_string(),
+                    false => format!("predicted of {}", bundled.about),
+                }
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quarry_machines::Machine;
+    use quarry_work::load::{Hackbench, Load, LoadReport, LoadRun, LoadSpec};
+
+    use super::*;
+
+    fn run(design: &str, booted: Option<&Booted>, state: u32) -> LoadReport {
+        let design = DesignSpec::parse(design).unwrap();
+        let machine = Machine::bundled("harpertown-2x4").unwrap();
+        let load = Hackbench {
+            groups: 1,
+            descriptors: 4,
+            loops: 20,
+            ..Hackbench::default()
+        };
+        let mut spec = LoadSpec::new(Load::Hackbench(load), Setup::new(design.era, machine));
+        spec.setup.state = state;
+        spec.cpus = 4;
+        let start = booted.cloned();
+        LoadRun { design, spec }.run_from(&start, &|_| ()).unwrap()
+    }
+
+    /// Bytes that the bundled kernel's slabs have in a design, as `what-if` predicts it.
+    fn predicted(design: &str) -> f64 {
+        let design = DesignSpec::parse(design).unwrap();
+        let bundled = Bundled::nearest(design.design.name, design.era);
+        let snapshot = bundled.open().unwrap();
+        let config = Config {
+            cpus: 4,
+            ..Config::default()
+        };
+        let run = RunSpec {
+            design,
+            config,
+            settings: quarry_designs::Tuning::default(),
+            set: String::new(),
+            state: 0,
+            inspect: None,
+        };
+        let told = Baseline::of(&snapshot).unwrap().held_in(&run);
+        let slabs = |cache: &crate::whatif::CachePrediction| {
+            cache.holding.slabs * cache.pages_per_slab * 4096
+        };
+        told.caches.iter().map(slabs).sum::<u64>() as f64
+    }
+
+    #[test]
+    fn a_load_begins_with_the_slabs_that_are_predicted() {
+        for design in [
+            "slab@2.6.24",
+            "slub@2.6.24",
+            "slubq@2.6.35",
+            "slab@6.1",
+            "slub@6.1",
+            "slub@6.17",
+            "sheaf@6.18",
+            "sheaf@7.0",
+            "sheaf@7.3",
+        ] {
+            let [empty, booted] =
+                [None, Some(&Booted::Bundled)].map(|booted| run(design, booted, 0));
+            let grown = (booted.slab_kib - empty.slab_kib) as f64 * 1024.0;
+            let expected = predicted(design);
+            // The load's own objects take free places of the state.
+            let ratio = grown / expected;
+            assert!(
+                (0.8..1.05).contains(&ratio),
+                "{design}: {grown} of {expected}"
+            );
+            assert_eq!(
+                (empty.initial.is_some(), booted.initial.is_some()),
+                (false, true)
+            );
+            // What made the state is counted nowhere.
+            let allocs = |report: &LoadReport| -> u64 {
+                let heads = report.caches.iter();
+                let heads = heads.filter(|cache| cache.name == "skbuff_head_cache");
+                heads.map(|cache| cache.allocs).sum()
+            };
+            assert_eq!(allocs(&empty), allocs(&booted), "{design}");
+        }
+    }
+
+    #[test]
+    fn states_differ_and_repeat() {
+        let booted = Booted::Bundled;
+        let of = |state| run("slub@2.6.24", Some(&booted), state).cpu_us;
+        assert_eq!(of(3), of(3));
+        assert!((1..4).any(|state| of(state) != of(0)));
+    }
+
+    #[test]
+    fn the_nearest_release_of_a_design_stands_for_it() {
+        let about = |design: &str| {
+            let design = DesignSpec::parse(design).unwrap();
+            Booted::Bundled
+                .about(design.design.name, design.era)
+                .unwrap()
+        };
+        assert_eq!(about("slub@6.1"), "Debian 6.1, booted to a shell");
+        assert_eq!(
+            about("slab@2.6.24"),
+            "predicted of 6.1 with SLAB, booted to a shell"
+        );
+        assert_eq!(
+            about("slob@6.1"),
+            "predicted of Debian 6.1, booted to a shell"
+        );
+        assert_eq!(
+            about("sheaf@7.2"),
+            "predicted of Debian 7.3, its initramfs begun"
+        );
+    }
+}
