@@ -14,7 +14,7 @@
 //! Processes are anywhere in their rounds, as those of a machine that has been loaded for a while. A first round in step
 //! brings the CPUs' lists to the state that they keep, and gives the time of a round. Each process then begins at a random
 //! moment within such a time. Counting begins when all have ended another round, and ends when all have ended the rounds that
-//! are asked for ([`Window`]): all of them fault and free all the time.
+//! are asked for (`window.rs`): all of them fault and free all the time.
 
 mod report;
 mod spec;
