@@ -337,9 +337,9 @@ impl Accounting for LoomMachine {
         let cell = Arc::clone(cells.entry(at.addr()).or_default());
         drop(cells);
         match access {
-            Access::Read => cell.with(|_| ()),
+            Access::Read | Access::Check => cell.with(|_| ()),
             Access::Write | Access::Store => cell.with_mut(|_| ()),
-            Access::Atomic => (),
+            Access::Atomic | Access::Prefetch => (),
         }
     }
 
