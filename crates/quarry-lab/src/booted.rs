@@ -178,6 +178,7 @@ mod tests {
         };
         let mut spec = LoadSpec::new(Load::Hackbench(load), Setup::new(design.era, machine));
         spec.setup.state = state;
+        spec.count_start = true;
         spec.cpus = 4;
         let start = booted.cloned();
         LoadRun { design, spec }.run_from(&start, &|_| ()).unwrap()

@@ -138,10 +138,10 @@ fn large_computers_are_cut() {
     computer.shape(576);
     assert_eq!(
         (computer.sockets, computer.clusters, computer.cpus),
-        (2, 24, 8)
+        (2, 32, 8)
     );
     assert_eq!(computer.notes.len(), 1, "{:?}", computer.notes);
-    assert!(computer.notes[0].starts_with("384 of 576 cores"));
+    assert!(computer.notes[0].starts_with("512 of 576 cores"));
 }
 
 #[test]

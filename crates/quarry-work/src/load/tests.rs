@@ -141,12 +141,9 @@ fn a_queue_posts_as_many_buffers_as_it_uses() {
         heads.abs_diff(data) < 8,
         "a buffer has a head and an area: {heads} {data}"
     );
-    // Four queues begin with 256 each. The warm-up, a tenth as long, is not counted in operations.
-    let used = heads - 4 * 256;
-    assert!(
-        (report.operations..2 * report.operations).contains(&used),
-        "{used}"
-    );
+    // What the queues begin with was posted before counting. Few of what is counted crosses its ends.
+    let few = report.operations * 9 / 10..2 * report.operations;
+    assert!(few.contains(&heads), "{heads} {}", report.operations);
 }
 
 #[test]
@@ -386,7 +383,7 @@ fn counting_begins_when_each_receiver_has_read_a_full_socket() {
         let (before, counted) = (warm.warm_up_operations, warm.operations);
         assert_eq!(before + counted, 8 * 4 * (100 + loops), "{transport:?}");
         assert!(
-            before >= 8 * full && counted > 1600,
+            before >= 8 * full && counted > 1000,
             "{transport:?} {before}"
         );
         assert!(warm.warm_up_seconds > 0.0);
