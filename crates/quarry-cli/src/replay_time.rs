@@ -68,9 +68,9 @@ fn head(input: &Input, timing: &Timing, settings: &str, runs: &[TimedReport]) ->
         },
         timing.seed
     ));
-    for line in begins(runs) {
-        text.push_str(&line);
-    }
+    let states = runs.iter();
+    let states = states.map(|run| (run.design, run.era, run.initial.as_deref()));
+    text.push_str(&output::begins(states));
     text.push_str(settings);
     text.push_str(&replay_tables::load_of(meta));
     for assumption in &meta.assumptions {
@@ -89,17 +89,6 @@ fn head(input: &Input, timing: &Timing, settings: &str, runs: &[TimedReport]) ->
         ));
     }
     text
-}
-
-/// Says in which states heaps begin, each design once; nothing if they are empty.
-fn begins(runs: &[TimedReport]) -> Vec<String> {
-    let line = |run: &TimedReport| {
-        let of = run.initial.as_ref()?;
-        Some(format!("{}@{} begins as {of}\n", run.design, run.era))
-    };
-    let mut lines: Vec<String> = runs.iter().filter_map(line).collect();
-    lines.dedup();
-    lines
 }
 
 /// Runs by page size and number of CPUs, in the order of the runs.

@@ -54,13 +54,11 @@ const USUAL: &str = "slub";
 impl Bundled {
     /// The nearest release of a design, the older one of two as near.
     fn nearest(design: &str, era: Era) -> &'static Self {
-        let of = |name: &'static str| {
-            let of_design = BUNDLED.iter().filter(move |bundled| bundled.design == name);
-            of_design.min_by_key(|bundled| (bundled.era as i32 - era as i32).unsigned_abs())
+        let of = |name: &str| {
+            let of_design = BUNDLED.iter().filter(|bundled| bundled.design == name);
+            of_design.min_by_key(|bundled| (bundled.era as i32).abs_diff(era as i32))
         };
-        let known = BUNDLED.iter().find(|bundled| bundled.design == design);
-        let found = known.and_then(|known| of(known.design));
-        found.or_else(|| of(USUAL)).unwrap_or(&BUNDLED[0])
+        of(design).or_else(|| of(USUAL)).unwrap_or(&BUNDLED[0])
     }
 }
 

@@ -42,7 +42,11 @@ pub(super) fn text(reports: &[LoadReport], groups: &[Group]) -> String {
     for group in groups {
         text += &finding(reports, group);
     }
-    text += &begins(reports);
+    text += &output::begins(
+        reports
+            .iter()
+            .map(|run| (run.design, run.era, run.initial.as_deref())),
+    );
     for group in groups {
         text += &format!("\n{}\n{}\n", group.about, table(reports, group));
     }
@@ -67,19 +71,6 @@ fn counted(reports: &[LoadReport]) -> String {
         ),
         _ => format!("\nCounted after a warm-up, of {least:.0} to {most:.0} % of what was done.\n"),
     }
-}
-
-/// Says in which states heaps begin; nothing if they are empty.
-fn begins(reports: &[LoadReport]) -> String {
-    let mut said: Vec<String> = Vec::new();
-    for run in reports {
-        let line = run
-            .initial
-            .as_ref()
-            .map(|of| format!("{}@{} begins as {of}\n", run.design, run.era));
-        said.extend(line.filter(|line| !said.contains(line)));
-    }
-    said.concat()
 }
 
 /// Names the design that does most in a group, in a sentence.

@@ -235,21 +235,24 @@ impl Timed {
     #[inline(always)]
     pub(crate) fn wait_for_lines(&self, access: Access) {
         let now_ps = self.order.now_ps();
-        let (begins_ps, cause) = self.ahead.begins_ps(self.order.cpu(), access, now_ps);
-        if begins_ps > now_ps {
-            self.order.advance_to(begins_ps);
-            *cause.of(&mut self.spent.borrow_mut()) += begins_ps - now_ps;
+        let until = self.ahead.begins_ps(self.order.cpu(), access, now_ps);
+        self.wait_until(now_ps, until);
+    }
+
+    /// The running CPU waits from now to a moment, for a cause.
+    #[inline(always)]
+    fn wait_until(&self, now_ps: u64, (until_ps, cause): (u64, Cause)) {
+        if until_ps > now_ps {
+            self.order.advance_to(until_ps);
+            *cause.of(&mut self.spent.borrow_mut()) += until_ps - now_ps;
         }
     }
 
     /// The running CPU goes on with code that is not simulated.
     pub(crate) fn leave(&self) {
         let now_ps = self.order.now_ps();
-        let (left_ps, cause) = self.ahead.left_ps(self.order.cpu(), now_ps);
-        if left_ps > now_ps {
-            self.order.advance_to(left_ps);
-            *cause.of(&mut self.spent.borrow_mut()) += left_ps - now_ps;
-        }
+        let until = self.ahead.left_ps(self.order.cpu(), now_ps);
+        self.wait_until(now_ps, until);
     }
 
     /// A line of a run has come, or comes: the CPU goes on at once if it is the only one.

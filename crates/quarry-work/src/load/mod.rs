@@ -53,7 +53,7 @@ use crate::progress::Progress;
 use crate::start::{Empty, Start};
 use crate::world::sim::{Counted, Kernel, Parts, remote};
 use crate::world::{Scenario, SkbCaches};
-use report::{Counts, Run};
+use report::Run;
 use workload::{Workload, refusal};
 
 /// A load.
@@ -225,7 +225,6 @@ fn run_on<D: Design>(
     let driver = &*driver;
     // To count them takes empty slabs away, which a heap that has run must keep.
     let in_use = is_empty.then(|| objects(driver));
-    let counts = Counts::of(driver);
     let free_pages = driver.page_stats().free_pages + driver.slab_pages();
     let warm_up = spec.warm_up_messages(&rules);
     let scenario = spec.load.scenario(spec.setup.seed, warm_up);
@@ -282,13 +281,7 @@ fn run_on<D: Design>(
         });
     }
     let late_changes = kernel.later()?;
-    let run = Run::of(
-        &kernel,
-        driver,
-        &counts,
-        spec.setup.page_bytes,
-        late_changes,
-    );
+    let run = Run::of(&kernel, driver, spec.setup.page_bytes, late_changes);
     kernel.shut_down();
     check(driver, in_use, free_pages)?;
     Ok(run)

@@ -1,9 +1,7 @@
 //! Result of a load.
 
-use std::collections::BTreeMap;
-
 use quarry_core::design::{Design, Usage};
-use quarry_core::stats::{Stat, Stats};
+use quarry_core::stats::Stat;
 use quarry_sim::driver::Driver;
 use quarry_sim::time::TimeCounters;
 use schemars::JsonSchema;
@@ -13,24 +11,6 @@ use super::profile::Profile;
 use super::{Load, LoadSpec};
 use crate::causes::Causes;
 use crate::world::sim::{Kernel, Moment, Path};
-
-/// Counts of all caches at a moment, by name.
-pub(super) struct Counts(BTreeMap<String, Stats>);
-
-impl Counts {
-    pub(super) fn of<D: Design>(driver: &Driver<'_, D>) -> Self {
-        let mut counts = BTreeMap::new();
-        driver.for_each_cache(|cache| {
-            counts.insert(cache.head().name().to_string(), cache.stats());
-        });
-        Self(counts)
-    }
-
-    /// A cache's count at that moment.
-    fn get(&self, cache: &str, stat: Stat) -> u64 {
-        self.0.get(cache).map_or(0, |stats| stats.get(stat))
-    }
-}
 
 /// A cache over a whole run.
 #[derive(Clone, Debug, PartialEq, JsonSchema, Serialize)]
@@ -89,21 +69,16 @@ impl Run {
     pub(super) fn of<D: Design>(
         kernel: &Kernel<'_, '_, D>,
         driver: &Driver<'_, D>,
-        before: &Counts,
         page_bytes: u64,
         late_changes: u32,
     ) -> Self {
         let (begun, ended) = kernel.span();
         let mut caches = Vec::new();
-        let mut begun_caches = kernel.begun_caches().into_iter();
+        let mut before = kernel.begun_caches().into_iter();
         driver.for_each_cache(|cache| {
-            let (stats, name) = (cache.stats(), cache.head().name());
-            let begun = begun_caches.next();
-            let at_begin = |stat| match &begun {
-                Some(begun) => begun.get(stat),
-                None => before.get(name, stat),
-            };
-            let of = |stat| stats.get(stat) - at_begin(stat);
+            let (stats, before) = (cache.stats(), before.next());
+            let of = |stat| stats.get(stat) - before.as_ref().map_or(0, |it| it.get(stat));
+            let name = cache.head().name();
             caches.extend(CacheReport::of(name, &of, &cache.usage(), page_bytes));
         });
         CacheReport::sort(&mut caches);

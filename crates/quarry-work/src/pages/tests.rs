@@ -61,7 +61,12 @@ fn a_part_of_a_socket_and_more_sockets_are_cpus_as_well() {
     });
     assert_eq!(report.unwrap().processes, 512);
     let report = run(&spec(13, Era::V6_18)).unwrap();
-    assert!(report.processes == 13 && report.pages > 0);
+    // The process that opens the window ends a whole round in it.
+    assert!(
+        report.processes == 13 && report.pages >= 512,
+        "{}",
+        report.pages
+    );
 }
 
 #[test]

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use quarry_core::design::Design;
 use quarry_core::geometry::{Geometry, KmallocClass};
-use quarry_core::machine::{CpuId, Cpus as _, NodeId, Topology};
+use quarry_core::machine::{CpuId, Cpus as _, NodeId};
+use quarry_sim::VirtualMachine;
 use quarry_sim::driver::{CacheIndex, CacheView, Driver, ObjectRef};
 
 use super::chance::Chance;
@@ -32,9 +33,9 @@ pub(super) fn is_told(told: &CachePrediction, geometry: &Geometry) -> bool {
 }
 
 /// The first CPU of a node.
-fn first_cpu(topology: &Topology, node: NodeId) -> CpuId {
-    let mut cpus = (0..topology.cpus).map(CpuId);
-    let of_node = cpus.find(|cpu| topology.dealt_node(*cpu) == node);
+fn first_cpu(machine: &VirtualMachine, node: NodeId) -> CpuId {
+    let mut cpus = (0..machine.topology().cpus).map(CpuId);
+    let of_node = cpus.find(|cpu| machine.node_of_cpu(*cpu) == node);
     of_node.unwrap_or(CpuId(0))
 }
 
@@ -415,10 +416,10 @@ impl<'h, D: Design> Filling<'_, 'h, D> {
         if !fits || !matches!(room, Ok(Ok(()))) {
             return Err(no_memory());
         }
-        let topology = driver.machine().topology();
-        let nodes = u64::from(topology.nodes);
+        let machine = driver.machine();
+        let nodes = u64::from(machine.topology().nodes);
         for node in 0..nodes {
-            driver.run_on(first_cpu(topology, NodeId(node as u32)));
+            driver.run_on(first_cpu(machine, NodeId(node as u32)));
             for _ in count * node / nodes..count * (node + 1) / nodes {
                 objects.push(self.allocate_one(driver).ok_or_else(no_memory)?);
             }

@@ -127,6 +127,13 @@ pub(crate) struct Parts<'d, 'h, D: Design> {
     pub(crate) progress: &'d dyn Progress,
 }
 
+/// Counters of all caches, in the order of the heap's list.
+fn counters<D: Design>(driver: &Driver<'_, D>) -> Vec<Stats> {
+    let mut counters = Vec::new();
+    driver.for_each_cache(|cache| counters.push(cache.stats()));
+    counters
+}
+
 impl<'d, 'h, D: Design> Kernel<'d, 'h, D> {
     /// A kernel with these connections.
     pub(crate) fn new(parts: Parts<'d, 'h, D>, connections: &[Transport]) -> Self {
@@ -154,7 +161,7 @@ impl<'d, 'h, D: Design> Kernel<'d, 'h, D> {
             done_calls: Cell::new(0),
             reported: Cell::new(0),
             warm: Cell::new(0),
-            begun_caches: RefCell::default(),
+            begun_caches: RefCell::new(counters(parts.driver)),
         }
     }
 
@@ -284,12 +291,10 @@ impl<'d, 'h, D: Design> Kernel<'d, 'h, D> {
     /// Counting begins.
     fn begin(&self) {
         self.begun.replace(Some(self.moment()));
-        let mut caches = self.begun_caches.borrow_mut();
-        self.driver
-            .for_each_cache(|cache| caches.push(cache.stats()));
+        self.begun_caches.replace(counters(self.driver));
     }
 
-    /// Counters of all caches when counting began; none if it began with the run.
+    /// Counters of all caches when counting began.
     pub(crate) fn begun_caches(&self) -> Vec<Stats> {
         self.begun_caches.take()
     }
