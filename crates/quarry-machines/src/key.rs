@@ -66,6 +66,8 @@ keys! {
     Call = "work" "call",
     /// Entry to and exit from the slow path of one.
     SlowPath = "work" "slow_path",
+    /// An object that a bulk call allocates or frees; its lines are extra.
+    BulkObject = "work" "bulk_object",
     /// An object of a new slab that is made ready; its lines are extra.
     SlabObject = "work" "slab_object",
     /// Entry to and exit from the page allocator's lists or zones.

@@ -32,6 +32,7 @@ const fn work_key(work: Work) -> Key {
     match work {
         Work::Call => Key::Call,
         Work::SlowPath => Key::SlowPath,
+        Work::BulkObject => Key::BulkObject,
         Work::SlabObject => Key::SlabObject,
         Work::PageCall => Key::PageCall,
         Work::BuddyStep => Key::BuddyStep,

@@ -100,7 +100,7 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
     #[track_caller]
     #[inline]
     pub fn alloc_bulk(&self, slots: &mut [Option<NonNull<u8>>]) -> bool {
-        work(self.heap.machine(), Work::Call);
+        self.account_bulk(slots.len());
         self.body.design.alloc_bulk(self.env(), None, slots)
             || self.alloc_bulk_missed(slots, CallSite::caller())
     }
@@ -117,12 +117,21 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
     #[track_caller]
     #[inline]
     pub unsafe fn free_bulk(&self, slots: &mut [Option<NonNull<u8>>]) -> Result<(), FreeError> {
-        work(self.heap.machine(), Work::Call);
+        self.account_bulk(slots.len());
         // SAFETY: the caller vouches that the objects have no user left.
         match unsafe { self.body.design.free_bulk(self.env(), slots) } {
             Ok(()) => Ok(()),
             // SAFETY: the caller vouches for the objects; slots of those that were not freed are still filled.
             Err(error) => unsafe { self.free_bulk_missed(slots, error, CallSite::caller()) },
+        }
+    }
+
+    /// Accounts a bulk call beside what it accesses.
+    #[inline(always)]
+    fn account_bulk(&self, objects: usize) {
+        work(self.heap.machine(), Work::Call);
+        for _ in 0..objects {
+            work(self.heap.machine(), Work::BulkObject);
         }
     }
 

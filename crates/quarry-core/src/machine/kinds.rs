@@ -178,6 +178,8 @@ kinds! {
         Call = "call",
         /// Entry to and exit from what follows when the running CPU's state does not serve it.
         SlowPath = "slow_path",
+        /// An object that a bulk call allocates or frees: a turn of its loops.
+        BulkObject = "bulk_object",
         /// An object of a new slab that is made ready; its memory counts as accesses.
         SlabObject = "slab_object",
         /// Entry to and exit from the page allocator's lists or zones: which zone may serve, what a page is set to.

@@ -3,12 +3,12 @@
 use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 
-use super::partial::{LockedNode, Room};
+use super::geometry::GrowRule;
+use super::partial::Room;
 use super::stats::{Stat, Stats};
 use super::types::{CpuArray, SlabCache};
 use crate::design::Env;
 use crate::machine::{CpuId, Machine, NodeId};
-use crate::page::Pfn;
 use crate::sync::Ordering;
 
 impl SlabCache {
@@ -118,27 +118,45 @@ impl SlabCache {
             }
         }
         // Without the lock: a new slab takes pages, and with indices off the slab a kmalloc.
-        let Some((mut lists, slab)) = self.grow(env, node, false, stats) else {
-            return 0;
-        };
-        self.draw_new(env, &mut lists, slab, room, true, stats)
+        self.grow(env, node, false, room, true, stats)
     }
 
-    /// A new slab of a node, or of another one if `anywhere`, and the lists of its node.
-    fn grow<'a, M: Machine>(
-        &'a self,
-        env: Env<'a, M>,
+    /// Takes objects of a node, or of another one if `anywhere`, when a slab has been made for it. Says how many.
+    ///
+    /// From 4.7 on the slab feeds the caller before it joins the node's lists, without their lock.
+    fn grow<M: Machine>(
+        &self,
+        env: Env<'_, M>,
         node: NodeId,
         anywhere: bool,
+        room: Room<'_>,
+        ask_shared: bool,
         stats: &mut Stats,
-    ) -> Option<(LockedNode<'a, M>, Pfn)> {
-        let slab = self.new_slab(env, node, anywhere, stats)?;
-        let lists = self.lock_node(env, env.pages().node_of_page(slab));
-        if lists.is_none() {
+    ) -> u32 {
+        let Some(slab) = self.new_slab(env, node, anywhere, stats) else {
+            return 0;
+        };
+        let open = self.open(env, slab);
+        let objects = open.objects();
+        let feeds = self.era.run.grow == GrowRule::FeedArray;
+        let fed = if feeds {
+            Self::take_into(&open, room)
+        } else {
+            0
+        };
+        let Some(mut lists) = self.lock_node(env, env.pages().node_of_page(slab)) else {
+            // What it has fed goes with it: the caller is told of none.
             stats.count(Stat::FreeSlab);
             self.discard(env, slab);
+            return 0;
+        };
+        lists.free_objects += u64::from(objects - fed);
+        if feeds {
+            lists.of(fed, objects).push_front(env.links(), slab);
+            return fed;
         }
-        lists.map(|lists| (lists, slab))
+        lists.free.push_back(env.links(), slab);
+        self.draw(env, &mut lists, room, ask_shared, stats)
     }
 
     /// One object of a node's slabs, which grows if it has none (`____cache_alloc_node()`).
@@ -162,9 +180,8 @@ impl SlabCache {
         anywhere: bool,
         stats: &mut Stats,
     ) -> Option<NonNull<u8>> {
-        let (mut lists, slab) = self.grow(env, node, anywhere, stats)?;
         let mut room = [MaybeUninit::uninit()];
-        let drawn = self.draw_new(env, &mut lists, slab, &mut room, false, stats);
+        let drawn = self.grow(env, node, anywhere, &mut room, false, stats);
         Self::only(drawn, room)
     }
 
@@ -184,7 +201,7 @@ impl SlabCache {
     }
 
     fn only(drawn: u32, room: [MaybeUninit<NonNull<u8>>; 1]) -> Option<NonNull<u8>> {
-        // SAFETY: `draw` and `draw_new` have written as many places as they say.
+        // SAFETY: `draw` and `grow` have written as many places as they say.
         (drawn == 1).then(|| unsafe { room[0].assume_init() })
     }
 

@@ -4,7 +4,7 @@ use core::mem::MaybeUninit;
 use core::ops::{Deref, DerefMut};
 use core::ptr::NonNull;
 
-use super::geometry::{GrowRule, ReleaseRule, SharedUse};
+use super::geometry::{ReleaseRule, SharedUse};
 use super::stats::{Stat, Stats};
 use super::types::{Array, Beside, Lists, SlabCache, free_array, new_alien, new_shared};
 use crate::debug;
@@ -144,42 +144,16 @@ impl SlabCache {
         lists.full.push_front(env.links(), slab);
     }
 
-    fn take_into<M: Machine>(open: &super::slab::OpenSlab<'_, M>, room: Room<'_>) -> u32 {
+    pub(super) fn take_into<M: Machine>(
+        open: &super::slab::OpenSlab<'_, M>,
+        room: Room<'_>,
+    ) -> u32 {
         let mut places = room.iter_mut();
         open.take(places.len() as u32, |object| {
             if let Some(place) = places.next() {
                 place.write(object);
             }
         })
-    }
-
-    /// Takes objects when the node has had none and a slab has been made for it.
-    pub(super) fn draw_new<M: Machine>(
-        &self,
-        env: Env<'_, M>,
-        lists: &mut Lists,
-        slab: Pfn,
-        room: Room<'_>,
-        ask_shared: bool,
-        stats: &mut Stats,
-    ) -> u32 {
-        let open = self.open(env, slab);
-        let objects = open.objects();
-        match self.era.run.grow {
-            GrowRule::FreeListTail => {
-                lists.free.push_back(env.links(), slab);
-                lists.free_objects += u64::from(objects);
-                self.draw(env, lists, room, ask_shared, stats)
-            }
-            GrowRule::FeedArray => {
-                let taken = Self::take_into(&open, room);
-                lists
-                    .of(open.active(), objects)
-                    .push_front(env.links(), slab);
-                lists.free_objects += u64::from(objects - taken);
-                taken
-            }
-        }
     }
 
     /// Puts objects of the node back in their slabs (`free_block()`). Slabs that are to go are put

@@ -24,7 +24,9 @@ impl CpuKept for Slub {
         let (slot0, at) = (self.cpu.slot0(), self.free_pointer);
         // SAFETY: `cpu` is a slot of the per-CPU range with a `CpuSlab`, whose list holds free
         // objects with links at `free_pointer` (I1).
-        unsafe { env.machine().percpu_pop_list::<CpuSlab>(slot0, at) }
+        let object = unsafe { env.machine().percpu_pop_list::<CpuSlab>(slot0, at) }?;
+        self.account_list(env, object);
+        Some(object)
     }
 
     #[inline(always)]
@@ -37,7 +39,11 @@ impl CpuKept for Slub {
         let (slot0, at) = (self.cpu.slot0(), self.free_pointer);
         // SAFETY: as for allocation; the list's owner is the CPU's slab, so the object is one of
         // this cache's, and the caller has given it up.
-        unsafe { machine.percpu_push_list::<CpuSlab>(slot0, at, link, object) }
+        let pushed = unsafe { machine.percpu_push_list::<CpuSlab>(slot0, at, link, object) };
+        if pushed {
+            self.account_list(env, object);
+        }
+        pushed
     }
 
     #[inline(always)]
@@ -51,6 +57,7 @@ impl CpuKept for Slub {
         if node.is_some() && !Self::matches(env, cpu, node) {
             return None;
         }
+        self.account_list(env, object);
         // SAFETY: I1 - the list is this CPU's, whose slot is held.
         cpu.freelist = unsafe { self.next_free(env, object) };
         cpu.stats.count(Stat::AllocFastpath);
@@ -69,6 +76,7 @@ impl CpuKept for Slub {
         if cpu.slab() != Some(slab) || cpu.freelist == object.as_ptr() {
             return Ok(false);
         }
+        self.account_list(env, object);
         // SAFETY: the caller gave the object up; its slab is this CPU's.
         unsafe { self.set_next_free(env, object, cpu.freelist) };
         cpu.freelist = object.as_ptr();

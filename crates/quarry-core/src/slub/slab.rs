@@ -87,6 +87,17 @@ impl Slub {
         env.map().address(slab).as_ptr().wrapping_byte_add(offset)
     }
 
+    /// Accounts the CPU's list of an object's slab where that is in the descriptor. Nothing in later releases: there it is in
+    /// the CPU's state, which machines account.
+    #[inline(always)]
+    pub(super) fn account_list<M: Machine>(&self, env: Env<'_, M>, object: NonNull<u8>) {
+        if self.rules.list_in_descriptor
+            && let Some((_, page)) = env.map().page_of(object)
+        {
+            access(env.machine(), Line::Slab, Access::Write, page);
+        }
+    }
+
     /// Link to the slab that an object would be in, whichever cache's it is; 0 for none.
     #[inline(always)]
     pub(super) fn slab_link<M: Machine>(env: Env<'_, M>, object: NonNull<u8>) -> u32 {

@@ -38,9 +38,12 @@ pub const SLAB_SLOW: &str = "__slab_alloc, __slab_free";
 /// To which symbol work belongs.
 const fn work_symbol(work: Work) -> &'static str {
     match work {
-        Work::Call | Work::IrqSave | Work::IrqDisable | Work::Preempt | Work::LocalCmpxchg => {
-            "kmem_cache_alloc, kmem_cache_free"
-        }
+        Work::Call
+        | Work::BulkObject
+        | Work::IrqSave
+        | Work::IrqDisable
+        | Work::Preempt
+        | Work::LocalCmpxchg => "kmem_cache_alloc, kmem_cache_free",
         Work::SlowPath | Work::SlabObject | Work::LocalLock => SLAB_SLOW,
         Work::PageCall | Work::BuddyStep | Work::ZoneTake | Work::ZoneGive => PAGE_ALLOCATOR,
         Work::Ipi => "smp_call_function",

@@ -3,7 +3,8 @@
 //! Sources: structures and macros of 2.6.22 to 2.6.24 (`skb_shared_info` with 18 fragments: 312 bytes), the commit that
 //! thread 000 names ("Fix SKB_WITH_OVERHEAD calculation") and the fix posted in the thread. 2.6.35 and later by their
 //! structures. The cache line for which buffers are aligned is 64 bytes here, as kernels for K8 and Core 2 were
-//! configured; what the machines of 2007 had is not known.
+//! configured. Heads and headers up to 2.6.26 are those of one machine, a profile of 2.6.25; the threads' machines of
+//! 2007 are not known.
 
 use quarry_core::era::Era;
 
@@ -11,6 +12,9 @@ use quarry_core::era::Era;
 const CACHE_BYTES: u32 = 64;
 /// Largest headers in front of TCP's data without tunnels (`MAX_TCP_HEADER`).
 const TCP_HEADER: u32 = 160;
+/// The same with amateur radio (AX.25), as distributions of 2007 were configured: C. Lameter's profile of tbench on 2.6.25
+/// (commit 8ff12cfc) has acknowledgements with 1024 bytes of data, so headers have at least 208.
+const TCP_HEADER_2_6: u32 = 208;
 /// Fragments of a buffer, at most, less one: a segment of this many pages fits behind the linear area.
 const FRAGMENTS: u32 = 17;
 /// Data of a segment over loopback: its MTU of 16436 less headers of 52.
@@ -103,6 +107,8 @@ pub struct NetRules {
     pub shared_info: u32,
     /// Bytes of an object of `skbuff_small_head`; 0 where there is no such cache.
     pub small_head: u32,
+    /// Largest headers in front of TCP's data.
+    header: u32,
     /// Data of a TCP segment, at most.
     pub segment: u32,
     /// Bytes of the packet in the skb's linear area.
@@ -130,18 +136,21 @@ impl NetRules {
         };
         let small_head = if era < Era::V6_3 { 0 } else { 576 };
         let long = era >= Era::V2_6_27;
+        let header = if long { TCP_HEADER } else { TCP_HEADER_2_6 };
         let rules = Self {
-            head_bytes: 232,
-            fclone_bytes: 468,
+            // That profile has heads of 192 bytes; without connection tracking they have 184 to 192.
+            head_bytes: if long { 232 } else { 192 },
+            fclone_bytes: if long { 468 } else { 388 },
             shared_info,
             small_head,
+            header,
             segment: if long { LOOPBACK_GSO } else { LOOPBACK_MSS },
             linear: if long {
                 0
             } else {
-                sizes.linear(CACHE_BYTES, TCP_HEADER)
+                sizes.linear(CACHE_BYTES, header)
             },
-            segment_data: DataFrom::Kmalloc(sizes.kmalloc(CACHE_BYTES, TCP_HEADER)),
+            segment_data: DataFrom::Kmalloc(sizes.kmalloc(CACHE_BYTES, header)),
             fragment_order: if era < Era::V3_7 { 0 } else { 3 },
             send_buffer: match era {
                 _ if era < Era::V2_6_27 => 110_592,
@@ -151,7 +160,7 @@ impl NetRules {
         };
         Self {
             segment_data: match long {
-                true => rules.data(TCP_HEADER),
+                true => rules.data(header),
                 false => rules.segment_data,
             },
             ..rules
@@ -188,7 +197,7 @@ impl NetRules {
     /// Source of the data area of a pure acknowledgement.
     #[must_use]
     pub fn ack_data(&self) -> DataFrom {
-        self.data(TCP_HEADER)
+        self.data(self.header)
     }
 
     /// Bytes of a data area.
@@ -252,12 +261,12 @@ mod tests {
             data(Era::V6_18, 100),
             DataFrom::Kmalloc(257..=512)
         ));
-        // TCP over loopback: kmalloc-1024 on 2.6.35, 504 bytes for an acknowledgement on 2.6.24.
+        // TCP over loopback: kmalloc-1024 on 2.6.35, and for an acknowledgement on 2.6.24 (commit 8ff12cfc).
         let rules = |era| NetRules::of(era, SendSizes::of(era));
         assert_eq!(rules(Era::V2_6_35).segment_data, DataFrom::Kmalloc(536));
-        assert_eq!(rules(Era::V2_6_24).ack_data(), DataFrom::Kmalloc(504));
+        assert_eq!(rules(Era::V2_6_24).ack_data(), DataFrom::Kmalloc(568));
         assert_eq!(rules(Era::V6_18).ack_data(), DataFrom::SmallHead);
-        assert_eq!(rules(Era::V2_6_22).linear, 3584);
+        assert_eq!(rules(Era::V2_6_22).linear, 3520);
         // `ss -x -m` on 6.18: 213504 bytes of messages of 768.
         assert_eq!(rules(Era::V6_18).true_size(data(Era::V6_18, 100)), 768);
         assert_eq!(rules(Era::V6_18).full(100), 278);

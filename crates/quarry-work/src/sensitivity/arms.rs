@@ -203,6 +203,7 @@ fn takes_time(key: Key, spent: &TimeCounters) -> bool {
         Key::Copy => spent.fill_ps > 0,
         Key::Call => work(Work::Call),
         Key::SlowPath => work(Work::SlowPath),
+        Key::BulkObject => work(Work::BulkObject),
         Key::SlabObject => work(Work::SlabObject),
         Key::PageCall => work(Work::PageCall),
         Key::BuddyStep => work(Work::BuddyStep),

@@ -244,6 +244,7 @@ const fn run(era: Era) -> RunRules {
         exhausted_is_deactivated: !v3_1,
         empty_kept_if_below_min_partial: v3_1,
         keeps_one_more: v3_1 && !era.since(Era::V3_16),
+        list_in_descriptor: !era.since(Era::V2_6_24),
         bulk_counts_objects: era.since(Era::V6_8),
         free_adds_to: if era.since(Era::V2_6_24) {
             ListEnd::Tail

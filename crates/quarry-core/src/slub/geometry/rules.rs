@@ -202,6 +202,9 @@ pub struct RunRules {
     /// Empty slabs are kept while `nr_partial <= min_partial`, one more than in other eras
     /// [3.1 to 3.15].
     pub keeps_one_more: bool,
+    /// The CPU's list of free objects is in its slab's descriptor, whose line other CPUs' frees to the slab write, too;
+    /// if not, it is in the CPU's own state [until 2.6.23].
+    pub list_in_descriptor: bool,
     /// Bulk calls count the objects that come from and go to the CPU's list as fast operations; if
     /// not, allocations none and frees one for each list [until 6.7].
     pub bulk_counts_objects: bool,

@@ -35,8 +35,9 @@ sheaf 7.0
         slot
     remote alloc: call, slot, write cpu_state 64, read cpu_queue 8, preempt, free slot
 slub 2.6.22
-    alloc: call, slot, write cpu_state 64, read object 8, irq_save, free slot
-    free: call, read slab 64, slot, write cpu_state 64, write object 8, irq_save, free slot
+    alloc: call, slot, write cpu_state 64, write slab 64, read object 8, irq_save, free slot
+    free: call, read slab 64, slot, write cpu_state 64, write slab 64, write object 8, irq_save, free
+        slot
     remote free: call, read slab 64, slot, write cpu_state 64, slow_path, irq_save, read slab 8 x2,
         lock node_list, write object 8, atomic slab 8, write node 12, write slab 8, unlock
         node_list, free slot
@@ -89,9 +90,10 @@ slab 2.6.24
     refill: call, slot, write cpu_state 64, slow_path, irq_save, lock node_list, write node 12,
         write slab 8, write slab 64, read bitmap 4 x19, write node 12, write slab 8, unlock
         node_list, write cpu_queue 152, read cpu_queue 8, free slot
-    bulk alloc: call, slot, write cpu_state 64, irq_disable, read cpu_queue 8 x16, free slot
-    bulk free: call, slot, write cpu_state 64, irq_disable, read slab 64, write cpu_queue 8 x16,
+    bulk alloc: call, bulk_object x16, slot, write cpu_state 64, irq_disable, read cpu_queue 8 x16,
         free slot
+    bulk free: call, bulk_object x16, slot, write cpu_state 64, irq_disable, read slab 64, write
+        cpu_queue 8 x16, free slot
     flush: lock rcu, unlock rcu, remote slot, write cpu_state 64, irq_save, read cpu_queue 144, lock
         node_list, (read slab 64, write slab 64, write bitmap 4, write node 12, write slab 8, write
         node 12, write slab 8) x18, unlock node_list, free slot, remote slot, write cpu_state 64,
@@ -118,7 +120,7 @@ slab 6.1
         queue_config, call x2, slot, write cpu_state 64, read cpu_queue 8, free slot, lock
         node_list, unlock node_list, slot, write pcp 64, page_call, atomic pcp 4, write
         page_descriptor 64, free slot, write page_descriptor 64, atomic node 8 x2, write slab 64,
-        (slab_object, write bitmap 1) x2, lock node_list, write slab 64, read bitmap 1 x2, write
+        (slab_object, write bitmap 1) x2, write slab 64, read bitmap 1 x2, lock node_list, write
         node 12, write slab 8, unlock node_list, write cpu_queue 16, read cpu_queue 8, free slot
 slubq 2.6.35
     refill: call, slot, write cpu_state 64, slow_path, irq_save, lock node_list, write slab 64, try
@@ -127,9 +129,10 @@ slubq 2.6.35
         page_descriptor 64, atomic node 8 x2, write slab 64, lock slab, unlock slab, write slab 64,
         lock slab, lock node_list, write node 12, write slab 8, unlock node_list, unlock slab, write
         cpu_queue 480, read cpu_queue 8, free slot
-    bulk alloc: call, slot, write cpu_state 64, irq_save, read cpu_queue 8 x16, free slot
-    bulk free: call, slot, write cpu_state 64, irq_save, read slab 64, write cpu_queue 8 x16, free
-        slot
+    bulk alloc: call, bulk_object x16, slot, write cpu_state 64, irq_save, read cpu_queue 8 x16,
+        free slot
+    bulk free: call, bulk_object x16, slot, write cpu_state 64, irq_save, read slab 64, write
+        cpu_queue 8 x16, free slot
     flush: lock rcu, unlock rcu, remote slot, write cpu_state 64, irq_save, read cpu_queue 472, read
         slab 64 x26, write slab 64, lock slab, lock node_list, write node 12, write slab 8 x2,
         unlock node_list, unlock slab, read slab 64 x36, write slab 64, lock slab, unlock slab, free
@@ -157,9 +160,10 @@ sheaf 7.0
         free slot, write page_descriptor 64, atomic node 8 x2, (slab_object, write object 8) x64,
         read object 8 x36, lock node_list, irq_save, write node 12, write slab 8, unlock node_list,
         write cpu_queue 480, write cpu_queue 32 x2, read cpu_queue 8, free slot
-    bulk alloc: call, slot, write cpu_state 64, preempt, read cpu_queue 8 x16, free slot
-    bulk free: call, slot, write cpu_state 64, preempt, read slab 64, write cpu_queue 8 x16, free
+    bulk alloc: call, bulk_object x16, slot, write cpu_state 64, preempt, read cpu_queue 8 x16, free
         slot
+    bulk free: call, bulk_object x16, slot, write cpu_state 64, preempt, read slab 64, write
+        cpu_queue 8 x16, free slot
     flush: lock rcu, unlock rcu, remote slot, write cpu_state 64, switch, write cpu_queue 32 x3,
         read cpu_queue 256, read slab 64, write object 8 x31, read slab 8, write object 8, atomic
         slab 8, write cpu_queue 32, read cpu_queue 216, read slab 64, write object 8 x2, read slab
@@ -187,8 +191,10 @@ sheaf 7.0
 slub 2.6.22
     refill: call, slot, write cpu_state 64, slow_path, irq_save, lock node_list, write node 12,
         write slab 8, read slab 8, atomic slab 8, unlock node_list, read object 8, free slot
-    bulk alloc: call, slot, write cpu_state 64, irq_save, read object 8 x16, free slot
-    bulk free: call, slot, write cpu_state 64, irq_save, write object 8 x16, free slot
+    bulk alloc: call, bulk_object x16, slot, write cpu_state 64, irq_save, read object 8 x16, free
+        slot
+    bulk free: call, bulk_object x16, slot, write cpu_state 64, irq_save, write object 8 x16, free
+        slot
     flush: lock rcu, unlock rcu, remote slot, write cpu_state 64, irq_save, read object 8 x23, lock
         node_list, read slab 8, write object 8, atomic slab 8, write node 12, write slab 8, unlock
         node_list, free slot, remote slot, write cpu_state 64, free slot
@@ -205,8 +211,10 @@ slub 6.1
     refill: call, slot, write cpu_state 64, slow_path, local_lock, lock node_list, irq_save, write
         node 12, write slab 8, read slab 8, atomic slab 8, unlock node_list, read object 8, free
         slot
-    bulk alloc: call, slot, write cpu_state 64, irq_disable, read object 8 x16, free slot
-    bulk free: call, slot, write cpu_state 64, write object 8 x16, local_cmpxchg, free slot
+    bulk alloc: call, bulk_object x16, slot, write cpu_state 64, irq_disable, read object 8 x16,
+        free slot
+    bulk free: call, bulk_object x16, slot, write cpu_state 64, write object 8 x16, local_cmpxchg,
+        free slot
     flush: lock rcu, unlock rcu, remote slot, write cpu_state 64, switch, read object 8 x23, lock
         node_list, irq_save, read slab 8, write object 8, atomic slab 8, write node 12, write slab
         8, unlock node_list, free slot, remote slot, write cpu_state 64, free slot
