@@ -170,7 +170,7 @@ impl Recording {
 
     /// Replays the recording on every design, page size, number of CPUs and value of a listed tunable, a row each; with
     /// `time`, in the simulated time of a machine. What is not given is the recording's own, or what the command takes.
-    /// `booted` begins such a replay on the heap of a kernel that has run. `caches` gives a row for each cache instead.
+    /// `booted` begins it on the heap of a kernel that has run. `caches` gives a row for each cache instead.
     #[pyo3(signature = (
         *, design = None, page_size = None, cpus = None, copies = 1, set = None, debug = None, memory = None,
         cache_line = 64, cache_share = None, empty = false, initial = false, check = false, pages = "auto", time = false,
@@ -202,9 +202,9 @@ impl Recording {
         caches: bool,
         progress: bool,
     ) -> PyResult<PyTable> {
-        if !time && (machine.is_some() || pace.is_some() || seed.is_some() || booted) {
+        if !time && (machine.is_some() || pace.is_some() || seed.is_some()) {
             return Err(usage(
-                "machine, pace, seed and booted are of simulated time: give time=True",
+                "machine, pace and seed are of simulated time: give time=True",
             ));
         }
         let timing = match time {
@@ -214,7 +214,6 @@ impl Recording {
                 draw: Draw::VALUES,
                 pace: named("pace", &Pace::ALL, pace.unwrap_or("recorded")).map_err(raised)?,
                 seed: seed.unwrap_or(1),
-                booted: booted.then_some(Booted::Bundled),
             }),
         };
         let asked = Replay {
@@ -228,6 +227,7 @@ impl Recording {
             cache_line,
             cache_share_bytes: cache_share.map_or(CACHE_SHARE_BYTES, |bytes| bytes.0),
             start: start(empty, initial, check)?,
+            booted: booted.then_some(Booted::Bundled),
             pages: named("pages", &PageMode::ALL, pages).map_err(raised)?,
             timing,
             ..Replay::default()

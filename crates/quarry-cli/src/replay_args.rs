@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use quarry_core::page::CACHE_SHARE_BYTES;
-use quarry_lab::ask::{Replay, Start};
+use quarry_lab::ask::{Replay, Source, Start};
 use quarry_lab::booted::Booted;
 use quarry_lab::replay::pages::PageMode;
 use quarry_lab::replay::timed::{Pace, Timing};
@@ -64,6 +64,15 @@ pub(crate) struct Args {
     /// Start from an empty machine, also where the trace has what its kernel held before the load.
     #[arg(long, conflicts_with_all = ["initial", "check"])]
     pub(crate) empty: bool,
+    /// Begin on the heap of another machine that has run: of FILE, a snapshot or a recording with one, or of the
+    /// bundled kernel of the nearest design and release. Other kernels have what quarry what-if predicts of it.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true,
+        conflicts_with_all = ["empty", "initial", "check"])]
+    #[expect(
+        clippy::option_option,
+        reason = "an option whose value may be left out"
+    )]
+    pub(crate) booted: Option<Option<OsString>>,
     /// Start from the kernel's zoneinfo also where the trace has no snapshot of its slabs: zones, free memory and
     /// per-CPU page lists. They are used where page events are replayed at the recorded page size and number of CPUs;
     /// elsewhere only the amount of memory, if --memory says none.
@@ -153,9 +162,6 @@ pub(crate) struct TimeArgs {
     /// Decides what is left to chance: which of several waiting CPUs is first, and when copies begin. [default: 1]
     #[arg(long, value_name = "N", requires = "time")]
     pub(crate) seed: Option<u64>,
-    /// Begin on the heap of a real kernel that has run: the bundled one of the nearest design and release.
-    #[arg(long, requires = "time")]
-    pub(crate) booted: bool,
     /// Replay all again with the machine's constants elsewhere in their ranges, and say which orders of designs hold.
     /// It takes about 100 times as long.
     #[arg(long, requires = "time", conflicts_with = "csv")]
@@ -181,6 +187,14 @@ impl Args {
                 (_, _, true) => Start::Empty,
                 _ => Start::Usual,
             },
+            booted: match &self.booted {
+                None => None,
+                Some(None) => Some(Booted::Bundled),
+                Some(Some(file)) => {
+                    let source = Source::open(file, None)?;
+                    Some(Booted::of(source.into_snapshot(None)?)?)
+                }
+            },
             pages: self.pages.into(),
             window: None,
             timing: match self.time.time {
@@ -202,7 +216,6 @@ impl TimeArgs {
                 Some(PaceArg::Recorded) | None => Pace::Recorded,
             },
             seed: self.seed.unwrap_or(1),
-            booted: self.booted.then_some(Booted::Bundled),
         })
     }
 }

@@ -90,7 +90,7 @@ pub(crate) fn explore(
     jobs: usize,
     reports: &[TimedReport],
 ) -> anyhow::Result<(Report, Vec<Group>)> {
-    let booted = timing.booted.is_some();
+    let booted = input.booted.is_some();
     let replay = Replay { input, booted };
     let runs = plan.runs.iter().map(|run| (run.clone(), timing.clone()));
     let runs: Vec<_> = runs.collect();

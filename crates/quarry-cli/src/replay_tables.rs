@@ -104,7 +104,11 @@ fn head(name: &str, meta: &TraceMeta, settings: &str, runs: &[RunReport]) -> Str
         text.push_str(&format!("assumed: {assumption}\n"));
     }
     let held = runs.iter().map(|run| run.initial_slab_bytes);
-    text.push_str(&start(meta, held));
+    let states = runs.iter();
+    let states = states.map(|run| (run.design, run.era, run.initial.as_deref()));
+    text.push_str(&output::begins(states));
+    let other_heap = runs.iter().any(|run| run.initial.is_some());
+    text.push_str(&start(meta, other_heap, held));
     text.push_str(&idle_cpus(runs));
     if let Some(command) = &meta.command {
         text.push_str(&format!("recorded: {command}\n"));
@@ -156,7 +160,16 @@ pub(crate) fn load_of(meta: &TraceMeta) -> String {
 }
 
 /// A line about the state that runs begin with, which hold these bytes of slabs then.
-pub(crate) fn start(meta: &TraceMeta, held: impl Iterator<Item = u64> + Clone) -> String {
+///
+/// Empty for a heap of another machine, of which [`output::begins`] tells.
+pub(crate) fn start(
+    meta: &TraceMeta,
+    other_heap: bool,
+    held: impl Iterator<Item = u64> + Clone,
+) -> String {
+    if other_heap {
+        return String::new();
+    }
     let least = held.clone().min().unwrap_or(0);
     match held.max().unwrap_or(0) {
         0 if meta.has_snapshot() => {

@@ -76,7 +76,11 @@ fn head(input: &Input, timing: &Timing, settings: &str, runs: &[TimedReport]) ->
     for assumption in &meta.assumptions {
         text.push_str(&format!("assumed: {assumption}\n"));
     }
-    text.push_str(&replay_tables::start(meta, std::iter::empty()));
+    text.push_str(&replay_tables::start(
+        meta,
+        input.booted.is_some(),
+        std::iter::empty(),
+    ));
     if let Some(run) = runs.first() {
         let replayed = run.replayed;
         text.push_str(&format!(

@@ -146,7 +146,13 @@ impl Start for Booted {
 
     fn about(&self, design: &str, era: Era) -> Option<String> {
         Some(match self {
-            Self::Reported(snapshot) => snapshot.file.clone(),
+            Self::Reported(snapshot) => {
+                let own = Baseline::of(snapshot).ok()?.design();
+                match own.design.name == design && own.era == era {
+                    true => snapshot.file.clone(),
+                    false => format!("predicted of {}", snapshot.file),
+                }
+            }
             Self::Bundled => {
                 let bundled = Bundled::nearest(design, era);
                 match bundled.design == design && bundled.era == era {
@@ -164,6 +170,9 @@ mod tests {
     use quarry_work::load::{Hackbench, Load, LoadReport, LoadRun, LoadSpec};
 
     use super::*;
+    use crate::ask::Replay;
+    use crate::plan::Plan;
+    use crate::replay::input::Input;
 
     fn run(design: &str, booted: Option<&Booted>, state: u32) -> LoadReport {
         let design = DesignSpec::parse(design).unwrap();
@@ -241,6 +250,42 @@ mod tests {
             };
             assert_eq!(allocs(&empty), allocs(&booted), "{design}");
         }
+    }
+
+    #[test]
+    fn replays_of_copies_begin_with_them_too() {
+        let design = "slub@6.1";
+        let replay = |booted: Option<Booted>, state| {
+            let mut input = Input::open("kv").unwrap();
+            let asked = Replay {
+                designs: vec![design.to_string()],
+                page_bytes: vec![4096],
+                copies: 2,
+                booted,
+                ..Replay::default()
+            };
+            let mut plan = Plan::new(&asked.on(&mut input).unwrap()).unwrap();
+            plan.runs[0].state = state;
+            plan.execute(&input, 1, &|_| ()).unwrap().swap_remove(0)
+        };
+        let (empty, booted) = (replay(None, 0), replay(Some(Booted::Bundled), 0));
+        assert_eq!((empty.initial, empty.initial_slab_bytes), (None, 0));
+        let about = Some("Debian 6.1, booted to a shell".to_string());
+        assert_eq!(booted.initial, about);
+        let ratio = booted.initial_slab_bytes as f64 / predicted(design);
+        assert!((0.9..1.05).contains(&ratio), "{ratio}");
+        // Some objects of the load go to free places of the state.
+        let grown = booted.final_slab_bytes - booted.initial_slab_bytes;
+        assert!((1..empty.final_slab_bytes).contains(&grown), "{grown}");
+        let other = replay(Some(Booted::Bundled), 3);
+        assert_ne!(other.partial_slabs, booted.partial_slabs);
+        let both = Replay {
+            start: crate::ask::Start::Empty,
+            booted: Some(Booted::Bundled),
+            ..Replay::default()
+        };
+        let refused = both.on(&mut Input::open("kv").unwrap()).unwrap_err();
+        assert!(refused.to_string().contains("leave out any other"), "{refused}");
     }
 
     #[test]

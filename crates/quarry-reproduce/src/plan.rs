@@ -56,14 +56,25 @@ pub(crate) struct Setting {
 /// Body of an experiment.
 type Body = Box<dyn Fn(&Setting) -> Result<Figures, ReproduceError> + Send + Sync>;
 
+/// Arms in which an experiment runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Arms {
+    /// The one with the values alone.
+    Values,
+    /// That and other states of the heap: nothing else decides.
+    States,
+    /// All.
+    All,
+}
+
 /// Something that gives figures.
 pub(crate) struct Experiment {
     /// Its name in the thread.
     pub(crate) name: String,
     /// About the seconds that it takes.
     pub(crate) seconds: f64,
-    /// It runs in all arms, not with the values alone.
-    pub(crate) in_all_arms: bool,
+    /// Arms in which it runs.
+    pub(crate) arms: Arms,
     pub(crate) run: Body,
 }
 
@@ -169,10 +180,17 @@ impl Plan {
     /// The runs: those with the values first, so that an interrupted plan has them.
     fn runs(&self, arms: usize) -> Vec<Run> {
         let mut runs = Vec::new();
+        let [_, seeds, states] = self.arms().map(|count| count as usize);
+        let of_states = seeds + 1..=seeds + states;
         for arm in 0..arms {
             for (thread, experiments) in self.experiments.iter().enumerate() {
                 for (experiment, it) in experiments.iter().enumerate() {
-                    if arm == 0 || it.in_all_arms {
+                    let runs_in = match it.arms {
+                        Arms::Values => arm == 0,
+                        Arms::States => arm == 0 || of_states.contains(&arm),
+                        Arms::All => true,
+                    };
+                    if runs_in {
                         runs.push(Run {
                             thread,
                             experiment,

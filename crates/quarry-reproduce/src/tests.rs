@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::judge::{ClaimSpec, Verdict};
-use crate::plan::Experiment;
+use crate::plan::{Arms, Experiment};
 use crate::threads::THREADS;
 use crate::*;
 
@@ -125,7 +125,7 @@ fn experiments(_: Mode) -> Vec<Experiment> {
     let experiment = |name: &str, value: f64| Experiment {
         name: name.to_string(),
         seconds: 1.0,
-        in_all_arms: true,
+        arms: Arms::All,
         run: Box::new(move |setting| {
             RUNS.fetch_add(1, Ordering::Relaxed);
             Ok(vec![("x".to_string(), value + setting.seed as f64)])
@@ -244,7 +244,7 @@ fn memory_is_predicted_from_each_snapshot_and_recording() {
     };
     let mut formulas = Results::default();
     let predictions = (thread.experiments)(Mode::Quick).into_iter();
-    for experiment in predictions.filter(|it| !it.in_all_arms) {
+    for experiment in predictions.filter(|it| it.arms != Arms::All) {
         let figures = (experiment.run)(&setting).unwrap();
         match figures[0].0.as_str() {
             "kib" => assert!(figures[0].1 > 10_000.0, "{} {figures:?}", experiment.name),

@@ -169,7 +169,13 @@ const RUNS: &[Ask] = &[
     Ask::Micro,
 ];
 const LOADS: &[Ask] = &[Ask::Hackbench, Ask::Tbench, Ask::TcpRr];
-const BOOTED: &[Ask] = &[Ask::ReplayTime, Ask::Hackbench, Ask::Tbench, Ask::TcpRr];
+const BOOTED: &[Ask] = &[
+    Ask::Replay,
+    Ask::ReplayTime,
+    Ask::Hackbench,
+    Ask::Tbench,
+    Ask::TcpRr,
+];
 const HACKBENCH: &[Ask] = &[Ask::Hackbench];
 const MICRO: &[Ask] = &[Ask::Micro];
 

@@ -43,6 +43,7 @@ pub(crate) fn replay(ask: Ask, asked: &Asked) -> Result<Replay, LabError> {
         cache_line: number(asked, "cache-line").unwrap_or(usual.cache_line),
         cache_share_bytes: number(asked, "cache-share").unwrap_or(usual.cache_share_bytes),
         start: choice(asked, "start", &Start::ALL)?,
+        booted: booted(asked),
         pages: choice(asked, "pages", &PageMode::ALL)?,
         window: match [text("from"), text("until")] {
             [None, None] => None,
@@ -60,7 +61,6 @@ pub(crate) fn replay(ask: Ask, asked: &Asked) -> Result<Replay, LabError> {
                     machine,
                     pace: choice(asked, "pace", &Pace::ALL)?,
                     seed: number(asked, "seed").unwrap_or(1),
-                    booted: booted(asked),
                 })
             }
             _ => None,

@@ -7,6 +7,7 @@ use quarry_trace::Moment;
 use quarry_work::load::MEMORY_BYTES;
 
 use super::settings;
+use crate::booted::Booted;
 use crate::error::LabError;
 use crate::plan::{Axes, Plan};
 use crate::replay::input::Input;
@@ -72,6 +73,8 @@ pub struct Replay {
     pub cache_share_bytes: u64,
     /// Beginning of each run.
     pub start: Start,
+    /// Heap of a machine that has run, for the load to begin on.
+    pub booted: Option<Booted>,
     /// Page events to replay.
     pub pages: PageMode,
     /// The part between two moments alone; it begins empty.
@@ -93,6 +96,7 @@ impl Default for Replay {
             cache_line: 64,
             cache_share_bytes: CACHE_SHARE_BYTES,
             start: Start::default(),
+            booted: None,
             pages: PageMode::default(),
             window: None,
             timing: None,
@@ -124,8 +128,17 @@ impl Replay {
         input.pages = self.pages;
         input.copies = self.copies;
         input.cache_share_bytes = self.cache_share_bytes;
-        // Copies share a machine that no report is of, and time begins with the load.
-        let alone = self.copies == 1 && self.timing.is_none() && self.window.is_none();
+        // Copies share a machine that no report is of, time begins with the load, and another heap is not the reports'.
+        let alone = self.copies == 1
+            && self.timing.is_none()
+            && self.window.is_none()
+            && self.booted.is_none();
+        if self.booted.is_some() && self.start != Start::Usual {
+            let problem =
+                "the heap of a machine that has run is a start of its own: leave out any other";
+            return Err(LabError::Usage(problem.to_string()));
+        }
+        input.booted.clone_from(&self.booted);
         match self.start {
             Start::Check => {
                 input.check_reports()?;

@@ -7,6 +7,7 @@ use quarry_core::design::FreeError;
 use quarry_core::page::CACHE_SHARE_BYTES;
 use quarry_trace::{CacheOrigin, KernelReport, TraceFile, seconds};
 
+use crate::booted::Booted;
 use crate::bundled::{BUNDLED, Bundled};
 use crate::error::LabError;
 use crate::infer::{Inferred, Recorded, infer};
@@ -15,6 +16,7 @@ use crate::replay::part::Part;
 use crate::run::RunSpec;
 use quarry_designs::list;
 use quarry_snapshot::{Origin, Pagetypeinfo, Slabinfo, Snapshot, Zoneinfo};
+use quarry_work::Start as _;
 
 /// A cache of the recorded kernel.
 #[derive(Clone, Debug)]
@@ -47,6 +49,9 @@ pub struct Input {
     pub copies: u32,
     /// The kernel's state before that part.
     pub initial: Option<Snapshot>,
+    /// Heap of a machine that has run, for the load to begin on: not the recorded one's, so no event frees its objects.
+    /// [`RunSpec::state`] numbers its variants.
+    pub booted: Option<Booted>,
     /// The kernel's slabs after it.
     pub check: Option<Slabinfo>,
     /// States that the initial report allows and that a check replays, for the range of growth; 1 for the assumed one
@@ -86,6 +91,12 @@ impl Input {
             })?;
         table.resize_with(slots as usize, empty);
         Ok(table)
+    }
+
+    /// Heap of another machine on which a run begins; `None` if it begins empty or with what the recorded kernel held.
+    pub(super) fn other_heap(&self, spec: &RunSpec) -> Option<String> {
+        let booted = self.booted.as_ref()?;
+        booted.about(spec.design.design.name, spec.design.era)
     }
 
     /// The CPUs of all copies of the recorded load: copy k of recorded CPU c is CPU k * `cpus` + c.
@@ -362,6 +373,7 @@ impl Input {
             part: Part::default(),
             copies: 1,
             initial: None,
+            booted: None,
             check: None,
             states: 1,
             zoneinfo: None,

@@ -155,6 +155,9 @@ fn run_on<D: Design>(
         |driver| -> Result<RunReport, LabError> {
             let set = spec.settings.set_pages(driver);
             set.map_err(|error| LabError::Usage(format!("{}: {error}", spec.label())))?;
+            if let Some(booted) = &input.booted {
+                booted.fill_run(spec, driver)?;
+            }
             let mut engine = Engine::new(driver, spec, input)?;
             let (mut events, mut chunk) = (input.file.events(), Vec::new());
             let (mut told, mut places) = (input.file.events_with_pages(), Vec::new());
@@ -271,6 +274,7 @@ fn report<D: Design>(
         set: spec.set.clone(),
         cpus_with_events: outcome.cpus_with_events,
         slub_debug: spec.settings.debug.map(|debug| debug.as_str().to_string()),
+        initial: input.other_heap(spec),
         initial_slab_bytes: before.slab_bytes,
         peak_slab_bytes,
         final_slab_bytes: driver.slab_pages() * page_bytes,

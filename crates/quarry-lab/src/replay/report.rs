@@ -37,8 +37,12 @@ pub struct RunReport {
     /// Debugging options in force; left out without debugging.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slub_debug: Option<String>,
+    /// Heap of a machine that has run, on which the replay began; left out if it began empty or with what the recorded
+    /// kernel held.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub initial: Option<String>,
     /// Bytes of pages that were slabs before the first event: what the recorded kernel held then, as this run's kernel
-    /// would; 0 for a replay that starts empty.
+    /// would, or the heap of another machine; 0 for a replay that starts empty.
     pub initial_slab_bytes: u64,
     /// Most bytes of pages that were slabs at once. Large kmallocs, which take pages directly, are not
     /// slabs.

@@ -92,7 +92,6 @@ fn it_does_so_in_simulated_time() {
         draw: Draw::VALUES,
         pace: Pace::Full,
         seed: 1,
-        booted: None,
     };
     let plan = plan(&[4096]);
     let [whole, cut] = both("tbench").map(|input| {

@@ -8,7 +8,7 @@ use quarry_work::load::{
 };
 
 use crate::error::ReproduceError;
-use crate::plan::Experiment;
+use crate::plan::{Arms, Experiment};
 use crate::results::Figures;
 
 /// Operations a second.
@@ -83,7 +83,7 @@ pub(super) fn load(
     Experiment {
         name,
         seconds,
-        in_all_arms: true,
+        arms: Arms::All,
         run: Box::new(run),
     }
 }

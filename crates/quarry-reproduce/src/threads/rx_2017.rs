@@ -6,7 +6,7 @@ use quarry_work::rx::{self, OutsideWork, RxDriver, RxRun, RxSpec};
 use super::Thread;
 use crate::error::ReproduceError;
 use crate::judge::{ClaimSpec, Formula};
-use crate::plan::{Experiment, Mode, Setting};
+use crate::plan::{Arms, Experiment, Mode, Setting};
 use crate::published::BANDWIDTH;
 use crate::results::{Figures, Results};
 use crate::show::{Line, Origin, Plot, Row, Table};
@@ -53,11 +53,14 @@ fn experiments(mode: Mode) -> Vec<Experiment> {
     for (driver, ..) in DRIVERS {
         for rings in RINGS {
             let run = move |setting: &Setting| receive(driver, rings, packets, setting);
-            let in_all_arms = matches!((driver, rings), ("none", 6 | 12 | 16) | (_, 6));
+            let arms = match (driver, rings) {
+                ("none", 6 | 12 | 16) | (_, 6) => Arms::All,
+                _ => Arms::Values,
+            };
             all.push(Experiment {
                 name: name(driver, rings),
                 seconds: 1.0 + packets as f64 / 30_000.0,
-                in_all_arms,
+                arms,
                 run: Box::new(run),
             });
         }

@@ -28,7 +28,12 @@ impl<D: Design> Engine<'_, '_, D> {
                 cache.name
             )));
         };
-        let index = create_recorded(self.driver, self.spec, self.row, cache, &inferred)?;
+        // A machine that has run has it.
+        let known = self.input.booted.as_ref();
+        let index = match known.and_then(|_| self.driver.find_cache(&cache.name)) {
+            Some(index) => index,
+            None => create_recorded(self.driver, self.spec, self.row, cache, &inferred)?,
+        };
         for (into, other) in self.cache_of.iter_mut().zip(&self.input.cache_of) {
             if *other == group {
                 *into = index.0;
@@ -37,7 +42,7 @@ impl<D: Design> Engine<'_, '_, D> {
         Ok(index.0)
     }
 
-    pub(super) fn tune_kmalloc(&self) -> Result<(), LabError> {
+    pub(super) fn tune_all(&self) -> Result<(), LabError> {
         let mut result = Ok(());
         if !self.spec.settings.cache.is_empty() {
             self.driver.for_each_cache(|cache| {

@@ -55,7 +55,6 @@ use serde::Serialize;
 use super::input::Input;
 use super::part::Part;
 use super::{Before, cache_reports};
-use crate::booted::Booted;
 use crate::error::LabError;
 use crate::run::{Progress, RunSpec};
 use cpus::TimedReplay;
@@ -89,8 +88,6 @@ pub struct Timing {
     pub pace: Pace,
     /// Decides what is left to chance.
     pub seed: u64,
-    /// State in which heaps begin; `None` for empty ones. [`RunSpec::state`] numbers its variants.
-    pub booted: Option<Booted>,
 }
 
 impl Timing {
@@ -185,7 +182,7 @@ fn run_on<D: Design>(
         |driver| -> Result<TimedReport, LabError> {
             let set = spec.settings.set_pages(driver);
             set.map_err(|error| LabError::Usage(format!("{}: {error}", spec.label())))?;
-            if let Some(booted) = &timing.booted {
+            if let Some(booted) = &input.booted {
                 booted.fill_run(spec, driver)?;
             }
             let caches = operations::make_caches(driver, spec, input)?;
@@ -215,6 +212,7 @@ fn run_on<D: Design>(
         run: spec.label(),
         source,
     })??;
+    report.initial = input.other_heap(spec);
     let seconds = start.elapsed().as_secs_f64().max(1e-9);
     let events = input.file.meta().rows * u64::from(input.copies);
     report.events_per_second = events as f64 / seconds;

@@ -6,7 +6,7 @@ use quarry_core::stats::{Stat, Stats};
 use quarry_sim::Passage;
 use quarry_sim::driver::Driver;
 use quarry_sim::time::TimeCounters;
-use quarry_work::{Causes, Start as _};
+use quarry_work::Causes;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -368,10 +368,7 @@ impl TimedReport {
             cpus_with_events: outcome.cpus_with_events,
             machine: timing.machine.name.clone(),
             pace: timing.pace,
-            initial: timing.booted.as_ref().and_then(|booted| {
-                let design = spec.design;
-                booted.about(design.design.name, design.era)
-            }),
+            initial: None,
             simulated_ns: simulated_ps as f64 / 1000.0,
             operations_per_second: operations as f64 / (simulated_ps.max(1) as f64 / 1e12),
             late_events: outcome.late,

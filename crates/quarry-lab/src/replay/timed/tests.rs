@@ -19,7 +19,6 @@ fn timing(pace: Pace) -> Timing {
         draw: Draw::VALUES,
         pace,
         seed: 1,
-        booted: None,
     }
 }
 

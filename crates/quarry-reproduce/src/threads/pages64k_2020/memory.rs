@@ -5,13 +5,14 @@ use std::io::Read;
 use flate2::read::GzDecoder;
 use quarry_designs::DesignSpec;
 use quarry_lab::LabError;
+use quarry_lab::booted::Booted;
 use quarry_lab::whatif::{Question, predict};
 use quarry_snapshot::Snapshot;
 
 use super::{ASKED, Asked, KERNEL, after_boot, change};
 use crate::error::ReproduceError;
 use crate::judge::{ClaimSpec, Formula};
-use crate::plan::Experiment;
+use crate::plan::{Arms, Experiment};
 use crate::published::MAX_ORDER;
 use crate::results::{Arm, Results};
 use crate::show::{Line, Origin, Plot, Row, Table};
@@ -42,6 +43,12 @@ fn snapshot(name: &str, bytes: &[u8]) -> Result<Snapshot, ReproduceError> {
     Ok(parsed.map_err(LabError::from)?)
 }
 
+/// What a kernel with the thread's pages holds after boot, for loads to begin on.
+pub(super) fn booted() -> Result<Booted, ReproduceError> {
+    let (name, bytes) = SNAPSHOTS[0];
+    Ok(Booted::of(snapshot(name, bytes)?)?)
+}
+
 fn slab_kib(
     name: &'static str,
     bytes: &'static [u8],
@@ -65,7 +72,7 @@ pub(super) fn experiments() -> Vec<Experiment> {
             all.push(Experiment {
                 name: format!("{kernel}, {}", asked.name),
                 seconds: 0.02,
-                in_all_arms: false,
+                arms: Arms::Values,
                 run: Box::new(move |_| {
                     Ok(vec![(KIB.to_string(), slab_kib(kernel, bytes, asked)?)])
                 }),
@@ -81,7 +88,7 @@ pub(super) fn experiments() -> Vec<Experiment> {
         all.push(Experiment {
             name: name.to_string(),
             seconds: 0.02,
-            in_all_arms: false,
+            arms: Arms::Values,
             run: Box::new(move |_| {
                 let kib = snapshot(name, bytes)?.slab_bytes() as f64 / 1024.0;
                 Ok(vec![(KIB.to_string(), kib)])

@@ -7,7 +7,7 @@ use quarry_lab::{LabError, RunReport};
 use super::replay::{SOURCES, name_of};
 use super::{KERNEL, POSSIBLE_CPUS};
 use crate::error::ReproduceError;
-use crate::plan::Experiment;
+use crate::plan::{Arms, Experiment};
 use crate::published::{CPU_PARTIAL_PATCH, KMALLOC_2K, TASK_STRUCT};
 use crate::results::{Figures, Results};
 use crate::show::{Origin, Row, Table};
@@ -45,7 +45,7 @@ fn geometry_of(name: String, bytes: u32, boot: BootParams) -> Experiment {
     Experiment {
         name,
         seconds: 0.01,
-        in_all_arms: false,
+        arms: Arms::Values,
         run: Box::new(move |_| {
             let found = geometry(bytes, &boot)?;
             let figures = [

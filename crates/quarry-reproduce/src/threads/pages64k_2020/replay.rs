@@ -1,7 +1,7 @@
 //! Memory after loads, by replays of recordings on the thread's kernel and machine.
 //!
-//! A recording's load runs several times side by side, so that all CPUs have one of the recorded ones. The heap is empty before: the
-//! memory of a replay is what the load alone leaves. The same recordings, replayed on the recorded machine from what its kernel
+//! A recording's load runs several times side by side, so that all CPUs have one of the recorded ones. It begins on the heap that a
+//! kernel with the thread's pages has after boot; that kernel boots to a shell, so what it holds is little. The same recordings, replayed on the recorded machine from what its kernel
 //! held before, say how near a replay comes.
 
 use quarry_designs::DesignSpec;
@@ -12,10 +12,11 @@ use quarry_lab::replay::input::Input;
 use quarry_lab::replay::pages::PageMode;
 use quarry_lab::{LabError, RunReport};
 
+use super::memory::booted;
 use super::{ASKED, Asked, CPUS, KERNEL, after_boot, change, min_objects, objects};
 use crate::error::ReproduceError;
 use crate::judge::{ClaimSpec, Formula};
-use crate::plan::Experiment;
+use crate::plan::{Arms, Experiment};
 use crate::published::HACKBENCH_64K;
 use crate::results::{Arm, Results};
 use crate::show::{Origin, Row, Table};
@@ -62,7 +63,8 @@ pub(super) const SOURCES: [Source; 3] = [
         name: "hackbench of 320",
         about: "after hackbench with 320 processes (replay of a recording of 6.18 with 4 KiB pages)",
         command: "quarry replay hackbench --copies 8 --design slub@5.9 --page-size 64k --cache-line 128 --pages off \
-                  --set slub_min_objects=32 --set slub_max_order=1",
+                  --booted=crates/quarry-reproduce/data/snapshots/6.1-ppc64el-64k.json.gz --set slub_min_objects=32 \
+                  --set slub_max_order=1",
         seconds: 0.5,
         open: || {
             let name = "hackbench";
@@ -126,9 +128,15 @@ pub(super) fn experiments() -> Vec<Experiment> {
             all.push(Experiment {
                 name: name_of(source.name, asked.name),
                 seconds: source.seconds,
-                in_all_arms: false,
-                run: Box::new(move |_| {
-                    let (plan, input) = planned(source, asked)?;
+                arms: Arms::States,
+                run: Box::new(move |setting| {
+                    let (mut plan, mut input) = planned(source, asked)?;
+                    if setting.booted.is_some() {
+                        input.booted = Some(booted()?);
+                    }
+                    for run in &mut plan.runs {
+                        run.state = setting.state;
+                    }
                     let report = run(&plan, &input)?;
                     let mut figures =
                         vec![(KIB.to_string(), report.final_slab_bytes as f64 / 1024.0)];
@@ -142,7 +150,7 @@ pub(super) fn experiments() -> Vec<Experiment> {
         all.push(Experiment {
             name: name_of(load, "recorded machine"),
             seconds: 0.05,
-            in_all_arms: false,
+            arms: Arms::Values,
             run: Box::new(move |_| {
                 let [predicted, observed] = beside_the_kernel(load)?;
                 let (kib, observed_kib) = (KIB.to_string(), OBSERVED_KIB.to_string());

@@ -8,7 +8,7 @@ use quarry_work::net::SendSizes;
 use super::Thread;
 use super::loads::{MB, PAGES, load};
 use crate::judge::ClaimSpec;
-use crate::plan::{Experiment, Mode};
+use crate::plan::{Arms, Experiment, Mode};
 use crate::published::TBENCH;
 use crate::results::{Arm, Results};
 use crate::show::{Line, Origin, Plot, Row, Table};
@@ -84,7 +84,9 @@ fn experiments(mode: Mode) -> Vec<Experiment> {
                     change,
                 );
                 // Claims are about these; the others are points of the plot.
-                run.in_all_arms = matches!(clients, 1 | 4 | 8);
+                if !matches!(clients, 1 | 4 | 8) {
+                    run.arms = Arms::Values;
+                }
                 all.push(run);
             }
         }
