@@ -161,7 +161,7 @@ pub(crate) fn load_of(meta: &TraceMeta) -> String {
 
 /// A line about the state that runs begin with, which hold these bytes of slabs then.
 ///
-/// Empty for a heap of another machine, of which [`output::begins`] tells.
+/// Empty if the heap is another machine's: [`output::begins`] names it.
 pub(crate) fn start(
     meta: &TraceMeta,
     other_heap: bool,

@@ -285,7 +285,10 @@ mod tests {
             ..Replay::default()
         };
         let refused = both.on(&mut Input::open("kv").unwrap()).unwrap_err();
-        assert!(refused.to_string().contains("leave out any other"), "{refused}");
+        assert!(
+            refused.to_string().contains("leave out any other"),
+            "{refused}"
+        );
     }
 
     #[test]

@@ -145,7 +145,7 @@ impl SlabCache {
             0
         };
         let Some(mut lists) = self.lock_node(env, env.pages().node_of_page(slab)) else {
-            // What it has fed goes with it: the caller is told of none.
+            // What it has fed goes with it: the caller gets none.
             stats.count(Stat::FreeSlab);
             self.discard(env, slab);
             return 0;

@@ -43,7 +43,7 @@ fn snapshot(name: &str, bytes: &[u8]) -> Result<Snapshot, ReproduceError> {
     Ok(parsed.map_err(LabError::from)?)
 }
 
-/// What a kernel with the thread's pages holds after boot, for loads to begin on.
+/// Heap of a kernel with the thread's pages after boot, for loads to begin on.
 pub(super) fn booted() -> Result<Booted, ReproduceError> {
     let (name, bytes) = SNAPSHOTS[0];
     Ok(Booted::of(snapshot(name, bytes)?)?)
