@@ -115,6 +115,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         settings: Asked {
             set: &args.settings,
             at: None,
+            heap: None,
         },
     };
     let reports = command.run_all(&Micro, &runs)?;

@@ -463,6 +463,9 @@ pub(crate) struct Asked<'a> {
     /// `--at`, as given; left out by commands without it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) at: Option<&'a [String]>,
+    /// Heap of another machine on which runs began: the file that was given, or `bundled`; left out if there was none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) heap: Option<&'a str>,
 }
 
 /// Members of a command that has nothing but answers.

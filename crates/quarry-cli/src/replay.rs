@@ -66,6 +66,9 @@ pub(crate) struct Settings<'a> {
     initial: bool,
     /// True with `--check`.
     check: bool,
+    /// Heap of another machine on which runs began: the file that was given, or `bundled`; left out if there was none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    heap: Option<&'a str>,
     /// Settings of `--time`; left out without it.
     #[serde(skip_serializing_if = "Option::is_none")]
     time: Option<TimeSettings>,
@@ -96,6 +99,10 @@ impl<'a> Settings<'a> {
             kernel: axes.booted_with.iter().map(Setting::short).collect(),
             initial,
             check: args.check,
+            heap: args.booted.as_ref().and_then(|file| match file {
+                Some(file) => file.to_str(),
+                None => Some("bundled"),
+            }),
             time: timing.map(|timing| TimeSettings {
                 machine: timing.machine.name.clone(),
                 pace: timing.pace,

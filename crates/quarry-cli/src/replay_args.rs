@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use quarry_core::page::CACHE_SHARE_BYTES;
-use quarry_lab::ask::{Replay, Source, Start};
+use quarry_lab::ask::{Replay, Start};
 use quarry_lab::booted::Booted;
 use quarry_lab::replay::pages::PageMode;
 use quarry_lab::replay::timed::{Pace, Timing};
@@ -13,7 +13,7 @@ use quarry_machines::{DEFAULT_MACHINE, Draw, Machine};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::{output, units};
+use crate::{input, output, units};
 
 /// Arguments.
 #[derive(clap::Args)]
@@ -73,6 +73,9 @@ pub(crate) struct Args {
         reason = "an option whose value may be left out"
     )]
     pub(crate) booted: Option<Option<OsString>>,
+    /// Stage of the file of --booted, if it has several; the first by default.
+    #[arg(long, value_name = "NAME", requires = "booted")]
+    stage: Option<String>,
     /// Start from the kernel's zoneinfo also where the trace has no snapshot of its slabs: zones, free memory and
     /// per-CPU page lists. They are used where page events are replayed at the recorded page size and number of CPUs;
     /// elsewhere only the amount of memory, if --memory says none.
@@ -190,10 +193,7 @@ impl Args {
             booted: match &self.booted {
                 None => None,
                 Some(None) => Some(Booted::Bundled),
-                Some(Some(file)) => {
-                    let source = Source::open(file, None)?;
-                    Some(Booted::of(source.into_snapshot(None)?)?)
-                }
+                Some(Some(file)) => Some(input::booted(file, self.stage.as_deref())?),
             },
             pages: self.pages.into(),
             window: None,

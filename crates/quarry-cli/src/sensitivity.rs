@@ -4,7 +4,7 @@
 //! of the [`Samples`] and claims about them: a part of the JSON, and a text below the tables.
 
 use quarry_work::sensitivity::{
-    Arm, Claim, DRAWS, Figure, FigureBand, First, SEEDS, STATES, Samples, Study, Verdict,
+    Arm, Claim, DRAWS, Decides, Figure, FigureBand, First, SEEDS, STATES, Samples, Study, Verdict,
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -124,13 +124,19 @@ impl Report {
             let of = self.claims.iter().filter(|claim| claim.verdict == verdict);
             of.count()
         };
+        let claims = match self.claims.is_empty() {
+            true => String::new(),
+            false => format!(
+                " claims that hold {}, undecided {}, that fail {}.",
+                count(Verdict::Holds),
+                count(Verdict::Undecided),
+                count(Verdict::Fails)
+            ),
+        };
         let mut text = format!(
-            "\nSensitivity: claims that hold {}, undecided {}, that fail {}. One at a time: each constant \
+            "\nSensitivity:{claims} One at a time: each constant \
              of the machine at the ends of its range. Draws: all of them anywhere in their ranges. \
              Seeds: the width of chance alone.{}\n",
-            count(Verdict::Holds),
-            count(Verdict::Undecided),
-            count(Verdict::Fails),
             match self.states {
                 0 => "",
                 _ => " States: facts about the heap that no report has, drawn anew.",
@@ -156,38 +162,37 @@ impl Report {
         let Some(first) = self.figures.iter().find(of_group) else {
             return String::new();
         };
-        let bands = || {
-            let bands = self.figures.iter().filter(of_group);
-            bands.filter(|band| band.name == first.name)
+        let bands = self.figures.iter().filter(of_group);
+        let bands: Vec<&FigureBand> = bands.filter(|band| band.name == first.name).collect();
+        let figure = first.name.replace('_', " ");
+        let moved = |band: &FigureBand| match band.decides {
+            Decides::Constant => {
+                let most = band.most.as_deref().unwrap_or_default();
+                format!("is moved most by a constant of the machine, {most}")
+            }
+            Decides::State => "is moved most by the state of the heap".to_string(),
+            Decides::Chance if self.states > 0 => {
+                "is moved most by chance: no constant and no state goes beyond it".to_string()
+            }
+            Decides::Chance => "is moved most by chance: no constant goes beyond it".to_string(),
+            Decides::Nothing => "is moved by nothing".to_string(),
         };
-        let widest = |of: &dyn Fn(&FigureBand) -> Option<[f64; 2]>| {
-            let widths = bands().filter_map(|band| Some((band.value, of(band)?)));
-            let widths = widths.map(|(value, [low, high])| percent(value, value + high - low));
-            widths.reduce(f64::max)
+        let mut text = match bands.iter().all(|band| moved(band) == moved(first)) {
+            true => format!("{figure} {}.\n", moved(first)),
+            false => group
+                .runs
+                .iter()
+                .filter_map(|(run, name)| {
+                    let band = bands.iter().find(|band| band.run == *run)?;
+                    Some(format!("{name}: {figure} {}.\n", moved(band)))
+                })
+                .collect(),
         };
-        let parts = [
-            ("a constant of the machine", widest(&|band| Some(band.one))),
-            ("the state of the heap", widest(&|band| band.states)),
-            ("chance", widest(&|band| Some(band.seeds))),
-        ];
-        let mut parts: Vec<(&str, f64)> = parts
-            .into_iter()
-            .filter_map(|(name, width)| Some((name, width?)))
-            .collect();
-        parts.sort_by(|(_, a), (_, b)| b.total_cmp(a));
-        let shares: Vec<String> = parts
-            .iter()
-            .map(|(name, width)| format!("{name} {width:.1} %"))
-            .collect();
-        match parts.as_slice() {
-            [] | [_] => String::new(),
-            [(most, width), ..] if *width > 0.0 => format!(
-                "{} is moved most by {most}: widest bands are {}.\n\n",
-                first.name.replace('_', " "),
-                shares.join(", ")
-            ),
-            _ => format!("{}: nothing moves it.\n\n", first.name.replace('_', " ")),
+        if bands.iter().all(|band| band.seeds[0] == band.seeds[1]) {
+            text +=
+                "No run depends on the seed; another recording or load may differ all the same.\n";
         }
+        text + "\n"
     }
 
     /// A row for each figure of each run.

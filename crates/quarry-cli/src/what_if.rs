@@ -163,6 +163,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             settings: output::Asked {
                 set: &args.settings,
                 at: None,
+                heap: None,
             },
             finding: what_if_tables::finding(&predictions),
             runs: &predictions,

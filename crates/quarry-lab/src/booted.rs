@@ -83,6 +83,15 @@ impl Booted {
         Ok(Self::Reported(Box::new(snapshot)))
     }
 
+    /// Facts that the report does not tell, and that were taken instead.
+    #[must_use]
+    pub fn guessed(&self) -> Vec<String> {
+        let Self::Reported(snapshot) = self else {
+            return Vec::new();
+        };
+        Baseline::of(snapshot).map_or_else(|_| Vec::new(), |baseline| baseline.guessed())
+    }
+
     /// The same for a load.
     fn fill_load<D: Design>(
         &self,
@@ -144,23 +153,28 @@ impl Start for Booted {
         filled.map_err(|error| WorkError::Start(Box::new(error)))
     }
 
-    fn about(&self, design: &str, era: Era) -> Option<String> {
-        Some(match self {
-            Self::Reported(snapshot) => {
-                let own = Baseline::of(snapshot).ok()?.design();
-                match own.design.name == design && own.era == era {
-                    true => snapshot.file.clone(),
-                    false => format!("predicted of {}", snapshot.file),
-                }
-            }
+    fn about(&self, design: &str, era: Era, config: &Config) -> Option<String> {
+        let bundled;
+        let (snapshot, name) = match self {
+            Self::Reported(snapshot) => (
+                &**snapshot,
+                match &snapshot.stage {
+                    Some(stage) => format!("{}, stage {stage}", snapshot.file),
+                    None => snapshot.file.clone(),
+                },
+            ),
             Self::Bundled => {
-                let bundled = Bundled::nearest(design, era);
-                match bundled.design == design && bundled.era == era {
-                    true => bundled.about.to_string(),
-                    false => format!("predicted of {}", bundled.about),
-                }
+                let nearest = Bundled::nearest(design, era);
+                bundled = nearest.open().ok()?;
+                (&bundled, nearest.about.to_string())
             }
-        })
+        };
+        Some(
+            match Baseline::of(snapshot).ok()?.unlike(design, era, config) {
+                None => name,
+                Some(kernel) => format!("predicted of {name} ({kernel})"),
+            },
+        )
     }
 }
 
@@ -304,21 +318,28 @@ mod tests {
         let about = |design: &str| {
             let design = DesignSpec::parse(design).unwrap();
             Booted::Bundled
-                .about(design.design.name, design.era)
+                .about(
+                    design.design.name,
+                    design.era,
+                    &Config {
+                        cpus: 2,
+                        ..Config::default()
+                    },
+                )
                 .unwrap()
         };
         assert_eq!(about("slub@6.1"), "Debian 6.1, booted to a shell");
         assert_eq!(
             about("slab@2.6.24"),
-            "predicted of 6.1 with SLAB, booted to a shell"
+            "predicted of 6.1 with SLAB, booted to a shell (slab@6.1)"
         );
         assert_eq!(
             about("slob@6.1"),
-            "predicted of Debian 6.1, booted to a shell"
+            "predicted of Debian 6.1, booted to a shell (slub@6.1)"
         );
         assert_eq!(
             about("sheaf@7.2"),
-            "predicted of Debian 7.3, its initramfs begun"
+            "predicted of Debian 7.3, its initramfs begun (sheaf@7.3)"
         );
     }
 }

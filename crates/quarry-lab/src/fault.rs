@@ -53,6 +53,7 @@ fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn
 pub fn own_fault(error: &(dyn Error + 'static)) -> Option<Fault> {
     if let Some(error) = error.downcast_ref::<WorkError>() {
         return match error.problem() {
+            WorkError::Start(error) => own_fault(&**error),
             WorkError::Usage(_) | WorkError::Refused { .. } | WorkError::NoCache { .. } => {
                 Some(Fault::Usage)
             }

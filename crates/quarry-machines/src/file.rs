@@ -59,7 +59,14 @@ impl Machine {
     pub fn parse(name: &str, text: &str) -> Result<Self, MachineError> {
         let raw: Raw = toml::from_str(text).map_err(|error| MachineError::Syntax {
             name: name.to_string(),
-            message: error.to_string().trim_end().to_string(),
+            message: match error.span() {
+                // In one line, unlike the parser's own picture of the place.
+                Some(span) => {
+                    let line = text.get(..span.start).unwrap_or(text).matches('\n').count() + 1;
+                    format!("line {line}: {}", error.message())
+                }
+                None => error.message().to_string(),
+            },
         })?;
         Reader { name, text }.machine(raw)
     }
@@ -235,7 +242,10 @@ impl Reader<'_> {
                     && has(*key, topology, caches).is_ok()
             });
             if let Some((key, ..)) = missing {
-                let problem = format!("missing; the machine needs it in [{section}]");
+                let problem = format!(
+                    "missing in [{section}]: calibrate again (quarry calibrate -o FILE), or take the line of a bundled machine \
+                     (quarry machines haswell-ep-2x12)"
+                );
                 return Err(self.wrong(&key.path(), problem));
             }
         }
@@ -380,7 +390,7 @@ mod tests {
             .unwrap();
         assert_eq!(
             refused(line, ""),
-            "haswell-ep-2x12, line 36: work.irq_save: missing; the machine needs it in [work]"
+            "haswell-ep-2x12, line 36: work.irq_save: missing in [work]: calibrate again (quarry calibrate -o FILE), or take the line of a bundled machine (quarry machines haswell-ep-2x12)"
         );
         let error = refused("ghz = 2.5\n", "");
         assert!(error.contains("missing field `ghz`"), "{error}");

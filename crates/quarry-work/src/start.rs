@@ -25,9 +25,9 @@ pub trait Start: Sync {
         driver: &mut Driver<'_, D>,
     ) -> Result<(), WorkError>;
 
-    /// The state in words, for a run of a design; `None` for an empty heap. Others have several states, which
+    /// The state in words, for a run of a design on a machine; `None` for an empty heap. Others have several states, which
     /// [`Setup::state`] numbers.
-    fn about(&self, design: &str, era: Era) -> Option<String>;
+    fn about(&self, design: &str, era: Era, config: &Config) -> Option<String>;
 }
 
 /// Nothing: a heap that was made a moment ago.
@@ -44,7 +44,7 @@ impl Start for Empty {
         Ok(())
     }
 
-    fn about(&self, _design: &str, _era: Era) -> Option<String> {
+    fn about(&self, _design: &str, _era: Era, _config: &Config) -> Option<String> {
         None
     }
 }
@@ -60,7 +60,7 @@ impl<S: Start> Start for Option<S> {
             .map_or(Ok(()), |start| start.fill(setup, config, driver))
     }
 
-    fn about(&self, design: &str, era: Era) -> Option<String> {
-        self.as_ref()?.about(design, era)
+    fn about(&self, design: &str, era: Era, config: &Config) -> Option<String> {
+        self.as_ref()?.about(design, era, config)
     }
 }

@@ -3,13 +3,12 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use quarry_lab::ask::Source;
 use quarry_lab::booted::Booted;
 use quarry_work::load::{Ask, Hackbench, Load, Tbench, TcpRr};
 use quarry_work::world::Transport;
 
 use crate::machine_args::TimedArgs;
-use crate::{error, output, units};
+use crate::{error, input, output, units};
 
 /// Options that all loads share.
 #[derive(clap::Args)]
@@ -47,7 +46,12 @@ pub(crate) struct Common {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["booted", "host"])]
     pub(super) initial: Option<OsString>,
     /// Stage of --initial, if it has several; the first by default.
-    #[arg(long, value_name = "NAME", requires = "initial")]
+    #[arg(
+        long,
+        value_name = "NAME",
+        requires = "initial",
+        conflicts_with = "booted"
+    )]
     stage: Option<String>,
     /// Begin on the heap of a real kernel that has run: the bundled one of the nearest design and release.
     #[arg(long, conflicts_with = "host")]
@@ -77,8 +81,7 @@ impl Common {
         let Some(file) = &self.initial else {
             return Ok(self.booted.then_some(Booted::Bundled));
         };
-        let source = Source::open(file, self.stage.as_deref())?;
-        Ok(Some(Booted::of(source.into_snapshot(None)?)?))
+        input::booted(file, self.stage.as_deref()).map(Some)
     }
 }
 
@@ -269,6 +272,10 @@ impl Common {
         output::Asked {
             set: &self.settings,
             at: Some(&self.changes),
+            heap: match &self.initial {
+                Some(file) => file.to_str(),
+                None => self.booted.then_some("bundled"),
+            },
         }
     }
 

@@ -50,7 +50,15 @@ pub(super) fn text(reports: &[LoadReport], groups: &[Group]) -> String {
     for group in groups {
         text += &format!("\n{}\n{}\n", group.about, table(reports, group));
     }
-    text + &counted(reports)
+    text + &counted(reports) + one_seed(reports)
+}
+
+/// A note on what one run of each design does not tell.
+fn one_seed(reports: &[LoadReport]) -> &'static str {
+    match reports {
+        [] | [_] => "",
+        _ => "One seed: others may order designs otherwise; --sensitivity tells, or --seed.\n",
+    }
 }
 
 /// The part of the runs that is counted, in a sentence.
@@ -73,12 +81,20 @@ fn counted(reports: &[LoadReport]) -> String {
     }
 }
 
+/// Rates that differ by no more than this factor are the same.
+const SAME: f64 = 1.001;
+
 /// Names the design that does most in a group, in a sentence.
 fn finding(reports: &[LoadReport], group: &Group) -> String {
     let rate = |run: usize| reports.get(run).map_or(0.0, |run| run.per_second);
     let mut runs: Vec<&(usize, String)> = group.runs.iter().collect();
     runs.sort_by(|(a, _), (b, _)| rate(*b).total_cmp(&rate(*a)));
     match (runs.first(), runs.last()) {
+        (Some((first, _)), Some((last, _)))
+            if first != last && rate(*first) <= SAME * rate(*last) =>
+        {
+            format!("{}: designs do the same within 0.1 %.\n", group.about)
+        }
         (Some((first, name)), Some((last, slowest))) if first != last => format!(
             "{}: {name} does most, {:.2} times {slowest}.\n",
             group.about,

@@ -96,7 +96,7 @@ impl Input {
     /// Heap of another machine on which a run begins; `None` if it begins empty or with what the recorded kernel held.
     pub(super) fn other_heap(&self, spec: &RunSpec) -> Option<String> {
         let booted = self.booted.as_ref()?;
-        booted.about(spec.design.design.name, spec.design.era)
+        booted.about(spec.design.design.name, spec.design.era, &spec.config)
     }
 
     /// The CPUs of all copies of the recorded load: copy k of recorded CPU c is CPU k * `cpus` + c.

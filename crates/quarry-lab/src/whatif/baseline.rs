@@ -2,6 +2,7 @@
 
 use std::sync::OnceLock;
 
+use quarry_core::era::Era;
 use quarry_core::geometry::{CacheParams, Geometry};
 use quarry_core::sheaf::geometry::SHEAF_CAPACITY_MAX;
 use quarry_designs::{DesignSpec, Setting};
@@ -163,13 +164,36 @@ impl<'a> Baseline<'a> {
         compare(self.snapshot, &self.likeliest, &new)
     }
 
+    /// The snapshot's kernel in words, as far as a run has another one: its design, CPUs and pages. `None` if it has the same.
+    pub(crate) fn unlike(
+        &self,
+        design: &str,
+        era: Era,
+        config: &quarry_sim::Config,
+    ) -> Option<String> {
+        let kernel = &self.likeliest.kernel;
+        let own = kernel.design;
+        let mut unlike = Vec::new();
+        if (own.design.name, own.era) != (design, era) {
+            unlike.push(own.to_string());
+        }
+        if kernel.cpus != config.cpus {
+            let plural = if kernel.cpus == 1 { "" } else { "s" };
+            unlike.push(format!("{} CPU{plural}", kernel.cpus));
+        }
+        if kernel.page_bytes != config.page_bytes {
+            unlike.push(format!("{} KiB pages", kernel.page_bytes >> 10));
+        }
+        (!unlike.is_empty()).then(|| unlike.join(", "))
+    }
+
     /// True if a run has the design, the machine and the settings of the snapshot's kernel.
     pub(crate) fn is_of(&self, run: &RunSpec) -> bool {
         self.likeliest.kernel.is_of(run)
     }
 
     /// Facts that no file tells, each with what explains the slabs as well.
-    fn guessed(&self) -> Vec<String> {
+    pub(crate) fn guessed(&self) -> Vec<String> {
         let first = &self.likeliest.kernel;
         let mut guessed = Vec::new();
         let kernels = || {

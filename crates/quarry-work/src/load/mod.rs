@@ -200,7 +200,7 @@ fn run_in<D: Design>(
     let ran = drive_pages::<D, _>(config, &pages, spec.setup.tuning.boot, None, |driver| {
         spec.setup.tuning.set_pages(driver)?;
         start.fill(&spec.setup, &config, driver)?;
-        let initial = start.about(D::NAME, spec.setup.era);
+        let initial = start.about(D::NAME, spec.setup.era, &config);
         let ran = run_on(spec, order, driver, initial.is_none(), progress)?;
         Ok(LoadReport::of(D::NAME, spec, initial, &ran))
     });

@@ -35,7 +35,8 @@ pub struct Claim {
     pub verdict: Verdict,
     /// True if the claim holds with all constants at their own values.
     pub true_of_values: bool,
-    /// Constants, each with its end, that alone make a true claim false or a false one true.
+    /// Constants, each with its end, that alone make a true claim false or a false one true; none if a seed alone does so, too,
+    /// as this may then be chance.
     pub changed_by: Vec<String>,
     /// Draws of all constants in which the claim is true, and all draws.
     pub true_draws: [u32; 2],
@@ -59,11 +60,9 @@ impl fmt::Display for Claim {
         let [draws, all] = self.true_draws;
         write!(f, " (true in {draws} of {all} draws")?;
         let [seeds, all] = self.true_seeds;
-        if seeds != if self.true_of_values { all } else { 0 } {
-            write!(f, ", with {seeds} of {all} other seeds")?;
-        }
+        write!(f, ", with {seeds} of {all} other seeds")?;
         let [states, all] = self.true_states;
-        if states != if self.true_of_values { all } else { 0 } {
+        if all > 0 {
             write!(f, ", in {states} of {all} states of the heap")?;
         }
         match self.changed_by.as_slice() {
@@ -131,6 +130,13 @@ impl Samples {
             }
             _ => None,
         };
+        let by_chance = truths
+            .iter()
+            .any(|(kind, truth)| *kind == ArmKind::Seed && *truth != true_of_values);
+        let changed_by = match by_chance {
+            true => Vec::new(),
+            false => truths.iter().filter_map(change).collect(),
+        };
         let changed = truths.iter().any(|(_, truth)| *truth != true_of_values);
         Some(Claim {
             about: about.to_string(),
@@ -141,7 +147,7 @@ impl Samples {
                 (false, false) => Verdict::Fails,
             },
             true_of_values,
-            changed_by: truths.iter().filter_map(change).collect(),
+            changed_by,
             true_draws: count(ArmKind::Draw),
             true_seeds: count(ArmKind::Seed),
             true_states: count(ArmKind::State),

@@ -15,6 +15,9 @@
 //! ([`Study::over_states`]), and draws have another state each, then. All runs of an arm have the same constants, so that they
 //! can be compared with each other. Constants without a range, and those that cost no run any time, are left out.
 //!
+//! A constant moves a figure if an end of its range takes the run farther than chance does ([`FigureBand::chance`]), and the state
+//! does if states vary more than seeds. Else neither is separated from chance, however wide its band is: more arms go farther by chance.
+//!
 //! A claim is a predicate on figures. It *holds* if it is true in all arms and *fails* if it is true in none; else it is
 //! *undecided*.
 //!
@@ -43,7 +46,7 @@ mod claims;
 mod tests;
 
 pub use arms::{Arm, ArmKind, DRAWS, SEEDS, STATES, Study};
-pub use bands::{Effect, FigureBand, Samples};
+pub use bands::{Decides, Effect, FigureBand, Samples};
 pub use claims::{Claim, First, Sample, Verdict, within};
 
 /// A figure of a run, with its name.

@@ -67,7 +67,7 @@ fn one_constant_decides() {
     let claim = a_below_b(&samples);
     assert_eq!(
         claim.to_string(),
-        "a below b: undecided (true in 32 of 32 draws; changed by latency.atomic high)"
+        "a below b: undecided (true in 32 of 32 draws, with 8 of 8 other seeds; changed by latency.atomic high)"
     );
     let [a, b] = samples.bands().try_into().unwrap();
     assert_eq!(
@@ -84,11 +84,46 @@ fn one_constant_decides() {
 }
 
 #[test]
+fn what_chance_does_as_well_is_no_effect() {
+    // Every arm takes run b elsewhere, and a high atomic takes it far.
+    let noisy = |name: &str, arm: &Arm| {
+        let noise = [3.0, -2.0, 1.0, -3.0, 2.0][arm.number % 5];
+        (name == "b").then_some(20.0 + noise)
+    };
+    let [a, b] = synthetic(noisy).bands().try_into().unwrap();
+    assert_eq!((a.decides, a.chance), (Decides::Nothing, 0.0));
+    assert_eq!((b.decides, b.most.as_deref()), (Decides::Chance, None));
+    assert!(b.one[0] < 18.0 && b.chance > 3.0, "{b:?}");
+    let far = synthetic(|name, arm| match (name, arm.kind) {
+        ("b", ATOMIC_HIGH) => Some(60.0),
+        _ => (name == "b").then_some(20.0 + (arm.number % 3) as f64),
+    });
+    let b = far.bands().remove(1);
+    assert_eq!(
+        (b.decides, b.most.as_deref()),
+        (Decides::Constant, Some("latency.atomic"))
+    );
+    // A claim that a seed changes is changed by no constant.
+    assert_eq!(
+        a_below_b(&synthetic(|name, arm| {
+            (name == "b" && (arm.seed == 9 || arm.kind == ATOMIC_HIGH)).then_some(9.0)
+        }))
+        .changed_by,
+        Vec::<String>::new()
+    );
+    let study = Study::new(&machine(), [], 7).over_states();
+    let of_states = in_study(study, |name, arm| {
+        (name == "b" && arm.kind == ArmKind::State).then_some(20.0 + f64::from(arm.state))
+    });
+    assert_eq!(of_states.bands()[1].decides, Decides::State);
+}
+
+#[test]
 fn draws_and_seeds_decide() {
     let drawn = synthetic(|name, arm| (name == "b" && arm.kind == ArmKind::Draw).then_some(9.0));
     assert_eq!(
         a_below_b(&drawn).to_string(),
-        "a below b: undecided (true in 0 of 32 draws)"
+        "a below b: undecided (true in 0 of 32 draws, with 8 of 8 other seeds)"
     );
     assert_eq!(drawn.bands()[1].drawn, [9.0; 2]);
     let chance = synthetic(|name, arm| (name == "b" && arm.seed == 9).then_some(9.0));
@@ -113,7 +148,7 @@ fn states_of_the_heap_decide() {
     let samples = in_study(study, of_state);
     assert_eq!(
         a_below_b(&samples).to_string(),
-        "a below b: undecided (true in 31 of 32 draws, in 7 of 8 states of the heap)"
+        "a below b: undecided (true in 31 of 32 draws, with 8 of 8 other seeds, in 7 of 8 states of the heap)"
     );
     let [a, b] = samples.bands().try_into().unwrap();
     assert_eq!((a.states, b.states), (Some([10.0; 2]), Some([9.0, 20.0])));
