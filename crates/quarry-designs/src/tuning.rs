@@ -58,7 +58,12 @@ impl Tuning {
     ///
     /// [`Refused`] with the first that the cache does not take.
     pub fn set_cache<D: Design>(&self, cache: &CacheView<'_, D>) -> Result<(), Refused> {
+        // The values are for every cache; those that other caches are made of never have sheaves.
+        let never = cache.head().flags().contains(CacheFlags::NO_SHEAVES);
         for (tunable, value) in &self.cache {
+            if never && tunable.name == "sheaf_capacity" {
+                continue;
+            }
             if !cache.set_attribute(tunable.name, *value) {
                 let (name, value) = (tunable.name, *value);
                 return Err(Refused { name, value });

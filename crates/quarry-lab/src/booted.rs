@@ -284,13 +284,24 @@ mod tests {
         };
         let (empty, booted) = (replay(None, 0), replay(Some(Booted::Bundled), 0));
         assert_eq!((empty.initial, empty.initial_slab_bytes), (None, 0));
-        let about = Some("Debian 6.1, booted to a shell".to_string());
+        let about = Some("predicted of Debian 6.1, booted to a shell (2 CPUs)".to_string());
         assert_eq!(booted.initial, about);
         let ratio = booted.initial_slab_bytes as f64 / predicted(design);
         assert!((0.9..1.05).contains(&ratio), "{ratio}");
         // Some objects of the load go to free places of the state.
         let grown = booted.final_slab_bytes - booted.initial_slab_bytes;
         assert!((1..empty.final_slab_bytes).contains(&grown), "{grown}");
+        // Its caches take the settings, but for those that never have sheaves.
+        let mut input = Input::open("kv").unwrap();
+        let asked = Replay {
+            designs: vec!["sheaf@7.0".to_string()],
+            page_bytes: vec![4096],
+            set: vec!["sheaf_capacity=60".to_string()],
+            booted: Some(Booted::Bundled),
+            ..Replay::default()
+        };
+        let plan = Plan::new(&asked.on(&mut input).unwrap()).unwrap();
+        plan.execute(&input, 1, &|_| ()).unwrap();
         let other = replay(Some(Booted::Bundled), 3);
         assert_ne!(other.partial_slabs, booted.partial_slabs);
         let both = Replay {
@@ -339,7 +350,7 @@ mod tests {
         );
         assert_eq!(
             about("sheaf@7.2"),
-            "predicted of Debian 7.3, its initramfs begun (sheaf@7.3)"
+            "predicted of Debian 7.3, its initramfs begun (sheaf@7.3, 8 CPUs)"
         );
     }
 }

@@ -21,7 +21,7 @@ const CHANCE_DEVIATIONS: f64 = 5.2;
 /// States vary more than chance if their variance is this many times that of the seeds: F with 8 and 8 degrees of freedom, 5 %.
 const STATE_VARIANCE: f64 = 3.44;
 
-/// What moves a figure farthest, beyond what chance does.
+/// Kind of arm that moves a figure farthest, beyond what chance does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Decides {
@@ -53,7 +53,7 @@ pub struct FigureBand {
     pub most: Option<String>,
     /// Farthest that chance takes a run from the mean of all seeds: 5.2 of their standard deviations.
     pub chance: f64,
-    /// What moves the figure farthest.
+    /// Kind of arm that moves the figure farthest.
     pub decides: Decides,
     /// Least and most over draws of all constants at once.
     pub drawn: [f64; 2],
