@@ -15,6 +15,9 @@ pub(crate) struct Args {
     /// Print JSON (docs/json.md).
     #[arg(long)]
     json: bool,
+    /// Print the machine's file, to change it.
+    #[arg(long, requires = "machine", conflicts_with = "json")]
+    toml: bool,
 }
 
 const EXAMPLES: &str = "\
@@ -28,6 +31,7 @@ Exit codes: 0 done; 1 failed; 2 wrong usage.
 Examples:
   quarry machines
   quarry machines haswell-ep-2x12
+  quarry machines haswell-ep-2x12 --toml > mine.toml
   quarry machines ./mine.toml --json
 
 `quarry calibrate -o mine.toml` makes a file of this computer.";
@@ -101,6 +105,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         return print_json("machines", &machines);
     }
     match machines.as_slice() {
+        [machine] if args.toml => output::print(|out| out.write_all(machine.to_text().as_bytes())),
         [machine] if args.machine.is_some() => output::print_text(&one(machine)),
         all => output::print_text(&list(all)),
     }

@@ -244,7 +244,7 @@ impl Reader<'_> {
             if let Some((key, ..)) = missing {
                 let problem = format!(
                     "missing in [{section}]: calibrate again (quarry calibrate -o FILE), or take the line of a bundled machine \
-                     (quarry machines haswell-ep-2x12)"
+                     (quarry machines haswell-ep-2x12 --toml)"
                 );
                 return Err(self.wrong(&key.path(), problem));
             }
@@ -390,7 +390,7 @@ mod tests {
             .unwrap();
         assert_eq!(
             refused(line, ""),
-            "haswell-ep-2x12, line 36: work.irq_save: missing in [work]: calibrate again (quarry calibrate -o FILE), or take the line of a bundled machine (quarry machines haswell-ep-2x12)"
+            "haswell-ep-2x12, line 36: work.irq_save: missing in [work]: calibrate again (quarry calibrate -o FILE), or take the line of a bundled machine (quarry machines haswell-ep-2x12 --toml)"
         );
         let error = refused("ghz = 2.5\n", "");
         assert!(error.contains("missing field `ghz`"), "{error}");

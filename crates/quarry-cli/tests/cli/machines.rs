@@ -39,6 +39,16 @@ fn a_machine_in_json_has_all_that_its_file_has() {
 }
 
 #[test]
+fn a_machine_is_written_as_a_file_that_reads_as_the_same() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("power9-16.toml");
+    std::fs::write(&path, stdout("machines power9-16 --toml")).unwrap();
+    let [bundled, file] = ["power9-16", path.to_str().unwrap()]
+        .map(|machine| json(&format!("machines {machine} --json"))["machines"].clone());
+    assert_eq!(bundled, file);
+}
+
+#[test]
 fn what_is_no_machine_is_refused() {
     assert_fails(
         &quarry("machines vax"),
