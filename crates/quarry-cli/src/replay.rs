@@ -99,10 +99,10 @@ impl<'a> Settings<'a> {
             kernel: axes.booted_with.iter().map(Setting::short).collect(),
             initial,
             check: args.check,
-            heap: args.booted.as_ref().and_then(|file| match file {
-                Some(file) => file.to_str(),
-                None => Some("bundled"),
-            }),
+            heap: match &args.initial {
+                Some(Some(file)) => file.to_str(),
+                _ => args.booted.then_some("bundled"),
+            },
             time: timing.map(|timing| TimeSettings {
                 machine: timing.machine.name.clone(),
                 pace: timing.pace,

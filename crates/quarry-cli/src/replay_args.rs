@@ -13,7 +13,7 @@ use quarry_machines::{DEFAULT_MACHINE, Draw, Machine};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::{input, output, units};
+use crate::{error, input, output, units};
 
 /// Arguments.
 #[derive(clap::Args)]
@@ -64,23 +64,22 @@ pub(crate) struct Args {
     /// Start from an empty machine, also where the trace has what its kernel held before the load.
     #[arg(long, conflicts_with_all = ["initial", "check"])]
     pub(crate) empty: bool,
-    /// Begin on the heap of another machine that has run: of FILE, a snapshot or a recording with one, or of the
-    /// bundled kernel of the nearest design and release. Other kernels have what quarry what-if predicts of it.
-    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true,
-        conflicts_with_all = ["empty", "initial", "check"])]
+    /// Begin on the heap of a real kernel that has run: the bundled one of the nearest design and release.
+    #[arg(long, conflicts_with_all = ["empty", "initial", "check"])]
+    pub(crate) booted: bool,
+    /// Start from the kernel's zoneinfo also where the trace has no snapshot of its slabs: zones, free memory and
+    /// per-CPU page lists. They are used where page events are replayed at the recorded page size and number of CPUs;
+    /// elsewhere only the amount of memory, if --memory says none. With FILE begin on another machine's heap instead: that of a
+    /// snapshot, or of a recording with one. Other kernels have what quarry what-if predicts of it.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
     #[expect(
         clippy::option_option,
         reason = "an option whose value may be left out"
     )]
-    pub(crate) booted: Option<Option<OsString>>,
-    /// Stage of the file of --booted, if it has several; the first by default.
-    #[arg(long, value_name = "NAME", requires = "booted")]
+    pub(crate) initial: Option<Option<OsString>>,
+    /// Stage of the file of --initial, if it has several; the first by default.
+    #[arg(long, value_name = "NAME", requires = "initial")]
     stage: Option<String>,
-    /// Start from the kernel's zoneinfo also where the trace has no snapshot of its slabs: zones, free memory and
-    /// per-CPU page lists. They are used where page events are replayed at the recorded page size and number of CPUs;
-    /// elsewhere only the amount of memory, if --memory says none.
-    #[arg(long)]
-    pub(crate) initial: bool,
     /// Compare the end with what the kernel held then.
     #[arg(long)]
     pub(crate) check: bool,
@@ -151,7 +150,7 @@ pub(crate) struct TimeArgs {
     /// recorded one by default, slob is left out (its searches take minutes to simulate), and the cache line is the
     /// machine's.
     #[arg(long, conflicts_with_all = [
-        "debug", "cache_line", "initial", "check", "caches", "callers", "fragmentation", "inspect"
+        "debug", "cache_line", "check", "caches", "callers", "fragmentation", "inspect"
     ])]
     pub(crate) time: bool,
     /// Machine whose time is simulated: a name of `quarry machines`, or a file. It must have the CPUs: a part of a
@@ -174,6 +173,14 @@ pub(crate) struct TimeArgs {
 impl Args {
     /// The request.
     pub(crate) fn asked(&self) -> anyhow::Result<Replay> {
+        let of_recording = matches!(self.initial, Some(None));
+        if of_recording && (self.time.time || self.stage.is_some()) {
+            let option = if self.time.time { "--time" } else { "--stage" };
+            return Err(error::usage(format!(
+                "--initial without a file is the recording's own state, which {option} does not go with; --initial=FILE is another \
+                 machine's"
+            )));
+        }
         Ok(Replay {
             designs: self.design.clone(),
             page_bytes: self.page_size.clone(),
@@ -184,16 +191,15 @@ impl Args {
             memory_bytes: self.memory,
             cache_line: self.cache_line,
             cache_share_bytes: self.cache_share,
-            start: match (self.check, self.initial, self.empty) {
+            start: match (self.check, &self.initial, self.empty) {
                 (true, _, _) => Start::Check,
-                (_, true, _) => Start::Reports,
+                (_, Some(None), _) => Start::Reports,
                 (_, _, true) => Start::Empty,
                 _ => Start::Usual,
             },
-            booted: match &self.booted {
-                None => None,
-                Some(None) => Some(Booted::Bundled),
+            booted: match &self.initial {
                 Some(Some(file)) => Some(input::booted(file, self.stage.as_deref())?),
+                _ => self.booted.then_some(Booted::Bundled),
             },
             pages: self.pages.into(),
             window: None,

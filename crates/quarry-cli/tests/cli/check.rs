@@ -351,3 +351,42 @@ fn caches_with_unseen_frees_are_marked() {
         assert!(text.contains(part), "{part}: {text}");
     }
 }
+
+#[test]
+fn a_replay_begins_on_the_heap_of_another_machine() {
+    let file = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../quarry-lab/data/booted/slub-6.1.json.gz"
+    );
+    let of = format!("replay kv --design slub@6.1,slub@6.17 --page-size 4k --initial={file}");
+    for more in ["--copies 2", "--time", "--time --copies 2 --pace full"] {
+        let told = json(&format!("{of} {more} --json"));
+        assert_eq!(told["settings"]["heap"], file, "{more}");
+        let [own, newer] =
+            [0, 1].map(|run| told["runs"][run]["initial"].as_str().unwrap().to_string());
+        let stage = format!("{file}, stage boot");
+        let copied = format!("predicted of {stage} (2 CPUs)");
+        let expected = if more == "--time" { &stage } else { &copied };
+        assert_eq!(&own, expected, "{more}");
+        let predicted = format!("predicted of {stage} (slub@6.1");
+        assert!(newer.starts_with(&predicted), "{newer}");
+    }
+    let bundled = json("replay kv --design slub@6.1 --page-size 4k --booted --json");
+    assert_eq!(bundled["settings"]["heap"], "bundled");
+    assert!(bundled["runs"][0]["initial_slab_bytes"].as_u64().unwrap() > 10 << 20);
+    assert_fails(
+        &quarry("replay kv --time --initial"),
+        2,
+        &["--initial=FILE"],
+    );
+    assert_fails(
+        &quarry("replay kv --booted --empty"),
+        2,
+        &["--booted", "--empty"],
+    );
+    assert_fails(
+        &quarry(&format!("replay kv --check --initial={file}")),
+        2,
+        &["leave out any other"],
+    );
+}

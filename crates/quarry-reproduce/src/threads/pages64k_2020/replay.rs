@@ -63,7 +63,7 @@ pub(super) const SOURCES: [Source; 3] = [
         name: "hackbench of 320",
         about: "after hackbench with 320 processes (replay of a recording of 6.18 with 4 KiB pages)",
         command: "quarry replay hackbench --copies 8 --design slub@5.9 --page-size 64k --cache-line 128 --pages off \
-                  --booted=crates/quarry-reproduce/data/snapshots/6.1-ppc64el-64k.json.gz --set slub_min_objects=32 \
+                  --initial=crates/quarry-reproduce/data/snapshots/6.1-ppc64el-64k.json.gz --set slub_min_objects=32 \
                   --set slub_max_order=1",
         seconds: 0.5,
         open: || {
