@@ -18,8 +18,6 @@ const OPERATION: &str = "operation_ns";
 /// A replay under way.
 struct Replay<'a> {
     input: &'a Input,
-    /// Heaps begin in one of several states.
-    booted: bool,
 }
 
 impl Experiment for Replay<'_> {
@@ -55,7 +53,7 @@ impl Experiment for Replay<'_> {
     }
 
     fn has_states(&self) -> bool {
-        self.booted
+        self.input.booted.is_some()
     }
 
     fn figures(report: &TimedReport) -> Vec<Figure> {
@@ -90,8 +88,7 @@ pub(crate) fn explore(
     jobs: usize,
     reports: &[TimedReport],
 ) -> anyhow::Result<(Report, Vec<Group>)> {
-    let booted = input.booted.is_some();
-    let replay = Replay { input, booted };
+    let replay = Replay { input };
     let runs = plan.runs.iter().map(|run| (run.clone(), timing.clone()));
     let runs: Vec<_> = runs.collect();
     let groups = Group::all(reports, Replay::named);

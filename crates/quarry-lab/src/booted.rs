@@ -5,6 +5,8 @@
 //! those that [`crate::whatif`] predicts (`replay/initial`). Facts that no report contains are drawn in each state but the
 //! first ([`Setup::state`]).
 
+use std::sync::OnceLock;
+
 use quarry_core::design::Design;
 use quarry_core::era::Era;
 use quarry_designs::{DesignEntry, DesignSpec};
@@ -25,21 +27,24 @@ struct Bundled {
     era: Era,
     about: &'static str,
     bytes: &'static [u8],
+    /// The report, unpacked when it is first asked for: studies begin hundreds of runs on it.
+    read: OnceLock<Snapshot>,
 }
 
 macro_rules! bundled {
     ($($design:literal $era:ident $file:literal $about:literal,)*) => {
-        &[$(Bundled {
+        [$(Bundled {
             design: $design,
             era: Era::$era,
             about: $about,
             bytes: include_bytes!(concat!("../data/booted/", $file, ".json.gz")),
+            read: OnceLock::new(),
         },)*]
     };
 }
 
 /// All of them (`data/booted/README.md`).
-static BUNDLED: &[Bundled] = bundled! {
+static BUNDLED: [Bundled; 6] = bundled! {
     "slab" V6_1 "slab-6.1" "6.1 with SLAB, booted to a shell",
     "slub" V6_1 "slub-6.1" "Debian 6.1, booted to a shell",
     "slub" V6_17 "slub-6.17" "Debian 6.17, its initramfs begun",
@@ -59,6 +64,14 @@ impl Bundled {
             of_design.min_by_key(|bundled| (bundled.era as i32).abs_diff(era as i32))
         };
         of(design).or_else(|| of(USUAL)).unwrap_or(&BUNDLED[0])
+    }
+
+    fn snapshot(&self) -> Result<&Snapshot, ReportError> {
+        if let Some(read) = self.read.get() {
+            return Ok(read);
+        }
+        let mut moments = Snapshot::of_bytes(self.about, self.bytes)?;
+        Ok(self.read.get_or_init(|| moments.swap_remove(0)))
     }
 }
 
@@ -123,22 +136,16 @@ impl Booted {
         run: &RunSpec,
         driver: &mut Driver<'_, D>,
     ) -> Result<(), LabError> {
-        let bundled;
-        let snapshot = match self {
-            Self::Reported(snapshot) => snapshot,
-            Self::Bundled => {
-                bundled = Bundled::nearest(run.design.design.name, run.design.era).open()?;
-                &bundled
-            }
-        };
+        let snapshot = self.snapshot(run.design.design.name, run.design.era)?;
         driver.uncounted(|driver| fill_heap(run, snapshot, driver))
     }
-}
 
-impl Bundled {
-    fn open(&self) -> Result<Snapshot, ReportError> {
-        let mut moments = Snapshot::of_bytes(self.about, self.bytes)?;
-        Ok(moments.swap_remove(0))
+    /// The report that runs of a design begin on.
+    fn snapshot(&self, design: &str, era: Era) -> Result<&Snapshot, ReportError> {
+        match self {
+            Self::Reported(snapshot) => Ok(snapshot),
+            Self::Bundled => Bundled::nearest(design, era).snapshot(),
+        }
     }
 }
 
@@ -154,20 +161,11 @@ impl Start for Booted {
     }
 
     fn about(&self, design: &str, era: Era, config: &Config) -> Option<String> {
-        let bundled;
-        let (snapshot, name) = match self {
-            Self::Reported(snapshot) => (
-                &**snapshot,
-                match &snapshot.stage {
-                    Some(stage) => format!("{}, stage {stage}", snapshot.file),
-                    None => snapshot.file.clone(),
-                },
-            ),
-            Self::Bundled => {
-                let nearest = Bundled::nearest(design, era);
-                bundled = nearest.open().ok()?;
-                (&bundled, nearest.about.to_string())
-            }
+        let snapshot = self.snapshot(design, era).ok()?;
+        let name = match (self, &snapshot.stage) {
+            (Self::Bundled, _) => Bundled::nearest(design, era).about.to_string(),
+            (Self::Reported(_), Some(stage)) => format!("{}, stage {stage}", snapshot.file),
+            (Self::Reported(_), None) => snapshot.file.clone(),
         };
         Some(
             match Baseline::of(snapshot).ok()?.unlike(design, era, config) {
@@ -209,7 +207,7 @@ mod tests {
     fn predicted(design: &str) -> f64 {
         let design = DesignSpec::parse(design).unwrap();
         let bundled = Bundled::nearest(design.design.name, design.era);
-        let snapshot = bundled.open().unwrap();
+        let snapshot = bundled.snapshot().unwrap();
         let config = Config {
             cpus: 4,
             ..Config::default()
@@ -222,7 +220,7 @@ mod tests {
             state: 0,
             inspect: None,
         };
-        let told = Baseline::of(&snapshot).unwrap().held_in(&run);
+        let told = Baseline::of(snapshot).unwrap().held_in(&run);
         let slabs = |cache: &crate::whatif::CachePrediction| {
             cache.holding.slabs * cache.pages_per_slab * 4096
         };

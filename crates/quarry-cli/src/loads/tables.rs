@@ -1,6 +1,7 @@
 //! Tables of the loads.
 
 use quarry_work::load::{CacheReport, LoadReport, PAGE_ALLOCATOR, SLAB_SLOW};
+use quarry_work::sensitivity::within;
 
 use crate::output;
 use crate::sensitivity::Group;
@@ -81,9 +82,6 @@ fn counted(reports: &[LoadReport]) -> String {
     }
 }
 
-/// Rates that differ by no more than this factor are the same.
-const SAME: f64 = 1.001;
-
 /// Names the design that does most in a group, in a sentence.
 fn finding(reports: &[LoadReport], group: &Group) -> String {
     let rate = |run: usize| reports.get(run).map_or(0.0, |run| run.per_second);
@@ -91,7 +89,7 @@ fn finding(reports: &[LoadReport], group: &Group) -> String {
     runs.sort_by(|(a, _), (b, _)| rate(*b).total_cmp(&rate(*a)));
     match (runs.first(), runs.last()) {
         (Some((first, _)), Some((last, _)))
-            if first != last && rate(*first) <= SAME * rate(*last) =>
+            if first != last && within(rate(*last), 0.1, rate(*first)) =>
         {
             format!("{}: designs do the same within 0.1 %.\n", group.about)
         }

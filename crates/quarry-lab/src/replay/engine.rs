@@ -129,7 +129,7 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
             due_ns: 0,
             outcome: Outcome::default(),
         };
-        engine.tune_all()?;
+        caches::tune_all(engine.driver, spec)?;
         Ok(engine)
     }
 

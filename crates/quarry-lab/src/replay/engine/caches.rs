@@ -28,12 +28,8 @@ impl<D: Design> Engine<'_, '_, D> {
                 cache.name
             )));
         };
-        // A machine that has run has it.
-        let known = self.input.booted.as_ref();
-        let index = match known.and_then(|_| self.driver.find_cache(&cache.name)) {
-            Some(index) => index,
-            None => create_recorded(self.driver, self.spec, self.row, cache, &inferred)?,
-        };
+        let has_run = self.input.booted.is_some();
+        let index = recorded(self.driver, self.spec, has_run, self.row, cache, &inferred)?;
         for (into, other) in self.cache_of.iter_mut().zip(&self.input.cache_of) {
             if *other == group {
                 *into = index.0;
@@ -41,22 +37,37 @@ impl<D: Design> Engine<'_, '_, D> {
         }
         Ok(index.0)
     }
+}
 
-    pub(super) fn tune_all(&self) -> Result<(), LabError> {
-        let mut result = Ok(());
-        if !self.spec.settings.cache.is_empty() {
-            self.driver.for_each_cache(|cache| {
-                if result.is_ok() {
-                    result = tune(self.spec, &cache);
-                }
-            });
+/// Gives all caches that there are the run's settings.
+pub(in super::super) fn tune_all<D: Design>(
+    driver: &Driver<'_, D>,
+    spec: &RunSpec,
+) -> Result<(), LabError> {
+    let mut result = Ok(());
+    driver.for_each_cache(|cache| {
+        if result.is_ok() {
+            result = tune(spec, &cache);
         }
-        result
-    }
+    });
+    result
+}
+
+/// The cache of a cache of the trace, which `row` needs. A machine that has run may have it; else it is made and tuned.
+pub(in super::super) fn recorded<D: Design>(
+    driver: &mut Driver<'_, D>,
+    spec: &RunSpec,
+    has_run: bool,
+    row: u64,
+    cache: &RecordedCache,
+    inferred: &Inferred,
+) -> Result<CacheIndex, LabError> {
+    let known = has_run.then(|| driver.find_cache(&cache.name)).flatten();
+    known.map_or_else(|| create_recorded(driver, spec, row, cache, inferred), Ok)
 }
 
 /// Makes a cache of the trace, which `row` needs, and tunes it.
-pub(in super::super) fn create_recorded<D: Design>(
+fn create_recorded<D: Design>(
     driver: &mut Driver<'_, D>,
     spec: &RunSpec,
     row: u64,

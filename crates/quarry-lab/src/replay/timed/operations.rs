@@ -9,7 +9,7 @@ use quarry_core::page::{MAX_ORDER, MigrateType};
 use quarry_sim::driver::{Driver, PageRef};
 use quarry_trace::{Flags, NO_OBJECT};
 
-use super::super::engine::caches::{create_recorded, tune};
+use super::super::engine::caches::{recorded, tune_all};
 use super::super::input::Input;
 use super::super::objects::{self, AWAITED, Entry, KMALLOC, NONE, UNSERVED};
 use super::super::pages::parts::Fit;
@@ -26,24 +26,15 @@ pub(super) fn make_caches<D: Design>(
     spec: &RunSpec,
     input: &Input,
 ) -> Result<Vec<u16>, LabError> {
-    let mut tuned = Ok(());
-    driver.for_each_cache(|cache| {
-        if tuned.is_ok() {
-            tuned = tune(spec, &cache);
-        }
-    });
-    tuned?;
+    tune_all(driver, spec)?;
     let mut made = Vec::with_capacity(input.caches.len());
     for cache in &input.caches {
         let Some(inferred) = &cache.inferred else {
             made.push(NONE);
             continue;
         };
-        // A machine that has run has it.
-        made.push(match driver.find_cache(&cache.name) {
-            Some(index) => index.0,
-            None => create_recorded(driver, spec, 0, cache, inferred)?.0,
-        });
+        let has_run = input.booted.is_some();
+        made.push(recorded(driver, spec, has_run, 0, cache, inferred)?.0);
     }
     let of_group = |group: &u16| made[usize::from(*group)];
     Ok(input.cache_of.iter().map(of_group).collect())
