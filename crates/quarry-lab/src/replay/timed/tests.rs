@@ -69,6 +69,26 @@ fn ring(cpus: u16, n: u64) -> Vec<RawEvent<'static>> {
     events
 }
 
+#[test]
+fn caches_of_one_name_and_two_sizes_stay_apart() {
+    let small = alloc(0, 0, "box", 200);
+    let large = (1..=200).map(|object| alloc(object, 0, "box", 2000));
+    let events: Vec<_> = std::iter::once(small).chain(large).collect();
+    let events: Vec<_> = (0..)
+        .zip(events)
+        .map(|(now, event)| at(event, now))
+        .collect();
+    let input = input(&events);
+    let boxes = input.caches.iter().filter(|cache| cache.name == "box");
+    assert_eq!(boxes.count(), 2);
+    let report = run("slub@6.1", Pace::Full, &input).unwrap();
+    assert!(
+        report.peak_slab_bytes >= 200 * 2000,
+        "{}",
+        report.peak_slab_bytes
+    );
+}
+
 /// Stops replays from the first time on that they ask.
 struct Stop;
 
