@@ -50,6 +50,17 @@ pub(crate) trait CpuKept: Design {
     /// The object has no user left.
     unsafe fn push_step<M: Machine>(&self, env: Env<'_, M>, object: NonNull<u8>) -> bool;
 
+    /// [`CpuKept::push_step`] of an object that is in a slab of the cache, as the caller has looked.
+    ///
+    /// # Safety
+    ///
+    /// As for [`CpuKept::push_step`].
+    #[inline(always)]
+    unsafe fn push_own_step<M: Machine>(&self, env: Env<'_, M>, object: NonNull<u8>) -> bool {
+        // SAFETY: the caller vouches that the object has no user left.
+        unsafe { self.push_step(env, object) }
+    }
+
     /// Takes an object off the CPU's state, whose slot is held, if it has one of the wanted node.
     fn pop_held<M: Machine>(
         &self,

@@ -218,6 +218,14 @@ fn counted<'a, M: Machine, L>(env: Env<'_, M>, nodes: &'a Nodes<L>, slab: Pfn) -
     node
 }
 
+/// Accounts a look at the descriptor of an object's page that the caller has made.
+#[inline(always)]
+pub(crate) fn account_look<M: Machine>(env: Env<'_, M>, object: NonNull<u8>) {
+    if let Some((_, page)) = env.map().page_of(object) {
+        access(env.machine(), Line::Slab, Access::Check, page);
+    }
+}
+
 /// True if an object is in a slab of this cache.
 #[inline(always)]
 pub(crate) fn owns<M: Machine>(env: Env<'_, M>, object: NonNull<u8>) -> bool {

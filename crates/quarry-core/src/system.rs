@@ -14,6 +14,12 @@ use crate::sync::{AtomicPtr, AtomicU64};
 /// kmalloc indexes that the eras' class lists use.
 const KMALLOC_INDEXES: usize = 32;
 
+/// Sizes between two places of [`System::by_size`]: every class is a multiple of it.
+pub(crate) const SMALL_STEP: usize = 8;
+/// Requests up to this many bytes have a place in [`System::by_size`]. Larger ones are rare, and their class is a power of
+/// two.
+const SMALL_MAX: usize = 1024;
+
 /// See the [module's documentation](self).
 pub struct System<M: Machine> {
     pub(crate) pages: PageAllocator<M>,
@@ -27,6 +33,8 @@ pub struct System<M: Machine> {
     pub(crate) shared: NonNull<()>,
     /// Bodies of the kmalloc caches, as the heap makes them.
     pub(crate) classes: [AtomicPtr<()>; KMALLOC_INDEXES],
+    /// The same by the size of a request, in steps of [`SMALL_STEP`] bytes rounded up. 0 bytes have none.
+    pub(crate) by_size: [AtomicPtr<()>; SMALL_MAX / SMALL_STEP + 1],
     /// Newest cache; the list is linked through the heads.
     pub(crate) caches: SpinLock<*const CacheHead>,
     /// Changes of that list: a new cache may be where an old one was.
@@ -63,6 +71,7 @@ impl<M: Machine> System<M> {
             design,
             shared,
             classes: core::array::from_fn(|_| AtomicPtr::new(core::ptr::null_mut())),
+            by_size: core::array::from_fn(|_| AtomicPtr::new(core::ptr::null_mut())),
             caches: SpinLock::new(LockClass::CacheList, core::ptr::null()),
             list_changes: AtomicU64::new(0),
             large_allocs: AtomicU64::new(0),

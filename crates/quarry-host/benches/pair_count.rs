@@ -1,5 +1,6 @@
 //! A number of alloc+free pairs of one design and nothing else, to count instructions of:
-//! `pair_count slub 1000000`. `cargo xtask accounting` runs it under callgrind.
+//! `pair_count slub 1000000 cache`, or `pair_count slub 1000000 kmalloc` for kmalloc and kfree. `cargo xtask accounting` runs it
+//! under callgrind.
 
 use std::ptr::NonNull;
 
@@ -10,14 +11,24 @@ use quarry_core::heap::{Cache, Heap};
 use quarry_core::page::PageConfig;
 use quarry_host::HostMachine;
 
-fn pairs<D: Design>(n: u64) -> Result<(), Box<dyn std::error::Error>> {
+/// Bytes of an object.
+const BYTES: u32 = 64;
+
+fn pairs<D: Design>(n: u64, by_kmalloc: bool) -> Result<(), Box<dyn std::error::Error>> {
     let machine = HostMachine::builder().build()?;
     let heap = Heap::<_, D>::with_pages(
         machine,
         &PageConfig::in_process(D::DEFAULT_ERA),
         BootParams::default(),
     )?;
-    let spec = CacheSpec::new("pairs", 64);
+    if by_kmalloc {
+        for _ in 0..n {
+            let object = kmalloc(&heap, BYTES as usize).ok_or("out of memory")?;
+            kfree(&heap, object)?;
+        }
+        return Ok(());
+    }
+    let spec = CacheSpec::new("pairs", BYTES);
     let cache = heap.create_cache(&spec)?;
     for _ in 0..n {
         let object = alloc(&cache).ok_or("out of memory")?;
@@ -42,6 +53,17 @@ fn free<D: Design>(
     unsafe { cache.free(object) }
 }
 
+#[inline(never)]
+fn kmalloc<D: Design>(heap: &Heap<HostMachine, D>, bytes: usize) -> Option<NonNull<u8>> {
+    heap.kmalloc(bytes, None)
+}
+
+#[inline(never)]
+fn kfree<D: Design>(heap: &Heap<HostMachine, D>, object: NonNull<u8>) -> Result<(), FreeError> {
+    // SAFETY: the loop has just allocated the object and does not use it.
+    unsafe { heap.kfree(object) }
+}
+
 /// Stays on the CPU that the program runs on: a move would add the slow path of another CPU's first
 /// allocation.
 fn stay() {
@@ -60,8 +82,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (design, n) = (args.next(), args.next());
     stay();
     let n = n.as_deref().unwrap_or("1000000").parse()?;
+    let by_kmalloc = match args.next().as_deref() {
+        None | Some("cache") => false,
+        Some("kmalloc") => true,
+        Some(other) => return Err(format!("{other} is neither cache nor kmalloc").into()),
+    };
     for_all_designs!(D => if design.as_deref() == Some(D::NAME) {
-        return pairs::<D>(n);
+        return pairs::<D>(n, by_kmalloc);
     });
-    Err("usage: pair_count DESIGN [PAIRS]".into())
+    Err("usage: pair_count DESIGN [PAIRS] [cache|kmalloc]".into())
 }

@@ -20,6 +20,7 @@
 //! | `readers` | read-side sections, and when frees that wait for them may be done |
 //! | `waiters` | who waits for a spin lock; breaks circles that signal handlers close |
 //! | `memory`, `huge` | address space, and which pages are behind it |
+//! | `blocks` | mappings for what is larger than a block of pages |
 //! | `numa` | nodes of the CPUs |
 //! | `topology`, `os` | `/sys`, system calls |
 //!
@@ -52,6 +53,7 @@
 //!   allocate (POSIX allows it nothing but `exec` and `_exit`).
 //! * A library that contains sequences must not be unloaded while threads run (`-z nodelete`).
 
+mod blocks;
 #[cfg(feature = "negative-controls")]
 #[doc(hidden)]
 pub mod broken;

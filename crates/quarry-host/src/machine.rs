@@ -12,6 +12,7 @@ use quarry_core::machine::{
     Topology,
 };
 
+use crate::blocks::Blocks;
 use crate::builder::Builder;
 use crate::huge::HugePageUse;
 use crate::memory::Memory;
@@ -68,6 +69,7 @@ pub struct HostMachine {
     /// The thread inside [`HostMachine::without_waiting`], 0 if none is.
     impatient: AtomicUsize,
     abi: Option<RseqAbi>,
+    pub(crate) blocks: Blocks,
     readers: Readers,
     waiters: Waiters,
     nodes: Nodes,
@@ -108,6 +110,7 @@ impl HostMachine {
             bind_errno: AtomicI32::new(0),
             impatient: AtomicUsize::new(0),
             abi: found.ok().map(|found| found.abi),
+            blocks: Blocks::new(),
             readers: Readers::default(),
             waiters: Waiters::new(),
             nodes,

@@ -1,6 +1,7 @@
 //! System calls and files. None of them allocates; those on allocation paths keep `errno`.
 
 use core::ffi::CStr;
+use core::ptr::NonNull;
 
 use quarry_core::machine::RawRange;
 
@@ -192,6 +193,71 @@ pub(crate) fn prefer_node(range: RawRange, node: u32) -> Result<(), i32> {
     })
 }
 
+/// Bytes of the system's page.
+pub(crate) fn page_bytes() -> usize {
+    sysconf(libc::_SC_PAGESIZE).unwrap_or(4096)
+}
+
+/// A new mapping of zero-filled memory, of a multiple of the system's page.
+pub(crate) fn map(bytes: usize) -> Option<NonNull<u8>> {
+    // SAFETY: a new anonymous mapping at an address of the kernel's choice touches no memory in use.
+    let map = keeping_errno(|| unsafe {
+        libc::mmap(
+            core::ptr::null_mut(),
+            bytes,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        )
+    });
+    NonNull::new(map.cast()).filter(|_| map != libc::MAP_FAILED)
+}
+
+/// [`map`], aligned to a power of two above the system's page, `page`.
+pub(crate) fn map_aligned(bytes: usize, align: usize, page: usize) -> Option<NonNull<u8>> {
+    let slack = align - page;
+    let wide = map(bytes.checked_add(slack)?)?;
+    let before = wide.addr().get().next_multiple_of(align) - wide.addr().get();
+    // SAFETY: the mapping has `slack` bytes more than `bytes`, and `before` is no more than those.
+    let start = unsafe { wide.byte_add(before) };
+    // SAFETY: as above; at its end at most.
+    let end = unsafe { start.byte_add(bytes) };
+    for (part, bytes) in [(wide, before), (end, slack - before)] {
+        if bytes > 0 {
+            // SAFETY: a part of the mapping just made that no caller gets.
+            unsafe { unmap(part, bytes) };
+        }
+    }
+    Some(start)
+}
+
+/// Ends a mapping. What the system refuses to unmap stays mapped.
+///
+/// # Safety
+///
+/// The range is a mapping of the caller's that no code uses any more.
+pub(crate) unsafe fn unmap(start: NonNull<u8>, bytes: usize) {
+    // SAFETY: by the caller's contract the memory has no user left.
+    keeping_errno(|| unsafe { libc::munmap(start.as_ptr().cast(), bytes) });
+}
+
+/// Changes a mapping's length, at another address if it has to; `None` and no change if the system refuses.
+///
+/// # Safety
+///
+/// The range is a whole mapping of the caller's, who alone uses it, and from then on the result alone if there is one.
+pub(crate) unsafe fn remap(start: NonNull<u8>, old: usize, new: usize) -> Option<NonNull<u8>> {
+    if cfg!(miri) {
+        return None;
+    }
+    // SAFETY: by the caller's contract no other code has the old address.
+    let map = keeping_errno(|| unsafe {
+        libc::mremap(start.as_ptr().cast(), old, new, libc::MREMAP_MAYMOVE)
+    });
+    NonNull::new(map.cast()).filter(|_| map != libc::MAP_FAILED)
+}
+
 /// Bytes of a mapping that are in memory; `None` if the system does not say.
 pub(crate) fn resident_bytes(range: RawRange) -> Option<usize> {
     const STEP: usize = 2048;
@@ -296,8 +362,6 @@ pub(crate) fn env_is(name: &CStr, value: &CStr) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use core::ptr::NonNull;
-
     use super::*;
 
     /// `MPOL_F_ADDR` of `linux/mempolicy.h`.

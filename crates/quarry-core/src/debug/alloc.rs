@@ -7,12 +7,31 @@ use super::about::{deliver, note_damaged_lists, report_of, slab_of, with_slab, w
 use super::report::{During, Fix, Report, TraceEvent, Track, here};
 use super::site::CallSite;
 use super::slot::{Slot, State, Which};
-use crate::design::{Allocate, Env};
+use crate::design::{Allocate, Env, Slots};
 use crate::geometry::CacheFlags;
 use crate::machine::{Machine, NodeId};
 
 /// Objects that one allocation finds damaged before it gives up.
 const DAMAGED_MAX: usize = 64;
+
+/// Bytes that were asked for when an object was allocated, or the object's size where the cache keeps none. `None` if the
+/// address is no object's, or if the calling thread is inside the cache's debugging already.
+pub(crate) fn request<M: Machine, D: Slots>(
+    design: &D,
+    env: Env<'_, M>,
+    object: NonNull<u8>,
+) -> Option<u32> {
+    let debug = env.cache.debug()?;
+    let place = design
+        .find_slot(env, object)
+        .ok()
+        .filter(|place| place.exact)?;
+    let _pass = env.enter();
+    let _ops = debug.ops.lock(env.machine())?;
+    // SAFETY: a slot of the cache (`find_slot`), whose debug lock is held.
+    let slot = unsafe { Slot::new(env.cache, debug, place.base) };
+    Some(slot.request())
+}
 
 /// Allocates an object of a cache with debugging. `bytes` are what was asked for.
 pub(crate) fn alloc<M: Machine, D: Allocate>(

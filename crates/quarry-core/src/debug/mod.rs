@@ -112,7 +112,7 @@ pub use state::{Reporter, Tracer};
 pub use validate::{REPORTS_MAX, Validation};
 
 pub(crate) use about::{Described, deliver, live, release};
-pub(crate) use alloc::alloc;
+pub(crate) use alloc::{alloc, request};
 pub(crate) use free::{describe, free, reason, refused};
 pub(crate) use site::SiteTable;
 pub(crate) use state::{CacheDebug, HeapDebug};

@@ -91,6 +91,17 @@ pub trait Free: Sized {
     /// As [`Free::free`].
     unsafe fn free_fast<M: Machine>(&self, env: Env<'_, M>, object: NonNull<u8>) -> bool;
 
+    /// [`Free::free_fast`] of an object that is in a slab of the cache, as the caller has found by its page.
+    ///
+    /// # Safety
+    ///
+    /// As [`Free::free`].
+    #[inline(always)]
+    unsafe fn free_own_fast<M: Machine>(&self, env: Env<'_, M>, object: NonNull<u8>) -> bool {
+        // SAFETY: the caller vouches that the object has no user left.
+        unsafe { self.free_fast(env, object) }
+    }
+
     /// Frees an object that [`Free::free_fast`] did not take.
     ///
     /// # Errors
@@ -150,6 +161,11 @@ pub trait Free: Sized {
         env: Env<'_, M>,
         object: NonNull<u8>,
     ) -> Result<(), FreeError>;
+
+    /// Bytes that were asked for by [`Allocate::kmalloc`]; `None` if the object is none of its.
+    fn ksize<M: Machine>(&self, _env: Env<'_, M>, _object: NonNull<u8>) -> Option<usize> {
+        None
+    }
 
     /// Frees what [`Allocate::kmalloc`] allocated.
     ///

@@ -8,6 +8,7 @@ use crate::design::{Design, Env, FreeError};
 use crate::machine::{CpuId, Machine, NodeId, PerCpu};
 use crate::page::Pfn;
 use crate::queue::CpuStack;
+use crate::slabs;
 use crate::stack::HasStack;
 
 /// A design whose CPUs keep objects on a stack, the newest on top.
@@ -23,9 +24,8 @@ pub(crate) trait StackFront: Design {
     /// True if objects of any node may be put on a stack now.
     fn stacks_any_node(&self) -> bool;
 
-    /// True if a single step may put the object on the running CPU's stack: it is the cache's, and of a node that
-    /// the stack takes.
-    fn is_for_stack<M: Machine>(&self, env: Env<'_, M>, object: NonNull<u8>) -> bool;
+    /// True if an object of the cache is of a node that the running CPU's stack takes.
+    fn stacks_node_of<M: Machine>(&self, env: Env<'_, M>, object: NonNull<u8>) -> bool;
 
     /// True if the newest object may serve a request for a node.
     fn serves<M: Machine>(&self, env: Env<'_, M>, cpu: &Self::State, node: NodeId) -> bool;
@@ -51,10 +51,21 @@ impl<T: StackFront> CpuKept for T {
     #[inline(always)]
     unsafe fn push_step<M: Machine>(&self, env: Env<'_, M>, object: NonNull<u8>) -> bool {
         let machine = env.machine();
-        if !self.is_for_stack(env, object) {
+        if !slabs::owns(env, object) || !self.stacks_node_of(env, object) {
             return false;
         }
         // SAFETY: as for `pop_step`; the word in front of the entries can be read (`StackFront`).
+        unsafe { machine.percpu_push_stack::<T::State>(self.stacks().slot0(), object) }
+    }
+
+    #[inline(always)]
+    unsafe fn push_own_step<M: Machine>(&self, env: Env<'_, M>, object: NonNull<u8>) -> bool {
+        let machine = env.machine();
+        slabs::account_look(env, object);
+        if !self.stacks_node_of(env, object) {
+            return false;
+        }
+        // SAFETY: as for `push_step`.
         unsafe { machine.percpu_push_stack::<T::State>(self.stacks().slot0(), object) }
     }
 

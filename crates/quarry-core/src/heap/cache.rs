@@ -193,17 +193,7 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
         }
         self.unlist(&mut newest);
         drop(newest);
-        // A kmalloc class is made anew at its next use.
-        let body = core::ptr::from_ref(self.body).cast_mut().cast();
-        for class in &self.heap.system.classes {
-            // Relaxed: by the caller's contract no other thread uses the cache.
-            let _ = class.compare_exchange(
-                body,
-                core::ptr::null_mut(),
-                Ordering::Relaxed,
-                Ordering::Relaxed,
-            );
-        }
+        self.heap.unpublish(self.body);
         // SAFETY: the cache is off the list, and by the caller's contract no other code uses it.
         unsafe { self.heap.free_aliases(&self.body.head) };
         // SAFETY: no slab is left, and by the caller's contract no other code uses the cache.

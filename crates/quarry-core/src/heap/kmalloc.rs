@@ -1,4 +1,19 @@
 //! kmalloc: size classes over the heap's caches, large blocks over the page allocator.
+//!
+//! ```text
+//!  kmalloc   small: one load from `System::by_size`, then the class's fast path
+//!                | not made yet, 0 bytes, a design without classes, larger
+//!            kmalloc_slow: the release's rules (`kmalloc_index`)
+//!
+//!  kfree     the descriptor of the object's own page names the class: its fast path
+//!                | no slab of a class
+//!            kfree_slow: 0 bytes, a design without classes, pages, mistakes
+//! ```
+//!
+//! The table has a place for each eighth byte of small sizes. A constant size is a constant place for the compiler. Places
+//! are empty until their class is made, so that nothing but the load decides.
+
+mod resize;
 
 use core::ptr::NonNull;
 
@@ -13,8 +28,19 @@ use crate::machine::{Machine, NodeId, Work, work};
 use crate::name::Name;
 use crate::page::{PageKind, Pfn};
 use crate::sync::Ordering;
+use crate::system::SMALL_STEP;
 
 impl<M: Machine, D: Design> Heap<M, D> {
+    /// The cache of a small size, if it is made.
+    #[inline(always)]
+    fn small(&self, bytes: usize) -> Option<&CacheBody<D>> {
+        let place = self.system.by_size.get(bytes.div_ceil(SMALL_STEP))?;
+        // Acquire: pairs with the Release in `publish`.
+        let body = place.load(Ordering::Acquire).cast::<CacheBody<D>>();
+        // SAFETY: not null means that `publish` stored an initialised body.
+        unsafe { body.as_ref() }
+    }
+
     /// The cache of a kmalloc class, made at its first use.
     #[inline]
     fn class(&self, target: KmallocTarget) -> Option<&CacheBody<D>> {
@@ -49,9 +75,35 @@ impl<M: Machine, D: Design> Heap<M, D> {
         };
         let body = self.create_body(&spec, false)?;
         let body = self.publish(class.index, body);
+        for (at, place) in self.system.by_size.iter().enumerate() {
+            if self.index_of(at * SMALL_STEP) == Some(class.index) {
+                // Release: publishes the body, again.
+                let body = core::ptr::from_ref(body).cast_mut().cast();
+                place.store(body, Ordering::Release);
+            }
+        }
         // It is published, so this comes to an end.
         self.make_what_debugging_needs(body)?;
         Ok(body)
+    }
+
+    /// The class of a size.
+    fn index_of(&self, bytes: usize) -> Option<u32> {
+        let (rules, params) = (self.system.kmalloc, &self.system.params);
+        match kmalloc_index(rules, params, bytes as u64) {
+            KmallocTarget::Class(class) => Some(class.index),
+            _ => None,
+        }
+    }
+
+    /// Forgets a cache that is destroyed, if it is a kmalloc class: it is made anew at its next use.
+    pub(super) fn unpublish(&self, body: &CacheBody<D>) {
+        let body = core::ptr::from_ref(body).cast_mut().cast();
+        for place in self.system.classes.iter().chain(&self.system.by_size) {
+            // Relaxed: by the contract of `destroy` no other thread uses the cache.
+            let (order, nothing) = (Ordering::Relaxed, core::ptr::null_mut());
+            let _ = place.compare_exchange(body, nothing, order, order);
+        }
     }
 
     /// The cache through which a design serves kmallocs of all sizes, made at its first use.
@@ -117,8 +169,40 @@ impl<M: Machine, D: Design> Heap<M, D> {
     }
 
     /// [`Heap::kmalloc`] for the given call site, which only caches with debugging keep.
-    #[inline]
+    #[inline(always)]
     pub fn kmalloc_at(
+        &self,
+        bytes: usize,
+        node: Option<NodeId>,
+        site: CallSite,
+    ) -> Option<NonNull<u8>> {
+        match self.small(bytes) {
+            Some(body) => self.kmalloc_of_class(body, bytes, node, site),
+            None => self.kmalloc_slow(bytes, node, site),
+        }
+    }
+
+    /// Allocates from the cache of a class.
+    #[inline(always)]
+    fn kmalloc_of_class(
+        &self,
+        body: &CacheBody<D>,
+        bytes: usize,
+        node: Option<NodeId>,
+        site: CallSite,
+    ) -> Option<NonNull<u8>> {
+        // Two calls: the look-up of a size's cache, which a compiler does for constant sizes, and the cache's.
+        work(self.machine(), Work::Call);
+        work(self.machine(), Work::Call);
+        match body.design.alloc_fast(self.env(&body.head), node) {
+            None => self.alloc_slow(body, node, bytes as u32, site),
+            object => object,
+        }
+    }
+
+    /// Allocates what has no place in the table of small sizes, or not yet.
+    #[inline(never)]
+    fn kmalloc_slow(
         &self,
         bytes: usize,
         node: Option<NodeId>,
@@ -126,14 +210,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
     ) -> Option<NonNull<u8>> {
         match kmalloc_index(self.system.kmalloc, &self.system.params, bytes as u64) {
             target @ KmallocTarget::Class(_) => {
-                // The look-up of a size's cache. A compiler does that of a constant size; here all sizes are looked up.
-                work(self.machine(), Work::Call);
-                let body = self.class(target)?;
-                work(self.machine(), Work::Call);
-                match body.design.alloc_fast(self.env(&body.head), node) {
-                    None => self.alloc_slow(body, node, bytes as u32, site),
-                    object => object,
-                }
+                self.kmalloc_of_class(self.class(target)?, bytes, node, site)
             }
             KmallocTarget::ZeroSize => {
                 NonNull::new(core::ptr::without_provenance_mut(ZERO_SIZE_ADDRESS))
@@ -189,14 +266,54 @@ impl<M: Machine, D: Design> Heap<M, D> {
     /// # Safety
     ///
     /// As [`Heap::kfree`].
-    #[inline]
+    #[inline(always)]
     pub unsafe fn kfree_at(&self, object: NonNull<u8>, site: CallSite) -> Result<(), FreeError> {
+        match self.class_of(object) {
+            Some(body) => {
+                work(self.machine(), Work::Call);
+                // SAFETY: the caller vouches that the object has no user left.
+                if unsafe { body.design.free_own_fast(self.env(&body.head), object) } {
+                    return Ok(());
+                }
+                // SAFETY: the caller vouches for the object, which the attempt above has not freed.
+                unsafe { self.free_slow(body, object, site) }
+            }
+            // SAFETY: the caller vouches that the object has no user left.
+            None => unsafe { self.kfree_slow(object, site) },
+        }
+    }
+
+    /// The cache of the slab that an address is in, by the descriptor of the address's own page. `None` with designs
+    /// whose slabs hold objects of all caches: their kfree is their own.
+    #[inline(always)]
+    fn class_of(&self, object: NonNull<u8>) -> Option<&CacheBody<D>> {
+        if D::FEATURES.shared_slabs {
+            return None;
+        }
+        let (_, page) = self.system.pages.map().page_of(object)?;
+        // A page pool's pages have its mark in the place of a cache, but no head.
+        if page.head_link() == 0 {
+            return None;
+        }
+        let body = page.cache.load(Ordering::Relaxed).cast::<CacheBody<D>>();
+        // SAFETY: not null means that a cache of this heap stored its own address there, which is its body's; caches are
+        // only destroyed when they have no slabs.
+        unsafe { body.as_ref() }
+    }
+
+    /// Frees what is in no slab of a cache.
+    ///
+    /// # Safety
+    ///
+    /// The object has no user left.
+    #[inline(never)]
+    unsafe fn kfree_slow(&self, object: NonNull<u8>, site: CallSite) -> Result<(), FreeError> {
         if object.addr().get() == ZERO_SIZE_ADDRESS {
             return Ok(());
         }
         let map = self.system.pages.map();
         let head = map.pfn_of(object).and_then(|pfn| map.page(pfn).head());
-        let Some(slab) = head else {
+        let Some(first) = head else {
             return self.kfree_refused(object, FreeError::Foreign, site);
         };
         if self.system.kmalloc.service == KmallocService::Design {
@@ -209,24 +326,8 @@ impl<M: Machine, D: Design> Heap<M, D> {
                 Err(error) => unsafe { self.free_missed(body, object, error, site) },
             };
         }
-        let page = map.page(slab);
-        let body = page.cache.load(Ordering::Relaxed).cast::<CacheBody<D>>();
-        // SAFETY: not null means that a cache of this heap stored its own address there, which is
-        // its body's; caches are only destroyed when they have no slabs.
-        match unsafe { body.as_ref() } {
-            Some(body) => {
-                work(self.machine(), Work::Call);
-                // SAFETY: the caller vouches that the object has no user left.
-                if unsafe { body.design.free_fast(self.env(&body.head), object) } {
-                    return Ok(());
-                }
-                // SAFETY: the caller vouches for the object, which the attempt above has not freed.
-                unsafe { self.free_slow(body, object, site) }
-            }
-            None => self
-                .kfree_large(slab, object)
-                .or_else(|error| self.kfree_refused(object, error, site)),
-        }
+        self.kfree_large(first, object)
+            .or_else(|error| self.kfree_refused(object, error, site))
     }
 
     #[cold]

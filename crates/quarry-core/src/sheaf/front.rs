@@ -30,8 +30,8 @@ impl StackFront for SheafCache {
     }
 
     #[inline(always)]
-    fn is_for_stack<M: Machine>(&self, env: Env<'_, M>, object: NonNull<u8>) -> bool {
-        self.owns_local(env, object)
+    fn stacks_node_of<M: Machine>(&self, env: Env<'_, M>, object: NonNull<u8>) -> bool {
+        self.one_node || self.seems_local(env, object)
     }
 
     /// A sheaf may hold objects of other nodes, which only the slow path looks for.

@@ -10,14 +10,13 @@ use crate::slabs;
 use crate::sync::Ordering;
 
 impl SheafCache {
-    /// True if an object may enter this CPU's sheaves: it is in a slab of this cache, on the node
-    /// of the CPU. The thread may move to another node right after; its sheaf then holds a remote
-    /// object, which costs locality and nothing else.
-    #[inline(always)]
-    pub(super) fn owns_local<M: Machine>(&self, env: Env<'_, M>, object: NonNull<u8>) -> bool {
+    /// True if an object is of the running CPU's node. The thread may move to another node right after; its sheaf
+    /// then holds a remote object, which costs locality and nothing else. Never inlined, so that frees on machines with one
+    /// node save no registers for it.
+    #[inline(never)]
+    pub(super) fn seems_local<M: Machine>(&self, env: Env<'_, M>, object: NonNull<u8>) -> bool {
         let is_local = |pfn| slabs::is_local(env, pfn, env.machine().current_cpu());
-        slabs::owns(env, object)
-            && (self.one_node || env.map().pfn_of(object).is_some_and(is_local))
+        env.map().pfn_of(object).is_some_and(is_local)
     }
 
     /// The node of an object, if it is in the machine's memory.

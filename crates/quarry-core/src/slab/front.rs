@@ -10,7 +10,6 @@ use crate::front::{CpuFront, CpuKept, StackFront};
 use crate::machine::{CpuId, Machine, NodeId, PerCpu, Work};
 use crate::page::Pfn;
 use crate::protection::Protections;
-use crate::slabs;
 
 impl StackFront for SlabCache {
     type State = CpuArray;
@@ -26,8 +25,8 @@ impl StackFront for SlabCache {
     }
 
     #[inline(always)]
-    fn is_for_stack<M: Machine>(&self, env: Env<'_, M>, object: NonNull<u8>) -> bool {
-        slabs::owns(env, object) && (!self.numa || self.seems_local(env, object))
+    fn stacks_node_of<M: Machine>(&self, env: Env<'_, M>, object: NonNull<u8>) -> bool {
+        !self.numa || self.seems_local(env, object)
     }
 
     fn serves<M: Machine>(&self, env: Env<'_, M>, cpu: &CpuArray, node: NodeId) -> bool {

@@ -2,13 +2,14 @@
 
 use core::ptr::NonNull;
 
+use super::geometry::HEADER_BYTES;
 use super::owners::{Block, Mark, Owners};
 use super::slab::{HeapPage, give_pages_back};
 use super::stats::Stat;
 use super::types::{Lists, Slob};
 use crate::design::{Env, Free, FreeError};
 use crate::geometry::WORD_BYTES;
-use crate::machine::Machine;
+use crate::machine::{Access, Line, Machine, access};
 use crate::page::{PageKind, PageList, Pfn};
 use crate::rcu;
 use crate::slabs;
@@ -56,6 +57,10 @@ impl Free for Slob {
         unsafe { rcu::defer(self, env, object) }
     }
 
+    fn ksize<M: Machine>(&self, env: Env<'_, M>, object: NonNull<u8>) -> Option<usize> {
+        self.kmalloc_bytes(env, object)
+    }
+
     unsafe fn kfree<M: Machine>(
         &self,
         env: Env<'_, M>,
@@ -67,6 +72,28 @@ impl Free for Slob {
 }
 
 impl Slob {
+    /// Bytes of a kmalloc: those that were asked for, which its header has, or those of its pages.
+    pub(super) fn kmalloc_bytes<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        object: NonNull<u8>,
+    ) -> Option<usize> {
+        let map = env.map();
+        let first = Self::first_page(env, object).ok()?;
+        let page = map.page(first);
+        if !page.cache.load(Ordering::Relaxed).is_null() {
+            let mine = page.cache.load(Ordering::Relaxed) == env.cache.id();
+            return mine.then(|| 1 << (map.page_shift() + page.order()));
+        }
+        let (_, mark) = self.marked(env, first, object, true).ok()?;
+        debug_assert!(mark.has_header());
+        // SAFETY: the mark says that kmalloc made the object, so a header is in front of it.
+        let header = unsafe { object.byte_sub(HEADER_BYTES as usize) }.cast::<u32>();
+        access(env.machine(), Line::Object, Access::Read, header.as_ptr());
+        // SAFETY: `kmalloc` wrote the header, and nothing writes it while the object is allocated.
+        Some(unsafe { header.read() } as usize)
+    }
+
     /// Frees an object of the cache; with `kfree`, one that kmalloc allocated.
     ///
     /// # Safety

@@ -10,7 +10,6 @@ use crate::front::{CpuFront, CpuKept, StackFront};
 use crate::machine::{CpuId, Machine, NodeId, PerCpu, Work};
 use crate::page::Pfn;
 use crate::protection::Protections;
-use crate::slabs;
 use crate::sync::Ordering;
 
 impl StackFront for Slubq {
@@ -27,8 +26,8 @@ impl StackFront for Slubq {
     }
 
     #[inline(always)]
-    fn is_for_stack<M: Machine>(&self, env: Env<'_, M>, object: NonNull<u8>) -> bool {
-        self.stacks_any_node() && slabs::owns(env, object)
+    fn stacks_node_of<M: Machine>(&self, _: Env<'_, M>, _: NonNull<u8>) -> bool {
+        self.stacks_any_node()
     }
 
     fn serves<M: Machine>(&self, env: Env<'_, M>, cpu: &CpuQueue, node: NodeId) -> bool {

@@ -10,6 +10,7 @@
 //! | [`designs`], [`steps`], [`interrupts`], [`faults`] | every design against the model: by random scripts, on machines with single steps, interrupted anywhere, misused |
 //! | [`explore`] | every design and the page layer while tasks race, in interleavings by seed |
 //! | [`slab`], [`slub`], [`slubq`], [`slob`], [`sheaf`] and what begins like them | the worked sequences of one design |
+//! | [`kmalloc`] | sizes, other sizes and alignments of kmalloc |
 //! | [`accounting`] | what each operation accesses, as tables |
 //! | [`merge`], [`rcu`], [`inspect`], [`inspect_designs`] | merged caches, deferred frees, slabinfo and sysfs |
 //! | [`debug`] and what begins like it | mistakes that debugging finds |
@@ -27,6 +28,7 @@ mod fuzz_seeds;
 mod inspect;
 mod inspect_designs;
 mod interrupts;
+mod kmalloc;
 mod merge;
 mod model;
 mod page_bulk;
