@@ -1,5 +1,6 @@
 //! The allocators that are compared.
 
+use std::alloc::{GlobalAlloc as _, Layout};
 use std::cell::UnsafeCell;
 use std::ptr::NonNull;
 use std::sync::Mutex;
@@ -9,6 +10,7 @@ use quarry_core::for_all_designs;
 use quarry_core::geometry::BootParams;
 use quarry_core::heap::{Cache, Heap};
 use quarry_core::page::PageConfig;
+use quarry_core::sheaf::SheafCache;
 use quarry_core::slub::Slub;
 use quarry_host::HostMachine;
 
@@ -60,9 +62,10 @@ impl<D: Design> Allocator for QuarryCache<'_, D> {
     }
 }
 
-struct Kmalloc(Heap<HostMachine, Slub>, usize);
+/// kmalloc of a heap, and the size of a request.
+struct ByKmalloc<D: Design>(Heap<HostMachine, D>, usize);
 
-impl Allocator for Kmalloc {
+impl<D: Design> Allocator for ByKmalloc<D> {
     #[inline(always)]
     fn alloc(&self) -> NonNull<u8> {
         self.0.kmalloc(self.1, None).expect("memory")
@@ -72,6 +75,23 @@ impl Allocator for Kmalloc {
     fn free(&self, object: NonNull<u8>) {
         // SAFETY: the patterns free each object once and do not use it afterwards.
         unsafe { self.0.kfree(object) }.expect("a live object");
+    }
+}
+
+/// Quarry as a program's global allocator is called, by the layout of a request.
+struct Global(Layout);
+
+impl Allocator for Global {
+    #[inline(always)]
+    fn alloc(&self) -> NonNull<u8> {
+        // SAFETY: the size is not 0.
+        NonNull::new(unsafe { quarry::Kmalloc.alloc(self.0) }).expect("memory")
+    }
+
+    #[inline(always)]
+    fn free(&self, object: NonNull<u8>) {
+        // SAFETY: `alloc` returned it, and the patterns free each object once.
+        unsafe { quarry::Kmalloc.dealloc(object.as_ptr(), self.0) }
     }
 }
 
@@ -215,12 +235,15 @@ pub(crate) fn arms(size: usize) -> Vec<Box<dyn Arm>> {
     let spec = CacheSpec::new("bench", u32::try_from(size).expect("an object size"));
     let mut arms = Vec::new();
     for_all_designs!(D => arms.push(design::<D>(&spec)));
+    let layout = Layout::from_size_align(size, 8).expect("an object size");
     let list = MutexedList {
         size,
         free: Mutex::new(Vec::new()),
     };
     arms.extend([
-        named("slub kmalloc", Kmalloc(heap(), size)),
+        named("slub kmalloc", ByKmalloc::<Slub>(heap(), size)),
+        named("sheaf kmalloc", ByKmalloc::<SheafCache>(heap(), size)),
+        named("global Kmalloc", Global(layout)),
         named("thread-local array", ThreadLocalArray(size)),
         named("mutexed list", list),
         named("glibc", Glibc(size)),

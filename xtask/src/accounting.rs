@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail};
 use crate::shell::{self, Outcome};
 
 const EXAMPLE: &str = "pair_count";
-/// What a pair is of: a design's cache, or its kmalloc.
+/// Designs, and the calls that a pair is of: a cache's, or kmalloc and kfree.
 const PAIRS: [(&str, &str); 6] = [
     ("slab", "cache"),
     ("slub", "cache"),

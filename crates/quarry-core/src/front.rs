@@ -43,7 +43,8 @@ pub(crate) trait CpuKept: Design {
     fn pop_step<M: Machine>(&self, env: Env<'_, M>) -> Option<NonNull<u8>>;
 
     /// Puts an object on the running CPU's state in one step of the machine; `false` if that is not
-    /// where it belongs.
+    /// where it belongs, or if CPUs keep objects of their own nodes only: that question needs calls, for which every free
+    /// would save registers. [`CpuKept::push_local_step`] is for those.
     ///
     /// # Safety
     ///
@@ -59,6 +60,15 @@ pub(crate) trait CpuKept: Design {
     unsafe fn push_own_step<M: Machine>(&self, env: Env<'_, M>, object: NonNull<u8>) -> bool {
         // SAFETY: the caller vouches that the object has no user left.
         unsafe { self.push_step(env, object) }
+    }
+
+    /// [`CpuKept::push_own_step`] where CPUs keep objects of their own nodes only, for one that is of the running CPU's.
+    ///
+    /// # Safety
+    ///
+    /// As for [`CpuKept::push_step`].
+    unsafe fn push_local_step<M: Machine>(&self, _env: Env<'_, M>, _object: NonNull<u8>) -> bool {
+        false
     }
 
     /// Takes an object off the CPU's state, whose slot is held, if it has one of the wanted node.

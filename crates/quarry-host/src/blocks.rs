@@ -10,17 +10,18 @@
 //!
 //! # Invariants
 //!
-//! * **B1** The table's memory is used by the thread alone whose number is in `owner`. No code under the lock allocates,
+//! * **B1** The table's memory is used by the lock's owner alone. No code under the lock allocates,
 //!   waits or calls back.
 //! * **B2** An entry is a mapping of this table's machine, of that address and length, from before it is returned until it
 //!   is taken out; who takes it out unmaps it.
 
 use core::cell::UnsafeCell;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use crate::machine::HostMachine;
-use crate::{os, rseq};
+use crate::os;
+use crate::thread_lock::ThreadLock;
 
 /// Entries of a new table: a page of them.
 const ENTRIES_MIN: usize = 256;
@@ -35,12 +36,13 @@ struct Block {
 /// See the module's documentation.
 #[derive(Debug)]
 pub(crate) struct Blocks {
-    /// The thread that has the table, 0 if none has.
-    owner: AtomicUsize,
+    lock: ThreadLock,
+    /// The lock's owner has it for a fork.
+    held: AtomicBool,
     table: UnsafeCell<Table>,
 }
 
-// SAFETY: `table` is only reached by the thread that has `owner` (B1); the addresses in it are passed on, never followed.
+// SAFETY: `table` is only reached by the lock's owner (B1); the addresses in it are passed on, never followed.
 unsafe impl Sync for Blocks {}
 // SAFETY: as for `Sync`.
 unsafe impl Send for Blocks {}
@@ -171,44 +173,19 @@ impl Table {
 impl Blocks {
     pub(crate) const fn new() -> Self {
         Self {
-            owner: AtomicUsize::new(0),
+            lock: ThreadLock::new(),
+            held: AtomicBool::new(false),
             table: UnsafeCell::new(Table::NEW),
         }
     }
 
-    /// Waits for the table; `false` if the calling thread has it already: it is a signal handler that interrupted this
-    /// module.
-    fn take(&self) -> bool {
-        let me = rseq::thread_pointer();
-        let mut attempt = 0;
-        // Acquire: pairs with the Release in `give_back`.
-        let order = (Ordering::Acquire, Ordering::Relaxed);
-        while self
-            .owner
-            .compare_exchange(0, me, order.0, order.1)
-            .is_err()
-        {
-            if self.owner.load(Ordering::Relaxed) == me {
-                return false;
-            }
-            os::pause_long(attempt);
-            attempt = attempt.saturating_add(1);
-        }
-        true
-    }
-
-    fn give_back(&self) {
-        // Release: pairs with the Acquire in `take`.
-        self.owner.store(0, Ordering::Release);
-    }
-
     fn with<R>(&self, f: impl FnOnce(&mut Table) -> Option<R>) -> Option<R> {
-        if !self.take() {
+        if !self.lock.take() {
             return None;
         }
         // SAFETY: B1 - `take` made this thread the table's only user, and a second use by the same thread is refused.
         let result = f(unsafe { &mut *self.table.get() });
-        self.give_back();
+        self.lock.give_back();
         result
     }
 
@@ -334,19 +311,26 @@ impl HostMachine {
         counted.unwrap_or_default()
     }
 
-    /// Keeps other threads from the table of blocks, for a fork; `false` if the calling thread has it.
-    /// [`HostMachine::release_blocks`] ends it.
+    /// Keeps other threads from the table of blocks, for a fork; `false` if the calling thread is inside a call about
+    /// blocks, which it interrupted. [`HostMachine::release_blocks`] ends it.
     pub fn hold_blocks(&self) -> bool {
-        self.blocks.take()
+        let taken = self.blocks.lock.take();
+        if taken {
+            // Relaxed: of this thread, and its copy in a child.
+            self.blocks.held.store(true, Ordering::Relaxed);
+        }
+        taken
     }
 
-    /// Ends what [`HostMachine::hold_blocks`] began, in the parent and in the child.
+    /// Ends what [`HostMachine::hold_blocks`] began, in the parent and in the child; nothing if it returned `false`.
     ///
     /// # Safety
     ///
-    /// The calling thread, or the one that forked it, has the table by `hold_blocks`.
+    /// The calling thread, or the one that forked it, has called `hold_blocks`.
     pub unsafe fn release_blocks(&self) {
-        self.blocks.give_back();
+        if self.blocks.held.swap(false, Ordering::Relaxed) {
+            self.blocks.lock.give_back();
+        }
     }
 }
 

@@ -21,6 +21,8 @@
 //! | `waiters` | who waits for a spin lock; breaks circles that signal handlers close |
 //! | `memory`, `huge` | address space, and which pages are behind it |
 //! | `blocks` | mappings for what is larger than a block of pages |
+//! | `thread_lock` | a lock that refuses its own owner |
+//! | `map_arc` | a counted reference in a mapping |
 //! | `numa` | nodes of the CPUs |
 //! | `topology`, `os` | `/sys`, system calls |
 //!
@@ -62,6 +64,7 @@ mod error;
 pub mod fork;
 mod huge;
 mod machine;
+mod map_arc;
 mod memory;
 mod numa;
 mod os;
@@ -70,6 +73,7 @@ mod prefetch;
 pub mod protocol;
 mod readers;
 pub mod rseq;
+mod thread_lock;
 mod topology;
 pub mod values;
 mod waiters;
@@ -78,6 +82,8 @@ pub use builder::Builder;
 pub use error::HostError;
 pub use huge::{HugePageUse, HugePages, HugePagesUnavailable};
 pub use machine::{HostMachine, Mode};
+pub use map_arc::MapArc;
 pub use numa::{NumaUnavailable, NumaUse};
 pub use readers::RcuReadGuard;
 pub use rseq::{RseqAbi, RseqUnavailable};
+pub use thread_lock::ThreadLock;

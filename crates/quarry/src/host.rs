@@ -4,7 +4,6 @@ use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::ptr::NonNull;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use quarry_core::debug::{Reporter, SlubDebug, SlubDebugError};
@@ -16,7 +15,7 @@ use quarry_core::machine::Cpus as _;
 use quarry_core::page::{PageConfig, TrimPolicy};
 use quarry_core::sheaf::SheafCache;
 use quarry_host::fork::{self, ForkError, ForkHooks};
-use quarry_host::{HostError, HostMachine, HugePages, Mode};
+use quarry_host::{HostError, HostMachine, HugePages, MapArc, Mode};
 
 use crate::typed::{after_fork, before_fork, settle};
 
@@ -24,7 +23,7 @@ use crate::typed::{after_fork, before_fork, settle};
 /// thread frees costs least there (`docs/results`), and a pair as much as in the others.
 pub type DefaultDesign = SheafCache;
 
-type RawHeap<D> = Heap<HostMachine, D>;
+pub(crate) type RawHeap<D> = Heap<HostMachine, D>;
 
 /// A heap on this process's memory and CPUs.
 ///
@@ -56,7 +55,9 @@ type RawHeap<D> = Heap<HostMachine, D>;
 /// drop(heap);
 /// drop(block);
 /// ```
-pub struct HostHeap<D: Design = DefaultDesign>(Arc<Shared<D>>);
+// Transparent: `ProcessHeap` has the address of one.
+#[repr(transparent)]
+pub struct HostHeap<D: Design = DefaultDesign>(MapArc<Shared<D>>);
 
 /// The state that all handles to a heap share.
 struct Shared<D: Design> {
@@ -94,6 +95,22 @@ impl<D: Design> HostHeap<D> {
         Box::leak(Box::new(self))
     }
 
+    /// Gives the handle up as an address, which is its form.
+    pub(crate) fn into_raw(self) -> NonNull<()> {
+        self.0.into_raw()
+    }
+
+    /// The heap behind a handle that was given up for good.
+    ///
+    /// # Safety
+    ///
+    /// [`HostHeap::into_raw`] of a heap of this design returned the address, and no handle is made of it again.
+    #[inline(always)]
+    pub(crate) unsafe fn raw_of(heap: NonNull<()>) -> &'static RawHeap<D> {
+        // SAFETY: the address is that of a reference, which is never dropped, as the caller says.
+        &unsafe { MapArc::<Shared<D>>::as_static(heap) }.heap
+    }
+
     /// True if caches may serve as others ([`BootParams::merge`]).
     pub(crate) fn merges(&self) -> bool {
         self.0.merges
@@ -118,7 +135,7 @@ impl<D: Design> Deref for HostHeap<D> {
 
 impl<D: Design> Clone for HostHeap<D> {
     fn clone(&self) -> Self {
-        Self(Arc::clone(&self.0))
+        Self(MapArc::clone(&self.0))
     }
 }
 
@@ -142,6 +159,8 @@ pub enum Error {
     Fork(ForkError),
     /// The debugging setting does not parse.
     Debug(SlubDebugError),
+    /// The calling thread is making the [`ProcessHeap`](crate::ProcessHeap) that it asks for: it is a signal handler.
+    Making,
 }
 
 impl std::fmt::Display for Error {
@@ -151,6 +170,7 @@ impl std::fmt::Display for Error {
             Self::Heap(error) => error.fmt(f),
             Self::Fork(error) => error.fmt(f),
             Self::Debug(error) => error.fmt(f),
+            Self::Making => f.write_str("the heap of the process is being made by this thread"),
         }
     }
 }
@@ -207,7 +227,7 @@ impl<D: Design> Builder<D> {
         }
     }
 
-    /// Memory that the heap may hand out; only what is touched is used. By default 16 GiB, or a quarter of the
+    /// Memory that the heap may hand out, mappings of [`HostHeap::kvmalloc`] aside; only what is touched is used. By default 16 GiB, or a quarter of the
     /// address space that `ulimit -v` leaves if that is less. A heap reserves address space for 9/8 of it, 8 MiB
     /// at least, and 4 MiB for each possible CPU.
     #[must_use]
@@ -406,10 +426,11 @@ impl<D: Design> Builder<D> {
         let set = heap.set_slub_debug(debug);
         set.map_err(|error| Error::Heap(error.into()))?;
         heap.set_reporter(self.reporter);
-        let shared = Arc::new(Shared {
+        let shared = MapArc::new(Shared {
             heap: ManuallyDrop::new(heap),
             merges: self.boot.merge,
-        });
+        })
+        .map_err(Error::Host)?;
         let hooks = ForkHooks {
             prepare: prepare::<D>,
             parent: parent::<D>,
@@ -444,7 +465,9 @@ unsafe fn prepare<D: Design>(heap: NonNull<()>) {
     let alone = before_fork();
     // SAFETY: `parent` and `child` follow a fork, and forks exclude each other (`fork::register`).
     let missed = unsafe { heap.quiesce() };
-    FORK_MISSES.fetch_add(u64::from(missed) + u64::from(!alone), Ordering::Relaxed);
+    let held = heap.machine().hold_blocks();
+    let missed = u64::from(missed) + u64::from(!alone) + u64::from(!held);
+    FORK_MISSES.fetch_add(missed, Ordering::Relaxed);
 }
 
 /// # Safety
@@ -455,6 +478,8 @@ unsafe fn parent<D: Design>(heap: NonNull<()>) {
     // `unregister`.
     let heap = unsafe { heap.cast::<RawHeap<D>>().as_ref() };
     // SAFETY: `prepare` came before, on this thread.
+    unsafe { heap.machine().release_blocks() };
+    // SAFETY: as above.
     let missed = unsafe { heap.resume(false) };
     FORK_MISSES.fetch_add(u64::from(missed), Ordering::Relaxed);
     after_fork(false);
@@ -471,6 +496,8 @@ unsafe fn child<D: Design>(heap: NonNull<()>) {
     // (`HostMachine::rcu_read_lock`).
     unsafe { heap.machine().forget_readers() };
     // SAFETY: `prepare` came before the fork.
+    unsafe { heap.machine().release_blocks() };
+    // SAFETY: as above.
     let missed = unsafe { heap.resume(true) };
     FORK_MISSES.fetch_add(u64::from(missed), Ordering::Relaxed);
     after_fork(true);

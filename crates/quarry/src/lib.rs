@@ -104,11 +104,14 @@
 #[cfg(feature = "allocator-api2")]
 mod allocator;
 mod host;
+mod kvmalloc;
 mod pool;
+mod process;
 mod typed;
 
 pub use host::{Builder, DefaultDesign, Error, HostHeap, fork_misses};
 pub use pool::{Fragment, Frame, FrameBatch, PagePool, PendingPool};
+pub use process::{Kmalloc, ProcessHeap};
 pub use quarry_core as kernel;
 pub use quarry_core::debug::{CallSite, Finding, Report, SlubDebug};
 pub use quarry_core::design::{CacheSpec, Design, FreeError};

@@ -95,6 +95,10 @@ impl<T: CpuFront> Free for T {
     ) -> Result<(), FreeError> {
         // `free_fast` has accounted the look at the object's page.
         let slab = slabs::lookup(env, object)?;
+        // SAFETY: the caller vouches that the object has no user left.
+        if !self.takes_any_node() && unsafe { self.push_local_step(env, object) } {
+            return Ok(());
+        }
         if self.is_on() {
             let held = self.slots().try_with(env.machine(), |cpu, id| {
                 // SAFETY: the caller vouches that the object has no user left.

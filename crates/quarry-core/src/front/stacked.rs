@@ -24,11 +24,27 @@ pub(crate) trait StackFront: Design {
     /// True if objects of any node may be put on a stack now.
     fn stacks_any_node(&self) -> bool;
 
-    /// True if an object of the cache is of a node that the running CPU's stack takes.
+    /// True if an object of the cache is of a node that the running CPU's stack takes, where that is not any.
     fn stacks_node_of<M: Machine>(&self, env: Env<'_, M>, object: NonNull<u8>) -> bool;
 
     /// True if the newest object may serve a request for a node.
     fn serves<M: Machine>(&self, env: Env<'_, M>, cpu: &Self::State, node: NodeId) -> bool;
+}
+
+/// Puts an object of the cache on the running CPU's stack in one step of the machine.
+///
+/// # Safety
+///
+/// The object has no user left.
+#[inline(always)]
+unsafe fn push_on_stack<T: StackFront, M: Machine>(
+    design: &T,
+    env: Env<'_, M>,
+    object: NonNull<u8>,
+) -> bool {
+    let (machine, slot0) = (env.machine(), design.stacks().slot0());
+    // SAFETY: as for `pop_step`; the word in front of the entries can be read (`StackFront`).
+    unsafe { machine.percpu_push_stack::<T::State>(slot0, object) }
 }
 
 impl<T: StackFront> CpuKept for T {
@@ -50,23 +66,23 @@ impl<T: StackFront> CpuKept for T {
 
     #[inline(always)]
     unsafe fn push_step<M: Machine>(&self, env: Env<'_, M>, object: NonNull<u8>) -> bool {
-        let machine = env.machine();
-        if !slabs::owns(env, object) || !self.stacks_node_of(env, object) {
+        if !slabs::owns(env, object) || !self.stacks_any_node() {
             return false;
         }
         // SAFETY: as for `pop_step`; the word in front of the entries can be read (`StackFront`).
-        unsafe { machine.percpu_push_stack::<T::State>(self.stacks().slot0(), object) }
+        unsafe { push_on_stack(self, env, object) }
     }
 
     #[inline(always)]
     unsafe fn push_own_step<M: Machine>(&self, env: Env<'_, M>, object: NonNull<u8>) -> bool {
-        let machine = env.machine();
         slabs::account_look(env, object);
-        if !self.stacks_node_of(env, object) {
-            return false;
-        }
         // SAFETY: as for `push_step`.
-        unsafe { machine.percpu_push_stack::<T::State>(self.stacks().slot0(), object) }
+        self.stacks_any_node() && unsafe { push_on_stack(self, env, object) }
+    }
+
+    unsafe fn push_local_step<M: Machine>(&self, env: Env<'_, M>, object: NonNull<u8>) -> bool {
+        // SAFETY: as for `push_step`.
+        self.stacks_node_of(env, object) && unsafe { push_on_stack(self, env, object) }
     }
 
     #[inline(always)]

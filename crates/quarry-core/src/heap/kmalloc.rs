@@ -182,6 +182,16 @@ impl<M: Machine, D: Design> Heap<M, D> {
         }
     }
 
+    /// One attempt of [`Heap::kmalloc`] with nothing alive behind it, for callers that want the common outcome in their own
+    /// code: a small size whose class has an object on the running CPU.
+    #[inline(always)]
+    pub fn kmalloc_fast(&self, bytes: usize) -> Option<NonNull<u8>> {
+        let body = self.small(bytes)?;
+        work(self.machine(), Work::Call);
+        work(self.machine(), Work::Call);
+        body.design.alloc_fast(self.env(&body.head), None)
+    }
+
     /// Allocates from the cache of a class.
     #[inline(always)]
     fn kmalloc_of_class(
@@ -281,6 +291,21 @@ impl<M: Machine, D: Design> Heap<M, D> {
             // SAFETY: the caller vouches that the object has no user left.
             None => unsafe { self.kfree_slow(object, site) },
         }
+    }
+
+    /// One attempt of [`Heap::kfree`], as [`Heap::kmalloc_fast`]: whether the object has been freed.
+    ///
+    /// # Safety
+    ///
+    /// The object has no user left.
+    #[inline(always)]
+    pub unsafe fn kfree_fast(&self, object: NonNull<u8>) -> bool {
+        let Some(body) = self.class_of(object) else {
+            return false;
+        };
+        work(self.machine(), Work::Call);
+        // SAFETY: the caller vouches that the object has no user left.
+        unsafe { body.design.free_own_fast(self.env(&body.head), object) }
     }
 
     /// The cache of the slab that an address is in, by the descriptor of the address's own page. `None` with designs

@@ -31,7 +31,7 @@ impl StackFront for SheafCache {
 
     #[inline(always)]
     fn stacks_node_of<M: Machine>(&self, env: Env<'_, M>, object: NonNull<u8>) -> bool {
-        self.one_node || self.seems_local(env, object)
+        self.seems_local(env, object)
     }
 
     /// A sheaf may hold objects of other nodes, which only the slow path looks for.

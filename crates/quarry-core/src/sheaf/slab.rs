@@ -11,9 +11,7 @@ use crate::sync::Ordering;
 
 impl SheafCache {
     /// True if an object is of the running CPU's node. The thread may move to another node right after; its sheaf
-    /// then holds a remote object, which costs locality and nothing else. Never inlined, so that frees on machines with one
-    /// node save no registers for it.
-    #[inline(never)]
+    /// then holds a remote object, which costs locality and nothing else.
     pub(super) fn seems_local<M: Machine>(&self, env: Env<'_, M>, object: NonNull<u8>) -> bool {
         let is_local = |pfn| slabs::is_local(env, pfn, env.machine().current_cpu());
         env.map().pfn_of(object).is_some_and(is_local)

@@ -13,9 +13,7 @@ use crate::sync::Ordering;
 
 impl SlabCache {
     /// True if an object is of the running CPU's node. If the thread moves meanwhile, an array gets an object of
-    /// another node, which the flush sends home. Never inlined, so that frees on machines with one node save no registers
-    /// for it.
-    #[inline(never)]
+    /// another node, which the flush sends home.
     pub(super) fn seems_local<M: Machine>(&self, env: Env<'_, M>, object: NonNull<u8>) -> bool {
         let machine = env.machine();
         machine.current_node() == self.node_of(env, object)

@@ -26,7 +26,7 @@ impl StackFront for SlabCache {
 
     #[inline(always)]
     fn stacks_node_of<M: Machine>(&self, env: Env<'_, M>, object: NonNull<u8>) -> bool {
-        !self.numa || self.seems_local(env, object)
+        self.seems_local(env, object)
     }
 
     fn serves<M: Machine>(&self, env: Env<'_, M>, cpu: &CpuArray, node: NodeId) -> bool {

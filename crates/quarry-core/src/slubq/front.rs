@@ -27,7 +27,7 @@ impl StackFront for Slubq {
 
     #[inline(always)]
     fn stacks_node_of<M: Machine>(&self, _: Env<'_, M>, _: NonNull<u8>) -> bool {
-        self.stacks_any_node()
+        false
     }
 
     fn serves<M: Machine>(&self, env: Env<'_, M>, cpu: &CpuQueue, node: NodeId) -> bool {

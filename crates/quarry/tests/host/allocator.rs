@@ -63,12 +63,18 @@ fn blocks_are_aligned() {
     check::<SlabCache>(Era::V4_13);
 }
 
-/// Blocks above the largest are refused, as are those that no memory is left for.
+/// Blocks above the largest of pages are mappings, also when they grow; what the system has no room for is refused.
 #[test]
-fn what_does_not_fit_is_refused() {
+fn blocks_have_any_size() {
     let heap = heap::<Slub>(Era::V6_18);
-    assert!(heap.allocate(Layout::new::<[u8; 5 << 20]>()).is_err());
-    let mut list = Vec::<u64, _>::new_in(heap);
-    assert!(list.try_reserve(1 << 30).is_err());
-    assert!(list.try_reserve(100_000).is_ok());
+    let mut list = Vec::<u64, _>::new_in(heap.clone());
+    for number in 0..3_000_000 {
+        list.push(number);
+    }
+    assert_eq!(heap.machine().mapped_blocks().0, 1);
+    assert!(list.try_reserve(1 << 50).is_err());
+    list.truncate(100);
+    list.shrink_to_fit();
+    assert!(list.iter().copied().eq(0..100));
+    assert_eq!(heap.machine().mapped_blocks(), (0, 0));
 }

@@ -1,0 +1,62 @@
+//! A lock that refuses its own owner, for what a signal handler may interrupt.
+
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::{os, rseq};
+
+/// A lock without data. Its owner is the thread that took it; that thread cannot take it again, as a signal handler of
+/// it that waited would wait for ever.
+///
+/// # Examples
+///
+/// ```
+/// use quarry_host::ThreadLock;
+///
+/// static LOCK: ThreadLock = ThreadLock::new();
+/// assert!(LOCK.take());
+/// assert!(!LOCK.take(), "this thread has it");
+/// LOCK.give_back();
+/// ```
+#[derive(Debug, Default)]
+pub struct ThreadLock {
+    /// The owner's number, 0 if there is none.
+    owner: AtomicUsize,
+}
+
+impl ThreadLock {
+    /// A lock without an owner.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            owner: AtomicUsize::new(0),
+        }
+    }
+
+    /// Waits for the lock and takes it; `false` at once if the calling thread has it already.
+    #[must_use]
+    pub fn take(&self) -> bool {
+        let me = rseq::thread_pointer();
+        let mut attempt = 0;
+        // Acquire: pairs with the Release in `give_back`.
+        let order = (Ordering::Acquire, Ordering::Relaxed);
+        while self
+            .owner
+            .compare_exchange(0, me, order.0, order.1)
+            .is_err()
+        {
+            // Only this thread stores its own number.
+            if self.owner.load(Ordering::Relaxed) == me {
+                return false;
+            }
+            os::pause_long(attempt);
+            attempt = attempt.saturating_add(1);
+        }
+        true
+    }
+
+    /// Gives the lock back. In the child of a fork, its thread may give back what its parent's took.
+    pub fn give_back(&self) {
+        // Release: pairs with the Acquire in `take`.
+        self.owner.store(0, Ordering::Release);
+    }
+}

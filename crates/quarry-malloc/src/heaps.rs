@@ -1,0 +1,216 @@
+//! The designs' heaps, and which of them the process uses.
+
+use core::ffi::{CStr, c_char};
+use core::fmt::{self, Write as _};
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+use quarry::kernel::machine::Cpus as _;
+use quarry::{
+    Builder, Design, Era, FreeError, HostHeap, ProcessHeap, SheafCache, SlabCache, Slob, Slub,
+    Slubq, TrimPolicy,
+};
+
+use crate::output::Output;
+use crate::report::{self, Totals};
+
+unsafe extern "C" {
+    /// The process's environment; null until the C library has set it.
+    static environ: *const *const c_char;
+}
+
+/// A heap, whatever its design.
+pub(crate) trait Heap: Sync {
+    /// At least `bytes` bytes, aligned to a power of two.
+    fn alloc(&'static self, bytes: usize, align: usize) -> Option<NonNull<u8>>;
+
+    /// The same, with zeros.
+    fn alloc_zeroed(&'static self, bytes: usize, align: usize) -> Option<NonNull<u8>>;
+
+    /// Frees a block.
+    ///
+    /// # Safety
+    ///
+    /// The block has no user left.
+    unsafe fn free(&'static self, block: NonNull<u8>) -> Result<(), FreeError>;
+
+    /// Gives a block another size, elsewhere if it has to.
+    ///
+    /// # Safety
+    ///
+    /// Only the caller uses the block, and then the result if there is one.
+    unsafe fn resize(
+        &'static self,
+        block: NonNull<u8>,
+        bytes: usize,
+        align: usize,
+    ) -> Option<NonNull<u8>>;
+
+    /// Bytes that a block's owner may use.
+    fn size(&'static self, block: NonNull<u8>) -> Option<usize>;
+
+    /// Gives free memory back to the system except for `keep` bytes; true if any was.
+    fn trim(&'static self, keep: usize) -> bool;
+
+    /// True once it can be used.
+    fn is_made(&self) -> bool;
+
+    /// What `mallinfo2` tells; zeros before the heap is made.
+    fn totals(&'static self) -> Totals;
+
+    /// Writes slabinfo; nothing before the heap is made.
+    fn write_slabinfo(&'static self, out: &mut Output) -> fmt::Result;
+
+    /// Writes the heap's part of the process's report; nothing before the heap is made.
+    fn write_report(&'static self, out: &mut Output) -> fmt::Result;
+}
+
+impl<D: Design> Heap for ProcessHeap<D> {
+    fn alloc(&'static self, bytes: usize, align: usize) -> Option<NonNull<u8>> {
+        self.kvmalloc(bytes, align)
+    }
+
+    fn alloc_zeroed(&'static self, bytes: usize, align: usize) -> Option<NonNull<u8>> {
+        self.kvzalloc(bytes, align)
+    }
+
+    unsafe fn free(&'static self, block: NonNull<u8>) -> Result<(), FreeError> {
+        // SAFETY: the caller vouches that the block has no user left.
+        unsafe { self.kvfree(block) }
+    }
+
+    unsafe fn resize(
+        &'static self,
+        block: NonNull<u8>,
+        bytes: usize,
+        align: usize,
+    ) -> Option<NonNull<u8>> {
+        // SAFETY: the caller vouches for the block.
+        unsafe { self.kvrealloc(block, bytes, align) }
+    }
+
+    fn size(&'static self, block: NonNull<u8>) -> Option<usize> {
+        self.kvsize(block)
+    }
+
+    fn trim(&'static self, keep: usize) -> bool {
+        let Some(heap) = made(self) else { return false };
+        let policy = TrimPolicy {
+            keep_pages: keep as u64 >> heap.machine().topology().page_shift,
+            min_order: 0,
+        };
+        heap.trim(policy).pages > 0
+    }
+
+    fn is_made(&self) -> bool {
+        ProcessHeap::is_made(self)
+    }
+
+    fn totals(&'static self) -> Totals {
+        made(self).map(Totals::of).unwrap_or_default()
+    }
+
+    fn write_slabinfo(&'static self, out: &mut Output) -> fmt::Result {
+        match made(self) {
+            Some(heap) => heap.write_slabinfo(out).map_err(|_| fmt::Error),
+            None => Ok(()),
+        }
+    }
+
+    fn write_report(&'static self, out: &mut Output) -> fmt::Result {
+        made(self).map_or(Ok(()), |heap| report::write_heap(heap, out))
+    }
+}
+
+/// The heap if it is made; a look does not make one.
+fn made<D: Design>(heap: &'static ProcessHeap<D>) -> Option<&'static HostHeap<D>> {
+    heap.is_made().then(|| heap.get().ok())?
+}
+
+/// The heaps by their designs' names.
+static HEAPS: [(&str, &dyn Heap); 5] = {
+    static SLAB: ProcessHeap<SlabCache> = ProcessHeap::configured(of_the_release);
+    static SLUB: ProcessHeap<Slub> = ProcessHeap::configured(of_the_release);
+    static SLUBQ: ProcessHeap<Slubq> = ProcessHeap::configured(of_the_release);
+    static SLOB: ProcessHeap<Slob> = ProcessHeap::configured(of_the_release);
+    static SHEAF: ProcessHeap<SheafCache> = ProcessHeap::configured(of_the_release);
+    [
+        (SheafCache::NAME, &SHEAF),
+        (SlabCache::NAME, &SLAB),
+        (Slub::NAME, &SLUB),
+        (Slubq::NAME, &SLUBQ),
+        (Slob::NAME, &SLOB),
+    ]
+};
+
+/// Place of the chosen heap in [`HEAPS`], plus one; 0 before the choice.
+static CHOSEN: AtomicUsize = AtomicUsize::new(0);
+
+/// The value of a variable of the environment.
+pub(crate) fn variable(name: &CStr) -> Option<&'static str> {
+    // SAFETY: the name is a C string. A program that changes its environment in other threads has a race of its own.
+    let value = NonNull::new(unsafe { libc::getenv(name.as_ptr()) })?;
+    // SAFETY: not null, so it is a C string. It is read before the program's own code can change it.
+    let value = unsafe { CStr::from_ptr(value.as_ptr()) };
+    value.to_str().ok().filter(|text| !text.is_empty())
+}
+
+/// Design and release that the environment asks for.
+fn wish() -> Option<(&'static str, Option<&'static str>)> {
+    let text = variable(c"QUARRY_DESIGN")?;
+    match text.split_once('@') {
+        Some((name, release)) => Some((name, Some(release))),
+        None => Some((text, None)),
+    }
+}
+
+/// Settings of a heap. A release that the design does not have is refused when the heap is made.
+fn of_the_release<D: Design>(builder: Builder<D>) -> Builder<D> {
+    let Some((_, Some(release))) = wish() else {
+        return builder;
+    };
+    match Era::parse(release) {
+        Some(era) => builder.era(era),
+        None => give_up(format_args!(
+            "QUARRY_DESIGN: there is no release \"{release}\"; the first is {}, the newest {}",
+            Era::ALL[0],
+            Era::ALL[Era::ALL.len() - 1]
+        )),
+    }
+}
+
+/// Prints why the process cannot go on, and ends it.
+#[cold]
+pub(crate) fn give_up(why: fmt::Arguments<'_>) -> ! {
+    // A failure to write has nowhere to be reported.
+    let _ = writeln!(Output::errors(), "libquarry_malloc: {why}");
+    // SAFETY: ends the process.
+    unsafe { libc::abort() }
+}
+
+/// The heap of this process; `None` before there is an environment to choose it by.
+#[inline(always)]
+pub(crate) fn chosen() -> Option<&'static dyn Heap> {
+    match CHOSEN.load(Ordering::Relaxed).checked_sub(1) {
+        Some(at) => HEAPS.get(at).map(|(_, heap)| *heap),
+        None => choose(),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn choose() -> Option<&'static dyn Heap> {
+    // SAFETY: a pointer that the C library sets before any code of the program runs.
+    if unsafe { environ }.is_null() {
+        return None;
+    }
+    let name = wish().map_or(HEAPS[0].0, |(name, _)| name);
+    let Some(at) = HEAPS.iter().position(|(known, _)| *known == name) else {
+        let [a, b, c, d, e] = HEAPS.map(|(known, _)| known);
+        give_up(format_args!(
+            "QUARRY_DESIGN: there is no design \"{name}\"; there are {a}, {b}, {c}, {d} and {e}"
+        ));
+    };
+    CHOSEN.store(at + 1, Ordering::Relaxed);
+    Some(HEAPS[at].1)
+}

@@ -1,0 +1,32 @@
+//! `malloc` on any of the kernel's slab allocators, for programs that are not rebuilt:
+//! `LD_PRELOAD=libquarry_malloc.so QUARRY_DESIGN=slub PROGRAM`. The command `quarry run --preload` does it for several
+//! designs in turn.
+//!
+//! # Idea
+//!
+//! Each design has a static heap; the first call that finds an environment chooses one of them for the rest of the
+//! process. The functions are those of `malloc(3)`, `posix_memalign(3)`, `malloc_usable_size(3)`, `malloc_trim(3)` and
+//! `mallinfo(3)`. C++'s operators are the C++ library's own, which call these and throw where they return null.
+//!
+//! | module | content |
+//! |---|---|
+//! | `family` | the functions that programs call |
+//! | `heaps` | the designs' heaps, and the choice |
+//! | `early` | memory for the calls from before the choice, and from inside the making of a heap |
+//! | `report` | what a process leaves behind at its end (`QUARRY_REPORT`) |
+//!
+//! # Environment
+//!
+//! * `QUARRY_DESIGN`: a design, with a release after `@` if not its newest (`slub@5.9`); sheaves by default.
+//! * `QUARRY_REPORT`: a file to write what the heap did to, when the process ends; its number is appended.
+//!
+//! # Mistakes
+//!
+//! A free of what is no block, or is free already, is written to the standard error output with address, cache and slab,
+//! and ends the process by `SIGABRT`, as the C library's own does.
+
+mod early;
+mod family;
+mod heaps;
+mod output;
+mod report;

@@ -1,0 +1,271 @@
+//! The heap of the process: a static, made at its first use, and the global allocator over it.
+
+use std::alloc::{GlobalAlloc, Layout};
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use quarry_core::design::{Design, FreeError};
+use quarry_host::ThreadLock;
+
+use crate::host::RawHeap;
+use crate::{Builder, DefaultDesign, Error, HostHeap, kvmalloc};
+
+/// A heap that is a static: made at its first use, by whichever thread that is, and kept until the process ends.
+///
+/// Making and using it calls no other allocator, so that it can be the process's own. Mistakes, such as freeing an
+/// object twice, change nothing; they are written to the standard error output.
+///
+/// # Examples
+///
+/// ```
+/// use quarry::{Cache, ProcessHeap};
+///
+/// static HEAP: ProcessHeap = ProcessHeap::new();
+///
+/// let heap = HEAP.get()?;
+/// let sessions = Cache::new(heap, "session")?;
+/// assert_eq!(*sessions.alloc(7_u64)?, 7);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct ProcessHeap<D: Design = DefaultDesign> {
+    /// Null until the heap is made; then a [`HostHeap`], for good.
+    heap: AtomicPtr<()>,
+    making: ThreadLock,
+    configure: fn(Builder<D>) -> Builder<D>,
+}
+
+impl<D: Design> Default for ProcessHeap<D> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<D: Design> ProcessHeap<D> {
+    /// A heap that is not made yet, of the design's newest release and all defaults.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self::configured(|builder| builder)
+    }
+
+    /// A heap that is not made yet, with settings that it is made with. The function calls no allocator if the heap
+    /// is the process's.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use quarry::{Era, ProcessHeap, Slub};
+    ///
+    /// static HEAP: ProcessHeap<Slub> = ProcessHeap::configured(|builder| builder.era(Era::V5_9));
+    /// assert_eq!(HEAP.get()?.era(), Era::V5_9);
+    /// # Ok::<(), quarry::Error>(())
+    /// ```
+    #[must_use]
+    pub const fn configured(configure: fn(Builder<D>) -> Builder<D>) -> Self {
+        const {
+            assert!(size_of::<HostHeap<D>>() == size_of::<AtomicPtr<()>>());
+            assert!(align_of::<HostHeap<D>>() == align_of::<AtomicPtr<()>>());
+        }
+        Self {
+            heap: AtomicPtr::new(std::ptr::null_mut()),
+            making: ThreadLock::new(),
+            configure,
+        }
+    }
+
+    /// The heap, made now if it is not yet.
+    ///
+    /// # Errors
+    ///
+    /// As [`Builder::build`]. The next call tries again. [`Error::Making`] if the caller interrupted its own thread's
+    /// making of the heap.
+    #[inline]
+    pub fn get(&'static self) -> Result<&'static HostHeap<D>, Error> {
+        if self.heap.load(Ordering::Acquire).is_null() {
+            self.make()?;
+        }
+        let heap = std::ptr::from_ref(&self.heap).cast::<HostHeap<D>>();
+        // SAFETY: `make` stored a heap by `HostHeap::into_raw`, whose form a heap has (`new` compares them), and nothing
+        // changes the word any more. The Acquire above, or the making by this thread, orders what it leads to.
+        Ok(unsafe { &*heap })
+    }
+
+    /// The heap behind its handle, if it is made.
+    #[inline(always)]
+    fn made(&'static self) -> Option<&'static RawHeap<D>> {
+        // Acquire: pairs with the Release in `make`.
+        let heap = NonNull::new(self.heap.load(Ordering::Acquire))?;
+        // SAFETY: `make` stored a heap by `HostHeap::into_raw`, and it stays for good.
+        Some(unsafe { HostHeap::<D>::raw_of(heap) })
+    }
+
+    /// An allocation that finds no heap. Apart, so that the others save no registers for a call.
+    #[cold]
+    #[inline(never)]
+    fn first_kvmalloc(&'static self, bytes: usize, align: usize) -> Option<NonNull<u8>> {
+        self.get().ok()?.kvmalloc(bytes, align)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn make(&self) -> Result<(), Error> {
+        if !self.making.take() {
+            return Err(Error::Making);
+        }
+        let made = match self.heap.load(Ordering::Relaxed).is_null() {
+            true => self.build(),
+            false => Ok(()),
+        };
+        self.making.give_back();
+        made
+    }
+
+    /// Makes the heap; the calling thread alone does.
+    fn build(&self) -> Result<(), Error> {
+        let builder = (self.configure)(Builder::new().report_to_stderr());
+        let heap = builder.build()?.into_raw();
+        // Release: publishes the heap to those who load its address.
+        self.heap.store(heap.as_ptr(), Ordering::Release);
+        Ok(())
+    }
+
+    /// True once the heap is made.
+    pub fn is_made(&self) -> bool {
+        !self.heap.load(Ordering::Relaxed).is_null()
+    }
+
+    /// [`HostHeap::kvmalloc`]; `None` also if the heap cannot be made.
+    #[inline]
+    #[track_caller]
+    #[must_use]
+    pub fn kvmalloc(&'static self, bytes: usize, align: usize) -> Option<NonNull<u8>> {
+        match self.made() {
+            Some(heap) => kvmalloc::alloc(heap, bytes, align),
+            None => self.first_kvmalloc(bytes, align),
+        }
+    }
+
+    /// [`HostHeap::kvzalloc`]; `None` also if the heap cannot be made.
+    #[track_caller]
+    #[must_use]
+    pub fn kvzalloc(&'static self, bytes: usize, align: usize) -> Option<NonNull<u8>> {
+        self.get().ok()?.kvzalloc(bytes, align)
+    }
+
+    /// [`HostHeap::kvfree`].
+    ///
+    /// # Errors
+    ///
+    /// As [`HostHeap::kvfree`]; [`FreeError::Foreign`] if the heap is not made.
+    ///
+    /// # Safety
+    ///
+    /// The object has no user left.
+    #[inline]
+    #[track_caller]
+    pub unsafe fn kvfree(&'static self, object: NonNull<u8>) -> Result<(), FreeError> {
+        let heap = self.made().ok_or(FreeError::Foreign)?;
+        // SAFETY: the caller vouches that the object has no user left.
+        unsafe { kvmalloc::free(heap, object) }
+    }
+
+    /// [`HostHeap::kvsize`].
+    #[must_use]
+    pub fn kvsize(&'static self, object: NonNull<u8>) -> Option<usize> {
+        kvmalloc::size(self.made()?, object)
+    }
+
+    /// [`HostHeap::kvrealloc`].
+    ///
+    /// # Safety
+    ///
+    /// The object is one of this heap, and only the caller uses it. If the result is `Some`, only that is used from then
+    /// on.
+    #[track_caller]
+    #[must_use]
+    pub unsafe fn kvrealloc(
+        &'static self,
+        object: NonNull<u8>,
+        bytes: usize,
+        align: usize,
+    ) -> Option<NonNull<u8>> {
+        // SAFETY: the caller vouches for the object.
+        unsafe { kvmalloc::resize(self.made()?, object, bytes, align) }
+    }
+}
+
+impl<D: Design> fmt::Debug for ProcessHeap<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ProcessHeap")
+            .field("design", &D::NAME)
+            .field("made", &self.is_made())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The heap of [`Kmalloc`], and of what else in a process needs one heap for all.
+static PROCESS: ProcessHeap = ProcessHeap::new();
+
+/// kmalloc as the global allocator of a program.
+///
+/// Small requests come from the kmalloc caches of one [`ProcessHeap`], larger ones from its pages, and those above 4 MiB
+/// are mappings of their own. It works before `main`, in destructors of thread-locals, and in the child of a fork. In a
+/// signal handler that interrupted the allocator itself, a request may fail, as others' do not return at all then.
+///
+/// # Examples
+///
+/// ```
+/// #[global_allocator]
+/// static ALLOCATOR: quarry::Kmalloc = quarry::Kmalloc;
+///
+/// let numbers: Vec<u64> = (0..1000).collect();
+/// let heap = quarry::Kmalloc::heap()?;
+/// assert!(heap.kvsize(std::ptr::NonNull::from(&numbers[0]).cast()).is_some_and(|bytes| bytes >= 8000));
+/// # Ok::<(), quarry::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Kmalloc;
+
+impl Kmalloc {
+    /// The heap that it allocates from, to look into it or to make caches.
+    ///
+    /// # Errors
+    ///
+    /// As [`ProcessHeap::get`].
+    pub fn heap() -> Result<&'static HostHeap, Error> {
+        PROCESS.get()
+    }
+}
+
+fn pointer(object: Option<NonNull<u8>>) -> *mut u8 {
+    object.map_or(std::ptr::null_mut(), NonNull::as_ptr)
+}
+
+// SAFETY: the heap's blocks are as large and as aligned as asked for, stay until they are freed, and the heap stays for
+// good. No call unwinds: an allocation fails by null, and what the heap refuses to free changes nothing.
+unsafe impl GlobalAlloc for Kmalloc {
+    #[inline]
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        pointer(PROCESS.kvmalloc(layout.size(), layout.align()))
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        pointer(PROCESS.kvzalloc(layout.size(), layout.align()))
+    }
+
+    #[inline]
+    unsafe fn dealloc(&self, block: *mut u8, _: Layout) {
+        // SAFETY: by the caller's contract the block is one that `alloc` returned, so it is not null.
+        let block = unsafe { NonNull::new_unchecked(block) };
+        // SAFETY: by the caller's contract the block has no user left. A mistake is reported by the heap.
+        let _ = unsafe { PROCESS.kvfree(block) };
+    }
+
+    #[inline]
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
+        // SAFETY: by the caller's contract the block is one that `alloc` returned, so it is not null.
+        let block = unsafe { NonNull::new_unchecked(block) };
+        // SAFETY: by the caller's contract only the caller uses the block, and then the result.
+        pointer(unsafe { PROCESS.kvrealloc(block, bytes, layout.align()) })
+    }
+}
