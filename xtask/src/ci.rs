@@ -103,11 +103,17 @@ fn cargo(arguments: &[&str]) -> Result<Outcome> {
 }
 
 fn doc() -> Result<Outcome> {
-    let mut cargo = shell::cargo();
-    cargo
-        .env("RUSTDOCFLAGS", "-D warnings")
-        .args(["doc", "--workspace", "--no-deps"]);
-    shell::run(&mut cargo)?;
+    let all: &[&str] = &["--workspace"];
+    // As its users see it.
+    let library: &[&str] = &["-p", "kquarry", "--all-features"];
+    for packages in [all, library] {
+        let mut cargo = shell::cargo();
+        cargo
+            .env("RUSTDOCFLAGS", "-D warnings")
+            .args(["doc", "--no-deps"])
+            .args(packages);
+        shell::run(&mut cargo)?;
+    }
     Ok(Outcome::Done)
 }
 

@@ -103,14 +103,18 @@
 
 #[cfg(feature = "allocator-api2")]
 mod allocator;
+#[cfg(feature = "io-uring")]
+mod forks;
 mod host;
 mod kvmalloc;
 mod pool;
 mod process;
 mod typed;
+#[cfg(feature = "io-uring")]
+pub mod uring;
 
 pub use host::{Builder, DefaultDesign, Error, HostHeap, fork_misses};
-pub use pool::{Fragment, Frame, FrameBatch, PagePool, PendingPool};
+pub use pool::{Buffer, Fragment, Frame, FrameBatch, PagePool, PendingPool};
 pub use process::{Kmalloc, ProcessHeap};
 pub use quarry_core as kernel;
 pub use quarry_core::debug::{CallSite, Finding, Report, SlubDebug};

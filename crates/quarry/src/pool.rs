@@ -1,8 +1,10 @@
 //! Page pools on this process's own memory.
 
 mod batch;
+mod buffer;
 
 pub use batch::FrameBatch;
+pub use buffer::Buffer;
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -376,7 +378,7 @@ impl<H: Mapper> Frame<H> {
     }
 
     #[inline(always)]
-    fn memory(&self) -> NonNull<[u8]> {
+    pub(crate) fn memory(&self) -> NonNull<[u8]> {
         // SAFETY: the frame's page is in flight, so its pool exists (a pool stays until its last page in flight comes home).
         let bytes = unsafe { self.raw().block_bytes() };
         NonNull::slice_from_raw_parts(self.start, bytes)
@@ -486,6 +488,10 @@ impl<H: Mapper> Fragment<H> {
     #[must_use]
     pub fn offset(&self) -> u32 {
         self.offset
+    }
+
+    pub(crate) fn memory(&self) -> NonNull<[u8]> {
+        self.memory
     }
 }
 

@@ -32,8 +32,8 @@ const ORDER: [&str; 17] = [
 ];
 /// Packages that may be part of a process's allocator.
 const ALLOCATOR: [&str; 3] = ["kquarry-core", "kquarry-host", "kquarry"];
-/// Crates from outside that those may be linked with.
-const ALLOCATOR_MAY_USE: [&str; 3] = ["allocator-api2", "libc", "loom"];
+/// Crates from outside that those may be linked with, whatever features are on.
+const ALLOCATOR_MAY_USE: [&str; 2] = ["libc", "loom"];
 /// Page with the reason for every crate from outside.
 pub(super) const LIST: &str = "docs/DEPENDENCIES.md";
 
@@ -69,7 +69,8 @@ pub(super) fn check(metadata: &Value, page: &str) -> Vec<Violation> {
             }
             if !is_member {
                 outside.insert(used);
-                let is_linked = dependency["kind"].is_null() && ALLOCATOR.contains(&name);
+                let is_linked = dependency["kind"].is_null() && dependency["optional"] != true;
+                let is_linked = is_linked && ALLOCATOR.contains(&name);
                 if is_linked && !ALLOCATOR_MAY_USE.contains(&used) {
                     found(format!(
                         "`{name}` may be an allocator and may not use `{used}`"
@@ -127,6 +128,8 @@ mod tests {
         let linked = |name| json!({"name": name, "kind": null});
         assert_eq!(broken("kquarry-host", &linked("libc")), 0);
         assert_eq!(broken("kquarry", &linked("thiserror")), 1);
+        let optional = json!({"name": "proptest", "kind": null, "optional": true});
+        assert_eq!(broken("kquarry", &optional), 0);
         assert_eq!(broken("kquarry-trace", &linked("thiserror")), 0);
         let in_tests = json!({"name": "proptest", "kind": "dev"});
         assert_eq!(broken("kquarry", &in_tests), 0);

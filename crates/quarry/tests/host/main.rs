@@ -5,6 +5,7 @@
 
 mod af_xdp;
 mod allocator;
+mod buffers;
 mod debug;
 mod design_tests;
 mod examples;
@@ -13,6 +14,7 @@ mod memory;
 mod page_config;
 mod pool_stats;
 mod rcu;
+mod uring;
 mod walks;
 
 use std::sync::Barrier;

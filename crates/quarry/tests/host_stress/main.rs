@@ -22,6 +22,7 @@ mod pool;
 mod pool_ends;
 mod storm;
 mod sys;
+mod uring_fork;
 mod worker;
 mod world;
 
