@@ -6,6 +6,27 @@ mod buffer_pool;
 mod connection_table;
 #[path = "../../examples/pipeline.rs"]
 mod pipeline;
+#[path = "../../examples/uring_echo.rs"]
+mod uring_echo;
+#[path = "../../examples/uring_proxy.rs"]
+mod uring_proxy;
+
+/// A server runs, unless the machine has no io_uring and the error says so.
+fn served(outcome: Result<(), Box<dyn std::error::Error>>) {
+    if let Err(error) = outcome {
+        assert!(error.to_string().starts_with("io_uring_"), "{error}");
+    }
+}
+
+#[test]
+fn messages_are_echoed_from_provided_buffers() {
+    served(uring_echo::main());
+}
+
+#[test]
+fn bytes_are_forwarded_in_provided_buffers() {
+    served(uring_proxy::main());
+}
 
 #[test]
 fn buffers_are_pooled() {
