@@ -37,7 +37,8 @@
 //! # Page pools
 //!
 //! [`PagePool`] is the kernel's `page_pool`: pages that one thread receives into and any thread gives
-//! back, with the same counters as `ethtool -S` shows.
+//! back, with the same counters as `ethtool -S` shows. [`xdp`] lets a network driver fill its frames, and `uring`
+//! (feature `io-uring`) every socket and file. A filled [`Buffer`] is a `bytes::Bytes` without a copy (feature `bytes`).
 //!
 //! # Looking inside
 //!
@@ -103,7 +104,6 @@
 
 #[cfg(feature = "allocator-api2")]
 mod allocator;
-#[cfg(feature = "io-uring")]
 mod forks;
 mod host;
 mod kvmalloc;
@@ -112,6 +112,7 @@ mod process;
 mod typed;
 #[cfg(feature = "io-uring")]
 pub mod uring;
+pub mod xdp;
 
 pub use host::{Builder, DefaultDesign, Error, HostHeap, fork_misses};
 pub use pool::{Buffer, Fragment, Frame, FrameBatch, PagePool, PendingPool};

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::mem::size_of;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, FromRawFd as _, OwnedFd};
 
 // linux/bpf.h, linux/if_link.h
 const MAP_CREATE: libc::c_int = 0;
@@ -62,7 +62,7 @@ pub(crate) struct Redirect {
 impl Redirect {
     /// Attaches the program to an interface in generic mode, which works with every driver, and
     /// points it at a socket that is bound to queue 0.
-    pub(crate) fn attach(interface: u32, socket: &impl AsRawFd) -> io::Result<Self> {
+    pub(crate) fn attach(interface: u32, socket: &impl AsFd) -> io::Result<Self> {
         #[repr(C)]
         struct MapCreate {
             kind: u32,
@@ -92,7 +92,7 @@ impl Redirect {
             &MapUpdate {
                 map: map.as_raw_fd() as u64,
                 key: &0,
-                value: &socket.as_raw_fd(),
+                value: &socket.as_fd().as_raw_fd(),
                 flags: 0,
             },
         )?;

@@ -6,33 +6,23 @@
 //! ```
 //!
 //! The example makes two network namespaces with a veth pair between them, sends UDP packets into
-//! one end and receives them at the other through an AF_XDP socket in generic mode. The socket's
-//! frames (UMEM) are the page allocator's memory: the pool's map hook turns a page into a UMEM
-//! address once, and the mapping stays while the page circulates. It needs root, iproute2 and a
-//! kernel with AF_XDP, and says what is missing otherwise.
-//!
-//! The pages of a registered UMEM must stay in memory, so memory must not be given back to the
-//! system (`trim`) while the socket is open.
+//! one end and receives them at the other through an AF_XDP socket in generic mode ([`quarry::xdp`]). It needs
+//! root, iproute2 and a kernel with AF_XDP, and says what is missing otherwise.
 
 mod bpf;
 mod net;
-mod xsk;
 
-use std::collections::HashSet;
 use std::net::UdpSocket;
 use std::process::ExitCode;
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-use quarry::kernel::page::{PageAllocator, Pfn};
-use quarry::kernel::pool::{Mapper, PagePool, PoolOwner, PoolParams};
-use quarry::{Builder, Era, HostMachine, Slub};
+use quarry::xdp::{Dropped, Umem, XdpParams, XdpSocket};
+use quarry::{Buffer, Builder, Era, HostMachine, PageAllocator, PoolParams, Slub};
 
 use bpf::Redirect;
 use net::{ADDRESSES, Cable};
-use xsk::{Packet, RING, Socket};
 
 const PORT: u16 = 7777;
 /// Bytes of a frame, and of the heap's pages.
@@ -42,25 +32,14 @@ const PAYLOAD: usize = 1400;
 /// Ethernet, IPv4 and UDP headers.
 const HEADERS: usize = 14 + 20 + 8;
 /// Packets on their way, so that none is lost for want of frames.
-const WINDOW: u64 = RING as u64 / 2;
+const WINDOW: u64 = FRAMES as u64 / 2;
+/// Frames that the kernel has.
+const FRAMES: u32 = 1024;
 /// Packets that are passed on at a time.
 const BATCH: usize = 32;
 
 type Pages = PageAllocator<HostMachine>;
-type Pool = PagePool<'static, HostMachine, Umem>;
-
-/// Position of a page in the registered memory.
-struct Umem {
-    base: usize,
-}
-
-impl Mapper for Umem {
-    fn map(&self, block: NonNull<u8>, _bytes: usize) -> Option<u64> {
-        Some((block.addr().get() - self.base) as u64)
-    }
-
-    fn unmap(&self, _mapping: u64, _bytes: usize) {}
-}
+type Packet = Buffer<Umem>;
 
 /// The thread that reads the packets and gives their pages back.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -179,13 +158,9 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         }
     );
     println!("{} other frames", counts.others);
-    let [no_frame, no_room, other] = counts.dropped;
-    println!("dropped: {no_frame} for want of frames, {no_room} for want of room, {other} others");
+    println!("{:?}", counts.dropped);
     print!("{}", counts.pool);
-    println!(
-        "a pool that could not be destroyed yet:\n{}",
-        counts.pending
-    );
+    println!("at the end the kernel had {}", counts.given);
     // Frames of others may be dropped: what is promised is that each of the sender's arrives.
     if counts.packets != options.packets {
         return Err(Failure::Wrong(format!(
@@ -212,9 +187,9 @@ struct Progress {
 struct Counts {
     packets: u64,
     others: u64,
-    dropped: [u64; 3],
+    dropped: Dropped,
     pool: String,
-    pending: String,
+    given: String,
 }
 
 /// A packet's contents: its number, and bytes that follow from it.
@@ -260,7 +235,7 @@ fn send(cable: &Cable, packets: u64, progress: &Progress) -> Result<(), Failure>
     Ok(())
 }
 
-/// The receiver: gives the socket pages of the pool, and passes on what it fills.
+/// The receiver: gives the socket frames of its pool, and passes on what the kernel fills.
 fn receive(
     cable: &Cable,
     pages: &'static Pages,
@@ -268,124 +243,83 @@ fn receive(
     progress: &Progress,
 ) -> Result<Counts, Failure> {
     let skipped = |error: std::io::Error| Failure::Skipped(format!("receiver: {error}"));
-    let wrong = |error: &dyn std::fmt::Display| Failure::Wrong(error.to_string());
     let interface = cable.enter_receiver().map_err(skipped)?;
-    let base = pages.address(Pfn(0)).expect("a first page");
-    let bytes = pages.pages() as usize * FRAME as usize;
-    // SAFETY: the socket gets pages that the pool has handed out and no other code has, and the heap
-    // is never unmapped.
-    let mut socket = unsafe { Socket::open(base, bytes, FRAME) }.map_err(skipped)?;
-    socket.bind(interface).map_err(skipped)?;
-
-    let params = PoolParams {
+    let pool = PoolParams {
         name: "rx0",
-        pool_size: RING,
+        pool_size: FRAMES,
         ..PoolParams::default()
     };
-    let umem = Umem {
-        base: base.addr().get(),
+    let params = XdpParams {
+        interface,
+        frames: FRAMES,
+        ..XdpParams::default()
     };
-    let mut owner = PoolOwner::create_mapped(pages, Era::V6_18, &params, umem)
-        .map_err(|error| wrong(&error))?;
-    let (passing, passed) = sync_channel::<Vec<Packet>>(RING as usize / BATCH);
-    let mut given = HashSet::new();
+    let mut socket = XdpSocket::open(pages, Era::V6_18, &pool, &params)
+        .map_err(|error| Failure::Skipped(error.to_string()))?;
     // Before the first packet can come: the kernel itself may send some when the cable is plugged in.
-    give_all(&mut owner, &mut socket, &mut given)?;
+    socket.refill();
     let redirect = Redirect::attach(interface, &socket).map_err(skipped)?;
-    let (others, result) = std::thread::scope(|scope| {
-        let pool = owner.handle();
-        let reader = scope.spawn(move || read_all(&pool, &passed, progress));
-        let received = receive_all(
-            &mut owner,
-            &mut socket,
-            consumer,
-            &mut given,
-            passing,
-            progress,
-        );
+    let (passing, passed) = sync_channel::<Vec<Packet>>(FRAMES as usize / BATCH);
+    let others = std::thread::scope(|scope| {
+        let reader = scope.spawn(move || read_all(&passed, progress));
+        let received = receive_all(&mut socket, consumer, passing, progress);
         let read = reader.join().expect("the reader does not panic");
-        match (received, read) {
-            (Ok(received), Ok(read)) => (received + read, Ok(())),
-            (Err(error), _) | (_, Err(error)) => (0, Err(error)),
-        }
-    });
-    result?;
+        Ok(received? + read?)
+    })?;
     let dropped = socket.dropped().map_err(skipped)?;
     let mut shown = String::new();
-    owner
+    socket
         .pool()
         .stats()
         .write_ethtool(&mut shown)
         .expect("memory");
-    // The socket still has frames, so the pool says who is to be asked for them.
-    let Err(pending) = owner.destroy() else {
-        return Err(wrong(&"the fill ring has lost its frames"));
-    };
-    let report = pending.report().to_string();
+    // All other frames are home.
+    let report = socket.pool().in_flight_report();
+    if report.pages != u64::from(socket.given()) {
+        return Err(Failure::Wrong(format!(
+            "{} frames were given, {report}",
+            socket.given()
+        )));
+    }
     drop(redirect);
     drop(socket);
-    for frame in given {
-        // SAFETY: the socket has gone, and its frames were given to it once each.
-        unsafe { pending.pool().put(frame) }.map_err(|error| wrong(&error))?;
-    }
-    if let Err(pending) = pending.finish() {
-        return Err(Failure::Wrong(pending.report().to_string()));
+    // The kernel may still write to what it had, so it stays in flight.
+    let census = pages
+        .check_consistency()
+        .map_err(|error| Failure::Wrong(error.to_string()))?;
+    if census.pool != report.pages {
+        return Err(Failure::Wrong(format!(
+            "{} pages are left of {report}",
+            census.pool
+        )));
     }
     Ok(Counts {
         packets: progress.read.load(Ordering::Relaxed),
         others,
         dropped,
         pool: shown,
-        pending: report,
+        given: report.to_string(),
     })
-}
-
-/// Gives the socket frames until it has as many as its ring can name, as far as it says that it used
-/// those that it had.
-fn give_all(
-    owner: &mut PoolOwner<'static, HostMachine, Umem>,
-    socket: &mut Socket,
-    given: &mut HashSet<Pfn>,
-) -> Result<(), Failure> {
-    let wrong = |what: &str| Failure::Wrong(what.into());
-    while given.len() < RING as usize && socket.wants() {
-        let page = owner.alloc().ok_or_else(|| wrong("no page"))?;
-        let frame = owner.pool().mapping_of(page).expect("the pool maps");
-        given.insert(page);
-        if !socket.give(frame) {
-            return Err(wrong("the fill ring has lost its room"));
-        }
-    }
-    Ok(())
 }
 
 /// Receives until the sender is done. Returns the number of frames that were not its packets.
 fn receive_all(
-    owner: &mut PoolOwner<'static, HostMachine, Umem>,
-    socket: &mut Socket,
+    socket: &mut XdpSocket,
     consumer: Consumer,
-    given: &mut HashSet<Pfn>,
     passing: SyncSender<Vec<Packet>>,
     progress: &Progress,
 ) -> Result<u64, Failure> {
-    let pages = owner.pool().pages();
-    let wrong = |error: &dyn std::fmt::Display| Failure::Wrong(error.to_string());
+    let wrong = |error: std::io::Error| Failure::Wrong(error.to_string());
     let mut others = 0;
     progress.ready.store(true, Ordering::Release);
     loop {
-        give_all(owner, socket, given)?;
-        let mut batch = Vec::with_capacity(BATCH);
-        while batch.len() < BATCH
-            && let Some(packet) = socket.receive()
-        {
-            given.remove(&Pfn((packet.addr / u64::from(FRAME)) as u32));
-            batch.push(packet);
-        }
+        socket.refill();
+        let packets = std::iter::from_fn(|| socket.receive());
+        let batch: Vec<_> = packets.take(BATCH).collect();
         if batch.is_empty() {
             let done = progress.sent_all.load(Ordering::Acquire);
-            let waited = socket.wait(if done { 50 } else { 500 });
-            let waited = waited.map_err(|error| wrong(&error))?;
-            if done && !waited {
+            let time = Duration::from_millis(if done { 50 } else { 500 });
+            if !socket.wait(time).map_err(wrong)? && done {
                 return Ok(others);
             }
         } else if consumer == Consumer::Other {
@@ -395,49 +329,24 @@ fn receive_all(
             }
         } else {
             for packet in batch {
-                let page = Pfn((packet.addr / u64::from(FRAME)) as u32);
-                // SAFETY: the socket gave the frame back, and only this thread has its page.
-                let ours = unsafe { check(pages, &packet) }.map_err(Failure::Wrong)?;
-                // SAFETY: as above.
-                unsafe { owner.put(page) }.map_err(|error| wrong(&error))?;
-                others += u64::from(!ours);
-                progress.read.fetch_add(u64::from(ours), Ordering::Relaxed);
+                others += u64::from(!read(&packet, progress)?);
+                socket.recycle(packet);
             }
         }
     }
 }
 
 /// The consumer on another CPU. Returns the number of frames that were not the sender's packets.
-fn read_all(
-    pool: &Pool,
-    passed: &Receiver<Vec<Packet>>,
-    progress: &Progress,
-) -> Result<u64, Failure> {
-    let pages = pool.pages();
+fn read_all(passed: &Receiver<Vec<Packet>>, progress: &Progress) -> Result<u64, Failure> {
     let mut others = 0;
     for packet in passed.iter().flatten() {
-        // SAFETY: the socket gave the frame back, and its page was passed to this thread.
-        let ours = unsafe { check(pages, &packet) }.map_err(Failure::Wrong)?;
-        // SAFETY: as above.
-        let put = unsafe { pool.put(Pfn((packet.addr / u64::from(FRAME)) as u32)) };
-        put.map_err(|error| Failure::Wrong(error.to_string()))?;
-        others += u64::from(!ours);
-        progress.read.fetch_add(u64::from(ours), Ordering::Relaxed);
+        others += u64::from(!read(&packet, progress)?);
     }
     Ok(others)
 }
 
-/// True if a frame is one of the sender's packets, whose contents are checked then.
-///
-/// # Safety
-///
-/// The packet is in a page of the allocator that the caller alone has.
-unsafe fn check(pages: &Pages, packet: &Packet) -> Result<bool, String> {
-    let base = pages.address(Pfn(0)).expect("a first page");
-    // SAFETY: the packet lies in the allocator's memory, by the caller's contract.
-    let start = unsafe { base.byte_add(packet.addr as usize) };
-    // SAFETY: as above, and no code writes to it.
-    let frame = unsafe { std::slice::from_raw_parts(start.as_ptr(), packet.len as usize) };
+/// True if a frame is one of the sender's packets, which is checked and counted then.
+fn read(frame: &[u8], progress: &Progress) -> Result<bool, Failure> {
     let port = frame.get(36..38);
     if frame.len() != HEADERS + PAYLOAD || port != Some(&PORT.to_be_bytes()[..]) {
         return Ok(false);
@@ -445,7 +354,10 @@ unsafe fn check(pages: &Pages, packet: &Packet) -> Result<bool, String> {
     let payload = &frame[HEADERS..];
     let number = u64::from_le_bytes(payload[..8].try_into().expect("eight bytes"));
     if payload.iter().copied().eq(contents(number)) {
+        progress.read.fetch_add(1, Ordering::Relaxed);
         return Ok(true);
     }
-    Err(format!("packet {number} arrived with other contents"))
+    Err(Failure::Wrong(format!(
+        "packet {number} arrived with other contents"
+    )))
 }

@@ -4,12 +4,11 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
 use quarry_core::pool::{Mapper, NoMapper};
-#[cfg(feature = "io-uring")]
 use quarry_host::values::give_values;
 
 use super::{Fragment, Frame};
 
-/// A [`Frame`] or [`Fragment`] whose first bytes are filled: what was received, or what is to be sent.
+/// A [`Frame`] or [`Fragment`] with a filled part: what was received, or what is to be sent.
 ///
 /// It derefs to the filled bytes and goes home when dropped, on whichever thread that is.
 ///
@@ -29,6 +28,7 @@ use super::{Fragment, Frame};
 /// ```
 pub struct Buffer<H: Mapper = NoMapper> {
     memory: Memory<H>,
+    start: u32,
     filled: u32,
 }
 
@@ -56,6 +56,7 @@ impl<H: Mapper> Buffer<H> {
     fn new(memory: Memory<H>, filled: usize) -> Self {
         let buffer = Self {
             memory,
+            start: 0,
             filled: u32::try_from(filled).unwrap_or(u32::MAX),
         };
         let capacity = buffer.capacity();
@@ -90,11 +91,21 @@ impl<H: Mapper> Buffer<H> {
     /// The buffer after a kernel wrote its first `bytes`; `None` if it has not as many.
     #[cfg(feature = "io-uring")]
     pub(crate) fn written(self, bytes: usize) -> Option<Self> {
+        self.written_at(0, bytes)
+    }
+
+    /// The buffer after a kernel wrote `bytes` from `start` on; `None` if that goes beyond its end.
+    pub(crate) fn written_at(self, start: usize, bytes: usize) -> Option<Self> {
         let all = self.all();
-        let filled = (bytes <= all.len()).then_some(bytes as u32)?;
+        start.checked_add(bytes).filter(|&end| end <= all.len())?;
+        let (start, filled) = (start as u32, bytes as u32);
         // SAFETY: the block is mapped and its handle's alone, which this function has.
         unsafe { give_values(all.cast(), all.len()) };
-        Some(Self { filled, ..self })
+        Some(Self {
+            start,
+            filled,
+            ..self
+        })
     }
 }
 
@@ -106,7 +117,7 @@ impl<H: Mapper> Deref for Buffer<H> {
             Memory::Frame(frame) => frame,
             Memory::Fragment(fragment) => fragment,
         };
-        &all[..self.filled as usize]
+        &all[self.start as usize..][..self.filled as usize]
     }
 }
 
@@ -117,7 +128,7 @@ impl<H: Mapper> DerefMut for Buffer<H> {
             Memory::Frame(frame) => frame,
             Memory::Fragment(fragment) => fragment,
         };
-        &mut all[..self.filled as usize]
+        &mut all[self.start as usize..][..self.filled as usize]
     }
 }
 
