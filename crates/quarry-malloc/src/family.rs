@@ -34,7 +34,7 @@ fn alloc(bytes: usize, align: usize) -> *mut c_void {
     }
 }
 
-/// What follows where the heap has nothing: there is none, this thread is making it, or memory is exhausted.
+/// Allocates where the heap has nothing: there is none, this thread is making it, or memory is exhausted.
 #[cold]
 #[inline(never)]
 fn alloc_early(heap: Option<&'static dyn Heap>, bytes: usize, align: usize) -> *mut c_void {

@@ -7,8 +7,8 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 use quarry::kernel::machine::Cpus as _;
 use quarry::{
-    Builder, Design, Era, FreeError, HostHeap, ProcessHeap, SheafCache, SlabCache, Slob, Slub,
-    Slubq, TrimPolicy,
+    Builder, Design, Era, Error, FreeError, HostHeap, ProcessHeap, SheafCache, SlabCache, Slob,
+    Slub, Slubq, TrimPolicy,
 };
 
 use crate::output::Output;
@@ -52,10 +52,13 @@ pub(crate) trait Heap: Sync {
     /// Gives free memory back to the system except for `keep` bytes; true if any was.
     fn trim(&'static self, keep: usize) -> bool;
 
+    /// Makes the heap if it is not made.
+    fn make(&'static self) -> Result<(), Error>;
+
     /// True once it can be used.
     fn is_made(&self) -> bool;
 
-    /// What `mallinfo2` tells; zeros before the heap is made.
+    /// The numbers of `mallinfo2`; zeros before the heap is made.
     fn totals(&'static self) -> Totals;
 
     /// Writes slabinfo; nothing before the heap is made.
@@ -100,6 +103,10 @@ impl<D: Design> Heap for ProcessHeap<D> {
             min_order: 0,
         };
         heap.trim(policy).pages > 0
+    }
+
+    fn make(&'static self) -> Result<(), Error> {
+        self.get().map(|_| ())
     }
 
     fn is_made(&self) -> bool {

@@ -1,4 +1,4 @@
-//! What a process leaves behind at its end, for `quarry run --preload`: one JSON object.
+//! The report that a process leaves behind at its end, for `quarry run --preload`: one JSON object.
 //!
 //! It is written when the library is finalised, that is by `exit` and by the return of `main`. A process that ends by
 //! `_exit` or a signal leaves none, which the reader says.
@@ -185,29 +185,23 @@ extern "C" fn forget_forks() {
     FORKS.store(0, Ordering::Relaxed);
 }
 
-extern "C" fn begin() {
+/// Counts the forks of this process from now on. Without memory for the handlers they are not counted.
+pub(crate) fn count_forks() {
     if heaps::variable(c"QUARRY_REPORT").is_some() {
-        // SAFETY: the functions live as long as the library, which is never unloaded. Without memory for them forks are
-        // not counted.
+        // SAFETY: the functions live as long as the library, which is never unloaded.
         let _ = unsafe { libc::pthread_atfork(None, Some(count_fork), Some(forget_forks)) };
     }
 }
 
-extern "C" fn end() {
+/// Writes the report that the environment asks for.
+pub(crate) fn write_wanted() {
     if let Some(path) = heaps::variable(c"QUARRY_REPORT")
         && write(path).is_err()
     {
+        // A failure to write has nowhere to be reported.
         let _ = writeln!(
             Output::errors(),
             "libquarry_malloc: no report: cannot write {path}.*"
         );
     }
 }
-
-#[used]
-#[unsafe(link_section = ".init_array")]
-static BEGIN: extern "C" fn() = begin;
-
-#[used]
-#[unsafe(link_section = ".fini_array")]
-static END: extern "C" fn() = end;

@@ -11,12 +11,13 @@ use serde_json::Value;
 use super::Violation;
 
 /// Packages from the bottom to the top; each may use only those before it.
-const ORDER: [&str; 17] = [
+const ORDER: [&str; 18] = [
     "kquarry-core",
     "kquarry-host",
     "kquarry-sim",
     "kquarry-designs",
     "kquarry",
+    "kquarry-malloc",
     "kquarry-machines",
     "kquarry-calibrate",
     "kquarry-trace",
@@ -31,7 +32,7 @@ const ORDER: [&str; 17] = [
     "xtask",
 ];
 /// Packages that may be part of a process's allocator.
-const ALLOCATOR: [&str; 3] = ["kquarry-core", "kquarry-host", "kquarry"];
+const ALLOCATOR: [&str; 4] = ["kquarry-core", "kquarry-host", "kquarry", "kquarry-malloc"];
 /// Crates from outside that those may be linked with, whatever features are on.
 const ALLOCATOR_MAY_USE: [&str; 2] = ["libc", "loom"];
 /// Page with the reason for every crate from outside.
