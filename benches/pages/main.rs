@@ -24,6 +24,8 @@ mod arms;
 #[path = "../common/mod.rs"]
 mod common;
 mod dpdk;
+#[path = "../common/hand_over.rs"]
+mod hand_over;
 mod latency;
 mod patterns;
 mod report;

@@ -2,15 +2,10 @@
 
 use std::hint::black_box;
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::common::pin;
-use crate::times::{timed, wait};
-
-/// Pages handed over at a time when another thread frees.
-pub(crate) const HAND_OVER: usize = 64;
-/// Hand-overs in flight.
-const RING: usize = 16;
+pub(crate) use crate::hand_over::{HAND_OVER, handed_over};
+use crate::times::timed;
 
 /// A way of allocating and freeing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -143,15 +138,6 @@ pub(crate) fn on_two(cpu: usize, work: impl Fn() -> f64 + Sync) -> f64 {
     })
 }
 
-struct HandOver<P> {
-    full: AtomicBool,
-    pages: std::cell::UnsafeCell<P>,
-}
-
-// SAFETY: the pages are the allocating thread's while `full` is false and the freeing thread's
-// while it is true; the flag changes with Release and is read with Acquire.
-unsafe impl<P: Send> Sync for HandOver<P> {}
-
 /// Pages go in calls for `CALL` of them; `enter` and `leave` frame the second thread.
 pub(crate) fn other_thread<S: Source, const CALL: usize>(
     source: &S,
@@ -185,55 +171,4 @@ pub(crate) fn other_thread<S: Source, const CALL: usize>(
         enter,
         leave,
     )
-}
-
-/// [`HAND_OVER`] pages at a time, in whatever `new` makes, go to another thread: `get` fills it on
-/// this one, `put` empties it there.
-pub(crate) fn handed_over<P: Send>(
-    pages: usize,
-    cpu: usize,
-    new: impl Fn() -> P,
-    get: impl Fn(&mut P),
-    put: impl Fn(&mut P) + Sync,
-    enter: impl Fn() + Sync,
-    leave: impl Fn() + Sync,
-) -> f64 {
-    let ring: [HandOver<P>; RING] = std::array::from_fn(|_| HandOver {
-        full: AtomicBool::new(false),
-        pages: new().into(),
-    });
-    let rounds = pages / HAND_OVER;
-    let start = Barrier::new(2);
-    std::thread::scope(|scope| {
-        let (ring, start) = (&ring, &start);
-        let (put, enter, leave) = (&put, &enter, &leave);
-        scope.spawn(move || {
-            pin(cpu ^ 1);
-            enter();
-            start.wait();
-            for round in 0..rounds {
-                let hand_over = &ring[round % RING];
-                wait(&hand_over.full, true);
-                // SAFETY: the flag is true, so the pages are this thread's.
-                put(unsafe { &mut *hand_over.pages.get() });
-                // Release: it may be filled again.
-                hand_over.full.store(false, Ordering::Release);
-            }
-            leave();
-        });
-        start.wait();
-        timed(|| {
-            for round in 0..rounds {
-                let hand_over = &ring[round % RING];
-                wait(&hand_over.full, false);
-                // SAFETY: the flag is false, so the pages are this thread's.
-                get(unsafe { &mut *hand_over.pages.get() });
-                // Release: hands the pages over.
-                hand_over.full.store(true, Ordering::Release);
-            }
-            for hand_over in ring {
-                wait(&hand_over.full, false);
-            }
-        })
-    })
 }

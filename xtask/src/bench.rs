@@ -14,6 +14,9 @@ pub(crate) struct Options {
     /// Name of the machine in the directory of the results (default: from its CPU).
     #[arg(long)]
     machine: Option<String>,
+    /// Only this benchmark: `host`, `pages`, `buffers`, `sim` or `time`.
+    #[arg(long)]
+    bench: Option<String>,
     /// Passed on to `cargo bench`, after `--`.
     #[arg(last = true)]
     arguments: Vec<String>,
@@ -32,6 +35,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 
     let mut cargo = shell::cargo();
     cargo.arg("bench");
+    if let Some(bench) = &options.bench {
+        cargo.args(["--bench", bench]);
+    }
     if !options.arguments.is_empty() {
         cargo.arg("--").args(&options.arguments);
     }
@@ -75,7 +81,7 @@ struct Shown {
     title: &'static str,
 }
 
-const TABLES: [Shown; 4] = [
+const TABLES: [Shown; 6] = [
     Shown {
         mark: "bench",
         title: " ns per object",
@@ -87,6 +93,14 @@ const TABLES: [Shown; 4] = [
     Shown {
         mark: "bench of refills",
         title: "single refills and drains",
+    },
+    Shown {
+        mark: "bench of buffers",
+        title: "take+give back of receive buffers",
+    },
+    Shown {
+        mark: "counts of buffers",
+        title: "counts per 1000 receive buffers",
     },
     Shown {
         mark: "figures of a kernel",
