@@ -27,6 +27,10 @@ use counters::Counters;
 use patterns::Pattern;
 use report::Results;
 
+#[cfg(feature = "kmalloc")]
+#[global_allocator]
+static ALLOCATOR: quarry::Kmalloc = quarry::Kmalloc;
+
 /// Options of the benchmark.
 #[derive(Parser, Debug)]
 #[command(about = "Times receive buffers")]
