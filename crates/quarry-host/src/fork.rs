@@ -14,14 +14,14 @@
 //!
 //! # Order
 //!
-//! `prepare` runs in the reverse order of registration, the other two in order. The table is
+//! `prepare` runs in the reverse order of registration, the other two in order. The list is
 //! locked from `prepare` until the fork is over. So forks of several threads happen one after
 //! the other, and meanwhile no object can be registered or removed. A fork inside a fork (a
 //! signal handler that forks) runs no hooks: the outer one already holds everything. The same
 //! holds for a handler that forks while its thread registers an object, where nothing rests; such
 //! a child should only `exec`.
 //!
-//! The table is a static of [`OBJECTS_MAX`] entries; nothing here allocates, but
+//! The list's nodes belong to the objects, so there can be any number. Nothing here allocates, but
 //! `pthread_atfork` may.
 
 use core::cell::UnsafeCell;
@@ -30,9 +30,6 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use crate::{os, rseq};
-
-/// Objects that can be registered at the same time.
-pub const OBJECTS_MAX: usize = 64;
 
 /// Functions that are called around a fork, each with the object's address.
 #[derive(Clone, Copy, Debug)]
@@ -49,11 +46,11 @@ pub struct ForkHooks {
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ForkError {
-    /// [`OBJECTS_MAX`] objects are registered.
-    Full,
+    /// The node is registered already.
+    Registered,
     /// Called from one of the hooks, or from a signal handler that interrupted this module.
     Busy,
-    /// No such object is registered.
+    /// The node is not registered.
     Unknown,
     /// `pthread_atfork` failed.
     Atfork {
@@ -65,9 +62,9 @@ pub enum ForkError {
 impl fmt::Display for ForkError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Full => write!(f, "all {OBJECTS_MAX} places for objects to rest are taken"),
+            Self::Registered => f.write_str("the object is registered already"),
             Self::Busy => f.write_str("called while the same thread forks or registers"),
-            Self::Unknown => f.write_str("no such object is registered"),
+            Self::Unknown => f.write_str("the object is not registered"),
             Self::Atfork { errno } => write!(f, "pthread_atfork failed with errno {errno}"),
         }
     }
@@ -77,43 +74,78 @@ quarry_core::debug_is_display!(ForkError);
 
 impl core::error::Error for ForkError {}
 
-#[derive(Clone, Copy)]
-struct Entry {
-    object: NonNull<()>,
-    hooks: ForkHooks,
+/// A node of the list of objects that rest during forks. The object owns it.
+#[derive(Debug)]
+pub struct ForkNode(UnsafeCell<Links>);
+
+// SAFETY: only the thread whose number is in the list's `owner` looks into a node (`List::take`).
+unsafe impl Sync for ForkNode {}
+// SAFETY: an unregistered node has no address in it, and a registered one is not moved (`register`).
+unsafe impl Send for ForkNode {}
+
+impl ForkNode {
+    /// A node that is not registered.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(UnsafeCell::new(Links::NONE))
+    }
 }
 
-struct State {
-    entries: [Option<Entry>; OBJECTS_MAX],
-    /// Entries below this are in order of registration, with gaps.
-    used: usize,
+impl Default for ForkNode {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+type Link = Option<NonNull<ForkNode>>;
+
+#[derive(Clone, Copy, Debug)]
+struct Links {
+    /// The object and its hooks while registered.
+    entry: Option<(NonNull<()>, ForkHooks)>,
+    older: Link,
+    newer: Link,
+}
+
+impl Links {
+    /// Those of a node that is not registered.
+    const NONE: Self = Self {
+        entry: None,
+        older: None,
+        newer: None,
+    };
+}
+
+struct Ends {
+    oldest: Link,
+    newest: Link,
     installed: bool,
 }
 
-/// The table; `owner` is 0 or the thread that has it.
-struct Table {
+/// The list; `owner` is 0 or the thread that has it.
+struct List {
     owner: AtomicUsize,
-    /// Forks of the owner inside the one that has the table. Only the owner touches it.
+    /// Forks of the owner inside the one that has the list. Only the owner touches it.
     nested: AtomicU32,
-    state: UnsafeCell<State>,
+    ends: UnsafeCell<Ends>,
 }
 
-// SAFETY: `state` is only reached by the thread whose number is in `owner` (`Table::take`); the
-// addresses of objects are passed on, never followed here.
-unsafe impl Sync for Table {}
+// SAFETY: `ends` and what it leads to are only reached by the thread whose number is in `owner`
+// (`List::take`); the addresses of objects are passed on, never followed here.
+unsafe impl Sync for List {}
 
-static TABLE: Table = Table {
+static LIST: List = List {
     owner: AtomicUsize::new(0),
     nested: AtomicU32::new(0),
-    state: UnsafeCell::new(State {
-        entries: [None; OBJECTS_MAX],
-        used: 0,
+    ends: UnsafeCell::new(Ends {
+        oldest: None,
+        newest: None,
         installed: false,
     }),
 };
 
-impl Table {
-    /// Waits for the table; `false` if the calling thread has it already.
+impl List {
+    /// Waits for the list; `false` if the calling thread has it already.
     fn take(&self) -> bool {
         let me = rseq::thread_pointer();
         let mut attempt = 0;
@@ -137,108 +169,187 @@ impl Table {
         self.owner.store(0, Ordering::Release);
     }
 
-    /// Runs `f` on the state, unless the calling thread has the table already.
-    fn with<R>(&self, f: impl FnOnce(&mut State) -> Result<R, ForkError>) -> Result<R, ForkError> {
+    /// Runs `f` on the list's ends, unless the calling thread has the list already.
+    fn with<R>(&self, f: impl FnOnce(&mut Ends) -> Result<R, ForkError>) -> Result<R, ForkError> {
         if !self.take() {
             return Err(ForkError::Busy);
         }
-        // SAFETY: `take` made this thread the only one that has the table, and a second use by
+        // SAFETY: `take` made this thread the only one that has the list, and a second use by
         // the same thread is refused above.
-        let result = f(unsafe { &mut *self.state.get() });
+        let result = f(unsafe { &mut *self.ends.get() });
         self.give_back();
         result
     }
+}
+
+/// A copy of what a node has.
+///
+/// # Safety
+///
+/// The calling thread has the list.
+unsafe fn read(node: &ForkNode) -> Links {
+    // SAFETY: the thread that has the list is the only one that looks into nodes, by this contract.
+    unsafe { *node.0.get() }
+}
+
+/// Changes a node.
+///
+/// # Safety
+///
+/// The calling thread has the list.
+unsafe fn change(node: &ForkNode, f: impl FnOnce(&mut Links)) {
+    // SAFETY: the thread that has the list is the only one that looks into nodes, by this contract, and `f`
+    // has no way to another reference.
+    f(unsafe { &mut *node.0.get() });
+}
+
+/// A node that a link leads to.
+///
+/// # Safety
+///
+/// The link is of a registered node or of the list, and the calling thread has the list.
+unsafe fn follow<'a>(link: Link) -> Option<&'a ForkNode> {
+    // SAFETY: links lead to registered nodes, which live and stay in place until `unregister` has unlinked
+    // them (contract of `register`).
+    link.map(|node| unsafe { node.as_ref() })
+}
+
+/// True in the handlers of a fork by the calling thread, and in a signal handler that interrupted this module: then
+/// [`register`] and [`unregister`] are [`ForkError::Busy`].
+#[must_use]
+pub fn is_own() -> bool {
+    // Relaxed: only the calling thread stores its own number.
+    LIST.owner.load(Ordering::Relaxed) == rseq::thread_pointer()
 }
 
 /// Has `hooks` called with `object` around every fork from now on.
 ///
 /// # Errors
 ///
-/// [`ForkError::Full`], [`ForkError::Busy`] or [`ForkError::Atfork`].
+/// [`ForkError::Registered`], [`ForkError::Busy`] or [`ForkError::Atfork`].
 ///
 /// # Safety
 ///
-/// Until [`unregister`] returns, the hooks may be called with `object` from any thread that
-/// forks, `prepare` first and then one of the other two. They must not register or remove objects.
-pub unsafe fn register(object: NonNull<()>, hooks: ForkHooks) -> Result<(), ForkError> {
-    TABLE.with(|state| {
-        state.compact();
-        let place = state.entries.get_mut(state.used).ok_or(ForkError::Full)?;
-        if !state.installed {
+/// The node lives and is not moved until [`unregister`] has returned `Ok`. Until then the hooks may be called
+/// with `object` from any thread that forks, `prepare` first and then one of the other two. They must not
+/// register or remove objects.
+pub unsafe fn register(
+    node: &ForkNode,
+    object: NonNull<()>,
+    hooks: ForkHooks,
+) -> Result<(), ForkError> {
+    LIST.with(|ends| {
+        // SAFETY: `with` has the list.
+        if unsafe { read(node) }.entry.is_some() {
+            return Err(ForkError::Registered);
+        }
+        if !ends.installed {
             // SAFETY: the three functions live as long as the program.
             let errno = unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
             if errno != 0 {
                 return Err(ForkError::Atfork { errno });
             }
-            state.installed = true;
+            ends.installed = true;
         }
-        *place = Some(Entry { object, hooks });
-        state.used += 1;
+        let older = ends.newest;
+        let links = Links {
+            entry: Some((object, hooks)),
+            older,
+            newer: None,
+        };
+        // SAFETY: `with` has the list.
+        unsafe { change(node, |old| *old = links) };
+        // SAFETY: a link of the list, which `with` has.
+        ends.set_newer(unsafe { follow(older) }, Some(NonNull::from(node)));
+        ends.newest = Some(NonNull::from(node));
         Ok(())
     })
 }
 
-/// Removes an object; waits for a fork that is under way.
+/// Removes an object, in constant time; waits for a fork that is under way.
 ///
 /// # Errors
 ///
 /// [`ForkError::Unknown`] or [`ForkError::Busy`].
-pub fn unregister(object: NonNull<()>) -> Result<(), ForkError> {
-    TABLE.with(|state| {
-        let is_object = |entry: &&mut Option<Entry>| entry.is_some_and(|e| e.object == object);
-        let place = state
-            .entries
-            .iter_mut()
-            .find(is_object)
-            .ok_or(ForkError::Unknown)?;
-        *place = None;
+pub fn unregister(node: &ForkNode) -> Result<(), ForkError> {
+    LIST.with(|ends| {
+        // SAFETY: `with` has the list.
+        let links = unsafe { read(node) };
+        if links.entry.is_none() {
+            return Err(ForkError::Unknown);
+        }
+        // SAFETY: a link of a registered node of the list, which `with` has.
+        ends.set_newer(unsafe { follow(links.older) }, links.newer);
+        // SAFETY: as above.
+        match unsafe { follow(links.newer) } {
+            // SAFETY: `with` has the list.
+            Some(newer) => unsafe { change(newer, |newer| newer.older = links.older) },
+            None => ends.newest = links.older,
+        }
+        // SAFETY: `with` has the list.
+        unsafe { change(node, |links| *links = Links::NONE) };
         Ok(())
     })
 }
 
-impl State {
-    /// Closes the gaps that removals left.
-    fn compact(&mut self) {
-        let mut kept = 0;
-        for index in 0..self.used {
-            if let Some(entry) = self.entries[index].take() {
-                self.entries[kept] = Some(entry);
-                kept += 1;
-            }
+impl Ends {
+    /// Links what follows `node`, or what the list begins with. The calling thread has the list, as it has `self`.
+    fn set_newer(&mut self, node: Option<&ForkNode>, newer: Link) {
+        match node {
+            // SAFETY: only `List::with` gives out `Ends`, to the thread that has the list.
+            Some(node) => unsafe { change(node, |links| links.newer = newer) },
+            None => self.oldest = newer,
         }
-        self.used = kept;
     }
 }
 
-/// A copy of entry `index`, so that no reference into the table lives while a hook runs.
-fn entry(index: usize) -> Option<Entry> {
-    // SAFETY: the calling thread has the table from `prepare` to `parent` or `child`, during
-    // which nothing changes the entries.
-    let state = unsafe { &*TABLE.state.get() };
-    state.entries[index]
+/// Calls a hook of all objects, from one end on. No reference into the list lives while a hook runs.
+///
+/// # Safety
+///
+/// The calling thread has the list; the hook is the next one that the contract of [`register`] names.
+unsafe fn call_all(
+    from: fn(&Ends) -> Link,
+    next: fn(&Links) -> Link,
+    hook: fn(&ForkHooks) -> unsafe fn(NonNull<()>),
+) {
+    // SAFETY: the calling thread has the list, and hooks change nothing in it: `with` refuses them.
+    let mut at = from(unsafe { &*LIST.ends.get() });
+    // SAFETY: a link of the list, which the calling thread has.
+    while let Some(node) = unsafe { follow(at) } {
+        // SAFETY: the calling thread has the list.
+        let links = unsafe { read(node) };
+        if let Some((object, hooks)) = links.entry {
+            // SAFETY: the contract of `register` allows the call, as this function's caller says.
+            unsafe { hook(&hooks)(object) };
+        }
+        at = next(&links);
+    }
 }
 
 extern "C" fn prepare() {
-    if !TABLE.take() {
-        TABLE.nested.fetch_add(1, Ordering::Relaxed);
+    if !LIST.take() {
+        LIST.nested.fetch_add(1, Ordering::Relaxed);
         return;
     }
-    for entry in (0..OBJECTS_MAX).rev().filter_map(entry) {
-        // SAFETY: the contract of `register` allows the call.
-        unsafe { (entry.hooks.prepare)(entry.object) };
-    }
+    // SAFETY: `take` gave this thread the list; a fork begins.
+    unsafe {
+        call_all(
+            |ends| ends.newest,
+            |links| links.older,
+            |hooks| hooks.prepare,
+        )
+    };
 }
 
 fn finish(hook: fn(&ForkHooks) -> unsafe fn(NonNull<()>)) {
-    if TABLE.nested.load(Ordering::Relaxed) > 0 {
-        TABLE.nested.fetch_sub(1, Ordering::Relaxed);
+    if LIST.nested.load(Ordering::Relaxed) > 0 {
+        LIST.nested.fetch_sub(1, Ordering::Relaxed);
         return;
     }
-    for entry in (0..OBJECTS_MAX).filter_map(entry) {
-        // SAFETY: the contract of `register` allows the call, once after `prepare`.
-        unsafe { hook(&entry.hooks)(entry.object) };
-    }
-    TABLE.give_back();
+    // SAFETY: this thread has had the list since `prepare`, whose hooks have run.
+    unsafe { call_all(|ends| ends.oldest, |links| links.newer, hook) };
+    LIST.give_back();
 }
 
 extern "C" fn parent() {

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::thread;
 
 use quarry_core::machine::{LockClass, Locks as _, RawLock};
-use quarry_host::fork::{self, ForkError, ForkHooks, OBJECTS_MAX};
+use quarry_host::fork::{self, ForkError, ForkHooks, ForkNode};
 use quarry_host::{HostMachine, Mode};
 
-/// The table is the process's.
+/// The list is the process's.
 static ALONE: Mutex<()> = Mutex::new(());
 
 /// A lock and what it protects: two numbers that are equal when no code is at work.
@@ -112,9 +112,9 @@ fn objects_rest_while_others_work() {
     let _alone = ALONE.lock();
     for mode in [Mode::Auto, Mode::Fallback] {
         let pair = Pair::new(mode);
-        let object = NonNull::from(&pair).cast::<()>();
+        let (node, object) = (ForkNode::new(), NonNull::from(&pair).cast::<()>());
         // SAFETY: removed below; the hooks fit the type.
-        unsafe { fork::register(object, HOOKS) }.unwrap();
+        unsafe { fork::register(&node, object, HOOKS) }.unwrap();
         let stop = AtomicU32::new(0);
         thread::scope(|scope| {
             for _ in 0..4 {
@@ -134,9 +134,9 @@ fn objects_rest_while_others_work() {
             }
             stop.store(1, Relaxed);
         });
-        fork::unregister(object).unwrap();
+        fork::unregister(&node).unwrap();
         assert_eq!(pair.seen.map(|seen| seen.into_inner()), [20, 20, 0]);
-        assert_eq!(fork::unregister(object), Err(ForkError::Unknown));
+        assert_eq!(fork::unregister(&node), Err(ForkError::Unknown));
     }
 }
 
@@ -144,10 +144,10 @@ fn objects_rest_while_others_work() {
 fn removed_objects_are_left_alone() {
     let _alone = ALONE.lock();
     let pair = Pair::new(Mode::Auto);
-    let object = NonNull::from(&pair).cast::<()>();
+    let (node, object) = (ForkNode::new(), NonNull::from(&pair).cast::<()>());
     // SAFETY: removed in the next line.
-    unsafe { fork::register(object, HOOKS) }.unwrap();
-    fork::unregister(object).unwrap();
+    unsafe { fork::register(&node, object, HOOKS) }.unwrap();
+    fork::unregister(&node).unwrap();
     assert!(holds_in_child(|| pair.seen[2].load(Relaxed) == 0));
     assert_eq!(pair.seen[0].load(Relaxed), 0);
 }
@@ -155,8 +155,10 @@ fn removed_objects_are_left_alone() {
 #[test]
 fn hooks_run_in_order_and_may_not_register() {
     static LOG: Mutex<Vec<(u8, usize)>> = Mutex::new(Vec::new());
+    static UNUSED: ForkNode = ForkNode::new();
     fn log(step: u8, object: NonNull<()>) {
-        assert_eq!(fork::unregister(object), Err(ForkError::Busy));
+        assert_eq!(fork::unregister(&UNUSED), Err(ForkError::Busy));
+        assert!(fork::is_own());
         LOG.lock().unwrap().push((step, object.addr().get()));
     }
     let hooks = ForkHooks {
@@ -165,47 +167,59 @@ fn hooks_run_in_order_and_may_not_register() {
         child: |object| log(2, object),
     };
     let _alone = ALONE.lock();
-    let places = [0_u64; 3];
+    let places = [0_u64; 5];
     let objects = places
         .each_ref()
         .map(|place| NonNull::from(place).cast::<()>());
-    for object in objects {
-        // SAFETY: the hooks do not follow the address.
-        unsafe { fork::register(object, hooks) }.unwrap();
+    let nodes = [const { ForkNode::new() }; 5];
+    for (node, object) in nodes.iter().zip(objects) {
+        // SAFETY: the hooks do not follow the address, and the nodes are removed below.
+        unsafe { fork::register(node, object, hooks) }.unwrap();
+        // SAFETY: refused.
+        let again = unsafe { fork::register(node, object, hooks) };
+        assert_eq!(again, Err(ForkError::Registered));
     }
-    fork::unregister(objects[1]).unwrap();
+    // The first, one in the middle and the last: what is left keeps its order.
+    for removed in [2, 0, 4] {
+        fork::unregister(&nodes[removed]).unwrap();
+    }
     assert!(holds_in_child(|| true));
-    let [first, _, last] = objects.map(|object| object.addr().get());
+    let [_, first, _, last, _] = objects.map(|object| object.addr().get());
     assert_eq!(
         *LOG.lock().unwrap(),
         [(0, last), (0, first), (1, first), (1, last)]
     );
-    fork::unregister(objects[0]).unwrap();
-    fork::unregister(objects[2]).unwrap();
+    assert!(!fork::is_own());
+    fork::unregister(&nodes[1]).unwrap();
+    fork::unregister(&nodes[3]).unwrap();
 }
 
 #[test]
-fn the_table_is_bounded_and_reuses_places() {
+fn any_number_of_objects_rest() {
+    const OBJECTS: usize = 1000;
+    static CALLS: [AtomicU32; 3] = [const { AtomicU32::new(0) }; 3];
     let _alone = ALONE.lock();
-    let nothing = ForkHooks {
-        prepare: |_| (),
-        parent: |_| (),
-        child: |_| (),
+    let count = ForkHooks {
+        prepare: |_| _ = CALLS[0].fetch_add(1, Relaxed),
+        parent: |_| _ = CALLS[1].fetch_add(1, Relaxed),
+        child: |_| _ = CALLS[2].fetch_add(1, Relaxed),
     };
-    let places = [0_u8; OBJECTS_MAX + 1];
-    let objects = places
-        .each_ref()
-        .map(|place| NonNull::from(place).cast::<()>());
+    let nodes: Vec<_> = (0..OBJECTS).map(|_| ForkNode::new()).collect();
     for _ in 0..3 {
-        for &object in &objects[..OBJECTS_MAX] {
-            // SAFETY: the hooks do nothing.
-            unsafe { fork::register(object, nothing) }.unwrap();
+        for node in &nodes {
+            // SAFETY: the hooks follow no address, and the nodes are removed below.
+            unsafe { fork::register(node, NonNull::dangling(), count) }.unwrap();
         }
-        // SAFETY: the hooks do nothing.
-        let full = unsafe { fork::register(objects[OBJECTS_MAX], nothing) };
-        assert_eq!(full, Err(ForkError::Full));
-        for &object in &objects[..OBJECTS_MAX] {
-            fork::unregister(object).unwrap();
-        }
+        assert!(holds_in_child(|| CALLS[2].load(Relaxed) as usize == OBJECTS));
+        let calls = [0, 1, 2].map(|hook| CALLS[hook].swap(0, Relaxed) as usize);
+        assert_eq!(calls, [OBJECTS, OBJECTS, 0]);
+        thread::scope(|scope| {
+            for some in nodes.chunks(OBJECTS / 8) {
+                scope.spawn(move || {
+                    some.iter().for_each(|node| fork::unregister(node).unwrap());
+                });
+            }
+        });
     }
+    assert!(holds_in_child(|| CALLS[2].load(Relaxed) == 0));
 }

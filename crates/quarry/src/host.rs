@@ -14,7 +14,7 @@ use quarry_core::heap::{CreateError, Heap};
 use quarry_core::machine::Cpus as _;
 use quarry_core::page::{PageConfig, TrimPolicy};
 use quarry_core::sheaf::SheafCache;
-use quarry_host::fork::{self, ForkError, ForkHooks};
+use quarry_host::fork::{self, ForkError, ForkHooks, ForkNode};
 use quarry_host::{HostError, HostMachine, HugePages, MapArc, Mode};
 
 use crate::typed::{after_fork, before_fork, settle};
@@ -26,6 +26,10 @@ pub type DefaultDesign = SheafCache;
 pub(crate) type RawHeap<D> = Heap<HostMachine, D>;
 
 /// A heap on this process's memory and CPUs.
+///
+/// A process can have any number. A new one has touched some 30 KiB; the rest of its address space, 18 GiB by default
+/// ([`Builder::memory_bytes`]), is a reservation that costs nothing. In a process with several threads, the first shrink,
+/// fork or end of a cache waits some 10 ms, once, for the kernel's permission to stop sequences on other CPUs.
 ///
 /// Clones share it. It lives as long as one of them, one of its typed caches ([`Cache`](crate::Cache)) or an
 /// object of these; then its memory and address space go back to the system. What borrows the heap
@@ -57,23 +61,33 @@ pub(crate) type RawHeap<D> = Heap<HostMachine, D>;
 /// ```
 // Transparent: `ProcessHeap` has the address of one.
 #[repr(transparent)]
-pub struct HostHeap<D: Design = DefaultDesign>(MapArc<Shared<D>>);
+pub struct HostHeap<D: Design = DefaultDesign>(ManuallyDrop<MapArc<Shared<D>>>);
+
+impl<D: Design> Drop for HostHeap<D> {
+    fn drop(&mut self) {
+        // A heap that a handler of a fork drops stays, as the fork goes on with it.
+        if !fork::is_own() {
+            // SAFETY: dropped once, and not used any more.
+            unsafe { ManuallyDrop::drop(&mut self.0) };
+        }
+    }
+}
 
 /// The state that all handles to a heap share.
 struct Shared<D: Design> {
     /// Registered with [`fork`] by its address.
     heap: ManuallyDrop<RawHeap<D>>,
+    node: ForkNode,
     merges: bool,
 }
 
 impl<D: Design> Drop for Shared<D> {
     fn drop(&mut self) {
-        // Waits for a fork that is under way. A heap that is dropped inside a hook of a fork stays, as the
-        // fork goes on with it.
-        if fork::unregister(NonNull::from(&*self.heap).cast()) != Err(ForkError::Busy) {
-            // SAFETY: dropped once; no handle is left, and no hook knows it any more.
-            unsafe { ManuallyDrop::drop(&mut self.heap) };
-        }
+        // Waits for a fork that is under way. If it is this thread's own the heap was never registered: `HostHeap::drop`
+        // keeps others.
+        let _ = fork::unregister(&self.node);
+        // SAFETY: dropped once; no handle is left, and no hook knows it any more.
+        unsafe { ManuallyDrop::drop(&mut self.heap) };
     }
 }
 
@@ -97,7 +111,9 @@ impl<D: Design> HostHeap<D> {
 
     /// Gives the handle up as an address, which is its form.
     pub(crate) fn into_raw(self) -> NonNull<()> {
-        self.0.into_raw()
+        let mut this = ManuallyDrop::new(self);
+        // SAFETY: taken once: `this` is neither used nor dropped any more.
+        unsafe { ManuallyDrop::take(&mut this.0) }.into_raw()
     }
 
     /// The heap behind a handle that was given up for good.
@@ -135,7 +151,7 @@ impl<D: Design> Deref for HostHeap<D> {
 
 impl<D: Design> Clone for HostHeap<D> {
     fn clone(&self) -> Self {
-        Self(MapArc::clone(&self.0))
+        Self(ManuallyDrop::new(MapArc::clone(&self.0)))
     }
 }
 
@@ -403,8 +419,6 @@ impl<D: Design> Builder<D> {
 
     /// Makes the heap and brings it to rest around every later `fork`.
     ///
-    /// At most [`OBJECTS_MAX`](fork::OBJECTS_MAX) heaps can exist at the same time.
-    ///
     /// # Errors
     ///
     /// [`Error`] names the setting that is not available.
@@ -428,6 +442,7 @@ impl<D: Design> Builder<D> {
         heap.set_reporter(self.reporter);
         let shared = MapArc::new(Shared {
             heap: ManuallyDrop::new(heap),
+            node: ForkNode::new(),
             merges: self.boot.merge,
         })
         .map_err(Error::Host)?;
@@ -437,10 +452,11 @@ impl<D: Design> Builder<D> {
             child: child::<D>,
         };
         let heap = NonNull::from(&*shared.heap).cast();
-        // SAFETY: the hooks take a heap of this type, which is not moved out of `shared` and is dropped after
-        // `unregister` has returned (`Shared::drop`); hooks register nothing.
-        unsafe { fork::register(heap, hooks) }.map_err(Error::Fork)?;
-        Ok(HostHeap(shared))
+        // SAFETY: the hooks take a heap of this type, which is not moved out of `shared`, as the node is not. The heap is
+        // dropped after `unregister` has removed it (`Shared::drop`), by no handler of a fork (`HostHeap::drop`). Hooks register
+        // nothing.
+        unsafe { fork::register(&shared.node, heap, hooks) }.map_err(Error::Fork)?;
+        Ok(HostHeap(ManuallyDrop::new(shared)))
     }
 }
 

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use quarry_core::machine::{CpuId, Cpus as _};
-use quarry_host::fork::{self, ForkHooks};
+use quarry_host::fork::{self, ForkHooks, ForkNode};
 
 use crate::arena::{Arena, SLOT_TOKENS};
 
@@ -297,13 +297,13 @@ pub(crate) fn run(arena: Arena, mut extra: Vec<u32>, seconds: f64, stop_at_clash
         parent: resume,
         child: resume,
     };
-    let object = NonNull::from(&arena).cast::<()>();
+    let (node, object) = (ForkNode::new(), NonNull::from(&arena).cast::<()>());
     let (aborts, handled) = (quarry_host::rseq::aborts(), HANDLED.load(Relaxed));
     install_handler();
     // Release: pairs with the Acquire in `on_signal`.
     ARENA.store((&raw const arena).cast_mut(), Ordering::Release);
     // SAFETY: the arena is removed below, before it ends; the hooks fit its type.
-    unsafe { fork::register(object, hooks) }.unwrap();
+    unsafe { fork::register(&node, object, hooks) }.unwrap();
     profile_timer(1000);
 
     let mut outcome = Outcome::default();
@@ -340,7 +340,7 @@ pub(crate) fn run(arena: Arena, mut extra: Vec<u32>, seconds: f64, stop_at_clash
         }
     });
     ARENA.store(null_mut(), Ordering::Release);
-    fork::unregister(object).unwrap();
+    fork::unregister(&node).unwrap();
 
     let mut found = vec![0_u8; arena.tokens() + 1];
     arena.census(&mut found);
