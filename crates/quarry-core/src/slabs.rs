@@ -396,19 +396,22 @@ pub(crate) fn slabs<'a, M: Machine>(env: Env<'a, M>) -> impl Iterator<Item = Pfn
     slabs_of(env, move |owner| owner == cache)
 }
 
-/// The same from the slab of an address on.
-pub(crate) fn slabs_from<'a, M: Machine>(
+/// The same from the slab of an address on, of a cache at rest. One without slabs costs no walk.
+pub(crate) fn slabs_from<'a, M: Machine, L>(
     env: Env<'a, M>,
+    nodes: &Nodes<L>,
     address: usize,
-) -> impl Iterator<Item = Pfn> + use<'a, M> {
+) -> impl Iterator<Item = Pfn> + use<'a, M, L> {
     let (map, cache) = (env.map(), env.cache.id());
     let base = map.address(Pfn(0)).addr().get();
     let pfn = (address.saturating_sub(base) >> map.page_shift()) as u32;
-    // Every block begins at a multiple of its size, so one begins at a multiple of the largest.
-    slabs_at(env, pfn & !((1 << MAX_ORDER) - 1), move |owner| {
-        owner == cache
-    })
-    .skip_while(move |&slab| slab.0 + (1 << map.page(slab).order()) <= pfn)
+    let first = match totals(nodes).0 {
+        0 => map.pages(),
+        // Every block begins at a multiple of its size, so one begins at a multiple of the largest.
+        _ => pfn & !((1 << MAX_ORDER) - 1),
+    };
+    slabs_at(env, first, move |owner| owner == cache)
+        .skip_while(move |&slab| slab.0 + (1 << map.page(slab).order()) <= pfn)
 }
 
 /// Slabs of all caches that `wanted` accepts, in address order; a slab with a null cache is no cache's.

@@ -5,6 +5,8 @@ use core::ptr::NonNull;
 
 use quarry_core::machine::RawRange;
 
+/// `MEMBARRIER_CMD_QUERY` of `linux/membarrier.h`.
+const QUERY: libc::c_int = 0;
 /// `MEMBARRIER_CMD_PRIVATE_EXPEDITED_RSEQ` of `linux/membarrier.h`.
 const PRIVATE_EXPEDITED_RSEQ: libc::c_int = 1 << 7;
 /// `MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_RSEQ`.
@@ -38,31 +40,44 @@ pub(crate) fn keeping_errno<R>(f: impl FnOnce() -> R) -> R {
     result
 }
 
-fn membarrier(command: libc::c_int, flags: libc::c_int, cpu: libc::c_int) -> Result<(), i32> {
+fn membarrier(command: libc::c_int, flags: libc::c_int, cpu: libc::c_int) -> Result<i32, i32> {
     if cfg!(miri) {
         return Err(libc::ENOSYS);
     }
     keeping_errno(|| {
         // SAFETY: membarrier takes three integers and touches no memory of the caller.
         let status = unsafe { libc::syscall(libc::SYS_membarrier, command, flags, cpu) };
-        if status == 0 { Ok(()) } else { Err(errno()) }
+        i32::try_from(status)
+            .ok()
+            .filter(|&status| status >= 0)
+            .ok_or_else(errno)
     })
 }
 
-/// Allows the process to restart the sequences of its threads; repeating it is harmless.
-pub(crate) fn register_rseq_barrier() -> Result<(), i32> {
-    membarrier(REGISTER_PRIVATE_EXPEDITED_RSEQ, 0, 0)
+/// Checks that the kernel can restart the sequences of the process's threads. The permission for it is asked for with the
+/// first barrier: in a process with several threads it takes a grace period of the kernel's, some 10 ms.
+pub(crate) fn check_rseq_barrier() -> Result<(), i32> {
+    let commands = membarrier(QUERY, 0, 0)?;
+    let needed = PRIVATE_EXPEDITED_RSEQ | REGISTER_PRIVATE_EXPEDITED_RSEQ;
+    if commands & needed == needed {
+        Ok(())
+    } else {
+        Err(libc::EINVAL)
+    }
 }
 
 /// Returns after every sequence that was in flight on `cpu` has committed or will restart, with a
 /// full memory barrier on both sides.
 pub(crate) fn rseq_barrier(cpu: u32) -> Result<(), i32> {
     let barrier = || membarrier(PRIVATE_EXPEDITED_RSEQ, FLAG_CPU, cpu as libc::c_int);
-    match barrier() {
-        // A kernel that does not pass the registration on to a forked child.
-        Err(libc::EPERM) => register_rseq_barrier().and_then(|()| barrier()),
+    let done = match barrier() {
+        // The first barrier of the process, or of a forked child that did not inherit the permission.
+        Err(libc::EPERM) => {
+            membarrier(REGISTER_PRIVATE_EXPEDITED_RSEQ, 0, 0).and_then(|_| barrier())
+        }
         other => other,
-    }
+    };
+    done.map(|_| ())
 }
 
 /// The running CPU by the kernel's report.

@@ -12,6 +12,7 @@ use crate::name::Name;
 use crate::rcu::Batches;
 use crate::stats::SharedStats;
 use crate::sync::{AtomicPtr, AtomicU32, Ordering};
+use crate::system::ListLinks;
 
 /// Request for a new cache.
 #[derive(Clone, Copy, Debug)]
@@ -63,13 +64,13 @@ pub struct CacheHead {
     /// State of debugging, in the machine's structure range; null without debugging.
     debug: *const CacheDebug,
     /// Links of the heap's list of caches, under its lock.
-    pub(crate) list_next: UnsafeCell<*const CacheHead>,
+    pub(crate) links: UnsafeCell<ListLinks>,
 }
 
-// SAFETY: `list_next` is only accessed under the heap's cache-list lock; everything else is
+// SAFETY: `links` are only accessed under the heap's cache-list lock; everything else is
 // immutable or atomic; `debug` points to what is itself `Sync`.
 unsafe impl Sync for CacheHead {}
-// SAFETY: as for `Sync`; the pointer in `list_next` is an address in the heap's structures.
+// SAFETY: as for `Sync`; the pointers in `links` are addresses in the heap's structures.
 unsafe impl Send for CacheHead {}
 
 impl CacheHead {
@@ -100,7 +101,7 @@ impl CacheHead {
             rcu: Batches::new(),
             rcu_noted: AtomicU32::new(0),
             debug: core::ptr::null(),
-            list_next: UnsafeCell::new(core::ptr::null()),
+            links: UnsafeCell::new(ListLinks::new()),
         }
     }
 

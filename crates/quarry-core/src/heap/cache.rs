@@ -5,8 +5,8 @@ use core::ptr::NonNull;
 
 use super::{CacheBody, CacheView, DestroyError, Heap};
 use crate::debug::CallSite;
-use crate::design::{CacheHead, Design, FreeError};
-use crate::machine::{Guard, Machine, NodeId, Work, work};
+use crate::design::{Design, FreeError};
+use crate::machine::{Machine, NodeId, Work, work};
 use crate::sync::Ordering;
 
 /// A cache of a heap. It derefs to its [`CacheView`], which has all that needs no owner.
@@ -169,15 +169,15 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
     pub unsafe fn destroy(self) -> Result<(), DestroyError> {
         if self.aliases() > 0 {
             let _pass = self.heap.system.pages.gate().enter(self.heap.machine());
-            let newest = self.heap.system.caches.lock(self.heap.machine());
-            if newest.is_some() && Heap::<M, D>::drop_reference(&self.body.head) {
+            let caches = self.heap.system.caches.lock(self.heap.machine());
+            if caches.is_some() && Heap::<M, D>::drop_reference(&self.body.head) {
                 return Ok(());
             }
         }
         self.check_unused()?;
         let machine = self.heap.machine();
         let pass = self.heap.system.pages.gate().enter(machine);
-        let Some(mut newest) = self.heap.system.caches.lock(machine) else {
+        let Some(mut caches) = self.heap.system.caches.lock(machine) else {
             return Err(DestroyError::new(self.name(), 1));
         };
         if Heap::<M, D>::drop_reference(&self.body.head) {
@@ -187,12 +187,17 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
         // Since the first check an alias may have been made, have allocated, and have gone without its objects. From
         // here on no alias is made: that takes the list's lock.
         if self.usage().slabs != 0 {
-            drop((newest, pass));
+            drop((caches, pass));
             let unused = self.check_unused();
             return unused.and(Err(DestroyError::new(self.name(), 1)));
         }
-        self.unlist(&mut newest);
-        drop(newest);
+        // SAFETY: the list's lock is held. The cache is on the list, as this call, which its caller makes once, is the
+        // only one that takes it off.
+        unsafe { caches.remove(&self.body.head) };
+        // Relaxed: read and written under the list's lock.
+        let changes = &self.heap.system.list_changes;
+        changes.fetch_add(1, Ordering::Relaxed);
+        drop(caches);
         self.heap.unpublish(self.body);
         // SAFETY: the cache is off the list, and by the caller's contract no other code uses it.
         unsafe { self.heap.free_aliases(&self.body.head) };
@@ -201,34 +206,6 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
         // SAFETY: the cache is off the list, and no other code uses it.
         unsafe { self.heap.free_body(NonNull::from(self.body)) };
         Ok(())
-    }
-
-    /// Takes the cache off the heap's list; `newest` is the guard of that list.
-    fn unlist(&self, newest: &mut Guard<'_, M, *const CacheHead>) {
-        let me: *const CacheHead = &self.body.head;
-        // SAFETY: the link is this cache's own, under the list's lock.
-        let after = unsafe { *self.body.head.list_next.get() };
-        if **newest == me {
-            **newest = after;
-        } else {
-            let mut at = **newest;
-            while !at.is_null() {
-                // SAFETY: listed heads live as long as they are listed.
-                let link = unsafe { &*at }.list_next.get();
-                // SAFETY: links are only touched under the list's lock, which is held.
-                let next = unsafe { *link };
-                if next == me {
-                    // SAFETY: the link is a listed head's, and the list's lock is held.
-                    unsafe { *link = after };
-                    break;
-                }
-                at = next;
-            }
-        }
-        self.heap
-            .system
-            .list_changes
-            .fetch_add(1, Ordering::Relaxed);
     }
 }
 

@@ -59,9 +59,10 @@ impl<M: Machine, D: Design> Heap<M, D> {
         let alias = self.new_alias(spec.name)?;
         let serves = |head: &CacheHead| rules.matches(head.flags, &head.geometry.layout, &wish);
         let (mut found, mut duplicate) = (None, false);
-        if let Some(newest) = self.system.caches.lock(machine) {
-            duplicate = unique && self.has_named(*newest, spec.name);
-            self.walk(*newest, &mut |cache| {
+        if let Some(caches) = self.system.caches.lock(machine) {
+            // SAFETY: the list's lock is held.
+            duplicate = unique && unsafe { caches.has_named(spec.name) };
+            self.walk(&caches, &mut |cache| {
                 let first = rules.search == MergeSearch::NewestFirst && found.is_some();
                 if !first && serves(&cache.body.head) {
                     found = Some(cache.body);

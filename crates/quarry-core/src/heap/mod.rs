@@ -32,11 +32,11 @@ use crate::era::Era;
 use crate::geometry::{
     BootParams, CacheFlags, CacheParams, DebugRules, Geometry, GeometryError, MachineParams,
 };
-use crate::machine::Machine;
+use crate::machine::{Guard, Machine};
 use crate::page::{BootError, PageAllocator, PageConfig, TrimPolicy, Trimmed};
 use crate::rcu;
 use crate::sync::Ordering;
-use crate::system::System;
+use crate::system::{CacheList, PLACE_BYTES, System};
 
 /// The address that a kmalloc of 0 bytes returns; freeing it does nothing (`ZERO_SIZE_PTR`).
 pub const ZERO_SIZE_ADDRESS: usize = 16;
@@ -228,6 +228,8 @@ impl<M: Machine, D: Design> Heap<M, D> {
         spec: &CacheSpec<'_>,
         unique: bool,
     ) -> Result<&CacheBody<D>, CreateError> {
+        // A region's block is aligned to its size.
+        const { assert!(size_of::<CacheBody<D>>().next_power_of_two() >= PLACE_BYTES) };
         let (spec, geometry) = self.settle_flags(*spec)?;
         let machine = self.machine();
         let _pass = self.system.pages.gate().enter(machine);
@@ -270,13 +272,14 @@ impl<M: Machine, D: Design> Heap<M, D> {
         // SAFETY: both fields are initialised; the block lives as long as the heap.
         let body = unsafe { place.as_ref() };
         let listed = match self.system.caches.lock(machine) {
-            Some(newest) if unique && self.has_named(*newest, spec.name) => {
+            // SAFETY: the list's lock is held.
+            Some(caches) if unique && unsafe { caches.has_named(spec.name) } => {
                 Err(CreateError::Duplicate)
             }
-            Some(mut newest) => {
-                // SAFETY: links are only touched under the list's lock, which is held.
-                unsafe { *head.list_next.get() = *newest };
-                *newest = head;
+            Some(mut caches) => {
+                // SAFETY: the list's lock is held. The new head begins a block of the range of structures, whose size
+                // is asserted above. It is on no list, and `destroy` removes it before its end.
+                unsafe { caches.insert(head) };
                 // Relaxed: read and written under the list's lock.
                 self.system.list_changes.fetch_add(1, Ordering::Relaxed);
                 Ok(body)
@@ -290,13 +293,6 @@ impl<M: Machine, D: Design> Heap<M, D> {
             unsafe { self.free_body(place) };
         }
         listed
-    }
-
-    /// True if a cache of the list, whose lock is held, has the name.
-    fn has_named(&self, newest: *const CacheHead, name: &str) -> bool {
-        let mut found = false;
-        self.walk(newest, &mut |cache| found |= cache.name() == name);
-        found
     }
 
     /// Adds the flags of `slub_debug` to a request, and computes its geometry. An object that has no room for
@@ -374,21 +370,24 @@ impl<M: Machine, D: Design> Heap<M, D> {
     /// waits to do so, a walk that `f` makes over a cache is [`Busy`](crate::design::Busy).
     pub fn for_each_cache(&self, mut f: impl FnMut(CacheView<'_, M, D>)) {
         let _pass = self.system.pages.gate().enter(self.machine());
-        if let Some(newest) = self.system.caches.lock(self.machine()) {
-            self.walk(*newest, &mut f);
+        if let Some(caches) = self.system.caches.lock(self.machine()) {
+            self.walk(&caches, &mut f);
         }
     }
 
-    /// Calls `f` for a cache of the list, whose lock is held, and all older ones.
-    fn walk<'h>(&'h self, newest: *const CacheHead, f: &mut impl FnMut(CacheView<'h, M, D>)) {
-        let mut next = newest;
-        while !next.is_null() {
+    /// Calls `f` for the caches of the list, whose lock is held, newest first.
+    fn walk<'h>(
+        &'h self,
+        caches: &Guard<'_, M, CacheList>,
+        f: &mut impl FnMut(CacheView<'h, M, D>),
+    ) {
+        // SAFETY: the guard holds the list's lock, and outlives the walk; views of caches are as good as handles, whose
+        // users see to it that a cache is not destroyed (`Cache::destroy`).
+        for head in unsafe { caches.iter() } {
+            let head = core::ptr::from_ref::<CacheHead>(head).cast::<CacheBody<D>>();
             // SAFETY: the list holds heads of caches of this heap, which are first in their
             // bodies; bodies are never unmapped while the heap lives.
-            let body = unsafe { &*next.cast::<CacheBody<D>>() };
-            // SAFETY: a link of a listed head, and links change only under the list's lock, which
-            // the caller holds; a cache is unlinked under it before it is destroyed.
-            next = unsafe { *body.head.list_next.get() };
+            let body = unsafe { &*head };
             f(CacheView { heap: self, body });
         }
     }
@@ -440,8 +439,8 @@ impl<M: Machine, D: Design> Heap<M, D> {
     /// allocator has free ([`PageAllocator::trim`]).
     pub fn trim(&self, policy: TrimPolicy) -> Trimmed {
         let pass = self.system.pages.gate().enter(self.machine());
-        if let Some(newest) = self.system.caches.lock(self.machine()) {
-            self.walk(*newest, &mut |cache| {
+        if let Some(caches) = self.system.caches.lock(self.machine()) {
+            self.walk(&caches, &mut |cache| {
                 let env = self.env(&cache.body.head);
                 rcu::settle(&cache.body.design, env);
                 cache.body.design.shrink(env);
@@ -453,8 +452,8 @@ impl<M: Machine, D: Design> Heap<M, D> {
 
     fn reap_caches(&self, now_ns: u64) {
         let _pass = self.system.pages.gate().enter(self.machine());
-        if let Some(newest) = self.system.caches.lock(self.machine()) {
-            self.walk(*newest, &mut |cache| {
+        if let Some(caches) = self.system.caches.lock(self.machine()) {
+            self.walk(&caches, &mut |cache| {
                 let env = self.env(&cache.body.head);
                 rcu::settle(&cache.body.design, env);
                 cache.body.design.reap(env, now_ns);
@@ -477,8 +476,8 @@ impl<M: Machine, D: Design> Heap<M, D> {
         let mut missed = 0;
         for _ in 0..ATTEMPTS {
             missed = self.system.pages.quiesce();
-            let walked = self.system.caches.lock(self.machine()).map(|newest| {
-                self.walk(*newest, &mut |cache| {
+            let walked = self.system.caches.lock(self.machine()).map(|caches| {
+                self.walk(&caches, &mut |cache| {
                     missed += cache.body.design.quiesce(self.env(&cache.body.head));
                 });
                 self.system.list_changes.load(Ordering::Relaxed)
@@ -514,14 +513,14 @@ impl<M: Machine, D: Design> Heap<M, D> {
         if in_child {
             self.system.pages.gate().forget_others(self.machine());
         }
-        let newest = if in_child {
+        let caches = if in_child {
             // After a miss the holder may be a thread that the child does not have.
             self.system.caches.try_lock(self.machine())
         } else {
             self.system.caches.lock(self.machine())
         };
-        if let Some(newest) = newest {
-            self.walk(*newest, &mut |cache| {
+        if let Some(caches) = caches {
+            self.walk(&caches, &mut |cache| {
                 cache.body.design.resume(self.env(&cache.body.head));
             });
         }

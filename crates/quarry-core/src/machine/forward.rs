@@ -77,6 +77,10 @@ macro_rules! forward_machine {
                 fn percpu_try_lock(
                     slot0: ::core::ptr::NonNull<$crate::machine::SlotLock>
                 ) -> Option<::core::ptr::NonNull<$crate::machine::SlotLock>>;
+                fn percpu_lock_new(
+                    slot: &$crate::machine::SlotLock,
+                    cpu: $crate::machine::CpuId
+                ) -> bool;
                 fn percpu_unlock(slot: &$crate::machine::SlotLock);
             }
         }

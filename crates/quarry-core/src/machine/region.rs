@@ -50,6 +50,11 @@ impl Region {
         }
     }
 
+    /// The first byte of the range.
+    pub(crate) fn base(&self) -> NonNull<u8> {
+        self.range.base
+    }
+
     fn class(bytes: usize) -> (usize, usize) {
         let shift = bytes
             .next_power_of_two()

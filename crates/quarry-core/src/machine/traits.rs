@@ -83,6 +83,15 @@ pub unsafe trait Slots {
     /// owner does not let go within a bounded time.
     fn percpu_lock_remote(&self, slot: &SlotLock, cpu: CpuId) -> bool;
 
+    /// The same for a slot that is new, which may cost less.
+    ///
+    /// # Safety
+    ///
+    /// No other thread has ever taken the word, or tries to meanwhile.
+    unsafe fn percpu_lock_new(&self, slot: &SlotLock, cpu: CpuId) -> bool {
+        self.percpu_lock_remote(slot, cpu)
+    }
+
     /// Frees a slot's word, of this CPU or another.
     ///
     /// # Safety

@@ -170,7 +170,8 @@ unsafe impl Design for SheafCache {
             waiting: AtomicU32::new(0),
             barns: core::array::from_fn(|_| SpinLock::new(LockClass::Barn, Barn::EMPTY)),
         };
-        sheaves.make_main_sheaves(env);
+        // SAFETY: the cache is being made.
+        unsafe { sheaves.make_main_sheaves(env) };
         Some(sheaves)
     }
 

@@ -153,18 +153,24 @@ impl SheafCache {
     /// Gives every CPU of a new cache its main sheaf (`init_percpu_sheaves()`), until memory is short;
     /// the others make theirs with their first slow operation, and so do those of kmalloc's caches, which
     /// sheaves come from.
-    pub(super) fn make_main_sheaves<M: Machine>(&self, env: Env<'_, M>) {
+    ///
+    /// # Safety
+    ///
+    /// No other thread has the cache yet.
+    pub(super) unsafe fn make_main_sheaves<M: Machine>(&self, env: Env<'_, M>) {
         if self.capacity() == 0 || env.cache.flags().contains(CacheFlags::KMALLOC) {
             return;
         }
         let mut stats = Stats::default();
         for cpu in cpus(env) {
             let mut new = Self::new_sheaf(env, self.capacity(), &mut stats);
-            self.cpu.try_with_remote(env.machine(), cpu, |state| {
+            let give = |state: &mut CpuSheaves| {
                 if !state.has_main() {
                     state.replace_main(env.machine(), new.take());
                 }
-            });
+            };
+            // SAFETY: no other thread has the cache: the caller says so.
+            unsafe { self.cpu.try_with_new(env.machine(), cpu, give) };
             if let Some(sheaf) = new {
                 Self::free_sheaf(env, sheaf, &mut stats);
             }

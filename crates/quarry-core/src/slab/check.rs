@@ -58,7 +58,7 @@ impl Show for SlabCache {
     ) -> Result<(), Busy> {
         self.flush(env);
         let rest = Rest::of(env, &self.cpu)?;
-        for slab in slabs_from(env, from) {
+        for slab in slabs_from(env, &self.nodes, from) {
             let mut free = ObjectSet::new();
             let open = self.open(env, slab);
             let lists = self

@@ -305,7 +305,7 @@ impl Slub {
         from: usize,
         found: &mut dyn FnMut(NonNull<u8>) -> bool,
     ) -> Result<(), Busy> {
-        for slab in slabs_from(env, from) {
+        for slab in slabs_from(env, &self.nodes, from) {
             let mut free = match self.free_objects(env, slots, slab) {
                 Ok(counted) => counted.free,
                 Err(CheckError::Busy) => return Err(Busy),

@@ -108,7 +108,7 @@ impl Show for Slubq {
     ) -> Result<(), Busy> {
         self.flush(env);
         let rest = Rest::of(env, &self.cpu)?;
-        for slab in slabs_from(env, from) {
+        for slab in slabs_from(env, &self.nodes, from) {
             let first = env.map().address(slab);
             let objects = env.map().page(slab).objects.load(Ordering::Relaxed);
             for number in 0..objects {

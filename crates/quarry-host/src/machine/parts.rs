@@ -4,14 +4,16 @@ use core::ptr::NonNull;
 use core::sync::atomic::Ordering;
 
 use quarry_core::machine::{
-    Access, Accounting, Clock, CpuId, Cpus, Line, LockClass, Locks, Memory, NodeId, PERCPU_WAITED,
-    Ranges, RawLock, RawRange, Readers, Reentered, SlotLock, Slots, Threads, Topology, Work,
+    Access, Accounting, Clock, CpuId, Cpus, Line, LockClass, Locks, Memory, NodeId, PERCPU_FREE,
+    PERCPU_REMOTE, PERCPU_WAITED, Ranges, RawLock, RawRange, Readers, Reentered, SlotLock, Slots,
+    Threads, Topology, Work,
 };
 #[cfg(all(target_arch = "x86_64", target_os = "linux", not(any(miri, loom))))]
 use quarry_core::machine::{ListLayout, StackLayout, Steps};
 
 use super::{HostKernel, HostMachine};
 use crate::huge::HugePages;
+use crate::protocol::Word as _;
 #[cfg(all(target_arch = "x86_64", target_os = "linux", not(any(miri, loom))))]
 use crate::rseq::commits;
 use crate::rseq::{self, FAILED};
@@ -107,6 +109,11 @@ unsafe impl Slots for HostMachine {
         }
         // SAFETY: an offset that is not FAILED is that of an existing CPU's slot.
         Some(unsafe { slot0.byte_add(offset) })
+    }
+
+    unsafe fn percpu_lock_new(&self, slot: &SlotLock, _cpu: CpuId) -> bool {
+        // No sequence is in flight on the word, so a compare-and-swap is the whole acquisition.
+        slot.exchange(PERCPU_FREE, PERCPU_REMOTE)
     }
 
     fn percpu_lock_remote(&self, slot: &SlotLock, cpu: CpuId) -> bool {

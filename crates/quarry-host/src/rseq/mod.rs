@@ -210,7 +210,7 @@ pub(crate) fn find() -> Result<Found, RseqUnavailable> {
     if (unsafe { cpu_id(area) } as i32) < 0 {
         return Err(RseqUnavailable::ThreadNotRegistered);
     }
-    os::register_rseq_barrier().map_err(|errno| RseqUnavailable::NoBarrier { errno })?;
+    os::check_rseq_barrier().map_err(|errno| RseqUnavailable::NoBarrier { errno })?;
     let abi = RseqAbi::of_size(size);
     Ok(Found { area, abi })
 }

@@ -195,6 +195,30 @@ impl<T> PerCpu<T> {
         Some(result)
     }
 
+    /// [`PerCpu::try_with_remote`] of new slots: without waiting for what runs on the CPU.
+    ///
+    /// # Safety
+    ///
+    /// No other thread has the slots yet.
+    pub(crate) unsafe fn try_with_new<M: Machine, R>(
+        &self,
+        machine: &M,
+        cpu: CpuId,
+        f: impl FnOnce(&mut T) -> R,
+    ) -> Option<R>
+    where
+        T: PerCpuState,
+    {
+        // SAFETY: no other thread has the slots: the caller says so.
+        if !self.exists() || !unsafe { machine.percpu_lock_new(self.word::<M>(cpu), cpu) } {
+            return None;
+        }
+        Self::taken(machine, self.slot::<M>(cpu));
+        // SAFETY: M1 - the word of this CPU's slot was taken.
+        let result = unsafe { Self::run(machine, self.slot::<M>(cpu), cpu, |state, _| f(state)) };
+        Some(result)
+    }
+
     fn lock_remote<M: Machine>(&self, machine: &M, cpu: CpuId) -> bool {
         machine.percpu_lock_remote(self.word::<M>(cpu), cpu)
     }

@@ -1,15 +1,17 @@
 //! The system of one heap's caches, whatever their design: pages, kmalloc, the list of caches.
 
+mod list;
+
 use core::any::TypeId;
 use core::ptr::NonNull;
 
 use crate::debug::HeapDebug;
-use crate::design::CacheHead;
 use crate::era::Era;
 use crate::geometry::{BootParams, KmallocRules, MachineParams};
 use crate::machine::{LockClass, Machine, SpinLock, Stopped};
 use crate::page::PageAllocator;
 use crate::sync::{AtomicPtr, AtomicU64};
+pub(crate) use list::{CacheList, ListLinks, PLACE_BYTES};
 
 /// kmalloc indexes that the eras' class lists use.
 const KMALLOC_INDEXES: usize = 32;
@@ -35,8 +37,8 @@ pub struct System<M: Machine> {
     pub(crate) classes: [AtomicPtr<()>; KMALLOC_INDEXES],
     /// The same by the size of a request, in steps of [`SMALL_STEP`] bytes rounded up. 0 bytes have none.
     pub(crate) by_size: [AtomicPtr<()>; SMALL_MAX / SMALL_STEP + 1],
-    /// Newest cache; the list is linked through the heads.
-    pub(crate) caches: SpinLock<*const CacheHead>,
+    /// The caches.
+    pub(crate) caches: SpinLock<CacheList>,
     /// Changes of that list: a new cache may be where an old one was.
     pub(crate) list_changes: AtomicU64,
     pub(crate) large_allocs: AtomicU64,
@@ -62,6 +64,7 @@ impl<M: Machine> System<M> {
         design: TypeId,
         shared: NonNull<()>,
     ) -> Self {
+        let caches = CacheList::new(pages.meta().base());
         Self {
             pages,
             era,
@@ -72,7 +75,7 @@ impl<M: Machine> System<M> {
             shared,
             classes: core::array::from_fn(|_| AtomicPtr::new(core::ptr::null_mut())),
             by_size: core::array::from_fn(|_| AtomicPtr::new(core::ptr::null_mut())),
-            caches: SpinLock::new(LockClass::CacheList, core::ptr::null()),
+            caches: SpinLock::new(LockClass::CacheList, caches),
             list_changes: AtomicU64::new(0),
             large_allocs: AtomicU64::new(0),
             large_frees: AtomicU64::new(0),
