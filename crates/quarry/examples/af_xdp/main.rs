@@ -273,26 +273,16 @@ fn receive(
         .stats()
         .write_ethtool(&mut shown)
         .expect("memory");
-    // All other frames are home.
-    let report = socket.pool().in_flight_report();
-    if report.pages != u64::from(socket.given()) {
-        return Err(Failure::Wrong(format!(
-            "{} frames were given, {report}",
-            socket.given()
-        )));
-    }
+    let given = socket.given();
     drop(redirect);
-    drop(socket);
     // The kernel may still write to what it had, so it stays in flight.
-    let census = pages
-        .check_consistency()
-        .map_err(|error| Failure::Wrong(error.to_string()))?;
-    if census.pool != report.pages {
+    let pending = socket.destroy().err();
+    let report = pending.map(|pending| pending.report());
+    let Some(report) = report.filter(|report| report.pages == u64::from(given)) else {
         return Err(Failure::Wrong(format!(
-            "{} pages are left of {report}",
-            census.pool
+            "{given} frames were given, and are not in flight"
         )));
-    }
+    };
     Ok(Counts {
         packets: progress.read.load(Ordering::Relaxed),
         others,

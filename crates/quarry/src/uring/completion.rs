@@ -126,6 +126,10 @@ impl<H: Mapper> Ring<H> {
             }
         }
         let outcome = match (usize::try_from(result), &running.kind) {
+            // It would have been armed again.
+            (Err(_), Kind::Receive) if result == -libc::ENOBUFS => {
+                Err(io::Error::from_raw_os_error(libc::ECANCELED))
+            }
             (Err(_), _) => Err(io::Error::from_raw_os_error(-result)),
             // SAFETY: the kernel made a descriptor, which no other code knows.
             (Ok(_), Kind::Accept) => Ok(Outcome::Accepted(unsafe { OwnedFd::from_raw_fd(result) })),

@@ -47,9 +47,9 @@
 //! * **I2** What an operation reads or writes is in the table, by value, from before its entry is queued until its last
 //!   completion (the one without `IORING_CQE_F_MORE`). The file is there too: the entry's number names it until the kernel
 //!   has its own reference.
-//! * **I3** Frames of slots and table are dropped by code that took them out by I1 or I2, or in `drop` after all
+//! * **I3** Frames of slots and table are dropped by code that took them out by I1 or I2, or in `close` after all
 //!   operations have ended and the buffer ring is unregistered. Only requests take provided buffers, so none is written
-//!   then. If operations do not end within a second, `drop` leaks frames and entries: they stay in flight, and
+//!   then. If operations do not end within five seconds, `drop` leaks frames and entries: they stay in flight, and
 //!   their pool pending. A forgotten ring leaks, too.
 //! * **I4** Only a ring makes queues of its io_uring, one at a time and under `&mut self`. The mapper, which any thread may
 //!   call, registers memory and touches no queue.
@@ -90,8 +90,8 @@ use io_uring::IoUring;
 use io_uring::types::{CancelBuilder, Timespec};
 use quarry_core::pool::{Mapper, NoMapper};
 
-use crate::PagePool;
 use crate::forks::Maker;
+use crate::{PagePool, PendingPool};
 use operations::Operations;
 use provided::Provided;
 
@@ -99,7 +99,7 @@ use provided::Provided;
 pub const BUFFER_GROUP: u16 = 0;
 
 /// Longest wait of `drop` for the end of operations.
-const CANCEL_SECONDS: u64 = 1;
+const CANCEL_SECONDS: u64 = 5;
 
 /// Parameters of a [`Ring`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,7 +163,9 @@ pub struct Ring<H: Mapper = NoMapper> {
     provided: ManuallyDrop<Provided<H>>,
     /// Dropped by I3.
     operations: ManuallyDrop<Operations<H>>,
-    pool: PagePool<H>,
+    /// Taken by `destroy`.
+    pool: ManuallyDrop<PagePool<H>>,
+    is_closed: bool,
     /// Results that no completion of the kernel stands for.
     ready: VecDeque<Completion<H>>,
     /// Multishot operations that the kernel ended.
@@ -197,7 +199,8 @@ impl<H: Mapper> Ring<H> {
             uring,
             provided: ManuallyDrop::new(provided),
             operations: ManuallyDrop::new(Operations::new()),
-            pool,
+            pool: ManuallyDrop::new(pool),
+            is_closed: false,
             ready: VecDeque::new(),
             unarmed: Vec::new(),
             maker,
@@ -229,6 +232,32 @@ impl<H: Mapper> Ring<H> {
             operating: self.operations.buffers(),
             pool: self.pool.in_flight_report(),
         }
+    }
+
+    /// Ends all operations, and gives the pool up with all frames that are home.
+    ///
+    /// # Errors
+    ///
+    /// [`PendingPool`] while buffers are in flight; its report names the calls that received them.
+    pub fn destroy(mut self) -> Result<(), PendingPool<H>> {
+        self.close();
+        // SAFETY: the ring is closed, so its `drop` leaves the pool alone, and it is not used again.
+        let pool = unsafe { ManuallyDrop::take(&mut self.pool) };
+        drop(self);
+        pool.destroy()
+    }
+
+    /// Gives up what the kernel had, once, for `destroy` and `drop`; the ring is not used again.
+    fn close(&mut self) {
+        self.is_closed = true;
+        if !self.maker.is_another() && !self.shut_down() {
+            // I3: the kernel may still write, so everything stays where it is.
+            return;
+        }
+        // SAFETY: I3, or I5 in a child; the field is not used again.
+        unsafe { ManuallyDrop::drop(&mut self.operations) };
+        // SAFETY: the same.
+        unsafe { ManuallyDrop::drop(&mut self.provided) };
     }
 
     /// Ends all operations and the kernel's use of provided buffers. False if that did not succeed in time.
@@ -263,14 +292,11 @@ impl<H: Mapper> Ring<H> {
 
 impl<H: Mapper> Drop for Ring<H> {
     fn drop(&mut self) {
-        if !self.maker.is_another() && !self.shut_down() {
-            // I3: the kernel may still write, so everything stays where it is.
-            return;
+        if !self.is_closed {
+            self.close();
+            // SAFETY: `destroy`, which takes the pool, closes the ring first.
+            unsafe { ManuallyDrop::drop(&mut self.pool) };
         }
-        // SAFETY: I3, or I5 in a child; the field is not used again.
-        unsafe { ManuallyDrop::drop(&mut self.operations) };
-        // SAFETY: the same.
-        unsafe { ManuallyDrop::drop(&mut self.provided) };
     }
 }
 

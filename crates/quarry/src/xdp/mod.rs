@@ -43,7 +43,7 @@ use quarry_core::pool::{Mapper, PoolParams};
 use quarry_host::HostMachine;
 
 use crate::forks::Maker;
-use crate::{Buffer, PagePool};
+use crate::{Buffer, PagePool, PendingPool};
 use ring::Ring;
 
 /// The mapper of a socket's pool: a frame's address in the UMEM.
@@ -283,6 +283,23 @@ impl XdpSocket {
                 }
             }
         }
+    }
+
+    /// Closes the socket, and gives the pool up with all frames that are home.
+    ///
+    /// # Errors
+    ///
+    /// [`PendingPool`] while frames are in flight, as those are that the kernel had.
+    pub fn destroy(self) -> Result<(), PendingPool<Umem>> {
+        let Self {
+            fill,
+            received,
+            pool,
+            fd,
+            ..
+        } = self;
+        drop((fill, received, fd));
+        pool.destroy()
     }
 
     /// Waits for packets. `false` if none came in time.

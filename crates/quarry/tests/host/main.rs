@@ -15,6 +15,7 @@ mod page_config;
 mod pool_stats;
 mod rcu;
 mod uring;
+mod uring_storm;
 mod walks;
 
 use std::sync::Barrier;

@@ -15,7 +15,7 @@ use quarry::{Buffer, Era, HostMachine, Mapper, NoMapper, PageAllocator, PagePool
 
 type Pages = &'static PageAllocator<HostMachine>;
 
-fn pages(megabytes: usize) -> Pages {
+pub(crate) fn pages(megabytes: usize) -> Pages {
     let machine = HostMachine::builder().memory_bytes(megabytes << 20);
     let machine = machine.build().expect("a machine");
     Box::leak(Box::new(PageAllocator::new(machine, Era::V6_18).unwrap()))
@@ -41,7 +41,7 @@ fn available<H: Mapper>(ring: Result<Ring<H>, RingError>) -> Option<Ring<H>> {
     None
 }
 
-fn ring(pages: Pages, params: &RingParams) -> Option<Ring> {
+pub(crate) fn ring(pages: Pages, params: &RingParams) -> Option<Ring> {
     available(Ring::new(pool(pages), params))
 }
 
@@ -59,7 +59,7 @@ fn registered(pages: Pages) -> Option<Ring<RegisteredBuffers>> {
 }
 
 /// A connection on loopback: the end that a ring uses, and the other.
-fn connection() -> (Arc<OwnedFd>, TcpStream) {
+pub(crate) fn connection() -> (Arc<OwnedFd>, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let other = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     (Arc::new(listener.accept().unwrap().0.into()), other)
@@ -83,14 +83,14 @@ fn received<H: Mapper>(completion: Completion<H>) -> Option<Buffer<H>> {
 }
 
 /// Pages of the allocator that are in use.
-fn in_use(pages: Pages) -> u64 {
+pub(crate) fn in_use(pages: Pages) -> u64 {
     assert_eq!(pages.drain_all(), 0);
     let census = pages.check_consistency().unwrap();
     census.allocated + census.pool
 }
 
 /// Byte number `at` of a stream.
-fn byte(at: usize) -> u8 {
+pub(crate) fn byte(at: usize) -> u8 {
     (at % 251) as u8
 }
 
@@ -201,6 +201,24 @@ fn a_receive_without_buffers_goes_on_when_one_comes_home() {
     assert!(last.more);
     assert_eq!(received(last).as_deref(), Some(&b"the last"[..]));
     consumer.join().unwrap();
+}
+
+#[test]
+fn a_destroyed_ring_names_the_holders_of_its_buffers() {
+    let Some(mut ring) = ring(pages(16), &RingParams::default()) else {
+        return;
+    };
+    let (socket, mut other) = connection();
+    ring.recv_multi(&socket, 1).unwrap();
+    other.write_all(b"kept").unwrap();
+    let kept = received(next(&mut ring)).unwrap();
+    let pending = ring.destroy().expect_err("a buffer is in flight");
+    let text = pending.to_string();
+    let begin = "page pool page_pool was destroyed with 1 pages in flight\n  1 allocated at ";
+    assert!(text.starts_with(begin) && text.contains(file!()), "{text}");
+    assert_eq!(Arc::strong_count(&socket), 1, "the receive has ended");
+    drop(kept);
+    assert!(pending.finish().is_ok());
 }
 
 #[test]
