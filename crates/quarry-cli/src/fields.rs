@@ -195,7 +195,7 @@ fn references<'a>(schema: &'a Value, into: &mut Vec<&'a str>) {
 }
 
 /// The schema of what each command prints besides the members of every output.
-fn roots(generator: &mut SchemaGenerator) -> [(&'static str, Schema); 21] {
+fn roots(generator: &mut SchemaGenerator) -> [(&'static str, Schema); 22] {
     fn of<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
         generator.root_schema_for::<T>()
     }
@@ -215,6 +215,10 @@ fn roots(generator: &mut SchemaGenerator) -> [(&'static str, Schema); 21] {
         (
             "run hackbench, run tbench, run tcp_rr with --host",
             of::<loads::host::Document<'_>>(generator),
+        ),
+        (
+            "run --preload",
+            of::<crate::preload::PreloadOutput>(generator),
         ),
         ("reproduce", of::<reproduce::Document<'_>>(generator)),
         (

@@ -32,6 +32,7 @@ mod micro_tables;
 mod output;
 mod packaging;
 mod pages;
+mod preload;
 mod record;
 mod replay;
 mod replay_args;

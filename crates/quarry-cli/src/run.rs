@@ -1,14 +1,17 @@
-//! `quarry run`: workloads.
+//! `quarry run`: workloads, and programs of this computer.
 
 use clap::Subcommand;
 
-use crate::{error, loads, micro, output, pages, rx};
+use crate::{error, loads, micro, output, pages, preload, rx};
 
 /// Arguments.
 #[derive(clap::Args)]
+#[command(args_conflicts_with_subcommands = true, after_help = preload::EXAMPLES)]
 pub(crate) struct Args {
     #[command(subcommand)]
     workload: Option<Workload>,
+    #[command(flatten)]
+    preload: preload::Args,
 }
 
 #[derive(Subcommand)]
@@ -26,9 +29,6 @@ enum Workload {
     /// netperf's TCP_RR: a byte to and fro, in simulated time.
     #[command(name = "tcp_rr")]
     TcpRr(loads::TcpRrArgs),
-    /// A name that none of them has.
-    #[command(external_subcommand)]
-    Unknown(Vec<String>),
 }
 
 const WORKLOADS: &str = "\
@@ -40,7 +40,8 @@ Workloads:
   micro      micro-benchmarks of kernel developers, in simulated time
   pages      processes that fault and exit: pages of order 0, in simulated time
 
-`quarry run WORKLOAD --help` tells more.
+`quarry run WORKLOAD --help` tells more. `quarry run --preload -- PROGRAM` runs a
+program of this computer on the designs.
 ";
 
 /// Runs the command.
@@ -52,15 +53,17 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         Some(Workload::Hackbench(args)) => args.run(),
         Some(Workload::Tbench(args)) => args.run(),
         Some(Workload::TcpRr(args)) => args.run(),
-        Some(Workload::Unknown(words)) => {
-            let name = words.first().map_or("", String::as_str);
-            let names = WORKLOADS.lines().filter_map(|line| line.strip_prefix("  "));
-            let names = names.filter_map(|line| line.split_whitespace().next());
-            Err(error::usage(format!(
-                "there is no workload {name:?}; there are {}",
-                names.collect::<Vec<_>>().join(", ")
-            )))
-        }
-        None => output::print_text(WORKLOADS),
+        None if args.preload.preload => preload::run(&args.preload),
+        None => match args.preload.program.first() {
+            None => output::print_text(WORKLOADS),
+            Some(name) => {
+                let names = WORKLOADS.lines().filter_map(|line| line.strip_prefix("  "));
+                let names = names.filter_map(|line| line.split_whitespace().next());
+                Err(error::usage(format!(
+                    "there is no workload {name:?}; there are {}",
+                    names.collect::<Vec<_>>().join(", ")
+                )))
+            }
+        },
     }
 }

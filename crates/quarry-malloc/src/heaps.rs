@@ -12,6 +12,7 @@ use quarry::{
 };
 
 use crate::output::Output;
+use crate::record::{self, Recorded};
 use crate::report::{self, Totals};
 
 unsafe extern "C" {
@@ -134,24 +135,36 @@ fn made<D: Design>(heap: &'static ProcessHeap<D>) -> Option<&'static HostHeap<D>
     heap.is_made().then(|| heap.get().ok())?
 }
 
-/// The heaps by their designs' names.
-static HEAPS: [(&str, &dyn Heap); 5] = {
+/// Number of designs.
+const DESIGNS: usize = 5;
+
+/// The heaps by their designs' names, and behind them the one that notes every call.
+static HEAPS: [(&str, &dyn Heap); DESIGNS + 1] = {
     static SLAB: ProcessHeap<SlabCache> = ProcessHeap::configured(of_the_release);
     static SLUB: ProcessHeap<Slub> = ProcessHeap::configured(of_the_release);
     static SLUBQ: ProcessHeap<Slubq> = ProcessHeap::configured(of_the_release);
     static SLOB: ProcessHeap<Slob> = ProcessHeap::configured(of_the_release);
     static SHEAF: ProcessHeap<SheafCache> = ProcessHeap::configured(of_the_release);
+    static RECORDED: Recorded = Recorded(plain);
     [
         (SheafCache::NAME, &SHEAF),
         (SlabCache::NAME, &SLAB),
         (Slub::NAME, &SLUB),
         (Slubq::NAME, &SLUBQ),
         (Slob::NAME, &SLOB),
+        ("", &RECORDED),
     ]
 };
 
 /// Place of the chosen heap in [`HEAPS`], plus one; 0 before the choice.
 static CHOSEN: AtomicUsize = AtomicUsize::new(0);
+/// Place of the chosen design.
+static DESIGN: AtomicUsize = AtomicUsize::new(0);
+
+/// The heap of the chosen design, which notes nothing.
+fn plain() -> &'static dyn Heap {
+    HEAPS[DESIGN.load(Ordering::Relaxed)].1
+}
 
 /// The value of a variable of the environment.
 pub(crate) fn variable(name: &CStr) -> Option<&'static str> {
@@ -212,11 +225,20 @@ fn choose() -> Option<&'static dyn Heap> {
         return None;
     }
     let name = wish().map_or(HEAPS[0].0, |(name, _)| name);
-    let Some(at) = HEAPS.iter().position(|(known, _)| *known == name) else {
-        let [a, b, c, d, e] = HEAPS.map(|(known, _)| known);
+    let designs = &HEAPS[..DESIGNS];
+    let Some(at) = designs.iter().position(|(known, _)| *known == name) else {
+        let [a, b, c, d, e, _] = HEAPS.map(|(known, _)| known);
         give_up(format_args!(
             "QUARRY_DESIGN: there is no design \"{name}\"; there are {a}, {b}, {c}, {d} and {e}"
         ));
+    };
+    DESIGN.store(at, Ordering::Relaxed);
+    let at = match variable(c"QUARRY_RECORD") {
+        Some(prefix) if !record::begin(prefix) => {
+            give_up(format_args!("QUARRY_RECORD: cannot write {prefix}.*"))
+        }
+        Some(_) => DESIGNS,
+        None => at,
     };
     CHOSEN.store(at + 1, Ordering::Relaxed);
     Some(HEAPS[at].1)

@@ -13,12 +13,14 @@
 //! | `family` | the functions that programs call |
 //! | `heaps` | the designs' heaps, and the choice |
 //! | `early` | memory for the calls from before the choice, and from inside the making of a heap |
+//! | `record` | what the program allocates and frees, in a file (`QUARRY_RECORD`) |
 //! | `report` | what a process leaves behind at its end (`QUARRY_REPORT`) |
 //!
 //! # Environment
 //!
 //! * `QUARRY_DESIGN`: a design, with a release after `@` if not its newest (`slub@5.9`); sheaves by default.
 //! * `QUARRY_REPORT`: a file to write what the heap did to, when the process ends; its number is appended.
+//! * `QUARRY_RECORD`: a file to write every allocation and free to; the process's number is appended.
 //!
 //! # Mistakes
 //!
@@ -30,6 +32,7 @@ mod early;
 mod family;
 mod heaps;
 mod output;
+mod record;
 mod report;
 
 /// Makes the heap before the program has threads, so that no fork of another thread finds it half made.
@@ -40,6 +43,13 @@ extern "C" fn begin() {
         heaps::give_up(format_args!("the heap cannot be made: {error}"));
     }
     report::count_forks();
+    if heaps::variable(c"QUARRY_RECORD").is_some() {
+        // SAFETY: the function lives as long as the library, which is never unloaded.
+        let failed = unsafe { libc::pthread_atfork(None, None, Some(record::begin_in_child)) };
+        if failed != 0 {
+            heaps::give_up(format_args!("no memory to record children apart"));
+        }
+    }
 }
 
 extern "C" fn end() {

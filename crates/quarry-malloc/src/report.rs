@@ -10,7 +10,7 @@ use quarry::kernel::machine::Cpus as _;
 use quarry::{Design, HostHeap, Mode, Stat};
 
 use crate::heaps;
-use crate::output::Output;
+use crate::output::{Output, Path};
 
 /// Forks of this process that it survived as the parent.
 static FORKS: AtomicU32 = AtomicU32::new(0);
@@ -132,28 +132,12 @@ fn resident_now() -> Option<usize> {
 
 /// Writes the report to `path` and the process's number.
 fn write(path: &str) -> fmt::Result {
-    /// A path as a C string on the stack.
-    struct Path([u8; libc::PATH_MAX as usize], usize);
-    impl fmt::Write for Path {
-        fn write_str(&mut self, text: &str) -> fmt::Result {
-            let end = self.1 + text.len();
-            // One byte stays zero, for the end.
-            let room = self
-                .0
-                .get_mut(self.1..end)
-                .filter(|_| end < libc::PATH_MAX as usize);
-            room.ok_or(fmt::Error)?.copy_from_slice(text.as_bytes());
-            self.1 = end;
-            Ok(())
-        }
-    }
     // SAFETY: takes nothing.
     let process = unsafe { libc::getpid() };
-    let mut name = Path([0; libc::PATH_MAX as usize], 0);
-    write!(name, "{path}.{process}")?;
+    let name = Path::new(format_args!("{path}.{process}")).ok_or(fmt::Error)?;
     let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC | libc::O_CLOEXEC;
     // SAFETY: a C string: its last byte is 0.
-    let file = unsafe { libc::open(name.0.as_ptr().cast(), flags, 0o644) };
+    let file = unsafe { libc::open(name.as_ptr(), flags, 0o644) };
     if file < 0 {
         return Err(fmt::Error);
     }

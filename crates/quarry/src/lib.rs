@@ -186,7 +186,7 @@ pub use quarry_core::slubq::Slubq;
 pub use quarry_core::stats::{Stat, Stats};
 pub use quarry_host::{
     HostError, HostMachine, HugePageUse, HugePages, HugePagesUnavailable, Mode, NumaUnavailable,
-    NumaUse,
+    NumaUse, ThreadLock,
 };
 pub use typed::{AllocError, Cache, CacheError, Owned};
 

@@ -20,6 +20,7 @@ mod micro;
 mod outputs;
 mod packaging;
 mod pages;
+mod preload;
 mod record;
 mod replay;
 mod replay_pages;

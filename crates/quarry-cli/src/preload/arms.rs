@@ -1,0 +1,127 @@
+//! The allocators that a program runs on.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use quarry_designs::DesignSpec;
+
+use crate::error;
+
+/// The library with the designs.
+const LIBRARY: &str = "libquarry_malloc.so";
+/// Other allocators that are run if they are installed: their names and the libraries'.
+const KNOWN: [(&str, &[&str]); 2] = [
+    (
+        "mimalloc",
+        &["libmimalloc.so.3", "libmimalloc.so.2", "libmimalloc.so"],
+    ),
+    ("jemalloc", &["libjemalloc.so.2", "libjemalloc.so"]),
+];
+/// Folders of libraries, of the multiarch kind and others.
+const FOLDERS: [&str; 6] = [
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+    "/usr/lib64",
+    "/usr/lib",
+    "/usr/local/lib64",
+    "/usr/local/lib",
+];
+
+/// An allocator.
+pub(super) struct Arm {
+    /// Its name in tables.
+    pub(super) name: String,
+    /// The library to preload; none for the C library's.
+    pub(super) library: Option<PathBuf>,
+    /// The design, for the library with the designs.
+    pub(super) design: Option<String>,
+}
+
+impl Arm {
+    /// True for the C library's allocator, the first of its two arms.
+    pub(super) fn is_reference(&self) -> bool {
+        self.library.is_none() && self.name == "glibc"
+    }
+}
+
+/// All allocators: the C library's, once more as the null arm, the designs, and those beside.
+pub(super) fn arms(
+    designs: &[String],
+    library: Option<&Path>,
+    beside: &[PathBuf],
+) -> anyhow::Result<Vec<Arm>> {
+    let plain = |name: &str| Arm {
+        name: name.to_owned(),
+        library: None,
+        design: None,
+    };
+    let mut arms = vec![plain("glibc"), plain("glibc again")];
+    let library = match library {
+        Some(path) => std::path::absolute(path).context("the current folder is unknown")?,
+        None => beside_this_command()?,
+    };
+    if !library.is_file() {
+        return Err(error::usage(format!(
+            "--library {}: no such file",
+            library.display()
+        )));
+    }
+    for text in designs {
+        let spec = DesignSpec::parse(text)?;
+        arms.push(Arm {
+            name: spec.to_string(),
+            library: Some(library.clone()),
+            design: Some(spec.to_string()),
+        });
+    }
+    for path in beside {
+        let path = std::path::absolute(path).context("the current folder is unknown")?;
+        if !path.is_file() {
+            return Err(error::usage(format!(
+                "--beside {}: no such file",
+                path.display()
+            )));
+        }
+        let name = path
+            .file_name()
+            .map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+        arms.push(Arm {
+            name,
+            library: Some(path),
+            design: None,
+        });
+    }
+    for (name, files) in KNOWN {
+        let paths = FOLDERS
+            .iter()
+            .flat_map(|folder| files.iter().map(move |file| Path::new(folder).join(file)));
+        if let Some(path) = paths.into_iter().find(|path| path.is_file()) {
+            arms.push(Arm {
+                name: name.to_owned(),
+                library: Some(path),
+                design: None,
+            });
+        }
+    }
+    Ok(arms)
+}
+
+/// The library where builds and installations of this command have it.
+fn beside_this_command() -> anyhow::Result<PathBuf> {
+    let command = std::env::current_exe().context("cannot find this command's own file")?;
+    let folder = command.parent().unwrap_or(Path::new("/"));
+    // Cargo's folder of dependencies first: the other one has the library only where it was built by its own name, and
+    // keeps an old one.
+    let places = [
+        folder.join("deps").join(LIBRARY),
+        folder.join(LIBRARY),
+        folder.join("../lib").join(LIBRARY),
+    ];
+    places.iter().find(|path| path.is_file()).cloned().ok_or_else(|| {
+        let places = places.map(|path| path.display().to_string()).join(", ");
+        error::usage(format!(
+            "there is no {LIBRARY} (looked for {places}): `cargo build --release -p kquarry-malloc` builds it; \
+             --library FILE names it"
+        ))
+    })
+}

@@ -1,0 +1,272 @@
+//! `quarry run --preload`: a program of this computer on several allocators, in turns.
+
+mod arms;
+mod recording;
+mod runs;
+mod tables;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::{error, output, signals, units};
+use arms::Arm;
+use runs::{HeapReport, Input, Program, RunReport};
+
+/// Arguments.
+#[derive(clap::Args)]
+#[group(skip)]
+pub(crate) struct Args {
+    /// Run PROGRAM with its malloc on each of the designs, and on the C library's, in turns.
+    #[arg(long, requires = "program")]
+    pub(crate) preload: bool,
+    /// Designs, each with a release after @ if not its newest.
+    #[arg(
+        long,
+        value_name = "DESIGN[@ERA],...",
+        value_delimiter = ',',
+        default_value = "sheaf,slub,slab,slubq,slob",
+        requires = "preload"
+    )]
+    design: Vec<String>,
+    /// Rounds; each runs the program once on every allocator.
+    #[arg(long, value_name = "N", default_value_t = 3, requires = "preload")]
+    rounds: u32,
+    /// End a run after this time (90s, 5m); an allocator that does not end in time is left out from then on.
+    #[arg(long, value_name = "TIME", value_parser = units::parse_duration, requires = "preload")]
+    timeout: Option<Duration>,
+    /// The library to preload, if it is not beside this command.
+    #[arg(long, value_name = "FILE", requires = "preload")]
+    library: Option<PathBuf>,
+    /// Another malloc to run beside, a library to preload; may be repeated. mimalloc and jemalloc are found by themselves
+    /// where they are installed.
+    #[arg(long, value_name = "FILE", requires = "preload")]
+    beside: Vec<PathBuf>,
+    /// Print JSON.
+    #[arg(long, requires = "preload")]
+    json: bool,
+    /// Run the program once more, on sheaves, and write what it allocates and frees as a trace for `quarry replay`
+    /// (Parquet). Of several processes, that with most calls is recorded.
+    #[arg(long, value_name = "OUT.parquet", requires = "preload")]
+    record: Option<PathBuf>,
+    #[command(flatten)]
+    force: output::Force,
+    /// The program and its arguments.
+    #[arg(
+        value_name = "PROGRAM",
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    pub(crate) program: Vec<OsString>,
+}
+
+/// Examples of this way to run, for the help of `quarry run`.
+pub(crate) const EXAMPLES: &str = "\
+With --preload a program of this computer runs on the designs: its malloc is
+libquarry_malloc.so, in rounds of which each runs it once on every allocator. Times
+are compared with the C library's of the same round; the C library runs twice, and
+what these two differ by is noise. Memory is what the system counts and what each
+process reports at its end; a process that ends by _exit or a signal reports nothing.
+
+Exit codes:
+  0 done; 1 the program failed on a design and not on the C library; 2 wrong usage
+
+Examples:
+  quarry run --preload -- python3 -c 'print(sum(range(10**6)))'
+  quarry run --preload --design slub,sheaf --rounds 5 -- git log --stat -200
+  quarry run --preload --beside ./libmine.so --json -- sqlite3 my.db < my.sql
+  quarry run --preload --record git.parquet -- git log --stat -200
+  quarry replay git.parquet --design slub,sheaf --page-size 4k,64k";
+
+/// Output of `quarry run --preload --json`.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct PreloadOutput {
+    /// The program and its arguments.
+    pub(super) program: Vec<String>,
+    /// Rounds that ended.
+    pub(super) rounds: u32,
+    /// The allocators, the C library's first.
+    pub(super) arms: Vec<ArmReport>,
+}
+
+/// All runs on one allocator.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct ArmReport {
+    /// The allocator: `glibc`, `glibc again`, a design with its release, or the name of a library.
+    pub(super) allocator: String,
+    /// Median of the runs' times in seconds; absent if none ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) seconds: Option<f64>,
+    /// Times in relation to the C library's of the same round: median, least and most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) ratio: Option<Ratio>,
+    /// Median of the CPU time in seconds, of the program and of the children that it waited for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) cpu_seconds: Option<f64>,
+    /// Median of the most memory that the program, or a child that it waited for, had at a time, in bytes; absent if it was
+    /// less than what this command has itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) peak_bytes: Option<u64>,
+    /// Reports of the processes of the last run that ended, the one with most memory first; empty for other allocators.
+    pub(super) processes: Vec<HeapReport>,
+    /// The program's standard output was that of the first run on the C library, in all runs.
+    pub(super) same_output: bool,
+    /// Reason why the allocator was left out, such as a status or a timeout.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) failed: Option<String>,
+}
+
+/// Values in relation to others.
+#[derive(Clone, Copy, Serialize, JsonSchema)]
+pub(crate) struct Ratio {
+    /// The one in the middle.
+    pub(super) median: f64,
+    /// The least.
+    pub(super) min: f64,
+    /// The most.
+    pub(super) max: f64,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    if args.rounds == 0 {
+        return Err(error::usage("--rounds 0: one round at least"));
+    }
+    let [name, arguments @ ..] = args.program.as_slice() else {
+        return Err(error::usage("--preload needs a program"));
+    };
+    let program = Program { name, arguments };
+    if let Some(path) = &args.record {
+        recording::check(path, args.force)?;
+    }
+    let arms = arms::arms(&args.design, args.library.as_deref(), &args.beside)?;
+    let input = Input::read()?;
+    let stop = signals::stop_between_runs()?;
+    let total = u64::from(args.rounds) * arms.len() as u64;
+    let bar = output::progress_bar("runs", total, "");
+    let mut results: Vec<ArmRuns> = arms.into_iter().map(ArmRuns::new).collect();
+    let mut reference = None;
+    let mut rounds = 0;
+    'rounds: for _ in 0..args.rounds {
+        for arm in &mut results {
+            if stop.load(Ordering::Relaxed) {
+                break 'rounds;
+            }
+            if arm.failed.is_none() {
+                match runs::run(program, &arm.arm, &input, args.timeout, &[])? {
+                    Ok(run) => {
+                        arm.same_output &= *reference.get_or_insert(run.output) == run.output;
+                        arm.runs.push(run);
+                    }
+                    Err(failure) => arm.failed = Some(failure),
+                }
+            }
+            bar.inc(1);
+            if arm.arm.is_reference() && arm.failed.is_some() {
+                break 'rounds;
+            }
+        }
+        rounds += 1;
+    }
+    bar.finish_and_clear();
+    let reference: Vec<f64> = results[0].runs.iter().map(|run| run.seconds).collect();
+    if let Some(failure) = &results[0].failed {
+        let name = name.to_string_lossy();
+        return Err(anyhow::anyhow!(
+            "{name} fails with the C library's malloc, too: {failure}"
+        ));
+    }
+    let output = PreloadOutput {
+        program: program.words(),
+        rounds,
+        arms: results.iter().map(|arm| arm.report(&reference)).collect(),
+    };
+    if args.json {
+        output::print_json("run --preload", &output)?;
+    } else {
+        output::print_text(&tables::text(&output))?;
+    }
+    let library = results.iter().find_map(|arm| {
+        arm.arm
+            .design
+            .is_some()
+            .then_some(arm.arm.library.as_ref()?)
+    });
+    if let (Some(path), Some(library)) = (&args.record, library) {
+        recording::record(program, library, &input, args.timeout, path, args.force)?;
+    }
+    let failed: Vec<&str> = output
+        .arms
+        .iter()
+        .filter(|arm| arm.failed.is_some())
+        .map(|arm| arm.allocator.as_str())
+        .collect();
+    match failed.as_slice() {
+        [] => Ok(()),
+        failed => Err(anyhow::anyhow!(
+            "the program does not end well on {}",
+            failed.join(", ")
+        )),
+    }
+}
+
+/// Runs on one allocator so far.
+struct ArmRuns {
+    arm: Arm,
+    runs: Vec<RunReport>,
+    same_output: bool,
+    failed: Option<String>,
+}
+
+impl ArmRuns {
+    fn new(arm: Arm) -> Self {
+        Self {
+            arm,
+            runs: Vec::new(),
+            same_output: true,
+            failed: None,
+        }
+    }
+
+    /// The runs together, compared with the reference's times by round.
+    fn report(&self, reference: &[f64]) -> ArmReport {
+        let median = |of: &dyn Fn(&RunReport) -> Option<f64>| {
+            let mut values: Vec<f64> = self.runs.iter().filter_map(of).collect();
+            values.sort_by(f64::total_cmp);
+            (!values.is_empty()).then(|| units::median(&values))
+        };
+        let mut ratios: Vec<f64> = self
+            .runs
+            .iter()
+            .zip(reference)
+            .map(|(run, base)| run.seconds / base)
+            .collect();
+        ratios.sort_by(f64::total_cmp);
+        let ratio = match (ratios.first(), ratios.last()) {
+            (Some(&min), Some(&max)) => Some(Ratio {
+                median: units::median(&ratios),
+                min,
+                max,
+            }),
+            _ => None,
+        };
+        ArmReport {
+            allocator: self.arm.name.clone(),
+            seconds: median(&|run| Some(run.seconds)),
+            ratio,
+            cpu_seconds: median(&|run| Some(run.cpu_seconds)),
+            peak_bytes: median(&|run| Some(run.peak_bytes? as f64)).map(|bytes| bytes as u64),
+            processes: self
+                .runs
+                .last()
+                .map(|run| run.processes.clone())
+                .unwrap_or_default(),
+            same_output: self.same_output,
+            failed: self.failed.clone(),
+        }
+    }
+}

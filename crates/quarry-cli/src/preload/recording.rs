@@ -1,0 +1,94 @@
+//! A run whose allocations become a trace.
+
+use std::fs::File;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use quarry_core::design::Design as _;
+use quarry_core::sheaf::SheafCache;
+use quarry_trace::{OutFile, import_program};
+
+use super::arms::Arm;
+use super::runs::{self, Input, Program};
+use crate::{error, output, units};
+
+/// Refuses an output that could not be written, before the program runs.
+pub(super) fn check(path: &Path, force: output::Force) -> anyhow::Result<()> {
+    OutFile::create(path, force.existing())?;
+    Ok(())
+}
+
+/// Runs the program on sheaves and writes what it allocates to `path`.
+pub(super) fn record(
+    program: Program<'_>,
+    library: &Path,
+    input: &Input,
+    timeout: Option<Duration>,
+    path: &Path,
+    force: output::Force,
+) -> anyhow::Result<()> {
+    // Beside the output: recordings are large, and folders for temporary files may be in memory.
+    let parent = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty());
+    let folder = tempfile::tempdir_in(parent.unwrap_or(Path::new(".")))
+        .with_context(|| format!("no folder for the recording beside {}", path.display()))?;
+    let arm = Arm {
+        name: SheafCache::NAME.to_owned(),
+        library: Some(library.to_path_buf()),
+        design: Some(SheafCache::NAME.to_owned()),
+    };
+    let parts = folder.path().join("calls");
+    let ended = runs::run(
+        program,
+        &arm,
+        input,
+        timeout,
+        &[("QUARRY_RECORD", parts.as_path())],
+    )?;
+    if let Err(failure) = ended {
+        return Err(anyhow::anyhow!(
+            "the program does not end well while it is recorded: {failure}"
+        ));
+    }
+    let mut files = written(folder.path())?;
+    let Some((_, part)) = files.pop() else {
+        return Err(error::usage(
+            "nothing was recorded: the program is linked statically, or it is one that ignores LD_PRELOAD",
+        ));
+    };
+    let mut out = OutFile::create(path, force.existing())?;
+    let file = File::open(&part).with_context(|| format!("cannot read {}", part.display()))?;
+    let meta = import_program(file, &part, out.file(), path, &program.words())?;
+    out.commit()?;
+    let others = match files.len() {
+        0 => String::new(),
+        n => format!(
+            "; {} of other processes left out",
+            units::counted(n, "recording")
+        ),
+    };
+    output::note(&format!(
+        "recorded {} events of a process to {}{others}",
+        units::count(meta.rows),
+        path.display()
+    ));
+    Ok(())
+}
+
+/// The processes' recordings, by the memory that they take on disk: they are sparse.
+fn written(folder: &Path) -> anyhow::Result<Vec<(u64, PathBuf)>> {
+    let mut files = Vec::new();
+    for file in std::fs::read_dir(folder).context("cannot read the recordings")? {
+        let file = file.context("cannot read the recordings")?;
+        let blocks = file
+            .metadata()
+            .context("cannot read the recordings")?
+            .blocks();
+        files.push((blocks, file.path()));
+    }
+    files.sort();
+    Ok(files)
+}

@@ -1,0 +1,300 @@
+//! One run of a program on an allocator.
+
+use std::collections::hash_map::DefaultHasher;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::hash::Hasher as _;
+use std::io::{self, IsTerminal as _, Read as _, Seek as _};
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use wait4::{ResUse, Wait4 as _};
+
+use super::arms::Arm;
+use crate::units;
+
+/// One run that ended well.
+pub(super) struct RunReport {
+    pub(super) seconds: f64,
+    pub(super) cpu_seconds: f64,
+    /// Most memory at a time; none if it was less than this command's own, which the system counts for the moment
+    /// between fork and exec.
+    pub(super) peak_bytes: Option<u64>,
+    /// Fingerprint of the standard output.
+    pub(super) output: u64,
+    /// The processes that reported, the one with most memory first.
+    pub(super) processes: Vec<HeapReport>,
+}
+
+/// Report of a process at its end.
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct HeapReport {
+    /// Its number.
+    pub(super) pid: u32,
+    /// Its forks.
+    pub(super) forks: u32,
+    /// Its memory at the end in bytes, as the system counts it.
+    #[serde(default)]
+    pub(super) rss: u64,
+    /// Design and release.
+    pub(super) design: String,
+    /// How per-CPU state is locked: `rseq`, or `fallback` where that is not available.
+    pub(super) mode: String,
+    /// Bytes of pages that the heap has from the system.
+    pub(super) resident: u64,
+    /// Bytes of these that are free in the page allocator.
+    pub(super) free: u64,
+    /// Blocks that are mappings of their own.
+    pub(super) mapped_blocks: u64,
+    /// Bytes of these.
+    pub(super) mapped: u64,
+    /// Blocks of pages that were allocated: sizes beyond the caches'.
+    pub(super) large: u64,
+    /// Those of them that were freed.
+    pub(super) large_freed: u64,
+    /// The caches.
+    pub(super) caches: Vec<CacheReport>,
+}
+
+/// A cache at the end of a process.
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct CacheReport {
+    /// Its name.
+    pub(super) name: String,
+    /// Bytes of an object.
+    pub(super) object_size: u64,
+    /// Slabs.
+    pub(super) slabs: u64,
+    /// Bytes of these.
+    pub(super) slab_bytes: u64,
+    /// Objects that they hold.
+    pub(super) objects: u64,
+    /// Objects that no node's list offers: in use, or with a CPU.
+    pub(super) active: u64,
+    /// Slabs that are neither full nor empty, and no CPU's.
+    pub(super) partial_slabs: u64,
+    /// Objects in use; absent if the cache was busy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) live: Option<u64>,
+    /// Allocations from the CPU's own list.
+    pub(super) alloc_fastpath: u64,
+    /// Others.
+    pub(super) alloc_slowpath: u64,
+    /// Frees to the CPU's own list.
+    pub(super) free_fastpath: u64,
+    /// Others.
+    pub(super) free_slowpath: u64,
+    /// Calls that found the CPU's state held by another thread.
+    pub(super) cpu_slot_busy: u64,
+}
+
+/// Standard input of every run: what this command got, from its beginning; nothing if that is a terminal.
+pub(super) struct Input(Option<File>);
+
+impl Input {
+    /// Reads this command's own input to its end.
+    pub(super) fn read() -> anyhow::Result<Self> {
+        let mut stdin = io::stdin().lock();
+        if stdin.is_terminal() {
+            return Ok(Self(None));
+        }
+        let mut kept = temporary()?;
+        io::copy(&mut stdin, &mut kept).context("cannot keep the standard input")?;
+        Ok(Self(Some(kept)))
+    }
+
+    fn again(&self) -> anyhow::Result<Stdio> {
+        let Some(mut kept) = self.0.as_ref() else {
+            return Ok(Stdio::null());
+        };
+        kept.rewind().context("cannot read the kept input again")?;
+        Ok(kept
+            .try_clone()
+            .context("cannot read the kept input again")?
+            .into())
+    }
+}
+
+fn temporary() -> anyhow::Result<File> {
+    tempfile::tempfile().context("no temporary file")
+}
+
+/// A program and its arguments.
+#[derive(Clone, Copy)]
+pub(super) struct Program<'a> {
+    pub(super) name: &'a OsStr,
+    pub(super) arguments: &'a [OsString],
+}
+
+impl Program<'_> {
+    /// All words as text.
+    pub(super) fn words(&self) -> Vec<String> {
+        let words =
+            std::iter::once(self.name).chain(self.arguments.iter().map(OsString::as_os_str));
+        words
+            .map(|word| word.to_string_lossy().into_owned())
+            .collect()
+    }
+}
+
+/// Runs the program once, with these variables in its environment. The inner error says why the run is no result: a
+/// status, or the timeout.
+pub(super) fn run(
+    program: Program<'_>,
+    arm: &Arm,
+    input: &Input,
+    timeout: Option<Duration>,
+    variables: &[(&str, &Path)],
+) -> anyhow::Result<Result<RunReport, String>> {
+    let reports = tempfile::tempdir().context("no folder for reports")?;
+    let (output, errors) = (temporary()?, temporary()?);
+    let mut command = Command::new(program.name);
+    command
+        .args(program.arguments)
+        .envs(variables.iter().copied())
+        .stdin(input.again()?)
+        .stdout(output.try_clone().context("no temporary file")?)
+        .stderr(errors.try_clone().context("no temporary file")?);
+    if let Some(library) = &arm.library {
+        command.env("LD_PRELOAD", preloads(library));
+    }
+    if let Some(design) = &arm.design {
+        command
+            .env("QUARRY_DESIGN", design)
+            .env("QUARRY_REPORT", reports.path().join("heap"));
+    }
+    let start = Instant::now();
+    let child = command
+        .spawn()
+        .with_context(|| format!("cannot run {}", program.name.to_string_lossy()))?;
+    let (used, in_time) = wait(child, timeout)?;
+    let seconds = start.elapsed().as_secs_f64();
+    if let (Some(timeout), false) = (timeout, in_time) {
+        return Ok(Err(format!(
+            "no end within {}",
+            units::duration(timeout.as_secs_f64())
+        )));
+    }
+    if !used.status.success() {
+        return Ok(Err(failure(used.status, errors)?));
+    }
+    Ok(Ok(RunReport {
+        seconds,
+        cpu_seconds: (used.rusage.utime + used.rusage.stime).as_secs_f64(),
+        peak_bytes: Some(used.rusage.maxrss).filter(|&bytes| bytes > own_peak()),
+        output: fingerprint(output)?,
+        processes: read_reports(reports.path())?,
+    }))
+}
+
+/// Most memory that this command has had so far, in bytes; 0 if the system does not tell.
+fn own_peak() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
+    kib.unwrap_or(0) << 10
+}
+
+/// Waits for a child; `false` if it had to be killed because the time was over.
+fn wait(child: Child, timeout: Option<Duration>) -> anyhow::Result<(ResUse, bool)> {
+    let Some(timeout) = timeout else {
+        return Ok((child.wait4().context("cannot wait for the program")?, true));
+    };
+    // A descriptor of the process: its number may be another's as soon as it has been waited for.
+    let process = pidfd_open(Pid::from_child(&child), PidfdFlags::empty())
+        .context("cannot watch the program's time")?;
+    let (ended, end) = mpsc::channel();
+    thread::scope(|scope| {
+        let watch = scope.spawn(move || {
+            let late = end.recv_timeout(timeout) == Err(mpsc::RecvTimeoutError::Timeout);
+            if late {
+                // It may have ended just now, which is as good.
+                let _ = pidfd_send_signal(&process, Signal::KILL);
+            }
+            !late
+        });
+        let used = child.wait4().context("cannot wait for the program");
+        // The watch ends by itself if it was late.
+        let _ = ended.send(());
+        let in_time = watch.join().unwrap_or(true);
+        Ok((used?, in_time))
+    })
+}
+
+/// The libraries that are preloaded already, behind this one.
+fn preloads(library: &Path) -> OsString {
+    let mut list = library.as_os_str().to_owned();
+    if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
+        list.push(":");
+        list.push(others);
+    }
+    list
+}
+
+/// A status and the end of what the program wrote to its standard error output.
+fn failure(status: ExitStatus, mut errors: File) -> anyhow::Result<String> {
+    /// Lines that are shown.
+    const LINES: usize = 4;
+    let mut text = Vec::new();
+    errors
+        .rewind()
+        .context("cannot read what the program wrote")?;
+    errors
+        .read_to_end(&mut text)
+        .context("cannot read what the program wrote")?;
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<&str> = text
+        .lines()
+        .filter(|line| !line.trim().is_empty())
+        .collect();
+    let last = lines[lines.len().saturating_sub(LINES)..].join(" | ");
+    let status = match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exit code {code}"),
+        (None, Some(signal)) => format!("signal {signal}"),
+        (None, None) => status.to_string(),
+    };
+    Ok(match last.is_empty() {
+        true => status,
+        false => format!("{status}: {last}"),
+    })
+}
+
+/// A number for what a program wrote.
+fn fingerprint(mut output: File) -> anyhow::Result<u64> {
+    let mut hasher = DefaultHasher::new();
+    let mut piece = vec![0; 1 << 16];
+    output
+        .rewind()
+        .context("cannot read what the program wrote")?;
+    loop {
+        let read = output
+            .read(&mut piece)
+            .context("cannot read what the program wrote")?;
+        if read == 0 {
+            return Ok(hasher.finish());
+        }
+        // By bytes: reads end anywhere.
+        piece[..read].iter().for_each(|&byte| hasher.write_u8(byte));
+    }
+}
+
+/// Reads what processes reported.
+fn read_reports(folder: &Path) -> anyhow::Result<Vec<HeapReport>> {
+    let mut reports = Vec::new();
+    for file in std::fs::read_dir(folder).context("cannot read the reports")? {
+        let path = file.context("cannot read the reports")?.path();
+        let text = std::fs::read_to_string(&path).context("cannot read a report")?;
+        // A process that is killed while it writes leaves a piece, which says nothing.
+        reports.extend(serde_json::from_str::<HeapReport>(&text));
+    }
+    reports.sort_by_key(|report| (std::cmp::Reverse(report.rss), report.pid));
+    Ok(reports)
+}

@@ -1,0 +1,251 @@
+//! `quarry run --preload`.
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+/// `quarry run` with these words; some have spaces.
+fn run(words: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_quarry"));
+    command.arg("run").args(words).env("COLUMNS", "100");
+    command.output().expect("the command starts")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A program that forks, allocates, and says the same each time.
+const PROGRAM: [&str; 4] = [
+    "--",
+    "sh",
+    "-c",
+    "for i in 1 2 3; do ls / | sort; done; exit 0",
+];
+
+#[test]
+fn a_program_runs_on_designs_in_turns() {
+    let mut words = vec![
+        "--preload",
+        "--design",
+        "slub,slab@4.13",
+        "--rounds",
+        "2",
+        "--json",
+    ];
+    words.extend(PROGRAM);
+    let output = run(&words);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let json: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(json["command"], "run --preload");
+    assert_eq!(json["rounds"], 2);
+    let arms = json["arms"].as_array().expect("arms");
+    let names: Vec<_> = arms
+        .iter()
+        .map(|arm| arm["allocator"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        names[..4],
+        ["glibc", "glibc again", "slub@6.18", "slab@4.13"]
+    );
+    for (arm, name) in arms.iter().zip(names) {
+        assert_eq!(arm["same_output"], true, "{name}");
+        assert!(arm["seconds"].as_f64() > Some(0.0), "{name}");
+        let processes = arm["processes"].as_array().expect("processes");
+        let of_quarry = name.contains('@');
+        // `ls` and `sort` end by `exit`, three times.
+        assert_eq!(processes.len() >= 6, of_quarry, "{name}: {processes:?}");
+        for process in processes {
+            assert_eq!(process["design"], name);
+            let caches = process["caches"].as_array().expect("caches");
+            let calls: u64 = caches
+                .iter()
+                .map(|cache| {
+                    cache["alloc_fastpath"].as_u64().unwrap()
+                        + cache["alloc_slowpath"].as_u64().unwrap()
+                })
+                .sum();
+            assert!(calls > 0, "{process}");
+        }
+    }
+}
+
+#[test]
+fn the_answer_comes_first_and_fits_the_screen() {
+    let mut words = vec!["--preload", "--design", "sheaf", "--rounds", "1"];
+    words.extend(PROGRAM);
+    let output = run(&words);
+    let out = text(&output.stdout);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let first = out.lines().next().unwrap();
+    assert!(
+        first.contains("sheaf@7.0") || first.starts_with("No design is faster"),
+        "{out}"
+    );
+    for part in ["glibc again", "CPU hits", "slabs: their memory at the end"] {
+        assert!(out.contains(part), "{part}: {out}");
+    }
+    assert!(out.lines().all(|line| line.chars().count() <= 100), "{out}");
+}
+
+/// A program that fails with any malloc is no result, and one that fails or does not end on a design is named.
+#[test]
+fn failures_are_told_apart() {
+    let output = run(&[
+        "--preload",
+        "--design",
+        "slub",
+        "--",
+        "sh",
+        "-c",
+        "echo broken >&2; exit 7",
+    ]);
+    let errors = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        errors.contains("with the C library's malloc, too: exit code 7: broken"),
+        "{errors}"
+    );
+
+    let script = "case $QUARRY_DESIGN in slub*) exit 3;; slab*) sleep 60;; esac";
+    let words = [
+        "--preload",
+        "--design",
+        "slub,slab,sheaf",
+        "--rounds",
+        "1",
+        "--timeout",
+        "2s",
+        "--",
+        "sh",
+        "-c",
+        script,
+    ];
+    let output = run(&words);
+    let (out, errors) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        errors.contains("does not end well on slub@6.18, slab@6.1"),
+        "{errors}"
+    );
+    assert!(
+        out.contains("slub@6.18: exit code 3") && out.contains("slab@6.1: no end within 2.0 s"),
+        "{out}"
+    );
+}
+
+#[test]
+fn what_is_missing_is_named() {
+    for (words, code, part) in [
+        (&["--preload"][..], 2, "PROGRAM"),
+        (
+            &["--preload", "--library", "/nowhere.so", "--", "true"],
+            2,
+            "/nowhere.so: no such file",
+        ),
+        (
+            &["--preload", "--beside", "/nowhere.so", "--", "true"],
+            2,
+            "/nowhere.so: no such file",
+        ),
+        (
+            &["--preload", "--rounds", "0", "--", "true"],
+            2,
+            "one round at least",
+        ),
+        (&["--preload", "--design", "slap", "--", "true"], 2, "slap"),
+        (
+            &["--preload", "--design", "slub", "--", "/nowhere"],
+            1,
+            "cannot run /nowhere",
+        ),
+        (&["--design", "slub", "--", "true"], 2, "--preload"),
+    ] {
+        let output = run(words);
+        let errors = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{words:?}: {errors}");
+        assert!(errors.contains(part), "{words:?}: {errors}");
+    }
+}
+
+/// A recording of a program is a trace like any other: replays of it answer for other page sizes.
+#[test]
+fn what_a_program_allocates_can_be_replayed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("sort.parquet");
+    let path = path.to_str().unwrap();
+    let words = [
+        "--preload",
+        "--design",
+        "slub",
+        "--rounds",
+        "1",
+        "--record",
+        path,
+    ];
+    let program = ["--", "sh", "-c", "ls / | sort; exit 0"];
+    let output = run(&[&words[..], &program].concat());
+    let errors = text(&output.stderr);
+    assert!(
+        output.status.success() && errors.contains("recorded "),
+        "{errors}"
+    );
+    // Nothing is left beside the trace.
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    let replay = crate::common::json(&format!(
+        "replay {path} --design slub,sheaf --page-size 4k,64k --json"
+    ));
+    let runs = replay["runs"].as_array().unwrap();
+    assert_eq!(runs.len(), 4);
+    let peaks: Vec<_> = runs
+        .iter()
+        .map(|run| run["peak_slab_bytes"].as_u64())
+        .collect();
+    assert!(peaks.iter().all(|peak| *peak > Some(0)), "{peaks:?}");
+    let info = crate::common::stdout(&format!("info {path}"));
+    assert!(
+        info.contains("malloc and free, taken for kmalloc"),
+        "{info}"
+    );
+
+    let output = run(&[&words[..], &program].concat());
+    assert!(!output.status.success());
+    assert!(
+        text(&output.stderr).contains("--force"),
+        "{}",
+        text(&output.stderr)
+    );
+}
+
+/// Each run reads the standard input from its beginning.
+#[test]
+fn every_run_gets_the_whole_input() {
+    use std::io::Write as _;
+    // A run that gets a part of the lines fails.
+    let program = ["sh", "-c", "[ $(wc -l) -eq 20000 ]"];
+    let mut command = Command::new(env!("CARGO_BIN_EXE_quarry"));
+    command
+        .args([
+            "run",
+            "--preload",
+            "--design",
+            "slub",
+            "--rounds",
+            "2",
+            "--json",
+            "--",
+        ])
+        .args(program)
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped());
+    let mut child = command.spawn().expect("the command starts");
+    let lines = "a line\n".repeat(20_000);
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(lines.as_bytes())
+        .unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stdout));
+}
