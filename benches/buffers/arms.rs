@@ -1,10 +1,10 @@
 //! Pools of buffers under test.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 
 use bytes::{Bytes, BytesMut};
 use crossbeam_queue::ArrayQueue;
-use quarry::{Builder, Frame, PagePool, PoolParams, Slub};
+use quarry::{Builder, Frame, HostHeap, PagePool, PoolParams, Slub};
 use tokio_uring::buf::fixed::{FixedBuf, FixedBufPool};
 
 use crate::patterns::{BUFFER, BUFFERS, PACKET, Pattern, Source, on_one, on_two};
@@ -61,10 +61,13 @@ pub(crate) fn arms() -> Vec<Arm> {
     ]
 }
 
-fn page_pool() -> PagePool {
-    let heap = Builder::<Slub>::new().memory_bytes(64 << 20).build();
-    let heap = heap.expect("address space").leak();
-    PagePool::new(heap.pages(), heap.era(), &PoolParams::default()).expect("a pool")
+/// A pool of pages of the one heap.
+pub(crate) fn page_pool() -> PagePool {
+    static HEAP: LazyLock<HostHeap<Slub>> = LazyLock::new(|| {
+        let heap = Builder::<Slub>::new().memory_bytes(64 << 20).build();
+        heap.expect("address space")
+    });
+    PagePool::new(HEAP.pages(), HEAP.era(), &PoolParams::default()).expect("a pool")
 }
 
 /// Frames of a page pool.

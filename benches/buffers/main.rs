@@ -17,11 +17,13 @@ mod counters;
 #[path = "../common/hand_over.rs"]
 mod hand_over;
 mod patterns;
+mod received;
 mod report;
 #[path = "../common/times.rs"]
 mod times;
 
 use clap::Parser;
+use serde_json::json;
 
 use counters::Counters;
 use patterns::Pattern;
@@ -89,9 +91,19 @@ fn main() {
             }
         }
     }
+    let messages = buffers / 4;
+    let received = received::run(options.rounds, messages, options.cpu);
     if options.json {
-        println!("{}", results.json());
+        let received = received.as_ref().ok().map(received::json);
+        println!(
+            "{}",
+            json!({ "pools": results.json(), "received": received })
+        );
     } else {
         results.print(options.rounds, buffers);
+        match received {
+            Ok(times) => received::print(&times, options.rounds, messages),
+            Err(error) => println!("\nno messages over TCP: {error}"),
+        }
     }
 }

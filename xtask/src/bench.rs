@@ -81,7 +81,7 @@ struct Shown {
     title: &'static str,
 }
 
-const TABLES: [Shown; 6] = [
+const TABLES: [Shown; 7] = [
     Shown {
         mark: "bench",
         title: " ns per object",
@@ -101,6 +101,10 @@ const TABLES: [Shown; 6] = [
     Shown {
         mark: "counts of buffers",
         title: "counts per 1000 receive buffers",
+    },
+    Shown {
+        mark: "bench of messages",
+        title: "bytes over TCP on loopback",
     },
     Shown {
         mark: "figures of a kernel",

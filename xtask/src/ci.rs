@@ -104,9 +104,10 @@ fn cargo(arguments: &[&str]) -> Result<Outcome> {
 
 fn doc() -> Result<Outcome> {
     let all: &[&str] = &["--workspace"];
-    // As its users see it.
-    let library: &[&str] = &["-p", "kquarry", "--all-features"];
-    for packages in [all, library] {
+    // Benchmarks turn features of it on; and its pages have all of them.
+    let library: &[&str] = &["-p", "kquarry"];
+    let features: &[&str] = &["-p", "kquarry", "--all-features"];
+    for packages in [all, library, features] {
         let mut cargo = shell::cargo();
         cargo
             .env("RUSTDOCFLAGS", "-D warnings")

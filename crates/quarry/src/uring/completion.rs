@@ -83,7 +83,7 @@ impl fmt::Display for RingReport {
 }
 
 impl<H: Mapper> Ring<H> {
-    /// Takes the next result, without waiting.
+    /// Takes the next result, without waiting. New ones come by [`Ring::submit`] and [`Ring::submit_and_wait`].
     #[track_caller]
     pub fn completion(&mut self) -> Option<Completion<H>> {
         if self.maker.is_another() {

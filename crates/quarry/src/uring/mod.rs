@@ -33,7 +33,8 @@
 //! [`Ring::submit_and_wait`] refills the buffer ring, arms what has to be armed, and enters the kernel.
 //! [`Ring::completion`] takes a completion, its buffer out of its slot, and gives both to the caller. A multishot receive
 //! that the kernel ended, because it had no buffer (`ENOBUFS`) or otherwise, is armed again at the next submission: it ends
-//! with the stream, an error, or [`Ring::cancel`] alone. While the pool has no memory for a single buffer, waits end each
+//! with the stream, an error, or [`Ring::cancel`] alone. The kernel finishes operations when the thread enters it
+//! (`IORING_SETUP_COOP_TASKRUN`), instead of by interrupts. While the pool has no memory for a single buffer, waits end each
 //! millisecond to look for what came home.
 //!
 //! # 5 Locks
@@ -312,7 +313,10 @@ impl<H: Mapper> std::fmt::Debug for Ring<H> {
 
 /// Opens an io_uring.
 fn open(params: &RingParams) -> Result<Arc<IoUring>, RingError> {
-    let uring = IoUring::new(params.entries);
+    // Its thread enters the kernel for completions anyway, and is not interrupted for each.
+    let uring = IoUring::builder()
+        .setup_coop_taskrun()
+        .build(params.entries);
     uring
         .map(Arc::new)
         .map_err(RingError::refused("io_uring_setup"))
