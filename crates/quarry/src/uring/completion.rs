@@ -113,15 +113,17 @@ impl<H: Mapper> Ring<H> {
         }
         let running = self.operations.get_mut(operation)?;
         let mut more = cqueue::more(flags);
+        // By the end of the thread that submitted it, unless it is the caller's own cancel.
+        let is_interrupted = result == -libc::ECANCELED;
         let is_endless = match running.kind {
-            Kind::Accept => result >= 0,
-            Kind::Receive => result > 0 || result == -libc::ENOBUFS,
+            Kind::Accept => result >= 0 || is_interrupted,
+            Kind::Receive => result > 0 || is_interrupted || result == -libc::ENOBUFS,
             _ => false,
         };
         if !more && is_endless && !running.is_cancelled {
             self.unarmed.push(operation);
             more = true;
-            if result == -libc::ENOBUFS {
+            if result < 0 {
                 return None;
             }
         }

@@ -32,8 +32,8 @@
 //!
 //! [`Ring::submit_and_wait`] refills the buffer ring, arms what has to be armed, and enters the kernel.
 //! [`Ring::completion`] takes a completion, its buffer out of its slot, and gives both to the caller. A multishot receive
-//! that the kernel ended, because it had no buffer (`ENOBUFS`) or otherwise, is armed again at the next submission: it ends
-//! with the stream, an error, or [`Ring::cancel`] alone. The kernel finishes operations when the thread enters it
+//! that the kernel ended, because it had no buffer (`ENOBUFS`), its thread ended (`ECANCELED`) or otherwise, is armed again at
+//! the next submission. It ends with the stream, an error, or [`Ring::cancel`] alone. The kernel finishes operations when the thread enters it
 //! (`IORING_SETUP_COOP_TASKRUN`), instead of by interrupts. While the pool has no memory for a single buffer, waits end each
 //! millisecond to look for what came home.
 //!
@@ -124,6 +124,8 @@ impl Default for RingParams {
 }
 
 /// An io_uring that receives into the frames of a page pool.
+///
+/// It can go to another thread. Sends, reads and writes may fail with `ECANCELED` if the thread that submitted them ends.
 ///
 /// # Examples
 ///

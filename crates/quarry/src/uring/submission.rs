@@ -168,8 +168,8 @@ impl<H: Mapper> Ring<H> {
         self.submit_and_wait(0)
     }
 
-    /// Refills the buffer ring, submits what is queued, and waits for `want` completions. It returns with fewer if receives
-    /// wait for buffers.
+    /// Refills the buffer ring, submits what is queued, and waits for `want` completions. It returns with fewer, or with
+    /// none that [`Ring::completion`] shows, if receives were armed again.
     ///
     /// # Errors
     ///

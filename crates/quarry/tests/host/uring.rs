@@ -203,6 +203,36 @@ fn a_receive_without_buffers_goes_on_when_one_comes_home() {
     consumer.join().unwrap();
 }
 
+/// Receives that one thread submitted go on on another one, also after the first has ended, which cancels them.
+#[test]
+fn a_ring_goes_to_another_thread() {
+    let pages = pages(16);
+    let Some(mut ring) = ring(pages, &RingParams::default()) else {
+        return;
+    };
+    let (socket, mut other) = connection();
+    let (pass, passed) = channel();
+    let (end, ended) = channel::<()>();
+    let first = thread::spawn({
+        let socket = Arc::clone(&socket);
+        move || {
+            ring.recv_multi(&socket, 1).unwrap();
+            ring.submit().unwrap();
+            pass.send(ring).unwrap();
+            ended.recv().unwrap_err();
+        }
+    });
+    let mut ring = passed.recv().unwrap();
+    other.write_all(b"moved").unwrap();
+    assert_eq!(received(next(&mut ring)).as_deref(), Some(&b"moved"[..]));
+    drop(end);
+    first.join().unwrap();
+    other.write_all(b"again").unwrap();
+    let completion = next(&mut ring);
+    assert!(completion.more);
+    assert_eq!(received(completion).as_deref(), Some(&b"again"[..]));
+}
+
 #[test]
 fn a_destroyed_ring_names_the_holders_of_its_buffers() {
     let Some(mut ring) = ring(pages(16), &RingParams::default()) else {
