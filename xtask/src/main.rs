@@ -17,6 +17,7 @@ mod page;
 mod picture;
 mod programs;
 mod python;
+mod real;
 mod shell;
 mod tidy;
 
@@ -57,6 +58,8 @@ enum Command {
     Aarch64,
     /// Shows that memory accounting adds no instruction to an allocation and a free.
     Accounting(accounting::Options),
+    /// Runs real programs on all designs and updates the tables of docs/programs.md.
+    Real(real::Options),
     /// Runs the benchmarks and keeps their output under docs/results.
     Bench(bench::Options),
     /// Draws memory over time of the bundled recording for the README (docs/memory.svg).
@@ -90,6 +93,7 @@ fn run(command: Command) -> Result<()> {
         Command::Aarch64 => report(aarch64::run()?),
         Command::Accounting(options) => accounting::run(&options),
         Command::Bench(options) => bench::run(&options),
+        Command::Real(options) => real::run(&options),
         Command::Picture => picture::run(),
         Command::Page => report(page::run()?),
         Command::Python => report(python::run()?),

@@ -67,9 +67,13 @@ pub(crate) fn fallback() -> Result<()> {
 ///
 /// Two programs and the host's models read `QUARRY_SOAK`. The negative controls of the storms do the same with and without it.
 pub(crate) fn soak() -> Result<()> {
-    let skip = ["--skip", "negative_control"];
+    let skip = ["--skip", "negative_control", "--skip", "endurance"];
     let soak = [(SOAK, "1")];
-    Programs::build()?.run("quarry", SOAKED, &soak, &skip)?;
+    let programs = Programs::build()?;
+    // First, and with its output: the numbers of operations and forks.
+    let shown = ["endurance", "--nocapture", "--test-threads=1"];
+    programs.run("quarry", &["host_stress"], &soak, &shown)?;
+    programs.run("quarry", SOAKED, &soak, &skip)?;
     loom(&soak)?;
     if let Outcome::Skipped(reason) = aarch64::emulated()? {
         println!("aarch64 was not emulated: {reason}");

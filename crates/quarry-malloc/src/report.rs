@@ -78,13 +78,14 @@ pub(crate) fn write_heap<D: Design>(heap: &HostHeap<D>, out: &mut Output) -> fmt
             write!(
                 out,
                 "{separator}{{\"name\": \"{}\", \"object_size\": {object}, \"slabs\": {}, \"slab_bytes\": {}, \
-                 \"objects\": {}, \"active\": {}, \"partial_slabs\": {}",
+                 \"objects\": {}, \"active\": {}, \"partial_slabs\": {}, \"shared_bytes\": {}",
                 cache.name(),
                 usage.slabs,
                 usage.pages * page,
                 usage.num_objs,
                 usage.active_objs,
-                usage.partial_slabs
+                usage.partial_slabs,
+                usage.shared_bytes
             )?;
             if counted {
                 write!(out, ", \"live\": {live}")?;

@@ -81,7 +81,7 @@ fn layouts_are_kept_whatever_their_size() {
                 "{layout:?}"
             );
             // SAFETY: the block has these bytes, all zero.
-            let last = unsafe { block.add(bytes - 1).as_mut() }.expect("not null");
+            let last = unsafe { block.wrapping_add(bytes - 1).as_mut() }.expect("not null");
             assert_eq!(*last, 0);
             *last = 1;
             // SAFETY: the block is of this layout, and only the new one is used from here on.

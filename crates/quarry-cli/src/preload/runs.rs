@@ -46,7 +46,7 @@ pub(crate) struct HeapReport {
     pub(super) rss: u64,
     /// Design and release.
     pub(super) design: String,
-    /// How per-CPU state is locked: `rseq`, or `fallback` where that is not available.
+    /// Lock of per-CPU state: `rseq`, or `fallback` where that is not available.
     pub(super) mode: String,
     /// Bytes of pages that the heap has from the system.
     pub(super) resident: u64,
@@ -81,6 +81,8 @@ pub(crate) struct CacheReport {
     pub(super) active: u64,
     /// Slabs that are neither full nor empty, and no CPU's.
     pub(super) partial_slabs: u64,
+    /// Bytes of objects in pages that caches share (SLOB).
+    pub(super) shared_bytes: u64,
     /// Objects in use; absent if the cache was busy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) live: Option<u64>,

@@ -102,7 +102,6 @@ fn times(of: &PreloadOutput) -> String {
         "allocator",
         "time",
         "to glibc",
-        "range",
         "CPU time",
         "peak",
         "at end",
@@ -116,13 +115,14 @@ fn times(of: &PreloadOutput) -> String {
             .processes
             .first()
             .map(|process| units::bytes(process.rss));
+        let ratio = arm.ratio.map(|ratio| match of.rounds {
+            1 => format!("{:.2}", ratio.median),
+            _ => format!("{:.2} ({:.2}-{:.2})", ratio.median, ratio.min, ratio.max),
+        });
         table.add_row([
             arm.allocator.clone(),
             seconds(arm.seconds),
-            arm.ratio
-                .map_or_else(none, |ratio| format!("{:.2}", ratio.median)),
-            arm.ratio
-                .map_or_else(none, |ratio| range(ratio).replace(" to ", "-")),
+            ratio.unwrap_or_else(none),
             seconds(arm.cpu_seconds),
             arm.peak_bytes.map_or_else(none, units::bytes),
             at_end.unwrap_or_else(none),
@@ -139,8 +139,7 @@ fn sum(process: &HeapReport, of: impl Fn(&CacheReport) -> u64) -> u64 {
 /// Memory of the processes that reported and were the largest, and what all of them did.
 fn heaps(of: &PreloadOutput) -> String {
     let header = [
-        "design", "slabs", "objects", "CPUs", "free", "rest", "pages", "mapped", "CPU hits",
-        "forks",
+        "design", "slabs", "objects", "CPUs", "free", "rest", "pages", "mapped", "hits", "forks",
     ];
     let mut table = output::grid(&header, &[]);
     let mut rows = 0;
@@ -157,40 +156,41 @@ fn heaps(of: &PreloadOutput) -> String {
     format!(
         "{table}\n\nslabs: their memory at the end; objects: the part in use; CPUs: free objects that CPUs keep; free: free \
          objects on lists of nodes; rest: what no object fits in; pages: blocks beyond the caches' sizes and free pages; \
-         mapped: blocks of their own mapping; CPU hits: calls that a CPU's own list served\n"
+         mapped: blocks of their own mapping; hits: calls that a CPU's own list served\n"
     )
 }
 
 fn heap_row(arm: &ArmReport, process: &HeapReport) -> [String; 10] {
     let slabs = sum(process, |cache| cache.slab_bytes);
-    // What is live is unknown for a cache that was busy: then it counts as in use what no list offers.
-    let live = sum(process, |cache| {
-        cache.live.unwrap_or(cache.active) * cache.object_size
-    });
-    let kept = sum(process, |cache| {
-        cache
-            .active
-            .saturating_sub(cache.live.unwrap_or(cache.active))
-            * cache.object_size
-    });
-    let free = sum(process, |cache| {
-        cache.objects.saturating_sub(cache.active) * cache.object_size
-    });
+    let shared = sum(process, |cache| cache.shared_bytes);
+    // What is live is unknown for a cache that was busy: then it counts as in use what no list offers. Caches whose pages
+    // are shared tell bytes instead.
+    let alone = |of: &dyn Fn(&CacheReport) -> u64| {
+        sum(process, |cache| match cache.shared_bytes {
+            0 => of(cache) * cache.object_size,
+            _ => 0,
+        })
+    };
+    let live_of = |cache: &CacheReport| cache.live.unwrap_or(cache.active);
+    let live = shared + alone(&live_of);
+    let kept = alone(&|cache| cache.active.saturating_sub(live_of(cache)));
+    let free = alone(&|cache| cache.objects.saturating_sub(cache.active));
     let all = |of: fn(&CacheReport) -> u64| -> u64 {
-        arm.processes.iter().map(|process| sum(process, of)).sum()
+        let processes = arm.processes.iter();
+        processes.map(|process| sum(process, of)).sum()
     };
     let hits = all(|cache| cache.alloc_fastpath + cache.free_fastpath);
     let calls = hits + all(|cache| cache.alloc_slowpath + cache.free_slowpath);
     let forks: u32 = arm.processes.iter().map(|process| process.forks).sum();
     [
         arm.allocator.clone(),
-        units::bytes(slabs),
-        units::bytes(live),
-        units::bytes(kept),
-        units::bytes(free),
-        units::bytes(slabs.saturating_sub(live + kept + free)),
-        units::bytes(process.resident.saturating_sub(slabs)),
-        units::bytes(process.mapped),
+        units::short(slabs),
+        units::short(live),
+        units::short(kept),
+        units::short(free),
+        units::short(slabs.saturating_sub(live + kept + free)),
+        units::short(process.resident.saturating_sub(slabs)),
+        units::short(process.mapped),
         units::percent(hits, calls),
         forks.to_string(),
     ]

@@ -13,6 +13,7 @@
 mod broken;
 #[path = "../host/design_tests.rs"]
 mod design_tests;
+mod endurance;
 mod forks;
 mod owned;
 mod owner;
