@@ -3,6 +3,7 @@
 //! If the kernel has no io_uring, or forbids it, each test asserts that the error says so.
 
 use std::io::{Read as _, Seek as _, Write as _};
+use std::mem::MaybeUninit;
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -310,6 +311,21 @@ fn a_cancelled_operation_says_so_once() {
     assert_eq!(Arc::strong_count(&socket), 1, "the ring let go of it");
 }
 
+/// Takes all free pages, and looks whether a kernel writes to one of them.
+fn stay_untouched(pages: Pages, f: impl FnOnce()) {
+    let mut all: Vec<_> = std::iter::from_fn(|| pages.alloc_owned(0)).collect();
+    for block in &mut all {
+        block.as_uninit_bytes_mut().fill(MaybeUninit::new(1));
+    }
+    f();
+    thread::sleep(Duration::from_millis(5));
+    for block in &mut all {
+        // SAFETY: written above, and this function's alone.
+        let bytes = unsafe { block.as_uninit_bytes_mut().assume_init_ref() };
+        assert!(bytes.iter().all(|&byte| byte == 1));
+    }
+}
+
 /// The kernel could write to a dropped ring's frames if they were free while it runs the operations.
 #[test]
 fn a_ring_with_operations_in_flight_ends_them_when_it_is_dropped() {
@@ -318,7 +334,8 @@ fn a_ring_with_operations_in_flight_ends_them_when_it_is_dropped() {
         return;
     };
     let (socket, mut other) = connection();
-    let (silent, _writer) = std::io::pipe().unwrap();
+    let (silent, mut writer) = std::io::pipe().unwrap();
+    let _open = silent.try_clone().unwrap();
     ring.recv_multi(&socket, 1).unwrap();
     let frame = ring.pool_mut().alloc().unwrap();
     ring.read_fixed(&Arc::new(silent.into()), frame, 0, 2)
@@ -333,8 +350,15 @@ fn a_ring_with_operations_in_flight_ends_them_when_it_is_dropped() {
     );
     drop(ring);
     assert_eq!(Arc::strong_count(&socket), 1);
-    other.write_all(&[7; 4096]).unwrap();
-    assert_eq!(in_use(pages), 1, "the buffer that is kept");
+    assert_eq!(
+        in_use(pages),
+        1,
+        "the buffer that is kept, and with it the io_uring"
+    );
+    stay_untouched(pages, || {
+        other.write_all(&[7; 20_000]).unwrap();
+        writer.write_all(&[7; 4096]).unwrap();
+    });
     assert_eq!(&kept[..], b"received");
     drop(kept);
     assert_eq!(in_use(pages), 0);
@@ -353,19 +377,7 @@ fn a_forgotten_ring_keeps_what_the_kernel_may_write_to() {
     other.write_all(&[7; 20_000]).unwrap();
     // The entries' page and 256 frames, and none of them is handed out again.
     assert!(in_use(pages) >= 257);
-    let mut all: Vec<_> = std::iter::from_fn(|| pages.alloc_owned(0)).collect();
-    for block in &mut all {
-        block
-            .as_uninit_bytes_mut()
-            .fill(std::mem::MaybeUninit::new(1));
-    }
-    other.write_all(&[7; 20_000]).unwrap();
-    thread::sleep(Duration::from_millis(5));
-    for block in &mut all {
-        // SAFETY: written above, and this test's alone.
-        let bytes = unsafe { block.as_uninit_bytes_mut().assume_init_ref() };
-        assert!(bytes.iter().all(|&byte| byte == 1));
-    }
+    stay_untouched(pages, || other.write_all(&[7; 20_000]).unwrap());
 }
 
 #[test]
