@@ -67,11 +67,18 @@ pub(crate) fn fallback() -> Result<()> {
 ///
 /// Two programs and the host's models read `QUARRY_SOAK`. The negative controls of the storms do the same with and without it.
 pub(crate) fn soak() -> Result<()> {
-    let skip = ["--skip", "negative_control", "--skip", "endurance"];
+    let skip = [
+        "--skip",
+        "negative_control",
+        "--skip",
+        "endurance",
+        "--skip",
+        "footprint",
+    ];
     let soak = [(SOAK, "1")];
     let programs = Programs::build()?;
     // First, and with its output: the numbers of operations and forks.
-    let shown = ["endurance", "--nocapture", "--test-threads=1"];
+    let shown = ["endurance", "footprint", "--nocapture", "--test-threads=1"];
     programs.run("quarry", &["host_stress"], &soak, &shown)?;
     programs.run("quarry", SOAKED, &soak, &skip)?;
     loom(&soak)?;

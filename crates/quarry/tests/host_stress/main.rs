@@ -14,6 +14,7 @@ mod broken;
 #[path = "../host/design_tests.rs"]
 mod design_tests;
 mod endurance;
+mod footprint;
 mod forks;
 mod owned;
 mod owner;
