@@ -76,11 +76,20 @@ pub(crate) fn soak() -> Result<()> {
         "footprint",
     ];
     let soak = [(SOAK, "1")];
-    let programs = Programs::build()?;
-    // First, and with its output: the numbers of operations and forks.
-    let shown = ["endurance", "footprint", "--nocapture", "--test-threads=1"];
-    programs.run("quarry", &["host_stress"], &soak, &shown)?;
-    programs.run("quarry", SOAKED, &soak, &skip)?;
+    // First, optimised, and with its output: the numbers of operations and forks.
+    let mut endurance = shell::cargo();
+    endurance.args([
+        "test",
+        "--release",
+        "-p",
+        "kquarry",
+        "--test",
+        "host_stress",
+        "--",
+    ]);
+    endurance.args(["endurance", "footprint", "--nocapture", "--test-threads=1"]);
+    shell::run(endurance.envs(soak))?;
+    Programs::build()?.run("quarry", SOAKED, &soak, &skip)?;
     loom(&soak)?;
     if let Outcome::Skipped(reason) = aarch64::emulated()? {
         println!("aarch64 was not emulated: {reason}");

@@ -10,7 +10,7 @@ use std::thread;
 use quarry::kernel::machine::Cpus as _;
 use quarry::{Builder, DefaultDesign, Design, HostHeap, SlabCache, Slub, Slubq};
 
-use super::{alone, is_soak};
+use super::{alone, is_soak, sys};
 
 /// Sizes of requests, each that of a class: what rounding costs is another question.
 const SIZES: [usize; 6] = [32, 64, 192, 256, 512, 1024];
@@ -31,9 +31,13 @@ fn with_idle_threads(threads: usize) -> u64 {
     let heap = heap::<DefaultDesign>();
     let used = Barrier::new(threads + 1);
     let mut bytes = 0;
+    let cpus = sys::allowed_cpus();
     thread::scope(|scope| {
-        for _ in 0..threads {
-            let body = || {
+        for thread in 0..threads {
+            let (heap, used, cpus) = (&heap, &used, &cpus);
+            let body = move || {
+                // On every CPU in turn: sixteen threads could all run on one.
+                sys::pin(0, cpus[thread % cpus.len()]);
                 for bytes in SIZES {
                     let object = heap.kmalloc(bytes, None).expect("memory");
                     // SAFETY: allocated just now, and not used.
