@@ -10,7 +10,7 @@ use crate::numa::Nodes;
 use crate::rseq::{self, Found, RseqUnavailable};
 use crate::{os, topology};
 
-/// Memory by default.
+/// Memory by default, where the computer has no more.
 const MEMORY_BYTES: usize = 16 << 30;
 /// Part of the address space that a process may have which its heap takes by default.
 const LIMIT_PART: usize = 4;
@@ -22,7 +22,9 @@ const META_BYTES_MIN: usize = 8 << 20;
 
 fn default_memory() -> usize {
     let limit = os::address_space_limit().map_or(usize::MAX, |bytes| bytes / LIMIT_PART);
-    MEMORY_BYTES.min(limit)
+    // As much as there is: what a heap cannot hand out fails although memory is free.
+    let physical = os::sysconf(libc::_SC_PHYS_PAGES).map_or(0, |pages| pages * os::page_bytes());
+    MEMORY_BYTES.max(physical).min(limit)
 }
 
 /// Configures a [`HostMachine`]; every setting has a default.
@@ -66,7 +68,7 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// Memory that the page allocator may hand out, rounded up to 2^10 pages; by default 16 GiB, or a quarter
+    /// Memory that the page allocator may hand out, rounded up to 2^10 pages; by default 16 GiB, or what the computer has if that is more, or a quarter
     /// of the limit of the process's address space (`ulimit -v`) if that is less. Only what is touched
     /// costs memory.
     #[must_use]

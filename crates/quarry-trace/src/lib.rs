@@ -162,7 +162,7 @@ pub use meta::{
 pub use moment::{Moment, ParseMomentError};
 pub use outfile::{Existing, OutFile, OutFolder, remove_unfinished_outputs};
 pub use packing::Packing;
-pub use program::import_program;
+pub use program::{ProgramTrace, import_program};
 pub use read::{
     CHUNK_EVENTS, EventReader, NumberColumn, PageReader, RowReader, TaskReader, TraceFile,
     number_columns,

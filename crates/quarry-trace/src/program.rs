@@ -7,7 +7,7 @@
 //! The trace is one of kmalloc and kfree, so that replays choose classes by the size of each request. Blocks above the
 //! largest of kmalloc are mappings of their own in such a process, so they are left out, and counted.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io::{BufReader, ErrorKind, Read, Write};
 use std::path::Path;
 
@@ -69,6 +69,17 @@ fn next(input: &mut impl Read, path: &Path) -> Result<Option<Record>> {
     }
 }
 
+/// A trace of a program, and what only its addresses tell.
+#[derive(Debug)]
+pub struct ProgramTrace {
+    /// The trace's metadata.
+    pub meta: TraceMeta,
+    /// Frees of blocks whose allocation was recorded.
+    pub frees: u64,
+    /// Those of them on another CPU than the allocation.
+    pub cross_cpu_frees: u64,
+}
+
 /// Makes a trace of a program's recording. `name` is what errors call the output, and `command` what the trace says was
 /// recorded, whose last part of the first word names the tasks.
 ///
@@ -80,7 +91,7 @@ pub fn import_program<W: Write + Send>(
     out: W,
     name: &Path,
     command: &[String],
-) -> Result<TraceMeta> {
+) -> Result<ProgramTrace> {
     const ZSTD_LEVEL: i32 = 3;
     let mut input = BufReader::with_capacity(1 << 20, input);
     let bad = |problem: String| TraceError::BadFile {
@@ -105,6 +116,8 @@ pub fn import_program<W: Write + Send>(
     let mut trace = TraceBuilder::new(out, name, ZSTD_LEVEL)?;
     let (mut time_ns, mut events, mut mapped) = (0, 0_u64, 0_u64);
     let mut outside = HashSet::new();
+    let mut cpu_of = HashMap::new();
+    let (mut frees, mut cross_cpu_frees) = (0, 0);
     while let Some(record) = next(&mut input, path)? {
         if record.time_ns == 0 {
             continue;
@@ -117,6 +130,14 @@ pub fn import_program<W: Write + Send>(
         }
         if is_free && outside.remove(&record.address) {
             continue;
+        }
+        match is_free {
+            true => {
+                let allocated = cpu_of.remove(&record.address);
+                frees += u64::from(allocated.is_some());
+                cross_cpu_frees += u64::from(allocated.is_some_and(|cpu| cpu != record.cpu));
+            }
+            false => drop(cpu_of.insert(record.address, record.cpu)),
         }
         // A thread may have been stopped between the look at the clock and the number.
         time_ns = record.time_ns.max(time_ns);
@@ -156,7 +177,11 @@ pub fn import_program<W: Write + Send>(
             "{mapped} blocks above 4 MiB are left out: they are mappings of their own."
         ));
     }
-    trace.finish()
+    Ok(ProgramTrace {
+        meta: trace.finish()?,
+        frees,
+        cross_cpu_frees,
+    })
 }
 
 #[cfg(test)]
@@ -170,12 +195,12 @@ mod tests {
         [words, halves].concat()
     }
 
-    fn import(records: &[Vec<u8>]) -> Result<(Vec<u8>, TraceMeta)> {
+    fn import(records: &[Vec<u8>]) -> Result<(Vec<u8>, ProgramTrace)> {
         let mut out = Vec::new();
         let command = ["/bin/ls".to_owned(), "-l".to_owned()];
         let path = Path::new("mine");
-        let meta = import_program(&*records.concat(), path, &mut out, path, &command)?;
-        Ok((out, meta))
+        let program = import_program(&*records.concat(), path, &mut out, path, &command)?;
+        Ok((out, program))
     }
 
     #[test]
@@ -191,7 +216,9 @@ mod tests {
             record(130, 0x1000, 0, 1, 8),
             vec![0; 64],
         ];
-        let (trace, meta) = import(&records).expect("a trace");
+        let (trace, program) = import(&records).expect("a trace");
+        assert_eq!((program.frees, program.cross_cpu_frees), (1, 1));
+        let meta = program.meta;
         assert_eq!((meta.rows, meta.object_slots, meta.cpus), (3, 2, 2));
         assert_eq!((meta.first_time_ns, meta.last_time_ns), (100, 130));
         assert_eq!(meta.command.as_deref(), Some("/bin/ls -l"));

@@ -227,7 +227,7 @@ impl<D: Design> Default for Builder<D> {
 }
 
 impl<D: Design> Builder<D> {
-    /// A configuration with all defaults: 16 GiB of memory at most, less under `ulimit -v`
+    /// A configuration with all defaults: 16 GiB of memory at most, or as much as the computer has, less under `ulimit -v`
     /// ([`Builder::memory_bytes`]), 4 KiB pages, the design's newest era.
     #[must_use]
     pub fn new() -> Self {
@@ -243,9 +243,9 @@ impl<D: Design> Builder<D> {
         }
     }
 
-    /// Memory that the heap may hand out, mappings of [`HostHeap::kvmalloc`] aside; only what is touched is used. By default 16 GiB, or a quarter of the
-    /// address space that `ulimit -v` leaves if that is less. A heap reserves address space for 9/8 of it, 8 MiB
-    /// at least, and 4 MiB for each possible CPU.
+    /// Memory that the heap may hand out, mappings of [`HostHeap::kvmalloc`] aside; only what is touched is used. By default
+    /// 16 GiB, or what the computer has if that is more, or a quarter of the address space that `ulimit -v` leaves if that
+    /// is less. A heap reserves address space for 9/8 of it, 8 MiB at least, and 4 MiB for each possible CPU.
     #[must_use]
     pub fn memory_bytes(mut self, bytes: usize) -> Self {
         self.machine = self.machine.memory_bytes(bytes);

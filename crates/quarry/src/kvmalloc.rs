@@ -26,13 +26,14 @@ pub(crate) fn alloc<D: Design>(
 ) -> Option<NonNull<u8>> {
     // A class is a multiple of 8 bytes, and mostly as aligned as its size; `alloc_slow` looks after the exceptions. A size
     // that wraps is no small one.
-    let wish = bytes.wrapping_add(align - 1) & !(align - 1);
+    let rest = align.wrapping_sub(1);
+    let wish = bytes.wrapping_add(rest) & !rest;
     let object = match bytes <= SMALL_MAX {
         true => heap.kmalloc_fast(wish),
         false => None,
     };
     match object {
-        Some(object) if object.addr().get() & (align - 1) == 0 => Some(object),
+        Some(object) if object.addr().get() & rest == 0 => Some(object),
         object => alloc_slow(heap, object, bytes, align),
     }
 }

@@ -61,7 +61,7 @@ pub(super) fn record(
     };
     let mut out = OutFile::create(path, force.existing())?;
     let file = File::open(&part).with_context(|| format!("cannot read {}", part.display()))?;
-    let meta = import_program(file, &part, out.file(), path, &program.words())?;
+    let trace = import_program(file, &part, out.file(), path, &program.words())?;
     out.commit()?;
     let others = match files.len() {
         0 => String::new(),
@@ -71,9 +71,10 @@ pub(super) fn record(
         ),
     };
     output::note(&format!(
-        "recorded {} events of a process to {}{others}",
-        units::count(meta.rows),
-        path.display()
+        "recorded {} events of a process to {}; {} of its frees on another CPU than the allocation{others}",
+        units::count(trace.meta.rows),
+        path.display(),
+        units::percent(trace.cross_cpu_frees, trace.frees),
     ));
     Ok(())
 }

@@ -157,6 +157,7 @@ fn alignments<D: Design>(_: &str, era: Era) {
         }
     }
     assert_eq!(heap.kmalloc_aligned(1, 1 << 23, None), None);
+    assert_eq!(heap.kmalloc_aligned(1, 24, None), None);
     assert_eq!(heap.kmalloc_aligned(usize::MAX, 16, None), None);
 }
 

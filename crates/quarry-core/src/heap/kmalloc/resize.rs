@@ -51,7 +51,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
 
     /// [`Heap::kmalloc`] with an alignment, a power of two. Classes of powers of two are aligned to their size in most
     /// releases, and blocks of pages to theirs in all; the request is rounded up to what has the alignment. `None`
-    /// also for alignments above the largest block.
+    /// also for alignments above the largest block, and for those above 8 that are no powers of two.
     #[inline]
     #[track_caller]
     pub fn kmalloc_aligned(
@@ -62,6 +62,9 @@ impl<M: Machine, D: Design> Heap<M, D> {
     ) -> Option<NonNull<u8>> {
         if align <= KMALLOC_ALIGN {
             return self.kmalloc(bytes, node);
+        }
+        if !align.is_power_of_two() {
+            return None;
         }
         // Mostly the first try: a multiple of the alignment gets a class that is one.
         let object = self.kmalloc(bytes.max(1).checked_next_multiple_of(align)?, node)?;
