@@ -27,9 +27,9 @@
 use core::cell::UnsafeCell;
 use core::fmt;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 
-use crate::{os, rseq};
+use crate::thread_lock::ThreadLock;
 
 /// Functions that are called around a fork, each with the object's address.
 #[derive(Clone, Copy, Debug)]
@@ -78,7 +78,7 @@ impl core::error::Error for ForkError {}
 #[derive(Debug)]
 pub struct ForkNode(UnsafeCell<Links>);
 
-// SAFETY: only the thread whose number is in the list's `owner` looks into a node (`List::take`).
+// SAFETY: only the owner of the list's lock looks into a node.
 unsafe impl Sync for ForkNode {}
 // SAFETY: an unregistered node has no address in it, and a registered one is not moved (`register`).
 unsafe impl Send for ForkNode {}
@@ -122,20 +122,20 @@ struct Ends {
     installed: bool,
 }
 
-/// The list; `owner` is 0 or the thread that has it.
+/// The list, and the lock by which one thread has it.
 struct List {
-    owner: AtomicUsize,
-    /// Forks of the owner inside the one that has the list. Only the owner touches it.
+    lock: ThreadLock,
+    /// Forks of the lock's owner inside the one that has the list. Only the owner touches it.
     nested: AtomicU32,
     ends: UnsafeCell<Ends>,
 }
 
-// SAFETY: `ends` and what it leads to are only reached by the thread whose number is in `owner`
-// (`List::take`); the addresses of objects are passed on, never followed here.
+// SAFETY: `ends` and what it leads to are only reached by the lock's owner; the addresses of objects are passed on,
+// never followed here.
 unsafe impl Sync for List {}
 
 static LIST: List = List {
-    owner: AtomicUsize::new(0),
+    lock: ThreadLock::new(),
     nested: AtomicU32::new(0),
     ends: UnsafeCell::new(Ends {
         oldest: None,
@@ -145,39 +145,15 @@ static LIST: List = List {
 };
 
 impl List {
-    /// Waits for the list; `false` if the calling thread has it already.
-    fn take(&self) -> bool {
-        let me = rseq::thread_pointer();
-        let mut attempt = 0;
-        // Acquire: pairs with the Release in `give_back`.
-        while self
-            .owner
-            .compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed)
-            .is_err()
-        {
-            if self.owner.load(Ordering::Relaxed) == me {
-                return false;
-            }
-            os::pause_long(attempt);
-            attempt = attempt.saturating_add(1);
-        }
-        true
-    }
-
-    fn give_back(&self) {
-        // Release: pairs with the Acquire in `take`.
-        self.owner.store(0, Ordering::Release);
-    }
-
     /// Runs `f` on the list's ends, unless the calling thread has the list already.
     fn with<R>(&self, f: impl FnOnce(&mut Ends) -> Result<R, ForkError>) -> Result<R, ForkError> {
-        if !self.take() {
+        if !self.lock.take() {
             return Err(ForkError::Busy);
         }
         // SAFETY: `take` made this thread the only one that has the list, and a second use by
         // the same thread is refused above.
         let result = f(unsafe { &mut *self.ends.get() });
-        self.give_back();
+        self.lock.give_back();
         result
     }
 }
@@ -219,7 +195,7 @@ unsafe fn follow<'a>(link: Link) -> Option<&'a ForkNode> {
 #[must_use]
 pub fn is_own() -> bool {
     // Relaxed: only the calling thread stores its own number.
-    LIST.owner.load(Ordering::Relaxed) == rseq::thread_pointer()
+    LIST.lock.is_mine()
 }
 
 /// Has `hooks` called with `object` around every fork from now on.
@@ -328,7 +304,7 @@ unsafe fn call_all(
 }
 
 extern "C" fn prepare() {
-    if !LIST.take() {
+    if !LIST.lock.take() {
         LIST.nested.fetch_add(1, Ordering::Relaxed);
         return;
     }
@@ -349,7 +325,7 @@ fn finish(hook: fn(&ForkHooks) -> unsafe fn(NonNull<()>)) {
     }
     // SAFETY: this thread has had the list since `prepare`, whose hooks have run.
     unsafe { call_all(|ends| ends.oldest, |links| links.newer, hook) };
-    LIST.give_back();
+    LIST.lock.give_back();
 }
 
 extern "C" fn parent() {

@@ -44,14 +44,20 @@ impl ThreadLock {
             .compare_exchange(0, me, order.0, order.1)
             .is_err()
         {
-            // Only this thread stores its own number.
-            if self.owner.load(Ordering::Relaxed) == me {
+            if self.is_mine() {
                 return false;
             }
             os::pause_long(attempt);
             attempt = attempt.saturating_add(1);
         }
         true
+    }
+
+    /// True if the calling thread has the lock.
+    #[must_use]
+    pub fn is_mine(&self) -> bool {
+        // Relaxed: only this thread stores its own number.
+        self.owner.load(Ordering::Relaxed) == rseq::thread_pointer()
     }
 
     /// Gives the lock back. In the child of a fork, its thread may give back what its parent's took.
