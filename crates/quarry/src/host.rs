@@ -3,6 +3,7 @@
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -139,6 +140,11 @@ impl<D: Design> HostHeap<D> {
         RawHeap::reap(self);
     }
 }
+
+// A panic unwinds through a heap only in user code, which runs while no lock or slot is held: a heap is as whole
+// afterwards as before.
+impl<D: Design> UnwindSafe for HostHeap<D> {}
+impl<D: Design> RefUnwindSafe for HostHeap<D> {}
 
 impl<D: Design> Deref for HostHeap<D> {
     type Target = RawHeap<D>;

@@ -188,7 +188,9 @@ pub use quarry_host::{
     HostError, HostMachine, HugePageUse, HugePages, HugePagesUnavailable, Mode, NumaUnavailable,
     NumaUse, ThreadLock,
 };
-pub use typed::{AllocError, Cache, CacheError, Owned};
+pub use typed::{
+    AllocError, Cache, CacheError, Constructed, ConstructedCache, Counted, LazyCache, Owned, Shared,
+};
 
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]

@@ -71,7 +71,7 @@ pub trait Show: Sized {
 
     /// Calls `found` for every object from the address on that is allocated or whose free is deferred.
     /// Goes in address order, until it returns `false`. The cache is at rest; `found` is bound by the
-    /// rule of [`Show::at_rest`].
+    /// rule of [`Show::at_rest`]. With `flush`, CPUs give up the objects that they hold first, which makes the walk shorter.
     ///
     /// # Errors
     ///
@@ -80,6 +80,7 @@ pub trait Show: Sized {
         &self,
         env: Env<'_, M>,
         from: usize,
+        flush: bool,
         found: &mut dyn FnMut(NonNull<u8>) -> bool,
     ) -> Result<(), Busy>;
 

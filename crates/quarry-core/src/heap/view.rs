@@ -211,12 +211,14 @@ impl<'h, M: Machine, D: Design> CacheView<'h, M, D> {
         loop {
             let mut batch = [None; BATCH];
             let mut count = 0;
-            self.body.design.live_objects(env, from, &mut |slot| {
-                batch[count] = debug::live(env, slot);
-                count += usize::from(batch[count].is_some());
-                from = slot.addr().get() + 1;
-                count < BATCH
-            })?;
+            self.body
+                .design
+                .live_objects(env, from, true, &mut |slot| {
+                    batch[count] = debug::live(env, slot);
+                    count += usize::from(batch[count].is_some());
+                    from = slot.addr().get() + 1;
+                    count < BATCH
+                })?;
             for (object, track) in batch.iter().flatten() {
                 f(*object, track.as_ref());
             }
@@ -224,6 +226,22 @@ impl<'h, M: Machine, D: Design> CacheView<'h, M, D> {
                 return Ok(());
             }
         }
+    }
+
+    /// Number of objects that are allocated, or whose free is deferred. CPUs keep the free objects that they hold, which
+    /// [`Usage::active_objs`] counts, too. Others wait meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// [`Busy`] if a part of the cache could not be looked at.
+    pub fn live(&self) -> Result<u64, Busy> {
+        let env = self.env();
+        let mut live = 0;
+        self.body.design.live_objects(env, 0, false, &mut |slot| {
+            live += u64::from(debug::live(env, slot).is_some());
+            true
+        })?;
+        Ok(live)
     }
 
     /// Checks lists and counters. The cache may be in use: others wait meanwhile.

@@ -47,7 +47,7 @@ pub struct Holder {
 }
 
 /// All holders of a pool's pages, those of the oldest page first.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct InFlightReport {
     holders: [Holder; HOLDERS_MAX],
     len: usize,
@@ -98,6 +98,16 @@ impl InFlightReport {
         } else {
             self.others += page.pages;
         }
+    }
+}
+
+impl fmt::Debug for InFlightReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("InFlightReport")
+            .field("holders", &self.holders())
+            .field("pages", &self.pages)
+            .field("others", &self.others)
+            .finish()
     }
 }
 

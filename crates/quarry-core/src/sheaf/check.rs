@@ -70,9 +70,12 @@ impl Show for SheafCache {
         &self,
         env: Env<'_, M>,
         from: usize,
+        flush: bool,
         found: &mut dyn FnMut(NonNull<u8>) -> bool,
     ) -> Result<(), Busy> {
-        self.flush_and_drain(env);
+        if flush {
+            self.flush_and_drain(env);
+        }
         let (sheaves, rest) = self.rest(env)?;
         let queued = |found: &mut dyn FnMut(NonNull<u8>)| self.each_queued(env, &sheaves, found);
         self.slub

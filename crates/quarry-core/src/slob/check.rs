@@ -50,9 +50,12 @@ impl Show for Slob {
         &self,
         env: Env<'_, M>,
         from: usize,
+        flush: bool,
         found: &mut dyn FnMut(NonNull<u8>) -> bool,
     ) -> Result<(), Busy> {
-        self.flush(env);
+        if flush {
+            self.flush(env);
+        }
         let no_slots = PerCpu::<()>::absent();
         let _rest = Rest::of(env, &no_slots)?;
         let lists = self.shared().lists.lock(env.machine()).ok_or(Busy)?;

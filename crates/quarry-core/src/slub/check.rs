@@ -126,6 +126,7 @@ impl Show for Slub {
         &self,
         env: Env<'_, M>,
         from: usize,
+        _flush: bool,
         found: &mut dyn FnMut(NonNull<u8>) -> bool,
     ) -> Result<(), Busy> {
         if env.cache.has_deferred() {

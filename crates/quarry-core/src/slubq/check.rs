@@ -104,9 +104,12 @@ impl Show for Slubq {
         &self,
         env: Env<'_, M>,
         from: usize,
+        flush: bool,
         found: &mut dyn FnMut(NonNull<u8>) -> bool,
     ) -> Result<(), Busy> {
-        self.flush(env);
+        if flush {
+            self.flush(env);
+        }
         let rest = Rest::of(env, &self.cpu)?;
         for slab in slabs_from(env, &self.nodes, from) {
             let first = env.map().address(slab);

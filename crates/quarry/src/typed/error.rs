@@ -20,6 +20,8 @@ pub enum CacheError {
     },
     /// The process has all typed caches that it can have.
     TooMany,
+    /// The heap of the process, which statics use, cannot be made: [`Kmalloc::heap`](crate::Kmalloc::heap) says why.
+    Process,
     /// The heap has no room, or the design no geometry.
     Create(CreateError),
 }
@@ -42,6 +44,9 @@ impl std::fmt::Display for CacheError {
                 "the process has {} caches: destroy some",
                 super::entry::ENTRIES
             ),
+            Self::Process => {
+                f.write_str("the heap of the process cannot be made: `Kmalloc::heap` says why")
+            }
             Self::Create(error) => error.fmt(f),
         }
     }

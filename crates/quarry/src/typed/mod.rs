@@ -3,7 +3,11 @@
 //! | module | content |
 //! |---|---|
 //! | `mod` | [`Cache`]: makes objects |
+//! | `look` | the view of a cache from outside |
 //! | `owned` | [`Owned`]: one object, in one word |
+//! | `shared` | [`Shared`]: an object with several owners |
+//! | `constructed` | [`ConstructedCache`]: objects that keep their state between users |
+//! | `lazy` | [`LazyCache`]: a cache in a static |
 //! | `entry` | what an object finds its cache by, and what ends a cache that its objects outlive |
 //! | `stack` | which entries are free, and which wait |
 //! | `error` | why a cache or an object was not made |
@@ -13,30 +17,37 @@
     reason = "`DestroyError` names objects, and is rare"
 )]
 
+mod constructed;
 mod entry;
 mod error;
+mod lazy;
+mod look;
 mod owned;
+mod shared;
 mod stack;
 
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
+use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::pin::Pin;
 use std::ptr::NonNull;
 
-use quarry_core::design::{CacheSpec, Design, FreeError, Usage};
+use quarry_core::design::{CacheSpec, Design, FreeError};
 use quarry_core::geometry::CacheFlags;
 use quarry_core::heap::{self, CreateError, DestroyError};
-use quarry_core::inspect::{Attribute, SysfsError};
 use quarry_core::machine::Cpus as _;
 use quarry_core::name;
-use quarry_core::stats::Stats;
 use quarry_host::HostMachine;
 
 use crate::{DefaultDesign, HostHeap};
+pub use constructed::{Constructed, ConstructedCache};
 use entry::Entry;
 pub(crate) use entry::{after_fork, before_fork, settle};
 pub use error::{AllocError, CacheError};
+pub use lazy::LazyCache;
 use owned::FreeOnDrop;
 pub use owned::Owned;
+pub use shared::{Counted, Shared};
 
 type RawCache<D> = heap::Cache<'static, HostMachine, D>;
 
@@ -117,6 +128,16 @@ impl<T, D: Design> Cache<T, D> {
         name: &str,
         flags: CacheFlags,
     ) -> Result<Self, CacheError> {
+        Self::make(heap, name, flags, true)
+    }
+
+    /// Makes a cache; a `unique` one only if the heap has none of this name.
+    fn make(
+        heap: &HostHeap<D>,
+        name: &str,
+        flags: CacheFlags,
+        unique: bool,
+    ) -> Result<Self, CacheError> {
         name::check(name).map_err(CacheError::Name)?;
         let page_size = heap.machine().topology().page_size();
         let align = align_of::<T>();
@@ -133,7 +154,11 @@ impl<T, D: Design> Cache<T, D> {
             )
         };
         // A cache that was just dropped may have this name, and an entry.
-        let raw = entry::while_caches_end(|| match heap.create_unique_cache(&spec) {
+        let create = || match unique {
+            true => heap.create_unique_cache(&spec),
+            false => heap.create_cache(&spec),
+        };
+        let raw = entry::while_caches_end(|| match create() {
             Err(CreateError::Duplicate) => None,
             made => Some(made),
         });
@@ -200,6 +225,17 @@ impl<T, D: Design> Cache<T, D> {
         std::mem::forget(free);
         // SAFETY: the object is fresh and of this cache.
         Ok(unsafe { self.own(object, value) })
+    }
+
+    /// Moves a value into a new object that is pinned.
+    ///
+    /// # Errors
+    ///
+    /// As [`Cache::alloc`].
+    #[inline]
+    #[track_caller]
+    pub fn alloc_pin(&self, value: T) -> Result<Pin<Owned<T, D>>, AllocError<T>> {
+        self.alloc(value).map(Owned::into_pin)
     }
 
     /// Moves all values into new objects, at less than the cost of single calls, or none.
@@ -342,67 +378,6 @@ impl<T, D: Design> Cache<T, D> {
         unsafe { Owned::new(self.entry, object) }
     }
 
-    /// The name.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        self.raw.name()
-    }
-
-    /// The heap.
-    #[must_use]
-    pub fn heap(&self) -> &HostHeap<D> {
-        &self.heap
-    }
-
-    /// Counters; those of CPUs that are busy at this moment are missing.
-    pub fn stats(&self) -> Stats {
-        self.raw.stats()
-    }
-
-    /// Use of the cache's memory. Costs time proportional to the pages ever used.
-    pub fn usage(&self) -> Usage {
-        self.raw.usage()
-    }
-
-    /// Gives empty slabs back; returns how many CPUs were busy and kept theirs.
-    pub fn shrink(&self) -> u32 {
-        settle();
-        self.raw.shrink()
-    }
-
-    /// Gives empty slabs back, and checks that no object is left.
-    ///
-    /// # Errors
-    ///
-    /// [`DestroyError`] names the first objects.
-    pub fn check_unused(&self) -> Result<(), DestroyError> {
-        self.raw.check_unused()
-    }
-
-    /// The attributes that the cache has in sysfs.
-    pub fn sysfs_attributes(&self) -> impl Iterator<Item = Attribute> + use<T, D> {
-        self.raw.sysfs_attributes()
-    }
-
-    /// Writes what reading an attribute's file in `/sys/kernel/slab/<cache>/` would show.
-    ///
-    /// # Errors
-    ///
-    /// [`SysfsError`].
-    pub fn sysfs_read(&self, name: &str, out: &mut impl std::fmt::Write) -> Result<(), SysfsError> {
-        self.raw.sysfs_read(name, out)
-    }
-
-    /// Does what writing to that file would do: sets a tunable, clears a counter (`0`), shrinks or
-    /// validates the cache (`1`).
-    ///
-    /// # Errors
-    ///
-    /// [`SysfsError`].
-    pub fn sysfs_write(&self, name: &str, text: &str) -> Result<(), SysfsError> {
-        self.raw.sysfs_write(name, text)
-    }
-
     /// Takes the cache out of its heap and returns all its memory.
     ///
     /// # Errors
@@ -429,14 +404,10 @@ impl<T, D: Design> Drop for Cache<T, D> {
     }
 }
 
-impl<T, D: Design> std::fmt::Debug for Cache<T, D> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Cache")
-            .field("name", &self.name())
-            .field("design", &D::NAME)
-            .finish_non_exhaustive()
-    }
-}
+// A panic unwinds through a cache only in user code, which runs while no lock or slot is held: a cache is as whole
+// afterwards as before. What the objects hold is theirs ([`Owned`]).
+impl<T, D: Design> UnwindSafe for Cache<T, D> {}
+impl<T, D: Design> RefUnwindSafe for Cache<T, D> {}
 
 /// Ends a debug build if a free failed that cannot fail.
 fn check_freed(freed: Result<(), FreeError>) {

@@ -4,9 +4,12 @@
 //! this machine do not have these ([`Entry::claim`]). So a free needs no look at page descriptors, and a
 //! dereference costs one instruction.
 
+mod traits;
+
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
+use std::pin::Pin;
 use std::ptr::NonNull;
 
 use quarry_core::design::Design;
@@ -61,16 +64,25 @@ use crate::DefaultDesign;
 /// drop(number);
 /// assert_eq!(*borrow, 1);
 /// ```
-pub struct Owned<T, D: Design = DefaultDesign> {
+///
+/// # Unsized values
+///
+/// [`unsize!`](crate::unsize) makes an object of a trait or a slice: two words, as a `Box` of it.
+///
+/// # Pinned values
+///
+/// An object never moves: [`Owned::into_pin`] and [`Cache::alloc_pin`](crate::Cache::alloc_pin) say so.
+pub struct Owned<T: ?Sized, D: Design = DefaultDesign> {
     word: NonNull<T>,
-    value: PhantomData<(T, fn() -> D)>,
+    value: PhantomData<Box<T>>,
+    design: PhantomData<fn() -> D>,
 }
 
 // SAFETY: an `Owned` is the only way to its value, as a box is, and caches can be used from all threads; so
 // moving it moves a `T`.
-unsafe impl<T: Send, D: Design> Send for Owned<T, D> {}
+unsafe impl<T: ?Sized + Send, D: Design> Send for Owned<T, D> {}
 // SAFETY: a shared `Owned` gives shared access to the value and nothing else.
-unsafe impl<T: Sync, D: Design> Sync for Owned<T, D> {}
+unsafe impl<T: ?Sized + Sync, D: Design> Sync for Owned<T, D> {}
 
 impl<T, D: Design> Owned<T, D> {
     /// # Safety
@@ -82,9 +94,40 @@ impl<T, D: Design> Owned<T, D> {
         Self {
             word: object.map_addr(|address| address | tag),
             value: PhantomData,
+            design: PhantomData,
         }
     }
 
+    /// Moves the value out and frees the object.
+    #[must_use]
+    pub fn into_inner(this: Self) -> T {
+        let entry = this.entry();
+        let object = Self::into_raw(this);
+        // SAFETY: a live object of the entry's cache, whose owner is gone.
+        let _free = unsafe { FreeOnDrop::<D>::new(entry, object.cast()) };
+        // SAFETY: the object holds a value, and its owner is gone; the value is not dropped there.
+        unsafe { object.read() }
+    }
+
+    /// For [`unsize!`](crate::unsize).
+    ///
+    /// # Safety
+    ///
+    /// `coerce` does nothing but an unsizing coercion.
+    #[doc(hidden)]
+    #[must_use]
+    pub unsafe fn unsize_by<U: ?Sized>(this: Self, coerce: fn(*mut T) -> *mut U) -> Owned<U, D> {
+        let word = coerce(ManuallyDrop::new(this).word.as_ptr());
+        Owned {
+            // SAFETY: a coercion leaves the address as it is, which is not 0.
+            word: unsafe { NonNull::new_unchecked(word) },
+            value: PhantomData,
+            design: PhantomData,
+        }
+    }
+}
+
+impl<T: ?Sized, D: Design> Owned<T, D> {
     #[inline]
     pub(super) fn entry(&self) -> &'static Entry {
         Entry::of_number(self.word.addr().get() >> ADDRESS_BITS)
@@ -117,19 +160,31 @@ impl<T, D: Design> Owned<T, D> {
         unsafe { Self::into_raw(this).as_mut() }
     }
 
-    /// Moves the value out and frees the object.
+    /// Pins the value: it stays where it is until it is dropped.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use quarry::{Cache, HostHeap, Owned};
+    ///
+    /// let heap = HostHeap::new()?;
+    /// let cache = Cache::new(&heap, "task")?;
+    /// let task = Owned::into_pin(cache.alloc(async { 7 })?);
+    /// # let mut task = task;
+    /// # let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    /// # assert_eq!(task.as_mut().poll(&mut context), std::task::Poll::Ready(7));
+    /// # use std::future::Future;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
-    pub fn into_inner(this: Self) -> T {
-        let entry = this.entry();
-        let object = Self::into_raw(this);
-        // SAFETY: a live object of the entry's cache, whose owner is gone.
-        let _free = unsafe { FreeOnDrop::<D>::new(entry, object.cast()) };
-        // SAFETY: the object holds a value, and its owner is gone; the value is not dropped there.
-        unsafe { object.read() }
+    pub fn into_pin(this: Self) -> Pin<Self> {
+        // SAFETY: the value is in the object, which does not move with its handle, and only `drop` frees it after the
+        // value's own drop. A pinned handle gives neither `&mut T` nor itself out.
+        unsafe { Pin::new_unchecked(this) }
     }
 }
 
-impl<T, D: Design> Deref for Owned<T, D> {
+impl<T: ?Sized, D: Design> Deref for Owned<T, D> {
     type Target = T;
 
     #[inline]
@@ -139,7 +194,7 @@ impl<T, D: Design> Deref for Owned<T, D> {
     }
 }
 
-impl<T, D: Design> DerefMut for Owned<T, D> {
+impl<T: ?Sized, D: Design> DerefMut for Owned<T, D> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: as in `deref`; no other code has the object.
@@ -147,7 +202,7 @@ impl<T, D: Design> DerefMut for Owned<T, D> {
     }
 }
 
-impl<T, D: Design> Drop for Owned<T, D> {
+impl<T: ?Sized, D: Design> Drop for Owned<T, D> {
     #[inline]
     fn drop(&mut self) {
         let object = self.object();
@@ -159,22 +214,45 @@ impl<T, D: Design> Drop for Owned<T, D> {
     }
 }
 
-impl<T: std::fmt::Debug, D: Design> std::fmt::Debug for Owned<T, D> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        (**self).fmt(f)
-    }
-}
-
-impl<T: std::fmt::Display, D: Design> std::fmt::Display for Owned<T, D> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        (**self).fmt(f)
-    }
-}
-
-impl<T, D: Design> AsRef<T> for Owned<T, D> {
-    fn as_ref(&self) -> &T {
-        self
-    }
+/// Makes an [`Owned`] of a trait object or a slice of one of a sized type, as `Box` does by itself: that is not stable
+/// for other types. The new handle has two words.
+///
+/// # Examples
+///
+/// ```
+/// use std::fmt::Display;
+///
+/// use quarry::{Cache, HostHeap, Owned};
+///
+/// let heap = HostHeap::new()?;
+/// let numbers = Cache::new(&heap, "number")?;
+/// let bytes = Cache::new(&heap, "bytes")?;
+/// let shown: [Owned<dyn Display + Send>; 2] = [
+///     quarry::unsize!(numbers.alloc(7)?, dyn Display + Send),
+///     quarry::unsize!(Cache::new(&heap, "word")?.alloc("seven")?, dyn Display + Send),
+/// ];
+/// assert_eq!(format!("{} {}", shown[0], shown[1]), "7 seven");
+/// let bytes: Owned<[u8]> = quarry::unsize!(bytes.alloc([1_u8; 100])?, [u8]);
+/// assert_eq!(bytes.len(), 100);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// Nothing but such a conversion compiles:
+///
+/// ```compile_fail,E0277
+/// # use quarry::{Cache, HostHeap, Owned};
+/// let heap = HostHeap::new().unwrap();
+/// let cache = Cache::new(&heap, "cell").unwrap();
+/// // What the value does not implement, its object does not.
+/// let cell: Owned<dyn Send> = quarry::unsize!(cache.alloc(std::rc::Rc::new(1)).unwrap(), dyn Send);
+/// ```
+#[macro_export]
+macro_rules! unsize {
+    ($object:expr, $to:ty) => {{
+        let object = $object;
+        // SAFETY: returning a pointer as another type is a coercion of pointers, and nothing else.
+        unsafe { $crate::Owned::unsize_by(object, |value| -> *mut $to { value }) }
+    }};
 }
 
 /// Frees an object when dropped.

@@ -11,6 +11,7 @@ mod design_tests;
 mod examples;
 mod inspect;
 mod memory;
+mod objects;
 mod page_config;
 mod pool_stats;
 mod rcu;

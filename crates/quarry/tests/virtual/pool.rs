@@ -97,6 +97,8 @@ fn a_bulk_call_counts_each_page() {
         panic!("{report}")
     };
     assert_eq!((holder.site, holder.pages), (site, 200));
+    let debug = format!("{report:?}");
+    assert_eq!(debug.matches("Holder {").count(), 1, "{debug}");
     assert_eq!(holder.age_max, 199);
     // The ring has room for 100, the alloc cache for 72 more.
     assert_eq!(pool.lone_put_bulk(&mut slots[..110]), Ok(()));
