@@ -76,6 +76,27 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
         unsafe { self.free_at(object, CallSite::caller()) }
     }
 
+    /// [`Cache::free`] of an object that is known to be of this cache: its page is not looked at.
+    ///
+    /// # Errors
+    ///
+    /// As [`Cache::free`], for an object that is free already.
+    ///
+    /// # Safety
+    ///
+    /// As [`Cache::free`]; the object is one of this cache.
+    #[inline(always)]
+    #[track_caller]
+    pub unsafe fn free_own(&self, object: NonNull<u8>) -> Result<(), FreeError> {
+        work(self.heap.machine(), Work::Call);
+        // SAFETY: the caller vouches that the object is of this cache and has no user left.
+        if unsafe { self.body.design.free_own_fast(self.env(), object) } {
+            return Ok(());
+        }
+        // SAFETY: the caller vouches for the object, which the attempt above has not freed.
+        unsafe { self.heap.free_slow(self.body, object, CallSite::caller()) }
+    }
+
     /// Frees an object for the given call site, which only reports and caches with debugging keep.
     ///
     /// # Errors

@@ -384,7 +384,7 @@ impl Entry {
     /// # Safety
     ///
     /// A live object of the entry's cache, of design `D`, without user.
-    #[inline]
+    #[inline(always)]
     pub(super) unsafe fn free<D: Design>(&'static self, object: NonNull<u8>) {
         // Relaxed: COUNTED is set before there are objects, and E4 covers ORPHANED.
         if self.watch.load(Ordering::Relaxed) != 0 {
@@ -394,7 +394,7 @@ impl Entry {
         // SAFETY: the object is live, so its cache is not destroyed (`attempt` destroys none with objects).
         let raw = unsafe { self.raw::<D>() };
         // SAFETY: the object is of this cache and without user, as this function's caller says of it.
-        check_freed(unsafe { raw.free(object) });
+        check_freed(unsafe { raw.free_own(object) });
         // Relaxed: E4.
         if self.watch.load(Ordering::Relaxed) != 0 {
             self.count_down();

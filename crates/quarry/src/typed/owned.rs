@@ -206,6 +206,11 @@ impl<T: ?Sized, D: Design> Drop for Owned<T, D> {
     #[inline]
     fn drop(&mut self) {
         let object = self.object();
+        if const { !std::mem::needs_drop::<T>() } {
+            // Without a guard in memory, which would keep the compiler from passing its parts in registers.
+            // SAFETY: `new` got a live object of the entry's cache, which this was the owner of.
+            return unsafe { self.entry().free::<D>(object.cast()) };
+        }
         // It frees the memory also if the value's drop panics.
         // SAFETY: `new` got a live object of the entry's cache, which this was the owner of.
         let _free = unsafe { FreeOnDrop::<D>::new(self.entry(), object.cast()) };

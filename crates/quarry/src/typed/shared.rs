@@ -151,12 +151,15 @@ impl<T, D: Design> Clone for Shared<T, D> {
 impl<T, D: Design> Drop for Shared<T, D> {
     #[inline]
     fn drop(&mut self) {
-        // Release: what this owner did happens before the value is dropped.
-        if self.object.owners.fetch_sub(1, Ordering::Release) != 1 {
-            return;
+        // The only owner needs no atomic step: no other can be made without a reference to it.
+        if !Self::is_alone(self) {
+            // Release: what this owner did happens before the value is dropped.
+            if self.object.owners.fetch_sub(1, Ordering::Release) != 1 {
+                return;
+            }
+            // Pairs with the Release of the other owners.
+            fence(Ordering::Acquire);
         }
-        // Pairs with the Release of the other owners.
-        fence(Ordering::Acquire);
         // SAFETY: no owner is left, so this is the only handle, and it is dropped once.
         unsafe { ManuallyDrop::drop(&mut self.object) };
     }

@@ -88,7 +88,8 @@ fn objects_compare_and_hash_as_their_values() {
     assert_eq!(word("a"), word("a"));
     assert!(word("a") < word("b"));
     let set: HashSet<_> = ["a", "b", "a"].map(word).into_iter().collect();
-    assert!(set.len() == 2 && set.contains(&"b".to_owned()));
+    let b = "b".to_owned();
+    assert!(set.len() == 2 && set.contains(&b));
     let sorted: BTreeSet<_> = ["b", "a"].map(word).into_iter().collect();
     assert_eq!(format!("{sorted:?}"), r#"{"a", "b"}"#);
     let borrowed: &String = sorted.first().expect("two").borrow();
