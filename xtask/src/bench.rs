@@ -81,10 +81,14 @@ struct Shown {
     title: &'static str,
 }
 
-const TABLES: [Shown; 7] = [
+const TABLES: [Shown; 8] = [
     Shown {
         mark: "bench",
         title: " ns per object",
+    },
+    Shown {
+        mark: "bench of objects",
+        title: "take+give of 64-byte objects",
     },
     Shown {
         mark: "bench of pages",
@@ -186,7 +190,7 @@ mod tests {
                       <!-- /bench of pages -->\nc\n";
         let raw = "Finished\nalloc+free, ns per object\n\u{2500}\u{2500}\n slub 1.0\n\n\
                    alloc+free, ns for each page\n pool 2.0\npool: bulk 64 costs 0.5x\n\nend\n";
-        let [objects, pages, ..] = &TABLES;
+        let [objects, _, pages, ..] = &TABLES;
         let text = with_table(readme, objects, raw).expect("marks and a table");
         let text = with_table(&text, pages, raw).expect("marks and a table");
         assert_eq!(
