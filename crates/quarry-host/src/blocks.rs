@@ -19,7 +19,6 @@ use core::cell::UnsafeCell;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use crate::machine::HostMachine;
 use crate::os;
 use crate::thread_lock::ThreadLock;
 
@@ -28,9 +27,9 @@ const ENTRIES_MIN: usize = 256;
 
 /// A block; free if its address is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Block {
-    address: usize,
-    bytes: usize,
+pub(crate) struct Block {
+    pub(crate) address: usize,
+    pub(crate) bytes: usize,
 }
 
 /// See the module's documentation.
@@ -189,10 +188,61 @@ impl Blocks {
         result
     }
 
-    /// Notes a mapping; `false` if there is no room.
-    fn add(&self, block: Block) -> bool {
+    /// Notes a mapping; `false` if there is no room, or if the calling thread has the table.
+    pub(crate) fn add(&self, block: Block) -> bool {
         let added = self.with(|table| table.reserve().then(|| table.insert(block)));
         added.is_some()
+    }
+
+    /// The block that begins at an address.
+    pub(crate) fn find(&self, address: usize) -> Option<Block> {
+        self.with(|table| table.find(address))
+    }
+
+    /// Takes a block out: the caller's to unmap.
+    pub(crate) fn remove(&self, address: usize) -> Option<Block> {
+        self.with(|table| table.remove(address))
+    }
+
+    /// Takes a block out that comes back: [`Blocks::put_back`].
+    pub(crate) fn borrow(&self, address: usize) -> Option<Block> {
+        self.with(|table| {
+            let block = table.remove(address)?;
+            table.pledged += 1;
+            Some(block)
+        })
+    }
+
+    /// Notes what a borrowed block has become, for which there is room.
+    pub(crate) fn put_back(&self, block: Block) {
+        let back = self.with(|table| {
+            table.pledged -= 1;
+            table.insert(block);
+            Some(())
+        });
+        debug_assert!(back.is_some(), "this thread does not have the table");
+    }
+
+    /// Number of blocks, and their bytes together.
+    pub(crate) fn totals(&self) -> Option<(usize, usize)> {
+        self.with(|table| Some((table.used, table.bytes)))
+    }
+
+    /// Keeps other threads from the table for a fork; `false` if the calling thread has it.
+    pub(crate) fn hold(&self) -> bool {
+        let taken = self.lock.take();
+        if taken {
+            // Relaxed: of this thread, and its copy in a child.
+            self.held.store(true, Ordering::Relaxed);
+        }
+        taken
+    }
+
+    /// Ends what [`Blocks::hold`] began, by the same thread or its copy in a child; nothing if it returned `false`.
+    pub(crate) fn release(&self) {
+        if self.held.swap(false, Ordering::Relaxed) {
+            self.lock.give_back();
+        }
     }
 }
 
@@ -211,192 +261,9 @@ impl Drop for Blocks {
     }
 }
 
-impl HostMachine {
-    /// Maps a zero-filled block of its own, of at least these bytes, aligned to `align`, a power of two. `None` if the
-    /// system has no address space or memory for it, or if the caller is a signal handler that interrupted such a call.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use quarry_host::HostMachine;
-    ///
-    /// let machine = HostMachine::builder().memory_bytes(64 << 20).build()?;
-    /// let block = machine.map_block(5_000_000, 4096).expect("address space");
-    /// assert!(machine.block_bytes(block).is_some_and(|bytes| bytes >= 5_000_000));
-    /// // SAFETY: no code uses the block.
-    /// assert!(unsafe { machine.unmap_block(block) });
-    /// # Ok::<(), quarry_host::HostError>(())
-    /// ```
-    #[must_use]
-    pub fn map_block(&self, bytes: usize, align: usize) -> Option<NonNull<u8>> {
-        let page = os::page_bytes();
-        let bytes = bytes.max(1).checked_next_multiple_of(page)?;
-        let mapped = if align <= page {
-            os::map(bytes)?
-        } else {
-            os::map_aligned(bytes, align, page)?
-        };
-        let address = mapped.expose_provenance().get();
-        if self.blocks.add(Block { address, bytes }) {
-            return Some(mapped);
-        }
-        // SAFETY: mapped just now, and no code has seen it.
-        unsafe { os::unmap(mapped, bytes) };
-        None
-    }
-
-    /// Bytes of a block of [`HostMachine::map_block`]; `None` if the address begins none of this machine's.
-    #[must_use]
-    pub fn block_bytes(&self, block: NonNull<u8>) -> Option<usize> {
-        let address = block.addr().get();
-        self.blocks
-            .with(|table| table.find(address))
-            .map(|block| block.bytes)
-    }
-
-    /// Returns a block to the system; `false` if the address begins none.
-    ///
-    /// # Safety
-    ///
-    /// The block has no user left.
-    pub unsafe fn unmap_block(&self, block: NonNull<u8>) -> bool {
-        let address = block.addr().get();
-        let Some(removed) = self.blocks.with(|table| table.remove(address)) else {
-            return false;
-        };
-        // SAFETY: B2, and the caller vouches that the block has no user left.
-        unsafe { os::unmap(block, removed.bytes) };
-        true
-    }
-
-    /// Changes a block's length, and its address if it has to: its pages move, and no byte is copied. What is new is
-    /// zero. The new place is aligned to a page; a block that needs more has to be copied by its user. `None` if the system
-    /// refuses or the address begins no block; the old block stays.
-    ///
-    /// # Safety
-    ///
-    /// Only the caller uses the block. If the result is `Some`, only that is used from then on.
-    #[must_use]
-    pub unsafe fn remap_block(&self, block: NonNull<u8>, bytes: usize) -> Option<NonNull<u8>> {
-        let bytes = bytes.max(1).checked_next_multiple_of(os::page_bytes())?;
-        let address = block.addr().get();
-        // Out of the table meanwhile: the old address may be another mapping's as soon as the system has moved this one.
-        let old = self.blocks.with(|table| {
-            let old = table.remove(address)?;
-            table.pledged += 1;
-            Some(old)
-        })?;
-        // SAFETY: B2, and only the caller uses the block.
-        let moved = unsafe { os::remap(block, old.bytes, bytes) };
-        let (now, new) = match moved {
-            Some(moved) => {
-                let address = moved.expose_provenance().get();
-                (Block { address, bytes }, Some(moved))
-            }
-            None => (old, None),
-        };
-        let back = self.blocks.with(|table| {
-            table.pledged -= 1;
-            table.insert(now);
-            Some(())
-        });
-        debug_assert!(back.is_some(), "this thread does not have the table");
-        new
-    }
-
-    /// Number of blocks, and their bytes together; zeros for a signal handler that interrupted a call about them.
-    #[must_use]
-    pub fn mapped_blocks(&self) -> (usize, usize) {
-        let counted = self.blocks.with(|table| Some((table.used, table.bytes)));
-        counted.unwrap_or_default()
-    }
-
-    /// Keeps other threads from the table of blocks, for a fork; `false` if the calling thread is inside a call about
-    /// blocks, which it interrupted. [`HostMachine::release_blocks`] ends it.
-    pub fn hold_blocks(&self) -> bool {
-        let taken = self.blocks.lock.take();
-        if taken {
-            // Relaxed: of this thread, and its copy in a child.
-            self.blocks.held.store(true, Ordering::Relaxed);
-        }
-        taken
-    }
-
-    /// Ends what [`HostMachine::hold_blocks`] began, in the parent and in the child; nothing if it returned `false`.
-    ///
-    /// # Safety
-    ///
-    /// The calling thread, or the one that forked it, has called `hold_blocks`.
-    pub unsafe fn release_blocks(&self) {
-        if self.blocks.held.swap(false, Ordering::Relaxed) {
-            self.blocks.lock.give_back();
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn machine() -> HostMachine {
-        let builder = HostMachine::builder().memory_bytes(64 << 20);
-        builder.build().expect("address space")
-    }
-
-    fn fill(block: NonNull<u8>, bytes: usize, value: u8) {
-        // SAFETY: the test's own block has this many bytes.
-        unsafe { block.write_bytes(value, bytes) };
-    }
-
-    fn last(block: NonNull<u8>, bytes: usize) -> u8 {
-        // SAFETY: as in `fill`; the block is zero-filled or written.
-        unsafe { block.as_ptr().wrapping_add(bytes - 1).read() }
-    }
-
-    #[test]
-    fn blocks_come_aligned_and_go() {
-        let machine = machine();
-        let mut blocks = Vec::new();
-        for align_shift in [0, 12, 13, 16, 21, 22] {
-            let align = 1 << align_shift;
-            let block = machine.map_block(300_001, align).expect("address space");
-            assert!(block.addr().get().is_multiple_of(align));
-            let bytes = machine.block_bytes(block).expect("a block");
-            assert!((300_001..300_001 + os::page_bytes()).contains(&bytes));
-            assert_eq!(last(block, bytes), 0);
-            fill(block, bytes, 1);
-            blocks.push(block);
-        }
-        assert_eq!(machine.mapped_blocks().0, blocks.len());
-        for block in blocks {
-            let inside = NonNull::new(block.as_ptr().wrapping_add(4096)).expect("an address");
-            // SAFETY: an address inside a block begins none, so nothing is unmapped.
-            assert!(!unsafe { machine.unmap_block(inside) });
-            // SAFETY: the block is the test's, and not used any more.
-            assert!(unsafe { machine.unmap_block(block) });
-            // SAFETY: nothing is unmapped: the address begins no block any more.
-            assert!(!unsafe { machine.unmap_block(block) });
-        }
-        assert_eq!(machine.mapped_blocks(), (0, 0));
-    }
-
-    #[test]
-    fn a_block_grows_and_keeps_its_bytes() {
-        let machine = machine();
-        let page = os::page_bytes();
-        let block = machine.map_block(page, 1).expect("address space");
-        fill(block, page, 7);
-        // SAFETY: the block is the test's, which uses the new one only.
-        let block = unsafe { machine.remap_block(block, 100 * page) }.expect("address space");
-        assert_eq!((last(block, page), last(block, 100 * page)), (7, 0));
-        // SAFETY: as above.
-        let block = unsafe { machine.remap_block(block, page) }.expect("less");
-        assert_eq!(last(block, page), 7);
-        assert_eq!(machine.mapped_blocks(), (1, page));
-        // SAFETY: a size that no system has changes nothing.
-        assert_eq!(unsafe { machine.remap_block(block, usize::MAX / 2) }, None);
-        assert_eq!(machine.block_bytes(block), Some(page));
-    }
 
     /// More blocks than a table begins with, taken out in another order: each is found until it goes.
     #[test]

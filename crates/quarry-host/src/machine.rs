@@ -1,5 +1,6 @@
 //! [`HostMachine`]: this process as a machine.
 
+mod mapped;
 mod parts;
 #[cfg(test)]
 mod tests;
@@ -69,7 +70,7 @@ pub struct HostMachine {
     /// The thread inside [`HostMachine::without_waiting`], 0 if none is.
     impatient: AtomicUsize,
     abi: Option<RseqAbi>,
-    pub(crate) blocks: Blocks,
+    blocks: Blocks,
     readers: Readers,
     waiters: Waiters,
     nodes: Nodes,
