@@ -43,7 +43,7 @@ impl<P: Pool> Arm for Named<P> {
     }
 }
 
-/// What is written to a new object.
+/// The value of a new object.
 #[inline(always)]
 fn value() -> Value {
     [1; 8]

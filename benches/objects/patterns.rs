@@ -50,7 +50,7 @@ pub(crate) enum Pattern {
     TwoThreads,
     /// One thread takes, another one on another CPU gives back.
     OtherThread,
-    /// Of many live objects give a random one back and take another.
+    /// Give a random one of many live objects back, and take another.
     Churn,
 }
 
