@@ -5,7 +5,7 @@
 //! A block is a mapping of the system's, and a table finds its length by its address: nothing in front of a block, nor
 //! any other memory that an address leads to, is read to tell a block from a mistake. The table is open addressing in a
 //! mapping of its own, which doubles; a removal moves later entries up, so that no place is wasted. One lock is enough: a
-//! block is at least millions of bytes, whose page faults cost more than any wait here. System calls for blocks are made
+//! block is mostly millions of bytes, whose page faults cost more than any wait here. System calls for blocks are made
 //! without it.
 //!
 //! # Invariants

@@ -94,7 +94,10 @@ pub(crate) unsafe fn free<D: Design>(
 /// The object has no user left.
 #[inline(never)]
 #[track_caller]
-unsafe fn free_slow<D: Design>(heap: &RawHeap<D>, object: NonNull<u8>) -> Result<(), FreeError> {
+pub(crate) unsafe fn free_slow<D: Design>(
+    heap: &RawHeap<D>,
+    object: NonNull<u8>,
+) -> Result<(), FreeError> {
     // SAFETY: the caller vouches that the object has no user left.
     if !is_kmallocs(heap, object) && unsafe { heap.machine().unmap_block(object) } {
         return Ok(());

@@ -3,18 +3,31 @@
 use std::alloc::{GlobalAlloc, Layout};
 use std::fmt;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use quarry_core::design::{Design, FreeError};
+use quarry_core::machine::Memory as _;
 use quarry_host::ThreadLock;
 
 use crate::host::RawHeap;
 use crate::{Builder, DefaultDesign, Error, HostHeap, kvmalloc};
 
+/// Smallest value that `percpu_pagelist_high_fraction` takes.
+const PAGELIST_FRACTION_MIN: usize = 8;
+/// Bytes of free pages that the heap keeps, and as many at most on the page lists of all CPUs.
+const KEPT_BYTES: usize = 64 << 20;
+/// Slow frees between two looks at what is due. Each of them freed tens of objects, mostly.
+const REAP_EVERY: u32 = 1 << 12;
+
 /// A heap that is a static: made at its first use, by whichever thread that is, and kept until the process ends.
 ///
 /// Making and using it calls no other allocator, so that it can be the process's own. Mistakes, such as freeing an
 /// object twice, change nothing; they are written to the standard error output.
+///
+/// CPUs' page lists together keep 64 MiB at most. Of more than 64 MiB of other free pages, whole huge pages (2 MiB) go back
+/// to the system: at the free of a block of pages, and now and then at frees that CPUs' own lists do not take
+/// ([`HostHeap::reap`]).
+/// [`Builder::trim_above_bytes`] changes the bound.
 ///
 /// # Examples
 ///
@@ -32,6 +45,8 @@ pub struct ProcessHeap<D: Design = DefaultDesign> {
     /// Null until the heap is made; then a [`HostHeap`], for good.
     heap: AtomicPtr<()>,
     making: ThreadLock,
+    /// Frees that no CPU's list took.
+    slow_frees: AtomicU32,
     configure: fn(Builder<D>) -> Builder<D>,
 }
 
@@ -69,6 +84,7 @@ impl<D: Design> ProcessHeap<D> {
         Self {
             heap: AtomicPtr::new(std::ptr::null_mut()),
             making: ThreadLock::new(),
+            slow_frees: AtomicU32::new(0),
             configure,
         }
     }
@@ -122,8 +138,17 @@ impl<D: Design> ProcessHeap<D> {
 
     /// Makes the heap; the calling thread alone does.
     fn build(&self) -> Result<(), Error> {
-        let builder = (self.configure)(Builder::new().report_to_stderr());
-        let heap = builder.build()?.into_raw();
+        let builder = Builder::new().report_to_stderr();
+        let builder = (self.configure)(builder.trim_above_bytes(KEPT_BYTES));
+        let heap = builder.build()?;
+        // Else a CPU's page lists grow to an eighth of all memory since 6.7, and what they have does not go back. Before 5.14
+        // there is no such file, and lists are short.
+        let memory = heap.machine().ranges().pages.bytes;
+        let fraction = (memory / KEPT_BYTES).max(PAGELIST_FRACTION_MIN) as u64;
+        let _ = heap
+            .pages()
+            .set_sysctl("percpu_pagelist_high_fraction", fraction);
+        let heap = heap.into_raw();
         // Release: publishes the heap to those who load its address.
         self.heap.store(heap.as_ptr(), Ordering::Release);
         Ok(())
@@ -166,7 +191,28 @@ impl<D: Design> ProcessHeap<D> {
     pub unsafe fn kvfree(&'static self, object: NonNull<u8>) -> Result<(), FreeError> {
         let heap = self.made().ok_or(FreeError::Foreign)?;
         // SAFETY: the caller vouches that the object has no user left.
-        unsafe { kvmalloc::free(heap, object) }
+        if unsafe { heap.kfree_fast(object) } {
+            return Ok(());
+        }
+        // SAFETY: as above; the attempt has not freed it.
+        unsafe { self.kvfree_slow(heap, object) }
+    }
+
+    /// Frees what no CPU's list took, and does now and then what is due.
+    ///
+    /// # Safety
+    ///
+    /// The object has no user left.
+    #[inline(never)]
+    #[track_caller]
+    unsafe fn kvfree_slow(&self, heap: &RawHeap<D>, object: NonNull<u8>) -> Result<(), FreeError> {
+        // SAFETY: the caller vouches that the object has no user left.
+        let freed = unsafe { kvmalloc::free_slow(heap, object) };
+        let before = self.slow_frees.fetch_add(1, Ordering::Relaxed);
+        if before % REAP_EVERY == REAP_EVERY - 1 {
+            heap.reap();
+        }
+        freed
     }
 
     /// [`HostHeap::kvsize`].
