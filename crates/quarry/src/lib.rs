@@ -119,7 +119,7 @@ pub use pool::{Buffer, Fragment, Frame, FrameBatch, PagePool, PendingPool};
 pub use process::{Kmalloc, ProcessHeap};
 pub use quarry_core as kernel;
 pub use quarry_core::debug::{CallSite, Finding, Report, SlubDebug};
-pub use quarry_core::design::{CacheSpec, Design, FreeError};
+pub use quarry_core::design::{CacheSpec, Constructor, Design, FreeError};
 pub use quarry_core::era::Era;
 pub use quarry_core::geometry::{BootParams, CacheFlags};
 pub use quarry_core::heap::DestroyError;

@@ -33,8 +33,8 @@
 //!    speed alone: `alloc_fast`, `alloc_slow`, `free_fast` and `free_slow`, which split `alloc` and
 //!    `free` behind their one-step operation.)
 //! 2. In the slow path of a free: `return Err(FreeError::Unchecked)`, or any other error.
-//! 3. Where it makes a slab, before it writes to it: `debug::set_up`; where it gives one back:
-//!    `debug::discard`.
+//! 3. Where it makes a slab, before it writes to it: `debug::set_up`, which runs the constructor as well; where it
+//!    gives one back: `debug::discard`.
 //! 4. Links in a free object go to `red_left_pad + free_pointer` from the slot's start.
 //!    `alloc_direct` and `free_direct` deal in slots; objects start `red_left_pad` further.
 //! 5. [`Slots::free_slots`](crate::design::Slots::free_slots), and where slots do not start at

@@ -63,12 +63,26 @@ fn each_slot<'a, M: Machine>(
     })
 }
 
-/// Prepares a new slab, before the design writes to it. `first` is its first slot. Does nothing
-/// without debugging.
+/// Prepares a new slab, before the design writes to it: what debugging keeps, then the objects' constructor. `first`
+/// is its first slot. Does nothing without either.
 #[inline]
 pub(crate) fn set_up<M: Machine>(env: Env<'_, M>, slab: Pfn, first: NonNull<u8>, objects: u32) {
     if let Some(debug) = env.cache.debug() {
         set_up_slots(env, debug, slab, first, objects);
+    }
+    if env.cache.ctor.is_some() {
+        construct(env, first, objects);
+    }
+}
+
+#[cold]
+fn construct<M: Machine>(env: Env<'_, M>, first: NonNull<u8>, objects: u32) {
+    let size = env.cache.geometry.layout.size as usize;
+    for number in 0..objects as usize {
+        // SAFETY: the slab has this many slots (geometry).
+        let slot = unsafe { first.byte_add(number * size) };
+        // SAFETY: a slot of a new slab, which no other code knows.
+        unsafe { env.cache.construct(slot) };
     }
 }
 

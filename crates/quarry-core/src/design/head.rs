@@ -1,6 +1,7 @@
 //! The head of a cache, common to all designs: name, sizes, flags, and objects whose free waits.
 
 use core::cell::UnsafeCell;
+use core::ffi::c_void;
 use core::ptr::NonNull;
 
 use crate::debug::CacheDebug;
@@ -13,6 +14,33 @@ use crate::rcu::Batches;
 use crate::stats::SharedStats;
 use crate::sync::{AtomicPtr, AtomicU32, Ordering};
 use crate::system::ListLinks;
+
+/// A function that sets up an object once, when its slab is made (`ctor`). While the object is free nothing writes to
+/// it, so it keeps its state from one user to the next, who have to leave it as the function does.
+#[derive(Clone, Copy, Debug)]
+pub struct Constructor(unsafe extern "C" fn(*mut c_void));
+
+impl Constructor {
+    /// The function runs in the middle of an allocation, on any thread. A panic in it ends the process.
+    ///
+    /// # Safety
+    ///
+    /// The function can be called with any memory of the cache's object size and alignment, on any thread. It writes
+    /// to nothing else that it does not own, and returns. It neither uses the cache nor forks.
+    pub const unsafe fn new(function: unsafe extern "C" fn(*mut c_void)) -> Self {
+        Self(function)
+    }
+
+    /// Sets an object up.
+    ///
+    /// # Safety
+    ///
+    /// The object is of the cache and is the caller's alone.
+    pub(crate) unsafe fn run(self, object: NonNull<u8>) {
+        // SAFETY: who made the constructor vouches for the function, the caller for the object.
+        unsafe { (self.0)(object.as_ptr().cast()) };
+    }
+}
 
 /// Request for a new cache.
 #[derive(Clone, Copy, Debug)]
@@ -28,6 +56,9 @@ pub struct CacheSpec<'a> {
     /// Objects that a sheaf of the cache should hold at least; 0 to leave it to the era. Designs
     /// without sheaves ignore it.
     pub sheaf_capacity: u32,
+    /// Sets up the objects of new slabs; implies [`CacheFlags::CTOR`]. With [`CacheFlags::FREEPTR_OFFSET`] the design
+    /// writes into free objects all the same, where its era does.
+    pub ctor: Option<Constructor>,
 }
 
 impl<'a> CacheSpec<'a> {
@@ -40,6 +71,7 @@ impl<'a> CacheSpec<'a> {
             align: 0,
             flags: CacheFlags::NONE,
             sheaf_capacity: 0,
+            ctor: None,
         }
     }
 }
@@ -51,6 +83,8 @@ pub struct CacheHead {
     pub(crate) era: Era,
     pub(crate) geometry: Geometry,
     pub(crate) flags: CacheFlags,
+    /// Sets up the objects of new slabs.
+    pub(crate) ctor: Option<Constructor>,
     /// Counts what happens without a CPU's slot.
     pub(crate) shared_stats: SharedStats,
     /// Objects whose free found a lock re-entered: a stack linked through their first word.
@@ -95,6 +129,7 @@ impl CacheHead {
             era,
             geometry,
             flags: spec.flags,
+            ctor: spec.ctor,
             shared_stats: SharedStats::new(),
             deferred: AtomicPtr::new(core::ptr::null_mut()),
             merged: Merged::new(spec.object_size),
@@ -156,8 +191,24 @@ impl CacheHead {
     fn deferred_link(&self) -> usize {
         let layout = &self.geometry.layout;
         match layout.free_pointer {
-            Some(pointer) if self.flags.debug() => (layout.red_left_pad + pointer) as usize,
+            Some(pointer) if self.flags.debug() || self.ctor.is_some() => {
+                (layout.red_left_pad + pointer) as usize
+            }
             _ => 0,
+        }
+    }
+
+    /// Sets up an object if the cache has a constructor, given the start of its slot.
+    ///
+    /// # Safety
+    ///
+    /// It is a slot of the cache and the caller's alone.
+    pub(crate) unsafe fn construct(&self, slot: NonNull<u8>) {
+        if let Some(ctor) = self.ctor {
+            // SAFETY: geometry puts the object inside the slot.
+            let object = unsafe { slot.byte_add(self.geometry.layout.red_left_pad as usize) };
+            // SAFETY: the caller has it alone.
+            unsafe { ctor.run(object) };
         }
     }
 
@@ -210,6 +261,11 @@ impl CacheHead {
             let link = unsafe { object.byte_add(at) };
             // SAFETY: `defer` wrote the link there, and no other code has taken the object.
             next = unsafe { link.cast::<*mut u8>().read() };
+            if self.geometry.layout.free_pointer.is_none() {
+                // The link was in the object.
+                // SAFETY: as above.
+                unsafe { self.construct(object) };
+            }
             Some(object)
         })
     }

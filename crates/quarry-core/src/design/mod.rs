@@ -35,7 +35,7 @@ pub use crate::name::NAME_BYTES;
 pub use calls::{Allocate, Free};
 pub use env::Env;
 pub use error::{Busy, CheckError, FreeError, SlabInconsistency};
-pub use head::{CacheHead, CacheSpec};
+pub use head::{CacheHead, CacheSpec, Constructor};
 pub use show::Show;
 pub use slots::{NoPlace, Place, Slots};
 pub use upkeep::{REAP_INTERVAL_NS, Upkeep};

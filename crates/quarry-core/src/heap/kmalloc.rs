@@ -72,6 +72,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
             align: params.align,
             flags: params.flags,
             sheaf_capacity: params.sheaf_capacity,
+            ctor: None,
         };
         let body = self.create_body(&spec, false)?;
         let body = self.publish(class.index, body);

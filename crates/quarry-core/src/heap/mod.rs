@@ -52,6 +52,8 @@ pub enum CreateError {
     Boot(BootError),
     /// [`Heap::create_unique_cache`] found a cache of this name.
     Duplicate,
+    /// The design's slabs hold objects of all caches and run no constructor.
+    Constructor,
 }
 
 impl core::fmt::Display for CreateError {
@@ -61,6 +63,7 @@ impl core::fmt::Display for CreateError {
             Self::NoRoom => f.write_str("no room for the cache's own structures"),
             Self::Boot(error) => error.fmt(f),
             Self::Duplicate => f.write_str("the heap has a cache of this name"),
+            Self::Constructor => f.write_str("the design runs no constructors; the others do"),
         }
     }
 }
@@ -207,9 +210,16 @@ impl<M: Machine, D: Design> Heap<M, D> {
     }
 
     fn create(&self, spec: &CacheSpec<'_>, unique: bool) -> Result<Cache<'_, M, D>, CreateError> {
-        let body = match self.merge(spec, unique)? {
+        let mut spec = *spec;
+        if spec.ctor.is_some() {
+            if D::FEATURES.shared_slabs {
+                return Err(CreateError::Constructor);
+            }
+            spec.flags |= CacheFlags::CTOR;
+        }
+        let body = match self.merge(&spec, unique)? {
             Some(body) => body,
-            None => self.create_body(spec, unique)?,
+            None => self.create_body(&spec, unique)?,
         };
         self.make_what_debugging_needs(body)?;
         Ok(Cache::new(self, body))

@@ -10,6 +10,7 @@
 //! | [`designs`], [`steps`], [`interrupts`], [`faults`] | every design against the model: by random scripts, on machines with single steps, interrupted anywhere, misused |
 //! | [`explore`] | every design and the page layer while tasks race, in interleavings by seed |
 //! | [`slab`], [`slub`], [`slubq`], [`slob`], [`sheaf`] and what begins like them | the worked sequences of one design |
+//! | [`constructor`] | objects that keep their state while they are free |
 //! | [`kmalloc`] | sizes, other sizes and alignments of kmalloc |
 //! | [`accounting`] | what each operation accesses, as tables |
 //! | [`merge`], [`rcu`], [`inspect`], [`inspect_designs`] | merged caches, deferred frees, slabinfo and sysfs |
@@ -18,6 +19,7 @@
 //! | [`pool`] and what begins like it | page pools |
 
 mod accounting;
+mod constructor;
 mod debug;
 mod debug_sheaves;
 mod debug_slab;

@@ -100,6 +100,7 @@ pub(in super::super) fn create<D: Design>(
         align: params.align,
         flags: params.flags | early_flag(name) | own_flags(name),
         sheaf_capacity: asked_capacity(name),
+        ctor: None,
     };
     match driver.create_cache(&spec) {
         Ok(index) if index.0 < CACHES_MAX => Ok(index),

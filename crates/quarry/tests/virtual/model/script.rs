@@ -29,6 +29,7 @@ impl Ask {
             align: self.align,
             flags: self.flags,
             sheaf_capacity: self.sheaf_capacity,
+            ctor: None,
         }
     }
 }

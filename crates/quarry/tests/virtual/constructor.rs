@@ -1,0 +1,104 @@
+//! Constructors: once for each object of a new slab, and nothing writes to free objects after that.
+
+use std::cell::Cell;
+use std::ffi::c_void;
+use std::ptr::NonNull;
+
+use quarry_core::design::{CacheSpec, Constructor, Design};
+use quarry_core::era::Era;
+use quarry_core::geometry::{BootParams, CacheFlags};
+use quarry_core::heap::{Cache, CreateError, Heap};
+use quarry_core::stats::Stat;
+use quarry_sim::{Config, VirtualMachine};
+
+use crate::model::design_tests;
+
+/// Bytes of an object: two words that the constructor sets.
+const BYTES: u32 = 16;
+const COUNT: usize = 700;
+
+thread_local! {
+    static CALLS: Cell<u64> = const { Cell::new(0) };
+}
+
+extern "C" fn construct(object: *mut c_void) {
+    CALLS.set(CALLS.get() + 1);
+    // SAFETY: the caches have objects of two words.
+    unsafe { object.cast::<[usize; 2]>().write([object.addr(), 0]) };
+}
+
+fn words(object: NonNull<u8>) -> *mut [usize; 2] {
+    object.cast().as_ptr()
+}
+
+/// Allocates all objects and checks that each is as constructed; its last word may be what a user `left`.
+fn fill<D: Design>(
+    cache: &Cache<'_, VirtualMachine, D>,
+    left: impl Fn(usize) -> bool,
+) -> Vec<NonNull<u8>> {
+    let objects: Vec<_> = (0..COUNT).map(|_| cache.alloc().expect("memory")).collect();
+    for object in &objects {
+        // SAFETY: the object is the test's, and was constructed.
+        let [own, user] = unsafe { words(*object).read() };
+        assert_eq!(own, object.addr().get());
+        assert!(left(user), "{user}");
+    }
+    objects
+}
+
+fn constructs_once<D: Design>(_: &str, era: Era) {
+    let debug = [
+        CacheFlags::NONE,
+        CacheFlags::POISON | CacheFlags::RED_ZONE,
+        CacheFlags::DEBUG_DEFAULT,
+    ];
+    let debugs = D::debug_rules(era).is_some();
+    for flags in debug.into_iter().take(if debugs { 3 } else { 1 }) {
+        CALLS.set(0);
+        let machine = VirtualMachine::new(Config::default()).expect("a machine");
+        let heap = Heap::<_, D>::new(machine, era, BootParams::default()).expect("a heap");
+        // SAFETY: it writes to the object alone.
+        let ctor = unsafe { Constructor::new(construct) };
+        let spec = CacheSpec {
+            flags,
+            ctor: Some(ctor),
+            ..CacheSpec::new("constructed", BYTES)
+        };
+        let cache = match heap.create_cache(&spec) {
+            Err(error) => {
+                assert!(D::FEATURES.shared_slabs);
+                return assert_eq!(error, CreateError::Constructor);
+            }
+            Ok(cache) => cache,
+        };
+        assert!(cache.head().flags().contains(CacheFlags::CTOR));
+        let objects = fill(&cache, |user| user == 0);
+        assert_eq!(CALLS.get(), cache.usage().num_objs, "{era} {flags:?}");
+        for object in objects {
+            // SAFETY: the object is the test's.
+            unsafe { (*words(object))[1] = 1 };
+            // SAFETY: as above, and it is not used any more.
+            unsafe { cache.free(object) }.expect("an object of the cache");
+        }
+        // Some of these were another's before, and have what that one left.
+        let objects = fill(&cache, |user| user <= 1);
+        let per_slab = u64::from(cache.head().geometry().objects);
+        let made = cache.stats().get(Stat::AllocSlab) * per_slab;
+        assert_eq!(CALLS.get(), made, "{era} {flags:?}");
+        for object in objects {
+            // SAFETY: the object is the test's, and is not used any more.
+            unsafe { cache.free(object) }.expect("an object of the cache");
+        }
+        let before = CALLS.get();
+        assert_eq!(cache.shrink(), 0);
+        assert_eq!(cache.usage().slabs, 0);
+        let object = cache.alloc().expect("memory");
+        assert!(CALLS.get() > before, "a new slab");
+        // SAFETY: the object is the test's, and is not used any more.
+        unsafe { cache.free(object) }.expect("an object of the cache");
+        // SAFETY: there is no other handle to the cache.
+        unsafe { cache.destroy() }.expect("no objects");
+    }
+}
+
+design_tests!(constructs: constructs_once);
