@@ -11,6 +11,7 @@ mod bench;
 mod browser;
 mod ci;
 mod fuzz;
+mod install_c;
 mod machine;
 mod models;
 mod page;
@@ -66,6 +67,8 @@ enum Command {
     Picture,
     /// Opens pages of the command in Chromium, and clicks through one.
     Page,
+    /// Builds the library for C and C++, and installs it with its header and a file for pkg-config.
+    InstallC(install_c::Options),
     /// Builds the wheel of `python/`, and checks its tests, stubs and notebooks.
     Python,
 }
@@ -94,6 +97,7 @@ fn run(command: Command) -> Result<()> {
         Command::Accounting(options) => accounting::run(&options),
         Command::Bench(options) => bench::run(&options),
         Command::Real(options) => real::run(&options),
+        Command::InstallC(options) => install_c::run(&options),
         Command::Picture => picture::run(),
         Command::Page => report(page::run()?),
         Command::Python => report(python::run()?),

@@ -11,12 +11,13 @@ use serde_json::Value;
 use super::Violation;
 
 /// Packages from the bottom to the top; each may use only those before it.
-const ORDER: [&str; 18] = [
+const ORDER: [&str; 19] = [
     "kquarry-core",
     "kquarry-host",
     "kquarry-sim",
     "kquarry-designs",
     "kquarry",
+    "kquarry-capi",
     "kquarry-malloc",
     "kquarry-machines",
     "kquarry-calibrate",
@@ -32,7 +33,13 @@ const ORDER: [&str; 18] = [
     "xtask",
 ];
 /// Packages that may be part of a process's allocator.
-const ALLOCATOR: [&str; 4] = ["kquarry-core", "kquarry-host", "kquarry", "kquarry-malloc"];
+const ALLOCATOR: [&str; 5] = [
+    "kquarry-core",
+    "kquarry-host",
+    "kquarry",
+    "kquarry-capi",
+    "kquarry-malloc",
+];
 /// Crates from outside that those may be linked with, whatever features are on.
 const ALLOCATOR_MAY_USE: [&str; 2] = ["libc", "loom"];
 /// Page with the reason for every crate from outside.

@@ -1,0 +1,89 @@
+//! The kernel's `kmem_cache`, `kmalloc` and page pools for programs in C and C++, on one heap of the process.
+//!
+//! The functions have the kernel's names and meaning; `include/quarry.h` declares them, made of this source by `cbindgen`.
+//! Each converts its arguments, calls [`quarry`], and converts the answer.
+//!
+//! | module | content |
+//! |---|---|
+//! | [`gfp`] | flags of requests |
+//! | [`cache`] | `kmem_cache_*` |
+//! | [`kmalloc`] | `kmalloc` and `kvmalloc` with their families |
+//! | [`pool`] | `page_pool_*` |
+//! | [`stats`] | slabinfo and the attributes of sysfs |
+//! | `text` | texts to callers' buffers and to descriptors |
+//!
+//! # Errors
+//!
+//! A function that fails says so by its result and `errno`. A free of what is no object, or is free already, changes
+//! nothing; it is reported on the standard error output, with address, cache and slab. As in the kernel, the fast paths
+//! do not notice an address inside an object, nor a second free that others came after.
+//!
+//! # Panics
+//!
+//! No panic crosses the border: the functions are `extern "C"`, so one would end the process with a message. None is
+//! expected anywhere; allocations and frees have none at all.
+
+#![allow(non_camel_case_types, reason = "types have the kernel's names")]
+
+pub mod cache;
+pub mod gfp;
+pub mod kmalloc;
+pub mod pool;
+pub mod stats;
+mod text;
+
+use core::ptr::null_mut;
+
+use quarry::{Error, HostHeap, ProcessHeap};
+
+static HEAP: ProcessHeap = ProcessHeap::new();
+
+/// Makes the heap before the program has threads, so that no fork of another thread finds it half made. A failure shows
+/// at the first use, which tries again.
+extern "C" fn begin() {
+    let _ = HEAP.get();
+}
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static BEGIN: extern "C" fn() = begin;
+
+#[cold]
+fn set_errno(errno: libc::c_int) {
+    // SAFETY: takes nothing, and gives the address of the calling thread's variable.
+    let place = unsafe { libc::__errno_location() };
+    // SAFETY: the C library's variable, which only this thread uses.
+    unsafe { *place = errno };
+}
+
+/// Null, for the reason given.
+#[cold]
+fn null<T>(errno: libc::c_int) -> *mut T {
+    set_errno(errno);
+    null_mut()
+}
+
+/// -1, for the reason given.
+#[cold]
+fn failed(errno: libc::c_int) -> libc::c_int {
+    set_errno(errno);
+    -1
+}
+
+/// The heap of the process; `None`, with `errno`, if it cannot be made.
+#[inline(always)]
+fn heap() -> Option<&'static HostHeap> {
+    match HEAP.get() {
+        Ok(heap) => Some(heap),
+        Err(error) => no_heap(&error),
+    }
+}
+
+#[cold]
+fn no_heap<T>(error: &Error) -> Option<T> {
+    set_errno(match error {
+        Error::Making => libc::EAGAIN,
+        _ => libc::ENOMEM,
+    });
+    None
+}

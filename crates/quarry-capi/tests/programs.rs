@@ -1,0 +1,345 @@
+//! Programs in C and C++ with the library, compiled by the system's compilers: linked with both forms of it, as it is
+//! installed, with and without restartable sequences, and under valgrind where that is installed.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use tempfile::TempDir;
+
+#[path = "../install.rs"]
+mod install;
+
+const EXAMPLES: [&str; 4] = ["cache.c", "memory.c", "pool.c", "objects.cpp"];
+
+/// A folder with the library installed in it, and the programs of one test.
+struct Place {
+    folder: TempDir,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Linked {
+    Shared,
+    Static,
+    /// Not at all: the program opens it.
+    Opened,
+}
+
+impl Place {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (shared, archive) = (built("libquarry_capi.so"), built("libquarry_capi.a"));
+        install::install(&shared, &archive, folder.path()).expect("an installed library");
+        Self { folder }
+    }
+
+    fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// A line of `quarry.pc` as pkg-config reads it.
+    fn pkgconfig(&self, line: &str) -> Vec<String> {
+        let path = self.path().join("lib/pkgconfig/quarry.pc");
+        let text = std::fs::read_to_string(path).expect("quarry.pc");
+        let wanted = format!("{line}:");
+        let found = text.lines().find_map(|line| line.strip_prefix(&wanted));
+        let mut found = found.expect("the line").to_owned();
+        for name in ["libdir", "includedir", "prefix"] {
+            let start = format!("{name}=");
+            let value = text.lines().find_map(|line| line.strip_prefix(&start));
+            found = found.replace(&format!("${{{name}}}"), value.expect("the variable"));
+        }
+        found.split_whitespace().map(str::to_owned).collect()
+    }
+
+    /// Compiles a program, given from the crate's folder on.
+    fn compile(&self, source: &str, linked: Linked) -> PathBuf {
+        self.compile_at(&crate_folder().join(source), linked)
+    }
+
+    fn compile_at(&self, source: &Path, linked: Linked) -> PathBuf {
+        let name = source.file_stem().expect("a name");
+        let program = self.path().join(name);
+        let is_c = source.extension().is_some_and(|extension| extension == "c");
+        let (compiler, standard) = match is_c {
+            true => (compiler(&["cc", "gcc", "clang"]), "-std=gnu11"),
+            false => (compiler(&["c++", "g++", "clang++"]), "-std=c++17"),
+        };
+        let mut command = Command::new(compiler);
+        command
+            .args([
+                standard,
+                "-O1",
+                "-g",
+                "-Wall",
+                "-Wextra",
+                "-Werror",
+                "-pedantic",
+            ])
+            .args(["-pthread", "-Wno-use-after-free"])
+            .args(self.pkgconfig("Cflags"))
+            .arg(source)
+            .arg("-o")
+            .arg(&program);
+        let libraries = self.pkgconfig("Libs");
+        match linked {
+            Linked::Shared => command.args(libraries),
+            Linked::Static => command
+                .args(libraries.iter().map(|flag| match flag.as_str() {
+                    "-lquarry" => "-l:libquarry.a",
+                    flag => flag,
+                }))
+                .args(self.pkgconfig("Libs.private")),
+            Linked::Opened => command.arg("-ldl"),
+        };
+        let output = command.output().expect("the compiler starts");
+        assert!(output.status.success(), "{command:?}: {}", errors(&output));
+        program
+    }
+
+    /// A command that finds the library.
+    fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        let mut command = Command::new(program);
+        command.env("LD_LIBRARY_PATH", self.path().join("lib"));
+        command
+    }
+}
+
+fn crate_folder() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The first compiler that is installed.
+fn compiler(names: &[&'static str]) -> &'static str {
+    let is_there = |name: &&&str| Command::new(name).arg("--version").output().is_ok();
+    let found = names.iter().find(is_there).copied();
+    found.unwrap_or_else(|| panic!("none of {names:?}: install gcc and g++ (apt-get install g++)"))
+}
+
+/// A library that cargo built for these tests.
+fn built(name: &str) -> PathBuf {
+    let program = std::env::current_exe().expect("the test's own path");
+    let mut places = program
+        .ancestors()
+        .skip(1)
+        .take(2)
+        .map(|folder| folder.join(name));
+    places
+        .find(|path| path.exists())
+        .expect("the library beside the tests")
+}
+
+fn errors(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn run(mut command: Command) -> Output {
+    let output = command.output().expect("the program starts");
+    let (status, errors) = (output.status, errors(&output));
+    assert!(status.success(), "{command:?}: {status} {errors}");
+    output
+}
+
+/// Switches restartable sequences off, so that the library locks CPUs in another way.
+fn fallback(mut command: Command) -> Command {
+    command.env("GLIBC_TUNABLES", "glibc.pthread.rseq=0");
+    command
+}
+
+/// Checks the output of an example, but for figures that depend on the machine.
+fn check_example(source: &str, output: &Output) {
+    let (out, errors) = (text(output), errors(output));
+    match source {
+        "cache.c" => {
+            assert!(out.starts_with("slabinfo - version: 2.1\n"), "{out}");
+            assert!(out.contains("\nsession "), "{out}");
+            assert!(out.contains("48 bytes an object"), "{out}");
+            assert!(
+                errors.contains("cache session still has 33 objects: 0x"),
+                "{errors}"
+            );
+        }
+        "memory.c" => assert!(
+            out.starts_with("1000 squares, the last is 998001, in"),
+            "{out}"
+        ),
+        "pool.c" => {
+            assert!(
+                out.starts_with("1 pages in flight\n  1 allocated at "),
+                "{out}"
+            );
+            assert!(out.contains("\n108890 bytes, "), "{out}");
+            assert!(
+                errors.contains("page pool rx0 was destroyed with 1 pages in flight"),
+                "{errors}"
+            );
+        }
+        _ => assert_eq!(out, "249750.0\n"),
+    }
+}
+
+#[test]
+fn examples_run_with_both_forms_of_the_library() {
+    let place = Place::new();
+    for linked in [Linked::Shared, Linked::Static] {
+        for source in EXAMPLES {
+            let program = place.compile(&format!("examples/c/{source}"), linked);
+            check_example(source, &run(place.command(&program)));
+            check_example(source, &run(fallback(place.command(&program))));
+        }
+    }
+}
+
+/// Without restartable sequences, as valgrind has none, the library works all the same.
+#[test]
+fn valgrind_finds_nothing() {
+    let place = Place::new();
+    let there = Command::new("valgrind").arg("--version").output().is_ok();
+    for source in EXAMPLES {
+        let program = place.compile(&format!("examples/c/{source}"), Linked::Shared);
+        let mut command = match there {
+            true => {
+                let mut command = place.command("valgrind");
+                command.args(["-q", "--error-exitcode=99"]).arg(&program);
+                command
+            }
+            false => {
+                eprintln!("valgrind is not installed: without it");
+                fallback(place.command(&program))
+            }
+        };
+        let output = command.output().expect("the program starts");
+        assert!(output.status.success(), "{source}: {}", errors(&output));
+        check_example(source, &output);
+    }
+}
+
+#[test]
+fn arguments_flags_and_limits_are_answered() {
+    let place = Place::new();
+    let program = place.compile("tests/c/family.c", Linked::Shared);
+    for command in [place.command(&program), fallback(place.command(&program))] {
+        let output = run(command);
+        assert_eq!(
+            (text(&output).as_str(), errors(&output).as_str()),
+            ("ok\n", "")
+        );
+    }
+}
+
+/// The first line is the address of the mistake; the report names it, with its cache and slab if it has any.
+#[test]
+fn mistakes_are_reported_and_change_nothing() {
+    let place = Place::new();
+    let program = place.compile("tests/c/mistakes.c", Linked::Shared);
+    let mistakes: [(&str, &[&str]); 12] = [
+        ("double", &["sessions", "slab 0x", "freed twice"]),
+        ("other", &["others", "slab 0x", "of cache sessions"]),
+        ("bulk", &["sessions"]),
+        ("kfree-stack", &["kfree"]),
+        ("kfree-double", &["kmalloc-128", "slab 0x", "freed twice"]),
+        ("kfree-mapping", &["kfree"]),
+        ("krealloc-stack", &["kfree"]),
+        ("kvfree-inside", &["kfree"]),
+        ("frame-twice", &["page pool rx7", "was put before"]),
+        ("frame-inside", &["page pool rx7", "no page begins there"]),
+        (
+            "frame-foreign",
+            &[
+                "page pool rx7",
+                "not the first page of a block of this pool",
+            ],
+        ),
+        (
+            "leak",
+            &["kmem_cache_destroy: cache sessions still has 2 objects"],
+        ),
+    ];
+    for (mistake, words) in mistakes {
+        let mut command = place.command(&program);
+        let output = command.arg(mistake).output().expect("the program starts");
+        let errors = errors(&output);
+        assert!(
+            output.status.success(),
+            "{mistake}: {} {errors}",
+            output.status
+        );
+        let (address, report) = errors.split_once('\n').expect("the address first");
+        for word in [&[address], words].concat() {
+            assert!(report.contains(word), "{mistake}: no {word} in {errors}");
+        }
+    }
+}
+
+#[test]
+fn it_is_opened_by_threads_closed_and_opened_again() {
+    let place = Place::new();
+    let program = place.compile("tests/c/reopened.c", Linked::Opened);
+    let library = place.path().join("lib/libquarry.so");
+    for mut command in [place.command(&program), fallback(place.command(&program))] {
+        command.arg(&library);
+        assert_eq!(text(&run(command)), "ok\n");
+    }
+}
+
+#[test]
+fn children_of_forks_go_on() {
+    let place = Place::new();
+    for linked in [Linked::Shared, Linked::Static] {
+        let program = place.compile("tests/c/forks.c", linked);
+        for command in [place.command(&program), fallback(place.command(&program))] {
+            assert_eq!(text(&run(command)), "ok\n", "{linked:?}");
+        }
+    }
+}
+
+/// The header alone, by the letter of both standards.
+#[test]
+fn the_header_is_c11_and_cpp17() {
+    for (names, language) in [
+        (["cc", "gcc", "clang"], ["c", "-std=c11"]),
+        (["c++", "g++", "clang++"], ["c++", "-std=c++17"]),
+    ] {
+        let mut command = Command::new(compiler(&names));
+        command.arg("-x").args(language);
+        command.args([
+            "-Wall",
+            "-Wextra",
+            "-pedantic-errors",
+            "-Werror",
+            "-fsyntax-only",
+        ]);
+        command.arg(crate_folder().join("include/quarry.h"));
+        run(command);
+    }
+}
+
+#[test]
+fn the_program_of_the_guide_runs() {
+    let place = Place::new();
+    let guide = crate_folder().join("../../docs/GUIDE.md");
+    let guide = std::fs::read_to_string(guide).expect("the guide");
+    let (_, code) = guide.split_once("```c\n").expect("a program");
+    let (code, _) = code.split_once("```").expect("its end");
+    let source = place.path().join("guide.c");
+    std::fs::write(&source, code).expect("the program");
+    let program = place.compile_at(&source, Linked::Shared);
+    assert!(text(&run(place.command(&program))).contains("\nsession "));
+}
+
+/// An older version is replaced, links included.
+#[test]
+fn it_is_installed_over_an_older_one() {
+    let place = Place::new();
+    let lib = place.path().join("lib");
+    let (shared, archive) = (built("libquarry_capi.so"), built("libquarry_capi.a"));
+    install::install(&shared, &archive, place.path()).expect("installed again");
+    let target = std::fs::read_link(lib.join("libquarry.so")).expect("a link");
+    assert_eq!(target, Path::new("libquarry.so.0"));
+    let versioned = lib.join(format!("libquarry.so.{}", env!("CARGO_PKG_VERSION")));
+    assert!(versioned.is_file());
+    assert_eq!(place.pkgconfig("Libs")[1], "-lquarry");
+}
