@@ -5,6 +5,9 @@
  * object changes nothing and is reported on the standard error output. All can be called from any thread unless they
  * say otherwise, and in the child of a fork. The heap is made when the library is loaded, and stays.
  *
+ * QUARRY_SLUB_DEBUG in the environment switches debugging on, by the letters of the kernel's slub_debug: FZPU for all
+ * caches, FZ,kmalloc-* for some. Writes beyond objects and to free ones are reported then.
+ *
  * Made from crates/quarry-capi/src by cbindgen: do not edit.
  */
 
@@ -224,7 +227,7 @@ void kfree(const void *object);
  * `kfree` of an object whose bytes are zeroed first.
  *
  * Rules:
- * As for `kfree`.
+ * The object is allocated and has no user left.
  */
 void kfree_sensitive(const void *object);
 

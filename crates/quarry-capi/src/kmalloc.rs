@@ -189,7 +189,7 @@ pub unsafe extern "C" fn kfree(object: *const c_void) {
 ///
 /// # Safety
 ///
-/// As for `kfree`.
+/// The object is allocated and has no user left.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kfree_sensitive(object: *const c_void) {
     let bytes = ksize(object);

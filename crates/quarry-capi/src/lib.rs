@@ -18,6 +18,9 @@
 //! nothing; it is reported on the standard error output, with address, cache and slab. As in the kernel, the fast paths
 //! do not notice an address inside an object, nor a second free that others came after.
 //!
+//! `QUARRY_SLUB_DEBUG` in the environment switches debugging on, by the letters of `slub_debug`: `FZPU` for all caches,
+//! `FZ,kmalloc-*` for some.
+//!
 //! # Panics
 //!
 //! No panic crosses the border: the functions are `extern "C"`, so one would end the process with a message. None is
@@ -32,16 +35,34 @@ pub mod pool;
 pub mod stats;
 mod text;
 
+use core::ffi::CStr;
 use core::ptr::null_mut;
 
-use quarry::{Error, HostHeap, ProcessHeap};
+use quarry::{Builder, DefaultDesign, Error, HostHeap, ProcessHeap};
 
-static HEAP: ProcessHeap = ProcessHeap::new();
+static HEAP: ProcessHeap = ProcessHeap::configured(debugging);
 
-/// Makes the heap before the program has threads, so that no fork of another thread finds it half made. A failure shows
-/// at the first use, which tries again.
+/// Switches debugging on for the caches that the environment names.
+fn debugging(builder: Builder<DefaultDesign>) -> Builder<DefaultDesign> {
+    // SAFETY: the name is a string.
+    let letters = unsafe { libc::getenv(c"QUARRY_SLUB_DEBUG".as_ptr()) };
+    if letters.is_null() {
+        return builder;
+    }
+    // SAFETY: the C library gives strings. This one is read while the heap is made; a program that changes its
+    // environment on another thread meanwhile breaks the rules of `getenv`.
+    match unsafe { CStr::from_ptr(letters) }.to_str() {
+        Ok(letters) => builder.slub_debug(letters),
+        Err(_) => builder,
+    }
+}
+
+/// Makes the heap before the program has threads, so that no fork of another thread finds it half made. If it cannot be
+/// made, the first use tries again.
 extern "C" fn begin() {
-    let _ = HEAP.get();
+    if let Err(error) = HEAP.get() {
+        text::report(format_args!("libquarry: there is no heap: {error}"));
+    }
 }
 
 #[used]
@@ -83,6 +104,7 @@ fn heap() -> Option<&'static HostHeap> {
 fn no_heap<T>(error: &Error) -> Option<T> {
     set_errno(match error {
         Error::Making => libc::EAGAIN,
+        Error::Debug(_) => libc::EINVAL,
         _ => libc::ENOMEM,
     });
     None

@@ -137,6 +137,28 @@ impl page_pool {
     }
 }
 
+/// A pool to allocate from; `None`, with `EINVAL`, for unknown flags, null, or a pool that was destroyed.
+///
+/// # Safety
+///
+/// As for [`pool_of`] and [`page_pool::owner`].
+#[inline(always)]
+unsafe fn open<'a>(
+    pool: *mut page_pool,
+    flags: gfp_t,
+) -> Option<(&'a page_pool, &'a mut PoolOwner<'static, HostMachine>)> {
+    // SAFETY: the caller vouches for the pool.
+    let pool = unsafe { pool_of(pool) }.filter(|_| known(flags))?;
+    // SAFETY: the caller vouches that it is the owner.
+    match unsafe { pool.owner() } {
+        Owner::Open(owner) => Some((pool, owner)),
+        _ => {
+            set_errno(libc::EINVAL);
+            None
+        }
+    }
+}
+
 /// Makes a pool. NULL and EINVAL for a wrong parameter, ENOMEM when memory is exhausted.
 ///
 /// # Safety
@@ -234,12 +256,19 @@ pub unsafe extern "C" fn page_pool_destroy(pool: *mut page_pool) -> c_int {
 /// The pool exists, and one thread at a time is its owner: allocates, puts directly or destroys it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn page_pool_alloc_pages(pool: *mut page_pool, flags: gfp_t) -> *mut c_void {
-    let mut frame = null_mut();
-    // SAFETY: the caller vouches for the pool, and the array has one pointer.
-    match unsafe { page_pool_alloc_bulk(pool, flags, 1, &raw mut frame) } {
-        0 => null_mut(),
-        _ => frame,
+    // SAFETY: by the caller's contract this is the owner of a pool.
+    let Some((pool, owner)) = (unsafe { open(pool, flags) }) else {
+        return null_mut();
+    };
+    let Some(pfn) = owner.alloc() else {
+        return null(libc::ENOMEM);
+    };
+    let frame = pool.address(pfn);
+    if zeroes(flags) {
+        // SAFETY: the frame has this many bytes, and was allocated just now.
+        unsafe { frame.cast::<u8>().write_bytes(0, pool.shared.block_bytes()) };
     }
+    frame
 }
 
 /// Allocates up to `nr` frames into an array, faster than one by one. Returns how many: less than `nr` when memory is
@@ -255,18 +284,14 @@ pub unsafe extern "C" fn page_pool_alloc_bulk(
     nr: usize,
     frames: *mut *mut c_void,
 ) -> c_int {
-    // SAFETY: the caller vouches for the pool.
-    let pool = unsafe { pool_of(pool) };
-    let Some(pool) = pool.filter(|_| known(flags)) else {
+    // SAFETY: by the caller's contract this is the owner of a pool.
+    let Some((pool, owner)) = (unsafe { open(pool, flags) }) else {
         return 0;
     };
-    // SAFETY: by the caller's contract this is the owner.
-    let owner = unsafe { pool.owner() };
-    let (Owner::Open(owner), false) = (owner, frames.is_null() || c_int::try_from(nr).is_err())
-    else {
+    if frames.is_null() || c_int::try_from(nr).is_err() {
         set_errno(libc::EINVAL);
         return 0;
-    };
+    }
     // SAFETY: the caller vouches for the array.
     unsafe { frames.write_bytes(0, nr) };
     // SAFETY: as above; all pointers are null now, and only this call uses the array.

@@ -274,6 +274,44 @@ fn mistakes_are_reported_and_change_nothing() {
     }
 }
 
+/// The environment switches debugging on, which finds what else goes unnoticed.
+#[test]
+fn debugging_is_the_environments_choice() {
+    let place = Place::new();
+    let program = place.compile("tests/c/mistakes.c", Linked::Shared);
+    let run = |letters| {
+        let mut command = place.command(&program);
+        command.arg("overrun").env("QUARRY_SLUB_DEBUG", letters);
+        command.output().expect("the program starts")
+    };
+    let output = run("FZPU,kmalloc-*");
+    let found = errors(&output);
+    assert!(output.status.success(), "{found}");
+    assert!(found.contains("BUG kmalloc-128: "), "{found}");
+    assert!(found.contains("Redzone overwritten"), "{found}");
+    // Nothing is checked: the free succeeds, which the program says by its result.
+    assert_eq!(run("-").status.code(), Some(4));
+    let output = run("what?");
+    let message = errors(&output);
+    assert!(
+        message.starts_with("libquarry: there is no heap: "),
+        "{message}"
+    );
+}
+
+/// A limit of address space gives ENOMEM, and what was allocated is as it was.
+#[test]
+fn a_limit_of_memory_is_an_error() {
+    let place = Place::new();
+    let program = place.compile("tests/c/limited.c", Linked::Shared);
+    for kib in [300_000, 1_000_000] {
+        let mut command = place.command("sh");
+        let program = program.display();
+        command.args(["-c", &format!("ulimit -v {kib}; exec {program}")]);
+        assert_eq!(text(&run(command)), "ok\n", "{kib}");
+    }
+}
+
 #[test]
 fn it_is_opened_by_threads_closed_and_opened_again() {
     let place = Place::new();

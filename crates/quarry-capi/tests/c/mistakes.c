@@ -72,6 +72,11 @@ int main(int count, char **arguments)
         page_pool_put_page_bulk(pool, 2, both);
         if (both[0] != page)
             return 3;
+    } else if (strcmp(what, "overrun") == 0) {
+        fprintf(stderr, "%p\n", (void *)block);
+        memset(block, 1, 101);
+        kfree(block);
+        block = NULL;
     } else if (strcmp(what, "leak") == 0) {
         fprintf(stderr, "%p\n", (void *)object);
         if (kmem_cache_destroy(cache) != -1 || errno != EBUSY)
