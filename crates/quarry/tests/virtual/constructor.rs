@@ -3,15 +3,18 @@
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::ptr::NonNull;
+use std::rc::Rc;
 
 use quarry_core::design::{CacheSpec, Constructor, Design};
 use quarry_core::era::Era;
 use quarry_core::geometry::{BootParams, CacheFlags};
 use quarry_core::heap::{Cache, CreateError, Heap};
+use quarry_core::machine::Machine;
 use quarry_core::stats::Stat;
-use quarry_sim::{Config, VirtualMachine};
+use quarry_sim::{Config, Rng, VirtualMachine};
 
 use crate::model::design_tests;
+use crate::model::interrupts::Interrupted;
 
 /// Bytes of an object: two words that the constructor sets.
 const BYTES: u32 = 16;
@@ -102,3 +105,79 @@ fn constructs_once<D: Design>(_: &str, era: Era) {
 }
 
 design_tests!(constructs: constructs_once);
+
+/// Allocates or frees an object; one that is allocated is as constructed. An allocation may find a lock that the code
+/// below a handler holds.
+fn step<M: Machine, D: Design>(
+    cache: Cache<'_, M, D>,
+    objects: &mut Vec<NonNull<u8>>,
+    rng: &mut Rng,
+) {
+    if rng.below(100) >= objects.len() as u64 {
+        if let Some(object) = cache.alloc() {
+            // SAFETY: the object is the test's, and was constructed.
+            let [own, _] = unsafe { words(object).read() };
+            assert_eq!(own, object.addr().get());
+            objects.push(object);
+        }
+    } else {
+        let object = objects.swap_remove(rng.below(objects.len() as u64) as usize);
+        // SAFETY: the object is the test's, and is not used any more.
+        unsafe { cache.free(object) }.expect("an object of the cache");
+    }
+}
+
+/// Frees of signal handlers that found a lock held wait, linked, for the next operation.
+fn survives_handlers<D: Design>(_: &str, era: Era) {
+    if D::FEATURES.shared_slabs {
+        return;
+    }
+    let mut deferred = 0;
+    for seed in 0..12 {
+        let machine = VirtualMachine::new(Config::default()).expect("a machine");
+        let machine = Interrupted::new(machine, seed);
+        let heap = Heap::<_, D>::new(machine, era, BootParams::default()).expect("a heap");
+        let heap = Rc::new(heap);
+        // SAFETY: it writes to the object alone.
+        let ctor = unsafe { Constructor::new(construct) };
+        let spec = CacheSpec {
+            ctor: Some(ctor),
+            // Few in a slab, so that lists of slabs are used often.
+            ..CacheSpec::new("constructed", 512)
+        };
+        let cache = heap.create_cache(&spec).expect("a cache");
+        let anchor = cache.alloc().expect("memory");
+        let mut own = Vec::new();
+        let (weak, mut rng) = (Rc::downgrade(&heap), Rng::new(seed));
+        let rest = Rc::new(Cell::new(Vec::new()));
+        let kept = Rc::clone(&rest);
+        let handler = move || {
+            let Some(heap) = weak.upgrade() else { return };
+            // SAFETY: the object stays allocated as long as there are handlers.
+            let cache = unsafe { heap.cache_of(anchor) }.expect("the object's cache");
+            let mut objects = kept.take();
+            step(cache, &mut objects, &mut rng);
+            kept.set(objects);
+        };
+        heap.machine().interrupt(100, Box::new(handler));
+        let mut rng = Rng::new(seed + 100);
+        for at in 0..3000 {
+            step(cache, &mut own, &mut rng);
+            if at % 100 == 0 {
+                cache.shrink();
+            }
+        }
+        assert!(heap.machine().quiet() > 20);
+        own.append(&mut rest.take());
+        for object in own.into_iter().chain([anchor]) {
+            // SAFETY: the object is the test's, and is not used any more.
+            unsafe { cache.free(object) }.expect("an object of the cache");
+        }
+        deferred += cache.stats().get(Stat::FreeDeferred);
+        // SAFETY: there is no other handle to the cache.
+        unsafe { cache.destroy() }.expect("no objects");
+    }
+    assert!(deferred > 0, "{era}: no free was ever deferred");
+}
+
+design_tests!(survives: survives_handlers);
