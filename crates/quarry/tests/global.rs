@@ -205,7 +205,7 @@ fn a_limit_of_address_space_is_no_crash() {
     });
 }
 
-/// Of what was freed, the heap of a process keeps 64 MiB.
+/// The heap of a process keeps 64 MiB of what was freed.
 #[test]
 fn memory_goes_back_to_the_system() {
     static HEAP: ProcessHeap<Slub> = ProcessHeap::new();
