@@ -6,7 +6,8 @@ unset LD_PRELOAD
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 chmod 755 "$folder"
-port=18763
+# One of its own: a server that a timeout left behind must not answer.
+port=$((20000 + $$ % 20000))
 head -c 8000 /dev/zero >"$folder/file"
 cat >"$folder/nginx.conf" <<CONF
 daemon off;

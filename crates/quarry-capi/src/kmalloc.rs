@@ -290,7 +290,13 @@ pub unsafe extern "C" fn kvrealloc(block: *const c_void, size: usize, flags: gfp
     }
     let before = heap.kvsize(old);
     // SAFETY: only the caller uses the block, and then the result.
-    let new = unsafe { heap.kvrealloc(old, size, align(size)) };
+    let new = match unsafe { heap.kvrealloc(old, size, align(size)) } {
+        Ok(new) => new,
+        Err(error) => {
+            check(Err(error));
+            return core::ptr::null_mut();
+        }
+    };
     // SAFETY: as above; the sizes are the heap's answers.
     unsafe { resized(new, before, size, flags, |new| heap.kvsize(new)) }
 }

@@ -60,7 +60,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
                 let names = WORKLOADS.lines().filter_map(|line| line.strip_prefix("  "));
                 let names = names.filter_map(|line| line.split_whitespace().next());
                 Err(error::usage(format!(
-                    "there is no workload {name:?}; there are {}",
+                    "there is no workload {name:?}; there are {}; a program runs by `quarry run --preload -- PROGRAM`",
                     names.collect::<Vec<_>>().join(", ")
                 )))
             }

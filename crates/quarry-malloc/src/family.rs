@@ -1,7 +1,7 @@
 //! The functions that programs call, under the names of the C library.
 //!
-//! A failure is null and `ENOMEM`; a free keeps `errno`. Blocks of 16 bytes and more are aligned to 16, smaller ones to 8,
-//! which holds every type that fits in them.
+//! A failure is null and `ENOMEM`; a free keeps `errno`. Blocks above 8 bytes are aligned to 16, others to 8, which holds
+//! every type that fits in them.
 
 use core::ffi::c_void;
 use core::ptr::{NonNull, null_mut};
@@ -120,9 +120,9 @@ pub(crate) unsafe extern "C" fn realloc(block: *mut c_void, bytes: usize) -> *mu
     };
     // SAFETY: only the caller uses the block.
     match unsafe { heap.resize(old, bytes, natural_align(bytes)) } {
-        Some(block) => block.as_ptr().cast(),
-        None if heap.size(old).is_none() => refused("realloc", old),
-        None => fail(libc::ENOMEM),
+        Ok(Some(block)) => block.as_ptr().cast(),
+        Ok(None) => fail(libc::ENOMEM),
+        Err(_) => refused("realloc", old),
     }
 }
 

@@ -45,7 +45,7 @@ pub(crate) trait Heap: Sync {
         block: NonNull<u8>,
         bytes: usize,
         align: usize,
-    ) -> Option<NonNull<u8>>;
+    ) -> Result<Option<NonNull<u8>>, FreeError>;
 
     /// Bytes that a block's owner may use.
     fn size(&'static self, block: NonNull<u8>) -> Option<usize>;
@@ -88,7 +88,7 @@ impl<D: Design> Heap for ProcessHeap<D> {
         block: NonNull<u8>,
         bytes: usize,
         align: usize,
-    ) -> Option<NonNull<u8>> {
+    ) -> Result<Option<NonNull<u8>>, FreeError> {
         // SAFETY: the caller vouches for the block.
         unsafe { self.kvrealloc(block, bytes, align) }
     }
@@ -234,7 +234,8 @@ fn choose() -> Option<&'static dyn Heap> {
     };
     DESIGN.store(at, Ordering::Relaxed);
     let at = match variable(c"QUARRY_RECORD") {
-        Some(prefix) if !record::begin(prefix) => {
+        // SAFETY: the process makes its first allocation, before its code can have made threads.
+        Some(prefix) if !unsafe { record::begin(prefix) } => {
             give_up(format_args!("QUARRY_RECORD: cannot write {prefix}.*"))
         }
         Some(_) => DESIGNS,

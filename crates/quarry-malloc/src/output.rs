@@ -2,33 +2,64 @@
 
 use core::fmt;
 
-/// A file descriptor that takes text. Each piece of a text is a system call, so texts are short or rare.
-pub(crate) struct Output(libc::c_int);
+/// Bytes that are written together.
+const ROOM: usize = 4096;
+
+/// A file descriptor that takes text, which is written when it is full and at its end.
+pub(crate) struct Output {
+    descriptor: libc::c_int,
+    text: [u8; ROOM],
+    len: usize,
+}
 
 impl Output {
     /// The standard error output.
     pub(crate) fn errors() -> Self {
-        Self(libc::STDERR_FILENO)
+        Self::to(libc::STDERR_FILENO)
     }
 
-    /// Text to a descriptor, which the caller closes.
+    /// Text to a descriptor, which the caller closes afterwards.
     pub(crate) fn to(descriptor: libc::c_int) -> Self {
-        Self(descriptor)
+        Self {
+            descriptor,
+            text: [0; ROOM],
+            len: 0,
+        }
     }
-}
 
-impl fmt::Write for Output {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        let mut left = text.as_bytes();
+    /// Writes what has been taken.
+    pub(crate) fn flush(&mut self) -> fmt::Result {
+        let mut left = &self.text[..self.len];
+        self.len = 0;
         while !left.is_empty() {
             // SAFETY: the bytes are readable.
-            let written = unsafe { libc::write(self.0, left.as_ptr().cast(), left.len()) };
+            let written = unsafe { libc::write(self.descriptor, left.as_ptr().cast(), left.len()) };
             match usize::try_from(written) {
                 Ok(written) if written > 0 => left = &left[written.min(left.len())..],
                 _ => return Err(fmt::Error),
             }
         }
         Ok(())
+    }
+}
+
+impl fmt::Write for Output {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for piece in text.as_bytes().chunks(ROOM) {
+            if self.len + piece.len() > ROOM {
+                self.flush()?;
+            }
+            self.text[self.len..self.len + piece.len()].copy_from_slice(piece);
+            self.len += piece.len();
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        // A failure to write has nowhere to be reported; who wants to know flushes before.
+        let _ = self.flush();
     }
 }
 

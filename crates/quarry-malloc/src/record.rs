@@ -7,15 +7,17 @@
 //! threads. A block is noted before it is freed and after it was allocated, so no two owners of an address overlap. The
 //! file is mapped in windows, each when its first record comes.
 //!
-//! Windows are never unmapped, and the file is not cut: other threads may write when the process ends. So zeros are no
-//! records, at the end or where a thread had a number and was stopped before it wrote. Where the file cannot grow any
-//! more, calls are not recorded.
+//! The file is opened by its path for each window and closed again: a program may close all descriptors, or count on the
+//! number of its next one. Windows are never unmapped, and the file is not cut: other threads may write when the process
+//! ends. So zeros are no records, at the end or where a thread had a number and was stopped before it wrote. Where the
+//! file cannot grow any more, calls are counted as lost.
 //!
 //! A child of a fork begins a file of its own, as addresses of the two processes are no longer the same blocks.
 
+use core::cell::UnsafeCell;
 use core::fmt::Write as _;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use quarry::{Error, FreeError, ThreadLock};
 
@@ -44,7 +46,15 @@ const WINDOW: usize = 1 << 20;
 /// Windows at most: 64 GiB.
 const WINDOWS: usize = 2048;
 
-static FILE: AtomicI32 = AtomicI32::new(-1);
+/// Path of this process's file; empty before it begins. Only changed while the process has one thread that records.
+static PATH: PathCell = PathCell(UnsafeCell::new(None));
+
+struct PathCell(UnsafeCell<Option<Path>>);
+
+// SAFETY: `begin` writes it before the first record of a process, when no other thread reads it: at the choice of the heap,
+// or in a child of a fork, which has one thread.
+unsafe impl Sync for PathCell {}
+
 /// Records that have a place, the head included.
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 static WINDOW_OF: [AtomicPtr<Record>; WINDOWS] =
@@ -75,36 +85,67 @@ fn window(number: usize) -> Option<NonNull<Record>> {
 
 /// Maps a window of the file, which grows for it.
 fn map(number: usize) -> Option<NonNull<Record>> {
-    let file = FILE.load(Ordering::Relaxed);
+    // SAFETY: `begin` has written it (see `PathCell`).
+    let path = unsafe { &*PATH.0.get() }.as_ref()?;
     let start = libc::off_t::try_from(number * WINDOW_BYTES).ok()?;
     let end = start.checked_add(libc::off_t::try_from(WINDOW_BYTES).ok()?)?;
-    // SAFETY: takes numbers; a descriptor that is none is refused.
-    if unsafe { libc::ftruncate(file, end) } != 0 {
+    let flags = libc::O_RDWR | libc::O_CREAT | libc::O_CLOEXEC;
+    // SAFETY: a C string.
+    let file = unsafe { libc::open(path.as_ptr(), flags, 0o644) };
+    if file < 0 {
         return None;
     }
-    // SAFETY: a new mapping at an address of the kernel's choice touches no memory in use.
-    let window = unsafe {
-        libc::mmap(
-            core::ptr::null_mut(),
-            WINDOW_BYTES,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_SHARED,
-            file,
-            start,
-        )
+    // SAFETY: takes numbers.
+    let grown = unsafe { libc::ftruncate(file, end) } == 0;
+    let window = match grown {
+        // SAFETY: a new mapping at an address of the kernel's choice touches no memory in use.
+        true => unsafe {
+            libc::mmap(
+                core::ptr::null_mut(),
+                WINDOW_BYTES,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                file,
+                start,
+            )
+        },
+        false => libc::MAP_FAILED,
     };
+    // SAFETY: opened above.
+    unsafe { libc::close(file) };
     NonNull::new(window.cast()).filter(|_| window != libc::MAP_FAILED)
 }
 
 fn write(record: Record) {
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let Some(window) = window(number / WINDOW) else {
+        lose();
         return;
     };
     // SAFETY: the window has this many records, which are aligned in it.
     let place = unsafe { window.add(number % WINDOW) };
     // SAFETY: the addition gave the number to this call alone.
     unsafe { place.write(record) };
+}
+
+/// Counts a call that is not recorded, in the second record, which is none: its time is 0.
+fn lose() {
+    let window = WINDOW_OF[0].load(Ordering::Relaxed);
+    if let Some(window) = NonNull::new(window) {
+        let second = window.as_ptr().wrapping_add(1);
+        // SAFETY: the first window has a second record.
+        let place = unsafe { &raw mut (*second).address };
+        // SAFETY: the word is aligned, and after `begin` only this function uses it.
+        unsafe { AtomicU64::from_ptr(place) }.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Bytes of a request as its class has to have them: an alignment above that of all blocks makes it larger.
+fn rounded(bytes: usize, align: usize) -> usize {
+    match align {
+        0..=16 => bytes,
+        _ => bytes.checked_next_multiple_of(align).unwrap_or(bytes),
+    }
 }
 
 fn note(block: NonNull<u8>, bytes: usize) {
@@ -139,13 +180,13 @@ impl Recorded {
 impl Heap for Recorded {
     fn alloc(&'static self, bytes: usize, align: usize) -> Option<NonNull<u8>> {
         let block = self.heap().alloc(bytes, align)?;
-        note(block, bytes);
+        note(block, rounded(bytes, align));
         Some(block)
     }
 
     fn alloc_zeroed(&'static self, bytes: usize, align: usize) -> Option<NonNull<u8>> {
         let block = self.heap().alloc_zeroed(bytes, align)?;
-        note(block, bytes);
+        note(block, rounded(bytes, align));
         Some(block)
     }
 
@@ -160,19 +201,19 @@ impl Heap for Recorded {
         block: NonNull<u8>,
         bytes: usize,
         align: usize,
-    ) -> Option<NonNull<u8>> {
+    ) -> Result<Option<NonNull<u8>>, FreeError> {
         let before = self.heap().size(block);
         note(block, 0);
         // SAFETY: the caller vouches for the block.
         match unsafe { self.heap().resize(block, bytes, align) } {
-            Some(new) => {
-                note(new, bytes);
-                Some(new)
+            Ok(Some(new)) => {
+                note(new, rounded(bytes, align));
+                Ok(Some(new))
             }
-            None => {
+            refused => {
                 // It stays, of a size that only the heap knows now.
                 note(block, before.unwrap_or(1));
-                None
+                refused
             }
         }
     }
@@ -207,16 +248,21 @@ impl Heap for Recorded {
 }
 
 /// Begins the file of this process. `false` if it cannot be made.
-pub(crate) fn begin(prefix: &str) -> bool {
+///
+/// # Safety
+///
+/// No other thread of the process records.
+pub(crate) unsafe fn begin(prefix: &str) -> bool {
     // SAFETY: takes nothing.
     let process = unsafe { libc::getpid() };
     let Some(path) = Path::new(format_args!("{prefix}.{process}")) else {
         return false;
     };
-    let flags = libc::O_RDWR | libc::O_CREAT | libc::O_TRUNC | libc::O_CLOEXEC;
-    // SAFETY: a C string.
-    let file = unsafe { libc::open(path.as_ptr(), flags, 0o644) };
-    FILE.store(file, Ordering::Relaxed);
+    // A file of this name is a former program's of this process.
+    // SAFETY: a C string. That there is none is as good.
+    unsafe { libc::unlink(path.as_ptr()) };
+    // SAFETY: the caller says that no other thread is here.
+    unsafe { *PATH.0.get() = Some(path) };
     // SAFETY: takes a number.
     let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     // SAFETY: takes a number.
@@ -228,7 +274,25 @@ pub(crate) fn begin(prefix: &str) -> bool {
         cpu: u32::try_from(cpus).unwrap_or(1),
         thread: size_of::<Record>() as u32,
     });
-    file >= 0
+    // The second one has the calls that were lost, and the program's name.
+    let mut name = [0_u8; 16];
+    // SAFETY: the call writes 16 bytes at most.
+    unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) };
+    let (bytes, rest) = (&name[..8], &name[8..]);
+    let word = |bytes: &[u8]| {
+        let mut word = [0; 8];
+        word.copy_from_slice(bytes);
+        u64::from_ne_bytes(word)
+    };
+    let rest = word(rest);
+    write(Record {
+        time_ns: 0,
+        address: 0,
+        bytes: word(bytes),
+        cpu: rest as u32,
+        thread: (rest >> 32) as u32,
+    });
+    !WINDOW_OF[0].load(Ordering::Relaxed).is_null()
 }
 
 /// In the child of a fork: a file of its own.
@@ -236,13 +300,14 @@ pub(crate) extern "C" fn begin_in_child() {
     let Some(prefix) = heaps::variable(c"QUARRY_RECORD") else {
         return;
     };
-    // SAFETY: the parent's file, which the child uses no more. Its windows stay mapped, as long as the child.
-    unsafe { libc::close(FILE.load(Ordering::Relaxed)) };
     for place in &WINDOW_OF {
         place.store(core::ptr::null_mut(), Ordering::Relaxed);
     }
     NEXT.store(0, Ordering::Relaxed);
-    if !begin(prefix) {
+    // A thread that the child does not have may have been growing the file.
+    GROWING.give_back();
+    // SAFETY: the child has one thread.
+    if !unsafe { begin(prefix) } {
         // A failure to write has nowhere to be reported.
         let _ = writeln!(
             Output::errors(),

@@ -156,7 +156,8 @@ fn write(path: &str) -> fmt::Result {
         Some(heap) => heap.write_report(&mut out),
         None => Ok(()),
     })
-    .and_then(|()| writeln!(out, "}}"));
+    .and_then(|()| writeln!(out, "}}"))
+    .and_then(|()| out.flush());
     // SAFETY: opened above.
     unsafe { libc::close(file) };
     written

@@ -1,8 +1,9 @@
 //! Allocations of a program, as `libquarry_malloc.so` writes them (`QUARRY_RECORD`), to a trace.
 //!
 //! A file is records of 32 bytes in the order of the machine that wrote them: a time, an address, a size and two
-//! numbers of 32 bits. The first record is the head. Zeros are no records: they fill the file to its end, and the places
-//! of threads that were stopped before they wrote.
+//! numbers of 32 bits. The first record is the head; the second has the number of calls that were lost and the program's
+//! name. Other records of time 0 are none: zeros fill the file to its end, and the places of threads that were stopped
+//! before they wrote.
 //!
 //! The trace is one of kmalloc and kfree, so that replays choose classes by the size of each request. Blocks above the
 //! largest of kmalloc are mappings of their own in such a process, so they are left out, and counted.
@@ -56,6 +57,15 @@ impl Record {
     }
 }
 
+impl Record {
+    /// The name of a program in the last 16 bytes of a record, up to the first zero.
+    fn name(&self) -> Vec<u8> {
+        let rest = u64::from(self.cpu) | u64::from(self.thread) << 32;
+        let bytes = [self.bytes.to_ne_bytes(), rest.to_ne_bytes()].concat();
+        bytes.into_iter().take_while(|&byte| byte != 0).collect()
+    }
+}
+
 /// The next record; `None` at the end.
 fn next(input: &mut impl Read, path: &Path) -> Result<Option<Record>> {
     let mut bytes = [0; RECORD];
@@ -81,7 +91,7 @@ pub struct ProgramTrace {
 }
 
 /// Makes a trace of a program's recording. `name` is what errors call the output, and `command` what the trace says was
-/// recorded, whose last part of the first word names the tasks.
+/// recorded.
 ///
 /// # Errors
 /// If the input is no such recording or has no event, or if `out` does not take the trace.
@@ -109,10 +119,9 @@ pub fn import_program<W: Write + Send>(
             head.thread
         )));
     }
-    let comm = command.first().and_then(|word| Path::new(word).file_name());
-    let comm = comm.map_or_else(Vec::new, |name| {
-        name.to_string_lossy().into_owned().into_bytes()
-    });
+    let second = next(&mut input, path)?.filter(|second| second.time_ns == 0);
+    let second = second.ok_or_else(|| bad("its second record is missing".to_owned()))?;
+    let (lost, comm) = (second.address, second.name());
     let mut trace = TraceBuilder::new(out, name, ZSTD_LEVEL)?;
     let (mut time_ns, mut events, mut mapped) = (0, 0_u64, 0_u64);
     let mut outside = HashSet::new();
@@ -167,6 +176,7 @@ pub fn import_program<W: Write + Send>(
     meta.command = Some(command.join(" "));
     meta.arch = Some(std::env::consts::ARCH.to_owned());
     meta.clock = Some("mono".to_owned());
+    meta.lost_events = lost;
     meta.page_size = u32::try_from(head.address).unwrap_or(0);
     meta.cpus = head.cpu;
     meta.assumptions.push(
@@ -206,8 +216,10 @@ mod tests {
     #[test]
     fn a_recording_becomes_a_trace() {
         let head = record(u64::from_ne_bytes(MAGIC), 4096, 7, 2, 32);
+        let name = u64::from_ne_bytes(*b"ls\0\0\0\0\0\0");
         let records = [
             head,
+            record(0, 3, name, 0, 0),
             record(100, 0x1000, 24, 0, 7),
             record(90, 0x2000, 9 << 20, 1, 8),
             vec![0; 32],
@@ -232,6 +244,12 @@ mod tests {
             0
         );
         assert_eq!(meta.orphans.never_freed(), 1);
+        assert_eq!(meta.lost_events, 3);
+        assert!(
+            format!("{:?}", meta.comms).contains("\"ls\""),
+            "{:?}",
+            meta.comms
+        );
         assert!(TraceFile::from_bytes(trace).is_ok());
     }
 
@@ -245,7 +263,8 @@ mod tests {
                 vec![head(40), record(1, 1 << 12, 1, 0, 1)],
                 "40 bytes, not 32",
             ),
-            (vec![head(32), vec![0; 32]], "no event came"),
+            (vec![head(32)], "second record is missing"),
+            (vec![head(32), vec![0; 64]], "no event came"),
         ] {
             let error = import(&records).expect_err(part).to_string();
             assert!(error.contains(part), "{error}");

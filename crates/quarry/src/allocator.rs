@@ -85,6 +85,7 @@ unsafe fn resize<D: Design>(
         return heap.allocate(new);
     }
     // SAFETY: the block is of this heap and its owner's alone, as the caller says.
-    let block = unsafe { heap.kvrealloc(block, new.size(), new.align()) }.ok_or(AllocError)?;
+    let block = unsafe { heap.kvrealloc(block, new.size(), new.align()) };
+    let block = block.ok().flatten().ok_or(AllocError)?;
     Ok(NonNull::slice_from_raw_parts(block, new.size()))
 }

@@ -116,7 +116,7 @@ pub(crate) fn size<D: Design>(heap: &RawHeap<D>, object: NonNull<u8>) -> Option<
 
 /// # Safety
 ///
-/// The object is one of this heap, and only the caller uses it. If the result is `Some`, only that is used from then
+/// The object is one of this heap, and only the caller uses it. If the result is `Ok(Some)`, only that is used from then
 /// on.
 #[track_caller]
 pub(crate) unsafe fn resize<D: Design>(
@@ -124,12 +124,10 @@ pub(crate) unsafe fn resize<D: Design>(
     object: NonNull<u8>,
     bytes: usize,
     align: usize,
-) -> Option<NonNull<u8>> {
+) -> Result<Option<NonNull<u8>>, FreeError> {
     let Some(old) = size(heap, object) else {
         // SAFETY: no object of the heap is at the address, so this makes a report and changes nothing.
-        let refused = unsafe { heap.kfree(object) };
-        debug_assert!(refused.is_err());
-        return None;
+        return unsafe { heap.kfree(object) }.map(|()| None);
     };
     // A block that is more than half used stays where it is: growing step by step copies less, and shrinking a little
     // would give back nothing.
@@ -137,25 +135,33 @@ pub(crate) unsafe fn resize<D: Design>(
         && (old <= SMALL || bytes > old / 2)
         && object.addr().get().is_multiple_of(align)
     {
-        return Some(object);
+        return Ok(Some(object));
     }
     if !is_kmallocs(heap, object) && bytes > MAPPED_MIN && align <= MAPPED_MIN {
         // SAFETY: only the caller uses the block, and from then on the result.
         let moved = unsafe { heap.machine().remap_block(object, bytes) };
         if moved.is_some() {
-            return moved;
+            return Ok(moved);
         }
     }
     let Some(new) = alloc(heap, bytes, align) else {
         // A smaller block is no reason to fail.
-        return (bytes <= old).then_some(object);
+        let stays = bytes <= old && object.addr().get().is_multiple_of(align);
+        return Ok(stays.then_some(object));
     };
     // SAFETY: the old block has `old` bytes and the new one `bytes`; both are the caller's, and different.
     unsafe { new.copy_from_nonoverlapping(object, old.min(bytes)) };
     // SAFETY: the caller uses the new block only.
-    let freed = unsafe { free(heap, object) };
-    debug_assert!(freed.is_ok(), "{freed:?}");
-    Some(new)
+    match unsafe { free(heap, object) } {
+        Ok(()) => Ok(Some(new)),
+        // The old block was free already: the caller has nothing that a new one could be made of.
+        Err(error) => {
+            // SAFETY: allocated above, and no code has seen it.
+            let freed = unsafe { free(heap, new) };
+            debug_assert!(freed.is_ok(), "{freed:?}");
+            Err(error)
+        }
+    }
 }
 
 impl<D: Design> HostHeap<D> {
@@ -222,21 +228,24 @@ impl<D: Design> HostHeap<D> {
     }
 
     /// Gives an object of [`HostHeap::kvmalloc`] another size, in place if it has room and would stay at least half used,
-    /// else elsewhere, with its bytes. Pages of mappings move without being copied. `None` when memory is
+    /// else elsewhere, with its bytes. Pages of mappings move without being copied. `Ok(None)` when memory is
     /// exhausted; the old object stays.
+    ///
+    /// # Errors
+    ///
+    /// As [`HostHeap::kvfree`], if the object turns out to be none or free already; nothing has changed then.
     ///
     /// # Safety
     ///
-    /// The object is one of this heap, and only the caller uses it. If the result is `Some`, only that is used from then
-    /// on.
+    /// The object is one of this heap, and only the caller uses it. If the result is `Ok(Some)`, only that is used from
+    /// then on.
     #[track_caller]
-    #[must_use]
     pub unsafe fn kvrealloc(
         &self,
         object: NonNull<u8>,
         bytes: usize,
         align: usize,
-    ) -> Option<NonNull<u8>> {
+    ) -> Result<Option<NonNull<u8>>, FreeError> {
         // SAFETY: the caller vouches for the object.
         unsafe { resize(self, object, bytes, align) }
     }

@@ -223,20 +223,24 @@ impl<D: Design> ProcessHeap<D> {
 
     /// [`HostHeap::kvrealloc`].
     ///
+    /// # Errors
+    ///
+    /// As [`HostHeap::kvrealloc`]; [`FreeError::Foreign`] if the heap is not made.
+    ///
     /// # Safety
     ///
-    /// The object is one of this heap, and only the caller uses it. If the result is `Some`, only that is used from then
-    /// on.
+    /// The object is one of this heap, and only the caller uses it. If the result is `Ok(Some)`, only that is used from
+    /// then on.
     #[track_caller]
-    #[must_use]
     pub unsafe fn kvrealloc(
         &'static self,
         object: NonNull<u8>,
         bytes: usize,
         align: usize,
-    ) -> Option<NonNull<u8>> {
+    ) -> Result<Option<NonNull<u8>>, FreeError> {
+        let heap = self.made().ok_or(FreeError::Foreign)?;
         // SAFETY: the caller vouches for the object.
-        unsafe { kvmalloc::resize(self.made()?, object, bytes, align) }
+        unsafe { kvmalloc::resize(heap, object, bytes, align) }
     }
 }
 
@@ -312,6 +316,8 @@ unsafe impl GlobalAlloc for Kmalloc {
         // SAFETY: by the caller's contract the block is one that `alloc` returned, so it is not null.
         let block = unsafe { NonNull::new_unchecked(block) };
         // SAFETY: by the caller's contract only the caller uses the block, and then the result.
-        pointer(unsafe { PROCESS.kvrealloc(block, bytes, layout.align()) })
+        let new = unsafe { PROCESS.kvrealloc(block, bytes, layout.align()) };
+        // A mistake is reported by the heap.
+        pointer(new.unwrap_or(None))
     }
 }

@@ -37,13 +37,6 @@ pub(super) struct Arm {
     pub(super) design: Option<String>,
 }
 
-impl Arm {
-    /// True for the C library's allocator, the first of its two arms.
-    pub(super) fn is_reference(&self) -> bool {
-        self.library.is_none() && self.name == "glibc"
-    }
-}
-
 /// All allocators: the C library's, once more as the null arm, the designs, and those beside.
 pub(super) fn arms(
     designs: &[String],

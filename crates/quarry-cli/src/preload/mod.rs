@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use crate::{error, output, signals, units};
 use arms::Arm;
-use runs::{HeapReport, Input, Program, RunReport};
+use runs::{HeapReport, Input, Program, RunReport, What};
 
 /// Arguments.
 #[derive(clap::Args)]
@@ -69,8 +69,9 @@ pub(crate) const EXAMPLES: &str = "\
 With --preload a program of this computer runs on the designs: its malloc is
 libquarry_malloc.so, in rounds of which each runs it once on every allocator. Times
 are compared with the C library's of the same round; the C library runs twice, and
-what these two differ by is noise. Memory is what the system counts and what each
-process reports at its end; a process that ends by _exit or a signal reports nothing.
+what these two differ by is noise. One run before the rounds does not count. In one
+more run on each design every process reports at its end what its heap holds; one
+that ends by _exit or a signal reports nothing.
 
 Exit codes:
   0 done; 1 the program failed on a design and not on the C library; 2 wrong usage
@@ -111,7 +112,7 @@ pub(crate) struct ArmReport {
     /// less than what this command has itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) peak_bytes: Option<u64>,
-    /// Reports of the processes of the last run that ended, the one with most memory first; empty for other allocators.
+    /// Reports of the processes of one more run, the one with most memory first; empty for other allocators.
     pub(super) processes: Vec<HeapReport>,
     /// The program's standard output was that of the first run on the C library, in all runs.
     pub(super) same_output: bool,
@@ -146,40 +147,57 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let arms = arms::arms(&args.design, args.library.as_deref(), &args.beside)?;
     let input = Input::read()?;
     let stop = signals::stop_between_runs()?;
-    let total = u64::from(args.rounds) * arms.len() as u64;
+    let designs = arms.iter().filter(|arm| arm.design.is_some()).count();
+    let total = u64::from(args.rounds) * arms.len() as u64 + 1 + designs as u64;
     let bar = output::progress_bar("runs", total, "");
     let mut results: Vec<ArmRuns> = arms.into_iter().map(ArmRuns::new).collect();
-    let mut reference = None;
+    // The first run reads files that later ones find in memory, so it does not count.
+    let first = runs::run(
+        program,
+        &results[0].arm,
+        &input,
+        args.timeout,
+        What::Measure,
+    )?;
+    bar.inc(1);
+    let first = first.map_err(|failure| {
+        let name = name.to_string_lossy();
+        anyhow::anyhow!("{name} fails with the C library's malloc, too: {failure}")
+    })?;
     let mut rounds = 0;
-    'rounds: for _ in 0..args.rounds {
-        for arm in &mut results {
-            if stop.load(Ordering::Relaxed) {
-                break 'rounds;
-            }
+    let stopped = || stop.load(Ordering::Relaxed);
+    'rounds: for round in 0..args.rounds as usize {
+        // Each round begins with another allocator, so that none has the best place in all.
+        for at in 0..results.len() {
+            let at = (at + round) % results.len();
+            let arm = &mut results[at];
             if arm.failed.is_none() {
-                match runs::run(program, &arm.arm, &input, args.timeout, &[])? {
+                let run = runs::run(program, &arm.arm, &input, args.timeout, What::Measure)?;
+                if stopped() {
+                    break 'rounds;
+                }
+                match run {
                     Ok(run) => {
-                        arm.same_output &= *reference.get_or_insert(run.output) == run.output;
+                        arm.same_output &= first.output == run.output;
                         arm.runs.push(run);
                     }
                     Err(failure) => arm.failed = Some(failure),
                 }
             }
             bar.inc(1);
-            if arm.arm.is_reference() && arm.failed.is_some() {
-                break 'rounds;
-            }
         }
         rounds += 1;
     }
+    // Reports are runs of their own: writing one takes a time that grows with the heap.
+    for arm in &mut results {
+        if arm.arm.design.is_some() && arm.failed.is_none() && !stopped() {
+            let run = runs::run(program, &arm.arm, &input, args.timeout, What::Report)?;
+            arm.processes = run.map(|run| run.processes).unwrap_or_default();
+            bar.inc(1);
+        }
+    }
     bar.finish_and_clear();
     let reference: Vec<f64> = results[0].runs.iter().map(|run| run.seconds).collect();
-    if let Some(failure) = &results[0].failed {
-        let name = name.to_string_lossy();
-        return Err(anyhow::anyhow!(
-            "{name} fails with the C library's malloc, too: {failure}"
-        ));
-    }
     let output = PreloadOutput {
         program: program.words(),
         rounds,
@@ -196,7 +214,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             .is_some()
             .then_some(arm.arm.library.as_ref()?)
     });
-    if let (Some(path), Some(library)) = (&args.record, library) {
+    if let (Some(path), Some(library), false) = (&args.record, library, stopped()) {
         recording::record(program, library, &input, args.timeout, path, args.force)?;
     }
     let failed: Vec<&str> = output
@@ -218,6 +236,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 struct ArmRuns {
     arm: Arm,
     runs: Vec<RunReport>,
+    processes: Vec<HeapReport>,
     same_output: bool,
     failed: Option<String>,
 }
@@ -227,6 +246,7 @@ impl ArmRuns {
         Self {
             arm,
             runs: Vec::new(),
+            processes: Vec::new(),
             same_output: true,
             failed: None,
         }
@@ -260,11 +280,7 @@ impl ArmRuns {
             ratio,
             cpu_seconds: median(&|run| Some(run.cpu_seconds)),
             peak_bytes: median(&|run| Some(run.peak_bytes? as f64)).map(|bytes| bytes as u64),
-            processes: self
-                .runs
-                .last()
-                .map(|run| run.processes.clone())
-                .unwrap_or_default(),
+            processes: self.processes.clone(),
             same_output: self.same_output,
             failed: self.failed.clone(),
         }

@@ -11,7 +11,7 @@ use quarry_core::sheaf::SheafCache;
 use quarry_trace::{OutFile, import_program};
 
 use super::arms::Arm;
-use super::runs::{self, Input, Program};
+use super::runs::{self, Input, Program, What};
 use crate::{error, output, units};
 
 /// Refuses an output that could not be written, before the program runs.
@@ -41,13 +41,7 @@ pub(super) fn record(
         design: Some(SheafCache::NAME.to_owned()),
     };
     let parts = folder.path().join("calls");
-    let ended = runs::run(
-        program,
-        &arm,
-        input,
-        timeout,
-        &[("QUARRY_RECORD", parts.as_path())],
-    )?;
+    let ended = runs::run(program, &arm, input, timeout, What::Record(&parts))?;
     if let Err(failure) = ended {
         return Err(anyhow::anyhow!(
             "the program does not end well while it is recorded: {failure}"
@@ -63,6 +57,10 @@ pub(super) fn record(
     let file = File::open(&part).with_context(|| format!("cannot read {}", part.display()))?;
     let trace = import_program(file, &part, out.file(), path, &program.words())?;
     out.commit()?;
+    let lost = match trace.meta.lost_events {
+        0 => String::new(),
+        lost => format!("; {} lost, as the file could not grow", units::count(lost)),
+    };
     let others = match files.len() {
         0 => String::new(),
         n => format!(
@@ -71,7 +69,7 @@ pub(super) fn record(
         ),
     };
     output::note(&format!(
-        "recorded {} events of a process to {}; {} of its frees on another CPU than the allocation{others}",
+        "recorded {} events of a process to {}; {} of its frees on another CPU than the allocation{lost}{others}",
         units::count(trace.meta.rows),
         path.display(),
         units::percent(trace.cross_cpu_frees, trace.frees),

@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::hash::Hasher as _;
 use std::io::{self, IsTerminal as _, Read as _, Seek as _};
-use std::os::unix::process::ExitStatusExt as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc;
@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, pidfd_send_signal};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use wait4::{ResUse, Wait4 as _};
@@ -147,21 +147,33 @@ impl Program<'_> {
     }
 }
 
-/// Runs the program once, with these variables in its environment. The inner error says why the run is no result: a
+/// Purpose of a run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum What<'a> {
+    /// Its time and memory.
+    Measure,
+    /// The processes' reports, which take time themselves.
+    Report,
+    /// All calls, in files that begin with this path.
+    Record(&'a Path),
+}
+
+/// Runs the program once. The inner error says why the run is no result: a
 /// status, or the timeout.
 pub(super) fn run(
     program: Program<'_>,
     arm: &Arm,
     input: &Input,
     timeout: Option<Duration>,
-    variables: &[(&str, &Path)],
+    what: What<'_>,
 ) -> anyhow::Result<Result<RunReport, String>> {
     let reports = tempfile::tempdir().context("no folder for reports")?;
     let (output, errors) = (temporary()?, temporary()?);
     let mut command = Command::new(program.name);
+    // A group of its own: an interrupt from the keyboard is this command's, and a timeout ends all of it.
     command
+        .process_group(0)
         .args(program.arguments)
-        .envs(variables.iter().copied())
         .stdin(input.again()?)
         .stdout(output.try_clone().context("no temporary file")?)
         .stderr(errors.try_clone().context("no temporary file")?);
@@ -169,9 +181,13 @@ pub(super) fn run(
         command.env("LD_PRELOAD", preloads(library));
     }
     if let Some(design) = &arm.design {
-        command
-            .env("QUARRY_DESIGN", design)
-            .env("QUARRY_REPORT", reports.path().join("heap"));
+        command.env("QUARRY_DESIGN", design);
+    }
+    if let What::Record(path) = what {
+        command.env("QUARRY_RECORD", path);
+    }
+    if what == What::Report {
+        command.env("QUARRY_REPORT", reports.path().join("heap"));
     }
     let start = Instant::now();
     let child = command
@@ -211,14 +227,17 @@ fn wait(child: Child, timeout: Option<Duration>) -> anyhow::Result<(ResUse, bool
         return Ok((child.wait4().context("cannot wait for the program")?, true));
     };
     // A descriptor of the process: its number may be another's as soon as it has been waited for.
-    let process = pidfd_open(Pid::from_child(&child), PidfdFlags::empty())
-        .context("cannot watch the program's time")?;
+    let number = Pid::from_child(&child);
+    let process =
+        pidfd_open(number, PidfdFlags::empty()).context("cannot watch the program's time")?;
     let (ended, end) = mpsc::channel();
     thread::scope(|scope| {
         let watch = scope.spawn(move || {
             let late = end.recv_timeout(timeout) == Err(mpsc::RecvTimeoutError::Timeout);
             if late {
-                // It may have ended just now, which is as good.
+                // It may have ended just now, which is as good. Its number is its group's, as long as it has not been
+                // waited for.
+                let _ = kill_process_group(number, Signal::KILL);
                 let _ = pidfd_send_signal(&process, Signal::KILL);
             }
             !late

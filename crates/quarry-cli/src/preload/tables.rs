@@ -47,50 +47,92 @@ pub(super) fn text(of: &PreloadOutput) -> String {
 }
 
 fn headline(of: &PreloadOutput) -> String {
-    let designs = || of.arms.iter().filter(|arm| !arm.processes.is_empty());
-    let fastest = designs()
-        .filter_map(|arm| Some((arm, arm.ratio?)))
-        .min_by(|(_, a), (_, b)| a.median.total_cmp(&b.median));
-    let Some((arm, ratio)) = fastest else {
-        return "No design ran to its end and reported.".to_owned();
-    };
+    let designs: Vec<&ArmReport> = of
+        .arms
+        .iter()
+        .filter(|arm| arm.allocator.contains('@'))
+        .collect();
+    if designs.iter().all(|arm| arm.processes.is_empty()) {
+        return "No process on a design reported, so it is unknown whether the program used them: it is linked statically, \
+                ignores LD_PRELOAD, does not end in time, or ends by _exit or a signal."
+            .to_owned();
+    }
     let null = of.arms.iter().find(|arm| arm.allocator == "glibc again");
-    let noise = null.and_then(|arm| arm.ratio);
+    let noise = null.and_then(|arm| arm.ratio).map(both_ways);
     let time = match noise {
-        Some(noise) if overlap(ratio, noise) => format!(
-            "No design is faster or slower than glibc beyond the noise ({}); the fastest, {}, takes {:.2} times its time",
-            range(noise),
-            arm.allocator,
-            ratio.median
-        ),
-        Some(noise) => format!(
-            "{} is the fastest design: {:.2} times glibc's time (noise {})",
-            arm.allocator,
-            ratio.median,
-            range(noise)
-        ),
-        None => format!(
-            "{} is the fastest design: {:.2} times glibc's time",
-            arm.allocator, ratio.median
-        ),
+        Some(noise) if of.rounds > 1 => times_in_words(&designs, noise),
+        _ => "One round does not tell differences from noise: --rounds 3 does".to_owned(),
     };
-    let least = designs()
-        .filter_map(|arm| Some((arm, arm.peak_bytes?)))
-        .min_by_key(|(_, bytes)| *bytes);
+    let peaks = designs
+        .iter()
+        .filter_map(|arm| Some((arm, arm.peak_bytes?)));
+    let least = peaks.clone().min_by_key(|(_, bytes)| *bytes);
+    let most = peaks.max_by_key(|(_, bytes)| *bytes);
     let base = of.arms.first().and_then(|arm| arm.peak_bytes);
-    match (least, base) {
-        (Some((arm, bytes)), Some(base)) => format!(
-            "{time}. {} needs the least memory of the designs, {} at the peak, {:.2} times glibc's.",
-            arm.allocator,
-            units::bytes(bytes),
-            bytes as f64 / base.max(1) as f64
-        ),
+    match (least, most, base) {
+        (Some((least, low)), Some((_, high)), Some(base)) => {
+            let times = |bytes: u64| format!("{:.2}", bytes as f64 / base.max(1) as f64);
+            let who = match designs.len() {
+                1 => least.allocator.clone(),
+                _ => format!("the designs ({} least)", least.allocator),
+            };
+            let range = match times(low) == times(high) {
+                true => times(low),
+                false => format!("{} to {}", times(low), times(high)),
+            };
+            format!("{time}. At the peak {who} had {range} times glibc's memory.")
+        }
         _ => format!("{time}."),
     }
 }
 
-fn overlap(a: Ratio, b: Ratio) -> bool {
-    a.min <= b.max && b.min <= a.max
+/// Names designs that are faster than glibc, those that are slower, and those that noise hides.
+fn times_in_words(designs: &[&ArmReport], noise: Ratio) -> String {
+    let named = |wanted: &dyn Fn(Ratio) -> bool| {
+        let mut found: Vec<(f64, String)> = designs
+            .iter()
+            .filter_map(|arm| Some((arm, arm.ratio.filter(|ratio| wanted(*ratio))?)))
+            .map(|(arm, ratio)| {
+                (
+                    ratio.median,
+                    format!("{} ({:.2})", arm.allocator, ratio.median),
+                )
+            })
+            .collect();
+        found.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+        let names: Vec<String> = found.into_iter().map(|(_, name)| name).collect();
+        names.join(", ")
+    };
+    let faster = named(&|ratio| ratio.max < noise.min);
+    let slower = named(&|ratio| ratio.min > noise.max);
+    let neither = named(&|ratio| ratio.max >= noise.min && ratio.min <= noise.max);
+    let parts = [
+        ("faster than glibc: ", faster),
+        ("slower: ", slower),
+        ("within the noise: ", neither),
+    ];
+    let parts: Vec<String> = parts
+        .into_iter()
+        .filter(|(_, names)| !names.is_empty())
+        .map(|(what, names)| format!("{what}{names}"))
+        .collect();
+    match parts.is_empty() {
+        true => "No design ended in time".to_owned(),
+        false => format!(
+            "Times glibc's time (noise {}): {}",
+            range(noise),
+            parts.join("; ")
+        ),
+    }
+}
+
+/// The range of a null arm, whichever of the two equal ones is compared with the other.
+fn both_ways(ratio: Ratio) -> Ratio {
+    Ratio {
+        median: ratio.median,
+        min: ratio.min.min(ratio.max.recip()).min(1.0),
+        max: ratio.max.max(ratio.min.recip()).max(1.0),
+    }
 }
 
 fn range(ratio: Ratio) -> String {
