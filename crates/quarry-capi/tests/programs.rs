@@ -203,7 +203,9 @@ fn valgrind_finds_nothing() {
         let mut command = match there {
             true => {
                 let mut command = place.command("valgrind");
-                command.args(["-q", "--error-exitcode=99"]).arg(&program);
+                // Fair: else a thread that waits for another may keep it from running for minutes.
+                command.args(["-q", "--error-exitcode=99", "--fair-sched=yes"]);
+                command.arg(&program);
                 command
             }
             false => {

@@ -1,5 +1,6 @@
 /* Packets in the frames of a page pool: one thread fills them, another one gives them back. */
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +20,7 @@ static void *consume(void *bytes)
         char *frame;
 
         while ((frame = atomic_exchange(&queue[i % SLOTS], NULL)) == NULL)
-            ;
+            sched_yield();
         *(size_t *)bytes += strlen(frame);
         page_pool_put_full_page(pool, frame, false);
     }
@@ -43,9 +44,8 @@ int main(void)
         if (frame == NULL)
             return EXIT_FAILURE;
         snprintf(frame, page_pool_frame_bytes(pool), "packet %d", i);
-        do {
-            empty = NULL;
-        } while (!atomic_compare_exchange_weak(&queue[i % SLOTS], &empty, frame));
+        while (empty = NULL, !atomic_compare_exchange_strong(&queue[i % SLOTS], &empty, frame))
+            sched_yield();
     }
     pthread_join(consumer, NULL);
 
