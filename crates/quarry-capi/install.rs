@@ -17,7 +17,7 @@ const STATIC_NEEDS: &str = "-lgcc_s -lutil -lrt -lpthread -lm -ldl -lc";
 ///
 /// # Errors
 ///
-/// What cannot be written.
+/// A file that cannot be written.
 pub(crate) fn install(shared: &Path, archive: &Path, prefix: &Path) -> io::Result<()> {
     let (include, lib) = (prefix.join("include"), prefix.join("lib"));
     let pkgconfig = lib.join("pkgconfig");

@@ -19,7 +19,7 @@
 #include <stdint.h>
 
 /**
- * The node of whichever CPU the owner runs on.
+ * The node of the CPU that the owner runs on.
  */
 #define NUMA_NO_NODE -1
 
@@ -215,8 +215,8 @@ void *krealloc_array(const void *object, size_t n, size_t size, gfp_t flags);
 /**
  * Frees an object of the `kmalloc` family, but not one of `kvmalloc`. NULL is no object and allowed.
  *
- * What is no object, or is free already, is reported on the standard error output; errno is EINVAL then and nothing
- * has changed.
+ * An address that is no object, or is free already, is reported on the standard error output; errno is EINVAL then
+ * and nothing has changed.
  *
  * Rules:
  * The object has no user left.
@@ -324,8 +324,8 @@ void *kmem_cache_zalloc(struct kmem_cache *cache, gfp_t flags);
 /**
  * Frees an object, from any thread. NULL is no object and allowed.
  *
- * What is no object of the cache, or is free already, is reported on the standard error output; errno is EINVAL then
- * and nothing has changed.
+ * An address that is no object of the cache, or is free already, is reported on the standard error output; errno is
+ * EINVAL then and nothing has changed.
  *
  * Rules:
  * The cache exists, and the object has no user left.
@@ -408,8 +408,8 @@ int page_pool_alloc_bulk(struct page_pool *pool, gfp_t flags, size_t nr, void **
  * Puts a frame back: with `allow_direct` onto the owner's stack, by the owner only, else by any thread. NULL is no frame
  * and allowed.
  *
- * What is no frame of the pool, or is not in flight, is reported on the standard error output; errno is EINVAL then and
- * nothing has changed.
+ * An address that is no frame of the pool, or is not in flight, is reported on the standard error output; errno is
+ * EINVAL then and nothing has changed.
  *
  * Rules:
  * The pool exists, and the frame has no user left; no other thread puts it at the same time. With `allow_direct` the

@@ -197,8 +197,8 @@ pub unsafe extern "C" fn kmem_cache_zalloc(cache: *mut kmem_cache, flags: gfp_t)
 
 /// Frees an object, from any thread. NULL is no object and allowed.
 ///
-/// What is no object of the cache, or is free already, is reported on the standard error output; errno is EINVAL then
-/// and nothing has changed.
+/// An address that is no object of the cache, or is free already, is reported on the standard error output; errno is
+/// EINVAL then and nothing has changed.
 ///
 /// # Safety
 ///

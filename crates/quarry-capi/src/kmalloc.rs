@@ -168,8 +168,8 @@ unsafe fn resized(
 
 /// Frees an object of the `kmalloc` family, but not one of `kvmalloc`. NULL is no object and allowed.
 ///
-/// What is no object, or is free already, is reported on the standard error output; errno is EINVAL then and nothing
-/// has changed.
+/// An address that is no object, or is free already, is reported on the standard error output; errno is EINVAL then
+/// and nothing has changed.
 ///
 /// # Safety
 ///

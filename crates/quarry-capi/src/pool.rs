@@ -13,7 +13,7 @@ use crate::gfp::{gfp_t, known, zeroes};
 use crate::text::{Buffer, report};
 use crate::{failed, heap, null, set_errno};
 
-/// The node of whichever CPU the owner runs on.
+/// The node of the CPU that the owner runs on.
 pub const NUMA_NO_NODE: c_int = -1;
 
 /// Parameters of a new pool.
@@ -318,8 +318,8 @@ pub unsafe extern "C" fn page_pool_alloc_bulk(
 /// Puts a frame back: with `allow_direct` onto the owner's stack, by the owner only, else by any thread. NULL is no frame
 /// and allowed.
 ///
-/// What is no frame of the pool, or is not in flight, is reported on the standard error output; errno is EINVAL then and
-/// nothing has changed.
+/// An address that is no frame of the pool, or is not in flight, is reported on the standard error output; errno is
+/// EINVAL then and nothing has changed.
 ///
 /// # Safety
 ///

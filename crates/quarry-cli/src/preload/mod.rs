@@ -67,7 +67,7 @@ pub(crate) struct Args {
 /// Examples of this way to run, for the help of `quarry run`.
 pub(crate) const EXAMPLES: &str = "\
 With --preload a program of this computer runs on the designs: its malloc is
-libquarry_malloc.so, in rounds of which each runs it once on every allocator. Times
+libquarry_malloc.so, in rounds; a round runs it once on every allocator. Times
 are compared with the C library's of the same round; the C library runs twice, and
 what these two differ by is noise. One run before the rounds does not count. In one
 more run on each design every process reports at its end what its heap holds; one

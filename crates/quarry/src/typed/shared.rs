@@ -64,7 +64,7 @@ impl<T, D: Design> Cache<Counted<T>, D> {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// What threads cannot share they cannot own together:
+/// A value that threads cannot share has no shared owners:
 ///
 /// ```compile_fail,E0277
 /// # use quarry::{Cache, HostHeap};

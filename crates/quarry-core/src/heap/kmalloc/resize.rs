@@ -15,7 +15,7 @@ const KMALLOC_ALIGN: usize = 8;
 impl<M: Machine, D: Design> Heap<M, D> {
     /// Bytes of an object that its owner may use, at least those of the request: the size of its class, or of its
     /// pages. Caches with red zones behind requests, and designs without classes, give the size of the request. 0 for
-    /// [`ZERO_SIZE_ADDRESS`]; `None` for an address that kmalloc did not return, as far as its page shows.
+    /// [`ZERO_SIZE_ADDRESS`]; `None` for an address whose page shows that kmalloc did not return it.
     ///
     /// # Examples
     ///
