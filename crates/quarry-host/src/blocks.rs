@@ -8,12 +8,15 @@
 //! block is mostly millions of bytes, whose page faults cost more than any wait here. System calls for blocks are made
 //! without it.
 //!
+//! A machine may keep freed blocks ([`Blocks::keep`]), since mapping one and touching its pages costs milliseconds. They are
+//! in a list of their own, the oldest first, and go when newer ones need their room.
+//!
 //! # Invariants
 //!
 //! * **B1** The table's memory is used by the lock's owner alone. No code under the lock allocates,
 //!   waits or calls back.
 //! * **B2** An entry is a mapping of this table's machine, of that address and length, from before it is returned until it
-//!   is taken out; who takes it out unmaps it.
+//!   is taken out; who takes it out unmaps it. So is a kept block, which is no entry.
 
 use core::cell::UnsafeCell;
 use core::ptr::NonNull;
@@ -25,11 +28,25 @@ use crate::thread_lock::ThreadLock;
 /// Entries of a new table: a page of them.
 const ENTRIES_MIN: usize = 256;
 
+/// Freed blocks that a machine keeps at most.
+const KEPT: usize = 16;
+
 /// A block; free if its address is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Block {
     pub(crate) address: usize,
     pub(crate) bytes: usize,
+}
+
+/// Outcome of [`Blocks::keep`].
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Keep {
+    /// The block is kept.
+    Done,
+    /// An older one, which is the caller's to unmap, has gone in its favour: to be tried again.
+    After(Block),
+    /// It is the caller's to unmap: it is larger than all that may be kept, or the calling thread has the table.
+    Refused,
 }
 
 /// See the module's documentation.
@@ -56,6 +73,23 @@ struct Table {
     pledged: usize,
     /// Sum of the entries' lengths.
     bytes: usize,
+    /// Freed blocks, the oldest first, and then none.
+    kept: [Block; KEPT],
+    /// Sum of their lengths.
+    kept_bytes: usize,
+    /// Bound of that sum.
+    kept_most: usize,
+}
+
+impl Block {
+    const NONE: Self = Self {
+        address: 0,
+        bytes: 0,
+    };
+
+    fn is_some(&self) -> bool {
+        self.address != 0
+    }
 }
 
 impl Table {
@@ -65,6 +99,9 @@ impl Table {
         used: 0,
         pledged: 0,
         bytes: 0,
+        kept: [Block::NONE; KEPT],
+        kept_bytes: 0,
+        kept_most: 0,
     };
 
     fn entries(&self) -> &[Block] {
@@ -109,14 +146,14 @@ impl Table {
         let Some(entries) = os::map(room * size_of::<Block>()) else {
             return false;
         };
-        let larger = Self {
-            entries: entries.cast(),
-            room,
-            pledged: self.pledged,
+        let old = Self {
+            entries: self.entries,
+            room: self.room,
             ..Self::NEW
         };
-        let old = core::mem::replace(self, larger);
-        for block in old.entries().iter().filter(|block| block.address != 0) {
+        (self.entries, self.room) = (entries.cast(), room);
+        (self.used, self.bytes) = (0, 0);
+        for block in old.entries().iter().filter(|block| block.is_some()) {
             self.insert(*block);
         }
         old.unmap();
@@ -151,13 +188,18 @@ impl Table {
                 gap = at;
             }
         }
-        self.entries_mut()[gap] = Block {
-            address: 0,
-            bytes: 0,
-        };
+        self.entries_mut()[gap] = Block::NONE;
         self.used -= 1;
         self.bytes -= removed.bytes;
         Some(removed)
+    }
+
+    /// Takes a kept block out.
+    fn take_kept(&mut self, at: usize) -> Block {
+        self.kept[at..].rotate_left(1);
+        let taken = core::mem::replace(&mut self.kept[KEPT - 1], Block::NONE);
+        self.kept_bytes -= taken.bytes;
+        taken
     }
 
     /// Returns the table's own memory.
@@ -223,6 +265,57 @@ impl Blocks {
         debug_assert!(back.is_some(), "this thread does not have the table");
     }
 
+    /// Bounds the bytes of freed blocks that are kept; 0 keeps none more.
+    pub(crate) fn set_kept_most(&self, bytes: usize) {
+        let set = self.with(|table| {
+            table.kept_most = bytes;
+            Some(())
+        });
+        debug_assert!(set.is_some(), "this thread does not have the table");
+    }
+
+    /// Makes a kept block of at least these bytes, and a quarter more at most, one of the table's again: the smallest.
+    pub(crate) fn reuse(&self, bytes: usize, align: usize) -> Option<Block> {
+        self.with(|table| {
+            let most = bytes.saturating_add(bytes / 4);
+            let fits = |block: &Block| {
+                (bytes..=most).contains(&block.bytes) && block.address.is_multiple_of(align)
+            };
+            let found = table
+                .kept
+                .iter()
+                .enumerate()
+                .filter(|(_, block)| fits(block));
+            let at = found.min_by_key(|(_, block)| block.bytes)?.0;
+            table.reserve().then(|| {
+                let block = table.take_kept(at);
+                table.insert(block);
+                block
+            })
+        })
+    }
+
+    /// Keeps a block that was taken out of the table, or says what has to go first.
+    pub(crate) fn keep(&self, block: Block) -> Keep {
+        let answer = self.with(|table| {
+            if block.bytes > table.kept_most {
+                return None;
+            }
+            if table.kept[KEPT - 1].is_some() || table.kept_bytes + block.bytes > table.kept_most {
+                return Some(Keep::After(table.take_kept(0)));
+            }
+            *table.kept.iter_mut().find(|place| !place.is_some())? = block;
+            table.kept_bytes += block.bytes;
+            Some(Keep::Done)
+        });
+        answer.unwrap_or(Keep::Refused)
+    }
+
+    /// Takes the oldest kept block out: the caller's to unmap.
+    pub(crate) fn forget_kept(&self) -> Option<Block> {
+        self.with(|table| table.kept[0].is_some().then(|| table.take_kept(0)))
+    }
+
     /// Number of blocks, and their bytes together.
     pub(crate) fn totals(&self) -> Option<(usize, usize)> {
         self.with(|table| Some((table.used, table.bytes)))
@@ -249,7 +342,8 @@ impl Blocks {
 impl Drop for Blocks {
     fn drop(&mut self) {
         let table = self.table.get_mut();
-        for block in table.entries().iter().filter(|block| block.address != 0) {
+        let all = table.entries().iter().chain(&table.kept);
+        for block in all.filter(|block| block.is_some()) {
             if let Some(address) =
                 NonNull::new(core::ptr::with_exposed_provenance_mut(block.address))
             {
@@ -264,6 +358,46 @@ impl Drop for Blocks {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The oldest blocks go for newer ones; a block serves requests of its size and a fifth less, and only one at a time.
+    #[test]
+    fn freed_blocks_are_kept_within_a_bound() {
+        let blocks = core::mem::ManuallyDrop::new(Blocks::new());
+        let block = |number: usize, bytes| Block {
+            address: number << 21,
+            bytes,
+        };
+        assert_eq!(blocks.keep(block(1, 100)), Keep::Refused);
+        blocks.set_kept_most(1000);
+        assert_eq!(blocks.keep(block(1, 1001)), Keep::Refused);
+        for number in 1..=4 {
+            assert_eq!(blocks.keep(block(number, 250)), Keep::Done);
+        }
+        assert_eq!(blocks.keep(block(5, 300)), Keep::After(block(1, 250)));
+        assert_eq!(blocks.keep(block(5, 300)), Keep::After(block(2, 250)));
+        assert_eq!(blocks.keep(block(5, 300)), Keep::Done);
+        for (bytes, align) in [(199, 1), (301, 1), (260, 1 << 30)] {
+            assert_eq!(blocks.reuse(bytes, align), None, "{bytes}");
+        }
+        assert_eq!(blocks.reuse(240, 1), Some(block(3, 250)));
+        assert_eq!(blocks.reuse(240, 1 << 21), Some(block(4, 250)));
+        assert_eq!(blocks.reuse(240, 1), Some(block(5, 300)));
+        assert_eq!(blocks.reuse(240, 1), None);
+        assert_eq!(blocks.totals(), Some((3, 800)));
+        let taken = [3, 4, 5].map(|number| blocks.remove(number << 21));
+        assert!(taken.iter().all(Option::is_some));
+        // Many small ones: the bound of their number.
+        for number in 0..KEPT {
+            assert_eq!(blocks.keep(block(number + 1, 1)), Keep::Done);
+        }
+        assert_eq!(blocks.keep(block(99, 1)), Keep::After(block(1, 1)));
+        let rest = core::iter::from_fn(|| blocks.forget_kept());
+        assert_eq!(rest.count(), KEPT - 1);
+        blocks.with(|table| {
+            table.unmap();
+            Some(())
+        });
+    }
 
     /// More blocks than a table begins with, taken out in another order: each is found until it goes.
     #[test]

@@ -53,7 +53,7 @@ fn alloc_slow<D: Design>(
         debug_assert!(freed.is_ok(), "{freed:?}");
     }
     match heap.kmalloc_aligned(bytes, align, None) {
-        None => mapped(heap, bytes, align),
+        None => mapped(heap, bytes, align, false),
         object => object,
     }
 }
@@ -61,9 +61,14 @@ fn alloc_slow<D: Design>(
 /// A mapping where kmalloc has nothing: the request is larger than its blocks, or the heap's memory is used up.
 #[cold]
 #[inline(never)]
-fn mapped<D: Design>(heap: &RawHeap<D>, bytes: usize, align: usize) -> Option<NonNull<u8>> {
+fn mapped<D: Design>(
+    heap: &RawHeap<D>,
+    bytes: usize,
+    align: usize,
+    zeroed: bool,
+) -> Option<NonNull<u8>> {
     let large = bytes >= MAPPED_MIN || align >= MAPPED_MIN;
-    large.then(|| heap.machine().map_block(bytes, align))?
+    large.then(|| heap.machine().map_block(bytes, align, zeroed))?
 }
 
 /// True if an address is in the heap's pages: else it is that of a mapping, or no object's.
@@ -196,8 +201,11 @@ impl<D: Design> HostHeap<D> {
     #[track_caller]
     #[must_use]
     pub fn kvzalloc(&self, bytes: usize, align: usize) -> Option<NonNull<u8>> {
-        let object = alloc(self, bytes, align)?;
-        if is_kmallocs(self, object) && bytes > 0 {
+        // A mapping is zero by itself, unless it was used before.
+        let Some(object) = self.kmalloc_aligned(bytes, align, None) else {
+            return mapped(self, bytes, align, true);
+        };
+        if bytes > 0 {
             // SAFETY: the object has these bytes, and no code has seen it.
             unsafe { object.write_bytes(0, bytes) };
         }

@@ -3,12 +3,13 @@
 use core::ptr::NonNull;
 
 use super::HostMachine;
-use crate::blocks::Block;
+use crate::blocks::{Block, Keep};
 use crate::os;
 
 impl HostMachine {
-    /// Maps a zero-filled block of its own, of at least these bytes, aligned to `align`, a power of two. `None` if the
-    /// system has no address space or memory for it, or if the caller is a signal handler that interrupted such a call.
+    /// Maps a block of its own, of at least these bytes, aligned to `align`, a power of two. It is zero-filled if that is
+    /// asked for; else it may be one that was freed before ([`HostMachine::keep_blocks`]), with bytes of any value. `None` if
+    /// the system has no address space or memory for it, or if the caller is a signal handler that interrupted such a call.
     ///
     /// # Examples
     ///
@@ -16,16 +17,19 @@ impl HostMachine {
     /// use quarry_host::HostMachine;
     ///
     /// let machine = HostMachine::builder().memory_bytes(64 << 20).build()?;
-    /// let block = machine.map_block(5_000_000, 4096).expect("address space");
+    /// let block = machine.map_block(5_000_000, 4096, true).expect("address space");
     /// assert!(machine.block_bytes(block).is_some_and(|bytes| bytes >= 5_000_000));
     /// // SAFETY: no code uses the block.
     /// assert!(unsafe { machine.unmap_block(block) });
     /// # Ok::<(), quarry_host::HostError>(())
     /// ```
     #[must_use]
-    pub fn map_block(&self, bytes: usize, align: usize) -> Option<NonNull<u8>> {
+    pub fn map_block(&self, bytes: usize, align: usize, zeroed: bool) -> Option<NonNull<u8>> {
         let page = os::page_bytes();
         let bytes = bytes.max(1).checked_next_multiple_of(page)?;
+        if !zeroed && let Some(block) = self.blocks.reuse(bytes, align) {
+            return NonNull::new(core::ptr::with_exposed_provenance_mut(block.address));
+        }
         let mapped = if align <= page {
             os::map(bytes)?
         } else {
@@ -47,7 +51,7 @@ impl HostMachine {
         found.map(|block| block.bytes)
     }
 
-    /// Returns a block to the system; `false` if the address begins none.
+    /// Returns a block to the system, or keeps it ([`HostMachine::keep_blocks`]); `false` if the address begins none.
     ///
     /// # Safety
     ///
@@ -56,9 +60,40 @@ impl HostMachine {
         let Some(removed) = self.blocks.remove(block.addr().get()) else {
             return false;
         };
-        // SAFETY: B2 of `blocks`, and the caller vouches that the block has no user left.
-        unsafe { os::unmap(block, removed.bytes) };
+        let refused = loop {
+            match self.blocks.keep(removed) {
+                Keep::Done => return true,
+                Keep::After(older) => Self::unmap_freed(older),
+                Keep::Refused => break removed,
+            }
+        };
+        Self::unmap_freed(refused);
         true
+    }
+
+    /// Unmaps a block that was freed and taken out of the table.
+    fn unmap_freed(block: Block) {
+        if let Some(start) = NonNull::new(core::ptr::with_exposed_provenance_mut(block.address)) {
+            // SAFETY: B2 of `blocks`; the block was freed, so it has no user left.
+            unsafe { os::unmap(start, block.bytes) };
+        }
+    }
+
+    /// Keeps freed blocks of at most these bytes together, and 16 of them, instead of returning them to the system; 0 by
+    /// default. A block is used again for a request of its size or up to a fifth less that needs no zeros. Those kept
+    /// already stay; [`HostMachine::return_kept_blocks`] returns them.
+    pub fn keep_blocks(&self, bytes: usize) {
+        self.blocks.set_kept_most(bytes);
+    }
+
+    /// Returns all kept blocks to the system. Returns their bytes.
+    pub fn return_kept_blocks(&self) -> usize {
+        let kept = core::iter::from_fn(|| self.blocks.forget_kept());
+        kept.map(|block| {
+            Self::unmap_freed(block);
+            block.bytes
+        })
+        .sum()
     }
 
     /// Changes a block's length, and its address if it has to: its pages move, and no byte is copied. What is new is
@@ -133,7 +168,9 @@ mod tests {
         let mut blocks = Vec::new();
         for align_shift in [0, 12, 13, 16, 21, 22] {
             let align = 1 << align_shift;
-            let block = machine.map_block(300_001, align).expect("address space");
+            let block = machine
+                .map_block(300_001, align, true)
+                .expect("address space");
             assert!(block.addr().get().is_multiple_of(align));
             let bytes = machine.block_bytes(block).expect("a block");
             assert!((300_001..300_001 + os::page_bytes()).contains(&bytes));
@@ -154,11 +191,34 @@ mod tests {
         assert_eq!(machine.mapped_blocks(), (0, 0));
     }
 
+    /// A kept block serves again as it is, but not where zeros are asked for.
+    #[test]
+    fn kept_blocks_serve_again() {
+        let machine = machine();
+        machine.keep_blocks(1 << 20);
+        let bytes = 100 * os::page_bytes();
+        let block = machine.map_block(bytes, 1, false).expect("address space");
+        fill(block, bytes, 3);
+        // SAFETY: the block is the test's, and not used any more.
+        assert!(unsafe { machine.unmap_block(block) });
+        assert_eq!(machine.mapped_blocks(), (0, 0));
+        let zeros = machine.map_block(bytes, 1, true).expect("address space");
+        assert_eq!(last(zeros, bytes), 0);
+        assert_eq!(machine.map_block(bytes, 1, false), Some(block));
+        assert_eq!(last(block, bytes), 3);
+        for block in [block, zeros] {
+            // SAFETY: as above.
+            assert!(unsafe { machine.unmap_block(block) });
+        }
+        assert_eq!(machine.return_kept_blocks(), 2 * bytes);
+        assert_eq!(machine.return_kept_blocks(), 0);
+    }
+
     #[test]
     fn a_block_grows_and_keeps_its_bytes() {
         let machine = machine();
         let page = os::page_bytes();
-        let block = machine.map_block(page, 1).expect("address space");
+        let block = machine.map_block(page, 1, true).expect("address space");
         fill(block, page, 7);
         // SAFETY: the block is the test's, which uses the new one only.
         let block = unsafe { machine.remap_block(block, 100 * page) }.expect("address space");
