@@ -42,7 +42,8 @@ macro_rules! for_all_designs {
             slub: $crate::slub::Slub,
             slubq: $crate::slubq::Slubq,
             slob: $crate::slob::Slob,
-            sheaf: $crate::sheaf::SheafCache
+            sheaf: $crate::sheaf::SheafCache,
+            magazine: $crate::magazine::Magazine
         }
     };
     (@each $design:ident => $body:expr; $($name:ident: $type:ty),+) => {{

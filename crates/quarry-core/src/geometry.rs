@@ -31,8 +31,8 @@ pub use debug::{DebugRules, TrackLayout};
 pub use error::GeometryError;
 pub use flags::{CacheFlags, FlagError};
 pub use kmalloc::{
-    KmallocAlign, KmallocBeyond, KmallocClass, KmallocRules, KmallocService, KmallocTarget,
-    kmalloc_classes, kmalloc_index, kmalloc_params,
+    KmallocAlign, KmallocBeyond, KmallocClass, KmallocRules, KmallocService, KmallocSizes,
+    KmallocTarget, kmalloc_classes, kmalloc_index, kmalloc_params,
 };
 
 /// Bytes in a machine word: the size of a pointer on the 64-bit machines modelled here, and their

@@ -35,6 +35,7 @@ pub mod geometry;
 pub mod heap;
 pub mod inspect;
 pub mod machine;
+pub mod magazine;
 pub mod merge;
 pub mod name;
 pub mod page;

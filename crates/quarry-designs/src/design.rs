@@ -94,7 +94,10 @@ impl DesignEntry {
     #[must_use]
     pub fn of_kernel(release: Option<Era>, arrays_in_slabinfo: bool) -> Option<&'static Self> {
         let has_release = |design: &Self| release.is_none_or(|era| design.releases.contains(&era));
-        let mut found = DESIGNS.iter().filter(|design| match arrays_in_slabinfo {
+        let of_kernels = DESIGNS
+            .iter()
+            .filter(|design| !design.features.for_programs);
+        let mut found = of_kernels.filter(|design| match arrays_in_slabinfo {
             true => design.features.arrays_in_slabinfo,
             false => design.features.sysfs && has_release(design),
         });
@@ -249,7 +252,7 @@ mod tests {
         let message = |text| DesignSpec::parse(text).unwrap_err().to_string();
         assert_eq!(
             message("slib"),
-            "unknown design \"slib\"; designs are slab, slub, slubq, slob, sheaf"
+            "unknown design \"slib\"; designs are slab, slub, slubq, slob, sheaf, magazine"
         );
         assert_eq!(
             message("slub@7.0"),

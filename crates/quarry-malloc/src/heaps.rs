@@ -7,8 +7,8 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 use quarry::kernel::machine::Cpus as _;
 use quarry::{
-    Builder, Design, Era, Error, FreeError, HostHeap, ProcessHeap, SheafCache, SlabCache, Slob,
-    Slub, Slubq, TrimPolicy,
+    Builder, Design, Era, Error, FreeError, HostHeap, Magazine, ProcessHeap, SheafCache, SlabCache,
+    Slob, Slub, Slubq, TrimPolicy,
 };
 
 use crate::output::Output;
@@ -103,7 +103,8 @@ impl<D: Design> Heap for ProcessHeap<D> {
             keep_pages: keep as u64 >> heap.machine().topology().page_shift,
             min_order: 0,
         };
-        heap.trim(policy).pages > 0
+        let kept = heap.machine().return_kept_blocks();
+        heap.trim(policy).pages > 0 || kept > 0
     }
 
     fn make(&'static self) -> Result<(), Error> {
@@ -136,7 +137,7 @@ fn made<D: Design>(heap: &'static ProcessHeap<D>) -> Option<&'static HostHeap<D>
 }
 
 /// Number of designs.
-const DESIGNS: usize = 5;
+const DESIGNS: usize = 6;
 
 /// The heaps by their designs' names, and behind them the one that notes every call.
 static HEAPS: [(&str, &dyn Heap); DESIGNS + 1] = {
@@ -145,8 +146,10 @@ static HEAPS: [(&str, &dyn Heap); DESIGNS + 1] = {
     static SLUBQ: ProcessHeap<Slubq> = ProcessHeap::configured(of_the_release);
     static SLOB: ProcessHeap<Slob> = ProcessHeap::configured(of_the_release);
     static SHEAF: ProcessHeap<SheafCache> = ProcessHeap::configured(of_the_release);
+    static MAGAZINE: ProcessHeap<Magazine> = ProcessHeap::configured(of_the_release);
     static RECORDED: Recorded = Recorded(plain);
     [
+        (Magazine::NAME, &MAGAZINE),
         (SheafCache::NAME, &SHEAF),
         (SlabCache::NAME, &SLAB),
         (Slub::NAME, &SLUB),
@@ -227,9 +230,9 @@ fn choose() -> Option<&'static dyn Heap> {
     let name = wish().map_or(HEAPS[0].0, |(name, _)| name);
     let designs = &HEAPS[..DESIGNS];
     let Some(at) = designs.iter().position(|(known, _)| *known == name) else {
-        let [a, b, c, d, e, _] = HEAPS.map(|(known, _)| known);
+        let [a, b, c, d, e, f, _] = HEAPS.map(|(known, _)| known);
         give_up(format_args!(
-            "QUARRY_DESIGN: there is no design \"{name}\"; there are {a}, {b}, {c}, {d} and {e}"
+            "QUARRY_DESIGN: there is no design \"{name}\"; there are {a}, {b}, {c}, {d}, {e} and {f}"
         ));
     };
     DESIGN.store(at, Ordering::Relaxed);

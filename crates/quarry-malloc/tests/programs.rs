@@ -104,7 +104,7 @@ fn mistakes_are_named() {
 #[test]
 fn a_wrong_design_is_refused_with_the_right_ones() {
     for (wish, named) in [
-        ("slap", "sheaf, slab, slub, slubq and slob"),
+        ("slap", "magazine, sheaf, slab, slub, slubq and slob"),
         ("slub@1", "2.6.22"),
         ("slob@7.0", "does not exist in era 7.0"),
     ] {

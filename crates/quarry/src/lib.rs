@@ -146,6 +146,7 @@ pub use quarry_core::heap::DestroyError;
 /// ```
 pub use quarry_core::heap::Heap;
 pub use quarry_core::inspect::{PageFile, PageFileError, SlabinfoError, SlabinfoRow, SysfsError};
+pub use quarry_core::magazine::Magazine;
 /// # Examples
 ///
 /// On this process's memory:

@@ -98,7 +98,7 @@ fn a_bad_row_is_named_and_nothing_is_printed() {
         (
             "design",
             json!("slib"),
-            "unknown design \"slib\"; designs are slab, slub, slubq, slob, sheaf",
+            "unknown design \"slib\"; designs are slab, slub, slubq, slob, sheaf, magazine",
         ),
         (
             "design",
@@ -155,7 +155,7 @@ fn wrong_questions() {
             --page-size 8k => valid page sizes are 4k, 16k and 64k
             --cpus 0 => 0 CPUs
             --cpus 1000000 => 1000000 CPUs is not in 1..=
-            --design slib => designs are slab, slub, slubq, slob, sheaf
+            --design slib => designs are slab, slub, slubq, slob, sheaf, magazine
             --set x=1 => slub@6.18 has slub_min_order
             --set slub@2.6.24.cpu_partial=1 => does not take part
         "#,
@@ -205,7 +205,7 @@ fn tunables_are_listed() {
         2,
         r#"
             page@2.6.18 => no era "2.6.18" | from 2.6.22 to
-            x => designs are slab, slub, slubq, slob, sheaf
+            x => designs are slab, slub, slubq, slob, sheaf, magazine
         "#,
     );
 }

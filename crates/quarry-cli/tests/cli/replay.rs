@@ -169,7 +169,7 @@ fn wrong_questions() {
         "replay",
         2,
         r#"
-            --design slib => unknown design "slib"; designs are slab, slub, slubq, slob, sheaf
+            --design slib => unknown design "slib"; designs are slab, slub, slubq, slob, sheaf, magazine
             --design slub@7.0 => Linux 7.0 has no slub; there is slub@2.6.22 to slub@6.19; take sheaf@7.0
             --page-size 8k => valid page sizes are 4k, 16k and 64k
             --cpus 0 => 0 CPUs: a machine has 1 to 4096

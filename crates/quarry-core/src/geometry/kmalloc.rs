@@ -13,6 +13,17 @@ pub enum KmallocBeyond {
     PageAllocator,
 }
 
+/// Sizes of the classes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum KmallocSizes {
+    /// Powers of two, 96 and 192 [kernels].
+    Powers,
+    /// Powers of two, 96 only with cache lines below 64 bytes, 192 with lines below 128 (SLAB of 2.6.24).
+    PowersByLine,
+    /// Each multiple of a word up to 64 bytes, then four for each doubling: no block has more than a quarter too much.
+    Quarters,
+}
+
 /// Alignment of the objects of a class (`create_kmalloc_cache()`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum KmallocAlign {
@@ -40,9 +51,8 @@ pub struct KmallocRules {
     pub service: KmallocService,
     /// log2 of the smallest class (`KMALLOC_SHIFT_LOW`).
     pub shift_low: u32,
-    /// The classes between powers of two, 96 and 192, only exist with cache lines below 64 and 128
-    /// bytes (SLAB of 2.6.24).
-    pub between_by_line: bool,
+    /// Sizes of the classes.
+    pub sizes: KmallocSizes,
     /// The largest class is `1 << (page_shift + page_shift_plus)` bytes (`KMALLOC_SHIFT_HIGH`).
     pub page_shift_plus: i32,
     /// Upper bound of that shift.
@@ -67,13 +77,64 @@ impl KmallocRules {
             .min(self.shift_max)
     }
 
-    /// True if there is a class of this index on this machine.
+    /// Bytes of the largest class on this machine.
+    fn largest(&self, machine: &MachineParams) -> u32 {
+        1 << self.shift_high(machine.page_shift)
+    }
+
+    /// True if there is a class of this index, of those of [`KmallocSizes::Powers`], on this machine.
     fn has(&self, index: u32, cache_line: u32) -> bool {
+        let by_line = self.sizes == KmallocSizes::PowersByLine;
         match index {
-            1 => !self.between_by_line || cache_line < 64,
-            2 => !self.between_by_line || cache_line < 128,
+            1 => !by_line || cache_line < 64,
+            2 => !by_line || cache_line < 128,
             shift => shift >= self.shift_low,
         }
+    }
+
+    /// Index of the class of a size, if it has one on this machine.
+    #[inline(always)]
+    pub(crate) fn index(&self, machine: &MachineParams, size: u64) -> Option<u32> {
+        let has_classes = self.service == KmallocService::Classes;
+        if !has_classes || size == 0 || size > u64::from(self.largest(machine)) {
+            return None;
+        }
+        let cache_line = machine.cache_line;
+        Some(match size as u32 {
+            _ if self.sizes == KmallocSizes::Quarters => quarters::index(size as u32),
+            65..=96 if self.has(1, cache_line) => 1,
+            129..=BETWEEN_MAX if self.has(2, cache_line) => 2,
+            size => size.next_power_of_two().ilog2().max(self.shift_low),
+        })
+    }
+}
+
+/// [`KmallocSizes::Quarters`]: index 1 to 8 are multiples of a word, then four indexes for each doubling.
+mod quarters {
+    use super::WORD_BYTES;
+
+    const WORDS_MAX: u32 = 64;
+    const WORDS: u32 = WORDS_MAX / WORD_BYTES;
+    const DOUBLING: u32 = WORDS_MAX.ilog2();
+
+    /// The index of a size above 0.
+    pub(super) const fn index(size: u32) -> u32 {
+        if size <= WORDS_MAX {
+            return size.div_ceil(WORD_BYTES);
+        }
+        // Sizes from just above a power of two up to the next one are of one doubling.
+        let doubling = (size - 1).ilog2();
+        let quarter = ((size - 1) >> (doubling - 2)) & 3;
+        WORDS + 1 + (doubling - DOUBLING) * 4 + quarter
+    }
+
+    /// The size of an index.
+    pub(super) const fn size(index: u32) -> u32 {
+        if index <= WORDS {
+            return index * WORD_BYTES;
+        }
+        let (doubling, quarter) = ((index - WORDS - 1) / 4, (index - WORDS - 1) % 4);
+        (quarter + 5) << (doubling + DOUBLING - 2)
     }
 }
 
@@ -83,7 +144,8 @@ const BETWEEN_MAX: u32 = 192;
 /// A class of kmalloc caches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct KmallocClass {
-    /// The kernel's index (`kmalloc_index()`): 1 for 96 bytes, 2 for 192, else log2 of the size.
+    /// The kernel's index (`kmalloc_index()`): 1 for 96 bytes, 2 for 192, else log2 of the size. With
+    /// [`KmallocSizes::Quarters`] a number that grows with the size.
     pub index: u32,
     /// Bytes of an object.
     pub size: u32,
@@ -94,9 +156,13 @@ pub struct KmallocClass {
 }
 
 impl KmallocClass {
+    /// Above every index.
+    pub const INDEXES: usize = 69;
+
     /// The class of this index (`kmalloc_info[]`).
     const fn from_index(index: u32, rules: &KmallocRules) -> Self {
         let size = match index {
+            index if matches!(rules.sizes, KmallocSizes::Quarters) => quarters::size(index),
             1 => 96,
             2 => 192,
             shift => 1 << shift,
@@ -115,8 +181,8 @@ impl fmt::Display for KmallocClass {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (prefix, size) = (self.prefix, self.size);
         match (self.short_name, size) {
-            (true, 1_048_576..) => write!(f, "{prefix}{}M", size >> 20),
-            (true, 1024..) => write!(f, "{prefix}{}k", size >> 10),
+            (true, _) if size.is_multiple_of(1 << 20) => write!(f, "{prefix}{}M", size >> 20),
+            (true, _) if size.is_multiple_of(1 << 10) => write!(f, "{prefix}{}k", size >> 10),
             _ => write!(f, "{prefix}{size}"),
         }
     }
@@ -156,20 +222,17 @@ pub fn kmalloc_classes<'a>(
 ) -> impl Iterator<Item = KmallocClass> + Clone + use<'a> {
     const BY_SIZE: [u32; 7] = [3, 4, 5, 6, 1, 7, 2];
     let line = machine.cache_line;
-    let shifts = match rules.service {
-        KmallocService::Classes => 8..=rules.shift_high(machine.page_shift),
-        // No class at all: there is none of index 0.
-        KmallocService::Design => 0..=0,
+    let (small, last) = match (rules.service, rules.sizes) {
+        (KmallocService::Design, _) => (&[][..], 0),
+        (_, KmallocSizes::Quarters) => (&[][..], quarters::index(rules.largest(machine))),
+        _ => (&BY_SIZE[..], rules.shift_high(machine.page_shift)),
     };
-    let small = match rules.service {
-        KmallocService::Classes => &BY_SIZE[..],
-        KmallocService::Design => &[],
-    };
+    let first = if small.is_empty() { 1 } else { 8 };
     small
         .iter()
         .copied()
-        .chain(shifts)
-        .filter(move |index| rules.has(*index, line))
+        .chain(first..=last)
+        .filter(move |index| rules.sizes == KmallocSizes::Quarters || rules.has(*index, line))
         .map(move |index| KmallocClass::from_index(index, rules))
 }
 
@@ -181,21 +244,16 @@ pub fn kmalloc_index(rules: &KmallocRules, machine: &MachineParams, size: u64) -
     if rules.service == KmallocService::Design {
         return KmallocTarget::Design;
     }
-    if size > 1 << rules.shift_high(machine.page_shift) {
-        let fits = size <= machine.slab_bytes_max();
-        return match rules.beyond {
-            KmallocBeyond::PageAllocator if fits => KmallocTarget::Pages {
-                order: machine.order_for(size),
-            },
-            KmallocBeyond::PageAllocator | KmallocBeyond::Nothing => KmallocTarget::TooLarge,
-        };
+    if let Some(index) = rules.index(machine, size) {
+        return KmallocTarget::Class(KmallocClass::from_index(index, rules));
     }
-    let index = match size as u32 {
-        65..=96 if rules.has(1, machine.cache_line) => 1,
-        129..=BETWEEN_MAX if rules.has(2, machine.cache_line) => 2,
-        size => size.next_power_of_two().ilog2().max(rules.shift_low),
-    };
-    KmallocTarget::Class(KmallocClass::from_index(index, rules))
+    let fits = size <= machine.slab_bytes_max();
+    match rules.beyond {
+        KmallocBeyond::PageAllocator if fits => KmallocTarget::Pages {
+            order: machine.order_for(size),
+        },
+        KmallocBeyond::PageAllocator | KmallocBeyond::Nothing => KmallocTarget::TooLarge,
+    }
 }
 
 /// The kernel's parameters for the cache of a class (`create_kmalloc_cache()`).

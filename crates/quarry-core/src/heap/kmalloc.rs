@@ -3,7 +3,9 @@
 //! ```text
 //!  kmalloc   small: one load from `System::by_size`, then the class's fast path
 //!                | not made yet, 0 bytes, a design without classes, larger
-//!            kmalloc_slow: the release's rules (`kmalloc_index`)
+//!            kmalloc_slow: the index of the class by the release's rules
+//!                | not made yet, 0 bytes, a design without classes, pages
+//!            kmalloc_rare: `kmalloc_index`
 //!
 //!  kfree     the descriptor of the object's own page names the class: its fast path
 //!                | no slab of a class
@@ -89,12 +91,9 @@ impl<M: Machine, D: Design> Heap<M, D> {
     }
 
     /// The class of a size.
+    #[inline(always)]
     fn index_of(&self, bytes: usize) -> Option<u32> {
-        let (rules, params) = (self.system.kmalloc, &self.system.params);
-        match kmalloc_index(rules, params, bytes as u64) {
-            KmallocTarget::Class(class) => Some(class.index),
-            _ => None,
-        }
+        self.system.kmalloc.index(&self.system.params, bytes as u64)
     }
 
     /// Forgets a cache that is destroyed, if it is a kmalloc class: it is made anew at its next use.
@@ -214,6 +213,22 @@ impl<M: Machine, D: Design> Heap<M, D> {
     /// Allocates what has no place in the table of small sizes, or not yet.
     #[inline(never)]
     fn kmalloc_slow(
+        &self,
+        bytes: usize,
+        node: Option<NodeId>,
+        site: CallSite,
+    ) -> Option<NonNull<u8>> {
+        // An index alone: a whole `KmallocTarget` is written word by word and read at once, which waits for the stores.
+        match self.index_of(bytes).and_then(|index| self.made(index)) {
+            Some(body) => self.kmalloc_of_class(body, bytes, node, site),
+            None => self.kmalloc_rare(bytes, node, site),
+        }
+    }
+
+    /// Allocates what no class serves, or none that is made.
+    #[cold]
+    #[inline(never)]
+    fn kmalloc_rare(
         &self,
         bytes: usize,
         node: Option<NodeId>,

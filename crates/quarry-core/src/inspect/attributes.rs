@@ -3,6 +3,7 @@
 use crate::design::{CacheHead, Design, NodeUsage};
 use crate::era::Era;
 use crate::geometry::CacheFlags;
+use crate::magazine::Magazine;
 use crate::sheaf::SheafCache;
 use crate::slub::Slub;
 use crate::slubq::Slubq;
@@ -126,25 +127,27 @@ const fn slub_since(from: Era) -> Availability {
 
 const SLUBQ: Availability = span(Slubq::NAME, Era::V2_6_35, Era::V2_6_35);
 const SHEAF: Availability = span(SheafCache::NAME, Era::V6_18, Era::LAST);
+/// It has the files of the release whose slabs it uses.
+const MAGAZINE: Availability = span(Magazine::NAME, Era::LAST, Era::LAST);
 /// Sheaves above cpu slabs.
 const SHEAF_AND_CPU_SLABS: Availability = span(SheafCache::NAME, Era::V6_18, Era::V6_19);
 
 /// Every design with sysfs folders, in all its releases.
-const ALL: &[Availability] = &[slub_since(Era::FIRST), SLUBQ, SHEAF];
+const ALL: &[Availability] = &[slub_since(Era::FIRST), SLUBQ, SHEAF, MAGAZINE];
 /// Those with cpu slabs, or with their file kept.
-const CPU_SLABS: &[Availability] = &[slub_since(Era::FIRST), SHEAF];
+const CPU_SLABS: &[Availability] = &[slub_since(Era::FIRST), SHEAF, MAGAZINE];
 const UNTIL_2_6_24: &[Availability] = &[span(Slub::NAME, Era::FIRST, Era::V2_6_24)];
 const UNTIL_5_13: &[Availability] = &[span(Slub::NAME, Era::FIRST, Era::V5_13), SLUBQ];
-const FROM_2_6_25: &[Availability] = &[slub_since(Era::V2_6_25), SLUBQ, SHEAF];
-const FROM_2_6_30: &[Availability] = &[slub_since(Era::V2_6_30), SLUBQ, SHEAF];
-const FROM_2_6_34: &[Availability] = &[slub_since(Era::V2_6_34), SLUBQ, SHEAF];
-const FROM_3_1: &[Availability] = &[slub_since(Era::V3_1), SHEAF];
-const FROM_3_2: &[Availability] = &[slub_since(Era::V3_2), SHEAF];
-const FROM_4_16: &[Availability] = &[slub_since(Era::V4_16), SHEAF];
+const FROM_2_6_25: &[Availability] = &[slub_since(Era::V2_6_25), SLUBQ, SHEAF, MAGAZINE];
+const FROM_2_6_30: &[Availability] = &[slub_since(Era::V2_6_30), SLUBQ, SHEAF, MAGAZINE];
+const FROM_2_6_34: &[Availability] = &[slub_since(Era::V2_6_34), SLUBQ, SHEAF, MAGAZINE];
+const FROM_3_1: &[Availability] = &[slub_since(Era::V3_1), SHEAF, MAGAZINE];
+const FROM_3_2: &[Availability] = &[slub_since(Era::V3_2), SHEAF, MAGAZINE];
+const FROM_4_16: &[Availability] = &[slub_since(Era::V4_16), SHEAF, MAGAZINE];
 const FROM_3_2_TO_5_15: &[Availability] = &[span(Slub::NAME, Era::V3_2, Era::V5_15)];
-const FROM_5_16: &[Availability] = &[slub_since(Era::V5_16), SHEAF];
-const FROM_6_1: &[Availability] = &[slub_since(Era::V6_1), SHEAF];
-const FROM_6_18: &[Availability] = &[slub_since(Era::V6_18), SHEAF];
+const FROM_5_16: &[Availability] = &[slub_since(Era::V5_16), SHEAF, MAGAZINE];
+const FROM_6_1: &[Availability] = &[slub_since(Era::V6_1), SHEAF, MAGAZINE];
+const FROM_6_18: &[Availability] = &[slub_since(Era::V6_18), SHEAF, MAGAZINE];
 const QUEUES: &[Availability] = &[SLUBQ];
 
 /// Statistics that only kernels with cpu slabs have; SLUB with queues has none of them.

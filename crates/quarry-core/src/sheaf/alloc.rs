@@ -1,13 +1,14 @@
 //! Allocation: the fast path, then the refill of the main sheaf, then the path past the sheaves.
 
+use super::Kind;
 use super::geometry::EmptyMain;
 use super::stats::Stat;
-use super::types::{CpuSheaves, SheafCache, SheafList};
+use super::types::{CpuSheaves, SheafList, Sheaves};
 use crate::design::Env;
 use crate::machine::{Machine, NodeId};
 use crate::sync::Ordering;
 
-impl SheafCache {
+impl<K: Kind> Sheaves<K> {
     /// The main sheaf is empty: brings one with objects in its place (`__pcs_replace_empty_main()`;
     /// facts 6.3). `false` if no full sheaf was available.
     pub(super) fn replace_empty_main<M: Machine>(
@@ -28,7 +29,8 @@ impl SheafCache {
         // stays where it is meanwhile, so that a failure has nothing to undo.
         let spare = cpu.spare.take();
         let empty = spare.or_else(|| self.empty_sheaf(env, node, &mut cpu.stats));
-        let Some(mut empty) = empty else { return false };
+        let Some(empty) = empty else { return false };
+        let mut empty = self.right_sized(env, empty, &mut cpu.stats);
         self.fill_sheaf(env, &mut empty, node, &mut cpu.stats);
         if !empty.is_full() {
             // Memory is short. Objects in a sheaf serve this CPU only: give them back to their slabs, where
@@ -61,6 +63,7 @@ impl SheafCache {
             cpu.spare = cpu.replace_main(env.machine(), Some(spare));
             return true;
         }
+        self.missed(env);
         // The barn takes the empty sheaf in the same hold of its lock. On a miss `main` is still it.
         let mut main = cpu.replace_main(env.machine(), None);
         let full = self.exchange_empty(env, node, &mut main);

@@ -1,7 +1,8 @@
 //! The barns: what the nodes keep of full and empty sheaves.
 
+use super::Kind;
 use super::stats::{Stat, Stats};
-use super::types::{Barn, Sheaf, SheafCache};
+use super::types::{Barn, Sheaf, Sheaves};
 use crate::design::Env;
 use crate::machine::{Access, Guard, Line, Machine, NodeId, access};
 use crate::sync::Ordering;
@@ -16,7 +17,7 @@ pub(super) enum Put {
     Full(Sheaf),
 }
 
-impl SheafCache {
+impl<K: Kind> Sheaves<K> {
     /// A node's barn; `None` if the calling thread has its lock already.
     pub(super) fn barn<'a, M: Machine>(
         &'a self,
@@ -80,7 +81,7 @@ impl SheafCache {
         let kept = self
             .barn(env, node)
             .and_then(|mut barn| barn.empty.pop(env.machine()));
-        kept.or_else(|| Self::new_sheaf(env, self.capacity(), stats))
+        kept.or_else(|| self.new_sheaf(env, stats))
     }
 
     /// Puts a sheaf with objects in the barn, whatever the limit. If the lock is re-entered the
@@ -98,10 +99,10 @@ impl SheafCache {
             return;
         }
         self.flush_sheaf(env, &mut full, stats);
-        Self::free_sheaf(env, full, stats);
+        self.free_sheaf(env, full, stats);
     }
 
-    /// Puts an empty sheaf in the barn; it is freed if it is not of the size that new ones have, or
+    /// Puts an empty sheaf in the barn; it is freed if no new one would be like it, or
     /// the lock is re-entered, or the barn has `limit` already.
     pub(super) fn put_empty<M: Machine>(
         &self,
@@ -111,13 +112,13 @@ impl SheafCache {
         limit: u32,
         stats: &mut Stats,
     ) {
-        if empty.capacity() == self.capacity()
+        if self.keeps(empty.capacity())
             && let Some(mut barn) = self.barn(env, node)
             && barn.empty.count() < limit
         {
             barn.empty.push(env.machine(), empty);
             return;
         }
-        Self::free_sheaf(env, empty, stats);
+        self.free_sheaf(env, empty, stats);
     }
 }

@@ -2,7 +2,8 @@
 
 use core::ptr::NonNull;
 
-use super::types::{CpuSheaves, Sheaf, SheafCache, SheafList};
+use super::Kind;
+use super::types::{CpuSheaves, Sheaf, SheafList, Sheaves};
 use crate::design::{
     Busy, CheckError, CpuUsage, Env, NodeUsage, Show, SlabInconsistency, Slots, Usage,
 };
@@ -13,7 +14,7 @@ use crate::slabs;
 use crate::slub::types::CpuSlab;
 use crate::stats::{Stat, Stats};
 
-impl Show for SheafCache {
+impl<K: Kind> Show for Sheaves<K> {
     fn stats<M: Machine>(&self, env: Env<'_, M>) -> Stats {
         let mut sheaves = Stats::default();
         slabs::on_each_cpu(env, &self.cpu, |state| state.stats.add_to(&mut sheaves));
@@ -89,7 +90,7 @@ impl Show for SheafCache {
     }
 }
 
-impl Slots for SheafCache {
+impl<K: Kind> Slots for Sheaves<K> {
     type Shared = ();
 
     fn free_slots<M: Machine>(
@@ -109,7 +110,7 @@ impl Slots for SheafCache {
 /// The slots of the sheaves, and the slabs below at rest.
 type SheavesAtRest<'a, M> = (HeldSlots<'a, M, CpuSheaves>, Rest<'a, M, CpuSlab>);
 
-impl SheafCache {
+impl<K: Kind> Sheaves<K> {
     /// Brings sheaves and slabs to rest.
     fn rest<'a, M: Machine>(&'a self, env: Env<'a, M>) -> Result<SheavesAtRest<'a, M>, Busy> {
         let hold = || self.cpu.hold_all(env.machine()).map_err(|_| Busy);

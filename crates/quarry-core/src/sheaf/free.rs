@@ -2,9 +2,10 @@
 
 use core::ptr::NonNull;
 
+use super::Kind;
 use super::barn::Put;
 use super::stats::Stat;
-use super::types::{CpuSheaves, SheafCache};
+use super::types::{CpuSheaves, Sheaves};
 use crate::design::{Env, Free, FreeError};
 use crate::front::CpuKept;
 use crate::machine::{CpuId, Machine, NodeId};
@@ -23,7 +24,7 @@ pub(super) struct Aside {
     pub(super) count: usize,
 }
 
-impl SheafCache {
+impl<K: Kind> Sheaves<K> {
     /// Puts an object of this cache in the main sheaf after making room there. `Ok(false)` if it has to
     /// go to its slab.
     ///
@@ -47,7 +48,7 @@ impl SheafCache {
         Ok(make_room(cpu, machine.node_of_cpu(id)) && cpu.push(machine, object))
     }
 
-    /// [`CpuKept::push_held`], or [`SheafCache::push_behind`] where that has no room.
+    /// [`CpuKept::push_held`], or [`Sheaves::push_behind`] where that has no room.
     ///
     /// # Safety
     ///
@@ -116,22 +117,28 @@ impl SheafCache {
         let Some(main) = cpu.replace_main(env.machine(), None) else {
             return;
         };
-        match self.exchange_full(env, node, main) {
+        self.missed(env);
+        let put = match self.is_small(&main) {
+            true => Put::Full(main),
+            false => self.exchange_full(env, node, main),
+        };
+        match put {
             Put::Exchanged(empty) => {
+                let empty = self.right_sized(env, empty, &mut cpu.stats);
                 cpu.replace_main(env.machine(), Some(empty));
                 cpu.stats.count(Stat::BarnPut);
             }
             Put::Full(main) => {
                 cpu.stats.count(Stat::BarnPutFail);
                 // Flush the spare, not the main sheaf: the main one's objects were freed last and are warm.
-                let mut spare = cpu.spare.replace(main);
-                if let Some(spare) = &mut spare {
-                    self.flush_sheaf(env, spare, &mut cpu.stats);
-                }
+                let spare = cpu.spare.replace(main).map(|mut spare| {
+                    self.flush_sheaf(env, &mut spare, &mut cpu.stats);
+                    self.right_sized(env, spare, &mut cpu.stats)
+                });
                 cpu.replace_main(env.machine(), spare);
             }
             // The barn would take a full sheaf but has no empty one to give.
-            Put::NoEmpty(mut main) => match Self::new_sheaf(env, self.capacity(), &mut cpu.stats) {
+            Put::NoEmpty(mut main) => match self.new_sheaf(env, &mut cpu.stats) {
                 Some(empty) => {
                     self.put_full(env, node, main, &mut cpu.stats);
                     cpu.replace_main(env.machine(), Some(empty));

@@ -3,10 +3,11 @@
 
 use core::ptr::NonNull;
 
+use super::Kind;
 use super::free::{Aside, REMOTE_BATCH};
 use super::geometry::BulkOrder;
 use super::stats::{Stat, Stats};
-use super::types::{CpuSheaves, SheafCache};
+use super::types::{CpuSheaves, Sheaves};
 use crate::design::{Allocate, Env, Free, FreeError};
 use crate::era::Era;
 use crate::front::{CpuFront, CpuKept, StackFront};
@@ -16,7 +17,7 @@ use crate::protection::Protections;
 use crate::queue::CpuStack;
 use crate::slabs;
 
-impl StackFront for SheafCache {
+impl<K: Kind> StackFront for Sheaves<K> {
     type State = CpuSheaves;
 
     #[inline(always)]
@@ -41,7 +42,7 @@ impl StackFront for SheafCache {
     }
 }
 
-impl CpuFront for SheafCache {
+impl<K: Kind> CpuFront for Sheaves<K> {
     const PASSES: bool = true;
 
     /// The local lock is tried, which keeps the thread on its CPU; interrupts stay on.
@@ -311,7 +312,7 @@ impl CpuFront for SheafCache {
     }
 }
 
-impl SheafCache {
+impl<K: Kind> Sheaves<K> {
     fn count_mismatch(&self, cpu: &mut CpuSheaves) {
         if self.rules.counts_node_mismatch {
             cpu.stats.count(Stat::AllocNodeMismatch);

@@ -23,7 +23,9 @@ mod rules;
 mod tests;
 
 pub use eras::{ERAS, RELEASES, sheaf_era};
-pub use rules::{BarnRules, BulkOrder, EmptyMain, RefillOrder, RunRules, SheafEra};
+pub use rules::{
+    BarnRules, BulkOrder, Capacity, EmptyMain, RefillOrder, RunRules, SheafEra, Sizing,
+};
 
 use crate::geometry::{
     BootParams, CacheFlags, CacheParams, Geometry, GeometryError, KmallocRules, KmallocTarget,
@@ -61,16 +63,27 @@ pub fn geometry(
     cache: &CacheParams,
 ) -> Result<Geometry, GeometryError> {
     let slabs = slub::geometry::geometry(&era.slub, machine, boot, cache)?;
-    let computed = era.capacity.map_or(0, |rules| {
-        sheaf_capacity(&rules, &era.slub.kmalloc, machine, slabs.layout.size)
-    });
+    let size = slabs.layout.size;
+    let computed = match &era.capacity {
+        Capacity::Asked => 0,
+        Capacity::BySize(rules) => sheaf_capacity(rules, &era.slub.kmalloc, machine, size),
+        Capacity::Misses(sizing) => sizing.first(size),
+    };
     let sheaf_capacity = if cache.flags.debug() || cache.flags.contains(CacheFlags::NO_SHEAVES) {
         0
     } else {
         computed.max(cache.sheaf_capacity)
     };
+    let min_partial = match &era.capacity {
+        Capacity::Misses(sizing) => {
+            let kept = u64::from(sizing.empty_bytes) / machine.slab_bytes(slabs.order);
+            slabs.min_partial.min(kept as u32)
+        }
+        Capacity::Asked | Capacity::BySize(_) => slabs.min_partial,
+    };
     Ok(Geometry {
         sheaf_capacity,
+        min_partial,
         ..slabs
     })
 }

@@ -81,14 +81,17 @@ mod check;
 mod free;
 mod front;
 pub mod geometry;
+mod kind;
 mod partial;
 mod rcu;
 mod shrink;
+mod size;
 mod slab;
 mod stats;
-mod tunables;
+pub(crate) mod tunables;
 mod types;
 
+use core::marker::PhantomData;
 use core::ops::RangeInclusive;
 use core::ptr::NonNull;
 
@@ -105,25 +108,27 @@ use crate::sync::{AtomicU32, Ordering};
 use crate::tunables::Table;
 
 use crate::slub;
-use types::Barn;
-pub use types::SheafCache;
+pub use kind::{Kernel, Kind};
+pub use types::Sheaves;
+use types::{Barn, Sizes};
+
+/// The state of one cache with the kernel's sheaves.
+pub type SheafCache = Sheaves<Kernel>;
 
 // SAFETY: objects come from slabs of `slub`, and a sheaf holds those that have no user (I1); its memory is a slot of the cache's geometry.
-unsafe impl Design for SheafCache {
-    const NAME: &'static str = "sheaf";
-    const TUNABLES: &'static Table = &Table {
-        design: Self::NAME,
-        rows: tunables::ROWS,
-    };
-    const RELEASES: RangeInclusive<Era> = geometry::RELEASES;
-    const ERAS: &'static [Era] = &[Era::V6_18, Era::V7_0, Era::V7_2, Era::V7_3];
+unsafe impl<K: Kind> Design for Sheaves<K> {
+    const NAME: &'static str = K::NAME;
+    const TUNABLES: &'static Table = K::TUNABLES;
+    const RELEASES: RangeInclusive<Era> = K::RELEASES;
+    const ERAS: &'static [Era] = K::ERAS;
     const GROWS_BY_KMALLOC: bool = false;
     const FEATURES: Features = Features {
         sysfs: true,
         sheaves: true,
+        for_programs: K::FOR_PROGRAMS,
         ..Features::NONE
     };
-    const DEFAULT_ERA: Era = Era::V7_0;
+    const DEFAULT_ERA: Era = K::DEFAULT_ERA;
 
     fn geometry(
         era: Era,
@@ -131,12 +136,12 @@ unsafe impl Design for SheafCache {
         boot: &BootParams,
         cache: &CacheParams,
     ) -> Result<Geometry, GeometryError> {
-        let era = geometry::sheaf_era(era).ok_or(GeometryError::UnknownEra { era })?;
+        let era = K::numbers(era).ok_or(GeometryError::UnknownEra { era })?;
         geometry::geometry(era, machine, boot, cache)
     }
 
     fn kmalloc_rules(era: Era) -> Option<&'static KmallocRules> {
-        geometry::sheaf_era(era).map(|era| &era.slub.kmalloc)
+        K::numbers(era).map(|era| &era.slub.kmalloc)
     }
 
     fn share(_: Era) {}
@@ -146,7 +151,7 @@ unsafe impl Design for SheafCache {
     }
 
     unsafe fn create<M: Machine>(env: Env<'_, M>, shared: NonNull<()>) -> Option<Self> {
-        let era = geometry::sheaf_era(env.cache.era)?;
+        let era = K::numbers(env.cache.era)?;
         let slub = match era.run.cpu_slabs {
             // SAFETY: the caller gives what `share` made; both designs share nothing.
             true => unsafe { Slub::create(env, shared) }?,
@@ -165,11 +170,14 @@ unsafe impl Design for SheafCache {
             rules: &era.run,
             one_node: machine.topology().nodes == 1,
             capacity: AtomicU32::new(env.cache.geometry.sheaf_capacity),
+            sizes: Sizes::new(era),
             barn_full: AtomicU32::new(era.barn.full),
             barn_empty: AtomicU32::new(era.barn.empty),
             waiting: AtomicU32::new(0),
+            kind: PhantomData,
             barns: core::array::from_fn(|_| SpinLock::new(LockClass::Barn, Barn::EMPTY)),
         };
+        sheaves.limit_barn(env);
         // SAFETY: the cache is being made.
         unsafe { sheaves.make_main_sheaves(env) };
         Some(sheaves)
@@ -198,7 +206,10 @@ unsafe impl Design for SheafCache {
         let count = value.min(u64::from(u32::MAX)) as u32;
         let never = env.cache.flags.debug() || env.cache.flags.contains(CacheFlags::NO_SHEAVES);
         match name {
-            "sheaf_capacity" if !never => self.resize(env, count),
+            "sheaf_capacity" if !never => {
+                self.sizes.is_set.store(1, Ordering::Relaxed);
+                self.resize(env, count);
+            }
             "barn_full" => self.barn_full.store(count, Ordering::Relaxed),
             "barn_empty" => self.barn_empty.store(count, Ordering::Relaxed),
             _ if Self::TUNABLES
@@ -213,7 +224,7 @@ unsafe impl Design for SheafCache {
     }
 }
 
-impl SheafCache {
+impl<K: Kind> Sheaves<K> {
     /// Puts what fast operations counted under the names of the era: 6.18 counts sheaves apart.
     fn rename(&self, sheaves: &mut Stats) {
         if self.rules.sheaf_is_fastpath {

@@ -2,9 +2,10 @@
 
 use core::ptr::NonNull;
 
+use super::Kind;
 use super::geometry::RefillOrder;
 use super::stats::{Stat, Stats};
-use super::types::{Sheaf, SheafCache};
+use super::types::{Sheaf, Sheaves};
 use crate::design::{Allocate, Env, Free};
 use crate::machine::{Machine, NodeId};
 use crate::page::{PageList, Pfn};
@@ -17,6 +18,9 @@ use crate::sync::Ordering;
 
 /// Objects that one flush of the main sheaf takes out at most (`PCS_BATCH_MAX`).
 pub(super) const FLUSH_BATCH: usize = 32;
+
+/// Slabs whose lists a refill follows at a time.
+const ABREAST: usize = 8;
 
 /// Slots that are being filled with objects.
 struct Filling<'a> {
@@ -35,7 +39,7 @@ impl Filling<'_> {
     }
 }
 
-impl SheafCache {
+impl<K: Kind> Sheaves<K> {
     /// Fills a sheaf until it is full or memory is short; in 6.18 whole or not at all. The caller holds a CPU's slot or
     /// has entered the gate.
     pub(super) fn fill_sheaf<M: Machine>(
@@ -75,6 +79,9 @@ impl SheafCache {
             }
         }
         while filling.wanted() > 0 && self.fill_from_new(env, &mut filling, stats) {}
+        if self.rules.refill == RefillOrder::Abreast {
+            filling.slots[..filling.filled].reverse();
+        }
         filling.filled
     }
 
@@ -113,10 +120,15 @@ impl SheafCache {
             Slub::remove_partial(env, &mut list, slab);
             match self.rules.refill {
                 RefillOrder::LastFirst => taken.push_front(env.call_links(), slab),
-                RefillOrder::FirstFirst => taken.push_back(env.call_links(), slab),
+                RefillOrder::FirstFirst | RefillOrder::Abreast => {
+                    taken.push_back(env.call_links(), slab);
+                }
             }
         }
         drop(list);
+        if self.rules.refill == RefillOrder::Abreast {
+            self.fill_abreast(env, filling, &mut taken);
+        }
         while let Some(slab) = taken.pop_front(env.call_links()) {
             if filling.wanted() == 0 {
                 self.return_partial(env, slab);
@@ -126,16 +138,70 @@ impl SheafCache {
         }
     }
 
+    /// Takes the whole free lists of slabs that are the caller's, several abreast, up to the first that has more than
+    /// there is room for.
+    fn fill_abreast<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        filling: &mut Filling<'_>,
+        slabs: &mut PageList,
+    ) {
+        let mut heads: [Option<NonNull<u8>>; ABREAST] = [None; ABREAST];
+        let mut last = None;
+        // Objects of the lists under way.
+        let mut pledged = 0;
+        loop {
+            let mut under_way = false;
+            for head in &mut heads {
+                if head.is_none()
+                    && last.is_none()
+                    && pledged < filling.wanted()
+                    && let Some(slab) = slabs.pop_front(env.call_links())
+                    && let Some((first, count)) = self.slub.take_objects(env, slab, false)
+                {
+                    // Others may have freed objects of it since it was counted.
+                    match pledged + count <= filling.wanted() {
+                        true => (*head, pledged) = (Some(first), pledged + count),
+                        false => last = Some((slab, first, count)),
+                    }
+                }
+                let Some(object) = *head else { continue };
+                under_way = true;
+                // SAFETY: `take_objects` gave the list.
+                *head = NonNull::new(unsafe { self.slub.next_free(env, object) });
+                filling.put(object);
+                pledged -= 1;
+            }
+            if !under_way {
+                break;
+            }
+        }
+        if let Some((slab, first, count)) = last {
+            self.fill_from_list(env, filling, slab, (first, count));
+        }
+    }
+
     /// Takes the whole free list of a slab that is the caller's; what is too much goes back to it.
     fn fill_from_slab<M: Machine>(&self, env: Env<'_, M>, filling: &mut Filling<'_>, slab: Pfn) {
-        let Some((head, count)) = self.slub.take_objects(env, slab, false) else {
-            return;
-        };
+        if let Some(list) = self.slub.take_objects(env, slab, false) {
+            self.fill_from_list(env, filling, slab, list);
+        }
+    }
+
+    /// Takes objects of a slab's whole free list, which `take_objects` gave; what is too much goes back to the slab.
+    fn fill_from_list<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        filling: &mut Filling<'_>,
+        slab: Pfn,
+        (head, count): (NonNull<u8>, u32),
+    ) {
         // SAFETY: `take_objects` gave the list.
         let (rest, left) = unsafe { self.move_objects(env, filling, head, count) };
         let Some(rest) = rest else { return };
         match self.rules.refill {
-            RefillOrder::FirstFirst if self.hand_back(env, slab, rest, left) => {}
+            RefillOrder::FirstFirst | RefillOrder::Abreast
+                if self.hand_back(env, slab, rest, left) => {}
             // SAFETY: the rest of a list that `take_objects` gave.
             _ => unsafe { self.give_back(env, slab, rest, left) },
         }
@@ -236,7 +302,9 @@ impl SheafCache {
                 self.slub.discard(env, slab);
             }
             RefillOrder::LastFirst => Slub::add_partial(env, &mut list, slab, ListEnd::Head),
-            RefillOrder::FirstFirst => Slub::add_partial(env, &mut list, slab, ListEnd::Tail),
+            RefillOrder::FirstFirst | RefillOrder::Abreast => {
+                Slub::add_partial(env, &mut list, slab, ListEnd::Tail);
+            }
         }
     }
 

@@ -2,15 +2,16 @@
 
 use core::ptr::NonNull;
 
+use super::Kind;
 use super::stats::{Stat, Stats};
-use super::types::{CpuSheaves, Sheaf, SheafCache, SheafList};
+use super::types::{CpuSheaves, Sheaf, SheafList, Sheaves};
 use crate::design::{Env, FreeError};
 use crate::machine::{CpuId, Machine, NodeId, Work, work};
 use crate::rcu;
 use crate::slabs;
 use crate::sync::Ordering;
 
-impl SheafCache {
+impl<K: Kind> Sheaves<K> {
     /// Puts an object in the CPU's rcu sheaf, or notes it as other designs do.
     ///
     /// # Safety
@@ -129,7 +130,7 @@ impl SheafCache {
         let node = sheaf.node();
         if sheaf.is_to_dissolve() {
             self.flush_sheaf(env, &mut sheaf, stats);
-            return Self::free_sheaf(env, sheaf, stats);
+            return self.free_sheaf(env, sheaf, stats);
         }
         if let Some(mut barn) = self.barn(env, node)
             && barn.full.count() < self.barn_full.load(Ordering::Relaxed)
@@ -144,7 +145,7 @@ impl SheafCache {
         self.put_empty(env, node, sheaf, limit, stats);
     }
 
-    /// [`SheafCache::settle_waiting`] of all nodes. The gate has been entered.
+    /// [`Sheaves::settle_waiting`] of all nodes. The gate has been entered.
     pub(super) fn settle_all_waiting<M: Machine>(&self, env: Env<'_, M>) {
         let mut stats = Stats::default();
         for node in 0..env.machine().topology().nodes {

@@ -1,7 +1,8 @@
 //! Flush, shrink: emptying sheaves and barns, and giving empty slabs back (facts 2.9).
 
+use super::Kind;
 use super::stats::Stats;
-use super::types::{CpuSheaves, SheafCache, SheafList};
+use super::types::{CpuSheaves, SheafList, Sheaves};
 use crate::debug;
 use crate::design::{Env, Upkeep};
 use crate::geometry::CacheFlags;
@@ -10,7 +11,7 @@ use crate::protection::Reach;
 use crate::slabs::cpus;
 use crate::sync::Ordering;
 
-impl Upkeep for SheafCache {
+impl<K: Kind> Upkeep for Sheaves<K> {
     /// Empties every CPU's sheaves, and CPU slabs where the era has them. Returns how many CPUs
     /// were busy.
     fn flush<M: Machine>(&self, env: Env<'_, M>) -> u32 {
@@ -25,9 +26,11 @@ impl Upkeep for SheafCache {
         busy.max(self.slub.shrink(env))
     }
 
-    fn reap<M: Machine>(&self, env: Env<'_, M>, _now_ns: u64) {
-        let _pass = env.enter();
+    fn reap<M: Machine>(&self, env: Env<'_, M>, now_ns: u64) {
+        let pass = env.enter();
         self.settle_all_waiting(env);
+        drop(pass);
+        self.look_at_misses(env, now_ns);
     }
 
     fn quiesce<M: Machine>(&self, env: Env<'_, M>) -> u32 {
@@ -40,7 +43,7 @@ impl Upkeep for SheafCache {
     }
 }
 
-impl SheafCache {
+impl<K: Kind> Sheaves<K> {
     fn flush_sheaves<M: Machine>(&self, env: Env<'_, M>) -> u32 {
         let _pass = env.enter();
         debug::settle_alone(env, || self.slub.settle_deferred(env, None));
@@ -163,7 +166,7 @@ impl SheafCache {
         }
         let mut stats = Stats::default();
         for cpu in cpus(env) {
-            let mut new = Self::new_sheaf(env, self.capacity(), &mut stats);
+            let mut new = self.new_sheaf(env, &mut stats);
             let give = |state: &mut CpuSheaves| {
                 if !state.has_main() {
                     state.replace_main(env.machine(), new.take());
@@ -172,7 +175,7 @@ impl SheafCache {
             // SAFETY: no other thread has the cache: the caller says so.
             unsafe { self.cpu.try_with_new(env.machine(), cpu, give) };
             if let Some(sheaf) = new {
-                Self::free_sheaf(env, sheaf, &mut stats);
+                self.free_sheaf(env, sheaf, &mut stats);
             }
         }
         env.cache.shared_stats.add(&stats);

@@ -2,14 +2,15 @@
 
 use core::ptr::NonNull;
 
+use super::Kind;
 use super::stats::{Stat, Stats};
-use super::types::{Sheaf, SheafCache, SheafList};
+use super::types::{Sheaf, SheafList, Sheaves};
 use crate::design::Env;
 use crate::machine::{Machine, NodeId};
 use crate::slabs;
 use crate::sync::Ordering;
 
-impl SheafCache {
+impl<K: Kind> Sheaves<K> {
     /// True if an object is of the running CPU's node. The thread may move to another node right after; its sheaf
     /// then holds a remote object, which costs locality and nothing else.
     pub(super) fn seems_local<M: Machine>(&self, env: Env<'_, M>, object: NonNull<u8>) -> bool {
@@ -33,8 +34,19 @@ impl SheafCache {
         self.capacity.load(Ordering::Relaxed)
     }
 
-    /// A new, empty sheaf of at least this capacity, from kmalloc.
+    /// A new, empty sheaf, from kmalloc.
     pub(super) fn new_sheaf<M: Machine>(
+        &self,
+        env: Env<'_, M>,
+        stats: &mut Stats,
+    ) -> Option<Sheaf> {
+        let capacity = self.granted(env);
+        self.sheaf_of(env, capacity, stats)
+    }
+
+    /// A new, empty sheaf of a granted capacity.
+    pub(super) fn sheaf_of<M: Machine>(
+        &self,
         env: Env<'_, M>,
         capacity: u32,
         stats: &mut Stats,
@@ -43,16 +55,20 @@ impl SheafCache {
             return None;
         }
         let bytes = Sheaf::bytes(capacity);
-        let block = env.kmalloc_direct::<Self>(bytes, None)?;
+        let Some(block) = env.kmalloc_direct::<Self>(bytes, None) else {
+            self.give_up(env, capacity);
+            return None;
+        };
         stats.count(Stat::SheafAlloc);
         // SAFETY: kmalloc hands out at least this many bytes, aligned to a word at least.
         Some(unsafe { Sheaf::new(block, capacity) })
     }
 
     /// Frees a sheaf. No list lock is held.
-    pub(super) fn free_sheaf<M: Machine>(env: Env<'_, M>, sheaf: Sheaf, stats: &mut Stats) {
+    pub(super) fn free_sheaf<M: Machine>(&self, env: Env<'_, M>, sheaf: Sheaf, stats: &mut Stats) {
         debug_assert!(sheaf.is_empty());
         stats.count(Stat::SheafFree);
+        self.give_up(env, sheaf.capacity());
         // SAFETY: `new_sheaf` got the block from there, and the box was its only user (I3).
         unsafe { env.kfree_direct::<Self>(sheaf.into_block()) };
     }
@@ -66,7 +82,7 @@ impl SheafCache {
     ) {
         while let Some(mut sheaf) = sheaves.pop(env.machine()) {
             self.flush_sheaf(env, &mut sheaf, stats);
-            Self::free_sheaf(env, sheaf, stats);
+            self.free_sheaf(env, sheaf, stats);
         }
     }
 }

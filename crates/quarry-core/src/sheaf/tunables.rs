@@ -50,7 +50,7 @@ static BARN_FULL: Tunable = Tunable {
     doc: "Full sheaves a node keeps. A constant in the kernel (MAX_FULL_SHEAVES).",
 };
 
-static BARN_EMPTY: Tunable = Tunable {
+pub(crate) static BARN_EMPTY: Tunable = Tunable {
     name: "barn_empty",
     alias: None,
     scope: Scope::Own,

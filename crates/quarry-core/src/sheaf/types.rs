@@ -1,9 +1,10 @@
 //! The data structures of sheaves; the drawing is in the [module's documentation](super).
 
+use core::marker::PhantomData;
 use core::mem::offset_of;
 use core::ptr::NonNull;
 
-use super::geometry::{HEADER_BYTES, RunRules, sheaf_bytes};
+use super::geometry::{HEADER_BYTES, RunRules, Sizing, sheaf_bytes};
 use super::stats::{Stat, Stats};
 use crate::machine::{
     Access, Line, MAX_NODES, Machine, NodeId, PerCpu, PerCpuState, SpinLock, access,
@@ -12,10 +13,10 @@ use crate::queue::CpuStack;
 use crate::slub::Slub;
 use crate::stack::{HasStack, Stack};
 use crate::stats::Counter as _;
-use crate::sync::AtomicU32;
+use crate::sync::{AtomicU8, AtomicU32, AtomicU64};
 
 /// State of one cache.
-pub struct SheafCache {
+pub struct Sheaves<K> {
     pub(super) cpu: PerCpu<CpuSheaves>,
     /// The slabs, and the nodes' lists of them; in 6.18 with CPU slabs.
     pub(super) slub: Slub,
@@ -24,6 +25,8 @@ pub struct SheafCache {
     pub(super) one_node: bool,
     /// Objects of a new sheaf (`sheaf_capacity`); 0 while the cache has no sheaves.
     pub(super) capacity: AtomicU32,
+    /// Misses that the capacity follows.
+    pub(super) sizes: Sizes,
     /// Full sheaves that a barn keeps.
     pub(super) barn_full: AtomicU32,
     /// Empty sheaves that a barn keeps.
@@ -31,6 +34,23 @@ pub struct SheafCache {
     /// Sheaves in barns that wait for readers.
     pub(super) waiting: AtomicU32,
     pub(super) barns: [SpinLock<Barn>; MAX_NODES],
+    pub(super) kind: PhantomData<fn() -> K>,
+}
+
+/// What [`Capacity::Misses`](super::geometry::Capacity::Misses) keeps of a cache.
+pub(super) struct Sizes {
+    /// `None` if the capacity does not follow misses.
+    pub(super) rules: Option<&'static Sizing>,
+    /// Not 0 once a user has set the capacity, which then stays.
+    pub(super) is_set: AtomicU8,
+    /// Trips of CPUs to the barns or the slabs, so far.
+    pub(super) misses: AtomicU32,
+    /// The same at the last look.
+    pub(super) misses_seen: AtomicU32,
+    /// The same when what the cache held last went back.
+    pub(super) shrunk_at: AtomicU32,
+    /// Time of the last look, in nanoseconds.
+    pub(super) looked_ns: AtomicU64,
 }
 
 /// Head of a sheaf in its kmalloc object (`struct slab_sheaf`); the pointers follow it.

@@ -7,14 +7,11 @@ use core::ptr::NonNull;
 
 use crate::debug::HeapDebug;
 use crate::era::Era;
-use crate::geometry::{BootParams, KmallocRules, MachineParams};
+use crate::geometry::{BootParams, KmallocClass, KmallocRules, MachineParams};
 use crate::machine::{LockClass, Machine, SpinLock, Stopped};
 use crate::page::PageAllocator;
 use crate::sync::{AtomicPtr, AtomicU64};
 pub(crate) use list::{CacheList, ListLinks, PLACE_BYTES};
-
-/// kmalloc indexes that the eras' class lists use.
-const KMALLOC_INDEXES: usize = 32;
 
 /// Sizes between two places of [`System::by_size`]: every class is a multiple of it.
 pub(crate) const SMALL_STEP: usize = 8;
@@ -34,13 +31,15 @@ pub struct System<M: Machine> {
     /// State that the design's caches share, in the machine's structure range.
     pub(crate) shared: NonNull<()>,
     /// Bodies of the kmalloc caches, as the heap makes them.
-    pub(crate) classes: [AtomicPtr<()>; KMALLOC_INDEXES],
+    pub(crate) classes: [AtomicPtr<()>; KmallocClass::INDEXES],
     /// The same by the size of a request, in steps of [`SMALL_STEP`] bytes rounded up. 0 bytes have none.
     pub(crate) by_size: [AtomicPtr<()>; SMALL_MAX / SMALL_STEP + 1],
     /// The caches.
     pub(crate) caches: SpinLock<CacheList>,
     /// Changes of that list: a new cache may be where an old one was.
     pub(crate) list_changes: AtomicU64,
+    /// Bytes that sheaves have grown by, all together.
+    pub(crate) grown_bytes: AtomicU64,
     pub(crate) large_allocs: AtomicU64,
     pub(crate) large_frees: AtomicU64,
     /// The user's settings for debugging.
@@ -77,6 +76,7 @@ impl<M: Machine> System<M> {
             by_size: core::array::from_fn(|_| AtomicPtr::new(core::ptr::null_mut())),
             caches: SpinLock::new(LockClass::CacheList, caches),
             list_changes: AtomicU64::new(0),
+            grown_bytes: AtomicU64::new(0),
             large_allocs: AtomicU64::new(0),
             large_frees: AtomicU64::new(0),
             debug: HeapDebug::new(),

@@ -128,6 +128,7 @@ impl KernelModel {
             (None, Some(release)) => design_of(release, self.design)?,
             (None, None) => self.design,
         };
+        in_a_kernel(design)?;
         // What is not set stays as the snapshot's kernel was booted with.
         let settings = in_force(design, &self.booted_with, &question.settings)?;
         let cpus = question.cpus.unwrap_or(self.cpus);
@@ -374,6 +375,18 @@ pub(crate) fn in_force(
     Ok(resolve(&all, &[design])?.pop().unwrap_or_default())
 }
 
+/// Refuses a design for programs: what a kernel would hold with it is not known.
+pub(crate) fn in_a_kernel(design: DesignSpec) -> Result<(), LabError> {
+    if !design.design.features.for_programs {
+        return Ok(());
+    }
+    Err(LabError::Usage(format!(
+        "{design} is a design for programs, so a kernel's caches cannot be predicted with it; take sheaf@{}, or \
+         replay the recording on empty caches (--empty)",
+        design.era
+    )))
+}
+
 /// The design of a release on the machine of a kernel with the design `of`: SLAB stays SLAB as long
 /// as there was one, the others are SLUB, or sheaves from the release on that has them on every cache.
 fn design_of(release: Era, of: DesignSpec) -> Result<DesignSpec, LabError> {
@@ -434,7 +447,9 @@ fn designs(snapshot: &Snapshot) -> Vec<DesignSpec> {
     let sysfs = snapshot.sysfs.values();
     let with_sheaves = sysfs.filter(|cache| cache.number("sheaf_capacity") > Some(0));
     let most_have_sheaves = with_sheaves.count() * 2 > snapshot.sysfs.len();
-    let of_sheaves = DESIGNS.iter().find(|design| design.features.sheaves);
+    let has_sheaves =
+        |design: &&DesignEntry| design.features.sheaves && !design.features.for_programs;
+    let of_sheaves = DESIGNS.iter().find(has_sheaves);
     let mut found: Vec<&'static DesignEntry> = Vec::new();
     match release {
         None if most_have_sheaves && !arrays => found.extend(of_sheaves),

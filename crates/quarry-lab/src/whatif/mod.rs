@@ -63,7 +63,7 @@ pub use baseline::Baseline;
 pub use configuration::{Config, ConfigCost};
 pub use fit::{Fit, known_errors};
 pub(crate) use holding::Holding;
-pub(crate) use kernel_model::in_force;
+pub(crate) use kernel_model::{in_a_kernel, in_force};
 pub(crate) use pages::kmalloc_class;
 pub use releases::Unmodelled;
 pub use report::{CachePrediction, Cause, Prediction, Question};

@@ -56,7 +56,7 @@ fn every_attribute_reads<D: Design>(era: Era) {
                 assert_eq!(sum, expected, "{name}");
                 let on_cpus = cpus.iter().map(|(_, part)| part).sum::<u64>();
                 // What goes past the sheaves is counted without a CPU.
-                assert!(on_cpus == sum || D::NAME == "sheaf" && on_cpus < sum);
+                assert!(on_cpus == sum || D::FEATURES.sheaves && on_cpus < sum);
                 assert!(cpus.iter().all(|(id, part)| *id < CPUS && *part > 0));
             }
             Source::CpuPartial { .. } => {

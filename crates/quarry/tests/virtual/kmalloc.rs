@@ -103,7 +103,7 @@ fn sizes_with_debugging<D: Design>(name: &str, era: Era) {
         return;
     }
     for letters in ["FZPU", "Z", "U"] {
-        let heap = boot::<D>(era, Setup::of_pages(4096));
+        let heap = boot::<D>(era, Setup::of_pages(8192));
         let setting = SlubDebug::parse(letters, era).expect("letters");
         heap.set_slub_debug(Some(setting))
             .expect("a design with debugging");

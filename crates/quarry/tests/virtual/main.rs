@@ -31,6 +31,7 @@ mod inspect;
 mod inspect_designs;
 mod interrupts;
 mod kmalloc;
+mod magazine;
 mod merge;
 mod model;
 mod page_bulk;

@@ -114,3 +114,47 @@ fn classes_change_at_their_release() {
         assert_eq!(of(1024).unwrap().to_string(), step.4, "{}", known.era);
     }
 }
+
+/// Four classes for each doubling: they ascend, each size has the first that holds it, and a fifth of a block at most is
+/// rounding.
+#[test]
+fn quarters_waste_a_fifth_at_most() {
+    let rules = KmallocRules {
+        sizes: KmallocSizes::Quarters,
+        page_shift_plus: 9,
+        shift_max: 21,
+        ..*rules(Era::V6_18)
+    };
+    let machine = machine(12, 2);
+    let classes: Vec<_> = kmalloc_classes(&rules, &machine).collect();
+    let sizes: Vec<u32> = classes.iter().map(|class| class.size).collect();
+    assert_eq!(
+        sizes[..14],
+        [8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192]
+    );
+    assert_eq!(sizes.last(), Some(&(2 << 20)));
+    assert!(classes.is_sorted_by_key(|class| class.index));
+    assert_eq!(
+        classes.last().unwrap().index as usize + 1,
+        KmallocClass::INDEXES
+    );
+    let mut below = 0;
+    for class in &classes {
+        for size in [below + 1, class.size] {
+            let target = kmalloc_index(&rules, &machine, u64::from(size));
+            assert_eq!(target, KmallocTarget::Class(*class), "{size}");
+        }
+        assert!(below == 0 || class.size <= 64 || (class.size - below) * 5 <= class.size);
+        below = class.size;
+    }
+    let beyond = kmalloc_index(&rules, &machine, (2 << 20) + 1);
+    assert_eq!(beyond, KmallocTarget::Pages { order: 10 });
+    let name = |size| {
+        classes
+            .iter()
+            .find(|class| class.size == size)
+            .unwrap()
+            .to_string()
+    };
+    assert_eq!([1280, 5120].map(name), ["kmalloc-1280", "kmalloc-5k"]);
+}

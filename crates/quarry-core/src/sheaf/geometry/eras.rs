@@ -2,7 +2,7 @@
 
 use core::ops::RangeInclusive;
 
-use super::{BarnRules, BulkOrder, EmptyMain, RefillOrder, RunRules, SheafEra};
+use super::{BarnRules, BulkOrder, Capacity, EmptyMain, RefillOrder, RunRules, SheafEra};
 use crate::era::Era;
 use crate::geometry::SizeClasses;
 use crate::slub::geometry as slub;
@@ -11,7 +11,7 @@ use crate::slub::geometry as slub;
 pub const RELEASES: RangeInclusive<Era> = Era::V6_18..=Era::LAST;
 
 /// Every era with sheaves, oldest first.
-pub static ERAS: [SheafEra; 4] = [V6_18, V7_0, V7_2, V7_3];
+pub const ERAS: [SheafEra; 4] = [V6_18, V7_0, V7_2, V7_3];
 
 /// The numbers of a release, which are those of the newest set that is not newer; `None` if it has no sheaves.
 pub fn sheaf_era(era: Era) -> Option<&'static SheafEra> {
@@ -22,7 +22,7 @@ pub fn sheaf_era(era: Era) -> Option<&'static SheafEra> {
 const V6_18: SheafEra = SheafEra {
     era: Era::V6_18,
     slub: slub::rules_of(Era::V6_18),
-    capacity: None,
+    capacity: Capacity::Asked,
     barn: BarnRules {
         full: 10,
         empty: 10,
@@ -40,7 +40,7 @@ const V6_18: SheafEra = SheafEra {
 const V7_0: SheafEra = SheafEra {
     era: Era::V7_0,
     slub: slub::rules_of(Era::V7_0),
-    capacity: Some(SizeClasses {
+    capacity: Capacity::BySize(SizeClasses {
         page: 4,
         kib: 12,
         quarter_kib: 26,

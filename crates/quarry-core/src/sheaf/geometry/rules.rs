@@ -32,6 +32,9 @@ pub enum RefillOrder {
     /// The slab taken first is emptied first. What is too much is handed back in one step, and slabs that
     /// are not needed return, both to the tail of the list, uncounted; none is freed [7.2].
     FirstFirst,
+    /// As [`RefillOrder::FirstFirst`], but the lists of several slabs are followed abreast, since each step along a list
+    /// waits for an object that is in no cache; and what was taken first is handed out first.
+    Abreast,
 }
 
 /// Order in which a bulk free frees local and remote objects.
@@ -41,6 +44,61 @@ pub enum BulkOrder {
     AsMet,
     /// The node's own, then all others together [7.3].
     LocalFirst,
+}
+
+/// Where the capacity of a cache's sheaves comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Capacity {
+    /// The cache's creator asks for it; other caches have no sheaves [6.18].
+    Asked,
+    /// The size of a slot [7.0].
+    BySize(SizeClasses),
+    /// It follows what the cache's CPUs miss.
+    Misses(Sizing),
+}
+
+/// Bounds of sheaves whose capacity follows misses; bytes are those of the objects that they hold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sizing {
+    /// A new cache's sheaves hold as much, one object at least.
+    pub first_bytes: u32,
+    /// And as many objects at most.
+    pub first_objects: u32,
+    /// The largest sheaves hold as much.
+    pub most_bytes: u32,
+    /// And as many objects at most.
+    pub most_objects: u32,
+    /// A cache's capacity doubles after as many misses.
+    pub misses: u32,
+    /// All sheaves of a heap that have grown hold as much for each CPU.
+    pub budget_bytes: u64,
+    /// The full sheaves of a barn hold as much.
+    pub barn_bytes: u32,
+    /// The empty slabs that a node keeps of a cache have as much.
+    pub empty_bytes: u32,
+    /// Time between two looks at caches that do not miss, in nanoseconds.
+    pub look_ns: u64,
+}
+
+impl Sizing {
+    /// Objects of a new cache's sheaf, for slots of `size` bytes.
+    pub const fn first(&self, size: u32) -> u32 {
+        at_most(self.first_bytes, self.first_objects, size)
+    }
+
+    /// Objects of the largest sheaf, for slots of `size` bytes.
+    pub const fn most(&self, size: u32) -> u32 {
+        at_most(self.most_bytes, self.most_objects, size)
+    }
+}
+
+/// Objects of `size` bytes in so many bytes, within 1 and `objects`.
+const fn at_most(bytes: u32, objects: u32, size: u32) -> u32 {
+    match bytes / size {
+        0 => 1,
+        fit if fit > objects => objects,
+        fit => fit,
+    }
 }
 
 /// Differences between eras at run time.
@@ -69,8 +127,8 @@ pub struct SheafEra {
     pub era: Era,
     /// The slabs below, and kmalloc.
     pub slub: SlubEra,
-    /// Computed capacities; `None` if only caches whose creator asks have sheaves.
-    pub capacity: Option<SizeClasses>,
+    /// Capacities of sheaves.
+    pub capacity: Capacity,
     /// The nodes' stocks.
     pub barn: BarnRules,
     /// Differences at run time.

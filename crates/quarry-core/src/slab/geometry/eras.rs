@@ -9,7 +9,8 @@ use super::{
 };
 use crate::era::Era;
 use crate::geometry::{
-    DebugRules, KmallocAlign, KmallocBeyond, KmallocRules, KmallocService, SizeClasses, TrackLayout,
+    DebugRules, KmallocAlign, KmallocBeyond, KmallocRules, KmallocService, KmallocSizes,
+    SizeClasses, TrackLayout,
 };
 use crate::slub;
 
@@ -89,7 +90,11 @@ const fn kmalloc(era: Era) -> KmallocRules {
     KmallocRules {
         service: KmallocService::Classes,
         shift_low: 5,
-        between_by_line: !common,
+        sizes: if common {
+            KmallocSizes::Powers
+        } else {
+            KmallocSizes::PowersByLine
+        },
         page_shift_plus: if pages { 1 } else { 10 },
         shift_max: if pages { u32::MAX } else { 25 },
         beyond: if pages {

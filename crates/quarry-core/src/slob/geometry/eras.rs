@@ -5,7 +5,7 @@ use core::ops::RangeInclusive;
 
 use super::{HwcacheAlign, SlobEra};
 use crate::era::Era;
-use crate::geometry::{KmallocAlign, KmallocBeyond, KmallocRules, KmallocService};
+use crate::geometry::{KmallocAlign, KmallocBeyond, KmallocRules, KmallocService, KmallocSizes};
 
 /// Releases that have it.
 pub const RELEASES: RangeInclusive<Era> = Era::V2_6_22..=Era::V6_3;
@@ -46,7 +46,7 @@ const fn rules_of(era: Era) -> SlobEra {
         kmalloc: KmallocRules {
             service: KmallocService::Design,
             shift_low: 3,
-            between_by_line: false,
+            sizes: KmallocSizes::Powers,
             page_shift_plus: 0,
             shift_max: u32::MAX,
             beyond: KmallocBeyond::PageAllocator,

@@ -10,8 +10,8 @@ use super::{
 };
 use crate::era::Era;
 use crate::geometry::{
-    CacheFlags, DebugRules, KmallocAlign, KmallocBeyond, KmallocRules, KmallocService, SizeClasses,
-    TrackLayout,
+    CacheFlags, DebugRules, KmallocAlign, KmallocBeyond, KmallocRules, KmallocService,
+    KmallocSizes, SizeClasses, TrackLayout,
 };
 use crate::merge::{MergeRules, MergeSearch, NEVER_MERGED};
 
@@ -196,7 +196,7 @@ const fn kmalloc(era: Era) -> KmallocRules {
     KmallocRules {
         service: KmallocService::Classes,
         shift_low: 3,
-        between_by_line: false,
+        sizes: KmallocSizes::Powers,
         page_shift_plus: if era.since(Era::V2_6_30) {
             1
         } else if era.since(Era::V2_6_25) {

@@ -131,7 +131,7 @@ use super::objects::NONE;
 use crate::error::LabError;
 use crate::run::{Kmalloc, RunSpec};
 use crate::sheaves::Sheaves;
-use crate::whatif::{Baseline, CachePrediction, kmalloc_class};
+use crate::whatif::{Baseline, CachePrediction, in_a_kernel, kmalloc_class};
 use chance::Chance;
 use fill::{Filled, Filling, Source, is_told};
 use quarry_snapshot::{CacheAttributes, SlabinfoRow, Snapshot};
@@ -150,8 +150,7 @@ const NORMAL: usize = KMALLOC_KINDS.len();
 const KMALLOC_NORMAL: &str = "kmalloc-";
 /// The same of SLAB up to 3.9.
 const SIZE_NORMAL: &str = "size-";
-/// Above every [`KmallocClass::index`].
-const CLASSES: usize = 32;
+const CLASSES: usize = KmallocClass::INDEXES;
 
 /// An object from before the part that the recording frees.
 pub(super) struct Orphan<'h> {
@@ -204,6 +203,7 @@ impl<'h> Held<'h> {
         driver: &mut Driver<'h, D>,
         cache_of: &mut [u16],
     ) -> Result<Self, LabError> {
+        in_a_kernel(preparation.spec.design)?;
         let told = Baseline::of(initial)?.held_in(preparation.spec);
         let lists = initial.cpu_partial_lists(&initial.slabinfo);
         // Caches that the recorded kernel has not follow those of its rows.

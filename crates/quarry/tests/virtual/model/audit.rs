@@ -18,7 +18,7 @@ const ATTEMPTS: u32 = 2000;
 
 /// True if a design keeps objects of its own in the kmalloc caches.
 fn keeps_general_objects<D: Design>() -> bool {
-    matches!(D::NAME, "slab" | "sheaf")
+    D::NAME == "slab" || D::FEATURES.sheaves
 }
 
 /// Shrinks of all caches until none keeps anything in another one.

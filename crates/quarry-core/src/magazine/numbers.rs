@@ -1,0 +1,96 @@
+//! The numbers, and the tunables that begin with them.
+
+use crate::era::Era;
+use crate::geometry::{KmallocRules, KmallocSizes};
+use crate::sheaf::geometry::{
+    Capacity, ERAS, RefillOrder, RunRules, SHEAF_CAPACITY_MAX, SheafEra, Sizing,
+};
+use crate::sheaf::tunables::BARN_EMPTY;
+use crate::slub::geometry::{FreePointer, LayoutRules, OrderRules, SlubEra};
+use crate::slub::tunables::{
+    MIN_PARTIAL, REMOTE_NODE_DEFRAG_RATIO, SLUB_MAX_ORDER, SLUB_MIN_OBJECTS, SLUB_MIN_ORDER,
+};
+use crate::tunables::{COUNT_MAX, DefaultValue, Row, Scope, Tunable};
+
+const KERNEL: SheafEra = ERAS[ERAS.len() - 1];
+
+/// See the [design's documentation](super).
+pub(super) static NUMBERS: SheafEra = SheafEra {
+    slub: SlubEra {
+        kmalloc: KmallocRules {
+            sizes: KmallocSizes::Quarters,
+            // 2 MiB: with red zones around it, it still fits in the largest slab.
+            page_shift_plus: 9,
+            shift_max: 21,
+            ..KERNEL.slub.kmalloc
+        },
+        layout: LayoutRules {
+            free_pointer: FreePointer::Start,
+            ..KERNEL.slub.layout
+        },
+        // A class between powers of two wastes much of a small slab: up to 256 KiB, with pages of 64 KiB, too.
+        order: OrderRules {
+            max_order_small: 6,
+            max_order_large: 2,
+            fractions: &[8, 4, 2],
+            ..KERNEL.slub.order
+        },
+        ..KERNEL.slub
+    },
+    capacity: Capacity::Misses(Sizing {
+        // Of small objects as many as in a kernel's sheaf.
+        first_bytes: 8 << 10,
+        first_objects: 60,
+        most_bytes: 128 << 10,
+        most_objects: SHEAF_CAPACITY_MAX,
+        misses: 8,
+        budget_bytes: 4 << 20,
+        // Two of the largest sheaves, which a thread that frees hands to others that allocate.
+        barn_bytes: 256 << 10,
+        empty_bytes: 512 << 10,
+        look_ns: 1_000_000_000,
+    }),
+    run: RunRules {
+        refill: RefillOrder::Abreast,
+        ..KERNEL.run
+    },
+    ..KERNEL
+};
+
+const fn row(tunable: &'static Tunable) -> Row {
+    Row::new(tunable, Era::LAST, Era::LAST)
+}
+
+/// Tunables of the design.
+pub(super) static ROWS: &[Row] = &[
+    row(&SLUB_MIN_ORDER),
+    row(&SLUB_MAX_ORDER),
+    row(&SLUB_MIN_OBJECTS),
+    row(&MIN_PARTIAL),
+    row(&REMOTE_NODE_DEFRAG_RATIO),
+    row(&SHEAF_CAPACITY),
+    row(&BARN_FULL),
+    row(&BARN_EMPTY),
+];
+
+static SHEAF_CAPACITY: Tunable = Tunable {
+    name: "sheaf_capacity",
+    alias: None,
+    scope: Scope::Own,
+    min: 0,
+    max: SHEAF_CAPACITY_MAX as u64,
+    unit: "objects",
+    default: DefaultValue::Computed("60, or fewer in 8 KiB; then by misses, up to 128 KiB"),
+    doc: "Objects a sheaf holds; 0 for no sheaves. A value that is set stays, whatever is missed.",
+};
+
+static BARN_FULL: Tunable = Tunable {
+    name: "barn_full",
+    alias: None,
+    scope: Scope::Own,
+    min: 0,
+    max: COUNT_MAX,
+    unit: "sheaves",
+    default: DefaultValue::Computed("those with 256 KiB of objects"),
+    doc: "Full sheaves a node keeps. It changes with the capacity.",
+};

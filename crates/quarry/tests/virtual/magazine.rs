@@ -1,0 +1,151 @@
+//! Worked sequences of caches with magazines: sizes that follow misses, the budget, and the way back.
+
+use crate::model::scenario::{
+    VirtualCache, VirtualHeap, give, live, on, reap_at, sized, stats, take,
+};
+use quarry_core::era::Era;
+use quarry_core::magazine::Magazine;
+use quarry_core::stats::Stat;
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+fn small(cpus: u32) -> VirtualHeap<Magazine> {
+    crate::model::scenario::small(Era::LAST, cpus)
+}
+
+fn capacity(cache: VirtualCache<'_, Magazine>) -> u64 {
+    cache.attribute("sheaf_capacity").expect("an attribute")
+}
+
+/// Allocates and frees a number of objects, again and again.
+fn churn(cache: VirtualCache<'_, Magazine>, objects: usize, rounds: usize) {
+    for _ in 0..rounds {
+        give(cache, &take(cache, objects));
+    }
+}
+
+/// Objects in sheaves.
+fn held(cache: VirtualCache<'_, Magazine>) -> u64 {
+    cache.usage().active_objs
+}
+
+/// A burst that a CPU's two sheaves do not hold makes them grow until they do; then nothing leaves the CPU.
+#[test]
+fn sheaves_grow_until_bursts_fit() {
+    let heap = small(1);
+    let cache = sized(&heap, "scenario", 64);
+    assert_eq!(capacity(cache), 60);
+    churn(cache, 100, 50);
+    assert_eq!(capacity(cache), 60, "two sheaves hold 120");
+    churn(cache, 1000, 50);
+    let grown = capacity(cache);
+    assert!((500..=1020).contains(&grown), "{grown}");
+    let trips = [
+        Stat::BarnGet,
+        Stat::BarnGetFail,
+        Stat::BarnPut,
+        Stat::BarnPutFail,
+    ];
+    let before = stats(cache, trips);
+    churn(cache, 1000, 50);
+    assert_eq!(stats(cache, trips), before);
+    assert_eq!(cache.check_consistency(), Ok(()));
+    assert_eq!(live(cache), []);
+}
+
+/// However many caches grow, what their sheaves hold beyond new caches' is within 4 MiB for each CPU.
+#[test]
+fn growth_has_a_budget() {
+    let heap = crate::model::scenario::boot::<Magazine>(
+        Era::LAST,
+        crate::model::setup::Setup::of_pages(1 << 14),
+    );
+    let names: Vec<String> = (0..60).map(|number| format!("cache-{number}")).collect();
+    let mut held_bytes = 0;
+    let mut grown = 0;
+    for name in &names {
+        let cache = sized(&heap, name, 256);
+        churn(cache, 2000, 40);
+        held_bytes += held(cache) * 256;
+        grown += u64::from(cache.stats().get(Stat::SheafAlloc) > 4);
+        assert_eq!(cache.check_consistency(), Ok(()));
+    }
+    // Each cache's barn has 256 KiB besides, of sheaves that new caches have.
+    let firsts = names.len() as u64 * (256 << 10);
+    assert!(held_bytes <= (4 << 20) + firsts, "{held_bytes}");
+    assert!((5..40).contains(&grown), "{grown}");
+}
+
+/// A cache without a miss for a second halves its sheaves, down to a new cache's, and what it holds goes back to its slabs and
+/// these to the page allocator.
+#[test]
+fn what_is_not_used_goes_back() {
+    let heap = small(2);
+    let cache = sized(&heap, "scenario", 64);
+    on(&heap, 1);
+    churn(cache, 1000, 100);
+    let grown = capacity(cache);
+    assert!(grown > 500 && held(cache) > 900);
+    on(&heap, 0);
+    reap_at(&heap, SECOND_NS);
+    assert_eq!(capacity(cache), grown, "it missed since the cache was made");
+    reap_at(&heap, SECOND_NS * 3 / 2);
+    assert_eq!(capacity(cache), grown, "no second has passed");
+    reap_at(&heap, SECOND_NS * 2);
+    assert_eq!(capacity(cache), grown / 2);
+    assert_eq!((held(cache), cache.usage().slabs), (0, 0));
+    for second in 3..10 {
+        reap_at(&heap, SECOND_NS * second);
+    }
+    assert_eq!(capacity(cache), 60);
+    churn(cache, 1000, 100);
+    assert!(capacity(cache) > 500, "it grows again");
+}
+
+/// A capacity that a user sets stays.
+#[test]
+fn a_set_capacity_stays() {
+    let heap = small(1);
+    let cache = sized(&heap, "scenario", 64);
+    assert!(cache.set_attribute("sheaf_capacity", 30));
+    churn(cache, 1000, 50);
+    for second in 1..5 {
+        reap_at(&heap, SECOND_NS * second);
+    }
+    assert_eq!(capacity(cache), 30);
+    assert_eq!(cache.check_consistency(), Ok(()));
+}
+
+/// A refill from slabs with few free objects each has all of them, each once; a new slab is handed out by address.
+#[test]
+fn refills_take_from_many_slabs() {
+    let heap = small(1);
+    let cache = sized(&heap, "scenario", 512);
+    assert!(cache.set_attribute("sheaf_capacity", 16));
+    let objects = take(cache, 64);
+    assert!(objects[..8].is_sorted(), "{:?}", &objects[..8]);
+    // Every third object is freed, and flushed to its slab.
+    let (mut kept, mut freed) = (Vec::new(), Vec::new());
+    for (at, object) in objects.into_iter().enumerate() {
+        if at % 3 == 0 {
+            freed.push(object)
+        } else {
+            kept.push(object)
+        }
+    }
+    give(cache, &freed);
+    cache.flush();
+    assert_eq!(live(cache).len(), kept.len());
+    let slabs = cache.usage().slabs;
+    let again = take(cache, 16);
+    assert_eq!(
+        cache.usage().slabs,
+        slabs,
+        "no new slab while others have objects"
+    );
+    assert!(again.iter().all(|object| freed.contains(object)));
+    assert_eq!(live(cache).len(), kept.len() + again.len(), "each once");
+    give(cache, &again);
+    give(cache, &kept);
+    assert_eq!(cache.check_consistency(), Ok(()));
+}
