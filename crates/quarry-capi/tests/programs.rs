@@ -242,7 +242,7 @@ fn mistakes_are_reported_and_change_nothing() {
         ("other", &["others", "slab 0x", "of cache sessions"]),
         ("bulk", &["sessions"]),
         ("kfree-stack", &["kfree"]),
-        ("kfree-double", &["kmalloc-128", "slab 0x", "freed twice"]),
+        ("kfree-double", &["kmalloc-112", "slab 0x", "freed twice"]),
         ("kfree-mapping", &["kfree"]),
         ("krealloc-stack", &["kfree"]),
         ("kvfree-inside", &["kfree"]),
@@ -289,7 +289,7 @@ fn debugging_is_the_environments_choice() {
     let output = run("FZPU,kmalloc-*");
     let found = errors(&output);
     assert!(output.status.success(), "{found}");
-    assert!(found.contains("BUG kmalloc-128: "), "{found}");
+    assert!(found.contains("BUG kmalloc-112: "), "{found}");
     assert!(found.contains("Redzone overwritten"), "{found}");
     // Nothing is checked: the free succeeds, which the program says by its result.
     assert_eq!(run("-").status.code(), Some(4));

@@ -13,8 +13,8 @@ use quarry_core::era::Era;
 use quarry_core::geometry::BootParams;
 use quarry_core::heap::{CreateError, Heap};
 use quarry_core::machine::Cpus as _;
+use quarry_core::magazine::Magazine;
 use quarry_core::page::{PageConfig, TrimPolicy};
-use quarry_core::sheaf::SheafCache;
 use quarry_host::fork::{self, ForkError, ForkHooks, ForkNode};
 use quarry_host::{HostError, HostMachine, HugePages, MapArc, Mode};
 
@@ -22,7 +22,7 @@ use crate::typed::{after_fork, before_fork, settle};
 
 /// The design that typed caches have by default: sheaves, as kernels have from 7.0 on. An object that another
 /// thread frees costs least there (`docs/results`), and a pair as much as in the others.
-pub type DefaultDesign = SheafCache;
+pub type DefaultDesign = Magazine;
 
 pub(crate) type RawHeap<D> = Heap<HostMachine, D>;
 

@@ -52,7 +52,7 @@ fn it_works_before_main_and_has_all_that_was_allocated() {
     assert_eq!(BEFORE_MAIN.load(Ordering::Relaxed), 5009);
     let boxed = Box::new([1_u64; 20]);
     let heap = Kmalloc::heap().expect("a heap");
-    assert_eq!(heap.kvsize(NonNull::from(&*boxed).cast()), Some(192));
+    assert_eq!(heap.kvsize(NonNull::from(&*boxed).cast()), Some(160));
     // The same heap has caches of types, too.
     let cache = Cache::new(heap, "number").expect("room");
     assert_eq!(*cache.alloc(7_u64).expect("memory"), 7);

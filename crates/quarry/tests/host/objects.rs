@@ -12,13 +12,14 @@ use std::thread;
 
 use quarry::kernel::for_all_designs;
 use quarry::{
-    Cache, ConstructedCache, Design, HostHeap, Kmalloc, LazyCache, Mode, Owned, Shared, SheafCache,
+    Cache, ConstructedCache, DefaultDesign, Design, HostHeap, Kmalloc, LazyCache, Mode, Owned,
+    Shared,
 };
 
 use crate::small;
 
 fn cache<T>() -> Cache<T> {
-    let heap = small::<SheafCache>(Mode::Auto);
+    let heap = small::<DefaultDesign>(Mode::Auto);
     Cache::new(&heap, "object").expect("a cache")
 }
 

@@ -9,7 +9,9 @@ use std::time::Duration;
 use crate::{alone, small, sys};
 use quarry::kernel::debug::TraceEvent;
 use quarry::kernel::for_all_designs;
-use quarry::{Builder, Cache, CacheError, CacheFlags, Design, Mode, Owned, SheafCache, Slub};
+use quarry::{
+    Builder, Cache, CacheError, CacheFlags, DefaultDesign, Design, Mode, Owned, SheafCache, Slub,
+};
 
 /// Longest life of a child.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -364,7 +366,7 @@ fn what_a_destructor_left_is_ended_by_maintenance() {
 #[test]
 fn a_child_makes_caches_as_its_parent_did() {
     let _alone = alone();
-    let heap = small::<SheafCache>(Mode::Auto);
+    let heap = small::<DefaultDesign>(Mode::Auto);
     let stop = AtomicBool::new(false);
     let failures = thread::scope(|scope| {
         scope.spawn(|| {
