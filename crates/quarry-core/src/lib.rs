@@ -14,7 +14,7 @@
 //! | pools of pages that one CPU receives into and all CPUs return | [`pool`] |
 //! | what the caches of one heap hang on | [`system`] |
 //! | what the designs' slabs and queues share | `slabs`, `queue` |
-//! | the designs, behind [`design::Design`], and the list of them | [`slab`], [`slob`], [`slub`], [`slubq`], [`sheaf`], [`for_all_designs`] |
+//! | the designs, behind [`design::Design`], and the list of them | [`slab`], [`slob`], [`slub`], [`slubq`], [`sheaf`], [`magazine`], [`for_all_designs`] |
 //! | named caches, and all that hangs together in one system | [`heap`] |
 //! | what a heap shows: slabinfo, sysfs | [`inspect`] |
 //!

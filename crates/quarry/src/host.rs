@@ -20,8 +20,8 @@ use quarry_host::{HostError, HostMachine, HugePages, MapArc, Mode};
 
 use crate::typed::{after_fork, before_fork, settle};
 
-/// The design that typed caches have by default: sheaves, as kernels have from 7.0 on. An object that another
-/// thread frees costs least there (`docs/results`), and a pair as much as in the others.
+/// The design of heaps and caches by default: sheaves that grow where CPUs miss, and give back what is not used
+/// ([`kernel::magazine`](crate::kernel::magazine)). `docs/speed.md` compares it with the kernel's designs.
 pub type DefaultDesign = Magazine;
 
 pub(crate) type RawHeap<D> = Heap<HostMachine, D>;

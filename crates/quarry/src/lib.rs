@@ -18,8 +18,8 @@
 //! hand. The design is [`DefaultDesign`] unless a [`Builder`] chooses another.
 //!
 //! The allocators themselves are [`kernel`]: caches of equal objects after the kernel's designs
-//! ([`kernel::slab`], [`kernel::slub`], [`kernel::slubq`], [`kernel::slob`], [`kernel::sheaf`]), over a buddy
-//! page allocator with per-CPU lists. They run on any machine that implements
+//! ([`kernel::slab`], [`kernel::slub`], [`kernel::slubq`], [`kernel::slob`], [`kernel::sheaf`]) and of one for
+//! programs ([`kernel::magazine`], the default), over a buddy page allocator with per-CPU lists. They run on any machine that implements
 //! [`kernel::machine::Machine`].
 //!
 //! # What calls return

@@ -15,7 +15,7 @@ use crate::{Builder, DefaultDesign, Error, HostHeap, kvmalloc};
 /// Smallest value that `percpu_pagelist_high_fraction` takes.
 const PAGELIST_FRACTION_MIN: usize = 8;
 /// Bytes of free pages that the heap keeps, as many at most on the page lists of all CPUs, and as many in freed mappings.
-const KEPT_BYTES: usize = 64 << 20;
+const KEPT_BYTES: usize = 16 << 20;
 /// Slow frees between two looks at what is due. Each of them freed tens of objects, mostly.
 const REAP_EVERY: u32 = 1 << 12;
 
@@ -24,11 +24,11 @@ const REAP_EVERY: u32 = 1 << 12;
 /// Making and using it calls no other allocator, so that it can be the process's own. Mistakes, such as freeing an
 /// object twice, change nothing; they are written to the standard error output.
 ///
-/// CPUs' page lists together keep 64 MiB at most. Of more than 64 MiB of other free pages, whole huge pages (2 MiB) go back
+/// CPUs' page lists together keep 16 MiB at most. Of more than 16 MiB of other free pages, whole huge pages (2 MiB) go back
 /// to the system: at the free of a block of pages, and now and then at frees that CPUs' own lists do not take
 /// ([`HostHeap::reap`]).
 /// [`Builder::trim_above_bytes`] changes the bound. Freed mappings of [`HostHeap::kvmalloc`] are kept for later ones of their
-/// size, 64 MiB and 16 of them at most.
+/// size, 16 MiB and 16 of them at most.
 ///
 /// # Examples
 ///

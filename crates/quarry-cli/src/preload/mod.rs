@@ -29,7 +29,7 @@ pub(crate) struct Args {
         long,
         value_name = "DESIGN[@ERA],...",
         value_delimiter = ',',
-        default_value = "sheaf,slub,slab,slubq,slob",
+        default_value = "magazine,sheaf,slub,slab,slubq,slob",
         requires = "preload"
     )]
     design: Vec<String>,
@@ -78,7 +78,7 @@ Exit codes:
 
 Examples:
   quarry run --preload -- python3 -c 'print(sum(range(10**6)))'
-  quarry run --preload --design slub,sheaf --rounds 5 -- git log --stat -200
+  quarry run --preload --design magazine,slub --rounds 5 -- git log --stat -200
   quarry run --preload --beside ./libmine.so --json -- sqlite3 my.db < my.sql
   quarry run --preload --record git.parquet -- git log --stat -200
   quarry replay git.parquet --design slub,sheaf --page-size 4k,64k";

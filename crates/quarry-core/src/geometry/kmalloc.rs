@@ -157,7 +157,7 @@ pub struct KmallocClass {
 
 impl KmallocClass {
     /// Above every index.
-    pub const INDEXES: usize = 69;
+    pub const INDEXES: usize = 57;
 
     /// The class of this index (`kmalloc_info[]`).
     const fn from_index(index: u32, rules: &KmallocRules) -> Self {

@@ -8,7 +8,7 @@
 //! * Sheaves grow where CPUs miss, within a budget, as Bonwick's and Adams's magazines do (*Magazines and vmem*,
 //!   USENIX 2001) after which the design is named; and what is not used goes back.
 //! * A sheaf is filled from several slabs abreast, in the order in which objects are handed out.
-//! * kmalloc has four classes for each doubling, up to 2 MiB.
+//! * kmalloc has four classes for each doubling, up to 256 KiB.
 //!
 //! Slabs, page lists and names are those of the release that it is given, the newest.
 //!
@@ -21,14 +21,14 @@
 //! The fast paths are those of sheaves: one restartable sequence. What differs lies behind them.
 //!
 //! **Sizes.** A *miss* is a trip of a CPU to its node's barn or to slabs. After each eighth miss of a cache its new sheaves
-//! hold twice as many objects, up to 128 KiB of them, and a CPU changes its sheaves at its next misses. What they hold beyond
+//! hold twice as many objects, up to 64 KiB of them, and a CPU changes its sheaves at its next misses. What they hold beyond
 //! a new cache's comes from a budget of the heap, 4 MiB for each CPU; when it is used up, new sheaves are as small as a new
 //! cache's. Two sheaves for each CPU are the *half flush*: one is full when the other is emptied, so that as many
 //! operations of either kind follow without a miss.
 //!
 //! **Going back.** A cache that did not miss for a second, as [reaping](crate::heap::Heap::reap) sees it, halves its
 //! capacity, down to the first one, and gives back what CPUs, barn and empty slabs have. Of empty slabs a node keeps
-//! 512 KiB for each cache, and never more slabs than the kernel. Free pages are the page allocator's:
+//! 128 KiB for each cache, and never more slabs than the kernel. Free pages are the page allocator's:
 //! [`TrimPolicy`](crate::page::TrimPolicy).
 //!
 //! **Refills.** A free object has the address of the next one, so that a list is read one cache miss after another. A
@@ -39,8 +39,8 @@
 //! The kernel has it in the middle, so that an overrun of the object before meets data.
 //!
 //! **kmalloc.** Each multiple of 8 bytes up to 64 has a class, then come four for each doubling, so that at most a fifth of a block is
-//! rounding. The largest class has 2 MiB; the kernel's has two pages, and larger blocks come from the page
-//! allocator, behind a lock. A slab has up to 256 KiB, so that eight objects of 32 KiB share one.
+//! rounding. The largest class has 256 KiB; the kernel's has two pages. Larger blocks come from the page
+//! allocator, behind a lock.
 //!
 //! # 5 Locks and 6 invariants
 //!
@@ -52,7 +52,7 @@
 //!
 //! # 8 Memory
 //!
-//! Beyond sheaves: at most the budget, and barns of 256 KiB for each cache and node instead of ten sheaves.
+//! Beyond sheaves: at most the budget, and barns of 128 KiB for each cache and node instead of ten sheaves.
 
 mod numbers;
 

@@ -19,19 +19,19 @@ pub(super) static NUMBERS: SheafEra = SheafEra {
     slub: SlubEra {
         kmalloc: KmallocRules {
             sizes: KmallocSizes::Quarters,
-            // 2 MiB: with red zones around it, it still fits in the largest slab.
-            page_shift_plus: 9,
-            shift_max: 21,
+            // 256 KiB. Filling a larger block takes longer than a trip to the page allocator.
+            page_shift_plus: 6,
+            shift_max: 18,
             ..KERNEL.slub.kmalloc
         },
         layout: LayoutRules {
             free_pointer: FreePointer::Start,
             ..KERNEL.slub.layout
         },
-        // A class between powers of two wastes much of a small slab: up to 256 KiB, with pages of 64 KiB, too.
+        // A class between powers of two wastes much of a small slab: 64 KiB, or two pages of 64 KiB.
         order: OrderRules {
-            max_order_small: 6,
-            max_order_large: 2,
+            max_order_small: 4,
+            max_order_large: 1,
             fractions: &[8, 4, 2],
             ..KERNEL.slub.order
         },
@@ -41,13 +41,13 @@ pub(super) static NUMBERS: SheafEra = SheafEra {
         // Of small objects as many as in a kernel's sheaf.
         first_bytes: 8 << 10,
         first_objects: 60,
-        most_bytes: 128 << 10,
+        most_bytes: 64 << 10,
         most_objects: SHEAF_CAPACITY_MAX,
         misses: 8,
         budget_bytes: 4 << 20,
         // Two of the largest sheaves, which a thread that frees hands to others that allocate.
-        barn_bytes: 256 << 10,
-        empty_bytes: 512 << 10,
+        barn_bytes: 128 << 10,
+        empty_bytes: 128 << 10,
         look_ns: 1_000_000_000,
     }),
     run: RunRules {
@@ -80,7 +80,7 @@ static SHEAF_CAPACITY: Tunable = Tunable {
     min: 0,
     max: SHEAF_CAPACITY_MAX as u64,
     unit: "objects",
-    default: DefaultValue::Computed("60, or fewer in 8 KiB; then by misses, up to 128 KiB"),
+    default: DefaultValue::Computed("60, or those in 8 KiB; then by misses, up to 64 KiB"),
     doc: "Objects a sheaf holds; 0 for no sheaves. A value that is set stays, whatever is missed.",
 };
 
@@ -91,6 +91,6 @@ static BARN_FULL: Tunable = Tunable {
     min: 0,
     max: COUNT_MAX,
     unit: "sheaves",
-    default: DefaultValue::Computed("those with 256 KiB of objects"),
+    default: DefaultValue::Computed("those with 128 KiB of objects"),
     doc: "Full sheaves a node keeps. It changes with the capacity.",
 };

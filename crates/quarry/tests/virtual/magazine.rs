@@ -70,8 +70,8 @@ fn growth_has_a_budget() {
         grown += u64::from(cache.stats().get(Stat::SheafAlloc) > 4);
         assert_eq!(cache.check_consistency(), Ok(()));
     }
-    // Each cache's barn has 256 KiB besides, of sheaves that new caches have.
-    let firsts = names.len() as u64 * (256 << 10);
+    // Each cache's barn has 128 KiB besides, of sheaves that new caches have.
+    let firsts = names.len() as u64 * (128 << 10);
     assert!(held_bytes <= (4 << 20) + firsts, "{held_bytes}");
     assert!((5..40).contains(&grown), "{grown}");
 }

@@ -121,8 +121,8 @@ fn classes_change_at_their_release() {
 fn quarters_waste_a_fifth_at_most() {
     let rules = KmallocRules {
         sizes: KmallocSizes::Quarters,
-        page_shift_plus: 9,
-        shift_max: 21,
+        page_shift_plus: 6,
+        shift_max: 18,
         ..*rules(Era::V6_18)
     };
     let machine = machine(12, 2);
@@ -132,7 +132,7 @@ fn quarters_waste_a_fifth_at_most() {
         sizes[..14],
         [8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192]
     );
-    assert_eq!(sizes.last(), Some(&(2 << 20)));
+    assert_eq!(sizes.last(), Some(&(256 << 10)));
     assert!(classes.is_sorted_by_key(|class| class.index));
     assert_eq!(
         classes.last().unwrap().index as usize + 1,
@@ -147,8 +147,8 @@ fn quarters_waste_a_fifth_at_most() {
         assert!(below == 0 || class.size <= 64 || (class.size - below) * 5 <= class.size);
         below = class.size;
     }
-    let beyond = kmalloc_index(&rules, &machine, (2 << 20) + 1);
-    assert_eq!(beyond, KmallocTarget::Pages { order: 10 });
+    let beyond = kmalloc_index(&rules, &machine, (256 << 10) + 1);
+    assert_eq!(beyond, KmallocTarget::Pages { order: 7 });
     let name = |size| {
         classes
             .iter()
