@@ -21,10 +21,15 @@ pub unsafe fn try_lock_unprotected(
 ) -> Option<NonNull<SlotLock>> {
     const SHIFT: u32 = HostMachine::PERCPU_SHIFT;
     let cpus = machine.topology().cpus;
-    if machine.area() != 0 {
+    if machine.has_sequences() {
         let word0 = slot0.as_ptr().cast::<u32>();
-        // SAFETY: the machine's area is right (H2); the caller's contract covers the rest.
-        let offset = unsafe { rseq::try_lock_unarmed::<SHIFT>(machine.area(), cpus, word0) };
+        let offset = if machine.area != 0 {
+            // SAFETY: the machine's area is right (H2); the caller's contract covers the rest.
+            unsafe { rseq::try_lock_unarmed::<SHIFT, false>(machine.area, cpus, word0) }
+        } else {
+            // SAFETY: as above (H5).
+            unsafe { rseq::try_lock_unarmed::<SHIFT, true>(machine.id_area, cpus, word0) }
+        };
         if offset == rseq::FAILED {
             return None;
         }
@@ -57,6 +62,17 @@ impl Kernel for NoBarrier {
 
 /// [`Slots::percpu_lock_remote`] without the barrier, whatever the mode.
 pub fn lock_remote_without_barrier(machine: &HostMachine, slot: &SlotLock, cpu: CpuId) -> bool {
-    let kernel = NoBarrier(HostKernel { cpu });
+    let kernel = NoBarrier(machine.kernel_for(cpu));
+    protocol::acquire(slot, &kernel, machine.claim(), protocol::ATTEMPTS)
+}
+
+/// [`Slots::percpu_lock_remote`] with the barrier of the CPU that has the slot's number: too little for a machine whose
+/// slots go by concurrency ids.
+pub fn lock_remote_with_barrier_of_one_cpu(
+    machine: &HostMachine,
+    slot: &SlotLock,
+    cpu: CpuId,
+) -> bool {
+    let kernel = HostKernel { cpu: Some(cpu) };
     protocol::acquire(slot, &kernel, machine.claim(), protocol::ATTEMPTS)
 }

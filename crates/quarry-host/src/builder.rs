@@ -8,6 +8,7 @@ use crate::machine::{HostMachine, Mode};
 use crate::memory::{Layout, Memory};
 use crate::numa::Nodes;
 use crate::rseq::{self, Found, RseqUnavailable};
+use crate::slot_index::{SlotIndex, SlotIndexUse};
 use crate::{os, topology};
 
 /// Memory by default, where the computer has no more.
@@ -52,6 +53,7 @@ pub struct Builder {
     mode: Mode,
     cpus: Option<u32>,
     huge_pages: HugePages,
+    slot_index: SlotIndex,
 }
 
 impl Default for Builder {
@@ -63,6 +65,7 @@ impl Default for Builder {
             mode: Mode::Auto,
             cpus: None,
             huge_pages: HugePages::System,
+            slot_index: SlotIndex::Cpu,
         }
     }
 }
@@ -101,7 +104,8 @@ impl Builder {
     }
 
     /// Serves only CPUs below `cpus`; default all possible ones. With restartable sequences,
-    /// threads on other CPUs then find no per-CPU state at all.
+    /// threads on other CPUs then find no per-CPU state at all; by [`SlotIndex::ConcurrencyId`], threads
+    /// beyond as many that run at once.
     #[must_use]
     pub const fn cpus(mut self, cpus: u32) -> Self {
         self.cpus = Some(cpus);
@@ -127,6 +131,29 @@ impl Builder {
     #[must_use]
     pub const fn huge_pages(mut self, huge_pages: HugePages) -> Self {
         self.huge_pages = huge_pages;
+        self
+    }
+
+    /// Chooses the number by which threads find their slots of per-CPU state; default [`SlotIndex::Cpu`].
+    /// [`HostMachine::slot_index`] reports the one in use.
+    ///
+    /// ```
+    /// use quarry_host::{HostMachine, SlotIndex};
+    ///
+    /// let machine = HostMachine::builder()
+    ///     .memory_bytes(64 << 20)
+    ///     .slot_index(SlotIndex::ConcurrencyId)
+    ///     .build()?;
+    /// let slots = machine.slot_index();
+    /// match slots.reason {
+    ///     None => assert_eq!(slots.in_use, SlotIndex::ConcurrencyId),
+    ///     Some(reason) => println!("slots go by CPU numbers: {reason}"),
+    /// }
+    /// # Ok::<(), quarry_host::HostError>(())
+    /// ```
+    #[must_use]
+    pub const fn slot_index(mut self, slot_index: SlotIndex) -> Self {
+        self.slot_index = slot_index;
         self
     }
 
@@ -161,7 +188,8 @@ impl Builder {
             page_shift,
             cache_line: topology::cache_line(),
         };
-        Ok(HostMachine::new(found, topology, nodes, memory))
+        let slot_index = SlotIndexUse::of_this_computer(self.slot_index, &found, topology.nodes);
+        Ok(HostMachine::new(found, slot_index, topology, nodes, memory))
     }
 
     fn page_shift(&self) -> Result<u32, HostError> {

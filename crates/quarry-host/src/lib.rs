@@ -24,6 +24,7 @@
 //! | `thread_lock` | a lock that refuses its own owner |
 //! | `map_arc` | a counted reference in a mapping |
 //! | `numa` | nodes of the CPUs |
+//! | `slot_index` | the number by which a thread finds its slot: its CPU's, or its concurrency id |
 //! | `topology`, `os` | `/sys`, system calls |
 //!
 //! # Modes
@@ -37,12 +38,14 @@
 //!
 //! * **H1** In one process a slot word is taken either by sequences and [`protocol`], or by
 //!   compare-and-swap, never by both: the mode of a machine is fixed when it is built.
-//! * **H2** If `area` is not 0, `membarrier` can restart sequences; the C library registered its
-//!   threads for them at that distance from the thread pointer.
+//! * **H2** If `area` or `id_area` is not 0, `membarrier` can restart sequences; the C library registered its
+//!   threads for them at that distance from the thread pointer. One of both is 0.
 //! * **H3** No operation of [`HostMachine`] allocates from the global heap or changes `errno`. So
 //!   it can serve the process's `malloc` and run in a signal handler. Building one looks up two
 //!   symbols with `dlsym`, which may allocate an error message when they are missing.
 //! * **H4** A sequence contains no call and no system call, and has one committing store.
+//! * **H5** If `id_area` is not 0, the kernel keeps the concurrency id of every registered area, and the machine has
+//!   one node. All its sequences use ids, and remote acquisitions restart the sequences of all CPUs (`slot_index`).
 //!
 //! # Debugging
 //!
@@ -73,6 +76,7 @@ mod prefetch;
 pub mod protocol;
 mod readers;
 pub mod rseq;
+mod slot_index;
 mod thread_lock;
 mod topology;
 pub mod values;
@@ -86,4 +90,5 @@ pub use map_arc::MapArc;
 pub use numa::{NumaUnavailable, NumaUse};
 pub use readers::RcuReadGuard;
 pub use rseq::{RseqAbi, RseqUnavailable};
+pub use slot_index::{SlotIndex, SlotIndexUnavailable, SlotIndexUse};
 pub use thread_lock::ThreadLock;

@@ -20,6 +20,7 @@ use crate::memory::Memory;
 use crate::numa::{Nodes, NumaUse};
 use crate::readers::{RcuReadGuard, Readers};
 use crate::rseq::{self, Found, RseqAbi, RseqUnavailable};
+use crate::slot_index::{SlotIndex, SlotIndexUse};
 use crate::waiters::Waiters;
 use crate::{os, protocol};
 
@@ -56,11 +57,13 @@ pub enum Mode {
 #[derive(Debug)]
 #[repr(C)]
 pub struct HostMachine {
-    /// Distance of the threads' areas from the thread pointer; 0 selects the fallback (H2).
+    /// Distance of the threads' areas from the thread pointer if slots go by CPU numbers, else 0 (H2).
     pub(crate) area: isize,
     /// Copy of the topology's number, next to `area` for the fast path.
     cpus: u32,
     reason: Option<RseqUnavailable>,
+    /// The same if slots go by concurrency ids, else 0 (H5). If both are 0 the fallback is in use.
+    pub(crate) id_area: isize,
     topology: Topology,
     memory: Memory,
     /// Remote acquisitions so far; makes their claims differ.
@@ -70,6 +73,7 @@ pub struct HostMachine {
     /// The thread inside [`HostMachine::without_waiting`], 0 if none is.
     impatient: AtomicUsize,
     abi: Option<RseqAbi>,
+    slot_index: SlotIndexUse,
     blocks: Blocks,
     readers: Readers,
     waiters: Waiters,
@@ -97,13 +101,21 @@ impl HostMachine {
 
     pub(crate) fn new(
         found: Result<Found, RseqUnavailable>,
+        slot_index: SlotIndexUse,
         topology: Topology,
         nodes: Nodes,
         memory: Memory,
     ) -> Self {
+        let area = found.as_ref().map_or(0, |found| found.area);
+        let (area, id_area) = match slot_index.in_use {
+            SlotIndex::Cpu => (area, 0),
+            SlotIndex::ConcurrencyId => (0, area),
+        };
         Self {
-            area: found.as_ref().map_or(0, |found| found.area),
+            area,
+            id_area,
             cpus: topology.cpus,
+            slot_index,
             reason: found.as_ref().err().copied(),
             topology,
             memory,
@@ -121,10 +133,35 @@ impl HostMachine {
     /// The mode in use: [`Mode::Rseq`] or [`Mode::Fallback`].
     #[must_use]
     pub fn mode(&self) -> Mode {
-        if self.area == 0 {
-            Mode::Fallback
-        } else {
+        if self.has_sequences() {
             Mode::Rseq
+        } else {
+            Mode::Fallback
+        }
+    }
+
+    /// True if slots are taken by sequences.
+    #[inline(always)]
+    pub(crate) fn has_sequences(&self) -> bool {
+        self.area != 0 || self.id_area != 0
+    }
+
+    /// Distance of the threads' areas from the thread pointer if slots go by the concurrency id, or not; else 0.
+    #[inline(always)]
+    pub(crate) fn area_by<const ID: bool>(&self) -> isize {
+        if ID { self.id_area } else { self.area }
+    }
+
+    /// The number by which threads find their slots, and the reason if another was wanted.
+    #[must_use]
+    pub fn slot_index(&self) -> SlotIndexUse {
+        self.slot_index
+    }
+
+    /// The operating system's part in taking the slot of another CPU, or of another concurrency id.
+    pub(crate) fn kernel_for(&self, cpu: CpuId) -> HostKernel {
+        HostKernel {
+            cpu: (self.id_area == 0).then_some(cpu),
         }
     }
 
@@ -258,12 +295,6 @@ impl HostMachine {
         Some(self.bind_errno.load(Ordering::Relaxed)).filter(|&errno| errno != 0)
     }
 
-    /// Distance of the threads' areas from the thread pointer, 0 in the fallback.
-    #[cfg(feature = "negative-controls")]
-    pub(crate) fn area(&self) -> isize {
-        self.area
-    }
-
     /// A claim that no other acquisition of this machine uses at the same time, unless 2^32 of
     /// them happen during one system call.
     pub(crate) fn claim(&self) -> u32 {
@@ -338,14 +369,15 @@ impl HostMachine {
     }
 }
 
-/// The kernel's side of the remote protocol, for one CPU.
+/// The kernel's side of the remote protocol.
 pub(crate) struct HostKernel {
-    pub(crate) cpu: CpuId,
+    /// The CPU that the word belongs to; `None` if any CPU may run a sequence on it.
+    pub(crate) cpu: Option<CpuId>,
 }
 
 impl protocol::Kernel for HostKernel {
     fn barrier(&self) -> bool {
-        os::rseq_barrier(self.cpu.0).is_ok()
+        os::rseq_barrier(self.cpu.map(|cpu| cpu.0)).is_ok()
     }
 
     fn pause(&self, attempt: u32) {

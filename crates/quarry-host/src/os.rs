@@ -66,10 +66,11 @@ pub(crate) fn check_rseq_barrier() -> Result<(), i32> {
     }
 }
 
-/// Returns after every sequence that was in flight on `cpu` has committed or will restart, with a
+/// Returns after every sequence that was in flight on `cpu`, or on any CPU, has committed or will restart, with a
 /// full memory barrier on both sides.
-pub(crate) fn rseq_barrier(cpu: u32) -> Result<(), i32> {
-    let barrier = || membarrier(PRIVATE_EXPEDITED_RSEQ, FLAG_CPU, cpu as libc::c_int);
+pub(crate) fn rseq_barrier(cpu: Option<u32>) -> Result<(), i32> {
+    let (flags, cpu) = cpu.map_or((0, 0), |cpu| (FLAG_CPU, cpu as libc::c_int));
+    let barrier = || membarrier(PRIVATE_EXPEDITED_RSEQ, flags, cpu);
     let done = match barrier() {
         // The first barrier of the process, or of a forked child that did not inherit the permission.
         Err(libc::EPERM) => {
@@ -78,6 +79,19 @@ pub(crate) fn rseq_barrier(cpu: u32) -> Result<(), i32> {
         other => other,
     };
     done.map(|_| ())
+}
+
+/// `AT_RSEQ_FEATURE_SIZE` of `linux/auxvec.h`.
+const RSEQ_FEATURE_SIZE: libc::c_ulong = 27;
+
+/// Bytes of a thread's area that the kernel has fields in; 0 if it does not say (before Linux 6.3).
+pub(crate) fn rseq_feature_bytes() -> u32 {
+    if cfg!(miri) {
+        return 0;
+    }
+    // SAFETY: getauxval takes an integer and reads what the kernel gave the process.
+    let bytes = keeping_errno(|| unsafe { libc::getauxval(RSEQ_FEATURE_SIZE) });
+    u32::try_from(bytes).unwrap_or(0)
 }
 
 /// The running CPU by the kernel's report.

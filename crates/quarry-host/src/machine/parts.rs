@@ -1,5 +1,6 @@
 //! The parts of [`Machine`](quarry_core::machine::Machine) that a process is.
 
+use core::hint::cold_path;
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering;
 
@@ -11,7 +12,7 @@ use quarry_core::machine::{
 #[cfg(all(target_arch = "x86_64", target_os = "linux", not(any(miri, loom))))]
 use quarry_core::machine::{ListLayout, StackLayout, Steps};
 
-use super::{HostKernel, HostMachine};
+use super::HostMachine;
 use crate::huge::HugePages;
 use crate::protocol::Word as _;
 #[cfg(all(target_arch = "x86_64", target_os = "linux", not(any(miri, loom))))]
@@ -42,6 +43,12 @@ unsafe impl Cpus for HostMachine {
             let cpu = unsafe { rseq::cpu_id(self.area) };
             if cpu < self.cpus {
                 return CpuId(cpu);
+            }
+        } else if self.id_area != 0 {
+            // SAFETY: as above.
+            let id = unsafe { rseq::concurrency_id(self.id_area) };
+            if id < self.cpus {
+                return CpuId(id);
             }
         }
         CpuId(self.system_cpu())
@@ -89,6 +96,29 @@ unsafe impl Memory for HostMachine {
     }
 }
 
+impl HostMachine {
+    /// The acquisition of the running CPU's slot, or of that of the thread's concurrency id.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Slots::percpu_try_lock`], and `area_by` is not 0.
+    #[inline(always)]
+    unsafe fn try_lock_by<const ID: bool>(
+        &self,
+        slot0: NonNull<SlotLock>,
+    ) -> Option<NonNull<SlotLock>> {
+        const SHIFT: u32 = HostMachine::PERCPU_SHIFT;
+        let word0 = slot0.as_ptr().cast::<u32>();
+        // SAFETY: H2 and H5 for the area; the caller says that each CPU has a slot at its distance; H1 for who takes them.
+        let offset = unsafe { rseq::try_lock::<SHIFT, ID>(self.area_by::<ID>(), self.cpus, word0) };
+        if offset == FAILED {
+            return None;
+        }
+        // SAFETY: an offset that is not FAILED is that of an existing CPU's slot.
+        Some(unsafe { slot0.byte_add(offset) })
+    }
+}
+
 // SAFETY: the words exclude by H1 and `protocol`; each release is a Release store that the next
 // acquisition acquires.
 unsafe impl Slots for HostMachine {
@@ -96,19 +126,18 @@ unsafe impl Slots for HostMachine {
 
     #[inline(always)]
     unsafe fn percpu_try_lock(&self, slot0: NonNull<SlotLock>) -> Option<NonNull<SlotLock>> {
-        if self.area == 0 {
-            // SAFETY: the caller says that each CPU has a slot at its distance from `slot0`, which is all that is asked.
-            return unsafe { self.try_lock_fallback(slot0) };
+        if self.area != 0 {
+            // SAFETY: the caller says that each CPU has a slot at its distance from `slot0`.
+            unsafe { self.try_lock_by::<false>(slot0) }
+        } else if self.id_area != 0 {
+            cold_path();
+            // SAFETY: as above, and ids are below the number of CPUs or refused.
+            unsafe { self.try_lock_by::<true>(slot0) }
+        } else {
+            cold_path();
+            // SAFETY: each CPU has a slot at its distance from `slot0`, which is all that is asked.
+            unsafe { self.try_lock_fallback(slot0) }
         }
-        let word0 = slot0.as_ptr().cast::<u32>();
-        // SAFETY: H2 for the area; the caller says that each CPU has a slot at its distance; H1 for who takes them.
-        let offset =
-            unsafe { rseq::try_lock::<{ Self::PERCPU_SHIFT }>(self.area, self.cpus, word0) };
-        if offset == FAILED {
-            return None;
-        }
-        // SAFETY: an offset that is not FAILED is that of an existing CPU's slot.
-        Some(unsafe { slot0.byte_add(offset) })
     }
 
     unsafe fn percpu_lock_new(&self, slot: &SlotLock, _cpu: CpuId) -> bool {
@@ -117,11 +146,11 @@ unsafe impl Slots for HostMachine {
     }
 
     fn percpu_lock_remote(&self, slot: &SlotLock, cpu: CpuId) -> bool {
-        let kernel = HostKernel { cpu };
-        if self.area == 0 {
-            protocol::acquire_fallback(slot, &kernel, self.remote_attempts())
-        } else {
+        let kernel = self.kernel_for(cpu);
+        if self.has_sequences() {
             protocol::acquire(slot, &kernel, self.claim(), self.remote_attempts())
+        } else {
+            protocol::acquire_fallback(slot, &kernel, self.remote_attempts())
         }
     }
 
@@ -135,13 +164,29 @@ unsafe impl Slots for HostMachine {
     }
 }
 
+/// One of the sequences of `commits`, as the machine finds its slots; what it answers in the fallback. By CPU numbers
+/// this is one test and the sequence, as if there were no ids.
+#[cfg(all(target_arch = "x86_64", target_os = "linux", not(any(miri, loom))))]
+macro_rules! step {
+    ($machine:ident, $refused:expr, $step:ident::<$layout:ident>($($argument:expr),*)) => {
+        if $machine.area != 0 {
+            commits::$step::<$layout, { Self::PERCPU_SHIFT }, false>($machine, $($argument),*)
+        } else if $machine.id_area != 0 {
+            cold_path();
+            commits::$step::<$layout, { Self::PERCPU_SHIFT }, true>($machine, $($argument),*)
+        } else {
+            $refused
+        }
+    };
+}
+
 // SAFETY: each step is a restartable sequence with one committing store, which finds the word
 // free (H1).
 #[cfg(all(target_arch = "x86_64", target_os = "linux", not(any(miri, loom))))]
 unsafe impl Steps for HostMachine {
     #[inline(always)]
     fn has_steps(&self) -> bool {
-        self.area != 0
+        self.has_sequences()
     }
 
     #[inline(always)]
@@ -150,11 +195,8 @@ unsafe impl Steps for HostMachine {
         slot0: &NonNull<SlotLock>,
         link: usize,
     ) -> Option<NonNull<u8>> {
-        if self.area == 0 {
-            return None;
-        }
-        // SAFETY: H2 for the area; the caller says that each CPU has a slot of this layout at its distance.
-        NonNull::new(unsafe { commits::pop_list::<L, { Self::PERCPU_SHIFT }>(self, slot0, link) })
+        // SAFETY: H2 and H5 for the area; the caller says that each CPU has a slot of this layout at its distance.
+        NonNull::new(unsafe { step!(self, core::ptr::null_mut(), pop_list::<L>(slot0, link)) })
     }
 
     #[inline(always)]
@@ -166,11 +208,8 @@ unsafe impl Steps for HostMachine {
         object: NonNull<u8>,
     ) -> bool {
         let object = object.as_ptr();
-        // SAFETY: H2 for the area; the caller says that each CPU has a slot of this layout, and owns the object.
-        self.area != 0
-            && unsafe {
-                commits::push_list::<L, { Self::PERCPU_SHIFT }>(self, slot0, link, owner, object)
-            }
+        // SAFETY: H2 and H5 for the area; the caller says that each CPU has a slot of this layout, and owns the object.
+        unsafe { step!(self, false, push_list::<L>(slot0, link, owner, object)) }
     }
 
     #[inline(always)]
@@ -178,11 +217,8 @@ unsafe impl Steps for HostMachine {
         &self,
         slot0: &NonNull<SlotLock>,
     ) -> Option<NonNull<u8>> {
-        if self.area == 0 {
-            return None;
-        }
-        // SAFETY: H2 for the area; the caller says that each CPU has a slot of this layout at its distance.
-        NonNull::new(unsafe { commits::pop_stack::<L, { Self::PERCPU_SHIFT }>(self, slot0) })
+        // SAFETY: H2 and H5 for the area; the caller says that each CPU has a slot of this layout at its distance.
+        NonNull::new(unsafe { step!(self, core::ptr::null_mut(), pop_stack::<L>(slot0)) })
     }
 
     #[inline(always)]
@@ -192,9 +228,8 @@ unsafe impl Steps for HostMachine {
         object: NonNull<u8>,
     ) -> bool {
         let object = object.as_ptr();
-        // SAFETY: H2 for the area; the caller says that each CPU has a slot of this layout, and owns the object.
-        self.area != 0
-            && unsafe { commits::push_stack::<L, { Self::PERCPU_SHIFT }>(self, slot0, object) }
+        // SAFETY: H2 and H5 for the area; the caller says that each CPU has a slot of this layout, and owns the object.
+        unsafe { step!(self, false, push_stack::<L>(slot0, object)) }
     }
 }
 

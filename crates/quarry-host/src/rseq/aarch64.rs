@@ -24,6 +24,9 @@ use super::ABORTS;
 
 /// This target has a sequence.
 pub(super) const BUILT: bool = true;
+/// None by the concurrency id: its users run on different CPUs, and this processor keeps their accesses in order
+/// only if the kernel's own barriers do, which its interface does not promise.
+pub(super) const BUILT_BY_ID: bool = false;
 
 macro_rules! sequence {
     ($arm:literal, $area:expr, $cpus:expr, $slot0:expr, $shift:expr) => {{
@@ -88,14 +91,21 @@ macro_rules! sequence {
 }
 
 /// Takes the running CPU's word: the offset of its slot from `slot0`, or
-/// [`FAILED`](super::FAILED).
+/// [`FAILED`](super::FAILED), as always with `BY_ID`.
 ///
 /// # Safety
 ///
 /// `area` is as [`find`](super::find) returned it. For each CPU below `cpus` there is a lock word
 /// at `slot0 + (cpu << SHIFT)`, taken by sequences and `protocol` only (H1).
 #[inline(always)]
-pub(crate) unsafe fn try_lock<const SHIFT: u32>(area: isize, cpus: u32, slot0: *mut u32) -> usize {
+pub(crate) unsafe fn try_lock<const SHIFT: u32, const BY_ID: bool>(
+    area: isize,
+    cpus: u32,
+    slot0: *mut u32,
+) -> usize {
+    if BY_ID {
+        return super::FAILED;
+    }
     // SAFETY: by the caller's contract the area and the word are there. The only stores go to the
     // area's `rseq_cs`, which belongs to the thread, and to the word: from 0 to 1, without another
     // thread between: the kernel restarts the sequence otherwise. The descriptor names the bounds
@@ -109,11 +119,14 @@ pub(crate) unsafe fn try_lock<const SHIFT: u32>(area: isize, cpus: u32, slot0: *
 ///
 /// As for [`try_lock`]; and the word must protect nothing.
 #[cfg(feature = "negative-controls")]
-pub(crate) unsafe fn try_lock_unarmed<const SHIFT: u32>(
+pub(crate) unsafe fn try_lock_unarmed<const SHIFT: u32, const BY_ID: bool>(
     area: isize,
     cpus: u32,
     slot0: *mut u32,
 ) -> usize {
+    if BY_ID {
+        return super::FAILED;
+    }
     // SAFETY: as in `try_lock`; that the store may hit a word in use is what the caller wants.
     unsafe { sequence!("nop", area, cpus, slot0, SHIFT) }
 }
@@ -139,6 +152,16 @@ pub(crate) unsafe fn cpu_id(area: isize) -> u32 {
         );
     }
     cpu
+}
+
+/// Never knows an id.
+///
+/// # Safety
+///
+/// None is needed; the other targets' function is unsafe.
+#[inline(always)]
+pub(crate) unsafe fn concurrency_id(_: isize) -> u32 {
+    u32::MAX
 }
 
 /// The thread pointer: not 0, and different for all threads alive.

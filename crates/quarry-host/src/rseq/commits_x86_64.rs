@@ -30,7 +30,7 @@ use crate::machine::HostMachine;
 /// address, `$fail` is where a failure jumps to and `$failure` what stands there.
 macro_rules! frame {
     ([$($body:literal,)*], $slot:literal, $slot32:literal, $fail:literal, [$($failure:literal,)*],
-     $machine:expr, $slot0:expr, $shift:expr, { $($operand:tt)* }) => {
+     $machine:expr, $slot0:expr, $shift:expr, $by_id:ident, { $($operand:tt)* }) => {
         asm!(
             ".pushsection .data.rel.ro.quarry_rseq, \"aw\", @progbits",
             ".balign 32",
@@ -42,7 +42,14 @@ macro_rules! frame {
             concat!("lea ", $slot, ", [rip + 2b]"),
             concat!("mov qword ptr fs:[{area} + 8], ", $slot),
             "4:",
+            ".if {by_id}",
+            // An area that is not registered has the id 0, which is another thread's.
+            "cmp dword ptr fs:[{area} + 4], 0",
+            concat!("jl ", $fail),
+            concat!("mov ", $slot32, ", dword ptr fs:[{area} + 24]"),
+            ".else",
             concat!("mov ", $slot32, ", dword ptr fs:[{area} + 4]"),
+            ".endif",
             concat!("cmp ", $slot32, ", dword ptr [{machine} + {cpus}]"),
             concat!("jae ", $fail),
             concat!("shl ", $slot, ", {shift}"),
@@ -61,7 +68,8 @@ macro_rules! frame {
             concat!("lock inc qword ptr [", $slot, "]"),
             "jmp 3b",
             ".popsection",
-            area = in(reg) $machine.area,
+            area = in(reg) $machine.area_by::<$by_id>(),
+            by_id = const $by_id as u32,
             machine = in(reg) core::ptr::from_ref($machine),
             cpus = const HostMachine::CPUS_AT,
             slot0 = in(reg) core::ptr::from_ref($slot0),
@@ -75,12 +83,12 @@ macro_rules! frame {
 
 /// A sequence with a result, which is 0 if it fails.
 macro_rules! pop {
-    ([$($body:literal,)*], $machine:expr, $slot0:expr, $shift:expr, $result:ident,
+    ([$($body:literal,)*], $machine:expr, $slot0:expr, $shift:expr, $by_id:ident, $result:ident,
      { $($operand:tt)* }) => {
         frame!(
             [$($body,)*],
             "{slot}", "{slot:e}", "6f", ["6:", "xor {result:e}, {result:e}", "jmp 5b",],
-            $machine, $slot0, $shift,
+            $machine, $slot0, $shift, $by_id,
             { slot = out(reg) _, result = out(reg) $result, $($operand)* }
         )
     };
@@ -89,12 +97,12 @@ macro_rules! pop {
 /// A sequence without a result: a failure returns `false` from the function. A block that may leave
 /// can have no outputs, so its scratch registers are fixed: r11 for the slot, r9 and r10.
 macro_rules! push {
-    ([$($body:literal,)*], $machine:expr, $slot0:expr, $shift:expr,
+    ([$($body:literal,)*], $machine:expr, $slot0:expr, $shift:expr, $by_id:ident,
      { $($operand:tt)* }) => {
         frame!(
             [$($body,)*],
             "r11", "r11d", "{failed}", [],
-            $machine, $slot0, $shift,
+            $machine, $slot0, $shift, $by_id,
             {
                 failed = label { return false; },
                 out("r9") _,
@@ -110,10 +118,10 @@ macro_rules! push {
 ///
 /// # Safety
 ///
-/// As for [`try_lock`](super::try_lock); the slots are laid out as `L` says; every object on their
-/// lists holds the address of the next one, or null, `link` bytes from its start.
+/// As for [`try_lock`](super::try_lock), whose `area` is that of the machine for `BY_ID`; the slots are
+/// laid out as `L` says; every object on their lists holds the address of the next one, or null, `link` bytes from its start.
 #[inline(always)]
-pub(crate) unsafe fn pop_list<L: ListLayout, const SHIFT: u32>(
+pub(crate) unsafe fn pop_list<L: ListLayout, const SHIFT: u32, const BY_ID: bool>(
     machine: &HostMachine,
     slot0: &NonNull<SlotLock>,
     link: usize,
@@ -132,7 +140,7 @@ pub(crate) unsafe fn pop_list<L: ListLayout, const SHIFT: u32>(
                 "inc qword ptr [{slot} + {pops}]",
                 "mov qword ptr [{slot} + {head}], {next}",
             ],
-            machine, slot0, SHIFT, result,
+            machine, slot0, SHIFT, BY_ID, result,
             {
                 head = const L::HEAD,
                 pops = const L::POPS,
@@ -151,7 +159,7 @@ pub(crate) unsafe fn pop_list<L: ListLayout, const SHIFT: u32>(
 ///
 /// As for [`pop_list`]; the caller owns the object.
 #[inline(always)]
-pub(crate) unsafe fn push_list<L: ListLayout, const SHIFT: u32>(
+pub(crate) unsafe fn push_list<L: ListLayout, const SHIFT: u32, const BY_ID: bool>(
     machine: &HostMachine,
     slot0: &NonNull<SlotLock>,
     link: usize,
@@ -171,7 +179,7 @@ pub(crate) unsafe fn push_list<L: ListLayout, const SHIFT: u32>(
                 "inc qword ptr [r11 + {pushes}]",
                 "mov qword ptr [r11 + {head}], {object}",
             ],
-            machine, slot0, SHIFT,
+            machine, slot0, SHIFT, BY_ID,
             {
                 head = const L::HEAD,
                 owner_at = const L::OWNER,
@@ -191,7 +199,7 @@ pub(crate) unsafe fn push_list<L: ListLayout, const SHIFT: u32>(
 ///
 /// As for [`try_lock`](super::try_lock); the slots are laid out as `L` says.
 #[inline(always)]
-pub(crate) unsafe fn pop_stack<L: StackLayout, const SHIFT: u32>(
+pub(crate) unsafe fn pop_stack<L: StackLayout, const SHIFT: u32, const BY_ID: bool>(
     machine: &HostMachine,
     slot0: &NonNull<SlotLock>,
 ) -> *mut u8 {
@@ -209,7 +217,7 @@ pub(crate) unsafe fn pop_stack<L: StackLayout, const SHIFT: u32>(
                 "sub {top}, 8",
                 "mov qword ptr [{slot} + {top_at}], {top}",
             ],
-            machine, slot0, SHIFT, result,
+            machine, slot0, SHIFT, BY_ID, result,
             {
                 top_at = const L::TOP,
                 base = const L::BASE,
@@ -229,7 +237,7 @@ pub(crate) unsafe fn pop_stack<L: StackLayout, const SHIFT: u32>(
 /// As for [`pop_stack`]; the word in front of the oldest entry may be read, and the object fits in an
 /// entry.
 #[inline(always)]
-pub(crate) unsafe fn push_stack<L: StackLayout, const SHIFT: u32>(
+pub(crate) unsafe fn push_stack<L: StackLayout, const SHIFT: u32, const BY_ID: bool>(
     machine: &HostMachine,
     slot0: &NonNull<SlotLock>,
     object: *mut u8,
@@ -250,7 +258,7 @@ pub(crate) unsafe fn push_stack<L: StackLayout, const SHIFT: u32>(
                     "add r10, 4",
                     "mov qword ptr [r11 + {top_at}], r10",
                 ],
-                machine, slot0, SHIFT,
+                machine, slot0, SHIFT, BY_ID,
                 {
                     top_at = const L::TOP,
                     limit = const L::LIMIT,
@@ -275,7 +283,7 @@ pub(crate) unsafe fn push_stack<L: StackLayout, const SHIFT: u32>(
                 "add r10, 8",
                 "mov qword ptr [r11 + {top_at}], r10",
             ],
-            machine, slot0, SHIFT,
+            machine, slot0, SHIFT, BY_ID,
             {
                 top_at = const L::TOP,
                 limit = const L::LIMIT,

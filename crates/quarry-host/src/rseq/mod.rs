@@ -19,6 +19,9 @@
 //!   end
 //! ```
 //!
+//! By concurrency id the slot's number is `area.mm_cid`, and a negative `cpu_id` fails first: an area
+//! that is not registered has the id 0 ([`SlotIndex`](crate::SlotIndex)).
+//!
 //! The descriptor (version, flags, start, length, abort address) is in a `.data.rel.ro` section,
 //! which is read-only after relocation, so the abort address cannot be overwritten. The kernel
 //! demands a signature in front of the abort address; it is in a section of its own, as trapping
@@ -73,7 +76,7 @@ pub(crate) mod commits;
 
 #[cfg(feature = "negative-controls")]
 pub(crate) use arch::try_lock_unarmed;
-pub(crate) use arch::{cpu_id, thread_pointer, try_lock};
+pub(crate) use arch::{concurrency_id, cpu_id, thread_pointer, try_lock};
 
 #[cfg(all(
     test,
@@ -193,6 +196,11 @@ fn symbol<T: Copy>(name: &CStr) -> Option<T> {
     // SAFETY: `dlsym` returned null or the address of the named variable; both that are looked up
     // are constants of type `T` by the documentation of the C library.
     unsafe { address.cast::<T>().as_ref() }.copied()
+}
+
+/// True if this processor has sequences by the concurrency id.
+pub(crate) const fn has_ids() -> bool {
+    arch::BUILT_BY_ID
 }
 
 /// Finds the registered areas, once it is certain that sequences work (H2).

@@ -18,48 +18,55 @@ use quarry_core::slub::Slub;
 use quarry_core::slubq::Slubq;
 
 use super::*;
-use crate::{HostMachine, Mode};
+use crate::{HostMachine, Mode, SlotIndex};
 
 /// Words of an extended area; the kernel's own until 7.0 are the first 8.
 const WORDS: usize = 16;
 /// `rseq_cs`, in words.
 const DESCRIPTOR: core::ops::Range<usize> = 2..4;
+/// `mm_cid`, in words.
+const ID: usize = 6;
 
 /// A `struct rseq` that is registered with no kernel.
 #[repr(align(64))]
 struct Area(UnsafeCell<[u32; WORDS]>);
 
 impl Area {
-    /// An area of a thread on a CPU; all but the CPU's number and `rseq_cs` are patterns.
-    fn on_cpu(cpu: u32) -> Box<Self> {
-        Box::new(Self(UnsafeCell::new(Self::words(cpu))))
+    /// An area of a thread on a CPU, with a concurrency id; all but these and `rseq_cs` are patterns.
+    fn on_cpu(cpu: u32, id: u32) -> Box<Self> {
+        Box::new(Self(UnsafeCell::new(Self::words(cpu, id))))
     }
 
-    fn words(cpu: u32) -> [u32; WORDS] {
+    fn words(cpu: u32, id: u32) -> [u32; WORDS] {
         let mut words = core::array::from_fn(|at| 0xa5a5_0000 | at as u32);
         words[..2].fill(cpu);
         words[DESCRIPTOR].fill(0);
+        words[ID] = id;
         words
     }
 
     /// A machine for the calling thread that uses this area.
-    fn machine(&self) -> HostMachine {
+    fn machine(&self, slot_index: SlotIndex) -> HostMachine {
         let builder = HostMachine::builder().memory_bytes(64 << 20).cpus(4);
         let mut machine = builder.mode(Mode::Fallback).build().expect("64 MiB");
         let area = self.0.get().expose_provenance();
-        machine.area = area.wrapping_sub(thread_pointer()).cast_signed();
+        let area = area.wrapping_sub(thread_pointer()).cast_signed();
+        match slot_index {
+            SlotIndex::Cpu => machine.area = area,
+            SlotIndex::ConcurrencyId => machine.id_area = area,
+        }
         machine
     }
 
     /// The descriptor that the last sequence armed; all other words are as they were.
-    fn armed(&self, cpu: u32) -> Option<Descriptor> {
+    fn armed(&self, cpu: u32, id: u32) -> Option<Descriptor> {
         // SAFETY: the calling thread alone uses the area. Volatile: the sequences' stores are not the compiler's.
         let mut words = unsafe { self.0.get().read_volatile() };
         let [low, high] = [words[2], words[3]].map(u64::from);
         words[DESCRIPTOR].fill(0);
         assert_eq!(
             words,
-            Self::words(cpu),
+            Self::words(cpu, id),
             "a sequence wrote to the kernel's fields"
         );
         let address = usize::try_from(high << 32 | low).expect("an address");
@@ -89,42 +96,68 @@ fn code(from: u64, bytes: u64) -> &'static [u8] {
     unsafe { core::slice::from_raw_parts(from, bytes as usize) }
 }
 
+/// Nothing is an id but with a registered area: that of a thread without one is 0.
+const UNREGISTERED: [u32; 2] = [-1_i32 as u32, -2_i32 as u32];
+
 #[test]
 fn the_try_lock_takes_the_word_of_its_cpu_alone() {
     for cpu in [0, 3, 4, u32::MAX] {
-        let area = Area::on_cpu(cpu);
-        let machine = area.machine();
-        let slot0 = machine.ranges().percpu.base.cast::<SlotLock>();
-        let words = || {
-            core::array::from_fn::<_, 4, _>(|cpu| {
-                // SAFETY: the range has a slot for each of the four CPUs.
-                let slot = unsafe { slot0.byte_add(cpu << HostMachine::PERCPU_SHIFT) };
-                // SAFETY: the range is zero-filled, which is a free word, and lives as long as the machine.
-                unsafe { slot.as_ref() }.word().load(Ordering::Relaxed)
-            })
-        };
-        let mut expected = [0; 4];
-        // SAFETY: `slot0` is CPU 0's place in the per-CPU range, and the area is as long as the machine.
-        let taken = unsafe { machine.percpu_try_lock(slot0) };
-        assert_eq!(taken.is_some(), cpu < 4, "CPU {cpu}");
-        if let Some(word) = expected.get_mut(cpu as usize) {
-            *word = PERCPU_OWNER;
-        }
-        assert_eq!(words(), expected, "CPU {cpu}");
-        // SAFETY: the slots and the area are those of the call before.
-        let again = unsafe { machine.percpu_try_lock(slot0) };
-        assert!(again.is_none(), "the word is held, or the CPU has none");
-        assert_eq!(words(), expected, "CPU {cpu}");
-        assert!(area.armed(cpu).is_some(), "a failure is armed too");
+        takes_alone(SlotIndex::Cpu, cpu, 1, cpu);
     }
 }
 
+#[test]
+fn the_try_lock_takes_the_word_of_its_id_alone() {
+    if !has_ids() {
+        // Machines on such processors never use ids.
+        takes_alone(SlotIndex::ConcurrencyId, 1, 1, u32::MAX);
+        return;
+    }
+    for (cpu, id) in [(0, 0), (1, 0), (0, 3), (4000, 2), (1, 4), (2, u32::MAX)] {
+        takes_alone(SlotIndex::ConcurrencyId, cpu, id, id);
+    }
+    for cpu in UNREGISTERED {
+        takes_alone(SlotIndex::ConcurrencyId, cpu, 0, u32::MAX);
+    }
+}
+
+/// The slot of this number is taken, or none if there is none.
+fn takes_alone(slot_index: SlotIndex, cpu: u32, id: u32, number: u32) {
+    let area = Area::on_cpu(cpu, id);
+    let machine = area.machine(slot_index);
+    let slot0 = machine.ranges().percpu.base.cast::<SlotLock>();
+    let words = || {
+        core::array::from_fn::<_, 4, _>(|cpu| {
+            // SAFETY: the range has a slot for each of the four CPUs.
+            let slot = unsafe { slot0.byte_add(cpu << HostMachine::PERCPU_SHIFT) };
+            // SAFETY: the range is zero-filled, which is a free word, and lives as long as the machine.
+            unsafe { slot.as_ref() }.word().load(Ordering::Relaxed)
+        })
+    };
+    let mut expected = [0; 4];
+    // SAFETY: `slot0` is CPU 0's place in the per-CPU range, and the area is as long as the machine.
+    let taken = unsafe { machine.percpu_try_lock(slot0) };
+    assert_eq!(taken.is_some(), number < 4, "CPU {cpu}, id {id}");
+    if let Some(word) = expected.get_mut(number as usize) {
+        *word = PERCPU_OWNER;
+    }
+    assert_eq!(words(), expected, "CPU {cpu}, id {id}");
+    // SAFETY: the slots and the area are those of the call before.
+    let again = unsafe { machine.percpu_try_lock(slot0) };
+    assert!(again.is_none(), "the word is held, or the CPU has none");
+    assert_eq!(words(), expected, "CPU {cpu}, id {id}");
+    let armed = area.armed(cpu, id).is_some();
+    let sequence = slot_index == SlotIndex::Cpu || has_ids();
+    assert_eq!(armed, sequence, "a failure is armed too");
+}
+
 /// The descriptors of all sequences that a heap of this design uses.
-fn descriptors<D: Design>(found: &mut BTreeSet<Descriptor>) {
-    let area = Area::on_cpu(1);
-    let heap = Heap::<_, D>::new(area.machine(), D::DEFAULT_ERA, BootParams::default());
+fn descriptors<D: Design>(slot_index: SlotIndex, found: &mut BTreeSet<Descriptor>) {
+    let area = Area::on_cpu(1, 2);
+    let machine = area.machine(slot_index);
+    let heap = Heap::<_, D>::new(machine, D::DEFAULT_ERA, BootParams::default());
     let heap = heap.expect("a heap");
-    let mut look = || found.extend(area.armed(1));
+    let mut look = || found.extend(area.armed(1, 2));
     for bytes in [16, 192, 1000, 4096, 40_000] {
         let mut objects = Vec::new();
         for _ in 0..200 {
@@ -148,11 +181,19 @@ fn descriptors<D: Design>(found: &mut BTreeSet<Descriptor>) {
 
 #[test]
 fn sequences_write_nothing_to_an_area_but_their_descriptor_and_make_no_call() {
+    for slot_index in [SlotIndex::Cpu, SlotIndex::ConcurrencyId] {
+        if slot_index == SlotIndex::Cpu || has_ids() {
+            check_sequences(slot_index);
+        }
+    }
+}
+
+fn check_sequences(slot_index: SlotIndex) {
     let mut found = BTreeSet::new();
-    descriptors::<SlabCache>(&mut found);
-    descriptors::<Slub>(&mut found);
-    descriptors::<Slubq>(&mut found);
-    descriptors::<SheafCache>(&mut found);
+    descriptors::<SlabCache>(slot_index, &mut found);
+    descriptors::<Slub>(slot_index, &mut found);
+    descriptors::<Slubq>(slot_index, &mut found);
+    descriptors::<SheafCache>(slot_index, &mut found);
     let steps = if cfg!(target_arch = "x86_64") { 8 } else { 1 };
     assert!(found.len() >= steps, "{} sequences were seen", found.len());
     for descriptor in found {

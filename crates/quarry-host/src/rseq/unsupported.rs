@@ -5,6 +5,8 @@ use super::FAILED;
 
 /// This target has no sequence.
 pub(super) const BUILT: bool = false;
+/// Nor one by the concurrency id.
+pub(super) const BUILT_BY_ID: bool = false;
 
 /// Never takes a word.
 ///
@@ -12,7 +14,11 @@ pub(super) const BUILT: bool = false;
 ///
 /// None is needed; the other targets' function is unsafe.
 #[inline(always)]
-pub(crate) unsafe fn try_lock<const SHIFT: u32>(_: isize, _: u32, _: *mut u32) -> usize {
+pub(crate) unsafe fn try_lock<const SHIFT: u32, const BY_ID: bool>(
+    _: isize,
+    _: u32,
+    _: *mut u32,
+) -> usize {
     FAILED
 }
 
@@ -22,7 +28,11 @@ pub(crate) unsafe fn try_lock<const SHIFT: u32>(_: isize, _: u32, _: *mut u32) -
 ///
 /// None is needed; the other targets' function is unsafe.
 #[cfg(feature = "negative-controls")]
-pub(crate) unsafe fn try_lock_unarmed<const SHIFT: u32>(_: isize, _: u32, _: *mut u32) -> usize {
+pub(crate) unsafe fn try_lock_unarmed<const SHIFT: u32, const BY_ID: bool>(
+    _: isize,
+    _: u32,
+    _: *mut u32,
+) -> usize {
     FAILED
 }
 
@@ -33,6 +43,16 @@ pub(crate) unsafe fn try_lock_unarmed<const SHIFT: u32>(_: isize, _: u32, _: *mu
 /// None is needed; the other targets' function is unsafe.
 #[inline(always)]
 pub(crate) unsafe fn cpu_id(_: isize) -> u32 {
+    u32::MAX
+}
+
+/// Never knows an id.
+///
+/// # Safety
+///
+/// None is needed; the other targets' function is unsafe.
+#[inline(always)]
+pub(crate) unsafe fn concurrency_id(_: isize) -> u32 {
     u32::MAX
 }
 

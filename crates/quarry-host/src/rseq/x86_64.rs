@@ -1,8 +1,8 @@
 //! The sequence for x86-64.
 //!
 //! Registers: `area` (distance of `struct rseq` from `fs`), `cpus`, `slot0` are read only, so a
-//! restart finds them as they were. `offset` holds in turn the descriptor's address, the CPU
-//! number and its slot's offset; everything in it is made anew after a restart.
+//! restart finds them as they were. `offset` holds in turn the descriptor's address, the slot's
+//! number and its offset; everything in it is made anew after a restart.
 //!
 //! | label | meaning |
 //! |---|---|
@@ -22,9 +22,11 @@ use super::ABORTS;
 
 /// This target has a sequence.
 pub(super) const BUILT: bool = true;
+/// It also has one by the concurrency id, whose users this processor's memory order keeps in order (`slot_index`).
+pub(super) const BUILT_BY_ID: bool = true;
 
 macro_rules! sequence {
-    ($arm:literal, $area:expr, $cpus:expr, $slot0:expr, $shift:expr) => {{
+    ($arm:literal, $area:expr, $cpus:expr, $slot0:expr, $shift:expr, $by_id:expr) => {{
         let offset: usize;
         asm!(
             ".pushsection .data.rel.ro.quarry_rseq, \"aw\", @progbits",
@@ -37,7 +39,14 @@ macro_rules! sequence {
             "lea {offset}, [rip + 2b]",
             $arm,
             "4:",
+            ".if {by_id}",
+            // An area that is not registered has the id 0, which is another thread's.
+            "cmp dword ptr fs:[{area} + 4], 0",
+            "jl 6f",
+            "mov {offset:e}, dword ptr fs:[{area} + 24]",
+            ".else",
             "mov {offset:e}, dword ptr fs:[{area} + 4]",
+            ".endif",
             "cmp {offset:e}, {cpus:e}",
             "jae 6f",
             "shl {offset}, {shift}",
@@ -61,6 +70,7 @@ macro_rules! sequence {
             cpus = in(reg) $cpus,
             slot0 = in(reg) $slot0,
             shift = const $shift,
+            by_id = const $by_id as u32,
             aborts = sym ABORTS,
             offset = out(reg) offset,
             options(nostack),
@@ -69,15 +79,20 @@ macro_rules! sequence {
     }};
 }
 
-/// Takes the running CPU's word: the offset of its slot from `slot0`, or
-/// [`FAILED`](super::FAILED).
+/// Takes the word of the running CPU, or of the thread's concurrency id: the offset of its slot from
+/// `slot0`, or [`FAILED`](super::FAILED).
 ///
 /// # Safety
 ///
-/// `area` is as [`find`](super::find) returned it. For each CPU below `cpus` there is a lock word
-/// at `slot0 + (cpu << SHIFT)`, taken by sequences and `protocol` only (H1).
+/// `area` is as [`find`](super::find) returned it, and the kernel keeps concurrency ids if they are asked for. For each
+/// number below `cpus` there is a lock word at `slot0 + (number << SHIFT)`, taken by `protocol` and sequences of
+/// the same `BY_ID` only (H1, H5).
 #[inline(always)]
-pub(crate) unsafe fn try_lock<const SHIFT: u32>(area: isize, cpus: u32, slot0: *mut u32) -> usize {
+pub(crate) unsafe fn try_lock<const SHIFT: u32, const BY_ID: bool>(
+    area: isize,
+    cpus: u32,
+    slot0: *mut u32,
+) -> usize {
     // SAFETY: by the caller's contract the area and the word are there. The only stores go to the
     // area's `rseq_cs`, which belongs to the thread, and to the word: from 0 to 1, without another
     // thread between: the kernel restarts the sequence otherwise. The descriptor names the bounds
@@ -88,7 +103,8 @@ pub(crate) unsafe fn try_lock<const SHIFT: u32>(area: isize, cpus: u32, slot0: *
             area,
             cpus,
             slot0,
-            SHIFT
+            SHIFT,
+            BY_ID
         )
     }
 }
@@ -99,13 +115,13 @@ pub(crate) unsafe fn try_lock<const SHIFT: u32>(area: isize, cpus: u32, slot0: *
 ///
 /// As for [`try_lock`]; and the word must protect nothing.
 #[cfg(feature = "negative-controls")]
-pub(crate) unsafe fn try_lock_unarmed<const SHIFT: u32>(
+pub(crate) unsafe fn try_lock_unarmed<const SHIFT: u32, const BY_ID: bool>(
     area: isize,
     cpus: u32,
     slot0: *mut u32,
 ) -> usize {
     // SAFETY: as in `try_lock`; that the store may hit a word in use is what the caller wants.
-    unsafe { sequence!("nop", area, cpus, slot0, SHIFT) }
+    unsafe { sequence!("nop", area, cpus, slot0, SHIFT, BY_ID) }
 }
 
 /// The CPU number in the calling thread's area; above `i32::MAX` if it is not registered.
@@ -126,6 +142,26 @@ pub(crate) unsafe fn cpu_id(area: isize) -> u32 {
         );
     }
     cpu
+}
+
+/// The concurrency id in the calling thread's area; 0 if it is not registered.
+///
+/// # Safety
+///
+/// As for [`cpu_id`].
+#[inline(always)]
+pub(crate) unsafe fn concurrency_id(area: isize) -> u32 {
+    let id: u32;
+    // SAFETY: by the caller's contract the area is there, 32 bytes at least; the load has no effect.
+    unsafe {
+        asm!(
+            "mov {id:e}, dword ptr fs:[{area} + 24]",
+            area = in(reg) area,
+            id = lateout(reg) id,
+            options(nostack, preserves_flags, readonly),
+        );
+    }
+    id
 }
 
 /// The thread pointer: not 0, and different for all threads alive.

@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use quarry_core::machine::{CpuId, Cpus as _, Memory as _, PERCPU_QUIESCED, SlotLock, Slots};
-use quarry_host::{HostMachine, Mode, broken};
+use quarry_host::{HostMachine, Mode, SlotIndex, broken};
 
 /// Tokens that fit into one slot.
 pub(crate) const SLOT_TOKENS: usize = 64;
@@ -36,6 +36,13 @@ pub(crate) const UNPROTECTED: Locks = Locks {
 pub(crate) const NO_BARRIER: Locks = Locks {
     name: "no barrier",
     remote: broken::lock_remote_without_barrier,
+    ..CORRECT
+};
+
+/// Remote acquisition waits for the sequences of one CPU, where they may be on any.
+pub(crate) const BARRIER_OF_ONE_CPU: Locks = Locks {
+    name: "barrier of one CPU",
+    remote: broken::lock_remote_with_barrier_of_one_cpu,
     ..CORRECT
 };
 
@@ -81,6 +88,11 @@ impl Arena {
                 place.store(all.next().unwrap(), Relaxed);
             }
         }
+        // The first barrier of a process asks the kernel for permission. In a storm that takes seconds, and all slots
+        // are claimed meanwhile.
+        let first = arena.slot(CpuId(0));
+        assert!(arena.machine.percpu_lock_remote(&first.lock, CpuId(0)));
+        first.lock.release();
         (arena, all.collect())
     }
 
@@ -250,9 +262,10 @@ impl Arena {
 }
 
 /// The machine of a run.
-pub(crate) fn machine(mode: Mode) -> HostMachine {
+pub(crate) fn machine(mode: Mode, slot_index: SlotIndex) -> HostMachine {
     let builder = HostMachine::builder()
         .memory_bytes(1 << 22)
         .meta_bytes(1 << 22);
-    builder.mode(mode).build().expect("a machine")
+    let builder = builder.mode(mode).slot_index(slot_index);
+    builder.build().expect("a machine")
 }

@@ -9,6 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use quarry_core::machine::{CpuId, Cpus as _};
+use quarry_host::SlotIndex;
 use quarry_host::fork::{self, ForkHooks, ForkNode};
 
 use crate::arena::{Arena, SLOT_TOKENS};
@@ -186,16 +187,21 @@ impl Run<'_> {
     fn drain(&self, me: u32) -> (u64, Vec<u32>) {
         let mut random = Random(1000 + u64::from(me));
         let cpus = self.arena.machine.topology().cpus as usize;
+        // Ids are the lowest numbers, whatever the CPUs.
+        let slots = match self.arena.machine.slot_index().in_use {
+            SlotIndex::Cpu => self.allowed.clone(),
+            SlotIndex::ConcurrencyId => (0..self.allowed.len()).collect(),
+        };
         let mut hand = Vec::with_capacity(3 * SLOT_TOKENS);
         let mut drains = 0;
         while !self.disturbers_stop.load(Relaxed) {
             // Slots of CPUs that this process may not use are not worth half of the drains.
             let dice = random.next();
-            let cpu = self.allowed[dice as usize % self.allowed.len()] % cpus;
+            let cpu = slots[dice as usize % slots.len()] % cpus;
             if hand.len() < SLOT_TOKENS && self.arena.drain(CpuId(cpu as u32), me, &mut hand) {
                 drains += 1;
             }
-            let cpu = self.allowed[(dice >> 16) as usize % self.allowed.len()] % cpus;
+            let cpu = slots[(dice >> 16) as usize % slots.len()] % cpus;
             self.arena.refill(CpuId(cpu as u32), me, &mut hand);
             if dice & 0x700_0000_0000 == 0 {
                 thread::yield_now();
