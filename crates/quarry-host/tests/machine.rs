@@ -10,7 +10,9 @@ use quarry_core::machine::{
     PERCPU_OWNER, PERCPU_QUIESCED, PERCPU_REMOTE, RawLock, RawRange, Readers as _, Reentered,
     SlotLock, Slots as _, Steps as _, Threads as _,
 };
-use quarry_host::{Builder, HostError, HostMachine, Mode, RseqUnavailable};
+use quarry_host::{
+    Builder, HostError, HostMachine, Mode, RseqUnavailable, SlotIndex, SlotIndexUnavailable,
+};
 
 fn small() -> Builder {
     HostMachine::builder()
@@ -18,12 +20,38 @@ fn small() -> Builder {
         .meta_bytes(1 << 20)
 }
 
-/// A small machine with sequences, where the computer has them, and one without.
+/// A small machine with sequences, where the computer has them, one by concurrency ids, and one without.
 fn machines() -> impl Iterator<Item = HostMachine> {
     let modes = [Mode::Auto, Mode::Fallback];
     modes
         .into_iter()
         .map(|mode| small().mode(mode).build().unwrap())
+        .chain([by_id()])
+}
+
+fn by_id() -> HostMachine {
+    let builder = small().slot_index(SlotIndex::ConcurrencyId);
+    builder.build().unwrap()
+}
+
+/// `AT_RSEQ_FEATURE_SIZE`.
+fn feature_bytes() -> u32 {
+    if cfg!(miri) {
+        return 0;
+    }
+    // SAFETY: reads what the kernel gave the process.
+    unsafe { libc::getauxval(27) as u32 }
+}
+
+/// True if slots of `machine`, for which ids were wanted, go by ids; they must if the kernel says that it keeps ids.
+fn has_ids(machine: &HostMachine) -> bool {
+    let in_use = machine.slot_index().in_use == SlotIndex::ConcurrencyId;
+    let expected = cfg!(target_arch = "x86_64")
+        && feature_bytes() >= 28
+        && machine.mode() == Mode::Rseq
+        && machine.topology().nodes == 1;
+    assert_eq!(in_use, expected, "{:?}", machine.slot_index());
+    in_use
 }
 
 fn slot0(machine: &HostMachine) -> NonNull<SlotLock> {
@@ -337,4 +365,172 @@ fn a_grace_period_ends_by_itself() {
         );
         drop(child);
     }
+}
+
+#[test]
+fn the_slot_index_has_a_reason() {
+    let slots = small().build().unwrap().slot_index();
+    assert_eq!((slots.in_use, slots.reason), (SlotIndex::Cpu, None));
+    let builder = small().slot_index(SlotIndex::ConcurrencyId);
+    let machine = builder.mode(Mode::Fallback).build().unwrap();
+    assert!(!has_ids(&machine));
+    let chosen = SlotIndexUnavailable::NoSequences(RseqUnavailable::Chosen);
+    assert_eq!(machine.slot_index().reason, Some(chosen));
+    let machine = by_id();
+    let slots = machine.slot_index();
+    assert_eq!(slots.wanted, SlotIndex::ConcurrencyId);
+    assert_eq!(has_ids(&machine), slots.reason.is_none(), "{slots:?}");
+}
+
+/// CPUs where the calling thread may run.
+fn allowed_cpus() -> Vec<usize> {
+    // SAFETY: all-zero is a valid, empty set.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the set is valid for writes of its size.
+    let status = unsafe { libc::sched_getaffinity(0, size_of_val(&set), &raw mut set) };
+    assert_eq!(status, 0);
+    // SAFETY: the numbers are below CPU_SETSIZE, the bits of the set.
+    let allowed = |&cpu: &usize| unsafe { libc::CPU_ISSET(cpu, &set) };
+    (0..libc::CPU_SETSIZE as usize).filter(allowed).collect()
+}
+
+fn run_on(cpu: usize) {
+    // SAFETY: all-zero is a valid, empty set.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: `allowed_cpus` gave a number below CPU_SETSIZE.
+    unsafe { libc::CPU_SET(cpu, &mut set) };
+    // SAFETY: the set is valid for reads of its size.
+    let status = unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) };
+    assert_eq!(status, 0);
+}
+
+/// What `f` returns in a child of a fork, which has one thread; at most 255.
+fn in_a_child(f: impl FnOnce() -> usize) -> usize {
+    // SAFETY: the child runs `f` and leaves by `_exit`.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0);
+    if child == 0 {
+        let code = f().min(255) as i32;
+        // SAFETY: ends the child without running destructors.
+        unsafe { libc::_exit(code) }
+    }
+    let mut status = -1;
+    // SAFETY: `status` is valid for writes.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert!(libc::WIFEXITED(status), "{status:#x}");
+    libc::WEXITSTATUS(status) as usize
+}
+
+/// Number of slots that the calling thread takes when it runs on each of these CPUs, twice.
+fn slots_on(machine: &HostMachine, cpus: &[usize]) -> usize {
+    let mut seen: Vec<*const SlotLock> = Vec::new();
+    for &cpu in cpus.iter().chain(cpus) {
+        run_on(cpu);
+        if let Some(slot) = try_lock(machine) {
+            slot.release();
+            if !seen.contains(&core::ptr::from_ref(slot)) {
+                seen.push(slot);
+            }
+        }
+    }
+    seen.len()
+}
+
+/// A process of one thread works in one slot, wherever it runs; by CPU numbers in as many as it ran on.
+#[test]
+#[cfg_attr(miri, ignore = "no CPUs to choose from")]
+fn a_thread_alone_has_one_slot_on_all_cpus() {
+    let allowed = allowed_cpus();
+    let allowed = &allowed[..allowed.len().min(8)];
+    assert!(
+        allowed.len() > 1,
+        "one CPU shows nothing: --skip a_thread_alone_has_one_slot_on_all_cpus"
+    );
+    let by_cpu = small().build().unwrap();
+    assert_eq!(in_a_child(|| slots_on(&by_cpu, allowed)), allowed.len());
+    let machine = by_id();
+    let expected = if has_ids(&machine) { 1 } else { allowed.len() };
+    assert_eq!(in_a_child(|| slots_on(&machine, allowed)), expected);
+    let current = in_a_child(|| {
+        let mut ids = allowed.iter().map(|&cpu| {
+            run_on(cpu);
+            machine.current_cpu()
+        });
+        let first = ids.next();
+        ids.filter(|&id| Some(id) != first).count()
+    });
+    assert_eq!(current, expected - 1);
+}
+
+/// Slots beyond the number of threads that run at once are never needed.
+#[test]
+#[cfg_attr(miri, ignore = "no CPUs to choose from")]
+fn a_machine_of_one_slot_serves_a_thread_alone_on_all_cpus() {
+    let machine = small().slot_index(SlotIndex::ConcurrencyId).cpus(1);
+    let machine = machine.build().unwrap();
+    let allowed = allowed_cpus();
+    let served = in_a_child(|| {
+        let served = allowed.iter().filter(|&&cpu| {
+            run_on(cpu);
+            try_lock(&machine).inspect(|slot| slot.release()).is_some()
+        });
+        served.count()
+    });
+    if has_ids(&machine) {
+        assert_eq!(served, allowed.len().min(255));
+    } else {
+        assert!(served >= usize::from(allowed.contains(&0)), "{served}");
+    }
+}
+
+/// The id of an area that is not registered is 0, which is another thread's: such a thread gets no slot.
+#[test]
+#[cfg_attr(miri, ignore = "no areas")]
+fn a_thread_without_an_area_has_no_slot() {
+    let machines = [small().build().unwrap(), by_id()];
+    has_ids(&machines[1]);
+    let with_sequences = |machine: &&HostMachine| machine.mode() == Mode::Rseq;
+    let machines: Vec<_> = machines.iter().filter(with_sequences).collect();
+    if machines.is_empty() {
+        // The fallback needs no area.
+        assert!(small().build().unwrap().fallback_reason().is_some());
+        return;
+    }
+    thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            for machine in &machines {
+                try_lock(machine).expect("a slot").release();
+            }
+            unregister_area();
+            for machine in &machines {
+                assert!(try_lock(machine).is_none(), "{:?}", machine.slot_index());
+                assert!(machine.current_cpu().0 < machine.topology().cpus);
+            }
+        });
+        thread.join().unwrap();
+    });
+}
+
+/// Takes the calling thread's area back from the kernel.
+fn unregister_area() {
+    const UNREGISTER: i32 = 1;
+    const SIGNATURE: u32 = if cfg!(target_arch = "x86_64") {
+        0x5305_3053
+    } else {
+        0xd428_bc00
+    };
+    // SAFETY: the name is a C string.
+    let offset = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_offset".as_ptr()) };
+    assert!(!offset.is_null(), "machines with sequences found it");
+    // SAFETY: the C library's constant of this name is a `ptrdiff_t`.
+    let offset = unsafe { offset.cast::<isize>().read() };
+    let machine = small().build().unwrap();
+    // The thread pointer, as machines name threads.
+    let area = machine.thread_id().wrapping_add_signed(offset);
+    // The size must be that of the registration, which is the C library's secret.
+    let done = (32..=1024_u32).any(|bytes| {
+        // SAFETY: ends the kernel's use of the area, or changes nothing.
+        unsafe { libc::syscall(libc::SYS_rseq, area, bytes, UNREGISTER, SIGNATURE) == 0 }
+    });
+    assert!(done, "the kernel does not give the area back");
 }

@@ -16,7 +16,7 @@ use quarry_core::machine::Cpus as _;
 use quarry_core::magazine::Magazine;
 use quarry_core::page::{PageConfig, TrimPolicy};
 use quarry_host::fork::{self, ForkError, ForkHooks, ForkNode};
-use quarry_host::{HostError, HostMachine, HugePages, MapArc, Mode};
+use quarry_host::{HostError, HostMachine, HugePages, MapArc, Mode, SlotIndex};
 
 use crate::typed::{after_fork, before_fork, settle};
 
@@ -322,6 +322,35 @@ impl<D: Design> Builder<D> {
     #[must_use]
     pub fn trim_above_bytes(mut self, bytes: usize) -> Self {
         self.trim_above_bytes = Some(bytes);
+        self
+    }
+
+    /// Chooses the number by which threads find their slots of per-CPU state: that of the CPU by default, or
+    /// the kernel's concurrency id ([`SlotIndex::ConcurrencyId`]). `heap.machine().slot_index()` reports the one in
+    /// use, and the reason if another was wanted. By ids, the CPUs that statistics, reports and attributes name
+    /// are ids.
+    ///
+    /// # Examples
+    ///
+    /// A program of few threads on many CPUs:
+    ///
+    /// ```
+    /// use quarry::{Builder, SlotIndex, Slub};
+    ///
+    /// let heap = Builder::<Slub>::new()
+    ///     .memory_bytes(64 << 20)
+    ///     .slot_index(SlotIndex::ConcurrencyId)
+    ///     .build()?;
+    /// let slots = heap.machine().slot_index();
+    /// match slots.reason {
+    ///     None => assert_eq!(slots.in_use, SlotIndex::ConcurrencyId),
+    ///     Some(reason) => println!("slots go by CPU numbers: {reason}"),
+    /// }
+    /// # Ok::<(), quarry::Error>(())
+    /// ```
+    #[must_use]
+    pub fn slot_index(mut self, slot_index: SlotIndex) -> Self {
+        self.machine = self.machine.slot_index(slot_index);
         self
     }
 

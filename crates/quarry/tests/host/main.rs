@@ -15,6 +15,7 @@ mod objects;
 mod page_config;
 mod pool_stats;
 mod rcu;
+mod slots;
 mod uring;
 mod uring_storm;
 mod walks;

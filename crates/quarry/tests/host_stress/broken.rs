@@ -5,11 +5,13 @@ use std::ptr::NonNull;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
+use quarry::HostMachine;
 use quarry::kernel::machine::{
     CpuId, Cpus, LockClass, Locks, PERCPU_FREE, PERCPU_OWNER, PERCPU_REMOTE, RawLock, Reentered,
     SlotLock, Slots,
 };
-use quarry::{HostMachine, Mode};
+
+use super::Way;
 
 /// The broken operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,8 +28,8 @@ pub(crate) enum Fault {
 }
 
 const FAULTS: [Fault; 4] = [Fault::None, Fault::Slot, Fault::Lock, Fault::Remote];
-const MODES: [Mode; 2] = [Mode::Auto, Mode::Fallback];
-/// Name of the environment variable that asks for one fault: design, fault, mode.
+const WAYS: [Way; 3] = [Way::Auto, Way::Fallback, Way::Ids];
+/// Name of the environment variable that asks for one fault: design, fault, way.
 const VARIABLE: &str = "QUARRY_STRESS_FAULT";
 /// Longest search for what a fault does.
 pub(crate) const SECONDS: f64 = 10.0;
@@ -41,9 +43,8 @@ pub(crate) struct Broken {
 }
 
 impl Broken {
-    pub(crate) fn new(fault: Fault, mode: Mode, memory: usize) -> Self {
-        let builder = HostMachine::builder().memory_bytes(memory).mode(mode);
-        let machine = builder.build().expect("a machine");
+    pub(crate) fn new(fault: Fault, way: Way, memory: usize) -> Self {
+        let machine = way.machine(memory);
         Self { machine, fault }
     }
 }
@@ -113,24 +114,24 @@ unsafe impl Locks for Broken {
     }
 }
 
-/// Design, fault and mode that this process was started for.
-pub(crate) fn asked() -> Option<(String, Fault, Mode)> {
+/// Design, fault and way that this process was started for.
+pub(crate) fn asked() -> Option<(String, Fault, Way)> {
     let text = std::env::var(VARIABLE).ok()?;
     let mut words = text.split(' ');
     let design = words.next()?.to_owned();
     let fault = words.next()?;
-    let mode = words.next()?;
+    let way = words.next()?;
     let fault = FAULTS.into_iter().find(|f| format!("{f:?}") == fault)?;
-    let mode = MODES.into_iter().find(|m| format!("{m:?}") == mode)?;
-    Some((design, fault, mode))
+    let way = WAYS.into_iter().find(|w| format!("{w:?}") == way)?;
+    Some((design, fault, way))
 }
 
 /// Starts a process with a fault. Returns true if it crashed, hung, or found something wrong.
-pub(crate) fn is_seen(design: &str, fault: Fault, mode: Mode) -> bool {
+pub(crate) fn is_seen(design: &str, fault: Fault, way: Way) -> bool {
     let start = Instant::now();
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "one_fault", "--ignored", "--test-threads=1"])
-        .env(VARIABLE, format!("{design} {fault:?} {mode:?}"))
+        .env(VARIABLE, format!("{design} {fault:?} {way:?}"))
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
@@ -148,6 +149,6 @@ pub(crate) fn is_seen(design: &str, fault: Fault, mode: Mode) -> bool {
         }
     };
     let after = start.elapsed();
-    eprintln!("{design} {mode:?} {fault:?}: {end} after {after:.1?}");
+    eprintln!("{design} {way:?} {fault:?}: {end} after {after:.1?}");
     end != "nothing seen"
 }

@@ -32,8 +32,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use quarry::kernel::design::Design;
 use quarry::kernel::for_all_designs;
+use quarry::kernel::machine::Cpus as _;
 use quarry::kernel::machine::Machine;
-use quarry::{Builder, Era, HostHeap, Mode, Slob, Slub};
+use quarry::{Builder, Era, HostHeap, HostMachine, Mode, Slob, SlotIndex, Slub};
 
 use broken::{Broken, Fault};
 use design_tests::design_tests;
@@ -44,6 +45,68 @@ use world::World;
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A way to take slots, and to find them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// By sequences where they work, by CPU number.
+    Auto,
+    Fallback,
+    /// By sequences where they work, by concurrency id where the kernel keeps it.
+    Ids,
+}
+
+impl Way {
+    pub(crate) fn machine(self, memory: usize) -> HostMachine {
+        let builder = HostMachine::builder().memory_bytes(memory);
+        let builder = builder.mode(self.mode()).slot_index(self.slot_index());
+        let machine = builder.build().expect("a machine");
+        if self == Self::Ids {
+            must_have_ids(&machine);
+        }
+        machine
+    }
+
+    fn heap<D: Design>(self, era: Era) -> &'static HostHeap<D> {
+        let builder = Builder::<D>::new().memory_bytes(MEMORY).era(era);
+        let builder = builder.mode(self.mode()).slot_index(self.slot_index());
+        let heap = builder.build().expect("a heap").leak();
+        if self == Self::Ids {
+            must_have_ids(heap.machine());
+        }
+        heap
+    }
+
+    fn mode(self) -> Mode {
+        match self {
+            Self::Auto | Self::Ids => Mode::Auto,
+            Self::Fallback => Mode::Fallback,
+        }
+    }
+
+    fn slot_index(self) -> SlotIndex {
+        match self {
+            Self::Auto | Self::Fallback => SlotIndex::Cpu,
+            Self::Ids => SlotIndex::ConcurrencyId,
+        }
+    }
+}
+
+/// Slots must go by ids if the kernel says that it keeps them.
+fn must_have_ids(machine: &HostMachine) {
+    let slots = machine.slot_index();
+    // SAFETY: reads what the kernel gave the process; 27 is AT_RSEQ_FEATURE_SIZE.
+    let feature_bytes = unsafe { libc::getauxval(27) };
+    let expected = cfg!(target_arch = "x86_64")
+        && feature_bytes >= 28
+        && machine.mode() == Mode::Rseq
+        && machine.topology().nodes == 1;
+    assert_eq!(
+        slots.in_use == SlotIndex::ConcurrencyId,
+        expected,
+        "{slots:?}"
+    );
 }
 
 /// A heap of 64 MiB.
@@ -76,13 +139,11 @@ fn eras<D: Design>() -> Vec<Era> {
 }
 
 /// Blows the storm over a heap that rests during forks, and checks all that must hold then.
-fn must_hold<D: Design>(mode: Mode, era: Era) {
+fn must_hold<D: Design>(way: Way, era: Era) {
     let _alone = alone();
-    let builder = Builder::<D>::new().memory_bytes(MEMORY);
-    let heap = builder.mode(mode).era(era).build().expect("a heap").leak();
-    let world = World::leak(heap);
+    let world = World::leak(way.heap::<D>(era));
     let outcome = storm::run(world, seconds(), true);
-    eprintln!("{} {era} {mode:?}: {outcome:?}", D::NAME);
+    eprintln!("{} {era} {way:?}: {outcome:?}", D::NAME);
     check(world, &outcome);
     assert!(
         outcome.forks > outcome.fork_misses,
@@ -99,36 +160,42 @@ fn check<M: Machine + Send + Sync, D: Design>(world: &World<M, D>, outcome: &Out
 
 fn with_sequences<D: Design>() {
     for era in eras::<D>() {
-        must_hold::<D>(Mode::Auto, era);
+        must_hold::<D>(Way::Auto, era);
     }
 }
 
 fn with_fallback<D: Design>() {
     for era in eras::<D>() {
-        must_hold::<D>(Mode::Fallback, era);
+        must_hold::<D>(Way::Fallback, era);
+    }
+}
+
+fn with_ids<D: Design>() {
+    for era in eras::<D>() {
+        must_hold::<D>(Way::Ids, era);
     }
 }
 
 design_tests!(holds_with_sequences: with_sequences);
+design_tests!(holds_with_ids: with_ids);
 design_tests!(holds_with_fallback: with_fallback);
 
 #[test]
 fn pages_hold() {
     let _alone = alone();
-    for mode in [Mode::Auto, Mode::Fallback] {
-        let heap = Builder::<Slub>::new().memory_bytes(MEMORY).mode(mode);
-        let heap = heap.build().expect("a heap").leak();
-        pages::run(heap.pages(), seconds() / 2.0, mode);
+    for way in [Way::Auto, Way::Fallback, Way::Ids] {
+        let heap = way.heap::<Slub>(Slub::DEFAULT_ERA);
+        pages::run(heap.pages(), seconds() / 2.0, way);
     }
 }
 
 /// Blows the storm over a machine with a fault; ends with a panic if something is wrong.
-fn with_fault<D: Design>(fault: Fault, mode: Mode, seconds: f64) {
-    let machine = Broken::new(fault, mode, MEMORY);
+fn with_fault<D: Design>(fault: Fault, way: Way, seconds: f64) {
+    let machine = Broken::new(fault, way, MEMORY);
     let heap = quarry::Heap::<_, D>::new(machine, D::DEFAULT_ERA, quarry::BootParams::default());
     let world = World::leak(Box::leak(Box::new(heap.unwrap())));
     let outcome = storm::run(world, seconds, false);
-    eprintln!("{} {mode:?} {fault:?}: {outcome:?}", D::NAME);
+    eprintln!("{} {way:?} {fault:?}: {outcome:?}", D::NAME);
     check(world, &outcome);
 }
 
@@ -136,11 +203,11 @@ fn with_fault<D: Design>(fault: Fault, mode: Mode, seconds: f64) {
 #[test]
 #[ignore = "run by the negative controls"]
 fn one_fault() {
-    let Some((design, fault, mode)) = broken::asked() else {
+    let Some((design, fault, way)) = broken::asked() else {
         return;
     };
     for_all_designs!(D => if design == D::NAME {
-        return with_fault::<D>(fault, mode, broken::SECONDS);
+        return with_fault::<D>(fault, way, broken::SECONDS);
     });
     panic!("no design {design}");
 }
@@ -148,10 +215,10 @@ fn one_fault() {
 #[test]
 fn a_wrapped_machine_holds() {
     let _alone = alone();
-    for_all_designs!(D => with_fault::<D>(Fault::None, Mode::Auto, seconds() / 2.0));
+    for_all_designs!(D => with_fault::<D>(Fault::None, Way::Auto, seconds() / 2.0));
 }
 
-fn must_be_seen<D: Design>(fault: Fault, mode: Mode) {
+fn must_be_seen<D: Design>(fault: Fault, way: Way) {
     let _alone = alone();
     let cpus = sys::allowed_cpus().len();
     assert!(
@@ -160,30 +227,32 @@ fn must_be_seen<D: Design>(fault: Fault, mode: Mode) {
     );
     let design = D::NAME;
     assert!(
-        broken::is_seen(design, fault, mode),
-        "{design} {mode:?} {fault:?}: the storm does not see a broken machine"
+        broken::is_seen(design, fault, way),
+        "{design} {way:?} {fault:?}: the storm does not see a broken machine"
     );
 }
 
 /// Looks for the fault in every design with per-CPU state of its own.
-fn must_be_seen_in_slots(fault: Fault, mode: Mode) {
+fn must_be_seen_in_slots(fault: Fault, way: Way) {
     for_all_designs!(D => if D::NAME != Slob::NAME {
-        must_be_seen::<D>(fault, mode);
+        must_be_seen::<D>(fault, way);
     });
 }
 
 #[test]
 fn negative_control_unprotected_slot() {
-    must_be_seen_in_slots(Fault::Slot, Mode::Fallback);
-    must_be_seen_in_slots(Fault::Slot, Mode::Auto);
+    must_be_seen_in_slots(Fault::Slot, Way::Fallback);
+    must_be_seen_in_slots(Fault::Slot, Way::Auto);
+    must_be_seen_in_slots(Fault::Slot, Way::Ids);
 }
 
 #[test]
 fn negative_control_locks_do_not_exclude() {
-    for_all_designs!(D => must_be_seen::<D>(Fault::Lock, Mode::Auto));
+    for_all_designs!(D => must_be_seen::<D>(Fault::Lock, Way::Auto));
 }
 
 #[test]
 fn negative_control_remote_only_stores() {
-    must_be_seen_in_slots(Fault::Remote, Mode::Auto);
+    must_be_seen_in_slots(Fault::Remote, Way::Auto);
+    must_be_seen_in_slots(Fault::Remote, Way::Ids);
 }

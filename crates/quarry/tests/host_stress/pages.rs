@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use quarry::{HostMachine, Mode, PageAllocator, Pfn, TrimPolicy};
+use quarry::{HostMachine, PageAllocator, Pfn, TrimPolicy};
 
+use super::Way;
 use super::storm::{self, Target};
 use super::sys::Random;
 
@@ -112,7 +113,7 @@ impl Target for Table {
 }
 
 /// Blows the storm over a page allocator.
-pub(crate) fn run(pages: &'static PageAllocator<HostMachine>, seconds: f64, mode: Mode) {
+pub(crate) fn run(pages: &'static PageAllocator<HostMachine>, seconds: f64, way: Way) {
     let table: &'static Table = Box::leak(Box::new(Table {
         pages,
         owners: (0..pages.pages()).map(|_| AtomicU32::new(0)).collect(),
@@ -150,7 +151,7 @@ pub(crate) fn run(pages: &'static PageAllocator<HostMachine>, seconds: f64, mode
     let aborts = quarry_host::rseq::aborts() - aborts;
     let allocs = table.allocs.load(Relaxed);
     eprintln!(
-        "pages {mode:?}: {ops} ops, {allocs} allocs, {moves} moves, {handled} signals, \
+        "pages {way:?}: {ops} ops, {allocs} allocs, {moves} moves, {handled} signals, \
          {aborts} restarts, {trimmed} pages trimmed"
     );
     assert!(trimmed > 0, "nothing was ever given back");

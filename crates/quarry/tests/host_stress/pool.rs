@@ -10,8 +10,11 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
 
-use crate::{alone, small, sys};
-use quarry::{Era, Fragment, Frame, HostHeap, Mapper, Mode, PagePool, PoolParams, PoolStats, Slub};
+use crate::{Way, alone, small, sys};
+use quarry::{
+    Design as _, Era, Fragment, Frame, HostHeap, Mapper, Mode, PagePool, PoolParams, PoolStats,
+    Slub,
+};
 
 const RECEIVERS: u64 = 2;
 const CONSUMERS: usize = 3;
@@ -185,8 +188,8 @@ fn balance(stats: &PoolStats) {
     );
 }
 
-fn storm(mode: Mode) {
-    let heap = heap(mode);
+fn storm(way: Way) {
+    let heap = way.heap::<Slub>(Slub::DEFAULT_ERA);
     let storm = Storm::new();
     let pools = (0..RECEIVERS).map(|me| pool(heap, 8 << (5 * me))).collect();
     let pools = storm.run(pools);
@@ -194,7 +197,7 @@ fn storm(mode: Mode) {
     assert!(storm.consumed.load(Ordering::Relaxed) > 0);
     for pool in pools {
         let stats = pool.stats();
-        eprintln!("{mode:?}: {stats:?}");
+        eprintln!("{way:?}: {stats:?}");
         assert!(stats.ring > 0 && stats.cached > 0, "{stats:?}");
         balance(&stats);
         pool.destroy().unwrap();
@@ -206,13 +209,19 @@ fn storm(mode: Mode) {
 #[test]
 fn receivers_and_consumers_with_sequences() {
     let _alone = alone();
-    storm(Mode::Auto);
+    storm(Way::Auto);
+}
+
+#[test]
+fn receivers_and_consumers_with_ids() {
+    let _alone = alone();
+    storm(Way::Ids);
 }
 
 #[test]
 fn receivers_and_consumers_without() {
     let _alone = alone();
-    storm(Mode::Fallback);
+    storm(Way::Fallback);
 }
 
 /// Two frames of one page: what the storm checks would not hold.
