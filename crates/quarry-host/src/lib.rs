@@ -31,7 +31,8 @@
 //!
 //! [`Mode::Auto`] takes restartable sequences if they work and falls back otherwise;
 //! [`HostMachine::mode`] says which it is, [`HostMachine::fallback_reason`] why, and
-//! [`HostMachine::rseq_abi`] under which contract with the kernel. Under miri and
+//! [`HostMachine::rseq_abi`] under which contract with the kernel, and [`HostMachine::slot_index`] whether
+//! threads find their slots by the number of their CPU or by their concurrency id. Under miri and
 //! loom, and on processors without a sequence, only the fallback exists.
 //!
 //! # Invariants

@@ -53,7 +53,8 @@ pub enum Mode {
 /// # Ok::<(), quarry_host::HostError>(())
 /// ```
 // The order of the fields counts: what every call reads is together at the front, the table of nodes
-// (4 KiB) behind everything.
+// (4 KiB) behind everything. So do their unused values: with more of them than a `u32` has, the compiler puts the
+// machine elsewhere in `PageAllocator`, and every step computes its address first.
 #[derive(Debug)]
 #[repr(C)]
 pub struct HostMachine {

@@ -17,6 +17,8 @@
 //!
 //! # Why it is right
 //!
+//! * If slots go by concurrency ids, X is an id, which may be in use on any CPU; the barrier has no FLAG_CPU then, and
+//!   goes to all CPUs that run the process (`slot_index`).
 //! * After the barrier every sequence on X that began before it has committed or will restart. One
 //!   that begins later reads the claim (the barrier is a full one). So if C still stands after the
 //!   barrier, it stands until its writer removes it.

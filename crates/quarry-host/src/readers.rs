@@ -21,7 +21,8 @@
 //!   1 -> 2 waits for                       ^ none at [0]    a shard
 //! ```
 //!
-//! A reader counts itself in the counter of the epoch's parity, in the shard of its CPU. The epoch moves on
+//! A reader counts itself in the counter of the epoch's parity, in the shard of its CPU or concurrency id; any shard
+//! is right, and this one is seldom another running reader's. The epoch moves on
 //! when every shard's counter of the other parity has been seen at 0. An object that is deferred in epoch
 //! `e` is free in epoch `e + 3`: the step to `e + 1` may have looked before the object was unlinked. Each
 //! of the next two looks at one of the two counters afterwards.

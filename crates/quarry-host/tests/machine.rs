@@ -404,7 +404,7 @@ fn run_on(cpu: usize) {
     assert_eq!(status, 0);
 }
 
-/// What `f` returns in a child of a fork, which has one thread; at most 255.
+/// Runs `f` in a child of a fork, which has one thread, and returns its answer; at most 255.
 fn in_a_child(f: impl FnOnce() -> usize) -> usize {
     // SAFETY: the child runs `f` and leaves by `_exit`.
     let child = unsafe { libc::fork() };

@@ -134,7 +134,6 @@ unsafe impl Slots for HostMachine {
             // SAFETY: as above, and ids are below the number of CPUs or refused.
             unsafe { self.try_lock_by::<true>(slot0) }
         } else {
-            cold_path();
             // SAFETY: each CPU has a slot at its distance from `slot0`, which is all that is asked.
             unsafe { self.try_lock_fallback(slot0) }
         }

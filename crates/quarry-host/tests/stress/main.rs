@@ -135,7 +135,7 @@ fn negative_control_ids_without_barrier() {
     must_break_with_sequences(IDS, NO_BARRIER);
 }
 
-/// Where slots go by CPU numbers, the barrier of one CPU is the right one.
+/// The barrier of one CPU is the right one for slots by CPU numbers only.
 #[test]
 fn negative_control_ids_with_the_barrier_of_one_cpu() {
     if has_ids() {
