@@ -81,8 +81,8 @@ pub enum SlotIndex {
     /// run on. It takes Linux 6.3, an x86-64, restartable sequences and one NUMA node. Where statistics, reports and
     /// sysfs attributes name CPUs, they name ids then.
     ///
-    /// An allocation or a free takes five or six instructions more, 0.1 to 0.2 ns. A shrink, a flush or a fork interrupts every CPU that runs
-    /// the process for each slot; by CPU numbers it is the slot's CPU alone.
+    /// An allocation or a free takes five or six instructions more, 0.1 to 0.2 ns. A shrink, a flush or a fork interrupts
+    /// every CPU that runs the process for each slot; by CPU numbers it is the slot's CPU alone.
     ConcurrencyId,
 }
 
