@@ -22,9 +22,9 @@
 //!
 //! **Sizes.** A *miss* is a trip of a CPU to its node's barn or to slabs. After each eighth miss of a cache its new sheaves
 //! hold twice as many objects, up to 64 KiB of them, and a CPU changes its sheaves at its next misses. What they hold beyond
-//! a new cache's comes from a budget of the heap, 4 MiB for each CPU; when it is used up, new sheaves are as small as a new
-//! cache's. Two sheaves for each CPU are the *half flush*: one is full when the other is emptied, so that as many
-//! operations of either kind follow without a miss.
+//! a new cache's comes from a budget of the heap, 4 MiB for each CPU; a capacity for which it has no room is halved.
+//! Two sheaves for each CPU are the *half flush*: one is full when the other is emptied, so that as many operations of
+//! either kind follow without a miss.
 //!
 //! **Going back.** A cache that did not miss for a second, as [reaping](crate::heap::Heap::reap) sees it, halves its
 //! capacity, down to the first one, and gives back what CPUs, barn and empty slabs have. Of empty slabs a node keeps

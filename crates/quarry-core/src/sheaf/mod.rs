@@ -5,7 +5,8 @@
 //! Vlastimil Babka's sheaves (Linux 6.18, 2025) brought per-CPU arrays back to SLUB, first for
 //! caches that ask for them and on top of CPU slabs; 7.0 (2026) gave them to every cache and took
 //! the CPU slabs and cpu partial lists away. Eras are all releases from 6.18 on; what differs is data
-//! ([`geometry::RunRules`]). Facts, not code, of those kernels were used.
+//! ([`geometry::RunRules`]). Facts, not code, of those kernels were used. A [`Kind`] is a set of eras under a name:
+//! [`Kernel`], and [`crate::magazine`] for programs.
 //!
 //! # 2 Objects
 //!

@@ -1,9 +1,10 @@
 //! Sheaves whose capacity follows misses, within a budget of the heap.
 //!
-//! A *miss* is a trip to the barn or to slabs: the CPU's two sheaves were too small for what it did. After a number of them new sheaves of the cache hold twice as much, and CPUs change theirs at
-//! their next misses. What a sheaf holds beyond a new cache's is taken from the heap's budget for as long as it
-//! lives; without budget it is as small as a new cache's. A cache without a miss between two looks, which
-//! reaping takes, halves its capacity, and what its sheaves hold and its empty slabs go back.
+//! A *miss* is a trip to the barn or to slabs: the CPU's two sheaves were too small for what it did. After a number of
+//! them new sheaves of the cache hold twice as much, and CPUs change theirs at their next misses. What a sheaf holds
+//! beyond a new cache's is taken from the heap's budget for as long as it lives; a capacity for which there is no
+//! budget is halved until there is. A cache without a miss between two looks, which reaping takes, halves its
+//! capacity, and what its sheaves hold and its empty slabs go back.
 
 use super::Kind;
 use super::geometry::{Capacity, SheafEra};
@@ -42,16 +43,21 @@ impl<K: Kind> Sheaves<K> {
             return;
         }
         let (now, most) = (self.capacity(), rules.most(env.cache.geometry.layout.size));
-        let is_set = self.sizes.is_set.load(Ordering::Relaxed) != 0;
-        if !is_set && now > 0 && now < most {
-            let next = (now * 2).min(most);
-            let (capacity, relaxed) = (&self.capacity, Ordering::Relaxed);
-            if capacity
-                .compare_exchange(now, next, relaxed, relaxed)
+        if now > 0 && now < most {
+            self.follow(env, now, (now * 2).min(most));
+        }
+    }
+
+    /// Changes the capacity, unless it is set by a user or another thread has changed it.
+    fn follow<M: Machine>(&self, env: Env<'_, M>, from: u32, to: u32) {
+        let (capacity, relaxed) = (&self.capacity, Ordering::Relaxed);
+        let follows = self.sizes.is_set.load(relaxed) == 0;
+        if follows
+            && capacity
+                .compare_exchange(from, to, relaxed, relaxed)
                 .is_ok()
-            {
-                self.limit_barn(env);
-            }
+        {
+            self.limit_barn(env);
         }
     }
 
@@ -102,21 +108,31 @@ impl<K: Kind> Sheaves<K> {
         }
     }
 
-    /// Objects that a new sheaf may have: the cache's capacity if the heap's budget has room for it.
+    /// Objects that a new sheaf may have: the cache's capacity, less if the heap's budget has no room for it. The budget
+    /// counts them until [`Sheaves::give_up`].
     pub(super) fn granted<M: Machine>(&self, env: Env<'_, M>) -> u32 {
-        let (capacity, first) = (self.capacity(), env.cache.geometry.sheaf_capacity);
-        let Some(rules) = self.sizes.rules.filter(|_| capacity > first) else {
-            return capacity;
+        let (wanted, first) = (self.capacity(), env.cache.geometry.sheaf_capacity);
+        let Some(rules) = self.sizes.rules else {
+            return wanted;
         };
-        let bytes = self.grown_bytes(env, capacity);
         let budget = rules.budget_bytes * u64::from(env.machine().topology().cpus);
-        let grown = &env.system.grown_bytes;
-        // Relaxed: a number; what it limits is ordered by itself.
-        if grown.fetch_add(bytes, Ordering::Relaxed) + bytes <= budget {
-            return capacity;
+        let (grown, relaxed) = (&env.system.grown_bytes, Ordering::Relaxed);
+        let is_set = self.sizes.is_set.load(relaxed) != 0;
+        let mut capacity = wanted;
+        loop {
+            // Relaxed: a number; what it limits is ordered by itself.
+            let bytes = self.grown_bytes(env, capacity);
+            let all = grown.fetch_add(bytes, relaxed) + bytes;
+            if is_set || capacity <= first || all <= budget {
+                break;
+            }
+            grown.fetch_sub(bytes, relaxed);
+            capacity = (capacity / 2).max(first);
         }
-        grown.fetch_sub(bytes, Ordering::Relaxed);
-        first
+        if capacity < wanted {
+            self.follow(env, wanted, capacity);
+        }
+        capacity
     }
 
     /// Gives back what a sheaf of this capacity has of the budget.
@@ -153,13 +169,12 @@ impl<K: Kind> Sheaves<K> {
         }
         let (capacity, first) = (self.capacity(), env.cache.geometry.sheaf_capacity);
         let shrinks = capacity > first && sizes.is_set.load(relaxed) == 0;
-        // What is held then came back by the hits of one refill, which is a miss; so once is enough.
+        // Once is enough: what is held afterwards came by a miss.
         if sizes.shrunk_at.swap(misses, relaxed) == misses && !shrinks {
             return;
         }
         if shrinks {
-            self.capacity.store((capacity / 2).max(first), relaxed);
-            self.limit_barn(env);
+            self.follow(env, capacity, (capacity / 2).max(first));
         }
         self.shrink(env);
     }

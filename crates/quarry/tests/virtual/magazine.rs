@@ -62,18 +62,22 @@ fn growth_has_a_budget() {
     );
     let names: Vec<String> = (0..60).map(|number| format!("cache-{number}")).collect();
     let mut held_bytes = 0;
-    let mut grown = 0;
+    let mut capacities = Vec::new();
     for name in &names {
         let cache = sized(&heap, name, 256);
         churn(cache, 2000, 40);
         held_bytes += held(cache) * 256;
-        grown += u64::from(cache.stats().get(Stat::SheafAlloc) > 4);
+        capacities.push(capacity(cache));
         assert_eq!(cache.check_consistency(), Ok(()));
     }
-    // Each cache's barn has 128 KiB besides, of sheaves that new caches have.
-    let firsts = names.len() as u64 * (128 << 10);
+    // A new cache's two sheaves of 32 objects, and a barn.
+    let firsts = names.len() as u64 * (2 * 32 * 256 + (128 << 10));
     assert!(held_bytes <= (4 << 20) + firsts, "{held_bytes}");
-    assert!((5..40).contains(&grown), "{grown}");
+    assert_eq!(capacities.first(), Some(&256));
+    assert!(
+        capacities.last().is_some_and(|last| *last <= 64),
+        "{capacities:?}"
+    );
 }
 
 /// A cache without a miss for a second halves its sheaves, down to a new cache's, and what it holds goes back to its slabs and
