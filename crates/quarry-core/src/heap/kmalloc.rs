@@ -235,9 +235,12 @@ impl<M: Machine, D: Design> Heap<M, D> {
         site: CallSite,
     ) -> Option<NonNull<u8>> {
         match kmalloc_index(self.system.kmalloc, &self.system.params, bytes as u64) {
-            target @ KmallocTarget::Class(_) => {
-                self.kmalloc_of_class(self.class(target)?, bytes, node, site)
-            }
+            target @ KmallocTarget::Class(_) => match self.class(target) {
+                Some(body) => self.kmalloc_of_class(body, bytes, node, site),
+                // The caller is inside a walk over the caches, whose list it holds, or there is no room for a cache. A
+                // kernel has its classes from the start, so that this is no reason to fail.
+                None => self.kmalloc_large(self.system.params.order_for(bytes as u64), node),
+            },
             KmallocTarget::ZeroSize => {
                 NonNull::new(core::ptr::without_provenance_mut(ZERO_SIZE_ADDRESS))
             }

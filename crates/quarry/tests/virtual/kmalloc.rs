@@ -198,3 +198,24 @@ design_tests!(krealloc_of: other_sizes);
 design_tests!(aligned: alignments);
 design_tests!(pool_pages: pool_pages_are_refused);
 design_tests!(classes: classes_come_again);
+
+/// A walk over the caches holds their list, so that no class can be made: its first objects are pages.
+fn walks_allocate<D: Design>(_: &str, era: Era) {
+    let heap = boot::<D>(era, Setup::of_pages(4096));
+    let first = kmalloc(&heap, 100);
+    let mut made = Vec::new();
+    heap.for_each_cache(|_| {
+        if made.is_empty() {
+            made.extend(SIZES.map(|bytes| (kmalloc(&heap, bytes), bytes)));
+        }
+    });
+    assert_eq!(made.len(), SIZES.len());
+    for (object, bytes) in made {
+        assert!(heap.ksize(object).is_some_and(|usable| usable >= bytes));
+        fill(object, bytes);
+        assert_eq!(kfree(&heap, object), Ok(()), "{bytes}");
+    }
+    assert_eq!(kfree(&heap, first), Ok(()));
+}
+
+design_tests!(in_walks: walks_allocate);
