@@ -14,13 +14,15 @@ use crate::shell::{self, Outcome};
 
 const EXAMPLE: &str = "pair_count";
 /// Designs, and the calls that a pair is of: a cache's, or kmalloc and kfree.
-const PAIRS: [(&str, &str); 6] = [
+const PAIRS: [(&str, &str); 8] = [
     ("slab", "cache"),
     ("slub", "cache"),
     ("slubq", "cache"),
     ("sheaf", "cache"),
+    ("magazine", "cache"),
     ("slub", "kmalloc"),
     ("sheaf", "kmalloc"),
+    ("magazine", "kmalloc"),
 ];
 /// The builds that are compared: name and compiler flags.
 const BUILDS: [(&str, &str); 2] = [

@@ -88,16 +88,19 @@ impl DesignEntry {
         designs.find(|design| design.name.eq_ignore_ascii_case(name))
     }
 
+    /// The designs that kernels have.
+    pub fn of_kernels() -> impl Iterator<Item = &'static Self> + Clone {
+        let designs = DESIGNS.iter();
+        designs.filter(|design| !design.features.for_programs)
+    }
+
     /// The design of a kernel: the one with arrays if its slabinfo shows them, else the one whose caches are in sysfs, as
     /// in nearly all kernels. If the release is unknown, that is the oldest such design. Of 6.18 and 6.19 it is the one
     /// with sheaves: maple nodes and memory areas have them there, whatever else the kernel is built with.
     #[must_use]
     pub fn of_kernel(release: Option<Era>, arrays_in_slabinfo: bool) -> Option<&'static Self> {
         let has_release = |design: &Self| release.is_none_or(|era| design.releases.contains(&era));
-        let of_kernels = DESIGNS
-            .iter()
-            .filter(|design| !design.features.for_programs);
-        let mut found = of_kernels.filter(|design| match arrays_in_slabinfo {
+        let mut found = Self::of_kernels().filter(|design| match arrays_in_slabinfo {
             true => design.features.arrays_in_slabinfo,
             false => design.features.sysfs && has_release(design),
         });

@@ -18,7 +18,7 @@
 //!
 //! # Environment
 //!
-//! * `QUARRY_DESIGN`: a design, with a release after `@` if not its newest (`slub@5.9`); sheaves by default.
+//! * `QUARRY_DESIGN`: a design, with a release after `@` if not its newest (`slub@5.9`); magazines by default.
 //! * `QUARRY_REPORT`: a file to write what the heap did to, when the process ends; its number is appended.
 //! * `QUARRY_RECORD`: a file to write every allocation and free to; the process's number is appended.
 //!

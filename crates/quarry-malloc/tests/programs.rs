@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 /// Designs, one of an older release and a way of running without restartable sequences.
-const SETTINGS: [(&str, &str); 7] = [
+const SETTINGS: [(&str, &str); 8] = [
+    ("QUARRY_DESIGN", "magazine"),
     ("QUARRY_DESIGN", "sheaf"),
     ("QUARRY_DESIGN", "slab"),
     ("QUARRY_DESIGN", "slub"),
@@ -82,7 +83,7 @@ fn the_whole_family_works_on_every_design() {
 fn mistakes_are_named() {
     let folder = tempfile::tempdir().expect("a folder");
     let program = compile("mistakes.c", folder.path());
-    for design in ["sheaf", "slab", "slub", "slubq", "slob"] {
+    for design in ["magazine", "sheaf", "slab", "slub", "slubq", "slob"] {
         for mistake in ["double", "stack", "mapping"] {
             let output = run(&program, Some(mistake), ("QUARRY_DESIGN", design));
             let errors = String::from_utf8_lossy(&output.stderr);

@@ -14,7 +14,7 @@ use quarry_core::geometry::BootParams;
 use quarry_core::heap::{CreateError, Heap};
 use quarry_core::machine::Cpus as _;
 use quarry_core::magazine::Magazine;
-use quarry_core::page::{PageConfig, TrimPolicy};
+use quarry_core::page::{PageConfig, TrimPolicy, Trimmed};
 use quarry_host::fork::{self, ForkError, ForkHooks, ForkNode};
 use quarry_host::{HostError, HostMachine, HugePages, MapArc, Mode, SlotIndex};
 
@@ -131,6 +131,12 @@ impl<D: Design> HostHeap<D> {
     /// True if caches may serve as others ([`BootParams::merge`]).
     pub(crate) fn merges(&self) -> bool {
         self.0.merges
+    }
+
+    /// [`Heap::trim`], and the mappings that [`HostMachine::keep_blocks`] kept: these are in none of the numbers.
+    pub fn trim(&self, policy: TrimPolicy) -> Trimmed {
+        self.machine().return_kept_blocks();
+        RawHeap::trim(self, policy)
     }
 
     /// [`Heap::reap`], and the end of caches that only waited for busy CPUs when their last object was dropped

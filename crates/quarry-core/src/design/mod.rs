@@ -52,7 +52,8 @@ pub struct Features {
     pub sheaves: bool,
     /// Slabs hold objects of all caches, so an allocation searches lists of pages.
     pub shared_slabs: bool,
-    /// It is for programs, and in no kernel: its releases are those whose rules it uses where it has none of its own.
+    /// No kernel has the design, which is for programs. Its releases are those whose rules it takes where it has none of
+    /// its own.
     pub for_programs: bool,
 }
 

@@ -20,7 +20,8 @@ pub enum KmallocSizes {
     Powers,
     /// Powers of two, 96 only with cache lines below 64 bytes, 192 with lines below 128 (SLAB of 2.6.24).
     PowersByLine,
-    /// Each multiple of a word up to 64 bytes, then four for each doubling: no block has more than a quarter too much.
+    /// Each multiple of a word up to 64 bytes, then four for each doubling: a fifth of a larger
+    /// block at most is rounding.
     Quarters,
 }
 

@@ -3,10 +3,10 @@
 //! # 1 Idea and source
 //!
 //! No kernel has this design. It is the kernel's sheaves ([`crate::sheaf`], whose code it is) with other numbers and three
-//! rules of its own, each taken because programs measured it (`docs/speed.md`, `docs/programs.md`):
+//! rules of its own, which were taken for what they do to times and memory (`docs/speed.md`, `docs/programs.md`):
 //!
 //! * Sheaves grow where CPUs miss, within a budget, as Bonwick's and Adams's magazines do (*Magazines and vmem*,
-//!   USENIX 2001) after which the design is named; and what is not used goes back.
+//!   USENIX 2001), after which the design is named, and shrink again.
 //! * A sheaf is filled from several slabs abreast, in the order in which objects are handed out.
 //! * kmalloc has four classes for each doubling, up to 256 KiB.
 //!
@@ -26,10 +26,11 @@
 //! Two sheaves for each CPU are the *half flush*: one is full when the other is emptied, so that as many operations of
 //! either kind follow without a miss.
 //!
-//! **Going back.** A cache that did not miss for a second, as [reaping](crate::heap::Heap::reap) sees it, halves its
-//! capacity, down to the first one, and gives back what CPUs, barn and empty slabs have. Of empty slabs a node keeps
-//! 128 KiB for each cache, and never more slabs than the kernel. Free pages are the page allocator's:
-//! [`TrimPolicy`](crate::page::TrimPolicy).
+//! **Going back.** A cache that did not miss for a second, as [reaping](crate::heap::Heap::reap) sees it, halves what its
+//! new sheaves hold, down to a new cache's, and empties its barns. CPUs change their own at their next misses. Heaps of a
+//! process reap by themselves, others when their user does. Of empty slabs a node keeps 128 KiB for each cache, and never
+//! more slabs than the kernel. A shrink or a trim takes all that is free, also from CPUs. Free pages go back to the system
+//! by the page allocator's [`TrimPolicy`](crate::page::TrimPolicy).
 //!
 //! **Refills.** A free object has the address of the next one, so that a list is read one cache miss after another. A
 //! refill that takes slabs from the node's list follows eight lists at once, whose misses overlap. Objects are handed out in the
@@ -38,7 +39,7 @@
 //! **Free pointer.** It is an object's first word, not one in its middle: the line that a user most likely writes first.
 //! The kernel has it in the middle, so that an overrun of the object before meets data.
 //!
-//! **kmalloc.** Each multiple of 8 bytes up to 64 has a class, then come four for each doubling, so that at most a fifth of a block is
+//! **kmalloc.** Each multiple of 8 bytes up to 64 has a class, then come four for each doubling, so that at most a fifth of a larger block is
 //! rounding. The largest class has 256 KiB; the kernel's has two pages. Larger blocks come from the page
 //! allocator, behind a lock.
 //!
@@ -52,7 +53,8 @@
 //!
 //! # 8 Memory
 //!
-//! Beyond sheaves: at most the budget, and barns of 128 KiB for each cache and node instead of ten sheaves.
+//! Beyond sheaves: the budget, 4 MiB for each possible CPU, of which one CPU may have all; and barns of 128 KiB for each
+//! cache and node instead of ten sheaves. Capacities that a user sets are outside of the budget.
 
 mod numbers;
 

@@ -8,7 +8,7 @@ use crate::sheaf::geometry::{
 use crate::sheaf::tunables::BARN_EMPTY;
 use crate::slub::geometry::{FreePointer, LayoutRules, OrderRules, SlubEra};
 use crate::slub::tunables::{
-    MIN_PARTIAL, REMOTE_NODE_DEFRAG_RATIO, SLUB_MAX_ORDER, SLUB_MIN_OBJECTS, SLUB_MIN_ORDER,
+    self as kernel, REMOTE_NODE_DEFRAG_RATIO, SLUB_MIN_OBJECTS, SLUB_MIN_ORDER,
 };
 use crate::tunables::{COUNT_MAX, DefaultValue, Row, Scope, Tunable};
 
@@ -72,6 +72,16 @@ pub(super) static ROWS: &[Row] = &[
     row(&BARN_FULL),
     row(&BARN_EMPTY),
 ];
+
+static SLUB_MAX_ORDER: Tunable = Tunable {
+    default: DefaultValue::Computed("4 with 4 KiB pages, 1 with larger ones"),
+    ..kernel::SLUB_MAX_ORDER
+};
+
+static MIN_PARTIAL: Tunable = Tunable {
+    default: DefaultValue::Computed("half of log2 of the slab size, within 5..=10, and in 128 KiB"),
+    ..kernel::MIN_PARTIAL
+};
 
 static SHEAF_CAPACITY: Tunable = Tunable {
     name: "sheaf_capacity",

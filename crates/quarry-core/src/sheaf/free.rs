@@ -176,8 +176,10 @@ impl<K: Kind> Sheaves<K> {
                 let Some(main) = cpu.replace_main(env.machine(), None) else {
                     return false;
                 };
+                self.missed(env);
                 match self.exchange_full(env, node, main) {
                     Put::Exchanged(empty) => {
+                        let empty = self.right_sized(env, empty, &mut cpu.stats);
                         cpu.replace_main(env.machine(), Some(empty));
                         cpu.stats.count(Stat::BarnPut);
                     }

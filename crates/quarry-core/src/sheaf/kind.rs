@@ -1,4 +1,4 @@
-//! What tells designs with sheaves apart: the kernel's own and those that change its numbers.
+//! The designs made of sheaves, each a name and a set of numbers.
 
 use core::ops::RangeInclusive;
 

@@ -110,6 +110,7 @@ use crate::tunables::Table;
 
 use crate::slub;
 pub use kind::{Kernel, Kind};
+use size::{SET_BARN, SET_CAPACITY};
 pub use types::Sheaves;
 use types::{Barn, Sizes};
 
@@ -208,10 +209,13 @@ unsafe impl<K: Kind> Design for Sheaves<K> {
         let never = env.cache.flags.debug() || env.cache.flags.contains(CacheFlags::NO_SHEAVES);
         match name {
             "sheaf_capacity" if !never => {
-                self.sizes.is_set.store(1, Ordering::Relaxed);
+                self.sizes.set.fetch_or(SET_CAPACITY, Ordering::Relaxed);
                 self.resize(env, count);
             }
-            "barn_full" => self.barn_full.store(count, Ordering::Relaxed),
+            "barn_full" => {
+                self.sizes.set.fetch_or(SET_BARN, Ordering::Relaxed);
+                self.barn_full.store(count, Ordering::Relaxed);
+            }
             "barn_empty" => self.barn_empty.store(count, Ordering::Relaxed),
             _ if Self::TUNABLES
                 .of(env.cache.era)

@@ -50,7 +50,11 @@ impl<K: Kind> Sheaves<K> {
         stats: &mut Stats,
     ) {
         let came = sheaf.fill(env.machine(), |slots| {
-            self.fill(env, slots, node, stats);
+            let filled = self.fill(env, slots, node, stats);
+            // The last object is handed out first.
+            if self.rules.refill == RefillOrder::Abreast {
+                slots[..filled].reverse();
+            }
         });
         stats.count_by(Stat::SheafRefill, u64::from(came));
     }
@@ -79,9 +83,6 @@ impl<K: Kind> Sheaves<K> {
             }
         }
         while filling.wanted() > 0 && self.fill_from_new(env, &mut filling, stats) {}
-        if self.rules.refill == RefillOrder::Abreast {
-            filling.slots[..filling.filled].reverse();
-        }
         filling.filled
     }
 
@@ -146,31 +147,37 @@ impl<K: Kind> Sheaves<K> {
         filling: &mut Filling<'_>,
         slabs: &mut PageList,
     ) {
-        let mut heads: [Option<NonNull<u8>>; ABREAST] = [None; ABREAST];
+        // The next object of each list under way, and how many are left of it. The number ends a list, not only its end: a
+        // program that freed an object twice made a ring of it.
+        let mut lanes: [Option<(NonNull<u8>, u32)>; ABREAST] = [None; ABREAST];
         let mut last = None;
         // Objects of the lists under way.
         let mut pledged = 0;
         loop {
             let mut under_way = false;
-            for head in &mut heads {
-                if head.is_none()
+            for lane in &mut lanes {
+                if lane.is_none()
                     && last.is_none()
                     && pledged < filling.wanted()
                     && let Some(slab) = slabs.pop_front(env.call_links())
                     && let Some((first, count)) = self.slub.take_objects(env, slab, false)
+                    && count > 0
                 {
                     // Others may have freed objects of it since it was counted.
                     match pledged + count <= filling.wanted() {
-                        true => (*head, pledged) = (Some(first), pledged + count),
+                        true => (*lane, pledged) = (Some((first, count)), pledged + count),
                         false => last = Some((slab, first, count)),
                     }
                 }
-                let Some(object) = *head else { continue };
+                let Some((object, left)) = *lane else {
+                    continue;
+                };
                 under_way = true;
                 // SAFETY: `take_objects` gave the list.
-                *head = NonNull::new(unsafe { self.slub.next_free(env, object) });
+                let next = NonNull::new(unsafe { self.slub.next_free(env, object) });
                 filling.put(object);
-                pledged -= 1;
+                *lane = next.filter(|_| left > 1).map(|next| (next, left - 1));
+                pledged -= if lane.is_none() { left } else { 1 };
             }
             if !under_way {
                 break;
@@ -251,6 +258,7 @@ impl<K: Kind> Sheaves<K> {
         let mut next = Some(head);
         let mut left = count;
         while filling.wanted() > 0
+            && left > 0
             && let Some(object) = next
         {
             // SAFETY: the caller owns the list.
@@ -258,7 +266,7 @@ impl<K: Kind> Sheaves<K> {
             filling.put(object);
             left -= 1;
         }
-        (next, left)
+        (next.filter(|_| left > 0), left)
     }
 
     /// Gives a list of objects of one slab back to it.

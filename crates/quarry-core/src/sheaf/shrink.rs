@@ -27,9 +27,8 @@ impl<K: Kind> Upkeep for Sheaves<K> {
     }
 
     fn reap<M: Machine>(&self, env: Env<'_, M>, now_ns: u64) {
-        let pass = env.enter();
+        let _pass = env.enter();
         self.settle_all_waiting(env);
-        drop(pass);
         self.look_at_misses(env, now_ns);
     }
 
@@ -150,6 +149,7 @@ impl<K: Kind> Sheaves<K> {
     /// until they pass through a barn.
     pub(super) fn resize<M: Machine>(&self, env: Env<'_, M>, capacity: u32) {
         self.capacity.store(capacity, Ordering::Relaxed);
+        self.limit_barn(env);
         self.flush_and_drain(env);
     }
 

@@ -4,15 +4,20 @@
 //! them new sheaves of the cache hold twice as much, and CPUs change theirs at their next misses. What a sheaf holds
 //! beyond a new cache's is taken from the heap's budget for as long as it lives; a capacity for which there is no
 //! budget is halved until there is. A cache without a miss between two looks, which reaping takes, halves its
-//! capacity, and what its sheaves hold and its empty slabs go back.
+//! capacity and empties its barns. What CPUs have stays with them until their next miss.
 
 use super::Kind;
 use super::geometry::{Capacity, SheafEra};
 use super::stats::Stats;
 use super::types::{Sheaf, Sheaves, Sizes};
-use crate::design::{Env, Upkeep as _};
+use crate::design::Env;
 use crate::machine::Machine;
 use crate::sync::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+/// A user has set the capacity.
+pub(super) const SET_CAPACITY: u8 = 1;
+/// A user has set the number of full sheaves in a barn.
+pub(super) const SET_BARN: u8 = 2;
 
 impl Sizes {
     pub(super) fn new(era: &'static SheafEra) -> Self {
@@ -22,10 +27,9 @@ impl Sizes {
         };
         Self {
             rules,
-            is_set: AtomicU8::new(0),
+            set: AtomicU8::new(0),
             misses: AtomicU32::new(0),
             misses_seen: AtomicU32::new(0),
-            shrunk_at: AtomicU32::new(0),
             looked_ns: AtomicU64::new(0),
         }
     }
@@ -51,7 +55,7 @@ impl<K: Kind> Sheaves<K> {
     /// Changes the capacity, unless it is set by a user or another thread has changed it.
     fn follow<M: Machine>(&self, env: Env<'_, M>, from: u32, to: u32) {
         let (capacity, relaxed) = (&self.capacity, Ordering::Relaxed);
-        let follows = self.sizes.is_set.load(relaxed) == 0;
+        let follows = self.sizes.set.load(relaxed) & SET_CAPACITY == 0;
         if follows
             && capacity
                 .compare_exchange(from, to, relaxed, relaxed)
@@ -61,9 +65,10 @@ impl<K: Kind> Sheaves<K> {
         }
     }
 
-    /// Limits the barn's full sheaves to its bytes.
+    /// Limits the barn's full sheaves to its bytes, unless a user has set their number.
     pub(super) fn limit_barn<M: Machine>(&self, env: Env<'_, M>) {
-        if let Some(rules) = self.sizes.rules {
+        let is_set = self.sizes.set.load(Ordering::Relaxed) & SET_BARN != 0;
+        if let Some(rules) = self.sizes.rules.filter(|_| !is_set) {
             let size = env.cache.geometry.layout.size;
             let sheaf_bytes = self.capacity().max(1).saturating_mul(size);
             let full = rules.barn_bytes / sheaf_bytes;
@@ -117,7 +122,7 @@ impl<K: Kind> Sheaves<K> {
         };
         let budget = rules.budget_bytes * u64::from(env.machine().topology().cpus);
         let (grown, relaxed) = (&env.system.grown_bytes, Ordering::Relaxed);
-        let is_set = self.sizes.is_set.load(relaxed) != 0;
+        let is_set = self.sizes.set.load(relaxed) & SET_CAPACITY != 0;
         let mut capacity = wanted;
         loop {
             // Relaxed: a number; what it limits is ordered by itself.
@@ -149,7 +154,8 @@ impl<K: Kind> Sheaves<K> {
         u64::from(grown) * u64::from(env.cache.geometry.layout.size)
     }
 
-    /// Takes back half of what a cache without misses holds, at most once in a while.
+    /// Halves the capacity of a cache that has not missed since the last look, and frees what its barns hold, at most once
+    /// in a while. CPUs' slots are not taken: it is a part of frees, whose caller may not wait, and holds the list of caches.
     pub(super) fn look_at_misses<M: Machine>(&self, env: Env<'_, M>, now_ns: u64) {
         let Some(rules) = self.sizes.rules else {
             return;
@@ -168,14 +174,9 @@ impl<K: Kind> Sheaves<K> {
             return;
         }
         let (capacity, first) = (self.capacity(), env.cache.geometry.sheaf_capacity);
-        let shrinks = capacity > first && sizes.is_set.load(relaxed) == 0;
-        // Once is enough: what is held afterwards came by a miss.
-        if sizes.shrunk_at.swap(misses, relaxed) == misses && !shrinks {
-            return;
-        }
-        if shrinks {
+        if capacity > first {
             self.follow(env, capacity, (capacity / 2).max(first));
         }
-        self.shrink(env);
+        self.drain_barns(env);
     }
 }

@@ -37,18 +37,18 @@ pub struct Sheaves<K> {
     pub(super) kind: PhantomData<fn() -> K>,
 }
 
-/// What [`Capacity::Misses`](super::geometry::Capacity::Misses) keeps of a cache.
+/// State of a cache's capacity that follows misses ([`Capacity::Misses`](super::geometry::Capacity::Misses)).
+// On lines of their own: each miss of any CPU writes here, and fast paths read what is beside.
+#[repr(align(64))]
 pub(super) struct Sizes {
     /// `None` if the capacity does not follow misses.
     pub(super) rules: Option<&'static Sizing>,
-    /// Not 0 once a user has set the capacity, which then stays.
-    pub(super) is_set: AtomicU8,
+    /// What a user has set, and therefore stays: bits of `size.rs`.
+    pub(super) set: AtomicU8,
     /// Trips of CPUs to the barns or the slabs, so far.
     pub(super) misses: AtomicU32,
     /// The same at the last look.
     pub(super) misses_seen: AtomicU32,
-    /// The same when what the cache held last went back.
-    pub(super) shrunk_at: AtomicU32,
     /// Time of the last look, in nanoseconds.
     pub(super) looked_ns: AtomicU64,
 }

@@ -15,8 +15,8 @@ pub(crate) use list::{CacheList, ListLinks, PLACE_BYTES};
 
 /// Sizes between two places of [`System::by_size`]: every class is a multiple of it.
 pub(crate) const SMALL_STEP: usize = 8;
-/// Requests up to this many bytes have a place in [`System::by_size`]. Larger ones are rare, and their class is a power of
-/// two.
+/// Requests up to this many bytes have a place in [`System::by_size`]. The classes of larger ones are found by the
+/// release's rules.
 const SMALL_MAX: usize = 1024;
 
 /// See the [module's documentation](self).

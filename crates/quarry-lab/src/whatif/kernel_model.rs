@@ -13,7 +13,7 @@ use quarry_core::tunables::Scope;
 use crate::error::LabError;
 use crate::run::RunSpec;
 use crate::sheaves::Sheaves;
-use quarry_designs::{DESIGNS, DesignEntry, DesignSpec, Setting, Tuning, list, resolve};
+use quarry_designs::{DesignEntry, DesignSpec, Setting, Tuning, list, resolve};
 use quarry_snapshot::{CacheAttributes, Detail, Releases, SlabinfoRow, Snapshot};
 
 use super::Question;
@@ -326,7 +326,7 @@ fn no_design(snapshot: &Snapshot) -> LabError {
     LabError::Usage(format!(
         "{}: it is of a kernel whose design this build does not have; designs are {}",
         snapshot.file,
-        list(DESIGNS.iter().map(|design| design.name))
+        list(DesignEntry::of_kernels().map(|design| design.name))
     ))
 }
 
@@ -381,8 +381,8 @@ pub(crate) fn in_a_kernel(design: DesignSpec) -> Result<(), LabError> {
         return Ok(());
     }
     Err(LabError::Usage(format!(
-        "{design} is a design for programs, so a kernel's caches cannot be predicted with it; take sheaf@{}, or \
-         replay the recording on empty caches (--empty)",
+        "{design} is a design for programs, so a kernel's caches cannot be predicted with it; take sheaf@{}, or begin \
+         with empty caches (replay --empty)",
         design.era
     )))
 }
@@ -447,9 +447,7 @@ fn designs(snapshot: &Snapshot) -> Vec<DesignSpec> {
     let sysfs = snapshot.sysfs.values();
     let with_sheaves = sysfs.filter(|cache| cache.number("sheaf_capacity") > Some(0));
     let most_have_sheaves = with_sheaves.count() * 2 > snapshot.sysfs.len();
-    let has_sheaves =
-        |design: &&DesignEntry| design.features.sheaves && !design.features.for_programs;
-    let of_sheaves = DESIGNS.iter().find(has_sheaves);
+    let of_sheaves = DesignEntry::of_kernels().find(|design| design.features.sheaves);
     let mut found: Vec<&'static DesignEntry> = Vec::new();
     match release {
         None if most_have_sheaves && !arrays => found.extend(of_sheaves),

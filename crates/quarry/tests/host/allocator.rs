@@ -6,7 +6,7 @@ use std::alloc::Layout;
 use allocator_api2::alloc::Allocator;
 use allocator_api2::vec::Vec;
 use hashbrown::HashMap;
-use quarry::{Builder, Design, Era, HostHeap, SheafCache, SlabCache, Slob, Slub, Slubq};
+use quarry::{Builder, Design, Era, HostHeap, Magazine, SheafCache, SlabCache, Slob, Slub, Slubq};
 
 fn heap<D: Design>(era: Era) -> HostHeap<D> {
     let heap = Builder::<D>::new().memory_bytes(64 << 20).era(era).build();
@@ -33,6 +33,7 @@ fn collections<D: Design>() {
 
 #[test]
 fn vec_and_hashbrown_live_in_heaps() {
+    collections::<Magazine>();
     collections::<SheafCache>();
     collections::<Slub>();
     collections::<SlabCache>();

@@ -8,8 +8,8 @@ use quarry::kernel::heap::Cache;
 use quarry::kernel::inspect::{SLABINFO_HEADER, Source};
 use quarry::kernel::page::SYSCTLS;
 use quarry::{
-    CacheSpec, Design, Era, HostMachine, Mode, PageAllocator, PageFile, SheafCache, Slub, Slubq,
-    SysfsError,
+    CacheSpec, Design, Era, HostMachine, Magazine, Mode, PageAllocator, PageFile, SheafCache, Slub,
+    Slubq, SysfsError,
 };
 
 const THREADS: usize = 4;
@@ -162,6 +162,11 @@ fn slub_is_inspected_while_in_use() {
 #[test]
 fn sheaf_is_inspected_while_in_use() {
     inspected_while_in_use::<SheafCache>();
+}
+
+#[test]
+fn magazine_is_inspected_while_in_use() {
+    inspected_while_in_use::<Magazine>();
 }
 
 #[test]

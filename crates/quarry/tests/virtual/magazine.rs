@@ -80,35 +80,43 @@ fn growth_has_a_budget() {
     );
 }
 
-/// A cache without a miss for a second halves its sheaves, down to a new cache's, and what it holds goes back to its slabs and
-/// these to the page allocator.
+/// A cache without a miss for a second halves what new sheaves hold, down to a new cache's, and empties its barn; its CPUs
+/// keep theirs until they miss.
 #[test]
 fn what_is_not_used_goes_back() {
     let heap = small(2);
     let cache = sized(&heap, "scenario", 64);
     on(&heap, 1);
-    churn(cache, 1000, 100);
+    churn(cache, 10_000, 20);
     let grown = capacity(cache);
-    assert!(grown > 500 && held(cache) > 900);
+    let in_sheaves = held(cache);
+    assert!(
+        grown > 500 && in_sheaves > 3 * grown,
+        "{grown} {in_sheaves}"
+    );
     on(&heap, 0);
     reap_at(&heap, SECOND_NS);
-    assert_eq!(capacity(cache), grown, "it missed since the cache was made");
+    assert_eq!(capacity(cache), grown, "it missed since it was made");
     reap_at(&heap, SECOND_NS * 3 / 2);
     assert_eq!(capacity(cache), grown, "no second has passed");
     reap_at(&heap, SECOND_NS * 2);
     assert_eq!(capacity(cache), grown / 2);
-    assert_eq!((held(cache), cache.usage().slabs), (0, 0));
+    assert!(held(cache) <= 2 * grown, "the barn is empty");
     for second in 3..10 {
         reap_at(&heap, SECOND_NS * second);
     }
     assert_eq!(capacity(cache), 60);
+    on(&heap, 1);
     churn(cache, 1000, 100);
+    assert_eq!(capacity(cache), 60, "the CPU's sheaves are enough");
+    churn(cache, 10_000, 20);
     assert!(capacity(cache) > 500, "it grows again");
+    assert_eq!(cache.check_consistency(), Ok(()));
 }
 
-/// A capacity that a user sets stays.
+/// What a user sets stays.
 #[test]
-fn a_set_capacity_stays() {
+fn what_is_set_stays() {
     let heap = small(1);
     let cache = sized(&heap, "scenario", 64);
     assert!(cache.set_attribute("sheaf_capacity", 30));
@@ -117,6 +125,10 @@ fn a_set_capacity_stays() {
         reap_at(&heap, SECOND_NS * second);
     }
     assert_eq!(capacity(cache), 30);
+    assert_eq!(cache.attribute("barn_full"), Some((128 << 10) / (30 * 64)));
+    assert!(cache.set_attribute("barn_full", 3));
+    assert!(cache.set_attribute("sheaf_capacity", 40));
+    assert_eq!(cache.attribute("barn_full"), Some(3));
     assert_eq!(cache.check_consistency(), Ok(()));
 }
 
@@ -128,6 +140,9 @@ fn refills_take_from_many_slabs() {
     assert!(cache.set_attribute("sheaf_capacity", 16));
     let objects = take(cache, 64);
     assert!(objects[..8].is_sorted(), "{:?}", &objects[..8]);
+    let mut slots = [None; 8];
+    assert!(sized(&heap, "bulk", 512).alloc_bulk(&mut slots));
+    assert!(slots.is_sorted(), "{slots:?}");
     // Every third object is freed, and flushed to its slab.
     let (mut kept, mut freed) = (Vec::new(), Vec::new());
     for (at, object) in objects.into_iter().enumerate() {
@@ -152,4 +167,23 @@ fn refills_take_from_many_slabs() {
     give(cache, &again);
     give(cache, &kept);
     assert_eq!(cache.check_consistency(), Ok(()));
+}
+
+/// Objects that were freed twice make a ring of a slab's list: some are handed out twice then, but nothing breaks.
+#[test]
+fn a_ring_ends() {
+    let heap = small(1);
+    let cache = sized(&heap, "scenario", 256);
+    let objects = take(cache, 200);
+    for pair in objects.chunks(2).take(20) {
+        // SAFETY: the test's mistake: it writes to no object afterwards.
+        unsafe {
+            for object in [pair[0], pair[1], pair[0]] {
+                let _ = cache.free(object);
+            }
+        }
+    }
+    cache.flush();
+    let _ = take(cache, 400);
+    cache.flush();
 }

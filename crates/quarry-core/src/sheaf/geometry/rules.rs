@@ -46,7 +46,7 @@ pub enum BulkOrder {
     LocalFirst,
 }
 
-/// Where the capacity of a cache's sheaves comes from.
+/// Origin of the capacity of a cache's sheaves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Capacity {
     /// The cache's creator asks for it; other caches have no sheaves [6.18].
@@ -57,24 +57,24 @@ pub enum Capacity {
     Misses(Sizing),
 }
 
-/// Bounds of sheaves whose capacity follows misses; bytes are those of the objects that they hold.
+/// Bounds of sheaves whose capacity follows misses. Bytes are those of objects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sizing {
-    /// A new cache's sheaves hold as much, one object at least.
+    /// Bytes that a new cache's sheaf holds; one object at least.
     pub first_bytes: u32,
-    /// And as many objects at most.
+    /// Objects that it holds at most.
     pub first_objects: u32,
-    /// The largest sheaves hold as much.
+    /// Bytes that the largest sheaf holds.
     pub most_bytes: u32,
-    /// And as many objects at most.
+    /// Objects that it holds at most.
     pub most_objects: u32,
-    /// A cache's capacity doubles after as many misses.
+    /// Misses of a cache after which its capacity doubles.
     pub misses: u32,
-    /// All sheaves of a heap that have grown hold as much for each CPU.
+    /// Bytes for each CPU that all sheaves of a heap hold beyond new caches'.
     pub budget_bytes: u64,
-    /// The full sheaves of a barn hold as much.
+    /// Bytes that the full sheaves of a barn hold.
     pub barn_bytes: u32,
-    /// The empty slabs that a node keeps of a cache have as much.
+    /// Bytes of the empty slabs that a node keeps of a cache.
     pub empty_bytes: u32,
     /// Time between two looks at caches that do not miss, in nanoseconds.
     pub look_ns: u64,
@@ -92,7 +92,7 @@ impl Sizing {
     }
 }
 
-/// Objects of `size` bytes in so many bytes, within 1 and `objects`.
+/// Objects of `size` bytes that fit in `bytes`, within 1 and `objects`.
 const fn at_most(bytes: u32, objects: u32, size: u32) -> u32 {
     match bytes / size {
         0 => 1,
