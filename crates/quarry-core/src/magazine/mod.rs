@@ -53,7 +53,7 @@
 //!
 //! # 8 Memory
 //!
-//! Beyond sheaves: the budget, 4 MiB for each possible CPU, of which one CPU may have all; and barns of 128 KiB for each
+//! Beyond sheaves: the budget, 4 MiB for each possible CPU (one CPU may have all of it); and barns of 128 KiB for each
 //! cache and node instead of ten sheaves. Capacities that a user sets are outside of the budget.
 
 mod numbers;

@@ -43,7 +43,7 @@ pub struct Sheaves<K> {
 pub(super) struct Sizes {
     /// `None` if the capacity does not follow misses.
     pub(super) rules: Option<&'static Sizing>,
-    /// What a user has set, and therefore stays: bits of `size.rs`.
+    /// Settings of a user, which stay: bits of `size.rs`.
     pub(super) set: AtomicU8,
     /// Trips of CPUs to the barns or the slabs, so far.
     pub(super) misses: AtomicU32,

@@ -114,7 +114,7 @@ fn what_is_not_used_goes_back() {
     assert_eq!(cache.check_consistency(), Ok(()));
 }
 
-/// What a user sets stays.
+/// Settings of a user stay.
 #[test]
 fn what_is_set_stays() {
     let heap = small(1);
