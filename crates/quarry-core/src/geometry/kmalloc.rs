@@ -16,7 +16,7 @@ pub enum KmallocBeyond {
 /// Sizes of the classes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum KmallocSizes {
-    /// Powers of two, 96 and 192 [kernels].
+    /// Powers of two, 96 and 192, as in kernels.
     Powers,
     /// Powers of two, 96 only with cache lines below 64 bytes, 192 with lines below 128 (SLAB of 2.6.24).
     PowersByLine,
