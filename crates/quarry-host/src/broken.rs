@@ -65,14 +65,3 @@ pub fn lock_remote_without_barrier(machine: &HostMachine, slot: &SlotLock, cpu: 
     let kernel = NoBarrier(machine.kernel_for(cpu));
     protocol::acquire(slot, &kernel, machine.claim(), protocol::ATTEMPTS)
 }
-
-/// [`Slots::percpu_lock_remote`] with the barrier of the CPU that has the slot's number: too little for a machine whose
-/// slots go by concurrency ids.
-pub fn lock_remote_with_barrier_of_one_cpu(
-    machine: &HostMachine,
-    slot: &SlotLock,
-    cpu: CpuId,
-) -> bool {
-    let kernel = HostKernel { cpu: Some(cpu) };
-    protocol::acquire(slot, &kernel, machine.claim(), protocol::ATTEMPTS)
-}

@@ -189,7 +189,21 @@ impl SlotIndexUse {
 
 #[cfg(test)]
 mod tests {
+    use quarry_core::machine::CpuId;
+
     use super::*;
+
+    /// The barrier of a remote acquisition goes to the slot's CPU by CPU numbers, and to all CPUs by ids.
+    #[test]
+    fn barriers_go_where_sequences_may_be() {
+        for wanted in [SlotIndex::Cpu, SlotIndex::ConcurrencyId] {
+            let builder = crate::HostMachine::builder().memory_bytes(16 << 20);
+            let machine = builder.slot_index(wanted).build().expect("address space");
+            let by_id = machine.slot_index().in_use == SlotIndex::ConcurrencyId;
+            let cpu = machine.kernel_for(CpuId(1)).cpu;
+            assert_eq!(cpu, (!by_id).then_some(CpuId(1)), "{wanted:?}");
+        }
+    }
 
     #[test]
     fn ids_are_used_only_if_all_that_they_need_is_there() {

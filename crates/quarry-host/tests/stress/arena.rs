@@ -39,13 +39,6 @@ pub(crate) const NO_BARRIER: Locks = Locks {
     ..CORRECT
 };
 
-/// Remote acquisition waits for the sequences of one CPU, where they may be on any.
-pub(crate) const BARRIER_OF_ONE_CPU: Locks = Locks {
-    name: "barrier of one CPU",
-    remote: broken::lock_remote_with_barrier_of_one_cpu,
-    ..CORRECT
-};
-
 /// The fields are atomic so that a broken lock breaks the counts and not the test program.
 #[repr(C, align(64))]
 struct Slot {

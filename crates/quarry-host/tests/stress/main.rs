@@ -13,7 +13,7 @@ use std::sync::{Mutex, PoisonError};
 use quarry_core::machine::Cpus as _;
 use quarry_host::{Mode, SlotIndex};
 
-use crate::arena::{Arena, BARRIER_OF_ONE_CPU, CORRECT, Locks, NO_BARRIER, UNPROTECTED};
+use crate::arena::{Arena, CORRECT, Locks, NO_BARRIER, UNPROTECTED};
 use crate::storm::Outcome;
 
 /// The storm uses process-wide things: signals, timers, fork. One run at a time.
@@ -133,17 +133,6 @@ fn negative_control_remote_without_barrier() {
 #[test]
 fn negative_control_ids_without_barrier() {
     must_break_with_sequences(IDS, NO_BARRIER);
-}
-
-/// The barrier of one CPU is the right one for slots by CPU numbers only.
-#[test]
-fn negative_control_ids_with_the_barrier_of_one_cpu() {
-    if has_ids() {
-        must_break(IDS, BARRIER_OF_ONE_CPU);
-    } else {
-        let outcome = storm(SEQUENCES, BARRIER_OF_ONE_CPU, seconds(), true);
-        assert_eq!(outcome.clashes, 0, "{outcome:?}");
-    }
 }
 
 #[test]
