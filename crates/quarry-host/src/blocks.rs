@@ -126,7 +126,7 @@ impl Table {
     fn place(&self, address: usize) -> Option<usize> {
         let mut at = (self.room > 0).then(|| self.first_place(address))?;
         // A quarter of the places is free.
-        while self.entries()[at].address != address && self.entries()[at].address != 0 {
+        while self.entries()[at].address != address && self.entries()[at].is_some() {
             at = (at + 1) & (self.room - 1);
         }
         Some(at)
@@ -134,7 +134,7 @@ impl Table {
 
     fn find(&self, address: usize) -> Option<Block> {
         let block = self.entries()[self.place(address)?];
-        (block.address != 0).then_some(block)
+        block.is_some().then_some(block)
     }
 
     /// Makes room for one more. `false` if the system has no memory for it.
@@ -179,7 +179,7 @@ impl Table {
         loop {
             at = (at + 1) & mask;
             let block = self.entries()[at];
-            if block.address == 0 {
+            if !block.is_some() {
                 break;
             }
             let from_first = at.wrapping_sub(self.first_place(block.address)) & mask;

@@ -104,7 +104,8 @@ impl<D: Design> Heap for ProcessHeap<D> {
             min_order: 0,
         };
         let kept = heap.machine().return_kept_blocks();
-        heap.trim(policy).pages > 0 || kept > 0
+        // Of the heap alone: the mappings are counted above.
+        (**heap).trim(policy).pages > 0 || kept > 0
     }
 
     fn make(&'static self) -> Result<(), Error> {

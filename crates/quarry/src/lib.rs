@@ -19,8 +19,8 @@
 //!
 //! The allocators themselves are [`kernel`]: caches of equal objects after the kernel's designs
 //! ([`kernel::slab`], [`kernel::slub`], [`kernel::slubq`], [`kernel::slob`], [`kernel::sheaf`]) and of one for
-//! programs ([`kernel::magazine`], the default), over a buddy page allocator with per-CPU lists. They run on any machine that implements
-//! [`kernel::machine::Machine`].
+//! programs ([`kernel::magazine`], the default), over a buddy page allocator with per-CPU lists. They run on any machine
+//! that implements [`kernel::machine::Machine`].
 //!
 //! # What calls return
 //!

@@ -83,10 +83,11 @@ impl KmallocRules {
         1 << self.shift_high(machine.page_shift)
     }
 
-    /// True if there is a class of this index, of those of [`KmallocSizes::Powers`], on this machine.
+    /// True if there is a class of this index, which is at most the largest class's, on this machine.
     fn has(&self, index: u32, cache_line: u32) -> bool {
         let by_line = self.sizes == KmallocSizes::PowersByLine;
         match index {
+            _ if self.sizes == KmallocSizes::Quarters => true,
             1 => !by_line || cache_line < 64,
             2 => !by_line || cache_line < 128,
             shift => shift >= self.shift_low,
@@ -233,7 +234,7 @@ pub fn kmalloc_classes<'a>(
         .iter()
         .copied()
         .chain(first..=last)
-        .filter(move |index| rules.sizes == KmallocSizes::Quarters || rules.has(*index, line))
+        .filter(move |index| rules.has(*index, line))
         .map(move |index| KmallocClass::from_index(index, rules))
 }
 

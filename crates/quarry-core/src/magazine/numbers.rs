@@ -5,12 +5,12 @@ use crate::geometry::{KmallocRules, KmallocSizes};
 use crate::sheaf::geometry::{
     Capacity, ERAS, RefillOrder, RunRules, SHEAF_CAPACITY_MAX, SheafEra, Sizing,
 };
-use crate::sheaf::tunables::BARN_EMPTY;
+use crate::sheaf::tunables as sheaf;
 use crate::slub::geometry::{FreePointer, LayoutRules, OrderRules, SlubEra};
 use crate::slub::tunables::{
-    self as kernel, REMOTE_NODE_DEFRAG_RATIO, SLUB_MIN_OBJECTS, SLUB_MIN_ORDER,
+    self as slub, REMOTE_NODE_DEFRAG_RATIO, SLUB_MIN_OBJECTS, SLUB_MIN_ORDER,
 };
-use crate::tunables::{COUNT_MAX, DefaultValue, Row, Scope, Tunable};
+use crate::tunables::{DefaultValue, Row, Tunable};
 
 const KERNEL: SheafEra = ERAS[ERAS.len() - 1];
 
@@ -70,37 +70,27 @@ pub(super) static ROWS: &[Row] = &[
     row(&REMOTE_NODE_DEFRAG_RATIO),
     row(&SHEAF_CAPACITY),
     row(&BARN_FULL),
-    row(&BARN_EMPTY),
+    row(&sheaf::BARN_EMPTY),
 ];
 
 static SLUB_MAX_ORDER: Tunable = Tunable {
     default: DefaultValue::Computed("4 with 4 KiB pages, 1 with larger ones"),
-    ..kernel::SLUB_MAX_ORDER
+    ..slub::SLUB_MAX_ORDER
 };
 
 static MIN_PARTIAL: Tunable = Tunable {
     default: DefaultValue::Computed("half of log2 of the slab size, within 5..=10, and in 128 KiB"),
-    ..kernel::MIN_PARTIAL
+    ..slub::MIN_PARTIAL
 };
 
 static SHEAF_CAPACITY: Tunable = Tunable {
-    name: "sheaf_capacity",
-    alias: None,
-    scope: Scope::Own,
-    min: 0,
-    max: SHEAF_CAPACITY_MAX as u64,
-    unit: "objects",
     default: DefaultValue::Computed("60, or those in 8 KiB; then by misses, up to 64 KiB"),
     doc: "Objects a sheaf holds; 0 for no sheaves. A value that is set stays, whatever is missed.",
+    ..sheaf::SHEAF_CAPACITY
 };
 
 static BARN_FULL: Tunable = Tunable {
-    name: "barn_full",
-    alias: None,
-    scope: Scope::Own,
-    min: 0,
-    max: COUNT_MAX,
-    unit: "sheaves",
     default: DefaultValue::Computed("those with 128 KiB of objects"),
-    doc: "Full sheaves a node keeps. It changes with the capacity.",
+    doc: "Full sheaves a node keeps. It changes with the capacity, unless it is set.",
+    ..sheaf::BARN_FULL
 };

@@ -25,7 +25,7 @@ pub(super) static ROWS: &[Row] = &[
     row(&BARN_EMPTY),
 ];
 
-static SHEAF_CAPACITY: Tunable = Tunable {
+pub(crate) static SHEAF_CAPACITY: Tunable = Tunable {
     name: "sheaf_capacity",
     alias: None,
     scope: Scope::Own,
@@ -39,7 +39,7 @@ static SHEAF_CAPACITY: Tunable = Tunable {
     doc: "Objects a sheaf holds; 0 for no sheaves. Read-only in the kernel (sheaf_capacity).",
 };
 
-static BARN_FULL: Tunable = Tunable {
+pub(crate) static BARN_FULL: Tunable = Tunable {
     name: "barn_full",
     alias: None,
     scope: Scope::Own,

@@ -124,6 +124,28 @@ pub(crate) unsafe fn try_lock_unarmed<const SHIFT: u32, const BY_ID: bool>(
     unsafe { sequence!("nop", area, cpus, slot0, SHIFT, BY_ID) }
 }
 
+/// A word of the calling thread's area, `AT` bytes from its start.
+///
+/// # Safety
+///
+/// `area` is the distance of a `struct rseq` from the thread pointer, as the C library reports it, and `AT` names a word
+/// of its first 32 bytes.
+#[inline(always)]
+unsafe fn word<const AT: usize>(area: isize) -> u32 {
+    let word: u32;
+    // SAFETY: by the caller's contract the area is there; the load has no effect.
+    unsafe {
+        asm!(
+            "mov {word:e}, dword ptr fs:[{area} + {at}]",
+            area = in(reg) area,
+            at = const AT,
+            word = lateout(reg) word,
+            options(nostack, preserves_flags, readonly),
+        );
+    }
+    word
+}
+
 /// The CPU number in the calling thread's area; above `i32::MAX` if it is not registered.
 ///
 /// # Safety
@@ -131,17 +153,8 @@ pub(crate) unsafe fn try_lock_unarmed<const SHIFT: u32, const BY_ID: bool>(
 /// `area` is the distance of a `struct rseq` from the thread pointer, as the C library reports it.
 #[inline(always)]
 pub(crate) unsafe fn cpu_id(area: isize) -> u32 {
-    let cpu: u32;
-    // SAFETY: by the caller's contract the area is there; the load has no effect.
-    unsafe {
-        asm!(
-            "mov {cpu:e}, dword ptr fs:[{area} + 4]",
-            area = in(reg) area,
-            cpu = lateout(reg) cpu,
-            options(nostack, preserves_flags, readonly),
-        );
-    }
-    cpu
+    // SAFETY: the caller vouches for the area.
+    unsafe { word::<4>(area) }
 }
 
 /// The concurrency id in the calling thread's area; 0 if it is not registered.
@@ -151,17 +164,8 @@ pub(crate) unsafe fn cpu_id(area: isize) -> u32 {
 /// As for [`cpu_id`].
 #[inline(always)]
 pub(crate) unsafe fn concurrency_id(area: isize) -> u32 {
-    let id: u32;
-    // SAFETY: by the caller's contract the area is there, 32 bytes at least; the load has no effect.
-    unsafe {
-        asm!(
-            "mov {id:e}, dword ptr fs:[{area} + 24]",
-            area = in(reg) area,
-            id = lateout(reg) id,
-            options(nostack, preserves_flags, readonly),
-        );
-    }
-    id
+    // SAFETY: the caller vouches for the area.
+    unsafe { word::<24>(area) }
 }
 
 /// The thread pointer: not 0, and different for all threads alive.
