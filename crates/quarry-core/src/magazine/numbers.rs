@@ -43,10 +43,13 @@ pub(super) static NUMBERS: SheafEra = SheafEra {
         first_objects: 60,
         most_bytes: 64 << 10,
         most_objects: SHEAF_CAPACITY_MAX,
+        // As in a kernel's sheaf of objects from a page on.
+        few_objects: 4,
         misses: 8,
         budget_bytes: 4 << 20,
         // Two of the largest sheaves, which a thread that frees hands to others that allocate.
         barn_bytes: 128 << 10,
+        barn_sheaves: 2,
         empty_bytes: 128 << 10,
         look_ns: 1_000_000_000,
     }),
@@ -84,13 +87,15 @@ static MIN_PARTIAL: Tunable = Tunable {
 };
 
 static SHEAF_CAPACITY: Tunable = Tunable {
-    default: DefaultValue::Computed("60, or those in 8 KiB; then by misses, up to 64 KiB"),
+    default: DefaultValue::Computed(
+        "60, or those in 8 KiB; then by misses, up to 64 KiB or 4 objects",
+    ),
     doc: "Objects a sheaf holds; 0 for no sheaves. A value that is set stays, whatever is missed.",
     ..sheaf::SHEAF_CAPACITY
 };
 
 static BARN_FULL: Tunable = Tunable {
-    default: DefaultValue::Computed("those with 128 KiB of objects"),
+    default: DefaultValue::Computed("those with 128 KiB of objects, 2 at least"),
     doc: "Full sheaves a node keeps. It changes with the capacity, unless it is set.",
     ..sheaf::BARN_FULL
 };

@@ -5,7 +5,6 @@ use super::stats::{Stat, Stats};
 use super::types::{Barn, Sheaf, Sheaves};
 use crate::design::Env;
 use crate::machine::{Access, Guard, Line, Machine, NodeId, access};
-use crate::sync::Ordering;
 
 /// Result of an attempt to put a full sheaf in the barn.
 pub(super) enum Put {
@@ -59,7 +58,7 @@ impl<K: Kind> Sheaves<K> {
         let Some(mut barn) = self.barn(env, node) else {
             return Put::Full(full);
         };
-        if barn.full.count() >= self.barn_full.load(Ordering::Relaxed) {
+        if barn.full.count() >= self.barn_full.get() {
             return Put::Full(full);
         }
         match barn.empty.pop(env.machine()) {

@@ -110,7 +110,7 @@ use crate::tunables::Table;
 
 use crate::slub;
 pub use kind::{Kernel, Kind};
-use size::{SET_BARN, SET_CAPACITY};
+use size::Setting;
 pub use types::Sheaves;
 use types::{Barn, Sizes};
 
@@ -171,9 +171,9 @@ unsafe impl<K: Kind> Design for Sheaves<K> {
             slub,
             rules: &era.run,
             one_node: machine.topology().nodes == 1,
-            capacity: AtomicU32::new(env.cache.geometry.sheaf_capacity),
+            capacity: Setting::new(env.cache.geometry.sheaf_capacity),
             sizes: Sizes::new(era),
-            barn_full: AtomicU32::new(era.barn.full),
+            barn_full: Setting::new(era.barn.full),
             barn_empty: AtomicU32::new(era.barn.empty),
             waiting: AtomicU32::new(0),
             kind: PhantomData,
@@ -197,7 +197,7 @@ unsafe impl<K: Kind> Design for Sheaves<K> {
     fn attribute(&self, cache: &CacheHead, name: &str) -> Option<u64> {
         let value = match name {
             "sheaf_capacity" => self.capacity(),
-            "barn_full" => self.barn_full.load(Ordering::Relaxed),
+            "barn_full" => self.barn_full.get(),
             "barn_empty" => self.barn_empty.load(Ordering::Relaxed),
             _ => return self.slub.attribute(cache, name),
         };
@@ -208,14 +208,8 @@ unsafe impl<K: Kind> Design for Sheaves<K> {
         let count = value.min(u64::from(u32::MAX)) as u32;
         let never = env.cache.flags.debug() || env.cache.flags.contains(CacheFlags::NO_SHEAVES);
         match name {
-            "sheaf_capacity" if !never => {
-                self.sizes.set.fetch_or(SET_CAPACITY, Ordering::Relaxed);
-                self.resize(env, count);
-            }
-            "barn_full" => {
-                self.sizes.set.fetch_or(SET_BARN, Ordering::Relaxed);
-                self.barn_full.store(count, Ordering::Relaxed);
-            }
+            "sheaf_capacity" if !never => self.resize(env, count),
+            "barn_full" => self.barn_full.set(count),
             "barn_empty" => self.barn_empty.store(count, Ordering::Relaxed),
             _ if Self::TUNABLES
                 .of(env.cache.era)

@@ -133,7 +133,7 @@ impl<K: Kind> Sheaves<K> {
             return self.free_sheaf(env, sheaf, stats);
         }
         if let Some(mut barn) = self.barn(env, node)
-            && barn.full.count() < self.barn_full.load(Ordering::Relaxed)
+            && barn.full.count() < self.barn_full.get()
         {
             barn.full.push(env.machine(), sheaf);
             stats.count(Stat::BarnPut);

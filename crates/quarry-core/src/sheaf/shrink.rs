@@ -9,7 +9,6 @@ use crate::geometry::CacheFlags;
 use crate::machine::{Machine, NodeId};
 use crate::protection::Reach;
 use crate::slabs::cpus;
-use crate::sync::Ordering;
 
 impl<K: Kind> Upkeep for Sheaves<K> {
     /// Empties every CPU's sheaves, and CPU slabs where the era has them. Returns how many CPUs
@@ -125,7 +124,7 @@ impl<K: Kind> Sheaves<K> {
     /// The cache has no user left.
     pub(super) unsafe fn free_all_sheaves<M: Machine>(&self, env: Env<'_, M>) {
         // No sheaf has this capacity, so none stays with its CPU.
-        self.capacity.store(0, Ordering::Relaxed);
+        self.capacity.set(0);
         self.flush_and_drain(env);
         let _pass = env.enter();
         let mut stats = Stats::default();
@@ -148,7 +147,7 @@ impl<K: Kind> Sheaves<K> {
     /// Gives new sheaves another capacity and frees the old ones; a CPU that is busy keeps its own
     /// until they pass through a barn.
     pub(super) fn resize<M: Machine>(&self, env: Env<'_, M>, capacity: u32) {
-        self.capacity.store(capacity, Ordering::Relaxed);
+        self.capacity.set(capacity);
         self.limit_barn(env);
         self.flush_and_drain(env);
     }

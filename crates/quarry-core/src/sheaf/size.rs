@@ -12,12 +12,43 @@ use super::stats::Stats;
 use super::types::{Sheaf, Sheaves, Sizes};
 use crate::design::Env;
 use crate::machine::Machine;
-use crate::sync::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
-/// A user has set the capacity.
-pub(super) const SET_CAPACITY: u8 = 1;
-/// A user has set the number of full sheaves in a barn.
-pub(super) const SET_BARN: u8 = 2;
+/// A number that the cache changes by itself until a user sets it.
+///
+/// Whether one has is a bit of the same word, so that a change that meets a setting, even of the present number, fails.
+pub(super) struct Setting(AtomicU32);
+
+impl Setting {
+    /// A user has set the number, which is in the bits below.
+    const SET: u32 = 1 << 31;
+
+    pub(super) fn new(value: u32) -> Self {
+        Self(AtomicU32::new(value & !Self::SET))
+    }
+
+    // Relaxed here and below: a number, which may be late.
+    #[inline]
+    pub(super) fn get(&self) -> u32 {
+        self.0.load(Ordering::Relaxed) & !Self::SET
+    }
+
+    fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed) & Self::SET != 0
+    }
+
+    /// Sets it for good.
+    pub(super) fn set(&self, value: u32) {
+        let value = value.min(!Self::SET);
+        self.0.store(value | Self::SET, Ordering::Relaxed);
+    }
+
+    /// Changes it, unless it is set or is not `from` any more; true if it did.
+    fn follow(&self, from: u32, to: u32) -> bool {
+        let relaxed = Ordering::Relaxed;
+        self.0.compare_exchange(from, to, relaxed, relaxed).is_ok()
+    }
+}
 
 impl Sizes {
     pub(super) fn new(era: &'static SheafEra) -> Self {
@@ -27,7 +58,6 @@ impl Sizes {
         };
         Self {
             rules,
-            set: AtomicU8::new(0),
             misses: AtomicU32::new(0),
             misses_seen: AtomicU32::new(0),
             looked_ns: AtomicU64::new(0),
@@ -54,25 +84,20 @@ impl<K: Kind> Sheaves<K> {
 
     /// Changes the capacity, unless it is set by a user or another thread has changed it.
     fn follow<M: Machine>(&self, env: Env<'_, M>, from: u32, to: u32) {
-        let (capacity, relaxed) = (&self.capacity, Ordering::Relaxed);
-        let follows = self.sizes.set.load(relaxed) & SET_CAPACITY == 0;
-        if follows
-            && capacity
-                .compare_exchange(from, to, relaxed, relaxed)
-                .is_ok()
-        {
+        if self.capacity.follow(from, to) {
             self.limit_barn(env);
         }
     }
 
     /// Limits the barn's full sheaves to its bytes, unless a user has set their number.
     pub(super) fn limit_barn<M: Machine>(&self, env: Env<'_, M>) {
-        let is_set = self.sizes.set.load(Ordering::Relaxed) & SET_BARN != 0;
-        if let Some(rules) = self.sizes.rules.filter(|_| !is_set) {
+        if let Some(rules) = self.sizes.rules {
             let size = env.cache.geometry.layout.size;
             let sheaf_bytes = self.capacity().max(1).saturating_mul(size);
-            let full = rules.barn_bytes / sheaf_bytes;
-            self.barn_full.store(full, Ordering::Relaxed);
+            // Threads that hand large objects to others need a barn, too.
+            let full = (rules.barn_bytes / sheaf_bytes).max(rules.barn_sheaves);
+            // A thread that is late with an old capacity is made good by the next change.
+            self.barn_full.follow(self.barn_full.get(), full);
         }
     }
 
@@ -122,7 +147,7 @@ impl<K: Kind> Sheaves<K> {
         };
         let budget = rules.budget_bytes * u64::from(env.machine().topology().cpus);
         let (grown, relaxed) = (&env.system.grown_bytes, Ordering::Relaxed);
-        let is_set = self.sizes.set.load(relaxed) & SET_CAPACITY != 0;
+        let is_set = self.capacity.is_set();
         let mut capacity = wanted;
         loop {
             // Relaxed: a number; what it limits is ordered by itself.

@@ -8,7 +8,6 @@ use super::types::{Sheaf, SheafList, Sheaves};
 use crate::design::Env;
 use crate::machine::{Machine, NodeId};
 use crate::slabs;
-use crate::sync::Ordering;
 
 impl<K: Kind> Sheaves<K> {
     /// True if an object is of the running CPU's node. The thread may move to another node right after; its sheaf
@@ -31,7 +30,7 @@ impl<K: Kind> Sheaves<K> {
     /// Objects of a new sheaf; 0 while the cache has none.
     #[inline]
     pub(super) fn capacity(&self) -> u32 {
-        self.capacity.load(Ordering::Relaxed)
+        self.capacity.get()
     }
 
     /// A new, empty sheaf, from kmalloc.

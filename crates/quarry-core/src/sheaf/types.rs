@@ -5,6 +5,7 @@ use core::mem::offset_of;
 use core::ptr::NonNull;
 
 use super::geometry::{HEADER_BYTES, RunRules, Sizing, sheaf_bytes};
+use super::size::Setting;
 use super::stats::{Stat, Stats};
 use crate::machine::{
     Access, Line, MAX_NODES, Machine, NodeId, PerCpu, PerCpuState, SpinLock, access,
@@ -13,7 +14,7 @@ use crate::queue::CpuStack;
 use crate::slub::Slub;
 use crate::stack::{HasStack, Stack};
 use crate::stats::Counter as _;
-use crate::sync::{AtomicU8, AtomicU32, AtomicU64};
+use crate::sync::{AtomicU32, AtomicU64};
 
 /// State of one cache.
 pub struct Sheaves<K> {
@@ -24,11 +25,11 @@ pub struct Sheaves<K> {
     /// True if the machine has one node, so that no object is remote.
     pub(super) one_node: bool,
     /// Objects of a new sheaf (`sheaf_capacity`); 0 while the cache has no sheaves.
-    pub(super) capacity: AtomicU32,
+    pub(super) capacity: Setting,
     /// Misses that the capacity follows.
     pub(super) sizes: Sizes,
     /// Full sheaves that a barn keeps.
-    pub(super) barn_full: AtomicU32,
+    pub(super) barn_full: Setting,
     /// Empty sheaves that a barn keeps.
     pub(super) barn_empty: AtomicU32,
     /// Sheaves in barns that wait for readers.
@@ -43,8 +44,6 @@ pub struct Sheaves<K> {
 pub(super) struct Sizes {
     /// `None` if the capacity does not follow misses.
     pub(super) rules: Option<&'static Sizing>,
-    /// Settings of a user, which stay: bits of `size.rs`.
-    pub(super) set: AtomicU8,
     /// Trips of CPUs to the barns or the slabs, so far.
     pub(super) misses: AtomicU32,
     /// The same at the last look.

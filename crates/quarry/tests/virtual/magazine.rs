@@ -187,3 +187,21 @@ fn a_ring_ends() {
     let _ = take(cache, 400);
     cache.flush();
 }
+
+/// Sheaves of objects beyond 64 KiB hold four where CPUs miss, and a barn keeps two, for threads that hand them on.
+#[test]
+fn a_few_large_objects_stay_in_sheaves() {
+    let heap = crate::model::scenario::boot::<Magazine>(
+        Era::LAST,
+        crate::model::setup::Setup::of_pages(1 << 14),
+    );
+    let cache = sized(&heap, "scenario", 100 << 10);
+    assert_eq!(capacity(cache), 1);
+    churn(cache, 8, 40);
+    assert_eq!(capacity(cache), 4);
+    assert_eq!(cache.attribute("barn_full"), Some(2));
+    let before = stats(cache, [Stat::BarnGet, Stat::BarnPut]);
+    churn(cache, 8, 40);
+    assert_eq!(stats(cache, [Stat::BarnGet, Stat::BarnPut]), before);
+    assert_eq!(cache.check_consistency(), Ok(()));
+}

@@ -68,12 +68,16 @@ pub struct Sizing {
     pub most_bytes: u32,
     /// Objects that it holds at most.
     pub most_objects: u32,
+    /// Objects that it may hold whatever their size: several live large objects are more common than none.
+    pub few_objects: u32,
     /// Misses of a cache after which its capacity doubles.
     pub misses: u32,
     /// Bytes for each CPU that all sheaves of a heap hold beyond new caches'.
     pub budget_bytes: u64,
     /// Bytes that the full sheaves of a barn hold.
     pub barn_bytes: u32,
+    /// Full sheaves that a barn may have whatever they hold.
+    pub barn_sheaves: u32,
     /// Bytes of the empty slabs that a node keeps of a cache.
     pub empty_bytes: u32,
     /// Time between two looks at caches that do not miss, in nanoseconds.
@@ -88,7 +92,11 @@ impl Sizing {
 
     /// Objects of the largest sheaf, for slots of `size` bytes.
     pub const fn most(&self, size: u32) -> u32 {
-        at_most(self.most_bytes, self.most_objects, size)
+        let most = at_most(self.most_bytes, self.most_objects, size);
+        if most < self.few_objects {
+            return self.few_objects;
+        }
+        most
     }
 }
 
