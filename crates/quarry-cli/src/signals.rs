@@ -32,13 +32,18 @@ pub(crate) fn remove_outputs_first() {
     // Without the thread nothing would heed the signals: the process ends if it cannot be made.
     thread::spawn(move || {
         for signal in &mut signals {
-            remove_unfinished_outputs();
-            if let Some(step) = BEFORE_END.get() {
-                do_before_end(*step);
-            }
-            let _ = emulate_default_handler(signal);
+            end_by(signal);
         }
     });
+}
+
+/// Lets a signal end the process, after unfinished outputs are gone and a step that was set is done.
+fn end_by(signal: i32) {
+    remove_unfinished_outputs();
+    if let Some(step) = BEFORE_END.get() {
+        do_before_end(*step);
+    }
+    let _ = emulate_default_handler(signal);
 }
 
 static BEFORE_END: OnceLock<fn()> = OnceLock::new();
@@ -73,8 +78,7 @@ fn ask_to_stop(tell: fn()) -> io::Result<Arc<AtomicBool>> {
         for signal in &mut signals {
             // Relaxed: the flag orders nothing else, and this thread alone sets it.
             if set.load(Ordering::Relaxed) {
-                remove_unfinished_outputs();
-                let _ = emulate_default_handler(signal);
+                end_by(signal);
             }
             tell();
             set.store(true, Ordering::Relaxed);
@@ -118,8 +122,7 @@ pub(crate) fn end_recording() -> io::Result<RecordingEnd> {
                 output::note("writing; once more to give up");
                 told = true;
             } else if of_thread.is_asked() {
-                remove_unfinished_outputs();
-                let _ = emulate_default_handler(signal);
+                end_by(signal);
             }
             of_thread.asked.store(true, Ordering::Relaxed);
         }

@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use crate::{error, output, signals, units};
 use arms::Arm;
-use runs::{HeapReport, Input, Program, RunReport, What};
+use runs::{HeapReport, Input, Program, RunReport, Runner, What};
 
 /// Arguments.
 #[derive(clap::Args)]
@@ -74,7 +74,7 @@ more run on each design every process reports at its end what its heap holds; on
 that ends by _exit or a signal reports nothing.
 
 Exit codes:
-  0 done; 1 the program failed on a design and not on the C library; 2 wrong usage
+  0 done; 1 the program ended otherwise on a design than on the C library; 2 wrong usage
 
 Examples:
   quarry run --preload -- python3 -c 'print(sum(range(10**6)))'
@@ -88,6 +88,8 @@ Examples:
 pub(crate) struct PreloadOutput {
     /// The program and its arguments.
     pub(super) program: Vec<String>,
+    /// Its exit code on the C library's malloc, which the others' runs need to have, too.
+    pub(super) exit_code: i32,
     /// Rounds that ended.
     pub(super) rounds: u32,
     /// The allocators, the C library's first.
@@ -145,25 +147,31 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         recording::check(path, args.force)?;
     }
     let arms = arms::arms(&args.design, args.library.as_deref(), &args.beside)?;
-    let input = Input::read()?;
+    let runner = Runner {
+        program,
+        input: Input::read()?,
+        timeout: args.timeout,
+    };
     let stop = signals::stop_between_runs()?;
     let designs = arms.iter().filter(|arm| arm.design.is_some()).count();
     let total = u64::from(args.rounds) * arms.len() as u64 + 1 + designs as u64;
     let bar = output::progress_bar("runs", total, "");
     let mut results: Vec<ArmRuns> = arms.into_iter().map(ArmRuns::new).collect();
     // The first run reads files that later ones find in memory, so it does not count.
-    let first = runs::run(
-        program,
-        &results[0].arm,
-        &input,
-        args.timeout,
-        What::Measure,
-    )?;
+    signals::before_end(runs::kill_running);
+    let first = runner.run(None, &results[0].arm, What::Measure)?;
     bar.inc(1);
     let first = first.map_err(|failure| {
         let name = name.to_string_lossy();
         anyhow::anyhow!("{name} fails with the C library's malloc, too: {failure}")
     })?;
+    let code = first.end.code.unwrap_or_default();
+    if code != 0 {
+        output::note(&format!(
+            "the program ends with {} on the C library's malloc; so it should on the others",
+            first.end.text
+        ));
+    }
     let mut rounds = 0;
     let stopped = || stop.load(Ordering::Relaxed);
     'rounds: for round in 0..args.rounds as usize {
@@ -172,7 +180,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             let at = (at + round) % results.len();
             let arm = &mut results[at];
             if arm.failed.is_none() {
-                let run = runs::run(program, &arm.arm, &input, args.timeout, What::Measure)?;
+                let run = runner.run(Some(code), &arm.arm, What::Measure)?;
                 if stopped() {
                     break 'rounds;
                 }
@@ -191,7 +199,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     // Reports are runs of their own: writing one takes a time that grows with the heap.
     for arm in &mut results {
         if arm.arm.design.is_some() && arm.failed.is_none() && !stopped() {
-            let run = runs::run(program, &arm.arm, &input, args.timeout, What::Report)?;
+            let run = runner.run(Some(code), &arm.arm, What::Report)?;
             arm.processes = run.map(|run| run.processes).unwrap_or_default();
             bar.inc(1);
         }
@@ -200,6 +208,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let reference: Vec<f64> = results[0].runs.iter().map(|run| run.seconds).collect();
     let output = PreloadOutput {
         program: program.words(),
+        exit_code: code,
         rounds,
         arms: results.iter().map(|arm| arm.report(&reference)).collect(),
     };
@@ -215,7 +224,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             .then_some(arm.arm.library.as_ref()?)
     });
     if let (Some(path), Some(library), false) = (&args.record, library, stopped()) {
-        recording::record(program, library, &input, args.timeout, path, args.force)?;
+        recording::record(&runner, code, library, path, args.force)?;
     }
     let failed: Vec<&str> = output
         .arms
@@ -226,7 +235,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     match failed.as_slice() {
         [] => Ok(()),
         failed => Err(anyhow::anyhow!(
-            "the program does not end well on {}",
+            "the program does not end as it should on {}",
             failed.join(", ")
         )),
     }

@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::Context as _;
 use quarry_core::design::Design as _;
@@ -11,7 +10,7 @@ use quarry_core::sheaf::SheafCache;
 use quarry_trace::{OutFile, import_program};
 
 use super::arms::Arm;
-use super::runs::{self, Input, Program, What};
+use super::runs::{Runner, What};
 use crate::{error, output, units};
 
 /// Refuses an output that could not be written, before the program runs.
@@ -20,12 +19,11 @@ pub(super) fn check(path: &Path, force: output::Force) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs the program on sheaves and writes what it allocates to `path`.
+/// Runs the program on sheaves and writes what it allocates to `path`. It has to end with this exit code.
 pub(super) fn record(
-    program: Program<'_>,
+    runner: &Runner<'_>,
+    code: i32,
     library: &Path,
-    input: &Input,
-    timeout: Option<Duration>,
     path: &Path,
     force: output::Force,
 ) -> anyhow::Result<()> {
@@ -41,10 +39,10 @@ pub(super) fn record(
         design: Some(SheafCache::NAME.to_owned()),
     };
     let parts = folder.path().join("calls");
-    let ended = runs::run(program, &arm, input, timeout, What::Record(&parts))?;
+    let ended = runner.run(Some(code), &arm, What::Record(&parts))?;
     if let Err(failure) = ended {
         return Err(anyhow::anyhow!(
-            "the program does not end well while it is recorded: {failure}"
+            "the program does not end as it should while it is recorded: {failure}"
         ));
     }
     let mut files = written(folder.path())?;
@@ -55,7 +53,7 @@ pub(super) fn record(
     };
     let mut out = OutFile::create(path, force.existing())?;
     let file = File::open(&part).with_context(|| format!("cannot read {}", part.display()))?;
-    let trace = import_program(file, &part, out.file(), path, &program.words())?;
+    let trace = import_program(file, &part, out.file(), path, &runner.program.words())?;
     out.commit()?;
     let lost = match trace.meta.lost_events {
         0 => String::new(),

@@ -8,12 +8,13 @@ use std::io::{self, IsTerminal as _, Read as _, Seek as _};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc;
+use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, pidfd_send_signal};
+use rustix::io::retry_on_intr;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use wait4::{ResUse, Wait4 as _};
@@ -21,8 +22,10 @@ use wait4::{ResUse, Wait4 as _};
 use super::arms::Arm;
 use crate::units;
 
-/// One run that ended well.
+/// One run that ended as it should.
 pub(super) struct RunReport {
+    /// How it ended.
+    pub(super) end: End,
     pub(super) seconds: f64,
     pub(super) cpu_seconds: f64,
     /// Most memory at a time; none if it was less than this command's own, which the system counts for the moment
@@ -32,6 +35,14 @@ pub(super) struct RunReport {
     pub(super) output: u64,
     /// The processes that reported, the one with most memory first.
     pub(super) processes: Vec<HeapReport>,
+}
+
+/// End of a run.
+pub(super) struct End {
+    /// Exit code; none for a signal.
+    pub(super) code: Option<i32>,
+    /// It in words, with the last lines of the standard error output.
+    pub(super) text: String,
 }
 
 /// Report of a process at its end.
@@ -158,59 +169,77 @@ pub(super) enum What<'a> {
     Record(&'a Path),
 }
 
-/// Runs the program once. The inner error says why the run is no result: a
-/// status, or the timeout.
-pub(super) fn run(
-    program: Program<'_>,
-    arm: &Arm,
-    input: &Input,
-    timeout: Option<Duration>,
-    what: What<'_>,
-) -> anyhow::Result<Result<RunReport, String>> {
-    let reports = tempfile::tempdir().context("no folder for reports")?;
-    let (output, errors) = (temporary()?, temporary()?);
-    let mut command = Command::new(program.name);
-    // A group of its own: an interrupt from the keyboard is this command's, and a timeout ends all of it.
-    command
-        .process_group(0)
-        .args(program.arguments)
-        .stdin(input.again()?)
-        .stdout(output.try_clone().context("no temporary file")?)
-        .stderr(errors.try_clone().context("no temporary file")?);
-    if let Some(library) = &arm.library {
-        command.env("LD_PRELOAD", preloads(library));
+/// What all runs have in common.
+pub(super) struct Runner<'a> {
+    pub(super) program: Program<'a>,
+    pub(super) input: Input,
+    pub(super) timeout: Option<Duration>,
+}
+
+impl Runner<'_> {
+    /// Runs the program once. The inner error says why the run is no result: a signal, the timeout, or another exit code
+    /// than `expected`, which is any at first.
+    pub(super) fn run(
+        &self,
+        expected: Option<i32>,
+        arm: &Arm,
+        what: What<'_>,
+    ) -> anyhow::Result<Result<RunReport, String>> {
+        let Self {
+            program,
+            input,
+            timeout,
+        } = self;
+        let reports = tempfile::tempdir().context("no folder for reports")?;
+        let (output, errors) = (temporary()?, temporary()?);
+        let mut command = Command::new(program.name);
+        // A group of its own: an interrupt from the keyboard is this command's, and a timeout ends all of it.
+        command
+            .process_group(0)
+            .args(program.arguments)
+            .stdin(input.again()?)
+            .stdout(output.try_clone().context("no temporary file")?)
+            .stderr(errors.try_clone().context("no temporary file")?);
+        if let Some(library) = &arm.library {
+            command.env("LD_PRELOAD", preloads(library));
+        }
+        if let Some(design) = &arm.design {
+            command.env("QUARRY_DESIGN", design);
+        }
+        if let What::Record(path) = what {
+            command.env("QUARRY_RECORD", path);
+        }
+        if what == What::Report {
+            command.env("QUARRY_REPORT", reports.path().join("heap"));
+        }
+        let start = Instant::now();
+        let child = command
+            .spawn()
+            .with_context(|| format!("cannot run {}", program.name.to_string_lossy()))?;
+        let (used, in_time) = wait(child, *timeout)?;
+        let seconds = start.elapsed().as_secs_f64();
+        if let (Some(timeout), false) = (timeout, in_time) {
+            return Ok(Err(format!(
+                "no end within {}",
+                units::duration(timeout.as_secs_f64())
+            )));
+        }
+        let end = End {
+            code: used.status.code(),
+            text: describe(used.status, errors)?,
+        };
+        if end.code.is_none() || expected.is_some_and(|expected| end.code != Some(expected)) {
+            return Ok(Err(end.text));
+        }
+        Ok(Ok(RunReport {
+            end,
+            seconds,
+            cpu_seconds: (used.rusage.utime + used.rusage.stime).as_secs_f64(),
+            peak_bytes: Some(used.rusage.maxrss).filter(|&bytes| bytes > own_peak()),
+            output: fingerprint(output)?,
+            processes: read_reports(reports.path())?,
+        }))
     }
-    if let Some(design) = &arm.design {
-        command.env("QUARRY_DESIGN", design);
-    }
-    if let What::Record(path) = what {
-        command.env("QUARRY_RECORD", path);
-    }
-    if what == What::Report {
-        command.env("QUARRY_REPORT", reports.path().join("heap"));
-    }
-    let start = Instant::now();
-    let child = command
-        .spawn()
-        .with_context(|| format!("cannot run {}", program.name.to_string_lossy()))?;
-    let (used, in_time) = wait(child, timeout)?;
-    let seconds = start.elapsed().as_secs_f64();
-    if let (Some(timeout), false) = (timeout, in_time) {
-        return Ok(Err(format!(
-            "no end within {}",
-            units::duration(timeout.as_secs_f64())
-        )));
-    }
-    if !used.status.success() {
-        return Ok(Err(failure(used.status, errors)?));
-    }
-    Ok(Ok(RunReport {
-        seconds,
-        cpu_seconds: (used.rusage.utime + used.rusage.stime).as_secs_f64(),
-        peak_bytes: Some(used.rusage.maxrss).filter(|&bytes| bytes > own_peak()),
-        output: fingerprint(output)?,
-        processes: read_reports(reports.path())?,
-    }))
 }
 
 /// Most memory that this command has had so far, in bytes; 0 if the system does not tell.
@@ -221,33 +250,47 @@ fn own_peak() -> u64 {
     kib.unwrap_or(0) << 10
 }
 
+/// The group of the program that runs now, until it has been waited for: its number is no other's till then.
+static RUNNING: Mutex<Option<Pid>> = Mutex::new(None);
+
+/// Kills the program that runs now, and what it started in its group.
+pub(super) fn kill_running() {
+    if let Some(group) = *running() {
+        // It may have ended just now, which is as good.
+        let _ = kill_process_group(group, Signal::KILL);
+    }
+}
+
+fn running() -> MutexGuard<'static, Option<Pid>> {
+    // A number is whole whatever its writer did afterwards.
+    RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Waits for a child; `false` if it had to be killed because the time was over.
 fn wait(child: Child, timeout: Option<Duration>) -> anyhow::Result<(ResUse, bool)> {
-    let Some(timeout) = timeout else {
-        return Ok((child.wait4().context("cannot wait for the program")?, true));
-    };
-    // A descriptor of the process: its number may be another's as soon as it has been waited for.
     let number = Pid::from_child(&child);
-    let process =
-        pidfd_open(number, PidfdFlags::empty()).context("cannot watch the program's time")?;
+    *running() = Some(number);
     let (ended, end) = mpsc::channel();
-    thread::scope(|scope| {
-        let watch = scope.spawn(move || {
-            let late = end.recv_timeout(timeout) == Err(mpsc::RecvTimeoutError::Timeout);
-            if late {
-                // It may have ended just now, which is as good. Its number is its group's, as long as it has not been
-                // waited for.
-                let _ = kill_process_group(number, Signal::KILL);
-                let _ = pidfd_send_signal(&process, Signal::KILL);
-            }
-            !late
+    let in_time = thread::scope(|scope| {
+        let watch = timeout.map(|timeout| {
+            scope.spawn(move || {
+                let late = end.recv_timeout(timeout) == Err(mpsc::RecvTimeoutError::Timeout);
+                if late {
+                    kill_running();
+                }
+                !late
+            })
         });
-        let used = child.wait4().context("cannot wait for the program");
+        // Without taking the status, so that the number stays the program's while it is in `RUNNING`.
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        let _ = retry_on_intr(|| waitid(WaitId::Pid(number), options));
+        *running() = None;
         // The watch ends by itself if it was late.
         let _ = ended.send(());
-        let in_time = watch.join().unwrap_or(true);
-        Ok((used?, in_time))
-    })
+        watch.is_none_or(|watch| watch.join().unwrap_or(true))
+    });
+    let used = child.wait4().context("cannot wait for the program")?;
+    Ok((used, in_time))
 }
 
 /// The libraries that are preloaded already, behind this one.
@@ -261,7 +304,7 @@ fn preloads(library: &Path) -> OsString {
 }
 
 /// A status and the end of what the program wrote to its standard error output.
-fn failure(status: ExitStatus, mut errors: File) -> anyhow::Result<String> {
+fn describe(status: ExitStatus, mut errors: File) -> anyhow::Result<String> {
     /// Lines that are shown.
     const LINES: usize = 4;
     let mut text = Vec::new();

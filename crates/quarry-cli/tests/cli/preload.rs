@@ -102,22 +102,77 @@ fn two_rounds_say_which_designs_differ() {
     }
 }
 
-/// A program that fails with any malloc is no result, and one that fails or does not end on a design is named.
+/// A program's own exit code is no failure, whatever it is, as long as it has it on all allocators.
+#[test]
+fn an_exit_code_is_expected_again() {
+    let words = ["--preload", "--design", "slub", "--rounds", "1", "--json"];
+    let program = ["--", "sh", "-c", "echo no match >&2; exit 7"];
+    let output = run(&[&words[..], &program].concat());
+    let errors = text(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    assert!(
+        errors.contains("ends with exit code 7: no match on the C library's malloc"),
+        "{errors}"
+    );
+    let json: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(json["exit_code"], 7);
+    assert!(json["arms"][0]["failed"].is_null());
+}
+
+/// A second interrupt ends the command, and the program with it.
+#[test]
+fn a_second_interrupt_ends_the_program() {
+    use std::os::unix::process::ExitStatusExt as _;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("pid");
+    let script = format!("echo $$ > {}; exec sleep 100", file.display());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_quarry"));
+    command.args(["run", "--preload", "--design", "slub", "--", "sh", "-c"]);
+    let mut child = command
+        .arg(script)
+        .stdin(std::process::Stdio::null())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .expect("the command starts");
+    let program: u32 = loop {
+        let number = std::fs::read_to_string(&file).unwrap_or_default();
+        if number.ends_with('\n') {
+            break number.trim().parse().expect("a number");
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    };
+    let number = rustix::process::Pid::from_child(&child);
+    let interrupt = || rustix::process::kill_process(number, rustix::process::Signal::INT).unwrap();
+    interrupt();
+    let mut errors = std::io::BufReader::new(child.stderr.take().expect("a pipe"));
+    let mut line = String::new();
+    while !line.contains("another interrupt") {
+        line.clear();
+        assert!(std::io::BufRead::read_line(&mut errors, &mut line).unwrap() > 0);
+    }
+    interrupt();
+    assert_eq!(child.wait().unwrap().signal(), Some(2));
+    // It was killed before the command ended, but may not have left yet: its parent is gone, so another process waits
+    // for it.
+    let state = || std::fs::read_to_string(format!("/proc/{program}/stat")).unwrap_or_default();
+    while state().contains("(sleep) ") && !state().contains("(sleep) Z") {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}
+
+/// A program that cannot run with any malloc is no result, and one that fails or does not end on a design is named.
 #[test]
 fn failures_are_told_apart() {
+    let words = ["--preload", "--design", "slub"];
     let output = run(&[
-        "--preload",
-        "--design",
-        "slub",
-        "--",
-        "sh",
-        "-c",
-        "echo broken >&2; exit 7",
-    ]);
+        &words[..],
+        &["--", "sh", "-c", "echo broken >&2; kill -9 $$"],
+    ]
+    .concat());
     let errors = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1));
     assert!(
-        errors.contains("with the C library's malloc, too: exit code 7: broken"),
+        errors.contains("with the C library's malloc, too: signal 9: broken"),
         "{errors}"
     );
 
@@ -139,7 +194,7 @@ fn failures_are_told_apart() {
     let (out, errors) = (text(&output.stdout), text(&output.stderr));
     assert_eq!(output.status.code(), Some(1));
     assert!(
-        errors.contains("does not end well on slub@6.18, slab@6.1"),
+        errors.contains("does not end as it should on slub@6.18, slab@6.1"),
         "{errors}"
     );
     assert!(
@@ -262,4 +317,6 @@ fn every_run_gets_the_whole_input() {
         .unwrap();
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stdout));
+    let json: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(json["exit_code"], 0);
 }
