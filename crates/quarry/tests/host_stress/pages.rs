@@ -2,14 +2,14 @@
 
 use quarry::kernel::machine::Cpus as _;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use quarry::{HostMachine, PageAllocator, Pfn, TrimPolicy};
 
 use super::Way;
-use super::storm::{self, Target};
+use super::storm::{self, Place, Target};
 use super::sys::Random;
 
 /// Blocks that a worker keeps at most.
@@ -53,11 +53,13 @@ impl Table {
         }
     }
 
-    fn work(&self, me: u32, stop: &AtomicBool) -> u64 {
+    fn work(&self, place: &Place<'_>) -> u64 {
+        let me = place.index as u32 + 1;
         let mut random = Random(u64::from(me) * 31_337);
         let mut hand = Vec::with_capacity(HAND);
+        place.enter();
         let mut ops = 0;
-        while !stop.load(Relaxed) {
+        while !place.is_over() {
             match random.below(100) {
                 0..45 if hand.len() < HAND => {
                     hand.extend(self.alloc(me, random.below(4) as u32));
@@ -124,7 +126,7 @@ pub(crate) fn run(pages: &'static PageAllocator<HostMachine>, seconds: f64, way:
     let handled = storm::handled();
     let aborts = quarry_host::rseq::aborts();
     let (mut trimmed, mut min_order) = (0, 4);
-    let work = |index: usize, _: &[usize], stop: &AtomicBool| table.work(index as u32 + 1, stop);
+    let work = |place: &Place<'_>| table.work(place);
     let (ops, moves) = storm::blow(table, work, || {
         let start = Instant::now();
         while start.elapsed().as_secs_f64() < seconds {

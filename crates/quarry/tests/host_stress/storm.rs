@@ -86,12 +86,6 @@ impl Threads {
         Self((0..count).map(|_| AtomicI32::new(0)).collect())
     }
 
-    /// Makes the calling thread one that is moved and signalled.
-    fn enter(&self, index: usize) {
-        DICE.set(index as u64 * 999_983 + 17);
-        self.0[index].store(sys::thread_number(), Relaxed);
-    }
-
     /// No more signals for the calling thread.
     fn leave() {
         DICE.set(0);
@@ -114,6 +108,31 @@ impl Threads {
             }
         }
         moves
+    }
+}
+
+/// A worker thread's place in the storm.
+pub(crate) struct Place<'a> {
+    pub(crate) index: usize,
+    /// CPUs that it may run on.
+    pub(crate) allowed: &'a [usize],
+    stop: &'a AtomicBool,
+    threads: &'a Threads,
+}
+
+impl Place<'_> {
+    /// From now on the calling thread is moved and signalled.
+    ///
+    /// From here until its work ends it must not use the C library's malloc. A fork waits for that while it keeps the heap
+    /// at rest, and a signal inside it waits for the heap: with one signal behind the other neither would go on.
+    pub(crate) fn enter(&self) {
+        DICE.set(self.index as u64 * 999_983 + 17);
+        self.threads.0[self.index].store(sys::thread_number(), Relaxed);
+    }
+
+    /// True when the work has to end.
+    pub(crate) fn is_over(&self) -> bool {
+        self.stop.load(Relaxed)
     }
 }
 
@@ -156,11 +175,11 @@ fn workers(allowed: &[usize]) -> usize {
     8 * allowed.len().min(8)
 }
 
-/// Runs workers, which are moved and signalled, until `meanwhile` returns. Returns the sum of what the workers
-/// return, and the number of moves.
+/// Runs workers until `meanwhile` returns; each is moved and signalled from when it [enters](Place::enter). Returns the sum
+/// of what the workers return, and the number of moves.
 pub(crate) fn blow(
     target: &'static dyn Target,
-    work: impl Fn(usize, &[usize], &AtomicBool) -> u64 + Sync,
+    work: impl Fn(&Place<'_>) -> u64 + Sync,
     meanwhile: impl FnOnce(),
 ) -> (u64, u64) {
     let allowed = sys::allowed_cpus();
@@ -171,11 +190,15 @@ pub(crate) fn blow(
     let counts = thread::scope(|scope| {
         let working: Vec<_> = (0..workers(&allowed))
             .map(|index| {
-                let (threads, work) = (&threads, &work);
-                let (allowed, stop) = (&allowed, &workers_stop);
+                let work = &work;
+                let place = Place {
+                    index,
+                    allowed: &allowed,
+                    stop: &workers_stop,
+                    threads: &threads,
+                };
                 scope.spawn(move || {
-                    threads.enter(index);
-                    let ops = work(index, allowed, stop);
+                    let ops = work(&place);
                     Threads::leave();
                     ops
                 })
@@ -202,9 +225,7 @@ pub(crate) fn run<M: Machine + Send + Sync, D: Design>(
 ) -> Outcome {
     let (aborts, handled_before) = (quarry_host::rseq::aborts(), handled());
     let mut outcome = Outcome::default();
-    let work = |index: usize, allowed: &[usize], stop: &AtomicBool| {
-        Worker::new(world, index as u64, allowed).run(stop)
-    };
+    let work = |place: &Place<'_>| Worker::new(world, place).run();
     let disturb = || {
         let stop = AtomicBool::new(false);
         thread::scope(|scope| {

@@ -1,12 +1,13 @@
 //! A thread that allocates, hands over and frees.
 
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
 use quarry::kernel::design::Design;
 use quarry::kernel::machine::Machine;
 
 use super::owner::{Held, Source};
+use super::storm::Place;
 use super::sys::{self, Random};
 use super::world::World;
 
@@ -19,23 +20,25 @@ pub(crate) struct Worker<'w, M: Machine, D: Design> {
     pub(crate) world: &'w World<M, D>,
     pub(crate) random: Random,
     pub(crate) hand: Vec<Held>,
-    pub(crate) allowed: &'w [usize],
+    pub(crate) place: &'w Place<'w>,
 }
 
 impl<'w, M: Machine + Send + Sync, D: Design> Worker<'w, M, D> {
-    pub(crate) fn new(world: &'w World<M, D>, seed: u64, allowed: &'w [usize]) -> Self {
+    pub(crate) fn new(world: &'w World<M, D>, place: &'w Place<'w>) -> Self {
         Self {
             world,
-            random: Random(0x9e37_79b9 + seed * 77_777),
+            random: Random(0x9e37_79b9 + place.index as u64 * 77_777),
+            // Never grows: `Place::enter` says why.
             hand: Vec::with_capacity(HAND + BULK),
-            allowed,
+            place,
         }
     }
 
     /// Works until it is stopped or something is wrong, then frees all. Returns the number of operations.
-    pub(crate) fn run(&mut self, stop: &AtomicBool) -> u64 {
+    pub(crate) fn run(&mut self) -> u64 {
+        self.place.enter();
         let mut ops = 0;
-        while !stop.load(Relaxed) && self.world.clashes.load(Relaxed) == 0 {
+        while !self.place.is_over() && self.world.clashes.load(Relaxed) == 0 {
             self.step();
             ops += 1;
         }
@@ -54,7 +57,7 @@ impl<'w, M: Machine + Send + Sync, D: Design> Worker<'w, M, D> {
             400..500 if room => self.kmalloc(),
             500..540 => self.exchange(),
             540..560 => self.free_bulk(),
-            990 => sys::pin(0, self.allowed[self.random.below(self.allowed.len())]),
+            990 => sys::pin(0, self.place.allowed[self.random.below(self.place.allowed.len())]),
             991..993 => std::thread::yield_now(),
             _ => self.free(),
         }
