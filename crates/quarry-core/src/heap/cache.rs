@@ -76,25 +76,18 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
         unsafe { self.free_at(object, CallSite::caller()) }
     }
 
-    /// [`Cache::free`] of an object that is known to be of this cache: its page is not looked at.
-    ///
-    /// # Errors
-    ///
-    /// As [`Cache::free`], for an object that is free already.
+    /// The first step of [`Cache::free`], for an object that is known to be of this cache: its page is not looked at.
+    /// `false` if it does not end there: then nothing is done, and `free` has to follow.
     ///
     /// # Safety
     ///
     /// As [`Cache::free`]; the object is one of this cache.
     #[inline(always)]
-    #[track_caller]
-    pub unsafe fn free_own(&self, object: NonNull<u8>) -> Result<(), FreeError> {
+    #[must_use]
+    pub unsafe fn free_own_fast(&self, object: NonNull<u8>) -> bool {
         work(self.heap.machine(), Work::Call);
         // SAFETY: the caller vouches that the object is of this cache and has no user left.
-        if unsafe { self.body.design.free_own_fast(self.env(), object) } {
-            return Ok(());
-        }
-        // SAFETY: the caller vouches for the object, which the attempt above has not freed.
-        unsafe { self.heap.free_slow(self.body, object, CallSite::caller()) }
+        unsafe { self.body.design.free_own_fast(self.env(), object) }
     }
 
     /// Frees an object for the given call site, which only reports and caches with debugging keep.

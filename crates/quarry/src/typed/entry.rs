@@ -391,14 +391,37 @@ impl Entry {
     #[inline(never)]
     pub(super) unsafe fn free<D: Design>(&'static self, object: NonNull<u8>) {
         // Relaxed: COUNTED is set before there are objects, and E4 covers ORPHANED.
+        if self.watch.load(Ordering::Relaxed) == 0 {
+            // SAFETY: the object is live, so its cache is not destroyed (`attempt` destroys none with objects).
+            let raw = unsafe { self.raw::<D>() };
+            // SAFETY: the object is of this cache and without user, as this function's caller says of it.
+            if unsafe { raw.free_own_fast(object) } {
+                // Relaxed: E4.
+                if self.watch.load(Ordering::Relaxed) != 0 {
+                    self.count_down();
+                }
+                return;
+            }
+        }
+        // SAFETY: the object is live and without user, and the attempt above has not freed it.
+        unsafe { self.free_rest::<D>(object) }
+    }
+
+    /// # Safety
+    ///
+    /// As for [`Entry::free`].
+    #[cold]
+    #[inline(never)]
+    unsafe fn free_rest<D: Design>(&'static self, object: NonNull<u8>) {
+        // Relaxed: as in `free`.
         if self.watch.load(Ordering::Relaxed) != 0 {
             // SAFETY: the object is live and without user, as this function's caller says of it.
             return unsafe { self.free_watched::<D>(object) };
         }
-        // SAFETY: the object is live, so its cache is not destroyed (`attempt` destroys none with objects).
+        // SAFETY: as in `free`.
         let raw = unsafe { self.raw::<D>() };
         // SAFETY: the object is of this cache and without user, as this function's caller says of it.
-        check_freed(unsafe { raw.free_own(object) });
+        check_freed(unsafe { raw.free(object) });
         // Relaxed: E4.
         if self.watch.load(Ordering::Relaxed) != 0 {
             self.count_down();
@@ -408,8 +431,6 @@ impl Entry {
     /// # Safety
     ///
     /// As for [`Entry::free`].
-    #[cold]
-    #[inline(never)]
     unsafe fn free_watched<D: Design>(&'static self, object: NonNull<u8>) {
         WITHIN.set(WITHIN.get() + 1);
         // SeqCst: comes before the object counts as free (E3).

@@ -57,7 +57,10 @@ impl<'w, M: Machine + Send + Sync, D: Design> Worker<'w, M, D> {
             400..500 if room => self.kmalloc(),
             500..540 => self.exchange(),
             540..560 => self.free_bulk(),
-            990 => sys::pin(0, self.place.allowed[self.random.below(self.place.allowed.len())]),
+            990 => sys::pin(
+                0,
+                self.place.allowed[self.random.below(self.place.allowed.len())],
+            ),
             991..993 => std::thread::yield_now(),
             _ => self.free(),
         }
