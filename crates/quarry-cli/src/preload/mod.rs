@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use crate::{error, output, signals, units};
 use arms::Arm;
-use runs::{HeapReport, Input, Program, RunReport, Runner, What};
+use runs::{HeapReport, Program, RunReport, Runner, What};
 
 /// Arguments.
 #[derive(clap::Args)]
@@ -110,8 +110,8 @@ pub(crate) struct ArmReport {
     /// Median of the CPU time in seconds, of the program and of the children that it waited for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) cpu_seconds: Option<f64>,
-    /// Median of the most memory that the program, or a child that it waited for, had at a time, in bytes; absent if it was
-    /// less than what this command has itself.
+    /// Median of the most memory that the program, or a child that it waited for, had at a time, in bytes; absent if that is
+    /// not more than what the system counts of this command (2 to 3 MiB).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) peak_bytes: Option<u64>,
     /// Reports of the processes of one more run, the one with most memory first; empty for other allocators.
@@ -147,11 +147,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         recording::check(path, args.force)?;
     }
     let arms = arms::arms(&args.design, args.library.as_deref(), &args.beside)?;
-    let runner = Runner {
-        program,
-        input: Input::read()?,
-        timeout: args.timeout,
-    };
+    let runner = Runner::new(program, args.timeout)?;
     let stop = signals::stop_between_runs()?;
     let designs = arms.iter().filter(|arm| arm.design.is_some()).count();
     let total = u64::from(args.rounds) * arms.len() as u64 + 1 + designs as u64;

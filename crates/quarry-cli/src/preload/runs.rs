@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use rustix::io::retry_on_intr;
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getgid, kill_process_group, waitid};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use wait4::{ResUse, Wait4 as _};
@@ -28,8 +28,7 @@ pub(super) struct RunReport {
     pub(super) end: End,
     pub(super) seconds: f64,
     pub(super) cpu_seconds: f64,
-    /// Most memory at a time; none if it was less than this command's own, which the system counts for the moment
-    /// between fork and exec.
+    /// Most memory at a time; none if it was less than what is counted of this command (`forked`).
     pub(super) peak_bytes: Option<u64>,
     /// Fingerprint of the standard output.
     pub(super) output: u64,
@@ -110,11 +109,11 @@ pub(crate) struct CacheReport {
 }
 
 /// Standard input of every run: what this command got, from its beginning; nothing if that is a terminal.
-pub(super) struct Input(Option<File>);
+struct Input(Option<File>);
 
 impl Input {
     /// Reads this command's own input to its end.
-    pub(super) fn read() -> anyhow::Result<Self> {
+    fn read() -> anyhow::Result<Self> {
         let mut stdin = io::stdin().lock();
         if stdin.is_terminal() {
             return Ok(Self(None));
@@ -172,11 +171,22 @@ pub(super) enum What<'a> {
 /// What all runs have in common.
 pub(super) struct Runner<'a> {
     pub(super) program: Program<'a>,
-    pub(super) input: Input,
-    pub(super) timeout: Option<Duration>,
+    input: Input,
+    timeout: Option<Duration>,
+    least_peak: u64,
 }
 
-impl Runner<'_> {
+impl<'a> Runner<'a> {
+    /// Reads this command's own input, for all runs.
+    pub(super) fn new(program: Program<'a>, timeout: Option<Duration>) -> anyhow::Result<Self> {
+        Ok(Self {
+            program,
+            input: Input::read()?,
+            timeout,
+            least_peak: least_peak()?,
+        })
+    }
+
     /// Runs the program once. The inner error says why the run is no result: a signal, the timeout, or another exit code
     /// than `expected`, which is any at first.
     pub(super) fn run(
@@ -189,10 +199,11 @@ impl Runner<'_> {
             program,
             input,
             timeout,
+            least_peak,
         } = self;
         let reports = tempfile::tempdir().context("no folder for reports")?;
         let (output, errors) = (temporary()?, temporary()?);
-        let mut command = Command::new(program.name);
+        let mut command = forked(program.name);
         // A group of its own: an interrupt from the keyboard is this command's, and a timeout ends all of it.
         command
             .process_group(0)
@@ -235,19 +246,33 @@ impl Runner<'_> {
             end,
             seconds,
             cpu_seconds: (used.rusage.utime + used.rusage.stime).as_secs_f64(),
-            peak_bytes: Some(used.rusage.maxrss).filter(|&bytes| bytes > own_peak()),
+            peak_bytes: Some(used.rusage.maxrss).filter(|bytes| bytes > least_peak),
             output: fingerprint(output)?,
             processes: read_reports(reports.path())?,
         }))
     }
 }
 
-/// Most memory that this command has had so far, in bytes; 0 if the system does not tell.
-fn own_peak() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
-    kib.unwrap_or(0) << 10
+/// A command whose memory is counted from its beginning, but for a part: the system counts what a process has before it
+/// becomes the program. One that is spawned has all memory of this command until then; one that is forked has only what is
+/// anonymous, and a command that sets its group is forked. Here the group is what it was.
+fn forked(name: &OsStr) -> Command {
+    let mut command = Command::new(name);
+    command.gid(getgid().as_raw());
+    command
+}
+
+/// Peaks up to this tell nothing of a program, in bytes: those of one that does nothing.
+fn least_peak() -> anyhow::Result<u64> {
+    let nothing = forked(OsStr::new("true"))
+        .stdin(Stdio::null())
+        .spawn()
+        .and_then(|child| child.wait4())
+        .context(
+            "cannot run `true`, which shows the least memory that a program is counted with",
+        )?;
+    // Forks differ by some pages.
+    Ok(nothing.rusage.maxrss + nothing.rusage.maxrss / 8)
 }
 
 /// The group of the program that runs now, until it has been waited for: its number is no other's till then.

@@ -25,8 +25,8 @@ pub(super) fn text(of: &PreloadOutput) -> String {
         .any(|arm| arm.peak_bytes.is_none() && arm.failed.is_none())
     {
         text += &output::wrap(
-            "A peak is missing where it was less than this command's own memory, which the system counts as the program's \
-             until that begins.",
+            "A peak is missing where it was no more than the memory of a program that does nothing: there the system counts \
+             what this command has when the program begins.",
         );
         text += "\n";
     }
