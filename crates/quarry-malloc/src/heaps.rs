@@ -5,6 +5,7 @@ use core::fmt::{self, Write as _};
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
+use quarry::kernel::heap::ZERO_SIZE_ADDRESS;
 use quarry::kernel::machine::Cpus as _;
 use quarry::{
     Builder, Design, Era, Error, FreeError, HostHeap, Magazine, ProcessHeap, SheafCache, SlabCache,
@@ -69,6 +70,15 @@ pub(crate) trait Heap: Sync {
     fn write_report(&'static self, out: &mut Output) -> fmt::Result;
 }
 
+/// Refuses the kernel's address for no bytes: `malloc` of 0 bytes gives out a block here.
+#[inline(always)]
+fn check_block(block: NonNull<u8>) -> Result<(), FreeError> {
+    match block.addr().get() {
+        ZERO_SIZE_ADDRESS => Err(FreeError::Foreign),
+        _ => Ok(()),
+    }
+}
+
 impl<D: Design> Heap for ProcessHeap<D> {
     fn alloc(&'static self, bytes: usize, align: usize) -> Option<NonNull<u8>> {
         self.kvmalloc(bytes, align)
@@ -79,6 +89,7 @@ impl<D: Design> Heap for ProcessHeap<D> {
     }
 
     unsafe fn free(&'static self, block: NonNull<u8>) -> Result<(), FreeError> {
+        check_block(block)?;
         // SAFETY: the caller vouches that the block has no user left.
         unsafe { self.kvfree(block) }
     }
@@ -89,6 +100,7 @@ impl<D: Design> Heap for ProcessHeap<D> {
         bytes: usize,
         align: usize,
     ) -> Result<Option<NonNull<u8>>, FreeError> {
+        check_block(block)?;
         // SAFETY: the caller vouches for the block.
         unsafe { self.kvrealloc(block, bytes, align) }
     }

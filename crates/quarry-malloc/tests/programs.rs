@@ -84,7 +84,7 @@ fn mistakes_are_named() {
     let folder = tempfile::tempdir().expect("a folder");
     let program = compile("mistakes.c", folder.path());
     for design in ["magazine", "sheaf", "slab", "slub", "slubq", "slob"] {
-        for mistake in ["double", "stack", "mapping"] {
+        for mistake in ["double", "stack", "mapping", "sixteen"] {
             let output = run(&program, Some(mistake), ("QUARRY_DESIGN", design));
             let errors = String::from_utf8_lossy(&output.stderr);
             let what = format!("{design}, {mistake}: {} {errors}", output.status);

@@ -13,6 +13,9 @@ int main(int count, char **arguments)
         mistake = (char *)&what;
     } else if (strcmp(what, "mapping") == 0) {
         mistake = (char *)malloc(9 << 20) + 4096;
+    } else if (strcmp(what, "sixteen") == 0) {
+        /* A block of no bytes, to the kernel. */
+        mistake = (char *)16;
     } else {
         return 2;
     }
