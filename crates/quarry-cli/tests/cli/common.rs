@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
 
 use serde_json::Value;
 
@@ -44,6 +45,21 @@ pub(crate) fn stdout(line: &str) -> String {
 /// The JSON that a run prints.
 pub(crate) fn json(line: &str) -> Value {
     serde_json::from_str(&stdout(line)).unwrap()
+}
+
+/// The words by which `reproduce` prints a short thread again in a test's folder, from results that were measured once for
+/// all tests: it takes both CPUs for a while.
+pub(crate) fn kept_thread(dir: &Path) -> String {
+    static KEPT: OnceLock<Vec<u8>> = OnceLock::new();
+    let line = |keep: &Path| format!("reproduce wakeup-2007 --quick --keep {}", keep.display());
+    let kept = KEPT.get_or_init(|| {
+        let keep = dir.join("kept-first");
+        stdout(&line(&keep));
+        std::fs::read(keep).unwrap()
+    });
+    let keep = dir.join("kept");
+    std::fs::write(&keep, kept).unwrap();
+    line(&keep)
 }
 
 /// Standard output of a run that must have succeeded.

@@ -136,7 +136,7 @@ fn explain_knows_every_word_of_a_table() {
         "run pages --pages 50".to_string(),
         "run hackbench -g 1 -f 2 -l 5 --cpus 2 --design slub".to_string(),
         "run hackbench -g 1 -f 2 -l 5 --host --rounds 1 --design slub".to_string(),
-        "reproduce wakeup-2007 --quick".to_string(),
+        crate::common::kept_thread(dir.path()),
         "geometry --pages --zone 1G".to_string(),
         "tunables".to_string(),
         "machines".to_string(),
