@@ -5,9 +5,10 @@
 //! | [`HugePages::System`] | no advice | nothing; with `transparent_hugepage/enabled` at `always` the system still uses huge pages |
 //! | [`HugePages::Never`] | `MADV_NOHUGEPAGE` | more page faults |
 //! | [`HugePages::Transparent`] | `MADV_HUGEPAGE` | the first touch of 2 MiB takes all of it |
+//! | [`HugePages::TransparentBeyond`] | the same for all but the first bytes | the same, of a heap that has become larger |
 //! | [`HugePages::Hugetlb`] | `MAP_HUGETLB` | the whole range is taken from the system's pool (`vm.nr_hugepages`) at once |
 //!
-//! With either of the last two the pages' descriptors have transparent huge pages as well, 2 MiB for
+//! With any of the last three the pages' descriptors have transparent huge pages as well, 2 MiB for
 //! 128 MiB of 4 KiB pages: in no order they would miss the TLB as often as the pages do.
 //!
 //! Huge pages of the pool are reserved, not taken on credit (`MAP_NORESERVE`): with credit, a first
@@ -39,6 +40,9 @@ pub enum HugePages {
     Never,
     /// Huge pages of 2 MiB where the system finds them, small ones elsewhere.
     Transparent,
+    /// The same, but small pages for the first bytes: the page allocator hands out low addresses first, so that a small heap
+    /// has no more memory than it uses.
+    TransparentBeyond(usize),
     /// Huge pages of 2 MiB from the system's pool, which must hold the whole memory. None of them is
     /// given back while the machine exists: trims come to nothing.
     ///
@@ -174,10 +178,10 @@ pub(crate) unsafe fn advise(
     wanted: HugePages,
 ) -> Result<(), HugePagesUnavailable> {
     let advice = match wanted {
-        HugePages::Transparent if !transparent_on() => {
+        HugePages::Transparent | HugePages::TransparentBeyond(_) if !transparent_on() => {
             return Err(HugePagesUnavailable::SwitchedOff);
         }
-        HugePages::Transparent => libc::MADV_HUGEPAGE,
+        HugePages::Transparent | HugePages::TransparentBeyond(_) => libc::MADV_HUGEPAGE,
         HugePages::Never => libc::MADV_NOHUGEPAGE,
         HugePages::System | HugePages::Hugetlb => return Ok(()),
     };

@@ -14,7 +14,7 @@ use core::ptr::NonNull;
 use quarry_core::machine::{DESCRIPTOR_BYTES, Ranges, RawRange};
 
 use crate::error::HostError;
-use crate::huge::{self, HugePageUse, HugePages, HugePagesUnavailable};
+use crate::huge::{self, HUGE_PAGE_BYTES, HugePageUse, HugePages, HugePagesUnavailable};
 use crate::os;
 
 /// log2 of the pages in the largest block of the page allocator.
@@ -94,7 +94,7 @@ impl Mapping {
     fn pool(bytes: usize, align: usize) -> Result<Self, HugePagesUnavailable> {
         // Find address space that is free now; if another thread maps it meanwhile, the next step fails.
         let no_space = HugePagesUnavailable::Pool {
-            pages: bytes / huge::HUGE_PAGE_BYTES,
+            pages: bytes / HUGE_PAGE_BYTES,
             errno: libc::ENOMEM,
         };
         let with_slack = bytes.checked_add(align).ok_or(no_space)?;
@@ -169,11 +169,27 @@ impl Memory {
         // have huge pages themselves if they are wanted. A kernel without them refuses the advice, which
         // is as good.
         let of_descriptors = match wanted {
-            HugePages::Transparent | HugePages::Hugetlb => libc::MADV_HUGEPAGE,
+            HugePages::Transparent | HugePages::TransparentBeyond(_) | HugePages::Hugetlb => {
+                libc::MADV_HUGEPAGE
+            }
             HugePages::System | HugePages::Never => libc::MADV_NOHUGEPAGE,
         };
+        // Bytes of pages without huge ones, and of descriptors, whose first huge page is for many more.
+        let (small, small_descriptors) = match wanted {
+            HugePages::TransparentBeyond(bytes) => (
+                bytes.checked_next_multiple_of(HUGE_PAGE_BYTES),
+                HUGE_PAGE_BYTES,
+            ),
+            _ => (Some(0), 0),
+        };
+        let behind = |range: RawRange, bytes: usize| {
+            let bytes = bytes.min(range.bytes);
+            let start = range.base.addr().get() - address;
+            mapping.cut(start + bytes, range.bytes - bytes)
+        };
         for (range, advice) in [
-            (descriptors, of_descriptors),
+            (descriptors, libc::MADV_NOHUGEPAGE),
+            (behind(descriptors, small_descriptors), of_descriptors),
             (meta, libc::MADV_NOHUGEPAGE),
             (percpu, libc::MADV_NOHUGEPAGE),
         ] {
@@ -187,7 +203,7 @@ impl Memory {
                 reason: None,
             },
             // SAFETY: the range is part of the mapping just made, which no code uses yet.
-            None => unsafe { advise(pages, wanted, reason) },
+            None => unsafe { advise(behind(pages, small.unwrap_or(usize::MAX)), wanted, reason) },
         };
         let pages = pool.as_ref().map_or(pages, |pool| pool.cut(0, page_bytes));
         Ok(Self {

@@ -10,12 +10,14 @@ use quarry_core::machine::Memory as _;
 use quarry_host::ThreadLock;
 
 use crate::host::RawHeap;
-use crate::{Builder, DefaultDesign, Error, HostHeap, kvmalloc};
+use crate::{Builder, DefaultDesign, Error, HostHeap, HugePages, kvmalloc};
 
 /// Smallest value that `percpu_pagelist_high_fraction` takes.
 const PAGELIST_FRACTION_MIN: usize = 8;
 /// Bytes of free pages that the heap keeps, as many at most on the page lists of all CPUs, and as many in freed mappings.
 const KEPT_BYTES: usize = 16 << 20;
+/// Bytes of pages for which the system's huge pages are not asked: small programs would have 2 MiB more.
+const SMALL_BYTES: usize = 4 << 20;
 /// Slow frees between two looks at what is due. Each of them freed tens of objects, mostly.
 const REAP_EVERY: u32 = 1 << 12;
 
@@ -29,6 +31,9 @@ const REAP_EVERY: u32 = 1 << 12;
 /// ([`HostHeap::reap`]).
 /// [`Builder::trim_above_bytes`] changes the bound. Freed mappings of [`HostHeap::kvmalloc`] are kept for later ones of their
 /// size, 16 MiB and 16 of them at most.
+///
+/// Beyond its first 4 MiB the system is asked for huge pages ([`HugePages::TransparentBeyond`]), and has them where
+/// `/sys/kernel/mm/transparent_hugepage/enabled` is not `never`; [`Builder::huge_pages`] chooses otherwise.
 ///
 /// # Examples
 ///
@@ -140,6 +145,7 @@ impl<D: Design> ProcessHeap<D> {
     /// Makes the heap; the calling thread alone does.
     fn build(&self) -> Result<(), Error> {
         let builder = Builder::new().report_to_stderr();
+        let builder = builder.huge_pages(HugePages::TransparentBeyond(SMALL_BYTES));
         let builder = (self.configure)(builder.trim_above_bytes(KEPT_BYTES));
         let heap = builder.build()?;
         // Else a CPU's page lists grow to an eighth of all memory since 6.7, and what they have does not go back. Before 5.14

@@ -24,7 +24,7 @@ use crate::units;
 
 /// One run that ended as it should.
 pub(super) struct RunReport {
-    /// How it ended.
+    /// Its end.
     pub(super) end: End,
     pub(super) seconds: f64,
     pub(super) cpu_seconds: f64,
@@ -168,7 +168,7 @@ pub(super) enum What<'a> {
     Record(&'a Path),
 }
 
-/// What all runs have in common.
+/// The common part of all runs.
 pub(super) struct Runner<'a> {
     pub(super) program: Program<'a>,
     input: Input,

@@ -170,6 +170,28 @@ fn descriptors_have_huge_pages_where_pages_have() {
     }
 }
 
+/// A heap that may have huge pages once it is large has small ones at first.
+#[test]
+#[cfg_attr(miri, ignore = "no madvise")]
+fn huge_pages_begin_behind_the_first_bytes() {
+    let builder = HostMachine::builder().memory_bytes(64 << 20);
+    let wanted = HugePages::TransparentBeyond(3 << 20);
+    let machine = builder.huge_pages(wanted).build().expect("address space");
+    if machine.huge_pages().in_use != wanted {
+        assert!(machine.huge_pages().reason.is_some());
+        return;
+    }
+    let pages = machine.ranges().pages;
+    for (mib, expected) in [(0, false), (3, false), (4, true), (63, true)] {
+        // SAFETY: inside the range.
+        let at = unsafe { pages.base.add(mib << 20) };
+        let has = flags_at(at).iter().any(|flag| flag == "hg");
+        assert_eq!(has, expected, "{mib} MiB");
+    }
+    let descriptors = machine.ranges().descriptors.base;
+    assert!(flags_at(descriptors).iter().any(|flag| flag == "nh"));
+}
+
 /// Calls `f` on each CPU where the thread may run.
 fn on_each_cpu(mut f: impl FnMut(u32)) {
     let cpus: Vec<_> = (0..crate::os::allowed_cpus_end())
