@@ -9,7 +9,8 @@
 //! | [`HugePages::Hugetlb`] | `MAP_HUGETLB` | the whole range is taken from the system's pool (`vm.nr_hugepages`) at once |
 //!
 //! With any of the last three the pages' descriptors have transparent huge pages as well, 2 MiB for
-//! 128 MiB of 4 KiB pages: in no order they would miss the TLB as often as the pages do.
+//! 128 MiB of 4 KiB pages: in no order they would miss the TLB as often as the pages do. Of a heap that has them beyond the
+//! first bytes, the first 2 MiB of descriptors have small ones.
 //!
 //! Huge pages of the pool are reserved, not taken on credit (`MAP_NORESERVE`): with credit, a first
 //! touch after the pool has run dry would end the process (`SIGBUS`). What is not available is replaced
@@ -40,8 +41,9 @@ pub enum HugePages {
     Never,
     /// Huge pages of 2 MiB where the system finds them, small ones elsewhere.
     Transparent,
-    /// The same, but small pages for the first bytes: the page allocator hands out low addresses first, so that a small heap
-    /// has no more memory than it uses.
+    /// The same, but small pages only for the first bytes, a multiple of 2 MiB (others are rounded up): the page allocator
+    /// hands out low addresses first, so that a small heap has no more memory than it uses. With several nodes each begins
+    /// at its own share of the addresses, and the first bytes are the first node's.
     TransparentBeyond(usize),
     /// Huge pages of 2 MiB from the system's pool, which must hold the whole memory. None of them is
     /// given back while the machine exists: trims come to nothing.

@@ -176,11 +176,15 @@ impl Memory {
         };
         // Bytes of pages without huge ones, and of descriptors, whose first huge page is for many more.
         let (small, small_descriptors) = match wanted {
-            HugePages::TransparentBeyond(bytes) => (
-                bytes.checked_next_multiple_of(HUGE_PAGE_BYTES),
-                HUGE_PAGE_BYTES,
-            ),
-            _ => (Some(0), 0),
+            HugePages::TransparentBeyond(bytes) => {
+                let small = bytes.checked_next_multiple_of(HUGE_PAGE_BYTES);
+                (small.unwrap_or(usize::MAX), HUGE_PAGE_BYTES)
+            }
+            _ => (0, 0),
+        };
+        let first = |range: RawRange, bytes: usize| RawRange {
+            bytes: bytes.min(range.bytes),
+            ..range
         };
         let behind = |range: RawRange, bytes: usize| {
             let bytes = bytes.min(range.bytes);
@@ -188,6 +192,7 @@ impl Memory {
             mapping.cut(start + bytes, range.bytes - bytes)
         };
         for (range, advice) in [
+            (first(pages, small), libc::MADV_NOHUGEPAGE),
             (descriptors, libc::MADV_NOHUGEPAGE),
             (behind(descriptors, small_descriptors), of_descriptors),
             (meta, libc::MADV_NOHUGEPAGE),
@@ -203,7 +208,7 @@ impl Memory {
                 reason: None,
             },
             // SAFETY: the range is part of the mapping just made, which no code uses yet.
-            None => unsafe { advise(behind(pages, small.unwrap_or(usize::MAX)), wanted, reason) },
+            None => unsafe { advise(behind(pages, small), wanted, reason) },
         };
         let pages = pool.as_ref().map_or(pages, |pool| pool.cut(0, page_bytes));
         Ok(Self {

@@ -84,14 +84,22 @@ fn mistakes_are_named() {
     let folder = tempfile::tempdir().expect("a folder");
     let program = compile("mistakes.c", folder.path());
     for design in ["magazine", "sheaf", "slab", "slub", "slubq", "slob"] {
-        for mistake in ["double", "stack", "mapping", "sixteen"] {
+        for mistake in ["double", "stack", "mapping", "sixteen", "realloc"] {
             let output = run(&program, Some(mistake), ("QUARRY_DESIGN", design));
             let errors = String::from_utf8_lossy(&output.stderr);
             let what = format!("{design}, {mistake}: {} {errors}", output.status);
             assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{what}");
             let (address, message) = errors.split_once('\n').expect("the address first");
             assert!(message.contains(address), "{what}");
-            assert!(message.contains("libquarry_malloc: free"), "{what}");
+            let call = if mistake == "realloc" {
+                "realloc"
+            } else {
+                "free"
+            };
+            assert!(
+                message.contains(&format!("libquarry_malloc: {call}")),
+                "{what}"
+            );
             let class = match design {
                 "magazine" => "kmalloc-112",
                 _ => "kmalloc-128",

@@ -1,6 +1,7 @@
 //! `quarry run --preload`: a program of this computer on several allocators, in turns.
 
 mod arms;
+mod child;
 mod recording;
 mod runs;
 mod tables;
@@ -74,7 +75,11 @@ more run on each design every process reports at its end what its heap holds; on
 that ends by _exit or a signal reports nothing.
 
 Exit codes:
-  0 done; 1 the program ended otherwise on a design than on the C library; 2 wrong usage
+  0 done
+  1 the program cannot be run, or ended otherwise on an allocator than in the first
+    run on the C library
+  2 wrong usage
+  130 interrupted; what there is was printed
 
 Examples:
   quarry run --preload -- python3 -c 'print(sum(range(10**6)))'
@@ -110,8 +115,8 @@ pub(crate) struct ArmReport {
     /// Median of the CPU time in seconds, of the program and of the children that it waited for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) cpu_seconds: Option<f64>,
-    /// Median of the most memory that the program, or a child that it waited for, had at a time, in bytes; absent if that is
-    /// not more than what the system counts of this command (2 to 3 MiB).
+    /// Median of the most memory that the program, or a child that it waited for, had at a time, in bytes; absent if it is
+    /// not clearly more than that of a program that does nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) peak_bytes: Option<u64>,
     /// Reports of the processes of one more run, the one with most memory first; empty for other allocators.
@@ -153,19 +158,22 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let total = u64::from(args.rounds) * arms.len() as u64 + 1 + designs as u64;
     let bar = output::progress_bar("runs", total, "");
     let mut results: Vec<ArmRuns> = arms.into_iter().map(ArmRuns::new).collect();
+    signals::before_end(child::end_for_good);
     // The first run reads files that later ones find in memory, so it does not count.
-    signals::before_end(runs::kill_running);
     let first = runner.run(None, &results[0].arm, What::Measure)?;
     bar.inc(1);
     let first = first.map_err(|failure| {
         let name = name.to_string_lossy();
-        anyhow::anyhow!("{name} fails with the C library's malloc, too: {failure}")
+        anyhow::anyhow!("{name} fails with the C library's malloc: {failure}")
     })?;
-    let code = first.end.code.unwrap_or_default();
+    let code = first.code;
     if code != 0 {
+        let errors = match first.errors.is_empty() {
+            true => String::new(),
+            false => format!(" ({})", first.errors),
+        };
         output::note(&format!(
-            "the program ends with {} on the C library's malloc; so it should on the others",
-            first.end.text
+            "exit code {code} with the C library's malloc{errors}; the others should have it, too"
         ));
     }
     let mut rounds = 0;
@@ -175,12 +183,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         for at in 0..results.len() {
             let at = (at + round) % results.len();
             let arm = &mut results[at];
+            if stopped() {
+                break 'rounds;
+            }
             if arm.failed.is_none() {
-                let run = runner.run(Some(code), &arm.arm, What::Measure)?;
-                if stopped() {
-                    break 'rounds;
-                }
-                match run {
+                match runner.run(Some(code), &arm.arm, What::Measure)? {
                     Ok(run) => {
                         arm.same_output &= first.output == run.output;
                         arm.runs.push(run);
@@ -208,6 +215,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         rounds,
         arms: results.iter().map(|arm| arm.report(&reference)).collect(),
     };
+    if rounds == 0 {
+        return Err(error::interrupted(
+            "interrupted before a round ended".to_owned(),
+        ));
+    }
     if args.json {
         output::print_json("run --preload", &output)?;
     } else {
@@ -219,7 +231,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             .is_some()
             .then_some(arm.arm.library.as_ref()?)
     });
-    if let (Some(path), Some(library), false) = (&args.record, library, stopped()) {
+    if stopped() {
+        let recorded = match &args.record {
+            Some(path) => format!("; {} was not written", path.display()),
+            None => String::new(),
+        };
+        return Err(error::interrupted(format!("interrupted{recorded}")));
+    }
+    if let (Some(path), Some(library)) = (&args.record, library) {
         recording::record(&runner, code, library, path, args.force)?;
     }
     let failed: Vec<&str> = output

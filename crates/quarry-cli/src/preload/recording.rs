@@ -10,6 +10,7 @@ use quarry_core::sheaf::SheafCache;
 use quarry_trace::{OutFile, import_program};
 
 use super::arms::Arm;
+use super::child;
 use super::runs::{Runner, What};
 use crate::{error, output, units};
 
@@ -31,7 +32,7 @@ pub(super) fn record(
     let parent = path
         .parent()
         .filter(|parent| !parent.as_os_str().is_empty());
-    let folder = tempfile::tempdir_in(parent.unwrap_or(Path::new(".")))
+    let folder = child::folder(Some(parent.unwrap_or(Path::new("."))))
         .with_context(|| format!("no folder for the recording beside {}", path.display()))?;
     let arm = Arm {
         name: SheafCache::NAME.to_owned(),

@@ -7,41 +7,31 @@ use std::hash::Hasher as _;
 use std::io::{self, IsTerminal as _, Read as _, Seek as _};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
-use std::thread;
+use std::process::{ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use rustix::io::retry_on_intr;
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getgid, kill_process_group, waitid};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use wait4::{ResUse, Wait4 as _};
 
 use super::arms::Arm;
+use super::child::{self, Start};
 use crate::units;
 
 /// One run that ended as it should.
 pub(super) struct RunReport {
-    /// Its end.
-    pub(super) end: End,
+    /// Exit code.
+    pub(super) code: i32,
+    /// The last lines of its standard error output, of runs whose exit code was not expected.
+    pub(super) errors: String,
     pub(super) seconds: f64,
     pub(super) cpu_seconds: f64,
-    /// Most memory at a time; none if it was less than what is counted of this command (`forked`).
+    /// Most memory at a time; none if it is not known ([`Start::peak`]).
     pub(super) peak_bytes: Option<u64>,
     /// Fingerprint of the standard output.
     pub(super) output: u64,
     /// The processes that reported, the one with most memory first.
     pub(super) processes: Vec<HeapReport>,
-}
-
-/// End of a run.
-pub(super) struct End {
-    /// Exit code; none for a signal.
-    pub(super) code: Option<i32>,
-    /// It in words, with the last lines of the standard error output.
-    pub(super) text: String,
 }
 
 /// Report of a process at its end.
@@ -58,7 +48,7 @@ pub(crate) struct HeapReport {
     pub(super) design: String,
     /// Lock of per-CPU state: `rseq`, or `fallback` where that is not available.
     pub(super) mode: String,
-    /// Bytes of pages that the heap has from the system.
+    /// Bytes of pages that the heap has from the system, without the untouched rests of huge pages.
     pub(super) resident: u64,
     /// Bytes of these that are free in the page allocator.
     pub(super) free: u64,
@@ -173,7 +163,7 @@ pub(super) struct Runner<'a> {
     pub(super) program: Program<'a>,
     input: Input,
     timeout: Option<Duration>,
-    least_peak: u64,
+    start: Start,
 }
 
 impl<'a> Runner<'a> {
@@ -183,7 +173,7 @@ impl<'a> Runner<'a> {
             program,
             input: Input::read()?,
             timeout,
-            least_peak: least_peak()?,
+            start: Start::probe(),
         })
     }
 
@@ -199,11 +189,11 @@ impl<'a> Runner<'a> {
             program,
             input,
             timeout,
-            least_peak,
+            start,
         } = self;
-        let reports = tempfile::tempdir().context("no folder for reports")?;
+        let reports = child::folder(None).context("no folder for reports")?;
         let (output, errors) = (temporary()?, temporary()?);
-        let mut command = forked(program.name);
+        let mut command = start.command(program.name);
         // A group of its own: an interrupt from the keyboard is this command's, and a timeout ends all of it.
         command
             .process_group(0)
@@ -223,99 +213,35 @@ impl<'a> Runner<'a> {
         if what == What::Report {
             command.env("QUARRY_REPORT", reports.path().join("heap"));
         }
-        let start = Instant::now();
-        let child = command
-            .spawn()
+        let begin = Instant::now();
+        let child = child::spawn(&mut command)
             .with_context(|| format!("cannot run {}", program.name.to_string_lossy()))?;
-        let (used, in_time) = wait(child, *timeout)?;
-        let seconds = start.elapsed().as_secs_f64();
+        let (used, in_time) = child::wait(child, *timeout)?;
+        let seconds = begin.elapsed().as_secs_f64();
         if let (Some(timeout), false) = (timeout, in_time) {
             return Ok(Err(format!(
                 "no end within {}",
                 units::duration(timeout.as_secs_f64())
             )));
         }
-        let end = End {
-            code: used.status.code(),
-            text: describe(used.status, errors)?,
+        let code = match (used.status.code(), expected) {
+            (Some(code), None) => code,
+            (Some(code), Some(expected)) if code == expected => code,
+            _ => return Ok(Err(describe(used.status, &last_lines(errors)?))),
         };
-        if end.code.is_none() || expected.is_some_and(|expected| end.code != Some(expected)) {
-            return Ok(Err(end.text));
-        }
         Ok(Ok(RunReport {
-            end,
+            code,
+            errors: match expected {
+                None => last_lines(errors)?,
+                Some(_) => String::new(),
+            },
             seconds,
             cpu_seconds: (used.rusage.utime + used.rusage.stime).as_secs_f64(),
-            peak_bytes: Some(used.rusage.maxrss).filter(|bytes| bytes > least_peak),
+            peak_bytes: start.peak(&used),
             output: fingerprint(output)?,
             processes: read_reports(reports.path())?,
         }))
     }
-}
-
-/// A command whose memory is counted from its beginning, but for a part: the system counts what a process has before it
-/// becomes the program. One that is spawned has all memory of this command until then; one that is forked has only what is
-/// anonymous, and a command that sets its group is forked. Here the group is what it was.
-fn forked(name: &OsStr) -> Command {
-    let mut command = Command::new(name);
-    command.gid(getgid().as_raw());
-    command
-}
-
-/// Peaks up to this tell nothing of a program, in bytes: those of one that does nothing.
-fn least_peak() -> anyhow::Result<u64> {
-    let nothing = forked(OsStr::new("true"))
-        .stdin(Stdio::null())
-        .spawn()
-        .and_then(|child| child.wait4())
-        .context(
-            "cannot run `true`, which shows the least memory that a program is counted with",
-        )?;
-    // Forks differ by some pages.
-    Ok(nothing.rusage.maxrss + nothing.rusage.maxrss / 8)
-}
-
-/// The group of the program that runs now, until it has been waited for: its number is no other's till then.
-static RUNNING: Mutex<Option<Pid>> = Mutex::new(None);
-
-/// Kills the program that runs now, and what it started in its group.
-pub(super) fn kill_running() {
-    if let Some(group) = *running() {
-        // It may have ended just now, which is as good.
-        let _ = kill_process_group(group, Signal::KILL);
-    }
-}
-
-fn running() -> MutexGuard<'static, Option<Pid>> {
-    // A number is whole whatever its writer did afterwards.
-    RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Waits for a child; `false` if it had to be killed because the time was over.
-fn wait(child: Child, timeout: Option<Duration>) -> anyhow::Result<(ResUse, bool)> {
-    let number = Pid::from_child(&child);
-    *running() = Some(number);
-    let (ended, end) = mpsc::channel();
-    let in_time = thread::scope(|scope| {
-        let watch = timeout.map(|timeout| {
-            scope.spawn(move || {
-                let late = end.recv_timeout(timeout) == Err(mpsc::RecvTimeoutError::Timeout);
-                if late {
-                    kill_running();
-                }
-                !late
-            })
-        });
-        // Without taking the status, so that the number stays the program's while it is in `RUNNING`.
-        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
-        let _ = retry_on_intr(|| waitid(WaitId::Pid(number), options));
-        *running() = None;
-        // The watch ends by itself if it was late.
-        let _ = ended.send(());
-        watch.is_none_or(|watch| watch.join().unwrap_or(true))
-    });
-    let used = child.wait4().context("cannot wait for the program")?;
-    Ok((used, in_time))
 }
 
 /// The libraries that are preloaded already, behind this one.
@@ -328,32 +254,38 @@ fn preloads(library: &Path) -> OsString {
     list
 }
 
-/// A status and the end of what the program wrote to its standard error output.
-fn describe(status: ExitStatus, mut errors: File) -> anyhow::Result<String> {
-    /// Lines that are shown.
-    const LINES: usize = 4;
-    let mut text = Vec::new();
-    errors
-        .rewind()
-        .context("cannot read what the program wrote")?;
-    errors
-        .read_to_end(&mut text)
-        .context("cannot read what the program wrote")?;
-    let text = String::from_utf8_lossy(&text);
-    let lines: Vec<&str> = text
-        .lines()
-        .filter(|line| !line.trim().is_empty())
-        .collect();
-    let last = lines[lines.len().saturating_sub(LINES)..].join(" | ");
+/// An end in words.
+fn describe(status: ExitStatus, errors: &str) -> String {
     let status = match (status.code(), status.signal()) {
         (Some(code), _) => format!("exit code {code}"),
         (None, Some(signal)) => format!("signal {signal}"),
         (None, None) => status.to_string(),
     };
-    Ok(match last.is_empty() {
+    match errors.is_empty() {
         true => status,
-        false => format!("{status}: {last}"),
-    })
+        false => format!("{status}: {errors}"),
+    }
+}
+
+/// The last lines of what a program wrote to its standard error output, as one.
+fn last_lines(mut errors: File) -> anyhow::Result<String> {
+    /// Lines that are shown.
+    const LINES: usize = 4;
+    /// Bytes in which they are looked for: a program may write more than memory holds.
+    const BYTES: u64 = 1 << 16;
+    let mut text = Vec::new();
+    let mut read = || -> io::Result<()> {
+        let bytes = errors.seek(io::SeekFrom::End(0))?;
+        errors.seek(io::SeekFrom::Start(bytes.saturating_sub(BYTES)))?;
+        errors.read_to_end(&mut text).map(|_| ())
+    };
+    read().context("cannot read what the program wrote")?;
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<&str> = text
+        .lines()
+        .filter(|line| !line.trim().is_empty())
+        .collect();
+    Ok(lines[lines.len().saturating_sub(LINES)..].join(" | "))
 }
 
 /// A number for what a program wrote.

@@ -25,8 +25,7 @@ pub(super) fn text(of: &PreloadOutput) -> String {
         .any(|arm| arm.peak_bytes.is_none() && arm.failed.is_none())
     {
         text += &output::wrap(
-            "A peak is missing where it was no more than the memory of a program that does nothing: there the system counts \
-             what this command has when the program begins.",
+            "A peak is missing where it was not clearly more than that of a program that does nothing.",
         );
         text += "\n";
     }

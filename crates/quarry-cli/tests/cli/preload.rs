@@ -1,6 +1,10 @@
 //! `quarry run --preload`.
 
-use std::process::{Command, Output};
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -111,7 +115,7 @@ fn an_exit_code_is_expected_again() {
     let errors = text(&output.stderr);
     assert!(output.status.success(), "{errors}");
     assert!(
-        errors.contains("ends with exit code 7: no match on the C library's malloc"),
+        errors.contains("exit code 7 with the C library's malloc (no match)"),
         "{errors}"
     );
     let json: Value = serde_json::from_slice(&output.stdout).expect("JSON");
@@ -119,45 +123,114 @@ fn an_exit_code_is_expected_again() {
     assert!(json["arms"][0]["failed"].is_null());
 }
 
+/// The command on a program that runs until it is ended, and the number of the program.
+fn started(dir: &Path) -> (Child, Process) {
+    let file = dir.join("pid");
+    let script = format!("echo $$ > {}; exec sleep 1000", file.display());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_quarry"));
+    command.args(["run", "--preload", "--design", "slub"]);
+    let child = command
+        .args(["--", "sh", "-c", &script])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the command starts");
+    let program = loop {
+        let number = std::fs::read_to_string(&file).unwrap_or_default();
+        if let Some(number) = number.strip_suffix('\n') {
+            break Process(number.parse().expect("a number"));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    while !program.stat().contains("(sleep) ") {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    (child, program)
+}
+
+/// A process by its number.
+struct Process(i32);
+
+impl Process {
+    fn stat(&self) -> String {
+        std::fs::read_to_string(format!("/proc/{}/stat", self.0)).unwrap_or_default()
+    }
+
+    fn has_ended(&self) -> bool {
+        let stat = self.stat();
+        !stat.contains("(sleep) ") || stat.contains("(sleep) Z")
+    }
+}
+
+fn interrupt(process: i32) {
+    let number = rustix::process::Pid::from_raw(process).expect("a number");
+    rustix::process::kill_process(number, rustix::process::Signal::INT).unwrap();
+}
+
+/// Reads the errors of a command up to a line with these words.
+fn read_until(errors: &mut impl BufRead, words: &str) {
+    let mut line = String::new();
+    while !line.contains(words) {
+        line.clear();
+        assert!(errors.read_line(&mut line).unwrap() > 0, "no {words}");
+    }
+}
+
 /// A second interrupt ends the command, and the program with it.
 #[test]
 fn a_second_interrupt_ends_the_program() {
-    use std::os::unix::process::ExitStatusExt as _;
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("pid");
-    let script = format!("echo $$ > {}; exec sleep 100", file.display());
-    let mut command = Command::new(env!("CARGO_BIN_EXE_quarry"));
-    command.args(["run", "--preload", "--design", "slub", "--", "sh", "-c"]);
-    let mut child = command
-        .arg(script)
-        .stdin(std::process::Stdio::null())
-        .stderr(std::process::Stdio::piped())
-        .spawn()
-        .expect("the command starts");
-    let program: u32 = loop {
-        let number = std::fs::read_to_string(&file).unwrap_or_default();
-        if number.ends_with('\n') {
-            break number.trim().parse().expect("a number");
-        }
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    };
-    let number = rustix::process::Pid::from_child(&child);
-    let interrupt = || rustix::process::kill_process(number, rustix::process::Signal::INT).unwrap();
-    interrupt();
-    let mut errors = std::io::BufReader::new(child.stderr.take().expect("a pipe"));
-    let mut line = String::new();
-    while !line.contains("another interrupt") {
-        line.clear();
-        assert!(std::io::BufRead::read_line(&mut errors, &mut line).unwrap() > 0);
-    }
-    interrupt();
+    let dir = tempfile::tempdir().unwrap();
+    let (mut child, program) = started(dir.path());
+    interrupt(child.id() as i32);
+    read_until(
+        &mut BufReader::new(child.stderr.take().expect("a pipe")),
+        "another interrupt",
+    );
+    assert!(!program.has_ended());
+    interrupt(child.id() as i32);
     assert_eq!(child.wait().unwrap().signal(), Some(2));
-    // It was killed before the command ended, but may not have left yet: its parent is gone, so another process waits
-    // for it.
-    let state = || std::fs::read_to_string(format!("/proc/{program}/stat")).unwrap_or_default();
-    while state().contains("(sleep) ") && !state().contains("(sleep) Z") {
-        std::thread::sleep(std::time::Duration::from_millis(5));
+    // It was killed before the command ended, but may not have left yet.
+    let start = Instant::now();
+    while !program.has_ended() {
+        assert!(start.elapsed() < Duration::from_secs(20));
+        std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// The run under way at an interrupt is the last one.
+#[test]
+fn an_interrupt_ends_the_rounds() {
+    // The first one.
+    let script = "kill -INT $PPID; exit 0";
+    let output = run(&["--preload", "--design", "slub", "--", "sh", "-c", script]);
+    let errors = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(130), "{errors}");
+    assert!(errors.contains("interrupted before a round"), "{errors}");
+    assert!(output.stdout.is_empty());
+}
+
+/// The peak is the program's, not this command's, which is larger; that of a program that does nothing is not known.
+#[test]
+fn peaks_are_the_programs() {
+    let words = [
+        "--preload",
+        "--design",
+        "slub",
+        "--rounds",
+        "1",
+        "--json",
+        "--",
+    ];
+    let peak = |program: &[&str]| {
+        let output = run(&[&words[..], program].concat());
+        let json: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        json["arms"][0]["peak_bytes"].as_u64()
+    };
+    assert_eq!(peak(&["true"]), None);
+    let mib = "x=$(head -c 1000000 /dev/zero | tr '\\0' x); y=$x$x$x$x; exit 0";
+    let some = peak(&["sh", "-c", mib]).expect("5 MB are more than nothing");
+    assert!((5_000_000..12_000_000).contains(&some), "{some}");
 }
 
 /// A program that cannot run with any malloc is no result, and one that fails or does not end on a design is named.
@@ -172,7 +245,7 @@ fn failures_are_told_apart() {
     let errors = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1));
     assert!(
-        errors.contains("with the C library's malloc, too: signal 9: broken"),
+        errors.contains("with the C library's malloc: signal 9: broken"),
         "{errors}"
     );
 
@@ -305,8 +378,8 @@ fn every_run_gets_the_whole_input() {
             "--",
         ])
         .args(program)
-        .stdin(std::process::Stdio::piped())
-        .stdout(std::process::Stdio::piped());
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
     let mut child = command.spawn().expect("the command starts");
     let lines = "a line\n".repeat(20_000);
     child

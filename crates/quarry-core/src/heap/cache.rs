@@ -76,8 +76,8 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
         unsafe { self.free_at(object, CallSite::caller()) }
     }
 
-    /// The first step of [`Cache::free`], for an object that is known to be of this cache: its page is not looked at.
-    /// `false` if it does not end there: then nothing is done, and `free` has to follow.
+    /// An attempt before [`Cache::free`], for an object that is known to be of this cache: its page is not looked at.
+    /// `false` if nothing was done: then `free` has to follow.
     ///
     /// # Safety
     ///
@@ -85,9 +85,13 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
     #[inline(always)]
     #[must_use]
     pub unsafe fn free_own_fast(&self, object: NonNull<u8>) -> bool {
-        work(self.heap.machine(), Work::Call);
         // SAFETY: the caller vouches that the object is of this cache and has no user left.
-        unsafe { self.body.design.free_own_fast(self.env(), object) }
+        let freed = unsafe { self.body.design.free_own_fast(self.env(), object) };
+        if freed {
+            // Else `free` accounts it.
+            work(self.heap.machine(), Work::Call);
+        }
+        freed
     }
 
     /// Frees an object for the given call site, which only reports and caches with debugging keep.

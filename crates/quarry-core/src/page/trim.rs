@@ -89,7 +89,8 @@ pub struct Residency {
 }
 
 impl Residency {
-    /// Most pages that can have memory: those in use, on per-CPU lists, or free and not vacant.
+    /// Most pages that can have memory: those in use, on per-CPU lists, or free and not vacant. Where the system has huge
+    /// pages, their untouched rests have memory as well, and are not in it.
     #[must_use]
     pub fn resident(&self) -> u64 {
         self.pages - self.untouched - self.vacant

@@ -24,7 +24,7 @@ impl Setting {
     const SET: u32 = 1 << 31;
 
     pub(super) fn new(value: u32) -> Self {
-        Self(AtomicU32::new(value & !Self::SET))
+        Self(AtomicU32::new(value.min(!Self::SET)))
     }
 
     // Relaxed here and below: a number, which may be late.
@@ -91,13 +91,20 @@ impl<K: Kind> Sheaves<K> {
 
     /// Limits the barn's full sheaves to its bytes, unless a user has set their number.
     pub(super) fn limit_barn<M: Machine>(&self, env: Env<'_, M>) {
-        if let Some(rules) = self.sizes.rules {
-            let size = env.cache.geometry.layout.size;
-            let sheaf_bytes = self.capacity().max(1).saturating_mul(size);
+        let Some(rules) = self.sizes.rules else {
+            return;
+        };
+        let size = env.cache.geometry.layout.size;
+        loop {
+            let (capacity, now) = (self.capacity(), self.barn_full.get());
+            let sheaf_bytes = capacity.max(1).saturating_mul(size);
             // Threads that hand large objects to others need a barn, too.
             let full = (rules.barn_bytes / sheaf_bytes).max(rules.barn_sheaves);
-            // A thread that is late with an old capacity is made good by the next change.
-            self.barn_full.follow(self.barn_full.get(), full);
+            self.barn_full.follow(now, full);
+            // Another thread may have changed the capacity, and limited the barn before this one did.
+            if self.capacity() == capacity {
+                return;
+            }
         }
     }
 

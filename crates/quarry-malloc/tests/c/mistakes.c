@@ -13,13 +13,15 @@ int main(int count, char **arguments)
         mistake = (char *)&what;
     } else if (strcmp(what, "mapping") == 0) {
         mistake = (char *)malloc(9 << 20) + 4096;
-    } else if (strcmp(what, "sixteen") == 0) {
+    } else if (strcmp(what, "sixteen") == 0 || strcmp(what, "realloc") == 0) {
         /* A block of no bytes, to the kernel. */
         mistake = (char *)16;
     } else {
         return 2;
     }
     fprintf(stderr, "%p\n", (void *)mistake);
+    if (strcmp(what, "realloc") == 0)
+        mistake = realloc(mistake, 200);
     free(mistake);
     return neighbour == NULL;
 }

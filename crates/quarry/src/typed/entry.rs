@@ -382,7 +382,7 @@ impl Entry {
     /// Frees an object.
     ///
     /// Never inline: what drops an object stays so small that it is inlined itself. Else the handle goes to it in memory,
-    /// and the object's address, which the next allocation returns, waits for a store and a load more (half of a pair's
+    /// and the object's address, which the next allocation returns, waits for a store and a load more (a quarter of a pair's
     /// time).
     ///
     /// # Safety

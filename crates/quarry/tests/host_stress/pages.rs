@@ -73,7 +73,10 @@ impl Table {
             }
             ops += 1;
         }
-        hand.into_iter().for_each(|block| self.free(me, block));
+        while let Some(block) = hand.pop() {
+            self.free(me, block);
+        }
+        storm::leave();
         ops
     }
 

@@ -86,11 +86,6 @@ impl Threads {
         Self((0..count).map(|_| AtomicI32::new(0)).collect())
     }
 
-    /// No more signals for the calling thread.
-    fn leave() {
-        DICE.set(0);
-    }
-
     /// Moves any worker anywhere at any time, and signals it. Returns the number of moves.
     fn disturb(&self, allowed: &[usize], stop: &AtomicBool) -> u64 {
         let mut random = Random(77);
@@ -111,6 +106,11 @@ impl Threads {
     }
 }
 
+/// From now on the calling thread's signals do nothing.
+pub(crate) fn leave() {
+    DICE.set(0);
+}
+
 /// A worker thread's place in the storm.
 pub(crate) struct Place<'a> {
     pub(crate) index: usize,
@@ -123,8 +123,8 @@ pub(crate) struct Place<'a> {
 impl Place<'_> {
     /// From now on the calling thread is moved and signalled.
     ///
-    /// From here until its work ends it must not use the C library's malloc. A fork waits for that while it keeps the heap
-    /// at rest, and a signal inside it waits for the heap: with one signal behind the other neither would go on.
+    /// From here until it [leaves](leave) it must not use the C library's malloc. A fork waits for that while it keeps the
+    /// heap at rest, and a signal inside it waits for the heap: with one signal behind the other neither would go on.
     pub(crate) fn enter(&self) {
         DICE.set(self.index as u64 * 999_983 + 17);
         self.threads.0[self.index].store(sys::thread_number(), Relaxed);
@@ -175,8 +175,8 @@ fn workers(allowed: &[usize]) -> usize {
     8 * allowed.len().min(8)
 }
 
-/// Runs workers until `meanwhile` returns; each is moved and signalled from when it [enters](Place::enter). Returns the sum
-/// of what the workers return, and the number of moves.
+/// Runs workers until `meanwhile` returns; each is moved and signalled from when it [enters](Place::enter) until it
+/// [leaves](leave). Returns the sum of what the workers return, and the number of moves.
 pub(crate) fn blow(
     target: &'static dyn Target,
     work: impl Fn(&Place<'_>) -> u64 + Sync,
@@ -197,11 +197,7 @@ pub(crate) fn blow(
                     stop: &workers_stop,
                     threads: &threads,
                 };
-                scope.spawn(move || {
-                    let ops = work(&place);
-                    Threads::leave();
-                    ops
-                })
+                scope.spawn(move || work(&place))
             })
             .collect();
         let disturbing = scope.spawn(|| threads.disturb(&allowed, &disturber_stop));
@@ -235,7 +231,7 @@ pub(crate) fn run<M: Machine + Send + Sync, D: Design>(
                     // Its handler runs during forks too.
                     DICE.set(23);
                     let result = forks::run(world, &stop);
-                    Threads::leave();
+                    leave();
                     result
                 })
             });

@@ -7,7 +7,7 @@ use quarry::kernel::design::Design;
 use quarry::kernel::machine::Machine;
 
 use super::owner::{Held, Source};
-use super::storm::Place;
+use super::storm::{self, Place};
 use super::sys::{self, Random};
 use super::world::World;
 
@@ -45,6 +45,7 @@ impl<'w, M: Machine + Send + Sync, D: Design> Worker<'w, M, D> {
         while let Some(held) = self.hand.pop() {
             self.world.free(held, false);
         }
+        storm::leave();
         ops
     }
 

@@ -10,6 +10,7 @@ use quarry::kernel::machine::Machine;
 use quarry::{CacheSpec, FreeError, Heap, Stat};
 
 use super::owner::{Held, Source};
+use super::storm;
 
 /// Names and sizes of the caches. The first is only used by single operations, whose counters are
 /// compared in the end.
@@ -82,6 +83,8 @@ impl<M: Machine + Send + Sync, D: Design> World<M, D> {
     fn wrong(&self, in_handler: bool, what: &str, held: &Held, error: Option<FreeError>) {
         self.clashes.fetch_add(1, Relaxed);
         if !in_handler && let Ok(mut complaint) = self.complaint.try_lock() {
+            // The run is over, and a message needs the C library's malloc (`Place::enter`).
+            storm::leave();
             let text = || format!("{what}: {held:?} {error:?}");
             complaint.get_or_insert_with(text);
         }

@@ -9,6 +9,14 @@ use quarry_core::stats::Stat;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
+/// Counters of a CPU's trips to barns and slabs.
+const TRIPS: [Stat; 4] = [
+    Stat::BarnGet,
+    Stat::BarnGetFail,
+    Stat::BarnPut,
+    Stat::BarnPutFail,
+];
+
 fn small(cpus: u32) -> VirtualHeap<Magazine> {
     crate::model::scenario::small(Era::LAST, cpus)
 }
@@ -40,15 +48,9 @@ fn sheaves_grow_until_bursts_fit() {
     churn(cache, 1000, 50);
     let grown = capacity(cache);
     assert!((500..=1020).contains(&grown), "{grown}");
-    let trips = [
-        Stat::BarnGet,
-        Stat::BarnGetFail,
-        Stat::BarnPut,
-        Stat::BarnPutFail,
-    ];
-    let before = stats(cache, trips);
+    let before = stats(cache, TRIPS);
     churn(cache, 1000, 50);
-    assert_eq!(stats(cache, trips), before);
+    assert_eq!(stats(cache, TRIPS), before);
     assert_eq!(cache.check_consistency(), Ok(()));
     assert_eq!(live(cache), []);
 }
@@ -188,20 +190,26 @@ fn a_ring_ends() {
     cache.flush();
 }
 
-/// Sheaves of objects beyond 64 KiB hold four where CPUs miss, and a barn keeps two, for threads that hand them on.
+/// Sheaves of objects beyond 64 KiB hold four where CPUs miss, and a barn keeps two for a CPU that another one frees for.
 #[test]
 fn a_few_large_objects_stay_in_sheaves() {
-    let heap = crate::model::scenario::boot::<Magazine>(
-        Era::LAST,
-        crate::model::setup::Setup::of_pages(1 << 14),
-    );
+    let setup = crate::model::setup::Setup::of_pages(1 << 14);
+    let heap = crate::model::scenario::boot::<Magazine>(Era::LAST, setup);
     let cache = sized(&heap, "scenario", 100 << 10);
     assert_eq!(capacity(cache), 1);
     churn(cache, 8, 40);
     assert_eq!(capacity(cache), 4);
-    assert_eq!(cache.attribute("barn_full"), Some(2));
-    let before = stats(cache, [Stat::BarnGet, Stat::BarnPut]);
+    let before = stats(cache, TRIPS);
     churn(cache, 8, 40);
-    assert_eq!(stats(cache, [Stat::BarnGet, Stat::BarnPut]), before);
+    assert_eq!(stats(cache, TRIPS), before);
+    assert_eq!(cache.attribute("barn_full"), Some(2));
+    // Four more than the CPU has.
+    churn(cache, 12, 40);
+    let gets = |cache| stats(cache, [Stat::BarnGet, Stat::BarnGetFail]);
+    let before = gets(cache);
+    churn(cache, 12, 40);
+    let after = gets(cache);
+    assert!(after[0] > before[0]);
+    assert_eq!(after[1], before[1], "no trip goes to slabs");
     assert_eq!(cache.check_consistency(), Ok(()));
 }

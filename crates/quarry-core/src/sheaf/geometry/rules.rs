@@ -64,17 +64,17 @@ pub struct Sizing {
     pub first_bytes: u32,
     /// Objects that it holds at most.
     pub first_objects: u32,
-    /// Bytes that the largest sheaf holds.
+    /// Bytes that the largest sheaf holds, unless `few_objects` are more.
     pub most_bytes: u32,
     /// Objects that it holds at most.
     pub most_objects: u32,
-    /// Objects that it may hold whatever their size: several live large objects are more common than none.
+    /// Objects that it may hold whatever their size: programs that have large objects mostly have several.
     pub few_objects: u32,
     /// Misses of a cache after which its capacity doubles.
     pub misses: u32,
     /// Bytes for each CPU that all sheaves of a heap hold beyond new caches'.
     pub budget_bytes: u64,
-    /// Bytes that the full sheaves of a barn hold.
+    /// Bytes that the full sheaves of a barn hold, unless `barn_sheaves` hold more.
     pub barn_bytes: u32,
     /// Full sheaves that a barn may have whatever they hold.
     pub barn_sheaves: u32,
