@@ -9,7 +9,8 @@
 //! without it.
 //!
 //! A machine may keep freed blocks ([`Blocks::keep`]), since mapping one and touching its pages costs milliseconds. They are
-//! in a list of their own, the oldest first, and go when newer ones need their room.
+//! in a list of their own, the oldest first, and go when newer ones need their room, or when a block is mapped or freed a
+//! while later.
 //!
 //! # Invariants
 //!
@@ -75,6 +76,8 @@ struct Table {
     bytes: usize,
     /// Freed blocks, the oldest first, and then none.
     kept: [Block; KEPT],
+    /// The times at which they were freed, in nanoseconds.
+    kept_since: [u64; KEPT],
     /// Sum of their lengths.
     kept_bytes: usize,
     /// Bound of that sum.
@@ -100,6 +103,7 @@ impl Table {
         pledged: 0,
         bytes: 0,
         kept: [Block::NONE; KEPT],
+        kept_since: [0; KEPT],
         kept_bytes: 0,
         kept_most: 0,
     };
@@ -197,6 +201,7 @@ impl Table {
     /// Takes a kept block out.
     fn take_kept(&mut self, at: usize) -> Block {
         self.kept[at..].rotate_left(1);
+        self.kept_since[at..].rotate_left(1);
         let taken = core::mem::replace(&mut self.kept[KEPT - 1], Block::NONE);
         self.kept_bytes -= taken.bytes;
         taken
@@ -296,7 +301,7 @@ impl Blocks {
     }
 
     /// Keeps a block that was taken out of the table, or says what has to go first.
-    pub(crate) fn keep(&self, block: Block) -> Keep {
+    pub(crate) fn keep(&self, block: Block, now_ns: u64) -> Keep {
         let answer = self.with(|table| {
             if block.bytes > table.kept_most {
                 return None;
@@ -304,16 +309,20 @@ impl Blocks {
             if table.kept[KEPT - 1].is_some() || table.kept_bytes + block.bytes > table.kept_most {
                 return Some(Keep::After(table.take_kept(0)));
             }
-            *table.kept.iter_mut().find(|place| !place.is_some())? = block;
+            let place = table.kept.iter().position(|place| !place.is_some())?;
+            (table.kept[place], table.kept_since[place]) = (block, now_ns);
             table.kept_bytes += block.bytes;
             Some(Keep::Done)
         });
         answer.unwrap_or(Keep::Refused)
     }
 
-    /// Takes the oldest kept block out: the caller's to unmap.
-    pub(crate) fn forget_kept(&self) -> Option<Block> {
-        self.with(|table| table.kept[0].is_some().then(|| table.take_kept(0)))
+    /// Takes the oldest kept block out, if it was freed by then: the caller's to unmap.
+    pub(crate) fn forget_kept(&self, until_ns: u64) -> Option<Block> {
+        self.with(|table| {
+            let is_due = table.kept[0].is_some() && table.kept_since[0] <= until_ns;
+            is_due.then(|| table.take_kept(0))
+        })
     }
 
     /// Number of blocks, and their bytes together.
@@ -367,15 +376,15 @@ mod tests {
             address: number << 21,
             bytes,
         };
-        assert_eq!(blocks.keep(block(1, 100)), Keep::Refused);
+        assert_eq!(blocks.keep(block(1, 100), 7), Keep::Refused);
         blocks.set_kept_most(1000);
-        assert_eq!(blocks.keep(block(1, 1001)), Keep::Refused);
+        assert_eq!(blocks.keep(block(1, 1001), 7), Keep::Refused);
         for number in 1..=4 {
-            assert_eq!(blocks.keep(block(number, 250)), Keep::Done);
+            assert_eq!(blocks.keep(block(number, 250), 7), Keep::Done);
         }
-        assert_eq!(blocks.keep(block(5, 300)), Keep::After(block(1, 250)));
-        assert_eq!(blocks.keep(block(5, 300)), Keep::After(block(2, 250)));
-        assert_eq!(blocks.keep(block(5, 300)), Keep::Done);
+        assert_eq!(blocks.keep(block(5, 300), 7), Keep::After(block(1, 250)));
+        assert_eq!(blocks.keep(block(5, 300), 7), Keep::After(block(2, 250)));
+        assert_eq!(blocks.keep(block(5, 300), 7), Keep::Done);
         for (bytes, align) in [(199, 1), (301, 1), (260, 1 << 30)] {
             assert_eq!(blocks.reuse(bytes, align), None, "{bytes}");
         }
@@ -388,10 +397,11 @@ mod tests {
         assert!(taken.iter().all(Option::is_some));
         // Many small ones: the bound of their number.
         for number in 0..KEPT {
-            assert_eq!(blocks.keep(block(number + 1, 1)), Keep::Done);
+            assert_eq!(blocks.keep(block(number + 1, 1), 7), Keep::Done);
         }
-        assert_eq!(blocks.keep(block(99, 1)), Keep::After(block(1, 1)));
-        let rest = core::iter::from_fn(|| blocks.forget_kept());
+        assert_eq!(blocks.keep(block(99, 1), 7), Keep::After(block(1, 1)));
+        assert_eq!(blocks.forget_kept(6), None);
+        let rest = core::iter::from_fn(|| blocks.forget_kept(7));
         assert_eq!(rest.count(), KEPT - 1);
         blocks.with(|table| {
             table.unmap();

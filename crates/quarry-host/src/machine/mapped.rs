@@ -2,9 +2,14 @@
 
 use core::ptr::NonNull;
 
+use quarry_core::machine::Clock as _;
+
 use super::HostMachine;
 use crate::blocks::{Block, Keep};
 use crate::os;
+
+/// Longest time that a block is kept while others are mapped and freed, in nanoseconds.
+const KEPT_NS: u64 = 1_000_000_000;
 
 impl HostMachine {
     /// Maps a block of its own, of at least these bytes, aligned to `align`, a power of two. It is zero-filled if that is
@@ -30,6 +35,7 @@ impl HostMachine {
         if !zeroed && let Some(block) = self.blocks.reuse(bytes, align) {
             return NonNull::new(core::ptr::with_exposed_provenance_mut(block.address));
         }
+        self.return_old_blocks(self.now_ns());
         let mapped = if align <= page {
             os::map(bytes)?
         } else {
@@ -60,8 +66,10 @@ impl HostMachine {
         let Some(removed) = self.blocks.remove(block.addr().get()) else {
             return false;
         };
+        let now_ns = self.now_ns();
+        self.return_old_blocks(now_ns);
         let refused = loop {
-            match self.blocks.keep(removed) {
+            match self.blocks.keep(removed, now_ns) {
                 Keep::Done => return true,
                 Keep::After(older) => Self::unmap_freed(older),
                 Keep::Refused => break removed,
@@ -69,6 +77,16 @@ impl HostMachine {
         };
         Self::unmap_freed(refused);
         true
+    }
+
+    /// Returns blocks that were kept for long and not used: what the program does now needs other ones.
+    fn return_old_blocks(&self, now_ns: u64) {
+        let Some(until_ns) = now_ns.checked_sub(KEPT_NS) else {
+            return;
+        };
+        while let Some(old) = self.blocks.forget_kept(until_ns) {
+            Self::unmap_freed(old);
+        }
     }
 
     /// Unmaps a block that was freed and taken out of the table.
@@ -80,15 +98,15 @@ impl HostMachine {
     }
 
     /// Keeps freed blocks of at most these bytes together, and 16 of them, instead of returning them to the system; 0 by
-    /// default. A block is used again for a request of its size or up to a fifth less that needs no zeros. Those kept
-    /// already stay; [`HostMachine::return_kept_blocks`] returns them.
+    /// default. A block is used again for a request of its size or up to a fifth less that needs no zeros. One that was kept
+    /// for a second is returned when the next is mapped or freed, and [`HostMachine::return_kept_blocks`] returns all.
     pub fn keep_blocks(&self, bytes: usize) {
         self.blocks.set_kept_most(bytes);
     }
 
     /// Returns all kept blocks to the system. Returns their bytes.
     pub fn return_kept_blocks(&self) -> usize {
-        let kept = core::iter::from_fn(|| self.blocks.forget_kept());
+        let kept = core::iter::from_fn(|| self.blocks.forget_kept(u64::MAX));
         kept.map(|block| {
             Self::unmap_freed(block);
             block.bytes
