@@ -30,7 +30,7 @@ const REAP_EVERY: u32 = 1 << 12;
 /// to the system: at the free of a block of pages, and now and then at frees that CPUs' own lists do not take
 /// ([`HostHeap::reap`]).
 /// [`Builder::trim_above_bytes`] changes the bound. Freed mappings of [`HostHeap::kvmalloc`] are kept for later ones of their
-/// size, 16 MiB and 16 of them at most.
+/// size, 16 MiB and 16 of them at most, and for no more than a second while others come and go.
 ///
 /// Beyond its first 4 MiB the system is asked for huge pages ([`HugePages::TransparentBeyond`]), and has them where
 /// `/sys/kernel/mm/transparent_hugepage/enabled` is not `never`; [`Builder::huge_pages`] chooses otherwise.
