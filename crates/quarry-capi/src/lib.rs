@@ -42,18 +42,23 @@ use quarry::{Builder, DefaultDesign, Error, HostHeap, ProcessHeap};
 
 static HEAP: ProcessHeap = ProcessHeap::configured(debugging);
 
-/// Switches debugging on for the caches that the environment names.
-fn debugging(builder: Builder<DefaultDesign>) -> Builder<DefaultDesign> {
+/// The caches that the environment names for debugging, and their letters.
+fn debug_letters() -> Option<&'static str> {
     // SAFETY: the name is a string.
     let letters = unsafe { libc::getenv(c"QUARRY_SLUB_DEBUG".as_ptr()) };
     if letters.is_null() {
-        return builder;
+        return None;
     }
     // SAFETY: the C library gives strings. This one is read while the heap is made; a program that changes its
     // environment on another thread meanwhile breaks the rules of `getenv`.
-    match unsafe { CStr::from_ptr(letters) }.to_str() {
-        Ok(letters) => builder.slub_debug(letters),
-        Err(_) => builder,
+    unsafe { CStr::from_ptr(letters) }.to_str().ok()
+}
+
+/// Switches debugging on for the caches that the environment names.
+fn debugging(builder: Builder<DefaultDesign>) -> Builder<DefaultDesign> {
+    match debug_letters() {
+        Some(letters) => builder.slub_debug(letters),
+        None => builder,
     }
 }
 
@@ -61,7 +66,12 @@ fn debugging(builder: Builder<DefaultDesign>) -> Builder<DefaultDesign> {
 /// made, the first use tries again.
 extern "C" fn begin() {
     if let Err(error) = HEAP.get() {
-        text::report(format_args!("libquarry: there is no heap: {error}"));
+        match debug_letters() {
+            Some(letters) => text::report(format_args!(
+                "libquarry: there is no heap: {error} (QUARRY_SLUB_DEBUG={letters})"
+            )),
+            None => text::report(format_args!("libquarry: there is no heap: {error}")),
+        }
     }
 }
 

@@ -255,7 +255,8 @@ impl<D: Design> Builder<D> {
         }
     }
 
-    /// Memory that the heap may hand out, mappings of [`HostHeap::kvmalloc`] aside; only what is touched is used. By default
+    /// Memory that the heap may hand out, mappings of [`HostHeap::kvmalloc`] aside; only what is touched is used. It is
+    /// rounded up to blocks of 1024 pages (4 MiB with pages of 4 KiB). By default
     /// 16 GiB, or what the computer has if that is more, or a quarter of the address space that `ulimit -v` leaves if that
     /// is less. A heap reserves address space for 9/8 of it, 8 MiB at least, and 4 MiB for each possible CPU.
     #[must_use]

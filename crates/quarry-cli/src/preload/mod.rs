@@ -7,7 +7,7 @@ mod runs;
 mod tables;
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -72,14 +72,16 @@ libquarry_malloc.so, in rounds; a round runs it once on every allocator. Times
 are compared with the C library's of the same round; the C library runs twice, and
 what these two differ by is noise. One run before the rounds does not count. In one
 more run on each design every process reports at its end what its heap holds; one
-that ends by _exit or a signal reports nothing.
+that ends by _exit or a signal reports nothing. Every run reads the standard input of
+this command from its beginning, which is read to its end first. An interrupt ends
+the command after the run under way, a second one at once.
 
 Exit codes:
   0 done
   1 the program cannot be run, or ended otherwise on an allocator than in the first
     run on the C library
   2 wrong usage
-  130 interrupted; what there is was printed
+  130 interrupted; rounds that had ended were printed
 
 Examples:
   quarry run --preload -- python3 -c 'print(sum(range(10**6)))'
@@ -121,8 +123,9 @@ pub(crate) struct ArmReport {
     pub(super) peak_bytes: Option<u64>,
     /// Reports of the processes of one more run, the one with most memory first; empty for other allocators.
     pub(super) processes: Vec<HeapReport>,
-    /// The program's standard output was that of the first run on the C library, in all runs.
-    pub(super) same_output: bool,
+    /// The program's standard output was that of the first run on the C library, in all runs; absent if none ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) same_output: Option<bool>,
     /// Reason why the allocator was left out, such as a status or a timeout.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) failed: Option<String>,
@@ -144,6 +147,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if args.rounds == 0 {
         return Err(error::usage("--rounds 0: one round at least"));
     }
+    if args.timeout.is_some_and(|timeout| timeout.is_zero()) {
+        return Err(error::usage("--timeout 0: no program ends in no time"));
+    }
+    if args.record.as_deref() == Some(Path::new("-")) {
+        return Err(error::usage(
+            "--record -: the tables go to stdout; name a file",
+        ));
+    }
     let [name, arguments @ ..] = args.program.as_slice() else {
         return Err(error::usage("--preload needs a program"));
     };
@@ -152,6 +163,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         recording::check(path, args.force)?;
     }
     let arms = arms::arms(&args.design, args.library.as_deref(), &args.beside)?;
+    for arm in &arms {
+        child::check_preload(arm.library.as_deref())?;
+    }
     let runner = Runner::new(program, args.timeout)?;
     let stop = signals::stop_between_runs()?;
     let designs = arms.iter().filter(|arm| arm.design.is_some()).count();
@@ -305,7 +319,7 @@ impl ArmRuns {
             cpu_seconds: median(&|run| Some(run.cpu_seconds)),
             peak_bytes: median(&|run| Some(run.peak_bytes? as f64)).map(|bytes| bytes as u64),
             processes: self.processes.clone(),
-            same_output: self.same_output,
+            same_output: (!self.runs.is_empty()).then_some(self.same_output),
             failed: self.failed.clone(),
         }
     }

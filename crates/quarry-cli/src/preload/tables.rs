@@ -32,7 +32,7 @@ pub(super) fn text(of: &PreloadOutput) -> String {
     let other: Vec<&str> = of
         .arms
         .iter()
-        .filter(|arm| !arm.same_output)
+        .filter(|arm| arm.same_output == Some(false))
         .map(|arm| arm.allocator.as_str())
         .collect();
     if !other.is_empty() {
@@ -197,7 +197,8 @@ fn heaps(of: &PreloadOutput) -> String {
     format!(
         "{table}\n\nslabs: their memory at the end; objects: the part in use; CPUs: free objects that CPUs keep; free: free \
          objects on lists of nodes; rest: what no object fits in; pages: blocks beyond the caches' sizes and free pages; \
-         mapped: blocks of their own mapping; hits: calls that a CPU's own list served\n"
+         mapped: blocks of their own mapping; hits: calls that a CPU's own list served; forks: of all processes. \
+         At end: the largest process's memory in that run, in which it makes its report\n"
     )
 }
 

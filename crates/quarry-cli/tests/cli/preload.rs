@@ -297,6 +297,21 @@ fn what_is_missing_is_named() {
         ),
         (&["--preload", "--design", "slap", "--", "true"], 2, "slap"),
         (
+            &["--preload", "--library", "/etc/passwd", "--", "true"],
+            2,
+            "/etc/passwd cannot be preloaded: ERROR: ld.so",
+        ),
+        (
+            &["--preload", "--timeout", "0s", "--", "true"],
+            2,
+            "--timeout 0",
+        ),
+        (
+            &["--preload", "--record", "-", "--", "true"],
+            2,
+            "name a file",
+        ),
+        (
             &["--preload", "--design", "slub", "--", "/nowhere"],
             1,
             "cannot run /nowhere",

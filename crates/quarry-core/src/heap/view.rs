@@ -83,7 +83,8 @@ impl core::fmt::Display for DestroyError {
                 self.busy_cpus
             );
         }
-        write!(f, "cache {name} still has {} objects:", self.live)?;
+        let objects = if self.live == 1 { "object" } else { "objects" };
+        write!(f, "cache {name} still has {} {objects}:", self.live)?;
         for (address, track) in self.first.iter().flatten() {
             match track {
                 Some(track) => write!(f, " {address:#x} allocated in {track};")?,

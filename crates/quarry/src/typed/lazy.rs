@@ -5,6 +5,7 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use quarry_core::geometry::CacheFlags;
+use quarry_core::name::NAME_BYTES;
 
 use super::{AllocError, Cache, CacheError, Owned};
 use crate::{DefaultDesign, HostHeap, Kmalloc};
@@ -40,9 +41,30 @@ pub struct LazyCache<T> {
 }
 
 impl<T> LazyCache<T> {
-    /// A cache that is not made yet. The first use checks the name.
+    /// A cache that is not made yet.
+    ///
+    /// # Panics
+    ///
+    /// At compile time in a static: the name is empty, has more than 48 bytes, or has a space, `/` or control character.
+    ///
+    /// ```compile_fail,E0080
+    /// static SESSIONS: quarry::LazyCache<u64> = quarry::LazyCache::new("my sessions");
+    /// ```
     #[must_use]
     pub const fn new(name: &'static str) -> Self {
+        // What `name::check` would refuse at the first use, whose error may be one that cannot say it; spaces beyond ASCII are
+        // left to that.
+        let bytes = name.as_bytes();
+        assert!(!bytes.is_empty(), "a cache's name is empty");
+        assert!(bytes.len() <= NAME_BYTES, "a cache's name is too long");
+        let mut at = 0;
+        while at < bytes.len() {
+            assert!(
+                bytes[at] > b' ' && bytes[at] != b'/' && bytes[at] != 0x7f,
+                "a cache's name has a space, '/' or control character"
+            );
+            at += 1;
+        }
         Self {
             name,
             cache: AtomicPtr::new(null_mut()),

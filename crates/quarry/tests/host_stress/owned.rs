@@ -169,7 +169,7 @@ fn a_destroyed_cache_names_what_is_left() {
     let error = cache.destroy().expect_err("an object is live");
     assert_eq!(
         format!("{error:?}"),
-        format!("cache left still has 1 objects: {address}")
+        format!("cache left still has 1 object: {address}")
     );
     assert!(matches!(
         Cache::<u8, Slub>::new(&heap, "left"),
