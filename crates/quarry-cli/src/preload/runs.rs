@@ -163,7 +163,6 @@ pub(super) struct Runner<'a> {
     pub(super) program: Program<'a>,
     input: Input,
     timeout: Option<Duration>,
-    start: Start,
 }
 
 impl<'a> Runner<'a> {
@@ -173,7 +172,6 @@ impl<'a> Runner<'a> {
             program,
             input: Input::read()?,
             timeout,
-            start: Start::probe(),
         })
     }
 
@@ -189,8 +187,9 @@ impl<'a> Runner<'a> {
             program,
             input,
             timeout,
-            start,
         } = self;
+        // Before each run: this command's own memory grows.
+        let start = Start::probe();
         let reports = child::folder(None).context("no folder for reports")?;
         let (output, errors) = (temporary()?, temporary()?);
         let mut command = start.command(program.name);
