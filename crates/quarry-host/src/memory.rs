@@ -193,11 +193,14 @@ impl Memory {
         };
         for (range, advice) in [
             (first(pages, small), libc::MADV_NOHUGEPAGE),
-            (descriptors, libc::MADV_NOHUGEPAGE),
+            (first(descriptors, small_descriptors), libc::MADV_NOHUGEPAGE),
             (behind(descriptors, small_descriptors), of_descriptors),
             (meta, libc::MADV_NOHUGEPAGE),
             (percpu, libc::MADV_NOHUGEPAGE),
         ] {
+            if range.bytes == 0 {
+                continue;
+            }
             // SAFETY: the range is part of the mapping just made; the advice discards nothing.
             let _ = unsafe { os::advise(range, advice) };
         }

@@ -81,12 +81,20 @@ impl HostMachine {
 
     /// Returns blocks that were kept for long and not used: what the program does now needs other ones.
     fn return_old_blocks(&self, now_ns: u64) {
-        let Some(until_ns) = now_ns.checked_sub(KEPT_NS) else {
-            return;
-        };
-        while let Some(old) = self.blocks.forget_kept(until_ns) {
-            Self::unmap_freed(old);
+        if let Some(until_ns) = now_ns.checked_sub(KEPT_NS) {
+            self.return_blocks_freed(until_ns);
         }
+    }
+
+    /// Returns the kept blocks that were freed by then to the system. Returns their bytes.
+    fn return_blocks_freed(&self, until_ns: u64) -> usize {
+        let freed = core::iter::from_fn(|| self.blocks.forget_kept(until_ns));
+        freed
+            .map(|block| {
+                Self::unmap_freed(block);
+                block.bytes
+            })
+            .sum()
     }
 
     /// Unmaps a block that was freed and taken out of the table.
@@ -106,12 +114,7 @@ impl HostMachine {
 
     /// Returns all kept blocks to the system. Returns their bytes.
     pub fn return_kept_blocks(&self) -> usize {
-        let kept = core::iter::from_fn(|| self.blocks.forget_kept(u64::MAX));
-        kept.map(|block| {
-            Self::unmap_freed(block);
-            block.bytes
-        })
-        .sum()
+        self.return_blocks_freed(u64::MAX)
     }
 
     /// Changes a block's length, and its address if it has to: its pages move, and no byte is copied. What is new is
