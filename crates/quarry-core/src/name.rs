@@ -119,6 +119,21 @@ pub fn check(name: &str) -> Result<(), NameError> {
     Ok(())
 }
 
+/// True if [`check`] takes a name, unless that has a space or control character beyond ASCII. For names that are known when
+/// a program is compiled.
+#[must_use]
+pub const fn is_plain(name: &str) -> bool {
+    let bytes = name.as_bytes();
+    let mut at = 0;
+    while at < bytes.len() {
+        if bytes[at] <= b' ' || matches!(bytes[at], b'/' | 0x7f) {
+            return false;
+        }
+        at += 1;
+    }
+    !bytes.is_empty() && bytes.len() <= NAME_BYTES
+}
+
 impl fmt::Debug for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.as_str().fmt(f)
@@ -129,6 +144,19 @@ impl fmt::Debug for Name {
 mod tests {
     use super::*;
     use std::format;
+
+    #[test]
+    fn plain_names_are_those_that_are_taken() {
+        for byte in 0..=0x7f_u8 {
+            let name = format!("a{}", char::from(byte));
+            assert_eq!(is_plain(&name), check(&name).is_ok(), "{byte:#x}");
+        }
+        for bytes in [0, 1, NAME_BYTES, NAME_BYTES + 1] {
+            let name = "a".repeat(bytes);
+            assert_eq!(is_plain(&name), check(&name).is_ok(), "{bytes}");
+        }
+        assert!(is_plain("\u{e9}") && check("\u{e9}").is_ok());
+    }
 
     #[test]
     fn names_are_cut_at_a_characters_end() {

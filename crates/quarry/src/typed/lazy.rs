@@ -5,7 +5,7 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use quarry_core::geometry::CacheFlags;
-use quarry_core::name::NAME_BYTES;
+use quarry_core::name;
 
 use super::{AllocError, Cache, CacheError, Owned};
 use crate::{DefaultDesign, HostHeap, Kmalloc};
@@ -52,19 +52,11 @@ impl<T> LazyCache<T> {
     /// ```
     #[must_use]
     pub const fn new(name: &'static str) -> Self {
-        // What `name::check` would refuse at the first use, whose error may be one that cannot say it; spaces beyond ASCII are
-        // left to that.
-        let bytes = name.as_bytes();
-        assert!(!bytes.is_empty(), "a cache's name is empty");
-        assert!(bytes.len() <= NAME_BYTES, "a cache's name is too long");
-        let mut at = 0;
-        while at < bytes.len() {
-            assert!(
-                bytes[at] > b' ' && bytes[at] != b'/' && bytes[at] != 0x7f,
-                "a cache's name has a space, '/' or control character"
-            );
-            at += 1;
-        }
+        // Refused here what can be: `alloc` has no error that could say it.
+        assert!(
+            name::is_plain(name),
+            "a cache's name has 1 to 48 bytes, and no space, '/' or control character"
+        );
         Self {
             name,
             cache: AtomicPtr::new(null_mut()),
