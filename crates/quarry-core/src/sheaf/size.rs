@@ -16,7 +16,7 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// A number that the cache changes by itself until a user sets it.
 ///
-/// Whether one has is a bit of the same word, so that a change that meets a setting, even of the present number, fails.
+/// A bit of the same word says that one has, so that a change that meets a setting, even of the present number, fails.
 pub(super) struct Setting(AtomicU32);
 
 impl Setting {
