@@ -1,6 +1,7 @@
 //! The allocators that a program runs on.
 
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use anyhow::Context as _;
 use quarry_designs::DesignSpec;
@@ -50,15 +51,10 @@ pub(super) fn arms(
     };
     let mut arms = vec![plain("glibc"), plain("glibc again")];
     let library = match library {
-        Some(path) => std::path::absolute(path).context("the current folder is unknown")?,
+        Some(path) => named("--library", path)?,
         None => beside_this_command()?,
     };
-    if !library.is_file() {
-        return Err(error::usage(format!(
-            "--library {}: no such file",
-            library.display()
-        )));
-    }
+    check_preload(&library)?;
     for text in designs {
         let spec = DesignSpec::parse(text)?;
         arms.push(Arm {
@@ -68,13 +64,8 @@ pub(super) fn arms(
         });
     }
     for path in beside {
-        let path = std::path::absolute(path).context("the current folder is unknown")?;
-        if !path.is_file() {
-            return Err(error::usage(format!(
-                "--beside {}: no such file",
-                path.display()
-            )));
-        }
+        let path = named("--beside", path)?;
+        check_preload(&path)?;
         let name = path
             .file_name()
             .map_or_else(String::new, |name| name.to_string_lossy().into_owned());
@@ -89,6 +80,7 @@ pub(super) fn arms(
             .iter()
             .flat_map(|folder| files.iter().map(move |file| Path::new(folder).join(file)));
         if let Some(path) = paths.into_iter().find(|path| path.is_file()) {
+            check_preload(&path)?;
             arms.push(Arm {
                 name: name.to_owned(),
                 library: Some(path),
@@ -97,6 +89,37 @@ pub(super) fn arms(
         }
     }
     Ok(arms)
+}
+
+/// The library that an option names.
+fn named(option: &str, path: &Path) -> anyhow::Result<PathBuf> {
+    let path = std::path::absolute(path).context("the current folder is unknown")?;
+    match path.is_file() {
+        true => Ok(path),
+        false => Err(error::usage(format!(
+            "{option} {}: no such file",
+            path.display()
+        ))),
+    }
+}
+
+/// Checks that the dynamic linker takes a library: what it does not take it leaves out, and the program runs without.
+fn check_preload(library: &Path) -> anyhow::Result<()> {
+    let mut nothing = Command::new("true");
+    let nothing = nothing
+        .env("LD_PRELOAD", library)
+        .stdin(Stdio::null())
+        .output();
+    // Where there is no such program, nothing is known.
+    let Ok(output) = nothing else { return Ok(()) };
+    let errors = String::from_utf8_lossy(&output.stderr);
+    match errors.lines().find(|line| line.contains("ld.so")) {
+        Some(error) => Err(error::usage(format!(
+            "{} cannot be preloaded: {error}",
+            library.display()
+        ))),
+        None => Ok(()),
+    }
 }
 
 /// The library where builds and installations of this command have it.

@@ -15,8 +15,6 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getgid, kill_process_g
 use tempfile::TempDir;
 use wait4::{ResUse, Wait4 as _};
 
-use crate::error;
-
 /// The way in which programs are started, by which their memory is known or not.
 ///
 /// The system counts what a process has before it becomes the program. One that is spawned has all memory of this command
@@ -60,28 +58,6 @@ impl Start {
             Self::Forked(least) => Some(used.rusage.maxrss).filter(|&bytes| bytes > least),
             Self::Spawned => None,
         }
-    }
-}
-
-/// Checks that the dynamic linker takes a library: what it does not take it leaves out, and the program runs without.
-pub(super) fn check_preload(library: Option<&Path>) -> anyhow::Result<()> {
-    let Some(library) = library else {
-        return Ok(());
-    };
-    let mut nothing = Command::new("true");
-    let nothing = nothing
-        .env("LD_PRELOAD", library)
-        .stdin(Stdio::null())
-        .output();
-    // Where there is no such program, nothing is known.
-    let Ok(output) = nothing else { return Ok(()) };
-    let errors = String::from_utf8_lossy(&output.stderr);
-    match errors.lines().find(|line| line.contains("ld.so")) {
-        Some(error) => Err(error::usage(format!(
-            "{} cannot be preloaded: {error}",
-            library.display()
-        ))),
-        None => Ok(()),
     }
 }
 

@@ -163,9 +163,6 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         recording::check(path, args.force)?;
     }
     let arms = arms::arms(&args.design, args.library.as_deref(), &args.beside)?;
-    for arm in &arms {
-        child::check_preload(arm.library.as_deref())?;
-    }
     let runner = Runner::new(program, args.timeout)?;
     let stop = signals::stop_between_runs()?;
     let designs = arms.iter().filter(|arm| arm.design.is_some()).count();
@@ -222,6 +219,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         }
     }
     bar.finish_and_clear();
+    if rounds == 0 {
+        return Err(error::interrupted(
+            "interrupted before a round ended".to_owned(),
+        ));
+    }
     let reference: Vec<f64> = results[0].runs.iter().map(|run| run.seconds).collect();
     let output = PreloadOutput {
         program: program.words(),
@@ -229,11 +231,6 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         rounds,
         arms: results.iter().map(|arm| arm.report(&reference)).collect(),
     };
-    if rounds == 0 {
-        return Err(error::interrupted(
-            "interrupted before a round ended".to_owned(),
-        ));
-    }
     if args.json {
         output::print_json("run --preload", &output)?;
     } else {

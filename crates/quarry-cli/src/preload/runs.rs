@@ -22,7 +22,7 @@ use crate::units;
 pub(super) struct RunReport {
     /// Exit code.
     pub(super) code: i32,
-    /// The last lines of its standard error output, of runs whose exit code was not expected.
+    /// The last lines of its standard error output, if any exit code was right; else empty.
     pub(super) errors: String,
     pub(super) seconds: f64,
     pub(super) cpu_seconds: f64,

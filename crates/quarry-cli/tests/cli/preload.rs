@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 /// `quarry run` with these words; some have spaces.
@@ -163,11 +164,6 @@ impl Process {
     }
 }
 
-fn interrupt(process: i32) {
-    let number = rustix::process::Pid::from_raw(process).expect("a number");
-    rustix::process::kill_process(number, rustix::process::Signal::INT).unwrap();
-}
-
 /// Reads the errors of a command up to a line with these words.
 fn read_until(errors: &mut impl BufRead, words: &str) {
     let mut line = String::new();
@@ -182,13 +178,14 @@ fn read_until(errors: &mut impl BufRead, words: &str) {
 fn a_second_interrupt_ends_the_program() {
     let dir = tempfile::tempdir().unwrap();
     let (mut child, program) = started(dir.path());
-    interrupt(child.id() as i32);
+    let command = Pid::from_child(&child);
+    kill_process(command, Signal::INT).unwrap();
     read_until(
         &mut BufReader::new(child.stderr.take().expect("a pipe")),
         "another interrupt",
     );
     assert!(!program.has_ended());
-    interrupt(child.id() as i32);
+    kill_process(command, Signal::INT).unwrap();
     assert_eq!(child.wait().unwrap().signal(), Some(2));
     // It was killed before the command ended, but may not have left yet.
     let start = Instant::now();
