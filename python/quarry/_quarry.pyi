@@ -1,6 +1,10 @@
 from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
-from typing import Any, Literal, Protocol, TypeAlias, final
+from typing import Any, Literal, Protocol, TypeAlias, final, overload
+
+from typing_extensions import Unpack
+
+from quarry._questions import Hackbench, Replay, Tbench, TcpRr, WhatIf
 
 __all__ = [
     "Error",
@@ -36,7 +40,6 @@ _PageSize: TypeAlias = int | str | Iterable[int | str]
 _Count: TypeAlias = int | Iterable[int]
 _Value: TypeAlias = int | str
 _Settings: TypeAlias = str | Iterable[str] | Mapping[str, _Value | Sequence[_Value]]
-_Config: TypeAlias = str | Iterable[str] | Mapping[str, bool | str]
 
 class _ArrowStream(Protocol):
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
@@ -103,19 +106,7 @@ class Snapshot:
     ) -> Snapshot: ...
     @staticmethod
     def now() -> Snapshot: ...
-    def what_if(
-        self,
-        *,
-        release: _Name | None = None,
-        design: _Name | None = None,
-        page_size: _PageSize | None = None,
-        cpus: _Count | None = None,
-        possible_cpus: int | None = None,
-        set: _Settings | None = None,
-        config: _Config | None = None,
-        force: bool = False,
-        caches: bool = False,
-    ) -> Table: ...
+    def what_if(self, *, caches: bool = False, **given: Unpack[WhatIf]) -> Table: ...
     @property
     def file(self) -> str: ...
     @property
@@ -183,27 +174,13 @@ class Recording:
     def replay(
         self,
         *,
-        design: _Name | None = None,
-        page_size: _PageSize | None = None,
-        cpus: _Count | None = None,
-        copies: int = 1,
-        set: _Settings | None = None,
-        debug: str | None = None,
-        memory: int | str | None = None,
-        cache_line: int = 64,
-        cache_share: int | str | None = None,
         empty: bool = False,
         initial: bool = False,
         check: bool = False,
-        pages: Literal["auto", "off", "all"] = "auto",
-        time: bool = False,
-        machine: str | None = None,
-        pace: Literal["recorded", "full"] | None = None,
-        seed: int | None = None,
-        booted: bool = False,
         jobs: int | None = None,
         caches: bool = False,
         progress: bool = False,
+        **given: Unpack[Replay],
     ) -> Table: ...
     def events(self) -> Events: ...
     def callers(self, by: Literal["site", "process", "cache"] = "site") -> Table: ...
@@ -256,43 +233,46 @@ def geometry(
 ) -> Table:
     """Computes the slabs of a cache without running anything."""
 
+@overload
 def run(
-    load: Literal["hackbench", "tbench", "tcp_rr"],
+    load: Literal["hackbench"],
     size: _Count | None = None,
     *,
-    design: _Name | None = None,
-    era: str | None = None,
-    cpus: _Count | None = None,
-    page_size: int | str | None = None,
-    memory: int | str | None = None,
-    set: _Settings | None = None,
-    at: _Name | None = None,
-    wake_order: str | None = None,
-    wake_place: str | None = None,
-    skb_sizes: str | None = None,
-    time: float | str | None = None,
-    count_start: bool = False,
-    fds: int | None = None,
-    loops: int | None = None,
-    datasize: int | str | None = None,
-    transport: Literal["unix", "datagram", "pipe"] | None = None,
-    sizes: tuple[int, int] | None = None,
-    remote: bool | None = None,
-    machine: str | None = None,
     initial: Snapshot | None = None,
-    booted: bool = False,
-    seed: int = 1,
     jobs: int | None = None,
     caches: bool = False,
     progress: bool = False,
-) -> Table:
-    """Runs a load in simulated time."""
+    **given: Unpack[Hackbench],
+) -> Table: ...
+@overload
+def run(
+    load: Literal["tbench"],
+    size: _Count | None = None,
+    *,
+    initial: Snapshot | None = None,
+    jobs: int | None = None,
+    caches: bool = False,
+    progress: bool = False,
+    **given: Unpack[Tbench],
+) -> Table: ...
+@overload
+def run(
+    load: Literal["tcp_rr"],
+    size: _Count | None = None,
+    *,
+    sizes: tuple[int, int] | None = None,
+    initial: Snapshot | None = None,
+    jobs: int | None = None,
+    caches: bool = False,
+    progress: bool = False,
+    **given: Unpack[TcpRr],
+) -> Table: ...
 
 @final
 class Sweep:
     """All cells of a plan."""
 
-    def __new__(cls, plan: str, base: _Path, caches: bool, inputs: str | None = None) -> Sweep: ...
+    def __new__(cls, plan: str, caches: bool, inputs: str | None = None) -> Sweep: ...
     @property
     def cells(self) -> int: ...
     @property

@@ -1,11 +1,14 @@
 //! Arguments as Python states them: one value or several, numbers or texts with units as the command takes them.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyList, PyString, PyTuple};
-use quarry_designs::units;
+use quarry_ask::{Door, Json, Kind, Part, fields, read};
+use quarry_designs::{nearest, units};
+use serde_json::Map;
 
 use crate::error::usage;
 
@@ -154,4 +157,125 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Value {
         }
         Ok(Self(number_or_text(value)?))
     }
+}
+
+/// Keywords of a call: those of its question, and its own.
+pub(crate) struct Keywords {
+    given: Map<String, Json>,
+}
+
+impl Keywords {
+    /// Keywords as Python gave them.
+    pub(crate) fn of(given: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+        let mut all = Map::new();
+        for (name, value) in given.into_iter().flatten() {
+            all.insert(name.extract()?, json(&value)?);
+        }
+        Ok(Self { given: all })
+    }
+
+    /// Takes out a keyword of the call's own; false if it is not given.
+    pub(crate) fn flag(&mut self, name: &str) -> PyResult<bool> {
+        match self.given.remove(name) {
+            None | Some(Json::Null) => Ok(false),
+            Some(Json::Bool(flag)) => Ok(flag),
+            Some(other) => Err(PyTypeError::new_err(format!(
+                "{name}: {other} is neither True nor False"
+            ))),
+        }
+    }
+
+    /// Takes out the number of jobs.
+    pub(crate) fn jobs(&mut self) -> PyResult<Option<usize>> {
+        match self.given.remove("jobs") {
+            None | Some(Json::Null) => Ok(None),
+            Some(number) => {
+                let jobs = number.as_u64().and_then(|jobs| usize::try_from(jobs).ok());
+                let wrong = || PyTypeError::new_err(format!("jobs: {number} is no number"));
+                jobs.map(Some).ok_or_else(wrong)
+            }
+        }
+    }
+
+    /// Gives a field a value.
+    pub(crate) fn give(&mut self, name: &str, value: impl Into<Json>) {
+        self.given.insert(name.to_string(), value.into());
+    }
+
+    /// Gives a field a value of Python.
+    pub(crate) fn set(&mut self, name: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
+        let value = json(value)?;
+        self.give(name, value);
+        Ok(())
+    }
+
+    /// Takes out a keyword that means a field.
+    pub(crate) fn take(&mut self, name: &str) -> Option<Json> {
+        self.given.remove(name).filter(|value| !value.is_null())
+    }
+
+    /// The question of all others.
+    pub(crate) fn question<Q: Part>(&self, function: &str) -> PyResult<Q> {
+        let fields = fields::<Q>();
+        for (name, value) in &self.given {
+            let field = fields.iter().find(|field| field.name == name);
+            let Some(field) = field else {
+                let names = fields.iter().map(|field| field.name);
+                let near = nearest(name, names).unwrap_or_default();
+                return Err(PyTypeError::new_err(format!(
+                    "{function}() got an unexpected keyword argument '{name}'. Did you mean '{near}'?"
+                )));
+            };
+            if field.kind == Kind::Exact && has_float(value) {
+                return Err(PyTypeError::new_err(format!(
+                    "{name}: {value} is a number, in which 6.1 and 6.10 are the same; write a text, such as \"6.12\""
+                )));
+            }
+        }
+        read(&[(&self.given, Path::new(""))], Door::Python).map_err(usage)
+    }
+}
+
+fn has_float(value: &Json) -> bool {
+    match value {
+        Json::Array(values) => values.iter().any(has_float),
+        value => value.is_f64(),
+    }
+}
+
+/// A value of Python as JSON: texts, paths, numbers, truth values, and whatever has several of them.
+fn json(value: &Bound<'_, PyAny>) -> PyResult<Json> {
+    if value.is_none() {
+        return Ok(Json::Null);
+    }
+    if let Ok(flag) = value.cast::<PyBool>() {
+        return Ok(flag.is_true().into());
+    }
+    if let Ok(text) = value.cast::<PyString>() {
+        return Ok(text.to_string().into());
+    }
+    if value.is_instance_of::<PyFloat>() {
+        return Ok(value.extract::<f64>()?.into());
+    }
+    if let Ok(members) = value.cast::<PyDict>() {
+        let members = members
+            .iter()
+            .map(|(name, value)| Ok((name.extract::<String>()?, json(&value)?)));
+        return Ok(Json::Object(members.collect::<PyResult<_>>()?));
+    }
+    if let Ok(number) = value.extract::<u64>() {
+        return Ok(number.into());
+    }
+    if let Ok(number) = value.extract::<i64>() {
+        return Ok(number.into());
+    }
+    if let Ok(path) = value.extract::<PathBuf>() {
+        return Ok(path.display().to_string().into());
+    }
+    let all = value.try_iter().map_err(|_| {
+        PyTypeError::new_err(format!(
+            "{value} is no text, number, or list of both"
+        ))
+    })?;
+    all.map(|value| json(&value?)).collect()
 }

@@ -1,14 +1,15 @@
 //! The classic loads in simulated time.
 
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use quarry_ask::{Json, Part, fields, object};
+use quarry_lab::ask::{AskLoad, Hackbench, HeapFile, Tbench, TcpRr};
 use quarry_lab::booted::Booted;
-use quarry_machines::{DEFAULT_MACHINE, Machine};
-use quarry_work::load::{Ask, Load, LoadOptions, MEMORY_BYTES};
 use quarry_work::run_all;
-use serde_json::json;
 
-use crate::args::{Bytes, Name, PageBytes, Pairs, Seconds, Several};
+use crate::args::Keywords;
 use crate::error::{raised, usage};
+use crate::recording::one_of_each;
 use crate::running::{self, Bar, note, note_eras};
 use crate::snapshot::Snapshot;
 use crate::table::PyTable;
@@ -17,88 +18,70 @@ use crate::table::PyTable;
 /// and each design. A list of sizes has a row for each. A run begins on an empty heap; with `initial` on the heap of a
 /// snapshot, with `booted` on that of a bundled kernel that has run.
 #[pyfunction]
-#[pyo3(signature = (
-    load, size = None, *, design = None, era = None, cpus = None, page_size = None, memory = None, set = None, at = None,
-    wake_order = None, wake_place = None, skb_sizes = None, time = None, count_start = false, fds = None, loops = None, datasize = None,
-    transport = None, sizes = None, remote = None, machine = None, initial = None, booted = false, seed = 1, jobs = None, caches = false,
-    progress = false
-))]
-#[expect(clippy::too_many_arguments, reason = "keywords of Python")]
+#[pyo3(signature = (load, size = None, *, initial = None, **given))]
 pub(crate) fn run(
     py: Python<'_>,
     load: &str,
-    size: Option<Several<u32>>,
-    design: Option<Several<Name>>,
-    era: Option<Name>,
-    cpus: Option<Several<u32>>,
-    page_size: Option<PageBytes>,
-    memory: Option<Bytes>,
-    set: Option<Pairs>,
-    at: Option<Several<String>>,
-    wake_order: Option<String>,
-    wake_place: Option<String>,
-    skb_sizes: Option<String>,
-    time: Option<Seconds>,
-    count_start: bool,
-    fds: Option<u32>,
-    loops: Option<u32>,
-    datasize: Option<Bytes>,
-    transport: Option<String>,
-    sizes: Option<(u32, u32)>,
-    remote: Option<bool>,
-    machine: Option<&str>,
+    size: Option<Bound<'_, PyAny>>,
     initial: Option<PyRef<'_, Snapshot>>,
-    booted: bool,
-    seed: u64,
-    jobs: Option<usize>,
-    caches: bool,
-    progress: bool,
+    given: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<PyTable> {
-    let options = LoadOptions {
-        fds,
-        loops,
-        datasize: datasize.map(|bytes| bytes.0),
-        transport,
-        sizes: sizes.map_or([None; 2], |(request, response)| {
-            [Some(request), Some(response)]
-        }),
-        remote,
-    };
-    let named = |size| Load::named(load, size)?.with(&options);
-    let loads: Result<Vec<Load>, _> = match size {
-        None => named(None).map(|load| vec![load]),
-        Some(sizes) => sizes.0.into_iter().map(|size| named(Some(size))).collect(),
-    };
-    let loads = loads.map_err(raised)?;
-    let ask = Ask {
-        designs: design.unwrap_or_default().texts(),
-        era: era.map(|era| era.0),
-        cpus: cpus.unwrap_or_default().0,
-        page_bytes: page_size.map_or(4096, |size| size.0),
-        memory_bytes: memory.map_or(MEMORY_BYTES, |bytes| bytes.0),
-        set: set.unwrap_or_default().0,
-        at: at.unwrap_or_default().0,
-        wake_order,
-        wake_place,
-        skb_sizes,
-        time: time.map(|time| time.0),
-        count_start,
-        seed,
-        ..Ask::new(loads)
-    };
-    let machine = Machine::open(machine.unwrap_or(DEFAULT_MACHINE)).map_err(raised)?;
-    let initial_file = initial.as_ref().map(|initial| initial.of.file.clone());
-    let start = match (initial, booted) {
-        (Some(_), true) => {
-            let problem = "initial and booted are two states: give one of them";
-            return Err(usage(problem));
+    let initial = match initial {
+        Some(initial) => {
+            let booted = Booted::of(initial.of.clone()).map_err(raised)?;
+            Some(HeapFile::of(&initial.of.file, booted))
         }
-        (Some(initial), false) => Some(Booted::of(initial.of.clone()).map_err(raised)?),
-        (None, booted) => booted.then_some(Booted::Bundled),
+        None => None,
     };
-    let runs = ask.runs(&machine).map_err(raised)?;
+    match load {
+        "hackbench" => ran(py, load, size, given, |asked: &mut Hackbench| {
+            asked.kernel.heap = initial.into_iter().collect::<Vec<_>>().into();
+        }),
+        "tbench" => ran(py, load, size, given, |asked: &mut Tbench| {
+            asked.kernel.heap = initial.into_iter().collect::<Vec<_>>().into();
+        }),
+        "tcp_rr" => ran(py, load, size, given, |asked: &mut TcpRr| {
+            asked.kernel.heap = initial.into_iter().collect::<Vec<_>>().into();
+        }),
+        _ => Err(usage(format!(
+            "load: there is no {load:?}; there are hackbench, tbench, tcp_rr"
+        ))),
+    }
+}
+
+/// Runs a load of one kind.
+fn ran<Q: AskLoad + Part>(
+    py: Python<'_>,
+    load: &str,
+    size: Option<Bound<'_, PyAny>>,
+    given: Option<&Bound<'_, PyDict>>,
+    begin: impl FnOnce(&mut Q),
+) -> PyResult<PyTable> {
+    let mut given = Keywords::of(given)?;
+    let (caches, progress) = (given.flag("caches")?, given.flag("progress")?);
+    let jobs = running::jobs(given.jobs()?);
+    if let (Some(size), Some(field)) = (size, fields::<Q>().iter().find(|field| field.is_size)) {
+        given.set(field.name, &size)?;
+    }
+    if let Some(sizes) = given.take("sizes") {
+        match sizes.as_array().map(Vec::as_slice) {
+            Some([request, response]) => {
+                given.give("request", request.clone());
+                given.give("response", response.clone());
+            }
+            _ => return Err(usage("sizes: give bytes of a request and of a response")),
+        }
+    }
+    let mut asked: Q = one_of_each(given.question("run")?)?;
+    let is_booted = asked.parts().1.booted.is_true();
+    begin(&mut asked);
+    let (_, kernel, _) = asked.parts();
+    if is_booted && !kernel.heap.is_empty() {
+        return Err(usage("initial and booted are two states: give one of them"));
+    }
+    let start = kernel.start();
+    let (machine, runs) = asked.runs().map_err(raised)?;
     note_eras(py, runs.iter().map(|run| run.spec.setup.era))?;
-    let jobs = running::jobs(jobs);
     let bar = Bar::new(py, progress, load, 100 * runs.len() as u64, "%")?;
     let reports = running::run(py, &bar, |shared| {
         run_all(&runs, jobs, |run| run.run_from(&start, shared))
@@ -123,14 +106,9 @@ pub(crate) fn run(
         true => PyTable::of_parts(&reports, |report| &report.caches, &lead)?,
         false => PyTable::of(&reports, &lead)?,
     };
-    let asked = json!({
-        "load": load, "size": ask.loads.iter().map(|load| load.size().1).collect::<Vec<_>>(), "design": ask.designs,
-        "era": ask.era, "cpus": ask.cpus, "page_size": ask.page_bytes, "memory": ask.memory_bytes, "set": ask.set,
-        "at": ask.at, "wake_order": ask.wake_order, "wake_place": ask.wake_place, "skb_sizes": ask.skb_sizes,
-        "count_start": ask.count_start, "machine": machine.name, "initial": initial_file, "booted": booted,
-        "seed": ask.seed,
-    });
+    let mut question = object(&asked, false);
+    question.insert("machine".to_string(), machine.name.into());
     Ok(table
         .noted("command", format!("run {load}"))
-        .noted("asked", asked))
+        .noted("asked", Json::Object(question)))
 }

@@ -6,23 +6,19 @@ use std::sync::{Mutex, PoisonError};
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
-use quarry_core::page::CACHE_SHARE_BYTES;
+use pyo3::types::{PyBytes, PyDict};
+use quarry_ask::{Json, Part, cells, fields, object};
 use quarry_designs::named;
 use quarry_lab::Plan;
-use quarry_lab::ask::{Replay, Start};
-use quarry_lab::booted::Booted;
+use quarry_lab::ask::Replay;
 use quarry_lab::callers::{By, Callers};
 use quarry_lab::replay::input::Input;
-use quarry_lab::replay::pages::PageMode;
-use quarry_lab::replay::timed::{Pace, Timing};
-use quarry_machines::{DEFAULT_MACHINE, Draw, Machine};
 use quarry_snapshot::ReportError;
 use quarry_trace::record::{RecordOptions, Scope};
 use quarry_trace::{Existing, ImportOptions, TraceFile};
 use serde_json::json;
 
-use crate::args::{Bytes, Name, PageBytes, Pairs, Seconds, Several};
+use crate::args::{Bytes, Keywords, Name, PageBytes, Seconds, Several};
 use crate::error::{raised, usage};
 use crate::events::{Events, trace_of};
 use crate::running::{self, Bar, note, note_eras};
@@ -171,89 +167,31 @@ impl Recording {
     /// Replays the recording on every design, page size, number of CPUs and value of a listed tunable, a row each; with
     /// `time`, in the simulated time of a machine. What is not given is the recording's own, or what the command takes.
     /// `booted` begins it on the heap of a kernel that has run. `caches` gives a row for each cache instead.
-    #[pyo3(signature = (
-        *, design = None, page_size = None, cpus = None, copies = 1, set = None, debug = None, memory = None,
-        cache_line = 64, cache_share = None, empty = false, initial = false, check = false, pages = "auto", time = false,
-        machine = None, pace = None, seed = None, booted = false, jobs = None, caches = false, progress = false
-    ))]
-    #[expect(clippy::too_many_arguments, reason = "keywords of Python")]
-    fn replay(
-        &self,
-        py: Python<'_>,
-        design: Option<Several<Name>>,
-        page_size: Option<Several<PageBytes>>,
-        cpus: Option<Several<u32>>,
-        copies: u32,
-        set: Option<Pairs>,
-        debug: Option<String>,
-        memory: Option<Bytes>,
-        cache_line: u32,
-        cache_share: Option<Bytes>,
-        empty: bool,
-        initial: bool,
-        check: bool,
-        pages: &str,
-        time: bool,
-        machine: Option<&str>,
-        pace: Option<&str>,
-        seed: Option<u64>,
-        booted: bool,
-        jobs: Option<usize>,
-        caches: bool,
-        progress: bool,
-    ) -> PyResult<PyTable> {
-        if !time && (machine.is_some() || pace.is_some() || seed.is_some()) {
-            return Err(usage(
-                "machine, pace and seed are of simulated time: give time=True",
-            ));
-        }
-        let timing = match time {
-            false => None,
-            true => Some(Timing {
-                machine: Machine::open(machine.unwrap_or(DEFAULT_MACHINE)).map_err(raised)?,
-                draw: Draw::VALUES,
-                pace: named("pace", &Pace::ALL, pace.unwrap_or("recorded")).map_err(raised)?,
-                seed: seed.unwrap_or(1),
-            }),
-        };
-        let asked = Replay {
-            designs: design.unwrap_or_default().texts(),
-            page_bytes: page_size.unwrap_or_default().bytes(),
-            cpus: cpus.unwrap_or_default().0,
-            copies,
-            set: set.unwrap_or_default().0,
-            debug,
-            memory_bytes: memory.map(|bytes| bytes.0),
-            cache_line,
-            cache_share_bytes: cache_share.map_or(CACHE_SHARE_BYTES, |bytes| bytes.0),
-            start: start(empty, initial, check)?,
-            booted: booted.then_some(Booted::Bundled),
-            pages: named("pages", &PageMode::ALL, pages).map_err(raised)?,
-            timing,
-            ..Replay::default()
-        };
+    #[pyo3(signature = (**given))]
+    fn replay(&self, py: Python<'_>, given: Option<&Bound<'_, PyDict>>) -> PyResult<PyTable> {
+        let mut given = Keywords::of(given)?;
+        let (caches, progress) = (given.flag("caches")?, given.flag("progress")?);
+        let jobs = running::jobs(given.jobs()?);
+        start(&mut given)?;
+        let asked: Replay = one_of_each(given.question("replay")?)?;
         let mut input = self.input.clone();
         let axes = asked.on(&mut input).map_err(raised)?;
         let plan = Plan::new(&axes).map_err(raised)?;
         plan.check_debug(&input).map_err(raised)?;
         note_eras(py, plan.runs.iter().map(|run| run.design.era))?;
-        let jobs = running::jobs(jobs);
-        let meta = input.file.meta();
-        let events = meta.rows * plan.runs.len() as u64 * u64::from(input.states);
+        let events = input.file.meta().rows * plan.runs.len() as u64 * u64::from(input.states);
         let bar = Bar::new(py, progress, "replay", events, "events")?;
         let lead = ["design", "era", "page_size", "cpus"];
-        let table = match &asked.timing {
-            Some(timing) if caches => {
-                return Err(usage(format!(
-                    "a replay in the time of {} has no caches",
-                    timing.machine.name
-                )));
-            }
+        let timing = asked.timing().map_err(raised)?;
+        let table = match &timing {
             Some(timing) => {
                 let work =
                     |shared: &running::Shared| plan.execute_timed(&input, timing, jobs, shared);
                 let runs = running::run(py, &bar, work)?.map_err(raised)?;
-                PyTable::of(&runs, &lead)?
+                match caches {
+                    true => PyTable::of_parts(&runs, |run| &run.caches, &lead)?,
+                    false => PyTable::of(&runs, &lead)?,
+                }
             }
             None => {
                 let work = |shared: &running::Shared| plan.execute(&input, jobs, shared);
@@ -264,21 +202,26 @@ impl Recording {
                 }
             }
         };
-        let timing = asked.timing.as_ref();
-        let question = json!({
-            "design": axes.designs.iter().map(ToString::to_string).collect::<Vec<_>>(), "page_size": axes.page_bytes,
-            "cpus": axes.cpus, "copies": copies, "set": asked.set, "debug": asked.debug, "memory": axes.memory_bytes,
-            "cache_line": axes.cache_line, "pages": pages,
-            "kernel": axes.booted_with.iter().map(quarry_designs::Setting::short).collect::<Vec<_>>(),
-            "initial": input.initial.is_some() || input.zoneinfo.is_some(), "check": check,
-            "machine": timing.map(|timing| &timing.machine.name), "seed": timing.map(|timing| timing.seed),
-        });
-        let command = if time { "replay --time" } else { "replay" };
+        // What is not asked is there, too, as it was filled in.
+        let mut question = object(&asked, false);
+        question.extend([
+            ("design".to_string(), json!(axes.designs.iter().map(ToString::to_string).collect::<Vec<_>>())),
+            ("page_size".to_string(), json!(axes.page_bytes)),
+            ("cpus".to_string(), json!(axes.cpus)),
+            ("memory".to_string(), json!(axes.memory_bytes)),
+            ("kernel".to_string(), json!(axes.booted_with.iter().map(quarry_designs::Setting::short).collect::<Vec<_>>())),
+            ("initial".to_string(), json!(input.initial.is_some() || input.zoneinfo.is_some())),
+        ]);
+        if let Some(timing) = &timing {
+            question.insert("machine".to_string(), timing.machine.name.clone().into());
+            question.insert("seed".to_string(), timing.seed.into());
+        }
+        let command = if timing.is_some() { "replay --time" } else { "replay" };
         Ok(table
             .noted("command", command)
             .noted("input", &input.name)
-            .noted("input_digest", format!("{:016x}", meta.digest))
-            .noted("asked", question))
+            .noted("input_digest", self.digest())
+            .noted("asked", Json::Object(question)))
     }
 
     /// The events as a stream of Arrow.
@@ -400,16 +343,40 @@ impl Recording {
 }
 
 /// The beginning of a replay by the words of the command.
-fn start(empty: bool, initial: bool, check: bool) -> PyResult<Start> {
-    match (empty, initial, check) {
-        (true, false, false) => Ok(Start::Empty),
-        (false, _, true) => Ok(Start::Check),
-        (false, true, false) => Ok(Start::Reports),
-        (false, false, false) => Ok(Start::Usual),
-        (true, ..) => Err(usage(
-            "empty contradicts initial and check, which begin with the kernel's reports",
-        )),
+fn start(given: &mut Keywords) -> PyResult<()> {
+    let words = [
+        ("empty", "empty"),
+        ("initial", "initial"),
+        ("check", "check"),
+    ];
+    let mut start = None;
+    for (word, value) in words {
+        if given.flag(word)? {
+            if start == Some("empty") {
+                return Err(usage(
+                    "empty contradicts initial and check, which begin with the kernel's reports",
+                ));
+            }
+            start = Some(value);
+        }
     }
+    if let Some(start) = start {
+        given.give("start", start);
+    }
+    Ok(())
+}
+
+/// Refuses several values of what a plan of runs has once.
+pub(crate) fn one_of_each<Q: Part>(asked: Q) -> PyResult<Q> {
+    for field in fields::<Q>().iter().filter(|field| !field.inner) {
+        let name = field.name;
+        if cells(&asked, |field| field.name == name).len() > 1 {
+            return Err(usage(format!(
+                "{name} takes one value; sweep() asks for each of several"
+            )));
+        }
+    }
+    Ok(asked)
 }
 
 /// The fate of a file that has the name of an output.

@@ -5,14 +5,15 @@ use std::path::PathBuf;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
+use quarry_ask::{Json, object};
 use quarry_designs::named;
-use quarry_lab::ask::{At, Source, WhatIf};
+use quarry_lab::ask::{At, Known, Source, WhatIf};
 use quarry_lab::whatif::{self, known_errors};
 use quarry_snapshot::Asked;
-use serde::Serialize;
 
-use crate::args::{Name, PageBytes, Pairs, Several};
+use crate::args::{Keywords, Name, PageBytes};
 use crate::error::{InputError, raised, usage};
+use crate::recording::one_of_each;
 use crate::running::note_eras;
 use crate::table::PyTable;
 
@@ -22,19 +23,6 @@ pub(crate) struct Snapshot {
     pub(crate) of: quarry_snapshot::Snapshot,
     /// Digest of its file, as rows of sweeps have it; None of this computer now.
     pub(crate) digest: Option<String>,
-}
-
-/// The request, as the command's options have it.
-#[derive(Serialize)]
-struct Question<'a> {
-    release: &'a [String],
-    design: &'a [String],
-    page_size: &'a [u64],
-    cpus: &'a [u32],
-    possible_cpus: Option<u32>,
-    set: &'a [String],
-    config: &'a [String],
-    force: bool,
 }
 
 #[pymethods]
@@ -91,38 +79,14 @@ impl Snapshot {
     /// Predicts the kernel's slab memory under other settings; without any, under its own. A list has a row for each value,
     /// several lists one for each combination; `caches` gives a row for each cache instead. Each prediction has bounds,
     /// `low` and `high`.
-    #[pyo3(signature = (
-        *, release = None, design = None, page_size = None, cpus = None, possible_cpus = None, set = None, config = None,
-        force = false, caches = false
-    ))]
-    #[expect(clippy::too_many_arguments, reason = "keywords of Python")]
-    fn what_if(
-        &self,
-        py: Python<'_>,
-        release: Option<Several<Name>>,
-        design: Option<Several<Name>>,
-        page_size: Option<Several<PageBytes>>,
-        cpus: Option<Several<u32>>,
-        possible_cpus: Option<u32>,
-        set: Option<Pairs>,
-        config: Option<Pairs>,
-        force: bool,
-        caches: bool,
-    ) -> PyResult<PyTable> {
-        let asked = WhatIf {
-            releases: release.unwrap_or_default().texts(),
-            designs: design.unwrap_or_default().texts(),
-            page_bytes: page_size.unwrap_or_default().bytes(),
-            cpus: cpus.unwrap_or_default().0,
-            possible_cpus,
-            set: set.unwrap_or_default().0,
-            config: config.unwrap_or_default().0,
-            force,
-        };
-        if !asked.releases.is_empty() && !asked.designs.is_empty() {
-            return Err(usage(
-                "release and design contradict each other: a release has its design",
-            ));
+    #[pyo3(signature = (**given))]
+    fn what_if(&self, py: Python<'_>, given: Option<&Bound<'_, PyDict>>) -> PyResult<PyTable> {
+        let mut given = Keywords::of(given)?;
+        let caches = given.flag("caches")?;
+        let asked: WhatIf = one_of_each(given.question("what_if")?)?;
+        if !asked.stage.is_empty() || !asked.at.is_empty() || asked.known != Known::default() {
+            let problem = "stage, at, kernel, had_cpus and had_page_size are of Snapshot.read";
+            return Err(usage(problem));
         }
         let questions = asked.questions().map_err(raised)?;
         let predictions = py.detach(|| asked.ask(&self.of)).map_err(raised)?;
@@ -132,16 +96,6 @@ impl Snapshot {
             true => PyTable::of_parts(&predictions, |one| &one.caches, &lead)?,
             false => PyTable::of(&predictions, &lead)?,
         };
-        let question = Question {
-            release: &asked.releases,
-            design: &asked.designs,
-            page_size: &asked.page_bytes,
-            cpus: &asked.cpus,
-            possible_cpus,
-            set: &asked.set,
-            config: &asked.config,
-            force,
-        };
         let [least, most] = known_errors(self.of.detail());
         let table = match &self.digest {
             Some(digest) => table.noted("input_digest", digest),
@@ -150,7 +104,7 @@ impl Snapshot {
         Ok(table
             .noted("command", "what-if")
             .noted("input", &self.of.file)
-            .noted("asked", serde_json::to_string(&question).map_err(raised)?)
+            .noted("asked", Json::Object(object(&asked, false)))
             .noted("known_errors_percent", format!("{least} to {most}")))
     }
 

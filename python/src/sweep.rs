@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
+use quarry_sweep::ask::Ask;
 use quarry_sweep::{Chunk, Folder, Here, Input, Options, Part, Plan, SweepError};
 use quarry_trace::{Existing, OutFile, TraceError};
 use quarry_work::Progress;
@@ -31,20 +32,11 @@ type Files<'py> = (Vec<(String, Bound<'py, PyBytes>)>, usize);
 
 #[pymethods]
 impl Sweep {
-    /// Plans a sweep: `plan` is JSON. `inputs` are JSON of inputs that were examined elsewhere.
+    /// Plans a sweep: `plan` is JSON ([`plan_of`]). `inputs` are JSON of inputs that were examined elsewhere.
     #[new]
-    #[pyo3(signature = (plan, base, caches, inputs = None))]
-    fn new(
-        py: Python<'_>,
-        plan: &str,
-        base: PathBuf,
-        caches: bool,
-        inputs: Option<&str>,
-    ) -> PyResult<Self> {
-        let object: Map<String, Value> = serde_json::from_str(plan).map_err(raised)?;
-        let mut plan = Plan::of_object(&object).map_err(raised)?;
-        plan.base = base;
-        plan.check().map_err(raised)?;
+    #[pyo3(signature = (plan, caches, inputs = None))]
+    fn new(py: Python<'_>, plan: &str, caches: bool, inputs: Option<&str>) -> PyResult<Self> {
+        let plan = plan_of(plan)?;
         let of = match inputs {
             Some(text) => {
                 let found: Vec<Input> = serde_json::from_str(text).map_err(raised)?;
@@ -203,11 +195,18 @@ pub(crate) fn input_names(base: PathBuf, inputs: Vec<String>) -> PyResult<Vec<St
 /// Checks the keys of a plan in JSON, before its inputs are looked at.
 #[pyfunction]
 pub(crate) fn check_plan(plan: &str) -> PyResult<()> {
-    let object: Map<String, Value> = serde_json::from_str(plan).map_err(raised)?;
-    let plan = Plan::of_object(&object).map_err(raised)?;
+    plan_of(plan)?.check().map_err(raised)
+}
+
+/// A plan of JSON: a list of keys and values, each with the folder that its relative files are in.
+fn plan_of(text: &str) -> PyResult<Plan> {
+    let layers: Vec<(Map<String, Value>, PathBuf)> = serde_json::from_str(text).map_err(raised)?;
+    let mut plan = Plan::new(Ask::WHAT_IF);
+    for (layer, base) in layers {
+        plan.add(layer, &base).map_err(raised)?;
+    }
     plan.check().map_err(raised)?;
-    plan.asked().map_err(raised)?;
-    Ok(())
+    Ok(plan)
 }
 
 /// A plan of TOML as JSON.

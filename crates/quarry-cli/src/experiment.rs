@@ -7,7 +7,7 @@ use quarry_work::run_all;
 use quarry_work::sensitivity::{Arm, Figure, First, Study};
 use serde::Serialize;
 
-use crate::machine_args::TimedArgs;
+use crate::loads::TimedArgs;
 use crate::output::{self, Asked};
 use crate::sensitivity::{self, Group, Report, Timed};
 
@@ -76,10 +76,12 @@ pub(crate) struct Command<'a> {
     pub(crate) name: &'static str,
     /// Machine whose time is simulated.
     pub(crate) machine: &'a Machine,
+    /// Seed of what is left to chance.
+    pub(crate) seed: u64,
     /// Options that all workloads have.
     pub(crate) args: &'a TimedArgs,
     /// Settings as given.
-    pub(crate) settings: Asked<'a>,
+    pub(crate) settings: Asked,
 }
 
 impl Command<'_> {
@@ -91,7 +93,7 @@ impl Command<'_> {
     ) -> anyhow::Result<Vec<E::Report>> {
         let (steps, unit) = E::STEPS;
         let bar = output::progress_bar(self.name, steps * runs.len() as u64, unit);
-        let reports = run_all(runs, self.args.machine.jobs(), |run| {
+        let reports = run_all(runs, self.args.jobs.jobs(), |run| {
             experiment.run(run, &|steps| bar.inc(steps))
         });
         bar.finish_and_clear();
@@ -107,11 +109,7 @@ impl Command<'_> {
         text: impl FnOnce(&[Group]) -> String,
     ) -> anyhow::Result<()> {
         let groups = Group::all(reports, E::named);
-        let machine = (
-            self.machine,
-            self.args.machine.seed,
-            self.args.machine.jobs(),
-        );
+        let machine = (self.machine, self.seed, self.args.jobs.jobs());
         let study = match self.args.sensitivity {
             true => Some(
                 experiment
@@ -122,12 +120,12 @@ impl Command<'_> {
         };
         let timed = Timed {
             workload: self.name,
-            settings: Some(self.settings),
+            settings: Some(&self.settings),
             runs: reports,
             sensitivity: study.as_ref(),
         };
         timed.print(self.args.json, &groups, || {
-            let settings = output::settings_line(self.settings.set);
+            let settings = output::settings_line(&self.settings.set);
             format!("{}\n{settings}{}", self.machine.about, text(&groups))
         })
     }

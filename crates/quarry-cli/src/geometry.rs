@@ -2,12 +2,13 @@
 
 use std::path::PathBuf;
 
+use quarry_ask::Asked;
 use quarry_designs::DesignSpec;
+use quarry_lab::ask::Known;
 use quarry_lab::geometry::{Ask, CacheGeometry};
 
 use crate::error::usage;
-use crate::known::KnownArgs;
-use crate::{geometry_pages, geometry_rows, output, units};
+use crate::{geometry_pages, geometry_rows, output, question, units};
 
 /// Arguments.
 #[derive(clap::Args)]
@@ -56,7 +57,7 @@ pub(crate) struct Args {
     )]
     from: Option<PathBuf>,
     #[command(flatten)]
-    known: KnownArgs,
+    known: Asked<Known>,
     #[command(flatten)]
     pages: geometry_pages::PageArgs,
 }
@@ -100,7 +101,7 @@ Examples:
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if let Some(path) = &args.from {
-        return geometry_rows::run(path, args.cache_line, &args.known);
+        return geometry_rows::run(path, args.cache_line, &question::of(&args.known)?);
     }
     if args.pages.is_asked()? {
         return geometry_pages::run(&args.pages, &args.page_size, &args.cpus, args.json);

@@ -9,12 +9,12 @@ use anyhow::Context;
 use quarry_core::geometry::{CacheFlags, CacheParams, MachineParams};
 use quarry_designs::{DesignSpec, Setting};
 use quarry_lab::LabError;
+use quarry_lab::ask::Known;
 use quarry_lab::geometry::{self, Computed, OfSnapshot, Query, settings_of};
 use quarry_snapshot::Snapshot;
 use serde::{Deserialize, Serialize};
 
 use crate::error::usage;
-use crate::known::KnownArgs;
 use crate::{input, output, units};
 
 #[derive(Deserialize)]
@@ -49,7 +49,7 @@ enum Flags {
 }
 
 /// Answers every row of a file, or every cache of a snapshot; prints nothing if a row has no answer.
-pub(crate) fn run(path: &Path, cache_line: u32, known: &KnownArgs) -> anyhow::Result<()> {
+pub(crate) fn run(path: &Path, cache_line: u32, known: &Known) -> anyhow::Result<()> {
     let name = input::shown(path);
     let mut bytes = Vec::new();
     let is_folder = path.is_dir();
@@ -102,7 +102,7 @@ fn of_snapshot(
     name: &str,
     path: &Path,
     bytes: Vec<u8>,
-    known: &KnownArgs,
+    known: &Known,
 ) -> anyhow::Result<Vec<OfSnapshot>> {
     let mut snapshot = match path.is_dir() {
         true => Snapshot::read(path, None).map_err(LabError::from)?,

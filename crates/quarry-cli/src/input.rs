@@ -10,12 +10,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, anyhow};
 use quarry_lab::LabError;
 use quarry_lab::ask::Source;
-use quarry_lab::booted::Booted;
 use quarry_lab::replay::input::Input;
 use quarry_trace::TraceFile;
 
 use crate::error::usage;
-use crate::output;
 
 /// Name of a file in errors and outputs.
 pub(crate) fn shown(path: &Path) -> String {
@@ -49,16 +47,6 @@ pub(crate) fn report(path: &Path) -> PathBuf {
         true => PathBuf::from("/dev/stdin"),
         false => path.to_path_buf(),
     }
-}
-
-/// The heap that a file describes, for a run to begin on. Notes what the file does not tell.
-pub(crate) fn booted(file: &OsStr, stage: Option<&str>) -> anyhow::Result<Booted> {
-    let source = Source::open(file, stage)?;
-    let booted = Booted::of(source.into_snapshot(None)?)?;
-    for guess in booted.guessed() {
-        output::note(&format!("{}: {guess}", Path::new(file).display()));
-    }
-    Ok(booted)
 }
 
 /// Refuses more than one `-` among the inputs of a command, each with the name of its option.

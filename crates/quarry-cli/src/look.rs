@@ -5,16 +5,16 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use quarry_ask::Asked;
 use quarry_lab::LabError;
-use quarry_lab::ask::{self, Source};
+use quarry_lab::ask::{self, Known, Source};
 use quarry_lab::look::Look;
 use quarry_snapshot::Snapshot;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::error::usage;
-use crate::known::{self, KnownArgs};
-use crate::{input, look_tables, output, top};
+use crate::{input, known, look_tables, output, question, top};
 
 /// Arguments.
 #[derive(clap::Args)]
@@ -28,7 +28,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     stage: Vec<String>,
     #[command(flatten)]
-    known: KnownArgs,
+    known: Asked<Known>,
     /// Number of caches to print: those with most bytes.
     #[arg(long, value_name = "N", default_value_t = 10)]
     top: usize,
@@ -99,9 +99,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         output::check_page(path, args.json, args.force)?;
     }
     let snapshots = snapshots(args)?;
-    let known = snapshots.into_iter();
-    let known: anyhow::Result<Vec<_>> = known.map(|one| args.known.applied(one)).collect();
-    let snapshots = known?;
+    let known = question::of(&args.known)?;
+    let snapshots = snapshots.into_iter().map(|one| known.applied(one));
+    let snapshots = snapshots.collect::<Result<Vec<_>, _>>()?;
     for snapshot in &snapshots {
         ask::check_slabs(snapshot, "a look")?;
     }

@@ -1,71 +1,22 @@
 //! `quarry run micro`: the micro-benchmarks of kernel developers, in simulated time.
 
-use quarry_designs::{DesignSpec, Setting, resolve};
-use quarry_machines::Machine;
+use quarry_ask::Asked;
+use quarry_lab::ask::{Micro, MicroRun};
 use quarry_sim::time::TimeCounters;
 use quarry_work::WorkError;
-use quarry_work::micro::{MicroReport, MicroSpec, Pattern};
+use quarry_work::micro::MicroReport;
 use quarry_work::sensitivity::{Arm, Figure, First};
 
 use crate::experiment::{Command, Experiment, Progress};
-use crate::machine_args::TimedArgs;
-use crate::output::{self, Asked};
-use crate::{error, micro_tables, units};
+use crate::loads::TimedArgs;
+use crate::{micro_tables, output, question};
 
 /// Arguments.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Patterns: batch, pair, cross, spread, bulk.
-    #[arg(
-        long,
-        value_name = "NAME,...",
-        value_delimiter = ',',
-        default_value = "batch,pair"
-    )]
-    pattern: Vec<String>,
-    /// Designs, each with an era.
-    #[arg(
-        long,
-        value_name = "DESIGN[@ERA],...",
-        value_delimiter = ',',
-        default_value = "slab@6.1,slob@6.1,slub@6.18,sheaf@7.0"
-    )]
-    design: Vec<String>,
-    /// Bytes of an object.
-    #[arg(
-        long,
-        value_name = "BYTES,...",
-        value_delimiter = ',',
-        value_parser = units::parse_bytes,
-        default_value = "256"
-    )]
-    size: Vec<u64>,
-    /// Allocate with kmalloc() of the size, as slab_test does, and not from a cache of this size.
-    /// Not with pattern bulk.
-    #[arg(long)]
-    kmalloc: bool,
-    /// CPUs that do it at the same time, all on one cache.
-    #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "1")]
-    cpus: Vec<u32>,
-    /// Objects that each CPU allocates and frees in a round.
-    #[arg(long, value_name = "N", default_value_t = 10_000)]
-    count: u32,
-    /// Objects of a call, for pattern bulk: 1 to 1024.
-    #[arg(
-        long,
-        value_name = "N,...",
-        value_delimiter = ',',
-        default_value = "16"
-    )]
-    bulk: Vec<u32>,
-    /// Rounds that are counted, after one that fills caches and lists.
-    #[arg(long, value_name = "N", default_value_t = 3)]
-    rounds: u32,
-    /// Set a tunable; may be repeated. For one design: slub.cpu_partial=0, slub@6.1.cpu_partial=0;
-    /// a sysctl of the page allocator: page.min_free_kbytes=8192.
-    #[arg(long = "set", value_name = "[DESIGN[@ERA].]NAME=VALUE")]
-    settings: Vec<String>,
+    #[command(flatten)]
+    asked: Asked<Micro>,
     #[command(flatten)]
     timed: TimedArgs,
 }
@@ -95,31 +46,21 @@ Examples:
   quarry run micro --pattern pair --sensitivity
   quarry run micro --json | jq '.runs[] | [.design, .alloc.ns, .causes.locks]'";
 
-/// A run on a design.
-#[derive(Clone)]
-struct Run {
-    design: DesignSpec,
-    spec: MicroSpec,
-}
-
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let machine = args.timed.machine.machine()?;
-    let runs = runs(args, &machine)?;
+    let asked = question::of(&args.asked)?;
+    let (machine, runs) = asked.runs()?;
     output::note_eras(runs.iter().map(|run| run.spec.setup.era));
     output::note_cpus(&machine, runs.iter().map(|run| run.spec.cpus));
     let command = Command {
         name: "micro",
         machine: &machine,
+        seed: asked.clock.seed.or(1),
         args: &args.timed,
-        settings: Asked {
-            set: &args.settings,
-            at: None,
-            heap: None,
-        },
+        settings: output::Asked::tunables(asked.set.texts()),
     };
-    let reports = command.run_all(&Micro, &runs)?;
-    command.print(&Micro, &runs, &reports, |groups| {
+    let reports = command.run_all(&Bench, &runs)?;
+    command.print(&Bench, &runs, &reports, |groups| {
         micro_tables::text(&reports, groups)
     })
 }
@@ -128,22 +69,22 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 const THROUGHPUT: &str = "mops";
 
 /// The experiment.
-struct Micro;
+struct Bench;
 
-impl Experiment for Micro {
-    type Run = Run;
+impl Experiment for Bench {
+    type Run = MicroRun;
     type Report = MicroReport;
     type Error = WorkError;
 
     const ORDER: (&'static str, First) = (THROUGHPUT, First::Most);
 
-    fn in_arm(run: &Run, arm: &Arm) -> Run {
+    fn in_arm(run: &MicroRun, arm: &Arm) -> MicroRun {
         let mut run = run.clone();
         run.spec.setup = run.spec.setup.in_arm(arm);
         run
     }
 
-    fn run(&self, run: &Run, progress: Progress<'_>) -> Result<MicroReport, WorkError> {
+    fn run(&self, run: &MicroRun, progress: Progress<'_>) -> Result<MicroReport, WorkError> {
         let report = run.spec.run_on(&run.design);
         progress.advance(1);
         report
@@ -167,55 +108,4 @@ impl Experiment for Micro {
         let name = format!("{}@{}", report.design, report.era);
         (micro_tables::about(report), name)
     }
-}
-
-fn runs(args: &Args, machine: &Machine) -> anyhow::Result<Vec<Run>> {
-    let designs = args.design.iter().map(|text| DesignSpec::parse(text));
-    let designs: Vec<DesignSpec> = designs.collect::<Result<_, _>>()?;
-    let settings = args.settings.iter().map(|text| Setting::parse(text));
-    let settings: Vec<Setting> = settings.collect::<Result<_, _>>()?;
-    let tunings = resolve(&settings, &designs)?;
-    let mut runs = Vec::new();
-    for name in &args.pattern {
-        let pattern = pattern(name)?;
-        let bulks = match pattern {
-            Pattern::Bulk => args.bulk.as_slice(),
-            _ => &[1],
-        };
-        for (&size, &cpus) in args
-            .size
-            .iter()
-            .flat_map(|size| args.cpus.iter().map(move |cpus| (size, cpus)))
-        {
-            let object_bytes = u32::try_from(size)
-                .map_err(|_| error::usage(format!("{size} bytes: too large for an object")))?;
-            for &bulk in bulks {
-                for (&design, tuning) in designs.iter().zip(&tunings) {
-                    let spec = MicroSpec {
-                        pattern,
-                        object_bytes,
-                        kmalloc: args.kmalloc,
-                        count: args.count,
-                        bulk,
-                        cpus,
-                        rounds: args.rounds,
-                        setup: args.timed.setup(design.era, tuning, machine),
-                    };
-                    spec.config()?;
-                    runs.push(Run { design, spec });
-                }
-            }
-        }
-    }
-    Ok(runs)
-}
-
-fn pattern(name: &str) -> anyhow::Result<Pattern> {
-    let found = Pattern::ALL.iter().find(|(_, known)| *known == name);
-    found.map(|(pattern, _)| *pattern).ok_or_else(|| {
-        let known = Pattern::ALL.map(|(_, name)| name).join(", ");
-        error::usage(format!(
-            "there is no pattern {name:?}; patterns are {known}"
-        ))
-    })
 }

@@ -456,16 +456,27 @@ pub(crate) fn on_terminal(bar: ProgressBar, template: &str) -> ProgressBar {
 }
 
 /// Settings as given.
-#[derive(Clone, Copy, JsonSchema, Serialize)]
-pub(crate) struct Asked<'a> {
+#[derive(Clone, JsonSchema, Serialize)]
+pub(crate) struct Asked {
     /// `--set`, as given.
-    pub(crate) set: &'a [String],
+    pub(crate) set: Vec<String>,
     /// `--at`, as given; left out by commands without it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) at: Option<&'a [String]>,
+    pub(crate) at: Option<Vec<String>>,
     /// Heap of another machine on which runs began: the file that was given, or `bundled`; left out if there was none.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) heap: Option<&'a str>,
+    pub(crate) heap: Option<String>,
+}
+
+impl Asked {
+    /// Settings of a command that has tunables alone.
+    pub(crate) fn tunables(set: &[String]) -> Self {
+        Self {
+            set: set.to_vec(),
+            at: None,
+            heap: None,
+        }
+    }
 }
 
 /// Members of a command that has nothing but answers.

@@ -1,49 +1,22 @@
 //! `quarry run pages`: processes that fault and exit, in simulated time.
 
-use quarry_core::design::Design as _;
-use quarry_core::era::Era;
-use quarry_core::slub::Slub;
-use quarry_designs::{DesignSpec, Setting, parse_era, resolve};
-use quarry_machines::Machine;
+use quarry_ask::Asked;
+use quarry_lab::ask::Pages;
 use quarry_sim::time::TimeCounters;
+use quarry_work::WorkError;
 use quarry_work::pages::{self, PagesReport, PagesSpec};
 use quarry_work::sensitivity::{Arm, Figure, First};
-use quarry_work::{Tuning, WorkError};
 
-use crate::error;
 use crate::experiment::{Command, Experiment, Progress};
-use crate::machine_args::TimedArgs;
-use crate::output::{self, Asked};
+use crate::loads::TimedArgs;
+use crate::{output, question};
 
 /// Arguments.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Processes, each on a CPU of its own.
-    #[arg(
-        long,
-        value_name = "N,...",
-        value_delimiter = ',',
-        default_value = "1,4,12"
-    )]
-    processes: Vec<u32>,
-    /// Release of Linux with the page allocator to use: 2.6.22 or later.
-    #[arg(
-        long,
-        value_name = "ERA,...",
-        value_delimiter = ',',
-        default_value = "4.13,6.18"
-    )]
-    era: Vec<String>,
-    /// Pages that each process faults in and frees in a round.
-    #[arg(long, value_name = "N", default_value_t = 1024)]
-    pages: u32,
-    /// Rounds that each process ends while counting, after one in step and one out of step.
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    rounds: u32,
-    /// Set a sysctl of the page allocator; may be repeated.
-    #[arg(long = "set", value_name = "page.NAME=VALUE")]
-    settings: Vec<String>,
+    #[command(flatten)]
+    asked: Asked<Pages>,
     #[command(flatten)]
     timed: TimedArgs,
 }
@@ -70,22 +43,19 @@ Examples:
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let machine = args.timed.machine.machine()?;
-    let runs = runs(args, &machine)?;
+    let asked = question::of(&args.asked)?;
+    let (machine, runs) = asked.runs()?;
     output::note_eras(runs.iter().map(|run| run.setup.era));
     output::note_cpus(&machine, runs.iter().map(|run| run.processes));
     let command = Command {
         name: "pages",
         machine: &machine,
+        seed: asked.clock.seed.or(1),
         args: &args.timed,
-        settings: Asked {
-            set: &args.settings,
-            at: None,
-            heap: None,
-        },
+        settings: output::Asked::tunables(asked.set.texts()),
     };
-    let reports = command.run_all(&Pages, &runs)?;
-    command.print(&Pages, &runs, &reports, |_| {
+    let reports = command.run_all(&Bench, &runs)?;
+    command.print(&Bench, &runs, &reports, |_| {
         format!("{}\n{}\n", finding(&reports), table(&reports))
     })
 }
@@ -94,9 +64,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 const THROUGHPUT: &str = "mpages";
 
 /// The experiment.
-struct Pages;
+struct Bench;
 
-impl Experiment for Pages {
+impl Experiment for Bench {
     type Run = PagesSpec;
     type Report = PagesReport;
     type Error = WorkError;
@@ -141,45 +111,6 @@ fn of(processes: u32) -> String {
         1 => "1 process".to_string(),
         several => format!("{several} processes"),
     }
-}
-
-fn runs(args: &Args, machine: &Machine) -> anyhow::Result<Vec<PagesSpec>> {
-    let eras: Result<Vec<Era>, _> = args.era.iter().map(|name| parse_era(name)).collect();
-    let eras = eras?;
-    let tunings = tunings(args, &eras)?;
-    let mut runs = Vec::new();
-    for &processes in &args.processes {
-        for (&era, tuning) in eras.iter().zip(&tunings) {
-            let spec = PagesSpec {
-                processes,
-                pages: args.pages,
-                rounds: args.rounds,
-                setup: args.timed.setup(era, tuning, machine),
-            };
-            spec.config()?;
-            runs.push(spec);
-        }
-    }
-    Ok(runs)
-}
-
-/// The sysctls of each release.
-fn tunings(args: &Args, eras: &[Era]) -> anyhow::Result<Vec<Tuning>> {
-    let settings = args.settings.iter().map(|text| Setting::parse(text));
-    let settings: Vec<Setting> = settings.collect::<Result<_, _>>()?;
-    let texts = args.settings.iter().zip(&settings);
-    if let Some((text, _)) = texts.clone().find(|(_, setting)| !setting.is_for_pages()) {
-        return Err(error::usage(format!(
-            "setting {text:?}: pages heed sysctls of the page allocator only; write page.NAME=VALUE"
-        )));
-    }
-    // Sysctls are looked up beside a design; any that the release has will do.
-    let designs = eras.iter().map(|era| match Slub::RELEASES.contains(era) {
-        true => DesignSpec::parse(&format!("slub@{era}")),
-        false => DesignSpec::parse(&format!("sheaf@{era}")),
-    });
-    let designs: Vec<DesignSpec> = designs.collect::<Result<_, _>>()?;
-    Ok(resolve(&settings, &designs)?)
 }
 
 /// Zone-lock waits and throughput with the most processes, in a sentence for each release.

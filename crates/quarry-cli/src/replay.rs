@@ -4,13 +4,13 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 
 use quarry_designs::Setting;
-use quarry_lab::ask::MEMORY_BYTES;
+use quarry_lab::ask::{MEMORY_BYTES, Replay, Start};
 use quarry_lab::bundled::BUNDLED;
 use quarry_lab::callers::{By, Caller, Callers};
 use quarry_lab::plan::Axes;
 use quarry_lab::replay::input::Input;
 use quarry_lab::replay::lists;
-use quarry_lab::replay::pages::PageEvents;
+use quarry_lab::replay::pages::{PageEvents, PageMode};
 use quarry_lab::replay::timed::{Pace, Timing};
 use quarry_lab::{Plan, RunReport};
 use quarry_sweep::table::Table;
@@ -18,7 +18,6 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 pub(crate) use crate::replay_args::Args;
-use crate::replay_args::PagesArg;
 use crate::trace_info::TraceInfo;
 use crate::{chart, error, input, latency, output};
 use crate::{replay_sensitivity, replay_tables, replay_time, sensitivity};
@@ -58,7 +57,7 @@ pub(crate) struct Settings<'a> {
     /// Bytes of a CPU's share of the last-level cache.
     cache_share_bytes: u64,
     /// `--pages`.
-    pages: PagesArg,
+    pages: PageMode,
     /// Boot parameters and sysctls that the recorded kernel ran with; in force where the design has them and `set` does
     /// not name them.
     kernel: Vec<String>,
@@ -83,30 +82,34 @@ struct TimeSettings {
     pace: Pace,
     /// `--seed`: decides all that is left to chance.
     seed: u64,
+    /// `--draw`; left out if the machine's constants have their values.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    draw: Option<u32>,
 }
 
 impl<'a> Settings<'a> {
-    fn of(args: &'a Args, input: &Input, axes: &Axes, timing: Option<&Timing>) -> Self {
+    fn of(asked: &'a Replay, input: &Input, axes: &'a Axes, timing: Option<&Timing>) -> Self {
         let initial = input.initial.is_some() || input.zoneinfo.is_some();
         Self {
-            set: &args.settings,
-            debug: args.debug.as_deref(),
-            copies: args.copies,
+            set: asked.set.texts(),
+            debug: axes.debug.as_deref(),
+            copies: input.copies,
             memory_bytes: axes.memory_bytes,
             cache_line: axes.cache_line,
-            cache_share_bytes: args.cache_share,
-            pages: args.pages,
+            cache_share_bytes: input.cache_share_bytes,
+            pages: input.pages,
             kernel: axes.booted_with.iter().map(Setting::short).collect(),
             initial,
-            check: args.check,
-            heap: match &args.initial {
-                Some(Some(file)) => file.to_str(),
-                _ => args.booted.then_some("bundled"),
+            check: asked.start.one() == Some(&Start::Check),
+            heap: match asked.heap.one() {
+                Some(file) => Some(file.name()),
+                None => asked.booted.is_true().then_some("bundled"),
             },
             time: timing.map(|timing| TimeSettings {
                 machine: timing.machine.name.clone(),
                 pace: timing.pace,
                 seed: timing.seed,
+                draw: asked.clock.draw.one().copied(),
             }),
         }
     }
@@ -138,15 +141,15 @@ impl<'a> Settings<'a> {
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     // Refuse wrong arguments before opening the trace.
-    let asked = args.asked()?;
+    let asked = args.question()?;
     asked.check()?;
     let default = BUNDLED.first().map_or("hackbench", |bundled| bundled.name);
     let trace = args.trace.as_deref().unwrap_or(default.as_ref());
     check_outputs(args)?;
     let mut input = input::trace(trace)?;
     let axes = asked.on(&mut input)?;
-    if let Some(timing) = &asked.timing {
-        return run_timed(args, &input, &axes, timing);
+    if let Some(timing) = asked.timing()? {
+        return run_timed(args, &asked, &input, &axes, &timing);
     }
     let meta = input.file.meta();
     let mut plan = Plan::new(&axes)?;
@@ -155,7 +158,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         plan.inspect_into(dir, args.force.existing())?;
     }
     // Print the notes before the runs: they explain a run that fails.
-    let notes = unheeded(args, &plan, &input);
+    let notes = unheeded(args, &asked, &plan, &input);
     notes.iter().for_each(|text| output::note(text));
     output::note_eras(plan.runs.iter().map(|run| run.design.era));
     let replays = plan.runs.len() as u64 * u64::from(input.states);
@@ -170,7 +173,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         true => Callers::of(&input.file, false)?.by(By::Site),
         false => Vec::new(),
     };
-    let settings = Settings::of(args, &input, &axes, None);
+    let settings = Settings::of(&asked, &input, &axes, None);
     let settings_line = settings.line();
     let exhausted = exhausted(&runs);
     let report = Report {
@@ -222,7 +225,13 @@ fn jobs(args: &Args) -> usize {
 }
 
 /// Runs the command with `--time`.
-fn run_timed(args: &Args, input: &Input, axes: &Axes, timing: &Timing) -> anyhow::Result<()> {
+fn run_timed(
+    args: &Args,
+    asked: &Replay,
+    input: &Input,
+    axes: &Axes,
+    timing: &Timing,
+) -> anyhow::Result<()> {
     let meta = input.file.meta();
     let plan = Plan::new(axes)?;
     output::note_eras(plan.runs.iter().map(|run| run.design.era));
@@ -235,7 +244,7 @@ fn run_timed(args: &Args, input: &Input, axes: &Axes, timing: &Timing) -> anyhow
     if args.no_timing {
         runs.iter_mut().for_each(|run| run.events_per_second = 0.0);
     }
-    let study = match args.time.sensitivity {
+    let study = match args.sensitivity {
         true => {
             let jobs = jobs(args);
             Some(replay_sensitivity::explore(
@@ -244,7 +253,7 @@ fn run_timed(args: &Args, input: &Input, axes: &Axes, timing: &Timing) -> anyhow
         }
         false => None,
     };
-    let settings = Settings::of(args, input, axes, Some(timing));
+    let settings = Settings::of(asked, input, axes, Some(timing));
     let line = settings.line();
     let text = |all: bool| {
         let study = study.as_ref();
@@ -320,8 +329,8 @@ fn check_outputs(args: &Args) -> anyhow::Result<()> {
 }
 
 /// Options that were given and have no effect on some run, or less than on others, and why.
-fn unheeded(args: &Args, plan: &Plan, input: &Input) -> Vec<String> {
-    let ignored = match args.memory {
+fn unheeded(args: &Args, asked: &Replay, plan: &Plan, input: &Input) -> Vec<String> {
+    let ignored = match asked.memory.one() {
         None => "of the kernel's zoneinfo only the amount of memory is used",
         Some(_) => "the kernel's zoneinfo is not used",
     };

@@ -4,16 +4,10 @@ use std::ffi::OsString;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
-use quarry_core::page::CACHE_SHARE_BYTES;
-use quarry_lab::ask::{Replay, Start};
-use quarry_lab::booted::Booted;
-use quarry_lab::replay::pages::PageMode;
-use quarry_lab::replay::timed::{Pace, Timing};
-use quarry_machines::{DEFAULT_MACHINE, Draw, Machine};
-use schemars::JsonSchema;
-use serde::Serialize;
+use quarry_ask::Asked;
+use quarry_lab::ask::Replay;
 
-use crate::{error, input, output, units};
+use crate::{error, output, question};
 
 /// Arguments.
 #[derive(clap::Args)]
@@ -23,102 +17,53 @@ pub(crate) struct Args {
     /// stdin.
     #[arg(value_name = "TRACE")]
     pub(crate) trace: Option<OsString>,
-    /// Designs with optional eras, separated by commas; with --initial or --check the recorded one
-    /// by default, else slab, slob and slub of 6.3, slub of 6.18 and sheaf of 7.0: 6.3 is the last
-    /// release that has all three, 6.18 the last with long support before sheaves, and 7.0 has
-    /// sheaves in all caches. Older ones, and slubq of 2.6.35, are shown if they are named.
-    #[arg(long, value_name = "DESIGN[@ERA],...", value_delimiter = ',')]
-    pub(crate) design: Vec<String>,
-    /// Page sizes: 4k, 16k, 64k, separated by commas; 4k,64k by default, the recorded one with
-    /// --initial or --check.
-    #[arg(
-        long,
-        value_name = "BYTES,...",
-        value_delimiter = ',',
-        value_parser = units::parse_page_bytes
-    )]
-    pub(crate) page_size: Vec<u64>,
-    /// CPUs of the virtual machine, 1 to 4096; several separated by commas; the trace's by default.
-    #[arg(long, value_name = "N,...", value_delimiter = ',')]
-    pub(crate) cpus: Vec<u32>,
-    /// Replay N independent copies of the recorded load, each on CPUs of its own: copy k of recorded
-    /// CPU c is CPU k * recorded CPUs + c. Every machine has as many CPUs by default, and at least as
-    /// many.
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub(crate) copies: u32,
-    /// Set a tunable; may be repeated. For one design: slub.cpu_partial=0, slub@6.1.cpu_partial=0;
-    /// a sysctl of the page allocator: page.min_free_kbytes=8192. A list, cpu_partial=0,6,13, has a run for each
-    /// value beside the default; several lists have one for each combination.
-    #[arg(long = "set", value_name = "[DESIGN[@ERA].]NAME=VALUE[,...]")]
-    pub(crate) settings: Vec<String>,
-    /// Debugging as in the kernel's slub_debug: FZPU for all caches, FZ,kmalloc-*;U,dentry for some.
-    #[arg(long, value_name = "LETTERS[,CACHE,...][;...]")]
-    pub(crate) debug: Option<String>,
-    /// Memory of each virtual machine; 16G by default. With --initial that of the kernel's zones by default,
-    /// and more or less of it is the highest zone's. Only what is used becomes resident.
-    #[arg(long, value_name = "BYTES", value_parser = units::parse_bytes)]
-    pub(crate) memory: Option<u64>,
-    /// Cache-line size in bytes; 64 on x86-64, 128 on ppc64.
-    #[arg(long, value_name = "BYTES", default_value_t = 64)]
-    pub(crate) cache_line: u32,
+    #[command(flatten)]
+    asked: Asked<Replay>,
     /// Start from an empty machine, also where the trace has what its kernel held before the load.
-    #[arg(long, conflicts_with_all = ["initial", "check"])]
-    pub(crate) empty: bool,
-    /// Begin on the heap of a real kernel that has run: the bundled one of the nearest design and release.
-    #[arg(long, conflicts_with_all = ["empty", "initial", "check"])]
-    pub(crate) booted: bool,
+    #[arg(long, conflicts_with_all = ["booted", "initial", "check"])]
+    empty: bool,
     /// Start from the kernel's zoneinfo also where the trace has no snapshot of its slabs: zones, free memory and
     /// per-CPU page lists. They are used where page events are replayed at the recorded page size and number of CPUs;
     /// elsewhere only the amount of memory, if --memory says none. With FILE begin on another machine's heap instead: that of a
     /// snapshot, or of a recording with one. Other kernels have what quarry what-if predicts of it.
-    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
-    #[expect(
-        clippy::option_option,
-        reason = "an option whose value may be left out"
-    )]
-    pub(crate) initial: Option<Option<OsString>>,
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "", conflicts_with = "booted")]
+    initial: Option<String>,
     /// Stage of the file of --initial, if it has several; the first by default.
     #[arg(long, value_name = "NAME", requires = "initial")]
     stage: Option<String>,
     /// Compare the end with what the kernel held then.
-    #[arg(long)]
-    pub(crate) check: bool,
-    /// A CPU's share of the last-level cache: its size by the CPUs that share it. Page lists of 6.7
-    /// and later heed it when blocks of several pages are freed.
+    #[arg(long, conflicts_with_all = ["booted", "time"])]
+    check: bool,
+    /// Replay all again with the machine's constants elsewhere in their ranges, and say which orders of designs hold.
+    /// It takes about 100 times as long.
     #[arg(
         long,
-        value_name = "BYTES",
-        value_parser = units::parse_bytes,
-        default_value_t = CACHE_SHARE_BYTES
+        requires = "time",
+        conflicts_with = "csv",
+        help_heading = "Simulated time"
     )]
-    pub(crate) cache_share: u64,
-    /// Page events on the same page allocator: auto replays those outside the slabs if the trace
-    /// tells which pages were slabs, all those of slabs too, off none.
-    #[arg(long, value_name = "WHICH", value_enum, default_value_t = PagesArg::Auto)]
-    pub(crate) pages: PagesArg,
-    #[command(flatten)]
-    pub(crate) time: TimeArgs,
+    pub(crate) sensitivity: bool,
     /// Print all rows, not only those that tell designs apart.
     #[arg(long)]
     pub(crate) all: bool,
     /// Print the memory of caches in all runs, too: of those that differ most; with --all what they waste and keep
     /// free. Of a single run those that waste most.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "time")]
     pub(crate) caches: bool,
     /// Print who allocated, too: the call sites with most memory at the recorded peak, as `quarry callers` does, which
     /// also has processes, caches and flame graphs.
-    #[arg(long, conflicts_with = "csv")]
+    #[arg(long, conflicts_with_all = ["csv", "time"])]
     pub(crate) callers: bool,
     /// Number of caches and callers to print.
     #[arg(long, value_name = "N", default_value_t = 15)]
     pub(crate) top: usize,
     /// Print free memory over time for each run that replays page events, too.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "time")]
     pub(crate) fragmentation: bool,
     /// Write slabinfo, slab/CACHE/ATTRIBUTE, buddyinfo, pagetypeinfo, zoneinfo, vmstat and
     /// sys/vm/SYSCTL to DIR/DESIGN@ERA-PAGE-CPUS/ for each run, as they are at the end. Files that
     /// the design's kernel does not have are left out.
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", conflicts_with = "time")]
     pub(crate) inspect: Option<PathBuf>,
     /// Print JSON with everything that is counted (docs/json.md).
     #[arg(long)]
@@ -143,112 +88,34 @@ pub(crate) struct Args {
     pub(crate) jobs: Option<NonZeroUsize>,
 }
 
-/// Simulated time.
-#[derive(clap::Args)]
-pub(crate) struct TimeArgs {
-    /// Replay in simulated time: what an allocation and a free cost in nanoseconds, and why. The page size is the
-    /// recorded one by default, slob is left out (its searches take minutes to simulate), and the cache line is the
-    /// machine's.
-    #[arg(long, conflicts_with_all = [
-        "debug", "cache_line", "check", "caches", "callers", "fragmentation", "inspect"
-    ])]
-    pub(crate) time: bool,
-    /// Machine whose time is simulated: a name of `quarry machines`, or a file. It must have the CPUs: a part of a
-    /// socket, or whole sockets. [default: haswell-ep-2x12]
-    #[arg(long, value_name = "NAME|FILE", requires = "time")]
-    pub(crate) machine: Option<String>,
-    /// When events happen: at their recorded times, and where a CPU is late as fast as it can; or all as fast as
-    /// the CPUs can. [default: recorded]
-    #[arg(long, value_name = "PACE", value_enum, requires = "time")]
-    pub(crate) pace: Option<PaceArg>,
-    /// Decides what is left to chance: which of several waiting CPUs is first, and when copies begin. [default: 1]
-    #[arg(long, value_name = "N", requires = "time")]
-    pub(crate) seed: Option<u64>,
-    /// Replay all again with the machine's constants elsewhere in their ranges, and say which orders of designs hold.
-    /// It takes about 100 times as long.
-    #[arg(long, requires = "time", conflicts_with = "csv")]
-    pub(crate) sensitivity: bool,
-}
-
 impl Args {
-    /// The request.
-    pub(crate) fn asked(&self) -> anyhow::Result<Replay> {
-        let of_recording = matches!(self.initial, Some(None));
-        if of_recording && (self.time.time || self.stage.is_some()) {
-            let option = if self.time.time { "--time" } else { "--stage" };
-            return Err(error::usage(format!(
-                "--initial without a file is the recording's own state, which {option} does not go with; --initial=FILE is another \
-                 machine's"
-            )));
+    /// The question.
+    pub(crate) fn question(&self) -> anyhow::Result<Replay> {
+        let mut asked = self.asked.clone();
+        match self.initial.as_deref() {
+            Some("") if self.stage.is_some() || asked.has("time") => {
+                let option = if asked.has("time") {
+                    "--time"
+                } else {
+                    "--stage"
+                };
+                return Err(error::usage(format!(
+                    "--initial without a file is the recording's own state, which {option} does not go with; --initial=FILE is \
+                     another machine's"
+                )));
+            }
+            Some("") => asked.give("start", "initial"),
+            Some(file) => asked.give("heap", question::heap(file, self.stage.as_deref())),
+            None => {}
         }
-        Ok(Replay {
-            designs: self.design.clone(),
-            page_bytes: self.page_size.clone(),
-            cpus: self.cpus.clone(),
-            copies: self.copies,
-            set: self.settings.clone(),
-            debug: self.debug.clone(),
-            memory_bytes: self.memory,
-            cache_line: self.cache_line,
-            cache_share_bytes: self.cache_share,
-            start: match (self.check, &self.initial, self.empty) {
-                (true, _, _) => Start::Check,
-                (_, Some(None), _) => Start::Reports,
-                (_, _, true) => Start::Empty,
-                _ => Start::Usual,
-            },
-            booted: match &self.initial {
-                Some(Some(file)) => Some(input::booted(file, self.stage.as_deref())?),
-                _ => self.booted.then_some(Booted::Bundled),
-            },
-            pages: self.pages.into(),
-            window: None,
-            timing: match self.time.time {
-                true => Some(self.time.timing()?),
-                false => None,
-            },
-        })
-    }
-}
-
-impl TimeArgs {
-    /// Machine whose time is simulated, and the settings of the simulation.
-    fn timing(&self) -> anyhow::Result<Timing> {
-        Ok(Timing {
-            machine: Machine::open(self.machine.as_deref().unwrap_or(DEFAULT_MACHINE))?,
-            draw: Draw::VALUES,
-            pace: match self.pace {
-                Some(PaceArg::Full) => Pace::Full,
-                Some(PaceArg::Recorded) | None => Pace::Recorded,
-            },
-            seed: self.seed.unwrap_or(1),
-        })
-    }
-}
-
-/// When events happen.
-#[derive(Clone, Copy, clap::ValueEnum)]
-pub(crate) enum PaceArg {
-    Recorded,
-    Full,
-}
-
-/// Kind of page events that are replayed.
-#[derive(Clone, Copy, clap::ValueEnum, JsonSchema, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum PagesArg {
-    Auto,
-    Off,
-    All,
-}
-
-impl From<PagesArg> for PageMode {
-    fn from(arg: PagesArg) -> Self {
-        match arg {
-            PagesArg::Auto => Self::Auto,
-            PagesArg::Off => Self::Off,
-            PagesArg::All => Self::All,
+        for (given, start) in [(self.empty, "empty"), (self.check, "check")] {
+            if given {
+                asked.give("start", start);
+            }
         }
+        let replay = question::of(&asked)?;
+        question::note_heap(&replay.heap);
+        Ok(replay)
     }
 }
 

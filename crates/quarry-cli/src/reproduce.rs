@@ -8,7 +8,7 @@ use quarry_reproduce::{Judged, Kept, Mode, Plan, Progress, ReproduceError, find,
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::machine_args::JobsArgs;
+use crate::jobs::JobsArgs;
 use crate::{error, output, reproduce_tables, signals};
 
 /// Arguments.

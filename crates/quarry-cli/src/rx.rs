@@ -1,94 +1,22 @@
 //! `quarry run rx`: a network receiver.
 
-use quarry_core::era::Era;
-use quarry_core::page::CACHE_SHARE_BYTES;
-use quarry_designs::parse_era;
-use quarry_machines::Draw;
-use quarry_work::rx::{Consumer, DRIVERS, OutsideWork, RxAxes, RxRun, RxSpec};
-use quarry_work::{Card, NAPI_BUDGET};
+use quarry_ask::Asked;
+use quarry_lab::ask::Rx;
+use quarry_work::NAPI_BUDGET;
+use quarry_work::rx::RxRun;
 
-use crate::machine_args::MachineArgs;
+use crate::jobs::JobsArgs;
 use crate::sensitivity::Timed;
-use crate::{error, output, rx_sensitivity, rx_tables, units};
+use crate::{output, question, rx_sensitivity, rx_tables};
 
 /// Arguments.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Sources of the receive queues' pages: small, none, huge, pool, shipped.
-    #[arg(
-        long,
-        value_name = "NAME,...",
-        value_delimiter = ',',
-        default_value = "small,none,huge,pool"
-    )]
-    driver: Vec<String>,
-    /// Numbers of receive rings; ring i is served by CPU i.
-    #[arg(
-        long,
-        value_name = "N,...",
-        value_delimiter = ',',
-        default_value = "1,6,16"
-    )]
-    rings: Vec<u32>,
-    /// Release of Linux with the page allocator, page cache and socket buffers to use: 2.6.22 or later.
-    #[arg(
-        long,
-        value_name = "ERA,...",
-        value_delimiter = ',',
-        default_value = "4.13"
-    )]
-    era: Vec<String>,
-    /// Packets that each run counts; with its warm-up at most 1000000000000. 10000 by default, and 20000 with
-    /// --sensitivity; 300000 take minutes and give a digit more.
-    #[arg(long, value_name = "N")]
-    packets: Option<u64>,
-    /// CPUs that read streams: their ring's CPU (same), CPUs without a ring (other), or all CPUs alike
-    /// (spread).
-    #[arg(long, value_name = "WHERE", default_value = "other")]
-    consumer: String,
-    /// Page sizes: 4k, 16k, 64k.
-    #[arg(
-        long,
-        value_name = "BYTES,...",
-        value_delimiter = ',',
-        value_parser = units::parse_page_bytes,
-        default_value = "4k"
-    )]
-    page_size: Vec<u64>,
-    /// CPUs of the virtual machine.
-    #[arg(long, value_name = "N", default_value_t = 24)]
-    cpus: u32,
-    /// Bytes of a packet; all packets are full.
-    #[arg(long, value_name = "BYTES", default_value_t = 1500)]
-    mtu: u32,
-    /// TCP streams, dealt to the rings round: as many as rings, to 1048576.
-    #[arg(long, value_name = "N", default_value_t = 128)]
-    streams: u32,
-    /// Packets that wait in a socket before it is read: 60 are the default receive buffer of TCP;
-    /// 1 to 1048576.
-    #[arg(long, value_name = "PACKETS", default_value_t = 60)]
-    backlog: u32,
-    /// Work entries of a ring.
-    #[arg(long, value_name = "N", default_value_t = Card::MLX5.posted)]
-    descriptors: u32,
-    /// Entries of the page cache of driver huge, a power of two; the thread does not tell its size.
-    #[arg(long, value_name = "N", default_value_t = 32768)]
-    cache_entries: u32,
-    /// Memory of each virtual machine. Only what is used becomes resident.
-    #[arg(long, value_name = "BYTES", value_parser = units::parse_bytes, default_value = "16G")]
-    memory: u64,
-    /// A CPU's share of the last-level cache: its size by the CPUs that share it. Page lists of 6.7
-    /// and later heed it when blocks of several pages are freed.
-    #[arg(
-        long,
-        value_name = "BYTES",
-        value_parser = units::parse_bytes,
-        default_value_t = CACHE_SHARE_BYTES
-    )]
-    cache_share: u64,
     #[command(flatten)]
-    pub(crate) machine: MachineArgs,
+    asked: Asked<Rx>,
+    #[command(flatten)]
+    pub(crate) jobs: JobsArgs,
     /// Run all again with the machine's constants elsewhere in their ranges, and say which results of
     /// the thread come out in all runs. It takes about 100 times as long.
     #[arg(long)]
@@ -130,31 +58,31 @@ Examples:
   quarry run rx --mtu 9000 --driver none --era 4.13,6.1 --rings 4
   quarry run rx --json | jq '.runs[] | [.driver, .rings, .counts.pages.zone_locks]'";
 
+/// Packets of a run of a study.
+const STUDY_PACKETS: u32 = 20_000;
+
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let receivers = receivers(args)?;
-    let machine = args.machine.machine()?;
-    let runs: Vec<RxRun> = receivers
-        .iter()
-        .map(|rx| RxRun {
-            rx: rx.clone(),
-            machine: machine.clone(),
-            draw: Draw::VALUES,
-            outside: OutsideWork::THREAD,
-        })
-        .collect();
-    for run in &runs {
-        run.config()?;
+    let mut asked = args.asked.clone();
+    if args.sensitivity && !asked.has("packets") {
+        asked.give("packets", STUDY_PACKETS);
     }
-    output::note_cpus(&machine, receivers.iter().map(|rx| rx.cpus));
-    let bar = output::progress_bar("rx", packets(&receivers), "packets");
-    let reports = quarry_work::run_all(&runs, args.machine.jobs(), |run| {
+    let asked = question::of(&asked)?;
+    let (machine, runs) = asked.runs()?;
+    output::note_eras(runs.iter().map(|run| run.rx.era));
+    output::note_cpus(&machine, runs.iter().map(|run| run.rx.cpus));
+    let bar = output::progress_bar("rx", packets(&runs), "packets");
+    let reports = quarry_work::run_all(&runs, args.jobs.jobs(), |run| {
         quarry_work::rx::run(run, &|packets| bar.inc(packets))
     });
     bar.finish_and_clear();
     let reports = reports?;
     let study = match args.sensitivity {
-        true => Some(rx_sensitivity::explore(args, &machine, &runs, &reports)?),
+        true => Some(rx_sensitivity::explore(
+            (&machine, asked.clock.seed.or(1), args.jobs.jobs()),
+            &runs,
+            &reports,
+        )?),
         false => None,
     };
     let (study, groups) = study.unzip();
@@ -170,47 +98,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 }
 
 /// Packets that runs take, with those before counting.
-fn packets(specs: &[RxSpec]) -> u64 {
-    let of =
-        |spec: &RxSpec| spec.packets + spec.warm_up_packets() + u64::from(spec.rings * NAPI_BUDGET);
-    specs.iter().map(of).fold(0, u64::saturating_add)
-}
-
-fn receivers(args: &Args) -> anyhow::Result<Vec<RxSpec>> {
-    let eras: Result<Vec<Era>, _> = args.era.iter().map(|name| parse_era(name)).collect();
-    let eras = eras?;
-    output::note_eras(eras.iter().copied());
-    let axes = RxAxes {
-        drivers: args.driver.clone(),
-        eras,
-        page_bytes: args.page_size.clone(),
-        rings: args.rings.clone(),
+fn packets(runs: &[RxRun]) -> u64 {
+    let of = |run: &RxRun| {
+        let rx = &run.rx;
+        rx.packets + rx.warm_up_packets() + u64::from(rx.rings * NAPI_BUDGET)
     };
-    let base = RxSpec {
-        cpus: args.cpus,
-        memory_bytes: args.memory,
-        cache_share_bytes: args.cache_share,
-        mtu: args.mtu,
-        streams: args.streams,
-        consumer: consumer(&args.consumer)?,
-        backlog: args.backlog,
-        descriptors: args.descriptors,
-        cache_entries: args.cache_entries,
-        packets: args.packets.unwrap_or(match args.sensitivity {
-            true => 20_000,
-            false => 10_000,
-        }),
-        seed: args.machine.seed,
-        ..RxSpec::new(&DRIVERS[0], 1)
-    };
-    Ok(axes.runs(&base)?)
-}
-
-fn consumer(name: &str) -> anyhow::Result<Consumer> {
-    let found = Consumer::ALL.iter().find(|(_, known)| *known == name);
-    found.map(|(consumer, _)| *consumer).ok_or_else(|| {
-        error::usage(format!(
-            "there is no consumer {name:?}; consumers are same, other, spread"
-        ))
-    })
+    runs.iter().map(of).fold(0, u64::saturating_add)
 }

@@ -5,7 +5,6 @@ use quarry_machines::{Draw, Machine};
 use quarry_work::rx::{self, OutsideWork, RxReport, RxRun};
 use quarry_work::sensitivity::{Claim, Figure, Samples, Study, within};
 
-use crate::rx::Args;
 use crate::rx_tables::same_driver;
 use crate::sensitivity::{self, Group, Report};
 use crate::units;
@@ -33,15 +32,13 @@ fn figures(report: &RxReport) -> Vec<Figure> {
 
 /// Runs all arms. The packet's work beside memory is found anew in each: it is the rest of what the thread measured.
 pub(crate) fn explore(
-    args: &Args,
-    machine: &Machine,
+    (machine, seed, jobs): (&Machine, u64, usize),
     specs: &[RxRun],
     reports: &[RxReport],
 ) -> anyhow::Result<(Report, Vec<Group>)> {
     let spent = reports.iter().map(|report| &report.spent);
-    let study = Study::new(machine, spent, args.machine.seed);
+    let study = Study::new(machine, spent, seed);
     let draws: Vec<&Draw> = study.arms().iter().map(|arm| &arm.draw).collect();
-    let jobs = args.machine.jobs();
     let outside = match specs.first() {
         Some(first) => OutsideWork::of_draws(&draws, &first.rx, jobs)?,
         None => Vec::new(),

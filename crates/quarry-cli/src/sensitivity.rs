@@ -56,7 +56,7 @@ pub(crate) struct Timed<'a, R> {
     pub(crate) workload: &'static str,
     /// Settings as given; left out if the workload has none.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) settings: Option<output::Asked<'a>>,
+    pub(crate) settings: Option<&'a output::Asked>,
     /// Runs: one for each combination of the axes.
     pub(crate) runs: &'a [R],
     /// Results of `--sensitivity`; left out without it.

@@ -7,13 +7,15 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::anyhow;
 use clap::{Arg, ArgAction, ArgMatches, FromArgMatches};
-use quarry_sweep::ask::{Ask, KEYS};
+use quarry_ask::{Door, Field};
+use quarry_sweep::ask::Ask;
 use quarry_sweep::{Done, Folder, Options, Plan, Shard, Sweep, free_bytes, version};
 use schemars::JsonSchema;
 use serde::Serialize;
+use serde_json::{Map, Value, json};
 
 use crate::error::usage;
-use crate::machine_args::JobsArgs;
+use crate::jobs::JobsArgs;
 use crate::sweep_status::{Failing, Missing};
 use crate::units::{bytes, count, counted, duration};
 use crate::{output, report, sweep_status, sweep_tables, units};
@@ -37,13 +39,6 @@ pub(crate) struct Args {
     input: Vec<String>,
     #[command(flatten)]
     axes: Axes,
-    /// Set a tunable; may be repeated. Of a list or a range, cpu_partial=0,6 or slub_max_order=0..3, each value has a cell,
-    /// and there is one without it.
-    #[arg(long = "set", value_name = "[DESIGN[@ERA].]NAME=VALUE[,...]")]
-    settings: Vec<String>,
-    /// Add what an option of the kernel's configuration costs or saves; may be repeated. All are added in each cell.
-    #[arg(long, value_name = "NAME=y|n")]
-    config: Vec<String>,
     /// Write a row for each cache of each run, too: caches-*.parquet.
     #[arg(long)]
     caches: bool,
@@ -107,21 +102,36 @@ A plan:
   slub_max_order = \"0..3\"";
 
 /// Options of the axes, one for each key of a plan.
-struct Axes(BTreeMap<&'static str, Vec<String>>);
+struct Axes(Map<String, Value>);
+
+/// The fields of all questions, each with the questions that have it.
+fn all_fields() -> Vec<(Field, Vec<&'static str>)> {
+    let mut all: Vec<(Field, Vec<&'static str>)> = Vec::new();
+    for ask in Ask::all() {
+        for field in ask.fields() {
+            match all.iter_mut().find(|(of, _)| of.name == field.name) {
+                Some((_, asks)) => asks.push(ask.name()),
+                None => all.push((field, vec![ask.name()])),
+            }
+        }
+    }
+    all
+}
 
 impl clap::Args for Axes {
     fn augment_args(command: clap::Command) -> clap::Command {
-        KEYS.iter().fold(command, |command, key| {
-            let asks: Vec<&str> = key.asks.iter().map(|ask| ask.name()).collect();
-            command.arg(
-                Arg::new(key.name)
-                    .long(key.name)
-                    .value_name("VALUE,...")
-                    .value_delimiter(',')
-                    .action(ArgAction::Append)
-                    .help(format!("{} [{}]", key.about, asks.join(", "))),
-            )
-        })
+        let arg = |(field, asks): &(Field, Vec<&str>)| {
+            let name = field.spelled(Door::Plan);
+            let about = field.about();
+            let about = about.split("\n\n").next().unwrap_or_default();
+            let arg = Arg::new(field.name).long(name).action(ArgAction::Append);
+            let arg = arg.help(format!("{about} [{}]", asks.join(", ")));
+            match field.whole {
+                true => arg.value_name("VALUE"),
+                false => arg.value_name("VALUE,...").value_delimiter(','),
+            }
+        };
+        command.args(all_fields().iter().map(arg))
     }
 
     fn augment_args_for_update(command: clap::Command) -> clap::Command {
@@ -131,9 +141,10 @@ impl clap::Args for Axes {
 
 impl FromArgMatches for Axes {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let values = KEYS.iter().filter_map(|key| {
-            let values = matches.get_many::<String>(key.name)?;
-            Some((key.name, values.cloned().collect()))
+        let values = all_fields().into_iter().filter_map(|(field, _)| {
+            let values = matches.get_many::<String>(field.name)?;
+            let values: Vec<&String> = values.collect();
+            Some((field.name.to_string(), json!(values)))
         });
         Ok(Self(values.collect()))
     }
@@ -270,24 +281,16 @@ impl Args {
     fn plan(&self) -> anyhow::Result<Plan> {
         let mut plan = match &self.plan {
             Some(path) => Plan::read(path)?,
-            None => Plan::new(Ask::WhatIf),
+            None => Plan::new(Ask::WHAT_IF),
         };
+        let mut given = self.axes.0.clone();
         if let Some(ask) = &self.ask {
-            plan.ask = Ask::parse(ask)?;
+            given.insert("ask".to_string(), ask.clone().into());
         }
         if !self.input.is_empty() {
-            plan.inputs.clone_from(&self.input);
-            plan.base = PathBuf::new();
+            given.insert("input".to_string(), self.input.clone().into());
         }
-        if !self.settings.is_empty() {
-            plan.set.clone_from(&self.settings);
-        }
-        if !self.config.is_empty() {
-            plan.config.clone_from(&self.config);
-        }
-        for (name, values) in &self.axes.0 {
-            plan.add(name, values)?;
-        }
+        plan.add(given, Path::new(""))?;
         plan.check()?;
         Ok(plan)
     }

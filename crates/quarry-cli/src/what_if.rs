@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 
-use quarry_lab::ask::{self, WhatIf};
+use quarry_ask::Asked;
+use quarry_lab::ask::WhatIf;
 use quarry_lab::whatif::{Prediction, Question, known_errors};
 
 use quarry_sweep::table::Table;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::known::KnownArgs;
-use crate::{input, known, output, units, what_if_tables};
+use crate::{input, known, output, question, what_if_tables};
 
 /// Arguments.
 #[derive(clap::Args)]
@@ -21,50 +21,11 @@ pub(crate) struct Args {
     /// docs/inputs.md; `-` reads stdin. Or a trace that has snapshots, as `quarry record` keeps them.
     #[arg(value_name = "SNAPSHOT|TRACE")]
     snapshot: OsString,
-    /// Snapshot of a trace: what the kernel held at the begin or at the end of the load. [default: begin]
-    #[arg(long, value_name = "WHEN", value_enum, conflicts_with = "stage")]
-    at: Option<At>,
-    /// Stage of a recorded boot; the first by default.
-    #[arg(long, value_name = "NAME")]
-    stage: Option<String>,
     #[command(flatten)]
-    known: KnownArgs,
-    /// Another release of Linux, 2.6.22 or later, with the design and the rules that it has.
-    #[arg(long, value_name = "RELEASE", conflicts_with = "design")]
-    release: Option<String>,
-    /// Other designs or eras, separated by commas; the snapshot's own by default.
-    #[arg(long, value_name = "DESIGN[@ERA],...", value_delimiter = ',')]
-    design: Vec<String>,
-    /// Other page sizes: 4k, 16k, 64k, separated by commas.
-    #[arg(
-        long,
-        value_name = "BYTES,...",
-        value_delimiter = ',',
-        value_parser = units::parse_page_bytes
-    )]
-    page_size: Vec<u64>,
-    /// Other numbers of CPUs, separated by commas; present and possible ones.
-    #[arg(long, value_name = "N,...", value_delimiter = ',')]
-    cpus: Vec<u32>,
-    /// Another number of possible CPUs (nr_cpu_ids), which eras until 5.9 choose orders by; what each
-    /// costs beside that is not known. As many as are present by default.
-    #[arg(long, value_name = "N")]
-    possible_cpus: Option<u32>,
-    /// Set a tunable; may be repeated. `quarry tunables` lists them. A list, cpu_partial=0,6,13, has a prediction for
-    /// each value beside the one without; several lists have one for each combination. slub_debug=FZP asks for the
-    /// snapshot with other debugging, slub_debug= for it without.
-    #[arg(long = "set", value_name = "[DESIGN[@ERA].]NAME=VALUE[,...]")]
-    settings: Vec<String>,
-    /// Add what an option of the kernel's configuration costs or saves, such as MEMCG=n or RANDOM_KMALLOC_CACHES=y; may
-    /// be repeated.
-    #[arg(long, value_name = "NAME=y|n")]
-    config: Vec<String>,
+    asked: Asked<WhatIf>,
     /// Show every cache, not only those that change most.
     #[arg(long)]
     caches: bool,
-    /// Answer although the formulas give fewer than 70 % of the caches their slabs.
-    #[arg(long)]
-    force: bool,
     /// Print JSON (docs/json.md); `runs` has a prediction each.
     #[arg(long)]
     json: bool,
@@ -125,12 +86,13 @@ Examples:
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let asked = args.asked();
+    let asked = question::of(&args.asked)?;
     let questions = asked.questions()?;
     output::note_eras(questions.iter().filter_map(Question::era));
-    let source = input::source(&args.snapshot, args.stage.as_deref())?;
-    let snapshot = source.into_snapshot(args.at.map(ask::At::from))?;
-    let snapshot = args.known.applied(snapshot)?;
+    let source = input::source(&args.snapshot, asked.stage.one().map(String::as_str))?;
+    let snapshot = asked
+        .known
+        .applied(source.into_snapshot(asked.at.one().copied())?)?;
     let predictions = asked.ask(&snapshot)?;
     if args.csv {
         let first = ["design", "page_size", "cpus"];
@@ -160,11 +122,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
                 known_errors_percent: known_errors(snapshot.detail()),
                 slab_bytes: snapshot.slab_bytes(),
             },
-            settings: output::Asked {
-                set: &args.settings,
-                at: None,
-                heap: None,
-            },
+            settings: output::Asked::tunables(asked.set.texts()),
             finding: what_if_tables::finding(&predictions),
             runs: &predictions,
         },
@@ -177,7 +135,7 @@ pub(crate) struct Report<'a> {
     /// The snapshot.
     snapshot: SnapshotInfo<'a>,
     /// Settings as given.
-    settings: output::Asked<'a>,
+    settings: output::Asked,
     /// Result in a sentence.
     finding: String,
     /// Predictions: one for each question.
@@ -209,36 +167,4 @@ struct SnapshotInfo<'a> {
     known_errors_percent: [i32; 2],
     /// Bytes of all slabs.
     slab_bytes: u64,
-}
-
-/// Moment of a recorded load.
-#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum At {
-    Begin,
-    End,
-}
-
-impl From<At> for ask::At {
-    fn from(at: At) -> Self {
-        match at {
-            At::Begin => Self::Begin,
-            At::End => Self::End,
-        }
-    }
-}
-
-impl Args {
-    /// The question.
-    fn asked(&self) -> WhatIf {
-        WhatIf {
-            releases: self.release.clone().into_iter().collect(),
-            designs: self.design.clone(),
-            page_bytes: self.page_size.clone(),
-            cpus: self.cpus.clone(),
-            possible_cpus: self.possible_cpus,
-            set: self.settings.clone(),
-            config: self.config.clone(),
-            force: self.force,
-        }
-    }
 }

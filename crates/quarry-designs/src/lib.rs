@@ -24,7 +24,7 @@ use std::fmt;
 pub mod units;
 
 pub use design::{DESIGNS, DesignEntry, DesignSpec, ForDesign, parse_era};
-pub use setting::{Setting, resolve};
+pub use setting::{Setting, combinations, resolve};
 pub use tuning::{Refused, Tuning};
 
 /// A design, era or setting that does not exist or is out of range. The message says what there is.

@@ -207,6 +207,24 @@ impl Setting {
     }
 }
 
+/// No value, then one of each list in every combination; the last list varies first.
+#[must_use]
+pub fn combinations(lists: &[Vec<Setting>]) -> Vec<Vec<Setting>> {
+    let mut all = vec![Vec::new()];
+    for list in lists {
+        let longer = |chosen: &Vec<Setting>| -> Vec<Vec<Setting>> {
+            let with =
+                |setting: &Setting| [chosen.as_slice(), std::slice::from_ref(setting)].concat();
+            list.iter().map(with).collect()
+        };
+        all = all.iter().flat_map(longer).collect();
+    }
+    if !lists.is_empty() {
+        all.insert(0, Vec::new());
+    }
+    all
+}
+
 /// The settings of each design of an experiment. A setting without a design is for those designs
 /// that have such a tunable; one of them at least must.
 ///

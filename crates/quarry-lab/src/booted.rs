@@ -180,6 +180,7 @@ impl Start for Booted {
 mod tests {
     use quarry_machines::Machine;
     use quarry_work::load::{Hackbench, Load, LoadReport, LoadRun, LoadSpec};
+    use serde_json::json;
 
     use super::*;
     use crate::ask::Replay;
@@ -267,20 +268,17 @@ mod tests {
     #[test]
     fn replays_of_copies_begin_with_them_too() {
         let design = "slub@6.1";
-        let replay = |booted: Option<Booted>, state| {
+        let replay = |booted: bool, state| {
             let mut input = Input::open("kv").unwrap();
-            let asked = Replay {
-                designs: vec![design.to_string()],
-                page_bytes: vec![4096],
-                copies: 2,
-                booted,
-                ..Replay::default()
-            };
+            let asked: Replay = quarry_ask::of(&json!({
+                "design": design, "page_size": "4k", "copies": 2, "booted": booted,
+            }))
+            .unwrap();
             let mut plan = Plan::new(&asked.on(&mut input).unwrap()).unwrap();
             plan.runs[0].state = state;
             plan.execute(&input, 1, &|_| ()).unwrap().swap_remove(0)
         };
-        let (empty, booted) = (replay(None, 0), replay(Some(Booted::Bundled), 0));
+        let (empty, booted) = (replay(false, 0), replay(true, 0));
         assert_eq!((empty.initial, empty.initial_slab_bytes), (None, 0));
         let about = Some("predicted of Debian 6.1, booted to a shell (2 CPUs)".to_string());
         assert_eq!(booted.initial, about);
@@ -291,22 +289,15 @@ mod tests {
         assert!((1..empty.final_slab_bytes).contains(&grown), "{grown}");
         // Its caches take the settings, but for those that never have sheaves.
         let mut input = Input::open("kv").unwrap();
-        let asked = Replay {
-            designs: vec!["sheaf@7.0".to_string()],
-            page_bytes: vec![4096],
-            set: vec!["sheaf_capacity=60".to_string()],
-            booted: Some(Booted::Bundled),
-            ..Replay::default()
-        };
+        let asked: Replay = quarry_ask::of(&json!({
+            "design": "sheaf@7.0", "page_size": 4096, "set": {"sheaf_capacity": 60}, "booted": true,
+        }))
+        .unwrap();
         let plan = Plan::new(&asked.on(&mut input).unwrap()).unwrap();
         plan.execute(&input, 1, &|_| ()).unwrap();
-        let other = replay(Some(Booted::Bundled), 3);
+        let other = replay(true, 3);
         assert_ne!(other.partial_slabs, booted.partial_slabs);
-        let both = Replay {
-            start: crate::ask::Start::Empty,
-            booted: Some(Booted::Bundled),
-            ..Replay::default()
-        };
+        let both: Replay = quarry_ask::of(&json!({"start": "empty", "booted": true})).unwrap();
         let refused = both.on(&mut Input::open("kv").unwrap()).unwrap_err();
         assert!(
             refused.to_string().contains("leave out any other"),

@@ -14,7 +14,7 @@ use crate::replay::timed::report::TimedReport;
 use crate::replay::timed::{self, Timing};
 use crate::run::{Progress, RunSpec};
 use crate::whatif::in_force;
-use quarry_designs::{DesignSpec, Setting, Tuning, nearest, resolve};
+use quarry_designs::{DesignSpec, Setting, Tuning, combinations, nearest, resolve};
 use quarry_trace::OutFolder;
 
 pub use quarry_sim::PAGE_BYTES;
@@ -248,23 +248,6 @@ fn variants(axes: &Axes) -> Result<Vec<Vec<(String, Tuning)>>, LabError> {
         }
     }
     Ok(variants)
-}
-
-/// No value, then one of each list in every combination; the last list varies first.
-pub fn combinations(lists: &[Vec<Setting>]) -> Vec<Vec<Setting>> {
-    let mut all = vec![Vec::new()];
-    for list in lists {
-        let longer = |chosen: &Vec<Setting>| -> Vec<Vec<Setting>> {
-            let with =
-                |setting: &Setting| [chosen.as_slice(), std::slice::from_ref(setting)].concat();
-            list.iter().map(with).collect()
-        };
-        all = all.iter().flat_map(longer).collect();
-    }
-    if !lists.is_empty() {
-        all.insert(0, Vec::new());
-    }
-    all
 }
 
 #[cfg(test)]

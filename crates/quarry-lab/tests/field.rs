@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use quarry_ask::Value as _;
 use quarry_core::era::Era;
 use quarry_lab::whatif::{
     Baseline, CachePrediction, Config, ConfigCost, Prediction, Question, predict,
@@ -158,7 +159,7 @@ fn options_have_a_cost() {
     let snapshot = Snapshot::read(&path, None).unwrap();
     let cost = |text: &str| -> ConfigCost {
         let question = Question {
-            configs: vec![Config::parse(text).unwrap()],
+            configs: vec![Config::parse(text, Path::new("")).unwrap()],
             ..Question::default()
         };
         let told = predict(&snapshot, &question).unwrap();
@@ -194,8 +195,12 @@ fn options_have_a_cost() {
             configs: vec![config],
             ..Question::default()
         };
-        let told = Config::parse(text).and_then(|config| predict(&snapshot, &question(config)));
-        told.unwrap_err().to_string()
+        match Config::parse(text, Path::new("")) {
+            Ok(config) => predict(&snapshot, &question(config))
+                .unwrap_err()
+                .to_string(),
+            Err(refused) => refused,
+        }
     };
     assert!(refused("MEMCG").contains("NAME=y"));
     assert!(refused("KASAN=y").contains("is not known; known are"));

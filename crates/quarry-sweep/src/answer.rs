@@ -5,27 +5,24 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use quarry_designs::named;
-use quarry_lab::ask::{At, Source};
+use quarry_ask::{Part as Fields, Settings};
+use quarry_lab::ask::{
+    AskLoad, At, Hackbench, Known, Micro, Replay, Source, Tbench, TcpRr, WhatIf,
+};
 use quarry_lab::replay::input::Input as Trace;
 use quarry_lab::replay::timed::report::TimedReport;
 use quarry_lab::whatif::Baseline;
 use quarry_lab::{LabError, Plan, RunReport};
-use quarry_snapshot::{Asked as Told, Snapshot};
+use quarry_snapshot::Snapshot;
 use quarry_trace::guarded;
-use quarry_work::Progress;
-use quarry_work::load::LoadReport;
-use quarry_work::micro::MicroReport;
+use quarry_work::{Progress, WorkError};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::ask::Ask;
+use crate::ask::{Cost, Needs, Question};
 use crate::cell::{Cell, Chunk};
 use crate::error::SweepError;
 use crate::inputs::{Input, digest};
-use crate::load;
-use crate::plan::Asked;
-use crate::requests;
 use crate::rows;
 use crate::table::Table;
 use crate::version::version;
@@ -63,9 +60,80 @@ impl Progress for Here<'_> {
 }
 
 /// A run's report, and the reports of its caches.
-pub(crate) struct Answer {
+#[derive(Debug)]
+pub struct Answer {
     pub(crate) run: Value,
     pub(crate) caches: Vec<Value>,
+}
+
+impl Answer {
+    /// The reports as JSON; those of caches only if they are asked for, as they are no small part of the work.
+    fn of<T: Serialize, P: Serialize>(run: &T, caches: &[P], wanted: bool) -> Result<Self, String> {
+        let caches = caches.iter().filter(|_| wanted);
+        Ok(Self {
+            caches: caches.map(value).collect::<Result<_, _>>()?,
+            run: value(run)?,
+        })
+    }
+}
+
+/// An input that is read.
+pub enum Ready<'a> {
+    /// None.
+    Nothing,
+    /// A snapshot with its baseline.
+    Snapshot(&'a Snapshot, &'a Baseline<'a>),
+    /// A recording.
+    Recording(&'a Trace),
+}
+
+/// The moment of an input, and facts that its file lacks.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct OfInput {
+    /// Stage of a recorded boot.
+    pub stage: Option<String>,
+    /// Moment of a recorded load.
+    pub at: Option<At>,
+    /// Facts.
+    pub known: Known,
+}
+
+/// A kind of question, with what it answers.
+pub trait Answers: Fields + Send + Sync + 'static {
+    /// Its tunables.
+    fn set(&self) -> &Settings;
+
+    /// Its tunables, to change them.
+    fn set_mut(&mut self) -> &mut Settings;
+
+    /// Facts that decide how an input is read.
+    fn of_input(&self) -> OfInput {
+        OfInput::default()
+    }
+
+    /// Refuses what no cell can ask, whatever its input.
+    ///
+    /// # Errors
+    ///
+    /// A sentence that names the setting.
+    fn check(&self) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// Cost of a cell; `is_first` if the input has to be read.
+    fn cost(&self, input: &Input, is_first: bool) -> Cost;
+
+    /// Answers a cell.
+    ///
+    /// # Errors
+    ///
+    /// A sentence, which is the error of the cell's row.
+    fn answer(
+        &self,
+        ready: &Ready<'_>,
+        here: &Here<'_>,
+        caches: bool,
+    ) -> Result<Vec<Answer>, String>;
 }
 
 /// The answers of a cell, or its error, and the seconds that it took.
@@ -122,122 +190,35 @@ impl Chunk {
     fn of_one_source(&self, cells: &[Cell], here: &Here<'_>) -> Option<Vec<Answered>> {
         let start = Instant::now();
         let first = cells.first()?;
-        if self.ask == Ask::Micro {
-            return each(cells, here, start, |cell| {
-                let reports = load::run_micro(&cell.asked).map_err(|error| error.to_string())?;
-                let of = |report| self.answer::<_, MicroReport>(&report, &[], cell);
-                let answers: Result<Vec<Answer>, LabError> = reports.into_iter().map(of).collect();
-                answers.map_err(|error| error.to_string())
-            });
-        }
-        if self.ask.is_load() {
-            return each(cells, here, start, |cell| {
-                let reports = load::run(self.ask, &cell.asked, here);
-                let of = |mut report: LoadReport| {
-                    let caches = std::mem::take(&mut report.caches);
-                    self.answer(&report, &caches, cell)
-                };
-                let reports = reports.map_err(|error| error.to_string())?;
-                let answers: Result<Vec<Answer>, LabError> = reports.into_iter().map(of).collect();
-                answers.map_err(|error| error.to_string())
-            });
-        }
-        let source = open(&first.input, &first.asked, here);
-        match self.ask {
-            Ask::WhatIf => {
-                let snapshot = source.and_then(|source| snapshot(source, &first.asked));
-                let ready = snapshot.as_ref().map_err(Clone::clone);
-                let ready = ready.and_then(|snapshot| {
-                    let baseline = guarded(|| baseline(snapshot));
-                    Ok((snapshot, baseline.unwrap_or_else(|| Err(panicked()))?))
-                });
-                each(cells, here, start, |cell| match &ready {
-                    Ok((snapshot, baseline)) => self.what_if(cell, snapshot, baseline),
-                    Err(error) => Err(error.clone()),
-                })
-            }
-            _ => {
-                let trace = source.and_then(|source| match source {
-                    Source::Trace(trace) => Ok(trace),
-                    Source::Snapshot(snapshot) => Err(format!(
-                        "{} is a snapshot; {} needs a recording",
-                        snapshot.file, self.ask
-                    )),
-                });
-                each(cells, here, start, |cell| match &trace {
-                    Ok(trace) => self.replay(cell, trace, here),
-                    Err(error) => Err(error.clone()),
-                })
-            }
-        }
-    }
-
-    fn replay(&self, cell: &Cell, trace: &Trace, here: &Here<'_>) -> Result<Vec<Answer>, String> {
-        let run = || {
-            let asked = requests::replay(self.ask, &cell.asked)?;
-            asked.check()?;
-            let mut input = trace.clone();
-            let axes = asked.on(&mut input)?;
-            let plan = Plan::new(&axes)?;
-            match &asked.timing {
-                None => {
-                    plan.check_debug(&input)?;
-                    let runs = plan.execute(&input, 1, here)?;
-                    let of = |mut run: RunReport| {
-                        let caches = std::mem::take(&mut run.caches);
-                        self.answer(&run, &caches, cell)
-                    };
-                    runs.into_iter().map(of).collect()
-                }
-                Some(timing) => {
-                    let runs = plan.execute_timed(&input, timing, 1, here)?;
-                    let of = |mut run: TimedReport| {
-                        let caches = std::mem::take(&mut run.caches);
-                        self.answer(&run, &caches, cell)
-                    };
-                    runs.into_iter().map(of).collect()
-                }
-            }
+        let all = |ready: Result<&Ready<'_>, &String>| {
+            each(cells, here, start, |cell| match &ready {
+                Ok(ready) => cell.asked.question.answer(ready, here, self.caches),
+                Err(error) => Err((*error).clone()),
+            })
         };
-        let answers: Result<Vec<Answer>, LabError> = run();
-        answers.map_err(|error| error.to_string())
-    }
-
-    fn what_if(
-        &self,
-        cell: &Cell,
-        snapshot: &Snapshot,
-        baseline: &Baseline<'_>,
-    ) -> Result<Vec<Answer>, String> {
-        let request = requests::what_if(&cell.asked);
-        let run = || {
-            let mut answers = Vec::new();
-            for question in request.questions()? {
-                let mut prediction = request.answer(baseline, snapshot, &question)?;
-                let caches = std::mem::take(&mut prediction.caches);
-                answers.push(self.answer(&prediction, &caches, cell)?);
-            }
-            Ok(answers)
-        };
-        run().map_err(|error: LabError| error.to_string())
-    }
-
-    /// A run's report, and those of its caches if they are asked for. They are no small part of the work.
-    fn answer<T: Serialize, P: Serialize>(
-        &self,
-        run: &T,
-        caches: &[P],
-        cell: &Cell,
-    ) -> Result<Answer, LabError> {
-        let mut run = value(run)?;
-        if let Some(members) = run.as_object_mut() {
-            members.insert("set".to_string(), cell.asked.varied.clone().into());
+        if self.ask.needs() == Needs::Nothing {
+            return all(Ok(&Ready::Nothing));
         }
-        let caches = caches.iter().filter(|_| self.caches);
-        Ok(Answer {
-            caches: caches.map(value).collect::<Result<_, _>>()?,
-            run,
-        })
+        let source = open(&first.input, &*first.asked.question, here);
+        if self.ask.needs() == Needs::Recording {
+            let trace = source.and_then(|source| match source {
+                Source::Trace(trace) => Ok(trace),
+                Source::Snapshot(snapshot) => Err(format!(
+                    "{} is a snapshot; {} needs a recording",
+                    snapshot.file, self.ask
+                )),
+            });
+            let ready = trace.as_ref().map(|trace| Ready::Recording(trace));
+            return all(ready.as_ref().map_err(|error| *error));
+        }
+        let snapshot = source.and_then(|source| snapshot(source, &*first.asked.question));
+        let read = snapshot.as_ref().map_err(Clone::clone);
+        let baseline = read
+            .and_then(|snapshot| guarded(|| baseline(snapshot)).unwrap_or_else(|| Err(panicked())));
+        match (&snapshot, &baseline) {
+            (Ok(snapshot), Ok(baseline)) => all(Ok(&Ready::Snapshot(snapshot, baseline))),
+            (_, Err(error)) | (Err(error), _) => all(Err(error)),
+        }
     }
 }
 
@@ -276,11 +257,7 @@ fn each(
 
 /// True if two cells ask about one state of one input.
 fn same_source(a: &Cell, b: &Cell) -> bool {
-    let of_source = ["stage", "at", "kernel", "had-cpus", "had-page-size"];
-    a.input == b.input
-        && of_source
-            .iter()
-            .all(|key| a.asked.axes.get(*key) == b.asked.axes.get(*key))
+    a.input == b.input && a.asked.of_input == b.asked.of_input
 }
 
 fn panicked() -> String {
@@ -288,13 +265,13 @@ fn panicked() -> String {
 }
 
 /// Opens an input, if it has the content that it was planned with.
-fn open(input: &Input, asked: &Asked, here: &Here<'_>) -> Result<Source, String> {
+fn open(input: &Input, asked: &dyn Question, here: &Here<'_>) -> Result<Source, String> {
     let path = match here.local.get(&input.name) {
         Some(path) => path.display().to_string(),
         None => input.name.clone(),
     };
-    let stage = asked.axes.get("stage").map(String::as_str);
-    let opened = guarded(|| Source::open(path.as_ref(), stage));
+    let stage = asked.of_input().stage;
+    let opened = guarded(|| Source::open(path.as_ref(), stage.as_deref()));
     let opened = opened.ok_or_else(panicked)?;
     let mut source = opened.map_err(|error| error.to_string().replace(&path, &input.name))?;
     if digest(&path) != input.digest {
@@ -311,18 +288,11 @@ fn open(input: &Input, asked: &Asked, here: &Here<'_>) -> Result<Source, String>
 }
 
 /// The snapshot that a question is about, with the facts that the plan adds.
-fn snapshot(source: Source, asked: &Asked) -> Result<Snapshot, String> {
-    let at = asked.axes.get("at").map(|name| named("at", &At::ALL, name));
-    let at = at.transpose().map_err(|error| error.to_string())?;
-    let snapshot = source
-        .into_snapshot(at)
-        .map_err(|error| error.to_string())?;
-    let told = Told {
-        release: asked.axes.get("kernel").cloned(),
-        cpus: requests::number(asked, "had-cpus"),
-        page_bytes: requests::number(asked, "had-page-size"),
-    };
-    snapshot.asked(&told).map_err(|error| error.to_string())
+fn snapshot(source: Source, asked: &dyn Question) -> Result<Snapshot, String> {
+    let of = asked.of_input();
+    let snapshot = source.into_snapshot(of.at);
+    let snapshot = snapshot.and_then(|snapshot| of.known.applied(snapshot));
+    snapshot.map_err(|error| error.to_string())
 }
 
 fn baseline(snapshot: &Snapshot) -> Result<Baseline<'_>, String> {
@@ -333,6 +303,200 @@ fn baseline(snapshot: &Snapshot) -> Result<Baseline<'_>, String> {
 }
 
 /// A report as JSON. That always works, as the commands print all of them so.
-fn value<T: Serialize>(report: &T) -> Result<Value, LabError> {
-    serde_json::to_value(report).map_err(|error| LabError::Usage(error.to_string()))
+fn value<T: Serialize>(report: &T) -> Result<Value, String> {
+    serde_json::to_value(report).map_err(|error| error.to_string())
+}
+
+/// Nominal costs in milliseconds of one CPU, by which cells are put together to chunks. Chunks must be the same on every
+/// machine, so these are constants; what a cell really takes is measured.
+const SNAPSHOT_MS: u64 = 40;
+const WHAT_IF_MS: u64 = 4;
+const REPLAY_MS: u64 = 30;
+const EVENTS_A_MS: u64 = 2000;
+const TIMED_EVENTS_A_MS: u64 = 800;
+const LOAD_MS: u64 = 1000;
+const MICRO_MS: u64 = 100;
+
+/// A snapshot of some thousand caches with its baseline.
+const WHAT_IF_BYTES: u64 = 32 << 20;
+/// A virtual machine with the decoded chunk of a trace.
+const REPLAY_BYTES: u64 = 96 << 20;
+/// Tasks, sockets and messages of a load on some hundred CPUs.
+const LOAD_BYTES: u64 = 512 << 20;
+/// An object that can be alive: its place in the table, and the slab that it may keep alone, in the records of the virtual
+/// machine.
+const SLOT_BYTES: u64 = 128;
+
+impl Answers for WhatIf {
+    fn set(&self) -> &Settings {
+        &self.set
+    }
+
+    fn set_mut(&mut self) -> &mut Settings {
+        &mut self.set
+    }
+
+    fn of_input(&self) -> OfInput {
+        OfInput {
+            stage: self.stage.one().cloned(),
+            at: self.at.one().copied(),
+            known: self.known.clone(),
+        }
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let questions = self.questions();
+        questions.map(drop).map_err(|error| error.to_string())
+    }
+
+    fn cost(&self, _: &Input, is_first: bool) -> Cost {
+        let reading = if is_first { SNAPSHOT_MS } else { 0 };
+        Cost {
+            ms: reading + WHAT_IF_MS,
+            bytes: WHAT_IF_BYTES,
+        }
+    }
+
+    fn answer(&self, ready: &Ready<'_>, _: &Here<'_>, caches: bool) -> Result<Vec<Answer>, String> {
+        let Ready::Snapshot(snapshot, baseline) = ready else {
+            return Err("what-if needs a snapshot".to_string());
+        };
+        let questions = self.questions().map_err(|error| error.to_string())?;
+        let answer = |question| {
+            let told = WhatIf::answer(self, baseline, snapshot, question);
+            let told = told.map_err(|error| error.to_string())?;
+            Answer::of(&told, &told.caches, caches)
+        };
+        questions.iter().map(answer).collect()
+    }
+}
+
+impl Answers for Replay {
+    fn set(&self) -> &Settings {
+        &self.set
+    }
+
+    fn set_mut(&mut self) -> &mut Settings {
+        &mut self.set
+    }
+
+    fn check(&self) -> Result<(), String> {
+        Replay::check(self).map_err(|error| error.to_string())
+    }
+
+    fn cost(&self, input: &Input, _: bool) -> Cost {
+        let copies = u64::from(self.copies.or(1));
+        let a_ms = match self.time.is_true() {
+            true => TIMED_EVENTS_A_MS,
+            false => EVENTS_A_MS,
+        };
+        let slots = input.slots.saturating_mul(copies);
+        Cost {
+            ms: REPLAY_MS + input.events.saturating_mul(copies) / a_ms,
+            bytes: REPLAY_BYTES.saturating_add(slots.saturating_mul(SLOT_BYTES)),
+        }
+    }
+
+    fn answer(
+        &self,
+        ready: &Ready<'_>,
+        here: &Here<'_>,
+        caches: bool,
+    ) -> Result<Vec<Answer>, String> {
+        let Ready::Recording(trace) = ready else {
+            return Err("replay needs a recording".to_string());
+        };
+        let mut input = (*trace).clone();
+        let failed = |error: LabError| error.to_string();
+        let axes = self.on(&mut input).map_err(failed)?;
+        let plan = Plan::new(&axes).map_err(failed)?;
+        match self.timing().map_err(failed)? {
+            None => {
+                plan.check_debug(&input).map_err(failed)?;
+                let runs = plan.execute(&input, 1, here).map_err(failed)?;
+                let of = |run: RunReport| {
+                    answer_with(run, |run| std::mem::take(&mut run.caches), caches)
+                };
+                runs.into_iter().map(of).collect()
+            }
+            Some(timing) => {
+                let runs = plan
+                    .execute_timed(&input, &timing, 1, here)
+                    .map_err(failed)?;
+                let of = |run: TimedReport| {
+                    answer_with(run, |run| std::mem::take(&mut run.caches), caches)
+                };
+                runs.into_iter().map(of).collect()
+            }
+        }
+    }
+}
+
+/// A run without its caches, and these.
+fn answer_with<T: Serialize, P: Serialize>(
+    mut run: T,
+    take: impl FnOnce(&mut T) -> Vec<P>,
+    wanted: bool,
+) -> Result<Answer, String> {
+    let caches = take(&mut run);
+    Answer::of(&run, &caches, wanted)
+}
+
+/// Answers of loads.
+macro_rules! loads {
+    ($($of:ty),*) => {$(
+        impl Answers for $of {
+            fn set(&self) -> &Settings {
+                &self.rules.set
+            }
+
+            fn set_mut(&mut self) -> &mut Settings {
+                &mut self.rules.set
+            }
+
+            fn cost(&self, _: &Input, _: bool) -> Cost {
+                Cost { ms: LOAD_MS, bytes: LOAD_BYTES }
+            }
+
+            fn answer(&self, _: &Ready<'_>, here: &Here<'_>, caches: bool) -> Result<Vec<Answer>, String> {
+                let failed = |error: WorkError| error.to_string();
+                let (_, runs) = self.runs().map_err(failed)?;
+                let start = self.kernel.start();
+                let answer = |run: quarry_work::load::LoadRun| {
+                    let report = run.run_from(&start, here).map_err(failed)?;
+                    answer_with(report, |report| std::mem::take(&mut report.caches), caches)
+                };
+                runs.into_iter().map(answer).collect()
+            }
+        }
+    )*};
+}
+
+loads!(Hackbench, Tbench, TcpRr);
+
+impl Answers for Micro {
+    fn set(&self) -> &Settings {
+        &self.set
+    }
+
+    fn set_mut(&mut self) -> &mut Settings {
+        &mut self.set
+    }
+
+    fn cost(&self, _: &Input, _: bool) -> Cost {
+        Cost {
+            ms: MICRO_MS,
+            bytes: LOAD_BYTES,
+        }
+    }
+
+    fn answer(&self, _: &Ready<'_>, _: &Here<'_>, caches: bool) -> Result<Vec<Answer>, String> {
+        let failed = |error: WorkError| error.to_string();
+        let (_, runs) = self.runs().map_err(failed)?;
+        let answer = |run: quarry_lab::ask::MicroRun| {
+            let report = run.spec.run_on(&run.design).map_err(failed)?;
+            Answer::of::<_, ()>(&report, &[], caches)
+        };
+        runs.into_iter().map(answer).collect()
+    }
 }

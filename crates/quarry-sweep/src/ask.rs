@@ -1,78 +1,26 @@
-//! Kinds of questions, and the keys of a plan that each takes.
+//! The questions that cells are asked.
 
 use std::fmt;
+use std::sync::Arc;
 
-use quarry_designs::units;
+use quarry_ask::{
+    Door, Field, Json, Layer, Part, Settings, canonical, cells, fields, object, read,
+};
+use quarry_designs::nearest;
+use quarry_lab::RunReport;
+use quarry_lab::ask::{Hackbench, Micro, Replay, Tbench, TcpRr, WhatIf};
+use quarry_lab::replay::report::CacheReport;
+use quarry_lab::replay::timed::report::{TimedCache, TimedReport};
+use quarry_lab::whatif::{CachePrediction, Prediction};
+use quarry_work::load::{CacheReport as LoadCache, LoadReport};
+use quarry_work::micro::MicroReport;
+use schemars::JsonSchema;
+use serde_json::Map;
 
+use crate::answer::{Answer, Answers, Here, OfInput, Ready};
 use crate::error::SweepError;
-
-/// A question that cells are asked.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Deserialize, serde::Serialize,
-)]
-pub enum Ask {
-    /// Slab memory of a kernel under other settings, from its snapshot.
-    #[serde(rename = "what-if")]
-    WhatIf,
-    /// A recording on a design.
-    #[serde(rename = "replay")]
-    Replay,
-    /// The same in simulated time.
-    #[serde(rename = "replay --time")]
-    ReplayTime,
-    /// hackbench in simulated time.
-    #[serde(rename = "run hackbench")]
-    Hackbench,
-    /// tbench in simulated time.
-    #[serde(rename = "run tbench")]
-    Tbench,
-    /// netperf's TCP_RR in simulated time.
-    #[serde(rename = "run tcp_rr")]
-    TcpRr,
-    /// Micro-benchmarks in simulated time.
-    #[serde(rename = "run micro")]
-    Micro,
-}
-
-impl Ask {
-    /// All of them, by name.
-    pub const ALL: [(Self, &'static str); 7] = [
-        (Self::WhatIf, "what-if"),
-        (Self::Replay, "replay"),
-        (Self::ReplayTime, "replay --time"),
-        (Self::Hackbench, "run hackbench"),
-        (Self::Tbench, "run tbench"),
-        (Self::TcpRr, "run tcp_rr"),
-        (Self::Micro, "run micro"),
-    ];
-
-    /// The command that asks it.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        let found = Self::ALL.iter().find(|(ask, _)| *ask == self);
-        found.map_or("", |(_, name)| name)
-    }
-
-    /// True for a load, which has no input.
-    #[must_use]
-    pub fn is_load(self) -> bool {
-        LOADS.contains(&self) || self == Self::Micro
-    }
-
-    /// The question of this name.
-    ///
-    /// # Errors
-    ///
-    /// [`SweepError::Usage`] with all names.
-    pub fn parse(text: &str) -> Result<Self, SweepError> {
-        let words: Vec<&str> = text.split_whitespace().collect();
-        let found = Self::ALL.iter().find(|(_, name)| *name == words.join(" "));
-        found.map(|(ask, _)| *ask).ok_or_else(|| {
-            let names = Self::ALL.map(|(_, name)| format!("{name:?}"));
-            SweepError::Usage(format!("ask = {text:?}: there are {}", names.join(", ")))
-        })
-    }
-}
+use crate::inputs::Input;
+use crate::table::{self, schema};
 
 /// The figure of a report that settings are judged by: the less, the better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,27 +33,223 @@ pub struct Figure {
     pub now: Option<&'static str>,
 }
 
+const fn exact(column: &'static str) -> Figure {
+    Figure {
+        column,
+        bounds: None,
+        now: None,
+    }
+}
+
+/// Input of a question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Needs {
+    /// None: a load.
+    Nothing,
+    /// A snapshot, or a recording with one.
+    Snapshot,
+    /// A recording.
+    Recording,
+}
+
+/// Cost of a cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cost {
+    /// Nominal milliseconds of one CPU.
+    pub ms: u64,
+    /// Bytes that it may need at once, beside the program: an estimate from above.
+    pub bytes: u64,
+}
+
+/// Makes a question of names and values.
+type Reader = fn(&[Layer<'_>]) -> Result<Arc<dyn Question>, String>;
+
+/// A kind of question, by its name.
+struct Entry {
+    name: &'static str,
+    needs: Needs,
+    figure: Figure,
+    fields: fn() -> Vec<Field>,
+    read: Reader,
+    /// Columns of its report, and of those of its caches.
+    reports: fn() -> [Vec<table::Field>; 2],
+}
+
+const fn entry<Q: Answers, Run: JsonSchema, Cache: JsonSchema>(
+    name: &'static str,
+    needs: Needs,
+    figure: Figure,
+) -> Entry {
+    Entry {
+        name,
+        needs,
+        figure,
+        fields: fields::<Q>,
+        read: |layers| Ok(Arc::new(read::<Q>(layers, Door::Plan)?)),
+        reports: || [schema::fields::<Run>(), schema::fields::<Cache>()],
+    }
+}
+
+/// A report without members: a micro-benchmark has one cache.
+#[derive(JsonSchema)]
+struct Nothing {}
+
+/// All questions: a new one is a line here and what it answers ([`Answers`]).
+static ENTRIES: [Entry; 7] = [
+    entry::<WhatIf, Prediction, CachePrediction>(
+        "what-if",
+        Needs::Snapshot,
+        Figure {
+            column: "predicted_bytes",
+            bounds: Some(["low_bytes", "high_bytes"]),
+            now: Some("observed_bytes"),
+        },
+    ),
+    entry::<Replay, RunReport, CacheReport>("replay", Needs::Recording, exact("peak_slab_bytes")),
+    entry::<Replay, TimedReport, TimedCache>(
+        "replay --time",
+        Needs::Recording,
+        exact("operation_ns"),
+    ),
+    entry::<Hackbench, LoadReport, LoadCache>("run hackbench", Needs::Nothing, exact("cpu_us")),
+    entry::<Tbench, LoadReport, LoadCache>("run tbench", Needs::Nothing, exact("cpu_us")),
+    entry::<TcpRr, LoadReport, LoadCache>("run tcp_rr", Needs::Nothing, exact("cpu_us")),
+    entry::<Micro, MicroReport, Nothing>("run micro", Needs::Nothing, exact("object_ns")),
+];
+
+/// Name of a question: the command that asks it. `replay --time` is `replay` with `time`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ask(usize);
+
 impl Ask {
+    /// The question about a snapshot.
+    pub const WHAT_IF: Self = Self(0);
+
+    /// All of them.
+    pub fn all() -> impl Iterator<Item = Self> {
+        (0..ENTRIES.len()).map(Self)
+    }
+
+    fn entry(self) -> &'static Entry {
+        &ENTRIES[self.0]
+    }
+
+    /// The command that asks it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        self.entry().name
+    }
+
+    /// Its input.
+    #[must_use]
+    pub fn needs(self) -> Needs {
+        self.entry().needs
+    }
+
     /// The figure that settings are judged by.
     #[must_use]
     pub fn figure(self) -> Figure {
-        let exact = |column| Figure {
-            column,
-            bounds: None,
-            now: None,
-        };
-        match self {
-            Self::WhatIf => Figure {
-                column: "predicted_bytes",
-                bounds: Some(["low_bytes", "high_bytes"]),
-                now: Some("observed_bytes"),
-            },
-            Self::Replay => exact("peak_slab_bytes"),
-            Self::ReplayTime => exact("operation_ns"),
-            Self::Hackbench | Self::Tbench | Self::TcpRr => exact("cpu_us"),
-            Self::Micro => exact("object_ns"),
-        }
+        self.entry().figure
     }
+
+    /// Columns of its report, and of those of its caches.
+    pub(crate) fn reports(self) -> [Vec<table::Field>; 2] {
+        (self.entry().reports)()
+    }
+
+    /// The question of this name.
+    ///
+    /// # Errors
+    ///
+    /// [`SweepError::Usage`] with all names.
+    pub fn parse(text: &str) -> Result<Self, SweepError> {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let words = words.join(" ");
+        Self::all().find(|ask| ask.name() == words).ok_or_else(|| {
+            let names = Self::all().map(|ask| format!("{:?}", ask.name()));
+            let names: Vec<String> = names.collect();
+            SweepError::Usage(format!("ask = {text:?}: there are {}", names.join(", ")))
+        })
+    }
+
+    /// The part of its name behind ` --`, which is a field of the question.
+    fn mode(self) -> Option<&'static str> {
+        self.name().split_once(" --").map(|(_, mode)| mode)
+    }
+
+    /// Fields of the question, in the order of the axes; not those that its name says.
+    #[must_use]
+    pub fn fields(self) -> Vec<Field> {
+        let mut fields = (self.entry().fields)();
+        fields.sort_by_key(|field| field.rank);
+        // Without its mode, it has nothing that needs one.
+        let mode = self.mode();
+        let lacks = |name: &str| {
+            fields.iter().any(|of| of.is_mode && of.name == name) && mode != Some(name)
+        };
+        let is_there = |field: &Field| {
+            !field.is_mode
+                && !field.needs.iter().any(|name| lacks(name))
+                && !mode.is_some_and(|mode| excludes(&fields, mode, field.name))
+        };
+        let kept = fields.iter().filter(|field| is_there(field));
+        kept.copied().collect()
+    }
+
+    /// The field of a plan's key.
+    ///
+    /// # Errors
+    ///
+    /// [`SweepError::Usage`] with the questions that have the key, or the nearest key.
+    pub fn field(self, key: &str, others: &[&str]) -> Result<Field, SweepError> {
+        let is = |field: &Field| field.name == key.replace('-', "_");
+        if let Some(field) = self.fields().into_iter().find(is) {
+            return Ok(field);
+        }
+        let having: Vec<&str> = Self::all()
+            .filter(|ask| ask.fields().iter().any(is))
+            .map(Self::name)
+            .collect();
+        if !having.is_empty() {
+            return Err(SweepError::Usage(format!(
+                "{key} applies to {}, not to {self}",
+                having.join(", ")
+            )));
+        }
+        let names: Vec<String> = self
+            .fields()
+            .iter()
+            .map(|field| field.spelled(Door::Plan))
+            .chain(others.iter().map(ToString::to_string))
+            .collect();
+        let near = nearest(key, names.iter().map(String::as_str));
+        let near = near.map_or_else(String::new, |near| format!("; the nearest is {near:?}"));
+        Err(SweepError::Usage(format!(
+            "a plan has no key {key:?}{near}; keys of {self} are {}",
+            names.join(", ")
+        )))
+    }
+
+    /// The question of names and values.
+    ///
+    /// # Errors
+    ///
+    /// [`SweepError::Usage`] if a value is wrong or keys contradict each other.
+    pub fn read(self, layers: &[Layer<'_>]) -> Result<Arc<dyn Question>, SweepError> {
+        let mut mode = Map::new();
+        if let Some(name) = self.mode() {
+            mode.insert(name.to_string(), true.into());
+        }
+        let mut all = vec![(&mode, std::path::Path::new(""))];
+        all.extend_from_slice(layers);
+        (self.entry().read)(&all).map_err(SweepError::Usage)
+    }
+}
+
+/// True if a mode excludes a field.
+fn excludes(fields: &[Field], mode: &str, name: &str) -> bool {
+    let mode = fields.iter().find(|field| field.name == mode);
+    mode.is_some_and(|mode| mode.not_with.contains(&name))
 }
 
 impl fmt::Display for Ask {
@@ -114,359 +258,125 @@ impl fmt::Display for Ask {
     }
 }
 
-/// Form of a key's values.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
-    /// As it is.
-    Text,
-    /// A number from 0 on; `1..8` are all from 1 to 8.
-    Count,
-    /// Bytes, `16G`.
-    Bytes,
-    /// Bytes of a page.
-    PageBytes,
-    /// `true` or `false`.
-    Flag,
-}
-
-/// A key of a plan.
-#[derive(Clone, Copy, Debug)]
-pub struct Key {
-    /// Name, as the commands' option has it.
-    pub name: &'static str,
-    /// Form of its values.
-    pub form: Form,
-    /// Questions that take it.
-    pub asks: &'static [Ask],
-    /// Meaning.
-    pub about: &'static str,
-}
-
-const ANY: &[Ask] = &[
-    Ask::WhatIf,
-    Ask::Replay,
-    Ask::ReplayTime,
-    Ask::Hackbench,
-    Ask::Tbench,
-    Ask::TcpRr,
-    Ask::Micro,
-];
-const WHAT_IF: &[Ask] = &[Ask::WhatIf];
-const REPLAYS: &[Ask] = &[Ask::Replay, Ask::ReplayTime];
-const TIMED: &[Ask] = &[
-    Ask::ReplayTime,
-    Ask::Hackbench,
-    Ask::Tbench,
-    Ask::TcpRr,
-    Ask::Micro,
-];
-const RUNS: &[Ask] = &[
-    Ask::Replay,
-    Ask::ReplayTime,
-    Ask::Hackbench,
-    Ask::Tbench,
-    Ask::TcpRr,
-    Ask::Micro,
-];
-const LOADS: &[Ask] = &[Ask::Hackbench, Ask::Tbench, Ask::TcpRr];
-const BOOTED: &[Ask] = &[
-    Ask::Replay,
-    Ask::ReplayTime,
-    Ask::Hackbench,
-    Ask::Tbench,
-    Ask::TcpRr,
-];
-const HACKBENCH: &[Ask] = &[Ask::Hackbench];
-const MICRO: &[Ask] = &[Ask::Micro];
-
-const fn key(name: &'static str, form: Form, asks: &'static [Ask], about: &'static str) -> Key {
-    Key {
-        name,
-        form,
-        asks,
-        about,
+impl fmt::Debug for Ask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 
-/// Axes of a plan, that which varies slowest first. Beside them a plan has `ask`, `input`, `set` and `config`.
-pub const KEYS: [Key; 42] = [
-    key(
-        "stage",
-        Form::Text,
-        WHAT_IF,
-        "Stage of a recorded boot; the first by default",
-    ),
-    key(
-        "at",
-        Form::Text,
-        WHAT_IF,
-        "Snapshot of a recording: begin or end; begin by default",
-    ),
-    key(
-        "kernel",
-        Form::Text,
-        WHAT_IF,
-        "Release of the inputs' kernels, where their files do not have it",
-    ),
-    key(
-        "had-cpus",
-        Form::Count,
-        WHAT_IF,
-        "CPUs of the inputs' machines, where their files do not have them",
-    ),
-    key(
-        "had-page-size",
-        Form::PageBytes,
-        WHAT_IF,
-        "Page size of the inputs' machines, where their files do not have it",
-    ),
-    key(
-        "force",
-        Form::Flag,
-        WHAT_IF,
-        "true answers also where the formulas explain few caches",
-    ),
-    key(
-        "machine",
-        Form::Text,
-        TIMED,
-        "Machine whose time is simulated: a name of quarry machines, or a file; haswell-ep-2x12 by default",
-    ),
-    key(
-        "pace",
-        Form::Text,
-        &[Ask::ReplayTime],
-        "recorded or full; recorded by default",
-    ),
-    key(
-        "start",
-        Form::Text,
-        REPLAYS,
-        "usual, empty, initial or check; usual starts with what the recorded kernel held if it is told",
-    ),
-    key(
-        "pages",
-        Form::Text,
-        REPLAYS,
-        "Page events to replay: auto, off or all; auto by default",
-    ),
-    key(
-        "from",
-        Form::Text,
-        REPLAYS,
-        "Replay events from this time on: seconds as recorded, or +SECONDS after the first event",
-    ),
-    key(
-        "until",
-        Form::Text,
-        REPLAYS,
-        "Replay events before this time",
-    ),
-    key(
-        "booted",
-        Form::Flag,
-        BOOTED,
-        "true begins on the heap of a kernel that has run; false, an empty one, by default",
-    ),
-    key(
-        "memory",
-        Form::Bytes,
-        RUNS,
-        "Memory of each virtual machine",
-    ),
-    key(
-        "cache-line",
-        Form::Bytes,
-        &[Ask::Replay],
-        "Bytes of a cache line; 64 by default",
-    ),
-    key(
-        "cache-share",
-        Form::Bytes,
-        REPLAYS,
-        "Bytes of a CPU's share of the last-level cache",
-    ),
-    key(
-        "debug",
-        Form::Text,
-        &[Ask::Replay],
-        "Debugging as in the kernel's slub_debug",
-    ),
-    key("release", Form::Text, WHAT_IF, "Releases of Linux"),
-    key(
-        "era",
-        Form::Text,
-        LOADS,
-        "Release whose rules designs without one have",
-    ),
-    key(
-        "design",
-        Form::Text,
-        ANY,
-        "Designs with optional eras, DESIGN[@ERA]",
-    ),
-    key(
-        "page-size",
-        Form::PageBytes,
-        ANY,
-        "Page sizes: 4k, 16k, 64k",
-    ),
-    key(
-        "possible-cpus",
-        Form::Count,
-        WHAT_IF,
-        "Numbers of possible CPUs",
-    ),
-    key("cpus", Form::Count, ANY, "Numbers of CPUs; 1..8 is a range"),
-    key(
-        "pattern",
-        Form::Text,
-        MICRO,
-        "batch, pair, cross, spread or bulk; batch by default",
-    ),
-    key(
-        "size",
-        Form::Bytes,
-        MICRO,
-        "Bytes of an object; 256 by default",
-    ),
-    key(
-        "count",
-        Form::Count,
-        MICRO,
-        "Objects that each allocating CPU allocates in a round; 10000 by default",
-    ),
-    key(
-        "groups",
-        Form::Count,
-        HACKBENCH,
-        "Groups of senders and receivers",
-    ),
-    key(
-        "clients",
-        Form::Count,
-        &[Ask::Tbench],
-        "Clients, each with a server",
-    ),
-    key(
-        "pairs",
-        Form::Count,
-        &[Ask::TcpRr],
-        "Pairs of a netperf and a netserver",
-    ),
-    key(
-        "fds",
-        Form::Count,
-        HACKBENCH,
-        "Senders of a group, and receivers",
-    ),
-    key(
-        "loops",
-        Form::Count,
-        HACKBENCH,
-        "Messages that a sender writes to each receiver",
-    ),
-    key("datasize", Form::Bytes, HACKBENCH, "Bytes of a message"),
-    key(
-        "transport",
-        Form::Text,
-        HACKBENCH,
-        "unix, datagram or pipe; unix by default",
-    ),
-    key("request", Form::Bytes, &[Ask::TcpRr], "Bytes of a request"),
-    key(
-        "response",
-        Form::Bytes,
-        &[Ask::TcpRr],
-        "Bytes of a response",
-    ),
-    key(
-        "time",
-        Form::Text,
-        &[Ask::Tbench, Ask::TcpRr],
-        "Simulated time that is counted; 50ms by default",
-    ),
-    key(
-        "count-start",
-        Form::Flag,
-        LOADS,
-        "The start is counted, too",
-    ),
-    key(
-        "wake-order",
-        Form::Text,
-        LOADS,
-        "Moment at which a woken task runs: immediate, queued, fair or deadline",
-    ),
-    key(
-        "wake-place",
-        Form::Text,
-        LOADS,
-        "CPU on which a woken task runs: previous, affine or idle",
-    ),
-    key(
-        "copies",
-        Form::Count,
-        REPLAYS,
-        "Numbers of copies of the recorded load",
-    ),
-    key(
-        "draw",
-        Form::Count,
-        TIMED,
-        "Draws of the machine's constants in their ranges; 0, the default, are their values",
-    ),
-    key(
-        "seed",
-        Form::Count,
-        TIMED,
-        "Seeds of what is left to chance; 1..8 is a range",
-    ),
-];
+impl serde::Serialize for Ask {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(self.name())
+    }
+}
 
-/// Values of a range, at most.
-const RANGE_MAX: u64 = 10_000;
+impl<'de> serde::Deserialize<'de> for Ask {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(from)?;
+        Self::parse(&name).map_err(serde::de::Error::custom)
+    }
+}
 
-impl Key {
-    /// The values that a text means, each in the one form that all its spellings have.
+/// A question of some kind, as a sweep sees it.
+pub trait Question: fmt::Debug + Send + Sync {
+    /// Every combination of the values of its axes and its settings, for one input.
+    fn cells(&self) -> Vec<Arc<dyn Question>>;
+
+    /// Names and values; with contents, all that the answer depends on.
+    fn object(&self, contents: bool) -> Map<String, Json>;
+
+    /// The text whose hash names a cell.
+    fn canonical(&self, name: &str) -> String;
+
+    /// Its tunables.
+    fn settings(&self) -> Settings;
+
+    /// The one design of a cell, as it is named; `None` if it is not asked.
+    fn design(&self) -> Option<String>;
+
+    /// The same with other tunables.
+    fn with_settings(&self, settings: Settings) -> Arc<dyn Question>;
+
+    /// Facts that decide how an input is read.
+    fn of_input(&self) -> OfInput;
+
+    /// Refuses what no cell can ask, whatever its input.
     ///
     /// # Errors
     ///
-    /// [`SweepError::Usage`] if it has another form.
-    pub fn values(&self, text: &str) -> Result<Vec<String>, SweepError> {
-        let text = text.trim();
-        let wrong = |problem: String| SweepError::Usage(format!("{}: {problem}", self.name));
-        let number = |text: &str| {
-            let number: Result<u32, _> = text.trim().parse();
-            number.map_err(|_| wrong(format!("{text:?} is no number from 0 to {}", u32::MAX)))
-        };
-        match self.form {
-            Form::Text => Ok(vec![text.to_string()]),
-            Form::Flag => match text {
-                "true" | "false" => Ok(vec![text.to_string()]),
-                _ => Err(wrong(format!("{text:?} is neither true nor false"))),
-            },
-            Form::Bytes => {
-                let bytes = units::parse_bytes(text).map_err(wrong)?;
-                Ok(vec![bytes.to_string()])
+    /// A sentence that names the setting.
+    fn check(&self) -> Result<(), String>;
+
+    /// Cost of a cell; `is_first` if the input has to be read.
+    fn cost(&self, input: &Input, is_first: bool) -> Cost;
+
+    /// Answers a cell.
+    #[doc(hidden)]
+    fn answer(
+        &self,
+        ready: &Ready<'_>,
+        here: &Here<'_>,
+        caches: bool,
+    ) -> Result<Vec<Answer>, String>;
+}
+
+impl<Q: Answers + Part> Question for Q {
+    fn cells(&self) -> Vec<Arc<dyn Question>> {
+        let all = cells(self, |_| true).into_iter();
+        all.map(|cell| Arc::new(cell) as Arc<dyn Question>)
+            .collect()
+    }
+
+    fn object(&self, contents: bool) -> Map<String, Json> {
+        object(self, contents)
+    }
+
+    fn canonical(&self, name: &str) -> String {
+        canonical(name, self)
+    }
+
+    fn settings(&self) -> Settings {
+        self.set().clone()
+    }
+
+    fn design(&self) -> Option<String> {
+        let values = object(self, false);
+        let design = values.get("design")?.get(0)?.as_str()?;
+        Some(design.to_string())
+    }
+
+    fn with_settings(&self, settings: Settings) -> Arc<dyn Question> {
+        let mut other = self.clone();
+        *other.set_mut() = settings;
+        Arc::new(other)
+    }
+
+    fn of_input(&self) -> OfInput {
+        Answers::of_input(self)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        Answers::check(self)
+    }
+
+    fn cost(&self, input: &Input, is_first: bool) -> Cost {
+        Answers::cost(self, input, is_first)
+    }
+
+    fn answer(
+        &self,
+        ready: &Ready<'_>,
+        here: &Here<'_>,
+        caches: bool,
+    ) -> Result<Vec<Answer>, String> {
+        let mut answers = Answers::answer(self, ready, here, caches)?;
+        let varied = self.set().varied();
+        for answer in &mut answers {
+            if let Some(members) = answer.run.as_object_mut() {
+                members.insert("set".to_string(), varied.clone().into());
             }
-            Form::PageBytes => {
-                let bytes = units::parse_page_bytes(text).map_err(wrong)?;
-                Ok(vec![bytes.to_string()])
-            }
-            Form::Count => match text.split_once("..") {
-                None => Ok(vec![number(text)?.to_string()]),
-                Some((first, last)) => {
-                    let (first, last) = (number(first)?, number(last)?);
-                    if last < first || u64::from(last - first) >= RANGE_MAX {
-                        return Err(wrong(format!(
-                            "{text:?}: a range goes up, from the first number to the last, by at most {RANGE_MAX} values"
-                        )));
-                    }
-                    Ok((first..=last).map(|value| value.to_string()).collect())
-                }
-            },
         }
+        Ok(answers)
     }
 }
 
@@ -474,40 +384,48 @@ impl Key {
 mod tests {
     use super::*;
 
-    fn values(name: &str, text: &str) -> Result<Vec<String>, String> {
-        let key = KEYS.iter().find(|key| key.name == name).unwrap();
-        key.values(text).map_err(|error| error.to_string())
-    }
-
-    #[test]
-    fn spellings_of_one_value_are_one() {
-        assert_eq!(values("page-size", "64k"), values("page-size", "65536"));
-        assert_eq!(values("memory", " 1G ").unwrap(), ["1073741824"]);
-        assert_eq!(values("seed", "2..4").unwrap(), ["2", "3", "4"]);
-        assert_eq!(values("cpus", "7").unwrap(), ["7"]);
-    }
-
-    #[test]
-    fn wrong_values_name_the_key() {
-        for (name, text) in [
-            ("page-size", "8k"),
-            ("cpus", "-1"),
-            ("seed", "4..2"),
-            ("seed", "0..4000000000"),
-            ("force", "yes"),
-        ] {
-            let error = values(name, text).unwrap_err();
-            assert!(error.starts_with(&format!("{name}: ")), "{error}");
-        }
-    }
-
     #[test]
     fn names_are_read_again() {
-        for (ask, name) in Ask::ALL {
-            assert_eq!(Ask::parse(name).unwrap(), ask);
-            assert_eq!(ask.to_string(), name);
+        for ask in Ask::all() {
+            assert_eq!(Ask::parse(ask.name()).unwrap(), ask);
         }
         let error = Ask::parse("what if").unwrap_err().to_string();
         assert!(error.contains("\"what-if\", \"replay\""), "{error}");
+    }
+
+    /// Rows are ordered by cells, and cells by axes: a new field changes the order of nothing that was there.
+    #[test]
+    fn axes_keep_their_order() {
+        let order = |ask: &str| {
+            let fields = Ask::parse(ask).unwrap().fields();
+            let names = fields.iter().map(|field| field.name);
+            names.collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(
+            order("what-if"),
+            "stage at kernel had_cpus had_page_size force release design page_size possible_cpus cpus config set"
+        );
+        assert_eq!(
+            order("replay"),
+            "start pages from until booted heap memory cache_line cache_share debug design page_size cpus copies set"
+        );
+        assert_eq!(
+            order("replay --time"),
+            "machine pace start pages from until booted heap memory cache_share design page_size cpus copies draw seed set"
+        );
+        assert_eq!(
+            order("run hackbench"),
+            "machine booted heap memory era design page_size cpus groups fds loops datasize transport count_start \
+             wake_order wake_place skb_sizes at draw seed set"
+        );
+        assert_eq!(
+            order("run tcp_rr"),
+            "machine booted heap memory era design page_size cpus pairs request response remote time count_start \
+             wake_order wake_place skb_sizes at draw seed set"
+        );
+        assert_eq!(
+            order("run micro"),
+            "machine memory design page_size cpus pattern size kmalloc count bulk rounds draw seed set"
+        );
     }
 }

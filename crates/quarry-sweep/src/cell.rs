@@ -1,14 +1,16 @@
 //! Cells: one input under one value of each axis, known by a hash of all that its answer depends on.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
-use crate::ask::Ask;
+use crate::answer::OfInput;
+use crate::ask::{Ask, Cost, Question};
 use crate::inputs::{Input, hex};
-use crate::plan::Asked;
 use crate::version::version;
 
 /// One cell of a sweep. Cells share their inputs and settings: a fleet has a million cells.
@@ -23,39 +25,54 @@ pub struct Cell {
     pub asked: Arc<Asked>,
 }
 
-/// Nominal costs in milliseconds of one CPU, by which cells are put together to chunks. Chunks must be the same on every
-/// machine, so these are constants; what a cell really takes is measured.
-const SNAPSHOT_MS: u64 = 40;
-const WHAT_IF_MS: u64 = 4;
-const REPLAY_MS: u64 = 30;
-const EVENTS_A_MS: u64 = 2000;
-const TIMED_EVENTS_A_MS: u64 = 800;
-const LOAD_MS: u64 = 1000;
-const MICRO_MS: u64 = 100;
+/// The settings of a cell.
+#[derive(Debug)]
+pub struct Asked {
+    /// The question with one value of each axis.
+    pub question: Arc<dyn Question>,
+    /// Its names and values.
+    pub(crate) values: Map<String, Value>,
+    /// Facts that decide how the input is read.
+    pub(crate) of_input: OfInput,
+    /// All that the answer depends on beside the input and the version.
+    canonical: String,
+}
+
+impl Asked {
+    /// The settings of a question whose axes have one value each.
+    #[must_use]
+    pub fn new(ask: Ask, question: Arc<dyn Question>) -> Self {
+        Self {
+            values: question.object(false),
+            of_input: question.of_input(),
+            canonical: question.canonical(ask.name()),
+            question,
+        }
+    }
+
+    /// All that the answer depends on beside the input and the version.
+    pub(crate) fn canonical(&self) -> &str {
+        &self.canonical
+    }
+}
+
+impl PartialEq for Asked {
+    fn eq(&self, other: &Self) -> bool {
+        self.canonical == other.canonical
+    }
+}
+
+impl Eq for Asked {}
 
 impl Cell {
     /// The cell of an input.
     #[must_use]
-    pub fn new(ask: Ask, input: &Arc<Input>, asked: &Arc<Asked>) -> Self {
+    pub fn new(input: &Arc<Input>, asked: &Arc<Asked>) -> Self {
         let mut hash = Sha256::new();
         // Lengths keep texts apart.
-        let mut add = |text: &str| {
+        for text in [version(), &asked.canonical, &input.digest] {
             hash.update((text.len() as u64).to_le_bytes());
             hash.update(text);
-        };
-        add(version());
-        add(ask.name());
-        add(&input.digest);
-        add(&asked.varied);
-        for (key, value) in &asked.axes {
-            add(key);
-            add(value);
-        }
-        for (kind, texts) in [("set", &asked.set), ("config", &asked.config)] {
-            for text in texts {
-                add(kind);
-                add(text);
-            }
         }
         Self {
             id: hex(hash.finalize()),
@@ -64,47 +81,11 @@ impl Cell {
         }
     }
 
-    /// Copies of the load that run at once.
-    fn copies(&self) -> u64 {
-        let copies = self.asked.axes.get("copies");
-        copies.and_then(|text| text.parse().ok()).unwrap_or(1)
-    }
-
     /// Nominal cost; `is_first` if the input has to be read.
-    pub(crate) fn weight_ms(&self, ask: Ask, is_first: bool) -> u64 {
-        let events = self.input.events.saturating_mul(self.copies());
-        match ask {
-            Ask::WhatIf if is_first => SNAPSHOT_MS + WHAT_IF_MS,
-            Ask::WhatIf => WHAT_IF_MS,
-            Ask::Replay => REPLAY_MS + events / EVENTS_A_MS,
-            Ask::ReplayTime => REPLAY_MS + events / TIMED_EVENTS_A_MS,
-            Ask::Hackbench | Ask::Tbench | Ask::TcpRr => LOAD_MS,
-            Ask::Micro => MICRO_MS,
-        }
-    }
-
-    /// Bytes that the cell may need at once, beside the program: an estimate from above.
-    pub(crate) fn memory_bytes(&self, ask: Ask) -> u64 {
-        match ask {
-            Ask::WhatIf => WHAT_IF_BYTES,
-            Ask::Replay | Ask::ReplayTime => {
-                let slots = self.input.slots.saturating_mul(self.copies());
-                REPLAY_BYTES.saturating_add(slots.saturating_mul(SLOT_BYTES))
-            }
-            Ask::Hackbench | Ask::Tbench | Ask::TcpRr | Ask::Micro => LOAD_BYTES,
-        }
+    pub(crate) fn cost(&self, is_first: bool) -> Cost {
+        self.asked.question.cost(&self.input, is_first)
     }
 }
-
-/// A snapshot of some thousand caches with its baseline.
-const WHAT_IF_BYTES: u64 = 32 << 20;
-/// A virtual machine with the decoded chunk of a trace.
-const REPLAY_BYTES: u64 = 96 << 20;
-/// Tasks, sockets and messages of a load on some hundred CPUs.
-const LOAD_BYTES: u64 = 512 << 20;
-/// An object that can be alive: its place in the table, and the slab that it may keep alone, in the records of the virtual
-/// machine.
-const SLOT_BYTES: u64 = 128;
 
 /// Cells that one thread or one task of a cluster runs.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -127,7 +108,8 @@ struct Text {
     caches: bool,
     version: String,
     inputs: Vec<Input>,
-    asked: Vec<Asked>,
+    /// Names and values, of files with their contents.
+    asked: Vec<Map<String, Value>>,
     /// Places of each cell's input and settings.
     cells: Vec<(usize, usize)>,
 }
@@ -148,9 +130,10 @@ impl From<Chunk> for Text {
                 text.inputs.push((*cell.input).clone());
             }
             let next = text.asked.len();
-            let place = *places.entry(Arc::clone(&cell.asked)).or_insert(next);
+            let canonical = cell.asked.canonical.clone();
+            let place = *places.entry(canonical).or_insert(next);
             if place == next {
-                text.asked.push((*cell.asked).clone());
+                text.asked.push(cell.asked.question.object(true));
             }
             text.cells.push((text.inputs.len() - 1, place));
         }
@@ -163,10 +146,15 @@ impl TryFrom<Text> for Chunk {
 
     fn try_from(text: Text) -> Result<Self, String> {
         let inputs: Vec<Arc<Input>> = text.inputs.into_iter().map(Arc::new).collect();
-        let asked: Vec<Arc<Asked>> = text.asked.into_iter().map(Arc::new).collect();
+        let asked = text.asked.iter().map(|values| {
+            let question = text.ask.read(&[(values, Path::new(""))]);
+            let question = question.map_err(|error| error.to_string())?;
+            Ok(Arc::new(Asked::new(text.ask, question)))
+        });
+        let asked: Vec<Arc<Asked>> = asked.collect::<Result<_, String>>()?;
         let cell = |(input, of): &(usize, usize)| {
             let (input, asked) = (inputs.get(*input)?, asked.get(*of)?);
-            Some(Cell::new(text.ask, input, asked))
+            Some(Cell::new(input, asked))
         };
         let cells: Option<Vec<Cell>> = text.cells.iter().map(cell).collect();
         Ok(Self {
@@ -188,21 +176,21 @@ impl Chunk {
     /// Puts cells together to chunks, in their order. The sizes of chunks depend on the cells alone.
     #[must_use]
     pub fn all(ask: Ask, caches: bool, cells: &[Cell]) -> Vec<Self> {
-        let target = weight_ms(ask, cells) / CHUNKS;
+        let target = weight_ms(cells) / CHUNKS;
         let target = target.clamp(*CHUNK_MS.start(), *CHUNK_MS.end());
         let mut chunks: Vec<Self> = Vec::new();
         let mut spent = 0;
         for cell in cells {
             let last = chunks.last().and_then(|chunk| chunk.cells.last());
             let is_first = last.is_none_or(|last| last.input != cell.input);
-            let weight = cell.weight_ms(ask, is_first);
+            let weight = cell.cost(is_first).ms;
             match chunks.last_mut() {
                 Some(chunk) if spent + weight <= target => {
                     spent += weight;
                     chunk.cells.push(cell.clone());
                 }
                 _ => {
-                    spent = cell.weight_ms(ask, true);
+                    spent = cell.cost(true).ms;
                     chunks.push(Self {
                         ask,
                         caches,
@@ -229,29 +217,31 @@ impl Chunk {
 
     /// Nominal cost in milliseconds of one CPU.
     pub(crate) fn weight_ms(&self) -> u64 {
-        weight_ms(self.ask, &self.cells)
+        weight_ms(&self.cells)
     }
 
     /// Bytes that the chunk may need at once, beside the program: an estimate from above.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
-        let each = self.cells.iter().map(|cell| cell.memory_bytes(self.ask));
+        let each = self.cells.iter().map(|cell| cell.cost(false).bytes);
         each.max().unwrap_or(0)
     }
 }
 
 /// Nominal cost in milliseconds of cells that follow each other.
-fn weight_ms(ask: Ask, cells: &[Cell]) -> u64 {
+fn weight_ms(cells: &[Cell]) -> u64 {
     let mut before: Option<&Cell> = None;
     cells.iter().fold(0, |sum, cell| {
         let is_first = before.is_none_or(|before| before.input != cell.input);
         before = Some(cell);
-        sum.saturating_add(cell.weight_ms(ask, is_first))
+        sum.saturating_add(cell.cost(is_first).ms)
     })
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn input(digest: &str, events: u64) -> Arc<Input> {
@@ -263,68 +253,66 @@ mod tests {
         })
     }
 
-    fn asked(key: &str, value: &str) -> Arc<Asked> {
-        let axes = [(key.to_string(), value.to_string())];
-        Arc::new(Asked {
-            axes: axes.into_iter().collect(),
-            ..Asked::default()
-        })
+    fn asked(ask: &str, values: Value) -> Arc<Asked> {
+        let ask = Ask::parse(ask).unwrap();
+        let values = values.as_object().unwrap();
+        let question = ask.read(&[(values, Path::new(""))]).unwrap();
+        Arc::new(Asked::new(ask, question))
     }
 
     #[test]
     fn an_id_has_all_that_an_answer_depends_on() {
-        let base = Cell::new(Ask::WhatIf, &input("a", 0), &asked("cpus", "2"));
+        let two = |ask, key: &str| asked(ask, json!({key: 2}));
+        let base = Cell::new(&input("a", 0), &two("what-if", "cpus"));
         assert_eq!(base.id.len(), 32);
-        let set = Arc::new(Asked {
-            set: vec!["min_partial=1".to_string()],
-            ..(*asked("cpus", "2")).clone()
-        });
         let others = [
-            Cell::new(Ask::Replay, &input("a", 0), &asked("cpus", "2")),
-            Cell::new(Ask::WhatIf, &input("b", 0), &asked("cpus", "2")),
-            Cell::new(Ask::WhatIf, &input("a", 0), &asked("cpus", "22")),
-            Cell::new(Ask::WhatIf, &input("a", 0), &asked("possible-cpus", "2")),
-            Cell::new(Ask::WhatIf, &input("a", 0), &set),
+            Cell::new(&input("a", 0), &two("replay", "cpus")),
+            Cell::new(&input("b", 0), &two("what-if", "cpus")),
+            Cell::new(&input("a", 0), &asked("what-if", json!({"cpus": 22}))),
+            Cell::new(&input("a", 0), &two("what-if", "possible_cpus")),
+            Cell::new(
+                &input("a", 0),
+                &asked("what-if", json!({"cpus": 2, "set": "min_partial=1"})),
+            ),
         ];
         for other in others {
             assert_ne!(other.id, base.id);
         }
-        // The name of a file is no part of its content.
+        // The name of a file is no part of its content, nor is the spelling of a value.
         let renamed = Arc::new(Input {
             name: "other".to_string(),
             ..(*input("a", 0)).clone()
         });
-        assert_eq!(
-            Cell::new(Ask::WhatIf, &renamed, &asked("cpus", "2")).id,
-            base.id
-        );
+        let spelled = asked("what-if", json!({"cpus": "2"}));
+        assert_eq!(Cell::new(&renamed, &spelled).id, base.id);
     }
 
     #[test]
     fn chunks_have_a_cost_and_keep_the_order() {
         let cells = |n: u64, events: u64| {
             let cell = |at: u64| {
-                let seed = (at % 4).to_string();
-                let input = input(&(at / 4).to_string(), events);
-                Cell::new(Ask::Replay, &input, &asked("seed", &seed))
+                let copies = 1 + at % 4;
+                let input = input(&(at / 4).to_string(), events / copies);
+                Cell::new(&input, &asked("replay", json!({"copies": copies})))
             };
             (0..n).map(cell).collect::<Vec<_>>()
         };
+        let replay = Ask::parse("replay").unwrap();
         let small = cells(100, 1000);
-        let chunks = Chunk::all(Ask::Replay, false, &small);
+        let chunks = Chunk::all(replay, false, &small);
         assert!((50..=100).contains(&chunks.len()), "{}", chunks.len());
         let joined: Vec<Cell> = chunks
             .iter()
             .flat_map(|chunk| chunk.cells.clone())
             .collect();
         assert_eq!(joined, small);
-        let many = Chunk::all(Ask::Replay, false, &cells(20_000, 1000));
+        let many = Chunk::all(replay, false, &cells(20_000, 1000));
         assert!((200..600).contains(&many.len()), "{}", many.len());
-        let large = Chunk::all(Ask::Replay, false, &cells(10, 100_000_000));
+        let large = Chunk::all(replay, false, &cells(10, 100_000_000));
         assert_eq!(large.len(), 10);
         // Cells of one input and one setting share their texts on the way.
         let text = serde_json::to_string(&many[0]).unwrap();
-        assert_eq!(text.matches("\"seed\"").count(), 4);
+        assert_eq!(text.matches("\"copies\"").count(), 4);
         let again: Chunk = serde_json::from_str(&text).unwrap();
         assert_eq!(again, many[0]);
         let wrong = text.replace("[0,0]", "[0,4]");

@@ -1,17 +1,16 @@
 //! A plan: which inputs are asked what, as users write it.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use quarry_designs::{Setting, nearest};
-use quarry_lab::plan::combinations;
+use quarry_designs::Setting;
 use serde_json::{Map, Value};
 
-use crate::ask::{Ask, KEYS, Key};
+use crate::ask::{Ask, Question};
 use crate::error::SweepError;
 
-/// Keys of a plan beside its axes.
-const OTHERS: [&str; 4] = ["ask", "input", "set", "config"];
+/// Keys of a plan beside the fields of its question.
+const OTHERS: [&str; 2] = ["ask", "input"];
 
 /// A cross product: every input with every value of every axis.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,27 +21,8 @@ pub struct Plan {
     pub inputs: Vec<String>,
     /// Folder that relative inputs are in.
     pub base: PathBuf,
-    /// Values of the axes by key; an axis without values is not asked.
-    pub axes: BTreeMap<&'static str, Vec<String>>,
-    /// Tunables, `NAME=VALUE`, with lists and ranges of values. A list has a cell without it, too.
-    pub set: Vec<String>,
-    /// Options of the configuration, all at once.
-    pub config: Vec<String>,
-}
-
-/// Values of all axes in one cell.
-#[derive(
-    Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, serde::Deserialize, serde::Serialize,
-)]
-pub struct Asked {
-    /// Value of each axis that is asked.
-    pub axes: BTreeMap<String, String>,
-    /// Tunables, each with one value.
-    pub set: Vec<String>,
-    /// Those of them that have other values in other cells; `default` without any, empty if there are no lists.
-    pub varied: String,
-    /// Options of the configuration.
-    pub config: Vec<String>,
+    /// Names and values of the question, each with the folder that relative files are in. Later ones replace earlier ones.
+    layers: Vec<(Map<String, Value>, PathBuf)>,
 }
 
 impl Plan {
@@ -53,13 +33,11 @@ impl Plan {
             ask,
             inputs: Vec::new(),
             base: PathBuf::new(),
-            axes: BTreeMap::new(),
-            set: Vec::new(),
-            config: Vec::new(),
+            layers: Vec::new(),
         }
     }
 
-    /// Reads a plan of TOML. Relative inputs are in the folder of its file.
+    /// Reads a plan of TOML. Relative inputs, machines and heaps are in the folder of its file.
     ///
     /// # Errors
     ///
@@ -72,8 +50,11 @@ impl Plan {
         let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
         let object: Map<String, Value> =
             toml::from_str(&text).map_err(|error| failed(error.to_string()))?;
-        let mut plan = Self::of_object(&object).map_err(|error| failed(error.to_string()))?;
-        plan.base = path.parent().map(Path::to_path_buf).unwrap_or_default();
+        let mut plan = Self::new(Ask::WHAT_IF);
+        let base = path.parent().unwrap_or(Path::new(""));
+        plan.add(object, base)
+            .and_then(|()| plan.check())
+            .map_err(|error| failed(error.to_string()))?;
         Ok(plan)
     }
 
@@ -84,153 +65,80 @@ impl Plan {
     ///
     /// [`SweepError::Usage`] if a key does not exist or does not belong to the question, or a value has another form.
     pub fn of_object(object: &Map<String, Value>) -> Result<Self, SweepError> {
-        let keys = || {
-            object
-                .iter()
-                .map(|(key, value)| (key.replace('_', "-"), value))
-        };
-        let ask = match keys().find(|(key, _)| key == "ask") {
-            Some((_, value)) => Ask::parse(&one("ask", value)?)?,
-            None => Ask::WhatIf,
-        };
-        let mut plan = Self::new(ask);
-        for (key, value) in keys() {
-            match key.as_str() {
-                "ask" => {}
-                "input" => plan.inputs = texts(&key, value)?,
-                "config" => plan.config = texts(&key, value)?,
-                "set" => plan.set = settings(value)?,
-                // A key that does not exist is said before its value is looked at.
-                _ => {
-                    plan.key(&key)?;
-                    plan.add(&key, &texts(&key, value)?)?;
-                }
-            }
-        }
+        let mut plan = Self::new(Ask::WHAT_IF);
+        plan.add(object.clone(), Path::new(""))?;
+        plan.check()?;
         Ok(plan)
     }
 
-    /// Gives an axis its values, in place of those it has; none take it out.
+    /// Adds keys and values in place of those that the plan has; relative files are in `base`.
     ///
     /// # Errors
     ///
-    /// As [`Self::of_object`].
-    pub fn add(&mut self, name: &str, texts: &[String]) -> Result<(), SweepError> {
-        let key = self.key(name)?;
-        let mut values: Vec<String> = Vec::new();
-        for text in texts {
-            for value in key.values(text)? {
-                if values.contains(&value) {
-                    return Err(SweepError::Usage(format!(
-                        "{name}: {value} is listed twice; list each value once"
-                    )));
+    /// [`SweepError::Usage`] if the question or an input has another form. [`Self::check`] says what is wrong of others.
+    pub fn add(&mut self, object: Map<String, Value>, base: &Path) -> Result<(), SweepError> {
+        let mut own = Map::new();
+        for (key, value) in object {
+            match key.as_str() {
+                "ask" => {
+                    let name = value.as_str();
+                    let name = name.ok_or_else(|| {
+                        SweepError::Usage(format!("ask = {value}: it is one text"))
+                    })?;
+                    self.ask = Ask::parse(name)?;
                 }
-                values.push(value);
+                "input" => {
+                    self.inputs = inputs(&value)?;
+                    self.base = base.to_path_buf();
+                }
+                _ => {
+                    own.insert(key.replace('-', "_"), value);
+                }
             }
         }
-        match values.is_empty() {
-            true => self.axes.remove(key.name),
-            false => self.axes.insert(key.name, values),
-        };
+        self.layers.push((own, base.to_path_buf()));
         Ok(())
     }
 
-    /// Checks that the question has all axes: it may have been changed after them.
+    /// Checks keys and values.
     ///
     /// # Errors
     ///
-    /// [`SweepError::Usage`] with the key and the questions that have it.
+    /// [`SweepError::Usage`] with the key.
     pub fn check(&self) -> Result<(), SweepError> {
-        self.axes
-            .keys()
-            .try_for_each(|name| self.key(name).map(|_| ()))?;
-        if ["release", "design"]
-            .iter()
-            .all(|name| self.axes.contains_key(*name))
-        {
-            return Err(SweepError::Usage(
-                "release and design: a release has its design; give one of them, as in design = \"slub@6.1\"".to_string(),
-            ));
-        }
-        Ok(())
+        self.question().map(drop)
     }
 
-    /// The axis of this name, if the question has it.
-    fn key(&self, name: &str) -> Result<&'static Key, SweepError> {
-        let Some(key) = KEYS.iter().find(|key| key.name == name) else {
-            let known = || KEYS.iter().filter(|key| key.asks.contains(&self.ask));
-            let names = known().map(|key| key.name).chain(OTHERS);
-            let near = match nearest(name, names.clone()) {
-                Some(near) => format!("; the nearest is {near:?}"),
-                None => String::new(),
-            };
-            return Err(SweepError::Usage(format!(
-                "a plan has no key {name:?}{near}; keys of {} are {}",
-                self.ask,
-                names.collect::<Vec<_>>().join(", ")
-            )));
-        };
-        if !key.asks.contains(&self.ask) {
-            let asks: Vec<&str> = key.asks.iter().map(|ask| ask.name()).collect();
-            return Err(SweepError::Usage(format!(
-                "{name} is no axis of {}, but of {}",
-                self.ask,
-                asks.join(", ")
-            )));
+    /// The question.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::check`].
+    pub fn question(&self) -> Result<Arc<dyn Question>, SweepError> {
+        // A key that does not exist is said before any value is looked at.
+        let keys = self.layers.iter().flat_map(|(layer, _)| layer.keys());
+        for key in keys {
+            self.ask.field(&key.replace('_', "-"), &OTHERS)?;
         }
-        Ok(key)
+        let layers = self.layers.iter();
+        let layers: Vec<_> = layers
+            .map(|(layer, base)| (layer, base.as_path()))
+            .collect();
+        let question = self.ask.read(&layers)?;
+        let set = question.settings().parsed().map_err(SweepError::Usage)?;
+        let mut all = set.single.iter().chain(set.lists.iter().flatten());
+        let checked = all.try_for_each(Setting::check_exists);
+        checked.map_err(|error| SweepError::Usage(error.to_string()))?;
+        Ok(question)
     }
 
     /// Every combination of the axes' values, for one input.
     ///
     /// # Errors
     ///
-    /// [`SweepError::Usage`] if a tunable has no such form, or no release has it.
-    pub fn asked(&self) -> Result<Vec<Asked>, SweepError> {
-        let (debug, numbers): (Vec<_>, Vec<_>) =
-            self.set.iter().cloned().partition(|text| is_text(text));
-        let lists = numbers.iter().map(|text| Setting::parse_list(text));
-        let lists = lists.collect::<Result<Vec<_>, _>>();
-        let lists = lists.map_err(|error| SweepError::Usage(error.to_string()))?;
-        let check = |setting: &Setting| setting.check_exists();
-        let checked = lists.iter().flatten().try_for_each(check);
-        checked.map_err(|error| SweepError::Usage(error.to_string()))?;
-        let (single, lists): (Vec<_>, Vec<_>) = lists.into_iter().partition(|list| list.len() == 1);
-        let single: Vec<String> = single.concat().iter().map(ToString::to_string).collect();
-        let mut all = vec![Asked {
-            config: self.config.clone(),
-            ..Asked::default()
-        }];
-        for key in &KEYS {
-            let Some(values) = self.axes.get(key.name) else {
-                continue;
-            };
-            let with = |asked: &Asked, value: &String| {
-                let mut asked = asked.clone();
-                asked.axes.insert(key.name.to_string(), value.clone());
-                asked
-            };
-            all = all
-                .iter()
-                .flat_map(|asked| values.iter().map(|value| with(asked, value)))
-                .collect();
-        }
-        let mut cells = Vec::new();
-        for asked in all {
-            for varied in combinations(&lists) {
-                let names: Vec<String> = varied.iter().map(ToString::to_string).collect();
-                cells.push(Asked {
-                    set: [debug.as_slice(), &single, &names].concat(),
-                    varied: match names.is_empty() {
-                        true if lists.is_empty() => String::new(),
-                        true => "default".to_string(),
-                        false => names.join(" "),
-                    },
-                    ..asked.clone()
-                });
-            }
-        }
-        Ok(cells)
+    /// As [`Self::check`].
+    pub fn asked(&self) -> Result<Vec<Arc<dyn Question>>, SweepError> {
+        Ok(self.question()?.cells())
     }
 
     /// The plan as an object, from which [`Self::of_object`] makes the same.
@@ -238,69 +146,28 @@ impl Plan {
     pub fn to_object(&self) -> Map<String, Value> {
         let mut object = Map::new();
         object.insert("ask".to_string(), self.ask.name().into());
-        let lists = [
-            ("input", &self.inputs),
-            ("set", &self.set),
-            ("config", &self.config),
-        ];
-        let axes = self.axes.iter().map(|(key, values)| (*key, values));
-        for (key, values) in lists.into_iter().chain(axes) {
-            if !values.is_empty() {
-                object.insert(key.to_string(), values.clone().into());
-            }
+        if !self.inputs.is_empty() {
+            object.insert("input".to_string(), self.inputs.clone().into());
+        }
+        for (layer, _) in &self.layers {
+            let members = layer.iter();
+            object.extend(members.map(|(key, value)| (key.replace('_', "-"), value.clone())));
         }
         object
     }
 }
 
-/// True for a setting whose value is no number.
-fn is_text(setting: &str) -> bool {
-    let name = setting.split_once('=').map_or("", |(name, _)| name);
-    matches!(name, "slub_debug" | "slab_debug")
-}
-
-/// The text of a value that is none of a list.
-fn text(key: &str, value: &Value) -> Result<String, SweepError> {
+/// One input or several.
+fn inputs(value: &Value) -> Result<Vec<String>, SweepError> {
+    let text = |value: &Value| {
+        let text = value.as_str().map(str::to_string);
+        text.ok_or_else(|| SweepError::Usage(format!("input: {value} is no text")))
+    };
     match value {
-        Value::String(text) => Ok(text.clone()),
-        Value::Number(number) if number.is_f64() && matches!(key, "release" | "kernel") => {
-            Err(SweepError::Usage(format!(
-                "{key} = {number}: a release is a text, as 6.1 and 6.10 are one number; write \"{number}\", or what was meant"
-            )))
-        }
-        Value::Number(number) => Ok(number.to_string()),
-        Value::Bool(flag) => Ok(flag.to_string()),
-        _ => Err(SweepError::Usage(format!(
-            "{key}: {value} is no text, number, or list of both"
-        ))),
-    }
-}
-
-fn one(key: &str, value: &Value) -> Result<String, SweepError> {
-    match texts(key, value)?.as_slice() {
-        [one] => Ok(one.clone()),
-        _ => Err(SweepError::Usage(format!("{key} has one value"))),
-    }
-}
-
-fn texts(key: &str, value: &Value) -> Result<Vec<String>, SweepError> {
-    match value {
-        Value::Array(values) => values.iter().map(|value| text(key, value)).collect(),
+        Value::Array(values) => values.iter().map(text).collect(),
         Value::Null => Ok(Vec::new()),
-        value => Ok(vec![text(key, value)?]),
+        one => Ok(vec![text(one)?]),
     }
-}
-
-/// Settings, from a list or from an object of names and values.
-fn settings(value: &Value) -> Result<Vec<String>, SweepError> {
-    let Value::Object(members) = value else {
-        return texts("set", value);
-    };
-    let setting = |(name, value): (&String, &Value)| {
-        let values = texts(&format!("set.{name}"), value)?;
-        Ok(format!("{name}={}", values.join(",")))
-    };
-    members.iter().map(setting).collect()
 }
 
 #[cfg(test)]
@@ -316,12 +183,11 @@ mod tests {
     fn what_contradicts_itself_is_refused() {
         let wrong = plan("release = [6.10, \"7.3\"]").unwrap_err();
         assert!(
-            wrong.starts_with("release = 6.1: a release is a text"),
+            wrong.starts_with("release: 6.1 is a number, in which"),
             "{wrong}"
         );
-        let both = plan("release = \"7.0\"\ndesign = \"slub\"").unwrap();
-        let both = both.check().unwrap_err().to_string();
-        assert!(both.contains("give one of them"), "{both}");
+        let both = plan("release = \"7.0\"\ndesign = \"slub\"").unwrap_err();
+        assert_eq!(both, "release cannot be used with design");
     }
 
     #[test]
@@ -340,28 +206,34 @@ mod tests {
         .unwrap();
         let cells = plan.asked().unwrap();
         assert_eq!(cells.len(), 2 * 2 * (2 * 2 + 1));
-        let all: std::collections::BTreeSet<&Asked> = cells.iter().collect();
+        let all = cells.iter().map(|cell| cell.canonical("what-if"));
+        let all: std::collections::BTreeSet<String> = all.collect();
         assert_eq!(all.len(), cells.len());
-        assert_eq!(cells[0].varied, "default");
-        assert_eq!(cells[0].set, ["min_partial=5"]);
-        assert_eq!(cells[1].varied, "cpu_partial=0 slub_max_order=0");
-        assert_eq!(cells[1].axes["release"], "6.12");
-        assert_eq!(cells[5].axes["page-size"], "65536");
+        assert_eq!(cells[0].settings().varied(), "default");
+        assert_eq!(cells[0].settings().texts(), ["min_partial=5"]);
+        assert_eq!(
+            cells[1].settings().varied(),
+            "cpu_partial=0 slub_max_order=0"
+        );
+        assert_eq!(cells[1].object(false)["release"][0], "6.12");
+        assert_eq!(cells[5].object(false)["page_size"][0], 65_536);
     }
 
     #[test]
     fn a_plan_is_written_and_read() {
-        let plan =
-            plan("ask = 'replay --time'\ninput = ['a', 'b']\nseed = '1..3'\nset = ['x=1,2']");
+        let plan = plan(
+            "ask = 'replay --time'\ninput = ['a', 'b']\nseed = '1..3'\nset = ['slub_max_order=1,2']",
+        );
         let plan = plan.unwrap();
-        assert_eq!(plan.axes["seed"], ["1", "2", "3"]);
+        assert_eq!(plan.asked().unwrap().len(), 9);
         assert_eq!(Plan::of_object(&plan.to_object()).unwrap(), plan);
     }
 
     #[test]
     fn an_empty_plan_has_one_cell() {
-        let cells = Plan::new(Ask::WhatIf).asked().unwrap();
-        assert_eq!(cells, [Asked::default()]);
+        let cells = Plan::new(Ask::WHAT_IF).asked().unwrap();
+        assert_eq!(cells.len(), 1);
+        assert!(cells[0].object(true).is_empty());
     }
 
     #[test]
@@ -373,7 +245,11 @@ mod tests {
             ),
             (
                 "ask = 'replay'\nrelease = '6.12'",
-                "release is no axis of replay, but of what-if",
+                "release applies to what-if, not to replay",
+            ),
+            (
+                "ask = 'replay'\nseed = 1",
+                "seed applies to replay --time, run hackbench",
             ),
             ("ask = 'lok'", "there are \"what-if\", \"replay\""),
             ("page-size = '8k'", "page-size: valid page sizes"),
@@ -382,11 +258,12 @@ mod tests {
                 "page-size: 4096 is listed twice",
             ),
             ("release = [['6.12']]", "release: [\"6.12\"] is no text"),
+            ("set = ['cpu_partial']", "there is no \"=\""),
+            ("cpus = '4..2'", "cpus: \"4..2\" must go up"),
+            ("force = 'yes'", "force: \"yes\" is neither"),
         ] {
             let error = plan(text).unwrap_err();
             assert!(error.contains(part), "{error}");
         }
-        let bad = plan("set = ['cpu_partial']").unwrap().asked().unwrap_err();
-        assert!(bad.to_string().contains("there is no \"=\""), "{bad}");
     }
 }

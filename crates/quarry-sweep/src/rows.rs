@@ -3,19 +3,13 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use quarry_lab::RunReport;
-use quarry_lab::replay::report::CacheReport;
-use quarry_lab::replay::timed::report::{TimedCache, TimedReport};
-use quarry_lab::whatif::{CachePrediction, Prediction};
-use quarry_work::load::{CacheReport as LoadCache, LoadReport};
-use quarry_work::micro::MicroReport;
-use schemars::JsonSchema;
+use quarry_ask::{Door, Kind as Form};
 use serde_json::Value;
 
 use crate::answer::{Answer, Answered};
-use crate::ask::{Ask, Form, KEYS, Key};
+use crate::ask::Ask;
 use crate::cell::{Cell, Chunk};
-use crate::table::{Column, Field, Kind, Table, schema};
+use crate::table::{Column, Field, Kind, Table};
 
 /// Key of the version in a table's notes.
 pub const VERSION_KEY: &str = "quarry.version";
@@ -30,21 +24,6 @@ const OF_RUN: [(&str, Kind); 4] = [
     ("cpus", Kind::Int),
 ];
 
-/// Members of a question's report, and of those of its caches.
-fn reports(ask: Ask) -> [Vec<Field>; 2] {
-    fn of<T: JsonSchema, P: JsonSchema>() -> [Vec<Field>; 2] {
-        [schema::fields::<T>(), schema::fields::<P>()]
-    }
-    match ask {
-        Ask::WhatIf => of::<Prediction, CachePrediction>(),
-        Ask::Replay => of::<RunReport, CacheReport>(),
-        Ask::ReplayTime => of::<TimedReport, TimedCache>(),
-        Ask::Hackbench | Ask::Tbench | Ask::TcpRr => of::<LoadReport, LoadCache>(),
-        // A micro-benchmark has one cache.
-        Ask::Micro => [schema::fields::<MicroReport>(), Vec::new()],
-    }
-}
-
 /// A row for each run; of a cell that failed one with its error alone.
 pub(crate) fn of_runs(chunk: &Chunk, answered: &[Answered]) -> Table {
     let mut rows: Vec<(usize, Value)> = Vec::new();
@@ -55,7 +34,7 @@ pub(crate) fn of_runs(chunk: &Chunk, answered: &[Answered]) -> Table {
         }
     }
     let (cells, values): (Vec<usize>, Vec<Value>) = rows.into_iter().unzip();
-    let [of_run, _] = reports(chunk.ask);
+    let [of_run, _] = chunk.ask.reports();
     let mut table = Table::of_fields(of_run, &values);
     // A sweep has no figure that depends on the computer.
     table.remove("events_per_second");
@@ -84,7 +63,7 @@ pub(crate) fn of_caches(chunk: &Chunk, answered: &[Answered]) -> Table {
         }
     }
     let values: Vec<Value> = rows.iter().map(|(_, _, cache)| (*cache).clone()).collect();
-    let [_, of_cache] = reports(chunk.ask);
+    let [_, of_cache] = chunk.ask.reports();
     let mut table = Table::of_fields(of_cache, &values);
     for (at, (name, kind)) in OF_RUN.into_iter().enumerate() {
         let of_run = rows.iter().map(|(_, run, _)| run.run.get(name));
@@ -137,32 +116,25 @@ fn named(chunk: &Chunk, rows: &[usize], mut table: Table) -> Table {
         "File or folder, as the plan names it.",
         cells.iter().map(|cell| Some(cell.input.name.clone())),
     )];
-    for key in &KEYS {
-        if !chunk
-            .cells
-            .iter()
-            .any(|cell| cell.asked.axes.contains_key(key.name))
-        {
+    for field in columns(chunk.ask) {
+        let is_asked = |cell: &Cell| cell.asked.values.contains_key(field.name);
+        if !chunk.cells.iter().any(is_asked) {
             continue;
         }
-        let name = format!("asked.{}", key.name.replace('-', "_"));
-        let values = cells.iter().map(|cell| cell.asked.axes.get(key.name));
-        let (kind, column) = match key.form {
-            Form::Text => (
-                Kind::Text,
-                Column::Text(values.map(|it| it.cloned()).collect()),
-            ),
-            Form::Flag => {
-                let flag = |it: Option<&String>| it.map(|text| text == "true");
-                (Kind::Bool, Column::Bool(values.map(flag).collect()))
-            }
-            Form::Count | Form::Bytes | Form::PageBytes => {
-                let number = |it: Option<&String>| it.and_then(|text| text.parse().ok());
-                (Kind::Int, Column::Int(values.map(number).collect()))
-            }
+        let kind = match field.kind {
+            Form::Flag => Kind::Bool,
+            Form::Count | Form::Bytes | Form::PageBytes => Kind::Int,
+            Form::Text | Form::Exact | Form::Time | Form::Settings => Kind::Text,
         };
-        let about = format!("`{}` of the plan.", key.name);
-        lead.push((Field::new(&name, kind, &about), column));
+        let values = cells
+            .iter()
+            .map(|cell| cell.asked.values.get(field.name)?.get(0));
+        let about = format!("`{}` of the plan.", field.spelled(Door::Plan));
+        let name = format!("asked.{}", field.name);
+        lead.push((
+            Field::new(&name, kind, &about),
+            Column::of_values(kind, values),
+        ));
     }
     lead.extend(set_columns(chunk, &cells));
     for (at, (field, column)) in lead.into_iter().enumerate() {
@@ -185,20 +157,29 @@ fn named(chunk: &Chunk, rows: &[usize], mut table: Table) -> Table {
     noted(chunk, table)
 }
 
+/// Fields of a question that have a column; of tunables each has one.
+fn columns(ask: Ask) -> impl Iterator<Item = quarry_ask::Field> {
+    let fields = ask.fields().into_iter();
+    fields.filter(|field| !field.together && field.kind != Form::Settings)
+}
+
 /// A column for each tunable that is set, empty where it is not.
 fn set_columns(chunk: &Chunk, cells: &[&Cell]) -> Vec<(Field, Column)> {
     let split = |text: &String| {
         let (name, value) = text.split_once('=')?;
         Some((name.trim().to_string(), value.trim().to_string()))
     };
-    let all = chunk.cells.iter().flat_map(|cell| &cell.asked.set);
-    let names: BTreeSet<String> = all.filter_map(split).map(|(name, _)| name).collect();
+    let set = |cell: &Cell| cell.asked.question.settings().texts().to_vec();
+    let all: Vec<String> = chunk.cells.iter().flat_map(set).collect();
+    let names = all.iter().filter_map(split).map(|(name, _)| name);
+    let names: BTreeSet<String> = names.collect();
+    let of_cells: Vec<Vec<String>> = cells.iter().map(|cell| set(cell)).collect();
     let of = |name: String| {
-        let value = |cell: &&Cell| {
-            let mut set = cell.asked.set.iter().filter_map(split);
+        let value = |set: &Vec<String>| {
+            let mut set = set.iter().filter_map(split);
             Some(set.find(|(other, _)| *other == name)?.1)
         };
-        let values: Vec<Option<String>> = cells.iter().map(value).collect();
+        let values: Vec<Option<String>> = of_cells.iter().map(value).collect();
         let is_text = matches!(name.as_str(), "slub_debug" | "slab_debug");
         let (kind, column) = match is_text {
             true => (Kind::Text, Column::Text(values)),
@@ -221,15 +202,18 @@ fn set_columns(chunk: &Chunk, cells: &[&Cell]) -> Vec<(Field, Column)> {
 pub(crate) fn arrange(table: &mut Table) {
     let ask = table.notes.get(ASK_KEY);
     let ask = ask.and_then(|name| Ask::parse(name).ok());
-    let report = ask.map_or_else(Vec::new, |ask| reports(ask).concat());
+    let report = ask.map_or_else(Vec::new, |ask| ask.reports().concat());
+    let asked: Vec<&str> = ask.map_or_else(Vec::new, |ask| {
+        columns(ask).map(|field| field.name).collect()
+    });
     let is = |pattern: &str, name: &str| match pattern.split_once('*') {
         None => pattern == name,
         Some((before, after)) => name.starts_with(before) && name.ends_with(after),
     };
     let place = |name: &str| -> (usize, usize) {
         if let Some(key) = name.strip_prefix("asked.") {
-            let of = |of: &Key| of.name.replace('-', "_") == key;
-            return (1, KEYS.iter().position(of).unwrap_or(KEYS.len()));
+            let at = asked.iter().position(|name| *name == key);
+            return (1, at.unwrap_or(asked.len()));
         }
         match name {
             "input" => (0, 0),

@@ -8,11 +8,11 @@ use std::thread;
 use quarry_designs::{DesignSpec, Setting};
 use quarry_work::run_all;
 
-use crate::cell::{Cell, Chunk};
+use crate::ask::Needs;
+use crate::cell::{Asked, Cell, Chunk};
 use crate::error::SweepError;
 use crate::inputs::{self, Input, Inputs};
-use crate::plan::{Asked, Plan};
-use crate::requests;
+use crate::plan::Plan;
 use crate::shard::Shard;
 
 /// All cells of a plan.
@@ -48,7 +48,7 @@ impl Sweep {
     ///
     /// [`SweepError::Usage`] if the plan has no input, or what it names does not exist.
     pub fn of(plan: &Plan, caches: bool) -> Result<Self, SweepError> {
-        if plan.ask.is_load() {
+        if plan.ask.needs() == Needs::Nothing {
             return Self::with_inputs(plan, caches, Vec::new());
         }
         let names = inputs::input_names(&plan.base, &plan.inputs)?;
@@ -65,7 +65,7 @@ impl Sweep {
     ///
     /// As [`Self::of`].
     pub fn with_inputs(plan: &Plan, caches: bool, found: Vec<Input>) -> Result<Self, SweepError> {
-        let found = match (plan.ask.is_load(), plan.inputs.first()) {
+        let found = match (plan.ask.needs() == Needs::Nothing, plan.inputs.first()) {
             (true, Some(input)) => {
                 return Err(SweepError::Usage(format!(
                     "input {input:?}: {} has no input",
@@ -81,13 +81,10 @@ impl Sweep {
                     .to_string(),
             ));
         }
-        let asked: Vec<Arc<Asked>> = taken(plan.asked()?)?.into_iter().map(Arc::new).collect();
-        for asked in &asked {
-            requests::check(plan.ask, asked).map_err(SweepError::Usage)?;
-        }
+        let asked: Vec<Arc<Asked>> = taken(plan)?;
         let inputs = Inputs::of(found);
         let of_input = |input: &Arc<Input>| {
-            let cell = |asked: &Arc<Asked>| Cell::new(plan.ask, input, asked);
+            let cell = |asked: &Arc<Asked>| Cell::new(input, asked);
             asked.iter().map(cell).collect::<Vec<_>>()
         };
         let cells = inputs.all.iter().flat_map(of_input);
@@ -121,37 +118,32 @@ impl Sweep {
     }
 }
 
-/// Leaves out settings that are for other designs than the cell's, and cells that others then repeat.
-fn taken(all: Vec<Asked>) -> Result<Vec<Asked>, SweepError> {
+/// The cells' settings. Tunables that are for other designs than the cell's are left out, and cells that others then repeat.
+fn taken(plan: &Plan) -> Result<Vec<Arc<Asked>>, SweepError> {
     let usage = |error: quarry_designs::DesignError| SweepError::Usage(error.to_string());
-    let mut kept: Vec<Asked> = Vec::new();
+    let mut kept: Vec<Arc<Asked>> = Vec::new();
     let mut seen = BTreeSet::new();
-    let mut untaken: BTreeSet<String> = BTreeSet::new();
-    let mut used: BTreeSet<String> = BTreeSet::new();
-    for mut asked in all {
-        let Some(design) = asked.axes.get("design") else {
-            kept.push(asked);
-            continue;
+    let (mut untaken, mut used) = (BTreeSet::new(), BTreeSet::new());
+    for question in plan.asked()? {
+        let question = match question.design() {
+            None => question,
+            Some(design) => {
+                let design = DesignSpec::parse(&design).map_err(usage)?;
+                let takes = |text: &str| match Setting::parse(text) {
+                    Ok(setting) => setting.is_taken_by(&design),
+                    // Debugging, whose value is no number.
+                    Err(_) => true,
+                };
+                let mut settings = question.settings();
+                untaken.extend(settings.retain(takes));
+                used.extend(settings.texts().iter().cloned());
+                question.with_settings(settings)
+            }
         };
-        let design = DesignSpec::parse(design).map_err(usage)?;
-        let takes = |text: &str| match Setting::parse(text) {
-            Ok(setting) => setting.is_taken_by(&design),
-            // Debugging, whose value is no number.
-            Err(_) => true,
-        };
-        let (own, others): (Vec<_>, Vec<_>) =
-            asked.set.drain(..).partition(|text| takes(text.as_str()));
-        used.extend(own.iter().cloned());
-        untaken.extend(others);
-        let varied = asked.varied.split(' ').filter(|text| takes(text));
-        let varied = varied.collect::<Vec<_>>().join(" ");
-        asked.varied = match varied.is_empty() && !asked.varied.is_empty() {
-            true => "default".to_string(),
-            false => varied,
-        };
-        asked.set = own;
-        if seen.insert(asked.clone()) {
-            kept.push(asked);
+        let asked = Asked::new(plan.ask, question);
+        if seen.insert(asked.canonical().to_string()) {
+            asked.question.check().map_err(SweepError::Usage)?;
+            kept.push(Arc::new(asked));
         }
     }
     match untaken.difference(&used).next() {

@@ -38,6 +38,12 @@ fn plan(of: &Value) -> Plan {
     Plan::of_object(object).unwrap()
 }
 
+/// Message about a wrong plan.
+fn refused(of: &Value) -> String {
+    let refused = Plan::of_object(of.as_object().unwrap());
+    refused.unwrap_err().to_string()
+}
+
 fn upgrade(inputs: &Path) -> Sweep {
     let plan = plan(&json!({
         "input": inputs.join("*").display().to_string(),
@@ -171,12 +177,8 @@ fn a_row_has_its_settings_its_answer_or_its_error() {
     assert_eq!(first["set"], "default");
     assert!(!first.contains_key("set.min_partial"));
     // Wherever the rows are asked for, they are what the lab answers.
-    let asked = quarry_lab::ask::WhatIf {
-        releases: vec!["7.3".to_string()],
-        page_bytes: vec![65536],
-        set: vec!["min_partial=1".to_string()],
-        ..Default::default()
-    };
+    let asked = json!({"release": "7.3", "page_size": "64k", "set": "min_partial=1"});
+    let asked: quarry_lab::ask::WhatIf = quarry_ask::of(&asked).unwrap();
     let snapshot = quarry_snapshot::Snapshot::read(&data("6.17.13.json.gz"), None).unwrap();
     let told = asked.ask(&snapshot).unwrap();
     let row = rows.iter().find(|row| {
@@ -208,11 +210,9 @@ fn a_cell_is_run_once_until_something_changes() {
 
     // More values of an axis leave the others' rows as they are.
     let mut more = sweep.plan.clone();
-    more.add(
-        "release",
-        &["6.12", "6.18", "7.0", "7.3"].map(str::to_string),
-    )
-    .unwrap();
+    let releases = json!({"release": ["6.12", "6.18", "7.0", "7.3"]});
+    more.add(releases.as_object().unwrap().clone(), Path::new(""))
+        .unwrap();
     let more = Sweep::of(&more, true).unwrap();
     let grown = run(&more, out.path(), &jobs(2)).unwrap();
     assert_eq!((grown.cells, grown.present), (72, 54));
@@ -358,10 +358,9 @@ fn recordings_are_replayed_in_both_ways() {
     assert!(table.column("events_per_second").is_none());
     assert!(table.column("peak_slab_bytes").is_some());
 
-    let unknown = plan(&json!({"ask": "replay --time", "input": "kv", "machine": "none"}));
-    let refused = Sweep::of(&unknown, false).unwrap_err().to_string();
+    let refused = refused(&json!({"ask": "replay --time", "input": "kv", "machine": "none"}));
     assert!(
-        refused.starts_with("there is no machine \"none\""),
+        refused.starts_with("machine: there is no machine \"none\""),
         "{refused}"
     );
     // What depends on the input fails in its cells: copies of two CPUs need more than the machine has.
@@ -399,7 +398,7 @@ fn recordings_are_replayed_in_both_ways() {
     let unknown = plan(&json!({"input": "kv", "design": "slub", "set": "sheaf_capacity=4"}));
     let error = Sweep::of(&unknown, false).unwrap_err().to_string();
     assert!(error.contains("no design of the plan has it"), "{error}");
-    let none = Sweep::of(&Plan::new(quarry_sweep::ask::Ask::Replay), false).unwrap_err();
+    let none = Sweep::of(&plan(&json!({"ask": "replay"})), false).unwrap_err();
     assert!(none.to_string().contains("the plan has no input"), "{none}");
 }
 
@@ -462,13 +461,10 @@ fn a_micro_benchmark_is_swept() {
         assert_eq!(of("object_ns"), of("alloc.ns") + of("free.ns"));
         assert!(of("peak_slab_bytes") >= 500.0 * of("object_bytes"));
     }
-    let wrong = plan(&json!({"ask": "run micro", "pattern": "sprad"}));
-    let sweep = Sweep::of(&wrong, false).unwrap();
-    assert_eq!(
-        run(&sweep, &out.path().join("wrong"), &jobs(1))
-            .unwrap()
-            .failed,
-        1
+    let refused = refused(&json!({"ask": "run micro", "pattern": "sprad"}));
+    assert!(
+        refused.starts_with("pattern: there is no \"sprad\"; there are batch"),
+        "{refused}"
     );
 }
 

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::Violation;
 
 /// Packages from the bottom to the top; each may use only those before it.
-const ORDER: [&str; 19] = [
+const ORDER: [&str; 20] = [
     "kquarry-core",
     "kquarry-host",
     "kquarry-sim",
@@ -20,6 +20,7 @@ const ORDER: [&str; 19] = [
     "kquarry-capi",
     "kquarry-malloc",
     "kquarry-machines",
+    "kquarry-ask",
     "kquarry-calibrate",
     "kquarry-trace",
     "kquarry-work",

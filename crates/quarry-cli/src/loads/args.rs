@@ -1,50 +1,18 @@
-//! Arguments of the loads: those of the original programs, and what all have in common.
+//! Arguments of the loads: their questions, and what the original programs call them.
 
-use std::ffi::OsString;
-use std::time::Duration;
+use quarry_ask::{Asked, Part};
+use quarry_lab::ask::{AskLoad, Hackbench, Kernel, Tbench, TcpRr};
 
-use quarry_lab::booted::Booted;
-use quarry_work::load::{Ask, Hackbench, Load, Tbench, TcpRr};
-use quarry_work::world::Transport;
+use crate::jobs::JobsArgs;
+use crate::{error, output, question};
 
-use crate::machine_args::TimedArgs;
-use crate::{error, input, output, units};
-
-/// Options that all loads share.
+/// Options that all loads share beside their questions.
 #[derive(clap::Args)]
 pub(crate) struct Common {
-    /// Designs, each with an era of its own or that of --era. Without it, the designs of a thread
-    /// about the load.
-    #[arg(long, value_name = "DESIGN[@ERA],...", value_delimiter = ',')]
-    design: Vec<String>,
-    /// Release whose rules designs without one have.
-    #[arg(long, value_name = "ERA")]
-    era: Option<String>,
-    /// CPUs; all of the machine by default.
-    #[arg(long, value_name = "N,...", value_delimiter = ',')]
-    cpus: Vec<u32>,
-    /// Set a tunable of all caches; may be repeated. For one design: slub.cpu_partial=0,
-    /// slub@6.1.cpu_partial=0; a sysctl of the page allocator: page.min_free_kbytes=8192.
-    #[arg(long = "set", value_name = "[DESIGN[@ERA].]NAME=VALUE")]
-    pub(super) settings: Vec<String>,
-    /// Set a tunable of one cache while the load runs; may be repeated. At 0s it is set before.
-    #[arg(long = "at", value_name = "TIME:CACHE.NAME=VALUE")]
-    pub(super) changes: Vec<String>,
-    /// Moment at which a woken task runs: immediate (2.6.22), queued (2.6.23), fair (to 6.5), deadline
-    /// (later). By default as in the era.
-    #[arg(long, value_name = "NAME")]
-    wake_order: Option<String>,
-    /// CPU on which a woken task runs: previous, affine, idle. By default as in the era.
-    #[arg(long, value_name = "NAME")]
-    wake_place: Option<String>,
-    /// Sizes of TCP's buffers up to 2.6.26: old (2.6.23), bug (2.6.24-rc2), fixed (2.6.24),
-    /// select-size (an experiment). By default as in the era.
-    #[arg(long, value_name = "NAME")]
-    skb_sizes: Option<String>,
     /// Begin on the heap of a machine that has run: FILE is a snapshot, or a recording with one, of any
     /// kernel. Other designs, releases and CPUs have what quarry what-if predicts of it.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["booted", "host"])]
-    pub(super) initial: Option<OsString>,
+    initial: Option<String>,
     /// Stage of --initial, if it has several; the first by default.
     #[arg(
         long,
@@ -53,20 +21,14 @@ pub(crate) struct Common {
         conflicts_with = "booted"
     )]
     stage: Option<String>,
-    /// Begin on the heap of a real kernel that has run: the bundled one of the nearest design and release.
-    #[arg(long, conflicts_with = "host")]
-    booted: bool,
-    /// Count the start, too. By default counting begins when each receiver of hackbench has read a full
-    /// socket, on top of the messages that are asked for; after a fifth of tbench's time, as its program does; after
-    /// a tenth of TCP_RR's, whose program counts all of 10 seconds.
-    #[arg(long, conflicts_with = "host")]
-    count_start: bool,
     /// Print where the time goes, as a profiler does.
     #[arg(long, conflicts_with = "host")]
     pub(super) profile: bool,
     /// Run on real threads of this computer, over the same allocators, in measured time. Designs run
     /// in turn, the first one twice a round: the difference of both is chance.
-    #[arg(long, conflicts_with_all = ["cpus", "wake_order", "wake_place", "machine", "jobs", "sensitivity"])]
+    #[arg(long, conflicts_with_all = [
+        "booted", "count_start", "cpus", "draw", "wake_order", "wake_place", "machine", "jobs", "sensitivity"
+    ])]
     pub(super) host: bool,
     /// Rounds of --host.
     #[arg(long, value_name = "N", default_value_t = 5, requires = "host")]
@@ -75,14 +37,18 @@ pub(crate) struct Common {
     pub(super) timed: TimedArgs,
 }
 
-impl Common {
-    /// State in which runs begin; `None` for an empty heap.
-    pub(super) fn start(&self) -> anyhow::Result<Option<Booted>> {
-        let Some(file) = &self.initial else {
-            return Ok(self.booted.then_some(Booted::Bundled));
-        };
-        input::booted(file, self.stage.as_deref()).map(Some)
-    }
+/// Options that all workloads in simulated time share beside their questions.
+#[derive(clap::Args)]
+pub(crate) struct TimedArgs {
+    #[command(flatten)]
+    pub(crate) jobs: JobsArgs,
+    /// Run all again with the machine's constants elsewhere in their ranges, and say which results
+    /// hold. It takes about 100 times as long.
+    #[arg(long)]
+    pub(crate) sensitivity: bool,
+    /// Print JSON: one object, with what the time went into (docs/json.md).
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// End of each load's help.
@@ -110,36 +76,14 @@ macro_rules! help {
   quarry run hackbench --profile --json | jq '.runs[].profile'"
 ))]
 pub(crate) struct HackbenchArgs {
-    /// Groups of senders and receivers.
-    #[arg(
-        short,
-        long,
-        value_name = "N,...",
-        value_delimiter = ',',
-        default_value = "10"
-    )]
-    groups: Vec<u32>,
-    /// Descriptors: senders of a group, and receivers.
-    #[arg(short = 'f', long, value_name = "N", default_value_t = 20)]
-    fds: u32,
-    /// Messages that a sender writes to each receiver of its group.
-    #[arg(short, long, value_name = "N", default_value_t = 100)]
-    loops: u32,
-    /// Bytes of a message.
-    #[arg(
-        short = 's',
-        long,
-        value_name = "BYTES",
-        value_parser = units::parse_bytes,
-        default_value = "100"
-    )]
-    datasize: u64,
+    #[command(flatten)]
+    asked: Asked<Hackbench>,
     /// Pipes in place of socket pairs.
-    #[arg(short, long, conflicts_with = "datagram")]
+    #[arg(short, long, conflicts_with_all = ["datagram", "transport"])]
     pipe: bool,
     /// Pairs of datagram sockets: at most 11 messages wait for a receiver, where a stream has some
     /// hundred.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "transport")]
     datagram: bool,
     /// Tasks are processes, which changes nothing here.
     #[arg(short = 'P', long, conflicts_with = "threads")]
@@ -154,25 +98,13 @@ pub(crate) struct HackbenchArgs {
 impl HackbenchArgs {
     /// Runs the command.
     pub(crate) fn run(&self) -> anyhow::Result<()> {
-        let bytes = u32::try_from(self.datasize);
-        let bytes =
-            bytes.map_err(|_| error::usage(format!("{} bytes a message", self.datasize)))?;
-        let transport = match (self.pipe, self.datagram) {
-            (true, _) => Transport::Pipe,
-            (_, true) => Transport::Datagram,
-            _ => Transport::Unix,
-        };
-        let load = |groups: &u32| {
-            Load::Hackbench(Hackbench {
-                groups: *groups,
-                descriptors: self.fds,
-                loops: self.loops,
-                bytes,
-                transport,
-            })
-        };
-        let loads: Vec<Load> = self.groups.iter().map(load).collect();
-        super::run(&self.common, self.common.ask(loads, None))
+        let mut asked = self.asked.clone();
+        for (given, transport) in [(self.pipe, "pipe"), (self.datagram, "datagram")] {
+            if given {
+                asked.give("transport", transport);
+            }
+        }
+        super::run(&self.common, &self.common.question(asked)?)
     }
 }
 
@@ -185,12 +117,8 @@ impl HackbenchArgs {
   quarry run tbench 128 --machine milan-2x64 --design slub@6.17,sheaf@7.0 -t 20ms"
 ))]
 pub(crate) struct TbenchArgs {
-    /// Clients, each with a server.
-    #[arg(value_name = "CLIENTS", value_delimiter = ',', default_value = "8")]
-    clients: Vec<u32>,
-    /// Time that is counted, after a fifth of it: 50ms of simulated time, or 2s with --host.
-    #[arg(short, long, value_name = "TIME", value_parser = units::parse_duration)]
-    timelimit: Option<Duration>,
+    #[command(flatten)]
+    asked: Asked<Tbench>,
     #[command(flatten)]
     common: Common,
 }
@@ -198,11 +126,7 @@ pub(crate) struct TbenchArgs {
 impl TbenchArgs {
     /// Runs the command.
     pub(crate) fn run(&self) -> anyhow::Result<()> {
-        let loads = self.clients.iter();
-        let loads: Vec<Load> = loads
-            .map(|clients| Load::Tbench(Tbench { clients: *clients }))
-            .collect();
-        super::run(&self.common, self.common.ask(loads, self.timelimit))
+        super::run(&self.common, &self.common.question(self.asked.clone())?)
     }
 }
 
@@ -214,18 +138,8 @@ impl TbenchArgs {
   quarry run tcp_rr -r 100,4000 --json | jq '.runs[].per_second'"
 ))]
 pub(crate) struct TcpRrArgs {
-    /// Pairs of a netperf and a netserver.
-    #[arg(
-        short = 'n',
-        long,
-        value_name = "N,...",
-        value_delimiter = ',',
-        default_value = "8"
-    )]
-    pairs: Vec<u32>,
-    /// Time that is counted, after a tenth of it: 50ms of simulated time, or 2s with --host.
-    #[arg(short = 'l', long, value_name = "TIME", value_parser = units::parse_duration)]
-    length: Option<Duration>,
+    #[command(flatten)]
+    asked: Asked<TcpRr>,
     /// Bytes of a request and of a response.
     #[arg(
         short = 'r',
@@ -234,9 +148,6 @@ pub(crate) struct TcpRrArgs {
         default_value = "1,1"
     )]
     sizes: String,
-    /// The servers are on another machine, which is not simulated: packets come to CPU 0.
-    #[arg(long)]
-    remote: bool,
     #[command(flatten)]
     common: Common,
 }
@@ -244,58 +155,48 @@ pub(crate) struct TcpRrArgs {
 impl TcpRrArgs {
     /// Runs the command.
     pub(crate) fn run(&self) -> anyhow::Result<()> {
-        let sizes = self.sizes.split_once(',').and_then(|(request, response)| {
-            Some((request.trim().parse().ok()?, response.trim().parse().ok()?))
-        });
-        let (request, response) = sizes.ok_or_else(|| {
-            error::usage(format!(
-                "-r {:?}: write the bytes of a request and of a response, for example 1,1",
-                self.sizes
-            ))
-        })?;
-        let load = |pairs: &u32| {
-            Load::TcpRr(TcpRr {
-                pairs: *pairs,
-                request,
-                response,
-                remote: self.remote,
-            })
-        };
-        let loads: Vec<Load> = self.pairs.iter().map(load).collect();
-        super::run(&self.common, self.common.ask(loads, self.length))
+        let mut asked = self.asked.clone();
+        if self.sizes != "1,1" {
+            let (request, response) = self.sizes.split_once(',').ok_or_else(|| {
+                error::usage(format!(
+                    "-r {:?}: write the bytes of a request and of a response, for example 1,1",
+                    self.sizes
+                ))
+            })?;
+            asked.give("request", request);
+            asked.give("response", response);
+        }
+        super::run(&self.common, &self.common.question(asked)?)
     }
 }
 
 impl Common {
-    /// Settings for the JSON.
-    pub(super) fn settings(&self) -> output::Asked<'_> {
-        output::Asked {
-            set: &self.settings,
-            at: Some(&self.changes),
-            heap: match &self.initial {
-                Some(file) => file.to_str(),
-                None => self.booted.then_some("bundled"),
-            },
+    /// The question, with the heap that these options name.
+    fn question<Q: AskLoad + Part>(&self, mut asked: Asked<Q>) -> anyhow::Result<Q> {
+        if let Some(file) = &self.initial {
+            asked.give("heap", question::heap(file, self.stage.as_deref()));
         }
+        let question = question::of(&asked)?;
+        let (_, kernel, _) = question.parts();
+        question::note_heap(&kernel.heap);
+        Ok(question)
     }
+}
 
-    /// The runs that are asked for.
-    fn ask(&self, loads: Vec<Load>, time: Option<Duration>) -> Ask {
-        Ask {
-            designs: self.design.clone(),
-            era: self.era.clone(),
-            cpus: self.cpus.clone(),
-            page_bytes: self.timed.page_size,
-            memory_bytes: self.timed.memory,
-            set: self.settings.clone(),
-            at: self.changes.clone(),
-            count_start: self.count_start,
-            wake_order: self.wake_order.clone(),
-            wake_place: self.wake_place.clone(),
-            skb_sizes: self.skb_sizes.clone(),
-            time,
-            seed: self.timed.machine.seed,
-            ..Ask::new(loads)
-        }
+/// Settings for the JSON.
+pub(super) fn settings(load: &impl AskLoad) -> output::Asked {
+    let (_, kernel, rules) = load.parts();
+    output::Asked {
+        set: rules.set.texts().to_vec(),
+        at: Some(rules.at.0.clone()),
+        heap: heap(kernel),
+    }
+}
+
+/// The heap on which runs begin, as it was asked for.
+fn heap(kernel: &Kernel) -> Option<String> {
+    match kernel.heap.one() {
+        Some(file) => Some(file.name().to_string()),
+        None => kernel.booted.is_true().then(|| "bundled".to_string()),
     }
 }

@@ -2,12 +2,13 @@
 
 use std::sync::atomic::Ordering;
 
+use quarry_lab::ask::AskLoad;
+use quarry_work::load::HostRun;
 use quarry_work::load::host::HostReport;
-use quarry_work::load::{Ask, HostRun};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::args::Common;
+use super::args::{self, Common};
 use crate::units::median;
 use crate::{error, output, signals};
 
@@ -55,21 +56,22 @@ pub(crate) struct Document<'a> {
     /// Rounds asked for.
     rounds: u32,
     /// Settings as given.
-    settings: output::Asked<'a>,
+    settings: output::Asked,
     /// Arms.
     runs: Vec<&'a Arm>,
 }
 
 /// Runs loads of one kind on all designs.
-pub(super) fn run(common: &Common, ask: &Ask) -> anyhow::Result<()> {
+pub(super) fn run(common: &Common, load: &impl AskLoad) -> anyhow::Result<()> {
     if common.rounds == 0 {
-        return Err(error::usage("0 rounds: at least one"));
+        return Err(error::usage("--rounds must be at least 1"));
     }
-    let runs = ask.host_runs()?;
-    let name = ask.loads.first().map_or("load", |load| load.name());
-    let of_load = runs.len() / ask.loads.len().max(1);
+    let runs = load.host_runs()?;
+    let name = runs.first().map_or("load", |run| run.spec.load.name());
+    let of_load = load.designs()?.len();
+    let groups = runs.len() / of_load.max(1);
     let rounds = common.rounds;
-    let all = u64::from(rounds) * (runs.len() + ask.loads.len()) as u64;
+    let all = u64::from(rounds) * (runs.len() + groups) as u64;
     let bar = output::progress_bar(name, all, "runs");
     let stop = signals::stop_between_runs()?;
     let stopped = || stop.load(Ordering::Relaxed);
@@ -107,7 +109,7 @@ pub(super) fn run(common: &Common, ask: &Ask) -> anyhow::Result<()> {
         loads.push(arms);
     }
     bar.finish_and_clear();
-    print(common, name, &loads)?;
+    print(common, name, args::settings(load), &loads)?;
     match stopped() {
         true if loads.is_empty() => Err(error::interrupted(
             "interrupted before the first round ended".to_string(),
@@ -120,7 +122,12 @@ pub(super) fn run(common: &Common, ask: &Ask) -> anyhow::Result<()> {
 }
 
 /// Prints the arms of each load.
-fn print(common: &Common, name: &'static str, loads: &[Vec<Arm>]) -> anyhow::Result<()> {
+fn print(
+    common: &Common,
+    name: &'static str,
+    settings: output::Asked,
+    loads: &[Vec<Arm>],
+) -> anyhow::Result<()> {
     if common.timed.json {
         return output::print_json(
             &format!("run {name}"),
@@ -128,12 +135,12 @@ fn print(common: &Common, name: &'static str, loads: &[Vec<Arm>]) -> anyhow::Res
                 workload: name,
                 host: true,
                 rounds: common.rounds,
-                settings: common.settings(),
+                settings,
                 runs: loads.iter().flatten().collect(),
             },
         );
     }
-    output::print_text(&text(&common.settings, loads))
+    output::print_text(&text(&settings.set, loads))
 }
 
 /// The arms of a load; the last is the first again.

@@ -4,35 +4,37 @@ mod args;
 pub(crate) mod host;
 mod tables;
 
-pub(crate) use args::{HackbenchArgs, TbenchArgs, TcpRrArgs};
+pub(crate) use args::{HackbenchArgs, TbenchArgs, TcpRrArgs, TimedArgs};
 
 use args::Common;
 
+use quarry_lab::ask::AskLoad;
 use quarry_lab::booted::Booted;
 use quarry_sim::time::TimeCounters;
 use quarry_work::WorkError;
-use quarry_work::load::{Ask, Load, LoadReport, LoadRun, PAGE_ALLOCATOR, SLAB_SLOW};
+use quarry_work::load::{LoadReport, LoadRun, PAGE_ALLOCATOR, SLAB_SLOW};
 use quarry_work::sensitivity::{Arm, Figure, First};
 
 use crate::experiment::{Command, Experiment, Progress};
 use crate::output;
 
 /// Runs loads of one kind, which differ in size, on all designs and numbers of CPUs.
-fn run(common: &Common, ask: Ask) -> anyhow::Result<()> {
+fn run(common: &Common, load: &impl AskLoad) -> anyhow::Result<()> {
     if common.host {
-        return host::run(common, &ask);
+        return host::run(common, load);
     }
-    let machine = common.timed.machine.machine()?;
-    let loads = Loads(common.start()?);
-    let runs = ask.runs(&machine)?;
+    let (clock, kernel, _) = load.parts();
+    let loads = Loads(kernel.start());
+    let (machine, runs) = load.runs()?;
     output::note_eras(runs.iter().map(|run| run.spec.setup.era));
     output::note_cpus(&machine, runs.iter().map(|run| run.spec.cpus));
-    let name = ask.loads.first().map_or("load", Load::name);
+    let name = runs.first().map_or("load", |run| run.spec.load.name());
     let command = Command {
         name,
         machine: &machine,
+        seed: clock.seed.or(1),
         args: &common.timed,
-        settings: common.settings(),
+        settings: args::settings(load),
     };
     let reports = command.run_all(&loads, &runs)?;
     let late = runs.iter().zip(&reports);

@@ -77,7 +77,7 @@ fn is_read(name: &str) -> bool {
         || name == "error"
         || name.starts_with("asked.")
         || name.starts_with("set.")
-        || Ask::ALL.iter().any(|(ask, _)| is_of(ask.figure()))
+        || Ask::all().any(|ask| is_of(ask.figure()))
 }
 
 /// Rows of a folder with the columns that a page has; `None` without any.
@@ -107,8 +107,8 @@ fn figure_of(rows: &Rows) -> anyhow::Result<Figure> {
         return Ok(ask.figure());
     }
     // Another program wrote the rows. In simulated time there is memory, too, so that replays come after it.
-    let figures = Ask::ALL.iter().rev().map(|(ask, _)| ask.figure());
-    let mut known: Vec<Figure> = figures.collect();
+    let mut known: Vec<Figure> = Ask::all().map(Ask::figure).collect();
+    known.reverse();
     known.dedup();
     let found = known.iter().find(|it| rows.column(it.column).is_some());
     found.copied().with_context(|| {

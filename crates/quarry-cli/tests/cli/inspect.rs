@@ -164,8 +164,13 @@ fn nothing_is_overwritten() {
     let trace = small_trace(dir.path());
     let files = dir.path().join("files").to_str().unwrap().to_string();
     let run = |cpus: &str, into: &str| {
-        let args = format!("--design slub --page-size 4k --cpus {cpus}");
-        quarry(&format!("replay {trace} --inspect {into} {args}"))
+        let args = format!("--page-size 4k --cpus {cpus}");
+        let design = if cpus.contains("--design") {
+            ""
+        } else {
+            "--design slub"
+        };
+        quarry(&format!("replay {trace} --inspect {into} {args} {design}"))
     };
     // An empty folder is taken.
     fs::create_dir_all(Path::new(&files).join("slub@6.18-4k-2")).unwrap();
@@ -181,7 +186,7 @@ fn nothing_is_overwritten() {
     assert!(!stale.exists());
     assert!(run("4", &files).status.success());
     assert_fails(
-        &run("8,8", &files),
+        &run("8 --design slub,slub@6.18", &files),
         2,
         &["two runs would write to", "slub@6.18-4k-8"],
     );

@@ -105,10 +105,10 @@ fn impossible_input_is_refused() {
         "run micro",
         2,
         r#"
-            --pattern triple => "triple" | batch, pair, cross, spread, bulk
+            --pattern triple => 'triple' | batch, pair, cross, spread, bulk
             --design slib => unknown design "slib"
             --design slub@7.0 => take sheaf@7.0
-            --size 5G => 5368709120 bytes | too large for an object
+            --size 5G => size must be below 4G | 5368709120
             --cpus 0 => 0 CPUs on haswell-ep-2x12 | take 1 to 96
             --cpus 97 => 97 CPUs on haswell-ep-2x12 | take 1 to 96
             --count 0 => 0 objects or 0 rounds

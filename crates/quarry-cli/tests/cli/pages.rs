@@ -79,7 +79,7 @@ fn impossible_input_is_refused() {
             --page-size 5k => valid page sizes are 4k, 16k and 64k
             --memory 1M --pages 300 => need | of the machine's 1048576
             --memory 9T => 4k to 8T
-            --set cpu_partial=1 => "cpu_partial=1" | write page.NAME=VALUE
+            --set cpu_partial=1 => set cpu_partial=1 | write page.NAME=VALUE
             --set page.bogus=1 => "page.bogus=1" | page.min_free_kbytes
             --set page.min_free_kbytes=x => "x" is not a number
             --machine vax => there is no machine "vax"

@@ -59,7 +59,7 @@ fn impossible_input_is_refused() {
             --rings 24 => 24 rings on 24 CPUs leave none
             --driver none,fast => "fast" | small, none, huge, pool, shipped
             --era 2.6.18 => "2.6.18" | 2.6.22
-            --consumer nowhere => "nowhere" | same, other, spread
+            --consumer nowhere => 'nowhere' | same, other, spread
             --consumer other --rings 8 --cpus 8 => none without a ring
             --mtu 20 => MTU 20 | 68 to 65535
             --streams 2 --rings 4 => 2 streams for 4 rings

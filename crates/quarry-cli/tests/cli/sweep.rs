@@ -260,7 +260,7 @@ fn wrong_sweeps_are_refused() {
     refused(
         "sweep --input hosts --copies 2 -o out",
         2,
-        &["copies is no axis of what-if, but of replay, replay --time"],
+        &["copies applies to replay, replay --time, not to what-if"],
     );
     refused(
         "sweep --input hosts --ask nothing -o out",

@@ -1,12 +1,17 @@
 //! A replay with what its recording tells filled in.
 
+use std::path::Path;
+
+use quarry_ask::{
+    Axis, Bytes, DesignName, Json, Kind, PageBytes, Settings, Value, choice, question,
+};
 use quarry_core::machine::MAX_CPUS;
 use quarry_core::page::CACHE_SHARE_BYTES;
-use quarry_designs::DesignSpec;
-use quarry_trace::Moment;
+use quarry_designs::{DesignError, DesignSpec};
+use quarry_trace::{Moment, ParseMomentError};
 use quarry_work::load::MEMORY_BYTES;
 
-use super::settings;
+use super::{Clock, HeapFile};
 use crate::booted::Booted;
 use crate::error::LabError;
 use crate::plan::{Axes, Plan};
@@ -14,7 +19,7 @@ use crate::replay::input::Input;
 use crate::replay::lists;
 use crate::replay::pages::PageMode;
 use crate::replay::part::Part;
-use crate::replay::timed::Timing;
+use crate::replay::timed::{Pace, Timing};
 use crate::whatif::Baseline;
 
 /// Designs that are compared if none is named: of kernels that are in use, so that releases far apart do
@@ -49,58 +54,82 @@ impl Start {
     ];
 }
 
-/// Every design with every page size, number of CPUs and combination of listed values. Empty lists are filled in from
-/// the recording, or with [`DEFAULT_DESIGNS`], and pages of 4 and 64 KiB.
-#[derive(Clone, Debug)]
-pub struct Replay {
-    /// Designs, `DESIGN[@ERA]`.
-    pub designs: Vec<String>,
-    /// Bytes of a page.
-    pub page_bytes: Vec<u64>,
-    /// Numbers of CPUs.
-    pub cpus: Vec<u32>,
-    /// Copies of the load, side by side.
-    pub copies: u32,
-    /// Tunables, `[DESIGN[@ERA].]NAME=VALUE[,...]`.
-    pub set: Vec<String>,
-    /// Debugging, as the kernel's `slub_debug` says it.
-    pub debug: Option<String>,
-    /// Bytes of each machine's memory.
-    pub memory_bytes: Option<u64>,
-    /// Bytes of a cache line; in simulated time the machine's.
-    pub cache_line: u32,
-    /// Bytes of a CPU's share of the last-level cache.
-    pub cache_share_bytes: u64,
-    /// Beginning of each run.
-    pub start: Start,
-    /// Heap of a machine that has run, for the load to begin on.
-    pub booted: Option<Booted>,
-    /// Page events to replay.
-    pub pages: PageMode,
-    /// The part between two moments alone; it begins empty.
-    pub window: Option<[Option<Moment>; 2]>,
-    /// Simulated time; `None` counts without it.
-    pub timing: Option<Timing>,
+choice!(Start, Start::ALL);
+choice!(PageMode, PageMode::ALL);
+choice!(Pace, Pace::ALL);
+
+/// A moment of a recording.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct When(pub Moment);
+
+impl Value for When {
+    const KIND: Kind = Kind::Exact;
+
+    fn parse(text: &str, _: &Path) -> Result<Self, String> {
+        let moment = text.parse().map(Self);
+        moment.map_err(|error: ParseMomentError| error.to_string())
+    }
+
+    fn json(&self) -> Json {
+        self.0.to_string().into()
+    }
 }
 
-impl Default for Replay {
-    fn default() -> Self {
-        Self {
-            designs: Vec::new(),
-            page_bytes: Vec::new(),
-            cpus: Vec::new(),
-            copies: 1,
-            set: Vec::new(),
-            debug: None,
-            memory_bytes: None,
-            cache_line: 64,
-            cache_share_bytes: CACHE_SHARE_BYTES,
-            start: Start::default(),
-            booted: None,
-            pages: PageMode::default(),
-            window: None,
-            timing: None,
-        }
+question! {
+    /// Recorded allocations on every design with every page size, number of CPUs and combination of listed tunables. What is
+    /// not asked is the recording's, or usual.
+    pub struct Replay {
+        /// Replay in simulated time: what an allocation and a free cost in nanoseconds, and why. The page size is the
+        /// recorded one by default, slob is left out (its searches take minutes to simulate), and the cache line is the
+        /// machine's.
+        time: Axis<bool>, mode(), heading("Simulated time"), not_with(&["debug", "cache_line"]);
+        /// The machine and the seed.
+        clock: Clock, heading("Simulated time"), needs(&["time"]);
+        /// When events happen: at their recorded times, and where a CPU is late as fast as it can; or all as fast as
+        /// the CPUs can.
+        pace: Axis<Pace> = "recorded", value("PACE"), heading("Simulated time"), needs(&["time"]);
+        /// Beginning of each run: what the recorded kernel held if the recording says it (usual), nothing (empty), or
+        /// what the recording's reports say (initial), which the end is compared with (check).
+        start: Axis<Start> = "usual", value("START"), hidden();
+        /// Page events on the same page allocator: auto replays those outside the slabs if the trace
+        /// tells which pages were slabs, all those of slabs too, off none.
+        pages: Axis<PageMode> = "auto", value("WHICH");
+        /// Replay events from this time on: seconds as recorded, or +SECONDS after the first event. The part begins empty.
+        from: Axis<When>, value("TIME");
+        /// Replay events before this time.
+        until: Axis<When>, value("TIME");
+        /// Begin on the heap of a real kernel that has run: the bundled one of the nearest design and release.
+        booted: Axis<bool>, not_with(&["heap"]);
+        /// Begin on the heap of another machine: a snapshot, FILE#STAGE for a stage of one, or a recording with one.
+        heap: Axis<HeapFile>, value("FILE[#STAGE]"), hidden();
+        /// Memory of each virtual machine; 16G by default. With --initial that of the kernel's zones by default,
+        /// and more or less of it is the highest zone's. Only what is used becomes resident.
+        memory: Axis<Bytes>, value("BYTES");
+        /// Cache-line size in bytes; 64 on x86-64, 128 on ppc64.
+        cache_line: Axis<Bytes> = "64", value("BYTES");
+        /// A CPU's share of the last-level cache: its size by the CPUs that share it. Page lists of 6.7
+        /// and later heed it when blocks of several pages are freed.
+        cache_share: Axis<Bytes> = "1280k", value("BYTES");
+        /// Debugging as in the kernel's slub_debug: FZPU for all caches, FZ,kmalloc-*;U,dentry for some.
+        debug: Axis<String>, value("LETTERS[,CACHE,...][;...]"), whole();
+        /// Designs with optional eras, separated by commas; with --initial or --check the recorded one
+        /// by default, else slab, slob and slub of 6.3, slub of 6.18 and sheaf of 7.0: 6.3 is the last
+        /// release that has all three, 6.18 the last with long support before sheaves, and 7.0 has
+        /// sheaves in all caches. Older ones, and slubq of 2.6.35, are shown if they are named.
+        design: Axis<DesignName>, value("DESIGN[@ERA]"), inner();
+        /// Page sizes: 4k, 16k, 64k, separated by commas; 4k,64k by default, the recorded one with
+        /// --initial or --check.
+        page_size: Axis<PageBytes>, value("BYTES"), inner();
+        /// CPUs of the virtual machine, 1 to 4096; several separated by commas; the trace's by default.
+        cpus: Axis<u32>, value("N"), inner();
+        /// Replay N independent copies of the recorded load, each on CPUs of its own: copy k of recorded
+        /// CPU c is CPU k * recorded CPUs + c. Every machine has as many CPUs by default, and at least as
+        /// many.
+        copies: Axis<u32> = "1", value("N");
+        /// Set a tunable; may be repeated. For one design: slub.cpu_partial=0, slub@6.1.cpu_partial=0;
+        /// a sysctl of the page allocator: page.min_free_kbytes=8192. A list, cpu_partial=0,6,13, has a run for each
+        /// value beside the default; several lists have one for each combination.
+        set: Settings, value("[DESIGN[@ERA].]NAME=VALUE[,...]");
     }
 }
 
@@ -125,21 +154,23 @@ impl Replay {
     /// As [`Self::check`]; [`LabError::Report`] if the recording's reports cannot be read, [`LabError::Usage`] if it lacks
     /// those that are asked for.
     pub fn on(&self, input: &mut Input) -> Result<Axes, LabError> {
-        input.pages = self.pages;
-        input.copies = self.copies;
-        input.cache_share_bytes = self.cache_share_bytes;
+        let (start, booted) = (self.start.or(Start::Usual), self.booted());
+        let part = self.part(input);
+        input.pages = self.pages.or(PageMode::Auto);
+        input.copies = self.copies.or(1);
+        input.cache_share_bytes = self
+            .cache_share
+            .one()
+            .map_or(CACHE_SHARE_BYTES, |share| share.0);
         // Copies share a machine that no report is of, time begins with the load, and another heap is not the reports'.
-        let alone = self.copies == 1
-            && self.timing.is_none()
-            && self.window.is_none()
-            && self.booted.is_none();
-        if self.booted.is_some() && self.start != Start::Usual {
+        let alone = input.copies == 1 && !self.time.is_true() && part.is_none() && booted.is_none();
+        if booted.is_some() && start != Start::Usual {
             let problem =
                 "the heap of a machine that has run is a start of its own: leave out any other";
             return Err(LabError::Usage(problem.to_string()));
         }
-        input.booted.clone_from(&self.booted);
-        match self.start {
+        input.booted = booted;
+        match start {
             Start::Check => {
                 input.check_reports()?;
                 input.states = STATES;
@@ -148,26 +179,23 @@ impl Replay {
             Start::Usual if alone && input.has_snapshot() => input.start_from_reports()?,
             Start::Usual | Start::Empty => input.take_load(),
         }
-        if let Some(window) = self.window {
-            if !matches!(self.start, Start::Usual | Start::Empty) {
+        if let Some(part) = part {
+            if !matches!(start, Start::Usual | Start::Empty) {
                 return Err(LabError::Usage(
                     "a part of the recording begins empty; it has no report to start with or to check"
                         .to_string(),
                 ));
             }
-            let first_ns = input.file.meta().first_time_ns;
-            let [from_ns, until_ns] =
-                window.map(|moment| moment.map(|moment| moment.clock_ns(first_ns)));
-            input.part = Part { from_ns, until_ns };
+            input.part = part;
         }
         let mut axes = self.axes()?;
         self.heed_recorded(input, &mut axes)?;
-        if let Some(timing) = &self.timing {
+        if let Some(timing) = self.timing()? {
             axes.cache_line = timing.machine.topology.line_bytes;
-            if self.page_bytes.is_empty() {
+            if self.page_size.is_empty() {
                 axes.page_bytes = vec![input.file.meta().page_size.into()];
             }
-            if self.designs.is_empty() {
+            if self.design.is_empty() {
                 // Its searches of long lists take minutes to simulate.
                 axes.designs
                     .retain(|design| !design.design.features.shared_slabs);
@@ -176,28 +204,76 @@ impl Replay {
         Ok(axes)
     }
 
+    /// Simulated time; `None` if it is not asked for.
+    ///
+    /// # Errors
+    ///
+    /// [`LabError::Usage`] if the machine is not there.
+    pub fn timing(&self) -> Result<Option<Timing>, LabError> {
+        if !self.time.is_true() {
+            return Ok(None);
+        }
+        let (machine, draw) = self
+            .clock
+            .machine()
+            .map_err(|error| LabError::Usage(error.to_string()))?;
+        Ok(Some(Timing {
+            machine,
+            draw,
+            pace: self.pace.or(Pace::Recorded),
+            seed: self.clock.seed.or(1),
+        }))
+    }
+
+    /// The heap of a machine that has run, for the load to begin on.
+    fn booted(&self) -> Option<Booted> {
+        let of_file = self.heap.one().map(|file| file.booted.clone());
+        of_file.or_else(|| self.booted.is_true().then_some(Booted::Bundled))
+    }
+
+    /// The part of a recording that is replayed alone.
+    fn part(&self, input: &Input) -> Option<Part> {
+        if self.from.is_empty() && self.until.is_empty() {
+            return None;
+        }
+        let first_ns = input.file.meta().first_time_ns;
+        let [from_ns, until_ns] =
+            [&self.from, &self.until].map(|when| when.one().map(|when| when.0.clock_ns(first_ns)));
+        Some(Part { from_ns, until_ns })
+    }
+
     fn axes(&self) -> Result<Axes, LabError> {
-        let asked: Vec<&str> = self.designs.iter().map(String::as_str).collect();
-        let designs = match asked.as_slice() {
-            [] => &DEFAULT_DESIGNS,
-            asked => asked,
+        let designs = match self.design.all() {
+            [] => DEFAULT_DESIGNS.map(DesignSpec::parse).into_iter().collect(),
+            asked => asked.iter().map(|name| name.in_era(None)).collect(),
         };
-        let designs: Result<_, _> = designs.iter().map(|text| DesignSpec::parse(text)).collect();
-        let (settings, lists) = settings(&self.set)?;
+        let designs: Result<_, DesignError> = designs;
+        let set = self.set.parsed().map_err(LabError::Usage)?;
+        if let Some(value) = set.debug.first() {
+            return Err(LabError::Usage(format!(
+                "set slub_debug={value}: a replay takes it as debug"
+            )));
+        }
         Ok(Axes {
             designs: designs?,
-            page_bytes: match self.page_bytes.as_slice() {
+            page_bytes: match self.page_size.all() {
                 [] => vec![4096, 65536],
-                sizes => sizes.to_vec(),
+                sizes => sizes.iter().map(|size| size.0).collect(),
             },
-            cpus: self.cpus.clone(),
+            cpus: self.cpus.all().to_vec(),
             booted_with: Vec::new(),
-            settings,
-            lists,
-            debug: self.debug.clone(),
-            memory_bytes: self.memory_bytes.unwrap_or(MEMORY_BYTES),
-            cache_line: self.cache_line,
+            settings: set.single,
+            lists: set.lists,
+            debug: self.debug.one().cloned(),
+            memory_bytes: self.memory.one().map_or(MEMORY_BYTES, |memory| memory.0),
+            cache_line: self.cache_line_bytes()?,
         })
+    }
+
+    fn cache_line_bytes(&self) -> Result<u32, LabError> {
+        let bytes = self.cache_line.one().map_or(64, |line| line.0);
+        u32::try_from(bytes)
+            .map_err(|_| LabError::Usage(format!("cache_line must be below 4G, not {bytes}")))
     }
 
     /// Completes the axes by what the recorded kernel had, as far as the trace and the reports tell it and the request
@@ -212,18 +288,18 @@ impl Replay {
             let baseline = Baseline::of(report)?;
             // Tunables are the kernel's also where a replay starts empty.
             axes.booted_with = baseline.booted_with().to_vec();
-            if input.initial.is_some() && self.designs.is_empty() {
+            if input.initial.is_some() && self.design.is_empty() {
                 axes.designs = vec![baseline.design()];
             }
-            if input.initial.is_some() && self.page_bytes.is_empty() {
+            if input.initial.is_some() && self.page_size.is_empty() {
                 axes.page_bytes = vec![recorded];
             }
         }
         if let Some(zoneinfo) = &input.zoneinfo {
-            if self.page_bytes.is_empty() {
+            if self.page_size.is_empty() {
                 axes.page_bytes = vec![recorded];
             }
-            if self.memory_bytes.is_none() {
+            if self.memory.is_empty() {
                 axes.memory_bytes = lists::memory_bytes(zoneinfo, recorded)?;
             }
         }

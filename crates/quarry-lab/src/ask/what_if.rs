@@ -1,33 +1,72 @@
 //! Questions about a snapshot.
 
-use quarry_designs::{DesignSpec, Setting, parse_era};
-use quarry_snapshot::{Detail, Snapshot};
+use quarry_ask::{Axis, DesignName, Listed, PageBytes, Release, Settings, cells, choice, question};
+use quarry_snapshot::{Asked, Detail, Snapshot};
 
-use super::settings;
+use super::At;
 use crate::error::LabError;
-use crate::plan::combinations;
 use crate::whatif::{Baseline, Config, Fit, Prediction, Question};
 
-/// Every release and design with every page size, number of CPUs and combination of listed values; an empty list is the
-/// snapshot's own.
-#[derive(Clone, Debug, Default)]
-pub struct WhatIf {
-    /// Releases of Linux, each with the design that it has.
-    pub releases: Vec<String>,
-    /// Designs, `DESIGN[@ERA]`.
-    pub designs: Vec<String>,
-    /// Bytes of a page.
-    pub page_bytes: Vec<u64>,
-    /// Numbers of CPUs.
-    pub cpus: Vec<u32>,
-    /// Possible CPUs.
-    pub possible_cpus: Option<u32>,
-    /// Tunables, `[DESIGN[@ERA].]NAME=VALUE[,...]`, and `slub_debug`.
-    pub set: Vec<String>,
-    /// Options of the configuration, `NAME=y` or `NAME=n`.
-    pub config: Vec<String>,
-    /// Answer although the formulas explain few caches.
-    pub force: bool,
+question! {
+    /// Facts that the file of a snapshot may lack.
+    pub struct Known {
+        /// The release of the snapshot's kernel, if its file does not have it.
+        kernel: Axis<Release>, value("RELEASE");
+        /// CPUs that the snapshot's machine has, if its file does not have them.
+        had_cpus: Axis<u32>, value("N");
+        /// Page size of the snapshot's machine, if its file does not have it: 4k, 16k, 64k.
+        had_page_size: Axis<PageBytes>, value("BYTES");
+    }
+}
+
+impl Known {
+    /// The snapshot with these facts.
+    ///
+    /// # Errors
+    ///
+    /// [`LabError::Report`] if its file has others.
+    pub fn applied(&self, snapshot: Snapshot) -> Result<Snapshot, LabError> {
+        Ok(snapshot.asked(&Asked {
+            release: self.kernel.one().map(|release| release.text().to_string()),
+            cpus: self.had_cpus.one().copied(),
+            page_bytes: self.had_page_size.one().map(|size| size.0),
+        })?)
+    }
+}
+
+choice!(At, At::ALL);
+
+question! {
+    /// A real kernel's slab memory in every release or design with every page size, number of CPUs and combination of listed
+    /// tunables. What is not asked is the snapshot's own.
+    pub struct WhatIf {
+        /// Stage of a recorded boot; the first by default.
+        stage: Axis<String>, value("NAME");
+        /// Snapshot of a trace: what the kernel held at the begin or at the end of the load.
+        at: Axis<At> = "begin", value("WHEN"), not_with(&["stage"]);
+        /// Facts that the file lacks.
+        known: Known;
+        /// Answer although the formulas give fewer than 70 % of the caches their slabs.
+        force: Axis<bool>;
+        /// Other releases of Linux, 2.6.22 or later, each with the design and the rules that it has.
+        release: Axis<Release>, value("RELEASE"), inner(), not_with(&["design"]);
+        /// Other designs or eras, separated by commas; the snapshot's own by default.
+        design: Axis<DesignName>, value("DESIGN[@ERA]"), inner();
+        /// Other page sizes: 4k, 16k, 64k, separated by commas.
+        page_size: Axis<PageBytes>, value("BYTES"), inner();
+        /// Other numbers of possible CPUs (nr_cpu_ids), which eras until 5.9 choose orders by; what each
+        /// costs beside that is not known. As many as are present by default.
+        possible_cpus: Axis<u32>, value("N"), inner();
+        /// Other numbers of CPUs, separated by commas; present and possible ones.
+        cpus: Axis<u32>, value("N"), inner();
+        /// Set a tunable; may be repeated. `quarry tunables` lists them. A list, cpu_partial=0,6,13, has a prediction for
+        /// each value beside the one without; several lists have one for each combination. slub_debug=FZP asks for the
+        /// snapshot with other debugging, slub_debug= for it without.
+        set: Settings, value("[DESIGN[@ERA].]NAME=VALUE[,...]");
+        /// Add what an option of the kernel's configuration costs or saves, such as MEMCG=n or RANDOM_KMALLOC_CACHES=y; may
+        /// be repeated.
+        config: Listed<Config>, value("NAME=y|n");
+    }
 }
 
 impl WhatIf {
@@ -35,40 +74,32 @@ impl WhatIf {
     ///
     /// # Errors
     ///
-    /// [`LabError::Usage`] if a design, a release, a tunable or an option does not exist.
+    /// [`LabError::Usage`] if a release does not have a design, or debugging is asked twice.
     pub fn questions(&self) -> Result<Vec<Question>, LabError> {
-        let (debug, set) = debugging(&self.set)?;
-        let configs = self.config.iter().map(|text| Config::parse(text));
-        let configs = configs.collect::<Result<Vec<_>, _>>()?;
-        let (settings, lists) = settings(&set)?;
-        let designs = self.designs.iter().map(|text| DesignSpec::parse(text));
-        let designs = designs.collect::<Result<Vec<_>, _>>()?;
-        let releases = self.releases.iter().map(|text| parse_era(text));
-        let releases = releases.collect::<Result<Vec<_>, _>>()?;
-        let mut questions = Vec::new();
-        for (release, design) in pairs(&or_none(&releases), &or_none(&designs)) {
-            for (page_bytes, cpus) in pairs(&or_none(&self.page_bytes), &or_none(&self.cpus)) {
-                for listed in combinations(&lists) {
-                    let names: Vec<String> = listed.iter().map(Setting::short).collect();
-                    questions.push(Question {
-                        design,
-                        release,
-                        page_bytes,
-                        cpus,
-                        possible_cpus: self.possible_cpus,
-                        set: match names.is_empty() {
-                            true if lists.is_empty() => String::new(),
-                            true => "default".to_string(),
-                            false => names.join(" "),
-                        },
-                        settings: [settings.as_slice(), &listed].concat(),
-                        debug: debug.clone(),
-                        configs: configs.clone(),
-                    });
-                }
-            }
+        let cells = cells(self, |field| field.inner);
+        cells.iter().map(Self::question).collect()
+    }
+
+    /// The question of a cell.
+    fn question(&self) -> Result<Question, LabError> {
+        let set = self.set.parsed().map_err(LabError::Usage)?;
+        if let [first, second, ..] = set.debug.as_slice() {
+            return Err(LabError::Usage(format!(
+                "set slub_debug={first} and slub_debug={second}: a kernel has one; name several caches as in FZ,kmalloc-*;U,dentry"
+            )));
         }
-        Ok(questions)
+        let design = self.design.one().map(|name| name.in_era(None)).transpose();
+        Ok(Question {
+            design: design?,
+            release: self.release.one().map(|release| release.era),
+            page_bytes: self.page_size.one().map(|size| size.0),
+            cpus: self.cpus.one().copied(),
+            possible_cpus: self.possible_cpus.one().copied(),
+            set: self.set.varied_short(),
+            settings: set.single,
+            debug: set.debug.first().cloned(),
+            configs: self.config.0.clone(),
+        })
     }
 
     /// Answers all questions.
@@ -97,7 +128,7 @@ impl WhatIf {
         question: &Question,
     ) -> Result<Prediction, LabError> {
         let prediction = baseline.predict(question)?;
-        if let (false, Fit::Bad(cause)) = (self.force, prediction.fit(snapshot)) {
+        if let (false, Fit::Bad(cause)) = (self.force.is_true(), prediction.fit(snapshot)) {
             return Err(LabError::Usage(format!(
                 "{}: the formulas of {} give {} of {} caches their slabs: {cause}; --force answers all the same",
                 snapshot.file,
@@ -125,40 +156,4 @@ pub fn check_slabs(snapshot: &Snapshot, what: &'static str) -> Result<(), LabErr
         }),
         _ => Ok(()),
     }
-}
-
-/// The value of `slub_debug` among settings, whose value is no number, and the others.
-fn debugging(settings: &[String]) -> Result<(Option<String>, Vec<String>), LabError> {
-    let value = |text: &String| {
-        let (name, value) = text.split_once('=')?;
-        matches!(name, "slub_debug" | "slab_debug").then(|| value.to_string())
-    };
-    let asked: Vec<String> = settings.iter().filter_map(value).collect();
-    let others = settings.iter().filter(|text| value(text).is_none());
-    match asked.as_slice() {
-        [] | [_] => Ok((asked.first().cloned(), others.cloned().collect())),
-        [first, second, ..] => Err(LabError::Usage(format!(
-            "--set slub_debug={first} and slub_debug={second}: a kernel has one; name several caches as in FZ,kmalloc-*;U,dentry"
-        ))),
-    }
-}
-
-/// The values, or that there are none.
-fn or_none<T: Copy>(values: &[T]) -> Vec<Option<T>> {
-    if values.is_empty() {
-        vec![None]
-    } else {
-        values.iter().copied().map(Some).collect()
-    }
-}
-
-/// Every value of the first list with every one of the second.
-fn pairs<T: Copy, U: Copy>(first: &[T], second: &[U]) -> Vec<(T, U)> {
-    let with = |one: &T| {
-        second
-            .iter()
-            .map(|other| (*one, *other))
-            .collect::<Vec<_>>()
-    };
-    first.iter().flat_map(with).collect()
 }

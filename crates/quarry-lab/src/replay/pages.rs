@@ -22,7 +22,8 @@ use parts::{Fit, PartOf, Parts, SplitInto};
 pub use report::PageReport;
 
 /// Page events that a replay is asked to drive.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, JsonSchema, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum PageMode {
     /// Those outside the slabs, if the trace tells slab pages from others.
     #[default]

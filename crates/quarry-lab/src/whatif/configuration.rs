@@ -11,6 +11,10 @@
 //! `=n` asks what the kernel saves without it. Where the snapshot's caches show that it has what is asked for, nothing
 //! changes. Sources: the options' descriptions in the kernel's configuration, names of caches, sizes of the elements.
 
+use std::fmt;
+use std::path::Path;
+
+use quarry_ask::{Json, Kind, Value};
 use quarry_core::era::Era;
 use quarry_core::sheaf::geometry::sheaf_bytes;
 use quarry_designs::list;
@@ -105,31 +109,43 @@ pub struct ConfigCost {
     pub high_bytes: i64,
 }
 
-impl Config {
-    /// Parses `NAME=y` or `NAME=n`; `CONFIG_` may stand in front.
-    ///
-    /// # Errors
-    ///
-    /// [`LabError::Usage`]: what is known.
-    pub fn parse(text: &str) -> Result<Self, LabError> {
-        let usage = |problem: String| LabError::Usage(format!("--config {text}: {problem}"));
+impl fmt::Display for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}={}",
+            self.option.name,
+            if self.on { "y" } else { "n" }
+        )
+    }
+}
+
+/// `NAME=y` or `NAME=n`; `CONFIG_` may stand in front.
+impl Value for Config {
+    const KIND: Kind = Kind::Text;
+
+    fn parse(text: &str, _: &Path) -> Result<Self, String> {
         let (name, value) = text
             .split_once('=')
-            .ok_or_else(|| usage("write NAME=y or NAME=n, for example MEMCG=n".to_string()))?;
+            .ok_or("write NAME=y or NAME=n, for example MEMCG=n")?;
         let on = match value {
             "y" => true,
             "n" => false,
-            other => return Err(usage(format!("{other:?} is neither y nor n"))),
+            other => return Err(format!("{other:?} is neither y nor n")),
         };
         let plain = name.strip_prefix("CONFIG_").unwrap_or(name);
         let option = KNOWN.iter().find(|known| known.name == plain);
         let option = option.ok_or_else(|| {
-            usage(format!(
+            format!(
                 "{plain} is not known; known are {}; debugging is --set slub_debug=FZPU",
                 list(KNOWN.iter().map(|known| known.name))
-            ))
+            )
         })?;
         Ok(Self { option, on })
+    }
+
+    fn json(&self) -> Json {
+        self.to_string().into()
     }
 }
 
@@ -147,7 +163,7 @@ impl Configured<'_> {
     /// [`LabError::Usage`] if the release has no such option, or the snapshot does not show what it costs.
     pub(super) fn add(&self, config: Config, told: &mut Prediction) -> Result<(), LabError> {
         let option = config.option;
-        let text = format!("{}={}", option.name, if config.on { "y" } else { "n" });
+        let text = config.to_string();
         let usage = |problem: String| LabError::Usage(format!("--config {text}: {problem}"));
         let era = self.kernel.design.era;
         if !(option.first..=option.last).contains(&era) {

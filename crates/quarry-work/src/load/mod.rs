@@ -7,7 +7,6 @@
 //! | [`TcpRr`] | a byte to and fro over TCP on loopback | transactions a second |
 //! | [`Own`] | what the caller writes | |
 
-mod ask;
 mod change;
 mod gate;
 mod hackbench;
@@ -19,6 +18,7 @@ mod own;
 mod own_tests;
 mod profile;
 mod report;
+mod run;
 mod spec;
 mod tbench;
 mod tcp_rr;
@@ -26,13 +26,13 @@ mod tcp_rr;
 mod tests;
 mod workload;
 
-pub use ask::{Ask, HostRun, LoadOptions, LoadRun, MEMORY_BYTES};
 pub use change::Change;
 pub use hackbench::Hackbench;
 pub use own::Own;
 pub use profile::{PAGE_ALLOCATOR, Profile, ProfileRow, SLAB_SLOW};
 pub use quarry_sim::sched::{SchedRules, WakeOrder, WakePlace};
 pub use report::{CacheReport, LoadReport};
+pub use run::{HostRun, LoadRun, MEMORY_BYTES, change};
 pub use spec::LoadSpec;
 pub use tbench::Tbench;
 pub use tcp_rr::TcpRr;

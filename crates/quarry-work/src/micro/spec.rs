@@ -24,6 +24,8 @@ pub enum Pattern {
     Bulk,
 }
 
+quarry_ask::choice!(Pattern, Pattern::ALL);
+
 impl Pattern {
     /// All of them with their names.
     pub const ALL: [(Pattern, &'static str); 5] = [

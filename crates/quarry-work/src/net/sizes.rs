@@ -35,6 +35,8 @@ pub enum SendSizes {
     SelectSize,
 }
 
+quarry_ask::choice!(SendSizes, SendSizes::ALL);
+
 impl SendSizes {
     /// All with their names on the command line.
     pub const ALL: [(SendSizes, &'static str); 4] = [

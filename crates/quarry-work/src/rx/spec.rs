@@ -30,6 +30,8 @@ pub enum Consumer {
     Spread,
 }
 
+quarry_ask::choice!(Consumer, Consumer::ALL);
+
 impl Consumer {
     /// All of them with their names on the command line.
     pub const ALL: [(Consumer, &'static str); 3] = [

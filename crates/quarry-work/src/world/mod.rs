@@ -51,6 +51,8 @@ pub enum Transport {
     Remote(u32),
 }
 
+quarry_ask::choice!(Transport, Transport::OF_HACKBENCH);
+
 impl Transport {
     /// Those that hackbench takes, with their names.
     pub const OF_HACKBENCH: [(Self, &'static str); 3] = [

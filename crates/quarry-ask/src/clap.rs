@@ -1,0 +1,136 @@
+//! Options of the command, made of a question's fields.
+
+use std::marker::PhantomData;
+use std::path::Path;
+
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, ArgMatches, Command, Error, FromArgMatches};
+use serde_json::{Map, Value as Json};
+
+use crate::field::{Door, Field, Part, fields};
+use crate::read::read;
+use crate::value::Kind;
+
+/// A question of the command line: the fields that it names, by name. A command adds those that its own spellings mean.
+#[derive(Clone, Debug)]
+pub struct Asked<Q> {
+    /// Values of the fields.
+    pub given: Map<String, Json>,
+    question: PhantomData<Q>,
+}
+
+impl<Q: Part> Asked<Q> {
+    /// The question. Files are relative to the working folder.
+    ///
+    /// # Errors
+    ///
+    /// As [`read`].
+    pub fn question(&self) -> Result<Q, String> {
+        read(&[(&self.given, Path::new(""))], Door::Command)
+    }
+
+    /// Gives a field a value, in place of the command line's.
+    pub fn give(&mut self, name: &str, value: impl Into<Json>) {
+        self.given.insert(name.to_string(), value.into());
+    }
+
+    /// True if the command line has a field.
+    #[must_use]
+    pub fn has(&self, name: &str) -> bool {
+        self.given.contains_key(name)
+    }
+}
+
+/// The option of a field.
+fn arg(field: &Field) -> Arg {
+    let about = field.about();
+    let (first, rest) = about.split_once("\n\n").unwrap_or((&about, ""));
+    let help = first.strip_suffix('.').unwrap_or(first).to_string();
+    let mut arg = Arg::new(field.name).help(help).hide(field.is_hidden);
+    if !rest.is_empty() {
+        arg = arg.long_help(about.clone());
+    }
+    if !field.heading.is_empty() {
+        arg = arg.help_heading(field.heading);
+    }
+    if !field.positional {
+        arg = arg.long(field.option());
+    }
+    if let Some(short) = field.short {
+        arg = arg.short(short);
+    }
+    // A value that is usual shows; it is not asked.
+    if !field.usual.is_empty() && field.kind != Kind::Flag {
+        arg = arg.default_value(field.usual);
+    }
+    for other in field.needs {
+        arg = arg.requires(*other);
+    }
+    for other in field.not_with {
+        arg = arg.conflicts_with(*other);
+    }
+    if field.kind == Kind::Flag {
+        return arg.action(ArgAction::SetTrue);
+    }
+    let names = (field.names)();
+    let check = field.check;
+    let check = move |text: &str| check(text).map(|()| text.to_string());
+    arg = match names.is_empty() {
+        true => arg.value_parser(check),
+        false => arg.value_parser(clap::builder::PossibleValuesParser::new(names)),
+    };
+    if !field.value.is_empty() {
+        // Of what no plan runs at once, the command takes one value.
+        let more = match field.whole || field.positional || !field.inner {
+            true => "",
+            false => ",...",
+        };
+        arg = arg.value_name(format!("{}{more}", field.value));
+    }
+    arg = arg.action(ArgAction::Append);
+    match field.whole {
+        true => arg,
+        false => arg.value_delimiter(','),
+    }
+}
+
+impl<Q: Part> clap::Args for Asked<Q> {
+    fn augment_args(command: Command) -> Command {
+        let mut fields = fields::<Q>();
+        // Help begins with what most people ask for: the axes of a table.
+        fields.sort_by_key(|field| !field.inner);
+        command.args(fields.iter().map(arg))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl<Q: Part> FromArgMatches for Asked<Q> {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
+        let mut given = Map::new();
+        for field in fields::<Q>() {
+            if matches.value_source(field.name) != Some(ValueSource::CommandLine) {
+                continue;
+            }
+            let value = match field.kind {
+                Kind::Flag => matches.get_flag(field.name).into(),
+                _ => {
+                    let texts = matches.get_many::<String>(field.name).into_iter().flatten();
+                    Json::from(texts.cloned().collect::<Vec<String>>())
+                }
+            };
+            given.insert(field.name.to_string(), value);
+        }
+        Ok(Self {
+            given,
+            question: PhantomData,
+        })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,374 @@
+//! The classic loads.
+
+use std::time::Duration;
+
+use quarry_ask::{
+    Axis, Bytes, DesignName, Listed, PageBytes, Part, Release, Settings, Time, question,
+};
+use quarry_designs::units::nanoseconds;
+use quarry_designs::{DesignSpec, Tuning, resolve};
+use quarry_machines::Machine;
+use quarry_work::load::host::HostSpec;
+use quarry_work::load::{
+    self, Change, HostRun, Load, LoadRun, LoadSpec, MEMORY_BYTES, WakeOrder, WakePlace,
+};
+use quarry_work::net::SendSizes;
+use quarry_work::world::Transport;
+use quarry_work::{Setup, WorkError};
+
+use super::{Clock, HeapFile};
+use crate::booted::Booted;
+
+/// Time that is counted on real threads.
+const HOST_TIME: Duration = Duration::from_secs(2);
+
+question! {
+    /// The kernel of a load.
+    pub struct Kernel {
+        /// Begin on the heap of a real kernel that has run: the bundled one of the nearest design and release.
+        booted: Axis<bool>, not_with(&["heap"]);
+        /// Begin on the heap of a machine that has run: a snapshot, FILE#STAGE for a stage of one, or a recording with one, of
+        /// any kernel.
+        heap: Axis<HeapFile>, value("FILE[#STAGE]"), hidden();
+        /// Memory of each virtual machine. Only what is used becomes resident.
+        memory: Axis<Bytes> = "16G", value("BYTES");
+        /// Release whose rules designs without one have.
+        era: Axis<Release>, value("ERA");
+        /// Designs, each with an era of its own or that of --era. Without it, the designs of a thread
+        /// about the load.
+        design: Axis<DesignName>, value("DESIGN[@ERA]"), inner();
+        /// Page sizes: 4k, 16k, 64k.
+        page_size: Axis<PageBytes> = "4k", value("BYTES"), inner();
+        /// CPUs; all of the machine by default.
+        cpus: Axis<u32>, value("N"), inner();
+    }
+}
+
+question! {
+    /// Rules and tunables of a load.
+    pub struct Rules {
+        /// Count the start, too. By default counting begins when each receiver of hackbench has read a full
+        /// socket, on top of the messages that are asked for; after a fifth of tbench's time, as its program does; after
+        /// a tenth of TCP_RR's, whose program counts all of 10 seconds.
+        count_start: Axis<bool>;
+        /// Moment at which a woken task runs: immediate (2.6.22), queued (2.6.23), fair (to 6.5), deadline
+        /// (later). By default as in the era.
+        wake_order: Axis<WakeOrder>, value("NAME");
+        /// CPU on which a woken task runs: previous, affine, idle. By default as in the era.
+        wake_place: Axis<WakePlace>, value("NAME");
+        /// Sizes of TCP's buffers up to 2.6.26: old (2.6.23), bug (2.6.24-rc2), fixed (2.6.24),
+        /// select-size (an experiment). By default as in the era.
+        skb_sizes: Axis<SendSizes>, value("NAME");
+        /// Set a tunable of one cache while the load runs; may be repeated. At 0s it is set before.
+        at: Listed<String>, value("TIME:CACHE.NAME=VALUE");
+        /// Set a tunable of all caches; may be repeated. For one design: slub.cpu_partial=0,
+        /// slub@6.1.cpu_partial=0; a sysctl of the page allocator: page.min_free_kbytes=8192.
+        set: Settings, value("[DESIGN[@ERA].]NAME=VALUE");
+    }
+}
+
+question! {
+    /// Groups of tasks that write to each other.
+    pub struct Hackbench {
+        /// Machine and seed.
+        clock: Clock;
+        /// Kernel.
+        kernel: Kernel;
+        /// Groups of senders and receivers.
+        groups: Axis<u32> = "10", short('g'), value("N"), inner(), size();
+        /// Descriptors: senders of a group, and receivers.
+        fds: Axis<u32> = "20", short('f'), value("N");
+        /// Messages that a sender writes to each receiver of its group.
+        loops: Axis<u32> = "100", short('l'), value("N");
+        /// Bytes of a message.
+        datasize: Axis<Bytes> = "100", short('s'), value("BYTES");
+        /// Sockets: unix, datagram (at most 11 messages wait for a receiver, where a stream has some hundred) or pipe.
+        transport: Axis<Transport> = "unix", value("NAME"), hidden();
+        /// Rules and tunables.
+        rules: Rules;
+    }
+}
+
+question! {
+    /// dbench's requests over TCP on loopback.
+    pub struct Tbench {
+        /// Machine and seed.
+        clock: Clock;
+        /// Kernel.
+        kernel: Kernel;
+        /// Clients, each with a server.
+        clients: Axis<u32> = "8", value("CLIENTS"), positional(), inner(), size();
+        /// Time that is counted, after a fifth of it: 50ms of simulated time, or 2s with --host.
+        time: Axis<Time>, long("timelimit"), short('t'), value("TIME");
+        /// Rules and tunables.
+        rules: Rules;
+    }
+}
+
+question! {
+    /// netperf's TCP_RR: a byte to and fro.
+    pub struct TcpRr {
+        /// Machine and seed.
+        clock: Clock;
+        /// Kernel.
+        kernel: Kernel;
+        /// Pairs of a netperf and a netserver.
+        pairs: Axis<u32> = "8", short('n'), value("N"), inner(), size();
+        /// Bytes of a request.
+        request: Axis<u32> = "1", value("BYTES"), hidden();
+        /// Bytes of a response.
+        response: Axis<u32> = "1", value("BYTES"), hidden();
+        /// The servers are on another machine, which is not simulated: packets come to CPU 0.
+        remote: Axis<bool>;
+        /// Time that is counted, after a tenth of it: 50ms of simulated time, or 2s with --host.
+        time: Axis<Time>, long("length"), short('l'), value("TIME");
+        /// Rules and tunables.
+        rules: Rules;
+    }
+}
+
+/// A load as users ask for it.
+pub trait AskLoad: Part {
+    /// Designs of a published thread about the load.
+    const PUBLISHED: [&'static str; 3];
+
+    /// The groups that all loads have: machine and seed, kernel, and rules.
+    fn parts(&self) -> (&Clock, &Kernel, &Rules);
+
+    /// Time that is counted; `None` is usual.
+    fn time(&self) -> Option<Duration> {
+        None
+    }
+
+    /// The loads, which differ in size.
+    ///
+    /// # Errors
+    ///
+    /// [`WorkError::Usage`] if an option is out of range.
+    fn loads(&self) -> Result<Vec<Load>, WorkError>;
+
+    /// All runs on a machine: each page size, load, number of CPUs and design.
+    ///
+    /// # Errors
+    ///
+    /// [`WorkError::Usage`] if a design, a tunable or a rule does not exist, or the machine cannot have the CPUs.
+    fn runs(&self) -> Result<(Machine, Vec<LoadRun>), WorkError> {
+        let (clock, kernel, rules) = self.parts();
+        let (machine, draw) = clock.machine().map_err(usage)?;
+        let designs = self.designs()?;
+        let tunings = rules.tunings(&designs)?;
+        let all = [machine.topology.all_cpus()];
+        let cpus = match kernel.cpus.all() {
+            [] => all.as_slice(),
+            some => some,
+        };
+        let mut runs = Vec::new();
+        for page_bytes in kernel.page_bytes() {
+            for load in self.loads()? {
+                for &cpus in cpus {
+                    for (&design, tuning) in designs.iter().zip(&tunings) {
+                        let setup = Setup {
+                            page_bytes,
+                            memory_bytes: kernel.memory_bytes(),
+                            tuning: tuning.clone(),
+                            draw: draw.clone(),
+                            seed: clock.seed.or(1),
+                            ..Setup::new(design.era, machine.clone())
+                        };
+                        let mut spec = LoadSpec::new(load, setup);
+                        spec.cpus = cpus;
+                        spec.changes = rules.changes(&design)?;
+                        spec.sched.order = rules.wake_order.or(spec.sched.order);
+                        spec.sched.place = rules.wake_place.or(spec.sched.place);
+                        spec.sizes = rules.skb_sizes.or(spec.sizes);
+                        spec.count_start = rules.count_start.is_true();
+                        spec.time_ns = self.time().map_or(spec.time_ns, nanoseconds);
+                        spec.config()?;
+                        runs.push(LoadRun { design, spec });
+                    }
+                }
+            }
+        }
+        Ok((machine, runs))
+    }
+
+    /// The runs on this computer: each load with each design.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::runs`].
+    fn host_runs(&self) -> Result<Vec<HostRun>, WorkError> {
+        let (clock, kernel, rules) = self.parts();
+        let designs = self.designs()?;
+        let tunings = rules.tunings(&designs)?;
+        let mut runs = Vec::new();
+        for page_bytes in kernel.page_bytes() {
+            for load in self.loads()? {
+                for (&design, tuning) in designs.iter().zip(&tunings) {
+                    let spec = HostSpec {
+                        load,
+                        time: self.time().unwrap_or(HOST_TIME),
+                        era: design.era,
+                        sizes: rules.skb_sizes.or(SendSizes::of(design.era)),
+                        tuning: tuning.clone(),
+                        changes: rules.changes(&design)?,
+                        page_bytes,
+                        memory_bytes: kernel.memory_bytes(),
+                        seed: clock.seed.or(1),
+                    };
+                    spec.check()?;
+                    runs.push(HostRun { design, spec });
+                }
+            }
+        }
+        Ok(runs)
+    }
+
+    /// The designs.
+    ///
+    /// # Errors
+    ///
+    /// [`WorkError::Usage`] if a release does not have one.
+    fn designs(&self) -> Result<Vec<DesignSpec>, WorkError> {
+        let (_, kernel, _) = self.parts();
+        let era = kernel.era.one().map(|release| release.era);
+        let designs: Result<_, _> = match kernel.design.all() {
+            [] => Self::PUBLISHED.into_iter().map(DesignSpec::parse).collect(),
+            asked => asked.iter().map(|name| name.in_era(era)).collect(),
+        };
+        Ok(designs?)
+    }
+}
+
+fn usage(error: impl ToString) -> WorkError {
+    WorkError::Usage(error.to_string())
+}
+
+impl Kernel {
+    /// State in which runs begin; `None` for an empty heap.
+    #[must_use]
+    pub fn start(&self) -> Option<Booted> {
+        let of_file = self.heap.one().map(|file| file.booted.clone());
+        of_file.or_else(|| self.booted.is_true().then_some(Booted::Bundled))
+    }
+
+    fn page_bytes(&self) -> Vec<u64> {
+        match self.page_size.all() {
+            [] => vec![4096],
+            some => some.iter().map(|size| size.0).collect(),
+        }
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        self.memory.one().map_or(MEMORY_BYTES, |memory| memory.0)
+    }
+}
+
+impl Rules {
+    /// Tunables of all caches for each design.
+    fn tunings(&self, designs: &[DesignSpec]) -> Result<Vec<Tuning>, WorkError> {
+        tunings(&self.set, designs)
+    }
+
+    /// Changes of single caches for a design.
+    fn changes(&self, design: &DesignSpec) -> Result<Vec<Change>, WorkError> {
+        let all = self.at.0.iter();
+        all.map(|text| load::change(text, design)).collect()
+    }
+}
+
+/// Settings of one value each, for each design.
+pub(super) fn tunings(set: &Settings, designs: &[DesignSpec]) -> Result<Vec<Tuning>, WorkError> {
+    let parsed = set.parsed().map_err(usage)?;
+    if let Some(list) = parsed.lists.first().and_then(|list| list.first()) {
+        return Err(usage(format!(
+            "set {}: give one value here; a sweep takes lists",
+            list.name()
+        )));
+    }
+    if let Some(value) = parsed.debug.first() {
+        return Err(usage(format!(
+            "set slub_debug={value}: loads run without debugging"
+        )));
+    }
+    Ok(resolve(&parsed.single, designs)?)
+}
+
+impl AskLoad for Hackbench {
+    const PUBLISHED: [&'static str; 3] = ["slab@2.6.35", "slub@2.6.35", "slubq@2.6.35"];
+
+    fn parts(&self) -> (&Clock, &Kernel, &Rules) {
+        (&self.clock, &self.kernel, &self.rules)
+    }
+
+    fn loads(&self) -> Result<Vec<Load>, WorkError> {
+        let usual = load::Hackbench::default();
+        let bytes = self
+            .datasize
+            .one()
+            .map_or(usual.bytes.into(), |bytes| bytes.0);
+        let bytes = u32::try_from(bytes)
+            .map_err(|_| usage(format!("datasize must be below 4G, not {bytes}")))?;
+        let load = |groups| {
+            Load::Hackbench(load::Hackbench {
+                groups,
+                descriptors: self.fds.or(usual.descriptors),
+                loops: self.loops.or(usual.loops),
+                bytes,
+                transport: self.transport.or(usual.transport),
+            })
+        };
+        Ok(sizes(&self.groups, usual.groups, load))
+    }
+}
+
+impl AskLoad for Tbench {
+    const PUBLISHED: [&'static str; 3] = ["slab@2.6.24", "slub@2.6.24", "slob@2.6.24"];
+
+    fn parts(&self) -> (&Clock, &Kernel, &Rules) {
+        (&self.clock, &self.kernel, &self.rules)
+    }
+
+    fn time(&self) -> Option<Duration> {
+        self.time.one().map(|time| time.time)
+    }
+
+    fn loads(&self) -> Result<Vec<Load>, WorkError> {
+        let usual = load::Tbench::default().clients;
+        let load = |clients| Load::Tbench(load::Tbench { clients });
+        Ok(sizes(&self.clients, usual, load))
+    }
+}
+
+impl AskLoad for TcpRr {
+    const PUBLISHED: [&'static str; 3] = ["slab@2.6.35", "slub@2.6.35", "slubq@2.6.35"];
+
+    fn parts(&self) -> (&Clock, &Kernel, &Rules) {
+        (&self.clock, &self.kernel, &self.rules)
+    }
+
+    fn time(&self) -> Option<Duration> {
+        self.time.one().map(|time| time.time)
+    }
+
+    fn loads(&self) -> Result<Vec<Load>, WorkError> {
+        let usual = load::TcpRr::default();
+        let load = |pairs| {
+            Load::TcpRr(load::TcpRr {
+                pairs,
+                request: self.request.or(usual.request),
+                response: self.response.or(usual.response),
+                remote: self.remote.is_true(),
+            })
+        };
+        Ok(sizes(&self.pairs, usual.pairs, load))
+    }
+}
+
+/// The load in each size that is asked for.
+fn sizes(asked: &Axis<u32>, usual: u32, load: impl Fn(u32) -> Load) -> Vec<Load> {
+    match asked.all() {
+        [] => vec![load(usual)],
+        some => some.iter().map(|size| load(*size)).collect(),
+    }
+}

@@ -1,0 +1,131 @@
+//! Micro-benchmarks.
+
+use quarry_ask::{Axis, Bytes, DesignName, PageBytes, Settings, question};
+use quarry_designs::DesignSpec;
+use quarry_machines::Machine;
+use quarry_work::load::MEMORY_BYTES;
+use quarry_work::micro::{MicroSpec, Pattern};
+use quarry_work::{Setup, WorkError};
+
+use super::Clock;
+use super::load::tunings;
+
+/// Designs that are compared if none is named.
+const DESIGNS: [&str; 4] = ["slab@6.1", "slob@6.1", "slub@6.18", "sheaf@7.0"];
+/// Patterns if none is named.
+const PATTERNS: [Pattern; 2] = [Pattern::Batch, Pattern::Pair];
+/// Objects of a call.
+const BULK: u32 = 16;
+
+question! {
+    /// Micro-benchmarks of kernel developers.
+    pub struct Micro {
+        /// Machine and seed.
+        clock: Clock;
+        /// Memory of each virtual machine. Only what is used becomes resident.
+        memory: Axis<Bytes> = "16G", value("BYTES");
+        /// Designs, each with an era.
+        design: Axis<DesignName> = "slab@6.1,slob@6.1,slub@6.18,sheaf@7.0", value("DESIGN[@ERA]"), inner();
+        /// Page sizes: 4k, 16k, 64k.
+        page_size: Axis<PageBytes> = "4k", value("BYTES"), inner();
+        /// CPUs that do it at the same time, all on one cache.
+        cpus: Axis<u32> = "1", value("N"), inner();
+        /// Patterns: batch, pair, cross, spread, bulk.
+        pattern: Axis<Pattern> = "batch,pair", value("NAME"), inner();
+        /// Bytes of an object.
+        size: Axis<Bytes> = "256", value("BYTES"), inner();
+        /// Allocate with kmalloc() of the size, as slab_test does, and not from a cache of this size.
+        /// Not with pattern bulk.
+        kmalloc: Axis<bool>;
+        /// Objects that each CPU allocates and frees in a round.
+        count: Axis<u32> = "10000", value("N");
+        /// Objects of a call, for pattern bulk: 1 to 1024.
+        bulk: Axis<u32> = "16", value("N"), inner();
+        /// Rounds that are counted, after one that fills caches and lists.
+        rounds: Axis<u32> = "3", value("N");
+        /// Set a tunable; may be repeated. For one design: slub.cpu_partial=0, slub@6.1.cpu_partial=0;
+        /// a sysctl of the page allocator: page.min_free_kbytes=8192.
+        set: Settings, value("[DESIGN[@ERA].]NAME=VALUE");
+    }
+}
+
+/// A run of a micro-benchmark on a design.
+#[derive(Clone, Debug)]
+pub struct MicroRun {
+    /// The design.
+    pub design: DesignSpec,
+    /// All else.
+    pub spec: MicroSpec,
+}
+
+impl Micro {
+    /// All runs on a machine: each page size, pattern, size, number of CPUs, number of objects a call, and design.
+    ///
+    /// # Errors
+    ///
+    /// [`WorkError::Usage`] if a design or a tunable does not exist, a number is out of range, or the machine cannot have the
+    /// CPUs.
+    pub fn runs(&self) -> Result<(Machine, Vec<MicroRun>), WorkError> {
+        let usage = |error: String| WorkError::Usage(error);
+        let machine = self.clock.machine();
+        let (machine, draw) = machine.map_err(|error| usage(error.to_string()))?;
+        let designs: Result<Vec<DesignSpec>, _> = match self.design.all() {
+            [] => DESIGNS.into_iter().map(DesignSpec::parse).collect(),
+            some => some.iter().map(|name| name.in_era(None)).collect(),
+        };
+        let designs = designs?;
+        let tunings = tunings(&self.set, &designs)?;
+        let mut runs = Vec::new();
+        for page_size in or_usual(&self.page_size, &[PageBytes(4096)]) {
+            for &pattern in or_usual(&self.pattern, &PATTERNS) {
+                for size in or_usual(&self.size, &[Bytes(256)]) {
+                    let object_bytes = u32::try_from(size.0)
+                        .map_err(|_| usage(format!("size must be below 4G, not {}", size.0)))?;
+                    for &cpus in or_usual(&self.cpus, &[1]) {
+                        let bulks = match pattern {
+                            Pattern::Bulk => or_usual(&self.bulk, &[BULK]),
+                            _ => &[1],
+                        };
+                        for &bulk in bulks {
+                            for (&design, tuning) in designs.iter().zip(&tunings) {
+                                let usual = Setup::new(design.era, machine.clone());
+                                let usual = MicroSpec::new(Setup {
+                                    page_bytes: page_size.0,
+                                    memory_bytes: self
+                                        .memory
+                                        .one()
+                                        .map_or(MEMORY_BYTES, |memory| memory.0),
+                                    tuning: tuning.clone(),
+                                    draw: draw.clone(),
+                                    seed: self.clock.seed.or(1),
+                                    ..usual
+                                });
+                                let spec = MicroSpec {
+                                    pattern,
+                                    object_bytes,
+                                    kmalloc: self.kmalloc.is_true(),
+                                    count: self.count.or(usual.count),
+                                    bulk,
+                                    cpus,
+                                    rounds: self.rounds.or(usual.rounds),
+                                    ..usual
+                                };
+                                spec.config()?;
+                                runs.push(MicroRun { design, spec });
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        Ok((machine, runs))
+    }
+}
+
+/// The values that are asked for, or the usual ones.
+fn or_usual<'a, T>(asked: &'a Axis<T>, usual: &'a [T]) -> &'a [T] {
+    match asked.all() {
+        [] => usual,
+        some => some,
+    }
+}

@@ -1,0 +1,110 @@
+//! Processes that fault and exit.
+
+use quarry_ask::{Axis, Bytes, PageBytes, Release, Settings, question};
+use quarry_core::design::Design as _;
+use quarry_core::era::Era;
+use quarry_core::slub::Slub;
+use quarry_designs::{DesignSpec, Tuning};
+use quarry_machines::Machine;
+use quarry_work::load::MEMORY_BYTES;
+use quarry_work::pages::PagesSpec;
+use quarry_work::{Setup, WorkError};
+
+use super::Clock;
+use super::load::tunings;
+
+/// Releases that are compared if none is named.
+const ERAS: [Era; 2] = [Era::V4_13, Era::V6_18];
+/// Numbers of processes if none is named.
+const PROCESSES: [u32; 3] = [1, 4, 12];
+
+question! {
+    /// Pages of order 0 that processes fault in and free.
+    pub struct Pages {
+        /// Machine and seed.
+        clock: Clock;
+        /// Memory of each virtual machine. Only what is used becomes resident.
+        memory: Axis<Bytes> = "16G", value("BYTES");
+        /// Release of Linux with the page allocator to use: 2.6.22 or later.
+        era: Axis<Release> = "4.13,6.18", value("ERA"), inner();
+        /// Page sizes: 4k, 16k, 64k.
+        page_size: Axis<PageBytes> = "4k", value("BYTES"), inner();
+        /// Processes, each on a CPU of its own.
+        processes: Axis<u32> = "1,4,12", value("N"), inner();
+        /// Pages that each process faults in and frees in a round.
+        pages: Axis<u32> = "1024", value("N");
+        /// Rounds that each process ends while counting, after one in step and one out of step.
+        rounds: Axis<u32> = "1", value("N");
+        /// Set a sysctl of the page allocator; may be repeated.
+        set: Settings, value("page.NAME=VALUE");
+    }
+}
+
+impl Pages {
+    /// All runs on a machine: each page size, number of processes and release.
+    ///
+    /// # Errors
+    ///
+    /// [`WorkError::Usage`] if a sysctl does not exist, a number is out of range, or the machine cannot have the CPUs.
+    pub fn runs(&self) -> Result<(Machine, Vec<PagesSpec>), WorkError> {
+        let machine = self.clock.machine();
+        let (machine, draw) = machine.map_err(|error| WorkError::Usage(error.to_string()))?;
+        let eras: Vec<Era> = match self.era.all() {
+            [] => ERAS.to_vec(),
+            some => some.iter().map(|release| release.era).collect(),
+        };
+        let tunings = self.sysctls(&eras)?;
+        let page_bytes = match self.page_size.all() {
+            [] => vec![4096],
+            some => some.iter().map(|size| size.0).collect(),
+        };
+        let processes = match self.processes.all() {
+            [] => &PROCESSES,
+            some => some,
+        };
+        let mut runs = Vec::new();
+        for page_bytes in page_bytes {
+            for &processes in processes {
+                for (&era, tuning) in eras.iter().zip(&tunings) {
+                    let spec = PagesSpec {
+                        processes,
+                        pages: self.pages.or(1024),
+                        rounds: self.rounds.or(1),
+                        setup: Setup {
+                            page_bytes,
+                            memory_bytes: self.memory.one().map_or(MEMORY_BYTES, |it| it.0),
+                            tuning: tuning.clone(),
+                            draw: draw.clone(),
+                            seed: self.clock.seed.or(1),
+                            ..Setup::new(era, machine.clone())
+                        },
+                    };
+                    spec.config()?;
+                    runs.push(spec);
+                }
+            }
+        }
+        Ok((machine, runs))
+    }
+
+    /// The sysctls of each release.
+    fn sysctls(&self, eras: &[Era]) -> Result<Vec<Tuning>, WorkError> {
+        let other = self
+            .set
+            .texts()
+            .iter()
+            .find(|text| !text.starts_with("page."));
+        if let Some(text) = other {
+            return Err(WorkError::Usage(format!(
+                "set {text}: pages heed sysctls of the page allocator only; write page.NAME=VALUE"
+            )));
+        }
+        // Sysctls are looked up beside a design; any that the release has will do.
+        let designs = eras.iter().map(|era| match Slub::RELEASES.contains(era) {
+            true => DesignSpec::parse(&format!("slub@{era}")),
+            false => DesignSpec::parse(&format!("sheaf@{era}")),
+        });
+        let designs: Vec<DesignSpec> = designs.collect::<Result<_, _>>()?;
+        tunings(&self.set, &designs)
+    }
+}

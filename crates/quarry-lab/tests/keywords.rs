@@ -1,0 +1,24 @@
+//! The keywords of Python are the fields of the questions.
+
+use expect_test::expect_file;
+use quarry_ask::stub;
+use quarry_lab::ask::{Hackbench, Replay, Tbench, TcpRr, WhatIf};
+
+/// `UPDATE_EXPECT=1 cargo test -p kquarry-lab --test keywords` writes the file.
+#[test]
+fn keywords_of_python_are_written() {
+    let text = [
+        "\"\"\"Keywords of questions, for type checkers and editors. Written by a test of kquarry-lab.\"\"\"\n\n\
+         from __future__ import annotations\n\n\
+         from collections.abc import Iterable, Mapping, Sequence\n\
+         from typing import Literal, TypeAlias, TypedDict\n\n\
+         Settings: TypeAlias = str | Iterable[str] | Mapping[str, int | str | Sequence[int | str]]\n"
+            .to_string(),
+        stub::<WhatIf>("WhatIf", "Keywords of Snapshot.what_if and of sweeps."),
+        stub::<Replay>("Replay", "Keywords of Recording.replay and of sweeps."),
+        stub::<Hackbench>("Hackbench", "Keywords of run(\\\"hackbench\\\") and of sweeps."),
+        stub::<Tbench>("Tbench", "Keywords of run(\\\"tbench\\\") and of sweeps."),
+        stub::<TcpRr>("TcpRr", "Keywords of run(\\\"tcp_rr\\\") and of sweeps."),
+    ];
+    expect_file!["../../../python/quarry/_questions.py"].assert_eq(&text.join("\n\n"));
+}
