@@ -22,20 +22,6 @@ impl<T> Default for Several<T> {
     }
 }
 
-impl Several<Name> {
-    /// The names' texts.
-    pub(crate) fn texts(self) -> Vec<String> {
-        self.0.into_iter().map(|name| name.0).collect()
-    }
-}
-
-impl Several<PageBytes> {
-    /// The sizes in bytes.
-    pub(crate) fn bytes(self) -> Vec<u64> {
-        self.0.into_iter().map(|size| size.0).collect()
-    }
-}
-
 impl<'a, 'py, T: for<'b> FromPyObject<'b, 'py, Error = PyErr>> FromPyObject<'a, 'py>
     for Several<T>
 {
@@ -273,9 +259,7 @@ fn json(value: &Bound<'_, PyAny>) -> PyResult<Json> {
         return Ok(path.display().to_string().into());
     }
     let all = value.try_iter().map_err(|_| {
-        PyTypeError::new_err(format!(
-            "{value} is no text, number, or list of both"
-        ))
+        PyTypeError::new_err(format!("{value} is no text, number, or list of both"))
     })?;
     all.map(|value| json(&value?)).collect()
 }

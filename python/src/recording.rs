@@ -205,18 +205,41 @@ impl Recording {
         // What is not asked is there, too, as it was filled in.
         let mut question = object(&asked, false);
         question.extend([
-            ("design".to_string(), json!(axes.designs.iter().map(ToString::to_string).collect::<Vec<_>>())),
+            (
+                "design".to_string(),
+                json!(
+                    axes.designs
+                        .iter()
+                        .map(ToString::to_string)
+                        .collect::<Vec<_>>()
+                ),
+            ),
             ("page_size".to_string(), json!(axes.page_bytes)),
             ("cpus".to_string(), json!(axes.cpus)),
             ("memory".to_string(), json!(axes.memory_bytes)),
-            ("kernel".to_string(), json!(axes.booted_with.iter().map(quarry_designs::Setting::short).collect::<Vec<_>>())),
-            ("initial".to_string(), json!(input.initial.is_some() || input.zoneinfo.is_some())),
+            (
+                "kernel".to_string(),
+                json!(
+                    axes.booted_with
+                        .iter()
+                        .map(quarry_designs::Setting::short)
+                        .collect::<Vec<_>>()
+                ),
+            ),
+            (
+                "initial".to_string(),
+                json!(input.initial.is_some() || input.zoneinfo.is_some()),
+            ),
         ]);
         if let Some(timing) = &timing {
             question.insert("machine".to_string(), timing.machine.name.clone().into());
             question.insert("seed".to_string(), timing.seed.into());
         }
-        let command = if timing.is_some() { "replay --time" } else { "replay" };
+        let command = if timing.is_some() {
+            "replay --time"
+        } else {
+            "replay"
+        };
         Ok(table
             .noted("command", command)
             .noted("input", &input.name)
