@@ -8,9 +8,9 @@ use quarry_designs::DesignSpec;
 
 use crate::error::usage;
 use crate::fields::{Field, Outputs};
-use crate::rows::Label;
 use crate::words::WORDS;
 use crate::{callers, look_tables, output, replay_pages, replay_tables, replay_time};
+use quarry_view::rows::Label;
 
 /// Arguments.
 #[derive(clap::Args)]

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use quarry_lab::RunReport;
 use quarry_lab::replay::timed::report::TimedReport;
-use quarry_sweep::table::schema::{Definitions, described};
+use quarry_view::frame::schema::{Definitions, described};
 use quarry_work::load::LoadReport;
 use quarry_work::micro::MicroReport;
 use quarry_work::pages::PagesReport;

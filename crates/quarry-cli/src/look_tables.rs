@@ -4,9 +4,9 @@ use quarry_lab::look::{CacheGrowth, Growth, Look, Verdict, WhatIf};
 use quarry_snapshot::Snapshot;
 
 use crate::input::file_name;
-use crate::rows::Label;
 use crate::units::{bytes, count, duration, percent, signed};
 use crate::{known, output};
+use quarry_view::rows::Label;
 
 /// Columns and rows of all tables.
 pub(crate) const WORDS: [Label; 23] = [

@@ -45,7 +45,6 @@ mod report;
 mod report_args;
 mod reproduce;
 mod reproduce_tables;
-mod rows;
 mod run;
 mod rx;
 mod rx_sensitivity;

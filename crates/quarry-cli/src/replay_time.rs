@@ -8,10 +8,10 @@ use quarry_lab::replay::timed::{Pace, Timing};
 use serde_json::Value;
 
 use crate::output::column;
-use crate::rows::Form::{Bytes, Count, Lines, Ns, Of, Own, Rate, Share};
-use crate::rows::{self, Row, first, line, more};
 use crate::units::{bytes, count};
 use crate::{output, replay_tables};
+use quarry_view::rows::Form::{Bytes, Count, Lines, Ns, Of, Own, Rate, Share};
+use quarry_view::rows::{self, Row, first, line, more};
 
 /// Runs whose times differ by less count as equal.
 const EQUAL: f64 = 1.02;

@@ -34,7 +34,7 @@ pub(super) struct Grid<'a> {
 /// A member of a run by its path, or by its whole name in flat runs.
 pub(super) fn member<'a>(run: &'a Value, name: &str) -> &'a Value {
     run.get(name)
-        .unwrap_or_else(|| crate::rows::field(run, name))
+        .unwrap_or_else(|| quarry_view::rows::field(run, name))
 }
 
 /// The design with its release and what is set, as one name.

@@ -9,8 +9,8 @@ use serde_json::Value;
 use super::facts::{figure, meanings};
 use super::grid::{Grid, figure_cell};
 use super::{Document, runs, short_names};
-use crate::rows::{Label, Row};
 use crate::{output, replay_pages, replay_tables, replay_time};
+use quarry_view::rows::{Label, Row};
 
 /// Caches that are shown at first.
 const CACHES: usize = 12;

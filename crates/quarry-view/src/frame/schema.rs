@@ -137,7 +137,7 @@ pub fn described(schema: &Value) -> String {
 }
 
 /// The columns of a report. The members of a map have one field, whose name has `*` in the place of theirs.
-pub(crate) fn fields<T: JsonSchema>() -> Vec<Field> {
+pub fn fields<T: JsonSchema>() -> Vec<Field> {
     let settings = SchemaSettings::draft2020_12().for_serialize();
     let mut generator = settings.into_generator();
     let root = generator.root_schema_for::<T>().to_value();

@@ -6,19 +6,21 @@ use serde_json::Value;
 use crate::units;
 
 /// A row of a table, one value per run.
-pub(crate) struct Row {
+pub struct Row {
     /// Name and fields.
-    pub(crate) label: Label,
+    pub label: Label,
     /// True if the row is printed without `--all`.
-    pub(crate) first: bool,
+    pub first: bool,
     /// Form of the cells.
     form: Form,
 }
 
 /// Form of the sum of a row's fields. A run without them, such as one without page events, has `-`; so has a part of nothing.
 #[derive(Clone, Copy)]
-pub(crate) enum Form {
+pub enum Form {
+    /// Bytes with a unit.
     Bytes,
+    /// A count.
     Count,
     /// Numbers by order, from order 0 on; a line for each that is not 0.
     Orders,
@@ -38,18 +40,18 @@ pub(crate) enum Form {
 
 /// A name of a row or a column, and its meaning.
 #[derive(Clone, Copy)]
-pub(crate) struct Label {
+pub struct Label {
     /// Name, which `quarry explain` takes; indented below the row that it is a part of.
-    pub(crate) name: &'static str,
+    pub name: &'static str,
     /// Paths of the fields that it shows, below `runs`, with spaces between. Their doc comments are its meaning.
     fields: &'static str,
     /// Facts about the row that are not about a field: a unit, a ratio, a condition.
-    pub(crate) note: &'static str,
+    pub note: &'static str,
 }
 
 impl Label {
     /// A name for fields.
-    pub(crate) const fn new(name: &'static str, fields: &'static str) -> Self {
+    pub const fn new(name: &'static str, fields: &'static str) -> Self {
         Self {
             name,
             fields,
@@ -58,24 +60,24 @@ impl Label {
     }
 
     /// Adds a note.
-    pub(crate) const fn note(self, note: &'static str) -> Self {
+    pub const fn note(self, note: &'static str) -> Self {
         Self { note, ..self }
     }
 
     /// The name in one line.
-    pub(crate) fn plain(&self) -> String {
+    pub fn plain(&self) -> String {
         self.name.trim().replace('\n', " ")
     }
 
     /// Paths of the fields below `runs`.
-    pub(crate) fn fields(&self) -> impl Iterator<Item = &'static str> {
+    pub fn fields(&self) -> impl Iterator<Item = &'static str> {
         self.fields.split_whitespace()
     }
 }
 
 impl Row {
     /// Adds a note to the label.
-    pub(crate) const fn note(self, note: &'static str) -> Self {
+    pub const fn note(self, note: &'static str) -> Self {
         Self {
             label: self.label.note(note),
             ..self
@@ -83,7 +85,7 @@ impl Row {
     }
 
     /// The number of a run's cell; `None` if it has none, or lists several.
-    pub(crate) fn number(&self, run: &Value) -> Option<f64> {
+    pub fn number(&self, run: &Value) -> Option<f64> {
         let fields = self.label.fields;
         match self.form {
             Form::Own(number, _) => number(run),
@@ -102,7 +104,7 @@ impl Row {
     }
 
     /// The cell of a run.
-    pub(crate) fn cell(&self, run: &Value) -> String {
+    pub fn cell(&self, run: &Value) -> String {
         if let Form::Orders = self.form {
             return orders(field(run, self.label.fields));
         }
@@ -122,7 +124,7 @@ impl Row {
 }
 
 /// The rows with the cells of all runs: those of `--all`, or the first ones.
-pub(crate) fn lines<R: Serialize>(
+pub fn lines<R: Serialize>(
     rows: &[Row],
     runs: &[&R],
     all: bool,
@@ -138,7 +140,7 @@ pub(crate) fn lines<R: Serialize>(
 }
 
 /// The member of a run with a path.
-pub(crate) fn field<'a>(run: &'a Value, path: &str) -> &'a Value {
+pub fn field<'a>(run: &'a Value, path: &str) -> &'a Value {
     path.split('.').fold(run, |value, name| &value[name])
 }
 
@@ -165,7 +167,7 @@ fn orders(list: &Value) -> String {
 }
 
 /// A row that is printed without `--all`.
-pub(crate) const fn first(name: &'static str, fields: &'static str, form: Form) -> Row {
+pub const fn first(name: &'static str, fields: &'static str, form: Form) -> Row {
     Row {
         label: Label::new(name, fields),
         first: true,
@@ -174,7 +176,7 @@ pub(crate) const fn first(name: &'static str, fields: &'static str, form: Form) 
 }
 
 /// A row that `--all` prints.
-pub(crate) const fn more(name: &'static str, fields: &'static str, form: Form) -> Row {
+pub const fn more(name: &'static str, fields: &'static str, form: Form) -> Row {
     Row {
         first: false,
         ..first(name, fields, form)
@@ -182,9 +184,6 @@ pub(crate) const fn more(name: &'static str, fields: &'static str, form: Form) -
 }
 
 /// A name and the cells of all runs.
-pub(crate) fn line(
-    name: impl Into<String>,
-    cells: impl IntoIterator<Item = String>,
-) -> Vec<String> {
+pub fn line(name: impl Into<String>, cells: impl IntoIterator<Item = String>) -> Vec<String> {
     std::iter::once(name.into()).chain(cells).collect()
 }
