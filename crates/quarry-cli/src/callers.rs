@@ -8,10 +8,10 @@ use quarry_trace::TraceMeta;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::rows::Label;
 use crate::trace_info::TraceInfo;
 use crate::units::{bytes, count, percent};
 use crate::{input, output};
-use quarry_view::rows::Label;
 
 /// Arguments.
 #[derive(clap::Args)]

@@ -20,7 +20,7 @@ use serde::Serialize;
 pub(crate) use crate::replay_args::Args;
 use crate::replay_args::PagesArg;
 use crate::trace_info::TraceInfo;
-use crate::{chart, error, input, latency, output};
+use crate::{chart, error, input, latency, output, report};
 use crate::{replay_sensitivity, replay_tables, replay_time, sensitivity};
 
 /// Fields of `replay --json`.
@@ -182,7 +182,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         sensitivity: None,
     };
     if let Some(path) = &args.html {
-        output::write_page(path, "replay", &report, args.force)?;
+        output::viewed(
+            "replay",
+            &report,
+            report::replay::page,
+            Some(path),
+            args.force,
+        )?;
     }
     if let Some(path) = &args.svg {
         output::write_to(path, &chart::svg(&input.name, &runs)?, args.force)?;
@@ -260,7 +266,13 @@ fn run_timed(args: &Args, input: &Input, axes: &Axes, timing: &Timing) -> anyhow
         sensitivity: study.as_ref().map(|(report, _)| report),
     };
     if let Some(path) = &args.html {
-        output::write_page(path, "replay --time", &report, args.force)?;
+        output::viewed(
+            "replay --time",
+            &report,
+            report::replay::page,
+            Some(path),
+            args.force,
+        )?;
     }
     if let Some(path) = &args.svg {
         output::write_to(path, &latency::svg(&input.name, &runs)?, args.force)?;

@@ -7,9 +7,9 @@ use quarry_lab::replay::report::ZoneTraffic;
 use quarry_trace::TraceMeta;
 
 use crate::output;
+use crate::rows::Form::{Bytes, Count, Of, Orders};
+use crate::rows::{self, Label, Row, line, more};
 use crate::units::{bytes, count};
-use quarry_view::rows::Form::{Bytes, Count, Of, Orders};
-use quarry_view::rows::{self, Label, Row, line, more};
 
 /// The largest order that allocations count on (`PAGE_ALLOC_COSTLY_ORDER`), and by default that of
 /// slabs.

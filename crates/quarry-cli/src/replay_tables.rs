@@ -7,10 +7,10 @@ use quarry_trace::TraceMeta;
 use crate::chart::{Panel, panels};
 use crate::finding::{finding, free_in, waste_in};
 use crate::output::column;
+use crate::rows::Form::{Bytes, Count, Of, Orders, Own, Rate};
+use crate::rows::{self, Label, Row, first, line, more};
 use crate::units::{bytes, count};
 use crate::{callers, output, replay_check, replay_pages};
-use quarry_view::rows::Form::{Bytes, Count, Of, Orders, Own, Rate};
-use quarry_view::rows::{self, Label, Row, first, line, more};
 
 /// Tables that are printed if they are asked for.
 #[derive(Clone, Copy)]

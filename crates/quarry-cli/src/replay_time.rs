@@ -8,10 +8,10 @@ use quarry_lab::replay::timed::{Pace, Timing};
 use serde_json::Value;
 
 use crate::output::column;
+use crate::rows::Form::{Bytes, Count, Lines, Ns, Of, Own, Rate, Share};
+use crate::rows::{self, Row, first, line, more};
 use crate::units::{bytes, count};
 use crate::{output, replay_tables};
-use quarry_view::rows::Form::{Bytes, Count, Lines, Ns, Of, Own, Rate, Share};
-use quarry_view::rows::{self, Row, first, line, more};
 
 /// Runs whose times differ by less count as equal.
 const EQUAL: f64 = 1.02;
@@ -98,7 +98,7 @@ fn head(input: &Input, timing: &Timing, settings: &str, runs: &[TimedReport]) ->
 /// Runs by page size and number of CPUs, in the order of the runs.
 fn groups(runs: &[TimedReport]) -> Vec<Vec<&TimedReport>> {
     let on_machines = runs.iter().map(|run| ((run.page_size, run.cpus), run));
-    let groups = output::grouped(on_machines).into_iter();
+    let groups = quarry_view::grouped(on_machines).into_iter();
     groups.map(|(_, runs)| runs).collect()
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 
 use quarry_lab::ask::{self, WhatIf};
+use quarry_lab::known;
 use quarry_lab::whatif::{Prediction, Question, known_errors};
 
 use quarry_sweep::table::Table;
@@ -11,7 +12,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::known::KnownArgs;
-use crate::{input, known, output, units, what_if_tables};
+use crate::{input, output, units, what_if_tables};
 
 /// Arguments.
 #[derive(clap::Args)]

@@ -4,7 +4,9 @@ use quarry_lab::whatif::{CachePrediction, Cause, Fit, Prediction, known_errors};
 use quarry_snapshot::Snapshot;
 
 use crate::units::{bytes, count, signed};
-use crate::{known, output};
+use quarry_lab::known;
+
+use crate::output;
 
 /// Caches that are shown unless all are asked for.
 const CACHES_SHOWN: usize = 12;

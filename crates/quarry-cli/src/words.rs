@@ -1,7 +1,7 @@
-//! Words of tables that are not made of rows with fields ([`quarry_view::rows`]): a field whose doc comment is the meaning, or the
+//! Words of tables that are not made of rows with fields ([`crate::rows`]): a field whose doc comment is the meaning, or the
 //! meaning itself. `quarry explain` takes them; a test compares them with what commands print.
 
-use quarry_view::rows::Label;
+use crate::rows::Label;
 
 /// Words of one command's tables.
 pub(crate) struct Words {

@@ -1,12 +1,11 @@
 //! The page of `quarry what-if`: predictions with their bounds, and the caches that change.
 
-use quarry_report::{Axis, Cell, Chart, Column, Page, Range, Section, Table};
+use quarry_view::Doc;
+use quarry_view::file_name;
+use quarry_view::{Axis, Cell, Chart, Column, Range, Section, Table, View};
+use quarry_view::{Grid, figure_cell};
 use serde_json::Value;
 
-use super::facts::meanings;
-use super::grid::{Grid, figure_cell, member};
-use super::{Document, runs};
-use crate::input::file_name;
 use crate::units::signed;
 
 /// Caches that a table shows at first.
@@ -14,8 +13,8 @@ const SHOWN: usize = 12;
 const MIB: f64 = 1_048_576.0;
 
 /// The page of predictions of any files.
-pub(super) fn page(documents: &[Document]) -> Page {
-    let all = runs::all(documents);
+pub(crate) fn page(documents: &[Doc]) -> View {
+    let all = quarry_view::runs(documents);
     let grid = Grid::of(&all);
     let of = documents.iter().map(|document| {
         let file = document.content["snapshot"]["file"]
@@ -25,11 +24,11 @@ pub(super) fn page(documents: &[Document]) -> Page {
     });
     let mut of: Vec<String> = of.collect();
     of.dedup();
-    let mut page = Page::new(format!(
+    let mut page = View::new(format!(
         "Slab memory of {} with other settings",
         of.join(", ")
     ));
-    page = runs::found(page, documents);
+    page.findings = View::of("", documents).findings;
     let mut about = Section::default();
     for document in documents {
         let notes = document.content["snapshot"]["notes"].as_array();
@@ -45,8 +44,8 @@ pub(super) fn page(documents: &[Document]) -> Page {
 }
 
 fn totals(grid: &Grid<'_>) -> Section {
-    let meanings = meanings("what-if");
-    let number = |name: &str, field: &str| {
+    let meanings = super::meanings("what-if");
+    let number = |name: &'static str, field: &str| {
         let about = meanings
             .get(&format!("runs.{field}"))
             .cloned()
@@ -102,7 +101,7 @@ fn totals(grid: &Grid<'_>) -> Section {
         [one] => Some(("now", one / MIB)),
         _ => None,
     };
-    let mut chart = Chart::ranges("Predicted slab memory", Axis::linear("MiB"), &ranges, now);
+    let mut chart = Chart::ranges("Predicted slab memory", Axis::linear("MiB"), ranges, now);
     if now.is_some() {
         chart =
             chart.noted("The dashed line is the slab memory now, the thick mark the prediction.");
@@ -134,7 +133,10 @@ fn caches(run: &Value, name: &str, is_folded: bool) -> Section {
     let mut table = Table::new(columns).shown(SHOWN);
     for cache in caches {
         let became = |old: &str, new: &str| {
-            let (old, new) = (member(cache, old).as_f64(), member(cache, new).as_f64());
+            let (old, new) = (
+                quarry_view::value::at(cache, old).as_f64(),
+                quarry_view::value::at(cache, new).as_f64(),
+            );
             Cell::maybe(old.zip(new).map(|(old, new)| match old == new {
                 true => (new.to_string(), new),
                 false => (format!("{old} > {new}"), new),

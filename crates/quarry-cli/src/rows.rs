@@ -3,21 +3,21 @@
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::units;
+use quarry_view::units;
 
 /// A row of a table, one value per run.
-pub struct Row {
+pub(crate) struct Row {
     /// Name and fields.
-    pub label: Label,
+    pub(crate) label: Label,
     /// True if the row is printed without `--all`.
-    pub first: bool,
+    pub(crate) first: bool,
     /// Form of the cells.
     form: Form,
 }
 
 /// Form of the sum of a row's fields. A run without them, such as one without page events, has `-`; so has a part of nothing.
 #[derive(Clone, Copy)]
-pub enum Form {
+pub(crate) enum Form {
     /// Bytes with a unit.
     Bytes,
     /// A count.
@@ -40,18 +40,18 @@ pub enum Form {
 
 /// A name of a row or a column, and its meaning.
 #[derive(Clone, Copy)]
-pub struct Label {
+pub(crate) struct Label {
     /// Name, which `quarry explain` takes; indented below the row that it is a part of.
-    pub name: &'static str,
+    pub(crate) name: &'static str,
     /// Paths of the fields that it shows, below `runs`, with spaces between. Their doc comments are its meaning.
     fields: &'static str,
     /// Facts about the row that are not about a field: a unit, a ratio, a condition.
-    pub note: &'static str,
+    pub(crate) note: &'static str,
 }
 
 impl Label {
     /// A name for fields.
-    pub const fn new(name: &'static str, fields: &'static str) -> Self {
+    pub(crate) const fn new(name: &'static str, fields: &'static str) -> Self {
         Self {
             name,
             fields,
@@ -60,24 +60,24 @@ impl Label {
     }
 
     /// Adds a note.
-    pub const fn note(self, note: &'static str) -> Self {
+    pub(crate) const fn note(self, note: &'static str) -> Self {
         Self { note, ..self }
     }
 
     /// The name in one line.
-    pub fn plain(&self) -> String {
+    pub(crate) fn plain(&self) -> String {
         self.name.trim().replace('\n', " ")
     }
 
     /// Paths of the fields below `runs`.
-    pub fn fields(&self) -> impl Iterator<Item = &'static str> {
+    pub(crate) fn fields(&self) -> impl Iterator<Item = &'static str> {
         self.fields.split_whitespace()
     }
 }
 
 impl Row {
     /// Adds a note to the label.
-    pub const fn note(self, note: &'static str) -> Self {
+    pub(crate) const fn note(self, note: &'static str) -> Self {
         Self {
             label: self.label.note(note),
             ..self
@@ -85,7 +85,7 @@ impl Row {
     }
 
     /// The number of a run's cell; `None` if it has none, or lists several.
-    pub fn number(&self, run: &Value) -> Option<f64> {
+    pub(crate) fn number(&self, run: &Value) -> Option<f64> {
         let fields = self.label.fields;
         match self.form {
             Form::Own(number, _) => number(run),
@@ -104,7 +104,7 @@ impl Row {
     }
 
     /// The cell of a run.
-    pub fn cell(&self, run: &Value) -> String {
+    pub(crate) fn cell(&self, run: &Value) -> String {
         if let Form::Orders = self.form {
             return orders(field(run, self.label.fields));
         }
@@ -124,7 +124,7 @@ impl Row {
 }
 
 /// The rows with the cells of all runs: those of `--all`, or the first ones.
-pub fn lines<R: Serialize>(
+pub(crate) fn lines<R: Serialize>(
     rows: &[Row],
     runs: &[&R],
     all: bool,
@@ -140,7 +140,7 @@ pub fn lines<R: Serialize>(
 }
 
 /// The member of a run with a path.
-pub fn field<'a>(run: &'a Value, path: &str) -> &'a Value {
+pub(crate) fn field<'a>(run: &'a Value, path: &str) -> &'a Value {
     path.split('.').fold(run, |value, name| &value[name])
 }
 
@@ -167,7 +167,7 @@ fn orders(list: &Value) -> String {
 }
 
 /// A row that is printed without `--all`.
-pub const fn first(name: &'static str, fields: &'static str, form: Form) -> Row {
+pub(crate) const fn first(name: &'static str, fields: &'static str, form: Form) -> Row {
     Row {
         label: Label::new(name, fields),
         first: true,
@@ -176,7 +176,7 @@ pub const fn first(name: &'static str, fields: &'static str, form: Form) -> Row 
 }
 
 /// A row that `--all` prints.
-pub const fn more(name: &'static str, fields: &'static str, form: Form) -> Row {
+pub(crate) const fn more(name: &'static str, fields: &'static str, form: Form) -> Row {
     Row {
         first: false,
         ..first(name, fields, form)
@@ -184,6 +184,9 @@ pub const fn more(name: &'static str, fields: &'static str, form: Form) -> Row {
 }
 
 /// A name and the cells of all runs.
-pub fn line(name: impl Into<String>, cells: impl IntoIterator<Item = String>) -> Vec<String> {
+pub(crate) fn line(
+    name: impl Into<String>,
+    cells: impl IntoIterator<Item = String>,
+) -> Vec<String> {
     std::iter::once(name.into()).chain(cells).collect()
 }

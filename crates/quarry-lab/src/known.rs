@@ -1,0 +1,115 @@
+//! Facts about a snapshot's machine as sentences.
+
+use std::collections::BTreeMap;
+
+use quarry_snapshot::{Detail, Origin, Snapshot};
+use quarry_view::units::bytes;
+
+/// A guess in brackets; nothing for a fact.
+fn guess(origin: &Origin) -> String {
+    origin
+        .reason()
+        .map_or(String::new(), |reason| format!(" (guess: {reason})"))
+}
+
+/// The kernel, pages, CPUs and slabs of a snapshot. A guess is said to be one, with its reason.
+#[must_use]
+pub fn machine(snapshot: &Snapshot) -> String {
+    let facts = &snapshot.facts;
+    let kernel = match (&snapshot.release, &snapshot.releases) {
+        (Some(release), _) => format!("kernel {release}{}", guess(&facts.release)),
+        (None, Some(releases)) => format!("kernel unknown, {releases}{}", guess(&facts.release)),
+        (None, None) => "kernel unknown (--kernel)".to_string(),
+    };
+    let cpus = match (snapshot.present_cpus, snapshot.cpus_min()) {
+        (Some(cpus), _) => format!("{cpus} CPUs{}", guess(&facts.present_cpus)),
+        (None, 1) => "CPUs unknown (--had-cpus)".to_string(),
+        (None, least) => format!("CPUs unknown, at least {least} (--had-cpus)"),
+    };
+    let pages = format!(
+        "{} pages{}",
+        bytes(snapshot.page_bytes),
+        guess(&facts.page_bytes)
+    );
+    format!(
+        "{kernel}, {pages}, {cpus}, {} in slabs",
+        bytes(snapshot.slab_bytes())
+    )
+}
+
+/// The reasons of guesses, by the field of JSON outputs.
+#[must_use]
+pub fn guesses(snapshot: &Snapshot) -> BTreeMap<&'static str, String> {
+    let facts = &snapshot.facts;
+    let origins = [
+        ("kernel_range", &facts.release),
+        ("page_size", &facts.page_bytes),
+        ("cpus", &facts.present_cpus),
+    ];
+    let reasons = origins.into_iter();
+    let reasons = reasons.filter_map(|(field, origin)| Some((field, origin.reason()?.to_string())));
+    reasons.collect()
+}
+
+/// Sentences about how a file was read, how exact it is and what its form lacks, a line each.
+#[must_use]
+pub fn notes(snapshot: &Snapshot) -> Vec<String> {
+    let hidden = snapshot.hidden.as_ref();
+    let exact = hidden.map(|hidden| {
+        let by = &hidden.read_by;
+        format!("exact ({by}): what CPUs, sheaves and barns hold was read, not estimated")
+    });
+    exact.into_iter().chain(lacks(snapshot)).collect()
+}
+
+/// Sentences about what a file lacks and how it was read, a line each.
+#[must_use]
+pub fn lacks(snapshot: &Snapshot) -> Vec<String> {
+    let form = snapshot.form.name();
+    let lacks = snapshot.form.lacks();
+    let lacks = lacks.map(|lacks| format!("read as {form}: {lacks}"));
+    let detail = match snapshot.detail() {
+        Detail::Slabinfo => {
+            Some("no sysfs: flags, merged caches and what CPUs hold are estimated".to_string())
+        }
+        Detail::Bytes | Detail::Thin | Detail::Sysfs | Detail::Exact => None,
+    };
+    let notes = snapshot.notes.iter().cloned();
+    lacks.into_iter().chain(detail).chain(notes).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use quarry_core::era::Era;
+    use quarry_snapshot::Releases;
+
+    use super::*;
+
+    #[test]
+    fn guesses_are_said_to_be_ones() {
+        let mut snapshot = Snapshot {
+            page_bytes: 4096,
+            ..Snapshot::default()
+        };
+        let unknown =
+            "kernel unknown (--kernel), 4 KiB pages, CPUs unknown (--had-cpus), 0 B in slabs";
+        assert_eq!(machine(&snapshot), unknown);
+        snapshot.releases = Some(Releases {
+            first: Era::FIRST,
+            last: Era::V4_19,
+        });
+        snapshot.facts.release = Origin::Inferred("kmalloc-1024".to_string());
+        snapshot.present_cpus = Some(80);
+        snapshot.facts.present_cpus =
+            Origin::Inferred("22 caches have exactly 80 slabs".to_string());
+        let told = machine(&snapshot);
+        for part in [
+            "kernel unknown, 4.19 or earlier (guess: kmalloc-1024)",
+            "80 CPUs (guess: 22 caches have exactly 80 slabs)",
+        ] {
+            assert!(told.contains(part), "{told}");
+        }
+        snapshot.facts.present_cpus = Origin::Asked;
+        assert!(machine(&snapshot).contains("80 CPUs, "));
+    }
+}
