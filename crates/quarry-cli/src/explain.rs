@@ -136,7 +136,10 @@ impl Meanings {
             },
         ];
         tables.extend(worded);
-        let views = [("look", &quarry_lab::look::TABLES[..])];
+        let views = [
+            ("look", &quarry_lab::look::TABLES[..]),
+            ("what-if", &quarry_lab::whatif::TABLES),
+        ];
         let specs = views.iter();
         let specs =
             specs.flat_map(|(command, specs)| specs.iter().map(move |spec| (*command, spec)));

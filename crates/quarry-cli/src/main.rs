@@ -61,7 +61,6 @@ mod trace_info;
 mod tunables;
 mod units;
 mod what_if;
-mod what_if_tables;
 mod words;
 
 use std::process::ExitCode;

@@ -131,6 +131,19 @@ impl View {
         self
     }
 
+    /// Puts sentences before all sections.
+    pub fn note_first(&mut self, notes: impl IntoIterator<Item = String>) {
+        let notes = notes.into_iter().fold(Section::default(), Section::note);
+        match self
+            .sections
+            .first_mut()
+            .filter(|first| first.heading.is_empty())
+        {
+            Some(first) => drop(first.parts.splice(..0, notes.parts)),
+            None => self.sections.insert(0, notes),
+        }
+    }
+
     /// Puts the meanings of members, by their paths, into the columns that show them.
     pub fn explain(&mut self, meanings: &BTreeMap<String, String>) {
         for part in self

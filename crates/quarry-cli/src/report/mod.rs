@@ -11,7 +11,6 @@ pub(crate) mod sweep;
 mod sweep_growth;
 mod sweep_parts;
 mod sweep_settings;
-pub(crate) mod what_if;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -118,7 +117,7 @@ fn page(documents: &[Doc]) -> anyhow::Result<View> {
     let page = match command {
         "replay" | "replay --time" => replay::page(documents),
         "look" => quarry_lab::look::view(documents),
-        "what-if" => what_if::page(documents),
+        "what-if" => quarry_lab::whatif::view(documents),
         "reproduce" if documents.len() > 1 => bail!(
             "a page has one output of reproduce; {} are given",
             documents.len()
