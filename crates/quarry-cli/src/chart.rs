@@ -9,7 +9,7 @@ use plotters::prelude::*;
 use quarry_lab::RunReport;
 use quarry_lab::replay::memory::MemorySample;
 
-use crate::{output, units};
+use crate::units;
 
 /// Width of a chart in pixels.
 pub(crate) const WIDTH: u32 = 860;
@@ -47,7 +47,7 @@ pub(crate) fn panels(runs: &[RunReport]) -> Vec<Panel<'_>> {
         let title = format!("{} pages, {} CPUs", units::bytes(run.page_size), run.cpus);
         (title, run)
     });
-    let panels = output::grouped(titled).into_iter();
+    let panels = quarry_view::grouped(titled).into_iter();
     panels.map(|(title, runs)| Panel { title, runs }).collect()
 }
 

@@ -2,39 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use quarry_view::IDENTITY;
 use serde_json::{Map, Value, json};
 
 use crate::units;
-
-/// Members that say which run it is, in the order of its name. They are not compared.
-pub(crate) const IDENTITY: &[&str] = &[
-    "name",
-    "thread",
-    "experiment",
-    "driver",
-    "thread_driver",
-    "design",
-    "era",
-    "set",
-    "load",
-    "size",
-    "pattern",
-    "workload",
-    "machine",
-    "zone",
-    "object_size",
-    "object_bytes",
-    "bulk",
-    "kmalloc",
-    "null",
-    "processes",
-    "rings",
-    "mtu",
-    "streams",
-    "consumer",
-    "page_size",
-    "cpus",
-];
 
 /// True if a member says which run it is. The bytes of objects are given to a benchmark, and a result of a replay.
 fn identifies(run: &Value, name: &str) -> bool {

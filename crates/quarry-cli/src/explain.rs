@@ -1,16 +1,19 @@
 //! `quarry explain`: the meaning of rows, columns and fields, from the doc comments of what is printed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use quarry_core::machine::{Line, LockClass, Work};
 use quarry_core::stats::Stat;
 use quarry_designs::DesignSpec;
 
 use crate::error::usage;
-use crate::fields::{Field, Outputs};
+use quarry_view::frame::schema::Member;
+use quarry_view::{Column, Form, Spec, column, meaning};
+
+use crate::fields::Outputs;
 use crate::rows::Label;
 use crate::words::WORDS;
-use crate::{callers, look_tables, output, replay_pages, replay_tables, replay_time};
+use crate::{callers, output, replay_pages, replay_tables, replay_time};
 
 /// Arguments.
 #[derive(clap::Args)]
@@ -46,7 +49,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if args.name.is_empty() {
         let mut all = Vec::new();
         for table in &meanings.tables {
-            all.extend(table.labels.iter().map(|label| meanings.row(table, label)));
+            all.extend(
+                table
+                    .columns
+                    .iter()
+                    .map(|column| meanings.row(table, column)),
+            );
         }
         return output::print_text(&all.join("\n\n"));
     }
@@ -67,69 +75,89 @@ struct Table {
     command: &'static str,
     /// Contents, as a heading.
     title: &'static str,
-    /// Path of the object that has the fields, with a dot at its end.
-    prefix: &'static str,
-    labels: Vec<Label>,
+    /// Path of the rows that have the fields.
+    of: &'static str,
+    columns: Vec<Column>,
 }
 
 /// All rows and fields.
 struct Meanings {
     outputs: Outputs,
-    fields: Vec<(&'static str, Field)>,
+    fields: Vec<(&'static str, Member)>,
+    by_command: BTreeMap<&'static str, BTreeMap<String, String>>,
     tables: Vec<Table>,
 }
 
 impl Meanings {
     fn new() -> Self {
         let outputs = Outputs::new();
-        let labels = |rows: &mut dyn Iterator<Item = Label>| rows.collect();
+        let of = |label: Label| {
+            let fields: Vec<&str> = label.fields().collect();
+            let named = column(label.name, "", Form::Text).of(fields.join(" "));
+            named.about(label.note)
+        };
+        let labels = |rows: &mut dyn Iterator<Item = Label>| rows.map(of).collect();
         let worded = WORDS.iter().map(|words| Table {
             command: words.command,
             title: words.title,
-            prefix: words.prefix,
-            labels: words.labels.to_vec(),
+            of: words.prefix.trim_end_matches('.'),
+            columns: labels(&mut words.labels.iter().copied()),
         });
         let mut tables = vec![
             Table {
                 command: "replay",
                 title: "Rows of a replay",
-                prefix: "runs.",
-                labels: labels(&mut replay_tables::ROWS.iter().map(|row| row.label)),
+                of: "runs",
+                columns: labels(&mut replay_tables::ROWS.iter().map(|row| row.label)),
             },
             Table {
                 command: "replay",
                 title: "Rows of page events, with --all",
-                prefix: "runs.",
-                labels: labels(&mut replay_pages::labels()),
+                of: "runs",
+                columns: labels(&mut replay_pages::labels()),
             },
             Table {
                 command: "replay",
                 title: "Columns of --caches",
-                prefix: "runs.",
-                labels: labels(&mut replay_tables::CACHE_COLUMNS.into_iter()),
+                of: "runs",
+                columns: labels(&mut replay_tables::CACHE_COLUMNS.into_iter()),
             },
             Table {
                 command: "replay --time",
                 title: "Rows with --time",
-                prefix: "runs.",
-                labels: labels(&mut replay_time::ROWS.iter().map(|row| row.label)),
+                of: "runs",
+                columns: labels(&mut replay_time::ROWS.iter().map(|row| row.label)),
             },
             Table {
                 command: "callers",
                 title: "Columns of callers",
-                prefix: "callers.",
-                labels: labels(&mut callers::COLUMNS.into_iter()),
-            },
-            Table {
-                command: "look",
-                title: "Columns and rows of look",
-                prefix: "",
-                labels: labels(&mut look_tables::WORDS.into_iter()),
+                of: "callers",
+                columns: labels(&mut callers::COLUMNS.into_iter()),
             },
         ];
         tables.extend(worded);
+        let views = [
+            ("look", &quarry_lab::look::TABLES[..]),
+            ("what-if", &quarry_lab::whatif::TABLES),
+        ];
+        let specs = views.iter();
+        let specs =
+            specs.flat_map(|(command, specs)| specs.iter().map(move |spec| (*command, spec)));
+        tables.extend(specs.map(|(command, spec): (_, &Spec)| Table {
+            command,
+            title: spec.title,
+            of: spec.rows,
+            columns: (spec.columns)(),
+        }));
+        let fields = outputs.all();
+        let mut by_command: BTreeMap<_, BTreeMap<String, String>> = BTreeMap::new();
+        for (command, member) in &fields {
+            let of_command = by_command.entry(*command).or_default();
+            of_command.insert(member.path.clone(), member.meaning.clone());
+        }
         Self {
-            fields: outputs.all(),
+            fields,
+            by_command,
             outputs,
             tables,
         }
@@ -141,10 +169,10 @@ impl Meanings {
         let mut found = Vec::new();
         for table in &self.tables {
             let named = table
-                .labels
+                .columns
                 .iter()
-                .filter(|label| is_named(label.name, &name));
-            found.extend(named.map(|label| self.row(table, label)));
+                .filter(|column| is_named(&column.name, &name));
+            found.extend(named.map(|column| self.row(table, column)));
         }
         if found.is_empty() {
             found = self.fields_named(&name);
@@ -163,7 +191,7 @@ impl Meanings {
 
     /// Texts of the fields whose path is or ends in a name, one for all commands that mean the same.
     fn fields_named(&self, name: &str) -> Vec<String> {
-        let is = |field: &Field| {
+        let is = |field: &Member| {
             let path = normal(&field.path);
             path == name
                 || path
@@ -171,7 +199,7 @@ impl Meanings {
                     .is_some_and(|rest| rest.ends_with('.'))
         };
         let named = self.fields.iter().filter(|(_, field)| is(field));
-        let grouped = output::grouped(named.map(|(command, field)| (field, *command)));
+        let grouped = quarry_view::grouped(named.map(|(command, field)| (field, *command)));
         let texts = grouped.into_iter().map(|(field, commands)| {
             text(
                 &[format!("{} of {}", field.path, commands.join(", "))],
@@ -209,37 +237,15 @@ impl Meanings {
     }
 
     /// The text of a row or a column.
-    fn row(&self, table: &Table, label: &Label) -> String {
-        let fields = label
-            .fields()
-            .map(|field| format!("JSON {}{field}", table.prefix));
-        let mut names = vec![label.plain()];
-        names.extend(fields);
-        text(&names, &self.meaning(table, label))
+    fn row(&self, table: &Table, column: &Column) -> String {
+        let paths = column.paths(table.of).map(|path| format!("JSON {path}"));
+        let names: Vec<String> = std::iter::once(column.plain()).chain(paths).collect();
+        text(&names, &self.meaning(table, column))
     }
 
     /// The doc comments of the fields that a row shows, and its note.
-    fn meaning(&self, table: &Table, label: &Label) -> String {
-        let fields = label.fields().filter_map(|path| self.shown(table, path));
-        let meanings = fields.map(|field| field.meaning.as_str());
-        let all: Vec<&str> = meanings
-            .chain([label.note])
-            .filter(|text| !text.is_empty())
-            .collect();
-        all.join(" ")
-    }
-
-    /// The field that a row shows; of a map's member, the map.
-    fn shown(&self, table: &Table, path: &str) -> Option<&Field> {
-        let path = format!("{}{path}", table.prefix);
-        let map = path.rsplit_once('.').map_or("", |(map, _)| map);
-        let of_command = self
-            .fields
-            .iter()
-            .filter(|(command, _)| *command == table.command);
-        let mut fields = of_command.map(|(_, field)| field);
-        let exact = fields.clone().find(|field| field.path == path);
-        exact.or_else(|| fields.find(|field| field.path == map))
+    fn meaning(&self, table: &Table, column: &Column) -> String {
+        meaning(&self.by_command[table.command], table.of, column)
     }
 
     /// Tables of all rows and columns of replays, in Markdown.
@@ -249,16 +255,15 @@ impl Meanings {
         for table in of_replays.filter(|table| table.command.starts_with("replay")) {
             text += &format!(
                 "\n## {}\n\n| name | fields of `{}` | meaning |\n|---|---|---|\n",
-                table.title,
-                table.prefix.trim_end_matches('.'),
+                table.title, table.of,
             );
-            for label in &table.labels {
-                let fields: Vec<String> = label.fields().map(|of| format!("`{of}`")).collect();
+            for column in &table.columns {
+                let fields: Vec<String> = column.paths("").map(|of| format!("`{of}`")).collect();
                 text += &format!(
                     "| {} | {} | {} |\n",
-                    label.plain(),
+                    column.plain(),
                     fields.join(", "),
-                    self.meaning(table, label)
+                    self.meaning(table, column)
                 );
             }
         }
@@ -268,8 +273,8 @@ impl Meanings {
     /// The three names with the fewest letters to change.
     fn nearest(&self, name: &str) -> Vec<&str> {
         let name = normal(name);
-        let rows = self.tables.iter().flat_map(|table| &table.labels);
-        let rows = rows.map(|label| label.name);
+        let rows = self.tables.iter().flat_map(|table| &table.columns);
+        let rows = rows.map(|column| column.name.as_ref());
         let fields = self.fields.iter().map(|(_, field)| field.path.as_str());
         let mut ranked: Vec<(usize, usize, &str)> = rows
             .chain(fields)
@@ -362,14 +367,13 @@ mod tests {
             assert_ne!(field.meaning, "", "{} of {command}", field.path);
         }
         for table in &meanings.tables {
-            for label in &table.labels {
-                assert_ne!(meanings.meaning(table, label), "", "{}", label.name);
-                for path in label.fields() {
-                    assert!(
-                        meanings.shown(table, path).is_some(),
-                        "{path} of {}",
-                        table.command
-                    );
+            let known = &meanings.by_command[table.command];
+            for column in &table.columns {
+                assert_ne!(meanings.meaning(table, column), "", "{}", column.name);
+                for path in column.paths(table.of) {
+                    let map = path.rsplit_once('.').map_or("", |(map, _)| map);
+                    let has = known.contains_key(&path) || known.contains_key(map);
+                    assert!(has, "{path} of {}", table.command);
                 }
             }
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use quarry_lab::RunReport;
 use quarry_lab::replay::timed::report::TimedReport;
-use quarry_sweep::table::schema::{Definitions, described};
+use quarry_view::frame::schema::{Definitions, Member, described};
 use quarry_work::load::LoadReport;
 use quarry_work::micro::MicroReport;
 use quarry_work::pages::PagesReport;
@@ -15,20 +15,8 @@ use schemars::{JsonSchema, Schema};
 use serde_json::Value;
 
 use crate::sensitivity::Timed;
-use crate::{callers, diff, filter, geometry_pages, import, info, loads, look, machines};
+use crate::{callers, diff, filter, geometry_pages, import, info, loads, machines};
 use crate::{output, record, replay, reproduce, sweep, tunables, what_if};
-
-/// A field of an output.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Field {
-    /// Names from the command's object down to it, with dots. Members of a list have the list's path, and `*`
-    /// stands for the names of a map.
-    pub(crate) path: String,
-    /// The doc comment, and those of the values of an enum.
-    pub(crate) meaning: String,
-    /// Struct of the members that have a table of their own.
-    shared: Option<String>,
-}
 
 /// The outputs of all commands.
 pub(crate) struct Outputs {
@@ -82,11 +70,11 @@ impl Outputs {
     }
 
     /// Every field of every command with its whole path.
-    pub(crate) fn all(&self) -> Vec<(&'static str, Field)> {
+    pub(crate) fn all(&self) -> Vec<(&'static str, Member)> {
         let mut all = Vec::new();
         for (command, root) in &self.roots {
             let mut fields = Vec::new();
-            self.walk(root, "", true, &mut fields);
+            self.definitions.describe(root, "", None, &mut fields);
             all.extend(fields.into_iter().map(|field| (*command, field)));
         }
         all
@@ -110,7 +98,8 @@ impl Outputs {
 
     fn table(&self, schema: &Value) -> String {
         let mut fields = Vec::new();
-        self.walk(schema, "", false, &mut fields);
+        self.definitions
+            .describe(schema, "", Some(&self.shared), &mut fields);
         let mut text = "| field | meaning |\n|---|---|\n".to_string();
         for field in fields {
             let members = field.shared.map_or_else(String::new, |name| {
@@ -119,65 +108,6 @@ impl Outputs {
             text += &format!("| `{}` | {}{members} |\n", field.path, field.meaning);
         }
         text
-    }
-
-    /// Appends the fields of a schema below a path; those of shared structs only if `all`.
-    fn walk(&self, schema: &Value, path: &str, all: bool, into: &mut Vec<Field>) {
-        for (name, member) in self.definitions.members(schema) {
-            let path = match path {
-                "" => name,
-                _ => format!("{path}.{name}"),
-            };
-            let shared = self
-                .struct_of(member)
-                .filter(|name| self.shared.contains(name));
-            let meaning = format!("{}{}", described(member), self.values(member));
-            // The names of a map have no meaning of their own.
-            if !path.ends_with('*') {
-                into.push(Field {
-                    path: path.clone(),
-                    meaning,
-                    shared: shared.clone().filter(|_| !all),
-                });
-            }
-            if all || shared.is_none() {
-                self.walk(member, &path, all, into);
-            }
-        }
-    }
-
-    /// Name of the struct that a member has, or a list of.
-    fn struct_of(&self, member: &Value) -> Option<String> {
-        if let Some(name) = self.definitions.target(member).0 {
-            return Some(name.to_string());
-        }
-        if let Some(items) = member.get("items") {
-            return self.struct_of(items);
-        }
-        let alternatives = member.get("anyOf").and_then(Value::as_array);
-        alternatives
-            .into_iter()
-            .flatten()
-            .find_map(|it| self.struct_of(it))
-    }
-
-    /// Names of an enum's values with their doc comments, as a text behind a meaning.
-    fn values(&self, member: &Value) -> String {
-        let schema = match member.get("anyOf").and_then(Value::as_array) {
-            Some(alternatives) => alternatives.first().unwrap_or(member),
-            None => member,
-        };
-        let values = self
-            .definitions
-            .target(schema)
-            .1
-            .get("oneOf")
-            .and_then(Value::as_array);
-        let named = values.into_iter().flatten().filter_map(|value| {
-            let name = value.get("const")?.as_str()?;
-            Some(format!(" `{name}`: {}", described(value)))
-        });
-        named.collect()
     }
 }
 
@@ -235,7 +165,7 @@ fn roots(generator: &mut SchemaGenerator) -> [(&'static str, Schema); 22] {
         ("filter", of::<filter::Report<'_>>(generator)),
         ("record", of::<record::Report<'_>>(generator)),
         ("info", of::<info::Report<'_>>(generator)),
-        ("look", of::<look::Report<'_>>(generator)),
+        ("look", of::<quarry_lab::look::Answer<'_>>(generator)),
         ("callers", of::<callers::Report<'_>>(generator)),
         ("diff", of::<diff::Difference>(generator)),
         ("sweep", of::<sweep::Report>(generator)),

@@ -13,7 +13,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::trace_info::TraceInfo;
-use crate::{info_tables, input, known, output};
+use crate::{info_tables, input, output};
 
 /// Arguments.
 #[derive(clap::Args)]
@@ -293,7 +293,7 @@ fn caches(meta: &TraceMeta) -> Vec<Busy<'_>> {
         let cache = meta.caches.get(usize::from(entry.resolved))?;
         Some((cache.name.as_str(), entry.allocs + entry.frees))
     });
-    let grouped = output::grouped(named).into_iter();
+    let grouped = quarry_view::grouped(named).into_iter();
     let summed = grouped.map(|(name, rows)| (name, rows.into_iter().sum::<u64>()));
     let mut caches: Vec<Busy<'_>> = summed
         .filter(|(_, rows)| *rows > 0)
@@ -335,14 +335,14 @@ fn of_snapshot<'a>(name: &str, snapshot: &'a Snapshot) -> Report<'a> {
         lacks.push("meminfo: the machine's memory is unknown");
     }
     let mut report = of_machine(name, "snapshot", Some(snapshot), lacks);
-    let guesses = known::guesses(snapshot).into_iter();
+    let guesses = quarry_lab::known::guesses(snapshot).into_iter();
     let guesses = guesses.map(|(field, reason)| match (field, snapshot.releases) {
         ("kernel_range", Some(releases)) => format!("the kernel may be {releases}: {reason}"),
         ("page_size", _) => format!("the page size is a guess: {reason}"),
         _ => format!("{field} is a guess: {reason}"),
     });
     report.lacks.extend(guesses);
-    report.lacks.extend(known::lacks(snapshot));
+    report.lacks.extend(quarry_lab::known::lacks(snapshot));
     report
 }
 

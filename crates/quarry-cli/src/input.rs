@@ -1,6 +1,5 @@
 //! `-` for an input: stdin.
 
-use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
@@ -21,24 +20,6 @@ pub(crate) fn shown(path: &Path) -> String {
         true => "<stdin>".to_string(),
         false => path.display().to_string(),
     }
-}
-
-/// The last part of a path.
-pub(crate) fn file_name(path: &str) -> &str {
-    let path = path.trim_end_matches('/');
-    path.rsplit_once('/').map_or(path, |(_, name)| name)
-}
-
-/// Names of files without their folders, if they differ then, too; else as they are.
-pub(crate) fn without_folders<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<String> {
-    let names: Vec<&str> = names.into_iter().collect();
-    let short: Vec<&str> = names.iter().map(|name| file_name(name)).collect();
-    let distinct: BTreeSet<&str> = short.iter().copied().collect();
-    let told = match distinct.len() == short.len() {
-        true => short,
-        false => names,
-    };
-    told.into_iter().map(str::to_string).collect()
 }
 
 /// The path to read a report from: that of stdin for `-`.

@@ -7,13 +7,13 @@ use plotters::prelude::*;
 use quarry_lab::replay::timed::report::{OperationTimes, QUANTILES, TimedReport};
 
 use crate::chart::{self, COLOURS, GRID, HEIGHT, TEXT, WIDTH};
-use crate::{output, units};
+use crate::units;
 
 /// Insides of SVGs: allocations and frees of the runs of each machine.
 fn charts(runs: &[TimedReport]) -> anyhow::Result<Vec<String>> {
     let machines = runs.iter().map(|run| ((run.page_size, run.cpus), run));
     let mut charts = Vec::new();
-    for ((page_size, cpus), runs) in output::grouped(machines) {
+    for ((page_size, cpus), runs) in quarry_view::grouped(machines) {
         for (what, times) in [
             ("allocations", (|run| &run.alloc) as Times),
             ("frees", |run| &run.free),

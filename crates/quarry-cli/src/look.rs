@@ -1,6 +1,5 @@
 //! `quarry look`: the first answer about a kernel's slab memory, on one screen.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -8,13 +7,12 @@ use anyhow::Context;
 use quarry_ask::Asked;
 use quarry_lab::LabError;
 use quarry_lab::ask::{self, Known, Source};
-use quarry_lab::look::Look;
+use quarry_lab::look::{self, Answer, Look};
 use quarry_snapshot::Snapshot;
-use schemars::JsonSchema;
-use serde::Serialize;
 
 use crate::error::usage;
-use crate::{input, known, look_tables, output, question, top};
+use crate::terminal::{self, Show};
+use crate::{input, output, question, top};
 
 /// Arguments.
 #[derive(clap::Args)]
@@ -68,28 +66,6 @@ Examples:
   quarry look monday.json tuesday.json wednesday.json --html week.html
   quarry look mine.parquet --json";
 
-/// Fields of `look --json`.
-#[derive(JsonSchema, Serialize)]
-pub(crate) struct Report<'a> {
-    /// Files, in the order of their moments.
-    pub(crate) files: Vec<&'a str>,
-    /// Kernel's release; null if unknown.
-    pub(crate) kernel: Option<&'a str>,
-    /// Bytes of a page.
-    pub(crate) page_size: u64,
-    /// CPUs; null if unknown.
-    pub(crate) cpus: Option<u32>,
-    /// Fields above that the file does not tell, with the reason for each guess.
-    pub(crate) guesses: BTreeMap<&'static str, String>,
-    /// Result in sentences.
-    pub(crate) finding: String,
-    /// Sentences about the kernel, how well the formulas fit it, and what the file lacks.
-    pub(crate) notes: Vec<String>,
-    /// The answer.
-    #[serde(flatten)]
-    pub(crate) look: &'a Look,
-}
-
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if args.live {
@@ -106,24 +82,20 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         ask::check_slabs(snapshot, "a look")?;
     }
     let look = Look::of(&snapshots)?;
-    let last = snapshots.last().context("there is no snapshot")?;
-    let report = Report {
-        files: snapshots.iter().map(|one| one.file.as_str()).collect(),
-        kernel: last.release.as_deref(),
-        page_size: last.page_bytes,
-        cpus: last.present_cpus,
-        guesses: known::guesses(last),
-        finding: look_tables::told(&look, last),
-        notes: look_tables::head(&look, last),
-        look: &look,
-    };
-    if let Some(path) = &args.html {
-        output::write_page(path, "look", &report, args.force)?;
-    }
+    let answer = Answer::of(&look, &snapshots).context("there is no snapshot")?;
+    let html = args.html.as_deref();
+    let view = output::viewed("look", &answer, look::view, html, args.force)?;
     match args.json {
-        true => output::print_json("look", &report),
-        false if args.html.as_deref().is_some_and(output::is_stdout) => Ok(()),
-        false => output::print_text(&look_tables::text(&look, last, args.top)),
+        true => output::print_json("look", &answer),
+        false if html.is_some_and(output::is_stdout) => Ok(()),
+        false => {
+            let show = Show {
+                rows: Some(args.top),
+                hint: "`quarry what-if` asks for more, `quarry explain NAME` says what a column means.",
+                ..Show::default()
+            };
+            terminal::print(&view, show)
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Writing to stdout: tables, JSON and CSV; and notes on stderr.
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::Path;
@@ -11,14 +11,16 @@ use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table, Tab
 use indicatif::{ProgressBar, ProgressStyle};
 use quarry_core::era::Era;
 use quarry_machines::Machine;
-use quarry_sweep::table::Column;
+
 use quarry_trace::{Existing, OutFile};
+use quarry_view::frame::schema::meanings;
+use quarry_view::frame::{Frame, Values};
+use quarry_view::{Doc, View};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::error::usage;
-use crate::report;
 
 /// Width of a table if neither `COLUMNS` nor a terminal gives one.
 const WIDTH_DEFAULT: u16 = 80;
@@ -262,16 +264,13 @@ fn words(text: &str) -> Vec<String> {
 }
 
 /// Writes a table as comma-separated values, these columns first.
-pub(crate) fn print_csv(
-    mut table: quarry_sweep::table::Table,
-    first: &[&str],
-) -> anyhow::Result<()> {
+pub(crate) fn print_csv(mut table: Frame, first: &[&str]) -> anyhow::Result<()> {
     table.lead(first);
     print(|out| {
         let names = table.fields().iter().map(|field| quoted(&field.name));
         writeln!(out, "{}", names.collect::<Vec<_>>().join(","))?;
         for row in 0..table.rows() {
-            let cell = |column: &Column| match column.value(row) {
+            let cell = |column: &Values| match column.value(row) {
                 Value::Null => String::new(),
                 Value::String(text) => quoted(&text),
                 other => other.to_string(),
@@ -423,18 +422,6 @@ struct Producer {
     version: &'static str,
 }
 
-/// Items by what they have in common, in the order in which each of that comes first.
-pub(crate) fn grouped<K: PartialEq, T>(items: impl Iterator<Item = (K, T)>) -> Vec<(K, Vec<T>)> {
-    let mut groups: Vec<(K, Vec<T>)> = Vec::new();
-    for (key, item) in items {
-        match groups.iter_mut().find(|(other, _)| *other == key) {
-            Some((_, group)) => group.push(item),
-            None => groups.push((key, vec![item])),
-        }
-    }
-    groups
-}
-
 /// A bar on stderr of how much is done, hidden unless that is a terminal: `replay [####] 3 of 8 events, 2 s left`.
 pub(crate) fn progress_bar(name: &str, total: u64, what: &str) -> ProgressBar {
     let template =
@@ -504,15 +491,41 @@ pub(crate) fn print_json(command: &str, body: &impl Serialize) -> anyhow::Result
     print_value(&Document::new(command, body))
 }
 
-/// Writes the page of what [`print_json`] would print.
+/// The document that [`print_json`] prints.
+pub(crate) fn doc(command: &str, body: &impl Serialize) -> anyhow::Result<Doc> {
+    Ok(Doc {
+        file: String::new(),
+        content: serde_json::to_value(Document::new(command, body))?,
+    })
+}
+
+/// Writes the page of a view of what a command prints as JSON, whose members have meanings by their paths.
 pub(crate) fn write_page(
     path: &Path,
-    command: &str,
-    body: &impl Serialize,
+    view: View,
+    of: &[Doc],
+    meanings: &BTreeMap<String, String>,
     force: Force,
 ) -> anyhow::Result<()> {
-    let document = serde_json::to_value(Document::new(command, body))?;
-    write_to(path, &report::page_of(document)?.html(), force)
+    let mut view = view.with_origin(of);
+    view.explain(meanings);
+    write_to(path, &quarry_report::html(&view), force)
+}
+
+/// The view of a command's answer, written as a page if that was asked for.
+pub(crate) fn viewed<B: Serialize + JsonSchema>(
+    command: &str,
+    body: &B,
+    view: fn(&[Doc]) -> View,
+    html: Option<&Path>,
+    force: Force,
+) -> anyhow::Result<View> {
+    let doc = [doc(command, body)?];
+    let view = view(&doc);
+    if let Some(path) = html {
+        write_page(path, view.clone(), &doc, &meanings::<B>(), force)?;
+    }
+    Ok(view)
 }
 
 /// Writes one JSON value to stdout.

@@ -19,7 +19,7 @@ use serde::Serialize;
 
 pub(crate) use crate::replay_args::Args;
 use crate::trace_info::TraceInfo;
-use crate::{chart, error, input, latency, output};
+use crate::{chart, error, input, latency, output, report};
 use crate::{replay_sensitivity, replay_tables, replay_time, sensitivity};
 
 /// Fields of `replay --json`.
@@ -185,7 +185,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         sensitivity: None,
     };
     if let Some(path) = &args.html {
-        output::write_page(path, "replay", &report, args.force)?;
+        output::viewed(
+            "replay",
+            &report,
+            report::replay::page,
+            Some(path),
+            args.force,
+        )?;
     }
     if let Some(path) = &args.svg {
         output::write_to(path, &chart::svg(&input.name, &runs)?, args.force)?;
@@ -269,7 +275,13 @@ fn run_timed(
         sensitivity: study.as_ref().map(|(report, _)| report),
     };
     if let Some(path) = &args.html {
-        output::write_page(path, "replay --time", &report, args.force)?;
+        output::viewed(
+            "replay --time",
+            &report,
+            report::replay::page,
+            Some(path),
+            args.force,
+        )?;
     }
     if let Some(path) = &args.svg {
         output::write_to(path, &latency::svg(&input.name, &runs)?, args.force)?;

@@ -98,7 +98,7 @@ fn head(input: &Input, timing: &Timing, settings: &str, runs: &[TimedReport]) ->
 /// Runs by page size and number of CPUs, in the order of the runs.
 fn groups(runs: &[TimedReport]) -> Vec<Vec<&TimedReport>> {
     let on_machines = runs.iter().map(|run| ((run.page_size, run.cpus), run));
-    let groups = output::grouped(on_machines).into_iter();
+    let groups = quarry_view::grouped(on_machines).into_iter();
     groups.map(|(_, runs)| runs).collect()
 }
 

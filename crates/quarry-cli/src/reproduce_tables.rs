@@ -3,6 +3,7 @@
 use quarry_reproduce::{Claim, Judged, Origin, Plan, Row, Table, Verdict};
 
 use crate::output;
+use crate::units::number;
 
 /// Runs that ended, and all that are due.
 pub(crate) fn runs(judged: &[Judged]) -> [usize; 2] {
@@ -105,7 +106,7 @@ fn origin(table: &Table) -> String {
 fn causes(thread: &Judged) -> Vec<String> {
     let claims = thread.claims.iter();
     let with_cause = claims.filter(|claim| !claim.cause.is_empty());
-    let by_cause = output::grouped(with_cause.map(|claim| (claim.cause, claim.id)));
+    let by_cause = quarry_view::grouped(with_cause.map(|claim| (claim.cause, claim.id)));
     by_cause
         .iter()
         .map(|(cause, ids)| format!("{}: {cause}", ids.join(", ")))
@@ -154,18 +155,6 @@ fn cells(table: &Table, row: &Row) -> [String; 4] {
     ]
 }
 
-/// Three digits or more; whole numbers as they are.
-pub(crate) fn number(value: f64) -> String {
-    // What rounds to nothing has no sign.
-    let value = if value.abs() < 0.005 { 0.0 } else { value };
-    match value.abs() {
-        _ if value.fract() == 0.0 => format!("{value}"),
-        size if size >= 1000.0 => format!("{value:.0}"),
-        size if size >= 100.0 => format!("{value:.1}"),
-        _ => format!("{value:.2}"),
-    }
-}
-
 pub(crate) fn band(band: Option<[f64; 2]>) -> String {
     match band {
         Some([low, high]) if low < high => format!("{} to {}", number(low), number(high)),
@@ -190,13 +179,5 @@ mod tests {
         assert!(words.starts_with("interrupted: 3 of 8 runs"), "{words}");
         assert_eq!(verdict(&all[0].claims[0]), "incomplete, 1 of 4 arms");
         assert_eq!(interruption(&[judged(Vec::new(), [8, 8])]), None);
-    }
-
-    #[test]
-    fn nothing_has_no_sign() {
-        assert_eq!(number(-0.001), "0");
-        assert_eq!(number(-30.0), "-30");
-        assert_eq!(number(-0.006), "-0.01");
-        assert_eq!(number(1234.4), "1234");
     }
 }

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::units;
+use quarry_view::units;
 
 /// A row of a table, one value per run.
 pub(crate) struct Row {
@@ -18,7 +18,9 @@ pub(crate) struct Row {
 /// Form of the sum of a row's fields. A run without them, such as one without page events, has `-`; so has a part of nothing.
 #[derive(Clone, Copy)]
 pub(crate) enum Form {
+    /// Bytes with a unit.
     Bytes,
+    /// A count.
     Count,
     /// Numbers by order, from order 0 on; a line for each that is not 0.
     Orders,

@@ -26,7 +26,7 @@ impl Group {
             let (about, name) = of(report);
             (about, (number, name))
         });
-        let groups = output::grouped(runs).into_iter();
+        let groups = quarry_view::grouped(runs).into_iter();
         groups.map(|(about, runs)| Self { about, runs }).collect()
     }
 }

@@ -1,17 +1,17 @@
 //! `quarry what-if`: a real kernel's slab memory under other settings or in another release.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 
 use quarry_ask::Asked;
 use quarry_lab::ask::WhatIf;
-use quarry_lab::whatif::{Prediction, Question, known_errors};
+use quarry_lab::whatif::{self, Prediction, Question, SnapshotInfo};
 
 use quarry_sweep::table::Table;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::{input, known, output, question, what_if_tables};
+use crate::terminal::{self, Show};
+use crate::{input, output, question};
 
 /// Arguments.
 #[derive(clap::Args)]
@@ -102,31 +102,23 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         };
         return output::print_csv(table, &first);
     }
-    if !args.json {
-        let text = what_if_tables::text(&snapshot, &predictions, args.caches);
-        return output::print_text(&text);
+    let report = Report {
+        snapshot: SnapshotInfo::of(&snapshot),
+        settings: output::Asked::tunables(asked.set.texts()),
+        finding: whatif::finding(&predictions),
+        runs: &predictions,
+    };
+    if args.json {
+        return output::print_json("what-if", &report);
     }
-    output::print_json(
-        "what-if",
-        &Report {
-            snapshot: SnapshotInfo {
-                file: &snapshot.file,
-                stage: snapshot.stage.as_deref(),
-                form: snapshot.form.name(),
-                kernel: snapshot.release.as_deref(),
-                kernel_range: snapshot.releases.map(|releases| releases.to_string()),
-                page_size: snapshot.page_bytes,
-                cpus: snapshot.present_cpus,
-                guesses: known::guesses(&snapshot),
-                notes: known::notes(&snapshot),
-                known_errors_percent: known_errors(snapshot.detail()),
-                slab_bytes: snapshot.slab_bytes(),
-            },
-            settings: output::Asked::tunables(asked.set.texts()),
-            finding: what_if_tables::finding(&predictions),
-            runs: &predictions,
-        },
-    )
+    let mut view = whatif::view(&[output::doc("what-if", &report)?]);
+    view.note_first(whatif::about(&snapshot, &predictions));
+    let show = Show {
+        rows: args.caches.then_some(usize::MAX),
+        hint: "`quarry explain NAME` says what a column means.",
+        ..Show::default()
+    };
+    terminal::print(&view, show)
 }
 
 /// Fields of `what-if --json`.
@@ -140,31 +132,4 @@ pub(crate) struct Report<'a> {
     finding: String,
     /// Predictions: one for each question.
     runs: &'a [Prediction],
-}
-
-/// A snapshot.
-#[derive(JsonSchema, Serialize)]
-struct SnapshotInfo<'a> {
-    /// File.
-    file: &'a str,
-    /// Stage, if the file has one.
-    stage: Option<&'a str>,
-    /// Form of the file, such as `snapshot`, `slabinfo`, `sosreport` or `slabtop`.
-    form: &'a str,
-    /// Release; null if unknown.
-    kernel: Option<&'a str>,
-    /// Releases that the kernel can be of by the names of its caches, if its release is unknown; null if known.
-    kernel_range: Option<String>,
-    /// Bytes of a page.
-    page_size: u64,
-    /// CPUs; null if unknown.
-    cpus: Option<u32>,
-    /// Reasons of what no file says, by field: `kernel_range`, `page_size`, `cpus`.
-    guesses: BTreeMap<&'static str, String>,
-    /// Sentences about how the file was read and what it lacks.
-    notes: Vec<String>,
-    /// Errors in per cent, from and to, that predictions from such a file had where the real memory was known.
-    known_errors_percent: [i32; 2],
-    /// Bytes of all slabs.
-    slab_bytes: u64,
 }

@@ -145,27 +145,6 @@ pub(crate) static WORDS: &[Words] = &[
             of("design", "design", ""),
             of("pages", "page_size", ""),
             of("CPUs", "cpus", ""),
-            of("observed", "observed_bytes", ""),
-            of("predicted", "predicted_bytes", ""),
-            word(
-                "change",
-                "Predicted beside observed, as a part of what was observed.",
-            ),
-            of("low", "low_bytes", ""),
-            of("high", "high_bytes", ""),
-            of("name", "caches.name", ""),
-            of("because", "caches.cause", ""),
-            of("slab size", "caches.slab_size", ""),
-            of(
-                "objs per slab",
-                "caches.objs_per_slab",
-                "`32 > 8` is the snapshot's, then the prediction's.",
-            ),
-            of(
-                "pages per slab",
-                "caches.pages_per_slab",
-                "`2 > 1` is the snapshot's, then the prediction's.",
-            ),
         ],
     },
     Words {

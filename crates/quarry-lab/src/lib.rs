@@ -50,6 +50,7 @@ mod error;
 pub mod fault;
 pub mod geometry;
 pub mod infer;
+pub mod known;
 pub mod look;
 pub mod plan;
 pub mod record;

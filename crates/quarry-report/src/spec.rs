@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
+use quarry_view::{Axis, Bar, Line, LineKind, Range, Scale};
 use serde_json::{Value, json};
 
-use crate::Bar;
-use crate::chart::{Axis, COLOURS, Line, LineKind, Range, Scale};
+use crate::chart::COLOURS;
 
 /// Points of a line that have marks; those of more would hide it.
 const MARKED: usize = 60;
@@ -72,12 +72,22 @@ impl Cell for String {
     }
 }
 
-impl Axis {
+/// An axis in the words of Vega-Lite.
+trait Encoded {
+    fn is_names(&self) -> bool;
+    /// The encoding of a field on this axis.
+    fn encoding(&self, field: &str) -> Value;
+    /// Fields that the pointer shows of a field on this axis.
+    fn tooltip(&self, field: &str) -> Value;
+    /// A value as the data has it: a number, or the name at an index.
+    fn cell(&self, value: f64) -> Box<dyn Cell>;
+}
+
+impl Encoded for Axis {
     fn is_names(&self) -> bool {
         matches!(self.scale, Scale::Names(_))
     }
 
-    /// The encoding of a field on this axis.
     fn encoding(&self, field: &str) -> Value {
         let mut encoding = json!({"field": field, "title": self.title, "type": "quantitative"});
         match &self.scale {
@@ -97,7 +107,6 @@ impl Axis {
         encoding
     }
 
-    /// Fields that the pointer shows of a field on this axis.
     fn tooltip(&self, field: &str) -> Value {
         match self.scale {
             Scale::Names(_) => json!({"field": field, "title": self.title}),
@@ -107,7 +116,6 @@ impl Axis {
         }
     }
 
-    /// A value as the data has it: a number, or the name at an index.
     fn cell(&self, value: f64) -> Box<dyn Cell> {
         match &self.scale {
             Scale::Names(names) => {
@@ -236,7 +244,7 @@ pub(crate) fn lines(x: &Axis, y: &Axis, lines: &[Line], styles: &[(&str, &[u8])]
 }
 
 /// Horizontal bars of parts.
-pub(crate) fn bars(axis: &Axis, parts: &[&str], bars: &[Bar]) -> Value {
+pub(crate) fn bars(axis: &Axis, parts: &[String], bars: &[Bar]) -> Value {
     let mut data = Data::new(&[
         ("name", false),
         ("part", false),
@@ -245,7 +253,7 @@ pub(crate) fn bars(axis: &Axis, parts: &[&str], bars: &[Bar]) -> Value {
     ]);
     for bar in bars {
         for (at, (part, value)) in parts.iter().zip(&bar.values).enumerate() {
-            data.row(&[&bar.name, &(*part).to_string(), value, &(at as f64)]);
+            data.row(&[&bar.name, part, value, &(at as f64)]);
         }
     }
     let names: Vec<&str> = bars.iter().map(|bar| bar.name.as_str()).collect();

@@ -2,17 +2,17 @@
 
 use std::process::Command;
 
-use quarry_report::{Axis, Bar, Cell, Chart, Column, Line, Page, Range, Section, Table};
+use quarry_view::{Axis, Bar, Cell, Chart, Column, Line, Range, Section, Table, View};
 
 /// A page with every kind of chart, and a table.
-fn page() -> Page {
+fn page() -> View {
     let x = || Axis::linear("seconds");
     let y = || Axis::linear("MiB");
     let names = || Axis::names("order", ["0", "1"]);
-    let mut table = Table::new([Column::text("name"), Column::number("bytes").extra()]).shown(1);
+    let mut table = Table::new([Column::text("name"), Column::number("bytes").more()]).shown(1);
     table.row([Cell::text("a"), Cell::number("1", 1.0)]);
     table.row([Cell::text("b"), Cell::number("2", 2.0)]);
-    let lines = [
+    let lines = vec![
         Line::new("one", [(0.0, 1.0), (1.0, 2.0)]),
         Line::new("two", [(0.0, 2.0), (1.0, 1.0)]),
     ];
@@ -28,10 +28,15 @@ fn page() -> Page {
     };
     let section = Section::new("All")
         .with(table)
-        .with(Chart::lines("lines", x(), y(), &lines))
-        .with(Chart::lines("named", names(), y(), &lines).small())
-        .with(Chart::bars("bars", y(), &["live", "free"], &[bar]))
-        .with(Chart::ranges("ranges", y(), &[range], Some(("now", 2.0))))
+        .with(Chart::lines("lines", x(), y(), lines.clone()))
+        .with(Chart::lines("named", names(), y(), lines).small())
+        .with(Chart::bars("bars", y(), &["live", "free"], vec![bar]))
+        .with(Chart::ranges(
+            "ranges",
+            y(),
+            vec![range],
+            Some(("now", 2.0)),
+        ))
         .with(Chart::distribution(
             "distribution",
             y(),
@@ -44,14 +49,14 @@ fn page() -> Page {
             names(),
             names(),
             "MiB",
-            &[(0, 0, 1.0), (1, 1, 2.0)],
+            vec![(0, 0, 1.0), (1, 1, 2.0)],
         ));
-    Page::new("Test").finding("It works.").with(section)
+    View::new("Test").finding("It works.").with(section)
 }
 
 #[test]
 fn a_page_loads_nothing() {
-    let html = page().html();
+    let html = quarry_report::html(&page());
     // Scripts name namespaces and addresses; only markup and styles load.
     for part in ["<link", "src=", "@import", "url(", "<iframe", "<img"] {
         let outside = html.split("<script").map(|part| {
@@ -67,13 +72,13 @@ fn a_page_loads_nothing() {
 
 #[test]
 fn a_page_without_charts_has_no_library() {
-    let html = Page::new("Empty").finding("Nothing.").html();
+    let html = quarry_report::html(&View::new("Empty").finding("Nothing."));
     assert!(html.len() < 16_000, "{} bytes", html.len());
 }
 
 #[test]
 fn scripts_end_where_they_should() {
-    let html = page().html();
+    let html = quarry_report::html(&page());
     let (begun, ended) = (
         html.matches("<script").count(),
         html.matches("</script>").count(),
@@ -114,5 +119,5 @@ fn the_library_is_the_recorded_one() {
 #[ignore = "writes the page that QUARRY_PAGE names, to look at it in a browser"]
 fn the_page_can_be_looked_at() {
     let path = std::env::var_os("QUARRY_PAGE").expect("QUARRY_PAGE names a file");
-    std::fs::write(path, page().html()).unwrap();
+    std::fs::write(path, quarry_report::html(&page())).unwrap();
 }

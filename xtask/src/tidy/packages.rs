@@ -11,11 +11,12 @@ use serde_json::Value;
 use super::Violation;
 
 /// Packages from the bottom to the top; each may use only those before it.
-const ORDER: [&str; 20] = [
+const ORDER: [&str; 21] = [
     "kquarry-core",
     "kquarry-host",
     "kquarry-sim",
     "kquarry-designs",
+    "kquarry-view",
     "kquarry",
     "kquarry-capi",
     "kquarry-malloc",

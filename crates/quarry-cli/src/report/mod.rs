@@ -3,25 +3,22 @@
 //!
 //! A page is made of a command's JSON output alone, so that `quarry replay --html` and `quarry report` of what it printed agree.
 
-mod facts;
-mod grid;
-mod look;
 mod regret;
-mod replay;
-mod reproduce;
-mod runs;
+pub(crate) mod replay;
+pub(crate) mod reproduce;
+pub(crate) mod runs;
 pub(crate) mod sweep;
 mod sweep_growth;
 mod sweep_parts;
 mod sweep_settings;
-mod what_if;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use anyhow::bail;
-use quarry_report::Page;
-use serde_json::Value;
+use quarry_view::{Doc, View};
 
+use crate::fields::Outputs;
 use crate::{diff, input, output};
 
 /// Arguments.
@@ -82,57 +79,29 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         }
         let rows = sweep::read(&args.files)?;
         return match &args.html {
-            Some(path) => output::write_to(path, &sweep::page(&rows)?.html(), args.force),
+            Some(path) => {
+                output::write_to(path, &quarry_report::html(&sweep::page(&rows)?), args.force)
+            }
             None => output::print_text(&format!("{}\n{HINT}", sweep::text(&rows)?)),
         };
     }
     let documents = args.files.iter().map(|path| {
         let content = diff::read(path)?;
-        Ok(Document {
+        Ok(Doc {
             file: input::shown(path),
             content,
         })
     });
-    let documents: Vec<Document> = documents.collect::<anyhow::Result<_>>()?;
+    let documents: Vec<Doc> = documents.collect::<anyhow::Result<_>>()?;
     let page = page(&documents)?;
     match &args.html {
-        Some(path) => output::write_to(path, &page.html(), args.force),
+        Some(path) => output::write_to(path, &quarry_report::html(&page), args.force),
         None => output::print_text(&summary(&documents, &page)),
     }
 }
 
-/// An output of a command.
-pub(crate) struct Document {
-    /// File, as messages and tables name it.
-    pub(crate) file: String,
-    /// Fields.
-    pub(crate) content: Value,
-}
-
-impl Document {
-    fn command(&self) -> &str {
-        self.content["command"].as_str().unwrap_or_default()
-    }
-
-    /// Runs of the output.
-    fn runs(&self) -> impl Iterator<Item = &Value> {
-        self.content["runs"].as_array().into_iter().flatten()
-    }
-
-    /// Sentence of the command about its result; `None` in outputs of older versions.
-    fn finding(&self) -> Option<&str> {
-        self.content["finding"].as_str()
-    }
-}
-
-/// The page of an output that is not in a file.
-pub(crate) fn page_of(content: Value) -> anyhow::Result<Page> {
-    let file = String::new();
-    page(&[Document { file, content }])
-}
-
 /// The page of outputs of one command.
-fn page(documents: &[Document]) -> anyhow::Result<Page> {
+fn page(documents: &[Doc]) -> anyhow::Result<View> {
     let [first, rest @ ..] = documents else {
         bail!("no file is given");
     };
@@ -147,49 +116,38 @@ fn page(documents: &[Document]) -> anyhow::Result<Page> {
     }
     let page = match command {
         "replay" | "replay --time" => replay::page(documents),
-        "look" => look::page(documents),
-        "what-if" => what_if::page(documents),
-        "reproduce" => reproduce::page(documents)?,
+        "look" => quarry_lab::look::view(documents),
+        "what-if" => quarry_lab::whatif::view(documents),
+        "reproduce" if documents.len() > 1 => bail!(
+            "a page has one output of reproduce; {} are given",
+            documents.len()
+        ),
+        "reproduce" => reproduce::page(documents),
         command if command.starts_with("run ") => runs::page(documents),
         _ => bail!(
             "{} is of {command}, which has no page; replay, what-if, look, run and reproduce have one",
             first.file
         ),
     };
-    Ok(page.with(facts::section(documents)).made_of(documents))
+    let mut page = page.with_origin(documents);
+    page.explain(&meanings(command));
+    Ok(page)
 }
 
-/// The last line of all pages.
-trait MadeOf {
-    fn made_of(self, documents: &[Document]) -> Self;
-}
-
-impl MadeOf for Page {
-    fn made_of(mut self, documents: &[Document]) -> Self {
-        let mut versions: Vec<&str> = documents
-            .iter()
-            .filter_map(|document| document.content["quarry"]["version"].as_str())
-            .collect();
-        versions.dedup();
-        let files: Vec<&str> = documents
-            .iter()
-            .map(|document| document.file.as_str())
-            .collect();
-        let of = match files.join(", ") {
-            files if files.is_empty() => String::new(),
-            files => format!(" of {files}"),
-        };
-        let command = documents.first().map_or("", Document::command);
-        self.footer = format!("quarry {} {command}{of}", versions.join(", "));
-        self
-    }
+/// Meanings of the members of a command's output, by their paths.
+pub(crate) fn meanings(command: &str) -> BTreeMap<String, String> {
+    let all = Outputs::new().all().into_iter();
+    let is = |commands: &str| commands.split(", ").any(|of| of == command);
+    all.filter(|(commands, _)| is(commands))
+        .map(|(_, member)| (member.path, member.meaning))
+        .collect()
 }
 
 /// The files and the finding, for a terminal.
-fn summary(documents: &[Document], page: &Page) -> String {
+fn summary(documents: &[Doc], page: &View) -> String {
     let mut text = String::new();
     for document in documents {
-        let runs = match document.runs().count() {
+        let runs = match document.runs().len() {
             0 => String::new(),
             1 => ", 1 run".to_string(),
             more => format!(", {more} runs"),
@@ -209,31 +167,3 @@ fn summary(documents: &[Document], page: &Page) -> String {
 
 /// Last line of what is printed instead of a page.
 const HINT: &str = "--html PAGE writes the tables and charts.\n";
-
-/// A name for each of several files, without its folder where the names differ; a single file needs none.
-fn short_names(documents: &[Document]) -> Vec<String> {
-    if documents.len() == 1 {
-        return vec![String::new()];
-    }
-    input::without_folders(documents.iter().map(|document| document.file.as_str()))
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn files_of_one_name_keep_their_folders() {
-        let names = |files: &[&str]| {
-            let documents = files.iter().map(|file| Document {
-                file: (*file).to_string(),
-                content: json!({}),
-            });
-            short_names(&documents.collect::<Vec<_>>())
-        };
-        assert_eq!(names(&["x/a.json", "y/b.json"]), ["a.json", "b.json"]);
-        assert_eq!(names(&["x/a.json", "y/a.json"]), ["x/a.json", "y/a.json"]);
-    }
-}

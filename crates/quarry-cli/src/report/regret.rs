@@ -5,29 +5,29 @@
 
 /// A figure of an input under a setting, with its bounds; all of them equal if it has none.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Value {
-    pub(super) low: f64,
-    pub(super) middle: f64,
-    pub(super) high: f64,
+pub(crate) struct Value {
+    pub(crate) low: f64,
+    pub(crate) middle: f64,
+    pub(crate) high: f64,
 }
 
 /// Regret of a setting over all inputs.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Regret {
+pub(crate) struct Regret {
     /// Number of the setting.
-    pub(super) setting: usize,
+    pub(crate) setting: usize,
     /// Mean over the inputs, in the figure's unit, and in per cent of the best.
-    pub(super) mean: f64,
-    pub(super) mean_percent: f64,
+    pub(crate) mean: f64,
+    pub(crate) mean_percent: f64,
     /// Worst, with the number of its input.
-    pub(super) worst: f64,
-    pub(super) worst_percent: f64,
-    pub(super) worst_input: usize,
+    pub(crate) worst: f64,
+    pub(crate) worst_percent: f64,
+    pub(crate) worst_input: usize,
 }
 
 /// Regrets of all settings that have a value for every input, by their worst and then their mean in per cent. Rows are
 /// inputs, columns settings.
-pub(super) fn regrets(values: &[Vec<Option<Value>>]) -> Vec<Regret> {
+pub(crate) fn regrets(values: &[Vec<Option<Value>>]) -> Vec<Regret> {
     let settings = values.first().map_or(0, Vec::len);
     let is_whole = |setting: &usize| values.iter().all(|of| of[*setting].is_some());
     let whole: Vec<usize> = (0..settings).filter(is_whole).collect();
@@ -68,7 +68,7 @@ pub(super) fn regrets(values: &[Vec<Option<Value>>]) -> Vec<Regret> {
 }
 
 /// Inputs on which the bounds of two settings meet, so that either may need less.
-pub(super) fn overlaps(values: &[Vec<Option<Value>>], a: usize, b: usize) -> usize {
+pub(crate) fn overlaps(values: &[Vec<Option<Value>>], a: usize, b: usize) -> usize {
     let meet = |of: &&Vec<Option<Value>>| match (of[a], of[b]) {
         (Some(a), Some(b)) => a.low <= b.high && b.low <= a.high,
         _ => false,

@@ -3,21 +3,21 @@
 use std::collections::BTreeMap;
 
 use quarry_lab::replay::timed::report::QUANTILES;
-use quarry_report::{Axis, Cell, Chart, Column, Line, LineKind, Page, Section, Table};
+use quarry_view::figure::figure;
+use quarry_view::{Axis, Cell, Chart, Column, Line, LineKind, Section, Table, View};
+use quarry_view::{Doc, short_names};
+use quarry_view::{Grid, figure_cell};
 use serde_json::Value;
 
-use super::facts::{figure, meanings};
-use super::grid::{Grid, figure_cell};
-use super::{Document, runs, short_names};
 use crate::rows::{Label, Row};
-use crate::{output, replay_pages, replay_tables, replay_time};
+use crate::{replay_pages, replay_tables, replay_time};
 
 /// Caches that are shown at first.
 const CACHES: usize = 12;
 
 /// The page of replays of any files.
-pub(super) fn page(documents: &[Document]) -> Page {
-    let all = runs::all(documents);
+pub(crate) fn page(documents: &[Doc]) -> View {
+    let all = quarry_view::runs(documents);
     let grid = Grid::of(&all);
     let is_timed = documents
         .iter()
@@ -29,10 +29,10 @@ pub(super) fn page(documents: &[Document]) -> Page {
     names.dedup();
     let of = names.join(", ");
     let mut page = match is_timed {
-        true => Page::new(format!("{of}: simulated time")),
-        false => Page::new(format!("{of}: slab memory")),
+        true => View::new(format!("{of}: simulated time")),
+        false => View::new(format!("{of}: slab memory")),
     };
-    page = runs::found(page, documents);
+    page.findings = View::of("", documents).findings;
     let charts = match is_timed {
         true => latencies(&grid),
         false => memory(&grid),
@@ -50,7 +50,10 @@ pub(super) fn page(documents: &[Document]) -> Page {
     }
     for (document, name) in documents.iter().zip(short_names(documents)) {
         page = page.with(callers(&document.content["callers"], &name));
-        page = page.with(runs::sensitivity(&document.content["sensitivity"], &name));
+        page = page.with(super::runs::sensitivity(
+            &document.content["sensitivity"],
+            &name,
+        ));
     }
     page
 }
@@ -64,7 +67,7 @@ fn figures(grid: &Grid<'_>, is_timed: bool) -> Section {
             .chain(replay_pages::ROWS)
             .collect(),
     };
-    let meanings = meanings(if is_timed { "replay --time" } else { "replay" });
+    let meanings = super::meanings(if is_timed { "replay --time" } else { "replay" });
     let mut parent = "";
     let columns = rows.iter().map(|row| {
         let name = row.label.plain();
@@ -78,7 +81,7 @@ fn figures(grid: &Grid<'_>, is_timed: bool) -> Section {
             _ => name,
         };
         let column = Column::number(name).about(about(&row.label, &meanings));
-        if row.first { column } else { column.extra() }
+        if row.first { column } else { column.more() }
     });
     let columns: Vec<Column> = columns.collect();
     let mut table = Table::new(grid.columns().into_iter().chain(columns)).noted(grid.common());
@@ -115,7 +118,7 @@ fn machines<'a>(grid: &'a Grid<'a>) -> Vec<(String, Vec<(String, &'a Value)>)> {
         };
         (machine, (grid.label(places, &others), *run))
     });
-    output::grouped(named)
+    quarry_view::grouped(named)
 }
 
 /// Slab memory over the recording's time, a chart for each machine.
@@ -153,7 +156,7 @@ fn memory(grid: &Grid<'_>) -> Section {
                 Axis::linear("recorded time, seconds"),
                 Axis::linear("slab memory, MiB"),
             ];
-            section = section.with(Chart::lines(title, x, y, &lines));
+            section = section.with(Chart::lines(title, x, y, lines));
         }
     }
     zoomed(section)
@@ -196,7 +199,7 @@ fn latencies(grid: &Grid<'_>) -> Section {
                 &title,
                 x,
                 Axis::logarithmic("simulated time, ns"),
-                &lines,
+                lines,
             ));
         }
     }
@@ -212,7 +215,7 @@ fn caches(grid: &Grid<'_>) -> Section {
         if caches.is_empty() {
             return section;
         }
-        let meanings = meanings("replay");
+        let meanings = super::meanings("replay");
         let fields: Vec<(Label, &str)> = replay_tables::CACHE_COLUMNS
             .iter()
             .skip(1)
@@ -325,7 +328,12 @@ fn free_memory(grid: &Grid<'_>) -> Section {
             Line::new(name, points).kind(LineKind::Steps)
         });
         let [x, y] = [Axis::linear("recorded time, seconds"), Axis::linear("MiB")];
-        section = section.with(Chart::lines(&grid.whole_label(places), x, y, &lines));
+        section = section.with(Chart::lines(
+            &grid.whole_label(places),
+            x,
+            y,
+            lines.to_vec(),
+        ));
     }
     section
 }
@@ -385,7 +393,7 @@ fn callers(callers: &Value, file: &str) -> Section {
     let Some(callers) = callers.as_array().filter(|callers| !callers.is_empty()) else {
         return section;
     };
-    let meanings = meanings("callers");
+    let meanings = super::meanings("callers");
     let columns = FIELDS.map(|field| {
         let about = meanings
             .get(&format!("callers.{field}"))

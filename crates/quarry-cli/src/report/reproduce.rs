@@ -1,23 +1,17 @@
 //! The page of `quarry reproduce`: a section for each thread.
 
-use anyhow::bail;
-use quarry_report::{Axis, Cell, Chart, Column, Line, LineKind, Page, Part, Section, Table, Tone};
+use quarry_view::Doc;
+use quarry_view::{Axis, Cell, Chart, Column, Line, LineKind, Part, Section, Table, Tone, View};
 use serde_json::Value;
 
-use super::Document;
-use crate::reproduce_tables::number;
+use crate::units::number;
 
 /// The page of one output.
-pub(super) fn page(documents: &[Document]) -> anyhow::Result<Page> {
-    let [document] = documents else {
-        bail!(
-            "a page has one output of reproduce; {} are given",
-            documents.len()
-        );
-    };
+pub(crate) fn page(documents: &[Doc]) -> View {
+    let document = &documents[0];
     let content = &document.content;
     let threads = list(content, "threads");
-    let mut page = Page::new("Published measurements, run again");
+    let mut page = View::new("Published measurements, run again");
     page.findings.push(counts(threads));
     page.findings.push(format!(
         "A claim holds if its figure is in its range with the machine's constants as they are and in all repetitions ({} \
@@ -33,7 +27,7 @@ pub(super) fn page(documents: &[Document]) -> anyhow::Result<Page> {
     for thread in threads {
         page = page.with(section(thread, &repeated(content, thread)));
     }
-    Ok(page)
+    page
 }
 
 fn list<'a>(value: &'a Value, name: &str) -> &'a [Value] {
@@ -190,12 +184,7 @@ fn chart(plot: &Value) -> Chart {
         true => Axis::logarithmic(text(plot, "x")),
         false => Axis::linear(text(plot, "x")),
     };
-    Chart::lines(
-        text(plot, "title"),
-        x,
-        Axis::linear(text(plot, "y")),
-        &lines,
-    )
+    Chart::lines(text(plot, "title"), x, Axis::linear(text(plot, "y")), lines)
 }
 
 fn maybe(value: &Value) -> Cell {

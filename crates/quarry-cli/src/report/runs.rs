@@ -1,49 +1,21 @@
 //! The page of `quarry run`, and what all comparisons of runs have.
 
-use quarry_report::{Cell, Column, Page, Part, Section, Table, Tone};
+use quarry_view::figure::{figure, titled};
+use quarry_view::{Cell, Column, Part, Section, Table, Tone, View};
+use quarry_view::{Doc, short_names};
+use quarry_view::{Grid, figure_cell, plain};
 use serde_json::Value;
 
-use super::facts::{figure, meanings, titled};
-use super::grid::{Grid, figure_cell, plain};
-use super::{Document, short_names};
 use crate::{diff, diff_runs};
 
 /// Figures that have charts.
 const CHARTS: usize = 3;
 
-/// Runs of all files; those of several say which they are of.
-pub(super) fn all(documents: &[Document]) -> Vec<Value> {
-    let names = short_names(documents);
-    let runs = documents.iter().zip(&names).flat_map(|(document, name)| {
-        document.runs().map(move |run| {
-            let mut run = run.clone();
-            if documents.len() > 1 {
-                run["file"] = name.as_str().into();
-            }
-            run
-        })
-    });
-    runs.collect()
-}
-
-/// The page with the finding of each file.
-pub(super) fn found(mut page: Page, documents: &[Document]) -> Page {
-    for (document, name) in documents.iter().zip(short_names(documents)) {
-        let finding = document.finding().filter(|finding| !finding.is_empty());
-        page.findings
-            .extend(finding.map(|finding| match documents.len() {
-                1 => finding.to_string(),
-                _ => format!("{name}: {finding}"),
-            }));
-    }
-    page
-}
-
 /// The page of loads and micro-benchmarks.
-pub(super) fn page(documents: &[Document]) -> Page {
-    let all = all(documents);
+pub(crate) fn page(documents: &[Doc]) -> View {
+    let all = quarry_view::runs(documents);
     let grid = Grid::of(&all);
-    let command = documents.first().map_or("", Document::command);
+    let command = documents.first().map_or("", Doc::command);
     let numbers: Vec<_> = all.iter().map(diff_runs::numbers).collect();
     let has = |name: &str| {
         numbers
@@ -59,7 +31,7 @@ pub(super) fn page(documents: &[Document]) -> Page {
     others.sort();
     others.dedup();
     others.retain(|name| has(name) && !main.contains(&name.as_str()));
-    let mut page = Page::new(format!("quarry {command}"));
+    let mut page = View::new(format!("quarry {command}"));
     page.findings
         .extend(main.first().and_then(|name| best(&grid, name)));
     let mut charts = Section::new("Main figures");
@@ -73,25 +45,16 @@ pub(super) fn page(documents: &[Document]) -> Page {
                 .with(Part::Charts(of)),
         };
     }
-    let meanings = meanings(command);
-    let about = |name: &str| {
-        meanings
-            .get(&format!("runs.{name}"))
-            .cloned()
-            .unwrap_or_default()
-    };
-    let main_columns = main
-        .iter()
-        .map(|name| Column::number(plain(name)).about(about(name)));
-    let more_columns = others
-        .iter()
-        .map(|name| Column::number(plain(name)).about(about(name)).extra());
+    let number = |name: &str| Column::number(plain(name)).of(name.to_string());
+    let main_columns = main.iter().map(|name| number(name));
+    let more_columns = others.iter().map(|name| number(name).more());
     let columns = grid
         .columns()
         .into_iter()
         .chain(main_columns)
         .chain(more_columns);
     let mut table = Table::new(columns).noted(grid.common());
+    table.of = "runs";
     for (run, places) in &grid.runs {
         let names = main
             .iter()
@@ -111,8 +74,8 @@ pub(super) fn page(documents: &[Document]) -> Page {
 }
 
 /// Names the runs with the best and the worst value of a figure.
-pub(super) fn best(grid: &Grid<'_>, name: &str) -> Option<String> {
-    let value = |run: &Value| super::grid::member(run, name).as_f64();
+pub(crate) fn best(grid: &Grid<'_>, name: &str) -> Option<String> {
+    let value = |run: &Value| quarry_view::value::at(run, name).as_f64();
     let mut runs: Vec<(f64, String)> = grid
         .runs
         .iter()
@@ -123,7 +86,7 @@ pub(super) fn best(grid: &Grid<'_>, name: &str) -> Option<String> {
         runs.reverse();
     }
     let (first, last) = (runs.first()?, runs.last()?);
-    let unit = match super::facts::unit(name) {
+    let unit = match quarry_view::figure::unit(name) {
         "MiB" | "" => String::new(),
         unit => format!(" {unit}"),
     };
@@ -147,7 +110,7 @@ pub(super) fn best(grid: &Grid<'_>, name: &str) -> Option<String> {
 }
 
 /// Claims of a study of the machine's constants.
-pub(super) fn sensitivity(study: &Value, file: &str) -> Section {
+pub(crate) fn sensitivity(study: &Value, file: &str) -> Section {
     let heading = match file {
         "" => "Sensitivity to the machine's constants".to_string(),
         file => format!("Sensitivity to the machine's constants: {file}"),

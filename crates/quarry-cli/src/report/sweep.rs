@@ -6,23 +6,23 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use quarry_designs::list;
-use quarry_report::Page;
 use quarry_sweep::ask::{Ask, Figure};
 use quarry_sweep::table::Table as Rows;
 use quarry_sweep::{ASK_KEY, Folder, VERSION_KEY};
+use quarry_view::Grid;
+use quarry_view::View;
+use quarry_view::figure::{figure, unit};
 use serde_json::Value;
 
-use super::facts::{figure, unit};
-use super::grid::Grid;
 use super::regret::{self, Regret};
 use super::sweep_growth as growth;
 use super::sweep_parts::{curves, failures, heat, hosts};
 use super::sweep_settings;
+use crate::output;
 use crate::units::counted;
-use crate::{input, output};
 
 /// True for what a sweep leaves: its folder, or a Parquet file.
-pub(super) fn is_sweep(path: &Path) -> bool {
+pub(crate) fn is_sweep(path: &Path) -> bool {
     path.is_dir()
         || path
             .extension()
@@ -30,7 +30,7 @@ pub(super) fn is_sweep(path: &Path) -> bool {
 }
 
 /// The rows of a folder, or of Parquet files of one sweep.
-pub(super) fn read(paths: &[PathBuf]) -> anyhow::Result<Rows> {
+pub(crate) fn read(paths: &[PathBuf]) -> anyhow::Result<Rows> {
     let mut all: Option<Rows> = None;
     for path in paths {
         let rows = match path.is_dir() {
@@ -133,24 +133,24 @@ fn is_choice(axis: &str) -> bool {
 }
 
 /// Rows of a sweep by case and setting. A case is an input with its circumstances.
-pub(super) struct Sweep<'a> {
-    pub(super) figure: Figure,
+pub(crate) struct Sweep<'a> {
+    pub(crate) figure: Figure,
     /// Names of the cases.
-    pub(super) inputs: Vec<String>,
+    pub(crate) inputs: Vec<String>,
     /// Number of inputs; a case is one of them, with its circumstances.
     distinct: usize,
     /// Settings as axes.
-    pub(super) grid: Grid<'a>,
+    pub(crate) grid: Grid<'a>,
     /// Places on the axes of each setting.
-    pub(super) settings: Vec<Vec<usize>>,
+    pub(crate) settings: Vec<Vec<usize>>,
     /// Rows by case and setting.
-    pub(super) rows: Vec<Vec<Option<&'a Value>>>,
+    pub(crate) rows: Vec<Vec<Option<&'a Value>>>,
     /// All axes.
-    pub(super) axes: Vec<String>,
+    pub(crate) axes: Vec<String>,
     /// The figure by case and setting.
-    pub(super) values: Vec<Vec<Option<regret::Value>>>,
+    pub(crate) values: Vec<Vec<Option<regret::Value>>>,
     /// Regrets of the settings that have a value for every case, the least first.
-    pub(super) regrets: Vec<Regret>,
+    pub(crate) regrets: Vec<Regret>,
 }
 
 impl<'a> Sweep<'a> {
@@ -205,14 +205,14 @@ impl<'a> Sweep<'a> {
     }
 
     /// Word for a case: a host where each input is one.
-    pub(super) fn host(&self) -> &'static str {
+    pub(crate) fn host(&self) -> &'static str {
         match self.inputs.len() == self.distinct {
             true => "host",
             false => "case",
         }
     }
 
-    pub(super) fn name(&self, setting: usize) -> String {
+    pub(crate) fn name(&self, setting: usize) -> String {
         match self.settings.len() {
             1 => "the settings asked for".to_string(),
             _ => self.grid.whole_label(&self.settings[setting]),
@@ -220,7 +220,7 @@ impl<'a> Sweep<'a> {
     }
 
     /// The figure of a row with its bounds.
-    pub(super) fn value(&self, row: &Value) -> Option<regret::Value> {
+    pub(crate) fn value(&self, row: &Value) -> Option<regret::Value> {
         value_of(self.figure, row)
     }
 }
@@ -296,11 +296,11 @@ pub(crate) fn text(rows: &Rows) -> anyhow::Result<String> {
 }
 
 /// The page of the rows.
-pub(super) fn page(rows: &Rows) -> anyhow::Result<Page> {
+pub(crate) fn page(rows: &Rows) -> anyhow::Result<View> {
     let cells = Cells::of(rows);
     let names: Vec<&str> = cells.axes.iter().map(String::as_str).collect();
     let ask = rows.notes.get(ASK_KEY).map_or("", String::as_str);
-    let mut page = Page::new(match ask {
+    let mut page = View::new(match ask {
         "" => "Sweep".to_string(),
         ask => format!("Sweep of {ask}"),
     });
@@ -330,7 +330,7 @@ pub(super) fn page(rows: &Rows) -> anyhow::Result<Page> {
 fn with_short_inputs(mut rows: Vec<Value>) -> Vec<Value> {
     let name = |row: &Value| row["input"].as_str().unwrap_or_default().to_string();
     let inputs: BTreeSet<String> = rows.iter().map(name).collect();
-    let short = input::without_folders(inputs.iter().map(String::as_str));
+    let short = quarry_view::without_folders(inputs.iter().map(String::as_str));
     let short: BTreeMap<&String, String> = inputs.iter().zip(short).collect();
     for row in &mut rows {
         row["input"] = short[&name(row)].as_str().into();
@@ -381,7 +381,7 @@ fn size(sweep: &Sweep<'_>, ok: usize, failed: usize) -> String {
 }
 
 /// A quantity of the sweep's figure.
-pub(super) fn amount(sweep: &Sweep<'_>, value: f64) -> String {
+pub(crate) fn amount(sweep: &Sweep<'_>, value: f64) -> String {
     let name = sweep.figure.column;
     match unit(name) {
         "ns" => format!("{value:.1} ns"),

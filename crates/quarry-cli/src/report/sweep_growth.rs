@@ -6,12 +6,12 @@ use super::sweep::Sweep;
 use crate::units::{counted, median, signed};
 
 /// Change of a host's memory by a setting: low, expected, high, and what it has now.
-pub(super) struct Change {
-    pub(super) input: usize,
-    pub(super) now: f64,
-    pub(super) low: f64,
-    pub(super) middle: f64,
-    pub(super) high: f64,
+pub(crate) struct Change {
+    pub(crate) input: usize,
+    pub(crate) now: f64,
+    pub(crate) low: f64,
+    pub(crate) middle: f64,
+    pub(crate) high: f64,
 }
 
 impl Change {
@@ -20,7 +20,7 @@ impl Change {
         self.middle == 0.0
     }
 
-    pub(super) fn percent(&self) -> f64 {
+    pub(crate) fn percent(&self) -> f64 {
         if self.now > 0.0 {
             self.middle * 100.0 / self.now
         } else {
@@ -36,7 +36,7 @@ impl Change {
 }
 
 /// Changes of all hosts by a setting, the greatest growth first; empty where nothing is compared with.
-pub(super) fn changes(sweep: &Sweep<'_>, setting: usize) -> Vec<Change> {
+pub(crate) fn changes(sweep: &Sweep<'_>, setting: usize) -> Vec<Change> {
     let Some(now) = sweep.figure.now else {
         return Vec::new();
     };
@@ -57,7 +57,7 @@ pub(super) fn changes(sweep: &Sweep<'_>, setting: usize) -> Vec<Change> {
 }
 
 /// The setting under which all hosts together grow most.
-pub(super) fn greatest(sweep: &Sweep<'_>) -> Option<(usize, Vec<Change>)> {
+pub(crate) fn greatest(sweep: &Sweep<'_>) -> Option<(usize, Vec<Change>)> {
     let all = (0..sweep.settings.len()).map(|setting| (setting, changes(sweep, setting)));
     let some = all.filter(|(_, changes)| !changes.is_empty());
     let sum = |changes: &[Change]| changes.iter().map(|change| change.middle).sum::<f64>();
@@ -65,7 +65,7 @@ pub(super) fn greatest(sweep: &Sweep<'_>) -> Option<(usize, Vec<Change>)> {
 }
 
 /// Hosts that grow, and which most, in a sentence.
-pub(super) fn finding(sweep: &Sweep<'_>) -> Option<String> {
+pub(crate) fn finding(sweep: &Sweep<'_>) -> Option<String> {
     let (setting, changes) = greatest(sweep)?;
     let first = changes.first()?;
     let name = sweep.name(setting);
@@ -107,21 +107,21 @@ pub(super) fn finding(sweep: &Sweep<'_>) -> Option<String> {
 }
 
 /// Change of all hosts against what they have now.
-pub(super) struct Growth {
-    pub(super) median_percent: f64,
-    pub(super) most_percent: f64,
+pub(crate) struct Growth {
+    pub(crate) median_percent: f64,
+    pub(crate) most_percent: f64,
     /// Number of the host with the most.
-    pub(super) most: usize,
+    pub(crate) most: usize,
     /// Hosts that are expected to grow.
     grow: usize,
     /// Hosts that grow at the lower bound, too, and those that do so at the upper one.
-    pub(super) surely: usize,
-    pub(super) maybe: usize,
+    pub(crate) surely: usize,
+    pub(crate) maybe: usize,
 }
 
 impl Growth {
     /// Growth of the hosts of these changes; `None` without any.
-    pub(super) fn of(changes: &[&Change]) -> Option<Self> {
+    pub(crate) fn of(changes: &[&Change]) -> Option<Self> {
         let most = changes
             .iter()
             .max_by(|a, b| a.percent().total_cmp(&b.percent()))?;

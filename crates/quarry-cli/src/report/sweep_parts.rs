@@ -2,14 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use quarry_report::{Axis, Cell, Chart, Column, Part, Range, Section, Table, Tone};
+use quarry_view::figure::{figure, on_axis, titled};
+use quarry_view::{Axis, Cell, Chart, Column, Part, Range, Section, Table, Tone};
+use quarry_view::{Grid, plain};
 use serde_json::Value;
 
-use super::facts::{figure, on_axis, titled};
-use super::grid::{Grid, plain};
 use super::sweep::Sweep;
 use super::sweep_growth::{Change, changes as changes_by, greatest};
-use crate::output;
 use crate::units::signed;
 
 /// Inputs that are an axis of their own in charts; of more there are means.
@@ -25,7 +24,7 @@ const SETTINGS: usize = 12;
 const MIB: f64 = 1_048_576.0;
 
 /// Hosts by their growth.
-pub(super) fn hosts(sweep: &Sweep<'_>) -> Section {
+pub(crate) fn hosts(sweep: &Sweep<'_>) -> Section {
     let host = sweep.host();
     let mut section = Section::new(format!("Growth of {host}s"));
     let Some((greatest, changes)) = greatest(sweep).filter(|(_, changes)| changes.len() > 1) else {
@@ -64,14 +63,14 @@ pub(super) fn hosts(sweep: &Sweep<'_>) -> Section {
     section = section.with(Chart::ranges(
         &title,
         Axis::linear("MiB more"),
-        &ranges,
+        ranges,
         Some(("no change", 0.0)),
     ));
     let mut columns = vec![Column::text(host), Column::number("now")];
     for setting in &settings {
         let name = sweep.name(*setting);
         columns.push(Column::number(name.clone()).about("Change, low to high in brackets."));
-        columns.push(Column::number(format!("{name}, %")).extra());
+        columns.push(Column::number(format!("{name}, %")).more());
     }
     let mut table = Table::new(columns).shown(SHOWN);
     if changes.len() > LISTED {
@@ -102,7 +101,7 @@ pub(super) fn hosts(sweep: &Sweep<'_>) -> Section {
 }
 
 /// The figure over the plan's axes: of few inputs for each, of many their mean.
-pub(super) fn curves(sweep: &Sweep<'_>) -> Section {
+pub(crate) fn curves(sweep: &Sweep<'_>) -> Section {
     let figure = sweep.figure;
     let section = Section::new("Over the axes of the plan");
     let mut names: Vec<&str> = sweep.axes.iter().map(String::as_str).collect();
@@ -119,7 +118,7 @@ pub(super) fn curves(sweep: &Sweep<'_>) -> Section {
                 .map(|name| row[*name].to_string())
                 .collect::<Vec<_>>()
         };
-        let groups = output::grouped(all().map(|row| (setting(row), row)));
+        let groups = quarry_view::grouped(all().map(|row| (setting(row), row)));
         // Means of other inputs cannot be compared.
         let inputs_of = |rows: &[&Value]| {
             let inputs = rows.iter().filter_map(|row| row["input"].as_str());
@@ -169,7 +168,7 @@ pub(super) fn curves(sweep: &Sweep<'_>) -> Section {
 
 /// Two axes as a map, tunables first. Of further axes it has the values of the setting with the least regret: a mean over
 /// them would mix designs, which do not all have the same tunables.
-pub(super) fn heat(sweep: &Sweep<'_>) -> Section {
+pub(crate) fn heat(sweep: &Sweep<'_>) -> Section {
     let mut axes: Vec<usize> = (0..sweep.grid.axes.len()).collect();
     axes.sort_by_key(|at| {
         let axis = &sweep.grid.axes[*at];
@@ -218,12 +217,12 @@ pub(super) fn heat(sweep: &Sweep<'_>) -> Section {
         [] => String::new(),
         others => format!(" with {}", sweep.grid.label(best, others)),
     };
-    let chart = Chart::heat(&title, axis(*x), axis(*y), &titled(name), &cells);
+    let chart = Chart::heat(&title, axis(*x), axis(*y), &titled(name), cells);
     section.with(chart.noted(format!("Means over all cases{of}.")))
 }
 
 /// Cells that failed, with their errors.
-pub(super) fn failures(failed: &[Value], axes: &[&str]) -> Section {
+pub(crate) fn failures(failed: &[Value], axes: &[&str]) -> Section {
     let section = Section::new("Failed cells");
     if failed.is_empty() {
         return section;

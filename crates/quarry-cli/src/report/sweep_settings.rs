@@ -1,14 +1,14 @@
 //! Settings of a sweep, a line each, for the page and the terminal: growth of hosts, and regret.
 
-use quarry_report::{Cell, Column, Section, Table, Tone};
+use quarry_view::{Cell, Column, Section, Table, Tone};
 
-use super::facts::titled;
-use super::grid::plain;
 use super::regret::Regret;
 use super::sweep::{Sweep, amount};
 use super::sweep_growth::{Growth, changes};
 use crate::output;
 use crate::units::count;
+use quarry_view::figure::titled;
+use quarry_view::plain;
 
 /// Settings that the terminal's table has at most: more are a matter for the page.
 const PRINTED: usize = 30;
@@ -62,7 +62,7 @@ fn percent(value: f64) -> String {
 }
 
 /// The page's section.
-pub(super) fn section(sweep: &Sweep<'_>) -> Section {
+pub(crate) fn section(sweep: &Sweep<'_>) -> Section {
     let section = Section::new("Settings by regret");
     if sweep.settings.len() < 2 {
         return section;
@@ -136,7 +136,7 @@ pub(super) fn section(sweep: &Sweep<'_>) -> Section {
 }
 
 /// A table for the terminal: growth where hosts are compared with what they have now, else regret.
-pub(super) fn text(sweep: &Sweep<'_>) -> String {
+pub(crate) fn text(sweep: &Sweep<'_>) -> String {
     let compares = sweep.figure.now.is_some();
     let host = sweep.host();
     let (figures, last, about): (&[&str], _, _) = if compares {

@@ -152,7 +152,7 @@ fn a_release() {
     let text = stdout(&format!("what-if {path} --release 7.3"));
     let first = text.lines().next().unwrap();
     assert!(
-        first.starts_with("slab memory 15.8 MiB now, ") && first.contains("with sheaf@7.3"),
+        first.starts_with("Slab memory 15.8 MiB now, ") && first.contains("with sheaf@7.3"),
         "{first}"
     );
     assert!(text.contains("sheaves keep "), "{text}");

@@ -4,17 +4,20 @@
 //!   snapshot --> caches (cache.rs) --> parts, and what shrinking and dropping give back
 //!            --> predictions (ask.rs): next release, other pages, orders of slabs
 //!   snapshots --> growth (growth.rs): objects or the allocator
+//!   all of it --> sentences (answer.rs), tables and charts (view.rs)
 //! ```
 //!
 //! Slab memory is divided into parts that add up: what objects in use take, what CPUs hold, free places of partly filled
 //! slabs, debugging, and padding. The kernel counts all but the first two apart; these are estimated as
 //! [`crate::whatif`] does it.
 
+mod answer;
 mod ask;
 mod cache;
 mod growth;
 #[cfg(test)]
 mod tests;
+mod view;
 
 use quarry_snapshot::Snapshot;
 use schemars::JsonSchema;
@@ -23,9 +26,11 @@ use serde::Serialize;
 use crate::error::LabError;
 use crate::whatif::{Baseline, Fit, Prediction, Question};
 
+pub use answer::Answer;
 pub use ask::{WhatIf, later_releases};
 pub use cache::{CacheLook, Freed};
 pub use growth::{CacheGrowth, Growth, Moment, Verdict};
+pub use view::{TABLES, view};
 
 /// Parts of the objects of reclaimable caches that stay in use, for [`Dropped`].
 const STAYING: [f64; 3] = [0.0, 0.01, 0.1];

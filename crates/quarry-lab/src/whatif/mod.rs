@@ -34,6 +34,7 @@
 //! proportional to the CPUs or not. The total is wider by twice the standard deviation of chance:
 //! another boot has other CPUs use a cache.
 
+mod answer;
 mod baseline;
 mod cache;
 mod configuration;
@@ -52,6 +53,7 @@ mod pinned;
 mod releases;
 mod report;
 mod users;
+mod view;
 
 use quarry_core::geometry::{CacheParams, Geometry};
 use quarry_core::slub::geometry::cpu_partial_slabs;
@@ -59,6 +61,7 @@ use quarry_core::slub::geometry::cpu_partial_slabs;
 use crate::error::LabError;
 use quarry_snapshot::Snapshot;
 
+pub use answer::{SnapshotInfo, about, finding};
 pub use baseline::Baseline;
 pub use configuration::{Config, ConfigCost};
 pub use fit::{Fit, known_errors};
@@ -67,6 +70,7 @@ pub(crate) use kernel_model::{in_a_kernel, in_force};
 pub(crate) use pages::kmalloc_class;
 pub use releases::Unmodelled;
 pub use report::{CachePrediction, Cause, Prediction, Question};
+pub use view::{TABLES, view};
 
 use baseline::{Observed, ObservedCache};
 use cache::Shape;

@@ -1,7 +1,5 @@
 //! A question about a snapshot, and the answer to it.
 
-use std::fmt;
-
 use quarry_core::era::Era;
 use quarry_core::geometry::CacheParams;
 use schemars::JsonSchema;
@@ -154,19 +152,6 @@ pub enum Cause {
     PageSize,
     /// CPUs and nodes hold more or fewer slabs or objects.
     Held,
-}
-
-impl fmt::Display for Cause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Cause::Same => "",
-            Cause::SheavesKeep => "what sheaves keep",
-            Cause::SheavesThemselves => "the sheaves themselves",
-            Cause::Layout => "layout of slabs",
-            Cause::PageSize => "page size",
-            Cause::Held => "what CPUs and nodes hold",
-        })
-    }
 }
 
 impl Prediction {

@@ -1,10 +1,24 @@
 //! The members of a report, as its type tells them: names, kinds and texts without any value.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value};
 
 use super::{Field, Kind};
+
+/// A member of an output.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// Names from the command's object down to it, with dots. Members of a list have the list's path, and `*`
+    /// stands for the names of a map.
+    pub path: String,
+    /// The doc comment, and those of the values of an enum.
+    pub meaning: String,
+    /// Struct of the members that have a table of their own.
+    pub shared: Option<String>,
+}
 
 /// Schemas of the structs and enums that others refer to, by name.
 #[derive(Clone, Debug, Default)]
@@ -117,6 +131,67 @@ impl Definitions {
             }
         }
     }
+
+    /// Appends the fields of a schema below a path; not those of shared structs, which have a table of their own.
+    pub fn describe(
+        &self,
+        schema: &Value,
+        path: &str,
+        shared: Option<&BTreeSet<String>>,
+        into: &mut Vec<Member>,
+    ) {
+        for (name, member) in self.members(schema) {
+            let path = match path {
+                "" => name,
+                _ => format!("{path}.{name}"),
+            };
+            let of = self
+                .struct_of(member)
+                .filter(|name| shared.is_some_and(|shared| shared.contains(name)));
+            let meaning = format!("{}{}", described(member), self.values(member));
+            // The names of a map have no meaning of their own.
+            if !path.ends_with('*') {
+                into.push(Member {
+                    path: path.clone(),
+                    meaning,
+                    shared: of.clone(),
+                });
+            }
+            if of.is_none() {
+                self.describe(member, &path, shared, into);
+            }
+        }
+    }
+
+    /// Name of the struct that a member has, or a list of.
+    fn struct_of(&self, member: &Value) -> Option<String> {
+        if let Some(name) = self.target(member).0 {
+            return Some(name.to_string());
+        }
+        if let Some(items) = member.get("items") {
+            return self.struct_of(items);
+        }
+        let alternatives = member.get("anyOf").and_then(Value::as_array);
+        alternatives
+            .into_iter()
+            .flatten()
+            .find_map(|it| self.struct_of(it))
+    }
+
+    /// Names of an enum's values with their doc comments, as a text behind a meaning.
+    fn values(&self, member: &Value) -> String {
+        let schema = match member.get("anyOf").and_then(Value::as_array) {
+            Some(alternatives) => alternatives.first().unwrap_or(member),
+            None => member,
+        };
+        let values = self.target(schema).1.get("oneOf");
+        let values = values.and_then(Value::as_array);
+        let named = values.into_iter().flatten().filter_map(|value| {
+            let name = value.get("const")?.as_str()?;
+            Some(format!(" `{name}`: {}", described(value)))
+        });
+        named.collect()
+    }
 }
 
 fn is_list(schema: &Value) -> bool {
@@ -136,13 +211,31 @@ pub fn described(schema: &Value) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// The columns of a report. The members of a map have one field, whose name has `*` in the place of theirs.
-pub(crate) fn fields<T: JsonSchema>() -> Vec<Field> {
+/// The schema of a type, and those that it refers to.
+fn root<T: JsonSchema>() -> (Value, Definitions) {
     let settings = SchemaSettings::draft2020_12().for_serialize();
     let mut generator = settings.into_generator();
     let root = generator.root_schema_for::<T>().to_value();
-    let definitions = Definitions(generator.take_definitions(true));
+    (root, Definitions(generator.take_definitions(true)))
+}
+
+/// The columns of a report. The members of a map have one field, whose name has `*` in the place of theirs.
+#[must_use]
+pub fn fields<T: JsonSchema>() -> Vec<Field> {
+    let (root, definitions) = root::<T>();
     let mut fields = Vec::new();
     definitions.walk(&root, "", &mut fields);
     fields
+}
+
+/// Meanings of all members of an answer, by their paths.
+#[must_use]
+pub fn meanings<T: JsonSchema>() -> BTreeMap<String, String> {
+    let (root, definitions) = root::<T>();
+    let mut members = Vec::new();
+    definitions.describe(&root, "", None, &mut members);
+    let members = members.into_iter();
+    members
+        .map(|member| (member.path, member.meaning))
+        .collect()
 }

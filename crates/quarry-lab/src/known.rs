@@ -1,10 +1,9 @@
-//! Facts about a snapshot's machine: from the user, where its files lack them, and as sentences.
+//! Facts about a snapshot's machine as sentences.
 
 use std::collections::BTreeMap;
 
 use quarry_snapshot::{Detail, Origin, Snapshot};
-
-use crate::units::bytes;
+use quarry_view::units::bytes;
 
 /// A guess in brackets; nothing for a fact.
 fn guess(origin: &Origin) -> String {
@@ -14,7 +13,8 @@ fn guess(origin: &Origin) -> String {
 }
 
 /// The kernel, pages, CPUs and slabs of a snapshot. A guess is said to be one, with its reason.
-pub(crate) fn machine(snapshot: &Snapshot) -> String {
+#[must_use]
+pub fn machine(snapshot: &Snapshot) -> String {
     let facts = &snapshot.facts;
     let kernel = match (&snapshot.release, &snapshot.releases) {
         (Some(release), _) => format!("kernel {release}{}", guess(&facts.release)),
@@ -38,7 +38,8 @@ pub(crate) fn machine(snapshot: &Snapshot) -> String {
 }
 
 /// The reasons of guesses, by the field of JSON outputs.
-pub(crate) fn guesses(snapshot: &Snapshot) -> BTreeMap<&'static str, String> {
+#[must_use]
+pub fn guesses(snapshot: &Snapshot) -> BTreeMap<&'static str, String> {
     let facts = &snapshot.facts;
     let origins = [
         ("kernel_range", &facts.release),
@@ -51,7 +52,8 @@ pub(crate) fn guesses(snapshot: &Snapshot) -> BTreeMap<&'static str, String> {
 }
 
 /// Sentences about how a file was read, how exact it is and what its form lacks, a line each.
-pub(crate) fn notes(snapshot: &Snapshot) -> Vec<String> {
+#[must_use]
+pub fn notes(snapshot: &Snapshot) -> Vec<String> {
     let hidden = snapshot.hidden.as_ref();
     let exact = hidden.map(|hidden| {
         let by = &hidden.read_by;
@@ -61,7 +63,8 @@ pub(crate) fn notes(snapshot: &Snapshot) -> Vec<String> {
 }
 
 /// Sentences about what a file lacks and how it was read, a line each.
-pub(crate) fn lacks(snapshot: &Snapshot) -> Vec<String> {
+#[must_use]
+pub fn lacks(snapshot: &Snapshot) -> Vec<String> {
     let form = snapshot.form.name();
     let lacks = snapshot.form.lacks();
     let lacks = lacks.map(|lacks| format!("read as {form}: {lacks}"));

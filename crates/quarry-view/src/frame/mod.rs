@@ -1,4 +1,4 @@
-//! Tables: rows of a report as columns, for Parquet, Arrow and comma-separated values.
+//! Frames: rows of a report as columns, for Parquet, Arrow and comma-separated values.
 //!
 //! A column is a member of the report that is one value; its name is the path to it, as in docs/json.md. Lists of texts
 //! become one text. Other lists have no column. Integers are signed, also those that cannot be negative: a
@@ -14,7 +14,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
-pub use self::parquet::TableError;
+pub use self::parquet::FrameError;
 
 /// Kind of a column's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +54,7 @@ impl Field {
 
 /// Values of a column; `None` where a row has none.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Column {
+pub enum Values {
     /// Values of [`Kind::Bool`].
     Bool(Vec<Option<bool>>),
     /// Values of [`Kind::Int`].
@@ -67,15 +67,15 @@ pub enum Column {
 
 /// Rows as columns, all of one length.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Table {
+pub struct Frame {
     fields: Vec<Field>,
-    columns: Vec<Column>,
+    columns: Vec<Values>,
     rows: usize,
     /// Facts about all rows, by key.
     pub notes: BTreeMap<String, String>,
 }
 
-impl Column {
+impl Values {
     /// A column without a value in any row.
     #[must_use]
     pub fn empty(kind: Kind, rows: usize) -> Self {
@@ -88,10 +88,7 @@ impl Column {
     }
 
     /// A column of values of JSON; what is of another kind is none.
-    pub(crate) fn of_values<'a>(
-        kind: Kind,
-        values: impl IntoIterator<Item = Option<&'a Value>>,
-    ) -> Self {
+    pub fn of_values<'a>(kind: Kind, values: impl IntoIterator<Item = Option<&'a Value>>) -> Self {
         let mut column = Self::empty(kind, 0);
         values.into_iter().for_each(|value| column.push(value));
         column
@@ -207,16 +204,16 @@ fn text(value: &Value) -> Option<String> {
     }
 }
 
-impl Table {
+impl Frame {
     /// A table of reports, a row each.
     ///
     /// # Errors
     ///
-    /// [`TableError::Report`] if one cannot be written as JSON.
-    pub fn of<T: Serialize + JsonSchema>(reports: &[T]) -> Result<Self, TableError> {
+    /// [`FrameError::Report`] if one cannot be written as JSON.
+    pub fn of<T: Serialize + JsonSchema>(reports: &[T]) -> Result<Self, FrameError> {
         let rows = reports.iter().map(serde_json::to_value);
         let rows = rows.collect::<Result<Vec<_>, _>>();
-        Ok(Self::of_values::<T>(&rows.map_err(TableError::Report)?))
+        Ok(Self::of_values::<T>(&rows.map_err(FrameError::Report)?))
     }
 
     /// A table of reports that are JSON already; `T` is their type.
@@ -226,11 +223,11 @@ impl Table {
     }
 
     /// A table of reports whose type has these fields.
-    pub(crate) fn of_fields(fields: Vec<Field>, rows: &[Value]) -> Self {
+    pub fn of_fields(fields: Vec<Field>, rows: &[Value]) -> Self {
         let fields = fields.into_iter();
         let fields: Vec<Field> = fields.flat_map(|field| named(field, rows)).collect();
         let columns = fields.iter().map(|field| {
-            Column::of_values(field.kind, rows.iter().map(|row| member(row, &field.name)))
+            Values::of_values(field.kind, rows.iter().map(|row| member(row, &field.name)))
         });
         Self {
             columns: columns.collect(),
@@ -249,7 +246,7 @@ impl Table {
         reports: &[T],
         parts: impl Fn(&T) -> &[P],
         lead: &[&str],
-    ) -> Result<Self, TableError>
+    ) -> Result<Self, FrameError>
     where
         T: Serialize + JsonSchema,
         P: Serialize + JsonSchema,
@@ -258,7 +255,7 @@ impl Table {
         let (mut all, mut rows) = (Vec::new(), Vec::new());
         for (row, report) in reports.iter().enumerate() {
             for part in parts(report) {
-                all.push(serde_json::to_value(part).map_err(TableError::Report)?);
+                all.push(serde_json::to_value(part).map_err(FrameError::Report)?);
                 rows.push(row);
             }
         }
@@ -305,20 +302,20 @@ impl Table {
 
     /// The columns, in the order of the fields.
     #[must_use]
-    pub fn columns(&self) -> &[Column] {
+    pub fn columns(&self) -> &[Values] {
         &self.columns
     }
 
     /// The column of this name.
     #[must_use]
-    pub fn column(&self, name: &str) -> Option<&Column> {
+    pub fn column(&self, name: &str) -> Option<&Values> {
         let at = self.fields.iter().position(|field| field.name == name)?;
         self.columns.get(at)
     }
 
     /// Puts a column before all others, or in place of the one of its name. A table without columns takes its number
     /// of rows; of another length the column is cut or filled with none.
-    pub fn insert(&mut self, at: usize, field: Field, mut column: Column) {
+    pub fn insert(&mut self, at: usize, field: Field, mut column: Values) {
         if self.fields.is_empty() {
             self.rows = column.len();
         }
@@ -336,17 +333,17 @@ impl Table {
     /// the first table's.
     pub fn append(&mut self, other: Self) {
         let rows = self.rows + other.rows;
-        let mut others: Vec<Option<Column>> = other.columns.into_iter().map(Some).collect();
+        let mut others: Vec<Option<Values>> = other.columns.into_iter().map(Some).collect();
         for (field, column) in self.fields.iter().zip(&mut self.columns) {
             let at = other.fields.iter().position(|of| of.name == field.name);
             match at.and_then(|at| others.get_mut(at)?.take()) {
                 Some(more) => column.extend(more),
-                None => column.extend(Column::empty(field.kind, other.rows)),
+                None => column.extend(Values::empty(field.kind, other.rows)),
             }
         }
         for (field, column) in other.fields.into_iter().zip(others) {
             if let Some(column) = column {
-                let mut padded = Column::empty(field.kind, self.rows);
+                let mut padded = Values::empty(field.kind, self.rows);
                 padded.extend(column);
                 self.fields.push(field);
                 self.columns.push(padded);
@@ -461,7 +458,7 @@ mod tests {
 
     #[test]
     fn a_report_is_a_row() {
-        let table = Table::of(&[report(u64::MAX, None), report(5, Some(2))]).unwrap();
+        let table = Frame::of(&[report(u64::MAX, None), report(5, Some(2))]).unwrap();
         let names: Vec<&str> = table.fields().iter().map(|of| of.name.as_str()).collect();
         assert_eq!(
             names,
@@ -480,15 +477,15 @@ mod tests {
         );
         assert_eq!(
             table.column("bytes"),
-            Some(&Column::Int(vec![Some(i64::MAX), Some(5)]))
+            Some(&Values::Int(vec![Some(i64::MAX), Some(5)]))
         );
         assert_eq!(
             table.column("maybe.share"),
-            Some(&Column::Float(vec![None, Some(0.5)]))
+            Some(&Values::Float(vec![None, Some(0.5)]))
         );
         assert_eq!(
             table.column("stats.slab.x"),
-            Some(&Column::Int(vec![None, Some(7)]))
+            Some(&Values::Int(vec![None, Some(7)]))
         );
         let row = serde_json::to_value(table.row(1)).unwrap();
         assert_eq!(row["notes"], "one; two");
@@ -498,8 +495,8 @@ mod tests {
 
     #[test]
     fn the_columns_do_not_depend_on_the_rows_but_for_maps() {
-        let none = Table::of::<Report>(&[]).unwrap();
-        let one = Table::of(&[report(1, Some(1))]).unwrap();
+        let none = Frame::of::<Report>(&[]).unwrap();
+        let one = Frame::of(&[report(1, Some(1))]).unwrap();
         let without: Vec<&Field> = one
             .fields()
             .iter()
@@ -510,15 +507,15 @@ mod tests {
 
     #[test]
     fn tables_are_appended_by_name() {
-        let mut all = Table::of(&[report(1, None)]).unwrap();
-        all.append(Table::of(&[report(2, Some(9))]).unwrap());
+        let mut all = Frame::of(&[report(1, None)]).unwrap();
+        all.append(Frame::of(&[report(2, Some(9))]).unwrap());
         assert_eq!(all.rows(), 2);
         assert_eq!(
             all.column("stats.slab.x"),
-            Some(&Column::Int(vec![None, Some(7)]))
+            Some(&Values::Int(vec![None, Some(7)]))
         );
         assert!(all.columns().iter().all(|column| column.len() == 2));
         let last = all.select(&[1]);
-        assert_eq!(last.column("bytes"), Some(&Column::Int(vec![Some(2)])));
+        assert_eq!(last.column("bytes"), Some(&Values::Int(vec![Some(2)])));
     }
 }

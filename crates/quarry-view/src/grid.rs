@@ -2,12 +2,41 @@
 
 use std::collections::{HashMap, HashSet};
 
-use quarry_report::{Axis as ChartAxis, Bar, Cell, Chart, Column, Line};
 use serde_json::Value;
 
-use super::facts::{figure, on_axis, shown, titled};
-use crate::diff_runs::IDENTITY;
-use crate::output;
+use crate::figure::{figure, on_axis, shown, titled};
+use crate::value::at;
+use crate::{Axis, Bar, Cell, Chart, Column, Line, Spec, Table, grouped};
+
+/// Members that say which run it is, in the order of its name. They are not compared.
+pub const IDENTITY: &[&str] = &[
+    "name",
+    "thread",
+    "experiment",
+    "driver",
+    "thread_driver",
+    "design",
+    "era",
+    "set",
+    "load",
+    "size",
+    "pattern",
+    "workload",
+    "machine",
+    "zone",
+    "object_size",
+    "object_bytes",
+    "bulk",
+    "kmalloc",
+    "null",
+    "processes",
+    "rings",
+    "mtu",
+    "streams",
+    "consumer",
+    "page_size",
+    "cpus",
+];
 
 /// Lines of one chart, and charts of one figure.
 const LINES: usize = 8;
@@ -16,25 +45,23 @@ const PANELS: usize = 12;
 const DECADES: f64 = 16.0;
 
 /// Something in which runs differ, with its values in order.
-pub(super) struct Axis {
-    pub(super) name: String,
-    pub(super) values: Vec<Value>,
-    pub(super) is_number: bool,
+pub struct GridAxis {
+    /// Name of the member.
+    pub name: String,
+    /// Values that runs have.
+    pub values: Vec<Value>,
+    /// True if all are numbers.
+    pub is_number: bool,
 }
 
 /// Runs with the axes on which they differ.
-pub(super) struct Grid<'a> {
-    pub(super) axes: Vec<Axis>,
+pub struct Grid<'a> {
+    /// The axes.
+    pub axes: Vec<GridAxis>,
     /// Runs, each with the number of its value on each axis.
-    pub(super) runs: Vec<(&'a Value, Vec<usize>)>,
+    pub runs: Vec<(&'a Value, Vec<usize>)>,
     /// Names and values of what all runs have in common.
-    pub(super) common: Vec<(String, Value)>,
-}
-
-/// A member of a run by its path, or by its whole name in flat runs.
-pub(super) fn member<'a>(run: &'a Value, name: &str) -> &'a Value {
-    run.get(name)
-        .unwrap_or_else(|| crate::rows::field(run, name))
+    common: Vec<(String, Value)>,
 }
 
 /// The design with its release and what is set, as one name.
@@ -50,7 +77,7 @@ fn design(run: &Value) -> Option<String> {
 
 impl<'a> Grid<'a> {
     /// Runs of outputs, by the members that say which run it is.
-    pub(super) fn of(runs: &'a [Value]) -> Self {
+    pub fn of(runs: &'a [Value]) -> Self {
         let has_design = runs.iter().any(|run| run["design"].is_string());
         let names = ["file", "design"]
             .into_iter()
@@ -73,11 +100,7 @@ impl<'a> Grid<'a> {
     }
 
     /// Runs by members with these names.
-    pub(super) fn by(
-        runs: &'a [Value],
-        names: &[&str],
-        value: impl Fn(&Value, &str) -> Value,
-    ) -> Self {
+    pub fn by(runs: &'a [Value], names: &[&str], value: impl Fn(&Value, &str) -> Value) -> Self {
         let mut axes = Vec::new();
         let mut common = Vec::new();
         let mut places = vec![Vec::new(); runs.len()];
@@ -112,7 +135,7 @@ impl<'a> Grid<'a> {
             for (place, text) in places.iter_mut().zip(&texts) {
                 place.push(at[text]);
             }
-            axes.push(Axis {
+            axes.push(GridAxis {
                 name: (*name).to_string(),
                 values,
                 is_number,
@@ -126,7 +149,7 @@ impl<'a> Grid<'a> {
     }
 
     /// Columns that say which run a row is of.
-    pub(super) fn columns(&self) -> Vec<Column> {
+    pub fn columns(&self) -> Vec<Column> {
         let columns = self.axes.iter().map(|axis| match axis.is_number {
             true => Column::number(plain(&axis.name)),
             false => Column::text(plain(&axis.name)),
@@ -138,7 +161,7 @@ impl<'a> Grid<'a> {
     }
 
     /// Cells of a run for these columns.
-    pub(super) fn cells(&self, places: &[usize]) -> Vec<Cell> {
+    pub fn cells(&self, places: &[usize]) -> Vec<Cell> {
         if self.axes.is_empty() {
             let name = self
                 .common
@@ -158,8 +181,18 @@ impl<'a> Grid<'a> {
         cells.collect()
     }
 
+    /// The table of the runs, a row each; the columns that say which it is come first.
+    #[must_use]
+    pub fn table(&self, spec: &Spec) -> Table {
+        let columns = self.columns();
+        let lead = columns.len();
+        let rows = self.runs.iter();
+        let rows = rows.map(|(run, places)| (self.cells(places), *run));
+        spec.led(columns, rows).turned(lead).noted(self.common())
+    }
+
     /// The properties that all runs share, in a sentence; empty if none.
-    pub(super) fn common(&self) -> String {
+    pub fn common(&self) -> String {
         let parts = self
             .common
             .iter()
@@ -171,7 +204,7 @@ impl<'a> Grid<'a> {
     }
 
     /// Name of a run by its values on some axes.
-    pub(super) fn label(&self, places: &[usize], axes: &[usize]) -> String {
+    pub fn label(&self, places: &[usize], axes: &[usize]) -> String {
         let parts = axes.iter().map(|at| {
             let axis = &self.axes[*at];
             let text = axis.text(places[*at]);
@@ -195,7 +228,7 @@ impl<'a> Grid<'a> {
     }
 
     /// Name of a run by all axes.
-    pub(super) fn whole_label(&self, places: &[usize]) -> String {
+    pub fn whole_label(&self, places: &[usize]) -> String {
         self.label(places, &self.independent())
     }
 
@@ -225,9 +258,8 @@ impl<'a> Grid<'a> {
     }
 
     /// Charts of a figure: small ones with lines over the numeric axis with most values, or bars without one.
-    pub(super) fn charts(&self, name: &str, bounds: Option<[&str; 2]>) -> Vec<Chart> {
-        let value =
-            |run: &Value, of: &str| member(run, of).as_f64().map(|value| on_axis(of, value));
+    pub fn charts(&self, name: &str, bounds: Option<[&str; 2]>) -> Vec<Chart> {
+        let value = |run: &Value, of: &str| at(run, of).as_f64().map(|value| on_axis(of, value));
         let Some(x) = self.x() else {
             let bars = self.runs.iter().filter_map(|(run, places)| {
                 Some(Bar {
@@ -240,9 +272,9 @@ impl<'a> Grid<'a> {
                 true => Vec::new(),
                 false => vec![Chart::bars(
                     &titled(name),
-                    ChartAxis::linear(titled(name)),
+                    Axis::linear(titled(name)),
                     &["all"],
-                    &bars,
+                    bars,
                 )],
             };
         };
@@ -276,14 +308,14 @@ impl<'a> Grid<'a> {
         let by_panel = points
             .iter()
             .map(|point| (self.label(point.0, &panels), point));
-        let charts = output::grouped(by_panel)
+        let charts = grouped(by_panel)
             .into_iter()
             .take(PANELS)
             .map(|(title, points)| {
                 let by_line = points
                     .into_iter()
                     .map(|point| (self.label(point.0, &lines), point));
-                let drawn = output::grouped(by_line).into_iter().map(|(label, points)| {
+                let drawn = grouped(by_line).into_iter().map(|(label, points)| {
                     let mut points = points;
                     points.sort_by_key(|(places, _, _)| places[x]);
                     let at = |places: &[usize]| axis.place(places[x]);
@@ -300,12 +332,8 @@ impl<'a> Grid<'a> {
                 let drawn: Vec<Line> = drawn.collect();
                 let is_alone = panels.is_empty();
                 let title = if is_alone { titled(name) } else { title };
-                let chart = Chart::lines(
-                    &title,
-                    axis.on_chart(),
-                    ChartAxis::linear(titled(name)),
-                    &drawn,
-                );
+                let chart =
+                    Chart::lines(&title, axis.on_chart(), Axis::linear(titled(name)), drawn);
                 match is_alone {
                     true => chart,
                     false => chart.small().within(0.0, most * 1.05),
@@ -315,9 +343,9 @@ impl<'a> Grid<'a> {
     }
 }
 
-impl Axis {
+impl GridAxis {
     /// A value as text.
-    pub(super) fn text(&self, at: usize) -> String {
+    pub fn text(&self, at: usize) -> String {
         match &self.values[at] {
             Value::Null if self.name.starts_with("set.") => "default".to_string(),
             value => shown(&self.name, value),
@@ -341,23 +369,23 @@ impl Axis {
     }
 
     /// The axis of a chart.
-    fn on_chart(&self) -> ChartAxis {
+    fn on_chart(&self) -> Axis {
         let title = plain(&self.name);
         if !self.is_continuous() {
             let names = (0..self.values.len()).map(|at| self.text(at));
-            return ChartAxis::names(title, names);
+            return Axis::names(title, names);
         }
         let ends = [self.values.first(), self.values.last()]
             .map(|end| end.and_then(Value::as_f64).unwrap_or(0.0));
         match ends[0] > 0.0 && ends[1] >= ends[0] * DECADES {
-            true => ChartAxis::logarithmic(title),
-            false => ChartAxis::linear(title),
+            true => Axis::logarithmic(title),
+            false => Axis::linear(title),
         }
     }
 }
 
 /// Name of a member for people.
-pub(super) fn plain(name: &str) -> String {
+pub fn plain(name: &str) -> String {
     if let Some(tunable) = name.strip_prefix("set.") {
         return tunable.to_string();
     }
@@ -370,8 +398,8 @@ pub(super) fn plain(name: &str) -> String {
 }
 
 /// A cell with a figure of a run.
-pub(super) fn figure_cell(run: &Value, name: &str) -> Cell {
-    let value = member(run, name).as_f64();
+pub fn figure_cell(run: &Value, name: &str) -> Cell {
+    let value = at(run, name).as_f64();
     Cell::maybe(value.map(|value| (figure(name, value), value)))
 }
 
@@ -380,6 +408,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::Drawing;
 
     fn run(design: &str, cpus: u32, bytes: u64) -> Value {
         json!({"design": design, "era": "6.18", "page_size": 4096, "cpus": cpus, "peak_slab_bytes": bytes})
@@ -402,10 +431,10 @@ mod tests {
         let runs = [run("slub", 16, 3), run("slub", 2, 1), run("sheaf", 2, 1)];
         let charts = Grid::of(&runs).charts("peak_slab_bytes", None);
         assert_eq!(charts.len(), 1);
-        assert!(charts[0].spec["layer"].is_array());
+        assert!(matches!(charts[0].drawing, Drawing::Lines { .. }));
         let runs = [run("slub", 2, 3), run("sheaf", 2, 1)];
         let charts = Grid::of(&runs).charts("peak_slab_bytes", None);
-        assert_eq!(charts[0].spec["mark"]["type"], "bar");
+        assert!(matches!(charts[0].drawing, Drawing::Bars { .. }));
         assert!(Grid::of(&runs).charts("absent", None).is_empty());
         // What follows from the design is no axis of its own.
         let mut runs = [run("slub", 2, 3), run("sheaf", 2, 1), run("sheaf", 4, 1)];
@@ -428,11 +457,10 @@ mod tests {
             .collect();
         let charts = Grid::of(&runs).charts("peak_slab_bytes", None);
         assert_eq!(charts.len(), 4);
-        let domain = |chart: &Chart| chart.spec["encoding"]["y"]["scale"]["domain"].clone();
         assert!(
             charts
                 .iter()
-                .all(|chart| domain(chart) == domain(&charts[0]))
+                .all(|chart| chart.is_small && chart.within == charts[0].within)
         );
     }
 }

@@ -15,7 +15,7 @@ use parquet::file::reader::{ChunkReader, FileReader, RowGroupReader, SerializedF
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::{ColumnDescriptor, Type};
 
-use super::{Column, Field, Kind, Table};
+use super::{Field, Frame, Kind, Values};
 
 /// Rows of a row group.
 const GROUP_ROWS: usize = 64 * 1024;
@@ -26,7 +26,7 @@ const ZSTD_LEVEL: i32 = 3;
 
 /// Error of a table.
 #[derive(Debug, thiserror::Error)]
-pub enum TableError {
+pub enum FrameError {
     /// A report is no JSON.
     #[error("a report cannot be written as a row: {0}")]
     Report(#[source] serde_json::Error),
@@ -43,13 +43,13 @@ pub enum TableError {
     },
 }
 
-impl Table {
+impl Frame {
     /// Writes the table as a Parquet file. The same table gives the same bytes.
     ///
     /// # Errors
     ///
-    /// [`TableError::Parquet`] if the output fails.
-    pub fn write_parquet(&self, out: impl Write + Send) -> Result<(), TableError> {
+    /// [`FrameError::Parquet`] if the output fails.
+    pub fn write_parquet(&self, out: impl Write + Send) -> Result<(), FrameError> {
         let fields = self.fields.iter().map(|field| {
             let (physical, logical) = match field.kind {
                 Kind::Bool => (Physical::BOOLEAN, None),
@@ -93,7 +93,7 @@ impl Table {
     /// # Errors
     ///
     /// As [`Self::write_parquet`].
-    pub fn to_parquet(&self) -> Result<Vec<u8>, TableError> {
+    pub fn to_parquet(&self) -> Result<Vec<u8>, FrameError> {
         let mut bytes = Vec::new();
         self.write_parquet(&mut bytes)?;
         Ok(bytes)
@@ -104,12 +104,12 @@ impl Table {
     ///
     /// # Errors
     ///
-    /// [`TableError::Parquet`] if it is no Parquet file or damaged, [`TableError::Column`] if a column has lists or
+    /// [`FrameError::Parquet`] if it is no Parquet file or damaged, [`FrameError::Column`] if a column has lists or
     /// another type.
     pub fn of_parquet(
         file: impl ChunkReader + 'static,
         is_read: impl Fn(&str) -> bool,
-    ) -> Result<Self, TableError> {
+    ) -> Result<Self, FrameError> {
         let reader = SerializedFileReader::new(file)?;
         let metadata = reader.metadata().file_metadata();
         let mut notes: BTreeMap<String, String> = metadata
@@ -126,11 +126,11 @@ impl Table {
         let wanted: Vec<(usize, Field)> = columns
             .map(|(at, column)| Ok((at, field(column, &about)?)))
             .filter(|field| !matches!(field, Ok((_, field)) if !is_read(&field.name)))
-            .collect::<Result<_, TableError>>()?;
+            .collect::<Result<_, FrameError>>()?;
         let (places, fields): (Vec<usize>, Vec<Field>) = wanted.into_iter().unzip();
-        let mut columns: Vec<Column> = fields
+        let mut columns: Vec<Values> = fields
             .iter()
-            .map(|field| Column::empty(field.kind, 0))
+            .map(|field| Values::empty(field.kind, 0))
             .collect();
         for at in 0..reader.num_row_groups() {
             let group = reader.get_row_group(at)?;
@@ -173,24 +173,24 @@ fn split<T, U>(values: &[Option<T>], of: impl Fn(&T) -> U) -> (Vec<U>, Vec<i16>)
 }
 
 fn write_column(
-    column: &Column,
+    column: &Values,
     rows: std::ops::Range<usize>,
     writer: &mut ColumnWriter<'_>,
-) -> Result<(), TableError> {
+) -> Result<(), FrameError> {
     match (column, writer) {
-        (Column::Bool(values), ColumnWriter::BoolColumnWriter(writer)) => {
+        (Values::Bool(values), ColumnWriter::BoolColumnWriter(writer)) => {
             let (values, levels) = split(&values[rows], |value| *value);
             writer.write_batch(&values, Some(&levels), None)?;
         }
-        (Column::Int(values), ColumnWriter::Int64ColumnWriter(writer)) => {
+        (Values::Int(values), ColumnWriter::Int64ColumnWriter(writer)) => {
             let (values, levels) = split(&values[rows], |value| *value);
             writer.write_batch(&values, Some(&levels), None)?;
         }
-        (Column::Float(values), ColumnWriter::DoubleColumnWriter(writer)) => {
+        (Values::Float(values), ColumnWriter::DoubleColumnWriter(writer)) => {
             let (values, levels) = split(&values[rows], |value| *value);
             writer.write_batch(&values, Some(&levels), None)?;
         }
-        (Column::Text(values), ColumnWriter::ByteArrayColumnWriter(writer)) => {
+        (Values::Text(values), ColumnWriter::ByteArrayColumnWriter(writer)) => {
             let text = |value: &String| ByteArray::from(value.as_str());
             let (values, levels) = split(&values[rows], text);
             writer.write_batch(&values, Some(&levels), None)?;
@@ -200,7 +200,7 @@ fn write_column(
     Ok(())
 }
 
-fn field(column: &ColumnDescriptor, about: &BTreeMap<String, String>) -> Result<Field, TableError> {
+fn field(column: &ColumnDescriptor, about: &BTreeMap<String, String>) -> Result<Field, FrameError> {
     let name = column.path().parts().join(".");
     let kind = match column.physical_type() {
         Physical::BOOLEAN => Some(Kind::Bool),
@@ -215,7 +215,7 @@ fn field(column: &ColumnDescriptor, about: &BTreeMap<String, String>) -> Result<
             name,
             kind,
         }),
-        None => Err(TableError::Column {
+        None => Err(FrameError::Column {
             name,
             type_name: column.physical_type().to_string(),
         }),
@@ -226,8 +226,8 @@ fn field(column: &ColumnDescriptor, about: &BTreeMap<String, String>) -> Result<
 fn read_column(
     group: &dyn RowGroupReader,
     at: usize,
-    column: &mut Column,
-) -> Result<(), TableError> {
+    column: &mut Values,
+) -> Result<(), FrameError> {
     let rows = usize::try_from(group.metadata().num_rows()).unwrap_or(0);
     let has_nulls = group.metadata().column(at).column_descr().max_def_level() > 0;
     macro_rules! read {
@@ -255,18 +255,18 @@ fn read_column(
     }
     let lossy = |bytes: ByteArray| String::from_utf8_lossy(bytes.data()).into_owned();
     match (column, group.get_column_reader(at)?) {
-        (Column::Bool(into), ColumnReader::BoolColumnReader(reader)) => read!(reader, into, |v| v),
-        (Column::Int(into), ColumnReader::Int64ColumnReader(reader)) => read!(reader, into, |v| v),
-        (Column::Int(into), ColumnReader::Int32ColumnReader(reader)) => {
+        (Values::Bool(into), ColumnReader::BoolColumnReader(reader)) => read!(reader, into, |v| v),
+        (Values::Int(into), ColumnReader::Int64ColumnReader(reader)) => read!(reader, into, |v| v),
+        (Values::Int(into), ColumnReader::Int32ColumnReader(reader)) => {
             read!(reader, into, i64::from);
         }
-        (Column::Float(into), ColumnReader::DoubleColumnReader(reader)) => {
+        (Values::Float(into), ColumnReader::DoubleColumnReader(reader)) => {
             read!(reader, into, |v| v);
         }
-        (Column::Float(into), ColumnReader::FloatColumnReader(reader)) => {
+        (Values::Float(into), ColumnReader::FloatColumnReader(reader)) => {
             read!(reader, into, f64::from);
         }
-        (Column::Text(into), ColumnReader::ByteArrayColumnReader(reader)) => {
+        (Values::Text(into), ColumnReader::ByteArrayColumnReader(reader)) => {
             read!(reader, into, lossy);
         }
         _ => return Err(too_few().into()),
@@ -280,21 +280,21 @@ mod tests {
 
     use super::*;
 
-    fn read(bytes: Vec<u8>) -> Result<Table, TableError> {
-        Table::of_parquet(Bytes::from(bytes), |_| true)
+    fn read(bytes: Vec<u8>) -> Result<Frame, FrameError> {
+        Frame::of_parquet(Bytes::from(bytes), |_| true)
     }
 
-    fn table() -> Table {
-        let mut table = Table::default();
+    fn table() -> Frame {
+        let mut table = Frame::default();
         let columns = [
-            ("yes", Column::Bool(vec![Some(true), None, Some(false)])),
-            ("n", Column::Int(vec![Some(-1), Some(i64::MAX), None])),
-            ("x", Column::Float(vec![None, Some(0.1), Some(-3.0)])),
+            ("yes", Values::Bool(vec![Some(true), None, Some(false)])),
+            ("n", Values::Int(vec![Some(-1), Some(i64::MAX), None])),
+            ("x", Values::Float(vec![None, Some(0.1), Some(-3.0)])),
             (
                 "text",
-                Column::Text(vec![Some("é".to_string()), None, Some(String::new())]),
+                Values::Text(vec![Some("é".to_string()), None, Some(String::new())]),
             ),
-            ("none", Column::Text(vec![None; 3])),
+            ("none", Values::Text(vec![None; 3])),
         ];
         for (at, (name, column)) in columns.into_iter().enumerate() {
             let field = Field {
@@ -311,17 +311,17 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_the_table_again() {
+    fn a_file_is_the_frame_again() {
         let bytes = table().to_parquet().unwrap();
         assert_eq!(bytes, table().to_parquet().unwrap());
-        let some = Table::of_parquet(Bytes::from(bytes.clone()), |name| name == "x").unwrap();
+        let some = Frame::of_parquet(Bytes::from(bytes.clone()), |name| name == "x").unwrap();
         assert_eq!((some.rows(), some.fields().len()), (3, 1));
         assert_eq!(some.column("x"), table().column("x"));
         assert_eq!(read(bytes).unwrap(), table());
     }
 
     #[test]
-    fn a_table_without_rows_is_a_file() {
+    fn a_frame_without_rows_is_a_file() {
         let none = table().select(&[]);
         let again = read(none.to_parquet().unwrap()).unwrap();
         assert_eq!((again.rows(), again.fields().len()), (0, 5));
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_table_is_refused() {
+    fn what_is_no_frame_is_refused() {
         assert!(read(b"PAR1".to_vec()).is_err());
         let mut cut = table().to_parquet().unwrap();
         cut.truncate(cut.len() / 2);

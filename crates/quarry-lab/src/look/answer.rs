@@ -1,0 +1,154 @@
+//! The answer with sentences, as JSON outputs have it.
+
+use std::collections::BTreeMap;
+
+use quarry_snapshot::Snapshot;
+use quarry_view::units::{bytes, count, duration, percent, signed};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::{CacheGrowth, Growth, Look, Verdict};
+use crate::known;
+
+/// Fields of `look --json`.
+#[derive(JsonSchema, Serialize)]
+pub struct Answer<'a> {
+    /// Files, in the order of their moments.
+    pub files: Vec<&'a str>,
+    /// Kernel's release; null if unknown.
+    pub kernel: Option<&'a str>,
+    /// Bytes of a page.
+    pub page_size: u64,
+    /// CPUs; null if unknown.
+    pub cpus: Option<u32>,
+    /// Fields above that the file does not tell, with the reason for each guess.
+    pub guesses: BTreeMap<&'static str, String>,
+    /// Result in sentences.
+    pub finding: String,
+    /// Sentences about the kernel, how well the formulas fit it, and what the file lacks.
+    pub notes: Vec<String>,
+    /// The answer.
+    #[serde(flatten)]
+    pub look: &'a Look,
+}
+
+impl<'a> Answer<'a> {
+    /// The answer about the last of some snapshots; `None` without one.
+    pub fn of(look: &'a Look, snapshots: &'a [Snapshot]) -> Option<Self> {
+        let last = snapshots.last()?;
+        Some(Self {
+            files: snapshots.iter().map(|one| one.file.as_str()).collect(),
+            kernel: last.release.as_deref(),
+            page_size: last.page_bytes,
+            cpus: last.present_cpus,
+            guesses: known::guesses(last),
+            finding: told(look, last),
+            notes: head(look, last),
+            look,
+        })
+    }
+}
+
+/// The finding, and of several snapshots the cause of the growth, in sentences.
+fn told(look: &Look, snapshot: &Snapshot) -> String {
+    let growth = look.growth.as_ref().map(verdict);
+    let sentences = std::iter::once(finding(look, snapshot)).chain(growth);
+    sentences.collect::<Vec<_>>().join(" ")
+}
+
+/// Amount, causes and the largest cache, in a sentence.
+fn finding(look: &Look, snapshot: &Snapshot) -> String {
+    let name = &snapshot.file;
+    let of_memory = look.memory_bytes.map_or_else(String::new, |memory| {
+        format!(" ({} of memory)", percent(look.slab_bytes, memory))
+    });
+    let largest = look.caches.first().map_or_else(String::new, |cache| {
+        format!(
+            "; {} has most, {} ({})",
+            cache.name,
+            bytes(cache.slab_bytes),
+            percent(cache.slab_bytes, look.slab_bytes)
+        )
+    });
+    format!(
+        "{name} has {} in slabs{of_memory}, {} of it reclaimable: {} is live objects{largest}.",
+        bytes(look.slab_bytes),
+        percent(look.reclaimable_bytes, look.slab_bytes),
+        percent(look.parts.live_bytes, look.slab_bytes),
+    )
+}
+
+/// Cause of the growth, in a sentence.
+fn verdict(growth: &Growth) -> String {
+    let time = growth
+        .seconds
+        .map_or_else(String::new, |seconds| format!(" in {}", duration(seconds)));
+    let change = signed(growth.slab_bytes.into());
+    if !growth.other_machine.is_empty() {
+        return format!(
+            "The first and the last are of different machines or kernels ({}): {change} of slab memory between them is \
+             no growth.",
+            growth.other_machine.join(", ")
+        );
+    }
+    let most = |part: fn(&CacheGrowth) -> i64| {
+        let most = growth.caches.iter().max_by_key(|cache| part(cache));
+        most.map_or_else(String::new, |cache| {
+            format!(" ({} {})", cache.name, signed(part(cache).into()))
+        })
+    };
+    match growth.verdict {
+        Verdict::Same => format!("Slab memory stayed as it was{time} ({change})."),
+        Verdict::Shrank => format!("Slab memory shrank{time} ({change})."),
+        Verdict::Objects => format!(
+            "Slab memory grew{time} ({change}) by objects that cannot be reclaimed{}: a leak, if it goes on.",
+            most(|cache| if cache.reclaimable {
+                0
+            } else {
+                cache.objects_bytes
+            })
+        ),
+        Verdict::Reclaimable => format!(
+            "Slab memory grew{time} ({change}) by objects that the kernel frees when memory is short{}: no leak.",
+            most(|cache| if cache.reclaimable {
+                cache.objects_bytes
+            } else {
+                0
+            })
+        ),
+        Verdict::Allocator => format!(
+            "Slab memory grew{time} ({change}) in the allocator{}, not by objects: slabs are less full.",
+            most(|cache| cache.allocator_bytes)
+        ),
+    }
+}
+
+/// The kernel, how well the formulas fit it, and what the file lacks; a sentence each.
+fn head(look: &Look, snapshot: &Snapshot) -> Vec<String> {
+    let meminfo = look.meminfo_slab_bytes.map_or_else(String::new, |slab| {
+        format!("; meminfo's Slab {}", bytes(slab))
+    });
+    let mut lines = vec![format!(
+        "{}{meminfo}; taken as {}, whose formulas give {} of {} caches",
+        known::machine(snapshot),
+        look.design,
+        look.explained_caches,
+        look.all_caches,
+    )];
+    lines.extend(look.misfit.iter().map(|cause| format!("warning: {cause}")));
+    lines.extend(known::notes(snapshot));
+    lines.extend(look.guessed.iter().cloned());
+    lines.extend(look.blocks.map(|blocks| {
+        format!(
+            "of {} blocks of {}, {} ({}) are for pages that cannot be moved and {} ({}) for those that can only be \
+             reclaimed; slabs are in both",
+            count(blocks.all),
+            bytes(blocks.block_bytes),
+            count(blocks.unmovable),
+            percent(blocks.unmovable, blocks.all),
+            count(blocks.reclaimable),
+            percent(blocks.reclaimable, blocks.all),
+        )
+    }));
+    lines
+}

@@ -1,0 +1,169 @@
+//! The answer in sentences, and what JSON outputs say of the snapshot.
+
+use std::collections::BTreeMap;
+
+use quarry_snapshot::Snapshot;
+use quarry_view::Form;
+use quarry_view::units::bytes;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::{Fit, Prediction, known_errors};
+use crate::known;
+
+/// A snapshot.
+#[derive(JsonSchema, Serialize)]
+pub struct SnapshotInfo<'a> {
+    /// File.
+    pub file: &'a str,
+    /// Stage, if the file has one.
+    pub stage: Option<&'a str>,
+    /// Form of the file, such as `snapshot`, `slabinfo`, `sosreport` or `slabtop`.
+    pub form: &'a str,
+    /// Release; null if unknown.
+    pub kernel: Option<&'a str>,
+    /// Releases that the kernel can be of by the names of its caches, if its release is unknown; null if known.
+    pub kernel_range: Option<String>,
+    /// Bytes of a page.
+    pub page_size: u64,
+    /// CPUs; null if unknown.
+    pub cpus: Option<u32>,
+    /// Reasons of what no file says, by field: `kernel_range`, `page_size`, `cpus`.
+    pub guesses: BTreeMap<&'static str, String>,
+    /// Sentences about how the file was read and what it lacks.
+    pub notes: Vec<String>,
+    /// Errors in per cent, from and to, that predictions from such a file had where the real memory was known.
+    pub known_errors_percent: [i32; 2],
+    /// Bytes of all slabs.
+    pub slab_bytes: u64,
+}
+
+impl<'a> SnapshotInfo<'a> {
+    /// The facts of a snapshot.
+    #[must_use]
+    pub fn of(snapshot: &'a Snapshot) -> Self {
+        Self {
+            file: &snapshot.file,
+            stage: snapshot.stage.as_deref(),
+            form: snapshot.form.name(),
+            kernel: snapshot.release.as_deref(),
+            kernel_range: snapshot.releases.map(|releases| releases.to_string()),
+            page_size: snapshot.page_bytes,
+            cpus: snapshot.present_cpus,
+            guesses: known::guesses(snapshot),
+            notes: known::notes(snapshot),
+            known_errors_percent: known_errors(snapshot.detail()),
+            slab_bytes: snapshot.slab_bytes(),
+        }
+    }
+}
+
+/// The machine of the snapshot, and how well the formulas fit it; a sentence each.
+#[must_use]
+pub fn about(snapshot: &Snapshot, predictions: &[Prediction]) -> Vec<String> {
+    let stage = snapshot.stage.as_deref();
+    let stage = stage.map_or(String::new(), |stage| format!(", stage {stage}"));
+    let machine = known::machine(snapshot);
+    let mut told = vec![format!("{}{stage}: {machine}", snapshot.file)];
+    if let Some(first) = predictions.first() {
+        told.push(format!(
+            "taken as {}: its formulas give the slabs of {} of {} caches",
+            first.snapshot_design,
+            first.explained_caches,
+            snapshot.slabinfo.rows.len(),
+        ));
+        if let Fit::Doubtful(cause) | Fit::Bad(cause) = first.fit(snapshot) {
+            let percent = first.fit_percent(snapshot);
+            told.push(format!("warning: that is {percent:.0} %: {cause}"));
+        }
+    }
+    told
+}
+
+/// The answer to one question; of several the ends of what is predicted.
+#[must_use]
+pub fn finding(predictions: &[Prediction]) -> String {
+    let by_bytes = |told: &&Prediction| told.predicted_bytes;
+    let ends = predictions
+        .iter()
+        .min_by_key(by_bytes)
+        .zip(predictions.iter().max_by_key(by_bytes));
+    let Some((least, most)) = ends else {
+        return String::new();
+    };
+    if predictions.len() == 1 {
+        return answer(least);
+    }
+    let told = |told: &Prediction| {
+        let set = match told.set.as_str() {
+            "" => String::new(),
+            set => format!(" ({set})"),
+        };
+        format!(
+            "{} ({}) with {}{set}, {} pages and {}",
+            mib(told.predicted_bytes),
+            change(told.predicted_bytes, told.observed_bytes),
+            told.design,
+            bytes(told.page_size),
+            cpus(told)
+        )
+    };
+    // The bounds tell them apart if they do not meet.
+    let certain = match least.high_bytes < most.low_bytes {
+        true => "their bounds do not overlap",
+        false => "but their bounds overlap",
+    };
+    format!(
+        "Slab memory is {} now; predicted is {} at least and {} at most: {certain}.",
+        mib(least.observed_bytes),
+        told(least),
+        told(most)
+    )
+}
+
+/// The answer to one question, in a line.
+fn answer(told: &Prediction) -> String {
+    let observed = told.observed_bytes;
+    let to = format!(
+        "{}, {} pages, {}",
+        told.design,
+        bytes(told.page_size),
+        cpus(told)
+    );
+    if [told.low_bytes, told.predicted_bytes, told.high_bytes] == [observed; 3] {
+        return format!(
+            "Slab memory {} now, the same with {to}: nothing differs.",
+            mib(observed)
+        );
+    }
+    format!(
+        "Slab memory {} now, {} ({}) with {to}; between {} ({}) and {} ({}).",
+        mib(observed),
+        mib(told.predicted_bytes),
+        change(told.predicted_bytes, observed),
+        mib(told.low_bytes),
+        change(told.low_bytes, observed),
+        mib(told.high_bytes),
+        change(told.high_bytes, observed),
+    )
+}
+
+/// CPUs of a prediction: no number if it is assumed.
+fn cpus(told: &Prediction) -> String {
+    match told.cpus_are_assumed {
+        true => "CPUs not known".to_string(),
+        false => format!("{} CPUs", told.cpus),
+    }
+}
+
+fn mib(bytes: u64) -> String {
+    format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
+}
+
+/// By how much more or less, in per cent.
+fn change(predicted: u64, observed: u64) -> String {
+    if observed == 0 {
+        return "-".to_string();
+    }
+    Form::Ratio.print(predicted as f64 / observed as f64 - 1.0)
+}

@@ -1,0 +1,257 @@
+//! The answer as people read it: predictions with their bounds, and the caches that change.
+
+use quarry_view::Form::{Bytes, Change, Count, Ratio, Text};
+use quarry_view::units::{bytes, count, signed};
+use quarry_view::value::{at, list, number, text};
+use quarry_view::{Chart, Doc, Grid, Section, Spec, View, column, file_name, headed, runs};
+use serde_json::{Value, json};
+
+/// Tables of predictions.
+pub const TABLES: [Spec; 2] = [PREDICTIONS, CACHES];
+
+const PREDICTIONS: Spec = Spec {
+    title: "Predictions",
+    rows: "runs",
+    first: 0,
+    columns: || {
+        vec![
+            column("observed", "observed_bytes", Bytes),
+            column("predicted", "predicted_bytes", Bytes),
+            column("change", "", Ratio)
+                .about("Predicted less observed, as a part of what was observed.")
+                .computed(relative),
+            column("low", "low_bytes", Bytes),
+            column("high", "high_bytes", Bytes),
+            column("difference", "", Change)
+                .about("Predicted less observed.")
+                .computed(difference)
+                .more(),
+            column("to page allocator", "to_pages_bytes", Bytes).more(),
+            column("from page allocator", "from_pages_bytes", Bytes).more(),
+            column("sheaves", "sheaves_bytes", Change).more(),
+        ]
+    },
+};
+
+const CACHES: Spec = Spec {
+    title: "Caches",
+    rows: "runs.caches",
+    first: 12,
+    columns: || {
+        vec![
+            column("name", "name", Text),
+            column("observed", "observed_bytes", Bytes),
+            column("predicted", "predicted_bytes", Bytes),
+            column("change", "", Ratio)
+                .about("Predicted less observed, as a part of what was observed.")
+                .computed(relative),
+            column("because", "cause", Text).worded(because),
+            column("low", "low_bytes", Bytes),
+            column("high", "high_bytes", Bytes),
+            column("slab\nsize", "slab_size", Count),
+            column("objs per\nslab", "objs_per_slab", Count)
+                .about("`32 > 8` is the snapshot's, then the prediction's.")
+                .worded(|cache| became(cache, "observed_objs_per_slab", "objs_per_slab")),
+            column("pages per\nslab", "pages_per_slab", Count)
+                .about("`2 > 1` is the snapshot's, then the prediction's.")
+                .worded(|cache| became(cache, "observed_pages_per_slab", "pages_per_slab")),
+        ]
+    },
+};
+
+fn difference(told: &Value) -> Option<f64> {
+    Some(number(told, "predicted_bytes")? - number(told, "observed_bytes")?)
+}
+
+fn relative(told: &Value) -> Option<f64> {
+    let observed = number(told, "observed_bytes").filter(|bytes| *bytes > 0.0)?;
+    Some(difference(told)? / observed)
+}
+
+/// `32` or `32 > 8`.
+fn became(cache: &Value, old: &str, new: &str) -> String {
+    match (at(cache, old), at(cache, new)) {
+        (old, new) if old == new => new.to_string(),
+        (old, new) => format!("{old} > {new}"),
+    }
+}
+
+/// Cause of a change, with the numbers behind it.
+fn because(cache: &Value) -> String {
+    let kept = number(cache, "kept_objects").unwrap_or(0.0);
+    let told = match text(cache, "cause") {
+        "sheaves_keep" if kept > 0.0 => {
+            return format!("sheaves keep {} objects", count(kept as u64));
+        }
+        "sheaves_keep" => "what sheaves keep",
+        "sheaves_themselves" => "the sheaves themselves",
+        "layout" => "layout of slabs",
+        "page_size" => "page size",
+        "held" => "what CPUs and nodes hold",
+        _ => "",
+    };
+    told.to_string()
+}
+
+/// The view of predictions of any outputs.
+#[must_use]
+pub fn view(docs: &[Doc]) -> View {
+    let mut all = runs(docs);
+    for run in &mut all {
+        if run["cpus_are_assumed"] == true {
+            run["cpus"] = Value::Null;
+        }
+    }
+    let grid = Grid::of(&all);
+    let files = docs
+        .iter()
+        .map(|doc| file_name(text(&doc.content, "snapshot.file")));
+    let mut files: Vec<&str> = files.collect();
+    files.dedup();
+    let title = format!("Slab memory of {} with other settings", files.join(", "));
+    let about = docs.iter().flat_map(|doc| notes(&doc.content));
+    let mut view = View::of(title, docs).with(about.fold(Section::default(), Section::note));
+    view = view.with(predictions(&grid));
+    for (run, places) in &grid.runs {
+        view = view.with(match grid.runs.len() {
+            1 => caches(run, ""),
+            _ => caches(run, &grid.whole_label(places)).folded(),
+        });
+    }
+    view
+}
+
+/// A snapshot does not tell what a shrink has emptied; docs/what-if.md has the boots that this is from.
+const SHRUNK: &str =
+    "sheaves are taken as a load leaves them: just after a shrink of all caches +63 to +131 %";
+
+/// Sentences about the snapshot, and what each prediction has besides its numbers.
+fn notes(answer: &Value) -> Vec<String> {
+    let texts = |value: &Value, path: &str| -> Vec<String> {
+        let texts = list(value, path).iter().filter_map(Value::as_str);
+        texts.map(str::to_string).collect()
+    };
+    let mut told = texts(answer, "snapshot.notes");
+    if let [low, high] = list(answer, "snapshot.known_errors_percent") {
+        let [low, high] = [low, high].map(|end| end.as_i64().unwrap_or(0));
+        told.push(format!(
+            "known errors from such a file are {low:+} to {high:+} % (docs/what-if.md)"
+        ));
+    }
+    let runs = list(answer, "runs");
+    let keeps = |run: &Value| number(run, "sheaves_bytes").is_some_and(|bytes| bytes > 0.0);
+    if runs.iter().any(keeps) {
+        told.push(SHRUNK.to_string());
+    }
+    if let Some(first) = runs.first() {
+        told.extend(texts(first, "guessed"));
+        let debugging = text(first, "snapshot_debugging");
+        told.extend((!debugging.is_empty()).then(|| format!("debugging is on: {debugging}")));
+    }
+    for run in runs {
+        told.extend(
+            moved(run)
+                .into_iter()
+                .filter(|note| !told.contains(note))
+                .collect::<Vec<_>>(),
+        );
+    }
+    told
+}
+
+/// Memory that moves between slabs and the page allocator, and what is not computed.
+fn moved(run: &Value) -> Vec<String> {
+    let design = text(run, "design");
+    let of = |value: &Value, path: &str| number(value, path).unwrap_or(0.0);
+    let pages = bytes(of(run, "page_size") as u64);
+    let mut told = Vec::new();
+    for cost in list(run, "configuration") {
+        let [expected, low, high] =
+            ["bytes", "low_bytes", "high_bytes"].map(|path| signed(of(cost, path) as i128));
+        let config = text(cost, "config");
+        told.push(format!(
+            "{design}: {config} costs {expected}, between {low} and {high}"
+        ));
+    }
+    for unmodelled in list(run, "unmodelled") {
+        let [less, more] = ["less_bytes", "more_bytes"].map(|path| of(unmodelled, path) as u64);
+        let bounds = match (bytes(less), bytes(more)) {
+            (less, _) if more == 0 => format!("up to -{less}"),
+            (_, more) if less == 0 => format!("up to +{more}"),
+            (less, more) => format!("-{less} to +{more}"),
+        };
+        let what = text(unmodelled, "what");
+        told.push(format!("not computed, in the bounds: {what} ({bounds})"));
+    }
+    match text(run, "debugging") {
+        same if same == text(run, "snapshot_debugging") => {}
+        "" => told.push(format!("{design}: without debugging")),
+        debugging => told.push(format!("{design}: {debugging}")),
+    }
+    let [to, from] = ["to_pages_bytes", "from_pages_bytes"].map(|path| of(run, path) as u64);
+    if to > 0 {
+        told.push(format!(
+            "with {pages} pages: about {} of objects go to the page allocator, outside of all slabs",
+            bytes(to)
+        ));
+    }
+    if from > 0 {
+        told.push(format!(
+            "with {pages} pages: {} of large kmallocs, now pages, come into slabs",
+            bytes(from)
+        ));
+    }
+    let sheaves = of(run, "sheaves_bytes");
+    if sheaves > 0.0 {
+        told.push(format!(
+            "{design}: sheaves and barns keep about {} objects; the sheaves themselves take {}",
+            count(of(run, "caches.kept_objects") as u64),
+            bytes(sheaves as u64),
+        ));
+    }
+    told
+}
+
+fn predictions(grid: &Grid<'_>) -> Section {
+    let mut table = grid.table(&PREDICTIONS);
+    table.turned = None;
+    let named = grid.runs.iter().map(|(run, places)| {
+        json!({"name": grid.whole_label(places), "low": run["low_bytes"], "middle": run["predicted_bytes"],
+            "high": run["high_bytes"]})
+    });
+    let named: Vec<Value> = named.collect();
+    let mut now: Vec<Option<f64>> = grid
+        .runs
+        .iter()
+        .map(|(run, _)| number(run, "observed_bytes"))
+        .collect();
+    now.dedup();
+    let now = now.first().copied().flatten().filter(|_| now.len() == 1);
+    let paths = ["name", "low", "middle", "high"];
+    let chart = Chart::ranges_of("Predicted slab memory", &named, paths, now);
+    Section::new(PREDICTIONS.title).with(chart).with(table)
+}
+
+/// The caches of a prediction, those that change most first.
+fn caches(run: &Value, name: &str) -> Section {
+    let caches = list(run, "caches").iter();
+    let mut caches: Vec<&Value> = caches
+        .filter(|cache| {
+            number(cache, "observed_bytes") != Some(0.0)
+                || number(cache, "predicted_bytes") != Some(0.0)
+        })
+        .collect();
+    let change = |cache: &Value| difference(cache).unwrap_or(0.0).abs();
+    let largest = |cache: &Value| {
+        let bytes =
+            ["observed_bytes", "predicted_bytes"].map(|path| number(cache, path).unwrap_or(0.0));
+        bytes[0].max(bytes[1])
+    };
+    caches.sort_by(|a, b| {
+        let by_change = change(b).total_cmp(&change(a));
+        by_change
+            .then(largest(b).total_cmp(&largest(a)))
+            .then_with(|| text(a, "name").cmp(text(b, "name")))
+    });
+    Section::new(headed("Caches that change most", name)).with(CACHES.table(caches))
+}
