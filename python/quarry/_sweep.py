@@ -83,13 +83,13 @@ def sweep(
     folder or a URI of fsspec; what is there is not run again. ``client`` is a Dask client or an
     executor; without one, threads of this process run the sweep.
     """
-    asked, base = _plan(plan, axes)
+    asked = _plan(plan, axes)
     output = os.fspath(output)
     if not _is_uri(output):
         # Workers may be in another folder.
         output = os.path.abspath(output)
     if client is None:
-        made = _quarry.Sweep(json.dumps(asked), base, caches, None)
+        made = _quarry.Sweep(json.dumps(asked), caches, None)
         _note_same(made)
         if _is_uri(output):
             with concurrent.futures.ThreadPoolExecutor(jobs) as threads:
@@ -97,24 +97,22 @@ def sweep(
         cells, present, failed = made.run(output, jobs, memory, retry, progress)
         return Results(output, cells, present, failed)
     runner = _runner(client)
-    inputs = _examined(runner, asked, base)
-    made = _quarry.Sweep(json.dumps(asked), base, caches, inputs)
+    inputs = _examined(runner, asked)
+    made = _quarry.Sweep(json.dumps(asked), caches, inputs)
     _note_same(made)
     return _on(runner, made, output, retry, progress)
 
 
-def _plan(plan: Any, axes: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
-    """Reads the keys of a plan, and the folder that its relative inputs are in."""
-    base = "."
+def _plan(plan: Any, axes: Mapping[str, Any]) -> dict[str, Any]:
+    """Reads the keys of a plan. Keywords replace them; their paths are relative to this process."""
     if plan is None:
         asked: dict[str, Any] = {}
     elif isinstance(plan, Mapping):
         asked = dict(plan)
     else:
         asked = json.loads(_quarry.read_plan(os.fspath(plan)))
-        base = os.path.dirname(os.fspath(plan)) or "."
     asked.update(axes)
-    return json.loads(json.dumps(asked, default=_plain)), base
+    return json.loads(json.dumps(asked, default=_plain))
 
 
 def _plain(value: Any) -> Any:
@@ -282,14 +280,14 @@ def _examine(inputs: list[tuple[str, str]]) -> str:
     return _quarry.examine([(name, _fetched(at) if _is_uri(at) else at) for name, at in inputs])
 
 
-def _examined(runner: Any, asked: dict[str, Any], base: str) -> str | None:
+def _examined(runner: Any, asked: dict[str, Any]) -> str | None:
     """Has a runner look at all inputs, each where it will be read."""
     _quarry.check_plan(json.dumps(asked))
     names = asked.get("input", [])
     inputs: list[tuple[str, str]] = []
     for name in [names] if isinstance(names, str) else names:
         if not _is_uri(name):
-            inputs += [(one, _place(one)) for one in _quarry.input_names(base, [name])]
+            inputs += [(one, _place(one)) for one in _quarry.input_names([name])]
             continue
         files, path = _filesystem(name)
         found = sorted(files.glob(path)) if any(mark in path for mark in "*?[") else [path]

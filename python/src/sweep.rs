@@ -33,17 +33,15 @@ type Files<'py> = (Vec<(String, Bound<'py, PyBytes>)>, usize);
 impl Sweep {
     /// Plans a sweep: `plan` is JSON. `inputs` are JSON of inputs that were examined elsewhere.
     #[new]
-    #[pyo3(signature = (plan, base, caches, inputs = None))]
+    #[pyo3(signature = (plan, caches, inputs = None))]
     fn new(
         py: Python<'_>,
         plan: &str,
-        base: PathBuf,
         caches: bool,
         inputs: Option<&str>,
     ) -> PyResult<Self> {
         let object: Map<String, Value> = serde_json::from_str(plan).map_err(raised)?;
-        let mut plan = Plan::of_object(&object).map_err(raised)?;
-        plan.base = base;
+        let plan = Plan::of_object(&object).map_err(raised)?;
         plan.check().map_err(raised)?;
         let of = match inputs {
             Some(text) => {
@@ -196,8 +194,8 @@ pub(crate) fn examine(py: Python<'_>, inputs: Vec<(String, String)>) -> PyResult
 
 /// The names of files and folders that a plan's inputs mean.
 #[pyfunction]
-pub(crate) fn input_names(base: PathBuf, inputs: Vec<String>) -> PyResult<Vec<String>> {
-    quarry_sweep::input_names(&base, &inputs).map_err(raised)
+pub(crate) fn input_names(inputs: Vec<String>) -> PyResult<Vec<String>> {
+    quarry_sweep::input_names(&inputs).map_err(raised)
 }
 
 /// Checks the keys of a plan in JSON, before its inputs are looked at.
@@ -210,7 +208,7 @@ pub(crate) fn check_plan(plan: &str) -> PyResult<()> {
     Ok(())
 }
 
-/// A plan of TOML as JSON.
+/// A plan of TOML as JSON, with paths relative to the working folder.
 #[pyfunction]
 pub(crate) fn read_plan(path: PathBuf) -> PyResult<String> {
     let plan = Plan::read(&path).map_err(raised)?;

@@ -14,8 +14,8 @@ use crate::version::version;
 /// One cell of a sweep. Cells share their inputs and settings: a fleet has a million cells.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cell {
-    /// Hash of the input's content, the question, the settings, the seed and the version: 32 hexadecimal digits. Rows
-    /// of one cell have it.
+    /// Hash of the contents of the input and the machine's file, the question, the settings, the seed and the version: 32
+    /// hexadecimal digits. Rows of one cell have it.
     pub id: String,
     /// The input.
     pub input: Arc<Input>,
@@ -49,7 +49,10 @@ impl Cell {
         add(&asked.varied);
         for (key, value) in &asked.axes {
             add(key);
-            add(value);
+            add(match &asked.machine {
+                Some(text) if key == "machine" => text,
+                _ => value,
+            });
         }
         for (kind, texts) in [("set", &asked.set), ("config", &asked.config)] {
             for text in texts {
@@ -120,7 +123,7 @@ pub struct Chunk {
     pub cells: Vec<Cell>,
 }
 
-/// A chunk as it travels: each input and each setting is there once, so that a scheduler moves few bytes.
+/// A chunk as it travels: each input, setting and machine is there once, so that a scheduler moves few bytes.
 #[derive(Deserialize, Serialize)]
 struct Text {
     ask: Ask,
@@ -128,6 +131,8 @@ struct Text {
     version: String,
     inputs: Vec<Input>,
     asked: Vec<Asked>,
+    /// Texts of machines' files by name.
+    machines: BTreeMap<String, String>,
     /// Places of each cell's input and settings.
     cells: Vec<(usize, usize)>,
 }
@@ -140,6 +145,7 @@ impl From<Chunk> for Text {
             version: chunk.version,
             inputs: Vec::new(),
             asked: Vec::new(),
+            machines: BTreeMap::new(),
             cells: Vec::new(),
         };
         let mut places = BTreeMap::new();
@@ -151,6 +157,13 @@ impl From<Chunk> for Text {
             let place = *places.entry(Arc::clone(&cell.asked)).or_insert(next);
             if place == next {
                 text.asked.push((*cell.asked).clone());
+                let machine = cell
+                    .asked
+                    .axes
+                    .get("machine")
+                    .zip(cell.asked.machine.as_ref());
+                let machine = machine.map(|(name, text)| (name.clone(), text.to_string()));
+                text.machines.extend(machine);
             }
             text.cells.push((text.inputs.len() - 1, place));
         }
@@ -163,7 +176,15 @@ impl TryFrom<Text> for Chunk {
 
     fn try_from(text: Text) -> Result<Self, String> {
         let inputs: Vec<Arc<Input>> = text.inputs.into_iter().map(Arc::new).collect();
-        let asked: Vec<Arc<Asked>> = text.asked.into_iter().map(Arc::new).collect();
+        let machines = text.machines.into_iter();
+        let machines: BTreeMap<String, Arc<str>> =
+            machines.map(|(name, text)| (name, text.into())).collect();
+        let asked = text.asked.into_iter().map(|mut asked| {
+            let machine = asked.axes.get("machine");
+            asked.machine = machine.and_then(|name| machines.get(name)).cloned();
+            Arc::new(asked)
+        });
+        let asked: Vec<Arc<Asked>> = asked.collect();
         let cell = |(input, of): &(usize, usize)| {
             let (input, asked) = (inputs.get(*input)?, asked.get(*of)?);
             Some(Cell::new(text.ask, input, asked))

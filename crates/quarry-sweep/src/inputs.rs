@@ -102,22 +102,19 @@ impl Inputs {
 /// # Errors
 ///
 /// [`SweepError::Usage`] if a pattern or a folder has nothing, or a name does not exist.
-pub fn input_names(base: &Path, inputs: &[String]) -> Result<Vec<String>, SweepError> {
+pub fn input_names(inputs: &[String]) -> Result<Vec<String>, SweepError> {
     let mut names = Vec::new();
     for text in inputs {
-        let path = base.join(text);
-        let shown = path.display().to_string();
+        let path = Path::new(text);
         if path.is_dir() {
-            names.extend(of_folder(&path)?);
-        } else if path.exists() {
-            names.push(shown);
-        } else if text.contains(['*', '?', '[']) {
-            names.extend(of_pattern(&shown)?);
-        } else if Bundled::find(text).is_some() {
+            names.extend(of_folder(path)?);
+        } else if path.exists() || Bundled::find(text).is_some() {
             names.push(text.clone());
+        } else if text.contains(['*', '?', '[']) {
+            names.extend(of_pattern(text)?);
         } else {
             return Err(SweepError::Usage(format!(
-                "input {shown:?}: there is no such file or folder"
+                "input {text:?}: there is no such file or folder"
             )));
         }
     }
@@ -270,8 +267,13 @@ mod tests {
         fs::write(base.join("many/.hidden"), "x").unwrap();
         fs::create_dir(base.join("empty")).unwrap();
         let found = |inputs: &[&str]| {
-            let inputs: Vec<String> = inputs.iter().map(ToString::to_string).collect();
-            let names = input_names(base, &inputs).map_err(|error| error.to_string())?;
+            let is_bundled = |name: &str| Bundled::find(name).is_some();
+            let of = |name: &&str| match is_bundled(name) {
+                true => name.to_string(),
+                false => base.join(name).display().to_string(),
+            };
+            let inputs: Vec<String> = inputs.iter().map(of).collect();
+            let names = input_names(&inputs).map_err(|error| error.to_string())?;
             let short = |name: &String| {
                 let path = Path::new(name);
                 path.strip_prefix(base)

@@ -1,10 +1,13 @@
 //! A plan: which inputs are asked what, as users write it.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::Arc;
 
 use quarry_designs::{Setting, nearest};
+use quarry_lab::bundled::Bundled;
 use quarry_lab::plan::combinations;
+use quarry_machines::Machine;
 use serde_json::{Map, Value};
 
 use crate::ask::{Ask, KEYS, Key};
@@ -18,16 +21,16 @@ const OTHERS: [&str; 4] = ["ask", "input", "set", "config"];
 pub struct Plan {
     /// The question.
     pub ask: Ask,
-    /// Files, folders and patterns, as given.
+    /// Files, folders and patterns, relative to the working folder.
     pub inputs: Vec<String>,
-    /// Folder that relative inputs are in.
-    pub base: PathBuf,
     /// Values of the axes by key; an axis without values is not asked.
     pub axes: BTreeMap<&'static str, Vec<String>>,
     /// Tunables, `NAME=VALUE`, with lists and ranges of values. A list has a cell without it, too.
     pub set: Vec<String>,
     /// Options of the configuration, all at once.
     pub config: Vec<String>,
+    /// Texts of the files that the axis `machine` names, as they were read.
+    pub machines: BTreeMap<String, Arc<str>>,
 }
 
 /// Values of all axes in one cell.
@@ -43,6 +46,9 @@ pub struct Asked {
     pub varied: String,
     /// Options of the configuration.
     pub config: Vec<String>,
+    /// Text of the machine's file: the answer depends on it, and not on the file's name. A chunk has each once.
+    #[serde(skip)]
+    pub machine: Option<Arc<str>>,
 }
 
 impl Plan {
@@ -52,14 +58,14 @@ impl Plan {
         Self {
             ask,
             inputs: Vec::new(),
-            base: PathBuf::new(),
             axes: BTreeMap::new(),
             set: Vec::new(),
             config: Vec::new(),
+            machines: BTreeMap::new(),
         }
     }
 
-    /// Reads a plan of TOML. Relative inputs are in the folder of its file.
+    /// Reads a plan of TOML. Relative paths in it are relative to the folder of its file.
     ///
     /// # Errors
     ///
@@ -73,8 +79,43 @@ impl Plan {
         let object: Map<String, Value> =
             toml::from_str(&text).map_err(|error| failed(error.to_string()))?;
         let mut plan = Self::of_object(&object).map_err(|error| failed(error.to_string()))?;
-        plan.base = path.parent().map(Path::to_path_buf).unwrap_or_default();
+        let base = path.parent().unwrap_or(Path::new(""));
+        for input in &mut plan.inputs {
+            let path = base.join(&*input);
+            let is_bundled = Bundled::find(input).is_some() && !path.exists();
+            if !is_bundled && !input.contains("://") {
+                *input = path.display().to_string();
+            }
+        }
+        for machine in plan.axes.get_mut("machine").into_iter().flatten() {
+            if let Some(path) = Machine::file(machine) {
+                *machine = base.join(path).display().to_string();
+            }
+        }
         Ok(plan)
+    }
+
+    /// Reads the files that the axis `machine` names, but for those whose texts are there.
+    ///
+    /// # Errors
+    ///
+    /// [`SweepError::Usage`] if one cannot be read, or has the content of another one.
+    pub(crate) fn read_machines(&mut self) -> Result<(), SweepError> {
+        for name in self.axes.get("machine").into_iter().flatten() {
+            let Some(path) = Machine::file(name).filter(|_| !self.machines.contains_key(name))
+            else {
+                continue;
+            };
+            let text = Machine::read(path).map_err(|error| SweepError::Usage(error.to_string()))?;
+            let mut others = self.machines.iter();
+            if let Some((other, _)) = others.find(|(_, other)| ***other == text) {
+                return Err(SweepError::Usage(format!(
+                    "machine: {name} has the content of {other}; list each machine once"
+                )));
+            }
+            self.machines.insert(name.clone(), text.into());
+        }
+        Ok(())
     }
 
     /// A plan of keys and values, which are texts, numbers, or lists of both. `set` is a list of `NAME=VALUES` or an object.
@@ -208,6 +249,9 @@ impl Plan {
             let with = |asked: &Asked, value: &String| {
                 let mut asked = asked.clone();
                 asked.axes.insert(key.name.to_string(), value.clone());
+                if key.name == "machine" {
+                    asked.machine = self.machines.get(value).cloned();
+                }
                 asked
             };
             all = all

@@ -68,10 +68,14 @@ pub(crate) fn replay(ask: Ask, asked: &Asked) -> Result<Replay, LabError> {
     })
 }
 
-/// The machine of a cell in simulated time.
+/// The machine of a cell in simulated time. A file was read when the sweep was planned, perhaps elsewhere.
 pub(crate) fn machine(asked: &Asked) -> Result<Machine, String> {
     let name = asked.axes.get("machine").map(String::as_str);
-    Machine::open(name.unwrap_or(DEFAULT_MACHINE)).map_err(|error| error.to_string())
+    let machine = match (name, &asked.machine) {
+        (Some(name), Some(text)) => Machine::parse_file(name.as_ref(), text),
+        (name, _) => Machine::bundled(name.unwrap_or(DEFAULT_MACHINE)),
+    };
+    machine.map_err(|error| error.to_string())
 }
 
 /// State in which the heap of a cell begins.

@@ -51,7 +51,7 @@ impl Sweep {
         if plan.ask.is_load() {
             return Self::with_inputs(plan, caches, Vec::new());
         }
-        let names = inputs::input_names(&plan.base, &plan.inputs)?;
+        let names = inputs::input_names(&plan.inputs)?;
         let jobs = thread::available_parallelism().map_or(1, NonZeroUsize::get);
         let found = run_all(&names, jobs, |name| {
             Ok::<_, SweepError>(Input::of(name.as_str()))
@@ -81,6 +81,8 @@ impl Sweep {
                     .to_string(),
             ));
         }
+        let mut plan = plan.clone();
+        plan.read_machines()?;
         let asked: Vec<Arc<Asked>> = taken(plan.asked()?)?.into_iter().map(Arc::new).collect();
         for asked in &asked {
             requests::check(plan.ask, asked).map_err(SweepError::Usage)?;
@@ -90,11 +92,11 @@ impl Sweep {
             let cell = |asked: &Arc<Asked>| Cell::new(plan.ask, input, asked);
             asked.iter().map(cell).collect::<Vec<_>>()
         };
-        let cells = inputs.all.iter().flat_map(of_input);
+        let cells = inputs.all.iter().flat_map(of_input).collect();
         Ok(Self {
-            plan: plan.clone(),
+            plan,
             caches,
-            cells: cells.collect(),
+            cells,
             inputs,
         })
     }
