@@ -7,6 +7,7 @@ use quarry_lab::RunReport;
 use quarry_lab::replay::report::CacheReport;
 use quarry_lab::replay::timed::report::{TimedCache, TimedReport};
 use quarry_lab::whatif::{CachePrediction, Prediction};
+use quarry_trace::host_name;
 use quarry_work::load::{CacheReport as LoadCache, LoadReport};
 use quarry_work::micro::MicroReport;
 use schemars::JsonSchema;
@@ -100,7 +101,7 @@ pub(crate) fn of_caches(chunk: &Chunk, answered: &[Answered]) -> Table {
 pub(crate) fn of_costs(chunk: &Chunk, answered: &[Answered]) -> Table {
     let cells = || chunk.cells.iter().zip(answered);
     let mut table = Table::default();
-    let (peak, host) = (peak_bytes(), host());
+    let (peak, host) = (peak_bytes(), host_name());
     let columns = [
         text("cell", CELL, cells().map(|(cell, _)| Some(cell.id.clone()))),
         (
@@ -285,9 +286,4 @@ fn peak_bytes() -> Option<i64> {
     let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     let kib: i64 = line.trim().trim_end_matches("kB").trim().parse().ok()?;
     kib.checked_mul(1024)
-}
-
-fn host() -> Option<String> {
-    let name = fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
-    Some(name.trim().to_string())
 }
