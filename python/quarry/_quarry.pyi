@@ -295,7 +295,7 @@ def run_chunk(chunk: str, local: Mapping[str, _Path]) -> tuple[list[tuple[str, b
 def failed_chunk(chunk: str, error: str) -> tuple[list[tuple[str, bytes]], int]:
     """Makes the rows of a chunk that no process could run."""
 
-def input_names(base: str, inputs: list[str]) -> list[str]: ...
+def input_names(inputs: list[str]) -> list[str]: ...
 def examine(inputs: list[tuple[str, str]]) -> str:
     """Examines inputs: names with their paths."""
 

@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from quarry import _quarry
 
@@ -103,20 +103,16 @@ def sweep(
     return _on(runner, made, output, retry, progress)
 
 
-#: Keys and values of a plan, and the folder that its relative files are in.
-_Layer: TypeAlias = tuple[dict[str, Any], str]
-
-
-def _plan(plan: Any, axes: Mapping[str, Any]) -> list[_Layer]:
-    """Reads the keys of a plan; keywords replace them, and are relative to the working folder."""
-    layers: list[_Layer] = [(dict(axes), ".")]
-    if isinstance(plan, Mapping):
-        layers.insert(0, (dict(plan), "."))
-    elif plan is not None:
-        folder = os.path.dirname(os.fspath(plan)) or "."
-        layers.insert(0, (json.loads(_quarry.read_plan(os.fspath(plan))), folder))
-    made: list[_Layer] = json.loads(json.dumps(layers, default=_plain))
-    return made
+def _plan(plan: Any, axes: Mapping[str, Any]) -> dict[str, Any]:
+    """Reads the keys of a plan. Keywords replace them; their paths are relative to this process."""
+    if plan is None:
+        asked: dict[str, Any] = {}
+    elif isinstance(plan, Mapping):
+        asked = dict(plan)
+    else:
+        asked = json.loads(_quarry.read_plan(os.fspath(plan)))
+    asked.update(axes)
+    return json.loads(json.dumps(asked, default=_plain))
 
 
 def _plain(value: Any) -> Any:
@@ -284,16 +280,14 @@ def _examine(inputs: list[tuple[str, str]]) -> str:
     return _quarry.examine([(name, _fetched(at) if _is_uri(at) else at) for name, at in inputs])
 
 
-def _examined(runner: Any, asked: list[_Layer]) -> str | None:
+def _examined(runner: Any, asked: dict[str, Any]) -> str | None:
     """Has a runner look at all inputs, each where it will be read."""
     _quarry.check_plan(json.dumps(asked))
-    names, base = next(
-        ((layer["input"], base) for layer, base in reversed(asked) if "input" in layer), ([], ".")
-    )
+    names = asked.get("input", [])
     inputs: list[tuple[str, str]] = []
     for name in [names] if isinstance(names, str) else names:
         if not _is_uri(name):
-            inputs += [(one, _place(one)) for one in _quarry.input_names(base, [name])]
+            inputs += [(one, _place(one)) for one in _quarry.input_names([name])]
             continue
         files, path = _filesystem(name)
         found = sorted(files.glob(path)) if any(mark in path for mark in "*?[") else [path]

@@ -7,7 +7,6 @@ use std::path::PathBuf;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use quarry_sweep::ask::Ask;
 use quarry_sweep::{Chunk, Folder, Here, Input, Options, Part, Plan, SweepError};
 use quarry_trace::{Existing, OutFile, TraceError};
 use quarry_work::Progress;
@@ -32,11 +31,17 @@ type Files<'py> = (Vec<(String, Bound<'py, PyBytes>)>, usize);
 
 #[pymethods]
 impl Sweep {
-    /// Plans a sweep: `plan` is JSON ([`plan_of`]). `inputs` are JSON of inputs that were examined elsewhere.
+    /// Plans a sweep: `plan` is JSON. `inputs` are JSON of inputs that were examined elsewhere.
     #[new]
     #[pyo3(signature = (plan, caches, inputs = None))]
-    fn new(py: Python<'_>, plan: &str, caches: bool, inputs: Option<&str>) -> PyResult<Self> {
-        let plan = plan_of(plan)?;
+    fn new(
+        py: Python<'_>,
+        plan: &str,
+        caches: bool,
+        inputs: Option<&str>,
+    ) -> PyResult<Self> {
+        let object: Map<String, Value> = serde_json::from_str(plan).map_err(raised)?;
+        let plan = Plan::of_object(&object).map_err(raised)?;
         let of = match inputs {
             Some(text) => {
                 let found: Vec<Input> = serde_json::from_str(text).map_err(raised)?;
@@ -188,28 +193,19 @@ pub(crate) fn examine(py: Python<'_>, inputs: Vec<(String, String)>) -> PyResult
 
 /// The names of files and folders that a plan's inputs mean.
 #[pyfunction]
-pub(crate) fn input_names(base: PathBuf, inputs: Vec<String>) -> PyResult<Vec<String>> {
-    quarry_sweep::input_names(&base, &inputs).map_err(raised)
+pub(crate) fn input_names(inputs: Vec<String>) -> PyResult<Vec<String>> {
+    quarry_sweep::input_names(&inputs).map_err(raised)
 }
 
 /// Checks the keys of a plan in JSON, before its inputs are looked at.
 #[pyfunction]
 pub(crate) fn check_plan(plan: &str) -> PyResult<()> {
-    plan_of(plan)?.check().map_err(raised)
+    let object: Map<String, Value> = serde_json::from_str(plan).map_err(raised)?;
+    let plan = Plan::of_object(&object).map_err(raised)?;
+    plan.asked().map(drop).map_err(raised)
 }
 
-/// A plan of JSON: a list of keys and values, each with the folder that its relative files are in.
-fn plan_of(text: &str) -> PyResult<Plan> {
-    let layers: Vec<(Map<String, Value>, PathBuf)> = serde_json::from_str(text).map_err(raised)?;
-    let mut plan = Plan::new(Ask::WHAT_IF);
-    for (layer, base) in layers {
-        plan.add(layer, &base).map_err(raised)?;
-    }
-    plan.check().map_err(raised)?;
-    Ok(plan)
-}
-
-/// A plan of TOML as JSON.
+/// A plan of TOML as JSON, with paths relative to the working folder.
 #[pyfunction]
 pub(crate) fn read_plan(path: PathBuf) -> PyResult<String> {
     let plan = Plan::read(&path).map_err(raised)?;

@@ -54,6 +54,8 @@ pub struct Field {
     pub together: bool,
     /// It is an argument of the command without a name.
     pub positional: bool,
+    /// It names a file whose content no cell of a sweep carries: sweeps do not have it.
+    pub is_local: bool,
     /// The size of a load: Python's first argument.
     pub is_size: bool,
     /// The command has options of its own that mean it; its own option is not shown.
@@ -106,6 +108,7 @@ impl Field {
             is_mode: false,
             together: false,
             positional: false,
+            is_local: false,
             is_size: false,
             is_hidden: false,
             rank: Rank::Usual,
@@ -138,6 +141,8 @@ impl Field {
         mode: is_mode;
         /// It has no name at the command.
         positional: positional;
+        /// Sweeps do not have it.
+        local: is_local;
         /// It is the size of a load.
         size: is_size;
         /// The command's help has other options that mean it.

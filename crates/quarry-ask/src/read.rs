@@ -141,13 +141,13 @@ pub fn object<Q: Part>(asked: &Q, contents: bool) -> Map<String, Json> {
 }
 
 /// The canonical text of a cell: its question's name and all that decides its answer beside the input, with keys sorted. Of
-/// files it has the digest.
+/// files it has the digest alone.
 #[must_use]
 pub fn canonical<Q: Part>(name: &str, cell: &Q) -> String {
     let mut object = object(cell, true);
     for value in object.values_mut().filter_map(Json::as_array_mut).flatten() {
-        if let Some(Json::String(content)) = value.get_mut("content") {
-            *content = hex(Sha256::digest(content.as_bytes()));
+        if let Some(Json::String(content)) = value.get("content") {
+            *value = hex(Sha256::digest(content.as_bytes())).into();
         }
     }
     // Members are sorted: serde_json keeps maps in order of their keys.

@@ -94,12 +94,12 @@ impl<T: Value> Slot for Axis<T> {
         let mut values: Vec<T> = Vec::new();
         for value in given.iter().map(|given| read::<T>(given, base)) {
             for value in value? {
-                if values.contains(&value) {
-                    let shown = value.json();
-                    let shown = shown
-                        .as_str()
-                        .map_or_else(|| shown.to_string(), str::to_string);
-                    return Err(format!("{shown} is listed twice; list each value once"));
+                if let Some(other) = values.iter().find(|other| **other == value) {
+                    let [own, other] = [&value, other].map(|value| shown(&value.json()));
+                    return Err(match own == other {
+                        true => format!("{own} is listed twice; list each value once"),
+                        false => format!("{own} has the content of {other}; list each once"),
+                    });
                 }
                 values.push(value);
             }
@@ -123,6 +123,13 @@ impl<T: Value> Slot for Axis<T> {
     fn keep(&mut self, cell: usize) {
         self.0 = self.0.drain(..).skip(cell).take(1).collect();
     }
+}
+
+/// A value as its text.
+fn shown(value: &Json) -> String {
+    value
+        .as_str()
+        .map_or_else(|| value.to_string(), str::to_string)
 }
 
 /// Values that hold all at once: they make one cell.

@@ -120,6 +120,11 @@ fn a_file_counts_by_its_content() {
     let id = |asked| canonical("example", asked);
     assert_ne!(id(&before), id(&after));
     assert_eq!(object(&before, false), object(&after, false));
+    std::fs::write(folder.path().join("same.toml"), &text).unwrap();
+    let same = json!({"time": true, "machine": ["mine.toml", "same.toml"]});
+    std::fs::write(&path, &text).unwrap();
+    let twice = read::<Example>(&[(same.as_object().unwrap(), folder.path())], Door::Plan);
+    assert!(twice.unwrap_err().contains("has the content of"));
     // Without its file.
     drop(folder);
     let moved = of(&Json::Object(object(&before, true))).unwrap();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use quarry_core::era::Era;
 use quarry_designs::{DesignEntry, DesignError, DesignSpec, parse_era, units};
-use quarry_machines::Machine;
+use quarry_machines::{Machine, MachineError};
 use quarry_sim::sched::{WakeOrder, WakePlace};
 use serde_json::{Value as Json, json};
 
@@ -282,11 +282,23 @@ impl Value for DesignName {
 }
 
 /// A machine whose time is simulated: a bundled one by its name, or a file.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct MachineFile {
-    given: String,
-    /// The machine, as it was when its file was read.
+    name: String,
+    /// Text of its file; `None` of a bundled one.
+    text: Option<String>,
+    /// The machine.
     pub machine: Machine,
+}
+
+/// The content of a file counts, not its name.
+impl PartialEq for MachineFile {
+    fn eq(&self, other: &Self) -> bool {
+        match (&self.text, &other.text) {
+            (None, None) => self.name == other.name,
+            (own, others) => own == others,
+        }
+    }
 }
 
 impl Value for MachineFile {
@@ -294,30 +306,35 @@ impl Value for MachineFile {
     const IS_FILE: bool = true;
 
     fn parse(text: &str, base: &Path) -> Result<Self, String> {
-        let is_file = text.contains('/') || text.ends_with(".toml");
-        let path = base.join(text).display().to_string();
-        let machine = Machine::open(if is_file { &path } else { text });
-        Ok(Self {
-            given: text.to_string(),
-            machine: machine.map_err(|error| error.to_string())?,
-        })
+        let failed = |error: MachineError| error.to_string();
+        match Machine::file(text) {
+            Some(file) => {
+                let path = base.join(file);
+                let text = Machine::read(&path).map_err(failed)?;
+                Self::of_content(&path.display().to_string(), &text)
+            }
+            None => Ok(Self {
+                name: text.to_string(),
+                text: None,
+                machine: Machine::bundled(text).map_err(failed)?,
+            }),
+        }
     }
 
     fn json(&self) -> Json {
-        self.given.clone().into()
+        self.name.clone().into()
     }
 
     fn content(&self) -> Option<String> {
-        let is_bundled = Machine::bundled(&self.given).is_ok();
-        (!is_bundled).then(|| self.machine.to_text())
+        self.text.clone()
     }
 
     fn of_content(name: &str, content: &str) -> Result<Self, String> {
-        let stem = Path::new(name).file_stem().and_then(|stem| stem.to_str());
+        let machine = Machine::parse_file(Path::new(name), content);
         Ok(Self {
-            given: name.to_string(),
-            machine: Machine::parse(stem.unwrap_or(name), content)
-                .map_err(|error| error.to_string())?,
+            name: name.to_string(),
+            text: Some(content.to_string()),
+            machine: machine.map_err(|error| error.to_string())?,
         })
     }
 }

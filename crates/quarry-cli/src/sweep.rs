@@ -24,7 +24,8 @@ use crate::{output, report, sweep_status, sweep_tables, units};
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// A plan of TOML, whose keys are the options below without dashes. Options replace its keys.
+    /// A plan of TOML, whose keys are the options below without dashes. Options replace its keys. Its paths are relative to
+    /// its folder.
     #[arg(value_name = "PLAN", conflicts_with_all = ["status", "merge"])]
     plan: Option<PathBuf>,
     /// Folder for the rows. If rows of the same sweep are there, it goes on.
@@ -70,12 +71,13 @@ pub(crate) struct Args {
 
 const EXAMPLES: &str = "\
 A cell is one input with one value of each option that has a list. It is known by
-a hash of the input's content, the settings, the seed and the version of
-Quarry. Its rows appear in DIR/part-*.parquet, some hundred cells at a time, each
-file when it is whole: a run that is killed goes on where it was when it is
-started again, and several processes may work in one folder. A cell that fails
-is a row with its error. The same sweep gives the same bytes with any number of
-threads and parts. What a cell took is in costs-*.parquet.
+a hash of the contents of the input and the machine's file, the settings, the
+seed and the version of Quarry. Its rows appear in DIR/part-*.parquet, some
+hundred cells at a time, each file when it is whole: a run that is killed goes
+on where it was when it is started again, and several processes may work in one
+folder. A cell that fails is a row with its error. The same sweep gives the same
+bytes with any number of threads and parts. What a cell took is in
+costs-*.parquet.
 pandas, polars and DuckDB read the files; quarry report DIR --html makes a page.
 
 Exit codes:
@@ -291,7 +293,6 @@ impl Args {
             given.insert("input".to_string(), self.input.clone().into());
         }
         plan.add(given, Path::new(""))?;
-        plan.check()?;
         Ok(plan)
     }
 }

@@ -95,25 +95,47 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// A bundled machine by its name, or one from a file: a name with a slash, or with `.toml` at its end.
+    /// A bundled machine by its name, or one from a file ([`Self::file`]).
     ///
     /// # Errors
     ///
     /// [`MachineError`], which names key and line of an invalid value.
     pub fn open(name: &str) -> Result<Self, MachineError> {
-        if BUNDLED.iter().any(|(known, _)| *known == name) {
-            return Self::bundled(name);
+        match Self::file(name) {
+            Some(path) => Self::parse_file(path, &Self::read(path)?),
+            None => Self::bundled(name),
         }
+    }
+
+    /// The file that a name stands for: it has a slash, or `.toml` at its end. `None` for a bundled machine.
+    #[must_use]
+    pub fn file(name: &str) -> Option<&Path> {
         let path = Path::new(name);
-        if !name.contains('/') && path.extension().is_none_or(|extension| extension != "toml") {
-            return Self::bundled(name);
-        }
-        let text = std::fs::read_to_string(path).map_err(|source| MachineError::Read {
+        let is_bundled = BUNDLED.iter().any(|(known, _)| *known == name);
+        let is_file = name.contains('/') || path.extension().is_some_and(|it| it == "toml");
+        (is_file && !is_bundled).then_some(path)
+    }
+
+    /// The text of a machine's file.
+    ///
+    /// # Errors
+    ///
+    /// [`MachineError::Read`].
+    pub fn read(path: &Path) -> Result<String, MachineError> {
+        std::fs::read_to_string(path).map_err(|source| MachineError::Read {
             path: path.to_path_buf(),
             source,
-        })?;
-        let stem = path.file_stem().and_then(|stem| stem.to_str());
-        Self::parse(stem.unwrap_or(name), &text)
+        })
+    }
+
+    /// The machine of a file's text, which is not read again. It has the file's name without `.toml`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::parse`].
+    pub fn parse_file(path: &Path, text: &str) -> Result<Self, MachineError> {
+        let name = path.file_stem().unwrap_or_default();
+        Self::parse(&name.to_string_lossy(), text)
     }
 
     /// The costs that the machine has.

@@ -1,5 +1,6 @@
 //! Containers of reports: packed files and archives, recognised by their first bytes. Nothing is written to disk.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufReader, Cursor, Read};
@@ -9,26 +10,31 @@ use quarry_trace::Packing;
 
 use crate::file::ReportError;
 
-/// Limits of what is unpacked: a small archive can hold any amount of zeros.
+/// Limits of what is unpacked: a small archive can hold any amount of zeros. Memory stays below twice `kept_bytes`, for a
+/// zip and its texts, and what [`Packing::unpack`] allows the windows of xz and zstd.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
+    /// Containers in each other that are opened, such as a tar in xz.
+    pub(crate) layers: u32,
     /// Bytes that a packed file or an archive may unpack to.
     pub(crate) unpacked_bytes: u64,
-    /// Bytes of texts that are kept.
+    /// Bytes of texts, names and links that are kept, and of a zip.
     pub(crate) kept_bytes: u64,
     /// Files and folders in an archive.
     pub(crate) entries: u64,
+    /// Bytes of the headers of one file in a tar, with its long name and attributes.
+    pub(crate) header_bytes: u64,
 }
 
 /// Limits for files of users.
 pub(crate) const LIMITS: Limits = Limits {
+    layers: 3,
     unpacked_bytes: 16 << 30,
     kept_bytes: 256 << 20,
     entries: 1_000_000,
+    header_bytes: 1 << 20,
 };
 
-/// Containers in each other that are opened, such as a tar in xz.
-const LAYERS_MAX: u32 = 3;
 /// First bytes that name a container.
 const HEAD_BYTES: usize = 512;
 
@@ -108,10 +114,9 @@ impl Unpacker<'_> {
         head.truncate(filled);
         let kind = Container::of(&head);
         let whole = BufReader::new(Cursor::new(head).chain(reader));
-        if layer >= LAYERS_MAX && !matches!(kind, Container::Text) {
-            return Err(self.bad(format!(
-                "more than {LAYERS_MAX} containers are in each other"
-            )));
+        let layers = self.limits.layers;
+        if layer >= layers && !matches!(kind, Container::Text) {
+            return Err(self.bad(format!("archives are nested more than {layers} deep")));
         }
         match kind {
             Container::Packed(packing) => {
@@ -155,11 +160,24 @@ impl Unpacker<'_> {
 
     fn tar(&self, reader: impl Read) -> Result<Files, ReportError> {
         let mut kept = Kept::new(self);
-        let mut archive = tar::Archive::new(reader);
+        let limit = self.limits.header_bytes;
+        let left = Cell::new(limit);
+        let mut archive = tar::Archive::new(Headers {
+            reader,
+            limit,
+            left: &left,
+        });
         let entries = archive.entries().map_err(|error| self.read_error(error))?;
         for entry in entries {
             let mut entry = entry.map_err(|error| self.read_error(error))?;
             kept.count()?;
+            // The next header follows what is not read of this file.
+            let unread = match entry.header().entry_type() {
+                tar::EntryType::GNUSparse => entry.header().entry_size(),
+                _ => Ok(entry.size()),
+            };
+            let unread = unread.map_err(|error| self.read_error(error))?;
+            left.set(unread.saturating_add(limit));
             let path = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
             let Some(path) = inside(&path).filter(|path| (self.wanted)(path)) else {
                 continue;
@@ -169,6 +187,7 @@ impl Unpacker<'_> {
                 tar::EntryType::Symlink => {
                     if let Some(target) = entry.link_name_bytes() {
                         let target = String::from_utf8_lossy(&target).into_owned();
+                        kept.charge(&path, path.len() + target.len())?;
                         kept.files.links.insert(path, target);
                     }
                 }
@@ -176,6 +195,13 @@ impl Unpacker<'_> {
             }
         }
         Ok(kept.files)
+    }
+
+    fn too_many(&self) -> ReportError {
+        let limit = self.limits.entries;
+        self.bad(format!(
+            "more than {limit} entries, the limit of an archive"
+        ))
     }
 
     fn zip(&self, reader: impl Read) -> Result<Files, ReportError> {
@@ -186,6 +212,11 @@ impl Unpacker<'_> {
         read.map_err(|error| self.read_error(error))?;
         if bytes.len() as u64 > limit {
             return Err(self.bad(format!("a zip of more than {limit} bytes: unpack it first")));
+        }
+        // The crate reads the whole directory at once, which takes several times its bytes.
+        let entries = bytes.windows(4).filter(|bytes| *bytes == b"PK\x01\x02");
+        if entries.count() as u64 > self.limits.entries {
+            return Err(self.too_many());
         }
         let mut kept = Kept::new(self);
         let bad = |error: zip::result::ZipError| self.bad(error);
@@ -200,6 +231,27 @@ impl Unpacker<'_> {
             }
         }
         Ok(kept.files)
+    }
+}
+
+/// A tar with the bytes that may be read until its next header ends. Its crate reads long names and attributes whole.
+struct Headers<'a, R> {
+    reader: R,
+    limit: u64,
+    left: &'a Cell<u64>,
+}
+
+impl<R: Read> Read for Headers<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.reader.read(buffer)?;
+        let Some(left) = self.left.get().checked_sub(read as u64) else {
+            let limit = self.limit;
+            return Err(io::Error::other(format!(
+                "the header of a file in it exceeds {limit} bytes"
+            )));
+        };
+        self.left.set(left);
+        Ok(read)
     }
 }
 
@@ -223,27 +275,32 @@ impl<'a> Kept<'a> {
 
     fn count(&mut self) -> Result<(), ReportError> {
         self.entries += 1;
-        let limit = self.unpacker.limits.entries;
-        if self.entries > limit {
-            return Err(self.unpacker.bad(format!(
-                "more than {limit} entries, the limit of an archive"
-            )));
+        match self.entries > self.unpacker.limits.entries {
+            true => Err(self.unpacker.too_many()),
+            false => Ok(()),
         }
-        Ok(())
+    }
+
+    /// Counts bytes that are kept of a file.
+    fn charge(&mut self, path: &str, bytes: usize) -> Result<(), ReportError> {
+        self.bytes += bytes as u64;
+        let limit = self.unpacker.limits.kept_bytes;
+        match self.bytes > limit {
+            true => Err(self.unpacker.bad(format!(
+                "{path}: the archive's reports exceed {limit} bytes"
+            ))),
+            false => Ok(()),
+        }
     }
 
     fn add(&mut self, path: String, reader: &mut impl Read) -> Result<(), ReportError> {
+        self.charge(&path, path.len())?;
         let unpacker = self.unpacker;
-        let limit = unpacker.limits.kept_bytes;
         let mut bytes = Vec::new();
-        let read = reader.take(limit - self.bytes + 1).read_to_end(&mut bytes);
+        let left = unpacker.limits.kept_bytes - self.bytes;
+        let read = reader.take(left + 1).read_to_end(&mut bytes);
         read.map_err(|error| unpacker.read_error(error))?;
-        self.bytes += bytes.len() as u64;
-        if self.bytes > limit {
-            return Err(unpacker.bad(format!(
-                "{path}: with it, more than {limit} bytes are to be read, the limit of an archive"
-            )));
-        }
+        self.charge(&path, bytes.len())?;
         if let Ok(text) = unpacker.text(bytes) {
             self.files.texts.insert(path, text);
         }
@@ -327,9 +384,11 @@ mod tests {
     use super::*;
 
     const SMALL: Limits = Limits {
+        layers: 3,
         unpacked_bytes: 1 << 20,
         kept_bytes: 10_000,
         entries: 20,
+        header_bytes: 6000,
     };
 
     fn gzip(bytes: &[u8]) -> Vec<u8> {
@@ -369,7 +428,7 @@ mod tests {
         assert_eq!(text(gzip(&gzip(b"a"))), "a");
         assert_eq!(text(zstd::encode_all(&b"a"[..], 1).unwrap()), "a");
         let four = gzip(&gzip(&gzip(&gzip(b"a"))));
-        assert!(open(four).unwrap_err().contains("more than 3 containers"));
+        assert!(open(four).unwrap_err().contains("nested more than 3 deep"));
         assert!(open(b"a\0b".to_vec()).unwrap_err().contains("not a text"));
         assert!(open(b"BZh9".to_vec()).unwrap_err().contains("bunzip2"));
         assert_eq!(text(b"\xff".to_vec()), "\u{fffd}");
@@ -382,7 +441,7 @@ mod tests {
         assert!(error.contains("limit of"), "{error}");
         let error = open(gzip(&tar(&[("a", &zeros[..9000]), ("b", &zeros[..2000])]))).unwrap_err();
         assert!(
-            error.contains("b: with it, more than 10000 bytes"),
+            error.contains("b: the archive's reports exceed 10000 bytes"),
             "{error}"
         );
         let many: Vec<(&str, &[u8])> = (0..30).map(|_| ("a", &b"x"[..])).collect();
@@ -395,6 +454,44 @@ mod tests {
             error.to_string().contains("more than 1048576 bytes"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn headers_of_a_tar_are_bounded() {
+        let of = |length: usize, attribute: usize| {
+            let mut archive = tar::Builder::new(Vec::new());
+            let mut add = |path: &str| {
+                let mut header = tar::Header::new_gnu();
+                header.set_size(6000);
+                archive.append_data(&mut header, path, &[b'x'; 6000][..])
+            };
+            // Each header has the whole limit, however much of the file before it is read.
+            add("unwanted").unwrap();
+            add(&"n".repeat(length)).unwrap();
+            let attribute = b"a".repeat(attribute);
+            let attributes = [("SCHILY.xattr.user.a", attribute.as_slice())];
+            archive.append_pax_extensions(attributes).unwrap();
+            let mut link = tar::Header::new_gnu();
+            link.set_entry_type(tar::EntryType::Symlink);
+            link.set_size(0);
+            archive
+                .append_link(&mut link, "a", "l".repeat(length))
+                .unwrap();
+            let bytes = Cursor::new(archive.into_inner().unwrap());
+            let found = from_reader("f", bytes, |path| path != "unwanted", SMALL);
+            found.map_err(|error| error.to_string())
+        };
+        let Ok(Content::Files(files)) = of(500, 500) else {
+            panic!("a text");
+        };
+        assert_eq!((files.texts.len(), files.links["a"].len()), (1, 500));
+        for (length, attribute) in [(5000, 1), (1, 5000), (2500, 2500)] {
+            let error = of(length, attribute).unwrap_err();
+            assert!(error.contains("exceeds 6000 bytes"), "{error}");
+        }
+        // Names and links are kept, too.
+        let error = of(2500, 1).unwrap_err();
+        assert!(error.contains("reports exceed 10000"), "{error}");
     }
 
     #[test]

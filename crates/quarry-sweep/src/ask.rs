@@ -189,6 +189,7 @@ impl Ask {
         };
         let is_there = |field: &Field| {
             !field.is_mode
+                && !field.is_local
                 && !field.needs.iter().any(|name| lacks(name))
                 && !mode.is_some_and(|mode| excludes(&fields, mode, field.name))
         };
@@ -407,20 +408,20 @@ mod tests {
         );
         assert_eq!(
             order("replay"),
-            "start pages from until booted heap memory cache_line cache_share debug design page_size cpus copies set"
+            "start pages from until booted memory cache_line cache_share debug design page_size cpus copies set"
         );
         assert_eq!(
             order("replay --time"),
-            "machine pace start pages from until booted heap memory cache_share design page_size cpus copies draw seed set"
+            "machine pace start pages from until booted memory cache_share design page_size cpus copies draw seed set"
         );
         assert_eq!(
             order("run hackbench"),
-            "machine booted heap memory era design page_size cpus groups fds loops datasize transport count_start \
+            "machine booted memory era design page_size cpus groups fds loops datasize transport count_start \
              wake_order wake_place skb_sizes at draw seed set"
         );
         assert_eq!(
             order("run tcp_rr"),
-            "machine booted heap memory era design page_size cpus pairs request response remote time count_start \
+            "machine booted memory era design page_size cpus pairs request response remote time count_start \
              wake_order wake_place skb_sizes at draw seed set"
         );
         assert_eq!(

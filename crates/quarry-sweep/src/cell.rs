@@ -16,8 +16,8 @@ use crate::version::version;
 /// One cell of a sweep. Cells share their inputs and settings: a fleet has a million cells.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cell {
-    /// Hash of the input's content, the question, the settings, the seed and the version: 32 hexadecimal digits. Rows
-    /// of one cell have it.
+    /// Hash of the contents of the input and of files that the settings name, the question, the settings, the seed and the
+    /// version: 32 hexadecimal digits. Rows of one cell have it.
     pub id: String,
     /// The input.
     pub input: Arc<Input>,

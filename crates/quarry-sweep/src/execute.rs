@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::num::NonZeroUsize;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread;
@@ -213,6 +214,8 @@ struct Taken<'a> {
 
 impl Memory {
     fn new(all: u64) -> Self {
+        // Chunks that take nothing would all run at once.
+        let all = all.max(1);
         Self {
             all,
             free: Mutex::new(all),
@@ -245,7 +248,7 @@ impl Drop for Taken<'_> {
     }
 }
 
-/// Three quarters of the memory that this machine, or the control group of this process, has free.
+/// Three quarters of the memory that this machine and the control groups of this process have free.
 #[must_use]
 pub fn free_bytes() -> u64 {
     let of_machine = || {
@@ -256,14 +259,83 @@ pub fn free_bytes() -> u64 {
         let kib: u64 = line.trim().trim_end_matches("kB").trim().parse().ok()?;
         Some(kib.saturating_mul(1024))
     };
-    let of_group = || {
-        let number = |name: &str| -> Option<u64> {
-            let text = fs::read_to_string(format!("/sys/fs/cgroup/{name}")).ok()?;
-            text.trim().parse().ok()
-        };
-        Some(number("memory.max")?.saturating_sub(number("memory.current")?))
-    };
     // Without /proc nothing is known: as little as one small machine has.
     let free = of_machine().unwrap_or(1 << 30);
-    free.min(of_group().unwrap_or(u64::MAX)) / 4 * 3
+    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let of_groups = groups_free_bytes(&groups, Path::new("/sys/fs/cgroup"));
+    free.min(of_groups.unwrap_or(u64::MAX)) / 4 * 3
+}
+
+/// The least that a process's control groups have free, by the text of its `cgroup` file: its own, and those above. `None`
+/// without a limit. A page of a file that was used once counts as free, as in `MemAvailable`.
+fn groups_free_bytes(groups: &str, root: &Path) -> Option<u64> {
+    let of_group = |folder: &Path, [limit, used, cache]: [&str; 3]| {
+        let read = |name: &str| fs::read_to_string(folder.join(name)).ok();
+        let number = |name: &str| read(name)?.trim().parse::<u64>().ok();
+        let stat = read("memory.stat").unwrap_or_default();
+        let cache = stat.lines().find_map(|line| line.strip_prefix(cache));
+        let cache: u64 = cache.and_then(|it| it.trim().parse().ok()).unwrap_or(0);
+        let used = number(used)?.saturating_sub(cache);
+        Some(number(limit)?.saturating_sub(used))
+    };
+    let of_line = |line: &str| {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (controllers, path) = (parts.next()?, parts.next()?);
+        let (root, names) = match controllers.split(',').any(|name| name == "memory") {
+            true => (root.join("memory"), V1),
+            false if controllers.is_empty() => (root.to_path_buf(), V2),
+            false => return None,
+        };
+        let own = Path::new(path.trim_start_matches('/')).ancestors();
+        own.filter_map(|path| of_group(&root.join(path), names))
+            .min()
+    };
+    groups.lines().filter_map(of_line).min()
+}
+
+/// Files of a control group with its limit and what it uses, and the key of the file cache in its `memory.stat`.
+const V1: [&str; 3] = [
+    "memory.limit_in_bytes",
+    "memory.usage_in_bytes",
+    "total_inactive_file ",
+];
+const V2: [&str; 3] = ["memory.max", "memory.current", "inactive_file "];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_group_above_a_process_bounds_it() {
+        let root = tempfile::tempdir().unwrap();
+        let group = |path: &str, files: [&str; 3], values: [&str; 2], cache: &str| {
+            let folder = root.path().join(path);
+            fs::create_dir_all(&folder).unwrap();
+            for (name, text) in files.iter().zip([values[0], values[1]]) {
+                fs::write(folder.join(name), text).unwrap();
+            }
+            fs::write(folder.join("memory.stat"), format!("{}{cache}\n", files[2])).unwrap();
+        };
+        let free = |text: &str| groups_free_bytes(text, root.path());
+        group("slurm/job/step", V2, ["max\n", "500\n"], "0");
+        assert_eq!(free("0::/slurm/job/step\n"), None);
+        group("slurm/job", V2, ["1000\n", "700\n"], "100");
+        group("slurm", V2, ["9000\n", "1000\n"], "0");
+        assert_eq!(free("0::/slurm/job/step\n"), Some(400));
+        // A container may have the group as its root.
+        assert_eq!(free("0::/slurm\n"), Some(8000));
+        assert_eq!(free("0::/\n"), None);
+        group("memory/batch", V1, ["600\n", "500\n"], "50");
+        let both = "4:cpu,cpuacct:/a\n3:memory:/batch/none\n0::/slurm/job\n";
+        assert_eq!(free(both), Some(150));
+    }
+
+    #[test]
+    fn a_chunk_runs_alone_where_nothing_is_free() {
+        let memory = Memory::new(0);
+        let taken = memory.take(1 << 20);
+        assert_eq!(*lock(&memory.free), 0);
+        assert_eq!(taken.bytes, memory.all);
+        assert!(taken.bytes > 0);
+    }
 }

@@ -12,12 +12,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::answer::Part;
-use crate::cell::Chunk;
+use crate::cell::{Cell, Chunk};
 use crate::error::SweepError;
 use crate::inputs::Input;
+use crate::plan::Plan;
 use crate::rows::{self, VERSION_KEY};
 use crate::sweep::Sweep;
-use crate::table::{Column, Table, TableError};
+use crate::table::{Column, Field, Table, TableError};
 use crate::version::version;
 
 /// File that says that a folder is a sweep's.
@@ -154,6 +155,12 @@ impl Folder {
     #[must_use]
     pub fn mark(&self) -> &Mark {
         &self.mark
+    }
+
+    /// The cells of the sweep that ran last here. No file is read: the plan has contents.
+    pub(crate) fn cells(&self) -> Result<Vec<Cell>, SweepError> {
+        let plan = Plan::of_object(&self.mark.plan)?;
+        Ok(Sweep::with_inputs(&plan, false, self.mark.inputs.clone())?.cells)
     }
 
     /// The name of a chunk's file of a kind: `part`, `caches` or `costs`.
@@ -311,7 +318,12 @@ impl Folder {
                 None => all = Some(table),
             }
         }
-        Ok(all.map(ordered))
+        // A folder may be of an older version, whose plan means nothing here.
+        let last: BTreeSet<String> = match self.cells() {
+            Ok(cells) => cells.into_iter().map(|cell| cell.id).collect(),
+            Err(_) => BTreeSet::new(),
+        };
+        Ok(all.map(|table| ordered(table, &last)))
     }
 
     /// All rows in their order, without writing them; `None` as long as there are none of this version. They have the
@@ -368,21 +380,29 @@ fn unseen(table: &Table, done: &Done, seen: &mut BTreeSet<String>) -> Table {
     table.select(&rows)
 }
 
-/// Columns in an order that the order of the files does not change, and rows by input and settings.
-fn ordered(mut table: Table) -> Table {
+/// Columns in an order that the order of the files does not change, and rows by input and settings. Rows of the cells `last`
+/// take the place of others of the same input and settings: a file has changed between two sweeps.
+fn ordered(mut table: Table, last: &BTreeSet<String>) -> Table {
     rows::arrange(&mut table);
     let fields = table.fields().iter().zip(table.columns());
-    let keys: Vec<&Column> = fields
+    let (cells, keys): (Vec<_>, Vec<_>) = fields
         .filter(|(field, _)| is_key(&field.name))
-        .map(|(_, column)| column)
-        .collect();
+        .partition(|(field, _)| field.name == "cell");
+    let by = |columns: &[(&Field, &Column)], a: usize, b: usize| {
+        let mut each = columns.iter().map(|(_, column)| column.compare(a, b));
+        each.find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
+    };
     let mut rows: Vec<usize> = (0..table.rows()).collect();
     // Stable: rows of one cell stay as its chunk has them.
-    rows.sort_by(|a, b| {
-        let mut by_key = keys.iter().map(|column| column.compare(*a, *b));
-        by_key
-            .find(|order| order.is_ne())
-            .unwrap_or(Ordering::Equal)
+    rows.sort_by(|a, b| by(&keys, *a, *b).then_with(|| by(&cells, *a, *b)));
+    let is_last = |row: &&usize| match cells.as_slice() {
+        [(_, Column::Text(ids)), ..] => ids[**row].as_ref().is_some_and(|id| last.contains(id)),
+        _ => false,
+    };
+    let groups = rows.chunk_by(|a, b| !keys.is_empty() && by(&keys, *a, *b).is_eq());
+    let kept = groups.flat_map(|group| {
+        let has_last = group.iter().any(|row| is_last(&row));
+        group.iter().filter(move |row| !has_last || is_last(row))
     });
-    table.select(&rows)
+    table.select(&kept.copied().collect::<Vec<_>>())
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use quarry_lab::ask::Source;
@@ -20,7 +20,8 @@ use crate::error::SweepError;
 pub struct Input {
     /// Name or path, as rows have it.
     pub name: String,
-    /// SHA-256 of its content, the first 128 bits in hexadecimal digits; of a folder that of its files and their names.
+    /// SHA-256 of its content, the first 128 bits in hexadecimal digits; of a folder that of all that is
+    /// read of it, through links and with the names of aliases.
     pub digest: String,
     /// Events of a trace; 0 of a snapshot.
     pub events: u64,
@@ -102,22 +103,19 @@ impl Inputs {
 /// # Errors
 ///
 /// [`SweepError::Usage`] if a pattern or a folder has nothing, or a name does not exist.
-pub fn input_names(base: &Path, inputs: &[String]) -> Result<Vec<String>, SweepError> {
+pub fn input_names(inputs: &[String]) -> Result<Vec<String>, SweepError> {
     let mut names = Vec::new();
     for text in inputs {
-        let path = base.join(text);
-        let shown = path.display().to_string();
+        let path = Path::new(text);
         if path.is_dir() {
-            names.extend(of_folder(&path)?);
-        } else if path.exists() {
-            names.push(shown);
-        } else if text.contains(['*', '?', '[']) {
-            names.extend(of_pattern(&shown)?);
-        } else if Bundled::find(text).is_some() {
+            names.extend(of_folder(path)?);
+        } else if path.exists() || Bundled::find(text).is_some() {
             names.push(text.clone());
+        } else if text.contains(['*', '?', '[']) {
+            names.extend(of_pattern(text)?);
         } else {
             return Err(SweepError::Usage(format!(
-                "input {shown:?}: there is no such file or folder"
+                "input {text:?}: there is no such file or folder"
             )));
         }
     }
@@ -187,60 +185,29 @@ pub fn bytes_digest(bytes: &[u8]) -> String {
 /// Digest of an input, as [`Input::digest`].
 #[must_use]
 pub fn digest(name: &str) -> String {
+    let path = Path::new(name);
     let of_content = match bundled(name) {
         Some(bundled) => return bytes_digest(bundled.bytes),
-        None => of_path(Path::new(name)),
+        None if path.is_dir() => Snapshot::content(path)
+            .map(|content| bytes_digest(content.as_bytes()))
+            .map_err(|error| error.to_string()),
+        None => file_digest(path).map_err(|error| error.to_string()),
     };
-    of_content.unwrap_or_else(|error| hex(Sha256::digest(format!("{name}: {error}"))))
+    of_content.unwrap_or_else(|error| bytes_digest(format!("{name}: {error}").as_bytes()))
 }
 
-/// SHA-256 of a file, or of the names and contents of all files in a folder.
-fn of_path(path: &Path) -> io::Result<String> {
+fn file_digest(path: &Path) -> io::Result<String> {
     let mut hash = Sha256::new();
-    if !path.is_dir() {
-        hash_file(path, &mut hash)?;
-        return Ok(hex(hash.finalize()));
-    }
-    let mut files = Vec::new();
-    collect(path, &mut files)?;
-    files.sort();
-    for file in files {
-        let name = file.strip_prefix(path).unwrap_or(&file);
-        let name = name.as_os_str().as_encoded_bytes();
-        hash.update((name.len() as u64).to_le_bytes());
-        hash.update(name);
-        let mut own = Sha256::new();
-        hash_file(&file, &mut own)?;
-        hash.update(own.finalize());
-    }
-    Ok(hex(hash.finalize()))
-}
-
-fn hash_file(path: &Path, hash: &mut Sha256) -> io::Result<()> {
     let mut file = File::open(path)?;
     let mut buffer = vec![0; 64 * 1024];
     loop {
         match file.read(&mut buffer) {
-            Ok(0) => return Ok(()),
+            Ok(0) => return Ok(hex(hash.finalize())),
             Ok(read) => hash.update(&buffer[..read]),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
     }
-}
-
-/// Files below a folder. Links are not followed: what they lead to may be the folder itself.
-fn collect(folder: &Path, into: &mut Vec<PathBuf>) -> io::Result<()> {
-    for entry in fs::read_dir(folder)? {
-        let entry = entry?;
-        let kind = entry.file_type()?;
-        if kind.is_dir() {
-            collect(&entry.path(), into)?;
-        } else if kind.is_file() {
-            into.push(entry.path());
-        }
-    }
-    Ok(())
 }
 
 /// The first 128 bits of a hash in hexadecimal digits.
@@ -256,6 +223,8 @@ pub(crate) fn hex(hash: impl AsRef<[u8]>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::symlink;
+
     use super::*;
 
     #[test]
@@ -270,8 +239,13 @@ mod tests {
         fs::write(base.join("many/.hidden"), "x").unwrap();
         fs::create_dir(base.join("empty")).unwrap();
         let found = |inputs: &[&str]| {
-            let inputs: Vec<String> = inputs.iter().map(ToString::to_string).collect();
-            let names = input_names(base, &inputs).map_err(|error| error.to_string())?;
+            let is_bundled = |name: &str| Bundled::find(name).is_some();
+            let of = |name: &&str| match is_bundled(name) {
+                true => name.to_string(),
+                false => base.join(name).display().to_string(),
+            };
+            let inputs: Vec<String> = inputs.iter().map(of).collect();
+            let names = input_names(&inputs).map_err(|error| error.to_string())?;
             let short = |name: &String| {
                 let path = Path::new(name);
                 path.strip_prefix(base)
@@ -308,13 +282,40 @@ mod tests {
         let inputs = Inputs::of(all.to_vec());
         assert_eq!(inputs.all.len(), 2);
         assert_eq!(inputs.same, [(path("b"), path("a"))]);
-        // A folder has the digest of its files and their names.
-        let before = Input::of(&path("")).digest;
-        fs::rename(path("c"), path("d")).unwrap();
-        assert_ne!(Input::of(&path("")).digest, before);
         let kv = Input::of("kv");
         assert!(kv.is_trace() && kv.slots > 0);
         let gone = ["gone", "away"].map(|name| Input::of(&path(name)));
         assert_eq!(Inputs::of(gone.to_vec()).all.len(), 2);
+    }
+
+    #[test]
+    fn a_folder_is_what_is_read_of_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let slabinfo = |objects: u32| {
+            let row =
+                format!("kmalloc-64 {objects} 640 64 64 1 : tunables 0 0 0 : slabdata 10 10 0");
+            format!("slabinfo - version: 2.1\n{row}\n")
+        };
+        for (name, objects) in [("one", 600), ("two", 630), ("copy", 600)] {
+            fs::write(at(name), slabinfo(objects)).unwrap();
+            let host = at(&format!("host-{name}"));
+            fs::create_dir_all(host.join("slab/:0000064")).unwrap();
+            symlink(at(name), host.join("slabinfo")).unwrap();
+            symlink(":0000064", host.join("slab/kmalloc-64")).unwrap();
+        }
+        let digest = |name: &str| Input::of(&at(name).display().to_string()).digest;
+        let all = ["host-one", "host-two", "host-copy"].map(digest);
+        assert_ne!(all[0], all[1], "links to different files");
+        assert_eq!(all[0], all[2], "one content at two places");
+        fs::write(at("copy"), slabinfo(601)).unwrap();
+        assert_ne!(digest("host-copy"), all[0], "the target has changed");
+        // A file that is not read is of no account; the directory that an alias names is.
+        fs::write(at("host-one/notes"), "").unwrap();
+        assert_eq!(digest("host-one"), all[0]);
+        let alias = at("host-one/slab/kmalloc-64");
+        fs::remove_file(&alias).unwrap();
+        symlink(":a-0000064", &alias).unwrap();
+        assert_ne!(digest("host-one"), all[0], "another alias");
     }
 }

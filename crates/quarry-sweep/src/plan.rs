@@ -1,9 +1,10 @@
 //! A plan: which inputs are asked what, as users write it.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use quarry_designs::Setting;
+use quarry_lab::bundled::Bundled;
 use serde_json::{Map, Value};
 
 use crate::ask::{Ask, Question};
@@ -17,12 +18,10 @@ const OTHERS: [&str; 2] = ["ask", "input"];
 pub struct Plan {
     /// The question.
     pub ask: Ask,
-    /// Files, folders and patterns, as given.
+    /// Files, folders and patterns, relative to the working folder.
     pub inputs: Vec<String>,
-    /// Folder that relative inputs are in.
-    pub base: PathBuf,
-    /// Names and values of the question, each with the folder that relative files are in. Later ones replace earlier ones.
-    layers: Vec<(Map<String, Value>, PathBuf)>,
+    /// Fields of the question with their values; of files with their contents.
+    given: Map<String, Value>,
 }
 
 impl Plan {
@@ -32,16 +31,15 @@ impl Plan {
         Self {
             ask,
             inputs: Vec::new(),
-            base: PathBuf::new(),
-            layers: Vec::new(),
+            given: Map::new(),
         }
     }
 
-    /// Reads a plan of TOML. Relative inputs, machines and heaps are in the folder of its file.
+    /// Reads a plan of TOML. Relative paths in it are relative to the folder of its file.
     ///
     /// # Errors
     ///
-    /// [`SweepError::Plan`] if it cannot be read or is no TOML; else as [`Self::of_object`].
+    /// [`SweepError::Plan`] if it cannot be read or is no TOML; else as [`Self::add`].
     pub fn read(path: &Path) -> Result<Self, SweepError> {
         let failed = |problem: String| SweepError::Plan {
             path: path.to_path_buf(),
@@ -53,29 +51,28 @@ impl Plan {
         let mut plan = Self::new(Ask::WHAT_IF);
         let base = path.parent().unwrap_or(Path::new(""));
         plan.add(object, base)
-            .and_then(|()| plan.check())
             .map_err(|error| failed(error.to_string()))?;
         Ok(plan)
     }
 
     /// A plan of keys and values, which are texts, numbers, or lists of both. `set` is a list of `NAME=VALUES` or an object.
-    /// `_` in a key is `-`.
+    /// `_` in a key is `-`. Files are read, relative to the working folder.
     ///
     /// # Errors
     ///
-    /// [`SweepError::Usage`] if a key does not exist or does not belong to the question, or a value has another form.
+    /// As [`Self::add`].
     pub fn of_object(object: &Map<String, Value>) -> Result<Self, SweepError> {
         let mut plan = Self::new(Ask::WHAT_IF);
         plan.add(object.clone(), Path::new(""))?;
-        plan.check()?;
         Ok(plan)
     }
 
-    /// Adds keys and values in place of those that the plan has; relative files are in `base`.
+    /// Adds keys and values in place of those that the plan has; relative files are in `base`, and are read.
     ///
     /// # Errors
     ///
-    /// [`SweepError::Usage`] if the question or an input has another form. [`Self::check`] says what is wrong of others.
+    /// [`SweepError::Usage`] if a key does not exist or does not belong to the question, a value has another form, or keys
+    /// contradict each other.
     pub fn add(&mut self, object: Map<String, Value>, base: &Path) -> Result<(), SweepError> {
         let mut own = Map::new();
         for (key, value) in object {
@@ -88,60 +85,42 @@ impl Plan {
                     self.ask = Ask::parse(name)?;
                 }
                 "input" => {
-                    self.inputs = inputs(&value)?;
-                    self.base = base.to_path_buf();
+                    let inputs = inputs(&value)?.into_iter();
+                    self.inputs = inputs.map(|input| placed(input, base)).collect();
                 }
                 _ => {
                     own.insert(key.replace('-', "_"), value);
                 }
             }
         }
-        self.layers.push((own, base.to_path_buf()));
-        Ok(())
-    }
-
-    /// Checks keys and values.
-    ///
-    /// # Errors
-    ///
-    /// [`SweepError::Usage`] with the key.
-    pub fn check(&self) -> Result<(), SweepError> {
-        self.question().map(drop)
-    }
-
-    /// The question.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::check`].
-    pub fn question(&self) -> Result<Arc<dyn Question>, SweepError> {
         // A key that does not exist is said before any value is looked at.
-        let keys = self.layers.iter().flat_map(|(layer, _)| layer.keys());
-        for key in keys {
+        for key in self.given.keys().chain(own.keys()) {
             self.ask.field(&key.replace('_', "-"), &OTHERS)?;
         }
-        let layers = self.layers.iter();
-        let layers: Vec<_> = layers
-            .map(|(layer, base)| (layer, base.as_path()))
-            .collect();
-        let question = self.ask.read(&layers)?;
+        let question = self
+            .ask
+            .read(&[(&self.given, Path::new("")), (&own, base)])?;
         let set = question.settings().parsed().map_err(SweepError::Usage)?;
         let mut all = set.single.iter().chain(set.lists.iter().flatten());
         let checked = all.try_for_each(Setting::check_exists);
         checked.map_err(|error| SweepError::Usage(error.to_string()))?;
-        Ok(question)
+        self.given = question.object(true);
+        // The question's name says it.
+        self.given
+            .retain(|key, _| self.ask.field(key, &OTHERS).is_ok());
+        Ok(())
     }
 
     /// Every combination of the axes' values, for one input.
     ///
     /// # Errors
     ///
-    /// As [`Self::check`].
+    /// As [`Self::add`].
     pub fn asked(&self) -> Result<Vec<Arc<dyn Question>>, SweepError> {
-        Ok(self.question()?.cells())
+        Ok(self.ask.read(&[(&self.given, Path::new(""))])?.cells())
     }
 
-    /// The plan as an object, from which [`Self::of_object`] makes the same.
+    /// The plan as an object, from which [`Self::of_object`] makes the same without reading a file.
     #[must_use]
     pub fn to_object(&self) -> Map<String, Value> {
         let mut object = Map::new();
@@ -149,11 +128,19 @@ impl Plan {
         if !self.inputs.is_empty() {
             object.insert("input".to_string(), self.inputs.clone().into());
         }
-        for (layer, _) in &self.layers {
-            let members = layer.iter();
-            object.extend(members.map(|(key, value)| (key.replace('_', "-"), value.clone())));
-        }
+        let members = self.given.iter();
+        object.extend(members.map(|(key, value)| (key.replace('_', "-"), value.clone())));
         object
+    }
+}
+
+/// An input of a plan in a folder, relative to the working folder.
+fn placed(input: String, base: &Path) -> String {
+    let path = base.join(&input);
+    let is_bundled = Bundled::find(&input).is_some() && !path.exists();
+    match is_bundled || input.contains("://") {
+        true => input,
+        false => path.display().to_string(),
     }
 }
 

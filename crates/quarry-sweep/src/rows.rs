@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use quarry_ask::{Door, Kind as Form};
+use quarry_trace::host_name;
 use serde_json::Value;
 
 use crate::answer::{Answer, Answered};
@@ -79,7 +80,7 @@ pub(crate) fn of_caches(chunk: &Chunk, answered: &[Answered]) -> Table {
 pub(crate) fn of_costs(chunk: &Chunk, answered: &[Answered]) -> Table {
     let cells = || chunk.cells.iter().zip(answered);
     let mut table = Table::default();
-    let (peak, host) = (peak_bytes(), host());
+    let (peak, host) = (peak_bytes(), host_name());
     let columns = [
         text("cell", CELL, cells().map(|(cell, _)| Some(cell.id.clone()))),
         (
@@ -269,9 +270,4 @@ fn peak_bytes() -> Option<i64> {
     let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     let kib: i64 = line.trim().trim_end_matches("kB").trim().parse().ok()?;
     kib.checked_mul(1024)
-}
-
-fn host() -> Option<String> {
-    let name = fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
-    Some(name.trim().to_string())
 }

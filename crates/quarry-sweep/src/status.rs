@@ -5,8 +5,6 @@ use std::path::PathBuf;
 
 use crate::error::SweepError;
 use crate::folder::{Done, Folder};
-use crate::plan::Plan;
-use crate::sweep::Sweep;
 use crate::version::version;
 
 /// State of the sweep that ran last in a folder.
@@ -43,10 +41,9 @@ impl Folder {
     pub fn status(&self) -> Result<Status, SweepError> {
         let mark = self.mark();
         let done = self.done()?;
-        let plan = Plan::of_object(&mark.plan)?;
-        let sweep = Sweep::with_inputs(&plan, false, mark.inputs.clone())?;
+        let all = self.cells()?;
         let mut missing: Vec<(String, usize)> = Vec::new();
-        for cell in &sweep.cells {
+        for cell in &all {
             if done.ok.contains(&cell.id) || done.failed.contains_key(&cell.id) {
                 continue;
             }
@@ -65,7 +62,7 @@ impl Folder {
             .collect();
         errors.sort_by_key(|(_, cells)| std::cmp::Reverse(*cells));
         Ok(Status {
-            cells: sweep.cells.len(),
+            cells: all.len(),
             missing,
             errors,
             unfinished: self.unfinished()?,

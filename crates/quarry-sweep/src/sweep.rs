@@ -51,7 +51,7 @@ impl Sweep {
         if plan.ask.needs() == Needs::Nothing {
             return Self::with_inputs(plan, caches, Vec::new());
         }
-        let names = inputs::input_names(&plan.base, &plan.inputs)?;
+        let names = inputs::input_names(&plan.inputs)?;
         let jobs = thread::available_parallelism().map_or(1, NonZeroUsize::get);
         let found = run_all(&names, jobs, |name| {
             Ok::<_, SweepError>(Input::of(name.as_str()))
@@ -87,11 +87,11 @@ impl Sweep {
             let cell = |asked: &Arc<Asked>| Cell::new(input, asked);
             asked.iter().map(cell).collect::<Vec<_>>()
         };
-        let cells = inputs.all.iter().flat_map(of_input);
+        let cells = inputs.all.iter().flat_map(of_input).collect();
         Ok(Self {
             plan: plan.clone(),
             caches,
-            cells: cells.collect(),
+            cells,
             inputs,
         })
     }

@@ -6,6 +6,7 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use quarry_machines::Machine;
 use quarry_sweep::table::{Column, Table};
 use quarry_sweep::{Folder, Here, Options, Outcome, Plan, Shard, Sweep, SweepError, VERSION_KEY};
 use serde_json::{Map, Value, json};
@@ -225,6 +226,14 @@ fn a_cell_is_run_once_until_something_changes() {
     fs::remove_file(inputs.path().join("b.json.gz")).unwrap();
     let changed = run(&upgrade(inputs.path()), out.path(), &jobs(2)).unwrap();
     assert_eq!((changed.cells, changed.present), (36, 36));
+    // Its rows take the place of the old ones, but for those of a release that the last sweep does not ask for.
+    fs::write(inputs.path().join("d.txt"), "no report, again\n").unwrap();
+    run(&upgrade(inputs.path()), out.path(), &jobs(2)).unwrap();
+    let rows = Folder::open(out.path()).unwrap().results(|_| true);
+    let rows = rows.unwrap().unwrap();
+    let status = texts(&rows, "status");
+    let failed = status.iter().filter(|it| **it == Some("failed"));
+    assert_eq!(failed.count(), 18 + 6);
 }
 
 #[test]
@@ -437,6 +446,71 @@ fn loads_need_no_input() {
     let wrong = plan(&json!({"ask": "run tcp_rr", "input": "kv"}));
     let error = Sweep::of(&wrong, false).unwrap_err().to_string();
     assert!(error.contains("run tcp_rr has no input"), "{error}");
+}
+
+#[test]
+fn a_machine_is_known_by_its_content() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let first = Machine::bundled("haswell-ep-2x12").unwrap();
+    fs::write(at("mine.toml"), first.to_text()).unwrap();
+    let text = "ask = 'run micro'\ncount = 100\npattern = 'batch'\ndesign = 'slub@6.17'\nmachine = 'mine.toml'\nseed = '1..2'";
+    fs::write(at("plan.toml"), text).unwrap();
+    // A path in a plan is relative to the plan.
+    let planned = || Sweep::of(&Plan::read(&at("plan.toml")).unwrap(), false).unwrap();
+    let (sweep, out) = (planned(), at("out"));
+    assert_eq!(run(&sweep, &out, &jobs(1)).unwrap().failed, 0);
+    let rows = || {
+        Folder::open(&out)
+            .unwrap()
+            .results(|_| true)
+            .unwrap()
+            .unwrap()
+    };
+    let before = rows();
+
+    // Calibrated again.
+    let mut second = first.clone();
+    second.ghz /= 2.0;
+    fs::write(at("mine.toml"), second.to_text()).unwrap();
+    assert_eq!(
+        Folder::open(&out)
+            .unwrap()
+            .status()
+            .unwrap()
+            .missing_cells(),
+        0
+    );
+    let again = run(&planned(), &out, &jobs(1)).unwrap();
+    assert_eq!((again.cells, again.present, again.failed), (2, 0, 0));
+    let after = rows();
+    assert_eq!(after.rows(), 2);
+    let ns = |table: &Table| table.row(0)["object_ns"].as_f64().unwrap();
+    assert!(ns(&after) > ns(&before));
+    // A chunk has the machine with it, wherever it runs and whatever the file says meanwhile.
+    let chunk = &sweep.chunks(None)[0];
+    let text = serde_json::to_string(chunk).unwrap();
+    let chunk: quarry_sweep::Chunk = serde_json::from_str(&text).unwrap();
+    let part = chunk.run(&Here::default()).unwrap().unwrap();
+    assert_eq!(ns(&part.rows), ns(&before));
+    assert_eq!(texts(&part.rows, "cell")[0], texts(&before, "cell")[0]);
+
+    // The name of a file is no part of its content, and one content is one machine.
+    fs::write(at("same.toml"), first.to_text()).unwrap();
+    let named = |names: Value| {
+        let mut plan = Plan::read(&at("plan.toml")).unwrap();
+        let machine = json!({"machine": names});
+        plan.add(machine.as_object().unwrap().clone(), folder.path())
+            .map_err(|error| error.to_string())?;
+        Sweep::of(&plan, false).map_err(|error| error.to_string())
+    };
+    assert_eq!(
+        named(json!(["same.toml"])).unwrap().cells[0].id,
+        sweep.cells[0].id
+    );
+    fs::copy(at("same.toml"), at("mine.toml")).unwrap();
+    let error = named(json!(["same.toml", "mine.toml"])).unwrap_err();
+    assert!(error.contains("mine.toml has the content of"), "{error}");
 }
 
 #[test]

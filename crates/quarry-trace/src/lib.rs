@@ -160,7 +160,7 @@ pub use meta::{
     LoadPart, Orphans, SlabMemory, Table, TraceMeta,
 };
 pub use moment::{Moment, ParseMomentError};
-pub use outfile::{Existing, OutFile, OutFolder, remove_unfinished_outputs};
+pub use outfile::{Existing, OutFile, OutFolder, host_name, remove_unfinished_outputs};
 pub use packing::Packing;
 pub use program::{ProgramTrace, import_program};
 pub use read::{

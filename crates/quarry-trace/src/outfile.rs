@@ -249,12 +249,20 @@ fn target(path: &Path, existing: Existing) -> Result<PathBuf> {
     }
 }
 
-/// Name of an output's part: `.NAME.quarry-PID-N.part`.
+/// Name of an output's part: `.NAME.quarry-HOST-PID-N.part`.
 fn part_name(name: &OsStr, attempt: u32) -> OsString {
     let mut hidden = OsString::from(".");
     hidden.push(name);
-    hidden.push(format!("{MARK}{}-{attempt}{PART}", std::process::id()));
+    let (host, process) = (host_name().unwrap_or_default(), std::process::id());
+    hidden.push(format!("{MARK}{host}-{process}-{attempt}{PART}"));
     hidden
+}
+
+/// The name of this computer.
+#[must_use]
+pub fn host_name() -> Option<String> {
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
+    Some(name.trim().to_string())
 }
 
 /// Parts of this process that are not complete.
@@ -301,16 +309,18 @@ fn is_named(file: &File, path: &Path) -> bool {
     }
 }
 
-/// Removes the parts beside `target` whose processes have ended: a living one holds a lock on its own,
-/// which ends with it however it ends. Failures are passed over, as these are others' files.
+/// Removes the parts beside `target` whose processes on this computer have ended: a living one holds a lock on its own,
+/// which ends with it however it ends. Of another computer's process nothing is known: a file system that both have need not
+/// show its locks here. Failures are passed over, as these are others' files.
 fn remove_stale(target: &Path) {
     let folder = match target.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
+    let host = host_name().unwrap_or_default();
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let is_file = entry.file_type().is_ok_and(|found| found.is_file());
-        if !is_file || !is_part(&entry.file_name()) {
+        if !is_file || !is_part(&entry.file_name(), &host) {
             continue;
         }
         let Ok(part) = OpenOptions::new().write(true).open(entry.path()) else {
@@ -325,16 +335,17 @@ fn remove_stale(target: &Path) {
     }
 }
 
-/// True if the name is that of an unfinished output: `.NAME.quarry-PID-N.part`.
-fn is_part(name: &OsStr) -> bool {
+/// True if the name is that of an unfinished output of this host: `.NAME.quarry-HOST-PID-N.part`.
+fn is_part(name: &OsStr, host: &str) -> bool {
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let name = name.to_string_lossy();
     let middle = name
         .strip_prefix('.')
         .and_then(|name| name.strip_suffix(PART));
-    let numbers = middle.and_then(|name| name.rsplit_once(MARK));
+    let writer = middle.and_then(|name| name.rsplit_once(MARK));
+    let numbers = writer.and_then(|(_, writer)| writer.strip_prefix(host)?.strip_prefix('-'));
     numbers
-        .and_then(|(_, numbers)| numbers.split_once('-'))
+        .and_then(|numbers| numbers.split_once('-'))
         .is_some_and(|(process, attempt)| digits(process) && digits(attempt))
 }
 
@@ -422,15 +433,27 @@ mod tests {
 
     fn parts(folder: &Path) -> usize {
         let entries = fs::read_dir(folder).unwrap().flatten();
-        entries.filter(|entry| is_part(&entry.file_name())).count()
+        let host = host_name().unwrap();
+        let parts = entries.filter(|entry| is_part(&entry.file_name(), &host));
+        parts.count()
     }
 
     #[test]
     fn only_parts_without_a_living_writer_are_removed() {
         let folder = tempfile::tempdir().unwrap();
-        let stale = folder.path().join(".other.parquet.quarry-1-0.part");
+        let host = host_name().unwrap();
+        let stale = format!(".other.parquet.quarry-{host}-1-0.part");
+        let stale = folder.path().join(stale);
         fs::write(&stale, "left behind").unwrap();
-        for name in [".mine.part", "a.quarry-1-0.part", ".a.quarry-x-0.part"] {
+        // The last one's writer may live, with a lock that this computer does not see.
+        let named = [
+            ".mine.part",
+            "a.quarry-HOST-1-0.part",
+            ".a.quarry-HOST-x-0.part",
+        ];
+        let named = named.map(|name| name.replace("HOST", &host));
+        let elsewhere = format!(".a.quarry-not-{host}-1-0.part");
+        for name in named.iter().chain([&elsewhere]) {
             fs::write(folder.path().join(name), "not ours").unwrap();
         }
         let first = OutFile::create(&folder.path().join("t.parquet"), Existing::Keep).unwrap();
@@ -441,7 +464,7 @@ mod tests {
         first.commit().unwrap();
         drop(second);
         assert_eq!(parts(folder.path()), 0);
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 4);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 5);
     }
 
     #[test]

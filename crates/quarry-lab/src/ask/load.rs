@@ -29,7 +29,7 @@ question! {
         booted: Axis<bool>, not_with(&["heap"]);
         /// Begin on the heap of a machine that has run: a snapshot, FILE#STAGE for a stage of one, or a recording with one, of
         /// any kernel.
-        heap: Axis<HeapFile>, value("FILE[#STAGE]"), hidden();
+        heap: Axis<HeapFile>, value("FILE[#STAGE]"), hidden(), local();
         /// Memory of each virtual machine. Only what is used becomes resident.
         memory: Axis<Bytes> = "16G", value("BYTES");
         /// Release whose rules designs without one have.

@@ -101,7 +101,7 @@ question! {
         /// Begin on the heap of a real kernel that has run: the bundled one of the nearest design and release.
         booted: Axis<bool>, not_with(&["heap"]);
         /// Begin on the heap of another machine: a snapshot, FILE#STAGE for a stage of one, or a recording with one.
-        heap: Axis<HeapFile>, value("FILE[#STAGE]"), hidden();
+        heap: Axis<HeapFile>, value("FILE[#STAGE]"), hidden(), local();
         /// Memory of each virtual machine; 16G by default. With --initial that of the kernel's zones by default,
         /// and more or less of it is the highest zone's. Only what is used becomes resident.
         memory: Axis<Bytes>, value("BYTES");

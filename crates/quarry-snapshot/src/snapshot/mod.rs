@@ -129,6 +129,16 @@ impl Snapshot {
         Self::of_moments(&file, &forms::read::path(path)?)
     }
 
+    /// All that is read of a file or a folder, as JSON: what gives the same text gives the same snapshots.
+    ///
+    /// # Errors
+    ///
+    /// [`ReportError`] as [`Self::read`].
+    pub fn content(path: &Path) -> Result<String, ReportError> {
+        let moments = forms::read::path(path)?.into_iter();
+        Ok(Value::Array(moments.map(Value::Object).collect()).to_string())
+    }
+
     /// Reads every moment of what a reader has, as [`Self::read_all`] does; `file` is what messages call it.
     ///
     /// # Errors
