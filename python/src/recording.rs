@@ -243,17 +243,14 @@ impl Recording {
         let bar = Bar::new(py, progress, "replay", events, "events")?;
         let lead = ["design", "era", "page_size", "cpus"];
         let table = match &asked.timing {
-            Some(timing) if caches => {
-                return Err(usage(format!(
-                    "a replay in the time of {} has no caches",
-                    timing.machine.name
-                )));
-            }
             Some(timing) => {
                 let work =
                     |shared: &running::Shared| plan.execute_timed(&input, timing, jobs, shared);
                 let runs = running::run(py, &bar, work)?.map_err(raised)?;
-                PyTable::of(&runs, &lead)?
+                match caches {
+                    true => PyTable::of_parts(&runs, |run| &run.caches, &lead)?,
+                    false => PyTable::of(&runs, &lead)?,
+                }
             }
             None => {
                 let work = |shared: &running::Shared| plan.execute(&input, jobs, shared);
