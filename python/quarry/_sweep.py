@@ -270,9 +270,11 @@ def _cached(uri: str) -> str:
     known = hashlib.sha256(f"{uri} {files.ukey(path)}".encode()).hexdigest()[:32]
     kept = cache / f"{known}-{path.rsplit('/', 1)[-1]}"
     if not kept.exists():
-        part = cache / f".{known}.{os.getpid()}.part"
-        files.get_file(path, str(part))
-        part.replace(kept)
+        # Other threads and processes may fetch it now.
+        with tempfile.TemporaryDirectory(dir=cache, prefix=".part-") as folder:
+            part = Path(folder, "part")
+            files.get_file(path, str(part))
+            part.replace(kept)
     return str(kept)
 
 

@@ -29,12 +29,15 @@ use crate::table::PyTable;
 #[pyclass(module = "quarry", frozen)]
 pub(crate) struct Recording {
     pub(crate) input: Input,
+    /// Exit code of the command that was recorded, if it has ended.
+    exit_code: Option<u8>,
 }
 
 impl Recording {
     pub(crate) fn of(file: TraceFile, name: &str) -> Self {
         Self {
             input: Input::new(file, name),
+            exit_code: None,
         }
     }
 }
@@ -57,11 +60,12 @@ impl Recording {
         });
         Ok(Self {
             input: input.map_err(raised)?,
+            exit_code: None,
         })
     }
 
     /// Records what this machine's kernel allocates, as root, until `command` ends or for `duration`, and opens the trace.
-    /// It has the kernel's reports of both ends. Ctrl-C ends the recording, which is written then.
+    /// It has the kernel's reports of both ends. Ctrl-C ends the command and the recording, which is written then.
     #[staticmethod]
     #[pyo3(signature = (
         output, command = None, *, duration = None, ring = None, pid = None, cgroup = None, comm = None, stacks = false,
@@ -113,12 +117,15 @@ impl Recording {
                 shared.record(recorder, &command, duration)
             })
         })?;
-        made.map_err(raised)?;
+        let made = made.map_err(raised)?;
         for error in unread.into_inner().unwrap_or_else(PoisonError::into_inner) {
             note(py, &format!("{error}; the trace goes without it"))?;
         }
         let file = TraceFile::open(&output).map_err(raised)?;
-        Ok(Self::of(file, &output.to_string_lossy()))
+        Ok(Self {
+            exit_code: made.waited,
+            ..Self::of(file, &output.to_string_lossy())
+        })
     }
 
     /// Makes a trace of a recording of perf, trace-cmd, ftrace, LTTng or Perfetto, and opens it. Facts that the recording
@@ -340,6 +347,13 @@ impl Recording {
     #[getter]
     fn assumptions(&self) -> Vec<String> {
         self.input.file.meta().assumptions.clone()
+    }
+
+    /// Exit code of the command that `record` ran, 128 and the number of the signal that ended it; None without one, or if it
+    /// still ran.
+    #[getter]
+    fn exit_code(&self) -> Option<u8> {
+        self.exit_code
     }
 
     fn __len__(&self) -> usize {

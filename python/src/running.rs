@@ -7,20 +7,21 @@ use std::io::{self, Read};
 use std::num::NonZeroUsize;
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use quarry_core::era::Era;
-use quarry_trace::record::Recorder;
+use quarry_trace::record::{self, Recorder};
 use quarry_trace::{ImportOptions, ImportSummary, TraceError, import_to_file, open_recording};
 use quarry_work::Progress;
 
 /// Longest time for which a signal waits to be seen.
 const TICK: Duration = Duration::from_millis(50);
+/// Time in which a recorded command has to end when it is asked to.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// State that the work and the thread that waits for it share.
 #[derive(Default)]
@@ -159,35 +160,27 @@ impl Shared {
         &self.stopped
     }
 
-    /// Empties a recorder's rings until a command ends, the time is over, or the work is stopped.
+    /// Empties a recorder's rings until a command ends, the time is over, or the work is stopped. Gives the exit code of a
+    /// command that has ended; stopped work ends it.
     pub(crate) fn record(
         &self,
         recorder: &mut Recorder,
         command: &[OsString],
         duration: Option<Duration>,
-    ) -> quarry_trace::Result<()> {
-        let failed = |source| TraceError::Read {
-            path: command.first().map(PathBuf::from).unwrap_or_default(),
-            source,
-        };
-        let mut child = match command {
-            [] => None,
-            [program, rest @ ..] => Some(Command::new(program).args(rest).spawn().map_err(failed)?),
-        };
-        let began = Instant::now();
-        while !self.is_stopped() {
-            let left = duration.map(|duration| duration.saturating_sub(began.elapsed()));
-            let ended = child
-                .as_mut()
-                .map(Child::try_wait)
-                .transpose()
-                .map_err(failed)?;
-            if left == Some(Duration::ZERO) || ended.flatten().is_some() {
-                break;
+    ) -> quarry_trace::Result<Option<u8>> {
+        let mut child = record::spawn(command)?;
+        let take = |step| recorder.take(step);
+        let mut status = record::watch(child.as_mut(), duration, || self.is_stopped(), take);
+        match child {
+            Some(mut child) if self.is_stopped() || status.is_err() => {
+                let ended = record::end(&mut child, PATIENCE)?;
+                status = status.map(|_| Some(ended));
             }
-            recorder.take(left.unwrap_or(TICK).min(TICK))?;
+            // It goes on; this waits for it, lest it stay in the table of processes.
+            Some(mut child) => drop(std::thread::spawn(move || child.wait())),
+            None => {}
         }
-        Ok(())
+        Ok(status?.map(record::exit_code))
     }
 
     /// Imports a recording; when it is stopped, its input ends with an error.

@@ -34,12 +34,7 @@ impl Sweep {
     /// Plans a sweep: `plan` is JSON. `inputs` are JSON of inputs that were examined elsewhere.
     #[new]
     #[pyo3(signature = (plan, caches, inputs = None))]
-    fn new(
-        py: Python<'_>,
-        plan: &str,
-        caches: bool,
-        inputs: Option<&str>,
-    ) -> PyResult<Self> {
+    fn new(py: Python<'_>, plan: &str, caches: bool, inputs: Option<&str>) -> PyResult<Self> {
         let object: Map<String, Value> = serde_json::from_str(plan).map_err(raised)?;
         let plan = Plan::of_object(&object).map_err(raised)?;
         let of = match inputs {

@@ -106,6 +106,11 @@ def test_replay_in_simulated_time(command):
         design=["slub", "sheaf@7.0"], time=True, machine="milan-2x64", seed=7
     )
     same(table, told["runs"])
+    caches = quarry.Recording.open("kv").replay(
+        design=["slub", "sheaf@7.0"], time=True, machine="milan-2x64", seed=7, caches=True
+    )
+    of_runs = [cache["operations"] for run in told["runs"] for cache in run["caches"]]
+    assert caches["operations"] == of_runs
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,6 @@ def test_options_that_contradict_each_other():
         ({"empty": True, "check": True}, "contradicts"),
         ({"pages": "some"}, "auto, off, all"),
         ({"time": True, "machine": "milan"}, "milan"),
-        ({"time": True, "caches": True}, "no caches"),
     ]:
         with pytest.raises(quarry.UsageError, match=message):
             recording.replay(**keywords)

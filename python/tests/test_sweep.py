@@ -2,10 +2,14 @@
 
 import concurrent.futures
 import os
+import shutil
 import signal
+import threading
+from pathlib import Path
 
 import polars as pl
 import pytest
+from conftest import ROOT
 from distributed import Client, LocalCluster
 
 import quarry
@@ -121,6 +125,50 @@ def test_inputs_and_output_are_uris(fleet, tmp_path, cluster, monkeypatch):
         PLAN, input=f"file://{fleet}/*.json.gz", output=f"file://{out}", client=cluster
     )
     assert again.present == 24
+
+
+def test_threads_that_fetch_one_input_do_not_share_a_part(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    both = threading.Barrier(2)
+
+    class Slow:
+        def ukey(self, path):
+            return path
+
+        def get_file(self, path, local):
+            with Path(local).open("w") as file:
+                file.write("first")
+                file.flush()
+                both.wait(timeout=60)
+                file.write(" second")
+
+    monkeypatch.setattr(_sweep, "_filesystem", lambda uri: (Slow(), "host"))
+    with concurrent.futures.ThreadPoolExecutor(2) as threads:
+        kept = list(threads.map(_sweep._fetched, ["slow://host"] * 2))
+    assert kept[0] == kept[1]
+    assert Path(kept[0]).read_text() == "first second"
+    assert [path.name for path in Path(kept[0]).parent.iterdir()] == [Path(kept[0]).name]
+
+
+def test_a_machine_is_read_where_the_sweep_is_planned(tmp_path, monkeypatch):
+    machines = ROOT / "crates/quarry-machines/machines"
+    plan = tmp_path / "plans/plan.toml"
+    plan.parent.mkdir()
+    plan.write_text('ask = "run micro"\ncount = 100\ndesign = "slub@6.17"\nmachine = "mine.toml"\n')
+    shutil.copy(machines / "haswell-ep-2x12.toml", plan.parent / "mine.toml")
+    monkeypatch.chdir(tmp_path)
+    with concurrent.futures.ThreadPoolExecutor(1) as threads:
+        first = quarry.sweep(plan, output="out", client=threads)
+        assert (first.cells, first.present, first.failed) == (1, 0, 0)
+        before = first.table()["object_ns"]
+        shutil.copy(machines / "milan-2x64.toml", plan.parent / "mine.toml")
+        again = quarry.sweep(plan, output="out", client=threads)
+        assert (again.cells, again.present, again.failed) == (1, 0, 0)
+    # The rows of the old file are gone. A keyword's path is relative to this process.
+    assert len(again.table()) == 1
+    assert again.table()["object_ns"] != before
+    own = quarry.sweep(plan, machine="plans/mine.toml", output="out")
+    assert (own.cells, own.present) == (1, 1)
 
 
 def test_uris_and_patterns_are_inputs_of_one_sweep(fleet, tmp_path, cluster, monkeypatch):

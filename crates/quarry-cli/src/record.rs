@@ -2,16 +2,16 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, IsTerminal, Write};
-use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus};
+use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use indicatif::ProgressBar;
-use quarry_lab::record;
 use quarry_snapshot::ReportError;
-use quarry_trace::record::{MemoryNeed, RecordOptions, Recorder, Recording, Scope};
+use quarry_trace::record::{
+    self, MemoryNeed, RecordOptions, Recorder, Recording, Scope, exit_code,
+};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -155,7 +155,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     note_memory(options.memory());
     let unread = |error: &ReportError| output::note(&format!("{error}; the trace goes without it"));
     let mut child = None;
-    let recorded = record::record(
+    let recorded = quarry_lab::record::record(
         &args.output,
         &options,
         !args.no_reports,
@@ -197,62 +197,34 @@ fn wait(
     stop: &RecordingEnd,
     child: &mut Option<Child>,
 ) -> anyhow::Result<Option<ExitStatus>> {
-    const STEP: Duration = Duration::from_millis(50);
     if stop.is_asked() {
         return Ok(None);
     }
-    *child = spawn(args)?;
+    io::stdout().flush()?;
+    *child = record::spawn(&args.command)?;
     let began = Instant::now();
     let bar = progress_bar();
-    let mut ended = None;
-    while !stop.is_asked() {
-        if let Some(child) = child {
-            ended = child.try_wait().context("cannot wait for the command")?;
-        }
-        let over = args
-            .duration
-            .is_some_and(|duration| began.elapsed() >= duration);
-        if ended.is_some() || over {
-            break;
-        }
-        let left = args
-            .duration
-            .map(|duration| duration.saturating_sub(began.elapsed()));
-        recorder.take(left.map_or(STEP, |left| left.min(STEP)))?;
-        // The counters of lost events are a file for each CPU.
-        if !bar.is_hidden() {
-            bar.set_message(format!(
-                "{:.1} s, {} of events, {} lost",
-                began.elapsed().as_secs_f64(),
-                units::bytes(recorder.read_bytes()),
-                units::count(recorder.lost()?)
-            ));
-            bar.tick();
-        }
-    }
+    let ended = record::watch(
+        child.as_mut(),
+        args.duration,
+        || stop.is_asked(),
+        |step| {
+            recorder.take(step)?;
+            // The counters of lost events are a file for each CPU.
+            if !bar.is_hidden() {
+                bar.set_message(format!(
+                    "{:.1} s, {} of events, {} lost",
+                    began.elapsed().as_secs_f64(),
+                    units::bytes(recorder.read_bytes()),
+                    units::count(recorder.lost()?)
+                ));
+                bar.tick();
+            }
+            Ok::<_, anyhow::Error>(())
+        },
+    )?;
     bar.finish_and_clear();
-    // The terminal's Ctrl-C reached the command, too: its end belongs to the recording.
-    if let (true, None, Some(child)) = (stop.is_asked(), ended, child) {
-        ended = child.try_wait().context("cannot wait for the command")?;
-    }
     Ok(ended)
-}
-
-fn spawn(args: &Args) -> anyhow::Result<Option<Child>> {
-    let Some((program, rest)) = args.command.split_first() else {
-        return Ok(None);
-    };
-    io::stdout().flush()?;
-    let child = Command::new(program).args(rest).spawn();
-    child
-        .map(Some)
-        .with_context(|| format!("cannot run {program:?}"))
-}
-
-/// As shells tell it: 128 and the number of the signal that ended a process.
-fn exit_code(status: ExitStatus) -> u8 {
-    let code = status.code().or(status.signal().map(|signal| 128 + signal));
-    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)
 }
 
 fn progress_bar() -> ProgressBar {

@@ -32,11 +32,6 @@ pub(crate) fn quarry_with(line: &str, stdin: &[u8]) -> Output {
     child.wait_with_output().unwrap()
 }
 
-/// Says that a test does not run, past the harness, which keeps what a passing test prints.
-pub(crate) fn skipped(reason: &str) {
-    let _ = writeln!(std::io::stderr(), "skipped: {reason}");
-}
-
 /// Standard output of a run that must succeed.
 pub(crate) fn stdout(line: &str) -> String {
     text(&quarry(line))

@@ -1,9 +1,9 @@
 //! One replay: the events of a trace, performed on one heap.
 //!
 //! ```text
-//!   trace --chunk--> Engine::step --+--> table[object] (16 bytes: receipt, bytes, cache, CPU)
-//!                                   +--> Driver (alloc, free) --> design --> page allocator
-//!                                   +--> table[block] --> Driver (pages) --------^
+//!   trace --chunk--> Engine::run_chunk --+--> table[object] (16 bytes: object, bytes, cache, CPU)
+//!                                        +--> Driver (alloc, free) --> design --> page allocator
+//!                                        +--> Pages: table[block] --> Driver (pages) ---^
 //! ```
 //!
 //! # Page events

@@ -13,11 +13,13 @@
 //! kernel and told as [`TraceMeta::lost_events`]. An event is merged when every other ring has a later one, or was
 //! read to its end after that moment.
 
+mod command;
 mod instance;
 mod reader;
 mod scope;
 mod sink;
 
+pub use command::{end, exit_code, spawn, watch};
 pub use scope::Scope;
 
 use std::fs;
