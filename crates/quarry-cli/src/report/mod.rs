@@ -4,7 +4,6 @@
 //! A page is made of a command's JSON output alone, so that `quarry replay --html` and `quarry report` of what it printed agree.
 
 mod regret;
-pub(crate) mod replay;
 pub(crate) mod reproduce;
 pub(crate) mod runs;
 pub(crate) mod sweep;
@@ -115,7 +114,8 @@ fn page(documents: &[Doc]) -> anyhow::Result<View> {
         );
     }
     let page = match command {
-        "replay" | "replay --time" => replay::page(documents),
+        "replay" => quarry_lab::replay::view(documents),
+        "replay --time" => timed(documents),
         "look" => quarry_lab::look::view(documents),
         "what-if" => quarry_lab::whatif::view(documents),
         "reproduce" if documents.len() > 1 => bail!(
@@ -132,6 +132,11 @@ fn page(documents: &[Doc]) -> anyhow::Result<View> {
     let mut page = page.with_origin(documents);
     page.explain(&meanings(command));
     Ok(page)
+}
+
+/// The view of replays in simulated time, with studies of the machine.
+pub(crate) fn timed(documents: &[Doc]) -> View {
+    runs::with_sensitivity(quarry_lab::replay::timed::view(documents), documents)
 }
 
 /// Meanings of the members of a command's output, by their paths.
