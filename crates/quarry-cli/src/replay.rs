@@ -20,9 +20,10 @@ use serde::Serialize;
 
 pub(crate) use crate::replay_args::Args;
 use crate::replay_args::PagesArg;
+use crate::report::runs as pages;
 use crate::terminal::{self, Show};
 use crate::trace_info::TraceInfo;
-use crate::{error, input, output, replay_sensitivity, report, sensitivity};
+use crate::{error, input, output, replay_sensitivity, sensitivity};
 
 /// Fields of `replay --json`.
 #[derive(JsonSchema, Serialize)]
@@ -265,7 +266,7 @@ fn run_timed(args: &Args, input: &Input, axes: &Axes, timing: &Timing) -> anyhow
         sensitivity: study.as_ref().map(|(report, _)| report),
     };
     let html = args.html.as_deref();
-    let mut view = output::viewed("replay --time", &report, report::timed, html, args.force)?;
+    let mut view = output::viewed("replay --time", &report, pages::timed, html, args.force)?;
     if args.json {
         return output::print_json("replay --time", &report);
     }
@@ -277,7 +278,7 @@ fn run_timed(args: &Args, input: &Input, axes: &Axes, timing: &Timing) -> anyhow
         return Ok(());
     }
     view.sections
-        .retain(|section| section.id != report::runs::SENSITIVITY);
+        .retain(|section| section.id != pages::SENSITIVITY);
     show(view, &notes, args)?;
     match &study {
         Some((report, groups)) => output::print_text(&format!("\n{}", report.text(groups))),

@@ -14,9 +14,10 @@ use serde::Serialize;
 
 use crate::error::usage;
 use crate::machine_args::JobsArgs;
+use crate::report::sweep as pages;
 use crate::sweep_status::{Failing, Missing};
 use crate::units::{bytes, count, counted, duration};
-use crate::{output, report, sweep_status, sweep_tables, units};
+use crate::{output, sweep_status, sweep_tables, units};
 
 /// Arguments.
 #[derive(clap::Args)]
@@ -233,7 +234,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             },
         )?,
         false => {
-            let rows = report::sweep::results(&folder)?;
+            let rows = pages::results(&folder)?;
             output::print_text(&sweep_tables::text(&outcome, rows.as_ref(), path)?)?;
         }
     }

@@ -7,6 +7,7 @@ mod regret;
 pub(crate) mod reproduce;
 pub(crate) mod runs;
 pub(crate) mod sweep;
+mod sweep_cases;
 mod sweep_growth;
 mod sweep_parts;
 mod sweep_settings;
@@ -115,7 +116,7 @@ fn page(documents: &[Doc]) -> anyhow::Result<View> {
     }
     let page = match command {
         "replay" => quarry_lab::replay::view(documents),
-        "replay --time" => timed(documents),
+        "replay --time" => runs::timed(documents),
         "look" => quarry_lab::look::view(documents),
         "what-if" => quarry_lab::whatif::view(documents),
         "reproduce" if documents.len() > 1 => bail!(
@@ -132,11 +133,6 @@ fn page(documents: &[Doc]) -> anyhow::Result<View> {
     let mut page = page.with_origin(documents);
     page.explain(&meanings(command));
     Ok(page)
-}
-
-/// The view of replays in simulated time, with studies of the machine.
-pub(crate) fn timed(documents: &[Doc]) -> View {
-    runs::with_sensitivity(quarry_lab::replay::timed::view(documents), documents)
 }
 
 /// Meanings of the members of a command's output, by their paths.

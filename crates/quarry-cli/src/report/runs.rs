@@ -70,11 +70,16 @@ pub(crate) fn page(documents: &[Doc]) -> View {
     with_sensitivity(page, documents)
 }
 
+/// The view of replays in simulated time, with studies of the machine.
+pub(crate) fn timed(documents: &[Doc]) -> View {
+    with_sensitivity(quarry_lab::replay::timed::view(documents), documents)
+}
+
 /// Id of the sections of studies.
 pub(crate) const SENSITIVITY: &str = "sensitivity";
 
 /// The view with what studies of the machine's constants found.
-pub(crate) fn with_sensitivity(view: View, documents: &[Doc]) -> View {
+fn with_sensitivity(view: View, documents: &[Doc]) -> View {
     let studies = documents.iter().zip(short_names(documents));
     studies.fold(view, |view, (document, name)| {
         view.with(sensitivity(&document.content["sensitivity"], &name))
