@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::num::NonZeroUsize;
 use std::panic::resume_unwind;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use quarry_core::era::Era;
 use quarry_trace::record::{self, Recorder};
-use quarry_trace::{ImportOptions, ImportSummary, TraceError, import_to_file, open_recording};
+use quarry_trace::{ImportOptions, ImportSummary, import_to_file, open_recording};
 use quarry_work::Progress;
 
 /// Longest time for which a signal waits to be seen.

@@ -2,13 +2,14 @@
 
 use std::ffi::OsString;
 
-use quarry_lab::callers::{Amount, By, Caller, Callers, Share, Totals};
-use quarry_sweep::table::Table;
+use quarry_lab::callers::{Amount, By, Caller, Callers, Totals, table};
 use quarry_trace::TraceMeta;
+use quarry_view::frame::Frame;
+use quarry_view::{Section, View, value};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::rows::Label;
+use crate::terminal::{self, Show};
 use crate::trace_info::TraceInfo;
 use crate::units::{bytes, count, percent};
 use crate::{input, output};
@@ -131,23 +132,6 @@ pub(crate) struct Report<'a> {
     callers: &'a [Caller],
 }
 
-/// Columns of the table.
-pub(crate) const COLUMNS: [Label; 9] = [
-    Label::new("live at\npeak", "peak_live_bytes"),
-    Label::new("live at\nend", "end_live_bytes"),
-    Label::new("allocs", "allocs"),
-    Label::new("bytes\nin all", "bytes_alloc"),
-    Label::new("waste", "waste_bytes").note("The column has it as a part of `bytes_alloc`."),
-    Label::new("freed on\nother CPU", "cross_cpu_frees")
-        .note("The column has them as a part of all frees of its objects."),
-    Label::new("caches", "caches.name")
-        .note("The column has the largest, and how many more there are."),
-    Label::new("processes", "processes.name")
-        .note("The column has the largest, and how many more there are."),
-    Label::new("call sites", "sites.name")
-        .note("The column has the largest, and how many more there are."),
-];
-
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let input = input::trace(&args.trace)?;
@@ -162,45 +146,44 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     }
     let by = By::from(args.by);
     let rows = callers.by(by);
+    let report = Report {
+        trace: TraceInfo::of(&input.name, meta),
+        by,
+        totals: callers.totals(),
+        callers: &rows,
+    };
     if args.json {
-        return output::print_json(
-            "callers",
-            &Report {
-                trace: TraceInfo::of(&input.name, meta),
-                by,
-                totals: callers.totals(),
-                callers: &rows,
-            },
-        );
+        return output::print_json("callers", &report);
     }
     if args.csv {
-        return output::print_csv(Table::of(&rows)?, &["name"]);
+        return output::print_csv(Frame::of(&rows)?, &["name"]);
     }
+    let doc = output::doc("callers", &report)?;
     let name = input::shown(args.trace.as_ref());
-    output::print_text(&text(&name, meta, &callers, by, args.top))
-}
-
-/// Everything that the command prints.
-fn text(name: &str, meta: &TraceMeta, callers: &Callers, by: By, top: usize) -> String {
-    let totals = callers.totals();
-    let rows = callers.by(by);
-    let mut text = format!("{}\n\n", output::wrap(&finding(meta, &totals, &rows)));
-    text.push_str(&format!("{name}: {}\n", counted(&totals)));
-    if totals.recorder_allocs > 0 {
-        text.push_str(&format!(
-            "left out: {} allocations of the recorder itself (--recorder counts them)\n",
-            count(totals.recorder_allocs)
+    let mut about = Section::default().note(format!("{name}: {}", counted(&report.totals)));
+    if report.totals.recorder_allocs > 0 {
+        about = about.note(format!(
+            "left out: {} allocations of the recorder itself (--recorder counts them)",
+            count(report.totals.recorder_allocs)
         ));
     }
     if meta.lost_events > 0 {
-        text.push_str(&format!(
-            "warning: the recorder lost {} events, so objects may look alive\n",
+        about = about.note(format!(
+            "warning: the recorder lost {} events, so objects may look alive",
             count(meta.lost_events)
         ));
     }
-    text.push_str(&format!("\n{}", table(&rows, by, top)));
-    text.push_str("\n`quarry explain NAME` says what a column means.\n");
-    text
+    let table = table(value::list(&doc.content, "callers"), by);
+    let view = View::new("Callers")
+        .finding(finding(meta, &report.totals, &rows))
+        .with(about)
+        .with(Section::new("Callers").with(table));
+    let show = Show {
+        rows: Some(args.top),
+        hint: "`quarry explain NAME` says what a column means.",
+        ..Show::default()
+    };
+    terminal::print(&view, show)
 }
 
 /// Counts of the whole recording, in a line.
@@ -241,59 +224,4 @@ fn finding(meta: &TraceMeta, totals: &Totals, rows: &[Caller]) -> String {
         None => text.push_str("; at the end nothing of it is alive."),
     }
     text
-}
-
-/// The callers with most memory at the peak.
-pub(crate) fn table(rows: &[Caller], by: By, top: usize) -> String {
-    let (first, other) = match by {
-        By::Site => ("call site", "processes"),
-        By::Process => ("process", "call sites"),
-        By::Cache => ("cache", "processes"),
-    };
-    // A cache's only cache is itself.
-    let with_caches = by != By::Cache;
-    let mut header = vec![first];
-    header.extend(COLUMNS.iter().take(6).map(|column| column.name));
-    if with_caches {
-        header.push("caches");
-    } else {
-        header.push("call sites");
-    }
-    header.push(other);
-    let mut grid = output::grid(&header, &[7, 8]);
-    for caller in rows.iter().take(top) {
-        let (seventh, eighth) = match by {
-            By::Site => (&caller.caches, &caller.processes),
-            By::Process => (&caller.caches, &caller.sites),
-            By::Cache => (&caller.sites, &caller.processes),
-        };
-        grid.add_row([
-            output::shortened(&caller.name, NAME_CHARS),
-            bytes(caller.peak_live_bytes),
-            bytes(caller.end_live_bytes),
-            count(caller.allocs),
-            bytes(caller.bytes_alloc),
-            percent(caller.waste_bytes, caller.bytes_alloc),
-            percent(caller.cross_cpu_frees, caller.frees),
-            largest(seventh),
-            largest(eighth),
-        ]);
-    }
-    match rows.len() > top {
-        true => format!("{top} of {} callers\n{grid}\n", count(rows.len() as u64)),
-        false => format!("{} callers\n{grid}\n", rows.len()),
-    }
-}
-
-/// Letters of a caller's name in the table.
-const NAME_CHARS: usize = 30;
-
-/// The first of a list and the number of the others.
-fn largest(list: &[Share]) -> String {
-    let first = list.first().map_or("-", |share| share.name.as_str());
-    let first = output::shortened(first, NAME_CHARS);
-    match list.len() {
-        0 | 1 => first,
-        more => format!("{first} +{}", more - 1),
-    }
 }

@@ -3,8 +3,8 @@
 use serde_json::Value;
 
 use crate::diff::{CacheChange, Change, Difference, Pair};
+use crate::output;
 use crate::units::{bytes, count};
-use crate::{output, replay_tables};
 
 /// Members of `trace` and `snapshot` that get a line; the others follow from them.
 const SHOWN: &[&str] = &[
@@ -216,7 +216,7 @@ fn cache_table(caches: &[CacheChange], top: usize) -> String {
 
 /// The name of a row where `quarry replay` has one.
 fn label(field: &str) -> String {
-    let row = replay_tables::label_of(field).map(|label| label.plain());
+    let row = quarry_lab::replay::label_of(field);
     match (field, row) {
         // These rows are parts of memory; here they are bytes.
         ("object_bytes" | "final_object_bytes", Some(row)) => format!("{row}, bytes"),

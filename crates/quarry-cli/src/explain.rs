@@ -11,9 +11,8 @@ use quarry_view::frame::schema::Member;
 use quarry_view::{Column, Form, Spec, column, meaning};
 
 use crate::fields::Outputs;
-use crate::rows::Label;
-use crate::words::WORDS;
-use crate::{callers, output, replay_pages, replay_tables, replay_time};
+use crate::output;
+use crate::words::{Label, WORDS};
 
 /// Arguments.
 #[derive(clap::Args)]
@@ -91,64 +90,33 @@ struct Meanings {
 impl Meanings {
     fn new() -> Self {
         let outputs = Outputs::new();
-        let of = |label: Label| {
-            let fields: Vec<&str> = label.fields().collect();
-            let named = column(label.name, "", Form::Text).of(fields.join(" "));
-            named.about(label.note)
+        let of = |label: &Label| {
+            let named = column(label.name, "", Form::Text);
+            named.of(label.fields.to_string()).about(label.note)
         };
-        let labels = |rows: &mut dyn Iterator<Item = Label>| rows.map(of).collect();
         let worded = WORDS.iter().map(|words| Table {
             command: words.command,
             title: words.title,
             of: words.prefix.trim_end_matches('.'),
-            columns: labels(&mut words.labels.iter().copied()),
+            columns: words.labels.iter().map(of).collect(),
         });
-        let mut tables = vec![
-            Table {
-                command: "replay",
-                title: "Rows of a replay",
-                of: "runs",
-                columns: labels(&mut replay_tables::ROWS.iter().map(|row| row.label)),
-            },
-            Table {
-                command: "replay",
-                title: "Rows of page events, with --all",
-                of: "runs",
-                columns: labels(&mut replay_pages::labels()),
-            },
-            Table {
-                command: "replay",
-                title: "Columns of --caches",
-                of: "runs",
-                columns: labels(&mut replay_tables::CACHE_COLUMNS.into_iter()),
-            },
-            Table {
-                command: "replay --time",
-                title: "Rows with --time",
-                of: "runs",
-                columns: labels(&mut replay_time::ROWS.iter().map(|row| row.label)),
-            },
-            Table {
-                command: "callers",
-                title: "Columns of callers",
-                of: "callers",
-                columns: labels(&mut callers::COLUMNS.into_iter()),
-            },
-        ];
-        tables.extend(worded);
         let views = [
-            ("look", &quarry_lab::look::TABLES[..]),
+            ("replay", &quarry_lab::replay::TABLES[..]),
+            ("replay --time", &quarry_lab::replay::timed::TABLES),
+            ("callers", &[quarry_lab::callers::CALLERS]),
+            ("look", &quarry_lab::look::TABLES),
             ("what-if", &quarry_lab::whatif::TABLES),
         ];
         let specs = views.iter();
         let specs =
             specs.flat_map(|(command, specs)| specs.iter().map(move |spec| (*command, spec)));
-        tables.extend(specs.map(|(command, spec): (_, &Spec)| Table {
+        let specs = specs.map(|(command, spec): (_, &Spec)| Table {
             command,
             title: spec.title,
             of: spec.rows,
             columns: (spec.columns)(),
-        }));
+        });
+        let tables = specs.chain(worded).collect();
         let fields = outputs.all();
         let mut by_command: BTreeMap<_, BTreeMap<String, String>> = BTreeMap::new();
         for (command, member) in &fields {

@@ -105,18 +105,6 @@ pub(crate) fn note_cpus(machine: &Machine, cpus: impl IntoIterator<Item = u32>) 
     beyond.for_each(|text| note(&text));
 }
 
-/// Says in which states the heaps of runs begin, a line for each design and release that has one; nothing of empty heaps.
-pub(crate) fn begins<'a>(
-    runs: impl IntoIterator<Item = (&'a str, &'a str, Option<&'a str>)>,
-) -> String {
-    let mut lines: Vec<String> = Vec::new();
-    for (design, era, state) in runs {
-        let line = state.map(|state| format!("{design}@{era} begins as {state}\n"));
-        lines.extend(line.filter(|line| !lines.contains(line)));
-    }
-    lines.concat()
-}
-
 /// Settings as they were given, in a line; empty if there are none.
 pub(crate) fn settings_line(settings: &[String]) -> String {
     match settings {

@@ -1,7 +1,6 @@
 //! `quarry replay`: recorded allocations on other designs.
 
 use std::num::NonZeroUsize;
-use std::path::Path;
 
 use quarry_designs::Setting;
 use quarry_lab::ask::{MEMORY_BYTES, Replay, Start};
@@ -10,17 +9,20 @@ use quarry_lab::callers::{By, Caller, Callers};
 use quarry_lab::plan::Axes;
 use quarry_lab::replay::input::Input;
 use quarry_lab::replay::lists;
+use quarry_lab::replay::notes;
 use quarry_lab::replay::pages::{PageEvents, PageMode};
-use quarry_lab::replay::timed::{Pace, Timing};
+use quarry_lab::replay::timed::{self, Pace, Timing};
 use quarry_lab::{Plan, RunReport};
-use quarry_sweep::table::Table;
+use quarry_view::View;
+use quarry_view::frame::Frame;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 pub(crate) use crate::replay_args::Args;
+use crate::report::runs as pages;
+use crate::terminal::{self, Show};
 use crate::trace_info::TraceInfo;
-use crate::{chart, error, input, latency, output, report};
-use crate::{replay_sensitivity, replay_tables, replay_time, sensitivity};
+use crate::{error, input, output, replay_sensitivity, sensitivity};
 
 /// Fields of `replay --json`.
 #[derive(JsonSchema, Serialize)]
@@ -174,55 +176,58 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         false => Vec::new(),
     };
     let settings = Settings::of(&asked, &input, &axes, None);
-    let settings_line = settings.line();
+    let notes = notes::replayed(&input.name, meta, &settings.line(), &runs);
     let exhausted = exhausted(&runs);
     let report = Report {
         trace: TraceInfo::of(&input.name, meta),
         settings,
-        finding: replay_tables::told(meta, &runs),
+        finding: quarry_lab::replay::told(meta, &runs),
         runs: &runs,
         callers: &callers,
         sensitivity: None,
     };
-    if let Some(path) = &args.html {
-        output::viewed(
-            "replay",
-            &report,
-            report::replay::page,
-            Some(path),
-            args.force,
-        )?;
-    }
-    if let Some(path) = &args.svg {
-        output::write_to(path, &chart::svg(&input.name, &runs)?, args.force)?;
-    }
-    if to_stdout(args).contains(&true) {
-        return exhausted.map_or(Ok(()), |why| Err(error::exhausted(why)));
-    }
+    let html = args.html.as_deref();
+    let mut view = output::viewed(
+        "replay",
+        &report,
+        quarry_lab::replay::view,
+        html,
+        args.force,
+    )?;
     if args.json {
         output::print_json("replay", &report)?;
     } else if args.csv {
         let first = ["design", "era", "page_size", "cpus"];
         let table = match args.caches {
-            true => Table::of_parts(&runs, |run| &run.caches, &first)?,
-            false => Table::of(&runs)?,
+            true => Frame::of_parts(&runs, |run| &run.caches, &first)?,
+            false => Frame::of(&runs)?,
         };
         output::print_csv(table, &first)?;
-    } else {
-        let more = replay_tables::More {
-            all: args.all,
-            caches: args.caches.then_some(args.top),
-            callers: (&callers, args.top),
-            fragmentation: args.fragmentation,
-        };
+    } else if !html.is_some_and(output::is_stdout) {
         let told = exhausted
-            .as_ref()
-            .map(|why| format!("MEMORY EXHAUSTED: {why}\n"))
-            .unwrap_or_default();
-        let text = replay_tables::text(&input.name, meta, &settings_line, &runs, more);
-        output::print_text(&format!("{told}{text}"))?;
+            .iter()
+            .map(|why| format!("MEMORY EXHAUSTED: {why}"));
+        view.findings.splice(..0, told);
+        let asked = [
+            ("caches", args.caches),
+            ("fragmentation", args.fragmentation),
+        ];
+        let is_left_out = |id: &str| asked.iter().any(|(of, is)| *of == id && !is);
+        view.sections.retain(|section| !is_left_out(&section.id));
+        show(view, &notes, args)?;
     }
     exhausted.map_or(Ok(()), |why| Err(error::exhausted(why)))
+}
+
+/// Prints the view of a replay.
+fn show(mut view: View, notes: &str, args: &Args) -> anyhow::Result<()> {
+    view.note_first(notes.lines().map(str::to_string));
+    let hint = match args.all {
+        true => "`quarry explain NAME` says what a row means.",
+        false => "--all has more rows; `quarry explain NAME` says what one means.",
+    };
+    let (all, rows) = (args.all, args.caches.then_some(args.top));
+    terminal::print(&view, Show { all, rows, hint })
 }
 
 fn jobs(args: &Args) -> usize {
@@ -260,42 +265,33 @@ fn run_timed(
         false => None,
     };
     let settings = Settings::of(asked, input, axes, Some(timing));
-    let line = settings.line();
-    let text = |all: bool| {
-        let study = study.as_ref();
-        let study = study.map_or_else(String::new, |(report, groups)| report.text(groups));
-        replay_time::text(input, timing, &line, &runs, all) + &study
-    };
+    let notes = notes::timed(input, timing, &settings.line(), &runs);
     let report = Report {
         trace: TraceInfo::of(&input.name, meta),
         settings,
-        finding: replay_time::told(&runs),
+        finding: timed::told(&runs),
         runs: &runs,
         callers: &[],
         sensitivity: study.as_ref().map(|(report, _)| report),
     };
-    if let Some(path) = &args.html {
-        output::viewed(
-            "replay --time",
-            &report,
-            report::replay::page,
-            Some(path),
-            args.force,
-        )?;
-    }
-    if let Some(path) = &args.svg {
-        output::write_to(path, &latency::svg(&input.name, &runs)?, args.force)?;
-    }
+    let html = args.html.as_deref();
+    let mut view = output::viewed("replay --time", &report, pages::timed, html, args.force)?;
     if args.json {
         return output::print_json("replay --time", &report);
     }
     if args.csv {
         let first = ["design", "era", "page_size", "cpus"];
-        return output::print_csv(Table::of(&runs)?, &first);
+        return output::print_csv(Frame::of(&runs)?, &first);
     }
-    match to_stdout(args).contains(&true) {
-        true => Ok(()),
-        false => output::print_text(&text(args.all)),
+    if html.is_some_and(output::is_stdout) {
+        return Ok(());
+    }
+    view.sections
+        .retain(|section| section.id != pages::SENSITIVITY);
+    show(view, &notes, args)?;
+    match &study {
+        Some((report, groups)) => output::print_text(&format!("\n{}", report.text(groups))),
+        None => Ok(()),
     }
 }
 
@@ -323,21 +319,15 @@ fn exhausted(runs: &[RunReport]) -> Option<String> {
     })
 }
 
-/// True for the page, and for the charts, if they go to stdout.
-fn to_stdout(args: &Args) -> [bool; 2] {
-    [&args.html, &args.svg].map(|file| file.as_deref() == Some(Path::new("-")))
-}
-
-/// Refuses what would write two outputs to stdout, and files that cannot be written.
+/// Refuses what would write two outputs to stdout, and a file that cannot be written.
 fn check_outputs(args: &Args) -> anyhow::Result<()> {
-    let charts = to_stdout(args);
-    if charts == [true, true] || (charts.contains(&true) && (args.json || args.csv)) {
-        return Err(error::usage(
+    match &args.html {
+        Some(path) if output::is_stdout(path) && (args.json || args.csv) => Err(error::usage(
             "two outputs would go to stdout; name a file for one of them",
-        ));
+        )),
+        Some(path) => output::check_writable(path, args.force),
+        None => Ok(()),
     }
-    let mut files = [&args.html, &args.svg].into_iter().flatten();
-    files.try_for_each(|path| output::check_writable(path, args.force))
 }
 
 /// Options that were given and have no effect on some run, or less than on others, and why.

@@ -72,9 +72,6 @@ pub(crate) struct Args {
     /// for stdout instead of the tables.
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
-    /// Write the charts alone; `-` as with --html.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) svg: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) force: output::Force,
     /// Print comma-separated values: a line for each run, or with --caches for each cache.

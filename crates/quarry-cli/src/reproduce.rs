@@ -9,7 +9,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::jobs::JobsArgs;
-use crate::{error, output, report, reproduce_tables, signals};
+use crate::report::reproduce as pages;
+use crate::{error, output, reproduce_tables, signals};
 
 /// Arguments.
 #[derive(clap::Args)]
@@ -145,13 +146,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         threads: &judged,
     };
     if let Some(path) = &args.html {
-        output::viewed(
-            "reproduce",
-            &document,
-            report::reproduce::page,
-            Some(path),
-            args.force,
-        )?;
+        output::viewed("reproduce", &document, pages::page, Some(path), args.force)?;
     }
     let to_stdout = args.html.as_deref().is_some_and(output::is_stdout);
     if args.json {

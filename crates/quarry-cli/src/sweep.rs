@@ -16,9 +16,10 @@ use serde_json::{Map, Value, json};
 
 use crate::error::usage;
 use crate::jobs::JobsArgs;
+use crate::report::sweep as pages;
 use crate::sweep_status::{Failing, Missing};
 use crate::units::{bytes, count, counted, duration};
-use crate::{output, report, sweep_status, sweep_tables, units};
+use crate::{output, sweep_status, sweep_tables, units};
 
 /// Arguments.
 #[derive(clap::Args)]
@@ -246,7 +247,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             },
         )?,
         false => {
-            let rows = report::sweep::results(&folder)?;
+            let rows = pages::results(&folder)?;
             output::print_text(&sweep_tables::text(&outcome, rows.as_ref(), path)?)?;
         }
     }

@@ -6,8 +6,9 @@ use std::path::Path;
 use quarry_sweep::Outcome;
 use quarry_sweep::table::{Column, Table};
 
+use crate::output;
+use crate::report::sweep as pages;
 use crate::units::{count, counted};
-use crate::{output, report};
 
 /// Errors that are printed at most.
 const ERRORS: usize = 3;
@@ -40,7 +41,7 @@ pub(crate) fn text(
         let more = counted(errors.len() - ERRORS, "other error");
         text.push_str(&format!("{more}; quarry sweep --status names them\n"));
     }
-    text.push_str(&report::sweep::text(rows)?);
+    text.push_str(&pages::text(rows)?);
     let folder = folder.display();
     text.push_str(&format!(
         "\nrows: {folder}/part-*.parquet; quarry sweep --merge {folder} writes them to one file, quarry report {folder} \

@@ -128,10 +128,10 @@ fn table(table: &Table, rows: &[usize], show: Show<'_>) -> String {
         }
         return grid.to_string();
     }
-    let header: Vec<&str> = columns
-        .iter()
-        .map(|(_, column)| column.name.as_ref())
-        .collect();
+    let header = columns.iter();
+    let header = header.map(|(_, column)| output::column(&column.name.replace(", ", "\n")));
+    let header: Vec<String> = header.collect();
+    let header: Vec<&str> = header.iter().map(String::as_str).collect();
     let is_text = |(_, (_, column)): &(usize, &(usize, &Column))| !column.is_number();
     let texts: Vec<usize> = columns
         .iter()

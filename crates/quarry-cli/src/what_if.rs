@@ -6,7 +6,7 @@ use quarry_ask::Asked;
 use quarry_lab::ask::WhatIf;
 use quarry_lab::whatif::{self, Prediction, Question, SnapshotInfo};
 
-use quarry_sweep::table::Table;
+use quarry_view::frame::Frame;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -97,8 +97,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if args.csv {
         let first = ["design", "page_size", "cpus"];
         let table = match args.caches {
-            true => Table::of_parts(&predictions, |run| &run.caches, &first)?,
-            false => Table::of(&predictions)?,
+            true => Frame::of_parts(&predictions, |run| &run.caches, &first)?,
+            false => Frame::of(&predictions)?,
         };
         return output::print_csv(table, &first);
     }

@@ -1,7 +1,5 @@
-//! Words of tables that are not made of rows with fields ([`crate::rows`]): a field whose doc comment is the meaning, or the
+//! Words of tables that are not made of columns by path ([`quarry_view::Spec`]): a field whose doc comment is the meaning, or the
 //! meaning itself. `quarry explain` takes them; a test compares them with what commands print.
-
-use crate::rows::Label;
 
 /// Words of one command's tables.
 pub(crate) struct Words {
@@ -15,97 +13,49 @@ pub(crate) struct Words {
     pub(crate) labels: &'static [Label],
 }
 
+/// A word of a table.
+#[derive(Clone, Copy)]
+pub(crate) struct Label {
+    /// The word.
+    pub(crate) name: &'static str,
+    /// Paths of the fields that it shows, with spaces between.
+    pub(crate) fields: &'static str,
+    /// Facts that are not about a field.
+    pub(crate) note: &'static str,
+}
+
 /// A word and its meaning.
 const fn word(name: &'static str, meaning: &'static str) -> Label {
-    Label::new(name, "").note(meaning)
+    of(name, "", meaning)
 }
 
 /// A word, the field that it shows, and its unit.
 const fn of(name: &'static str, field: &'static str, unit: &'static str) -> Label {
-    Label::new(name, field).note(unit)
+    Label {
+        name,
+        fields: field,
+        note: unit,
+    }
 }
 
 /// All words.
 pub(crate) static WORDS: &[Words] = &[
     Words {
         command: "replay",
-        title: "Caches of several runs, with --caches",
+        title: "Words of replays",
         prefix: "runs.",
         labels: &[
-            of("cache", "caches.name", ""),
             word(
                 "default",
                 "The run without any value of the lists that --set has.",
             ),
-        ],
-    },
-    Words {
-        command: "replay",
-        title: "Columns and rows of --check",
-        prefix: "runs.",
-        labels: &[
-            of(
-                "before",
-                "check.caches.initial_bytes",
-                "The column is in KiB.",
-            ),
-            of(
-                "predicted",
-                "check.caches.predicted_bytes",
-                "The column is in KiB.",
-            ),
-            of(
-                "observed",
-                "check.caches.observed_bytes",
-                "The column is in KiB.",
-            ),
-            word("difference", "Predicted less observed, in KiB."),
-            word("of it", "The difference as a part of what was observed."),
-            word("all caches", "Sums over all caches."),
-            word(
-                "growth",
-                "By how much the slab memory grew from the report before to the end.",
-            ),
-            word(
-                "growth without *",
-                "The same without caches that have allocations or frees without an event.",
-            ),
-        ],
-    },
-    Words {
-        command: "replay",
-        title: "Columns and rows of --fragmentation",
-        prefix: "runs.pages.fragmentation.",
-        labels: &[
-            word("start", "The first sample."),
+            word("start", "The first sample of free memory."),
             word("most in use", "The sample with most memory in use."),
             word(
                 "most unusable",
                 "The sample in which the largest part of the free memory is in blocks below 2 MiB.",
             ),
-            word("end", "The last sample."),
-            of("event", "samples.event", ""),
-            of("time", "samples.time_ns", ""),
-            of("page blocks", "samples.block_bytes", ""),
-            of("from before", "samples.initial_bytes", ""),
-            of("free on per-CPU lists", "samples.pcp_bytes", ""),
-            of("free in the zone", "samples.free_bytes", ""),
-            of(
-                "below order 3",
-                "samples.unusable_index",
-                "The row has the bytes, the one below it this index.",
-            ),
-            of(
-                "below 2 MiB",
-                "samples.unusable_index",
-                "The row has the bytes, the one below it this index.",
-            ),
-            of(
-                "free blocks, order 0",
-                "samples.free_blocks",
-                "The rows below it have the other orders.",
-            ),
-            word("order", "Log2 of the pages of a block."),
+            word("end", "The last sample of free memory."),
         ],
     },
     Words {

@@ -43,7 +43,7 @@ pub(super) fn text(reports: &[LoadReport], groups: &[Group]) -> String {
     for group in groups {
         text += &finding(reports, group);
     }
-    text += &output::begins(
+    text += &quarry_lab::replay::notes::begins(
         reports
             .iter()
             .map(|run| (run.design, run.era, run.initial.as_deref())),

@@ -4,10 +4,10 @@
 //! A page is made of a command's JSON output alone, so that `quarry replay --html` and `quarry report` of what it printed agree.
 
 mod regret;
-pub(crate) mod replay;
 pub(crate) mod reproduce;
 pub(crate) mod runs;
 pub(crate) mod sweep;
+mod sweep_cases;
 mod sweep_growth;
 mod sweep_parts;
 mod sweep_settings;
@@ -115,7 +115,8 @@ fn page(documents: &[Doc]) -> anyhow::Result<View> {
         );
     }
     let page = match command {
-        "replay" | "replay --time" => replay::page(documents),
+        "replay" => quarry_lab::replay::view(documents),
+        "replay --time" => runs::timed(documents),
         "look" => quarry_lab::look::view(documents),
         "what-if" => quarry_lab::whatif::view(documents),
         "reproduce" if documents.len() > 1 => bail!(

@@ -2,7 +2,7 @@
 
 use quarry_view::figure::{figure, titled};
 use quarry_view::{Cell, Column, Part, Section, Table, Tone, View};
-use quarry_view::{Doc, short_names};
+use quarry_view::{Doc, headed, short_names};
 use quarry_view::{Grid, figure_cell, plain};
 use serde_json::Value;
 
@@ -66,11 +66,24 @@ pub(crate) fn page(documents: &[Doc]) -> View {
                 .chain(names.map(|name| figure_cell(run, name))),
         );
     }
-    let mut page = page.with(charts).with(Section::new("Figures").with(table));
-    for (document, name) in documents.iter().zip(short_names(documents)) {
-        page = page.with(sensitivity(&document.content["sensitivity"], &name));
-    }
-    page
+    let page = page.with(charts).with(Section::new("Figures").with(table));
+    with_sensitivity(page, documents)
+}
+
+/// The view of replays in simulated time, with studies of the machine.
+pub(crate) fn timed(documents: &[Doc]) -> View {
+    with_sensitivity(quarry_lab::replay::timed::view(documents), documents)
+}
+
+/// Id of the sections of studies.
+pub(crate) const SENSITIVITY: &str = "sensitivity";
+
+/// The view with what studies of the machine's constants found.
+fn with_sensitivity(view: View, documents: &[Doc]) -> View {
+    let studies = documents.iter().zip(short_names(documents));
+    studies.fold(view, |view, (document, name)| {
+        view.with(sensitivity(&document.content["sensitivity"], &name))
+    })
 }
 
 /// Names the runs with the best and the worst value of a figure.
@@ -110,12 +123,9 @@ pub(crate) fn best(grid: &Grid<'_>, name: &str) -> Option<String> {
 }
 
 /// Claims of a study of the machine's constants.
-pub(crate) fn sensitivity(study: &Value, file: &str) -> Section {
-    let heading = match file {
-        "" => "Sensitivity to the machine's constants".to_string(),
-        file => format!("Sensitivity to the machine's constants: {file}"),
-    };
-    let section = Section::new(heading);
+fn sensitivity(study: &Value, file: &str) -> Section {
+    let heading = headed("Sensitivity to the machine's constants", file);
+    let section = Section::new(heading).id(SENSITIVITY);
     let Some(claims) = study["claims"]
         .as_array()
         .filter(|claims| !claims.is_empty())

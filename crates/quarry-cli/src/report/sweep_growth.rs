@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::sweep::Sweep;
+use super::sweep_cases::Sweep;
 use crate::units::{counted, median, signed};
 
 /// Change of a host's memory by a setting: low, expected, high, and what it has now.

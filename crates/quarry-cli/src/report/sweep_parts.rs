@@ -7,7 +7,7 @@ use quarry_view::{Axis, Cell, Chart, Column, Part, Range, Section, Table, Tone};
 use quarry_view::{Grid, plain};
 use serde_json::Value;
 
-use super::sweep::Sweep;
+use super::sweep_cases::Sweep;
 use super::sweep_growth::{Change, changes as changes_by, greatest};
 use crate::units::signed;
 

@@ -3,7 +3,7 @@
 use quarry_view::{Cell, Column, Section, Table, Tone};
 
 use super::regret::Regret;
-use super::sweep::{Sweep, amount};
+use super::sweep_cases::{Sweep, amount};
 use super::sweep_growth::{Growth, changes};
 use crate::output;
 use crate::units::count;

@@ -132,7 +132,7 @@ fn one_stdin_and_one_stdout() {
     let two = "filter - -o never --before -";
     let parts = ["--before and TRACE", "stdin is one file"];
     assert_fails(&quarry(two), 2, &parts);
-    let two = "replay --html - --svg -";
+    let two = "replay --html - --json";
     assert_fails(&quarry(two), 2, &["two outputs"]);
     let two = "filter hackbench --cache filp -o - --json";
     assert_fails(&quarry(two), 2, &["both go to stdout"]);

@@ -14,7 +14,6 @@ fn writers(trace: &str, input: &str) -> Vec<(String, bool)> {
         (format!("import {input} -o"), true),
         (format!("filter {trace} --from +0 -o"), true),
         (format!("{replay} --html"), true),
-        (format!("{replay} --svg"), true),
         ("record --duration 1s -o".to_string(), false),
         ("snapshot -o".to_string(), false),
         ("calibrate --quick -o".to_string(), false),

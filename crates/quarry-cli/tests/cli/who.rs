@@ -190,7 +190,7 @@ fn caches_of_several_runs_are_one_table() {
     let trace = small_trace(dir.path());
     let args = format!("replay {trace} --design slub,slab@6.1,slob@6.1 --page-size 4k");
     let told = stdout(&format!("{args} --caches"));
-    let (_, table) = told.split_once("slab memory at the end, KiB").unwrap();
+    let (_, table) = told.split_once("Caches at the end").unwrap();
     let rows: Vec<&str> = table.lines().filter(|line| line.contains("filp")).collect();
     assert_eq!(rows.len(), 1, "{told}");
     // The caches come by the spread of their memory; SLOB's slabs are no cache's.
@@ -222,12 +222,6 @@ fn caches_of_several_runs_are_one_table() {
             .windows(2)
             .all(|pair| spread(pair[0]) >= spread(pair[1])),
         "{order:?} in {told}"
-    );
-    let all = stdout(&format!("{args} --caches --all"));
-    let (_, table) = all.split_once("slab memory at the end, KiB").unwrap();
-    assert!(
-        table.contains("  waste") && table.contains("  free"),
-        "{all}"
     );
 }
 
@@ -340,8 +334,6 @@ fn a_replay_in_simulated_time_has_a_page_and_lines() {
             "takes the least time",
         ],
     );
-    let chart = stdout(&format!("{args} --svg -"));
-    assert!(chart.starts_with("<svg") && chart.contains("class=\"run run1\""));
     let csv = stdout(&format!("{args} --csv"));
     assert_eq!(csv.lines().count(), 3, "{csv}");
 }

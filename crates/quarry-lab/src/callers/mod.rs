@@ -10,6 +10,7 @@
 mod names;
 #[cfg(test)]
 mod tests;
+mod view;
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -19,6 +20,8 @@ use serde::Serialize;
 
 use crate::error::LabError;
 use names::{KmallocNames, Names};
+
+pub use view::{CALLERS, table};
 
 /// Property that makes allocations one caller's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize)]

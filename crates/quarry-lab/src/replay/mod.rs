@@ -78,13 +78,16 @@
 //! [`fragmentation`] samples where the pages are at intervals of a fixed number of events.
 
 pub mod check;
+mod check_view;
 mod engine;
+mod finding;
 pub mod fragmentation;
 mod initial;
 pub mod input;
 pub(crate) mod inspect;
 pub mod lists;
 pub mod memory;
+pub mod notes;
 mod objects;
 pub mod pages;
 pub mod part;
@@ -93,6 +96,10 @@ pub mod same;
 #[cfg(test)]
 mod tests;
 pub mod timed;
+mod view;
+
+pub use finding::told;
+pub use view::{TABLES, label_of, view};
 
 pub(crate) use initial::fill as fill_heap;
 

@@ -42,6 +42,7 @@ mod operations;
 pub mod report;
 #[cfg(test)]
 mod tests;
+mod view;
 
 use std::time::Instant;
 
@@ -60,6 +61,8 @@ use crate::run::{Progress, RunSpec};
 use cpus::TimedReplay;
 use quarry_designs::ForDesign;
 use report::TimedReport;
+
+pub use view::{TABLES, told, view};
 
 /// Times at which CPUs perform their events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, JsonSchema, Serialize)]

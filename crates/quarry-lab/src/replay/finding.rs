@@ -4,12 +4,13 @@
 //! page size and CPUs, else the first such group. Small differences count as none: below 1 % of memory at the
 //! peak, 10 % at the end, or one percentage point of slow paths.
 
-use quarry_designs::DesignEntry;
-use quarry_lab::RunReport;
 use quarry_trace::TraceMeta;
-use serde_json::Value;
+use quarry_view::units::{bytes, percent, signed};
+use quarry_view::value::number;
 
-use crate::units::{bytes, percent, signed};
+use super::check::{Check, Growth};
+use super::report::RunReport;
+use super::view::free_in;
 
 /// Numbers that the finding is computed from.
 #[derive(Clone, Debug, Default)]
@@ -42,7 +43,7 @@ impl Figures {
             large: run.large_bytes_peak,
             end: run.final_slab_bytes,
             free: free_in(&json).unwrap_or_default() as u64,
-            waste: waste_in(&json).unwrap_or_default() as u64,
+            waste: number(&json, "caches.waste_bytes").unwrap_or_default() as u64,
             slow,
             calls: slow + run.alloc_fastpath + run.free_fastpath,
         }
@@ -59,35 +60,88 @@ impl Figures {
     }
 }
 
-/// Bytes of free objects in slabs at the end. Pages that caches share (SLOB) are of no cache: what
-/// no object has of them is free.
-pub(crate) fn free_in(run: &Value) -> Option<f64> {
-    let design = DesignEntry::find(run["design"].as_str()?);
-    let slab_bytes = run["final_slab_bytes"].as_f64()?;
-    let free = match design.is_some_and(|design| design.features.shared_slabs) {
-        true => slab_bytes - run["final_object_bytes"].as_f64()? - waste_in(run)?,
-        false => sum(run, "free_bytes")? + (slab_bytes - sum(run, "slab_bytes")?).max(0.0),
+/// The finding in sentences. With --check the question is how far the prediction is right.
+#[must_use]
+pub fn told(meta: &TraceMeta, runs: &[RunReport]) -> String {
+    match checked(runs) {
+        told if told.is_empty() => finding(meta, runs),
+        told => told,
+    }
+}
+
+/// The checks of runs, in a sentence for each; empty without checks.
+fn checked(runs: &[RunReport]) -> String {
+    let checked = runs
+        .iter()
+        .filter_map(|run| Some((run, run.check.as_ref()?)));
+    let sentence = |(run, check): (&RunReport, &Check)| {
+        let (predicted, observed) = (check.predicted_bytes, check.observed_bytes);
+        let difference = share(
+            i128::from(predicted) - i128::from(observed),
+            observed.into(),
+        );
+        let name = format!(
+            "{} with {} pages and {} CPUs",
+            run.title(),
+            bytes(run.page_size),
+            run.cpus
+        );
+        match check.recorded {
+            true => format!(
+                "At its end the load has {} of slabs in the kernel and {} in the replay of {name} ({difference}){}.",
+                bytes(observed),
+                bytes(predicted),
+                check
+                    .growth
+                    .as_ref()
+                    .map_or_else(String::new, growth_sentence)
+            ),
+            false => format!(
+                "{name} would hold {} where the recorded kernel held {} ({difference}).",
+                bytes(predicted),
+                bytes(observed)
+            ),
+        }
     };
-    Some(free.max(0.0))
+    checked.map(sentence).collect::<Vec<_>>().join(" ")
 }
 
-/// Bytes of slabs at the end that no object can use.
-pub(crate) fn waste_in(run: &Value) -> Option<f64> {
-    sum(run, "waste_bytes")
-}
-
-/// The sum of a field over all caches of a run.
-fn sum(run: &Value, name: &str) -> Option<f64> {
-    let caches = run["caches"].as_array()?.iter();
-    Some(
-        caches
-            .filter_map(|cache| cache[name].as_f64())
-            .fold(0.0, |sum, bytes| sum + bytes),
+/// The growth of all caches together, and what it says about the replay.
+fn growth_sentence(growth: &Growth) -> String {
+    let Growth {
+        observed_bytes: observed,
+        low_bytes: low,
+        high_bytes: high,
+        ..
+    } = *growth;
+    let verdict = match () {
+        () if observed < low => format!("more than it did by {}", bytes(low.abs_diff(observed))),
+        () if observed > high => format!("less than it did by {}", bytes(high.abs_diff(observed))),
+        () if low <= 0 && high >= 0 => "not told apart from 0".to_string(),
+        () => "as it did".to_string(),
+    };
+    format!(
+        "; the kernel grew by {}, predicted is {} to {} from {} states that its report allows: {verdict}",
+        signed(observed.into()),
+        signed(low.into()),
+        signed(high.into()),
+        growth.states
     )
 }
 
+/// A difference as a part of what was observed, in per cent; `-` of nothing.
+fn share(difference: i128, observed: i128) -> String {
+    match observed {
+        0 => "-".to_string(),
+        _ => format!(
+            "{:+.1} %",
+            difference as f64 / observed.abs() as f64 * 100.0
+        ),
+    }
+}
+
 /// The sentence, and one for each machine on which designs have another order.
-pub(crate) fn finding(meta: &TraceMeta, runs: &[RunReport]) -> String {
+fn finding(meta: &TraceMeta, runs: &[RunReport]) -> String {
     let compared = compared(meta.page_size.into(), meta.cpus, runs);
     let flips = flips(&compared, runs);
     let one_machine = compared
