@@ -58,20 +58,27 @@ choice!(Start, Start::ALL);
 choice!(PageMode, PageMode::ALL);
 choice!(Pace, Pace::ALL);
 
-/// A moment of a recording.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct When(pub Moment);
+/// A moment of a recording, with the text that it was given by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct When {
+    text: String,
+    /// The moment.
+    pub moment: Moment,
+}
 
 impl Value for When {
     const KIND: Kind = Kind::Exact;
 
     fn parse(text: &str, _: &Path) -> Result<Self, String> {
-        let moment = text.parse().map(Self);
-        moment.map_err(|error: ParseMomentError| error.to_string())
+        let moment = text.parse();
+        Ok(Self {
+            moment: moment.map_err(|error: ParseMomentError| error.to_string())?,
+            text: text.to_string(),
+        })
     }
 
     fn json(&self) -> Json {
-        self.0.to_string().into()
+        self.text.clone().into()
     }
 }
 
@@ -238,7 +245,7 @@ impl Replay {
         }
         let first_ns = input.file.meta().first_time_ns;
         let [from_ns, until_ns] =
-            [&self.from, &self.until].map(|when| when.one().map(|when| when.0.clock_ns(first_ns)));
+            [&self.from, &self.until].map(|when| when.one().map(|when| when.moment.clock_ns(first_ns)));
         Some(Part { from_ns, until_ns })
     }
 
