@@ -250,11 +250,11 @@ fn choose() -> Option<&'static dyn Heap> {
     };
     DESIGN.store(at, Ordering::Relaxed);
     let at = match variable(c"QUARRY_RECORD") {
-        // SAFETY: the process makes its first allocation, before its code can have made threads.
-        Some(prefix) if !unsafe { record::begin(prefix) } => {
-            give_up(format_args!("QUARRY_RECORD: cannot write {prefix}.*"))
+        Some(prefix) => {
+            // SAFETY: the process makes its first allocation, before its code can have made threads.
+            unsafe { record::begin(prefix) };
+            DESIGNS
         }
-        Some(_) => DESIGNS,
         None => at,
     };
     CHOSEN.store(at + 1, Ordering::Relaxed);

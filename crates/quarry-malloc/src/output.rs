@@ -81,6 +81,11 @@ impl Path {
         Some(path)
     }
 
+    /// The path as text.
+    pub(crate) fn as_str(&self) -> &str {
+        core::str::from_utf8(&self.bytes[..self.len]).unwrap_or_default()
+    }
+
     /// The path as a C string.
     pub(crate) fn as_ptr(&self) -> *const libc::c_char {
         self.bytes.as_ptr().cast()
