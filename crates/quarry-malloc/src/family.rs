@@ -6,9 +6,10 @@
 use core::ffi::c_void;
 use core::ptr::{NonNull, null_mut};
 
+use quarry::TextOut;
+
 use crate::early;
 use crate::heaps::{self, Heap, give_up};
-use crate::output::Output;
 
 /// Alignment of every type of the C language that is not larger than a block.
 const fn natural_align(bytes: usize) -> usize {
@@ -308,7 +309,7 @@ pub(crate) extern "C" fn mallinfo() -> Mallinfo {
 pub(crate) extern "C" fn malloc_stats() {
     if let Some(heap) = heaps::chosen() {
         // A failure to write has nowhere to be reported.
-        let _ = heap.write_slabinfo(&mut Output::errors());
+        let _ = heap.write_slabinfo(&mut TextOut::errors());
     }
 }
 

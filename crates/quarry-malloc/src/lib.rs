@@ -32,7 +32,7 @@
 mod early;
 mod family;
 mod heaps;
-mod output;
+mod path;
 mod record;
 mod report;
 

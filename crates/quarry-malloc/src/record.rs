@@ -29,10 +29,10 @@ use core::mem::MaybeUninit;
 use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
-use quarry::{Error, FreeError, ThreadLock};
+use quarry::{Error, FreeError, TextOut, ThreadLock};
 
 use crate::heaps::Heap;
-use crate::output::{Output, Path};
+use crate::path::Path;
 use crate::report::Totals;
 
 /// One call, or the head of the file. The layout is the file's.
@@ -244,7 +244,7 @@ fn refuse(why: &str) {
     };
     // A failure to write has nowhere to be reported.
     let _ = writeln!(
-        Output::errors(),
+        TextOut::errors(),
         "libquarry_malloc: QUARRY_RECORD={folder}{name}: {why}; this process is not recorded"
     );
 }
@@ -426,11 +426,11 @@ impl Heap for Recorded {
         self.heap().totals()
     }
 
-    fn write_slabinfo(&'static self, out: &mut Output) -> core::fmt::Result {
+    fn write_slabinfo(&'static self, out: &mut TextOut) -> core::fmt::Result {
         self.heap().write_slabinfo(out)
     }
 
-    fn write_report(&'static self, out: &mut Output) -> core::fmt::Result {
+    fn write_report(&'static self, out: &mut TextOut) -> core::fmt::Result {
         self.heap().write_report(out)
     }
 }

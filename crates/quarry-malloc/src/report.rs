@@ -7,10 +7,10 @@ use core::fmt::{self, Write as _};
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use quarry::kernel::machine::Cpus as _;
-use quarry::{Design, HostHeap, Mode, Stat};
+use quarry::{Design, HostHeap, Mode, Stat, TextOut};
 
 use crate::heaps;
-use crate::output::{Output, Path};
+use crate::path::Path;
 
 /// Forks of this process that it survived as the parent.
 static FORKS: AtomicU32 = AtomicU32::new(0);
@@ -43,7 +43,7 @@ impl Totals {
 }
 
 /// Writes what a heap has, as members of a JSON object.
-pub(crate) fn write_heap<D: Design>(heap: &HostHeap<D>, out: &mut Output) -> fmt::Result {
+pub(crate) fn write_heap<D: Design>(heap: &HostHeap<D>, out: &mut TextOut) -> fmt::Result {
     let totals = Totals::of(heap);
     let (large, large_freed) = heap.large_counts();
     let mode = match heap.machine().mode() {
@@ -142,7 +142,7 @@ fn write(path: &str) -> fmt::Result {
     if file < 0 {
         return Err(fmt::Error);
     }
-    let mut out = Output::to(file);
+    let mut out = TextOut::to(file);
     let written = write!(
         out,
         "{{\"pid\": {process}, \"forks\": {}, ",
@@ -186,7 +186,7 @@ pub(crate) fn write_wanted() {
     {
         // A failure to write has nowhere to be reported.
         let _ = writeln!(
-            Output::errors(),
+            TextOut::errors(),
             "libquarry_malloc: no report: cannot write {path}.*"
         );
     }
