@@ -195,15 +195,18 @@ pub(crate) unsafe extern "C" fn posix_memalign(
 /// `aligned_alloc(3)`.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn aligned_alloc(align: usize, bytes: usize) -> *mut c_void {
-    memalign(align, bytes)
+    match align.is_power_of_two() {
+        true => memalign(align, bytes),
+        false => fail(libc::EINVAL),
+    }
 }
 
-/// `memalign(3)`.
+/// `memalign(3)`: rounds the alignment up to a power of two, as the C library does.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn memalign(align: usize, bytes: usize) -> *mut c_void {
-    match align.is_power_of_two() {
-        true => alloc(bytes, align.max(natural_align(bytes))),
-        false => fail(libc::EINVAL),
+    match align.checked_next_power_of_two() {
+        Some(align) => alloc(bytes, align.max(natural_align(bytes))),
+        None => fail(libc::EINVAL),
     }
 }
 

@@ -20,7 +20,7 @@ static FORKS: AtomicU32 = AtomicU32::new(0);
 pub(crate) struct Totals {
     /// Memory of pages that the heap has from the system.
     pub(crate) resident: usize,
-    /// The part of it that is free in the page allocator.
+    /// The part of it that is free in the page allocator, never more.
     pub(crate) free: usize,
     /// Blocks that are mappings of their own.
     pub(crate) blocks: usize,
@@ -33,9 +33,10 @@ impl Totals {
         let residency = heap.pages().residency();
         let shift = heap.machine().topology().page_shift;
         let (blocks, mapped) = heap.machine().mapped_blocks();
+        let resident = residency.resident();
         Self {
-            resident: (residency.resident() as usize) << shift,
-            free: (residency.resident_free as usize) << shift,
+            resident: (resident as usize) << shift,
+            free: (residency.resident_free.min(resident) as usize) << shift,
             blocks,
             mapped,
         }
