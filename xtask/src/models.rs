@@ -113,6 +113,7 @@ pub(crate) fn root() -> Result<Outcome> {
     let ignored = |package, test| programs.run(package, &[test], &[], &["--ignored"]);
     ignored("quarry", "host")?;
     ignored("quarry-cli", "cli")?;
+    ignored("quarry-malloc", "programs")?;
     let release = fs::read_to_string("/proc/sys/kernel/osrelease")?;
     if !release.starts_with("6.18.") {
         let release = release.trim();

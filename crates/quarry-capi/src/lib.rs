@@ -113,7 +113,7 @@ fn heap() -> Option<&'static HostHeap> {
 #[cold]
 fn no_heap<T>(error: &Error) -> Option<T> {
     set_errno(match error {
-        Error::Making => libc::EAGAIN,
+        Error::Fork(_) => libc::EAGAIN,
         Error::Debug(_) => libc::EINVAL,
         _ => libc::ENOMEM,
     });

@@ -2,9 +2,9 @@
 
 use core::ffi::{CStr, c_char, c_int};
 
-use quarry::SysfsError;
+use quarry::{SysfsError, TextOut};
 
-use crate::text::{Buffer, Descriptor};
+use crate::text::Buffer;
 use crate::{failed, heap, set_errno};
 
 /// Writes slabinfo, the list of all caches, to a buffer: as much as fits, with a zero behind it.
@@ -30,7 +30,7 @@ pub unsafe extern "C" fn slabinfo_read(text: *mut c_char, bytes: usize) -> isize
 #[unsafe(no_mangle)]
 pub extern "C" fn slabinfo_write(fd: c_int) -> c_int {
     let Some(heap) = heap() else { return -1 };
-    let mut out = Descriptor::new(fd);
+    let mut out = TextOut::to(fd);
     match heap.write_slabinfo(&mut out) {
         // A failed write has left its reason.
         Ok(()) => out.flush().map_or(-1, |()| 0),

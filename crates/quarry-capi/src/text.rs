@@ -1,8 +1,10 @@
-//! Texts to callers' buffers and to descriptors, without a heap.
+//! Texts to callers' buffers and to the standard error output, without a heap.
 
-use core::ffi::{c_char, c_int};
+use core::ffi::c_char;
 use core::fmt::{self, Write};
 use core::ptr::NonNull;
+
+use quarry::TextOut;
 
 /// A caller's buffer, which takes as much of a text as fits, always with a zero behind it.
 pub(crate) struct Buffer {
@@ -56,63 +58,9 @@ impl Write for Buffer {
     }
 }
 
-/// A descriptor that takes text, by the page.
-pub(crate) struct Descriptor {
-    number: c_int,
-    waiting: [u8; 4096],
-    length: usize,
-}
-
-impl Descriptor {
-    pub(crate) fn new(number: c_int) -> Self {
-        Self {
-            number,
-            waiting: [0; 4096],
-            length: 0,
-        }
-    }
-
-    /// Writes what waits. An error leaves its reason in `errno`.
-    pub(crate) fn flush(&mut self) -> fmt::Result {
-        let length = core::mem::take(&mut self.length);
-        let mut left = &self.waiting[..length];
-        while !left.is_empty() {
-            // SAFETY: the bytes are readable.
-            let written = unsafe { libc::write(self.number, left.as_ptr().cast(), left.len()) };
-            match usize::try_from(written) {
-                Ok(written) => left = left.get(written..).unwrap_or_default(),
-                Err(_) if interrupted() => {}
-                Err(_) => return Err(fmt::Error),
-            }
-        }
-        Ok(())
-    }
-}
-
-fn interrupted() -> bool {
-    // SAFETY: takes nothing, and gives the address of the calling thread's variable.
-    let place = unsafe { libc::__errno_location() };
-    // SAFETY: the C library's variable, which only this thread uses.
-    unsafe { *place == libc::EINTR }
-}
-
-impl Write for Descriptor {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        for part in text.as_bytes().chunks(self.waiting.len()) {
-            if self.waiting.len() - self.length < part.len() {
-                self.flush()?;
-            }
-            self.waiting[self.length..][..part.len()].copy_from_slice(part);
-            self.length += part.len();
-        }
-        Ok(())
-    }
-}
-
 /// Reports a mistake on the standard error output.
 #[cold]
 pub(crate) fn report(message: fmt::Arguments<'_>) {
-    let mut errors = Descriptor::new(libc::STDERR_FILENO);
     // A failure to write has nowhere to be reported.
-    let _ = writeln!(errors, "{message}").and_then(|()| errors.flush());
+    let _ = writeln!(TextOut::errors(), "{message}");
 }

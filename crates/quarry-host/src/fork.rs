@@ -12,6 +12,9 @@
 //! care: the child's thread keeps its registration, and a sequence of any other thread either
 //! committed or did not.
 //!
+//! What is made once in a process is made by the thread that has the list ([`alone`]): no fork leaves a child with the
+//! half of it.
+//!
 //! # Order
 //!
 //! `prepare` runs in the reverse order of registration, the other two in order. The list is
@@ -27,7 +30,7 @@
 use core::cell::UnsafeCell;
 use core::fmt;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::thread_lock::ThreadLock;
 
@@ -48,7 +51,7 @@ pub struct ForkHooks {
 pub enum ForkError {
     /// The node is registered already.
     Registered,
-    /// Called from one of the hooks, or from a signal handler that interrupted this module.
+    /// Called from one of the hooks, from inside [`alone`], or from a signal handler that interrupted this module.
     Busy,
     /// The node is not registered.
     Unknown,
@@ -63,7 +66,9 @@ impl fmt::Display for ForkError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Registered => f.write_str("the object is registered already"),
-            Self::Busy => f.write_str("called while the same thread forks or registers"),
+            Self::Busy => {
+                f.write_str("called while the same thread forks, or makes or registers an object")
+            }
             Self::Unknown => f.write_str("the object is not registered"),
             Self::Atfork { errno } => write!(f, "pthread_atfork failed with errno {errno}"),
         }
@@ -116,10 +121,10 @@ impl Links {
     };
 }
 
+#[derive(Debug)]
 struct Ends {
     oldest: Link,
     newest: Link,
-    installed: bool,
 }
 
 /// The list, and the lock by which one thread has it.
@@ -140,13 +145,12 @@ static LIST: List = List {
     ends: UnsafeCell::new(Ends {
         oldest: None,
         newest: None,
-        installed: false,
     }),
 };
 
 impl List {
     /// Runs `f` on the list's ends, unless the calling thread has the list already.
-    fn with<R>(&self, f: impl FnOnce(&mut Ends) -> Result<R, ForkError>) -> Result<R, ForkError> {
+    fn with<R>(&self, f: impl FnOnce(&mut Ends) -> R) -> Result<R, ForkError> {
         if !self.lock.take() {
             return Err(ForkError::Busy);
         }
@@ -154,8 +158,49 @@ impl List {
         // the same thread is refused above.
         let result = f(unsafe { &mut *self.ends.get() });
         self.lock.give_back();
-        result
+        Ok(result)
     }
+}
+
+/// Has the C library call the handlers, before a thread has the list: a fork without them would leave it to a thread that
+/// the child does not have.
+fn install() -> Result<(), ForkError> {
+    static INSTALLED: AtomicBool = AtomicBool::new(false);
+    /// Taken by the first thread that installs them; `pthread_atfork` may allocate from a heap that is made here.
+    static INSTALLING: ThreadLock = ThreadLock::new();
+    // Acquire: pairs with the Release below.
+    if INSTALLED.load(Ordering::Acquire) {
+        return Ok(());
+    }
+    if INSTALLING.is_mine() {
+        return Err(ForkError::Busy);
+    }
+    // Not waited for, as its owner may be a thread of a parent. Handlers that are installed twice are nested.
+    let first = INSTALLING.try_take();
+    // SAFETY: the three functions live as long as the program.
+    let errno = unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
+    if first {
+        INSTALLING.give_back();
+    }
+    if errno != 0 {
+        return Err(ForkError::Atfork { errno });
+    }
+    INSTALLED.store(true, Ordering::Release);
+    Ok(())
+}
+
+/// The list, for the one thread that has it.
+#[derive(Debug)]
+pub struct Alone<'a>(&'a mut Ends);
+
+/// Runs `f` while no thread forks, and no other one registers or removes an object. It must not fork.
+///
+/// # Errors
+///
+/// [`ForkError::Busy`] or [`ForkError::Atfork`].
+pub fn alone<R>(f: impl FnOnce(&mut Alone<'_>) -> R) -> Result<R, ForkError> {
+    install()?;
+    LIST.with(|ends| f(&mut Alone(ends)))
 }
 
 /// A copy of what a node has.
@@ -190,12 +235,48 @@ unsafe fn follow<'a>(link: Link) -> Option<&'a ForkNode> {
     link.map(|node| unsafe { node.as_ref() })
 }
 
-/// True in the handlers of a fork by the calling thread, and in a signal handler that interrupted this module: then
-/// [`register`] and [`unregister`] are [`ForkError::Busy`].
+/// True in the handlers of a fork by the calling thread, in [`alone`], and in a signal handler that interrupted this
+/// module: then [`alone`], [`register`] and [`unregister`] are [`ForkError::Busy`].
 #[must_use]
 pub fn is_own() -> bool {
     // Relaxed: only the calling thread stores its own number.
     LIST.lock.is_mine()
+}
+
+impl Alone<'_> {
+    /// As [`register`].
+    ///
+    /// # Errors
+    ///
+    /// [`ForkError::Registered`].
+    ///
+    /// # Safety
+    ///
+    /// As for [`register`].
+    pub unsafe fn register(
+        &mut self,
+        node: &ForkNode,
+        object: NonNull<()>,
+        hooks: ForkHooks,
+    ) -> Result<(), ForkError> {
+        // SAFETY: this thread has the list (`alone`).
+        if unsafe { read(node) }.entry.is_some() {
+            return Err(ForkError::Registered);
+        }
+        let older = self.0.newest;
+        let links = Links {
+            entry: Some((object, hooks)),
+            older,
+            newer: None,
+        };
+        // SAFETY: as above.
+        unsafe { change(node, |old| *old = links) };
+        // SAFETY: a link of the list, which this thread has.
+        let before = unsafe { follow(older) };
+        self.0.set_newer(before, Some(NonNull::from(node)));
+        self.0.newest = Some(NonNull::from(node));
+        Ok(())
+    }
 }
 
 /// Has `hooks` called with `object` around every fork from now on.
@@ -214,32 +295,8 @@ pub unsafe fn register(
     object: NonNull<()>,
     hooks: ForkHooks,
 ) -> Result<(), ForkError> {
-    LIST.with(|ends| {
-        // SAFETY: `with` has the list.
-        if unsafe { read(node) }.entry.is_some() {
-            return Err(ForkError::Registered);
-        }
-        if !ends.installed {
-            // SAFETY: the three functions live as long as the program.
-            let errno = unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
-            if errno != 0 {
-                return Err(ForkError::Atfork { errno });
-            }
-            ends.installed = true;
-        }
-        let older = ends.newest;
-        let links = Links {
-            entry: Some((object, hooks)),
-            older,
-            newer: None,
-        };
-        // SAFETY: `with` has the list.
-        unsafe { change(node, |old| *old = links) };
-        // SAFETY: a link of the list, which `with` has.
-        ends.set_newer(unsafe { follow(older) }, Some(NonNull::from(node)));
-        ends.newest = Some(NonNull::from(node));
-        Ok(())
-    })
+    // SAFETY: the caller's contract.
+    alone(|list| unsafe { list.register(node, object, hooks) })?
 }
 
 /// Removes an object, in constant time; waits for a fork that is under way.
@@ -248,7 +305,7 @@ pub unsafe fn register(
 ///
 /// [`ForkError::Unknown`] or [`ForkError::Busy`].
 pub fn unregister(node: &ForkNode) -> Result<(), ForkError> {
-    LIST.with(|ends| {
+    let removed = LIST.with(|ends| {
         // SAFETY: `with` has the list.
         let links = unsafe { read(node) };
         if links.entry.is_none() {
@@ -265,7 +322,8 @@ pub fn unregister(node: &ForkNode) -> Result<(), ForkError> {
         // SAFETY: `with` has the list.
         unsafe { change(node, |links| *links = Links::NONE) };
         Ok(())
-    })
+    });
+    removed?
 }
 
 impl Ends {

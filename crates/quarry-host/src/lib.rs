@@ -21,6 +21,7 @@
 //! | `waiters` | who waits for a spin lock; breaks circles that signal handlers close |
 //! | `memory`, `huge` | address space, and which pages are behind it |
 //! | `blocks` | mappings for what is larger than a block of pages |
+//! | `text` | text to a file descriptor |
 //! | `thread_lock` | a lock that refuses its own owner |
 //! | `map_arc` | a counted reference in a mapping |
 //! | `numa` | nodes of the CPUs |
@@ -78,6 +79,7 @@ pub mod protocol;
 mod readers;
 pub mod rseq;
 mod slot_index;
+mod text;
 mod thread_lock;
 mod topology;
 pub mod values;
@@ -92,4 +94,5 @@ pub use numa::{NumaUnavailable, NumaUse};
 pub use readers::RcuReadGuard;
 pub use rseq::{RseqAbi, RseqUnavailable};
 pub use slot_index::{SlotIndex, SlotIndexUnavailable, SlotIndexUse};
+pub use text::TextOut;
 pub use thread_lock::ThreadLock;

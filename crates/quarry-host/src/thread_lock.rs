@@ -32,18 +32,20 @@ impl ThreadLock {
         }
     }
 
+    /// Takes the lock if it has no owner.
+    pub(crate) fn try_take(&self) -> bool {
+        // Acquire: pairs with the Release in `give_back`.
+        let order = (Ordering::Acquire, Ordering::Relaxed);
+        let me = rseq::thread_pointer();
+        let taken = self.owner.compare_exchange(0, me, order.0, order.1);
+        taken.is_ok()
+    }
+
     /// Waits for the lock and takes it; `false` at once if the calling thread has it already.
     #[must_use]
     pub fn take(&self) -> bool {
-        let me = rseq::thread_pointer();
         let mut attempt = 0;
-        // Acquire: pairs with the Release in `give_back`.
-        let order = (Ordering::Acquire, Ordering::Relaxed);
-        while self
-            .owner
-            .compare_exchange(0, me, order.0, order.1)
-            .is_err()
-        {
+        while !self.try_take() {
             if self.is_mine() {
                 return false;
             }

@@ -6,9 +6,10 @@
 use core::ffi::c_void;
 use core::ptr::{NonNull, null_mut};
 
+use quarry::TextOut;
+
 use crate::early;
 use crate::heaps::{self, Heap, give_up};
-use crate::output::Output;
 
 /// Alignment of every type of the C language that is not larger than a block.
 const fn natural_align(bytes: usize) -> usize {
@@ -194,15 +195,18 @@ pub(crate) unsafe extern "C" fn posix_memalign(
 /// `aligned_alloc(3)`.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn aligned_alloc(align: usize, bytes: usize) -> *mut c_void {
-    memalign(align, bytes)
+    match align.is_power_of_two() {
+        true => memalign(align, bytes),
+        false => fail(libc::EINVAL),
+    }
 }
 
-/// `memalign(3)`.
+/// `memalign(3)`: rounds the alignment up to a power of two, as the C library does.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn memalign(align: usize, bytes: usize) -> *mut c_void {
-    match align.is_power_of_two() {
-        true => alloc(bytes, align.max(natural_align(bytes))),
-        false => fail(libc::EINVAL),
+    match align.checked_next_power_of_two() {
+        Some(align) => alloc(bytes, align.max(natural_align(bytes))),
+        None => fail(libc::EINVAL),
     }
 }
 
@@ -308,7 +312,7 @@ pub(crate) extern "C" fn mallinfo() -> Mallinfo {
 pub(crate) extern "C" fn malloc_stats() {
     if let Some(heap) = heaps::chosen() {
         // A failure to write has nowhere to be reported.
-        let _ = heap.write_slabinfo(&mut Output::errors());
+        let _ = heap.write_slabinfo(&mut TextOut::errors());
     }
 }
 

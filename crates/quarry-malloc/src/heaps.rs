@@ -9,10 +9,9 @@ use quarry::kernel::heap::ZERO_SIZE_ADDRESS;
 use quarry::kernel::machine::Cpus as _;
 use quarry::{
     Builder, Design, Era, Error, FreeError, HostHeap, Magazine, ProcessHeap, SheafCache, SlabCache,
-    Slob, Slub, Slubq, TrimPolicy,
+    Slob, Slub, Slubq, TextOut, TrimPolicy,
 };
 
-use crate::output::Output;
 use crate::record::{self, Recorded};
 use crate::report::{self, Totals};
 
@@ -64,10 +63,10 @@ pub(crate) trait Heap: Sync {
     fn totals(&'static self) -> Totals;
 
     /// Writes slabinfo; nothing before the heap is made.
-    fn write_slabinfo(&'static self, out: &mut Output) -> fmt::Result;
+    fn write_slabinfo(&'static self, out: &mut TextOut) -> fmt::Result;
 
     /// Writes the heap's part of the process's report; nothing before the heap is made.
-    fn write_report(&'static self, out: &mut Output) -> fmt::Result;
+    fn write_report(&'static self, out: &mut TextOut) -> fmt::Result;
 }
 
 /// Refuses the kernel's address for no bytes: `malloc` of 0 bytes gives out a block here.
@@ -132,14 +131,14 @@ impl<D: Design> Heap for ProcessHeap<D> {
         made(self).map(Totals::of).unwrap_or_default()
     }
 
-    fn write_slabinfo(&'static self, out: &mut Output) -> fmt::Result {
+    fn write_slabinfo(&'static self, out: &mut TextOut) -> fmt::Result {
         match made(self) {
             Some(heap) => heap.write_slabinfo(out).map_err(|_| fmt::Error),
             None => Ok(()),
         }
     }
 
-    fn write_report(&'static self, out: &mut Output) -> fmt::Result {
+    fn write_report(&'static self, out: &mut TextOut) -> fmt::Result {
         made(self).map_or(Ok(()), |heap| report::write_heap(heap, out))
     }
 }
@@ -219,7 +218,7 @@ fn of_the_release<D: Design>(builder: Builder<D>) -> Builder<D> {
 #[cold]
 pub(crate) fn give_up(why: fmt::Arguments<'_>) -> ! {
     // A failure to write has nowhere to be reported.
-    let _ = writeln!(Output::errors(), "libquarry_malloc: {why}");
+    let _ = writeln!(TextOut::errors(), "libquarry_malloc: {why}");
     // SAFETY: ends the process.
     unsafe { libc::abort() }
 }
@@ -250,11 +249,11 @@ fn choose() -> Option<&'static dyn Heap> {
     };
     DESIGN.store(at, Ordering::Relaxed);
     let at = match variable(c"QUARRY_RECORD") {
-        // SAFETY: the process makes its first allocation, before its code can have made threads.
-        Some(prefix) if !unsafe { record::begin(prefix) } => {
-            give_up(format_args!("QUARRY_RECORD: cannot write {prefix}.*"))
+        Some(prefix) => {
+            // SAFETY: the process makes its first allocation, before its code can have made threads.
+            unsafe { record::begin(prefix) };
+            DESIGNS
         }
-        Some(_) => DESIGNS,
         None => at,
     };
     CHOSEN.store(at + 1, Ordering::Relaxed);

@@ -20,7 +20,8 @@
 //!
 //! * `QUARRY_DESIGN`: a design, with a release after `@` if not its newest (`slub@5.9`); magazines by default.
 //! * `QUARRY_REPORT`: a file to write what the heap did to, when the process ends; its number is appended.
-//! * `QUARRY_RECORD`: a file to write every allocation and free to; the process's number is appended.
+//! * `QUARRY_RECORD`: a file to write every allocation and free to; the process's number is appended. A process that cannot
+//!   write it says so, and runs without.
 //!
 //! # Mistakes
 //!
@@ -31,7 +32,7 @@
 mod early;
 mod family;
 mod heaps;
-mod output;
+mod path;
 mod record;
 mod report;
 
@@ -43,13 +44,6 @@ extern "C" fn begin() {
         heaps::give_up(format_args!("the heap cannot be made: {error}"));
     }
     report::count_forks();
-    if heaps::variable(c"QUARRY_RECORD").is_some() {
-        // SAFETY: the function lives as long as the library, which is never unloaded.
-        let failed = unsafe { libc::pthread_atfork(None, None, Some(record::begin_in_child)) };
-        if failed != 0 {
-            heaps::give_up(format_args!("no memory to record children apart"));
-        }
-    }
 }
 
 extern "C" fn end() {

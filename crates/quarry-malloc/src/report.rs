@@ -7,10 +7,10 @@ use core::fmt::{self, Write as _};
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use quarry::kernel::machine::Cpus as _;
-use quarry::{Design, HostHeap, Mode, Stat};
+use quarry::{Design, HostHeap, Mode, Stat, TextOut};
 
 use crate::heaps;
-use crate::output::{Output, Path};
+use crate::path::Path;
 
 /// Forks of this process that it survived as the parent.
 static FORKS: AtomicU32 = AtomicU32::new(0);
@@ -20,7 +20,7 @@ static FORKS: AtomicU32 = AtomicU32::new(0);
 pub(crate) struct Totals {
     /// Memory of pages that the heap has from the system.
     pub(crate) resident: usize,
-    /// The part of it that is free in the page allocator.
+    /// The part of it that is free in the page allocator, never more.
     pub(crate) free: usize,
     /// Blocks that are mappings of their own.
     pub(crate) blocks: usize,
@@ -33,9 +33,10 @@ impl Totals {
         let residency = heap.pages().residency();
         let shift = heap.machine().topology().page_shift;
         let (blocks, mapped) = heap.machine().mapped_blocks();
+        let resident = residency.resident();
         Self {
-            resident: (residency.resident() as usize) << shift,
-            free: (residency.resident_free as usize) << shift,
+            resident: (resident as usize) << shift,
+            free: (residency.resident_free.min(resident) as usize) << shift,
             blocks,
             mapped,
         }
@@ -43,7 +44,7 @@ impl Totals {
 }
 
 /// Writes what a heap has, as members of a JSON object.
-pub(crate) fn write_heap<D: Design>(heap: &HostHeap<D>, out: &mut Output) -> fmt::Result {
+pub(crate) fn write_heap<D: Design>(heap: &HostHeap<D>, out: &mut TextOut) -> fmt::Result {
     let totals = Totals::of(heap);
     let (large, large_freed) = heap.large_counts();
     let mode = match heap.machine().mode() {
@@ -142,7 +143,7 @@ fn write(path: &str) -> fmt::Result {
     if file < 0 {
         return Err(fmt::Error);
     }
-    let mut out = Output::to(file);
+    let mut out = TextOut::to(file);
     let written = write!(
         out,
         "{{\"pid\": {process}, \"forks\": {}, ",
@@ -186,7 +187,7 @@ pub(crate) fn write_wanted() {
     {
         // A failure to write has nowhere to be reported.
         let _ = writeln!(
-            Output::errors(),
+            TextOut::errors(),
             "libquarry_malloc: no report: cannot write {path}.*"
         );
     }

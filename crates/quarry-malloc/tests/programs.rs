@@ -173,3 +173,117 @@ fn a_process_reports_at_its_end() {
     let forks = |report: &&String| report.contains("\"forks\": 2");
     assert_eq!(reports.iter().filter(forks).count(), 1, "{reports:?}");
 }
+
+/// The recording of a process.
+struct Recording {
+    process: u64,
+    lost: u64,
+    /// Threads of the calls.
+    threads: Vec<u64>,
+}
+
+/// The recordings in a folder.
+fn recordings(folder: &Path) -> Vec<Recording> {
+    let files = std::fs::read_dir(folder).expect("the folder");
+    let read = |file: std::io::Result<std::fs::DirEntry>| {
+        let bytes = std::fs::read(file.expect("a file").path()).expect("a recording");
+        let words = |record: &[u8]| {
+            let word = |at: usize| u64::from_ne_bytes(record[at..at + 8].try_into().expect("8"));
+            [0, 8, 16, 24].map(word)
+        };
+        let [head, second, calls @ ..] = &bytes.chunks(32).map(words).collect::<Vec<_>>()[..]
+        else {
+            panic!("no head");
+        };
+        let calls = calls.iter().filter(|call| call[0] != 0);
+        Recording {
+            process: head[2],
+            lost: second[1],
+            threads: calls.map(|call| call[3] >> 32).collect(),
+        }
+    };
+    files.map(read).collect()
+}
+
+/// Records a program of `record.c`, which makes this many calls in each process.
+fn record(what: &[&str], processes: usize, calls_each: u64) -> Vec<Recording> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = compile("record.c", folder.path());
+    let calls = folder.path().join("calls");
+    std::fs::create_dir(&calls).expect("a folder");
+    // Others may write in it, as a process does that has dropped its rights.
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o1777);
+    std::fs::set_permissions(&calls, mode).expect("the folder's mode");
+    let mut command = Command::new(program);
+    command
+        .args(what)
+        .current_dir(&calls)
+        .env("LD_PRELOAD", library())
+        .env("QUARRY_RECORD", "calls");
+    let output = command.output().expect("the program starts");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success(),
+        "{what:?}: {} {errors}",
+        output.status
+    );
+    let recordings = recordings(&calls);
+    assert_eq!(recordings.len(), processes, "{what:?}: {errors}");
+    for recording in &recordings {
+        let all = recording.threads.len() as u64 + recording.lost;
+        assert!(all >= calls_each, "{what:?}: {all} calls");
+        let mut threads = recording.threads.iter();
+        assert!(
+            threads.all(|&thread| thread == recording.process),
+            "{what:?}"
+        );
+    }
+    recordings
+}
+
+#[test]
+fn calls_are_lost_where_the_file_cannot_grow() {
+    let recordings = record(&["limit"], 1, 200_000);
+    assert!(recordings[0].lost > 100_000 && recordings[0].threads.len() > 10_000);
+}
+
+#[test]
+fn no_call_is_lost_where_a_program_becomes_a_daemon() {
+    assert_eq!(record(&["daemon"], 1, 1_200_000)[0].lost, 0);
+}
+
+/// No handlers of forks run in it.
+#[test]
+fn a_child_that_a_system_call_makes_has_a_recording_of_its_own() {
+    let recordings = record(&["clone"], 2, 200_000);
+    assert!(recordings.iter().all(|recording| recording.lost == 0));
+}
+
+#[test]
+#[ignore = "needs root: cargo xtask root"]
+fn no_call_is_lost_in_another_root_and_without_rights() {
+    let root = tempfile::tempdir().expect("a folder");
+    let path = root.path().to_str().expect("plain text");
+    let recordings = record(&["rights", path], 2, 200_000);
+    assert!(recordings.iter().all(|recording| recording.lost == 0));
+}
+
+#[test]
+#[ignore = "needs root: cargo xtask root"]
+fn a_full_disk_ends_no_program() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = compile("record.c", folder.path());
+    let [disk, copies] = ["disk", "copies"].map(|name| folder.path().join(name));
+    for folder in [&disk, &copies] {
+        std::fs::create_dir(folder).expect("a folder");
+    }
+    let script = "mount -t tmpfs -o size=1m none $0 && LD_PRELOAD=$1 QUARRY_RECORD=$0/calls $2 && cp $0/calls.* $3";
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", script]).arg(&disk);
+    let status = command.arg(library()).arg(program).arg(&copies).status();
+    assert!(status.expect("unshare").success());
+    let [recording] = &recordings(&copies)[..] else {
+        panic!("one process");
+    };
+    assert!(recording.lost > 100_000 && recording.threads.len() > 10_000);
+}

@@ -15,7 +15,7 @@ use quarry_core::heap::{CreateError, Heap};
 use quarry_core::machine::Cpus as _;
 use quarry_core::magazine::Magazine;
 use quarry_core::page::{PageConfig, TrimPolicy, Trimmed};
-use quarry_host::fork::{self, ForkError, ForkHooks, ForkNode};
+use quarry_host::fork::{self, Alone, ForkError, ForkHooks, ForkNode};
 use quarry_host::{HostError, HostMachine, HugePages, MapArc, Mode, SlotIndex};
 
 use crate::typed::{after_fork, before_fork, settle};
@@ -187,8 +187,6 @@ pub enum Error {
     Fork(ForkError),
     /// The debugging setting does not parse.
     Debug(SlubDebugError),
-    /// The calling thread is making the [`ProcessHeap`](crate::ProcessHeap) that it asks for: it is a signal handler.
-    Making,
 }
 
 impl std::fmt::Display for Error {
@@ -198,7 +196,6 @@ impl std::fmt::Display for Error {
             Self::Heap(error) => error.fmt(f),
             Self::Fork(error) => error.fmt(f),
             Self::Debug(error) => error.fmt(f),
-            Self::Making => f.write_str("the heap of the process is being made by this thread"),
         }
     }
 }
@@ -465,6 +462,11 @@ impl<D: Design> Builder<D> {
     ///
     /// [`Error`] names the setting that is not available.
     pub fn build(self) -> Result<HostHeap<D>, Error> {
+        self.build_in(None)
+    }
+
+    /// [`Builder::build`], by the thread that has the list of what rests during forks if it is given.
+    pub(crate) fn build_in(self, list: Option<&mut Alone<'_>>) -> Result<HostHeap<D>, Error> {
         let debug = self.debug.map(|text| SlubDebug::parse(text, self.era));
         let debug = debug.transpose().map_err(Error::Debug)?;
         let machine = self.machine.build().map_err(Error::Host)?;
@@ -494,10 +496,15 @@ impl<D: Design> Builder<D> {
             child: child::<D>,
         };
         let heap = NonNull::from(&*shared.heap).cast();
-        // SAFETY: the hooks take a heap of this type, which is not moved out of `shared`, as the node is not. The heap is
-        // dropped after `unregister` has removed it (`Shared::drop`), by no handler of a fork (`HostHeap::drop`). Hooks register
-        // nothing.
-        unsafe { fork::register(&shared.node, heap, hooks) }.map_err(Error::Fork)?;
+        let registered = match list {
+            // SAFETY: the hooks take a heap of this type, which is not moved out of `shared`, as the node is not. The heap is
+            // dropped after `unregister` has removed it (`Shared::drop`), by no handler of a fork (`HostHeap::drop`). Hooks
+            // register nothing.
+            Some(list) => unsafe { list.register(&shared.node, heap, hooks) },
+            // SAFETY: as above.
+            None => unsafe { fork::register(&shared.node, heap, hooks) },
+        };
+        registered.map_err(Error::Fork)?;
         Ok(HostHeap(ManuallyDrop::new(shared)))
     }
 }

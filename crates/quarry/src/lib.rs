@@ -187,7 +187,7 @@ pub use quarry_core::slubq::Slubq;
 pub use quarry_core::stats::{Stat, Stats};
 pub use quarry_host::{
     HostError, HostMachine, HugePageUse, HugePages, HugePagesUnavailable, Mode, NumaUnavailable,
-    NumaUse, SlotIndex, SlotIndexUnavailable, SlotIndexUse, ThreadLock,
+    NumaUse, SlotIndex, SlotIndexUnavailable, SlotIndexUse, TextOut, ThreadLock,
 };
 pub use typed::{
     AllocError, Cache, CacheError, Constructed, ConstructedCache, Counted, LazyCache, Owned, Shared,

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use quarry_core::design::{Design, FreeError};
 use quarry_core::machine::Memory as _;
-use quarry_host::ThreadLock;
+use quarry_host::fork::{self, Alone};
 
 use crate::host::RawHeap;
 use crate::{Builder, DefaultDesign, Error, HostHeap, HugePages, kvmalloc};
@@ -50,7 +50,6 @@ const REAP_EVERY: u32 = 1 << 12;
 pub struct ProcessHeap<D: Design = DefaultDesign> {
     /// Null until the heap is made; then a [`HostHeap`], for good.
     heap: AtomicPtr<()>,
-    making: ThreadLock,
     /// Frees that no CPU's list took.
     slow_frees: AtomicU32,
     configure: fn(Builder<D>) -> Builder<D>,
@@ -70,7 +69,7 @@ impl<D: Design> ProcessHeap<D> {
     }
 
     /// A heap that is not made yet, with settings that it is made with. The function calls no allocator if the heap
-    /// is the process's.
+    /// is the process's. Threads that are first together all call it, and one heap is made.
     ///
     /// # Examples
     ///
@@ -89,7 +88,6 @@ impl<D: Design> ProcessHeap<D> {
         }
         Self {
             heap: AtomicPtr::new(std::ptr::null_mut()),
-            making: ThreadLock::new(),
             slow_frees: AtomicU32::new(0),
             configure,
         }
@@ -99,8 +97,8 @@ impl<D: Design> ProcessHeap<D> {
     ///
     /// # Errors
     ///
-    /// As [`Builder::build`]. The next call tries again. [`Error::Making`] if the caller interrupted its own thread's
-    /// making of the heap.
+    /// As [`Builder::build`]. The next call tries again. [`Error::Fork`] also if the caller
+    /// interrupted its own thread's making of a heap, or is a handler of a fork.
     #[inline]
     pub fn get(&'static self) -> Result<&'static HostHeap<D>, Error> {
         if self.heap.load(Ordering::Acquire).is_null() {
@@ -131,23 +129,20 @@ impl<D: Design> ProcessHeap<D> {
     #[cold]
     #[inline(never)]
     fn make(&self) -> Result<(), Error> {
-        if !self.making.take() {
-            return Err(Error::Making);
-        }
-        let made = match self.heap.load(Ordering::Relaxed).is_null() {
-            true => self.build(),
-            false => Ok(()),
-        };
-        self.making.give_back();
-        made
-    }
-
-    /// Makes the heap; the calling thread alone does.
-    fn build(&self) -> Result<(), Error> {
         let builder = Builder::new().report_to_stderr();
         let builder = builder.huge_pages(HugePages::TransparentBeyond(SMALL_BYTES));
         let builder = (self.configure)(builder.trim_above_bytes(KEPT_BYTES));
-        let heap = builder.build()?;
+        // No thread waits for one that the child of a fork does not have: no fork comes between.
+        let made = fork::alone(|list| match self.heap.load(Ordering::Relaxed).is_null() {
+            true => self.build(builder, list),
+            false => Ok(()),
+        });
+        made.map_err(Error::Fork)?
+    }
+
+    /// Makes the heap; the calling thread alone does.
+    fn build(&self, builder: Builder<D>, list: &mut Alone<'_>) -> Result<(), Error> {
+        let heap = builder.build_in(Some(list))?;
         // Else a CPU's page lists grow to an eighth of all memory since 6.7, and what they have does not go back. Before 5.14
         // there is no such file, and lists are short.
         let memory = heap.machine().ranges().pages.bytes;

@@ -11,7 +11,10 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use rustix::io::retry_on_intr;
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getgid, kill_process_group, waitid};
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, getgid, getpid, kill_process, kill_process_group,
+    set_child_subreaper, waitid,
+};
 use tempfile::TempDir;
 use wait4::{ResUse, Wait4 as _};
 
@@ -83,6 +86,37 @@ impl Running {
         if let Some(group) = self.group {
             // It may have ended just now, which is as good.
             let _ = kill_process_group(group, Signal::KILL);
+            kill_children();
+        }
+    }
+}
+
+/// Kills the children of this command, and counts them. Those of a program that has ended are among them ([`spawn`]).
+fn kill_children() -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten();
+    let lists = tasks
+        .flatten()
+        .flat_map(|task| std::fs::read_to_string(task.path().join("children")));
+    let of_list = |list: String| -> Vec<i32> {
+        let numbers = list.split_whitespace();
+        numbers.flat_map(str::parse).collect()
+    };
+    let children = lists.flat_map(of_list).filter_map(Pid::from_raw);
+    children
+        .filter(|child| kill_process(*child, Signal::KILL).is_ok())
+        .count()
+}
+
+/// Ends what the program has left running, in its group or not: a daemon would run beside the next runs.
+fn end_the_rest() {
+    loop {
+        // The children of one that ends are this command's, and are met in the next turn.
+        let options = match kill_children() {
+            0 => WaitIdOptions::EXITED | WaitIdOptions::NOHANG,
+            _ => WaitIdOptions::EXITED,
+        };
+        if !matches!(retry_on_intr(|| waitid(WaitId::All, options)), Ok(Some(_))) {
+            return;
         }
     }
 }
@@ -129,6 +163,8 @@ impl Drop for Folder {
 pub(super) fn spawn(command: &mut Command) -> io::Result<Child> {
     // Locked before it exists, so that there is no moment in which a signal would leave it behind.
     let mut running = running();
+    // Processes whose parent ends become this command's. Without it, a daemon stays.
+    let _ = set_child_subreaper(Some(getpid()));
     let child = command.spawn()?;
     running.group = Some(Pid::from_child(&child));
     Ok(child)
@@ -157,5 +193,6 @@ pub(super) fn wait(child: Child, timeout: Option<Duration>) -> anyhow::Result<(R
         watch.is_none_or(|watch| watch.join().unwrap_or(true))
     });
     let used = child.wait4().context("cannot wait for the program")?;
+    end_the_rest();
     Ok((used, in_time))
 }

@@ -1,7 +1,8 @@
 //! A run whose allocations become a trace.
 
 use std::fs::File;
-use std::os::unix::fs::MetadataExt as _;
+use std::io;
+use std::os::unix::fs::{FileExt as _, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
@@ -39,14 +40,19 @@ pub(super) fn record(
         library: Some(library.to_path_buf()),
         design: Some(SheafCache::NAME.to_owned()),
     };
-    let parts = folder.path().join("calls");
+    let calls = folder.path().join("calls");
+    // A child of a program that has dropped its rights makes its file by the parent's descriptor. No one else gets here.
+    std::fs::create_dir(&calls)
+        .and_then(|()| std::fs::set_permissions(&calls, PermissionsExt::from_mode(0o1777)))
+        .context("no folder for the recording")?;
+    let parts = calls.join("calls");
     let ended = runner.run(Some(code), &arm, What::Record(&parts))?;
     if let Err(failure) = ended {
         return Err(anyhow::anyhow!(
             "the program does not end as it should while it is recorded: {failure}"
         ));
     }
-    let mut files = written(folder.path())?;
+    let mut files = written(&calls)?;
     let Some((_, part)) = files.pop() else {
         return Err(error::usage(
             "nothing was recorded: the program is linked statically, or it is one that ignores LD_PRELOAD",
@@ -76,17 +82,30 @@ pub(super) fn record(
     Ok(())
 }
 
-/// The processes' recordings, by the memory that they take on disk: they are sparse.
+/// The processes' recordings, by their calls.
 fn written(folder: &Path) -> anyhow::Result<Vec<(u64, PathBuf)>> {
-    let mut files = Vec::new();
-    for file in std::fs::read_dir(folder).context("cannot read the recordings")? {
-        let file = file.context("cannot read the recordings")?;
-        let blocks = file
-            .metadata()
-            .context("cannot read the recordings")?
-            .blocks();
-        files.push((blocks, file.path()));
+    let read = || {
+        let mut files = Vec::new();
+        for file in std::fs::read_dir(folder)? {
+            let path = file?.path();
+            files.push((used(&File::open(&path)?)?, path));
+        }
+        files.sort();
+        io::Result::Ok(files)
+    };
+    read().context("cannot read the recordings")
+}
+
+/// The end of what was written to a file that zeros follow, to the page.
+fn used(file: &File) -> io::Result<u64> {
+    let mut page = [0; 4096];
+    let mut end = file.metadata()?.len();
+    while let Some(start) = end.checked_sub(page.len() as u64) {
+        file.read_exact_at(&mut page, start)?;
+        if page.iter().any(|&byte| byte != 0) {
+            break;
+        }
+        end = start;
     }
-    files.sort();
-    Ok(files)
+    Ok(end)
 }

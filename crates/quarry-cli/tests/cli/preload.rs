@@ -322,6 +322,31 @@ fn what_is_missing_is_named() {
     }
 }
 
+#[test]
+fn a_daemon_ends_with_its_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let number = folder.path().join("number");
+    let script = format!(
+        "rm -f {0}; setsid sh -c 'echo $$ > {0}; exec sleep 100' & until [ -s {0} ]; do sleep 0.01; done",
+        number.display()
+    );
+    let words = [
+        "--preload",
+        "--design",
+        "slub",
+        "--rounds",
+        "1",
+        "--",
+        "sh",
+        "-c",
+    ];
+    let output = run(&[&words[..], &[&script]].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let number = std::fs::read_to_string(number).unwrap();
+    let process = std::path::Path::new("/proc").join(number.trim());
+    assert!(!process.exists(), "{number} runs on");
+}
+
 /// A recording of a program is a trace like any other: replays of it answer for other page sizes.
 #[test]
 fn what_a_program_allocates_can_be_replayed() {

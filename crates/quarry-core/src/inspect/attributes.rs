@@ -128,7 +128,7 @@ const fn slub_since(from: Era) -> Availability {
 const SLUBQ: Availability = span(Slubq::NAME, Era::V2_6_35, Era::V2_6_35);
 const SHEAF: Availability = span(SheafCache::NAME, Era::V6_18, Era::LAST);
 /// It has the files of the release whose slabs it uses.
-const MAGAZINE: Availability = span(Magazine::NAME, Era::LAST, Era::LAST);
+const MAGAZINE: Availability = span(Magazine::NAME, Magazine::DEFAULT_ERA, Magazine::DEFAULT_ERA);
 /// Sheaves above cpu slabs.
 const SHEAF_AND_CPU_SLABS: Availability = span(SheafCache::NAME, Era::V6_18, Era::V6_19);
 

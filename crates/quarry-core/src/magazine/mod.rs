@@ -49,7 +49,8 @@
 //!
 //! # 7 Departures
 //!
-//! It is compared with no kernel, so predictions of kernels refuse it. Replays of recordings take it.
+//! It is compared with no kernel, so predictions of kernels refuse it. Replays of recordings take it. Its slabs and the
+//! page allocator under it stay those of 7.3 when newer kernels come.
 //!
 //! # 8 Memory
 //!
@@ -65,6 +66,9 @@ use crate::sheaf::geometry::SheafEra;
 use crate::sheaf::{self, Sheaves};
 use crate::tunables::Table;
 
+/// The kernel whose slabs and page allocator it has. A newer kernel changes no program.
+const ERA: Era = Era::V7_3;
+
 /// The numbers of magazines.
 #[derive(Debug)]
 pub struct Programs;
@@ -74,9 +78,9 @@ pub type Magazine = Sheaves<Programs>;
 
 impl sheaf::Kind for Programs {
     const NAME: &'static str = "magazine";
-    const RELEASES: RangeInclusive<Era> = Era::LAST..=Era::LAST;
-    const ERAS: &'static [Era] = &[Era::LAST];
-    const DEFAULT_ERA: Era = Era::LAST;
+    const RELEASES: RangeInclusive<Era> = ERA..=ERA;
+    const ERAS: &'static [Era] = &[ERA];
+    const DEFAULT_ERA: Era = ERA;
     const TUNABLES: &'static Table = &Table {
         design: Self::NAME,
         rows: numbers::ROWS,
@@ -85,5 +89,20 @@ impl sheaf::Kind for Programs {
 
     fn numbers(era: Era) -> Option<&'static SheafEra> {
         Self::RELEASES.contains(&era).then_some(&numbers::NUMBERS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::design::Design as _;
+
+    /// Who adds a release leaves programs as they are.
+    #[test]
+    fn a_new_kernel_changes_no_program() {
+        let releases = (*Magazine::RELEASES.start(), *Magazine::RELEASES.end());
+        assert_eq!(releases, (Era::V7_3, Era::V7_3));
+        assert_eq!(Magazine::DEFAULT_ERA, Era::V7_3);
+        assert_eq!(numbers::NUMBERS.era, Era::V7_3);
     }
 }

@@ -1,9 +1,9 @@
 //! The numbers, and the tunables that begin with them.
 
-use crate::era::Era;
+use super::ERA;
 use crate::geometry::{KmallocRules, KmallocSizes};
 use crate::sheaf::geometry::{
-    Capacity, ERAS, RefillOrder, RunRules, SHEAF_CAPACITY_MAX, SheafEra, Sizing,
+    Capacity, RefillOrder, RunRules, SHEAF_CAPACITY_MAX, SheafEra, Sizing, V7_3 as KERNEL,
 };
 use crate::sheaf::tunables as sheaf;
 use crate::slub::geometry::{FreePointer, LayoutRules, OrderRules, SlubEra};
@@ -11,8 +11,6 @@ use crate::slub::tunables::{
     self as slub, REMOTE_NODE_DEFRAG_RATIO, SLUB_MIN_OBJECTS, SLUB_MIN_ORDER,
 };
 use crate::tunables::{DefaultValue, Row, Tunable};
-
-const KERNEL: SheafEra = ERAS[ERAS.len() - 1];
 
 /// See the [design's documentation](super).
 pub(super) static NUMBERS: SheafEra = SheafEra {
@@ -61,7 +59,7 @@ pub(super) static NUMBERS: SheafEra = SheafEra {
 };
 
 const fn row(tunable: &'static Tunable) -> Row {
-    Row::new(tunable, Era::LAST, Era::LAST)
+    Row::new(tunable, ERA, ERA)
 }
 
 /// Tunables of the design.

@@ -22,6 +22,7 @@ mod rules;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use eras::V7_3;
 pub use eras::{ERAS, RELEASES, sheaf_era};
 pub use rules::{
     BarnRules, BulkOrder, Capacity, EmptyMain, RefillOrder, RunRules, SheafEra, Sizing,

@@ -110,7 +110,13 @@ static void refusals(void)
     CHECK(posix_memalign(&place, 3, 10) == EINVAL && posix_memalign(&place, 64, huge) == ENOMEM);
     CHECK(errno == 7 && place == &place);
     errno = 0;
-    CHECK(memalign(24, 10) == NULL && errno == EINVAL);
+    CHECK(memalign(SIZE_MAX / 2 + 2, 10) == NULL && errno == EINVAL);
+    errno = 0;
+    CHECK(aligned_alloc(24, 10) == NULL && errno == EINVAL);
+    char *rounded[] = {memalign(24, 10), memalign(0, 10)};
+    CHECK(rounded[0] && aligned(rounded[0], 32) && rounded[1]);
+    free(rounded[0]);
+    free(rounded[1]);
     char *block = malloc(100);
     strcpy(block, "stays");
     CHECK(realloc(block, huge) == NULL && strcmp(block, "stays") == 0);
@@ -178,6 +184,8 @@ static void threads(void)
         CHECK(pthread_create(&threads[i], NULL, exchange, (void *)(i + 1)) == 0);
     /* Children allocate while other threads of the parent do. */
     for (int i = 0; i < 20; i++) {
+        struct mallinfo2 now = mallinfo2();
+        CHECK(now.uordblks <= now.arena && now.fordblks <= now.arena);
         pid_t child = fork();
         CHECK(child >= 0);
         if (child == 0) {

@@ -3,7 +3,7 @@
 use crate::model::scenario::{
     VirtualCache, VirtualHeap, give, live, on, reap_at, sized, stats, take,
 };
-use quarry_core::era::Era;
+use quarry_core::design::Design as _;
 use quarry_core::magazine::Magazine;
 use quarry_core::stats::Stat;
 
@@ -18,7 +18,7 @@ const TRIPS: [Stat; 4] = [
 ];
 
 fn small(cpus: u32) -> VirtualHeap<Magazine> {
-    crate::model::scenario::small(Era::LAST, cpus)
+    crate::model::scenario::small(Magazine::DEFAULT_ERA, cpus)
 }
 
 fn capacity(cache: VirtualCache<'_, Magazine>) -> u64 {
@@ -59,7 +59,7 @@ fn sheaves_grow_until_bursts_fit() {
 #[test]
 fn growth_has_a_budget() {
     let heap = crate::model::scenario::boot::<Magazine>(
-        Era::LAST,
+        Magazine::DEFAULT_ERA,
         crate::model::setup::Setup::of_pages(1 << 14),
     );
     let names: Vec<String> = (0..60).map(|number| format!("cache-{number}")).collect();
@@ -194,7 +194,7 @@ fn a_ring_ends() {
 #[test]
 fn a_few_large_objects_stay_in_sheaves() {
     let setup = crate::model::setup::Setup::of_pages(1 << 14);
-    let heap = crate::model::scenario::boot::<Magazine>(Era::LAST, setup);
+    let heap = crate::model::scenario::boot::<Magazine>(Magazine::DEFAULT_ERA, setup);
     let cache = sized(&heap, "scenario", 100 << 10);
     assert_eq!(capacity(cache), 1);
     churn(cache, 8, 40);

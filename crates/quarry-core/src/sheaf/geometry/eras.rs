@@ -66,7 +66,7 @@ const V7_2: SheafEra = SheafEra {
     ..V7_0
 };
 
-const V7_3: SheafEra = SheafEra {
+pub(crate) const V7_3: SheafEra = SheafEra {
     era: Era::V7_3,
     slub: slub::rules_of(Era::V7_3),
     run: RunRules {
