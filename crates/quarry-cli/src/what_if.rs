@@ -65,7 +65,7 @@ pub(crate) struct Args {
     /// Answer although the formulas give fewer than 70 % of the caches their slabs.
     #[arg(long)]
     force: bool,
-    /// Print JSON (docs/json.md); `runs` has a prediction each.
+    /// Print JSON (quarry explain --all); `runs` has a prediction each.
     #[arg(long)]
     json: bool,
     /// Print comma-separated values: a line for each prediction, or with --caches for each cache.
