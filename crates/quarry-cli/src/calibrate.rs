@@ -21,7 +21,7 @@ pub(crate) struct Args {
     /// Measure for a moment only: ranges are wider, and caches larger than 8 MiB count as 8 MiB.
     #[arg(long)]
     quick: bool,
-    /// Print the machine as JSON (docs/json.md), not as a table.
+    /// Print the machine as JSON (quarry explain --all), not as a table.
     #[arg(long)]
     json: bool,
 }

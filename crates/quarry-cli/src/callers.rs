@@ -31,7 +31,7 @@ pub(crate) struct Args {
     /// Count the recorder's own allocations, too.
     #[arg(long)]
     recorder: bool,
-    /// Print all callers as JSON (docs/json.md).
+    /// Print all callers as JSON (quarry explain --all).
     #[arg(long)]
     json: bool,
     /// Print all callers as comma-separated values, a line each.

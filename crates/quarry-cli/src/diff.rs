@@ -31,7 +31,7 @@ pub(crate) struct Args {
     /// of fast paths. With --all every number counts.
     #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
     fail_above: Option<f64>,
-    /// Print all changes as JSON (docs/json.md).
+    /// Print all changes as JSON (quarry explain --all).
     #[arg(long)]
     json: bool,
 }

@@ -5,14 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use quarry_core::machine::{Line, LockClass, Work};
 use quarry_core::stats::Stat;
 use quarry_designs::DesignSpec;
+use quarry_view::frame::schema::Member;
+use quarry_view::{Column, meaning};
 
 use crate::error::usage;
-use quarry_view::frame::schema::Member;
-use quarry_view::{Column, Form, Spec, column, meaning};
-
-use crate::fields::Outputs;
+use crate::fields::outputs;
 use crate::output;
-use crate::words::{Label, WORDS};
+use crate::words::WORDS;
 
 /// Arguments.
 #[derive(clap::Args)]
@@ -22,9 +21,9 @@ pub(crate) struct Args {
     /// columns.
     #[arg(value_name = "NAME")]
     name: Vec<String>,
-    /// Print the meaning of all rows and fields as Markdown.
+    /// Print the meaning of all rows and all fields, in tables of Markdown.
     #[arg(long, conflicts_with = "name")]
-    markdown: bool,
+    all: bool,
 }
 
 const EXAMPLES: &str = "\
@@ -41,21 +40,15 @@ Examples:
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let meanings = Meanings::new();
-    if args.markdown {
-        let text = format!("{}{}", meanings.tables(), meanings.outputs.markdown());
-        return output::print(|out| out.write_all(text.trim_start().as_bytes()));
+    if args.all {
+        return output::print(|out| out.write_all(meanings.markdown().as_bytes()));
     }
     if args.name.is_empty() {
-        let mut all = Vec::new();
-        for table in &meanings.tables {
-            all.extend(
-                table
-                    .columns
-                    .iter()
-                    .map(|column| meanings.row(table, column)),
-            );
-        }
-        return output::print_text(&all.join("\n\n"));
+        let rows = meanings.tables.iter().flat_map(|table| {
+            let columns = table.columns.iter();
+            columns.map(|column| meanings.row(table, column))
+        });
+        return output::print_text(&rows.collect::<Vec<_>>().join("\n\n"));
     }
     let name = args.name.join(" ");
     let found = meanings.find(&name);
@@ -81,25 +74,13 @@ struct Table {
 
 /// All rows and fields.
 struct Meanings {
-    outputs: Outputs,
-    fields: Vec<(&'static str, Member)>,
+    outputs: Vec<(&'static str, Vec<Member>)>,
     by_command: BTreeMap<&'static str, BTreeMap<String, String>>,
     tables: Vec<Table>,
 }
 
 impl Meanings {
     fn new() -> Self {
-        let outputs = Outputs::new();
-        let of = |label: &Label| {
-            let named = column(label.name, "", Form::Text);
-            named.of(label.fields.to_string()).about(label.note)
-        };
-        let worded = WORDS.iter().map(|words| Table {
-            command: words.command,
-            title: words.title,
-            of: words.prefix.trim_end_matches('.'),
-            columns: words.labels.iter().map(of).collect(),
-        });
         let views = [
             ("replay", &quarry_lab::replay::TABLES[..]),
             ("replay --time", &quarry_lab::replay::timed::TABLES),
@@ -108,27 +89,32 @@ impl Meanings {
             ("what-if", &quarry_lab::whatif::TABLES),
         ];
         let specs = views.iter();
-        let specs =
-            specs.flat_map(|(command, specs)| specs.iter().map(move |spec| (*command, spec)));
-        let specs = specs.map(|(command, spec): (_, &Spec)| Table {
-            command,
-            title: spec.title,
-            of: spec.rows,
-            columns: (spec.columns)(),
+        let specs = specs.flat_map(|(command, specs)| specs.iter().map(|spec| (*command, *spec)));
+        let tables = specs
+            .chain(WORDS.iter().copied())
+            .map(|(command, spec)| Table {
+                command,
+                title: spec.title,
+                of: spec.rows,
+                columns: (spec.columns)(),
+            });
+        let outputs = outputs();
+        let by_command = outputs.iter().map(|(command, members)| {
+            let members = members.iter();
+            let meanings = members.map(|member| (member.path.clone(), member.meaning.clone()));
+            (*command, meanings.collect())
         });
-        let tables = specs.chain(worded).collect();
-        let fields = outputs.all();
-        let mut by_command: BTreeMap<_, BTreeMap<String, String>> = BTreeMap::new();
-        for (command, member) in &fields {
-            let of_command = by_command.entry(*command).or_default();
-            of_command.insert(member.path.clone(), member.meaning.clone());
-        }
         Self {
-            fields,
-            by_command,
+            by_command: by_command.collect(),
+            tables: tables.collect(),
             outputs,
-            tables,
         }
+    }
+
+    /// Fields of all outputs, with their commands.
+    fn fields(&self) -> impl Iterator<Item = (&'static str, &Member)> {
+        let outputs = self.outputs.iter();
+        outputs.flat_map(|(command, members)| members.iter().map(|member| (*command, member)))
     }
 
     /// Texts about a name: of rows and columns, or else of fields.
@@ -166,8 +152,8 @@ impl Meanings {
                     .strip_suffix(name)
                     .is_some_and(|rest| rest.ends_with('.'))
         };
-        let named = self.fields.iter().filter(|(_, field)| is(field));
-        let grouped = quarry_view::grouped(named.map(|(command, field)| (field, *command)));
+        let named = self.fields().filter(|(_, field)| is(field));
+        let grouped = quarry_view::grouped(named.map(|(command, field)| (field, command)));
         let texts = grouped.into_iter().map(|(field, commands)| {
             text(
                 &[format!("{} of {}", field.path, commands.join(", "))],
@@ -216,24 +202,26 @@ impl Meanings {
         meaning(&self.by_command[table.command], table.of, column)
     }
 
-    /// Tables of all rows and columns of replays, in Markdown.
-    fn tables(&self) -> String {
+    /// A chapter for each command: its tables with their rows and columns, and the fields of its JSON.
+    fn markdown(&self) -> String {
         let mut text = String::new();
-        let of_replays = self.tables.iter();
-        for table in of_replays.filter(|table| table.command.starts_with("replay")) {
-            text += &format!(
-                "\n## {}\n\n| name | fields of `{}` | meaning |\n|---|---|---|\n",
-                table.title, table.of,
-            );
-            for column in &table.columns {
-                let fields: Vec<String> = column.paths("").map(|of| format!("`{of}`")).collect();
-                text += &format!(
-                    "| {} | {} | {} |\n",
-                    column.plain(),
-                    fields.join(", "),
-                    self.meaning(table, column)
-                );
+        for (command, members) in &self.outputs {
+            text += &format!("## {command}\n");
+            for table in self.tables.iter().filter(|table| table.command == *command) {
+                let head = "| name | fields | meaning |\n|---|---|---|";
+                text += &format!("\n### {}\n\n{head}\n", table.title);
+                for column in &table.columns {
+                    let paths = column.paths(table.of).map(|path| format!("`{path}`"));
+                    let paths = paths.collect::<Vec<_>>().join(", ");
+                    let meaning = self.meaning(table, column);
+                    text += &format!("| {} | {paths} | {meaning} |\n", column.plain());
+                }
             }
+            text += "\n### Fields of the JSON\n\n| field | meaning |\n|---|---|\n";
+            for member in members {
+                text += &format!("| `{}` | {} |\n", member.path, member.meaning);
+            }
+            text.push('\n');
         }
         text
     }
@@ -243,7 +231,7 @@ impl Meanings {
         let name = normal(name);
         let rows = self.tables.iter().flat_map(|table| &table.columns);
         let rows = rows.map(|column| column.name.as_ref());
-        let fields = self.fields.iter().map(|(_, field)| field.path.as_str());
+        let fields = self.fields().map(|(_, field)| field.path.as_str());
         let mut ranked: Vec<(usize, usize, &str)> = rows
             .chain(fields)
             .map(|of| {
@@ -267,8 +255,6 @@ fn is_named(label: &str, name: &str) -> bool {
     match label.as_str() {
         _ if label == name => true,
         "on" => behind.is_some_and(|kernel| !kernel.is_empty()),
-        "blocks from" => behind.is_some_and(|zone| !zone.is_empty()),
-        "order" => behind.is_some_and(is_number),
         "draws %" | "seeds %" => before.is_some_and(is_number),
         "thread" | "quarry" => before.is_some_and(|driver| !driver.is_empty()),
         _ => false,
@@ -306,32 +292,12 @@ fn text(names: &[String], meaning: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use expect_test::expect_file;
-
     use super::*;
-
-    /// Compares everything below a mark in a document of docs/ with what is made of the doc comments.
-    /// `UPDATE_EXPECT=1 cargo test -p kquarry-cli documents` writes it again.
-    fn check_document(name: &str, tables: &str) {
-        const MARK: &str =
-            "<!-- Made of doc comments: UPDATE_EXPECT=1 cargo test -p kquarry-cli documents -->\n";
-        let path = format!("{}/../../docs/{name}", env!("CARGO_MANIFEST_DIR"));
-        let document = std::fs::read_to_string(&path).unwrap();
-        let (own, _) = document.split_once(MARK).unwrap();
-        expect_file![path].assert_eq(&format!("{own}{MARK}{tables}"));
-    }
-
-    #[test]
-    fn documents_are_made_of_doc_comments() {
-        let meanings = Meanings::new();
-        check_document("json.md", &meanings.outputs.markdown());
-        check_document("replay.md", &meanings.tables());
-    }
 
     #[test]
     fn every_row_and_field_has_a_meaning() {
         let meanings = Meanings::new();
-        for (command, field) in &meanings.fields {
+        for (command, field) in meanings.fields() {
             assert_ne!(field.meaning, "", "{} of {command}", field.path);
         }
         for table in &meanings.tables {
@@ -358,7 +324,6 @@ mod tests {
             "pcp.drains",
             "node_list",
             "blocks from DMA",
-            "order 9",
             "process (5 of 36)",
             "32 draws %",
             "slub@6.18 4 KiB pages 2 CPUs",

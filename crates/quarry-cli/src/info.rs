@@ -29,7 +29,7 @@ pub(crate) struct Args {
     /// Number of processes, call sites, caches and flags to print: the busiest.
     #[arg(long, value_name = "N", default_value_t = 5)]
     top: usize,
-    /// Print all of it as JSON (docs/json.md).
+    /// Print all of it as JSON (quarry explain --all).
     #[arg(long)]
     json: bool,
 }

@@ -38,7 +38,7 @@ pub(crate) struct Args {
     html: Option<PathBuf>,
     #[command(flatten)]
     force: output::Force,
-    /// Print all of it as JSON (docs/json.md).
+    /// Print all of it as JSON (quarry explain --all).
     #[arg(long)]
     json: bool,
 }

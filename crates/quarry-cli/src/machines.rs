@@ -12,7 +12,7 @@ use crate::output;
 pub(crate) struct Args {
     /// Show this machine: a bundled one by its name, or a file.
     machine: Option<String>,
-    /// Print JSON (docs/json.md).
+    /// Print JSON (quarry explain --all).
     #[arg(long)]
     json: bool,
     /// Print the machine's file, to change it.

@@ -65,7 +65,7 @@ pub(crate) struct Args {
     /// the design's kernel does not have are left out.
     #[arg(long, value_name = "DIR", conflicts_with = "time")]
     pub(crate) inspect: Option<PathBuf>,
-    /// Print JSON with everything that is counted (docs/json.md).
+    /// Print JSON with everything that is counted (quarry explain --all).
     #[arg(long)]
     pub(crate) json: bool,
     /// Write a page with charts of slab memory over time and the tables; it needs no network. `-`

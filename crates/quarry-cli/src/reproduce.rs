@@ -30,7 +30,7 @@ pub(crate) struct Args {
     html: Option<PathBuf>,
     #[command(flatten)]
     force: output::Force,
-    /// Print JSON: one object (docs/json.md).
+    /// Print JSON: one object (quarry explain --all).
     #[arg(long)]
     json: bool,
     /// Print the tables, too, not the claims alone.

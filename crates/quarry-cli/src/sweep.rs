@@ -65,7 +65,7 @@ pub(crate) struct Args {
     /// to files of their own.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["dry_run", "output"])]
     merge: Option<PathBuf>,
-    /// Print JSON (docs/json.md).
+    /// Print JSON (quarry explain --all).
     #[arg(long)]
     json: bool,
 }

@@ -17,7 +17,7 @@ pub(crate) struct Args {
     /// allocator.
     #[arg(long, value_name = "DESIGN[@ERA]")]
     design: Option<String>,
-    /// Print JSON (docs/json.md).
+    /// Print JSON (quarry explain --all).
     #[arg(long)]
     json: bool,
 }

@@ -26,7 +26,7 @@ pub(crate) struct Args {
     /// Show every cache, not only those that change most.
     #[arg(long)]
     caches: bool,
-    /// Print JSON (docs/json.md); `runs` has a prediction each.
+    /// Print JSON (quarry explain --all); `runs` has a prediction each.
     #[arg(long)]
     json: bool,
     /// Print comma-separated values: a line for each prediction, or with --caches for each cache.

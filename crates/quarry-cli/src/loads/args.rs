@@ -46,7 +46,7 @@ pub(crate) struct TimedArgs {
     /// hold. It takes about 100 times as long.
     #[arg(long)]
     pub(crate) sensitivity: bool,
-    /// Print JSON: one object, with what the time went into (docs/json.md).
+    /// Print JSON: one object, with what the time went into (quarry explain --all).
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use anyhow::bail;
 use quarry_view::{Doc, View};
 
-use crate::fields::Outputs;
+use crate::fields::outputs;
 use crate::{diff, input, output};
 
 /// Arguments.
@@ -136,11 +136,12 @@ fn page(documents: &[Doc]) -> anyhow::Result<View> {
 }
 
 /// Meanings of the members of a command's output, by their paths.
-pub(crate) fn meanings(command: &str) -> BTreeMap<String, String> {
-    let all = Outputs::new().all().into_iter();
+fn meanings(command: &str) -> BTreeMap<String, String> {
     let is = |commands: &str| commands.split(", ").any(|of| of == command);
-    all.filter(|(commands, _)| is(commands))
-        .map(|(_, member)| (member.path, member.meaning))
+    let of_command = outputs().into_iter().filter(|(commands, _)| is(commands));
+    let members = of_command.flat_map(|(_, members)| members);
+    members
+        .map(|member| (member.path, member.meaning))
         .collect()
 }
 

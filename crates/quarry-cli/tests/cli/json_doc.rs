@@ -1,36 +1,18 @@
-//! docs/json.md, which is made of the types of the outputs, names all that commands print.
+//! `quarry explain --all`, which is made of the types of the outputs, names all that commands print.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 
 use serde_json::Value;
 
-use crate::common::json;
+use crate::common::{json, stdout};
 
-/// Paths in the tables of a section of docs/json.md, those of shared members below each field that has them.
-fn documented(section: &str) -> BTreeSet<String> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/json.md");
-    let text = std::fs::read_to_string(path).unwrap();
-    let mut found = BTreeSet::new();
-    let headings = [format!("\n## {section}\n"), format!("\n### {section}\n")];
-    let start = headings
-        .iter()
-        .find_map(|heading| text.split_once(heading.as_str()));
-    let (_, rest) = start.unwrap_or_else(|| panic!("no section {section}"));
-    for row in rest.split("\n#").next().unwrap().lines() {
-        let Some((field, meaning)) = row
-            .strip_prefix("| `")
-            .and_then(|row| row.split_once("` | "))
-        else {
-            continue;
-        };
-        found.insert(field.to_string());
-        if let Some((_, members)) = meaning.split_once("Members: [") {
-            let members = documented(members.split(']').next().unwrap());
-            found.extend(members.iter().map(|member| format!("{field}.{member}")));
-        }
-    }
-    found
+/// Paths in the table of a command's fields.
+fn documented<'a>(all: &'a str, command: &str) -> BTreeSet<&'a str> {
+    let (_, rest) = all.split_once(&format!("## {command}\n")).unwrap();
+    let (_, fields) = rest.split_once("| field | meaning |").unwrap();
+    let rows = fields.split("\n\n").next().unwrap().lines();
+    let fields = rows.filter_map(|row| row.strip_prefix("| `")?.split_once("` | "));
+    fields.map(|(field, _)| field).collect()
 }
 
 /// Paths of everything in a value.
@@ -55,6 +37,7 @@ fn printed(path: &str, value: &Value, into: &mut BTreeSet<String>) {
 #[test]
 fn every_field_that_is_printed_is_documented() {
     let dir = tempfile::tempdir().unwrap();
+    let all = stdout("explain --all");
     let trace = crate::common::small_trace(dir.path());
     let boot = crate::what_if::boot(dir.path());
     let replay = format!("replay {trace} --design slub,slob");
@@ -109,11 +92,13 @@ fn every_field_that_is_printed_is_documented() {
         );
         let mut found = BTreeSet::new();
         printed("", &json, &mut found);
-        let documented = documented(section);
+        let documented = documented(&all, section);
         let missing = found
             .iter()
             .filter(|path| !maps.iter().any(|map| path.starts_with(map)));
-        let missing: Vec<&String> = missing.filter(|path| !documented.contains(*path)).collect();
+        let missing: Vec<&String> = missing
+            .filter(|path| !documented.contains(path.as_str()))
+            .collect();
         assert!(missing.is_empty(), "{section}: {missing:?}");
     }
 }

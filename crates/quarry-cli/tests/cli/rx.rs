@@ -77,7 +77,7 @@ fn impossible_input_is_refused() {
     assert_fails(&output, 2, &["1000 cache entries", "power of two"]);
 }
 
-/// Names of everything in an object; those of `causes` are docs/json.md's.
+/// Names of everything in an object; those of `causes` are quarry explain --all's.
 fn names(path: &str, value: &Value, out: &mut BTreeSet<String>) {
     match value {
         Value::Object(fields) if path != "causes" => {

@@ -244,8 +244,8 @@ impl Replay {
             return None;
         }
         let first_ns = input.file.meta().first_time_ns;
-        let [from_ns, until_ns] =
-            [&self.from, &self.until].map(|when| when.one().map(|when| when.moment.clock_ns(first_ns)));
+        let [from_ns, until_ns] = [&self.from, &self.until]
+            .map(|when| when.one().map(|when| when.moment.clock_ns(first_ns)));
         Some(Part { from_ns, until_ns })
     }
 

@@ -1,6 +1,6 @@
 //! Frames: rows of a report as columns, for Parquet, Arrow and comma-separated values.
 //!
-//! A column is a member of the report that is one value; its name is the path to it, as in docs/json.md. Lists of texts
+//! A column is a member of the report that is one value; its name is the path to it, as `quarry explain --all` has it. Lists of texts
 //! become one text. Other lists have no column. Integers are signed, also those that cannot be negative: a
 //! difference of two columns is right then. What does not fit is the largest integer.
 
@@ -36,7 +36,7 @@ pub struct Field {
     pub name: String,
     /// Kind of its values.
     pub kind: Kind,
-    /// Meaning, as docs/json.md has it; empty if nothing is known.
+    /// Meaning, as the doc comment has it; empty if nothing is known.
     pub about: String,
 }
 

@@ -1,6 +1,6 @@
 //! The members of a report, as its type tells them: names, kinds and texts without any value.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
@@ -16,19 +16,16 @@ pub struct Member {
     pub path: String,
     /// The doc comment, and those of the values of an enum.
     pub meaning: String,
-    /// Struct of the members that have a table of their own.
-    pub shared: Option<String>,
 }
 
 /// Schemas of the structs and enums that others refer to, by name.
 #[derive(Clone, Debug, Default)]
-pub struct Definitions(pub Map<String, Value>);
+struct Definitions(Map<String, Value>);
 
 impl Definitions {
     /// Members of an object, of the items of a list, of the values of a map (named `*`), or of any alternative, in the
     /// order of the struct.
-    #[must_use]
-    pub fn members<'a>(&'a self, schema: &'a Value) -> Vec<(String, &'a Value)> {
+    fn members<'a>(&'a self, schema: &'a Value) -> Vec<(String, &'a Value)> {
         let schema = self.target(schema).1;
         let mut found: Vec<(String, &Value)> = Vec::new();
         if let Some(members) = schema.get("properties").and_then(Value::as_object) {
@@ -72,8 +69,7 @@ impl Definitions {
     }
 
     /// The schema that a reference names, with that name.
-    #[must_use]
-    pub fn target<'a>(&'a self, schema: &'a Value) -> (Option<&'a str>, &'a Value) {
+    fn target<'a>(&'a self, schema: &'a Value) -> (Option<&'a str>, &'a Value) {
         let name = schema.get("$ref").and_then(Value::as_str);
         let name = name.and_then(|path| path.rsplit('/').next());
         match name.and_then(|name| Some((name, self.0.get(name)?))) {
@@ -132,50 +128,22 @@ impl Definitions {
         }
     }
 
-    /// Appends the fields of a schema below a path; not those of shared structs, which have a table of their own.
-    pub fn describe(
-        &self,
-        schema: &Value,
-        path: &str,
-        shared: Option<&BTreeSet<String>>,
-        into: &mut Vec<Member>,
-    ) {
+    /// Appends all members of a schema below a path.
+    fn describe(&self, schema: &Value, path: &str, into: &mut Vec<Member>) {
         for (name, member) in self.members(schema) {
             let path = match path {
                 "" => name,
                 _ => format!("{path}.{name}"),
             };
-            let of = self
-                .struct_of(member)
-                .filter(|name| shared.is_some_and(|shared| shared.contains(name)));
-            let meaning = format!("{}{}", described(member), self.values(member));
             // The names of a map have no meaning of their own.
             if !path.ends_with('*') {
                 into.push(Member {
                     path: path.clone(),
-                    meaning,
-                    shared: of.clone(),
+                    meaning: format!("{}{}", described(member), self.values(member)),
                 });
             }
-            if of.is_none() {
-                self.describe(member, &path, shared, into);
-            }
+            self.describe(member, &path, into);
         }
-    }
-
-    /// Name of the struct that a member has, or a list of.
-    fn struct_of(&self, member: &Value) -> Option<String> {
-        if let Some(name) = self.target(member).0 {
-            return Some(name.to_string());
-        }
-        if let Some(items) = member.get("items") {
-            return self.struct_of(items);
-        }
-        let alternatives = member.get("anyOf").and_then(Value::as_array);
-        alternatives
-            .into_iter()
-            .flatten()
-            .find_map(|it| self.struct_of(it))
     }
 
     /// Names of an enum's values with their doc comments, as a text behind a meaning.
@@ -204,8 +172,7 @@ fn is_list(schema: &Value) -> bool {
 }
 
 /// A doc comment in a line, without links of rustdoc.
-#[must_use]
-pub fn described(schema: &Value) -> String {
+fn described(schema: &Value) -> String {
     let text = schema.get("description").and_then(Value::as_str);
     let text = text.unwrap_or("").replace("[`", "`").replace("`]", "`");
     text.split_whitespace().collect::<Vec<_>>().join(" ")
@@ -228,13 +195,19 @@ pub fn fields<T: JsonSchema>() -> Vec<Field> {
     fields
 }
 
+/// All members of an answer, also those of its lists and maps.
+#[must_use]
+pub fn members<T: JsonSchema>() -> Vec<Member> {
+    let (root, definitions) = root::<T>();
+    let mut members = Vec::new();
+    definitions.describe(&root, "", &mut members);
+    members
+}
+
 /// Meanings of all members of an answer, by their paths.
 #[must_use]
 pub fn meanings<T: JsonSchema>() -> BTreeMap<String, String> {
-    let (root, definitions) = root::<T>();
-    let mut members = Vec::new();
-    definitions.describe(&root, "", None, &mut members);
-    let members = members.into_iter();
+    let members = members::<T>().into_iter();
     members
         .map(|member| (member.path, member.meaning))
         .collect()
