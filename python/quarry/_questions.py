@@ -70,7 +70,7 @@ class Replay(TypedDict, total=False):
     pages: Literal["auto", "off", "all"] | None
     #: Replay events from this time on: seconds as recorded, or +SECONDS after the first event. The
     #: part begins empty.
-    from: str | None
+    from_: str | None
     #: Replay events before this time.
     until: str | None
     #: Begin on the heap of a real kernel that has run: the bundled one of the nearest design and
@@ -111,7 +111,7 @@ class Replay(TypedDict, total=False):
 
 
 class Hackbench(TypedDict, total=False):
-    """Keywords of run(\"hackbench\") and of sweeps."""
+    """Keywords of run for hackbench, and of sweeps."""
 
     #: Machine whose time is simulated: a name of `quarry machines`, or a file. It must have the
     #: CPUs: a part of a socket, or whole sockets.
@@ -168,7 +168,7 @@ class Hackbench(TypedDict, total=False):
 
 
 class Tbench(TypedDict, total=False):
-    """Keywords of run(\"tbench\") and of sweeps."""
+    """Keywords of run for tbench, and of sweeps."""
 
     #: Machine whose time is simulated: a name of `quarry machines`, or a file. It must have the
     #: CPUs: a part of a socket, or whole sockets.
@@ -218,7 +218,7 @@ class Tbench(TypedDict, total=False):
 
 
 class TcpRr(TypedDict, total=False):
-    """Keywords of run(\"tcp_rr\") and of sweeps."""
+    """Keywords of run for tcp_rr, and of sweeps."""
 
     #: Machine whose time is simulated: a name of `quarry machines`, or a file. It must have the
     #: CPUs: a part of a socket, or whole sockets.

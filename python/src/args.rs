@@ -6,7 +6,7 @@ use std::time::Duration;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyList, PyString, PyTuple};
-use quarry_ask::{Door, Json, Kind, Part, fields, read};
+use quarry_ask::{Door, Json, Kind, Part, fields, plain, read};
 use quarry_designs::{nearest, units};
 use serde_json::Map;
 
@@ -204,10 +204,13 @@ impl Keywords {
     pub(crate) fn question<Q: Part>(&self, function: &str) -> PyResult<Q> {
         let fields = fields::<Q>();
         for (name, value) in &self.given {
-            let field = fields.iter().find(|field| field.name == name);
+            let field = fields.iter().find(|field| field.name == plain(name));
             let Some(field) = field else {
-                let names = fields.iter().map(|field| field.name);
-                let near = nearest(name, names).unwrap_or_default();
+                let names: Vec<String> = fields
+                    .iter()
+                    .map(|field| field.spelled(Door::Python))
+                    .collect();
+                let near = nearest(name, names.iter().map(String::as_str)).unwrap_or_default();
                 return Err(PyTypeError::new_err(format!(
                     "{function}() got an unexpected keyword argument '{name}'. Did you mean '{near}'?"
                 )));

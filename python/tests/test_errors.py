@@ -20,7 +20,7 @@ def snapshot(snapshots):
         ({"set": "min_partial"}, "="),
         ({"set": {"min_partail": 1}}, "min_partial"),
         ({"config": {"MEMCGG": True}}, "MEMCG"),
-        ({"release": "7.3", "design": "slub"}, "contradict"),
+        ({"release": "7.3", "design": "slub"}, "cannot be used with design"),
     ],
 )
 def test_wrong_usage(snapshot, keywords, message):
@@ -57,7 +57,7 @@ def test_little_memory():
 def test_options_that_contradict_each_other():
     recording = quarry.Recording.open("kv")
     for keywords, message in [
-        ({"seed": 3}, "time=True"),
+        ({"seed": 3}, "seed needs time"),
         ({"empty": True, "check": True}, "contradicts"),
         ({"pages": "some"}, "auto, off, all"),
         ({"time": True, "machine": "milan"}, "milan"),
@@ -66,7 +66,7 @@ def test_options_that_contradict_each_other():
             recording.replay(**keywords)
     with pytest.raises(quarry.UsageError, match="there are hackbench, tbench, tcp_rr"):
         quarry.run("dbench")
-    with pytest.raises(quarry.UsageError, match="tbench has no option fds"):
+    with pytest.raises(TypeError, match="unexpected keyword argument 'fds'"):
         quarry.run("tbench", fds=3)
     with pytest.raises(quarry.UsageError, match="a command, or a duration"):
         quarry.Recording.record("mine.parquet")

@@ -154,7 +154,9 @@ def test_a_machine_is_read_where_the_sweep_is_planned(tmp_path, monkeypatch):
     machines = ROOT / "crates/quarry-machines/machines"
     plan = tmp_path / "plans/plan.toml"
     plan.parent.mkdir()
-    plan.write_text('ask = "run micro"\ncount = 100\ndesign = "slub@6.17"\nmachine = "mine.toml"\n')
+    keys = {"ask": "run micro", "count": "100", "pattern": "batch", "design": "slub@6.17"}
+    keys["machine"] = "mine.toml"
+    plan.write_text("".join(f'{key} = "{value}"\n' for key, value in keys.items()))
     shutil.copy(machines / "haswell-ep-2x12.toml", plan.parent / "mine.toml")
     monkeypatch.chdir(tmp_path)
     with concurrent.futures.ThreadPoolExecutor(1) as threads:

@@ -200,6 +200,8 @@ impl Field {
     #[must_use]
     pub fn spelled(&self, door: Door) -> String {
         match door {
+            // A word of the language has a mark behind it, as PEP 8 has it.
+            Door::Python if self.name == "from" => "from_".to_string(),
             Door::Python => self.name.to_string(),
             Door::Plan => self.name.replace('_', "-"),
             Door::Command if self.positional => self.value.to_string(),

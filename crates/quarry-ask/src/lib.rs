@@ -41,7 +41,7 @@ mod value;
 #[cfg(feature = "clap")]
 pub use crate::clap::Asked;
 pub use field::{Door, Field, Part, Rank, fields};
-pub use read::{Layer, axes, canonical, cells, object, of, read};
+pub use read::{Layer, axes, canonical, cells, object, of, plain, read};
 pub use serde_json::Value as Json;
 pub use slot::{Axis, Listed, Parsed, Settings, Slot};
 pub use stub::stub;

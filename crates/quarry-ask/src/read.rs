@@ -64,9 +64,15 @@ fn named(field: &Field, door: Door, problem: &str) -> String {
     format!("{}: {problem}", field.spelled(door))
 }
 
+/// A name as fields have it: with `_`, and without the one behind a word that Python keeps for itself (`from_`).
+#[must_use]
+pub fn plain(name: &str) -> String {
+    name.replace('-', "_").trim_end_matches('_').to_string()
+}
+
 /// The field of a name.
 fn position(fields: &[Field], name: &str, door: Door) -> Result<usize, String> {
-    let plain = name.replace('-', "_");
+    let plain = plain(name);
     let found = fields.iter().position(|field| field.name == plain);
     found.ok_or_else(|| {
         let names: Vec<String> = fields.iter().map(|field| field.spelled(door)).collect();

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::field::{Field, Part, fields};
+use crate::field::{Door, Field, Part, fields};
 use crate::value::Kind;
 
 /// A question as a dictionary of typed keywords, with their meanings.
@@ -14,7 +14,7 @@ pub fn stub<Q: Part>(name: &str, about: &str) -> String {
             // Writing to a String cannot fail.
             let _ = writeln!(text, "    #: {line}");
         }
-        let _ = writeln!(text, "    {}: {}", field.name, of(&field));
+        let _ = writeln!(text, "    {}: {}", field.spelled(Door::Python), of(&field));
     }
     text
 }

@@ -16,9 +16,9 @@ fn keywords_of_python_are_written() {
             .to_string(),
         stub::<WhatIf>("WhatIf", "Keywords of Snapshot.what_if and of sweeps."),
         stub::<Replay>("Replay", "Keywords of Recording.replay and of sweeps."),
-        stub::<Hackbench>("Hackbench", "Keywords of run(\\\"hackbench\\\") and of sweeps."),
-        stub::<Tbench>("Tbench", "Keywords of run(\\\"tbench\\\") and of sweeps."),
-        stub::<TcpRr>("TcpRr", "Keywords of run(\\\"tcp_rr\\\") and of sweeps."),
+        stub::<Hackbench>("Hackbench", "Keywords of run for hackbench, and of sweeps."),
+        stub::<Tbench>("Tbench", "Keywords of run for tbench, and of sweeps."),
+        stub::<TcpRr>("TcpRr", "Keywords of run for tcp_rr, and of sweeps."),
     ];
     expect_file!["../../../python/quarry/_questions.py"].assert_eq(&text.join("\n\n"));
 }

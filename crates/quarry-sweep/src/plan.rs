@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use quarry_ask::plain;
 use quarry_designs::Setting;
 use quarry_lab::bundled::Bundled;
 use serde_json::{Map, Value};
@@ -89,7 +90,7 @@ impl Plan {
                     self.inputs = inputs.map(|input| placed(input, base)).collect();
                 }
                 _ => {
-                    own.insert(key.replace('-', "_"), value);
+                    own.insert(plain(&key), value);
                 }
             }
         }
