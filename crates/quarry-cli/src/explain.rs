@@ -88,16 +88,17 @@ impl Meanings {
             ("look", &quarry_lab::look::TABLES),
             ("what-if", &quarry_lab::whatif::TABLES),
         ];
-        let specs = views.iter();
-        let specs = specs.flat_map(|(command, specs)| specs.iter().map(|spec| (*command, *spec)));
-        let tables = specs
-            .chain(WORDS.iter().copied())
-            .map(|(command, spec)| Table {
-                command,
-                title: spec.title,
-                of: spec.rows,
-                columns: (spec.columns)(),
-            });
+        let views = views.iter().flat_map(|(command, specs)| {
+            let specs = specs.iter();
+            specs.map(|spec| (*command, spec.title, spec.rows, spec.columns))
+        });
+        let tables = views.chain(WORDS.iter().copied());
+        let tables = tables.map(|(command, title, of, columns)| Table {
+            command,
+            title,
+            of,
+            columns: columns(),
+        });
         let outputs = outputs();
         let by_command = outputs.iter().map(|(command, members)| {
             let members = members.iter();

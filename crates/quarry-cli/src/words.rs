@@ -1,7 +1,7 @@
 //! Words of tables that are not made of columns by path yet: a field whose doc comment is the meaning, or the meaning itself.
 //! `quarry explain` takes them; a test compares them with what commands print.
 
-use quarry_view::{Column, Form, Spec, column};
+use quarry_view::{Column, Form, column};
 
 /// A word and its meaning.
 fn word(name: &'static str, meaning: &str) -> Column {
@@ -13,571 +13,468 @@ fn of(name: &'static str, field: &'static str, unit: &str) -> Column {
     column(name, field, Form::Text).about(unit)
 }
 
-/// All words, with the commands that print them.
-pub(crate) const WORDS: &[(&str, Spec)] = &[
-    (
-        "replay",
-        Spec {
-            title: "Words of replays",
-            rows: "runs",
-            first: 0,
-            columns: || {
-                vec![
-                    word(
-                        "default",
-                        "The run without any value of the lists that --set has.",
-                    ),
-                    word("start", "The first sample of free memory."),
-                    word("most in use", "The sample with most memory in use."),
-                    word(
-                        "most unusable",
-                        "The sample in which the largest part of the free memory is in blocks below 2 MiB.",
-                    ),
-                    word("end", "The last sample of free memory."),
-                ]
-            },
-        },
-    ),
-    (
-        "look",
-        Spec {
-            title: "Columns of top",
-            rows: "",
-            first: 0,
-            columns: || {
-                vec![
-                    of("OBJS", "caches.num_objs", ""),
-                    of("ACTIVE", "caches.active_objs", ""),
-                    word("USE", "Active objects as a part of all, in per cent."),
-                    of("OBJ-SIZE", "caches.slab_size", ""),
-                    of("SLABS", "caches.slabs", ""),
-                    word("OBJ/SLAB", "Objects that a slab has room for."),
-                    of("CACHE-SIZE", "caches.slab_bytes", ""),
-                    of("~HELD", "caches.parts.held_bytes", ""),
-                    of(
-                        "PINNED",
-                        "caches.parts.partly_filled_bytes",
-                        "They pin the pages of their slabs.",
-                    ),
-                    word(
-                        "~ON",
-                        "Bytes that the cache would have in another kernel with the same objects, as `quarry what-if` predicts.",
-                    ),
-                    word(
-                        "CHANGE",
-                        "Bytes that the cache's slabs grew by since the first screen.",
-                    ),
-                    word("NAME", "Name of the cache."),
-                ]
-            },
-        },
-    ),
-    (
-        "what-if",
-        Spec {
-            title: "Columns of what-if",
-            rows: "runs",
-            first: 0,
-            columns: || {
-                vec![
-                    of("design", "design", ""),
-                    of("pages", "page_size", ""),
-                    of("CPUs", "cpus", ""),
-                ]
-            },
-        },
-    ),
-    (
-        "diff",
-        Spec {
-            title: "Columns of diff",
-            rows: "runs",
-            first: 0,
-            columns: || {
-                vec![
-                    of("A", "rows.a", ""),
-                    of("B", "rows.b", ""),
-                    word("change", "B less A."),
-                    of(
-                        "of A",
-                        "rows.relative",
-                        "`new` if A lacks it or has 0, `gone` if B does.",
-                    ),
-                    of("cache", "caches.name", ""),
-                    of("waste", "caches.waste_bytes", ""),
-                    of("free", "caches.free_bytes", ""),
-                    word(
-                        "slow paths of allocations",
-                        "The field `alloc_slowpath` of a replay.",
-                    ),
-                    word(
-                        "slow paths of frees",
-                        "The field `free_slowpath` of a replay.",
-                    ),
-                    word(
-                        "asked for, peak, bytes",
-                        "The field `object_bytes` of a replay.",
-                    ),
-                    word(
-                        "asked for, end, bytes",
-                        "The field `final_object_bytes` of a replay.",
-                    ),
-                ]
-            },
-        },
-    ),
-    (
-        "info",
-        Spec {
-            title: "Rows and columns of info",
-            rows: "",
-            first: 0,
-            columns: || {
-                vec![
-                    of("command", "trace.command", ""),
-                    word(
-                        "machine",
-                        "Architecture, CPUs, page size and memory of the kernel's machine.",
-                    ),
-                    of("parameters", "parameters", ""),
-                    of("tunables", "tunables", ""),
-                    of("recorder", "trace.recorder_share", ""),
-                    of("load", "trace.load", ""),
-                    of(
-                        "reports",
-                        "trace.reports",
-                        "The row has their times after the first event.",
-                    ),
-                    of(
-                        "peak alive",
-                        "trace.peak_live_objects trace.peak_live_bytes",
-                        "",
-                    ),
-                    of("unmatched", "trace.orphans_by_kind", ""),
-                    of("assumed", "trace.assumptions", ""),
-                    of("lacks", "lacks", ""),
-                    of("event", "trace.events_by_kind", ""),
-                    word("count", "Events of this tracepoint."),
-                    of(
-                        "share",
-                        "trace.processes.share",
-                        "Of slab caches it is the part of all slab memory.",
-                    ),
-                    of("process", "trace.processes", ""),
-                    of("call site", "trace.call_sites", ""),
-                    of("cache", "trace.caches", ""),
-                    of("gfp flags", "trace.gfp_flags", ""),
-                    of("rows", "trace.processes.rows", ""),
-                    of("slab cache", "slabs.caches", ""),
-                    of("memory", "slabs.caches.slab_bytes", ""),
-                    of("active objs", "slabs.caches.active_objs", ""),
-                    of("num objs", "slabs.caches.num_objs", ""),
-                    of("obj size", "slabs.caches.object_size", ""),
-                ]
-            },
-        },
-    ),
-    (
-        "import",
-        Spec {
-            title: "Rows and columns of import",
-            rows: "",
-            first: 0,
-            columns: || {
-                vec![
-                    of("event", "events_by_kind", ""),
-                    of(
-                        "read",
-                        "events",
-                        "A row for each tracepoint, and their sum.",
-                    ),
-                    of("not seen allocated", "orphans", ""),
-                    of(
-                        "implied",
-                        "orphans",
-                        "Frees that a later event proved, and that the importer inserted.",
-                    ),
-                    word("total", "Sum of all tracepoints."),
-                    of("trace", "output", ""),
-                    of("kernel", "kernel", ""),
-                    of("page size", "page_size", ""),
-                    of("architecture", "arch", ""),
-                    of("CPUs", "cpus", ""),
-                    of("duration", "duration_ns", ""),
-                    of("frees of nothing", "null_frees", ""),
-                    of("failed allocations", "failed_allocs", ""),
-                    word(
-                        "never freed",
-                        "Objects and blocks of pages that are alive at the end.",
-                    ),
-                    of("lost events", "lost_events", ""),
-                    of("ignored events", "other_events", ""),
-                    of("skipped lines", "skipped_lines", ""),
-                    of(
-                        "peak alive",
-                        "peak_live_objects peak_live_bytes peak_live_pages",
-                        "",
-                    ),
-                    of("size", "bytes_out", ""),
-                ]
-            },
-        },
-    ),
+/// Words of a table: the command that prints it, contents, path of the rows, and the words.
+type Words = (
+    &'static str,
+    &'static str,
+    &'static str,
+    fn() -> Vec<Column>,
+);
+
+/// All words.
+pub(crate) const WORDS: &[Words] = &[
+    ("replay", "Words of replays", "runs", || {
+        vec![
+            word(
+                "default",
+                "The run without any value of the lists that --set has.",
+            ),
+            word("start", "The first sample of free memory."),
+            word("most in use", "The sample with most memory in use."),
+            word(
+                "most unusable",
+                "The sample in which the largest part of the free memory is in blocks below 2 MiB.",
+            ),
+            word("end", "The last sample of free memory."),
+        ]
+    }),
+    ("look", "Columns of top", "", || {
+        vec![
+            of("OBJS", "caches.num_objs", ""),
+            of("ACTIVE", "caches.active_objs", ""),
+            word("USE", "Active objects as a part of all, in per cent."),
+            of("OBJ-SIZE", "caches.slab_size", ""),
+            of("SLABS", "caches.slabs", ""),
+            word("OBJ/SLAB", "Objects that a slab has room for."),
+            of("CACHE-SIZE", "caches.slab_bytes", ""),
+            of("~HELD", "caches.parts.held_bytes", ""),
+            of(
+                "PINNED",
+                "caches.parts.partly_filled_bytes",
+                "They pin the pages of their slabs.",
+            ),
+            word(
+                "~ON",
+                "Bytes that the cache would have in another kernel with the same objects, as `quarry what-if` predicts.",
+            ),
+            word(
+                "CHANGE",
+                "Bytes that the cache's slabs grew by since the first screen.",
+            ),
+            word("NAME", "Name of the cache."),
+        ]
+    }),
+    ("what-if", "Columns of what-if", "runs", || {
+        vec![
+            of("design", "design", ""),
+            of("pages", "page_size", ""),
+            of("CPUs", "cpus", ""),
+        ]
+    }),
+    ("diff", "Columns of diff", "runs", || {
+        vec![
+            of("A", "rows.a", ""),
+            of("B", "rows.b", ""),
+            word("change", "B less A."),
+            of(
+                "of A",
+                "rows.relative",
+                "`new` if A lacks it or has 0, `gone` if B does.",
+            ),
+            of("cache", "caches.name", ""),
+            of("waste", "caches.waste_bytes", ""),
+            of("free", "caches.free_bytes", ""),
+            word(
+                "slow paths of allocations",
+                "The field `alloc_slowpath` of a replay.",
+            ),
+            word(
+                "slow paths of frees",
+                "The field `free_slowpath` of a replay.",
+            ),
+            word(
+                "asked for, peak, bytes",
+                "The field `object_bytes` of a replay.",
+            ),
+            word(
+                "asked for, end, bytes",
+                "The field `final_object_bytes` of a replay.",
+            ),
+        ]
+    }),
+    ("info", "Rows and columns of info", "", || {
+        vec![
+            of("command", "trace.command", ""),
+            word(
+                "machine",
+                "Architecture, CPUs, page size and memory of the kernel's machine.",
+            ),
+            of("parameters", "parameters", ""),
+            of("tunables", "tunables", ""),
+            of("recorder", "trace.recorder_share", ""),
+            of("load", "trace.load", ""),
+            of(
+                "reports",
+                "trace.reports",
+                "The row has their times after the first event.",
+            ),
+            of(
+                "peak alive",
+                "trace.peak_live_objects trace.peak_live_bytes",
+                "",
+            ),
+            of("unmatched", "trace.orphans_by_kind", ""),
+            of("assumed", "trace.assumptions", ""),
+            of("lacks", "lacks", ""),
+            of("event", "trace.events_by_kind", ""),
+            word("count", "Events of this tracepoint."),
+            of(
+                "share",
+                "trace.processes.share",
+                "Of slab caches it is the part of all slab memory.",
+            ),
+            of("process", "trace.processes", ""),
+            of("call site", "trace.call_sites", ""),
+            of("cache", "trace.caches", ""),
+            of("gfp flags", "trace.gfp_flags", ""),
+            of("rows", "trace.processes.rows", ""),
+            of("slab cache", "slabs.caches", ""),
+            of("memory", "slabs.caches.slab_bytes", ""),
+            of("active objs", "slabs.caches.active_objs", ""),
+            of("num objs", "slabs.caches.num_objs", ""),
+            of("obj size", "slabs.caches.object_size", ""),
+        ]
+    }),
+    ("import", "Rows and columns of import", "", || {
+        vec![
+            of("event", "events_by_kind", ""),
+            of(
+                "read",
+                "events",
+                "A row for each tracepoint, and their sum.",
+            ),
+            of("not seen allocated", "orphans", ""),
+            of(
+                "implied",
+                "orphans",
+                "Frees that a later event proved, and that the importer inserted.",
+            ),
+            word("total", "Sum of all tracepoints."),
+            of("trace", "output", ""),
+            of("kernel", "kernel", ""),
+            of("page size", "page_size", ""),
+            of("architecture", "arch", ""),
+            of("CPUs", "cpus", ""),
+            of("duration", "duration_ns", ""),
+            of("frees of nothing", "null_frees", ""),
+            of("failed allocations", "failed_allocs", ""),
+            word(
+                "never freed",
+                "Objects and blocks of pages that are alive at the end.",
+            ),
+            of("lost events", "lost_events", ""),
+            of("ignored events", "other_events", ""),
+            of("skipped lines", "skipped_lines", ""),
+            of(
+                "peak alive",
+                "peak_live_objects peak_live_bytes peak_live_pages",
+                "",
+            ),
+            of("size", "bytes_out", ""),
+        ]
+    }),
     (
         "run hackbench, run tbench, run tcp_rr",
-        Spec {
-            title: "Columns of run hackbench, tbench and tcp_rr",
-            rows: "runs",
-            first: 0,
-            columns: || {
-                vec![
-                    of("design", "design era", ""),
-                    word(
-                        "result",
-                        "As the program prints it: seconds, MB/s, or transactions per second.",
-                    ),
-                    of("CPU us a piece", "cpu_us", ""),
-                    of("idle %", "idle_percent", ""),
-                    of("switches a piece", "switches", ""),
-                    of(
-                        "fast path %",
-                        "caches.alloc_hits",
-                        "Mean over all caches, by their allocations.",
-                    ),
-                    of(
-                        "slab miss %",
-                        "profile",
-                        "Time in misses, as a profile of functions shows it: code behind the CPU's own list, queue or main sheaf.",
-                    ),
-                    of("page alloc %", "profile", "Time in the page allocator."),
-                    of(
-                        "lock wait %",
-                        "profile",
-                        "Time in which CPUs wait for locks.",
-                    ),
-                ]
-            },
+        "Columns of run hackbench, tbench and tcp_rr",
+        "runs",
+        || {
+            vec![
+                of("design", "design era", ""),
+                word(
+                    "result",
+                    "As the program prints it: seconds, MB/s, or transactions per second.",
+                ),
+                of("CPU us a piece", "cpu_us", ""),
+                of("idle %", "idle_percent", ""),
+                of("switches a piece", "switches", ""),
+                of(
+                    "fast path %",
+                    "caches.alloc_hits",
+                    "Mean over all caches, by their allocations.",
+                ),
+                of(
+                    "slab miss %",
+                    "profile",
+                    "Time in misses, as a profile of functions shows it: code behind the CPU's own list, queue or main sheaf.",
+                ),
+                of("page alloc %", "profile", "Time in the page allocator."),
+                of(
+                    "lock wait %",
+                    "profile",
+                    "Time in which CPUs wait for locks.",
+                ),
+            ]
         },
     ),
     (
         "run hackbench, run tbench, run tcp_rr with --host",
-        Spec {
-            title: "Columns with --host",
-            rows: "runs",
-            first: 0,
-            columns: || {
-                vec![
-                    of("k ops /s", "per_second", "The column is in thousands."),
-                    of("least", "per_second_range", ""),
-                    of("most", "per_second_range", ""),
-                    of("against first, %", "against_first", ""),
-                    of("least %", "against_first_range", ""),
-                    of("most %", "against_first_range", ""),
-                    of("MB/s", "mb_per_second", ""),
-                ]
-            },
+        "Columns with --host",
+        "runs",
+        || {
+            vec![
+                of("k ops /s", "per_second", "The column is in thousands."),
+                of("least", "per_second_range", ""),
+                of("most", "per_second_range", ""),
+                of("against first, %", "against_first", ""),
+                of("least %", "against_first_range", ""),
+                of("most %", "against_first_range", ""),
+                of("MB/s", "mb_per_second", ""),
+            ]
         },
     ),
+    ("run micro", "Columns of run micro", "runs", || {
+        vec![
+            of("alloc ns", "alloc.ns", ""),
+            of("free ns", "free.ns", ""),
+            of(
+                "pair ns",
+                "alloc.ns",
+                "Of an allocation and a free together.",
+            ),
+            of("cycles", "alloc.cycles", ""),
+            of("Mops /s", "per_second", "The column is in millions."),
+            of(
+                "lock wait ns",
+                "causes.locks.wait_ns",
+                "Sum over all locks.",
+            ),
+            of(
+                "lines of CPUs",
+                "causes.lines.clean causes.lines.dirty causes.lines.upgrades",
+                "Sum of all.",
+            ),
+            of(
+                "memory",
+                "causes.lines.memory",
+                "The column is per operation.",
+            ),
+        ]
+    }),
+    ("run pages", "Columns of run pages", "runs", || {
+        vec![
+            of("number, era", "processes era", ""),
+            of("fault ns", "fault.ns", ""),
+            of("free ns", "free.ns", ""),
+            of("Mpages /s", "per_second", "The column is in millions."),
+            of("wait %", "zone_wait", "The column is in per cent."),
+            of("faults: held ns", "fault_lock.hold_ns", ""),
+            of("frees: held ns", "free_lock.hold_ns", ""),
+            of(
+                "wait ns",
+                "fault_lock.wait_ns free_lock.wait_ns",
+                "Of faults, and in the second such column of frees.",
+            ),
+        ]
+    }),
+    ("run rx", "Columns of run rx", "runs", || {
+        vec![
+            of("rings", "rings", ""),
+            of(
+                "thread",
+                "published_mbit_per_second",
+                "A column for each driver.",
+            ),
+            of("quarry", "mbit_per_second", "A column for each driver."),
+            of("not taken", "lost", ""),
+            of("ring CPUs", "cpu_use.rings", ""),
+            of("other CPUs", "cpu_use.others", ""),
+            of("waits for zone lock", "zone_lock_share", ""),
+            of(
+                "zone lock held ns",
+                "causes.locks.hold_ns",
+                "Of the zone's lock.",
+            ),
+            of(
+                "lines of CPUs",
+                "causes.lines.clean causes.lines.dirty causes.lines.upgrades",
+                "Sum of all.",
+            ),
+            of(
+                "lines of memory",
+                "causes.lines.memory",
+                "Sum over the distances.",
+            ),
+            of("page allocs", "counts.pages.allocs", "Per 1000 packets."),
+            of("page frees", "counts.pages.frees", "Per 1000 packets."),
+            of(
+                "pcp refills",
+                "counts.pages.pcp_refills",
+                "Per 1000 packets.",
+            ),
+            of("pcp drains", "counts.pages.pcp_drains", "Per 1000 packets."),
+            of("zone locks", "counts.pages.zone_locks", "Per 1000 packets."),
+            word(
+                "pages under it",
+                "Pages that moved with the zone's lock held, per 1000 packets.",
+            ),
+            of(
+                "recycled",
+                "recycled",
+                "The column is a part of all buffers.",
+            ),
+            of(
+                "page reuse",
+                "counts.recycling.page_reuse",
+                "Per 1000 packets.",
+            ),
+            of(
+                "cache reuse",
+                "counts.recycling.cache_reuse",
+                "Per 1000 packets.",
+            ),
+            of(
+                "cache busy",
+                "counts.recycling.cache_busy",
+                "Per 1000 packets.",
+            ),
+            of(
+                "cache empty",
+                "counts.recycling.cache_empty",
+                "Per 1000 packets.",
+            ),
+            of(
+                "cache full",
+                "counts.recycling.cache_full",
+                "Per 1000 packets.",
+            ),
+            of(
+                "cache waive",
+                "counts.recycling.cache_waive",
+                "Per 1000 packets.",
+            ),
+            of(
+                "pool fast",
+                "counts.recycling.pool_fast",
+                "Per 1000 packets.",
+            ),
+            of(
+                "pool refill",
+                "counts.recycling.pool_refill",
+                "Per 1000 packets.",
+            ),
+            of(
+                "pool slow",
+                "counts.recycling.pool_slow",
+                "Per 1000 packets.",
+            ),
+            of(
+                "pool ring",
+                "counts.recycling.pool_ring",
+                "Per 1000 packets.",
+            ),
+            of(
+                "pool ring full",
+                "counts.recycling.pool_ring_full",
+                "Per 1000 packets.",
+            ),
+        ]
+    }),
     (
         "run micro",
-        Spec {
-            title: "Columns of run micro",
-            rows: "runs",
-            first: 0,
-            columns: || {
-                vec![
-                    of("alloc ns", "alloc.ns", ""),
-                    of("free ns", "free.ns", ""),
-                    of(
-                        "pair ns",
-                        "alloc.ns",
-                        "Of an allocation and a free together.",
-                    ),
-                    of("cycles", "alloc.cycles", ""),
-                    of("Mops /s", "per_second", "The column is in millions."),
-                    of(
-                        "lock wait ns",
-                        "causes.locks.wait_ns",
-                        "Sum over all locks.",
-                    ),
-                    of(
-                        "lines of CPUs",
-                        "causes.lines.clean causes.lines.dirty causes.lines.upgrades",
-                        "Sum of all.",
-                    ),
-                    of(
-                        "memory",
-                        "causes.lines.memory",
-                        "The column is per operation.",
-                    ),
-                ]
-            },
+        "Columns of --sensitivity",
+        "sensitivity",
+        || {
+            vec![
+                of("value", "figures.value", ""),
+                of(
+                    "one at a time, %",
+                    "figures.one",
+                    "The column is relative to the value.",
+                ),
+                of("moved most by", "figures.most", ""),
+                of(
+                    "draws %",
+                    "figures.drawn",
+                    "The column is relative to the value.",
+                ),
+                of(
+                    "seeds %",
+                    "figures.seeds",
+                    "The width of the band, relative to the value.",
+                ),
+            ]
         },
     ),
-    (
-        "run pages",
-        Spec {
-            title: "Columns of run pages",
-            rows: "runs",
-            first: 0,
-            columns: || {
-                vec![
-                    of("number, era", "processes era", ""),
-                    of("fault ns", "fault.ns", ""),
-                    of("free ns", "free.ns", ""),
-                    of("Mpages /s", "per_second", "The column is in millions."),
-                    of("wait %", "zone_wait", "The column is in per cent."),
-                    of("faults: held ns", "fault_lock.hold_ns", ""),
-                    of("frees: held ns", "free_lock.hold_ns", ""),
-                    of(
-                        "wait ns",
-                        "fault_lock.wait_ns free_lock.wait_ns",
-                        "Of faults, and in the second such column of frees.",
-                    ),
-                ]
-            },
-        },
-    ),
-    (
-        "run rx",
-        Spec {
-            title: "Columns of run rx",
-            rows: "runs",
-            first: 0,
-            columns: || {
-                vec![
-                    of("rings", "rings", ""),
-                    of(
-                        "thread",
-                        "published_mbit_per_second",
-                        "A column for each driver.",
-                    ),
-                    of("quarry", "mbit_per_second", "A column for each driver."),
-                    of("not taken", "lost", ""),
-                    of("ring CPUs", "cpu_use.rings", ""),
-                    of("other CPUs", "cpu_use.others", ""),
-                    of("waits for zone lock", "zone_lock_share", ""),
-                    of(
-                        "zone lock held ns",
-                        "causes.locks.hold_ns",
-                        "Of the zone's lock.",
-                    ),
-                    of(
-                        "lines of CPUs",
-                        "causes.lines.clean causes.lines.dirty causes.lines.upgrades",
-                        "Sum of all.",
-                    ),
-                    of(
-                        "lines of memory",
-                        "causes.lines.memory",
-                        "Sum over the distances.",
-                    ),
-                    of("page allocs", "counts.pages.allocs", "Per 1000 packets."),
-                    of("page frees", "counts.pages.frees", "Per 1000 packets."),
-                    of(
-                        "pcp refills",
-                        "counts.pages.pcp_refills",
-                        "Per 1000 packets.",
-                    ),
-                    of("pcp drains", "counts.pages.pcp_drains", "Per 1000 packets."),
-                    of("zone locks", "counts.pages.zone_locks", "Per 1000 packets."),
-                    word(
-                        "pages under it",
-                        "Pages that moved with the zone's lock held, per 1000 packets.",
-                    ),
-                    of(
-                        "recycled",
-                        "recycled",
-                        "The column is a part of all buffers.",
-                    ),
-                    of(
-                        "page reuse",
-                        "counts.recycling.page_reuse",
-                        "Per 1000 packets.",
-                    ),
-                    of(
-                        "cache reuse",
-                        "counts.recycling.cache_reuse",
-                        "Per 1000 packets.",
-                    ),
-                    of(
-                        "cache busy",
-                        "counts.recycling.cache_busy",
-                        "Per 1000 packets.",
-                    ),
-                    of(
-                        "cache empty",
-                        "counts.recycling.cache_empty",
-                        "Per 1000 packets.",
-                    ),
-                    of(
-                        "cache full",
-                        "counts.recycling.cache_full",
-                        "Per 1000 packets.",
-                    ),
-                    of(
-                        "cache waive",
-                        "counts.recycling.cache_waive",
-                        "Per 1000 packets.",
-                    ),
-                    of(
-                        "pool fast",
-                        "counts.recycling.pool_fast",
-                        "Per 1000 packets.",
-                    ),
-                    of(
-                        "pool refill",
-                        "counts.recycling.pool_refill",
-                        "Per 1000 packets.",
-                    ),
-                    of(
-                        "pool slow",
-                        "counts.recycling.pool_slow",
-                        "Per 1000 packets.",
-                    ),
-                    of(
-                        "pool ring",
-                        "counts.recycling.pool_ring",
-                        "Per 1000 packets.",
-                    ),
-                    of(
-                        "pool ring full",
-                        "counts.recycling.pool_ring_full",
-                        "Per 1000 packets.",
-                    ),
-                ]
-            },
-        },
-    ),
-    (
-        "run micro",
-        Spec {
-            title: "Columns of --sensitivity",
-            rows: "sensitivity",
-            first: 0,
-            columns: || {
-                vec![
-                    of("value", "figures.value", ""),
-                    of(
-                        "one at a time, %",
-                        "figures.one",
-                        "The column is relative to the value.",
-                    ),
-                    of("moved most by", "figures.most", ""),
-                    of(
-                        "draws %",
-                        "figures.drawn",
-                        "The column is relative to the value.",
-                    ),
-                    of(
-                        "seeds %",
-                        "figures.seeds",
-                        "The width of the band, relative to the value.",
-                    ),
-                ]
-            },
-        },
-    ),
-    (
-        "reproduce",
-        Spec {
-            title: "Columns of reproduce",
-            rows: "threads",
-            first: 0,
-            columns: || {
-                vec![
-                    of("claim", "claims.claim", ""),
-                    of("published", "claims.published", ""),
-                    of("measured", "claims.measured", ""),
-                    of("band", "claims.band", ""),
-                    of("verdict", "claims.verdict", ""),
-                    word("ratio", "Measured over published."),
-                ]
-            },
-        },
-    ),
-    (
-        "geometry",
-        Spec {
-            title: "Rows of geometry",
-            rows: "runs",
-            first: 0,
-            columns: || {
-                vec![
-                    of("object size", "object_size", ""),
-                    of("alignment", "align", ""),
-                    of("order", "order", ""),
-                    of("objects per slab", "objects_per_slab", ""),
-                    of("slack", "slack", ""),
-                    of("fallback order", "fallback_order", ""),
-                ]
-            },
-        },
-    ),
+    ("reproduce", "Columns of reproduce", "threads", || {
+        vec![
+            of("claim", "claims.claim", ""),
+            of("published", "claims.published", ""),
+            of("measured", "claims.measured", ""),
+            of("band", "claims.band", ""),
+            of("verdict", "claims.verdict", ""),
+            word("ratio", "Measured over published."),
+        ]
+    }),
+    ("geometry", "Rows of geometry", "runs", || {
+        vec![
+            of("object size", "object_size", ""),
+            of("alignment", "align", ""),
+            of("order", "order", ""),
+            of("objects per slab", "objects_per_slab", ""),
+            of("slack", "slack", ""),
+            of("fallback order", "fallback_order", ""),
+        ]
+    }),
     (
         "geometry --pages",
-        Spec {
-            title: "Columns of geometry --pages",
-            rows: "runs",
-            first: 0,
-            columns: || {
-                vec![
-                    of("era", "era", ""),
-                    of("page", "page_size", ""),
-                    of("zone", "zone", ""),
-                    of("size", "zone_bytes", ""),
-                    of("batch", "batch", ""),
-                    of(
-                        "high",
-                        "high_min high_max",
-                        "Of watermarks it is the third one.",
-                    ),
-                    of("cold high/batch", "cold", ""),
-                    of("wmark min", "watermarks.min", ""),
-                    of("low", "watermarks.low", ""),
-                    of("promo", "watermarks.promo", ""),
-                    of("orders held", "orders", ""),
-                ]
-            },
+        "Columns of geometry --pages",
+        "runs",
+        || {
+            vec![
+                of("era", "era", ""),
+                of("page", "page_size", ""),
+                of("zone", "zone", ""),
+                of("size", "zone_bytes", ""),
+                of("batch", "batch", ""),
+                of(
+                    "high",
+                    "high_min high_max",
+                    "Of watermarks it is the third one.",
+                ),
+                of("cold high/batch", "cold", ""),
+                of("wmark min", "watermarks.min", ""),
+                of("low", "watermarks.low", ""),
+                of("promo", "watermarks.promo", ""),
+                of("orders held", "orders", ""),
+            ]
         },
     ),
-    (
-        "tunables",
-        Spec {
-            title: "Columns of tunables",
-            rows: "tunables",
-            first: 0,
-            columns: || {
-                vec![
-                    of("tunable", "name", ""),
-                    of("default", "default_text", ""),
-                    of("meaning", "doc", ""),
-                ]
-            },
-        },
-    ),
+    ("tunables", "Columns of tunables", "tunables", || {
+        vec![
+            of("tunable", "name", ""),
+            of("default", "default_text", ""),
+            of("meaning", "doc", ""),
+        ]
+    }),
     (
         "machines, calibrate",
-        Spec {
-            title: "Columns of machines",
-            rows: "machines",
-            first: 0,
-            columns: || {
-                vec![
-                    of("machine", "name", ""),
-                    of("what it is", "about", ""),
-                    of("cost", "costs.name", ""),
-                    of("value", "costs.value", ""),
-                    of("low", "costs.low", ""),
-                    of("high", "costs.high", ""),
-                    of("unit", "costs.unit", ""),
-                    of(
-                        "source",
-                        "costs.source",
-                        "The column has its number in the list below.",
-                    ),
-                ]
-            },
+        "Columns of machines",
+        "machines",
+        || {
+            vec![
+                of("machine", "name", ""),
+                of("what it is", "about", ""),
+                of("cost", "costs.name", ""),
+                of("value", "costs.value", ""),
+                of("low", "costs.low", ""),
+                of("high", "costs.high", ""),
+                of("unit", "costs.unit", ""),
+                of(
+                    "source",
+                    "costs.source",
+                    "The column has its number in the list below.",
+                ),
+            ]
         },
     ),
 ];

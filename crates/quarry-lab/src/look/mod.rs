@@ -92,22 +92,17 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// All parts, in the order of the fields.
+    /// Sum of all parts.
     #[must_use]
-    pub fn each(&self) -> [u64; 5] {
-        [
+    pub fn total(&self) -> u64 {
+        let parts = [
             self.live_bytes,
             self.held_bytes,
             self.partly_filled_bytes,
             self.debugging_bytes,
             self.padding_bytes,
-        ]
-    }
-
-    /// Sum of all parts.
-    #[must_use]
-    pub fn total(&self) -> u64 {
-        self.each().into_iter().fold(0, u64::saturating_add)
+        ];
+        parts.into_iter().fold(0, u64::saturating_add)
     }
 
     fn add(&mut self, other: &Parts) {

@@ -48,13 +48,6 @@ impl Sample {
     pub fn used_bytes(&self) -> u64 {
         self.slab_bytes + self.block_bytes + self.initial_bytes
     }
-
-    /// Bytes of free memory in blocks smaller than this order.
-    #[must_use]
-    pub fn bytes_below(&self, order: u32, page_bytes: u64) -> u64 {
-        let smaller = self.free_blocks.iter().zip(0..order);
-        smaller.map(|(blocks, at)| blocks << at).sum::<u64>() * page_bytes
-    }
 }
 
 /// The unusable free space index of an order: the part of the free memory that cannot serve it,
