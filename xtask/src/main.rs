@@ -63,7 +63,7 @@ enum Command {
     Real(real::Options),
     /// Runs the benchmarks and keeps their output under docs/results.
     Bench(bench::Options),
-    /// Draws memory over time of the bundled recording for the README (docs/memory.svg).
+    /// Draws memory over time of the bundled recording for the README (docs/memory.png).
     Picture,
     /// Opens pages of the command in Chromium, and clicks through one.
     Page,

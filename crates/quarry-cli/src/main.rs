@@ -1,63 +1,24 @@
 //! The `quarry` command.
 #![forbid(unsafe_code)]
 
-mod calibrate;
-mod callers;
-mod diff;
-mod diff_runs;
-mod diff_tables;
+mod commands;
 mod error;
-mod experiment;
-mod explain;
-mod fields;
-mod filter;
-mod geometry;
-mod geometry_pages;
-mod geometry_rows;
-mod import;
-mod info;
-mod info_tables;
 mod input;
 mod jobs;
-mod loads;
-mod look;
-mod machines;
-mod micro;
-mod micro_tables;
 mod output;
-mod packaging;
-mod pages;
-mod preload;
 mod question;
-mod record;
-mod replay;
-mod replay_args;
-mod replay_sensitivity;
-mod report;
-mod report_args;
-mod reproduce;
-mod reproduce_tables;
-mod run;
-mod rx;
-mod rx_sensitivity;
-mod rx_tables;
-mod sensitivity;
 mod signals;
-mod snapshot;
-mod sweep;
-mod sweep_status;
-mod sweep_tables;
 mod terminal;
-mod top;
-mod trace_info;
-mod tunables;
 mod units;
-mod what_if;
-mod words;
 
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+
+use commands::{
+    calibrate, callers, diff, explain, filter, geometry, import, info, look, machines, packaging,
+    record, replay, report, reproduce, run, snapshot, sweep, top, tunables, what_if,
+};
 
 /// The Linux kernel's slab allocators as a laboratory: replay a real kernel's recorded allocations
 /// on any design, page size, CPU count and tunable.
@@ -131,9 +92,41 @@ enum Command {
     Man(packaging::ManArgs),
 }
 
+/// Commands by what a person wants; that of a group to begin with is its first.
+const GROUPS: [(&str, &[&str]); 6] = [
+    (
+        "See where memory goes",
+        &["look", "top", "callers", "info", "explain"],
+    ),
+    ("Record", &["record", "snapshot", "import", "filter"]),
+    ("Predict", &["what-if", "replay", "geometry"]),
+    ("Simulate", &["run", "reproduce", "machines", "calibrate"]),
+    ("Many at once", &["sweep", "report", "diff"]),
+    ("Tools", &["tunables", "completions", "man"]),
+];
+
+/// The command with its help: clap has no groups of subcommands.
+fn command() -> clap::Command {
+    let command = with_negative_numbers(Cli::command());
+    let mut groups = String::new();
+    for (heading, names) in GROUPS {
+        groups += &format!("{heading}:\n");
+        for name in names {
+            let found = command.find_subcommand(name);
+            let about = found.and_then(clap::Command::get_about);
+            let about = about.map(ToString::to_string).unwrap_or_default();
+            groups += &format!("  {name:<11}  {about}\n");
+        }
+        groups += "\n";
+    }
+    command.help_template(format!(
+        "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{groups}Options:\n{{options}}{{after-help}}"
+    ))
+}
+
 /// Reads the arguments. `-1` behind an option is its value, which the option's own error is about.
 fn parse() -> Cli {
-    let matches = with_negative_numbers(Cli::command()).get_matches();
+    let matches = command().get_matches();
     Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
 }
 
@@ -181,4 +174,25 @@ fn main() -> ExitCode {
         Command::Man(args) => packaging::man(&args, Cli::command()),
     };
     error::exit_code(result)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_is_in_one_group() {
+        let mut listed: Vec<&str> = GROUPS
+            .iter()
+            .flat_map(|(_, names)| names.iter().copied())
+            .collect();
+        let command = Cli::command();
+        let mut known: Vec<&str> = command
+            .get_subcommands()
+            .map(clap::Command::get_name)
+            .collect();
+        listed.sort_unstable();
+        known.sort_unstable();
+        assert_eq!(listed, known);
+    }
 }

@@ -122,7 +122,8 @@ impl Terminal {
 #[test]
 #[ignore = "reads the slab files of the running kernel, as root: cargo xtask root"]
 fn keys_work_in_a_terminal_which_is_restored() {
-    for line in ["top -d 1", "look --live"] {
+    {
+        let line = "top -d 1";
         let mut top = Terminal::open(line);
         let at = top.wait_for(0, "CACHE-SIZE");
         assert!(top.output().contains("\u{1b}[?1049h"), "{line}");
@@ -175,8 +176,6 @@ fn once_prints_the_caches_of_this_computer() {
 #[test]
 fn what_needs_a_terminal_is_refused_without_one() {
     assert_fails(&quarry("top"), 2, &["terminal", "--once"]);
-    assert_fails(&quarry("look --live"), 2, &["terminal", "--once"]);
-    assert_fails(&quarry("look --live now.json"), 2, &["--live"]);
     assert_refuses(
         "top --once",
         2,

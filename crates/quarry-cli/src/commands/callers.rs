@@ -1,0 +1,227 @@
+//! `quarry callers`: who allocates, and how much of it is alive.
+
+use std::ffi::OsString;
+
+use quarry_lab::callers::{Amount, By, Caller, Callers, Totals, table};
+use quarry_trace::TraceMeta;
+use quarry_view::frame::Frame;
+use quarry_view::{Section, View, value};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::commands::trace_info::TraceInfo;
+use crate::terminal::{self, Show};
+use crate::units::{bytes, count, percent};
+use crate::{input, output};
+
+/// Arguments.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// A trace, or the name of a bundled one: hackbench, kv, tbench. A file of that name wins; `-` reads
+    /// stdin.
+    #[arg(value_name = "TRACE")]
+    trace: OsString,
+    /// Add up the allocations of each call site, process or cache.
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t = ByArg::Site)]
+    by: ByArg,
+    /// Number of callers to print: those with most bytes alive at the peak.
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    top: usize,
+    /// Count the recorder's own allocations, too.
+    #[arg(long)]
+    recorder: bool,
+    /// Print all callers as JSON (quarry explain --all).
+    #[arg(long)]
+    json: bool,
+    /// Print all callers as comma-separated values, a line each.
+    #[arg(long, conflicts_with = "json")]
+    csv: bool,
+    /// Print lines `process;functions;cache bytes` for flame graphs: of the bytes alive at the peak, at the end, or of
+    /// all allocations. The functions are the call stack of a trace of `record --stacks`, else the call site alone.
+    /// [default: peak]
+    #[arg(
+        long,
+        value_name = "BYTES",
+        value_enum,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "peak",
+        conflicts_with_all = ["json", "csv", "by", "top"]
+    )]
+    folded: Option<AmountArg>,
+}
+
+/// Property that makes allocations one caller's.
+#[derive(Clone, Copy, clap::ValueEnum)]
+pub(crate) enum ByArg {
+    /// Function that called the allocator, with the offset.
+    Site,
+    /// Name of the running thread.
+    Process,
+    /// Cache; for kmalloc the size class.
+    Cache,
+}
+
+/// Bytes that a folded line states.
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum AmountArg {
+    /// Bytes alive when most were.
+    Peak,
+    /// Bytes alive at the end.
+    End,
+    /// Bytes of all allocations.
+    All,
+}
+
+impl From<ByArg> for By {
+    fn from(arg: ByArg) -> Self {
+        match arg {
+            ByArg::Site => Self::Site,
+            ByArg::Process => Self::Process,
+            ByArg::Cache => Self::Cache,
+        }
+    }
+}
+
+impl From<AmountArg> for Amount {
+    fn from(arg: AmountArg) -> Self {
+        match arg {
+            AmountArg::Peak => Self::Peak,
+            AmountArg::End => Self::End,
+            AmountArg::All => Self::All,
+        }
+    }
+}
+
+const EXAMPLES: &str = "\
+What is counted:
+  Objects of slab caches and kmallocs, as the recorded kernel served them; nothing
+  is replayed. Bytes are those of slots, so what a caller asked for and what
+  rounding adds; `waste` is what rounding adds, as a part of them. A trace of
+  `quarry record` is counted between its two reports, without the recorder's own
+  objects. Objects from before that are not known. Page events name no call site
+  and are left out.
+
+Flame graphs:
+  --folded prints what flamegraph.pl, inferno and speedscope read: frames with
+  semicolons between, the outermost first, and bytes. The kernel's functions are
+  there if the trace was recorded with --stacks.
+
+Exit codes:
+  0 done; 1 TRACE cannot be read; 2 wrong usage
+
+Examples:
+  quarry callers mine.parquet
+  quarry callers mine.parquet --by process --top 5
+  quarry callers kv --by cache --json
+  sudo quarry record --stacks -o mine.parquet --duration 5s
+  quarry callers mine.parquet --folded | inferno-flamegraph > live.svg
+  quarry callers mine.parquet --folded=end > leaked.folded";
+
+/// Fields of `callers --json`.
+#[derive(JsonSchema, Serialize)]
+pub(crate) struct Report<'a> {
+    /// The recording.
+    trace: TraceInfo<'a>,
+    /// Property that makes allocations one caller's.
+    by: By,
+    /// Sums over all callers.
+    totals: Totals,
+    /// Callers, that with most bytes alive at the peak first.
+    callers: &'a [Caller],
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let input = input::trace(&args.trace)?;
+    let meta = input.file.meta();
+    let callers = Callers::of(&input.file, args.recorder)?;
+    if let Some(amount) = args.folded {
+        let lines = callers.folded(amount.into());
+        return output::print(|out| {
+            let mut lines = lines.iter();
+            lines.try_for_each(|line| writeln!(out, "{}", output::visible(line)))
+        });
+    }
+    let by = By::from(args.by);
+    let rows = callers.by(by);
+    let report = Report {
+        trace: TraceInfo::of(&input.name, meta),
+        by,
+        totals: callers.totals(),
+        callers: &rows,
+    };
+    if args.json {
+        return output::print_json("callers", &report);
+    }
+    if args.csv {
+        return output::print_csv(Frame::of(&rows)?, &["name"]);
+    }
+    let doc = output::doc("callers", &report)?;
+    let name = input::shown(args.trace.as_ref());
+    let mut about = Section::default().note(format!("{name}: {}", counted(&report.totals)));
+    if report.totals.recorder_allocs > 0 {
+        about = about.note(format!(
+            "left out: {} allocations of the recorder itself (--recorder counts them)",
+            count(report.totals.recorder_allocs)
+        ));
+    }
+    if meta.lost_events > 0 {
+        about = about.note(format!(
+            "warning: the recorder lost {} events, so objects may look alive",
+            count(meta.lost_events)
+        ));
+    }
+    let table = table(value::list(&doc.content, "callers"), by);
+    let view = View::new("Callers")
+        .finding(finding(meta, &report.totals, &rows))
+        .with(about)
+        .with(Section::new("Callers").with(table));
+    let show = Show {
+        rows: Some(args.top),
+        hint: "`quarry explain NAME` says what a column means.",
+        ..Show::default()
+    };
+    terminal::print(&view, show)
+}
+
+/// Counts of the whole recording, in a line.
+fn counted(totals: &Totals) -> String {
+    format!(
+        "{} allocations, {} asked for, {} in slots; {} frees, and {} of objects from before",
+        count(totals.allocs),
+        bytes(totals.bytes_req),
+        bytes(totals.bytes_alloc),
+        count(totals.frees),
+        count(totals.unknown_frees),
+    )
+}
+
+/// The caller with most memory at the peak, and the one at the end.
+fn finding(meta: &TraceMeta, totals: &Totals, rows: &[Caller]) -> String {
+    let Some(first) = rows.first().filter(|_| totals.peak_live_bytes > 0) else {
+        return "No allocation of an object was recorded.".to_string();
+    };
+    let after = totals.peak_time_ns.saturating_sub(meta.first_time_ns);
+    let mut text = format!(
+        "{} holds the most memory at the peak, {} of {} ({}), {:.3} s after the first event",
+        first.name,
+        bytes(first.peak_live_bytes),
+        bytes(totals.peak_live_bytes),
+        percent(first.peak_live_bytes, totals.peak_live_bytes),
+        after as f64 / 1e9,
+    );
+    let last = rows.iter().max_by_key(|caller| caller.end_live_bytes);
+    match last.filter(|last| last.end_live_bytes > 0) {
+        Some(last) => text.push_str(&format!(
+            "; at the end {} of {} are alive, {} of that by {}.",
+            bytes(totals.end_live_bytes),
+            bytes(totals.bytes_alloc),
+            percent(last.end_live_bytes, totals.end_live_bytes),
+            last.name,
+        )),
+        None => text.push_str("; at the end nothing of it is alive."),
+    }
+    text
+}

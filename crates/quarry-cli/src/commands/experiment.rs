@@ -1,0 +1,132 @@
+//! Runs in simulated time. An experiment says how a run is made, judged and described; running all of them, repeating
+//! them in the arms of a study, and printing is the same for all.
+
+use quarry_machines::Machine;
+use quarry_sim::time::TimeCounters;
+use quarry_work::run_all;
+use quarry_work::sensitivity::{Arm, Figure, First, Study};
+use serde::Serialize;
+
+use crate::commands::loads::TimedArgs;
+use crate::commands::sensitivity::{self, Group, Report, Timed};
+use crate::output::{self, Asked};
+
+/// Progress of a run, in steps that are done.
+pub(crate) type Progress<'a> = &'a dyn quarry_work::Progress;
+
+/// Runs whose times are compared.
+pub(crate) trait Experiment: Sync {
+    /// All that a run depends on.
+    type Run: Sync;
+    /// Results of a run.
+    type Report: Serialize + Send + Sync;
+    /// Error of a run.
+    type Error: Into<anyhow::Error> + Send;
+
+    /// Figure that orders the runs of a group.
+    const ORDER: (&'static str, First);
+
+    /// Steps of a run, and their unit on the progress bar.
+    const STEPS: (u64, &'static str) = (1, "runs");
+
+    /// The run with the constants, the seed and the state of an arm.
+    fn in_arm(run: &Self::Run, arm: &Arm) -> Self::Run;
+
+    /// Does a run.
+    fn run(&self, run: &Self::Run, progress: Progress<'_>) -> Result<Self::Report, Self::Error>;
+
+    /// True if heaps begin in one of several states.
+    fn has_states(&self) -> bool {
+        false
+    }
+
+    /// Figures of a run that a study follows.
+    fn figures(report: &Self::Report) -> Vec<Figure>;
+
+    /// Time counters of a run: constants that no run used are not studied.
+    fn spent(report: &Self::Report) -> &TimeCounters;
+
+    /// Description of the group of a run, and name of the run in it.
+    fn named(report: &Self::Report) -> (String, String);
+
+    /// Repeats all runs in the arms of a study of a machine, several at a time.
+    fn study(
+        &self,
+        (machine, seed, jobs): (&Machine, u64, usize),
+        runs: &[Self::Run],
+        reports: &[Self::Report],
+        groups: &[Group],
+    ) -> Result<Report, Self::Error> {
+        let mut study = Study::new(machine, reports.iter().map(Self::spent), seed);
+        if self.has_states() {
+            study = study.over_states();
+        }
+        let values = reports.iter().map(Self::figures).collect();
+        let samples = sensitivity::explore(&study, runs, values, jobs, |run, arm| {
+            let report = self.run(&Self::in_arm(run, arm), &|_| ())?;
+            Ok(Self::figures(&report))
+        })?;
+        Ok(Report::of_order(&samples, groups, Self::ORDER))
+    }
+}
+
+/// A command of `quarry run`.
+pub(crate) struct Command<'a> {
+    /// Name of the workload.
+    pub(crate) name: &'static str,
+    /// Machine whose time is simulated.
+    pub(crate) machine: &'a Machine,
+    /// Seed of what is left to chance.
+    pub(crate) seed: u64,
+    /// Options that all workloads have.
+    pub(crate) args: &'a TimedArgs,
+    /// Settings as given.
+    pub(crate) settings: Asked,
+}
+
+impl Command<'_> {
+    /// Does all runs.
+    pub(crate) fn run_all<E: Experiment>(
+        &self,
+        experiment: &E,
+        runs: &[E::Run],
+    ) -> anyhow::Result<Vec<E::Report>> {
+        let (steps, unit) = E::STEPS;
+        let bar = output::progress_bar(self.name, steps * runs.len() as u64, unit);
+        let reports = run_all(runs, self.args.jobs.jobs(), |run| {
+            experiment.run(run, &|steps| bar.inc(steps))
+        });
+        bar.finish_and_clear();
+        reports.map_err(Into::into)
+    }
+
+    /// Studies the runs if asked to, and prints all; `text` is what follows the machine and the settings.
+    pub(crate) fn print<E: Experiment>(
+        &self,
+        experiment: &E,
+        runs: &[E::Run],
+        reports: &[E::Report],
+        text: impl FnOnce(&[Group]) -> String,
+    ) -> anyhow::Result<()> {
+        let groups = Group::all(reports, E::named);
+        let machine = (self.machine, self.seed, self.args.jobs.jobs());
+        let study = match self.args.sensitivity {
+            true => Some(
+                experiment
+                    .study(machine, runs, reports, &groups)
+                    .map_err(Into::into)?,
+            ),
+            false => None,
+        };
+        let timed = Timed {
+            workload: self.name,
+            settings: Some(&self.settings),
+            runs: reports,
+            sensitivity: study.as_ref(),
+        };
+        timed.print(self.args.json, &groups, || {
+            let settings = output::settings_line(&self.settings.set);
+            format!("{}\n{settings}{}", self.machine.about, text(&groups))
+        })
+    }
+}

@@ -1,0 +1,169 @@
+//! `quarry geometry`: what a cache would look like, without running anything.
+
+pub(crate) mod pages;
+pub(crate) mod rows;
+
+use std::path::PathBuf;
+
+use quarry_ask::Asked;
+use quarry_designs::DesignSpec;
+use quarry_lab::ask::Known;
+use quarry_lab::geometry::{Ask, CacheGeometry};
+
+use crate::error::usage;
+use crate::{output, question, units};
+
+/// Arguments.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Design and era.
+    #[arg(long, value_name = "DESIGN[@ERA]", default_value = "slub")]
+    design: String,
+    /// Page size: 4k, 16k or 64k; several separated by commas with --pages.
+    #[arg(
+        long,
+        value_name = "BYTES",
+        value_delimiter = ',',
+        value_parser = units::parse_page_bytes,
+        default_value = "4k"
+    )]
+    page_size: Vec<u64>,
+    /// CPUs of the machine; several separated by commas with --pages.
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1")]
+    cpus: Vec<u32>,
+    /// Cache-line size in bytes; 64 on x86-64, 128 on ppc64.
+    #[arg(long, value_name = "BYTES", default_value_t = 64)]
+    cache_line: u32,
+    /// Bytes of an object.
+    #[arg(long, value_name = "BYTES", required_unless_present_any = ["from", "pages"])]
+    object_size: Option<u32>,
+    /// Alignment of an object in bytes, a power of two; 0 for the default.
+    #[arg(long, value_name = "BYTES", default_value_t = 0)]
+    align: u32,
+    /// Properties of the cache: hwcache, rcu, ctor, reclaim, freeptr, separated by commas.
+    #[arg(long, value_name = "LIST", default_value = "")]
+    flags: String,
+    /// Set a tunable; may be repeated. `quarry tunables` lists them.
+    #[arg(long = "set", value_name = "NAME=VALUE")]
+    settings: Vec<String>,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+    /// Many caches at once: a JSON array of rows, or a snapshot in any form of docs/inputs.md, whose caches are answered
+    /// by the formulas of their kernel; `-` reads stdin. Prints JSON.
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with_all = ["design", "page_size", "cpus", "object_size", "align", "flags",
+                              "settings", "pages"]
+    )]
+    from: Option<PathBuf>,
+    #[command(flatten)]
+    known: Asked<Known>,
+    #[command(flatten)]
+    pages: pages::PageArgs,
+}
+
+const EXAMPLES: &str = "\
+Every release of a design is known: slab@2.6.22 to slab@6.7, slub@2.6.22 to
+slub@6.19, sheaf@6.18 and later, also as slub@v6.6.30.
+
+A row of --from:
+  {\"design\": \"slub@6.1\", \"page_size\": \"64k\", \"cpus\": 16,
+   \"object_size\": 9856, \"align\": 128, \"flags\": [\"hwcache\"],
+   \"set\": {\"slub_max_order\": 1}}
+  The page size is a number of bytes or a string; flags are a list or a string
+  with commas; align, flags and set may be missing. The answer is a JSON array,
+  one line per row in the order of the rows, with slab_size, order,
+  objects_per_slab, cpu_partial and min_partial. For the caches of a snapshot it
+  has their name and design, and reported_size, reported_pages (of a slab) and
+  reported_objects, too.
+
+--pages tells the sizes of the page allocator instead, in pages: batch and high
+of a CPU's lists for each zone (low..high where the kernel tunes it), the
+watermarks, and the orders that the lists hold. Zones given together share the
+machine's min_free_kbytes by their sizes; CPUs are those of a zone's node. Huge
+pages make a kernel raise min_free_kbytes: give its value then. Kernels up to
+5.3 that initialise most memory late (RHEL 8) size the lists of a node's highest
+zone by its first 128 MiB: batch 7, high 42.
+
+Exit codes:
+  0 done; 1 FILE cannot be read; 2 wrong usage, or no such geometry
+
+Examples:
+  quarry geometry --page-size 64k --cpus 16 --object-size 9856
+  quarry geometry --design slub@5.9 --object-size 192 --flags hwcache,rcu
+  quarry geometry --object-size 256 --set slub_max_order=1 --json
+  quarry geometry --from caches.json
+  quarry geometry --from slabinfo --kernel 4.18
+  quarry geometry --pages --zone 16G --cpus 8 --page-size 4k,64k --era 4.13,6.18
+  quarry geometry --pages --zone dma=15M,dma32=3G,normal=13G --min-free-kbytes 67584
+  quarry geometry --pages --zone 1G --cpus 16 --fraction 8 --era 4.13 --json";
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    if let Some(path) = &args.from {
+        return rows::run(path, args.cache_line, &question::of(&args.known)?);
+    }
+    if args.pages.is_asked()? {
+        return pages::run(&args.pages, &args.page_size, &args.cpus, args.json);
+    }
+    let ([page_size], [cpus]) = (args.page_size.as_slice(), args.cpus.as_slice()) else {
+        return Err(usage(
+            "give one page size and one number of CPUs for a cache; several are for --pages",
+        ));
+    };
+    output::note_eras([DesignSpec::parse(&args.design)?.era]);
+    let asked = Ask {
+        designs: vec![args.design.clone()],
+        page_bytes: vec![*page_size],
+        cpus: vec![*cpus],
+        cache_line: args.cache_line,
+        object_sizes: vec![args.object_size.unwrap_or_default()],
+        align: args.align,
+        flags: args.flags.clone(),
+        set: args.settings.clone(),
+    };
+    let answers = asked.ask()?;
+    match answers.as_slice() {
+        [answer] if !args.json => output::print_text(&table(answer)),
+        answers => output::print_json("geometry", &output::Runs { runs: answers }),
+    }
+}
+
+fn table(answer: &CacheGeometry) -> String {
+    let title = format!(
+        "{}, {} pages, {} CPUs",
+        answer.design,
+        units::bytes(answer.page_size),
+        answer.cpus
+    );
+    let mut table = output::table(&[&title, "", ""], &[2]);
+    let mut row = |name: &str, value: u32, unit: &str| {
+        table.add_row([name, &units::count(value.into()), unit]);
+    };
+    let slab = format!("{} a slab", units::bytes(answer.slab_bytes));
+    let slack = units::percent(answer.slack.into(), answer.slab_bytes);
+    let fallback = format!("{} objects", answer.fallback_objects);
+    row("object size", answer.object_size, "bytes");
+    row("slab size", answer.slab_size, "bytes from object to object");
+    row("alignment", answer.align, "bytes");
+    row("order", answer.order, &slab);
+    row("objects per slab", answer.objects_per_slab, "");
+    row("slack", answer.slack, &format!("bytes a slab, {slack}"));
+    row("fallback order", answer.fallback_order, &fallback);
+    row("cpu_partial", answer.cpu_partial, "objects a CPU");
+    if answer.cpu_partial_slabs > 0 {
+        row("cpu_partial_slabs", answer.cpu_partial_slabs, "slabs a CPU");
+    }
+    row("min_partial", answer.min_partial, "slabs a node");
+    if answer.cpu_queue_size > 0 {
+        row("cpu_queue_size", answer.cpu_queue_size, "objects a CPU");
+        row("cpu_batch_size", answer.cpu_batch_size, "objects");
+    }
+    if answer.sheaf_capacity > 0 {
+        row("sheaf_capacity", answer.sheaf_capacity, "objects a sheaf");
+    }
+    table.to_string()
+}

@@ -1,0 +1,104 @@
+//! `quarry run hackbench`, `tbench`, `tcp_rr`: the classic loads, in simulated time.
+
+mod args;
+pub(crate) mod host;
+mod tables;
+
+pub(crate) use args::{HackbenchArgs, TbenchArgs, TcpRrArgs, TimedArgs};
+
+use args::Common;
+
+use quarry_lab::ask::AskLoad;
+use quarry_lab::booted::Booted;
+use quarry_sim::time::TimeCounters;
+use quarry_work::WorkError;
+use quarry_work::load::{LoadReport, LoadRun, PAGE_ALLOCATOR, SLAB_SLOW};
+use quarry_work::sensitivity::{Arm, Figure, First};
+
+use crate::commands::experiment::{Command, Experiment, Progress};
+use crate::output;
+
+/// Runs loads of one kind, which differ in size, on all designs and numbers of CPUs.
+fn run(common: &Common, load: &impl AskLoad) -> anyhow::Result<()> {
+    if common.host {
+        return host::run(common, load);
+    }
+    let (clock, kernel, _) = load.parts();
+    let loads = Loads(kernel.start());
+    let (machine, runs) = load.runs()?;
+    output::note_eras(runs.iter().map(|run| run.spec.setup.era));
+    output::note_cpus(&machine, runs.iter().map(|run| run.spec.cpus));
+    let name = runs.first().map_or("load", |run| run.spec.load.name());
+    let command = Command {
+        name,
+        machine: &machine,
+        seed: clock.seed.or(1),
+        args: &common.timed,
+        settings: args::settings(load),
+    };
+    let reports = command.run_all(&loads, &runs)?;
+    let late = runs.iter().zip(&reports);
+    for (run, report) in late.filter(|(_, report)| report.late_changes > 0) {
+        note_late(report.late_changes, &run.spec.label());
+    }
+    command.print(&loads, &runs, &reports, |groups| {
+        let mut text = tables::text(&reports, groups);
+        if common.profile {
+            text += &tables::profiles(&reports);
+        }
+        text
+    })
+}
+
+/// Says that tunables were not set.
+fn note_late(changes: u32, run: &str) {
+    output::note(&format!("{run}: it ended before {changes} of --at"));
+}
+
+/// The experiment, with the state in which heaps begin.
+struct Loads(Option<Booted>);
+
+/// Figure that orders designs.
+const RATE: &str = "per_second";
+
+impl Experiment for Loads {
+    type Run = LoadRun;
+    type Report = LoadReport;
+    type Error = WorkError;
+
+    const ORDER: (&'static str, First) = (RATE, First::Most);
+    const STEPS: (u64, &'static str) = (100, "% of a run");
+
+    fn in_arm(run: &LoadRun, arm: &Arm) -> LoadRun {
+        let mut run = run.clone();
+        run.spec.setup = run.spec.setup.in_arm(arm);
+        run
+    }
+
+    fn run(&self, run: &LoadRun, progress: Progress<'_>) -> Result<LoadReport, WorkError> {
+        run.run_from(&self.0, progress)
+    }
+
+    fn has_states(&self) -> bool {
+        self.0.is_some()
+    }
+
+    fn figures(report: &LoadReport) -> Vec<Figure> {
+        vec![
+            (RATE, report.per_second),
+            ("cpu_us", report.cpu_us),
+            ("slab_slow_percent", report.profile.percent(SLAB_SLOW)),
+            ("page_percent", report.profile.percent(PAGE_ALLOCATOR)),
+        ]
+    }
+
+    fn spent(report: &LoadReport) -> &TimeCounters {
+        &report.spent
+    }
+
+    /// The designs that did the same.
+    fn named(report: &LoadReport) -> (String, String) {
+        let name = format!("{}@{}", report.design, report.era);
+        (tables::about(report), name)
+    }
+}

@@ -1,0 +1,34 @@
+//! The commands, a file or a folder each: what one parses, asks and shows.
+
+pub(crate) mod calibrate;
+pub(crate) mod callers;
+pub(crate) mod diff;
+pub(crate) mod experiment;
+pub(crate) mod explain;
+pub(crate) mod fields;
+pub(crate) mod filter;
+pub(crate) mod geometry;
+pub(crate) mod import;
+pub(crate) mod info;
+pub(crate) mod loads;
+pub(crate) mod look;
+pub(crate) mod machines;
+pub(crate) mod micro;
+pub(crate) mod packaging;
+pub(crate) mod pages;
+pub(crate) mod preload;
+pub(crate) mod record;
+pub(crate) mod replay;
+pub(crate) mod report;
+pub(crate) mod report_args;
+pub(crate) mod reproduce;
+pub(crate) mod run;
+pub(crate) mod rx;
+pub(crate) mod sensitivity;
+pub(crate) mod snapshot;
+pub(crate) mod sweep;
+pub(crate) mod top;
+pub(crate) mod trace_info;
+pub(crate) mod tunables;
+pub(crate) mod what_if;
+pub(crate) mod words;

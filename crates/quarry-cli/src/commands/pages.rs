@@ -1,0 +1,170 @@
+//! `quarry run pages`: processes that fault and exit, in simulated time.
+
+use quarry_ask::Asked;
+use quarry_lab::ask::Pages;
+use quarry_sim::time::TimeCounters;
+use quarry_work::WorkError;
+use quarry_work::pages::{self, PagesReport, PagesSpec};
+use quarry_work::sensitivity::{Arm, Figure, First};
+
+use crate::commands::experiment::{Command, Experiment, Progress};
+use crate::commands::loads::TimedArgs;
+use crate::{output, question};
+
+/// Arguments.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    asked: Asked<Pages>,
+    #[command(flatten)]
+    timed: TimedArgs,
+}
+
+const EXAMPLES: &str = "\
+What processes do:
+  Each maps memory, touches every page of it, and unmaps it, as page_fault1 of
+  will-it-scale does. A fault enters the kernel, allocates a page of order 0 and
+  fills it with zeros; the unmapping frees them all. Processes are out of step,
+  each anywhere in its rounds. Page tables, reverse maps and the lists for
+  reclaim are left out: the share of the zone lock is that of a kernel whose
+  other locks cost nothing. docs/micro.md explains the columns.
+
+Exit codes:
+  0 done; 1 failed; 2 wrong usage; 3 the memory of a virtual machine was exhausted
+
+Examples:
+  quarry run pages
+  quarry run pages --processes 1,24 --era 2.6.32,4.13,6.18
+  quarry run pages --set page.percpu_pagelist_high_fraction=8 --era 6.18
+  quarry run pages --machine milan-2x64 --processes 1,16,500
+  quarry run pages --processes 12 --sensitivity
+  quarry run pages --json | jq '.runs[] | [.era, .processes, .zone_wait]'";
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let asked = question::of(&args.asked)?;
+    let (machine, runs) = asked.runs()?;
+    output::note_eras(runs.iter().map(|run| run.setup.era));
+    output::note_cpus(&machine, runs.iter().map(|run| run.processes));
+    let command = Command {
+        name: "pages",
+        machine: &machine,
+        seed: asked.clock.seed.or(1),
+        args: &args.timed,
+        settings: output::Asked::tunables(asked.set.texts()),
+    };
+    let reports = command.run_all(&Bench, &runs)?;
+    command.print(&Bench, &runs, &reports, |_| {
+        format!("{}\n{}\n", finding(&reports), table(&reports))
+    })
+}
+
+/// Figure that orders releases: millions of pages per second.
+const THROUGHPUT: &str = "mpages";
+
+/// The experiment.
+struct Bench;
+
+impl Experiment for Bench {
+    type Run = PagesSpec;
+    type Report = PagesReport;
+    type Error = WorkError;
+
+    const ORDER: (&'static str, First) = (THROUGHPUT, First::Most);
+
+    fn in_arm(run: &PagesSpec, arm: &Arm) -> PagesSpec {
+        PagesSpec {
+            setup: run.setup.in_arm(arm),
+            ..run.clone()
+        }
+    }
+
+    fn run(&self, run: &PagesSpec, progress: Progress<'_>) -> Result<PagesReport, WorkError> {
+        let report = pages::run(run);
+        progress.advance(1);
+        report
+    }
+
+    fn figures(report: &PagesReport) -> Vec<Figure> {
+        vec![
+            ("fault_ns", report.fault.ns),
+            ("free_ns", report.free.ns),
+            (THROUGHPUT, report.per_second / 1e6),
+            ("zone_wait", report.zone_wait),
+        ]
+    }
+
+    fn spent(report: &PagesReport) -> &TimeCounters {
+        &report.spent
+    }
+
+    /// The releases of each number of processes.
+    fn named(report: &PagesReport) -> (String, String) {
+        (of(report.processes), report.era.to_string())
+    }
+}
+
+/// `1 process`, `2 processes`.
+fn of(processes: u32) -> String {
+    match processes {
+        1 => "1 process".to_string(),
+        several => format!("{several} processes"),
+    }
+}
+
+/// Zone-lock waits and throughput with the most processes, in a sentence for each release.
+fn finding(reports: &[PagesReport]) -> String {
+    let first = reports.first().map_or(0, |first| first.processes);
+    let firsts = reports
+        .iter()
+        .take_while(|report| report.processes == first);
+    let sentence = |few: &PagesReport| {
+        let of_era = reports.iter().filter(|report| report.era == few.era);
+        let many = of_era.max_by_key(|report| report.processes).unwrap_or(few);
+        let times = match many.processes == few.processes {
+            true => String::new(),
+            false => {
+                let times = many.per_second / few.per_second;
+                format!(", {times:.1} times those of {}", of(few.processes))
+            }
+        };
+        format!(
+            "{}, {}: {:.0} % of the time are waits for the zone lock; {:.2} million pages a second{times}.\n",
+            many.era,
+            of(many.processes),
+            many.zone_wait * 100.0,
+            many.per_second / 1e6
+        )
+    };
+    firsts.map(sentence).collect()
+}
+
+fn table(reports: &[PagesReport]) -> output::Grid {
+    let header = [
+        "number,\nera",
+        "fault\nns",
+        "free\nns",
+        "Mpages\n/s",
+        "wait\n%",
+        "faults:\nheld\nns",
+        "\nwait\nns",
+        "frees:\nheld\nns",
+        "\nwait\nns",
+    ];
+    let mut table = output::grid(&header, &[]);
+    for run in reports {
+        table.add_row([
+            format!("{}, {}", run.processes, run.era),
+            format!("{:.1}", run.fault.ns),
+            format!("{:.1}", run.free.ns),
+            format!("{:.2}", run.per_second / 1e6),
+            format!("{:.1}", run.zone_wait * 100.0),
+            format!("{:.1}", run.fault_lock.hold_ns),
+            format!("{:.1}", run.fault_lock.wait_ns),
+            format!("{:.1}", run.free_lock.hold_ns),
+            format!("{:.1}", run.free_lock.wait_ns),
+        ]);
+    }
+    table
+}

@@ -1,0 +1,358 @@
+//! `quarry replay`: recorded allocations on other designs.
+
+pub(crate) mod args;
+pub(crate) mod study;
+
+use std::num::NonZeroUsize;
+
+use quarry_designs::Setting;
+use quarry_lab::ask::{MEMORY_BYTES, Replay, Start};
+use quarry_lab::bundled::BUNDLED;
+use quarry_lab::callers::{By, Caller, Callers};
+use quarry_lab::plan::Axes;
+use quarry_lab::replay::input::Input;
+use quarry_lab::replay::lists;
+use quarry_lab::replay::notes;
+use quarry_lab::replay::pages::{PageEvents, PageMode};
+use quarry_lab::replay::timed::{self, Pace, Timing};
+use quarry_lab::{Plan, RunReport};
+use quarry_view::View;
+use quarry_view::frame::Frame;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+pub(crate) use crate::commands::replay::args::Args;
+use crate::commands::report::runs as pages;
+use crate::commands::sensitivity;
+use crate::commands::trace_info::TraceInfo;
+use crate::terminal::{self, Show};
+use crate::{error, input, output};
+
+/// Fields of `replay --json`.
+#[derive(JsonSchema, Serialize)]
+pub(crate) struct Report<'a, R> {
+    /// The recording.
+    trace: TraceInfo<'a>,
+    /// Settings in force, defaults filled in.
+    settings: Settings<'a>,
+    /// Result in sentences.
+    finding: String,
+    /// Runs: one for each design, page size and number of CPUs, in this order.
+    runs: &'a [R],
+    /// Callers of the recorded allocations, with `--callers`, that with most bytes alive at the peak first.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    callers: &'a [Caller],
+    /// Results of `--sensitivity`; left out without it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sensitivity: Option<&'a sensitivity::Report>,
+}
+
+/// Settings besides designs, page sizes and numbers of CPUs, defaults filled in.
+#[derive(JsonSchema, Serialize)]
+pub(crate) struct Settings<'a> {
+    /// `--set`, as given.
+    set: &'a [String],
+    /// `--debug`; null if not given.
+    debug: Option<&'a str>,
+    /// `--copies`.
+    copies: u32,
+    /// Bytes of memory of each virtual machine.
+    memory_bytes: u64,
+    /// Bytes of a cache line.
+    cache_line: u32,
+    /// Bytes of a CPU's share of the last-level cache.
+    cache_share_bytes: u64,
+    /// `--pages`.
+    pages: PageMode,
+    /// Boot parameters and sysctls that the recorded kernel ran with; in force where the design has them and `set` does
+    /// not name them.
+    kernel: Vec<String>,
+    /// True if runs began with what the trace's first report says that the kernel held.
+    initial: bool,
+    /// True with `--check`.
+    check: bool,
+    /// Heap of another machine on which runs began: the file that was given, or `bundled`; left out if there was none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    heap: Option<&'a str>,
+    /// Settings of `--time`; left out without it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    time: Option<TimeSettings>,
+}
+
+/// Settings of simulated time.
+#[derive(JsonSchema, Serialize)]
+struct TimeSettings {
+    /// Machine whose time is simulated (`quarry machines`).
+    machine: String,
+    /// Times at which events happen.
+    pace: Pace,
+    /// `--seed`: decides all that is left to chance.
+    seed: u64,
+    /// `--draw`; left out if the machine's constants have their values.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    draw: Option<u32>,
+}
+
+impl<'a> Settings<'a> {
+    fn of(asked: &'a Replay, input: &Input, axes: &'a Axes, timing: Option<&Timing>) -> Self {
+        let initial = input.initial.is_some() || input.zoneinfo.is_some();
+        Self {
+            set: asked.set.texts(),
+            debug: axes.debug.as_deref(),
+            copies: input.copies,
+            memory_bytes: axes.memory_bytes,
+            cache_line: axes.cache_line,
+            cache_share_bytes: input.cache_share_bytes,
+            pages: input.pages,
+            kernel: axes.booted_with.iter().map(Setting::short).collect(),
+            initial,
+            check: asked.start.one() == Some(&Start::Check),
+            heap: match asked.heap.one() {
+                Some(file) => Some(file.name()),
+                None => asked.booted.is_true().then_some("bundled"),
+            },
+            time: timing.map(|timing| TimeSettings {
+                machine: timing.machine.name.clone(),
+                pace: timing.pace,
+                seed: timing.seed,
+                draw: asked.clock.draw.one().copied(),
+            }),
+        }
+    }
+
+    /// Those that differ from the defaults, in a line; empty if none do.
+    fn line(&self) -> String {
+        let kernel = self
+            .kernel
+            .iter()
+            .map(|set| format!("{set} (the kernel's)"));
+        let asked = self.set.iter().map(|set| format!("--set {set}"));
+        let mut parts: Vec<String> = kernel.chain(asked).collect();
+        if self.copies > 1 {
+            parts.push(format!("--copies {}", self.copies));
+        }
+        if self.memory_bytes != MEMORY_BYTES {
+            parts.push(format!("--memory {}", self.memory_bytes));
+        }
+        if self.cache_line != 64 && self.time.is_none() {
+            parts.push(format!("--cache-line {}", self.cache_line));
+        }
+        match parts.is_empty() {
+            true => String::new(),
+            false => format!("settings: {}\n", parts.join(" ")),
+        }
+    }
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    // Refuse wrong arguments before opening the trace.
+    let asked = args.question()?;
+    asked.check()?;
+    let default = BUNDLED.first().map_or("hackbench", |bundled| bundled.name);
+    let trace = args.trace.as_deref().unwrap_or(default.as_ref());
+    check_outputs(args)?;
+    let mut input = input::trace(trace)?;
+    let axes = asked.on(&mut input)?;
+    if let Some(timing) = asked.timing()? {
+        return run_timed(args, &asked, &input, &axes, &timing);
+    }
+    let meta = input.file.meta();
+    let mut plan = Plan::new(&axes)?;
+    plan.check_debug(&input)?;
+    if let Some(dir) = &args.inspect {
+        plan.inspect_into(dir, args.force.existing())?;
+    }
+    // Print the notes before the runs: they explain a run that fails.
+    let notes = unheeded(args, &asked, &plan, &input);
+    notes.iter().for_each(|text| output::note(text));
+    output::note_eras(plan.runs.iter().map(|run| run.design.era));
+    let replays = plan.runs.len() as u64 * u64::from(input.states);
+    let bar = output::progress_bar("replay", meta.rows * replays, "events");
+    let runs = plan.execute(&input, jobs(args), &|events| bar.inc(events));
+    bar.finish_and_clear();
+    let mut runs = runs?;
+    if args.no_timing {
+        runs.iter_mut().for_each(|run| run.events_per_second = 0.0);
+    }
+    let callers = match args.callers {
+        true => Callers::of(&input.file, false)?.by(By::Site),
+        false => Vec::new(),
+    };
+    let settings = Settings::of(&asked, &input, &axes, None);
+    let notes = notes::replayed(&input.name, meta, &settings.line(), &runs);
+    let exhausted = exhausted(&runs);
+    let report = Report {
+        trace: TraceInfo::of(&input.name, meta),
+        settings,
+        finding: quarry_lab::replay::told(meta, &runs),
+        runs: &runs,
+        callers: &callers,
+        sensitivity: None,
+    };
+    let html = args.html.as_deref();
+    let mut view = output::viewed(
+        "replay",
+        &report,
+        quarry_lab::replay::view,
+        html,
+        args.force,
+    )?;
+    if args.json {
+        output::print_json("replay", &report)?;
+    } else if args.csv {
+        let first = ["design", "era", "page_size", "cpus"];
+        let table = match args.caches {
+            true => Frame::of_parts(&runs, |run| &run.caches, &first)?,
+            false => Frame::of(&runs)?,
+        };
+        output::print_csv(table, &first)?;
+    } else if !html.is_some_and(output::is_stdout) {
+        let told = exhausted
+            .iter()
+            .map(|why| format!("MEMORY EXHAUSTED: {why}"));
+        view.findings.splice(..0, told);
+        let asked = [
+            ("caches", args.caches),
+            ("fragmentation", args.fragmentation),
+        ];
+        let is_left_out = |id: &str| asked.iter().any(|(of, is)| *of == id && !is);
+        view.sections.retain(|section| !is_left_out(&section.id));
+        show(view, &notes, args)?;
+    }
+    exhausted.map_or(Ok(()), |why| Err(error::exhausted(why)))
+}
+
+/// Prints the view of a replay.
+fn show(mut view: View, notes: &str, args: &Args) -> anyhow::Result<()> {
+    view.note_first(notes.lines().map(str::to_string));
+    let hint = match args.all {
+        true => "`quarry explain NAME` says what a row means.",
+        false => "--all has more rows; `quarry explain NAME` says what one means.",
+    };
+    let (all, rows) = (args.all, args.caches.then_some(args.top));
+    terminal::print(&view, Show { all, rows, hint })
+}
+
+fn jobs(args: &Args) -> usize {
+    let all = || std::thread::available_parallelism().ok();
+    args.jobs.or_else(all).map_or(1, NonZeroUsize::get)
+}
+
+/// Runs the command with `--time`.
+fn run_timed(
+    args: &Args,
+    asked: &Replay,
+    input: &Input,
+    axes: &Axes,
+    timing: &Timing,
+) -> anyhow::Result<()> {
+    let meta = input.file.meta();
+    let plan = Plan::new(axes)?;
+    output::note_eras(plan.runs.iter().map(|run| run.design.era));
+    let cpus = plan.runs.iter().map(|run| run.config.cpus);
+    output::note_cpus(&timing.machine, cpus);
+    let bar = output::progress_bar("replay", meta.rows * plan.runs.len() as u64, "events");
+    let runs = plan.execute_timed(input, timing, jobs(args), &|events| bar.inc(events));
+    bar.finish_and_clear();
+    let mut runs = runs?;
+    if args.no_timing {
+        runs.iter_mut().for_each(|run| run.events_per_second = 0.0);
+    }
+    let study = match args.sensitivity {
+        true => {
+            let jobs = jobs(args);
+            Some(study::explore(&plan, input, timing, jobs, &runs)?)
+        }
+        false => None,
+    };
+    let settings = Settings::of(asked, input, axes, Some(timing));
+    let notes = notes::timed(input, timing, &settings.line(), &runs);
+    let report = Report {
+        trace: TraceInfo::of(&input.name, meta),
+        settings,
+        finding: timed::told(&runs),
+        runs: &runs,
+        callers: &[],
+        sensitivity: study.as_ref().map(|(report, _)| report),
+    };
+    let html = args.html.as_deref();
+    let mut view = output::viewed("replay --time", &report, pages::timed, html, args.force)?;
+    if args.json {
+        return output::print_json("replay --time", &report);
+    }
+    if args.csv {
+        let first = ["design", "era", "page_size", "cpus"];
+        return output::print_csv(Frame::of(&runs)?, &first);
+    }
+    if html.is_some_and(output::is_stdout) {
+        return Ok(());
+    }
+    view.sections
+        .retain(|section| section.id != pages::SENSITIVITY);
+    show(view, &notes, args)?;
+    match &study {
+        Some((report, groups)) => output::print_text(&format!("\n{}", report.text(groups))),
+        None => Ok(()),
+    }
+}
+
+/// Names the runs that had no memory for blocks of pages: their load did not fit, and their figures lack a part of it.
+fn exhausted(runs: &[RunReport]) -> Option<String> {
+    let missed = |run: &RunReport| run.pages.as_ref().map_or(0, |pages| pages.no_memory);
+    let all: Vec<String> = runs
+        .iter()
+        .filter(|run| missed(run) > 0)
+        .map(|run| {
+            format!(
+                "{} with {}k pages and {} CPUs ({} blocks)",
+                run.title(),
+                run.page_size >> 10,
+                run.cpus,
+                missed(run)
+            )
+        })
+        .collect();
+    (!all.is_empty()).then(|| {
+        format!(
+            "page events found no memory in {}; give the machines more with --memory",
+            all.join(", ")
+        )
+    })
+}
+
+/// Refuses what would write two outputs to stdout, and a file that cannot be written.
+fn check_outputs(args: &Args) -> anyhow::Result<()> {
+    match &args.html {
+        Some(path) if output::is_stdout(path) && (args.json || args.csv) => Err(error::usage(
+            "two outputs would go to stdout; name a file for one of them",
+        )),
+        Some(path) => output::check_writable(path, args.force),
+        None => Ok(()),
+    }
+}
+
+/// Options that were given and have no effect on some run, or less than on others, and why.
+fn unheeded(args: &Args, asked: &Replay, plan: &Plan, input: &Input) -> Vec<String> {
+    let ignored = match asked.memory.one() {
+        None => "of the kernel's zoneinfo only the amount of memory is used",
+        Some(_) => "the kernel's zoneinfo is not used",
+    };
+    let mut notes: Vec<String> = Vec::new();
+    for reason in plan
+        .runs
+        .iter()
+        .filter_map(|run| lists::unheeded(run, input))
+    {
+        let note = format!("{ignored} where {reason}");
+        if !notes.contains(&note) {
+            notes.push(note);
+        }
+    }
+    let events = PageEvents::of(input);
+    if args.fragmentation && !events.driven() {
+        let why = events.why_none();
+        notes.push(format!("--fragmentation is not heeded where {why}"));
+    }
+    notes
+}
