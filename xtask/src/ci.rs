@@ -35,7 +35,7 @@ const STEPS: [Step; 12] = [
             "warnings",
         ])
     }),
-    // Broken links; and, as it builds no tests, what compiles only with the features that tests turn on.
+    // Broken links.
     ("doc", doc),
     // Assembly that this machine does not run.
     ("aarch64", aarch64::run),
@@ -62,30 +62,28 @@ const STEPS: [Step; 12] = [
 /// Every test.
 const TESTS: Step = ("test", || cargo(&["test", "--workspace"]));
 
-/// Runs the steps; the first that fails ends the run.
+/// Runs the steps; the first that fails ends the run. The last lines say what each took, also of a run that failed.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let tests = (!options.skip_tests).then_some(&TESTS);
     let steps: Vec<&Step> = STEPS.iter().chain(tests).collect();
-    let start = Instant::now();
-    let skipped = run_steps(&steps)?;
-    println!(
-        "\nci: {} steps in {}",
-        steps.len(),
-        seconds(start.elapsed())
-    );
-    for line in skipped {
+    let mut times = Vec::new();
+    let result = run_steps(&steps, &mut times);
+    println!("\nci: {}", times.join(", "));
+    for line in result? {
         println!("ci: SKIPPED {line}");
     }
     Ok(())
 }
 
-fn run_steps(steps: &[&Step]) -> Result<Vec<String>> {
+/// Runs steps, and adds the name and the time of each; the result has those that were skipped.
+fn run_steps(steps: &[&Step], times: &mut Vec<String>) -> Result<Vec<String>> {
     let mut skipped = Vec::new();
     for (index, (name, check)) in steps.iter().enumerate() {
         println!("\n==== {}/{} {name} ====", index + 1, steps.len());
         let start = Instant::now();
         let outcome = check();
         let time = seconds(start.elapsed());
+        times.push(format!("{name} {time}"));
         match outcome.with_context(|| format!("step {name} failed after {time}"))? {
             Outcome::Done => println!("---- {name}: ok in {time}"),
             Outcome::Skipped(reason) => {
@@ -102,19 +100,12 @@ fn cargo(arguments: &[&str]) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
+/// All pages with all features, as docs.rs has them.
 fn doc() -> Result<Outcome> {
-    let all: &[&str] = &["--workspace"];
-    // Benchmarks turn features of it on; and its pages have all of them.
-    let library: &[&str] = &["-p", "kquarry"];
-    let features: &[&str] = &["-p", "kquarry", "--all-features"];
-    for packages in [all, library, features] {
-        let mut cargo = shell::cargo();
-        cargo
-            .env("RUSTDOCFLAGS", "-D warnings")
-            .args(["doc", "--no-deps"])
-            .args(packages);
-        shell::run(&mut cargo)?;
-    }
+    let mut cargo = shell::cargo();
+    cargo.env("RUSTDOCFLAGS", "-D warnings");
+    cargo.args(["doc", "--no-deps", "--workspace", "--all-features"]);
+    shell::run(&mut cargo)?;
     Ok(Outcome::Done)
 }
 
@@ -136,14 +127,17 @@ mod tests {
     #[test]
     fn skipped_steps_are_listed() {
         assert_eq!(
-            run_steps(&[&PASS, &SKIP]).unwrap(),
+            run_steps(&[&PASS, &SKIP], &mut Vec::new()).unwrap(),
             ["skip: no such machine"]
         );
     }
 
     #[test]
     fn the_first_failure_ends_the_run() {
-        let error = format!("{:#}", run_steps(&[&PASS, &FAIL, &NEVER]).unwrap_err());
+        let mut times = Vec::new();
+        let failed = run_steps(&[&PASS, &FAIL, &NEVER], &mut times);
+        let error = format!("{:#}", failed.unwrap_err());
+        assert_eq!(times.len(), 2);
         assert!(
             error.starts_with("step fail failed") && error.ends_with("it does not hold"),
             "{error}"

@@ -147,7 +147,7 @@ pub(crate) fn recordings() -> Result<Outcome> {
     let shared = [("QUARRY_SHARED", shared.to_str().context("a path in UTF-8")?)];
     let programs = Programs::build()?;
     for (package, tests) in RECORDINGS {
-        let arguments = ["--include-ignored", "--skip", "this_kernel"];
+        let arguments = ["--ignored", "--skip", "this_kernel"];
         programs.run(package, tests, &shared, &arguments)?;
     }
     Ok(Outcome::Done)

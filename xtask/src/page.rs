@@ -12,12 +12,11 @@ use crate::shell::{self, Outcome};
 
 /// The thread whose experiments are quickest.
 const THREAD: &str = "wakeup-2007";
-/// Windows in which pages are opened.
-const WINDOWS: [(u32, &str); 4] = [
-    (1200, "light"),
-    (1200, "dark"),
-    (500, "light"),
-    (500, "dark"),
+/// Pages, each with the window in which it is opened.
+const PAGES: [(&str, u32, &str); 3] = [
+    ("sweep.html", 1200, "light"),
+    ("reproduce.html", 500, "dark"),
+    ("replay.html", 500, "light"),
 ];
 
 /// Builds the command and checks its pages.
@@ -55,12 +54,10 @@ fn check(name: &str, quarry: &Path) -> Result<()> {
     let profile = folder.path().join("profile");
     let mut browser = Browser::start(name, &profile)?;
     let mut charts = 0;
-    for page in ["sweep.html", "reproduce.html", "replay.html"] {
+    for (page, width, scheme) in PAGES {
         let path = folder.path().join(page);
-        for (width, scheme) in WINDOWS {
-            charts += look(&mut browser, &path, width, scheme)
-                .with_context(|| format!("{page} at {width} pixels, {scheme}"))?;
-        }
+        charts += look(&mut browser, &path, width, scheme)
+            .with_context(|| format!("{page} at {width} pixels, {scheme}"))?;
         if page == "reproduce.html" {
             let missing = missing(&mut browser, &json)?;
             ensure!(missing.is_empty(), "{page} lacks {}", missing.join("; "));

@@ -115,7 +115,9 @@ fn command() -> clap::Command {
             let found = command.find_subcommand(name);
             let about = found.and_then(clap::Command::get_about);
             let about = about.map(ToString::to_string).unwrap_or_default();
-            groups += &format!("  {name:<11}  {about}\n");
+            // Indented as the names are wide, which then take the place of the first line's indent.
+            let about = output::wrap(&format!("{:15}{about}", ""));
+            groups += &format!("  {name:<11}  {}\n", about.trim_start());
         }
         groups += "\n";
     }
