@@ -168,13 +168,14 @@ impl Boot {
             compare("promo", promo, promo.and(marks.promo));
             for set in &zone.pagesets {
                 compare("batch", Some(set.batch), Some(sizes.pcp.batch.into()));
-                // Kernels that tune `high` report it beside its range; none is in force before its
+                // Kernels from 6.7 on tune `high` in a range, which later ones report beside it; none is in force before its
                 // first use.
-                let tuned = set.high_min.is_some();
                 let lists = (u64::from(sizes.pcp.high), u64::from(sizes.pcp.high_max));
-                if tuned {
+                if set.high_min.is_some() {
                     compare("high_min", set.high_min, Some(lists.0));
                     compare("high_max", set.high_max, Some(lists.1));
+                }
+                if lists.1 > lists.0 {
                     // The high of lists that were neither refilled nor full since all of the memory
                     // is there is what it was before.
                     let before = set.high < lists.0 && set.count <= set.high;
