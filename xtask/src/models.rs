@@ -18,10 +18,15 @@ const SOAK: &str = "QUARRY_SOAK";
 const SOAKED: &[&str] = &["virtual", "host_stress"];
 
 /// Tests that read recordings, by package.
-const RECORDINGS: &[(&str, &[&str])] = &[
-    ("quarry-core", &["geometry_vectors"]),
-    ("quarry-trace", &["recordings"]),
-    ("quarry-lab", &["prediction", "real_kernels"]),
+const RECORDINGS: &[(&str, &[&str], &[&str])] = &[
+    // They compare all vectors where these are.
+    ("quarry-core", &["geometry_vectors"], &[]),
+    ("quarry-trace", &["recordings"], &["--ignored"]),
+    (
+        "quarry-lab",
+        &["prediction", "real_kernels"],
+        &["--ignored", "--skip", "this_kernel"],
+    ),
 ];
 
 /// The crates with lock-free parts; each keeps its models in `tests/loom.rs`.
@@ -153,9 +158,8 @@ pub(crate) fn recordings() -> Result<Outcome> {
     let shared = shared.canonicalize()?;
     let shared = [("QUARRY_SHARED", shared.to_str().context("a path in UTF-8")?)];
     let programs = Programs::build()?;
-    for (package, tests) in RECORDINGS {
-        let arguments = ["--ignored", "--skip", "this_kernel"];
-        programs.run(package, tests, &shared, &arguments)?;
+    for (package, tests, arguments) in RECORDINGS {
+        programs.run(package, tests, &shared, arguments)?;
     }
     Ok(Outcome::Done)
 }
