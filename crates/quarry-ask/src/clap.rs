@@ -41,12 +41,19 @@ impl<Q: Part> Asked<Q> {
     }
 }
 
-/// The option of a field.
-fn arg(field: &Field) -> Arg {
+/// The fields that have an option of their own.
+fn options<Q: Part>() -> Vec<Field> {
+    let mut fields = fields::<Q>();
+    fields.retain(|field| !field.is_hidden);
+    fields
+}
+
+/// The option of a field; `has` says of which others there are options.
+fn arg(field: &Field, has: &dyn Fn(&str) -> bool) -> Arg {
     let about = field.about();
     let (first, rest) = about.split_once("\n\n").unwrap_or((&about, ""));
     let help = first.strip_suffix('.').unwrap_or(first).to_string();
-    let mut arg = Arg::new(field.name).help(help).hide(field.is_hidden);
+    let mut arg = Arg::new(field.name).help(help);
     if !rest.is_empty() {
         arg = arg.long_help(about.clone());
     }
@@ -63,10 +70,10 @@ fn arg(field: &Field) -> Arg {
     if !field.usual.is_empty() && field.kind != Kind::Flag {
         arg = arg.default_value(field.usual);
     }
-    for other in field.needs {
+    for other in field.needs.iter().filter(|name| has(name)) {
         arg = arg.requires(*other);
     }
-    for other in field.not_with {
+    for other in field.not_with.iter().filter(|name| has(name)) {
         arg = arg.conflicts_with(*other);
     }
     if field.kind == Kind::Flag {
@@ -96,10 +103,11 @@ fn arg(field: &Field) -> Arg {
 
 impl<Q: Part> clap::Args for Asked<Q> {
     fn augment_args(command: Command) -> Command {
-        let mut fields = fields::<Q>();
+        let mut fields = options::<Q>();
         // Help begins with what most people ask for: the axes of a table.
         fields.sort_by_key(|field| !field.inner);
-        command.args(fields.iter().map(arg))
+        let has = |name: &str| fields.iter().any(|field| field.name == name);
+        command.args(fields.iter().map(|field| arg(field, &has)))
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -110,7 +118,7 @@ impl<Q: Part> clap::Args for Asked<Q> {
 impl<Q: Part> FromArgMatches for Asked<Q> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
         let mut given = Map::new();
-        for field in fields::<Q>() {
+        for field in options::<Q>() {
             if matches.value_source(field.name) != Some(ValueSource::CommandLine) {
                 continue;
             }

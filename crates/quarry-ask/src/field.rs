@@ -58,7 +58,7 @@ pub struct Field {
     pub is_local: bool,
     /// The size of a load: Python's first argument.
     pub is_size: bool,
-    /// The command has options of its own that mean it; its own option is not shown.
+    /// The command has an option of its own that means it, which `long` names.
     pub is_hidden: bool,
     /// Place among the axes.
     pub rank: Rank,
@@ -145,7 +145,7 @@ impl Field {
         local: is_local;
         /// It is the size of a load.
         size: is_size;
-        /// The command's help has other options that mean it.
+        /// The command has an option of its own that means it.
         hidden: is_hidden;
     }
 

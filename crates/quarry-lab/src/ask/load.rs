@@ -29,7 +29,7 @@ question! {
         booted: Axis<bool>, not_with(&["heap"]);
         /// Begin on the heap of a machine that has run: a snapshot, FILE#STAGE for a stage of one, or a recording with one, of
         /// any kernel.
-        heap: Axis<HeapFile>, value("FILE[#STAGE]"), hidden(), local();
+        heap: Axis<HeapFile>, long("initial"), value("FILE[#STAGE]"), hidden(), local();
         /// Memory of each virtual machine. Only what is used becomes resident.
         memory: Axis<Bytes> = "16G", value("BYTES");
         /// Release whose rules designs without one have.
@@ -83,7 +83,7 @@ question! {
         /// Bytes of a message.
         datasize: Axis<Bytes> = "100", short('s'), value("BYTES");
         /// Sockets: unix, datagram (at most 11 messages wait for a receiver, where a stream has some hundred) or pipe.
-        transport: Axis<Transport> = "unix", value("NAME"), hidden();
+        transport: Axis<Transport> = "unix", long("pipe"), value("NAME"), hidden();
         /// Rules and tunables.
         rules: Rules;
     }
@@ -115,9 +115,9 @@ question! {
         /// Pairs of a netperf and a netserver.
         pairs: Axis<u32> = "8", short('n'), value("N"), inner(), size();
         /// Bytes of a request.
-        request: Axis<u32> = "1", value("BYTES"), hidden();
+        request: Axis<u32> = "1", long("sizes"), value("BYTES"), hidden();
         /// Bytes of a response.
-        response: Axis<u32> = "1", value("BYTES"), hidden();
+        response: Axis<u32> = "1", long("sizes"), value("BYTES"), hidden();
         /// The servers are on another machine, which is not simulated: packets come to CPU 0.
         remote: Axis<bool>;
         /// Time that is counted, after a tenth of it: 50ms of simulated time, or 2s with --host.

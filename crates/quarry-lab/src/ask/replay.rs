@@ -97,7 +97,7 @@ question! {
         pace: Axis<Pace> = "recorded", value("PACE"), heading("Simulated time"), needs(&["time"]);
         /// Beginning of each run: what the recorded kernel held if the recording says it (usual), nothing (empty), or
         /// what the recording's reports say (initial), which the end is compared with (check).
-        start: Axis<Start> = "usual", value("START"), hidden();
+        start: Axis<Start> = "usual", long("check"), value("START"), hidden();
         /// Page events on the same page allocator: auto replays those outside the slabs if the trace
         /// tells which pages were slabs, all those of slabs too, off none.
         pages: Axis<PageMode> = "auto", value("WHICH");
@@ -108,7 +108,7 @@ question! {
         /// Begin on the heap of a real kernel that has run: the bundled one of the nearest design and release.
         booted: Axis<bool>, not_with(&["heap"]);
         /// Begin on the heap of another machine: a snapshot, FILE#STAGE for a stage of one, or a recording with one.
-        heap: Axis<HeapFile>, value("FILE[#STAGE]"), hidden(), local();
+        heap: Axis<HeapFile>, long("initial"), value("FILE[#STAGE]"), hidden(), local();
         /// Memory of each virtual machine; 16G by default. With --initial that of the kernel's zones by default,
         /// and more or less of it is the highest zone's. Only what is used becomes resident.
         memory: Axis<Bytes>, value("BYTES");

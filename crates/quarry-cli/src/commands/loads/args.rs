@@ -79,11 +79,11 @@ pub(crate) struct HackbenchArgs {
     #[command(flatten)]
     asked: Asked<Hackbench>,
     /// Pipes in place of socket pairs.
-    #[arg(short, long, conflicts_with_all = ["datagram", "transport"])]
+    #[arg(short, long, conflicts_with = "datagram")]
     pipe: bool,
     /// Pairs of datagram sockets: at most 11 messages wait for a receiver, where a stream has some
     /// hundred.
-    #[arg(long, conflicts_with = "transport")]
+    #[arg(long)]
     datagram: bool,
     /// Tasks are processes, which changes nothing here.
     #[arg(short = 'P', long, conflicts_with = "threads")]
