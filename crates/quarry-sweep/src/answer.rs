@@ -365,7 +365,7 @@ impl Answers for WhatIf {
         let answer = |question| {
             let told = WhatIf::answer(self, baseline, snapshot, question);
             let told = told.map_err(|error| error.to_string())?;
-            Answer::of(&told, &told.caches, caches)
+            answer_with(told, |told| std::mem::take(&mut told.caches), caches)
         };
         questions.iter().map(answer).collect()
     }
