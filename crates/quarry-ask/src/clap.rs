@@ -48,7 +48,7 @@ fn options<Q: Part>() -> Vec<Field> {
     fields
 }
 
-/// The option of a field; `has` says of which others there are options.
+/// The option of a field; `has` is true for the name of a field that has one.
 fn arg(field: &Field, has: &dyn Fn(&str) -> bool) -> Arg {
     let about = field.about();
     let (first, rest) = about.split_once("\n\n").unwrap_or((&about, ""));
