@@ -70,9 +70,9 @@ class Replay(TypedDict, total=False):
     pages: Literal["auto", "off", "all"] | None
     #: Replay events from this time on: seconds as recorded, or +SECONDS after the first event. The
     #: part begins empty.
-    from_: str | None
+    from_: float | str | None
     #: Replay events before this time.
-    until: str | None
+    until: float | str | None
     #: Begin on the heap of a real kernel that has run: the bundled one of the nearest design and
     #: release.
     booted: bool | None
@@ -133,8 +133,8 @@ class Hackbench(TypedDict, total=False):
     #: Designs, each with an era of its own or that of --era. Without it, the designs of a thread
     #: about the load.
     design: str | Iterable[str] | None
-    #: Page sizes: 4k, 16k, 64k.
-    page_size: int | str | Iterable[int | str] | None
+    #: Page size: 4k, 16k, 64k.
+    page_size: int | str | None
     #: CPUs; all of the machine by default.
     cpus: int | Iterable[int] | None
     #: Groups of senders and receivers.
@@ -190,8 +190,8 @@ class Tbench(TypedDict, total=False):
     #: Designs, each with an era of its own or that of --era. Without it, the designs of a thread
     #: about the load.
     design: str | Iterable[str] | None
-    #: Page sizes: 4k, 16k, 64k.
-    page_size: int | str | Iterable[int | str] | None
+    #: Page size: 4k, 16k, 64k.
+    page_size: int | str | None
     #: CPUs; all of the machine by default.
     cpus: int | Iterable[int] | None
     #: Clients, each with a server.
@@ -240,8 +240,8 @@ class TcpRr(TypedDict, total=False):
     #: Designs, each with an era of its own or that of --era. Without it, the designs of a thread
     #: about the load.
     design: str | Iterable[str] | None
-    #: Page sizes: 4k, 16k, 64k.
-    page_size: int | str | Iterable[int | str] | None
+    #: Page size: 4k, 16k, 64k.
+    page_size: int | str | None
     #: CPUs; all of the machine by default.
     cpus: int | Iterable[int] | None
     #: Pairs of a netperf and a netserver.

@@ -237,8 +237,9 @@ fn json(value: &Bound<'_, PyAny>) -> PyResult<Json> {
     if value.is_none() {
         return Ok(Json::Null);
     }
-    if let Ok(flag) = value.cast::<PyBool>() {
-        return Ok(flag.is_true().into());
+    // numpy's truth values, too.
+    if let Ok(flag) = value.extract::<bool>() {
+        return Ok(flag.into());
     }
     if let Ok(text) = value.cast::<PyString>() {
         return Ok(text.to_string().into());

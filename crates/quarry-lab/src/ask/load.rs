@@ -37,8 +37,8 @@ question! {
         /// Designs, each with an era of its own or that of --era. Without it, the designs of a thread
         /// about the load.
         design: Axis<DesignName>, value("DESIGN[@ERA]"), inner();
-        /// Page sizes: 4k, 16k, 64k.
-        page_size: Axis<PageBytes> = "4k", value("BYTES"), inner();
+        /// Page size: 4k, 16k, 64k.
+        page_size: Axis<PageBytes> = "4k", value("BYTES");
         /// CPUs; all of the machine by default.
         cpus: Axis<u32>, value("N"), inner();
     }

@@ -26,8 +26,8 @@ question! {
         memory: Axis<Bytes> = "16G", value("BYTES");
         /// Designs, each with an era.
         design: Axis<DesignName> = "slab@6.1,slob@6.1,slub@6.18,sheaf@7.0", value("DESIGN[@ERA]"), inner();
-        /// Page sizes: 4k, 16k, 64k.
-        page_size: Axis<PageBytes> = "4k", value("BYTES"), inner();
+        /// Page size: 4k, 16k, 64k.
+        page_size: Axis<PageBytes> = "4k", value("BYTES");
         /// CPUs that do it at the same time, all on one cache.
         cpus: Axis<u32> = "1", value("N"), inner();
         /// Patterns: batch, pair, cross, spread, bulk.

@@ -27,8 +27,8 @@ question! {
         memory: Axis<Bytes> = "16G", value("BYTES");
         /// Release of Linux with the page allocator to use: 2.6.22 or later.
         era: Axis<Release> = "4.13,6.18", value("ERA"), inner();
-        /// Page sizes: 4k, 16k, 64k.
-        page_size: Axis<PageBytes> = "4k", value("BYTES"), inner();
+        /// Page size: 4k, 16k, 64k.
+        page_size: Axis<PageBytes> = "4k", value("BYTES");
         /// Processes, each on a CPU of its own.
         processes: Axis<u32> = "1,4,12", value("N"), inner();
         /// Pages that each process faults in and frees in a round.

@@ -67,7 +67,7 @@ pub struct When {
 }
 
 impl Value for When {
-    const KIND: Kind = Kind::Exact;
+    const KIND: Kind = Kind::Time;
 
     fn parse(text: &str, _: &Path) -> Result<Self, String> {
         let moment = text.parse();

@@ -44,7 +44,7 @@ pub(crate) struct TimedArgs {
     pub(crate) jobs: JobsArgs,
     /// Run all again with the machine's constants elsewhere in their ranges, and say which results
     /// hold. It takes about 100 times as long.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "draw")]
     pub(crate) sensitivity: bool,
     /// Print JSON: one object, with what the time went into (quarry explain --all).
     #[arg(long)]

@@ -39,7 +39,7 @@ pub(crate) struct Args {
     #[arg(
         long,
         requires = "time",
-        conflicts_with = "csv",
+        conflicts_with_all = ["csv", "draw"],
         help_heading = "Simulated time"
     )]
     pub(crate) sensitivity: bool,

@@ -22,7 +22,7 @@ pub(crate) struct Args {
     pub(crate) jobs: JobsArgs,
     /// Run all again with the machine's constants elsewhere in their ranges, and say which results of
     /// the thread come out in all runs. It takes about 100 times as long.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "draw")]
     pub(crate) sensitivity: bool,
     /// Print JSON: one object, with all that was measured or counted.
     #[arg(long)]
