@@ -6,11 +6,12 @@
 //! ```
 //!
 //! The example makes two network namespaces with a veth pair between them, sends UDP packets into
-//! one end and receives them at the other through an AF_XDP socket in generic mode ([`quarry::xdp`]). It needs
+//! one end and receives them at the other through an AF_XDP socket in generic mode ([`xdp`]). It needs
 //! root, iproute2 and a kernel with AF_XDP, and says what is missing otherwise.
 
 mod bpf;
 mod net;
+pub(crate) mod xdp;
 
 use std::net::UdpSocket;
 use std::process::ExitCode;
@@ -18,11 +19,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-use quarry::xdp::{Dropped, Umem, XdpParams, XdpSocket};
 use quarry::{Buffer, Builder, Era, HostMachine, PageAllocator, PoolParams, Slub};
 
 use bpf::Redirect;
 use net::{ADDRESSES, Cable};
+use xdp::{Dropped, Umem, XdpParams, XdpSocket};
 
 const PORT: u16 = 7777;
 /// Bytes of a frame, and of the heap's pages.

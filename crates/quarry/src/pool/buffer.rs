@@ -94,8 +94,10 @@ impl<H: Mapper> Buffer<H> {
         self.written_at(0, bytes)
     }
 
-    /// The buffer after a kernel wrote `bytes` from `start` on; `None` if that goes beyond its end.
-    pub(crate) fn written_at(self, start: usize, bytes: usize) -> Option<Self> {
+    /// The buffer after a kernel or a device wrote `bytes` from `start` on, as a driver has it; `None` if that goes beyond its
+    /// end. What nobody wrote has some value.
+    #[must_use]
+    pub fn written_at(self, start: usize, bytes: usize) -> Option<Self> {
         let all = self.all();
         start.checked_add(bytes).filter(|&end| end <= all.len())?;
         let (start, filled) = (start as u32, bytes as u32);

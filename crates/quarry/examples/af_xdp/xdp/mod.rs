@@ -30,25 +30,22 @@
 mod error;
 mod ring;
 
-pub use error::XdpError;
+pub(crate) use error::XdpError;
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::ptr::NonNull;
 use std::time::Duration;
 
-use quarry_core::era::Era;
-use quarry_core::page::{PageAllocator, Pfn};
-use quarry_core::pool::{Mapper, PoolParams};
-use quarry_host::HostMachine;
+use quarry::kernel::page::Pfn;
+use quarry::kernel::pool::Mapper;
+use quarry::{Buffer, Era, HostMachine, PageAllocator, PagePool, PendingPool, PoolParams};
 
-use crate::forks::Maker;
-use crate::{Buffer, PagePool, PendingPool};
 use ring::Ring;
 
 /// The mapper of a socket's pool: a frame's address in the UMEM.
 #[derive(Debug)]
-pub struct Umem {
+pub(crate) struct Umem {
     base: usize,
 }
 
@@ -62,13 +59,13 @@ impl Mapper for Umem {
 
 /// Parameters of an [`XdpSocket`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct XdpParams {
+pub(crate) struct XdpParams {
     /// Number of the interface (`if_nametoindex(3)`), in the calling thread's network namespace.
-    pub interface: u32,
+    pub(crate) interface: u32,
     /// The interface's queue.
-    pub queue: u32,
+    pub(crate) queue: u32,
     /// Entries of a ring, a power of two, and most frames that the kernel has.
-    pub frames: u32,
+    pub(crate) frames: u32,
 }
 
 impl Default for XdpParams {
@@ -83,41 +80,20 @@ impl Default for XdpParams {
 
 /// Packets that the kernel dropped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Dropped {
+pub(crate) struct Dropped {
     /// For want of frames.
-    pub no_frame: u64,
+    pub(crate) no_frame: u64,
     /// For want of room in the rx ring.
-    pub no_room: u64,
+    pub(crate) no_room: u64,
     /// For other reasons.
-    pub others: u64,
+    pub(crate) others: u64,
 }
 
 /// An AF_XDP socket that receives into the frames of a page pool.
 ///
 /// A program in the kernel decides which packets it gets: attach one that redirects them to the socket's descriptor
-/// ([`AsFd`]). `examples/af_xdp` has all of it at work.
-///
-/// # Examples
-///
-/// ```no_run
-/// use std::time::Duration;
-///
-/// use quarry::xdp::{XdpParams, XdpSocket};
-/// use quarry::{Builder, PoolParams, Slub};
-///
-/// let heap = Builder::<Slub>::new().memory_bytes(64 << 20).build()?.leak();
-/// let params = XdpParams { interface: 2, ..XdpParams::default() };
-/// let mut socket = XdpSocket::open(heap.pages(), heap.era(), &PoolParams::default(), &params)?;
-/// socket.refill();
-/// while socket.wait(Duration::from_secs(1))? {
-///     while let Some(packet) = socket.receive() {
-///         std::thread::spawn(move || println!("{} bytes", packet.len()));
-///     }
-///     socket.refill();
-/// }
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-pub struct XdpSocket {
+/// ([`AsFd`]).
+pub(crate) struct XdpSocket {
     fill: Ring<u64>,
     received: Ring<libc::xdp_desc>,
     pool: PagePool<Umem>,
@@ -125,7 +101,8 @@ pub struct XdpSocket {
     given: Box<[u64]>,
     given_len: u32,
     params: XdpParams,
-    maker: Maker,
+    /// The process that opened it (I3).
+    process: u32,
     // Behind the rings, so that it is closed last.
     fd: OwnedFd,
 }
@@ -137,13 +114,12 @@ impl XdpSocket {
     /// # Errors
     ///
     /// [`XdpError`], with the next step in its message.
-    pub fn open(
+    pub(crate) fn open(
         pages: &'static PageAllocator<HostMachine>,
         era: Era,
         pool: &PoolParams<'_>,
         params: &XdpParams,
     ) -> Result<Self, XdpError> {
-        let maker = Maker::this_process().ok_or(XdpError::Memory)?;
         if pool.order != 0 {
             return Err(XdpError::Order(pool.order));
         }
@@ -198,7 +174,7 @@ impl XdpSocket {
             given: vec![0; count.div_ceil(64)].into(),
             given_len: 0,
             params: *params,
-            maker,
+            process: std::process::id(),
             fd,
         };
         socket.bind().map_err(XdpError::refused("bind"))?;
@@ -218,14 +194,18 @@ impl XdpSocket {
         check(unsafe { libc::bind(self.fd.as_raw_fd(), (&raw const address).cast(), bytes) })
     }
 
+    fn is_ours(&self) -> bool {
+        self.process == std::process::id()
+    }
+
     /// The pool.
     #[must_use]
-    pub fn pool(&self) -> &PagePool<Umem> {
+    pub(crate) fn pool(&self) -> &PagePool<Umem> {
         &self.pool
     }
 
     /// Takes a packet's frame back without the pool's ring, as [`PagePool::recycle`].
-    pub fn recycle(&mut self, packet: Buffer<Umem>) {
+    pub(crate) fn recycle(&mut self, packet: Buffer<Umem>) {
         if let Ok(frame) = packet.into_frame() {
             self.pool.recycle(frame);
         }
@@ -233,15 +213,15 @@ impl XdpSocket {
 
     /// Frames that the kernel has: those without a packet, and packets that were not received yet.
     #[must_use]
-    pub fn given(&self) -> u32 {
+    pub(crate) fn given(&self) -> u32 {
         self.given_len
     }
 
     /// Gives the kernel frames until it has as many as a ring has entries. Returns the number of frames that it has:
     /// fewer if memory is exhausted.
     #[track_caller]
-    pub fn refill(&mut self) -> u32 {
-        let is_ours = !self.maker.is_another();
+    pub(crate) fn refill(&mut self) -> u32 {
+        let is_ours = self.is_ours();
         while is_ours && self.given_len < self.params.frames && self.fill.has_room() {
             let Some(frame) = self.pool.alloc() else {
                 break;
@@ -259,8 +239,8 @@ impl XdpSocket {
     }
 
     /// Takes the next packet, without waiting.
-    pub fn receive(&mut self) -> Option<Buffer<Umem>> {
-        if self.maker.is_another() {
+    pub(crate) fn receive(&mut self) -> Option<Buffer<Umem>> {
+        if !self.is_ours() {
             return None;
         }
         loop {
@@ -290,7 +270,7 @@ impl XdpSocket {
     /// # Errors
     ///
     /// [`PendingPool`] while frames are in flight, as those are that the kernel had.
-    pub fn destroy(self) -> Result<(), PendingPool<Umem>> {
+    pub(crate) fn destroy(self) -> Result<(), PendingPool<Umem>> {
         let Self {
             fill,
             received,
@@ -307,7 +287,7 @@ impl XdpSocket {
     /// # Errors
     ///
     /// The system's (`poll(2)`), `Interrupted` by a signal among them.
-    pub fn wait(&self, time: Duration) -> io::Result<bool> {
+    pub(crate) fn wait(&self, time: Duration) -> io::Result<bool> {
         let mut poll = libc::pollfd {
             fd: self.fd.as_raw_fd(),
             events: libc::POLLIN,
@@ -326,7 +306,7 @@ impl XdpSocket {
     /// # Errors
     ///
     /// The system's (`getsockopt(2)`).
-    pub fn dropped(&self) -> io::Result<Dropped> {
+    pub(crate) fn dropped(&self) -> io::Result<Dropped> {
         // SAFETY: all-zero is valid for these numbers.
         let mut statistics: libc::xdp_statistics = unsafe { std::mem::zeroed() };
         get(&self.fd, libc::XDP_STATISTICS, &mut statistics)?;
@@ -375,6 +355,3 @@ fn get<T>(fd: &OwnedFd, option: libc::c_int, value: &mut T) -> io::Result<()> {
     // SAFETY: the value is writable for its size, and made of numbers.
     check(unsafe { libc::getsockopt(fd, libc::SOL_XDP, option, value, &raw mut bytes) })
 }
-
-#[cfg(test)]
-mod tests;

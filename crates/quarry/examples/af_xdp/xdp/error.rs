@@ -3,10 +3,10 @@
 use std::fmt;
 use std::io;
 
-use crate::PoolCreateError;
+use quarry::PoolCreateError;
 
 /// The reason for which there is no socket.
-pub enum XdpError {
+pub(crate) enum XdpError {
     /// The kernel refused a call.
     Refused {
         /// The call, or the option that was set.
@@ -18,8 +18,6 @@ pub enum XdpError {
     Pool(PoolCreateError),
     /// The pool's frames have several pages; those of a UMEM have one.
     Order(u32),
-    /// The C library has no memory for a handler of forks.
-    Memory,
 }
 
 impl XdpError {
@@ -51,7 +49,6 @@ impl fmt::Display for XdpError {
             Self::Order(order) => {
                 write!(f, "frames of order {order}: a UMEM has frames of one page")
             }
-            Self::Memory => f.write_str("no memory for a handler of forks"),
         }
     }
 }
@@ -67,7 +64,7 @@ impl std::error::Error for XdpError {
         match self {
             Self::Refused { error, .. } => Some(error),
             Self::Pool(error) => Some(error),
-            Self::Order(_) | Self::Memory => None,
+            Self::Order(_) => None,
         }
     }
 }
