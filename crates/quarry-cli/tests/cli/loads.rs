@@ -60,11 +60,11 @@ fn what_cannot_be_is_refused_with_what_can() {
         "run",
         2,
         r#"
-            hackbench -g 0 => 0 groups
-            hackbench -g 9999 => tasks need
+            hackbench -g 0 => groups must be at least 1
+            hackbench -g 9999 => groups must make at most 30000 tasks
             hackbench -g 1 -s 3M => 1 to 1048576
-            tbench 0 => 0 clients
-            tbench 1 -t 0s => 0 seconds
+            tbench 0 => clients must be at least 1
+            tbench 1 -t 0s => time must be greater than 0
             tbench 1 --wake-order never => immediate, queued, fair, deadline
             tbench 1 --wake-place here => previous, affine, idle
             tbench 1 --skb-sizes new => old, bug, fixed, select-size

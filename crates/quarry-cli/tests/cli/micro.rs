@@ -108,14 +108,14 @@ fn impossible_input_is_refused() {
             --pattern triple => 'triple' | batch, pair, cross, spread, bulk
             --design slib => unknown design "slib"
             --design slub@7.0 => take sheaf@7.0
-            --size 5G => size must be below 4G | 5368709120
+            --size 5G => --size | must be below 4G
             --cpus 0 => 0 CPUs on haswell-ep-2x12 | take 1 to 96
             --cpus 97 => 97 CPUs on haswell-ep-2x12 | take 1 to 96
-            --count 0 => 0 objects or 0 rounds
-            --rounds 0 => 0 objects or 0 rounds
-            --pattern cross => cross needs another CPU | 2 CPUs or more
-            --pattern bulk --bulk 0 => 0 objects a call: 1 to 1024
-            --pattern bulk --bulk 9 --count 8 => 9 objects a call of 8 in all
+            --count 0 => count and rounds must be at least 1
+            --rounds 0 => count and rounds must be at least 1
+            --pattern cross => cpus must be at least 2 for cross
+            --pattern bulk --bulk 0 => bulk must be 1 to 1024
+            --pattern bulk --bulk 9 --count 8 => count must be at least bulk, 9
             --page-size 5k => valid page sizes are 4k, 16k and 64k
             --memory 0 => 0 bytes of memory | 4k to 8T
             --set bogus=1 => "bogus=1" | no such tunable

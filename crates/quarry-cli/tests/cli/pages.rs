@@ -74,8 +74,8 @@ fn impossible_input_is_refused() {
             --processes 0 => 0 CPUs on haswell-ep-2x12 | 1 to 96
             --processes 1,97 => 97 CPUs on haswell-ep-2x12 | as many can be had of skylake-sp-8x28
             --era 2.6.18 => "2.6.18" | 2.6.22
-            --pages 0 => 0 pages or 0 rounds
-            --rounds 0 => 0 pages or 0 rounds
+            --pages 0 => pages and rounds must be at least 1
+            --rounds 0 => pages and rounds must be at least 1
             --page-size 5k => valid page sizes are 4k, 16k and 64k
             --memory 1M --pages 300 => need | of the machine's 1048576
             --memory 9T => 4k to 8T

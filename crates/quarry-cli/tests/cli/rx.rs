@@ -54,19 +54,19 @@ fn impossible_input_is_refused() {
         "run rx",
         2,
         r#"
-            --rings 0 => 0 rings | at least one
-            --rings 4,32 => 32 rings on 24 CPUs
-            --rings 24 => 24 rings on 24 CPUs leave none
+            --rings 0 => rings must be at least 1
+            --rings 4,32 => rings must be at most the CPUs, 24, not 32
+            --rings 24 => rings must be fewer than the CPUs, 24
             --driver none,fast => "fast" | small, none, huge, pool, shipped
             --era 2.6.18 => "2.6.18" | 2.6.22
             --consumer nowhere => 'nowhere' | same, other, spread
-            --consumer other --rings 8 --cpus 8 => none without a ring
-            --mtu 20 => MTU 20 | 68 to 65535
-            --streams 2 --rings 4 => 2 streams for 4 rings
-            --packets 0 => 0 packets | 1 to 1000000000000
-            --packets 18446744073709551615 => 18446744073709551615 packets | 1 to 1000000000000
+            --consumer other --rings 8 --cpus 8 => consumer other reads on one without a ring
+            --mtu 20 => mtu must be 68 to 65535
+            --streams 2 --rings 4 => streams must be at least the rings, 4
+            --packets 0 => packets must be 1 to 1000000000000
+            --packets 18446744073709551615 => packets must be 1 to 1000000000000 | not 18446744073709551615
             --packets 9223372036854775807 --driver none,pool => 1 to 1000000000000
-            --streams 1048576 --backlog 1048576 --packets 1 => 1 packets after 439 | fewer streams or a smaller backlog
+            --streams 1048576 --backlog 1048576 --packets 1 => packets must be at most | fewer streams or a smaller backlog
             --memory 0 => 0 bytes of memory | give it 4k to 8T
             --memory 9T => give it 4k to 8T
         "#,
@@ -74,7 +74,7 @@ fn impossible_input_is_refused() {
     let output = quarry("run tx");
     assert_fails(&output, 2, &["tx"]);
     let output = quarry("run rx --driver huge --cache-entries 1000");
-    assert_fails(&output, 2, &["1000 cache entries", "power of two"]);
+    assert_fails(&output, 2, &["cache_entries must be a power of two"]);
 }
 
 /// Names of everything in an object; those of `causes` are quarry explain --all's.

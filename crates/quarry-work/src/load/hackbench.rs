@@ -86,7 +86,7 @@ impl Workload for Hackbench {
 
     fn contradiction(&self) -> Option<String> {
         if self.descriptors == 0 || self.loops == 0 {
-            return Some("0 descriptors or 0 loops: at least one of each".to_string());
+            return Some("fds and loops must be at least 1".to_string());
         }
         match self.transport {
             Transport::Tcp | Transport::Remote(_) => {

@@ -127,7 +127,7 @@ impl HostSpec {
             return Err(WorkError::Usage(message));
         }
         if self.time.is_zero() {
-            let message = "0 seconds: a run takes some time";
+            let message = "time must be greater than 0";
             return Err(WorkError::Usage(message.to_string()));
         }
         let of_one = u64::from(self.load.largest_message());

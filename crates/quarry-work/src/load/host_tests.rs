@@ -148,5 +148,5 @@ fn exhausted_memory_ends_all_threads() {
     small.memory_bytes = 1 << 30;
     small.time = Duration::ZERO;
     let error = run::<Slub>(&small).unwrap_err().to_string();
-    assert!(error.contains("0 seconds"), "{error}");
+    assert!(error.contains("time must be greater than 0"), "{error}");
 }

@@ -78,8 +78,10 @@ impl LoadSpec {
     pub fn config(&self) -> Result<Config, WorkError> {
         self.load.check()?;
         let wrong = match self.time_ns.saturating_add(self.warm_up_ns()) {
-            _ if self.time_ns == 0 => Some("0 seconds: a run takes some time"),
-            ns if ns > TIME_NS_MAX => Some("a run takes 1000 s of simulated time at most"),
+            _ if self.time_ns == 0 => Some("time must be greater than 0"),
+            ns if ns > TIME_NS_MAX => {
+                Some("time must be at most 1000 s with what comes before counting")
+            }
             _ => None,
         };
         if let Some(message) = wrong {

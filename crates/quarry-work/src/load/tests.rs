@@ -322,11 +322,11 @@ fn what_cannot_be_is_refused() {
         })
     };
     let none = refused(groups(0), |_| ());
-    assert!(none.starts_with("0 groups"), "{none}");
+    assert!(none.starts_with("groups must be at least 1"), "{none}");
     let many = refused(groups(5000), |_| ());
-    assert!(many.starts_with("200000 tasks need 50000 MiB"), "{many}");
+    assert!(many.contains("not 200000, which need 50000 MiB"), "{many}");
     let time = refused(LOADS[2], |spec| spec.time_ns = 0);
-    assert!(time.starts_with("0 seconds"), "{time}");
+    assert!(time.starts_with("time must be greater than 0"), "{time}");
     let memory = refused(groups(10), |spec| spec.setup.memory_bytes = 4 << 20);
     assert!(memory.contains("which alone may need 44 MiB"), "{memory}");
     let frame = refused(LOADS[5], |spec| {
@@ -349,7 +349,7 @@ fn what_cannot_be_is_refused() {
         ..Hackbench::default()
     });
     let wraps = refused(wraps, |_| ());
-    assert!(wraps.contains("30000 tasks are the most"), "{wraps}");
+    assert!(wraps.contains("at most 30000 tasks"), "{wraps}");
 }
 
 #[test]

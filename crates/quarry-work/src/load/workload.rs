@@ -70,7 +70,7 @@ pub(super) trait Workload {
 pub(super) fn refusal(load: &dyn Workload) -> Option<String> {
     let (unit, n) = load.size();
     if n == 0 {
-        return Some(format!("0 {unit}: {} has at least one", load.name()));
+        return Some(format!("{unit} must be at least 1"));
     }
     if let Some(reason) = load.contradiction() {
         return Some(reason);
@@ -78,13 +78,13 @@ pub(super) fn refusal(load: &dyn Workload) -> Option<String> {
     let mut messages = load.messages().into_iter();
     if let Some(bytes) = messages.find(|bytes| !(1..=MESSAGE_BYTES_MAX).contains(bytes)) {
         return Some(format!(
-            "messages of {bytes} bytes: 1 to {MESSAGE_BYTES_MAX}"
+            "a message must have 1 to {MESSAGE_BYTES_MAX} bytes, not {bytes}"
         ));
     }
     let tasks = load.tasks();
     (tasks > TASKS_MAX).then(|| {
         format!(
-            "{tasks} tasks need {} MiB for their stacks alone: {TASKS_MAX} tasks are the most; ask for fewer {unit}",
+            "{unit} must make at most {TASKS_MAX} tasks, not {tasks}, which need {} MiB for their stacks alone",
             tasks / 4
         )
     })

@@ -128,19 +128,17 @@ impl MicroSpec {
     pub fn config(&self) -> Result<Config, WorkError> {
         let refuse = |message: String| Err(WorkError::Usage(message));
         if self.count == 0 || self.rounds == 0 {
-            return refuse("0 objects or 0 rounds: a run has at least one of each".to_string());
+            return refuse("count and rounds must be at least 1".to_string());
         }
         if self.object_bytes == 0 {
-            return refuse("0 bytes: an object has at least one".to_string());
+            return refuse("size must be at least 1".to_string());
         }
         if !(1..=BULK_MAX).contains(&self.bulk) {
-            return refuse(format!("{} objects a call: 1 to {BULK_MAX}", self.bulk));
+            return refuse(format!("bulk must be 1 to {BULK_MAX}, not {}", self.bulk));
         }
         if self.pattern == Pattern::Bulk && self.bulk > self.count {
             let (bulk, count) = (self.bulk, self.count);
-            return refuse(format!(
-                "{bulk} objects a call of {count} in all: ask for more"
-            ));
+            return refuse(format!("count must be at least bulk, {bulk}, not {count}"));
         }
         if self.pattern == Pattern::Bulk && self.kmalloc {
             return Err(bulk_kmalloc());
@@ -148,11 +146,13 @@ impl MicroSpec {
         let most = self.setup.page_bytes << MAX_ORDER;
         if self.kmalloc && u64::from(self.object_bytes) > most {
             let bytes = self.object_bytes;
-            return refuse(format!("kmalloc of {bytes} bytes: {most} are the most"));
+            return refuse(format!(
+                "size must be at most {most} with kmalloc, not {bytes}"
+            ));
         }
         if matches!(self.pattern, Pattern::Cross | Pattern::Spread) && self.cpus < 2 {
             let name = self.pattern.name();
-            return refuse(format!("{name} needs another CPU: ask for 2 CPUs or more"));
+            return refuse(format!("cpus must be at least 2 for {name}"));
         }
         self.setup.config(self.cpus)
     }

@@ -107,22 +107,22 @@ fn what_cannot_be_is_refused() {
         run::<Slub>(&spec).unwrap_err().to_string()
     };
     let none = refused(|spec| spec.count = 0);
-    assert_eq!(
-        none,
-        "0 objects or 0 rounds: a run has at least one of each"
-    );
+    assert_eq!(none, "count and rounds must be at least 1");
     let empty = refused(|spec| spec.object_bytes = 0);
-    assert_eq!(empty, "0 bytes: an object has at least one");
+    assert_eq!(empty, "size must be at least 1");
     let bulk = refused(|spec| spec.bulk = 0);
-    assert_eq!(bulk, "0 objects a call: 1 to 1024");
+    assert_eq!(bulk, "bulk must be 1 to 1024, not 0");
     let few = refused(|spec| (spec.pattern, spec.count) = (Pattern::Bulk, 7));
-    assert_eq!(few, "16 objects a call of 7 in all: ask for more");
+    assert_eq!(few, "count must be at least bulk, 16, not 7");
     let kmalloc = refused(|spec| (spec.pattern, spec.kmalloc) = (Pattern::Bulk, true));
     assert!(kmalloc.starts_with("bulk with kmalloc: "), "{kmalloc}");
     let large = refused(|spec| (spec.object_bytes, spec.kmalloc) = (5 << 20, true));
-    assert_eq!(large, "kmalloc of 5242880 bytes: 4194304 are the most");
+    assert_eq!(
+        large,
+        "size must be at most 4194304 with kmalloc, not 5242880"
+    );
     let alone = refused(|spec| (spec.pattern, spec.cpus) = (Pattern::Cross, 1));
-    assert_eq!(alone, "cross needs another CPU: ask for 2 CPUs or more");
+    assert_eq!(alone, "cpus must be at least 2 for cross");
     let cpus = refused(|spec| spec.cpus = 97);
     assert!(cpus.contains("take 1 to 96; "), "{cpus}");
     let memory = refused(|spec| (spec.object_bytes, spec.setup.memory_bytes) = (4096, 2 << 20));

@@ -40,7 +40,7 @@ impl PagesSpec {
     pub fn config(&self) -> Result<Config, WorkError> {
         let usage = |message: String| WorkError::Usage(message);
         if self.pages == 0 || self.rounds == 0 {
-            let message = "0 pages or 0 rounds: a run has at least one of each";
+            let message = "pages and rounds must be at least 1";
             return Err(usage(message.to_string()));
         }
         let wanted = u64::from(self.pages) * u64::from(self.processes) * self.setup.page_bytes;

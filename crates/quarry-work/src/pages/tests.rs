@@ -109,7 +109,7 @@ fn what_cannot_be_is_refused() {
         run(&spec).unwrap_err().to_string()
     };
     let none = refused(|spec| spec.pages = 0);
-    assert_eq!(none, "0 pages or 0 rounds: a run has at least one of each");
+    assert_eq!(none, "pages and rounds must be at least 1");
     let memory = refused(|spec| spec.setup.memory_bytes = 1 << 20);
     assert!(
         memory.ends_with("need 4194304 bytes of the machine's 1048576"),

@@ -194,7 +194,7 @@ impl RxSpec {
             ..
         } = *self;
         if rings == 0 {
-            return Some("0 rings: a receiver has at least one".to_string());
+            return Some("rings must be at least 1".to_string());
         }
         // The machine would refuse it as well, but not before others have run.
         if let Err(refused) = self.machine().check() {
@@ -202,37 +202,38 @@ impl RxSpec {
         }
         if rings > cpus {
             return Some(format!(
-                "{rings} rings on {cpus} CPUs: each ring has a CPU of its own; ask for more CPUs \
-                 or fewer rings"
+                "rings must be at most the CPUs, {cpus}, not {rings}: each has a CPU of its own"
             ));
         }
         if rings == cpus && self.consumer == Consumer::Other {
             return Some(format!(
-                "{rings} rings on {cpus} CPUs leave none without a ring to read on; ask for more \
-                 CPUs, or for readers on the same CPU or on all"
+                "rings must be fewer than the CPUs, {cpus}: consumer other reads on one without a ring; take same or spread"
             ));
         }
         if streams < rings {
             return Some(format!(
-                "{streams} streams for {rings} rings: each ring needs at least one"
+                "streams must be at least the rings, {rings}, not {streams}"
             ));
         }
         if streams > 1 << 20 {
-            return Some(format!("{streams} streams: at most {} make sense", 1 << 20));
+            return Some(format!(
+                "streams must be at most {}, not {streams}",
+                1 << 20
+            ));
         }
         if !(68..=65535).contains(&mtu) || RxBuffer::linear(mtu, self.page_shift()).is_none() {
-            return Some(format!("MTU {mtu}: IPv4 has 68 to 65535"));
+            return Some(format!("mtu must be 68 to 65535, as of IPv4, not {mtu}"));
         }
         if self.backlog == 0 || self.backlog > 1 << 20 {
             return Some(format!(
-                "a backlog of {} packets: it is 1 to {}",
-                self.backlog,
-                1 << 20
+                "backlog must be 1 to {}, not {}",
+                1 << 20,
+                self.backlog
             ));
         }
         if !(1..=32768).contains(&self.descriptors) {
             return Some(format!(
-                "{} descriptors: a ring has 1 to 32768",
+                "descriptors must be 1 to 32768, not {}",
                 self.descriptors
             ));
         }
@@ -245,7 +246,7 @@ impl RxSpec {
             && !(entries.is_power_of_two() && (2..=1 << 24).contains(&entries))
         {
             return Some(format!(
-                "{entries} cache entries: a power of two from 2 to {}",
+                "cache_entries must be a power of two from 2 to {}, not {entries}",
                 1 << 24
             ));
         }
@@ -255,7 +256,7 @@ impl RxSpec {
     fn wrong_amount(&self) -> Option<String> {
         let packets = self.packets;
         if !(1..=PACKETS_MAX).contains(&packets) {
-            return Some(format!("{packets} packets: ask for 1 to {PACKETS_MAX}"));
+            return Some(format!("packets must be 1 to {PACKETS_MAX}, not {packets}"));
         }
         let warm_up = self.warm_up_packets();
         if warm_up.saturating_add(packets) > PACKETS_MAX {
@@ -264,8 +265,8 @@ impl RxSpec {
                 most => format!("ask for 1 to {most}"),
             };
             return Some(format!(
-                "{packets} packets after {warm_up} that fill sockets and rings, which are not \
-                 counted: a run has at most {PACKETS_MAX} in all; {advice}"
+                "packets must be at most {PACKETS_MAX} with the {warm_up} that fill sockets and rings, not {packets}; \
+                 {advice}"
             ));
         }
         None

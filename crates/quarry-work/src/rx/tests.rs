@@ -277,37 +277,46 @@ fn invalid_parameters_are_refused() {
     let warm_up = base.warm_up_packets();
     type Change = Box<dyn Fn(&mut RxSpec)>;
     let cases: [(Change, &str); 17] = [
-        (Box::new(|rx| rx.rings = 0), "0 rings"),
-        (Box::new(|rx| rx.rings = 25), "25 rings on 24 CPUs"),
+        (Box::new(|rx| rx.rings = 0), "rings must be at least 1"),
+        (
+            Box::new(|rx| rx.rings = 25),
+            "rings must be at most the CPUs, 24",
+        ),
         (Box::new(|rx| rx.cpus = 0), "0 CPUs"),
-        (Box::new(|rx| rx.cpus = 4), "none without a ring"),
-        (Box::new(|rx| rx.streams = 3), "3 streams for 4 rings"),
+        (Box::new(|rx| rx.cpus = 4), "fewer than the CPUs, 4"),
+        (
+            Box::new(|rx| rx.streams = 3),
+            "at least the rings, 4, not 3",
+        ),
         (Box::new(|rx| rx.page_bytes = 8192), "page size 8192"),
-        (Box::new(|rx| rx.mtu = 67), "MTU 67"),
-        (Box::new(|rx| rx.mtu = 65536), "MTU 65536"),
-        (Box::new(|rx| rx.backlog = 0), "backlog of 0"),
-        (Box::new(|rx| rx.descriptors = 0), "0 descriptors"),
-        (Box::new(|rx| rx.cache_entries = 100), "100 cache entries"),
+        (Box::new(|rx| rx.mtu = 67), "not 67"),
+        (Box::new(|rx| rx.mtu = 65536), "not 65536"),
+        (Box::new(|rx| rx.backlog = 0), "backlog must be 1"),
+        (Box::new(|rx| rx.descriptors = 0), "descriptors must be 1"),
+        (
+            Box::new(|rx| rx.cache_entries = 100),
+            "cache_entries must be a power",
+        ),
         (
             Box::new(|rx| rx.packets = 0),
-            "0 packets: ask for 1 to 1000000000000",
+            "packets must be 1 to 1000000000000, not 0",
         ),
         (
             Box::new(|rx| rx.packets = PACKETS_MAX + 1),
-            "1000000000001 packets: ask for 1 to 1000000000000",
+            "packets must be 1 to 1000000000000, not 1000000000001",
         ),
         (
             Box::new(move |rx| rx.packets = PACKETS_MAX - warm_up + 1),
-            "999999929857 packets after 70144 that fill sockets and rings, which are not counted: a \
-             run has at most 1000000000000 in all; ask for 1 to 999999929856",
+            "packets must be at most 1000000000000 with the 70144 that fill sockets and rings, not 999999929857; \
+             ask for 1 to 999999929856",
         ),
         (
             Box::new(|rx| {
                 rx.packets = 1;
                 (rx.streams, rx.backlog) = (1 << 20, 1 << 20);
             }),
-            "1 packets after 4398235271168 that fill sockets and rings, which are not counted: a \
-             run has at most 1000000000000 in all; ask for fewer streams or a smaller backlog",
+            "packets must be at most 1000000000000 with the 4398235271168 that fill sockets and rings, not 1; \
+             ask for fewer streams or a smaller backlog",
         ),
         (
             Box::new(|rx| rx.memory_bytes = 4095),
