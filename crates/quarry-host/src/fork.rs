@@ -130,7 +130,7 @@ struct Ends {
 /// The list, and the lock by which one thread has it.
 struct List {
     lock: ThreadLock,
-    /// Forks of the lock's owner inside the one that has the list. Only the owner touches it.
+    /// Nested forks by the thread that holds the list. Only the owner touches it.
     nested: AtomicU32,
     ends: UnsafeCell<Ends>,
 }

@@ -25,8 +25,7 @@
 //!
 //! # Mistakes
 //!
-//! A free of what is no block, or is free already, is written to the standard error output with address, cache and slab,
-//! and ends the process by `SIGABRT`, as the C library's own does. As in the kernel, the fast paths do not notice an
+//! Freeing a pointer that is not allocated prints address, cache and slab, and aborts, as glibc does. As in the kernel, the fast paths do not notice an
 //! address inside a block, nor a second free that others came after.
 
 mod early;

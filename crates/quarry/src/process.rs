@@ -263,7 +263,7 @@ static PROCESS: ProcessHeap = ProcessHeap::new();
 ///
 /// Small requests come from the kmalloc caches of one [`ProcessHeap`], larger ones from its pages, and those above 4 MiB
 /// are mappings of their own. It works before `main`, in destructors of thread-locals, and in the child of a fork. In a
-/// signal handler that interrupted the allocator itself, a request may fail, as others' do not return at all then.
+/// signal handler that interrupted the allocator itself, a request may fail; most allocators would deadlock.
 ///
 /// # Examples
 ///

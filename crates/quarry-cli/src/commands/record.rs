@@ -73,9 +73,8 @@ or SIGHUP, all of which keep the recording, also of a background job whose shell
 ignores SIGINT. A COMMAND that still runs then is waited for when the recording is
 written.
 
-Root may record, and who else may write to tracefs. The recording has rings of its
-own in tracefs and disturbs no other user of tracing; addresses in them are not
-hashed.
+Needs root, or write access to tracefs. The recording has rings of its own in tracefs
+and disturbs no other user of tracing; addresses in them are not hashed.
 
 At both ends it keeps a snapshot (quarry snapshot), zoneinfo and pagetypeinfo
 in the trace, so that `quarry replay OUT.parquet --check` begins with what the

@@ -290,7 +290,7 @@ fn what_is_missing_is_named() {
         (
             &["--preload", "--rounds", "0", "--", "true"],
             2,
-            "one round at least",
+            "--rounds must be at least 1",
         ),
         (&["--preload", "--design", "slap", "--", "true"], 2, "slap"),
         (
@@ -301,7 +301,7 @@ fn what_is_missing_is_named() {
         (
             &["--preload", "--timeout", "0s", "--", "true"],
             2,
-            "--timeout 0",
+            "--timeout must be greater than 0",
         ),
         (
             &["--preload", "--record", "-", "--", "true"],

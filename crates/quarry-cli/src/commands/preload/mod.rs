@@ -72,9 +72,9 @@ libquarry_malloc.so, in rounds; a round runs it once on every allocator. Times
 are compared with the C library's of the same round; the C library runs twice, and
 what these two differ by is noise. One run before the rounds does not count. In one
 more run on each design every process reports at its end what its heap holds; one
-that ends by _exit or a signal reports nothing. Every run reads the standard input of
-this command from its beginning, which is read to its end first. An interrupt ends
-the command after the run under way, a second one at once.
+that ends by _exit or a signal reports nothing. Standard input is read once;
+every run gets all of it. An interrupt ends the command after the run under way, a
+second one at once.
 
 Exit codes:
   0 done
@@ -145,10 +145,10 @@ pub(crate) struct Ratio {
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if args.rounds == 0 {
-        return Err(error::usage("--rounds 0: one round at least"));
+        return Err(error::usage("--rounds must be at least 1"));
     }
     if args.timeout.is_some_and(|timeout| timeout.is_zero()) {
-        return Err(error::usage("--timeout 0: no program ends in no time"));
+        return Err(error::usage("--timeout must be greater than 0"));
     }
     if args.record.as_deref() == Some(Path::new("-")) {
         return Err(error::usage(

@@ -91,7 +91,7 @@ const LEAST_DELAY: Duration = Duration::from_millis(200);
 fn delay(text: &str) -> Result<Duration, String> {
     let delay = units::parse_duration(text)?;
     match delay < LEAST_DELAY {
-        true => Err("a reading takes a while: at least 200ms".to_string()),
+        true => Err("--delay must be at least 200ms".to_string()),
         false => Ok(delay),
     }
 }
