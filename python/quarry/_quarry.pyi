@@ -1,10 +1,10 @@
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from os import PathLike
 from typing import Any, Literal, Protocol, TypeAlias, final, overload
 
 from typing_extensions import Unpack
 
-from quarry._questions import Hackbench, Replay, Tbench, TcpRr, WhatIf
+from quarry import _questions
 
 __all__ = [
     "Error",
@@ -36,10 +36,7 @@ __version__: str
 
 _Name: TypeAlias = str | Iterable[str]
 _Path: TypeAlias = str | PathLike[str]
-_PageSize: TypeAlias = int | str | Iterable[int | str]
 _Count: TypeAlias = int | Iterable[int]
-_Value: TypeAlias = int | str
-_Settings: TypeAlias = str | Iterable[str] | Mapping[str, _Value | Sequence[_Value]]
 
 class _ArrowStream(Protocol):
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
@@ -106,7 +103,7 @@ class Snapshot:
     ) -> Snapshot: ...
     @staticmethod
     def now() -> Snapshot: ...
-    def what_if(self, *, caches: bool = False, **given: Unpack[WhatIf]) -> Table: ...
+    def what_if(self, *, caches: bool = False, **given: Unpack[_questions.WhatIf]) -> Table: ...
     @property
     def file(self) -> str: ...
     @property
@@ -180,7 +177,7 @@ class Recording:
         jobs: int | None = None,
         caches: bool = False,
         progress: bool = False,
-        **given: Unpack[Replay],
+        **given: Unpack[_questions.Replay],
     ) -> Table: ...
     def events(self) -> Events: ...
     def callers(self, by: Literal["site", "process", "cache"] = "site") -> Table: ...
@@ -218,20 +215,17 @@ class Look:
     @property
     def growth(self) -> Table | None: ...
 
-def look(*snapshots: Snapshot | _Path) -> Look:
+def look(*snapshots: Snapshot | _Path, **given: Unpack[_questions.Look]) -> Look:
     """Looks at snapshots, oldest first, or at this computer."""
 
 def geometry(
     object_size: _Count | None = None,
+    /,
     *,
     snapshot: Snapshot | None = None,
-    design: _Name | None = None,
-    page_size: _PageSize | None = None,
-    cpus: _Count | None = None,
-    cache_line: int = 64,
-    align: int = 0,
-    flags: _Name | None = None,
-    set: _Settings | None = None,
+    jobs: int | None = None,
+    progress: bool = False,
+    **given: Unpack[_questions.Geometry],
 ) -> Table:
     """Computes the slabs of a cache without running anything."""
 
@@ -244,7 +238,7 @@ def run(
     jobs: int | None = None,
     caches: bool = False,
     progress: bool = False,
-    **given: Unpack[Hackbench],
+    **given: Unpack[_questions.Hackbench],
 ) -> Table: ...
 @overload
 def run(
@@ -255,7 +249,7 @@ def run(
     jobs: int | None = None,
     caches: bool = False,
     progress: bool = False,
-    **given: Unpack[Tbench],
+    **given: Unpack[_questions.Tbench],
 ) -> Table: ...
 @overload
 def run(
@@ -267,7 +261,31 @@ def run(
     jobs: int | None = None,
     caches: bool = False,
     progress: bool = False,
-    **given: Unpack[TcpRr],
+    **given: Unpack[_questions.TcpRr],
+) -> Table: ...
+@overload
+def run(
+    load: Literal["micro"],
+    *,
+    jobs: int | None = None,
+    progress: bool = False,
+    **given: Unpack[_questions.Micro],
+) -> Table: ...
+@overload
+def run(
+    load: Literal["pages"],
+    *,
+    jobs: int | None = None,
+    progress: bool = False,
+    **given: Unpack[_questions.Pages],
+) -> Table: ...
+@overload
+def run(
+    load: Literal["rx"],
+    *,
+    jobs: int | None = None,
+    progress: bool = False,
+    **given: Unpack[_questions.Rx],
 ) -> Table: ...
 
 @final

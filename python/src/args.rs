@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyDict, PyFloat, PyList, PyString, PyTuple};
-use quarry_ask::{Door, Json, Kind, Part, fields, plain, read};
+use pyo3::types::{PyDict, PyFloat, PyList, PyString, PyTuple};
+use quarry_ask::{Door, Field, Json, Kind, Layer, plain};
 use quarry_designs::{nearest, units};
 use serde_json::Map;
 
@@ -105,46 +105,6 @@ fn number_or_text(value: Borrowed<'_, '_, PyAny>) -> PyResult<String> {
     }
 }
 
-/// Values by name: `{"slub_max_order": [0, 1]}`, or texts as the command takes them.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Pairs(pub(crate) Vec<String>);
-
-impl<'a, 'py> FromPyObject<'a, 'py> for Pairs {
-    type Error = PyErr;
-
-    fn extract(value: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
-        let Ok(pairs) = value.cast::<PyDict>() else {
-            return Ok(Self(value.extract::<Several<String>>()?.0));
-        };
-        let pairs = pairs.iter().map(|(name, values)| {
-            let values = match values.cast::<PyString>() {
-                Ok(text) => text.to_string(),
-                Err(_) => {
-                    let values: Several<Value> = values.extract()?;
-                    let values: Vec<String> = values.0.into_iter().map(|value| value.0).collect();
-                    values.join(",")
-                }
-            };
-            Ok(format!("{}={values}", name.extract::<String>()?))
-        });
-        Ok(Self(pairs.collect::<PyResult<_>>()?))
-    }
-}
-
-/// A value of a tunable or an option.
-struct Value(String);
-
-impl<'a, 'py> FromPyObject<'a, 'py> for Value {
-    type Error = PyErr;
-
-    fn extract(value: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
-        if let Ok(yes) = value.cast::<PyBool>() {
-            return Ok(Self(if yes.is_true() { "y" } else { "n" }.to_string()));
-        }
-        Ok(Self(number_or_text(value)?))
-    }
-}
-
 /// Keywords of a call: those of its question, and its own.
 pub(crate) struct Keywords {
     given: Map<String, Json>,
@@ -155,7 +115,9 @@ impl Keywords {
     pub(crate) fn of(given: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
         let mut all = Map::new();
         for (name, value) in given.into_iter().flatten() {
-            all.insert(name.extract()?, json(&value)?);
+            let name: String = name.extract()?;
+            let value = json(&value).map_err(|problem| named(value.py(), &name, &problem))?;
+            all.insert(name, value);
         }
         Ok(Self { given: all })
     }
@@ -188,11 +150,15 @@ impl Keywords {
         self.given.insert(name.to_string(), value.into());
     }
 
-    /// Gives a field a value of Python.
-    pub(crate) fn set(&mut self, name: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
-        let value = json(value)?;
-        self.give(name, value);
-        Ok(())
+    /// True if a keyword is given as True.
+    pub(crate) fn is_true(&self, name: &str) -> bool {
+        self.given.get(name) == Some(&Json::Bool(true))
+    }
+
+    /// The first of these keywords that is given.
+    pub(crate) fn any_of<'a>(&self, names: &[&'a str]) -> Option<&'a str> {
+        let is_given = |name: &&str| self.given.get(*name).is_some_and(|value| !value.is_null());
+        names.iter().copied().find(|name| is_given(name))
     }
 
     /// Takes out a keyword that means a field.
@@ -200,9 +166,18 @@ impl Keywords {
         self.given.remove(name).filter(|value| !value.is_null())
     }
 
-    /// The question of all others.
-    pub(crate) fn question<Q: Part>(&self, function: &str) -> PyResult<Q> {
-        let fields = fields::<Q>();
+    /// Gives a field a value of Python, in the place of its keyword.
+    pub(crate) fn set_once(&mut self, name: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
+        if self.given.insert(name.to_string(), json(value)?).is_some() {
+            return Err(PyTypeError::new_err(format!(
+                "{name}: it is given twice; the first argument means it"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Refuses keywords that a question does not have, and numbers where digits matter.
+    pub(crate) fn check(&self, fields: &[Field], function: &str) -> PyResult<()> {
         for (name, value) in &self.given {
             let field = fields.iter().find(|field| field.name == plain(name));
             let Some(field) = field else {
@@ -210,9 +185,11 @@ impl Keywords {
                     .iter()
                     .map(|field| field.spelled(Door::Python))
                     .collect();
-                let near = nearest(name, names.iter().map(String::as_str)).unwrap_or_default();
+                let near = nearest(name, names.iter().map(String::as_str));
+                let near =
+                    near.map_or_else(String::new, |near| format!(". Did you mean '{near}'?"));
                 return Err(PyTypeError::new_err(format!(
-                    "{function}() got an unexpected keyword argument '{name}'. Did you mean '{near}'?"
+                    "{function}() got an unexpected keyword argument '{name}'{near}"
                 )));
             };
             if field.kind == Kind::Exact && has_float(value) {
@@ -221,8 +198,18 @@ impl Keywords {
                 )));
             }
         }
-        read(&[(&self.given, Path::new(""))], Door::Python).map_err(usage)
+        Ok(())
     }
+
+    /// Names and values, as questions take them.
+    pub(crate) fn layer(&self) -> Layer<'_> {
+        (&self.given, Path::new(""))
+    }
+}
+
+/// The problem of a keyword's value.
+fn named(py: Python<'_>, name: &str, problem: &PyErr) -> PyErr {
+    PyTypeError::new_err(format!("{name}: {}", problem.value(py)))
 }
 
 fn has_float(value: &Json) -> bool {

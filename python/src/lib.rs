@@ -5,10 +5,10 @@
 
 mod args;
 mod arrow;
+mod ask;
 mod error;
 mod events;
 mod geometry;
-mod load;
 mod look;
 mod recording;
 mod running;
@@ -24,13 +24,13 @@ mod _quarry {
     use pyo3::prelude::*;
 
     #[pymodule_export]
+    use crate::ask::run;
+    #[pymodule_export]
     use crate::error::{Error, InputError, InternalError, MemoryExhaustedError, UsageError};
     #[pymodule_export]
     use crate::events::Events;
     #[pymodule_export]
     use crate::geometry::geometry;
-    #[pymodule_export]
-    use crate::load::run;
     #[pymodule_export]
     use crate::look::{Look, look};
     #[pymodule_export]

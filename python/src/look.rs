@@ -1,14 +1,15 @@
 //! First answer about a kernel's slab memory.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
-use quarry_lab::LabError;
-use quarry_lab::ask::{Source, check_slabs};
+use pyo3::types::{PyDict, PyTuple};
+use quarry_ask::{Door, fields, read};
+use quarry_lab::ask::{self, Source, check_slabs};
 
-use crate::error::raised;
+use crate::args::Keywords;
+use crate::error::{raised, usage};
 use crate::snapshot::Snapshot;
 use crate::table::PyTable;
 
@@ -22,20 +23,30 @@ pub(crate) struct Look {
 }
 
 /// Looks at snapshots, oldest first: each a `Snapshot`, or a file that is read with all its moments. Without any, at this
-/// computer. Of several, `growth` says what grew from the first to the last.
+/// computer. Of several, `growth` says what grew from the first to the last. Keywords say what files lack.
 #[pyfunction]
-#[pyo3(signature = (*snapshots))]
-pub(crate) fn look(py: Python<'_>, snapshots: &Bound<'_, PyTuple>) -> PyResult<Look> {
+#[pyo3(signature = (*snapshots, **given))]
+pub(crate) fn look(
+    py: Python<'_>,
+    snapshots: &Bound<'_, PyTuple>,
+    given: Option<&Bound<'_, PyDict>>,
+) -> PyResult<Look> {
+    let given = Keywords::of(given)?;
+    given.check(&fields::<ask::Look>(), "look")?;
+    let asked: ask::Look = read(&[given.layer()], Door::Python).map_err(usage)?;
     let (mut all, mut digests) = (Vec::new(), Vec::new());
     for one in snapshots {
         match one.cast::<Snapshot>() {
             Ok(snapshot) => {
-                all.push(snapshot.get().of.clone());
+                let of = asked.known.applied(snapshot.get().of.clone());
+                all.push(of.map_err(raised)?);
                 digests.push(snapshot.get().digest.clone());
             }
             Err(_) => {
                 let path: PathBuf = one.extract()?;
-                let moments = py.detach(|| moments(&path)).map_err(raised)?;
+                let open = |stage: Option<&str>| Source::open(path.as_os_str(), stage);
+                let moments = py.detach(|| asked.snapshots(Some(&path), open));
+                let moments = moments.map_err(raised)?;
                 let name = path.display().to_string();
                 let digest = py.detach(|| quarry_sweep::digest(&name));
                 digests.extend(moments.iter().map(|_| Some(digest.clone())));
@@ -61,14 +72,6 @@ pub(crate) fn look(py: Python<'_>, snapshots: &Bound<'_, PyTuple>) -> PyResult<L
             .detach(|| quarry_lab::look::Look::of(&all))
             .map_err(raised)?,
     })
-}
-
-/// All moments of a file.
-fn moments(path: &Path) -> Result<Vec<quarry_snapshot::Snapshot>, LabError> {
-    match Source::open(path.as_os_str(), None)? {
-        Source::Trace(input) => input.snapshots(),
-        Source::Snapshot(_) => Ok(quarry_snapshot::Snapshot::read_all(path)?),
-    }
 }
 
 impl Look {

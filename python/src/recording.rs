@@ -7,21 +7,19 @@ use std::sync::{Mutex, PoisonError};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use quarry_ask::{Json, Part, cells, fields, object};
 use quarry_designs::named;
-use quarry_lab::Plan;
-use quarry_lab::ask::Replay;
+use quarry_lab::ask::{Ask, Ready};
 use quarry_lab::callers::{By, Callers};
 use quarry_lab::replay::input::Input;
 use quarry_snapshot::ReportError;
 use quarry_trace::record::{RecordOptions, Scope};
 use quarry_trace::{Existing, ImportOptions, TraceFile};
-use serde_json::json;
 
 use crate::args::{Bytes, Keywords, Name, PageBytes, Seconds, Several};
+use crate::ask::answered;
 use crate::error::{raised, usage};
 use crate::events::{Events, trace_of};
-use crate::running::{self, Bar, note, note_eras};
+use crate::running::{self, Bar, note};
 use crate::snapshot::Snapshot;
 use crate::table::PyTable;
 
@@ -177,81 +175,16 @@ impl Recording {
     #[pyo3(signature = (**given))]
     fn replay(&self, py: Python<'_>, given: Option<&Bound<'_, PyDict>>) -> PyResult<PyTable> {
         let mut given = Keywords::of(given)?;
-        let (caches, progress) = (given.flag("caches")?, given.flag("progress")?);
-        let jobs = running::jobs(given.jobs()?);
         start(&mut given)?;
-        let asked: Replay = one_of_each(given.question("replay")?)?;
-        let mut input = self.input.clone();
-        let axes = asked.on(&mut input).map_err(raised)?;
-        let plan = Plan::new(&axes).map_err(raised)?;
-        plan.check_debug(&input).map_err(raised)?;
-        note_eras(py, plan.runs.iter().map(|run| run.design.era))?;
-        let events = input.file.meta().rows * plan.runs.len() as u64 * u64::from(input.states);
-        let bar = Bar::new(py, progress, "replay", events, "events")?;
-        let lead = ["design", "era", "page_size", "cpus"];
-        let timing = asked.timing().map_err(raised)?;
-        let table = match &timing {
-            Some(timing) => {
-                let work =
-                    |shared: &running::Shared| plan.execute_timed(&input, timing, jobs, shared);
-                let runs = running::run(py, &bar, work)?.map_err(raised)?;
-                match caches {
-                    true => PyTable::of_parts(&runs, |run| &run.caches, &lead)?,
-                    false => PyTable::of(&runs, &lead)?,
-                }
-            }
-            None => {
-                let work = |shared: &running::Shared| plan.execute(&input, jobs, shared);
-                let runs = running::run(py, &bar, work)?.map_err(raised)?;
-                match caches {
-                    true => PyTable::of_parts(&runs, |run| &run.caches, &lead)?,
-                    false => PyTable::of(&runs, &lead)?,
-                }
-            }
+        let ask = match given.is_true("time") {
+            true => Ask::TIMED_REPLAY,
+            false => Ask::REPLAY,
         };
-        // What is not asked is there, too, as it was filled in.
-        let mut question = object(&asked, false);
-        question.extend([
-            (
-                "design".to_string(),
-                json!(
-                    axes.designs
-                        .iter()
-                        .map(ToString::to_string)
-                        .collect::<Vec<_>>()
-                ),
-            ),
-            ("page_size".to_string(), json!(axes.page_bytes)),
-            ("cpus".to_string(), json!(axes.cpus)),
-            ("memory".to_string(), json!(axes.memory_bytes)),
-            (
-                "kernel".to_string(),
-                json!(
-                    axes.booted_with
-                        .iter()
-                        .map(quarry_designs::Setting::short)
-                        .collect::<Vec<_>>()
-                ),
-            ),
-            (
-                "initial".to_string(),
-                json!(input.initial.is_some() || input.zoneinfo.is_some()),
-            ),
-        ]);
-        if let Some(timing) = &timing {
-            question.insert("machine".to_string(), timing.machine.name.clone().into());
-            question.insert("seed".to_string(), timing.seed.into());
-        }
-        let command = if timing.is_some() {
-            "replay --time"
-        } else {
-            "replay"
-        };
+        let ready = Ready::Recording(&self.input);
+        let table = answered(py, ask, "replay", given, &ready, None)?;
         Ok(table
-            .noted("command", command)
-            .noted("input", &input.name)
-            .noted("input_digest", self.digest())
-            .noted("asked", Json::Object(question)))
+            .noted("input", &self.input.name)
+            .noted("input_digest", self.digest()))
     }
 
     /// The events as a stream of Arrow.
@@ -401,19 +334,6 @@ fn start(given: &mut Keywords) -> PyResult<()> {
         given.give("start", start);
     }
     Ok(())
-}
-
-/// Refuses several values of what a plan of runs has once.
-pub(crate) fn one_of_each<Q: Part>(asked: Q) -> PyResult<Q> {
-    for field in fields::<Q>().iter().filter(|field| !field.inner) {
-        let name = field.name;
-        if cells(&asked, |field| field.name == name).len() > 1 {
-            return Err(usage(format!(
-                "{name} takes one value; sweep() asks for each of several"
-            )));
-        }
-    }
-    Ok(asked)
 }
 
 /// The fate of a file that has the name of an output.

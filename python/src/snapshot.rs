@@ -5,16 +5,14 @@ use std::path::PathBuf;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use quarry_ask::{Json, object};
 use quarry_designs::named;
-use quarry_lab::ask::{At, Known, Source, WhatIf};
-use quarry_lab::whatif::{self, known_errors};
+use quarry_lab::ask::{Ask, At, Ready, Source, check_slabs};
+use quarry_lab::whatif::{Baseline, known_errors};
 use quarry_snapshot::Asked;
 
 use crate::args::{Keywords, Name, PageBytes};
+use crate::ask::answered;
 use crate::error::{InputError, raised, usage};
-use crate::recording::one_of_each;
-use crate::running::note_eras;
 use crate::table::PyTable;
 
 /// A kernel's reports at one moment.
@@ -81,30 +79,23 @@ impl Snapshot {
     /// `low` and `high`.
     #[pyo3(signature = (**given))]
     fn what_if(&self, py: Python<'_>, given: Option<&Bound<'_, PyDict>>) -> PyResult<PyTable> {
-        let mut given = Keywords::of(given)?;
-        let caches = given.flag("caches")?;
-        let asked: WhatIf = one_of_each(given.question("what_if")?)?;
-        if !asked.stage.is_empty() || !asked.at.is_empty() || asked.known != Known::default() {
-            let problem = "stage, at, kernel, had_cpus and had_page_size are of Snapshot.read";
-            return Err(usage(problem));
+        let given = Keywords::of(given)?;
+        if let Some(name) = given.any_of(&["stage", "at", "kernel", "had_cpus", "had_page_size"]) {
+            return Err(usage(format!("{name}: it is a keyword of Snapshot.read")));
         }
-        let questions = asked.questions().map_err(raised)?;
-        let predictions = py.detach(|| asked.ask(&self.of)).map_err(raised)?;
-        note_eras(py, questions.iter().filter_map(whatif::Question::era))?;
-        let lead = ["design", "page_size", "cpus"];
-        let table = match caches {
-            true => PyTable::of_parts(&predictions, |one| &one.caches, &lead)?,
-            false => PyTable::of(&predictions, &lead)?,
-        };
+        let baseline = py.detach(|| {
+            check_slabs(&self.of, "a prediction")?;
+            Baseline::of(&self.of)
+        });
+        let ready = Ready::Snapshot(&self.of, &baseline.map_err(raised)?);
+        let table = answered(py, Ask::WHAT_IF, "what_if", given, &ready, None)?;
         let [least, most] = known_errors(self.of.detail());
         let table = match &self.digest {
             Some(digest) => table.noted("input_digest", digest),
             None => table,
         };
         Ok(table
-            .noted("command", "what-if")
             .noted("input", &self.of.file)
-            .noted("asked", Json::Object(object(&asked, false)))
             .noted("known_errors_percent", format!("{least} to {most}")))
     }
 

@@ -3,7 +3,8 @@
 use pyo3::exceptions::{PyKeyError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyList};
-use quarry_sweep::table::{Kind, Table};
+use quarry_lab::ask::Answer;
+use quarry_sweep::table::{Column, Field, Kind, Table};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
@@ -34,35 +35,42 @@ impl PyTable {
     /// A row for each report; `lead` columns come first.
     pub(crate) fn of<T: Serialize + JsonSchema>(reports: &[T], lead: &[&str]) -> PyResult<Self> {
         let table = Table::of(reports).map_err(raised)?;
-        Self::with_runs(table, reports, lead)
+        let runs = reports.iter().map(serde_json::to_value).collect();
+        let runs: Result<Vec<Value>, _> = runs;
+        Ok(Self::of_rows(table, runs.map_err(raised)?, lead))
     }
 
-    /// A row for each part of the reports, such as caches, after these columns of the report.
-    pub(crate) fn of_parts<T, P>(
-        reports: &[T],
-        parts: impl Fn(&T) -> &[P],
+    /// A row for each answer of a question whose reports have these columns, or for each of its caches after these columns
+    /// of the run.
+    pub(crate) fn of_answers(
+        [of_run, of_cache]: [Vec<Field>; 2],
+        answers: Vec<Answer>,
+        caches: bool,
         lead: &[&str],
-    ) -> PyResult<Self>
-    where
-        T: Serialize + JsonSchema,
-        P: Serialize + JsonSchema,
-    {
-        let table = Table::of_parts(reports, parts, lead).map_err(raised)?;
-        Self::with_runs(table, reports, lead)
+    ) -> Self {
+        let (mut runs, mut parts) = (Vec::new(), Vec::new());
+        for answer in answers {
+            runs.push(answer.run);
+            parts.push(answer.caches);
+        }
+        let mut table = Table::of_fields(of_run, &runs);
+        asked_columns(&mut table, &runs);
+        if caches {
+            table = table.parts(of_cache, &parts, lead);
+        }
+        for (run, caches) in runs.iter_mut().zip(parts) {
+            if let (Some(run), false) = (run.as_object_mut(), caches.is_empty()) {
+                run.insert("caches".to_string(), caches.into());
+            }
+        }
+        Self::of_rows(table, runs, lead)
     }
 
-    fn with_runs<T: Serialize>(mut table: Table, reports: &[T], lead: &[&str]) -> PyResult<Self> {
+    fn of_rows(mut table: Table, runs: Vec<Value>, lead: &[&str]) -> Self {
         table.lead(lead);
         let version = env!("CARGO_PKG_VERSION").to_string();
         table.notes.insert("quarry.version".to_string(), version);
-        let runs = reports
-            .iter()
-            .map(serde_json::to_value)
-            .collect::<Result<_, _>>();
-        Ok(Self {
-            table,
-            runs: runs.map_err(raised)?,
-        })
+        Self { table, runs }
     }
 
     /// A table that was read; it has no reports.
@@ -248,6 +256,23 @@ impl PyTable {
             part(rows, all_rows),
             part(columns, all_columns)
         )
+    }
+}
+
+/// Adds a column for each name whose values differ from run to run.
+fn asked_columns(table: &mut Table, runs: &[Value]) {
+    let asked = |run: &Value| run.get("asked").and_then(Value::as_object).cloned();
+    let first = runs.first().and_then(asked).unwrap_or_default();
+    for (name, value) in first {
+        let kind = match value {
+            Value::Bool(_) => Kind::Bool,
+            Value::Number(_) => Kind::Int,
+            _ => Kind::Text,
+        };
+        let values = runs.iter().map(|run| run.get("asked")?.get(&name));
+        let column = Column::of_values(kind, values);
+        let field = Field::new(&format!("asked.{name}"), kind, "The value that was asked.");
+        table.insert(table.fields().len(), field, column);
     }
 }
 

@@ -64,7 +64,9 @@ def test_options_that_contradict_each_other():
     ]:
         with pytest.raises(quarry.UsageError, match=message):
             recording.replay(**keywords)
-    with pytest.raises(quarry.UsageError, match="there are hackbench, tbench, tcp_rr"):
+    with pytest.raises(
+        quarry.UsageError, match="there are hackbench, tbench, tcp_rr, micro, pages, rx"
+    ):
         quarry.run("dbench")
     with pytest.raises(TypeError, match="unexpected keyword argument 'fds'"):
         quarry.run("tbench", fds=3)

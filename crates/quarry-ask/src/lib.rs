@@ -41,8 +41,8 @@ mod value;
 #[cfg(feature = "clap")]
 pub use crate::clap::Asked;
 pub use field::{Door, Field, Part, Rank, fields};
-pub use read::{Layer, axes, canonical, cells, object, of, plain, read};
+pub use read::{Layer, axes, canonical, cells, object, of, outer, plain, read, settings};
 pub use serde_json::Value as Json;
 pub use slot::{Axis, Listed, Parsed, Settings, Slot};
 pub use stub::stub;
-pub use value::{Bytes, DesignName, Kind, MachineFile, PageBytes, Release, Time, Value};
+pub use value::{Bytes, DesignName, Kind, MachineFile, PageBytes, Release, Size, Time, Value};

@@ -8,6 +8,7 @@ use serde_json::{Map, Value as Json};
 use sha2::{Digest, Sha256};
 
 use crate::field::{Door, Field, Part, fields};
+use crate::slot::{Settings, Slot};
 
 /// Names and values, and the folder that their files are relative to.
 pub type Layer<'a> = (&'a Map<String, Json>, &'a Path);
@@ -127,6 +128,34 @@ pub fn cells<Q: Part>(asked: &Q, varies: impl Fn(&Field) -> bool) -> Vec<Q> {
         cells = cells.into_iter().flat_map(with).collect();
     }
     cells
+}
+
+/// The cells of what no plan runs at once, each with the names and values that differ from cell to cell.
+#[must_use]
+pub fn outer<Q: Part>(asked: &Q) -> Vec<(Q, Map<String, Json>)> {
+    let several = object(asked, false);
+    let several = |name: &str| several.get(name)?.as_array().map(|values| values.len() > 1);
+    let fields = fields::<Q>();
+    let varies = fields
+        .iter()
+        .filter(|field| !field.inner && !field.together);
+    let varies: Vec<&str> = varies
+        .map(|field| field.name)
+        .filter(|name| several(name) == Some(true))
+        .collect();
+    let cells = cells(asked, |field| varies.contains(&field.name)).into_iter();
+    let named = |cell: Q| {
+        let values = object(&cell, false);
+        let value = |name: &&str| Some(((*name).to_string(), values.get(*name)?.get(0)?.clone()));
+        let of_cell = varies.iter().filter_map(value).collect();
+        (cell, of_cell)
+    };
+    cells.map(named).collect()
+}
+
+/// The tunables of a question, to change them; none if it has none.
+pub fn settings<Q: Part>(asked: &mut Q) -> Option<&mut Settings> {
+    asked.slots().into_iter().find_map(Slot::settings)
 }
 
 /// The question as an object from which [`read`] makes the same: its names with `_`, values as lists. With `contents`, files

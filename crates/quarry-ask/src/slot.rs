@@ -29,6 +29,11 @@ pub trait Slot {
 
     /// Keeps what one of the cells has.
     fn keep(&mut self, cell: usize);
+
+    /// The tunables, of their place.
+    fn settings(&mut self) -> Option<&mut Settings> {
+        None
+    }
 }
 
 /// Values of an axis: each has a cell. Without any, the answer decides, which may ask its input.
@@ -70,6 +75,17 @@ impl<T> Axis<T> {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+}
+
+impl<T: Clone> Axis<T> {
+    /// The values, or the usual ones.
+    #[must_use]
+    pub fn or_all(&self, usual: impl IntoIterator<Item = T>) -> Vec<T> {
+        match self.0.as_slice() {
+            [] => usual.into_iter().collect(),
+            some => some.to_vec(),
+        }
     }
 }
 
@@ -262,6 +278,10 @@ fn debugging(setting: &str) -> Option<&str> {
 }
 
 impl Slot for Settings {
+    fn settings(&mut self) -> Option<&mut Settings> {
+        Some(self)
+    }
+
     fn give(&mut self, given: &[Json], _: &Path) -> Result<(), String> {
         // A cell's, as `contents` has them.
         if let [Json::Object(members)] = given

@@ -34,9 +34,9 @@ fn of(field: &Field) -> String {
             format!("Literal[{}]", names.collect::<Vec<_>>().join(", "))
         }
     };
-    match field.inner || field.together {
-        true => format!("{one} | Iterable[{one}] | None"),
-        false => format!("{one} | None"),
+    match field.kind {
+        Kind::Flag => format!("{one} | None"),
+        _ => format!("Several[{one}] | None"),
     }
 }
 

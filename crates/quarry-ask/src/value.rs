@@ -163,6 +163,24 @@ impl Value for Bytes {
     }
 }
 
+/// Bytes of an object, a message or a line: below 4 GiB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Size(pub u32);
+
+impl Value for Size {
+    const KIND: Kind = Kind::Bytes;
+
+    fn parse(text: &str, _: &Path) -> Result<Self, String> {
+        let bytes = units::parse_bytes(text.trim())?;
+        let size = u32::try_from(bytes).map_err(|_| format!("{text:?} must be below 4G"))?;
+        Ok(Self(size))
+    }
+
+    fn json(&self) -> Json {
+        self.0.into()
+    }
+}
+
 /// Bytes of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageBytes(pub u64);

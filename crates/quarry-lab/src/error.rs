@@ -8,6 +8,7 @@ use quarry_designs::DesignError;
 use quarry_sim::driver::SetupError;
 use quarry_sim::time::Deadlock;
 use quarry_trace::{TraceError, seconds};
+use quarry_work::WorkError;
 
 use crate::replay::part::Part;
 use quarry_snapshot::ReportError;
@@ -47,6 +48,9 @@ pub enum LabError {
         /// The answer that needs them.
         what: &'static str,
     },
+    /// A load cannot run.
+    #[error(transparent)]
+    Work(#[from] WorkError),
     /// [`quarry_work::Progress`] ended the replay.
     #[error("stopped before its end")]
     Stopped,

@@ -74,6 +74,7 @@ pub fn own_fault(error: &(dyn Error + 'static)) -> Option<Fault> {
             LabError::Stopped => Some(Fault::Stopped),
             LabError::Deadlock { .. } => Some(Fault::Defect),
             LabError::Trace(error) => own_fault(&**error),
+            LabError::Work(error) => own_fault(error),
             _ => None,
         };
     }

@@ -1,51 +1,13 @@
 //! Slabs of a cache, without running anything: of caches that a user describes, and of those of a snapshot.
 
-use quarry_core::geometry::{CacheFlags, CacheParams, Geometry, MachineParams};
-use quarry_designs::{DesignSpec, Setting, Tuning, list, resolve};
-use quarry_sim::PAGE_BYTES;
+use quarry_core::geometry::{CacheParams, Geometry, MachineParams};
+use quarry_designs::{DesignSpec, Setting, Tuning, resolve};
 use quarry_snapshot::Snapshot;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::error::LabError;
 use crate::whatif::Baseline;
-
-/// Every design with every page size, number of CPUs and size of objects, as users state them.
-#[derive(Clone, Debug)]
-pub struct Ask {
-    /// Designs, `DESIGN[@ERA]`.
-    pub designs: Vec<String>,
-    /// Bytes of a page.
-    pub page_bytes: Vec<u64>,
-    /// Numbers of CPUs.
-    pub cpus: Vec<u32>,
-    /// Bytes of a cache line.
-    pub cache_line: u32,
-    /// Bytes of an object.
-    pub object_sizes: Vec<u32>,
-    /// Alignment of an object in bytes; 0 for the default.
-    pub align: u32,
-    /// Properties of the cache, separated by commas.
-    pub flags: String,
-    /// Tunables, `NAME=VALUE`.
-    pub set: Vec<String>,
-}
-
-impl Default for Ask {
-    /// SLUB on pages of 4 KiB and one CPU with lines of 64 bytes; no objects.
-    fn default() -> Self {
-        Self {
-            designs: vec!["slub".to_string()],
-            page_bytes: vec![4096],
-            cpus: vec![1],
-            cache_line: 64,
-            object_sizes: Vec::new(),
-            align: 0,
-            flags: String::new(),
-            set: Vec::new(),
-        }
-    }
-}
 
 /// A question: one cache on one machine.
 #[derive(Clone, Debug)]
@@ -101,6 +63,9 @@ pub struct CacheGeometry {
     pub cpu_batch_size: u32,
     /// Objects of a sheaf; 0 without sheaves.
     pub sheaf_capacity: u32,
+    /// Tunables that vary from row to row; left out if none does.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub set: String,
 }
 
 /// A cache of a snapshot: as its kernel reports it, and by the formulas of that kernel.
@@ -136,53 +101,6 @@ pub struct Computed {
     pub min_partial: u32,
 }
 
-impl Ask {
-    /// The geometries, sizes of objects varying first, then numbers of CPUs, page sizes and designs.
-    ///
-    /// # Errors
-    ///
-    /// [`LabError::Usage`] if a design, property or tunable does not exist, or there is no such cache.
-    pub fn ask(&self) -> Result<Vec<CacheGeometry>, LabError> {
-        let set = self.set.iter().map(|text| Setting::parse(text));
-        let set = set.collect::<Result<Vec<_>, _>>()?;
-        let flags = CacheFlags::parse_list(&self.flags);
-        let flags = flags.map_err(|error| LabError::Usage(error.to_string()))?;
-        let mut answers = Vec::new();
-        for design in &self.designs {
-            let design = DesignSpec::parse(design)?;
-            for page_bytes in &self.page_bytes {
-                if !PAGE_BYTES.contains(page_bytes) {
-                    let known = list(PAGE_BYTES);
-                    return Err(LabError::Usage(format!(
-                        "{page_bytes} bytes a page: there are {known}"
-                    )));
-                }
-                for nr_cpus in &self.cpus {
-                    for object_size in &self.object_sizes {
-                        let query = Query {
-                            design,
-                            machine: MachineParams {
-                                page_shift: page_bytes.ilog2(),
-                                nr_cpus: *nr_cpus,
-                                cache_line: self.cache_line,
-                            },
-                            cache: CacheParams {
-                                object_size: *object_size,
-                                align: self.align,
-                                flags,
-                                sheaf_capacity: 0,
-                            },
-                            settings: settings_of(design, &set)?,
-                        };
-                        answers.push(CacheGeometry::of(&query, &query.answer()?));
-                    }
-                }
-            }
-        }
-        Ok(answers)
-    }
-}
-
 impl Query {
     /// The answer.
     ///
@@ -205,7 +123,9 @@ impl Query {
 }
 
 impl CacheGeometry {
-    fn of(query: &Query, geometry: &Geometry) -> Self {
+    /// The answer of a question.
+    #[must_use]
+    pub fn of(query: &Query, geometry: &Geometry) -> Self {
         let page_size = 1 << query.machine.page_shift;
         Self {
             design: query.design.to_string(),
@@ -227,6 +147,7 @@ impl CacheGeometry {
             cpu_queue_size: geometry.queue,
             cpu_batch_size: geometry.batch,
             sheaf_capacity: geometry.sheaf_capacity,
+            set: String::new(),
         }
     }
 }
@@ -273,30 +194,4 @@ pub fn of_snapshot(snapshot: &Snapshot) -> Result<Vec<OfSnapshot>, LabError> {
         computed: geometry.as_ref().map(Computed::of),
     });
     Ok(answers.collect())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lists_are_a_row_for_each_combination() {
-        let ask = Ask {
-            page_bytes: vec![4096, 65536],
-            object_sizes: vec![192, 9856],
-            ..Ask::default()
-        };
-        let rows = ask.ask().unwrap();
-        let all = rows.iter().map(|row| (row.page_size, row.object_size));
-        assert_eq!(
-            all.collect::<Vec<_>>(),
-            [(4096, 192), (4096, 9856), (65536, 192), (65536, 9856)]
-        );
-        assert_eq!(rows[0].design, "slub@6.18");
-        let none = Ask {
-            object_sizes: vec![0],
-            ..Ask::default()
-        };
-        assert!(matches!(none.ask(), Err(LabError::Usage(_))));
-    }
 }

@@ -5,21 +5,12 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use quarry_ask::{Part as Fields, Settings};
-use quarry_lab::ask::{
-    AskLoad, At, Hackbench, Known, Micro, Replay, Source, Tbench, TcpRr, WhatIf,
-};
-use quarry_lab::replay::input::Input as Trace;
-use quarry_lab::replay::timed::report::TimedReport;
+use quarry_lab::ask::{Answer, How, Needs, Question, Ready, Source};
 use quarry_lab::whatif::Baseline;
-use quarry_lab::{LabError, Plan, RunReport};
 use quarry_snapshot::Snapshot;
 use quarry_trace::guarded;
-use quarry_work::{Progress, WorkError};
-use serde::Serialize;
-use serde_json::Value;
+use quarry_work::Progress;
 
-use crate::ask::{Cost, Needs, Question};
 use crate::cell::{Cell, Chunk};
 use crate::error::SweepError;
 use crate::inputs::{Input, digest};
@@ -57,83 +48,6 @@ impl Progress for Here<'_> {
     fn is_stopped(&self) -> bool {
         self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed))
     }
-}
-
-/// A run's report, and the reports of its caches.
-#[derive(Debug)]
-pub struct Answer {
-    pub(crate) run: Value,
-    pub(crate) caches: Vec<Value>,
-}
-
-impl Answer {
-    /// The reports as JSON; those of caches only if they are asked for, as they are no small part of the work.
-    fn of<T: Serialize, P: Serialize>(run: &T, caches: &[P], wanted: bool) -> Result<Self, String> {
-        let caches = caches.iter().filter(|_| wanted);
-        Ok(Self {
-            caches: caches.map(value).collect::<Result<_, _>>()?,
-            run: value(run)?,
-        })
-    }
-}
-
-/// An input that is read.
-pub enum Ready<'a> {
-    /// None.
-    Nothing,
-    /// A snapshot with its baseline.
-    Snapshot(&'a Snapshot, &'a Baseline<'a>),
-    /// A recording.
-    Recording(&'a Trace),
-}
-
-/// The moment of an input, and facts that its file lacks.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct OfInput {
-    /// Stage of a recorded boot.
-    pub stage: Option<String>,
-    /// Moment of a recorded load.
-    pub at: Option<At>,
-    /// Facts.
-    pub known: Known,
-}
-
-/// A kind of question, with what it answers.
-pub trait Answers: Fields + Send + Sync + 'static {
-    /// Its tunables.
-    fn set(&self) -> &Settings;
-
-    /// Its tunables, to change them.
-    fn set_mut(&mut self) -> &mut Settings;
-
-    /// Facts that decide how an input is read.
-    fn of_input(&self) -> OfInput {
-        OfInput::default()
-    }
-
-    /// Refuses what no cell can ask, whatever its input.
-    ///
-    /// # Errors
-    ///
-    /// A sentence that names the setting.
-    fn check(&self) -> Result<(), String> {
-        Ok(())
-    }
-
-    /// Cost of a cell; `is_first` if the input has to be read.
-    fn cost(&self, input: &Input, is_first: bool) -> Cost;
-
-    /// Answers a cell.
-    ///
-    /// # Errors
-    ///
-    /// A sentence, which is the error of the cell's row.
-    fn answer(
-        &self,
-        ready: &Ready<'_>,
-        here: &Here<'_>,
-        caches: bool,
-    ) -> Result<Vec<Answer>, String>;
 }
 
 /// The answers of a cell, or its error, and the seconds that it took.
@@ -190,9 +104,23 @@ impl Chunk {
     fn of_one_source(&self, cells: &[Cell], here: &Here<'_>) -> Option<Vec<Answered>> {
         let start = Instant::now();
         let first = cells.first()?;
+        // Cells are what runs at once; a cell has one thread.
+        let how = How {
+            jobs: 1,
+            caches: self.caches,
+            progress: here,
+        };
         let all = |ready: Result<&Ready<'_>, &String>| {
             each(cells, here, start, |cell| match &ready {
-                Ok(ready) => cell.asked.question.answer(ready, here, self.caches),
+                Ok(ready) => {
+                    let question = &cell.asked.question;
+                    let mut answers = question.answer(ready, &how).map_err(|it| it.to_string())?;
+                    for members in answers.iter_mut().filter_map(|it| it.run.as_object_mut()) {
+                        let varied = question.settings().varied();
+                        members.insert("set".to_string(), varied.into());
+                    }
+                    Ok(answers)
+                }
                 Err(error) => Err((*error).clone()),
             })
         };
@@ -300,203 +228,4 @@ fn baseline(snapshot: &Snapshot) -> Result<Baseline<'_>, String> {
     checked
         .and_then(|()| Baseline::of(snapshot))
         .map_err(|error| error.to_string())
-}
-
-/// A report as JSON. That always works, as the commands print all of them so.
-fn value<T: Serialize>(report: &T) -> Result<Value, String> {
-    serde_json::to_value(report).map_err(|error| error.to_string())
-}
-
-/// Nominal costs in milliseconds of one CPU, by which cells are put together to chunks. Chunks must be the same on every
-/// machine, so these are constants; what a cell really takes is measured.
-const SNAPSHOT_MS: u64 = 40;
-const WHAT_IF_MS: u64 = 4;
-const REPLAY_MS: u64 = 30;
-const EVENTS_A_MS: u64 = 2000;
-const TIMED_EVENTS_A_MS: u64 = 800;
-const LOAD_MS: u64 = 1000;
-const MICRO_MS: u64 = 100;
-
-/// A snapshot of some thousand caches with its baseline.
-const WHAT_IF_BYTES: u64 = 32 << 20;
-/// A virtual machine with the decoded chunk of a trace.
-const REPLAY_BYTES: u64 = 96 << 20;
-/// Tasks, sockets and messages of a load on some hundred CPUs.
-const LOAD_BYTES: u64 = 512 << 20;
-/// An object that can be alive: its place in the table, and the slab that it may keep alone, in the records of the virtual
-/// machine.
-const SLOT_BYTES: u64 = 128;
-
-impl Answers for WhatIf {
-    fn set(&self) -> &Settings {
-        &self.set
-    }
-
-    fn set_mut(&mut self) -> &mut Settings {
-        &mut self.set
-    }
-
-    fn of_input(&self) -> OfInput {
-        OfInput {
-            stage: self.stage.one().cloned(),
-            at: self.at.one().copied(),
-            known: self.known.clone(),
-        }
-    }
-
-    fn check(&self) -> Result<(), String> {
-        let questions = self.questions();
-        questions.map(drop).map_err(|error| error.to_string())
-    }
-
-    fn cost(&self, _: &Input, is_first: bool) -> Cost {
-        let reading = if is_first { SNAPSHOT_MS } else { 0 };
-        Cost {
-            ms: reading + WHAT_IF_MS,
-            bytes: WHAT_IF_BYTES,
-        }
-    }
-
-    fn answer(&self, ready: &Ready<'_>, _: &Here<'_>, caches: bool) -> Result<Vec<Answer>, String> {
-        let Ready::Snapshot(snapshot, baseline) = ready else {
-            return Err("what-if needs a snapshot".to_string());
-        };
-        let questions = self.questions().map_err(|error| error.to_string())?;
-        let answer = |question| {
-            let told = WhatIf::answer(self, baseline, snapshot, question);
-            let told = told.map_err(|error| error.to_string())?;
-            answer_with(told, |told| std::mem::take(&mut told.caches), caches)
-        };
-        questions.iter().map(answer).collect()
-    }
-}
-
-impl Answers for Replay {
-    fn set(&self) -> &Settings {
-        &self.set
-    }
-
-    fn set_mut(&mut self) -> &mut Settings {
-        &mut self.set
-    }
-
-    fn check(&self) -> Result<(), String> {
-        Replay::check(self).map_err(|error| error.to_string())
-    }
-
-    fn cost(&self, input: &Input, _: bool) -> Cost {
-        let copies = u64::from(self.copies.or(1));
-        let a_ms = match self.time.is_true() {
-            true => TIMED_EVENTS_A_MS,
-            false => EVENTS_A_MS,
-        };
-        let slots = input.slots.saturating_mul(copies);
-        Cost {
-            ms: REPLAY_MS + input.events.saturating_mul(copies) / a_ms,
-            bytes: REPLAY_BYTES.saturating_add(slots.saturating_mul(SLOT_BYTES)),
-        }
-    }
-
-    fn answer(
-        &self,
-        ready: &Ready<'_>,
-        here: &Here<'_>,
-        caches: bool,
-    ) -> Result<Vec<Answer>, String> {
-        let Ready::Recording(trace) = ready else {
-            return Err("replay needs a recording".to_string());
-        };
-        let mut input = (*trace).clone();
-        let failed = |error: LabError| error.to_string();
-        let axes = self.on(&mut input).map_err(failed)?;
-        let plan = Plan::new(&axes).map_err(failed)?;
-        match self.timing().map_err(failed)? {
-            None => {
-                plan.check_debug(&input).map_err(failed)?;
-                let runs = plan.execute(&input, 1, here).map_err(failed)?;
-                let of = |run: RunReport| {
-                    answer_with(run, |run| std::mem::take(&mut run.caches), caches)
-                };
-                runs.into_iter().map(of).collect()
-            }
-            Some(timing) => {
-                let runs = plan
-                    .execute_timed(&input, &timing, 1, here)
-                    .map_err(failed)?;
-                let of = |run: TimedReport| {
-                    answer_with(run, |run| std::mem::take(&mut run.caches), caches)
-                };
-                runs.into_iter().map(of).collect()
-            }
-        }
-    }
-}
-
-/// A run without its caches, and these.
-fn answer_with<T: Serialize, P: Serialize>(
-    mut run: T,
-    take: impl FnOnce(&mut T) -> Vec<P>,
-    wanted: bool,
-) -> Result<Answer, String> {
-    let caches = take(&mut run);
-    Answer::of(&run, &caches, wanted)
-}
-
-/// Answers of loads.
-macro_rules! loads {
-    ($($of:ty),*) => {$(
-        impl Answers for $of {
-            fn set(&self) -> &Settings {
-                &self.rules.set
-            }
-
-            fn set_mut(&mut self) -> &mut Settings {
-                &mut self.rules.set
-            }
-
-            fn cost(&self, _: &Input, _: bool) -> Cost {
-                Cost { ms: LOAD_MS, bytes: LOAD_BYTES }
-            }
-
-            fn answer(&self, _: &Ready<'_>, here: &Here<'_>, caches: bool) -> Result<Vec<Answer>, String> {
-                let failed = |error: WorkError| error.to_string();
-                let (_, runs) = self.runs().map_err(failed)?;
-                let start = self.kernel.start();
-                let answer = |run: quarry_work::load::LoadRun| {
-                    let report = run.run_from(&start, here).map_err(failed)?;
-                    answer_with(report, |report| std::mem::take(&mut report.caches), caches)
-                };
-                runs.into_iter().map(answer).collect()
-            }
-        }
-    )*};
-}
-
-loads!(Hackbench, Tbench, TcpRr);
-
-impl Answers for Micro {
-    fn set(&self) -> &Settings {
-        &self.set
-    }
-
-    fn set_mut(&mut self) -> &mut Settings {
-        &mut self.set
-    }
-
-    fn cost(&self, _: &Input, _: bool) -> Cost {
-        Cost {
-            ms: MICRO_MS,
-            bytes: LOAD_BYTES,
-        }
-    }
-
-    fn answer(&self, _: &Ready<'_>, _: &Here<'_>, caches: bool) -> Result<Vec<Answer>, String> {
-        let failed = |error: WorkError| error.to_string();
-        let (_, runs) = self.runs().map_err(failed)?;
-        let answer = |run: quarry_lab::ask::MicroRun| {
-            let report = run.spec.run_on(&run.design).map_err(failed)?;
-            Answer::of::<_, ()>(&report, &[], caches)
-        };
-        runs.into_iter().map(answer).collect()
-    }
 }

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use quarry_ask::Door;
+use quarry_lab::ask::{Ask, Cost, OfInput, Question, Size};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
-use crate::answer::OfInput;
-use crate::ask::{Ask, Cost, Question};
 use crate::inputs::{Input, hex};
 use crate::version::version;
 
@@ -83,7 +83,16 @@ impl Cell {
 
     /// Nominal cost; `is_first` if the input has to be read.
     pub(crate) fn cost(&self, is_first: bool) -> Cost {
-        self.asked.question.cost(&self.input, is_first)
+        let size = Size {
+            events: self.input.events,
+            slots: self.input.slots,
+        };
+        let cost = self.asked.question.cost(size);
+        let reading = if is_first { cost.reading_ms } else { 0 };
+        Cost {
+            ms: cost.ms + reading,
+            ..cost
+        }
     }
 }
 
@@ -147,7 +156,7 @@ impl TryFrom<Text> for Chunk {
     fn try_from(text: Text) -> Result<Self, String> {
         let inputs: Vec<Arc<Input>> = text.inputs.into_iter().map(Arc::new).collect();
         let asked = text.asked.iter().map(|values| {
-            let question = text.ask.read(&[(values, Path::new(""))]);
+            let question = text.ask.read(&[(values, Path::new(""))], Door::Plan);
             let question = question.map_err(|error| error.to_string())?;
             Ok(Arc::new(Asked::new(text.ask, question)))
         });
@@ -256,7 +265,7 @@ mod tests {
     fn asked(ask: &str, values: Value) -> Arc<Asked> {
         let ask = Ask::parse(ask).unwrap();
         let values = values.as_object().unwrap();
-        let question = ask.read(&[(values, Path::new(""))]).unwrap();
+        let question = ask.read(&[(values, Path::new(""))], Door::Plan).unwrap();
         Arc::new(Asked::new(ask, question))
     }
 

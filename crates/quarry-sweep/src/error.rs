@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use quarry_lab::LabError;
-use quarry_lab::fault::Fault;
+use quarry_lab::fault::{Fault, own_fault};
 use quarry_trace::TraceError;
 
 use crate::table::TableError;
@@ -122,6 +122,7 @@ impl SweepError {
                 Some(Fault::Usage)
             }
             Self::Incomplete { .. } => Some(Fault::Exhausted),
+            Self::Lab(error) => own_fault(error),
             Self::File { source, .. }
             | Self::Place { source, .. }
             | Self::Output(TraceError::Write { source, .. }) => {

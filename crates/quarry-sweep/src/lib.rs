@@ -25,7 +25,6 @@
 #![forbid(unsafe_code)]
 
 mod answer;
-pub mod ask;
 mod cell;
 mod error;
 mod execute;

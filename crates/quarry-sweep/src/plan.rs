@@ -3,12 +3,12 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use quarry_ask::plain;
+use quarry_ask::{Door, plain};
 use quarry_designs::Setting;
+use quarry_lab::ask::{Ask, Question};
 use quarry_lab::bundled::Bundled;
 use serde_json::{Map, Value};
 
-use crate::ask::{Ask, Question};
 use crate::error::SweepError;
 
 /// Keys of a plan beside the fields of its question.
@@ -100,7 +100,7 @@ impl Plan {
         }
         let question = self
             .ask
-            .read(&[(&self.given, Path::new("")), (&own, base)])?;
+            .read(&[(&self.given, Path::new("")), (&own, base)], Door::Plan)?;
         let set = question.settings().parsed().map_err(SweepError::Usage)?;
         let mut all = set.single.iter().chain(set.lists.iter().flatten());
         let checked = all.try_for_each(Setting::check_exists);
@@ -118,7 +118,10 @@ impl Plan {
     ///
     /// As [`Self::add`].
     pub fn asked(&self) -> Result<Vec<Arc<dyn Question>>, SweepError> {
-        Ok(self.ask.read(&[(&self.given, Path::new(""))])?.cells())
+        Ok(self
+            .ask
+            .read(&[(&self.given, Path::new(""))], Door::Plan)?
+            .cells())
     }
 
     /// The plan as an object, from which [`Self::of_object`] makes the same without reading a file.

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use quarry_ask::{Door, Kind as Form};
+use quarry_lab::ask::{Answer, Ask};
 use quarry_trace::host_name;
 use serde_json::Value;
 
-use crate::answer::{Answer, Answered};
-use crate::ask::Ask;
+use crate::answer::Answered;
 use crate::cell::{Cell, Chunk};
 use crate::table::{Column, Field, Kind, Table};
 
@@ -127,14 +127,27 @@ fn named(chunk: &Chunk, rows: &[usize], mut table: Table) -> Table {
             Form::Count | Form::Bytes | Form::PageBytes => Kind::Int,
             Form::Text | Form::Exact | Form::Time | Form::Settings => Kind::Text,
         };
-        let values = cells
-            .iter()
-            .map(|cell| cell.asked.values.get(field.name)?.get(0));
+        let value = |cell: &&Cell| -> Option<Value> {
+            let values = cell.asked.values.get(field.name)?.as_array()?;
+            match field.together {
+                // They hold at once.
+                true => Some(
+                    values
+                        .iter()
+                        .filter_map(Value::as_str)
+                        .collect::<Vec<_>>()
+                        .join(" ")
+                        .into(),
+                ),
+                false => values.first().cloned(),
+            }
+        };
+        let values: Vec<Option<Value>> = cells.iter().map(value).collect();
         let about = format!("`{}` of the plan.", field.spelled(Door::Plan));
         let name = format!("asked.{}", field.name);
         lead.push((
             Field::new(&name, kind, &about),
-            Column::of_values(kind, values),
+            Column::of_values(kind, values.iter().map(Option::as_ref)),
         ));
     }
     lead.extend(set_columns(chunk, &cells));
@@ -158,10 +171,10 @@ fn named(chunk: &Chunk, rows: &[usize], mut table: Table) -> Table {
     noted(chunk, table)
 }
 
-/// Fields of a question that have a column; of tunables each has one.
+/// Fields of a question that have a column of their own; of tunables each has one.
 fn columns(ask: Ask) -> impl Iterator<Item = quarry_ask::Field> {
     let fields = ask.fields().into_iter();
-    fields.filter(|field| !field.together && field.kind != Form::Settings)
+    fields.filter(|field| field.kind != Form::Settings)
 }
 
 /// A column for each tunable that is set, empty where it is not.

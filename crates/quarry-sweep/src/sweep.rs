@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::thread;
 
 use quarry_designs::{DesignSpec, Setting};
+use quarry_lab::ask::Needs;
 use quarry_work::run_all;
 
-use crate::ask::Needs;
 use crate::cell::{Asked, Cell, Chunk};
 use crate::error::SweepError;
 use crate::inputs::{self, Input, Inputs};
@@ -142,7 +142,7 @@ fn taken(plan: &Plan) -> Result<Vec<Arc<Asked>>, SweepError> {
         };
         let asked = Asked::new(plan.ask, question);
         if seen.insert(asked.canonical().to_string()) {
-            asked.question.check().map_err(SweepError::Usage)?;
+            asked.question.check()?;
             kept.push(Arc::new(asked));
         }
     }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use quarry_ask::Asked;
 use quarry_lab::LabError;
-use quarry_lab::ask::{self, Known, Source};
+use quarry_lab::ask;
 use quarry_lab::look::{self, Answer, Look};
 use quarry_snapshot::Snapshot;
 
@@ -22,11 +22,8 @@ pub(crate) struct Args {
     /// traces that have snapshots; `-` reads stdin. Without any, this computer.
     #[arg(value_name = "FILE")]
     files: Vec<OsString>,
-    /// Stage of a recorded boot; the first by default. A list has a snapshot for each.
-    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
-    stage: Vec<String>,
     #[command(flatten)]
-    known: Asked<Known>,
+    asked: Asked<ask::Look>,
     /// Number of caches to print: those with most bytes.
     #[arg(long, value_name = "N", default_value_t = 10)]
     top: usize,
@@ -67,13 +64,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if let Some(path) = &args.html {
         output::check_page(path, args.json, args.force)?;
     }
-    let snapshots = snapshots(args)?;
-    let known = question::of(&args.known)?;
-    let snapshots = snapshots.into_iter().map(|one| known.applied(one));
-    let snapshots = snapshots.collect::<Result<Vec<_>, _>>()?;
-    for snapshot in &snapshots {
-        ask::check_slabs(snapshot, "a look")?;
-    }
+    let snapshots = snapshots(&args.files, &question::of(&args.asked)?)?;
     let look = Look::of(&snapshots)?;
     let answer = Answer::of(&look, &snapshots).context("there is no snapshot")?;
     let html = args.html.as_deref();
@@ -93,57 +84,26 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 }
 
 /// Reads the snapshots: of each file, or of this computer.
-fn snapshots(args: &Args) -> anyhow::Result<Vec<Snapshot>> {
-    let inputs: Vec<_> = args
-        .files
+fn snapshots(files: &[OsString], asked: &ask::Look) -> anyhow::Result<Vec<Snapshot>> {
+    let inputs: Vec<_> = files
         .iter()
         .map(|file| ("FILE", Some(file.as_ref())))
         .collect();
     input::check_one_stdin(&inputs)?;
-    if args.files.is_empty() {
-        if !args.stage.is_empty() {
-            return Err(usage(
-                "--stage is for the files of recorded boots".to_string(),
-            ));
+    if files.is_empty() {
+        if !asked.stage.is_empty() || !asked.at.is_empty() {
+            return Err(usage("--stage and --at need a FILE"));
         }
-        return Ok(vec![Snapshot::now().map_err(LabError::from)?]);
+        let now = Snapshot::now().map_err(LabError::from)?;
+        return Ok(vec![asked.known.applied(now)?]);
     }
-    let mut stages: Vec<Option<&str>> = args.stage.iter().map(|name| Some(name.as_str())).collect();
-    if stages.is_empty() {
-        stages.push(None);
-    }
-    if args.files.iter().any(|file| file == "-") && stages.len() > 1 {
-        return Err(usage("stdin is read once: give one --stage".to_string()));
+    if files.iter().any(|file| file == "-") && asked.stage.all().len() > 1 {
+        return Err(usage("stdin is read once: give one --stage"));
     }
     let mut snapshots = Vec::new();
-    for file in &args.files {
-        for stage in &stages {
-            match input::source(file, *stage)? {
-                Source::Snapshot(_) if stage.is_none() && file != "-" => {
-                    // Some forms have several moments.
-                    let all = Snapshot::read_all(Path::new(file)).map_err(LabError::from)?;
-                    snapshots.extend(all);
-                }
-                Source::Snapshot(mut snapshot) => {
-                    if let Some(stage) = &snapshot.stage {
-                        snapshot.file = format!("{}, stage {stage}", snapshot.file);
-                    }
-                    snapshots.push(*snapshot);
-                }
-                Source::Trace(input) => snapshots.extend(of_trace(&input)?),
-            }
-        }
+    for file in files {
+        let path = (file != "-").then(|| Path::new(file));
+        snapshots.extend(asked.snapshots(path, |stage| input::source(file, stage))?);
     }
     Ok(snapshots)
-}
-
-fn of_trace(input: &quarry_lab::replay::input::Input) -> anyhow::Result<Vec<Snapshot>> {
-    let found = input.snapshots()?;
-    match found.is_empty() {
-        false => Ok(found),
-        true => Err(usage(format!(
-            "{} has no snapshot: record it with quarry record, or add one with quarry filter --before and --after",
-            input.name
-        ))),
-    }
 }

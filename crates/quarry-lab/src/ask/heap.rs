@@ -41,9 +41,10 @@ impl Value for HeapFile {
     const IS_FILE: bool = true;
 
     fn parse(text: &str, base: &Path) -> Result<Self, String> {
+        // A file of this very name comes first: `#` may be a part of it.
         let (file, stage) = match text.rsplit_once('#') {
-            Some((file, stage)) => (file, Some(stage)),
-            None => (text, None),
+            Some((file, stage)) if !base.join(text).exists() => (file, Some(stage)),
+            _ => (text, None),
         };
         let read = Source::open(base.join(file).as_os_str(), stage);
         let booted = read.and_then(|source| Booted::of(source.into_snapshot(None)?));

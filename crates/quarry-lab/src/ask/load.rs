@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use quarry_ask::{
-    Axis, Bytes, DesignName, Listed, PageBytes, Part, Release, Settings, Time, question,
+    Axis, Bytes, DesignName, Listed, PageBytes, Part, Release, Settings, Size, Time, question,
 };
 use quarry_designs::units::nanoseconds;
 use quarry_designs::{DesignSpec, Tuning, resolve};
@@ -14,10 +14,12 @@ use quarry_work::load::{
 };
 use quarry_work::net::SendSizes;
 use quarry_work::world::Transport;
-use quarry_work::{Setup, WorkError};
+use quarry_work::{Setup, WorkError, run_all};
 
-use super::{Clock, HeapFile};
+use super::answers::{Answer, Answers, Cost, How, Ready};
+use super::{Clock, HeapFile, answers};
 use crate::booted::Booted;
+use crate::error::LabError;
 
 /// Time that is counted on real threads.
 const HOST_TIME: Duration = Duration::from_secs(2);
@@ -81,7 +83,7 @@ question! {
         /// Messages that a sender writes to each receiver of its group.
         loops: Axis<u32> = "100", short('l'), value("N");
         /// Bytes of a message.
-        datasize: Axis<Bytes> = "100", short('s'), value("BYTES");
+        datasize: Axis<Size> = "100", short('s'), value("BYTES");
         /// Sockets: unix, datagram (at most 11 messages wait for a receiver, where a stream has some hundred) or pipe.
         transport: Axis<Transport> = "unix", long("pipe"), value("NAME"), hidden();
         /// Rules and tunables.
@@ -115,9 +117,9 @@ question! {
         /// Pairs of a netperf and a netserver.
         pairs: Axis<u32> = "8", short('n'), value("N"), inner(), size();
         /// Bytes of a request.
-        request: Axis<u32> = "1", long("sizes"), value("BYTES"), hidden();
+        request: Axis<Size> = "1", long("sizes"), value("BYTES"), hidden();
         /// Bytes of a response.
-        response: Axis<u32> = "1", long("sizes"), value("BYTES"), hidden();
+        response: Axis<Size> = "1", long("sizes"), value("BYTES"), hidden();
         /// The servers are on another machine, which is not simulated: packets come to CPU 0.
         remote: Axis<bool>;
         /// Time that is counted, after a tenth of it: 50ms of simulated time, or 2s with --host.
@@ -157,15 +159,11 @@ pub trait AskLoad: Part {
         let (machine, draw) = clock.machine().map_err(usage)?;
         let designs = self.designs()?;
         let tunings = rules.tunings(&designs)?;
-        let all = [machine.topology.all_cpus()];
-        let cpus = match kernel.cpus.all() {
-            [] => all.as_slice(),
-            some => some,
-        };
+        let cpus = kernel.cpus.or_all([machine.topology.all_cpus()]);
         let mut runs = Vec::new();
         for page_bytes in kernel.page_bytes() {
             for load in self.loads()? {
-                for &cpus in cpus {
+                for &cpus in &cpus {
                     for (&design, tuning) in designs.iter().zip(&tunings) {
                         let setup = Setup {
                             page_bytes,
@@ -252,15 +250,12 @@ impl Kernel {
         of_file.or_else(|| self.booted.is_true().then_some(Booted::Bundled))
     }
 
-    fn page_bytes(&self) -> Vec<u64> {
-        match self.page_size.all() {
-            [] => vec![4096],
-            some => some.iter().map(|size| size.0).collect(),
-        }
+    fn page_bytes(&self) -> impl Iterator<Item = u64> {
+        page_bytes(&self.page_size).into_iter()
     }
 
     fn memory_bytes(&self) -> u64 {
-        self.memory.one().map_or(MEMORY_BYTES, |memory| memory.0)
+        memory_bytes(&self.memory)
     }
 }
 
@@ -303,22 +298,21 @@ impl AskLoad for Hackbench {
 
     fn loads(&self) -> Result<Vec<Load>, WorkError> {
         let usual = load::Hackbench::default();
-        let bytes = self
-            .datasize
-            .one()
-            .map_or(usual.bytes.into(), |bytes| bytes.0);
-        let bytes = u32::try_from(bytes)
-            .map_err(|_| usage(format!("datasize must be below 4G, not {bytes}")))?;
         let load = |groups| {
             Load::Hackbench(load::Hackbench {
                 groups,
                 descriptors: self.fds.or(usual.descriptors),
                 loops: self.loops.or(usual.loops),
-                bytes,
+                bytes: self.datasize.or(Size(usual.bytes)).0,
                 transport: self.transport.or(usual.transport),
             })
         };
-        Ok(sizes(&self.groups, usual.groups, load))
+        Ok(self
+            .groups
+            .or_all([usual.groups])
+            .into_iter()
+            .map(load)
+            .collect())
     }
 }
 
@@ -336,7 +330,7 @@ impl AskLoad for Tbench {
     fn loads(&self) -> Result<Vec<Load>, WorkError> {
         let usual = load::Tbench::default().clients;
         let load = |clients| Load::Tbench(load::Tbench { clients });
-        Ok(sizes(&self.clients, usual, load))
+        Ok(self.clients.or_all([usual]).into_iter().map(load).collect())
     }
 }
 
@@ -356,19 +350,64 @@ impl AskLoad for TcpRr {
         let load = |pairs| {
             Load::TcpRr(load::TcpRr {
                 pairs,
-                request: self.request.or(usual.request),
-                response: self.response.or(usual.response),
+                request: self.request.or(Size(usual.request)).0,
+                response: self.response.or(Size(usual.response)).0,
                 remote: self.remote.is_true(),
             })
         };
-        Ok(sizes(&self.pairs, usual.pairs, load))
+        Ok(self
+            .pairs
+            .or_all([usual.pairs])
+            .into_iter()
+            .map(load)
+            .collect())
     }
 }
 
-/// The load in each size that is asked for.
-fn sizes(asked: &Axis<u32>, usual: u32, load: impl Fn(u32) -> Load) -> Vec<Load> {
-    match asked.all() {
-        [] => vec![load(usual)],
-        some => some.iter().map(|size| load(*size)).collect(),
-    }
+/// Page sizes of what runs in simulated time: 4 KiB is usual.
+pub(super) fn page_bytes(asked: &Axis<PageBytes>) -> Vec<u64> {
+    let sizes = asked.or_all([PageBytes(4096)]).into_iter();
+    sizes.map(|size| size.0).collect()
 }
+
+/// Memory of a virtual machine, or as much as is usual.
+pub(super) fn memory_bytes(asked: &Axis<Bytes>) -> u64 {
+    asked.or(Bytes(MEMORY_BYTES)).0
+}
+
+/// Steps of a run that tells its per cent.
+const STEPS: u64 = 100;
+
+/// Answers of loads.
+macro_rules! answers {
+    ($($of:ty),*) => {$(
+        impl Answers for $of {
+            fn begin(&mut self, heap: HeapFile) -> Result<(), LabError> {
+                if self.kernel.booted.is_true() {
+                    let problem = "initial and booted are two states: give one of them";
+                    return Err(LabError::Usage(problem.to_string()));
+                }
+                self.kernel.heap = heap.into();
+                Ok(())
+            }
+
+            fn steps(&self, _: &Ready<'_>) -> Result<u64, LabError> {
+                let (_, runs) = self.runs()?;
+                Ok(STEPS.saturating_mul(runs.len() as u64))
+            }
+
+            fn cost(&self, _: answers::Size) -> Cost {
+                Cost::of_load(1000)
+            }
+
+            fn answer(&self, _: &Ready<'_>, how: &How<'_>) -> Result<Vec<Answer>, LabError> {
+                let (_, runs) = self.runs()?;
+                let start = self.kernel.start();
+                let runs = run_all(&runs, how.jobs, |run| run.run_from(&start, how.progress))?;
+                Answer::apart(runs, |run| std::mem::take(&mut run.caches), how)
+            }
+        }
+    )*};
+}
+
+answers!(Hackbench, Tbench, TcpRr);

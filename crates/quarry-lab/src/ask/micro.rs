@@ -1,14 +1,15 @@
 //! Micro-benchmarks.
 
-use quarry_ask::{Axis, Bytes, DesignName, PageBytes, Settings, question};
+use quarry_ask::{Axis, Bytes, DesignName, PageBytes, Settings, Size, question};
 use quarry_designs::DesignSpec;
 use quarry_machines::Machine;
-use quarry_work::load::MEMORY_BYTES;
 use quarry_work::micro::{MicroSpec, Pattern};
-use quarry_work::{Setup, WorkError};
+use quarry_work::{Setup, WorkError, run_all};
 
-use super::Clock;
-use super::load::tunings;
+use super::answers::{Answer, Answers, Cost, How, Ready};
+use super::load::{memory_bytes, page_bytes, tunings};
+use super::{Clock, answers};
+use crate::error::LabError;
 
 /// Designs that are compared if none is named.
 const DESIGNS: [&str; 4] = ["slab@6.1", "slob@6.1", "slub@6.18", "sheaf@7.0"];
@@ -33,7 +34,7 @@ question! {
         /// Patterns: batch, pair, cross, spread, bulk.
         pattern: Axis<Pattern> = "batch,pair", value("NAME"), inner();
         /// Bytes of an object.
-        size: Axis<Bytes> = "256", value("BYTES"), inner();
+        size: Axis<Size> = "256", value("BYTES"), inner();
         /// Allocate with kmalloc() of the size, as slab_test does, and not from a cache of this size.
         /// Not with pattern bulk.
         kmalloc: Axis<bool>;
@@ -76,25 +77,20 @@ impl Micro {
         let designs = designs?;
         let tunings = tunings(&self.set, &designs)?;
         let mut runs = Vec::new();
-        for page_size in or_usual(&self.page_size, &[PageBytes(4096)]) {
-            for &pattern in or_usual(&self.pattern, &PATTERNS) {
-                for size in or_usual(&self.size, &[Bytes(256)]) {
-                    let object_bytes = u32::try_from(size.0)
-                        .map_err(|_| usage(format!("size must be below 4G, not {}", size.0)))?;
-                    for &cpus in or_usual(&self.cpus, &[1]) {
+        for page_bytes in page_bytes(&self.page_size) {
+            for &pattern in &self.pattern.or_all(PATTERNS) {
+                for size in self.size.or_all([Size(256)]) {
+                    for cpus in self.cpus.or_all([1]) {
                         let bulks = match pattern {
-                            Pattern::Bulk => or_usual(&self.bulk, &[BULK]),
-                            _ => &[1],
+                            Pattern::Bulk => self.bulk.or_all([BULK]),
+                            _ => vec![1],
                         };
-                        for &bulk in bulks {
+                        for bulk in bulks {
                             for (&design, tuning) in designs.iter().zip(&tunings) {
                                 let usual = Setup::new(design.era, machine.clone());
                                 let usual = MicroSpec::new(Setup {
-                                    page_bytes: page_size.0,
-                                    memory_bytes: self
-                                        .memory
-                                        .one()
-                                        .map_or(MEMORY_BYTES, |memory| memory.0),
+                                    page_bytes,
+                                    memory_bytes: memory_bytes(&self.memory),
                                     tuning: tuning.clone(),
                                     draw: draw.clone(),
                                     seed: self.clock.seed.or(1),
@@ -102,7 +98,7 @@ impl Micro {
                                 });
                                 let spec = MicroSpec {
                                     pattern,
-                                    object_bytes,
+                                    object_bytes: size.0,
                                     kmalloc: self.kmalloc.is_true(),
                                     count: self.count.or(usual.count),
                                     bulk,
@@ -122,10 +118,22 @@ impl Micro {
     }
 }
 
-/// The values that are asked for, or the usual ones.
-fn or_usual<'a, T>(asked: &'a Axis<T>, usual: &'a [T]) -> &'a [T] {
-    match asked.all() {
-        [] => usual,
-        some => some,
+impl Answers for Micro {
+    fn steps(&self, _: &Ready<'_>) -> Result<u64, LabError> {
+        Ok(self.runs()?.1.len() as u64)
+    }
+
+    fn cost(&self, _: answers::Size) -> Cost {
+        Cost::of_load(100)
+    }
+
+    fn answer(&self, _: &Ready<'_>, how: &How<'_>) -> Result<Vec<Answer>, LabError> {
+        let (_, runs) = self.runs()?;
+        let run = |run: &MicroRun| {
+            let report = run.spec.run_on(&run.design);
+            how.progress.advance(1);
+            report
+        };
+        Answer::all(&run_all(&runs, how.jobs, run)?)
     }
 }

@@ -6,12 +6,13 @@ use quarry_core::era::Era;
 use quarry_core::slub::Slub;
 use quarry_designs::{DesignSpec, Tuning};
 use quarry_machines::Machine;
-use quarry_work::load::MEMORY_BYTES;
-use quarry_work::pages::PagesSpec;
-use quarry_work::{Setup, WorkError};
+use quarry_work::pages::{self, PagesSpec};
+use quarry_work::{Setup, WorkError, run_all};
 
-use super::Clock;
-use super::load::tunings;
+use super::answers::{Answer, Answers, Cost, How, Ready};
+use super::load::{memory_bytes, page_bytes, tunings};
+use super::{Clock, answers};
+use crate::error::LabError;
 
 /// Releases that are compared if none is named.
 const ERAS: [Era; 2] = [Era::V4_13, Era::V6_18];
@@ -49,22 +50,12 @@ impl Pages {
     pub fn runs(&self) -> Result<(Machine, Vec<PagesSpec>), WorkError> {
         let machine = self.clock.machine();
         let (machine, draw) = machine.map_err(|error| WorkError::Usage(error.to_string()))?;
-        let eras: Vec<Era> = match self.era.all() {
-            [] => ERAS.to_vec(),
-            some => some.iter().map(|release| release.era).collect(),
-        };
+        let eras = self.era.or_all(ERAS.map(Release::from)).into_iter();
+        let eras: Vec<Era> = eras.map(|release| release.era).collect();
         let tunings = self.sysctls(&eras)?;
-        let page_bytes = match self.page_size.all() {
-            [] => vec![4096],
-            some => some.iter().map(|size| size.0).collect(),
-        };
-        let processes = match self.processes.all() {
-            [] => &PROCESSES,
-            some => some,
-        };
         let mut runs = Vec::new();
-        for page_bytes in page_bytes {
-            for &processes in processes {
+        for page_bytes in page_bytes(&self.page_size) {
+            for processes in self.processes.or_all(PROCESSES) {
                 for (&era, tuning) in eras.iter().zip(&tunings) {
                     let spec = PagesSpec {
                         processes,
@@ -72,7 +63,7 @@ impl Pages {
                         rounds: self.rounds.or(1),
                         setup: Setup {
                             page_bytes,
-                            memory_bytes: self.memory.one().map_or(MEMORY_BYTES, |it| it.0),
+                            memory_bytes: memory_bytes(&self.memory),
                             tuning: tuning.clone(),
                             draw: draw.clone(),
                             seed: self.clock.seed.or(1),
@@ -106,5 +97,25 @@ impl Pages {
         });
         let designs: Vec<DesignSpec> = designs.collect::<Result<_, _>>()?;
         tunings(&self.set, &designs)
+    }
+}
+
+impl Answers for Pages {
+    fn steps(&self, _: &Ready<'_>) -> Result<u64, LabError> {
+        Ok(self.runs()?.1.len() as u64)
+    }
+
+    fn cost(&self, _: answers::Size) -> Cost {
+        Cost::of_load(100)
+    }
+
+    fn answer(&self, _: &Ready<'_>, how: &How<'_>) -> Result<Vec<Answer>, LabError> {
+        let (_, runs) = self.runs()?;
+        let run = |run: &PagesSpec| {
+            let report = pages::run(run);
+            how.progress.advance(1);
+            report
+        };
+        Answer::all(&run_all(&runs, how.jobs, run)?)
     }
 }

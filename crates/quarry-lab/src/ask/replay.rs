@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use quarry_ask::{
-    Axis, Bytes, DesignName, Json, Kind, PageBytes, Settings, Value, choice, question,
+    Axis, Bytes, DesignName, Json, Kind, PageBytes, Settings, Size, Value, choice, question,
 };
 use quarry_core::machine::MAX_CPUS;
 use quarry_core::page::CACHE_SHARE_BYTES;
@@ -11,7 +11,8 @@ use quarry_designs::{DesignError, DesignSpec};
 use quarry_trace::{Moment, ParseMomentError};
 use quarry_work::load::MEMORY_BYTES;
 
-use super::{Clock, HeapFile};
+use super::answers::{Answer, Answers, Cost, How, Ready};
+use super::{Clock, HeapFile, answers};
 use crate::booted::Booted;
 use crate::error::LabError;
 use crate::plan::{Axes, Plan};
@@ -113,7 +114,7 @@ question! {
         /// and more or less of it is the highest zone's. Only what is used becomes resident.
         memory: Axis<Bytes>, value("BYTES");
         /// Cache-line size in bytes; 64 on x86-64, 128 on ppc64.
-        cache_line: Axis<Bytes> = "64", value("BYTES");
+        cache_line: Axis<Size> = "64", value("BYTES");
         /// A CPU's share of the last-level cache: its size by the CPUs that share it. Page lists of 6.7
         /// and later heed it when blocks of several pages are freed.
         cache_share: Axis<Bytes> = "1280k", value("BYTES");
@@ -273,14 +274,8 @@ impl Replay {
             lists: set.lists,
             debug: self.debug.one().cloned(),
             memory_bytes: self.memory.one().map_or(MEMORY_BYTES, |memory| memory.0),
-            cache_line: self.cache_line_bytes()?,
+            cache_line: self.cache_line.one().map_or(64, |line| line.0),
         })
-    }
-
-    fn cache_line_bytes(&self) -> Result<u32, LabError> {
-        let bytes = self.cache_line.one().map_or(64, |line| line.0);
-        u32::try_from(bytes)
-            .map_err(|_| LabError::Usage(format!("cache_line must be below 4G, not {bytes}")))
     }
 
     /// Completes the axes by what the recorded kernel had, as far as the trace and the reports tell it and the request
@@ -314,5 +309,75 @@ impl Replay {
             axes.cpus.push(input.load_cpus().clamp(1, MAX_CPUS));
         }
         Ok(())
+    }
+}
+
+/// Nominal milliseconds of a replay beside its events.
+const REPLAY_MS: u64 = 30;
+/// Events that a nominal millisecond replays, and replays in simulated time.
+const EVENTS_A_MS: u64 = 2000;
+const TIMED_EVENTS_A_MS: u64 = 800;
+/// A virtual machine with the decoded chunk of a trace.
+const REPLAY_BYTES: u64 = 96 << 20;
+/// An object that can be alive: its place in the table, and the slab that it may keep alone, in the records of the virtual
+/// machine.
+const SLOT_BYTES: u64 = 128;
+
+impl Replay {
+    /// The recording prepared, and all runs.
+    fn planned(&self, ready: &Ready<'_>) -> Result<(Input, Plan), LabError> {
+        let Ready::Recording(trace) = ready else {
+            return Err(LabError::Usage("replay needs a recording".to_string()));
+        };
+        let mut input = (*trace).clone();
+        let axes = self.on(&mut input)?;
+        Ok((input, Plan::new(&axes)?))
+    }
+}
+
+impl Answers for Replay {
+    fn begin(&mut self, heap: HeapFile) -> Result<(), LabError> {
+        self.heap = heap.into();
+        Ok(())
+    }
+
+    fn check(&self) -> Result<(), LabError> {
+        Replay::check(self)
+    }
+
+    fn cost(&self, size: answers::Size) -> Cost {
+        let copies = u64::from(self.copies.or(1));
+        let a_ms = match self.time.is_true() {
+            true => TIMED_EVENTS_A_MS,
+            false => EVENTS_A_MS,
+        };
+        let slots = size.slots.saturating_mul(copies);
+        Cost {
+            reading_ms: 0,
+            ms: REPLAY_MS + size.events.saturating_mul(copies) / a_ms,
+            bytes: REPLAY_BYTES.saturating_add(slots.saturating_mul(SLOT_BYTES)),
+        }
+    }
+
+    /// Events of all runs.
+    fn steps(&self, ready: &Ready<'_>) -> Result<u64, LabError> {
+        let (input, plan) = self.planned(ready)?;
+        let runs = plan.runs.len() as u64;
+        Ok(input.file.meta().rows * runs * u64::from(input.states))
+    }
+
+    fn answer(&self, ready: &Ready<'_>, how: &How<'_>) -> Result<Vec<Answer>, LabError> {
+        let (input, plan) = self.planned(ready)?;
+        match self.timing()? {
+            None => {
+                plan.check_debug(&input)?;
+                let runs = plan.execute(&input, how.jobs, how.progress)?;
+                Answer::apart(runs, |run| std::mem::take(&mut run.caches), how)
+            }
+            Some(timing) => {
+                let runs = plan.execute_timed(&input, &timing, how.jobs, how.progress)?;
+                Answer::apart(runs, |run| std::mem::take(&mut run.caches), how)
+            }
+        }
     }
 }

@@ -4,11 +4,13 @@ use quarry_ask::{Axis, Bytes, PageBytes, Release, question};
 use quarry_core::era::Era;
 use quarry_core::page::CACHE_SHARE_BYTES;
 use quarry_machines::Machine;
-use quarry_work::WorkError;
-use quarry_work::load::MEMORY_BYTES;
-use quarry_work::rx::{Consumer, DRIVERS, OutsideWork, RxAxes, RxRun, RxSpec};
+use quarry_work::rx::{self, Consumer, DRIVERS, OutsideWork, RxAxes, RxRun, RxSpec};
+use quarry_work::{NAPI_BUDGET, WorkError, run_all};
 
-use super::Clock;
+use super::answers::{Answer, Answers, Cost, How, Ready};
+use super::load::{memory_bytes, page_bytes};
+use super::{Clock, answers};
+use crate::error::LabError;
 
 /// Packets that are counted.
 const PACKETS: u64 = 10_000;
@@ -71,11 +73,8 @@ impl Rx {
         let usual = RxSpec::new(&DRIVERS[0], 1);
         let base = RxSpec {
             cpus: self.cpus.or(usual.cpus),
-            memory_bytes: self.memory.one().map_or(MEMORY_BYTES, |memory| memory.0),
-            cache_share_bytes: self
-                .cache_share
-                .one()
-                .map_or(CACHE_SHARE_BYTES, |share| share.0),
+            memory_bytes: memory_bytes(&self.memory),
+            cache_share_bytes: self.cache_share.or(Bytes(CACHE_SHARE_BYTES)).0,
             mtu: self.mtu.or(usual.mtu),
             streams: self.streams.or(usual.streams),
             consumer: self.consumer.or(usual.consumer),
@@ -86,23 +85,12 @@ impl Rx {
             seed: self.clock.seed.or(1),
             ..usual
         };
+        let eras = self.era.or_all([Release::from(Era::V4_13)]).into_iter();
         let axes = RxAxes {
-            drivers: match self.driver.all() {
-                [] => USUAL_DRIVERS.map(str::to_string).to_vec(),
-                some => some.to_vec(),
-            },
-            eras: match self.era.all() {
-                [] => vec![Era::V4_13],
-                some => some.iter().map(|release| release.era).collect(),
-            },
-            page_bytes: match self.page_size.all() {
-                [] => vec![4096],
-                some => some.iter().map(|size| size.0).collect(),
-            },
-            rings: match self.rings.all() {
-                [] => RINGS.to_vec(),
-                some => some.to_vec(),
-            },
+            drivers: self.driver.or_all(USUAL_DRIVERS.map(str::to_string)),
+            eras: eras.map(|release| release.era).collect(),
+            page_bytes: page_bytes(&self.page_size),
+            rings: self.rings.or_all(RINGS),
         };
         let run = |rx| {
             let run = RxRun {
@@ -116,5 +104,26 @@ impl Rx {
         let runs = axes.runs(&base)?.into_iter().map(run);
         let runs = runs.collect::<Result<Vec<_>, _>>()?;
         Ok((machine, runs))
+    }
+}
+
+impl Answers for Rx {
+    /// Packets of all runs, with those before counting.
+    fn steps(&self, _: &Ready<'_>) -> Result<u64, LabError> {
+        let of = |run: &RxRun| {
+            let rx = &run.rx;
+            rx.packets + rx.warm_up_packets() + u64::from(rx.rings * NAPI_BUDGET)
+        };
+        let (_, runs) = self.runs()?;
+        Ok(runs.iter().map(of).fold(0, u64::saturating_add))
+    }
+
+    fn cost(&self, _: answers::Size) -> Cost {
+        Cost::of_load(1000)
+    }
+
+    fn answer(&self, _: &Ready<'_>, how: &How<'_>) -> Result<Vec<Answer>, LabError> {
+        let (_, runs) = self.runs()?;
+        Answer::all(&run_all(&runs, how.jobs, |run| rx::run(run, how.progress))?)
     }
 }

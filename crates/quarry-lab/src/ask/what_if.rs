@@ -4,6 +4,7 @@ use quarry_ask::{Axis, DesignName, Listed, PageBytes, Release, Settings, cells, 
 use quarry_snapshot::{Asked, Detail, Snapshot};
 
 use super::At;
+use super::answers::{Answer, Answers, Cost, How, OfInput, Ready, Size};
 use crate::error::LabError;
 use crate::whatif::{Baseline, Config, Fit, Prediction, Question};
 
@@ -138,6 +139,39 @@ impl WhatIf {
             )));
         }
         Ok(prediction)
+    }
+}
+
+impl Answers for WhatIf {
+    fn of_input(&self) -> OfInput {
+        OfInput {
+            stage: self.stage.one().cloned(),
+            at: self.at.one().copied(),
+            known: self.known.clone(),
+        }
+    }
+
+    fn check(&self) -> Result<(), LabError> {
+        self.questions().map(drop)
+    }
+
+    /// A snapshot of some thousand caches with its baseline.
+    fn cost(&self, _: Size) -> Cost {
+        Cost {
+            reading_ms: 40,
+            ms: 4,
+            bytes: 32 << 20,
+        }
+    }
+
+    fn answer(&self, ready: &Ready<'_>, how: &How<'_>) -> Result<Vec<Answer>, LabError> {
+        let Ready::Snapshot(snapshot, baseline) = ready else {
+            return Err(LabError::Usage("what-if needs a snapshot".to_string()));
+        };
+        let questions = self.questions()?;
+        let answer = |question| WhatIf::answer(self, baseline, snapshot, question);
+        let told: Vec<Prediction> = questions.iter().map(answer).collect::<Result<_, _>>()?;
+        Answer::apart(told, |told| std::mem::take(&mut told.caches), how)
     }
 }
 

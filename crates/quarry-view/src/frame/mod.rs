@@ -251,23 +251,27 @@ impl Frame {
         T: Serialize + JsonSchema,
         P: Serialize + JsonSchema,
     {
-        let of = Self::of(reports)?;
-        let (mut all, mut rows) = (Vec::new(), Vec::new());
-        for (row, report) in reports.iter().enumerate() {
-            for part in parts(report) {
-                all.push(serde_json::to_value(part).map_err(FrameError::Report)?);
-                rows.push(row);
-            }
+        let values = |report: &T| parts(report).iter().map(serde_json::to_value).collect();
+        let all = reports.iter().map(values).collect::<Result<Vec<_>, _>>();
+        let all = all.map_err(FrameError::Report)?;
+        Ok(Self::of(reports)?.parts(schema::fields::<P>(), &all, lead))
+    }
+
+    /// A table of parts of this table's rows, which are JSON already: a row for each, before its members the row's of these
+    /// names.
+    #[must_use]
+    pub fn parts(&self, fields: Vec<Field>, parts: &[Vec<Value>], lead: &[&str]) -> Self {
+        let rows = parts.iter().enumerate();
+        let rows: Vec<usize> = rows
+            .flat_map(|(row, of)| of.iter().map(move |_| row))
+            .collect();
+        let mut table = Self::of_fields(fields, &parts.concat());
+        let of = self.select(&rows);
+        let found = |name: &&str| of.fields.iter().position(|field| field.name == *name);
+        for (at, found) in lead.iter().filter_map(found).enumerate() {
+            table.insert(at, of.fields[found].clone(), of.columns[found].clone());
         }
-        let mut table = Self::of_values::<P>(&all);
-        let of = of.select(&rows);
-        for (at, name) in lead.iter().enumerate() {
-            let found = of.fields.iter().position(|field| field.name == *name);
-            if let Some(found) = found {
-                table.insert(at, of.fields[found].clone(), of.columns[found].clone());
-            }
-        }
-        Ok(table)
+        table
     }
 
     /// Takes out the column of this name, if it is there.

@@ -88,6 +88,7 @@ use quarry_sim::{Config, driver::Driver};
 #[cfg(doc)]
 use crate::card::Card;
 use crate::error::{WorkError, of_run};
+use crate::progress::Progress;
 use crate::setup::checked;
 use receiver::{Receiver, Span};
 
@@ -133,7 +134,7 @@ impl RxRun {
 /// # Errors
 ///
 /// [`WorkError`]: invalid parameters, a machine without room, or a deadlock.
-pub fn run(spec: &RxRun, progress: &dyn Fn(u64)) -> Result<RxReport, WorkError> {
+pub fn run(spec: &RxRun, progress: &dyn Progress) -> Result<RxReport, WorkError> {
     let span = match Slub::RELEASES.contains(&spec.rx.era) {
         true => run_with::<Slub>(spec, progress),
         false => run_with::<SheafCache>(spec, progress),
@@ -141,7 +142,7 @@ pub fn run(spec: &RxRun, progress: &dyn Fn(u64)) -> Result<RxReport, WorkError> 
     Ok(RxReport::of(spec, &span))
 }
 
-fn run_with<D: Design>(spec: &RxRun, progress: &dyn Fn(u64)) -> Result<Span, WorkError> {
+fn run_with<D: Design>(spec: &RxRun, progress: &dyn Progress) -> Result<Span, WorkError> {
     let (config, pages) = (spec.config()?, spec.rx.page_config());
     let ran = drive_pages::<D, _>(config, &pages, BootParams::default(), None, |driver| {
         receive(spec, driver, progress)
@@ -152,7 +153,7 @@ fn run_with<D: Design>(spec: &RxRun, progress: &dyn Fn(u64)) -> Result<Span, Wor
 fn receive<D: Design>(
     spec: &RxRun,
     driver: &mut Driver<'_, D>,
-    progress: &dyn Fn(u64),
+    progress: &dyn Progress,
 ) -> Result<Span, WorkError> {
     let free_pages = driver.page_stats().free_pages + driver.slab_pages();
     let span = {

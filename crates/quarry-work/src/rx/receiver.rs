@@ -19,6 +19,7 @@ use super::spec::{ETHERNET_BYTES, RxSpec, TCP_HEADER_BYTES};
 use super::{LINE_BITS_PER_SECOND, RxRun, WIRE_BYTES};
 use crate::card::{Card, NAPI_BUDGET};
 use crate::error::WorkError;
+use crate::progress::Progress;
 
 /// Bytes of a packet's shared info that a driver clears.
 const SHARED_INFO_CLEARED_BYTES: usize = 32;
@@ -125,7 +126,7 @@ pub(super) struct Receiver<'d, 'h, D: Design> {
     outside_ps: u64,
     /// Time between two packets of a ring.
     packet_ps: f64,
-    progress: &'d dyn Fn(u64),
+    progress: &'d dyn Progress,
     /// Packets so far: offered by the card, lost, polled, read.
     offered: Cell<u64>,
     lost: Cell<u64>,
@@ -148,7 +149,7 @@ impl<'d, 'h, D: Design> Receiver<'d, 'h, D> {
         spec: &'d RxRun,
         driver: &'d Driver<'h, D>,
         cache: CacheIndex,
-        progress: &'d dyn Fn(u64),
+        progress: &'d dyn Progress,
     ) -> Result<Self, WorkError> {
         let rx = &spec.rx;
         let pages = driver.pages();
@@ -411,7 +412,7 @@ impl<'d, 'h, D: Design> Receiver<'d, 'h, D> {
 
     /// Packets were polled: counting begins, or ends.
     fn count(&self, polled: u64) {
-        (self.progress)(polled);
+        self.progress.advance(polled);
         let received = self.received.get() + polled;
         self.received.set(received);
         let begin = self.spec.warm_up_packets();

@@ -5,10 +5,9 @@ pub(crate) mod rows;
 
 use std::path::PathBuf;
 
-use quarry_ask::Asked;
-use quarry_designs::DesignSpec;
-use quarry_lab::ask::Known;
-use quarry_lab::geometry::{Ask, CacheGeometry};
+use quarry_ask::{Asked, PageBytes};
+use quarry_lab::ask::{Geometry, Known};
+use quarry_lab::geometry::CacheGeometry;
 
 use crate::error::usage;
 use crate::{output, question, units};
@@ -17,36 +16,8 @@ use crate::{output, question, units};
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Design and era.
-    #[arg(long, value_name = "DESIGN[@ERA]", default_value = "slub")]
-    design: String,
-    /// Page size: 4k, 16k or 64k; several separated by commas with --pages.
-    #[arg(
-        long,
-        value_name = "BYTES",
-        value_delimiter = ',',
-        value_parser = units::parse_page_bytes,
-        default_value = "4k"
-    )]
-    page_size: Vec<u64>,
-    /// CPUs of the machine; several separated by commas with --pages.
-    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1")]
-    cpus: Vec<u32>,
-    /// Cache-line size in bytes; 64 on x86-64, 128 on ppc64.
-    #[arg(long, value_name = "BYTES", default_value_t = 64)]
-    cache_line: u32,
-    /// Bytes of an object.
-    #[arg(long, value_name = "BYTES", required_unless_present_any = ["from", "pages"])]
-    object_size: Option<u32>,
-    /// Alignment of an object in bytes, a power of two; 0 for the default.
-    #[arg(long, value_name = "BYTES", default_value_t = 0)]
-    align: u32,
-    /// Properties of the cache: hwcache, rcu, ctor, reclaim, freeptr, separated by commas.
-    #[arg(long, value_name = "LIST", default_value = "")]
-    flags: String,
-    /// Set a tunable; may be repeated. `quarry tunables` lists them.
-    #[arg(long = "set", value_name = "NAME=VALUE")]
-    settings: Vec<String>,
+    #[command(flatten)]
+    asked: Asked<Geometry>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -56,7 +27,7 @@ pub(crate) struct Args {
         long,
         value_name = "FILE",
         conflicts_with_all = ["design", "page_size", "cpus", "object_size", "align", "flags",
-                              "settings", "pages"]
+                              "set", "pages"]
     )]
     from: Option<PathBuf>,
     #[command(flatten)]
@@ -104,40 +75,39 @@ Examples:
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if let Some(path) = &args.from {
-        return rows::run(path, args.cache_line, &question::of(&args.known)?);
+        return rows::run(path, &args.asked, &question::of(&args.known)?);
     }
+    let asked = question::of(&args.asked)?;
     if args.pages.is_asked()? {
-        return pages::run(&args.pages, &args.page_size, &args.cpus, args.json);
+        let page_sizes = asked.page_size.or_all([PageBytes(4096)]);
+        let page_sizes: Vec<u64> = page_sizes.iter().map(|size| size.0).collect();
+        return pages::run(&args.pages, &page_sizes, &asked.cpus.or_all([1]), args.json);
     }
-    let ([page_size], [cpus]) = (args.page_size.as_slice(), args.cpus.as_slice()) else {
-        return Err(usage(
-            "give one page size and one number of CPUs for a cache; several are for --pages",
-        ));
-    };
-    output::note_eras([DesignSpec::parse(&args.design)?.era]);
-    let asked = Ask {
-        designs: vec![args.design.clone()],
-        page_bytes: vec![*page_size],
-        cpus: vec![*cpus],
-        cache_line: args.cache_line,
-        object_sizes: vec![args.object_size.unwrap_or_default()],
-        align: args.align,
-        flags: args.flags.clone(),
-        set: args.settings.clone(),
-    };
-    let answers = asked.ask()?;
+    if asked.object_size.is_empty() {
+        return Err(usage("--object-size, --from or --pages must be given"));
+    }
+    let answers = asked.rows()?;
+    output::note_eras(asked.eras()?);
     match answers.as_slice() {
-        [answer] if !args.json => output::print_text(&table(answer)),
-        answers => output::print_json("geometry", &output::Runs { runs: answers }),
+        answers if args.json => output::print_json("geometry", &output::Runs { runs: answers }),
+        answers => {
+            let tables: Vec<String> = answers.iter().map(table).collect();
+            output::print_text(&tables.join("\n"))
+        }
     }
 }
 
 fn table(answer: &CacheGeometry) -> String {
     let title = format!(
-        "{}, {} pages, {} CPUs",
+        "{}, {} pages, {} CPUs{}",
         answer.design,
         units::bytes(answer.page_size),
-        answer.cpus
+        answer.cpus,
+        if answer.set.is_empty() {
+            String::new()
+        } else {
+            format!(", {}", answer.set)
+        }
     );
     let mut table = output::table(&[&title, "", ""], &[2]);
     let mut row = |name: &str, value: u32, unit: &str| {

@@ -18,7 +18,7 @@ pub(crate) struct PageArgs {
     #[arg(
         long,
         requires = "zones",
-        conflicts_with_all = ["design", "object_size", "align", "flags", "settings", "cache_line"]
+        conflicts_with_all = ["design", "object_size", "align", "flags", "set", "cache_line"]
     )]
     pages: bool,
     /// Memory of the machine's zone, or of its zones by name: dma, dma32, normal. A name may be

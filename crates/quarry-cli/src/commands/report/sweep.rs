@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use quarry_designs::list;
-use quarry_sweep::ask::{Ask, Figure};
+use quarry_lab::ask::{Ask, Figure};
 use quarry_sweep::table::Table as Rows;
 use quarry_sweep::{ASK_KEY, Folder, VERSION_KEY};
 use quarry_view::View;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
 
-use quarry_sweep::ask::Figure;
+use quarry_lab::ask::Figure;
 use quarry_view::Grid;
 use quarry_view::figure::{figure, unit};
 use serde_json::Value;

@@ -4,9 +4,7 @@ pub(crate) mod study;
 pub(crate) mod tables;
 
 use quarry_ask::Asked;
-use quarry_lab::ask::Rx;
-use quarry_work::NAPI_BUDGET;
-use quarry_work::rx::RxRun;
+use quarry_lab::ask::{Answers as _, Ready, Rx};
 
 use crate::commands::sensitivity::Timed;
 use crate::jobs::JobsArgs;
@@ -74,7 +72,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let (machine, runs) = asked.runs()?;
     output::note_eras(runs.iter().map(|run| run.rx.era));
     output::note_cpus(&machine, runs.iter().map(|run| run.rx.cpus));
-    let bar = output::progress_bar("rx", packets(&runs), "packets");
+    let bar = output::progress_bar("rx", asked.steps(&Ready::Nothing)?, "packets");
     let reports = quarry_work::run_all(&runs, args.jobs.jobs(), |run| {
         quarry_work::rx::run(run, &|packets| bar.inc(packets))
     });
@@ -98,13 +96,4 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     timed.print(args.json, &groups.unwrap_or_default(), || {
         tables::text(&reports)
     })
-}
-
-/// Packets that runs take, with those before counting.
-fn packets(runs: &[RxRun]) -> u64 {
-    let of = |run: &RxRun| {
-        let rx = &run.rx;
-        rx.packets + rx.warm_up_packets() + u64::from(rx.rings * NAPI_BUDGET)
-    };
-    runs.iter().map(of).fold(0, u64::saturating_add)
 }

@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicBool;
 use anyhow::anyhow;
 use clap::{Arg, ArgAction, ArgMatches, FromArgMatches};
 use quarry_ask::{Door, Field};
-use quarry_sweep::ask::Ask;
+use quarry_lab::ask::Ask;
 use quarry_sweep::{Done, Folder, Options, Plan, Shard, Sweep, free_bytes, version};
 use schemars::JsonSchema;
 use serde::Serialize;

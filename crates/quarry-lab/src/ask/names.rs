@@ -1,26 +1,29 @@
-//! The questions that cells are asked.
+//! All questions by name, for doors that ask any of them: a new one is its file, a line here, and its command.
 
 use std::fmt;
 use std::sync::Arc;
 
 use quarry_ask::{
-    Door, Field, Json, Layer, Part, Settings, canonical, cells, fields, object, read,
+    Door, Field, Json, Layer, Part, Settings, canonical, cells, fields, object, outer, read,
+    settings,
 };
 use quarry_designs::nearest;
-use quarry_lab::RunReport;
-use quarry_lab::ask::{Hackbench, Micro, Replay, Tbench, TcpRr, WhatIf};
-use quarry_lab::replay::report::CacheReport;
-use quarry_lab::replay::timed::report::{TimedCache, TimedReport};
-use quarry_lab::whatif::{CachePrediction, Prediction};
+use quarry_view::frame::{self, schema};
 use quarry_work::load::{CacheReport as LoadCache, LoadReport};
 use quarry_work::micro::MicroReport;
+use quarry_work::pages::PagesReport;
+use quarry_work::rx::RxReport;
 use schemars::JsonSchema;
 use serde_json::Map;
 
-use crate::answer::{Answer, Answers, Here, OfInput, Ready};
-use crate::error::SweepError;
-use crate::inputs::Input;
-use crate::table::{self, schema};
+use super::answers::{Answer, Answers, Cost, How, Needs, OfInput, Ready, Size};
+use super::{Geometry, Hackbench, HeapFile, Look, Micro, Pages, Replay, Rx, Tbench, TcpRr, WhatIf};
+use crate::error::LabError;
+use crate::geometry::CacheGeometry;
+use crate::look::{self, CacheLook};
+use crate::replay::report::{CacheReport, RunReport};
+use crate::replay::timed::report::{TimedCache, TimedReport};
+use crate::whatif::{CachePrediction, Prediction};
 
 /// The figure of a report that settings are judged by: the less, the better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,28 +44,8 @@ const fn exact(column: &'static str) -> Figure {
     }
 }
 
-/// Input of a question.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Needs {
-    /// None: a load.
-    Nothing,
-    /// A snapshot, or a recording with one.
-    Snapshot,
-    /// A recording.
-    Recording,
-}
-
-/// Cost of a cell.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cost {
-    /// Nominal milliseconds of one CPU.
-    pub ms: u64,
-    /// Bytes that it may need at once, beside the program: an estimate from above.
-    pub bytes: u64,
-}
-
 /// Makes a question of names and values.
-type Reader = fn(&[Layer<'_>]) -> Result<Arc<dyn Question>, String>;
+type Reader = fn(&[Layer<'_>], Door) -> Result<Arc<dyn Question>, String>;
 
 /// A kind of question, by its name.
 struct Entry {
@@ -72,7 +55,7 @@ struct Entry {
     fields: fn() -> Vec<Field>,
     read: Reader,
     /// Columns of its report, and of those of its caches.
-    reports: fn() -> [Vec<table::Field>; 2],
+    reports: fn() -> [Vec<frame::Field>; 2],
 }
 
 const fn entry<Q: Answers, Run: JsonSchema, Cache: JsonSchema>(
@@ -85,17 +68,17 @@ const fn entry<Q: Answers, Run: JsonSchema, Cache: JsonSchema>(
         needs,
         figure,
         fields: fields::<Q>,
-        read: |layers| Ok(Arc::new(read::<Q>(layers, Door::Plan)?)),
+        read: |layers, door| Ok(Arc::new(read::<Q>(layers, door)?)),
         reports: || [schema::fields::<Run>(), schema::fields::<Cache>()],
     }
 }
 
-/// A report without members: a micro-benchmark has one cache.
+/// A report without members: the caches of what has none.
 #[derive(JsonSchema)]
 struct Nothing {}
 
-/// All questions: a new one is a line here and what it answers ([`Answers`]).
-static ENTRIES: [Entry; 7] = [
+/// All questions.
+static ENTRIES: [Entry; 11] = [
     entry::<WhatIf, Prediction, CachePrediction>(
         "what-if",
         Needs::Snapshot,
@@ -115,6 +98,10 @@ static ENTRIES: [Entry; 7] = [
     entry::<Tbench, LoadReport, LoadCache>("run tbench", Needs::Nothing, exact("cpu_us")),
     entry::<TcpRr, LoadReport, LoadCache>("run tcp_rr", Needs::Nothing, exact("cpu_us")),
     entry::<Micro, MicroReport, Nothing>("run micro", Needs::Nothing, exact("object_ns")),
+    entry::<Pages, PagesReport, Nothing>("run pages", Needs::Nothing, exact("fault.ns")),
+    entry::<Rx, RxReport, Nothing>("run rx", Needs::Nothing, exact("memory_ns")),
+    entry::<Geometry, CacheGeometry, Nothing>("geometry", Needs::Nothing, exact("slab_size")),
+    entry::<Look, look::Look, CacheLook>("look", Needs::Snapshot, exact("slab_bytes")),
 ];
 
 /// Name of a question: the command that asks it. `replay --time` is `replay` with `time`.
@@ -124,6 +111,12 @@ pub struct Ask(usize);
 impl Ask {
     /// The question about a snapshot.
     pub const WHAT_IF: Self = Self(0);
+    /// The question about a recording.
+    pub const REPLAY: Self = Self(1);
+    /// The same in simulated time.
+    pub const TIMED_REPLAY: Self = Self(2);
+    /// The question about caches that a user describes.
+    pub const GEOMETRY: Self = Self(9);
 
     /// All of them.
     pub fn all() -> impl Iterator<Item = Self> {
@@ -153,7 +146,8 @@ impl Ask {
     }
 
     /// Columns of its report, and of those of its caches.
-    pub(crate) fn reports(self) -> [Vec<table::Field>; 2] {
+    #[must_use]
+    pub fn reports(self) -> [Vec<frame::Field>; 2] {
         (self.entry().reports)()
     }
 
@@ -161,15 +155,21 @@ impl Ask {
     ///
     /// # Errors
     ///
-    /// [`SweepError::Usage`] with all names.
-    pub fn parse(text: &str) -> Result<Self, SweepError> {
+    /// [`LabError::Usage`] with all names.
+    pub fn parse(text: &str) -> Result<Self, LabError> {
         let words: Vec<&str> = text.split_whitespace().collect();
         let words = words.join(" ");
         Self::all().find(|ask| ask.name() == words).ok_or_else(|| {
             let names = Self::all().map(|ask| format!("{:?}", ask.name()));
             let names: Vec<String> = names.collect();
-            SweepError::Usage(format!("ask = {text:?}: there are {}", names.join(", ")))
+            LabError::Usage(format!("ask = {text:?}: there are {}", names.join(", ")))
         })
+    }
+
+    /// All fields, as declared, with that which its name says and those of one door.
+    #[must_use]
+    pub fn declared(self) -> Vec<Field> {
+        (self.entry().fields)()
     }
 
     /// The part of its name behind ` --`, which is a field of the question.
@@ -180,7 +180,7 @@ impl Ask {
     /// Fields of the question, in the order of the axes; not those that its name says.
     #[must_use]
     pub fn fields(self) -> Vec<Field> {
-        let mut fields = (self.entry().fields)();
+        let mut fields = self.declared();
         fields.sort_by_key(|field| field.rank);
         // Without its mode, it has nothing that needs one.
         let mode = self.mode();
@@ -201,8 +201,8 @@ impl Ask {
     ///
     /// # Errors
     ///
-    /// [`SweepError::Usage`] with the questions that have the key, or the nearest key.
-    pub fn field(self, key: &str, others: &[&str]) -> Result<Field, SweepError> {
+    /// [`LabError::Usage`] with the questions that have the key, or the nearest key.
+    pub fn field(self, key: &str, others: &[&str]) -> Result<Field, LabError> {
         let is = |field: &Field| field.name == key.replace('-', "_");
         if let Some(field) = self.fields().into_iter().find(is) {
             return Ok(field);
@@ -212,7 +212,7 @@ impl Ask {
             .map(Self::name)
             .collect();
         if !having.is_empty() {
-            return Err(SweepError::Usage(format!(
+            return Err(LabError::Usage(format!(
                 "{key} applies to {}, not to {self}",
                 having.join(", ")
             )));
@@ -225,7 +225,7 @@ impl Ask {
             .collect();
         let near = nearest(key, names.iter().map(String::as_str));
         let near = near.map_or_else(String::new, |near| format!("; the nearest is {near:?}"));
-        Err(SweepError::Usage(format!(
+        Err(LabError::Usage(format!(
             "a plan has no key {key:?}{near}; keys of {self} are {}",
             names.join(", ")
         )))
@@ -235,15 +235,15 @@ impl Ask {
     ///
     /// # Errors
     ///
-    /// [`SweepError::Usage`] if a value is wrong or keys contradict each other.
-    pub fn read(self, layers: &[Layer<'_>]) -> Result<Arc<dyn Question>, SweepError> {
+    /// [`LabError::Usage`] if a value is wrong or keys contradict each other.
+    pub fn read(self, layers: &[Layer<'_>], door: Door) -> Result<Arc<dyn Question>, LabError> {
         let mut mode = Map::new();
         if let Some(name) = self.mode() {
             mode.insert(name.to_string(), true.into());
         }
         let mut all = vec![(&mode, std::path::Path::new(""))];
         all.extend_from_slice(layers);
-        (self.entry().read)(&all).map_err(SweepError::Usage)
+        (self.entry().read)(&all, door).map_err(LabError::Usage)
     }
 }
 
@@ -278,10 +278,13 @@ impl<'de> serde::Deserialize<'de> for Ask {
     }
 }
 
-/// A question of some kind, as a sweep sees it.
+/// A question of some kind.
 pub trait Question: fmt::Debug + Send + Sync {
     /// Every combination of the values of its axes and its settings, for one input.
     fn cells(&self) -> Vec<Arc<dyn Question>>;
+
+    /// The cells of what no plan runs at once, each with the names and values that differ.
+    fn outer(&self) -> Vec<(Arc<dyn Question>, Map<String, Json>)>;
 
     /// Names and values; with contents, all that the answer depends on.
     fn object(&self, contents: bool) -> Map<String, Json>;
@@ -298,33 +301,51 @@ pub trait Question: fmt::Debug + Send + Sync {
     /// The same with other tunables.
     fn with_settings(&self, settings: Settings) -> Arc<dyn Question>;
 
-    /// Facts that decide how an input is read.
+    /// The same on the heap of a machine that has run.
+    ///
+    /// # Errors
+    ///
+    /// As [`Answers::begin`].
+    fn begun(&self, heap: HeapFile) -> Result<Arc<dyn Question>, LabError>;
+
+    /// As [`Answers::of_input`].
     fn of_input(&self) -> OfInput;
 
     /// Refuses what no cell can ask, whatever its input.
     ///
     /// # Errors
     ///
-    /// A sentence that names the setting.
-    fn check(&self) -> Result<(), String>;
+    /// As [`Answers::check`].
+    fn check(&self) -> Result<(), LabError>;
 
-    /// Cost of a cell; `is_first` if the input has to be read.
-    fn cost(&self, input: &Input, is_first: bool) -> Cost;
+    /// As [`Answers::steps`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Answers::steps`].
+    fn steps(&self, ready: &Ready<'_>) -> Result<u64, LabError>;
 
-    /// Answers a cell.
-    #[doc(hidden)]
-    fn answer(
-        &self,
-        ready: &Ready<'_>,
-        here: &Here<'_>,
-        caches: bool,
-    ) -> Result<Vec<Answer>, String>;
+    /// As [`Answers::cost`].
+    fn cost(&self, size: Size) -> Cost;
+
+    /// As [`Answers::answer`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Answers::answer`].
+    fn answer(&self, ready: &Ready<'_>, how: &How<'_>) -> Result<Vec<Answer>, LabError>;
 }
 
 impl<Q: Answers + Part> Question for Q {
     fn cells(&self) -> Vec<Arc<dyn Question>> {
         let all = cells(self, |_| true).into_iter();
         all.map(|cell| Arc::new(cell) as Arc<dyn Question>)
+            .collect()
+    }
+
+    fn outer(&self) -> Vec<(Arc<dyn Question>, Map<String, Json>)> {
+        let all = outer(self).into_iter();
+        all.map(|(cell, values)| (Arc::new(cell) as Arc<dyn Question>, values))
             .collect()
     }
 
@@ -337,7 +358,8 @@ impl<Q: Answers + Part> Question for Q {
     }
 
     fn settings(&self) -> Settings {
-        self.set().clone()
+        let mut own = self.clone();
+        settings(&mut own).cloned().unwrap_or_default()
     }
 
     fn design(&self) -> Option<String> {
@@ -346,38 +368,38 @@ impl<Q: Answers + Part> Question for Q {
         Some(design.to_string())
     }
 
-    fn with_settings(&self, settings: Settings) -> Arc<dyn Question> {
+    fn with_settings(&self, set: Settings) -> Arc<dyn Question> {
         let mut other = self.clone();
-        *other.set_mut() = settings;
+        if let Some(of) = settings(&mut other) {
+            *of = set;
+        }
         Arc::new(other)
+    }
+
+    fn begun(&self, heap: HeapFile) -> Result<Arc<dyn Question>, LabError> {
+        let mut other = self.clone();
+        other.begin(heap)?;
+        Ok(Arc::new(other))
     }
 
     fn of_input(&self) -> OfInput {
         Answers::of_input(self)
     }
 
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), LabError> {
         Answers::check(self)
     }
 
-    fn cost(&self, input: &Input, is_first: bool) -> Cost {
-        Answers::cost(self, input, is_first)
+    fn steps(&self, ready: &Ready<'_>) -> Result<u64, LabError> {
+        Answers::steps(self, ready)
     }
 
-    fn answer(
-        &self,
-        ready: &Ready<'_>,
-        here: &Here<'_>,
-        caches: bool,
-    ) -> Result<Vec<Answer>, String> {
-        let mut answers = Answers::answer(self, ready, here, caches)?;
-        let varied = self.set().varied();
-        for answer in &mut answers {
-            if let Some(members) = answer.run.as_object_mut() {
-                members.insert("set".to_string(), varied.clone().into());
-            }
-        }
-        Ok(answers)
+    fn cost(&self, size: Size) -> Cost {
+        Answers::cost(self, size)
+    }
+
+    fn answer(&self, ready: &Ready<'_>, how: &How<'_>) -> Result<Vec<Answer>, LabError> {
+        Answers::answer(self, ready, how)
     }
 }
 
@@ -390,6 +412,9 @@ mod tests {
         for ask in Ask::all() {
             assert_eq!(Ask::parse(ask.name()).unwrap(), ask);
         }
+        let named = [Ask::WHAT_IF, Ask::REPLAY, Ask::TIMED_REPLAY, Ask::GEOMETRY];
+        let named = named.map(Ask::name);
+        assert_eq!(named, ["what-if", "replay", "replay --time", "geometry"]);
         let error = Ask::parse("what if").unwrap_err().to_string();
         assert!(error.contains("\"what-if\", \"replay\""), "{error}");
     }

@@ -1,0 +1,109 @@
+//! First questions about snapshots.
+
+use std::path::Path;
+
+use quarry_ask::{Axis, question};
+use quarry_snapshot::Snapshot;
+
+use super::answers::{Answer, Answers, Cost, How, OfInput, Ready, Size};
+use super::what_if::check_slabs;
+use super::{At, Known, Source};
+use crate::error::LabError;
+use crate::look;
+
+question! {
+    /// How much slab memory a kernel has, of what and why, and what would change it.
+    pub struct Look {
+        /// Stage of a recorded boot; the first by default. A list has a snapshot for each.
+        stage: Axis<String>, value("NAME"), inner();
+        /// Snapshot of a trace: what the kernel held at the begin or at the end of the load; both by default.
+        at: Axis<At>, value("WHEN"), not_with(&["stage"]);
+        /// Facts that the file lacks.
+        known: Known;
+    }
+}
+
+impl Look {
+    /// The snapshots of a file, oldest first: of each stage that is asked for, or all its moments. `open` opens the file;
+    /// `path` is where it lies, if it can be read twice.
+    ///
+    /// # Errors
+    ///
+    /// The error of `open`; [`LabError`] if it has no such snapshot, or other facts.
+    pub fn snapshots<E: From<LabError>>(
+        &self,
+        path: Option<&Path>,
+        open: impl Fn(Option<&str>) -> Result<Source, E>,
+    ) -> Result<Vec<Snapshot>, E> {
+        let stages = self.stage.all().iter().map(|name| Some(name.as_str()));
+        let mut stages: Vec<Option<&str>> = stages.collect();
+        if stages.is_empty() {
+            stages.push(None);
+        }
+        let mut snapshots = Vec::new();
+        for stage in stages {
+            snapshots.extend(self.moments(open(stage)?, path.filter(|_| stage.is_none()))?);
+        }
+        Ok(snapshots)
+    }
+
+    /// The moments of a file, with the facts that are given.
+    fn moments(&self, source: Source, path: Option<&Path>) -> Result<Vec<Snapshot>, LabError> {
+        let moments = match (source, path) {
+            (source, _) if !self.at.is_empty() => {
+                vec![source.into_snapshot(self.at.one().copied())?]
+            }
+            // Some forms have several moments.
+            (Source::Snapshot(_), Some(path)) => Snapshot::read_all(path)?,
+            (Source::Snapshot(mut snapshot), None) => {
+                if let Some(stage) = &snapshot.stage {
+                    snapshot.file = format!("{}, stage {stage}", snapshot.file);
+                }
+                vec![*snapshot]
+            }
+            (Source::Trace(input), _) => {
+                let found = input.snapshots()?;
+                if found.is_empty() {
+                    return Err(LabError::Usage(format!(
+                        "{} has no snapshot: record it with quarry record, or add one with quarry filter --before and --after",
+                        input.name
+                    )));
+                }
+                found
+            }
+        };
+        let known = moments.into_iter().map(|one| {
+            let one = self.known.applied(one)?;
+            check_slabs(&one, "a look")?;
+            Ok(one)
+        });
+        known.collect()
+    }
+}
+
+impl Answers for Look {
+    fn of_input(&self) -> OfInput {
+        OfInput {
+            stage: self.stage.one().cloned(),
+            at: self.at.one().copied(),
+            known: self.known.clone(),
+        }
+    }
+
+    /// A snapshot with its baseline, and a dozen predictions.
+    fn cost(&self, _: Size) -> Cost {
+        Cost {
+            reading_ms: 40,
+            ms: 50,
+            bytes: 32 << 20,
+        }
+    }
+
+    fn answer(&self, ready: &Ready<'_>, how: &How<'_>) -> Result<Vec<Answer>, LabError> {
+        let Ready::Snapshot(snapshot, baseline) = ready else {
+            return Err(LabError::Usage("look needs a snapshot".to_string()));
+        };
+        let look = look::Look::asked(snapshot, baseline)?;
+        Answer::apart(vec![look], |look| std::mem::take(&mut look.caches), how)
+    }
+}
