@@ -133,6 +133,35 @@ def test_loads(command, words, load, size, keywords):
     assert table.columns[:2] == ["load", "size"]
 
 
+@pytest.mark.parametrize(
+    ("words", "load", "keywords"),
+    [
+        (
+            "micro --count 50 --design slub,sheaf",
+            "micro",
+            {"count": 50, "design": ["slub", "sheaf"]},
+        ),
+        ("pages --pages 8 --processes 2", "pages", {"pages": 8, "processes": 2}),
+        (
+            "rx --packets 500 --rings 1 --driver none",
+            "rx",
+            {"packets": 500, "rings": 1, "driver": "none"},
+        ),
+    ],
+)
+def test_workloads(command, words, load, keywords):
+    told = command("run", *words.split())
+    same(quarry.run(load, **keywords), told["runs"])
+
+
+def test_any_keyword_takes_a_list():
+    table = quarry.run("tbench", 1, cpus=1, design="slub", time=["1ms", "2ms"], seed=[1, 2])
+    assert table["asked.time"] == ["1ms", "1ms", "2ms", "2ms"]
+    assert table["asked.seed"] == [1, 2, 1, 2]
+    with pytest.raises(TypeError, match="clients: it is given twice"):
+        quarry.run("tbench", 1, clients=2)
+
+
 def test_geometry(command, snapshots):
     told = command("geometry", "--object-size", 9856, "--page-size", "64k", "--cpus", 16)
     table = quarry.geometry([192, 9856], page_size="64k", cpus=16)
@@ -150,6 +179,8 @@ def test_look(command, snapshots):
     assert look.what_ifs.runs == told["what_ifs"]
     assert look.growth.runs == told["growth"]["caches"]
     assert quarry.look(snapshots[0]).growth is None
+    with pytest.raises(quarry.Error, match=r"6\.12"):
+        quarry.look(snapshots[0], kernel="6.12")
 
 
 def test_callers(command):

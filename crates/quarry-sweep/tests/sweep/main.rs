@@ -1,5 +1,7 @@
 //! Whole sweeps on files: the same rows however they are run, and what a folder keeps.
 
+mod questions;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::num::NonZeroUsize;
@@ -412,43 +414,6 @@ fn recordings_are_replayed_in_both_ways() {
 }
 
 #[test]
-fn loads_need_no_input() {
-    let out = tempfile::tempdir().unwrap();
-    let load = plan(
-        &json!({"ask": "run hackbench", "groups": [1, 2], "loops": 3, "fds": 4, "cpus": 2, "seed": "1..2",
-        "design": ["slub@6.17", "sheaf@7.0"], "set": ["sheaf.sheaf_capacity=4"]}),
-    );
-    let sweep = Sweep::of(&load, true).unwrap();
-    // SLUB does not have the tunable, and runs without.
-    assert_eq!(sweep.cells.len(), 2 * 2 * 2);
-    assert_eq!(run(&sweep, out.path(), &jobs(2)).unwrap().failed, 0);
-    let folder = Folder::open(out.path()).unwrap();
-    let rows = folder.results(|_| true).unwrap().unwrap();
-    assert!(
-        texts(&rows, "input")
-            .iter()
-            .all(|name| *name == Some("run hackbench"))
-    );
-    for row in (0..rows.rows()).map(|row| rows.row(row)) {
-        assert_eq!(row["size"], row["asked.groups"]);
-        assert_eq!(row["options.loops"], 3, "{row:?}");
-        assert!(row["per_second"].as_f64().unwrap() > 0.0);
-    }
-    // The machine does not have as many CPUs: a row each, with the sentence of the command.
-    let wide = plan(&json!({"ask": "run tbench", "cpus": 4096, "design": "slub@6.17"}));
-    let sweep = Sweep::of(&wide, false).unwrap();
-    assert_eq!(
-        run(&sweep, &out.path().join("wide"), &jobs(1))
-            .unwrap()
-            .failed,
-        1
-    );
-    let wrong = plan(&json!({"ask": "run tcp_rr", "input": "kv"}));
-    let error = Sweep::of(&wrong, false).unwrap_err().to_string();
-    assert!(error.contains("run tcp_rr has no input"), "{error}");
-}
-
-#[test]
 fn a_machine_is_known_by_its_content() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
@@ -511,35 +476,6 @@ fn a_machine_is_known_by_its_content() {
     fs::copy(at("same.toml"), at("mine.toml")).unwrap();
     let error = named(json!(["same.toml", "mine.toml"])).unwrap_err();
     assert!(error.contains("mine.toml has the content of"), "{error}");
-}
-
-#[test]
-fn a_micro_benchmark_is_swept() {
-    let out = tempfile::tempdir().unwrap();
-    let spread = plan(&json!({
-        "ask": "run micro", "pattern": "spread", "count": 500, "cpus": [2, 8], "size": [64, "1k"],
-        "design": ["slub@6.17", "sheaf@7.0"], "set": ["sheaf.sheaf_capacity=4,60"], "draw": [0, 1],
-        "machine": "skylake-sp-8x28"
-    }));
-    let sweep = Sweep::of(&spread, false).unwrap();
-    // Settings of sheaves are none of SLUB's.
-    assert_eq!(sweep.cells.len(), 2 * 2 * 2 * (1 + 3));
-    let folder = out.path().join("micro");
-    assert_eq!(run(&sweep, &folder, &jobs(2)).unwrap().failed, 0);
-    let table = Folder::open(&folder).unwrap();
-    let table = table.results(|_| true).unwrap().unwrap();
-    assert_eq!(table.rows(), sweep.cells.len());
-    for row in (0..table.rows()).map(|row| table.row(row)) {
-        let of = |name: &str| row[name].as_f64().unwrap();
-        assert_eq!(row["pattern"], "spread");
-        assert_eq!(of("object_ns"), of("alloc.ns") + of("free.ns"));
-        assert!(of("peak_slab_bytes") >= 500.0 * of("object_bytes"));
-    }
-    let refused = refused(&json!({"ask": "run micro", "pattern": "sprad"}));
-    assert!(
-        refused.starts_with("pattern: there is no \"sprad\"; there are batch"),
-        "{refused}"
-    );
 }
 
 #[test]
