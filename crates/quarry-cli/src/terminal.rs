@@ -102,7 +102,7 @@ fn table(table: &Table, rows: &[usize], show: Show<'_>) -> String {
         };
         match (cell.part, column.is_bar()) {
             (Some(part), true) => bar(part, cell.value.unwrap_or(0.0), most(at)),
-            _ if at == 0 && lead == 0 => shortened(&cell.text, NAME_CHARS),
+            _ if at == 0 && lead == 0 && !table.blocks => shortened(&cell.text, NAME_CHARS),
             _ => cell.text.clone(),
         }
     };
@@ -139,6 +139,14 @@ fn table(table: &Table, rows: &[usize], show: Show<'_>) -> String {
         .filter(is_text)
         .map(|(at, _)| at)
         .collect();
+    if table.blocks {
+        let mut wrapped = output::table(&header, &texts);
+        wrapped.add_rows(
+            rows.iter()
+                .map(|row| columns.iter().map(|(at, column)| cell(*row, *at, column))),
+        );
+        return wrapped.to_string();
+    }
     let mut grid = output::grid(&header, &texts);
     for row in rows {
         grid.add_row(columns.iter().map(|(at, column)| cell(*row, *at, column)));

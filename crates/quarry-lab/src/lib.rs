@@ -47,6 +47,7 @@ pub mod booted;
 pub mod bundled;
 pub mod callers;
 mod error;
+pub mod experiments;
 pub mod fault;
 pub mod geometry;
 pub mod infer;

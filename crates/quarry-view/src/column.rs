@@ -65,6 +65,10 @@ pub enum Form {
     Seconds,
     /// Cache lines per operation.
     Lines,
+    /// A number with three digits or more.
+    Number,
+    /// Number for each 1000 of these members.
+    Per1000(&'static str),
     /// A bar as long as this part of the largest, with the column's own member as the full part of it. Pages have charts.
     Bar(&'static str),
 }
@@ -179,9 +183,14 @@ impl Column {
         let fields = self.fields.as_ref();
         match self.form {
             Form::Text | Form::Orders => None,
-            Form::Of(whole) => {
+            Form::Of(whole) | Form::Per1000(whole) => {
                 let (part, whole) = (sum(row, fields)?, sum(row, whole)?);
-                (whole > 0.0).then(|| part / whole)
+                let all = if matches!(self.form, Form::Of(_)) {
+                    1.0
+                } else {
+                    1000.0
+                };
+                (whole > 0.0).then(|| part * all / whole)
             }
             Form::Ns => {
                 let of = fields.rsplit_once('.').map_or("", |(of, _)| of);
@@ -237,6 +246,8 @@ impl Form {
             Self::Ms => format!("{:.3}", number / 1e6),
             Self::Seconds => units::duration(number),
             Self::Lines => format!("{number:.3}"),
+            Self::Per1000(_) if number > 0.0 && number < 0.005 => "<0.01".to_string(),
+            Self::Number | Self::Per1000(_) => units::number(number),
             Self::Text | Self::Orders | Self::Bar(_) => String::new(),
         }
     }

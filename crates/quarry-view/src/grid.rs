@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use serde_json::Value;
 
-use crate::figure::{figure, on_axis, shown, titled};
+use crate::figure::{on_axis, shown, titled};
 use crate::value::at;
 use crate::{Axis, Bar, Cell, Chart, Column, Line, Spec, Table, grouped};
 
@@ -395,12 +395,6 @@ pub fn plain(name: &str) -> String {
         "cpus" => "CPUs".to_string(),
         other => other.replace('_', " "),
     }
-}
-
-/// A cell with a figure of a run.
-pub fn figure_cell(run: &Value, name: &str) -> Cell {
-    let value = at(run, name).as_f64();
-    Cell::maybe(value.map(|value| (figure(name, value), value)))
 }
 
 #[cfg(test)]

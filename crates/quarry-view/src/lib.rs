@@ -24,7 +24,7 @@ mod view;
 pub use chart::{Axis, Bar, Chart, Drawing, Line, LineKind, Range, Scale};
 pub use column::{Column, Form, Level, Spec, column};
 pub use doc::{Doc, file_name, headed, runs, short_names, without_folders};
-pub use grid::{Grid, GridAxis, IDENTITY, figure_cell, plain};
+pub use grid::{Grid, GridAxis, IDENTITY, plain};
 pub use table::{Cell, Row, Table, Tone};
 pub use view::{Part, Section, View, meaning};
 

@@ -1,6 +1,7 @@
 //! Runs in simulated time. An experiment says how a run is made, judged and described; running all of them, repeating
 //! them in the arms of a study, and printing is the same for all.
 
+use quarry_lab::experiments;
 use quarry_machines::Machine;
 use quarry_sim::time::TimeCounters;
 use quarry_work::run_all;
@@ -10,6 +11,7 @@ use serde::Serialize;
 use crate::commands::loads::TimedArgs;
 use crate::commands::sensitivity::{self, Group, Report, Timed};
 use crate::output::{self, Asked};
+use crate::terminal::{self, Show};
 
 /// Progress of a run, in steps that are done.
 pub(crate) type Progress<'a> = &'a dyn quarry_work::Progress;
@@ -100,13 +102,13 @@ impl Command<'_> {
         reports.map_err(Into::into)
     }
 
-    /// Studies the runs if asked to, and prints all; `text` is what follows the machine and the settings.
+    /// Studies the runs if asked to, and prints all.
     pub(crate) fn print<E: Experiment>(
         &self,
         experiment: &E,
         runs: &[E::Run],
         reports: &[E::Report],
-        text: impl FnOnce(&[Group]) -> String,
+        has_profiles: bool,
     ) -> anyhow::Result<()> {
         let groups = Group::all(reports, E::named);
         let machine = (self.machine, self.seed, self.args.jobs.jobs());
@@ -124,9 +126,31 @@ impl Command<'_> {
             runs: reports,
             sensitivity: study.as_ref(),
         };
-        timed.print(self.args.json, &groups, || {
-            let settings = output::settings_line(&self.settings.set);
-            format!("{}\n{settings}{}", self.machine.about, text(&groups))
-        })
+        let settings = output::settings_line(&self.settings.set);
+        let notes = format!("{}\n{settings}", self.machine.about);
+        print(self.name, &timed, notes, self.args.json, has_profiles)
     }
+}
+
+/// Prints a workload's answer: JSON, or its view with a line first for each note.
+pub(crate) fn print(
+    name: &str,
+    answer: &impl Serialize,
+    notes: String,
+    json: bool,
+    has_profiles: bool,
+) -> anyhow::Result<()> {
+    let command = format!("run {name}");
+    if json {
+        return output::print_json(&command, answer);
+    }
+    let mut view = experiments::view(&[output::doc(&command, answer)?]);
+    view.note_first(notes.lines().map(str::to_string));
+    view.sections
+        .retain(|section| has_profiles || section.id != experiments::PROFILES);
+    let show = Show {
+        hint: "`quarry explain NAME` says what a row means.",
+        ..Show::default()
+    };
+    terminal::print(&view, show)
 }

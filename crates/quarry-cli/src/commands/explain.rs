@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use quarry_core::machine::{Line, LockClass, Work};
 use quarry_core::stats::Stat;
 use quarry_designs::DesignSpec;
+use quarry_lab::experiments::{self, study};
 use quarry_view::frame::schema::Member;
 use quarry_view::{Column, meaning};
 
@@ -88,9 +89,11 @@ impl Meanings {
             ("look", &quarry_lab::look::TABLES),
             ("what-if", &quarry_lab::whatif::TABLES),
         ];
-        let views = views.iter().flat_map(|(command, specs)| {
+        let study = ("run micro", &study::TABLES[..]);
+        let views = views.into_iter().chain(experiments::TABLES).chain([study]);
+        let views = views.flat_map(|(command, specs)| {
             let specs = specs.iter();
-            specs.map(|spec| (*command, spec.title, spec.rows, spec.columns))
+            specs.map(move |spec| (command, spec.title, spec.rows, spec.columns))
         });
         let tables = views.chain(WORDS.iter().copied());
         let tables = tables.map(|(command, title, of, columns)| Table {
@@ -252,11 +255,9 @@ fn is_named(label: &str, name: &str) -> bool {
     let label = normal(label);
     let behind = name.strip_prefix(&label).map(str::trim_start);
     let before = name.strip_suffix(&label).map(str::trim_end);
-    let is_number = |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_digit());
     match label.as_str() {
         _ if label == name => true,
         "on" => behind.is_some_and(|kernel| !kernel.is_empty()),
-        "draws %" | "seeds %" => before.is_some_and(is_number),
         "thread" | "quarry" => before.is_some_and(|driver| !driver.is_empty()),
         _ => false,
     }
@@ -326,7 +327,6 @@ mod tests {
             "node_list",
             "blocks from DMA",
             "process (5 of 36)",
-            "32 draws %",
             "slub@6.18 4 KiB pages 2 CPUs",
         ] {
             assert!(!meanings.find(name).is_empty(), "{name}");

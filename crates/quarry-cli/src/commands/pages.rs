@@ -55,9 +55,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         settings: output::Asked::tunables(asked.set.texts()),
     };
     let reports = command.run_all(&Bench, &runs)?;
-    command.print(&Bench, &runs, &reports, |_| {
-        format!("{}\n{}\n", finding(&reports), table(&reports))
-    })
+    command.print(&Bench, &runs, &reports, false)
 }
 
 /// Figure that orders releases: millions of pages per second.
@@ -111,60 +109,4 @@ fn of(processes: u32) -> String {
         1 => "1 process".to_string(),
         several => format!("{several} processes"),
     }
-}
-
-/// Zone-lock waits and throughput with the most processes, in a sentence for each release.
-fn finding(reports: &[PagesReport]) -> String {
-    let first = reports.first().map_or(0, |first| first.processes);
-    let firsts = reports
-        .iter()
-        .take_while(|report| report.processes == first);
-    let sentence = |few: &PagesReport| {
-        let of_era = reports.iter().filter(|report| report.era == few.era);
-        let many = of_era.max_by_key(|report| report.processes).unwrap_or(few);
-        let times = match many.processes == few.processes {
-            true => String::new(),
-            false => {
-                let times = many.per_second / few.per_second;
-                format!(", {times:.1} times those of {}", of(few.processes))
-            }
-        };
-        format!(
-            "{}, {}: {:.0} % of the time are waits for the zone lock; {:.2} million pages a second{times}.\n",
-            many.era,
-            of(many.processes),
-            many.zone_wait * 100.0,
-            many.per_second / 1e6
-        )
-    };
-    firsts.map(sentence).collect()
-}
-
-fn table(reports: &[PagesReport]) -> output::Grid {
-    let header = [
-        "number,\nera",
-        "fault\nns",
-        "free\nns",
-        "Mpages\n/s",
-        "wait\n%",
-        "faults:\nheld\nns",
-        "\nwait\nns",
-        "frees:\nheld\nns",
-        "\nwait\nns",
-    ];
-    let mut table = output::grid(&header, &[]);
-    for run in reports {
-        table.add_row([
-            format!("{}, {}", run.processes, run.era),
-            format!("{:.1}", run.fault.ns),
-            format!("{:.1}", run.free.ns),
-            format!("{:.2}", run.per_second / 1e6),
-            format!("{:.1}", run.zone_wait * 100.0),
-            format!("{:.1}", run.fault_lock.hold_ns),
-            format!("{:.1}", run.fault_lock.wait_ns),
-            format!("{:.1}", run.free_lock.hold_ns),
-            format!("{:.1}", run.free_lock.wait_ns),
-        ]);
-    }
-    table
 }

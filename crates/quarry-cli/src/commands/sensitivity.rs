@@ -1,10 +1,10 @@
 //! `--sensitivity`: how far figures move when the machine's constants are other than their values say.
 //!
 //! A command makes a [`Study`] of the time counters of its runs, [`explore`] repeats these in all arms, and a [`Report`] is made
-//! of the [`Samples`] and claims about them: a part of the JSON, and a text below the tables.
+//! of the [`Samples`] and claims about them: a part of the JSON.
 
 use quarry_work::sensitivity::{
-    Arm, Claim, DRAWS, Decides, Figure, FigureBand, First, SEEDS, STATES, Samples, Study, Verdict,
+    Arm, Claim, DRAWS, Figure, FigureBand, First, SEEDS, STATES, Samples, Study,
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -64,22 +64,6 @@ pub(crate) struct Timed<'a, R> {
     pub(crate) sensitivity: Option<&'a Report>,
 }
 
-impl<R: Serialize> Timed<'_, R> {
-    /// Prints JSON, or the text and what the study found of the groups.
-    pub(crate) fn print(
-        &self,
-        json: bool,
-        groups: &[Group],
-        text: impl FnOnce() -> String,
-    ) -> anyhow::Result<()> {
-        if json {
-            return output::print_json(&format!("run {}", self.workload), self);
-        }
-        let study = self.sensitivity.map(|report| report.text(groups));
-        output::print_text(&(text() + &study.unwrap_or_default()))
-    }
-}
-
 /// Runs a study's arms. `run` gives the figures of a run in an arm; `values` are those without one.
 pub(crate) fn explore<T: Sync, E: Send>(
     study: &Study,
@@ -117,138 +101,4 @@ impl Report {
             .flat_map(|group| samples.order(&group.about, figure, &group.runs));
         Self::new(samples, claims.collect())
     }
-
-    /// A line that says how many claims hold, then for each group its bands and claims.
-    pub(crate) fn text(&self, groups: &[Group]) -> String {
-        let count = |verdict| {
-            let of = self.claims.iter().filter(|claim| claim.verdict == verdict);
-            of.count()
-        };
-        let claims = match self.claims.is_empty() {
-            true => String::new(),
-            false => format!(
-                " claims that hold {}, undecided {}, that fail {}.",
-                count(Verdict::Holds),
-                count(Verdict::Undecided),
-                count(Verdict::Fails)
-            ),
-        };
-        let mut text = format!(
-            "\nSensitivity:{claims} One at a time: each constant \
-             of the machine at the ends of its range. Draws: all of them anywhere in their ranges. \
-             Seeds: the width of chance alone.{}\n",
-            match self.states {
-                0 => "",
-                _ => " States: facts about the heap that no report has, drawn anew.",
-            }
-        );
-        for group in groups {
-            text += &format!("\n{}\n{}\n\n", group.about, self.bands(group));
-            text += &self.decides(group);
-            for claim in self
-                .claims
-                .iter()
-                .filter(|claim| claim.about == group.about)
-            {
-                text += &format!("{claim}\n");
-            }
-        }
-        text
-    }
-
-    /// Names what moves the first figure of a group's runs most: the machine's constants, the state of the heap, or chance.
-    fn decides(&self, group: &Group) -> String {
-        let of_group = |band: &&FigureBand| group.runs.iter().any(|(run, _)| *run == band.run);
-        let Some(first) = self.figures.iter().find(of_group) else {
-            return String::new();
-        };
-        let bands = self.figures.iter().filter(of_group);
-        let bands: Vec<&FigureBand> = bands.filter(|band| band.name == first.name).collect();
-        let figure = first.name.replace('_', " ");
-        let moved = |band: &FigureBand| match band.decides {
-            Decides::Constant => {
-                let most = band.most.as_deref().unwrap_or_default();
-                format!("is moved most by a constant of the machine, {most}")
-            }
-            Decides::State => "is moved most by the state of the heap".to_string(),
-            Decides::Chance if self.states > 0 => {
-                "is moved most by chance: no constant and no state goes beyond it".to_string()
-            }
-            Decides::Chance => "is moved most by chance: no constant goes beyond it".to_string(),
-            Decides::Nothing => "is moved by nothing".to_string(),
-        };
-        let mut text = match bands.iter().all(|band| moved(band) == moved(first)) {
-            true => format!("{figure} {}.\n", moved(first)),
-            false => group
-                .runs
-                .iter()
-                .filter_map(|(run, name)| {
-                    let band = bands.iter().find(|band| band.run == *run)?;
-                    Some(format!("{name}: {figure} {}.\n", moved(band)))
-                })
-                .collect(),
-        };
-        if bands.iter().all(|band| band.seeds[0] == band.seeds[1]) {
-            text +=
-                "No run depends on the seed; another recording or load may differ all the same.\n";
-        }
-        text + "\n"
-    }
-
-    /// A row for each figure of each run.
-    fn bands(&self, group: &Group) -> output::Grid {
-        let draws = format!("{} draws\n%", self.draws);
-        let seeds = format!("{} seeds\n%", self.seeds);
-        let states = format!("{} states\n%", self.states);
-        let mut header = vec![
-            "",
-            "value",
-            "one at a\ntime, %",
-            "moved most\nby",
-            &draws,
-            &seeds,
-        ];
-        if self.states > 0 {
-            header.push(&states);
-        }
-        let mut table = output::grid(&header, &[3]);
-        for (run, name) in &group.runs {
-            for band in self.figures.iter().filter(|band| band.run == *run) {
-                // The section of a constant's name is left out: `latency.llc`.
-                let most = band.most.as_deref().unwrap_or("-");
-                let most = most.rsplit('.').next().unwrap_or_default();
-                let [low, high] = band.seeds;
-                let mut row = vec![
-                    format!("{name} {}", band.name.replace('_', " ")),
-                    number(band.value),
-                    range(band.value, band.one),
-                    most.to_string(),
-                    range(band.value, band.drawn),
-                    format!("{:.1}", percent(band.value, band.value + high - low)),
-                ];
-                row.extend(band.states.map(|states| range(band.value, states)));
-                table.add_row(row);
-            }
-        }
-        table
-    }
-}
-
-/// Three digits or more.
-fn number(value: f64) -> String {
-    match value {
-        value if value < 10.0 => format!("{value:.2}"),
-        value => format!("{value:.1}"),
-    }
-}
-
-fn percent(value: f64, figure: f64) -> f64 {
-    match value == 0.0 {
-        true => 0.0,
-        false => (figure - value) / value * 100.0,
-    }
-}
-
-fn range(value: f64, [low, high]: [f64; 2]) -> String {
-    format!("{:+.0} {:+.0}", percent(value, low), percent(value, high))
 }

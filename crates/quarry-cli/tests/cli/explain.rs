@@ -118,6 +118,11 @@ fn explain_knows_every_word_of_a_table() {
         format!("info {trace}"),
         format!("import {script} -o {part}"),
         format!("diff {a} {b} --top 0"),
+        "run rx --rings 2 --packets 1000".to_string(),
+        "run micro --pattern cross --cpus 2 --count 50".to_string(),
+        "run pages --pages 50".to_string(),
+        "run hackbench -g 1 -f 2 -l 5 --cpus 2 --design slub".to_string(),
+        "run hackbench -g 1 -f 2 -l 5 --host --rounds 1 --design slub".to_string(),
     ];
     let columns_only = [
         format!("replay {trace} --design slub --page-size 4k --caches"),
@@ -130,12 +135,7 @@ fn explain_knows_every_word_of_a_table() {
         format!("callers {trace} --by cache"),
         format!("diff {a} {b}"),
         format!("what-if {boot} --page-size 4k,64k --cpus 4,64"),
-        "run rx --rings 2 --packets 1000".to_string(),
-        "run micro --pattern cross --cpus 2 --count 50".to_string(),
         "run micro --pattern pair --count 20 --sensitivity".to_string(),
-        "run pages --pages 50".to_string(),
-        "run hackbench -g 1 -f 2 -l 5 --cpus 2 --design slub".to_string(),
-        "run hackbench -g 1 -f 2 -l 5 --host --rounds 1 --design slub".to_string(),
         crate::common::kept_thread(dir.path()),
         "geometry --pages --zone 1G".to_string(),
         "tunables".to_string(),
@@ -171,6 +171,9 @@ fn explain_knows_every_word_of_a_table() {
             || word.starts_with("mm_page")
             || word == "kfree"
             || word.starts_with('/')
+            // Names of runs.
+            || ["small", "none", "huge", "pool"].contains(&word)
+            || word.ends_with("processes")
     };
     let asked = |word: &str| quarry(&format!("explain {word}")).status.success();
     let unknown: Vec<String> = words

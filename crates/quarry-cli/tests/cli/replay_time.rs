@@ -96,7 +96,7 @@ fn sensitivity_says_which_designs_stay_in_order() {
         assert_eq!(claim["claim"], format!("{first} before {second}"));
         let verdict = claim["verdict"].as_str().unwrap();
         assert!(
-            text.contains(&format!("\n{first} before {second}: {verdict}")),
+            text.contains(&format!("{first} before {second}   {verdict}")),
             "{text}"
         );
     }

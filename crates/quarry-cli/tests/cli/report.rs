@@ -124,7 +124,7 @@ fn predictions_and_runs_have_pages() {
     let page = stdout(&format!("report {file} --html -"));
     assert_has(
         &page,
-        &["quarry run micro", "is best in", "<h2>Figures</h2>"],
+        &["quarry run micro", "does most", "<h2>pattern batch</h2>"],
     );
     assert!(!specs(&page).is_empty());
 }

@@ -1,7 +1,5 @@
 //! A load's time, in the layout of a profiler.
 
-use std::fmt;
-
 use quarry_core::machine::{Line, LockClass, Work};
 use quarry_sim::time::TimeCounters;
 use schemars::JsonSchema;
@@ -110,21 +108,5 @@ impl Profile {
     pub fn percent(&self, symbol: &str) -> f64 {
         let rows = self.rows.iter().filter(|row| row.symbol == symbol);
         rows.fold(0.0, |all, row| all + row.percent)
-    }
-}
-
-impl fmt::Display for Profile {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "CPU: {}", self.cpu)?;
-        writeln!(
-            f,
-            "Counted CPU_CLK_UNHALTED events (Cycles outside of halt state) with a unit mask of 0x00 (No unit mask) \
-             count {SAMPLE_CYCLES:.0}"
-        )?;
-        writeln!(f, "samples  %        symbol name")?;
-        for row in &self.rows {
-            writeln!(f, "{:<8} {:<8.4} {}", row.samples, row.percent, row.symbol)?;
-        }
-        Ok(())
     }
 }

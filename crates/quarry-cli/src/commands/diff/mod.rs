@@ -82,7 +82,7 @@ impl Pair {
 }
 
 /// Numbers that are printed first, beside all that `--all` has.
-pub(crate) const MAIN: &[&str] = &[
+const MAIN: &[&str] = &[
     "peak_slab_bytes",
     "object_bytes",
     "final_slab_bytes",
@@ -282,7 +282,7 @@ fn worse(difference: &Difference, all: bool, limit: f64) -> Vec<String> {
 }
 
 /// True for rates, and for counts and shares that a better allocator has more of.
-pub(crate) fn more_is_better(name: &str) -> bool {
+fn more_is_better(name: &str) -> bool {
     let last = name.rsplit('.').next().unwrap_or(name);
     last.contains("per_second")
         || last.contains("fastpath")

@@ -2,7 +2,6 @@
 
 mod args;
 pub(crate) mod host;
-mod tables;
 
 pub(crate) use args::{HackbenchArgs, TbenchArgs, TcpRrArgs, TimedArgs};
 
@@ -41,13 +40,7 @@ fn run(common: &Common, load: &impl AskLoad) -> anyhow::Result<()> {
     for (run, report) in late.filter(|(_, report)| report.late_changes > 0) {
         note_late(report.late_changes, &run.spec.label());
     }
-    command.print(&loads, &runs, &reports, |groups| {
-        let mut text = tables::text(&reports, groups);
-        if common.profile {
-            text += &tables::profiles(&reports);
-        }
-        text
-    })
+    command.print(&loads, &runs, &reports, common.profile)
 }
 
 /// Says that tunables were not set.
@@ -99,6 +92,27 @@ impl Experiment for Loads {
     /// The designs that did the same.
     fn named(report: &LoadReport) -> (String, String) {
         let name = format!("{}@{}", report.design, report.era);
-        (tables::about(report), name)
+        (about(report), name)
+    }
+}
+
+/// Describes a run.
+fn about(run: &LoadReport) -> String {
+    let cpus = match run.cpus {
+        1 => "1 CPU".to_string(),
+        several => format!("{several} CPUs"),
+    };
+    format!("{}, {} {}, {cpus}", run.load, run.size, unit(run))
+}
+
+/// Unit of a load's size.
+fn unit(run: &LoadReport) -> &'static str {
+    match (run.load, run.size) {
+        ("hackbench", 1) => "group",
+        ("hackbench", _) => "groups",
+        ("tbench", 1) => "client",
+        ("tbench", _) => "clients",
+        (_, 1) => "pair",
+        _ => "pairs",
     }
 }

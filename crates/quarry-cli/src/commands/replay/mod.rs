@@ -22,7 +22,6 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 pub(crate) use crate::commands::replay::args::Args;
-use crate::commands::report::runs as pages;
 use crate::commands::sensitivity;
 use crate::commands::trace_info::TraceInfo;
 use crate::terminal::{self, Show};
@@ -274,10 +273,10 @@ fn run_timed(
         finding: timed::told(&runs),
         runs: &runs,
         callers: &[],
-        sensitivity: study.as_ref().map(|(report, _)| report),
+        sensitivity: study.as_ref(),
     };
     let html = args.html.as_deref();
-    let mut view = output::viewed("replay --time", &report, pages::timed, html, args.force)?;
+    let view = output::viewed("replay --time", &report, timed::view, html, args.force)?;
     if args.json {
         return output::print_json("replay --time", &report);
     }
@@ -288,13 +287,7 @@ fn run_timed(
     if html.is_some_and(output::is_stdout) {
         return Ok(());
     }
-    view.sections
-        .retain(|section| section.id != pages::SENSITIVITY);
-    show(view, &notes, args)?;
-    match &study {
-        Some((report, groups)) => output::print_text(&format!("\n{}", report.text(groups))),
-        None => Ok(()),
-    }
+    show(view, &notes, args)
 }
 
 /// Names the runs that had no memory for blocks of pages: their load did not fit, and their figures lack a part of it.

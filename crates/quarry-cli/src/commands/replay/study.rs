@@ -87,12 +87,11 @@ pub(crate) fn explore(
     timing: &Timing,
     jobs: usize,
     reports: &[TimedReport],
-) -> anyhow::Result<(Report, Vec<Group>)> {
+) -> anyhow::Result<Report> {
     let replay = Replay { input };
     let runs = plan.runs.iter().map(|run| (run.clone(), timing.clone()));
     let runs: Vec<_> = runs.collect();
     let groups = Group::all(reports, Replay::named);
     let machine = (&timing.machine, timing.seed, jobs);
-    let report = replay.study(machine, &runs, reports, &groups)?;
-    Ok((report, groups))
+    Ok(replay.study(machine, &runs, reports, &groups)?)
 }

@@ -5,7 +5,6 @@
 
 mod regret;
 pub(crate) mod reproduce;
-pub(crate) mod runs;
 pub(crate) mod sweep;
 mod sweep_cases;
 mod sweep_growth;
@@ -117,7 +116,7 @@ fn page(documents: &[Doc]) -> anyhow::Result<View> {
     }
     let page = match command {
         "replay" => quarry_lab::replay::view(documents),
-        "replay --time" => runs::timed(documents),
+        "replay --time" => quarry_lab::replay::timed::view(documents),
         "look" => quarry_lab::look::view(documents),
         "what-if" => quarry_lab::whatif::view(documents),
         "reproduce" if documents.len() > 1 => bail!(
@@ -125,7 +124,8 @@ fn page(documents: &[Doc]) -> anyhow::Result<View> {
             documents.len()
         ),
         "reproduce" => reproduce::page(documents),
-        command if command.starts_with("run ") => runs::page(documents),
+        "run --preload" => bail!("{} is of {command}, which has no page", first.file),
+        command if command.starts_with("run ") => quarry_lab::experiments::view(documents),
         _ => bail!(
             "{} is of {command}, which has no page; replay, what-if, look, run and reproduce have one",
             first.file

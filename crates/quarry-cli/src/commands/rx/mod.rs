@@ -1,11 +1,11 @@
 //! `quarry run rx`: a network receiver.
 
 pub(crate) mod study;
-pub(crate) mod tables;
 
 use quarry_ask::Asked;
 use quarry_lab::ask::{Answers as _, Ready, Rx};
 
+use crate::commands::experiment;
 use crate::commands::sensitivity::Timed;
 use crate::jobs::JobsArgs;
 use crate::{output, question};
@@ -86,14 +86,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         )?),
         false => None,
     };
-    let (study, groups) = study.unzip();
     let timed = Timed {
         workload: "rx",
         settings: None,
         runs: &reports,
         sensitivity: study.as_ref(),
     };
-    timed.print(args.json, &groups.unwrap_or_default(), || {
-        tables::text(&reports)
-    })
+    let notes = machine.about.clone();
+    experiment::print("rx", &timed, notes, args.json, false)
 }

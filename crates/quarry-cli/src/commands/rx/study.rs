@@ -5,8 +5,7 @@ use quarry_machines::{Draw, Machine};
 use quarry_work::rx::{self, OutsideWork, RxReport, RxRun};
 use quarry_work::sensitivity::{Claim, Figure, Samples, Study, within};
 
-use crate::commands::rx::tables::same_driver;
-use crate::commands::sensitivity::{self, Group, Report};
+use crate::commands::sensitivity::{self, Report};
 use crate::units;
 
 /// Megabits of user data a second at 100 Gbit/s: 1448 bytes of a packet that takes 1538 on the wire.
@@ -35,7 +34,7 @@ pub(crate) fn explore(
     (machine, seed, jobs): (&Machine, u64, usize),
     specs: &[RxRun],
     reports: &[RxReport],
-) -> anyhow::Result<(Report, Vec<Group>)> {
+) -> anyhow::Result<Report> {
     let spent = reports.iter().map(|report| &report.spent);
     let study = Study::new(machine, spent, seed);
     let draws: Vec<&Draw> = study.arms().iter().map(|arm| &arm.draw).collect();
@@ -54,29 +53,14 @@ pub(crate) fn explore(
     let numbered: Vec<Run<'_>> = reports.iter().enumerate().collect();
     let drivers = || numbered.chunk_by(|(_, a), (_, b)| same_driver(a, b));
     let claims = drivers().flat_map(|runs| claims(&samples, runs)).collect();
-    let judged: Vec<Group> = drivers()
-        .filter_map(|runs| group(runs, is_judged))
-        .collect();
-    let groups = match judged.is_empty() {
-        true => drivers().filter_map(|runs| group(runs, |_| true)).collect(),
-        false => judged,
-    };
-    Ok((Report::new(&samples, claims), groups))
+    Ok(Report::new(&samples, claims))
 }
 
 /// A run with its number.
 type Run<'a> = (usize, &'a RxReport);
 
-/// The runs of a driver that are shown.
-fn group(runs: &[Run<'_>], is_shown: fn(&RxReport) -> bool) -> Option<Group> {
-    let shown = runs.iter().filter(|(_, run)| is_shown(run));
-    let named = shown.map(|(number, run)| (*number, rings(run.rings)));
-    let named: Vec<(usize, String)> = named.collect();
-    let (_, first) = runs.first()?;
-    (!named.is_empty()).then(|| Group {
-        about: about(first),
-        runs: named,
-    })
+fn same_driver(a: &RxReport, b: &RxReport) -> bool {
+    (a.driver, a.era, a.page_size) == (b.driver, b.era, b.page_size)
 }
 
 fn about(run: &RxReport) -> String {
@@ -95,15 +79,6 @@ fn rings(rings: u32) -> String {
 fn is_of_thread(run: &RxReport) -> bool {
     let kernel = run.era == Era::V4_13.name() && run.page_size == 4096;
     run.thread_driver.is_some() && kernel && run.mtu == 1500
-}
-
-/// True if a claim is about the run.
-fn is_judged(run: &RxReport) -> bool {
-    let rings = match run.driver {
-        "none" => run.published_mbit_per_second.is_some() || PEAK.contains(&run.rings),
-        _ => run.rings == LINE_RINGS,
-    };
-    is_of_thread(run) && rings
 }
 
 /// Rings with which the driver without a page cache has most.

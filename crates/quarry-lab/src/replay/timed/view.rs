@@ -1,12 +1,12 @@
 //! Replays in simulated time as people read them: what operations cost, and why.
 
-use quarry_core::machine::LockClass;
-use quarry_view::Form::{Bytes, Count, Lines, Ms, Ns, Of, Rate, Share};
+use quarry_view::Form::{Bytes, Count, Ms, Ns, Of, Rate, Share};
 use quarry_view::value::{list, number};
 use quarry_view::{Axis, Chart, Doc, Grid, Line, Section, Spec, View, column, grouped, runs};
 use serde_json::Value;
 
 use super::report::{QUANTILES, TimedReport};
+use crate::experiments::study;
 use crate::replay::view::{machines, titled, zoomed};
 
 /// Runs whose times differ by less count as equal.
@@ -47,37 +47,9 @@ const RUNS: Spec = Spec {
             )
             .about("The row has their sum as a part of all operations on objects."),
             column("cross-CPU frees", "cross_cpu_frees", Count).more(),
-            column("lock wait, ns", "causes.locks.wait_ns", Ns)
-                .about("Sum over all classes of locks, per operation."),
         ];
-        columns.extend(LockClass::ALL.map(|(_, class)| {
-            let waits = column(format!("  {class}"), "", Ns);
-            waits
-                .of(format!("causes.locks.={class}.wait_ns"))
-                .more()
-                .rare()
-        }));
+        columns.extend(crate::experiments::causes());
         columns.extend([
-            column(
-                "lines of other CPUs",
-                "causes.lines.clean causes.lines.dirty causes.lines.upgrades",
-                Lines,
-            )
-            .about("Sum of all, per operation."),
-            column("  clean", "causes.lines.clean", Lines)
-                .about(DISTANCES)
-                .more(),
-            column("  dirty", "causes.lines.dirty", Lines)
-                .about(DISTANCES)
-                .more(),
-            column("  upgrades", "causes.lines.upgrades", Lines)
-                .about(DISTANCES)
-                .more(),
-            column("lines of own LLC", "causes.lines.llc", Lines)
-                .about("Per operation.")
-                .more(),
-            column("lines from memory", "causes.lines.memory", Lines)
-                .about("Sum of both, per operation."),
             column("operations/s", "operations_per_second", Rate),
             column("events that began late", "late_events", Count)
                 .computed(late)
@@ -93,9 +65,6 @@ const RUNS: Spec = Spec {
     },
 };
 
-/// Note of rows about lines that move between CPUs.
-const DISTANCES: &str = "Sum over the distances, per operation.";
-
 /// Events that began late; with the full pace none has a time to begin at.
 fn late(run: &Value) -> Option<f64> {
     number(run, "late_events").filter(|_| run["pace"] == "recorded")
@@ -107,9 +76,8 @@ pub fn view(docs: &[Doc]) -> View {
     let all = runs(docs);
     let grid = Grid::of(&all);
     let table = Section::new(RUNS.title).with(grid.table(&RUNS));
-    titled(docs, "simulated time")
-        .with(latencies(&grid))
-        .with(table)
+    let view = titled(docs, "simulated time").with(latencies(&grid));
+    study::with(view.with(table), docs)
 }
 
 /// Times of allocations and frees by percentile.

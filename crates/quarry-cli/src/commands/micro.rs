@@ -1,7 +1,5 @@
 //! `quarry run micro`: the micro-benchmarks of kernel developers, in simulated time.
 
-pub(crate) mod tables;
-
 use quarry_ask::Asked;
 use quarry_lab::ask::{Micro, MicroRun};
 use quarry_sim::time::TimeCounters;
@@ -62,9 +60,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         settings: output::Asked::tunables(asked.set.texts()),
     };
     let reports = command.run_all(&Bench, &runs)?;
-    command.print(&Bench, &runs, &reports, |groups| {
-        tables::text(&reports, groups)
-    })
+    command.print(&Bench, &runs, &reports, false)
 }
 
 /// Figure that orders designs: millions of objects per second.
@@ -108,6 +104,23 @@ impl Experiment for Bench {
     /// The designs that did the same.
     fn named(report: &MicroReport) -> (String, String) {
         let name = format!("{}@{}", report.design, report.era);
-        (tables::about(report), name)
+        (about(report), name)
     }
+}
+
+/// Describes what a run's design does.
+fn about(run: &MicroReport) -> String {
+    let kmalloc = if run.kmalloc { ", kmalloc" } else { "" };
+    let cpus = match run.cpus {
+        1 => "1 CPU".to_string(),
+        several => format!("{several} CPUs"),
+    };
+    let bulk = match run.pattern {
+        "bulk" => format!(", {} a call", run.bulk),
+        _ => String::new(),
+    };
+    format!(
+        "{}{kmalloc}, {} bytes, {cpus}{bulk}",
+        run.pattern, run.object_bytes
+    )
 }

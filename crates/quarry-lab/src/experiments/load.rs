@@ -1,0 +1,164 @@
+//! The classic loads.
+
+use quarry_view::Form::{Bytes, Count, Lines, Number, Rate, Share, Text};
+use quarry_view::value::{list, number, text};
+use quarry_view::{Grid, Section, Spec, column};
+use quarry_work::load::{PAGE_ALLOCATOR, SLAB_SLOW};
+use serde_json::Value;
+
+use super::{PROFILES, Workload, causes, most, of, tables};
+use crate::replay::notes::begins;
+
+pub(super) const TABLES: [Spec; 2] = [RUNS, PROFILE];
+
+const RUNS: Spec = Spec {
+    title: "Figures of an operation",
+    rows: "runs",
+    first: 0,
+    columns: || {
+        let mut columns = vec![
+            column("result", "per_second mb_per_second", Text)
+                .about("As the program prints it: seconds, MB/s, or transactions per second.")
+                .worded(result),
+            column("operations/s", "per_second", Rate).more(),
+            column("CPU us a piece", "cpu_us", Number),
+            column("idle", "idle_percent", Share).computed(|run| Some(of(run, "idle_percent") / 100.0)),
+            column("switches a piece", "switches", Lines),
+            column("  wake-ups", "wakeups", Lines).more(),
+            column("  of other CPUs", "remote_wakeups", Lines).more(),
+            column("  migrations", "migrations", Lines).more(),
+            fast_path("caches.alloc_hits"),
+            column("slab miss", "profile.rows.percent", Share)
+                .about(
+                    "The row has time in misses, as a profile of functions shows it: code behind the CPU's own list, queue \
+                     or main sheaf.",
+                )
+                .computed(|run| Some(share(run, |symbol| symbol == SLAB_SLOW))),
+            column("page alloc", "profile.rows.percent", Share)
+                .about("The row has time in the page allocator.")
+                .computed(|run| Some(share(run, |symbol| symbol == PAGE_ALLOCATOR))),
+            column("lock wait", "profile.rows.percent", Share)
+                .about("The row has time in which CPUs wait for locks.")
+                .computed(|run| Some(share(run, |symbol| symbol.starts_with("spin_lock")))),
+            column("slab memory, end", "slab_kib", Bytes)
+                .computed(|run| Some(of(run, "slab_kib") * 1024.0))
+                .more(),
+        ];
+        columns.extend(causes().into_iter().map(quarry_view::Column::more));
+        columns
+    },
+};
+
+const PROFILE: Spec = Spec {
+    title: "Profile",
+    rows: "runs.profile.rows",
+    first: 0,
+    columns: || {
+        vec![
+            column("symbol name", "symbol", Text),
+            column("samples", "samples", Count),
+            column("%", "percent", Number),
+        ]
+    },
+};
+
+pub(super) const LOAD: Workload = Workload {
+    charts: &["per_second", "cpu_us"],
+    told: most,
+    notes,
+    sections: |grid| {
+        let mut sections = tables(grid, &RUNS, &["size", "cpus", "page_size"]);
+        sections.extend(profiles(grid));
+        sections
+    },
+};
+
+/// The column of allocations on the fast path.
+pub(super) fn fast_path(hits: &'static str) -> quarry_view::Column {
+    column("fast path", hits, Share)
+        .about("Mean over all caches, by their allocations.")
+        .computed(|run| {
+            let caches = ["caches", "last.caches"]
+                .map(|path| list(run, path))
+                .concat();
+            let hits = caches.iter();
+            let hits: f64 = hits
+                .map(|cache| of(cache, "alloc_hits") * of(cache, "allocs"))
+                .sum();
+            let all: f64 = caches.iter().map(|cache| of(cache, "allocs")).sum();
+            Some(hits / all.max(1.0) / 100.0)
+        })
+}
+
+/// The part of a run's time in symbols.
+fn share(run: &Value, is: impl Fn(&str) -> bool) -> f64 {
+    let rows = list(run, "profile.rows").iter();
+    let rows = rows.filter(|row| is(text(row, "symbol")));
+    rows.fold(0.0, |all, row| all + of(row, "percent")) / 100.0
+}
+
+/// The result as the program prints it; of hackbench for all messages that were asked for.
+fn result(run: &Value) -> String {
+    let rate = of(run, "per_second");
+    match text(run, "load") {
+        "hackbench" => {
+            let members = ["groups", "descriptors", "descriptors", "loops"];
+            let asked = members.map(|name| of(&run["options"], name));
+            let asked: f64 = asked.iter().product();
+            format!("{:.4} s", asked / rate.max(f64::MIN_POSITIVE))
+        }
+        "tbench" => format!("{:.2} MB/s", of(run, "mb_per_second")),
+        _ => format!("{rate:.0} /s"),
+    }
+}
+
+/// States in which heaps begin, the part of the runs that is counted, and what one run of each design does not tell.
+fn notes(grid: &Grid<'_>) -> Vec<String> {
+    let runs = || grid.runs.iter().map(|(run, _)| *run);
+    let states = begins(runs().map(|run| {
+        (
+            text(run, "design"),
+            text(run, "era"),
+            run["initial"].as_str(),
+        )
+    }));
+    let mut told: Vec<String> = states.lines().map(str::to_string).collect();
+    let warm = runs().filter_map(|run| {
+        let before = number(run, "warm_up_operations").filter(|before| *before > 0.0)?;
+        Some(100.0 * before / (before + of(run, "operations")))
+    });
+    let parts: Vec<f64> = warm.collect();
+    let least = parts.iter().copied().fold(100.0, f64::min);
+    let most = parts.iter().copied().fold(0.0, f64::max);
+    told.push(match runs().next().map(|run| text(run, "load")) {
+        _ if parts.is_empty() => "All of the run is counted.".to_string(),
+        Some("hackbench") => format!(
+            "Counted from the moment at which each receiver had read a full socket, after {least:.0} to {most:.0} % of the \
+             messages. Results are for all messages that were asked for."
+        ),
+        _ => format!("Counted after a warm-up, of {least:.0} to {most:.0} % of what was done."),
+    });
+    if grid.runs.len() > 1 {
+        told.push(
+            "One seed: others may order designs otherwise; --sensitivity tells, or --seed."
+                .to_string(),
+        );
+    }
+    told
+}
+
+/// The profile of each run.
+fn profiles(grid: &Grid<'_>) -> impl Iterator<Item = Section> {
+    grid.runs.iter().map(|(run, places)| {
+        let name = match grid.runs.len() {
+            1 => super::design(run),
+            _ => grid.whole_label(places),
+        };
+        Section::new(format!("{}: {name}", PROFILE.title))
+            .id(PROFILES)
+            .folded()
+            .note(format!("CPU: {}", text(run, "profile.cpu")))
+            .note("A sample is 100,000 cycles outside of halt state.")
+            .with(PROFILE.table(list(run, "profile.rows")))
+    })
+}
