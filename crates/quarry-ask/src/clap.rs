@@ -87,8 +87,7 @@ fn arg(field: &Field, has: &dyn Fn(&str) -> bool) -> Arg {
         false => arg.value_parser(clap::builder::PossibleValuesParser::new(names)),
     };
     if !field.value.is_empty() {
-        // Of what no plan runs at once, the command takes one value.
-        let more = match field.whole || field.positional || !field.inner {
+        let more = match field.whole || field.positional {
             true => "",
             false => ",...",
         };

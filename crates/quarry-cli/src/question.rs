@@ -1,24 +1,28 @@
 //! Questions from the command line.
 
-use quarry_ask::{Asked, Axis, Door, Part, cells, fields};
+use quarry_ask::{Asked, Axis, Door, Part, fields, outer};
 use quarry_lab::ask::HeapFile;
 
 use crate::error::usage;
 use crate::output;
 
-/// The question of options. What an answer does not run in one plan has one value here.
+/// The question of options, which may have lists of what no plan runs at once.
+pub(crate) fn lists<Q: Part>(asked: &Asked<Q>) -> anyhow::Result<Q> {
+    asked.question().map_err(usage)
+}
+
+/// The question of options of a command that answers once.
 pub(crate) fn of<Q: Part>(asked: &Asked<Q>) -> anyhow::Result<Q> {
-    let question = asked.question().map_err(usage)?;
-    for field in fields::<Q>().iter().filter(|field| !field.inner) {
-        let name = field.name;
-        if cells(&question, |field| field.name == name).len() > 1 {
-            let option = field.spelled(Door::Command);
-            return Err(usage(format!(
-                "{option} takes one value; quarry sweep asks for each of several"
-            )));
+    let question = lists(asked)?;
+    match outer(&question).as_slice() {
+        [(_, asked), _, ..] => {
+            let fields = fields::<Q>();
+            let several = fields.iter().find(|field| asked.contains_key(field.name));
+            let option = several.map_or_else(String::new, |field| field.spelled(Door::Command));
+            Err(usage(format!("{option} takes one value")))
         }
+        _ => Ok(question),
     }
-    Ok(question)
 }
 
 /// `FILE#STAGE`, as questions have it.

@@ -4,12 +4,14 @@
 use quarry_lab::experiments;
 use quarry_machines::Machine;
 use quarry_sim::time::TimeCounters;
+use quarry_view::{Doc, View};
 use quarry_work::run_all;
 use quarry_work::sensitivity::{Arm, Figure, First, Study};
 use serde::Serialize;
 
 use crate::commands::loads::TimedArgs;
 use crate::commands::sensitivity::{self, Group, Report, Timed};
+use crate::commands::several::Kept;
 use crate::output::{self, Asked};
 use crate::terminal::{self, Show};
 
@@ -109,6 +111,7 @@ impl Command<'_> {
         runs: &[E::Run],
         reports: &[E::Report],
         has_profiles: bool,
+        kept: Kept<'_>,
     ) -> anyhow::Result<()> {
         let groups = Group::all(reports, E::named);
         let machine = (self.machine, self.seed, self.args.jobs.jobs());
@@ -128,7 +131,7 @@ impl Command<'_> {
         };
         let settings = output::settings_line(&self.settings.set);
         let notes = format!("{}\n{settings}", self.machine.about);
-        print(self.name, &timed, notes, self.args.json, has_profiles)
+        print(self.name, &timed, notes, self.args.json, has_profiles, kept)
     }
 }
 
@@ -139,18 +142,32 @@ pub(crate) fn print(
     notes: String,
     json: bool,
     has_profiles: bool,
+    kept: Kept<'_>,
 ) -> anyhow::Result<()> {
     let command = format!("run {name}");
+    if let Some(kept) = kept {
+        kept.push(output::doc(&command, answer)?);
+        return Ok(());
+    }
     if json {
         return output::print_json(&command, answer);
     }
-    let mut view = experiments::view(&[output::doc(&command, answer)?]);
+    let mut view = view(&[output::doc(&command, answer)?], has_profiles);
     view.note_first(notes.lines().map(str::to_string));
+    terminal::print(&view, SHOW)
+}
+
+/// Parts of a view that are printed.
+pub(crate) const SHOW: Show<'_> = Show {
+    all: false,
+    rows: None,
+    hint: "`quarry explain NAME` says what a row means.",
+};
+
+/// The view of answers, with or without profiles.
+pub(crate) fn view(docs: &[Doc], has_profiles: bool) -> View {
+    let mut view = experiments::view(docs);
     view.sections
         .retain(|section| has_profiles || section.id != experiments::PROFILES);
-    let show = Show {
-        hint: "`quarry explain NAME` says what a row means.",
-        ..Show::default()
-    };
-    terminal::print(&view, show)
+    view
 }

@@ -12,7 +12,7 @@ use quarry_work::rx::RxReport;
 use crate::commands::geometry::pages;
 use crate::commands::sensitivity::Timed;
 use crate::commands::{callers, diff, filter, import, info, loads, machines};
-use crate::commands::{record, replay, reproduce, sweep, tunables, what_if};
+use crate::commands::{record, replay, reproduce, several, sweep, tunables, what_if};
 use crate::output;
 
 /// All fields of the outputs of all commands, besides the members of every output.
@@ -57,5 +57,9 @@ pub(crate) fn outputs() -> Vec<(&'static str, Vec<Member>)> {
         ("callers", members::<callers::Report<'_>>()),
         ("diff", members::<diff::Difference>()),
         ("sweep", members::<sweep::Report>()),
+        (
+            "replay, what-if and run, where options have lists",
+            members::<several::Lists>(),
+        ),
     ]
 }

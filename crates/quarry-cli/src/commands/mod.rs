@@ -25,6 +25,7 @@ pub(crate) mod reproduce;
 pub(crate) mod run;
 pub(crate) mod rx;
 pub(crate) mod sensitivity;
+pub(crate) mod several;
 pub(crate) mod snapshot;
 pub(crate) mod sweep;
 pub(crate) mod top;

@@ -3,12 +3,14 @@
 use quarry_ask::Asked;
 use quarry_lab::ask::Pages;
 use quarry_sim::time::TimeCounters;
+use quarry_view::Doc;
 use quarry_work::WorkError;
 use quarry_work::pages::{self, PagesReport, PagesSpec};
 use quarry_work::sensitivity::{Arm, Figure, First};
 
-use crate::commands::experiment::{Command, Experiment, Progress};
+use crate::commands::experiment::{self, Command, Experiment, Progress};
 use crate::commands::loads::TimedArgs;
+use crate::commands::several::{self, Kept};
 use crate::{output, question};
 
 /// Arguments.
@@ -43,7 +45,20 @@ Examples:
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let asked = question::of(&args.asked)?;
+    let asked = question::lists(&args.asked)?;
+    let view = |docs: &[Doc]| experiment::view(docs, false);
+    let alone = [("--sensitivity", args.timed.sensitivity)];
+    several::answer(
+        &asked,
+        &alone,
+        args.timed.json,
+        (view, experiment::SHOW),
+        |asked, kept| one(args, asked, kept),
+    )
+}
+
+/// Answers one question.
+fn one(args: &Args, asked: &Pages, kept: Kept<'_>) -> anyhow::Result<()> {
     let (machine, runs) = asked.runs()?;
     output::note_eras(runs.iter().map(|run| run.setup.era));
     output::note_cpus(&machine, runs.iter().map(|run| run.processes));
@@ -55,7 +70,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         settings: output::Asked::tunables(asked.set.texts()),
     };
     let reports = command.run_all(&Bench, &runs)?;
-    command.print(&Bench, &runs, &reports, false)
+    command.print(&Bench, &runs, &reports, false, kept)
 }
 
 /// Figure that orders releases: millions of pages per second.

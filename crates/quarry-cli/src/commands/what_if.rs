@@ -10,6 +10,7 @@ use quarry_view::frame::Frame;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::commands::several::{self, Kept};
 use crate::terminal::{self, Show};
 use crate::{input, output, question};
 
@@ -86,7 +87,28 @@ Examples:
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let asked = question::of(&args.asked)?;
+    let asked = question::lists(&args.asked)?;
+    let alone = [("--csv", args.csv)];
+    several::answer(
+        &asked,
+        &alone,
+        args.json,
+        (whatif::view, show(args)),
+        |asked, kept| one(args, asked, kept),
+    )
+}
+
+/// Parts of a view that are printed.
+fn show(args: &Args) -> Show<'_> {
+    Show {
+        rows: args.caches.then_some(usize::MAX),
+        hint: "`quarry explain NAME` says what a column means.",
+        ..Show::default()
+    }
+}
+
+/// Answers one question.
+fn one(args: &Args, asked: &WhatIf, kept: Kept<'_>) -> anyhow::Result<()> {
     let questions = asked.questions()?;
     output::note_eras(questions.iter().filter_map(Question::era));
     let source = input::source(&args.snapshot, asked.stage.one().map(String::as_str))?;
@@ -108,17 +130,16 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         finding: whatif::finding(&predictions),
         runs: &predictions,
     };
+    if let Some(kept) = kept {
+        kept.push(output::doc("what-if", &report)?);
+        return Ok(());
+    }
     if args.json {
         return output::print_json("what-if", &report);
     }
     let mut view = whatif::view(&[output::doc("what-if", &report)?]);
     view.note_first(whatif::about(&snapshot, &predictions));
-    let show = Show {
-        rows: args.caches.then_some(usize::MAX),
-        hint: "`quarry explain NAME` says what a column means.",
-        ..Show::default()
-    };
-    terminal::print(&view, show)
+    terminal::print(&view, show(args))
 }
 
 /// Fields of `what-if --json`.

@@ -55,6 +55,40 @@ fn a_tunable_is_set_before_or_while_a_load_runs() {
 }
 
 #[test]
+fn a_list_of_any_option_has_an_answer_for_each_value() {
+    let told = json("run tbench 1 --cpus 1 --design slub -t 1ms,2ms --seed 1,2 --json");
+    let asked: Vec<Value> = told["runs"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|run| run["asked"].clone())
+        .collect();
+    let of = |time, seed| serde_json::json!({"time": time, "seed": seed});
+    assert_eq!(
+        asked,
+        [of("1ms", 1), of("1ms", 2), of("2ms", 1), of("2ms", 2)]
+    );
+    let alone = json("run tbench 1 --cpus 1 --design slub -t 2ms --seed 2 --json");
+    assert_eq!(
+        told["runs"][3]["per_second"],
+        alone["runs"][0]["per_second"]
+    );
+    let text = stdout("replay kv --copies 1,2 --design slub --page-size 4k");
+    assert!(text.contains("--copies 1   --copies 2"), "{text}");
+    let peaks = json("replay kv --copies 1,2 --design slub --page-size 4k --json --no-timing");
+    assert_eq!(peaks["settings"]["copies"], Value::Null);
+    assert_eq!(peaks["settings"]["cache_line"], 64);
+    assert_eq!(peaks["runs"][1]["asked"]["copies"], 2);
+    let refused = quarry("replay kv --copies 1,2 --csv");
+    assert_fails(&refused, 2, &["--csv needs one value of --copies"]);
+    assert_fails(
+        &quarry("look --at begin,end kv"),
+        2,
+        &["--at takes one value"],
+    );
+}
+
+#[test]
 fn what_cannot_be_is_refused_with_what_can() {
     assert_refuses(
         "run",

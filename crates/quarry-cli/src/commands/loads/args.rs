@@ -176,7 +176,7 @@ impl Common {
         if let Some(file) = &self.initial {
             asked.give("heap", question::heap(file, self.stage.as_deref()));
         }
-        let question = question::of(&asked)?;
+        let question = question::lists(&asked)?;
         let (_, kernel, _) = question.parts();
         question::note_heap(&kernel.heap);
         Ok(question)

@@ -120,7 +120,7 @@ pub(super) fn run(common: &Common, load: &impl AskLoad) -> anyhow::Result<()> {
     };
     let notes = output::settings_line(&settings.set);
     if common.timed.json || !loads.is_empty() {
-        experiment::print(name, &document, notes, common.timed.json, false)?;
+        experiment::print(name, &document, notes, common.timed.json, false, None)?;
     }
     match stopped() {
         true if loads.is_empty() => Err(error::interrupted(

@@ -10,18 +10,37 @@ use args::Common;
 use quarry_lab::ask::AskLoad;
 use quarry_lab::booted::Booted;
 use quarry_sim::time::TimeCounters;
+use quarry_view::Doc;
 use quarry_work::WorkError;
 use quarry_work::load::{LoadReport, LoadRun, PAGE_ALLOCATOR, SLAB_SLOW};
 use quarry_work::sensitivity::{Arm, Figure, First};
 
-use crate::commands::experiment::{Command, Experiment, Progress};
+use crate::commands::experiment::{self, Command, Experiment, Progress};
+use crate::commands::several::{self, Kept};
 use crate::output;
 
 /// Runs loads of one kind, which differ in size, on all designs and numbers of CPUs.
 fn run(common: &Common, load: &impl AskLoad) -> anyhow::Result<()> {
-    if common.host {
-        return host::run(common, load);
-    }
+    let view = |docs: &[Doc]| experiment::view(docs, common.profile);
+    let (timed, show) = (&common.timed, experiment::SHOW);
+    let alone = [
+        ("--host", common.host),
+        ("--sensitivity", timed.sensitivity),
+    ];
+    several::answer(
+        load,
+        &alone,
+        timed.json,
+        (view, show),
+        |load, kept| match common.host {
+            true => host::run(common, load),
+            false => one(common, load, kept),
+        },
+    )
+}
+
+/// Answers one question.
+fn one(common: &Common, load: &impl AskLoad, kept: Kept<'_>) -> anyhow::Result<()> {
     let (clock, kernel, _) = load.parts();
     let loads = Loads(kernel.start());
     let (machine, runs) = load.runs()?;
@@ -40,7 +59,7 @@ fn run(common: &Common, load: &impl AskLoad) -> anyhow::Result<()> {
     for (run, report) in late.filter(|(_, report)| report.late_changes > 0) {
         note_late(report.late_changes, &run.spec.label());
     }
-    command.print(&loads, &runs, &reports, common.profile)
+    command.print(&loads, &runs, &reports, common.profile, kept)
 }
 
 /// Says that tunables were not set.

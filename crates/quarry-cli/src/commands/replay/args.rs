@@ -110,7 +110,7 @@ impl Args {
                 asked.give("start", start);
             }
         }
-        let replay = question::of(&asked)?;
+        let replay = question::lists(&asked)?;
         question::note_heap(&replay.heap);
         Ok(replay)
     }

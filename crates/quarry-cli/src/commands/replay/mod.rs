@@ -23,6 +23,7 @@ use serde::Serialize;
 
 pub(crate) use crate::commands::replay::args::Args;
 use crate::commands::sensitivity;
+use crate::commands::several::{self, Kept};
 use crate::commands::trace_info::TraceInfo;
 use crate::terminal::{self, Show};
 use crate::{error, input, output};
@@ -147,6 +148,27 @@ impl<'a> Settings<'a> {
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     // Refuse wrong arguments before opening the trace.
     let asked = args.question()?;
+    let view = match asked.time.is_true() {
+        true => timed::view,
+        false => quarry_lab::replay::view,
+    };
+    let alone = [
+        ("--csv", args.csv),
+        ("--html", args.html.is_some()),
+        ("--inspect", args.inspect.is_some()),
+        ("--sensitivity", args.sensitivity),
+    ];
+    several::answer(
+        &asked,
+        &alone,
+        args.json,
+        (view, show_of(args)),
+        |asked, kept| one(args, asked, kept),
+    )
+}
+
+/// Answers one question.
+fn one(args: &Args, asked: &Replay, kept: Kept<'_>) -> anyhow::Result<()> {
     asked.check()?;
     let default = BUNDLED.first().map_or("hackbench", |bundled| bundled.name);
     let trace = args.trace.as_deref().unwrap_or(default.as_ref());
@@ -154,7 +176,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let mut input = input::trace(trace)?;
     let axes = asked.on(&mut input)?;
     if let Some(timing) = asked.timing()? {
-        return run_timed(args, &asked, &input, &axes, &timing);
+        return run_timed(args, asked, &input, &axes, &timing, kept);
     }
     let meta = input.file.meta();
     let mut plan = Plan::new(&axes)?;
@@ -163,7 +185,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         plan.inspect_into(dir, args.force.existing())?;
     }
     // Print the notes before the runs: they explain a run that fails.
-    let notes = unheeded(args, &asked, &plan, &input);
+    let notes = unheeded(args, asked, &plan, &input);
     notes.iter().for_each(|text| output::note(text));
     output::note_eras(plan.runs.iter().map(|run| run.design.era));
     let replays = plan.runs.len() as u64 * u64::from(input.states);
@@ -178,7 +200,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         true => Callers::of(&input.file, false)?.by(By::Site),
         false => Vec::new(),
     };
-    let settings = Settings::of(&asked, &input, &axes, None);
+    let settings = Settings::of(asked, &input, &axes, None);
     let notes = notes::replayed(&input.name, meta, &settings.line(), &runs);
     let exhausted = exhausted(&runs);
     let report = Report {
@@ -189,6 +211,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         callers: &callers,
         sensitivity: None,
     };
+    if let Some(kept) = kept {
+        kept.push(output::doc("replay", &report)?);
+        return exhausted.map_or(Ok(()), |why| Err(error::exhausted(why)));
+    }
     let html = args.html.as_deref();
     let mut view = output::viewed(
         "replay",
@@ -225,12 +251,17 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 /// Prints the view of a replay.
 fn show(mut view: View, notes: &str, args: &Args) -> anyhow::Result<()> {
     view.note_first(notes.lines().map(str::to_string));
+    terminal::print(&view, show_of(args))
+}
+
+/// Parts of a view that are printed.
+fn show_of(args: &Args) -> Show<'static> {
     let hint = match args.all {
         true => "`quarry explain NAME` says what a row means.",
         false => "--all has more rows; `quarry explain NAME` says what one means.",
     };
     let (all, rows) = (args.all, args.caches.then_some(args.top));
-    terminal::print(&view, Show { all, rows, hint })
+    Show { all, rows, hint }
 }
 
 fn jobs(args: &Args) -> usize {
@@ -245,6 +276,7 @@ fn run_timed(
     input: &Input,
     axes: &Axes,
     timing: &Timing,
+    kept: Kept<'_>,
 ) -> anyhow::Result<()> {
     let meta = input.file.meta();
     let plan = Plan::new(axes)?;
@@ -275,6 +307,10 @@ fn run_timed(
         callers: &[],
         sensitivity: study.as_ref(),
     };
+    if let Some(kept) = kept {
+        kept.push(output::doc("replay --time", &report)?);
+        return Ok(());
+    }
     let html = args.html.as_deref();
     let view = output::viewed("replay --time", &report, timed::view, html, args.force)?;
     if args.json {

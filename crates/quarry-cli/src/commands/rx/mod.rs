@@ -4,9 +4,11 @@ pub(crate) mod study;
 
 use quarry_ask::Asked;
 use quarry_lab::ask::{Answers as _, Ready, Rx};
+use quarry_view::Doc;
 
 use crate::commands::experiment;
 use crate::commands::sensitivity::Timed;
+use crate::commands::several::{self, Kept};
 use crate::jobs::JobsArgs;
 use crate::{output, question};
 
@@ -68,7 +70,20 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if args.sensitivity && !asked.has("packets") {
         asked.give("packets", STUDY_PACKETS);
     }
-    let asked = question::of(&asked)?;
+    let asked = question::lists(&asked)?;
+    let view = |docs: &[Doc]| experiment::view(docs, false);
+    let alone = [("--sensitivity", args.sensitivity)];
+    several::answer(
+        &asked,
+        &alone,
+        args.json,
+        (view, experiment::SHOW),
+        |asked, kept| one(args, asked, kept),
+    )
+}
+
+/// Answers one question.
+fn one(args: &Args, asked: &Rx, kept: Kept<'_>) -> anyhow::Result<()> {
     let (machine, runs) = asked.runs()?;
     output::note_eras(runs.iter().map(|run| run.rx.era));
     output::note_cpus(&machine, runs.iter().map(|run| run.rx.cpus));
@@ -93,5 +108,5 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         sensitivity: study.as_ref(),
     };
     let notes = machine.about.clone();
-    experiment::print("rx", &timed, notes, args.json, false)
+    experiment::print("rx", &timed, notes, args.json, false, kept)
 }
