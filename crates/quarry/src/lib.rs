@@ -37,8 +37,8 @@
 //! # Page pools
 //!
 //! [`PagePool`] is the kernel's `page_pool`: pages that one thread receives into and any thread gives
-//! back, with the same counters as `ethtool -S` shows. [`xdp`] lets a network driver fill its frames, and `uring`
-//! (feature `io-uring`) every socket and file. A filled [`Buffer`] is a `bytes::Bytes` without a copy (feature `bytes`).
+//! back, with the same counters as `ethtool -S` shows. `uring` (feature `io-uring`) lets every socket and file fill its
+//! frames. A filled [`Buffer`] is a `bytes::Bytes` without a copy (feature `bytes`).
 //!
 //! # Looking inside
 //!
@@ -112,7 +112,6 @@ mod process;
 mod typed;
 #[cfg(feature = "io-uring")]
 pub mod uring;
-pub mod xdp;
 
 pub use host::{Builder, DefaultDesign, Error, HostHeap, fork_misses};
 pub use pool::{Buffer, Fragment, Frame, FrameBatch, PagePool, PendingPool};
