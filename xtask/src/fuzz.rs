@@ -4,6 +4,10 @@ use anyhow::{Result, bail};
 
 use crate::shell;
 
+#[allow(unreachable_pub, reason = "a library elsewhere")]
+#[path = "../../fuzz/src/seeds.rs"]
+mod seeds;
+
 /// The targets, in the order of their turns.
 const TARGETS: [&str; 6] = [
     "import", "parquet", "snapshot", "zoneinfo", "settings", "script",
@@ -43,7 +47,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         // of the time; wrong offsets are found by the checks of a debug build.
         cargo.args(["fuzz", "run", "--sanitizer", "none", target]);
         cargo.arg(format!("fuzz/corpus/{target}"));
-        cargo.arg(format!("fuzz/seeds/{target}"));
+        let folders = seeds::folders(target).into_iter();
+        cargo.args(folders.filter(|folder| shell::root().join(folder).is_dir()));
         cargo.args(["--", TIMEOUT, "-print_final_stats=1"]);
         cargo.arg(format!("-max_total_time={seconds}"));
         shell::run(&mut cargo)?;

@@ -70,7 +70,7 @@ fn check(root: &Path) -> Result<(usize, Vec<Violation>)> {
     let facts = fs::read_to_string(root.join(facts::PAGE)).unwrap_or_default();
     let mut violations = Vec::new();
     let mut cited = BTreeSet::new();
-    let mut modules = circles::Modules::new();
+    let mut crates = circles::Crates::new();
     let mut files = Vec::new();
     collect(root, Path::new(""), &mut files)?;
     for file in &files {
@@ -84,12 +84,12 @@ fn check(root: &Path) -> Result<(usize, Vec<Violation>)> {
             let numbers = facts::cited(&text).into_iter();
             cited.extend(numbers.map(|(number, _)| number.to_owned()));
         }
-        if let Ok(file) = file.strip_prefix(circles::SOURCES) {
-            circles::add(&mut modules, file, &text);
-        }
+        circles::add_file(&mut crates, file, &text);
     }
     violations.extend(facts::check_page(&facts, &cited));
-    violations.extend(circles::check(&modules));
+    for (sources, modules) in &crates {
+        violations.extend(circles::check(sources, modules));
+    }
     Ok((files.len(), violations))
 }
 

@@ -12,9 +12,9 @@ use quarry_core::era::Era;
 use quarry_core::geometry::BootParams;
 use quarry_core::heap::Heap;
 use quarry_core::machine::{
-    Access, Accounting, Clock, CpuId, Cpus, DESCRIPTOR_BYTES, Line, LockClass, Locks, Memory,
-    NodeId, PERCPU_FREE, PERCPU_OWNER, PERCPU_REMOTE, Ranges, RawLock, RawRange, Readers,
-    Reentered, SlotLock, Slots, Threads, Topology, Work,
+    Accounting, Clock, CpuId, Cpus, DESCRIPTOR_BYTES, LockClass, Locks, Memory, NodeId,
+    PERCPU_FREE, PERCPU_OWNER, PERCPU_REMOTE, Ranges, RawLock, RawRange, Readers, Reentered,
+    SlotLock, Slots, Threads, Topology,
 };
 use quarry_core::sheaf::SheafCache;
 
@@ -120,14 +120,6 @@ unsafe impl Memory for Uniprocessor {
     fn ranges(&self) -> &Ranges {
         &self.ranges
     }
-
-    unsafe fn release(&self, _range: RawRange) -> bool {
-        false
-    }
-
-    fn bind(&self, _range: RawRange, _node: NodeId) {}
-
-    fn prefetch_for_write(&self, _address: *const u8) {}
 }
 
 // SAFETY: one CPU runs all code, and a handler that interrupts a holder finds the word held.
@@ -218,15 +210,7 @@ impl Clock for Uniprocessor {
 }
 
 /// No cost is modelled.
-impl Accounting for Uniprocessor {
-    fn access(&self, _at: *const u8, _bytes: usize, _access: Access, _line: Line) {}
-
-    fn work(&self, _work: Work) {}
-
-    fn zero(&self, _at: *const u8, _bytes: usize) {}
-
-    fn copy(&self, _kernel: *const u8, _bytes: usize) {}
-}
+impl Accounting for Uniprocessor {}
 
 pub(crate) fn main() -> Result<(), Box<dyn std::error::Error>> {
     // What a boot loader would give.

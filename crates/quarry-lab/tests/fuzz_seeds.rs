@@ -3,13 +3,23 @@
 #[allow(unreachable_pub, reason = "a library elsewhere")]
 #[path = "../../../fuzz/src/lib.rs"]
 mod fuzz;
+#[allow(unreachable_pub, reason = "a library elsewhere")]
+#[path = "../../../fuzz/src/seeds.rs"]
+mod seeds;
 
 use std::path::Path;
 
 fn replay(target: &str, run: fn(&[u8])) {
-    let seeds = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let folders = seeds::folders(target)
+        .into_iter()
+        .map(|folder| root.join(folder));
     let mut count = 0;
-    for entry in std::fs::read_dir(seeds.join(target)).unwrap() {
+    // A target that found nothing has no folder of its own.
+    for entry in folders
+        .filter_map(|folder| std::fs::read_dir(folder).ok())
+        .flatten()
+    {
         let path = entry.unwrap().path();
         // A panic says where, and this line says with which file.
         println!("{}", path.display());

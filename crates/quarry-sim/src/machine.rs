@@ -374,11 +374,6 @@ unsafe impl Memory for VirtualMachine {
         // page allocator, holds every page of the range as free, so no code uses their contents.
         unsafe { Mapping::discard(range) }
     }
-
-    fn bind(&self, _range: RawRange, _node: NodeId) {}
-
-    #[inline(always)]
-    fn prefetch_for_write(&self, _address: *const u8) {}
 }
 
 // SAFETY: one thread runs the machine (it is not `Sync`). CPUs that run side by side give up their turn in

@@ -37,8 +37,8 @@
 //! # Page pools
 //!
 //! [`PagePool`] is the kernel's `page_pool`: pages that one thread receives into and any thread gives
-//! back, with the same counters as `ethtool -S` shows. `uring` (feature `io-uring`) lets every socket and
-//! file fill its frames, and `examples/af_xdp` a network driver. A filled [`Buffer`] is a `bytes::Bytes` without a copy (feature `bytes`).
+//! back, with the same counters as `ethtool -S` shows. `uring` (feature `io-uring`) lets every socket and file fill its
+//! frames. A filled [`Buffer`] is a `bytes::Bytes` without a copy (feature `bytes`).
 //!
 //! # Looking inside
 //!
@@ -104,7 +104,6 @@
 
 #[cfg(feature = "allocator-api2")]
 mod allocator;
-#[cfg(feature = "io-uring")]
 mod forks;
 mod host;
 mod kvmalloc;

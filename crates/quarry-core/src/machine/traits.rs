@@ -50,14 +50,17 @@ pub unsafe trait Memory {
     /// # Safety
     ///
     /// The range is whole pages of [`Ranges::pages`] that no code uses.
-    unsafe fn release(&self, range: RawRange) -> bool;
+    unsafe fn release(&self, _range: RawRange) -> bool {
+        false
+    }
 
     /// Makes the pages of a range a node's, before they are first touched, where the machine can.
-    fn bind(&self, range: RawRange, node: NodeId);
+    fn bind(&self, _range: RawRange, _node: NodeId) {}
 
     /// Announces a write to this address, which may be no memory at all. A machine with caches can fetch it
     /// while the caller does something else.
-    fn prefetch_for_write(&self, address: *const u8);
+    #[inline(always)]
+    fn prefetch_for_write(&self, _address: *const u8) {}
 }
 
 /// Per-CPU slots behind a try-lock.
@@ -233,20 +236,25 @@ pub trait Clock {
     fn now_ns(&self) -> u64;
 }
 
-/// Accesses and work of an allocator. Empty on machines that do not model its cost.
+/// Accesses and work of an allocator. The provided methods are for machines that do not model its cost; a machine that wraps
+/// another passes all of them on.
 pub trait Accounting {
     /// An access that a processor would make here to `bytes` bytes from `at` on. `line` says to which
     /// structure it is attributed, and nothing else: what it costs follows from the address.
-    fn access(&self, at: *const u8, bytes: usize, access: Access, line: Line);
+    #[inline(always)]
+    fn access(&self, _at: *const u8, _bytes: usize, _access: Access, _line: Line) {}
 
     /// Work that costs time without touching memory.
-    fn work(&self, work: Work);
+    #[inline(always)]
+    fn work(&self, _work: Work) {}
 
     /// A run of bytes is filled with zeros, by the kernel for the user of an object or page.
-    fn zero(&self, at: *const u8, bytes: usize);
+    #[inline(always)]
+    fn zero(&self, _at: *const u8, _bytes: usize) {}
 
     /// A run of bytes is copied to or from a process.
-    fn copy(&self, kernel: *const u8, bytes: usize);
+    #[inline(always)]
+    fn copy(&self, _kernel: *const u8, _bytes: usize) {}
 }
 
 /// A machine: any type that has all the parts.

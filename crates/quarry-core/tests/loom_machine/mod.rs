@@ -11,7 +11,7 @@ use loom::sync::atomic::{AtomicUsize, Ordering};
 use quarry_core::machine::{
     Access, Accounting, Clock, CpuId, Cpus, Line, ListLayout, LockClass, Locks, Memory, NodeId,
     PERCPU_FREE, PERCPU_OWNER, PERCPU_REMOTE, Ranges, RawLock, RawRange, Readers, Reentered,
-    SlotLock, Slots, StackLayout, Steps, Threads, Topology, Work,
+    SlotLock, Slots, StackLayout, Steps, Threads, Topology,
 };
 
 const CPUS: u32 = 2;
@@ -167,14 +167,6 @@ unsafe impl Memory for LoomMachine {
     fn ranges(&self) -> &Ranges {
         &self.ranges
     }
-
-    unsafe fn release(&self, _range: RawRange) -> bool {
-        false
-    }
-
-    fn bind(&self, _range: RawRange, _node: NodeId) {}
-
-    fn prefetch_for_write(&self, _address: *const u8) {}
 }
 
 // SAFETY: slots are taken by compare-and-swap.
@@ -342,10 +334,4 @@ impl Accounting for LoomMachine {
             Access::Atomic | Access::Prefetch => (),
         }
     }
-
-    fn work(&self, _work: Work) {}
-
-    fn zero(&self, _at: *const u8, _bytes: usize) {}
-
-    fn copy(&self, _kernel: *const u8, _bytes: usize) {}
 }

@@ -5,9 +5,9 @@ use core::ptr::NonNull;
 use core::sync::atomic::Ordering;
 
 use quarry_core::machine::{
-    Access, Accounting, Clock, CpuId, Cpus, Line, LockClass, Locks, Memory, NodeId, PERCPU_FREE,
-    PERCPU_REMOTE, PERCPU_WAITED, Ranges, RawLock, RawRange, Readers, Reentered, SlotLock, Slots,
-    Threads, Topology, Work,
+    Accounting, Clock, CpuId, Cpus, LockClass, Locks, Memory, NodeId, PERCPU_FREE, PERCPU_REMOTE,
+    PERCPU_WAITED, Ranges, RawLock, RawRange, Readers, Reentered, SlotLock, Slots, Threads,
+    Topology,
 };
 #[cfg(all(target_arch = "x86_64", target_os = "linux", not(any(miri, loom))))]
 use quarry_core::machine::{ListLayout, StackLayout, Steps};
@@ -294,16 +294,4 @@ impl Clock for HostMachine {
 }
 
 /// A real machine's caches and clock need no model.
-impl Accounting for HostMachine {
-    #[inline(always)]
-    fn access(&self, _at: *const u8, _bytes: usize, _access: Access, _line: Line) {}
-
-    #[inline(always)]
-    fn work(&self, _work: Work) {}
-
-    #[inline(always)]
-    fn zero(&self, _at: *const u8, _bytes: usize) {}
-
-    #[inline(always)]
-    fn copy(&self, _kernel: *const u8, _bytes: usize) {}
-}
+impl Accounting for HostMachine {}

@@ -11,143 +11,23 @@
 //! `=n` asks what the kernel saves without it. Where the snapshot's caches show that it has what is asked for, nothing
 //! changes. Sources: the options' descriptions in the kernel's configuration, names of caches, sizes of the elements.
 
-use std::fmt;
-use std::path::Path;
-
-use quarry_ask::{Json, Kind, Value};
 use quarry_core::era::Era;
 use quarry_core::sheaf::geometry::sheaf_bytes;
-use quarry_designs::list;
 use quarry_snapshot::Snapshot;
-use schemars::JsonSchema;
-use serde::Serialize;
 
 use crate::error::LabError;
 
 use super::kernel_model::KernelModel;
-use super::pages::kmalloc_class;
+use super::names::kmalloc_class;
+use super::question::{Config, Cost};
 use super::releases::ACCOUNT_BYTES;
+use super::report::{CachePrediction, ConfigCost, Prediction};
 use super::users::Range;
-use super::{CachePrediction, Prediction};
 
 /// Copies of each normal kmalloc class beside it.
 const COPIES: f64 = 15.0;
 /// Bytes of an element of a random sequence.
 const SEQUENCE_BYTES: u64 = 4;
-
-/// An option of the kernel's configuration, on or off.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Config {
-    option: &'static Known,
-    on: bool,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-struct Known {
-    /// Name without `CONFIG_`.
-    name: &'static str,
-    /// First and last release that have it.
-    first: Era,
-    last: Era,
-    cost: Cost,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Cost {
-    Merging,
-    Copies,
-    Accounting,
-    RandomLists,
-    Nothing,
-}
-
-static KNOWN: [Known; 6] = [
-    Known::new("SLAB_MERGE_DEFAULT", Era::V2_6_22, Era::LAST, Cost::Merging),
-    Known::new("RANDOM_KMALLOC_CACHES", Era::V6_6, Era::V7_1, Cost::Copies),
-    Known::new(
-        "PARTITION_KMALLOC_CACHES",
-        Era::V7_2,
-        Era::LAST,
-        Cost::Copies,
-    ),
-    Known::new("MEMCG", Era::V5_9, Era::LAST, Cost::Accounting),
-    Known::new(
-        "SLAB_FREELIST_RANDOM",
-        Era::V4_8,
-        Era::LAST,
-        Cost::RandomLists,
-    ),
-    Known::new(
-        "SLAB_FREELIST_HARDENED",
-        Era::V4_14,
-        Era::LAST,
-        Cost::Nothing,
-    ),
-];
-
-impl Known {
-    const fn new(name: &'static str, first: Era, last: Era, cost: Cost) -> Self {
-        Self {
-            name,
-            first,
-            last,
-            cost,
-        }
-    }
-}
-
-/// Cost of an option, in `predicted_bytes` and the bounds.
-#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize)]
-pub struct ConfigCost {
-    /// The option, as it was asked for.
-    pub config: String,
-    /// Expected bytes; negative if the kernel saves them.
-    pub bytes: i64,
-    /// Bytes at best.
-    pub low_bytes: i64,
-    /// Bytes at worst.
-    pub high_bytes: i64,
-}
-
-impl fmt::Display for Config {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{}={}",
-            self.option.name,
-            if self.on { "y" } else { "n" }
-        )
-    }
-}
-
-/// `NAME=y` or `NAME=n`; `CONFIG_` may stand in front.
-impl Value for Config {
-    const KIND: Kind = Kind::Text;
-
-    fn parse(text: &str, _: &Path) -> Result<Self, String> {
-        let (name, value) = text
-            .split_once('=')
-            .ok_or("write NAME=y or NAME=n, for example MEMCG=n")?;
-        let on = match value {
-            "y" => true,
-            "n" => false,
-            other => return Err(format!("{other:?} is neither y nor n")),
-        };
-        let plain = name.strip_prefix("CONFIG_").unwrap_or(name);
-        let option = KNOWN.iter().find(|known| known.name == plain);
-        let option = option.ok_or_else(|| {
-            format!(
-                "{plain} is not known; known are {}; debugging is --set slub_debug=FZPU",
-                list(KNOWN.iter().map(|known| known.name))
-            )
-        })?;
-        Ok(Self { option, on })
-    }
-
-    fn json(&self) -> Json {
-        self.to_string().into()
-    }
-}
 
 /// A prediction's snapshot and kernel.
 pub(super) struct Configured<'a> {

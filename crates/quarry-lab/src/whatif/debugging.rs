@@ -10,7 +10,7 @@ use quarry_core::geometry::{CacheFlags, CacheParams};
 use quarry_snapshot::{CacheAttributes, SlabinfoRow, Snapshot};
 
 use super::kernel_model::KernelModel;
-use super::pages::kmalloc_class;
+use super::names::kmalloc_class;
 
 /// Settings that are looked for, the commonest first: what security guides ask for, and what kernels with
 /// `CONFIG_SLUB_DEBUG_ON` have.

@@ -7,7 +7,7 @@ use quarry_snapshot::CacheAttributes;
 use super::Teller;
 use super::baseline::ObservedCache;
 use super::kernel_model::KernelModel;
-use super::pages::kmalloc_class;
+use super::names::kmalloc_class;
 
 impl Teller<'_, '_> {
     /// Parameters of a cache in one of the two kernels: its slot where only orders change; what it was asked to be where

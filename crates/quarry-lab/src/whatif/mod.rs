@@ -47,9 +47,11 @@ mod holding;
 mod kept;
 mod kernel_model;
 mod layout;
+mod names;
 mod own;
 mod pages;
 mod pinned;
+mod question;
 mod releases;
 mod report;
 mod users;
@@ -63,13 +65,13 @@ use quarry_snapshot::Snapshot;
 
 pub use answer::{SnapshotInfo, about, finding};
 pub use baseline::Baseline;
-pub use configuration::{Config, ConfigCost};
 pub use fit::{Fit, known_errors};
 pub(crate) use holding::Holding;
 pub(crate) use kernel_model::{in_a_kernel, in_force};
-pub(crate) use pages::kmalloc_class;
+pub(crate) use names::kmalloc_class;
+pub use question::{Config, Question};
 pub use releases::Unmodelled;
-pub use report::{CachePrediction, Cause, Prediction, Question};
+pub use report::{CachePrediction, Cause, ConfigCost, Prediction};
 pub use view::{TABLES, view};
 
 use baseline::{Observed, ObservedCache};

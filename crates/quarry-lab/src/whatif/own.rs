@@ -11,7 +11,7 @@ use quarry_core::sheaf::geometry::sheaf_bytes;
 
 use super::cache::Shape;
 use super::kernel_model::KernelModel;
-use super::pages::kmalloc_class;
+use super::names::kmalloc_class;
 use super::report::{CachePrediction, Cause};
 use super::users::Range;
 

@@ -14,39 +14,17 @@
 
 use quarry_core::geometry::{CacheParams, KmallocService, kmalloc_classes, kmalloc_params};
 
-use quarry_snapshot::{CallSite, SlabinfoRow, Snapshot};
+use quarry_snapshot::{CallSite, SlabinfoRow};
 
 use super::baseline::ObservedCache;
 use super::cache::Shape;
 use super::holding::Holding;
 use super::kernel_model::KernelModel;
+use super::names::{is_arm64, kmalloc_class};
 use super::users::Range;
 use super::{CachePrediction, Teller};
 
 const THREAD_STACK: &str = "thread_stack";
-
-/// A class of kmalloc by its cache's name: what stands before the size, and the size in bytes.
-pub(crate) fn kmalloc_class(name: &str) -> Option<(&str, u64)> {
-    let (family, class) = name.rsplit_once('-')?;
-    if !family.split('-').any(|word| word == "kmalloc") {
-        return None;
-    }
-    let digits = class.trim_end_matches(|c: char| !c.is_ascii_digit());
-    let unit = match &class[digits.len()..] {
-        "" => 1,
-        "k" => 1 << 10,
-        "M" => 1 << 20,
-        _ => return None,
-    };
-    let bytes = digits.parse::<u64>().ok()?.checked_mul(unit)?;
-    Some((family, bytes))
-}
-
-/// True for a kernel of arm64, by its release.
-pub(super) fn is_arm64(snapshot: &Snapshot) -> bool {
-    let release = snapshot.release.as_deref().unwrap_or_default();
-    release.contains("arm64") || release.contains("aarch64")
-}
 
 /// The largest kmalloc class in bytes.
 fn kmalloc_max(kernel: &KernelModel) -> u64 {

@@ -24,7 +24,7 @@ use serde::Serialize;
 use quarry_snapshot::Snapshot;
 
 use super::Prediction;
-use super::pages::{is_arm64, kmalloc_class};
+use super::names::{is_arm64, kmalloc_class};
 
 /// A difference that is not computed and is in the bounds.
 #[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize)]

@@ -1,47 +1,26 @@
-//! A question about a snapshot, and the answer to it.
+//! The answer to a question about a snapshot.
 
-use quarry_core::era::Era;
 use quarry_core::geometry::CacheParams;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use quarry_designs::{DesignSpec, Setting};
 use quarry_snapshot::SlabinfoRow;
 
-use super::configuration::{Config, ConfigCost};
 use super::holding::Holding;
 use super::releases::Unmodelled;
 use super::users::Range;
 
-/// The question; settings that are `None` stay as they are.
-#[derive(Clone, Debug, Default)]
-pub struct Question {
-    /// Another design or era.
-    pub design: Option<DesignSpec>,
-    /// Another kernel release, with the design that it has; `design` counts if both are named.
-    pub release: Option<Era>,
-    /// Another page size in bytes.
-    pub page_bytes: Option<u64>,
-    /// Another number of CPUs, present and possible.
-    pub cpus: Option<u32>,
-    /// Another number of possible CPUs.
-    pub possible_cpus: Option<u32>,
-    /// Values of lists among the settings, as [`Prediction::set`] has them.
-    pub set: String,
-    /// Tunables.
-    pub settings: Vec<Setting>,
-    /// Other debugging, as `slub_debug` says it; none if it is empty. As in the snapshot's kernel if it is `None`.
-    pub debug: Option<String>,
-    /// Options of the configuration whose cost is added.
-    pub configs: Vec<Config>,
-}
-
-impl Question {
-    /// The release that is asked about; `None` for the snapshot's own.
-    #[must_use]
-    pub fn era(&self) -> Option<Era> {
-        self.design.map(|design| design.era).or(self.release)
-    }
+/// Cost of an option, in `predicted_bytes` and the bounds.
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize)]
+pub struct ConfigCost {
+    /// The option, as it was asked for.
+    pub config: String,
+    /// Expected bytes; negative if the kernel saves them.
+    pub bytes: i64,
+    /// Bytes at best.
+    pub low_bytes: i64,
+    /// Bytes at worst.
+    pub high_bytes: i64,
 }
 
 /// Predicted slab memory.

@@ -2,9 +2,6 @@
 
 use super::caches::CacheLevel;
 
-/// Most CPUs of a machine with clocks.
-pub const TIMED_CPUS_MAX: u32 = 512;
-
 /// Distance between two CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Distance {

@@ -1,6 +1,7 @@
 //! State of a line: the caches that have it.
 
-use super::costs::TIMED_CPUS_MAX;
+/// Most CPUs of a machine with clocks.
+pub const TIMED_CPUS_MAX: u32 = 512;
 
 const WORDS: usize = TIMED_CPUS_MAX.div_ceil(u64::BITS) as usize;
 

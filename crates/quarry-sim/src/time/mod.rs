@@ -49,8 +49,9 @@ mod stores;
 mod timed;
 
 pub use caches::CacheLevel;
-pub use costs::{Distance, LastLevel, LineCosts, TIMED_CPUS_MAX};
+pub use costs::{Distance, LastLevel, LineCosts};
 pub use counters::{LineMoves, LockTimes, TimeCounters};
+pub use line::TIMED_CPUS_MAX;
 pub use locks::LockKind;
 pub use model::TimeModel;
 pub use order::Deadlock;

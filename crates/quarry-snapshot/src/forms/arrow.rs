@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use quarry_trace::{NumberColumn, number_columns};
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
-use super::Form;
 use super::metrics::{Metrics, PCP, PCP_PREFIX};
+use super::{Form, Moment};
 use crate::file::ReportError;
 
 /// True for a file with columns of slabs. Traces are Parquet, too.
@@ -35,7 +35,7 @@ fn is_time(name: &str) -> bool {
 }
 
 /// A moment for each row.
-pub(crate) fn read(file: &str, path: &Path) -> Result<Vec<Map<String, Value>>, ReportError> {
+pub(crate) fn read(file: &str, path: &Path) -> Result<Vec<Moment>, ReportError> {
     let bad = |what: &dyn std::fmt::Display| ReportError::bad(file, "Parquet", what);
     let columns = number_columns(path, |name| metric(name).is_some() || is_time(name));
     let columns: Vec<NumberColumn> = columns.map_err(|error| bad(&error))?;

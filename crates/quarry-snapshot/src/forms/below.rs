@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::file::ReportError;
 
-use super::Form;
 use super::rows::{Cache, moment, slab_bytes_of};
+use super::{Form, Moment};
 
 /// The samples of a dump: one object, or a list.
 fn samples(value: &Value) -> &[Value] {
@@ -29,7 +29,7 @@ pub(super) fn is(value: &Value) -> bool {
 }
 
 /// A moment for each sample with slabs: a list `slab`, or keys such as `slab.3.num_objs`.
-pub(super) fn read(file: &str, value: &Value) -> Result<Vec<Map<String, Value>>, ReportError> {
+pub(super) fn read(file: &str, value: &Value) -> Result<Vec<Moment>, ReportError> {
     let mut moments = Vec::new();
     for sample in samples(value).iter().filter_map(Value::as_object) {
         let listed = sample.get("slab").and_then(Value::as_array);
@@ -38,7 +38,7 @@ pub(super) fn read(file: &str, value: &Value) -> Result<Vec<Map<String, Value>>,
             .flatten()
             .filter_map(|cache| of(|key| cache.get(key)))
             .collect();
-        let mut flat: BTreeMap<&str, Map<String, Value>> = BTreeMap::new();
+        let mut flat: BTreeMap<&str, Moment> = BTreeMap::new();
         for (key, value) in sample {
             let parts = key
                 .strip_prefix("slab.")
@@ -52,7 +52,7 @@ pub(super) fn read(file: &str, value: &Value) -> Result<Vec<Map<String, Value>>,
         if caches.is_empty() {
             continue;
         }
-        let mut moment = moment(Form::Below, file, &caches)?;
+        let mut moment = moment(Form::Below, file, &caches, None)?;
         let time = ["timestamp", "Timestamp"]
             .iter()
             .find_map(|key| sample.get(*key)?.as_u64());

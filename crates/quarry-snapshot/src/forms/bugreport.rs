@@ -1,12 +1,12 @@
 //! Bug reports of Android: a text with a section for each file.
 
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
 use crate::file::ReportError;
 use crate::machine;
 use crate::slabinfo::Slabinfo;
 
-use super::Form;
+use super::{Form, Moment};
 
 /// True if a text has a section with slabinfo.
 pub(super) fn is(text: &str) -> bool {
@@ -26,7 +26,7 @@ fn section<'t>(text: &'t str, title: &str) -> Option<&'t str> {
 }
 
 /// slabinfo, and what the sections beside it say about the machine.
-pub(super) fn read(file: &str, text: &str) -> Result<Map<String, Value>, ReportError> {
+pub(super) fn read(file: &str, text: &str) -> Result<Vec<Moment>, ReportError> {
     let slabinfo = section(text, "SLAB INFO (/proc/slabinfo").unwrap_or_default();
     // The line that ends the section says how long it took.
     let rows: Vec<&str> = slabinfo
@@ -37,10 +37,8 @@ pub(super) fn read(file: &str, text: &str) -> Result<Map<String, Value>, ReportE
         let what = "its section SLAB INFO is empty: the report was taken without root (adb root; adb bugreport)";
         return Err(ReportError::bad(file, "SLAB INFO", what));
     }
-    let mut moment = Map::new();
-    moment.insert("form".to_string(), json!(Form::Bugreport.name()));
     let rows = Slabinfo::parse_text(file, rows.join("\n").trim_start())?;
-    moment.insert("slabinfo".to_string(), json!(rows));
+    let mut moment = Form::Bugreport.moment(&rows);
     let mut add = |key: &str, text: &str| {
         moment.insert(key.to_string(), json!(text));
     };
@@ -66,5 +64,5 @@ pub(super) fn read(file: &str, text: &str) -> Result<Map<String, Value>, ReportE
     {
         moment.insert("managed_pages".to_string(), json!(pages));
     }
-    Ok(moment)
+    Ok(vec![moment])
 }

@@ -1,12 +1,12 @@
 //! The text of `kmem -s` of crash.
 
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
 use crate::file::ReportError;
 use crate::machine;
 
-use super::Form;
 use super::rows::{Cache, bytes_of, moment};
+use super::{Form, Moment};
 
 fn is_header(line: &str) -> bool {
     let line = line.trim();
@@ -19,7 +19,7 @@ pub(super) fn is(text: &str) -> bool {
 }
 
 /// The first table. Old versions have the name first: `CACHE NAME OBJSIZE ALLOCATED TOTAL SLABS SSIZE`.
-pub(super) fn read(file: &str, text: &str) -> Result<Map<String, Value>, ReportError> {
+pub(super) fn read(file: &str, text: &str) -> Result<Vec<Moment>, ReportError> {
     let mut caches = Vec::new();
     let mut unknown = Vec::new();
     let lines = text.lines().skip_while(|line| !is_header(line));
@@ -36,7 +36,11 @@ pub(super) fn read(file: &str, text: &str) -> Result<Map<String, Value>, ReportE
             None => {}
         }
     }
-    let mut moment = moment(Form::Crash, file, &caches)?;
+    let note = (!unknown.is_empty()).then(|| {
+        let unknown = unknown.join(", ");
+        format!("caches that crash could not read are left out: {unknown}")
+    });
+    let mut moment = moment(Form::Crash, file, &caches, note)?;
     // What crash says when it starts.
     for (name, key) in [
         ("RELEASE", "kernel_release"),
@@ -48,14 +52,7 @@ pub(super) fn read(file: &str, text: &str) -> Result<Map<String, Value>, ReportE
             moment.insert(key.to_string(), json!(told));
         }
     }
-    if !unknown.is_empty() {
-        let note = format!(
-            "caches that crash could not read are left out: {}",
-            unknown.join(", ")
-        );
-        moment.insert("notes".to_string(), json!([note]));
-    }
-    Ok(moment)
+    Ok(vec![moment])
 }
 
 /// `ffff88017fc07600      192      20212     21000   1000     4k  dentry`.

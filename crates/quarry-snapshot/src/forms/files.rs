@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::file::{ReportError, read_report};
 use crate::machine;
@@ -12,9 +12,7 @@ use crate::snapshot::folder;
 use crate::sysfs::CacheAttributes;
 use crate::unpack::Files;
 
-use super::Form;
-
-type Moment = Map<String, Value>;
+use super::{Form, Moment};
 
 /// A folder, or an archive that was read.
 pub(crate) enum Tree {
@@ -261,7 +259,6 @@ fn of_base(
     let mut moment = meta(file, tree, base)?;
     moment.extend(facts(tree, base)?);
     let rows = Slabinfo::parse(&format!("{file}/{path}"), slabinfo)?;
-    moment.insert("slabinfo".to_string(), json!(rows));
     for folder in SYSFS {
         if let Some(found) = tree.directories(&join(base, folder)) {
             folder::add_directories(&mut moment, &found?);
@@ -276,7 +273,7 @@ fn of_base(
         Form::Snapshot
     };
     moment.remove("sos");
-    moment.insert("form".to_string(), json!(form.name()));
+    moment.extend(form.moment(&rows));
     Ok(moment)
 }
 

@@ -1,13 +1,13 @@
 //! Kernel logs: tables of slabs when memory was exhausted, and slabinfo that was printed to a console.
 
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
 use crate::file::ReportError;
 use crate::machine;
 use crate::slabinfo::Slabinfo;
 
-use super::Form;
 use super::rows::{Cache, PAGE_BYTES, moment};
+use super::{Form, Moment};
 
 const TABLE: &str = "Unreclaimable slab info:";
 const SLUB: &str = "SLUB: Unable to allocate memory on node";
@@ -21,17 +21,17 @@ pub(super) fn is(text: &str) -> bool {
 }
 
 /// A moment for each table, and those facts that the log has.
-pub(super) fn read(file: &str, text: &str) -> Result<Vec<Map<String, Value>>, ReportError> {
+pub(super) fn read(file: &str, text: &str) -> Result<Vec<Moment>, ReportError> {
     let mut moments = Vec::new();
     if text.contains(SLABINFO) {
         moments = slabinfo(file, text)?;
     } else if text.contains(TABLE) {
         // Each follows its mark.
         for table in text.split(TABLE).skip(1) {
-            moments.push(moment(Form::Oom, file, &unreclaimable(table))?);
+            moments.push(moment(Form::Oom, file, &unreclaimable(table), None)?);
         }
     } else {
-        moments.push(moment(Form::Oom, file, &failed(text))?);
+        moments.push(moment(Form::Oom, file, &failed(text), None)?);
     }
     let lines = machine::log_lines(text);
     for moment in &mut moments {
@@ -60,7 +60,7 @@ fn bare(line: &str) -> &str {
 
 /// slabinfo among other lines: a moment for each of its headers. Rows above the first one, as a sort leaves them, are of
 /// that one.
-pub(super) fn slabinfo(file: &str, text: &str) -> Result<Vec<Map<String, Value>>, ReportError> {
+pub(super) fn slabinfo(file: &str, text: &str) -> Result<Vec<Moment>, ReportError> {
     let (mut above, mut tables) = (Vec::new(), Vec::<Vec<&str>>::new());
     for line in text.lines().map(bare) {
         let table = tables.last_mut().unwrap_or(&mut above);
@@ -75,10 +75,7 @@ pub(super) fn slabinfo(file: &str, text: &str) -> Result<Vec<Map<String, Value>>
     }
     let moments = tables.iter().map(|table| {
         let rows = Slabinfo::parse_text(file, &table.join("\n"))?;
-        let mut moment = Map::new();
-        moment.insert("form".to_string(), json!(Form::Slabinfo.name()));
-        moment.insert("slabinfo".to_string(), json!(rows));
-        Ok(moment)
+        Ok(Form::Slabinfo.moment(&rows))
     });
     moments.collect()
 }

@@ -2,14 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::file::ReportError;
 
-use super::Form;
 use super::rows::{Cache, PAGE_BYTES, moment};
-
-type Moment = Map<String, Value>;
+use super::{Form, Moment};
 
 /// Numbers of a cache by the metric.
 #[derive(Default)]
@@ -49,7 +47,7 @@ impl Metrics {
                 "objects, their size, objects per slab and pages per slab are needed of each cache";
             return Err(ReportError::bad(file, "caches", what));
         }
-        let mut moment = moment(form, file, &caches)?;
+        let mut moment = moment(form, file, &caches, None)?;
         // The pages are counted, their size is not known.
         for row in moment["slabinfo"].as_array_mut().into_iter().flatten() {
             let pages = row["name"]
@@ -96,7 +94,7 @@ fn whole(word: &str) -> Option<u64> {
 }
 
 /// node_exporter's text.
-pub(super) fn node(file: &str, text: &str) -> Result<Moment, ReportError> {
+pub(super) fn node(file: &str, text: &str) -> Result<Vec<Moment>, ReportError> {
     let mut metrics = Metrics::default();
     let mut facts = Moment::new();
     let mut meminfo = String::new();
@@ -139,7 +137,7 @@ pub(super) fn node(file: &str, text: &str) -> Result<Moment, ReportError> {
     let sources: Moment = sources.collect();
     facts.insert("sources".to_string(), Value::Object(sources));
     facts.extend(metrics.moment(Form::NodeExporter, file)?);
-    Ok(facts)
+    Ok(vec![facts])
 }
 
 /// True for the answer of Prometheus.

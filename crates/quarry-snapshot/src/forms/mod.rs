@@ -1,5 +1,6 @@
 //! Forms of files that people have of a kernel's slabs. Each has a module that turns its text into the JSON of a moment,
-//! which [`Snapshot::parse`](crate::Snapshot::parse) takes.
+//! which [`Snapshot::parse`](crate::Snapshot::parse) takes and a trace holds. A new form is its module, a [`Form`] and a line
+//! of [`TEXTS`] or [`VALUES`].
 
 pub(crate) mod arrow;
 mod below;
@@ -12,6 +13,45 @@ pub(crate) mod read;
 mod rows;
 mod slabtop;
 mod vmstat;
+
+use serde_json::{Map, Value};
+
+use crate::file::ReportError;
+use crate::slabinfo::Slabinfo;
+
+/// JSON of a kernel's reports at one moment.
+pub(crate) type Moment = Map<String, Value>;
+/// Moments of a file, by its name for messages and its content.
+type Moments<T> = fn(&str, &T) -> Result<Vec<Moment>, ReportError>;
+/// Recognition and reading of a form.
+type Reader<T> = (fn(&T) -> bool, Moments<T>);
+
+/// Forms that are text, in the order in which they are tried.
+const TEXTS: [Reader<str>; 8] = [
+    (
+        |text| text.starts_with("slabinfo") && !log::is_series(text),
+        |file, text| {
+            Ok(vec![
+                Form::Slabinfo.moment(&Slabinfo::parse_text(file, text)?),
+            ])
+        },
+    ),
+    (bugreport::is, bugreport::read),
+    (metrics::is_node, metrics::node),
+    (metrics::is_pmrep, metrics::pmrep),
+    (slabtop::is, |file, text| {
+        Ok(vec![slabtop::read(file, text)?])
+    }),
+    (vmstat::is, vmstat::read),
+    (crash::is, crash::read),
+    (log::is, log::read),
+];
+
+/// Forms that are JSON.
+const VALUES: [Reader<Value>; 2] = [
+    (metrics::is_prometheus, metrics::prometheus),
+    (below::is, below::read),
+];
 
 /// Form of a file with a kernel's slabs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -139,6 +179,13 @@ impl Form {
                 None
             }
         }
+    }
+
+    /// The moment of a report in this form.
+    fn moment(self, report: &Slabinfo) -> Moment {
+        let form = ("form".to_string(), self.name().into());
+        let report = ("slabinfo".to_string(), serde_json::json!(report));
+        Moment::from_iter([form, report])
     }
 
     /// The form of a name.

@@ -3,16 +3,14 @@
 use std::io::Read;
 use std::path::Path;
 
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 
 use crate::file::ReportError;
 use crate::slabinfo::Slabinfo;
 use crate::unpack::{self, Content};
 
 use super::files::{self, Tree};
-use super::{Form, arrow, below, bugreport, crash, log, metrics, slabtop, vmstat};
-
-type Moment = Map<String, Value>;
+use super::{Form, Moment, TEXTS, VALUES, arrow, bugreport};
 
 /// The moments that a file, a folder or an archive has, the oldest first.
 pub(crate) fn path(path: &Path) -> Result<Vec<Moment>, ReportError> {
@@ -55,35 +53,8 @@ pub(crate) fn text(file: &str, text: &str) -> Result<Vec<Moment>, ReportError> {
     if is_json(text) {
         return of_json(file, text);
     }
-    if text.starts_with("slabinfo") && !log::is_series(text) {
-        let mut moment = Moment::new();
-        moment.insert("form".to_string(), json!(Form::Slabinfo.name()));
-        moment.insert(
-            "slabinfo".to_string(),
-            json!(Slabinfo::parse_text(file, text)?),
-        );
-        return Ok(vec![moment]);
-    }
-    if bugreport::is(text) {
-        return Ok(vec![bugreport::read(file, text)?]);
-    }
-    if metrics::is_node(text) {
-        return Ok(vec![metrics::node(file, text)?]);
-    }
-    if metrics::is_pmrep(text) {
-        return metrics::pmrep(file, text);
-    }
-    if slabtop::is(text) {
-        return Ok(vec![slabtop::read(file, text)?]);
-    }
-    if vmstat::is(text) {
-        return Ok(vec![vmstat::read(file, text)?]);
-    }
-    if crash::is(text) {
-        return Ok(vec![crash::read(file, text)?]);
-    }
-    if log::is(text) {
-        return log::read(file, text);
+    if let Some((_, read)) = TEXTS.iter().find(|(is, _)| is(text)) {
+        return read(file, text);
     }
     let first = text.lines().find(|line| !line.trim().is_empty());
     let first = first.map_or("it is empty".to_string(), crate::words::quoted);
@@ -112,22 +83,14 @@ fn of_json(file: &str, text: &str) -> Result<Vec<Moment>, ReportError> {
         let what = format!("Prometheus refused the query: {error}");
         return Err(ReportError::bad(file, "status", what));
     }
-    if metrics::is_prometheus(&value) {
-        return metrics::prometheus(file, &value);
-    }
-    if below::is(&value) {
-        return below::read(file, &value);
+    if let Some((_, read)) = VALUES.iter().find(|(is, _)| is(&value)) {
+        return read(file, &value);
     }
     match value {
         Value::Object(moment) => Ok(vec![moment]),
         rows @ Value::Array(_) => {
-            let mut moment = Moment::new();
-            moment.insert("form".to_string(), json!(Form::Slabinfo.name()));
-            moment.insert(
-                "slabinfo".to_string(),
-                json!(Slabinfo::parse_json(file, &rows)?),
-            );
-            Ok(vec![moment])
+            let rows = Slabinfo::parse_json(file, &rows)?;
+            Ok(vec![Form::Slabinfo.moment(&rows)])
         }
         _ => Err(ReportError::bad(file, "line 1", "it is not a JSON object")),
     }

@@ -1,11 +1,11 @@
 //! Rows of slabinfo from forms that have some of their numbers.
 
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
 use crate::file::ReportError;
 use crate::slabinfo::{Slabinfo, SlabinfoRow};
 
-use super::Form;
+use super::{Form, Moment};
 
 /// The smallest page; a form without page size counts in it.
 pub(super) const PAGE_BYTES: u64 = 4096;
@@ -34,12 +34,13 @@ fn page_bytes(caches: &[Cache]) -> u64 {
         .unwrap_or(PAGE_BYTES)
 }
 
-/// The moment of a form without slabinfo.
+/// The moment of a form without slabinfo, with a note for the user.
 pub(super) fn moment(
     form: Form,
     file: &str,
     caches: &[Cache],
-) -> Result<Map<String, Value>, ReportError> {
+    note: Option<String>,
+) -> Result<Moment, ReportError> {
     let page = page_bytes(caches);
     let rows = caches.iter().map(|cache| SlabinfoRow {
         name: cache.name.clone(),
@@ -59,9 +60,10 @@ pub(super) fn moment(
         let what = format!("it looks like {}, but has no cache", form.name());
         return Err(ReportError::bad(file, "caches", what));
     }
-    let mut moment = Map::new();
-    moment.insert("form".to_string(), json!(form.name()));
-    moment.insert("slabinfo".to_string(), json!(rows));
+    let mut moment = form.moment(&rows);
+    if let Some(note) = note {
+        moment.insert("notes".to_string(), json!([note]));
+    }
     Ok(moment)
 }
 

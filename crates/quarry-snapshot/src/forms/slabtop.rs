@@ -1,11 +1,9 @@
 //! The text of `slabtop -o`.
 
-use serde_json::{Map, Value, json};
-
 use crate::file::ReportError;
 
-use super::Form;
 use super::rows::{Cache, bytes_of, moment, slab_bytes_of};
+use super::{Form, Moment};
 
 /// True for the line of the columns' names.
 fn is_header(line: &str) -> bool {
@@ -19,7 +17,7 @@ pub(super) fn is(text: &str) -> bool {
 }
 
 /// The first table of a text.
-pub(crate) fn read(file: &str, text: &str) -> Result<Map<String, Value>, ReportError> {
+pub(crate) fn read(file: &str, text: &str) -> Result<Moment, ReportError> {
     let lines = (1..)
         .zip(text.lines())
         .skip_while(|(_, line)| !is_header(line));
@@ -34,15 +32,10 @@ pub(crate) fn read(file: &str, text: &str) -> Result<Map<String, Value>, ReportE
         })?;
         caches.push(cache);
     }
-    let mut moment = moment(Form::Slabtop, file, &caches)?;
-    if let Some(all) = all_caches(text).filter(|all| *all > caches.len()) {
-        let note = format!(
-            "it lists {} of {all} caches, so sums are too small",
-            caches.len()
-        );
-        moment.insert("notes".to_string(), json!([note]));
-    }
-    Ok(moment)
+    let listed = caches.len();
+    let all = all_caches(text).filter(|all| *all > listed);
+    let note = all.map(|all| format!("it lists {listed} of {all} caches, so sums are too small"));
+    moment(Form::Slabtop, file, &caches, note)
 }
 
 /// The number of caches in the line `Active / Total Caches (% used)      : 103 / 142 (72.5%)`.

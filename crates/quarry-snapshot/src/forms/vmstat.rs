@@ -1,11 +1,9 @@
 //! The text of `vmstat -m`.
 
-use serde_json::{Map, Value};
-
 use crate::file::ReportError;
 
-use super::Form;
 use super::rows::{Cache, moment, slab_bytes_of};
+use super::{Form, Moment};
 
 const COLUMNS: [&str; 5] = ["Cache", "Num", "Total", "Size", "Pages"];
 
@@ -19,7 +17,7 @@ pub(super) fn is(text: &str) -> bool {
 }
 
 /// The table; its header is repeated. The column `Pages` has the objects of a slab.
-pub(super) fn read(file: &str, text: &str) -> Result<Map<String, Value>, ReportError> {
+pub(super) fn read(file: &str, text: &str) -> Result<Vec<Moment>, ReportError> {
     let mut caches = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
         if line.trim().is_empty() || is_header(line) || caches.is_empty() && line.contains(':') {
@@ -32,7 +30,7 @@ pub(super) fn read(file: &str, text: &str) -> Result<Map<String, Value>, ReportE
         })?;
         caches.push(cache);
     }
-    moment(Form::Vmstat, file, &caches)
+    Ok(vec![moment(Form::Vmstat, file, &caches, None)?])
 }
 
 fn cache(words: &[&str]) -> Option<Cache> {

@@ -24,13 +24,13 @@ use std::path::Path;
 
 use quarry_core::era::Era;
 use quarry_sim::PAGE_BYTES;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::allocinfo::CallSite;
 use super::buddyinfo::Pagetypeinfo;
 use super::facts::{self, Facts, Origin, Releases};
 use super::file::ReportError;
-use super::forms::{self, Detail, Form};
+use super::forms::{self, Detail, Form, Moment};
 use super::hidden::{HiddenCache, HiddenState};
 use super::machine;
 use super::slabinfo::{Slabinfo, SlabinfoRow};
@@ -149,7 +149,7 @@ impl Snapshot {
         Self::of_moments(file, &moments)
     }
 
-    fn of_moments(file: &str, moments: &[Map<String, Value>]) -> Result<Vec<Self>, ReportError> {
+    fn of_moments(file: &str, moments: &[Moment]) -> Result<Vec<Self>, ReportError> {
         let moments = moments.iter();
         moments
             .map(|moment| json::of_object(file, moment, None)?.with_pages(None))
@@ -159,7 +159,7 @@ impl Snapshot {
     /// The last of some moments.
     fn last(
         file: &str,
-        mut moments: Vec<Map<String, Value>>,
+        mut moments: Vec<Moment>,
         stage: Option<&str>,
     ) -> Result<Self, ReportError> {
         let count = moments.len();

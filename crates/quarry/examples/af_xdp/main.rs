@@ -6,12 +6,13 @@
 //! ```
 //!
 //! The example makes two network namespaces with a veth pair between them, sends UDP packets into
-//! one end and receives them at the other through an AF_XDP socket in generic mode ([`xdp`]). It needs
+//! one end and receives them at the other through an AF_XDP socket in generic mode (`socket.rs`). It needs
 //! root, iproute2 and a kernel with AF_XDP, and says what is missing otherwise.
 
 mod bpf;
 mod net;
-pub(crate) mod xdp;
+mod ring;
+mod socket;
 
 use std::net::UdpSocket;
 use std::process::ExitCode;
@@ -19,11 +20,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-use quarry::{Buffer, Builder, Era, HostMachine, PageAllocator, PoolParams, Slub};
+use quarry::{Builder, HostMachine, PageAllocator, PoolParams, Slub};
 
 use bpf::Redirect;
 use net::{ADDRESSES, Cable};
-use xdp::{Dropped, Umem, XdpParams, XdpSocket};
+use socket::{Packet, XdpSocket};
 
 const PORT: u16 = 7777;
 /// Bytes of a frame, and of the heap's pages.
@@ -40,7 +41,6 @@ const FRAMES: u32 = 1024;
 const BATCH: usize = 32;
 
 type Pages = PageAllocator<HostMachine>;
-type Packet = Buffer<Umem>;
 
 /// The thread that reads the packets and gives their pages back.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -159,7 +159,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         }
     );
     println!("{} other frames", counts.others);
-    println!("{:?}", counts.dropped);
+    println!("{}", counts.dropped);
     print!("{}", counts.pool);
     println!("at the end the kernel had {}", counts.given);
     // Frames of others may be dropped: what is promised is that each of the sender's arrives.
@@ -188,7 +188,7 @@ struct Progress {
 struct Counts {
     packets: u64,
     others: u64,
-    dropped: Dropped,
+    dropped: String,
     pool: String,
     given: String,
 }
@@ -250,13 +250,7 @@ fn receive(
         pool_size: FRAMES,
         ..PoolParams::default()
     };
-    let params = XdpParams {
-        interface,
-        frames: FRAMES,
-        ..XdpParams::default()
-    };
-    let mut socket = XdpSocket::open(pages, Era::V6_18, &pool, &params)
-        .map_err(|error| Failure::Skipped(error.to_string()))?;
+    let mut socket = XdpSocket::open(pages, &pool, interface, FRAMES).map_err(Failure::Skipped)?;
     // Before the first packet can come: the kernel itself may send some when the cable is plugged in.
     socket.refill();
     let redirect = Redirect::attach(interface, &socket).map_err(skipped)?;

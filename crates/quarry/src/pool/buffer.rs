@@ -4,6 +4,7 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
 use quarry_core::pool::{Mapper, NoMapper};
+#[cfg(feature = "io-uring")]
 use quarry_host::values::give_values;
 
 use super::{Fragment, Frame};
@@ -28,7 +29,6 @@ use super::{Fragment, Frame};
 /// ```
 pub struct Buffer<H: Mapper = NoMapper> {
     memory: Memory<H>,
-    start: u32,
     filled: u32,
 }
 
@@ -56,7 +56,6 @@ impl<H: Mapper> Buffer<H> {
     fn new(memory: Memory<H>, filled: usize) -> Self {
         let buffer = Self {
             memory,
-            start: 0,
             filled: u32::try_from(filled).unwrap_or(u32::MAX),
         };
         let capacity = buffer.capacity();
@@ -91,23 +90,14 @@ impl<H: Mapper> Buffer<H> {
     /// The buffer after a kernel wrote its first `bytes`; `None` if it has not as many.
     #[cfg(feature = "io-uring")]
     pub(crate) fn written(self, bytes: usize) -> Option<Self> {
-        self.written_at(0, bytes)
-    }
-
-    /// The buffer after a kernel or a device wrote `bytes` from `start` on, as a driver has it; `None` if that goes beyond its
-    /// end. What nobody wrote has some value.
-    #[must_use]
-    pub fn written_at(self, start: usize, bytes: usize) -> Option<Self> {
         let all = self.all();
-        start.checked_add(bytes).filter(|&end| end <= all.len())?;
-        let (start, filled) = (start as u32, bytes as u32);
+        if bytes > all.len() {
+            return None;
+        }
         // SAFETY: the block is mapped and its handle's alone, which this function has.
         unsafe { give_values(all.cast(), all.len()) };
-        Some(Self {
-            start,
-            filled,
-            ..self
-        })
+        let filled = bytes as u32;
+        Some(Self { filled, ..self })
     }
 }
 
@@ -119,7 +109,7 @@ impl<H: Mapper> Deref for Buffer<H> {
             Memory::Frame(frame) => frame,
             Memory::Fragment(fragment) => fragment,
         };
-        &all[self.start as usize..][..self.filled as usize]
+        &all[..self.filled as usize]
     }
 }
 
@@ -130,7 +120,7 @@ impl<H: Mapper> DerefMut for Buffer<H> {
             Memory::Frame(frame) => frame,
             Memory::Fragment(fragment) => fragment,
         };
-        &mut all[self.start as usize..][..self.filled as usize]
+        &mut all[..self.filled as usize]
     }
 }
 

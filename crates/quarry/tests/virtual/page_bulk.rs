@@ -273,23 +273,6 @@ fn out_of_memory_leaves_the_rest_of_the_array() {
     }
 }
 
-/// Without the CPU's lists one page is had in the ordinary way.
-#[test]
-fn a_busy_list_gives_one_page_per_call() {
-    let setup = Setup {
-        slot_per_mille: 1000,
-        ..Setup::of_pages(64 * MIB)
-    };
-    let pages = boot_pages(Era::V6_18, setup);
-    let mut slots = [None; 3];
-    for filled in 1..=3 {
-        assert_eq!(pages.alloc_bulk(None, &mut slots), filled);
-    }
-    assert_eq!(pages.stats().direct_allocs, 3);
-    assert_eq!(pages.free_numbers(&mut slots), Ok(()));
-    assert_eq!(pages.stats().direct_frees, 3);
-}
-
 #[test]
 fn mistakes_keep_their_slots_and_the_first_is_reported() {
     let pages = boot_pages(Era::V6_18, Setup::of_pages(64 * MIB));

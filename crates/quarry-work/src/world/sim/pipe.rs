@@ -1,32 +1,15 @@
 //! Pipes.
 
-use std::collections::VecDeque;
 use std::rc::Rc;
 
 use quarry_core::design::Design;
 use quarry_core::machine::Access;
 
 use super::kernel::{Kernel, Path};
-use super::skb::Block;
-use super::socket::{Side, SocketLine};
+use super::socket::{Block, Buffer, Side, SocketLine};
 use crate::world::{End, Over, PIPE_PAGES, Received};
 
 const BUFFERS: usize = PIPE_PAGES as usize;
-
-/// Contents of a pipe, at its reader.
-#[derive(Default)]
-pub(super) struct PipeState<'h> {
-    buffers: VecDeque<Buffer<'h>>,
-    /// A page that was read, for the next write (`tmp_page`).
-    spare: Option<Rc<Block<'h>>>,
-}
-
-/// A page with bytes that were not read.
-struct Buffer<'h> {
-    page: Rc<Block<'h>>,
-    from: u32,
-    to: u32,
-}
 
 impl<'h, D: Design> Kernel<'_, 'h, D> {
     /// Writes a message. What fits behind the last one goes into its page.

@@ -10,8 +10,7 @@ use quarry_sim::sched::TaskId;
 
 use super::ROUND_TRIP_NS;
 use super::kernel::Kernel;
-use super::skb::Skb;
-use super::socket::SocketLine;
+use super::socket::{Skb, SocketLine};
 use crate::card::{Card, NAPI_BUDGET};
 use crate::net::DataFrom;
 use crate::world::skb::HeadKind;

@@ -3,12 +3,12 @@
 use std::rc::Rc;
 
 use quarry_core::design::Design;
-use quarry_core::machine::{Access, CpuId, Cpus as _};
+use quarry_core::machine::{Access, Cpus as _};
 use quarry_core::page::MigrateType;
-use quarry_sim::driver::{ObjectRef, PageRef};
+use quarry_sim::driver::ObjectRef;
 
 use super::kernel::{Kernel, Path};
-use super::socket::{Side, SocketLine};
+use super::socket::{Block, Object, Queued, Side, Skb, SocketLine};
 use crate::net::DataFrom;
 use crate::world::Over;
 use crate::world::skb::HeadKind;
@@ -19,47 +19,6 @@ const HEAD_READ_BYTES: u32 = 128;
 const SHARED_CLEARED_BYTES: u32 = 32;
 /// Bytes of the shared info that count references.
 const SHARED_COUNT_BYTES: u32 = 4;
-
-/// An object, and the CPU that allocated it.
-pub(super) struct Object<'h> {
-    object: ObjectRef<'h>,
-    cpu: CpuId,
-}
-
-/// A page, or a larger block. Several buffers may share it.
-pub(super) struct Block<'h> {
-    pub(super) pages: PageRef<'h>,
-}
-
-/// A part of a block.
-pub(super) struct Fragment<'h> {
-    pub(super) block: Rc<Block<'h>>,
-    pub(super) at: u32,
-    pub(super) bytes: u32,
-}
-
-/// A socket buffer.
-pub(super) struct Skb<'h> {
-    kind: HeadKind,
-    from: DataFrom,
-    head: Object<'h>,
-    data: Object<'h>,
-    /// Bytes in the data area.
-    pub(super) linear: u32,
-    /// Behind them.
-    pub(super) fragments: Vec<Fragment<'h>>,
-    /// Bytes in all.
-    pub(super) bytes: u32,
-    /// Word of the message that its first byte begins; 0 in the message's later buffers.
-    pub(super) word: u64,
-}
-
-/// A buffer in a receiver's queue.
-pub(super) struct Queued<'h> {
-    pub(super) skb: Rc<Skb<'h>>,
-    /// Bytes that were read.
-    pub(super) taken: u32,
-}
 
 impl<'h, D: Design> Kernel<'_, 'h, D> {
     /// A buffer without data.

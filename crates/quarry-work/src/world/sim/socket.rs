@@ -1,14 +1,16 @@
-//! A socket, or the end of a pipe.
+//! A socket, or the end of a pipe, and what waits in them.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 
+use quarry_core::machine::CpuId;
+use quarry_sim::driver::{ObjectRef, PageRef};
 use quarry_sim::sched::TaskId;
 
-use super::pipe::PipeState;
-use super::skb::{Block, Queued, Skb};
+use crate::net::DataFrom;
 use crate::world::Transport;
+use crate::world::skb::HeadKind;
 
 /// Lines of a socket that messages write to.
 const SOCKET_LINES: usize = 4;
@@ -16,6 +18,62 @@ const SOCKET_LINES: usize = 4;
 /// Memory of a socket: it stands for addresses, and has no content.
 #[repr(align(128))]
 struct Memory([u8; SOCKET_LINES * 64]);
+
+/// An object, and the CPU that allocated it.
+pub(super) struct Object<'h> {
+    pub(super) object: ObjectRef<'h>,
+    pub(super) cpu: CpuId,
+}
+
+/// A page, or a larger block. Several buffers may share it.
+pub(super) struct Block<'h> {
+    pub(super) pages: PageRef<'h>,
+}
+
+/// A part of a block.
+pub(super) struct Fragment<'h> {
+    pub(super) block: Rc<Block<'h>>,
+    pub(super) at: u32,
+    pub(super) bytes: u32,
+}
+
+/// A socket buffer.
+pub(super) struct Skb<'h> {
+    pub(super) kind: HeadKind,
+    pub(super) from: DataFrom,
+    pub(super) head: Object<'h>,
+    pub(super) data: Object<'h>,
+    /// Bytes in the data area.
+    pub(super) linear: u32,
+    /// Behind them.
+    pub(super) fragments: Vec<Fragment<'h>>,
+    /// Bytes in all.
+    pub(super) bytes: u32,
+    /// Word of the message that its first byte begins; 0 in the message's later buffers.
+    pub(super) word: u64,
+}
+
+/// A buffer in a receiver's queue.
+pub(super) struct Queued<'h> {
+    pub(super) skb: Rc<Skb<'h>>,
+    /// Bytes that were read.
+    pub(super) taken: u32,
+}
+
+/// Contents of a pipe, at its reader.
+#[derive(Default)]
+pub(super) struct PipeState<'h> {
+    pub(super) buffers: VecDeque<Buffer<'h>>,
+    /// A page that was read, for the next write (`tmp_page`).
+    pub(super) spare: Option<Rc<Block<'h>>>,
+}
+
+/// A page with bytes that were not read.
+pub(super) struct Buffer<'h> {
+    pub(super) page: Rc<Block<'h>>,
+    pub(super) from: u32,
+    pub(super) to: u32,
+}
 
 /// One end of a connection.
 pub(super) struct Side<'h> {

@@ -6,7 +6,7 @@ use quarry_core::design::Design;
 use quarry_core::machine::Access;
 
 use super::kernel::Kernel;
-use super::skb::{Fragment, Skb};
+use super::socket::{Fragment, Skb};
 use super::socket::{Side, SocketLine};
 use crate::world::skb::HeadKind;
 use crate::world::{End, Over};
