@@ -44,11 +44,15 @@ pub(crate) fn text(view: &View, show: Show<'_>) -> String {
 fn section(section: &Section, show: Show<'_>) -> String {
     let mut lines = Vec::new();
     let mut heading = section.heading.clone();
+    // Of charts there is no heading.
+    let mut below = None;
     for part in &section.parts {
+        if !matches!(part, Part::Heading(_) | Part::Chart(_) | Part::Charts(_)) {
+            lines.extend(below.take().map(|text| format!("\n{}", wrap(text))));
+        }
         match part {
-            Part::Heading(text) | Part::Text(text) | Part::Note(text) => {
-                lines.extend(text.lines().map(wrap));
-            }
+            Part::Heading(text) => below = Some(text),
+            Part::Text(text) | Part::Note(text) => lines.extend(text.lines().map(wrap)),
             Part::Command(words, command) => lines.push(format!("{}\n  {command}", wrap(words))),
             Part::Table(of) => {
                 let rows = shown(of, show);
@@ -62,7 +66,7 @@ fn section(section: &Section, show: Show<'_>) -> String {
                         .map(|note| wrap(note)),
                 );
             }
-            Part::Chart(_) | Part::Charts(_) => {}
+            Part::Chart(_) | Part::Charts(_) => below = None,
         }
     }
     match lines.is_empty() {

@@ -82,9 +82,6 @@ fn content(cell: &Cell) -> Markup {
             Some(class) => span class=(class) { (text) },
             None => (text),
         }
-        @if let Some((word, more)) = &cell.more {
-            details { summary { (word) } (more) }
-        }
     }
 }
 
@@ -100,7 +97,7 @@ mod tests {
         ])
         .shown(1);
         table.row([Cell::text("<script>"), Cell::number("1 KiB", 1024.0)]);
-        table.row([Cell::text("x").more("why", "y & z"), Cell::maybe(None)]);
+        table.row([Cell::text("x"), Cell::maybe(None)]);
         let text = markup(&table).into_string();
         for part in [
             "<button type=\"button\">a&lt;b</button>",
@@ -109,7 +106,6 @@ mod tests {
             "data-shown=\"1\"",
             "title=\"bytes\"",
             "all columns",
-            "<details><summary>why</summary>y &amp; z</details>",
             "<span class=\"dim\">-</span>",
         ] {
             assert!(text.contains(part), "{part} in {text}");

@@ -23,6 +23,7 @@ mod show;
 #[cfg(test)]
 mod tests;
 mod threads;
+mod view;
 
 pub use error::ReproduceError;
 pub use judge::{Claim, Judged, Verdict, judge};
@@ -31,3 +32,4 @@ pub use plan::{Mode, Plan, Progress};
 pub use results::Results;
 pub use show::{Line, LineKind, Origin, Plot, Row, Table};
 pub use threads::{THREADS, Thread, find};
+pub use view::{FIGURES, TABLES, view};

@@ -57,8 +57,6 @@ pub struct Cell {
     pub part: Option<f64>,
     /// Id of the section of this page that a link goes to.
     pub link: Option<String>,
-    /// A word, and the text that a click on it opens.
-    pub more: Option<(String, String)>,
     /// Colour.
     pub tone: Tone,
 }
@@ -99,13 +97,6 @@ impl Cell {
     #[must_use]
     pub fn link(mut self, id: &str) -> Self {
         self.link = Some(id.to_string());
-        self
-    }
-
-    /// The cell with a text that a click on a word opens.
-    #[must_use]
-    pub fn more(mut self, word: impl Into<String>, text: impl Into<String>) -> Self {
-        self.more = Some((word.into(), text.into()));
         self
     }
 }

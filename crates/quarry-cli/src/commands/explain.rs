@@ -88,6 +88,7 @@ impl Meanings {
             ("callers", &[quarry_lab::callers::CALLERS]),
             ("look", &quarry_lab::look::TABLES),
             ("what-if", &quarry_lab::whatif::TABLES),
+            ("reproduce", &quarry_reproduce::TABLES),
         ];
         let study = ("run micro", &study::TABLES[..]);
         let views = views.into_iter().chain(experiments::TABLES).chain([study]);

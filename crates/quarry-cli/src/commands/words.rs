@@ -183,16 +183,6 @@ pub(crate) const WORDS: &[Words] = &[
             of("size", "bytes_out", ""),
         ]
     }),
-    ("reproduce", "Columns of reproduce", "threads", || {
-        vec![
-            of("claim", "claims.claim", ""),
-            of("published", "claims.published", ""),
-            of("measured", "claims.measured", ""),
-            of("band", "claims.band", ""),
-            of("verdict", "claims.verdict", ""),
-            word("ratio", "Measured over published."),
-        ]
-    }),
     ("geometry", "Rows of geometry", "runs", || {
         vec![
             of("object size", "object_size", ""),

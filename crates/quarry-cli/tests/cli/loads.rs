@@ -31,7 +31,7 @@ fn small_runs_are_the_same_with_any_number_of_jobs() {
     for (file, args) in SMALL {
         let text = stdout(&format!("{args} -j 1"));
         // A profile's rows are in the order of their times.
-        let profile = text.find("samples  %").unwrap_or(text.len());
+        let profile = text.find("\nProfile: ").unwrap_or(text.len());
         golden::check_layout(file, &text[..profile]);
         assert_eq!(text, stdout(&format!("{args} -j 3")));
         assert_ne!(text, stdout(&format!("{args} --seed 2")));

@@ -1,5 +1,7 @@
 //! Claims about figures, and what becomes of them in all arms.
 
+use std::fmt;
+
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -42,6 +44,34 @@ pub struct Claim {
     pub true_seeds: [u32; 2],
     /// Other states of the heap in which the claim is true, and all other states: none if it begins empty.
     pub true_states: [u32; 2],
+}
+
+impl fmt::Display for Claim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let verdict = match self.verdict {
+            Verdict::Holds => "holds",
+            Verdict::Fails => "fails",
+            Verdict::Undecided => "undecided",
+        };
+        write!(f, "{}: {verdict}", self.claim)?;
+        if self.verdict != Verdict::Undecided {
+            return Ok(());
+        }
+        let [draws, all] = self.true_draws;
+        write!(f, " (true in {draws} of {all} draws")?;
+        let [seeds, all] = self.true_seeds;
+        write!(f, ", with {seeds} of {all} other seeds")?;
+        let [states, all] = self.true_states;
+        if all > 0 {
+            write!(f, ", in {states} of {all} states of the heap")?;
+        }
+        match self.changed_by.as_slice() {
+            [] => f.write_str(")"),
+            [one] => write!(f, "; changed by {one})"),
+            [one, other] => write!(f, "; changed by {one}, {other})"),
+            [one, more @ ..] => write!(f, "; changed by {one} and {} others)", more.len()),
+        }
+    }
 }
 
 /// Direction of an order by a figure.

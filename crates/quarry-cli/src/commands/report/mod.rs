@@ -4,7 +4,6 @@
 //! A page is made of a command's JSON output alone, so that `quarry replay --html` and `quarry report` of what it printed agree.
 
 mod regret;
-pub(crate) mod reproduce;
 pub(crate) mod sweep;
 mod sweep_cases;
 mod sweep_growth;
@@ -123,7 +122,7 @@ fn page(documents: &[Doc]) -> anyhow::Result<View> {
             "a page has one output of reproduce; {} are given",
             documents.len()
         ),
-        "reproduce" => reproduce::page(documents),
+        "reproduce" => quarry_reproduce::view(documents),
         "run --preload" => bail!("{} is of {command}, which has no page", first.file),
         command if command.starts_with("run ") => quarry_lab::experiments::view(documents),
         _ => bail!(

@@ -1,7 +1,5 @@
 //! `quarry reproduce`: published measurements, run again.
 
-pub(crate) mod tables;
-
 use std::hash::{DefaultHasher, Hasher as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -10,8 +8,8 @@ use quarry_reproduce::{Judged, Kept, Mode, Plan, Progress, ReproduceError, find,
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::commands::report::reproduce as pages;
 use crate::jobs::JobsArgs;
+use crate::terminal::{self, Show};
 use crate::{error, output, signals};
 
 /// Arguments.
@@ -134,7 +132,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         .zip(&results)
         .map(|(thread, results)| judge(thread, mode, results))
         .collect();
-    let [done, due] = tables::runs(&judged);
+    let sum = |at: usize| judged.iter().map(|thread| thread.runs[at]).sum::<usize>();
+    let [done, due] = [sum(0), sum(1)];
     // An interrupt that came after the last run has cut nothing off.
     let interrupted = done < due && stop.load(Ordering::Relaxed);
     let [draws, seeds, states] = plan.arms();
@@ -147,14 +146,20 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         complete: done == due,
         threads: &judged,
     };
-    if let Some(path) = &args.html {
-        output::viewed("reproduce", &document, pages::page, Some(path), args.force)?;
-    }
-    let to_stdout = args.html.as_deref().is_some_and(output::is_stdout);
+    let html = args.html.as_deref();
+    let mut view = output::viewed(
+        "reproduce",
+        &document,
+        quarry_reproduce::view,
+        html,
+        args.force,
+    )?;
     if args.json {
         output::print_json("reproduce", &document)?;
-    } else if !to_stdout {
-        output::print_text(&tables::text(&plan, &judged, args.tables))?;
+    } else if !html.is_some_and(output::is_stdout) {
+        view.sections
+            .retain(|section| args.tables || !section.id.ends_with(quarry_reproduce::FIGURES));
+        terminal::print(&view, Show::default())?;
     }
     ended(args.keep.as_deref(), interrupted, &judged)
 }
@@ -200,14 +205,14 @@ fn ended(keep: Option<&Path>, interrupted: bool, judged: &[Judged]) -> anyhow::R
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use std::process::ExitCode;
 
     use quarry_reproduce::{Claim, Results, Verdict};
 
     use super::*;
 
-    pub(crate) fn claim(before: Verdict, verdict: Verdict) -> Claim {
+    fn claim(before: Verdict, verdict: Verdict) -> Claim {
         Claim {
             id: "one",
             claim: "",
@@ -224,7 +229,7 @@ pub(crate) mod tests {
         }
     }
 
-    pub(crate) fn judged(claims: Vec<Claim>, runs: [usize; 2]) -> Judged {
+    fn judged(claims: Vec<Claim>, runs: [usize; 2]) -> Judged {
         Judged {
             thread: "test",
             title: "",
