@@ -9,6 +9,7 @@ use quarry_view::frame::schema::Member;
 use quarry_view::{Column, meaning};
 
 use crate::commands::fields::outputs;
+use crate::commands::geometry::pages;
 use crate::commands::words::WORDS;
 use crate::error::usage;
 use crate::output;
@@ -87,6 +88,7 @@ impl Meanings {
             ("callers", &[quarry_lab::callers::CALLERS]),
             ("look", &quarry_lab::look::TABLES),
             ("what-if", &quarry_lab::whatif::TABLES),
+            ("geometry --pages", &[pages::PAGES]),
         ];
         let views = views.iter().flat_map(|(command, specs)| {
             let specs = specs.iter();

@@ -425,30 +425,6 @@ pub(crate) const WORDS: &[Words] = &[
             of("fallback order", "fallback_order", ""),
         ]
     }),
-    (
-        "geometry --pages",
-        "Columns of geometry --pages",
-        "runs",
-        || {
-            vec![
-                of("era", "era", ""),
-                of("page", "page_size", ""),
-                of("zone", "zone", ""),
-                of("size", "zone_bytes", ""),
-                of("batch", "batch", ""),
-                of(
-                    "high",
-                    "high_min high_max",
-                    "Of watermarks it is the third one.",
-                ),
-                of("cold high/batch", "cold", ""),
-                of("wmark min", "watermarks.min", ""),
-                of("low", "watermarks.low", ""),
-                of("promo", "watermarks.promo", ""),
-                of("orders held", "orders", ""),
-            ]
-        },
-    ),
     ("tunables", "Columns of tunables", "tunables", || {
         vec![
             of("tunable", "name", ""),
