@@ -10,6 +10,7 @@ use quarry_view::{Column, meaning};
 
 use crate::commands::fields::outputs;
 use crate::commands::geometry::pages;
+use crate::commands::import;
 use crate::commands::words::WORDS;
 use crate::error::usage;
 use crate::output;
@@ -88,6 +89,7 @@ impl Meanings {
             ("callers", &[quarry_lab::callers::CALLERS]),
             ("look", &quarry_lab::look::TABLES),
             ("what-if", &quarry_lab::whatif::TABLES),
+            ("import", &import::view::TABLES),
             ("geometry --pages", &[pages::PAGES]),
         ];
         let views = views.iter().flat_map(|(command, specs)| {

@@ -145,44 +145,6 @@ pub(crate) const WORDS: &[Words] = &[
             of("obj size", "slabs.caches.object_size", ""),
         ]
     }),
-    ("import", "Rows and columns of import", "", || {
-        vec![
-            of("event", "events_by_kind", ""),
-            of(
-                "read",
-                "events",
-                "A row for each tracepoint, and their sum.",
-            ),
-            of("not seen allocated", "orphans", ""),
-            of(
-                "implied",
-                "orphans",
-                "Frees that a later event proved, and that the importer inserted.",
-            ),
-            word("total", "Sum of all tracepoints."),
-            of("trace", "output", ""),
-            of("kernel", "kernel", ""),
-            of("page size", "page_size", ""),
-            of("architecture", "arch", ""),
-            of("CPUs", "cpus", ""),
-            of("duration", "duration_ns", ""),
-            of("frees of nothing", "null_frees", ""),
-            of("failed allocations", "failed_allocs", ""),
-            word(
-                "never freed",
-                "Objects and blocks of pages that are alive at the end.",
-            ),
-            of("lost events", "lost_events", ""),
-            of("ignored events", "other_events", ""),
-            of("skipped lines", "skipped_lines", ""),
-            of(
-                "peak alive",
-                "peak_live_objects peak_live_bytes peak_live_pages",
-                "",
-            ),
-            of("size", "bytes_out", ""),
-        ]
-    }),
     (
         "run hackbench, run tbench, run tcp_rr",
         "Columns of run hackbench, tbench and tcp_rr",
