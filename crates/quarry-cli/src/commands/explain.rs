@@ -11,6 +11,7 @@ use quarry_view::{Column, meaning};
 use crate::commands::fields::outputs;
 use crate::commands::geometry::pages;
 use crate::commands::import;
+use crate::commands::preload;
 use crate::commands::words::WORDS;
 use crate::error::usage;
 use crate::output;
@@ -89,6 +90,7 @@ impl Meanings {
             ("callers", &[quarry_lab::callers::CALLERS]),
             ("look", &quarry_lab::look::TABLES),
             ("what-if", &quarry_lab::whatif::TABLES),
+            ("run --preload", &preload::view::TABLES),
             ("import", &import::view::TABLES),
             ("geometry --pages", &[pages::PAGES]),
         ];
