@@ -12,6 +12,7 @@ use crate::commands::fields::outputs;
 use crate::commands::geometry::pages;
 use crate::commands::import;
 use crate::commands::preload;
+use crate::commands::report::sweep_settings;
 use crate::commands::words::WORDS;
 use crate::error::usage;
 use crate::output;
@@ -90,6 +91,7 @@ impl Meanings {
             ("callers", &[quarry_lab::callers::CALLERS]),
             ("look", &quarry_lab::look::TABLES),
             ("what-if", &quarry_lab::whatif::TABLES),
+            ("sweep", &[sweep_settings::SETTINGS]),
             ("run --preload", &preload::view::TABLES),
             ("import", &import::view::TABLES),
             ("geometry --pages", &[pages::PAGES]),

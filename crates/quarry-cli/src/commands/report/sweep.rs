@@ -16,7 +16,6 @@ use super::sweep_cases::{Sweep, amount};
 use super::sweep_growth as growth;
 use super::sweep_parts::{curves, failures, heat, hosts};
 use super::sweep_settings;
-use crate::output;
 use crate::units::counted;
 
 /// True for what a sweep leaves: its folder, or a Parquet file.
@@ -157,16 +156,16 @@ fn findings(cells: &Cells, sweep: Option<&Sweep<'_>>) -> Vec<String> {
         .collect()
 }
 
-/// A line for each setting and the findings, for a terminal.
-pub(crate) fn text(rows: &Rows) -> anyhow::Result<String> {
+/// The findings and the settings, for a terminal.
+pub(crate) fn summary(rows: &Rows) -> anyhow::Result<View> {
     let cells = Cells::of(rows);
     let sweep = cells.sweep(rows)?;
-    let table = sweep.as_ref().map(sweep_settings::text);
-    let mut parts = findings(&cells, sweep.as_ref()).into_iter();
-    let size = parts.next().map(|text| output::wrap(&text) + "\n");
-    let found = parts.map(|text| output::wrap(&text) + "\n");
-    let parts: Vec<String> = size.into_iter().chain(table).chain(found).collect();
-    Ok(parts.join("\n"))
+    let mut view = View::new("Sweep");
+    view.findings = findings(&cells, sweep.as_ref());
+    Ok(sweep
+        .iter()
+        .map(sweep_settings::section)
+        .fold(view, View::with))
 }
 
 /// The page of the rows.
