@@ -67,6 +67,16 @@ pub(crate) fn table(header: &[&str], text_columns: &[usize]) -> Table {
     table
 }
 
+/// A table of names and values, without a header.
+pub(crate) fn card() -> Table {
+    let mut table = Table::new();
+    table
+        .load_style(STYLE)
+        .set_content_arrangement(ContentArrangement::Dynamic)
+        .set_width(width());
+    table
+}
+
 fn alignment(left: bool) -> CellAlignment {
     if left {
         CellAlignment::Left

@@ -10,10 +10,9 @@ use quarry_view::{Column, meaning};
 
 use crate::commands::fields::outputs;
 use crate::commands::geometry::pages;
-use crate::commands::import;
-use crate::commands::preload;
 use crate::commands::report::sweep_settings;
 use crate::commands::words::WORDS;
+use crate::commands::{import, info, machines, preload, tunables};
 use crate::error::usage;
 use crate::output;
 
@@ -91,10 +90,13 @@ impl Meanings {
             ("callers", &[quarry_lab::callers::CALLERS]),
             ("look", &quarry_lab::look::TABLES),
             ("what-if", &quarry_lab::whatif::TABLES),
-            ("sweep", &[sweep_settings::SETTINGS]),
-            ("run --preload", &preload::view::TABLES),
-            ("import", &import::view::TABLES),
+            ("info", &info::view::TABLES),
+            ("tunables", &[tunables::TUNABLES]),
             ("geometry --pages", &[pages::PAGES]),
+            ("import", &import::view::TABLES),
+            ("run --preload", &preload::view::TABLES),
+            ("sweep", &[sweep_settings::SETTINGS]),
+            ("machines, calibrate", &machines::TABLES),
         ];
         let views = views.iter().flat_map(|(command, specs)| {
             let specs = specs.iter();
@@ -262,7 +264,8 @@ fn is_named(label: &str, name: &str) -> bool {
     let before = name.strip_suffix(&label).map(str::trim_end);
     let is_number = |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_digit());
     match label.as_str() {
-        _ if label == name => true,
+        // A column of several things, and one of these.
+        _ if label == name || [format!("{name}s"), format!("{name}es")].contains(&label) => true,
         "on" => behind.is_some_and(|kernel| !kernel.is_empty()),
         "draws %" | "seeds %" => before.is_some_and(is_number),
         "thread" | "quarry" => before.is_some_and(|driver| !driver.is_empty()),

@@ -102,49 +102,6 @@ pub(crate) const WORDS: &[Words] = &[
             ),
         ]
     }),
-    ("info", "Rows and columns of info", "", || {
-        vec![
-            of("command", "trace.command", ""),
-            word(
-                "machine",
-                "Architecture, CPUs, page size and memory of the kernel's machine.",
-            ),
-            of("parameters", "parameters", ""),
-            of("tunables", "tunables", ""),
-            of("recorder", "trace.recorder_share", ""),
-            of("load", "trace.load", ""),
-            of(
-                "reports",
-                "trace.reports",
-                "The row has their times after the first event.",
-            ),
-            of(
-                "peak alive",
-                "trace.peak_live_objects trace.peak_live_bytes",
-                "",
-            ),
-            of("unmatched", "trace.orphans_by_kind", ""),
-            of("assumed", "trace.assumptions", ""),
-            of("lacks", "lacks", ""),
-            of("event", "trace.events_by_kind", ""),
-            word("count", "Events of this tracepoint."),
-            of(
-                "share",
-                "trace.processes.share",
-                "Of slab caches it is the part of all slab memory.",
-            ),
-            of("process", "trace.processes", ""),
-            of("call site", "trace.call_sites", ""),
-            of("cache", "trace.caches", ""),
-            of("gfp flags", "trace.gfp_flags", ""),
-            of("rows", "trace.processes.rows", ""),
-            of("slab cache", "slabs.caches", ""),
-            of("memory", "slabs.caches.slab_bytes", ""),
-            of("active objs", "slabs.caches.active_objs", ""),
-            of("num objs", "slabs.caches.num_objs", ""),
-            of("obj size", "slabs.caches.object_size", ""),
-        ]
-    }),
     (
         "run hackbench, run tbench, run tcp_rr",
         "Columns of run hackbench, tbench and tcp_rr",
@@ -387,32 +344,4 @@ pub(crate) const WORDS: &[Words] = &[
             of("fallback order", "fallback_order", ""),
         ]
     }),
-    ("tunables", "Columns of tunables", "tunables", || {
-        vec![
-            of("tunable", "name", ""),
-            of("default", "default_text", ""),
-            of("meaning", "doc", ""),
-        ]
-    }),
-    (
-        "machines, calibrate",
-        "Columns of machines",
-        "machines",
-        || {
-            vec![
-                of("machine", "name", ""),
-                of("what it is", "about", ""),
-                of("cost", "costs.name", ""),
-                of("value", "costs.value", ""),
-                of("low", "costs.low", ""),
-                of("high", "costs.high", ""),
-                of("unit", "costs.unit", ""),
-                of(
-                    "source",
-                    "costs.source",
-                    "The column has its number in the list below.",
-                ),
-            ]
-        },
-    ),
 ];
