@@ -12,7 +12,7 @@ use crate::commands::fields::outputs;
 use crate::commands::geometry::pages;
 use crate::commands::report::sweep_settings;
 use crate::commands::words::WORDS;
-use crate::commands::{import, info, machines, preload, tunables};
+use crate::commands::{diff, import, info, machines, preload, tunables};
 use crate::error::usage;
 use crate::output;
 
@@ -90,6 +90,7 @@ impl Meanings {
             ("callers", &[quarry_lab::callers::CALLERS]),
             ("look", &quarry_lab::look::TABLES),
             ("what-if", &quarry_lab::whatif::TABLES),
+            ("diff", &diff::view::TABLES),
             ("info", &info::view::TABLES),
             ("tunables", &[tunables::TUNABLES]),
             ("geometry --pages", &[pages::PAGES]),

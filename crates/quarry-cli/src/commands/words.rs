@@ -71,37 +71,6 @@ pub(crate) const WORDS: &[Words] = &[
             of("CPUs", "cpus", ""),
         ]
     }),
-    ("diff", "Columns of diff", "runs", || {
-        vec![
-            of("A", "rows.a", ""),
-            of("B", "rows.b", ""),
-            word("change", "B less A."),
-            of(
-                "of A",
-                "rows.relative",
-                "`new` if A lacks it or has 0, `gone` if B does.",
-            ),
-            of("cache", "caches.name", ""),
-            of("waste", "caches.waste_bytes", ""),
-            of("free", "caches.free_bytes", ""),
-            word(
-                "slow paths of allocations",
-                "The field `alloc_slowpath` of a replay.",
-            ),
-            word(
-                "slow paths of frees",
-                "The field `free_slowpath` of a replay.",
-            ),
-            word(
-                "asked for, peak, bytes",
-                "The field `object_bytes` of a replay.",
-            ),
-            word(
-                "asked for, end, bytes",
-                "The field `final_object_bytes` of a replay.",
-            ),
-        ]
-    }),
     (
         "run hackbench, run tbench, run tcp_rr",
         "Columns of run hackbench, tbench and tcp_rr",
