@@ -12,7 +12,7 @@ use crate::commands::fields::outputs;
 use crate::commands::geometry::pages;
 use crate::commands::report::sweep_settings;
 use crate::commands::words::WORDS;
-use crate::commands::{diff, import, info, machines, preload, tunables};
+use crate::commands::{diff, import, info, machines, preload, top, tunables};
 use crate::error::usage;
 use crate::output;
 
@@ -89,6 +89,7 @@ impl Meanings {
             ("replay --time", &quarry_lab::replay::timed::TABLES),
             ("callers", &[quarry_lab::callers::CALLERS]),
             ("look", &quarry_lab::look::TABLES),
+            ("look", &[top::draw::TOP]),
             ("what-if", &quarry_lab::whatif::TABLES),
             ("diff", &diff::view::TABLES),
             ("info", &info::view::TABLES),

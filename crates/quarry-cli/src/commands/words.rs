@@ -38,32 +38,6 @@ pub(crate) const WORDS: &[Words] = &[
             word("end", "The last sample of free memory."),
         ]
     }),
-    ("look", "Columns of top", "", || {
-        vec![
-            of("OBJS", "caches.num_objs", ""),
-            of("ACTIVE", "caches.active_objs", ""),
-            word("USE", "Active objects as a part of all, in per cent."),
-            of("OBJ-SIZE", "caches.slab_size", ""),
-            of("SLABS", "caches.slabs", ""),
-            word("OBJ/SLAB", "Objects that a slab has room for."),
-            of("CACHE-SIZE", "caches.slab_bytes", ""),
-            of("~HELD", "caches.parts.held_bytes", ""),
-            of(
-                "PINNED",
-                "caches.parts.partly_filled_bytes",
-                "They pin the pages of their slabs.",
-            ),
-            word(
-                "~ON",
-                "Bytes that the cache would have in another kernel with the same objects, as `quarry what-if` predicts.",
-            ),
-            word(
-                "CHANGE",
-                "Bytes that the cache's slabs grew by since the first screen.",
-            ),
-            word("NAME", "Name of the cache."),
-        ]
-    }),
     ("what-if", "Columns of what-if", "runs", || {
         vec![
             of("design", "design", ""),
