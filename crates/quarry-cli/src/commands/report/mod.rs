@@ -82,14 +82,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         let rows = sweep::read(&args.files)?;
         return match &args.html {
             Some(path) => {
-                output::write_to(path, &quarry_report::html(&sweep::page(&rows)?), args.force)
+                output::write_to(path, &quarry_report::html(&sweep::page(rows)?), args.force)
             }
             None => {
                 let show = Show {
                     hint: HINT,
                     ..Show::default()
                 };
-                terminal::print(&sweep::summary(&rows)?, show)
+                terminal::print(&sweep::summary(rows)?, show)
             }
         };
     }

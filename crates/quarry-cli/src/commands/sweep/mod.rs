@@ -252,14 +252,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         )?,
         false => {
             let rows = pages::results(&folder)?;
-            let view = view::view(&outcome, rows.as_ref())?;
+            let has_rows = rows.is_some();
+            let view = view::view(&outcome, rows)?;
             let folder = path.display();
             let hint = format!(
                 "rows: {folder}/part-*.parquet; quarry sweep --merge {folder} writes them to one file, quarry report \
                  {folder} --html draws them"
             );
             let show = Show {
-                hint: if rows.is_some() { &hint } else { "" },
+                hint: if has_rows { &hint } else { "" },
                 ..Show::default()
             };
             terminal::print(&view, show)?;

@@ -17,7 +17,7 @@ const ERRORS: usize = 3;
 /// # Errors
 ///
 /// If the rows have no figure to judge settings by.
-pub(crate) fn view(outcome: &Outcome, rows: Option<&Table>) -> anyhow::Result<View> {
+pub(crate) fn view(outcome: &Outcome, rows: Option<Table>) -> anyhow::Result<View> {
     let mut told = vec![format!(
         "{}; {} of them had rows before, {} failed",
         counted(outcome.cells, "cell"),
@@ -27,7 +27,7 @@ pub(crate) fn view(outcome: &Outcome, rows: Option<&Table>) -> anyhow::Result<Vi
     let Some(rows) = rows else {
         return Ok(told.into_iter().fold(View::new("Sweep"), View::finding));
     };
-    let errors = errors(rows);
+    let errors = errors(&rows);
     for (error, cells) in errors.iter().take(ERRORS) {
         told.push(format!("failed, {}: {error}", counted(*cells, "cell")));
     }
