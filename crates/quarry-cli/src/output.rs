@@ -67,6 +67,16 @@ pub(crate) fn table(header: &[&str], text_columns: &[usize]) -> Table {
     table
 }
 
+/// A table of names and values, without a header.
+pub(crate) fn card() -> Table {
+    let mut table = Table::new();
+    table
+        .load_style(STYLE)
+        .set_content_arrangement(ContentArrangement::Dynamic)
+        .set_width(width());
+    table
+}
+
 fn alignment(left: bool) -> CellAlignment {
     if left {
         CellAlignment::Left
@@ -119,13 +129,8 @@ fn unbroken(mut table: Table) -> Table {
     table
 }
 
-/// Tables of these rows, the header first, as wide as the output: columns that do not
-/// fit go to a table below it, which begins with the first column again. A cell may have lines.
-pub(crate) fn side_by_side(rows: &[Vec<String>]) -> Vec<String> {
-    groups(rows, &[])
-}
-
-/// As [`side_by_side`], with the columns that are text.
+/// Tables of these rows, the header first, as wide as the output: columns that do not fit go to a table below it, which
+/// begins with the first column again. A cell may have lines.
 fn groups(rows: &[Vec<String>], text_columns: &[usize]) -> Vec<String> {
     let columns = rows.first().map_or(0, Vec::len);
     let width_of = |column: usize| {

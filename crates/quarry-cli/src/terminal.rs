@@ -56,6 +56,9 @@ fn section(section: &Section, show: Show<'_>) -> String {
             Part::Command(words, command) => lines.push(format!("{}\n  {command}", wrap(words))),
             Part::Table(of) => {
                 let rows = shown(of, show);
+                if rows.is_empty() && !of.rows.is_empty() {
+                    continue;
+                }
                 if rows.len() < of.rows.len() {
                     heading += &format!(": {} of {}", rows.len(), of.rows.len());
                 }
@@ -72,7 +75,7 @@ fn section(section: &Section, show: Show<'_>) -> String {
     match lines.is_empty() {
         true => String::new(),
         false => format!("{}\n{}", wrap(&heading), lines.join("\n"))
-            .trim_start()
+            .trim_start_matches('\n')
             .to_string(),
     }
 }
@@ -106,10 +109,20 @@ fn table(table: &Table, rows: &[usize], show: Show<'_>) -> String {
         };
         match (cell.part, column.is_bar()) {
             (Some(part), true) => bar(part, cell.value.unwrap_or(0.0), most(at)),
-            _ if at == 0 && lead == 0 && !table.blocks => shortened(&cell.text, NAME_CHARS),
+            _ if at == 0 && table.turned.is_none() && !table.blocks => {
+                shortened(&cell.text, NAME_CHARS)
+            }
             _ => cell.text.clone(),
         }
     };
+    if table.turned == Some(0) {
+        let mut card = output::card();
+        for (at, column) in &columns {
+            let cells = rows.iter().map(|row| cell(*row, *at, column));
+            card.add_row(once(column.name.to_string()).chain(cells));
+        }
+        return card.trim_fmt();
+    }
     if lead > 0 {
         let name = |row: usize| {
             let parts = columns.iter().take(lead).map(|(at, column)| {
@@ -149,7 +162,7 @@ fn table(table: &Table, rows: &[usize], show: Show<'_>) -> String {
             rows.iter()
                 .map(|row| columns.iter().map(|(at, column)| cell(*row, *at, column))),
         );
-        return wrapped.to_string();
+        return wrapped.trim_fmt();
     }
     let mut grid = output::grid(&header, &texts);
     for row in rows {

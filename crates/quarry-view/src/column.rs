@@ -19,7 +19,7 @@ pub struct Column {
     pub form: Form,
     /// Readers that see it.
     pub level: Level,
-    /// True if it is left out where it has nothing but 0.
+    /// True if it is left out where it has nothing but 0, or no text.
     is_rare: bool,
     own: Own,
 }
@@ -119,7 +119,7 @@ impl Column {
         self
     }
 
-    /// The column, left out where it has nothing but 0.
+    /// The column, left out where it has nothing but 0, or no text.
     #[must_use]
     pub fn rare(mut self) -> Self {
         self.is_rare = true;
@@ -315,11 +315,14 @@ impl Spec {
                     .collect::<Vec<_>>(),
             );
         }
+        let is_text = |cell: &Cell| !["", "-"].contains(&cell.text.as_str());
         let is_told = |(at, column): &(usize, &Column)| {
             let mut cells = own_cells.iter().map(|cells: &Vec<Cell>| &cells[*at]);
             match column.level {
-                _ if column.is_rare => cells.any(|cell| cell.value.is_some_and(|of| of != 0.0)),
-                Level::More => cells.any(|cell| !["", "-"].contains(&cell.text.as_str())),
+                _ if column.is_rare => {
+                    cells.any(|cell| cell.value.map_or_else(|| is_text(cell), |of| of != 0.0))
+                }
+                Level::More => cells.any(is_text),
                 Level::First => true,
             }
         };

@@ -55,11 +55,11 @@ pub struct GridAxis {
 }
 
 /// Runs with the axes on which they differ.
-pub struct Grid<'a> {
+pub struct Grid<'a, R = Value> {
     /// The axes.
     pub axes: Vec<GridAxis>,
     /// Runs, each with the number of its value on each axis.
-    pub runs: Vec<(&'a Value, Vec<usize>)>,
+    pub runs: Vec<(&'a R, Vec<usize>)>,
     /// Names and values of what all runs have in common.
     common: Vec<(String, Value)>,
 }
@@ -99,8 +99,25 @@ impl<'a> Grid<'a> {
         })
     }
 
+    /// The table of the runs, a row each; the columns that say which it is come first.
+    #[must_use]
+    pub fn table(&self, spec: &Spec) -> Table {
+        let columns = self.columns();
+        let lead = columns.len();
+        let rows = self.runs.iter();
+        let rows = rows.map(|(run, places)| (self.cells(places), *run));
+        spec.led(columns, rows).turned(lead).noted(self.common())
+    }
+
+    /// Charts of a member, as [`Self::charts_by`].
+    pub fn charts(&self, name: &str, bounds: Option<[&str; 2]>) -> Vec<Chart> {
+        self.charts_by(name, bounds, |run, of| at(run, of).as_f64())
+    }
+}
+
+impl<'a, R> Grid<'a, R> {
     /// Runs by members with these names.
-    pub fn by(runs: &'a [Value], names: &[&str], value: impl Fn(&Value, &str) -> Value) -> Self {
+    pub fn by(runs: &'a [R], names: &[&str], value: impl Fn(&R, &str) -> Value) -> Self {
         let mut axes = Vec::new();
         let mut common = Vec::new();
         let mut places = vec![Vec::new(); runs.len()];
@@ -181,16 +198,6 @@ impl<'a> Grid<'a> {
         cells.collect()
     }
 
-    /// The table of the runs, a row each; the columns that say which it is come first.
-    #[must_use]
-    pub fn table(&self, spec: &Spec) -> Table {
-        let columns = self.columns();
-        let lead = columns.len();
-        let rows = self.runs.iter();
-        let rows = rows.map(|(run, places)| (self.cells(places), *run));
-        spec.led(columns, rows).turned(lead).noted(self.common())
-    }
-
     /// The properties that all runs share, in a sentence; empty if none.
     pub fn common(&self) -> String {
         let parts = self
@@ -258,8 +265,13 @@ impl<'a> Grid<'a> {
     }
 
     /// Charts of a figure: small ones with lines over the numeric axis with most values, or bars without one.
-    pub fn charts(&self, name: &str, bounds: Option<[&str; 2]>) -> Vec<Chart> {
-        let value = |run: &Value, of: &str| at(run, of).as_f64().map(|value| on_axis(of, value));
+    pub fn charts_by(
+        &self,
+        name: &str,
+        bounds: Option<[&str; 2]>,
+        value: impl Fn(&R, &str) -> Option<f64>,
+    ) -> Vec<Chart> {
+        let value = |run: &R, of: &str| value(run, of).map(|value| on_axis(of, value));
         let Some(x) = self.x() else {
             let bars = self.runs.iter().filter_map(|(run, places)| {
                 Some(Bar {

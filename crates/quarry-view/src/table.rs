@@ -17,11 +17,12 @@ pub struct Table {
     pub shown: Option<usize>,
     /// True if the rows are moments: those that are shown first are at equal distances.
     pub is_series: bool,
-    /// Columns that say which run a row is. A terminal shows these runs side by side, with a line for each other column.
+    /// Columns that say which run a row is. A terminal shows these runs side by side, with a line for each other column;
+    /// with 0, the names and values of the only row.
     pub turned: Option<usize>,
     /// A sentence about the table; empty for none.
     pub note: String,
-    /// True if a narrow screen shows each row as a block with the names of its columns, for columns of long texts.
+    /// True for columns of long texts: a terminal breaks them, a narrow page shows a block for each row.
     pub blocks: bool,
 }
 

@@ -9,6 +9,7 @@ use quarry_machines::Machine;
 use crate::commands::machines;
 use crate::error::usage;
 use crate::output;
+use crate::terminal::{self, Show};
 
 /// Arguments.
 #[derive(clap::Args)]
@@ -82,7 +83,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 fn show(machine: &Machine, json: bool) -> anyhow::Result<()> {
     match json {
         true => machines::print_json("calibrate", std::slice::from_ref(machine)),
-        false => output::print_text(&machines::one(machine)),
+        false => terminal::print(&machines::view(machine)?, Show::default()),
     }
 }
 

@@ -10,7 +10,10 @@ use quarry_view::frame::schema::Member;
 use quarry_view::{Column, meaning};
 
 use crate::commands::fields::outputs;
+use crate::commands::geometry::pages;
+use crate::commands::report::sweep_settings;
 use crate::commands::words::WORDS;
+use crate::commands::{diff, import, info, machines, preload, top, tunables};
 use crate::error::usage;
 use crate::output;
 
@@ -87,8 +90,17 @@ impl Meanings {
             ("replay --time", &quarry_lab::replay::timed::TABLES),
             ("callers", &[quarry_lab::callers::CALLERS]),
             ("look", &quarry_lab::look::TABLES),
+            ("look", &[top::draw::TOP]),
             ("what-if", &quarry_lab::whatif::TABLES),
             ("reproduce", &quarry_reproduce::TABLES),
+            ("diff", &diff::view::TABLES),
+            ("info", &info::view::TABLES),
+            ("tunables", &[tunables::TUNABLES]),
+            ("geometry --pages", &[pages::PAGES]),
+            ("import", &import::view::TABLES),
+            ("run --preload", &preload::view::TABLES),
+            ("sweep", &[sweep_settings::SETTINGS]),
+            ("machines, calibrate", &machines::TABLES),
         ];
         let study = ("run micro", &study::TABLES[..]);
         let views = views.into_iter().chain(experiments::TABLES).chain([study]);
@@ -257,7 +269,8 @@ fn is_named(label: &str, name: &str) -> bool {
     let behind = name.strip_prefix(&label).map(str::trim_start);
     let before = name.strip_suffix(&label).map(str::trim_end);
     match label.as_str() {
-        _ if label == name => true,
+        // A column of several things, and one of these.
+        _ if label == name || [format!("{name}s"), format!("{name}es")].contains(&label) => true,
         "on" => behind.is_some_and(|kernel| !kernel.is_empty()),
         "thread" | "quarry" => before.is_some_and(|driver| !driver.is_empty()),
         _ => false,

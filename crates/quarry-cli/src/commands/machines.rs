@@ -1,10 +1,15 @@
 //! `quarry machines`: the machines whose time can be simulated.
 
 use quarry_machines::{BUNDLED, Caches, Cost, Machine, Topology};
+use quarry_view::Form::{Count, Text};
+use quarry_view::value::{number, text};
+use quarry_view::{Section, Spec, View, column};
 use schemars::JsonSchema;
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::output;
+use crate::terminal::{self, Show};
 
 /// Arguments.
 #[derive(clap::Args)]
@@ -106,8 +111,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     }
     match machines.as_slice() {
         [machine] if args.toml => output::print(|out| out.write_all(machine.to_text().as_bytes())),
-        [machine] if args.machine.is_some() => output::print_text(&one(machine)),
-        all => output::print_text(&list(all)),
+        [machine] if args.machine.is_some() => terminal::print(&view(machine)?, Show::default()),
+        all => {
+            let machines = all.iter().map(Row::of).collect();
+            let doc = output::doc("machines", &Rows { machines })?;
+            let mut table = MACHINES.of(&doc.content);
+            table.blocks = true;
+            let view = View::new(MACHINES.title).with(Section::default().with(table));
+            terminal::print(&view, Show::default())
+        }
     }
 }
 
@@ -117,20 +129,49 @@ pub(crate) fn print_json(command: &str, machines: &[Machine]) -> anyhow::Result<
     output::print_json(command, &Rows { machines })
 }
 
-fn list(machines: &[Machine]) -> String {
-    let mut table = output::table(&["machine", "CPUs", "what it is"], &[2]);
-    for machine in machines {
-        table.add_row([
-            machine.name.clone(),
-            machine.topology.all_cpus().to_string(),
-            machine.about.clone(),
-        ]);
-    }
-    table.to_string()
+/// Tables of machines.
+pub(crate) const TABLES: [Spec; 2] = [MACHINES, COSTS];
+
+const MACHINES: Spec = Spec {
+    title: "Machines",
+    rows: "machines",
+    first: 0,
+    columns: || {
+        vec![
+            column("machine", "name", Text),
+            column("CPUs", "cpus", Count),
+            column("what it is", "about", Text),
+        ]
+    },
+};
+
+const COSTS: Spec = Spec {
+    title: "Costs",
+    rows: "machines.costs",
+    first: 0,
+    columns: || {
+        let exact = |name, path, text| column(name, path, Count).worded(text);
+        vec![
+            column("cost", "key", Text),
+            exact("value", "value", |of| plain(of, "value")),
+            exact("low", "low", |of| plain(of, "low")),
+            exact("high", "high", |of| plain(of, "high")),
+            column("unit", "unit", Text),
+            exact("source", "source unverified", |of| {
+                text(of, "number").to_string()
+            })
+            .about("The column has its number in the list below."),
+        ]
+    },
+};
+
+/// A number without zeros at its end.
+fn plain(of: &Value, path: &str) -> String {
+    number(of, path).map_or_else(String::new, |value| value.to_string())
 }
 
-/// A machine with its costs and their sources.
-pub(crate) fn one(machine: &Machine) -> String {
+/// The view of a machine with its costs and their sources.
+pub(crate) fn view(machine: &Machine) -> anyhow::Result<View> {
     let Topology {
         sockets,
         clusters,
@@ -139,43 +180,42 @@ pub(crate) fn one(machine: &Machine) -> String {
         line_bytes,
         source,
     } = &machine.topology;
-    let mut text = format!(
-        "{}: {}\n{sockets} x {clusters} x {cpus} CPUs (sockets, clusters, CPUs of a cluster), {nodes} nodes, lines of \
-         {line_bytes} bytes, {} GHz\n  {source}\n",
-        machine.name, machine.about, machine.ghz
-    );
+    let mut about = Section::default()
+        .note(format!(
+            "{sockets} x {clusters} x {cpus} CPUs (sockets, clusters, CPUs of a cluster), {nodes} nodes, lines of \
+             {line_bytes} bytes, {} GHz",
+            machine.ghz
+        ))
+        .note(format!("  {source}"));
     let Caches { l1, l2, llc } = machine.caches;
     for (name, cache) in [("l1", Some(l1)), ("l2", l2), ("llc", llc)] {
         if let Some(cache) = cache {
             let inclusive = if cache.inclusive { ", inclusive" } else { "" };
             let (kib, ways) = (cache.bytes >> 10, cache.ways);
             let hashed = if cache.hashed { ", hashed sets" } else { "" };
-            text += &format!("{name}: {kib} KiB, {ways} ways{inclusive}{hashed}\n");
+            about = about.note(format!("{name}: {kib} KiB, {ways} ways{inclusive}{hashed}"));
         }
     }
     // Many costs have the same source.
     let mut sources: Vec<&str> = Vec::new();
-    let header = ["cost", "value", "low", "high", "unit", "source"];
-    let mut table = output::table(&header, &[4]);
-    for (key, cost) in machine.costs() {
-        let place = sources.iter().position(|known| *known == cost.source);
-        let number = place.unwrap_or_else(|| {
-            sources.push(&cost.source);
+    let mut costs = Vec::new();
+    for cost in &Row::of(machine).costs {
+        let place = sources.iter().position(|known| *known == cost.cost.source);
+        let place = place.unwrap_or_else(|| {
+            sources.push(&cost.cost.source);
             sources.len() - 1
         });
-        let mark = if cost.unverified { "? " } else { "" };
-        table.add_row([
-            key.path(),
-            cost.value.to_string(),
-            cost.low.to_string(),
-            cost.high.to_string(),
-            cost.unit.name().to_string(),
-            format!("{mark}{}", number + 1),
-        ]);
+        let mark = if cost.cost.unverified { "? " } else { "" };
+        let mut row = serde_json::to_value(cost)?;
+        row["number"] = format!("{mark}{}", place + 1).into();
+        costs.push(row);
     }
-    text += &format!("\n{table}\n\nSources (? is from memory, or an estimate):\n");
-    for (number, source) in (1..).zip(sources) {
-        text += &format!("  {number}. {source}\n");
-    }
-    text
+    let heading = Section::new("Sources (? is from memory, or an estimate):");
+    let sources = (1..).zip(sources);
+    let sources = sources.map(|(number, source)| format!("  {number}. {source}"));
+    Ok(View::new(&machine.name)
+        .finding(format!("{}: {}", machine.name, machine.about))
+        .with(about)
+        .with(Section::default().with(COSTS.table(&costs)))
+        .with(sources.fold(heading, Section::note)))
 }

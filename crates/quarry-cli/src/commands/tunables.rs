@@ -4,10 +4,15 @@ use quarry_core::era::Era;
 use quarry_core::page::SYSCTLS;
 use quarry_core::tunables::{DefaultValue, Scope, Table, Tunable};
 use quarry_designs::{DESIGNS, DesignSpec, parse_era};
+use quarry_view::Form::Text;
+use quarry_view::value::{list, text};
+use quarry_view::{Section, Spec, View, column};
 use schemars::JsonSchema;
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::output;
+use crate::terminal::{self, Show};
 
 /// Arguments.
 #[derive(clap::Args)]
@@ -67,6 +72,30 @@ struct Row {
     doc: &'static str,
 }
 
+/// The table of tunables.
+pub(crate) const TUNABLES: Spec = Spec {
+    title: "Tunables",
+    rows: "tunables",
+    first: 0,
+    columns: || {
+        vec![
+            column("tunable", "name scope min max unit", Text).worded(|of| {
+                let [name, scope, unit] = ["name", "scope", "unit"].map(|path| text(of, path));
+                format!("{name}\n  {scope}, {}..={}\n  {unit}", of["min"], of["max"])
+            }),
+            column("default", "default_text", Text),
+            column("meaning", "doc designs", Text).worded(|of| {
+                let designs = list(of, "designs").iter().filter_map(Value::as_str);
+                format!(
+                    "{}\n{}",
+                    text(of, "doc"),
+                    designs.collect::<Vec<_>>().join(", ")
+                )
+            }),
+        ]
+    },
+};
+
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let rows = match &args.design {
@@ -76,18 +105,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if args.json {
         return output::print_json("tunables", &Rows { tunables: &rows });
     }
-    let mut table = output::table(&["tunable", "default", "meaning"], &[1, 2]);
-    for row in &rows {
-        table.add_row([
-            format!(
-                "{}\n  {}, {}..={}\n  {}",
-                row.name, row.scope, row.min, row.max, row.unit
-            ),
-            row.default_text.clone(),
-            format!("{}\n{}", row.doc, row.designs.join(", ")),
-        ]);
-    }
-    output::print_text(&table.to_string())
+    let doc = output::doc("tunables", &Rows { tunables: &rows })?;
+    let mut table = TUNABLES.of(&doc.content);
+    table.blocks = true;
+    let view = View::new(TUNABLES.title).with(Section::default().with(table));
+    terminal::print(&view, Show::default())
 }
 
 /// The tables of all designs, then that of the page allocator.

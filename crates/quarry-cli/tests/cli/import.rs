@@ -66,7 +66,7 @@ fn the_summary_counts() {
         "not seen allocated",
         "peak alive",
         "bytes per event",
-        "assumed: the architecture is x86_64 by the addresses of objects",
+        "the architecture is x86_64 by the addresses of objects",
     ] {
         assert!(table.contains(part), "{part}: {table}");
     }

@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use quarry_machines::Machine;
-use quarry_sweep::table::{Column, Table};
+use quarry_sweep::table::{Column, Row, Table};
 use quarry_sweep::{Folder, Here, Options, Outcome, Plan, Shard, Sweep, SweepError, VERSION_KEY};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// A snapshot of the lab's tests.
@@ -168,30 +168,30 @@ fn a_row_has_its_settings_its_answer_or_its_error() {
         "{names:?}"
     );
     assert!(names.ends_with(&["cell", "input_digest"]), "{names:?}");
-    let rows: Vec<Map<String, Value>> = (0..table.rows()).map(|row| table.row(row)).collect();
-    for row in &rows {
-        let failed = row["status"] == "failed";
-        assert_eq!(row.contains_key("error"), failed);
-        assert_eq!(row.contains_key("predicted_bytes"), !failed);
-        assert_eq!(row["input"].as_str().unwrap().ends_with("d.txt"), failed);
+    let mut rows = (0..table.rows()).map(|row| table.row(row));
+    for row in rows.clone() {
+        let failed = row.text("status") == "failed";
+        assert_eq!(row.value("error").is_null(), !failed);
+        assert_eq!(row.number("predicted_bytes").is_none(), failed);
+        assert_eq!(row.text("input").ends_with("d.txt"), failed);
     }
-    let first = &rows[0];
-    assert_eq!(first["asked.release"], "6.12");
-    assert_eq!(first["set"], "default");
-    assert!(!first.contains_key("set.min_partial"));
+    let first = table.row(0);
+    assert_eq!(first.text("asked.release"), "6.12");
+    assert_eq!(first.text("set"), "default");
+    assert!(first.value("set.min_partial").is_null());
     // Wherever the rows are asked for, they are what the lab answers.
     let asked = json!({"release": "7.3", "page_size": "64k", "set": "min_partial=1"});
     let asked: quarry_lab::ask::WhatIf = quarry_ask::of(&asked).unwrap();
     let snapshot = quarry_snapshot::Snapshot::read(&data("6.17.13.json.gz"), None).unwrap();
     let told = asked.ask(&snapshot).unwrap();
-    let row = rows.iter().find(|row| {
-        row["asked.release"] == "7.3"
-            && row["asked.page_size"] == 65536
-            && row.get("set.min_partial") == Some(&json!(1))
-            && row["input"].as_str().unwrap().ends_with("a.json.gz")
+    let row = rows.find(|row| {
+        row.text("asked.release") == "7.3"
+            && row.number("asked.page_size") == Some(65536.0)
+            && row.number("set.min_partial") == Some(1.0)
+            && row.text("input").ends_with("a.json.gz")
     });
     assert_eq!(
-        row.unwrap()["predicted_bytes"],
+        row.unwrap().value("predicted_bytes"),
         json!(told[0].predicted_bytes)
     );
 }
@@ -398,13 +398,15 @@ fn recordings_are_replayed_in_both_ways() {
     let rows = folder.results(|_| true).unwrap().unwrap();
     let [values, drawn] = [0, 1].map(|row| rows.row(row));
     assert_eq!(
-        [&values["asked.draw"], &drawn["asked.draw"]],
-        [&json!(0), &json!(1)]
+        [values, drawn].map(|row| row.number("asked.draw")),
+        [Some(0.0), Some(1.0)]
     );
-    assert_ne!(values["operation_ns"], drawn["operation_ns"]);
-    assert_eq!(values["replayed.allocs"], drawn["replayed.allocs"]);
-    let allocs = values["replayed.allocs"].as_u64().unwrap();
-    assert!((100..100_000).contains(&allocs), "{allocs}");
+    let both = |name: &str| [values, drawn].map(|row| row.number(name).unwrap());
+    let [of_values, of_drawn] = both("operation_ns");
+    assert_ne!(of_values, of_drawn);
+    let [allocs, of_drawn] = both("replayed.allocs");
+    assert_eq!(allocs, of_drawn);
+    assert!((100.0..100_000.0).contains(&allocs), "{allocs}");
 
     let unknown = plan(&json!({"input": "kv", "design": "slub", "set": "sheaf_capacity=4"}));
     let error = Sweep::of(&unknown, false).unwrap_err().to_string();
@@ -450,7 +452,7 @@ fn a_machine_is_known_by_its_content() {
     assert_eq!((again.cells, again.present, again.failed), (2, 0, 0));
     let after = rows();
     assert_eq!(after.rows(), 2);
-    let ns = |table: &Table| table.row(0)["object_ns"].as_f64().unwrap();
+    let ns = |table: &Table| table.row(0).number("object_ns").unwrap();
     assert!(ns(&after) > ns(&before));
     // A chunk has the machine with it, wherever it runs and whatever the file says meanwhile.
     let chunk = &sweep.chunks(None)[0];
@@ -485,17 +487,17 @@ fn rows_of_caches_have_their_times() {
         "design": ["slub@6.17", "sheaf@7.0"]
     }));
     let sweep = Sweep::of(&timed, true).unwrap();
-    let of = |row: &Map<String, Value>, name: &str| row[name].as_f64().unwrap();
+    let of = |row: Row<'_>, name: &str| row.number(name).unwrap();
     let mut runs = 0;
     for chunk in sweep.chunks(None) {
         let part = chunk.run(&Here::default()).unwrap().unwrap();
         let caches = part.caches.unwrap();
         for row in (0..part.rows.rows()).map(|row| part.rows.row(row)) {
             let own = (0..caches.rows()).map(|cache| caches.row(cache));
-            let own = own.filter(|cache| cache["cell"] == row["cell"]);
-            let operations: f64 = own.map(|cache| of(&cache, "operations")).sum();
+            let own = own.filter(|cache| cache.text("cell") == row.text("cell"));
+            let operations: f64 = own.map(|cache| of(cache, "operations")).sum();
             assert!(operations > 1000.0);
-            assert_eq!(operations, of(&row, "alloc.count") + of(&row, "free.count"));
+            assert_eq!(operations, of(row, "alloc.count") + of(row, "free.count"));
             runs += 1;
         }
     }

@@ -1,5 +1,6 @@
 //! Sweeps of each question.
 
+use quarry_sweep::table::Table;
 use quarry_sweep::{Folder, Sweep};
 use serde_json::{Value, json};
 
@@ -24,9 +25,9 @@ fn loads_need_no_input() {
             .all(|name| *name == Some("run hackbench"))
     );
     for row in (0..rows.rows()).map(|row| rows.row(row)) {
-        assert_eq!(row["size"], row["asked.groups"]);
-        assert_eq!(row["options.loops"], 3, "{row:?}");
-        assert!(row["per_second"].as_f64().unwrap() > 0.0);
+        assert_eq!(row.value("size"), row.value("asked.groups"));
+        assert_eq!(row.number("options.loops"), Some(3.0));
+        assert!(row.number("per_second").unwrap() > 0.0);
     }
     // The machine does not have as many CPUs: a row each, with the sentence of the command.
     let wide = plan(&json!({"ask": "run tbench", "cpus": 4096, "design": "slub@6.17"}));
@@ -59,8 +60,8 @@ fn a_micro_benchmark_is_swept() {
     let table = table.results(|_| true).unwrap().unwrap();
     assert_eq!(table.rows(), sweep.cells.len());
     for row in (0..table.rows()).map(|row| table.row(row)) {
-        let of = |name: &str| row[name].as_f64().unwrap();
-        assert_eq!(row["pattern"], "spread");
+        let of = |name: &str| row.number(name).unwrap();
+        assert_eq!(row.text("pattern"), "spread");
         assert_eq!(of("object_ns"), of("alloc.ns") + of("free.ns"));
         assert!(of("peak_slab_bytes") >= 500.0 * of("object_bytes"));
     }
@@ -72,46 +73,40 @@ fn a_micro_benchmark_is_swept() {
 }
 
 /// The rows of a sweep none of whose cells fails.
-fn rows(of: &Value) -> Vec<Value> {
+fn rows(of: &Value) -> Table {
     let out = tempfile::tempdir().unwrap();
     let folder = out.path().join("rows");
-    let sweep = Sweep::of(&plan(of), true).unwrap();
-    run(&sweep, &folder, &jobs(2)).unwrap();
+    run(&Sweep::of(&plan(of), true).unwrap(), &folder, &jobs(2)).unwrap();
     let folder = Folder::open(&folder).unwrap();
     let table = folder.results(|_| true).unwrap().unwrap();
     let errors = texts(&table, "error");
     assert!(errors.iter().all(Option::is_none), "{errors:?}");
-    (0..table.rows()).map(|row| table.row(row).into()).collect()
+    table
 }
 
 #[test]
 fn every_question_is_swept() {
-    let looks =
-        rows(&json!({"ask": "look", "input": [data("7.3.4.json.gz"), data("6.17.13.json.gz")]}));
-    assert_eq!(looks.len(), 2);
-    let parts = |row: &Value| {
-        ["live", "held", "partly_filled", "debugging", "padding"]
-            .map(|part| row[format!("parts.{part}_bytes")].as_u64().unwrap())
-            .iter()
-            .sum::<u64>()
-    };
-    assert!(
-        looks
-            .iter()
-            .all(|row| row["slab_bytes"].as_u64() == Some(parts(row)))
-    );
-    let slabs =
-        rows(&json!({"ask": "geometry", "object-size": [192, "9k"], "page-size": ["4k", "64k"]}));
-    assert_eq!(slabs.len(), 4);
-    assert_eq!(slabs[3]["slab_size"], 9216);
+    let files = [data("7.3.4.json.gz"), data("6.17.13.json.gz")];
+    let looks = rows(&json!({"ask": "look", "input": files}));
+    assert_eq!(looks.rows(), 2);
+    for row in (0..2).map(|row| looks.row(row)) {
+        let parts = ["live", "held", "partly_filled", "debugging", "padding"];
+        let parts = parts.map(|part| row.number(&format!("parts.{part}_bytes")).unwrap());
+        assert_eq!(row.number("slab_bytes"), Some(parts.iter().sum()));
+    }
+    let asked = json!({"ask": "geometry", "object-size": [192, "9k"], "page-size": ["4k", "64k"]});
+    let slabs = rows(&asked);
+    assert_eq!(slabs.rows(), 4);
+    assert_eq!(slabs.row(3).number("slab_size"), Some(9216.0));
     let pages = rows(&json!({"ask": "run pages", "processes": [1, 2], "pages": 8, "era": "6.18"}));
-    assert_eq!(pages[1]["processes"], 2);
-    let rx =
-        rows(&json!({"ask": "run rx", "packets": 500, "rings": 1, "driver": ["none", "pool"]}));
-    assert_eq!(rx[1]["driver"], "pool");
-    // What holds at once is one cell and one column.
-    let asked = json!({"ask": "what-if", "input": data("6.17.13.json.gz"), "config": ["MEMCG=n", "RANDOM_KMALLOC_CACHES=y"]});
-    let told = rows(&asked);
-    assert_eq!(told.len(), 1);
-    assert_eq!(told[0]["asked.config"], "MEMCG=n RANDOM_KMALLOC_CACHES=y");
+    assert_eq!(pages.row(1).number("processes"), Some(2.0));
+    let rx = json!({"ask": "run rx", "packets": 500, "rings": 1, "driver": ["none", "pool"]});
+    assert_eq!(texts(&rows(&rx), "driver"), [Some("none"), Some("pool")]);
+    // Settings that hold at once are one cell and one column.
+    let both = ["MEMCG=n", "RANDOM_KMALLOC_CACHES=y"];
+    let told = rows(&json!({"ask": "what-if", "input": files[1], "config": both}));
+    assert_eq!(
+        texts(&told, "asked.config"),
+        [Some("MEMCG=n RANDOM_KMALLOC_CACHES=y")]
+    );
 }

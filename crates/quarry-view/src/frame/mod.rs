@@ -371,12 +371,42 @@ impl Frame {
         }
     }
 
-    /// A row as an object of JSON, members without a value left out.
+    /// A row.
     #[must_use]
-    pub fn row(&self, row: usize) -> serde_json::Map<String, Value> {
-        let members = self.fields.iter().zip(&self.columns);
-        let members = members.map(|(field, column)| (field.name.clone(), column.value(row)));
-        members.filter(|(_, value)| !value.is_null()).collect()
+    pub fn row(&self, row: usize) -> FrameRow<'_> {
+        FrameRow { frame: self, row }
+    }
+}
+
+/// A row of a table.
+#[derive(Clone, Copy, Debug)]
+pub struct FrameRow<'a> {
+    frame: &'a Frame,
+    row: usize,
+}
+
+impl<'a> FrameRow<'a> {
+    /// The value in the column of this name; null without one.
+    #[must_use]
+    pub fn value(&self, name: &str) -> Value {
+        let column = self.frame.column(name);
+        column.map_or(Value::Null, |column| column.value(self.row))
+    }
+
+    /// The number in the column of this name.
+    #[must_use]
+    pub fn number(&self, name: &str) -> Option<f64> {
+        self.value(name).as_f64()
+    }
+
+    /// The text in the column of this name; empty without one.
+    #[must_use]
+    pub fn text(&self, name: &str) -> &'a str {
+        match self.frame.column(name) {
+            Some(Values::Text(texts)) => texts.get(self.row).and_then(Option::as_deref),
+            _ => None,
+        }
+        .unwrap_or_default()
     }
 }
 
@@ -491,9 +521,13 @@ mod tests {
             table.column("stats.slab.x"),
             Some(&Values::Int(vec![None, Some(7)]))
         );
-        let row = serde_json::to_value(table.row(1)).unwrap();
-        assert_eq!(row["notes"], "one; two");
-        assert_eq!(row["cause"], "lay_out");
+        let row = table.row(1);
+        assert_eq!(
+            [row.text("notes"), row.text("cause")],
+            ["one; two", "lay_out"]
+        );
+        assert_eq!((row.number("less"), row.number("none")), (Some(-3.0), None));
+        assert_eq!(table.row(0).value("set"), Value::Null);
         assert_eq!(table.fields()[0].about, "Name of it.");
     }
 

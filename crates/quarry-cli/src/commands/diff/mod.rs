@@ -1,7 +1,7 @@
 //! `quarry diff`: what changed between two outputs of `--json`.
 
 pub(crate) mod runs;
-pub(crate) mod tables;
+pub(crate) mod view;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,6 +12,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::commands::diff::runs::{label, partners};
+use crate::terminal::{self, Show};
 use crate::{error, input, output};
 
 /// Arguments.
@@ -237,7 +238,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     }
     match args.json {
         true => output::print_json("diff", &difference)?,
-        false => output::print_text(&tables::text(&difference, args.all, args.top))?,
+        false => {
+            let show = Show {
+                rows: Some(args.top),
+                ..Show::default()
+            };
+            terminal::print(&view::view(&difference, args.all)?, show)?;
+        }
     }
     let percent = args.fail_above.unwrap_or_default();
     match difference.worse.as_slice() {

@@ -67,7 +67,7 @@ fn equal_documents_have_no_changes() {
     let difference = compared(&a, &b);
     assert!(difference.differs.is_empty());
     assert!(difference.runs[0].rows.is_empty() && difference.runs[0].caches.is_empty());
-    let text = crate::commands::diff::tables::text(&difference, false, 15);
+    let text = terminal::text(&view::view(&difference, false).unwrap(), Show::default());
     assert!(
         text.starts_with("slub@6.18, 4 KiB pages, 2 CPUs: nothing changed"),
         "{text}"
@@ -130,7 +130,7 @@ fn other_making_is_told() {
         .map(|of| of.what.as_str())
         .collect();
     assert_eq!(what, ["quarry.version", "trace.digest", "settings.set"]);
-    let text = crate::commands::diff::tables::text(&difference, false, 15);
+    let text = terminal::text(&view::view(&difference, false).unwrap(), Show::default());
     for part in [
         "warning: the traces differ",
         "differs: quarry.version 1 > 2",

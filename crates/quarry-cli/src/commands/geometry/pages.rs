@@ -5,10 +5,15 @@ use quarry_core::page::geometry::{
     PageSysctls, WATERMARK_SCALE_FACTOR, WatermarkStep, ZoneParams, ZoneSizes, page_era,
     pageblock_order, stat_threshold,
 };
+use quarry_view::Form::{Bytes, Count, Text};
+use quarry_view::value::{list, number};
+use quarry_view::{Section, Spec, View, column};
 use schemars::JsonSchema;
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::error::usage;
+use crate::terminal::{self, Show};
 use crate::{output, units};
 
 /// The arguments that are for pages.
@@ -277,85 +282,69 @@ pub(crate) fn run(
     if json {
         return output::print_json("geometry --pages", &output::Runs { runs: &answers });
     }
-    output::print_text(&table(&answers))
+    let doc = output::doc("geometry --pages", &output::Runs { runs: &answers })?;
+    let table = PAGES.of(&doc.content).noted(NOTE);
+    let view = View::new(PAGES.title).with(Section::default().with(table));
+    terminal::print(&view, Show::default())
 }
 
-/// Columns and their titles.
-const COLUMNS: [&str; 13] = [
-    "era",
-    "page",
-    "CPUs",
-    "zone",
-    "size",
-    "batch",
-    "high",
-    "cold\nhigh/batch",
-    "wmark\nmin",
-    "\nlow",
-    "\nhigh",
-    "\npromo",
-    "orders\nheld",
-];
-const COLD: usize = 7;
+const NOTE: &str =
+    "batch, high, cold and the watermarks are in pages; CPUs are those of the zone's node";
 
-fn table(answers: &[Answer]) -> String {
-    let has_cold = answers.iter().any(|answer| answer.cold.is_some());
-    let shown = |cells: &mut dyn Iterator<Item = String>| -> Vec<String> {
-        let all = cells.enumerate();
-        all.filter(|(column, _)| has_cold || *column != COLD)
-            .map(|(_, cell)| cell)
-            .collect()
-    };
-    let header = shown(&mut COLUMNS.iter().map(ToString::to_string));
-    let header: Vec<&str> = header.iter().map(String::as_str).collect();
-    let mut table = output::grid(&header, &[3, header.len() - 1]);
-    for answer in answers {
-        table.add_row(shown(&mut row(answer).into_iter()));
+/// Lists and watermarks of zones.
+pub(crate) const PAGES: Spec = Spec {
+    title: "Lists and watermarks of zones",
+    rows: "runs",
+    first: 0,
+    columns: || {
+        vec![
+            column("era", "era", Text),
+            column("page", "page_size", Bytes),
+            column("CPUs", "cpus", Count),
+            column("zone", "zone", Text),
+            column("size", "zone_bytes", Bytes),
+            column("batch", "batch", Count),
+            column("high", "high_min high_max", Count).worded(high),
+            column("cold\nhigh/batch", "cold.high cold.batch", Count)
+                .worded(cold)
+                .rare(),
+            column("wmark\nmin", "watermarks.min", Count),
+            column("\nlow", "watermarks.low", Count),
+            column("\nhigh", "watermarks.high", Count),
+            column("\npromo", "watermarks.promo", Count),
+            column("orders\nheld", "orders", Text).worded(orders),
+        ]
+    },
+};
+
+/// `10`, or `10..20`.
+fn high(answer: &Value) -> String {
+    let [min, max] = ["high_min", "high_max"].map(|path| number(answer, path));
+    let text = |of: Option<f64>| Count.print(of.unwrap_or(0.0));
+    match min == max {
+        true => text(min),
+        false => format!("{}..{}", text(min), text(max)),
     }
-    let note =
-        "batch, high, cold and the watermarks are in pages; CPUs are those of the zone's node";
-    format!("{}\n\n{note}", table)
 }
 
-fn row(answer: &Answer) -> [String; 13] {
-    let count = |n: u32| units::count(n.into());
-    let dash = || "-".to_string();
-    let high = if answer.high_min == answer.high_max {
-        count(answer.high_min)
-    } else {
-        format!("{}..{}", count(answer.high_min), count(answer.high_max))
-    };
-    let cold = answer.cold.as_ref();
-    let cold = cold.map(|cold| format!("{}/{}", count(cold.high), count(cold.batch)));
-    let marks = &answer.watermarks;
-    [
-        answer.era.to_string(),
-        units::bytes(answer.page_size),
-        count(answer.cpus),
-        answer.zone.to_string(),
-        units::bytes(answer.zone_bytes),
-        count(answer.batch),
-        high,
-        cold.unwrap_or_else(dash),
-        units::count(marks.min),
-        units::count(marks.low),
-        units::count(marks.high),
-        marks.promo.map_or_else(dash, units::count),
-        orders(&answer.orders),
-    ]
+fn cold(answer: &Value) -> String {
+    match ["cold.high", "cold.batch"].map(|path| number(answer, path)) {
+        [Some(high), Some(batch)] => format!("{}/{}", Count.print(high), Count.print(batch)),
+        _ => "-".to_string(),
+    }
 }
 
 /// `0`, `0-3`, `0-3,9`.
-fn orders(orders: &[u32]) -> String {
-    let consecutive = (0..)
-        .zip(orders)
-        .take_while(|(at, order)| at == *order)
-        .count();
-    let last = consecutive.saturating_sub(1);
-    let mut text = if last == 0 {
-        "0".to_string()
-    } else {
-        format!("0-{last}")
+fn orders(answer: &Value) -> String {
+    let orders: Vec<u64> = list(answer, "orders")
+        .iter()
+        .filter_map(Value::as_u64)
+        .collect();
+    let consecutive = (0..).zip(&orders).take_while(|(at, order)| at == *order);
+    let consecutive = consecutive.count();
+    let mut text = match consecutive.saturating_sub(1) {
+        0 => "0".to_string(),
+        last => format!("0-{last}"),
     };
     for order in &orders[consecutive..] {
         text.push_str(&format!(",{order}"));

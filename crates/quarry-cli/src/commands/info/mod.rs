@@ -1,6 +1,6 @@
 //! `quarry info`: what a trace or a snapshot is of, and what is in it.
 
-pub(crate) mod tables;
+pub(crate) mod view;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -15,6 +15,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::commands::trace_info::TraceInfo;
+use crate::terminal::{self, Show};
 use crate::{input, output};
 
 /// Arguments.
@@ -214,7 +215,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 fn print(args: &Args, report: &Report<'_>) -> anyhow::Result<()> {
     match args.json {
         true => output::print_json("info", report),
-        false => output::print_text(&tables::text(report, args.top)),
+        false => {
+            let view = view::view(&[output::doc("info", report)?]);
+            let show = Show {
+                rows: Some(args.top),
+                ..Show::default()
+            };
+            terminal::print(&view, show)
+        }
     }
 }
 

@@ -4,7 +4,7 @@ mod arms;
 mod child;
 mod recording;
 mod runs;
-mod tables;
+pub(crate) mod view;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -14,6 +14,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::terminal::{self, Show};
 use crate::{error, output, signals, units};
 use arms::Arm;
 use runs::{HeapReport, Program, RunReport, Runner, What};
@@ -234,7 +235,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if args.json {
         output::print_json("run --preload", &output)?;
     } else {
-        output::print_text(&tables::text(&output))?;
+        let doc = output::doc("run --preload", &output)?;
+        let show = Show {
+            hint: "`quarry explain NAME` says what a column means.",
+            ..Show::default()
+        };
+        terminal::print(&view::view(&output, &doc), show)?;
     }
     let library = results.iter().find_map(|arm| {
         arm.arm

@@ -8,7 +8,7 @@ pub(crate) mod sweep;
 mod sweep_cases;
 mod sweep_growth;
 mod sweep_parts;
-mod sweep_settings;
+pub(crate) mod sweep_settings;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -18,6 +18,7 @@ use quarry_view::{Doc, View};
 
 use crate::commands::diff;
 use crate::commands::fields::outputs;
+use crate::terminal::{self, Show};
 use crate::{input, output};
 
 /// Arguments.
@@ -79,9 +80,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         let rows = sweep::read(&args.files)?;
         return match &args.html {
             Some(path) => {
-                output::write_to(path, &quarry_report::html(&sweep::page(&rows)?), args.force)
+                output::write_to(path, &quarry_report::html(&sweep::page(rows)?), args.force)
             }
-            None => output::print_text(&format!("{}\n{HINT}", sweep::text(&rows)?)),
+            None => {
+                let show = Show {
+                    hint: HINT,
+                    ..Show::default()
+                };
+                terminal::print(&sweep::summary(rows)?, show)
+            }
         };
     }
     let documents = args.files.iter().map(|path| {

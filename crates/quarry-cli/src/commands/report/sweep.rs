@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use quarry_designs::list;
 use quarry_lab::ask::{Ask, Figure};
-use quarry_sweep::table::Table as Rows;
+use quarry_sweep::table::{Column, Field, Kind, Table as Rows};
 use quarry_sweep::{ASK_KEY, Folder, VERSION_KEY};
 use quarry_view::View;
+use quarry_view::frame::FrameRow;
 use serde_json::Value;
 
 use super::regret::{self, Regret};
@@ -16,7 +17,6 @@ use super::sweep_cases::{Sweep, amount};
 use super::sweep_growth as growth;
 use super::sweep_parts::{curves, failures, heat, hosts};
 use super::sweep_settings;
-use crate::output;
 use crate::units::counted;
 
 /// True for what a sweep leaves: its folder, or a Parquet file.
@@ -115,19 +115,17 @@ fn figure_of(rows: &Rows) -> anyhow::Result<Figure> {
     })
 }
 
-/// Rows as JSON.
-struct Cells {
-    ok: Vec<Value>,
-    failed: Vec<Value>,
+/// Rows that have a result, and those of cells that failed.
+struct Cells<'a> {
+    ok: Vec<FrameRow<'a>>,
+    failed: Vec<FrameRow<'a>>,
     axes: Vec<String>,
 }
 
-impl Cells {
-    fn of(rows: &Rows) -> Self {
-        let values = (0..rows.rows()).map(|row| Value::Object(rows.row(row)));
-        let values = with_short_inputs(values.collect());
-        let (failed, ok): (Vec<Value>, Vec<Value>) =
-            values.into_iter().partition(|row| row["status"] != "ok");
+impl<'a> Cells<'a> {
+    fn of(rows: &'a Rows) -> Self {
+        let all = (0..rows.rows()).map(|row| rows.row(row));
+        let (ok, failed): (Vec<_>, Vec<_>) = all.partition(|row| row.text("status") == "ok");
         let axes = axes(rows, &ok);
         Self { ok, failed, axes }
     }
@@ -142,7 +140,7 @@ impl Cells {
 }
 
 /// Sentences about the sweep, its size first.
-fn findings(cells: &Cells, sweep: Option<&Sweep<'_>>) -> Vec<String> {
+fn findings(cells: &Cells<'_>, sweep: Option<&Sweep<'_>>) -> Vec<String> {
     let Some(sweep) = sweep else {
         return vec![format!(
             "All {} failed.",
@@ -157,21 +155,23 @@ fn findings(cells: &Cells, sweep: Option<&Sweep<'_>>) -> Vec<String> {
         .collect()
 }
 
-/// A line for each setting and the findings, for a terminal.
-pub(crate) fn text(rows: &Rows) -> anyhow::Result<String> {
-    let cells = Cells::of(rows);
-    let sweep = cells.sweep(rows)?;
-    let table = sweep.as_ref().map(sweep_settings::text);
-    let mut parts = findings(&cells, sweep.as_ref()).into_iter();
-    let size = parts.next().map(|text| output::wrap(&text) + "\n");
-    let found = parts.map(|text| output::wrap(&text) + "\n");
-    let parts: Vec<String> = size.into_iter().chain(table).chain(found).collect();
-    Ok(parts.join("\n"))
+/// The findings and the settings, for a terminal.
+pub(crate) fn summary(rows: Rows) -> anyhow::Result<View> {
+    let rows = with_short_inputs(rows);
+    let cells = Cells::of(&rows);
+    let sweep = cells.sweep(&rows)?;
+    let mut view = View::new("Sweep");
+    view.findings = findings(&cells, sweep.as_ref());
+    Ok(sweep
+        .iter()
+        .map(sweep_settings::section)
+        .fold(view, View::with))
 }
 
 /// The page of the rows.
-pub(crate) fn page(rows: &Rows) -> anyhow::Result<View> {
-    let cells = Cells::of(rows);
+pub(crate) fn page(rows: Rows) -> anyhow::Result<View> {
+    let rows = with_short_inputs(rows);
+    let cells = Cells::of(&rows);
     let names: Vec<&str> = cells.axes.iter().map(String::as_str).collect();
     let ask = rows.notes.get(ASK_KEY).map_or("", String::as_str);
     let mut page = View::new(match ask {
@@ -183,7 +183,7 @@ pub(crate) fn page(rows: &Rows) -> anyhow::Result<View> {
         rows.notes.get(VERSION_KEY).map_or("", String::as_str)
     );
     let failures = failures(&cells.failed, &names);
-    let sweep = cells.sweep(rows)?;
+    let sweep = cells.sweep(&rows)?;
     page.findings = findings(&cells, sweep.as_ref());
     let Some(sweep) = sweep else {
         return Ok(page.with(failures));
@@ -201,33 +201,37 @@ pub(crate) fn page(rows: &Rows) -> anyhow::Result<View> {
 }
 
 /// The rows, with inputs without their folders where the names differ.
-fn with_short_inputs(mut rows: Vec<Value>) -> Vec<Value> {
-    let name = |row: &Value| row["input"].as_str().unwrap_or_default().to_string();
-    let inputs: BTreeSet<String> = rows.iter().map(name).collect();
-    let short = quarry_view::without_folders(inputs.iter().map(String::as_str));
-    let short: BTreeMap<&String, String> = inputs.iter().zip(short).collect();
-    for row in &mut rows {
-        row["input"] = short[&name(row)].as_str().into();
-    }
+fn with_short_inputs(mut rows: Rows) -> Rows {
+    let names: Vec<&str> = (0..rows.rows())
+        .map(|at| rows.row(at).text("input"))
+        .collect();
+    let distinct: BTreeSet<&str> = names.iter().copied().collect();
+    let short = quarry_view::without_folders(distinct.iter().copied());
+    let short: BTreeMap<&str, String> = distinct.into_iter().zip(short).collect();
+    let names = names.iter().map(|name| Some(short[name].clone())).collect();
+    rows.insert(0, Field::new("input", Kind::Text, ""), Column::Text(names));
     rows
 }
 
 /// Columns that tell cells of one input apart.
-fn axes(rows: &Rows, ok: &[Value]) -> Vec<String> {
+fn axes(rows: &Rows, ok: &[FrameRow<'_>]) -> Vec<String> {
     let names = rows.fields().iter().map(|field| field.name.clone());
     let mut axes: Vec<String> = names
         .filter(|name| name.starts_with("asked.") || name.starts_with("set."))
         .collect();
     // A cell may have several runs.
     for name in OF_RUNS {
-        let key = |row: &Value| -> Vec<Value> {
-            let of = axes.iter().map(|axis| row[axis].clone());
-            std::iter::once(row["input"].clone()).chain(of).collect()
+        let key = |row: &FrameRow<'_>| -> Vec<Value> {
+            let names = axes.iter().map(String::as_str).chain(["input"]);
+            names.map(|name| row.value(name)).collect()
         };
         let mut seen = BTreeMap::new();
         let differs = ok.iter().any(|row| {
-            let known = seen.entry(format!("{:?}", key(row))).or_insert(&row[name]);
-            **known != row[name]
+            let value = row.value(name);
+            let known = seen
+                .entry(format!("{:?}", key(row)))
+                .or_insert_with(|| value.clone());
+            *known != value
         });
         if differs && rows.column(name).is_some() {
             axes.push(name.to_string());

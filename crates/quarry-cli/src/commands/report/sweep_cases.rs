@@ -6,7 +6,7 @@ use std::hash::Hash;
 use quarry_lab::ask::Figure;
 use quarry_view::Grid;
 use quarry_view::figure::{figure, unit};
-use serde_json::Value;
+use quarry_view::frame::FrameRow;
 
 use super::regret::{self, Regret};
 
@@ -33,11 +33,11 @@ pub(crate) struct Sweep<'a> {
     /// Number of inputs; a case is one of them, with its circumstances.
     pub(crate) distinct: usize,
     /// Settings as axes.
-    pub(crate) grid: Grid<'a>,
+    pub(crate) grid: Grid<'a, FrameRow<'a>>,
     /// Places on the axes of each setting.
     pub(crate) settings: Vec<Vec<usize>>,
     /// Rows by case and setting.
-    pub(crate) rows: Vec<Vec<Option<&'a Value>>>,
+    pub(crate) rows: Vec<Vec<Option<FrameRow<'a>>>>,
     /// All axes.
     pub(crate) axes: Vec<String>,
     /// The figure by case and setting.
@@ -47,15 +47,14 @@ pub(crate) struct Sweep<'a> {
 }
 
 impl<'a> Sweep<'a> {
-    pub(crate) fn of(figure: Figure, rows: &'a [Value], axes: &[String]) -> Self {
+    pub(crate) fn of(figure: Figure, rows: &'a [FrameRow<'a>], axes: &[String]) -> Self {
         let (choices, mut others): (Vec<&str>, Vec<&str>) = axes
             .iter()
             .map(String::as_str)
             .partition(|axis| is_choice(axis));
         others.insert(0, "input");
-        let member = |row: &Value, name: &str| row[name].clone();
-        let grid = Grid::by(rows, &choices, member);
-        let cases = Grid::by(rows, &others, member);
+        let grid = Grid::by(rows, &choices, FrameRow::value);
+        let cases = Grid::by(rows, &others, FrameRow::value);
         let (mut known_cases, mut known_settings) = (HashMap::new(), HashMap::new());
         let mut inputs: Vec<String> = Vec::new();
         let mut settings: Vec<Vec<usize>> = Vec::new();
@@ -63,25 +62,23 @@ impl<'a> Sweep<'a> {
         for ((row, of_case), (_, of_setting)) in cases.runs.iter().zip(&grid.runs) {
             let input = place(&mut known_cases, of_case);
             if input == inputs.len() {
-                let only = cases.axes.is_empty();
-                let name = row["input"].as_str().filter(|_| only);
-                inputs.push(name.map_or_else(|| cases.whole_label(of_case), str::to_string));
+                inputs.push(match cases.axes.is_empty() {
+                    true => row.text("input").to_string(),
+                    false => cases.whole_label(of_case),
+                });
             }
             let setting = place(&mut known_settings, of_setting);
             if setting == settings.len() {
                 settings.push(of_setting.clone());
             }
-            cells.push((input, setting, *row));
+            cells.push((input, setting, **row));
         }
         let mut by_cell = vec![vec![None; settings.len()]; inputs.len()];
         for (input, setting, row) in cells {
             by_cell[input][setting] = Some(row);
         }
-        let distinct: BTreeSet<&str> = rows
-            .iter()
-            .filter_map(|row| row["input"].as_str())
-            .collect();
-        let value = |row: &Option<&Value>| row.and_then(|row| value_of(figure, row));
+        let distinct: BTreeSet<&str> = rows.iter().map(|row| row.text("input")).collect();
+        let value = |row: &Option<FrameRow<'_>>| row.and_then(|row| value_of(figure, row));
         let values = by_cell.iter().map(|of| of.iter().map(value).collect());
         let values: Vec<Vec<_>> = values.collect();
         Self {
@@ -113,16 +110,15 @@ impl<'a> Sweep<'a> {
     }
 
     /// The figure of a row with its bounds.
-    pub(crate) fn value(&self, row: &Value) -> Option<regret::Value> {
+    pub(crate) fn value(&self, row: FrameRow<'_>) -> Option<regret::Value> {
         value_of(self.figure, row)
     }
 }
 
-fn value_of(figure: Figure, row: &Value) -> Option<regret::Value> {
-    let number = |name: &str| row[name].as_f64();
-    let middle = number(figure.column)?;
+fn value_of(figure: Figure, row: FrameRow<'_>) -> Option<regret::Value> {
+    let middle = row.number(figure.column)?;
     let [low, high] = match figure.bounds {
-        Some(names) => names.map(|name| number(name).unwrap_or(middle)),
+        Some(names) => names.map(|name| row.number(name).unwrap_or(middle)),
         None => [middle; 2],
     };
     Some(regret::Value { low, middle, high })

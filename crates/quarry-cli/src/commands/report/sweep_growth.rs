@@ -1,6 +1,6 @@
 //! Growth of a sweep's hosts against what they have now.
 
-use serde_json::Value;
+use quarry_view::frame::FrameRow;
 
 use super::sweep_cases::Sweep;
 use crate::units::{counted, median, signed};
@@ -40,9 +40,9 @@ pub(crate) fn changes(sweep: &Sweep<'_>, setting: usize) -> Vec<Change> {
     let Some(now) = sweep.figure.now else {
         return Vec::new();
     };
-    let of = |(input, of): (usize, &Vec<Option<&Value>>)| {
+    let of = |(input, of): (usize, &Vec<Option<FrameRow<'_>>>)| {
         let row = of[setting]?;
-        let (now, value) = (row[now].as_f64()?, sweep.value(row)?);
+        let (now, value) = (row.number(now)?, sweep.value(row)?);
         Some(Change {
             input,
             now,

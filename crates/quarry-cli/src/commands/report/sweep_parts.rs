@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use quarry_view::figure::{figure, on_axis, titled};
+use quarry_view::frame::FrameRow;
 use quarry_view::{Axis, Cell, Chart, Column, Part, Range, Section, Table, Tone};
 use quarry_view::{Grid, plain};
-use serde_json::Value;
 
 use super::sweep_cases::Sweep;
 use super::sweep_growth::{Change, changes as changes_by, greatest};
@@ -106,25 +106,26 @@ pub(crate) fn curves(sweep: &Sweep<'_>) -> Section {
     let section = Section::new("Over the axes of the plan");
     let mut names: Vec<&str> = sweep.axes.iter().map(String::as_str).collect();
     let all = || sweep.rows.iter().flatten().flatten().copied();
-    let inputs: BTreeSet<&str> = all().filter_map(|row| row["input"].as_str()).collect();
+    let inputs: BTreeSet<&str> = all().map(|row| row.text("input")).collect();
     let mut note = String::new();
-    let rows: Vec<Value> = if inputs.len() <= OWN_LINES {
+    // Rows, with the means of the figure and its bounds that they stand for.
+    let rows: Vec<(FrameRow<'_>, BTreeMap<&str, f64>)> = if inputs.len() <= OWN_LINES {
         names.push("input");
-        all().cloned().collect()
+        all().map(|row| (row, BTreeMap::new())).collect()
     } else {
-        let setting = |row: &Value| {
+        let setting = |row: FrameRow<'_>| -> Vec<String> {
             names
                 .iter()
-                .map(|name| row[*name].to_string())
-                .collect::<Vec<_>>()
+                .map(|name| row.value(name).to_string())
+                .collect()
         };
         let groups = quarry_view::grouped(all().map(|row| (setting(row), row)));
         // Means of other inputs cannot be compared.
-        let inputs_of = |rows: &[&Value]| {
-            let inputs = rows.iter().filter_map(|row| row["input"].as_str());
-            inputs.map(str::to_string).collect::<BTreeSet<String>>()
-        };
-        let by_group: Vec<_> = groups.iter().map(|(_, rows)| inputs_of(rows)).collect();
+        let by_group = groups.iter().map(|(_, rows)| {
+            let inputs = rows.iter().map(|row| row.text("input"));
+            inputs.collect::<BTreeSet<&str>>()
+        });
+        let by_group: Vec<_> = by_group.collect();
         let is_whole = |input: &&str| by_group.iter().all(|of| of.contains(*input));
         let whole: BTreeSet<&str> = inputs.iter().copied().filter(is_whole).collect();
         if whole.is_empty() {
@@ -133,25 +134,26 @@ pub(crate) fn curves(sweep: &Sweep<'_>) -> Section {
         }
         note = format!("Means over {} inputs that have all settings.", whole.len());
         let means = groups.iter().filter_map(|(_, rows)| {
-            let of = rows
-                .iter()
-                .filter(|row| row["input"].as_str().is_some_and(|of| whole.contains(of)));
-            let of: Vec<&Value> = of.copied().collect();
-            let mut row = (*of.first()?).clone();
-            let low_high = figure.bounds.into_iter().flatten();
-            for name in std::iter::once(figure.column).chain(low_high) {
-                let sum: f64 = of.iter().filter_map(|row| row[name].as_f64()).sum();
-                row[name] = (sum / of.len() as f64).into();
-            }
-            Some(row)
+            let of = rows.iter().filter(|row| whole.contains(row.text("input")));
+            let of: Vec<&FrameRow<'_>> = of.collect();
+            let mean = |name: &'static str| {
+                let sum: f64 = of.iter().filter_map(|row| row.number(name)).sum();
+                (name, sum / of.len() as f64)
+            };
+            let means = std::iter::once(figure.column)
+                .chain(figure.bounds.into_iter().flatten())
+                .map(mean);
+            Some((**of.first()?, means.collect()))
         });
         means.collect()
     };
     if rows.len() < 2 {
         return section;
     }
-    let grid = Grid::by(&rows, &names, |row, name| row[name].clone());
-    let mut charts = grid.charts(figure.column, figure.bounds);
+    let grid = Grid::by(&rows, &names, |(row, _), name| row.value(name));
+    let mut charts = grid.charts_by(figure.column, figure.bounds, |(row, means), name| {
+        means.get(name).copied().or_else(|| row.number(name))
+    });
     let section = match charts.len() {
         0 => return section,
         1 => section.with(charts.remove(0)),
@@ -222,19 +224,19 @@ pub(crate) fn heat(sweep: &Sweep<'_>) -> Section {
 }
 
 /// Cells that failed, with their errors.
-pub(crate) fn failures(failed: &[Value], axes: &[&str]) -> Section {
+pub(crate) fn failures(failed: &[FrameRow<'_>], axes: &[&str]) -> Section {
     let section = Section::new("Failed cells");
     if failed.is_empty() {
         return section;
     }
-    let grid = Grid::by(failed, axes, |row, name| row[name].clone());
+    let grid = Grid::by(failed, axes, FrameRow::value);
     let columns = grid.axes.iter().map(|axis| Column::text(plain(&axis.name)));
     let columns = std::iter::once(Column::text("input"))
         .chain(columns)
         .chain([Column::text("error")]);
     let mut table = Table::new(columns).shown(SHOWN);
     for (row, places) in grid.runs.iter().take(LISTED) {
-        let text = |name: &str| Cell::text(row[name].as_str().unwrap_or_default());
+        let text = |name: &str| Cell::text(row.text(name));
         let axes = grid
             .axes
             .iter()

@@ -1,19 +1,14 @@
 //! Settings of a sweep, a line each, for the page and the terminal: growth of hosts, and regret.
 
-use quarry_view::{Cell, Column, Section, Table, Tone};
+use quarry_view::Form::{Count, Ratio, Share, Text};
+use quarry_view::figure::titled;
+use quarry_view::value::{number, text};
+use quarry_view::{Cell, Level, Section, Spec, column};
+use serde_json::{Value, json};
 
 use super::regret::Regret;
 use super::sweep_cases::{Sweep, amount};
 use super::sweep_growth::{Growth, changes};
-use crate::output;
-use crate::units::count;
-use quarry_view::figure::titled;
-use quarry_view::plain;
-
-/// Settings that the terminal's table has at most: more are a matter for the page.
-const PRINTED: usize = 30;
-/// Rows of the page's table that are shown at first.
-const SHOWN: usize = 20;
 
 /// A setting over all cases.
 struct Line<'a> {
@@ -57,146 +52,119 @@ fn lines<'a>(sweep: &'a Sweep<'_>) -> Vec<Line<'a>> {
         .collect()
 }
 
-fn percent(value: f64) -> String {
-    format!("{value:+.1} %")
-}
+/// Settings of a sweep.
+pub(crate) const SETTINGS: Spec = Spec {
+    title: "Settings by regret",
+    rows: "",
+    first: 20,
+    columns: || {
+        let growth = |name, about: &str, form| column(name, "", form).about(about).more();
+        let regret = |name, about: &str, form| column(name, "", form).about(about);
+        vec![
+            growth("median", "Median of all changes.", Ratio).computed(|of| number(of, "median")),
+            growth("most", "Greatest change.", Ratio).computed(|of| number(of, "most")),
+            growth("host", "The one with the greatest change.", Text)
+                .worded(|of| text(of, "host").to_string()),
+            growth(
+                "surely\ngrow",
+                "Those that grow at the lower bound, too.",
+                Count,
+            )
+            .computed(|of| number(of, "surely")),
+            growth("may\ngrow", "Those that grow at the upper bound.", Count)
+                .computed(|of| number(of, "maybe")),
+            regret(
+                "worst, %",
+                "Most above the best setting of the same case, of all cases.",
+                Share,
+            )
+            .computed(|of| number(of, "worst")),
+            regret("in", "The case with the worst regret.", Text)
+                .worded(|of| text(of, "in").to_string()),
+            regret(
+                "mean, %",
+                "Mean over the cases of what is above the best setting of each.",
+                Share,
+            )
+            .computed(|of| number(of, "mean")),
+            regret(
+                "best of",
+                "Cases in which the setting is the best, or as good.",
+                Count,
+            )
+            .computed(|of| number(of, "best")),
+            regret("worst regret", "The same in the unit of the figure.", Count)
+                .worded(|of| text(of, "worst_text").to_string())
+                .more(),
+            regret("mean regret", "The same in the unit of the figure.", Count)
+                .worded(|of| text(of, "mean_text").to_string())
+                .more(),
+            regret(
+                "missing",
+                "Cases without a result; the setting has no regret then.",
+                Count,
+            )
+            .computed(|of| number(of, "missing"))
+            .rare(),
+        ]
+    },
+};
 
-/// The page's section.
+/// Columns for all readers where hosts are compared with what they have now, and those for others then.
+const OF_GROWTH: [&str; 5] = ["median", "most", "host", "surely grow", "may grow"];
+const OF_REGRET: [&str; 4] = ["worst, %", "in", "mean, %", "best of"];
+
+/// The settings, those with the least worst regret first. Of one without growth there is nothing to say.
 pub(crate) fn section(sweep: &Sweep<'_>) -> Section {
-    let section = Section::new("Settings by regret");
-    if sweep.settings.len() < 2 {
+    let section = Section::new(SETTINGS.title);
+    let compares = sweep.figure.now.is_some();
+    if sweep.settings.len() < 2 && !compares {
         return section;
     }
-    let growth = [
-        Column::number("median").about("Median of all changes."),
-        Column::number("most").about("Greatest change."),
-        Column::text(sweep.host()).about("The one with the greatest change."),
-        Column::number("surely grow").about("Those that grow at the lower bound, too."),
-        Column::number("may grow").about("Those that grow at the upper bound."),
-    ];
-    let compares = sweep.figure.now.is_some();
-    let regret = [
-        Column::number("worst regret")
-            .about("Most above the best setting of the same case, of all cases."),
-        Column::number("worst, %"),
-        Column::text("in"),
-        Column::number("mean regret")
-            .about("Mean over the cases of what is above the best setting of each."),
-        Column::number("mean, %"),
-        Column::number("best of").about("Cases in which the setting is the best, or as good."),
-        Column::number("missing").about("Cases without a result; the setting has no regret then."),
-    ];
-    let note = "Regret: what a setting needs beyond the best setting of the same case. By the worst in per cent.";
-    let columns = sweep.grid.columns().into_iter();
-    let columns = columns.chain(growth.into_iter().filter(|_| compares));
-    let mut table = Table::new(columns.chain(regret)).noted(note).shown(SHOWN);
-    for line in lines(sweep) {
-        let mut cells = sweep.grid.cells(&sweep.settings[line.setting]);
-        if compares {
-            let percent = |value: f64| (percent(value), value);
-            let number = |value: usize| (count(value as u64), value as f64);
-            let of = line.growth.as_ref();
-            let host = of.map_or("-", |of| sweep.inputs[of.most].as_str());
-            cells.extend([
-                Cell::maybe(of.map(|of| percent(of.median_percent))),
-                Cell::maybe(of.map(|of| percent(of.most_percent))),
-                Cell::text(host),
-                Cell::maybe(of.map(|of| number(of.surely))),
-                Cell::maybe(of.map(|of| number(of.maybe))),
-            ]);
+    let lines = lines(sweep).into_iter().map(|line| {
+        let (growth, regret) = (line.growth.as_ref(), line.regret);
+        let value = json!({
+            "median": growth.map(|of| of.median_percent / 100.0),
+            "most": growth.map(|of| of.most_percent / 100.0),
+            "host": growth.map_or("-", |of| sweep.inputs[of.most].as_str()),
+            "surely": growth.map(|of| of.surely),
+            "maybe": growth.map(|of| of.maybe),
+            "worst": regret.map(|of| of.worst_percent / 100.0),
+            "in": regret.map_or("-", |of| sweep.inputs[of.worst_input].as_str()),
+            "mean": regret.map(|of| of.mean_percent / 100.0),
+            "best": line.best,
+            "worst_value": regret.map(|of| of.worst),
+            "worst_text": regret.map_or("-".to_string(), |of| amount(sweep, of.worst)),
+            "mean_value": regret.map(|of| of.mean),
+            "mean_text": regret.map_or("-".to_string(), |of| amount(sweep, of.mean)),
+            "missing": line.missing,
+        });
+        (sweep.grid.cells(&sweep.settings[line.setting]), value)
+    });
+    let lines: Vec<(Vec<Cell>, Value)> = lines.collect();
+    let rows = lines.iter().map(|(cells, line)| (cells.clone(), line));
+    let note =
+        "what a setting needs beyond the best setting of the same case. By the worst in per cent.";
+    let note = format!("Regret in {}: {note}", titled(sweep.figure.column));
+    let mut table = SETTINGS.led(sweep.grid.columns(), rows).noted(note);
+    for (at, column) in table.columns.iter_mut().enumerate() {
+        let name = column.plain();
+        if compares && OF_REGRET.contains(&name.as_str()) {
+            column.level = Level::More;
+        } else if OF_GROWTH.contains(&name.as_str()) {
+            column.level = Level::First;
         }
-        let amount = |value: fn(&Regret) -> f64| {
-            Cell::maybe(line.regret.map(|of| (amount(sweep, value(of)), value(of))))
-        };
-        let percent = |value: fn(&Regret) -> f64| {
-            Cell::maybe(
-                line.regret
-                    .map(|of| (format!("{:.1}", value(of)), value(of))),
-            )
-        };
-        let worst = line
-            .regret
-            .map_or("-", |of| sweep.inputs[of.worst_input].as_str());
-        let missing = Cell::number(line.missing.to_string(), line.missing as f64);
-        cells.extend([
-            amount(|of| of.worst),
-            percent(|of| of.worst_percent),
-            Cell::text(worst),
-            amount(|of| of.mean),
-            percent(|of| of.mean_percent),
-            Cell::number(line.best.to_string(), line.best as f64),
-            match line.missing {
-                0 => missing,
-                _ => missing.tone(Tone::Bad),
-            },
-        ]);
-        table.row(cells);
+        match name.as_str() {
+            "host" => column.name = sweep.host().into(),
+            // Texts with the figure's unit are sorted by their values.
+            "worst regret" | "mean regret" => {
+                let key = column.name.replace(" regret", "_value");
+                for (row, (_, line)) in table.rows.iter_mut().zip(&lines) {
+                    row.cells[at].value = number(line, &key);
+                }
+            }
+            _ => {}
+        }
     }
     section.with(table)
-}
-
-/// A table for the terminal: growth where hosts are compared with what they have now, else regret.
-pub(crate) fn text(sweep: &Sweep<'_>) -> String {
-    let compares = sweep.figure.now.is_some();
-    let host = sweep.host();
-    let (figures, last, about): (&[&str], _, _) = if compares {
-        let about = format!(
-            "Change of slab memory. surely: {host}s that grow at the lower bound, too; maybe: those that grow at the upper one."
-        );
-        let figures = &["median", "most", "surely", "maybe"];
-        (figures, format!("{host} with most, %"), about)
-    } else {
-        let about = format!(
-            "Regret in {}: what a setting needs beyond the best setting of the same case.",
-            titled(sweep.figure.column)
-        );
-        let figures = &["worst", "mean", "best of"];
-        (figures, "worst in".to_string(), about)
-    };
-    let axes = &sweep.grid.axes;
-    let names: Vec<String> = axes.iter().map(|axis| plain(&axis.name)).collect();
-    let names = names.iter().map(String::as_str);
-    let header: Vec<&str> = names
-        .chain(figures.iter().copied())
-        .chain([last.as_str()])
-        .collect();
-    let of_text = axes.iter().enumerate().filter(|(_, axis)| !axis.is_number);
-    let of_text: Vec<usize> = of_text
-        .map(|(at, _)| at)
-        .chain([header.len() - 1])
-        .collect();
-    let mut table = output::table(&header, &of_text);
-    let all = lines(sweep);
-    for line in all.iter().take(PRINTED) {
-        let places = axes.iter().zip(&sweep.settings[line.setting]);
-        let of = places.map(|(axis, place)| axis.text(*place));
-        let none = || vec!["-".to_string(); figures.len()];
-        let (figures, input) = match (compares, &line.growth, line.regret) {
-            (true, Some(of), _) => (
-                vec![
-                    percent(of.median_percent),
-                    percent(of.most_percent),
-                    count(of.surely as u64),
-                    count(of.maybe as u64),
-                ],
-                Some(of.most),
-            ),
-            (false, _, Some(of)) => (
-                vec![
-                    percent(of.worst_percent),
-                    percent(of.mean_percent),
-                    count(line.best as u64),
-                ],
-                Some(of.worst_input),
-            ),
-            _ => (none(), None),
-        };
-        let input = input.map_or("-", |at| sweep.inputs[at].as_str());
-        table.add_row(of.chain(figures).chain([input.to_string()]));
-    }
-    let more = match all.len().saturating_sub(PRINTED) {
-        0 => String::new(),
-        more => format!("{} more settings are on the page.\n", count(more as u64)),
-    };
-    format!("{table}\n{}\n{more}", output::wrap(&about))
 }

@@ -1,7 +1,7 @@
 //! `quarry sweep`: one question about many inputs under many settings.
 
 pub(crate) mod status;
-pub(crate) mod tables;
+pub(crate) mod view;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -21,6 +21,7 @@ use crate::commands::report::sweep as pages;
 use crate::commands::sweep::status::{Failing, Missing};
 use crate::error::usage;
 use crate::jobs::JobsArgs;
+use crate::terminal::{self, Show};
 use crate::units::{bytes, count, counted, duration};
 use crate::{output, units};
 
@@ -251,7 +252,18 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         )?,
         false => {
             let rows = pages::results(&folder)?;
-            output::print_text(&tables::text(&outcome, rows.as_ref(), path)?)?;
+            let has_rows = rows.is_some();
+            let view = view::view(&outcome, rows)?;
+            let folder = path.display();
+            let hint = format!(
+                "rows: {folder}/part-*.parquet; quarry sweep --merge {folder} writes them to one file, quarry report \
+                 {folder} --html draws them"
+            );
+            let show = Show {
+                hint: if has_rows { &hint } else { "" },
+                ..Show::default()
+            };
+            terminal::print(&view, show)?;
         }
     }
     match outcome.failed > 0 && outcome.failed == outcome.cells {

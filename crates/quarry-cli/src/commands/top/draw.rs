@@ -1,5 +1,7 @@
 //! Drawing of the state into cells, which a terminal shows or text is made of.
 
+use quarry_view::Form::Text;
+use quarry_view::{Column, Spec, column};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Modifier, Style};
@@ -182,60 +184,99 @@ fn spark(state: &State, canvas: &mut Canvas<'_>) {
 }
 
 /// A column of the table.
-struct Column {
+struct Shown {
     /// The order that its key chooses.
     sort: Sort,
-    header: String,
     /// Columns with the highest rank are left out first.
     rank: u8,
+    column: Column,
     cell: fn(&Row) -> String,
 }
 
-fn columns(other: Option<String>) -> Vec<Column> {
-    let column = |sort, header: &str, rank, cell| Column {
+/// The columns, with the members of a look that they show.
+pub(crate) const TOP: Spec = Spec {
+    title: "Columns of top",
+    rows: "caches",
+    first: 0,
+    columns: || {
+        let all = columns().into_iter().map(|shown| shown.column);
+        all.chain([column("NAME", "name", Text)]).collect()
+    },
+};
+
+fn columns() -> Vec<Shown> {
+    use Sort::{
+        Active, Change, Held, ObjectSize, Objects, Other, PerSlab, Pinned, Size, Slabs, Use,
+    };
+    let shown = |sort, rank, name, fields, about: &str, cell| Shown {
         sort,
-        header: header.to_string(),
         rank,
+        column: column(name, fields, Text).about(about),
         cell,
     };
-    let mut columns = vec![
-        column(Sort::Objects, "OBJS", 6, |row: &Row| {
+    let used = "Active objects as a part of all, in per cent.";
+    let pin = "They pin the pages of their slabs.";
+    let on = "Bytes that the cache would have in another kernel with the same objects, as `quarry what-if` predicts.";
+    let since = "Bytes that the cache's slabs grew by since the first screen.";
+    let room = "Objects that a slab has room for.";
+    vec![
+        shown(Objects, 6, "OBJS", "num_objs", "", |row: &Row| {
             row.num_objs.to_string()
         }),
-        column(Sort::Active, "ACTIVE", 7, |row| row.active_objs.to_string()),
-        column(Sort::Use, "USE", 5, |row| format!("{}%", row.use_percent())),
-        column(Sort::ObjectSize, "OBJ-SIZE", 8, |row| short(row.slab_size)),
-        column(Sort::Slabs, "SLABS", 9, |row| row.slabs.to_string()),
-        column(Sort::PerSlab, "OBJ/SLAB", 10, |row| {
+        shown(Active, 7, "ACTIVE", "active_objs", "", |row| {
+            row.active_objs.to_string()
+        }),
+        shown(Use, 5, "USE", "", used, |row| {
+            format!("{}%", row.use_percent())
+        }),
+        shown(ObjectSize, 8, "OBJ-SIZE", "slab_size", "", |row| {
+            short(row.slab_size)
+        }),
+        shown(Slabs, 9, "SLABS", "slabs", "", |row| row.slabs.to_string()),
+        shown(PerSlab, 10, "OBJ/SLAB", "", room, |row| {
             row.objs_per_slab.to_string()
         }),
-        column(Sort::Size, "CACHE-SIZE", 0, |row| short(row.slab_bytes)),
-        column(Sort::Held, "~HELD", 2, |row| short(row.held_bytes)),
-        column(Sort::Pinned, "PINNED", 3, |row| short(row.pinned_bytes)),
-    ];
-    if let Some(other) = other {
-        columns.push(column(Sort::Other, &format!("~ON {other}"), 1, |row| {
+        shown(Size, 0, "CACHE-SIZE", "slab_bytes", "", |row| {
+            short(row.slab_bytes)
+        }),
+        shown(Held, 2, "~HELD", "parts.held_bytes", "", |row| {
+            short(row.held_bytes)
+        }),
+        shown(
+            Pinned,
+            3,
+            "PINNED",
+            "parts.partly_filled_bytes",
+            pin,
+            |row| short(row.pinned_bytes),
+        ),
+        shown(Other, 1, "~ON", "", on, |row| {
             row.other_bytes.map_or_else(|| "-".to_string(), short)
-        }));
-    }
-    columns.push(column(Sort::Change, "CHANGE", 4, |row| match row.change {
-        0 => String::new(),
-        change => signed_short(change),
-    }));
-    columns
+        }),
+        shown(Change, 4, "CHANGE", "", since, |row| match row.change {
+            0 => String::new(),
+            change => signed_short(change),
+        }),
+    ]
 }
 
 /// Columns that fit, with their widths; that of the order is never left out.
-fn fitting(state: &State, width: usize) -> Vec<(Column, usize)> {
-    let wide = |column: &Column| {
+fn fitting(state: &State, width: usize) -> Vec<(Shown, usize)> {
+    let wide = |column: &Shown| {
         let cells = state.rows().iter();
         let cells = cells.map(|row| (column.cell)(row).chars().count());
         let widest = cells.max().unwrap_or(0);
-        widest.max(column.header.chars().count())
+        widest.max(column.column.name.chars().count())
     };
-    let columns = columns(state.other()).into_iter();
-    let mut columns: Vec<(Column, usize)> = columns
-        .map(|column| {
+    let other = state.other();
+    let mut columns = columns();
+    columns.retain(|shown| shown.sort != Sort::Other || other.is_some());
+    let columns = columns.into_iter();
+    let mut columns: Vec<(Shown, usize)> = columns
+        .map(|mut column| {
+            if let Some(other) = other.as_ref().filter(|_| column.sort == Sort::Other) {
+                column.column.name = format!("~ON {other}").into();
+            }
             let wide = wide(&column);
             (column, wide)
         })
@@ -259,14 +300,14 @@ fn table(state: &State, canvas: &mut Canvas<'_>) {
     let width = usize::from(canvas.area.width);
     let columns = fitting(state, width);
     let taken: usize = columns.iter().map(|(_, wide)| wide + 1).sum();
-    let line = |cell: &dyn Fn(&Column) -> String, name: &str| {
+    let line = |cell: &dyn Fn(&Shown) -> String, name: &str| {
         let cells = columns
             .iter()
             .map(|(column, wide)| format!("{:>wide$} ", cell(column)));
         let name = output::shortened(name, width.saturating_sub(taken));
         cells.collect::<String>() + &name
     };
-    let header = line(&|column| column.header.clone(), "NAME");
+    let header = line(&|shown| shown.column.name.to_string(), "NAME");
     let header = format!("{header:width$}");
     canvas.line(HEAD, &header, REVERSED);
     // The column of the order stands out.

@@ -9,7 +9,7 @@
 //!
 //! The state knows no terminal and reads no files. [`watch`] connects it with both.
 
-mod draw;
+pub(crate) mod draw;
 mod keys;
 mod row;
 mod state;

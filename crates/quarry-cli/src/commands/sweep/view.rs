@@ -1,53 +1,43 @@
-//! Texts of `quarry sweep`: what was run, what failed, and what the rows say.
+//! A sweep that was run as people read it: the number of cells, what failed, and what the rows say.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use quarry_sweep::Outcome;
 use quarry_sweep::table::{Column, Table};
+use quarry_view::View;
 
 use crate::commands::report::sweep as pages;
-use crate::output;
 use crate::units::{count, counted};
 
 /// Errors that are printed at most.
 const ERRORS: usize = 3;
 
-/// Everything that a sweep prints.
+/// The view of a sweep and its rows.
 ///
 /// # Errors
 ///
 /// If the rows have no figure to judge settings by.
-pub(crate) fn text(
-    outcome: &Outcome,
-    rows: Option<&Table>,
-    folder: &Path,
-) -> anyhow::Result<String> {
-    let mut text = format!(
-        "{}; {} of them had rows before, {} failed\n",
+pub(crate) fn view(outcome: &Outcome, rows: Option<Table>) -> anyhow::Result<View> {
+    let mut told = vec![format!(
+        "{}; {} of them had rows before, {} failed",
         counted(outcome.cells, "cell"),
         count(outcome.present as u64),
         count(outcome.failed as u64),
-    );
+    )];
     let Some(rows) = rows else {
-        return Ok(text);
+        return Ok(told.into_iter().fold(View::new("Sweep"), View::finding));
     };
-    let errors = errors(rows);
+    let errors = errors(&rows);
     for (error, cells) in errors.iter().take(ERRORS) {
-        let line = format!("failed, {}: {error}", counted(*cells, "cell"));
-        text.push_str(&format!("{}\n", output::wrap(&line)));
+        told.push(format!("failed, {}: {error}", counted(*cells, "cell")));
     }
     if errors.len() > ERRORS {
         let more = counted(errors.len() - ERRORS, "other error");
-        text.push_str(&format!("{more}; quarry sweep --status names them\n"));
+        told.push(format!("{more}; quarry sweep --status names them"));
     }
-    text.push_str(&pages::text(rows)?);
-    let folder = folder.display();
-    text.push_str(&format!(
-        "\nrows: {folder}/part-*.parquet; quarry sweep --merge {folder} writes them to one file, quarry report {folder} \
-         --html draws them\n"
-    ));
-    Ok(text)
+    let mut view = pages::summary(rows)?;
+    view.findings.splice(..0, told);
+    Ok(view)
 }
 
 /// Errors with the number of their rows, most rows first.

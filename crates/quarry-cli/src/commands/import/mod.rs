@@ -1,19 +1,20 @@
 //! `quarry import`: recordings of perf, ftrace, trace-cmd, LTTng and Perfetto to a trace.
 
+pub(crate) mod view;
+
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-use comfy_table::Table;
 use indicatif::ProgressBar;
 use quarry_trace::{
-    ImportOptions, ImportSummary, Kind, Moment, TraceMeta, import, import_file, import_to_file,
-    open_recording,
+    ImportOptions, ImportSummary, Kind, Moment, import, import_file, import_to_file, open_recording,
 };
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::commands::report_args::ReportArgs;
 use crate::error::usage;
+use crate::terminal::{self, Show};
 use crate::{input, output, units};
 
 /// Arguments.
@@ -143,14 +144,25 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     };
     bar.finish_and_clear();
     let summary = summary?;
-    if output::is_stdout(&args.output) {
-        output::beside(&tables(&summary, &args.output));
-        return Ok(());
-    }
+    let report = Summary::of(&summary, &args.output);
     if args.json {
-        output::print_json("import", &Summary::of(&summary, &args.output))
-    } else {
-        output::print_text(&tables(&summary, &args.output))
+        return output::print_json("import", &report);
+    }
+    let mut view = view::view(&[output::doc("import", &report)?]);
+    let names = summary.meta.comms.entries.iter();
+    for (comm, events) in names.filter(|(comm, _)| is_odd(comm)).take(1) {
+        view.warnings.push(format!(
+            "a process is called `{comm}`, which looks like a part of an event; its {} events were read by the last \
+             columns of their lines",
+            units::count(*events)
+        ));
+    }
+    match output::is_stdout(&args.output) {
+        true => {
+            output::beside(&terminal::text(&view, Show::default()));
+            Ok(())
+        }
+        false => terminal::print(&view, Show::default()),
     }
 }
 
@@ -307,139 +319,9 @@ fn bytes_per_event(summary: &ImportSummary) -> f64 {
     summary.bytes_out as f64 / summary.meta.events.total().max(1) as f64
 }
 
-fn tables(summary: &ImportSummary, output: &Path) -> String {
-    let (kinds, facts) = (kinds(&summary.meta), facts(summary, output));
-    let mut text = format!("{kinds}\n\n{facts}\n");
-    for assumption in &summary.meta.assumptions {
-        text.push_str(&format!("assumed: {assumption}\n"));
-    }
-    if let Some(first) = &summary.meta.first_skipped {
-        text.push_str(&format!("\nfirst skipped line: {first}\n"));
-    }
-    let meta = &summary.meta;
-    let odd = meta.comms.entries.iter().find(|(comm, _)| is_odd(comm));
-    if let Some((comm, events)) = odd {
-        text.push_str(&format!(
-            "\nnote: a process is called `{comm}`, which looks like a part of an event; its {} events were \
-             read by the last columns of their lines\n",
-            units::count(*events)
-        ));
-    }
-    text
-}
-
 /// True if a process name looks like a field, an event or the columns before it.
 fn is_odd(comm: &str) -> bool {
     let event = comm.trim_end_matches(':');
     let event = event.strip_prefix("kmem:").unwrap_or(event);
     comm.contains('=') || comm.contains("] ") || Kind::from_name(event.as_bytes()).is_some()
-}
-
-/// Events of other tracepoints: how many, and of the most frequent ones the names.
-fn ignored(meta: &TraceMeta) -> String {
-    const NAMES: usize = 5;
-    let names = &meta.other_event_names.entries;
-    let shown = names.iter().take(NAMES);
-    let shown: Vec<String> = shown
-        .map(|(name, events)| format!("{name} {}", units::count(*events)))
-        .collect();
-    let more = if names.len() > NAMES { ", ..." } else { "" };
-    match meta.other_events {
-        0 => "0".to_string(),
-        all => format!("{} ({}{more})", units::count(all), shown.join(", ")),
-    }
-}
-
-/// Events by kind, with frees of what was not seen allocated, and implied frees.
-fn kinds(meta: &TraceMeta) -> Table {
-    let mut kinds = output::table(&["event", "read", "not seen allocated", "implied"], &[]);
-    let orphans = &meta.orphans;
-    for kind in Kind::ALL {
-        let events = meta.events.get(kind);
-        if events == 0 {
-            continue;
-        }
-        let (unknown, implied) = match kind {
-            Kind::Kfree => (units::count(orphans.unknown_kfree), String::new()),
-            Kind::KmemCacheFree => (
-                units::count(orphans.unknown_kmem_cache_free),
-                units::count(orphans.implied_object_frees),
-            ),
-            Kind::MmPageFree => (
-                units::count(orphans.unknown_page_free),
-                units::count(orphans.implied_page_frees),
-            ),
-            _ => Default::default(),
-        };
-        kinds.add_row([
-            kind.name().to_string(),
-            units::count(events),
-            unknown,
-            implied,
-        ]);
-    }
-    kinds.add_row([
-        "total".to_string(),
-        units::count(meta.events.total()),
-        units::count(orphans.unknown_frees()),
-        units::count(orphans.implied_frees()),
-    ]);
-    kinds
-}
-
-/// Origin of the trace, its gaps, and its size.
-fn facts(summary: &ImportSummary, output: &Path) -> Table {
-    let meta = &summary.meta;
-    let orphans = &meta.orphans;
-    let mut facts = output::table(&["trace", &output.display().to_string()], &[1]);
-    let rows = [
-        (
-            "kernel",
-            meta.kernel.clone().unwrap_or_else(|| "unknown".to_string()),
-        ),
-        ("page size", units::bytes(meta.page_size.into())),
-        (
-            "architecture",
-            meta.arch.clone().unwrap_or_else(|| "unknown".to_string()),
-        ),
-        ("CPUs", meta.cpus.to_string()),
-        (
-            "duration",
-            format!("{:.3} s", meta.duration_ns() as f64 / 1e9),
-        ),
-        ("frees of nothing", units::count(meta.null_frees)),
-        ("failed allocations", units::count(meta.failed_allocs)),
-        (
-            "never freed",
-            format!(
-                "{} objects, {} page blocks",
-                units::count(orphans.never_freed_objects),
-                units::count(orphans.never_freed_pages)
-            ),
-        ),
-        ("lost events", units::count(meta.lost_events)),
-        ("ignored events", ignored(meta)),
-        ("skipped lines", units::count(meta.skipped_lines)),
-        (
-            "peak alive",
-            format!(
-                "{} objects, {}; {} pages",
-                units::count(meta.object_slots.into()),
-                units::bytes(meta.peak_bytes_req),
-                units::count(meta.peak_pages)
-            ),
-        ),
-        (
-            "size",
-            format!(
-                "{}, {:.2} bytes per event",
-                units::bytes(summary.bytes_out),
-                bytes_per_event(summary)
-            ),
-        ),
-    ];
-    for (name, value) in rows {
-        facts.add_row([name.to_string(), value]);
-    }
-    facts
 }
