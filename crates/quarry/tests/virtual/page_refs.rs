@@ -1,18 +1,9 @@
 //! Reference counts of allocated blocks.
 
-use quarry_core::era::Era;
-use quarry_core::page::{PageError, PageKind, Pfn};
-use quarry_sim::Rng;
-
-use crate::model::by_number::ByNumber as _;
-use crate::model::scenario::{Pages, boot_pages};
-use crate::model::setup::Setup;
+use crate::prelude::*;
 
 fn boot() -> Pages {
-    let setup = Setup {
-        cpus: 2,
-        ..Setup::of_pages(4096)
-    };
+    let setup = Setup::of_pages(4096).on(2, 1);
     boot_pages(Era::V6_18, setup)
 }
 
@@ -78,9 +69,9 @@ fn references_to_what_is_not_allocated_are_refused() {
     ];
     for act in acts {
         assert_eq!(act(&pages, foreign), Err(PageError::Foreign(foreign)));
-        for (pfn, kind) in [(untouched, PageKind::Untouched), (inside, PageKind::Tail)] {
+        for (pfn, kind) in each([(untouched, PageKind::Untouched), (inside, PageKind::Tail)]) {
             match act(&pages, pfn) {
-                Err(PageError::NotAllocated(at, _)) => assert_eq!(at, pfn, "{kind:?}"),
+                Err(PageError::NotAllocated(at, _)) => assert_eq!(at, pfn),
                 other => panic!("{kind:?}: {other:?}"),
             }
             assert_eq!(pages.page_count(pfn), 0);

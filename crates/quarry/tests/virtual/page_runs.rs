@@ -1,16 +1,9 @@
 //! Refills and drains move runs of blocks at a time; to a zone that is the same as one block after
 //! the other.
 
-use std::collections::BTreeSet;
-
-use crate::model::by_number::ByNumber as _;
-use crate::model::scenario::{Pages, block_of, boot_pages};
-use crate::model::setup::Setup;
-use crate::model::steps::{PREFETCHED, Stepping};
-use quarry_core::era::Era;
-use quarry_core::machine::{DESCRIPTOR_BYTES, LockClass, Memory as _, Work};
-use quarry_core::page::{MigrateType, PageAllocator, PageConfig, Pfn};
-use quarry_sim::Rng;
+use crate::model::steps::PREFETCHED;
+use crate::prelude::*;
+use quarry_core::machine::{DESCRIPTOR_BYTES, Memory as _, Work};
 
 const PAGES: u32 = 1 << 15;
 

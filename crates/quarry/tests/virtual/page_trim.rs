@@ -1,17 +1,9 @@
 //! Giving free memory back, on machines that count it.
 
-use std::cell::Cell;
-use std::rc::Rc;
-
-use crate::model::by_number::ByNumber as _;
-use crate::model::interrupts::Interrupted;
-use crate::model::scenario::{self, Pages, boot_pages};
-use crate::model::setup::Setup;
-use quarry_core::era::Era;
-use quarry_core::machine::{CpuId, Cpus as _};
-use quarry_core::page::{MAX_ORDER, PageAllocator, PageInconsistency, Pfn, TrimPolicy};
-use quarry_core::slub::Slub;
-use quarry_sim::Rng;
+use crate::model::scenario;
+use crate::prelude::*;
+use quarry_core::machine::Cpus as _;
+use quarry_core::page::{PageInconsistency, TrimPolicy};
 
 fn boot(pages: u32) -> Pages {
     boot_pages(Era::V6_18, Setup::of_pages(pages))
@@ -50,18 +42,14 @@ fn read(pages: &Pages, page: u32) -> u8 {
 /// There are no blocks above the largest order, so no rule can ask for them only.
 #[test]
 fn an_order_above_the_largest_is_the_largest() {
-    for min_order in [MAX_ORDER, MAX_ORDER + 1, u32::MAX] {
+    for min_order in each([MAX_ORDER, MAX_ORDER + 1, u32::MAX]) {
         let pages = boot(1 << 12);
         let blocks = [(); 2].map(|()| use_block(&pages, MAX_ORDER));
         for block in blocks {
             pages.free_number(block, MAX_ORDER).expect("allocated");
         }
         let trimmed = pages.trim(policy(0, min_order));
-        assert_eq!(
-            (trimmed.blocks, trimmed.pages),
-            (2, 2 << MAX_ORDER),
-            "{min_order}"
-        );
+        assert_eq!((trimmed.blocks, trimmed.pages), (2, 2 << MAX_ORDER));
     }
 }
 

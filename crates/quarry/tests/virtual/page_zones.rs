@@ -1,14 +1,7 @@
 //! Several zones and nodes: which one serves a request, what watermarks keep back, what is counted.
 
-use crate::model::by_number::ByNumber as _;
-use crate::model::scenario::{Pages, block_of, check_empty};
-use crate::model::setup::Setup;
-use quarry_core::era::Era;
-use quarry_core::machine::{CpuId, NodeId};
-use quarry_core::page::{
-    AllocOptions, BootError, MigrateType, MinFree, NumaStats, PageAllocator, PageConfig, Pfn,
-    ZoneLayout, ZoneType,
-};
+use crate::prelude::*;
+use quarry_core::page::{BootError, NumaStats, ZoneType};
 
 fn like_a_kernel(era: Era) -> PageConfig {
     PageConfig {
@@ -23,10 +16,7 @@ fn boot(setup: Setup, config: &PageConfig) -> Pages {
 }
 
 /// 8 GiB in pages of 4 KiB.
-const EIGHT_GIB: Setup = Setup {
-    pages: 1 << 21,
-    ..Setup::DEFAULT
-};
+const EIGHT_GIB: Setup = Setup::of_pages(1 << 21);
 
 /// Zones by page size and number of nodes.
 #[test]
@@ -68,12 +58,7 @@ fn zones_end_at_their_limits() {
 
 #[test]
 fn numbers_of_no_page_are_nowhere() {
-    let setup = Setup {
-        cpus: 2,
-        nodes: 2,
-        pages: 1 << 14,
-        ..EIGHT_GIB
-    };
+    let setup = Setup::of_pages(1 << 14).on(2, 2);
     let pages = boot(setup, &PageConfig::new(Era::V6_18));
     assert_eq!(pages.node_of(Pfn(0)), Some(NodeId(0)));
     assert_eq!(pages.node_of(Pfn((1 << 14) - 1)), Some(NodeId(1)));
@@ -161,18 +146,14 @@ fn requests_go_down_the_zones_and_marks() {
 /// Single pages of a kernel's zones are used to the last one in an emergency, and come back.
 #[test]
 fn an_emergency_takes_the_last_page() {
-    for era in Era::REFERENCE {
-        let setup = Setup {
-            pages: 6000,
-            cpus: 3,
-            ..EIGHT_GIB
-        };
+    for era in each(Era::REFERENCE) {
+        let setup = Setup::of_pages(6000).on(3, 1);
         let pages = boot(setup, &like_a_kernel(era));
         let at_boot = pages.stats().free_blocks;
         let normal = blocks(&pages, AllocOptions::default());
-        assert!(normal.len() < 6000, "{era}");
+        assert!(normal.len() < 6000);
         let kept: u64 = pages.zone_reports().map(|zone| zone.free_pages).sum();
-        assert_eq!(normal.len() as u64 + kept, 6000, "{era}: no CPU hides any");
+        assert_eq!(normal.len() as u64 + kept, 6000, "no CPU hides any");
         pages.machine().run_on(CpuId(2));
         let last = blocks(
             &pages,
@@ -181,13 +162,13 @@ fn an_emergency_takes_the_last_page() {
                 ..AllocOptions::default()
             },
         );
-        assert_eq!(last.len() as u64, kept, "{era}");
+        assert_eq!(last.len() as u64, kept);
         for (at, pfn) in normal.into_iter().chain(last).enumerate() {
             pages.machine().run_on(CpuId(at as u32 % 3));
             pages.free_number(pfn, 0).expect("allocated");
         }
         assert_eq!(pages.drain_all(), 0);
-        assert_eq!(pages.stats().free_blocks, at_boot, "{era}");
+        assert_eq!(pages.stats().free_blocks, at_boot);
     }
 }
 
@@ -241,12 +222,12 @@ fn lists_shrink_when_memory_is_low() {
 /// as the array has slots; from 7.1 on, as many as are missing. Else it gets one page.
 #[test]
 fn what_a_bulk_allocation_asks_of_the_watermark() {
-    for (era, got) in [
+    for (era, got) in each([
         (Era::V6_1, 1),
         (Era::V7_0, 1),
         (Era::V7_1, 4),
         (Era::V7_3, 4),
-    ] {
+    ]) {
         let setup = Setup::of_pages(1 << 18);
         let config = PageConfig {
             min_free: MinFree::Computed,
@@ -270,7 +251,7 @@ fn what_a_bulk_allocation_asks_of_the_watermark() {
             .free_number(page.expect("memory"), 5)
             .expect("allocated");
         let filled = pages.alloc_bulk(None, &mut slots);
-        assert_eq!(filled, 60 + got, "{era}");
+        assert_eq!(filled, 60 + got);
     }
 }
 
@@ -278,7 +259,7 @@ fn what_a_bulk_allocation_asks_of_the_watermark() {
 /// are.
 #[test]
 fn types_are_kept_apart_across_zones() {
-    for (era, spreads) in [(Era::V4_20, false), (Era::V5_0, true), (Era::V7_0, true)] {
+    for (era, spreads) in each([(Era::V4_20, false), (Era::V5_0, true), (Era::V7_0, true)]) {
         let config = PageConfig {
             zones: ZoneLayout::Sized([4096, 0, 65536]),
             min_free: MinFree::Kbytes(64),
@@ -296,20 +277,15 @@ fn types_are_kept_apart_across_zones() {
             pages.free_number(*pfn, 8).expect("allocated");
         }
         let unmovable = pages.alloc(5, None).expect("memory");
-        assert_eq!(!in_normal(&unmovable), spreads, "{era}");
+        assert_eq!(!in_normal(&unmovable), spreads);
     }
 }
 
 /// Each allocation counts as hit or miss and as local or other.
 #[test]
 fn numa_counters() {
-    let setup = Setup {
-        pages: 2048,
-        cpus: 2,
-        nodes: 2,
-        ..EIGHT_GIB
-    };
-    for era in Era::REFERENCE {
+    let setup = Setup::of_pages(2048).on(2, 2);
+    for era in each(Era::REFERENCE) {
         let pages = boot(setup, &PageConfig::new(era));
         for _ in 0..1500 {
             pages.alloc(0, None).expect("memory");
@@ -335,7 +311,7 @@ fn numa_counters() {
             local: 0,
             other: 494,
         };
-        assert_eq!(numa, [here, there], "{era}");
+        assert_eq!(numa, [here, there]);
         let counted = pages.zone_reports().map(|zone| zone.pages_allocated);
         assert_eq!(counted.collect::<Vec<_>>(), [1024, 476 + 10 + 16 + 7]);
     }

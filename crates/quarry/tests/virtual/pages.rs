@@ -1,17 +1,8 @@
 //! The page allocator against the model, and its limits.
 
-use crate::model::by_number::ByNumber as _;
-use crate::model::cases::check_property;
-use crate::model::ensure_eq;
-use crate::model::page_script::page_scripts;
 use crate::model::pages::check_pages;
-use crate::model::scenario::{boot_pages, check_empty};
-use crate::model::setup::{Setup, setups};
-use quarry_core::era::Era;
-use quarry_core::machine::{CpuId, NodeId};
-use quarry_core::page::{
-    MAX_ORDER, MinFree, ORDERS, PageConfig, PageError, PageKind, Pfn, ZoneLayout,
-};
+use crate::prelude::*;
+use quarry_core::page::ORDERS;
 
 /// Scripts that a soak tries a property on.
 const CASES: u32 = 100;
@@ -124,15 +115,10 @@ fn memory_is_used_to_the_last_page_and_recovers() {
         (5000, 3, 3),
     ] {
         for era in Era::REFERENCE {
-            let setup = Setup {
-                pages: pages_in_all,
-                cpus,
-                nodes,
-                ..Setup::default()
-            };
+            let setup = Setup::of_pages(pages_in_all).on(cpus, nodes);
             let pages = boot_pages(era, setup);
             let at_boot = pages.stats().free_blocks;
-            for round in 0..2 {
+            for _ in each(0..2) {
                 let mut got = Vec::new();
                 while let Some(pfn) = pages.alloc(0, None) {
                     pages.machine().run_on(CpuId(got.len() as u32 % cpus));
@@ -140,7 +126,7 @@ fn memory_is_used_to_the_last_page_and_recovers() {
                 }
                 got.sort_unstable();
                 let all: Vec<Pfn> = (0..pages_in_all).map(Pfn).collect();
-                assert_eq!(got, all, "round {round}");
+                assert_eq!(got, all);
                 assert_eq!(pages.stats().free_pages, 0);
                 for (at, pfn) in got.into_iter().enumerate() {
                     pages.machine().run_on(CpuId(at as u32 * 7 % cpus));
@@ -229,9 +215,9 @@ fn per_cpu_lists_refill_and_trim_by_the_batch() {
 /// Only order 0 is listed until 5.9, orders 0 to 3 and that of huge pages from 6.1 on.
 #[test]
 fn higher_orders_pass_the_lists_by() {
-    for (era, largest) in [(Era::V5_9, 0), (Era::V6_1, 3), (Era::V6_18, 3)] {
+    for (era, largest) in each([(Era::V5_9, 0), (Era::V6_1, 3), (Era::V6_18, 3)]) {
         let pages = boot_pages(era, Setup::of_pages(1 << 16));
-        for order in 0..=MAX_ORDER {
+        for order in each(0..=MAX_ORDER) {
             let before = pages.stats();
             let block = pages.alloc(order, None).expect("memory");
             pages.free_number(block, order).expect("allocated");
@@ -244,7 +230,7 @@ fn higher_orders_pass_the_lists_by() {
             } else {
                 (0, 2)
             };
-            assert_eq!((listed, direct), expected, "{era} order {order}");
+            assert_eq!((listed, direct), expected);
         }
     }
 }
@@ -302,11 +288,7 @@ fn refusals_name_what_the_page_is() {
 /// With a slot that is never free, everything goes to the zone, under its lock.
 #[test]
 fn a_busy_slot_leads_to_the_zone() {
-    let setup = Setup {
-        pages: 4096,
-        slot_per_mille: 1000,
-        ..Setup::default()
-    };
+    let setup = Setup::of_pages(4096).busy(1000);
     let pages = boot_pages(Era::V6_18, setup);
     let mut slots = [None, Some(Pfn(u32::MAX)), None];
     assert_eq!(pages.alloc_bulk(None, &mut slots), 2, "one page is tried");

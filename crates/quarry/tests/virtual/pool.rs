@@ -3,28 +3,13 @@
 mod mapping;
 mod pieces;
 
-use crate::model::scenario::{Pages, boot_pages, check_empty};
-use crate::model::setup::Setup;
-use quarry_core::debug::CallSite;
-use quarry_core::era::Era;
-use quarry_core::machine::{CpuId, Machine, NodeId};
-use quarry_core::page::{PageError, PageKind, Pfn};
-use quarry_core::pool::{
-    Mapper, PieceError, PoolCreateError, PoolError, PoolOwner, PoolParams, PoolState, PoolStats,
-    Put, REFILL_PAGES,
-};
-use quarry_sim::LonePut;
-
-use crate::model::by_number::ByNumber as _;
+use crate::prelude::*;
+use quarry_core::pool::{PieceError, PoolCreateError, PoolStats};
 
 const REFILL: u64 = REFILL_PAGES as u64;
 
 fn boot(cpus: u32, nodes: u32, era: Era) -> Pages {
-    let setup = Setup {
-        cpus,
-        nodes,
-        ..Setup::of_pages(1 << 14)
-    };
+    let setup = Setup::of_pages(1 << 14).on(cpus, nodes);
     boot_pages(era, setup)
 }
 
@@ -159,13 +144,13 @@ fn a_bulk_put_leaves_what_is_refused() {
 #[test]
 fn eras_differ_in_bulk_ring_and_pieces() {
     let pages = boot(1, 1, Era::V5_9);
-    for era in Era::REFERENCE {
+    for era in each(Era::REFERENCE) {
         let mut owner = PoolOwner::create(&pages, era, &PoolParams::default()).unwrap();
         let pfn = owner.alloc().unwrap();
         let bulk = era >= Era::V6_1;
         let left = if bulk { REFILL - 1 } else { 0 };
-        assert_eq!(owner.pool().stats().pages_cached, left, "{era}");
-        assert_eq!(owner.alloc_piece(100).is_ok(), bulk, "{era}");
+        assert_eq!(owner.pool().stats().pages_cached, left);
+        assert_eq!(owner.alloc_piece(100).is_ok(), bulk);
         if !bulk {
             assert_eq!(owner.alloc_piece(100), Err(PieceError::Era));
         }
@@ -390,9 +375,9 @@ fn a_pool_lives_on_the_last_pages_of_memory() {
     for era in [Era::V5_9, Era::V6_18] {
         let pages = boot_pages(era, Setup::of_pages(100));
         let mut owner = PoolOwner::create(&pages, era, &small("all", 50)).unwrap();
-        for round in 0..3 {
+        for _ in each(0..3) {
             let got: Vec<Pfn> = std::iter::from_fn(|| owner.alloc()).collect();
-            assert_eq!(got.len(), 100, "round {round}");
+            assert_eq!(got.len(), 100);
             assert_eq!(owner.pool().stats().inflight, 100);
             for (i, pfn) in got.into_iter().enumerate() {
                 if i % 2 == 0 {

@@ -32,13 +32,7 @@ mod designs;
 mod pages;
 mod pool;
 
-use std::collections::BTreeMap;
-
-use quarry_core::design::Design;
-use quarry_core::era::Era;
-use quarry_sim::VirtualMachine;
-
-use crate::model::scenario::{give, on, sized, small, take};
+use crate::prelude::*;
 
 /// Operations and their steps.
 type Rows = BTreeMap<String, String>;

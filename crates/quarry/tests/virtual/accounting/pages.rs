@@ -4,13 +4,8 @@
 //! `block` is one of order 3, which is on the CPU's list from 5.14 on; `large` one of order 8, after
 //! one was freed.
 
-use quarry_core::era::Era;
-use quarry_core::page::MigrateType;
-
 use super::{compare, steps};
-use crate::model::by_number::ByNumber as _;
-use crate::model::scenario::{Pages, boot_pages};
-use crate::model::setup::Setup;
+use crate::prelude::*;
 
 const TABLES: &str = "
 pages 2.6.22
@@ -92,10 +87,7 @@ pages 6.18
 ";
 
 fn boot(era: Era) -> Pages {
-    let setup = Setup {
-        cpus: 2,
-        ..Setup::of_pages(1 << 14)
-    };
+    let setup = Setup::of_pages(1 << 14).on(2, 1);
     boot_pages(era, setup)
 }
 

@@ -14,14 +14,10 @@
 //! | `put piece` | CPU 1 puts it |
 //! | `release` | CPU 1 puts a page that another user has |
 
-use quarry_core::era::Era;
-use quarry_core::machine::CpuId;
-use quarry_core::page::PageAllocator;
-use quarry_core::pool::{PoolOwner, PoolParams, pool_rules};
-use quarry_sim::{Config, LonePut as _, VirtualMachine};
-
 use super::{compare, steps};
-use crate::model::by_number::ByNumber as _;
+use crate::prelude::*;
+use quarry_core::pool::pool_rules;
+use quarry_sim::{Config, LonePut as _};
 
 const TABLES: &str = "
 pool 5.9

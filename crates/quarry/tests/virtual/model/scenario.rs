@@ -46,25 +46,12 @@ pub(crate) fn reap_at<D: Design>(heap: &VirtualHeap<D>, now_ns: u64) {
 
 /// A heap on one node of 4 KiB pages.
 pub(crate) fn small<D: Design>(era: Era, cpus: u32) -> VirtualHeap<D> {
-    boot(
-        era,
-        Setup {
-            cpus,
-            ..Setup::default()
-        },
-    )
+    boot(era, Setup::DEFAULT.on(cpus, 1))
 }
 
 /// A heap on two nodes with a CPU each.
 pub(crate) fn two_nodes<D: Design>(era: Era) -> VirtualHeap<D> {
-    boot(
-        era,
-        Setup {
-            cpus: 2,
-            nodes: 2,
-            ..Setup::default()
-        },
-    )
+    boot(era, Setup::DEFAULT.on(2, 2))
 }
 
 /// A cache of objects packed as closely as the flags let them.
