@@ -70,8 +70,7 @@ fn constructs_once<D: Design>(_: &str, era: Era) {
         for object in objects {
             // SAFETY: the object is the test's.
             unsafe { (*words(object))[1] = 1 };
-            // SAFETY: as above, and it is not used any more.
-            unsafe { cache.free(object) }.expect("an object of the cache");
+            free(cache, object).expect("an object of the cache");
         }
         // Some of these were another's before, and have what that one left.
         let objects = fill(&cache, |user| user <= 1);
@@ -79,16 +78,14 @@ fn constructs_once<D: Design>(_: &str, era: Era) {
         let made = cache.stats().get(Stat::AllocSlab) * per_slab;
         assert_eq!(CALLS.get(), made);
         for object in objects {
-            // SAFETY: the object is the test's, and is not used any more.
-            unsafe { cache.free(object) }.expect("an object of the cache");
+            free(cache, object).expect("an object of the cache");
         }
         let before = CALLS.get();
         assert_eq!(cache.shrink(), 0);
         assert_eq!(cache.usage().slabs, 0);
         let object = cache.alloc().expect("memory");
         assert!(CALLS.get() > before, "a new slab");
-        // SAFETY: the object is the test's, and is not used any more.
-        unsafe { cache.free(object) }.expect("an object of the cache");
+        free(cache, object).expect("an object of the cache");
         // SAFETY: there is no other handle to the cache.
         unsafe { cache.destroy() }.expect("no objects");
     }
@@ -112,8 +109,7 @@ fn step<M: Machine, D: Design>(
         }
     } else {
         let object = objects.swap_remove(rng.below(objects.len() as u64) as usize);
-        // SAFETY: the object is the test's, and is not used any more.
-        unsafe { cache.free(object) }.expect("an object of the cache");
+        free(cache, object).expect("an object of the cache");
     }
 }
 
@@ -160,8 +156,7 @@ fn survives_handlers<D: Design>(_: &str, era: Era) {
         assert!(heap.machine().quiet() > 20);
         own.append(&mut rest.take());
         for object in own.into_iter().chain([anchor]) {
-            // SAFETY: the object is the test's, and is not used any more.
-            unsafe { cache.free(object) }.expect("an object of the cache");
+            free(cache, object).expect("an object of the cache");
         }
         deferred += cache.stats().get(Stat::FreeDeferred);
         // SAFETY: there is no other handle to the cache.

@@ -330,8 +330,7 @@ fn callers<D: Design>(era: Era) {
     assert_eq!(address(report.alloc), Some(0xffff_ffff_8123_4567));
     assert_eq!(address(report.free), Some(0x1235));
     assert_eq!(report.here.site.address(), Some(0x77));
-    // SAFETY: the object is not used any more.
-    unsafe { heap.kfree(kept) }.expect("live");
+    kfree(&heap, kept).expect("live");
     assert!(
         report
             .to_string()
@@ -354,8 +353,7 @@ fn a_kmalloc_ends_where_the_request_ends() {
         let object = heap.kmalloc(50, None).expect("memory");
         poke(object, 49, 1);
         poke(object, 50, 1);
-        // SAFETY: the object is not used any more.
-        let freed = unsafe { heap.kfree(object) };
+        let freed = kfree(&heap, object);
         assert_eq!(freed.is_err(), caught);
         let offsets: Vec<_> = reports()
             .iter()

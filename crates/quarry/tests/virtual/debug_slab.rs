@@ -68,8 +68,7 @@ fn one_word_names_both_users() {
 #[test]
 fn arrays_are_capped_and_stay_empty() {
     for era in each(ERAS) {
-        let setup = Setup::DEFAULT.on(4, 2);
-        let heap = boot::<SlabCache>(era, setup);
+        let heap = boot::<SlabCache>(era, Setup::DEFAULT.on(4, 2));
         for (size, limit, batch) in each([(64, 32, 16), (2000, 24, 12), (8000, 8, 4)]) {
             let cache = cache_of(&heap, "arrays", size, letters("FZPU"));
             let values = ["limit", "batchcount"].map(|name| cache.attribute(name));
@@ -216,8 +215,7 @@ fn kmalloc_is_watched_in_both_eras() {
                 assert!(object.addr().get().is_multiple_of(bytes));
             }
             poke(object, layout.object_size as isize, 0x41);
-            // SAFETY: the object is not used any more.
-            let freed = unsafe { heap.kfree(object) };
+            let freed = kfree(&heap, object);
             assert!(freed.is_err());
             let report = one_report();
             assert_eq!(

@@ -20,11 +20,6 @@ mod descriptor {
     pub(crate) const ON_LIST: usize = KIND_ORDER + 3;
 }
 
-fn kfree<D: Design>(heap: &VirtualHeap<D>, object: Object) -> Result<(), FreeError> {
-    // SAFETY: the tests use no object that they have freed, and mistakes are refused.
-    unsafe { heap.kfree(object) }
-}
-
 fn at(object: Object, offset: usize) -> Object {
     // SAFETY: only the address is used by those who do not know better; it stays in memory that
     // the machine has.
@@ -196,8 +191,7 @@ design_tests!(refuse_addresses_inside: refuses_addresses_inside);
 
 /// With the slot never available, each object goes straight to its slab, which is checked there.
 fn without_a_slot_slabs_check<D: Design>(era: Era) {
-    let setup = Setup::DEFAULT.busy(1000);
-    let heap = boot::<D>(era, setup);
+    let heap = boot::<D>(era, Setup::DEFAULT.busy(1000));
     for size in each([64, 192, 24]) {
         let cache = sized(&heap, "scenario", size);
         let objects = take(cache, 25);
@@ -440,8 +434,7 @@ fn sheaf_finds_damaged_sheaves() {
 
 /// A page allocator with free blocks and blocks in use.
 fn used_pages() -> (PageAllocator<VirtualMachine>, Pfn) {
-    let setup = Setup::of_pages(1024);
-    let pages = PageAllocator::new(setup.machine(), Era::V5_9).expect("a page allocator");
+    let pages = boot_pages(Era::V5_9, Setup::of_pages(1024));
     let block = pages.alloc(4, None).expect("memory");
     assert_eq!(block, Pfn(0));
     let census = pages.check_consistency().expect("consistent");

@@ -154,8 +154,7 @@ fn survives<D: Design>(
     let taken = heap.machine().quiet();
     assert!(taken > 20, "only {taken} interrupts");
     drop_all(cache, &ledger);
-    // SAFETY: there are no handlers any more.
-    unsafe { cache.free(anchor) }.expect("a live object");
+    free(cache, anchor).expect("a live object");
     cache.shrink();
     let usage = cache.usage();
     assert_eq!(cache.check_consistency(), Ok(()), "seed {}", setup.seed);

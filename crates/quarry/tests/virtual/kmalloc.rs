@@ -33,11 +33,6 @@ fn kmalloc<D: Design>(heap: &VirtualHeap<D>, bytes: usize) -> NonNull<u8> {
     heap.kmalloc(bytes, None).expect("memory")
 }
 
-fn kfree<D: Design>(heap: &VirtualHeap<D>, object: NonNull<u8>) -> Result<(), FreeError> {
-    // SAFETY: the tests use an object no more after they freed it, and refused addresses are no objects.
-    unsafe { heap.kfree(object) }
-}
-
 fn krealloc<D: Design>(
     heap: &VirtualHeap<D>,
     object: Option<NonNull<u8>>,

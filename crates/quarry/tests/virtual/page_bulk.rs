@@ -67,8 +67,7 @@ fn an_array_takes_one_hold() {
 #[test]
 fn a_process_has_other_holds_than_a_kernel() {
     let config = PageConfig::in_process(Era::V6_18);
-    let machine = Setup::of_pages(1024 * MIB).machine();
-    let pages = PageAllocator::with_config(machine, &config).expect("a page allocator");
+    let pages = configured_pages(Setup::of_pages(1024 * MIB), &config);
     let mut slots = [None; 4096];
     while pages.alloc_bulk(None, &mut slots) < slots.len() {}
     let stats = pages.stats().pcp;
@@ -88,11 +87,10 @@ fn a_process_has_other_holds_than_a_kernel() {
 fn a_process_moves_little_at_a_time() {
     for era in each([Era::V6_1, Era::V6_18, Era::V7_0]) {
         let config = PageConfig::in_process(era);
-        let machine = Setup::of_pages(1024 * MIB).machine();
-        let pages = PageAllocator::with_config(machine, &config).expect("a page allocator");
-        let singles: Vec<Pfn> = (0..40_000).map(|_| pages.alloc(0, None).unwrap()).collect();
-        let huge: Vec<Pfn> = (0..2).map(|_| pages.alloc(9, None).unwrap()).collect();
-        let larger: Vec<Pfn> = (0..2000).map(|_| pages.alloc(2, None).unwrap()).collect();
+        let pages = configured_pages(Setup::of_pages(1024 * MIB), &config);
+        let singles = take_pages(&pages, 0, 40_000);
+        let huge = take_pages(&pages, 9, 2);
+        let larger = take_pages(&pages, 2, 2000);
         let orders = [(9, &huge), (0, &singles), (2, &larger)];
         for (order, blocks) in orders {
             for &pfn in blocks {
@@ -127,9 +125,8 @@ fn a_bulk_call_for_n_pages_is_n_steps() {
 /// Does the same to two page allocators, to one of them singly. Returns the number of bulk calls that took the slot
 /// once, as steps do, and not a second time for the lists.
 fn compare_with_single_calls(nodes: u32, config: &PageConfig) -> u32 {
-    let setup = Setup::of_pages(1 << 18).on(2, nodes);
     let [bulk, single] = [(); 2].map(|()| {
-        let machine = Stepping(setup.machine());
+        let machine = Stepping(Setup::of_pages(1 << 18).on(2, nodes).machine());
         PageAllocator::with_config(machine, config).expect("a page allocator")
     });
     let both = [&bulk, &single];
@@ -204,8 +201,7 @@ fn compare_with_single_calls(nodes: u32, config: &PageConfig) -> u32 {
 /// A hold ends where the next page is another zone's.
 #[test]
 fn a_hold_is_one_zones() {
-    let setup = Setup::of_pages(64 * MIB).on(2, 2);
-    let pages = boot_pages(Era::V6_18, setup);
+    let pages = boot_pages(Era::V6_18, Setup::of_pages(64 * MIB).on(2, 2));
     let [near, far] = [0, 1].map(|node| {
         let mut slots = [None; 4];
         assert_eq!(pages.alloc_bulk(Some(NodeId(node)), &mut slots), 4);
@@ -226,8 +222,7 @@ fn a_hold_is_one_zones() {
 #[test]
 fn out_of_memory_leaves_the_rest_of_the_array() {
     for (cpus, nodes) in [(1, 1), (4, 2)] {
-        let setup = Setup::of_pages(2500).on(cpus, nodes);
-        let pages = boot_pages(Era::V6_18, setup);
+        let pages = boot_pages(Era::V6_18, Setup::of_pages(2500).on(cpus, nodes));
         let mut slots = vec![None; 2600];
         slots[2550] = Some(STRANGER);
         let mut filled = 0;
@@ -248,20 +243,6 @@ fn out_of_memory_leaves_the_rest_of_the_array() {
         assert_eq!(pages.drain_all(), 0);
         assert_eq!(pages.stats().free_pages, 2500);
     }
-}
-
-/// Without the CPU's lists one page is had in the ordinary way.
-#[test]
-fn a_busy_list_gives_one_page_per_call() {
-    let setup = Setup::of_pages(64 * MIB).busy(1000);
-    let pages = boot_pages(Era::V6_18, setup);
-    let mut slots = [None; 3];
-    for filled in 1..=3 {
-        assert_eq!(pages.alloc_bulk(None, &mut slots), filled);
-    }
-    assert_eq!(pages.stats().direct_allocs, 3);
-    assert_eq!(pages.free_numbers(&mut slots), Ok(()));
-    assert_eq!(pages.stats().direct_frees, 3);
 }
 
 #[test]

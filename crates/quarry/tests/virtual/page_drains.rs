@@ -23,9 +23,7 @@ fn drains_take_turns() {
         .map(|_| typed(&pages, MigrateType::Movable, 0))
         .collect();
     give(&pages, &mut unmovable, 93);
-    for pfn in &movable[..93] {
-        pages.free_number(*pfn, 0).expect("allocated");
-    }
+    give_pages(&pages, &movable[..93], 0);
     assert_eq!(report(&pages).pcp.drained, 31);
     // The second list gives 1; then the third is met, which is empty, and the first gives 2: ten times, and
     // 1 more of the second.
@@ -48,9 +46,7 @@ fn drains_begin_with_the_list_just_freed() {
             .map(|_| typed(&pages, MigrateType::Movable, 0))
             .collect();
         give(&pages, &mut unmovable, 700);
-        for pfn in &movable[..586] {
-            pages.free_number(*pfn, 0).expect("allocated");
-        }
+        give_pages(&pages, &movable[..586], 0);
         assert_eq!(report(&pages).pcp.drained, 63);
         let types = [MigrateType::Unmovable, MigrateType::Movable];
         assert_eq!(types.map(|of| left(&pages, of)), expected);
@@ -91,7 +87,7 @@ fn larger_blocks_end_a_spree() {
         (Era::V6_18, 706),
     ]) {
         let pages = boot(era, GIB);
-        let blocks: Vec<Pfn> = (0..3).filter_map(|_| pages.alloc(1, None)).collect();
+        let blocks = take_pages(&pages, 1, 3);
         let mut hand = take(&pages, 1200);
         give(&pages, &mut hand, counted - 3);
         pages.free_number(blocks[0], 1).expect("allocated");
@@ -107,7 +103,7 @@ fn larger_blocks_end_a_spree() {
     }
     for (era, counted) in each([(Era::V6_7, 63), (Era::V6_18, 706)]) {
         let pages = boot(era, GIB);
-        let blocks: Vec<Pfn> = (0..2).filter_map(|_| pages.alloc(1, None)).collect();
+        let blocks = take_pages(&pages, 1, 2);
         let mut hand = take(&pages, 1200);
         give(&pages, &mut hand, counted - 2);
         let high = pageset(&pages).high;
@@ -133,14 +129,11 @@ fn a_large_cache_keeps_a_batch() {
             cache_share_bytes,
             ..PageConfig::new(Era::V6_18)
         };
-        let setup = Setup::of_pages(GIB);
-        let pages = PageAllocator::with_config(setup.machine(), &config).expect("a page allocator");
-        let blocks: Vec<Pfn> = (0..40).filter_map(|_| pages.alloc(1, None)).collect();
+        let pages = configured_pages(Setup::of_pages(GIB), &config);
+        let blocks = take_pages(&pages, 1, 40);
         let mut hand = take(&pages, 1200);
         give(&pages, &mut hand, 704);
-        for pfn in blocks {
-            pages.free_number(pfn, 1).expect("allocated");
-        }
+        give_pages(&pages, blocks, 1);
         // The second block does in both cases; 32 more are 64 pages.
         assert_eq!(report(&pages).pcp.drains, drains);
     }
@@ -191,11 +184,9 @@ fn bulk_allocations_end_no_spree() {
     fn drained<M: Machine>(machine: M, bulk: bool) -> u64 {
         let config = PageConfig::new(Era::V6_1);
         let pages = PageAllocator::with_config(machine, &config).expect("a page allocator");
-        let mut hand: Vec<Pfn> = (0..5040).filter_map(|_| pages.alloc(0, None)).collect();
+        let mut hand = take_pages(&pages, 0, 5040);
         let mut give = |count: usize| {
-            for pfn in hand.drain(..count) {
-                pages.free_number(pfn, 0).expect("an allocated page");
-            }
+            give_pages(&pages, hand.drain(..count), 0);
             pages.stats().pcp.drained
         };
         assert_eq!(give(1286), 63);
@@ -207,10 +198,7 @@ fn bulk_allocations_end_no_spree() {
         }
         give(126 + 64) - 63 - 126
     }
-    let machine = || {
-        let setup = Setup::of_pages(GIB);
-        setup.machine()
-    };
+    let machine = || Setup::of_pages(GIB).machine();
     assert_eq!(
         [drained(machine(), true), drained(machine(), false)],
         [252, 63]

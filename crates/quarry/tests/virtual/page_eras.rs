@@ -28,9 +28,7 @@ pub(crate) fn take(pages: &Pages, count: usize) -> Vec<Pfn> {
 }
 
 pub(crate) fn give(pages: &Pages, from: &mut Vec<Pfn>, count: usize) {
-    for pfn in from.drain(..count) {
-        pages.free_number(pfn, 0).expect("an allocated page");
-    }
+    give_pages(&pages, from.drain(..count), 0);
 }
 
 /// A step's effect on the pages in hand.
@@ -219,12 +217,11 @@ fn the_least_high_does_not_decay() {
 /// of 63, 126, 126; as many frees count; and a drain takes as many holds as that needs.
 #[test]
 fn a_smaller_scale_shortens_the_holds() {
-    let setup = Setup::of_pages(GIB);
     let config = PageConfig {
         batch_scale_max: 1,
         ..PageConfig::new(Era::V6_18)
     };
-    let pages = PageAllocator::with_config(setup.machine(), &config).expect("a page allocator");
+    let pages = configured_pages(Setup::of_pages(GIB), &config);
     let mut hand = Vec::new();
     for (more, refilled) in [(63, 63), (126, 189), (126, 315), (126, 441), (126, 567)] {
         hand.extend(take(&pages, more));
@@ -289,16 +286,14 @@ fn lists_can_be_stocked() {
 #[test]
 fn idle_lists_of_remote_zones_are_drained() {
     for era in each([Era::V2_6_24, Era::V4_13, Era::V6_18]) {
-        let setup = Setup::of_pages(GIB * 2).on(2, 2);
-        let pages = PageAllocator::new(setup.machine(), era).expect("a page allocator");
+        let pages = boot_pages(era, Setup::of_pages(GIB * 2).on(2, 2));
         let count = |zone| {
             let lists = pages.pageset_report(zone, CpuId(0));
             lists.expect("lists").count
         };
         let there = |_| pages.alloc(0, Some(NodeId(1))).expect("memory");
         let got: Vec<Pfn> = (0..100).map(there).collect();
-        got.iter()
-            .for_each(|&pfn| pages.free_number(pfn, 0).expect("allocated"));
+        give_pages(&pages, &got, 0);
         let batch = pages.pcp_params(NodeId(1)).expect("a zone").batch;
         let full = count(1);
         assert!(full > 2 * batch);

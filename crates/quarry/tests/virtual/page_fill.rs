@@ -8,13 +8,13 @@ use quarry_core::page::{FreeBlockCounts, MIGRATE_TYPES, ZoneReport, ZoneType};
 const SIZES: [u32; 3] = [3840, 50_000, 70_001];
 
 fn boot(era: Era, sizes: [u32; 3]) -> Pages {
-    let setup = Setup::of_pages(ZoneLayout::pages_of(&sizes) as u32).on(2, 1);
     let config = PageConfig {
         zones: ZoneLayout::Sized(sizes),
         min_free: MinFree::Computed,
         ..PageConfig::new(era)
     };
-    PageAllocator::with_config(setup.machine(), &config).expect("a page allocator")
+    let pages = ZoneLayout::pages_of(&sizes) as u32;
+    configured_pages(Setup::of_pages(pages).on(2, 1), &config)
 }
 
 fn zone(pages: &Pages, zone: ZoneType) -> ZoneReport {
@@ -206,9 +206,7 @@ fn blocks_that_cannot_be_parted_keep_their_pages() {
             };
             let got: Vec<_> = std::iter::from_fn(|| pages.alloc_with(&all)).collect();
             assert_eq!(got.len() as u64, free);
-            for pfn in got {
-                pages.free_number(pfn, 0).expect("a free");
-            }
+            give_pages(&pages, got, 0);
             pages.drain_all();
             pages.check_consistency().expect("consistent");
         }

@@ -13,7 +13,7 @@ fn allocated<M: Machine>(pages: &PageAllocator<M>) -> u64 {
 fn on_both(test: impl Fn(&dyn Fn(CpuId), &mut dyn Pages)) {
     let setup = Setup::DEFAULT.on(2, 1);
     for era in [Era::V2_6_24, Era::V4_13, Era::V6_18] {
-        let pages = PageAllocator::new(setup.machine(), era).expect("a page allocator");
+        let pages = boot_pages(era, setup);
         test(&|cpu| pages.machine().run_on(cpu), &mut &pages);
         let stepping = Stepping(setup.machine());
         let pages = PageAllocator::new(stepping, era).expect("a page allocator");

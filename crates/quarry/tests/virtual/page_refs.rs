@@ -3,29 +3,7 @@
 use crate::prelude::*;
 
 fn boot() -> Pages {
-    let setup = Setup::of_pages(4096).on(2, 1);
-    boot_pages(Era::V6_18, setup)
-}
-
-#[test]
-fn the_last_reference_frees() {
-    let pages = boot();
-    for order in [0, 3, 10] {
-        let block = pages.alloc(order, None).unwrap();
-        assert_eq!(pages.page_count(block), 1);
-        for count in 2..=5 {
-            assert_eq!(pages.get_number(block), Ok(()));
-            assert_eq!(pages.page_count(block), count);
-        }
-        for count in (1..=4).rev() {
-            assert_eq!(pages.put_number(block), Ok(false));
-            assert_eq!(pages.page_count(block), count);
-        }
-        assert_eq!(pages.check_consistency().unwrap().allocated, 1 << order);
-        assert_eq!(pages.put_number(block), Ok(true));
-        assert_eq!(pages.page_count(block), 0);
-        assert_eq!(pages.check_consistency().unwrap().allocated, 0);
-    }
+    boot_pages(Era::V6_18, Setup::of_pages(4096).on(2, 1))
 }
 
 #[test]

@@ -11,10 +11,6 @@ fn like_a_kernel(era: Era) -> PageConfig {
     }
 }
 
-fn boot(setup: Setup, config: &PageConfig) -> Pages {
-    PageAllocator::with_config(setup.machine(), config).expect("a page allocator")
-}
-
 /// 8 GiB in pages of 4 KiB.
 const EIGHT_GIB: Setup = Setup::of_pages(1 << 21);
 
@@ -29,7 +25,7 @@ fn zones_end_at_their_limits() {
             cpus: nodes,
             ..EIGHT_GIB
         };
-        let pages = boot(setup, &like_a_kernel(Era::V6_18));
+        let pages = configured_pages(setup, &like_a_kernel(Era::V6_18));
         let reports = pages.zone_reports();
         let names = reports.map(|zone| (zone.id.node.0, zone.id.zone.name(), zone.start.0));
         names.collect::<Vec<_>>()
@@ -58,8 +54,10 @@ fn zones_end_at_their_limits() {
 
 #[test]
 fn numbers_of_no_page_are_nowhere() {
-    let setup = Setup::of_pages(1 << 14).on(2, 2);
-    let pages = boot(setup, &PageConfig::new(Era::V6_18));
+    let pages = configured_pages(
+        Setup::of_pages(1 << 14).on(2, 2),
+        &PageConfig::new(Era::V6_18),
+    );
     assert_eq!(pages.node_of(Pfn(0)), Some(NodeId(0)));
     assert_eq!(pages.node_of(Pfn((1 << 14) - 1)), Some(NodeId(1)));
     for foreign in [1 << 14, (1 << 14) + 512, 1 << 20, u32::MAX].map(Pfn) {
@@ -73,7 +71,7 @@ fn numbers_of_no_page_are_nowhere() {
 /// hand: min_free_kbytes = sqrt(8388608 * 16) = 11585.
 #[test]
 fn watermarks_and_reserves_of_three_zones() {
-    let pages = boot(EIGHT_GIB, &like_a_kernel(Era::V6_18));
+    let pages = configured_pages(EIGHT_GIB, &like_a_kernel(Era::V6_18));
     assert_eq!(pages.sysctl("min_free_kbytes"), Some(11585));
     let all: Vec<_> = pages
         .zone_reports()
@@ -103,7 +101,7 @@ fn blocks(pages: &Pages, options: AllocOptions) -> Vec<Pfn> {
 /// has. An emergency gets everything.
 #[test]
 fn requests_go_down_the_zones_and_marks() {
-    let pages = boot(EIGHT_GIB, &like_a_kernel(Era::V6_18));
+    let pages = configured_pages(EIGHT_GIB, &like_a_kernel(Era::V6_18));
     let largest = block_of(10, MigrateType::Unmovable);
     let got = blocks(&pages, largest);
     let zone = |pfn: &Pfn| pages.zone_id_of(*pfn).expect("a page").zone;
@@ -135,9 +133,7 @@ fn requests_go_down_the_zones_and_marks() {
         },
     );
     assert_eq!(rest.len(), 2 + 6 + 1);
-    for pfn in [got, dma, rest].concat() {
-        pages.free_number(pfn, 10).expect("allocated");
-    }
+    give_pages(&pages, [got, dma, rest].concat(), 10);
     assert_eq!(pages.drain_all(), 0);
     assert_eq!(pages.stats().free_blocks[10], 2048);
     check_empty(&pages);
@@ -147,8 +143,7 @@ fn requests_go_down_the_zones_and_marks() {
 #[test]
 fn an_emergency_takes_the_last_page() {
     for era in each(Era::REFERENCE) {
-        let setup = Setup::of_pages(6000).on(3, 1);
-        let pages = boot(setup, &like_a_kernel(era));
+        let pages = configured_pages(Setup::of_pages(6000).on(3, 1), &like_a_kernel(era));
         let at_boot = pages.stats().free_blocks;
         let normal = blocks(&pages, AllocOptions::default());
         assert!(normal.len() < 6000);
@@ -175,8 +170,7 @@ fn an_emergency_takes_the_last_page() {
 /// Writing `min_free_kbytes` moves the watermarks while pages are allocated.
 #[test]
 fn min_free_kbytes_can_be_raised() {
-    let setup = Setup::of_pages(1 << 18);
-    let pages = boot(setup, &PageConfig::new(Era::V6_18));
+    let pages = configured_pages(Setup::of_pages(1 << 18), &PageConfig::new(Era::V6_18));
     assert_eq!(pages.sysctl("min_free_kbytes"), Some(0));
     let first = pages.alloc(10, None).expect("memory");
     assert_eq!(pages.set_sysctl("min_free_kbytes", 512 << 10), Ok(0));
@@ -193,16 +187,13 @@ fn min_free_kbytes_can_be_raised() {
 /// A high that is tuned falls as long as its zone is below the high watermark.
 #[test]
 fn lists_shrink_when_memory_is_low() {
-    let setup = Setup::of_pages(1 << 18);
     let config = PageConfig {
         min_free: MinFree::Computed,
         ..PageConfig::new(Era::V6_18)
     };
-    let pages = boot(setup, &config);
+    let pages = configured_pages(Setup::of_pages(1 << 18), &config);
     let lists = || pages.pageset_report(0, CpuId(0)).expect("lists");
-    let mut hand: Vec<Pfn> = (0..5218)
-        .map(|_| pages.alloc(0, None).expect("memory"))
-        .collect();
+    let mut hand = take_pages(&pages, 0, 5218);
     assert_eq!(lists().high, 1286 + 5985);
     let largest = block_of(10, MigrateType::Unmovable);
     let small = block_of(6, MigrateType::Unmovable);
@@ -210,9 +201,7 @@ fn lists_shrink_when_memory_is_low() {
     let report = pages.zone_report(0).expect("a zone");
     assert!(report.free_pages < report.watermarks.high);
     // 1286 pages are kept; then all of them that may go do: 1286 - 63.
-    for pfn in hand.drain(..1286) {
-        pages.free_number(pfn, 0).expect("allocated");
-    }
+    give_pages(&pages, hand.drain(..1286), 0);
     assert_eq!((lists().count, lists().high), (63, 1286));
     assert_eq!(report.pcp.drains + 1, pages.stats().pcp.drains);
     assert!(held.iter().all(|blocks| !blocks.is_empty()));
@@ -228,12 +217,11 @@ fn what_a_bulk_allocation_asks_of_the_watermark() {
         (Era::V7_1, 4),
         (Era::V7_3, 4),
     ]) {
-        let setup = Setup::of_pages(1 << 18);
         let config = PageConfig {
             min_free: MinFree::Computed,
             ..PageConfig::new(era)
         };
-        let pages = boot(setup, &config);
+        let pages = configured_pages(Setup::of_pages(1 << 18), &config);
         let above = || {
             let report = pages.zone_report(0).expect("a zone");
             report.free_pages - report.watermarks.low
@@ -265,17 +253,14 @@ fn types_are_kept_apart_across_zones() {
             min_free: MinFree::Kbytes(64),
             ..PageConfig::new(era)
         };
-        let setup = Setup::of_pages(4096 + 65536);
-        let pages = boot(setup, &config);
+        let pages = configured_pages(Setup::of_pages(4096 + 65536), &config);
         let movable = block_of(8, MigrateType::Movable);
         // Of each pageblock in Normal one half is free.
         let in_normal =
             |pfn: &Pfn| pages.zone_id_of(*pfn).map(|id| id.zone) == Some(ZoneType::Normal);
         let all: Vec<Pfn> =
             core::iter::from_fn(|| pages.alloc_with(&movable).filter(in_normal)).collect();
-        for pfn in all.iter().filter(|pfn| pfn.0 % 512 == 256) {
-            pages.free_number(*pfn, 8).expect("allocated");
-        }
+        give_pages(&pages, all.iter().filter(|pfn| pfn.0 % 512 == 256), 8);
         let unmovable = pages.alloc(5, None).expect("memory");
         assert_eq!(!in_normal(&unmovable), spreads);
     }
@@ -284,9 +269,8 @@ fn types_are_kept_apart_across_zones() {
 /// Each allocation counts as hit or miss and as local or other.
 #[test]
 fn numa_counters() {
-    let setup = Setup::of_pages(2048).on(2, 2);
     for era in each(Era::REFERENCE) {
-        let pages = boot(setup, &PageConfig::new(era));
+        let pages = configured_pages(Setup::of_pages(2048).on(2, 2), &PageConfig::new(era));
         for _ in 0..1500 {
             pages.alloc(0, None).expect("memory");
         }

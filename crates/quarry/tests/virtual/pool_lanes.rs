@@ -17,8 +17,8 @@ fn boot(cpus: u32) -> Pages {
 }
 
 fn boot_nodes(cpus: u32, nodes: u32) -> Pages {
-    let setup = Setup::of_pages(1 << 14).on(cpus, nodes);
-    PageAllocator::new(Stepping(setup.machine()), Era::V6_18).expect("a page allocator")
+    let machine = Stepping(Setup::of_pages(1 << 14).on(cpus, nodes).machine());
+    PageAllocator::new(machine, Era::V6_18).expect("a page allocator")
 }
 
 fn pool(pages: &Pages, pool_size: u32) -> PoolOwner<'_, Stepping> {

@@ -64,8 +64,7 @@ fn pool_pages_become_slabs<D: Design>(_: &str, era: Era) {
     assert_eq!(cache.check_consistency(), Ok(()));
     assert!(cache.usage().active_objs >= live as u64);
     for object in objects {
-        // SAFETY: allocated above and not used any more.
-        unsafe { cache.free(object) }.expect("a live object");
+        free(cache, object).expect("a live object");
     }
     assert_eq!(cache.check_consistency(), Ok(()));
     destroy(cache);

@@ -6,8 +6,9 @@ pub(crate) use crate::model::interrupts::Interrupted;
 pub(crate) use crate::model::page_script::page_scripts;
 pub(crate) use crate::model::scenario::{
     Object, Pages, VirtualCache, VirtualHeap, block_of, boot, boot_pages, cache_of, check_empty,
-    destroy, free, give, give_bulk, give_later, grace_period, live, locks_taken, node_of, on,
-    reap_at, shrink_all, sized, small, stat, stats, take, two_nodes,
+    configured_pages, destroy, free, give, give_bulk, give_later, give_pages, grace_period, kfree,
+    live, locks_taken, node_of, on, reap_at, shrink_all, sized, small, stat, stats, take,
+    take_pages, two_nodes,
 };
 pub(crate) use crate::model::script::scripts;
 pub(crate) use crate::model::setup::{Setup, setups};

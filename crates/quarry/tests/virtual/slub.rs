@@ -80,8 +80,7 @@ fn slow_allocations_have_one_source_each() {
 #[test]
 fn fragmented_memory_gives_slabs_of_the_fallback_order() {
     for era in each(ERAS) {
-        let setup = Setup::of_pages(512);
-        let heap = boot::<Slub>(era, setup);
+        let heap = boot::<Slub>(era, Setup::of_pages(512));
         let cache = sized(&heap, "scenario", 1000);
         let geometry = *cache.head().geometry();
         assert!(
@@ -123,23 +122,6 @@ fn task_struct_slabs_follow_slub_max_order() {
         assert_eq!(usage.num_objs, objects as u64);
         take(cache, 1);
         assert_eq!(cache.usage().slabs, 2);
-    }
-}
-
-/// An explicit node beats the CPU's own slab and list.
-#[test]
-fn a_wanted_node_is_served_from_that_node() {
-    for era in each(ERAS) {
-        let heap = two_nodes::<Slub>(era);
-        let cache = class_192(&heap);
-        let local = take(cache, 1)[0];
-        let remote = cache.alloc_node(NodeId(1)).expect("memory");
-        let node_of = |object| node_of(&heap, object);
-        assert_eq!(node_of(local), Some(NodeId(0)));
-        assert_eq!(node_of(remote), Some(NodeId(1)));
-        assert_eq!(stat(cache, Stat::AllocNodeMismatch), 1);
-        assert_eq!(stat(cache, Stat::DeactivateToHead), 1);
-        give(cache, &[local, remote]);
     }
 }
 
@@ -202,8 +184,7 @@ fn a_bulk_allocation_takes_runs() {
 #[test]
 fn a_busy_slot_leads_to_the_node() {
     for era in each(ERAS) {
-        let setup = Setup::DEFAULT.busy(1000);
-        let heap = boot::<Slub>(era, setup);
+        let heap = boot::<Slub>(era, Setup::DEFAULT.busy(1000));
         let cache = class_192(&heap);
         let objects = take(cache, PER_SLAB + 1);
         assert!(objects[..PER_SLAB].is_sorted());
@@ -254,8 +235,7 @@ fn a_destroyed_kmalloc_class_comes_back() {
         let class = heap.kmalloc_cache(64).expect("a class");
         // SAFETY: the test uses no copy of the handle afterwards.
         unsafe { class.destroy() }.expect_err("an object is live");
-        // SAFETY: the object is live and not used any more.
-        unsafe { heap.kfree(object) }.expect("a live object");
+        kfree(&heap, object).expect("a live object");
         destroy(class);
         let mut caches = 0;
         heap.for_each_cache(|_| caches += 1);

@@ -226,8 +226,7 @@ fn large_kmallocs_go_where_their_era_sends_them() {
         assert_eq!(found, class);
         let large = u64::from(class.is_none());
         assert_eq!(heap.large_counts(), (large, 0));
-        // SAFETY: the object is live and not used any more.
-        unsafe { heap.kfree(object) }.expect("a live object");
+        kfree(&heap, object).expect("a live object");
         assert_eq!(heap.large_counts(), (large, large));
     }
 }

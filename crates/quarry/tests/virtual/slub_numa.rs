@@ -76,8 +76,7 @@ fn a_wish_for_a_node_and_other_nodes_lists() {
 #[test]
 fn the_wanted_node_is_full() {
     for era in each(ERAS) {
-        let setup = Setup::of_pages(4096).on(2, 2);
-        let heap = boot::<Slub>(era, setup);
+        let heap = boot::<Slub>(era, Setup::of_pages(4096).on(2, 2));
         let cache = class_192(&heap);
         listed(&heap, cache, 10);
         on(&heap, 1);

@@ -149,8 +149,7 @@ fn a_wish_and_other_nodes_lists() {
         (Era::V6_9, 2),
         (Era::V6_10, 2),
     ]) {
-        let setup = Setup::DEFAULT.on(3, 3);
-        let heap = boot::<Slub>(era, setup);
+        let heap = boot::<Slub>(era, Setup::DEFAULT.on(3, 3));
         let cache = class(&heap);
         for cpu in [0, 1] {
             on(&heap, cpu);

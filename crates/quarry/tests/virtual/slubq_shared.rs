@@ -205,8 +205,7 @@ fn idle_queues_expire() {
 /// Sizes change while the queues hold objects, and back to none.
 #[test]
 fn queues_are_resized_while_they_hold_objects() {
-    let setup = Setup::DEFAULT.on(4, 4);
-    let heap = boot::<Slubq>(ERA, setup);
+    let heap = boot::<Slubq>(ERA, Setup::DEFAULT.on(4, 4));
     let cache = queued(&heap, 10, 10);
     let objects = take(cache, 100);
     for (cpu, freed) in objects.chunks(25).enumerate() {

@@ -63,21 +63,17 @@ fn pages_agree_in_steps() {
 /// lists to `high`, and nothing is lost on the way between the array and the list.
 #[test]
 fn the_array_and_the_list_are_one() {
-    let setup = Setup::of_pages(1 << 16);
     for era in each([Era::V4_13, Era::V5_9, Era::V6_1, Era::V6_18]) {
-        let pages = PageAllocator::new(Stepping(setup.machine()), era).expect("a page allocator");
+        let pages = PageAllocator::new(Stepping(Setup::of_pages(1 << 16).machine()), era)
+            .expect("a page allocator");
         let high = pages.pcp_params(NodeId(0)).expect("a zone").high as usize;
         let counts = [1, 31, 32, 33, 63, 64, 65, 96, 97, 128, 129, high - 1];
         for count in each(counts.into_iter().filter(|&count| count < high)) {
             assert_eq!(pages.drain_all(), 0);
-            let taken: Vec<_> = (0..count)
-                .map(|_| pages.alloc(0, None).expect("memory"))
-                .collect();
+            let taken = take_pages(&pages, 0, count);
             assert_eq!(pages.drain_all(), 0);
             let drains = pages.stats().pcp.drains;
-            for &pfn in &taken {
-                pages.free_number(pfn, 0).expect("an allocated page");
-            }
+            give_pages(&pages, &taken, 0);
             let lists = pages.pageset_report(0, CpuId(0)).expect("CPU 0's");
             assert_eq!(lists.count as usize, count);
             assert_eq!(pages.stats().pcp.drains, drains, "are below high");
@@ -86,23 +82,17 @@ fn the_array_and_the_list_are_one() {
             }
             let census = pages.check_consistency().expect("consistent");
             assert_eq!((census.pcp, census.in_hand), (0, 0));
-            for pfn in taken {
-                pages.free_number(pfn, 0).expect("an allocated page");
-            }
+            give_pages(&pages, taken, 0);
         }
         // One more than below `high` is looked at.
         assert_eq!(pages.drain_all(), 0);
-        let taken: Vec<_> = (0..2 * high)
-            .map(|_| pages.alloc(0, None).expect("memory"))
-            .collect();
+        let taken = take_pages(&pages, 0, 2 * high);
         // Refills of 6.18 raise `high` by what they bring; it decays to its least.
         for _ in 0..20 {
             assert_eq!(pages.vmstat_update(), 0);
         }
         let before = pages.stats().pcp.drains;
-        for &pfn in &taken {
-            pages.free_number(pfn, 0).expect("an allocated page");
-        }
+        give_pages(&pages, &taken, 0);
         assert!(pages.stats().pcp.drains > before);
         let census = pages.check_consistency().expect("consistent");
         assert_eq!((census.allocated, census.in_hand), (0, 0));
@@ -142,12 +132,8 @@ fn steps_do_not_hide_that_lists_are_too_long() {
         let lists = pages.pageset_report(0, CpuId(0));
         lists.expect("CPU 0's").count
     };
-    let taken: Vec<_> = (0..3000)
-        .map(|_| pages.alloc(0, None).expect("memory"))
-        .collect();
-    for pfn in taken {
-        pages.free_number(pfn, 0).expect("an allocated page");
-    }
+    let taken = take_pages(&pages, 0, 3000);
+    give_pages(&pages, taken, 0);
     let before = count();
     assert_eq!(pages.set_sysctl("percpu_pagelist_fraction", 0), Ok(0));
     let high = pages.pcp_params(NodeId(0)).expect("a zone").high;

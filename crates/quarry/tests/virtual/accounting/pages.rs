@@ -87,8 +87,7 @@ pages 6.18
 ";
 
 fn boot(era: Era) -> Pages {
-    let setup = Setup::of_pages(1 << 14).on(2, 1);
-    boot_pages(era, setup)
+    boot_pages(era, Setup::of_pages(1 << 14).on(2, 1))
 }
 
 fn observed_in_bulk(era: Era) -> Vec<(&'static str, String)> {

@@ -95,8 +95,7 @@ fn refused_anyway<D: Design>(era: Era) {
     assert_eq!(report.what, Finding::DoubleFree);
     check_frame(cache, &report, object, During::Free, here);
     let mut local = 0u64;
-    // SAFETY: refused.
-    unsafe { heap.kfree(NonNull::from(&mut local).cast()) }.expect_err("foreign");
+    kfree(&heap, NonNull::from(&mut local).cast()).expect_err("foreign");
     let report = one_report();
     assert_eq!((report.what, report.cache()), (Finding::Foreign, "kfree"));
     assert_eq!(

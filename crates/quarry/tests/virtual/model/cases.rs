@@ -111,8 +111,10 @@ where
     I::Item: Clone + Debug,
 {
     fn drop(&mut self) {
-        if std::thread::panicking() {
-            eprintln!("in the case {:?}", self.current);
+        if std::thread::panicking()
+            && let Some(case) = &self.current
+        {
+            eprintln!("in the case {case:?}");
         }
     }
 }
