@@ -28,7 +28,7 @@ pub(crate) fn take(pages: &Pages, count: usize) -> Vec<Pfn> {
 }
 
 pub(crate) fn give(pages: &Pages, from: &mut Vec<Pfn>, count: usize) {
-    give_pages(&pages, from.drain(..count), 0);
+    give_pages(pages, from.drain(..count), 0);
 }
 
 /// A step's effect on the pages in hand.
