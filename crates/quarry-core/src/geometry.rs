@@ -24,7 +24,7 @@ mod classes;
 mod debug;
 mod error;
 mod flags;
-mod kmalloc;
+pub(crate) mod kmalloc;
 
 pub use classes::SizeClasses;
 pub use debug::{DebugRules, TrackLayout};

@@ -281,4 +281,4 @@ pub fn kmalloc_params(rules: &KmallocRules, class: KmallocClass) -> CacheParams 
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -1,20 +1,10 @@
 //! Constructors: once for each object of a new slab, and nothing writes to free objects after that.
 
-use std::cell::Cell;
+use crate::prelude::*;
+use quarry_core::design::Constructor;
+use quarry_core::heap::Cache;
+use quarry_sim::Config;
 use std::ffi::c_void;
-use std::ptr::NonNull;
-use std::rc::Rc;
-
-use quarry_core::design::{CacheSpec, Constructor, Design};
-use quarry_core::era::Era;
-use quarry_core::geometry::{BootParams, CacheFlags};
-use quarry_core::heap::{Cache, CreateError, Heap};
-use quarry_core::machine::Machine;
-use quarry_core::stats::Stat;
-use quarry_sim::{Config, Rng, VirtualMachine};
-
-use crate::model::design_tests;
-use crate::model::interrupts::Interrupted;
 
 /// Bytes of an object: two words that the constructor sets.
 const BYTES: u32 = 16;
@@ -56,7 +46,7 @@ fn constructs_once<D: Design>(_: &str, era: Era) {
         CacheFlags::DEBUG_DEFAULT,
     ];
     let debugs = D::debug_rules(era).is_some();
-    for flags in debug.into_iter().take(if debugs { 3 } else { 1 }) {
+    for flags in each(debug.into_iter().take(if debugs { 3 } else { 1 })) {
         CALLS.set(0);
         let machine = VirtualMachine::new(Config::default()).expect("a machine");
         let heap = Heap::<_, D>::new(machine, era, BootParams::default()).expect("a heap");
@@ -76,29 +66,26 @@ fn constructs_once<D: Design>(_: &str, era: Era) {
         };
         assert!(cache.head().flags().contains(CacheFlags::CTOR));
         let objects = fill(&cache, |user| user == 0);
-        assert_eq!(CALLS.get(), cache.usage().num_objs, "{era} {flags:?}");
+        assert_eq!(CALLS.get(), cache.usage().num_objs);
         for object in objects {
             // SAFETY: the object is the test's.
             unsafe { (*words(object))[1] = 1 };
-            // SAFETY: as above, and it is not used any more.
-            unsafe { cache.free(object) }.expect("an object of the cache");
+            free(cache, object).expect("an object of the cache");
         }
         // Some of these were another's before, and have what that one left.
         let objects = fill(&cache, |user| user <= 1);
         let per_slab = u64::from(cache.head().geometry().objects);
         let made = cache.stats().get(Stat::AllocSlab) * per_slab;
-        assert_eq!(CALLS.get(), made, "{era} {flags:?}");
+        assert_eq!(CALLS.get(), made);
         for object in objects {
-            // SAFETY: the object is the test's, and is not used any more.
-            unsafe { cache.free(object) }.expect("an object of the cache");
+            free(cache, object).expect("an object of the cache");
         }
         let before = CALLS.get();
         assert_eq!(cache.shrink(), 0);
         assert_eq!(cache.usage().slabs, 0);
         let object = cache.alloc().expect("memory");
         assert!(CALLS.get() > before, "a new slab");
-        // SAFETY: the object is the test's, and is not used any more.
-        unsafe { cache.free(object) }.expect("an object of the cache");
+        free(cache, object).expect("an object of the cache");
         // SAFETY: there is no other handle to the cache.
         unsafe { cache.destroy() }.expect("no objects");
     }
@@ -122,8 +109,7 @@ fn step<M: Machine, D: Design>(
         }
     } else {
         let object = objects.swap_remove(rng.below(objects.len() as u64) as usize);
-        // SAFETY: the object is the test's, and is not used any more.
-        unsafe { cache.free(object) }.expect("an object of the cache");
+        free(cache, object).expect("an object of the cache");
     }
 }
 
@@ -170,14 +156,13 @@ fn survives_handlers<D: Design>(_: &str, era: Era) {
         assert!(heap.machine().quiet() > 20);
         own.append(&mut rest.take());
         for object in own.into_iter().chain([anchor]) {
-            // SAFETY: the object is the test's, and is not used any more.
-            unsafe { cache.free(object) }.expect("an object of the cache");
+            free(cache, object).expect("an object of the cache");
         }
         deferred += cache.stats().get(Stat::FreeDeferred);
         // SAFETY: there is no other handle to the cache.
         unsafe { cache.destroy() }.expect("no objects");
     }
-    assert!(deferred > 0, "{era}: no free was ever deferred");
+    assert!(deferred > 0, "no free was ever deferred");
 }
 
 design_tests!(survives: survives_handlers);

@@ -1,18 +1,10 @@
 //! Every mistake on every design with debugging: what is reported, and with which call sites.
 
-use std::panic::Location;
-use std::ptr::NonNull;
-
-use crate::model::debugging::*;
-use crate::model::scenario::{Object, cache_of, destroy, give, live, sized, take};
-use quarry_core::debug::{CallSite, During, Finding, Fix, Report, SlubDebug, Track};
-use quarry_core::design::{Design, FreeError};
-use quarry_core::era::Era;
-use quarry_core::for_all_designs;
-use quarry_core::geometry::{CacheFlags, FreelistPlace};
+use crate::model::debugging::{free, *};
+use crate::prelude::*;
+use quarry_core::debug::{During, Finding, Fix, Report, Track};
 use quarry_core::inspect::{SysfsError, attributes_of};
-use quarry_core::slub::Slub;
-use quarry_sim::Rng;
+use std::panic::Location;
 
 /// Makes a test of each check, which runs in every generation of every design that has debugging.
 macro_rules! on_all {
@@ -20,7 +12,7 @@ macro_rules! on_all {
         #[test]
         fn $test() {
             for_all_designs!(D => {
-                for &era in D::ERAS.iter().filter(|&&era| D::debug_rules(era).is_some()) {
+                for &era in each(D::ERAS.iter().filter(|era| D::debug_rules(**era).is_some())) {
                     $check::<D>(era);
                 }
             });
@@ -44,7 +36,7 @@ on_all! {
 }
 
 fn double_free<D: Design>(era: Era) {
-    for flags in combinations() {
+    for flags in each(combinations()) {
         let heap = reporting::<D>(era);
         let cache = cache_of(&heap, "twice", 100, flags);
         let (object, allocated) = alloc(cache);
@@ -53,9 +45,9 @@ fn double_free<D: Design>(era: Era) {
         assert_eq!(freed, Ok(()));
         // Not the newest of its list any more.
         give(cache, &others[..2]);
-        assert_eq!(reports(), [], "{era} {flags:?}: correct use");
+        assert_eq!(reports(), [], "correct use");
         let (freed, second) = free(cache, object);
-        assert_eq!(freed, Err(FreeError::DoubleFree), "{era} {flags:?}");
+        assert_eq!(freed, Err(FreeError::DoubleFree));
         let report = one_report();
         assert_eq!(
             (report.what, report.fix),
@@ -72,7 +64,7 @@ fn double_free<D: Design>(era: Era) {
 }
 
 fn addresses<D: Design>(era: Era) {
-    for flags in combinations() {
+    for flags in each(combinations()) {
         let heap = reporting::<D>(era);
         let (cache, other) = (
             cache_of(&heap, "one", 100, flags),
@@ -84,14 +76,14 @@ fn addresses<D: Design>(era: Era) {
         let mut local = 0u64;
         let foreign: Object = NonNull::from(&mut local).cast();
         let (freed, here) = free(cache, foreign);
-        assert_eq!(freed, Err(FreeError::Foreign), "{era} {flags:?}");
+        assert_eq!(freed, Err(FreeError::Foreign));
         let report = one_report();
         assert_eq!((report.what, report.slab), (Finding::Foreign, None));
         assert_eq!(report.object, foreign.addr().get());
         assert_eq!(report.here.site.location(), Some(here));
 
         let (freed, here) = free(cache, stranger);
-        assert_eq!(freed, Err(FreeError::WrongCache), "{era} {flags:?}");
+        assert_eq!(freed, Err(FreeError::WrongCache));
         let report = one_report();
         assert_eq!(
             (report.what, report.owner()),
@@ -103,7 +95,7 @@ fn addresses<D: Design>(era: Era) {
         // SAFETY: only the address is used.
         let inside = unsafe { object.byte_add(8) };
         let (freed, here) = free(cache, inside);
-        assert_eq!(freed, Err(FreeError::NotAnObject), "{era} {flags:?}");
+        assert_eq!(freed, Err(FreeError::NotAnObject));
         let report = one_report();
         assert_eq!(report.what, Finding::NotAnObject);
         check_frame(cache, &report, inside, During::Free, here);
@@ -117,7 +109,7 @@ fn addresses<D: Design>(era: Era) {
 
 /// One byte behind the object, for sizes with and without a gap up to the next word.
 fn overrun<D: Design>(era: Era) {
-    for (flags, size) in combinations().flat_map(|flags| [(flags, 60u32), (flags, 64)]) {
+    for (flags, size) in each(combinations().flat_map(|flags| [(flags, 60u32), (flags, 64)])) {
         let red_zone = flags.contains(CacheFlags::RED_ZONE);
         let padding = flags.contains(CacheFlags::POISON) && size == 60;
         if !red_zone && !padding {
@@ -130,7 +122,7 @@ fn overrun<D: Design>(era: Era) {
         poke(object, size as isize, 0x41);
         poke(object, size as isize + 1, 0x42);
         let (freed, here) = free(cache, object);
-        assert_eq!(freed, Err(FreeError::Corrupt), "{era} {flags:?} {size}");
+        assert_eq!(freed, Err(FreeError::Corrupt));
         let report = one_report();
         let (what, expected) = if red_zone {
             let word = D::debug_rules(era).expect("debugging").red_active;
@@ -150,20 +142,20 @@ fn overrun<D: Design>(era: Era) {
         assert_eq!(site(report.alloc), tracked.then_some(allocated), "{report}");
         // Out of circulation, and no allocation meets it.
         let more = take(cache, 100);
-        assert!(!more.contains(&object), "{era} {flags:?}");
+        assert!(!more.contains(&object));
         let (freed, _) = free(cache, object);
-        assert_eq!(freed, Err(FreeError::DoubleFree), "{era} {flags:?}");
+        assert_eq!(freed, Err(FreeError::DoubleFree));
         assert_eq!(one_report().what, Finding::DoubleFree);
         give(cache, &more);
         let live = live(cache).len();
-        assert_eq!(live, 0, "{era} {flags:?}");
+        assert_eq!(live, 0);
         destroy(cache);
         assert_eq!(reports(), []);
     }
 }
 
 fn underrun<D: Design>(era: Era) {
-    for flags in combinations().filter(|flags| flags.contains(CacheFlags::RED_ZONE)) {
+    for flags in each(combinations().filter(|flags| flags.contains(CacheFlags::RED_ZONE))) {
         let heap = reporting::<D>(era);
         let cache = cache_of(&heap, "under", 100, flags);
         let objects = take(cache, 3);
@@ -174,7 +166,7 @@ fn underrun<D: Design>(era: Era) {
         }
         poke(objects[1], -1, 0);
         let (freed, here) = free(cache, objects[1]);
-        assert_eq!(freed, Err(FreeError::Corrupt), "{era} {flags:?}");
+        assert_eq!(freed, Err(FreeError::Corrupt));
         let report = one_report();
         assert_eq!(report.what, Finding::RedZone);
         check_frame(cache, &report, objects[1], During::Free, here);
@@ -189,7 +181,7 @@ fn underrun<D: Design>(era: Era) {
 }
 
 fn use_after_free<D: Design>(era: Era) {
-    for flags in combinations().filter(|flags| flags.contains(CacheFlags::POISON)) {
+    for flags in each(combinations().filter(|flags| flags.contains(CacheFlags::POISON))) {
         let heap = reporting::<D>(era);
         let cache = cache_of(&heap, "after", 100, flags);
         let others = take(cache, 3);
@@ -204,9 +196,9 @@ fn use_after_free<D: Design>(era: Era) {
             let (other, at) = alloc(cache);
             taken.push(other);
             here = Some(at);
-            assert!(taken.len() < 200, "{era} {flags:?}: never found");
+            assert!(taken.len() < 200, "never found");
         }
-        assert!(!taken.contains(&object), "{era} {flags:?}");
+        assert!(!taken.contains(&object));
         let report = one_report();
         assert_eq!(
             (report.what, report.fix),
@@ -242,7 +234,7 @@ fn use_after_free_of_the_last<D: Design>(era: Era) {
     give(cache, &objects[..1]);
     cache.shrink();
     let found = reports();
-    assert_eq!(found.len(), 1, "{era}: {found:?}");
+    assert_eq!(found.len(), 1, "{found:?}");
     assert_eq!(
         (found[0].what, found[0].during),
         (Finding::Poison, During::Discard)
@@ -252,7 +244,7 @@ fn use_after_free_of_the_last<D: Design>(era: Era) {
 
 /// Constructed and RCU objects keep their bytes while they are free.
 fn kept_objects<D: Design>(era: Era) {
-    for kind in [CacheFlags::CTOR, CacheFlags::RCU] {
+    for kind in each([CacheFlags::CTOR, CacheFlags::RCU]) {
         let heap = reporting::<D>(era);
         let cache = cache_of(&heap, "kept", 100, letters("FZPU") | kind);
         // Keeps the slab.
@@ -265,10 +257,10 @@ fn kept_objects<D: Design>(era: Era) {
         assert!(again.contains(&object));
         // SAFETY: as above.
         let bytes = unsafe { std::slice::from_raw_parts(object.as_ptr(), 100) };
-        assert_eq!(bytes, [0x33; 100], "{era} {kind:?}");
+        assert_eq!(bytes, [0x33; 100]);
         give(cache, &again);
         give(cache, &[other]);
-        assert_eq!(reports(), [], "{era} {kind:?}");
+        assert_eq!(reports(), []);
     }
 }
 
@@ -296,7 +288,7 @@ fn callers<D: Design>(era: Era) {
     let (freed, second) = plain_free(cache, object);
     assert_eq!(freed, Ok(()));
     let (freed, third) = plain_free(cache, object);
-    assert_eq!(freed, Err(FreeError::DoubleFree), "{era}");
+    assert_eq!(freed, Err(FreeError::DoubleFree));
     assert_eq!(sites(&one_report()), [first, second, third].map(Some));
     assert!(first.line() < second.line() && second.line() < third.line());
 
@@ -304,7 +296,7 @@ fn callers<D: Design>(era: Era) {
     let (freed, second) = plain_kfree(&heap, object);
     assert_eq!(freed, Ok(()));
     let (freed, third) = plain_kfree(&heap, object);
-    assert_eq!(freed, Err(FreeError::DoubleFree), "{era}");
+    assert_eq!(freed, Err(FreeError::DoubleFree));
     let report = one_report();
     let class = heap.kmalloc_cache(50);
     assert_eq!(
@@ -321,7 +313,7 @@ fn callers<D: Design>(era: Era) {
     assert_eq!((freed, slots), (Ok(()), [None; 3]));
     slots[1] = Some(objects[1]);
     let (freed, third) = bulk_free(cache, &mut slots);
-    assert_eq!(freed, Err(FreeError::DoubleFree), "{era}");
+    assert_eq!(freed, Err(FreeError::DoubleFree));
     assert_eq!(slots, [None, Some(objects[1]), None]);
     assert_eq!(sites(&one_report()), [first, second, third].map(Some));
     give(cache, &[other]);
@@ -338,8 +330,7 @@ fn callers<D: Design>(era: Era) {
     assert_eq!(address(report.alloc), Some(0xffff_ffff_8123_4567));
     assert_eq!(address(report.free), Some(0x1235));
     assert_eq!(report.here.site.address(), Some(0x77));
-    // SAFETY: the object is not used any more.
-    unsafe { heap.kfree(kept) }.expect("live");
+    kfree(&heap, kept).expect("live");
     assert!(
         report
             .to_string()
@@ -350,21 +341,20 @@ fn callers<D: Design>(era: Era) {
 /// An overrun of a kmalloc begins behind what was asked for, where the era knows it.
 #[test]
 fn a_kmalloc_ends_where_the_request_ends() {
-    for (era, text, caught) in [
+    for (era, text, caught) in each([
         (Era::V6_18, "ZU", true),
         (Era::V6_18, "FZPU", true),
         (Era::V6_18, "ZP", false),
         (Era::V6_1, "FZPU", false),
-    ] {
+    ]) {
         let heap = reporting::<Slub>(era);
         heap.set_slub_debug(Some(SlubDebug::parse(text, era).expect("letters")))
             .expect("a design with debugging");
         let object = heap.kmalloc(50, None).expect("memory");
         poke(object, 49, 1);
         poke(object, 50, 1);
-        // SAFETY: the object is not used any more.
-        let freed = unsafe { heap.kfree(object) };
-        assert_eq!(freed.is_err(), caught, "{era} {text}");
+        let freed = kfree(&heap, object);
+        assert_eq!(freed.is_err(), caught);
         let offsets: Vec<_> = reports()
             .iter()
             .map(|report| report.damage.map(|damage| damage.offset))
@@ -376,12 +366,12 @@ fn a_kmalloc_ends_where_the_request_ends() {
 /// A free pointer inside the object leads astray after a use after free.
 #[test]
 fn a_corrupt_free_list_is_cut() {
-    for (era, text) in [
+    for (era, text) in each([
         (Era::V5_9, "F"),
         (Era::V6_1, "U"),
         (Era::V6_18, "F"),
         (Era::V6_18, "FZ"),
-    ] {
+    ]) {
         for lead in [0xffu8, 0x01] {
             let heap = reporting::<Slub>(era);
             let cache = cache_of(&heap, "list", 128, letters(text));
@@ -398,7 +388,7 @@ fn a_corrupt_free_list_is_cut() {
             poke(objects[5], link as isize + 1, lead);
             let taken = take(cache, 60);
             let found = reports();
-            assert_eq!(found.len(), 1, "{era} {text}: {found:?}");
+            assert_eq!(found.len(), 1, "{found:?}");
             let report = &found[0];
             assert_eq!(report.what, Finding::FreelistCorrupt, "{report}");
             assert_eq!(report.fix, Fix::SlabIsolated);
@@ -406,7 +396,7 @@ fn a_corrupt_free_list_is_cut() {
             let mut distinct = taken.clone();
             distinct.sort();
             distinct.dedup();
-            assert_eq!(distinct.len(), taken.len(), "{era} {text}");
+            assert_eq!(distinct.len(), taken.len());
             give(cache, &taken);
             give(cache, &[objects[0], objects[1], objects[6], objects[7]]);
             assert_eq!(reports(), []);
@@ -426,7 +416,7 @@ fn validation<D: Design>(era: Era) {
         .map(|half| -> Vec<Object> { half.into_iter().map(|(_, object)| object).collect() });
     give(cache, &freed);
     let clean = cache.validate();
-    assert_eq!((clean.findings, clean.reports().count()), (0, 0), "{era}");
+    assert_eq!((clean.findings, clean.reports().count()), (0, 0));
     // SLOB's pages are no slabs.
     assert!(clean.slabs > 1, "{clean:?}");
     assert!(clean.objects >= 60, "{clean:?}");
@@ -436,13 +426,9 @@ fn validation<D: Design>(era: Era) {
     // Writing the file of sysfs looks at objects, too, and restores them.
     if attributes_of(D::TUNABLES, era).any(|attribute| attribute.name == "validate") {
         let written = cache.sysfs_write("validate", "1");
-        assert_eq!(written, Err(SysfsError::Damaged(2)), "{era}");
-        assert_eq!(reports().len(), 2, "{era}");
-        assert_eq!(
-            cache.sysfs_write("validate", "1"),
-            Ok(()),
-            "{era}: restored"
-        );
+        assert_eq!(written, Err(SysfsError::Damaged(2)));
+        assert_eq!(reports().len(), 2);
+        assert_eq!(cache.sysfs_write("validate", "1"), Ok(()), "restored");
         poke(used[3], 200, 9);
         poke(freed[4], 17, 9);
     }
@@ -458,12 +444,12 @@ fn validation<D: Design>(era: Era) {
         poke(slab, (4096 << geometry.order) - indices - 1, 9);
     }
     let found = cache.validate();
-    assert_eq!(found.findings, 2 + u64::from(padding), "{era}: {found:?}");
+    assert_eq!(found.findings, 2 + u64::from(padding), "{found:?}");
     let mut kinds: Vec<_> = found.reports().map(|report| report.what).collect();
     kinds.sort_by_key(|what| *what as u32);
     let mut expected = vec![Finding::RedZone, Finding::Poison];
     expected.extend(padding.then_some(Finding::SlabPadding));
-    assert_eq!(kinds, expected, "{era}");
+    assert_eq!(kinds, expected);
     for report in found.reports() {
         assert_eq!(
             (report.during, report.fix),
@@ -475,14 +461,14 @@ fn validation<D: Design>(era: Era) {
         );
     }
     assert_eq!(reports().len() as u64, found.findings);
-    assert_eq!(cache.validate().findings, 0, "{era}: restored");
+    assert_eq!(cache.validate().findings, 0, "restored");
     give(cache, &used);
     assert_eq!(reports(), []);
 }
 
 /// The negative control: correct use, whatever the letters, gives no report.
 fn correct_use<D: Design>(era: Era) {
-    for (round, flags) in combinations().enumerate() {
+    for (round, flags) in each(combinations().enumerate()) {
         let heap = reporting::<D>(era);
         let mut random = Rng::new(round as u64);
         let sizes = [1u32, 7, 8, 12, 13, 24, 100, 256, 1000, 5000];
@@ -507,7 +493,7 @@ fn correct_use<D: Design>(era: Era) {
         }
         for cache in &caches {
             assert_eq!(cache.check_consistency(), Ok(()));
-            assert_eq!(cache.validate().findings, 0, "{era} {flags:?}");
+            assert_eq!(cache.validate().findings, 0);
         }
         for (cache, object) in live {
             give(caches[cache], &[object]);
@@ -515,6 +501,6 @@ fn correct_use<D: Design>(era: Era) {
         for cache in caches {
             destroy(cache);
         }
-        assert_eq!(reports(), [], "{era} {flags:?}");
+        assert_eq!(reports(), []);
     }
 }

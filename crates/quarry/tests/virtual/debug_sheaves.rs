@@ -2,14 +2,7 @@
 //! debugging.
 
 use crate::model::debugging::{letters, reporting, reports};
-use crate::model::scenario::{
-    cache_of, destroy, give, give_later, grace_period, live, reap_at, take,
-};
-use quarry_core::debug::SlubDebug;
-use quarry_core::design::{CacheSpec, Design};
-use quarry_core::era::Era;
-use quarry_core::for_all_designs;
-use quarry_core::sheaf::SheafCache;
+use crate::prelude::*;
 
 fn deferred_frees_arrive<D: Design>(era: Era) {
     let heap = reporting::<D>(era);
@@ -29,7 +22,7 @@ fn deferred_frees_arrive<D: Design>(era: Era) {
 #[test]
 fn deferred_frees_pass_debugging() {
     for_all_designs!(D => {
-        for &era in D::ERAS.iter().filter(|&&era| D::debug_rules(era).is_some()) {
+        for &era in each(D::ERAS.iter().filter(|era| D::debug_rules(**era).is_some())) {
             deferred_frees_arrive::<D>(era);
         }
     });
@@ -37,8 +30,8 @@ fn deferred_frees_pass_debugging() {
 
 #[test]
 fn sheaves_are_objects_of_checked_classes() {
-    for text in ["P,kmalloc-*", "FZPU,kmalloc-*"] {
-        for era in [Era::V6_18, Era::V7_0] {
+    for text in each(["P,kmalloc-*", "FZPU,kmalloc-*"]) {
+        for era in each([Era::V6_18, Era::V7_0]) {
             let heap = reporting::<SheafCache>(era);
             let setting = SlubDebug::parse(text, era).expect("a setting");
             heap.set_slub_debug(Some(setting))
@@ -55,7 +48,7 @@ fn sheaves_are_objects_of_checked_classes() {
                     heap.kmalloc(bytes, None).expect("memory");
                 }
             }
-            assert_eq!(reports(), [], "{text} {era}");
+            assert_eq!(reports(), []);
         }
     }
 }

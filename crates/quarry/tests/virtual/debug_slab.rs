@@ -1,14 +1,9 @@
 //! Debugging as SLAB lays it out: words for red zones and users, indices of free objects that a
 //! user may overwrite, arrays that stay empty.
 
-use crate::model::debugging::*;
-use crate::model::scenario::{Object, boot, cache_of, destroy, give, reap_at, stat, take};
-use crate::model::setup::Setup;
-use quarry_core::debug::{During, Finding, Fix, SlubDebug};
-use quarry_core::era::Era;
-use quarry_core::geometry::{CacheFlags, FreelistPlace};
-use quarry_core::slab::SlabCache;
-use quarry_core::stats::Stat;
+use crate::model::debugging::{free, *};
+use crate::prelude::*;
+use quarry_core::debug::{During, Finding, Fix};
 
 const ERAS: [Era; 2] = [Era::V2_6_24, Era::V6_1];
 const ACTIVE: u64 = 0xd841_56c5_6356_88c0;
@@ -25,15 +20,15 @@ fn word(object: Object, offset: isize) -> u64 {
 /// Facts 3.8: the words stand where the kernel has them, whatever the object's size.
 #[test]
 fn red_zones_are_words() {
-    for era in ERAS {
-        for (size, behind) in [(60u32, 64), (64, 64), (1, 8), (200, 200)] {
+    for era in each(ERAS) {
+        for (size, behind) in each([(60u32, 64), (64, 64), (1, 8), (200, 200)]) {
             let heap = reporting::<SlabCache>(era);
             let cache = cache_of(&heap, "words", size, letters("Z"));
             let object = take(cache, 2)[1];
             assert_eq!((word(object, -8), word(object, behind)), (ACTIVE, ACTIVE));
             give(cache, &[object]);
             let zones = (word(object, -8), word(object, behind));
-            assert_eq!(zones, (INACTIVE, INACTIVE), "{era} {size}");
+            assert_eq!(zones, (INACTIVE, INACTIVE));
             assert_eq!(reports(), []);
         }
     }
@@ -72,23 +67,18 @@ fn one_word_names_both_users() {
 /// A CPU's array and the shared one show the limits of debugging, and nothing is ever in them.
 #[test]
 fn arrays_are_capped_and_stay_empty() {
-    for era in ERAS {
-        let setup = Setup {
-            cpus: 4,
-            nodes: 2,
-            ..Setup::default()
-        };
-        let heap = boot::<SlabCache>(era, setup);
-        for (size, limit, batch) in [(64, 32, 16), (2000, 24, 12), (8000, 8, 4)] {
+    for era in each(ERAS) {
+        let heap = boot::<SlabCache>(era, Setup::DEFAULT.on(4, 2));
+        for (size, limit, batch) in each([(64, 32, 16), (2000, 24, 12), (8000, 8, 4)]) {
             let cache = cache_of(&heap, "arrays", size, letters("FZPU"));
             let values = ["limit", "batchcount"].map(|name| cache.attribute(name));
-            assert_eq!(values, [Some(limit), Some(batch)], "{era} {size}");
+            assert_eq!(values, [Some(limit), Some(batch)]);
             let objects = take(cache, 200);
             // On the other node, too.
             heap.machine().run_on(quarry_core::machine::CpuId(3));
             give(cache, &objects[100..]);
             let usage = cache.usage();
-            assert_eq!((usage.active_objs, usage.shared_avail), (100, 0), "{era}");
+            assert_eq!((usage.active_objs, usage.shared_avail), (100, 0));
             assert_eq!(stat(cache, Stat::NodeFrees), 0);
             reap_at(&heap, 1);
             give(cache, &objects[..100]);
@@ -115,12 +105,12 @@ fn places() -> [(Era, u32, CacheFlags, FreelistPlace); 5] {
 /// Clean use and mistakes, wherever the indices are.
 #[test]
 fn indices_anywhere_are_no_mistake() {
-    for (era, size, kind, place) in places() {
-        for text in ["F", "P", "FZPU"] {
+    for (era, size, kind, place) in each(places()) {
+        for text in each(["F", "P", "FZPU"]) {
             let heap = reporting::<SlabCache>(era);
             let cache = cache_of(&heap, "places", size, letters(text) | kind);
             if text == "P" {
-                assert_eq!(cache.head().geometry().slab.freelist, place, "{era} {size}");
+                assert_eq!(cache.head().geometry().slab.freelist, place);
             }
             let slab = cache.head().geometry().objects as usize;
             let objects = take(cache, 3 * slab);
@@ -128,14 +118,14 @@ fn indices_anywhere_are_no_mistake() {
             // One slab becomes empty, one partial, one stays full.
             give(cache, &objects[slab / 2..2 * slab]);
             let looked = cache.validate();
-            assert_eq!(looked.findings, 0, "{era} {size} {text}: {looked:?}");
+            assert_eq!(looked.findings, 0, "{looked:?}");
             let again = take(cache, slab);
             give(cache, &again);
             give(cache, &objects[..slab / 2]);
             give(cache, &objects[2 * slab..]);
             assert_eq!(cache.validate().findings, 0);
             destroy(cache);
-            assert_eq!(reports(), [], "{era} {size} {text}");
+            assert_eq!(reports(), []);
         }
     }
 }
@@ -213,8 +203,8 @@ fn indices_behind_the_last_object_are_watched() {
 /// what a user asked for by name, so they make room: kmalloc is watched, too.
 #[test]
 fn kmalloc_is_watched_in_both_eras() {
-    for era in ERAS {
-        for bytes in [8usize, 50, 64, 96, 192, 1000, 4096] {
+    for era in each(ERAS) {
+        for bytes in each([8usize, 50, 64, 96, 192, 1000, 4096]) {
             let heap = reporting::<SlabCache>(era);
             heap.set_slub_debug(Some(SlubDebug::parse("FZPU", era).expect("letters")))
                 .expect("a design with debugging");
@@ -222,12 +212,11 @@ fn kmalloc_is_watched_in_both_eras() {
             let class = heap.kmalloc_cache(bytes).expect("a class");
             let layout = class.head().geometry().layout;
             if era == Era::V6_1 && bytes.is_power_of_two() {
-                assert!(object.addr().get().is_multiple_of(bytes), "{bytes}");
+                assert!(object.addr().get().is_multiple_of(bytes));
             }
             poke(object, layout.object_size as isize, 0x41);
-            // SAFETY: the object is not used any more.
-            let freed = unsafe { heap.kfree(object) };
-            assert!(freed.is_err(), "{era} {bytes}");
+            let freed = kfree(&heap, object);
+            assert!(freed.is_err());
             let report = one_report();
             assert_eq!(
                 (report.what, report.cache()),

@@ -1,13 +1,7 @@
 //! Every design against the model, by random scripts on random virtual machines.
 
-use crate::model::cases::check_property;
 use crate::model::design::{check_debug, check_design};
-use crate::model::script::scripts;
-use crate::model::setup::setups;
-use crate::model::{design_tests, ensure_eq};
-use quarry_core::design::Design;
-use quarry_core::era::Era;
-use quarry_core::for_all_designs;
+use crate::prelude::*;
 
 /// Scripts that a soak tries a property on.
 const CASES: u32 = 250;

@@ -1,25 +1,13 @@
 //! Every design while tasks race: operations of random scripts on machines with few CPUs, interleaved by seed.
 
-use std::cell::{Cell, RefCell};
-use std::ptr::NonNull;
-
-use crate::model::cases::{case_count, check_property};
 use crate::model::ledger::{Ledger, Owner, Pick};
 use crate::model::page_race::check_page_race;
-use crate::model::page_script::page_scripts;
 use crate::model::place::Virtual;
 use crate::model::race::{check_race, crowded, explores};
-use crate::model::scenario::{Object, give, sized, small, take};
-use crate::model::script::scripts;
-use crate::model::setup::Setup;
-use crate::model::steps::{OnSteps, Stepping};
-use crate::model::{Check, design_tests};
-use quarry_core::design::Design;
-use quarry_core::era::Era;
-use quarry_core::for_all_designs;
-use quarry_core::machine::{Access, Accounting as _, Line, LockClass, Locks as _, RawLock};
-use quarry_core::page::PageConfig;
-use quarry_sim::{Explore, Explored, VirtualMachine};
+use crate::model::steps::OnSteps;
+use crate::prelude::*;
+use quarry_core::machine::{Accounting as _, Locks as _, RawLock};
+use quarry_sim::{Explore, Explored};
 
 /// Scripts that a soak tries a property on.
 const CASES: u32 = 200;
@@ -198,7 +186,7 @@ fn a_planted_race_is_found() {
     };
     let found = (0..60).filter(|&seed| run(seed, false).is_err()).count();
     assert!(found > 40, "{found} of 60");
-    for seed in 0..60 {
-        assert_eq!(run(seed, true), Ok(()), "{seed}");
+    for seed in each(0..60) {
+        assert_eq!(run(seed, true), Ok(()));
     }
 }

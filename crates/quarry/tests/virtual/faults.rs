@@ -1,24 +1,10 @@
 //! Mistakes are refused, and damage is found: the checkers can fail.
 
-use std::ptr::NonNull;
-
-use crate::model::by_number::ByNumber as _;
 use crate::model::design::shares_pages;
-use crate::model::design_tests;
-use crate::model::scenario::{
-    Object, VirtualCache, VirtualHeap, boot, free, give, live, sized, small, stat, take,
-};
-use crate::model::setup::Setup;
-use quarry_core::design::{CacheHead, CheckError, Design, FreeError, SlabInconsistency};
-use quarry_core::era::Era;
-use quarry_core::machine::{CpuId, DESCRIPTOR_BYTES, Memory as _};
-use quarry_core::page::{PageAllocator, PageError, PageInconsistency, PageKind, Pfn};
-use quarry_core::sheaf::SheafCache;
-use quarry_core::slab::SlabCache;
-use quarry_core::slub::Slub;
-use quarry_core::slubq::Slubq;
-use quarry_core::stats::Stat;
-use quarry_sim::VirtualMachine;
+use crate::prelude::*;
+use quarry_core::design::{CacheHead, CheckError, SlabInconsistency};
+use quarry_core::machine::{DESCRIPTOR_BYTES, Memory as _};
+use quarry_core::page::PageInconsistency;
 
 /// Offsets of the fields of a page descriptor in bytes (`page::types::Page`, `repr(C)`).
 mod descriptor {
@@ -32,11 +18,6 @@ mod descriptor {
     pub(crate) const KIND_ORDER: usize = 16;
     /// Flag of a slab on its node's list: the highest byte of that half.
     pub(crate) const ON_LIST: usize = KIND_ORDER + 3;
-}
-
-fn kfree<D: Design>(heap: &VirtualHeap<D>, object: Object) -> Result<(), FreeError> {
-    // SAFETY: the tests use no object that they have freed, and mistakes are refused.
-    unsafe { heap.kfree(object) }
 }
 
 fn at(object: Object, offset: usize) -> Object {
@@ -100,27 +81,19 @@ fn mistakes_are_refused<D: Design>(era: Era) {
         heap.large_counts(),
     );
 
-    assert_eq!(free(cache, foreign), Err(FreeError::Foreign), "{era}");
-    assert_eq!(free(cache, in_page), Err(FreeError::Foreign), "{era}");
-    assert_eq!(
-        free(cache, at(in_page, 4096)),
-        Err(FreeError::Foreign),
-        "{era}"
-    );
-    assert_eq!(free(cache, stranger), Err(FreeError::WrongCache), "{era}");
-    assert!(free(cache, large).is_err(), "{era}");
-    assert_eq!(kfree(&heap, foreign), Err(FreeError::Foreign), "{era}");
-    assert_eq!(kfree(&heap, in_page), Err(FreeError::Foreign), "{era}");
-    assert_eq!(
-        kfree(&heap, at(large, 64)),
-        Err(FreeError::NotAnObject),
-        "{era}"
-    );
+    assert_eq!(free(cache, foreign), Err(FreeError::Foreign));
+    assert_eq!(free(cache, in_page), Err(FreeError::Foreign));
+    assert_eq!(free(cache, at(in_page, 4096)), Err(FreeError::Foreign));
+    assert_eq!(free(cache, stranger), Err(FreeError::WrongCache));
+    assert!(free(cache, large).is_err());
+    assert_eq!(kfree(&heap, foreign), Err(FreeError::Foreign));
+    assert_eq!(kfree(&heap, in_page), Err(FreeError::Foreign));
+    assert_eq!(kfree(&heap, at(large, 64)), Err(FreeError::NotAnObject));
     let error = match shares_pages::<D>(era) {
         true => FreeError::NotAnObject,
         false => FreeError::Foreign,
     };
-    assert_eq!(kfree(&heap, at(large, 8192)), Err(error), "{era}");
+    assert_eq!(kfree(&heap, at(large, 8192)), Err(error));
     pages_are_kept(&heap, object, large);
     let after = (
         cache.stats(),
@@ -128,18 +101,18 @@ fn mistakes_are_refused<D: Design>(era: Era) {
         heap.pages().stats(),
         heap.large_counts(),
     );
-    assert_eq!(before, after, "{era}: nothing has changed");
+    assert_eq!(before, after, "nothing has changed");
     assert_eq!(free(cache, object), Ok(()));
-    assert_eq!(free(cache, object), Err(FreeError::DoubleFree), "{era}");
+    assert_eq!(free(cache, object), Err(FreeError::DoubleFree));
     assert_eq!(kfree(&heap, large), Ok(()));
-    assert_eq!(kfree(&heap, large), Err(FreeError::Foreign), "{era}");
+    assert_eq!(kfree(&heap, large), Err(FreeError::Foreign));
     if shares_pages::<D>(era) {
         let refused = kfree(&heap, stranger);
-        assert_eq!(refused, Err(FreeError::WrongCache), "{era}: no header");
+        assert_eq!(refused, Err(FreeError::WrongCache), "no header");
         assert_eq!(free(other, stranger), Ok(()));
     } else {
         let freed = kfree(&heap, stranger);
-        assert_eq!(freed, Ok(()), "{era}: kfree knows every cache");
+        assert_eq!(freed, Ok(()), "kfree knows every cache");
     }
     assert_eq!(heap.pages().free_number(page, 1), Ok(()));
     assert_eq!(
@@ -150,7 +123,7 @@ fn mistakes_are_refused<D: Design>(era: Era) {
     assert_eq!(
         free(cache, object),
         Err(FreeError::Foreign),
-        "{era}: its slab is gone"
+        "its slab is gone"
     );
 }
 
@@ -175,15 +148,15 @@ fn refuses_addresses_inside<D: Design>(_: &str, era: Era) {
         true => Err(FreeError::NotAnObject),
         false => Ok(()),
     };
-    assert_eq!(free(cache, inside), fast, "{era}: fast");
+    assert_eq!(free(cache, inside), fast, "fast");
     assert_eq!(cache.flush(), 0);
-    assert_eq!(cache.check_consistency(), Ok(()), "{era}");
+    assert_eq!(cache.check_consistency(), Ok(()));
     let live = live(cache);
     let mut expected = objects.clone();
     expected.sort_unstable();
-    assert_eq!(live, expected, "{era}: all are in use");
+    assert_eq!(live, expected, "all are in use");
     let others = take(cache, 100);
-    assert!(!others.contains(&inside), "{era}: two objects overlap");
+    assert!(!others.contains(&inside), "two objects overlap");
     give(cache, &others);
     let sizes = ["limit", "cpu_queue_size", "sheaf_capacity"];
     if let Some(size) = sizes
@@ -200,64 +173,48 @@ fn refuses_addresses_inside<D: Design>(_: &str, era: Era) {
     assert_eq!(
         free(cache, at(objects[7], 8)),
         Err(FreeError::NotAnObject),
-        "{era}: slow"
+        "slow"
     );
     for &object in &objects[..20] {
         // Some of them were freed on the way.
         let freed = free(cache, object);
         assert!(
             matches!(freed, Ok(()) | Err(FreeError::DoubleFree)),
-            "{era}: {freed:?}"
+            "{freed:?}"
         );
     }
     assert_eq!(cache.flush(), 0);
-    assert_eq!(cache.check_consistency(), Ok(()), "{era}");
+    assert_eq!(cache.check_consistency(), Ok(()));
 }
 
 design_tests!(refuse_addresses_inside: refuses_addresses_inside);
 
 /// With the slot never available, each object goes straight to its slab, which is checked there.
 fn without_a_slot_slabs_check<D: Design>(era: Era) {
-    let setup = Setup {
-        slot_per_mille: 1000,
-        ..Setup::default()
-    };
-    let heap = boot::<D>(era, setup);
-    for size in [64, 192, 24] {
+    let heap = boot::<D>(era, Setup::DEFAULT.busy(1000));
+    for size in each([64, 192, 24]) {
         let cache = sized(&heap, "scenario", size);
         let objects = take(cache, 25);
-        assert!(objects[..20].is_sorted(), "{era}: one by one, so ascending");
-        assert_eq!(stat(cache, Stat::CpuSlotBusy), 25, "{era}");
-        assert_eq!(stat(cache, Stat::AllocFastpath), 0, "{era}");
+        assert!(objects[..20].is_sorted(), "one by one, so ascending");
+        assert_eq!(stat(cache, Stat::CpuSlotBusy), 25);
+        assert_eq!(stat(cache, Stat::AllocFastpath), 0);
         let before = cache.stats();
         let past_the_last = cache.head().geometry().objects * size;
-        for offset in [1, size / 2, size - 1, past_the_last] {
+        for offset in each([1, size / 2, size - 1, past_the_last]) {
             let inside = at(objects[0], offset as usize);
             if heap.pages().pfn_of(inside) == heap.pages().pfn_of(objects[0]) {
                 let refused = Err(FreeError::NotAnObject);
-                assert_eq!(
-                    free(cache, inside),
-                    refused,
-                    "{era}, {size} bytes, at {offset}"
-                );
+                assert_eq!(free(cache, inside), refused);
             }
         }
         let after = cache.stats();
         for ((stat, was), (_, is)) in before.iter().zip(after.iter()) {
-            assert!(
-                was == is || stat == Stat::CpuSlotBusy,
-                "{era}: {}",
-                stat.name()
-            );
+            assert!(was == is || stat == Stat::CpuSlotBusy, "{}", stat.name());
         }
         assert_eq!(cache.check_consistency(), Ok(()));
         give(cache, &objects[..2]);
         for &object in &objects[..2] {
-            assert_eq!(
-                free(cache, object),
-                Err(FreeError::DoubleFree),
-                "{era}, {size} bytes"
-            );
+            assert_eq!(free(cache, object), Err(FreeError::DoubleFree));
         }
         assert_eq!(cache.check_consistency(), Ok(()));
         give(cache, &objects[2..]);
@@ -265,7 +222,7 @@ fn without_a_slot_slabs_check<D: Design>(era: Era) {
         if D::NAME == SlabCache::NAME {
             cache.shrink();
         }
-        assert_eq!(cache.usage().slabs, 0, "{era}, {size} bytes");
+        assert_eq!(cache.usage().slabs, 0);
     }
 }
 
@@ -282,29 +239,24 @@ fn a_busy_slot_leads_to_the_slab() {
 /// SLUB sees a wrong address once the object's slab is not the CPU's own.
 #[test]
 fn slub_looks_at_the_place_of_an_object() {
-    for &era in Slub::ERAS {
+    for &era in each(Slub::ERAS) {
         let heap = small::<Slub>(era, 2);
         let cache = sized(&heap, "one", 200);
         let layout = cache.head().geometry().layout;
         let objects = take(cache, 20);
         heap.machine().run_on(CpuId(1));
-        for offset in [1, 8, 199] {
+        for offset in each([1, 8, 199]) {
             let inside = at(objects[3], offset);
-            assert_eq!(
-                free(cache, inside),
-                Err(FreeError::NotAnObject),
-                "{era}, {offset}"
-            );
+            assert_eq!(free(cache, inside), Err(FreeError::NotAnObject));
         }
         let behind = (cache.head().geometry().objects * layout.size) as usize;
         assert!(behind < 4096, "there is slack");
         assert_eq!(
             free(cache, at(objects[0], behind)),
-            Err(FreeError::NotAnObject),
-            "{era}"
+            Err(FreeError::NotAnObject)
         );
         assert_eq!(free(cache, objects[3]), Ok(()));
-        assert_eq!(free(cache, objects[3]), Err(FreeError::DoubleFree), "{era}");
+        assert_eq!(free(cache, objects[3]), Err(FreeError::DoubleFree));
         assert_eq!(cache.check_consistency(), Ok(()));
     }
 }
@@ -327,7 +279,7 @@ fn slub_with_a_partial_slab(
 /// Writing to a free object breaks the list through it, which the walk finds.
 #[test]
 fn slub_finds_overwritten_free_pointers() {
-    for &era in Slub::ERAS {
+    for &era in each(Slub::ERAS) {
         let heap = small::<Slub>(era, 1);
         let (cache, objects, slab) = slub_with_a_partial_slab(&heap);
         let layout = cache.head().geometry().layout;
@@ -352,17 +304,17 @@ fn slub_finds_overwritten_free_pointers() {
             // SAFETY: as above.
             unsafe { link.write(value) };
             let found = damaged(cache.check_consistency(), what);
-            assert_eq!((found.what, found.slab), (what, Some(slab)), "{era}");
+            assert_eq!((found.what, found.slab), (what, Some(slab)));
         }
         // SAFETY: as above.
         unsafe { link.write(good) };
-        assert_eq!(cache.check_consistency(), Ok(()), "{era}: as before");
+        assert_eq!(cache.check_consistency(), Ok(()), "as before");
     }
 }
 
 #[test]
 fn slub_finds_damaged_descriptors() {
-    for &era in Slub::ERAS {
+    for &era in each(Slub::ERAS) {
         let heap = small::<Slub>(era, 1);
         let (cache, _, slab) = slub_with_a_partial_slab(&heap);
         let good = word_of(heap.machine(), slab);
@@ -375,14 +327,14 @@ fn slub_finds_damaged_descriptors() {
         for (value, what) in wrong {
             damage(heap.machine(), slab, descriptor::WORD, value);
             let found = damaged(cache.check_consistency(), what);
-            assert_eq!((found.what, found.slab), (what, Some(slab)), "{era}");
+            assert_eq!((found.what, found.slab), (what, Some(slab)));
         }
         damage(heap.machine(), slab, descriptor::WORD, good);
         damage(heap.machine(), slab, descriptor::ON_LIST, 0u8);
         let found = damaged(cache.check_consistency(), "unmarked");
-        assert_eq!(found.what, "listed slab's mark", "{era}");
+        assert_eq!(found.what, "listed slab's mark");
         damage(heap.machine(), slab, descriptor::ON_LIST, 1u8);
-        assert_eq!(cache.check_consistency(), Ok(()), "{era}: as before");
+        assert_eq!(cache.check_consistency(), Ok(()), "as before");
     }
 }
 
@@ -412,7 +364,8 @@ fn slubq_finds_damaged_bitmaps() {
 /// Both an index that names a used object and one that is there twice are found.
 #[test]
 fn slab_finds_damaged_indices() {
-    for (era, indices_at, index_bytes) in [(Era::V2_6_24, 48, 4), (Era::V6_1, 4096 - 124, 1)] {
+    for (era, indices_at, index_bytes) in each([(Era::V2_6_24, 48, 4), (Era::V6_1, 4096 - 124, 1)])
+    {
         let heap = small::<SlabCache>(era, 1);
         let cache = sized(&heap, "one", 32);
         let objects = take(cache, 10);
@@ -425,13 +378,13 @@ fn slab_finds_damaged_indices() {
         let index = at(start, indices_at + last * index_bytes);
         // SAFETY: inside the slab's indices; the allocator does not run meanwhile.
         let good = unsafe { index.read() };
-        assert_eq!(usize::from(good), last, "{era}");
+        assert_eq!(usize::from(good), last);
         for wrong in [good - 1, 255] {
             // SAFETY: as above.
             unsafe { index.write(wrong) };
             let found = damaged(cache.check_consistency(), "a wrong index");
             let expected = ("free objects named once", Some(slab));
-            assert_eq!((found.what, found.slab), expected, "{era}");
+            assert_eq!((found.what, found.slab), expected);
         }
         // SAFETY: as above.
         unsafe { index.write(good) };
@@ -439,23 +392,23 @@ fn slab_finds_damaged_indices() {
         // One more taken than the lists say.
         damage(heap.machine(), slab, descriptor::WORD, 0u64);
         let found = damaged(cache.check_consistency(), "a partial slab");
-        assert_eq!(found.what, "objects taken of a partial slab", "{era}");
+        assert_eq!(found.what, "objects taken of a partial slab");
         damage(heap.machine(), slab, descriptor::WORD, 11u64);
         let found = damaged(cache.check_consistency(), "a wrong sum");
-        assert_eq!(found.what, "free objects of a node", "{era}");
+        assert_eq!(found.what, "free objects of a node");
     }
 }
 
 /// An object of another cache in a sheaf, and a slab below that has one free object too many.
 #[test]
 fn sheaf_finds_damaged_sheaves() {
-    for &era in SheafCache::ERAS {
+    for &era in each(SheafCache::ERAS) {
         let heap = small::<SheafCache>(era, 1);
         let cache = sized(&heap, "one", 192);
         assert!(cache.set_attribute("sheaf_capacity", 8));
         let objects = take(cache, 21);
         give(cache, &objects[10..14]);
-        assert_eq!(cache.check_consistency(), Ok(()), "{era}");
+        assert_eq!(cache.check_consistency(), Ok(()));
         let slab = heap.pages().pfn_of(objects[10]).expect("a page");
         let owner: *const CacheHead = cache.head();
         damage(
@@ -465,28 +418,23 @@ fn sheaf_finds_damaged_sheaves() {
             std::ptr::null::<CacheHead>(),
         );
         let found = damaged(cache.check_consistency(), "a foreign object");
-        assert_eq!(found.what, "objects of other caches in a sheaf", "{era}");
+        assert_eq!(found.what, "objects of other caches in a sheaf");
         damage(heap.machine(), slab, descriptor::CACHE, owner);
-        assert_eq!(cache.check_consistency(), Ok(()), "{era}: as before");
+        assert_eq!(cache.check_consistency(), Ok(()), "as before");
         cache.flush();
         cache.shrink();
         let good = word_of(heap.machine(), slab);
         damage(heap.machine(), slab, descriptor::WORD, good + (1 << 32));
         let found = damaged(cache.check_consistency(), "one more in use");
-        assert_eq!(
-            (found.what, found.slab),
-            ("free objects", Some(slab)),
-            "{era}"
-        );
+        assert_eq!((found.what, found.slab), ("free objects", Some(slab)));
         damage(heap.machine(), slab, descriptor::WORD, good);
-        assert_eq!(cache.check_consistency(), Ok(()), "{era}: as before");
+        assert_eq!(cache.check_consistency(), Ok(()), "as before");
     }
 }
 
 /// A page allocator with free blocks and blocks in use.
 fn used_pages() -> (PageAllocator<VirtualMachine>, Pfn) {
-    let setup = Setup::of_pages(1024);
-    let pages = PageAllocator::new(setup.machine(), Era::V5_9).expect("a page allocator");
+    let pages = boot_pages(Era::V5_9, Setup::of_pages(1024));
     let block = pages.alloc(4, None).expect("memory");
     assert_eq!(block, Pfn(0));
     let census = pages.check_consistency().expect("consistent");
@@ -525,14 +473,11 @@ fn the_page_walk_finds_damage() {
         ),
         ("a list that goes on", Pfn(16), descriptor::NEXT, 33),
     ];
-    for (what, pfn, field, value) in cases {
+    for (what, pfn, field, value) in each(cases) {
         let (pages, _) = used_pages();
         damage(pages.machine(), pfn, field, value);
         let found = pages.check_consistency().expect_err(what);
-        assert!(
-            !matches!(found, PageInconsistency::Busy(_)),
-            "{what}: {found}"
-        );
+        assert!(!matches!(found, PageInconsistency::Busy(_)), "{found}");
     }
 }
 

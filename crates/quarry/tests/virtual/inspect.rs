@@ -1,7 +1,7 @@
 //! Slabinfo and sysfs: formats in states that can be counted by hand, and errors.
 
 use crate::model::inspect::{cache, heap, read};
-use crate::model::scenario::{cache_of, give, take};
+use crate::prelude::*;
 use quarry::kernel::inspect::{SlabinfoError, SysfsError};
 use quarry::kernel::machine::{CpuId, NodeId};
 use quarry::{CacheFlags, Era, Slub, Slubq};
@@ -17,7 +17,7 @@ fn parts_are_printed_as_by_the_kernel() {
         machine.run_on(CpuId(cpu));
         take(cache, objects);
     }
-    for (name, expected) in [
+    for (name, expected) in each([
         ("alloc_fastpath", "2 C0=2\n"),
         ("alloc_slowpath", "2 C0=1 C3=1\n"),
         ("alloc_slab", "2 C0=1 C3=1\n"),
@@ -30,8 +30,8 @@ fn parts_are_printed_as_by_the_kernel() {
         ("slabs_cpu_partial", "0(0)\n"),
         ("sheaf_capacity", "0\n"),
         ("remote_node_defrag_ratio", "100\n"),
-    ] {
-        assert_eq!(read(&cache, name), expected, "{name}");
+    ]) {
+        assert_eq!(read(&cache, name), expected);
     }
     // The first object on another node's slab.
     machine.run_on(CpuId(0));
@@ -68,7 +68,7 @@ fn flags_are_shown() {
     let heap = heap::<Slub>(Era::V6_18);
     let flags = CacheFlags::CTOR | CacheFlags::RCU | CacheFlags::HWCACHE_ALIGN;
     let cache = cache_of(&heap, "inode_cache", 100, flags);
-    for (name, expected) in [
+    for (name, expected) in each([
         ("ctor", "ctor\n"),
         ("destroy_by_rcu", "1\n"),
         ("hwcache_align", "1\n"),
@@ -76,8 +76,8 @@ fn flags_are_shown() {
         ("object_size", "100\n"),
         ("slab_size", "128\n"),
         ("align", "64\n"),
-    ] {
-        assert_eq!(read(&cache, name), expected, "{name}");
+    ]) {
+        assert_eq!(read(&cache, name), expected);
     }
 }
 
@@ -137,11 +137,7 @@ fn a_writer_that_fails_is_an_error() {
     let heap = heap::<Slub>(Era::V6_18);
     let cache = cache(&heap, "dentry", 192);
     assert_eq!(heap.write_slabinfo(&mut Full), Err(SlabinfoError::Writer));
-    for name in ["order", "slabs", "alloc_slab", "slabs_cpu_partial"] {
-        assert_eq!(
-            cache.sysfs_read(name, &mut Full),
-            Err(SysfsError::Writer),
-            "{name}"
-        );
+    for name in each(["order", "slabs", "alloc_slab", "slabs_cpu_partial"]) {
+        assert_eq!(cache.sysfs_read(name, &mut Full), Err(SysfsError::Writer));
     }
 }

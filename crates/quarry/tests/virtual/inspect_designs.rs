@@ -1,12 +1,11 @@
 //! Slabinfo and sysfs of every design in every era, on virtual machines.
 
 use crate::model::inspect::{CPUS, NODES, cache, heap, read, use_it};
-use crate::model::scenario::give;
+use crate::prelude::*;
 use quarry::kernel::heap::Cache;
 use quarry::kernel::inspect::{SLABINFO_HEADER, SlabinfoError, Source, SysfsError, attributes_of};
 use quarry::kernel::tunables::{Scope, Tunable};
 use quarry::{Design, Era, Stat};
-use quarry_sim::VirtualMachine;
 
 /// The sum, and its parts by the number behind `letter`.
 fn parts(text: &str, letter: char) -> (u64, Vec<(u32, u64)>) {
@@ -190,8 +189,8 @@ fn slabinfo_shows_tunables<D: Design>(era: Era) {
     let columns = ["limit", "batchcount", "sharedfactor"];
     let known = D::TUNABLES.of(era).any(|tunable| tunable.name == "limit");
     for values in [[10, 5, 2], [200, 150, 0], [8, 8, 1]] {
-        for (name, value) in columns.into_iter().zip(values) {
-            assert_eq!(cache.set_attribute(name, value), known, "{name}");
+        for (name, value) in each(columns.into_iter().zip(values)) {
+            assert_eq!(cache.set_attribute(name, value), known);
         }
         if known {
             let row = cache.slabinfo_row();

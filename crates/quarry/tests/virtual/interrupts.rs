@@ -2,28 +2,11 @@
 //! code that allocates and frees on the same heap. Whatever is held then, nothing may be lost,
 //! handed out twice, or waited for.
 
-use std::cell::RefCell;
-use std::ptr::NonNull;
-use std::rc::{Rc, Weak};
-
-use crate::model::by_number::ByNumber as _;
-use crate::model::cases::case_count;
 use crate::model::debugging;
-use crate::model::design_tests;
-use crate::model::interrupts::Interrupted;
 use crate::model::ledger::{Ledger, Owner, Pick};
-use crate::model::scenario::shrink_all;
-use crate::model::setup::Setup;
-use quarry_core::debug::SlubDebug;
-use quarry_core::design::{CacheSpec, Design};
-use quarry_core::era::Era;
-use quarry_core::for_all_designs;
-use quarry_core::heap::{Cache, Heap};
-use quarry_core::machine::CpuId;
-use quarry_core::slub::Slub;
-use quarry_core::slubq::Slubq;
-use quarry_core::stats::Stat;
-use quarry_sim::Rng;
+use crate::prelude::*;
+use quarry_core::heap::Cache;
+use std::rc::Weak;
 
 type TestHeap<D> = Heap<Interrupted, D>;
 
@@ -141,8 +124,8 @@ fn survives<D: Design>(
     let ledger = Rc::new(RefCell::new(Ledger::default()));
     let spec = CacheSpec::new("interrupted", BYTES[setup.seed as usize / 2 % BYTES.len()]);
     let cache = heap.create_cache(&spec).expect("a cache");
-    for (name, value) in tuning {
-        assert!(cache.set_attribute(name, *value), "{name}");
+    for (name, value) in each(tuning) {
+        assert!(cache.set_attribute(name, *value));
     }
     let anchor = cache.alloc().expect("memory");
     let runs = handler(
@@ -159,7 +142,7 @@ fn survives<D: Design>(
             heap.machine().run_on(CpuId(cpu));
         }
         let done = step(cache, &ledger, &mut rng, MINE, 200);
-        assert!(done, "{era}: only a handler may find locks held");
+        assert!(done, "only a handler may find locks held");
         match at % 500 {
             100 => drop(cache.flush()),
             200 => bulk(cache, &ledger, 70),
@@ -169,30 +152,20 @@ fn survives<D: Design>(
         }
     }
     let taken = heap.machine().quiet();
-    assert!(taken > 20, "{era}: only {taken} interrupts");
+    assert!(taken > 20, "only {taken} interrupts");
     drop_all(cache, &ledger);
-    // SAFETY: there are no handlers any more.
-    unsafe { cache.free(anchor) }.expect("a live object");
+    free(cache, anchor).expect("a live object");
     cache.shrink();
     let usage = cache.usage();
-    assert_eq!(
-        cache.check_consistency(),
-        Ok(()),
-        "{era}, seed {}",
-        setup.seed
-    );
-    assert_eq!(usage.slabs, 0, "{era}, seed {}: {usage:?}", setup.seed);
+    assert_eq!(cache.check_consistency(), Ok(()), "seed {}", setup.seed);
+    assert_eq!(usage.slabs, 0, "seed {}: {usage:?}", setup.seed);
     let deferred = cache.stats().get(Stat::FreeDeferred);
     // Other classes hold what a design keeps for this one, and for each other.
     shrink_all(&heap);
-    assert_eq!(debugging::reports(), [], "{era} {letters:?}");
+    assert_eq!(debugging::reports(), [], "{letters:?}");
     assert_eq!(heap.pages().drain_all(), 0);
     let census = heap.pages().check_consistency().expect("consistent");
-    assert_eq!(
-        (census.slab, census.pcp, census.allocated),
-        (0, 0, 0),
-        "{era}"
-    );
+    assert_eq!((census.slab, census.pcp, census.allocated), (0, 0, 0));
     deferred
 }
 
@@ -217,7 +190,7 @@ fn survives_with<D: Design>(era: Era, tuning: &Tuning, letters: Option<&str>) {
         let per_mille = [5, 40, 200][seed as usize % 3];
         deferred += survives::<D>(era, setup, per_mille, tuning, letters);
     }
-    assert!(deferred > 0, "{era}: no free was ever deferred");
+    assert!(deferred > 0, "no free was ever deferred");
 }
 
 design_tests!(survives_interrupts: survives_all);
@@ -243,7 +216,7 @@ fn slubq_with_shared_queues_survives_interrupts() {
 #[test]
 fn debugging_survives_interrupts() {
     fn survive<D: Design>(letters: &str) {
-        for &era in D::ERAS.iter().filter(|&&era| D::debug_rules(era).is_some()) {
+        for &era in each(D::ERAS.iter().filter(|era| D::debug_rules(**era).is_some())) {
             survives_with::<D>(era, &[], Some(letters));
         }
     }

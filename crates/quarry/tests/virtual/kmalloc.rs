@@ -1,15 +1,7 @@
 //! kmalloc of every design: sizes that objects have, other sizes, alignments, and what is no kmalloc's.
 
-use std::ptr::NonNull;
-
-use crate::model::design_tests;
-use crate::model::scenario::{VirtualHeap, boot};
-use crate::model::setup::Setup;
-use quarry_core::debug::SlubDebug;
-use quarry_core::design::{Design, FreeError};
-use quarry_core::era::Era;
+use crate::prelude::*;
 use quarry_core::heap::ZERO_SIZE_ADDRESS;
-use quarry_core::pool::{PoolOwner, PoolParams};
 
 /// Sizes on both sides of the classes' bounds, and of the table that finds small ones.
 const SIZES: [usize; 22] = [
@@ -41,11 +33,6 @@ fn kmalloc<D: Design>(heap: &VirtualHeap<D>, bytes: usize) -> NonNull<u8> {
     heap.kmalloc(bytes, None).expect("memory")
 }
 
-fn kfree<D: Design>(heap: &VirtualHeap<D>, object: NonNull<u8>) -> Result<(), FreeError> {
-    // SAFETY: the tests use an object no more after they freed it, and refused addresses are no objects.
-    unsafe { heap.kfree(object) }
-}
-
 fn krealloc<D: Design>(
     heap: &VirtualHeap<D>,
     object: Option<NonNull<u8>>,
@@ -70,17 +57,17 @@ fn is_filled(object: NonNull<u8>, bytes: usize) -> bool {
 
 /// Neighbours of one size keep to their `ksize`.
 fn ksize_is_the_owners(_: &str, heap: &VirtualHeap<impl Design>) {
-    for bytes in SIZES {
+    for bytes in each(SIZES) {
         let objects: Vec<_> = (0..5).map(|_| kmalloc(heap, bytes)).collect();
         let usable = heap.ksize(objects[0]).expect("an object");
-        assert!(usable >= bytes, "{bytes}: {usable}");
+        assert!(usable >= bytes, "{usable}");
         for &object in &objects {
             assert_eq!(heap.ksize(object), Some(usable));
             fill(object, usable);
         }
         for object in objects {
-            assert!(is_filled(object, usable), "{bytes}");
-            assert_eq!(kfree(heap, object), Ok(()), "{bytes}");
+            assert!(is_filled(object, usable));
+            assert_eq!(kfree(heap, object), Ok(()));
         }
     }
 }
@@ -114,16 +101,13 @@ fn sizes_with_debugging<D: Design>(name: &str, era: Era) {
 fn other_sizes<D: Design>(_: &str, era: Era) {
     let heap = boot::<D>(era, Setup::of_pages(4096));
     let mut object = krealloc(&heap, None, 1);
-    for bytes in SIZES.into_iter().chain(SIZES.into_iter().rev()) {
+    for bytes in each(SIZES.into_iter().chain(SIZES.into_iter().rev())) {
         let before = heap.ksize(object.expect("an object")).expect("an object");
         fill(object.expect("an object"), before);
         let new = krealloc(&heap, object, bytes);
         assert_eq!(new == object, bytes <= before, "{before} to {bytes}");
         object = new;
-        assert!(
-            is_filled(object.expect("memory"), before.min(bytes)),
-            "{era} {bytes}"
-        );
+        assert!(is_filled(object.expect("memory"), before.min(bytes)));
     }
     // More than the machine has: the object stays.
     assert_eq!(krealloc(&heap, object, 1 << 40), None);
@@ -143,17 +127,14 @@ fn alignments<D: Design>(_: &str, era: Era) {
     let heap = boot::<D>(era, Setup::of_pages(8192));
     for shift in 0..=22 {
         let align = 1_usize << shift;
-        for bytes in [0, 1, 24, 96, 100, 5000] {
+        for bytes in each([0, 1, 24, 96, 100, 5000]) {
             let object = heap.kmalloc_aligned(bytes, align, None);
             let object = object.unwrap_or_else(|| panic!("{era}: {bytes} bytes at {align}"));
             if bytes > 0 || align > 8 {
-                assert!(
-                    object.addr().get().is_multiple_of(align),
-                    "{era}: {bytes} at {align}"
-                );
+                assert!(object.addr().get().is_multiple_of(align), "at {align}");
                 fill(object, bytes);
             }
-            assert_eq!(kfree(&heap, object), Ok(()), "{era}: {bytes} at {align}");
+            assert_eq!(kfree(&heap, object), Ok(()), "at {align}");
         }
     }
     assert_eq!(heap.kmalloc_aligned(1, 1 << 23, None), None);
@@ -210,10 +191,10 @@ fn walks_allocate<D: Design>(_: &str, era: Era) {
         }
     });
     assert_eq!(made.len(), SIZES.len());
-    for (object, bytes) in made {
+    for (object, bytes) in each(made) {
         assert!(heap.ksize(object).is_some_and(|usable| usable >= bytes));
         fill(object, bytes);
-        assert_eq!(kfree(&heap, object), Ok(()), "{bytes}");
+        assert_eq!(kfree(&heap, object), Ok(()));
     }
     assert_eq!(kfree(&heap, first), Ok(()));
 }

@@ -1,11 +1,7 @@
 //! Worked sequences of caches with magazines: sizes that follow misses, the budget, and the way back.
 
-use crate::model::scenario::{
-    VirtualCache, VirtualHeap, give, live, on, reap_at, sized, stats, take,
-};
-use quarry_core::design::Design as _;
+use crate::prelude::*;
 use quarry_core::magazine::Magazine;
-use quarry_core::stats::Stat;
 
 const SECOND_NS: u64 = 1_000_000_000;
 

@@ -7,6 +7,7 @@
 //! | modules | subject |
 //! |---|---|
 //! | [`model`] | the naive models, and helpers of all tests |
+//! | [`prelude`] | names that most tests use |
 //! | [`designs`], [`steps`], [`interrupts`], [`faults`] | every design against the model: by random scripts, on machines with single steps, interrupted anywhere, misused |
 //! | [`explore`] | every design and the page layer while tasks race, in interleavings by seed |
 //! | [`slab`], [`slub`], [`slubq`], [`slob`], [`sheaf`] and what begins like them | the worked sequences of one design |
@@ -49,6 +50,7 @@ mod pool;
 mod pool_lanes;
 mod pool_model;
 mod pool_slabs;
+mod prelude;
 mod rcu;
 mod sheaf;
 mod sheaf_bulk;

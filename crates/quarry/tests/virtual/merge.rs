@@ -1,17 +1,6 @@
 //! Merging of caches: which become aliases, of what, and what a reference is.
 
-use std::cell::Cell;
-
-use crate::model::cases::case_count;
-use crate::model::scenario::{VirtualHeap, cache_of, give, stat, take};
-use crate::model::setup::Setup;
-use quarry_core::design::Design;
-use quarry_core::era::Era;
-use quarry_core::geometry::{BootParams, CacheFlags};
-use quarry_core::heap::Heap;
-use quarry_core::slub::Slub;
-use quarry_core::slubq::Slubq;
-use quarry_core::stats::Stat;
+use crate::prelude::*;
 use quarry_sim::Explore;
 
 fn merging<D: Design>(era: Era) -> VirtualHeap<D> {
@@ -25,52 +14,52 @@ fn merging<D: Design>(era: Era) -> VirtualHeap<D> {
 /// Facts 1.6, the conditions. In eras where kmalloc caches take others in these sizes have no class.
 #[test]
 fn what_merges() {
-    for &era in Slub::ERAS {
+    for &era in each(Slub::ERAS) {
         let heap = merging::<Slub>(era);
         let base = cache_of(&heap, "base", 400, CacheFlags::NONE);
-        assert_eq!(base.name(), "base", "{era}");
+        assert_eq!(base.name(), "base");
         let named = |size, flags| cache_of(&heap, "other", size, flags).name();
         // Less than a word of slack.
-        assert_eq!(named(400, CacheFlags::NONE), "base", "{era}");
-        assert_eq!(named(393, CacheFlags::NONE), "base", "{era}");
-        assert_eq!(named(392, CacheFlags::NONE), "other", "{era}");
-        assert_eq!(named(401, CacheFlags::NONE), "other", "{era}");
-        for never in [CacheFlags::CTOR, CacheFlags::RCU] {
-            assert_eq!(named(400, never), "other", "{era}, {never:?}");
+        assert_eq!(named(400, CacheFlags::NONE), "base");
+        assert_eq!(named(393, CacheFlags::NONE), "base");
+        assert_eq!(named(392, CacheFlags::NONE), "other");
+        assert_eq!(named(401, CacheFlags::NONE), "other");
+        for never in each([CacheFlags::CTOR, CacheFlags::RCU]) {
+            assert_eq!(named(400, never), "other");
         }
-        assert_eq!(named(400, CacheFlags::RECLAIM), "other", "{era}");
+        assert_eq!(named(400, CacheFlags::RECLAIM), "other");
         // 400 is no multiple of a cache line.
-        assert_eq!(named(400, CacheFlags::HWCACHE_ALIGN), "other", "{era}");
-        assert_eq!(base.aliases(), 2, "{era}");
+        assert_eq!(named(400, CacheFlags::HWCACHE_ALIGN), "other");
+        assert_eq!(base.aliases(), 2);
         let mut text = String::new();
         base.sysfs_read("aliases", &mut text).expect("an attribute");
-        assert_eq!(text, "2\n", "{era}");
+        assert_eq!(text, "2\n");
         // Nothing merges into a cache that is never merged.
         let ctor = cache_of(&heap, "ctor", 600, CacheFlags::CTOR);
         let plain = cache_of(&heap, "plain", 608, CacheFlags::NONE);
-        assert_eq!((ctor.name(), plain.name()), ("ctor", "plain"), "{era}");
-        assert_eq!((ctor.aliases(), plain.aliases()), (0, 0), "{era}");
+        assert_eq!((ctor.name(), plain.name()), ("ctor", "plain"));
+        assert_eq!((ctor.aliases(), plain.aliases()), (0, 0));
     }
 }
 
 /// The size that counts is the one after alignment, and the existing size must be a multiple of it.
 #[test]
 fn alignment_counts() {
-    for &era in Slub::ERAS {
+    for &era in each(Slub::ERAS) {
         let heap = merging::<Slub>(era);
         let lines = cache_of(&heap, "lines", 400, CacheFlags::HWCACHE_ALIGN);
-        assert_eq!(lines.head().geometry().layout.size, 448, "{era}");
+        assert_eq!(lines.head().geometry().layout.size, 448);
         let named = |size, flags| cache_of(&heap, "other", size, flags).name();
-        assert_eq!(named(448, CacheFlags::NONE), "lines", "{era}");
-        assert_eq!(named(385, CacheFlags::HWCACHE_ALIGN), "lines", "{era}");
-        assert_eq!(named(384, CacheFlags::HWCACHE_ALIGN), "other", "{era}");
+        assert_eq!(named(448, CacheFlags::NONE), "lines");
+        assert_eq!(named(385, CacheFlags::HWCACHE_ALIGN), "lines");
+        assert_eq!(named(384, CacheFlags::HWCACHE_ALIGN), "other");
     }
 }
 
 /// kmalloc caches take others in until 4.13; they exist from boot then.
 #[test]
 fn kmalloc_caches_take_others_in() {
-    for &era in Slub::ERAS {
+    for &era in each(Slub::ERAS) {
         let heap = merging::<Slub>(era);
         let takes = era <= Era::V4_13;
         let cache = cache_of(&heap, "skbuff_head_cache", 192, CacheFlags::HWCACHE_ALIGN);
@@ -79,11 +68,11 @@ fn kmalloc_caches_take_others_in() {
         } else {
             "skbuff_head_cache"
         };
-        assert_eq!(cache.name(), name, "{era}");
+        assert_eq!(cache.name(), name);
         let unique = cache.unique_id().expect("mergeable").to_string();
-        assert_eq!(unique, ":0000192", "{era}");
+        assert_eq!(unique, ":0000192");
         let class = heap.kmalloc_cache(192).expect("a class");
-        assert_eq!(class.unique_id().is_some(), takes, "{era}");
+        assert_eq!(class.unique_id().is_some(), takes);
         let object = heap.kmalloc(192, None).expect("memory");
         give(class, &[object]);
     }
@@ -111,11 +100,11 @@ fn the_last_reference_destroys() {
         let first = cache_of(&heap, "first", 396, CacheFlags::NONE);
         let second = cache_of(&heap, "second", 400, CacheFlags::NONE);
         let third = cache_of(&heap, "third", 394, CacheFlags::NONE);
-        assert_eq!(first.attribute("object_size"), Some(400), "{era}");
-        assert_eq!(first.head().object_size(), 400, "{era}");
+        assert_eq!(first.attribute("object_size"), Some(400));
+        assert_eq!(first.head().object_size(), 400);
         let mut names = Vec::new();
         third.for_each_alias(|name| names.push(name.to_owned()));
-        assert_eq!(names, ["third", "second"], "{era}");
+        assert_eq!(names, ["third", "second"]);
         let objects = take(second, 3);
         give(third, &objects[..1]);
         let slabs = stat(first, Stat::AllocSlab);
@@ -123,19 +112,19 @@ fn the_last_reference_destroys() {
         for (cache, left) in [(second, 1), (first, 0)] {
             // SAFETY: this handle is not used again; others stand for other references.
             unsafe { cache.destroy() }.expect("others use it");
-            assert_eq!(third.aliases(), left, "{era}");
+            assert_eq!(third.aliases(), left);
         }
         // SAFETY: as above.
         let error = unsafe { third.destroy() }.expect_err("objects are live");
-        assert_eq!(error.live, 2, "{era}");
+        assert_eq!(error.live, 2);
         let cache = third;
         give(cache, &objects[1..]);
         let mut listed = 0;
         heap.for_each_cache(|cache| listed += u32::from(!cache.name().starts_with("kmalloc")));
-        assert_eq!(listed, 1, "{era}");
+        assert_eq!(listed, 1);
         // SAFETY: as above.
         unsafe { cache.destroy() }.expect("the last one");
-        heap.for_each_cache(|cache| assert!(cache.name().starts_with("kmalloc"), "{era}"));
+        heap.for_each_cache(|cache| assert!(cache.name().starts_with("kmalloc")));
     }
     for &era in Slub::ERAS {
         check::<Slub>(era);
@@ -146,7 +135,7 @@ fn the_last_reference_destroys() {
 /// An alias may come, allocate and go while the last reference is destroyed: its objects keep their cache.
 #[test]
 fn a_cache_keeps_the_objects_of_an_alias_that_came_and_went() {
-    for seed in 0..u64::from(case_count(1000)) {
+    for seed in each(0..u64::from(case_count(1000))) {
         let heap = merging::<Slub>(Era::V6_18);
         let first = cache_of(&heap, "first", 400, CacheFlags::NONE);
         let object = Cell::new(None);
@@ -165,24 +154,24 @@ fn a_cache_keeps_the_objects_of_an_alias_that_came_and_went() {
             // SAFETY: each task gives up its own reference, and uses its handle no more.
             let _ = unsafe { mine.destroy() };
         });
-        assert!(explored.is_ok() && object.get().is_some(), "{seed}");
+        assert!(explored.is_ok() && object.get().is_some());
         let mut listed = 0;
         heap.for_each_cache(|cache| {
             let walked =
                 cache.for_each_live(|live| listed += u32::from(Some(live) == object.get()));
-            assert_eq!(walked, Ok(()), "{seed}");
+            assert_eq!(walked, Ok(()));
         });
-        assert_eq!(listed, 1, "{seed}: the object is in no cache");
+        assert_eq!(listed, 1, "the object is in no cache");
     }
 }
 
 /// Without the request, every cache is its own.
 #[test]
 fn nothing_merges_by_default() {
-    for &era in Slub::ERAS {
+    for &era in each(Slub::ERAS) {
         let heap = crate::model::scenario::small::<Slub>(era, 1);
         cache_of(&heap, "one", 400, CacheFlags::NONE);
         let two = cache_of(&heap, "two", 400, CacheFlags::NONE);
-        assert_eq!((two.name(), two.aliases()), ("two", 0), "{era}");
+        assert_eq!((two.name(), two.aliases()), ("two", 0));
     }
 }

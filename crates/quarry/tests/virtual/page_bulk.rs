@@ -1,13 +1,6 @@
 //! Bulk calls of the page allocator, case by case.
 
-use crate::model::by_number::ByNumber as _;
-use crate::model::scenario::{block_of, boot_pages, check_empty};
-use crate::model::setup::Setup;
-use crate::model::steps::Stepping;
-use quarry_core::era::Era;
-use quarry_core::machine::{Access, CpuId, Line, LockClass, NodeId};
-use quarry_core::page::{MigrateType, PageAllocator, PageConfig, PageError, PageKind, Pfn};
-use quarry_sim::Rng;
+use crate::prelude::*;
 
 /// Pages of a megabyte.
 const MIB: u32 = 256;
@@ -74,8 +67,7 @@ fn an_array_takes_one_hold() {
 #[test]
 fn a_process_has_other_holds_than_a_kernel() {
     let config = PageConfig::in_process(Era::V6_18);
-    let machine = Setup::of_pages(1024 * MIB).machine();
-    let pages = PageAllocator::with_config(machine, &config).expect("a page allocator");
+    let pages = configured_pages(Setup::of_pages(1024 * MIB), &config);
     let mut slots = [None; 4096];
     while pages.alloc_bulk(None, &mut slots) < slots.len() {}
     let stats = pages.stats().pcp;
@@ -93,26 +85,22 @@ fn a_process_has_other_holds_than_a_kernel() {
 /// a huge page counts as a spree of 512, and 6.1 gives all back at the end of one.
 #[test]
 fn a_process_moves_little_at_a_time() {
-    for era in [Era::V6_1, Era::V6_18, Era::V7_0] {
+    for era in each([Era::V6_1, Era::V6_18, Era::V7_0]) {
         let config = PageConfig::in_process(era);
-        let machine = Setup::of_pages(1024 * MIB).machine();
-        let pages = PageAllocator::with_config(machine, &config).expect("a page allocator");
-        let singles: Vec<Pfn> = (0..40_000).map(|_| pages.alloc(0, None).unwrap()).collect();
-        let huge: Vec<Pfn> = (0..2).map(|_| pages.alloc(9, None).unwrap()).collect();
-        let larger: Vec<Pfn> = (0..2000).map(|_| pages.alloc(2, None).unwrap()).collect();
+        let pages = configured_pages(Setup::of_pages(1024 * MIB), &config);
+        let singles = take_pages(&pages, 0, 40_000);
+        let huge = take_pages(&pages, 9, 2);
+        let larger = take_pages(&pages, 2, 2000);
         let orders = [(9, &huge), (0, &singles), (2, &larger)];
         for (order, blocks) in orders {
             for &pfn in blocks {
                 let before = pages.stats().pcp.drained;
                 pages.free_number(pfn, order).unwrap();
                 let moved = pages.stats().pcp.drained - before;
-                assert!(
-                    moved <= 32,
-                    "{era}: {moved} blocks for one of order {order}"
-                );
+                assert!(moved <= 32, "{moved} blocks for one of order {order}");
             }
         }
-        assert!(pages.stats().pcp.drained > 1000, "{era}");
+        assert!(pages.stats().pcp.drained > 1000);
         pages.vmstat_update();
         pages.check_consistency().expect("consistency");
     }
@@ -123,13 +111,13 @@ fn a_process_moves_little_at_a_time() {
 /// they alone, also halve what frees count: `page_drains.rs`.)
 #[test]
 fn a_bulk_call_for_n_pages_is_n_steps() {
-    for era in [Era::V4_13, Era::V5_9, Era::V5_13] {
+    for era in each([Era::V4_13, Era::V5_9, Era::V5_13]) {
         let [process, kernel] = [PageConfig::in_process(era), PageConfig::new(era)];
-        for (nodes, config) in [(1, &process), (2, &process), (1, &kernel)] {
+        for (nodes, config) in each([(1, &process), (2, &process), (1, &kernel)]) {
             let stepped = compare_with_single_calls(nodes, config);
             // Watermarks have to be looked at.
             let least = if config == &kernel { 100 } else { 1000 };
-            assert!(stepped > least, "{era} {nodes}: {stepped}");
+            assert!(stepped > least, "{stepped}");
         }
     }
 }
@@ -137,14 +125,8 @@ fn a_bulk_call_for_n_pages_is_n_steps() {
 /// Does the same to two page allocators, to one of them singly. Returns the number of bulk calls that took the slot
 /// once, as steps do, and not a second time for the lists.
 fn compare_with_single_calls(nodes: u32, config: &PageConfig) -> u32 {
-    let setup = Setup {
-        cpus: 2,
-        nodes,
-        pages: 1 << 18,
-        ..Setup::default()
-    };
     let [bulk, single] = [(); 2].map(|()| {
-        let machine = Stepping(setup.machine());
+        let machine = Stepping(Setup::of_pages(1 << 18).on(2, nodes).machine());
         PageAllocator::with_config(machine, config).expect("a page allocator")
     });
     let both = [&bulk, &single];
@@ -219,12 +201,7 @@ fn compare_with_single_calls(nodes: u32, config: &PageConfig) -> u32 {
 /// A hold ends where the next page is another zone's.
 #[test]
 fn a_hold_is_one_zones() {
-    let setup = Setup {
-        cpus: 2,
-        nodes: 2,
-        ..Setup::of_pages(64 * MIB)
-    };
-    let pages = boot_pages(Era::V6_18, setup);
+    let pages = boot_pages(Era::V6_18, Setup::of_pages(64 * MIB).on(2, 2));
     let [near, far] = [0, 1].map(|node| {
         let mut slots = [None; 4];
         assert_eq!(pages.alloc_bulk(Some(NodeId(node)), &mut slots), 4);
@@ -245,12 +222,7 @@ fn a_hold_is_one_zones() {
 #[test]
 fn out_of_memory_leaves_the_rest_of_the_array() {
     for (cpus, nodes) in [(1, 1), (4, 2)] {
-        let setup = Setup {
-            cpus,
-            nodes,
-            ..Setup::of_pages(2500)
-        };
-        let pages = boot_pages(Era::V6_18, setup);
+        let pages = boot_pages(Era::V6_18, Setup::of_pages(2500).on(cpus, nodes));
         let mut slots = vec![None; 2600];
         slots[2550] = Some(STRANGER);
         let mut filled = 0;

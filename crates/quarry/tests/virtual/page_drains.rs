@@ -1,13 +1,7 @@
 //! When per-CPU page lists are drained, which of them, and how much under one hold of the zone lock, by release.
 
-use crate::model::by_number::ByNumber as _;
-use crate::model::scenario::Pages;
-use crate::model::setup::Setup;
-use crate::model::steps::Stepping;
 use crate::page_eras::{GIB, boot, give, pageset, report, take, typed};
-use quarry_core::era::Era;
-use quarry_core::machine::{CpuId, LockClass, Machine};
-use quarry_core::page::{MigrateType, PageAllocator, PageConfig, PcpStock, Pfn};
+use crate::prelude::*;
 
 /// Blocks of a type that an allocation has until it refills.
 fn left(pages: &Pages, migratetype: MigrateType) -> u32 {
@@ -29,9 +23,7 @@ fn drains_take_turns() {
         .map(|_| typed(&pages, MigrateType::Movable, 0))
         .collect();
     give(&pages, &mut unmovable, 93);
-    for pfn in &movable[..93] {
-        pages.free_number(*pfn, 0).expect("allocated");
-    }
+    give_pages(&pages, &movable[..93], 0);
     assert_eq!(report(&pages).pcp.drained, 31);
     // The second list gives 1; then the third is met, which is empty, and the first gives 2: ten times, and
     // 1 more of the second.
@@ -43,23 +35,21 @@ fn drains_take_turns() {
 /// it takes turns over 15 lists: 1 of the second, 14 of the first, four times, then 1 and 2.
 #[test]
 fn drains_begin_with_the_list_just_freed() {
-    for (era, expected) in [
+    for (era, expected) in each([
         (Era::V5_14, [700 - 58, 586 - 5]),
         (Era::V5_18, [700, 586 - 63]),
         (Era::V6_1, [700, 586 - 63]),
-    ] {
+    ]) {
         let pages = boot(era, GIB);
         let mut unmovable = take(&pages, 1260);
         let movable: Vec<Pfn> = (0..1260)
             .map(|_| typed(&pages, MigrateType::Movable, 0))
             .collect();
         give(&pages, &mut unmovable, 700);
-        for pfn in &movable[..586] {
-            pages.free_number(*pfn, 0).expect("allocated");
-        }
+        give_pages(&pages, &movable[..586], 0);
         assert_eq!(report(&pages).pcp.drained, 63);
         let types = [MigrateType::Unmovable, MigrateType::Movable];
-        assert_eq!(types.map(|of| left(&pages, of)), expected, "{era}");
+        assert_eq!(types.map(|of| left(&pages, of)), expected);
     }
 }
 
@@ -67,7 +57,7 @@ fn drains_begin_with_the_list_just_freed() {
 /// block empties the lists.
 #[test]
 fn a_larger_block_empties_the_lists() {
-    for (era, empties) in [(Era::V5_17, false), (Era::V5_18, true), (Era::V6_6, true)] {
+    for (era, empties) in each([(Era::V5_17, false), (Era::V5_18, true), (Era::V6_6, true)]) {
         let pages = boot(era, GIB);
         let mut hand = take(&pages, 63 * 30);
         let block = pages.alloc(1, None).expect("memory");
@@ -82,11 +72,7 @@ fn a_larger_block_empties_the_lists() {
         pages.free_number(block, 1).expect("allocated");
         let (count, drains) = (pageset(&pages).count, report(&pages).pcp.drains);
         let kept = 1286 - 63 + 2;
-        assert_eq!(
-            (count, drains),
-            if empties { (0, 2) } else { (kept, 1) },
-            "{era}"
-        );
+        assert_eq!((count, drains), if empties { (0, 2) } else { (kept, 1) });
     }
 }
 
@@ -94,19 +80,19 @@ fn a_larger_block_empties_the_lists() {
 /// 6.16 on 63 + 1286/2 = 706. It gives at most 2016.
 #[test]
 fn larger_blocks_end_a_spree() {
-    for (era, counted) in [
+    for (era, counted) in each([
         (Era::V6_7, 63),
         (Era::V6_15, 63),
         (Era::V6_16, 706),
         (Era::V6_18, 706),
-    ] {
+    ]) {
         let pages = boot(era, GIB);
-        let blocks: Vec<Pfn> = (0..3).filter_map(|_| pages.alloc(1, None)).collect();
+        let blocks = take_pages(&pages, 1, 3);
         let mut hand = take(&pages, 1200);
         give(&pages, &mut hand, counted - 3);
         pages.free_number(blocks[0], 1).expect("allocated");
         pages.free_number(blocks[1], 1).expect("allocated");
-        assert_eq!(report(&pages).pcp.drains, 0, "{era}: one less is counted");
+        assert_eq!(report(&pages).pcp.drains, 0, "one less is counted");
         pages.free_number(hand.remove(0), 0).expect("allocated");
         pages.free_number(blocks[2], 1).expect("allocated");
         assert_eq!(
@@ -115,18 +101,18 @@ fn larger_blocks_end_a_spree() {
             "the free before was of one page"
         );
     }
-    for (era, counted) in [(Era::V6_7, 63), (Era::V6_18, 706)] {
+    for (era, counted) in each([(Era::V6_7, 63), (Era::V6_18, 706)]) {
         let pages = boot(era, GIB);
-        let blocks: Vec<Pfn> = (0..2).filter_map(|_| pages.alloc(1, None)).collect();
+        let blocks = take_pages(&pages, 1, 2);
         let mut hand = take(&pages, 1200);
         give(&pages, &mut hand, counted - 2);
         let high = pageset(&pages).high;
         pages.free_number(blocks[0], 1).expect("allocated");
         pages.free_number(blocks[1], 1).expect("allocated");
         let lists = pageset(&pages);
-        assert_eq!((report(&pages).pcp.drains, lists.count), (1, 0), "{era}");
+        assert_eq!((report(&pages).pcp.drains, lists.count), (1, 0));
         // High falls by 32 batches, not below its least.
-        assert_eq!((high, lists.high), (1286 + 63 + 1953, 1286), "{era}");
+        assert_eq!((high, lists.high), (1286 + 63 + 1953, 1286));
     }
 }
 
@@ -134,25 +120,22 @@ fn larger_blocks_end_a_spree() {
 /// lists only when they hold a batch; else each larger block that is freed does.
 #[test]
 fn a_large_cache_keeps_a_batch() {
-    for (cache_share_bytes, drains) in [
+    for (cache_share_bytes, drains) in each([
         (3 * 63 * 4096, 39),
         (3 * 63 * 4096 + 4096, 2),
         (PageConfig::new(Era::V6_18).cache_share_bytes, 2),
-    ] {
+    ]) {
         let config = PageConfig {
             cache_share_bytes,
             ..PageConfig::new(Era::V6_18)
         };
-        let setup = Setup::of_pages(GIB);
-        let pages = PageAllocator::with_config(setup.machine(), &config).expect("a page allocator");
-        let blocks: Vec<Pfn> = (0..40).filter_map(|_| pages.alloc(1, None)).collect();
+        let pages = configured_pages(Setup::of_pages(GIB), &config);
+        let blocks = take_pages(&pages, 1, 40);
         let mut hand = take(&pages, 1200);
         give(&pages, &mut hand, 704);
-        for pfn in blocks {
-            pages.free_number(pfn, 1).expect("allocated");
-        }
+        give_pages(&pages, blocks, 1);
         // The second block does in both cases; 32 more are 64 pages.
-        assert_eq!(report(&pages).pcp.drains, drains, "{cache_share_bytes}");
+        assert_eq!(report(&pages).pcp.drains, drains);
     }
 }
 
@@ -160,26 +143,26 @@ fn a_large_cache_keeps_a_batch() {
 /// take as much as before. From 6.10 on a flush takes 32 batches a hold, before all.
 #[test]
 fn drains_move_a_batch_a_hold() {
-    for (era, holds, flushes) in [
+    for (era, holds, flushes) in each([
         (Era::V6_9, 1, 1),
         (Era::V6_10, 1, 2),
         (Era::V6_18, 1, 2),
         (Era::V6_19, 32, 2),
         (Era::V7_3, 32, 2),
-    ] {
+    ]) {
         let pages = boot(era, GIB);
         let mut hand = take(&pages, 3969);
         let refills = report(&pages).pcp.refills;
-        assert_eq!(refills, 6, "{era}");
+        assert_eq!(refills, 6);
         for _ in 0..3 {
             assert_eq!(pages.vmstat_update(), 0);
         }
         let zone_locks = || pages.machine().counters().locks(LockClass::Zone);
         let before = zone_locks();
         give(&pages, &mut hand, 3522);
-        assert_eq!(zone_locks() - before, holds, "{era}");
+        assert_eq!(zone_locks() - before, holds);
         let pcp = report(&pages).pcp;
-        assert_eq!((pcp.drains, pcp.drained), (holds, 2016), "{era}");
+        assert_eq!((pcp.drains, pcp.drained), (holds, 2016));
         give(&pages, &mut hand, 447);
         let before = zone_locks();
         // 1953 pages, and under one hold 1000 more.
@@ -190,7 +173,7 @@ fn drains_move_a_batch_a_hold() {
         };
         assert!(pages.stock_pcp(CpuId(0), &stock).is_some());
         assert_eq!(pages.drain_all(), 0);
-        assert_eq!(zone_locks() - before, flushes + 1, "{era}");
+        assert_eq!(zone_locks() - before, flushes + 1);
     }
 }
 
@@ -201,11 +184,9 @@ fn bulk_allocations_end_no_spree() {
     fn drained<M: Machine>(machine: M, bulk: bool) -> u64 {
         let config = PageConfig::new(Era::V6_1);
         let pages = PageAllocator::with_config(machine, &config).expect("a page allocator");
-        let mut hand: Vec<Pfn> = (0..5040).filter_map(|_| pages.alloc(0, None)).collect();
+        let mut hand = take_pages(&pages, 0, 5040);
         let mut give = |count: usize| {
-            for pfn in hand.drain(..count) {
-                pages.free_number(pfn, 0).expect("an allocated page");
-            }
+            give_pages(&pages, hand.drain(..count), 0);
             pages.stats().pcp.drained
         };
         assert_eq!(give(1286), 63);
@@ -217,10 +198,7 @@ fn bulk_allocations_end_no_spree() {
         }
         give(126 + 64) - 63 - 126
     }
-    let machine = || {
-        let setup = Setup::of_pages(GIB);
-        setup.machine()
-    };
+    let machine = || Setup::of_pages(GIB).machine();
     assert_eq!(
         [drained(machine(), true), drained(machine(), false)],
         [252, 63]

@@ -1,14 +1,9 @@
 //! The per-CPU page lists by release, with numbers worked out by hand from the kernels' rules; what is drained
 //! when is in `page_drains.rs`.
 
-use crate::model::by_number::ByNumber as _;
-use crate::model::scenario::{Pages, block_of, boot_pages};
-use crate::model::setup::Setup;
-use quarry_core::era::Era;
-use quarry_core::machine::{CpuId, LockClass, NodeId};
-use quarry_core::page::{
-    MigrateType, PageAllocator, PageConfig, PagesetReport, PcpStats, PcpStock, Pfn, ZoneReport,
-};
+use crate::prelude::*;
+use Step::{Alloc, Free, Interval};
+use quarry_core::page::{PagesetReport, PcpStats, ZoneReport};
 
 /// 1 GiB in pages of 4 KiB.
 pub(crate) const GIB: u32 = 1 << 18;
@@ -33,9 +28,7 @@ pub(crate) fn take(pages: &Pages, count: usize) -> Vec<Pfn> {
 }
 
 pub(crate) fn give(pages: &Pages, from: &mut Vec<Pfn>, count: usize) {
-    for pfn in from.drain(..count) {
-        pages.free_number(pfn, 0).expect("an allocated page");
-    }
+    give_pages(pages, from.drain(..count), 0);
 }
 
 /// A step's effect on the pages in hand.
@@ -45,7 +38,6 @@ enum Step {
     Free(usize),
     Interval,
 }
-use Step::{Alloc, Free, Interval};
 
 /// After each step: pages on the lists, `high`, blocks that refills have brought, blocks that
 /// drains and the periodic work have given back.
@@ -225,12 +217,11 @@ fn the_least_high_does_not_decay() {
 /// of 63, 126, 126; as many frees count; and a drain takes as many holds as that needs.
 #[test]
 fn a_smaller_scale_shortens_the_holds() {
-    let setup = Setup::of_pages(GIB);
     let config = PageConfig {
         batch_scale_max: 1,
         ..PageConfig::new(Era::V6_18)
     };
-    let pages = PageAllocator::with_config(setup.machine(), &config).expect("a page allocator");
+    let pages = configured_pages(Setup::of_pages(GIB), &config);
     let mut hand = Vec::new();
     for (more, refilled) in [(63, 63), (126, 189), (126, 315), (126, 441), (126, 567)] {
         hand.extend(take(&pages, more));
@@ -254,15 +245,15 @@ fn lists_can_be_stocked() {
         high: 1600,
         zone: None,
     };
-    for (era, high, stocked) in [
+    for (era, high, stocked) in each([
         (Era::V6_18, 1600, 1512),
         (Era::V6_1, 1286, 1285),
         (Era::V2_6_24, 186, 185),
-    ] {
+    ]) {
         let pages = boot(era, GIB);
-        assert_eq!(pages.stock_pcp(CpuId(0), &stock), Some(stocked), "{era:?}");
+        assert_eq!(pages.stock_pcp(CpuId(0), &stock), Some(stocked));
         let lists = pageset(&pages);
-        assert_eq!((lists.count, lists.high), (stocked, high), "{era:?}");
+        assert_eq!((lists.count, lists.high), (stocked, high));
         assert_eq!(report(&pages).pcp, PcpStats::default());
         let listed = pages.check_consistency().map(|census| census.pcp);
         assert_eq!(listed, Ok(stocked.into()));
@@ -294,22 +285,15 @@ fn lists_can_be_stocked() {
 /// A list of another node's zone that is idle for three intervals gives a batch back, and so on.
 #[test]
 fn idle_lists_of_remote_zones_are_drained() {
-    for era in [Era::V2_6_24, Era::V4_13, Era::V6_18] {
-        let setup = Setup {
-            cpus: 2,
-            nodes: 2,
-            pages: GIB * 2,
-            ..Setup::default()
-        };
-        let pages = PageAllocator::new(setup.machine(), era).expect("a page allocator");
+    for era in each([Era::V2_6_24, Era::V4_13, Era::V6_18]) {
+        let pages = boot_pages(era, Setup::of_pages(GIB * 2).on(2, 2));
         let count = |zone| {
             let lists = pages.pageset_report(zone, CpuId(0));
             lists.expect("lists").count
         };
         let there = |_| pages.alloc(0, Some(NodeId(1))).expect("memory");
         let got: Vec<Pfn> = (0..100).map(there).collect();
-        got.iter()
-            .for_each(|&pfn| pages.free_number(pfn, 0).expect("allocated"));
+        give_pages(&pages, &got, 0);
         let batch = pages.pcp_params(NodeId(1)).expect("a zone").batch;
         let full = count(1);
         assert!(full > 2 * batch);
@@ -320,7 +304,7 @@ fn idle_lists_of_remote_zones_are_drained() {
         }
         // The first interval sees the use.
         let expected = [0, 0, 0, 1, 1, 1, 2].map(|batches| batches * batch);
-        assert_eq!(counts, expected, "{era}");
+        assert_eq!(counts, expected);
         let report = pages.zone_report(1).expect("a zone");
         assert_eq!((report.pcp.decays, report.pcp.drains), (2, 2));
     }

@@ -1,10 +1,7 @@
 //! Fallbacks between migrate types, and the ends of lists that freed blocks go to, by release.
 
-use crate::model::by_number::ByNumber as _;
-use crate::model::scenario::block_of;
 use crate::page_eras::{GIB, boot, report, typed};
-use quarry_core::era::Era;
-use quarry_core::page::{MigrateType, Pfn};
+use crate::prelude::*;
 
 /// With types, movable and unmovable pages do not share pageblocks while there is memory; 2.6.22
 /// mixes them.
@@ -12,12 +9,12 @@ use quarry_core::page::{MigrateType, Pfn};
 fn types_keep_to_their_pageblocks() {
     // Each takes the largest block there is, two pageblocks, three times.
     let tagged = Some([6, 500, 6]);
-    for (era, grouped, tags) in [
+    for (era, grouped, tags) in each([
         (Era::V2_6_22, false, Some([512, 0, 0])),
         (Era::V2_6_24, true, tagged),
         (Era::V4_13, true, tagged),
         (Era::V6_18, true, None),
-    ] {
+    ]) {
         let pages = boot(era, GIB);
         let mut blocks = [const { Vec::new() }; 3];
         for _ in 0..3000 {
@@ -33,13 +30,9 @@ fn types_keep_to_their_pageblocks() {
         let shared = |a: &[u32], b: &[u32]| a.iter().filter(|at| b.contains(at)).count();
         let all = shared(unmovable, movable) + shared(unmovable, reclaimable);
         let apart = all + shared(movable, reclaimable) == 0;
-        assert_eq!(apart, grouped, "{era}");
+        assert_eq!(apart, grouped);
         let report = report(&pages);
-        assert_eq!(
-            report.pageblocks,
-            tags.unwrap_or(report.pageblocks),
-            "{era}"
-        );
+        assert_eq!(report.pageblocks, tags.unwrap_or(report.pageblocks));
         assert_eq!(report.extfrag > 0, grouped);
         pages.check_consistency().expect("consistent");
     }
@@ -75,15 +68,15 @@ fn a_type_takes_the_largest_block_of_another() {
 /// From 4.13 on what is claimed goes on the request's lists first, and its smallest block is taken.
 #[test]
 fn the_smallest_claimed_block_is_taken() {
-    for era in [Era::V4_13, Era::V5_9, Era::V6_10, Era::V7_0] {
+    for era in each([Era::V4_13, Era::V5_9, Era::V6_10, Era::V7_0]) {
         let pages = boot(era, 1024);
         assert_eq!(typed(&pages, MigrateType::Unmovable, 5), Pfn(0));
-        assert_eq!(typed(&pages, MigrateType::Movable, 5), Pfn(512), "{era}");
+        assert_eq!(typed(&pages, MigrateType::Movable, 5), Pfn(512));
         assert_eq!(report(&pages).pageblocks, [1, 1, 0]);
         // Free with the block of order 8 in the first pageblock are those of orders 5 to 7.
-        assert_eq!(typed(&pages, MigrateType::Reclaimable, 5), Pfn(32), "{era}");
+        assert_eq!(typed(&pages, MigrateType::Reclaimable, 5), Pfn(32));
         assert_eq!(report(&pages).pageblocks, [0, 1, 1]);
-        assert_eq!(typed(&pages, MigrateType::Unmovable, 5), Pfn(64), "{era}");
+        assert_eq!(typed(&pages, MigrateType::Unmovable, 5), Pfn(64));
         assert_eq!(report(&pages).pageblocks, [1, 1, 0]);
         pages.check_consistency().expect("consistent");
     }
@@ -94,7 +87,7 @@ fn the_smallest_claimed_block_is_taken() {
 #[test]
 fn small_blocks_by_release() {
     use MigrateType::{Movable, Reclaimable, Unmovable};
-    for (era, of, wanted, order, rest) in [
+    for (era, of, wanted, order, rest) in each([
         (Era::V2_6_24, Unmovable, Movable, 3, Unmovable),
         (Era::V4_0, Unmovable, Movable, 3, Unmovable),
         (Era::V4_1, Unmovable, Movable, 3, Movable),
@@ -116,7 +109,7 @@ fn small_blocks_by_release() {
         (Era::V3_13, Movable, Reclaimable, 3, Movable),
         (Era::V3_16, Movable, Reclaimable, 3, Movable),
         (Era::V3_18, Movable, Reclaimable, 3, Reclaimable),
-    ] {
+    ]) {
         let pages = boot(era, 1024);
         let all: Vec<Pfn> = (0..128).map(|_| typed(&pages, of, 3)).collect();
         pages.free_number(all[3], 3).expect("allocated");
@@ -130,9 +123,9 @@ fn small_blocks_by_release() {
         } else {
             Pfn(all[3].0 + 4)
         };
-        assert_eq!(typed(&pages, wanted, 1), block, "{era}: {wanted:?}");
+        assert_eq!(typed(&pages, wanted, 1), block);
         assert_eq!(pages.drain_all(), 0);
-        assert_eq!(free(1)[rest as usize], 1, "{era}: {wanted:?}");
+        assert_eq!(free(1)[rest as usize], 1);
         assert_eq!(report(&pages).extfrag, 1 + u64::from(of == Unmovable));
         pages.check_consistency().expect("consistent");
     }
@@ -142,19 +135,19 @@ fn small_blocks_by_release() {
 /// of a movable one, those that are not movable.
 #[test]
 fn blocks_in_use_count_for_a_claim() {
-    for (era, changes) in [
+    for (era, changes) in each([
         (Era::V4_11, false),
         (Era::V4_12, true),
         (Era::V6_9, true),
         (Era::V6_18, true),
-    ] {
+    ]) {
         let pages = boot(era, 1024);
         typed(&pages, MigrateType::Movable, 9);
         let options = block_of(7, MigrateType::Movable);
         let held: Vec<_> = (0..3).map(|_| pages.alloc_owned_with(&options)).collect();
         assert!(held.iter().all(Option::is_some));
         typed(&pages, MigrateType::Unmovable, 5);
-        assert_eq!(report(&pages).pageblocks[0] == 1, changes, "{era}");
+        assert_eq!(report(&pages).pageblocks[0] == 1, changes);
     }
 }
 
@@ -162,14 +155,14 @@ fn blocks_in_use_count_for_a_claim() {
 /// merge with a free one; but never one of the two largest orders.
 #[test]
 fn blocks_that_merge_soon_come_last() {
-    for (era, order, first) in [
+    for (era, order, first) in each([
         (Era::V2_6_34, 4, 0),
         (Era::V2_6_35, 4, 10),
         (Era::V7_3, 4, 10),
         (Era::V2_6_35, 8, 10),
         (Era::V2_6_35, 9, 0),
         (Era::V7_3, 9, 0),
-    ] {
+    ]) {
         let pages = boot(era, 16 << order);
         let blocks: Vec<Pfn> = (0..16)
             .map(|_| typed(&pages, MigrateType::Movable, order))
@@ -180,11 +173,7 @@ fn blocks_that_merge_soon_come_last() {
             pages.free_number(blocks[at], order).expect("allocated");
         }
         assert_eq!(pages.drain_all(), 0);
-        assert_eq!(
-            typed(&pages, MigrateType::Movable, order),
-            blocks[first],
-            "{era}, order {order}"
-        );
+        assert_eq!(typed(&pages, MigrateType::Movable, order), blocks[first]);
         pages.check_consistency().expect("consistent");
     }
 }
@@ -192,11 +181,11 @@ fn blocks_that_merge_soon_come_last() {
 /// A request that can be freed takes whatever block there is with the free part of its pageblock.
 #[test]
 fn reclaimable_requests_claim_any_block() {
-    for (era, moved) in [
+    for (era, moved) in each([
         (Era::V2_6_24, true),
         (Era::V4_13, true),
         (Era::V6_10, false),
-    ] {
+    ]) {
         let pages = boot(era, 1024);
         let all: Vec<Pfn> = (0..128)
             .map(|_| typed(&pages, MigrateType::Unmovable, 3))
@@ -207,11 +196,11 @@ fn reclaimable_requests_claim_any_block() {
         assert_eq!(pages.drain_all(), 0);
         // The other block of its pageblock changes lists with the one that is found, the third does not; from
         // 6.10 on no block does, as 16 of 512 pages are not half.
-        assert_eq!(typed(&pages, MigrateType::Reclaimable, 3), all[72], "{era}");
+        assert_eq!(typed(&pages, MigrateType::Reclaimable, 3), all[72]);
         let free = report(&pages).free_blocks[3];
         let of_type =
             [MigrateType::Reclaimable, MigrateType::Unmovable].map(|of| free[of as usize]);
-        assert_eq!(of_type, if moved { [1, 1] } else { [0, 2] }, "{era}");
+        assert_eq!(of_type, if moved { [1, 1] } else { [0, 2] });
         assert_eq!(report(&pages).pageblocks, [2, 0, 0]);
         pages.check_consistency().expect("consistent");
     }
@@ -223,19 +212,19 @@ fn reclaimable_requests_claim_any_block() {
 #[test]
 fn a_refill_goes_on_with_steals() {
     use MigrateType::{Movable, Unmovable};
-    for (era, claims) in [
+    for (era, claims) in each([
         (Era::V6_9, true),
         (Era::V6_14, true),
         (Era::V6_15, false),
         (Era::V7_3, false),
-    ] {
+    ]) {
         let pages = boot(era, 32 << 9);
         for _ in 0..30 {
             typed(&pages, Movable, 9);
         }
         let mut singles: Vec<Pfn> = (0..1024).map(|_| typed(&pages, Movable, 0)).collect();
         singles.sort_unstable();
-        assert_eq!(report(&pages).free_pages, 0, "{era}");
+        assert_eq!(report(&pages).free_pages, 0);
         for at in (512..1024).step_by(2) {
             pages.free_number(singles[at], 0).expect("allocated");
         }
@@ -246,13 +235,13 @@ fn a_refill_goes_on_with_steals() {
 
         let unmovable = || report(&pages).pageblocks[Unmovable as usize];
         let before = report(&pages).pcp.refilled;
-        assert_eq!(typed(&pages, Unmovable, 0), singles[0], "{era}");
-        assert!(report(&pages).pcp.refilled - before > 1, "{era}");
-        assert_eq!(unmovable(), u64::from(claims), "{era}");
+        assert_eq!(typed(&pages, Unmovable, 0), singles[0]);
+        assert!(report(&pages).pcp.refilled - before > 1);
+        assert_eq!(unmovable(), u64::from(claims));
         // The next refill looks for a claim again.
         assert_eq!(pages.drain_all(), 0);
         typed(&pages, Unmovable, 0);
-        assert_eq!(unmovable(), 1, "{era}");
+        assert_eq!(unmovable(), 1);
         pages.check_consistency().expect("consistent");
     }
 }

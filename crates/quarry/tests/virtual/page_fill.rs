@@ -1,32 +1,20 @@
 //! Machines that have run for a while: zones of any size, free memory between pages in use, raised
 //! watermarks, and which zone then serves which type.
 
-use crate::model::by_number::ByNumber as _;
-use crate::model::scenario::{Pages, block_of};
-use crate::model::setup::Setup;
-use quarry_core::era::Era;
-use quarry_core::machine::CpuId;
-use quarry_core::page::{
-    AllocOptions, FreeBlockCounts, MAX_ORDER, MIGRATE_TYPES, MigrateType, MinFree, PageAllocator,
-    PageConfig, PcpStock, Pfn, ZoneLayout, ZoneReport, ZoneType,
-};
-use quarry_sim::Rng;
-
+use crate::prelude::*;
 use MigrateType::{Movable, Reclaimable, Unmovable};
+use quarry_core::page::{FreeBlockCounts, MIGRATE_TYPES, ZoneReport, ZoneType};
 
 const SIZES: [u32; 3] = [3840, 50_000, 70_001];
 
 fn boot(era: Era, sizes: [u32; 3]) -> Pages {
-    let setup = Setup {
-        cpus: 2,
-        ..Setup::of_pages(ZoneLayout::pages_of(&sizes) as u32)
-    };
     let config = PageConfig {
         zones: ZoneLayout::Sized(sizes),
         min_free: MinFree::Computed,
         ..PageConfig::new(era)
     };
-    PageAllocator::with_config(setup.machine(), &config).expect("a page allocator")
+    let pages = ZoneLayout::pages_of(&sizes) as u32;
+    configured_pages(Setup::of_pages(pages).on(2, 1), &config)
 }
 
 fn zone(pages: &Pages, zone: ZoneType) -> ZoneReport {
@@ -161,7 +149,7 @@ fn lists_shrink_in_a_zone_below_its_raised_watermark() {
 #[test]
 fn free_blocks_are_laid_as_asked() {
     let mut rng = Rng::new(7);
-    for round in 0..200 {
+    for round in each(0..200) {
         let era = [Era::V6_18, Era::V5_9, Era::V2_6_24][round % 3];
         let pages = boot(era, [0, 0, 60_000 + round as u32 * 7]);
         let old: Vec<_> = (0..rng.below(200))
@@ -184,11 +172,7 @@ fn free_blocks_are_laid_as_asked() {
         // Each free block is parted from its buddy by a block in use.
         let plenty = 2 * wanted + 40_960 < report.pages;
         if plenty {
-            assert_eq!(
-                (left, report.free_blocks),
-                (wanted, blocks),
-                "round {round}"
-            );
+            assert_eq!((left, report.free_blocks), (wanted, blocks));
         } else {
             assert!(left <= wanted);
         }
@@ -203,22 +187,18 @@ fn free_blocks_are_laid_as_asked() {
 /// If all pages are free, the blocks to leave have no buddies in use to part them, and are one piece.
 #[test]
 fn blocks_that_cannot_be_parted_keep_their_pages() {
-    for (size, free) in [
+    for (size, free) in each([
         (3840, 3840),
         (3840, 3600),
         (1024, 1023),
         (2048, 1024),
         (5000, 4999),
-    ] {
-        for order in [0, 8, 9, 10] {
+    ]) {
+        for order in each([0, 8, 9, 10]) {
             let pages = boot(Era::V6_18, [0, 0, size]);
             let mut blocks = of_type(Movable, &[(order, free >> order)]);
             blocks[0][Movable as usize] += free & ((1 << order) - 1);
-            assert_eq!(
-                pages.leave_free(ZoneType::Normal, &blocks),
-                Some(free),
-                "{size} {order}"
-            );
+            assert_eq!(pages.leave_free(ZoneType::Normal, &blocks), Some(free));
             pages.check_consistency().expect("consistent");
             let all = AllocOptions {
                 no_watermarks: true,
@@ -226,9 +206,7 @@ fn blocks_that_cannot_be_parted_keep_their_pages() {
             };
             let got: Vec<_> = std::iter::from_fn(|| pages.alloc_with(&all)).collect();
             assert_eq!(got.len() as u64, free);
-            for pfn in got {
-                pages.free_number(pfn, 0).expect("a free");
-            }
+            give_pages(&pages, got, 0);
             pages.drain_all();
             pages.check_consistency().expect("consistent");
         }
@@ -251,7 +229,7 @@ fn a_lower_zone_comes_before_mixed_types() {
         pages.leave_free(Dma32, of_dma32).expect("a zone");
         pages
     };
-    for era in [Era::V5_9, Era::V6_1, Era::V6_18, Era::V7_0] {
+    for era in each([Era::V5_9, Era::V6_1, Era::V6_18, Era::V7_0]) {
         // A whole pageblock of another type may be taken.
         for free in [
             of_type(Movable, &[(9, 20)]),
@@ -259,8 +237,8 @@ fn a_lower_zone_comes_before_mixed_types() {
         ] {
             let pages = machine(era, &free);
             for order in 0..4 {
-                assert_eq!(served_by(&pages, order, Unmovable), Some(Dma32), "{era:?}");
-                assert_eq!(served_by(&pages, order, Movable), Some(Normal), "{era:?}");
+                assert_eq!(served_by(&pages, order, Unmovable), Some(Dma32));
+                assert_eq!(served_by(&pages, order, Movable), Some(Normal));
             }
             let extfrag = |at| zone(&pages, at).extfrag;
             assert_eq!(extfrag(Normal), 0);
@@ -277,9 +255,9 @@ fn a_lower_zone_comes_before_mixed_types() {
         let pages = machine(era, &of_type(Movable, &[(9, 1)]));
         assert_eq!(served_by(&pages, 0, Unmovable), Some(Normal));
     }
-    for era in [Era::V2_6_24, Era::V4_13] {
+    for era in each([Era::V2_6_24, Era::V4_13]) {
         let pages = machine(era, &of_type(Movable, &[(9, 20)]));
-        assert_eq!(served_by(&pages, 0, Unmovable), Some(Normal), "{era:?}");
+        assert_eq!(served_by(&pages, 0, Unmovable), Some(Normal));
         assert_eq!(zone(&pages, Normal).extfrag, 1);
     }
 }
@@ -303,12 +281,9 @@ fn free_blocks_of_a_recorded_kernel_are_laid() {
     assert_eq!((unmovable, reclaimable), (1, 2), "{movable} movable");
     pages.check_consistency().unwrap();
     // What others use is not freed, and it needs no memory.
-    for pfn in (0..pages.pages()).step_by(7).map(Pfn) {
-        for order in 0..=MAX_ORDER {
-            assert!(
-                pages.free_number(pfn, order).is_err(),
-                "{pfn:?} of order {order}"
-            );
+    for pfn in each((0..pages.pages()).step_by(7).map(Pfn)) {
+        for order in each(0..=MAX_ORDER) {
+            assert!(pages.free_number(pfn, order).is_err());
         }
     }
     let residency = pages.residency();
@@ -336,7 +311,7 @@ fn numbers_from_outside_are_refused_or_clamped() {
 /// In eras that do not tune the lists, these are never as long as a report of a later kernel says.
 #[test]
 fn stock_stays_below_what_the_era_drains_at() {
-    for era in [Era::V2_6_24, Era::V5_9, Era::V6_1] {
+    for era in each([Era::V2_6_24, Era::V5_9, Era::V6_1]) {
         let pages = boot(era, SIZES);
         let stock = PcpStock {
             pages: [100_000, 0, 0],
@@ -344,6 +319,6 @@ fn stock_stays_below_what_the_era_drains_at() {
             high: 100_000,
         };
         let high = pages.pageset_report(2, CpuId(0)).expect("Normal").high;
-        assert_eq!(pages.stock_pcp(CpuId(0), &stock), Some(high - 1), "{era:?}");
+        assert_eq!(pages.stock_pcp(CpuId(0), &stock), Some(high - 1));
     }
 }

@@ -1,15 +1,7 @@
 //! Blocks that their handles free.
 
-use crate::model::by_number::ByNumber as _;
-use crate::model::scenario::block_of;
-use crate::model::setup::Setup;
-use crate::model::steps::Stepping;
-use quarry_core::era::Era;
-use quarry_core::machine::{CpuId, Machine, NodeId};
-use quarry_core::page::{
-    AllocOptions, MigrateType, OwnedBlock, PageAllocator, PageError, PageKind,
-};
-use quarry_sim::Rng;
+use crate::prelude::*;
+use quarry_core::page::OwnedBlock;
 
 fn allocated<M: Machine>(pages: &PageAllocator<M>) -> u64 {
     let census = pages.check_consistency().expect("consistent");
@@ -19,12 +11,9 @@ fn allocated<M: Machine>(pages: &PageAllocator<M>) -> u64 {
 
 /// Runs a test with and without single steps.
 fn on_both(test: impl Fn(&dyn Fn(CpuId), &mut dyn Pages)) {
-    let setup = Setup {
-        cpus: 2,
-        ..Setup::default()
-    };
+    let setup = Setup::DEFAULT.on(2, 1);
     for era in [Era::V2_6_24, Era::V4_13, Era::V6_18] {
-        let pages = PageAllocator::new(setup.machine(), era).expect("a page allocator");
+        let pages = boot_pages(era, setup);
         test(&|cpu| pages.machine().run_on(cpu), &mut &pages);
         let stepping = Stepping(setup.machine());
         let pages = PageAllocator::new(stepping, era).expect("a page allocator");

@@ -1,40 +1,9 @@
 //! Reference counts of allocated blocks.
 
-use quarry_core::era::Era;
-use quarry_core::page::{PageError, PageKind, Pfn};
-use quarry_sim::Rng;
-
-use crate::model::by_number::ByNumber as _;
-use crate::model::scenario::{Pages, boot_pages};
-use crate::model::setup::Setup;
+use crate::prelude::*;
 
 fn boot() -> Pages {
-    let setup = Setup {
-        cpus: 2,
-        ..Setup::of_pages(4096)
-    };
-    boot_pages(Era::V6_18, setup)
-}
-
-#[test]
-fn the_last_reference_frees() {
-    let pages = boot();
-    for order in [0, 3, 10] {
-        let block = pages.alloc(order, None).unwrap();
-        assert_eq!(pages.page_count(block), 1);
-        for count in 2..=5 {
-            assert_eq!(pages.get_number(block), Ok(()));
-            assert_eq!(pages.page_count(block), count);
-        }
-        for count in (1..=4).rev() {
-            assert_eq!(pages.put_number(block), Ok(false));
-            assert_eq!(pages.page_count(block), count);
-        }
-        assert_eq!(pages.check_consistency().unwrap().allocated, 1 << order);
-        assert_eq!(pages.put_number(block), Ok(true));
-        assert_eq!(pages.page_count(block), 0);
-        assert_eq!(pages.check_consistency().unwrap().allocated, 0);
-    }
+    boot_pages(Era::V6_18, Setup::of_pages(4096).on(2, 1))
 }
 
 #[test]
@@ -78,9 +47,9 @@ fn references_to_what_is_not_allocated_are_refused() {
     ];
     for act in acts {
         assert_eq!(act(&pages, foreign), Err(PageError::Foreign(foreign)));
-        for (pfn, kind) in [(untouched, PageKind::Untouched), (inside, PageKind::Tail)] {
+        for (pfn, kind) in each([(untouched, PageKind::Untouched), (inside, PageKind::Tail)]) {
             match act(&pages, pfn) {
-                Err(PageError::NotAllocated(at, _)) => assert_eq!(at, pfn, "{kind:?}"),
+                Err(PageError::NotAllocated(at, _)) => assert_eq!(at, pfn),
                 other => panic!("{kind:?}: {other:?}"),
             }
             assert_eq!(pages.page_count(pfn), 0);

@@ -1,16 +1,9 @@
 //! Refills and drains move runs of blocks at a time; to a zone that is the same as one block after
 //! the other.
 
-use std::collections::BTreeSet;
-
-use crate::model::by_number::ByNumber as _;
-use crate::model::scenario::{Pages, block_of, boot_pages};
-use crate::model::setup::Setup;
-use crate::model::steps::{PREFETCHED, Stepping};
-use quarry_core::era::Era;
-use quarry_core::machine::{DESCRIPTOR_BYTES, LockClass, Memory as _, Work};
-use quarry_core::page::{MigrateType, PageAllocator, PageConfig, Pfn};
-use quarry_sim::Rng;
+use crate::model::steps::PREFETCHED;
+use crate::prelude::*;
+use quarry_core::machine::{DESCRIPTOR_BYTES, Memory as _, Work};
 
 const PAGES: u32 = 1 << 15;
 
@@ -147,15 +140,14 @@ fn lists_ask_for_what_comes_next() {
     let machine = Stepping(Setup::of_pages(PAGES).machine());
     let pages = PageAllocator::with_config(machine, &PageConfig::in_process(Era::V6_18));
     let pages = pages.expect("a page allocator");
-    let mut all: Vec<Pfn> = (0..24_000).map(|_| pages.alloc(0, None).unwrap()).collect();
+    let mut all = take_pages(&pages, 0, 24_000);
     let mut rng = Rng::new(1);
     (1..all.len()).for_each(|i| all.swap(i, rng.below(i as u64 + 1) as usize));
     // Every other pair stays in use, so that nothing merges far.
     let (free, used): (Vec<Pfn>, Vec<Pfn>) = all.iter().partition(|pfn| pfn.0 / 2 % 2 == 0);
     let mut drained = 0;
     let asked = asked_for(&pages, || {
-        free.iter()
-            .for_each(|&pfn| pages.free_number(pfn, 0).unwrap());
+        give_pages(&pages, &free, 0);
         drained = pages.stats().pcp.drained;
     });
     assert!(drained > 1000, "{drained}");
@@ -167,7 +159,5 @@ fn lists_ask_for_what_comes_next() {
         got.extend((0..1000).map(|_| pages.alloc(0, None).unwrap().0));
     });
     assert!(asked.intersection(&got).count() > 300, "{}", asked.len());
-    for pfn in used {
-        pages.free_number(pfn, 0).unwrap();
-    }
+    give_pages(&pages, used, 0);
 }

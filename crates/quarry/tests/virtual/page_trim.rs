@@ -1,17 +1,9 @@
 //! Giving free memory back, on machines that count it.
 
-use std::cell::Cell;
-use std::rc::Rc;
-
-use crate::model::by_number::ByNumber as _;
-use crate::model::interrupts::Interrupted;
-use crate::model::scenario::{self, Pages, boot_pages};
-use crate::model::setup::Setup;
-use quarry_core::era::Era;
-use quarry_core::machine::{CpuId, Cpus as _};
-use quarry_core::page::{MAX_ORDER, PageAllocator, PageInconsistency, Pfn, TrimPolicy};
-use quarry_core::slub::Slub;
-use quarry_sim::Rng;
+use crate::model::scenario;
+use crate::prelude::*;
+use quarry_core::machine::Cpus as _;
+use quarry_core::page::{PageInconsistency, TrimPolicy};
 
 fn boot(pages: u32) -> Pages {
     boot_pages(Era::V6_18, Setup::of_pages(pages))
@@ -50,18 +42,12 @@ fn read(pages: &Pages, page: u32) -> u8 {
 /// There are no blocks above the largest order, so no rule can ask for them only.
 #[test]
 fn an_order_above_the_largest_is_the_largest() {
-    for min_order in [MAX_ORDER, MAX_ORDER + 1, u32::MAX] {
+    for min_order in each([MAX_ORDER, MAX_ORDER + 1, u32::MAX]) {
         let pages = boot(1 << 12);
         let blocks = [(); 2].map(|()| use_block(&pages, MAX_ORDER));
-        for block in blocks {
-            pages.free_number(block, MAX_ORDER).expect("allocated");
-        }
+        give_pages(&pages, blocks, MAX_ORDER);
         let trimmed = pages.trim(policy(0, min_order));
-        assert_eq!(
-            (trimmed.blocks, trimmed.pages),
-            (2, 2 << MAX_ORDER),
-            "{min_order}"
-        );
+        assert_eq!((trimmed.blocks, trimmed.pages), (2, 2 << MAX_ORDER));
     }
 }
 
@@ -78,9 +64,7 @@ fn what_was_given_back_reads_as_zero_and_is_not_given_back_twice() {
 
     let blocks: Vec<Pfn> = (0..4).map(|_| use_block(&pages, MAX_ORDER)).collect();
     assert_eq!(pages.residency().resident(), 4096);
-    blocks
-        .iter()
-        .for_each(|&block| pages.free_number(block, MAX_ORDER).expect("allocated"));
+    give_pages(&pages, &blocks, MAX_ORDER);
     assert_eq!(pages.residency().resident_free, 4096);
 
     let trimmed = pages.trim(policy(0, MAX_ORDER));
@@ -142,9 +126,7 @@ fn smaller_blocks_than_the_order_stay() {
     let pages = boot(1 << 14);
     let halves: Vec<Pfn> = (0..4).map(|_| use_block(&pages, 9)).collect();
     // Two halves of one block, and one of another, whose buddy stays in use.
-    halves[..3]
-        .iter()
-        .for_each(|&half| pages.free_number(half, 9).expect("allocated"));
+    give_pages(&pages, &halves[..3], 9);
     assert_eq!(pages.trim(policy(0, MAX_ORDER)).pages, 1024);
     assert_eq!(pages.trim(policy(0, MAX_ORDER)).pages, 0);
     assert_eq!(pages.trim(policy(0, 9)).pages, 512);
@@ -160,9 +142,7 @@ fn smaller_blocks_than_the_order_stay() {
 fn what_is_to_be_kept_stays() {
     let pages = boot(1 << 14);
     let blocks: Vec<Pfn> = (0..8).map(|_| use_block(&pages, MAX_ORDER)).collect();
-    blocks
-        .iter()
-        .for_each(|&block| pages.free_number(block, MAX_ORDER).expect("allocated"));
+    give_pages(&pages, &blocks, MAX_ORDER);
     assert_eq!(pages.trim(policy(u64::MAX, 0)).pages, 0);
     assert_eq!(pages.trim(policy(3000, MAX_ORDER)).pages, 5 * 1024);
     assert_eq!(pages.residency().resident_free, 3 * 1024);
@@ -261,9 +241,7 @@ fn the_automatic_rule_is_kept() {
     let rule = policy(2048, MAX_ORDER);
     let use_and_free = || {
         let blocks: Vec<Pfn> = (0..8).map(|_| use_block(&pages, MAX_ORDER)).collect();
-        blocks
-            .iter()
-            .for_each(|&block| pages.free_number(block, MAX_ORDER).expect("allocated"));
+        give_pages(&pages, &blocks, MAX_ORDER);
     };
     use_and_free();
     assert_eq!(
@@ -308,8 +286,7 @@ fn a_heap_gives_its_slabs_back() {
             .map(|_| heap.kmalloc(1000, None).expect("memory"))
             .collect();
         for object in objects {
-            // SAFETY: allocated above and not used any more.
-            unsafe { heap.kfree(object) }.expect("allocated");
+            kfree(&heap, object).expect("allocated");
         }
     };
     fill();

@@ -1,14 +1,7 @@
 //! Several zones and nodes: which one serves a request, what watermarks keep back, what is counted.
 
-use crate::model::by_number::ByNumber as _;
-use crate::model::scenario::{Pages, block_of, check_empty};
-use crate::model::setup::Setup;
-use quarry_core::era::Era;
-use quarry_core::machine::{CpuId, NodeId};
-use quarry_core::page::{
-    AllocOptions, BootError, MigrateType, MinFree, NumaStats, PageAllocator, PageConfig, Pfn,
-    ZoneLayout, ZoneType,
-};
+use crate::prelude::*;
+use quarry_core::page::{BootError, NumaStats, ZoneType};
 
 fn like_a_kernel(era: Era) -> PageConfig {
     PageConfig {
@@ -18,15 +11,8 @@ fn like_a_kernel(era: Era) -> PageConfig {
     }
 }
 
-fn boot(setup: Setup, config: &PageConfig) -> Pages {
-    PageAllocator::with_config(setup.machine(), config).expect("a page allocator")
-}
-
 /// 8 GiB in pages of 4 KiB.
-const EIGHT_GIB: Setup = Setup {
-    pages: 1 << 21,
-    ..Setup::DEFAULT
-};
+const EIGHT_GIB: Setup = Setup::of_pages(1 << 21);
 
 /// Zones by page size and number of nodes.
 #[test]
@@ -39,7 +25,7 @@ fn zones_end_at_their_limits() {
             cpus: nodes,
             ..EIGHT_GIB
         };
-        let pages = boot(setup, &like_a_kernel(Era::V6_18));
+        let pages = configured_pages(setup, &like_a_kernel(Era::V6_18));
         let reports = pages.zone_reports();
         let names = reports.map(|zone| (zone.id.node.0, zone.id.zone.name(), zone.start.0));
         names.collect::<Vec<_>>()
@@ -68,13 +54,10 @@ fn zones_end_at_their_limits() {
 
 #[test]
 fn numbers_of_no_page_are_nowhere() {
-    let setup = Setup {
-        cpus: 2,
-        nodes: 2,
-        pages: 1 << 14,
-        ..EIGHT_GIB
-    };
-    let pages = boot(setup, &PageConfig::new(Era::V6_18));
+    let pages = configured_pages(
+        Setup::of_pages(1 << 14).on(2, 2),
+        &PageConfig::new(Era::V6_18),
+    );
     assert_eq!(pages.node_of(Pfn(0)), Some(NodeId(0)));
     assert_eq!(pages.node_of(Pfn((1 << 14) - 1)), Some(NodeId(1)));
     for foreign in [1 << 14, (1 << 14) + 512, 1 << 20, u32::MAX].map(Pfn) {
@@ -88,7 +71,7 @@ fn numbers_of_no_page_are_nowhere() {
 /// hand: min_free_kbytes = sqrt(8388608 * 16) = 11585.
 #[test]
 fn watermarks_and_reserves_of_three_zones() {
-    let pages = boot(EIGHT_GIB, &like_a_kernel(Era::V6_18));
+    let pages = configured_pages(EIGHT_GIB, &like_a_kernel(Era::V6_18));
     assert_eq!(pages.sysctl("min_free_kbytes"), Some(11585));
     let all: Vec<_> = pages
         .zone_reports()
@@ -118,7 +101,7 @@ fn blocks(pages: &Pages, options: AllocOptions) -> Vec<Pfn> {
 /// has. An emergency gets everything.
 #[test]
 fn requests_go_down_the_zones_and_marks() {
-    let pages = boot(EIGHT_GIB, &like_a_kernel(Era::V6_18));
+    let pages = configured_pages(EIGHT_GIB, &like_a_kernel(Era::V6_18));
     let largest = block_of(10, MigrateType::Unmovable);
     let got = blocks(&pages, largest);
     let zone = |pfn: &Pfn| pages.zone_id_of(*pfn).expect("a page").zone;
@@ -150,9 +133,7 @@ fn requests_go_down_the_zones_and_marks() {
         },
     );
     assert_eq!(rest.len(), 2 + 6 + 1);
-    for pfn in [got, dma, rest].concat() {
-        pages.free_number(pfn, 10).expect("allocated");
-    }
+    give_pages(&pages, [got, dma, rest].concat(), 10);
     assert_eq!(pages.drain_all(), 0);
     assert_eq!(pages.stats().free_blocks[10], 2048);
     check_empty(&pages);
@@ -161,18 +142,13 @@ fn requests_go_down_the_zones_and_marks() {
 /// Single pages of a kernel's zones are used to the last one in an emergency, and come back.
 #[test]
 fn an_emergency_takes_the_last_page() {
-    for era in Era::REFERENCE {
-        let setup = Setup {
-            pages: 6000,
-            cpus: 3,
-            ..EIGHT_GIB
-        };
-        let pages = boot(setup, &like_a_kernel(era));
+    for era in each(Era::REFERENCE) {
+        let pages = configured_pages(Setup::of_pages(6000).on(3, 1), &like_a_kernel(era));
         let at_boot = pages.stats().free_blocks;
         let normal = blocks(&pages, AllocOptions::default());
-        assert!(normal.len() < 6000, "{era}");
+        assert!(normal.len() < 6000);
         let kept: u64 = pages.zone_reports().map(|zone| zone.free_pages).sum();
-        assert_eq!(normal.len() as u64 + kept, 6000, "{era}: no CPU hides any");
+        assert_eq!(normal.len() as u64 + kept, 6000, "no CPU hides any");
         pages.machine().run_on(CpuId(2));
         let last = blocks(
             &pages,
@@ -181,21 +157,20 @@ fn an_emergency_takes_the_last_page() {
                 ..AllocOptions::default()
             },
         );
-        assert_eq!(last.len() as u64, kept, "{era}");
+        assert_eq!(last.len() as u64, kept);
         for (at, pfn) in normal.into_iter().chain(last).enumerate() {
             pages.machine().run_on(CpuId(at as u32 % 3));
             pages.free_number(pfn, 0).expect("allocated");
         }
         assert_eq!(pages.drain_all(), 0);
-        assert_eq!(pages.stats().free_blocks, at_boot, "{era}");
+        assert_eq!(pages.stats().free_blocks, at_boot);
     }
 }
 
 /// Writing `min_free_kbytes` moves the watermarks while pages are allocated.
 #[test]
 fn min_free_kbytes_can_be_raised() {
-    let setup = Setup::of_pages(1 << 18);
-    let pages = boot(setup, &PageConfig::new(Era::V6_18));
+    let pages = configured_pages(Setup::of_pages(1 << 18), &PageConfig::new(Era::V6_18));
     assert_eq!(pages.sysctl("min_free_kbytes"), Some(0));
     let first = pages.alloc(10, None).expect("memory");
     assert_eq!(pages.set_sysctl("min_free_kbytes", 512 << 10), Ok(0));
@@ -212,16 +187,13 @@ fn min_free_kbytes_can_be_raised() {
 /// A high that is tuned falls as long as its zone is below the high watermark.
 #[test]
 fn lists_shrink_when_memory_is_low() {
-    let setup = Setup::of_pages(1 << 18);
     let config = PageConfig {
         min_free: MinFree::Computed,
         ..PageConfig::new(Era::V6_18)
     };
-    let pages = boot(setup, &config);
+    let pages = configured_pages(Setup::of_pages(1 << 18), &config);
     let lists = || pages.pageset_report(0, CpuId(0)).expect("lists");
-    let mut hand: Vec<Pfn> = (0..5218)
-        .map(|_| pages.alloc(0, None).expect("memory"))
-        .collect();
+    let mut hand = take_pages(&pages, 0, 5218);
     assert_eq!(lists().high, 1286 + 5985);
     let largest = block_of(10, MigrateType::Unmovable);
     let small = block_of(6, MigrateType::Unmovable);
@@ -229,9 +201,7 @@ fn lists_shrink_when_memory_is_low() {
     let report = pages.zone_report(0).expect("a zone");
     assert!(report.free_pages < report.watermarks.high);
     // 1286 pages are kept; then all of them that may go do: 1286 - 63.
-    for pfn in hand.drain(..1286) {
-        pages.free_number(pfn, 0).expect("allocated");
-    }
+    give_pages(&pages, hand.drain(..1286), 0);
     assert_eq!((lists().count, lists().high), (63, 1286));
     assert_eq!(report.pcp.drains + 1, pages.stats().pcp.drains);
     assert!(held.iter().all(|blocks| !blocks.is_empty()));
@@ -241,18 +211,17 @@ fn lists_shrink_when_memory_is_low() {
 /// as the array has slots; from 7.1 on, as many as are missing. Else it gets one page.
 #[test]
 fn what_a_bulk_allocation_asks_of_the_watermark() {
-    for (era, got) in [
+    for (era, got) in each([
         (Era::V6_1, 1),
         (Era::V7_0, 1),
         (Era::V7_1, 4),
         (Era::V7_3, 4),
-    ] {
-        let setup = Setup::of_pages(1 << 18);
+    ]) {
         let config = PageConfig {
             min_free: MinFree::Computed,
             ..PageConfig::new(era)
         };
-        let pages = boot(setup, &config);
+        let pages = configured_pages(Setup::of_pages(1 << 18), &config);
         let above = || {
             let report = pages.zone_report(0).expect("a zone");
             report.free_pages - report.watermarks.low
@@ -270,7 +239,7 @@ fn what_a_bulk_allocation_asks_of_the_watermark() {
             .free_number(page.expect("memory"), 5)
             .expect("allocated");
         let filled = pages.alloc_bulk(None, &mut slots);
-        assert_eq!(filled, 60 + got, "{era}");
+        assert_eq!(filled, 60 + got);
     }
 }
 
@@ -278,39 +247,30 @@ fn what_a_bulk_allocation_asks_of_the_watermark() {
 /// are.
 #[test]
 fn types_are_kept_apart_across_zones() {
-    for (era, spreads) in [(Era::V4_20, false), (Era::V5_0, true), (Era::V7_0, true)] {
+    for (era, spreads) in each([(Era::V4_20, false), (Era::V5_0, true), (Era::V7_0, true)]) {
         let config = PageConfig {
             zones: ZoneLayout::Sized([4096, 0, 65536]),
             min_free: MinFree::Kbytes(64),
             ..PageConfig::new(era)
         };
-        let setup = Setup::of_pages(4096 + 65536);
-        let pages = boot(setup, &config);
+        let pages = configured_pages(Setup::of_pages(4096 + 65536), &config);
         let movable = block_of(8, MigrateType::Movable);
         // Of each pageblock in Normal one half is free.
         let in_normal =
             |pfn: &Pfn| pages.zone_id_of(*pfn).map(|id| id.zone) == Some(ZoneType::Normal);
         let all: Vec<Pfn> =
             core::iter::from_fn(|| pages.alloc_with(&movable).filter(in_normal)).collect();
-        for pfn in all.iter().filter(|pfn| pfn.0 % 512 == 256) {
-            pages.free_number(*pfn, 8).expect("allocated");
-        }
+        give_pages(&pages, all.iter().filter(|pfn| pfn.0 % 512 == 256), 8);
         let unmovable = pages.alloc(5, None).expect("memory");
-        assert_eq!(!in_normal(&unmovable), spreads, "{era}");
+        assert_eq!(!in_normal(&unmovable), spreads);
     }
 }
 
 /// Each allocation counts as hit or miss and as local or other.
 #[test]
 fn numa_counters() {
-    let setup = Setup {
-        pages: 2048,
-        cpus: 2,
-        nodes: 2,
-        ..EIGHT_GIB
-    };
-    for era in Era::REFERENCE {
-        let pages = boot(setup, &PageConfig::new(era));
+    for era in each(Era::REFERENCE) {
+        let pages = configured_pages(Setup::of_pages(2048).on(2, 2), &PageConfig::new(era));
         for _ in 0..1500 {
             pages.alloc(0, None).expect("memory");
         }
@@ -335,7 +295,7 @@ fn numa_counters() {
             local: 0,
             other: 494,
         };
-        assert_eq!(numa, [here, there], "{era}");
+        assert_eq!(numa, [here, there]);
         let counted = pages.zone_reports().map(|zone| zone.pages_allocated);
         assert_eq!(counted.collect::<Vec<_>>(), [1024, 476 + 10 + 16 + 7]);
     }

@@ -1,17 +1,8 @@
 //! The page allocator against the model, and its limits.
 
-use crate::model::by_number::ByNumber as _;
-use crate::model::cases::check_property;
-use crate::model::ensure_eq;
-use crate::model::page_script::page_scripts;
 use crate::model::pages::check_pages;
-use crate::model::scenario::{boot_pages, check_empty};
-use crate::model::setup::{Setup, setups};
-use quarry_core::era::Era;
-use quarry_core::machine::{CpuId, NodeId};
-use quarry_core::page::{
-    MAX_ORDER, MinFree, ORDERS, PageConfig, PageError, PageKind, Pfn, ZoneLayout,
-};
+use crate::prelude::*;
+use quarry_core::page::ORDERS;
 
 /// Scripts that a soak tries a property on.
 const CASES: u32 = 100;
@@ -124,15 +115,9 @@ fn memory_is_used_to_the_last_page_and_recovers() {
         (5000, 3, 3),
     ] {
         for era in Era::REFERENCE {
-            let setup = Setup {
-                pages: pages_in_all,
-                cpus,
-                nodes,
-                ..Setup::default()
-            };
-            let pages = boot_pages(era, setup);
+            let pages = boot_pages(era, Setup::of_pages(pages_in_all).on(cpus, nodes));
             let at_boot = pages.stats().free_blocks;
-            for round in 0..2 {
+            for _ in each(0..2) {
                 let mut got = Vec::new();
                 while let Some(pfn) = pages.alloc(0, None) {
                     pages.machine().run_on(CpuId(got.len() as u32 % cpus));
@@ -140,7 +125,7 @@ fn memory_is_used_to_the_last_page_and_recovers() {
                 }
                 got.sort_unstable();
                 let all: Vec<Pfn> = (0..pages_in_all).map(Pfn).collect();
-                assert_eq!(got, all, "round {round}");
+                assert_eq!(got, all);
                 assert_eq!(pages.stats().free_pages, 0);
                 for (at, pfn) in got.into_iter().enumerate() {
                     pages.machine().run_on(CpuId(at as u32 * 7 % cpus));
@@ -167,13 +152,11 @@ fn buddies_merge_as_soon_as_both_are_free() {
     let all: Vec<Pfn> = std::iter::from_fn(|| pages.alloc(0, None)).collect();
     assert_eq!(all.len(), 1024);
     let (even, odd): (Vec<Pfn>, Vec<Pfn>) = all.into_iter().partition(|pfn| pfn.0 % 2 == 0);
-    even.iter()
-        .for_each(|&pfn| pages.free_number(pfn, 0).expect("allocated"));
+    give_pages(&pages, &even, 0);
     let stats = pages.stats();
     assert_eq!((stats.free_blocks[0], stats.merges), (512, 0));
     assert_eq!(pages.alloc(1, None), None, "fragmented");
-    odd.iter()
-        .for_each(|&pfn| pages.free_number(pfn, 0).expect("allocated"));
+    give_pages(&pages, &odd, 0);
     let stats = pages.stats();
     let mut one_block = [0; ORDERS];
     one_block[MAX_ORDER as usize] = 1;
@@ -195,43 +178,22 @@ fn a_split_keeps_the_upper_halves() {
     assert_eq!(pages.stats().free_blocks[MAX_ORDER as usize], 1);
 }
 
-/// 4.13's lists at 4 KiB: refills of 31, drained to 155 when they reach 186 (facts 7.2).
+/// A refill hands pages out by address; the page that was freed last comes first.
 #[test]
-fn per_cpu_lists_refill_and_trim_by_the_batch() {
-    let setup = Setup::of_pages(1 << 18);
-    let pages = boot_pages(Era::V4_13, setup);
-    let got: Vec<Pfn> = (0..186).filter_map(|_| pages.alloc(0, None)).collect();
-    let pcp = pages.stats().pcp;
-    assert_eq!((pcp.allocs, pcp.refills, pcp.refilled), (186, 6, 186));
-    assert!(
-        got.is_sorted(),
-        "a refill hands pages out in ascending order"
-    );
-    let census = || pages.check_consistency().expect("consistent").pcp;
-    for (at, &pfn) in got.iter().enumerate() {
-        assert_eq!(pages.stats().pcp.drains, 0, "before free {at}");
-        pages.free_number(pfn, 0).expect("allocated");
-    }
-    let pcp = pages.stats().pcp;
-    assert_eq!(
-        (pcp.frees, pcp.drains, pcp.drained, census()),
-        (186, 1, 31, 155)
-    );
-    let newest = got[got.len() - 1];
-    assert_eq!(
-        pages.alloc(0, None),
-        Some(newest),
-        "the page freed last comes first"
-    );
-    assert_eq!((pages.drain_all(), census()), (0, 0));
+fn per_cpu_lists_are_stacks() {
+    let pages = boot_pages(Era::V4_13, Setup::of_pages(1 << 18));
+    let got = take_pages(&pages, 0, 186);
+    assert!(got.is_sorted());
+    give_pages(&pages, &got, 0);
+    assert_eq!(pages.alloc(0, None), got.last().copied());
 }
 
 /// Only order 0 is listed until 5.9, orders 0 to 3 and that of huge pages from 6.1 on.
 #[test]
 fn higher_orders_pass_the_lists_by() {
-    for (era, largest) in [(Era::V5_9, 0), (Era::V6_1, 3), (Era::V6_18, 3)] {
+    for (era, largest) in each([(Era::V5_9, 0), (Era::V6_1, 3), (Era::V6_18, 3)]) {
         let pages = boot_pages(era, Setup::of_pages(1 << 16));
-        for order in 0..=MAX_ORDER {
+        for order in each(0..=MAX_ORDER) {
             let before = pages.stats();
             let block = pages.alloc(order, None).expect("memory");
             pages.free_number(block, order).expect("allocated");
@@ -244,7 +206,7 @@ fn higher_orders_pass_the_lists_by() {
             } else {
                 (0, 2)
             };
-            assert_eq!((listed, direct), expected, "{era} order {order}");
+            assert_eq!((listed, direct), expected);
         }
     }
 }
@@ -302,12 +264,7 @@ fn refusals_name_what_the_page_is() {
 /// With a slot that is never free, everything goes to the zone, under its lock.
 #[test]
 fn a_busy_slot_leads_to_the_zone() {
-    let setup = Setup {
-        pages: 4096,
-        slot_per_mille: 1000,
-        ..Setup::default()
-    };
-    let pages = boot_pages(Era::V6_18, setup);
+    let pages = boot_pages(Era::V6_18, Setup::of_pages(4096).busy(1000));
     let mut slots = [None, Some(Pfn(u32::MAX)), None];
     assert_eq!(pages.alloc_bulk(None, &mut slots), 2, "one page is tried");
     assert_eq!(pages.alloc_bulk(None, &mut slots), 3);

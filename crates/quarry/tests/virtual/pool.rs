@@ -3,29 +3,13 @@
 mod mapping;
 mod pieces;
 
-use crate::model::scenario::{Pages, boot_pages, check_empty};
-use crate::model::setup::Setup;
-use quarry_core::debug::CallSite;
-use quarry_core::era::Era;
-use quarry_core::machine::{CpuId, Machine, NodeId};
-use quarry_core::page::{PageError, PageKind, Pfn};
-use quarry_core::pool::{
-    Mapper, PieceError, PoolCreateError, PoolError, PoolOwner, PoolParams, PoolState, PoolStats,
-    Put, REFILL_PAGES,
-};
-use quarry_sim::LonePut;
-
-use crate::model::by_number::ByNumber as _;
+use crate::prelude::*;
+use quarry_core::pool::{PieceError, PoolCreateError, PoolStats};
 
 const REFILL: u64 = REFILL_PAGES as u64;
 
 fn boot(cpus: u32, nodes: u32, era: Era) -> Pages {
-    let setup = Setup {
-        cpus,
-        nodes,
-        ..Setup::of_pages(1 << 14)
-    };
-    boot_pages(era, setup)
+    boot_pages(era, Setup::of_pages(1 << 14).on(cpus, nodes))
 }
 
 fn small(name: &str, pool_size: u32) -> PoolParams<'_> {
@@ -117,55 +101,15 @@ fn a_bulk_call_counts_each_page() {
 }
 
 #[test]
-fn a_bulk_put_leaves_what_is_refused() {
-    let pages = boot(1, 1, Era::V6_18);
-    let mut owner = PoolOwner::create(&pages, Era::V6_18, &small("rx", 100)).unwrap();
-    let mut other = PoolOwner::create(&pages, Era::V6_18, &small("tx", 100)).unwrap();
-    let pool = owner.handle();
-    for by_owner in [false, true] {
-        let [mine, shared] = [(); 2].map(|()| owner.alloc().unwrap());
-        let [theirs, plain] = [other.alloc().unwrap(), pages.alloc(0, None).unwrap()];
-        pages.get_number(shared).unwrap();
-        let mut slots = [
-            Some(theirs),
-            Some(mine),
-            None,
-            Some(mine),
-            Some(shared),
-            Some(plain),
-        ];
-        let put = if by_owner {
-            owner.lone_put_bulk(&mut slots)
-        } else {
-            pool.lone_put_bulk(&mut slots)
-        };
-        assert_eq!(put, Err(PoolError::NotOfPool(theirs)));
-        let left = [Some(theirs), None, None, Some(mine), None, Some(plain)];
-        assert_eq!(slots, left);
-        assert_eq!(pool.state_of(mine), PoolState::InPool);
-        assert_eq!(pool.stats().pages_ring, 1, "of the first round");
-        assert_eq!(pool.state_of(shared), PoolState::Outside);
-        assert_eq!(pages.put_number(shared), Ok(true));
-        assert_eq!(pages.free_number(plain, 0), Ok(()));
-        other.lone_put(theirs).unwrap();
-    }
-    assert_eq!(pool.stats().released_refcnt, 2);
-    drop(pool);
-    owner.destroy().unwrap();
-    other.destroy().unwrap();
-    check_empty(&pages);
-}
-
-#[test]
 fn eras_differ_in_bulk_ring_and_pieces() {
     let pages = boot(1, 1, Era::V5_9);
-    for era in Era::REFERENCE {
+    for era in each(Era::REFERENCE) {
         let mut owner = PoolOwner::create(&pages, era, &PoolParams::default()).unwrap();
         let pfn = owner.alloc().unwrap();
         let bulk = era >= Era::V6_1;
         let left = if bulk { REFILL - 1 } else { 0 };
-        assert_eq!(owner.pool().stats().pages_cached, left, "{era}");
-        assert_eq!(owner.alloc_piece(100).is_ok(), bulk, "{era}");
+        assert_eq!(owner.pool().stats().pages_cached, left);
+        assert_eq!(owner.alloc_piece(100).is_ok(), bulk);
         if !bulk {
             assert_eq!(owner.alloc_piece(100), Err(PieceError::Era));
         }
@@ -212,58 +156,10 @@ fn higher_orders_come_one_by_one() {
 }
 
 #[test]
-fn a_refill_stops_at_a_page_of_another_node() {
-    let pages = boot(4, 2, Era::V6_18);
-    let mut owner = PoolOwner::create(&pages, Era::V6_18, &PoolParams::default()).unwrap();
-    pages.machine().run_on(CpuId(0));
-    let near: Vec<Pfn> = (0..REFILL).map(|_| owner.alloc().unwrap()).collect();
-    pages.machine().run_on(CpuId(3));
-    let far: Vec<Pfn> = (0..REFILL).map(|_| owner.alloc().unwrap()).collect();
-    assert!(
-        near.iter()
-            .all(|&pfn| pages.node_of(pfn) == Some(NodeId(0)))
-    );
-    assert!(far.iter().all(|&pfn| pages.node_of(pfn) == Some(NodeId(1))));
-    let pool = owner.handle();
-    for &pfn in near[..5].iter().chain(&far[..1]).chain(&near[5..]) {
-        assert_eq!(pool.lone_put(pfn), Ok(Put::Ring));
-    }
-    pages.machine().run_on(CpuId(1));
-    let before = pool.stats();
-    let pfn = owner.alloc().unwrap();
-    assert_eq!(pages.node_of(pfn), Some(NodeId(0)));
-    let stats = pool.stats();
-    assert_eq!((stats.waive, stats.refill), (1, 1));
-    assert_eq!(stats.pages_cached, 4);
-    assert_eq!(before.pages_ring - stats.pages_ring, 6);
-    assert_eq!(pages.page_count(far[0]), 0, "it was released");
-    owner.lone_put(pfn).unwrap();
-    for &pfn in &far[1..] {
-        pool.lone_put(pfn).unwrap();
-    }
-    end(owner, pool);
-}
-
-#[test]
-fn a_page_with_other_users_leaves_the_pool() {
+fn the_last_reference_is_the_pools() {
     let pages = boot(1, 1, Era::V6_18);
     let mut owner = PoolOwner::create(&pages, Era::V6_18, &PoolParams::default()).unwrap();
     let pool = owner.handle();
-    for by_owner in [true, false] {
-        let pfn = owner.alloc().unwrap();
-        pages.get_number(pfn).unwrap();
-        assert_eq!(pages.page_count(pfn), 2);
-        let put = if by_owner {
-            owner.lone_put(pfn)
-        } else {
-            pool.lone_put(pfn)
-        };
-        assert_eq!(put, Ok(Put::Released));
-        assert_eq!(pages.page_count(pfn), 1, "the other user's");
-        assert_eq!(pool.lone_put(pfn), Err(PoolError::NotOfPool(pfn)));
-        assert_eq!(pages.put_number(pfn), Ok(true));
-    }
-    assert_eq!(pool.stats().released_refcnt, 2);
     let pfn = owner.alloc().unwrap();
     pages.get_number(pfn).unwrap();
     assert_eq!(pages.put_number(pfn), Ok(false));
@@ -390,9 +286,9 @@ fn a_pool_lives_on_the_last_pages_of_memory() {
     for era in [Era::V5_9, Era::V6_18] {
         let pages = boot_pages(era, Setup::of_pages(100));
         let mut owner = PoolOwner::create(&pages, era, &small("all", 50)).unwrap();
-        for round in 0..3 {
+        for _ in each(0..3) {
             let got: Vec<Pfn> = std::iter::from_fn(|| owner.alloc()).collect();
-            assert_eq!(got.len(), 100, "round {round}");
+            assert_eq!(got.len(), 100);
             assert_eq!(owner.pool().stats().inflight, 100);
             for (i, pfn) in got.into_iter().enumerate() {
                 if i % 2 == 0 {

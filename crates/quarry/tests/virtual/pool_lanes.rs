@@ -1,21 +1,11 @@
 //! Lanes of page pools: the way home where a machine has single steps.
 
-use std::cell::Cell;
-use std::collections::{BTreeSet, VecDeque};
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::ptr::NonNull;
-
-use crate::model::by_number::ByNumber as _;
-use crate::model::scenario::check_empty;
-use crate::model::setup::Setup;
-use crate::model::steps::{STUCK, Stepping};
+use crate::model::steps::STUCK;
 use crate::pool::end;
-use quarry_core::era::Era;
-use quarry_core::machine::CpuId;
-use quarry_core::page::{PageAllocator, Pfn};
-use quarry_core::pool::{
-    BATCH_PAGES, CACHE_PAGES, Mapper, PagePool, PoolOwner, PoolParams, PoolState, Put,
-};
+use crate::prelude::*;
+use quarry_core::pool::{BATCH_PAGES, PagePool};
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 type Pages = PageAllocator<Stepping>;
 
@@ -27,12 +17,8 @@ fn boot(cpus: u32) -> Pages {
 }
 
 fn boot_nodes(cpus: u32, nodes: u32) -> Pages {
-    let setup = Setup {
-        cpus,
-        nodes,
-        ..Setup::of_pages(1 << 14)
-    };
-    PageAllocator::new(Stepping(setup.machine()), Era::V6_18).expect("a page allocator")
+    let machine = Stepping(Setup::of_pages(1 << 14).on(cpus, nodes).machine());
+    PageAllocator::new(machine, Era::V6_18).expect("a page allocator")
 }
 
 fn pool(pages: &Pages, pool_size: u32) -> PoolOwner<'_, Stepping> {
@@ -64,7 +50,7 @@ fn pages_come_home_in_order_however_often() {
     let mut home = VecDeque::new();
     let mut puts = 0;
     // Numbers without a common divisor with the lane's length, so that it begins anywhere.
-    for round in 0..2_000_usize {
+    for round in each(0..2_000_usize) {
         for _ in 0..1 + round * 7 % 45 {
             let Some(pfn) = away.pop_front() else { break };
             assert_eq!(put_on(&handle, 1, pfn), Put::Ring);
@@ -80,7 +66,7 @@ fn pages_come_home_in_order_however_often() {
         if home.len() > CACHE_PAGES {
             let got: BTreeSet<Pfn> = alloc(&mut owner, 64).into_iter().collect();
             let oldest: BTreeSet<Pfn> = home.drain(..64).collect();
-            assert_eq!(got, oldest, "round {round}");
+            assert_eq!(got, oldest);
             away.extend(got);
         }
     }
@@ -140,8 +126,8 @@ fn one_page_may_come_and_go_alone() {
     let got = alloc(&mut owner, 64);
     // The alloc cache is empty, so the page goes through the lane each time: the newest entry is the
     // same page, which was taken.
-    for round in 0..2_000 {
-        assert_eq!(put_on(&handle, 1, got[0]), Put::Ring, "round {round}");
+    for _ in each(0..2_000) {
+        assert_eq!(put_on(&handle, 1, got[0]), Put::Ring);
         assert_eq!(owner.alloc(), Some(got[0]));
     }
     let stats = handle.stats();

@@ -7,24 +7,13 @@ mod end;
 mod pieces;
 mod script;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-
-use crate::model::by_number::ByNumber as _;
-use crate::model::cases::check_property;
-use crate::model::setup::{Setup, setups};
-use crate::model::{Check, ensure, ensure_eq};
+use crate::prelude::*;
 use proptest::collection::vec;
 use proptest::prelude::*;
-use quarry_core::debug::CallSite;
-use quarry_core::era::Era;
-use quarry_core::machine::{CpuId, Cpus as _, NodeId};
-use quarry_core::page::{PageAllocator, Pfn};
-use quarry_core::pool::{
-    CACHE_PAGES, PageBatch, PagePool, PieceError, PoolOwner, PoolParams, PoolState, PoolStats, Put,
-    REFILL_PAGES,
-};
-use quarry_sim::{LonePut, VirtualMachine};
+use quarry_core::machine::Cpus as _;
+use quarry_core::pool::{PageBatch, PagePool, PieceError, PoolStats};
 use script::{Op, Shape, ops, shapes};
+use std::collections::VecDeque;
 
 /// Scripts that a soak tries a property on.
 const CASES: u32 = 300;

@@ -1,14 +1,6 @@
 //! Pages that were a pool's and become slabs: nothing of the pool is left in their descriptors.
 
-use std::ptr::NonNull;
-
-use crate::model::design_tests;
-use crate::model::scenario::{VirtualHeap, boot, destroy, sized};
-use crate::model::setup::Setup;
-use quarry_core::design::Design;
-use quarry_core::era::Era;
-use quarry_core::page::Pfn;
-use quarry_core::pool::{Mapper, PoolOwner, PoolParams};
+use crate::prelude::*;
 
 /// Its mappings are no valid link, offset or CPU.
 struct Device;
@@ -65,17 +57,16 @@ fn pool_pages_become_slabs<D: Design>(_: &str, era: Era) {
         // SAFETY: the handle is not used.
         unsafe { heap.cache_of(first) }.is_some()
     });
-    assert!(slabs.count() > used.len() / 2, "{era}: they are slabs now");
+    assert!(slabs.count() > used.len() / 2, "they are slabs now");
     let mut live = 0;
     cache.for_each_live(|_| live += 1).expect("at rest");
-    assert_eq!(live, objects.len(), "{era}");
-    assert_eq!(cache.check_consistency(), Ok(()), "{era}");
-    assert!(cache.usage().active_objs >= live as u64, "{era}");
+    assert_eq!(live, objects.len());
+    assert_eq!(cache.check_consistency(), Ok(()));
+    assert!(cache.usage().active_objs >= live as u64);
     for object in objects {
-        // SAFETY: allocated above and not used any more.
-        unsafe { cache.free(object) }.expect("a live object");
+        free(cache, object).expect("a live object");
     }
-    assert_eq!(cache.check_consistency(), Ok(()), "{era}");
+    assert_eq!(cache.check_consistency(), Ok(()));
     destroy(cache);
     heap.pages().check_consistency().expect("consistent");
 }

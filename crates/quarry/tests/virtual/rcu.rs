@@ -1,16 +1,6 @@
 //! Deferred frees in every design: not before readers have finished, and then all of them.
 
-use crate::model::design_tests;
-use crate::model::scenario::{
-    Object, boot, destroy, give, give_later, grace_period, live, on, shrink_all, sized, small,
-    stat, stats, take,
-};
-use crate::model::setup::Setup;
-use quarry_core::design::{CacheSpec, Design, FreeError};
-use quarry_core::era::Era;
-use quarry_core::sheaf::SheafCache;
-use quarry_core::stats::Stat;
-use quarry_sim::Rng;
+use crate::prelude::*;
 
 fn frees_wait_for_readers<D: Design>(_: &str, era: Era) {
     let heap = small::<D>(era, 2);
@@ -26,21 +16,21 @@ fn frees_wait_for_readers<D: Design>(_: &str, era: Era) {
     }
     // SAFETY: it is not this cache's, so the free is refused.
     let wrong = unsafe { cache.free_rcu(stranger[0]) };
-    assert_eq!(wrong, Err(FreeError::WrongCache), "{era}");
+    assert_eq!(wrong, Err(FreeError::WrongCache));
     cache.flush();
     heap.reap();
-    assert_eq!(live(), 1500, "{era}: readers may still look");
+    assert_eq!(live(), 1500, "readers may still look");
     grace_period(&heap);
     heap.reap();
     cache.flush();
-    assert_eq!(live(), 100, "{era}");
+    assert_eq!(live(), 100);
     give(cache, &objects[1400..]);
     give(other, &stranger);
-    assert_eq!(cache.check_consistency(), Ok(()), "{era}");
+    assert_eq!(cache.check_consistency(), Ok(()));
     destroy(cache);
     // What noted the frees is gone as well.
     shrink_all(&heap);
-    assert_eq!(heap.pages().slab_pages(), 0, "{era}");
+    assert_eq!(heap.pages().slab_pages(), 0);
 }
 
 design_tests!(deferred: frees_wait_for_readers);
@@ -130,18 +120,18 @@ fn keeps_what_readers_see(era: Era, setup: Setup) {
             }
         }
     }
-    assert_eq!(cache.check_consistency(), Ok(()), "{era}, {setup:?}");
+    assert_eq!(cache.check_consistency(), Ok(()), "{setup:?}");
     give(cache, &places.held);
     cache.flush();
     grace_period(&heap);
     assert!(cache.set_attribute("sheaf_capacity", 0));
     cache.shrink();
     let usage = cache.usage();
-    assert_eq!(usage.slabs, 0, "{era}, {setup:?}: {usage:?}");
+    assert_eq!(usage.slabs, 0, "{setup:?}: {usage:?}");
     let [made, freed] = stats(cache, [Stat::SheafAlloc, Stat::SheafFree]);
-    assert_eq!(made, freed, "{era}, {setup:?}");
+    assert_eq!(made, freed, "{setup:?}");
     shrink_all(&heap);
-    assert_eq!(heap.pages().slab_pages(), 0, "{era}, {setup:?}");
+    assert_eq!(heap.pages().slab_pages(), 0, "{setup:?}");
 }
 
 #[test]

@@ -1,15 +1,6 @@
 //! Worked sequences of caches with sheaves: refill, spare, barn, remote frees, bulk, readers.
 
-use crate::model::scenario::{
-    Object, VirtualCache, VirtualHeap, destroy, give, give_bulk, give_later, grace_period, live,
-    node_of, on, sized, stat, stats, take, two_nodes,
-};
-use quarry_core::design::CacheSpec;
-use quarry_core::era::Era;
-use quarry_core::geometry::CacheFlags;
-use quarry_core::machine::NodeId;
-use quarry_core::sheaf::SheafCache;
-use quarry_core::stats::Stat;
+use crate::prelude::*;
 
 fn small(cpus: u32) -> VirtualHeap<SheafCache> {
     crate::model::scenario::small(Era::V7_0, cpus)
@@ -215,24 +206,16 @@ fn bulk_calls_use_what_sheaves_hold() {
 #[test]
 fn sheaves_are_kmalloc_objects() {
     let heap = small(1);
-    for (size, class) in [(64, 512), (256, 256), (1024, 128), (4096, 64)] {
+    for (size, class) in each([(64, 512), (256, 256), (1024, 128), (4096, 64)]) {
         let cache = sized(&heap, "scenario", size);
         let sheaves = heap.kmalloc_cache(class).expect("a class");
         let count = || live(sheaves).len();
         assert_eq!(count(), 1, "the CPU's main one");
         let objects = take(cache, 1);
-        assert_eq!(
-            (count(), stat(cache, Stat::SheafAlloc)),
-            (2, 2),
-            "{size} bytes"
-        );
+        assert_eq!((count(), stat(cache, Stat::SheafAlloc)), (2, 2));
         give(cache, &objects);
         cache.shrink();
-        assert_eq!(
-            (count(), stat(cache, Stat::SheafFree)),
-            (1, 1),
-            "{size} bytes"
-        );
+        assert_eq!((count(), stat(cache, Stat::SheafFree)), (1, 1));
     }
     // A class whose sheaves come from itself.
     let class = heap.kmalloc_cache(512).expect("a class");

@@ -1,9 +1,6 @@
 //! Bulk frees of objects of other nodes, by release.
 
-use crate::model::scenario::{Object, give_bulk, on, sized, stats, take, two_nodes};
-use quarry_core::era::Era;
-use quarry_core::sheaf::SheafCache;
-use quarry_core::stats::Stat;
+use crate::prelude::*;
 
 /// Frees a whole slab of 64 objects on the other node's CPU, between as many of its own that fit in its
 /// sheaf. Returns what that adds to the counters.
@@ -46,8 +43,8 @@ fn bulk_free_of_a_remote_slab(era: Era) -> [u64; 5] {
 /// free: the slab becomes empty at once and is on no list in between.
 #[test]
 fn remote_objects_go_in_portions_or_at_once() {
-    for (era, listed) in [(Era::V7_0, 1), (Era::V7_2, 1), (Era::V7_3, 0)] {
+    for (era, listed) in each([(Era::V7_0, 1), (Era::V7_2, 1), (Era::V7_3, 0)]) {
         let added = bulk_free_of_a_remote_slab(era);
-        assert_eq!(added, [8, 64, listed, listed, 1], "{era}");
+        assert_eq!(added, [8, 64, listed, listed, 1]);
     }
 }

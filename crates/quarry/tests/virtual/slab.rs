@@ -1,13 +1,7 @@
 //! SLAB's worked sequences: arrays, lists, release of slabs, colours, indices.
 
-use crate::model::scenario::{
-    Object, VirtualCache, VirtualHeap, cache_of, give, live, on, sized, small, stat, take,
-};
 use crate::model::slab_class::{ERAS, free_objects};
-use quarry_core::era::Era;
-use quarry_core::geometry::{CacheFlags, FreelistPlace};
-use quarry_core::slab::SlabCache;
-use quarry_core::stats::Stat;
+use crate::prelude::*;
 
 /// Number of an object in its slab of order 0, and bytes in front of the slab's first object.
 fn place(
@@ -28,7 +22,7 @@ fn place(
 /// within a batch, which is 16 for an array that was not touched.
 #[test]
 fn a_fresh_slab_is_handed_out_in_descending_order() {
-    for era in ERAS {
+    for era in each(ERAS) {
         let heap = small::<SlabCache>(era, 1);
         let cache = sized(&heap, "scenario", 64);
         let numbers = |objects: Vec<Object>| -> Vec<usize> {
@@ -44,22 +38,18 @@ fn a_fresh_slab_is_handed_out_in_descending_order() {
         };
         let per_slab = cache.head().geometry().objects as usize;
         assert_eq!(per_slab, if era == Era::V6_1 { 64 } else { 59 });
-        assert_eq!(
-            numbers(take(cache, 16)),
-            (0..16).rev().collect::<Vec<_>>(),
-            "{era}"
-        );
-        assert_eq!(stat(cache, Stat::AllocSlowpath), 1, "{era}");
+        assert_eq!(numbers(take(cache, 16)), (0..16).rev().collect::<Vec<_>>());
+        assert_eq!(stat(cache, Stat::AllocSlowpath), 1);
         // Touched now: a whole batch, but no more than the partial slab has left.
         let rest = numbers(take(cache, per_slab - 16));
         let expected = (16..per_slab).rev();
-        assert!(rest.iter().copied().eq(expected), "{era}: {rest:?}");
-        assert_eq!(stat(cache, Stat::AllocSlowpath), 2, "{era}");
-        assert_eq!(stat(cache, Stat::AllocFromPartial), 1, "{era}");
+        assert!(rest.iter().copied().eq(expected), "{rest:?}");
+        assert_eq!(stat(cache, Stat::AllocSlowpath), 2);
+        assert_eq!(stat(cache, Stat::AllocFromPartial), 1);
         // The next slab brings a batch of 60, or all it has.
         let next = numbers(take(cache, 1));
-        assert_eq!(next, [60.min(per_slab) - 1], "{era}");
-        assert_eq!(stat(cache, Stat::AllocSlab), 2, "{era}");
+        assert_eq!(next, [60.min(per_slab) - 1]);
+        assert_eq!(stat(cache, Stat::AllocSlab), 2);
         assert_eq!(cache.check_consistency(), Ok(()));
     }
 }
@@ -68,7 +58,7 @@ fn a_fresh_slab_is_handed_out_in_descending_order() {
 /// CPU takes the newest.
 #[test]
 fn the_oldest_batch_goes_to_the_shared_array() {
-    for era in ERAS {
+    for era in each(ERAS) {
         let heap = small::<SlabCache>(era, 2);
         let cache = sized(&heap, "scenario", 256);
         let objects = take(cache, 240);
@@ -77,34 +67,33 @@ fn the_oldest_batch_goes_to_the_shared_array() {
         give(cache, &objects[..120]);
         assert_eq!(
             (stat(cache, Stat::FreeSlowpath), cache.usage().shared_avail),
-            (0, 0),
-            "{era}"
+            (0, 0)
         );
         give(cache, &objects[120..121]);
-        assert_eq!(stat(cache, Stat::FreeSlowpath), 1, "{era}");
-        assert_eq!(cache.usage().shared_avail, 60, "{era}");
+        assert_eq!(stat(cache, Stat::FreeSlowpath), 1);
+        assert_eq!(cache.usage().shared_avail, 60);
         assert_eq!(free_objects(cache), in_slabs, "what is in arrays is active");
         // Newest first from the own array.
-        assert_eq!(take(cache, 2), [objects[120], objects[119]], "{era}");
+        assert_eq!(take(cache, 2), [objects[120], objects[119]]);
         on(&heap, 1);
         let partial = stat(cache, Stat::AllocFromPartial);
         let other: Vec<Object> = objects[44..60].iter().rev().copied().collect();
         assert_eq!(
             take(cache, 16),
             other,
-            "{era}: 16 for an untouched array, the newest"
+            "16 for an untouched array, the newest"
         );
-        assert_eq!(cache.usage().shared_avail, 44, "{era}");
+        assert_eq!(cache.usage().shared_avail, 44);
         assert_eq!(
             take(cache, 1),
             [objects[43]],
-            "{era}: touched, but there are only 44"
+            "touched, but there are only 44"
         );
-        assert_eq!(cache.usage().shared_avail, 0, "{era}");
+        assert_eq!(cache.usage().shared_avail, 0);
         assert_eq!(
             stat(cache, Stat::AllocFromPartial),
             partial,
-            "{era}: no slab was looked at"
+            "no slab was looked at"
         );
         assert_eq!(cache.check_consistency(), Ok(()));
     }
@@ -113,34 +102,30 @@ fn the_oldest_batch_goes_to_the_shared_array() {
 /// Facts 8.9: a shared array with little room takes little, a full one nothing.
 #[test]
 fn a_shared_array_with_little_room_takes_little() {
-    for era in ERAS {
+    for era in each(ERAS) {
         let heap = small::<SlabCache>(era, 2);
         let cache = sized(&heap, "scenario", 256);
-        assert!(cache.set_attribute("batchcount", 50), "{era}");
-        assert!(cache.set_attribute("sharedfactor", 1), "{era}");
+        assert!(cache.set_attribute("batchcount", 50));
+        assert!(cache.set_attribute("sharedfactor", 1));
         let objects = take(cache, 400);
         cache.flush();
         let in_slabs = free_objects(cache);
         give(cache, &objects[..121]);
-        assert_eq!(cache.usage().shared_avail, 50, "{era}: full at once");
+        assert_eq!(cache.usage().shared_avail, 50, "full at once");
         give(cache, &objects[121..171]);
-        assert_eq!(
-            free_objects(cache) - in_slabs,
-            50,
-            "{era}: a batch to the slabs"
-        );
+        assert_eq!(free_objects(cache) - in_slabs, 50, "a batch to the slabs");
         on(&heap, 1);
         take(cache, 1);
-        assert_eq!(cache.usage().shared_avail, 34, "{era}");
+        assert_eq!(cache.usage().shared_avail, 34);
         on(&heap, 0);
         give(cache, &objects[171..220]);
         let slow = stat(cache, Stat::FreeSlowpath);
         give(cache, &objects[220..221]);
-        assert_eq!(cache.usage().shared_avail, 50, "{era}");
+        assert_eq!(cache.usage().shared_avail, 50);
         give(cache, &objects[221..236]);
-        assert_eq!(stat(cache, Stat::FreeSlowpath), slow + 1, "{era}: 16 fit");
+        assert_eq!(stat(cache, Stat::FreeSlowpath), slow + 1, "16 fit");
         give(cache, &objects[236..237]);
-        assert_eq!(stat(cache, Stat::FreeSlowpath), slow + 2, "{era}");
+        assert_eq!(stat(cache, Stat::FreeSlowpath), slow + 2);
         assert_eq!(cache.check_consistency(), Ok(()));
     }
 }
@@ -158,29 +143,21 @@ fn kept(heap: &VirtualHeap<SlabCache>, slabs: &[&[Object]]) -> Vec<bool> {
 /// the one just emptied, 6.1 of those that have been empty for longest.
 #[test]
 fn a_node_keeps_free_limit_objects() {
-    for (era, per_slab) in [(Era::V2_6_24, 15), (Era::V6_1, 16)] {
+    for (era, per_slab) in each([(Era::V2_6_24, 15), (Era::V6_1, 16)]) {
         let heap = small::<SlabCache>(era, 1);
         let cache = sized(&heap, "scenario", 256);
         let free_limit = 2 * 60 + per_slab as u64;
         let mut objects = take(cache, 20 * per_slab);
-        assert_eq!(cache.usage().slabs, 20, "{era}");
+        assert_eq!(cache.usage().slabs, 20);
         objects.sort_unstable();
         let slabs: Vec<&[Object]> = objects.chunks(per_slab).collect();
         // Slab by slab, so that the slabs become empty in the order of their addresses.
         give(cache, &objects[..180]);
-        assert_eq!(
-            (free_objects(cache), cache.usage().slabs),
-            (60, 20),
-            "{era}"
-        );
+        assert_eq!((free_objects(cache), cache.usage().slabs), (60, 20));
         give(cache, &objects[180..240]);
-        assert_eq!(
-            (free_objects(cache), cache.usage().slabs),
-            (120, 20),
-            "{era}"
-        );
+        assert_eq!((free_objects(cache), cache.usage().slabs), (120, 20));
         give(cache, &objects[240..300]);
-        assert!(free_objects(cache) <= free_limit, "{era}");
+        assert!(free_objects(cache) <= free_limit);
         let gone: Vec<usize> = kept(&heap, &slabs)
             .iter()
             .enumerate()
@@ -194,10 +171,10 @@ fn a_node_keeps_free_limit_objects() {
             _ => assert_eq!((gone, free_objects(cache)), (vec![0, 1, 2], 132)),
         }
         give(cache, &objects[300..]);
-        assert!(free_objects(cache) <= free_limit, "{era}");
+        assert!(free_objects(cache) <= free_limit);
         assert_eq!(cache.check_consistency(), Ok(()));
         cache.shrink();
-        assert_eq!(cache.usage().slabs, 0, "{era}");
+        assert_eq!(cache.usage().slabs, 0);
     }
 }
 
@@ -205,7 +182,7 @@ fn a_node_keeps_free_limit_objects() {
 /// tuned. Those of kmalloc are, and any that says so.
 #[test]
 fn early_caches_have_a_lower_limit() {
-    for (era, per_slab) in [(Era::V2_6_24, 15), (Era::V6_1, 16)] {
+    for (era, per_slab) in each([(Era::V2_6_24, 15), (Era::V6_1, 16)]) {
         let heap = small::<SlabCache>(era, 4);
         let caches = [
             (heap.kmalloc_cache(256).expect("a class"), 4),
@@ -215,7 +192,7 @@ fn early_caches_have_a_lower_limit() {
         for (cache, batches) in caches {
             for (tuned, batches) in [(false, batches), (true, 5)] {
                 if tuned {
-                    assert!(cache.set_attribute("sharedfactor", 0), "{era}");
+                    assert!(cache.set_attribute("sharedfactor", 0));
                 }
                 give(cache, &take(cache, 2000));
                 cache.flush();
@@ -223,7 +200,7 @@ fn early_caches_have_a_lower_limit() {
                 assert_eq!(
                     free_objects(cache),
                     limit - limit % per_slab,
-                    "{era}, {}, {tuned}",
+                    "{}, {tuned}",
                     cache.head().name()
                 );
             }
@@ -236,19 +213,18 @@ fn early_caches_have_a_lower_limit() {
 fn slabs_take_turns_with_colours() {
     let aligned = CacheFlags::HWCACHE_ALIGN;
     let kept = CacheFlags::RECLAIM | CacheFlags::CTOR;
-    for (era, size, flags, in_front, colours) in [
+    for (era, size, flags, in_front, colours) in each([
         (Era::V2_6_24, 232, aligned, 128, [0, 1, 0, 1]),
         (Era::V6_1, 648, kept, 0, [1, 2, 0, 1]),
-    ] {
+    ]) {
         let heap = small::<SlabCache>(era, 1);
         let cache = cache_of(&heap, "scenario", size, flags);
         let geometry = *cache.head().geometry();
-        assert_eq!(geometry.order, 0, "{era}");
+        assert_eq!(geometry.order, 0);
         let wanted = if era == Era::V6_1 { 3 } else { 2 };
         assert_eq!(
             (geometry.slab.colours, geometry.slab.colour_off),
-            (wanted, 64),
-            "{era}"
+            (wanted, 64)
         );
         let objects = take(cache, 4 * geometry.objects as usize);
         let pages: Vec<_> = objects.iter().map(|&o| heap.pages().pfn_of(o)).collect();
@@ -261,7 +237,7 @@ fn slabs_take_turns_with_colours() {
         }
         let found: Vec<usize> = seen.iter().map(|(_, offset)| *offset).collect();
         let expected = colours.map(|colour| in_front + colour * 64);
-        assert_eq!(found, expected, "{era}");
+        assert_eq!(found, expected);
     }
 }
 
@@ -305,36 +281,36 @@ fn indices_are_in_the_slab() {
 /// Facts 8.3, 3.2: indices off the slab, and shared arrays, are objects of general caches.
 #[test]
 fn general_caches_hold_what_the_cache_needs() {
-    for (era, size, flags, off_slab) in [
+    for (era, size, flags, off_slab) in each([
         (Era::V2_6_24, 512, CacheFlags::NONE, 80),
         (Era::V6_1, 256, CacheFlags::RCU, 16),
-    ] {
+    ]) {
         let heap = small::<SlabCache>(era, 2);
         let cache = cache_of(&heap, "scenario", size, flags);
         let geometry = *cache.head().geometry();
-        assert_eq!(geometry.slab.freelist, FreelistPlace::OffSlab, "{era}");
-        assert_eq!(geometry.slab.freelist_bytes, off_slab, "{era}");
+        assert_eq!(geometry.slab.freelist, FreelistPlace::OffSlab);
+        assert_eq!(geometry.slab.freelist_bytes, off_slab);
         let live = |bytes| live(heap.kmalloc_cache(bytes).expect("a class")).len();
         let objects = take(cache, 10 * geometry.objects as usize);
-        assert_eq!(cache.usage().slabs, 10, "{era}");
+        assert_eq!(cache.usage().slabs, 10);
         // What the large classes themselves keep comes on top.
         let own = live(off_slab as usize);
         let shared = 16 + 8 * geometry.slab.shared_factor * geometry.batch;
-        assert!(own >= 10 && live(shared as usize) >= 1, "{era}: {own}");
+        assert!(own >= 10 && live(shared as usize) >= 1, "{own}");
         give(cache, &objects);
         cache.shrink();
-        assert_eq!(cache.usage().slabs, 0, "{era}");
-        assert_eq!(live(off_slab as usize), own - 10, "{era}");
+        assert_eq!(cache.usage().slabs, 0);
+        assert_eq!(live(off_slab as usize), own - 10);
     }
 }
 
 /// Objects are not touched while free, but for the one that holds a slab's indices.
 #[test]
 fn freed_objects_keep_their_contents() {
-    for (era, flags) in [
+    for (era, flags) in each([
         (Era::V2_6_24, CacheFlags::NONE),
         (Era::V6_1, CacheFlags::CTOR),
-    ] {
+    ]) {
         let heap = small::<SlabCache>(era, 2);
         let cache = cache_of(&heap, "scenario", 100, flags);
         let bytes = cache.head().geometry().layout.size as usize;
@@ -353,7 +329,7 @@ fn freed_objects_keep_their_contents() {
             let found = unsafe { std::slice::from_raw_parts(object.as_ptr(), bytes) };
             assert!(
                 found.iter().all(|byte| *byte == 0xa5),
-                "{era}: as its user left it"
+                "as its user left it"
             );
         }
         assert_eq!(cache.check_consistency(), Ok(()));

@@ -1,15 +1,7 @@
 //! SLAB's queues: reaping, objects of other nodes, tuning.
 
-use crate::model::scenario::{
-    Object, destroy, free, give, live, node_of, on, reap_at, sized, small, stat, stats, take,
-    two_nodes,
-};
 use crate::model::slab_class::{ERAS, free_objects};
-use quarry_core::design::FreeError;
-use quarry_core::era::Era;
-use quarry_core::machine::NodeId;
-use quarry_core::slab::SlabCache;
-use quarry_core::stats::Stat;
+use crate::prelude::*;
 
 /// Facts 8.11, 3.7: an array that was not touched since the last round gives a fifth of its limit.
 #[test]
@@ -21,23 +13,23 @@ fn idle_arrays_are_reaped_by_fifths() {
         (8192, 8, 2),
         (200_000, 1, 1),
     ];
-    for era in ERAS {
-        for (size, limit, part) in table {
+    for era in each(ERAS) {
+        for (size, limit, part) in each(table) {
             let heap = small::<SlabCache>(era, 1);
             let cache = sized(&heap, "scenario", size);
-            assert_eq!(cache.attribute("limit"), Some(limit as u64), "{era}");
+            assert_eq!(cache.attribute("limit"), Some(limit as u64));
             let objects = take(cache, limit);
             cache.flush();
             give(cache, &objects);
             let before = free_objects(cache);
             reap_at(&heap, 1);
-            assert_eq!(free_objects(cache), before, "{era}, {size}: it was touched");
+            assert_eq!(free_objects(cache), before, "it was touched");
             reap_at(&heap, 2);
-            assert_eq!(free_objects(cache) - before, part, "{era}, {size}");
+            assert_eq!(free_objects(cache) - before, part);
             give(cache, &take(cache, 1));
             let before = free_objects(cache);
             reap_at(&heap, 3);
-            assert_eq!(free_objects(cache), before, "{era}, {size}: touched again");
+            assert_eq!(free_objects(cache), before, "touched again");
         }
         let heap = small::<SlabCache>(era, 1);
         let cache = sized(&heap, "scenario", 256);
@@ -48,7 +40,7 @@ fn idle_arrays_are_reaped_by_fifths() {
         reap_at(&heap, 1);
         for (now, gone) in [(2, 5), (3, 7), (4, 8), (5, 9), (6, 9)] {
             reap_at(&heap, now);
-            assert_eq!(free_objects(cache) - before, gone, "{era}: half of few");
+            assert_eq!(free_objects(cache) - before, gone, "half of few");
         }
     }
 }
@@ -57,38 +49,38 @@ fn idle_arrays_are_reaped_by_fifths() {
 #[test]
 fn idle_nodes_are_reaped_every_four_seconds() {
     const SECOND: u64 = 1_000_000_000;
-    for (era, per_slab) in [(Era::V2_6_24, 15u64), (Era::V6_1, 16)] {
+    for (era, per_slab) in each([(Era::V2_6_24, 15u64), (Era::V6_1, 16)]) {
         let heap = small::<SlabCache>(era, 2);
         let cache = sized(&heap, "scenario", 256);
         let objects = take(cache, 400);
         give(cache, &objects);
         let shared = cache.usage().shared_avail;
-        assert!(shared > 96, "{era}: {shared}");
+        assert!(shared > 96, "{shared}");
         let free_limit = 3 * 60 + per_slab;
         let part = free_limit.div_ceil(5 * per_slab);
         reap_at(&heap, 10 * SECOND);
         assert_eq!(
             cache.usage().shared_avail,
             shared,
-            "{era}: the first round is the start"
+            "the first round is the start"
         );
         reap_at(&heap, 13 * SECOND);
-        assert_eq!(cache.usage().shared_avail, shared, "{era}");
+        assert_eq!(cache.usage().shared_avail, shared);
         // Nothing was allocated from it since. In 2.6.24 new slabs come through the free list,
         // which counts as a use of it; in 6.1 they do not.
         reap_at(&heap, 14 * SECOND);
-        assert_eq!(cache.usage().shared_avail, shared - 96, "{era}");
+        assert_eq!(cache.usage().shared_avail, shared - 96);
         let first = if era == Era::V2_6_24 { 0 } else { part };
-        assert_eq!(stat(cache, Stat::Reaped), first, "{era}");
+        assert_eq!(stat(cache, Stat::Reaped), first);
         cache.flush();
         let free_slabs = || cache.usage().slabs - cache.usage().active_slabs;
         let before = free_slabs();
-        assert!(before >= part, "{era}: {before}");
+        assert!(before >= part, "{before}");
         reap_at(&heap, 18 * SECOND);
-        assert_eq!(stat(cache, Stat::Reaped), first + part, "{era}");
-        assert_eq!(free_slabs(), before - part, "{era}");
+        assert_eq!(stat(cache, Stat::Reaped), first + part);
+        assert_eq!(free_slabs(), before - part);
         reap_at(&heap, 19 * SECOND);
-        assert_eq!(stat(cache, Stat::Reaped), first + part, "{era}: not yet");
+        assert_eq!(stat(cache, Stat::Reaped), first + part, "not yet");
         assert_eq!(cache.check_consistency(), Ok(()));
     }
 }
@@ -98,7 +90,7 @@ fn idle_nodes_are_reaped_every_four_seconds() {
 #[test]
 fn uses_of_the_shared_array_by_era() {
     const SECOND: u64 = 1_000_000_000;
-    for era in ERAS {
+    for era in each(ERAS) {
         let old = era == Era::V2_6_24;
         let heap = small::<SlabCache>(era, 2);
         let cache = sized(&heap, "scenario", 256);
@@ -106,10 +98,10 @@ fn uses_of_the_shared_array_by_era() {
         reap_at(&heap, 10 * SECOND);
         take(cache, 130);
         let shared = cache.usage().shared_avail;
-        assert!(shared > 96, "{era}: {shared}");
+        assert!(shared > 96, "{shared}");
         reap_at(&heap, 14 * SECOND);
         let idle = if old { 96 } else { 0 };
-        assert_eq!(cache.usage().shared_avail, shared - idle, "{era}: refilled");
+        assert_eq!(cache.usage().shared_avail, shared - idle, "refilled");
 
         let heap = two_nodes::<SlabCache>(era);
         let cache = sized(&heap, "scenario", 256);
@@ -118,27 +110,27 @@ fn uses_of_the_shared_array_by_era() {
         reap_at(&heap, 10 * SECOND);
         on(&heap, 1);
         give(cache, &objects);
-        assert_eq!(cache.usage().shared_avail, 12, "{era}");
+        assert_eq!(cache.usage().shared_avail, 12);
         on(&heap, 0);
         reap_at(&heap, 14 * SECOND);
         let idle = if old { 0 } else { 6 };
-        assert_eq!(cache.usage().shared_avail, 12 - idle, "{era}: overflowed");
+        assert_eq!(cache.usage().shared_avail, 12 - idle, "overflowed");
     }
 }
 
 /// A cache whose arrays hold one object has alien arrays of one, too.
 #[test]
 fn alien_arrays_of_large_objects_hold_one() {
-    for era in ERAS {
+    for era in each(ERAS) {
         let heap = two_nodes::<SlabCache>(era);
         let cache = sized(&heap, "scenario", 200_000);
-        assert_eq!(cache.attribute("limit"), Some(1), "{era}");
+        assert_eq!(cache.attribute("limit"), Some(1));
         let objects = take(cache, 2);
         on(&heap, 1);
         let counts = [Stat::NodeFrees, Stat::AlienOverflow];
         for (object, expected) in objects.iter().zip([[1, 0], [2, 1]]) {
             give(cache, &[*object]);
-            assert_eq!(stats(cache, counts), expected, "{era}");
+            assert_eq!(stats(cache, counts), expected);
         }
         assert_eq!(cache.check_consistency(), Ok(()));
     }
@@ -147,41 +139,36 @@ fn alien_arrays_of_large_objects_hold_one() {
 /// Facts 8.10, 3.5: twelve objects of another node wait; the next sends all home.
 #[test]
 fn alien_objects_go_home_by_twelves() {
-    for era in ERAS {
+    for era in each(ERAS) {
         let heap = two_nodes::<SlabCache>(era);
         let cache = sized(&heap, "scenario", 256);
         let objects = take(cache, 40);
         cache.flush();
         on(&heap, 1);
         give(cache, &objects[..12]);
-        assert_eq!(stat(cache, Stat::NodeFrees), 12, "{era}");
+        assert_eq!(stat(cache, Stat::NodeFrees), 12);
         assert_eq!(
             (stat(cache, Stat::AlienOverflow), cache.usage().shared_avail),
-            (0, 0),
-            "{era}"
+            (0, 0)
         );
-        assert_eq!(
-            free(cache, objects[11]),
-            Err(FreeError::DoubleFree),
-            "{era}"
-        );
+        assert_eq!(free(cache, objects[11]), Err(FreeError::DoubleFree));
         give(cache, &objects[12..13]);
-        assert_eq!(stat(cache, Stat::AlienOverflow), 1, "{era}");
+        assert_eq!(stat(cache, Stat::AlienOverflow), 1);
         assert_eq!(
             cache.usage().shared_avail,
             12,
-            "{era}: in the other node's shared array"
+            "in the other node's shared array"
         );
         // Which is where that node's CPU finds them.
         on(&heap, 0);
-        assert_eq!(take(cache, 1), [objects[11]], "{era}");
+        assert_eq!(take(cache, 1), [objects[11]]);
         give(cache, &objects[11..12]);
         // The rest waits in node 1's array, which a reap of its CPU empties.
         on(&heap, 1);
         let shared = cache.usage().shared_avail;
         reap_at(&heap, 1);
         reap_at(&heap, 2);
-        assert_eq!(cache.usage().shared_avail, shared + 1, "{era}");
+        assert_eq!(cache.usage().shared_avail, shared + 1);
         assert_eq!(cache.check_consistency(), Ok(()));
     }
 }
@@ -189,26 +176,19 @@ fn alien_objects_go_home_by_twelves() {
 /// Facts 8.10: objects of a wanted node come one by one from its slabs.
 #[test]
 fn another_nodes_objects_pass_the_arrays_by() {
-    for era in ERAS {
+    for era in each(ERAS) {
         let heap = two_nodes::<SlabCache>(era);
         let cache = sized(&heap, "scenario", 256);
         let node = |object| node_of(&heap, object).expect("a page");
         let remote: Vec<Object> = (0..3)
             .map(|_| cache.alloc_node(NodeId(1)).expect("memory"))
             .collect();
-        assert!(remote.is_sorted(), "{era}: in the order of the indices");
-        assert!(
-            remote.iter().all(|&object| node(object) == NodeId(1)),
-            "{era}"
-        );
-        assert_eq!(stat(cache, Stat::NodeAllocs), 3, "{era}");
-        assert_eq!(stat(cache, Stat::AllocFastpath), 0, "{era}");
+        assert!(remote.is_sorted(), "in the order of the indices");
+        assert!(remote.iter().all(|&object| node(object) == NodeId(1)));
+        assert_eq!(stat(cache, Stat::NodeAllocs), 3);
+        assert_eq!(stat(cache, Stat::AllocFastpath), 0);
         let local = cache.alloc_node(NodeId(0)).expect("memory");
-        assert_eq!(
-            (node(local), stat(cache, Stat::NodeAllocs)),
-            (NodeId(0), 3),
-            "{era}"
-        );
+        assert_eq!((node(local), stat(cache, Stat::NodeAllocs)), (NodeId(0), 3));
         give(cache, &remote);
         give(cache, &[local]);
         assert_eq!(cache.check_consistency(), Ok(()));
@@ -218,7 +198,7 @@ fn another_nodes_objects_pass_the_arrays_by() {
 /// A new limit takes effect on every CPU, and what the old arrays held is not lost.
 #[test]
 fn arrays_are_tuned_while_in_use() {
-    for era in ERAS {
+    for era in each(ERAS) {
         let heap = small::<SlabCache>(era, 2);
         let cache = sized(&heap, "scenario", 64);
         let tunable = |name| cache.attribute(name);
@@ -228,34 +208,30 @@ fn arrays_are_tuned_while_in_use() {
                 tunable("batchcount"),
                 tunable("sharedfactor")
             ),
-            (Some(120), Some(60), Some(8)),
-            "{era}"
+            (Some(120), Some(60), Some(8))
         );
         let mut objects = take(cache, 300);
         objects.sort_unstable();
         on(&heap, 1);
         give(cache, &objects[..150]);
-        assert_eq!(cache.usage().shared_avail, 60, "{era}");
-        assert!(
-            cache.set_attribute("limit", 8) && cache.set_attribute("batchcount", 4),
-            "{era}"
-        );
-        assert_eq!(cache.usage().shared_avail, 0, "{era}: a new shared array");
+        assert_eq!(cache.usage().shared_avail, 60);
+        assert!(cache.set_attribute("limit", 8) && cache.set_attribute("batchcount", 4));
+        assert_eq!(cache.usage().shared_avail, 0, "a new shared array");
         let live = live(cache);
-        assert_eq!(live, objects[150..], "{era}");
+        assert_eq!(live, objects[150..]);
         let before = stat(cache, Stat::FreeSlowpath);
         give(cache, &objects[150..158]);
-        assert_eq!(stat(cache, Stat::FreeSlowpath), before, "{era}: eight fit");
+        assert_eq!(stat(cache, Stat::FreeSlowpath), before, "eight fit");
         give(cache, &objects[158..162]);
         assert_eq!(
             stat(cache, Stat::FreeSlowpath),
             before + 1,
-            "{era}: four made room"
+            "four made room"
         );
-        assert_eq!(cache.usage().shared_avail, 4, "{era}");
-        assert!(cache.set_attribute("sharedfactor", 0), "{era}");
+        assert_eq!(cache.usage().shared_avail, 4);
+        assert!(cache.set_attribute("sharedfactor", 0));
         give(cache, &objects[162..]);
-        assert_eq!(cache.usage().shared_avail, 0, "{era}");
+        assert_eq!(cache.usage().shared_avail, 0);
         assert_eq!(cache.check_consistency(), Ok(()));
         destroy(cache);
     }

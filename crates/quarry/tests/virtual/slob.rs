@@ -1,15 +1,10 @@
 //! SLOB's worked sequences: units, first fit, rotation, merging, headers.
 
-use crate::model::scenario::{Object, give, on, sized, take};
-use crate::model::setup::Setup;
 use crate::model::slob_heap::{
     NEW, OLD, behind, boot, consistent, kfree, kmalloc, offset, page, read, small, units,
 };
-use quarry_core::debug::SlubDebug;
-use quarry_core::design::CacheSpec;
-use quarry_core::geometry::{CacheFlags, GeometryError};
-use quarry_core::heap::CreateError;
-use quarry_core::machine::NodeId;
+use crate::prelude::*;
+use quarry_core::geometry::GeometryError;
 
 /// Facts 4.1: kmalloc(100) on an empty allocator takes 54 units; the rest is one free block.
 #[test]
@@ -53,7 +48,7 @@ fn alignment_gaps_stay_free_blocks() {
 /// Facts 9.4: objects of a power of two per page, alone in the allocator.
 #[test]
 fn powers_of_two_in_a_page_by_era() {
-    for (bytes, old, new) in [(64, 56, 32), (256, 15, 8), (1024, 3, 2), (2048, 1, 1)] {
+    for (bytes, old, new) in each([(64, 56, 32), (256, 15, 8), (1024, 3, 2), (2048, 1, 1)]) {
         for (era, per_page) in [(OLD, old), (NEW, new)] {
             let heap = small(era);
             let first = kmalloc(&heap, bytes);
@@ -61,7 +56,7 @@ fn powers_of_two_in_a_page_by_era() {
             while page(&heap, kmalloc(&heap, bytes)) == page(&heap, first) {
                 count += 1;
             }
-            assert_eq!(count, per_page, "{bytes} bytes in {era}");
+            assert_eq!(count, per_page, "bytes in {era}");
             let aligned = if era == OLD { 8 } else { bytes };
             assert!(first.addr().get().is_multiple_of(aligned));
             consistent(&heap);
@@ -118,7 +113,7 @@ fn lists_by_block_size() {
 /// Facts 9.2: the list is rotated to the page that served, unless it became full.
 #[test]
 fn the_next_search_begins_at_the_last_page() {
-    for era in [OLD, NEW] {
+    for era in each([OLD, NEW]) {
         let heap = small(era);
         let cache = sized(&heap, "scenario", 512);
         // Three full pages; the free of one object each puts them on the list, the last in front.
@@ -128,18 +123,18 @@ fn the_next_search_begins_at_the_last_page() {
         }
         let on_page = |number: usize| page(&heap, objects[number]);
         let third = take(cache, 1)[0];
-        assert_eq!(third, objects[16], "{era}: first fit in the front page");
+        assert_eq!(third, objects[16], "first fit in the front page");
         let fourth = take(cache, 1)[0];
         assert_eq!(fourth, objects[17]);
         // Now that page has left; the front is the second.
         let fifth = take(cache, 1)[0];
-        assert_eq!(fifth, objects[8], "{era}");
+        assert_eq!(fifth, objects[8]);
         // One that fits only on the page behind: the front page has but 512 bytes left.
         let found = take(sized(&heap, "large", 700), 1)[0];
         assert_eq!((page(&heap, found), offset(found)), (on_page(0), 0));
         // The list begins there now, where 324 bytes are left.
         let found = take(sized(&heap, "small", 300), 1)[0];
-        assert_eq!(page(&heap, found), on_page(0), "{era}: rotated");
+        assert_eq!(page(&heap, found), on_page(0), "rotated");
         assert_eq!(take(cache, 1)[0], objects[9]);
         consistent(&heap);
     }
@@ -149,7 +144,7 @@ fn the_next_search_begins_at_the_last_page() {
 /// all the same; in 6.1 it stays.
 #[test]
 fn the_next_search_after_a_page_became_full() {
-    for (era, next) in [(OLD, 0), (NEW, 32)] {
+    for (era, next) in each([(OLD, 0), (NEW, 32)]) {
         let heap = small(era);
         let cache = sized(&heap, "scenario", 256);
         // Three full pages. The third, in front, gets 256 free bytes; the others 512.
@@ -158,8 +153,8 @@ fn the_next_search_after_a_page_became_full() {
             give(cache, &objects[number..=number]);
         }
         let found = take(sized(&heap, "large", 512), 1)[0];
-        assert_eq!(found, objects[16], "{era}: the second page, full now");
-        assert_eq!(take(cache, 1)[0], objects[next], "{era}");
+        assert_eq!(found, objects[16], "the second page, full now");
+        assert_eq!(take(cache, 1)[0], objects[next]);
         consistent(&heap);
     }
 }
@@ -168,7 +163,7 @@ fn the_next_search_after_a_page_became_full() {
 #[test]
 fn merging_in_front_of_the_first_free_block_by_era() {
     // Objects of 16 units.
-    for (era, first) in [(OLD, [16, 16]), (NEW, [32, 2048])] {
+    for (era, first) in each([(OLD, [16, 16]), (NEW, [32, 2048])]) {
         let heap = small(era);
         let cache = sized(&heap, "scenario", 32);
         let objects = take(cache, 128);
@@ -176,14 +171,14 @@ fn merging_in_front_of_the_first_free_block_by_era() {
         give(cache, &objects[1..2]);
         assert_eq!(units(&heap, at, 16), [16, 2048]);
         give(cache, &objects[0..1]);
-        assert_eq!(units(&heap, at, 0), first, "{era}");
+        assert_eq!(units(&heap, at, 0), first);
         // Behind the first free block both eras merge on both sides.
         give(cache, &objects[4..5]);
         give(cache, &objects[6..7]);
         give(cache, &objects[5..6]);
-        assert_eq!(units(&heap, at, 4 * 16), [3 * 16, 2048], "{era}");
+        assert_eq!(units(&heap, at, 4 * 16), [3 * 16, 2048]);
         give(cache, &objects[3..4]);
-        assert_eq!(units(&heap, at, 3 * 16), [4 * 16, 2048], "{era}");
+        assert_eq!(units(&heap, at, 3 * 16), [4 * 16, 2048]);
         // Between two: into both, but in 2.6.24 the first two were never one.
         give(cache, &objects[2..3]);
         if era == OLD {
@@ -196,7 +191,7 @@ fn merging_in_front_of_the_first_free_block_by_era() {
         // So they do not serve a block of seven.
         let seven = sized(&heap, "seven", 7 * 32);
         let found = take(seven, 1)[0];
-        assert_eq!(page(&heap, found) == at, era == NEW, "{era}");
+        assert_eq!(page(&heap, found) == at, era == NEW);
     }
 }
 
@@ -258,11 +253,7 @@ fn units_of_large_pages() {
 /// The search skips pages of other nodes only if a node is asked for.
 #[test]
 fn a_wanted_node_is_searched_for() {
-    let heap = boot(Setup {
-        cpus: 2,
-        nodes: 2,
-        ..Setup::default()
-    });
+    let heap = boot(Setup::DEFAULT.on(2, 2));
     let cache = sized(&heap, "scenario", 64);
     let first = take(cache, 1)[0];
     on(&heap, 1);

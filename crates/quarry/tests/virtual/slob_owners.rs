@@ -1,14 +1,9 @@
 //! Owners of SLOB's objects, which the kernel's SLOB does not record.
 
-use crate::model::scenario::{Object, destroy, free, give, locks_taken, sized, stat, take};
 use crate::model::slob_heap::{
     NEW, OLD, behind, consistent, kfree, kmalloc, page, read, small, write,
 };
-use quarry_core::design::{CacheSpec, FreeError};
-use quarry_core::geometry::CacheFlags;
-use quarry_core::heap::CreateError;
-use quarry_core::machine::{Access, Line, LockClass};
-use quarry_core::stats::Stat;
+use crate::prelude::*;
 
 /// Objects of a page or more are pages of their own, which their cache counts.
 #[test]
@@ -66,7 +61,7 @@ fn there_is_one_lock() {
 /// Each mistaken free of a block gets its own error.
 #[test]
 fn the_table_of_owners_knows_mistakes() {
-    for era in [OLD, NEW] {
+    for era in each([OLD, NEW]) {
         let heap = small(era);
         let (cache, other) = (sized(&heap, "one", 100), sized(&heap, "two", 100));
         let objects = take(cache, 4);
@@ -74,7 +69,7 @@ fn the_table_of_owners_knows_mistakes() {
         let block = kmalloc(&heap, 100);
         assert_eq!(page(&heap, stranger), page(&heap, objects[0]));
         give(cache, &objects[1..2]);
-        for (object, bytes, error) in [
+        for (object, bytes, error) in each([
             (stranger, 0, FreeError::WrongCache),
             (block, 0, FreeError::WrongCache),
             (objects[0], 8, FreeError::NotAnObject),
@@ -82,13 +77,13 @@ fn the_table_of_owners_knows_mistakes() {
             (objects[0], 96, FreeError::NotAnObject),
             (objects[1], 0, FreeError::DoubleFree),
             (objects[1], 3, FreeError::NotAnObject),
-        ] {
+        ]) {
             let freed = free(cache, behind(object, bytes));
-            assert_eq!(freed, Err(error), "{era}, {bytes}");
+            assert_eq!(freed, Err(error));
         }
         // SAFETY: a cache's object is none of kmalloc's, so this is refused.
         let freed = unsafe { heap.kfree(stranger) };
-        assert_eq!(freed, Err(FreeError::WrongCache), "{era}");
+        assert_eq!(freed, Err(FreeError::WrongCache));
         let inside = behind(block, 50);
         // SAFETY: the handle is only asked for its name.
         let home = unsafe { heap.cache_of(inside) }.map(|cache| cache.name().to_owned());
@@ -97,7 +92,7 @@ fn the_table_of_owners_knows_mistakes() {
         kfree(&heap, block);
         // SAFETY: the block is free already, so this is refused.
         let again = unsafe { heap.kfree(block) };
-        assert_eq!(again, Err(FreeError::DoubleFree), "{era}");
+        assert_eq!(again, Err(FreeError::DoubleFree));
         // SAFETY: the test uses no copy of the handle.
         let refused = unsafe { other.destroy() }.expect_err("an object is live");
         assert!(refused.to_string().contains(&format!("{stranger:p}")));
@@ -119,13 +114,13 @@ fn damage_is_found() {
         result.map_err(|error| error.found().expect("at rest").what)
     };
     let header = behind(objects[1], -8);
-    for (value, what) in [
+    for (value, what) in each([
         (0u32, "header overwritten at byte"),
         (9000, "header overwritten at byte"),
         (400, "start of a block"),
-    ] {
+    ]) {
         write(header, value);
-        assert_eq!(check(), Err(what), "{value}");
+        assert_eq!(check(), Err(what));
     }
     write(header, 9000u32);
     // SAFETY: the block's header makes no sense, so the free is refused.
@@ -144,19 +139,19 @@ fn damage_is_found() {
     let free_block = behind(header, -4);
     let good: [i16; 2] = read(free_block);
     assert_eq!(good[0], 254 + 4);
-    for value in [
+    for value in each([
         [0i16, 0],
         [1, 1],
         [258, 100],
         [258, 3000],
         [258, -3],
         [-1, 0],
-    ] {
+    ]) {
         write(free_block, value);
-        assert!(check().is_err(), "{value:?}");
+        assert!(check().is_err());
         // Allocation passes the page by.
         let elsewhere = kmalloc(&heap, 480);
-        assert_ne!(page(&heap, elsewhere), page(&heap, objects[0]), "{value:?}");
+        assert_ne!(page(&heap, elsewhere), page(&heap, objects[0]));
         kfree(&heap, elsewhere);
     }
     write(free_block, good);

@@ -1,76 +1,54 @@
 //! SLUB's paths: in which order objects come, what each operation counts, and where slabs are made.
 
-use crate::model::by_number::ByNumber as _;
-use crate::model::scenario::{
-    Object, boot, destroy, give, give_bulk, locks_taken, node_of, on, sized, small, stat, take,
-    two_nodes,
-};
-use crate::model::setup::Setup;
 use crate::model::slub_class::{ERAS, PER_SLAB, class_192, full_slabs};
-use quarry_core::design::Design;
-use quarry_core::era::Era;
-use quarry_core::machine::{LockClass, NodeId};
-use quarry_core::slub::Slub;
-use quarry_core::stats::Stat;
+use crate::prelude::*;
 
 /// Facts 2.3 and 2.4: a new slab hands out ascending addresses, freed objects come back last in,
 /// first out.
 #[test]
 fn objects_come_in_order() {
-    for era in ERAS {
+    for era in each(ERAS) {
         let heap = small(era, 1);
         let cache = class_192(&heap);
         let objects = take(cache, PER_SLAB);
         let distances = objects
             .windows(2)
             .map(|pair| pair[1].addr().get() - pair[0].addr().get());
-        assert!(distances.eq([192; PER_SLAB - 1]), "{era}");
+        assert!(distances.eq([192; PER_SLAB - 1]));
         assert_eq!(stat(cache, Stat::AllocFastpath), PER_SLAB as u64 - 1);
         give(cache, &[objects[3], objects[17], objects[5]]);
-        assert_eq!(
-            take(cache, 3),
-            [objects[5], objects[17], objects[3]],
-            "{era}"
-        );
+        assert_eq!(take(cache, 3), [objects[5], objects[17], objects[3]]);
         let fast = PER_SLAB as u64 + 2;
-        assert_eq!(stat(cache, Stat::AllocFastpath), fast, "{era}");
-        assert_eq!(stat(cache, Stat::FreeFastpath), 3, "{era}");
+        assert_eq!(stat(cache, Stat::AllocFastpath), fast);
+        assert_eq!(stat(cache, Stat::FreeFastpath), 3);
     }
 }
 
 /// Facts 2.3: what others freed to the CPU slab is taken whole, newest first, without a list lock.
 #[test]
 fn remote_frees_refill_the_cpu_list() {
-    for era in ERAS {
+    for era in each(ERAS) {
         let heap = small(era, 2);
         let cache = class_192(&heap);
         let objects = take(cache, PER_SLAB);
         on(&heap, 1);
         let locks = locks_taken(&heap, LockClass::NodeList);
         give(cache, &[objects[4], objects[9], objects[2]]);
-        assert_eq!(stat(cache, Stat::FreeFrozen), 3, "{era}");
+        assert_eq!(stat(cache, Stat::FreeFrozen), 3);
         on(&heap, 0);
-        assert_eq!(
-            take(cache, 3),
-            [objects[2], objects[9], objects[4]],
-            "{era}"
-        );
-        assert_eq!(stat(cache, Stat::AllocRefill), 1, "{era}");
-        assert_eq!(
-            stat(cache, Stat::AllocSlowpath),
-            2,
-            "{era}: new slab, refill"
-        );
-        assert_eq!(locks_taken(&heap, LockClass::NodeList), locks, "{era}");
+        assert_eq!(take(cache, 3), [objects[2], objects[9], objects[4]]);
+        assert_eq!(stat(cache, Stat::AllocRefill), 1);
+        assert_eq!(stat(cache, Stat::AllocSlowpath), 2, "new slab, refill");
+        assert_eq!(locks_taken(&heap, LockClass::NodeList), locks);
         take(cache, 1);
-        assert_eq!(stat(cache, Stat::DeactivateBypass), 1, "{era}");
+        assert_eq!(stat(cache, Stat::DeactivateBypass), 1);
     }
 }
 
 /// Facts 2.11: where a slow allocation ends.
 #[test]
 fn slow_allocations_have_one_source_each() {
-    for era in ERAS {
+    for era in each(ERAS) {
         let heap = small(era, 2);
         let cache = class_192(&heap);
         let slabs = full_slabs(cache, 6);
@@ -86,24 +64,23 @@ fn slow_allocations_have_one_source_each() {
         let get = |which| stat(cache, which);
         let partial = get(Stat::CpuPartialAlloc);
         let others = get(Stat::AllocRefill) + get(Stat::AllocFromPartial) + get(Stat::AllocSlab);
-        assert_eq!(partial, 4, "{era}");
+        assert_eq!(partial, 4);
         if era == Era::V6_18 {
-            assert_eq!(get(Stat::AllocSlowpath), others + partial, "{era}");
-            assert_eq!(get(Stat::AllocRefill), 0, "{era}");
+            assert_eq!(get(Stat::AllocSlowpath), others + partial);
+            assert_eq!(get(Stat::AllocRefill), 0);
         } else {
-            assert_eq!(get(Stat::AllocSlowpath), others, "{era}");
-            assert_eq!(get(Stat::AllocRefill), partial, "{era}");
+            assert_eq!(get(Stat::AllocSlowpath), others);
+            assert_eq!(get(Stat::AllocRefill), partial);
         }
-        assert_eq!(get(Stat::AllocFromPartial), 1, "{era}");
+        assert_eq!(get(Stat::AllocFromPartial), 1);
     }
 }
 
 /// When only single pages are left, slabs of the smallest order that holds an object are made.
 #[test]
 fn fragmented_memory_gives_slabs_of_the_fallback_order() {
-    for era in ERAS {
-        let setup = Setup::of_pages(512);
-        let heap = boot::<Slub>(era, setup);
+    for era in each(ERAS) {
+        let heap = boot::<Slub>(era, Setup::of_pages(512));
         let cache = sized(&heap, "scenario", 1000);
         let geometry = *cache.head().geometry();
         assert!(
@@ -115,13 +92,13 @@ fn fragmented_memory_gives_slabs_of_the_fallback_order() {
             heap.pages().free_number(*pfn, 0).expect("allocated");
         }
         let objects: Vec<Object> = std::iter::from_fn(|| cache.alloc()).collect();
-        assert_eq!(objects.len(), 256 * geometry.min_objects as usize, "{era}");
-        assert_eq!(stat(cache, Stat::OrderFallback), 256, "{era}");
-        assert_eq!(cache.usage().slabs_by_order[0], 256, "{era}");
-        assert_eq!(cache.usage().num_objs, objects.len() as u64, "{era}");
+        assert_eq!(objects.len(), 256 * geometry.min_objects as usize);
+        assert_eq!(stat(cache, Stat::OrderFallback), 256);
+        assert_eq!(cache.usage().slabs_by_order[0], 256);
+        assert_eq!(cache.usage().num_objs, objects.len() as u64);
         give(cache, &objects);
         assert_eq!(cache.shrink(), 0);
-        assert_eq!(cache.usage().slabs, 0, "{era}");
+        assert_eq!(cache.usage().slabs, 0);
     }
 }
 
@@ -148,28 +125,11 @@ fn task_struct_slabs_follow_slub_max_order() {
     }
 }
 
-/// An explicit node beats the CPU's own slab and list.
-#[test]
-fn a_wanted_node_is_served_from_that_node() {
-    for era in ERAS {
-        let heap = two_nodes::<Slub>(era);
-        let cache = class_192(&heap);
-        let local = take(cache, 1)[0];
-        let remote = cache.alloc_node(NodeId(1)).expect("memory");
-        let node_of = |object| node_of(&heap, object);
-        assert_eq!(node_of(local), Some(NodeId(0)));
-        assert_eq!(node_of(remote), Some(NodeId(1)));
-        assert_eq!(stat(cache, Stat::AllocNodeMismatch), 1, "{era}");
-        assert_eq!(stat(cache, Stat::DeactivateToHead), 1, "{era}");
-        give(cache, &[local, remote]);
-    }
-}
-
 /// Facts 2.13: a bulk free counts once for each list of one slab's objects, and looks three
 /// objects ahead.
 #[test]
 fn a_bulk_free_detaches_lists() {
-    for era in ERAS {
+    for era in each(ERAS) {
         let heap = small(era, 1);
         let cache = class_192(&heap);
         let slabs = full_slabs(cache, 4);
@@ -177,8 +137,8 @@ fn a_bulk_free_detaches_lists() {
         let mut slots: Vec<_> = mixed.into_iter().map(Some).collect();
         give_bulk(cache, &mut slots);
         // Three others are looked past, then the list ends: each slab's four objects make two.
-        assert_eq!(stat(cache, Stat::FreeSlowpath), 3, "{era}");
-        assert_eq!(stat(cache, Stat::CpuPartialFree), 2, "{era}");
+        assert_eq!(stat(cache, Stat::FreeSlowpath), 3);
+        assert_eq!(stat(cache, Stat::CpuPartialFree), 2);
         assert_eq!(cache.check_consistency(), Ok(()));
     }
 }
@@ -189,18 +149,18 @@ fn a_bulk_free_detaches_lists() {
 #[test]
 fn a_bulk_allocation_takes_runs() {
     let edge = [Era::V6_7, Era::V6_8];
-    for &era in Slub::ERAS.iter().chain(&edge) {
+    for &era in each(Slub::ERAS.iter().chain(&edge)) {
         let heap = small::<Slub>(era, 1);
         let (one, many) = (sized(&heap, "one", 192), sized(&heap, "many", 192));
         let singles = take(one, 2 * PER_SLAB + 3);
         let mut slots = vec![None; 2 * PER_SLAB + 3];
         assert!(many.alloc_bulk(&mut slots));
         for which in [Stat::AllocSlowpath, Stat::AllocSlab] {
-            assert_eq!(stat(many, which), stat(one, which), "{era}");
+            assert_eq!(stat(many, which), stat(one, which));
         }
         let per_object = u64::from(era >= Era::V6_8);
         let fast = stat(one, Stat::AllocFastpath) * per_object;
-        assert_eq!(stat(many, Stat::AllocFastpath), fast, "{era}");
+        assert_eq!(stat(many, Stat::AllocFastpath), fast);
         let bulk: Vec<Object> = slots.iter().flatten().copied().collect();
         let steps = |objects: &[Object]| -> Vec<bool> {
             let pairs = objects.windows(2);
@@ -208,13 +168,13 @@ fn a_bulk_allocation_takes_runs() {
                 .map(|two| two[1].addr().get() - two[0].addr().get() == 192)
                 .collect()
         };
-        assert_eq!(steps(&bulk), steps(&singles), "{era}");
+        assert_eq!(steps(&bulk), steps(&singles));
         // The CPU slab's three are one list; each of the other slabs makes one, too.
         give_bulk(many, &mut slots);
         let frees = [Stat::FreeFastpath, Stat::FreeSlowpath].map(|which| stat(many, which));
-        assert_eq!(frees, [1 + 2 * per_object, 2], "{era}");
+        assert_eq!(frees, [1 + 2 * per_object, 2]);
         // Last in, first out: the list was pushed whole and begins with its first object.
-        assert_eq!(take(many, 3), bulk[2 * PER_SLAB..], "{era}");
+        assert_eq!(take(many, 3), bulk[2 * PER_SLAB..]);
         assert_eq!(many.check_consistency(), Ok(()));
     }
 }
@@ -223,23 +183,19 @@ fn a_bulk_allocation_takes_runs() {
 /// their slabs.
 #[test]
 fn a_busy_slot_leads_to_the_node() {
-    for era in ERAS {
-        let setup = Setup {
-            slot_per_mille: 1000,
-            ..Setup::default()
-        };
-        let heap = boot::<Slub>(era, setup);
+    for era in each(ERAS) {
+        let heap = boot::<Slub>(era, Setup::DEFAULT.busy(1000));
         let cache = class_192(&heap);
         let objects = take(cache, PER_SLAB + 1);
-        assert!(objects[..PER_SLAB].is_sorted(), "{era}");
-        assert_eq!(stat(cache, Stat::CpuSlotBusy), PER_SLAB as u64 + 1, "{era}");
-        assert_eq!(stat(cache, Stat::AllocFastpath), 0, "{era}");
-        assert_eq!(stat(cache, Stat::AllocSlab), 2, "{era}");
+        assert!(objects[..PER_SLAB].is_sorted());
+        assert_eq!(stat(cache, Stat::CpuSlotBusy), PER_SLAB as u64 + 1);
+        assert_eq!(stat(cache, Stat::AllocFastpath), 0);
+        assert_eq!(stat(cache, Stat::AllocSlab), 2);
         give(cache, &objects[..1]);
-        assert_eq!(stat(cache, Stat::FreeAddPartial), 1, "{era}: full before");
-        assert_eq!(stat(cache, Stat::CpuPartialFree), 0, "{era}");
+        assert_eq!(stat(cache, Stat::FreeAddPartial), 1, "full before");
+        assert_eq!(stat(cache, Stat::CpuPartialFree), 0);
         give(cache, &objects[1..]);
-        assert_eq!(cache.usage().slabs, 2, "{era}: below min_partial");
+        assert_eq!(cache.usage().slabs, 2, "below min_partial");
         assert_eq!(cache.check_consistency(), Ok(()));
         destroy(cache);
     }
@@ -279,8 +235,7 @@ fn a_destroyed_kmalloc_class_comes_back() {
         let class = heap.kmalloc_cache(64).expect("a class");
         // SAFETY: the test uses no copy of the handle afterwards.
         unsafe { class.destroy() }.expect_err("an object is live");
-        // SAFETY: the object is live and not used any more.
-        unsafe { heap.kfree(object) }.expect("a live object");
+        kfree(&heap, object).expect("a live object");
         destroy(class);
         let mut caches = 0;
         heap.for_each_cache(|_| caches += 1);

@@ -1,13 +1,7 @@
 //! SLUB before cpu partial lists: 2.6.22, 2.6.24 and 2.6.35.
 
-use crate::model::scenario::{
-    Object, VirtualCache, give, locks_taken, on, sized, small, stat, stats, take,
-};
 use crate::model::slub_class::ends;
-use quarry_core::era::Era;
-use quarry_core::machine::LockClass;
-use quarry_core::slub::Slub;
-use quarry_core::stats::Stat;
+use crate::prelude::*;
 
 const ERAS: [Era; 3] = [Era::V2_6_22, Era::V2_6_24, Era::V2_6_35];
 
@@ -92,31 +86,31 @@ fn seed_003_the_bad_order_is_slow() {
 /// the tail later, so the next allocation takes the newest or the oldest.
 #[test]
 fn a_full_slab_is_listed_at_the_end_of_its_era() {
-    for (era, newest) in [
+    for (era, newest) in each([
         (Era::V2_6_22, true),
         (Era::V2_6_23, true),
         (Era::V2_6_24, false),
         (Era::V2_6_35, false),
-    ] {
+    ]) {
         let heap = small::<Slub>(era, 1);
         let cache = sized(&heap, "scenario", 192);
         let objects = take(cache, 21 * 4);
         for slab in [0, 1, 2] {
             give(cache, &objects[slab * 21..=slab * 21]);
         }
-        assert_eq!(stat(cache, Stat::FreeAddPartial), 3, "{era}");
+        assert_eq!(stat(cache, Stat::FreeAddPartial), 3);
         let next = take(cache, 1)[0];
         let expected = if newest { objects[2 * 21] } else { objects[0] };
-        assert_eq!(next, expected, "{era}");
+        assert_eq!(next, expected);
         let counters = [
             Stat::AllocFromPartial,
             Stat::DeactivateFull,
             Stat::AllocRefill,
         ];
         let [partial, full, looked] = stats(cache, counters);
-        assert_eq!((partial, full), (1, 4), "{era}: four slabs used up");
-        assert_eq!(looked, 4, "{era}: looks that found nothing count");
-        assert_eq!(stat(cache, Stat::DeactivateBypass), 0, "{era}");
+        assert_eq!((partial, full), (1, 4), "four slabs used up");
+        assert_eq!(looked, 4, "looks that found nothing count");
+        assert_eq!(stat(cache, Stat::DeactivateBypass), 0);
     }
 }
 
@@ -124,7 +118,7 @@ fn a_full_slab_is_listed_at_the_end_of_its_era() {
 /// slab that is given up empty stays while the node has fewer than `min_partial`.
 #[test]
 fn empty_slabs_go_on_the_last_free() {
-    for era in ERAS {
+    for era in each(ERAS) {
         let heap = small::<Slub>(era, 1);
         let cache = sized(&heap, "scenario", 192);
         let objects = take(cache, 22);
@@ -133,24 +127,24 @@ fn empty_slabs_go_on_the_last_free() {
         assert_eq!(
             locks_taken(&heap, LockClass::NodeList),
             locks + 1,
-            "{era}: only the first free found the slab full"
+            "only the first free found the slab full"
         );
-        assert_eq!(stat(cache, Stat::FreeSlab), 0, "{era}");
+        assert_eq!(stat(cache, Stat::FreeSlab), 0);
         give(cache, &objects[20..21]);
-        assert_eq!(locks_taken(&heap, LockClass::NodeList), locks + 2, "{era}");
-        assert_eq!(stat(cache, Stat::FreeRemovePartial), 1, "{era}");
-        assert_eq!(stat(cache, Stat::FreeSlab), 1, "{era}");
+        assert_eq!(locks_taken(&heap, LockClass::NodeList), locks + 2);
+        assert_eq!(stat(cache, Stat::FreeRemovePartial), 1);
+        assert_eq!(stat(cache, Stat::FreeSlab), 1);
 
         give(cache, &objects[21..]);
-        assert_eq!(stat(cache, Stat::FreeFastpath), 1, "{era}: the CPU slab");
+        assert_eq!(stat(cache, Stat::FreeFastpath), 1, "the CPU slab");
         cache.flush();
-        assert_eq!(stat(cache, Stat::CpuslabFlush), 1, "{era}");
-        assert_eq!(stat(cache, Stat::DeactivateEmpty), 1, "{era}");
-        assert_eq!(stat(cache, Stat::FreeSlab), 1, "{era}: kept");
-        assert_eq!(cache.usage().slabs, 1, "{era}");
+        assert_eq!(stat(cache, Stat::CpuslabFlush), 1);
+        assert_eq!(stat(cache, Stat::DeactivateEmpty), 1);
+        assert_eq!(stat(cache, Stat::FreeSlab), 1, "kept");
+        assert_eq!(cache.usage().slabs, 1);
         cache.shrink();
-        assert_eq!(cache.usage().slabs, 0, "{era}");
-        assert_eq!(stat(cache, Stat::FreeSlab), 2, "{era}");
+        assert_eq!(cache.usage().slabs, 0);
+        assert_eq!(stat(cache, Stat::FreeSlab), 2);
     }
 }
 
@@ -158,34 +152,34 @@ fn empty_slabs_go_on_the_last_free() {
 /// tail unless the CPU's list still held objects.
 #[test]
 fn a_deactivated_slab_goes_to_the_end_of_its_era() {
-    for era in ERAS {
+    for era in each(ERAS) {
         let heap = small::<Slub>(era, 2);
         let cache = sized(&heap, "scenario", 192);
         let objects = take(cache, 2);
         cache.flush();
-        assert_eq!(ends(cache), [1, 0, 0], "{era}: the CPU's list held objects");
+        assert_eq!(ends(cache), [1, 0, 0], "the CPU's list held objects");
         // The CPU's list runs dry and another CPU frees to the slab.
         let rest = take(cache, 19);
         on(&heap, 1);
         give(cache, &objects[..1]);
-        assert_eq!(stat(cache, Stat::FreeFrozen), 1, "{era}");
+        assert_eq!(stat(cache, Stat::FreeFrozen), 1);
         cache.flush();
         let tail = if era == Era::V2_6_35 {
             [1, 1, 1]
         } else {
             [2, 0, 1]
         };
-        assert_eq!(ends(cache), tail, "{era}");
+        assert_eq!(ends(cache), tail);
         // Full: on no list.
         on(&heap, 0);
         let last = take(cache, 1);
         cache.flush();
-        assert_eq!(ends(cache), tail, "{era}");
-        assert_eq!(stat(cache, Stat::DeactivateFull), 1, "{era}");
+        assert_eq!(ends(cache), tail);
+        assert_eq!(stat(cache, Stat::DeactivateFull), 1);
         give(cache, &objects[1..]);
         give(cache, &rest);
         give(cache, &last);
-        assert_eq!(cache.usage().slabs, 0, "{era}");
+        assert_eq!(cache.usage().slabs, 0);
         assert_eq!(cache.check_consistency(), Ok(()));
     }
 }
@@ -193,7 +187,7 @@ fn a_deactivated_slab_goes_to_the_end_of_its_era() {
 /// Facts 2.11: until 2.6.35 an allocation that fails counts nowhere.
 #[test]
 fn only_successes_count() {
-    for era in ERAS {
+    for era in each(ERAS) {
         let setup = crate::model::setup::Setup {
             pages: 64,
             ..Default::default()
@@ -203,9 +197,9 @@ fn only_successes_count() {
         let objects: Vec<Object> = std::iter::from_fn(|| cache.alloc()).collect();
         assert!(cache.alloc().is_none());
         let counted = stat(cache, Stat::AllocFastpath) + stat(cache, Stat::AllocSlowpath);
-        assert_eq!(counted, objects.len() as u64, "{era}");
+        assert_eq!(counted, objects.len() as u64);
         let sources = stat(cache, Stat::AllocSlab);
-        assert_eq!(stat(cache, Stat::AllocSlowpath), sources, "{era}");
+        assert_eq!(stat(cache, Stat::AllocSlowpath), sources);
         give(cache, &objects);
     }
 }
@@ -213,7 +207,7 @@ fn only_successes_count() {
 /// Facts 1.7: what a kmalloc of two pages or less becomes.
 #[test]
 fn large_kmallocs_go_where_their_era_sends_them() {
-    for (era, bytes, class) in [
+    for (era, bytes, class) in each([
         (Era::V2_6_22, 2049, Some((1, 2))),
         (Era::V2_6_22, 8192, Some((1, 1))),
         (Era::V2_6_24, 2048, Some((1, 4))),
@@ -222,18 +216,17 @@ fn large_kmallocs_go_where_their_era_sends_them() {
         (Era::V2_6_35, 4096, Some((3, 8))),
         (Era::V2_6_35, 8192, Some((3, 4))),
         (Era::V2_6_35, 8193, None),
-    ] {
+    ]) {
         let heap = small::<Slub>(era, 1);
         let object = heap.kmalloc(bytes, None).expect("memory");
         let found = heap.kmalloc_cache(bytes).map(|cache| {
             let geometry = cache.head().geometry();
             (geometry.order, geometry.objects)
         });
-        assert_eq!(found, class, "{era}: {bytes} bytes");
+        assert_eq!(found, class);
         let large = u64::from(class.is_none());
-        assert_eq!(heap.large_counts(), (large, 0), "{era}: {bytes} bytes");
-        // SAFETY: the object is live and not used any more.
-        unsafe { heap.kfree(object) }.expect("a live object");
-        assert_eq!(heap.large_counts(), (large, large), "{era}: {bytes} bytes");
+        assert_eq!(heap.large_counts(), (large, 0));
+        kfree(&heap, object).expect("a live object");
+        assert_eq!(heap.large_counts(), (large, large));
     }
 }

@@ -1,16 +1,8 @@
 //! SLUB's knobs while a cache is in use: order of slabs, slabs per CPU, boot parameters of the cpu
 //! partial list.
 
-use crate::model::scenario::{VirtualCache, boot, give, locks_taken, on, sized, small, stat, take};
-use crate::model::setup::Setup;
 use crate::model::slub_class::{ERAS, PER_SLAB, class_192, full_slabs, give_one_each};
-use quarry_core::design::Design;
-use quarry_core::era::Era;
-use quarry_core::geometry::BootParams;
-use quarry_core::heap::Heap;
-use quarry_core::machine::LockClass;
-use quarry_core::slub::Slub;
-use quarry_core::stats::Stat;
+use crate::prelude::*;
 
 fn by_order(cache: VirtualCache<'_, Slub>) -> [u64; 4] {
     let slabs = cache.usage().slabs_by_order;
@@ -30,8 +22,8 @@ fn the_order_of_2_6_35_is_written_while_running() {
     let objects = cache.attribute("objs_per_slab").expect("known") as usize;
     let old = cache.attribute("order");
     let first = take(cache, objects);
-    for order in [0, 4, 10] {
-        assert!(!cache.set_attribute("order", order), "order {order}");
+    for order in each([0, 4, 10]) {
+        assert!(!cache.set_attribute("order", order));
         assert_eq!(cache.attribute("order"), old);
     }
     assert!(cache.set_attribute("order", 3));
@@ -54,22 +46,22 @@ fn the_order_of_2_6_35_is_written_while_running() {
 /// The order is chosen before the first slab in every era; the kernel's file takes writes until 5.8.
 #[test]
 fn the_order_is_chosen_at_creation() {
-    for &era in Slub::ERAS {
+    for &era in each(Slub::ERAS) {
         let heap = small::<Slub>(era, 1);
         let cache = sized(&heap, "scenario", 1024);
         let by_file = cache.set_attribute("order", 3);
-        assert_eq!(by_file, (Era::V2_6_25..Era::V5_9).contains(&era), "{era}");
-        assert!(cache.set_attribute("slab_order", 3), "{era}");
+        assert_eq!(by_file, (Era::V2_6_25..Era::V5_9).contains(&era));
+        assert!(cache.set_attribute("slab_order", 3));
         take(cache, 32);
-        assert_eq!(by_order(cache), [0, 0, 0, 1], "{era}");
-        assert!(!cache.set_attribute("slab_order", 0), "{era}: it has slabs");
-        assert_eq!(cache.attribute("order"), Some(3), "{era}");
+        assert_eq!(by_order(cache), [0, 0, 0, 1]);
+        assert!(!cache.set_attribute("slab_order", 0), "it has slabs");
+        assert_eq!(cache.attribute("order"), Some(3));
         // As near as one object allows.
         let large = sized(&heap, "large", 9000);
-        assert!(large.set_attribute("slab_order", 0), "{era}");
-        assert_eq!(large.attribute("order"), Some(2), "{era}");
+        assert!(large.set_attribute("slab_order", 0));
+        assert_eq!(large.attribute("order"), Some(2));
         take(large, 1);
-        assert_eq!(by_order(large), [0, 0, 1, 0], "{era}");
+        assert_eq!(by_order(large), [0, 0, 1, 0]);
     }
 }
 
@@ -115,27 +107,27 @@ fn seed_003_with_more_slabs_per_cpu() {
 /// In every era the knob counts slabs, whatever the era's own limit counts; 1 means no list.
 #[test]
 fn the_knob_counts_slabs_of_a_cpu() {
-    for &era in Slub::ERAS {
-        for slabs in [1u64, 2, 4] {
+    for &era in each(Slub::ERAS) {
+        for slabs in each([1u64, 2, 4]) {
             let heap = small::<Slub>(era, 2);
             let cache = sized(&heap, "scenario", 192);
             assert!(cache.set_attribute("cpu_slabs_max", slabs));
             let full = full_slabs(cache, 6);
             give_one_each(cache, &full[..slabs as usize - 1]);
-            assert_eq!(stat(cache, Stat::FreeAddPartial), 0, "{era}, {slabs}");
-            assert_eq!(cache.usage().cpu_partial_slabs, slabs - 1, "{era}");
+            assert_eq!(stat(cache, Stat::FreeAddPartial), 0);
+            assert_eq!(cache.usage().cpu_partial_slabs, slabs - 1);
             // One more: the list goes to the node, or, without a list, the slab itself.
             give(cache, &full[5][..1]);
             let listed = (slabs - 1).max(1);
-            assert_eq!(stat(cache, Stat::FreeAddPartial), listed, "{era}, {slabs}");
+            assert_eq!(stat(cache, Stat::FreeAddPartial), listed);
             let left = u64::from(slabs > 1);
-            assert_eq!(cache.usage().cpu_partial_slabs, left, "{era}, {slabs}");
+            assert_eq!(cache.usage().cpu_partial_slabs, left);
             // A visit to the node's list brings no more than fit.
             cache.flush();
             on(&heap, 1);
             take(cache, 1);
             let held = cache.usage().cpu_partial_slabs;
-            assert!(held < slabs, "{era}, {slabs}: {held}");
+            assert!(held < slabs, "{held}");
             assert_eq!(cache.check_consistency(), Ok(()));
         }
     }
@@ -150,28 +142,28 @@ fn slabs_per_cpu_follow_the_era() {
         (Era::V6_1, 13),
         (Era::V6_18, 13),
     ];
-    for (era, slabs) in defaults {
+    for (era, slabs) in each(defaults) {
         let heap = small::<Slub>(era, 1);
         let cache = class_192(&heap);
-        assert_eq!(cache.attribute("cpu_slabs_max"), Some(slabs), "{era}");
+        assert_eq!(cache.attribute("cpu_slabs_max"), Some(slabs));
         assert!(cache.set_attribute("cpu_slabs_max", 2));
         let own = cache.attribute("cpu_partial").expect("known");
         assert!(cache.set_attribute("cpu_partial", own));
-        assert_eq!(cache.attribute("cpu_slabs_max"), Some(slabs), "{era}");
+        assert_eq!(cache.attribute("cpu_slabs_max"), Some(slabs));
         let full = full_slabs(cache, slabs as usize);
         give_one_each(cache, &full[..slabs as usize - 1]);
-        assert_eq!(stat(cache, Stat::CpuPartialDrain), 0, "{era}");
+        assert_eq!(stat(cache, Stat::CpuPartialDrain), 0);
         let usage = cache.usage();
-        assert_eq!(usage.cpu_slabs + usage.cpu_partial_slabs, slabs, "{era}");
+        assert_eq!(usage.cpu_slabs + usage.cpu_partial_slabs, slabs);
         give(cache, &full[slabs as usize - 1][..1]);
-        assert_eq!(stat(cache, Stat::CpuPartialDrain), 1, "{era}");
+        assert_eq!(stat(cache, Stat::CpuPartialDrain), 1);
     }
 }
 
 /// Seed 002 forced one `cpu_partial` on every cache.
 #[test]
 fn one_cpu_partial_for_all_caches() {
-    for era in ERAS {
+    for era in each(ERAS) {
         let params = BootParams {
             slub_cpu_partial: Some(4),
             ..BootParams::default()
@@ -180,7 +172,7 @@ fn one_cpu_partial_for_all_caches() {
         let heap = Heap::<_, Slub>::new(machine, era, params).expect("a heap");
         for size in [64, 192, 4096] {
             let cache = sized(&heap, "scenario", size);
-            assert_eq!(cache.attribute("cpu_partial"), Some(4), "{era}");
+            assert_eq!(cache.attribute("cpu_partial"), Some(4));
         }
         let cache = class_192(&heap);
         let slabs = match era {
@@ -189,7 +181,7 @@ fn one_cpu_partial_for_all_caches() {
         };
         let full = full_slabs(cache, slabs + 1);
         give_one_each(cache, &full);
-        assert_eq!(stat(cache, Stat::FreeAddPartial), slabs as u64, "{era}");
+        assert_eq!(stat(cache, Stat::FreeAddPartial), slabs as u64);
         assert_eq!(full[0].len(), PER_SLAB);
     }
 }

@@ -1,15 +1,7 @@
 //! SLUB on several nodes: where an allocation looks, era by era.
 
-use crate::model::scenario::{
-    Object, VirtualCache, VirtualHeap, boot, give, node_of, on, sized, stat, stats, take, two_nodes,
-};
-use crate::model::setup::Setup;
 use crate::model::slub_class::{ERAS, PER_SLAB, class_192, full_slabs, give_one_each};
-use quarry_core::design::Design;
-use quarry_core::era::Era;
-use quarry_core::machine::NodeId;
-use quarry_core::slub::Slub;
-use quarry_core::stats::Stat;
+use crate::prelude::*;
 
 fn node(heap: &VirtualHeap<Slub>, object: Object) -> u32 {
     node_of(heap, object).expect("a page").0
@@ -32,13 +24,13 @@ fn listed(heap: &VirtualHeap<Slub>, cache: VirtualCache<'_, Slub>, slabs: usize)
 /// and are deactivated as such until 6.1; 6.18 puts them back to their node.
 #[test]
 fn the_cpu_partial_list_has_the_wrong_node() {
-    for era in ERAS {
+    for era in each(ERAS) {
         let heap = two_nodes::<Slub>(era);
         let cache = class_192(&heap);
         let slabs = full_slabs(cache, 2);
         give(cache, &[slabs[0][0], slabs[1][0]]);
         let object = from(cache, 1);
-        assert_eq!(node(&heap, object), 1, "{era}");
+        assert_eq!(node(&heap, object), 1);
         let counters = [
             Stat::CpuPartialAlloc,
             Stat::AllocNodeMismatch,
@@ -54,7 +46,7 @@ fn the_cpu_partial_list_has_the_wrong_node() {
         } else {
             [2, 3, 1, 2, 2, 0]
         };
-        assert_eq!(counted, expected, "{era}");
+        assert_eq!(counted, expected);
         assert_eq!(cache.check_consistency(), Ok(()));
     }
 }
@@ -63,7 +55,7 @@ fn the_cpu_partial_list_has_the_wrong_node() {
 /// lists; later eras get new pages of that node.
 #[test]
 fn a_wish_for_a_node_and_other_nodes_lists() {
-    for &era in Slub::ERAS {
+    for &era in each(Slub::ERAS) {
         let heap = two_nodes::<Slub>(era);
         let cache = sized(&heap, "scenario", 192);
         listed(&heap, cache, 20);
@@ -71,9 +63,9 @@ fn a_wish_for_a_node_and_other_nodes_lists() {
         // One attempt in ten until 2.6.24.
         let lent = (0..40).filter(|_| node(&heap, from(cache, 1)) == 0).count();
         match era {
-            Era::V2_6_22 | Era::V2_6_24 => assert!(lent <= 2, "{era}: {lent}"),
-            Era::V2_6_35 => assert!(lent >= 1, "{era}: {lent}"),
-            _ => assert_eq!(lent, 0, "{era}"),
+            Era::V2_6_22 | Era::V2_6_24 => assert!(lent <= 2, "{lent}"),
+            Era::V2_6_35 => assert!(lent >= 1, "{lent}"),
+            _ => assert_eq!(lent, 0),
         }
         assert_eq!(cache.check_consistency(), Ok(()));
     }
@@ -83,14 +75,8 @@ fn a_wish_for_a_node_and_other_nodes_lists() {
 /// nodes before new ones; 4.13 to 6.1 take new ones.
 #[test]
 fn the_wanted_node_is_full() {
-    for era in ERAS {
-        let setup = Setup {
-            cpus: 2,
-            nodes: 2,
-            pages: 4096,
-            ..Setup::default()
-        };
-        let heap = boot::<Slub>(era, setup);
+    for era in each(ERAS) {
+        let heap = boot::<Slub>(era, Setup::of_pages(4096).on(2, 2));
         let cache = class_192(&heap);
         listed(&heap, cache, 10);
         on(&heap, 1);
@@ -102,18 +88,18 @@ fn the_wanted_node_is_full() {
             }
         }
         let before = cache.stats();
-        assert_eq!(node(&heap, from(cache, 1)), 0, "{era}");
+        assert_eq!(node(&heap, from(cache, 1)), 0);
         let counted = [Stat::AllocFromPartial, Stat::AllocSlab]
             .map(|which| stat(cache, which) - before.get(which));
         let expected = if era == Era::V6_18 { [1, 0] } else { [0, 1] };
-        assert_eq!(counted, expected, "{era}");
+        assert_eq!(counted, expected);
     }
 }
 
 /// Facts 2.7: the ratio decides when other nodes are asked; sysfs shows a tenth of its value.
 #[test]
 fn the_defrag_ratio_is_set_while_running() {
-    for &era in Slub::ERAS {
+    for &era in each(Slub::ERAS) {
         let old = era <= Era::V2_6_24;
         let (name, default) = if old {
             ("defrag_ratio", 10)
@@ -127,10 +113,10 @@ fn the_defrag_ratio_is_set_while_running() {
         };
         let heap = two_nodes::<Slub>(era);
         let cache = sized(&heap, "scenario", 192);
-        assert_eq!(cache.attribute(name), Some(default), "{era}");
-        assert_eq!(cache.attribute(other), None, "{era}");
-        assert!(!cache.set_attribute(other, 1), "{era}");
-        for (ratio, lends) in [(0, false), (99, true)] {
+        assert_eq!(cache.attribute(name), Some(default));
+        assert_eq!(cache.attribute(other), None);
+        assert!(!cache.set_attribute(other, 1));
+        for (ratio, lends) in each([(0, false), (99, true)]) {
             assert!(cache.set_attribute(name, ratio));
             assert_eq!(cache.attribute(name), Some(ratio));
             listed(&heap, cache, 20);
@@ -138,7 +124,7 @@ fn the_defrag_ratio_is_set_while_running() {
             let before = stat(cache, Stat::AllocFromPartial);
             take(cache, 1);
             let lent = stat(cache, Stat::AllocFromPartial) - before;
-            assert_eq!(lent, u64::from(lends), "{era}, ratio {ratio}");
+            assert_eq!(lent, u64::from(lends));
             cache.flush();
         }
     }

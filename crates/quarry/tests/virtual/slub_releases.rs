@@ -1,15 +1,7 @@
 //! SLUB's paths at the releases where they changed.
 
-use crate::model::scenario::{
-    VirtualCache, VirtualHeap, boot, give, locks_taken, on, sized, small, stat, stats, take,
-    two_nodes,
-};
-use crate::model::setup::Setup;
 use crate::model::slub_class::{PER_SLAB, full_slabs, give_one_each};
-use quarry_core::era::Era;
-use quarry_core::machine::{LockClass, NodeId};
-use quarry_core::slub::Slub;
-use quarry_core::stats::Stat;
+use crate::prelude::*;
 
 /// Objects of 192 bytes. A node keeps 5 slabs of them, whatever the release's default.
 fn class(heap: &VirtualHeap<Slub>) -> VirtualCache<'_, Slub> {
@@ -39,11 +31,11 @@ fn is_kept(era: Era, listed: usize) -> bool {
 fn empty_slabs_on_the_list() {
     let kept = |era| [4, 5, 6].map(|listed| is_kept(era, listed));
     assert_eq!(kept(Era::V3_0), [false, false, false]);
-    for era in [Era::V3_1, Era::V3_2, Era::V3_15] {
-        assert_eq!(kept(era), [true, true, false], "{era}");
+    for era in each([Era::V3_1, Era::V3_2, Era::V3_15]) {
+        assert_eq!(kept(era), [true, true, false]);
     }
-    for era in [Era::V3_16, Era::V6_8] {
-        assert_eq!(kept(era), [true, false, false], "{era}");
+    for era in each([Era::V3_16, Era::V6_8]) {
+        assert_eq!(kept(era), [true, false, false]);
     }
 }
 
@@ -51,20 +43,20 @@ fn empty_slabs_on_the_list() {
 /// A flush is no drain that counts.
 #[test]
 fn empty_slabs_in_a_drain() {
-    for (era, gone) in [
+    for (era, gone) in each([
         (Era::V3_2, 3),
         (Era::V3_5, 3),
         (Era::V3_6, 0),
         (Era::V6_8, 0),
-    ] {
+    ]) {
         let heap = small::<Slub>(era, 1);
         let cache = class(&heap);
         let slabs = full_slabs(cache, 3);
         slabs.iter().for_each(|slab| give(cache, slab));
         let before = cache.usage().slabs;
         cache.flush();
-        assert_eq!(before - cache.usage().slabs, gone, "{era}");
-        assert_eq!(stat(cache, Stat::CpuPartialDrain), 0, "{era}");
+        assert_eq!(before - cache.usage().slabs, gone);
+        assert_eq!(stat(cache, Stat::CpuPartialDrain), 0);
         assert_eq!(cache.check_consistency(), Ok(()));
     }
 }
@@ -73,10 +65,10 @@ fn empty_slabs_in_a_drain() {
 /// what the CPU slab brings does not count.
 #[test]
 fn the_first_slab_of_a_visit() {
-    for (era, further) in [(Era::V3_2, 1), (Era::V3_9, 1), (Era::V3_10, 0)] {
+    for (era, further) in each([(Era::V3_2, 1), (Era::V3_9, 1), (Era::V3_10, 0)]) {
         let heap = small::<Slub>(era, 1);
         let cache = class(&heap);
-        assert_eq!(cache.attribute("cpu_partial"), Some(30), "{era}");
+        assert_eq!(cache.attribute("cpu_partial"), Some(30));
         let slabs = full_slabs(cache, 4);
         for slab in &slabs {
             give(cache, &slab[1..]);
@@ -87,7 +79,7 @@ fn the_first_slab_of_a_visit() {
         take(cache, 1);
         let after = stats(cache, listed);
         let taken = [after[0] - before[0], after[1] - before[1]];
-        assert_eq!(taken, [1, further], "{era}");
+        assert_eq!(taken, [1, further]);
     }
 }
 
@@ -95,7 +87,7 @@ fn the_first_slab_of_a_visit() {
 /// one slab.
 #[test]
 fn no_cpu_partial_objects() {
-    for (era, listed) in [
+    for (era, listed) in each([
         (Era::V3_19, 0),
         (Era::V4_0, 1),
         (Era::V5_9, 1),
@@ -103,17 +95,17 @@ fn no_cpu_partial_objects() {
         (Era::V5_15, 0),
         (Era::V6_1, 0),
         (Era::V6_18, 0),
-    ] {
+    ]) {
         let heap = small::<Slub>(era, 1);
         let cache = class(&heap);
         assert!(cache.set_attribute("cpu_partial", 0));
         assert_eq!(cache.attribute("cpu_partial"), Some(0));
         let slabs = full_slabs(cache, 2);
         give(cache, &slabs[0][..1]);
-        assert_eq!(stat(cache, Stat::CpuPartialFree), 1, "{era}");
-        assert_eq!(stat(cache, Stat::FreeAddPartial), listed, "{era}");
+        assert_eq!(stat(cache, Stat::CpuPartialFree), 1);
+        assert_eq!(stat(cache, Stat::FreeAddPartial), listed);
         give(cache, &slabs[1][..1]);
-        assert_eq!(stat(cache, Stat::FreeAddPartial), listed + 1, "{era}");
+        assert_eq!(stat(cache, Stat::FreeAddPartial), listed + 1);
     }
 }
 
@@ -121,28 +113,28 @@ fn no_cpu_partial_objects() {
 /// wrong node goes back to its node; 6.8 itself still counts it as taken.
 #[test]
 fn slabs_of_the_cpu_partial_list() {
-    for (era, frozen, mismatch) in [
+    for (era, frozen, mismatch) in each([
         (Era::V5_9, 1, [2, 2, 0]),
         (Era::V6_7, 1, [2, 2, 0]),
         (Era::V6_8, 0, [2, 0, 2]),
         (Era::V6_9, 0, [0, 0, 2]),
         (Era::V6_18, 0, [0, 0, 2]),
-    ] {
+    ]) {
         let heap = two_nodes::<Slub>(era);
         let cache = class(&heap);
         let slabs = full_slabs(cache, 2);
         let before = locks_taken(&heap, LockClass::NodeList);
         give(cache, &slabs[0][..1]);
         give(cache, &slabs[1][..2]);
-        assert_eq!(stat(cache, Stat::FreeFrozen), frozen, "{era}");
-        assert_eq!(locks_taken(&heap, LockClass::NodeList), before, "{era}");
+        assert_eq!(stat(cache, Stat::FreeFrozen), frozen);
+        assert_eq!(locks_taken(&heap, LockClass::NodeList), before);
         cache.alloc_node(NodeId(1)).expect("memory");
         let counted = [
             Stat::CpuPartialAlloc,
             Stat::DeactivateRemoteFrees,
             Stat::FreeAddPartial,
         ];
-        assert_eq!(stats(cache, counted), mismatch, "{era}");
+        assert_eq!(stats(cache, counted), mismatch);
         assert_eq!(cache.check_consistency(), Ok(()));
     }
 }
@@ -151,18 +143,13 @@ fn slabs_of_the_cpu_partial_list() {
 /// CPU's first; from 2.6.36 on never before new pages.
 #[test]
 fn a_wish_and_other_nodes_lists() {
-    for (era, from) in [
+    for (era, from) in each([
         (Era::V2_6_35, 1),
         (Era::V2_6_36, 2),
         (Era::V6_9, 2),
         (Era::V6_10, 2),
-    ] {
-        let setup = Setup {
-            cpus: 3,
-            nodes: 3,
-            ..Setup::default()
-        };
-        let heap = boot::<Slub>(era, setup);
+    ]) {
+        let heap = boot::<Slub>(era, Setup::DEFAULT.on(3, 3));
         let cache = class(&heap);
         for cpu in [0, 1] {
             on(&heap, cpu);
@@ -172,7 +159,7 @@ fn a_wish_and_other_nodes_lists() {
         cache.flush();
         let object = cache.alloc_node(NodeId(2)).expect("memory");
         let pfn = heap.pages().pfn_of(object).expect("a page");
-        assert_eq!(heap.pages().node_of(pfn), Some(NodeId(from)), "{era}");
+        assert_eq!(heap.pages().node_of(pfn), Some(NodeId(from)));
     }
 }
 
@@ -180,11 +167,11 @@ fn a_wish_and_other_nodes_lists() {
 /// fullest first.
 #[test]
 fn short_lists_in_a_shrink() {
-    for (era, fullest) in [
+    for (era, fullest) in each([
         (Era::V2_6_22, false),
         (Era::V2_6_23, true),
         (Era::V3_19, true),
-    ] {
+    ]) {
         let heap = small::<Slub>(era, 1);
         let cache = sized(&heap, "scenario", 192);
         let slabs = full_slabs(cache, 2);
@@ -199,6 +186,6 @@ fn short_lists_in_a_shrink() {
         cache.shrink();
         let object = take(cache, 1)[0];
         let fuller = usize::from(first > second);
-        assert_eq!(slabs[fuller].contains(&object), fullest, "{era}");
+        assert_eq!(slabs[fuller].contains(&object), fullest);
     }
 }

@@ -1,13 +1,6 @@
 //! SLUB+Queuing's worked sequences: queues, batches, bitmaps.
 
-use crate::model::scenario::{
-    Object, VirtualHeap, destroy, give, give_bulk, live, locks_taken, node_of, on, sized, stat,
-    take, two_nodes,
-};
-use quarry_core::era::Era;
-use quarry_core::machine::{Access, Line, LockClass, NodeId};
-use quarry_core::slubq::Slubq;
-use quarry_core::stats::Stat;
+use crate::prelude::*;
 
 fn small(cpus: u32) -> VirtualHeap<Slubq> {
     crate::model::scenario::small(Era::V2_6_35, cpus)
@@ -155,12 +148,12 @@ fn an_empty_slab_goes_at_once() {
 /// Facts 5.2: above 64 objects the bitmap is behind the last object.
 #[test]
 fn many_objects_have_their_bitmap_in_the_slab() {
-    for (size, objects, in_slab) in [
+    for (size, objects, in_slab) in each([
         (64, 64, false),
         (56, 72, true),
         (32, 127, true),
         (8, 504, true),
-    ] {
+    ]) {
         let heap = small(2);
         let cache = sized(&heap, "scenario", size);
         let geometry = cache.head().geometry();
@@ -174,11 +167,11 @@ fn many_objects_have_their_bitmap_in_the_slab() {
         }
         let touched = heap.machine().counters();
         let bitmap = touched.touches(Line::Bitmap, Access::Write);
-        assert_eq!(bitmap > 0, in_slab, "{size} bytes");
+        assert_eq!(bitmap > 0, in_slab);
         assert_eq!(cache.check_consistency(), Ok(()));
         give(cache, &taken);
         assert_eq!(cache.shrink(), 0);
-        assert_eq!(cache.usage().slabs, 0, "{size} bytes");
+        assert_eq!(cache.usage().slabs, 0);
     }
 }
 

@@ -1,29 +1,20 @@
 //! SLUB+Queuing's later queues: shared, alien, and their expiry.
 
-use crate::model::scenario::{
-    Object, VirtualCache, VirtualHeap, boot, destroy, free, give, give_bulk, live, locks_taken, on,
-    reap_at, sized, small, stat, stats, take, two_nodes,
-};
-use crate::model::setup::Setup;
-use quarry_core::design::FreeError;
-use quarry_core::era::Era;
-use quarry_core::machine::{LockClass, NodeId};
-use quarry_core::slubq::Slubq;
-use quarry_core::stats::Stat;
+use crate::prelude::*;
 
 const ERA: Era = Era::V2_6_35;
 
 /// A cache with CPU queues of 8, batches of 4, and other queues of these sizes.
 fn queued(heap: &VirtualHeap<Slubq>, shared: u64, alien: u64) -> VirtualCache<'_, Slubq> {
     let cache = sized(heap, "scenario", 64);
-    for (name, value) in [
+    for (name, value) in each([
         ("cpu_queue_size", 8),
         ("cpu_batch_size", 4),
         ("shared_queue_size", shared),
         ("alien_queue_size", alien),
-    ] {
-        assert!(cache.set_attribute(name, value), "{name}");
-        assert_eq!(cache.attribute(name), Some(value), "{name}");
+    ]) {
+        assert!(cache.set_attribute(name, value));
+        assert_eq!(cache.attribute(name), Some(value));
     }
     cache
 }
@@ -214,12 +205,7 @@ fn idle_queues_expire() {
 /// Sizes change while the queues hold objects, and back to none.
 #[test]
 fn queues_are_resized_while_they_hold_objects() {
-    let setup = Setup {
-        cpus: 4,
-        nodes: 4,
-        ..Setup::default()
-    };
-    let heap = boot::<Slubq>(ERA, setup);
+    let heap = boot::<Slubq>(ERA, Setup::DEFAULT.on(4, 4));
     let cache = queued(&heap, 10, 10);
     let objects = take(cache, 100);
     for (cpu, freed) in objects.chunks(25).enumerate() {

@@ -1,20 +1,11 @@
 //! Machines that take fast operations in one step: the designs agree with the model there too, and
 //! count exactly what they count without.
 
-use crate::model::by_number::ByNumber as _;
-use crate::model::cases::check_property;
 use crate::model::design::{Driver, check_design};
-use crate::model::page_script::page_scripts;
 use crate::model::pages::{check_page_steps, check_pages};
-use crate::model::script::{Script, scripts};
-use crate::model::setup::{Setup, setups};
-use crate::model::steps::{OnSteps, Stepping};
-use crate::model::{Check, design_tests};
-use quarry_core::design::Design;
-use quarry_core::era::Era;
-use quarry_core::heap::Heap;
-use quarry_core::machine::{CpuId, NodeId};
-use quarry_core::page::{PageAllocator, PageConfig, PageError, PageKind};
+use crate::model::script::Script;
+use crate::model::steps::OnSteps;
+use crate::prelude::*;
 use quarry_core::stats::Stats;
 
 /// Scripts that a soak tries a property on.
@@ -72,51 +63,37 @@ fn pages_agree_in_steps() {
 /// lists to `high`, and nothing is lost on the way between the array and the list.
 #[test]
 fn the_array_and_the_list_are_one() {
-    let setup = Setup::of_pages(1 << 16);
-    for era in [Era::V4_13, Era::V5_9, Era::V6_1, Era::V6_18] {
-        let pages = PageAllocator::new(Stepping(setup.machine()), era).expect("a page allocator");
+    for era in each([Era::V4_13, Era::V5_9, Era::V6_1, Era::V6_18]) {
+        let pages = PageAllocator::new(Stepping(Setup::of_pages(1 << 16).machine()), era)
+            .expect("a page allocator");
         let high = pages.pcp_params(NodeId(0)).expect("a zone").high as usize;
         let counts = [1, 31, 32, 33, 63, 64, 65, 96, 97, 128, 129, high - 1];
-        for count in counts.into_iter().filter(|&count| count < high) {
+        for count in each(counts.into_iter().filter(|&count| count < high)) {
             assert_eq!(pages.drain_all(), 0);
-            let taken: Vec<_> = (0..count)
-                .map(|_| pages.alloc(0, None).expect("memory"))
-                .collect();
+            let taken = take_pages(&pages, 0, count);
             assert_eq!(pages.drain_all(), 0);
             let drains = pages.stats().pcp.drains;
-            for &pfn in &taken {
-                pages.free_number(pfn, 0).expect("an allocated page");
-            }
+            give_pages(&pages, &taken, 0);
             let lists = pages.pageset_report(0, CpuId(0)).expect("CPU 0's");
-            assert_eq!(lists.count as usize, count, "{era}");
-            assert_eq!(
-                pages.stats().pcp.drains,
-                drains,
-                "{era}: {count} are below high"
-            );
+            assert_eq!(lists.count as usize, count);
+            assert_eq!(pages.stats().pcp.drains, drains, "are below high");
             for &newest in taken.iter().rev() {
-                assert_eq!(pages.alloc(0, None), Some(newest), "{era}: of {count}");
+                assert_eq!(pages.alloc(0, None), Some(newest));
             }
             let census = pages.check_consistency().expect("consistent");
             assert_eq!((census.pcp, census.in_hand), (0, 0));
-            for pfn in taken {
-                pages.free_number(pfn, 0).expect("an allocated page");
-            }
+            give_pages(&pages, taken, 0);
         }
         // One more than below `high` is looked at.
         assert_eq!(pages.drain_all(), 0);
-        let taken: Vec<_> = (0..2 * high)
-            .map(|_| pages.alloc(0, None).expect("memory"))
-            .collect();
+        let taken = take_pages(&pages, 0, 2 * high);
         // Refills of 6.18 raise `high` by what they bring; it decays to its least.
         for _ in 0..20 {
             assert_eq!(pages.vmstat_update(), 0);
         }
         let before = pages.stats().pcp.drains;
-        for &pfn in &taken {
-            pages.free_number(pfn, 0).expect("an allocated page");
-        }
-        assert!(pages.stats().pcp.drains > before, "{era}");
+        give_pages(&pages, &taken, 0);
+        assert!(pages.stats().pcp.drains > before);
         let census = pages.check_consistency().expect("consistent");
         assert_eq!((census.allocated, census.in_hand), (0, 0));
     }
@@ -155,12 +132,8 @@ fn steps_do_not_hide_that_lists_are_too_long() {
         let lists = pages.pageset_report(0, CpuId(0));
         lists.expect("CPU 0's").count
     };
-    let taken: Vec<_> = (0..3000)
-        .map(|_| pages.alloc(0, None).expect("memory"))
-        .collect();
-    for pfn in taken {
-        pages.free_number(pfn, 0).expect("an allocated page");
-    }
+    let taken = take_pages(&pages, 0, 3000);
+    give_pages(&pages, taken, 0);
     let before = count();
     assert_eq!(pages.set_sysctl("percpu_pagelist_fraction", 0), Ok(0));
     let high = pages.pcp_params(NodeId(0)).expect("a zone").high;

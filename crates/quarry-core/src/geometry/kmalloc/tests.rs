@@ -8,11 +8,25 @@ use crate::era::Era;
 use crate::geometry::BootParams;
 use crate::slub::geometry::{ERAS, geometry, slub_era};
 
-fn machine(page_shift: u32, nr_cpus: u32) -> MachineParams {
+/// A machine with cache lines of 64 bytes.
+pub(crate) fn machine(page_shift: u32, nr_cpus: u32) -> MachineParams {
     MachineParams {
         page_shift,
         nr_cpus,
         cache_line: 64,
+    }
+}
+
+/// Checks what a release's rule is: a value, and the release that it begins at.
+#[track_caller]
+pub(crate) fn steps<T: PartialEq + core::fmt::Debug>(
+    releases: impl IntoIterator<Item = Era>,
+    of: impl Fn(Era) -> T,
+    steps: &[(Era, T)],
+) {
+    for era in releases {
+        let step = steps.iter().rfind(|(from, _)| *from <= era);
+        assert_eq!(of(era), step.expect("a rule").1, "{era}");
     }
 }
 

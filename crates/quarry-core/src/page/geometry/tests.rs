@@ -2,6 +2,7 @@ use std::string::ToString;
 use std::vec::Vec;
 
 use super::*;
+use crate::geometry::kmalloc::tests::steps;
 
 /// Shared facts `vectors/pcp_sizes.csv`, all rows and columns: page bytes, zone MiB, zone pages;
 /// batchsize, batch and high of 2.6.24 and 4.13, cold high and batch of 2.6.24; batchsize, batch
@@ -262,11 +263,7 @@ fn watermarks_by_era() {
 #[test]
 fn every_rule_begins_with_a_release() {
     fn begins<T: PartialEq + core::fmt::Debug>(rule: impl Fn(PageEra) -> T, at: &[(Era, T)]) {
-        for era in Era::ALL {
-            let rule_of = at.iter().rfind(|(from, _)| *from <= era);
-            let (_, expected) = rule_of.expect("a rule from 2.6.22 on");
-            assert_eq!(rule(page_era(era)), *expected, "{era}");
-        }
+        steps(Era::ALL, |era| rule(page_era(era)), at);
     }
     let first = Era::FIRST;
     begins(
@@ -278,11 +275,11 @@ fn every_rule_begins_with_a_release() {
         &[(first, 65536), (Era::V5_7, 262_144)],
     );
     begins(|era| era.has_promo, &[(first, false), (Era::V5_18, true)]);
-    let steps = [
+    let marks = [
         (first, WatermarkStep::QuarterOfMin),
         (Era::V4_6, WatermarkStep::ScaleFactor),
     ];
-    begins(|era| era.step, &steps);
+    begins(|era| era.step, &marks);
     let highs = [
         (first, HighRule::Batches),
         (Era::V5_14, HighRule::LowWatermark),

@@ -1,13 +1,10 @@
 use super::*;
 use crate::era::Era;
 use crate::geometry::CacheFlags;
+use crate::geometry::kmalloc::tests::machine;
 
 fn of(era: Era, page_shift: u32, cache: CacheParams) -> Geometry {
-    let machine = MachineParams {
-        page_shift,
-        nr_cpus: 8,
-        cache_line: 64,
-    };
+    let machine = machine(page_shift, 8);
     let era = sheaf_era(era).unwrap();
     geometry(era, &machine, &BootParams::default(), &cache).unwrap()
 }
@@ -74,11 +71,7 @@ fn what_7_0_changes_in_the_slab() {
 fn slabs_are_those_of_slub_6_18() {
     for size in (8..20_000).step_by(56) {
         for page_shift in [12, 14, 16] {
-            let machine = MachineParams {
-                page_shift,
-                nr_cpus: 64,
-                cache_line: 64,
-            };
+            let machine = machine(page_shift, 64);
             let cache = CacheParams::new(size);
             let slub = slub::geometry::slub_era(Era::V6_18).unwrap();
             let boot = BootParams::default();

@@ -2,14 +2,7 @@
 
 use super::*;
 use crate::era::Era;
-
-fn machine(page_shift: u32, nr_cpus: u32) -> MachineParams {
-    MachineParams {
-        page_shift,
-        nr_cpus,
-        cache_line: 64,
-    }
-}
+use crate::geometry::kmalloc::tests::{machine, steps};
 
 fn of(era: Era, machine: &MachineParams, cache: CacheParams) -> Geometry {
     let era = slab_era(era).unwrap();
@@ -163,18 +156,16 @@ fn slab_max_order_belongs_to_6_1() {
 /// The place and size of the indices of 256-byte objects, by release.
 #[test]
 fn indices_change_at_their_release() {
-    let steps = [
-        (Era::V2_6_22, FreelistPlace::SlabStart, 4, 15),
-        (Era::V3_13, FreelistPlace::SlabStart, 4, 15),
-        (Era::V3_15, FreelistPlace::OffSlab, 1, 16),
-        (Era::V4_6, FreelistPlace::InObject, 1, 16),
+    let of = |era| {
+        let g = of(era, &machine(12, 2), CacheParams::new(256));
+        (g.slab.freelist, g.slab.index_bytes, g.objects)
+    };
+    let at = [
+        (Era::V2_6_22, (FreelistPlace::SlabStart, 4, 15)),
+        (Era::V3_15, (FreelistPlace::OffSlab, 1, 16)),
+        (Era::V4_6, (FreelistPlace::InObject, 1, 16)),
     ];
-    for known in &ERAS {
-        let g = of(known.era, &machine(12, 2), CacheParams::new(256));
-        let step = steps.iter().rfind(|step| known.era >= step.0).unwrap();
-        let found = (g.slab.freelist, g.slab.index_bytes, g.objects);
-        assert_eq!(found, (step.1, step.2, step.3), "{}", known.era);
-    }
+    steps(ERAS.iter().map(|known| known.era), of, &at);
 }
 
 /// Rows of a Debian 3.16 with SLAB, x86-64: the size that is asked for, alignment, objects and pages of a slab.

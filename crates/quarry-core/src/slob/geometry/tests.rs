@@ -1,16 +1,11 @@
 //! Sizes, lists and refusals.
 
 use super::*;
-
-const MACHINE: MachineParams = MachineParams {
-    page_shift: 12,
-    nr_cpus: 4,
-    cache_line: 64,
-};
+use crate::geometry::kmalloc::tests::machine;
 
 fn of(era: Era, cache: CacheParams) -> Result<Geometry, GeometryError> {
     let era = slob_era(era).expect("an era of SLOB");
-    geometry(era, &MACHINE, &BootParams::default(), &cache)
+    geometry(era, &machine(12, 4), &BootParams::default(), &cache)
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::string::ToString;
 
 use super::*;
+use crate::geometry::kmalloc::tests::machine;
 
 /// The report of 2020 proposed classes of large objects by their size, whatever the page size.
 #[test]
@@ -38,14 +39,6 @@ fn cpu_partial_by_size() {
 }
 use crate::era::Era;
 use crate::geometry::NR_CPUS_MAX;
-
-fn machine(page_shift: u32, nr_cpus: u32) -> MachineParams {
-    MachineParams {
-        page_shift,
-        nr_cpus,
-        cache_line: 64,
-    }
-}
 
 fn era(era: Era) -> &'static SlubEra {
     slub_era(era).unwrap()

@@ -2,14 +2,7 @@
 
 use super::*;
 use crate::geometry::CacheFlags;
-
-fn machine(page_shift: u32, nr_cpus: u32) -> MachineParams {
-    MachineParams {
-        page_shift,
-        nr_cpus,
-        cache_line: 64,
-    }
-}
+use crate::geometry::kmalloc::tests::machine;
 
 fn of(machine: &MachineParams, cache: CacheParams) -> Geometry {
     geometry(&RULES, machine, &BootParams::default(), &cache).unwrap()

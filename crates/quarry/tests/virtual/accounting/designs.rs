@@ -1,9 +1,7 @@
 //! The designs: what a list, a queue or a bitmap costs.
 
-use quarry_core::design::Design;
-use quarry_core::for_all_designs;
-
 use super::{compare, observed, observed_many};
+use crate::prelude::*;
 
 #[test]
 fn what_designs_access() {

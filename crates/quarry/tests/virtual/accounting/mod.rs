@@ -32,13 +32,7 @@ mod designs;
 mod pages;
 mod pool;
 
-use std::collections::BTreeMap;
-
-use quarry_core::design::Design;
-use quarry_core::era::Era;
-use quarry_sim::VirtualMachine;
-
-use crate::model::scenario::{give, on, sized, small, take};
+use crate::prelude::*;
 
 /// Operations and their steps.
 type Rows = BTreeMap<String, String>;
@@ -125,6 +119,27 @@ fn repeats(steps: &[String]) -> (usize, usize) {
     repeating.map_or((1, 1), |period| (period, times(period)))
 }
 
+/// Operations of a machine with their steps, in the order in which they were done.
+struct Recorded<'m> {
+    machine: &'m VirtualMachine,
+    rows: Vec<(&'static str, String)>,
+}
+
+impl<'m> Recorded<'m> {
+    fn new(machine: &'m VirtualMachine) -> Self {
+        let rows = Vec::new();
+        Self { machine, rows }
+    }
+
+    fn add(&mut self, name: &'static str, f: impl FnOnce()) {
+        self.rows.push((name, steps(self.machine, f)));
+    }
+
+    fn add_grouped(&mut self, name: &'static str, f: impl FnOnce()) {
+        self.rows.push((name, grouped_steps(self.machine, f)));
+    }
+}
+
 /// Records the operations in one era.
 fn observed<D: Design>(era: Era) -> Vec<(&'static str, String)> {
     let heap = small::<D>(era, 2);
@@ -132,23 +147,15 @@ fn observed<D: Design>(era: Era) -> Vec<(&'static str, String)> {
     let mut object = None;
     let objects = take(cache, 40);
     give(cache, &[objects[39]]);
-    let mut rows = vec![("alloc", steps(heap.machine(), || object = cache.alloc()))];
+    let mut rows = Recorded::new(heap.machine());
+    rows.add("alloc", || object = cache.alloc());
     let object = object.expect("memory");
-    rows.push(("free", steps(heap.machine(), || give(cache, &[object]))));
+    rows.add("free", || give(cache, &[object]));
     on(&heap, 1);
-    rows.push((
-        "remote free",
-        steps(heap.machine(), || give(cache, &objects[..1])),
-    ));
-    rows.push((
-        "remote free 2",
-        steps(heap.machine(), || give(cache, &objects[1..2])),
-    ));
-    rows.push((
-        "remote alloc",
-        steps(heap.machine(), || assert!(cache.alloc().is_some())),
-    ));
-    rows
+    rows.add("remote free", || give(cache, &objects[..1]));
+    rows.add("remote free 2", || give(cache, &objects[1..2]));
+    rows.add("remote alloc", || assert!(cache.alloc().is_some()));
+    rows.rows
 }
 
 /// Records the operations on many objects in one era.
@@ -159,29 +166,24 @@ fn observed_many<D: Design>(era: Era) -> Vec<(&'static str, String)> {
     let mut objects = take(cache, 40);
     cache.flush();
     let mut slots = [None; 16];
-    let mut rows = vec![(
-        "refill",
-        grouped_steps(machine, || objects.extend(cache.alloc())),
-    )];
+    let mut rows = Recorded::new(machine);
+    rows.add_grouped("refill", || objects.extend(cache.alloc()));
     let alloc = || assert!(cache.alloc_bulk(&mut slots));
-    rows.push(("bulk alloc", grouped_steps(machine, alloc)));
+    rows.add_grouped("bulk alloc", alloc);
     // SAFETY: the objects were allocated just now.
     let free = || unsafe { cache.free_bulk(&mut slots) }.expect("live objects");
-    rows.push(("bulk free", grouped_steps(machine, free)));
-    rows.push((
-        "flush",
-        grouped_steps(machine, || assert_eq!(cache.flush(), 0)),
-    ));
+    rows.add_grouped("bulk free", free);
+    rows.add_grouped("flush", || assert_eq!(cache.flush(), 0));
     objects.extend(take(cache, 400));
     let frees = objects
         .iter()
         .map(|&object| grouped_steps(machine, || give(cache, &[object])));
     let drain = frees.filter(|free| free.contains("lock ")).last();
-    rows.push(("drain", drain.unwrap_or_default()));
+    rows.rows.push(("drain", drain.unwrap_or_default()));
     let large = sized(&heap, "large", 2048);
     let alloc = || assert!(large.alloc().is_some());
-    rows.push(("new slab", grouped_steps(machine, alloc)));
-    rows
+    rows.add_grouped("new slab", alloc);
+    rows.rows
 }
 
 /// Compares the tables of a subject with what is observed; what differs is printed as it is.

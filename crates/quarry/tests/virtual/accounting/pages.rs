@@ -4,13 +4,8 @@
 //! `block` is one of order 3, which is on the CPU's list from 5.14 on; `large` one of order 8, after
 //! one was freed.
 
-use quarry_core::era::Era;
-use quarry_core::page::MigrateType;
-
-use super::{compare, steps};
-use crate::model::by_number::ByNumber as _;
-use crate::model::scenario::{Pages, boot_pages};
-use crate::model::setup::Setup;
+use super::{Recorded, compare};
+use crate::prelude::*;
 
 const TABLES: &str = "
 pages 2.6.22
@@ -92,37 +87,27 @@ pages 6.18
 ";
 
 fn boot(era: Era) -> Pages {
-    let setup = Setup {
-        cpus: 2,
-        ..Setup::of_pages(1 << 14)
-    };
-    boot_pages(era, setup)
+    boot_pages(era, Setup::of_pages(1 << 14).on(2, 1))
 }
 
 fn observed_in_bulk(era: Era) -> Vec<(&'static str, String)> {
     let pages = boot(era);
-    let machine = pages.machine();
     drop(pages.alloc_owned(10).expect("memory"));
     let mut block = None;
-    let mut rows = vec![("split", steps(machine, || block = pages.alloc_owned(8)))];
-    rows.push(("merge", steps(machine, || drop(block.take()))));
+    let mut rows = Recorded::new(pages.machine());
+    rows.add("split", || block = pages.alloc_owned(8));
+    rows.add("merge", || drop(block.take()));
     let _neighbour = pages.alloc_past_lists(2, MigrateType::Unmovable);
-    rows.push(("refill", steps(machine, || block = pages.alloc_owned(0))));
+    rows.add("refill", || block = pages.alloc_owned(0));
     let mut slots = [None; 2];
-    rows.push((
-        "bulk alloc",
-        steps(machine, || {
-            assert_eq!(pages.alloc_bulk(None, &mut slots), 2);
-        }),
-    ));
-    rows.push((
-        "bulk free",
-        steps(machine, || {
-            assert_eq!(pages.free_numbers(&mut slots), Ok(()));
-        }),
-    ));
-    rows.push(("drain", steps(machine, || assert_eq!(pages.drain_all(), 0))));
-    rows
+    rows.add("bulk alloc", || {
+        assert_eq!(pages.alloc_bulk(None, &mut slots), 2);
+    });
+    rows.add("bulk free", || {
+        assert_eq!(pages.free_numbers(&mut slots), Ok(()));
+    });
+    rows.add("drain", || assert_eq!(pages.drain_all(), 0));
+    rows.rows
 }
 
 #[test]
@@ -132,7 +117,7 @@ fn what_bulk_calls_and_the_buddy_lists_access() {
 
 fn observed(era: Era) -> Vec<(&'static str, String)> {
     let pages = boot(era);
-    let mut rows = Vec::new();
+    let mut rows = Recorded::new(pages.machine());
     for (order, alloc, free) in [
         (0, "page alloc", "page free"),
         (3, "block alloc", "block free"),
@@ -141,19 +126,11 @@ fn observed(era: Era) -> Vec<(&'static str, String)> {
         let warm = pages.alloc(order, None).expect("memory");
         pages.free_number(warm, order).expect("allocated");
         let mut pfn = None;
-        rows.push((
-            alloc,
-            steps(pages.machine(), || pfn = pages.alloc(order, None)),
-        ));
+        rows.add(alloc, || pfn = pages.alloc(order, None));
         let pfn = pfn.expect("memory");
-        rows.push((
-            free,
-            steps(pages.machine(), || {
-                assert!(pages.free_number(pfn, order).is_ok())
-            }),
-        ));
+        rows.add(free, || assert!(pages.free_number(pfn, order).is_ok()));
     }
-    rows
+    rows.rows
 }
 
 #[test]

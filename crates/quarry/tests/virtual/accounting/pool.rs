@@ -14,14 +14,10 @@
 //! | `put piece` | CPU 1 puts it |
 //! | `release` | CPU 1 puts a page that another user has |
 
-use quarry_core::era::Era;
-use quarry_core::machine::CpuId;
-use quarry_core::page::PageAllocator;
-use quarry_core::pool::{PoolOwner, PoolParams, pool_rules};
-use quarry_sim::{Config, LonePut as _, VirtualMachine};
-
-use super::{compare, steps};
-use crate::model::by_number::ByNumber as _;
+use super::{Recorded, compare, steps};
+use crate::prelude::*;
+use quarry_core::pool::pool_rules;
+use quarry_sim::{Config, LonePut as _};
 
 const TABLES: &str = "
 pool 5.9
@@ -61,60 +57,44 @@ fn observed(era: Era) -> Vec<(&'static str, String)> {
     };
     let mut owner = PoolOwner::create(&pages, era, &params).expect("a pool");
     let machine = pages.machine();
-    let mut rows = Vec::new();
+    let mut rows = Recorded::new(machine);
     let mut held = Vec::new();
     let warm: Vec<_> = (0..4).map(|_| pages.alloc_owned(0)).collect();
     drop(warm);
     let slow = steps(machine, || held.extend(owner.alloc()));
     if pool_rules(era, 16).bulk == 4 {
-        rows.push(("slow alloc", slow));
+        rows.rows.push(("slow alloc", slow));
     }
-    rows.push(("alloc", steps(machine, || held.extend(owner.alloc()))));
+    rows.add("alloc", || held.extend(owner.alloc()));
     let page = held.pop().expect("memory");
-    rows.push((
-        "recycle",
-        steps(machine, || assert!(owner.lone_put(page).is_ok())),
-    ));
+    rows.add("recycle", || assert!(owner.lone_put(page).is_ok()));
     // The stack is emptied, so that what comes home is wanted.
     while held.len() < 64 {
         held.push(owner.alloc().expect("memory"));
     }
     machine.run_on(CpuId(1));
     let pool = owner.handle();
-    rows.push((
-        "put",
-        steps(machine, || assert!(pool.lone_put(held[0]).is_ok())),
-    ));
+    rows.add("put", || assert!(pool.lone_put(held[0]).is_ok()));
     let mut slots = [Some(held[1]), Some(held[2])];
-    rows.push((
-        "bulk put",
-        steps(machine, || assert!(pool.lone_put_bulk(&mut slots).is_ok())),
-    ));
+    rows.add("bulk put", || {
+        assert!(pool.lone_put_bulk(&mut slots).is_ok())
+    });
     machine.run_on(CpuId(0));
-    rows.push(("refill", steps(machine, || held.extend(owner.alloc()))));
+    rows.add("refill", || held.extend(owner.alloc()));
     if owner.alloc_piece(1024).is_ok() {
         let mut piece = None;
-        rows.push((
-            "piece",
-            steps(machine, || piece = owner.alloc_piece(1024).ok()),
-        ));
+        rows.add("piece", || piece = owner.alloc_piece(1024).ok());
         let piece = piece.expect("memory");
         machine.run_on(CpuId(1));
-        rows.push((
-            "put piece",
-            steps(machine, || {
-                assert!(pool.lone_put_piece(piece.pfn, piece.offset).is_ok());
-            }),
-        ));
+        rows.add("put piece", || {
+            assert!(pool.lone_put_piece(piece.pfn, piece.offset).is_ok());
+        });
     }
     machine.run_on(CpuId(1));
     pages.get_number(held[3]).expect("a reference");
-    rows.push((
-        "release",
-        steps(machine, || assert!(pool.lone_put(held[3]).is_ok())),
-    ));
+    rows.add("release", || assert!(pool.lone_put(held[3]).is_ok()));
     assert_eq!(pages.put_number(held[3]), Ok(true));
-    rows
+    rows.rows
 }
 
 #[test]

@@ -1,8 +1,6 @@
 //! Debugging beyond mistakes: tracing, naming leaks, choosing caches.
 
 use super::*;
-use crate::model::scenario::{boot, live};
-use crate::model::setup::Setup;
 
 on_all! {
     bulk_allocations_without_memory_take_nothing: short_of_memory,
@@ -19,20 +17,20 @@ fn short_of_memory<D: Design>(era: Era) {
     listen(&heap);
     let cache = cache_of(&heap, "large", 4000, letters("FZPU"));
     let mut slots = vec![None; 5000];
-    assert!(!cache.alloc_bulk(&mut slots), "{era}");
-    assert!(slots.iter().all(Option::is_none), "{era}");
-    assert!(cache.alloc_bulk(&mut slots[..20]), "{era}");
+    assert!(!cache.alloc_bulk(&mut slots));
+    assert!(slots.iter().all(Option::is_none));
+    assert!(cache.alloc_bulk(&mut slots[..20]));
     give(cache, &slots.iter().copied().flatten().collect::<Vec<_>>());
     destroy(cache);
-    assert_eq!(reports(), [], "{era}");
+    assert_eq!(reports(), []);
 }
 
 /// The letter A alone is a flag that sysfs shows; the cache keeps its fast paths.
 fn marked<D: Design>(era: Era) {
     let heap = reporting::<D>(era);
     let cache = cache_of(&heap, "marked", 100, letters("A"));
-    assert_eq!(cache.attribute("failslab"), Some(1), "{era}");
-    assert!(!cache.head().flags().debug(), "{era}");
+    assert_eq!(cache.attribute("failslab"), Some(1));
+    assert!(!cache.head().flags().debug());
     give(cache, &take(cache, 5));
 }
 
@@ -57,7 +55,7 @@ fn tracing<D: Design>(era: Era) {
             CallSite::of(at),
         )
     };
-    assert_eq!(events, [event(true, allocated), event(false, at)], "{era}");
+    assert_eq!(events, [event(true, allocated), event(false, at)]);
 }
 
 /// A cache with live objects names who allocated them.
@@ -66,7 +64,7 @@ fn leaks<D: Design>(era: Era) {
     let cache = cache_of(&heap, "leaky", 100, letters("U"));
     let (object, at) = alloc(cache);
     let live = live(cache);
-    assert_eq!(live, [object], "{era}");
+    assert_eq!(live, [object]);
     // SAFETY: the test uses no copy of the handle afterwards.
     let error = unsafe { cache.destroy() }.expect_err("an object is live");
     let message = error.to_string();
@@ -92,13 +90,12 @@ fn refused_anyway<D: Design>(era: Era) {
     check_frame(cache, &report, stranger, During::Free, here);
     give(cache, &[object]);
     let (freed, here) = free(cache, object);
-    assert_eq!(freed, Err(FreeError::DoubleFree), "{era}");
+    assert_eq!(freed, Err(FreeError::DoubleFree));
     let report = one_report();
     assert_eq!(report.what, Finding::DoubleFree);
     check_frame(cache, &report, object, During::Free, here);
     let mut local = 0u64;
-    // SAFETY: refused.
-    unsafe { heap.kfree(NonNull::from(&mut local).cast()) }.expect_err("foreign");
+    kfree(&heap, NonNull::from(&mut local).cast()).expect_err("foreign");
     let report = one_report();
     assert_eq!((report.what, report.cache()), (Finding::Foreign, "kfree"));
     assert_eq!(
@@ -120,7 +117,7 @@ fn settings<D: Design>(era: Era) {
     let object = heap.kmalloc(64, None).expect("memory");
     // SAFETY: the object is live, so its cache is not destroyed.
     let class = unsafe { heap.cache_of(object) }.expect("a class");
-    assert!(class.head().flags().contains(letters("FZ")), "{era}");
+    assert!(class.head().flags().contains(letters("FZ")));
     assert_eq!(class.attribute("red_zone"), Some(1));
     assert_eq!(class.attribute("sanity_checks"), Some(1));
     assert_eq!(class.attribute("poison"), Some(0));
@@ -131,8 +128,7 @@ fn settings<D: Design>(era: Era) {
     assert_eq!(
         // SAFETY: the object is not used any more.
         unsafe { heap.kfree(object) },
-        Err(FreeError::Corrupt),
-        "{era}"
+        Err(FreeError::Corrupt)
     );
     assert_eq!(one_report().what, Finding::RedZone);
     let plain = sized(&heap, "plain", 64);
@@ -144,6 +140,6 @@ fn settings<D: Design>(era: Era) {
     heap.set_slub_debug(Some(SlubDebug::parse("OFZPU", era).expect("a setting")))
         .expect("a design with debugging");
     let (page, small) = (sized(&heap, "page", 4096), sized(&heap, "small", 200));
-    assert_eq!(page.head().flags(), CacheFlags::NONE, "{era}");
-    assert_eq!(small.head().flags(), letters("FZPU"), "{era}");
+    assert_eq!(page.head().flags(), CacheFlags::NONE);
+    assert_eq!(small.head().flags(), letters("FZPU"));
 }

@@ -72,3 +72,49 @@ pub(crate) fn check_property<S>(
         Err(TestError::Abort(reason)) => panic!("gave up: {reason}\n{repeat}"),
     }
 }
+
+/// Items of a table of cases.
+pub(crate) struct Each<I: Iterator>
+where
+    I::Item: Clone + Debug,
+{
+    items: I,
+    current: Option<I::Item>,
+}
+
+/// Goes through the cases of a table; a test that fails names the case.
+pub(crate) fn each<T>(table: T) -> Each<T::IntoIter>
+where
+    T: IntoIterator<Item: Clone + Debug>,
+{
+    let items = table.into_iter();
+    Each {
+        items,
+        current: None,
+    }
+}
+
+impl<I: Iterator> Iterator for Each<I>
+where
+    I::Item: Clone + Debug,
+{
+    type Item = I::Item;
+
+    fn next(&mut self) -> Option<I::Item> {
+        self.current = self.items.next();
+        self.current.clone()
+    }
+}
+
+impl<I: Iterator> Drop for Each<I>
+where
+    I::Item: Clone + Debug,
+{
+    fn drop(&mut self) {
+        if std::thread::panicking()
+            && let Some(case) = &self.current
+        {
+            eprintln!("in the case {case:?}");
+        }
+    }
+}

@@ -11,11 +11,7 @@ pub(crate) const CPUS: u32 = 4;
 pub(crate) const NODES: u32 = 2;
 
 pub(crate) fn heap<D: Design>(era: Era) -> VirtualHeap<D> {
-    let setup = Setup {
-        cpus: CPUS,
-        nodes: NODES,
-        ..Setup::default()
-    };
+    let setup = Setup::DEFAULT.on(CPUS, NODES);
     boot(era, setup)
 }
 

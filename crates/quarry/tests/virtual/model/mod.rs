@@ -80,7 +80,8 @@ macro_rules! design_tests {
         mod $module {
             $(#[test]
             fn $name() {
-                for &era in <$design as quarry_core::design::Design>::ERAS {
+                let eras = <$design as quarry_core::design::Design>::ERAS;
+                for &era in crate::model::cases::each(eras) {
                     let name = concat!(stringify!($module), "::", stringify!($name));
                     super::$check::<$design>(name, era);
                 }

@@ -1,5 +1,6 @@
 //! Helpers of tests that go step by step, on virtual machines.
 
+use std::borrow::Borrow;
 use std::ptr::NonNull;
 
 use quarry_core::design::{CacheSpec, Design, FreeError};
@@ -7,10 +8,11 @@ use quarry_core::era::Era;
 use quarry_core::geometry::CacheFlags;
 use quarry_core::heap::{Cache, Heap};
 use quarry_core::machine::{CpuId, LockClass, Machine, NodeId};
-use quarry_core::page::{AllocOptions, MigrateType, PageAllocator};
+use quarry_core::page::{AllocOptions, MigrateType, PageAllocator, PageConfig, Pfn};
 use quarry_core::stats::Stat;
 use quarry_sim::VirtualMachine;
 
+use super::by_number::ByNumber as _;
 use super::setup::Setup;
 
 pub(crate) type VirtualHeap<D> = Heap<VirtualMachine, D>;
@@ -22,6 +24,11 @@ pub(crate) type Pages = PageAllocator<VirtualMachine>;
 /// A page allocator on any machine.
 pub(crate) fn boot_pages(era: Era, setup: Setup) -> Pages {
     PageAllocator::new(setup.machine(), era).expect("a page allocator")
+}
+
+/// A page allocator on any machine, by its configuration.
+pub(crate) fn configured_pages(setup: Setup, config: &PageConfig) -> Pages {
+    PageAllocator::with_config(setup.machine(), config).expect("a page allocator")
 }
 
 /// Options of a block of a mobility.
@@ -46,25 +53,12 @@ pub(crate) fn reap_at<D: Design>(heap: &VirtualHeap<D>, now_ns: u64) {
 
 /// A heap on one node of 4 KiB pages.
 pub(crate) fn small<D: Design>(era: Era, cpus: u32) -> VirtualHeap<D> {
-    boot(
-        era,
-        Setup {
-            cpus,
-            ..Setup::default()
-        },
-    )
+    boot(era, Setup::DEFAULT.on(cpus, 1))
 }
 
 /// A heap on two nodes with a CPU each.
 pub(crate) fn two_nodes<D: Design>(era: Era) -> VirtualHeap<D> {
-    boot(
-        era,
-        Setup {
-            cpus: 2,
-            nodes: 2,
-            ..Setup::default()
-        },
-    )
+    boot(era, Setup::DEFAULT.on(2, 2))
 }
 
 /// A cache of objects packed as closely as the flags let them.
@@ -130,9 +124,42 @@ pub(crate) fn grace_period<D: Design>(heap: &VirtualHeap<D>) {
 }
 
 /// Frees what may be no live object of the cache.
-pub(crate) fn free<D: Design>(cache: VirtualCache<'_, D>, object: Object) -> Result<(), FreeError> {
+#[track_caller]
+pub(crate) fn free<M: Machine, D: Design>(
+    cache: Cache<'_, M, D>,
+    object: Object,
+) -> Result<(), FreeError> {
     // SAFETY: the tests use no object that they have freed, and mistakes are refused.
     unsafe { cache.free(object) }
+}
+
+/// Frees what may be no object of kmalloc.
+#[track_caller]
+pub(crate) fn kfree<D: Design>(heap: &VirtualHeap<D>, object: Object) -> Result<(), FreeError> {
+    // SAFETY: as in `free`.
+    unsafe { heap.kfree(object) }
+}
+
+/// Allocates blocks of an order one by one.
+pub(crate) fn take_pages<M: Machine>(
+    pages: &PageAllocator<M>,
+    order: u32,
+    count: usize,
+) -> Vec<Pfn> {
+    let blocks = (0..count).map(|_| pages.alloc(order, None).expect("memory"));
+    blocks.collect()
+}
+
+/// Frees blocks of an order one by one.
+pub(crate) fn give_pages<M: Machine>(
+    pages: &PageAllocator<M>,
+    blocks: impl IntoIterator<Item: Borrow<Pfn>>,
+    order: u32,
+) {
+    for block in blocks {
+        let freed = pages.free_number(*block.borrow(), order);
+        freed.expect("an allocated block");
+    }
 }
 
 /// Destroys a cache without live objects.

@@ -51,10 +51,27 @@ impl Setup {
     };
 
     /// One CPU with this number of pages.
-    pub(crate) fn of_pages(pages: u32) -> Self {
+    pub(crate) const fn of_pages(pages: u32) -> Self {
         Self {
             pages,
-            ..Self::default()
+            ..Self::DEFAULT
+        }
+    }
+
+    /// The same with these numbers of CPUs and nodes.
+    pub(crate) const fn on(self, cpus: u32, nodes: u32) -> Self {
+        Self {
+            cpus,
+            nodes,
+            ..self
+        }
+    }
+
+    /// The same with a CPU's own slot that is busy at this many attempts in 1000.
+    pub(crate) const fn busy(self, slot_per_mille: u16) -> Self {
+        Self {
+            slot_per_mille,
+            ..self
         }
     }
 

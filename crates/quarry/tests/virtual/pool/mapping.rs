@@ -1,12 +1,6 @@
 //! Calls of a mapper for a pool's pages.
 
-use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
-use std::ptr::NonNull;
-use std::rc::Rc;
-
 use super::*;
-use crate::model::by_number::ByNumber as _;
 
 /// Mappings that exist, and the bytes that were made ready again.
 #[derive(Default)]

@@ -1,11 +1,8 @@
 //! Batches: pages that are taken and given back together.
 
-use quarry_core::debug::CallSite;
-use quarry_core::machine::CpuId;
-use quarry_core::pool::{BATCH_PAGES, CACHE_PAGES, PoolState};
-
 use super::World;
-use crate::model::{Check, ensure_eq};
+use crate::prelude::*;
+use quarry_core::pool::BATCH_PAGES;
 
 impl World<'_> {
     /// Adds pages to a pool's batch, and checks each as a single allocation.

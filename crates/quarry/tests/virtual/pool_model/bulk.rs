@@ -1,14 +1,7 @@
 //! Bulk calls: one for n pages is as n single ones.
 
-use quarry_core::debug::CallSite;
-use quarry_core::era::Era;
-use quarry_core::machine::CpuId;
-use quarry_core::page::Pfn;
-use quarry_core::pool::{PoolError, REFILL_PAGES};
-use quarry_sim::LonePut;
-
 use super::{Pool, World};
-use crate::model::{Check, ensure, ensure_eq};
+use crate::prelude::*;
 
 impl World<'_> {
     /// Allocates pages into the empty slots of an array, and checks each as a single allocation.

@@ -1,12 +1,7 @@
 //! Refusals, and the end of a pool.
 
-use quarry_core::machine::CpuId;
-use quarry_core::page::Pfn;
-use quarry_core::pool::{PoolError, Put};
-use quarry_sim::LonePut;
-
 use super::{Pool, World};
-use crate::model::{Check, ensure, ensure_eq};
+use crate::prelude::*;
 
 impl World<'_> {
     pub(super) fn wrong(&mut self, pick: u16, at: usize) -> Check {
