@@ -15,8 +15,8 @@ use quarry_sim::driver::Driver;
 use quarry_snapshot::{ReportError, Snapshot};
 use quarry_work::{Setup, Start, WorkError};
 
-use crate::ask::check_slabs;
 use crate::error::LabError;
+use crate::known::check_slabs;
 use crate::replay::fill_heap;
 use crate::run::RunSpec;
 use crate::whatif::Baseline;

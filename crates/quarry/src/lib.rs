@@ -104,6 +104,7 @@
 
 #[cfg(feature = "allocator-api2")]
 mod allocator;
+#[cfg(feature = "io-uring")]
 mod forks;
 mod host;
 mod kvmalloc;

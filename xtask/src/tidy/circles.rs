@@ -9,9 +9,7 @@ use std::path::{Path, PathBuf};
 
 use super::Violation;
 
-/// Crates whose largest circle has more modules.
-const LARGER: [(&str, usize); 2] = [("quarry-lab", 6), ("quarry-sweep", 4)];
-/// Modules that a circle of any other crate may have at most.
+/// Modules that a circle may have at most.
 const MODULES_MAX: usize = 3;
 /// Re-exports between a `use` and the definition at most.
 const HOPS_MAX: usize = 16;
@@ -149,14 +147,11 @@ pub(super) fn check(sources: &Path, modules: &Modules) -> Vec<Violation> {
         others.map(ToString::to_string).collect::<Vec<_>>()
     };
     let circles: BTreeSet<_> = reached.iter().map(circle).collect();
-    let of_crate = LARGER
-        .iter()
-        .find(|(name, _)| sources.iter().any(|part| part == *name));
-    let most = of_crate.map_or(MODULES_MAX, |(_, most)| *most);
-    let long = circles.iter().filter(|circle| circle.len() > most);
+    let long = circles.iter().filter(|circle| circle.len() > MODULES_MAX);
     let violation = |circle: &Vec<String>| {
         let (count, names) = (circle.len(), circle.join(", "));
-        let rule = format!("{count} modules use each other in a circle, more than {most}: {names}");
+        let rule =
+            format!("{count} modules use each other in a circle, more than {MODULES_MAX}: {names}");
         Violation::new(&sources.join("lib.rs"), 1, rule)
     };
     long.map(violation).collect()

@@ -22,7 +22,7 @@ pub(crate) struct Lists {
 #[derive(JsonSchema)]
 #[expect(dead_code, reason = "only its documentation is used")]
 struct Run {
-    /// Values of the options of which several were given and no plan runs several at once, by name; other runs have others.
+    /// Values of options with lists that no plan runs at once, by name; other runs have others.
     asked: BTreeMap<String, String>,
 }
 

@@ -74,7 +74,7 @@ pub struct OfInput {
     pub known: Known,
 }
 
-/// How an answer is made.
+/// Manner in which an answer is made.
 pub struct How<'a> {
     /// Threads.
     pub jobs: usize,

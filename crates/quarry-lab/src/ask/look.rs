@@ -6,13 +6,13 @@ use quarry_ask::{Axis, question};
 use quarry_snapshot::Snapshot;
 
 use super::answers::{Answer, Answers, Cost, How, OfInput, Ready, Size};
-use super::what_if::check_slabs;
 use super::{At, Known, Source};
 use crate::error::LabError;
+use crate::known::check_slabs;
 use crate::look;
 
 question! {
-    /// How much slab memory a kernel has, of what and why, and what would change it.
+    /// Amount of slab memory that a kernel has, its causes, and what would change it.
     pub struct Look {
         /// Stage of a recorded boot; the first by default. A list has a snapshot for each.
         stage: Axis<String>, value("NAME"), inner();

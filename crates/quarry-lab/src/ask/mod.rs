@@ -29,4 +29,6 @@ pub use quarry_work::load::MEMORY_BYTES;
 pub use replay::{DEFAULT_DESIGNS, Replay, Start, When};
 pub use rx::Rx;
 pub use source::{At, Source};
-pub use what_if::{Known, WhatIf, check_slabs};
+pub use what_if::{Known, WhatIf};
+
+pub use crate::known::check_slabs;

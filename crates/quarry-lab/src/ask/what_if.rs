@@ -1,11 +1,12 @@
 //! Questions about a snapshot.
 
 use quarry_ask::{Axis, DesignName, Listed, PageBytes, Release, Settings, cells, choice, question};
-use quarry_snapshot::{Asked, Detail, Snapshot};
+use quarry_snapshot::{Asked, Snapshot};
 
 use super::At;
 use super::answers::{Answer, Answers, Cost, How, OfInput, Ready, Size};
 use crate::error::LabError;
+use crate::known::check_slabs;
 use crate::whatif::{Baseline, Config, Fit, Prediction, Question};
 
 question! {
@@ -172,22 +173,5 @@ impl Answers for WhatIf {
         let answer = |question| WhatIf::answer(self, baseline, snapshot, question);
         let told: Vec<Prediction> = questions.iter().map(answer).collect::<Result<_, _>>()?;
         Answer::apart(told, |told| std::mem::take(&mut told.caches), how)
-    }
-}
-
-/// Refuses a snapshot that has bytes of caches alone; `what` names the answer that needs slabs.
-///
-/// # Errors
-///
-/// [`LabError::NoSlabs`].
-pub fn check_slabs(snapshot: &Snapshot, what: &'static str) -> Result<(), LabError> {
-    match snapshot.detail() {
-        Detail::Bytes => Err(LabError::NoSlabs {
-            file: snapshot.file.clone(),
-            form: snapshot.form.name(),
-            lacks: snapshot.form.lacks().unwrap_or_default(),
-            what,
-        }),
-        _ => Ok(()),
     }
 }
