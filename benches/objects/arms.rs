@@ -286,7 +286,6 @@ fn cache<T>(name: &str) -> Cache<T> {
     Cache::new(&heap(), name).expect("a cache")
 }
 
-/// All arms.
 pub(crate) fn arms() -> Vec<Box<dyn Arm>> {
     let constructed = cache("constructed").with_constructor(value, |_| ());
     vec![

@@ -18,7 +18,6 @@ pub(crate) enum Threads {
     One,
     /// One takes objects, any gives them back.
     OneTakes,
-    /// Any.
     Any,
 }
 

@@ -22,7 +22,6 @@ pub(crate) struct Show<'a> {
     pub(crate) hint: &'a str,
 }
 
-/// Prints a view.
 pub(crate) fn print(view: &View, show: Show<'_>) -> anyhow::Result<()> {
     output::print_text(&text(view, show))
 }

@@ -36,7 +36,6 @@ pub(crate) trait CpuKept: Design {
     /// State of a CPU, behind its slot.
     type Cpu: PerCpuState;
 
-    /// The slots.
     fn slots(&self) -> &PerCpu<Self::Cpu>;
 
     /// Takes an object of any node off the running CPU's state in one step of the machine.

@@ -148,7 +148,6 @@ fn made<D: Design>(heap: &'static ProcessHeap<D>) -> Option<&'static HostHeap<D>
     heap.is_made().then(|| heap.get().ok())?
 }
 
-/// Number of designs.
 const DESIGNS: usize = 6;
 
 /// The heaps by their designs' names, and behind them the one that notes every call.

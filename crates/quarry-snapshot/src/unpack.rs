@@ -41,7 +41,6 @@ const HEAD_BYTES: usize = 512;
 /// Contents of a file, unpacked.
 #[derive(Debug)]
 pub(crate) enum Content {
-    /// A text.
     Text(String),
     /// An archive.
     Files(Files),

@@ -29,7 +29,6 @@ pub(super) fn is_text(path: &Path) -> bool {
     has_extension(path, &EXTENSIONS) || path.starts_with(".ci")
 }
 
-/// Checks one file.
 pub(super) fn check(path: &Path, text: &str) -> Vec<Violation> {
     let mut violations = Vec::new();
     let mut found = |line, rule: String| violations.push(Violation::new(path, line, rule));

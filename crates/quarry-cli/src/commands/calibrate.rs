@@ -46,7 +46,6 @@ Examples:
   quarry machines ./mine.toml
   quarry run micro --machine ./mine.toml --cpus 2";
 
-/// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let to_stdout = output::is_stdout(&args.output);
     if to_stdout && args.json {

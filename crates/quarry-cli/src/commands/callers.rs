@@ -132,7 +132,6 @@ pub(crate) struct Report<'a> {
     callers: &'a [Caller],
 }
 
-/// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let input = input::trace(&args.trace)?;
     let meta = input.file.meta();

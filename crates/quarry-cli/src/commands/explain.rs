@@ -41,7 +41,6 @@ Examples:
   quarry explain slub@6.18
   quarry explain runs.pcp.drains";
 
-/// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let meanings = Meanings::new();
     if args.all {

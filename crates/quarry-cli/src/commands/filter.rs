@@ -94,7 +94,6 @@ pub(crate) struct Report<'a> {
     assumptions: &'a [String],
 }
 
-/// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     output::check_binary(&args.output, args.json)?;
     let trace = ("TRACE", Some(Path::new(&args.trace)));

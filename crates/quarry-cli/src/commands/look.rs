@@ -59,7 +59,6 @@ Examples:
   quarry look monday.json tuesday.json wednesday.json --html week.html
   quarry look mine.parquet --json";
 
-/// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if let Some(path) = &args.html {
         output::check_page(path, args.json, args.force)?;

@@ -97,7 +97,6 @@ impl<'a> Row<'a> {
     }
 }
 
-/// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let machines: Vec<Machine> = match &args.machine {
         Some(name) => vec![Machine::open(name)?],
@@ -129,7 +128,6 @@ pub(crate) fn print_json(command: &str, machines: &[Machine]) -> anyhow::Result<
     output::print_json(command, &Rows { machines })
 }
 
-/// Tables of machines.
 pub(crate) const TABLES: [Spec; 2] = [MACHINES, COSTS];
 
 const MACHINES: Spec = Spec {

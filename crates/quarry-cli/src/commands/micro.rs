@@ -48,7 +48,6 @@ Examples:
   quarry run micro --pattern pair --sensitivity
   quarry run micro --json | jq '.runs[] | [.design, .alloc.ns, .causes.locks]'";
 
-/// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let asked = question::lists(&args.asked)?;
     let view = |docs: &[Doc]| experiment::view(docs, false);

@@ -43,7 +43,6 @@ Examples:
   quarry run pages --processes 12 --sensitivity
   quarry run pages --json | jq '.runs[] | [.era, .processes, .zone_wait]'";
 
-/// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let asked = question::lists(&args.asked)?;
     let view = |docs: &[Doc]| experiment::view(docs, false);

@@ -134,7 +134,6 @@ pub(crate) struct Report<'a> {
     exit_code: Option<i32>,
 }
 
-/// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let stop = signals::end_recording().context("cannot wait for signals")?;
     let command = args.command.join(OsStr::new(" "));

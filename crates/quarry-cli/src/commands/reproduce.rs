@@ -93,7 +93,6 @@ pub(crate) struct Document<'a> {
     threads: &'a [Judged],
 }
 
-/// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let threads = find(&args.thread).map_err(|error| match error {
         ReproduceError::Thread { .. } => error::usage(error.to_string()),

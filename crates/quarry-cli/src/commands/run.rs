@@ -45,7 +45,6 @@ Workloads:
 program of this computer on the designs.
 ";
 
-/// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     match &args.workload {
         Some(Workload::Rx(args)) => rx::run(args),

@@ -36,7 +36,6 @@ Examples:
   sudo quarry snapshot -o - | gzip > now.json.gz
   quarry what-if now.json --page-size 64k";
 
-/// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     output::check_writable(&args.output, args.force)?;
     let snapshot = Snapshot::take()?;

@@ -96,7 +96,6 @@ pub(crate) const TUNABLES: Spec = Spec {
     },
 };
 
-/// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let rows = match &args.design {
         None => all().map(row).collect(),

@@ -85,7 +85,6 @@ Examples:
   quarry what-if now.json --cpus 2,16,64 --caches
   quarry what-if folder/ --design slub@5.9,slubq --page-size 4k,64k --json";
 
-/// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let asked = question::lists(&args.asked)?;
     let alone = [("--csv", args.csv)];

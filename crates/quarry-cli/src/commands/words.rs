@@ -21,7 +21,6 @@ type Words = (
     fn() -> Vec<Column>,
 );
 
-/// All words.
 pub(crate) const WORDS: &[Words] = &[
     ("replay", "Words of replays", "runs", || {
         vec![

@@ -14,7 +14,6 @@ pub(crate) fn command(line: &str) -> Command {
     command
 }
 
-/// Runs the command.
 pub(crate) fn quarry(line: &str) -> Output {
     command(line).output().unwrap()
 }

@@ -10,7 +10,6 @@ use crate::machine::Machine;
 
 /// Destination of an object that is dropped.
 enum Home<'h, M: Machine, D: Design> {
-    /// A cache.
     Cache(Cache<'h, M, D>),
     /// The heap whose kmalloc gave it.
     Heap(&'h Heap<M, D>),

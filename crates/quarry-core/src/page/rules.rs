@@ -71,7 +71,6 @@ pub(crate) struct Rules {
     pub(crate) cold_list: bool,
     /// Blocks of all types are on one list, which is searched for the type.
     pub(crate) mixed: bool,
-    /// Number of lists.
     pub(crate) lists: u8,
     /// The order of the blocks of a list.
     pub(crate) order_of: [u8; PCP_LISTS],

@@ -18,7 +18,6 @@ impl Pfn {
         page.map_or(0, |pfn| pfn.0 + 1)
     }
 
-    /// From a link.
     #[inline(always)]
     pub(crate) fn from_link(link: u32) -> Option<Pfn> {
         link.checked_sub(1).map(Pfn)

@@ -20,7 +20,6 @@ const SHARED_HEADER: usize = 16;
 /// The same of an alien array, which has a lock besides.
 const ALIEN_HEADER: usize = 24;
 
-/// One CPU's queue.
 pub(super) type CpuQueue = queue::CpuQueue<Stat>;
 
 /// State of one cache.
@@ -74,7 +73,6 @@ impl HeapWide {
         &unsafe { self.0.as_ref() }.0
     }
 
-    /// Runs a shrink.
     pub(super) fn shrink<R>(&self, shrink: impl FnOnce() -> R) -> R {
         self.shrinks().fetch_add(1, Ordering::Relaxed);
         let result = shrink();

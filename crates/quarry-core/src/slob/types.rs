@@ -30,7 +30,6 @@ unsafe impl Sync for Slob {}
 /// State that all caches of a heap share: the whole of SLOB.
 pub struct Shared {
     pub(super) era: &'static SlobEra,
-    /// The one lock.
     pub(super) lists: SpinLock<Lists>,
     /// First page with deferred frees, as a link.
     pub(super) deferred: AtomicU32,

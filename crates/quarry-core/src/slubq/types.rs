@@ -8,7 +8,6 @@ pub(super) use crate::queue::{QueueConfig, alloc_entries, free_entries};
 use crate::slabs::{Nodes, RemoteSearch};
 use crate::sync::{AtomicPtr, AtomicU32};
 
-/// One CPU's queue.
 pub(super) type CpuQueue = queue::CpuQueue<Stat>;
 
 /// State of one cache.

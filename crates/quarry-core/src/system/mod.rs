@@ -34,7 +34,6 @@ pub struct System<M: Machine> {
     pub(crate) classes: [AtomicPtr<()>; KmallocClass::INDEXES],
     /// The same by the size of a request, in steps of [`SMALL_STEP`] bytes rounded up. 0 bytes have none.
     pub(crate) by_size: [AtomicPtr<()>; SMALL_MAX / SMALL_STEP + 1],
-    /// The caches.
     pub(crate) caches: SpinLock<CacheList>,
     /// Changes of that list: a new cache may be where an old one was.
     pub(crate) list_changes: AtomicU64,

@@ -38,7 +38,6 @@ pub(crate) fn is_reclaimable(snapshot: &Snapshot, cache: &str) -> bool {
 pub(super) struct Lay {
     /// Objects of a slab.
     pub(super) slots: f64,
-    /// Slabs.
     pub(super) slabs: f64,
     /// Objects that CPUs have taken.
     pub(super) demand: Demand,
@@ -71,7 +70,6 @@ pub(super) struct Shape {
     pub(super) grain: f64,
     /// A CPU allocates from a slab of its own (SLUB).
     pub(super) cpu_slabs: bool,
-    /// Sheaves.
     pub(super) sheaves: Sheaves,
     /// Slabs hold objects of all caches (SLOB).
     pub(super) shared: bool,

@@ -12,7 +12,6 @@ use super::users::Cpus;
 pub(crate) struct Holding {
     /// The slabs are those that the kernel reported: its own counts say where objects are.
     pub(crate) is_observed: bool,
-    /// Slabs.
     pub(crate) slabs: u64,
     /// Objects in use.
     pub(crate) objects: u64,

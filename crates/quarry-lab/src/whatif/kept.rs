@@ -12,7 +12,6 @@ use super::users::{Cpus, Range};
 /// Predicted state of a cache.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Outcome {
-    /// Slabs.
     pub(super) slabs: Range,
     /// Objects in sheaves and barns, as expected.
     pub(super) kept: f64,

@@ -48,7 +48,6 @@ const GROWTH_PERCENT_SHEAVES: f64 = 20.0;
 /// Most by which the predicted end may differ from the observed.
 const END_PERCENT: f64 = 5.0;
 
-/// One recording.
 struct Recording {
     /// The file with the reports, without its ending.
     file: &'static str,

@@ -25,7 +25,6 @@ const NONE: usize = usize::MAX;
 /// Stack of a body: the deepest calls of an allocator, unoptimised, and its user's.
 const STACK_BYTES: usize = 256 << 10;
 
-/// One CPU.
 #[derive(Default)]
 struct Cpu {
     /// Its clock, in picoseconds.

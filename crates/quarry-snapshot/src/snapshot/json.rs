@@ -39,7 +39,6 @@ fn text<'v>(object: &'v Object, key: &str) -> Option<&'v str> {
     object.get(key).and_then(Value::as_str)
 }
 
-/// One moment.
 fn moment(file: &str, root: &Object) -> Result<Snapshot, ReportError> {
     let slabinfo = match (root.get("slabinfo"), text(root, "slabinfo_text")) {
         (Some(rows), _) => Slabinfo::parse_json(file, rows)?,

@@ -17,10 +17,8 @@ pub(super) trait Workload {
     /// Unit of its size in the program's own words, and the size.
     fn size(&self) -> (&'static str, u32);
 
-    /// Tasks.
     fn tasks(&self) -> u64;
 
-    /// Connections.
     fn connections(&self) -> u64;
 
     /// Bytes of its messages, of each direction.

@@ -9,7 +9,6 @@ use quarry_sim::time::{LockTimes, TimeCounters};
 /// Faults, or frees.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Half {
-    /// Pages.
     pub(super) pages: u64,
     /// Time that they took their CPUs.
     pub(super) ps: u64,

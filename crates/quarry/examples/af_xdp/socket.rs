@@ -153,7 +153,6 @@ impl XdpSocket {
         check(unsafe { libc::bind(self.fd.as_raw_fd(), (&raw const address).cast(), bytes) })
     }
 
-    /// The pool.
     pub(crate) fn pool(&self) -> &PagePool<Umem> {
         &self.pool
     }

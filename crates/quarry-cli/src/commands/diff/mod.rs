@@ -228,7 +228,6 @@ pub(crate) struct Difference {
     pub(crate) worse: Vec<String>,
 }
 
-/// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     input::check_one_stdin(&[("A.json", Some(&args.a)), ("B.json", Some(&args.b))])?;
     let (a, b) = (read(&args.a)?, read(&args.b)?);

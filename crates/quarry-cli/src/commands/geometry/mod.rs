@@ -72,7 +72,6 @@ Examples:
   quarry geometry --pages --zone dma=15M,dma32=3G,normal=13G --min-free-kbytes 67584
   quarry geometry --pages --zone 1G --cpus 16 --fraction 8 --era 4.13 --json";
 
-/// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if let Some(path) = &args.from {
         return rows::run(path, &args.asked, &question::of(&args.known)?);

@@ -102,7 +102,6 @@ Examples:
   quarry import perf.data -o load.parquet --recorder-pid 4711 --from +0.5
   quarry import trace.dat -o kmem.parquet";
 
-/// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     output::check_binary(&args.output, args.json)?;
     let recording = ("FILE", Some(args.input.as_path()));

@@ -197,7 +197,6 @@ pub(crate) struct ReportInfo<'a> {
     pub(crate) bytes: u64,
 }
 
-/// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     match input::source(&args.file, args.stage.as_deref())? {
         Source::Trace(input) => {

@@ -96,7 +96,6 @@ pub(crate) struct HackbenchArgs {
 }
 
 impl HackbenchArgs {
-    /// Runs the command.
     pub(crate) fn run(&self) -> anyhow::Result<()> {
         let mut asked = self.asked.clone();
         for (given, transport) in [(self.pipe, "pipe"), (self.datagram, "datagram")] {
@@ -124,7 +123,6 @@ pub(crate) struct TbenchArgs {
 }
 
 impl TbenchArgs {
-    /// Runs the command.
     pub(crate) fn run(&self) -> anyhow::Result<()> {
         super::run(&self.common, &self.common.question(self.asked.clone())?)
     }
@@ -153,7 +151,6 @@ pub(crate) struct TcpRrArgs {
 }
 
 impl TcpRrArgs {
-    /// Runs the command.
     pub(crate) fn run(&self) -> anyhow::Result<()> {
         let mut asked = self.asked.clone();
         if self.sizes != "1,1" {

@@ -143,7 +143,6 @@ pub(crate) struct Ratio {
     pub(super) max: f64,
 }
 
-/// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if args.rounds == 0 {
         return Err(error::usage("--rounds must be at least 1"));

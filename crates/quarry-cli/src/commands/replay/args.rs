@@ -86,7 +86,6 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// The question.
     pub(crate) fn question(&self) -> anyhow::Result<Replay> {
         let mut asked = self.asked.clone();
         match self.initial.as_deref() {

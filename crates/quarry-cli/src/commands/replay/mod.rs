@@ -144,7 +144,6 @@ impl<'a> Settings<'a> {
     }
 }
 
-/// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     // Refuse wrong arguments before opening the trace.
     let asked = args.question()?;

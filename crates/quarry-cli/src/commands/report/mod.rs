@@ -57,7 +57,6 @@ Examples:
   quarry report fleet/ --html fleet.html
   quarry report a.json";
 
-/// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let inputs: Vec<_> = args
         .files

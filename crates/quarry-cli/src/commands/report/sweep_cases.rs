@@ -38,7 +38,6 @@ pub(crate) struct Sweep<'a> {
     pub(crate) settings: Vec<Vec<usize>>,
     /// Rows by case and setting.
     pub(crate) rows: Vec<Vec<Option<FrameRow<'a>>>>,
-    /// All axes.
     pub(crate) axes: Vec<String>,
     /// The figure by case and setting.
     pub(crate) values: Vec<Vec<Option<regret::Value>>>,

@@ -64,7 +64,6 @@ Examples:
 /// Packets of a run of a study.
 const STUDY_PACKETS: u32 = 20_000;
 
-/// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let mut asked = args.asked.clone();
     if args.sensitivity && !asked.has("packets") {

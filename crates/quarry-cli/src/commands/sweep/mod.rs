@@ -200,7 +200,6 @@ pub(crate) struct Estimated {
     chunks: usize,
 }
 
-/// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if let Some(path) = &args.status {
         return status::run(path, args.json);

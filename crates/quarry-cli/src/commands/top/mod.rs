@@ -96,7 +96,6 @@ fn delay(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Runs the command.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let others = others(args)?;
     let is_terminal = io::stdout().is_terminal() && io::stdin().is_terminal();

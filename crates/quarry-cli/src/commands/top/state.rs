@@ -55,7 +55,6 @@ pub(super) struct Predicted {
     caches: BTreeMap<String, u64>,
 }
 
-/// The state.
 pub(crate) struct State {
     pub(super) snapshot: Snapshot,
     pub(super) look: Look,

@@ -266,7 +266,6 @@ impl FrontPages {
         self.set_len(len - pages);
     }
 
-    /// The entries.
     pub(crate) fn entries(&self) -> &[Entry] {
         &self.entries[..self.len()]
     }

@@ -10,7 +10,6 @@ use super::Engine;
 /// Recorded objects of a cache that are alive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Asked {
-    /// Objects.
     pub(crate) objects: u64,
     /// Bytes that they asked for.
     pub(crate) bytes: u64,

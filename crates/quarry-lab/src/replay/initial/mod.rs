@@ -154,9 +154,7 @@ const CLASSES: usize = KmallocClass::INDEXES;
 
 /// An object from before the part that the recording frees.
 pub(super) struct Orphan<'h> {
-    /// The object.
     pub(super) object: ObjectRef<'h>,
-    /// Its bytes.
     pub(super) bytes: u32,
     /// The driver's cache that it is freed to; `None` for a normal kmalloc cache.
     pub(super) cache: Option<CacheIndex>,
@@ -330,7 +328,6 @@ impl<'h> Held<'h> {
 }
 
 impl<'a> Preparation<'a> {
-    /// The recording's caches.
     pub(super) fn recorded(&self) -> &'a [RecordedCache] {
         self.input.map_or(&[], |input| &input.caches)
     }

@@ -55,7 +55,6 @@ impl Form {
         }
     }
 
-    /// Its name.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::PerfData => "perf.data",

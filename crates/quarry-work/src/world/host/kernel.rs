@@ -107,7 +107,6 @@ impl<'h, D: Design> Kernel<'h, D> {
         })
     }
 
-    /// The heap.
     pub(crate) fn heap(&self) -> &'h Heap<HostMachine, D> {
         self.heap
     }

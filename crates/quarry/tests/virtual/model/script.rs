@@ -14,7 +14,6 @@ pub(crate) struct Ask {
     pub(crate) size: u32,
     /// Alignment in bytes, or 0.
     pub(crate) align: u32,
-    /// Flags.
     pub(crate) flags: CacheFlags,
     /// Objects of a sheaf, or 0.
     pub(crate) sheaf_capacity: u32,
@@ -79,7 +78,11 @@ pub(crate) enum Op {
     /// A new cache.
     Create(Ask),
     /// Single allocations.
-    Alloc { cpu: u16, cache: u8, count: u16 },
+    Alloc {
+        cpu: u16,
+        cache: u8,
+        count: u16,
+    },
     /// Single allocations from a node.
     AllocNode {
         cpu: u16,
@@ -95,7 +98,11 @@ pub(crate) enum Op {
         count: u16,
     },
     /// A bulk allocation.
-    AllocBulk { cpu: u16, cache: u8, count: u8 },
+    AllocBulk {
+        cpu: u16,
+        cache: u8,
+        count: u8,
+    },
     /// A bulk free with `gaps` empty slots in between.
     FreeBulk {
         cpu: u16,
@@ -104,18 +111,23 @@ pub(crate) enum Op {
         count: u8,
         gaps: u8,
     },
-    /// A kmalloc.
     Kmalloc {
         cpu: u16,
         bytes: u32,
         node: Option<u8>,
     },
-    /// A kfree.
-    Kfree { cpu: u16, pick: Pick },
+    Kfree {
+        cpu: u16,
+        pick: Pick,
+    },
     /// Empties per-CPU state.
-    Flush { cache: u8 },
+    Flush {
+        cache: u8,
+    },
     /// Also gives empty slabs back.
-    Shrink { cache: u8 },
+    Shrink {
+        cache: u8,
+    },
     /// Writes a tunable.
     Set {
         cache: u8,
@@ -123,9 +135,16 @@ pub(crate) enum Op {
         value: u32,
     },
     /// Periodic work of a CPU, `pause_ms` after the last.
-    Reap { cpu: u16, pause_ms: u16 },
+    Reap {
+        cpu: u16,
+        pause_ms: u16,
+    },
     /// Destroys a cache, after freeing its objects if `empty`.
-    Destroy { cpu: u16, cache: u8, empty: bool },
+    Destroy {
+        cpu: u16,
+        cache: u8,
+        empty: bool,
+    },
     /// A free that must be refused.
     Wrong {
         cpu: u16,

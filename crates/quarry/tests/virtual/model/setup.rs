@@ -7,7 +7,6 @@ use quarry_sim::{Config, Faults, VirtualMachine};
 /// A machine and the boot parameters of the system on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Setup {
-    /// CPUs.
     pub(crate) cpus: u32,
     /// NUMA nodes.
     pub(crate) nodes: u32,
