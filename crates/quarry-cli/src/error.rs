@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use quarry_lab::fault::{Fault, message, own_fault};
 use quarry_sweep::SweepError;
 
-use crate::output::visible;
+use crate::terminal::visible;
 
 /// An error with an exit code of its own.
 #[derive(Debug)]

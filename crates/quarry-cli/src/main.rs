@@ -116,7 +116,7 @@ fn command() -> clap::Command {
             let about = found.and_then(clap::Command::get_about);
             let about = about.map(ToString::to_string).unwrap_or_default();
             // Indented as the names are wide, which then take the place of the first line's indent.
-            let about = output::wrap(&format!("{:15}{about}", ""));
+            let about = terminal::wrap(&format!("{:15}{about}", ""));
             groups += &format!("  {name:<11}  {}\n", about.trim_start());
         }
         groups += "\n";

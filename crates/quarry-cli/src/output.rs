@@ -1,17 +1,12 @@
-//! Writing to stdout: tables, JSON and CSV; and notes on stderr.
+//! Answers as JSON, CSV, pages and files.
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
-use std::io::{self, BufWriter, IsTerminal, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 
 use anyhow::Context;
-use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
-use indicatif::{ProgressBar, ProgressStyle};
 use quarry_core::era::Era;
 use quarry_machines::Machine;
-
 use quarry_trace::{Existing, OutFile};
 use quarry_view::frame::schema::meanings;
 use quarry_view::frame::{Frame, Values};
@@ -21,83 +16,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::error::usage;
-
-/// Width of a table if neither `COLUMNS` nor a terminal gives one.
-const WIDTH_DEFAULT: u16 = 80;
-
-/// A line under the header and nothing else, so that a table can be searched and cut.
-const STYLE: TableStyle =
-    TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
-
-/// Columns of the output: `COLUMNS`, else the terminal's.
-pub(crate) fn width() -> u16 {
-    let from_env = std::env::var("COLUMNS")
-        .ok()
-        .and_then(|text| text.parse().ok());
-    let from_terminal = || {
-        let terminal = console_width()?;
-        io::stdout().is_terminal().then_some(terminal)
-    };
-    from_env
-        .or_else(from_terminal)
-        .unwrap_or(WIDTH_DEFAULT)
-        .max(40)
-}
-
-/// The terminal's width as the table library sees it.
-fn console_width() -> Option<u16> {
-    Table::new().width()
-}
-
-/// A table with a header; columns after the first are numbers unless `text_columns` names them.
-pub(crate) fn table(header: &[&str], text_columns: &[usize]) -> Table {
-    let mut table = Table::new();
-    table
-        .load_style(STYLE)
-        .set_content_arrangement(ContentArrangement::Dynamic)
-        .set_width(width());
-    table.set_header(header.iter().enumerate().map(|(column, name)| {
-        let left = column == 0 || text_columns.contains(&column);
-        Cell::new(name).set_alignment(alignment(left))
-    }));
-    for (index, column) in table.column_iter_mut().enumerate() {
-        let left = index == 0 || text_columns.contains(&index);
-        column.set_cell_alignment(alignment(left));
-    }
-    table
-}
-
-/// A table of names and values, without a header.
-pub(crate) fn card() -> Table {
-    let mut table = Table::new();
-    table
-        .load_style(STYLE)
-        .set_content_arrangement(ContentArrangement::Dynamic)
-        .set_width(width());
-    table
-}
-
-fn alignment(left: bool) -> CellAlignment {
-    if left {
-        CellAlignment::Left
-    } else {
-        CellAlignment::Right
-    }
-}
-
-/// Writes to stdout and flushes.
-pub(crate) fn print(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> anyhow::Result<()> {
-    let mut out = BufWriter::new(io::stdout().lock());
-    write(&mut out)
-        .and_then(|()| out.flush())
-        .context("cannot write to stdout")
-}
-
-/// Writes a note to stderr, for results that may surprise.
-pub(crate) fn note(text: &str) {
-    // Nothing can be done if stderr is closed.
-    let _ = writeln!(io::stderr().lock(), "quarry: note: {}", visible(text));
-}
+use crate::terminal::{note, print};
 
 /// Notes on stderr what is uncertain about releases, once for each.
 pub(crate) fn note_eras(eras: impl IntoIterator<Item = Era>) {
@@ -121,139 +40,6 @@ pub(crate) fn settings_line(settings: &[String]) -> String {
         [] => String::new(),
         some => format!("settings: --set {}\n", some.join(" --set ")),
     }
-}
-
-/// Lets a table grow beyond the width rather than break its cells.
-fn unbroken(mut table: Table) -> Table {
-    table.set_content_arrangement(ContentArrangement::Disabled);
-    table
-}
-
-/// Tables of these rows, the header first, as wide as the output: columns that do not fit go to a table below it, which
-/// begins with the first column again. A cell may have lines.
-fn groups(rows: &[Vec<String>], text_columns: &[usize]) -> Vec<String> {
-    let columns = rows.first().map_or(0, Vec::len);
-    let width_of = |column: usize| {
-        let lines = rows
-            .iter()
-            .filter_map(|row| row.get(column))
-            .flat_map(|cell| cell.lines());
-        // A space on both sides, and one between columns.
-        lines.map(|line| line.chars().count()).max().unwrap_or(0) + 3
-    };
-    let mut groups: Vec<Vec<usize>> = Vec::new();
-    let mut taken = 0;
-    for column in 1..columns {
-        let wide = width_of(column);
-        match groups.last_mut() {
-            Some(group) if taken + wide <= usize::from(width()) + 1 => group.push(column),
-            _ => {
-                groups.push(vec![column]);
-                taken = width_of(0);
-            }
-        }
-        taken += wide;
-    }
-    let table_of = |group: &Vec<usize>| {
-        let cells = |row: &Vec<String>| -> Vec<String> {
-            let at = std::iter::once(0).chain(group.iter().copied());
-            at.filter_map(|column| row.get(column).cloned()).collect()
-        };
-        let mut rows = rows.iter().map(cells);
-        let header = rows.next().unwrap_or_default();
-        let header: Vec<&str> = header.iter().map(String::as_str).collect();
-        let text = |at: &usize| {
-            group
-                .get(at - 1)
-                .is_some_and(|of| text_columns.contains(of))
-        };
-        let text: Vec<usize> = (1..=group.len()).filter(text).collect();
-        let mut table = unbroken(table(&header, &text));
-        table.add_rows(rows);
-        table.to_string()
-    };
-    groups.iter().map(table_of).collect()
-}
-
-/// A run's title as the header of a column: what is in brackets has lines of its own.
-pub(crate) fn column(title: &str) -> String {
-    let Some((design, set)) = title.split_once(" (") else {
-        return title.to_string();
-    };
-    let set = set.trim_end_matches(')').replace(' ', "\n");
-    format!("{design}\n{set}")
-}
-
-/// A table that is never wider than the output: its columns go into tables below each other.
-pub(crate) struct Grid {
-    rows: Vec<Vec<String>>,
-    text_columns: Vec<usize>,
-}
-
-/// A [`Grid`] with a header; columns after the first are numbers unless `text_columns` names them.
-pub(crate) fn grid(header: &[&str], text_columns: &[usize]) -> Grid {
-    Grid {
-        rows: vec![header.iter().map(ToString::to_string).collect()],
-        text_columns: text_columns.to_vec(),
-    }
-}
-
-impl Grid {
-    /// Adds a row with a cell for each column.
-    pub(crate) fn add_row(&mut self, cells: impl IntoIterator<Item = impl Into<String>>) {
-        self.rows.push(cells.into_iter().map(Into::into).collect());
-    }
-}
-
-impl fmt::Display for Grid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&groups(&self.rows, &self.text_columns).join("\n\n"))
-    }
-}
-
-/// Breaks a sentence at words into lines as wide as the output, each indented as the first.
-pub(crate) fn wrap(text: &str) -> String {
-    let indent = text.len() - text.trim_start().len();
-    let width = usize::from(width()).saturating_sub(indent);
-    let (mut lines, mut line) = (Vec::new(), String::new());
-    for word in words(text) {
-        let after = line.chars().count() + 1 + word.chars().count();
-        if !line.is_empty() && after > width {
-            lines.push(std::mem::take(&mut line));
-        }
-        if !line.is_empty() {
-            line.push(' ');
-        }
-        line.push_str(&word);
-    }
-    lines.push(line);
-    let indent = &text[..indent];
-    format!("{indent}{}", lines.join(&format!("\n{indent}")))
-}
-
-/// Words of a text; a number keeps its groups of digits and its unit.
-fn words(text: &str) -> Vec<String> {
-    const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "%", "CPUs"];
-    let number = |word: &str| {
-        word.chars()
-            .all(|c| c.is_ascii_digit() || "+-.".contains(c))
-    };
-    let mut words: Vec<String> = Vec::new();
-    for word in text.split_whitespace() {
-        let bare = word.trim_end_matches([',', ';', '.', ':', ')']);
-        let digits = bare.len() == 3 && bare.chars().all(|c| c.is_ascii_digit());
-        match words.last_mut() {
-            Some(last)
-                if (digits || UNITS.contains(&bare))
-                    && number(last.rsplit(['(', ' ']).next().unwrap_or("a")) =>
-            {
-                last.push(' ');
-                last.push_str(word);
-            }
-            _ => words.push(word.to_string()),
-        }
-    }
-    words
 }
 
 /// Writes a table as comma-separated values, these columns first.
@@ -357,39 +143,6 @@ pub(crate) fn check_binary(path: &Path, json: bool) -> anyhow::Result<()> {
     }
 }
 
-/// Writes tables to stderr, because stdout has the output itself.
-pub(crate) fn beside(text: &str) {
-    let mut stderr = io::stderr().lock();
-    for line in text.trim_end().lines() {
-        // Nothing can be done if stderr is closed.
-        let _ = writeln!(stderr, "{}", visible(line.trim_end()));
-    }
-}
-
-/// Writes tables and lines to stdout; sentences are broken at the output's width.
-pub(crate) fn print_text(text: &str) -> anyhow::Result<()> {
-    print(|out| {
-        for line in text.trim_end().lines() {
-            for line in fitting(line.trim_end()).lines() {
-                writeln!(out, "{}", visible(line))?;
-            }
-            if line.trim().is_empty() {
-                writeln!(out)?;
-            }
-        }
-        Ok(())
-    })
-}
-
-/// A line that fits the output. Rows of tables, whose cells have spaces between them, stay as they are.
-fn fitting(line: &str) -> Cow<'_, str> {
-    let row = line.trim_start().contains("   ");
-    match line.chars().count() > usize::from(width()) && !row {
-        true => Cow::Owned(wrap(line)),
-        false => Cow::Borrowed(line),
-    }
-}
-
 /// The shape of JSON outputs. A field that changes its meaning or goes away raises it; new fields do not.
 pub(crate) const SCHEMA: u32 = 1;
 
@@ -413,26 +166,6 @@ struct Document<'a, B> {
 struct Producer {
     /// Version of the program.
     version: &'static str,
-}
-
-/// A bar on stderr of how much is done, hidden unless that is a terminal: `replay [####] 3 of 8 events, 2 s left`.
-pub(crate) fn progress_bar(name: &str, total: u64, what: &str) -> ProgressBar {
-    let template =
-        format!("{name} [{{bar:40}}] {{human_pos}} of {{human_len}} {what}, {{eta}} left");
-    on_terminal(ProgressBar::new(total), &template)
-}
-
-/// The bar on stderr in this form, hidden unless that is a terminal.
-pub(crate) fn on_terminal(bar: ProgressBar, template: &str) -> ProgressBar {
-    match (
-        io::stderr().is_terminal(),
-        ProgressStyle::with_template(template),
-    ) {
-        (true, Ok(style)) => bar.with_style(style),
-        // Templates are constants and names; if one were wrong the default style would do.
-        (true, Err(_)) => bar,
-        (false, _) => ProgressBar::hidden(),
-    }
 }
 
 /// Settings as given.
@@ -527,44 +260,4 @@ pub(crate) fn print_value(value: &impl Serialize) -> anyhow::Result<()> {
         serde_json::to_writer_pretty(&mut *out, value)?;
         writeln!(out)
     })
-}
-
-/// At most this many letters of a text; dots stand for the rest.
-pub(crate) fn shortened(text: &str, chars: usize) -> String {
-    if text.chars().count() <= chars {
-        return text.to_string();
-    }
-    let kept = text.chars().take(chars.saturating_sub(3));
-    format!("{}...", kept.collect::<String>())
-}
-
-/// The text with escapes in place of what changes a terminal: control characters, and those that change
-/// the direction of writing. A trace's names may hold anything.
-pub(crate) fn visible(text: &str) -> Cow<'_, str> {
-    let acts =
-        |c: char| c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    if !text.contains(acts) {
-        return Cow::Borrowed(text);
-    }
-    let mut shown = String::new();
-    for c in text.chars() {
-        if acts(c) {
-            shown.extend(c.escape_default());
-        } else {
-            shown.push(c);
-        }
-    }
-    Cow::Owned(shown)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_acts_on_a_terminal_is_shown() {
-        assert_eq!(visible("a\u{1b}[2Jb\n"), "a\\u{1b}[2Jb\\n");
-        assert_eq!(visible("x\u{202e}y"), "x\\u{202e}y");
-        assert_eq!(visible("plain ä"), "plain ä");
-    }
 }

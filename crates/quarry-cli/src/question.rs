@@ -4,7 +4,7 @@ use quarry_ask::{Asked, Axis, Door, Part, fields, outer};
 use quarry_lab::ask::HeapFile;
 
 use crate::error::usage;
-use crate::output;
+use crate::terminal;
 
 /// The question of options, which may have lists of what no plan runs at once.
 pub(crate) fn lists<Q: Part>(asked: &Asked<Q>) -> anyhow::Result<Q> {
@@ -34,7 +34,7 @@ pub(crate) fn heap(file: &str, stage: Option<&str>) -> String {
 pub(crate) fn note_heap(heap: &Axis<HeapFile>) {
     for file in heap.all() {
         for guess in file.booted.guessed() {
-            output::note(&format!("{}: {guess}", file.name()));
+            terminal::note(&format!("{}: {guess}", file.name()));
         }
     }
 }

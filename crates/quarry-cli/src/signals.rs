@@ -12,7 +12,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
-use crate::output;
+use crate::terminal;
 
 /// Signals that end the command, but for those that its caller has it ignore (`nohup`), unless they are among `always`.
 fn heeded(always: &[i32]) -> io::Result<Signals> {
@@ -119,7 +119,7 @@ pub(crate) fn end_recording() -> io::Result<RecordingEnd> {
         for signal in &mut signals {
             let writing = of_thread.is_asked() && !of_thread.written.load(Ordering::Relaxed);
             if writing && !told {
-                output::note("writing; once more to give up");
+                terminal::note("writing; once more to give up");
                 told = true;
             } else if of_thread.is_asked() {
                 end_by(signal);
@@ -133,7 +133,7 @@ pub(crate) fn end_recording() -> io::Result<RecordingEnd> {
 /// As [`ask_to_stop`], for commands whose runs under way go on to their end.
 pub(crate) fn stop_between_runs() -> anyhow::Result<Arc<AtomicBool>> {
     let stop = ask_to_stop(|| {
-        output::note("runs under way go on to their end; another interrupt ends them at once");
+        terminal::note("runs under way go on to their end; another interrupt ends them at once");
     });
     stop.context("cannot set up signal handlers")
 }

@@ -62,7 +62,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         false => Effort::Full,
     };
     let template = "calibrate [{bar:30}] {pos} of {len}: {msg}";
-    let bar = output::on_terminal(ProgressBar::new(STEPS as u64), template);
+    let bar = terminal::on_terminal(ProgressBar::new(STEPS as u64), template);
     let stem = args.output.file_stem().and_then(|stem| stem.to_str());
     let name = stem.filter(|_| !to_stdout).unwrap_or("machine");
     let machine = calibrate(name, effort, &mut |step| {
@@ -82,7 +82,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 fn show(machine: &Machine, json: bool) -> anyhow::Result<()> {
     match json {
         true => machines::print_json("calibrate", std::slice::from_ref(machine)),
-        false => terminal::print(&machines::view(machine)?, Show::default()),
+        false => terminal::print_view(&machines::view(machine)?, Show::default()),
     }
 }
 

@@ -138,9 +138,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let callers = Callers::of(&input.file, args.recorder)?;
     if let Some(amount) = args.folded {
         let lines = callers.folded(amount.into());
-        return output::print(|out| {
+        return terminal::print(|out| {
             let mut lines = lines.iter();
-            lines.try_for_each(|line| writeln!(out, "{}", output::visible(line)))
+            lines.try_for_each(|line| writeln!(out, "{}", terminal::visible(line)))
         });
     }
     let by = By::from(args.by);
@@ -182,7 +182,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         hint: "`quarry explain NAME` says what a column means.",
         ..Show::default()
     };
-    terminal::print(&view, show)
+    terminal::print_view(&view, show)
 }
 
 /// Counts of the whole recording, in a line.

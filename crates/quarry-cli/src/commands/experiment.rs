@@ -9,11 +9,25 @@ use quarry_work::run_all;
 use quarry_work::sensitivity::{Arm, Figure, First, Study};
 use serde::Serialize;
 
-use crate::commands::loads::TimedArgs;
 use crate::commands::sensitivity::{self, Group, Report, Timed};
 use crate::commands::several::Kept;
+use crate::jobs::JobsArgs;
 use crate::output::{self, Asked};
 use crate::terminal::{self, Show};
+
+/// Options that all workloads in simulated time share beside their questions.
+#[derive(clap::Args)]
+pub(crate) struct TimedArgs {
+    #[command(flatten)]
+    pub(crate) jobs: JobsArgs,
+    /// Run all again with the machine's constants elsewhere in their ranges, and say which results
+    /// hold. It takes about 100 times as long.
+    #[arg(long, conflicts_with = "draw")]
+    pub(crate) sensitivity: bool,
+    /// Print JSON: one object, with what the time went into (quarry explain --all).
+    #[arg(long)]
+    pub(crate) json: bool,
+}
 
 /// Progress of a run, in steps that are done.
 pub(crate) type Progress<'a> = &'a dyn quarry_work::Progress;
@@ -96,7 +110,7 @@ impl Command<'_> {
         runs: &[E::Run],
     ) -> anyhow::Result<Vec<E::Report>> {
         let (steps, unit) = E::STEPS;
-        let bar = output::progress_bar(self.name, steps * runs.len() as u64, unit);
+        let bar = terminal::progress_bar(self.name, steps * runs.len() as u64, unit);
         let reports = run_all(runs, self.args.jobs.jobs(), |run| {
             experiment.run(run, &|steps| bar.inc(steps))
         });
@@ -154,7 +168,7 @@ pub(crate) fn print(
     }
     let mut view = view(&[output::doc(&command, answer)?], has_profiles);
     view.note_first(notes.lines().map(str::to_string));
-    terminal::print(&view, SHOW)
+    terminal::print_view(&view, SHOW)
 }
 
 /// Parts of a view that are printed.

@@ -15,7 +15,7 @@ use crate::commands::report::sweep_settings;
 use crate::commands::words::WORDS;
 use crate::commands::{diff, import, info, machines, preload, top, tunables};
 use crate::error::usage;
-use crate::output;
+use crate::terminal;
 
 /// Arguments.
 #[derive(clap::Args)]
@@ -44,14 +44,14 @@ Examples:
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let meanings = Meanings::new();
     if args.all {
-        return output::print(|out| out.write_all(meanings.markdown().as_bytes()));
+        return terminal::print(|out| out.write_all(meanings.markdown().as_bytes()));
     }
     if args.name.is_empty() {
         let rows = meanings.tables.iter().flat_map(|table| {
             let columns = table.columns.iter();
             columns.map(|column| meanings.row(table, column))
         });
-        return output::print_text(&rows.collect::<Vec<_>>().join("\n\n"));
+        return terminal::print_text(&rows.collect::<Vec<_>>().join("\n\n"));
     }
     let name = args.name.join(" ");
     let found = meanings.find(&name);
@@ -61,7 +61,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             meanings.nearest(&name).join(", ")
         )));
     }
-    output::print_text(&found.join("\n\n"))
+    terminal::print_text(&found.join("\n\n"))
 }
 
 /// A table of a command.
@@ -302,7 +302,7 @@ fn design(name: &str) -> Option<String> {
 }
 
 fn text(names: &[String], meaning: &str) -> String {
-    output::wrap(&format!("{}: {meaning}", names.join(", ")))
+    terminal::wrap(&format!("{}: {meaning}", names.join(", ")))
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::commands::report_args::ReportArgs;
 use crate::error::usage;
-use crate::{input, output, units};
+use crate::{input, output, terminal, units};
 
 /// Arguments.
 #[derive(clap::Args)]
@@ -119,7 +119,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     }
     if output::is_stdout(&args.output) {
         let meta = filter_to(&input.file, &filter, io::stdout(), Path::new("<stdout>"))?;
-        output::beside(&text(args, whole, &meta));
+        terminal::beside(&text(args, whole, &meta));
         return Ok(());
     }
     let meta = filter_file(&input.file, &filter, &args.output, args.force.existing())?;
@@ -139,7 +139,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             },
         )
     } else {
-        output::print_text(&text(args, whole, &meta))
+        terminal::print_text(&text(args, whole, &meta))
     }
 }
 

@@ -77,7 +77,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
                 hint: "`quarry what-if` asks for more, `quarry explain NAME` says what a column means.",
                 ..Show::default()
             };
-            terminal::print(&view, show)
+            terminal::print_view(&view, show)
         }
     }
 }

@@ -109,15 +109,19 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         return print_json("machines", &machines);
     }
     match machines.as_slice() {
-        [machine] if args.toml => output::print(|out| out.write_all(machine.to_text().as_bytes())),
-        [machine] if args.machine.is_some() => terminal::print(&view(machine)?, Show::default()),
+        [machine] if args.toml => {
+            terminal::print(|out| out.write_all(machine.to_text().as_bytes()))
+        }
+        [machine] if args.machine.is_some() => {
+            terminal::print_view(&view(machine)?, Show::default())
+        }
         all => {
             let machines = all.iter().map(Row::of).collect();
             let doc = output::doc("machines", &Rows { machines })?;
             let mut table = MACHINES.of(&doc.content);
             table.blocks = true;
             let view = View::new(MACHINES.title).with(Section::default().with(table));
-            terminal::print(&view, Show::default())
+            terminal::print_view(&view, Show::default())
         }
     }
 }

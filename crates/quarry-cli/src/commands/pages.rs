@@ -8,8 +8,7 @@ use quarry_work::WorkError;
 use quarry_work::pages::{self, PagesReport, PagesSpec};
 use quarry_work::sensitivity::{Arm, Figure, First};
 
-use crate::commands::experiment::{self, Command, Experiment, Progress};
-use crate::commands::loads::TimedArgs;
+use crate::commands::experiment::{self, Command, Experiment, Progress, TimedArgs};
 use crate::commands::several::{self, Kept};
 use crate::{output, question};
 

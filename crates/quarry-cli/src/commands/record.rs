@@ -16,7 +16,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::signals::{self, RecordingEnd};
-use crate::{error, output, units};
+use crate::{error, output, terminal, units};
 
 /// Arguments.
 #[derive(clap::Args)]
@@ -151,7 +151,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         ..RecordOptions::default()
     };
     note_memory(options.memory());
-    let unread = |error: &ReportError| output::note(&format!("{error}; the trace goes without it"));
+    let unread =
+        |error: &ReportError| terminal::note(&format!("{error}; the trace goes without it"));
     let mut child = None;
     let recorded = quarry_lab::record::record(
         &args.output,
@@ -164,7 +165,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     stop.set_written();
     print(args, &recorded.recording, recorded.seconds, status)?;
     if let (true, None, Some(child)) = (stop.is_asked(), status, &mut child) {
-        output::note(
+        terminal::note(
             "the recording is complete; waiting for the command, which another signal leaves alone",
         );
         status = Some(child.wait().context("cannot wait for the command")?);
@@ -178,7 +179,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 /// Says what memory a recording takes if that is much of what there is.
 fn note_memory(need: MemoryNeed) {
     if let (true, Some(available)) = (need.is_large(), need.available_bytes) {
-        output::note(&format!(
+        terminal::note(&format!(
             "the rings take {}, and events that wait to be written up to {}, of the {} that are available; --ring \
              makes them smaller",
             units::bytes(need.rings_bytes),
@@ -289,5 +290,5 @@ fn print(
         true => format!("next: quarry replay {output} --check\n"),
         false => format!("next: quarry replay {output}\n"),
     });
-    output::print_text(&text)
+    terminal::print_text(&text)
 }

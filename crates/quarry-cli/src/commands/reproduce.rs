@@ -113,11 +113,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         None => Kept::nothing(),
     };
     if !kept.is_empty() {
-        output::note(&format!("{} results were kept before", kept.len()));
+        terminal::note(&format!("{} results were kept before", kept.len()));
     }
     let stop = signals::stop_between_runs()?;
     // Runs differ in length, so it counts the time that they are expected to take.
-    let bar = output::progress_bar("reproduce", 0, "seconds of a core");
+    let bar = terminal::progress_bar("reproduce", 0, "seconds of a core");
     let show = |at: Progress| {
         bar.set_length(at.all_seconds as u64);
         bar.set_position(at.seconds as u64);
@@ -158,7 +158,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     } else if !html.is_some_and(output::is_stdout) {
         view.sections
             .retain(|section| args.tables || !section.id.ends_with(quarry_reproduce::FIGURES));
-        terminal::print(&view, Show::default())?;
+        terminal::print_view(&view, Show::default())?;
     }
     ended(args.keep.as_deref(), interrupted, &judged)
 }

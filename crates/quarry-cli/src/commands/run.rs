@@ -3,7 +3,7 @@
 use clap::Subcommand;
 
 use crate::commands::{loads, micro, pages, preload, rx};
-use crate::{error, output};
+use crate::{error, terminal};
 
 /// Arguments.
 #[derive(clap::Args)]
@@ -55,7 +55,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         Some(Workload::TcpRr(args)) => args.run(),
         None if args.preload.preload => preload::run(&args.preload),
         None => match args.preload.program.first() {
-            None => output::print_text(WORKLOADS),
+            None => terminal::print_text(WORKLOADS),
             Some(name) => {
                 let names = WORKLOADS.lines().filter_map(|line| line.strip_prefix("  "));
                 let names = names.filter_map(|line| line.split_whitespace().next());

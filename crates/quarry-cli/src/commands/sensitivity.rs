@@ -9,7 +9,7 @@ use quarry_work::sensitivity::{
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::output;
+use crate::{output, terminal};
 
 /// Runs that are compared with each other.
 pub(crate) struct Group {
@@ -73,7 +73,7 @@ pub(crate) fn explore<T: Sync, E: Send>(
     run: impl Fn(&T, &Arm) -> Result<Vec<Figure>, E> + Sync,
 ) -> Result<Samples, E> {
     let all = (study.arms().len() * runs.len()) as u64;
-    let bar = output::progress_bar("sensitivity", all, "runs");
+    let bar = terminal::progress_bar("sensitivity", all, "runs");
     let samples = study.run(runs, values, jobs, &|| bar.inc(1), run);
     bar.finish_and_clear();
     samples

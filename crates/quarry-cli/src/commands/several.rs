@@ -72,7 +72,7 @@ pub(crate) fn answer<Q: Part>(
     }
     match json {
         true => output::print_value(&joined(docs)),
-        false => terminal::print(&view(&docs), show),
+        false => terminal::print_view(&view(&docs), show),
     }
 }
 

@@ -108,7 +108,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let mut table = TUNABLES.of(&doc.content);
     table.blocks = true;
     let view = View::new(TUNABLES.title).with(Section::default().with(table));
-    terminal::print(&view, Show::default())
+    terminal::print_view(&view, Show::default())
 }
 
 /// The tables of all designs, then that of the page allocator.

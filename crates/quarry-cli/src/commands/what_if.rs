@@ -138,7 +138,7 @@ fn one(args: &Args, asked: &WhatIf, kept: Kept<'_>) -> anyhow::Result<()> {
     }
     let mut view = whatif::view(&[output::doc("what-if", &report)?]);
     view.note_first(whatif::about(&snapshot, &predictions));
-    terminal::print(&view, show(args))
+    terminal::print_view(&view, show(args))
 }
 
 /// Fields of `what-if --json`.

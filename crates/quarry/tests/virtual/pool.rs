@@ -29,6 +29,46 @@ pub(crate) fn end<M: Machine>(owner: PoolOwner<'_, M>, handles: impl Sized) {
 }
 
 #[test]
+fn a_bulk_put_leaves_what_is_refused() {
+    let pages = boot(1, 1, Era::V6_18);
+    let mut owner = PoolOwner::create(&pages, Era::V6_18, &small("rx", 100)).unwrap();
+    let mut other = PoolOwner::create(&pages, Era::V6_18, &small("tx", 100)).unwrap();
+    let pool = owner.handle();
+    for by_owner in [false, true] {
+        let [mine, shared] = [(); 2].map(|()| owner.alloc().unwrap());
+        let [theirs, plain] = [other.alloc().unwrap(), pages.alloc(0, None).unwrap()];
+        pages.get_number(shared).unwrap();
+        let mut slots = [
+            Some(theirs),
+            Some(mine),
+            None,
+            Some(mine),
+            Some(shared),
+            Some(plain),
+        ];
+        let put = if by_owner {
+            owner.lone_put_bulk(&mut slots)
+        } else {
+            pool.lone_put_bulk(&mut slots)
+        };
+        assert_eq!(put, Err(PoolError::NotOfPool(theirs)));
+        let left = [Some(theirs), None, None, Some(mine), None, Some(plain)];
+        assert_eq!(slots, left);
+        assert_eq!(pool.state_of(mine), PoolState::InPool);
+        assert_eq!(pool.stats().pages_ring, 1, "of the first round");
+        assert_eq!(pool.state_of(shared), PoolState::Outside);
+        assert_eq!(pages.put_number(shared), Ok(true));
+        assert_eq!(pages.free_number(plain, 0), Ok(()));
+        other.lone_put(theirs).unwrap();
+    }
+    assert_eq!(pool.stats().released_refcnt, 2);
+    drop(pool);
+    owner.destroy().unwrap();
+    other.destroy().unwrap();
+    check_empty(&pages);
+}
+
+#[test]
 fn a_page_goes_round() {
     let pages = boot(2, 1, Era::V6_18);
     let mut owner = PoolOwner::create(&pages, Era::V6_18, &PoolParams::default()).unwrap();

@@ -242,7 +242,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
                 rows: Some(args.top),
                 ..Show::default()
             };
-            terminal::print(&view::view(&difference, args.all)?, show)?;
+            terminal::print_view(&view::view(&difference, args.all)?, show)?;
         }
     }
     let percent = args.fail_above.unwrap_or_default();

@@ -10,7 +10,7 @@ use quarry_lab::ask::{Geometry, Known};
 use quarry_lab::geometry::CacheGeometry;
 
 use crate::error::usage;
-use crate::{output, question, units};
+use crate::{output, question, terminal, units};
 
 /// Arguments.
 #[derive(clap::Args)]
@@ -91,7 +91,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         answers if args.json => output::print_json("geometry", &output::Runs { runs: answers }),
         answers => {
             let tables: Vec<String> = answers.iter().map(table).collect();
-            output::print_text(&tables.join("\n"))
+            terminal::print_text(&tables.join("\n"))
         }
     }
 }
@@ -108,7 +108,7 @@ fn table(answer: &CacheGeometry) -> String {
             format!(", {}", answer.set)
         }
     );
-    let mut table = output::table(&[&title, "", ""], &[2]);
+    let mut table = terminal::table(&[&title, "", ""], &[2]);
     let mut row = |name: &str, value: u32, unit: &str| {
         table.add_row([name, &units::count(value.into()), unit]);
     };

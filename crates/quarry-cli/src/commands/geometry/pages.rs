@@ -285,7 +285,7 @@ pub(crate) fn run(
     let doc = output::doc("geometry --pages", &output::Runs { runs: &answers })?;
     let table = PAGES.of(&doc.content).noted(NOTE);
     let view = View::new(PAGES.title).with(Section::default().with(table));
-    terminal::print(&view, Show::default())
+    terminal::print_view(&view, Show::default())
 }
 
 const NOTE: &str =

@@ -14,7 +14,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::error::usage;
-use crate::{input, output};
+use crate::{input, terminal};
 
 /// Answers every row of a file, or every cache of a snapshot; prints nothing if a row has no answer.
 pub(crate) fn run(path: &Path, asked: &Asked<Geometry>, known: &Known) -> anyhow::Result<()> {
@@ -43,7 +43,7 @@ pub(crate) fn run(path: &Path, asked: &Asked<Geometry>, known: &Known) -> anyhow
 
 /// Prints a line for each answer.
 fn print(answers: &[impl Serialize]) -> anyhow::Result<()> {
-    output::print(|out| {
+    terminal::print(|out| {
         for (i, answer) in answers.iter().enumerate() {
             out.write_all(if i == 0 { b"[\n" } else { b",\n" })?;
             serde_json::to_writer(&mut *out, answer)?;

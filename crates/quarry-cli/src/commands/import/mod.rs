@@ -158,10 +158,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     }
     match output::is_stdout(&args.output) {
         true => {
-            output::beside(&terminal::text(&view, Show::default()));
+            terminal::beside(&terminal::text(&view, Show::default()));
             Ok(())
         }
-        false => terminal::print(&view, Show::default()),
+        false => terminal::print_view(&view, Show::default()),
     }
 }
 
@@ -217,7 +217,7 @@ fn progress_bar(total: Option<u64>) -> ProgressBar {
             "import {spinner} {binary_bytes}, {binary_bytes_per_sec}",
         ),
     };
-    output::on_terminal(bar, template)
+    terminal::on_terminal(bar, template)
 }
 
 /// Fields of `import --json`.

@@ -220,7 +220,7 @@ fn print(args: &Args, report: &Report<'_>) -> anyhow::Result<()> {
                 rows: Some(args.top),
                 ..Show::default()
             };
-            terminal::print(&view, show)
+            terminal::print_view(&view, show)
         }
     }
 }

@@ -3,7 +3,7 @@
 use quarry_ask::{Asked, Part};
 use quarry_lab::ask::{AskLoad, Hackbench, Kernel, Tbench, TcpRr};
 
-use crate::jobs::JobsArgs;
+use crate::commands::experiment::TimedArgs;
 use crate::{error, output, question};
 
 /// Options that all loads share beside their questions.
@@ -35,20 +35,6 @@ pub(crate) struct Common {
     pub(super) rounds: u32,
     #[command(flatten)]
     pub(super) timed: TimedArgs,
-}
-
-/// Options that all workloads in simulated time share beside their questions.
-#[derive(clap::Args)]
-pub(crate) struct TimedArgs {
-    #[command(flatten)]
-    pub(crate) jobs: JobsArgs,
-    /// Run all again with the machine's constants elsewhere in their ranges, and say which results
-    /// hold. It takes about 100 times as long.
-    #[arg(long, conflicts_with = "draw")]
-    pub(crate) sensitivity: bool,
-    /// Print JSON: one object, with what the time went into (quarry explain --all).
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 /// End of each load's help.

@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::args::{self, Common};
 use crate::commands::experiment;
 use crate::units::median;
-use crate::{error, output, signals};
+use crate::{error, output, signals, terminal};
 
 /// Results of the rounds of an arm.
 #[derive(JsonSchema, Serialize)]
@@ -73,7 +73,7 @@ pub(super) fn run(common: &Common, load: &impl AskLoad) -> anyhow::Result<()> {
     let groups = runs.len() / of_load.max(1);
     let rounds = common.rounds;
     let all = u64::from(rounds) * (runs.len() + groups) as u64;
-    let bar = output::progress_bar(name, all, "runs");
+    let bar = terminal::progress_bar(name, all, "runs");
     let stop = signals::stop_between_runs()?;
     let stopped = || stop.load(Ordering::Relaxed);
     let mut loads = Vec::new();

@@ -3,7 +3,7 @@
 mod args;
 pub(crate) mod host;
 
-pub(crate) use args::{HackbenchArgs, TbenchArgs, TcpRrArgs, TimedArgs};
+pub(crate) use args::{HackbenchArgs, TbenchArgs, TcpRrArgs};
 
 use args::Common;
 
@@ -17,7 +17,7 @@ use quarry_work::sensitivity::{Arm, Figure, First};
 
 use crate::commands::experiment::{self, Command, Experiment, Progress};
 use crate::commands::several::{self, Kept};
-use crate::output;
+use crate::{output, terminal};
 
 /// Runs loads of one kind, which differ in size, on all designs and numbers of CPUs.
 fn run(common: &Common, load: &impl AskLoad) -> anyhow::Result<()> {
@@ -64,7 +64,7 @@ fn one(common: &Common, load: &impl AskLoad, kept: Kept<'_>) -> anyhow::Result<(
 
 /// Says that tunables were not set.
 fn note_late(changes: u32, run: &str) {
-    output::note(&format!("{run}: it ended before {changes} of --at"));
+    terminal::note(&format!("{run}: it ended before {changes} of --at"));
 }
 
 /// The experiment, with the state in which heaps begin.

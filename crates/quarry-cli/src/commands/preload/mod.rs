@@ -167,7 +167,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let stop = signals::stop_between_runs()?;
     let designs = arms.iter().filter(|arm| arm.design.is_some()).count();
     let total = u64::from(args.rounds) * arms.len() as u64 + 1 + designs as u64;
-    let bar = output::progress_bar("runs", total, "");
+    let bar = terminal::progress_bar("runs", total, "");
     let mut results: Vec<ArmRuns> = arms.into_iter().map(ArmRuns::new).collect();
     signals::before_end(child::end_for_good);
     // The first run reads files that later ones find in memory, so it does not count.
@@ -183,7 +183,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             true => String::new(),
             false => format!(" ({})", first.errors),
         };
-        output::note(&format!(
+        terminal::note(&format!(
             "exit code {code} with the C library's malloc{errors}; the others should have it, too"
         ));
     }
@@ -239,7 +239,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             hint: "`quarry explain NAME` says what a column means.",
             ..Show::default()
         };
-        terminal::print(&view::view(&output, &doc), show)?;
+        terminal::print_view(&view::view(&output, &doc), show)?;
     }
     let library = results.iter().find_map(|arm| {
         arm.arm

@@ -13,7 +13,7 @@ use quarry_trace::{OutFile, import_program};
 use super::arms::Arm;
 use super::child;
 use super::runs::{Runner, What};
-use crate::{error, output, units};
+use crate::{error, output, terminal, units};
 
 /// Refuses an output that could not be written, before the program runs.
 pub(super) fn check(path: &Path, force: output::Force) -> anyhow::Result<()> {
@@ -73,7 +73,7 @@ pub(super) fn record(
             units::counted(n, "recording")
         ),
     };
-    output::note(&format!(
+    terminal::note(&format!(
         "recorded {} events of a process to {}; {} of its frees on another CPU than the allocation{lost}{others}",
         units::count(trace.meta.rows),
         path.display(),

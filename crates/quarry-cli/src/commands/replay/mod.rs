@@ -185,10 +185,10 @@ fn one(args: &Args, asked: &Replay, kept: Kept<'_>) -> anyhow::Result<()> {
     }
     // Print the notes before the runs: they explain a run that fails.
     let notes = unheeded(args, asked, &plan, &input);
-    notes.iter().for_each(|text| output::note(text));
+    notes.iter().for_each(|text| terminal::note(text));
     output::note_eras(plan.runs.iter().map(|run| run.design.era));
     let replays = plan.runs.len() as u64 * u64::from(input.states);
-    let bar = output::progress_bar("replay", meta.rows * replays, "events");
+    let bar = terminal::progress_bar("replay", meta.rows * replays, "events");
     let runs = plan.execute(&input, jobs(args), &|events| bar.inc(events));
     bar.finish_and_clear();
     let mut runs = runs?;
@@ -250,7 +250,7 @@ fn one(args: &Args, asked: &Replay, kept: Kept<'_>) -> anyhow::Result<()> {
 /// Prints the view of a replay.
 fn show(mut view: View, notes: &str, args: &Args) -> anyhow::Result<()> {
     view.note_first(notes.lines().map(str::to_string));
-    terminal::print(&view, show_of(args))
+    terminal::print_view(&view, show_of(args))
 }
 
 /// Parts of a view that are printed.
@@ -282,7 +282,7 @@ fn run_timed(
     output::note_eras(plan.runs.iter().map(|run| run.design.era));
     let cpus = plan.runs.iter().map(|run| run.config.cpus);
     output::note_cpus(&timing.machine, cpus);
-    let bar = output::progress_bar("replay", meta.rows * plan.runs.len() as u64, "events");
+    let bar = terminal::progress_bar("replay", meta.rows * plan.runs.len() as u64, "events");
     let runs = plan.execute_timed(input, timing, jobs(args), &|events| bar.inc(events));
     bar.finish_and_clear();
     let mut runs = runs?;

@@ -86,7 +86,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
                     hint: HINT,
                     ..Show::default()
                 };
-                terminal::print(&sweep::summary(rows)?, show)
+                terminal::print_view(&sweep::summary(rows)?, show)
             }
         };
     }
@@ -101,7 +101,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let page = page(&documents)?;
     match &args.html {
         Some(path) => output::write_to(path, &quarry_report::html(&page), args.force),
-        None => output::print_text(&summary(&documents, &page)),
+        None => terminal::print_text(&summary(&documents, &page)),
     }
 }
 
@@ -168,7 +168,7 @@ fn summary(documents: &[Doc], page: &View) -> String {
     }
     text += "\n";
     for sentence in page.findings.iter().chain(&page.warnings) {
-        text += &format!("{}\n\n", output::wrap(sentence));
+        text += &format!("{}\n\n", terminal::wrap(sentence));
     }
     text + HINT
 }

@@ -10,7 +10,7 @@ use crate::commands::experiment;
 use crate::commands::sensitivity::Timed;
 use crate::commands::several::{self, Kept};
 use crate::jobs::JobsArgs;
-use crate::{output, question};
+use crate::{output, question, terminal};
 
 /// Arguments.
 #[derive(clap::Args)]
@@ -86,7 +86,7 @@ fn one(args: &Args, asked: &Rx, kept: Kept<'_>) -> anyhow::Result<()> {
     let (machine, runs) = asked.runs()?;
     output::note_eras(runs.iter().map(|run| run.rx.era));
     output::note_cpus(&machine, runs.iter().map(|run| run.rx.cpus));
-    let bar = output::progress_bar("rx", asked.steps(&Ready::Nothing)?, "packets");
+    let bar = terminal::progress_bar("rx", asked.steps(&Ready::Nothing)?, "packets");
     let reports = quarry_work::run_all(&runs, args.jobs.jobs(), |run| {
         quarry_work::rx::run(run, &|packets| bar.inc(packets))
     });

@@ -230,8 +230,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let folder = Folder::create(path, &sweep)?;
     let left = sweep.left(&folder, &options)?;
     notes.extend(of_folder(&left.done));
-    notes.iter().for_each(|text| output::note(text));
-    let bar = output::progress_bar("sweep", left.cells as u64, "cells");
+    notes.iter().for_each(|text| terminal::note(text));
+    let bar = terminal::progress_bar("sweep", left.cells as u64, "cells");
     bar.inc(left.present() as u64);
     let stop = AtomicBool::new(false);
     let outcome = left.execute(&folder, &options, &stop, &|_| bar.inc(1));
@@ -262,7 +262,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
                 hint: if has_rows { &hint } else { "" },
                 ..Show::default()
             };
-            terminal::print(&view, show)?;
+            terminal::print_view(&view, show)?;
         }
     }
     match outcome.failed > 0 && outcome.failed == outcome.cells {
@@ -345,9 +345,9 @@ fn dry_run(
             },
         );
     }
-    notes.iter().for_each(|text| output::note(text));
+    notes.iter().for_each(|text| terminal::note(text));
     let seconds = estimate.cpu_seconds / jobs.max(1) as f64;
-    output::print_text(&format!(
+    terminal::print_text(&format!(
         "{}: {} with {}; {} have rows already\n\
          time: {} to {} on {jobs} threads, by the speed of one machine\n\
          memory: up to {} for each thread; all together keep below {}\n",
@@ -395,7 +395,7 @@ fn merge(args: &Args, folder: &Folder) -> anyhow::Result<()> {
             },
         );
     }
-    notes.iter().for_each(|text| output::note(text));
+    notes.iter().for_each(|text| terminal::note(text));
     let lines = files.map(|(path, rows)| format!("{path}: {} rows\n", count(rows as u64)));
-    output::print_text(&lines.collect::<String>())
+    terminal::print_text(&lines.collect::<String>())
 }

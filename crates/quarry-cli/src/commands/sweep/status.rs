@@ -7,8 +7,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::commands::sweep::{Report, of_folder};
-use crate::output;
 use crate::units::{count, counted};
+use crate::{output, terminal};
 
 /// Inputs and errors that are printed at most.
 const LINES: usize = 10;
@@ -38,8 +38,8 @@ pub(crate) fn run(path: &Path, is_json: bool) -> anyhow::Result<()> {
     if is_json {
         return output::print_json("sweep", &report(path, status, notes));
     }
-    notes.iter().for_each(|text| output::note(text));
-    output::print_text(&text(&status))
+    notes.iter().for_each(|text| terminal::note(text));
+    terminal::print_text(&text(&status))
 }
 
 fn report(path: &Path, status: Status, notes: Vec<String>) -> Report {
@@ -86,7 +86,7 @@ fn text(status: &Status) -> String {
         count(failed as u64),
         counted(status.cells, "cell"),
     );
-    let mut line = |line: String| text.push_str(&format!("{}\n", output::wrap(&line)));
+    let mut line = |line: String| text.push_str(&format!("{}\n", terminal::wrap(&line)));
     if !status.missing.is_empty() {
         line(format!(
             "without a row: {} of {}; the same sweep again runs them",

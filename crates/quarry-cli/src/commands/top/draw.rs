@@ -9,7 +9,7 @@ use ratatui::widgets::{Sparkline, Widget};
 
 use super::row::{Row, Sort};
 use super::state::State;
-use crate::output;
+use crate::terminal;
 use crate::units::{count, duration, percent, short, signed_short};
 
 /// Lines above the table.
@@ -74,9 +74,9 @@ impl Canvas<'_> {
         if at < self.area.height {
             let (x, y) = (self.area.x, self.area.y + at);
             let width = usize::from(self.area.width);
-            let text = output::visible(text);
+            let text = terminal::visible(text);
             // Dots say that something is missing: a number without its end would be wrong.
-            let text = output::shortened(&text, width);
+            let text = terminal::shortened(&text, width);
             self.buffer.set_stringn(x, y, text, width, style);
         }
     }
@@ -304,7 +304,7 @@ fn table(state: &State, canvas: &mut Canvas<'_>) {
         let cells = columns
             .iter()
             .map(|(column, wide)| format!("{:>wide$} ", cell(column)));
-        let name = output::shortened(name, width.saturating_sub(taken));
+        let name = terminal::shortened(name, width.saturating_sub(taken));
         cells.collect::<String>() + &name
     };
     let header = line(&|shown| shown.column.name.to_string(), "NAME");

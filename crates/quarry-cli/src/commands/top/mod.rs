@@ -31,7 +31,7 @@ use ratatui::crossterm::execute;
 use ratatui::crossterm::terminal::disable_raw_mode;
 
 use crate::error::usage;
-use crate::{output, signals, units};
+use crate::{signals, terminal, units};
 use keys::Answer;
 use row::Sort;
 use state::{Other, State};
@@ -106,7 +106,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     }
     let mut state = State::new(read()?, others, args.sort)?;
     if args.once {
-        return output::print_text(&text(&mut state));
+        return terminal::print_text(&text(&mut state));
     }
     state.delay = Some(args.delay);
     signals::before_end(restore_for_good);
@@ -179,7 +179,7 @@ fn text(state: &mut State) -> String {
     let rows = state.rows().len();
     state.resize(rows);
     let height = draw::height(rows);
-    let mut buffer = Buffer::empty(ratatui::layout::Rect::new(0, 0, output::width(), height));
+    let mut buffer = Buffer::empty(ratatui::layout::Rect::new(0, 0, terminal::width(), height));
     draw::screen(state, buffer.area, &mut buffer);
     draw::lines(&buffer).join("\n")
 }

@@ -1,10 +1,16 @@
 //! A view as text: sentences at the output's width, tables in groups of columns, no charts.
 
+mod grid;
+mod streams;
+mod text;
+
 use std::iter::once;
 
 use quarry_view::{Column, Level, Part, Section, Table, View};
 
-use crate::output::{self, shortened, wrap};
+pub(crate) use grid::table;
+pub(crate) use streams::{beside, note, on_terminal, print, print_text, progress_bar};
+pub(crate) use text::{shortened, visible, width, wrap};
 
 /// Letters of the longest bar.
 const BAR_CHARS: f64 = 16.0;
@@ -22,8 +28,8 @@ pub(crate) struct Show<'a> {
     pub(crate) hint: &'a str,
 }
 
-pub(crate) fn print(view: &View, show: Show<'_>) -> anyhow::Result<()> {
-    output::print_text(&text(view, show))
+pub(crate) fn print_view(view: &View, show: Show<'_>) -> anyhow::Result<()> {
+    print_text(&text(view, show))
 }
 
 /// The text of a view.
@@ -61,7 +67,7 @@ fn section(section: &Section, show: Show<'_>) -> String {
                 if rows.len() < of.rows.len() {
                     heading += &format!(": {} of {}", rows.len(), of.rows.len());
                 }
-                lines.push(table(of, &rows, show));
+                lines.push(cells(of, &rows, show));
                 lines.extend(
                     Some(&of.note)
                         .filter(|note| !note.is_empty())
@@ -93,7 +99,7 @@ fn shown(table: &Table, show: Show<'_>) -> Vec<usize> {
     (0..count).map(place).collect()
 }
 
-fn table(table: &Table, rows: &[usize], show: Show<'_>) -> String {
+fn cells(table: &Table, rows: &[usize], show: Show<'_>) -> String {
     let lead = table.turned.unwrap_or(0);
     let columns = table.columns.iter().enumerate();
     let columns = columns.filter(|(_, column)| show.all || column.level == Level::First);
@@ -115,7 +121,7 @@ fn table(table: &Table, rows: &[usize], show: Show<'_>) -> String {
         }
     };
     if table.turned == Some(0) {
-        let mut card = output::card();
+        let mut card = grid::card();
         for (at, column) in &columns {
             let cells = rows.iter().map(|row| cell(*row, *at, column));
             card.add_row(once(column.name.to_string()).chain(cells));
@@ -128,7 +134,7 @@ fn table(table: &Table, rows: &[usize], show: Show<'_>) -> String {
                 let text = cell(row, *at, column);
                 match column.is_number() {
                     true => format!("{text} {}", column.plain()),
-                    false => output::column(&text),
+                    false => grid::column(&text),
                 }
             });
             parts.collect::<Vec<_>>().join("\n")
@@ -137,7 +143,7 @@ fn table(table: &Table, rows: &[usize], show: Show<'_>) -> String {
             .chain(rows.iter().map(|row| name(*row)))
             .collect();
         let header: Vec<&str> = header.iter().map(String::as_str).collect();
-        let mut grid = output::grid(&header, &[]);
+        let mut grid = grid::grid(&header, &[]);
         for (at, column) in columns.iter().skip(lead) {
             let cells = rows.iter().map(|row| cell(*row, *at, column));
             grid.add_row(once(column.name.to_string()).chain(cells));
@@ -145,7 +151,7 @@ fn table(table: &Table, rows: &[usize], show: Show<'_>) -> String {
         return grid.to_string();
     }
     let header = columns.iter();
-    let header = header.map(|(_, column)| output::column(&column.name.replace(", ", "\n")));
+    let header = header.map(|(_, column)| grid::column(&column.name.replace(", ", "\n")));
     let header: Vec<String> = header.collect();
     let header: Vec<&str> = header.iter().map(String::as_str).collect();
     let is_text = |(_, (_, column)): &(usize, &(usize, &Column))| !column.is_number();
@@ -156,14 +162,14 @@ fn table(table: &Table, rows: &[usize], show: Show<'_>) -> String {
         .map(|(at, _)| at)
         .collect();
     if table.blocks {
-        let mut wrapped = output::table(&header, &texts);
+        let mut wrapped = grid::table(&header, &texts);
         wrapped.add_rows(
             rows.iter()
                 .map(|row| columns.iter().map(|(at, column)| cell(*row, *at, column))),
         );
         return wrapped.trim_fmt();
     }
-    let mut grid = output::grid(&header, &texts);
+    let mut grid = grid::grid(&header, &texts);
     for row in rows {
         grid.add_row(columns.iter().map(|(at, column)| cell(*row, *at, column)));
     }
