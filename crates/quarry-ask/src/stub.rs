@@ -5,7 +5,7 @@ use std::fmt::Write;
 use crate::field::{Door, Field, Part, fields};
 use crate::value::Kind;
 
-/// A question as a dictionary of typed keywords, with their meanings.
+/// A question as a dictionary of typed keywords, with their meanings; `Several[T]` is `T` or an iterable of it.
 #[must_use]
 pub fn stub<Q: Part>(name: &str, about: &str) -> String {
     let mut text = format!("class {name}(TypedDict, total=False):\n    \"\"\"{about}\"\"\"\n\n");

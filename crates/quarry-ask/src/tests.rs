@@ -193,7 +193,7 @@ fn a_doc_comment_is_help_and_a_field_is_a_keyword() {
     );
     assert_eq!(fields.len(), Example::default().slots().len());
     let stub = stub::<Example>("Example", "A question.");
-    let page_size = "    #: Page sizes.\n    page_size: int | str | Iterable[int | str] | None\n";
+    let page_size = "    #: Page sizes.\n    page_size: Several[int | str] | None\n";
     assert!(stub.contains(page_size), "{stub}");
 }
 

@@ -15,6 +15,7 @@ use crate::terminal::{self, Show};
 #[derive(JsonSchema)]
 #[expect(dead_code, reason = "only its documentation is used")]
 pub(crate) struct Lists {
+    /// Answers, of all values.
     runs: Vec<Run>,
 }
 

@@ -60,6 +60,13 @@ fn section(section: &Section, show: Show<'_>) -> String {
             Part::Text(text) | Part::Note(text) => lines.extend(text.lines().map(wrap)),
             Part::Command(words, command) => lines.push(format!("{}\n  {command}", wrap(words))),
             Part::Table(of) => {
+                // A command is no part of the table's header.
+                if lines
+                    .last()
+                    .is_some_and(|line| line.contains("\n  quarry "))
+                {
+                    lines.push(String::new());
+                }
                 let rows = shown(of, show);
                 if rows.is_empty() && !of.rows.is_empty() {
                     continue;

@@ -32,7 +32,10 @@ const FIGURES: Spec = Spec {
                 }),
             column("states\n%", "states", Ratio)
                 .about("The column is relative to the value.")
-                .worded(|band| range(band, "states"))
+                .worded(|band| match list(band, "states") {
+                    [] => String::new(),
+                    _ => range(band, "states"),
+                })
                 .rare(),
             column("moved most by", "most decides", Text).worded(moved),
         ]
