@@ -204,8 +204,9 @@ fn missing(browser: &mut Browser, json: &Value) -> Result<Vec<String>> {
     let mut missing = Vec::new();
     for thread in each(json, "threads") {
         let id = thread["thread"].as_str().unwrap_or_default();
-        let find = format!("document.getElementById({id:?})");
-        let text = browser.value(&format!("{find}.textContent"))?;
+        // Its verdicts, and its plots and tables.
+        let find = format!("['{id}', '{id}-figures'].map(id => document.getElementById(id))");
+        let text = browser.value(&format!("{find}.map(of => of.textContent).join(' ')"))?;
         let absent = absent(thread, text.as_str().unwrap_or_default());
         missing.extend(absent.into_iter().map(|text| format!("{id}: {text:?}")));
         let kinds = [
@@ -214,7 +215,8 @@ fn missing(browser: &mut Browser, json: &Value) -> Result<Vec<String>> {
             ".role-mark.mark-rule line",
         ];
         for (kind, expected) in kinds.iter().zip(drawn(thread)) {
-            let count = browser.value(&format!("{find}.querySelectorAll('{kind}').length"))?;
+            let sum = format!("(sum, of) => sum + of.querySelectorAll('{kind}').length");
+            let count = browser.value(&format!("{find}.reduce({sum}, 0)"))?;
             if count != expected {
                 missing.push(format!("{id}: {count} of {expected} of {kind}"));
             }
