@@ -58,8 +58,12 @@ pub(crate) fn answered(
     })?;
     let answers = answers.map_err(raised)?.concat();
     let named = |name: &'static str| answers.iter().filter_map(move |one| one.run.get(name));
-    let eras = named("era").filter_map(|era| parse_era(era.as_str()?).ok());
-    note_eras(py, eras)?;
+    // A design may have its release in its name.
+    let of_name = |name: &Json| Some(name.as_str()?.split_once('@')?.1.to_string());
+    let of_names = named("design").filter_map(of_name);
+    let eras = named("era").filter_map(|era| Some(era.as_str()?.to_string()));
+    let eras = eras.chain(of_names);
+    note_eras(py, eras.filter_map(|era| parse_era(&era).ok()))?;
     for late in named("late_changes").filter_map(Json::as_u64) {
         if late > 0 {
             note(py, &format!("a run ended before {late} of at"))?;

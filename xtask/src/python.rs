@@ -83,9 +83,10 @@ fn sources(environment: &Path, maturin: &mut Command) -> Result<PathBuf> {
     }
     shell::run(maturin.args(["sdist", "--out"]).arg(&folder))?;
     let archive = format!("kquarry-{}.tar.gz", env!("CARGO_PKG_VERSION"));
+    // Files are of now: cargo takes what is as old as the last package for built.
     let mut tar = Command::new("tar");
     shell::run(
-        tar.args(["xzf", &archive, "--strip-components=1"])
+        tar.args(["xzmf", &archive, "--strip-components=1"])
             .current_dir(&folder),
     )?;
     Ok(folder)
