@@ -7,18 +7,12 @@
 
 use std::sync::OnceLock;
 
-use quarry_core::design::Design;
 use quarry_core::era::Era;
-use quarry_designs::{DesignEntry, DesignSpec};
 use quarry_sim::Config;
-use quarry_sim::driver::Driver;
 use quarry_snapshot::{ReportError, Snapshot};
-use quarry_work::{Setup, Start, WorkError};
 
 use crate::error::LabError;
 use crate::known::check_slabs;
-use crate::replay::fill_heap;
-use crate::run::RunSpec;
 use crate::whatif::Baseline;
 
 /// The report of a kernel that has run, inside of the program.
@@ -105,62 +99,16 @@ impl Booted {
         Baseline::of(snapshot).map_or_else(|_| Vec::new(), |baseline| baseline.guessed())
     }
 
-    /// The same for a load.
-    fn fill_load<D: Design>(
-        &self,
-        setup: &Setup,
-        config: &Config,
-        driver: &mut Driver<'_, D>,
-    ) -> Result<(), LabError> {
-        let design = DesignEntry::find(D::NAME)
-            .ok_or_else(|| LabError::Usage(format!("there is no design {}", D::NAME)))?;
-        self.fill_run(
-            &RunSpec {
-                design: DesignSpec {
-                    design,
-                    era: setup.era,
-                },
-                config: *config,
-                settings: setup.tuning.clone(),
-                set: String::new(),
-                state: setup.state,
-                inspect: None,
-            },
-            driver,
-        )
-    }
-
-    /// Makes the caches of the state, with what they hold, on the heap of a replay. No time passes meanwhile.
-    pub(crate) fn fill_run<D: Design>(
-        &self,
-        run: &RunSpec,
-        driver: &mut Driver<'_, D>,
-    ) -> Result<(), LabError> {
-        let snapshot = self.snapshot(run.design.design.name, run.design.era)?;
-        driver.uncounted(|driver| fill_heap(run, snapshot, driver))
-    }
-
     /// The report that runs of a design begin on.
-    fn snapshot(&self, design: &str, era: Era) -> Result<&Snapshot, ReportError> {
+    pub(crate) fn snapshot(&self, design: &str, era: Era) -> Result<&Snapshot, ReportError> {
         match self {
             Self::Reported(snapshot) => Ok(snapshot),
             Self::Bundled => Bundled::nearest(design, era).snapshot(),
         }
     }
-}
 
-impl Start for Booted {
-    fn fill<D: Design>(
-        &self,
-        setup: &Setup,
-        config: &Config,
-        driver: &mut Driver<'_, D>,
-    ) -> Result<(), WorkError> {
-        let filled = self.fill_load(setup, config, driver);
-        filled.map_err(|error| WorkError::Start(Box::new(error)))
-    }
-
-    fn about(&self, design: &str, era: Era, config: &Config) -> Option<String> {
+    /// The report that a run begins on, in words; `None` if it cannot be read.
+    pub(crate) fn told(&self, design: &str, era: Era, config: &Config) -> Option<String> {
         let snapshot = self.snapshot(design, era).ok()?;
         let name = match (self, &snapshot.stage) {
             (Self::Bundled, _) => Bundled::nearest(design, era).about.to_string(),
@@ -178,14 +126,17 @@ impl Start for Booted {
 
 #[cfg(test)]
 mod tests {
+    use quarry_designs::DesignSpec;
     use quarry_machines::Machine;
     use quarry_work::load::{Hackbench, Load, LoadReport, LoadRun, LoadSpec};
+    use quarry_work::{Setup, Start as _};
     use serde_json::json;
 
     use super::*;
     use crate::ask::Replay;
     use crate::plan::Plan;
     use crate::replay::input::Input;
+    use crate::run::RunSpec;
 
     fn run(design: &str, booted: Option<&Booted>, state: u32) -> LoadReport {
         let design = DesignSpec::parse(design).unwrap();

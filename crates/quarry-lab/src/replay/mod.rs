@@ -77,6 +77,7 @@
 //!
 //! [`fragmentation`] samples where the pages are at intervals of a fixed number of events.
 
+mod begin;
 pub mod check;
 mod check_view;
 mod engine;
@@ -100,8 +101,6 @@ mod view;
 
 pub use finding::told;
 pub use view::{TABLES, label_of, view};
-
-pub(crate) use initial::fill as fill_heap;
 
 use std::collections::BTreeMap;
 use std::time::Instant;
