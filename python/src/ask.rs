@@ -15,7 +15,7 @@ use crate::running::{self, Bar, note, note_eras};
 use crate::snapshot::Snapshot;
 use crate::table::PyTable;
 
-/// Columns that come first, as far as a question has them.
+/// Columns that come first where a question has them.
 const LEAD: [&str; 6] = ["load", "size", "design", "era", "page_size", "cpus"];
 
 /// Answers a question: a row for each run, or for each cache with `caches`. `function` is what Python calls it.
@@ -37,7 +37,9 @@ pub(crate) fn answered(
         None => question,
     };
     let outer = question.outer();
-    let steps = outer.iter().map(|(cell, _)| cell.steps(ready));
+    // Counting prepares a recording as answering does: only for a bar that shows it.
+    let counted = outer.iter().filter(|_| progress);
+    let steps = counted.map(|(cell, _)| cell.steps(ready));
     let steps = steps.sum::<Result<u64, _>>().map_err(raised)?;
     let bar = Bar::new(py, progress, function, steps, "steps")?;
     let answers = running::run(py, &bar, |shared| {

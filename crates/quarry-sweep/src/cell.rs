@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use quarry_ask::Door;
-use quarry_lab::ask::{Ask, Cost, OfInput, Question, Size};
+use quarry_lab::ask::{Ask, Cost, InputSize, OfInput, Question};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
@@ -83,7 +83,7 @@ impl Cell {
 
     /// Nominal cost; `is_first` if the input has to be read.
     pub(crate) fn cost(&self, is_first: bool) -> Cost {
-        let size = Size {
+        let size = InputSize {
             events: self.input.events,
             slots: self.input.slots,
         };

@@ -1,6 +1,5 @@
 //! Questions of any kind with what they answer, for doors that need not know which kind it is.
 
-use quarry_ask::Part;
 use quarry_snapshot::Snapshot;
 use quarry_work::Progress;
 use serde::Serialize;
@@ -34,7 +33,7 @@ pub enum Ready<'a> {
 
 /// Amount of an input, for the cost of a cell.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Size {
+pub struct InputSize {
     /// Events of a trace; 0 of a snapshot.
     pub events: u64,
     /// Objects and page blocks of a trace that can be alive at once; 0 of a snapshot.
@@ -128,7 +127,7 @@ fn json<T: Serialize>(report: &T) -> Result<Json, LabError> {
 }
 
 /// A kind of question, with what it answers.
-pub trait Answers: Part + Send + Sync + 'static {
+pub trait Answers: Send + Sync {
     /// Facts that decide how an input is read.
     fn of_input(&self) -> OfInput {
         OfInput::default()
@@ -164,7 +163,7 @@ pub trait Answers: Part + Send + Sync + 'static {
     }
 
     /// Cost of a cell.
-    fn cost(&self, size: Size) -> Cost;
+    fn cost(&self, size: InputSize) -> Cost;
 
     /// Answers: a report for each run.
     ///

@@ -5,7 +5,7 @@ use quarry_core::era::Era;
 use quarry_core::geometry::{CacheFlags, CacheParams, MachineParams};
 use quarry_designs::DesignSpec;
 
-use super::answers::{self, Answer, Answers, Cost, How, Ready};
+use super::answers::{Answer, Answers, Cost, How, InputSize, Ready};
 use crate::error::LabError;
 use crate::geometry::{CacheGeometry, Query, settings_of};
 
@@ -108,7 +108,7 @@ impl Geometry {
 }
 
 impl Answers for Geometry {
-    fn cost(&self, _: answers::Size) -> Cost {
+    fn cost(&self, _: InputSize) -> Cost {
         Cost {
             reading_ms: 0,
             ms: 1,

@@ -16,8 +16,8 @@ use quarry_work::net::SendSizes;
 use quarry_work::world::Transport;
 use quarry_work::{Setup, WorkError, run_all};
 
-use super::answers::{Answer, Answers, Cost, How, Ready};
-use super::{Clock, HeapFile, answers};
+use super::answers::{Answer, Answers, Cost, How, InputSize, Ready};
+use super::{Clock, HeapFile};
 use crate::booted::Booted;
 use crate::error::LabError;
 
@@ -396,7 +396,7 @@ macro_rules! answers {
                 Ok(STEPS.saturating_mul(runs.len() as u64))
             }
 
-            fn cost(&self, _: answers::Size) -> Cost {
+            fn cost(&self, _: InputSize) -> Cost {
                 Cost::of_load(1000)
             }
 

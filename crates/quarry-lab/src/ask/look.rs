@@ -5,7 +5,7 @@ use std::path::Path;
 use quarry_ask::{Axis, question};
 use quarry_snapshot::Snapshot;
 
-use super::answers::{Answer, Answers, Cost, How, OfInput, Ready, Size};
+use super::answers::{Answer, Answers, Cost, How, InputSize, OfInput, Ready};
 use super::{At, Known, Source};
 use crate::error::LabError;
 use crate::known::check_slabs;
@@ -91,7 +91,7 @@ impl Answers for Look {
     }
 
     /// A snapshot with its baseline, and a dozen predictions.
-    fn cost(&self, _: Size) -> Cost {
+    fn cost(&self, _: InputSize) -> Cost {
         Cost {
             reading_ms: 40,
             ms: 50,

@@ -6,9 +6,9 @@ use quarry_machines::Machine;
 use quarry_work::micro::{MicroSpec, Pattern};
 use quarry_work::{Setup, WorkError, run_all};
 
-use super::answers::{Answer, Answers, Cost, How, Ready};
+use super::Clock;
+use super::answers::{Answer, Answers, Cost, How, InputSize, Ready};
 use super::load::{memory_bytes, page_bytes, tunings};
-use super::{Clock, answers};
 use crate::error::LabError;
 
 /// Designs that are compared if none is named.
@@ -123,7 +123,7 @@ impl Answers for Micro {
         Ok(self.runs()?.1.len() as u64)
     }
 
-    fn cost(&self, _: answers::Size) -> Cost {
+    fn cost(&self, _: InputSize) -> Cost {
         Cost::of_load(100)
     }
 

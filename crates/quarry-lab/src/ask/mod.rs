@@ -16,7 +16,7 @@ mod rx;
 mod source;
 mod what_if;
 
-pub use answers::{Answer, Answers, Cost, How, Needs, OfInput, Ready, Size};
+pub use answers::{Answer, Answers, Cost, How, InputSize, Needs, OfInput, Ready};
 pub use clock::Clock;
 pub use geometry::Geometry;
 pub use heap::HeapFile;

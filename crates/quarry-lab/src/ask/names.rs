@@ -16,7 +16,7 @@ use quarry_work::rx::RxReport;
 use schemars::JsonSchema;
 use serde_json::Map;
 
-use super::answers::{Answer, Answers, Cost, How, Needs, OfInput, Ready, Size};
+use super::answers::{Answers, Needs};
 use super::{Geometry, Hackbench, HeapFile, Look, Micro, Pages, Replay, Rx, Tbench, TcpRr, WhatIf};
 use crate::error::LabError;
 use crate::geometry::CacheGeometry;
@@ -58,7 +58,7 @@ struct Entry {
     reports: fn() -> [Vec<frame::Field>; 2],
 }
 
-const fn entry<Q: Answers, Run: JsonSchema, Cache: JsonSchema>(
+const fn entry<Q: Answers + Part + 'static, Run: JsonSchema, Cache: JsonSchema>(
     name: &'static str,
     needs: Needs,
     figure: Figure,
@@ -278,8 +278,8 @@ impl<'de> serde::Deserialize<'de> for Ask {
     }
 }
 
-/// A question of some kind.
-pub trait Question: fmt::Debug + Send + Sync {
+/// A question of some kind, with what all kinds have by their fields.
+pub trait Question: Answers + fmt::Debug {
     /// Every combination of the values of its axes and its settings, for one input.
     fn cells(&self) -> Vec<Arc<dyn Question>>;
 
@@ -307,36 +307,9 @@ pub trait Question: fmt::Debug + Send + Sync {
     ///
     /// As [`Answers::begin`].
     fn begun(&self, heap: HeapFile) -> Result<Arc<dyn Question>, LabError>;
-
-    /// As [`Answers::of_input`].
-    fn of_input(&self) -> OfInput;
-
-    /// Refuses what no cell can ask, whatever its input.
-    ///
-    /// # Errors
-    ///
-    /// As [`Answers::check`].
-    fn check(&self) -> Result<(), LabError>;
-
-    /// As [`Answers::steps`].
-    ///
-    /// # Errors
-    ///
-    /// As [`Answers::steps`].
-    fn steps(&self, ready: &Ready<'_>) -> Result<u64, LabError>;
-
-    /// As [`Answers::cost`].
-    fn cost(&self, size: Size) -> Cost;
-
-    /// As [`Answers::answer`].
-    ///
-    /// # Errors
-    ///
-    /// As [`Answers::answer`].
-    fn answer(&self, ready: &Ready<'_>, how: &How<'_>) -> Result<Vec<Answer>, LabError>;
 }
 
-impl<Q: Answers + Part> Question for Q {
+impl<Q: Answers + Part + 'static> Question for Q {
     fn cells(&self) -> Vec<Arc<dyn Question>> {
         let all = cells(self, |_| true).into_iter();
         all.map(|cell| Arc::new(cell) as Arc<dyn Question>)
@@ -380,26 +353,6 @@ impl<Q: Answers + Part> Question for Q {
         let mut other = self.clone();
         other.begin(heap)?;
         Ok(Arc::new(other))
-    }
-
-    fn of_input(&self) -> OfInput {
-        Answers::of_input(self)
-    }
-
-    fn check(&self) -> Result<(), LabError> {
-        Answers::check(self)
-    }
-
-    fn steps(&self, ready: &Ready<'_>) -> Result<u64, LabError> {
-        Answers::steps(self, ready)
-    }
-
-    fn cost(&self, size: Size) -> Cost {
-        Answers::cost(self, size)
-    }
-
-    fn answer(&self, ready: &Ready<'_>, how: &How<'_>) -> Result<Vec<Answer>, LabError> {
-        Answers::answer(self, ready, how)
     }
 }
 

@@ -9,9 +9,9 @@ use quarry_machines::Machine;
 use quarry_work::pages::{self, PagesSpec};
 use quarry_work::{Setup, WorkError, run_all};
 
-use super::answers::{Answer, Answers, Cost, How, Ready};
+use super::Clock;
+use super::answers::{Answer, Answers, Cost, How, InputSize, Ready};
 use super::load::{memory_bytes, page_bytes, tunings};
-use super::{Clock, answers};
 use crate::error::LabError;
 
 /// Releases that are compared if none is named.
@@ -105,7 +105,7 @@ impl Answers for Pages {
         Ok(self.runs()?.1.len() as u64)
     }
 
-    fn cost(&self, _: answers::Size) -> Cost {
+    fn cost(&self, _: InputSize) -> Cost {
         Cost::of_load(100)
     }
 

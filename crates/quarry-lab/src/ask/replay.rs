@@ -11,8 +11,8 @@ use quarry_designs::{DesignError, DesignSpec};
 use quarry_trace::{Moment, ParseMomentError};
 use quarry_work::load::MEMORY_BYTES;
 
-use super::answers::{Answer, Answers, Cost, How, Ready};
-use super::{Clock, HeapFile, answers};
+use super::answers::{Answer, Answers, Cost, How, InputSize, Ready};
+use super::{Clock, HeapFile};
 use crate::booted::Booted;
 use crate::error::LabError;
 use crate::plan::{Axes, Plan};
@@ -345,7 +345,7 @@ impl Answers for Replay {
         Replay::check(self)
     }
 
-    fn cost(&self, size: answers::Size) -> Cost {
+    fn cost(&self, size: InputSize) -> Cost {
         let copies = u64::from(self.copies.or(1));
         let a_ms = match self.time.is_true() {
             true => TIMED_EVENTS_A_MS,

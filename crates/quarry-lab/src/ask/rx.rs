@@ -7,9 +7,9 @@ use quarry_machines::Machine;
 use quarry_work::rx::{self, Consumer, DRIVERS, OutsideWork, RxAxes, RxRun, RxSpec};
 use quarry_work::{NAPI_BUDGET, WorkError, run_all};
 
-use super::answers::{Answer, Answers, Cost, How, Ready};
+use super::Clock;
+use super::answers::{Answer, Answers, Cost, How, InputSize, Ready};
 use super::load::{memory_bytes, page_bytes};
-use super::{Clock, answers};
 use crate::error::LabError;
 
 /// Packets that are counted.
@@ -118,7 +118,7 @@ impl Answers for Rx {
         Ok(runs.iter().map(of).fold(0, u64::saturating_add))
     }
 
-    fn cost(&self, _: answers::Size) -> Cost {
+    fn cost(&self, _: InputSize) -> Cost {
         Cost::of_load(1000)
     }
 

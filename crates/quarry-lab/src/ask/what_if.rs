@@ -4,7 +4,7 @@ use quarry_ask::{Axis, DesignName, Listed, PageBytes, Release, Settings, cells, 
 use quarry_snapshot::{Asked, Snapshot};
 
 use super::At;
-use super::answers::{Answer, Answers, Cost, How, OfInput, Ready, Size};
+use super::answers::{Answer, Answers, Cost, How, InputSize, OfInput, Ready};
 use crate::error::LabError;
 use crate::known::check_slabs;
 use crate::whatif::{Baseline, Config, Fit, Prediction, Question};
@@ -157,7 +157,7 @@ impl Answers for WhatIf {
     }
 
     /// A snapshot of some thousand caches with its baseline.
-    fn cost(&self, _: Size) -> Cost {
+    fn cost(&self, _: InputSize) -> Cost {
         Cost {
             reading_ms: 40,
             ms: 4,
