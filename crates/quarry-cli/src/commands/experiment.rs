@@ -1,6 +1,7 @@
 //! Runs in simulated time. An experiment says how a run is made, judged and described; running all of them, repeating
 //! them in the arms of a study, and printing is the same for all.
 
+use quarry_ask::Part;
 use quarry_lab::experiments;
 use quarry_machines::Machine;
 use quarry_sim::time::TimeCounters;
@@ -10,7 +11,7 @@ use quarry_work::sensitivity::{Arm, Figure, First, Study};
 use serde::Serialize;
 
 use crate::commands::sensitivity::{self, Group, Report, Timed};
-use crate::commands::several::Kept;
+use crate::commands::several::{self, Kept};
 use crate::jobs::JobsArgs;
 use crate::output::{self, Asked};
 use crate::terminal::{self, Show};
@@ -103,6 +104,17 @@ pub(crate) struct Command<'a> {
 }
 
 impl Command<'_> {
+    /// Does all runs, and prints them.
+    pub(crate) fn answer<E: Experiment>(
+        &self,
+        experiment: &E,
+        runs: &[E::Run],
+        kept: Kept<'_>,
+    ) -> anyhow::Result<()> {
+        let reports = self.run_all(experiment, runs)?;
+        self.print(experiment, runs, &reports, false, kept)
+    }
+
     /// Does all runs.
     pub(crate) fn run_all<E: Experiment>(
         &self,
@@ -171,15 +183,27 @@ pub(crate) fn print(
     terminal::print_view(&view, SHOW)
 }
 
+/// Answers a workload's question for each combination of its values; `alone` are the options that one answer alone has.
+pub(crate) fn answer<Q: Part>(
+    question: &Q,
+    alone: &[(&str, bool)],
+    json: bool,
+    has_profiles: bool,
+    one: impl FnMut(&Q, Kept<'_>) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let view = |docs: &[Doc]| view(docs, has_profiles);
+    several::answer(question, alone, json, (view, SHOW), one)
+}
+
 /// Parts of a view that are printed.
-pub(crate) const SHOW: Show<'_> = Show {
+const SHOW: Show<'_> = Show {
     all: false,
     rows: None,
     hint: "`quarry explain NAME` says what a row means.",
 };
 
 /// The view of answers, with or without profiles.
-pub(crate) fn view(docs: &[Doc], has_profiles: bool) -> View {
+fn view(docs: &[Doc], has_profiles: bool) -> View {
     let mut view = experiments::view(docs);
     view.sections
         .retain(|section| has_profiles || section.id != experiments::PROFILES);

@@ -3,13 +3,12 @@
 use quarry_ask::Asked;
 use quarry_lab::ask::{Micro, MicroRun};
 use quarry_sim::time::TimeCounters;
-use quarry_view::Doc;
 use quarry_work::WorkError;
 use quarry_work::micro::MicroReport;
 use quarry_work::sensitivity::{Arm, Figure, First};
 
 use crate::commands::experiment::{self, Command, Experiment, Progress, TimedArgs};
-use crate::commands::several::{self, Kept};
+use crate::commands::several::Kept;
 use crate::{output, question};
 
 /// Arguments.
@@ -49,15 +48,9 @@ Examples:
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let asked = question::lists(&args.asked)?;
-    let view = |docs: &[Doc]| experiment::view(docs, false);
     let alone = [("--sensitivity", args.timed.sensitivity)];
-    several::answer(
-        &asked,
-        &alone,
-        args.timed.json,
-        (view, experiment::SHOW),
-        |asked, kept| one(args, asked, kept),
-    )
+    let one = |asked: &_, kept: Kept<'_>| one(args, asked, kept);
+    experiment::answer(&asked, &alone, args.timed.json, false, one)
 }
 
 /// Answers one question.
@@ -72,8 +65,7 @@ fn one(args: &Args, asked: &Micro, kept: Kept<'_>) -> anyhow::Result<()> {
         args: &args.timed,
         settings: output::Asked::tunables(asked.set.texts()),
     };
-    let reports = command.run_all(&Bench, &runs)?;
-    command.print(&Bench, &runs, &reports, false, kept)
+    command.answer(&Bench, &runs, kept)
 }
 
 /// Figure that orders designs: millions of objects per second.

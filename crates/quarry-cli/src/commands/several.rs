@@ -53,10 +53,16 @@ pub(crate) fn answer<Q: Part>(
         let lists = lists.join(" and ");
         return Err(usage(format!("{option} needs one value of {lists}")));
     }
-    let mut docs = Vec::new();
+    let (mut docs, mut failed) = (Vec::new(), None);
     for (cell, asked) in &cells {
         let mut made = Vec::new();
-        one(cell, Some(&mut made))?;
+        if let Err(error) = one(cell, Some(&mut made)) {
+            // An answer that lacks a part is printed with the others.
+            if made.is_empty() {
+                return Err(error);
+            }
+            failed = failed.or(Some(error));
+        }
         for mut doc in made {
             let named = asked.iter().map(|(name, value)| {
                 let value = value
@@ -72,9 +78,10 @@ pub(crate) fn answer<Q: Part>(
         }
     }
     match json {
-        true => output::print_value(&joined(docs)),
-        false => terminal::print_view(&view(&docs), show),
+        true => output::print_value(&joined(docs))?,
+        false => terminal::print_view(&view(&docs), show)?,
     }
+    failed.map_or(Ok(()), Err)
 }
 
 /// One document of several: members that all have alike, and the runs of all.

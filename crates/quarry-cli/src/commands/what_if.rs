@@ -87,7 +87,8 @@ Examples:
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let asked = question::lists(&args.asked)?;
-    let alone = [("--csv", args.csv)];
+    // stdin is read once.
+    let alone = [("--csv", args.csv), ("-", args.snapshot == "-")];
     several::answer(
         &asked,
         &alone,

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::common::{assert_fails, assert_has, assert_refuses, command, json, quarry, stdout};
+use crate::common::{
+    assert_fails, assert_has, assert_refuses, command, json, quarry, quarry_with, stdout, text,
+};
 use crate::golden;
 
 /// Small runs of each load.
@@ -73,12 +75,22 @@ fn a_list_of_any_option_has_an_answer_for_each_value() {
         told["runs"][3]["per_second"],
         alone["runs"][0]["per_second"]
     );
-    let text = stdout("replay kv --copies 1,2 --design slub --page-size 4k");
-    assert!(text.contains("--copies 1   --copies 2"), "{text}");
+    let shown = stdout("replay kv --copies 1,2 --design slub --page-size 4k");
+    assert!(shown.contains("--copies 1   --copies 2"), "{shown}");
     let peaks = json("replay kv --copies 1,2 --design slub --page-size 4k --json --no-timing");
     assert_eq!(peaks["settings"]["copies"], Value::Null);
     assert_eq!(peaks["settings"]["cache_line"], 64);
     assert_eq!(peaks["runs"][1]["asked"]["copies"], 2);
+    // stdin is read once.
+    let trace = fs::read("../quarry-lab/data/recordings/kv.parquet").unwrap();
+    let piped = quarry_with(
+        "replay - --copies 1,2 --design slub --page-size 4k --json --no-timing",
+        &trace,
+    );
+    let piped: Value = serde_json::from_str(&text(&piped)).unwrap();
+    assert_eq!(piped["runs"], peaks["runs"]);
+    let twice = quarry_with("what-if - --at begin,end", &trace);
+    assert_fails(&twice, 2, &["- needs one value of --at"]);
     let refused = quarry("replay kv --copies 1,2 --csv");
     assert_fails(&refused, 2, &["--csv needs one value of --copies"]);
     assert_fails(

@@ -10,33 +10,26 @@ use args::Common;
 use quarry_lab::ask::AskLoad;
 use quarry_lab::booted::Booted;
 use quarry_sim::time::TimeCounters;
-use quarry_view::Doc;
 use quarry_work::WorkError;
 use quarry_work::load::{LoadReport, LoadRun, PAGE_ALLOCATOR, SLAB_SLOW};
 use quarry_work::sensitivity::{Arm, Figure, First};
 
 use crate::commands::experiment::{self, Command, Experiment, Progress};
-use crate::commands::several::{self, Kept};
+use crate::commands::several::Kept;
 use crate::{output, terminal};
 
 /// Runs loads of one kind, which differ in size, on all designs and numbers of CPUs.
 fn run(common: &Common, load: &impl AskLoad) -> anyhow::Result<()> {
-    let view = |docs: &[Doc]| experiment::view(docs, common.profile);
-    let (timed, show) = (&common.timed, experiment::SHOW);
+    let timed = &common.timed;
     let alone = [
         ("--host", common.host),
         ("--sensitivity", timed.sensitivity),
     ];
-    several::answer(
-        load,
-        &alone,
-        timed.json,
-        (view, show),
-        |load, kept| match common.host {
-            true => host::run(common, load),
-            false => one(common, load, kept),
-        },
-    )
+    let one = |load: &_, kept: Kept<'_>| match common.host {
+        true => host::run(common, load),
+        false => one(common, load, kept),
+    };
+    experiment::answer(load, &alone, timed.json, common.profile, one)
 }
 
 /// Answers one question.

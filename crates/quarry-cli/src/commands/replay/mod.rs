@@ -5,6 +5,7 @@ pub(crate) mod study;
 
 use std::num::NonZeroUsize;
 
+use quarry_ask::outer;
 use quarry_designs::Setting;
 use quarry_lab::ask::{MEMORY_BYTES, Replay, Start};
 use quarry_lab::bundled::BUNDLED;
@@ -147,6 +148,12 @@ impl<'a> Settings<'a> {
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     // Refuse wrong arguments before opening the trace.
     let asked = args.question()?;
+    for (cell, _) in outer(&asked) {
+        cell.check()?;
+    }
+    check_outputs(args)?;
+    let default = BUNDLED.first().map_or("hackbench", |bundled| bundled.name);
+    let input = input::trace(args.trace.as_deref().unwrap_or(default.as_ref()))?;
     let view = match asked.time.is_true() {
         true => timed::view,
         false => quarry_lab::replay::view,
@@ -162,17 +169,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         &alone,
         args.json,
         (view, show_of(args)),
-        |asked, kept| one(args, asked, kept),
+        |asked, kept| one(args, asked, input.clone(), kept),
     )
 }
 
 /// Answers one question.
-fn one(args: &Args, asked: &Replay, kept: Kept<'_>) -> anyhow::Result<()> {
-    asked.check()?;
-    let default = BUNDLED.first().map_or("hackbench", |bundled| bundled.name);
-    let trace = args.trace.as_deref().unwrap_or(default.as_ref());
-    check_outputs(args)?;
-    let mut input = input::trace(trace)?;
+fn one(args: &Args, asked: &Replay, mut input: Input, kept: Kept<'_>) -> anyhow::Result<()> {
     let axes = asked.on(&mut input)?;
     if let Some(timing) = asked.timing()? {
         return run_timed(args, asked, &input, &axes, &timing, kept);

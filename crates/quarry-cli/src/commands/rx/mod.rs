@@ -4,11 +4,10 @@ pub(crate) mod study;
 
 use quarry_ask::Asked;
 use quarry_lab::ask::{Answers as _, Ready, Rx};
-use quarry_view::Doc;
 
 use crate::commands::experiment;
 use crate::commands::sensitivity::Timed;
-use crate::commands::several::{self, Kept};
+use crate::commands::several::Kept;
 use crate::jobs::JobsArgs;
 use crate::{output, question, terminal};
 
@@ -70,15 +69,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         asked.give("packets", STUDY_PACKETS);
     }
     let asked = question::lists(&asked)?;
-    let view = |docs: &[Doc]| experiment::view(docs, false);
     let alone = [("--sensitivity", args.sensitivity)];
-    several::answer(
-        &asked,
-        &alone,
-        args.json,
-        (view, experiment::SHOW),
-        |asked, kept| one(args, asked, kept),
-    )
+    let one = |asked: &_, kept: Kept<'_>| one(args, asked, kept);
+    experiment::answer(&asked, &alone, args.json, false, one)
 }
 
 /// Answers one question.
