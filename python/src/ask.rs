@@ -50,10 +50,8 @@ pub(crate) fn answered(
         };
         run_all(&outer, jobs, |(cell, values)| {
             let mut answers = cell.answer(ready, &how)?;
-            for members in answers.iter_mut().filter_map(|it| it.run.as_object_mut()) {
-                if !values.is_empty() {
-                    members.insert("asked".to_string(), values.clone().into());
-                }
+            for answer in answers.iter_mut().filter(|_| !values.is_empty()) {
+                answer.insert("asked", values.clone());
             }
             Ok::<_, LabError>(answers)
         })

@@ -115,9 +115,9 @@ impl Chunk {
                 Ok(ready) => {
                     let question = &cell.asked.question;
                     let mut answers = question.answer(ready, &how).map_err(|it| it.to_string())?;
-                    for members in answers.iter_mut().filter_map(|it| it.run.as_object_mut()) {
-                        let varied = question.settings().varied();
-                        members.insert("set".to_string(), varied.into());
+                    let varied = question.settings().varied();
+                    for answer in &mut answers {
+                        answer.insert("set", varied.clone());
                     }
                     Ok(answers)
                 }

@@ -93,6 +93,13 @@ pub struct Answer {
 }
 
 impl Answer {
+    /// Gives the run another member.
+    pub fn insert(&mut self, name: &str, value: impl Into<Json>) {
+        if let Some(members) = self.run.as_object_mut() {
+            members.insert(name.to_string(), value.into());
+        }
+    }
+
     /// The answers of reports without caches.
     pub(super) fn all<T: Serialize>(runs: &[T]) -> Result<Vec<Self>, LabError> {
         let of = |run| {

@@ -174,28 +174,19 @@ impl Look {
                 "there is no snapshot to look at".to_string(),
             ));
         };
-        let mut look = Self::asked(last, &Baseline::of(last)?)?;
+        let baseline = Baseline::of(last)?;
+        let told = baseline.predict(&Question::default())?;
+        let mut look = Self::of_one(last, &told);
+        // A kernel that the formulas do not explain is no ground for predictions.
+        if !matches!(told.fit(last), Fit::Bad(_)) {
+            look.what_ifs = ask::answers(last, &baseline)?;
+        }
         if !before.is_empty() {
             let earlier = |snapshot| Self::now(snapshot, &Baseline::of(snapshot)?);
             let looks: Result<Vec<_>, LabError> = before.iter().map(earlier).collect();
             let mut looks = looks?;
             looks.push(look.clone());
             look.growth = Some(growth::between(snapshots, &looks));
-        }
-        Ok(look)
-    }
-
-    /// Looks at one snapshot.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::now`].
-    pub fn asked(snapshot: &Snapshot, baseline: &Baseline<'_>) -> Result<Self, LabError> {
-        let told = baseline.predict(&Question::default())?;
-        let mut look = Self::of_one(snapshot, &told);
-        // A kernel that the formulas do not explain is no ground for predictions.
-        if !matches!(told.fit(snapshot), Fit::Bad(_)) {
-            look.what_ifs = ask::answers(snapshot, baseline)?;
         }
         Ok(look)
     }
