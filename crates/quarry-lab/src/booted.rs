@@ -3,7 +3,7 @@
 //! A load on an empty heap gets whole slabs back that it gave away. On a machine that has run, long-lived objects pin them.
 //! The state is a kernel's report, as replays and what-if take it: on the reported kernel's own settings its slabs, elsewhere
 //! those that [`crate::whatif`] predicts (`replay/initial`). Facts that no report contains are drawn in each state but the
-//! first ([`Setup::state`]).
+//! first ([`quarry_work::Setup::state`]).
 
 use std::sync::OnceLock;
 
