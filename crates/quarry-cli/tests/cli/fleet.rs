@@ -32,6 +32,15 @@ fn shell(folder: &Path, script: &str, variables: &[(&str, &str)]) -> Output {
         .unwrap()
 }
 
+/// The same with file systems of its own: by `unshare`, root mounts what no other process sees.
+pub(crate) fn with_file_systems(folder: &Path, script: &str) -> Output {
+    shell(
+        folder,
+        "exec unshare -m bash -uc \"$script\"",
+        &[("script", script)],
+    )
+}
+
 /// A plan over the hosts, and the rows that one process makes of it in `whole`.
 fn planned(folder: &Path) -> Vec<u8> {
     let plan =
@@ -160,9 +169,9 @@ fn status_names_what_is_missing_and_what_failed() {
     assert!(!left.exists() && !told.contains("without a row"), "{told}");
 }
 
-/// A file system of some pages, in a namespace of its own, where anybody may mount one.
+/// A file system of some pages.
 #[test]
-#[ignore = "mounts in a namespace of its own: cargo xtask root"]
+#[ignore = "needs root, which may mount: cargo xtask root"]
 fn a_full_disk_is_said_and_a_later_run_goes_on() {
     let folder = hosts();
     let sweep = "sweep --input 'hosts/*.gz' --release 6.12,6.18,7.3 --page-size 4k,64k --set min_partial=0..9";
@@ -180,22 +189,7 @@ fn a_full_disk_is_said_and_a_later_run_goes_on() {
          mount -o remount,size=10m small; quarry {sweep} -o small/out >kept/again; echo code $?
          cp -r small/out kept"
     );
-    let done = Command::new("unshare")
-        .args(["-rm", "bash", "-uc", &script])
-        .current_dir(folder.path())
-        .env(
-            "PATH",
-            format!(
-                "{}:{}",
-                Path::new(env!("CARGO_BIN_EXE_quarry"))
-                    .parent()
-                    .unwrap()
-                    .display(),
-                std::env::var("PATH").unwrap()
-            ),
-        )
-        .output()
-        .unwrap();
+    let done = with_file_systems(folder.path(), &script);
     let (told, errors) = (
         String::from_utf8_lossy(&done.stdout).into_owned(),
         String::from_utf8_lossy(&done.stderr).into_owned(),

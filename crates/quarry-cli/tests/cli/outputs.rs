@@ -4,7 +4,11 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 
-use crate::common::{assert_fails, command, json, quarry, recording, small_trace, stdout, text};
+use crate::common::{
+    assert_fails, assert_has, command, json, kept_thread, quarry, recording, small_trace, stdout,
+    text,
+};
+use crate::fleet::with_file_systems;
 
 /// Commands that write a file or folder, without its name, which comes last. Those that need root or minutes
 /// refuse the file before that.
@@ -40,6 +44,40 @@ fn no_output_takes_the_place_of_a_file() {
             assert!(fs::read(&out).unwrap().len() > 1000, "{line}");
         }
         assert_eq!(files(), before, "{line}");
+    }
+}
+
+/// All that is written, to a file system without a free page: the message has the file and the reason, and no part is left.
+#[test]
+#[ignore = "needs root, which may mount: cargo xtask root"]
+fn a_full_disk_ends_every_writer_and_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = small_trace(dir.path());
+    let thread = kept_thread(dir.path());
+    let replay = format!("replay {trace} --design slub --page-size 4k");
+    let writers = [
+        "import small.txt -o full/out".to_string(),
+        format!("filter {trace} --from +0 -o full/out"),
+        format!("{replay} --html full/out"),
+        format!("{replay} --inspect full/out"),
+        "snapshot -o full/out".to_string(),
+        "record -o full/out -- true".to_string(),
+        "run --preload --design sheaf --rounds 1 --record full/out -- true".to_string(),
+        format!("{thread} --html full/out"),
+        "man full/out".to_string(),
+        "calibrate --quick -o full/out.toml".to_string(),
+    ];
+    for line in writers {
+        let script = format!(
+            "mkdir -p full; mount -t tmpfs -o size=4k none full; head -c 4096 /dev/zero >full/filler
+             quarry {line} >/dev/null; code=$?; find full -type f; exit $code"
+        );
+        let done = with_file_systems(dir.path(), &script);
+        let told = String::from_utf8_lossy(&done.stderr);
+        assert_eq!(done.status.code(), Some(1), "{line}: {told}");
+        assert_has(&told, &["full/out", "No space left on device"]);
+        let left = String::from_utf8_lossy(&done.stdout);
+        assert_eq!(left, "full/filler\n", "{line}");
     }
 }
 

@@ -9,11 +9,17 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
+/// `quarry run`. It heeds interrupts: a script has its background jobs ignore them, `cargo test` among these.
+fn command() -> Command {
+    let mut command = Command::new("env");
+    command.args(["--default-signal=INT", env!("CARGO_BIN_EXE_quarry"), "run"]);
+    command.env("COLUMNS", "100");
+    command
+}
+
 /// `quarry run` with these words; some have spaces.
 fn run(words: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_quarry"));
-    command.arg("run").args(words).env("COLUMNS", "100");
-    command.output().expect("the command starts")
+    command().args(words).output().expect("the command starts")
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -128,9 +134,8 @@ fn an_exit_code_is_expected_again() {
 fn started(dir: &Path) -> (Child, Process) {
     let file = dir.join("pid");
     let script = format!("echo $$ > {}; exec sleep 1000", file.display());
-    let mut command = Command::new(env!("CARGO_BIN_EXE_quarry"));
-    command.args(["run", "--preload", "--design", "slub"]);
-    let child = command
+    let child = command()
+        .args(["--preload", "--design", "slub"])
         .args(["--", "sh", "-c", &script])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

@@ -53,11 +53,16 @@ pub(super) fn record(
         ));
     }
     let mut files = written(&calls)?;
-    let Some((_, part)) = files.pop() else {
+    let Some((used, part)) = files.pop() else {
         return Err(error::usage(
             "nothing was recorded: the program is linked statically, or it is one that ignores LD_PRELOAD",
         ));
     };
+    if used == 0 {
+        // The library says nothing inside of a program: a page that is written here as there says why.
+        std::fs::write(folder.path().join("page"), [0; 4096])
+            .with_context(|| format!("cannot write {}", path.display()))?;
+    }
     let mut out = OutFile::create(path, force.existing())?;
     let file = File::open(&part).with_context(|| format!("cannot read {}", part.display()))?;
     let trace = import_program(file, &part, out.file(), path, &runner.program.words())?;
