@@ -3,6 +3,8 @@
 use quarry_core::geometry::{CacheParams, Geometry, MachineParams};
 use quarry_designs::{DesignSpec, Setting, Tuning, resolve};
 use quarry_snapshot::Snapshot;
+use quarry_view::Form::{Bytes, Count, Of, Text};
+use quarry_view::{Doc, Section, Spec, View, column};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -66,6 +68,50 @@ pub struct CacheGeometry {
     /// Tunables that vary from row to row; left out if none does.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub set: String,
+}
+
+/// Tables of geometries.
+pub const TABLES: [Spec; 1] = [Spec {
+    title: "Geometry",
+    rows: "runs",
+    first: 0,
+    columns: || {
+        vec![
+            column("design", "design", Text),
+            column("pages", "page_size", Bytes),
+            column("CPUs", "cpus", Count),
+            column("set", "set", Text),
+            column("object size", "object_size", Count),
+            column("slab size", "slab_size", Count),
+            column("alignment", "align", Count),
+            column("order", "order", Count),
+            column("slab", "slab_bytes", Bytes),
+            column("objects per slab", "objects_per_slab", Count),
+            column("slack", "slack", Count),
+            column("  of the slab", "slack", Of("slab_bytes")),
+            column("fallback order", "fallback_order", Count),
+            column("  objects per slab", "fallback_objects", Count),
+            column("cpu_partial", "cpu_partial", Count),
+            column("cpu_partial_slabs", "cpu_partial_slabs", Count).rare(),
+            column("min_partial", "min_partial", Count),
+            column("cpu_queue_size", "cpu_queue_size", Count).rare(),
+            column("cpu_batch_size", "cpu_batch_size", Count).rare(),
+            column("sheaf_capacity", "sheaf_capacity", Count).rare(),
+        ]
+    },
+}];
+
+/// Columns of [`TABLES`] that say which run a row is.
+const LEAD: usize = 4;
+
+/// The view of answers: one beside the other.
+#[must_use]
+pub fn view(docs: &[Doc]) -> View {
+    let of = TABLES[0];
+    let rows = docs.iter().filter_map(|doc| doc.content["runs"].as_array());
+    let note = "Sizes, alignment and slack are bytes.";
+    let table = of.table(rows.flatten()).turned(LEAD).noted(note);
+    View::new(of.title).with(Section::default().with(table))
 }
 
 /// A cache of a snapshot: as its kernel reports it, and by the formulas of that kernel.

@@ -95,6 +95,7 @@ impl Meanings {
             ("diff", &diff::view::TABLES),
             ("info", &info::view::TABLES),
             ("tunables", &[tunables::TUNABLES]),
+            ("geometry", &quarry_lab::geometry::TABLES),
             ("geometry --pages", &[pages::PAGES]),
             ("import", &import::view::TABLES),
             ("run --preload", &preload::view::TABLES),

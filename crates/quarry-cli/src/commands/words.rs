@@ -44,14 +44,4 @@ pub(crate) const WORDS: &[Words] = &[
             of("CPUs", "cpus", ""),
         ]
     }),
-    ("geometry", "Rows of geometry", "runs", || {
-        vec![
-            of("object size", "object_size", ""),
-            of("alignment", "align", ""),
-            of("order", "order", ""),
-            of("objects per slab", "objects_per_slab", ""),
-            of("slack", "slack", ""),
-            of("fallback order", "fallback_order", ""),
-        ]
-    }),
 ];

@@ -11,7 +11,7 @@ const STYLE: TableStyle =
     TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
 
 /// A table with a header; columns after the first are numbers unless `text_columns` names them.
-pub(crate) fn table(header: &[&str], text_columns: &[usize]) -> Table {
+pub(super) fn table(header: &[&str], text_columns: &[usize]) -> Table {
     let mut table = Table::new();
     table
         .load_style(STYLE)

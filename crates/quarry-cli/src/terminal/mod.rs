@@ -8,7 +8,6 @@ use std::iter::once;
 
 use quarry_view::{Column, Level, Part, Section, Table, View};
 
-pub(crate) use grid::table;
 pub(crate) use streams::{beside, note, on_terminal, print, print_text, progress_bar};
 pub(crate) use text::{shortened, visible, width, wrap};
 
@@ -140,11 +139,13 @@ fn cells(table: &Table, rows: &[usize], show: Show<'_>) -> String {
             let parts = columns.iter().take(lead).map(|(at, column)| {
                 let text = cell(row, *at, column);
                 match column.is_number() {
+                    true if text == "1" => format!("1 {}", singular(&column.plain())),
                     true => format!("{text} {}", column.plain()),
                     false => grid::column(&text),
                 }
             });
-            parts.collect::<Vec<_>>().join("\n")
+            let parts: Vec<String> = parts.filter(|part| !part.is_empty()).collect();
+            parts.join("\n")
         };
         let header: Vec<String> = once(String::new())
             .chain(rows.iter().map(|row| name(*row)))
@@ -181,6 +182,12 @@ fn cells(table: &Table, rows: &[usize], show: Show<'_>) -> String {
         grid.add_row(columns.iter().map(|(at, column)| cell(*row, *at, column)));
     }
     grid.to_string()
+}
+
+/// The name of one of many: `CPU` of `CPUs`, `process` of `processes`.
+fn singular(name: &str) -> &str {
+    let one = name.strip_suffix("es").filter(|one| one.ends_with("ss"));
+    one.or_else(|| name.strip_suffix('s')).unwrap_or(name)
 }
 
 /// A bar of `whole` with `part` of it full. That of `most` has [`BAR_CHARS`].

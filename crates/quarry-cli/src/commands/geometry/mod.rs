@@ -7,10 +7,11 @@ use std::path::PathBuf;
 
 use quarry_ask::{Asked, PageBytes};
 use quarry_lab::ask::{Geometry, Known};
-use quarry_lab::geometry::CacheGeometry;
+use quarry_lab::geometry;
 
 use crate::error::usage;
-use crate::{output, question, terminal, units};
+use crate::terminal::{self, Show};
+use crate::{output, question};
 
 /// Arguments.
 #[derive(clap::Args)]
@@ -87,52 +88,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     }
     let answers = asked.rows()?;
     output::note_eras(asked.eras()?);
-    match answers.as_slice() {
-        answers if args.json => output::print_json("geometry", &output::Runs { runs: answers }),
-        answers => {
-            let tables: Vec<String> = answers.iter().map(table).collect();
-            terminal::print_text(&tables.join("\n"))
+    let answer = output::Runs { runs: &answers };
+    match args.json {
+        true => output::print_json("geometry", &answer),
+        false => {
+            let view = geometry::view(&[output::doc("geometry", &answer)?]);
+            terminal::print_view(&view, Show::default())
         }
     }
-}
-
-fn table(answer: &CacheGeometry) -> String {
-    let title = format!(
-        "{}, {} pages, {} CPUs{}",
-        answer.design,
-        units::bytes(answer.page_size),
-        answer.cpus,
-        if answer.set.is_empty() {
-            String::new()
-        } else {
-            format!(", {}", answer.set)
-        }
-    );
-    let mut table = terminal::table(&[&title, "", ""], &[2]);
-    let mut row = |name: &str, value: u32, unit: &str| {
-        table.add_row([name, &units::count(value.into()), unit]);
-    };
-    let slab = format!("{} a slab", units::bytes(answer.slab_bytes));
-    let slack = units::percent(answer.slack.into(), answer.slab_bytes);
-    let fallback = format!("{} objects", answer.fallback_objects);
-    row("object size", answer.object_size, "bytes");
-    row("slab size", answer.slab_size, "bytes from object to object");
-    row("alignment", answer.align, "bytes");
-    row("order", answer.order, &slab);
-    row("objects per slab", answer.objects_per_slab, "");
-    row("slack", answer.slack, &format!("bytes a slab, {slack}"));
-    row("fallback order", answer.fallback_order, &fallback);
-    row("cpu_partial", answer.cpu_partial, "objects a CPU");
-    if answer.cpu_partial_slabs > 0 {
-        row("cpu_partial_slabs", answer.cpu_partial_slabs, "slabs a CPU");
-    }
-    row("min_partial", answer.min_partial, "slabs a node");
-    if answer.cpu_queue_size > 0 {
-        row("cpu_queue_size", answer.cpu_queue_size, "objects a CPU");
-        row("cpu_batch_size", answer.cpu_batch_size, "objects");
-    }
-    if answer.sheaf_capacity > 0 {
-        row("sheaf_capacity", answer.sheaf_capacity, "objects a sheaf");
-    }
-    table.to_string()
 }
