@@ -5,15 +5,16 @@ use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 
 use anyhow::Context;
+use quarry_ask::{Field, Json, Kind, Part, fields, object};
 use quarry_core::era::Era;
 use quarry_machines::Machine;
 use quarry_trace::{Existing, OutFile};
-use quarry_view::frame::schema::meanings;
+use quarry_view::frame::schema::{Member, meanings};
 use quarry_view::frame::{Frame, Values};
 use quarry_view::{Doc, View};
 use schemars::JsonSchema;
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::Map;
 
 use crate::error::usage;
 use crate::terminal::{note, print};
@@ -50,8 +51,8 @@ pub(crate) fn print_csv(mut table: Frame, first: &[&str]) -> anyhow::Result<()> 
         writeln!(out, "{}", names.collect::<Vec<_>>().join(","))?;
         for row in 0..table.rows() {
             let cell = |column: &Values| match column.value(row) {
-                Value::Null => String::new(),
-                Value::String(text) => quoted(&text),
+                Json::Null => String::new(),
+                Json::String(text) => quoted(&text),
                 other => other.to_string(),
             };
             let cells: Vec<String> = table.columns().iter().map(cell).collect();
@@ -168,28 +169,52 @@ struct Producer {
     version: &'static str,
 }
 
-/// Settings as given.
+/// Options as given, by the names of their fields (`quarry explain settings`): one value, or a list of those that hold all at
+/// once. Axes that an answer runs whole are members of its runs.
 #[derive(Clone, JsonSchema, Serialize)]
-pub(crate) struct Asked {
-    /// `--set`, as given.
-    pub(crate) set: Vec<String>,
-    /// `--at`, as given; left out by commands without it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) at: Option<Vec<String>>,
-    /// Heap of another machine on which runs began: the file that was given, or `bundled`; left out if there was none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) heap: Option<String>,
+#[serde(transparent)]
+pub(crate) struct Given(Map<String, Json>);
+
+impl Given {
+    /// The options of a question.
+    pub(crate) fn of<Q: Part>(asked: &Q) -> Self {
+        let mut given = object(asked, false);
+        let fields = fields::<Q>().into_iter().filter(is_given);
+        let members = fields.filter_map(|field| {
+            let values = given.remove(field.name);
+            let value = match is_list(&field) {
+                true => values.unwrap_or_else(|| Json::Array(Vec::new())),
+                false => values?.get(0)?.clone(),
+            };
+            Some((field.name.to_string(), value))
+        });
+        Self(members.collect())
+    }
+
+    /// Adds what a command says of an option beside its value.
+    pub(crate) fn with(mut self, name: &str, value: &str) -> Self {
+        self.0.insert(name.to_string(), value.into());
+        self
+    }
+
+    /// Meanings of the members of a question.
+    pub(crate) fn meanings<Q: Part>() -> impl Iterator<Item = Member> {
+        let fields = fields::<Q>().into_iter().filter(is_given);
+        fields.map(|field| Member {
+            path: format!("settings.{}", field.name),
+            meaning: field.about(),
+        })
+    }
 }
 
-impl Asked {
-    /// Settings of a command that has tunables alone.
-    pub(crate) fn tunables(set: &[String]) -> Self {
-        Self {
-            set: set.to_vec(),
-            at: None,
-            heap: None,
-        }
-    }
+/// True if all values hold at once.
+fn is_list(field: &Field) -> bool {
+    field.together || field.kind == Kind::Settings
+}
+
+/// True for options that runs have no member for.
+fn is_given(field: &Field) -> bool {
+    !field.is_mode && (!field.inner || is_list(field))
 }
 
 /// Members of a command that has nothing but answers.

@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::commands::sensitivity::{self, Group, Report, Timed};
 use crate::commands::several::{self, Kept};
 use crate::jobs::JobsArgs;
-use crate::output::{self, Asked};
+use crate::output::{self, Given};
 use crate::terminal::{self, Show};
 
 /// Options that all workloads in simulated time share beside their questions.
@@ -100,7 +100,9 @@ pub(crate) struct Command<'a> {
     /// Options that all workloads have.
     pub(crate) args: &'a TimedArgs,
     /// Settings as given.
-    pub(crate) settings: Asked,
+    pub(crate) settings: Given,
+    /// Tunables as given.
+    pub(crate) set: &'a [String],
 }
 
 impl Command<'_> {
@@ -151,11 +153,11 @@ impl Command<'_> {
         };
         let timed = Timed {
             workload: self.name,
-            settings: Some(&self.settings),
+            settings: &self.settings,
             runs: reports,
             sensitivity: study.as_ref(),
         };
-        let settings = output::settings_line(&self.settings.set);
+        let settings = output::settings_line(self.set);
         let notes = format!("{}\n{settings}", self.machine.about);
         print(self.name, &timed, notes, self.args.json, has_profiles, kept)
     }

@@ -1,38 +1,50 @@
 //! The fields of all JSON outputs. Their meaning is the doc comment of the member that is printed: `quarry explain`,
 //! tells it.
 
+use std::collections::BTreeSet;
+
+use quarry_ask::Part;
 use quarry_lab::RunReport;
+use quarry_lab::ask;
 use quarry_lab::replay::timed::report::TimedReport;
 use quarry_view::frame::schema::{Member, members};
 use quarry_work::load::LoadReport;
 use quarry_work::micro::MicroReport;
 use quarry_work::pages::PagesReport;
 use quarry_work::rx::RxReport;
+use schemars::JsonSchema;
 
 use crate::commands::geometry::pages;
+use crate::commands::loads::host;
 use crate::commands::sensitivity::Timed;
-use crate::commands::{callers, diff, filter, import, info, loads, machines};
+use crate::commands::{callers, diff, filter, import, info, machines};
 use crate::commands::{record, replay, reproduce, several, sweep, tunables, what_if};
-use crate::output;
+use crate::output::{self, Given};
 
 /// All fields of the outputs of all commands, besides the members of every output.
 pub(crate) fn outputs() -> Vec<(&'static str, Vec<Member>)> {
     type Replay<R> = replay::Report<'static, R>;
     type Run<R> = Timed<'static, R>;
+    let mut given: Vec<Member> = Given::meanings::<ask::Hackbench>().collect();
+    given.extend(Given::meanings::<ask::Tbench>());
+    given.extend(Given::meanings::<ask::TcpRr>());
+    let mut seen = BTreeSet::new();
+    given.retain(|member| seen.insert(member.path.clone()));
+    let loads = |answer: Vec<Member>| answer.into_iter().chain(given.clone()).collect();
     vec![
         ("replay", members::<Replay<RunReport>>()),
         ("replay --time", members::<Replay<TimedReport>>()),
-        ("what-if", members::<what_if::Report<'_>>()),
-        ("run rx", members::<Run<RxReport>>()),
-        ("run micro", members::<Run<MicroReport>>()),
-        ("run pages", members::<Run<PagesReport>>()),
+        ("what-if", with::<ask::WhatIf, what_if::Report<'_>>()),
+        ("run rx", with::<ask::Rx, Run<RxReport>>()),
+        ("run micro", with::<ask::Micro, Run<MicroReport>>()),
+        ("run pages", with::<ask::Pages, Run<PagesReport>>()),
         (
             "run hackbench, run tbench, run tcp_rr",
-            members::<Run<LoadReport>>(),
+            loads(members::<Run<LoadReport>>()),
         ),
         (
             "run hackbench, run tbench, run tcp_rr with --host",
-            members::<loads::host::Document<'_>>(),
+            loads(members::<host::Document<'_>>()),
         ),
         (
             "run --preload",
@@ -62,4 +74,12 @@ pub(crate) fn outputs() -> Vec<(&'static str, Vec<Member>)> {
             members::<several::Lists>(),
         ),
     ]
+}
+
+/// The fields of an answer with those of the question that its settings have.
+fn with<Q: Part, A: JsonSchema>() -> Vec<Member> {
+    members::<A>()
+        .into_iter()
+        .chain(Given::meanings::<Q>())
+        .collect()
 }

@@ -58,7 +58,8 @@ fn one(args: &Args, asked: &Pages, kept: Kept<'_>) -> anyhow::Result<()> {
         machine: &machine,
         seed: asked.clock.seed.or(1),
         args: &args.timed,
-        settings: output::Asked::tunables(asked.set.texts()),
+        settings: output::Given::of(asked),
+        set: asked.set.texts(),
     };
     command.answer(&Bench, &runs, kept)
 }

@@ -54,9 +54,8 @@ pub(crate) struct Report {
 pub(crate) struct Timed<'a, R> {
     /// Workload.
     pub(crate) workload: &'static str,
-    /// Settings as given; left out if the workload has none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) settings: Option<&'a output::Asked>,
+    /// Settings as given.
+    pub(crate) settings: &'a output::Given,
     /// Runs: one for each combination of the axes.
     pub(crate) runs: &'a [R],
     /// Results of `--sensitivity`; left out without it.

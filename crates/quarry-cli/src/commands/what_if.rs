@@ -126,7 +126,7 @@ fn one(args: &Args, asked: &WhatIf, kept: Kept<'_>) -> anyhow::Result<()> {
     }
     let report = Report {
         snapshot: SnapshotInfo::of(&snapshot),
-        settings: output::Asked::tunables(asked.set.texts()),
+        settings: output::Given::of(asked),
         finding: whatif::finding(&predictions),
         runs: &predictions,
     };
@@ -148,7 +148,7 @@ pub(crate) struct Report<'a> {
     /// The snapshot.
     snapshot: SnapshotInfo<'a>,
     /// Settings as given.
-    settings: output::Asked,
+    settings: output::Given,
     /// Result in a sentence.
     finding: String,
     /// Predictions: one for each question.

@@ -1,7 +1,7 @@
 //! Arguments of the loads: their questions, and what the original programs call them.
 
 use quarry_ask::{Asked, Part};
-use quarry_lab::ask::{AskLoad, Hackbench, Kernel, Tbench, TcpRr};
+use quarry_lab::ask::{AskLoad, Hackbench, Tbench, TcpRr};
 
 use crate::commands::experiment::TimedArgs;
 use crate::{error, output, question};
@@ -166,20 +166,11 @@ impl Common {
     }
 }
 
-/// Settings for the JSON.
-pub(super) fn settings(load: &impl AskLoad) -> output::Asked {
-    let (_, kernel, rules) = load.parts();
-    output::Asked {
-        set: rules.set.texts().to_vec(),
-        at: Some(rules.at.0.clone()),
-        heap: heap(kernel),
-    }
-}
-
-/// The heap on which runs begin, as it was asked for.
-fn heap(kernel: &Kernel) -> Option<String> {
-    match kernel.heap.one() {
-        Some(file) => Some(file.name().to_string()),
-        None => kernel.booted.is_true().then(|| "bundled".to_string()),
+/// Settings for the JSON, with the heap on which runs begin.
+pub(super) fn settings(load: &impl AskLoad) -> output::Given {
+    let given = output::Given::of(load);
+    match load.parts().1.booted.is_true() {
+        true => given.with("heap", "bundled"),
+        false => given,
     }
 }

@@ -57,7 +57,7 @@ pub(crate) struct Document<'a> {
     /// Rounds asked for.
     rounds: u32,
     /// Settings as given.
-    settings: output::Asked,
+    settings: output::Given,
     /// Arms.
     runs: Vec<&'a Arm>,
 }
@@ -110,15 +110,14 @@ pub(super) fn run(common: &Common, load: &impl AskLoad) -> anyhow::Result<()> {
         loads.push(arms);
     }
     bar.finish_and_clear();
-    let settings = args::settings(load);
     let document = Document {
         workload: name,
         host: true,
         rounds: common.rounds,
-        settings: settings.clone(),
+        settings: args::settings(load),
         runs: loads.iter().flatten().collect(),
     };
-    let notes = output::settings_line(&settings.set);
+    let notes = output::settings_line(load.parts().2.set.texts());
     if common.timed.json || !loads.is_empty() {
         experiment::print(name, &document, notes, common.timed.json, false, None)?;
     }

@@ -95,7 +95,7 @@ fn one(args: &Args, asked: &Rx, kept: Kept<'_>) -> anyhow::Result<()> {
     };
     let timed = Timed {
         workload: "rx",
-        settings: None,
+        settings: &output::Given::of(asked),
         runs: &reports,
         sensitivity: study.as_ref(),
     };
