@@ -37,7 +37,8 @@ pub(crate) fn run() -> Result<Outcome> {
     };
     let pip = |what: &str| {
         let mut command = tool("python");
-        command.args(["-m", "pip", "install", "--quiet", what]);
+        // Most of what packages bring is never imported: Python compiles the rest when it is.
+        command.args(["-m", "pip", "install", "--quiet", "--no-compile", what]);
         command.arg("--config-settings=build-args=--profile=dev");
         command
     };
