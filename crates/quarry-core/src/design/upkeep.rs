@@ -19,8 +19,9 @@ pub trait Upkeep: Sized {
     /// Flushes and gives empty slabs back. Returns how many CPUs were busy.
     fn shrink<M: Machine>(&self, env: Env<'_, M>) -> u32;
 
-    /// Takes all per-CPU slots for a fork; returns the number of slots that stayed held.
-    fn quiesce<M: Machine>(&self, env: Env<'_, M>) -> u32;
+    /// Takes all per-CPU slots for a fork, those that are held only if it shall wait for them; returns the number of slots that
+    /// stayed held.
+    fn quiesce<M: Machine>(&self, env: Env<'_, M>, wait: bool) -> u32;
 
     /// Frees the slots that [`Upkeep::quiesce`] took.
     fn resume<M: Machine>(&self, env: Env<'_, M>);

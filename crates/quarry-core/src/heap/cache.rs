@@ -7,7 +7,6 @@ use super::{CacheBody, CacheView, DestroyError, Heap};
 use crate::debug::CallSite;
 use crate::design::{Design, FreeError};
 use crate::machine::{Machine, NodeId, Work, work};
-use crate::sync::Ordering;
 
 /// A cache of a heap. It derefs to its [`CacheView`], which has all that needs no owner.
 pub struct Cache<'h, M: Machine, D: Design> {
@@ -212,9 +211,6 @@ impl<'h, M: Machine, D: Design> Cache<'h, M, D> {
         // SAFETY: the list's lock is held. The cache is on the list, as this call, which its caller makes once, is the
         // only one that takes it off.
         unsafe { caches.remove(&self.body.head) };
-        // Relaxed: read and written under the list's lock.
-        let changes = &self.heap.system.list_changes;
-        changes.fetch_add(1, Ordering::Relaxed);
         drop(caches);
         self.heap.unpublish(self.body);
         // SAFETY: the cache is off the list, and by the caller's contract no other code uses it.

@@ -290,8 +290,6 @@ impl<M: Machine, D: Design> Heap<M, D> {
                 // SAFETY: the list's lock is held. The new head begins a block of the range of structures, whose size
                 // is asserted above. It is on no list, and `destroy` removes it before its end.
                 unsafe { caches.insert(head) };
-                // Relaxed: read and written under the list's lock.
-                self.system.list_changes.fetch_add(1, Ordering::Relaxed);
                 Ok(body)
             }
             None => Err(CreateError::NoRoom),
@@ -481,33 +479,54 @@ impl<M: Machine, D: Design> Heap<M, D> {
     /// [`Heap::resume`] follows before another call of this function, by any thread. A heap with hooks that
     /// forks call is theirs to stop.
     pub unsafe fn quiesce(&self) -> u32 {
-        /// Attempts; each but the last is spoilt by a cache made between the walk and the closing of the gate.
+        /// Attempts; each but the last is spoilt by the use of a cache that was made between the walk and the closing.
         const ATTEMPTS: u32 = 8;
+        let gate = self.system.pages.gate();
+        let (mut attempt, mut passed) = (1, 0);
+        loop {
+            self.rest(true);
+            // Without the list's lock: occupants may need it to leave.
+            let closed = gate.close(self.machine());
+            let is_last = attempt == ATTEMPTS || !closed;
+            // Also the slots of caches that were made meanwhile: from here on none is made.
+            let missed = self.rest(is_last) + u32::from(!closed);
+            if missed == 0 || is_last {
+                return missed + passed;
+            }
+            // The holder of a slot of such a cache may wait at the gate, to make one itself.
+            passed += gate.open(self.machine());
+            attempt += 1;
+        }
+    }
+
+    /// Takes the per-CPU slots that it has not yet, at last with a longer `wait` for holders that do not run. Returns how many
+    /// stay with their holders.
+    fn rest(&self, wait: bool) -> u32 {
+        const LOOKS: u32 = if cfg!(loom) { 2 } else { 1 << 12 };
         let mut missed = 0;
-        for _ in 0..ATTEMPTS {
-            missed = self.system.pages.quiesce();
-            let walked = self.system.caches.lock(self.machine()).map(|caches| {
-                self.walk(&caches, &mut |cache| {
-                    missed += cache.body.design.quiesce(self.env(&cache.body.head));
-                });
-                self.system.list_changes.load(Ordering::Relaxed)
-            });
-            // The gate is closed without the list's lock: occupants may need it to leave.
-            let closed = self.system.pages.gate().close(self.machine());
-            let now = self
-                .system
-                .caches
-                .lock(self.machine())
-                .map(|_| self.system.list_changes.load(Ordering::Relaxed));
-            if closed && walked == now {
-                return missed;
+        for look in 0..LOOKS {
+            missed = self.hold_slots(false);
+            if missed == 0 {
+                return 0;
             }
-            missed += 1;
-            if !closed {
-                return missed;
-            }
-            // SAFETY: this attempt began above.
-            missed += unsafe { self.resume(false) };
+            // Without the list's lock: the holder of a slot may make a cache, and so wait for it.
+            self.machine().pause(look);
+        }
+        match wait {
+            true => self.hold_slots(true),
+            false => missed,
+        }
+    }
+
+    /// One walk over the slots for [`Self::rest`]; counts the list of caches as one if it cannot be had.
+    fn hold_slots(&self, wait: bool) -> u32 {
+        let mut missed = self.system.pages.quiesce(wait);
+        match self.system.caches.lock(self.machine()) {
+            Some(caches) => self.walk(&caches, &mut |cache| {
+                let env = self.env(&cache.body.head);
+                missed += cache.body.design.quiesce(env, wait);
+            }),
+            None => missed += 1,
         }
         missed
     }

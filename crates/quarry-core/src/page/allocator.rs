@@ -265,10 +265,11 @@ impl<M: Machine> PageAllocator<M> {
         busy
     }
 
-    /// Takes all per-CPU slots of the page allocator (see [`Gate`]); returns the number it missed.
-    pub(crate) fn quiesce(&self) -> u32 {
+    /// Takes all per-CPU slots of the page allocator (see [`Gate`]), those that are held only if it shall wait for them; returns
+    /// the number it missed.
+    pub(crate) fn quiesce(&self, wait: bool) -> u32 {
         self.pagesets()
-            .map(|sets| sets.slots.quiesce(&self.machine))
+            .map(|sets| sets.slots.quiesce(&self.machine, wait))
             .sum()
     }
 

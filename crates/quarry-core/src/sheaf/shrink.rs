@@ -31,8 +31,8 @@ impl<K: Kind> Upkeep for Sheaves<K> {
         self.look_at_misses(env, now_ns);
     }
 
-    fn quiesce<M: Machine>(&self, env: Env<'_, M>) -> u32 {
-        self.cpu.quiesce(env.machine()) + self.slub.quiesce(env)
+    fn quiesce<M: Machine>(&self, env: Env<'_, M>, wait: bool) -> u32 {
+        self.cpu.quiesce(env.machine(), wait) + self.slub.quiesce(env, wait)
     }
 
     fn resume<M: Machine>(&self, env: Env<'_, M>) {

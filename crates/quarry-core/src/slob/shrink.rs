@@ -24,7 +24,7 @@ impl Upkeep for Slob {
         self.flush(env)
     }
 
-    fn quiesce<M: Machine>(&self, _: Env<'_, M>) -> u32 {
+    fn quiesce<M: Machine>(&self, _: Env<'_, M>, _: bool) -> u32 {
         0
     }
 

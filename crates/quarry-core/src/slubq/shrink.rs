@@ -30,8 +30,8 @@ impl Upkeep for Slubq {
         }
     }
 
-    fn quiesce<M: Machine>(&self, env: Env<'_, M>) -> u32 {
-        self.cpu.quiesce(env.machine())
+    fn quiesce<M: Machine>(&self, env: Env<'_, M>, wait: bool) -> u32 {
+        self.cpu.quiesce(env.machine(), wait)
     }
 
     fn resume<M: Machine>(&self, env: Env<'_, M>) {

@@ -35,8 +35,6 @@ pub struct System<M: Machine> {
     /// The same by the size of a request, in steps of [`SMALL_STEP`] bytes rounded up. 0 bytes have none.
     pub(crate) by_size: [AtomicPtr<()>; SMALL_MAX / SMALL_STEP + 1],
     pub(crate) caches: SpinLock<CacheList>,
-    /// Changes of that list: a new cache may be where an old one was.
-    pub(crate) list_changes: AtomicU64,
     /// Bytes that sheaves have grown by, all together.
     pub(crate) grown_bytes: AtomicU64,
     pub(crate) large_allocs: AtomicU64,
@@ -74,7 +72,6 @@ impl<M: Machine> System<M> {
             classes: core::array::from_fn(|_| AtomicPtr::new(core::ptr::null_mut())),
             by_size: core::array::from_fn(|_| AtomicPtr::new(core::ptr::null_mut())),
             caches: SpinLock::new(LockClass::CacheList, caches),
-            list_changes: AtomicU64::new(0),
             grown_bytes: AtomicU64::new(0),
             large_allocs: AtomicU64::new(0),
             large_frees: AtomicU64::new(0),

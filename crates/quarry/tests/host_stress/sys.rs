@@ -1,6 +1,7 @@
 //! Calls of the operating system, and numbers that look random.
 
 use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Numbers that look random (xorshift64*).
@@ -113,5 +114,14 @@ pub(crate) fn wait(child: libc::pid_t, limit: Duration) -> Option<libc::c_int> {
             return None;
         }
         std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Tells threads to stop, also when a test fails: else their scope would wait for them.
+pub(crate) struct Stop<'a>(pub(crate) &'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }

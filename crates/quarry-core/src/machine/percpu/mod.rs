@@ -6,7 +6,7 @@ use core::cell::UnsafeCell;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 
-use super::{Access, CpuId, Line, Machine, PERCPU_QUIESCED, Region, SlotLock, access};
+use super::{Access, CpuId, Line, Machine, PERCPU_FREE, PERCPU_QUIESCED, Region, SlotLock, access};
 use crate::sync::Ordering;
 pub(crate) use shared::PerCpuShared;
 
@@ -265,20 +265,24 @@ impl<T> PerCpu<T> {
         Ok(held)
     }
 
-    /// Takes the words of all CPUs and keeps them until [`PerCpu::resume`]. Returns the number of slots that
-    /// stayed with their holders.
-    pub(crate) fn quiesce<M: Machine>(&self, machine: &M) -> u32 {
+    /// Takes the words of all CPUs that it has not yet and keeps them until [`PerCpu::resume`]; those that are held only if it
+    /// shall wait for them. Returns the number of slots that stayed with their holders.
+    pub(crate) fn quiesce<M: Machine>(&self, machine: &M, wait: bool) -> u32 {
         let mut missed = 0;
         if !self.exists() {
             return missed;
         }
         for cpu in (0..machine.topology().cpus).map(CpuId) {
-            if self.lock_remote(machine, cpu) {
-                self.word::<M>(cpu)
-                    .word()
-                    .store(PERCPU_QUIESCED, Ordering::Relaxed);
-            } else {
-                missed += 1;
+            let word = self.word::<M>(cpu).word();
+            // Relaxed: this thread alone stores and frees that value.
+            let taken = match word.load(Ordering::Relaxed) {
+                PERCPU_QUIESCED => continue,
+                PERCPU_FREE => self.lock_remote(machine, cpu),
+                _ => wait && self.lock_remote(machine, cpu),
+            };
+            match taken {
+                true => word.store(PERCPU_QUIESCED, Ordering::Relaxed),
+                false => missed += 1,
             }
         }
         missed
