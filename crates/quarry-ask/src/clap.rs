@@ -11,15 +11,16 @@ use crate::field::{Door, Field, Part, fields};
 use crate::read::read;
 use crate::value::Kind;
 
-/// A question of the command line: the fields that it names, by name. A command adds those that its own spellings mean.
+/// A question of the command line: the fields that it names, by name. A command adds those that its own spellings mean. One
+/// that answers once takes no `LISTS` of what no plan runs at once.
 #[derive(Clone, Debug)]
-pub struct Asked<Q> {
+pub struct Asked<Q, const LISTS: bool = true> {
     /// Values of the fields.
     pub given: Map<String, Json>,
     question: PhantomData<Q>,
 }
 
-impl<Q: Part> Asked<Q> {
+impl<Q: Part, const LISTS: bool> Asked<Q, LISTS> {
     /// The question. Files are relative to the working folder.
     ///
     /// # Errors
@@ -48,8 +49,8 @@ fn options<Q: Part>() -> Vec<Field> {
     fields
 }
 
-/// The option of a field; `has` is true for the name of a field that has one.
-fn arg(field: &Field, has: &dyn Fn(&str) -> bool) -> Arg {
+/// The option of a field; `has` is true for the name of a field that has one, and `lists` for one that takes several values.
+fn arg(field: &Field, has: &dyn Fn(&str) -> bool, lists: bool) -> Arg {
     let about = field.about();
     let (first, rest) = about.split_once("\n\n").unwrap_or((&about, ""));
     let help = first.strip_suffix('.').unwrap_or(first).to_string();
@@ -80,18 +81,25 @@ fn arg(field: &Field, has: &dyn Fn(&str) -> bool) -> Arg {
         return arg.action(ArgAction::SetTrue);
     }
     let names = (field.names)();
-    let check = field.check;
-    let check = move |text: &str| check(text).map(|()| text.to_string());
+    let lists = lists || field.inner || field.together;
+    let (check, kind) = (field.check, field.kind);
+    let check = move |text: &str| match kind == Kind::Count && text.contains("..") && !lists {
+        true => Err("it must be one value".to_string()),
+        false => check(text).map(|()| text.to_string()),
+    };
     arg = match names.is_empty() {
         true => arg.value_parser(check),
         false => arg.value_parser(clap::builder::PossibleValuesParser::new(names)),
     };
     if !field.value.is_empty() {
-        let more = match field.whole || field.positional {
+        let more = match field.whole || field.positional || !lists {
             true => "",
             false => ",...",
         };
         arg = arg.value_name(format!("{}{more}", field.value));
+    }
+    if !lists {
+        return arg.action(ArgAction::Set);
     }
     arg = arg.action(ArgAction::Append);
     match field.whole {
@@ -100,13 +108,13 @@ fn arg(field: &Field, has: &dyn Fn(&str) -> bool) -> Arg {
     }
 }
 
-impl<Q: Part> clap::Args for Asked<Q> {
+impl<Q: Part, const LISTS: bool> clap::Args for Asked<Q, LISTS> {
     fn augment_args(command: Command) -> Command {
         let mut fields = options::<Q>();
         // Help begins with what most people ask for: the axes of a table.
         fields.sort_by_key(|field| !field.inner);
         let has = |name: &str| fields.iter().any(|field| field.name == name);
-        command.args(fields.iter().map(|field| arg(field, &has)))
+        command.args(fields.iter().map(|field| arg(field, &has, LISTS)))
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -114,7 +122,7 @@ impl<Q: Part> clap::Args for Asked<Q> {
     }
 }
 
-impl<Q: Part> FromArgMatches for Asked<Q> {
+impl<Q: Part, const LISTS: bool> FromArgMatches for Asked<Q, LISTS> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
         let mut given = Map::new();
         for field in options::<Q>() {

@@ -23,7 +23,7 @@ pub(crate) struct Args {
     #[arg(value_name = "FILE")]
     files: Vec<OsString>,
     #[command(flatten)]
-    asked: Asked<ask::Look>,
+    asked: Asked<ask::Look, false>,
     /// Number of caches to print: those with most bytes.
     #[arg(long, value_name = "N", default_value_t = 10)]
     top: usize,

@@ -47,7 +47,7 @@ Examples:
   quarry run micro --json | jq '.runs[] | [.design, .alloc.ns, .causes.locks]'";
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let asked = question::lists(&args.asked)?;
+    let asked = question::of(&args.asked)?;
     let alone = [("--sensitivity", args.timed.sensitivity)];
     let one = |asked: &_, kept: Kept<'_>| one(args, asked, kept);
     experiment::answer(&asked, &alone, args.timed.json, false, one)

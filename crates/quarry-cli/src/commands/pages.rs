@@ -42,7 +42,7 @@ Examples:
   quarry run pages --json | jq '.runs[] | [.era, .processes, .zone_wait]'";
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let asked = question::lists(&args.asked)?;
+    let asked = question::of(&args.asked)?;
     let alone = [("--sensitivity", args.timed.sensitivity)];
     let one = |asked: &_, kept: Kept<'_>| one(args, asked, kept);
     experiment::answer(&asked, &alone, args.timed.json, false, one)

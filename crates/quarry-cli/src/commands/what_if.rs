@@ -86,7 +86,7 @@ Examples:
   quarry what-if folder/ --design slub@5.9,slubq --page-size 4k,64k --json";
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let asked = question::lists(&args.asked)?;
+    let asked = question::of(&args.asked)?;
     // stdin is read once.
     let alone = [("--csv", args.csv), ("-", args.snapshot == "-")];
     several::answer(

@@ -126,6 +126,8 @@ fn explain_knows_every_word_of_a_table() {
     ];
     let columns_only = [
         format!("replay {trace} --design slub --page-size 4k --caches"),
+        format!("replay {trace} --time --design slub --caches"),
+        format!("replay {trace} --time --caches"),
         format!("replay {recorded} --check"),
         format!("info {boot}"),
         format!("look {boot}"),

@@ -96,7 +96,10 @@ fn a_list_of_any_option_has_an_answer_for_each_value() {
     assert_fails(
         &quarry("look --at begin,end kv"),
         2,
-        &["--at takes one value"],
+        &[
+            "'begin,end' for '--at <WHEN>'",
+            "[possible values: begin, end]",
+        ],
     );
 }
 

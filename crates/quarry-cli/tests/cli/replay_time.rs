@@ -113,7 +113,6 @@ fn wrong_usage_is_refused() {
         r#"
             --time --copies 50 => 100 CPUs on haswell-ep-2x12: take 1 to 96; as many can be had of skylake-sp-8x28
             --time --machine nine => there is no machine "nine"
-            --time --caches => '--time' | '--caches'
             --time --debug=FZ => '--time' | --debug
             --time --cache-line=128 => '--time' | --cache-line
             --pace=full --all => --time | required

@@ -377,40 +377,48 @@ fn caches(grid: &Grid<'_>) -> Section {
             ),
         };
     }
-    let of_runs: Vec<BTreeMap<&str, f64>> = grid.runs.iter().map(|(run, _)| by_name(run)).collect();
+    let note = "Bytes of slabs. The caches that differ most between the runs are first.";
+    match compared(grid, &COMPARED, by_name) {
+        Some(table) => section.with(table.noted(note)),
+        None => section,
+    }
+}
+
+/// A row for each cache, a column for each run with what `of` says of the caches of it; those that differ most are first. None
+/// without caches.
+pub(super) fn compared(
+    grid: &Grid<'_>,
+    spec: &Spec,
+    of: fn(&Value) -> BTreeMap<&str, f64>,
+) -> Option<Table> {
+    let of_runs: Vec<BTreeMap<&str, f64>> = grid.runs.iter().map(|(run, _)| of(run)).collect();
     let names: BTreeSet<&str> = of_runs.iter().flat_map(BTreeMap::keys).copied().collect();
     let spread = |name: &str| {
-        let bytes = || {
+        let values = || {
             of_runs
                 .iter()
                 .map(|run| run.get(name).copied().unwrap_or(0.0))
         };
-        bytes().fold(0.0, f64::max) - bytes().fold(f64::INFINITY, f64::min)
+        values().fold(0.0, f64::max) - values().fold(f64::INFINITY, f64::min)
     };
     let mut names: Vec<(f64, &str)> = names.into_iter().map(|name| (spread(name), name)).collect();
     names.sort_by(|a, b| b.0.total_cmp(&a.0));
     if names.is_empty() {
-        return section;
+        return None;
     }
-    let labels = grid
-        .runs
-        .iter()
-        .map(|(_, places)| Column::number(grid.whole_label(places)));
-    let mut table =
-        Table::new((COMPARED.columns)().into_iter().chain(labels)).shown(COMPARED.first);
-    table.of = COMPARED.rows;
-    let cell = |bytes: f64| Cell::number(Bytes.print(bytes), bytes);
+    let own = (spec.columns)();
+    let form = own.last().map_or(Text, |difference| difference.form);
+    let labels = grid.runs.iter();
+    let labels = labels.map(|(_, places)| Column::number(grid.whole_label(places)));
+    let mut table = Table::new(own.into_iter().chain(labels)).shown(spec.first);
+    table.of = spec.rows;
+    let cell = |value: f64| Cell::number(form.print(value), value);
     for (spread, name) in names {
-        let cells = of_runs.iter().map(|run| {
-            run.get(name)
-                .copied()
-                .map_or_else(|| Cell::maybe(None), cell)
-        });
+        let values = of_runs.iter().map(|run| run.get(name).copied());
+        let cells = values.map(|value| value.map_or_else(|| Cell::maybe(None), cell));
         table.row([Cell::text(name), cell(spread)].into_iter().chain(cells));
     }
-    section.with(
-        table.noted("Bytes of slabs. The caches that differ most between the runs are first."),
-    )
+    Some(table)
 }
 
 /// Bytes of slabs by the name of the cache. Slabs that caches share (SLOB) are of none.

@@ -32,7 +32,7 @@ pub(crate) struct Args {
     )]
     from: Option<PathBuf>,
     #[command(flatten)]
-    known: Asked<Known>,
+    known: Asked<Known, false>,
     #[command(flatten)]
     pages: pages::PageArgs,
 }

@@ -159,7 +159,7 @@ impl Common {
         if let Some(file) = &self.initial {
             asked.give("heap", question::heap(file, self.stage.as_deref()));
         }
-        let question = question::lists(&asked)?;
+        let question = question::of(&asked)?;
         let (_, kernel, _) = question.parts();
         question::note_heap(&kernel.heap);
         Ok(question)

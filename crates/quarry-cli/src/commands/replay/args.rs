@@ -46,9 +46,9 @@ pub(crate) struct Args {
     /// Print all rows, not only those that tell designs apart.
     #[arg(long)]
     pub(crate) all: bool,
-    /// Print the memory of caches in all runs, too: of those that differ most; with --all what they waste and keep
-    /// free. Of a single run those that waste most.
-    #[arg(long, conflicts_with = "time")]
+    /// Print caches in all runs, too: the memory of those that differ most, or with --time the time in their operations.
+    /// Of a single run those that waste most, or take most time.
+    #[arg(long)]
     pub(crate) caches: bool,
     /// Print who allocated, too: the call sites with most memory at the recorded peak, as `quarry callers` does, which
     /// also has processes, caches and flame graphs.
@@ -109,7 +109,7 @@ impl Args {
                 asked.give("start", start);
             }
         }
-        let replay = question::lists(&asked)?;
+        let replay = question::of(&asked)?;
         question::note_heap(&replay.heap);
         Ok(replay)
     }

@@ -17,8 +17,8 @@ use quarry_lab::replay::notes;
 use quarry_lab::replay::pages::{PageEvents, PageMode};
 use quarry_lab::replay::timed::{self, Pace, Timing};
 use quarry_lab::{Plan, RunReport};
-use quarry_view::View;
 use quarry_view::frame::Frame;
+use quarry_view::{Doc, View};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -168,7 +168,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         &asked,
         &alone,
         args.json,
-        (view, show_of(args)),
+        (|docs: &[Doc]| asked_parts(view(docs), args), show_of(args)),
         |asked, kept| one(args, asked, input.clone(), kept),
     )
 }
@@ -212,47 +212,74 @@ fn one(args: &Args, asked: &Replay, mut input: Input, kept: Kept<'_>) -> anyhow:
         callers: &callers,
         sensitivity: None,
     };
-    if let Some(kept) = kept {
-        kept.push(output::doc("replay", &report)?);
-        return exhausted.map_or(Ok(()), |why| Err(error::exhausted(why)));
-    }
-    let html = args.html.as_deref();
-    let mut view = output::viewed(
-        "replay",
-        &report,
-        quarry_lab::replay::view,
-        html,
-        args.force,
-    )?;
-    if args.json {
-        output::print_json("replay", &report)?;
-    } else if args.csv {
-        let first = ["design", "era", "page_size", "cpus"];
-        let table = match args.caches {
-            true => Frame::of_parts(&runs, |run| &run.caches, &first)?,
-            false => Frame::of(&runs)?,
-        };
-        output::print_csv(table, &first)?;
-    } else if !html.is_some_and(output::is_stdout) {
-        let told = exhausted
-            .iter()
-            .map(|why| format!("MEMORY EXHAUSTED: {why}"));
-        view.findings.splice(..0, told);
-        let asked = [
-            ("caches", args.caches),
-            ("fragmentation", args.fragmentation),
-        ];
-        let is_left_out = |id: &str| asked.iter().any(|(of, is)| *of == id && !is);
-        view.sections.retain(|section| !is_left_out(&section.id));
-        show(view, &notes, args)?;
-    }
+    let printing = Printing {
+        command: "replay",
+        view: quarry_lab::replay::view,
+        notes: &notes,
+        exhausted: exhausted.as_deref(),
+    };
+    printing.print(&report, |run| &run.caches, args, kept)?;
     exhausted.map_or(Ok(()), |why| Err(error::exhausted(why)))
 }
 
-/// Prints the view of a replay.
-fn show(mut view: View, notes: &str, args: &Args) -> anyhow::Result<()> {
-    view.note_first(notes.lines().map(str::to_string));
-    terminal::print_view(&view, show_of(args))
+/// A replay's answer and how it is printed.
+struct Printing<'a> {
+    command: &'a str,
+    view: fn(&[Doc]) -> View,
+    notes: &'a str,
+    /// Reason why runs lack a part of the load.
+    exhausted: Option<&'a str>,
+}
+
+impl Printing<'_> {
+    fn print<R, P>(
+        &self,
+        report: &Report<'_, R>,
+        caches: fn(&R) -> &[P],
+        args: &Args,
+        kept: Kept<'_>,
+    ) -> anyhow::Result<()>
+    where
+        R: JsonSchema + Serialize,
+        P: JsonSchema + Serialize,
+    {
+        if let Some(kept) = kept {
+            kept.push(output::doc(self.command, report)?);
+            return Ok(());
+        }
+        let html = args.html.as_deref();
+        let view = output::viewed(self.command, report, self.view, html, args.force)?;
+        if args.json {
+            return output::print_json(self.command, report);
+        }
+        if args.csv {
+            let first = ["design", "era", "page_size", "cpus"];
+            let table = match args.caches {
+                true => Frame::of_parts(report.runs, caches, &first)?,
+                false => Frame::of(report.runs)?,
+            };
+            return output::print_csv(table, &first);
+        }
+        if html.is_some_and(output::is_stdout) {
+            return Ok(());
+        }
+        let mut view = asked_parts(view, args);
+        let told = self.exhausted.map(|why| format!("MEMORY EXHAUSTED: {why}"));
+        view.findings.splice(..0, told);
+        view.note_first(self.notes.lines().map(str::to_string));
+        terminal::print_view(&view, show_of(args))
+    }
+}
+
+/// The sections of a view that are always printed, or were asked for.
+fn asked_parts(mut view: View, args: &Args) -> View {
+    let asked = [
+        ("caches", args.caches),
+        ("fragmentation", args.fragmentation),
+    ];
+    let is_left_out = |id: &str| asked.iter().any(|(of, is)| *of == id && !is);
+    view.sections.retain(|section| !is_left_out(&section.id));
+    view
 }
 
 /// Parts of a view that are printed.
@@ -308,23 +335,13 @@ fn run_timed(
         callers: &[],
         sensitivity: study.as_ref(),
     };
-    if let Some(kept) = kept {
-        kept.push(output::doc("replay --time", &report)?);
-        return Ok(());
-    }
-    let html = args.html.as_deref();
-    let view = output::viewed("replay --time", &report, timed::view, html, args.force)?;
-    if args.json {
-        return output::print_json("replay --time", &report);
-    }
-    if args.csv {
-        let first = ["design", "era", "page_size", "cpus"];
-        return output::print_csv(Frame::of(&runs)?, &first);
-    }
-    if html.is_some_and(output::is_stdout) {
-        return Ok(());
-    }
-    show(view, &notes, args)
+    let printing = Printing {
+        command: "replay --time",
+        view: timed::view,
+        notes: &notes,
+        exhausted: None,
+    };
+    printing.print(&report, |run| &run.caches, args, kept)
 }
 
 /// Names the runs that had no memory for blocks of pages: their load did not fit, and their figures lack a part of it.

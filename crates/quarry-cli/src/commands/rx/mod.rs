@@ -68,7 +68,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if args.sensitivity && !asked.has("packets") {
         asked.give("packets", STUDY_PACKETS);
     }
-    let asked = question::lists(&asked)?;
+    let asked = question::of(&asked)?;
     let alone = [("--sensitivity", args.sensitivity)];
     let one = |asked: &_, kept: Kept<'_>| one(args, asked, kept);
     experiment::answer(&asked, &alone, args.json, false, one)

@@ -1,19 +1,52 @@
 //! Replays in simulated time as people read them: what operations cost, and why.
 
-use quarry_view::Form::{Bytes, Count, Ms, Ns, Of, Rate, Share};
-use quarry_view::value::{list, number};
+use std::collections::BTreeMap;
+
+use quarry_view::Form::{Bytes, Count, Ms, Ns, Of, Rate, Share, Text};
+use quarry_view::value::{list, number, text};
 use quarry_view::{Axis, Chart, Doc, Grid, Line, Section, Spec, View, column, grouped, runs};
 use serde_json::Value;
 
 use super::report::{QUANTILES, TimedReport};
 use crate::experiments::study;
-use crate::replay::view::{machines, titled, zoomed};
+use crate::replay::view::{compared, machines, titled, zoomed};
 
 /// Runs whose times differ by less count as equal.
 const EQUAL: f64 = 1.02;
 
 /// Tables of replays in simulated time.
-pub const TABLES: [Spec; 1] = [RUNS];
+pub const TABLES: [Spec; 3] = [RUNS, CACHES, COMPARED];
+
+const CACHES: Spec = Spec {
+    title: "Caches",
+    rows: "runs.caches",
+    first: 15,
+    columns: || {
+        vec![
+            column("name", "name", Text),
+            column("operations", "operations", Count),
+            column("operation,\nns", "operation_ns", Ns),
+            column("lock wait,\nns", "lock_wait_ns", Ns),
+            column("misses", "misses", Share),
+            column("memory", "slab_bytes", Bytes),
+        ]
+    },
+};
+
+/// Caches of several runs; a column for each run follows.
+const COMPARED: Spec = Spec {
+    title: "Caches of several runs",
+    rows: "runs.caches",
+    first: 15,
+    columns: || {
+        vec![
+            column("cache", "name", Text),
+            column("difference", "operations operation_ns", Ms).about(
+                "Milliseconds in all of its operations: the most in any run less the least.",
+            ),
+        ]
+    },
+};
 
 const RUNS: Spec = Spec {
     title: "Nanoseconds an operation",
@@ -77,7 +110,37 @@ pub fn view(docs: &[Doc]) -> View {
     let grid = Grid::of(&all);
     let table = Section::new(RUNS.title).with(grid.table(&RUNS));
     let view = titled(docs, "simulated time").with(latencies(&grid));
-    study::with(view.with(table), docs)
+    study::with(view.with(table).with(caches(&grid)), docs)
+}
+
+/// Time of each cache, a column for each run; of one run what its operations take.
+fn caches(grid: &Grid<'_>) -> Section {
+    let section = Section::new(CACHES.title).id("caches");
+    let (table, note) = match grid.runs.as_slice() {
+        [(run, _)] => (
+            Some(CACHES.table(list(run, "caches"))),
+            "Those with most time in their operations are first.",
+        ),
+        _ => (
+            compared(grid, &COMPARED, by_name),
+            "Milliseconds in all operations of a cache. Those that differ most between the runs are first.",
+        ),
+    };
+    match table.filter(|table| !table.rows.is_empty()) {
+        Some(table) => section.with(table.noted(note)),
+        None => section,
+    }
+}
+
+/// Nanoseconds of all operations by the name of the cache.
+fn by_name(run: &Value) -> BTreeMap<&str, f64> {
+    let mut sums = BTreeMap::new();
+    for cache in list(run, "caches") {
+        let number = |name: &str| number(cache, name).unwrap_or(0.0);
+        *sums.entry(text(cache, "name")).or_insert(0.0) +=
+            number("operations") * number("operation_ns");
+    }
+    sums
 }
 
 /// Times of allocations and frees by percentile.
