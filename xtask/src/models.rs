@@ -126,6 +126,7 @@ pub(crate) fn root() -> Result<Outcome> {
         }
     }
     ignored("quarry-malloc", "programs")?;
+    record_again(programs.quarry()?)?;
     let release = fs::read_to_string("/proc/sys/kernel/osrelease")?;
     if !release.starts_with("6.18.") {
         let release = release.trim();
@@ -143,6 +144,52 @@ pub(crate) fn root() -> Result<Outcome> {
         &["--ignored", "page_texts"],
     )?;
     Ok(Outcome::Done)
+}
+
+/// Workloads that `traces/record` records, each with a program of it and the Debian packages that have it.
+const WORKLOADS: [(&str, &str, &str); 3] = [
+    ("hackbench", "hackbench", "rt-tests"),
+    ("kv", "redis-benchmark", "redis-server"),
+    ("tbench", "tbench_srv", "dbench"),
+];
+
+/// Records bundled workloads again into a folder that goes away, as far as this machine has their programs. Servers listen in
+/// a network of their own.
+fn record_again(quarry: &Path) -> Result<()> {
+    let (here, missing): (Vec<_>, Vec<_>) = WORKLOADS
+        .into_iter()
+        .partition(|(_, program, _)| shell::find_tool(program).is_some());
+    for (name, program, package) in missing {
+        println!("no {program}: {name} is not recorded; install the Debian package {package}");
+    }
+    if here.is_empty() {
+        return Ok(());
+    }
+    let folder = tempfile::tempdir().context("no folder for recordings")?;
+    let mut path = quarry
+        .parent()
+        .context("a path of the command")?
+        .as_os_str()
+        .to_owned();
+    path.push(":");
+    path.push(env::var_os("PATH").unwrap_or_default());
+    let mut record = Command::new("unshare");
+    record.args(["-n", "sh", "-c", "ip link set lo up; exec \"$@\"", "sh"]);
+    record
+        .arg(shell::root().join("traces/record"))
+        .arg("-o")
+        .arg(folder.path());
+    shell::run(
+        record
+            .args(here.iter().map(|(name, ..)| name))
+            .env("PATH", path),
+    )?;
+    for (name, ..) in here {
+        let trace = folder.path().join(name).with_extension("parquet");
+        let mut info = Command::new(quarry);
+        shell::run(info.args(["replay", "--design", "sheaf"]).arg(trace))?;
+    }
+    Ok(())
 }
 
 /// The tests that read recordings, which are otherwise ignored.
