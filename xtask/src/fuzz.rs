@@ -1,6 +1,9 @@
 //! `cargo xtask fuzz`: the targets of `fuzz/`, one after the other.
 
-use anyhow::{Result, bail};
+use std::fs;
+use std::process::Command;
+
+use anyhow::{Context, Result};
 
 use crate::shell;
 
@@ -14,44 +17,66 @@ const TARGETS: [&str; 6] = [
 ];
 /// One input may take this long, in seconds: what takes longer is a finding.
 const TIMEOUT: &str = "-timeout=20";
+/// Counters of edges, by which libFuzzer finds new inputs. The address sanitizer sees nothing of objects inside the allocators'
+/// own memory, and takes most of the time; wrong offsets are found by the checks of a debug build.
+const COUNTERS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=3 \
+                        -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
+                        -Cllvm-args=-sanitizer-coverage-pc-table";
+/// Named, so that build scripts and macros have no counters.
+const TRIPLE: &str = "x86_64-unknown-linux-gnu";
 
 /// Options of `fuzz`.
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Minutes for all targets together.
-    #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..))]
-    minutes: u32,
+    /// Seconds of each target.
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..))]
+    seconds: u32,
     /// The targets; all of them otherwise.
     #[arg(value_parser = clap::builder::PossibleValuesParser::new(TARGETS))]
     targets: Vec<String>,
 }
 
+impl Default for Options {
+    /// A short run of all targets.
+    fn default() -> Self {
+        Self {
+            seconds: 10,
+            targets: Vec::new(),
+        }
+    }
+}
+
 /// Runs the targets. An input that fails stays in `fuzz/artifacts`; it belongs into `fuzz/seeds`, which the tests
 /// read, with the change that mends it.
 pub(crate) fn run(options: &Options) -> Result<()> {
-    if shell::find_tool("cargo-fuzz").is_none() {
-        bail!(
-            "cargo-fuzz is missing: `cargo install cargo-fuzz`, `rustup toolchain install nightly`"
-        );
-    }
     let all = TARGETS.map(str::to_owned);
     let targets: &[String] = match options.targets.is_empty() {
         true => &all,
         false => &options.targets,
     };
-    let seconds = options.minutes * 60 / targets.len() as u32;
+    let (root, programs) = (shell::root(), shell::target_dir().join("fuzz"));
+    let mut cargo = shell::cargo();
+    cargo.args(["build", "--bins", "--target", TRIPLE, "--manifest-path"]);
+    cargo.arg(root.join("fuzz/Cargo.toml"));
+    cargo
+        .env("RUSTFLAGS", COUNTERS)
+        .env("CARGO_TARGET_DIR", &programs);
+    shell::run(&mut cargo)?;
+    let programs = std::path::absolute(programs.join(TRIPLE).join("debug"))?;
     for target in targets {
-        std::fs::create_dir_all(shell::root().join("fuzz/corpus").join(target))?;
-        let mut cargo = shell::cargo_of("nightly");
-        // The address sanitizer sees nothing of objects inside the allocators' own memory, and takes most
-        // of the time; wrong offsets are found by the checks of a debug build.
-        cargo.args(["fuzz", "run", "--sanitizer", "none", target]);
-        cargo.arg(format!("fuzz/corpus/{target}"));
+        let [corpus, artifacts] =
+            ["corpus", "artifacts"].map(|kind| format!("fuzz/{kind}/{target}/"));
+        for folder in [&corpus, &artifacts] {
+            fs::create_dir_all(root.join(folder)).with_context(|| format!("no folder {folder}"))?;
+        }
+        let mut fuzz = Command::new(programs.join(target));
+        fuzz.current_dir(&root).arg(corpus);
         let folders = seeds::folders(target).into_iter();
-        cargo.args(folders.filter(|folder| shell::root().join(folder).is_dir()));
-        cargo.args(["--", TIMEOUT, "-print_final_stats=1"]);
-        cargo.arg(format!("-max_total_time={seconds}"));
-        shell::run(&mut cargo)?;
+        fuzz.args(folders.filter(|folder| root.join(folder).is_dir()));
+        fuzz.args([TIMEOUT, "-verbosity=0", "-print_final_stats=1"]);
+        fuzz.arg(format!("-artifact_prefix={artifacts}"));
+        fuzz.arg(format!("-max_total_time={}", options.seconds));
+        shell::run(&mut fuzz)?;
     }
     Ok(())
 }

@@ -49,7 +49,7 @@ enum Command {
     TestFallback,
     /// The random scripts and storms of the tests with all their cases and eras.
     Soak,
-    /// The fuzz targets of `fuzz/` (needs cargo-fuzz and a nightly compiler).
+    /// The fuzz targets of `fuzz/`.
     Fuzz(fuzz::Options),
     /// The tests that need root: AF_XDP, and the files of the running kernel.
     Root,

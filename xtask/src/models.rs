@@ -8,9 +8,9 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::aarch64;
 use crate::programs::Programs;
 use crate::shell::{self, Outcome};
+use crate::{aarch64, fuzz};
 
 /// Set for the tests that then run all their cases.
 const SOAK: &str = "QUARRY_SOAK";
@@ -67,8 +67,8 @@ pub(crate) fn fallback() -> Result<()> {
     Programs::build()?.run("quarry-host", &[], &environment, &[])
 }
 
-/// All random cases and all eras of the tests that ordinarily run a part of them, the models with their highest bounds,
-/// and the aarch64 sequence under an emulator.
+/// All random cases and all eras of the tests that ordinarily run a part of them, the models with their highest bounds, the
+/// fuzz targets for a while, and the aarch64 sequence under an emulator.
 ///
 /// Two programs and the host's models read `QUARRY_SOAK`. The negative controls of the storms do the same with and without it.
 pub(crate) fn soak() -> Result<()> {
@@ -96,6 +96,7 @@ pub(crate) fn soak() -> Result<()> {
     shell::run(endurance.envs(soak))?;
     Programs::build()?.run("quarry", SOAKED, &soak, &skip)?;
     loom(&soak)?;
+    fuzz::run(&fuzz::Options::default())?;
     if let Outcome::Skipped(reason) = aarch64::emulated()? {
         println!("aarch64 was not emulated: {reason}");
     }

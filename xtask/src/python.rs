@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 
 use crate::programs::Programs;
 use crate::shell::{self, Outcome};
@@ -57,22 +57,26 @@ pub(crate) fn run() -> Result<Outcome> {
     shell::run(&mut pip(&format!("{}[test]", sources.display())))?;
     shell::run(tool("ruff").args(["format", "--check", "."]))?;
     shell::run(tool("ruff").args(["check", "."]))?;
-    // Outside of the sources, whose folder `quarry` has no compiled part.
-    shell::run(
-        tool("python")
-            .args(["-m", "mypy.stubtest", "--concise", "--mypy-config-file"])
-            .arg(package.join("pyproject.toml"))
-            .arg("quarry")
-            .current_dir(&environment),
-    )?;
+    // Outside of the sources, whose folder `quarry` has no compiled part; beside the tests, which wait for one processor.
+    let mut stubs = tool("python");
+    stubs.args(["-m", "mypy.stubtest", "--concise", "--mypy-config-file"]);
+    stubs.arg(package.join("pyproject.toml")).arg("quarry");
+    stubs.current_dir(&environment);
     let quarry = absolute(quarry)?;
-    shell::run(
-        tool("python")
-            .args(["-m", "pytest", "-q"])
-            .arg(package.join("tests"))
-            .env("QUARRY_COMMAND", quarry)
-            .current_dir(&environment),
-    )?;
+    let mut tests = tool("python");
+    tests
+        .args(["-m", "pytest", "-q"])
+        .arg(package.join("tests"));
+    tests
+        .env("QUARRY_COMMAND", quarry)
+        .current_dir(&environment);
+    std::thread::scope(|scope| {
+        let stubs = scope.spawn(|| shell::run(&mut stubs));
+        shell::run(&mut tests)?;
+        stubs
+            .join()
+            .map_err(|_| anyhow!("the check of the stubs panicked"))?
+    })?;
     Ok(Outcome::Done)
 }
 

@@ -36,15 +36,6 @@ pub(crate) fn cargo() -> Command {
     ))
 }
 
-/// `cargo` of another toolchain, which rustup has to find.
-pub(crate) fn cargo_of(toolchain: &str) -> Command {
-    let mut command = at_root(Command::new("cargo"));
-    // rustup's cargo of this process told it which toolchain it is.
-    command.env_remove("RUSTUP_TOOLCHAIN").env_remove("CARGO");
-    command.arg(format!("+{toolchain}"));
-    command
-}
-
 fn at_root(mut command: Command) -> Command {
     command.current_dir(root());
     // What cargo told this process about xtask itself must not reach the crates built from here.
