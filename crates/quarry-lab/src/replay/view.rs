@@ -360,52 +360,57 @@ pub(super) fn zoomed(mut section: Section) -> Section {
 
 /// Memory of each cache at the end, a column for each run; of one run what its slabs have.
 fn caches(grid: &Grid<'_>) -> Section {
-    let section = Section::new(CACHES.title).id("caches");
-    if let [(run, _)] = grid.runs.as_slice() {
-        let mut caches: Vec<&Value> = list(run, "caches").iter().collect();
-        let size = |cache: &Value, name: &str| number(cache, name).unwrap_or(0.0);
-        caches.sort_by(|a, b| {
-            let by = |of| size(b, of).total_cmp(&size(a, of));
-            by("waste_bytes").then(by("free_bytes"))
-        });
-        return match caches.is_empty() {
-            true => section,
-            false => section.with(
-                CACHES
-                    .table(caches)
-                    .noted("Those that waste most are first."),
-            ),
-        };
-    }
-    let note = "Bytes of slabs. The caches that differ most between the runs are first.";
-    match compared(grid, &COMPARED, by_name) {
-        Some(table) => section.with(table.noted(note)),
-        None => section,
+    let [(run, _)] = grid.runs.as_slice() else {
+        let note = "Bytes of slabs. The caches that differ most between the runs are first.";
+        return of_caches(CACHES.title, compared(grid, &COMPARED, of_slabs), note);
+    };
+    let mut caches: Vec<&Value> = list(run, "caches").iter().collect();
+    let size = |cache: &Value, name: &str| number(cache, name).unwrap_or(0.0);
+    caches.sort_by(|a, b| {
+        let by = |of| size(b, of).total_cmp(&size(a, of));
+        by("waste_bytes").then(by("free_bytes"))
+    });
+    let note = "Those that waste most are first.";
+    of_caches(CACHES.title, CACHES.table(caches), note)
+}
+
+/// A section of caches; it has no table without them.
+pub(super) fn of_caches(title: &str, table: Table, note: &str) -> Section {
+    let section = Section::new(title).id("caches");
+    match table.rows.is_empty() {
+        true => section,
+        false => section.with(table.noted(note)),
     }
 }
 
-/// A row for each cache, a column for each run with what `of` says of the caches of it; those that differ most are first. None
-/// without caches.
+/// A row for each cache, a column for each run with the sum of `value` over the caches of a name; those that differ most are
+/// first. A cache without a value is not there.
 pub(super) fn compared(
     grid: &Grid<'_>,
     spec: &Spec,
-    of: fn(&Value) -> BTreeMap<&str, f64>,
-) -> Option<Table> {
-    let of_runs: Vec<BTreeMap<&str, f64>> = grid.runs.iter().map(|(run, _)| of(run)).collect();
+    value: impl Fn(&Value) -> Option<f64>,
+) -> Table {
+    let by_name = |run| {
+        let mut sums = BTreeMap::new();
+        for cache in list(run, "caches") {
+            if let Some(value) = value(cache) {
+                *sums.entry(text(cache, "name")).or_insert(0.0) += value;
+            }
+        }
+        sums
+    };
+    let of_runs: Vec<BTreeMap<&str, f64>> =
+        grid.runs.iter().map(|(run, _)| by_name(*run)).collect();
     let names: BTreeSet<&str> = of_runs.iter().flat_map(BTreeMap::keys).copied().collect();
     let spread = |name: &str| {
         let values = || {
-            of_runs
-                .iter()
-                .map(|run| run.get(name).copied().unwrap_or(0.0))
+            let runs = of_runs.iter();
+            runs.map(|run| run.get(name).copied().unwrap_or(0.0))
         };
         values().fold(0.0, f64::max) - values().fold(f64::INFINITY, f64::min)
     };
     let mut names: Vec<(f64, &str)> = names.into_iter().map(|name| (spread(name), name)).collect();
     names.sort_by(|a, b| b.0.total_cmp(&a.0));
-    if names.is_empty() {
-        return None;
-    }
     let own = (spec.columns)();
     let form = own.last().map_or(Text, |difference| difference.form);
     let labels = grid.runs.iter();
@@ -418,19 +423,13 @@ pub(super) fn compared(
         let cells = values.map(|value| value.map_or_else(|| Cell::maybe(None), cell));
         table.row([Cell::text(name), cell(spread)].into_iter().chain(cells));
     }
-    Some(table)
+    table
 }
 
-/// Bytes of slabs by the name of the cache. Slabs that caches share (SLOB) are of none.
-fn by_name(run: &Value) -> BTreeMap<&str, f64> {
-    let mut sums = BTreeMap::new();
-    for cache in list(run, "caches") {
-        let number = |name: &str| number(cache, name).unwrap_or(0.0);
-        if number("slab_bytes") > 0.0 || number("active_objs") == 0.0 {
-            *sums.entry(text(cache, "name")).or_insert(0.0) += number("slab_bytes");
-        }
-    }
-    sums
+/// Bytes of a cache's slabs. Slabs that caches share (SLOB) are of none.
+fn of_slabs(cache: &Value) -> Option<f64> {
+    let number = |name: &str| number(cache, name).unwrap_or(0.0);
+    (number("slab_bytes") > 0.0 || number("active_objs") == 0.0).then(|| number("slab_bytes"))
 }
 
 /// Uses of the machine's memory over time, of a run that drives page events; and the moments that tell most.

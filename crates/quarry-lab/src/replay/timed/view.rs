@@ -1,15 +1,13 @@
 //! Replays in simulated time as people read them: what operations cost, and why.
 
-use std::collections::BTreeMap;
-
 use quarry_view::Form::{Bytes, Count, Ms, Ns, Of, Rate, Share, Text};
-use quarry_view::value::{list, number, text};
+use quarry_view::value::{list, number};
 use quarry_view::{Axis, Chart, Doc, Grid, Line, Section, Spec, View, column, grouped, runs};
 use serde_json::Value;
 
 use super::report::{QUANTILES, TimedReport};
 use crate::experiments::study;
-use crate::replay::view::{compared, machines, titled, zoomed};
+use crate::replay::view::{compared, machines, of_caches, titled, zoomed};
 
 /// Runs whose times differ by less count as equal.
 const EQUAL: f64 = 1.02;
@@ -115,32 +113,14 @@ pub fn view(docs: &[Doc]) -> View {
 
 /// Time of each cache, a column for each run; of one run what its operations take.
 fn caches(grid: &Grid<'_>) -> Section {
-    let section = Section::new(CACHES.title).id("caches");
-    let (table, note) = match grid.runs.as_slice() {
-        [(run, _)] => (
-            Some(CACHES.table(list(run, "caches"))),
-            "Those with most time in their operations are first.",
-        ),
-        _ => (
-            compared(grid, &COMPARED, by_name),
-            "Milliseconds in all operations of a cache. Those that differ most between the runs are first.",
-        ),
+    let [(run, _)] = grid.runs.as_slice() else {
+        let note = "Milliseconds in all operations of a cache. Those that differ most between the runs are first.";
+        let ns =
+            |cache: &Value| Some(number(cache, "operations")? * number(cache, "operation_ns")?);
+        return of_caches(CACHES.title, compared(grid, &COMPARED, ns), note);
     };
-    match table.filter(|table| !table.rows.is_empty()) {
-        Some(table) => section.with(table.noted(note)),
-        None => section,
-    }
-}
-
-/// Nanoseconds of all operations by the name of the cache.
-fn by_name(run: &Value) -> BTreeMap<&str, f64> {
-    let mut sums = BTreeMap::new();
-    for cache in list(run, "caches") {
-        let number = |name: &str| number(cache, name).unwrap_or(0.0);
-        *sums.entry(text(cache, "name")).or_insert(0.0) +=
-            number("operations") * number("operation_ns");
-    }
-    sums
+    let note = "Those with most time in their operations are first.";
+    of_caches(CACHES.title, CACHES.table(list(run, "caches")), note)
 }
 
 /// Times of allocations and frees by percentile.
