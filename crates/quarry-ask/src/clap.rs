@@ -81,7 +81,7 @@ fn arg(field: &Field, has: &dyn Fn(&str) -> bool, lists: bool) -> Arg {
         return arg.action(ArgAction::SetTrue);
     }
     let names = (field.names)();
-    let lists = lists || field.inner || field.together;
+    let lists = lists || field.takes_several();
     let (check, kind) = (field.check, field.kind);
     let check = move |text: &str| match kind == Kind::Count && text.contains("..") && !lists {
         true => Err("it must be one value".to_string()),

@@ -209,6 +209,12 @@ impl Field {
         }
     }
 
+    /// True if one answer takes several values.
+    #[must_use]
+    pub const fn takes_several(&self) -> bool {
+        self.inner || self.together
+    }
+
     /// The command's long option.
     #[must_use]
     pub fn option(&self) -> String {

@@ -136,9 +136,7 @@ pub fn outer<Q: Part>(asked: &Q) -> Vec<(Q, Map<String, Json>)> {
     let several = object(asked, false);
     let several = |name: &str| several.get(name)?.as_array().map(|values| values.len() > 1);
     let fields = fields::<Q>();
-    let varies = fields
-        .iter()
-        .filter(|field| !field.inner && !field.together);
+    let varies = fields.iter().filter(|field| !field.takes_several());
     let varies: Vec<&str> = varies
         .map(|field| field.name)
         .filter(|name| several(name) == Some(true))
