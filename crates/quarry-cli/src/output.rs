@@ -35,14 +35,6 @@ pub(crate) fn note_cpus(machine: &Machine, cpus: impl IntoIterator<Item = u32>) 
     beyond.for_each(|text| note(&text));
 }
 
-/// Settings as they were given, in a line; empty if there are none.
-pub(crate) fn settings_line(settings: &[String]) -> String {
-    match settings {
-        [] => String::new(),
-        some => format!("settings: --set {}\n", some.join(" --set ")),
-    }
-}
-
 /// Writes a table as comma-separated values, these columns first.
 pub(crate) fn print_csv(mut table: Frame, first: &[&str]) -> anyhow::Result<()> {
     table.lead(first);
@@ -195,6 +187,17 @@ impl Given {
     pub(crate) fn with(mut self, name: &str, value: &str) -> Self {
         self.0.insert(name.to_string(), value.into());
         self
+    }
+
+    /// Tunables as they were given, in a line; empty if there are none.
+    pub(crate) fn line(&self) -> String {
+        let set = self.0.get("set").and_then(Json::as_array);
+        let set = set.into_iter().flatten().filter_map(Json::as_str);
+        let set: String = set.map(|text| format!(" --set {text}")).collect();
+        match set.is_empty() {
+            true => set,
+            false => format!("settings:{set}\n"),
+        }
     }
 
     /// Meanings of the members of a question.

@@ -101,8 +101,6 @@ pub(crate) struct Command<'a> {
     pub(crate) args: &'a TimedArgs,
     /// Settings as given.
     pub(crate) settings: Given,
-    /// Tunables as given.
-    pub(crate) set: &'a [String],
 }
 
 impl Command<'_> {
@@ -157,7 +155,7 @@ impl Command<'_> {
             runs: reports,
             sensitivity: study.as_ref(),
         };
-        let settings = output::settings_line(self.set);
+        let settings = self.settings.line();
         let notes = format!("{}\n{settings}", self.machine.about);
         print(self.name, &timed, notes, self.args.json, has_profiles, kept)
     }

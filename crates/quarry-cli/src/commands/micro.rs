@@ -64,7 +64,6 @@ fn one(args: &Args, asked: &Micro, kept: Kept<'_>) -> anyhow::Result<()> {
         seed: asked.clock.seed.or(1),
         args: &args.timed,
         settings: output::Given::of(asked),
-        set: asked.set.texts(),
     };
     command.answer(&Bench, &runs, kept)
 }

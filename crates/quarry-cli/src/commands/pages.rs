@@ -59,7 +59,6 @@ fn one(args: &Args, asked: &Pages, kept: Kept<'_>) -> anyhow::Result<()> {
         seed: asked.clock.seed.or(1),
         args: &args.timed,
         settings: output::Given::of(asked),
-        set: asked.set.texts(),
     };
     command.answer(&Bench, &runs, kept)
 }

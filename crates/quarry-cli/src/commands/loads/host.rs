@@ -117,7 +117,7 @@ pub(super) fn run(common: &Common, load: &impl AskLoad) -> anyhow::Result<()> {
         settings: args::settings(load),
         runs: loads.iter().flatten().collect(),
     };
-    let notes = output::settings_line(load.parts().2.set.texts());
+    let notes = document.settings.line();
     if common.timed.json || !loads.is_empty() {
         experiment::print(name, &document, notes, common.timed.json, false, None)?;
     }

@@ -34,7 +34,7 @@ fn run(common: &Common, load: &impl AskLoad) -> anyhow::Result<()> {
 
 /// Answers one question.
 fn one(common: &Common, load: &impl AskLoad, kept: Kept<'_>) -> anyhow::Result<()> {
-    let (clock, kernel, rules) = load.parts();
+    let (clock, kernel, _) = load.parts();
     let loads = Loads(kernel.start());
     let (machine, runs) = load.runs()?;
     output::note_eras(runs.iter().map(|run| run.spec.setup.era));
@@ -46,7 +46,6 @@ fn one(common: &Common, load: &impl AskLoad, kept: Kept<'_>) -> anyhow::Result<(
         seed: clock.seed.or(1),
         args: &common.timed,
         settings: args::settings(load),
-        set: rules.set.texts(),
     };
     let reports = command.run_all(&loads, &runs)?;
     let late = runs.iter().zip(&reports);

@@ -47,7 +47,7 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(crate) all: bool,
     /// Print caches in all runs, too: the memory of those that differ most, or with --time the time in their operations.
-    /// Of a single run those that waste most, or take most time.
+    /// A single run has those that waste most, or take most time.
     #[arg(long)]
     pub(crate) caches: bool,
     /// Print who allocated, too: the call sites with most memory at the recorded peak, as `quarry callers` does, which
