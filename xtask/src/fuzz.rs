@@ -22,6 +22,8 @@ const TIMEOUT: &str = "-timeout=20";
 const COUNTERS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=3 \
                         -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
                         -Cllvm-args=-sanitizer-coverage-pc-table";
+/// Seconds of each target, usually.
+const SECONDS: u32 = 60;
 /// Named, so that build scripts and macros have no counters.
 const TRIPLE: &str = "x86_64-unknown-linux-gnu";
 
@@ -29,7 +31,7 @@ const TRIPLE: &str = "x86_64-unknown-linux-gnu";
 #[derive(clap::Args)]
 pub(crate) struct Options {
     /// Seconds of each target.
-    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = SECONDS, value_parser = clap::value_parser!(u32).range(1..))]
     seconds: u32,
     /// The targets; all of them otherwise.
     #[arg(value_parser = clap::builder::PossibleValuesParser::new(TARGETS))]
@@ -37,10 +39,10 @@ pub(crate) struct Options {
 }
 
 impl Default for Options {
-    /// A short run of all targets.
+    /// As the command without options.
     fn default() -> Self {
         Self {
-            seconds: 10,
+            seconds: SECONDS,
             targets: Vec::new(),
         }
     }

@@ -154,7 +154,7 @@ const WORKLOADS: [(&str, &str, &str); 3] = [
     ("tbench", "tbench_srv", "dbench"),
 ];
 
-/// Records bundled workloads again into a folder that goes away, as far as this machine has their programs. Servers listen in
+/// Records bundled workloads again into a folder that goes away: those whose programs this machine has. Servers listen in
 /// a network of their own.
 fn record_again(quarry: &Path) -> Result<()> {
     let (here, missing): (Vec<_>, Vec<_>) = WORKLOADS
@@ -187,8 +187,8 @@ fn record_again(quarry: &Path) -> Result<()> {
     )?;
     for (name, ..) in here {
         let trace = folder.path().join(name).with_extension("parquet");
-        let mut info = Command::new(quarry);
-        shell::run(info.args(["replay", "--design", "sheaf"]).arg(trace))?;
+        let mut replay = Command::new(quarry);
+        shell::run(replay.args(["replay", "--design", "sheaf"]).arg(trace))?;
     }
     Ok(())
 }

@@ -518,7 +518,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
         }
     }
 
-    /// One walk over the slots for [`Self::rest`]; counts the list of caches as one if it cannot be had.
+    /// One walk over the slots for [`Self::rest`]; counts the list of caches as one if it stays locked.
     fn hold_slots(&self, wait: bool) -> u32 {
         let mut missed = self.system.pages.quiesce(wait);
         match self.system.caches.lock(self.machine()) {

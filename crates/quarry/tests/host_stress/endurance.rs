@@ -222,7 +222,7 @@ fn forks_hold() {
     assert!(missed < heaps, "{missed} of {heaps}");
 }
 
-/// Forks of a new heap; returns the locks that could not be had.
+/// Forks of a new heap; returns the locks that it missed.
 fn forks_of_a_heap(forks: u64) -> u64 {
     let builder = Builder::<DefaultDesign>::new().memory_bytes(MEMORY);
     let heap = builder.mode(Mode::Auto).build().expect("a heap");
