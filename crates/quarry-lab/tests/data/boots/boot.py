@@ -40,7 +40,7 @@ ARCHITECTURES = {
     "amd64": Architecture("gcc", ("qemu-system-x86_64", "-M", "q35", "-cpu", "qemu64"), "ttyS0"),
     "arm64": Architecture(
         "aarch64-linux-gnu-gcc",
-        ("qemu-system-aarch64", "-M", "virt,gic-version=3", "-cpu", "cortex-a72"),
+        ("qemu-system-aarch64", "-M", "virt,gic-version=3", "-cpu", "neoverse-n1"),
         "ttyAMA0",
     ),
     "ppc64el": Architecture(
