@@ -29,7 +29,7 @@ NAMES = ("active_objs", "num_objs", "objsize", "objperslab", "pagesperslab")
 
 
 class Architecture(NamedTuple):
-    """How programs for an architecture are built, and what runs them."""
+    """Compiler, emulated machine and console of an architecture."""
 
     gcc: str
     qemu: tuple[str, ...]
