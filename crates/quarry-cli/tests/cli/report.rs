@@ -112,7 +112,7 @@ fn predictions_and_runs_have_pages() {
         &[
             "Predicted slab memory",
             "64 KiB pages",
-            "their bounds",
+            "nine times in ten",
             "The dashed line is the slab memory now",
         ],
     );

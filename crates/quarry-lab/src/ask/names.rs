@@ -84,7 +84,7 @@ static ENTRIES: [Entry; 11] = [
         Needs::Snapshot,
         Figure {
             column: "predicted_bytes",
-            bounds: Some(["low_bytes", "high_bytes"]),
+            bounds: Some(["likely_low_bytes", "likely_high_bytes"]),
             now: Some("observed_bytes"),
         },
     ),

@@ -39,9 +39,13 @@ pub struct WhatIf {
     pub page_size: u64,
     /// Expected bytes of all slabs.
     pub predicted_bytes: u64,
-    /// Bytes with every unknown at its best.
+    /// Bytes that nine in ten such predictions reach at least.
+    pub likely_low_bytes: u64,
+    /// Bytes that nine in ten such predictions reach at most.
+    pub likely_high_bytes: u64,
+    /// Bytes with every unknown at its best: less can be excluded.
     pub low_bytes: u64,
-    /// Bytes with every unknown at its worst.
+    /// Bytes with every unknown at its worst: more can be excluded.
     pub high_bytes: u64,
     /// Bytes that leave the slabs for the page allocator.
     pub to_pages_bytes: u64,
@@ -54,6 +58,8 @@ impl WhatIf {
             design: told.design.clone(),
             page_size: told.page_size,
             predicted_bytes: told.predicted_bytes,
+            likely_low_bytes: told.likely_low_bytes,
+            likely_high_bytes: told.likely_high_bytes,
             low_bytes: told.low_bytes,
             high_bytes: told.high_bytes,
             to_pages_bytes: told.to_pages_bytes,

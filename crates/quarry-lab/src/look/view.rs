@@ -107,8 +107,10 @@ const WHAT_IFS: Spec = Spec {
                 .about("Predicted less what the slabs are now.")
                 .computed(|told| Some(number(told, "predicted_bytes")? - number(told, "now")?))
                 .worded(changed),
-            column("low", "low_bytes", Bytes),
-            column("high", "high_bytes", Bytes),
+            column("9 in 10\nfrom", "likely_low_bytes", Bytes),
+            column("9 in 10\nto", "likely_high_bytes", Bytes),
+            column("low", "low_bytes", Bytes).more(),
+            column("high", "high_bytes", Bytes).more(),
         ]
     },
 };
@@ -380,7 +382,12 @@ fn what_ifs(look: &Value) -> Section {
         told["now"] = look["slab_bytes"].clone();
     }
     let now = number(look, "slab_bytes");
-    let paths = ["change", "low_bytes", "predicted_bytes", "high_bytes"];
+    let paths = [
+        "change",
+        "likely_low_bytes",
+        "predicted_bytes",
+        "likely_high_bytes",
+    ];
     let chart = Chart::ranges_of("Predicted slab memory", &told, paths, now);
     section.with(chart).with(WHAT_IFS.table(&told))
 }

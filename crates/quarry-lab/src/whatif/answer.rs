@@ -108,10 +108,10 @@ pub fn finding(predictions: &[Prediction]) -> String {
             cpus(told)
         )
     };
-    // The bounds tell them apart if they do not meet.
-    let certain = match least.high_bytes < most.low_bytes {
-        true => "their bounds do not overlap",
-        false => "but their bounds overlap",
+    // What is likely tells them apart if it does not meet.
+    let certain = match least.likely_high_bytes < most.likely_low_bytes {
+        true => "what is likely nine times in ten does not overlap",
+        false => "but what is likely nine times in ten overlaps",
     };
     format!(
         "Slab memory is {} now; predicted is {} at least and {} at most: {certain}.",
@@ -137,14 +137,14 @@ fn answer(told: &Prediction) -> String {
         );
     }
     format!(
-        "Slab memory {} now, {} ({}) with {to}; between {} ({}) and {} ({}).",
+        "Slab memory {} now, {} ({}) with {to}; nine times in ten between {} ({}) and {} ({}).",
         mib(observed),
         mib(told.predicted_bytes),
         change(told.predicted_bytes, observed),
-        mib(told.low_bytes),
-        change(told.low_bytes, observed),
-        mib(told.high_bytes),
-        change(told.high_bytes, observed),
+        mib(told.likely_low_bytes),
+        change(told.likely_low_bytes, observed),
+        mib(told.likely_high_bytes),
+        change(told.likely_high_bytes, observed),
     )
 }
 

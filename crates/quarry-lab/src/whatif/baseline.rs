@@ -8,7 +8,8 @@ use quarry_core::sheaf::geometry::SHEAF_CAPACITY_MAX;
 use quarry_designs::{DesignSpec, Setting};
 use quarry_snapshot::{CacheAttributes, SlabinfoRow, Snapshot};
 
-use super::cache::{Lay, is_reclaimable};
+use super::brought::Brought;
+use super::cache::{Lay, longest_list};
 use super::configuration::Configured;
 use super::kernel_model::{Explained, KernelModel, MAX_ORDER, line_of};
 use super::releases::Step;
@@ -30,7 +31,14 @@ pub(super) struct Observed<'a> {
     /// Caches that it explains.
     pub(super) explained: usize,
     /// Computed when they are asked for: who wants the kernel alone does not wait for them.
-    caches: OnceLock<Vec<ObservedCache<'a>>>,
+    caches: OnceLock<ObservedCaches<'a>>,
+}
+
+/// The caches of a snapshot.
+struct ObservedCaches<'a> {
+    all: Vec<ObservedCache<'a>>,
+    /// All were shrunk a short time ago.
+    are_shrunk: bool,
 }
 
 /// Facts about a cache of a snapshot that no question changes.
@@ -48,6 +56,9 @@ pub(super) struct ObservedCache<'a> {
     /// The same if a single CPU uses the cache and its other slabs are full, where no count of sysfs tells.
     pub(super) lay_of_one_cpu: Option<Lay>,
 }
+
+/// Caches that tell of a shrink; of fewer it can be chance.
+const SHRUNK_CACHES: usize = 10;
 
 impl<'a> Baseline<'a> {
     /// Finds the kernels that explain a snapshot.
@@ -146,7 +157,8 @@ impl<'a> Baseline<'a> {
             to: new.design.era,
             snapshot,
         };
-        step.widen(&mut told);
+        let reboots = new.needs_boot_from(&old.kernel) || !question.configs.is_empty();
+        step.widen(&mut told, reboots);
         let configured = Configured {
             snapshot,
             kernel: &new,
@@ -154,6 +166,7 @@ impl<'a> Baseline<'a> {
         for config in &question.configs {
             configured.add(*config, &mut told)?;
         }
+        told.place_likely();
         told.fit_into(snapshot.memory_bytes);
         Ok(told)
     }
@@ -225,6 +238,10 @@ impl<'a> Baseline<'a> {
                 limit.short()
             ));
         }
+        if self.likeliest.are_shrunk(self.snapshot) {
+            let what = "its caches were shrunk a short time ago, by their free objects: CPUs are taken to hold none";
+            guessed.push(what.to_string());
+        }
         if self.snapshot.present_cpus.is_none() {
             let cpus = || kernels().map(|kernel| kernel.cpus);
             let (fewest, most) = (cpus().min().unwrap_or(1), cpus().max().unwrap_or(1));
@@ -244,59 +261,111 @@ impl<'a> Baseline<'a> {
 }
 
 impl<'a> Observed<'a> {
+    /// True if all caches were shrunk a short time ago: CPUs held nothing then, and have taken little since.
+    ///
+    /// * Sheaves come out of slabs as a whole, so that what counts as active is a multiple of their capacity, but for
+    ///   caches whose sheaves were emptied one object after the other: a shrink does that.
+    /// * Where CPUs hold slabs, a cache with no more slabs than CPUs has all of them there, and all objects count as active.
+    fn look_shrunk(&self, caches: &[ObservedCache<'a>]) -> bool {
+        let used = caches.iter().filter(|cache| {
+            let debug = self.kernel.debug.flags(cache.row, cache.sysfs).debug();
+            let is_known = cache.lay.is_exact || cache.row.limit > 0 || debug;
+            !is_known && cache.row.num_slabs > 0 && cache.row.objperslab > 1
+        });
+        let has_free = |row: &SlabinfoRow| row.active_objs < row.num_objs;
+        let (mut all, mut as_shrunk) = (0_usize, 0_usize);
+        for cache in used {
+            let row = cache.row;
+            let told = match u64::from(cache.sheaf_capacity) {
+                0 if row.num_slabs <= u64::from(self.kernel.cpus) => Some(has_free(row)),
+                0 => None,
+                capacity => Some(row.active_objs % capacity != 0 && has_free(row)),
+            };
+            all += usize::from(told.is_some());
+            as_shrunk += usize::from(told == Some(true));
+        }
+        all >= SHRUNK_CACHES && as_shrunk * 2 > all
+    }
+
     /// The caches of the snapshot that the kernel explains, in its order.
     pub(super) fn caches(&self, snapshot: &'a Snapshot) -> &[ObservedCache<'a>] {
+        &self.observed(snapshot).all
+    }
+
+    /// True if all caches were shrunk a short time ago.
+    fn are_shrunk(&self, snapshot: &'a Snapshot) -> bool {
+        self.observed(snapshot).are_shrunk
+    }
+
+    fn observed(&self, snapshot: &'a Snapshot) -> &ObservedCaches<'a> {
         self.caches.get_or_init(|| {
-            let rows = snapshot.slabinfo.rows.iter();
-            rows.map(|row| ObservedCache::of(snapshot, &self.kernel, row))
-                .collect()
+            let caches = |are_shrunk| -> Vec<_> {
+                let rows = snapshot.slabinfo.rows.iter();
+                rows.map(|row| ObservedCache::of(snapshot, &self.kernel, row, are_shrunk))
+                    .collect()
+            };
+            let all = caches(false);
+            match self.look_shrunk(&all) {
+                true => ObservedCaches {
+                    all: caches(true),
+                    are_shrunk: true,
+                },
+                false => ObservedCaches {
+                    all,
+                    are_shrunk: false,
+                },
+            }
         })
     }
 }
 
 impl<'a> ObservedCache<'a> {
-    fn of(snapshot: &'a Snapshot, kernel: &KernelModel, row: &'a SlabinfoRow) -> Self {
+    fn of(
+        snapshot: &'a Snapshot,
+        kernel: &KernelModel,
+        row: &'a SlabinfoRow,
+        is_shrunk: bool,
+    ) -> Self {
         let sysfs = snapshot.attributes(&row.name);
         let line = line_of(snapshot);
         let slot = kernel.slot(row, line);
         let original = kernel.debug.original(kernel, row, sysfs, line);
-        let sheaf_capacity = sheaf_capacity(kernel, row, sysfs, original.or(slot), line);
+        let computed = original.or(slot).and_then(|params| {
+            let params = kernel.debug.on(params, row, sysfs);
+            kernel.geometry_of(&row.name, &params, line)
+        });
+        let sheaf_capacity = sheaf_capacity(sysfs, computed.as_ref());
+        let longest = computed.as_ref().map_or(0.0, longest_list);
         let lay_of = |cpus| {
             let sheaves = kernel.sheaves(sheaf_capacity);
-            let reclaim = is_reclaimable(snapshot, &row.name);
             let hidden = snapshot.hidden(&row.name);
-            Lay::of(row, sysfs, cpus, &sheaves, reclaim, hidden)
+            Lay::of(row, sysfs, cpus, longest, &sheaves, hidden, is_shrunk)
         };
         // With debugging no CPU holds a slab.
         let debug = kernel.debug.flags(row, sysfs).debug();
-        let lay = lay_of(if debug { 0 } else { kernel.cpus });
+        let mut lay = lay_of(if debug { 0 } else { kernel.cpus });
+        lay.brought = Brought::of(&row.name, lay.objects(), kernel.cpus);
+        // What overflowed the lists of CPUs came to all of them.
+        lay.brought.by_all |= lay.partial > 0.0 && !is_shrunk;
         Self {
             row,
             sysfs,
             slot,
             original,
             sheaf_capacity,
-            lay_of_one_cpu: lay.half_full.then(|| lay_of(1)),
+            lay_of_one_cpu: lay.half_full.then(|| Lay {
+                brought: lay.brought,
+                ..lay_of(1)
+            }),
             lay,
         }
     }
 }
 
-/// Objects of a sheaf of the cache `params`.
-fn sheaf_capacity(
-    kernel: &KernelModel,
-    row: &SlabinfoRow,
-    sysfs: Option<&CacheAttributes>,
-    params: Option<CacheParams>,
-    line: u32,
-) -> u32 {
-    let computed = || {
-        let params = kernel.debug.on(params?, row, sysfs);
-        let geometry = kernel.geometry_of(&row.name, &params, line)?;
-        Some(geometry.sheaf_capacity)
-    };
+/// Objects of a sheaf: as sysfs says, or else as the formulas do.
+fn sheaf_capacity(sysfs: Option<&CacheAttributes>, computed: Option<&Geometry>) -> u32 {
     match sysfs.and_then(|sysfs| sysfs.number("sheaf_capacity")) {
         Some(told) => u32::try_from(told).unwrap_or(0).min(SHEAF_CAPACITY_MAX),
-        None => computed().unwrap_or(0),
+        None => computed.map_or(0, |geometry| geometry.sheaf_capacity),
     }
 }

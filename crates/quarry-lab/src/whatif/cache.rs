@@ -1,16 +1,18 @@
 //! One cache: how its objects lie in the snapshot, and what they need elsewhere.
 
+use std::sync::Arc;
+
 use quarry_core::geometry::Geometry;
 
 use crate::sheaves::Sheaves;
 use quarry_snapshot::{CacheAttributes, HiddenCache, SlabinfoRow, Snapshot};
 
-use super::demand::{Demand, Hidden, pinned};
+use super::brought::Brought;
+use super::demand::{Demand, pinned};
 use super::kernel_model::{self, KernelModel};
-use super::users::{Cpus, Range};
-
-/// Assumption about hidden objects at the low end, in the middle and at the high end of a range.
-pub(super) const HIDDEN: [Hidden; 3] = [Hidden::Least, Hidden::Expected, Hidden::Most];
+use super::pinned::occupied;
+use super::unknown::{Level, Point, Range, Unknown};
+use super::users::Cpus;
 
 /// Parts of the names of caches whose objects stand for files, which kernels reclaim: inodes, names, buffers, extents and
 /// the nodes of page caches.
@@ -41,20 +43,26 @@ pub(super) struct Lay {
     pub(super) slabs: f64,
     /// Objects that CPUs have taken.
     pub(super) demand: Demand,
-    /// Slabs on the CPUs' partial lists, and their objects.
+    /// Slabs on the CPUs' partial lists, and their objects; as expected if they were not counted.
     pub(super) cpu_partial: f64,
     pub(super) cpu_partial_objects: f64,
+    /// Slabs there at most.
+    pub(super) cpu_partial_most: f64,
     /// Slabs on the nodes' partial lists, and their objects.
     pub(super) partial: f64,
     pub(super) partial_objects: f64,
+    /// Slabs of both by the objects in use, where a debugger read them: `[objects, slabs]`.
+    pub(super) open: Arc<[[f64; 2]]>,
     /// The partial slabs were not counted: as many as are half full with the free objects.
     pub(super) half_full: bool,
     /// A debugger read what CPUs, sheaves and barns hold; else it is estimated.
     pub(super) is_exact: bool,
-    /// The objects can be reclaimed under memory pressure.
-    pub(super) reclaim: bool,
     /// Objects that a burst has left in sheaves, in full slabs and partial ones; or those that were read there.
-    pub(super) kept: f64,
+    pub(super) kept: Range,
+    /// Objects that each CPU brings.
+    pub(super) brought: Brought,
+    /// A shrink of all caches has emptied what CPUs held.
+    pub(super) is_shrunk: bool,
     /// Sheaves beside the main ones of the CPUs.
     pub(super) beside_main: f64,
 }
@@ -77,6 +85,15 @@ pub(super) struct Shape {
     pub(super) cpu_partial: f64,
     /// Empty slabs that a node keeps.
     pub(super) min_partial: f64,
+}
+
+/// Slabs on a CPU's partial list at most.
+pub(super) fn longest_list(geometry: &Geometry) -> f64 {
+    f64::from(match geometry.cpu_partial_slabs {
+        // Eras that count objects: a list of slabs that were full, with one free object each.
+        0 => geometry.cpu_partial,
+        slabs => slabs,
+    })
 }
 
 impl Shape {
@@ -104,11 +121,6 @@ impl Shape {
         } else {
             slots
         };
-        let lists = match geometry.cpu_partial_slabs {
-            // Eras that count objects: a list of slabs that were full, with one free object each.
-            0 => geometry.cpu_partial,
-            slabs => slabs,
-        };
         Self {
             slab_bytes,
             slots,
@@ -116,7 +128,7 @@ impl Shape {
             cpu_slabs: !shared && kernel.has_cpu_slabs() && geometry.queue == 0,
             sheaves,
             shared,
-            cpu_partial: f64::from(lists),
+            cpu_partial: longest_list(geometry),
             min_partial: f64::from(geometry.min_partial),
         }
     }
@@ -152,23 +164,25 @@ impl Shape {
 
 impl Lay {
     /// From what the kernel reports. Without counts of sysfs, every CPU that can hold a slab does,
-    /// and the free objects that slabinfo shows are in half-full slabs.
+    /// and the free objects that slabinfo shows are in half-full slabs. They came there when the lists of CPUs, of
+    /// `longest` slabs, overflowed. These were emptied then and fill again: half of the limit is expected.
     pub(super) fn of(
         row: &SlabinfoRow,
         sysfs: Option<&CacheAttributes>,
         cpus: u32,
+        longest: f64,
         sheaves: &Sheaves,
-        reclaim: bool,
         hidden: Option<&HiddenCache>,
+        is_shrunk: bool,
     ) -> Self {
         match hidden {
             // On the lists of 6.18 and 6.19 are slabs, too.
             Some(hidden) if sheaves.capacity > 0 && hidden.cpu_slabs().next().is_none() => {
-                return Self::of_known_sheaves(row, sheaves, reclaim, hidden);
+                return Self::of_known_sheaves(row, sheaves, hidden);
             }
-            Some(hidden) => return Self::of_known_slabs(row, reclaim, hidden),
+            Some(hidden) => return Self::of_known_slabs(row, hidden),
             None if sheaves.capacity > 0 => {
-                return Self::of_sheaves(row, sysfs, sheaves, reclaim);
+                return Self::of_sheaves(row, sysfs, sheaves, is_shrunk);
             }
             None => {}
         }
@@ -177,71 +191,101 @@ impl Lay {
         let counts = sysfs.filter(|sysfs| sysfs.number("slabs").is_some());
         let number = |file| counts.and_then(|sysfs| sysfs.number(file)).unwrap_or(0) as f64;
         if row.limit > 0 {
-            return Self::of_arrays(row, cpus, reclaim);
+            return Self::of_arrays(row, cpus);
         }
-        let (held, partial, partial_objects, cpu_partial) = match counts {
-            Some(sysfs) => (
-                kernel_model::users(sysfs) as f64,
-                number("partial"),
-                number("objects_partial"),
-                sysfs.cpu_partial_slabs().unwrap_or(0) as f64,
-            ),
+        let (held, partial, partial_objects, listed) = match counts {
+            Some(sysfs) => {
+                let listed = sysfs.cpu_partial_slabs().unwrap_or(0) as f64;
+                (
+                    kernel_model::users(sysfs) as f64,
+                    number("partial"),
+                    number("objects_partial"),
+                    [listed; 2],
+                )
+            }
             None => {
                 let free = row.num_objs.saturating_sub(row.active_objs) as f64;
                 let partial = (2.0 * free / slots).ceil().min(slabs);
-                let held = f64::from(cpus).min(slabs - partial);
-                (held, partial, partial * slots - free, 0.0)
+                let taken = slabs - partial;
+                let users = if is_shrunk { 0 } else { cpus };
+                let held = f64::from(users).min(taken);
+                let most = if partial > 0.0 { held * longest } else { 0.0 };
+                (held, partial, partial * slots - free, [most / 2.0, most])
             }
         };
         let partial = partial.min(slabs);
-        let cpu_partial = cpu_partial.min(slabs - partial);
         // On machines with more nodes CPUs may hold slabs that were counted twice; never more than
         // there are.
+        let [cpu_partial, cpu_partial_most] = match counts {
+            Some(_) => listed.map(|listed| listed.min(slabs - partial)),
+            None => listed.map(|listed| listed.min(slabs - partial - held)),
+        };
         let held = held.min(slabs - partial - cpu_partial);
         let full = slabs - partial - cpu_partial - held;
+        // Slabs of the nodes' lists came from those of CPUs: they have as many objects where that was counted.
+        let per_listed = match counts {
+            Some(_) if partial > 0.0 => (partial_objects / partial).min(slots),
+            _ => slots / 2.0,
+        };
         Self {
             slots,
             slabs,
             demand: Demand::new(slots, full, held),
             cpu_partial,
-            cpu_partial_objects: cpu_partial * slots / 2.0,
+            cpu_partial_most,
+            cpu_partial_objects: cpu_partial * per_listed,
             partial,
             partial_objects: partial_objects.min(partial * slots),
+            open: Arc::default(),
             half_full: counts.is_none(),
             is_exact: false,
-            reclaim,
-            kept: 0.0,
+            kept: [0.0; 3],
+            brought: Brought::default(),
+            is_shrunk,
             beside_main: 0.0,
         }
     }
 
     /// Slabs of CPUs that a debugger read; what lies in sheaves beside them is free.
-    fn of_known_slabs(row: &SlabinfoRow, reclaim: bool, hidden: &HiddenCache) -> Self {
+    fn of_known_slabs(row: &SlabinfoRow, hidden: &HiddenCache) -> Self {
         let slots = row.objperslab.max(1) as f64;
         let slabs = row.num_slabs as f64;
-        let used = hidden.cpu_slabs().map(|free| slots - free as f64).collect();
+        let of_held = hidden.cpu_slabs().map(|free| slots - free as f64).collect();
         let cpu_partial = hidden.listed_slabs() as f64;
         let partial = hidden.partial_slabs() as f64;
         let held = hidden.cpu_slabs().count() as f64;
+        let used = |(free, slabs): (u64, u64)| [(slots - free as f64).max(0.0), slabs as f64];
+        let of_cpus = hidden.cpus.values().flat_map(|cpu| &cpu.partial);
+        let of_nodes = hidden.nodes.values().flat_map(|node| &node.partial);
+        let open = of_cpus
+            .chain(of_nodes)
+            .map(|(free, slabs)| used((*free, *slabs)));
         Self {
+            open: open.collect(),
             slots,
             slabs,
-            demand: Demand::known(slots, (slabs - partial - cpu_partial - held).max(0.0), used),
+            demand: Demand::known(
+                slots,
+                (slabs - partial - cpu_partial - held).max(0.0),
+                of_held,
+            ),
             cpu_partial,
+            cpu_partial_most: cpu_partial,
             cpu_partial_objects: cpu_partial * slots - hidden.listed_free() as f64,
             partial,
             partial_objects: partial * slots - hidden.partial_free() as f64,
             half_full: false,
             is_exact: true,
-            reclaim,
-            kept: hidden.in_sheaves() as f64,
+            kept: [hidden.in_sheaves() as f64; 3],
+            brought: Brought::default(),
+            is_shrunk: false,
             beside_main: hidden.sheaves_beside_main() as f64,
         }
     }
 
     /// SLAB: CPUs take batches from slabs that all share. What lies in their arrays counts as active,
     /// but for what lies in the shared arrays, which slabinfo counts.
-    fn of_arrays(row: &SlabinfoRow, cpus: u32, reclaim: bool) -> Self {
+    fn of_arrays(row: &SlabinfoRow, cpus: u32) -> Self {
         let slots = row.objperslab.max(1) as f64;
         let slabs = row.num_slabs as f64;
         // A refill takes from one new slab at a time.
@@ -257,13 +301,16 @@ impl Lay {
             slabs,
             demand: Demand::new(batch, (batches - held).max(0.0), held),
             cpu_partial: 0.0,
+            cpu_partial_most: 0.0,
             cpu_partial_objects: 0.0,
             partial,
             partial_objects,
+            open: Arc::default(),
             half_full: true,
             is_exact: false,
-            reclaim,
-            kept: 0.0,
+            kept: [0.0; 3],
+            brought: Brought::default(),
+            is_shrunk: false,
             beside_main: 0.0,
         }
     }
@@ -271,12 +318,21 @@ impl Lay {
     /// Objects that are in use: those that were read, or as estimated.
     pub(super) fn objects(&self) -> f64 {
         let taken = self.demand.objects() + self.partial_objects;
-        (taken + self.cpu_partial_objects - self.kept).max(0.0)
+        (taken + self.cpu_partial_objects - self.kept[1]).max(0.0)
+    }
+
+    /// Objects that are in use at least.
+    pub(super) fn objects_at_least(&self) -> f64 {
+        let taken = self.demand.full * self.demand.grain + self.demand.users.min(1.0);
+        (taken + self.partial_objects - self.kept[2]).max(0.0)
     }
 
     /// Objects of a slab on a CPU's partial list, in the mean.
     pub(super) fn per_listed(&self) -> f64 {
-        self.cpu_partial_objects / self.cpu_partial.max(1.0)
+        match self.cpu_partial > 0.0 {
+            true => self.cpu_partial_objects / self.cpu_partial,
+            false => 0.0,
+        }
     }
 
     /// Takes this many objects out of what has been used up.
@@ -285,68 +341,94 @@ impl Lay {
         self.demand = self.demand.with(full, self.demand.users);
     }
 
-    /// Slabs of the shape `to`, without sheaves, that the same objects need in place of `from`.
-    pub(super) fn slabs_in(&self, from: &Shape, to: &Shape, cpus: &Cpus) -> Range {
-        let users = cpus.users(self.demand.users);
-        let mut range = [0.0; 3];
-        for (end, hidden) in HIDDEN.into_iter().enumerate() {
-            let full = self.full_with(end, users[end], cpus);
-            let demand = self.demand.with(full, users[end]);
-            range[end] = self.taken(&demand, to, hidden) + self.scattered(end, &demand, from, to);
+    /// True if an unknown may change the slabs.
+    pub(super) fn leaves_open(
+        &self,
+        unknown: Unknown,
+        from: &Shape,
+        to: &Shape,
+        cpus: &Cpus,
+    ) -> bool {
+        let has_kept = self.kept[1] > 0.0 || to.sheaves.capacity > 0 && self.partial > 0.0;
+        match unknown {
+            Unknown::Hidden => self.demand.users > 0.0 && (to.grain != from.grain || has_kept),
+            Unknown::Placed => self.partial > 0.0 || self.cpu_partial > 0.0,
+            Unknown::Kept | Unknown::Went => has_kept && !self.is_shrunk,
+            Unknown::Lists => {
+                has_kept
+                    || to.cpu_partial != from.cpu_partial
+                    || self.cpu_partial_most > self.cpu_partial
+            }
+            Unknown::Users => !cpus.stay(),
+            Unknown::Objects => !cpus.stay() && self.brought != Brought::default(),
         }
-        // What CPUs share between each other need not fit into whole slabs of one CPU.
-        let full = self.demand.full * self.demand.grain / to.slots;
-        let concentrated = full + users[2];
-        if to.grain == to.slots && to.slots > self.slots {
-            range[2] = range[2].max(concentrated + self.scattered(2, &self.demand, from, to));
-        }
-        range
     }
 
-    /// Slabs for parts of what CPUs have taken of this cache, as objects of another one.
-    pub(super) fn demand_in(&self, to: &Shape, cpus: &Cpus, parts: Range) -> Range {
-        let users = cpus.users(self.demand.users);
-        let mut range = [0.0; 3];
-        for (end, hidden) in HIDDEN.into_iter().enumerate() {
-            let full = self.full_with(end, users[end], cpus) * parts[end];
-            range[end] = self.taken(&self.demand.with(full, users[end]), to, hidden);
+    /// Slabs of the shape `to`, without sheaves, that the same objects need in place of `from`.
+    pub(super) fn slabs_in(&self, at: &Point, from: &Shape, to: &Shape, cpus: &Cpus) -> f64 {
+        let users = self.users(at, cpus);
+        let demand = self.demand.with(self.full_with(at, users, cpus), users);
+        let slabs = self.taken(at, &demand, to) + self.scattered(at, &demand, from, to);
+        if at[Unknown::Users] != Level::Most || to.grain != to.slots || to.slots <= self.slots {
+            return slabs;
         }
-        range
+        // What CPUs share between each other need not fit into whole slabs of one CPU.
+        let concentrated = self.demand.full * self.demand.grain / to.slots + users;
+        slabs.max(concentrated + self.scattered(at, &self.demand, from, to))
+    }
+
+    /// Slabs for a part of what CPUs have taken of this cache, as objects of another one.
+    pub(super) fn demand_in(&self, at: &Point, to: &Shape, cpus: &Cpus, part: f64) -> f64 {
+        let users = self.users(at, cpus);
+        let full = self.full_with(at, users, cpus) * part;
+        self.taken(at, &self.demand.with(full, users), to)
+    }
+
+    /// CPUs that use the cache.
+    pub(super) fn users(&self, at: &Point, cpus: &Cpus) -> f64 {
+        cpus.users(at[Unknown::Users], self.demand.users, self.brought.by_all)
     }
 
     /// By how much the number of CPUs that use the cache differs from boot to boot: the variance.
     pub(super) fn users_variance(&self, cpus: &Cpus) -> f64 {
-        cpus.users_variance(self.demand.users)
+        cpus.users_variance(self.demand.users, self.brought.by_all)
     }
 
-    /// Grains that have been used up.
-    pub(super) fn full_with(&self, end: usize, users: f64, cpus: &Cpus) -> f64 {
-        let full = self.demand.full;
-        let factor = if self.reclaim {
-            1.0
-        } else {
-            cpus.factors()[end]
+    /// Slabs on the lists of CPUs.
+    pub(super) fn listed(&self, at: &Point) -> f64 {
+        at[Unknown::Lists].of([
+            self.cpu_partial
+                .min(2.0 * self.cpu_partial - self.cpu_partial_most),
+            self.cpu_partial,
+            self.cpu_partial_most,
+        ])
+    }
+
+    /// Grains that have been used up if `users` CPUs use the cache. On another machine the objects are the same, but for
+    /// those that CPUs bring.
+    pub(super) fn full_with(&self, at: &Point, users: f64, cpus: &Cpus) -> f64 {
+        let grain = self.demand.grain;
+        let listed = (self.cpu_partial - self.listed(at)) * self.slots;
+        let moved = match cpus.stay() {
+            true => 0.0,
+            false => {
+                let used = self.demand.used() * (self.demand.users - users);
+                used + cpus.brought(at[Unknown::Objects], &self.brought)
+            }
         };
-        if end < 2 {
-            return full * factor;
-        }
-        // At worst, the objects of CPUs that are gone are on those that remain.
-        let hidden = self.demand.objects() / self.demand.grain - full;
-        let gone = (self.demand.users - users).max(0.0) / self.demand.users.max(1.0);
-        full * factor + hidden * gone
+        (self.demand.full + (listed + moved) / grain).max(0.0)
     }
 
     /// Slabs for what CPUs take.
-    pub(super) fn taken(&self, demand: &Demand, to: &Shape, hidden: Hidden) -> f64 {
-        let taken = demand.grains(to.grain, hidden) * to.grain / to.slots;
+    pub(super) fn taken(&self, at: &Point, demand: &Demand, to: &Shape) -> f64 {
+        let taken = demand.grains(to.grain, at[Unknown::Hidden]) * to.grain / to.slots;
         // Batches come out of slabs that all CPUs share; there is one at least.
         let at_least = if taken > 0.0 && !to.shared { 1.0 } else { 0.0 };
         taken.max(at_least)
     }
 
-    /// Slabs for `objects` objects in `slabs` partial slabs, whose number was counted unless it was
-    /// only taken from how many objects are free.
-    fn placed(&self, end: usize, slabs: f64, objects: f64, half_full: bool, to: &Shape) -> f64 {
+    /// Slabs for `objects` objects in `slabs` partial slabs.
+    fn placed(&self, at: &Point, slabs: f64, objects: f64, to: &Shape) -> f64 {
         if slabs <= 0.0 {
             return 0.0;
         }
@@ -357,51 +439,65 @@ impl Lay {
         if to.slots == self.slots {
             return slabs;
         }
-        let likely = if half_full {
-            2.0 * objects / to.slots * (1.0 - 0.5f64.powf(to.slots))
-        } else {
-            pinned(slabs, objects, self.slots, to.slots)
-        };
+        let likely = pinned(slabs, objects, self.slots, to.slots);
+        if to.slots < self.slots && !self.open.is_empty() {
+            return self.cut(at[Unknown::Placed], slabs, to);
+        }
         let packed = (objects / to.slots).max(objects.min(1.0));
         let apart = if to.slots > self.slots {
             slabs
         } else {
             (slabs * self.slots / to.slots).min(objects)
         };
-        [packed.min(likely), likely, apart.max(likely)][end]
+        at[Unknown::Placed].of([packed.min(likely), likely, apart.max(likely)])
+    }
+
+    /// Smaller slabs for the objects in `slabs` of the open ones; it is known how many each has.
+    fn cut(&self, placed: Level, slabs: f64, to: &Shape) -> f64 {
+        let parts = self.slots / to.slots;
+        let all: f64 = self.open.iter().map(|[_, slabs]| slabs).sum();
+        let needed = self.open.iter().map(|[objects, slabs]| {
+            let likely = occupied(parts, *objects, to.slots);
+            let packed = (objects / to.slots).ceil().min(likely);
+            slabs * placed.of([packed, likely, parts.min(*objects).max(likely)])
+        });
+        needed.sum::<f64>() * slabs / all.max(1.0)
     }
 
     /// Slabs that hold what was left when others were freed.
-    fn scattered(&self, end: usize, demand: &Demand, from: &Shape, to: &Shape) -> f64 {
+    fn scattered(&self, at: &Point, demand: &Demand, from: &Shape, to: &Shape) -> f64 {
+        let lists = at[Unknown::Lists];
         let per_cpu = demand.users / self.demand.users.max(1.0);
         let limit = if from.cpu_partial > 0.0 {
             to.cpu_partial / from.cpu_partial
         } else {
             1.0
         };
-        let listed = self.cpu_partial * per_cpu.max(f64::from(end == 2));
+        let listed = self.listed(at) * per_cpu.max(f64::from(lists == Level::Most));
         // A shorter list gives slabs to the node, where other CPUs fill them up.
         let private = listed * limit.min(1.0);
-        let shared = [0.0, 0.5, 1.0][end] * (listed - private);
+        let shared = lists.of([0.0, 0.5, 1.0]) * (listed - private);
         let listed = private + shared;
-        let mut slabs = self.placed(end, listed, listed * self.per_listed(), !self.is_exact, to)
-            + self.placed(end, self.partial, self.partial_objects, self.half_full, to);
-        if end == 2 {
-            slabs += (to.cpu_partial - from.cpu_partial).max(0.0)
-                * demand.users
-                * f64::from(self.cpu_partial > 0.0 || self.partial > 0.0);
-            slabs += (to.min_partial - from.min_partial.max(self.partial)).max(0.0)
-                * f64::from(self.slabs > 0.0);
-        }
-        slabs
+        let longer = (to.cpu_partial - from.cpu_partial).max(0.0)
+            * demand.users
+            * f64::from(self.cpu_partial > 0.0 || self.partial > 0.0);
+        let empty = (to.min_partial - from.min_partial.max(self.partial)).max(0.0)
+            * f64::from(self.slabs > 0.0);
+        self.placed(at, listed, listed * self.per_listed(), to)
+            + self.placed(at, self.partial, self.partial_objects, to)
+            + lists.of([0.0, 0.0, longer + empty])
     }
 
     /// The same objects in the shape of the snapshot: what the estimate gives where the answer is
     /// known. 1 if it is right.
     pub(super) fn calibration(&self, from: &Shape) -> f64 {
         let grain = self.demand.grain;
-        let taken = self.demand.grains(grain, Hidden::Expected) * grain / self.slots;
-        let model = taken + self.scattered(1, &self.demand, from, from);
+        let mut taken = self.demand.grains(grain, Level::Expected) * grain / self.slots;
+        if from.sheaves.capacity > 0 {
+            // A sheaf can be smaller than a slab, and slabs are whole.
+            taken = (taken - 1e-9).ceil();
+        }
+        let model = taken + self.scattered(&Point::all(Level::Expected), &self.demand, from, from);
         if model > 0.0 { self.slabs / model } else { 1.0 }
     }
 }

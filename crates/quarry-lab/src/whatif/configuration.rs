@@ -22,7 +22,7 @@ use super::names::kmalloc_class;
 use super::question::{Config, Cost};
 use super::releases::ACCOUNT_BYTES;
 use super::report::{CachePrediction, ConfigCost, Prediction};
-use super::users::Range;
+use super::unknown::{Range, Spread};
 
 /// Copies of each normal kmalloc class beside it.
 const COPIES: f64 = 15.0;
@@ -88,6 +88,8 @@ impl Configured<'_> {
         told.low_bytes = told.low_bytes.saturating_add_signed(cost.low_bytes);
         told.predicted_bytes = told.predicted_bytes.saturating_add_signed(cost.bytes);
         told.high_bytes = told.high_bytes.saturating_add_signed(cost.high_bytes);
+        let spread = Spread::of([expected - least, most - expected]);
+        told.spread = told.spread.beside(spread);
         told.configuration.push(cost);
         Ok(())
     }

@@ -15,16 +15,7 @@
 
 use std::sync::Arc;
 
-/// Assumption about the hidden part of the last grain.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Hidden {
-    /// One object is in use.
-    Least,
-    /// As estimated.
-    Expected,
-    /// All objects are in use.
-    Most,
-}
+use super::unknown::Level;
 
 /// The demand on a cache.
 #[derive(Clone, Debug)]
@@ -41,7 +32,7 @@ pub(super) struct Demand {
 /// Use of the last grain of each CPU.
 #[derive(Clone, Debug)]
 enum Last {
-    /// Likely demands.
+    /// Likely demands, one at least.
     Likely(Arc<[Likely]>),
     /// Objects that were read, of each CPU that was seen.
     Known(Arc<[f64]>),
@@ -56,6 +47,23 @@ struct Likely {
     weight: f64,
     /// Chance of another object to the power of the grain, less 1.
     end: f64,
+}
+
+impl Likely {
+    /// The chance of more than `objects` of a grain: (s^objects - s^grain) / (1 - s^grain), also where s is next to 1.
+    fn above(&self, objects: f64) -> f64 {
+        1.0 - (self.ln_s * objects).exp_m1() / self.end
+    }
+
+    /// The demand that is not exceeded with this likelihood; demands grow with their place.
+    fn at(all: &[Self], part: f64) -> Self {
+        let mut sum = 0.0;
+        let reached = all.iter().position(|likely| {
+            sum += likely.weight;
+            sum >= part
+        });
+        all[reached.unwrap_or(all.len() - 1)]
+    }
 }
 
 /// Terms of a sum after which the rest is what a smooth demand would give.
@@ -119,8 +127,9 @@ impl Demand {
         }
     }
 
-    /// The chance that a CPU has taken more than `objects` of its last grain.
-    fn hidden_above(&self, objects: f64, hidden: Hidden) -> f64 {
+    /// The chance that a CPU has taken more than `objects` of its last grain; of one object at the least, of all at the
+    /// most.
+    fn hidden_above(&self, objects: f64, hidden: Level) -> f64 {
         match (hidden, &self.last) {
             // A CPU may hold a grain that it uses nothing of.
             (_, Last::Known(_)) if objects < 1.0 => 1.0,
@@ -128,21 +137,19 @@ impl Demand {
                 let above = used.iter().filter(|used| **used > objects).count();
                 above as f64 / used.len().max(1) as f64
             }
-            (Hidden::Least, _) => f64::from(objects < 1.0),
-            (Hidden::Most, _) => 1.0,
-            (Hidden::Expected, Last::Likely(likely)) => likely
+            (Level::Least, _) => f64::from(objects < 1.0),
+            (Level::Most, _) => 1.0,
+            (Level::Expected, Last::Likely(likely)) => likely
                 .iter()
-                // (s^objects - s^grain) / (1 - s^grain), also where s is next to 1.
-                .map(|Likely { ln_s, weight, end }| {
-                    weight * (1.0 - (ln_s * objects).exp_m1() / end)
-                })
+                .map(|likely| likely.weight * likely.above(objects))
                 .sum(),
+            (Level::At(part), Last::Likely(likely)) => Likely::at(likely, part).above(objects),
         }
     }
 
     /// Grains of `grain` objects that the same demand takes, of all users. A user takes one at
     /// least.
-    pub(super) fn grains(&self, grain: f64, hidden: Hidden) -> f64 {
+    pub(super) fn grains(&self, grain: f64, hidden: Level) -> f64 {
         if self.users <= 0.0 {
             return self.full * self.grain / grain;
         }
@@ -266,13 +273,13 @@ mod tests {
     #[test]
     fn the_same_grain_changes_nothing() {
         for (full, users) in [(0.0, 16.0), (4.0, 6.0), (77.0, 1.0), (100_000.0, 2.0)] {
-            for hidden in [Hidden::Least, Hidden::Expected, Hidden::Most] {
+            for hidden in [Level::Least, Level::Expected, Level::Most] {
                 let demand = Demand::new(21.0, full, users);
                 close(demand.grains(21.0, hidden), full + users);
             }
         }
         close(
-            Demand::new(21.0, 3.0, 0.0).grains(7.0, Hidden::Expected),
+            Demand::new(21.0, 3.0, 0.0).grains(7.0, Level::Expected),
             9.0,
         );
     }
@@ -281,14 +288,14 @@ mod tests {
     fn smaller_grains_show_the_hidden_part() {
         // No CPU has filled a grain of 8: at least one object each, at most 8.
         let demand = Demand::new(8.0, 0.0, 16.0);
-        close(demand.grains(2.0, Hidden::Least), 16.0);
-        close(demand.grains(2.0, Hidden::Most), 64.0);
-        let expected = demand.grains(2.0, Hidden::Expected);
+        close(demand.grains(2.0, Level::Least), 16.0);
+        close(demand.grains(2.0, Level::Most), 64.0);
+        let expected = demand.grains(2.0, Level::Expected);
         assert!((18.0..32.0).contains(&expected), "{expected}");
         assert!((16.0..64.0).contains(&demand.objects()));
         // Much has been used up: half of the last grain is in use, and half of the new one.
         let demand = Demand::new(8.0, 1000.0, 1.0);
-        close(demand.grains(2.0, Hidden::Expected), 4002.5);
+        close(demand.grains(2.0, Level::Expected), 4002.5);
         close(demand.objects(), 8004.0);
     }
 
@@ -297,12 +304,12 @@ mod tests {
         let demand = Demand::known(8.0, 3.0, vec![0.0, 1.0, 5.0, 8.0]);
         close(demand.objects(), 24.0 + 14.0);
         close(demand.used(), 3.5);
-        for hidden in [Hidden::Least, Hidden::Expected, Hidden::Most] {
+        for hidden in [Level::Least, Level::Expected, Level::Most] {
             // Each CPU holds a grain, also where it uses nothing of it.
             close(demand.grains(8.0, hidden), 7.0);
         }
         let fresh = Demand::known(8.0, 0.0, vec![1.0, 5.0, 8.0]);
-        let halves = [Hidden::Least, Hidden::Most].map(|hidden| fresh.grains(4.0, hidden));
+        let halves = [Level::Least, Level::Most].map(|hidden| fresh.grains(4.0, hidden));
         assert_eq!(halves, [5.0; 2]);
     }
 
@@ -311,10 +318,10 @@ mod tests {
         let demand = Demand::new(10.0, 1000.0, 10.0);
         // Ten CPUs with 1005 objects each on average, spread widely.
         close(
-            demand.grains(1000.0, Hidden::Expected),
+            demand.grains(1000.0, Level::Expected),
             10.0 / -(-1000.0 / 1005.0f64).exp_m1(),
         );
-        close(Demand::new(10.0, 0.0, 3.0).grains(80.0, Hidden::Most), 3.0);
+        close(Demand::new(10.0, 0.0, 3.0).grains(80.0, Level::Most), 3.0);
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! Every slab that no CPU holds has an object that pins it, or the heap would give it back.
 
 use super::cache::{Lay, Shape};
+use super::unknown::{Level, Point};
 use super::users::Cpus;
 
 /// Places of a cache's objects.
@@ -32,14 +33,16 @@ pub(crate) struct Holding {
 impl Holding {
     /// The snapshot's objects in the shape `to`, before the slabs are known; `slabs` are expected of it.
     pub(super) fn of(lay: &Lay, to: &Shape, cpus: &Cpus, kept: f64, slabs: f64) -> Self {
-        let users = cpus.users(lay.demand.users)[1];
-        let demand = lay.demand.with(lay.full_with(1, users, cpus), users);
+        let expected = Point::all(Level::Expected);
+        let users = lay.users(&expected, cpus);
+        let full = lay.full_with(&expected, users, cpus);
+        let demand = lay.demand.with(full, users);
         let per_cpu = users / lay.demand.users.max(1.0);
         let listed = lay.cpu_partial_objects * per_cpu;
         let objects = match to.shared {
             // Slabs of all caches have no places of one.
             true => slabs * to.slots,
-            false => demand.objects() + lay.partial_objects + listed - lay.kept,
+            false => demand.objects() + lay.partial_objects + listed - lay.kept[1],
         };
         let holds_slabs = to.cpu_slabs && to.sheaves.capacity == 0;
         let open = (lay.partial + lay.cpu_partial) * lay.slots / to.slots.max(1.0);

@@ -1,19 +1,23 @@
 //! The slabs of a cache with sheaves, from how its objects lie in the snapshot (`pinned.rs` has the
 //! assumptions), and back.
 
+use std::sync::Arc;
+
 use crate::sheaves::Sheaves;
 use quarry_snapshot::{CacheAttributes, HiddenCache, SlabinfoRow};
 
-use super::cache::{HIDDEN, Lay, Shape};
-use super::demand::{Demand, Hidden, thinned};
-use super::pinned::{Beyond, occupied};
-use super::users::{Cpus, Range};
+use super::brought::Brought;
+use super::cache::{Lay, Shape};
+use super::demand::{Demand, thinned};
+use super::pinned::{Beyond, idle_of, placed_in};
+use super::unknown::{Level, Point, Range, Unknown};
+use super::users::{Cpus, reached};
 
 /// Predicted state of a cache.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Outcome {
-    pub(super) slabs: Range,
-    /// Objects in sheaves and barns, as expected.
+    pub(super) slabs: f64,
+    /// Objects in sheaves and barns.
     pub(super) kept: f64,
     /// Sheaves beside the main ones of the CPUs.
     pub(super) sheaves: f64,
@@ -36,6 +40,27 @@ struct Burst {
     is_pinned: bool,
 }
 
+/// Objects that sheaves and barns keep after a load.
+fn after_load(sheaves: &Sheaves, level: Level) -> f64 {
+    let (full_barns, expected) = (sheaves.in_barns * sheaves.capacity, sheaves.after_load());
+    match level {
+        Level::Least => 0.0,
+        level => level.of([full_barns, expected, sheaves.max()].map(|objects| objects as f64)),
+    }
+}
+
+/// The same where `active` objects lie in sheaves or are in use. If these are fewer than full barns and spare sheaves hold,
+/// something else has freed objects to their slabs: any part of them may be in use.
+fn left_in(sheaves: &Sheaves, active: f64) -> Range {
+    let in_barns = sheaves.in_barns * sheaves.capacity;
+    let full = (in_barns + sheaves.cpus * sheaves.capacity) as f64;
+    let (expected, most) = (sheaves.after_load() as f64, sheaves.max() as f64);
+    match full <= active {
+        true => [in_barns as f64, expected.min(active), most.min(active)],
+        false => [0.0, active / 2.0, active],
+    }
+}
+
 impl Lay {
     /// A cache whose CPUs have sheaves. Refills empty partial slabs first. So free objects beyond
     /// those of one slab were freed to their slabs, which happens when the barn is full.
@@ -43,7 +68,7 @@ impl Lay {
         row: &SlabinfoRow,
         sysfs: Option<&CacheAttributes>,
         sheaves: &Sheaves,
-        reclaim: bool,
+        is_shrunk: bool,
     ) -> Self {
         let slots = row.objperslab.max(1) as f64;
         let slabs = row.num_slabs as f64;
@@ -60,20 +85,31 @@ impl Lay {
         let partial_objects = (partial * slots - free).clamp(0.0, active);
         let capacity = sheaves.capacity as f64;
         let grains = (active - partial_objects) / capacity;
-        let users = (sheaves.cpus as f64).min(grains.ceil());
+        let users = match is_shrunk {
+            true => 0.0,
+            false => reached(grains, sheaves.cpus as f64).min(grains),
+        };
+        let has_kept = has_burst && !is_shrunk;
         Self {
             slots,
             slabs,
             demand: Demand::new(capacity, (grains - users).max(0.0), users),
             cpu_partial: 0.0,
+            cpu_partial_most: 0.0,
             cpu_partial_objects: 0.0,
             partial,
             partial_objects,
+            open: Arc::default(),
             half_full: number("partial").is_none(),
             is_exact: false,
-            reclaim,
-            kept: f64::from(has_burst) * (sheaves.after_load() as f64).min(active),
-            beside_main: f64::from(has_burst) * sheaves.beside_main() as f64,
+            kept: if has_kept {
+                left_in(sheaves, active)
+            } else {
+                [0.0; 3]
+            },
+            brought: Brought::default(),
+            is_shrunk,
+            beside_main: f64::from(has_kept) * sheaves.beside_main() as f64,
         }
     }
 
@@ -81,7 +117,6 @@ impl Lay {
     pub(super) fn of_known_sheaves(
         row: &SlabinfoRow,
         sheaves: &Sheaves,
-        reclaim: bool,
         hidden: &HiddenCache,
     ) -> Self {
         let slots = row.objperslab.max(1) as f64;
@@ -103,104 +138,96 @@ impl Lay {
             slabs: row.num_slabs as f64,
             demand: Demand::known(capacity, left / capacity, used),
             cpu_partial: 0.0,
+            cpu_partial_most: 0.0,
             cpu_partial_objects: 0.0,
             partial,
             partial_objects,
+            open: Arc::default(),
             half_full: false,
             is_exact: true,
-            reclaim,
-            kept: hidden.in_sheaves() as f64,
+            kept: [hidden.in_sheaves() as f64; 3],
+            brought: Brought::default(),
+            is_shrunk: false,
             beside_main: hidden.sheaves_beside_main() as f64,
         }
     }
 
-    /// Predicts the cache.
-    pub(super) fn outcome(&self, from: &Shape, to: &Shape, cpus: &Cpus) -> Outcome {
-        if self.kept > 0.0 {
-            return self.rescaled(from, to, cpus);
+    /// Predicts the cache at a point of what is unknown.
+    pub(super) fn outcome(&self, at: &Point, from: &Shape, to: &Shape, cpus: &Cpus) -> Outcome {
+        if self.kept[1] > 0.0 {
+            return match to.sheaves.capacity {
+                0 => self.without_sheaves(at, from, to, cpus),
+                _ => self.rescaled(at, from, to, cpus),
+            };
         }
-        if to.sheaves.capacity == 0 {
-            let slabs = self.slabs_in(from, to, cpus);
+        if to.sheaves.capacity == 0 || self.is_shrunk {
+            let slabs = self.slabs_in(at, from, to, cpus);
             return Outcome {
                 slabs,
                 ..Outcome::default()
             };
         }
         if self.partial > 0.0 {
-            self.after_burst(from, to, cpus)
+            self.after_burst(at, from, to, cpus)
         } else {
-            self.grown(to, cpus)
+            self.grown(at, to, cpus)
         }
     }
 
     /// No CPU's list has overflown: the load only grew, or what it freed was taken again.
-    fn grown(&self, to: &Shape, cpus: &Cpus) -> Outcome {
-        let users = cpus.users(self.demand.users);
+    fn grown(&self, at: &Point, to: &Shape, cpus: &Cpus) -> Outcome {
+        let users = self.users(at, cpus);
         let listed = self.cpu_partial * self.slots / self.demand.grain;
-        let mut outcome = Outcome::default();
-        for (end, hidden) in HIDDEN.into_iter().enumerate() {
-            let full = self.full_with(end, users[end], cpus) + listed;
-            let demand = self.demand.with(full, users[end]);
-            let taken = demand.grains(to.grain, hidden) * to.grain;
-            // Slabs are whole; numbers of sheaves and of slots are, but for rounding.
-            let slabs = (taken / to.slots - 1e-9).ceil();
-            outcome.slabs[end] = slabs.max(f64::from(self.slabs > 0.0));
-            if hidden == Hidden::Expected {
-                outcome.kept = (taken - demand.objects()).max(0.0);
-            }
+        let full = self.full_with(at, users, cpus) + listed;
+        let demand = self.demand.with(full, users);
+        let taken = demand.grains(to.grain, at[Unknown::Hidden]) * to.grain;
+        // Slabs are whole; numbers of sheaves and of slots are, but for rounding.
+        let slabs = (taken / to.slots - 1e-9).ceil();
+        Outcome {
+            slabs: slabs.max(f64::from(self.slabs > 0.0)),
+            kept: (taken - demand.objects()).max(0.0),
+            sheaves: 0.0,
         }
-        outcome
     }
 
     /// A load has come and gone.
-    fn after_burst(&self, from: &Shape, to: &Shape, cpus: &Cpus) -> Outcome {
-        let users = cpus.users(self.demand.users);
+    fn after_burst(&self, at: &Point, from: &Shape, to: &Shape, cpus: &Cpus) -> Outcome {
+        let users = self.users(at, cpus);
         let ratio = self.slots / to.slots;
-        let kept = to.sheaves.after_load() as f64;
-        let burst = |end| self.burst(end, users[end], from, cpus);
-        let beyond = |burst: &Burst, kept: f64| Beyond {
+        let kept = after_load(&to.sheaves, at[Unknown::Kept]);
+        let burst = self.burst(at, users, from, cpus);
+        let kept_here = kept.min(burst.free);
+        let kept_beyond = kept - kept_here;
+        let open = burst.open * ratio;
+        let packed = burst.objects / to.slots;
+        let mut pinned = match at[Unknown::Placed] {
+            Level::Least => packed.min(open),
+            level => placed_in(open, burst.objects, kept_here, to.slots, level),
+        };
+        if !burst.is_pinned {
+            // Nodes keep slabs that nothing needs.
+            let empty = (open - pinned).clamp(0.0, to.min_partial);
+            pinned += at[Unknown::Lists].of([0.0, empty, empty]);
+        }
+        let beyond = Beyond {
             idle: burst.idle * ratio,
-            kept,
+            kept: kept_beyond,
             slots: to.slots,
         };
-        let least = burst(0);
-        let live = self.full_with(0, users[0], cpus) * self.demand.grain + self.partial_objects;
-        let low = (live / to.slots).min((least.full + least.open) * ratio);
-        let middle = burst(1);
-        let kept_here = kept.min(middle.free);
-        let kept_beyond = kept - kept_here;
-        let open = middle.open * ratio;
-        let open = if middle.is_pinned {
-            // Objects of a sheaf were freed one after the other, from slabs apart or from the same.
-            let apart = occupied(open, middle.objects + kept_here, to.slots);
-            let together = occupied(open, middle.objects, to.slots) + kept_here / to.slots;
-            (apart + together.min(apart)) / 2.0
-        } else {
-            open
-        };
-        let expected = middle.full * ratio + open + beyond(&middle, kept_beyond).expected();
-        let worst = burst(2);
-        let most = to.sheaves.max() as f64;
-        let high = (worst.full + worst.open) * ratio + beyond(&worst, most).most();
+        let slabs =
+            burst.full * ratio + pinned + beyond.pinned(at[Unknown::Went], at[Unknown::Placed]);
         Outcome {
-            slabs: [low.ceil().min(expected), expected, high.max(expected)],
-            kept: kept_here + kept_beyond * f64::from(middle.idle > 0.0),
+            slabs,
+            kept: kept_here + kept_beyond * f64::from(burst.idle > 0.0),
             sheaves: to.sheaves.beside_main() as f64,
         }
     }
 
-    /// Slabs that a burst has left in SLUB. Lists that overflowed were emptied and fill again: where
-    /// sysfs does not tell how long they are, half of the limit is expected. One CPU's list to all
-    /// have overflown: the geometric middle.
-    fn burst(&self, end: usize, users: f64, from: &Shape, cpus: &Cpus) -> Burst {
-        let full = self.full_with(end, users, cpus) * self.demand.grain / self.slots;
+    /// Slabs that a burst has left in SLUB.
+    fn burst(&self, at: &Point, users: f64, from: &Shape, cpus: &Cpus) -> Burst {
+        let full = self.full_with(at, users, cpus) * self.demand.grain / self.slots;
         let part = users / self.demand.users.max(1.0);
-        let lists = if self.half_full {
-            (cpus.old().sqrt() * part.min(1.0) * from.cpu_partial / 2.0).min(full)
-        } else {
-            self.cpu_partial * part
-        };
-        let full = if self.half_full { full - lists } else { full };
+        let lists = self.listed(at) * part;
         // A CPU holds a slab, or what else it takes at once.
         let held = users * (self.demand.grain / self.slots).min(1.0);
         let free = self.partial * self.slots - self.partial_objects;
@@ -210,10 +237,11 @@ impl Lay {
         } else {
             self.partial.min(from.min_partial)
         };
+        // What CPUs use of their slabs is hidden: half.
+        let half = at[Unknown::Hidden].of([0.0, 0.5, 1.0]) * self.slots;
         let (per_listed, per_held) = match self.is_exact {
             true => (self.per_listed(), self.demand.used().min(self.slots)),
-            // What CPUs use of their slabs is hidden: half.
-            false => (self.slots / 2.0, self.slots / 2.0),
+            false => (half, half),
         };
         let on_cpus = lists * per_listed + held * per_held;
         Burst {
@@ -226,61 +254,67 @@ impl Lay {
         }
     }
 
-    /// Free places on the lists of CPUs that take the place of sheaves: fewest, expected and most. What sheaves kept is
-    /// free there, half of lists that are as long as after any burst; at most all of the lists. Without the hidden state it
-    /// is not known what sheaves kept.
-    fn listed_places(&self, gone: f64, to: &Shape, users: &Range, cpus: &Cpus) -> Range {
-        if !self.is_exact || to.sheaves.capacity > 0 {
-            return [0.0; 3];
+    /// Objects in sheaves: the more, the fewer are in use.
+    fn kept_at(&self, at: &Point) -> f64 {
+        match at[Unknown::Kept].reversed() {
+            Level::Least if !self.is_exact => 0.0,
+            level => level.of(self.kept),
         }
-        let expected = cpus.old().sqrt() * to.cpu_partial / 2.0 * to.slots / 2.0;
-        let most = users[2] * to.cpu_partial * to.slots;
-        [0.0, expected.min(gone), most.min(gone)]
     }
 
-    /// From sheaves after a burst to larger or smaller ones, or to none. What no longer fits is free;
-    /// as it lies at random, so does what is left.
-    fn rescaled(&self, from: &Shape, to: &Shape, cpus: &Cpus) -> Outcome {
-        let users = cpus.users(self.demand.users);
-        let ratio = self.slots / to.slots;
-        let before = from.sheaves.after_load() as f64;
-        let most = to.sheaves.after_load() as f64;
-        let gone = self.kept * (1.0 - (most / before).min(1.0));
+    /// The objects in use once `gone` of those that sheaves keep are free, in full slabs and partial ones. They were at
+    /// random places, so that what is left is, too; or in slabs of their own, as many as their part is.
+    fn without(&self, gone: f64, placed: Level) -> Self {
         let gone_partial = gone.min(self.partial_objects);
         let left = self.partial_objects - gone_partial;
-        let partial = thinned(self.partial, self.partial_objects, left);
+        let full = self.demand.full - (gone - gone_partial) / self.demand.grain;
+        let apart = thinned(self.partial, self.partial_objects, left);
+        let together = self.partial * left / self.partial_objects.max(1.0);
+        let together = together.min(apart);
+        Self {
+            partial: placed.of([together, (apart + together) / 2.0, apart]),
+            partial_objects: left,
+            demand: self.demand.with(full.max(0.0), self.demand.users),
+            ..self.clone()
+        }
+    }
+
+    /// From sheaves after a burst to a design without: what they held is free. A load as large would have left lists that
+    /// are half full on CPUs, and empty slabs on a node, but no more slabs than it had.
+    fn without_sheaves(&self, at: &Point, from: &Shape, to: &Shape, cpus: &Cpus) -> Outcome {
+        let kept = self.kept_at(at);
+        let slabs = self
+            .without(kept, at[Unknown::Placed])
+            .slabs_in(at, from, to, cpus);
+        let longest = self.users(at, cpus) * to.cpu_partial;
+        let listed = at[Unknown::Lists].of([0.0, longest / 2.0, longest]);
+        let idle = idle_of(kept / to.slots, listed + to.min_partial, at[Unknown::Went]);
+        Outcome {
+            slabs: slabs + idle,
+            ..Outcome::default()
+        }
+    }
+
+    /// From sheaves after a burst to larger or smaller ones. What no longer fits is free.
+    fn rescaled(&self, at: &Point, from: &Shape, to: &Shape, cpus: &Cpus) -> Outcome {
+        let kept = self.kept_at(at);
+        let (before, most) = (
+            from.sheaves.after_load() as f64,
+            to.sheaves.after_load() as f64,
+        );
+        let gone = kept * (1.0 - (most / before.max(1.0)).min(1.0));
+        let left = self.without(gone, at[Unknown::Placed]);
         let free = self.partial * self.slots - self.partial_objects;
         let more = Beyond {
-            idle: self.partial.min(from.min_partial) * ratio,
+            idle: self.partial.min(from.min_partial) * self.slots / to.slots,
             kept: (most - before - free).max(0.0),
             slots: to.slots,
         };
-        let listed = self.listed_places(gone, to, &users, cpus);
-        // A design without sheaves keeps empty slabs, none to all that it may.
-        let may_keep = if most > 0.0 { 0.0 } else { to.min_partial };
-        let kept_empty = (self.partial - partial).clamp(0.0, may_keep);
-        let mut slabs = [0.0; 3];
-        for (end, hidden) in HIDDEN.into_iter().enumerate() {
-            let full = self.full_with(end, users[end], cpus);
-            let full = (full - (gone - gone_partial) / self.demand.grain).max(0.0);
-            let taken = self.taken(&self.demand.with(full, users[end]), to, hidden);
-            slabs[end] = taken
-                + match hidden {
-                    Hidden::Least => left / to.slots,
-                    Hidden::Expected => {
-                        partial * ratio + kept_empty / 2.0 + more.expected() + listed[1] / to.slots
-                    }
-                    Hidden::Most => self.partial * ratio + more.most() + listed[2] / to.slots,
-                };
-        }
         Outcome {
-            slabs: [slabs[0].min(slabs[1]), slabs[1], slabs[2].max(slabs[1])],
-            kept: (self.kept - gone + more.kept).min(most),
-            sheaves: if most > 0.0 {
-                to.sheaves.beside_main() as f64
-            } else {
-                0.0
-            },
+            slabs: left.slabs_in(at, from, to, cpus)
+                + more.pinned(at[Unknown::Went], at[Unknown::Placed]),
+            kept: (kept - gone + more.kept).min(most),
+            sheaves: to.sheaves.beside_main() as f64,
         }
     }
 }

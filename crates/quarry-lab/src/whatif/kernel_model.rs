@@ -196,6 +196,20 @@ impl KernelModel {
             && self.settings == other.settings
     }
 
+    /// True if a machine with another kernel has to boot to have this one: caches' own tunables can be written.
+    pub(super) fn needs_boot_from(&self, other: &Self) -> bool {
+        let boot = |kernel: &Self| {
+            let machine = (kernel.page_bytes, kernel.cpus, kernel.nr_cpu_ids);
+            (
+                kernel.design,
+                machine,
+                kernel.settings.boot,
+                kernel.debug.because.clone(),
+            )
+        };
+        boot(self) != boot(other)
+    }
+
     pub(super) fn machine(&self, cache_line: u32) -> MachineParams {
         let era = slub_era(self.design.era);
         MachineParams {

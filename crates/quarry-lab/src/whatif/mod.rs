@@ -10,9 +10,9 @@
 //!
 //! * *What CPUs use of the slabs they hold.* The kernel counts all of it as in use. With 64 KiB
 //!   pages and 16 CPUs this is most of the memory. Estimated from how many slabs CPUs have used up
-//!   before: `demand.rs`.
+//!   before: `demand.rs`. Just after a shrink of all caches it is nothing: `baseline.rs`.
 //! * *Where objects lie in partial slabs.* Taken as left over at random: `demand.rs`.
-//! * *Which objects exist because of a CPU*, and how many CPUs would use a cache on a machine with
+//! * *Which objects exist because of a CPU*: `brought.rs`; and how many CPUs would use a cache on a machine with
 //!   more or fewer of them: `users.rs`. What only *possible* CPUs cost is not in the prediction.
 //! * *Which objects exist because of a page*, or have sizes that depend on it: taken over as they
 //!   are.
@@ -30,12 +30,13 @@
 //! the report gives what goes to the page allocator beside them.
 //!
 //! `low` and `high` put every unknown at its best and its worst, in all caches at once: one object
-//! or all in what CPUs hold; left-over objects packed or each in a slab of its own; full slabs
-//! proportional to the CPUs or not. The total is wider by twice the standard deviation of chance:
-//! another boot has other CPUs use a cache.
+//! or all in what CPUs hold; left-over objects packed or each in a slab of its own. The total is wider by twice the standard
+//! deviation of chance: another boot has other CPUs use a cache. What is likely nine times in ten lies between them: each
+//! unknown is a distribution, and what is independent is added as squares (`unknown.rs`).
 
 mod answer;
 mod baseline;
+mod brought;
 mod cache;
 mod configuration;
 mod debugging;
@@ -54,6 +55,7 @@ mod pinned;
 mod question;
 mod releases;
 mod report;
+mod unknown;
 mod users;
 mod view;
 
@@ -75,10 +77,12 @@ pub use report::{CachePrediction, Cause, ConfigCost, Prediction};
 pub use view::{TABLES, view};
 
 use baseline::{Observed, ObservedCache};
-use cache::Shape;
 pub(crate) use cache::is_reclaimable;
+use cache::{Lay, Shape};
 use kernel_model::KernelModel;
 use own::OwnSheaves;
+use report::CacheSpread;
+use unknown::{Level, NINE_IN_TEN, NORMAL, Point, Spread, Unknown};
 use users::Cpus;
 
 /// Standard deviations of chance by which `low` and `high` are wider.
@@ -144,8 +148,11 @@ fn compare<'a>(snapshot: &'a Snapshot, observed: &Observed<'a>, new: &KernelMode
         possible_cpus: new.nr_cpu_ids,
         set: String::new(),
         predicted_bytes: sum(|cache| cache.predicted_bytes),
+        likely_low_bytes: 0,
+        likely_high_bytes: 0,
         low_bytes: sum(|cache| cache.low_bytes).saturating_sub(chance),
         high_bytes: sum(|cache| cache.high_bytes).saturating_add(chance),
+        spread: Spread::default(),
         observed_bytes: snapshot.slab_bytes(),
         to_pages_bytes: caches
             .iter()
@@ -200,15 +207,18 @@ impl Teller<'_, '_> {
         };
         told.params = params;
         told.sheaf_capacity = to.sheaves.capacity;
-        told.kept_objects = lay.kept.round() as u64;
+        told.kept_objects = lay.kept[1].round() as u64;
         told.holding.kept = told.kept_objects;
-        let nodes_gone = match row.name.as_str() {
+        let gone = match row.name.as_str() {
             "kernfs_node_cache" => self.sysfs_nodes_gone(),
+            "biovec-max" => self.vectors_of_pages_gone(),
             _ => 0.0,
         };
         let same_cpus = self.old.cpus == self.new.cpus;
-        if is_same && from == to && same_cpus && nodes_gone == 0.0 {
-            return (told, variance(from.slab_bytes));
+        if is_same && from == to && same_cpus && gone == 0.0 {
+            let variance = variance(from.slab_bytes);
+            told.spread.add(Spread::even(NORMAL * variance.sqrt()));
+            return (told, variance);
         }
         if !is_same {
             told.set_shape(
@@ -217,27 +227,56 @@ impl Teller<'_, '_> {
             );
         }
         let right = lay.calibration(&from);
-        lay.drop_full(nodes_gone);
-        let mut outcome = lay.outcome(&from, &to, &self.cpus);
-        if let Some(few) = &cache.lay_of_one_cpu {
-            let ends = few.outcome(&from, &to, &self.cpus).slabs;
+        lay.drop_full(gone);
+        let (few, cpus) = (&cache.lay_of_one_cpu, &self.cpus);
+        let outcome = |level| lay.outcome(&Point::all(level), &from, &to, cpus);
+        let expected = outcome(Level::Expected);
+        let mut slabs = [Level::Least, Level::Expected, Level::Most].map(|level| match level {
+            Level::Expected => expected.slabs,
+            level => outcome(level).slabs,
+        });
+        let mut spread = self.spread_of(&lay, &from, &to, expected.slabs);
+        if let Some(few) = few {
             let scale = few.calibration(&from) / right;
-            outcome.slabs[0] = outcome.slabs[0].min(ends[0] * scale);
-            outcome.slabs[2] = outcome.slabs[2].max(ends[2] * scale);
+            let of_few = |level| scale * few.outcome(&Point::all(level), &from, &to, cpus).slabs;
+            slabs[0] = slabs[0].min(of_few(Level::Least));
+            slabs[2] = slabs[2].max(of_few(Level::Most));
+            let of_few = of_few(Level::Expected) - expected.slabs;
+            // How many CPUs use a cache here is half the load's, half the cache's, as elsewhere.
+            spread.split(
+                Unknown::Users,
+                Spread::evenly((-of_few).max(0.0), of_few.max(0.0)),
+            );
         }
         own.subtract(self.old, self.line, &from, lay.beside_main);
-        own.add(self.new, self.line, &to, outcome.sheaves);
-        told.set_bytes(outcome.slabs.map(|slabs| slabs * right * to.slab_bytes));
-        told.holding = Holding::of(
-            &lay,
-            &to,
-            &self.cpus,
-            outcome.kept,
-            outcome.slabs[1] * right,
-        );
-        told.kept_objects = outcome.kept.round() as u64;
+        own.add(self.new, self.line, &to, expected.sheaves);
+        told.set_bytes(slabs.map(|slabs| slabs * right * to.slab_bytes));
+        let needed = lay.objects_at_least() * to.slab_bytes / to.slots;
+        told.needed_bytes = (needed as u64).min(told.low_bytes);
+        told.spread = spread.times(right * to.slab_bytes);
+        let variance = variance(to.slab_bytes);
+        told.spread.add(Spread::even(NORMAL * variance.sqrt()));
+        told.holding = Holding::of(&lay, &to, &self.cpus, expected.kept, expected.slabs * right);
+        told.kept_objects = expected.kept.round() as u64;
         told.cause = cause(is_same, &from, &to, told.stays());
-        (told, variance(to.slab_bytes))
+        (told, variance)
+    }
+
+    /// The distances to the slabs that a cache has nine times in ten, from each unknown alone.
+    fn spread_of(&self, lay: &Lay, from: &Shape, to: &Shape, expected: f64) -> CacheSpread {
+        let mut spread = CacheSpread::default();
+        for unknown in Unknown::ALL {
+            if !lay.leaves_open(unknown, from, to, &self.cpus) {
+                continue;
+            }
+            let ends = NINE_IN_TEN.map(|level| {
+                let at = Point::all(Level::Expected).with(unknown, level);
+                lay.outcome(&at, from, to, &self.cpus).slabs
+            });
+            let of_one = Spread::around(expected, ends);
+            spread.split(unknown, of_one);
+        }
+        spread
     }
 
     /// The shapes of a cache in both kernels, and whether its slabs stay the same; `to` are its parameters in the new

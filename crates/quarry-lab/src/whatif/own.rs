@@ -13,15 +13,23 @@ use super::cache::Shape;
 use super::kernel_model::KernelModel;
 use super::names::kmalloc_class;
 use super::report::{CachePrediction, Cause};
-use super::users::Range;
+use super::unknown::{Range, Spread};
 
 /// Bytes that a barn asks kmalloc for: a lock, the heads of two lists, two counts.
 const BARN_BYTES: u32 = 4 + 2 * 16 + 2 * 4;
 
-/// Objects that sheaves and barns are, by the bytes of their kmalloc class: fewest, expected, most.
+/// Objects that sheaves and barns are, by the bytes of their kmalloc class.
 #[derive(Debug, Default)]
 pub(super) struct OwnSheaves {
-    classes: BTreeMap<u32, Range>,
+    classes: BTreeMap<u32, Own>,
+}
+
+#[derive(Debug, Default)]
+struct Own {
+    /// Fewest, expected, most.
+    objects: Range,
+    /// Distances to their number nine times in ten, by what is independent from cache to cache.
+    spread: Spread,
 }
 
 impl OwnSheaves {
@@ -72,17 +80,21 @@ impl OwnSheaves {
         };
         let target = kmalloc_index(rules, &kernel.machine(line), bytes.into());
         if let KmallocTarget::Class(class) = target {
-            let sum = self.classes.entry(class.size).or_default();
-            for (sum, objects) in sum.iter_mut().zip(objects) {
+            let own = self.classes.entry(class.size).or_default();
+            for (sum, objects) in own.objects.iter_mut().zip(objects) {
                 *sum += objects;
             }
+            let [least, expected, most] = objects;
+            own.spread = own
+                .spread
+                .beside(Spread::of([expected - least, most - expected]));
         }
     }
 
     /// Adds the bytes to the caches of plain kmalloc, and returns the expected ones.
     pub(super) fn place(&self, caches: &mut [CachePrediction], page_bytes: u64) -> i64 {
         let mut all = 0;
-        for (size, objects) in &self.classes {
+        for (size, own) in &self.classes {
             let is_class = |name: &str| {
                 kmalloc_class(name).is_some_and(|class| class == ("kmalloc", u64::from(*size)))
             };
@@ -91,14 +103,15 @@ impl OwnSheaves {
                 continue;
             };
             let slab_bytes = cache.pages_per_slab.saturating_mul(page_bytes) as f64;
-            let bytes =
-                objects.map(|n| (n / cache.objs_per_slab as f64 * slab_bytes).round() as i64);
+            let object_bytes = slab_bytes / cache.objs_per_slab as f64;
+            let bytes = own.objects.map(|n| (n * object_bytes).round() as i64);
             if bytes == [0; 3] {
                 continue;
             }
             // They come from slabs of the class as other objects do.
             cache.holding.is_observed = false;
-            cache.holding.add(objects[1].round() as i64);
+            cache.holding.add(own.objects[1].round() as i64);
+            cache.spread.add(own.spread.times(object_bytes));
             cache.low_bytes = cache.low_bytes.saturating_add_signed(bytes[0]);
             let kept = cache.predicted_bytes.abs_diff(cache.observed_bytes);
             cache.predicted_bytes = cache.predicted_bytes.saturating_add_signed(bytes[1]);

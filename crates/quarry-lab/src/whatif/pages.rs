@@ -7,6 +7,8 @@
 //! * *A page asked of kmalloc.* Code that wants a buffer of one page asks for `PAGE_SIZE` bytes: the
 //!   class of 4096 with 4 KiB pages, of 65536 with 64 KiB pages. How many objects of the class of
 //!   one page are that is not told: between none and all, half is expected.
+//! * *Vectors of pages* (`biovec-max`) are kept in stock by the block layer: the larger a page, the more. Two machines that
+//!   booted with 4, 16 and 64 KiB have 48, 160 and 544 (`tests/data/cpus`): 8.25 for each KiB.
 //! * *Thread stacks* are a cache, `thread_stack`, where a page is larger than a stack. On kernels
 //!   recorded with 4 KiB pages there is none, with 64 KiB pages there is one, with objects of 16
 //!   KiB. meminfo's `KernelStack` tells their bytes, and they come and go with `task_struct`. On
@@ -21,10 +23,12 @@ use super::cache::Shape;
 use super::holding::Holding;
 use super::kernel_model::KernelModel;
 use super::names::{is_arm64, kmalloc_class};
-use super::users::Range;
+use super::unknown::{Level, Point, Range};
 use super::{CachePrediction, Teller};
 
 const THREAD_STACK: &str = "thread_stack";
+/// Vectors of pages in stock for each KiB of a page.
+const VECTORS_PER_KIB: f64 = 8.25;
 
 /// The largest kmalloc class in bytes.
 fn kmalloc_max(kernel: &KernelModel) -> u64 {
@@ -64,6 +68,12 @@ impl Teller<'_, '_> {
             return row.objsize >= self.new.page_bytes;
         }
         kmalloc_class(&row.name).is_some_and(|(_, bytes)| bytes > kmalloc_max(self.new))
+    }
+
+    /// Vectors of pages that the other kernel's block layer does not keep in stock; less than 0 if it keeps more.
+    pub(super) fn vectors_of_pages_gone(&self) -> f64 {
+        let kib = |kernel: &KernelModel| (kernel.page_bytes >> 10) as f64;
+        VECTORS_PER_KIB * (kib(self.old) - kib(self.new))
     }
 
     /// Bytes of kmallocs that had no class before: what meminfo has beyond slabinfo.
@@ -122,6 +132,7 @@ impl Teller<'_, '_> {
             told.set_bytes(
                 [packed, middle.max(packed), most.max(packed)].map(|n| n * to.slab_bytes),
             );
+            told.spread_evenly();
             Some(told)
         });
         told.collect()
@@ -172,10 +183,14 @@ impl Teller<'_, '_> {
         let params = CacheParams::new(u32::try_from(size).ok()?);
         let geometry = self.new.geometry(&params, self.line)?;
         let to = Shape::of(&geometry, self.new);
-        let slabs = lay.demand_in(&to, &self.cpus, parts);
+        let slabs = [0, 1, 2].map(|end| {
+            let level = [Level::Least, Level::Expected, Level::Most][end];
+            lay.demand_in(&Point::all(level), &to, &self.cpus, parts[end])
+        });
         let mut told = CachePrediction::new(name, size);
         told.set_shape(geometry.objects.into(), 1 << geometry.order);
         told.set_bytes(slabs.map(|slabs| slabs * to.slab_bytes));
+        told.spread_evenly();
         told.holding = Holding::of(lay, &to, &self.cpus, 0.0, slabs[1]);
         if !to.shared {
             told.holding.objects = (told.holding.objects as f64 * parts[1]).round() as u64;

@@ -11,6 +11,8 @@
 //!
 //! *A load that only grows* takes objects in whole sheaves. That is a demand of this grain (`demand.rs`).
 
+use super::unknown::Level;
+
 /// Part of SLUB's idle slabs, and of the objects that sheaves keep, beyond the free ones in the slabs that
 /// are there: what they pin where the load was larger.
 #[derive(Clone, Copy, Debug)]
@@ -27,29 +29,61 @@ pub(super) struct Beyond {
 /// that of two standard deviations to one side.
 const TIMES_MAX: f64 = 44.0;
 /// Steps of the integral over the size of the load, and their size. They reach 2^20 times as large.
-const STEPS: u32 = 320;
+const STEPS: u32 = 80;
 const STEP: f64 = 20.0 * std::f64::consts::LN_2 / STEPS as f64;
+
+/// The load at most, in times of what is seen of it.
+fn times(went: Level) -> f64 {
+    match went {
+        Level::Least | Level::Expected => 1.0,
+        Level::At(part) => (1.0 / (1.0 - part)).min(TIMES_MAX),
+        Level::Most => TIMES_MAX,
+    }
+}
 
 impl Beyond {
     /// Slabs that the objects pin if the load was `times` as large as what is idle.
-    fn pinned(&self, times: f64) -> f64 {
-        occupied((times - 1.0) * self.idle, self.kept, self.slots)
+    fn pinned_at(&self, times: f64, placed: Level) -> f64 {
+        placed_in(
+            (times - 1.0) * self.idle,
+            0.0,
+            self.kept,
+            self.slots,
+            placed,
+        )
     }
 
-    /// The slabs that are expected, over all sizes of the load: the integral of dx / x^2 from 1 on, in
-    /// even steps of t = ln x.
-    pub(super) fn expected(&self) -> f64 {
+    /// Slabs that the objects pin, by how far the load went and how they lie. Those expected are the mean over all sizes of the load: the integral of dx / x^2 from 1
+    /// on, in even steps of t = ln x.
+    pub(super) fn pinned(&self, went: Level, placed: Level) -> f64 {
+        if went != Level::Expected || self.idle <= 0.0 || self.kept <= 0.0 {
+            return self.pinned_at(times(went), placed);
+        }
         let middle = |step: u32| (f64::from(step) + 0.5) * STEP;
         let points = (0..STEPS).map(middle);
         points
-            .map(|t| self.pinned(t.exp()) * (-t).exp() * STEP)
+            .map(|t| self.pinned_at(t.exp(), placed) * (-t).exp() * STEP)
             .sum()
     }
+}
 
-    /// The slabs at the upper bound.
-    pub(super) fn most(&self) -> f64 {
-        self.pinned(TIMES_MAX)
+/// Slabs that a load leaves idle, `most` at most and no more than it had: `seen` of it are seen, and it was larger by the
+/// law above, whose mean is an integral of 1/x.
+pub(super) fn idle_of(seen: f64, most: f64, went: Level) -> f64 {
+    match went {
+        _ if seen <= 0.0 => 0.0,
+        Level::Least => 0.0,
+        Level::Expected if most > seen => seen * (1.0 + (most / seen).ln()),
+        went => most.min(seen * times(went)),
     }
+}
+
+/// Slabs of `slabs` that hold `objects` at random places, or `kept` others, which were freed one after the other: from slabs
+/// apart or from the same.
+pub(super) fn placed_in(slabs: f64, objects: f64, kept: f64, slots: f64, placed: Level) -> f64 {
+    let apart = occupied(slabs, objects + kept, slots);
+    let together = (occupied(slabs, objects, slots) + kept / slots).min(apart);
+    placed.of([together, (apart + together) / 2.0, apart])
 }
 
 /// Slabs that hold an object if `objects` lie at random in `slabs` slabs.
@@ -84,18 +118,32 @@ mod tests {
             kept,
             slots: 16.0,
         };
-        assert_eq!(beyond(7.0, 0.0).expected(), 0.0);
-        assert_eq!(beyond(0.0, 100.0).expected(), 0.0);
-        let (few, more) = (beyond(7.0, 50.0), beyond(7.0, 100.0));
-        assert!(few.expected() < more.expected());
-        assert!(beyond(3.0, 100.0).expected() < more.expected());
-        assert!(more.expected() < more.most() && more.most() < 100.0);
+        let expected = |idle, kept| beyond(idle, kept).pinned(Level::Expected, Level::Most);
+        assert_eq!(expected(7.0, 0.0), 0.0);
+        assert_eq!(expected(0.0, 100.0), 0.0);
+        let (more, most) = (
+            expected(7.0, 100.0),
+            beyond(7.0, 100.0).pinned(Level::Most, Level::Most),
+        );
+        assert!(expected(7.0, 50.0) < more);
+        assert!(expected(3.0, 100.0) < more);
+        assert!(more < most && most < 100.0);
         // Of very many objects all slabs of a load are pinned: the mean of x - 1, cut off by nothing
         // else, grows with the logarithm.
-        let [hundred, thousand] = [1e4, 1e5].map(|kept| beyond(1.0, kept).expected());
+        let [hundred, thousand] = [1e4, 1e5].map(|kept| expected(1.0, kept));
         assert!(
             (1.8..2.5).contains(&(thousand - hundred)),
             "{hundred} {thousand}"
         );
+    }
+
+    #[test]
+    fn a_load_leaves_no_more_than_it_had() {
+        assert_eq!(idle_of(0.0, 30.0, Level::Most), 0.0);
+        assert_eq!(idle_of(40.0, 30.0, Level::Expected), 30.0);
+        assert_eq!(idle_of(10.0, 30.0, Level::At(0.5)), 20.0);
+        let expected = idle_of(10.0, 30.0, Level::Expected);
+        assert!((20.9..21.0).contains(&expected), "{expected}");
+        assert_eq!(idle_of(10.0, 30.0, Level::Most), 30.0);
     }
 }

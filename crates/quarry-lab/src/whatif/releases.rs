@@ -12,6 +12,7 @@
 //! | SLAB whose `kmem_cache` has a pointer for each possible CPU | any: it may have none | all of `kmem_cache` less | 4,096 CPUs take 32 KiB of each object |
 //! | any | any: objects have other sizes, and caches come and go | 0.5 % for each release between | boots of one machine: +4.5 % by sizes and +2.9 % by new caches from 6.1 to 6.17, -0.5 to +0.9 % for each step from there to 7.3 |
 //!
+//! | a page size | another one | 20 % | 16 pairs of boots on arm64 and ppc64: -20 to +12 % of what was expected |
 //! | a kernel | any other, also of the release | 7 % | two boots of one machine differ by -3.2 to +4.2 % (ppc64el, 7 stages), and by up to 6.3 % (14 pairs in 7 stages: x86-64, 6.17 to 7.3, 2 and 8 CPUs) |
 //!
 //! The way back has the reverse. Sizes of nine of ten caches changed by 11 % from 6.1 to 6.17, by 6 % from there to 7.0
@@ -23,17 +24,18 @@ use serde::Serialize;
 
 use quarry_snapshot::Snapshot;
 
-use super::Prediction;
 use super::names::{is_arm64, kmalloc_class};
+use super::unknown::{NORMAL, Spread};
+use super::{CachePrediction, Prediction};
 
 /// A difference that is not computed and is in the bounds.
 #[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct Unmodelled {
     /// The difference.
     pub what: String,
-    /// Bytes by which it lowers `low_bytes`.
+    /// Bytes that it may take away of those expected; `low_bytes` is lower by the same part.
     pub less_bytes: u64,
-    /// Bytes by which it raises `high_bytes`.
+    /// Bytes that it may add; they are in `high_bytes`.
     pub more_bytes: u64,
 }
 
@@ -55,8 +57,16 @@ const OF_ALL: f64 = 0.005;
 /// The same of a cache, and the most.
 const OF_A_CACHE: (f64, f64) = (0.02, 0.3);
 
+/// Part by which another page size may change what is expected: 4, 16 and 64 KiB on arm64 and ppc64, at boot.
+const OF_PAGES: f64 = 0.2;
+
 /// Part by which two boots of one machine differ at most.
 const OF_A_BOOT: f64 = 0.07;
+/// The same of all caches in common: the standard deviation beside what each has of its own (`tests/boots.rs` measures it).
+const COMMON_OF_A_BOOT: f64 = 0.016;
+/// Slabs of a cache by which two boots differ: the standard deviation, in roots of the slabs that it has, up to a number.
+const SLABS_OF_A_BOOT: f64 = 0.4;
+const SLABS_MAX: u64 = 32;
 
 /// Two releases, and what is known of the machine.
 pub(super) struct Step<'a> {
@@ -66,27 +76,57 @@ pub(super) struct Step<'a> {
 }
 
 impl Step<'_> {
-    /// Widens the bounds of a prediction by what is not computed.
-    pub(super) fn widen(&self, told: &mut Prediction) {
+    /// Widens the bounds of a prediction by what is not computed. `reboots` tells whether another boot is asked for.
+    pub(super) fn widen(&self, told: &mut Prediction, reboots: bool) {
         let changes = told.caches.iter().any(|cache| !cache.stays());
         let is_other = self.from != self.to;
-        let mut all = Vec::new();
+        let sum = |told: &Prediction, bytes: fn(&CachePrediction) -> u64| {
+            told.caches.iter().map(bytes).fold(0, u64::saturating_add)
+        };
+        let low = |told: &Prediction| sum(told, |cache| cache.low_bytes);
+        let needed = sum(told, |cache| cache.needed_bytes);
+        let mut gone: u64 = 0;
         if is_other {
-            all.extend(self.memory_groups(told));
-            all.extend(self.vectors(told));
-            all.extend(self.smallest_class(told));
-            all.extend(self.event_files());
-            all.extend(self.own_caches());
-            all.push(self.sizes(told));
+            let before = low(told);
+            if let Some(places) = self.memory_groups(told) {
+                told.low_bytes = told
+                    .low_bytes
+                    .saturating_sub(before.saturating_sub(low(told)));
+                told.add(places);
+            }
+            let objects = [
+                self.vectors(told),
+                self.smallest_class(told),
+                self.event_files(),
+                self.own_caches(),
+            ];
+            for objects in objects.into_iter().flatten() {
+                gone = gone.saturating_add(objects.less_bytes);
+                told.lower(&objects);
+                told.add(objects);
+            }
+            let sizes = self.sizes(told);
+            told.lower(&sizes);
+            told.unmodelled.push(sizes);
         }
-        if changes || is_other {
-            all.push(another_boot(told));
+        if told.page_size != self.snapshot.page_bytes {
+            let pages = other_pages(told);
+            told.lower(&pages);
+            told.add(pages);
         }
-        for unmodelled in all {
-            told.low_bytes = told.low_bytes.saturating_sub(unmodelled.less_bytes);
-            told.high_bytes = told.high_bytes.saturating_add(unmodelled.more_bytes);
-            told.unmodelled.push(unmodelled);
+        if changes || is_other || reboots {
+            let boot = another_boot(told);
+            told.lower(&boot);
+            told.unmodelled.push(boot);
         }
+        let more = told
+            .unmodelled
+            .iter()
+            .map(|unmodelled| unmodelled.more_bytes);
+        told.high_bytes = more.fold(told.high_bytes, u64::saturating_add);
+        // The same objects need as much, packed.
+        let needed = needed.saturating_sub(gone).min(told.predicted_bytes);
+        told.low_bytes = told.low_bytes.max(needed);
     }
 
     /// True if the step comes to `first` or a later release from an earlier one; false if it is the way back. `None` if
@@ -117,7 +157,7 @@ impl Step<'_> {
             false => (1.0, 1.0 / SHARED_BY_GROUPS),
         };
         for cache in &mut told.caches {
-            cache.scale_bounds(factors);
+            cache.repack(factors);
         }
         Some(Unmodelled {
             what: format!(
@@ -226,8 +266,11 @@ impl Step<'_> {
         let of_a_cache = (OF_A_CACHE.0 * f64::from(releases)).min(OF_A_CACHE.1);
         for cache in &mut told.caches {
             cache.scale_bounds((1.0 - of_a_cache, 1.0 + of_a_cache));
+            let bytes = part(cache.predicted_bytes, of_a_cache);
+            cache.spread.add(Spread::even(bytes as f64));
         }
         let bytes = part(told.predicted_bytes, OF_ALL * f64::from(releases));
+        told.spread = told.spread.beside(Spread::even(bytes as f64));
         Unmodelled {
             what: format!(
                 "objects of other sizes, caches that came or went, in {releases} {}",
@@ -239,7 +282,42 @@ impl Step<'_> {
     }
 }
 
-fn another_boot(told: &Prediction) -> Unmodelled {
+impl Prediction {
+    /// Lowers the bound by the part that a difference may take away of what is expected.
+    fn lower(&mut self, unmodelled: &Unmodelled) {
+        let stays = 1.0 - unmodelled.less_bytes as f64 / self.predicted_bytes.max(1) as f64;
+        self.low_bytes = (self.low_bytes as f64 * stays.max(0.0)).round() as u64;
+    }
+
+    /// Names a difference that nothing is known of but its ends.
+    fn add(&mut self, unmodelled: Unmodelled) {
+        let [less, more] = [unmodelled.less_bytes, unmodelled.more_bytes];
+        let spread = Spread::evenly(less as f64, more as f64);
+        self.spread = self.spread.beside(spread);
+        self.unmodelled.push(unmodelled);
+    }
+}
+
+fn other_pages(told: &Prediction) -> Unmodelled {
+    let bytes = part(told.predicted_bytes, OF_PAGES);
+    Unmodelled {
+        what: "objects and buffers that are as many or as large as pages are: 16 pairs of boots are known, 20 % off at most"
+            .to_string(),
+        less_bytes: bytes,
+        more_bytes: bytes,
+    }
+}
+
+fn another_boot(told: &mut Prediction) -> Unmodelled {
+    for cache in &mut told.caches {
+        let slab_bytes = cache.pages_per_slab.saturating_mul(told.page_size);
+        if let Some(slabs) = cache.predicted_bytes.checked_div(slab_bytes) {
+            let slabs = NORMAL * SLABS_OF_A_BOOT * (slabs.min(SLABS_MAX) as f64).sqrt();
+            cache.spread.add(Spread::even(slabs * slab_bytes as f64));
+        }
+    }
+    let common = NORMAL * COMMON_OF_A_BOOT * told.predicted_bytes as f64;
+    told.spread = told.spread.beside(Spread::even(common));
     let bytes = part(told.predicted_bytes, OF_A_BOOT);
     Unmodelled {
         what: "another boot: two of one machine differ by up to 7 %".to_string(),

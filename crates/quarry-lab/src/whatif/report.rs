@@ -8,7 +8,7 @@ use quarry_snapshot::SlabinfoRow;
 
 use super::holding::Holding;
 use super::releases::Unmodelled;
-use super::users::Range;
+use super::unknown::{Range, Spread, Unknown};
 
 /// Cost of an option, in `predicted_bytes` and the bounds.
 #[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize)]
@@ -53,9 +53,13 @@ pub struct Prediction {
     pub set: String,
     /// Expected bytes of all slabs.
     pub predicted_bytes: u64,
-    /// Bytes with every unknown at its best, less the spread of chance.
+    /// Bytes that nine in ten such predictions reach at least.
+    pub likely_low_bytes: u64,
+    /// Bytes that nine in ten such predictions reach at most.
+    pub likely_high_bytes: u64,
+    /// Bytes with every unknown at its best: less can be excluded.
     pub low_bytes: u64,
-    /// Bytes with every unknown at its worst, plus the spread of chance.
+    /// Bytes with every unknown at its worst: more can be excluded.
     pub high_bytes: u64,
     /// Bytes of all slabs in the snapshot.
     pub observed_bytes: u64,
@@ -71,6 +75,58 @@ pub struct Prediction {
     pub unmodelled: Vec<Unmodelled>,
     /// All caches, in the snapshot's order.
     pub caches: Vec<CachePrediction>,
+    /// Distances to the ends of what is likely that are not in those of the caches.
+    #[serde(skip)]
+    pub(super) spread: Spread,
+}
+
+/// Distances from a cache's expected bytes to the ends of what is likely.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct CacheSpread {
+    /// By what is its own.
+    pub(super) own: Spread,
+    /// By what is common to all caches, by [`Unknown`].
+    pub(super) common: [Spread; Unknown::ALL.len()],
+}
+
+impl CacheSpread {
+    /// Adds what is this cache's own.
+    pub(super) fn add(&mut self, own: Spread) {
+        self.own = self.own.beside(own);
+    }
+
+    /// Adds what is this cache's own, and what it has in common with others, of an unknown.
+    pub(super) fn split(&mut self, unknown: Unknown, spread: Spread) {
+        let common = unknown.common();
+        let all = &mut self.common[unknown as usize];
+        *all = all.beside(spread.times(common.sqrt()));
+        self.add(spread.times((1.0 - common).sqrt()));
+    }
+
+    pub(super) fn times(self, factor: f64) -> Self {
+        Self {
+            own: self.own.times(factor),
+            common: self.common.map(|spread| spread.times(factor)),
+        }
+    }
+
+    fn all(&self) -> Spread {
+        self.common
+            .iter()
+            .fold(self.own, |all, one| all.beside(*one))
+    }
+
+    /// Those of two caches together.
+    fn with(&self, other: &Self) -> Self {
+        let mut common = self.common;
+        for (sum, one) in common.iter_mut().zip(other.common) {
+            *sum = sum.with(one);
+        }
+        Self {
+            own: self.own.beside(other.own),
+            common,
+        }
+    }
 }
 
 /// Prediction for one cache.
@@ -92,9 +148,13 @@ pub struct CachePrediction {
     pub pages_per_slab: u64,
     /// Expected bytes.
     pub predicted_bytes: u64,
-    /// Bytes at best.
+    /// Bytes that nine in ten such predictions reach at least.
+    pub likely_low_bytes: u64,
+    /// Bytes that nine in ten such predictions reach at most.
+    pub likely_high_bytes: u64,
+    /// Bytes at best: less can be excluded.
     pub low_bytes: u64,
-    /// Bytes at worst.
+    /// Bytes at worst: more can be excluded.
     pub high_bytes: u64,
     /// Bytes in the snapshot.
     pub observed_bytes: u64,
@@ -106,6 +166,12 @@ pub struct CachePrediction {
     pub sheaves_bytes: i64,
     /// Cause of the change.
     pub cause: Cause,
+    /// Bytes that the objects in use need at least, in `low_bytes`.
+    #[serde(skip)]
+    pub(super) needed_bytes: u64,
+    /// Distances to the ends of what is likely.
+    #[serde(skip)]
+    pub(super) spread: CacheSpread,
     /// Places of the objects, for a heap that begins so.
     #[serde(skip)]
     pub(crate) holding: Holding,
@@ -138,13 +204,30 @@ impl Prediction {
     pub(super) fn include(&mut self, other: &Self) {
         self.low_bytes = self.low_bytes.min(other.low_bytes);
         self.high_bytes = self.high_bytes.max(other.high_bytes);
+        self.likely_low_bytes = self.likely_low_bytes.min(other.likely_low_bytes);
+        self.likely_high_bytes = self.likely_high_bytes.max(other.likely_high_bytes);
         for cache in &mut self.caches {
             let mut same = other.caches.iter();
             if let Some(same) = same.find(|same| same.name == cache.name) {
                 cache.low_bytes = cache.low_bytes.min(same.low_bytes);
                 cache.high_bytes = cache.high_bytes.max(same.high_bytes);
+                cache.likely_low_bytes = cache.likely_low_bytes.min(same.likely_low_bytes);
+                cache.likely_high_bytes = cache.likely_high_bytes.max(same.likely_high_bytes);
             }
         }
+    }
+
+    /// Places the ends of what is likely, once all that spreads it is known.
+    pub(super) fn place_likely(&mut self) {
+        let mut all = CacheSpread::default();
+        for cache in &mut self.caches {
+            let bounds = [cache.low_bytes, cache.predicted_bytes, cache.high_bytes];
+            [cache.likely_low_bytes, cache.likely_high_bytes] = likely(cache.spread.all(), bounds);
+            all = all.with(&cache.spread);
+        }
+        let bounds = [self.low_bytes, self.predicted_bytes, self.high_bytes];
+        [self.likely_low_bytes, self.likely_high_bytes] =
+            likely(all.all().beside(self.spread), bounds);
     }
 
     /// Keeps the sums below the machine's memory, in bytes, if it is known: no kernel holds more.
@@ -152,12 +235,23 @@ impl Prediction {
         let most = memory_bytes.unwrap_or(u64::MAX).max(self.observed_bytes);
         for bytes in [
             &mut self.low_bytes,
+            &mut self.likely_low_bytes,
             &mut self.predicted_bytes,
+            &mut self.likely_high_bytes,
             &mut self.high_bytes,
         ] {
             *bytes = (*bytes).min(most);
         }
     }
+}
+
+/// The ends of what is likely within what can be excluded; of `bounds` the middle is expected.
+fn likely(spread: Spread, [low, expected, high]: [u64; 3]) -> [u64; 2] {
+    let [less, more] = [spread.less, spread.more].map(|distance| distance.round() as u64);
+    [
+        expected.saturating_sub(less).max(low.min(expected)),
+        expected.saturating_add(more).min(high.max(expected)),
+    ]
 }
 
 impl CachePrediction {
@@ -180,6 +274,8 @@ impl CachePrediction {
             observed_pages_per_slab: row.pagesperslab,
             pages_per_slab: row.pagesperslab,
             predicted_bytes: observed,
+            likely_low_bytes: observed,
+            likely_high_bytes: observed,
             low_bytes: observed,
             high_bytes: observed,
             observed_bytes: observed,
@@ -215,6 +311,12 @@ impl CachePrediction {
         self.holding.settle(slabs, self.objs_per_slab);
     }
 
+    /// Widens the bounds by factors, for other places of the same objects.
+    pub(super) fn repack(&mut self, factors: (f64, f64)) {
+        self.scale_bounds(factors);
+        self.low_bytes = self.low_bytes.max(self.needed_bytes);
+    }
+
     /// Widens the bounds by factors.
     pub(super) fn scale_bounds(&mut self, (low, high): (f64, f64)) {
         self.low_bytes = (self.low_bytes as f64 * low).round() as u64;
@@ -224,6 +326,15 @@ impl CachePrediction {
     pub(super) fn set_shape(&mut self, objects: u64, pages: u64) {
         self.objs_per_slab = objects;
         self.pages_per_slab = pages;
+    }
+
+    /// Takes the ends of what can be excluded for those of what is likely, with nothing known of what lies between.
+    pub(super) fn spread_evenly(&mut self) {
+        let [less, more] = [
+            self.predicted_bytes.saturating_sub(self.low_bytes),
+            self.high_bytes.saturating_sub(self.predicted_bytes),
+        ];
+        self.spread.add(Spread::of([less as f64, more as f64]));
     }
 
     pub(super) fn set_bytes(&mut self, [low, expected, high]: Range) {

@@ -4,15 +4,14 @@
 //! used by `N (1 - (1 - 1/N)^visits)` CPUs. A cache that not all CPUs use thereby tells its visits,
 //! and so its users on another machine. A cache that all use does not.
 //!
-//! *Exponent.* What the snapshot does not tell is taken to grow with the CPUs to the power of an
-//! exponent. 0 means that it does not depend on them, 1 that each CPU has its own. The expected value
-//! takes the middle, 1/2: nothing speaks for either end, and a prediction for more CPUs and back
-//! again comes out where it began. This holds for the users of caches that all CPUs use. It holds for
-//! the objects in full slabs, unless the cache's objects can be reclaimed: those stand for files and
-//! names, not for CPUs.
+//! The users of caches that all CPUs use are taken to grow with the CPUs to the power of an exponent. 0 means that they do
+//! not depend on them, 1 that each CPU uses it. The expected value takes the middle, 1/2: nothing speaks for either end,
+//! and a prediction for more CPUs and back again comes out where it began.
+//!
+//! *Objects.* What CPUs do not hold depends on their number as far as each brings some: `brought.rs`.
 
-/// Fewest, expected and most.
-pub(super) type Range = [f64; 3];
+use super::brought::Brought;
+use super::unknown::Level;
 
 /// The CPUs of the snapshot and of the other machine.
 #[derive(Clone, Copy, Debug)]
@@ -21,7 +20,8 @@ pub(super) struct Cpus {
     new: f64,
 }
 
-fn reached(visits: f64, cpus: f64) -> f64 {
+/// CPUs that a number of visits reach, each at random.
+pub(super) fn reached(visits: f64, cpus: f64) -> f64 {
     if cpus <= 1.0 {
         return 1.0;
     }
@@ -49,39 +49,44 @@ impl Cpus {
         }
     }
 
-    /// CPUs of the snapshot.
-    pub(super) fn old(&self) -> f64 {
-        self.old
+    /// True if the number stays.
+    pub(super) fn stay(&self) -> bool {
+        self.old == self.new
     }
 
-    /// Factors of what depends on CPUs in an unknown way.
-    pub(super) fn factors(&self) -> Range {
-        let ratio = self.new / self.old;
-        [ratio.min(1.0), ratio.sqrt(), ratio.max(1.0)]
-    }
-
-    /// The CPUs that use a cache which `users` use now.
-    pub(super) fn users(&self, users: f64) -> Range {
-        let users = users.min(self.old);
-        if users <= 0.0 || self.old == self.new {
-            return [users; 3];
+    /// Objects that the other machine's CPUs bring beyond those of this one; negative if it has fewer.
+    pub(super) fn brought(&self, level: Level, each: &Brought) -> f64 {
+        let more = self.new - self.old;
+        let level = if more < 0.0 { level.reversed() } else { level };
+        more * match level {
+            Level::Least => 0.0,
+            Level::Most => each.most,
+            level => level.of(each.likely),
         }
-        let [least, middle, most] = self.factors();
-        let fewest = (users * least).max(1.0);
-        let most = (users * most).min(self.new);
+    }
+
+    /// The CPUs that use a cache which `users` use now; `by_all` if all do on any machine.
+    pub(super) fn users(&self, level: Level, users: f64, by_all: bool) -> f64 {
+        let users = users.min(self.old);
+        if users <= 0.0 || self.stay() {
+            return users;
+        }
+        let ratio = self.new / self.old;
+        let fewest = (users * ratio.min(1.0)).max(1.0);
+        let most = (users * ratio.max(1.0)).min(self.new).max(fewest);
         let expected = if users < self.old {
             let visits = (1.0 - users / self.old).ln() / (1.0 - 1.0 / self.old).ln();
-            reached(visits, self.new)
+            reached(visits, self.new).clamp(fewest, most)
         } else if self.new < self.old {
             self.new
         } else {
-            users * middle
+            (users * ratio.sqrt()).clamp(fewest, most)
         };
-        [
-            fewest,
-            expected.clamp(fewest, most.max(fewest)),
-            most.max(fewest),
-        ]
+        match (level, by_all) {
+            (Level::Least, _) => fewest,
+            (_, true) => self.new,
+            (level, false) => level.of([fewest, expected, most]),
+        }
     }
 
     /// Returns the number of CPUs of the new machine that `visits` visits reach.
@@ -90,8 +95,8 @@ impl Cpus {
     }
 
     /// The variance of the users on the new machine.
-    pub(super) fn users_variance(&self, users: f64) -> f64 {
-        variance(self.users(users)[1], self.new)
+    pub(super) fn users_variance(&self, users: f64, by_all: bool) -> f64 {
+        variance(self.users(Level::Expected, users, by_all), self.new)
     }
 }
 
@@ -99,17 +104,21 @@ impl Cpus {
 mod tests {
     use super::*;
 
+    fn users(cpus: &Cpus, users: f64) -> [f64; 3] {
+        let levels = [Level::Least, Level::Expected, Level::Most];
+        levels.map(|level| cpus.users(level, users, false))
+    }
+
     #[test]
     fn fewer_cpus() {
         let cpus = Cpus::new(16, 4);
-        assert_eq!(cpus.users(16.0), [4.0; 3]);
-        let [fewest, expected, most] = cpus.users(10.0);
+        assert_eq!(users(&cpus, 16.0), [4.0; 3]);
+        let [fewest, expected, most] = users(&cpus, 10.0);
         assert_eq!((fewest, most), (2.5, 4.0));
         assert!((3.9..4.0).contains(&expected), "{expected}");
-        assert_eq!(cpus.users(1.0), [1.0; 3]);
-        assert_eq!(cpus.users(0.0), [0.0; 3]);
-        assert_eq!(cpus.factors(), [0.25, 0.5, 1.0]);
-        assert_eq!(Cpus::new(16, 1).users(7.0), [1.0; 3]);
+        assert_eq!(users(&cpus, 1.0), [1.0; 3]);
+        assert_eq!(users(&cpus, 0.0), [0.0; 3]);
+        assert_eq!(users(&Cpus::new(16, 1), 7.0), [1.0; 3]);
     }
 
     #[test]
@@ -120,18 +129,32 @@ mod tests {
         assert_eq!(variance(1.0, 1.0), 0.0);
         // Two visits reach one CPU with the chance 1/4, else two.
         assert!((variance(1.75, 4.0) - 3.0 / 16.0).abs() < 1e-9);
-        assert_eq!(Cpus::new(16, 4).users_variance(16.0), 0.0);
+        assert_eq!(Cpus::new(16, 4).users_variance(16.0, false), 0.0);
     }
 
     #[test]
     fn more_cpus() {
         let cpus = Cpus::new(4, 16);
-        assert_eq!(cpus.users(4.0), [4.0, 8.0, 16.0]);
-        let [fewest, expected, most] = cpus.users(3.0);
+        assert_eq!(users(&cpus, 4.0), [4.0, 8.0, 16.0]);
+        let [fewest, expected, most] = users(&cpus, 3.0);
         assert_eq!((fewest, most), (3.0, 12.0));
         assert!((4.0..5.0).contains(&expected), "{expected}");
-        assert_eq!(cpus.factors(), [1.0, 2.0, 4.0]);
-        assert_eq!(Cpus::new(4, 4).users(3.0), [3.0; 3]);
-        assert_eq!(Cpus::new(1, 4).users(1.0), [1.0, 2.0, 4.0]);
+        assert_eq!(users(&Cpus::new(4, 4), 3.0), [3.0; 3]);
+        assert_eq!(users(&Cpus::new(1, 4), 1.0), [1.0, 2.0, 4.0]);
+        assert_eq!(cpus.users(Level::Expected, 2.0, true), 16.0);
+    }
+
+    #[test]
+    fn what_cpus_bring() {
+        let each = Brought::of("kernfs_node_cache", 20_000.0, 4);
+        let cpus = Cpus::new(4, 16);
+        assert_eq!(cpus.brought(Level::Expected, &each), 12.0 * 162.0);
+        let back = Cpus::new(16, 4);
+        assert_eq!(back.brought(Level::Expected, &each), -12.0 * 162.0);
+        assert!(back.brought(Level::Least, &each) < back.brought(Level::Most, &each));
+        // A cache that CPUs bring nothing to, as far as is known.
+        let leak = Brought::of("ebitmap_node", 7e8, 16);
+        assert_eq!(Cpus::new(16, 32).brought(Level::Expected, &leak), 0.0);
+        assert_eq!(Cpus::new(16, 32).brought(Level::Most, &leak), 16.0 * 4096.0);
     }
 }

@@ -20,8 +20,10 @@ const PREDICTIONS: Spec = Spec {
             column("change", "", Ratio)
                 .about("Predicted less observed, as a part of what was observed.")
                 .computed(relative),
-            column("low", "low_bytes", Bytes),
-            column("high", "high_bytes", Bytes),
+            column("9 in 10\nfrom", "likely_low_bytes", Bytes),
+            column("9 in 10\nto", "likely_high_bytes", Bytes),
+            column("low", "low_bytes", Bytes).more(),
+            column("high", "high_bytes", Bytes).more(),
             column("difference", "", Change)
                 .about("Predicted less observed.")
                 .computed(difference)
@@ -46,8 +48,10 @@ const CACHES: Spec = Spec {
                 .about("Predicted less observed, as a part of what was observed.")
                 .computed(relative),
             column("because", "cause", Text).worded(because),
-            column("low", "low_bytes", Bytes),
-            column("high", "high_bytes", Bytes),
+            column("9 in 10\nfrom", "likely_low_bytes", Bytes),
+            column("9 in 10\nto", "likely_high_bytes", Bytes),
+            column("low", "low_bytes", Bytes).more(),
+            column("high", "high_bytes", Bytes).more(),
             column("slab\nsize", "slab_size", Count),
             column("objs per\nslab", "objs_per_slab", Count)
                 .about("`32 > 8` is the snapshot's, then the prediction's.")
@@ -121,10 +125,6 @@ pub fn view(docs: &[Doc]) -> View {
     view
 }
 
-/// A snapshot does not tell what a shrink has emptied; docs/what-if.md has the boots that this is from.
-const SHRUNK: &str =
-    "sheaves are taken as a load leaves them: just after a shrink of all caches +63 to +131 %";
-
 /// Sentences about the snapshot, and what each prediction has besides its numbers.
 fn notes(answer: &Value) -> Vec<String> {
     let texts = |value: &Value, path: &str| -> Vec<String> {
@@ -139,10 +139,6 @@ fn notes(answer: &Value) -> Vec<String> {
         ));
     }
     let runs = list(answer, "runs");
-    let keeps = |run: &Value| number(run, "sheaves_bytes").is_some_and(|bytes| bytes > 0.0);
-    if runs.iter().any(keeps) {
-        told.push(SHRUNK.to_string());
-    }
     if let Some(first) = runs.first() {
         told.extend(texts(first, "guessed"));
         let debugging = text(first, "snapshot_debugging");
@@ -165,6 +161,14 @@ fn moved(run: &Value) -> Vec<String> {
     let of = |value: &Value, path: &str| number(value, path).unwrap_or(0.0);
     let pages = bytes(of(run, "page_size") as u64);
     let mut told = Vec::new();
+    let [low, high] = ["low_bytes", "high_bytes"].map(|path| of(run, path) as u64);
+    if low < high {
+        told.push(format!(
+            "{design}: less than {} and more than {} can be excluded",
+            bytes(low),
+            bytes(high)
+        ));
+    }
     for cost in list(run, "configuration") {
         let [expected, low, high] =
             ["bytes", "low_bytes", "high_bytes"].map(|path| signed(of(cost, path) as i128));
@@ -203,10 +207,13 @@ fn moved(run: &Value) -> Vec<String> {
     }
     let sheaves = of(run, "sheaves_bytes");
     if sheaves > 0.0 {
+        let keep = match of(run, "caches.kept_objects") as u64 {
+            0 => String::new(),
+            objects => format!("sheaves and barns keep about {} objects; ", count(objects)),
+        };
+        let sheaves = bytes(sheaves as u64);
         told.push(format!(
-            "{design}: sheaves and barns keep about {} objects; the sheaves themselves take {}",
-            count(of(run, "caches.kept_objects") as u64),
-            bytes(sheaves as u64),
+            "{design}: {keep}the sheaves themselves take {sheaves}"
         ));
     }
     told
@@ -216,8 +223,8 @@ fn predictions(grid: &Grid<'_>) -> Section {
     let mut table = grid.table(&PREDICTIONS);
     table.turned = None;
     let named = grid.runs.iter().map(|(run, places)| {
-        json!({"name": grid.whole_label(places), "low": run["low_bytes"], "middle": run["predicted_bytes"],
-            "high": run["high_bytes"]})
+        json!({"name": grid.whole_label(places), "low": run["likely_low_bytes"],
+            "middle": run["predicted_bytes"], "high": run["likely_high_bytes"]})
     });
     let named: Vec<Value> = named.collect();
     let mut now: Vec<Option<f64>> = grid

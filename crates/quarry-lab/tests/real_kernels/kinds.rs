@@ -140,18 +140,27 @@ fn errors_by_kind_of_input() {
                         "{name} {from} > {to} {stage}: {off:+.1} %, {bounds:?}, really {real}"
                     );
                 }
-                errors.push((off, bounds.contains(&real)));
+                let likely = [told.likely_low_bytes, told.likely_high_bytes];
+                let width = 100.0 * (likely[1] - likely[0]) as f64 / real as f64;
+                let is_likely = (likely[0]..=likely[1]).contains(&real);
+                errors.push((off, bounds.contains(&real), is_likely, width));
             }
         }
         errors.sort_by(|a, b| a.0.total_cmp(&b.0));
         let inside = errors.iter().filter(|error| error.1).count();
         let (first, last) = (errors[0].0, errors[errors.len() - 1].0);
+        let likely = errors.iter().filter(|error| error.2).count();
+        let mut widths: Vec<f64> = errors.iter().map(|error| error.3).collect();
+        widths.sort_by(f64::total_cmp);
+        let width = |part: usize| widths[(widths.len() - 1) * part / 100];
         let at = |part: usize| errors[(errors.len() - 1) * part / 10].0;
         println!(
-            "| {name} | {} | {:+.1} to {:+.1} % | {first:+.1} to {last:+.1} % | {inside} |",
+            "| {name} | {} | {:+.1} to {:+.1} % | {first:+.1} to {last:+.1} % | {likely} | {:.0} % | {:.0} % | {inside} |",
             errors.len(),
             at(1),
-            at(9)
+            at(9),
+            width(50),
+            width(95)
         );
         let [low, high] = known.map(f64::from);
         assert!(

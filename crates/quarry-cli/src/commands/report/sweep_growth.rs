@@ -95,7 +95,7 @@ pub(crate) fn finding(sweep: &Sweep<'_>) -> Option<String> {
         ),
     };
     Some(format!(
-        "{greatest} {} of {} grow, {} of them in all of their bounds; the median changes by {:+.1} %, and {} grows by the most \
+        "{greatest} {} of {} grow, {} of them nine times in ten; the median changes by {:+.1} %, and {} grows by the most \
          memory, {}.{same}",
         of.grow,
         counted(others.len(), host),
@@ -114,7 +114,7 @@ pub(crate) struct Growth {
     pub(crate) most: usize,
     /// Hosts that are expected to grow.
     grow: usize,
-    /// Hosts that grow at the lower bound, too, and those that do so at the upper one.
+    /// Hosts that grow at the lower end of what is likely, too, and those that do so at the upper one.
     pub(crate) surely: usize,
     pub(crate) maybe: usize,
 }

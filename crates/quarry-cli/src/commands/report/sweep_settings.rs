@@ -67,12 +67,16 @@ pub(crate) const SETTINGS: Spec = Spec {
                 .worded(|of| text(of, "host").to_string()),
             growth(
                 "surely\ngrow",
-                "Those that grow at the lower bound, too.",
+                "Those that grow at the lower end of what is likely, too.",
                 Count,
             )
             .computed(|of| number(of, "surely")),
-            growth("may\ngrow", "Those that grow at the upper bound.", Count)
-                .computed(|of| number(of, "maybe")),
+            growth(
+                "may\ngrow",
+                "Those that grow at the upper end of what is likely.",
+                Count,
+            )
+            .computed(|of| number(of, "maybe")),
             regret(
                 "worst, %",
                 "Most above the best setting of the same case, of all cases.",

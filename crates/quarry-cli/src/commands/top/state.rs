@@ -272,8 +272,8 @@ fn predicted(
     }
     Ok(Predicted {
         bytes: told.predicted_bytes,
-        low_bytes: told.low_bytes,
-        high_bytes: told.high_bytes,
+        low_bytes: told.likely_low_bytes,
+        high_bytes: told.likely_high_bytes,
         caches: told
             .caches
             .into_iter()

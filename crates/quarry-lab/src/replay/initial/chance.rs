@@ -27,6 +27,14 @@ impl Chance {
         }
     }
 
+    /// The assumed sum of some numbers, or that of numbers up to `most`.
+    pub(super) fn sum(&mut self, count: u64, assumed: u64, most: u64) -> u64 {
+        match self.is_assumed {
+            true => assumed,
+            false => (0..count).map(|_| self.pick(0, 0, most)).sum(),
+        }
+    }
+
     /// True if something happens that does so with this likelihood.
     pub(super) fn happens(&mut self, likelihood: f64) -> bool {
         self.part() < likelihood

@@ -145,9 +145,16 @@ impl<'h, D: Design> Filling<'_, 'h, D> {
         let objects: usize = slabs.full.iter().map(Vec::len).sum();
         let kept = holding.objects.saturating_add(holding.kept);
         let free = (objects as u64).saturating_sub(kept);
-        let held_free = holding.held_free.min(free);
-        let mut open_free = free - held_free;
+        // Of a slab that no CPU holds one object stays.
         let most = u64::from(view.head().geometry().objects).saturating_sub(1);
+        let others = (slabs.full.len() as u64).saturating_sub(holding.held);
+        let least = free.saturating_sub(others.saturating_mul(most));
+        let held_free = match holding.held_used {
+            None => chance.sum(holding.held, holding.held_free, most),
+            Some(_) => holding.held_free,
+        };
+        let held_free = held_free.clamp(least, free);
+        let mut open_free = free - held_free;
         let fewest = open_free.div_ceil(most.max(1));
         let open = chance.pick(fewest, holding.open, open_free.min(slabs.full.len() as u64));
         for left in (0..open.max(1)).rev() {

@@ -1,0 +1,214 @@
+//! Unknown quantities of a cache, as points of distributions.
+//!
+//! A cache's slabs elsewhere are a function of a [`Point`]: a [`Level`] for each [`Unknown`]. All at their least, as
+//! expected and all at their most give what can be excluded and what is expected. Where the total lies nine times in ten
+//! follows from one unknown at a time: the distances from the expected value to where it is 5 and 95 % likely to be lower.
+//! Distances of what is independent of each other are added as squares, those of what is common to all caches as they
+//! are: [`Spread`].
+
+use std::ops::Index;
+
+/// Least, expected and most.
+pub(super) type Range = [f64; 3];
+
+/// A point of the distribution of one quantity.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Level {
+    /// Nothing less can be excluded.
+    Least,
+    /// It is lower with this likelihood.
+    At(f64),
+    /// The mean.
+    Expected,
+    /// Nothing more can be excluded.
+    Most,
+}
+
+/// Likelihoods between which a quantity lies nine times in ten.
+pub(super) const NINE_IN_TEN: [Level; 2] = [Level::At(0.05), Level::At(0.95)];
+/// Half of the width of nine in ten of a normal distribution, in standard deviations.
+pub(super) const NORMAL: f64 = 1.645;
+
+impl Level {
+    /// A quantity that nothing is known of but its ends and what is expected: as likely below that as above, and evenly
+    /// on each side.
+    pub(super) fn of(self, [least, expected, most]: Range) -> f64 {
+        match self {
+            Level::Least => least,
+            Level::Expected => expected,
+            Level::Most => most,
+            Level::At(part) if part < 0.5 => least + (expected - least) * 2.0 * part,
+            Level::At(part) => expected + (most - expected) * (2.0 * part - 1.0),
+        }
+    }
+
+    /// The level of a quantity that takes away.
+    pub(super) fn reversed(self) -> Self {
+        match self {
+            Level::Least => Level::Most,
+            Level::At(part) => Level::At(1.0 - part),
+            Level::Expected => Level::Expected,
+            Level::Most => Level::Least,
+        }
+    }
+}
+
+/// Quantities of a cache that a snapshot does not tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unknown {
+    /// Objects in use of what CPUs took last.
+    Hidden,
+    /// Places of objects in slabs that are not full.
+    Placed,
+    /// Objects in sheaves.
+    Kept,
+    /// Size of the load that has gone.
+    Went,
+    /// Slabs on the lists of CPUs.
+    Lists,
+    /// CPUs that use the cache on a machine with another number of them.
+    Users,
+    /// Objects that exist because of a CPU.
+    Objects,
+}
+
+impl Unknown {
+    pub(super) const ALL: [Self; 7] = [
+        Self::Hidden,
+        Self::Placed,
+        Self::Kept,
+        Self::Went,
+        Self::Lists,
+        Self::Users,
+        Self::Objects,
+    ];
+
+    /// Part of its variance that all caches have in common: a configuration's CPUs bring many objects to all of them or few.
+    /// How many CPUs use a cache is half the load's, half the cache's.
+    pub(super) fn common(self) -> f64 {
+        match self {
+            Self::Objects => 1.0,
+            Self::Users => 0.5,
+            _ => 0.0,
+        }
+    }
+}
+
+/// A level of each unknown.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Point([Level; Unknown::ALL.len()]);
+
+impl Point {
+    /// All at one level.
+    pub(super) const fn all(level: Level) -> Self {
+        Self([level; Unknown::ALL.len()])
+    }
+
+    /// One at another level.
+    pub(super) fn with(mut self, unknown: Unknown, level: Level) -> Self {
+        self.0[unknown as usize] = level;
+        self
+    }
+}
+
+impl Index<Unknown> for Point {
+    type Output = Level;
+
+    fn index(&self, unknown: Unknown) -> &Level {
+        &self.0[unknown as usize]
+    }
+}
+
+/// Distances from an expected value to the ends of nine in ten, neither below 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Spread {
+    pub(super) less: f64,
+    pub(super) more: f64,
+}
+
+impl Spread {
+    /// The same on both sides.
+    pub(super) fn even(width: f64) -> Self {
+        Self {
+            less: width,
+            more: width,
+        }
+    }
+
+    /// From an expected value to others, whichever way they lie.
+    pub(super) fn around(expected: f64, others: [f64; 2]) -> Self {
+        let [a, b] = others;
+        Self {
+            less: (expected - a.min(b)).max(0.0),
+            more: (a.max(b) - expected).max(0.0),
+        }
+    }
+
+    /// The spread of a quantity that lies evenly on each side of what is expected, up to these distances: [`Level::of`].
+    pub(super) fn of(distances: [f64; 2]) -> Self {
+        let [less, more] = distances;
+        let ends = NINE_IN_TEN.map(|level| level.of([-less, 0.0, more]));
+        Self::around(0.0, ends)
+    }
+
+    /// The spread of a quantity that lies evenly between `less` below and `more` above what is expected.
+    pub(super) fn evenly(less: f64, more: f64) -> Self {
+        let levels = NINE_IN_TEN.map(|level| match level {
+            Level::At(part) => (less + more) * part - less,
+            _ => 0.0,
+        });
+        Self::around(0.0, levels)
+    }
+
+    /// Both together, if they have nothing to do with each other.
+    pub(super) fn beside(self, other: Self) -> Self {
+        Self {
+            less: self.less.hypot(other.less),
+            more: self.more.hypot(other.more),
+        }
+    }
+
+    /// Both together, if they have one cause.
+    pub(super) fn with(self, other: Self) -> Self {
+        Self {
+            less: self.less + other.less,
+            more: self.more + other.more,
+        }
+    }
+
+    /// In other units.
+    pub(super) fn times(self, factor: f64) -> Self {
+        Self {
+            less: self.less * factor,
+            more: self.more * factor,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_are_quantiles() {
+        let range = [0.0, 10.0, 100.0];
+        let at = |part| Level::At(part).of(range);
+        assert_eq!(
+            [at(0.0), at(0.25), at(0.5), at(1.0)],
+            [0.0, 5.0, 10.0, 100.0]
+        );
+        assert_eq!(Level::Least.of(range), 0.0);
+        assert_eq!(Level::Expected.of(range), 10.0);
+        assert_eq!(Level::Most.of(range), 100.0);
+    }
+
+    #[test]
+    fn independent_spreads_add_as_squares() {
+        let (three, four) = (Spread::even(3.0), Spread::even(4.0));
+        assert_eq!(three.beside(four), Spread::even(5.0));
+        assert_eq!(three.with(four), Spread::even(7.0));
+        // A quantity that can only be less, evenly: one time in twenty by almost nothing.
+        let only_less = Spread::evenly(100.0, 0.0);
+        assert_eq!((only_less.less, only_less.more), (95.0, 0.0));
+    }
+}
