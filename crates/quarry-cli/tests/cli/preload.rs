@@ -204,7 +204,8 @@ fn a_second_interrupt_ends_the_program() {
 #[test]
 fn an_interrupt_ends_the_rounds() {
     // The first one.
-    let script = "kill -INT $PPID; exit 0";
+    // The command learns of it on another thread, while the round is under way.
+    let script = "kill -INT $PPID; sleep 0.5; exit 0";
     let output = run(&["--preload", "--design", "slub", "--", "sh", "-c", script]);
     let errors = text(&output.stderr);
     assert_eq!(output.status.code(), Some(130), "{errors}");
