@@ -13,7 +13,7 @@
 //!
 //! A debugger may have read what CPUs use of their last grains; then nothing of this is needed.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::unknown::Level;
 
@@ -32,10 +32,19 @@ pub(super) struct Demand {
 /// Use of the last grain of each CPU.
 #[derive(Clone, Debug)]
 enum Last {
-    /// Likely demands, one at least.
-    Likely(Arc<[Likely]>),
+    /// Likely demands.
+    Likely(Arc<Posterior>),
     /// Objects that were read, of each CPU that was seen.
     Known(Arc<[f64]>),
+}
+
+/// Likely demands.
+#[derive(Debug)]
+struct Posterior {
+    /// One at least.
+    likely: Vec<Likely>,
+    /// Expected grains that were asked for last, with the grain and the demand: other unknowns leave them as they are.
+    known: Mutex<([f64; 3], f64)>,
 }
 
 /// A demand with its weight.
@@ -78,7 +87,7 @@ const MEAN_MIN: f64 = 0.1;
 const MEAN_MAX: f64 = 100.0;
 
 /// The posterior weights of the demands.
-fn likely(grain: f64, full: f64, users: f64) -> Arc<[Likely]> {
+fn likely(grain: f64, full: f64, users: f64) -> Arc<Posterior> {
     let mean_max = grain * (full / users.max(1.0) + 1.0) * MEAN_MAX;
     let steps = (mean_max / MEAN_MIN).ln() / f64::from(POINTS);
     let mut points: Vec<Likely> = (0..POINTS)
@@ -104,7 +113,10 @@ fn likely(grain: f64, full: f64, users: f64) -> Arc<[Likely]> {
     points.retain(|point| point.weight > 1e-6);
     let sum: f64 = points.iter().map(|point| point.weight).sum();
     points.iter_mut().for_each(|point| point.weight /= sum);
-    points.into()
+    Arc::new(Posterior {
+        likely: points,
+        known: Mutex::new(([f64::NAN; 3], 0.0)),
+    })
 }
 
 impl Demand {
@@ -139,17 +151,41 @@ impl Demand {
             }
             (Level::Least, _) => f64::from(objects < 1.0),
             (Level::Most, _) => 1.0,
-            (Level::Expected, Last::Likely(likely)) => likely
+            (Level::Expected, Last::Likely(posterior)) => posterior
+                .likely
                 .iter()
                 .map(|likely| likely.weight * likely.above(objects))
                 .sum(),
-            (Level::At(part), Last::Likely(likely)) => Likely::at(likely, part).above(objects),
+            (Level::At(part), Last::Likely(posterior)) => {
+                Likely::at(&posterior.likely, part).above(objects)
+            }
         }
     }
 
     /// Grains of `grain` objects that the same demand takes, of all users. A user takes one at
     /// least.
     pub(super) fn grains(&self, grain: f64, hidden: Level) -> f64 {
+        let (Level::Expected, Last::Likely(posterior)) = (hidden, &self.last) else {
+            return self.computed_grains(grain, hidden);
+        };
+        let asked = [grain, self.full, self.users];
+        // What a panic left there is whole: both are written at once.
+        let known = || {
+            posterior
+                .known
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+        };
+        let (of, grains) = *known();
+        if of == asked {
+            return grains;
+        }
+        let grains = self.computed_grains(grain, hidden);
+        *known() = (asked, grains);
+        grains
+    }
+
+    fn computed_grains(&self, grain: f64, hidden: Level) -> f64 {
         if self.users <= 0.0 {
             return self.full * self.grain / grain;
         }
@@ -191,7 +227,7 @@ impl Demand {
     pub(super) fn used(&self) -> f64 {
         let likely = match &self.last {
             Last::Known(used) => return used.iter().sum::<f64>() / used.len().max(1) as f64,
-            Last::Likely(likely) => likely,
+            Last::Likely(posterior) => &posterior.likely,
         };
         let hidden: f64 = likely
             .iter()
