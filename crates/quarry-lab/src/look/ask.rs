@@ -39,9 +39,9 @@ pub struct WhatIf {
     pub page_size: u64,
     /// Expected bytes of all slabs.
     pub predicted_bytes: u64,
-    /// Bytes that nine in ten such predictions reach at least.
+    /// Lower end of the range that nine in ten real totals lie in.
     pub likely_low_bytes: u64,
-    /// Bytes that nine in ten such predictions reach at most.
+    /// Upper end of that range.
     pub likely_high_bytes: u64,
     /// Bytes with every unknown at its best: less can be excluded.
     pub low_bytes: u64,

@@ -6,7 +6,27 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::Parts;
-use crate::whatif::is_reclaimable;
+
+/// Parts of the names of caches whose objects stand for files, which kernels reclaim: inodes, names, buffers, extents and
+/// the nodes of page caches.
+const FOR_FILES: [&str; 10] = [
+    "inode_cache",
+    "dentry",
+    "buffer_head",
+    "radix_tree_node",
+    "extent_status",
+    "extent_map",
+    "journal_head",
+    "xfs_ili",
+    "xfs_ifork",
+    "kmalloc-rcl-",
+];
+
+/// True if a cache's objects stand for files, and so can be reclaimed: as sysfs says, or else as the name does.
+fn is_reclaimable(snapshot: &Snapshot, cache: &str) -> bool {
+    let by_name = || FOR_FILES.iter().any(|part| cache.contains(part)) || cache.ends_with("_inode");
+    snapshot.is_reclaimable(cache).unwrap_or_else(by_name)
+}
 
 /// A cache.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize)]

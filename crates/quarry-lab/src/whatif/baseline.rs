@@ -305,15 +305,10 @@ impl<'a> Observed<'a> {
                     .collect()
             };
             let all = caches(false);
-            match self.look_shrunk(&all) {
-                true => ObservedCaches {
-                    all: caches(true),
-                    are_shrunk: true,
-                },
-                false => ObservedCaches {
-                    all,
-                    are_shrunk: false,
-                },
+            let are_shrunk = self.look_shrunk(&all);
+            ObservedCaches {
+                all: if are_shrunk { caches(true) } else { all },
+                are_shrunk,
             }
         })
     }

@@ -21,7 +21,7 @@ pub(super) struct Brought {
     pub(super) by_all: bool,
 }
 
-/// Entries of a driver's ring of descriptors at most, each with an object.
+/// Entries of a driver's ring of descriptors at most, each with an object: what `ethtool -g` gives for Intel's I350 and 82599.
 const RING: f64 = 4096.0;
 /// Objects of a cache that is not in the table: none has more.
 const OTHERS: f64 = 4.0;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use quarry_core::geometry::Geometry;
 
 use crate::sheaves::Sheaves;
-use quarry_snapshot::{CacheAttributes, HiddenCache, SlabinfoRow, Snapshot};
+use quarry_snapshot::{CacheAttributes, HiddenCache, SlabinfoRow};
 
 use super::brought::Brought;
 use super::demand::{Demand, pinned};
@@ -13,27 +13,6 @@ use super::kernel_model::{self, KernelModel};
 use super::pinned::occupied;
 use super::unknown::{Level, Point, Range, Unknown};
 use super::users::Cpus;
-
-/// Parts of the names of caches whose objects stand for files, which kernels reclaim: inodes, names, buffers, extents and
-/// the nodes of page caches.
-const FOR_FILES: [&str; 10] = [
-    "inode_cache",
-    "dentry",
-    "buffer_head",
-    "radix_tree_node",
-    "extent_status",
-    "extent_map",
-    "journal_head",
-    "xfs_ili",
-    "xfs_ifork",
-    "kmalloc-rcl-",
-];
-
-/// True if a cache's objects stand for files, and so can be reclaimed: as sysfs says, or else as the name does.
-pub(crate) fn is_reclaimable(snapshot: &Snapshot, cache: &str) -> bool {
-    let by_name = || FOR_FILES.iter().any(|part| cache.contains(part)) || cache.ends_with("_inode");
-    snapshot.is_reclaimable(cache).unwrap_or_else(by_name)
-}
 
 /// Distribution of a cache's objects over its slabs.
 #[derive(Clone, Debug)]

@@ -9,7 +9,7 @@ use quarry_snapshot::{CacheAttributes, HiddenCache, SlabinfoRow};
 use super::brought::Brought;
 use super::cache::{Lay, Shape};
 use super::demand::{Demand, thinned};
-use super::pinned::{Beyond, idle_of, placed_in};
+use super::pinned::{Beyond, between, idle_of, placed_in};
 use super::unknown::{Level, Point, Range, Unknown};
 use super::users::{Cpus, reached};
 
@@ -270,9 +270,8 @@ impl Lay {
         let full = self.demand.full - (gone - gone_partial) / self.demand.grain;
         let apart = thinned(self.partial, self.partial_objects, left);
         let together = self.partial * left / self.partial_objects.max(1.0);
-        let together = together.min(apart);
         Self {
-            partial: placed.of([together, (apart + together) / 2.0, apart]),
+            partial: between(together, apart, placed),
             partial_objects: left,
             demand: self.demand.with(full.max(0.0), self.demand.users),
             ..self.clone()

@@ -15,7 +15,7 @@
 //! * *Which objects exist because of a CPU*: `brought.rs`; and how many CPUs would use a cache on a machine with
 //!   more or fewer of them: `users.rs`. What only *possible* CPUs cost is not in the prediction.
 //! * *Which objects exist because of a page*, or have sizes that depend on it: taken over as they
-//!   are.
+//!   are, but for those of `pages.rs`.
 //! * *How many slabs stand empty*, which a node keeps up to `min_partial` of.
 //!
 //! # How it is computed
@@ -77,12 +77,11 @@ pub use report::{CachePrediction, Cause, ConfigCost, Prediction};
 pub use view::{TABLES, view};
 
 use baseline::{Observed, ObservedCache};
-pub(crate) use cache::is_reclaimable;
 use cache::{Lay, Shape};
 use kernel_model::KernelModel;
 use own::OwnSheaves;
 use report::CacheSpread;
-use unknown::{Level, NINE_IN_TEN, NORMAL, Point, Spread, Unknown};
+use unknown::{Level, NORMAL, Point, Spread, Unknown};
 use users::Cpus;
 
 /// Standard deviations of chance by which `low` and `high` are wider.
@@ -231,10 +230,8 @@ impl Teller<'_, '_> {
         let (few, cpus) = (&cache.lay_of_one_cpu, &self.cpus);
         let outcome = |level| lay.outcome(&Point::all(level), &from, &to, cpus);
         let expected = outcome(Level::Expected);
-        let mut slabs = [Level::Least, Level::Expected, Level::Most].map(|level| match level {
-            Level::Expected => expected.slabs,
-            level => outcome(level).slabs,
-        });
+        let ends = [Level::Least, Level::Most].map(|level| outcome(level).slabs);
+        let mut slabs = [ends[0], expected.slabs, ends[1]];
         let mut spread = self.spread_of(&lay, &from, &to, expected.slabs);
         if let Some(few) = few {
             let scale = few.calibration(&from) / right;
@@ -269,11 +266,10 @@ impl Teller<'_, '_> {
             if !lay.leaves_open(unknown, from, to, &self.cpus) {
                 continue;
             }
-            let ends = NINE_IN_TEN.map(|level| {
+            let of_one = Spread::around(expected, |level| {
                 let at = Point::all(Level::Expected).with(unknown, level);
                 lay.outcome(&at, from, to, &self.cpus).slabs
             });
-            let of_one = Spread::around(expected, ends);
             spread.split(unknown, of_one);
         }
         spread

@@ -183,13 +183,13 @@ impl Teller<'_, '_> {
         let params = CacheParams::new(u32::try_from(size).ok()?);
         let geometry = self.new.geometry(&params, self.line)?;
         let to = Shape::of(&geometry, self.new);
-        let slabs = [0, 1, 2].map(|end| {
-            let level = [Level::Least, Level::Expected, Level::Most][end];
-            lay.demand_in(&Point::all(level), &to, &self.cpus, parts[end])
+        let slabs = std::array::from_fn(|end| {
+            let at = Point::all(Level::OF_RANGE[end]);
+            lay.demand_in(&at, &to, &self.cpus, parts[end])
         });
         let mut told = CachePrediction::new(name, size);
         told.set_shape(geometry.objects.into(), 1 << geometry.order);
-        told.set_bytes(slabs.map(|slabs| slabs * to.slab_bytes));
+        told.set_bytes(slabs.map(|slabs: f64| slabs * to.slab_bytes));
         told.spread_evenly();
         told.holding = Holding::of(lay, &to, &self.cpus, 0.0, slabs[1]);
         if !to.shared {

@@ -7,7 +7,7 @@
 //!
 //! *Where the kept objects lie.* Kept are the objects freed last. Free objects in slabs that are
 //! still there were freed later than those of slabs that are gone. So the kept objects fill these
-//! first; only the rest lies in slabs that SLUB has given back, at random, and pins them.
+//! first; only the rest lies in slabs that SLUB has given back, and pins them: at random places, or in slabs of its own.
 //!
 //! *A load that only grows* takes objects in whole sheaves. That is a demand of this grain (`demand.rs`).
 
@@ -53,8 +53,8 @@ impl Beyond {
         )
     }
 
-    /// Slabs that the objects pin, by how far the load went and how they lie. Those expected are the mean over all sizes of the load: the integral of dx / x^2 from 1
-    /// on, in even steps of t = ln x.
+    /// Slabs that the objects pin, by how far the load went and how they lie. Those expected are the mean over all sizes of
+    /// the load: the integral of dx / x^2 from 1 on, in even steps of t = ln x.
     pub(super) fn pinned(&self, went: Level, placed: Level) -> f64 {
         if went != Level::Expected || self.idle <= 0.0 || self.kept <= 0.0 {
             return self.pinned_at(times(went), placed);
@@ -82,7 +82,16 @@ pub(super) fn idle_of(seen: f64, most: f64, went: Level) -> f64 {
 /// apart or from the same.
 pub(super) fn placed_in(slabs: f64, objects: f64, kept: f64, slots: f64, placed: Level) -> f64 {
     let apart = occupied(slabs, objects + kept, slots);
-    let together = (occupied(slabs, objects, slots) + kept / slots).min(apart);
+    between(
+        occupied(slabs, objects, slots) + kept / slots,
+        apart,
+        placed,
+    )
+}
+
+/// Slabs of objects that lie together, or apart, which are not fewer slabs: nothing speaks for either.
+pub(super) fn between(together: f64, apart: f64, placed: Level) -> f64 {
+    let together = together.min(apart);
     placed.of([together, (apart + together) / 2.0, apart])
 }
 

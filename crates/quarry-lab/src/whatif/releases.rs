@@ -11,7 +11,6 @@
 //! | any | the same before 6.6: events are added | 250 inodes and dentries more for each release | one load on 5.10 and 6.1: 2,350 inodes more |
 //! | SLAB whose `kmem_cache` has a pointer for each possible CPU | any: it may have none | all of `kmem_cache` less | 4,096 CPUs take 32 KiB of each object |
 //! | any | any: objects have other sizes, and caches come and go | 0.5 % for each release between | boots of one machine: +4.5 % by sizes and +2.9 % by new caches from 6.1 to 6.17, -0.5 to +0.9 % for each step from there to 7.3 |
-//!
 //! | a page size | another one | 20 % | 16 pairs of boots on arm64 and ppc64: -20 to +12 % of what was expected |
 //! | a kernel | any other, also of the release | 7 % | two boots of one machine differ by -3.2 to +4.2 % (ppc64el, 7 stages), and by up to 6.3 % (14 pairs in 7 stages: x86-64, 6.17 to 7.3, 2 and 8 CPUs) |
 //!
@@ -62,7 +61,7 @@ const OF_PAGES: f64 = 0.2;
 
 /// Part by which two boots of one machine differ at most.
 const OF_A_BOOT: f64 = 0.07;
-/// The same of all caches in common: the standard deviation beside what each has of its own (`tests/boots.rs` measures it).
+/// The same of all caches in common: the standard deviation beside what each has of its own (`tests/boots/releases.rs` measures it).
 const COMMON_OF_A_BOOT: f64 = 0.016;
 /// Slabs of a cache by which two boots differ: the standard deviation, in roots of the slabs that it has, up to a number.
 const SLABS_OF_A_BOOT: f64 = 0.4;

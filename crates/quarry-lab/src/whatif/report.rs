@@ -53,9 +53,9 @@ pub struct Prediction {
     pub set: String,
     /// Expected bytes of all slabs.
     pub predicted_bytes: u64,
-    /// Bytes that nine in ten such predictions reach at least.
+    /// Lower end of the range that nine in ten real totals lie in.
     pub likely_low_bytes: u64,
-    /// Bytes that nine in ten such predictions reach at most.
+    /// Upper end of that range.
     pub likely_high_bytes: u64,
     /// Bytes with every unknown at its best: less can be excluded.
     pub low_bytes: u64,
@@ -148,9 +148,9 @@ pub struct CachePrediction {
     pub pages_per_slab: u64,
     /// Expected bytes.
     pub predicted_bytes: u64,
-    /// Bytes that nine in ten such predictions reach at least.
+    /// Lower end of the range that the cache lies in nine times in ten.
     pub likely_low_bytes: u64,
-    /// Bytes that nine in ten such predictions reach at most.
+    /// Upper end of that range.
     pub likely_high_bytes: u64,
     /// Bytes at best: less can be excluded.
     pub low_bytes: u64,

@@ -25,11 +25,14 @@ pub(super) enum Level {
 }
 
 /// Likelihoods between which a quantity lies nine times in ten.
-pub(super) const NINE_IN_TEN: [Level; 2] = [Level::At(0.05), Level::At(0.95)];
+const NINE_IN_TEN: [f64; 2] = [0.05, 0.95];
 /// Half of the width of nine in ten of a normal distribution, in standard deviations.
 pub(super) const NORMAL: f64 = 1.645;
 
 impl Level {
+    /// The ends of what can be excluded, and what is expected between them: as a [`Range`] has them.
+    pub(super) const OF_RANGE: [Self; 3] = [Level::Least, Level::Expected, Level::Most];
+
     /// A quantity that nothing is known of but its ends and what is expected: as likely below that as above, and evenly
     /// on each side.
     pub(super) fn of(self, [least, expected, most]: Range) -> f64 {
@@ -135,9 +138,9 @@ impl Spread {
         }
     }
 
-    /// From an expected value to others, whichever way they lie.
-    pub(super) fn around(expected: f64, others: [f64; 2]) -> Self {
-        let [a, b] = others;
+    /// From an expected value to those at the ends of nine in ten, whichever way they lie.
+    pub(super) fn around(expected: f64, value: impl Fn(Level) -> f64) -> Self {
+        let [a, b] = NINE_IN_TEN.map(|part| value(Level::At(part)));
         Self {
             less: (expected - a.min(b)).max(0.0),
             more: (a.max(b) - expected).max(0.0),
@@ -147,17 +150,14 @@ impl Spread {
     /// The spread of a quantity that lies evenly on each side of what is expected, up to these distances: [`Level::of`].
     pub(super) fn of(distances: [f64; 2]) -> Self {
         let [less, more] = distances;
-        let ends = NINE_IN_TEN.map(|level| level.of([-less, 0.0, more]));
-        Self::around(0.0, ends)
+        Self::around(0.0, |level| level.of([-less, 0.0, more]))
     }
 
     /// The spread of a quantity that lies evenly between `less` below and `more` above what is expected.
     pub(super) fn evenly(less: f64, more: f64) -> Self {
-        let levels = NINE_IN_TEN.map(|level| match level {
-            Level::At(part) => (less + more) * part - less,
-            _ => 0.0,
-        });
-        Self::around(0.0, levels)
+        // The middle is expected of what lies evenly, and what is expected here need not be there.
+        let middle = (more - less) / 2.0;
+        Self::around(0.0, |level| level.of([-less, middle, more]))
     }
 
     /// Both together, if they have nothing to do with each other.

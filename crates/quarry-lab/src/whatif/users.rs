@@ -8,7 +8,7 @@
 //! not depend on them, 1 that each CPU uses it. The expected value takes the middle, 1/2: nothing speaks for either end,
 //! and a prediction for more CPUs and back again comes out where it began.
 //!
-//! *Objects.* What CPUs do not hold depends on their number as far as each brings some: `brought.rs`.
+//! *Objects.* Of what CPUs do not hold each CPU brings a number: `brought.rs`.
 
 use super::brought::Brought;
 use super::unknown::Level;
@@ -105,8 +105,7 @@ mod tests {
     use super::*;
 
     fn users(cpus: &Cpus, users: f64) -> [f64; 3] {
-        let levels = [Level::Least, Level::Expected, Level::Most];
-        levels.map(|level| cpus.users(level, users, false))
+        Level::OF_RANGE.map(|level| cpus.users(level, users, false))
     }
 
     #[test]
@@ -152,7 +151,7 @@ mod tests {
         let back = Cpus::new(16, 4);
         assert_eq!(back.brought(Level::Expected, &each), -12.0 * 162.0);
         assert!(back.brought(Level::Least, &each) < back.brought(Level::Most, &each));
-        // A cache that CPUs bring nothing to, as far as is known.
+        // Nothing is known that a CPU brings to it.
         let leak = Brought::of("ebitmap_node", 7e8, 16);
         assert_eq!(Cpus::new(16, 32).brought(Level::Expected, &leak), 0.0);
         assert_eq!(Cpus::new(16, 32).brought(Level::Most, &leak), 16.0 * 4096.0);

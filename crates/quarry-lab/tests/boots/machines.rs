@@ -1,68 +1,30 @@
 //! Predictions for other numbers of CPUs and other pages.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use quarry_lab::whatif::{Baseline, Question};
 use quarry_snapshot::Snapshot;
 
+use crate::boot::{Boot, boots};
 use crate::class::{Case, Class, document};
 
-/// A kernel that was booted on several machines.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Kernel {
-    architecture: String,
-    release: String,
-}
-
-/// A machine: its pages in KiB, and its CPUs.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Machine {
-    page_kib: u64,
-    cpus: u32,
-}
-
-/// The kernel and the machine of a file `x86_64-4k-7.3.4-16cpus-1.json.gz`, or `7.3.4-2cpus-1.json.gz` of x86-64.
-fn parse(name: &str) -> Option<(Kernel, Machine)> {
-    let name = name.strip_suffix("-1.json.gz")?;
-    let (rest, cpus) = name.strip_suffix("cpus")?.rsplit_once('-')?;
-    let mut words = rest.splitn(3, '-');
-    let first = words.next()?;
-    let (architecture, pages, release) = match (words.next(), words.next()) {
-        (Some(pages), Some(release)) => (first, pages, release),
-        _ => ("x86_64", "4k", first),
-    };
-    let kernel = Kernel {
-        architecture: architecture.to_string(),
-        release: release.to_string(),
-    };
-    let machine = Machine {
-        page_kib: pages.strip_suffix('k')?.parse().ok()?,
-        cpus: cpus.parse().ok()?,
-    };
-    Some((kernel, machine))
-}
-
-/// The first boots of all kernels on all machines.
-fn boots() -> BTreeMap<Kernel, BTreeMap<Machine, PathBuf>> {
-    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
-    let mut boots: BTreeMap<_, BTreeMap<_, _>> = BTreeMap::new();
-    for folder in ["boots", "cpus"] {
-        for entry in std::fs::read_dir(data.join(folder)).unwrap() {
-            let path = entry.unwrap().path();
-            if let Some((kernel, machine)) = path.file_name().and_then(|name| parse(name.to_str()?))
-            {
-                boots.entry(kernel).or_default().insert(machine, path);
-            }
+/// The first boots of each kernel, an architecture's release, on all its machines.
+fn kernels() -> BTreeMap<[String; 2], Vec<(Boot, PathBuf)>> {
+    let mut kernels: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    for (boot, path) in ["boots", "cpus"].into_iter().flat_map(boots) {
+        if boot.run == 1 {
+            let kernel = [boot.architecture.clone(), boot.release.clone()];
+            kernels.entry(kernel).or_default().push((boot, path));
         }
     }
-    boots
+    kernels
 }
 
 /// Predictions of a kernel between machines that differ in one thing.
-fn cases(machines: &BTreeMap<Machine, PathBuf>, stage: &str, pages: bool) -> Vec<Case> {
+fn cases(machines: &[(Boot, PathBuf)], stage: &str, pages: bool) -> Vec<Case> {
     let read = |path: &PathBuf| Snapshot::read(path, Some(stage)).unwrap();
-    let snapshots: BTreeMap<_, _> = machines
+    let snapshots: Vec<_> = machines
         .iter()
         .map(|(machine, path)| (machine, read(path)))
         .collect();
@@ -98,10 +60,10 @@ fn cases(machines: &BTreeMap<Machine, PathBuf>, stage: &str, pages: bool) -> Vec
 #[test]
 fn other_machines() {
     let mut classes: BTreeMap<_, Vec<Case>> = BTreeMap::new();
-    for (kernel, machines) in boots() {
+    for ([architecture, _], machines) in kernels() {
         for (what, pages) in [("CPUs", false), ("page size", true)] {
             for (place, stage) in ["boot", "peak", "drained"].into_iter().enumerate() {
-                let key = (what, kernel.architecture.clone(), place, stage);
+                let key = (what, architecture.clone(), place, stage);
                 classes
                     .entry(key)
                     .or_default()

@@ -1,5 +1,6 @@
 //! Predictions between boots of kernels that ran one load (`tests/data/boots`, `tests/data/cpus`).
 
+mod boot;
 mod class;
 mod machines;
 mod releases;

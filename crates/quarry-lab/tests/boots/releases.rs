@@ -7,40 +7,14 @@ use quarry_core::era::Era;
 use quarry_lab::whatif::{Baseline, Question};
 use quarry_snapshot::Snapshot;
 
+use crate::boot::{Boot, boots};
 use crate::class::{Case, Class, STAGES, document};
-
-/// A boot of a release on some CPUs. `tests/data/boots/README.md` says how it was recorded.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Boot {
-    era: Era,
-    cpus: u32,
-    run: u32,
-}
-
-impl Boot {
-    /// The boot of a file `7.0.13-2cpus-1.json.gz`.
-    fn parse(name: &str) -> Option<Self> {
-        let mut words = name.strip_suffix(".json.gz")?.split('-');
-        Some(Self {
-            era: Era::parse(words.next()?)?,
-            cpus: words.next()?.strip_suffix("cpus")?.parse().ok()?,
-            run: words.next()?.parse().ok()?,
-        })
-    }
-}
 
 /// Reports of all boots in one stage.
 fn reports(stage: &str) -> BTreeMap<Boot, Snapshot> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/boots");
-    let entries = std::fs::read_dir(folder)
-        .unwrap()
-        .map(|entry| entry.unwrap());
-    entries
-        .filter_map(|entry| {
-            let boot = Boot::parse(entry.file_name().to_str()?)?;
-            Some((boot, Snapshot::read(&entry.path(), Some(stage)).unwrap()))
-        })
-        .collect()
+    let read = |path: &Path| Snapshot::read(path, Some(stage)).unwrap();
+    let boots = boots("boots").into_iter();
+    boots.map(|(boot, path)| (boot, read(&path))).collect()
 }
 
 /// Releases before and from 7.0 on, which has sheaves on all caches.
@@ -56,21 +30,26 @@ fn generation(era: Era) -> &'static str {
 fn cases(stage: &str) -> BTreeMap<[&'static str; 2], Vec<Case>> {
     let reports = reports(stage);
     assert_eq!(reports.len(), 28);
-    let eras: BTreeSet<Era> = reports.keys().map(|boot| boot.era).collect();
+    let eras: BTreeSet<Era> = reports.keys().map(|boot| boot.era()).collect();
     let mut cases: BTreeMap<_, Vec<Case>> = BTreeMap::new();
     for (from, snapshot) in reports.iter().filter(|(from, _)| from.run == 1) {
         let baseline = Baseline::of(snapshot).unwrap();
-        for era in eras.iter().copied().filter(|era| *era != from.era) {
+        for era in eras.iter().copied().filter(|era| *era != from.era()) {
             let question = Question {
                 release: Some(era),
                 ..Question::default()
             };
             let told = baseline.predict(&question).unwrap();
             let likely = [told.likely_low_bytes, told.likely_high_bytes];
-            let is_there = |boot: &Boot| boot.cpus == from.cpus && boot.era == era;
+            let is_there = |boot: &Boot| boot.cpus == from.cpus && boot.era() == era;
             for (boot, real) in reports.iter().filter(|(boot, _)| is_there(boot)) {
                 let real = real.slab_bytes();
-                let about = format!("{stage}, {} CPUs, {} to {}", from.cpus, from.era, boot.era);
+                let about = format!(
+                    "{stage}, {} CPUs, {} to {}",
+                    from.cpus,
+                    from.era(),
+                    boot.era()
+                );
                 let limits = told.low_bytes..=told.high_bytes;
                 assert!(
                     limits.contains(&real),
@@ -80,7 +59,7 @@ fn cases(stage: &str) -> BTreeMap<[&'static str; 2], Vec<Case>> {
                     likely.iter().all(|end| limits.contains(end)),
                     "{about}: {likely:?}"
                 );
-                let direction = [generation(from.era), generation(era)];
+                let direction = [generation(from.era()), generation(era)];
                 let case = Case::of(&told, real);
                 cases.entry(direction).or_default().push(case);
             }
@@ -138,13 +117,16 @@ fn another_boot(first: &Snapshot, second: &Snapshot) -> [f64; 3] {
 #[test]
 fn another_boot_is_as_measured() {
     let stages = STAGES.map(reports);
-    let eras: BTreeSet<Era> = stages[0].keys().map(|boot| boot.era).collect();
+    let eras: BTreeSet<Era> = stages[0].keys().map(|boot| boot.era()).collect();
     for left_out in eras {
         let (mut sums, mut pairs) = ([0.0; 3], 0.0);
         for reports in &stages {
             let firsts = reports.iter().filter(|(boot, _)| boot.run == 1);
-            for (boot, first) in firsts.filter(|(boot, _)| boot.era != left_out) {
-                let second = &reports[&Boot { run: 2, ..*boot }];
+            for (boot, first) in firsts.filter(|(boot, _)| boot.era() != left_out) {
+                let second = &reports[&Boot {
+                    run: 2,
+                    ..boot.clone()
+                }];
                 let of_pair = another_boot(first, second);
                 for (sum, part) in sums.iter_mut().zip(of_pair) {
                     *sum += part;

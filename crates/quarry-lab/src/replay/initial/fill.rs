@@ -145,7 +145,7 @@ impl<'h, D: Design> Filling<'_, 'h, D> {
         let objects: usize = slabs.full.iter().map(Vec::len).sum();
         let kept = holding.objects.saturating_add(holding.kept);
         let free = (objects as u64).saturating_sub(kept);
-        // Of a slab that no CPU holds one object stays.
+        // An object stays in each slab that no CPU holds.
         let most = u64::from(view.head().geometry().objects).saturating_sub(1);
         let others = (slabs.full.len() as u64).saturating_sub(holding.held);
         let least = free.saturating_sub(others.saturating_mul(most));
