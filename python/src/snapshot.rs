@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use quarry_designs::named;
 use quarry_lab::ask::{Ask, At, Ready, Source, check_slabs};
-use quarry_lab::whatif::{Baseline, known_errors};
+use quarry_lab::whatif::{Baseline, KNOWN_ERRORS};
 use quarry_snapshot::Asked;
 
 use crate::args::{Keywords, Name, PageBytes};
@@ -89,7 +89,7 @@ impl Snapshot {
         });
         let ready = Ready::Snapshot(&self.of, &baseline.map_err(raised)?);
         let table = answered(py, Ask::WHAT_IF, "what_if", given, &ready, None)?;
-        let [least, most] = known_errors(self.of.detail());
+        let [least, most] = KNOWN_ERRORS;
         let table = match &self.digest {
             Some(digest) => table.noted("input_digest", digest),
             None => table,

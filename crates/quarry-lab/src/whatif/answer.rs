@@ -8,7 +8,7 @@ use quarry_view::units::bytes;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::{Fit, Prediction, known_errors};
+use super::{Fit, KNOWN_ERRORS, Prediction};
 use crate::known;
 
 /// A snapshot.
@@ -32,7 +32,7 @@ pub struct SnapshotInfo<'a> {
     pub guesses: BTreeMap<&'static str, String>,
     /// Sentences about how the file was read and what it lacks.
     pub notes: Vec<String>,
-    /// Errors in per cent, from and to, that predictions from such a file had where the real memory was known.
+    /// Errors in per cent, from and to, that predictions had where the real memory was known.
     pub known_errors_percent: [i32; 2],
     /// Bytes of all slabs.
     pub slab_bytes: u64,
@@ -52,7 +52,7 @@ impl<'a> SnapshotInfo<'a> {
             cpus: snapshot.present_cpus,
             guesses: known::guesses(snapshot),
             notes: known::notes(snapshot),
-            known_errors_percent: known_errors(snapshot.detail()),
+            known_errors_percent: KNOWN_ERRORS,
             slab_bytes: snapshot.slab_bytes(),
         }
     }

@@ -6,7 +6,7 @@ use quarry_core::era::Era;
 use quarry_designs::Setting;
 use quarry_snapshot::Snapshot;
 
-use super::{Prediction, Question, known_errors, predict};
+use super::{KNOWN_ERRORS, Prediction, Question, predict};
 use crate::look::Look;
 
 const RELEASES: [&str; 4] = ["5.10", "6.1", "6.12", "7.3"];
@@ -132,7 +132,7 @@ fn other_kernels_under_the_same_load() {
                     bounds.contains(&really),
                     "{name}: {from} to {to}: {really}, {bounds:?}"
                 );
-                let [least, most] = known_errors(snapshot.detail()).map(f64::from);
+                let [least, most] = KNOWN_ERRORS.map(f64::from);
                 assert!(
                     (least..=most).contains(&off),
                     "{name}: {from} to {to}: {off}"

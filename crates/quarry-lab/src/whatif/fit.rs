@@ -1,6 +1,6 @@
 //! The fit of a release's formulas to a snapshot: where they do not describe it, a prediction is of another kernel.
 
-use quarry_snapshot::{Detail, Snapshot};
+use quarry_snapshot::Snapshot;
 
 use super::Prediction;
 
@@ -20,15 +20,9 @@ pub enum Fit {
     Bad(String),
 }
 
-/// Errors in per cent, from and to, that predictions from such a file had where the real memory was known: the extremes
-/// of the tables by kind of input in `docs/what-if.md`.
-#[must_use]
-pub fn known_errors(detail: Detail) -> [i32; 2] {
-    match detail {
-        Detail::Exact => [-18, 19],
-        Detail::Sysfs | Detail::Slabinfo | Detail::Thin | Detail::Bytes => [-16, 20],
-    }
-}
+/// Errors in per cent, from and to, that predictions had where the real memory was known: the extremes of the tables by kind
+/// of input in `docs/what-if.md`, which are the same for all kinds.
+pub const KNOWN_ERRORS: [i32; 2] = [-16, 19];
 
 impl Prediction {
     /// Share of the snapshot's caches whose slabs the formulas give, in per cent.

@@ -67,7 +67,7 @@ use quarry_snapshot::Snapshot;
 
 pub use answer::{SnapshotInfo, about, finding};
 pub use baseline::Baseline;
-pub use fit::{Fit, known_errors};
+pub use fit::{Fit, KNOWN_ERRORS};
 pub(crate) use holding::Holding;
 pub(crate) use kernel_model::{in_a_kernel, in_force};
 pub(crate) use names::kmalloc_class;

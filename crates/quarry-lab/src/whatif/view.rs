@@ -135,7 +135,7 @@ fn notes(answer: &Value) -> Vec<String> {
     if let [low, high] = list(answer, "snapshot.known_errors_percent") {
         let [low, high] = [low, high].map(|end| end.as_i64().unwrap_or(0));
         told.push(format!(
-            "known errors from such a file are {low:+} to {high:+} % (docs/what-if.md)"
+            "known errors are {low:+} to {high:+} % (docs/what-if.md)"
         ));
     }
     let runs = list(answer, "runs");

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use quarry_core::era::Era;
-use quarry_lab::whatif::{Question, known_errors, predict};
+use quarry_lab::whatif::{KNOWN_ERRORS, Question, predict};
 use quarry_snapshot::{Asked, Snapshot};
 
 use crate::whatif::{PAIRS, SLUB, STAGES, UPGRADES, load, off_percent};
@@ -112,7 +112,6 @@ fn errors_by_kind_of_input() {
     let pairs = pairs();
     for (name, of_kind) in KINDS {
         let mut errors = Vec::new();
-        let mut known = [0; 2];
         for (from, to, question, of_boot) in &pairs {
             for stage in STAGES {
                 if *of_boot && stage != "boot" {
@@ -128,7 +127,6 @@ fn errors_by_kind_of_input() {
                     assert!(predict(&snapshot, question).is_err());
                     continue;
                 }
-                known = known_errors(snapshot.detail());
                 let told = predict(&snapshot, question).unwrap();
                 let real = new.slab_bytes();
                 let bounds = told.low_bytes..=told.high_bytes;
@@ -162,10 +160,10 @@ fn errors_by_kind_of_input() {
             width(50),
             width(95)
         );
-        let [low, high] = known.map(f64::from);
+        let [low, high] = KNOWN_ERRORS.map(f64::from);
         assert!(
             (low..=high).contains(&first) && (low..=high).contains(&last),
-            "{name}: {known:?}"
+            "{name}: {KNOWN_ERRORS:?}"
         );
         assert!(
             inside * 20 >= errors.len() * 19,
