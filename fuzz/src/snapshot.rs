@@ -1,8 +1,8 @@
 //! Snapshots of kernels, and slabinfo.
 
 use quarry_designs::Setting;
-use quarry_lab::whatif::{Question, predict};
 use quarry_snapshot::{Slabinfo, Snapshot};
+use quarry_state::{Question, predict};
 
 /// Reads the bytes as a file of any form, packed or not; parses the text; asks of a snapshot what other settings and another release would change.
 pub fn run(data: &[u8]) {

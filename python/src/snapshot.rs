@@ -6,9 +6,10 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use quarry_designs::named;
+use quarry_lab::LabError;
 use quarry_lab::ask::{Ask, At, Ready, Source, check_slabs};
-use quarry_lab::whatif::{Baseline, KNOWN_ERRORS};
 use quarry_snapshot::Asked;
+use quarry_state::{KNOWN_ERRORS, State};
 
 use crate::args::{Keywords, Name, PageBytes};
 use crate::ask::answered;
@@ -83,11 +84,11 @@ impl Snapshot {
         if let Some(name) = given.any_of(&["stage", "at", "kernel", "had_cpus", "had_page_size"]) {
             return Err(usage(format!("{name}: it is a keyword of Snapshot.read")));
         }
-        let baseline = py.detach(|| {
+        let state = py.detach(|| -> Result<_, LabError> {
             check_slabs(&self.of, "a prediction")?;
-            Baseline::of(&self.of)
+            Ok(State::of(&self.of)?)
         });
-        let ready = Ready::Snapshot(&self.of, &baseline.map_err(raised)?);
+        let ready = Ready::Snapshot(&self.of, &state.map_err(raised)?);
         let table = answered(py, Ask::WHAT_IF, "what_if", given, &ready, None)?;
         let [least, most] = KNOWN_ERRORS;
         let table = match &self.digest {

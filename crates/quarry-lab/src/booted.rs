@@ -2,7 +2,7 @@
 //!
 //! A load on an empty heap gets whole slabs back that it gave away. On a machine that has run, long-lived objects pin them.
 //! The state is a kernel's report, as replays and what-if take it: on the reported kernel's own settings its slabs, elsewhere
-//! those that [`crate::whatif`] predicts (`replay/initial`). Facts that no report contains are drawn in each state but the
+//! those that [`quarry_state`] predicts (`replay/initial`). Facts that no report contains are drawn in each state but the
 //! first ([`quarry_work::Setup::state`]).
 
 use std::sync::OnceLock;
@@ -13,7 +13,7 @@ use quarry_snapshot::{ReportError, Snapshot};
 
 use crate::error::LabError;
 use crate::known::check_slabs;
-use crate::whatif::Baseline;
+use quarry_state::State;
 
 /// The report of a kernel that has run, inside of the program.
 struct Bundled {
@@ -86,7 +86,7 @@ impl Booted {
     /// [`LabError`] if it does not say where objects lie, or this build does not have the kernel's design.
     pub fn of(snapshot: Snapshot) -> Result<Self, LabError> {
         check_slabs(&snapshot, "a load")?;
-        Baseline::of(&snapshot)?;
+        State::of(&snapshot)?;
         Ok(Self::Reported(Box::new(snapshot)))
     }
 
@@ -96,7 +96,7 @@ impl Booted {
         let Self::Reported(snapshot) = self else {
             return Vec::new();
         };
-        Baseline::of(snapshot).map_or_else(|_| Vec::new(), |baseline| baseline.guessed())
+        State::of(snapshot).map_or_else(|_| Vec::new(), |state| state.guessed())
     }
 
     /// The report that runs of a design begin on.
@@ -116,7 +116,7 @@ impl Booted {
             (Self::Reported(_), None) => snapshot.file.clone(),
         };
         Some(
-            match Baseline::of(snapshot).ok()?.unlike(design, era, config) {
+            match State::of(snapshot).ok()?.unlike(design, era, config) {
                 None => name,
                 Some(kernel) => format!("predicted of {name} ({kernel})"),
             },
@@ -172,8 +172,8 @@ mod tests {
             state: 0,
             inspect: None,
         };
-        let told = Baseline::of(snapshot).unwrap().held_in(&run);
-        let slabs = |cache: &crate::whatif::CachePrediction| {
+        let told = State::of(snapshot).unwrap().held_in(&run.kernel());
+        let slabs = |cache: &quarry_state::CachePrediction| {
             cache.holding.slabs * cache.pages_per_slab * 4096
         };
         told.caches.iter().map(slabs).sum::<u64>() as f64

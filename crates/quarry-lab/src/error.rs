@@ -12,6 +12,7 @@ use quarry_work::WorkError;
 
 use crate::replay::part::Part;
 use quarry_snapshot::ReportError;
+use quarry_state::StateError;
 
 /// Reason why something was refused or ended early.
 #[derive(Debug, thiserror::Error)]
@@ -215,6 +216,12 @@ pub enum LabError {
         /// Objects.
         objects: u32,
     },
+}
+
+impl From<StateError> for LabError {
+    fn from(error: StateError) -> Self {
+        Self::Usage(error.0)
+    }
 }
 
 impl From<DesignError> for LabError {

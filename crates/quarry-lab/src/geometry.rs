@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::error::LabError;
-use crate::whatif::Baseline;
+use quarry_state::State;
 
 /// A question: one cache on one machine.
 #[derive(Clone, Debug)]
@@ -228,9 +228,9 @@ pub fn settings_of(design: DesignSpec, settings: &[Setting]) -> Result<Tuning, L
 ///
 /// [`LabError::Usage`] if this build does not have the kernel's design.
 pub fn of_snapshot(snapshot: &Snapshot) -> Result<Vec<OfSnapshot>, LabError> {
-    let baseline = Baseline::of(snapshot)?;
-    let design = baseline.design();
-    let rows = snapshot.slabinfo.rows.iter().zip(baseline.geometries());
+    let state = State::of(snapshot)?;
+    let design = state.design();
+    let rows = snapshot.slabinfo.rows.iter().zip(state.geometries());
     let answers = rows.map(|(row, geometry)| OfSnapshot {
         name: row.name.clone(),
         design: design.to_string(),

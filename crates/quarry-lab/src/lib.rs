@@ -58,7 +58,6 @@ pub mod record;
 pub mod recorded;
 pub mod replay;
 pub mod run;
-mod sheaves;
 pub mod whatif;
 
 pub use error::LabError;

@@ -13,8 +13,8 @@ use crate::replay::report::RunReport;
 use crate::replay::timed::report::TimedReport;
 use crate::replay::timed::{self, Timing};
 use crate::run::{Progress, RunSpec};
-use crate::whatif::in_force;
 use quarry_designs::{DesignSpec, Setting, Tuning, combinations, nearest, resolve};
+use quarry_state::in_force;
 use quarry_trace::OutFolder;
 
 pub use quarry_sim::PAGE_BYTES;

@@ -7,6 +7,7 @@ use quarry_core::geometry::{
     kmalloc_index,
 };
 use quarry_sim::Config;
+use quarry_state::Run;
 
 use crate::error::LabError;
 use quarry_designs::{DesignSpec, Tuning};
@@ -31,6 +32,16 @@ pub struct RunSpec {
 }
 
 impl RunSpec {
+    /// The kernel that it stands for.
+    pub(crate) fn kernel(&self) -> Run<'_> {
+        Run {
+            design: self.design,
+            page_bytes: self.config.page_bytes,
+            cpus: self.config.cpus,
+            settings: &self.settings,
+        }
+    }
+
     /// The run in words, for messages.
     #[must_use]
     pub fn label(&self) -> String {

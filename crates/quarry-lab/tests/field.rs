@@ -4,10 +4,8 @@ use std::path::{Path, PathBuf};
 
 use quarry_ask::Value as _;
 use quarry_core::era::Era;
-use quarry_lab::whatif::{
-    Baseline, CachePrediction, Config, ConfigCost, Prediction, Question, predict,
-};
 use quarry_snapshot::Snapshot;
+use quarry_state::{CachePrediction, Config, ConfigCost, Prediction, Question, State, predict};
 
 /// A folder of `tests/data/field`, which `README.md` there describes.
 fn folder(name: &str) -> PathBuf {
@@ -46,13 +44,13 @@ fn cache<'a>(told: &'a Prediction, name: &str) -> &'a CachePrediction {
 #[test]
 fn slab_of_3_16_is_explained() {
     let snapshot = snapshot("slab-3.16-geometry");
-    let baseline = Baseline::of(&snapshot).unwrap();
+    let state = State::of(&snapshot).unwrap();
     // pid has 112 bytes before alignment, which keeps its list on the slab: 31 objects.
-    for (row, geometry) in snapshot.slabinfo.rows.iter().zip(baseline.geometries()) {
+    for (row, geometry) in snapshot.slabinfo.rows.iter().zip(state.geometries()) {
         let objects = u64::from(geometry.unwrap().objects);
         assert_eq!(objects, row.objperslab, "{}", row.name);
     }
-    let told = baseline.predict(&Question::default()).unwrap();
+    let told = state.on(&Question::default()).unwrap();
     assert_eq!((told.explained_caches, told.caches.len()), (23, 23));
     assert_eq!(told.snapshot_design, "slab@3.16");
 }
@@ -206,4 +204,59 @@ fn options_have_a_cost() {
     assert!(refused("KASAN=y").contains("is not known; known are"));
     assert!(refused("PARTITION_KMALLOC_CACHES=y").contains("7.2 to 7.3"));
     assert!(refused("SLAB_MERGE_DEFAULT=n").contains("/sys/kernel/slab"));
+}
+
+/// Bounds of an unknown kernel hold what is predicted with the release and the CPUs.
+#[test]
+fn unknown_kernels_are_in_the_bounds() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    for file in ["6.17.13", "7.3.4"] {
+        let path = format!("tests/data/6.17-to-7.3-x86_64-4k/{file}.json.gz");
+        let known = Snapshot::read(&root.join(path), Some("fill-full")).unwrap();
+        let known = Snapshot {
+            sysfs: Default::default(),
+            aliases: Default::default(),
+            ..known
+        };
+        let unknown = Snapshot {
+            release: None,
+            present_cpus: None,
+            nr_cpu_ids: None,
+            ..known.clone()
+        };
+        for name in ["5.4", "6.12", "7.3"] {
+            let question = release(name);
+            let with = predict(&known, &question).unwrap();
+            let told = predict(&unknown, &question).unwrap();
+            let bounds = told.low_bytes..=told.high_bytes;
+            for end in [with.low_bytes, with.predicted_bytes, with.high_bytes] {
+                assert!(bounds.contains(&end), "{file} to {name}: {end}, {bounds:?}");
+            }
+            assert!(told.guessed[0].contains("the release is not told"));
+        }
+    }
+}
+
+/// SLAB gives reclaimable caches slabs of one page; without sysfs, only that tells that a cache is reclaimable. SLUB
+/// does not heed it.
+#[test]
+fn slabs_of_one_page_tell_that_a_cache_is_reclaimable() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let file = root.join("tests/data/recordings/6.1-slab.json.gz");
+    let mut snapshot = Snapshot::read(&file, Some("trhb-before")).unwrap();
+    snapshot.present_cpus = Some(2);
+    let question = Question {
+        design: Some(quarry_designs::DesignSpec::parse("slub@6.18").unwrap()),
+        ..Question::default()
+    };
+    let told = predict(&snapshot, &question).unwrap();
+    let sockets = cache(&told, "sock_inode_cache");
+    assert_eq!(
+        (
+            sockets.observed_objs_per_slab,
+            sockets.observed_pages_per_slab
+        ),
+        (5, 1)
+    );
+    assert_eq!((sockets.objs_per_slab, sockets.pages_per_slab), (23, 4));
 }

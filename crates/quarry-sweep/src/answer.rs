@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use quarry_lab::ask::{Answer, How, Needs, Question, Ready, Source};
-use quarry_lab::whatif::Baseline;
 use quarry_snapshot::Snapshot;
+use quarry_state::State;
 use quarry_trace::guarded;
 use quarry_work::Progress;
 
@@ -141,10 +141,10 @@ impl Chunk {
         }
         let snapshot = source.and_then(|source| snapshot(source, &*first.asked.question));
         let read = snapshot.as_ref().map_err(Clone::clone);
-        let baseline = read
-            .and_then(|snapshot| guarded(|| baseline(snapshot)).unwrap_or_else(|| Err(panicked())));
-        match (&snapshot, &baseline) {
-            (Ok(snapshot), Ok(baseline)) => all(Ok(&Ready::Snapshot(snapshot, baseline))),
+        let state = read
+            .and_then(|snapshot| guarded(|| state(snapshot)).unwrap_or_else(|| Err(panicked())));
+        match (&snapshot, &state) {
+            (Ok(snapshot), Ok(state)) => all(Ok(&Ready::Snapshot(snapshot, state))),
             (_, Err(error)) | (Err(error), _) => all(Err(error)),
         }
     }
@@ -223,9 +223,7 @@ fn snapshot(source: Source, asked: &dyn Question) -> Result<Snapshot, String> {
     snapshot.map_err(|error| error.to_string())
 }
 
-fn baseline(snapshot: &Snapshot) -> Result<Baseline<'_>, String> {
-    let checked = quarry_lab::ask::check_slabs(snapshot, "a prediction");
-    checked
-        .and_then(|()| Baseline::of(snapshot))
-        .map_err(|error| error.to_string())
+fn state(snapshot: &Snapshot) -> Result<State<'_>, String> {
+    quarry_lab::ask::check_slabs(snapshot, "a prediction").map_err(|error| error.to_string())?;
+    State::of(snapshot).map_err(|error| error.to_string())
 }

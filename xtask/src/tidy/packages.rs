@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::Violation;
 
 /// Packages from the bottom to the top; each may use only those before it.
-const ORDER: [&str; 21] = [
+const ORDER: [&str; 22] = [
     "kquarry-core",
     "kquarry-host",
     "kquarry-sim",
@@ -26,6 +26,7 @@ const ORDER: [&str; 21] = [
     "kquarry-trace",
     "kquarry-work",
     "kquarry-snapshot",
+    "kquarry-state",
     "kquarry-lab",
     "kquarry-sweep",
     "kquarry-reproduce",

@@ -4,8 +4,8 @@ use std::ffi::OsString;
 
 use quarry_ask::Asked;
 use quarry_lab::ask::WhatIf;
-use quarry_lab::whatif::{self, Prediction, Question, SnapshotInfo};
-
+use quarry_lab::whatif::{self, SnapshotInfo};
+use quarry_state::{Prediction, Question};
 use quarry_view::frame::Frame;
 use schemars::JsonSchema;
 use serde::Serialize;

@@ -8,7 +8,7 @@ use serde_json::Value as Json;
 use super::{At, HeapFile, Known};
 use crate::error::LabError;
 use crate::replay::input::Input;
-use crate::whatif::Baseline;
+use quarry_state::State;
 
 /// Input of a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,8 +25,8 @@ pub enum Needs {
 pub enum Ready<'a> {
     /// None.
     Nothing,
-    /// A snapshot with its baseline.
-    Snapshot(&'a Snapshot, &'a Baseline<'a>),
+    /// A snapshot with its state.
+    Snapshot(&'a Snapshot, &'a State<'a>),
     /// A recording.
     Recording(&'a Input),
 }

@@ -90,7 +90,7 @@ impl Answers for Look {
         }
     }
 
-    /// A snapshot of some thousand caches with its baseline.
+    /// A snapshot of some thousand caches with its state.
     fn cost(&self, _: InputSize) -> Cost {
         Cost {
             reading_ms: 40,
@@ -100,11 +100,11 @@ impl Answers for Look {
     }
 
     fn answer(&self, ready: &Ready<'_>, how: &How<'_>) -> Result<Vec<Answer>, LabError> {
-        let Ready::Snapshot(snapshot, baseline) = ready else {
+        let Ready::Snapshot(snapshot, state) = ready else {
             return Err(LabError::Usage("look needs a snapshot".to_string()));
         };
         // Predictions of other kernels are lists, which rows do not have: what-if asks for them.
-        let look = look::Look::now(snapshot, baseline)?;
+        let look = look::Look::now(snapshot, state)?;
         Answer::apart(vec![look], |look| std::mem::take(&mut look.caches), how)
     }
 }

@@ -23,7 +23,7 @@ use crate::geometry::CacheGeometry;
 use crate::look::{self, CacheLook};
 use crate::replay::report::{CacheReport, RunReport};
 use crate::replay::timed::report::{TimedCache, TimedReport};
-use crate::whatif::{CachePrediction, Prediction};
+use quarry_state::{CachePrediction, Prediction};
 
 /// The figure of a report that settings are judged by: the less, the better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

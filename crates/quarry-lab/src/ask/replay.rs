@@ -21,7 +21,7 @@ use crate::replay::lists;
 use crate::replay::pages::PageMode;
 use crate::replay::part::Part;
 use crate::replay::timed::{Pace, Timing};
-use crate::whatif::Baseline;
+use quarry_state::State;
 
 /// Designs that are compared if none is named: of kernels that are in use, so that releases far apart do
 /// not pass for designs. 6.3 is the last release that has SLAB, SLOB and SLUB.
@@ -287,11 +287,11 @@ impl Replay {
             None => input.snapshots()?.into_iter().next(),
         };
         if let Some(report) = input.initial.as_ref().or(at_begin.as_ref()) {
-            let baseline = Baseline::of(report)?;
+            let state = State::of(report)?;
             // Tunables are the kernel's also where a replay starts empty.
-            axes.booted_with = baseline.booted_with().to_vec();
+            axes.booted_with = state.booted_with().to_vec();
             if input.initial.is_some() && self.design.is_empty() {
-                axes.designs = vec![baseline.design()];
+                axes.designs = vec![state.design()];
             }
             if input.initial.is_some() && self.page_size.is_empty() {
                 axes.page_bytes = vec![recorded];

@@ -7,7 +7,7 @@ use super::At;
 use super::answers::{Answer, Answers, Cost, How, InputSize, OfInput, Ready};
 use crate::error::LabError;
 use crate::known::check_slabs;
-use crate::whatif::{Baseline, Config, Fit, Prediction, Question};
+use quarry_state::{Config, Fit, Prediction, Question, State};
 
 question! {
     /// Facts that the file of a snapshot may lack.
@@ -108,28 +108,28 @@ impl WhatIf {
     ///
     /// # Errors
     ///
-    /// As [`Self::questions`] and [`Baseline::predict`]; [`LabError::Usage`] if the snapshot has no slabs, or, unless it is
+    /// As [`Self::questions`] and [`State::predict`]; [`LabError::Usage`] if the snapshot has no slabs, or, unless it is
     /// forced, if the formulas explain too few of its caches.
     pub fn ask(&self, snapshot: &Snapshot) -> Result<Vec<Prediction>, LabError> {
         check_slabs(snapshot, "a prediction")?;
         let questions = self.questions()?;
-        let baseline = Baseline::of(snapshot)?;
-        let ask = |question| self.answer(&baseline, snapshot, question);
+        let state = State::of(snapshot)?;
+        let ask = |question| self.answer(&state, snapshot, question);
         questions.iter().map(ask).collect()
     }
 
-    /// Answers one of the questions about a snapshot with its baseline.
+    /// Answers one of the questions about a snapshot with its state.
     ///
     /// # Errors
     ///
     /// As [`Self::ask`].
     pub fn answer(
         &self,
-        baseline: &Baseline<'_>,
+        state: &State<'_>,
         snapshot: &Snapshot,
         question: &Question,
     ) -> Result<Prediction, LabError> {
-        let prediction = baseline.predict(question)?;
+        let prediction = state.on(question)?;
         if let (false, Fit::Bad(cause)) = (self.force.is_true(), prediction.fit(snapshot)) {
             return Err(LabError::Usage(format!(
                 "{}: the formulas of {} give {} of {} caches their slabs: {cause}; --force answers all the same",
@@ -156,7 +156,7 @@ impl Answers for WhatIf {
         self.questions().map(drop)
     }
 
-    /// A snapshot of some thousand caches with its baseline.
+    /// A snapshot of some thousand caches with its state.
     fn cost(&self, _: InputSize) -> Cost {
         Cost {
             reading_ms: 40,
@@ -166,11 +166,11 @@ impl Answers for WhatIf {
     }
 
     fn answer(&self, ready: &Ready<'_>, how: &How<'_>) -> Result<Vec<Answer>, LabError> {
-        let Ready::Snapshot(snapshot, baseline) = ready else {
+        let Ready::Snapshot(snapshot, state) = ready else {
             return Err(LabError::Usage("what-if needs a snapshot".to_string()));
         };
         let questions = self.questions()?;
-        let answer = |question| WhatIf::answer(self, baseline, snapshot, question);
+        let answer = |question| WhatIf::answer(self, state, snapshot, question);
         let told: Vec<Prediction> = questions.iter().map(answer).collect::<Result<_, _>>()?;
         Answer::apart(told, |told| std::mem::take(&mut told.caches), how)
     }

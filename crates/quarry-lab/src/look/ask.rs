@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::error::LabError;
-use crate::whatif::{Baseline, Prediction, Question};
+use quarry_state::{Prediction, Question, State};
 
 /// Releases with long-term support, oldest first (kernel.org).
 const LONG_TERM: [Era; 12] = [
@@ -68,17 +68,14 @@ impl WhatIf {
 }
 
 /// Asks what matters for a snapshot's machine.
-pub(super) fn answers(
-    snapshot: &Snapshot,
-    baseline: &Baseline<'_>,
-) -> Result<Vec<WhatIf>, LabError> {
+pub(super) fn answers(snapshot: &Snapshot, state: &State<'_>) -> Result<Vec<WhatIf>, LabError> {
     let mut answers = Vec::new();
-    if let Some(&release) = later_releases(baseline.design().era).first() {
+    if let Some(&release) = later_releases(state.design().era).first() {
         let question = Question {
             release: Some(release),
             ..Question::default()
         };
-        let told = baseline.predict(&question)?;
+        let told = state.on(&question)?;
         answers.push(WhatIf::of(format!("Linux {release}"), &told));
     }
     for page_bytes in other_pages(snapshot) {
@@ -86,11 +83,11 @@ pub(super) fn answers(
             page_bytes: Some(page_bytes),
             ..Question::default()
         };
-        let told = baseline.predict(&question)?;
+        let told = state.on(&question)?;
         let change = format!("{} KiB pages", page_bytes >> 10);
         answers.push(WhatIf::of(change, &told));
     }
-    answers.extend(best_order(baseline)?);
+    answers.extend(best_order(state)?);
     Ok(answers)
 }
 
@@ -114,11 +111,11 @@ fn other_pages(snapshot: &Snapshot) -> Vec<u64> {
 }
 
 /// The limit of slabs' orders with which least is needed.
-fn best_order(baseline: &Baseline<'_>) -> Result<Option<WhatIf>, LabError> {
+fn best_order(state: &State<'_>) -> Result<Option<WhatIf>, LabError> {
     let mut best: Option<WhatIf> = None;
     for order in ORDERS {
         let setting = Setting::of("slub_max_order", order);
-        if !setting.is_taken_by(&baseline.design()) {
+        if !setting.is_taken_by(&state.design()) {
             continue;
         }
         let change = setting.short();
@@ -126,7 +123,7 @@ fn best_order(baseline: &Baseline<'_>) -> Result<Option<WhatIf>, LabError> {
             settings: vec![setting],
             ..Question::default()
         };
-        let told = WhatIf::of(change, &baseline.predict(&question)?);
+        let told = WhatIf::of(change, &state.on(&question)?);
         if best
             .as_ref()
             .is_none_or(|best| told.predicted_bytes <= best.predicted_bytes)

@@ -9,7 +9,7 @@
 //!
 //! Slab memory is divided into parts that add up: what objects in use take, what CPUs hold, free places of partly filled
 //! slabs, debugging, and padding. The kernel counts all but the first two apart; these are estimated as
-//! [`crate::whatif`] does it.
+//! [`quarry_state`] does it.
 
 mod answer;
 mod ask;
@@ -24,7 +24,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::error::LabError;
-use crate::whatif::{Baseline, Fit, Prediction, Question};
+use quarry_state::{Fit, Prediction, Question, State};
 
 pub use answer::Answer;
 pub use ask::{WhatIf, later_releases};
@@ -174,15 +174,15 @@ impl Look {
                 "there is no snapshot to look at".to_string(),
             ));
         };
-        let baseline = Baseline::of(last)?;
-        let told = baseline.predict(&Question::default())?;
+        let state = State::of(last)?;
+        let told = state.on(&Question::default())?;
         let mut look = Self::of_one(last, &told);
         // A kernel that the formulas do not explain is no ground for predictions.
         if !matches!(told.fit(last), Fit::Bad(_)) {
-            look.what_ifs = ask::answers(last, &baseline)?;
+            look.what_ifs = ask::answers(last, &state)?;
         }
         if !before.is_empty() {
-            let earlier = |snapshot| Self::now(snapshot, &Baseline::of(snapshot)?);
+            let earlier = |snapshot| Self::now(snapshot, &State::of(snapshot)?);
             let looks: Result<Vec<_>, LabError> = before.iter().map(earlier).collect();
             let mut looks = looks?;
             looks.push(look.clone());
@@ -196,8 +196,8 @@ impl Look {
     /// # Errors
     ///
     /// [`LabError::Usage`] if this build does not have the kernel's design.
-    pub fn now(snapshot: &Snapshot, baseline: &Baseline<'_>) -> Result<Self, LabError> {
-        let told = baseline.predict(&Question::default())?;
+    pub fn now(snapshot: &Snapshot, state: &State<'_>) -> Result<Self, LabError> {
+        let told = state.on(&Question::default())?;
         Ok(Self::of_one(snapshot, &told))
     }
 

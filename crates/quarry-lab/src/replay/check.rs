@@ -10,8 +10,8 @@ use super::input::Input;
 use super::report::CacheReport;
 use super::same::SameSlabs;
 use crate::run::RunSpec;
-use crate::whatif::Baseline;
 use quarry_snapshot::{Slabinfo, SlabinfoRow, Snapshot};
+use quarry_state::State;
 
 /// Slab memory that a replay predicts, and that the kernel reported.
 #[derive(Clone, Debug, Default, PartialEq, Eq, JsonSchema, Serialize)]
@@ -215,7 +215,8 @@ impl Check {
         let predicted = caches.iter().map(|cache| cache.predicted_bytes).sum();
         let observed = observed.slab_bytes(page_bytes);
         // Without a report of the time before nothing says what the kernel's settings were.
-        let of_kernel = |initial: &Snapshot| Baseline::of(initial).is_ok_and(|old| old.is_of(spec));
+        let of_kernel =
+            |initial: &Snapshot| State::of(initial).is_ok_and(|old| old.is_of(&spec.kernel()));
         let recorded = input.initial.as_ref().is_none_or(of_kernel);
         Some(Self {
             recorded,

@@ -8,8 +8,8 @@ use quarry_view::units::bytes;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::{Fit, KNOWN_ERRORS, Prediction};
 use crate::known;
+use quarry_state::{Fit, KNOWN_ERRORS, Prediction};
 
 /// A snapshot.
 #[derive(JsonSchema, Serialize)]

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::Path;
 
-use quarry_lab::whatif::Prediction;
+use quarry_state::Prediction;
 
 pub(crate) const STAGES: [&str; 7] = [
     "boot", "bursts", "peak", "drained", "idle", "dropped", "shrunk",

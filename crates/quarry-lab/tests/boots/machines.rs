@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use quarry_lab::whatif::{Baseline, Question};
 use quarry_snapshot::Snapshot;
+use quarry_state::{Question, State};
 
 use crate::boot::{Boot, boots};
 use crate::class::{Case, Class, document};
@@ -30,7 +30,7 @@ fn cases(machines: &[(Boot, PathBuf)], stage: &str, pages: bool) -> Vec<Case> {
         .collect();
     let mut cases = Vec::new();
     for (from, snapshot) in &snapshots {
-        let baseline = Baseline::of(snapshot).unwrap();
+        let state = State::of(snapshot).unwrap();
         for (to, real) in &snapshots {
             let differ = (from.page_kib != to.page_kib, from.cpus != to.cpus);
             if differ != (pages, !pages) {
@@ -41,7 +41,7 @@ fn cases(machines: &[(Boot, PathBuf)], stage: &str, pages: bool) -> Vec<Case> {
                 cpus: (!pages).then_some(to.cpus),
                 ..Question::default()
             };
-            let told = baseline.predict(&question).unwrap();
+            let told = state.on(&question).unwrap();
             let real = real.slab_bytes();
             let limits = told.low_bytes..=told.high_bytes;
             assert!(

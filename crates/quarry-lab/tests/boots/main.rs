@@ -2,5 +2,6 @@
 
 mod boot;
 mod class;
+mod exact;
 mod machines;
 mod releases;

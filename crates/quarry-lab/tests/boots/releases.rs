@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use quarry_core::era::Era;
-use quarry_lab::whatif::{Baseline, Question};
 use quarry_snapshot::Snapshot;
+use quarry_state::{Question, State};
 
 use crate::boot::{Boot, boots};
 use crate::class::{Case, Class, STAGES, document};
@@ -33,13 +33,13 @@ fn cases(stage: &str) -> BTreeMap<[&'static str; 2], Vec<Case>> {
     let eras: BTreeSet<Era> = reports.keys().map(|boot| boot.era()).collect();
     let mut cases: BTreeMap<_, Vec<Case>> = BTreeMap::new();
     for (from, snapshot) in reports.iter().filter(|(from, _)| from.run == 1) {
-        let baseline = Baseline::of(snapshot).unwrap();
+        let state = State::of(snapshot).unwrap();
         for era in eras.iter().copied().filter(|era| *era != from.era()) {
             let question = Question {
                 release: Some(era),
                 ..Question::default()
             };
-            let told = baseline.predict(&question).unwrap();
+            let told = state.on(&question).unwrap();
             let likely = [told.likely_low_bytes, told.likely_high_bytes];
             let is_there = |boot: &Boot| boot.cpus == from.cpus && boot.era() == era;
             for (boot, real) in reports.iter().filter(|(boot, _)| is_there(boot)) {
@@ -113,7 +113,7 @@ fn another_boot(first: &Snapshot, second: &Snapshot) -> [f64; 3] {
     [squares, slabs, all - own]
 }
 
-/// The constants of another boot in `src/whatif/releases.rs` are what the boots say, whichever kernel is left out.
+/// The constants of another boot in `quarry-state/src/on/releases.rs` are what the boots say, whichever kernel is left out.
 #[test]
 fn another_boot_is_as_measured() {
     let stages = STAGES.map(reports);

@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use quarry_core::era::Era;
-use quarry_lab::whatif::{KNOWN_ERRORS, Question, predict};
 use quarry_snapshot::{Asked, Snapshot};
+use quarry_state::{KNOWN_ERRORS, Question, predict};
 
 use crate::whatif::{PAIRS, SLUB, STAGES, UPGRADES, load, off_percent};
 

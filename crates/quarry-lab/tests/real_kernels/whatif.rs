@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use quarry_designs::{DesignSpec, Setting};
-use quarry_lab::whatif::{Prediction, Question, predict};
 use quarry_snapshot::Snapshot;
+use quarry_state::{Prediction, Question, predict};
 
 use quarry_core::era::Era;
 

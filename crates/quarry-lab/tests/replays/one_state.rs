@@ -7,9 +7,9 @@ use quarry_designs::DesignSpec;
 use quarry_lab::plan::Axes;
 use quarry_lab::replay::input::Input;
 use quarry_lab::replay::part::Part;
-use quarry_lab::whatif::{Question, predict};
 use quarry_lab::{Plan, RunReport};
 use quarry_snapshot::Snapshot;
+use quarry_state::{Question, predict};
 use quarry_trace::{Kind, RawEvent, TraceBuilder, TraceFile};
 
 /// A file and its stage, with the bytes of a cache line where they are not 64.

@@ -7,8 +7,8 @@ use quarry_core::era::Era;
 use quarry_designs::DesignSpec;
 use quarry_lab::LabError;
 use quarry_lab::look::{Look, later_releases};
-use quarry_lab::whatif::{Baseline, Fit, Question};
 use quarry_snapshot::Snapshot;
+use quarry_state::{Fit, Question, State as KernelState};
 
 use super::row::{Row, Sort};
 
@@ -92,13 +92,13 @@ impl State {
         mut others: Vec<Other>,
         sort: Sort,
     ) -> Result<Self, LabError> {
-        let baseline = Baseline::of(&snapshot)?;
+        let state = KernelState::of(&snapshot)?;
         if others.is_empty() {
-            let later = later_releases(baseline.design().era).into_iter();
+            let later = later_releases(state.design().era).into_iter();
             others.extend(later.map(Other::Release));
         }
-        let look = Look::now(&snapshot, &baseline)?;
-        let predicted = predicted(&snapshot, &baseline, others.first());
+        let look = Look::now(&snapshot, &state)?;
+        let predicted = predicted(&snapshot, &state, others.first());
         let caches = look.caches.iter();
         let mut state = Self {
             first: caches
@@ -133,9 +133,9 @@ impl State {
     }
 
     fn take(&mut self, snapshot: Snapshot) -> Result<(), LabError> {
-        let baseline = Baseline::of(&snapshot)?;
-        self.look = Look::now(&snapshot, &baseline)?;
-        self.predicted = predicted(&snapshot, &baseline, self.others.get(self.shown));
+        let state = KernelState::of(&snapshot)?;
+        self.look = Look::now(&snapshot, &state)?;
+        self.predicted = predicted(&snapshot, &state, self.others.get(self.shown));
         self.snapshot = snapshot;
         self.readings += 1;
         if self.history.len() == HISTORY {
@@ -209,11 +209,9 @@ impl State {
     pub(super) fn next_other(&mut self) {
         if self.others.len() > 1 {
             self.shown = (self.shown + 1) % self.others.len();
-            self.predicted = Baseline::of(&self.snapshot)
+            self.predicted = KernelState::of(&self.snapshot)
                 .map_err(|error| error.to_string())
-                .and_then(|baseline| {
-                    predicted(&self.snapshot, &baseline, self.others.get(self.shown))
-                });
+                .and_then(|state| predicted(&self.snapshot, &state, self.others.get(self.shown)));
             self.arrange();
         }
     }
@@ -261,11 +259,11 @@ impl State {
 /// Predicts all caches of a snapshot in another kernel; an error says why not.
 fn predicted(
     snapshot: &Snapshot,
-    baseline: &Baseline<'_>,
+    state: &KernelState<'_>,
     other: Option<&Other>,
 ) -> Result<Predicted, String> {
     let other = other.ok_or("no later release is known")?;
-    let told = baseline.predict(&other.question());
+    let told = state.on(&other.question());
     let told = told.map_err(|error| error.to_string())?;
     if let Fit::Bad(cause) = told.fit(snapshot) {
         return Err(format!("the formulas do not explain this kernel: {cause}"));

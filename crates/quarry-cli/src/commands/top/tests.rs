@@ -1,8 +1,8 @@
 //! The state and its screens, of kernels that are written here.
 
 use expect_test::{Expect, expect};
-use quarry_lab::whatif::{Question, predict};
 use quarry_snapshot::Snapshot;
+use quarry_state::{Question, predict};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};

@@ -14,9 +14,9 @@ use super::shape::{SeenSlab, Shape, known_free, listed_free};
 use super::sheaves::{Home, InSheaves, SheafObjects};
 use crate::error::LabError;
 use crate::run::RunSpec;
-use crate::sheaves::Sheaves;
-use crate::whatif::CachePrediction;
 use quarry_snapshot::{HiddenCache, SlabinfoRow};
+use quarry_state::CachePrediction;
+use quarry_state::Sheaves;
 
 /// Source of a row's objects.
 #[derive(Clone, Copy)]

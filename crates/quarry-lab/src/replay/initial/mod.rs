@@ -90,8 +90,8 @@
 //!
 //! # Other slabs
 //!
-//! With another design, page size, CPU count or tunable the state is what [`crate::whatif`] predicts of the row, in whole
-//! slabs ([`crate::whatif::Holding`]): these are made, and objects freed until each has as many as predicted. Every slab
+//! With another design, page size, CPU count or tunable the state is what [`quarry_state`] predicts of the row, in whole
+//! slabs ([`quarry_state::Holding`]): these are made, and objects freed until each has as many as predicted. Every slab
 //! that no CPU holds keeps an object, which pins it. Designs whose slabs serve all caches only get the objects.
 //!
 //! # Loads
@@ -130,11 +130,11 @@ use super::input::{Input, RecordedCache};
 use super::objects::NONE;
 use crate::error::LabError;
 use crate::run::{Kmalloc, RunSpec};
-use crate::sheaves::Sheaves;
-use crate::whatif::{Baseline, CachePrediction, in_a_kernel, kmalloc_class};
 use chance::Chance;
 use fill::{Filled, Filling, Source, is_told};
 use quarry_snapshot::{CacheAttributes, SlabinfoRow, Snapshot};
+use quarry_state::Sheaves;
+use quarry_state::{CachePrediction, State, in_a_kernel, kmalloc_class};
 use seen::Seen;
 
 /// Kinds of kmalloc caches beside the normal one: which flag leads there and what their names begin
@@ -202,7 +202,7 @@ impl<'h> Held<'h> {
         cache_of: &mut [u16],
     ) -> Result<Self, LabError> {
         in_a_kernel(preparation.spec.design)?;
-        let told = Baseline::of(initial)?.held_in(preparation.spec);
+        let told = State::of(initial)?.held_in(&preparation.spec.kernel());
         let lists = initial.cpu_partial_lists(&initial.slabinfo);
         // Caches that the recorded kernel has not follow those of its rows.
         let known = &initial.slabinfo.rows;

@@ -4,8 +4,8 @@ use quarry_sim::driver::ObjectRef;
 
 use super::seen::RowSeen;
 use super::shape::known_free;
-use crate::sheaves::Sheaves;
 use quarry_snapshot::SlabinfoRow;
+use quarry_state::Sheaves;
 
 /// Index of an object's slab among those that are seen, if it is one of them.
 pub(super) type Home = Option<usize>;

@@ -6,8 +6,8 @@ use flate2::read::GzDecoder;
 use quarry_designs::DesignSpec;
 use quarry_lab::LabError;
 use quarry_lab::booted::Booted;
-use quarry_lab::whatif::{Question, predict};
 use quarry_snapshot::Snapshot;
+use quarry_state::{Question, predict};
 
 use super::{ASKED, Asked, KERNEL, after_boot, change};
 use crate::error::ReproduceError;
@@ -61,7 +61,7 @@ fn slab_kib(
         settings: asked.tunables(),
         ..Question::default()
     };
-    let predicted = predict(&snapshot(name, bytes)?, &question)?;
+    let predicted = predict(&snapshot(name, bytes)?, &question).map_err(LabError::from)?;
     Ok(predicted.predicted_bytes as f64 / 1024.0)
 }
 

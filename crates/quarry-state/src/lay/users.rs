@@ -10,18 +10,18 @@
 //!
 //! *Objects.* Of what CPUs do not hold each CPU brings a number: `brought.rs`.
 
-use super::brought::Brought;
-use super::unknown::Level;
+use crate::lay::brought::Brought;
+use crate::unknown::Level;
 
 /// The CPUs of the snapshot and of the other machine.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Cpus {
+pub(crate) struct Cpus {
     old: f64,
     new: f64,
 }
 
 /// CPUs that a number of visits reach, each at random.
-pub(super) fn reached(visits: f64, cpus: f64) -> f64 {
+pub(crate) fn reached(visits: f64, cpus: f64) -> f64 {
     if cpus <= 1.0 {
         return 1.0;
     }
@@ -42,7 +42,7 @@ fn variance(mean: f64, cpus: f64) -> f64 {
 }
 
 impl Cpus {
-    pub(super) fn new(old: u32, new: u32) -> Self {
+    pub(crate) fn new(old: u32, new: u32) -> Self {
         Self {
             old: f64::from(old.max(1)),
             new: f64::from(new.max(1)),
@@ -50,12 +50,12 @@ impl Cpus {
     }
 
     /// True if the number stays.
-    pub(super) fn stay(&self) -> bool {
+    pub(crate) fn stay(&self) -> bool {
         self.old == self.new
     }
 
     /// Objects that the other machine's CPUs bring beyond those of this one; negative if it has fewer.
-    pub(super) fn brought(&self, level: Level, each: &Brought) -> f64 {
+    pub(crate) fn brought(&self, level: Level, each: &Brought) -> f64 {
         let more = self.new - self.old;
         let level = if more < 0.0 { level.reversed() } else { level };
         more * match level {
@@ -66,7 +66,7 @@ impl Cpus {
     }
 
     /// The CPUs that use a cache which `users` use now; `by_all` if all do on any machine.
-    pub(super) fn users(&self, level: Level, users: f64, by_all: bool) -> f64 {
+    pub(crate) fn users(&self, level: Level, users: f64, by_all: bool) -> f64 {
         let users = users.min(self.old);
         if users <= 0.0 || self.stay() {
             return users;
@@ -90,12 +90,12 @@ impl Cpus {
     }
 
     /// Returns the number of CPUs of the new machine that `visits` visits reach.
-    pub(super) fn reached(&self, visits: f64) -> f64 {
+    pub(crate) fn reached(&self, visits: f64) -> f64 {
         reached(visits, self.new)
     }
 
     /// The variance of the users on the new machine.
-    pub(super) fn users_variance(&self, users: f64, by_all: bool) -> f64 {
+    pub(crate) fn users_variance(&self, users: f64, by_all: bool) -> f64 {
         variance(self.users(Level::Expected, users, by_all), self.new)
     }
 }

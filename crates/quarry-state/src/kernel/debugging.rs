@@ -9,8 +9,8 @@ use quarry_core::geometry::{CacheFlags, CacheParams};
 
 use quarry_snapshot::{CacheAttributes, SlabinfoRow, Snapshot};
 
-use super::kernel_model::KernelModel;
-use super::names::kmalloc_class;
+use crate::kernel::KernelModel;
+use crate::kernel::names::kmalloc_class;
 
 /// Settings that are looked for, the commonest first: what security guides ask for, and what kernels with
 /// `CONFIG_SLUB_DEBUG_ON` have.
@@ -18,18 +18,18 @@ const USUAL: [&str; 6] = ["P", "FZP", "FZPU", "Z", "U", "ZU"];
 
 /// The debugging of a kernel.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Debugging {
+pub(crate) struct Debugging {
     /// The setting; `None` if all that is known is what sysfs says of each cache.
     setting: Option<SlubDebug>,
     /// True if sysfs does not count, since another kernel is asked about.
     is_asked: bool,
     /// Evidence of debugging; empty if there is none.
-    pub(super) because: String,
+    pub(crate) because: String,
 }
 
 impl Debugging {
     /// The debugging of a snapshot's kernel, whose model has none so far.
-    pub(super) fn of(snapshot: &Snapshot, kernel: &KernelModel) -> Self {
+    pub(crate) fn of(snapshot: &Snapshot, kernel: &KernelModel) -> Self {
         // SLAB's debugging is a matter of its configuration, and its small classes have larger objects anyway.
         if !kernel.has_sysfs() {
             return Self::default();
@@ -98,7 +98,7 @@ impl Debugging {
     }
 
     /// Other debugging, as a setting says it.
-    pub(super) fn asked(setting: Option<SlubDebug>) -> Self {
+    pub(crate) fn asked(setting: Option<SlubDebug>) -> Self {
         Self {
             because: setting.map_or_else(String::new, |setting| {
                 format!("slub_debug={}", setting.as_str())
@@ -109,7 +109,7 @@ impl Debugging {
     }
 
     /// The debug flags of a cache.
-    pub(super) fn flags(&self, row: &SlabinfoRow, sysfs: Option<&CacheAttributes>) -> CacheFlags {
+    pub(crate) fn flags(&self, row: &SlabinfoRow, sysfs: Option<&CacheAttributes>) -> CacheFlags {
         let reported = sysfs.filter(|sysfs| !self.is_asked && sysfs.number("poison").is_some());
         match (reported, &self.setting) {
             (Some(sysfs), _) => {
@@ -122,7 +122,7 @@ impl Debugging {
     }
 
     /// Parameters with this debugging.
-    pub(super) fn on(
+    pub(crate) fn on(
         &self,
         params: CacheParams,
         row: &SlabinfoRow,
@@ -133,7 +133,7 @@ impl Debugging {
 
     /// Parameters of a row's cache without debugging: its object is the largest whose slot with debugging has the
     /// row's size. `None` without debugging, or if no object has it.
-    pub(super) fn original(
+    pub(crate) fn original(
         &self,
         kernel: &KernelModel,
         row: &SlabinfoRow,

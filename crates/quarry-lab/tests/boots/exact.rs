@@ -6,8 +6,8 @@ use quarry_core::era::Era;
 use quarry_designs::Setting;
 use quarry_snapshot::Snapshot;
 
-use super::{KNOWN_ERRORS, Prediction, Question, predict};
-use crate::look::Look;
+use quarry_lab::look::Look;
+use quarry_state::{KNOWN_ERRORS, Prediction, Question, predict};
 
 const RELEASES: [&str; 4] = ["5.10", "6.1", "6.12", "7.3"];
 

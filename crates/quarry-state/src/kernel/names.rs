@@ -3,7 +3,7 @@
 use quarry_snapshot::Snapshot;
 
 /// A class of kmalloc by its cache's name: what stands before the size, and the size in bytes.
-pub(crate) fn kmalloc_class(name: &str) -> Option<(&str, u64)> {
+pub fn kmalloc_class(name: &str) -> Option<(&str, u64)> {
     let (family, class) = name.rsplit_once('-')?;
     if !family.split('-').any(|word| word == "kmalloc") {
         return None;
@@ -20,7 +20,7 @@ pub(crate) fn kmalloc_class(name: &str) -> Option<(&str, u64)> {
 }
 
 /// True for a kernel of arm64, by its release.
-pub(super) fn is_arm64(snapshot: &Snapshot) -> bool {
+pub(crate) fn is_arm64(snapshot: &Snapshot) -> bool {
     let release = snapshot.release.as_deref().unwrap_or_default();
     release.contains("arm64") || release.contains("aarch64")
 }

@@ -1,73 +1,81 @@
 //! One cache: how its objects lie in the snapshot, and what they need elsewhere.
 
+pub(crate) mod brought;
+pub(crate) mod demand;
+pub(crate) mod kept;
+pub(crate) mod pinned;
+pub(crate) mod places;
+pub(crate) mod sheaves;
+pub(crate) mod users;
+
 use std::sync::Arc;
 
 use quarry_core::geometry::Geometry;
 
-use crate::sheaves::Sheaves;
+use crate::lay::sheaves::Sheaves;
 use quarry_snapshot::{CacheAttributes, HiddenCache, SlabinfoRow};
 
-use super::brought::Brought;
-use super::demand::{Demand, pinned};
-use super::kernel_model::{self, KernelModel};
-use super::pinned::occupied;
-use super::unknown::{Level, Point, Range, Unknown};
-use super::users::Cpus;
+use crate::kernel::{self, KernelModel};
+use crate::lay::brought::Brought;
+use crate::lay::demand::{Demand, pinned};
+use crate::lay::pinned::occupied;
+use crate::lay::users::Cpus;
+use crate::unknown::{Level, Point, Range, Unknown};
 
 /// Distribution of a cache's objects over its slabs.
 #[derive(Clone, Debug)]
-pub(super) struct Lay {
+pub(crate) struct Lay {
     /// Objects of a slab.
-    pub(super) slots: f64,
-    pub(super) slabs: f64,
+    pub(crate) slots: f64,
+    pub(crate) slabs: f64,
     /// Objects that CPUs have taken.
-    pub(super) demand: Demand,
+    pub(crate) demand: Demand,
     /// Slabs on the CPUs' partial lists, and their objects; as expected if they were not counted.
-    pub(super) cpu_partial: f64,
-    pub(super) cpu_partial_objects: f64,
+    pub(crate) cpu_partial: f64,
+    pub(crate) cpu_partial_objects: f64,
     /// Slabs there at most.
-    pub(super) cpu_partial_most: f64,
+    pub(crate) cpu_partial_most: f64,
     /// Slabs on the nodes' partial lists, and their objects.
-    pub(super) partial: f64,
-    pub(super) partial_objects: f64,
+    pub(crate) partial: f64,
+    pub(crate) partial_objects: f64,
     /// Slabs of both by the objects in use, where a debugger read them: `[objects, slabs]`.
-    pub(super) open: Arc<[[f64; 2]]>,
+    pub(crate) open: Arc<[[f64; 2]]>,
     /// The partial slabs were not counted: as many as are half full with the free objects.
-    pub(super) half_full: bool,
+    pub(crate) half_full: bool,
     /// A debugger read what CPUs, sheaves and barns hold; else it is estimated.
-    pub(super) is_exact: bool,
+    pub(crate) is_exact: bool,
     /// Objects that a burst has left in sheaves, in full slabs and partial ones; or those that were read there.
-    pub(super) kept: Range,
+    pub(crate) kept: Range,
     /// Objects that each CPU brings.
-    pub(super) brought: Brought,
+    pub(crate) brought: Brought,
     /// A shrink of all caches has emptied what CPUs held.
-    pub(super) is_shrunk: bool,
+    pub(crate) is_shrunk: bool,
     /// Sheaves beside the main ones of the CPUs.
-    pub(super) beside_main: f64,
+    pub(crate) beside_main: f64,
 }
 
 /// The geometry as far as memory depends on it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Shape {
+pub(crate) struct Shape {
     /// Bytes of a slab.
-    pub(super) slab_bytes: f64,
+    pub(crate) slab_bytes: f64,
     /// Objects of a slab.
-    pub(super) slots: f64,
+    pub(crate) slots: f64,
     /// Objects that a CPU takes at once: a slab of SLUB, a batch of designs with queues, a sheaf.
-    pub(super) grain: f64,
+    pub(crate) grain: f64,
     /// A CPU allocates from a slab of its own (SLUB).
-    pub(super) cpu_slabs: bool,
-    pub(super) sheaves: Sheaves,
+    pub(crate) cpu_slabs: bool,
+    pub(crate) sheaves: Sheaves,
     /// Slabs hold objects of all caches (SLOB).
-    pub(super) shared: bool,
+    pub(crate) shared: bool,
     /// Slabs on a CPU's partial list at most.
-    pub(super) cpu_partial: f64,
+    pub(crate) cpu_partial: f64,
     /// Empty slabs that a node keeps.
-    pub(super) min_partial: f64,
+    pub(crate) min_partial: f64,
 }
 
 /// Slabs on a CPU's partial list at most.
-pub(super) fn longest_list(geometry: &Geometry) -> f64 {
+pub(crate) fn longest_list(geometry: &Geometry) -> f64 {
     f64::from(match geometry.cpu_partial_slabs {
         // Eras that count objects: a list of slabs that were full, with one free object each.
         0 => geometry.cpu_partial,
@@ -77,7 +85,7 @@ pub(super) fn longest_list(geometry: &Geometry) -> f64 {
 
 impl Shape {
     /// Shape by computed geometry in a kernel. With shared slabs no cache and no CPU has slabs of its own.
-    pub(super) fn of(geometry: &Geometry, kernel: &KernelModel) -> Self {
+    pub(crate) fn of(geometry: &Geometry, kernel: &KernelModel) -> Self {
         let (page_bytes, shared) = (kernel.page_bytes, kernel.is_shared());
         let sheaves = kernel.sheaves(geometry.sheaf_capacity);
         let slab_bytes = (page_bytes << geometry.order) as f64;
@@ -115,7 +123,7 @@ impl Shape {
 
 impl Shape {
     /// Nothing is kept per CPU: each object comes from the nodes' slabs, as with debugging.
-    pub(super) fn bypass_cpus(&mut self) {
+    pub(crate) fn bypass_cpus(&mut self) {
         self.sheaves = Sheaves::default();
         self.cpu_slabs = false;
         self.cpu_partial = 0.0;
@@ -123,7 +131,7 @@ impl Shape {
     }
 
     /// Takes other sheaves.
-    pub(super) fn set_sheaves(&mut self, sheaves: Sheaves) {
+    pub(crate) fn set_sheaves(&mut self, sheaves: Sheaves) {
         if self.sheaves.capacity > 0 || sheaves.capacity > 0 {
             self.grain = sheaves.capacity.max(1) as f64;
         }
@@ -131,7 +139,7 @@ impl Shape {
     }
 
     /// Takes over the slabs that the kernel reports.
-    pub(super) fn reshape(&mut self, row: &SlabinfoRow, page_bytes: u64) {
+    pub(crate) fn reshape(&mut self, row: &SlabinfoRow, page_bytes: u64) {
         let slots = row.objperslab.max(1) as f64;
         if self.grain == self.slots && self.sheaves.capacity == 0 {
             self.grain = slots;
@@ -145,7 +153,7 @@ impl Lay {
     /// From what the kernel reports. Without counts of sysfs, every CPU that can hold a slab does,
     /// and the free objects that slabinfo shows are in half-full slabs. They came there when the lists of CPUs, of
     /// `longest` slabs, overflowed. These were emptied then and fill again: half of the limit is expected.
-    pub(super) fn of(
+    pub(crate) fn of(
         row: &SlabinfoRow,
         sysfs: Option<&CacheAttributes>,
         cpus: u32,
@@ -176,7 +184,7 @@ impl Lay {
             Some(sysfs) => {
                 let listed = sysfs.cpu_partial_slabs().unwrap_or(0) as f64;
                 (
-                    kernel_model::users(sysfs) as f64,
+                    kernel::users(sysfs) as f64,
                     number("partial"),
                     number("objects_partial"),
                     [listed; 2],
@@ -295,19 +303,19 @@ impl Lay {
     }
 
     /// Objects that are in use: those that were read, or as estimated.
-    pub(super) fn objects(&self) -> f64 {
+    pub(crate) fn objects(&self) -> f64 {
         let taken = self.demand.objects() + self.partial_objects;
         (taken + self.cpu_partial_objects - self.kept[1]).max(0.0)
     }
 
     /// Objects that are in use at least.
-    pub(super) fn objects_at_least(&self) -> f64 {
+    pub(crate) fn objects_at_least(&self) -> f64 {
         let taken = self.demand.full * self.demand.grain + self.demand.users.min(1.0);
         (taken + self.partial_objects - self.kept[2]).max(0.0)
     }
 
     /// Objects of a slab on a CPU's partial list, in the mean.
-    pub(super) fn per_listed(&self) -> f64 {
+    pub(crate) fn per_listed(&self) -> f64 {
         match self.cpu_partial > 0.0 {
             true => self.cpu_partial_objects / self.cpu_partial,
             false => 0.0,
@@ -315,13 +323,13 @@ impl Lay {
     }
 
     /// Takes this many objects out of what has been used up.
-    pub(super) fn drop_full(&mut self, objects: f64) {
+    pub(crate) fn drop_full(&mut self, objects: f64) {
         let full = (self.demand.full - objects / self.demand.grain).max(0.0);
         self.demand = self.demand.with(full, self.demand.users);
     }
 
     /// True if an unknown may change the slabs.
-    pub(super) fn leaves_open(
+    pub(crate) fn leaves_open(
         &self,
         unknown: Unknown,
         from: &Shape,
@@ -344,7 +352,7 @@ impl Lay {
     }
 
     /// Slabs of the shape `to`, without sheaves, that the same objects need in place of `from`.
-    pub(super) fn slabs_in(&self, at: &Point, from: &Shape, to: &Shape, cpus: &Cpus) -> f64 {
+    pub(crate) fn slabs_in(&self, at: &Point, from: &Shape, to: &Shape, cpus: &Cpus) -> f64 {
         let users = self.users(at, cpus);
         let demand = self.demand.with(self.full_with(at, users, cpus), users);
         let slabs = self.taken(at, &demand, to) + self.scattered(at, &demand, from, to);
@@ -357,24 +365,24 @@ impl Lay {
     }
 
     /// Slabs for a part of what CPUs have taken of this cache, as objects of another one.
-    pub(super) fn demand_in(&self, at: &Point, to: &Shape, cpus: &Cpus, part: f64) -> f64 {
+    pub(crate) fn demand_in(&self, at: &Point, to: &Shape, cpus: &Cpus, part: f64) -> f64 {
         let users = self.users(at, cpus);
         let full = self.full_with(at, users, cpus) * part;
         self.taken(at, &self.demand.with(full, users), to)
     }
 
     /// CPUs that use the cache.
-    pub(super) fn users(&self, at: &Point, cpus: &Cpus) -> f64 {
+    pub(crate) fn users(&self, at: &Point, cpus: &Cpus) -> f64 {
         cpus.users(at[Unknown::Users], self.demand.users, self.brought.by_all)
     }
 
     /// By how much the number of CPUs that use the cache differs from boot to boot: the variance.
-    pub(super) fn users_variance(&self, cpus: &Cpus) -> f64 {
+    pub(crate) fn users_variance(&self, cpus: &Cpus) -> f64 {
         cpus.users_variance(self.demand.users, self.brought.by_all)
     }
 
     /// Slabs on the lists of CPUs.
-    pub(super) fn listed(&self, at: &Point) -> f64 {
+    pub(crate) fn listed(&self, at: &Point) -> f64 {
         at[Unknown::Lists].of([
             self.cpu_partial
                 .min(2.0 * self.cpu_partial - self.cpu_partial_most),
@@ -385,7 +393,7 @@ impl Lay {
 
     /// Grains that have been used up if `users` CPUs use the cache. On another machine the objects are the same, but for
     /// those that CPUs bring.
-    pub(super) fn full_with(&self, at: &Point, users: f64, cpus: &Cpus) -> f64 {
+    pub(crate) fn full_with(&self, at: &Point, users: f64, cpus: &Cpus) -> f64 {
         let grain = self.demand.grain;
         let listed = (self.cpu_partial - self.listed(at)) * self.slots;
         let moved = match cpus.stay() {
@@ -399,7 +407,7 @@ impl Lay {
     }
 
     /// Slabs for what CPUs take.
-    pub(super) fn taken(&self, at: &Point, demand: &Demand, to: &Shape) -> f64 {
+    pub(crate) fn taken(&self, at: &Point, demand: &Demand, to: &Shape) -> f64 {
         let taken = demand.grains(to.grain, at[Unknown::Hidden]) * to.grain / to.slots;
         // Batches come out of slabs that all CPUs share; there is one at least.
         let at_least = if taken > 0.0 && !to.shared { 1.0 } else { 0.0 };
@@ -469,7 +477,7 @@ impl Lay {
 
     /// The same objects in the shape of the snapshot: what the estimate gives where the answer is
     /// known. 1 if it is right.
-    pub(super) fn calibration(&self, from: &Shape) -> f64 {
+    pub(crate) fn calibration(&self, from: &Shape) -> f64 {
         let grain = self.demand.grain;
         let mut taken = self.demand.grains(grain, Level::Expected) * grain / self.slots;
         if from.sheaves.capacity > 0 {

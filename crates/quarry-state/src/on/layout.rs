@@ -5,17 +5,17 @@ use quarry_core::geometry::CacheParams;
 use quarry_snapshot::CacheAttributes;
 
 use super::Teller;
-use super::baseline::ObservedCache;
-use super::kernel_model::KernelModel;
-use super::names::kmalloc_class;
+use crate::kernel::KernelModel;
+use crate::kernel::names::kmalloc_class;
+use crate::state::CacheState;
 
 impl Teller<'_, '_> {
     /// Parameters of a cache in one of the two kernels: its slot where only orders change; what it was asked to be where
     /// another design or era lays it out anew.
-    pub(super) fn params(
+    pub(crate) fn params(
         &self,
         kernel: &KernelModel,
-        cache: &ObservedCache<'_>,
+        cache: &CacheState<'_>,
     ) -> Option<CacheParams> {
         let (row, sysfs) = (cache.row, cache.sysfs);
         let (slot, original) = (cache.slot?, cache.original);
@@ -55,7 +55,7 @@ impl Teller<'_, '_> {
     /// Objects of `kernfs_node_cache` that stand for files of `/sys/kernel/slab` which the other
     /// kernel has not, one for each directory, file and link; less than 0 if it has more. A kernel with
     /// SLAB or SLOB has none of them; from 6.18 on each cache has the file `sheaf_capacity`.
-    pub(super) fn sysfs_nodes_gone(&self) -> f64 {
+    pub(crate) fn sysfs_nodes_gone(&self) -> f64 {
         let caches = self.snapshot.slabinfo.rows.len() as f64;
         let has_sheaf_files = |kernel: &KernelModel| f64::from(kernel.has_sheaf_files());
         match (self.old.has_sysfs(), self.new.has_sysfs()) {

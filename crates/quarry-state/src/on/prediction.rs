@@ -6,9 +6,9 @@ use serde::Serialize;
 
 use quarry_snapshot::SlabinfoRow;
 
-use super::holding::Holding;
-use super::releases::Unmodelled;
-use super::unknown::{Range, Spread, Unknown};
+use crate::lay::places::Holding;
+use crate::on::releases::Unmodelled;
+use crate::unknown::{Range, Spread, Unknown};
 
 /// Cost of an option, in `predicted_bytes` and the bounds.
 #[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize)]
@@ -77,33 +77,33 @@ pub struct Prediction {
     pub caches: Vec<CachePrediction>,
     /// Distances to the ends of what is likely that are not in those of the caches.
     #[serde(skip)]
-    pub(super) spread: Spread,
+    pub(crate) spread: Spread,
 }
 
 /// Distances from a cache's expected bytes to the ends of what is likely.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct CacheSpread {
+pub(crate) struct CacheSpread {
     /// By what is its own.
-    pub(super) own: Spread,
+    pub(crate) own: Spread,
     /// By what is common to all caches, by [`Unknown`].
-    pub(super) common: [Spread; Unknown::ALL.len()],
+    pub(crate) common: [Spread; Unknown::ALL.len()],
 }
 
 impl CacheSpread {
     /// Adds what is this cache's own.
-    pub(super) fn add(&mut self, own: Spread) {
+    pub(crate) fn add(&mut self, own: Spread) {
         self.own = self.own.beside(own);
     }
 
     /// Adds what is this cache's own, and what it has in common with others, of an unknown.
-    pub(super) fn split(&mut self, unknown: Unknown, spread: Spread) {
+    pub(crate) fn split(&mut self, unknown: Unknown, spread: Spread) {
         let common = unknown.common();
         let all = &mut self.common[unknown as usize];
         *all = all.beside(spread.times(common.sqrt()));
         self.add(spread.times((1.0 - common).sqrt()));
     }
 
-    pub(super) fn times(self, factor: f64) -> Self {
+    pub(crate) fn times(self, factor: f64) -> Self {
         Self {
             own: self.own.times(factor),
             common: self.common.map(|spread| spread.times(factor)),
@@ -168,16 +168,16 @@ pub struct CachePrediction {
     pub cause: Cause,
     /// Bytes that the objects in use need at least, in `low_bytes`.
     #[serde(skip)]
-    pub(super) needed_bytes: u64,
+    pub(crate) needed_bytes: u64,
     /// Distances to the ends of what is likely.
     #[serde(skip)]
-    pub(super) spread: CacheSpread,
+    pub(crate) spread: CacheSpread,
     /// Places of the objects, for a heap that begins so.
     #[serde(skip)]
-    pub(crate) holding: Holding,
+    pub holding: Holding,
     /// Parameters that give the cache its slabs under the other settings; `None` if the formulas do not explain them.
     #[serde(skip)]
-    pub(crate) params: Option<CacheParams>,
+    pub params: Option<CacheParams>,
 }
 
 /// Cause of a change in the memory of a cache.
@@ -201,7 +201,7 @@ pub enum Cause {
 
 impl Prediction {
     /// Widens the bounds to those of another kernel that the snapshot may be of.
-    pub(super) fn include(&mut self, other: &Self) {
+    pub(crate) fn include(&mut self, other: &Self) {
         self.low_bytes = self.low_bytes.min(other.low_bytes);
         self.high_bytes = self.high_bytes.max(other.high_bytes);
         self.likely_low_bytes = self.likely_low_bytes.min(other.likely_low_bytes);
@@ -218,7 +218,7 @@ impl Prediction {
     }
 
     /// Places the ends of what is likely, once all that spreads it is known.
-    pub(super) fn place_likely(&mut self) {
+    pub(crate) fn place_likely(&mut self) {
         let mut all = CacheSpread::default();
         for cache in &mut self.caches {
             let bounds = [cache.low_bytes, cache.predicted_bytes, cache.high_bytes];
@@ -231,7 +231,7 @@ impl Prediction {
     }
 
     /// Keeps the sums below the machine's memory, in bytes, if it is known: no kernel holds more.
-    pub(super) fn fit_into(&mut self, memory_bytes: Option<u64>) {
+    pub(crate) fn fit_into(&mut self, memory_bytes: Option<u64>) {
         let most = memory_bytes.unwrap_or(u64::MAX).max(self.observed_bytes);
         for bytes in [
             &mut self.low_bytes,
@@ -256,7 +256,7 @@ fn likely(spread: Spread, [low, expected, high]: [u64; 3]) -> [u64; 2] {
 
 impl CachePrediction {
     /// Report of a cache that the snapshot has not.
-    pub(super) fn new(name: String, slab_size: u64) -> Self {
+    pub(crate) fn new(name: String, slab_size: u64) -> Self {
         Self {
             name,
             slab_size,
@@ -266,7 +266,7 @@ impl CachePrediction {
     }
 
     /// As the snapshot has it.
-    pub(super) fn as_observed(row: &SlabinfoRow, page_bytes: u64) -> Self {
+    pub(crate) fn as_observed(row: &SlabinfoRow, page_bytes: u64) -> Self {
         let observed = row.slab_bytes(page_bytes);
         Self {
             observed_objs_per_slab: row.objperslab,
@@ -285,13 +285,13 @@ impl CachePrediction {
     }
 
     /// True if nothing changes.
-    pub(super) fn stays(&self) -> bool {
+    pub(crate) fn stays(&self) -> bool {
         [self.low_bytes, self.predicted_bytes, self.high_bytes] == [self.observed_bytes; 3]
     }
 
     /// Places the objects in a whole number of slabs: of the two next to the prediction the one with which all caches
     /// together come nearest to theirs. `short_bytes` is what those before this one lack of their predictions.
-    pub(super) fn settle(&mut self, page_bytes: u64, short_bytes: &mut i64) {
+    pub(crate) fn settle(&mut self, page_bytes: u64, short_bytes: &mut i64) {
         let slab_bytes = self.pages_per_slab.saturating_mul(page_bytes);
         let predicted = self.predicted_bytes;
         let least = predicted.checked_div(slab_bytes).unwrap_or(0);
@@ -312,24 +312,24 @@ impl CachePrediction {
     }
 
     /// Widens the bounds by factors, for other places of the same objects.
-    pub(super) fn repack(&mut self, factors: (f64, f64)) {
+    pub(crate) fn repack(&mut self, factors: (f64, f64)) {
         self.scale_bounds(factors);
         self.low_bytes = self.low_bytes.max(self.needed_bytes);
     }
 
     /// Widens the bounds by factors.
-    pub(super) fn scale_bounds(&mut self, (low, high): (f64, f64)) {
+    pub(crate) fn scale_bounds(&mut self, (low, high): (f64, f64)) {
         self.low_bytes = (self.low_bytes as f64 * low).round() as u64;
         self.high_bytes = (self.high_bytes as f64 * high).round() as u64;
     }
 
-    pub(super) fn set_shape(&mut self, objects: u64, pages: u64) {
+    pub(crate) fn set_shape(&mut self, objects: u64, pages: u64) {
         self.objs_per_slab = objects;
         self.pages_per_slab = pages;
     }
 
     /// Takes the ends of what can be excluded for those of what is likely, with nothing known of what lies between.
-    pub(super) fn spread_evenly(&mut self) {
+    pub(crate) fn spread_evenly(&mut self) {
         let [less, more] = [
             self.predicted_bytes.saturating_sub(self.low_bytes),
             self.high_bytes.saturating_sub(self.predicted_bytes),
@@ -337,7 +337,7 @@ impl CachePrediction {
         self.spread.add(Spread::of([less as f64, more as f64]));
     }
 
-    pub(super) fn set_bytes(&mut self, [low, expected, high]: Range) {
+    pub(crate) fn set_bytes(&mut self, [low, expected, high]: Range) {
         self.predicted_bytes = expected.round() as u64;
         self.low_bytes = low.min(expected).round() as u64;
         self.high_bytes = high.max(expected).round() as u64;

@@ -15,17 +15,17 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::unknown::Level;
+use crate::unknown::Level;
 
 /// The demand on a cache.
 #[derive(Clone, Debug)]
-pub(super) struct Demand {
+pub(crate) struct Demand {
     /// Objects of a grain.
-    pub(super) grain: f64,
+    pub(crate) grain: f64,
     /// Grains that have been used up.
-    pub(super) full: f64,
+    pub(crate) full: f64,
     /// CPUs that hold one.
-    pub(super) users: f64,
+    pub(crate) users: f64,
     last: Last,
 }
 
@@ -120,7 +120,7 @@ fn likely(grain: f64, full: f64, users: f64) -> Arc<Posterior> {
 }
 
 impl Demand {
-    pub(super) fn new(grain: f64, full: f64, users: f64) -> Self {
+    pub(crate) fn new(grain: f64, full: f64, users: f64) -> Self {
         Self {
             grain,
             full,
@@ -130,7 +130,7 @@ impl Demand {
     }
 
     /// A demand of whose users is known how many objects of the last grain are in use.
-    pub(super) fn known(grain: f64, full: f64, used: Vec<f64>) -> Self {
+    pub(crate) fn known(grain: f64, full: f64, used: Vec<f64>) -> Self {
         Self {
             grain,
             full,
@@ -164,7 +164,7 @@ impl Demand {
 
     /// Grains of `grain` objects that the same demand takes, of all users. A user takes one at
     /// least.
-    pub(super) fn grains(&self, grain: f64, hidden: Level) -> f64 {
+    pub(crate) fn grains(&self, grain: f64, hidden: Level) -> f64 {
         let (Level::Expected, Last::Likely(posterior)) = (hidden, &self.last) else {
             return self.computed_grains(grain, hidden);
         };
@@ -219,12 +219,12 @@ impl Demand {
     }
 
     /// Objects taken, those of the hidden part as estimated.
-    pub(super) fn objects(&self) -> f64 {
+    pub(crate) fn objects(&self) -> f64 {
         self.full * self.grain + self.users * self.used()
     }
 
     /// Objects of a user's last grain that are in use, in the mean.
-    pub(super) fn used(&self) -> f64 {
+    pub(crate) fn used(&self) -> f64 {
         let likely = match &self.last {
             Last::Known(used) => return used.iter().sum::<f64>() / used.len().max(1) as f64,
             Last::Likely(posterior) => &posterior.likely,
@@ -241,7 +241,7 @@ impl Demand {
     }
 
     /// The same law with other CPUs.
-    pub(super) fn with(&self, full: f64, users: f64) -> Self {
+    pub(crate) fn with(&self, full: f64, users: f64) -> Self {
         Self {
             full,
             users,
@@ -256,7 +256,7 @@ impl Demand {
 /// are gone. Taking the objects as what is left of many that were freed at random, the number in a
 /// slab is Poisson's, zero left out; its mean says how many slabs became empty. The same objects
 /// at the same places pin this many slabs of `new_slots` slots.
-pub(super) fn pinned(slabs: f64, objects: f64, slots: f64, new_slots: f64) -> f64 {
+pub(crate) fn pinned(slabs: f64, objects: f64, slots: f64, new_slots: f64) -> f64 {
     if slabs <= 0.0 || objects <= 0.0 {
         return slabs * slots / new_slots;
     }
@@ -268,7 +268,7 @@ pub(super) fn pinned(slabs: f64, objects: f64, slots: f64, new_slots: f64) -> f6
 
 /// Slabs that hold `left` objects when of `slabs` slabs with `objects` objects others were freed at
 /// random, as [`pinned`] takes them to lie.
-pub(super) fn thinned(slabs: f64, objects: f64, left: f64) -> f64 {
+pub(crate) fn thinned(slabs: f64, objects: f64, left: f64) -> f64 {
     if slabs <= 0.0 || objects <= 0.0 {
         return 0.0;
     }

@@ -8,65 +8,62 @@ use quarry_core::sheaf::geometry::SHEAF_CAPACITY_MAX;
 use quarry_designs::{DesignSpec, Setting};
 use quarry_snapshot::{CacheAttributes, SlabinfoRow, Snapshot};
 
-use super::brought::Brought;
-use super::cache::{Lay, longest_list};
-use super::configuration::Configured;
-use super::kernel_model::{Explained, KernelModel, MAX_ORDER, line_of};
-use super::releases::Step;
-use super::{Prediction, Question, compare};
-use crate::error::LabError;
-use crate::run::RunSpec;
+use crate::error::StateError;
+use crate::kernel::Run;
+use crate::kernel::{Explained, KernelModel, MAX_ORDER, line_of};
+use crate::lay::brought::Brought;
+use crate::lay::{Lay, longest_list};
 
 /// A snapshot, ready for questions. That costs more than to answer one of them.
-pub struct Baseline<'a> {
-    snapshot: &'a Snapshot,
-    likeliest: Observed<'a>,
+pub struct State<'a> {
+    pub(crate) snapshot: &'a Snapshot,
+    pub(crate) likeliest: Observed<'a>,
     /// Kernels that explain as many caches.
-    others: Vec<Observed<'a>>,
+    pub(crate) others: Vec<Observed<'a>>,
 }
 
 /// A snapshot as one kernel explains it.
-pub(super) struct Observed<'a> {
-    pub(super) kernel: KernelModel,
+pub(crate) struct Observed<'a> {
+    pub(crate) kernel: KernelModel,
     /// Caches that it explains.
-    pub(super) explained: usize,
+    pub(crate) explained: usize,
     /// Computed when they are asked for: who wants the kernel alone does not wait for them.
-    caches: OnceLock<ObservedCaches<'a>>,
+    caches: OnceLock<CacheStates<'a>>,
 }
 
 /// The caches of a snapshot.
-struct ObservedCaches<'a> {
-    all: Vec<ObservedCache<'a>>,
+struct CacheStates<'a> {
+    all: Vec<CacheState<'a>>,
     /// All were shrunk a short time ago.
     are_shrunk: bool,
 }
 
 /// Facts about a cache of a snapshot that no question changes.
-pub(super) struct ObservedCache<'a> {
-    pub(super) row: &'a SlabinfoRow,
-    pub(super) sysfs: Option<&'a CacheAttributes>,
+pub(crate) struct CacheState<'a> {
+    pub(crate) row: &'a SlabinfoRow,
+    pub(crate) sysfs: Option<&'a CacheAttributes>,
     /// The cache by the distance of its objects; `None` if no cache has it.
-    pub(super) slot: Option<CacheParams>,
+    pub(crate) slot: Option<CacheParams>,
     /// The cache without debugging, if it has debugging.
-    pub(super) original: Option<CacheParams>,
+    pub(crate) original: Option<CacheParams>,
     /// Objects of a sheaf: as sysfs says, or as the formula does.
-    pub(super) sheaf_capacity: u32,
+    pub(crate) sheaf_capacity: u32,
     /// Distribution of the objects over the slabs.
-    pub(super) lay: Lay,
+    pub(crate) lay: Lay,
     /// The same if a single CPU uses the cache and its other slabs are full, where no count of sysfs tells.
-    pub(super) lay_of_one_cpu: Option<Lay>,
+    pub(crate) lay_of_one_cpu: Option<Lay>,
 }
 
 /// Caches that tell of a shrink; of fewer it can be chance.
 const SHRUNK_CACHES: usize = 10;
 
-impl<'a> Baseline<'a> {
+impl<'a> State<'a> {
     /// Finds the kernels that explain a snapshot.
     ///
     /// # Errors
     ///
-    /// [`LabError::Usage`] if this build does not have the kernel's design.
-    pub fn of(snapshot: &'a Snapshot) -> Result<Self, LabError> {
+    /// [`StateError`] if this build does not have the kernel's design.
+    pub fn of(snapshot: &'a Snapshot) -> Result<Self, StateError> {
         let Explained {
             likeliest: first,
             mut others,
@@ -117,73 +114,8 @@ impl<'a> Baseline<'a> {
         })
     }
 
-    /// Predicts.
-    ///
-    /// # Errors
-    ///
-    /// [`LabError::Usage`] if the question names a tunable or a machine that does not exist.
-    pub fn predict(&self, question: &Question) -> Result<Prediction, LabError> {
-        // sysfs shows at least how many CPUs hold slabs.
-        let cpus_are_unknown =
-            self.snapshot.present_cpus.is_none() && self.snapshot.sysfs.is_empty();
-        if cpus_are_unknown && question.cpus.is_some() {
-            return Err(LabError::Usage(format!(
-                "{} does not say how many CPUs its machine has, so nothing can be said about another number; \
-                 --had-cpus says it",
-                self.snapshot.file
-            )));
-        }
-        let mut told = self.predict_from(&self.likeliest, question)?;
-        for other in &self.others {
-            told.include(&self.predict_from(other, question)?);
-        }
-        told.set.clone_from(&question.set);
-        told.guessed = self.guessed();
-        told.cpus_are_assumed = self.snapshot.present_cpus.is_none() && question.cpus.is_none();
-        Ok(told)
-    }
-
-    /// Predicts what becomes of the snapshot if it is of one of the kernels.
-    fn predict_from(
-        &self,
-        old: &Observed<'a>,
-        question: &Question,
-    ) -> Result<Prediction, LabError> {
-        let snapshot = self.snapshot;
-        let new = old.kernel.asked(question)?;
-        let mut told = compare(snapshot, old, &new);
-        let step = Step {
-            from: old.kernel.design.era,
-            to: new.design.era,
-            snapshot,
-        };
-        let reboots = new.needs_boot_from(&old.kernel) || !question.configs.is_empty();
-        step.widen(&mut told, reboots);
-        let configured = Configured {
-            snapshot,
-            kernel: &new,
-        };
-        for config in &question.configs {
-            configured.add(*config, &mut told)?;
-        }
-        told.place_likely();
-        told.fit_into(snapshot.memory_bytes);
-        Ok(told)
-    }
-
-    /// Predicts what the kernel of a run would hold in the place of the snapshot's: what a replay begins with.
-    pub(crate) fn held_in(&self, run: &RunSpec) -> Prediction {
-        let new = self.likeliest.kernel.of_run(run);
-        compare(self.snapshot, &self.likeliest, &new)
-    }
-
     /// The snapshot's kernel in words, as far as a run has another one: its design, CPUs and pages. `None` if it has the same.
-    pub(crate) fn unlike(
-        &self,
-        design: &str,
-        era: Era,
-        config: &quarry_sim::Config,
-    ) -> Option<String> {
+    pub fn unlike(&self, design: &str, era: Era, config: &quarry_sim::Config) -> Option<String> {
         let kernel = &self.likeliest.kernel;
         let own = kernel.design;
         let mut unlike = Vec::new();
@@ -201,12 +133,12 @@ impl<'a> Baseline<'a> {
     }
 
     /// True if a run has the design, the machine and the settings of the snapshot's kernel.
-    pub(crate) fn is_of(&self, run: &RunSpec) -> bool {
+    pub fn is_of(&self, run: &Run<'_>) -> bool {
         self.likeliest.kernel.is_of(run)
     }
 
     /// Facts that no file tells, each with what explains the slabs as well.
-    pub(crate) fn guessed(&self) -> Vec<String> {
+    pub fn guessed(&self) -> Vec<String> {
         let first = &self.likeliest.kernel;
         let mut guessed = Vec::new();
         let kernels = || {
@@ -266,7 +198,7 @@ impl<'a> Observed<'a> {
     /// * Sheaves come out of slabs as a whole, so that what counts as active is a multiple of their capacity, but for
     ///   caches whose sheaves were emptied one object after the other: a shrink does that.
     /// * Where CPUs hold slabs, a cache with no more slabs than CPUs has all of them there, and all objects count as active.
-    fn look_shrunk(&self, caches: &[ObservedCache<'a>]) -> bool {
+    fn look_shrunk(&self, caches: &[CacheState<'a>]) -> bool {
         let used = caches.iter().filter(|cache| {
             let debug = self.kernel.debug.flags(cache.row, cache.sysfs).debug();
             let is_known = cache.lay.is_exact || cache.row.limit > 0 || debug;
@@ -288,7 +220,7 @@ impl<'a> Observed<'a> {
     }
 
     /// The caches of the snapshot that the kernel explains, in its order.
-    pub(super) fn caches(&self, snapshot: &'a Snapshot) -> &[ObservedCache<'a>] {
+    pub(crate) fn caches(&self, snapshot: &'a Snapshot) -> &[CacheState<'a>] {
         &self.observed(snapshot).all
     }
 
@@ -297,16 +229,16 @@ impl<'a> Observed<'a> {
         self.observed(snapshot).are_shrunk
     }
 
-    fn observed(&self, snapshot: &'a Snapshot) -> &ObservedCaches<'a> {
+    fn observed(&self, snapshot: &'a Snapshot) -> &CacheStates<'a> {
         self.caches.get_or_init(|| {
             let caches = |are_shrunk| -> Vec<_> {
                 let rows = snapshot.slabinfo.rows.iter();
-                rows.map(|row| ObservedCache::of(snapshot, &self.kernel, row, are_shrunk))
+                rows.map(|row| CacheState::of(snapshot, &self.kernel, row, are_shrunk))
                     .collect()
             };
             let all = caches(false);
             let are_shrunk = self.look_shrunk(&all);
-            ObservedCaches {
+            CacheStates {
                 all: if are_shrunk { caches(true) } else { all },
                 are_shrunk,
             }
@@ -314,7 +246,7 @@ impl<'a> Observed<'a> {
     }
 }
 
-impl<'a> ObservedCache<'a> {
+impl<'a> CacheState<'a> {
     fn of(
         snapshot: &'a Snapshot,
         kernel: &KernelModel,

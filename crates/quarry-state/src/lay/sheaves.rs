@@ -9,33 +9,33 @@
 
 /// The sheaves that a cache can fill.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Sheaves {
+pub struct Sheaves {
     /// Objects of a sheaf (`sheaf_capacity`); 0 if the cache has none.
-    pub(crate) capacity: u64,
+    pub capacity: u64,
     /// Full sheaves that all barns keep.
-    pub(crate) in_barns: u64,
+    pub in_barns: u64,
     /// CPUs that use the cache.
-    pub(crate) cpus: u64,
+    pub cpus: u64,
 }
 
 impl Sheaves {
     /// Most objects of a CPU: of its main and its spare sheaf.
-    pub(crate) const fn cpu_max(&self) -> u64 {
+    pub const fn cpu_max(&self) -> u64 {
         2 * self.capacity
     }
 
     /// Most objects: all sheaves are full.
-    pub(crate) const fn max(&self) -> u64 {
+    pub const fn max(&self) -> u64 {
         self.in_barns * self.capacity + self.cpus * self.cpu_max()
     }
 
     /// Objects that are expected after a load has gone: frees have overflowed into slabs.
-    pub(crate) const fn after_load(&self) -> u64 {
+    pub const fn after_load(&self) -> u64 {
         self.in_barns * self.capacity + self.cpus * (self.capacity + self.capacity / 2)
     }
 
     /// Sheaves that exist after a load, beside the main ones that each cache has from its creation.
-    pub(crate) const fn beside_main(&self) -> u64 {
+    pub const fn beside_main(&self) -> u64 {
         self.cpus + self.in_barns
     }
 }

@@ -9,18 +9,18 @@ use std::collections::BTreeMap;
 use quarry_core::geometry::{KmallocTarget, kmalloc_index};
 use quarry_core::sheaf::geometry::sheaf_bytes;
 
-use super::cache::Shape;
-use super::kernel_model::KernelModel;
-use super::names::kmalloc_class;
-use super::report::{CachePrediction, Cause};
-use super::unknown::{Range, Spread};
+use crate::kernel::KernelModel;
+use crate::kernel::names::kmalloc_class;
+use crate::lay::Shape;
+use crate::on::prediction::{CachePrediction, Cause};
+use crate::unknown::{Range, Spread};
 
 /// Bytes that a barn asks kmalloc for: a lock, the heads of two lists, two counts.
 const BARN_BYTES: u32 = 4 + 2 * 16 + 2 * 4;
 
 /// Objects that sheaves and barns are, by the bytes of their kmalloc class.
 #[derive(Debug, Default)]
-pub(super) struct OwnSheaves {
+pub(crate) struct OwnSheaves {
     classes: BTreeMap<u32, Own>,
 }
 
@@ -34,12 +34,12 @@ struct Own {
 
 impl OwnSheaves {
     /// Adds those of a cache; `beside_main` sheaves are there beside the main ones, as expected.
-    pub(super) fn add(&mut self, kernel: &KernelModel, line: u32, shape: &Shape, beside_main: f64) {
+    pub(crate) fn add(&mut self, kernel: &KernelModel, line: u32, shape: &Shape, beside_main: f64) {
         self.count(kernel, line, shape, beside_main, 1.0);
     }
 
     /// Takes away those that the kernel of the snapshot has.
-    pub(super) fn subtract(
+    pub(crate) fn subtract(
         &mut self,
         kernel: &KernelModel,
         line: u32,
@@ -92,7 +92,7 @@ impl OwnSheaves {
     }
 
     /// Adds the bytes to the caches of plain kmalloc, and returns the expected ones.
-    pub(super) fn place(&self, caches: &mut [CachePrediction], page_bytes: u64) -> i64 {
+    pub(crate) fn place(&self, caches: &mut [CachePrediction], page_bytes: u64) -> i64 {
         let mut all = 0;
         for (size, own) in &self.classes {
             let is_class = |name: &str| {

@@ -11,18 +11,18 @@
 //!
 //! *A load that only grows* takes objects in whole sheaves. That is a demand of this grain (`demand.rs`).
 
-use super::unknown::Level;
+use crate::unknown::Level;
 
 /// Part of SLUB's idle slabs, and of the objects that sheaves keep, beyond the free ones in the slabs that
 /// are there: what they pin where the load was larger.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Beyond {
+pub(crate) struct Beyond {
     /// Slabs that stay idle.
-    pub(super) idle: f64,
+    pub(crate) idle: f64,
     /// Objects of slabs that are gone.
-    pub(super) kept: f64,
+    pub(crate) kept: f64,
     /// Objects of a slab.
-    pub(super) slots: f64,
+    pub(crate) slots: f64,
 }
 
 /// Largest ratio of the load at most to that seen, for the upper bound: the chance of more, 1/x, is
@@ -55,7 +55,7 @@ impl Beyond {
 
     /// Slabs that the objects pin, by how far the load went and how they lie. Those expected are the mean over all sizes of
     /// the load: the integral of dx / x^2 from 1 on, in even steps of t = ln x.
-    pub(super) fn pinned(&self, went: Level, placed: Level) -> f64 {
+    pub(crate) fn pinned(&self, went: Level, placed: Level) -> f64 {
         if went != Level::Expected || self.idle <= 0.0 || self.kept <= 0.0 {
             return self.pinned_at(times(went), placed);
         }
@@ -69,7 +69,7 @@ impl Beyond {
 
 /// Slabs that a load leaves idle, `most` at most and no more than it had: `seen` of it are seen, and it was larger by the
 /// law above, whose mean is an integral of 1/x.
-pub(super) fn idle_of(seen: f64, most: f64, went: Level) -> f64 {
+pub(crate) fn idle_of(seen: f64, most: f64, went: Level) -> f64 {
     match went {
         _ if seen <= 0.0 => 0.0,
         Level::Least => 0.0,
@@ -80,7 +80,7 @@ pub(super) fn idle_of(seen: f64, most: f64, went: Level) -> f64 {
 
 /// Slabs of `slabs` that hold `objects` at random places, or `kept` others, which were freed one after the other: from slabs
 /// apart or from the same.
-pub(super) fn placed_in(slabs: f64, objects: f64, kept: f64, slots: f64, placed: Level) -> f64 {
+pub(crate) fn placed_in(slabs: f64, objects: f64, kept: f64, slots: f64, placed: Level) -> f64 {
     let apart = occupied(slabs, objects + kept, slots);
     between(
         occupied(slabs, objects, slots) + kept / slots,
@@ -90,13 +90,13 @@ pub(super) fn placed_in(slabs: f64, objects: f64, kept: f64, slots: f64, placed:
 }
 
 /// Slabs of objects that lie together, or apart, which are not fewer slabs: nothing speaks for either.
-pub(super) fn between(together: f64, apart: f64, placed: Level) -> f64 {
+pub(crate) fn between(together: f64, apart: f64, placed: Level) -> f64 {
     let together = together.min(apart);
     placed.of([together, (apart + together) / 2.0, apart])
 }
 
 /// Slabs that hold an object if `objects` lie at random in `slabs` slabs.
-pub(super) fn occupied(slabs: f64, objects: f64, slots: f64) -> f64 {
+pub(crate) fn occupied(slabs: f64, objects: f64, slots: f64) -> f64 {
     let places = slabs * slots;
     if places <= 0.0 || objects <= 0.0 {
         return 0.0;

@@ -1,4 +1,7 @@
-//! The kernel of a snapshot, and the one that is asked about.
+//! Kernels, as far as the memory of slabs depends on them.
+
+pub(crate) mod debugging;
+pub(crate) mod names;
 
 use quarry_core::era::Era;
 use quarry_core::geometry::{
@@ -10,39 +13,50 @@ use quarry_core::slab::geometry::early_flag;
 use quarry_core::slub::geometry::slub_era;
 use quarry_core::tunables::Scope;
 
-use crate::error::LabError;
-use crate::run::RunSpec;
-use crate::sheaves::Sheaves;
+use crate::error::StateError;
+use crate::lay::sheaves::Sheaves;
 use quarry_designs::{DesignEntry, DesignSpec, Setting, Tuning, list, resolve};
 use quarry_snapshot::{CacheAttributes, Detail, Releases, SlabinfoRow, Snapshot};
 
-use super::Question;
-use super::debugging::Debugging;
+use self::debugging::Debugging;
 
 /// A kernel, as far as geometry depends on it.
 #[derive(Clone, Debug)]
-pub(super) struct KernelModel {
-    pub(super) design: DesignSpec,
-    pub(super) page_bytes: u64,
+pub(crate) struct KernelModel {
+    pub(crate) design: DesignSpec,
+    pub(crate) page_bytes: u64,
     /// Possible CPUs.
-    pub(super) nr_cpu_ids: u32,
+    pub(crate) nr_cpu_ids: u32,
     /// CPUs at work.
-    pub(super) cpus: u32,
+    pub(crate) cpus: u32,
     /// Nodes with slabs.
-    pub(super) nodes: u32,
-    pub(super) settings: Tuning,
+    pub(crate) nodes: u32,
+    pub(crate) settings: Tuning,
     /// Boot parameters and sysctls that the snapshot's kernel ran with.
-    pub(super) booted_with: Vec<Setting>,
-    pub(super) debug: Debugging,
+    pub(crate) booted_with: Vec<Setting>,
+    pub(crate) debug: Debugging,
+}
+
+/// The kernel of a run, on a machine of one node.
+#[derive(Clone, Copy, Debug)]
+pub struct Run<'a> {
+    /// Design and release.
+    pub design: DesignSpec,
+    /// Bytes of a page.
+    pub page_bytes: u64,
+    /// CPUs, all of them at work.
+    pub cpus: u32,
+    /// Tunables.
+    pub settings: &'a Tuning,
 }
 
 /// The kernels whose formulas give most of a snapshot's caches what it reports; one, if release and CPUs are told.
-pub(super) struct Explained {
-    pub(super) likeliest: KernelModel,
+pub(crate) struct Explained {
+    pub(crate) likeliest: KernelModel,
     /// Kernels that explain as many.
-    pub(super) others: Vec<KernelModel>,
+    pub(crate) others: Vec<KernelModel>,
     /// Caches that they explain.
-    pub(super) caches: usize,
+    pub(crate) caches: usize,
 }
 
 /// Cache lines of machines whose pages can be 64 KiB have 128 bytes (ppc64); the others have 64.
@@ -54,7 +68,7 @@ fn cache_line(release: Option<&str>) -> u32 {
 
 impl KernelModel {
     /// The kernels that a snapshot may be of.
-    pub(super) fn of(snapshot: &Snapshot) -> Result<Explained, LabError> {
+    pub(crate) fn of(snapshot: &Snapshot) -> Result<Explained, StateError> {
         let busiest = busiest(snapshot);
         let guesses = match snapshot.present_cpus {
             Some(cpus) => vec![cpus],
@@ -68,7 +82,7 @@ impl KernelModel {
         };
         let rows = &snapshot.slabinfo.rows;
         let (mut best, mut most) = (Vec::new(), 0);
-        let mut try_boot = |design, booted_with: Vec<Setting>| -> Result<usize, LabError> {
+        let mut try_boot = |design, booted_with: Vec<Setting>| -> Result<usize, StateError> {
             let settings = in_force(design, &booted_with, &[])?;
             for cpus in &guesses {
                 let mut kernel = Self {
@@ -121,67 +135,18 @@ impl KernelModel {
         })
     }
 
-    /// The kernel that is asked about.
-    pub(super) fn asked(&self, question: &Question) -> Result<Self, LabError> {
-        let design = match (question.design, question.release) {
-            (Some(design), _) => design,
-            (None, Some(release)) => design_of(release, self.design)?,
-            (None, None) => self.design,
-        };
-        in_a_kernel(design)?;
-        // What is not set stays as the snapshot's kernel was booted with.
-        let settings = in_force(design, &self.booted_with, &question.settings)?;
-        let cpus = question.cpus.unwrap_or(self.cpus);
-        let possible = match question.cpus {
-            Some(cpus) => cpus,
-            None => self.nr_cpu_ids,
-        };
-        let debug = match &question.debug {
-            None => self.debug.clone(),
-            Some(text) => {
-                let mut tuning = Tuning::default();
-                if !matches!(text.as_str(), "" | "-") {
-                    tuning.set_debug(text, &design)?;
-                }
-                Debugging::asked(tuning.debug)
-            }
-        };
-        let kernel = Self {
-            design,
-            page_bytes: question.page_bytes.unwrap_or(self.page_bytes),
-            nr_cpu_ids: question.possible_cpus.unwrap_or(possible),
-            cpus,
-            nodes: self.nodes,
-            settings,
-            booted_with: self.booted_with.clone(),
-            debug,
-        };
-        if kernel.nr_cpu_ids < kernel.cpus {
-            return Err(LabError::Usage(format!(
-                "{} possible CPUs are fewer than the {} at work",
-                kernel.nr_cpu_ids, kernel.cpus
-            )));
-        }
-        kernel
-            .machine(64)
-            .check()
-            .map_err(|error| LabError::Usage(error.to_string()))?;
-        Ok(kernel)
-    }
-
     /// The kernel of a run: its machine has one node, and as many possible CPUs as the snapshot's if it has as many at
     /// work.
-    pub(super) fn of_run(&self, run: &RunSpec) -> Self {
-        let cpus = run.config.cpus;
+    pub(crate) fn of_run(&self, run: &Run<'_>) -> Self {
         Self {
             design: run.design,
-            page_bytes: run.config.page_bytes,
-            nr_cpu_ids: if cpus == self.cpus {
+            page_bytes: run.page_bytes,
+            nr_cpu_ids: if run.cpus == self.cpus {
                 self.nr_cpu_ids
             } else {
-                cpus
+                run.cpus
             },
-            cpus,
+            cpus: run.cpus,
             nodes: 1,
             settings: run.settings.clone(),
             booted_with: self.booted_with.clone(),
@@ -190,14 +155,13 @@ impl KernelModel {
     }
 
     /// True if a run is of this kernel: its design, machine and settings.
-    pub(super) fn is_of(&self, run: &RunSpec) -> bool {
-        let other = self.of_run(run);
-        (self.design, self.page_bytes, self.cpus) == (other.design, other.page_bytes, other.cpus)
-            && self.settings == other.settings
+    pub(crate) fn is_of(&self, run: &Run<'_>) -> bool {
+        (self.design, self.page_bytes, self.cpus) == (run.design, run.page_bytes, run.cpus)
+            && self.settings == *run.settings
     }
 
     /// True if a machine with another kernel has to boot to have this one: caches' own tunables can be written.
-    pub(super) fn needs_boot_from(&self, other: &Self) -> bool {
+    pub(crate) fn needs_boot_from(&self, other: &Self) -> bool {
         let boot = |kernel: &Self| {
             let machine = (kernel.page_bytes, kernel.cpus, kernel.nr_cpu_ids);
             (
@@ -210,7 +174,7 @@ impl KernelModel {
         boot(self) != boot(other)
     }
 
-    pub(super) fn machine(&self, cache_line: u32) -> MachineParams {
+    pub(crate) fn machine(&self, cache_line: u32) -> MachineParams {
         let era = slub_era(self.design.era);
         MachineParams {
             page_shift: self.page_bytes.ilog2(),
@@ -222,7 +186,7 @@ impl KernelModel {
     }
 
     /// A cache's geometry; `None` if it cannot exist there.
-    pub(super) fn geometry(&self, params: &CacheParams, line: u32) -> Option<Geometry> {
+    pub(crate) fn geometry(&self, params: &CacheParams, line: u32) -> Option<Geometry> {
         let compute = self.design.design.geometry;
         let machine = self.machine(line);
         let mut geometry = compute(self.design.era, &machine, &self.settings.boot, params).ok()?;
@@ -232,7 +196,7 @@ impl KernelModel {
 
     /// The geometry of a cache by its name, which tells what its creator asks for beside `params`, as a heap's cache of
     /// this name has it.
-    pub(super) fn geometry_of(
+    pub(crate) fn geometry_of(
         &self,
         name: &str,
         params: &CacheParams,
@@ -246,7 +210,7 @@ impl KernelModel {
     }
 
     /// True if caches can have sheaves.
-    pub(super) fn has_sheaves(&self) -> bool {
+    pub(crate) fn has_sheaves(&self) -> bool {
         self.sheaf_era().is_some()
     }
 
@@ -260,7 +224,7 @@ impl KernelModel {
     }
 
     /// Sheaves of a capacity, in objects, on this machine.
-    pub(super) fn sheaves(&self, capacity: u32) -> Sheaves {
+    pub(crate) fn sheaves(&self, capacity: u32) -> Sheaves {
         let Some(era) = self.sheaf_era() else {
             return Sheaves::default();
         };
@@ -275,28 +239,28 @@ impl KernelModel {
     }
 
     /// True if CPUs hold slabs: where sheaves are general they do not.
-    pub(super) fn has_cpu_slabs(&self) -> bool {
+    pub(crate) fn has_cpu_slabs(&self) -> bool {
         self.sheaf_era().is_none_or(|era| era.run.cpu_slabs)
     }
 
     /// True if slabs hold objects of all caches: a design that serves all sizes itself does so.
-    pub(super) fn is_shared(&self) -> bool {
+    pub(crate) fn is_shared(&self) -> bool {
         self.kmalloc_rules()
             .is_some_and(|rules| rules.service == KmallocService::Design)
     }
 
     /// The kmalloc caches; `None` where only geometry is known.
-    pub(super) fn kmalloc_rules(&self) -> Option<&'static KmallocRules> {
+    pub(crate) fn kmalloc_rules(&self) -> Option<&'static KmallocRules> {
         (self.design.design.kmalloc_rules)(self.design.era)
     }
 
     /// True if the kernel shows its caches in sysfs: SLUB does, and what grew out of it.
-    pub(super) fn has_sysfs(&self) -> bool {
+    pub(crate) fn has_sysfs(&self) -> bool {
         self.design.design.features.sysfs
     }
 
     /// True if sysfs shows the capacity of each cache's sheaves, be there sheaves or not.
-    pub(super) fn has_sheaf_files(&self) -> bool {
+    pub(crate) fn has_sheaf_files(&self) -> bool {
         self.has_sysfs() && self.design.era >= Era::V6_18
     }
 
@@ -310,12 +274,12 @@ impl KernelModel {
     }
 
     /// Bytes from one object to the next.
-    pub(super) fn size_of(&self, params: &CacheParams, line: u32) -> Option<u64> {
+    pub(crate) fn size_of(&self, params: &CacheParams, line: u32) -> Option<u64> {
         Some(self.geometry(params, line)?.layout.size.into())
     }
 
     /// Parameters of the kmalloc class of this many bytes.
-    pub(super) fn class_params(&self, bytes: u64, line: u32) -> Option<CacheParams> {
+    pub(crate) fn class_params(&self, bytes: u64, line: u32) -> Option<CacheParams> {
         let rules = self.kmalloc_rules()?;
         let mut classes = kmalloc_classes(rules, &self.machine(line));
         let class = classes.find(|class| u64::from(class.size) == bytes)?;
@@ -323,7 +287,7 @@ impl KernelModel {
     }
 
     /// A row's cache by its object size: the first that explains its slabs of those that it may be.
-    pub(super) fn slot(&self, row: &SlabinfoRow, line: u32) -> Option<CacheParams> {
+    pub(crate) fn slot(&self, row: &SlabinfoRow, line: u32) -> Option<CacheParams> {
         let slots = slots(row)?;
         let explains = |slot: &&CacheParams| self.gives(row, slot, line);
         Some(*slots.iter().find(explains).unwrap_or(&slots[0]))
@@ -336,8 +300,8 @@ impl KernelModel {
     }
 }
 
-fn no_design(snapshot: &Snapshot) -> LabError {
-    LabError::Usage(format!(
+fn no_design(snapshot: &Snapshot) -> StateError {
+    StateError(format!(
         "{}: it is of a kernel whose design this build does not have; designs are {}",
         snapshot.file,
         list(DesignEntry::of_kernels().map(|design| design.name))
@@ -350,7 +314,7 @@ fn is_of(row: &SlabinfoRow, geometry: &Geometry) -> bool {
 }
 
 /// SLUB's limit of slabs' orders, and the values below its default.
-pub(super) const MAX_ORDER: &str = "slub_max_order";
+pub(crate) const MAX_ORDER: &str = "slub_max_order";
 const ORDERS: [u64; 3] = [0, 1, 2];
 /// Share of the caches in per cent that a kernel explains if no limit of orders is to be looked for.
 const ENOUGH_PERCENT: usize = 95;
@@ -376,11 +340,11 @@ fn booted_with(snapshot: &Snapshot, design: DesignSpec) -> Vec<Setting> {
 }
 
 /// Tuning of a design: of `old` what it takes and `new` does not name, and what of `new` is for it.
-pub(crate) fn in_force(
+pub fn in_force(
     design: DesignSpec,
     old: &[Setting],
     new: &[Setting],
-) -> Result<Tuning, LabError> {
+) -> Result<Tuning, StateError> {
     let stays = |setting: &&Setting| {
         let overruled = new.iter().any(|new| new.name() == setting.name());
         !overruled && setting.is_taken_by(&design)
@@ -390,23 +354,15 @@ pub(crate) fn in_force(
 }
 
 /// Refuses a design for programs: what a kernel would hold with it is not known.
-pub(crate) fn in_a_kernel(design: DesignSpec) -> Result<(), LabError> {
+pub fn in_a_kernel(design: DesignSpec) -> Result<(), StateError> {
     if !design.design.features.for_programs {
         return Ok(());
     }
-    Err(LabError::Usage(format!(
+    Err(StateError(format!(
         "{design} is a design for programs, so a kernel's caches cannot be predicted with it; take sheaf@{}, or begin \
          with empty caches (replay --empty)",
         design.era
     )))
-}
-
-/// The design of a release on the machine of a kernel with the design `of`: SLAB stays SLAB as long
-/// as there was one, the others are SLUB, or sheaves from the release on that has them on every cache.
-fn design_of(release: Era, of: DesignSpec) -> Result<DesignSpec, LabError> {
-    let arrays = of.design.features.arrays_in_slabinfo && of.design.releases.contains(&release);
-    let design = DesignEntry::of_kernel(Some(release), arrays).unwrap_or(of.design);
-    Ok(DesignSpec::parse(&format!("{}@{release}", design.name))?)
 }
 
 /// CPUs that use the busiest caches. The files of a cache are read one after the other while it is
@@ -426,7 +382,7 @@ fn busiest(snapshot: &Snapshot) -> u32 {
 }
 
 /// CPUs that hold a slab; sysfs counts the slabs of their partial lists with them.
-pub(super) fn users(cache: &CacheAttributes) -> u64 {
+pub(crate) fn users(cache: &CacheAttributes) -> u64 {
     let held = cache.number("cpu_slabs").unwrap_or(0);
     held.saturating_sub(cache.cpu_partial_slabs().unwrap_or(0))
 }
@@ -445,7 +401,7 @@ fn slots(row: &SlabinfoRow) -> Option<[CacheParams; 3]> {
 }
 
 /// The cache line of the snapshot's machine.
-pub(super) fn line_of(snapshot: &Snapshot) -> u32 {
+pub(crate) fn line_of(snapshot: &Snapshot) -> u32 {
     cache_line(snapshot.release.as_deref())
 }
 

@@ -5,7 +5,11 @@ use std::path::Path;
 
 use quarry_ask::{Json, Kind, Value};
 use quarry_core::era::Era;
-use quarry_designs::{DesignSpec, Setting, list};
+use quarry_designs::{DesignEntry, DesignSpec, Setting, Tuning, list};
+
+use crate::error::StateError;
+use crate::kernel::debugging::Debugging;
+use crate::kernel::{KernelModel, in_a_kernel, in_force};
 
 /// The question; settings that are `None` stay as they are.
 #[derive(Clone, Debug, Default)]
@@ -20,7 +24,7 @@ pub struct Question {
     pub cpus: Option<u32>,
     /// Another number of possible CPUs.
     pub possible_cpus: Option<u32>,
-    /// Values of lists among the settings, as [`Prediction::set`](super::Prediction::set) has them.
+    /// Values of lists among the settings, as [`Prediction::set`](crate::Prediction::set) has them.
     pub set: String,
     /// Tunables.
     pub settings: Vec<Setting>,
@@ -38,25 +42,83 @@ impl Question {
     }
 }
 
+impl KernelModel {
+    /// The kernel that is asked about.
+    pub(crate) fn asked(&self, question: &Question) -> Result<Self, StateError> {
+        let design = match (question.design, question.release) {
+            (Some(design), _) => design,
+            (None, Some(release)) => design_of(release, self.design)?,
+            (None, None) => self.design,
+        };
+        in_a_kernel(design)?;
+        // What is not set stays as the snapshot's kernel was booted with.
+        let settings = in_force(design, &self.booted_with, &question.settings)?;
+        let cpus = question.cpus.unwrap_or(self.cpus);
+        let possible = match question.cpus {
+            Some(cpus) => cpus,
+            None => self.nr_cpu_ids,
+        };
+        let debug = match &question.debug {
+            None => self.debug.clone(),
+            Some(text) => {
+                let mut tuning = Tuning::default();
+                if !matches!(text.as_str(), "" | "-") {
+                    tuning.set_debug(text, &design)?;
+                }
+                Debugging::asked(tuning.debug)
+            }
+        };
+        let kernel = Self {
+            design,
+            page_bytes: question.page_bytes.unwrap_or(self.page_bytes),
+            nr_cpu_ids: question.possible_cpus.unwrap_or(possible),
+            cpus,
+            nodes: self.nodes,
+            settings,
+            booted_with: self.booted_with.clone(),
+            debug,
+        };
+        if kernel.nr_cpu_ids < kernel.cpus {
+            return Err(StateError(format!(
+                "{} possible CPUs are fewer than the {} at work",
+                kernel.nr_cpu_ids, kernel.cpus
+            )));
+        }
+        kernel
+            .machine(64)
+            .check()
+            .map_err(|error| StateError(error.to_string()))?;
+        Ok(kernel)
+    }
+}
+
+/// The design of a release on the machine of a kernel with the design `of`: SLAB stays SLAB as long
+/// as there was one, the others are SLUB, or sheaves from the release on that has them on every cache.
+fn design_of(release: Era, of: DesignSpec) -> Result<DesignSpec, StateError> {
+    let arrays = of.design.features.arrays_in_slabinfo && of.design.releases.contains(&release);
+    let design = DesignEntry::of_kernel(Some(release), arrays).unwrap_or(of.design);
+    Ok(DesignSpec::parse(&format!("{}@{release}", design.name))?)
+}
+
 /// An option of the kernel's configuration, on or off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    pub(super) option: &'static Known,
-    pub(super) on: bool,
+    pub(crate) option: &'static Known,
+    pub(crate) on: bool,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Known {
+pub(crate) struct Known {
     /// Name without `CONFIG_`.
-    pub(super) name: &'static str,
+    pub(crate) name: &'static str,
     /// First and last release that have it.
-    pub(super) first: Era,
-    pub(super) last: Era,
-    pub(super) cost: Cost,
+    pub(crate) first: Era,
+    pub(crate) last: Era,
+    pub(crate) cost: Cost,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Cost {
+pub(crate) enum Cost {
     Merging,
     Copies,
     Accounting,

@@ -4,35 +4,36 @@
 //! and with the estimated objects: in the slabs that CPUs allocate from, in slabs with free objects, and in full ones.
 //! Every slab that no CPU holds has an object that pins it, or the heap would give it back.
 
-use super::cache::{Lay, Shape};
-use super::unknown::{Level, Point};
-use super::users::Cpus;
+use crate::lay::users::Cpus;
+use crate::lay::{Lay, Shape};
+use crate::unknown::{Level, Point};
 
 /// Places of a cache's objects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Holding {
+pub struct Holding {
     /// The slabs are those that the kernel reported: its own counts say where objects are.
-    pub(crate) is_observed: bool,
-    pub(crate) slabs: u64,
+    pub is_observed: bool,
+    /// Slabs.
+    pub slabs: u64,
     /// Objects in use.
-    pub(crate) objects: u64,
+    pub objects: u64,
     /// Free objects in sheaves and barns; they pin slabs as objects in use do.
-    pub(crate) kept: u64,
+    pub kept: u64,
     /// Slabs that CPUs allocate from, one each.
-    pub(crate) held: u64,
+    pub held: u64,
     /// Objects in use of each of these, if it is known of the snapshot's; else half of them are.
-    pub(crate) held_used: Option<u64>,
+    pub held_used: Option<u64>,
     /// Free places in these.
-    pub(crate) held_free: u64,
+    pub held_free: u64,
     /// Slabs with free places that no CPU allocates from.
-    pub(crate) open: u64,
+    pub open: u64,
     /// Free places in these.
-    pub(crate) open_free: u64,
+    pub open_free: u64,
 }
 
 impl Holding {
     /// The snapshot's objects in the shape `to`, before the slabs are known; `slabs` are expected of it.
-    pub(super) fn of(lay: &Lay, to: &Shape, cpus: &Cpus, kept: f64, slabs: f64) -> Self {
+    pub(crate) fn of(lay: &Lay, to: &Shape, cpus: &Cpus, kept: f64, slabs: f64) -> Self {
         let expected = Point::all(Level::Expected);
         let users = lay.users(&expected, cpus);
         let full = lay.full_with(&expected, users, cpus);
@@ -58,12 +59,12 @@ impl Holding {
     }
 
     /// The same with `objects` more, or less.
-    pub(super) fn add(&mut self, objects: i64) {
+    pub(crate) fn add(&mut self, objects: i64) {
         self.objects = self.objects.saturating_add_signed(objects);
     }
 
     /// Places the objects in a number of slabs of `slots` places.
-    pub(super) fn settle(&mut self, slabs: u64, slots: u64) {
+    pub(crate) fn settle(&mut self, slabs: u64, slots: u64) {
         let places = slabs.saturating_mul(slots);
         let objects = self.objects.saturating_add(self.kept).min(places);
         self.slabs = slabs;

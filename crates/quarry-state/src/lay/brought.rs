@@ -8,17 +8,17 @@
 //! A cache that is not in the table has none as expected. What can be excluded is more than a driver allocates for a queue
 //! of its own on each CPU, or than there are of each CPU now.
 
-use super::unknown::Range;
+use crate::unknown::Range;
 
 /// Objects that a CPU brings to a cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Brought {
+pub(crate) struct Brought {
     /// Half, as expected, twice.
-    pub(super) likely: Range,
+    pub(crate) likely: Range,
     /// More can be excluded.
-    pub(super) most: f64,
+    pub(crate) most: f64,
     /// Every CPU allocates from it on any machine.
-    pub(super) by_all: bool,
+    pub(crate) by_all: bool,
 }
 
 /// Entries of a driver's ring of descriptors at most, each with an object: what `ethtool -g` gives for Intel's I350 and 82599.
@@ -86,7 +86,7 @@ const BY_ALL: [&str; 10] = [
 
 impl Brought {
     /// Objects that a CPU brings to a cache by its name, which has `objects` on `cpus` CPUs.
-    pub(super) fn of(cache: &str, objects: f64, cpus: u32) -> Self {
+    pub(crate) fn of(cache: &str, objects: f64, cpus: u32) -> Self {
         let each = objects / f64::from(cpus.max(1));
         let known = TABLE.iter().find(|(name, _)| *name == cache);
         let likely = match known {

@@ -23,9 +23,9 @@ use serde::Serialize;
 
 use quarry_snapshot::Snapshot;
 
-use super::names::{is_arm64, kmalloc_class};
-use super::unknown::{NORMAL, Spread};
 use super::{CachePrediction, Prediction};
+use crate::kernel::names::{is_arm64, kmalloc_class};
+use crate::unknown::{NORMAL, Spread};
 
 /// A difference that is not computed and is in the bounds.
 #[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize)]
@@ -41,7 +41,7 @@ pub struct Unmodelled {
 /// Least part that was left when groups began to share slabs.
 const SHARED_BY_GROUPS: f64 = 0.55;
 /// Bytes of an element of an accounting vector.
-pub(super) const ACCOUNT_BYTES: u64 = 8;
+pub(crate) const ACCOUNT_BYTES: u64 = 8;
 /// Smallest kmalloc class of arm64 while it was the size of a line for DMA, and afterwards.
 const ARM64_SMALLEST: [u64; 2] = [128, 8];
 /// Files of trace events that a kernel has, and those that a release added.
@@ -68,15 +68,15 @@ const SLABS_OF_A_BOOT: f64 = 0.4;
 const SLABS_MAX: u64 = 32;
 
 /// Two releases, and what is known of the machine.
-pub(super) struct Step<'a> {
-    pub(super) from: Era,
-    pub(super) to: Era,
-    pub(super) snapshot: &'a Snapshot,
+pub(crate) struct Step<'a> {
+    pub(crate) from: Era,
+    pub(crate) to: Era,
+    pub(crate) snapshot: &'a Snapshot,
 }
 
 impl Step<'_> {
     /// Widens the bounds of a prediction by what is not computed. `reboots` tells whether another boot is asked for.
-    pub(super) fn widen(&self, told: &mut Prediction, reboots: bool) {
+    pub(crate) fn widen(&self, told: &mut Prediction, reboots: bool) {
         let changes = told.caches.iter().any(|cache| !cache.stays());
         let is_other = self.from != self.to;
         let sum = |told: &Prediction, bytes: fn(&CachePrediction) -> u64| {

@@ -3,24 +3,24 @@
 
 use std::sync::Arc;
 
-use crate::sheaves::Sheaves;
+use crate::lay::sheaves::Sheaves;
 use quarry_snapshot::{CacheAttributes, HiddenCache, SlabinfoRow};
 
-use super::brought::Brought;
-use super::cache::{Lay, Shape};
-use super::demand::{Demand, thinned};
-use super::pinned::{Beyond, between, idle_of, placed_in};
-use super::unknown::{Level, Point, Range, Unknown};
-use super::users::{Cpus, reached};
+use crate::lay::brought::Brought;
+use crate::lay::demand::{Demand, thinned};
+use crate::lay::pinned::{Beyond, between, idle_of, placed_in};
+use crate::lay::users::{Cpus, reached};
+use crate::lay::{Lay, Shape};
+use crate::unknown::{Level, Point, Range, Unknown};
 
 /// Predicted state of a cache.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Outcome {
-    pub(super) slabs: f64,
+pub(crate) struct Outcome {
+    pub(crate) slabs: f64,
     /// Objects in sheaves and barns.
-    pub(super) kept: f64,
+    pub(crate) kept: f64,
     /// Sheaves beside the main ones of the CPUs.
-    pub(super) sheaves: f64,
+    pub(crate) sheaves: f64,
 }
 
 /// A cache after a burst in SLUB, in slabs of the snapshot.
@@ -64,7 +64,7 @@ fn left_in(sheaves: &Sheaves, active: f64) -> Range {
 impl Lay {
     /// A cache whose CPUs have sheaves. Refills empty partial slabs first. So free objects beyond
     /// those of one slab were freed to their slabs, which happens when the barn is full.
-    pub(super) fn of_sheaves(
+    pub(crate) fn of_sheaves(
         row: &SlabinfoRow,
         sysfs: Option<&CacheAttributes>,
         sheaves: &Sheaves,
@@ -114,7 +114,7 @@ impl Lay {
     }
 
     /// The same if a debugger read what the sheaves hold.
-    pub(super) fn of_known_sheaves(
+    pub(crate) fn of_known_sheaves(
         row: &SlabinfoRow,
         sheaves: &Sheaves,
         hidden: &HiddenCache,
@@ -153,7 +153,7 @@ impl Lay {
     }
 
     /// Predicts the cache at a point of what is unknown.
-    pub(super) fn outcome(&self, at: &Point, from: &Shape, to: &Shape, cpus: &Cpus) -> Outcome {
+    pub(crate) fn outcome(&self, at: &Point, from: &Shape, to: &Shape, cpus: &Cpus) -> Outcome {
         if self.kept[1] > 0.0 {
             return match to.sheaves.capacity {
                 0 => self.without_sheaves(at, from, to, cpus),

@@ -9,11 +9,11 @@
 use std::ops::Index;
 
 /// Least, expected and most.
-pub(super) type Range = [f64; 3];
+pub(crate) type Range = [f64; 3];
 
 /// A point of the distribution of one quantity.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Level {
+pub(crate) enum Level {
     /// Nothing less can be excluded.
     Least,
     /// It is lower with this likelihood.
@@ -27,15 +27,15 @@ pub(super) enum Level {
 /// Likelihoods between which a quantity lies nine times in ten.
 const NINE_IN_TEN: [f64; 2] = [0.05, 0.95];
 /// Half of the width of nine in ten of a normal distribution, in standard deviations.
-pub(super) const NORMAL: f64 = 1.645;
+pub(crate) const NORMAL: f64 = 1.645;
 
 impl Level {
     /// The ends of what can be excluded, and what is expected between them: as a [`Range`] has them.
-    pub(super) const OF_RANGE: [Self; 3] = [Level::Least, Level::Expected, Level::Most];
+    pub(crate) const OF_RANGE: [Self; 3] = [Level::Least, Level::Expected, Level::Most];
 
     /// A quantity that nothing is known of but its ends and what is expected: as likely below that as above, and evenly
     /// on each side.
-    pub(super) fn of(self, [least, expected, most]: Range) -> f64 {
+    pub(crate) fn of(self, [least, expected, most]: Range) -> f64 {
         match self {
             Level::Least => least,
             Level::Expected => expected,
@@ -46,7 +46,7 @@ impl Level {
     }
 
     /// The level of a quantity that takes away.
-    pub(super) fn reversed(self) -> Self {
+    pub(crate) fn reversed(self) -> Self {
         match self {
             Level::Least => Level::Most,
             Level::At(part) => Level::At(1.0 - part),
@@ -58,7 +58,7 @@ impl Level {
 
 /// Quantities of a cache that a snapshot does not tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unknown {
+pub(crate) enum Unknown {
     /// Objects in use of what CPUs took last.
     Hidden,
     /// Places of objects in slabs that are not full.
@@ -76,7 +76,7 @@ pub(super) enum Unknown {
 }
 
 impl Unknown {
-    pub(super) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 7] = [
         Self::Hidden,
         Self::Placed,
         Self::Kept,
@@ -88,7 +88,7 @@ impl Unknown {
 
     /// Part of its variance that all caches have in common: a configuration's CPUs bring many objects to all of them or few.
     /// How many CPUs use a cache is half the load's, half the cache's.
-    pub(super) fn common(self) -> f64 {
+    pub(crate) fn common(self) -> f64 {
         match self {
             Self::Objects => 1.0,
             Self::Users => 0.5,
@@ -99,16 +99,16 @@ impl Unknown {
 
 /// A level of each unknown.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Point([Level; Unknown::ALL.len()]);
+pub(crate) struct Point([Level; Unknown::ALL.len()]);
 
 impl Point {
     /// All at one level.
-    pub(super) const fn all(level: Level) -> Self {
+    pub(crate) const fn all(level: Level) -> Self {
         Self([level; Unknown::ALL.len()])
     }
 
     /// One at another level.
-    pub(super) fn with(mut self, unknown: Unknown, level: Level) -> Self {
+    pub(crate) fn with(mut self, unknown: Unknown, level: Level) -> Self {
         self.0[unknown as usize] = level;
         self
     }
@@ -124,14 +124,14 @@ impl Index<Unknown> for Point {
 
 /// Distances from an expected value to the ends of nine in ten, neither below 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Spread {
-    pub(super) less: f64,
-    pub(super) more: f64,
+pub(crate) struct Spread {
+    pub(crate) less: f64,
+    pub(crate) more: f64,
 }
 
 impl Spread {
     /// The same on both sides.
-    pub(super) fn even(width: f64) -> Self {
+    pub(crate) fn even(width: f64) -> Self {
         Self {
             less: width,
             more: width,
@@ -139,7 +139,7 @@ impl Spread {
     }
 
     /// From an expected value to those at the ends of nine in ten, whichever way they lie.
-    pub(super) fn around(expected: f64, value: impl Fn(Level) -> f64) -> Self {
+    pub(crate) fn around(expected: f64, value: impl Fn(Level) -> f64) -> Self {
         let [a, b] = NINE_IN_TEN.map(|part| value(Level::At(part)));
         Self {
             less: (expected - a.min(b)).max(0.0),
@@ -148,20 +148,20 @@ impl Spread {
     }
 
     /// The spread of a quantity that lies evenly on each side of what is expected, up to these distances: [`Level::of`].
-    pub(super) fn of(distances: [f64; 2]) -> Self {
+    pub(crate) fn of(distances: [f64; 2]) -> Self {
         let [less, more] = distances;
         Self::around(0.0, |level| level.of([-less, 0.0, more]))
     }
 
     /// The spread of a quantity that lies evenly between `less` below and `more` above what is expected.
-    pub(super) fn evenly(less: f64, more: f64) -> Self {
+    pub(crate) fn evenly(less: f64, more: f64) -> Self {
         // The middle is expected of what lies evenly, and what is expected here need not be there.
         let middle = (more - less) / 2.0;
         Self::around(0.0, |level| level.of([-less, middle, more]))
     }
 
     /// Both together, if they have nothing to do with each other.
-    pub(super) fn beside(self, other: Self) -> Self {
+    pub(crate) fn beside(self, other: Self) -> Self {
         Self {
             less: self.less.hypot(other.less),
             more: self.more.hypot(other.more),
@@ -169,7 +169,7 @@ impl Spread {
     }
 
     /// Both together, if they have one cause.
-    pub(super) fn with(self, other: Self) -> Self {
+    pub(crate) fn with(self, other: Self) -> Self {
         Self {
             less: self.less + other.less,
             more: self.more + other.more,
@@ -177,7 +177,7 @@ impl Spread {
     }
 
     /// In other units.
-    pub(super) fn times(self, factor: f64) -> Self {
+    pub(crate) fn times(self, factor: f64) -> Self {
         Self {
             less: self.less * factor,
             more: self.more * factor,

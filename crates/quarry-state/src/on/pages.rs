@@ -18,13 +18,13 @@ use quarry_core::geometry::{CacheParams, KmallocService, kmalloc_classes, kmallo
 
 use quarry_snapshot::{CallSite, SlabinfoRow};
 
-use super::baseline::ObservedCache;
-use super::cache::Shape;
-use super::holding::Holding;
-use super::kernel_model::KernelModel;
-use super::names::{is_arm64, kmalloc_class};
-use super::unknown::{Level, Point, Range};
 use super::{CachePrediction, Teller};
+use crate::kernel::KernelModel;
+use crate::kernel::names::{is_arm64, kmalloc_class};
+use crate::lay::Shape;
+use crate::lay::places::Holding;
+use crate::state::CacheState;
+use crate::unknown::{Level, Point, Range};
 
 const THREAD_STACK: &str = "thread_stack";
 /// Vectors of pages in stock for each KiB of a page.
@@ -60,7 +60,7 @@ fn parts(sites: &[CallSite], largest: u64, sizes: &[u64], bytes: f64) -> Vec<f64
 
 impl Teller<'_, '_> {
     /// True if the new kernel has no such cache: the page allocator serves its objects.
-    pub(super) fn is_gone(&self, row: &SlabinfoRow) -> bool {
+    pub(crate) fn is_gone(&self, row: &SlabinfoRow) -> bool {
         if self.old.page_bytes == self.new.page_bytes {
             return false;
         }
@@ -71,13 +71,13 @@ impl Teller<'_, '_> {
     }
 
     /// Vectors of pages that the other kernel's block layer does not keep in stock; less than 0 if it keeps more.
-    pub(super) fn vectors_of_pages_gone(&self) -> f64 {
+    pub(crate) fn vectors_of_pages_gone(&self) -> f64 {
         let kib = |kernel: &KernelModel| (kernel.page_bytes >> 10) as f64;
         VECTORS_PER_KIB * (kib(self.old) - kib(self.new))
     }
 
     /// Bytes of kmallocs that had no class before: what meminfo has beyond slabinfo.
-    pub(super) fn kmalloc_of_pages(&self) -> u64 {
+    pub(crate) fn kmalloc_of_pages(&self) -> u64 {
         if kmalloc_max(self.new) <= kmalloc_max(self.old) {
             return 0;
         }
@@ -86,7 +86,7 @@ impl Teller<'_, '_> {
     }
 
     /// Caches that the snapshot has not, or not with these objects.
-    pub(super) fn of_larger_pages(&self) -> Vec<CachePrediction> {
+    pub(crate) fn of_larger_pages(&self) -> Vec<CachePrediction> {
         if self.new.page_bytes <= self.old.page_bytes {
             return Vec::new();
         }
@@ -139,7 +139,7 @@ impl Teller<'_, '_> {
     }
 
     /// The requests for a page in the class of a page.
-    fn pages_of_class(&self, cache: &ObservedCache<'_>) -> Option<CachePrediction> {
+    fn pages_of_class(&self, cache: &CacheState<'_>) -> Option<CachePrediction> {
         let (family, bytes) = kmalloc_class(&cache.row.name)?;
         let page = self.new.page_bytes;
         if bytes != self.old.page_bytes || page > kmalloc_max(self.new) {
@@ -175,7 +175,7 @@ impl Teller<'_, '_> {
     fn as_cache(
         &self,
         name: String,
-        cache: &ObservedCache<'_>,
+        cache: &CacheState<'_>,
         size: u64,
         parts: Range,
     ) -> Option<CachePrediction> {

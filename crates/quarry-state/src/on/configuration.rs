@@ -15,14 +15,14 @@ use quarry_core::era::Era;
 use quarry_core::sheaf::geometry::sheaf_bytes;
 use quarry_snapshot::Snapshot;
 
-use crate::error::LabError;
+use crate::error::StateError;
 
-use super::kernel_model::KernelModel;
-use super::names::kmalloc_class;
-use super::question::{Config, Cost};
-use super::releases::ACCOUNT_BYTES;
-use super::report::{CachePrediction, ConfigCost, Prediction};
-use super::unknown::{Range, Spread};
+use crate::kernel::KernelModel;
+use crate::kernel::names::kmalloc_class;
+use crate::on::prediction::{CachePrediction, ConfigCost, Prediction};
+use crate::on::question::{Config, Cost};
+use crate::on::releases::ACCOUNT_BYTES;
+use crate::unknown::{Range, Spread};
 
 /// Copies of each normal kmalloc class beside it.
 const COPIES: f64 = 15.0;
@@ -30,9 +30,9 @@ const COPIES: f64 = 15.0;
 const SEQUENCE_BYTES: u64 = 4;
 
 /// A prediction's snapshot and kernel.
-pub(super) struct Configured<'a> {
-    pub(super) snapshot: &'a Snapshot,
-    pub(super) kernel: &'a KernelModel,
+pub(crate) struct Configured<'a> {
+    pub(crate) snapshot: &'a Snapshot,
+    pub(crate) kernel: &'a KernelModel,
 }
 
 impl Configured<'_> {
@@ -40,11 +40,11 @@ impl Configured<'_> {
     ///
     /// # Errors
     ///
-    /// [`LabError::Usage`] if the release has no such option, or the snapshot does not show what it costs.
-    pub(super) fn add(&self, config: Config, told: &mut Prediction) -> Result<(), LabError> {
+    /// [`StateError`] if the release has no such option, or the snapshot does not show what it costs.
+    pub(crate) fn add(&self, config: Config, told: &mut Prediction) -> Result<(), StateError> {
         let option = config.option;
         let text = config.to_string();
-        let usage = |problem: String| LabError::Usage(format!("--config {text}: {problem}"));
+        let usage = |problem: String| StateError(format!("--config {text}: {problem}"));
         let era = self.kernel.design.era;
         if !(option.first..=option.last).contains(&era) {
             return Err(usage(format!(
