@@ -128,6 +128,7 @@ impl Booted {
 mod tests {
     use quarry_designs::DesignSpec;
     use quarry_machines::Machine;
+    use quarry_state::Draw;
     use quarry_work::load::{Hackbench, Load, LoadReport, LoadRun, LoadSpec};
     use quarry_work::{Setup, Start as _};
     use serde_json::json;
@@ -172,7 +173,9 @@ mod tests {
             state: 0,
             inspect: None,
         };
-        let told = State::of(snapshot).unwrap().held_in(&run.kernel());
+        let told = State::of(snapshot)
+            .unwrap()
+            .held_in(&run.kernel(), &mut Draw::of_state(0));
         let slabs = |cache: &quarry_state::CachePrediction| {
             cache.holding.slabs * cache.pages_per_slab * 4096
         };

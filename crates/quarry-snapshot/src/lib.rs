@@ -26,7 +26,7 @@ pub use file::{ReportError, read_report};
 pub use forms::{Detail, Form};
 pub use hidden::{HiddenCache, HiddenCpu, HiddenNode, HiddenState, SlabsByFree};
 pub use slabinfo::{Slabinfo, SlabinfoRow};
-pub use snapshot::{Asked, CpuPartialLists, Snapshot};
+pub use snapshot::{Asked, Snapshot};
 pub use sysfs::CacheAttributes;
 pub use vmstat::Vmstat;
 pub use words::Counters;

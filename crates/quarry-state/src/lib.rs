@@ -35,6 +35,7 @@
 //! unknown is a distribution, and what is independent is added as squares (`unknown.rs`).
 #![forbid(unsafe_code)]
 
+mod draw;
 mod error;
 mod kernel;
 mod lay;
@@ -42,10 +43,11 @@ mod on;
 mod state;
 mod unknown;
 
+pub use draw::Draw;
 pub use error::StateError;
 pub use kernel::names::kmalloc_class;
 pub use kernel::{Run, in_a_kernel, in_force};
-pub use lay::places::Holding;
+pub use lay::places::{Holding, OnCpu, Places, known_free, spread};
 pub use lay::sheaves::Sheaves;
 pub use on::fit::{Fit, KNOWN_ERRORS};
 pub use on::predict;

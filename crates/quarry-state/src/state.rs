@@ -12,7 +12,9 @@ use crate::error::StateError;
 use crate::kernel::Run;
 use crate::kernel::{Explained, KernelModel, MAX_ORDER, line_of};
 use crate::lay::brought::Brought;
+use crate::lay::places::{Holding, Reported};
 use crate::lay::{Lay, longest_list};
+use crate::unknown::Point;
 
 /// A snapshot, ready for questions. That costs more than to answer one of them.
 pub struct State<'a> {
@@ -48,6 +50,8 @@ pub(crate) struct CacheState<'a> {
     pub(crate) original: Option<CacheParams>,
     /// Objects of a sheaf: as sysfs says, or as the formula does.
     pub(crate) sheaf_capacity: u32,
+    /// Empty slabs that a node keeps: as sysfs says, or as the formula does.
+    min_partial: u64,
     /// Distribution of the objects over the slabs.
     pub(crate) lay: Lay,
     /// The same if a single CPU uses the cache and its other slabs are full, where no count of sysfs tells.
@@ -274,18 +278,41 @@ impl<'a> CacheState<'a> {
         lay.brought = Brought::of(&row.name, lay.objects(), kernel.cpus);
         // What overflowed the lists of CPUs came to all of them.
         lay.brought.by_all |= lay.partial > 0.0 && !is_shrunk;
+        let min_partial = sysfs.and_then(|sysfs| sysfs.number("min_partial"));
+        let by_formula = || {
+            computed
+                .as_ref()
+                .map_or(0, |geometry| geometry.min_partial.into())
+        };
         Self {
             row,
             sysfs,
             slot,
             original,
             sheaf_capacity,
+            min_partial: min_partial.unwrap_or_else(by_formula),
             lay_of_one_cpu: lay.half_full.then(|| Lay {
                 brought: lay.brought,
                 ..lay_of(1)
             }),
             lay,
         }
+    }
+}
+
+impl CacheState<'_> {
+    /// Places of its objects at a point of what is unknown.
+    pub(crate) fn holding(&self, snapshot: &Snapshot, cpus: u32, at: &Point) -> Holding {
+        let reported = Reported {
+            row: self.row,
+            hidden: snapshot.hidden(&self.row.name),
+            partial: snapshot.partial_slabs(self.row),
+            lists: snapshot.cpu_partial_lists(self.row),
+            min_partial: self.min_partial,
+            cpus,
+            has_sheaves: self.sheaf_capacity > 0,
+        };
+        Holding::observed(&self.lay, at, &reported)
     }
 }
 

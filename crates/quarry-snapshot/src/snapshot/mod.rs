@@ -36,9 +36,6 @@ use super::machine;
 use super::slabinfo::{Slabinfo, SlabinfoRow};
 use super::sysfs::CacheAttributes;
 
-/// Slabs on the partial list of each CPU that has some, by the name of the cache.
-pub type CpuPartialLists = BTreeMap<String, BTreeMap<u32, u64>>;
-
 /// A kernel's reports at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
@@ -453,17 +450,10 @@ impl Snapshot {
         self.hidden.as_ref()?.caches.get(cache)
     }
 
-    /// Number of slabs on each CPU's partial list, by the names of a report's rows. Attributes
-    /// are read one after the other, and the report may be another moment's: of a cache only told
-    /// are lists beside which sysfs counts as many slabs (`slabs`) and objects in use (`objects`)
-    /// as the report.
+    /// Slabs on each CPU's partial list of a row's cache, if sysfs counted them at the moment of the row.
     #[must_use]
-    pub fn cpu_partial_lists(&self, report: &Slabinfo) -> CpuPartialLists {
-        let lists = report.rows.iter().filter_map(|row| {
-            let lists = self.counted_with(row)?.cpu_partial_lists()?;
-            Some((row.name.clone(), lists))
-        });
-        lists.collect()
+    pub fn cpu_partial_lists(&self, row: &SlabinfoRow) -> Option<BTreeMap<u32, u64>> {
+        self.counted_with(row)?.cpu_partial_lists()
     }
 
     /// Slabs on the nodes' partial lists of a row's cache, if sysfs counted them at the moment of the row.

@@ -1,12 +1,9 @@
 //! The slabs of a cache with sheaves, from how its objects lie in the snapshot (`pinned.rs` has the
 //! assumptions), and back.
 
-use std::sync::Arc;
-
 use crate::lay::sheaves::Sheaves;
 use quarry_snapshot::{CacheAttributes, HiddenCache, SlabinfoRow};
 
-use crate::lay::brought::Brought;
 use crate::lay::demand::{Demand, thinned};
 use crate::lay::pinned::{Beyond, between, idle_of, placed_in};
 use crate::lay::users::{Cpus, reached};
@@ -90,26 +87,18 @@ impl Lay {
             false => reached(grains, sheaves.cpus as f64).min(grains),
         };
         let has_kept = has_burst && !is_shrunk;
+        let demand = Demand::new(capacity, (grains - users).max(0.0), users);
         Self {
-            slots,
-            slabs,
-            demand: Demand::new(capacity, (grains - users).max(0.0), users),
-            cpu_partial: 0.0,
-            cpu_partial_most: 0.0,
-            cpu_partial_objects: 0.0,
             partial,
             partial_objects,
-            open: Arc::default(),
             half_full: number("partial").is_none(),
-            is_exact: false,
-            kept: if has_kept {
-                left_in(sheaves, active)
-            } else {
-                [0.0; 3]
+            kept: match has_kept {
+                true => left_in(sheaves, active),
+                false => [0.0; 3],
             },
-            brought: Brought::default(),
             is_shrunk,
             beside_main: f64::from(has_kept) * sheaves.beside_main() as f64,
+            ..Self::full(row, demand)
         }
     }
 
@@ -134,21 +123,12 @@ impl Lay {
             })
             .collect();
         Self {
-            slots,
-            slabs: row.num_slabs as f64,
-            demand: Demand::known(capacity, left / capacity, used),
-            cpu_partial: 0.0,
-            cpu_partial_most: 0.0,
-            cpu_partial_objects: 0.0,
             partial,
             partial_objects,
-            open: Arc::default(),
-            half_full: false,
             is_exact: true,
             kept: [hidden.in_sheaves() as f64; 3],
-            brought: Brought::default(),
-            is_shrunk: false,
             beside_main: hidden.sheaves_beside_main() as f64,
+            ..Self::full(row, Demand::known(capacity, left / capacity, used))
         }
     }
 
@@ -255,7 +235,7 @@ impl Lay {
     }
 
     /// Objects in sheaves: the more, the fewer are in use.
-    fn kept_at(&self, at: &Point) -> f64 {
+    pub(crate) fn kept_at(&self, at: &Point) -> f64 {
         match at[Unknown::Kept].reversed() {
             Level::Least if !self.is_exact => 0.0,
             level => level.of(self.kept),

@@ -17,6 +17,7 @@ use quarry_core::geometry::{CacheParams, Geometry};
 use quarry_core::slub::geometry::cpu_partial_slabs;
 use quarry_snapshot::Snapshot;
 
+use crate::draw::Draw;
 use crate::error::StateError;
 use crate::kernel::{self, KernelModel, Run};
 use crate::lay::places::Holding;
@@ -77,7 +78,7 @@ impl<'a> State<'a> {
     ) -> Result<Prediction, StateError> {
         let snapshot = self.snapshot;
         let new = old.kernel.asked(question)?;
-        let mut told = compare(snapshot, old, &new);
+        let mut told = compare(snapshot, old, &new, None);
         let step = Step {
             from: old.kernel.design.era,
             to: new.design.era,
@@ -97,16 +98,24 @@ impl<'a> State<'a> {
         Ok(told)
     }
 
-    /// Predicts what the kernel of a run would hold in the place of the snapshot's: what a replay begins with.
+    /// The state of a run in the place of the snapshot's kernel, with places for its objects: where a replay or a load
+    /// begins.
     #[must_use]
-    pub fn held_in(&self, run: &Run<'_>) -> Prediction {
+    pub fn held_in(&self, run: &Run<'_>, draw: &mut Draw) -> Prediction {
         let new = self.likeliest.kernel.of_run(run);
-        compare(self.snapshot, &self.likeliest, &new)
+        compare(self.snapshot, &self.likeliest, &new, Some(draw))
     }
 }
 
 /// Compares a snapshot, observed in its kernel, with another kernel.
-fn compare<'a>(snapshot: &'a Snapshot, observed: &Observed<'a>, new: &KernelModel) -> Prediction {
+///
+/// Of a draw the prediction is one of the states that the snapshot allows.
+fn compare<'a>(
+    snapshot: &'a Snapshot,
+    observed: &Observed<'a>,
+    new: &KernelModel,
+    mut draw: Option<&mut Draw>,
+) -> Prediction {
     let old = &observed.kernel;
     let teller = Teller {
         snapshot,
@@ -118,11 +127,19 @@ fn compare<'a>(snapshot: &'a Snapshot, observed: &Observed<'a>, new: &KernelMode
     };
     let mut variance = 0.0;
     let mut own = OwnSheaves::default();
+    let expected = Point::all(Level::Expected);
+    let common = draw.as_mut().map_or(expected, |draw| draw.point(None));
     let mut caches: Vec<_> = teller
         .caches
         .iter()
         .map(|cache| {
-            let (told, squared) = teller.cache(cache, &mut own);
+            let at = draw
+                .as_mut()
+                .map_or(expected, |draw| draw.point(Some(&common)));
+            let (mut told, squared) = teller.cache(cache, &at, &mut own);
+            if draw.is_some() && told.holding.is_observed {
+                told.holding = cache.holding(snapshot, teller.old.cpus, &at);
+            }
             variance += squared;
             told
         })
@@ -187,8 +204,13 @@ struct Teller<'a, 's> {
 }
 
 impl Teller<'_, '_> {
-    /// A cache, and the variance of its bytes by chance. Its sheaves are counted in `own`.
-    fn cache(&self, cache: &CacheState<'_>, own: &mut OwnSheaves) -> (CachePrediction, f64) {
+    /// A cache at a point of what is unknown, and the variance of its bytes by chance. Its sheaves are counted in `own`.
+    fn cache(
+        &self,
+        cache: &CacheState<'_>,
+        at: &Point,
+        own: &mut OwnSheaves,
+    ) -> (CachePrediction, f64) {
         let row = cache.row;
         let mut lay = cache.lay.clone();
         let chance = lay.users_variance(&self.cpus);
@@ -196,11 +218,7 @@ impl Teller<'_, '_> {
         let variance = |slab_bytes: f64| 2.0 * chance * slab_bytes.powi(2);
         let mut told = CachePrediction::as_observed(row, self.snapshot.page_bytes);
         told.objects = lay.objects().round() as u64;
-        told.holding = Holding {
-            is_observed: true,
-            objects: told.objects,
-            ..Holding::default()
-        };
+        (told.holding.is_observed, told.holding.objects) = (true, told.objects);
         if self.is_gone(row) {
             told.set_shape(0, 0);
             told.set_bytes([0.0; 3]);
@@ -238,7 +256,7 @@ impl Teller<'_, '_> {
         lay.drop_full(gone);
         let (few, cpus) = (&cache.lay_of_one_cpu, &self.cpus);
         let outcome = |level| lay.outcome(&Point::all(level), &from, &to, cpus);
-        let expected = outcome(Level::Expected);
+        let expected = lay.outcome(at, &from, &to, cpus);
         let ends = [Level::Least, Level::Most].map(|level| outcome(level).slabs);
         let mut slabs = [ends[0], expected.slabs, ends[1]];
         let mut spread = self.spread_of(&lay, &from, &to, expected.slabs);

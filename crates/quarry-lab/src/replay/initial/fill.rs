@@ -1,22 +1,18 @@
 //! Allocating what a row of the report says, and freeing what it says is free.
 
-use std::collections::BTreeMap;
-
 use quarry_core::design::Design;
 use quarry_core::geometry::{Geometry, KmallocClass};
 use quarry_core::machine::{CpuId, Cpus as _, NodeId};
 use quarry_sim::VirtualMachine;
 use quarry_sim::driver::{CacheIndex, CacheView, Driver, ObjectRef};
 
-use super::chance::Chance;
 use super::seen::RowSeen;
-use super::shape::{SeenSlab, Shape, known_free, listed_free};
+use super::shape::{Shape, Slab, Told};
 use super::sheaves::{Home, InSheaves, SheafObjects};
 use crate::error::LabError;
 use crate::run::RunSpec;
-use quarry_snapshot::{HiddenCache, SlabinfoRow};
-use quarry_state::CachePrediction;
-use quarry_state::Sheaves;
+use quarry_snapshot::SlabinfoRow;
+use quarry_state::{CachePrediction, Draw, Places, Sheaves, known_free, spread};
 
 /// Source of a row's objects.
 #[derive(Clone, Copy)]
@@ -48,12 +44,6 @@ pub(super) struct Filling<'a, 'h, D: Design> {
     pub(super) source: Source,
     pub(super) view: CacheView<'h, D>,
     pub(super) seen: &'a RowSeen,
-    /// Slabs on the CPUs' own lists, if sysfs reported them.
-    pub(super) lists: Option<&'a BTreeMap<u32, u64>>,
-    /// Slabs on the nodes' lists, if sysfs counted them at the moment of the report.
-    pub(super) partial: Option<u64>,
-    /// State that a debugger read at the moment of the report.
-    pub(super) hidden: Option<&'a HiddenCache>,
     /// True if the trace records pages.
     pub(super) tells_pages: bool,
     /// Capacity of its sheaves; `None` if it has none.
@@ -83,7 +73,7 @@ impl<'h, D: Design> Filling<'_, 'h, D> {
     pub(super) fn fill(
         &self,
         driver: &Driver<'h, D>,
-        chance: &mut Chance,
+        draw: &mut Draw,
     ) -> Result<Filled<'h>, LabError> {
         let (row, view) = (self.row, &self.view);
         let geometry = view.head().geometry();
@@ -94,151 +84,82 @@ impl<'h, D: Design> Filling<'_, 'h, D> {
             let objects = self.allocate(used.max(self.seen.orphans.len() as u64), driver)?;
             return Ok(Slabs::plain(objects).hand_out(self.seen));
         }
-        if !self.told.holding.is_observed {
-            return self.fill_predicted(driver, chance);
-        }
-        // What the allocator itself took of a kmalloc cache is part of what the row counts.
-        view.flush();
-        let own = view.usage().active_objs;
-        let wanted = row.num_slabs.saturating_mul(row.objperslab);
-        let objects = self.allocate(wanted.saturating_sub(own), driver)?;
-        let mut slabs = Slabs::new(objects, geometry.order, driver);
-        // Objects of arrays and sheaves come from any slab: of these pages tell little.
-        let shape = match &self.stock {
-            Some(stock) => return self.fill_sheaves(slabs, stock, driver, chance),
-            None if self.tells_pages && row.limit == 0 => {
-                slabs.reserve(self.seen.slabs.len());
-                let lists = self.told_lists();
-                Shape::seen(row, geometry, self.seen, &lists, self.partial, chance)
+        let holding = &self.told.holding;
+        let mut slabs = match holding.is_observed {
+            true => {
+                // What the allocator itself took of a kmalloc cache is part of what the row counts.
+                view.flush();
+                let own = view.usage().active_objs;
+                let wanted = row.num_slabs.saturating_mul(row.objperslab);
+                let objects = self.allocate(wanted.saturating_sub(own), driver)?;
+                Slabs::new(objects, geometry.order, driver)
             }
-            _ if let Some(hidden) = self.hidden => {
-                Shape::known(hidden, row.objperslab, self.run.config.cpus)
-            }
-            _ => Shape::of(row, geometry, self.run.config.cpus, self.partial, chance),
+            false => self.allocate_slabs(driver)?,
         };
-
         // Meanwhile the nodes keep every slab that becomes free: there are as many as the row says.
         let min_partial = view.attribute("min_partial");
         view.set_attribute("min_partial", u32::MAX.into());
-        self.fill_nodes(&shape, &mut slabs, driver)?;
-        view.flush();
-        self.fill_cpus(&shape, &mut slabs, driver)?;
-        self.fill_seen_cpus(&shape, &mut slabs, driver)?;
-        self.fill_known_cpus(&shape, &mut slabs, driver)?;
-        if let Some(value) = min_partial {
-            view.set_attribute("min_partial", value);
-        }
-        Ok(slabs.hand_out(self.seen))
-    }
-
-    /// Slabs that no kernel reported: as many as predicted, and as full.
-    fn fill_predicted(
-        &self,
-        driver: &Driver<'h, D>,
-        chance: &mut Chance,
-    ) -> Result<Filled<'h>, LabError> {
-        let (view, holding) = (&self.view, &self.told.holding);
-        let min_partial = view.attribute("min_partial");
-        let mut slabs = self.allocate_slabs(driver)?;
-        // Meanwhile the nodes keep every slab.
-        view.set_attribute("min_partial", u32::MAX.into());
-        let objects: usize = slabs.full.iter().map(Vec::len).sum();
-        let kept = holding.objects.saturating_add(holding.kept);
-        let free = (objects as u64).saturating_sub(kept);
-        // An object stays in each slab that no CPU holds.
-        let most = u64::from(view.head().geometry().objects).saturating_sub(1);
-        let others = (slabs.full.len() as u64).saturating_sub(holding.held);
-        let least = free.saturating_sub(others.saturating_mul(most));
-        let held_free = match holding.held_used {
-            None => chance.sum(holding.held, holding.held_free, most),
-            Some(_) => holding.held_free,
-        };
-        let held_free = held_free.clamp(least, free);
-        let mut open_free = free - held_free;
-        let fewest = open_free.div_ceil(most.max(1));
-        let open = chance.pick(fewest, holding.open, open_free.min(slabs.full.len() as u64));
-        for left in (0..open.max(1)).rev() {
-            let part = match chance.is_assumed() {
-                true => open_free.div_ceil(left + 1),
-                false => chance.next_part(open_free, left, most),
-            };
-            let freed = slabs.take_pinned(part);
-            open_free -= freed.len() as u64;
-            self.free(freed, 0, driver)?;
-        }
-        view.flush();
         let cpus = self.seen.cpus_first(self.run.config.cpus);
-        for cpu in cpus.iter().take(holding.held as usize) {
-            let freed = slabs.take_pinned(held_free.div_ceil(holding.held));
-            self.free(freed, *cpu, driver)?;
+        let is_seen = holding.is_observed && self.tells_pages && row.limit == 0;
+        if is_seen || self.stock.is_some() && holding.is_observed {
+            slabs.reserve(self.seen.slabs.len());
         }
+        let kept = self.stock.as_ref();
+        let kept = kept.map(|stock| (InSheaves::of(row, self.seen, stock, holding.kept), stock));
+        let mut in_sheaves = Vec::new();
+        let (shape, left) = if let Some((plan, _)) = kept.as_ref().filter(|_| holding.is_observed) {
+            // Objects of sheaves come from any slab: of these pages tell little.
+            in_sheaves = plan.homes().map(|home| slabs.take_one(home)).collect();
+            self.shape_beside(plan, slabs.full.len() as u64, draw)
+        } else if is_seen {
+            let told = self.told_lists();
+            (Shape::seen(row, geometry, self.seen, &told, draw), 0)
+        } else {
+            (Shape::of(holding.places(draw), &cpus), 0)
+        };
+        self.place(&shape, &cpus, &mut slabs, driver)?;
+        self.free(slabs.take_of_seen(left, self.seen), 0, driver)?;
         if let Some(value) = min_partial {
             view.set_attribute("min_partial", value);
         }
-        let plan = self
-            .stock
-            .map(|stock| InSheaves::predicted(holding.kept, &stock));
-        let kept = plan.iter().flat_map(InSheaves::homes);
-        let kept = kept.map(|_| slabs.take_young()).collect();
-        let mut filled = slabs.hand_out(self.seen);
-        if let (Some(plan), Some(stock)) = (plan, &self.stock) {
-            filled.in_sheaves = SheafObjects::of(&plan, stock, kept);
-        }
-        Ok(filled)
-    }
-
-    /// The row of a cache with sheaves: what its sheaves hold is taken out of its slabs first, then what lies free on the
-    /// nodes' lists, then what lies on the lists of CPUs where there are such beside sheaves.
-    fn fill_sheaves(
-        &self,
-        mut slabs: Slabs<'h>,
-        stock: &Sheaves,
-        driver: &Driver<'h, D>,
-        chance: &mut Chance,
-    ) -> Result<Filled<'h>, LabError> {
-        let (row, geometry) = (self.row, self.view.head().geometry());
-        let min_partial = self.view.attribute("min_partial");
-        self.view.set_attribute("min_partial", u32::MAX.into());
-        slabs.reserve(self.seen.slabs.len());
-        let plan = InSheaves::of(row, self.seen, stock);
-        let mut seen: Vec<_> = plan.homes().map(|home| slabs.take_one(home)).collect();
-        for at in &plan.on_nodes {
-            let free = slabs.take_seen(SeenSlab { at: *at, free: 1 });
-            self.free(free, 0, driver)?;
-        }
-        let left = known_free(row).saturating_sub(plan.on_nodes.len() as u64);
-        let mut shape = Shape::default();
-        let unseen = slabs.full.len() as u64;
-        let in_unseen = left.min(unseen.saturating_mul(row.objperslab));
-        shape.spread(
-            in_unseen,
-            unseen,
-            row.objperslab,
-            geometry.min_partial.into(),
-            self.partial,
-            chance,
-        );
-        self.fill_nodes(&shape, &mut slabs, driver)?;
-        self.view.flush();
-        if geometry.cpu_partial > 0 {
-            let listed_free = listed_free(row, self.partial, chance);
-            for (cpu, count) in (0_u16..).zip(self.told_lists()) {
-                for _ in 0..count.min(geometry.cpu_partial_slabs.into()) {
-                    self.free(slabs.take(listed_free), cpu, driver)?;
-                }
-            }
-        }
-        self.free(slabs.take_of_seen(left - in_unseen, self.seen), 0, driver)?;
+        let Some((plan, stock)) = kept else {
+            return Ok(slabs.hand_out(self.seen));
+        };
         // What no event tells the place of.
-        for object in seen.iter_mut().filter(|object| object.is_none()) {
+        in_sheaves.resize_with(plan.homes().count(), || None);
+        for object in in_sheaves.iter_mut().filter(|object| object.is_none()) {
             *object = slabs.take_young();
         }
-        if let Some(value) = min_partial {
-            self.view.set_attribute("min_partial", value);
-        }
         let mut filled = slabs.hand_out(self.seen);
-        filled.in_sheaves = SheafObjects::of(&plan, stock, seen);
+        filled.in_sheaves = SheafObjects::of(&plan, stock, in_sheaves);
         Ok(filled)
+    }
+
+    /// Free places of a reported cache with sheaves, beside what these hold: what lies free on the nodes' lists, and on the
+    /// lists of CPUs where there are such beside sheaves. `unseen` slabs are not seen; returned is how many free places are
+    /// in others, beyond those that are seen there.
+    fn shape_beside(&self, plan: &InSheaves, unseen: u64, draw: &mut Draw) -> (Shape, u64) {
+        let (row, geometry) = (self.row, self.view.head().geometry());
+        let left = known_free(row).saturating_sub(plan.on_nodes.len() as u64);
+        let in_unseen = left.min(unseen.saturating_mul(row.objperslab));
+        let told = self.told_lists();
+        let empty_most = geometry.min_partial.into();
+        let places = Places {
+            on_nodes: spread(
+                in_unseen,
+                unseen,
+                row.objperslab,
+                empty_most,
+                told.partial,
+                draw,
+            ),
+            ..Places::default()
+        };
+        let mut shape = Shape::of(places, &[0]);
+        let seen = plan.on_nodes.iter().map(|at| Slab::seen(*at, 1));
+        shape.on_nodes.splice(0..0, seen);
+        shape.list_unseen(&told, geometry.cpu_partial_slabs.into(), u64::MAX, draw);
+        (shape, left - in_unseen)
     }
 
     /// Allocates the objects of the predicted slabs. Batches may come from a slab more while others have places: what
@@ -292,62 +213,58 @@ impl<'h, D: Design> Filling<'_, 'h, D> {
         Ok(())
     }
 
-    /// Slabs on the own list of each of the machine's CPUs, none if that is not told; those of CPUs that
-    /// the machine has not are some other's.
-    fn told_lists(&self) -> Vec<u64> {
-        let cpus = self.run.config.cpus;
-        let mut lists = vec![
-            0;
-            if self.lists.is_some() {
-                cpus as usize
-            } else {
-                0
-            }
-        ];
-        for (cpu, slabs) in self.lists.into_iter().flatten() {
-            let list = &mut lists[(cpu % cpus) as usize];
-            *list = slabs.saturating_add(*list);
+    /// What sysfs tells of lists. Those of CPUs that the machine has not are some other's.
+    fn told_lists(&self) -> Told<'_> {
+        let (cpus, holding) = (self.run.config.cpus, &self.told.holding);
+        let mut lists = match holding.lists {
+            None => Vec::new(),
+            Some(_) => vec![0; cpus as usize],
+        };
+        for (cpu, slabs) in holding.lists.iter().flatten() {
+            let list: &mut u64 = &mut lists[(cpu % cpus) as usize];
+            *list = list.saturating_add(*slabs);
         }
-        lists
+        Told {
+            holding,
+            lists,
+            partial: holding.open(),
+        }
     }
 
-    fn fill_nodes(
+    /// Frees objects until free places lie as they are to.
+    fn place(
         &self,
         shape: &Shape,
+        cpus: &[u16],
         slabs: &mut Slabs<'h>,
         driver: &Driver<'h, D>,
     ) -> Result<(), LabError> {
-        for seen in &shape.seen_on_nodes {
-            self.free(slabs.take_seen(*seen), 0, driver)?;
-            // From the CPU's list to the end of the node's, one by one.
-            self.view.flush();
-        }
-        for _ in 0..shape.free_slabs {
-            self.free(slabs.take(self.row.objperslab), 0, driver)?;
-        }
-        for free in &shape.partial {
-            self.free(slabs.take(*free), 0, driver)?;
-        }
-        Ok(())
-    }
-
-    /// Fills what CPUs are assumed to have.
-    fn fill_cpus(
-        &self,
-        shape: &Shape,
-        slabs: &mut Slabs<'h>,
-        driver: &Driver<'h, D>,
-    ) -> Result<(), LabError> {
-        let cpus = self.seen.cpus_first(self.run.config.cpus);
-        let owners = || cpus.iter().take(shape.owners as usize);
-        for cpu in owners() {
-            for _ in 0..shape.listed_slabs {
-                self.free(slabs.take(shape.listed_free), *cpu, driver)?;
+        let is_pinned = !self.told.holding.is_observed;
+        let mut take = |slab: Slab| match is_pinned {
+            true => slabs.take_pinned(slab.free),
+            false => slabs.take_slab(slab),
+        };
+        for slab in &shape.on_nodes {
+            self.free(take(*slab), 0, driver)?;
+            if slab.seen.is_some() {
+                // From the CPU's list to the end of the node's, one by one.
+                self.view.flush();
             }
         }
-        for (n, cpu) in owners().enumerate() {
-            let shared = if n == 0 { shape.shared_objects } else { 0 };
-            let mut stock = shape.stock.saturating_add(shared);
+        self.view.flush();
+        for on_cpu in &shape.on_cpus {
+            if on_cpu.slab.free > 0 {
+                self.free(take(on_cpu.slab), on_cpu.cpu, driver)?;
+                self.make_cpu_slab(on_cpu.cpu, driver)?;
+            }
+            // The slab that comes last onto the list is the first to be taken.
+            for slab in on_cpu.listed.iter().rev() {
+                self.free(take(*slab), on_cpu.cpu, driver)?;
+            }
+        }
+        let [of_each, mut shared] = shape.in_arrays;
+        for cpu in cpus {
+            let mut stock = of_each.saturating_add(std::mem::take(&mut shared));
             while stock > 0 {
                 let freed = slabs.take_any(stock);
                 if freed.is_empty() {
@@ -355,48 +272,6 @@ impl<'h, D: Design> Filling<'_, 'h, D> {
                 }
                 stock -= freed.len() as u64;
                 self.free(freed, *cpu, driver)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Fills what CPUs are seen to have.
-    fn fill_seen_cpus(
-        &self,
-        shape: &Shape,
-        slabs: &mut Slabs<'h>,
-        driver: &Driver<'h, D>,
-    ) -> Result<(), LabError> {
-        for seen in &shape.seen_on_cpus {
-            if let Some(slab) = seen.slab.filter(|slab| slab.free > 0) {
-                self.free(slabs.take_seen(slab), seen.cpu, driver)?;
-                self.make_cpu_slab(seen.cpu, driver)?;
-            }
-            for _ in 0..seen.listed_free {
-                self.free(slabs.take(shape.listed_free), seen.cpu, driver)?;
-            }
-            // The slab that comes last onto the list is the first to be taken.
-            for slab in seen.listed.iter().rev() {
-                self.free(slabs.take_seen(*slab), seen.cpu, driver)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Fills what a debugger read of CPUs.
-    fn fill_known_cpus(
-        &self,
-        shape: &Shape,
-        slabs: &mut Slabs<'h>,
-        driver: &Driver<'h, D>,
-    ) -> Result<(), LabError> {
-        for known in &shape.known_on_cpus {
-            if known.free > 0 {
-                self.free(slabs.take(known.free), known.cpu, driver)?;
-                self.make_cpu_slab(known.cpu, driver)?;
-            }
-            for free in &known.listed {
-                self.free(slabs.take(*free), known.cpu, driver)?;
             }
         }
         Ok(())
@@ -508,10 +383,12 @@ impl<'h> Slabs<'h> {
         self.seen = seen.collect();
     }
 
-    /// Takes objects of a slab that is seen, to free them.
-    fn take_seen(&mut self, seen: SeenSlab) -> Vec<ObjectRef<'h>> {
-        let slab = &mut self.seen[seen.at];
-        slab.split_off(slab.len().saturating_sub(seen.free as usize))
+    /// Takes as many objects of a slab as are free there.
+    fn take_slab(&mut self, slab: Slab) -> Vec<ObjectRef<'h>> {
+        match slab.seen.and_then(|at| self.seen.get_mut(at)) {
+            Some(objects) => objects.split_off(objects.len().saturating_sub(slab.free as usize)),
+            None => self.take(slab.free),
+        }
     }
 
     /// Takes an object of a slab that is seen.

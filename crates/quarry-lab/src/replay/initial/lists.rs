@@ -1,14 +1,14 @@
 //! Lists of the slabs that CPUs took: those on the CPUs' own lists, and the order of the others on the nodes'.
 
 use super::seen::RowSeen;
-use super::shape::SeenSlab;
+use super::shape::Slab;
 
 /// The slabs with free places that a CPU took, in that order, without the one that it allocated from
 /// when the part began.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Takes {
     pub(super) cpu: u16,
-    pub(super) slabs: Vec<SeenSlab>,
+    pub(super) slabs: Vec<Slab>,
     /// Number of them that were on its own list.
     pub(super) listed: usize,
 }
@@ -18,11 +18,7 @@ pub(super) fn takes(seen: &RowSeen, placed: &[bool]) -> Vec<Takes> {
     let of_cpu = |cpu: u16| {
         let taken = seen.taken.iter().copied();
         let own = taken.filter(|at| !placed[*at] && seen.slabs[*at].cpu == cpu);
-        own.map(|at| SeenSlab {
-            at,
-            free: seen.slabs[at].free,
-        })
-        .collect()
+        own.map(|at| Slab::seen(at, seen.slabs[at].free)).collect()
     };
     let users = seen.users.iter().map(|user| Takes {
         cpu: user.cpu,
@@ -34,12 +30,12 @@ pub(super) fn takes(seen: &RowSeen, placed: &[bool]) -> Vec<Takes> {
 
 impl Takes {
     /// The slabs of its own list.
-    pub(super) fn listed(&self) -> &[SeenSlab] {
+    pub(super) fn listed(&self) -> &[Slab] {
         &self.slabs[..self.listed]
     }
 
     /// The slabs that it took from nodes' lists.
-    pub(super) fn on_nodes(&self) -> &[SeenSlab] {
+    pub(super) fn on_nodes(&self) -> &[Slab] {
         &self.slabs[self.listed..]
     }
 }
@@ -49,12 +45,12 @@ impl Takes {
 fn share_out(takes: &mut [Takes], listed_max: usize, known_free: u64) {
     takes.iter_mut().for_each(|takes| takes.listed = 0);
     let all = takes.iter().flat_map(|takes| &takes.slabs);
-    let all: u64 = all.map(|slab| u64::from(slab.free)).sum();
+    let all: u64 = all.map(|slab| slab.free).sum();
     let mut on_cpus = all.saturating_sub(known_free);
     for at in 0..listed_max {
         for takes in &mut *takes {
             if let Some(slab) = takes.slabs.get(at).filter(|_| on_cpus > 0) {
-                on_cpus = on_cpus.saturating_sub(slab.free.into());
+                on_cpus = on_cpus.saturating_sub(slab.free);
                 takes.listed = at + 1;
             }
         }
@@ -76,7 +72,7 @@ pub(super) fn decide(
         takes.listed = slabs.min(listed_max).min(takes.slabs.len());
     }
     let on_nodes = takes.iter().flat_map(Takes::on_nodes);
-    let on_nodes: u64 = on_nodes.map(|slab| u64::from(slab.free)).sum();
+    let on_nodes: u64 = on_nodes.map(|slab| slab.free).sum();
     let heeded = !told.is_empty() && on_nodes <= known_free;
     if !heeded {
         share_out(takes, listed_max, known_free);
@@ -86,11 +82,12 @@ pub(super) fn decide(
 
 /// The slabs that were on the nodes' lists, in the order of the lists. A CPU that comes there takes the
 /// first one and moves `more_max` others to its own list, whose last one it uses first.
-pub(super) fn nodes_order(taken: &[usize], takes: &[Takes], more_max: usize) -> Vec<SeenSlab> {
-    let mut left: Vec<&[SeenSlab]> = takes.iter().map(Takes::on_nodes).collect();
+pub(super) fn nodes_order(taken: &[usize], takes: &[Takes], more_max: usize) -> Vec<Slab> {
+    let mut left: Vec<&[Slab]> = takes.iter().map(Takes::on_nodes).collect();
     let mut order = Vec::new();
     for at in taken {
-        let is_next = |slabs: &&mut &[SeenSlab]| slabs.first().is_some_and(|slab| slab.at == *at);
+        let is_next =
+            |slabs: &&mut &[Slab]| slabs.first().is_some_and(|slab| slab.seen == Some(*at));
         if let Some(slabs) = left.iter_mut().find(is_next) {
             let (visit, later) = slabs.split_at(slabs.len().min(1 + more_max));
             order.push(visit[0]);
@@ -107,9 +104,7 @@ mod tests {
 
     /// Takes of a CPU, by free places; the slabs are numbered from `first`.
     fn of_cpu(cpu: u16, first: usize, free: &[u32]) -> Takes {
-        let slabs = (first..)
-            .zip(free)
-            .map(|(at, free)| SeenSlab { at, free: *free });
+        let slabs = (first..).zip(free).map(|(at, free)| Slab::seen(at, *free));
         Takes {
             cpu,
             slabs: slabs.collect(),
@@ -166,8 +161,9 @@ mod tests {
         (takes[0].listed, takes[1].listed) = (3, 2);
         // CPU 1 comes twice before CPU 0 does.
         let taken = [0, 5, 1, 6, 7, 2, 8, 9, 10, 11, 12, 3, 4];
-        let at =
-            |slabs: Vec<SeenSlab>| -> Vec<usize> { slabs.iter().map(|slab| slab.at).collect() };
+        let at = |slabs: Vec<Slab>| -> Vec<usize> {
+            slabs.iter().filter_map(|slab| slab.seen).collect()
+        };
         assert_eq!(
             at(nodes_order(&taken, &takes, 2)),
             [7, 9, 8, 10, 12, 11, 3, 4]

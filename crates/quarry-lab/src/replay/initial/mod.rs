@@ -108,7 +108,6 @@
 //! much is free in the slabs of CPUs and of their lists. Of predicted slabs it is drawn over how many slabs the free places
 //! are spread, and how many each of these has. State 0 takes the assumptions above.
 
-mod chance;
 mod fill;
 mod lists;
 mod seen;
@@ -130,11 +129,9 @@ use super::input::{Input, RecordedCache};
 use super::objects::NONE;
 use crate::error::LabError;
 use crate::run::{Kmalloc, RunSpec};
-use chance::Chance;
 use fill::{Filled, Filling, Source, is_told};
 use quarry_snapshot::{CacheAttributes, SlabinfoRow, Snapshot};
-use quarry_state::Sheaves;
-use quarry_state::{CachePrediction, State, in_a_kernel, kmalloc_class};
+use quarry_state::{CachePrediction, Draw, Sheaves, State, in_a_kernel, kmalloc_class};
 use seen::Seen;
 
 /// Kinds of kmalloc caches beside the normal one: which flag leads there and what their names begin
@@ -202,8 +199,8 @@ impl<'h> Held<'h> {
         cache_of: &mut [u16],
     ) -> Result<Self, LabError> {
         in_a_kernel(preparation.spec.design)?;
-        let told = State::of(initial)?.held_in(&preparation.spec.kernel());
-        let lists = initial.cpu_partial_lists(&initial.slabinfo);
+        let mut draw = Draw::of_state(preparation.spec.state);
+        let told = State::of(initial)?.held_in(&preparation.spec.kernel(), &mut draw);
         // Caches that the recorded kernel has not follow those of its rows.
         let known = &initial.slabinfo.rows;
         let added = told.caches.iter().skip(known.len()).map(row_of);
@@ -255,9 +252,6 @@ impl<'h> Held<'h> {
                     source,
                     view,
                     seen: row_seen,
-                    lists: lists.get(&row.name),
-                    partial: initial.partial_slabs(row),
-                    hidden: initial.hidden(&row.name),
                     tells_pages: seen.tells_pages,
                     stock,
                 });
@@ -266,10 +260,9 @@ impl<'h> Held<'h> {
         // Making the other caches' slabs may have taken objects of normal kmalloc caches, which the
         // report counts there.
         fillings.sort_by_key(|filling| matches!(filling.source, Source::Kmalloc(_)));
-        let mut chance = Chance::of_state(preparation.spec.state);
         let mut filled = Vec::with_capacity(fillings.len());
         for filling in &fillings {
-            filled.push(filling.fill(driver, &mut chance)?);
+            filled.push(filling.fill(driver, &mut draw)?);
         }
         preparation.make_room_for_sheaves(&fillings, &mut filled, driver)?;
         for (filling, filled) in fillings.iter().zip(filled) {

@@ -3,9 +3,8 @@
 use quarry_sim::driver::ObjectRef;
 
 use super::seen::RowSeen;
-use super::shape::known_free;
 use quarry_snapshot::SlabinfoRow;
-use quarry_state::Sheaves;
+use quarry_state::{Sheaves, known_free};
 
 /// Index of an object's slab among those that are seen, if it is one of them.
 pub(super) type Home = Option<usize>;
@@ -30,8 +29,8 @@ fn own_modulo(seen: &RowSeen, cpu: u16, capacity: u64) -> Option<u64> {
     Some((-net).rem_euclid(capacity as i64) as u64)
 }
 
-/// Number of free objects in sheaves and barns. `cpus` of the stock are those of the machine.
-fn held(row: &SlabinfoRow, seen: &RowSeen, stock: &Sheaves) -> u64 {
+/// Number of free objects in sheaves and barns, `kept` if nothing tells. `cpus` of the stock are those of the machine.
+fn held(row: &SlabinfoRow, seen: &RowSeen, stock: &Sheaves, kept: u64) -> u64 {
     let known_free = known_free(row);
     let taken = seen.fresh.len() as u64;
     let died = seen.orphans.len() as u64;
@@ -47,19 +46,19 @@ fn held(row: &SlabinfoRow, seen: &RowSeen, stock: &Sheaves) -> u64 {
             let rest = modulo as i64 - least as i64;
             least + rest.rem_euclid(stock.capacity as i64) as u64
         })
-    } else if known_free >= row.objperslab {
-        // More than refills leave: frees have overflowed.
-        taken.max(stock.after_load())
     } else {
-        taken
+        taken.max(kept)
     };
     held.min(stock.max())
         .min(row.active_objs.saturating_sub(died))
 }
 
 impl InSheaves {
-    pub(super) fn of(row: &SlabinfoRow, seen: &RowSeen, stock: &Sheaves) -> Self {
-        let mut left = held(row, seen, stock);
+    pub(super) fn of(row: &SlabinfoRow, seen: &RowSeen, stock: &Sheaves, kept: u64) -> Self {
+        if seen.users.is_empty() {
+            return Self::predicted(kept, stock);
+        }
+        let mut left = held(row, seen, stock, kept);
         let mut later = Vec::new();
         // Of each CPU: its objects, and how many it may have.
         let mut cpus: Vec<(u16, Vec<Home>, u64)> = Vec::new();
@@ -89,9 +88,6 @@ impl InSheaves {
             .map(|_| (0..stock.capacity).map(|_| later.next()).collect())
             .collect();
         left -= sheaves * stock.capacity;
-        if cpus.is_empty() && left + sheaves > 0 {
-            cpus.push((0, Vec::new(), stock.cpu_max()));
-        }
         // Give the rest to the CPUs: first up to their known numbers, then up to the most they can have.
         for full in [false, true] {
             for (_, own, max) in &mut cpus {
@@ -118,7 +114,7 @@ impl InSheaves {
     }
 
     /// A number of objects, of any slabs: full sheaves in the barns, and as much in each CPU's sheaves.
-    pub(super) fn predicted(kept: u64, stock: &Sheaves) -> Self {
+    fn predicted(kept: u64, stock: &Sheaves) -> Self {
         let kept = kept.min(stock.max());
         let (sheaf, cpus) = (stock.capacity.max(1), stock.cpus.max(1));
         let sheaves = (kept / sheaf).min(stock.in_barns);
@@ -236,7 +232,7 @@ mod tests {
 
     #[test]
     fn what_is_taken_without_a_new_slab_was_in_sheaves() {
-        let held = InSheaves::of(&row(84, 84), &seen(7, false), &STOCK);
+        let held = InSheaves::of(&row(84, 84), &seen(7, false), &STOCK, 0);
         assert_eq!(sizes(&held), (vec![7], 0, 0));
         assert_eq!(held.cpus[0].1[0], Some(0), "first what is taken first");
     }
@@ -244,7 +240,7 @@ mod tests {
     /// More free objects on the lists than a refill leaves came there past a full barn.
     #[test]
     fn frees_that_overflowed_left_a_full_barn() {
-        let held = InSheaves::of(&row(192, 768), &seen(7, false), &STOCK);
+        let held = InSheaves::of(&row(192, 768), &seen(7, false), &STOCK, STOCK.after_load());
         let objects: usize = held.cpus.iter().map(|(_, own)| own.len()).sum();
         assert_eq!(held.barn.len(), 10);
         assert_eq!(objects, 24, "of the CPU that is seen: both its sheaves");
@@ -262,7 +258,7 @@ mod tests {
             net_when_empty: Some(-133),
         });
         assert_eq!(own_modulo(&seen, 0, 12), Some(1));
-        let held = InSheaves::of(&row(192, 752), &seen, &STOCK);
+        let held = InSheaves::of(&row(192, 752), &seen, &STOCK, 0);
         assert_eq!(sizes(&held), (vec![13], 10, 560));
         assert_eq!(held.sheaves(12), 12);
     }
@@ -276,9 +272,9 @@ mod tests {
             net: 0,
             net_when_empty: Some(-1),
         });
-        assert_eq!(super::held(&row(192, 192), &seen, &STOCK), 133);
+        assert_eq!(super::held(&row(192, 192), &seen, &STOCK, 0), 133);
         assert_eq!(
-            super::held(&row(100, 100), &seen, &STOCK),
+            super::held(&row(100, 100), &seen, &STOCK, 0),
             100,
             "no more than are active"
         );

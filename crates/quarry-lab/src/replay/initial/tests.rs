@@ -3,14 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use quarry_core::era::Era;
-use quarry_core::geometry::{BootParams, CacheParams, Geometry, MachineParams};
-use quarry_core::slub::geometry::{geometry, slub_era};
 use quarry_designs::DesignSpec;
 use quarry_trace::{Kind, RawEvent, TraceBuilder, TraceFile};
 
-use super::chance::Chance;
-use super::shape::Shape;
 use crate::plan::Axes;
 use crate::replay::check::{CacheCheck, Check};
 use crate::replay::input::Input;
@@ -31,74 +26,6 @@ fn row(name: &str, size: u64, per_slab: u64, pages: u64, slabs: u64, free: u64) 
         num_slabs: slabs,
         ..SlabinfoRow::default()
     }
-}
-
-fn geometry_of(size: u32) -> Geometry {
-    let machine = MachineParams {
-        page_shift: 12,
-        nr_cpus: 2,
-        cache_line: 64,
-    };
-    let era = slub_era(Era::V6_1).unwrap();
-    geometry(
-        era,
-        &machine,
-        &BootParams::default(),
-        &CacheParams::new(size),
-    )
-    .unwrap()
-}
-
-#[test]
-fn shapes() {
-    // 21 objects in a slab, 5 slabs kept free, 120 objects on a CPU's list.
-    let geometry = geometry_of(192);
-    assert_eq!(
-        (geometry.objects, geometry.min_partial, geometry.cpu_partial),
-        (21, 5, 120)
-    );
-    let shape = |row: SlabinfoRow| {
-        let shape = Shape::of(&row, &geometry, 2, None, &mut Chance::of_state(0));
-        (
-            (
-                shape.free_slabs,
-                shape.partial.len(),
-                shape.partial.iter().sum(),
-            ),
-            (shape.owners, shape.listed_slabs),
-        )
-    };
-    let of = |slabs, free| shape(row("box", 192, 21, 1, slabs, free));
-    assert_eq!(of(0, 0), ((0, 0, 0), (0, 0)));
-    assert_eq!(of(1, 0), ((0, 0, 0), (1, 0)));
-    assert_eq!(of(100, 0), ((0, 0, 0), (2, 0)));
-    // Two slabs and a half: the list of each CPU has half of what it may hold.
-    assert_eq!(of(100, 52), ((2, 1, 10), (2, 6)));
-    // Beyond five free slabs the rest is in slabs that are half free.
-    assert_eq!(of(100, 21 * 7), ((5, 4, 42), (2, 6)));
-    // No slab is used twice.
-    assert_eq!(of(3, 52), ((2, 1, 10), (0, 0)));
-    assert_eq!(of(6, 52), ((2, 1, 10), (2, 0)));
-    // Not more slabs than there are: they are more than half free then.
-    assert_eq!(of(9, 21 * 9 - 4), ((5, 4, 80), (0, 0)));
-    // SLAB tells how many slabs are free.
-    let slab = SlabinfoRow {
-        active_slabs: 92,
-        ..row("box", 192, 21, 1, 100, 21 * 9)
-    };
-    assert_eq!(shape(slab).0, (8, 2, 21));
-    // Arrays are half full, the shared one has what is reported.
-    let arrays = |objects: u64| {
-        let row = SlabinfoRow {
-            limit: 54,
-            sharedavail: 189,
-            ..row("box", 192, 21, 1, objects / 21, 0)
-        };
-        let shape = Shape::of(&row, &geometry, 2, None, &mut Chance::of_state(0));
-        (shape.owners, shape.stock, shape.shared_objects)
-    };
-    assert_eq!(arrays(2100), (2, 27, 189));
-    assert_eq!(arrays(210), (2, 5, 189));
 }
 
 const BOX: &str = "box";
@@ -167,22 +94,22 @@ fn an_orphan_frees_an_initial_object() {
     assert_eq!((run.replayed.initial_frees, run.replayed.orphans), (4, 0));
     assert_eq!(cache(&run.check, BOX).frees, 4);
     assert_eq!(run.object_bytes - run.final_object_bytes, 4 * 192);
-    // There are only as many as the kernel held: 21 less the ten that are free on a CPU.
+    // There are only as many as the kernel held: a CPU that has not used up its slab is likely to use a few of it.
     let many: Vec<_> = (1..=30).map(|n| event(Kind::KmemCacheFree, n, 0)).collect();
     let run = replay(&many, &[row(BOX, 192, 21, 1, 1, 0)], |_, _| ());
-    assert_eq!((run.replayed.initial_frees, run.replayed.orphans), (11, 19));
+    assert_eq!((run.replayed.initial_frees, run.replayed.orphans), (5, 25));
 }
 
 #[test]
 fn the_first_user_has_the_only_slab() {
-    // Ten objects are free in the one slab, on the CPU that allocates.
+    // 16 objects are free in the one slab, on the CPU that allocates.
     let allocs = |count, cpu| -> Vec<_> {
         (1..=count)
             .map(|n| event(Kind::KmemCacheAlloc, n, cpu))
             .collect()
     };
     let initial = [row(BOX, 192, 21, 1, 1, 0)];
-    for (count, slabs) in [(10, 1), (11, 2)] {
+    for (count, slabs) in [(16, 1), (17, 2)] {
         for cpu in [0, 1] {
             let run = replay(&allocs(count, cpu), &initial, |_, _| ());
             let pages = cache(&run.check, BOX).predicted_bytes / 4096;
@@ -199,8 +126,6 @@ fn cpus_hold_what_a_debugger_read() {
         "nodes": {"0": {"partial": {"1": 1}}}
     }))
     .unwrap();
-    let shape = Shape::known(&hidden, 21, 2);
-    assert_eq!((shape.free_slabs, shape.partial), (0, vec![1]));
     let caches = BTreeMap::from([(BOX.to_string(), hidden)]);
     let initial = [row(BOX, 192, 21, 1, 4, 1)];
     // A CPU takes from its slab, then from its list, then from the node's.
