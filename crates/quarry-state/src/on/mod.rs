@@ -5,6 +5,7 @@
 //! `configuration.rs`, and the memory of sheaves themselves, `own.rs`.
 
 pub(crate) mod configuration;
+pub(crate) mod copies;
 pub(crate) mod fit;
 pub(crate) mod layout;
 pub(crate) mod own;
@@ -12,6 +13,7 @@ pub(crate) mod pages;
 pub(crate) mod prediction;
 pub(crate) mod question;
 pub(crate) mod releases;
+pub(crate) mod vectors;
 
 use quarry_core::geometry::{CacheParams, Geometry};
 use quarry_core::slub::geometry::cpu_partial_slabs;
@@ -83,14 +85,24 @@ impl<'a> State<'a> {
             to: new.design.era,
             snapshot,
         };
-        let reboots = new.needs_boot_from(&old.kernel) || !question.configs.is_empty();
+        let configs = question.all_configs();
+        let reboots = new.needs_boot_from(&old.kernel) || !configs.is_empty();
+        let before = told.ends();
         step.widen(&mut told, reboots);
         let configured = Configured {
             snapshot,
+            old: &old.kernel,
             kernel: &new,
         };
-        for config in &question.configs {
-            configured.add(*config, &mut told)?;
+        for config in configs {
+            configured.add(config, &mut told)?;
+        }
+        if new.is_tiny != old.kernel.is_tiny {
+            let same = KernelModel {
+                is_tiny: old.kernel.is_tiny,
+                ..new.clone()
+            };
+            told.name_tiny(before, compare(snapshot, old, &same).predicted_bytes);
         }
         told.place_likely();
         told.fit_into(snapshot.memory_bytes);
@@ -326,14 +338,14 @@ impl Teller<'_, '_> {
             from.set_sheaves(self.old.sheaves(capacity));
             // What both releases compute may differ: from 7.0 on caches have sheaves that had none in 6.19.
             let is_formula = capacity == before.sheaf_capacity;
-            if same_design && stays("sheaf_capacity") && !is_formula {
+            if same_design && stays("sheaf_capacity") && !is_formula && !self.new.is_tiny {
                 to.set_sheaves(self.new.sheaves(capacity));
             }
         }
         if let Some(slabs) = written("min_partial") {
             let is_formula = slabs == u64::from(before.min_partial);
             from.min_partial = slabs as f64;
-            if stays("min_partial") && !is_formula {
+            if stays("min_partial") && !is_formula && !self.new.is_tiny {
                 to.min_partial = from.min_partial;
             }
         }

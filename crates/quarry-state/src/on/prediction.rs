@@ -217,6 +217,24 @@ impl Prediction {
         }
     }
 
+    /// Bytes at best, expected and at worst.
+    pub(crate) fn ends(&self) -> [u64; 3] {
+        [self.low_bytes, self.predicted_bytes, self.high_bytes]
+    }
+
+    /// Tells what a tiny kernel costs or saves, which is in the caches: of `ends` that it has, against a total without it.
+    pub(crate) fn name_tiny(&mut self, ends: [u64; 3], without: u64) {
+        let mut configuration = self.configuration.iter_mut();
+        let Some(cost) = configuration.find(|cost| cost.config.starts_with("SLUB_TINY")) else {
+            return;
+        };
+        let signed = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+        let [low, expected, high] = ends.map(|bytes| signed(bytes) - signed(without));
+        cost.low_bytes = cost.low_bytes.saturating_add(low);
+        cost.bytes = cost.bytes.saturating_add(expected);
+        cost.high_bytes = cost.high_bytes.saturating_add(high);
+    }
+
     /// Places the ends of what is likely, once all that spreads it is known.
     pub(crate) fn place_likely(&mut self) {
         let mut all = CacheSpread::default();

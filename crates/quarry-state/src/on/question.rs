@@ -10,6 +10,7 @@ use quarry_designs::{DesignEntry, DesignSpec, Setting, Tuning, list};
 use crate::error::StateError;
 use crate::kernel::debugging::Debugging;
 use crate::kernel::{KernelModel, in_a_kernel, in_force};
+use crate::on::configuration::NO_MERGE;
 
 /// The question; settings that are `None` stay as they are.
 #[derive(Clone, Debug, Default)]
@@ -35,6 +36,28 @@ pub struct Question {
 }
 
 impl Question {
+    /// The options that are asked for. Whether caches are merged is a boot parameter, too, which overrules the
+    /// configuration.
+    pub(crate) fn all_configs(&self) -> Vec<Config> {
+        let mut settings = self.settings.iter();
+        let set = settings.find(|setting| NO_MERGE.contains(&setting.name()));
+        let merging = set.map(|setting| Config {
+            option: &KNOWN[0],
+            on: setting.short().ends_with("=0"),
+        });
+        let is_overruled =
+            |config: &&Config| merging.is_some() && config.option.cost == Cost::Merging;
+        let others = self.configs.iter().filter(|config| !is_overruled(config));
+        merging.into_iter().chain(others.copied()).collect()
+    }
+
+    /// Whether a tiny kernel is asked for.
+    fn tiny(&self) -> Option<bool> {
+        let mut configs = self.configs.iter();
+        let config = configs.find(|config| config.option.cost == Cost::Tiny);
+        config.map(|config| config.on)
+    }
+
     /// The release that is asked about; `None` for the snapshot's own.
     #[must_use]
     pub fn era(&self) -> Option<Era> {
@@ -77,7 +100,13 @@ impl KernelModel {
             settings,
             booted_with: self.booted_with.clone(),
             debug,
+            is_tiny: question.tiny().unwrap_or(self.is_tiny),
         };
+        if question.tiny() == Some(true) && !kernel.has_slub() {
+            return Err(StateError(format!(
+                "--config SLUB_TINY=y: {design} has no SLUB; ask for --design slub, too"
+            )));
+        }
         if kernel.nr_cpu_ids < kernel.cpus {
             return Err(StateError(format!(
                 "{} possible CPUs are fewer than the {} at work",
@@ -122,11 +151,14 @@ pub(crate) enum Cost {
     Merging,
     Copies,
     Accounting,
+    Profiling,
+    ProfilingOn,
+    Tiny,
     RandomLists,
     Nothing,
 }
 
-static KNOWN: [Known; 6] = [
+static KNOWN: [Known; 9] = [
     Known::new("SLAB_MERGE_DEFAULT", Era::V2_6_22, Era::LAST, Cost::Merging),
     Known::new("RANDOM_KMALLOC_CACHES", Era::V6_6, Era::V7_1, Cost::Copies),
     Known::new(
@@ -136,6 +168,19 @@ static KNOWN: [Known; 6] = [
         Cost::Copies,
     ),
     Known::new("MEMCG", Era::V5_9, Era::LAST, Cost::Accounting),
+    Known::new(
+        "MEM_ALLOC_PROFILING",
+        Era::V6_10,
+        Era::LAST,
+        Cost::Profiling,
+    ),
+    Known::new(
+        "MEM_ALLOC_PROFILING_ENABLED_BY_DEFAULT",
+        Era::V6_10,
+        Era::LAST,
+        Cost::ProfilingOn,
+    ),
+    Known::new("SLUB_TINY", Era::V6_2, Era::LAST, Cost::Tiny),
     Known::new(
         "SLAB_FREELIST_RANDOM",
         Era::V4_8,

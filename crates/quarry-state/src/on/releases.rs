@@ -25,6 +25,7 @@ use quarry_snapshot::Snapshot;
 
 use super::{CachePrediction, Prediction};
 use crate::kernel::names::{is_arm64, kmalloc_class};
+use crate::on::vectors::ACCOUNT_BYTES;
 use crate::unknown::{NORMAL, Spread};
 
 /// A difference that is not computed and is in the bounds.
@@ -40,8 +41,6 @@ pub struct Unmodelled {
 
 /// Least part that was left when groups began to share slabs.
 const SHARED_BY_GROUPS: f64 = 0.55;
-/// Bytes of an element of an accounting vector.
-pub(crate) const ACCOUNT_BYTES: u64 = 8;
 /// Smallest kmalloc class of arm64 while it was the size of a line for DMA, and afterwards.
 const ARM64_SMALLEST: [u64; 2] = [128, 8];
 /// Files of trace events that a kernel has, and those that a release added.
