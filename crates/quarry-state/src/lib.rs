@@ -49,7 +49,7 @@ pub use lay::places::Holding;
 pub use lay::sheaves::Sheaves;
 pub use on::fit::{Fit, KNOWN_ERRORS};
 pub use on::predict;
-pub use on::prediction::{CachePrediction, Cause, ConfigCost, Prediction};
+pub use on::prediction::{CachePrediction, Cause, ConfigCost, Guests, Prediction};
 pub use on::question::{Config, Question};
 pub use on::releases::Unmodelled;
 pub use state::State;

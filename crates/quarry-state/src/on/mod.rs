@@ -86,7 +86,8 @@ impl<'a> State<'a> {
             snapshot,
         };
         let configs = question.all_configs();
-        let reboots = new.needs_boot_from(&old.kernel) || !configs.is_empty();
+        let reboots =
+            new.needs_boot_from(&old.kernel) || !configs.is_empty() || question.guests > Some(1);
         let before = told.ends();
         step.widen(&mut told, reboots);
         let configured = Configured {
@@ -104,7 +105,7 @@ impl<'a> State<'a> {
             };
             told.name_tiny(before, compare(snapshot, old, &same).predicted_bytes);
         }
-        told.place_likely();
+        told.place_likely(question.guests);
         told.fit_into(snapshot.memory_bytes);
         Ok(told)
     }
@@ -173,6 +174,8 @@ fn compare<'a>(snapshot: &'a Snapshot, observed: &Observed<'a>, new: &KernelMode
         low_bytes: sum(|cache| cache.low_bytes).saturating_sub(chance),
         high_bytes: sum(|cache| cache.high_bytes).saturating_add(chance),
         spread: Spread::default(),
+        chance: Spread::default(),
+        guests: None,
         observed_bytes: snapshot.slab_bytes(),
         to_pages_bytes: caches
             .iter()
@@ -237,7 +240,8 @@ impl Teller<'_, '_> {
         let same_cpus = self.old.cpus == self.new.cpus;
         if is_same && from == to && same_cpus && gone == 0.0 {
             let variance = variance(from.slab_bytes);
-            told.spread.add(Spread::even(NORMAL * variance.sqrt()));
+            told.spread
+                .add_chance(Spread::even(NORMAL * variance.sqrt()));
             return (told, variance);
         }
         if !is_same {
@@ -273,7 +277,8 @@ impl Teller<'_, '_> {
         told.needed_bytes = (needed as u64).min(told.low_bytes);
         told.spread = spread.times(right * to.slab_bytes);
         let variance = variance(to.slab_bytes);
-        told.spread.add(Spread::even(NORMAL * variance.sqrt()));
+        told.spread
+            .add_chance(Spread::even(NORMAL * variance.sqrt()));
         told.holding = Holding::of(&lay, &to, &self.cpus, expected.kept, expected.slabs * right);
         told.kept_objects = expected.kept.round() as u64;
         told.cause = cause(is_same, &from, &to, told.stays());

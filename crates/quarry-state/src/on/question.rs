@@ -33,6 +33,8 @@ pub struct Question {
     pub debug: Option<String>,
     /// Options of the configuration whose cost is added.
     pub configs: Vec<Config>,
+    /// Guests that each have such a kernel, if their sum is asked for.
+    pub guests: Option<u64>,
 }
 
 impl Question {

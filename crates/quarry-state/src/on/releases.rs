@@ -311,11 +311,13 @@ fn another_boot(told: &mut Prediction) -> Unmodelled {
         let slab_bytes = cache.pages_per_slab.saturating_mul(told.page_size);
         if let Some(slabs) = cache.predicted_bytes.checked_div(slab_bytes) {
             let slabs = NORMAL * SLABS_OF_A_BOOT * (slabs.min(SLABS_MAX) as f64).sqrt();
-            cache.spread.add(Spread::even(slabs * slab_bytes as f64));
+            cache
+                .spread
+                .add_chance(Spread::even(slabs * slab_bytes as f64));
         }
     }
     let common = NORMAL * COMMON_OF_A_BOOT * told.predicted_bytes as f64;
-    told.spread = told.spread.beside(Spread::even(common));
+    told.chance = told.chance.beside(Spread::even(common));
     let bytes = part(told.predicted_bytes, OF_A_BOOT);
     Unmodelled {
         what: "another boot: two of one machine differ by up to 7 %".to_string(),
