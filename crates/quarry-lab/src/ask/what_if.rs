@@ -69,7 +69,7 @@ question! {
         /// be repeated.
         config: Listed<Config>, value("NAME=y|n");
         /// Add up this many guests, each with such a kernel: they share no slab. What each boot has by chance evens out.
-        guests: Axis<u64>, value("N"), inner();
+        guests: Axis<u64>, value("N");
     }
 }
 

@@ -41,11 +41,9 @@ impl Question {
     /// The options that are asked for. Whether caches are merged is a boot parameter, too, which overrules the
     /// configuration.
     pub(crate) fn all_configs(&self) -> Vec<Config> {
-        let mut settings = self.settings.iter();
-        let set = settings.find(|setting| NO_MERGE.contains(&setting.name()));
-        let merging = set.map(|setting| Config {
+        let merging = self.settings.iter().find_map(merges).map(|on| Config {
             option: &KNOWN[0],
-            on: setting.short().ends_with("=0"),
+            on,
         });
         let is_overruled =
             |config: &&Config| merging.is_some() && config.option.cost == Cost::Merging;
@@ -67,6 +65,17 @@ impl Question {
     }
 }
 
+/// Whether a setting has caches merged; `None` if it is another one. Every kernel with SLAB or SLUB has the parameter,
+/// also where a design here does not merge.
+fn merges(setting: &Setting) -> Option<bool> {
+    let text = setting.short();
+    let value = text.strip_prefix(setting.name())?;
+    match value {
+        "=0" | "=1" if NO_MERGE.contains(&setting.name()) => Some(value == "=0"),
+        _ => None,
+    }
+}
+
 impl KernelModel {
     /// The kernel that is asked about.
     pub(crate) fn asked(&self, question: &Question) -> Result<Self, StateError> {
@@ -77,7 +86,13 @@ impl KernelModel {
         };
         in_a_kernel(design)?;
         // What is not set stays as the snapshot's kernel was booted with.
-        let settings = in_force(design, &self.booted_with, &question.settings)?;
+        let asked: Vec<Setting> = question
+            .settings
+            .iter()
+            .filter(|setting| merges(setting).is_none() || setting.is_taken_by(&design))
+            .cloned()
+            .collect();
+        let settings = in_force(design, &self.booted_with, &asked)?;
         let cpus = question.cpus.unwrap_or(self.cpus);
         let possible = match question.cpus {
             Some(cpus) => cpus,

@@ -527,6 +527,12 @@ fn an_option_and_a_parameter_keep_caches_apart() {
     };
     assert_eq!([set.low_bytes, set.bytes, set.high_bytes], cost);
     assert_eq!(set.config, apart);
+    // Designs that do not merge here are kernels that do.
+    let later = Question {
+        release: Era::parse("7.0"),
+        ..with_set("slab_nomerge=1")
+    };
+    assert!(predict(&merged, &later).unwrap().configuration[0].bytes > 0);
     // The other way: two caches with equal slots, and what is free in them.
     let mut rows = vec![row("first", 64, 64, 40), row("second", 64, 64, 40)];
     rows.iter_mut().for_each(|row| row.active_objs = 2400);
@@ -572,4 +578,46 @@ fn merging_of_slab() {
     let [low, expected, high] = price("6.1.0", "SLAB_MERGE_DEFAULT=y").unwrap();
     assert!(low < 0, "{low}");
     assert_eq!((expected, high), (0, 0));
+}
+
+/// A hundred guests: everything a hundred times, but for chance, which is half the snapshot's own.
+#[test]
+fn guests_share_no_slab() {
+    let rows = [64, 192, 256, 1024].map(|size| row("a", size, 4096 / size, 1000));
+    let snapshot = snapshot(rows.to_vec());
+    let ask = |guests, release: Option<&str>| {
+        let question = Question {
+            guests,
+            release: release.and_then(Era::parse),
+            ..Question::default()
+        };
+        predict(&snapshot, &question).unwrap()
+    };
+    for release in [None, Some("6.6")] {
+        let one = ask(Some(1), release);
+        let told = ask(Some(100), release);
+        let sums = told.guests.unwrap();
+        assert_eq!(sums.count, 100);
+        assert_eq!(sums.observed_bytes, 100 * snapshot.slab_bytes());
+        assert_eq!(sums.predicted_bytes, 100 * told.predicted_bytes);
+        assert_eq!(
+            [sums.low_bytes, sums.high_bytes],
+            [100 * told.low_bytes, 100 * told.high_bytes]
+        );
+        let first = one.guests.unwrap();
+        assert_eq!(
+            [first.likely_low_bytes, first.likely_high_bytes],
+            [one.likely_low_bytes, one.likely_high_bytes]
+        );
+        assert!(told.likely_low_bytes * 100 < sums.likely_low_bytes);
+        assert!(told.likely_high_bytes * 100 > sums.likely_high_bytes);
+    }
+    // Of one kernel nothing but chance is unknown: the root of (N^2 + N) / 2.
+    let told = ask(Some(100), None);
+    let sums = told.guests.unwrap();
+    let one = (told.likely_high_bytes - told.predicted_bytes) as f64;
+    let all = (sums.likely_high_bytes - sums.predicted_bytes) as f64;
+    assert!((all / one - 5050.0_f64.sqrt()).abs() < 0.01, "{all} {one}");
+    assert!(ask(None, None).guests.is_none());
+    assert_eq!(ask(None, None).low_bytes, snapshot.slab_bytes());
 }
