@@ -83,7 +83,7 @@ impl Configured<'_> {
             let mut rows = self.snapshot.slabinfo.rows.iter();
             rows.any(|row| row.name.contains(part))
         };
-        // How it is set is told by the configuration, else by the names of caches.
+        // The configuration says how it is set; else names of caches do.
         let is_set = |name: &str| Some(self.snapshot.config.get(name)? == "y");
         let has_groups = || is_set("MEMCG").unwrap_or_else(|| is_on("kmalloc-cg-"));
         let evenly = |cost: Range| (cost, Spread::of([cost[1] - cost[0], cost[2] - cost[1]]));

@@ -226,7 +226,7 @@ mod tests {
         assert!(two.most() >= found * 4096.0);
     }
 
-    /// Many sites use all copies: fifteen more slabs are half empty. Sites that nobody knows cost less, and differ.
+    /// Many sites use all copies: fifteen more slabs are half empty. Unknown sites cost less, and differ.
     #[test]
     fn many_sites_use_all_copies() {
         let many = class(16_000.0, &[10.0; 1600]);

@@ -51,7 +51,7 @@ impl Question {
         merging.into_iter().chain(others.copied()).collect()
     }
 
-    /// Whether a tiny kernel is asked for.
+    /// True if a tiny kernel is asked for, false if another one; `None` if neither is.
     fn tiny(&self) -> Option<bool> {
         let mut configs = self.configs.iter();
         let config = configs.find(|config| config.option.cost == Cost::Tiny);
@@ -65,7 +65,7 @@ impl Question {
     }
 }
 
-/// Whether a setting has caches merged; `None` if it is another one. Every kernel with SLAB or SLUB has the parameter,
+/// True if a setting has caches merged, false if it keeps them apart; `None` if it is another one. Every kernel with SLAB or SLUB has the parameter,
 /// also where a design here does not merge.
 fn merges(setting: &Setting) -> Option<bool> {
     let text = setting.short();
