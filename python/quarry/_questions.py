@@ -44,6 +44,9 @@ class WhatIf(TypedDict, total=False):
     #: Add what an option of the kernel's configuration costs or saves, such as MEMCG=n or
     #: RANDOM_KMALLOC_CACHES=y; may be repeated.
     config: Several[str] | None
+    #: Add up this many guests, each with such a kernel: they share no slab. What each boot has by
+    #: chance evens out.
+    guests: Several[int] | None
 
 
 class Replay(TypedDict, total=False):

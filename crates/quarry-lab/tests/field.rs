@@ -183,6 +183,11 @@ fn options_have_a_cost() {
     // These kernels have memory groups.
     assert_eq!(cost("MEMCG=y").high_bytes, 0);
     assert!(cost("MEMCG=n").high_bytes < 0);
+    // The vectors of kmalloc-cg at least become as long again, those of all caches at most.
+    let [records, groups] = ["MEM_ALLOC_PROFILING=y", "MEMCG=n"].map(cost);
+    assert!(records.low_bytes > 0 && records.high_bytes < -2 * groups.low_bytes);
+    // Nothing is kept for CPUs.
+    assert!(cost("SLUB_TINY=y").high_bytes < 0);
     // A word of four bytes for each object of a slab, rounded to a class.
     let sequences = cost("SLAB_FREELIST_RANDOM=y");
     assert_eq!(sequences.low_bytes, sequences.high_bytes);

@@ -105,7 +105,7 @@ pub(crate) fn cpus(text: &str) -> Result<(u32, u32), String> {
 }
 
 /// Options of a kernel's configuration that this library asks for.
-const OPTIONS: [&str; 22] = [
+const OPTIONS: [&str; 28] = [
     "64BIT",
     "ARM64",
     "ARM64_16K_PAGES",
@@ -113,19 +113,25 @@ const OPTIONS: [&str; 22] = [
     "ARM64_64K_PAGES",
     "MEMCG",
     "MEMCG_KMEM",
+    "MEM_ALLOC_PROFILING",
+    "MEM_ALLOC_PROFILING_ENABLED_BY_DEFAULT",
     "NR_CPUS",
     "PAGE_SHIFT",
+    "PARTITION_KMALLOC_CACHES",
     "PPC64",
     "PPC_4K_PAGES",
     "PPC_64K_PAGES",
     "RANDOM_KMALLOC_CACHES",
     "S390",
     "SLAB",
+    "SLAB_FREELIST_HARDENED",
+    "SLAB_FREELIST_RANDOM",
     "SLAB_MERGE_DEFAULT",
     "SLOB",
     "SLUB",
     "SLUB_CPU_PARTIAL",
     "SLUB_DEBUG_ON",
+    "SLUB_TINY",
     "SMP",
     "X86_64",
 ];

@@ -51,7 +51,7 @@ pub use lay::places::{Holding, OnCpu, Places, known_free, spread};
 pub use lay::sheaves::Sheaves;
 pub use on::fit::{Fit, KNOWN_ERRORS};
 pub use on::predict;
-pub use on::prediction::{CachePrediction, Cause, ConfigCost, Prediction};
+pub use on::prediction::{CachePrediction, Cause, ConfigCost, Guests, Prediction};
 pub use on::question::{Config, Question};
 pub use on::releases::Unmodelled;
 pub use state::State;

@@ -68,6 +68,8 @@ question! {
         /// Add what an option of the kernel's configuration costs or saves, such as MEMCG=n or RANDOM_KMALLOC_CACHES=y; may
         /// be repeated.
         config: Listed<Config>, value("NAME=y|n");
+        /// Add up this many guests, each with such a kernel: they share no slab. What each boot has by chance evens out.
+        guests: Axis<u64>, value("N");
     }
 }
 
@@ -90,6 +92,9 @@ impl WhatIf {
                 "set slub_debug={first} and slub_debug={second}: a kernel has one; name several caches as in FZ,kmalloc-*;U,dentry"
             )));
         }
+        if self.guests.one() == Some(&0) {
+            return Err(LabError::Usage("--guests must be at least 1".to_string()));
+        }
         let design = self.design.one().map(|name| name.in_era(None)).transpose();
         Ok(Question {
             design: design?,
@@ -101,6 +106,7 @@ impl WhatIf {
             settings: set.single,
             debug: set.debug.first().cloned(),
             configs: self.config.0.clone(),
+            guests: self.guests.one().copied(),
         })
     }
 

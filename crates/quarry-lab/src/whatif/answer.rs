@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use quarry_snapshot::Snapshot;
 use quarry_view::Form;
-use quarry_view::units::bytes;
+use quarry_view::units::{bytes, count, signed};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::known;
-use quarry_state::{Fit, KNOWN_ERRORS, Prediction};
+use quarry_state::{Fit, Guests, KNOWN_ERRORS, Prediction};
 
 /// A snapshot.
 #[derive(JsonSchema, Serialize)]
@@ -99,23 +99,26 @@ pub fn finding(predictions: &[Prediction]) -> String {
             "" => String::new(),
             set => format!(" ({set})"),
         };
+        let sum = Sum::of(told);
         format!(
             "{} ({}) with {}{set}, {} pages and {}",
-            mib(told.predicted_bytes),
-            change(told.predicted_bytes, told.observed_bytes),
+            sum.size(sum.all.predicted_bytes),
+            sum.change(sum.all.predicted_bytes),
             told.design,
             bytes(told.page_size),
             cpus(told)
         )
     };
+    let [low, high] = [least, most].map(Sum::of);
     // What is likely tells them apart if it does not meet.
-    let certain = match least.likely_high_bytes < most.likely_low_bytes {
+    let certain = match low.all.likely_high_bytes < high.all.likely_low_bytes {
         true => "what is likely nine times in ten does not overlap",
         false => "but what is likely nine times in ten overlaps",
     };
     format!(
-        "Slab memory is {} now; predicted is {} at least and {} at most: {certain}.",
-        mib(least.observed_bytes),
+        "{} {} now; predicted is {} at least and {} at most: {certain}.",
+        low.of_whom("is"),
+        low.size(low.all.observed_bytes),
         told(least),
         told(most)
     )
@@ -123,29 +126,93 @@ pub fn finding(predictions: &[Prediction]) -> String {
 
 /// The answer to one question, in a line.
 fn answer(told: &Prediction) -> String {
-    let observed = told.observed_bytes;
+    let sum = Sum::of(told);
+    let all = &sum.all;
+    let observed = all.observed_bytes;
     let to = format!(
         "{}, {} pages, {}",
         told.design,
         bytes(told.page_size),
         cpus(told)
     );
-    if [told.low_bytes, told.predicted_bytes, told.high_bytes] == [observed; 3] {
-        return format!(
-            "Slab memory {} now, the same with {to}: nothing differs.",
-            mib(observed)
-        );
+    let now = format!("{} {} now", sum.of_whom(""), sum.size(observed));
+    if [all.low_bytes, all.predicted_bytes, all.high_bytes] == [observed; 3] {
+        return format!("{now}, the same with {to}: nothing differs.");
     }
     format!(
-        "Slab memory {} now, {} ({}) with {to}; nine times in ten between {} ({}) and {} ({}).",
-        mib(observed),
-        mib(told.predicted_bytes),
-        change(told.predicted_bytes, observed),
-        mib(told.likely_low_bytes),
-        change(told.likely_low_bytes, observed),
-        mib(told.likely_high_bytes),
-        change(told.likely_high_bytes, observed),
+        "{now}, {} ({}) with {to}; nine times in ten between {} ({}) and {} ({}).",
+        sum.size(all.predicted_bytes),
+        sum.change(all.predicted_bytes),
+        sum.size(all.likely_low_bytes),
+        sum.change(all.likely_low_bytes),
+        sum.size(all.likely_high_bytes),
+        sum.change(all.likely_high_bytes),
     )
+}
+
+/// The sums of a prediction: of one kernel, or of all guests.
+struct Sum {
+    all: Guests,
+    is_of_guests: bool,
+}
+
+impl Sum {
+    fn of(told: &Prediction) -> Self {
+        let one = Guests {
+            count: 1,
+            observed_bytes: told.observed_bytes,
+            predicted_bytes: told.predicted_bytes,
+            likely_low_bytes: told.likely_low_bytes,
+            likely_high_bytes: told.likely_high_bytes,
+            low_bytes: told.low_bytes,
+            high_bytes: told.high_bytes,
+        };
+        Self {
+            all: told.guests.unwrap_or(one),
+            is_of_guests: told.guests.is_some(),
+        }
+    }
+
+    /// The beginning of a sentence, with a verb if it has one.
+    fn of_whom(&self, verb: &str) -> String {
+        let guests = if self.all.count == 1 {
+            "guest"
+        } else {
+            "guests"
+        };
+        let verb = if verb.is_empty() {
+            String::new()
+        } else {
+            format!(" {verb}")
+        };
+        match self.is_of_guests {
+            true => format!("{} {guests}:", count(self.all.count)),
+            false => format!("Slab memory{verb}"),
+        }
+    }
+
+    fn size(&self, of: u64) -> String {
+        match self.is_of_guests {
+            true => bytes(of),
+            false => format!("{:.1} MiB", of as f64 / f64::from(1 << 20)),
+        }
+    }
+
+    /// By how much more or less, in per cent; of guests in bytes, too.
+    fn change(&self, predicted: u64) -> String {
+        let observed = self.all.observed_bytes;
+        let part = match observed {
+            0 => "-".to_string(),
+            _ => Form::Ratio.print(predicted as f64 / observed as f64 - 1.0),
+        };
+        match self.is_of_guests {
+            true => format!(
+                "{}, {part}",
+                signed(i128::from(predicted) - i128::from(observed))
+            ),
+            false => part,
+        }
+    }
 }
 
 /// CPUs of a prediction: no number if it is assumed.
@@ -154,16 +221,4 @@ fn cpus(told: &Prediction) -> String {
         true => "CPUs not known".to_string(),
         false => format!("{} CPUs", told.cpus),
     }
-}
-
-fn mib(bytes: u64) -> String {
-    format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
-}
-
-/// By how much more or less, in per cent.
-fn change(predicted: u64, observed: u64) -> String {
-    if observed == 0 {
-        return "-".to_string();
-    }
-    Form::Ratio.print(predicted as f64 / observed as f64 - 1.0)
 }

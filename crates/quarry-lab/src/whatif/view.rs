@@ -177,6 +177,17 @@ fn moved(run: &Value) -> Vec<String> {
             "{design}: {config} costs {expected}, between {low} and {high}"
         ));
     }
+    if let Some(guests) = number(run, "guests.count") {
+        let [low, high] =
+            ["guests.low_bytes", "guests.high_bytes"].map(|path| of(run, path) as u64);
+        told.push(format!(
+            "{design}: {} guests share no slab; what each boot has by chance evens out, but sizes, options and the \
+             model's own errors are the same in all: less than {} and more than {} can be excluded",
+            count(guests as u64),
+            bytes(low),
+            bytes(high)
+        ));
+    }
     for unmodelled in list(run, "unmodelled") {
         let [less, more] = ["less_bytes", "more_bytes"].map(|path| of(unmodelled, path) as u64);
         let bounds = match (bytes(less), bytes(more)) {

@@ -35,6 +35,8 @@ pub(crate) struct KernelModel {
     /// Boot parameters and sysctls that the snapshot's kernel ran with.
     pub(crate) booted_with: Vec<Setting>,
     pub(crate) debug: Debugging,
+    /// `SLUB_TINY` (6.2 on): nothing is kept per CPU, nodes keep no empty slabs, orders end at 1.
+    pub(crate) is_tiny: bool,
 }
 
 /// The kernel of a run, on a machine of one node.
@@ -94,6 +96,7 @@ impl KernelModel {
                     settings: settings.clone(),
                     booted_with: booted_with.clone(),
                     debug: Debugging::default(),
+                    is_tiny: snapshot.config.get("SLUB_TINY").is_some_and(|on| on == "y"),
                 };
                 kernel.debug = Debugging::of(snapshot, &kernel);
                 let explains =
@@ -151,6 +154,7 @@ impl KernelModel {
             settings: run.settings.clone(),
             booted_with: self.booted_with.clone(),
             debug: Debugging::asked(run.settings.debug),
+            is_tiny: false,
         }
     }
 
@@ -189,7 +193,16 @@ impl KernelModel {
     pub(crate) fn geometry(&self, params: &CacheParams, line: u32) -> Option<Geometry> {
         let compute = self.design.design.geometry;
         let machine = self.machine(line);
-        let mut geometry = compute(self.design.era, &machine, &self.settings.boot, params).ok()?;
+        let mut boot = self.settings.boot;
+        if self.is_tiny {
+            boot.slub_max_order = boot.slub_max_order.or(Some(TINY_MAX_ORDER));
+        }
+        let mut geometry = compute(self.design.era, &machine, &boot, params).ok()?;
+        if self.is_tiny {
+            geometry.min_partial = 0;
+            (geometry.cpu_partial, geometry.cpu_partial_slabs) = (0, 0);
+            geometry.sheaf_capacity = 0;
+        }
         self.settings.adjust(&mut geometry);
         Some(geometry)
     }
@@ -240,7 +253,7 @@ impl KernelModel {
 
     /// True if CPUs hold slabs: where sheaves are general they do not.
     pub(crate) fn has_cpu_slabs(&self) -> bool {
-        self.sheaf_era().is_none_or(|era| era.run.cpu_slabs)
+        !self.is_tiny && self.sheaf_era().is_none_or(|era| era.run.cpu_slabs)
     }
 
     /// True if slabs hold objects of all caches: a design that serves all sizes itself does so.
@@ -254,9 +267,14 @@ impl KernelModel {
         (self.design.design.kmalloc_rules)(self.design.era)
     }
 
-    /// True if the kernel shows its caches in sysfs: SLUB does, and what grew out of it.
-    pub(crate) fn has_sysfs(&self) -> bool {
+    /// True for SLUB, and what grew out of it.
+    pub(crate) fn has_slub(&self) -> bool {
         self.design.design.features.sysfs
+    }
+
+    /// True if the kernel shows its caches in sysfs: SLUB does, unless it is tiny.
+    pub(crate) fn has_sysfs(&self) -> bool {
+        self.has_slub() && !self.is_tiny
     }
 
     /// True if sysfs shows the capacity of each cache's sheaves, be there sheaves or not.
@@ -316,6 +334,8 @@ fn is_of(row: &SlabinfoRow, geometry: &Geometry) -> bool {
 /// SLUB's limit of slabs' orders, and the values below its default.
 pub(crate) const MAX_ORDER: &str = "slub_max_order";
 const ORDERS: [u64; 3] = [0, 1, 2];
+/// Its default in a tiny kernel.
+const TINY_MAX_ORDER: u32 = 1;
 /// Share of the caches in per cent that a kernel explains if no limit of orders is to be looked for.
 const ENOUGH_PERCENT: usize = 95;
 

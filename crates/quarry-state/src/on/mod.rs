@@ -5,6 +5,7 @@
 //! `configuration.rs`, and the memory of sheaves themselves, `own.rs`.
 
 pub(crate) mod configuration;
+pub(crate) mod copies;
 pub(crate) mod fit;
 pub(crate) mod layout;
 pub(crate) mod own;
@@ -12,6 +13,7 @@ pub(crate) mod pages;
 pub(crate) mod prediction;
 pub(crate) mod question;
 pub(crate) mod releases;
+pub(crate) mod vectors;
 
 use quarry_core::geometry::{CacheParams, Geometry};
 use quarry_core::slub::geometry::cpu_partial_slabs;
@@ -84,16 +86,27 @@ impl<'a> State<'a> {
             to: new.design.era,
             snapshot,
         };
-        let reboots = new.needs_boot_from(&old.kernel) || !question.configs.is_empty();
+        let configs = question.all_configs();
+        let reboots =
+            new.needs_boot_from(&old.kernel) || !configs.is_empty() || question.guests > Some(1);
+        let before = told.ends();
         step.widen(&mut told, reboots);
         let configured = Configured {
             snapshot,
+            old: &old.kernel,
             kernel: &new,
         };
-        for config in &question.configs {
-            configured.add(*config, &mut told)?;
+        for config in configs {
+            configured.add(config, &mut told)?;
         }
-        told.place_likely();
+        if new.is_tiny != old.kernel.is_tiny {
+            let same = KernelModel {
+                is_tiny: old.kernel.is_tiny,
+                ..new.clone()
+            };
+            told.name_tiny(before, compare(snapshot, old, &same).predicted_bytes);
+        }
+        told.place_likely(question.guests);
         told.fit_into(snapshot.memory_bytes);
         Ok(told)
     }
@@ -178,6 +191,8 @@ fn compare<'a>(
         low_bytes: sum(|cache| cache.low_bytes).saturating_sub(chance),
         high_bytes: sum(|cache| cache.high_bytes).saturating_add(chance),
         spread: Spread::default(),
+        chance: Spread::default(),
+        guests: None,
         observed_bytes: snapshot.slab_bytes(),
         to_pages_bytes: caches
             .iter()
@@ -243,7 +258,8 @@ impl Teller<'_, '_> {
         let same_cpus = self.old.cpus == self.new.cpus;
         if is_same && from == to && same_cpus && gone == 0.0 {
             let variance = variance(from.slab_bytes);
-            told.spread.add(Spread::even(NORMAL * variance.sqrt()));
+            told.spread
+                .add_chance(Spread::even(NORMAL * variance.sqrt()));
             return (told, variance);
         }
         if !is_same {
@@ -279,7 +295,8 @@ impl Teller<'_, '_> {
         told.needed_bytes = (needed as u64).min(told.low_bytes);
         told.spread = spread.times(right * to.slab_bytes);
         let variance = variance(to.slab_bytes);
-        told.spread.add(Spread::even(NORMAL * variance.sqrt()));
+        told.spread
+            .add_chance(Spread::even(NORMAL * variance.sqrt()));
         told.holding = Holding::of(&lay, &to, &self.cpus, expected.kept, expected.slabs * right);
         told.kept_objects = expected.kept.round() as u64;
         told.cause = cause(is_same, &from, &to, told.stays());
@@ -344,14 +361,14 @@ impl Teller<'_, '_> {
             from.set_sheaves(self.old.sheaves(capacity));
             // What both releases compute may differ: from 7.0 on caches have sheaves that had none in 6.19.
             let is_formula = capacity == before.sheaf_capacity;
-            if same_design && stays("sheaf_capacity") && !is_formula {
+            if same_design && stays("sheaf_capacity") && !is_formula && !self.new.is_tiny {
                 to.set_sheaves(self.new.sheaves(capacity));
             }
         }
         if let Some(slabs) = written("min_partial") {
             let is_formula = slabs == u64::from(before.min_partial);
             from.min_partial = slabs as f64;
-            if stays("min_partial") && !is_formula {
+            if stays("min_partial") && !is_formula && !self.new.is_tiny {
                 to.min_partial = from.min_partial;
             }
         }

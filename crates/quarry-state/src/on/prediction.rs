@@ -23,6 +23,26 @@ pub struct ConfigCost {
     pub high_bytes: i64,
 }
 
+/// Slab memory of several guests, each with a kernel of its own: they share no slab.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, JsonSchema, Serialize)]
+pub struct Guests {
+    /// Guests.
+    pub count: u64,
+    /// Bytes if each has the slabs of the snapshot.
+    pub observed_bytes: u64,
+    /// Expected bytes.
+    pub predicted_bytes: u64,
+    /// Lower end of the range that nine in ten real totals lie in. What each boot has by chance evens out; sizes, options
+    /// and errors of the model are the same in all guests.
+    pub likely_low_bytes: u64,
+    /// Upper end of that range.
+    pub likely_high_bytes: u64,
+    /// Bytes with every unknown at its best.
+    pub low_bytes: u64,
+    /// Bytes with every unknown at its worst.
+    pub high_bytes: u64,
+}
+
 /// Predicted slab memory.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
 pub struct Prediction {
@@ -73,11 +93,17 @@ pub struct Prediction {
     pub configuration: Vec<ConfigCost>,
     /// Differences between the two releases that are not computed; they are in the bounds.
     pub unmodelled: Vec<Unmodelled>,
+    /// All of it in several guests, if their number was asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub guests: Option<Guests>,
     /// All caches, in the snapshot's order.
     pub caches: Vec<CachePrediction>,
     /// Distances to the ends of what is likely that are not in those of the caches.
     #[serde(skip)]
     pub(crate) spread: Spread,
+    /// Those by chance of a boot.
+    #[serde(skip)]
+    pub(crate) chance: Spread,
 }
 
 /// Distances from a cache's expected bytes to the ends of what is likely.
@@ -85,6 +111,8 @@ pub struct Prediction {
 pub(crate) struct CacheSpread {
     /// By what is its own.
     pub(crate) own: Spread,
+    /// By chance of a boot: its own, too.
+    pub(crate) chance: Spread,
     /// By what is common to all caches, by [`Unknown`].
     pub(crate) common: [Spread; Unknown::ALL.len()],
 }
@@ -93,6 +121,11 @@ impl CacheSpread {
     /// Adds what is this cache's own.
     pub(crate) fn add(&mut self, own: Spread) {
         self.own = self.own.beside(own);
+    }
+
+    /// Adds what differs from boot to boot.
+    pub(crate) fn add_chance(&mut self, chance: Spread) {
+        self.chance = self.chance.beside(chance);
     }
 
     /// Adds what is this cache's own, and what it has in common with others, of an unknown.
@@ -106,11 +139,17 @@ impl CacheSpread {
     pub(crate) fn times(self, factor: f64) -> Self {
         Self {
             own: self.own.times(factor),
+            chance: self.chance.times(factor),
             common: self.common.map(|spread| spread.times(factor)),
         }
     }
 
     fn all(&self) -> Spread {
+        self.lasting().beside(self.chance)
+    }
+
+    /// All that is the same in every boot.
+    fn lasting(&self) -> Spread {
         self.common
             .iter()
             .fold(self.own, |all, one| all.beside(*one))
@@ -124,6 +163,7 @@ impl CacheSpread {
         }
         Self {
             own: self.own.beside(other.own),
+            chance: self.chance.beside(other.chance),
             common,
         }
     }
@@ -206,6 +246,12 @@ impl Prediction {
         self.high_bytes = self.high_bytes.max(other.high_bytes);
         self.likely_low_bytes = self.likely_low_bytes.min(other.likely_low_bytes);
         self.likely_high_bytes = self.likely_high_bytes.max(other.likely_high_bytes);
+        if let (Some(all), Some(others)) = (&mut self.guests, &other.guests) {
+            all.low_bytes = all.low_bytes.min(others.low_bytes);
+            all.high_bytes = all.high_bytes.max(others.high_bytes);
+            all.likely_low_bytes = all.likely_low_bytes.min(others.likely_low_bytes);
+            all.likely_high_bytes = all.likely_high_bytes.max(others.likely_high_bytes);
+        }
         for cache in &mut self.caches {
             let mut same = other.caches.iter();
             if let Some(same) = same.find(|same| same.name == cache.name) {
@@ -217,17 +263,57 @@ impl Prediction {
         }
     }
 
-    /// Places the ends of what is likely, once all that spreads it is known.
-    pub(crate) fn place_likely(&mut self) {
+    /// Bytes at best, expected and at worst.
+    pub(crate) fn ends(&self) -> [u64; 3] {
+        [self.low_bytes, self.predicted_bytes, self.high_bytes]
+    }
+
+    /// Tells what a tiny kernel costs or saves, which is in the caches: of `ends` that it has, against a total without it.
+    pub(crate) fn name_tiny(&mut self, ends: [u64; 3], without: u64) {
+        let mut configuration = self.configuration.iter_mut();
+        let Some(cost) = configuration.find(|cost| cost.config.starts_with("SLUB_TINY")) else {
+            return;
+        };
+        let signed = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+        let [low, expected, high] = ends.map(|bytes| signed(bytes) - signed(without));
+        cost.low_bytes = cost.low_bytes.saturating_add(low);
+        cost.bytes = cost.bytes.saturating_add(expected);
+        cost.high_bytes = cost.high_bytes.saturating_add(high);
+    }
+
+    /// Places the ends of what is likely, once all that spreads it is known: of this kernel, and of `guests`.
+    pub(crate) fn place_likely(&mut self, guests: Option<u64>) {
         let mut all = CacheSpread::default();
         for cache in &mut self.caches {
             let bounds = [cache.low_bytes, cache.predicted_bytes, cache.high_bytes];
             [cache.likely_low_bytes, cache.likely_high_bytes] = likely(cache.spread.all(), bounds);
             all = all.with(&cache.spread);
         }
-        let bounds = [self.low_bytes, self.predicted_bytes, self.high_bytes];
+        let lasting = all.lasting().beside(self.spread);
+        let chance = all.chance.beside(self.chance);
         [self.likely_low_bytes, self.likely_high_bytes] =
-            likely(all.all().beside(self.spread), bounds);
+            likely(lasting.beside(chance), self.ends());
+        self.guests = guests.map(|count| self.of_guests(count, lasting, chance));
+    }
+
+    /// The sums of `count` guests. Half of the variance between two boots is the snapshot's own, so the same against all of
+    /// them; the other half is each guest's.
+    fn of_guests(&self, count: u64, lasting: Spread, chance: Spread) -> Guests {
+        let n = count as f64;
+        let spread = lasting
+            .times(n)
+            .beside(chance.times(((n * n + n) / 2.0).sqrt()));
+        let ends = self.ends().map(|bytes| bytes.saturating_mul(count));
+        let [likely_low_bytes, likely_high_bytes] = likely(spread, ends);
+        Guests {
+            count,
+            observed_bytes: self.observed_bytes.saturating_mul(count),
+            predicted_bytes: ends[1],
+            likely_low_bytes,
+            likely_high_bytes,
+            low_bytes: ends[0],
+            high_bytes: ends[2],
+        }
     }
 
     /// Keeps the sums below the machine's memory, in bytes, if it is known: no kernel holds more.
@@ -241,6 +327,18 @@ impl Prediction {
             &mut self.high_bytes,
         ] {
             *bytes = (*bytes).min(most);
+        }
+        if let Some(all) = &mut self.guests {
+            let most = most.saturating_mul(all.count);
+            for bytes in [
+                &mut all.low_bytes,
+                &mut all.likely_low_bytes,
+                &mut all.predicted_bytes,
+                &mut all.likely_high_bytes,
+                &mut all.high_bytes,
+            ] {
+                *bytes = (*bytes).min(most);
+            }
         }
     }
 }

@@ -10,6 +10,7 @@ use quarry_designs::{DesignEntry, DesignSpec, Setting, Tuning, list};
 use crate::error::StateError;
 use crate::kernel::debugging::Debugging;
 use crate::kernel::{KernelModel, in_a_kernel, in_force};
+use crate::on::configuration::NO_MERGE;
 
 /// The question; settings that are `None` stay as they are.
 #[derive(Clone, Debug, Default)]
@@ -32,13 +33,46 @@ pub struct Question {
     pub debug: Option<String>,
     /// Options of the configuration whose cost is added.
     pub configs: Vec<Config>,
+    /// Guests that each have such a kernel, if their sum is asked for.
+    pub guests: Option<u64>,
 }
 
 impl Question {
+    /// The options that are asked for. Whether caches are merged is a boot parameter, too, which overrules the
+    /// configuration.
+    pub(crate) fn all_configs(&self) -> Vec<Config> {
+        let merging = self.settings.iter().find_map(merges).map(|on| Config {
+            option: &KNOWN[0],
+            on,
+        });
+        let is_overruled =
+            |config: &&Config| merging.is_some() && config.option.cost == Cost::Merging;
+        let others = self.configs.iter().filter(|config| !is_overruled(config));
+        merging.into_iter().chain(others.copied()).collect()
+    }
+
+    /// True if a tiny kernel is asked for, false if another one; `None` if neither is.
+    fn tiny(&self) -> Option<bool> {
+        let mut configs = self.configs.iter();
+        let config = configs.find(|config| config.option.cost == Cost::Tiny);
+        config.map(|config| config.on)
+    }
+
     /// The release that is asked about; `None` for the snapshot's own.
     #[must_use]
     pub fn era(&self) -> Option<Era> {
         self.design.map(|design| design.era).or(self.release)
+    }
+}
+
+/// True if a setting has caches merged, false if it keeps them apart; `None` if it is another one. Every kernel with SLAB or SLUB has the parameter,
+/// also where a design here does not merge.
+fn merges(setting: &Setting) -> Option<bool> {
+    let text = setting.short();
+    let value = text.strip_prefix(setting.name())?;
+    match value {
+        "=0" | "=1" if NO_MERGE.contains(&setting.name()) => Some(value == "=0"),
+        _ => None,
     }
 }
 
@@ -52,7 +86,13 @@ impl KernelModel {
         };
         in_a_kernel(design)?;
         // What is not set stays as the snapshot's kernel was booted with.
-        let settings = in_force(design, &self.booted_with, &question.settings)?;
+        let asked: Vec<Setting> = question
+            .settings
+            .iter()
+            .filter(|setting| merges(setting).is_none() || setting.is_taken_by(&design))
+            .cloned()
+            .collect();
+        let settings = in_force(design, &self.booted_with, &asked)?;
         let cpus = question.cpus.unwrap_or(self.cpus);
         let possible = match question.cpus {
             Some(cpus) => cpus,
@@ -77,7 +117,13 @@ impl KernelModel {
             settings,
             booted_with: self.booted_with.clone(),
             debug,
+            is_tiny: question.tiny().unwrap_or(self.is_tiny),
         };
+        if question.tiny() == Some(true) && !kernel.has_slub() {
+            return Err(StateError(format!(
+                "--config SLUB_TINY=y: {design} has no SLUB; ask for --design slub, too"
+            )));
+        }
         if kernel.nr_cpu_ids < kernel.cpus {
             return Err(StateError(format!(
                 "{} possible CPUs are fewer than the {} at work",
@@ -122,11 +168,14 @@ pub(crate) enum Cost {
     Merging,
     Copies,
     Accounting,
+    Profiling,
+    ProfilingOn,
+    Tiny,
     RandomLists,
     Nothing,
 }
 
-static KNOWN: [Known; 6] = [
+static KNOWN: [Known; 9] = [
     Known::new("SLAB_MERGE_DEFAULT", Era::V2_6_22, Era::LAST, Cost::Merging),
     Known::new("RANDOM_KMALLOC_CACHES", Era::V6_6, Era::V7_1, Cost::Copies),
     Known::new(
@@ -136,6 +185,19 @@ static KNOWN: [Known; 6] = [
         Cost::Copies,
     ),
     Known::new("MEMCG", Era::V5_9, Era::LAST, Cost::Accounting),
+    Known::new(
+        "MEM_ALLOC_PROFILING",
+        Era::V6_10,
+        Era::LAST,
+        Cost::Profiling,
+    ),
+    Known::new(
+        "MEM_ALLOC_PROFILING_ENABLED_BY_DEFAULT",
+        Era::V6_10,
+        Era::LAST,
+        Cost::ProfilingOn,
+    ),
+    Known::new("SLUB_TINY", Era::V6_2, Era::LAST, Cost::Tiny),
     Known::new(
         "SLAB_FREELIST_RANDOM",
         Era::V4_8,

@@ -25,6 +25,7 @@ use quarry_snapshot::Snapshot;
 
 use super::{CachePrediction, Prediction};
 use crate::kernel::names::{is_arm64, kmalloc_class};
+use crate::on::vectors::ACCOUNT_BYTES;
 use crate::unknown::{NORMAL, Spread};
 
 /// A difference that is not computed and is in the bounds.
@@ -40,8 +41,6 @@ pub struct Unmodelled {
 
 /// Least part that was left when groups began to share slabs.
 const SHARED_BY_GROUPS: f64 = 0.55;
-/// Bytes of an element of an accounting vector.
-pub(crate) const ACCOUNT_BYTES: u64 = 8;
 /// Smallest kmalloc class of arm64 while it was the size of a line for DMA, and afterwards.
 const ARM64_SMALLEST: [u64; 2] = [128, 8];
 /// Files of trace events that a kernel has, and those that a release added.
@@ -312,11 +311,13 @@ fn another_boot(told: &mut Prediction) -> Unmodelled {
         let slab_bytes = cache.pages_per_slab.saturating_mul(told.page_size);
         if let Some(slabs) = cache.predicted_bytes.checked_div(slab_bytes) {
             let slabs = NORMAL * SLABS_OF_A_BOOT * (slabs.min(SLABS_MAX) as f64).sqrt();
-            cache.spread.add(Spread::even(slabs * slab_bytes as f64));
+            cache
+                .spread
+                .add_chance(Spread::even(slabs * slab_bytes as f64));
         }
     }
     let common = NORMAL * COMMON_OF_A_BOOT * told.predicted_bytes as f64;
-    told.spread = told.spread.beside(Spread::even(common));
+    told.chance = told.chance.beside(Spread::even(common));
     let bytes = part(told.predicted_bytes, OF_A_BOOT);
     Unmodelled {
         what: "another boot: two of one machine differ by up to 7 %".to_string(),

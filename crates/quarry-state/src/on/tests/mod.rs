@@ -1,9 +1,12 @@
 use quarry_core::era::Era;
 
-use quarry_designs::{DesignSpec, Setting};
+use quarry_designs::Setting;
 use quarry_snapshot::{CacheAttributes, Slabinfo, SlabinfoRow};
 
 use super::*;
+use prices::{OPTIONS, config};
+
+mod prices;
 
 fn snapshot(rows: Vec<SlabinfoRow>) -> Snapshot {
     Snapshot {
@@ -355,6 +358,17 @@ fn absurd_numbers() {
                     };
                     let told = predict(&snapshot, &question).unwrap();
                     assert!(told.low_bytes <= told.high_bytes);
+                    // Options may be refused there.
+                    for option in OPTIONS {
+                        let configs = vec![config(option)];
+                        let _ = predict(
+                            &snapshot,
+                            &Question {
+                                configs,
+                                ..question.clone()
+                            },
+                        );
+                    }
                 }
             }
         }
