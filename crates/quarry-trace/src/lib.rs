@@ -157,7 +157,7 @@ pub use import::{
 };
 pub use meta::{
     CacheEntry, CacheOrigin, CacheResolution, FORMAT_VERSION, FORMAT_VERSION_MIN, KindCounts,
-    LoadPart, Orphans, SlabMemory, Table, TraceMeta,
+    LoadPart, Orphans, RcuBatch, RcuFrees, SlabMemory, Table, TraceMeta,
 };
 pub use moment::{Moment, ParseMomentError};
 pub use outfile::{Existing, OutFile, OutFolder, host_name, remove_unfinished_outputs};
