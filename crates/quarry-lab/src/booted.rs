@@ -170,6 +170,7 @@ mod tests {
             settings: quarry_designs::Tuning::default(),
             set: String::new(),
             state: 0,
+            missing: std::collections::BTreeMap::new(),
             inspect: None,
         };
         let told = Baseline::of(snapshot).unwrap().held_in(&run);

@@ -131,6 +131,10 @@ pub struct TraceMeta {
     /// Frees of `kfree_rcu()`, if the kernel told of any when their grace periods were over.
     #[serde(default, skip_serializing_if = "RcuFrees::is_empty")]
     pub rcu: RcuFrees,
+    /// Memory of objects whose free has no event, each from its allocation to the later use of its memory: at most what
+    /// waits for a grace period or lies free. `None` if it was not counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unseen_frees: Option<UnseenFrees>,
     /// Numbers of caches by the way in which they were named.
     pub cache_resolution: CacheResolution,
     /// The cache table; entry 0 is kmalloc.
@@ -412,6 +416,15 @@ impl Orphans {
     pub fn never_freed(&self) -> u64 {
         self.never_freed_objects + self.never_freed_pages
     }
+}
+
+/// Memory of objects whose free has no event ([`crate::Waiting`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
+pub struct UnseenFrees {
+    /// Bytes in the mean over the recording, or the load's part of it.
+    pub mean_bytes: u64,
+    /// Most bytes at once, to about a thousandth of the time.
+    pub most_bytes: u64,
 }
 
 /// Objects of `kfree_rcu()` that were freed when their grace periods were over.

@@ -35,6 +35,19 @@ impl Chance {
         }
     }
 
+    /// One of this many, in all states.
+    pub(super) fn one_of(&mut self, count: u64) -> u64 {
+        self.rng.below(count)
+    }
+
+    /// The assumed number, or one from 0 to 1.
+    pub(super) fn fraction(&mut self, assumed: f64) -> f64 {
+        match self.is_assumed {
+            true => assumed,
+            false => self.part(),
+        }
+    }
+
     /// True if something happens that does so with this likelihood.
     pub(super) fn happens(&mut self, likelihood: f64) -> bool {
         self.part() < likelihood
