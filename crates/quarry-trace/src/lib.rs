@@ -158,7 +158,7 @@ pub use import::{
 };
 pub use meta::{
     CacheEntry, CacheOrigin, CacheResolution, FORMAT_VERSION, FORMAT_VERSION_MIN, KindCounts,
-    LoadPart, Orphans, RcuBatch, RcuFrees, SlabMemory, Table, TraceMeta, UnseenFrees,
+    LoadPart, Orphans, RcuBatch, RcuFrees, SlabMemory, Table, TraceMeta,
 };
 pub use moment::{Moment, ParseMomentError};
 pub use outfile::{Existing, OutFile, OutFolder, host_name, remove_unfinished_outputs};
@@ -169,4 +169,4 @@ pub use read::{
     number_columns,
 };
 pub use report::{KernelReport, NewReport, Origin};
-pub use waiting::Waiting;
+pub use waiting::{UnseenFrees, Waiting};

@@ -11,6 +11,7 @@ use crate::error::{Result, TraceError, clip};
 use crate::event::{Kind, NO_CACHE};
 use crate::report::{KernelReport, NewReport};
 use crate::schema::Checksum;
+use crate::waiting::UnseenFrees;
 
 /// The version of the file format that this crate writes.
 ///
@@ -416,15 +417,6 @@ impl Orphans {
     pub fn never_freed(&self) -> u64 {
         self.never_freed_objects + self.never_freed_pages
     }
-}
-
-/// Memory of objects whose free has no event ([`crate::Waiting`]).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
-pub struct UnseenFrees {
-    /// Bytes in the mean over the recording, or the load's part of it.
-    pub mean_bytes: u64,
-    /// Most bytes at once, to about a thousandth of the time.
-    pub most_bytes: u64,
 }
 
 /// Objects of `kfree_rcu()` that were freed when their grace periods were over.

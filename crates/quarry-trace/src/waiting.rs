@@ -1,9 +1,19 @@
 //! Memory of objects whose free has no event: how much at once.
 
-use crate::meta::UnseenFrees;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 /// Most intervals of time that are told apart.
 const INTERVALS: usize = 1024;
+
+/// Memory of objects whose free has no event ([`Waiting`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
+pub struct UnseenFrees {
+    /// Bytes in the mean over the recording, or the load's part of it.
+    pub mean_bytes: u64,
+    /// Most bytes at once, to about a thousandth of the time.
+    pub most_bytes: u64,
+}
 
 /// Bytes over time of objects that ended without an event, each from its allocation to the event that proved its end.
 ///

@@ -1,4 +1,4 @@
-//! What the kernel says of `kfree_rcu()` when a grace period is over (kernels with `CONFIG_RCU_TRACE`).
+//! Tracepoints of `kfree_rcu()` at the end of a grace period (kernels with `CONFIG_RCU_TRACE`).
 //!
 //! `rcu:rcu_invoke_kfree_bulk_callback` tells how many objects a bulk call frees, and the address of the array that has
 //! their addresses; the objects themselves have no event. `rcu:rcu_invoke_kvfree_callback` is of one object, which
