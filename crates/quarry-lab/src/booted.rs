@@ -171,6 +171,7 @@ mod tests {
             settings: quarry_designs::Tuning::default(),
             set: String::new(),
             state: 0,
+            missing: std::collections::BTreeMap::new(),
             inspect: None,
         };
         let told = State::of(snapshot)

@@ -1,6 +1,6 @@
 //! The runs of an experiment, and their execution on several threads.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use quarry_sim::Config;
@@ -98,6 +98,7 @@ impl Plan {
                         settings: settings.clone(),
                         set: set.clone(),
                         state: 0,
+                        missing: BTreeMap::new(),
                         inspect: None,
                     }));
                 }
@@ -174,20 +175,26 @@ impl Plan {
             |runs: &[RunSpec]| run_all(runs, jobs, |run| replay::run(run, input, progress));
         let mut reports = replay(&self.runs)?;
         for (run, report) in self.runs.iter().zip(&mut reports) {
-            let Some(growth) = report
-                .check
-                .as_mut()
-                .and_then(|check| check.growth.as_mut())
-            else {
-                continue;
-            };
+            let missing = report.check.as_ref().map(|check| check.missing(input));
+            let Some(missing) = missing else { continue };
             let in_state = |state| RunSpec {
                 state,
-                inspect: None,
+                missing: missing.clone(),
                 ..run.clone()
             };
-            let others: Vec<RunSpec> = (1..input.states).map(in_state).collect();
-            let others = replay(&others)?;
+            if !missing.is_empty() {
+                let again = replay(&[in_state(0)])?;
+                again.into_iter().for_each(|again| *report = again);
+            }
+            let growth = report.check.as_mut();
+            let Some(growth) = growth.and_then(|check| check.growth.as_mut()) else {
+                continue;
+            };
+            let others = (1..input.states).map(|state| RunSpec {
+                inspect: None,
+                ..in_state(state)
+            });
+            let others = replay(&others.collect::<Vec<_>>())?;
             growth.add(
                 others
                     .iter()

@@ -1,5 +1,6 @@
 //! One replay, as a plan asks for it.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use quarry_core::geometry::{
@@ -27,6 +28,9 @@ pub struct RunSpec {
     /// Number of the state that a replay begins with, among those that the kernel's report allows: 0 takes the assumption
     /// about each fact that is not reported, another number draws them.
     pub state: u32,
+    /// By cache, objects that a replay without them has too many in use at its end (above 0) or too few (below), as the
+    /// kernel's report says: they are freed or allocated without an event.
+    pub missing: BTreeMap<String, i64>,
     /// Folder for the heap's slabinfo and sysfs files, written at the end.
     pub inspect: Option<PathBuf>,
 }

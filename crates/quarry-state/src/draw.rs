@@ -54,6 +54,19 @@ impl Draw {
         level.of(range).round() as u64
     }
 
+    /// One of this many, in all states.
+    pub fn one_of(&mut self, count: u64) -> u64 {
+        self.rng.below(count)
+    }
+
+    /// The expected number, or one from 0 to 1.
+    pub fn fraction(&mut self, expected: f64) -> f64 {
+        match self.is_expected {
+            true => expected,
+            false => self.part(),
+        }
+    }
+
     /// True if something happens that does so with this likelihood.
     pub fn happens(&mut self, likelihood: f64) -> bool {
         self.part() < likelihood

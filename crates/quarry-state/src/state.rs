@@ -272,9 +272,13 @@ impl<'a> CacheState<'a> {
             let hidden = snapshot.hidden(&row.name);
             Lay::of(row, sysfs, cpus, longest, &sheaves, hidden, is_shrunk)
         };
-        // With debugging no CPU holds a slab.
+        // With debugging no CPU holds a slab, nor in the smallest configuration.
         let debug = kernel.debug.flags(row, sysfs).debug();
-        let mut lay = lay_of(if debug { 0 } else { kernel.cpus });
+        let mut lay = lay_of(if debug || kernel.is_tiny {
+            0
+        } else {
+            kernel.cpus
+        });
         lay.brought = Brought::of(&row.name, lay.objects(), kernel.cpus);
         // What overflowed the lists of CPUs came to all of them.
         lay.brought.by_all |= lay.partial > 0.0 && !is_shrunk;

@@ -16,6 +16,7 @@ use crate::import::live::{Live, Space};
 use crate::intern::NO_TEXT;
 use crate::meta::TraceMeta;
 use crate::pages::{HELD_ROWS, Pages};
+use crate::waiting::Waiting;
 use crate::write::{Row, Texts, TraceWriter};
 
 /// Page size that a trace gets if its source names none.
@@ -78,6 +79,7 @@ pub struct TraceBuilder<W: Write + Send> {
     /// Blocks that were empty at the time of the last event, though objects in them seem alive.
     emptied: Vec<Emptied>,
     moment: Moment,
+    waiting: Waiting,
     meta: TraceMeta,
 }
 
@@ -106,6 +108,7 @@ impl<W: Write + Send> TraceBuilder<W> {
             addresses: Addresses::default(),
             emptied: Vec::new(),
             moment: Moment::default(),
+            waiting: Waiting::default(),
             meta: TraceMeta::default(),
         })
     }
@@ -286,6 +289,8 @@ impl<W: Write + Send> TraceBuilder<W> {
         self.objects.remove(live.start);
         self.gone(&live);
         self.meta.orphans.implied_object_frees += 1;
+        self.waiting
+            .add(live.bytes_alloc, live.time_ns, proof.time_ns);
         let mut row = self.implied_row(proof, live.kind.freed_by());
         row.event.object = slot;
         row.event.cache = live.cache;
@@ -515,6 +520,8 @@ impl<W: Write + Send> TraceBuilder<W> {
         meta.complete_assumptions();
         meta.object_slots = self.objects.slots() as u32;
         meta.page_slots = self.pages.slots() as u32;
+        let (from_ns, until_ns) = (meta.first_time_ns, meta.last_time_ns);
+        meta.unseen_frees = Some(self.waiting.within(from_ns, until_ns));
         meta.orphans.never_freed_objects = self.objects.live() as u64;
         meta.orphans.never_freed_pages = self.pages.live() as u64;
         (meta.caches, meta.cache_resolution) = self

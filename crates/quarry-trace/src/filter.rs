@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::error::{Result, TraceError};
 use crate::event::{FullRow, NO_CACHE, seconds};
-use crate::meta::{LoadPart, TraceMeta};
+use crate::meta::{LoadPart, RcuFrees, TraceMeta};
 use crate::outfile::{Existing, OutFile};
 use crate::read::{Owned, TraceFile};
 use crate::rebuild::Rebuild;
@@ -157,6 +157,10 @@ pub fn filter_to<W: Write + Send>(
                 .until_ns
                 .is_none_or(|until_ns| report.time_ns < until_ns)
     });
+    part.meta_mut().rcu = match whole_machine {
+        true => meta.rcu.within(filter.from_ns, filter.until_ns),
+        false => RcuFrees::default(),
+    };
     let window = |load: LoadPart| load.within(filter.from_ns, filter.until_ns);
     part.meta_mut().load = meta.load_part().and_then(window);
     part.meta_mut().add_reports(&filter.reports)?;

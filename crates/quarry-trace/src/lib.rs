@@ -141,6 +141,7 @@ mod rebuild;
 pub mod record;
 mod report;
 mod schema;
+mod waiting;
 mod write;
 
 pub use build::{PAGE_SIZE_ASSUMED, TraceBuilder};
@@ -157,7 +158,7 @@ pub use import::{
 };
 pub use meta::{
     CacheEntry, CacheOrigin, CacheResolution, FORMAT_VERSION, FORMAT_VERSION_MIN, KindCounts,
-    LoadPart, Orphans, SlabMemory, Table, TraceMeta,
+    LoadPart, Orphans, RcuBatch, RcuFrees, SlabMemory, Table, TraceMeta,
 };
 pub use moment::{Moment, ParseMomentError};
 pub use outfile::{Existing, OutFile, OutFolder, host_name, remove_unfinished_outputs};
@@ -168,3 +169,4 @@ pub use read::{
     number_columns,
 };
 pub use report::{KernelReport, NewReport, Origin};
+pub use waiting::{UnseenFrees, Waiting};

@@ -11,6 +11,7 @@ use crate::error::{Result, TraceError, clip};
 use crate::event::{Kind, NO_CACHE};
 use crate::report::{KernelReport, NewReport};
 use crate::schema::Checksum;
+use crate::waiting::UnseenFrees;
 
 /// The version of the file format that this crate writes.
 ///
@@ -128,6 +129,13 @@ pub struct TraceMeta {
     /// file is of version 1.
     #[serde(default)]
     pub slab_memory: Option<SlabMemory>,
+    /// Frees of `kfree_rcu()`, if the kernel told of any when their grace periods were over.
+    #[serde(default, skip_serializing_if = "RcuFrees::is_empty")]
+    pub rcu: RcuFrees,
+    /// Memory of objects whose free has no event, each from its allocation to the later use of its memory: at most what
+    /// waits for a grace period or lies free. `None` if it was not counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unseen_frees: Option<UnseenFrees>,
     /// Numbers of caches by the way in which they were named.
     pub cache_resolution: CacheResolution,
     /// The cache table; entry 0 is kmalloc.
@@ -409,6 +417,55 @@ impl Orphans {
     pub fn never_freed(&self) -> u64 {
         self.never_freed_objects + self.never_freed_pages
     }
+}
+
+/// Objects of `kfree_rcu()` that were freed when their grace periods were over.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RcuFrees {
+    /// Bulk calls, by time: their objects have no event of their own. The first [`RcuFrees::BATCHES_MAX`].
+    pub batches: Vec<RcuBatch>,
+    /// Objects of all bulk calls.
+    pub bulk_objects: u64,
+    /// Objects that were freed one by one, each with an event of its own.
+    pub singles: u64,
+}
+
+impl RcuFrees {
+    /// Most batches that the footer has; objects of further ones are only counted.
+    pub const BATCHES_MAX: usize = 100_000;
+
+    /// Those in a window. Of frees one by one the times are not kept: a window has none.
+    pub(crate) fn within(&self, from_ns: Option<u64>, until_ns: Option<u64>) -> Self {
+        if (from_ns, until_ns) == (None, None) {
+            return self.clone();
+        }
+        let window = from_ns.unwrap_or(0)..until_ns.unwrap_or(u64::MAX);
+        let batches = self.batches.iter();
+        let batches = batches.filter(|batch| window.contains(&batch.time_ns));
+        let batches: Vec<RcuBatch> = batches.copied().collect();
+        Self {
+            bulk_objects: batches.iter().map(|batch| u64::from(batch.objects)).sum(),
+            batches,
+            singles: 0,
+        }
+    }
+
+    /// True if the kernel told of no free.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// A bulk call of `kfree_rcu()`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RcuBatch {
+    /// Time by the events' clock.
+    pub time_ns: u64,
+    /// The CPU that freed.
+    pub cpu: u16,
+    /// Objects that it freed.
+    pub objects: u32,
 }
 
 /// Slab pages that were identified.

@@ -382,7 +382,7 @@ mod tests {
         };
         assert_eq!(
             order("what-if"),
-            "stage at kernel had_cpus had_page_size force release design page_size possible_cpus cpus config set"
+            "stage at kernel had_cpus had_page_size force release design page_size possible_cpus cpus config guests set"
         );
         assert_eq!(
             order("replay"),

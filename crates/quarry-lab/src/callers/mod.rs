@@ -14,7 +14,7 @@ mod view;
 
 use std::collections::{BTreeMap, HashMap};
 
-use quarry_trace::{Flags, FullRow, NO_CACHE, TraceFile, TraceMeta};
+use quarry_trace::{Flags, FullRow, NO_CACHE, TraceFile, TraceMeta, Waiting};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -80,6 +80,9 @@ pub struct Caller {
     pub frees: u64,
     /// Frees among them on another CPU than the one that allocated.
     pub cross_cpu_frees: u64,
+    /// Bytes in the mean of objects that ended without an event, each from its allocation to the later use of its memory:
+    /// at most what waits for a grace period or lies free. Objects that are alive at the end are not in it.
+    pub waiting_mean_bytes: u64,
     /// Call sites, the largest share of the peak first.
     pub sites: Vec<Share>,
     /// Processes, in the same order.
@@ -116,6 +119,10 @@ pub struct Totals {
     pub end_live_bytes: u64,
     /// Frees of these objects.
     pub frees: u64,
+    /// Bytes in the mean of objects that ended without an event: at most what waits for a grace period or lies free.
+    pub waiting_mean_bytes: u64,
+    /// The same, at most at once.
+    pub waiting_most_bytes: u64,
     /// Frees of objects from before, whose callers are unknown.
     pub unknown_frees: u64,
     /// Allocations by the recorder itself, which are left out.
@@ -137,6 +144,8 @@ struct Part {
     bytes_alloc: u64,
     frees: u64,
     cross_cpu_frees: u64,
+    /// Bytes times nanoseconds of objects that ended without an event.
+    waiting_byte_ns: u128,
     live: Live,
     /// Amounts at the peak with this number; amounts at a later one are those of `live`.
     at_peak: (u64, Live),
@@ -160,7 +169,12 @@ enum Slot {
     /// An object of the recorder.
     LeftOut,
     /// An object of the part with this number.
-    Object { part: u32, bytes: u32, cpu: u16 },
+    Object {
+        part: u32,
+        bytes: u32,
+        cpu: u16,
+        from_ns: u64,
+    },
 }
 
 /// Key of a part: numbers of call site, process, cache and call stack.
@@ -177,6 +191,9 @@ pub struct Callers {
     /// Number of the peak so far.
     peak: u64,
     live_bytes: u64,
+    waiting: Waiting,
+    /// Begin and end of what was read.
+    part_ns: (u64, u64),
 }
 
 impl Callers {
@@ -205,6 +222,11 @@ impl Callers {
                 names: Default::default(),
                 peak: 0,
                 live_bytes: 0,
+                waiting: Waiting::default(),
+                part_ns: (
+                    from_ns.max(meta.first_time_ns),
+                    until_ns.min(meta.last_time_ns),
+                ),
             },
         };
         let (mut rows, mut chunk) = (file.rows(), Vec::new());
@@ -224,6 +246,10 @@ impl Callers {
             part.keep_peak(self.peak);
             self.totals.end_live_bytes += part.live.bytes;
         }
+        let (from_ns, until_ns) = self.part_ns;
+        let waiting = self.waiting.within(from_ns, until_ns);
+        self.totals.waiting_mean_bytes = waiting.mean_bytes;
+        self.totals.waiting_most_bytes = waiting.most_bytes;
         self
     }
 
@@ -245,6 +271,7 @@ impl Callers {
             })
             .collect();
         let mut shares = vec![[(); 3].map(|()| HashMap::<u32, Share>::new()); callers.len()];
+        let mut waiting = vec![0_u128; callers.len()];
         for (key, part) in self.keys.iter().zip(&self.parts) {
             let at = key[by as usize] as usize;
             let caller = &mut callers[at];
@@ -259,13 +286,17 @@ impl Callers {
             caller.end_live_objects += part.live.objects;
             caller.frees += part.frees;
             caller.cross_cpu_frees += part.cross_cpu_frees;
+            waiting[at] += part.waiting_byte_ns;
             for (of, number) in shares[at].iter_mut().zip(key) {
                 let share = of.entry(*number).or_default();
                 share.allocs += part.allocs;
                 share.peak_live_bytes += peak.bytes;
             }
         }
-        for (caller, shares) in callers.iter_mut().zip(shares) {
+        let length_ns = self.part_ns.1.saturating_sub(self.part_ns.0).max(1);
+        for ((caller, shares), waiting) in callers.iter_mut().zip(shares).zip(waiting) {
+            let mean = waiting / u128::from(length_ns);
+            caller.waiting_mean_bytes = u64::try_from(mean).unwrap_or(u64::MAX);
             let mut lists = shares.into_iter().zip(&self.names).map(|(of, names)| {
                 let named = of.into_iter().map(|(number, share)| Share {
                     name: names.of(number).to_string(),
@@ -352,7 +383,12 @@ impl Reader<'_> {
             self.callers
                 .gain(part, event.bytes_req, bytes, event.time_ns);
             let cpu = event.cpu;
-            Slot::Object { part, bytes, cpu }
+            Slot::Object {
+                part,
+                bytes,
+                cpu,
+                from_ns: event.time_ns,
+            }
         };
         if let Some(of_object) = self.slots.get_mut(event.object as usize) {
             *of_object = slot;
@@ -363,8 +399,19 @@ impl Reader<'_> {
         let event = &row.event;
         let slot = self.slots.get_mut(event.object as usize);
         match slot.map(std::mem::take) {
-            Some(Slot::Object { part, bytes, cpu }) => {
+            Some(Slot::Object {
+                part,
+                bytes,
+                cpu,
+                from_ns,
+            }) => {
                 // The importer does not know where the object of an implied free was freed.
+                if event.flags.has(Flags::IMPLIED) {
+                    let callers = &mut self.callers;
+                    callers.waiting.add(bytes, from_ns, event.time_ns);
+                    let length_ns = u128::from(event.time_ns.saturating_sub(from_ns));
+                    callers.parts[part as usize].waiting_byte_ns += u128::from(bytes) * length_ns;
+                }
                 let elsewhere = cpu != event.cpu && !event.flags.has(Flags::IMPLIED);
                 self.callers.lose(part, bytes, elsewhere);
             }

@@ -23,6 +23,9 @@ pub const CALLERS: Spec = Spec {
                 .about("The column has it as a part of `bytes_alloc`."),
             column("freed on\nother CPU", "cross_cpu_frees", Of("frees"))
                 .about("The column has them as a part of all frees of its objects."),
+            column("waiting,\nat most", "waiting_mean_bytes", Bytes)
+                .about("For a grace period, or free, in the mean: from the allocation to the next use of the memory.")
+                .more(),
             column("caches", "caches.name", Text)
                 .about(LARGEST)
                 .worded(|caller| largest(list(caller, "caches"))),

@@ -32,6 +32,7 @@ impl Booted {
                 settings: setup.tuning.clone(),
                 set: String::new(),
                 state: setup.state,
+                missing: std::collections::BTreeMap::new(),
                 inspect: None,
             },
             driver,

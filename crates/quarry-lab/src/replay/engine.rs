@@ -229,6 +229,7 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
             }
             // One comparison covers reaping, the page lists' work and samples; it fails for all but some events a second.
             if self.due_ns <= event.time_ns {
+                self.silent_changes(event.time_ns)?;
                 self.periodic(event.time_ns);
             }
             self.perform(event)?;
@@ -312,7 +313,8 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
             pages.periodic(self.driver.zone_locks() - locks_before);
         }
         let work_ns = self.reap.due_ns().min(self.vmstat.due_ns());
-        self.due_ns = work_ns.min(self.sampler.due_ns());
+        let held_ns = self.held.as_ref().map_or(u64::MAX, Held::due_ns);
+        self.due_ns = work_ns.min(self.sampler.due_ns()).min(held_ns);
     }
 
     pub(super) fn finish(mut self) -> Outcome {

@@ -12,7 +12,7 @@ use crate::bundled::{BUNDLED, Bundled};
 use crate::error::LabError;
 use crate::infer::{Inferred, Recorded, infer};
 use crate::replay::pages::PageMode;
-use crate::replay::part::Part;
+use crate::replay::part::{Part, Window};
 use crate::run::RunSpec;
 use quarry_designs::list;
 use quarry_snapshot::{Origin, Pagetypeinfo, Slabinfo, Snapshot, Zoneinfo};
@@ -154,6 +154,12 @@ impl Input {
                 until_ns: Some(load.until_ns),
             };
         }
+    }
+
+    /// Begin and end of the part, by the recording's clock.
+    pub(super) fn part_bounds(&self) -> (u64, u64) {
+        let meta = self.file.meta();
+        Window::new(self.part).bounds(meta.first_time_ns, meta.last_time_ns)
     }
 
     /// True if the trace has what its kernel held before the load.

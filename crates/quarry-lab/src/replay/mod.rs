@@ -199,6 +199,7 @@ fn run_on<D: Design>(
             if is_empty && input.part != Part::default() {
                 return Err(input.empty_part());
             }
+            engine.silent_changes(u64::MAX)?;
             let outcome = engine.finish();
             let mut report = report(spec, input, driver, outcome, &before);
             if reported.is_some() {

@@ -104,7 +104,7 @@ impl<'a> State<'a> {
                 is_tiny: old.kernel.is_tiny,
                 ..new.clone()
             };
-            told.name_tiny(before, compare(snapshot, old, &same).predicted_bytes);
+            told.name_tiny(before, compare(snapshot, old, &same, None).predicted_bytes);
         }
         told.place_likely(question.guests);
         told.fit_into(snapshot.memory_bytes);

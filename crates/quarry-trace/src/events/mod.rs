@@ -11,6 +11,7 @@ mod flags;
 mod format;
 pub(crate) mod merge;
 pub(crate) mod names;
+pub(crate) mod rcu;
 mod ring;
 pub(crate) mod stacks;
 

@@ -375,6 +375,9 @@ impl<W: Write + Send> Import<'_, W> {
             }
             Ok(Line::Lost(count, Writer::Perf)) => add(&mut self.facts.lost_records, count),
             Ok(Line::Lost(count, _)) => add(&mut self.facts.lost_marks, count),
+            Ok(Line::Rcu(event, cpu, time_ns)) => {
+                self.trace.meta_mut().rcu.add(event, cpu, time_ns);
+            }
             Ok(Line::OtherEvent(name)) => self.other_events(name, 1),
             Ok(Line::Comment) => {
                 perf::header(text, &mut self.facts);

@@ -34,6 +34,7 @@ use crate::cpu_list::cpu_list;
 use crate::error::{Result, TraceError};
 use crate::events::merge::{Merge, Round};
 use crate::events::names::{Symbols, Tasks};
+use crate::events::rcu::{RcuDecoder, RcuEvent};
 use crate::events::stacks::Stacks;
 use crate::events::{Decoder, Format, RingLayout};
 use crate::import::refills::Refills;
@@ -204,6 +205,15 @@ impl Recorder {
                 recorded.push(name.to_string());
             }
         }
+        let mut rcu = RcuDecoder::default();
+        // Only kernels with CONFIG_RCU_TRACE have them.
+        for name in RcuEvent::NAMES.map(|name| format!("rcu/{name}")) {
+            if let Some(format) = format(&instance, &name)?
+                && rcu.add(&format)
+            {
+                recorded.push(name);
+            }
+        }
         let stacks = match options.stacks {
             true => Some(with_stacks(&instance, &decoder, &recorded)?),
             false => None,
@@ -218,6 +228,7 @@ impl Recorder {
                 trace,
                 refills: Refills::default(),
                 decoder,
+                rcu,
                 tasks,
                 symbols: Symbols::read(),
             },

@@ -6,6 +6,7 @@ use crate::build::TraceBuilder;
 use crate::error::Result;
 use crate::events::Decoder;
 use crate::events::names::{Symbols, Tasks};
+use crate::events::rcu::RcuDecoder;
 use crate::import::refills::Refills;
 
 /// Trace under construction, and the tables that samples are read by.
@@ -13,6 +14,7 @@ pub(super) struct Sink {
     pub(super) trace: TraceBuilder<File>,
     pub(super) refills: Refills,
     pub(super) decoder: Decoder,
+    pub(super) rcu: RcuDecoder,
     pub(super) tasks: Tasks,
     pub(super) symbols: Symbols,
 }
@@ -27,6 +29,10 @@ impl Sink {
         stack: Option<&[u8]>,
     ) -> Result<()> {
         if self.tasks.take(sample) {
+            return Ok(());
+        }
+        if let Some(event) = self.rcu.take(sample) {
+            self.trace.meta_mut().rcu.add(event, cpu, time_ns);
             return Ok(());
         }
         let site = self.decoder.call_site(sample);

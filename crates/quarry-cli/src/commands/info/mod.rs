@@ -10,7 +10,7 @@ use quarry_core::tunables::Scope;
 use quarry_designs::DesignEntry;
 use quarry_lab::ask::Source;
 use quarry_snapshot::Snapshot;
-use quarry_trace::{Table, TraceMeta};
+use quarry_trace::{Table, TraceMeta, UnseenFrees};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -144,6 +144,11 @@ pub(crate) struct Trace<'a> {
     pub(crate) recorder_pids: &'a [i32],
     /// Allocations that have a call stack.
     pub(crate) stack_rows: u64,
+    /// Memory of objects whose free has no event (bulk calls, `kfree_rcu()`), each from its allocation to the next use of
+    /// its memory: at most what waits for a grace period or lies free. Null if unknown.
+    pub(crate) unseen_frees: Option<UnseenFrees>,
+    /// Objects that batches of `kfree_rcu()` freed, as the kernel told; 0 if it told of none.
+    pub(crate) rcu_objects: u64,
     /// Frees of NULL or of the zero-size pointer.
     pub(crate) null_frees: u64,
     /// Allocations that returned nothing.
@@ -264,6 +269,8 @@ fn of_trace<'a>(name: &'a str, meta: &'a TraceMeta, snapshot: Option<&'a Snapsho
         recorder_share: recorder_rows(meta).map(share),
         recorder_pids: &meta.recorder_pids,
         stack_rows: meta.stack_rows,
+        unseen_frees: meta.unseen_frees,
+        rcu_objects: meta.rcu.bulk_objects,
         null_frees: meta.null_frees,
         failed_allocs: meta.failed_allocs,
         processes: busy(&meta.comms),

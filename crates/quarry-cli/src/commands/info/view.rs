@@ -65,6 +65,10 @@ const FACTS: Spec = Spec {
             column("unmatched", "trace.orphans_by_kind", Text)
                 .worded(|of| of_trace(of, unmatched))
                 .rare(),
+            column("waiting", "trace.unseen_frees trace.rcu_objects", Text)
+                .about("Memory that waits for a grace period or lies free, without an event: at most so much.")
+                .worded(|of| of_trace(of, waiting))
+                .rare(),
             column("assumed", "trace.assumptions", Text)
                 .worded(|of| lines(of, "trace.assumptions", "\n"))
                 .rare(),
@@ -322,6 +326,24 @@ fn reports(trace: &Value) -> String {
 fn offset(trace: &Value, time_ns: f64) -> String {
     let after = time_ns - number(trace, "first_time_ns").unwrap_or(0.0);
     format!("{:+.3}", after / 1e9)
+}
+
+/// Memory of objects that end without an event; empty if there are none.
+fn waiting(trace: &Value) -> String {
+    let unseen = &trace["unseen_frees"];
+    let [mean, most] = ["mean_bytes", "most_bytes"].map(|name| whole(unseen, name));
+    if most == 0 {
+        return String::new();
+    }
+    let told = match whole(trace, "rcu_objects") {
+        0 => "the kernel did not tell of its batches".to_string(),
+        objects => format!("the kernel told of batches of {} objects", count(objects)),
+    };
+    format!(
+        "for a grace period, or free: at most {} in the mean and {} at once; {told}",
+        bytes(mean),
+        bytes(most)
+    )
 }
 
 fn unmatched(trace: &Value) -> String {

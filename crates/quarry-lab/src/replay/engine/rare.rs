@@ -3,9 +3,10 @@
 use quarry_core::design::Design;
 use quarry_core::machine::CpuId;
 use quarry_sim::driver::{CacheIndex, CacheView};
-use quarry_trace::ReplayEvent;
+use quarry_trace::{NO_OBJECT, ReplayEvent};
 
-use super::super::objects::{BEFORE, Entry, KMALLOC, NONE, UNSERVED};
+use super::super::initial::Change;
+use super::super::objects::{self, BEFORE, Entry, KMALLOC, NONE, UNSERVED};
 use super::super::pages::Pages;
 use super::Engine;
 use crate::error::LabError;
@@ -28,6 +29,57 @@ impl<'h, D: Design> Engine<'_, 'h, D> {
         freed.map_err(|source| self.input.bad_free(row, event.object, source))?;
         self.outcome.tally.initial_frees += 1;
         self.outcome.object_bytes -= u64::from(orphan.bytes);
+        Ok(())
+    }
+
+    /// Frees and allocates what no event says, as far as it is due by now.
+    #[cold]
+    pub(in super::super) fn silent_changes(&mut self, now_ns: u64) -> Result<(), LabError> {
+        while let Some(change) = self.held.as_mut().and_then(|held| held.change(now_ns)) {
+            match change {
+                Change::Free(object, is_told) => self.free_silently(object, is_told)?,
+                Change::FreeHeld(orphan) => {
+                    let cpu = CpuId(0);
+                    self.driver.run_on(cpu);
+                    let freed = match orphan.cache {
+                        Some(cache) => self.driver.free(cache, orphan.object, cpu),
+                        None => self.driver.kfree(orphan.object, cpu),
+                    };
+                    freed.map_err(|source| self.input.bad_free(self.row, NO_OBJECT, source))?;
+                    self.outcome.object_bytes -= u64::from(orphan.bytes);
+                }
+                Change::Alloc(cache, bytes) => {
+                    self.driver.run_on(CpuId(0));
+                    let object = match cache {
+                        Some(cache) => self.driver.alloc(cache),
+                        None => self.driver.kmalloc(bytes),
+                    };
+                    if object.is_some() {
+                        self.outcome.object_bytes += u64::from(bytes);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Frees an object of the part at a moment without an event; a row of the trace that tells of it does nothing then.
+    fn free_silently(&mut self, object: u32, is_told: bool) -> Result<(), LabError> {
+        let entry = &mut self.table[object as usize];
+        let Some(of_heap) = entry.object.take() else {
+            return Ok(());
+        };
+        let (cache, bytes, cpu) = (entry.cache, entry.bytes, entry.cpu);
+        entry.cache = UNSERVED;
+        self.driver.run_on(CpuId(cpu.into()));
+        let freed = objects::free(self.driver, cache, of_heap, cpu);
+        freed.map_err(|source| self.input.bad_free(self.row, object, source))?;
+        self.outcome.tally.frees += 1;
+        if is_told {
+            self.outcome.tally.implied_frees += 1;
+            self.count_implied(cache, bytes);
+        }
+        self.outcome.object_bytes -= u64::from(bytes);
         Ok(())
     }
 

@@ -39,6 +39,8 @@ fn first_cpu(machine: &VirtualMachine, node: NodeId) -> CpuId {
 pub(super) struct Filling<'a, 'h, D: Design> {
     pub(super) run: &'a RunSpec,
     pub(super) row: &'a SlabinfoRow,
+    /// The row's index.
+    pub(super) at: u16,
     /// The row's cache in the run's kernel.
     pub(super) told: &'a CachePrediction,
     pub(super) source: Source,

@@ -113,6 +113,7 @@ mod lists;
 mod seen;
 mod shape;
 mod sheaves;
+mod silent;
 #[cfg(test)]
 mod tests;
 
@@ -133,6 +134,9 @@ use fill::{Filled, Filling, Source, is_told};
 use quarry_snapshot::{CacheAttributes, SlabinfoRow, Snapshot};
 use quarry_state::{CachePrediction, Draw, Sheaves, State, in_a_kernel, kmalloc_class};
 use seen::Seen;
+use silent::{Changes, SilentDraw};
+
+pub(super) use silent::Change;
 
 /// Kinds of kmalloc caches beside the normal one: which flag leads there and what their names begin
 /// with. The first flag that an allocation has decides.
@@ -165,6 +169,8 @@ pub(super) struct Held<'h> {
     object_bytes: u64,
     /// Driver's cache by type of kmalloc and class.
     typed: [[u16; CLASSES]; KMALLOC_KINDS.len()],
+    /// Frees and allocations without an event.
+    changes: Changes<'h>,
 }
 
 /// Inputs of the preparation.
@@ -209,10 +215,13 @@ impl<'h> Held<'h> {
             orphans: HashMap::new(),
             object_bytes: 0,
             typed: [[NONE; CLASSES]; KMALLOC_KINDS.len()],
+            changes: Changes::default(),
         };
         let seen = Seen::scan(preparation, &rows)?;
         let mut fillings = Vec::new();
-        for ((row, told), row_seen) in rows.iter().zip(&told.caches).zip(&seen.rows) {
+        for (at, ((row, told), row_seen)) in
+            (0..).zip(rows.iter().zip(&told.caches).zip(&seen.rows))
+        {
             if told.objs_per_slab == 0 {
                 // The run's kernel has no such cache: its objects are pages.
                 continue;
@@ -246,6 +255,7 @@ impl<'h> Held<'h> {
                 let stock = preparation.stock_of(&view);
                 view.set_attribute("sheaf_capacity", 0);
                 fillings.push(Filling {
+                    at,
                     run: preparation.spec,
                     row,
                     told,
@@ -265,10 +275,16 @@ impl<'h> Held<'h> {
             filled.push(filling.fill(driver, &mut draw)?);
         }
         preparation.make_room_for_sheaves(&fillings, &mut filled, driver)?;
+        let (spec, input) = (preparation.spec, preparation.input);
+        let part = input.map_or((0, 0), Input::part_bounds);
+        let batches = input.map_or(&[][..], |input| &input.file.meta().rcu.batches);
+        let mut silent = SilentDraw::new(spec.state, &spec.missing, (&seen, &rows), part, batches);
         for (filling, filled) in fillings.iter().zip(filled) {
             held.keep(filling, &filled.others, filled.orphans);
+            silent.add(filling, filled.others);
             filling.stock(filled.in_sheaves, driver)?;
         }
+        silent.finish(&mut held);
         for filling in &fillings {
             filling.complete(driver)?;
         }
@@ -312,6 +328,16 @@ impl<'h> Held<'h> {
     /// Bytes of all objects at the beginning.
     pub(super) fn object_bytes(&self) -> u64 {
         self.object_bytes
+    }
+
+    /// When the next change without an event is due.
+    pub(super) fn due_ns(&self) -> u64 {
+        self.changes.due_ns()
+    }
+
+    /// The next change without an event that is due by now.
+    pub(super) fn change(&mut self, now_ns: u64) -> Option<Change<'h>> {
+        self.changes.take(now_ns)
     }
 
     /// Takes the object that a row of the trace frees.

@@ -66,6 +66,19 @@ pub(super) struct Orphan {
     pub(super) slab: Option<usize>,
 }
 
+/// An object that the part allocates and whose free has no event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Silent {
+    /// Its number in the trace.
+    pub(super) object: u32,
+    /// Index of its cache among the report's rows.
+    pub(super) row: u16,
+    /// When it was allocated.
+    pub(super) from_ns: u64,
+    /// When its memory was used again, or when the part ended.
+    pub(super) until_ns: u64,
+}
+
 /// Observations of the cache of one row of the report.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RowSeen {
@@ -85,10 +98,15 @@ pub(super) struct RowSeen {
 }
 
 /// Observations of a report's caches, in the order of its rows.
+#[derive(Default)]
 pub(super) struct Seen {
     pub(super) rows: Vec<RowSeen>,
     /// True if the trace records pages at all.
     pub(super) tells_pages: bool,
+    /// Objects of the part whose memory was used again, with no event of their free, in the order of that use.
+    pub(super) ended: Vec<Silent>,
+    /// Objects of the part that no event ends.
+    pub(super) alive: Vec<Silent>,
 }
 
 /// An object while it is alive.
@@ -97,6 +115,7 @@ struct Alive {
     row: u16,
     page: Option<u32>,
     before: bool,
+    from_ns: u64,
 }
 
 /// Rows by what events say.
@@ -119,6 +138,7 @@ struct Scan<'a> {
     unknown: HashMap<u32, Vec<u64>>,
     /// Pages of slabs that were made in the part, and the CPU that made them.
     made: HashMap<u32, u16>,
+    ended: Vec<Silent>,
 }
 
 impl Seen {
@@ -130,7 +150,7 @@ impl Seen {
         let Some(input) = preparation.input else {
             return Ok(Self {
                 rows: vec![RowSeen::default(); rows.len()],
-                tells_pages: false,
+                ..Self::default()
             });
         };
         let meta = input.file.meta();
@@ -142,6 +162,7 @@ impl Seen {
             row_of_page: HashMap::new(),
             unknown: HashMap::new(),
             made: HashMap::new(),
+            ended: Vec::new(),
         };
         let mut window = Window::new(input.part);
         let mut events = input.file.events_with_pages();
@@ -164,7 +185,20 @@ impl Seen {
         for row in &mut scan.rows {
             row.orphans.sort_by_key(|orphan| orphan.row);
         }
+        let (_, until_ns) = input.part_bounds();
+        let alive = (0..).zip(&scan.alive);
+        let alive = alive.filter_map(|(object, alive)| {
+            let alive = alive.filter(|alive| !alive.before)?;
+            Some(Silent {
+                object,
+                row: alive.row,
+                from_ns: alive.from_ns,
+                until_ns,
+            })
+        });
         Ok(Self {
+            alive: alive.collect(),
+            ended: scan.ended,
             rows: scan.rows,
             tells_pages: meta.slab_memory.is_some(),
         })
@@ -233,7 +267,12 @@ impl Scan<'_> {
         let place = place.filter(|_| maker.is_none());
         let page = place.map(|place| place.page);
         let before = phase == Phase::Before;
-        self.alive[event.object as usize] = Some(Alive { row, page, before });
+        self.alive[event.object as usize] = Some(Alive {
+            row,
+            page,
+            before,
+            from_ns: event.time_ns,
+        });
         if let Some(page) = page
             && self.row_of_page.insert(page, row).is_none()
         {
@@ -298,6 +337,14 @@ impl Scan<'_> {
                 self.orphan(number, alive.row, alive.page);
             } else if phase != Phase::Before {
                 self.shrink(alive.row, alive.page);
+                if event.flags.has(Flags::IMPLIED) {
+                    self.ended.push(Silent {
+                        object: event.object,
+                        row: alive.row,
+                        from_ns: alive.from_ns,
+                        until_ns: event.time_ns,
+                    });
+                }
             }
             return;
         }

@@ -347,3 +347,43 @@ fn lists_that_are_told_are_full_or_not() {
     assert_eq!(pages(1, 11), 20);
     assert_eq!(pages(0, 12), 20);
 }
+
+/// A replay of a cache with 20 full slabs, whose end has this many full ones; a CPU holds one slab at most, if sysfs says so.
+fn ends_with(events: &[RawEvent<'_>], slabs: u64, sysfs: bool) -> CacheCheck {
+    let run = replay(events, &[row(BOX, 192, 21, 1, 20, 0)], |_, input| {
+        input.check = Some(Slabinfo {
+            rows: vec![row(BOX, 192, 21, 1, slabs, 0)],
+        });
+        let mut limits = CacheAttributes::default();
+        limits.set("cpu_partial", "0");
+        if sysfs {
+            let snapshot = input.initial.as_mut().unwrap();
+            snapshot.sysfs = BTreeMap::from([(BOX.to_string(), limits)]);
+        }
+    });
+    cache(&run.check, BOX).clone()
+}
+
+#[test]
+fn the_last_report_tells_of_calls_without_an_event() {
+    let allocs: Vec<_> = (1..=210)
+        .map(|n| event(Kind::KmemCacheAlloc, n, 0))
+        .collect();
+    let grown = ends_with(&allocs, 20, false);
+    assert_eq!(grown.missing, 0, "nothing tells what CPUs hold");
+    let grown_by = grown.predicted_active_objs - 420;
+    assert!((189..=210).contains(&grown_by), "{grown:?}");
+    // That many were freed: the kernel has as many as before.
+    let freed = ends_with(&allocs, 20, true);
+    assert_eq!(freed.missing as u64, grown.predicted_active_objs - 420);
+    assert_eq!((freed.implied_frees, freed.frees), (0, grown_by));
+    assert!(freed.predicted_active_objs < grown.predicted_active_objs);
+    assert!(freed.predicted_bytes <= grown.predicted_bytes);
+    // Two CPUs hold 42 free objects at most: a difference of less tells nothing.
+    assert_eq!(ends_with(&allocs, 29, true).missing, 0);
+    // The kernel made ten slabs, and one allocation has an event.
+    let unseen = ends_with(&allocs[..1], 30, true);
+    assert!(unseen.missing < -42, "{unseen:?}");
+    assert_eq!(unseen.allocs, 1 + unseen.missing.unsigned_abs());
+    assert_eq!(unseen.predicted_bytes / 4096, 30);
+}

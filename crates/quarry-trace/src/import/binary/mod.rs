@@ -24,6 +24,7 @@ use crate::event::{RawEvent, seconds};
 use crate::events::Decoder;
 use crate::events::merge::{Merge, Round};
 use crate::events::names::{Symbols, Tasks};
+use crate::events::rcu::RcuDecoder;
 use crate::meta::CPUS_MAX;
 use bytes::Fault;
 use info::TracingInfo;
@@ -190,6 +191,10 @@ impl<W: Write + Send> Import<'_, W> {
         if samples.tasks.take(sample) {
             return Ok(());
         }
+        if let (Some(event), Ok(cpu)) = (samples.rcu.take(sample), u16::try_from(cpu)) {
+            self.trace.meta_mut().rcu.add(event, cpu, time_ns);
+            return Ok(());
+        }
         let site = samples.decoder.call_site(sample);
         let Some(mut event) = samples.decoder.decode(sample) else {
             let id = sample.first_chunk().map(|id| u16::from_ne_bytes(*id));
@@ -255,6 +260,7 @@ impl<W: Write + Send> Import<'_, W> {
 /// Decoder of a file's samples.
 struct Samples {
     decoder: Decoder,
+    rcu: RcuDecoder,
     tasks: Tasks,
     symbols: Symbols,
     /// All tracepoints, by id.
@@ -265,6 +271,7 @@ impl Samples {
     fn new(info: TracingInfo) -> Self {
         let mut samples = Self {
             decoder: Decoder::default(),
+            rcu: RcuDecoder::default(),
             tasks: Tasks::default(),
             symbols: Symbols::parse(&info.symbols),
             names: HashMap::new(),
@@ -282,7 +289,7 @@ impl Samples {
             match format.name.as_str() {
                 "task_newtask" => samples.tasks.add(&format, "comm"),
                 "task_rename" => samples.tasks.add(&format, "newcomm"),
-                _ => samples.decoder.add(format),
+                _ => samples.rcu.add(&format) || samples.decoder.add(format),
             };
         }
         samples

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::event::{Flags, Kind, NO_OBJECT, ReplayEvent};
+use crate::meta::RcuBatch;
 
 #[test]
 fn perf_of_6_18() {
@@ -204,4 +205,30 @@ fn nothing_is_freed_and_nothing_is_allocated() {
     let meta = trace.meta();
     assert_eq!((meta.null_frees, meta.failed_allocs, rows.len()), (3, 3, 1));
     assert_eq!((meta.events.kfree, meta.events.mm_page_alloc), (4, 2));
+}
+
+/// Bulk calls of `kfree_rcu()` go to the footer, single ones have a `kfree` of their own; a line that cannot be read is
+/// another tracepoint's.
+#[test]
+fn frees_after_grace_periods() {
+    let task = "kworker/1:1-40  [001] .....   ";
+    let text = format!(
+        "{task}1.000000: kfree: call_site=f ptr=ffff888100000000\n\
+         {task}2.000000: rcu_invoke_kfree_bulk_callback: rcu_preempt bulk=0x00000000c0ffee00 nr_records=7\n\
+         {task}3.000000: rcu_invoke_kvfree_callback: rcu_preempt rhp=0x00000000c0ffee10 func=16\n\
+         {task}4.000000: rcu_invoke_kfree_bulk_callback: rcu_preempt nr_records=x\n"
+    );
+    let file = run(text.as_bytes(), &options()).unwrap();
+    let meta = file.meta();
+    let batch = RcuBatch {
+        time_ns: 2_000_000_000,
+        cpu: 1,
+        objects: 7,
+    };
+    assert_eq!(meta.rcu.batches, [batch]);
+    assert_eq!((meta.rcu.bulk_objects, meta.rcu.singles), (7, 1));
+    assert_eq!((meta.rows, meta.other_events), (1, 1));
+    let later = meta.rcu.within(Some(2_000_000_001), None);
+    assert!(later.is_empty());
+    assert_eq!(meta.rcu.within(None, Some(2_000_000_001)).bulk_objects, 7);
 }
