@@ -1,38 +1,39 @@
-//! Slab memory of a kernel under other settings, predicted from one snapshot.
+//! The state of a kernel's slabs, from its reports, and the same state on another kernel or machine.
+//!
+//! ```text
+//!   snapshot --> State (state.rs): the kernels that explain it (kernel/), and of each cache how its
+//!                objects lie (lay/)
+//!                  |            |              |
+//!                  v            v              v
+//!               look:        on(question)   held_in(run, draw)
+//!               parts,       (on/): what    places for a heap (lay/places.rs): where a replay
+//!               what frees   is expected,   or a load begins
+//!               slabs        nine in ten
+//! ```
 //!
 //! # What a snapshot tells
 //!
 //! Exact: the slabs of every cache and their geometry; the slabs on the nodes' partial lists and
 //! the objects in them; how many slabs CPUs hold (sysfs `cpu_slabs`), and how many of these wait on
-//! their partial lists. All other slabs are full.
+//! their partial lists. All other slabs are full. A debugger may have read the rest, too.
 //!
 //! # What it cannot tell
 //!
+//! Each unknown is a distribution (`unknown.rs`), whose points give all numbers:
+//!
 //! * *What CPUs use of the slabs they hold.* The kernel counts all of it as in use. With 64 KiB
 //!   pages and 16 CPUs this is most of the memory. Estimated from how many slabs CPUs have used up
-//!   before: `demand.rs`. Just after a shrink of all caches it is nothing: `baseline.rs`.
-//! * *Where objects lie in partial slabs.* Taken as left over at random: `demand.rs`.
-//! * *Which objects exist because of a CPU*: `brought.rs`; and how many CPUs would use a cache on a machine with
-//!   more or fewer of them: `users.rs`. What only *possible* CPUs cost is not in the prediction.
+//!   before: `lay/demand.rs`. Just after a shrink of all caches it is nothing: `state.rs`.
+//! * *Where objects lie in partial slabs.* Taken as left over at random: `lay/demand.rs`.
+//! * *What sheaves keep*, which pins slabs of loads that are gone: `lay/kept.rs`, `lay/pinned.rs`.
+//! * *Which objects exist because of a CPU*: `lay/brought.rs`; and how many CPUs would use a cache on a machine with
+//!   more or fewer of them: `lay/users.rs`. What only *possible* CPUs cost is not in the prediction.
 //! * *Which objects exist because of a page*, or have sizes that depend on it: taken over as they
-//!   are, but for those of `pages.rs`.
-//! * *How many slabs stand empty*, which a node keeps up to `min_partial` of.
+//!   are, but for those of `on/pages.rs`.
 //!
-//! # How it is computed
-//!
-//! For each cache the geometry under the other settings is exact (the design's formulas). Slabs are
-//! then counted in three parts: those that CPUs filled or hold, those on CPUs' partial lists, those
-//! on nodes' lists. Where neither geometry nor CPUs change, the cache stays as it was observed.
-//! Kernels with sheaves for all caches keep objects of loads that are gone, which pins slabs:
-//! `kept.rs`, `pinned.rs`; the sheaves themselves are memory, too: `own.rs`. What a release changes in
-//! the sizes of its objects, and which caches it adds, is not in the prediction.
-//! With other pages some caches come or go: `pages.rs`. `observed` and `predicted` are slabs only;
-//! the report gives what goes to the page allocator beside them.
-//!
-//! `low` and `high` put every unknown at its best and its worst, in all caches at once: one object
-//! or all in what CPUs hold; left-over objects packed or each in a slab of its own. The total is wider by twice the standard
-//! deviation of chance: another boot has other CPUs use a cache. What is likely nine times in ten lies between them: each
-//! unknown is a distribution, and what is independent is added as squares (`unknown.rs`).
+//! `low` and `high` put every unknown at its best and its worst, in all caches at once; the total is wider by twice the
+//! standard deviation of chance: another boot has other CPUs use a cache. What is likely nine times in ten lies between
+//! them: what is independent is added as squares.
 #![forbid(unsafe_code)]
 
 mod draw;
@@ -54,4 +55,4 @@ pub use on::predict;
 pub use on::prediction::{CachePrediction, Cause, ConfigCost, Guests, Prediction};
 pub use on::question::{Config, Question};
 pub use on::releases::Unmodelled;
-pub use state::State;
+pub use state::{CacheState, State};

@@ -6,7 +6,7 @@ use quarry_core::era::Era;
 use quarry_core::geometry::{CacheParams, Geometry};
 use quarry_core::sheaf::geometry::SHEAF_CAPACITY_MAX;
 use quarry_designs::{DesignSpec, Setting};
-use quarry_snapshot::{CacheAttributes, SlabinfoRow, Snapshot};
+use quarry_snapshot::{CacheAttributes, HiddenCache, SlabinfoRow, Snapshot};
 
 use crate::error::StateError;
 use crate::kernel::Run;
@@ -41,9 +41,15 @@ struct CacheStates<'a> {
 }
 
 /// Facts about a cache of a snapshot that no question changes.
-pub(crate) struct CacheState<'a> {
-    pub(crate) row: &'a SlabinfoRow,
-    pub(crate) sysfs: Option<&'a CacheAttributes>,
+pub struct CacheState<'a> {
+    /// Its row.
+    pub row: &'a SlabinfoRow,
+    /// Its attributes in sysfs.
+    pub sysfs: Option<&'a CacheAttributes>,
+    /// What a debugger read of it.
+    hidden: Option<&'a HiddenCache>,
+    /// Slabs on nodes' lists, if sysfs counted them at the moment of the row.
+    partial: Option<u64>,
     /// The cache by the distance of its objects; `None` if no cache has it.
     pub(crate) slot: Option<CacheParams>,
     /// The cache without debugging, if it has debugging.
@@ -105,12 +111,17 @@ impl<'a> State<'a> {
         &self.likeliest.kernel.booted_with
     }
 
+    /// The caches of the snapshot, in its order.
+    #[must_use]
+    pub fn caches(&self) -> &[CacheState<'a>] {
+        self.likeliest.caches(self.snapshot)
+    }
+
     /// The geometry of each cache by the formulas of the snapshot's kernel, in its order; `None` if no cache has such
     /// objects.
     pub fn geometries(&self) -> impl Iterator<Item = Option<Geometry>> {
         let (kernel, line) = (&self.likeliest.kernel, line_of(self.snapshot));
-        let caches = self.likeliest.caches(self.snapshot).iter();
-        caches.map(move |cache| {
+        self.caches().iter().map(move |cache| {
             let asked = || cache.sysfs.and_then(CacheAttributes::params);
             let params = cache.original.or_else(asked).or(cache.slot)?;
             let params = kernel.debug.on(params, cache.row, cache.sysfs);
@@ -291,6 +302,8 @@ impl<'a> CacheState<'a> {
         Self {
             row,
             sysfs,
+            hidden: snapshot.hidden(&row.name),
+            partial: snapshot.partial_slabs(row),
             slot,
             original,
             sheaf_capacity,
@@ -305,12 +318,31 @@ impl<'a> CacheState<'a> {
 }
 
 impl CacheState<'_> {
+    /// Objects in use: as a debugger read them, else as estimated.
+    #[must_use]
+    pub fn objects(&self) -> u64 {
+        self.lay.objects().round() as u64
+    }
+
+    /// Slabs that have no object once CPUs have given back what they hold: fewest, expected, and most.
+    #[must_use]
+    pub fn emptied(&self) -> [f64; 3] {
+        self.lay
+            .emptied(self.row, self.hidden, self.partial.is_some())
+    }
+
+    /// Slabs that become free if each object stays in use with this chance.
+    #[must_use]
+    pub fn dropped(&self, staying: f64) -> f64 {
+        self.lay.dropped(staying)
+    }
+
     /// Places of its objects at a point of what is unknown.
     pub(crate) fn holding(&self, snapshot: &Snapshot, cpus: u32, at: &Point) -> Holding {
         let reported = Reported {
             row: self.row,
-            hidden: snapshot.hidden(&self.row.name),
-            partial: snapshot.partial_slabs(self.row),
+            hidden: self.hidden,
+            partial: self.partial,
             lists: snapshot.cpu_partial_lists(self.row),
             min_partial: self.min_partial,
             cpus,

@@ -176,7 +176,7 @@ impl Look {
         };
         let state = State::of(last)?;
         let told = state.on(&Question::default())?;
-        let mut look = Self::of_one(last, &told);
+        let mut look = Self::of_one(last, &state, &told);
         // A kernel that the formulas do not explain is no ground for predictions.
         if !matches!(told.fit(last), Fit::Bad(_)) {
             look.what_ifs = ask::answers(last, &state)?;
@@ -198,15 +198,16 @@ impl Look {
     /// [`LabError::Usage`] if this build does not have the kernel's design.
     pub fn now(snapshot: &Snapshot, state: &State<'_>) -> Result<Self, LabError> {
         let told = state.on(&Question::default())?;
-        Ok(Self::of_one(snapshot, &told))
+        Ok(Self::of_one(snapshot, state, &told))
     }
 
-    /// Looks at one snapshot; `told` says what is in use. Predictions of other kernels are left out.
-    fn of_one(snapshot: &Snapshot, told: &Prediction) -> Self {
-        let rows = snapshot.slabinfo.rows.iter().zip(&told.caches);
-        let looks = rows.filter(|(row, _)| row.num_slabs > 0);
-        let looks = looks.map(|(row, told)| CacheLook::of(snapshot, row, told.objects));
-        let mut caches: Vec<CacheLook> = looks.collect();
+    /// Looks at one snapshot; `told` says how well the formulas fit. Predictions of other kernels are left out.
+    fn of_one(snapshot: &Snapshot, state: &State<'_>, told: &Prediction) -> Self {
+        let used = state
+            .caches()
+            .iter()
+            .filter(|cache| cache.row.num_slabs > 0);
+        let mut caches: Vec<CacheLook> = used.map(|cache| CacheLook::of(snapshot, cache)).collect();
         caches.sort_by(|a, b| {
             b.slab_bytes
                 .cmp(&a.slab_bytes)
@@ -218,13 +219,14 @@ impl Look {
             shrink.add(&cache.shrink);
         }
         let reclaimable = caches.iter().filter(|cache| cache.reclaimable);
-        let drop = STAYING.map(|staying| Dropped {
-            staying,
+        let drop = std::array::from_fn(|at| Dropped {
+            staying: STAYING[at],
             bytes: reclaimable
                 .clone()
-                .map(|cache| cache.freed_by_drop(staying))
+                .map(|cache| cache.dropped[at])
                 .fold(0, u64::saturating_add),
         });
+        let drop: [Dropped; STAYING.len()] = drop;
         Self {
             slab_bytes: snapshot.slab_bytes(),
             reclaimable_bytes: reclaimable

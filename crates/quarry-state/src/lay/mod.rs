@@ -2,6 +2,7 @@
 
 pub(crate) mod brought;
 pub(crate) mod demand;
+mod freed;
 pub(crate) mod kept;
 pub(crate) mod pinned;
 pub(crate) mod places;
@@ -210,12 +211,14 @@ impl Lay {
         let (held, partial, partial_objects, listed) = match counts {
             Some(sysfs) => {
                 let listed = sysfs.cpu_partial_slabs().unwrap_or(0) as f64;
-                (
-                    kernel::users(sysfs) as f64,
-                    number("partial"),
-                    number("objects_partial"),
-                    [listed; 2],
-                )
+                let partial = number("partial");
+                // Some forms leave them out; slabinfo tells what is free there.
+                let free = row.num_objs.saturating_sub(row.active_objs) as f64;
+                let objects = match sysfs.number("objects_partial") {
+                    Some(objects) => objects as f64,
+                    None => (partial * slots - free).max(0.0),
+                };
+                (kernel::users(sysfs) as f64, partial, objects, [listed; 2])
             }
             None => {
                 let free = row.num_objs.saturating_sub(row.active_objs) as f64;
