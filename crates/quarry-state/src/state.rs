@@ -46,7 +46,7 @@ pub struct CacheState<'a> {
     pub row: &'a SlabinfoRow,
     /// Its attributes in sysfs.
     pub sysfs: Option<&'a CacheAttributes>,
-    /// What a debugger read of it.
+    /// Hidden state that a debugger read of it.
     hidden: Option<&'a HiddenCache>,
     /// Slabs on nodes' lists, if sysfs counted them at the moment of the row.
     partial: Option<u64>,

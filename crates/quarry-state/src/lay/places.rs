@@ -36,7 +36,7 @@ pub struct Holding {
     /// Slabs with free places that no CPU has, if they are known or expected, and free places in all of them.
     open: Option<u64>,
     open_free: u64,
-    /// Of these, free ones that a node keeps at most.
+    /// Free slabs among these that a node keeps at most.
     empty_most: u64,
     /// Free objects in the array of each CPU, and in the one that they share.
     in_arrays: [u64; 2],
@@ -49,7 +49,7 @@ pub struct Holding {
 pub struct Places {
     /// Free places of each slab on nodes' lists.
     pub on_nodes: Vec<u64>,
-    /// What CPUs have, first those that use the cache first.
+    /// Slabs of CPUs, first those that use the cache first.
     pub on_cpus: Vec<OnCpu>,
     /// Free objects in the array of each CPU, and in the one that they share.
     pub in_arrays: [u64; 2],
@@ -73,7 +73,7 @@ fn each(slabs: &SlabsByFree) -> impl Iterator<Item = u64> {
 }
 
 impl Places {
-    /// What a debugger read.
+    /// Places that a debugger read.
     fn known(hidden: &HiddenCache) -> Self {
         let of_nodes = hidden.nodes.values().flat_map(|node| each(&node.partial));
         let on_cpus = hidden.cpus.iter().map(|(cpu, held)| OnCpu {
@@ -89,7 +89,7 @@ impl Places {
     }
 }
 
-/// What places of a reported cache depend on beside its lay.
+/// Facts about a reported cache on which its places depend, beside its lay.
 pub(crate) struct Reported<'a> {
     pub(crate) row: &'a SlabinfoRow,
     pub(crate) hidden: Option<&'a HiddenCache>,

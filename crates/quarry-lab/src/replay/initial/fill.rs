@@ -215,7 +215,7 @@ impl<'h, D: Design> Filling<'_, 'h, D> {
         Ok(())
     }
 
-    /// What sysfs tells of lists. Those of CPUs that the machine has not are some other's.
+    /// Lists, as far as sysfs tells them. Those of CPUs that the machine has not are some other's.
     fn told_lists(&self) -> Told<'_> {
         let (cpus, holding) = (self.run.config.cpus, &self.told.holding);
         let mut lists = match holding.lists {

@@ -12,7 +12,8 @@
 //!
 //! # What is assumed
 //!
-//! Only the first of these is a fact; the others replace what no report contains.
+//! Only the first of these is a fact; the others replace what no report contains. [`quarry_state`] draws 2 to 5
+//! ([`quarry_state::Holding`]), from the same estimates as what-if and `look` have.
 //!
 //! 1. Each cache has its `num_slabs` slabs, and all are full but for the free objects named here.
 //! 2. Its `num_objs - active_objs` free objects lie on the nodes' lists. sysfs tells how many slabs these have
@@ -20,14 +21,12 @@
 //!    whole if there are more than the node keeps (`min_partial`). Without sysfs as many as the node keeps are free as a
 //!    whole, for after a burst it has them; the rest is spread over slabs that are half free. A SLAB tells how many
 //!    slabs are free as a whole: `num_slabs - active_slabs`.
-//! 3. Each CPU has a slab that is half free, which counts as active. A cache with fewer such slabs
-//!    than CPUs has them on those CPUs that allocate from it first in the recording: those that use
-//!    it have used it.
-//! 4. If the nodes' lists hold free objects, the CPUs' own lists of partial slabs have overflowed
-//!    onto them. A list that overflows is emptied and grows again. So each is taken to have half of
-//!    what it may hold, in slabs that are free as a whole, or, where sysfs tells the nodes' lists, as free as a slab there
-//!    is on average; they count as active, too. If the nodes' lists hold none, the CPUs' lists are unknown and taken to be
-//!    empty.
+//! 3. CPUs that hold a slab have used as much of it as its cache's demand lets expect; the rest counts as active. sysfs tells
+//!    how many such slabs there are. A cache with fewer than CPUs has them on those CPUs that allocate from it first in the
+//!    recording: those that use it have used it.
+//! 4. sysfs tells how many slabs are on CPUs' own lists. Without it, if the nodes' lists hold free objects, these have
+//!    overflowed and grown again: each has half of what it may hold. A slab there is as free as one of the nodes' lists is on
+//!    average, or, where these have none, free as a whole; in other states it is as free as a debugger found such slabs.
 //! 5. A SLAB reports how many free objects lie in the array that CPUs share (`sharedavail`). Each
 //!    CPU's own array is half full, but all together have no more than half of the active objects.
 //!    These take the place of 3 and 4.
@@ -66,7 +65,7 @@
 //! if the nodes' lists would have more free places than the report says.
 //!
 //! If a debugger read what CPUs hold ([`Snapshot::hidden`]) and no event tells pages, every slab of SLUB begins as it was
-//! read. What it read of sheaves is not used.
+//! read, and sheaves hold as many objects.
 //!
 //! Nothing is taken from slabs that the recording makes or gives back: how many there are is for the
 //! replay to find out. Objects of arrays come from any slab in any order, so for SLAB the assumptions
@@ -81,10 +80,9 @@
 //!    the free places that it took were all there were: those that the lists had not lay in sheaves.
 //! 2. Sheaves change hands as a whole. So until a CPU makes a slab, its allocations and frees tell
 //!    the objects of its own sheaves modulo the capacity.
-//! 3. If the part makes none and the lists have more free objects than a refill leaves of one slab,
-//!    frees have overflowed: the barn had all the full sheaves that it keeps.
-//! 4. If neither tells, those lay in sheaves that the part takes.
-//! 5. Of each CPU the first places that it takes were its own, then come the barn's, then the lists'.
+//! 3. If the part makes none, sheaves held what the state estimates, and at least what the part takes of them: if the lists
+//!    have more free objects than a refill leaves of one slab, frees have overflowed.
+//! 4. Of each CPU the first places that it takes were its own, then come the barn's, then the lists'.
 //!
 //! A CPU that the part does not use may have held objects that nothing shows; they stay alive.
 //!
@@ -104,9 +102,8 @@
 //!
 //! # States
 //!
-//! Facts that no report tells are drawn anew in each state ([`RunSpec::state`]): how many slabs are free as a whole, how
-//! much is free in the slabs of CPUs and of their lists. Of predicted slabs it is drawn over how many slabs the free places
-//! are spread, and how many each of these has. State 0 takes the assumptions above.
+//! Facts that no report tells are drawn anew in each state ([`RunSpec::state`]), from the distributions that what-if's ranges
+//! come from: of predicted slabs also how many there are. State 0 takes what is expected.
 
 mod fill;
 mod lists;

@@ -59,7 +59,7 @@ pub(super) struct Told<'a> {
 }
 
 impl Shape {
-    /// Of places that nothing else tells of. `cpus` are those of the machine, first those that use the cache first.
+    /// Shape of places that nothing else tells of. `cpus` are those of the machine, first those that use the cache first.
     pub(super) fn of(places: Places, cpus: &[u16]) -> Self {
         let mut first = cpus.iter().copied();
         let on_cpus = places.on_cpus.into_iter().map(|held| OnCpu {
@@ -78,7 +78,7 @@ impl Shape {
         }
     }
 
-    /// Of a row whose slabs are those of the geometry, where the recording shows in which slabs free places were. `lists`
+    /// Shape of a row whose slabs are those of the geometry, where the recording shows in which slabs free places were. `lists`
     /// tells how many slabs were on each CPU's own list, in `partial` how many on nodes' lists; neither has to be told.
     pub(super) fn seen(
         row: &SlabinfoRow,
