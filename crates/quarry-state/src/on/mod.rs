@@ -137,6 +137,7 @@ fn compare<'a>(
         caches: observed.caches(snapshot),
         old,
         new,
+        has_places: draw.is_some(),
     };
     let mut variance = 0.0;
     let mut own = OwnSheaves::default();
@@ -216,6 +217,8 @@ struct Teller<'a, 's> {
     caches: &'a [CacheState<'s>],
     old: &'a KernelModel,
     new: &'a KernelModel,
+    /// Places are asked for, beside bytes.
+    has_places: bool,
 }
 
 impl Teller<'_, '_> {
@@ -297,7 +300,10 @@ impl Teller<'_, '_> {
         let variance = variance(to.slab_bytes);
         told.spread
             .add_chance(Spread::even(NORMAL * variance.sqrt()));
-        told.holding = Holding::of(&lay, &to, &self.cpus, expected.kept, expected.slabs * right);
+        if self.has_places {
+            let slabs = expected.slabs * right;
+            told.holding = Holding::of(&lay, &to, &self.cpus, expected.kept, slabs);
+        }
         told.kept_objects = expected.kept.round() as u64;
         told.cause = cause(is_same, &from, &to, told.stays());
         (told, variance)
