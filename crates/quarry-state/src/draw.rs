@@ -80,11 +80,6 @@ impl Draw {
         self.part().powf((1.0 - mean) / mean)
     }
 
-    /// True in state 0.
-    pub(crate) fn is_expected(&self) -> bool {
-        self.is_expected
-    }
-
     /// Free places of the next of `others + 1` slabs that have `left` together: `most` each at most, and one at least if
     /// they can.
     pub(crate) fn next_part(&mut self, left: u64, others: u64, most: u64) -> u64 {

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use quarry_snapshot::{HiddenCache, SlabinfoRow, SlabsByFree};
 
-use super::{LISTED_EMPTY, LISTED_FREE, Lay, Shape};
+use super::{Lay, Shape};
 use crate::draw::Draw;
 use crate::lay::users::Cpus;
 use crate::unknown::{Level, Point, Range};
@@ -239,17 +239,14 @@ impl Holding {
         self.open
     }
 
-    /// Free places of a slab on a CPU's list. As expected it is like the nodes' slabs, which came there when CPUs' lists
-    /// overflowed; without such slabs it has no object, which is the commonest.
+    /// Free places of the slabs on CPUs' lists, which have one history. As expected they are like the nodes' slabs, which came
+    /// there when CPUs' lists overflowed; without such slabs they have no object, which is the commonest.
     pub fn listed_free(&self, draw: &mut Draw) -> u64 {
         let of_nodes = self.open.filter(|open| *open > 0);
         let of_nodes = of_nodes.map(|open| (self.open_free + open / 2) / open);
-        let others = (LISTED_FREE - LISTED_EMPTY) / (1.0 - LISTED_EMPTY);
-        match draw.is_expected() {
-            true => of_nodes.map_or(self.slots, |free| free.clamp(1, self.slots.max(1))),
-            false if draw.happens(LISTED_EMPTY) => self.slots,
-            false => draw.of([1.0, self.slots as f64 * others, self.slots as f64]),
-        }
+        let most = self.slots.max(1);
+        let expected = of_nodes.map_or(most, |free| free.clamp(1, most));
+        draw.of([1, expected, most].map(|free| free as f64))
     }
 
     /// Free places, those of slabs that CPUs allocate from apart. Those elsewhere are what is left of all.
@@ -280,7 +277,8 @@ impl Holding {
             None => self.listed.checked_div(held).unwrap_or(0).min(most),
             Some(_) => 0,
         };
-        let mut listed = |count| (0..count).map(|_| self.listed_free(draw)).collect();
+        let free = self.listed_free(draw);
+        let listed = |count| vec![free; count as usize];
         let counted = self.lists.iter().flatten().map(|(cpu, slabs)| OnCpu {
             cpu: Some(*cpu),
             free: 0,

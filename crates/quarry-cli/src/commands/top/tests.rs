@@ -86,10 +86,10 @@ fn a_screen_of_80_columns() {
         &expect![[r#"
             Kernel 6.1.0-50-amd64, 4 CPUs, 1.0G; every 3.0 s, reading 2
             Active: 19 160/21 960 objects (87.2 %), 3/4 caches, 1 310 slabs
-            Slabs: 5.4M = ~live 4.7M + ~held 101.5K + pinned 562.5K + padding 12.5K
+            Slabs: 5.4M = ~live 4.7M + ~held 110.8K + pinned 562.5K + padding 12.5K
             ~On 6.6: 5.4M, from 4.9M to 5.9M; change: +400K in 6.0 s  ▁█
              OBJS ACTIVE  USE CACHE-SIZE ~HELD PINNED ~ON 6.6 CHANGE NAME
-            17600  17000  96%       4.3M 35.5K   150K    4.3M  +400K filp
+            17600  17000  96%       4.3M 44.8K   150K    4.3M  +400K filp
              4200   2000  47%       800K    0B 412.5K    800K        dentry
               160    160 100%       320K   66K     0B    320K        kmalloc-2k
 

@@ -26,7 +26,7 @@
 //!    recording: those that use it have used it.
 //! 4. sysfs tells how many slabs are on CPUs' own lists. Without it, if the nodes' lists hold free objects, these have
 //!    overflowed and grown again: each has half of what it may hold. A slab there is as free as one of the nodes' lists is on
-//!    average, or, where these have none, free as a whole; in other states it is as free as a debugger found such slabs.
+//!    average, or, where these have none, free as a whole.
 //! 5. A SLAB reports how many free objects lie in the array that CPUs share (`sharedavail`). Each
 //!    CPU's own array is half full, but all together have no more than half of the active objects.
 //!    These take the place of 3 and 4.

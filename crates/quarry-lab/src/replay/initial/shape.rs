@@ -191,6 +191,7 @@ impl Shape {
         mut slabs: u64,
         draw: &mut Draw,
     ) {
+        let free = told.holding.listed_free(draw);
         // A machine has at most 4096 CPUs.
         for (cpu, told_slabs) in (0_u16..).zip(&told.lists) {
             let at = self.on_cpus.iter().position(|seen| seen.cpu == cpu);
@@ -204,7 +205,7 @@ impl Shape {
             let listed = &mut self.on_cpus[at].listed;
             let more = (*told_slabs).min(listed_max);
             let more = more.saturating_sub(listed.len() as u64).min(slabs);
-            listed.extend((0..more).map(|_| Slab::unseen(told.holding.listed_free(draw))));
+            listed.extend((0..more).map(|_| Slab::unseen(free)));
             slabs -= more;
         }
     }
