@@ -114,7 +114,7 @@ impl WhatIf {
     ///
     /// # Errors
     ///
-    /// As [`Self::questions`] and [`State::predict`]; [`LabError::Usage`] if the snapshot has no slabs, or, unless it is
+    /// As [`Self::questions`] and [`State::on`]; [`LabError::Usage`] if the snapshot has no slabs, or, unless it is
     /// forced, if the formulas explain too few of its caches.
     pub fn ask(&self, snapshot: &Snapshot) -> Result<Vec<Prediction>, LabError> {
         check_slabs(snapshot, "a prediction")?;
