@@ -18,7 +18,7 @@ pub struct UnseenFrees {
 /// Bytes over time of objects that ended without an event, each from its allocation to the event that proved its end.
 ///
 /// Within that time the object was used, then waited for a grace period, and then lay free: nothing tells when. So the
-/// bytes are at most those that wait. The memory is [`INTERVALS`] numbers, whatever the length of the recording.
+/// bytes are at most those that wait. The memory is `INTERVALS` numbers, whatever the length of the recording.
 ///
 /// ```
 /// use quarry_trace::Waiting;
