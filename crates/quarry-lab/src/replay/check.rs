@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
+use quarry_core::sheaf::geometry::SHEAF_CAPACITY_MAX;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -11,7 +12,7 @@ use super::report::CacheReport;
 use super::same::SameSlabs;
 use crate::run::RunSpec;
 use quarry_snapshot::{Slabinfo, SlabinfoRow, Snapshot};
-use quarry_state::State;
+use quarry_state::{Sheaves, State};
 
 /// Slab memory that a replay predicts, and that the kernel reported.
 #[derive(Clone, Debug, Default, PartialEq, Eq, JsonSchema, Serialize)]
@@ -311,8 +312,12 @@ fn most_held(snapshot: &Snapshot, row: &SlabinfoRow) -> Option<u64> {
     let listed = listed.unwrap_or(0).saturating_mul(2);
     let slabs = listed.div_ceil(row.objperslab.max(1)).saturating_add(1);
     let in_slabs = slabs.saturating_mul(row.objperslab).saturating_mul(cpus);
-    let sheaves = cpus.saturating_mul(2).saturating_add(BARN_SHEAVES);
-    Some(in_slabs.saturating_add(sheaf.unwrap_or(0).saturating_mul(sheaves)))
+    let sheaves = Sheaves {
+        capacity: sheaf.unwrap_or(0).min(SHEAF_CAPACITY_MAX.into()),
+        in_barns: BARN_SHEAVES,
+        cpus,
+    };
+    Some(in_slabs.saturating_add(sheaves.max()))
 }
 
 /// Adds what a report says, which may be anything.
