@@ -5,7 +5,7 @@ use quarry_core::machine::CpuId;
 use quarry_sim::driver::{CacheIndex, CacheView};
 use quarry_trace::{NO_OBJECT, ReplayEvent};
 
-use super::super::initial::Change;
+use super::super::initial::{Change, Orphan};
 use super::super::objects::{self, BEFORE, Entry, KMALLOC, NONE, UNSERVED};
 use super::super::pages::Pages;
 use super::Engine;
@@ -22,17 +22,23 @@ impl<'h, D: Design> Engine<'_, 'h, D> {
             self.outcome.tally.orphans += 1;
             return Ok(());
         };
+        self.free_held(orphan, cpu, event.object)?;
+        self.outcome.tally.initial_frees += 1;
+        Ok(())
+    }
+
+    /// Frees an object from before the part; `told` is its number in the trace.
+    fn free_held(&mut self, orphan: Orphan<'h>, cpu: CpuId, told: u32) -> Result<(), LabError> {
         let freed = match orphan.cache {
             Some(cache) => self.driver.free(cache, orphan.object, cpu),
             None => self.driver.kfree(orphan.object, cpu),
         };
-        freed.map_err(|source| self.input.bad_free(row, event.object, source))?;
-        self.outcome.tally.initial_frees += 1;
+        freed.map_err(|source| self.input.bad_free(self.row, told, source))?;
         self.outcome.object_bytes -= u64::from(orphan.bytes);
         Ok(())
     }
 
-    /// Frees and allocates what no event says, as far as it is due by now.
+    /// Frees and allocates what no event says and is due by now.
     #[cold]
     pub(in super::super) fn silent_changes(&mut self, now_ns: u64) -> Result<(), LabError> {
         while let Some(change) = self.held.as_mut().and_then(|held| held.change(now_ns)) {
@@ -41,12 +47,7 @@ impl<'h, D: Design> Engine<'_, 'h, D> {
                 Change::FreeHeld(orphan) => {
                     let cpu = CpuId(0);
                     self.driver.run_on(cpu);
-                    let freed = match orphan.cache {
-                        Some(cache) => self.driver.free(cache, orphan.object, cpu),
-                        None => self.driver.kfree(orphan.object, cpu),
-                    };
-                    freed.map_err(|source| self.input.bad_free(self.row, NO_OBJECT, source))?;
-                    self.outcome.object_bytes -= u64::from(orphan.bytes);
+                    self.free_held(orphan, cpu, NO_OBJECT)?;
                 }
                 Change::Alloc(cache, bytes) => {
                     self.driver.run_on(CpuId(0));

@@ -6,6 +6,7 @@ use quarry_core::machine::{CpuId, Cpus as _, NodeId};
 use quarry_sim::VirtualMachine;
 use quarry_sim::driver::{CacheIndex, CacheView, Driver, ObjectRef};
 
+use super::Orphan;
 use super::seen::RowSeen;
 use super::shape::{Shape, Slab, Told};
 use super::sheaves::{Home, InSheaves, SheafObjects};
@@ -71,6 +72,25 @@ struct Slabs<'h> {
 }
 
 impl<'h, D: Design> Filling<'_, 'h, D> {
+    /// The driver's cache that serves it, `None` for a normal kmalloc class, and the bytes of an object.
+    pub(super) fn served(&self) -> (Option<CacheIndex>, u32) {
+        let cache = match self.source {
+            Source::Kmalloc(_) => None,
+            Source::Cache(index) => Some(index),
+        };
+        (cache, self.view.head().geometry().layout.object_size)
+    }
+
+    /// One of its objects, to be freed.
+    pub(super) fn orphan(&self, object: ObjectRef<'h>) -> Orphan<'h> {
+        let (cache, bytes) = self.served();
+        Orphan {
+            object,
+            bytes,
+            cache,
+        }
+    }
+
     /// Makes the row's slabs. Caches have no sheaves meanwhile; `stock` says what these can hold.
     pub(super) fn fill(
         &self,
@@ -152,7 +172,7 @@ impl<'h, D: Design> Filling<'_, 'h, D> {
                 unseen,
                 row.objperslab,
                 empty_most,
-                told.partial,
+                told.holding.open(),
                 draw,
             ),
             ..Places::default()
@@ -215,7 +235,7 @@ impl<'h, D: Design> Filling<'_, 'h, D> {
         Ok(())
     }
 
-    /// Lists, as far as sysfs tells them. Those of CPUs that the machine has not are some other's.
+    /// Lists of CPUs, by sysfs. Those of CPUs that the machine has not are some other's.
     fn told_lists(&self) -> Told<'_> {
         let (cpus, holding) = (self.run.config.cpus, &self.told.holding);
         let mut lists = match holding.lists {
@@ -226,11 +246,7 @@ impl<'h, D: Design> Filling<'_, 'h, D> {
             let list: &mut u64 = &mut lists[(cpu % cpus) as usize];
             *list = list.saturating_add(*slabs);
         }
-        Told {
-            holding,
-            lists,
-            partial: holding.open(),
-        }
+        Told { holding, lists }
     }
 
     /// Frees objects until free places lie as they are to.

@@ -295,22 +295,12 @@ impl<'h> Held<'h> {
         others: &[ObjectRef<'h>],
         orphans: Vec<(u64, ObjectRef<'h>)>,
     ) {
-        let bytes = filling.view.head().geometry().layout.object_size;
-        let cache = match filling.source {
-            Source::Kmalloc(_) => None,
-            Source::Cache(index) => Some(index),
-        };
+        let (_, bytes) = filling.served();
         let count = orphans.len() + others.len();
         self.object_bytes += count as u64 * u64::from(bytes);
+        let orphans = orphans.into_iter();
         self.orphans
-            .extend(orphans.into_iter().map(|(row, object)| {
-                let orphan = Orphan {
-                    object,
-                    bytes,
-                    cache,
-                };
-                (row, orphan)
-            }));
+            .extend(orphans.map(|(row, object)| (row, filling.orphan(object))));
     }
 
     /// The driver's cache that serves a kmalloc with these flags; `None` if a normal one does.

@@ -54,8 +54,6 @@ pub(super) struct Told<'a> {
     pub(super) holding: &'a Holding,
     /// Slabs on the list of each of the machine's CPUs; empty if that is not told.
     pub(super) lists: Vec<u64>,
-    /// Slabs on nodes' lists.
-    pub(super) partial: Option<u64>,
 }
 
 impl Shape {
@@ -79,7 +77,7 @@ impl Shape {
     }
 
     /// Shape of a row whose slabs are those of the geometry, where the recording shows in which slabs free places were. `lists`
-    /// tells how many slabs were on each CPU's own list, in `partial` how many on nodes' lists; neither has to be told.
+    /// tells how many slabs were on each CPU's own list.
     pub(super) fn seen(
         row: &SlabinfoRow,
         geometry: &Geometry,
@@ -88,6 +86,7 @@ impl Shape {
         draw: &mut Draw,
     ) -> Self {
         let (objects, known_free) = (row.objperslab, known_free(row));
+        let partial = told.holding.open();
         let mut shape = Self::default();
         let mut placed = vec![false; seen.slabs.len()];
         for user in &seen.users {
@@ -127,14 +126,14 @@ impl Shape {
         shape.on_nodes = nodes_order(&seen.taken, &takes, more_max);
         let unseen = row.num_slabs.saturating_sub(seen.slabs.len() as u64);
         let left = known_free.saturating_sub(shape.free_on_nodes());
-        shape.scatter(seen, &placed, (unseen, objects, left), told.partial, draw);
+        shape.scatter(seen, &placed, (unseen, objects, left), partial, draw);
         let whole = shape.on_nodes.iter().filter(|slab| slab.free >= objects);
         let kept_free = u64::from(geometry.min_partial).saturating_sub(whole.count() as u64);
         let unseen_free = known_free
             .saturating_sub(shape.free_on_nodes())
             .min(unseen.saturating_mul(objects));
         let known = shape.on_nodes.len() as u64;
-        let others = told.partial.map(|told| told.saturating_sub(known));
+        let others = partial.map(|told| told.saturating_sub(known));
         let others = spread(unseen_free, unseen, objects, kept_free, others, draw);
         if is_heeded {
             let homeless = seen.orphans.iter().filter(|orphan| orphan.slab.is_none());

@@ -22,7 +22,7 @@ use quarry_snapshot::SlabinfoRow;
 use quarry_state::Draw;
 use quarry_trace::RcuBatch;
 
-use super::fill::{Filling, Source};
+use super::fill::Filling;
 use super::seen::{Seen, Silent};
 use super::{Held, Orphan};
 
@@ -161,17 +161,16 @@ impl<'a, 'h> SilentDraw<'a, 'h> {
     ) {
         let missing = self.missing.get(&filling.row.name).copied();
         let missing = missing.unwrap_or_default();
-        let bytes = filling.view.head().geometry().layout.object_size;
-        let cache = match filling.source {
-            Source::Kmalloc(_) => None,
-            Source::Cache(index) => Some(index),
-        };
+        let (cache, bytes) = filling.served();
         for _ in missing..0 {
             let at_ns = self.between(self.part.0, self.part.1);
             self.changes.push((at_ns, Change::Alloc(cache, bytes)));
         }
         // Of all that seem alive at the end, this many are drawn.
         let mut wanted = u64::try_from(missing).unwrap_or_default();
+        if wanted == 0 {
+            return;
+        }
         let alive = self
             .seen
             .alive
@@ -194,11 +193,7 @@ impl<'a, 'h> SilentDraw<'a, 'h> {
         for object in others {
             if is_drawn(&mut self.draw) {
                 let at_ns = self.between(self.part.0, self.part.1);
-                let orphan = Orphan {
-                    object,
-                    bytes,
-                    cache,
-                };
+                let orphan = filling.orphan(object);
                 self.changes.push((at_ns, Change::FreeHeld(orphan)));
             }
         }
