@@ -9,8 +9,7 @@ use quarry_designs::{DesignSpec, Setting};
 use quarry_snapshot::{CacheAttributes, HiddenCache, SlabinfoRow, Snapshot};
 
 use crate::error::StateError;
-use crate::kernel::Run;
-use crate::kernel::{Explained, KernelModel, MAX_ORDER, line_of};
+use crate::kernel::{Explained, KernelModel, MAX_ORDER, Run, line_of};
 use crate::lay::brought::Brought;
 use crate::lay::places::{Holding, Reported};
 use crate::lay::{Lay, longest_list};
@@ -348,7 +347,7 @@ impl CacheState<'_> {
             cpus,
             has_sheaves: self.sheaf_capacity > 0,
         };
-        Holding::observed(&self.lay, at, &reported)
+        Holding::observed(&self.lay, at, reported)
     }
 }
 

@@ -11,6 +11,13 @@ use std::ops::Index;
 /// Least, expected and most.
 pub(crate) type Range = [f64; 3];
 
+/// Adds the ends, and what is expected, of ranges that have one cause.
+pub(crate) fn sum(ranges: impl Iterator<Item = Range>) -> Range {
+    ranges.fold([0.0; 3], |sum, range| {
+        std::array::from_fn(|end| sum[end] + range[end])
+    })
+}
+
 /// A point of the distribution of one quantity.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Level {

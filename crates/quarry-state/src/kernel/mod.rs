@@ -1,4 +1,4 @@
-//! Kernels, as far as the memory of slabs depends on them.
+//! Kernels: all that the memory of slabs depends on.
 
 pub(crate) mod debugging;
 pub(crate) mod names;

@@ -158,7 +158,7 @@ pub fn spread(
 
 impl Holding {
     /// A cache as it was reported.
-    pub(crate) fn observed(lay: &Lay, at: &Point, reported: &Reported<'_>) -> Self {
+    pub(crate) fn observed(lay: &Lay, at: &Point, reported: Reported<'_>) -> Self {
         let row = reported.row;
         let slots = row.objperslab;
         let mut held = Self {
@@ -167,7 +167,7 @@ impl Holding {
             slots,
             objects: lay.objects().round() as u64,
             kept: lay.kept_at(at).round() as u64,
-            lists: reported.lists.clone(),
+            lists: reported.lists,
             open: reported.partial,
             open_free: known_free(row),
             // A SLAB tells how many slabs are free as a whole.
@@ -284,15 +284,12 @@ impl Holding {
             free: 0,
             listed: listed(*slabs),
         });
-        let mut on_cpus: Vec<OnCpu> = counted.collect();
-        on_cpus.extend((0..held).map(|_| OnCpu {
+        let held = (0..held).map(|_| OnCpu {
             cpu: None,
-            free: 0,
+            free: draw.of(self.held_free),
             listed: listed(each),
-        }));
-        for of_cpu in on_cpus.iter_mut().filter(|of_cpu| of_cpu.cpu.is_none()) {
-            of_cpu.free = draw.of(self.held_free);
-        }
+        });
+        let on_cpus = counted.chain(held).collect();
         Places {
             on_nodes,
             on_cpus,
@@ -392,7 +389,7 @@ mod tests {
             cpus: 2,
             has_sheaves: false,
         };
-        let holding = Holding::observed(&lay, &Point::all(Level::Expected), &reported);
+        let holding = Holding::observed(&lay, &Point::all(Level::Expected), reported);
         let places = holding.places(&mut Draw::of_state(0));
         let (empty, others): (Vec<u64>, Vec<u64>) =
             places.on_nodes.iter().partition(|free| **free >= 21);
@@ -457,7 +454,7 @@ mod tests {
                 cpus: 2,
                 has_sheaves: false,
             };
-            Holding::observed(&lay, &Point::all(Level::Expected), &reported).in_arrays
+            Holding::observed(&lay, &Point::all(Level::Expected), reported).in_arrays
         };
         assert_eq!(arrays(2100), [27, 189]);
         assert_eq!(arrays(210), [5, 189]);

@@ -21,14 +21,13 @@ use quarry_core::geometry::CacheFlags;
 use quarry_snapshot::{CacheAttributes, Snapshot};
 
 use crate::error::StateError;
-
 use crate::kernel::KernelModel;
 use crate::kernel::names::kmalloc_class;
 use crate::on::copies;
 use crate::on::prediction::{CachePrediction, ConfigCost, Prediction};
 use crate::on::question::{Config, Cost};
 use crate::on::vectors::Vectors;
-use crate::unknown::{Range, Spread};
+use crate::unknown::{Range, Spread, sum};
 
 /// Bytes of an element of a random sequence.
 const SEQUENCE_BYTES: u64 = 4;
@@ -268,10 +267,4 @@ fn sequences(told: &Prediction) -> f64 {
         bytes.checked_next_power_of_two().unwrap_or(u64::MAX) as f64
     });
     bytes.sum()
-}
-
-fn sum(costs: impl Iterator<Item = Range>) -> Range {
-    costs.fold([0.0; 3], |sum, cost| {
-        [sum[0] + cost[0], sum[1] + cost[1], sum[2] + cost[2]]
-    })
 }

@@ -122,7 +122,7 @@ impl<'a> State<'a> {
 
 /// Compares a snapshot, observed in its kernel, with another kernel.
 ///
-/// Of a draw the prediction is one of the states that the snapshot allows.
+/// With a draw the prediction is one of the states that the snapshot allows.
 fn compare<'a>(
     snapshot: &'a Snapshot,
     observed: &Observed<'a>,

@@ -42,7 +42,7 @@ impl Question {
     /// configuration.
     pub(crate) fn all_configs(&self) -> Vec<Config> {
         let merging = self.settings.iter().find_map(merges).map(|on| Config {
-            option: &KNOWN[0],
+            option: &MERGING,
             on,
         });
         let is_overruled =
@@ -65,8 +65,8 @@ impl Question {
     }
 }
 
-/// True if a setting has caches merged, false if it keeps them apart; `None` if it is another one. Every kernel with SLAB or SLUB has the parameter,
-/// also where a design here does not merge.
+/// True if a setting has caches merged, false if it keeps them apart; `None` if it is another one. Every kernel with SLAB or
+/// SLUB has the parameter, also where a design here does not merge.
 fn merges(setting: &Setting) -> Option<bool> {
     let text = setting.short();
     let value = text.strip_prefix(setting.name())?;
@@ -175,8 +175,10 @@ pub(crate) enum Cost {
     Nothing,
 }
 
-static KNOWN: [Known; 9] = [
-    Known::new("SLAB_MERGE_DEFAULT", Era::V2_6_22, Era::LAST, Cost::Merging),
+/// Caches alike are one, as boot parameters say, too.
+static MERGING: Known = Known::new("SLAB_MERGE_DEFAULT", Era::V2_6_22, Era::LAST, Cost::Merging);
+
+static OTHERS: [Known; 8] = [
     Known::new("RANDOM_KMALLOC_CACHES", Era::V6_6, Era::V7_1, Cost::Copies),
     Known::new(
         "PARTITION_KMALLOC_CACHES",
@@ -248,11 +250,12 @@ impl Value for Config {
             other => return Err(format!("{other:?} is neither y nor n")),
         };
         let plain = name.strip_prefix("CONFIG_").unwrap_or(name);
-        let option = KNOWN.iter().find(|known| known.name == plain);
+        let known = || std::iter::once(&MERGING).chain(&OTHERS);
+        let option = known().find(|known| known.name == plain);
         let option = option.ok_or_else(|| {
             format!(
                 "{plain} is not known; known are {}; debugging is --set slub_debug=FZPU",
-                list(KNOWN.iter().map(|known| known.name))
+                list(known().map(|known| known.name))
             )
         })?;
         Ok(Self { option, on })

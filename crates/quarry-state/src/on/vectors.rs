@@ -10,7 +10,7 @@ use quarry_snapshot::Snapshot;
 
 use crate::kernel::{KernelModel, line_of};
 use crate::on::prediction::{CachePrediction, Prediction};
-use crate::unknown::Range;
+use crate::unknown::{Range, sum};
 
 /// Bytes of a word of a record.
 pub(crate) const ACCOUNT_BYTES: u64 = 8;
@@ -28,22 +28,18 @@ impl Vectors<'_> {
     /// Bytes that other records cost in all caches. Those of kmalloc-cg, and those that sysfs says so of, are accounted; any
     /// other cache may be.
     pub(crate) fn price(&self, told: &Prediction, accounted: Words, others: Words) -> Range {
-        let mut all = [0.0; 3];
-        for cache in &told.caches {
-            let mut price = self.more(cache, accounted);
-            if !self.is_accounted(&cache.name) {
-                let other = self.more(cache, others);
-                price = [
-                    price[0].min(other[0]),
-                    (price[1] + other[1]) / 2.0,
-                    price[2].max(other[2]),
-                ];
+        sum(told.caches.iter().map(|cache| {
+            let price = self.more(cache, accounted);
+            if self.is_accounted(&cache.name) {
+                return price;
             }
-            for (sum, bytes) in all.iter_mut().zip(price) {
-                *sum += bytes;
-            }
-        }
-        all
+            let other = self.more(cache, others);
+            [
+                price[0].min(other[0]),
+                (price[1] + other[1]) / 2.0,
+                price[2].max(other[2]),
+            ]
+        }))
     }
 
     /// True if the cache is known to be accounted: by its name, or by the letter `A` in that of its directory.
