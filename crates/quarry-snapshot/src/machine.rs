@@ -196,11 +196,25 @@ pub(crate) fn log_lines(text: &str) -> String {
         "ommand line: ",
         "SLUB: HWalign=",
         " nr_cpu_ids:",
+        "ainted ",
+        "ainted: ",
     ];
     let wanted = text
         .lines()
         .filter(|line| marks.iter().any(|mark| line.contains(mark)));
     wanted.take(16).collect::<Vec<_>>().join("\n")
+}
+
+/// The release in the head of a report of the kernel's log: `CPU: 0 PID: 1 Comm: init Not tainted 5.8.0-rc3 #1`.
+pub(crate) fn release_of_report(text: &str) -> Option<String> {
+    let mut lines = text.lines();
+    lines.find_map(|line| {
+        let (_, rest) = line.split_once("ainted")?;
+        let mut words = rest.split_whitespace();
+        let release = words
+            .find(|word| word.starts_with(|c: char| c.is_ascii_digit()) && word.contains('.'))?;
+        words.next()?.starts_with('#').then(|| release.to_string())
+    })
 }
 
 /// The command line in the kernel's log.

@@ -63,6 +63,9 @@ pub struct Slabinfo {
     pub rows: Vec<SlabinfoRow>,
 }
 
+/// The version that is read; it is of 2.6.10 and later.
+pub(crate) const VERSION: &str = "slabinfo - version: 2.1";
+
 /// Columns before the tunables, without the name.
 const COLUMNS: [&str; 5] = [
     "active_objs",
@@ -167,7 +170,7 @@ impl Slabinfo {
     }
 }
 
-fn parse_line(line: &str) -> Result<SlabinfoRow, String> {
+pub(crate) fn parse_line(line: &str) -> Result<SlabinfoRow, String> {
     let (columns, rest) = split_at(line, " : tunables ")?;
     let (tunables, rest) = split_at(rest, " : slabdata ")?;
     let slabdata = rest.split(" : ").next().unwrap_or_default();

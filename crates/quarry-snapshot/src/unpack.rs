@@ -142,12 +142,15 @@ impl Unpacker<'_> {
         }
     }
 
-    /// The text of bytes. Logs and bug reports have stray bytes; a file that is no text has zeros.
+    /// The text of bytes, which Windows may have written in 16 bits. Logs and bug reports have stray bytes; a file that is no text has zeros.
     fn text(&self, bytes: Vec<u8>) -> Result<String, ReportError> {
+        if let Some(text) = utf16(&bytes) {
+            return Ok(text);
+        }
         if bytes.contains(&0) {
             let source = io::Error::new(
                 io::ErrorKind::InvalidData,
-                "it is not a text, and none of the containers that are read (gz, xz, zst, tar, zip)",
+                "it is not a text: it has bytes of zero (UTF-16 needs its mark FF FE at the begin: save it as UTF-8), and it is none of the containers that are read (gz, xz, zst, tar, zip)",
             );
             return Err(self.read_error(source));
         }
@@ -231,6 +234,20 @@ impl Unpacker<'_> {
         }
         Ok(kept.files)
     }
+}
+
+/// The text of bytes that begin with the mark of UTF-16.
+fn utf16(bytes: &[u8]) -> Option<String> {
+    let word: fn([u8; 2]) -> u16 = match bytes {
+        [0xff, 0xfe, ..] => u16::from_le_bytes,
+        [0xfe, 0xff, ..] => u16::from_be_bytes,
+        _ => return None,
+    };
+    let words = bytes[2..]
+        .chunks_exact(2)
+        .map(|pair| word([pair[0], pair[1]]));
+    let text = char::decode_utf16(words).map(|char| char.unwrap_or(char::REPLACEMENT_CHARACTER));
+    Some(text.collect())
 }
 
 /// A tar with the bytes that may be read until its next header ends. Its crate reads long names and attributes whole.

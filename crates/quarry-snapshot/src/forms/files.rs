@@ -237,7 +237,11 @@ pub(crate) fn moment(file: &str, tree: &Tree) -> Result<Moment, ReportError> {
         let path = join(&base, "sos_commands/memory/slabtop_-o");
         if let Some(text) = tree.text(&path)? {
             let mut moment = facts(tree, &base)?;
-            moment.extend(super::slabtop::read(&format!("{file}/{path}"), &text)?);
+            let file = format!("{file}/{path}");
+            let listed = crate::paste::read(&file, &text)?.pop();
+            let listed = listed
+                .ok_or_else(|| ReportError::bad(&file, "caches", "it has no table of slabtop"))?;
+            moment.extend(listed);
             return Ok(moment);
         }
     }

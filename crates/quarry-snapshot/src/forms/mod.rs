@@ -5,14 +5,14 @@
 pub(crate) mod arrow;
 mod below;
 mod bugreport;
-mod crash;
+pub(crate) mod crash;
 mod files;
-mod log;
+pub(crate) mod log;
 mod metrics;
 pub(crate) mod read;
-mod rows;
-mod slabtop;
-mod vmstat;
+pub(crate) mod rows;
+pub(crate) mod slabtop;
+pub(crate) mod vmstat;
 
 use serde_json::{Map, Value};
 
@@ -26,25 +26,11 @@ type Moments<T> = fn(&str, &T) -> Result<Vec<Moment>, ReportError>;
 /// Recognition and reading of a form.
 type Reader<T> = (fn(&T) -> bool, Moments<T>);
 
-/// Forms that are text, in the order in which they are tried.
-const TEXTS: [Reader<str>; 8] = [
-    (
-        |text| text.starts_with("slabinfo") && !log::is_series(text),
-        |file, text| {
-            Ok(vec![
-                Form::Slabinfo.moment(&Slabinfo::parse_text(file, text)?),
-            ])
-        },
-    ),
+/// Forms of texts that programs write for programs; all others are [pasted](crate::paste).
+const TEXTS: [Reader<str>; 3] = [
     (bugreport::is, bugreport::read),
     (metrics::is_node, metrics::node),
     (metrics::is_pmrep, metrics::pmrep),
-    (slabtop::is, |file, text| {
-        Ok(vec![slabtop::read(file, text)?])
-    }),
-    (vmstat::is, vmstat::read),
-    (crash::is, crash::read),
-    (log::is, log::read),
 ];
 
 /// Forms that are JSON.
@@ -75,6 +61,10 @@ pub enum Form {
     Crash,
     /// Table of a kernel's log when memory was exhausted.
     Oom,
+    /// Messages of a kernel's log about caches that could not grow.
+    Unable,
+    /// A copy of `/proc/meminfo` alone.
+    Meminfo,
     /// Text of node_exporter.
     NodeExporter,
     /// JSON of Prometheus.
@@ -104,7 +94,7 @@ pub enum Detail {
 
 impl Form {
     /// Every form.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 16] = [
         Self::Snapshot,
         Self::Slabinfo,
         Self::Proc,
@@ -114,6 +104,8 @@ impl Form {
         Self::Vmstat,
         Self::Crash,
         Self::Oom,
+        Self::Unable,
+        Self::Meminfo,
         Self::NodeExporter,
         Self::Prometheus,
         Self::Pmrep,
@@ -133,7 +125,9 @@ impl Form {
             Self::Slabtop => "slabtop",
             Self::Vmstat => "vmstat -m",
             Self::Crash => "crash kmem -s",
-            Self::Oom => "kernel log",
+            Self::Oom => "OOM report",
+            Self::Unable => "SLUB allocation failures",
+            Self::Meminfo => "meminfo",
             Self::NodeExporter => "node_exporter",
             Self::Prometheus => "Prometheus query_range",
             Self::Pmrep => "pmrep",
@@ -149,7 +143,7 @@ impl Form {
             Self::Snapshot | Self::Slabinfo | Self::Proc | Self::Sosreport | Self::Bugreport => {
                 Detail::Slabinfo
             }
-            Self::Oom => Detail::Bytes,
+            Self::Oom | Self::Meminfo => Detail::Bytes,
             _ => Detail::Thin,
         }
     }
@@ -172,6 +166,8 @@ impl Form {
             Self::Vmstat => Some("slabs and their pages are computed from objects and sizes"),
             Self::Crash => Some("object sizes are without padding, objects per slab computed"),
             Self::Oom => Some("only bytes of unreclaimable caches, no objects and no slabs"),
+            Self::Unable => Some("only caches that could not grow, on the nodes that were tried"),
+            Self::Meminfo => Some("only sums: `sudo cat /proc/slabinfo` has the caches"),
             Self::NodeExporter | Self::Prometheus => Some("slabs are computed from objects"),
             Self::Pmrep | Self::Pcp2arrow => Some("no tunables"),
             Self::Below => Some("pages of slabs are computed from objects and sizes"),
@@ -181,11 +177,16 @@ impl Form {
         }
     }
 
+    /// A moment without caches in this form.
+    pub(crate) fn named(self) -> Moment {
+        Moment::from_iter([("form".to_string(), self.name().into())])
+    }
+
     /// The moment of a report in this form.
-    fn moment(self, report: &Slabinfo) -> Moment {
-        let form = ("form".to_string(), self.name().into());
-        let report = ("slabinfo".to_string(), serde_json::json!(report));
-        Moment::from_iter([form, report])
+    pub(crate) fn moment(self, report: &Slabinfo) -> Moment {
+        let mut moment = self.named();
+        moment.insert("slabinfo".to_string(), serde_json::json!(report));
+        moment
     }
 
     /// The form of a name.

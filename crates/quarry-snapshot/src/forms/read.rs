@@ -6,6 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::file::ReportError;
+use crate::paste;
 use crate::slabinfo::Slabinfo;
 use crate::unpack::{self, Content};
 
@@ -55,6 +56,10 @@ pub(crate) fn text(file: &str, text: &str) -> Result<Vec<Moment>, ReportError> {
     }
     if let Some((_, read)) = TEXTS.iter().find(|(is, _)| is(text)) {
         return read(file, text);
+    }
+    let moments = paste::read(file, text)?;
+    if !moments.is_empty() {
+        return Ok(moments);
     }
     let first = text.lines().find(|line| !line.trim().is_empty());
     let first = first.map_or("it is empty".to_string(), crate::words::quoted);

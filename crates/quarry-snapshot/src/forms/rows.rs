@@ -8,19 +8,19 @@ use crate::slabinfo::{Slabinfo, SlabinfoRow};
 use super::{Form, Moment};
 
 /// The smallest page; a form without page size counts in it.
-pub(super) const PAGE_BYTES: u64 = 4096;
+pub(crate) const PAGE_BYTES: u64 = 4096;
 
 /// Numbers of a cache.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Cache {
-    pub(super) name: String,
-    pub(super) active_objs: u64,
-    pub(super) num_objs: u64,
-    pub(super) objsize: u64,
-    pub(super) objperslab: u64,
+pub(crate) struct Cache {
+    pub(crate) name: String,
+    pub(crate) active_objs: u64,
+    pub(crate) num_objs: u64,
+    pub(crate) objsize: u64,
+    pub(crate) objperslab: u64,
     /// Bytes of a slab.
-    pub(super) slab_bytes: u64,
-    pub(super) num_slabs: u64,
+    pub(crate) slab_bytes: u64,
+    pub(crate) num_slabs: u64,
 }
 
 /// The largest page size that divides all slabs, if there are enough of them. The slabs of empty caches are computed.
@@ -35,7 +35,7 @@ fn page_bytes(caches: &[Cache]) -> u64 {
 }
 
 /// The moment of a form without slabinfo, with a note for the user.
-pub(super) fn moment(
+pub(crate) fn moment(
     form: Form,
     file: &str,
     caches: &[Cache],
@@ -68,13 +68,13 @@ pub(super) fn moment(
 }
 
 /// Bytes of a slab with some objects: the power of two in which as many fit and no more, or the next one.
-pub(super) fn slab_bytes_of(objsize: u64, objperslab: u64) -> u64 {
+pub(crate) fn slab_bytes_of(objsize: u64, objperslab: u64) -> u64 {
     let bytes = objsize.saturating_mul(objperslab).max(PAGE_BYTES);
     bytes.checked_next_power_of_two().unwrap_or(bytes)
 }
 
 /// A number such as `16k` or `1.5M`, in bytes.
-pub(super) fn bytes_of(word: &str) -> Option<u64> {
+pub(crate) fn bytes_of(word: &str) -> Option<u64> {
     let unit = match word.chars().last()? {
         'k' | 'K' => 1_u64 << 10,
         'm' | 'M' => 1 << 20,

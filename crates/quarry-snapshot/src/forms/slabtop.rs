@@ -1,52 +1,9 @@
-//! The text of `slabtop -o`.
+//! A row of `slabtop -o`.
 
-use crate::file::ReportError;
-
-use super::rows::{Cache, bytes_of, moment, slab_bytes_of};
-use super::{Form, Moment};
-
-/// True for the line of the columns' names.
-fn is_header(line: &str) -> bool {
-    let line = line.trim();
-    line.starts_with("OBJS ACTIVE") && line.ends_with("NAME")
-}
-
-/// True if a text has slabtop's table.
-pub(super) fn is(text: &str) -> bool {
-    text.lines().take(40).any(is_header)
-}
-
-/// The first table of a text.
-pub(crate) fn read(file: &str, text: &str) -> Result<Moment, ReportError> {
-    let lines = (1..)
-        .zip(text.lines())
-        .skip_while(|(_, line)| !is_header(line));
-    let mut caches = Vec::new();
-    for (number, line) in lines.skip(1) {
-        if line.trim().is_empty() {
-            break;
-        }
-        let cache = cache(line).ok_or_else(|| {
-            let what = "OBJS ACTIVE USE OBJ-SIZE SLABS OBJ/SLAB CACHE-SIZE NAME is expected";
-            ReportError::bad(file, format!("line {number}"), what)
-        })?;
-        caches.push(cache);
-    }
-    let listed = caches.len();
-    let all = all_caches(text).filter(|all| *all > listed);
-    let note = all.map(|all| format!("it lists {listed} of {all} caches, so sums are too small"));
-    moment(Form::Slabtop, file, &caches, note)
-}
-
-/// The number of caches in the line `Active / Total Caches (% used)      : 103 / 142 (72.5%)`.
-fn all_caches(text: &str) -> Option<usize> {
-    let line = text.lines().find(|line| line.contains("Total Caches"))?;
-    let (_, total) = line.rsplit_once(" / ")?;
-    total.split_whitespace().next()?.parse().ok()
-}
+use super::rows::{Cache, bytes_of, slab_bytes_of};
 
 /// `208530 201942  79%    0.19K   9930       21     39720K dentry`.
-fn cache(line: &str) -> Option<Cache> {
+pub(crate) fn cache(line: &str) -> Option<Cache> {
     let mut words = line.split_whitespace();
     let mut number = || words.next()?.parse::<u64>().ok();
     let (num_objs, active_objs) = (number()?, number()?);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::{Snapshot, meminfo};
+use super::{Excerpt, OomSums, Snapshot, meminfo};
 use crate::allocinfo;
 use crate::buddyinfo::Pagetypeinfo;
 use crate::facts::Origin;
@@ -43,6 +43,7 @@ fn moment(file: &str, root: &Object) -> Result<Snapshot, ReportError> {
     let slabinfo = match (root.get("slabinfo"), text(root, "slabinfo_text")) {
         (Some(rows), _) => Slabinfo::parse_json(file, rows)?,
         (None, Some(text)) => Slabinfo::parse_text(file, text)?,
+        (None, None) if root.contains_key("form") => Slabinfo::default(),
         (None, None) => {
             let what = "neither \"slabinfo\", \"slabinfo_text\" nor \"stages\" is in it";
             return Err(ReportError::bad(file, "snapshot", what));
@@ -56,6 +57,17 @@ fn moment(file: &str, root: &Object) -> Result<Snapshot, ReportError> {
     };
     snapshot.hidden =
         hidden(root, &snapshot.slabinfo).map_err(|what| ReportError::bad(file, "hidden", what))?;
+    let part = |what: serde_json::Error| ReportError::bad(file, "snapshot", what);
+    let member = |key: &str| root.get(key).filter(|value| !value.is_null());
+    if let Some(excerpt) = member("excerpt") {
+        snapshot.excerpt = Some(Excerpt::deserialize(excerpt).map_err(part)?);
+    }
+    if let Some(bytes) = member("cache_bytes") {
+        snapshot.cache_bytes = Vec::deserialize(bytes).map_err(part)?;
+    }
+    if let Some(sums) = member("oom") {
+        snapshot.oom = Some(OomSums::deserialize(sums).map_err(part)?);
+    }
     meta(&mut snapshot, root).map_err(|what| ReportError::bad(file, "snapshot", what))?;
     Ok(snapshot)
 }
@@ -101,6 +113,7 @@ fn meta(snapshot: &mut Snapshot, root: &Object) -> Result<(), String> {
             ("version", machine::release_of_version),
             ("uname", machine::release_of_uname),
             ("dmesg", machine::release_of_version),
+            ("dmesg", machine::release_of_report),
         ],
     );
     (snapshot.cmdline, snapshot.facts.cmdline) = match trimmed("cmdline") {

@@ -16,6 +16,7 @@
 
 pub(crate) mod folder;
 mod json;
+mod part;
 mod take;
 
 use std::collections::BTreeMap;
@@ -35,6 +36,7 @@ use super::hidden::{HiddenCache, HiddenState};
 use super::machine;
 use super::slabinfo::{Slabinfo, SlabinfoRow};
 use super::sysfs::CacheAttributes;
+pub use part::{CacheBytes, Excerpt, OomSums, Totals};
 
 /// A kernel's reports at one moment.
 #[derive(Clone, Debug, Default)]
@@ -65,6 +67,12 @@ pub struct Snapshot {
     pub present_cpus: Option<u32>,
     /// The caches.
     pub slabinfo: Slabinfo,
+    /// Set if these are a part of the kernel's caches.
+    pub excerpt: Option<Excerpt>,
+    /// Caches of which bytes alone are known; then `slabinfo` has none.
+    pub cache_bytes: Vec<CacheBytes>,
+    /// Sums of the report that `cache_bytes` are of.
+    pub oom: Option<OomSums>,
     /// Attributes by the name of the cache's own directory.
     pub sysfs: BTreeMap<String, CacheAttributes>,
     /// Directory by another name of the cache.
@@ -217,6 +225,15 @@ impl Snapshot {
         if stage.is_some() && snapshot.stage.is_none() {
             let what = "there are no stages in it: leave --stage out";
             return Err(ReportError::bad(&file, "snapshot", what));
+        }
+        if snapshot.detail() == Detail::Bytes {
+            let one = snapshot
+                .architecture
+                .as_deref()
+                .and_then(machine::page_of_architecture);
+            let told = snapshot.oom.and_then(|oom| oom.page_bytes);
+            snapshot.page_bytes = told.or(one).unwrap_or(snapshot.page_bytes);
+            return Ok(self);
         }
         if snapshot.slabinfo.rows.is_empty() {
             let place = snapshot.stage.as_deref().unwrap_or("slabinfo");

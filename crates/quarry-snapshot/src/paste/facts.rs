@@ -1,0 +1,165 @@
+//! What the lines outside of tables say about a machine: output of `uname`, copies of files of `/proc`, lines of logs.
+
+use serde_json::{Value, json};
+
+use crate::forms::Moment;
+use crate::machine;
+
+use super::packing::Line;
+
+/// What crash says when it starts, by the key of a moment.
+const BANNER: [(&str, &str); 3] = [
+    ("RELEASE:", "kernel_release"),
+    ("MACHINE:", "architecture"),
+    ("CPUS:", "cpu_present"),
+];
+
+/// Key of copies of `/proc/meminfo`.
+pub(super) const MEMINFO: &str = "meminfo";
+
+/// A fact, by the key of a moment, and the line on which it begins.
+#[derive(Debug)]
+struct Fact {
+    line: usize,
+    key: &'static str,
+    text: String,
+}
+
+/// Facts of a text, in their order.
+#[derive(Debug, Default)]
+pub(super) struct Facts {
+    found: Vec<Fact>,
+    /// Command of the prompt above, whose output a line may be.
+    command: String,
+}
+
+impl Facts {
+    /// Takes what a line says. True if it says something.
+    pub(super) fn take(&mut self, line: &Line) -> bool {
+        let (number, is_logged, line) = (line.number, line.is_logged, line.text.as_str());
+        if let Some(command) = command(line) {
+            self.command = command.to_string();
+            return false;
+        }
+        let Some((key, text, goes_on)) = self.fact(line, is_logged) else {
+            return false;
+        };
+        let last = self.found.iter_mut().rfind(|fact| fact.key == key);
+        match last {
+            // A line of a copy that is there already begins another copy.
+            Some(last) if goes_on && !has_field(&last.text, line) => {
+                last.text.push('\n');
+                last.text.push_str(text);
+            }
+            _ => self.found.push(Fact {
+                line: number,
+                key,
+                text: text.to_string(),
+            }),
+        }
+        true
+    }
+
+    /// The key under which a moment has what a line says, the text, and true if further lines belong to it.
+    fn fact<'t>(&self, line: &'t str, is_logged: bool) -> Option<(&'static str, &'t str, bool)> {
+        let banner = BANNER.iter().find_map(|(name, key)| {
+            let value = line.strip_prefix(name)?.split_whitespace().next()?;
+            Some((*key, value, false))
+        });
+        banner.or_else(|| {
+            let (key, goes_on) = self.key_of(line, is_logged)?;
+            Some((key, line, goes_on))
+        })
+    }
+
+    fn key_of(&self, line: &str, is_logged: bool) -> Option<(&'static str, bool)> {
+        let after = |command: &str| self.command.contains(command);
+        let is_number = line.parse::<u32>().is_ok();
+        let first = line.split_whitespace().next()?;
+        match () {
+            () if is_logged && !machine::log_lines(line).is_empty() => Some(("dmesg", true)),
+            () if line.starts_with("Linux version ") => Some(("version", false)),
+            () if line.starts_with("Linux ") && machine::release_of_uname(line)?.contains('.') => {
+                Some(("uname", false))
+            }
+            () if after("uname")
+                && first.starts_with(|c: char| c.is_ascii_digit())
+                && first.contains('.') =>
+            {
+                Some(("uname", false))
+            }
+            () if after("uname") && machine::architecture_of_uname(first).is_some() => {
+                Some(("architecture", false))
+            }
+            () if is_number && after("nproc") => Some(("cpu_present", false)),
+            () if is_number && after("PAGE") => Some(("page_size", false)),
+            () if line.starts_with("BOOT_IMAGE=") => Some(("cmdline", false)),
+            () if line.starts_with("Architecture:") || line.starts_with("CPU(s):") => {
+                Some(("lscpu", true))
+            }
+            () if first == "processor" && line.contains(':') => Some(("cpuinfo", true)),
+            () if is_meminfo(line) => Some((MEMINFO, true)),
+            () if !machine::log_lines(line).is_empty() => Some(("dmesg", true)),
+            () => None,
+        }
+    }
+
+    /// True if a copy of meminfo lies between two lines: tables there are of two moments.
+    pub(super) fn part(&self, from: usize, to: usize) -> bool {
+        let mut found = self.found.iter();
+        found.any(|fact| fact.key == MEMINFO && (from..to).contains(&fact.line))
+    }
+
+    /// Adds to the moment of a table what was said last before it, or else first behind it. Of meminfo people paste some
+    /// lines: what the nearest copy lacks is in others.
+    pub(super) fn add(&self, moment: &mut Moment, line: usize) {
+        let (after, before): (Vec<&Fact>, Vec<&Fact>) =
+            self.found.iter().partition(|fact| fact.line > line);
+        for fact in before.into_iter().rev().chain(after) {
+            match moment.get_mut(fact.key) {
+                Some(Value::String(text)) if fact.key == MEMINFO => {
+                    text.push('\n');
+                    text.push_str(&fact.text);
+                }
+                Some(_) => {}
+                None => {
+                    moment.insert(fact.key.to_string(), json!(fact.text));
+                }
+            }
+        }
+    }
+
+    /// True if something was said under a key.
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.found.iter().any(|fact| fact.key == key)
+    }
+}
+
+/// True for a line of meminfo.
+fn is_meminfo(line: &str) -> bool {
+    let (name, value) = line.split_once(':').unwrap_or_default();
+    let mut value = value.split_whitespace();
+    let number = value
+        .next()
+        .is_some_and(|number| number.parse::<u64>().is_ok());
+    let is_name = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'(' | b')');
+    number && value.next() == Some("kB") && name.bytes().all(is_name)
+}
+
+/// True if a text has the field of a line already.
+fn has_field(text: &str, line: &str) -> bool {
+    let name = line.split(':').next().unwrap_or_default();
+    name != "processor" && !name.starts_with("processor\t") && machine::field(text, name).is_some()
+}
+
+/// What somebody typed behind a prompt: `root@host:~# uname -a`, `$ nproc`.
+fn command(line: &str) -> Option<&str> {
+    const PROMPTS: [&str; 3] = ["# ", "$ ", "> "];
+    let mut ends = PROMPTS.iter().filter_map(|prompt| {
+        let (before, command) = line.split_once(prompt)?;
+        let is_prompt = before.split_whitespace().count() <= 2 && !before.contains("<");
+        (is_prompt && command.starts_with(|c: char| c.is_ascii_alphabetic() || c == '/'))
+            .then_some(command)
+    });
+    ends.next()
+}

@@ -1,0 +1,67 @@
+//! Lines that stand above a table, and the totals of all caches that some of them have.
+
+use crate::forms::Form;
+use crate::snapshot::Totals;
+
+/// A line above a table.
+pub(super) enum Head {
+    /// Names of columns, or a version: a table of the form begins.
+    Begins(Form),
+    /// One of slabtop's lines with totals, such as `Active / Total Slabs (% used) : 9930 / 9930 (100.0%)`, with its place
+    /// among them if the language tells.
+    Total(Option<usize>, f64, f64),
+    /// A part of a head that a mailer broke.
+    Rest,
+}
+
+/// The head that a line is, if it is one.
+pub(super) fn of(line: &str) -> Option<Head> {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let begins = |form| Some(Head::Begins(form));
+    match words.as_slice() {
+        _ if line.contains("slabinfo - version") => begins(Form::Slabinfo),
+        _ if line.contains("<active_objs>") => begins(Form::Slabinfo),
+        [first, ..] if first.starts_with('<') && first.contains('_') => Some(Head::Rest),
+        ["OBJS", "ACTIVE", ..] => begins(Form::Slabtop),
+        ["Cache", "Num", "Total", "Size", "Pages", ..] => begins(Form::Vmstat),
+        ["CACHE", .., "SSIZE"] | ["CACHE", .., "SSIZE", "NAME"] => begins(Form::Crash),
+        ["Name", "Used", "Total"] => begins(Form::Oom),
+        _ if line.contains(super::OOM) => begins(Form::Oom),
+        _ => total(line),
+    }
+}
+
+/// Names of slabtop's totals, in their order.
+const NAMES: [&str; 4] = ["Objects", "Slabs", "Caches", "Size"];
+
+/// The two numbers of `... : A / B (C%)`, in KiB where they have a unit; those of `A / B / C` are none.
+fn total(line: &str) -> Option<Head> {
+    let (name, numbers) = line.rsplit_once(" : ").or_else(|| line.rsplit_once(": "))?;
+    let words: Vec<&str> = numbers.split_whitespace().collect();
+    match (words.as_slice(), name.contains('/')) {
+        ([active, "/", total, share, ..], true) if share.ends_with("%)") => {
+            let number = |word: &str| {
+                word.trim_end_matches(['K', 'k'])
+                    .replace(',', ".")
+                    .parse()
+                    .ok()
+            };
+            let place = NAMES.iter().position(|known| name.contains(known));
+            Some(Head::Total(place, number(active)?, number(total)?))
+        }
+        ([_, "/", _, "/", _], true) => Some(Head::Rest),
+        _ => None,
+    }
+}
+
+/// Adds a line of totals: slabtop prints objects, slabs, caches and sizes in this order, in any language.
+pub(super) fn add(totals: &mut Totals, place: usize, active: f64, total: f64) {
+    let (active, whole) = (active as u64, total as u64);
+    match place {
+        0 => (totals.active_objs, totals.num_objs) = (active, whole),
+        1 => totals.slabs = whole,
+        2 => totals.caches = whole,
+        3 => totals.object_bytes = (total * 1024.0) as u64,
+        _ => {}
+    }
+}

@@ -1,0 +1,326 @@
+//! Tables of a text: which rows are of one, and where the next begins.
+
+use std::collections::BTreeSet;
+
+use crate::forms::Form;
+use crate::snapshot::Totals;
+
+use super::facts::Facts;
+use super::head::{self, Head};
+use super::packing::Line;
+use super::table::{self, Row, Words};
+
+/// Begin of crash's warnings, which stand among its rows.
+const CRASH: &str = "kmem:";
+/// Lines on which a row that a mailer broke may lie.
+const ROW_LINES: usize = 4;
+/// Rows that make a table without a head one, where text could look like a row.
+const ROWS_MIN: usize = 3;
+
+/// Rows that were printed at once.
+#[derive(Debug)]
+pub(super) struct Listing {
+    pub(super) form: Form,
+    /// Line of its first row.
+    pub(super) line: usize,
+    /// True if a head stands above it.
+    pub(super) is_headed: bool,
+    pub(super) totals: Option<Totals>,
+    pub(super) rows: Vec<Row>,
+    /// Lines among its rows that are none.
+    pub(super) unread: Vec<usize>,
+}
+
+impl Listing {
+    fn names(&self) -> BTreeSet<&str> {
+        self.rows.iter().map(Row::name).collect()
+    }
+
+    /// True if every cache is in one of them alone.
+    fn is_apart_from(&self, other: &Self) -> bool {
+        self.names().is_disjoint(&other.names())
+    }
+
+    /// Adds the rows of another table.
+    fn join(&mut self, mut other: Self) {
+        self.rows.append(&mut other.rows);
+        self.unread.append(&mut other.unread);
+        self.totals = self.totals.or(other.totals);
+        self.is_headed |= other.is_headed;
+    }
+}
+
+/// The head above rows that have not come yet.
+struct Pending {
+    form: Option<Form>,
+    totals: Option<(Totals, usize)>,
+}
+
+/// A text while its tables are found.
+struct Finder<'l> {
+    lines: &'l [Line],
+    found: Vec<Listing>,
+    open: Option<Listing>,
+    head: Option<Pending>,
+    facts: Facts,
+    failed: Vec<&'l str>,
+}
+
+/// What a text has.
+#[derive(Debug)]
+pub(super) struct Found<'l> {
+    pub(super) listings: Vec<Listing>,
+    pub(super) facts: Facts,
+    /// Lines of "SLUB: Unable to allocate memory".
+    pub(super) failed: Vec<&'l str>,
+    /// Form of a head that has no rows.
+    pub(super) head: Option<Form>,
+}
+
+/// Finds the tables of a text and what its other lines say.
+pub(super) fn find(lines: &[Line]) -> Found<'_> {
+    let mut finder = Finder {
+        lines,
+        found: Vec::new(),
+        open: None,
+        head: None,
+        facts: Facts::default(),
+        failed: Vec::new(),
+    };
+    let (mut at, mut word) = (0, 0);
+    while at < lines.len() {
+        (at, word) = finder.step(at, word);
+    }
+    let head = finder.head.as_ref().and_then(|head| head.form);
+    if let (Some(open), true) = (&mut finder.open, head.is_some()) {
+        // As a reversed sort leaves it.
+        open.is_headed |= head == Some(open.form);
+    }
+    finder.close();
+    let several = finder.found.into_iter().flat_map(apart).filter(|listing| {
+        listing.is_headed || !table::needs_head(listing.form) || listing.rows.len() >= ROWS_MIN
+    });
+    Found {
+        listings: joined(several, &finder.facts),
+        facts: finder.facts,
+        failed: finder.failed,
+        head,
+    }
+}
+
+impl<'l> Finder<'l> {
+    /// Reads from a word of a line on; returns where to go on.
+    fn step(&mut self, at: usize, word: usize) -> (usize, usize) {
+        let line = &self.lines[at];
+        let next = (at + 1, 0);
+        if line.text.is_empty() {
+            return next;
+        }
+        if word == 0
+            && let Some(head) = head::of(&line.text)
+        {
+            let begins = matches!(head, Head::Begins(_));
+            self.head(head);
+            // All in one line: the rows stand behind the names of the columns.
+            let behind = begins.then(|| behind_head(&line.text)).flatten();
+            return behind.map_or(next, |word| (at, word));
+        }
+        if let Some(next) = self.row(at, word) {
+            return next;
+        }
+        if word > 0 {
+            return next;
+        }
+        if is_failure(&line.text) {
+            self.failed.push(&line.text);
+            return next;
+        }
+        let is_broken_row = self.open.as_ref().is_some_and(|open| {
+            looks_like(open.form, &line.text) && !line.is_logged && !line.text.starts_with(CRASH)
+        });
+        match &mut self.open {
+            Some(open) if is_broken_row => open.unread.push(line.number),
+            _ => {
+                let said = self.facts.take(line);
+                // Other messages come between rows in a log; dots stand for rows that were left out.
+                let is_between = line.is_logged && !said
+                    || line.text.starts_with(CRASH)
+                    || line.text.chars().all(|c| "[].…".contains(c));
+                if !is_between {
+                    self.close();
+                }
+            }
+        }
+        next
+    }
+
+    fn head(&mut self, head: Head) {
+        if self.open.is_some() && !matches!(head, Head::Rest) {
+            // A sort leaves the head among the rows: those below are of the same table, unless their names repeat.
+            self.close();
+        }
+        let pending = self.head.get_or_insert(Pending {
+            form: None,
+            totals: None,
+        });
+        match head {
+            Head::Begins(form) => pending.form = Some(form),
+            Head::Total(place, active, total) => {
+                let (totals, next) = pending.totals.get_or_insert_default();
+                let place = place.unwrap_or(*next);
+                head::add(totals, place, active, total);
+                *next = place + 1;
+            }
+            Head::Rest => {}
+        }
+    }
+
+    /// Takes the row that begins at a word, if one does.
+    fn row(&mut self, at: usize, word: usize) -> Option<(usize, usize)> {
+        let lines = &self.lines[at..self.lines.len().min(at + ROW_LINES)];
+        let mut all: Vec<&str> = lines[0].text.split_whitespace().skip(word).collect();
+        let first = all.len();
+        let mut counts = vec![first];
+        for line in &lines[1..] {
+            // A row does not go on behind an empty line, nor in a head.
+            if line.text.is_empty() || head::of(&line.text).is_some() {
+                break;
+            }
+            let before = all.len();
+            all.extend(line.text.split_whitespace());
+            counts.push(all.len() - before);
+        }
+        let open = self.open.as_ref().map(|open| open.form);
+        let headed = self.head.as_ref().and_then(|head| head.form);
+        let (form, row, taken) = table::FORMS.into_iter().find_map(|form| {
+            let known = headed.or(open.filter(|_| self.head.is_none()));
+            let words = Words {
+                all: &all,
+                first,
+                is_headed: known == Some(form),
+            };
+            let (row, taken) = table::row(form, &words)?;
+            Some((form, row, taken))
+        })?;
+        self.add(form, row, lines[0].number);
+        let mut left = taken;
+        for (place, count) in counts.iter().enumerate() {
+            if left < *count {
+                return Some((at + place, left + if place == 0 { word } else { 0 }));
+            }
+            left -= count;
+        }
+        Some((at + counts.len(), 0))
+    }
+
+    fn add(&mut self, form: Form, row: Row, line: usize) {
+        let head = self.head.take();
+        if head.is_some() || self.open.as_ref().is_some_and(|open| open.form != form) {
+            self.close();
+        }
+        let open = self.open.get_or_insert_with(|| Listing {
+            form,
+            line,
+            is_headed: head.is_some(),
+            totals: head.and_then(|head| head.totals).map(|(totals, _)| totals),
+            rows: Vec::new(),
+            unread: Vec::new(),
+        });
+        open.rows.push(row);
+    }
+
+    fn close(&mut self) {
+        self.found.extend(self.open.take());
+    }
+}
+
+/// The first word behind the names of the columns, if there is one.
+fn behind_head(line: &str) -> Option<usize> {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let is_name = |word: &&str| matches!(*word, "NAME" | "SSIZE" | "Pages" | "<sharedavail>");
+    let end = words.iter().position(is_name)?;
+    (end + 1 < words.len() && words.get(end + 1) != Some(&"NAME")).then_some(end + 1)
+}
+
+fn is_failure(line: &str) -> bool {
+    line.contains(super::FAILED)
+        || line.starts_with("cache: ") && line.contains("object size: ")
+        || line.starts_with("node ") && line.contains("slabs: ") && line.contains("objs: ")
+}
+
+/// True for a row of a table that is damaged or cut.
+fn looks_like(form: Form, line: &str) -> bool {
+    let numbers = line
+        .split_whitespace()
+        .filter(|word| word.parse::<u64>().is_ok());
+    match form {
+        Form::Slabinfo => {
+            line.contains(": tunables") || line.contains(": slabdata") || numbers.count() >= 2
+        }
+        _ => numbers.count() >= 2,
+    }
+}
+
+/// The readings in a table: where the names repeat, another begins. Two caches of one name stand beside each other, or
+/// alone among others.
+fn apart(mut listing: Listing) -> Vec<Listing> {
+    if listing.form == Form::Oom {
+        return vec![listing];
+    }
+    let names: Vec<&str> = listing.rows.iter().map(Row::name).collect();
+    let mut cuts = Vec::new();
+    let mut seen = BTreeSet::new();
+    let is_alone = names.iter().all(|name| *name == names[0]);
+    for (at, name) in names.iter().enumerate() {
+        let beside = at > 0 && names[at - 1] == *name;
+        let again = seen.contains(name)
+            && if is_alone {
+                !listing.is_headed
+            } else {
+                !beside
+            };
+        let behind = names[at..]
+            .iter()
+            .filter(|name| seen.contains(*name))
+            .count();
+        if again && (!listing.is_headed || behind * 2 > names.len() - at) {
+            cuts.push(at);
+            seen.clear();
+        }
+        seen.insert(name);
+    }
+    let mut found = Vec::new();
+    for at in cuts.into_iter().rev() {
+        found.push(Listing {
+            form: listing.form,
+            line: listing.line,
+            is_headed: listing.is_headed,
+            totals: None,
+            rows: listing.rows.split_off(at),
+            unread: Vec::new(),
+        });
+    }
+    found.push(listing);
+    found.reverse();
+    found
+}
+
+/// Tables that follow each other and are parts of one: of the same form, with other caches, without a head of their own
+/// in the second, or with one that a sort moved below the first.
+fn joined(listings: impl Iterator<Item = Listing>, facts: &Facts) -> Vec<Listing> {
+    let mut joined: Vec<Listing> = Vec::new();
+    for listing in listings {
+        let fits = joined.last().is_some_and(|last| {
+            last.form == listing.form
+                && !last.is_headed
+                && (!listing.is_headed || last.line + last.rows.len() + 2 >= listing.line)
+                && last.is_apart_from(&listing)
+                && !facts.part(last.line, listing.line)
+        });
+        match joined.last_mut() {
+            Some(last) if fits => last.join(listing),
+            _ => joined.push(listing),
+        }
+    }
+    joined
+}

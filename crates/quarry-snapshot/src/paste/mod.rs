@@ -1,0 +1,214 @@
+//! Texts as people paste them: posts, mails, terminal logs. One has several tables of slabs, parts of them, quotes around
+//! them, and lines that say what the machine is.
+//!
+//! ```text
+//!   text --> lines without their packing (packing.rs)
+//!        --> tables: heads (head.rs), rows (table.rs), where one ends (listing.rs)
+//!        --> facts that the other lines say (facts.rs)
+//!        --> moments, the oldest first: forms see rows, and nothing of what was around them
+//! ```
+//!
+//! A table has its rows: what stands elsewhere does not join it. A name that repeats apart from its copy begins a second
+//! reading. Tables of several forms whose caches have the same objects are of one moment, and the best of them counts.
+
+mod facts;
+mod head;
+mod listing;
+mod packing;
+mod table;
+
+use std::collections::BTreeMap;
+
+use serde_json::json;
+
+use crate::file::ReportError;
+use crate::forms::rows::{self, Cache};
+use crate::forms::{Form, Moment, log};
+use crate::slabinfo::{self, Slabinfo};
+use crate::snapshot::Excerpt;
+
+use listing::{Found, Listing};
+use table::Row;
+
+/// The mark of a table of caches when memory was exhausted.
+const OOM: &str = "Unreclaimable slab info:";
+/// The mark of a cache that could not grow.
+const FAILED: &str = "SLUB: Unable to allocate memory";
+
+/// Fewer rows are a part of any kernel's caches.
+const WHOLE_MIN: usize = 12;
+/// Tables of one moment differ by what happened while they were printed: two in a hundred.
+const SAME: u64 = 50;
+
+/// The moments of a text, oldest first; none if it has nothing of these forms.
+pub(crate) fn read(file: &str, text: &str) -> Result<Vec<Moment>, ReportError> {
+    let lines = packing::lines(text);
+    let found = listing::find(&lines);
+    let mut moments = Vec::new();
+    for (listing, excerpt) in one_each(&found.listings) {
+        let mut moment = moment(file, listing, excerpt)?;
+        found.facts.add(&mut moment, listing.line);
+        if listing.form == Form::Oom {
+            moment.insert("oom".to_string(), json!(log::sums(&lines_of(&lines))));
+        }
+        moments.push(moment);
+    }
+    if moments.is_empty() && !found.failed.is_empty() {
+        let mut moment = rows::moment(Form::Unable, file, &log::failed(&found.failed), None)?;
+        found.facts.add(&mut moment, usize::MAX);
+        moments.push(moment);
+    }
+    if moments.is_empty() {
+        refuse(file, text, &found)?;
+        if found.facts.has(facts::MEMINFO) {
+            let mut moment = Form::Meminfo.named();
+            found.facts.add(&mut moment, usize::MAX);
+            moments.push(moment);
+        }
+    }
+    Ok(moments)
+}
+
+fn lines_of(lines: &[packing::Line]) -> Vec<&str> {
+    lines.iter().map(|line| line.text.as_str()).collect()
+}
+
+/// Says why a text that names a form has no cache.
+fn refuse(file: &str, text: &str, found: &Found<'_>) -> Result<(), ReportError> {
+    if let Some(line) = text
+        .lines()
+        .find(|line| line.contains("slabinfo - version: "))
+        && !line.contains(slabinfo::VERSION)
+    {
+        return Slabinfo::parse_text(file, line.trim()).map(|_| ());
+    }
+    let denied = text.lines().find(|line| {
+        line.contains("Permission denied")
+            && (line.contains("slabinfo") || line.contains("slabtop"))
+    });
+    if denied.is_some() && !found.facts.has(facts::MEMINFO) {
+        let what =
+            "/proc/slabinfo is readable by root alone: give what `sudo cat /proc/slabinfo` prints";
+        return Err(ReportError::bad(file, "caches", what));
+    }
+    match found.head {
+        Some(form) => rows::moment(form, file, &[], None).map(|_| ()),
+        None => Ok(()),
+    }
+}
+
+/// The tables, one for each moment, with what is known of the caches that they lack.
+fn one_each(listings: &[Listing]) -> Vec<(&Listing, Option<Excerpt>)> {
+    let mut groups: Vec<Vec<&Listing>> = Vec::new();
+    for listing in listings {
+        match groups.last_mut() {
+            Some(group) if group.iter().all(|other| is_same_moment(other, listing)) => {
+                group.push(listing)
+            }
+            _ => groups.push(vec![listing]),
+        }
+    }
+    let best = groups.into_iter().filter_map(|group| {
+        let totals = group.iter().find_map(|listing| listing.totals);
+        let worth = |listing: &&&Listing| match listing.form {
+            Form::Slabinfo => 2 * listing.rows.len(),
+            _ => listing.rows.len(),
+        };
+        let best = *group.iter().max_by_key(worth)?;
+        Some((best, excerpt(best, totals)))
+    });
+    best.collect()
+}
+
+/// True if two tables of several forms have the same objects in the caches that both have.
+fn is_same_moment(one: &Listing, other: &Listing) -> bool {
+    let objects = |listing: &Listing| -> BTreeMap<String, u64> {
+        let rows = listing.rows.iter();
+        rows.filter_map(|row| Some((row.name().to_string(), row.objects()?.0)))
+            .collect()
+    };
+    let (one_objects, other_objects) = (objects(one), objects(other));
+    let both = one_objects
+        .iter()
+        .filter_map(|(name, count)| Some((*count, *other_objects.get(name)?)));
+    let sums = both.fold((0_u64, 0_u64), |sums, pair| {
+        (sums.0.saturating_add(pair.0), sums.1.saturating_add(pair.1))
+    });
+    one.form != other.form && sums.0 > 0 && sums.0.abs_diff(sums.1) <= sums.0 / SAME
+}
+
+/// What is known of caches that a table leaves out; `None` if it seems whole.
+fn excerpt(listing: &Listing, totals: Option<crate::snapshot::Totals>) -> Option<Excerpt> {
+    // Its own rows exceed a head of another reading.
+    let objects = listing.rows.iter().filter_map(Row::objects);
+    let objects = objects.fold(0_u64, |sum, (count, _)| sum.saturating_add(count));
+    let totals =
+        totals.filter(|totals| objects <= totals.num_objs.saturating_add(totals.num_objs / SAME));
+    let is_part = match totals {
+        Some(totals) => totals.caches > listing.rows.len() as u64,
+        None => !listing.is_headed || listing.rows.len() < WHOLE_MIN,
+    };
+    (is_part && listing.form != Form::Oom).then_some(Excerpt { totals })
+}
+
+/// The moment of a table.
+fn moment(file: &str, listing: &Listing, excerpt: Option<Excerpt>) -> Result<Moment, ReportError> {
+    let rows = listing.rows.iter();
+    let mut moment = match listing.form {
+        Form::Slabinfo => {
+            let rows = rows.filter_map(|row| match row {
+                Row::Counted(row) => Some(row.clone()),
+                _ => None,
+            });
+            Form::Slabinfo.moment(&Slabinfo {
+                rows: rows.collect(),
+            })
+        }
+        Form::Oom => {
+            let bytes = rows.filter_map(|row| match row {
+                Row::Bytes(bytes) => Some(bytes),
+                _ => None,
+            });
+            let mut moment = Form::Oom.named();
+            moment.insert("cache_bytes".to_string(), json!(bytes.collect::<Vec<_>>()));
+            moment
+        }
+        form => {
+            let caches = rows.filter_map(|row| match row {
+                Row::Computed(cache) => Some(cache.clone()),
+                _ => None,
+            });
+            rows::moment(form, file, &caches.collect::<Vec<Cache>>(), None)?
+        }
+    };
+    let unknown: Vec<&str> = listing
+        .rows
+        .iter()
+        .filter(|row| matches!(row, Row::Unknown(_)))
+        .map(Row::name)
+        .collect();
+    let mut notes = Vec::new();
+    if !unknown.is_empty() {
+        let unknown = unknown.join(", ");
+        notes.push(format!(
+            "caches that crash could not read are left out: {unknown}"
+        ));
+    }
+    if let [first, ..] = listing.unread.as_slice() {
+        let count = listing.unread.len();
+        notes.push(format!(
+            "lines among the rows that are none, cut or damaged: {count}, the first is line {first}"
+        ));
+    }
+    if let Some(excerpt) = excerpt {
+        notes.push(excerpt.note(listing.rows.len()));
+        moment.insert("excerpt".to_string(), json!(excerpt));
+    }
+    if !notes.is_empty() {
+        moment.insert("notes".to_string(), json!(notes));
+    }
+    Ok(moment)
+}
+
+#[cfg(test)]
+mod tests;

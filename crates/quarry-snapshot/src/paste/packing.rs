@@ -1,0 +1,277 @@
+//! Packings of a text that was posted, mailed or logged: what was put around its lines, and nothing of what they say.
+
+use std::borrow::Cow;
+
+use anstream::adapter::strip_str;
+
+/// A line without its packing.
+#[derive(Debug)]
+pub(super) struct Line {
+    /// Its number in the file, from 1 on.
+    pub(super) number: usize,
+    pub(super) text: String,
+    /// True if a log put a time before it: lines of others may lie between its rows.
+    pub(super) is_logged: bool,
+}
+
+/// Splits a text into lines and takes off what mailers, editors, logs, terminals and tables put around them.
+pub(super) fn lines(text: &str) -> Vec<Line> {
+    let text = strip_str(text).to_string();
+    let text = match is_html(&text) {
+        true => untagged(&text),
+        false => text,
+    };
+    // A terminal's log ends lines with both, and sometimes with the first alone.
+    let lines = text
+        .split('\n')
+        .flat_map(|line| line.trim_end_matches('\r').split('\r'));
+    (1..)
+        .zip(lines)
+        .map(|(number, line)| unpacked(number, line))
+        .collect()
+}
+
+fn unpacked(number: usize, line: &str) -> Line {
+    let line = spaced(line);
+    let line = unquoted(&line);
+    let (line, is_logged) = unlogged(line);
+    let line = cells(unnamed(unquoted(line)));
+    Line {
+        number,
+        text: line.trim().trim_matches('`').trim().to_string(),
+        is_logged,
+    }
+}
+
+/// Blanks that are not ASCII as spaces; marks without width, and colours whose escape was lost, are left out.
+fn spaced(line: &str) -> Cow<'_, str> {
+    const COLOUR_ENDS: [&str; 2] = ["[m[K", "[0m"];
+    let colours = COLOUR_ENDS.iter().any(|end| line.contains(end));
+    if !colours && line.is_ascii() && !line.contains('\t') {
+        return Cow::Borrowed(line);
+    }
+    let blank = |c: char| match c {
+        '\u{200b}'..='\u{200d}' | '\u{feff}' | '\u{2060}' => None,
+        c if c.is_whitespace() => Some(' '),
+        c => Some(c),
+    };
+    let line: String = line.chars().filter_map(blank).collect();
+    Cow::Owned(if colours { uncoloured(&line) } else { line })
+}
+
+/// Without `[01;31m` and `[K`: a form of the web takes the escape before them away.
+fn uncoloured(line: &str) -> String {
+    let mut parts = line.split('[');
+    let mut plain = parts.next().unwrap_or_default().to_string();
+    for part in parts {
+        let end = part.find(|c: char| !c.is_ascii_digit() && c != ';');
+        match end.map(|end| (part[end..].chars().next(), &part[end..])) {
+            Some((Some('m' | 'K'), rest)) => plain.push_str(&rest[1..]),
+            _ => {
+                plain.push('[');
+                plain.push_str(part);
+            }
+        }
+    }
+    plain
+}
+
+/// Without the `> ` of mails, one for each time it was quoted.
+fn unquoted(line: &str) -> &str {
+    let mut line = line.trim_start();
+    while let Some(rest) = line.strip_prefix('>') {
+        line = rest.trim_start();
+    }
+    line
+}
+
+/// A line without what logs put before it, and true if there was a time: `[  1.2] `, `<6>`,
+/// `Aug 6 09:37:21 host kernel: [ 1.2] `, `2026-11-26T13:01:02+0000 host cat[123]: `.
+fn unlogged(line: &str) -> (&str, bool) {
+    let is_time = |word: &str| {
+        let parts = word.split(':').count();
+        parts >= 3 && word.starts_with(|c: char| c.is_ascii_digit())
+    };
+    // The program that logs ends with a colon; kernels print `kernel:`.
+    let mut rest = line;
+    let mut is_logged = false;
+    let mut words = line.split_whitespace();
+    if words.by_ref().take(3).any(is_time)
+        && let Some((_, after)) = line.split_once(": ").filter(|(before, _)| {
+            let words = before.split_whitespace();
+            words.count() <= 6 && (before.ends_with("kernel") || before.ends_with(']'))
+        })
+    {
+        (rest, is_logged) = (after.trim_start(), true);
+    }
+    if rest.starts_with('<')
+        && let Some((level, after)) = rest[1..].split_once('>')
+        && level.bytes().all(|b| b.is_ascii_digit())
+    {
+        rest = after;
+    }
+    // `[  178.502533] `, `[Tue Nov 26 13:01:02 2026] `, and `[    T1] ` of printk's callers behind it.
+    while let Some(inside) = rest.strip_prefix('[')
+        && let Some((time, after)) = inside.split_once(']')
+        && is_stamp(time.trim())
+    {
+        (rest, is_logged) = (after.trim_start(), true);
+    }
+    (rest, is_logged)
+}
+
+/// True for the time or the caller that a kernel prints in brackets.
+fn is_stamp(text: &str) -> bool {
+    let seconds = text.split_once('.').is_some_and(|(whole, part)| {
+        let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+        digits(whole) && digits(part)
+    });
+    let caller = text
+        .strip_prefix(['T', 'C'])
+        .is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()));
+    seconds
+        || caller
+        || text
+            .split_whitespace()
+            .any(|word| word.matches(':').count() == 2)
+}
+
+/// Without the file that `grep -H`, and the number that `grep -n`, put before a line.
+fn unnamed(line: &str) -> &str {
+    let named = |word: &str| {
+        let files = ["slabinfo", "slabtop", "vmstat", "meminfo"];
+        files.iter().any(|file| word.contains(file)) || word.starts_with('/')
+    };
+    let line = match line.split_once(':') {
+        Some((name, rest)) if !name.contains(char::is_whitespace) && named(name) => rest,
+        _ => line,
+    };
+    let numbered = line.split_once(':').filter(|(number, rest)| {
+        !number.is_empty()
+            && number.bytes().all(|b| b.is_ascii_digit())
+            && rest.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '#' || c == ' ')
+            && rest.split_whitespace().count() > 3
+    });
+    numbered.map_or(line, |(_, rest)| rest)
+}
+
+/// The cells of a row of a table with bars, such as Markdown's, with blanks between them.
+fn cells(line: &str) -> Cow<'_, str> {
+    const BARS: [char; 3] = ['|', '│', '║'];
+    let line = line.trim();
+    if !line.starts_with(BARS) {
+        return Cow::Borrowed(line);
+    }
+    // The line below the names of Markdown's columns.
+    let rule = |c: char| BARS.contains(&c) || matches!(c, '-' | ':' | ' ' | '+' | '=');
+    match line.chars().all(rule) {
+        true => Cow::Borrowed(""),
+        false => Cow::Owned(line.replace(BARS, " ")),
+    }
+}
+
+/// True for a text with elements of HTML that hold tables or listings.
+fn is_html(text: &str) -> bool {
+    const MARKS: [&str; 6] = ["<pre", "</pre", "</td>", "<br", "</p>", "</div>"];
+    let lower = text.to_ascii_lowercase();
+    MARKS.iter().any(|mark| lower.contains(mark))
+}
+
+/// The text of HTML: a line for each row, paragraph and break, and a blank for each cell.
+fn untagged(text: &str) -> String {
+    const LINES: [&str; 9] = ["br", "tr", "p", "div", "li", "pre", "h1", "h2", "h3"];
+    const CELLS: [&str; 2] = ["td", "th"];
+    let mut plain = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, tag)) = rest.split_once('<') {
+        plain.push_str(before);
+        let end = tag.find('>').filter(|_| {
+            // `<active_objs>` of slabinfo's head is no element, `< 3` neither.
+            let name = tag.trim_start_matches('/');
+            name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '!')
+                && !name
+                    .split(['>', ' '])
+                    .next()
+                    .unwrap_or_default()
+                    .contains('_')
+        });
+        let Some(end) = end else {
+            plain.push('<');
+            rest = tag;
+            continue;
+        };
+        let name = tag[..end].trim_matches('/').to_ascii_lowercase();
+        let name = name.split_whitespace().next().unwrap_or_default();
+        if LINES.contains(&name) {
+            plain.push('\n');
+        } else if CELLS.contains(&name) {
+            plain.push(' ');
+        }
+        rest = &tag[end + 1..];
+    }
+    plain.push_str(rest);
+    html_escape::decode_html_entities(&plain).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plain(text: &str) -> Vec<String> {
+        lines(text).into_iter().map(|line| line.text).collect()
+    }
+
+    #[test]
+    fn what_is_put_around_lines_is_taken_off() {
+        for (packed, expected) in [
+            ("> > dentry 1 2\r", "dentry 1 2"),
+            (">> dentry 1 2", "dentry 1 2"),
+            ("    dentry\u{a0}1\u{202f}2", "dentry 1 2"),
+            (
+                "\u{1b}[01;31m\u{1b}[Kdentry\u{1b}[m\u{1b}[K 1 2",
+                "dentry 1 2",
+            ),
+            ("[01;31m[Kdentry[m[K 1 2", "dentry 1 2"),
+            ("[  178.502533] dentry 1 2", "dentry 1 2"),
+            ("> [   67.029057][    T1] dentry 1 2", "dentry 1 2"),
+            ("<6>[   67.029057] dentry 1 2", "dentry 1 2"),
+            ("Oct 24 13:01:02 host cat[123]: dentry 1 2", "dentry 1 2"),
+            (
+                "Aug  6 09:37:21 host kernel: [38535642.795972] dentry 1 2",
+                "dentry 1 2",
+            ),
+            ("[Tue Nov 26 13:01:02 2026] dentry 1 2", "dentry 1 2"),
+            ("/proc/slabinfo:dentry 1 2", "dentry 1 2"),
+            ("slabinfo.txt:17:dentry 1 2 3", "dentry 1 2 3"),
+            ("| dentry | 1 | 2 |", "dentry   1   2"),
+            ("|:---|---:|", ""),
+            ("`dentry 1 2`", "dentry 1 2"),
+            // What is none of them stays.
+            (
+                "Active / Total Size (% used) : 1K",
+                "Active / Total Size (% used) : 1K",
+            ),
+            ("a [b] 1 2", "a [b] 1 2"),
+            ("[one] dentry", "[one] dentry"),
+        ] {
+            assert_eq!(plain(packed), [expected], "{packed}");
+        }
+        assert!(lines("[  1.25] x")[0].is_logged && !lines("> x")[0].is_logged);
+    }
+
+    #[test]
+    fn html_has_lines_and_cells() {
+        let page = "<pre># name &lt;active_objs&gt;\ndentry 1</pre><p>x<br>y</p>";
+        let expected = ["", "# name <active_objs>", "dentry 1", "", "x", "y", ""];
+        assert_eq!(plain(page), expected);
+        let table = "<table><tr><td>dentry</td><td>1</td></tr><tr><td>pid</td></tr></table>";
+        let rows: Vec<String> = plain(table);
+        let rows: Vec<_> = rows.iter().filter(|row| !row.is_empty()).collect();
+        assert_eq!(rows, ["dentry  1", "pid"]);
+        // slabinfo's head has no elements, though it has brackets.
+        assert_eq!(
+            plain("# name <active_objs> a<br>b")[0],
+            "# name <active_objs> a"
+        );
+    }
+}

@@ -1,0 +1,200 @@
+//! Rows of the tables of slabs that people paste, found by their words: a mailer breaks rows, and a form joins them.
+
+use crate::forms::rows::Cache;
+use crate::forms::{Form, crash, log, slabtop, vmstat};
+use crate::slabinfo::{self, SlabinfoRow};
+use crate::snapshot::CacheBytes;
+
+/// A row of a table.
+#[derive(Debug)]
+pub(super) enum Row {
+    /// All columns of slabinfo.
+    Counted(SlabinfoRow),
+    /// Those that the form has.
+    Computed(Cache),
+    /// Bytes alone.
+    Bytes(CacheBytes),
+    /// A cache whose numbers crash could not read.
+    Unknown(String),
+}
+
+impl Row {
+    pub(super) fn name(&self) -> &str {
+        match self {
+            Self::Counted(row) => &row.name,
+            Self::Computed(cache) => &cache.name,
+            Self::Bytes(cache) => &cache.name,
+            Self::Unknown(name) => name,
+        }
+    }
+
+    /// Objects of the cache, and bytes from one to the next, if the form has them.
+    pub(super) fn objects(&self) -> Option<(u64, u64)> {
+        match self {
+            Self::Counted(row) => Some((row.num_objs, row.objsize)),
+            Self::Computed(cache) => Some((cache.num_objs, cache.objsize)),
+            Self::Bytes(_) | Self::Unknown(_) => None,
+        }
+    }
+}
+
+/// A row, and the number of words that it takes.
+type Found = (Row, usize);
+
+/// Words that may begin a row: those of its line, and of the lines behind it, on which it may go on.
+pub(super) struct Words<'w> {
+    pub(super) all: &'w [&'w str],
+    /// Number of those that are on the first line.
+    pub(super) first: usize,
+    /// True if a head of this table stands before it: then its rows need not stand alone in their lines.
+    pub(super) is_headed: bool,
+}
+
+/// Forms whose tables are looked for, in this order: a row of slabinfo has more words than others.
+pub(super) const FORMS: [Form; 5] = [
+    Form::Slabinfo,
+    Form::Slabtop,
+    Form::Crash,
+    Form::Oom,
+    Form::Vmstat,
+];
+
+/// The row of a form that some words begin.
+pub(super) fn row(form: Form, words: &Words<'_>) -> Option<Found> {
+    match form {
+        Form::Slabinfo => counted(words),
+        Form::Slabtop => slabtop(words),
+        Form::Crash => crash(words),
+        Form::Oom => bytes(words),
+        Form::Vmstat => vmstat(words),
+        _ => None,
+    }
+}
+
+/// True if a table of the form is found only where its head is, or where several rows follow each other: text that is no
+/// table looks like one of its rows, too.
+pub(super) fn needs_head(form: Form) -> bool {
+    matches!(form, Form::Vmstat | Form::Oom)
+}
+
+fn is_number(word: &str) -> bool {
+    !word.is_empty() && word.bytes().all(|b| b.is_ascii_digit())
+}
+
+/// `dentry 201942 208530 192 21 1 : tunables 0 0 0 : slabdata 9930 9930 0`; SLAB with debugging has more behind it.
+fn counted(words: &Words<'_>) -> Option<Found> {
+    const BEFORE_MAX: usize = 12;
+    let all = words.all;
+    let tunables = all
+        .iter()
+        .take(BEFORE_MAX)
+        .position(|word| *word == "tunables")?;
+    let colon = tunables.checked_sub(1).filter(|at| all[*at] == ":")?;
+    let name = colon
+        .checked_sub(5)
+        .filter(|at| (1..=words.first).contains(at))?;
+    let end = tunables + 9;
+    let row = all.get(..end)?;
+    // `cat -n` puts a number before each line.
+    let from = usize::from(name > 1 && is_number(row[0]));
+    let parsed = slabinfo::parse_line(&unstyled(&row[from..])).ok()?;
+    let mut end = end;
+    while all.get(end) == Some(&":") && all.get(end + 1).is_some_and(|word| !is_number(word)) {
+        end += 2;
+        end += all[end..].iter().take_while(|word| is_number(word)).count();
+    }
+    Some((Row::Counted(parsed), end))
+}
+
+/// Words in one line, without the stars and ticks by which Markdown sets a name off.
+fn unstyled(words: &[&str]) -> String {
+    let words = words.iter().map(|word| word.trim_matches(['*', '`']));
+    words.collect::<Vec<_>>().join(" ")
+}
+
+/// KiB of a word such as `0.19K` or `0,19KiB`, or of a number with the unit behind it; and the number of words.
+fn kib<'w>(words: &[&'w str]) -> Option<(&'w str, usize)> {
+    const UNITS: [&str; 5] = ["K", "KiB", "kB", "KB", "k"];
+    let (word, next) = (words.first()?, words.get(1));
+    let unit = UNITS.iter().find_map(|unit| word.strip_suffix(unit));
+    let number = unit.unwrap_or(word);
+    let digits = |text: &str| {
+        text.bytes()
+            .all(|b| b.is_ascii_digit() || matches!(b, b'.' | b','))
+    };
+    (!number.is_empty() && digits(number)).then_some(())?;
+    let apart = unit.is_none() && next.is_some_and(|next| UNITS.contains(next));
+    Some((number, 1 + usize::from(apart)))
+}
+
+/// `208530 201942  79%    0.19K   9930       21     39720K dentry`.
+fn slabtop(words: &Words<'_>) -> Option<Found> {
+    let all = words.all;
+    let starts = |at: usize| {
+        let part = |at: usize| all.get(at).copied().unwrap_or_default();
+        is_number(part(at)) && is_number(part(at + 1)) && part(at + 2).ends_with('%')
+    };
+    starts(0).then_some(())?;
+    let (size, taken) = kib(all.get(3..)?)?;
+    let at = 3 + taken;
+    let [slabs, per_slab] = [at, at + 1].map(|at| all.get(at).copied().unwrap_or_default());
+    let (bytes, taken) = kib(all.get(at + 2..)?)?;
+    let name = at + 2 + taken;
+    // A name has several words if they are on its line; what somebody wrote behind it does not belong to it.
+    let is_remark = |word: &str| word.starts_with(['<', '#', '(', '←']) || word.starts_with("//");
+    let line_end = words.first.max(name + 1).min(all.len());
+    let names = (name..line_end).take_while(|at| !starts(*at) && !is_remark(all[*at]));
+    let end = names.last()? + 1;
+    let line = format!(
+        "{} {} {} {size}K {slabs} {per_slab} {bytes}K {}",
+        all[0],
+        all[1],
+        all[2],
+        unstyled(&all[name..end])
+    );
+    // The remark is of this row as well.
+    let remark = (end..line_end).take_while(|at| !starts(*at)).count();
+    Some((Row::Computed(slabtop::cache(&line)?), end + remark))
+}
+
+/// `ffff88017fc07600 192 20212 21000 1000 4k dentry`, in either order of the name.
+fn crash(words: &Words<'_>) -> Option<Found> {
+    const WORDS: usize = 7;
+    let end = words.first.clamp(WORDS, 9);
+    let line = words.all.get(..end).or_else(|| words.all.get(..WORDS))?;
+    let joined = line.join(" ");
+    if let Some(cache) = crash::cache(&joined) {
+        return Some((Row::Computed(cache), line.len()));
+    }
+    let is_unknown =
+        crash::is_address(line[0]) && line.iter().filter(|word| **word == "?").count() > 1;
+    let name = if is_number(line[1]) {
+        line.last()?
+    } else {
+        &line[1]
+    };
+    is_unknown.then(|| (Row::Unknown((*name).to_string()), line.len()))
+}
+
+/// `kmalloc-2048           59164KB      59164KB`.
+fn bytes(words: &Words<'_>) -> Option<Found> {
+    let line = words.all.get(..words.first)?;
+    let cache = log::bytes(line)?;
+    Some((Row::Bytes(cache), line.len()))
+}
+
+/// `dentry 201942 208530 192 21`.
+fn vmstat(words: &Words<'_>) -> Option<Found> {
+    const NAME_WORDS_MAX: usize = 3;
+    let mut names = 1..=NAME_WORDS_MAX;
+    let is_row = |name: &usize| {
+        let numbers = words.all.get(*name..*name + 4);
+        numbers.is_some_and(|numbers| numbers.iter().all(|word| is_number(word)))
+    };
+    let end = names.find(is_row)? + 4;
+    let named = words.all[..end - 4].iter().all(|word| !is_number(word));
+    (named && (words.is_headed || end == words.first)).then_some(())?;
+    let cache = vmstat::cache(&words.all[..end])?;
+    let is_whole = cache.active_objs <= cache.num_objs && cache.objsize > 0;
+    (words.is_headed || is_whole).then_some((Row::Computed(cache), end))
+}

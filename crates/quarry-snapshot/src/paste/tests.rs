@@ -1,0 +1,216 @@
+//! What people pasted, from `tests/data/field`, and packings of slabinfo that say the same as it does.
+
+use std::fs;
+use std::path::Path;
+
+use crate::slabinfo::SlabinfoRow;
+use crate::{Detail, Form, Snapshot};
+
+fn sample(name: &str) -> String {
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
+    fs::read_to_string(data.join(name)).unwrap()
+}
+
+fn all(text: &str) -> Vec<Snapshot> {
+    Snapshot::of_bytes("paste", text.as_bytes()).unwrap()
+}
+
+fn rows(text: &str) -> Vec<SlabinfoRow> {
+    all(text).pop().unwrap().slabinfo.rows
+}
+
+/// Bytes of slabs of each reading.
+fn bytes(text: &str) -> Vec<u64> {
+    all(text).iter().map(Snapshot::slab_bytes).collect()
+}
+
+#[test]
+fn one_cache_twice_is_two_readings() {
+    let found = all(&sample("field/several-in-one-paste/hour5-grep.txt"));
+    let names = |at: usize| -> Vec<&str> {
+        let rows = found[at].slabinfo.rows.iter();
+        rows.map(|row| row.name.as_str()).collect()
+    };
+    assert_eq!(found.len(), 2);
+    assert_eq!(names(0), ["kmalloc-rnd-12-8k"]);
+    assert_eq!(names(1), ["QIPCRTR", "kmalloc-rnd-12-8k"]);
+    assert_eq!(found[1].slab_bytes() >> 20, 15_336);
+    assert!(found[1].excerpt.is_some());
+}
+
+/// A post with listings of two moments, and copies of meminfo beside each. The row of `slabinfo` behind slabtop's has the
+/// same objects: one moment.
+#[test]
+fn listings_of_a_post_have_their_rows() {
+    let found = all(&sample("field/several-in-one-paste/blog-source.md"));
+    let mib: Vec<u64> = found.iter().map(|one| one.slab_bytes() >> 20).collect();
+    assert_eq!(mib, [14_162, 15_331, 15_336, 31_600, 31_610]);
+    assert_eq!(found[0].memory_bytes, Some(32_404_656 << 10));
+    assert_eq!(found[4].memory_bytes, Some(32_404_656 << 10));
+    assert_eq!(found[2].meminfo_slab_bytes, Some(16_161_044 << 10));
+    assert_eq!(found[4].meminfo_slab_bytes, Some(31_814_260 << 10));
+    assert_eq!(found[3].excerpt.unwrap().totals.unwrap().caches, 386);
+}
+
+#[test]
+fn heads_have_sums_of_all_caches() {
+    let one = all(&sample("field/several-in-one-paste/hour1-slabtop.txt")).remove(0);
+    let totals = one.excerpt.unwrap().totals.unwrap();
+    assert_eq!(
+        (totals.active_objs, totals.num_objs),
+        (1_413_878, 1_435_036)
+    );
+    assert_eq!((totals.slabs, totals.caches), (87_550, 386));
+    assert_eq!(totals.object_bytes >> 10, 2_306_032);
+}
+
+#[test]
+fn quoted_reports_have_bytes() {
+    let text = sample("field/oom-quoted/oom-9p-quoted.txt");
+    let report = all(&text).remove(0);
+    assert_eq!((report.form, report.detail()), (Form::Oom, Detail::Bytes));
+    assert_eq!(report.cache_bytes.len(), 17);
+    assert_eq!(report.cache_bytes[9].name, "kmemleak_object");
+    assert_eq!(report.cache_bytes[9].total_bytes, 168_558 << 10);
+    let sums = report.oom.unwrap();
+    assert_eq!(sums.slab_unreclaimable_pages, Some(98_031));
+    assert_eq!(sums.ram_pages, Some(1_048_445));
+    let bare: String = text
+        .lines()
+        .flat_map(|line| [line.trim_start_matches("> "), "\n"])
+        .collect();
+    assert_eq!(all(&bare)[0].cache_bytes, report.cache_bytes);
+    let comm = "[   66.9] CPU: 1 PID: 7 Comm: sh Not tainted 5.8.0-rc3-g1 #1\n";
+    assert_eq!(
+        all(&format!("{comm}{bare}"))[0].release.as_deref(),
+        Some("5.8.0-rc3-g1")
+    );
+}
+
+#[test]
+fn uname_is_read_wherever_it_stands() {
+    let one = all(&sample("field/debug-without-sysfs/slabtop.txt")).remove(0);
+    assert_eq!(one.release.as_deref(), Some("5.10.52-6-ARCH"));
+    assert_eq!(one.architecture.as_deref(), Some("armv7l"));
+    assert_eq!(one.slabinfo.rows.len(), 12);
+}
+
+#[test]
+fn broken_coloured_and_bare_rows() {
+    let wrapped = all(&sample("field/packings/wrapped-at-72.txt")).remove(0);
+    let last = wrapped.slabinfo.rows.last().unwrap();
+    assert_eq!(
+        (wrapped.slabinfo.rows.len(), last.name.as_str()),
+        (9, "hfsplus_icache")
+    );
+    let nf = wrapped.slabinfo.row("nf_conntrack").unwrap();
+    assert_eq!((nf.num_objs, nf.objsize, nf.num_slabs), (20_349, 320, 399));
+    assert!(
+        wrapped
+            .notes
+            .iter()
+            .any(|note| note.contains("cut or damaged: 1")),
+        "{:?}",
+        wrapped.notes
+    );
+
+    let bare = all(&sample("field/packings/ten-rows.txt")).remove(0);
+    assert_eq!((bare.form, bare.slabinfo.rows.len()), (Form::Slabtop, 10));
+    assert!(bare.excerpt.is_some_and(|excerpt| excerpt.totals.is_none()));
+
+    let coloured = rows(&sample("field/packings/grep-colour.txt"));
+    assert_eq!(coloured[0].name, "kmalloc_dma-512");
+    assert!(coloured.iter().all(|row| !row.name.contains('\u{1b}')));
+    assert_eq!(
+        rows(&sample("field/one-row/uek4-mlx4.txt"))[0].num_slabs,
+        515_730
+    );
+}
+
+/// Whatever is put around slabinfo, its rows are the same.
+#[test]
+fn packings_leave_rows_as_they_are() {
+    let text = sample("forms/slabinfo");
+    let expected = rows(&text);
+    let each = |packed: &dyn Fn(&str) -> String| -> String {
+        text.lines().map(|line| packed(line) + "\n").collect()
+    };
+    let headless = || text.lines().skip(2);
+    let html = text.replace('<', "&lt;").replace('>', "&gt;");
+    let packings = [
+        each(&|line| format!("> > {line}")),
+        each(&|line| format!("[  178.502533][    T1] {line}")),
+        each(&|line| format!("\u{a0}\u{a0}{}", line.replace("  ", " \u{a0}"))),
+        each(&|line| format!("{line}\n")),
+        each(&|line| format!("/proc/slabinfo:{line}")),
+        each(&|line| {
+            format!(
+                "| {} |",
+                line.split_whitespace().collect::<Vec<_>>().join(" | ")
+            )
+        }),
+        each(&|line| format!("\u{1b}[1m{line}\u{1b}[0m\r")),
+        format!("me@host:~$ sudo cat /proc/slabinfo\n{text}me@host:~$ exit\n"),
+        format!("Here it is:\n\n```\n{text}```\nThanks!\n"),
+        format!("<html><body><pre>{html}</pre></body></html>"),
+        headless().collect::<Vec<_>>().join("\n"),
+        headless().collect::<Vec<_>>().join(" "),
+        text.replace('\n', " "),
+        text.clone() + "kmalloc-8  1 2\n",
+        each(&|line| line.split_whitespace().collect::<Vec<_>>().join("\t")),
+    ];
+    for packed in &packings {
+        assert_eq!(rows(packed), expected, "{packed}");
+    }
+    // A mailer breaks rows between any two words.
+    for at in 3..14 {
+        let broken = each(&|line| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let (first, second) = words.split_at(at.min(words.len()));
+            format!("> {}\n> {}", first.join(" "), second.join(" "))
+        });
+        assert_eq!(rows(&broken), expected, "{broken}");
+    }
+    let utf16: Vec<u8> = "\u{feff}"
+        .encode_utf16()
+        .chain(text.encode_utf16())
+        .flat_map(u16::to_le_bytes)
+        .collect();
+    let read = Snapshot::of_bytes("paste", utf16.as_slice()).unwrap();
+    assert_eq!(read[0].slabinfo.rows, expected);
+}
+
+#[test]
+fn tables_of_one_moment_are_one_reading() {
+    let slabinfo = sample("forms/slabinfo");
+    let log = format!(
+        "$ uname -a\nLinux h 6.18.44 #1 SMP x86_64 GNU/Linux\n$ nproc\n2\n$ slabtop -o\n{}\n$ vmstat -m\n{}\n$ cat /proc/slabinfo\n{slabinfo}",
+        sample("forms/slabtop.txt"),
+        sample("forms/vmstat-m.txt"),
+    );
+    let found = all(&log);
+    assert_eq!(found.len(), 1);
+    assert_eq!(
+        (found[0].form, found[0].present_cpus),
+        (Form::Slabinfo, Some(2))
+    );
+    assert_eq!(found[0].release.as_deref(), Some("6.18.44"));
+    assert_eq!(found[0].architecture.as_deref(), Some("x86_64"));
+    assert_eq!(found[0].slabinfo.rows, rows(&slabinfo));
+    // Two caches of one name beside each other are two; the whole again is another reading.
+    let twice = format!(
+        "{slabinfo}{}",
+        slabinfo.lines().skip(2).collect::<Vec<_>>().join("\n")
+    );
+    assert_eq!(bytes(&twice).len(), 2);
+}
+
+#[test]
+fn what_has_no_table_says_what_it_has() {
+    let meminfo = "MemTotal:  1000 kB\nSlab: 100 kB\nSReclaimable: 40 kB\n";
+    let found = all(meminfo).remove(0);
+    assert_eq!((found.form, found.detail()), (Form::Meminfo, Detail::Bytes));
+    assert_eq!(found.meminfo_slab_bytes, Some(100 << 10));
+    let other = "foo 1 2 3 4\nand so on\n";
+    assert!(Snapshot::of_bytes("paste", other.as_bytes()).is_err());
+}
