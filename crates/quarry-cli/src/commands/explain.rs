@@ -89,6 +89,10 @@ impl Meanings {
             ("replay --time", &quarry_lab::replay::timed::TABLES),
             ("callers", &[quarry_lab::callers::CALLERS]),
             ("look", &quarry_lab::look::TABLES),
+            (
+                "look, of a file without slabs",
+                &quarry_lab::look::BARE_TABLES,
+            ),
             ("look", &[top::draw::TOP]),
             ("what-if", &quarry_lab::whatif::TABLES),
             ("reproduce", &quarry_reproduce::TABLES),

@@ -66,6 +66,10 @@ pub(crate) fn outputs() -> Vec<(&'static str, Vec<Member>)> {
         ("record", members::<record::Report<'_>>()),
         ("info", members::<info::Report<'_>>()),
         ("look", members::<quarry_lab::look::Answer<'_>>()),
+        (
+            "look, of a file without slabs",
+            members::<quarry_lab::look::Bare<'_>>(),
+        ),
         ("callers", members::<callers::Report<'_>>()),
         ("diff", members::<diff::Difference>()),
         ("sweep", members::<sweep::Report>()),

@@ -7,8 +7,10 @@ use anyhow::Context;
 use quarry_ask::Asked;
 use quarry_lab::LabError;
 use quarry_lab::ask;
-use quarry_lab::look::{self, Answer, Look};
+use quarry_lab::look::{self, Answer, Bare, Look};
 use quarry_snapshot::Snapshot;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::error::usage;
 use crate::terminal::{self, Show};
@@ -64,12 +66,21 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         output::check_page(path, args.json, args.force)?;
     }
     let snapshots = snapshots(&args.files, &question::of(&args.asked)?)?;
+    if let Some(answer) = Bare::of(&snapshots) {
+        return print(args, &answer);
+    }
     let look = Look::of(&snapshots)?;
-    let answer = Answer::of(&look, &snapshots).context("there is no snapshot")?;
+    print(
+        args,
+        &Answer::of(&look, &snapshots).context("there is no snapshot")?,
+    )
+}
+
+fn print(args: &Args, answer: &(impl JsonSchema + Serialize)) -> anyhow::Result<()> {
     let html = args.html.as_deref();
-    let view = output::viewed("look", &answer, look::view, html, args.force)?;
+    let view = output::viewed("look", answer, look::view, html, args.force)?;
     match args.json {
-        true => output::print_json("look", &answer),
+        true => output::print_json("look", answer),
         false if html.is_some_and(output::is_stdout) => Ok(()),
         false => {
             let show = Show {

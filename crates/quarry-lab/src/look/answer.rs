@@ -7,7 +7,7 @@ use quarry_view::units::{bytes, count, duration, percent, signed};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::{CacheGrowth, Growth, Look, Verdict};
+use super::{Basis, CacheGrowth, Growth, Look, Unlisted, Verdict};
 use crate::known;
 
 /// Fields of `look --json`.
@@ -70,8 +70,25 @@ fn finding(look: &Look, snapshot: &Snapshot) -> String {
             percent(cache.slab_bytes, look.slab_bytes)
         )
     });
+    let listed = match (snapshot.excerpt, snapshot.meminfo_slab_bytes) {
+        (Some(excerpt), slab) => {
+            let all = excerpt.totals.map(|totals| {
+                format!(
+                    "{} of objects in {} caches, by its head",
+                    bytes(totals.object_bytes),
+                    totals.caches
+                )
+            });
+            let all = all.or(slab.map(|slab| format!("{} by meminfo's Slab", bytes(slab))));
+            let rows = snapshot.slabinfo.rows.len();
+            all.map_or_else(String::new, |all| {
+                format!(" It lists {rows} caches; all have {all}.")
+            })
+        }
+        (None, _) => String::new(),
+    };
     format!(
-        "{name} has {} in slabs{of_memory}, {} of it reclaimable: {} is live objects{largest}.",
+        "{name} has {} in slabs{of_memory}, {} of it reclaimable: {} is live objects{largest}.{listed}",
         bytes(look.slab_bytes),
         percent(look.reclaimable_bytes, look.slab_bytes),
         percent(look.parts.live_bytes, look.slab_bytes),
@@ -83,7 +100,18 @@ fn verdict(growth: &Growth) -> String {
     let time = growth
         .seconds
         .map_or_else(String::new, |seconds| format!(" in {}", duration(seconds)));
-    let change = signed(growth.slab_bytes.into());
+    let change = match growth.basis {
+        Basis::Rows => signed(growth.slab_bytes.into()),
+        Basis::Heads => format!(
+            "{} of objects, by the heads",
+            signed(growth.slab_bytes.into())
+        ),
+        Basis::Meminfo => format!("{} by meminfo's Slab", signed(growth.slab_bytes.into())),
+        Basis::RowsOfBoth => format!(
+            "{} in the caches that both list",
+            signed(growth.slab_bytes.into())
+        ),
+    };
     if !growth.other_machine.is_empty() {
         return format!(
             "The first and the last are of different machines or kernels ({}): {change} of slab memory between them is \
@@ -92,12 +120,17 @@ fn verdict(growth: &Growth) -> String {
         );
     }
     let most = |part: fn(&CacheGrowth) -> i64| {
-        let most = growth.caches.iter().max_by_key(|cache| part(cache));
+        let grown = growth.caches.iter().filter(|cache| part(cache) > 0);
+        let most = grown.max_by_key(|cache| part(cache));
         most.map_or_else(String::new, |cache| {
             format!(" ({} {})", cache.name, signed(part(cache).into()))
         })
     };
-    match growth.verdict {
+    let told = match growth.verdict {
+        Verdict::Unknown => {
+            return "The first and the last list no cache in common, and have no sums: what grew is not told.".to_string();
+        }
+        Verdict::Sums => format!("Slab memory grew{time} ({change}).{}", grown(growth)),
         Verdict::Same => format!("Slab memory stayed as it was{time} ({change})."),
         Verdict::Shrank => format!("Slab memory shrank{time} ({change})."),
         Verdict::Objects => format!(
@@ -120,7 +153,33 @@ fn verdict(growth: &Growth) -> String {
             "Slab memory grew{time} ({change}) in the allocator{}, not by objects: slabs are less full.",
             most(|cache| cache.allocator_bytes)
         ),
+    };
+    let in_which = |cache: &Unlisted| match (cache.first_bytes, cache.last_bytes) {
+        (Some(first), _) => format!("{} ({} in the first)", cache.name, bytes(first)),
+        (None, last) => format!("{} ({} in the last)", cache.name, bytes(last.unwrap_or(0))),
+    };
+    match growth.unlisted.as_slice() {
+        [] => told,
+        [one] => format!("{told} {} is listed in one of them alone.", in_which(one)),
+        [one, rest @ ..] => format!(
+            "{told} {} and {} more are listed in one of them alone.",
+            in_which(one),
+            rest.len()
+        ),
     }
+}
+
+/// The cache that grew most of those that both list, as a sentence.
+fn grown(growth: &Growth) -> String {
+    let most = growth.caches.iter().max_by_key(|cache| cache.slab_bytes);
+    let most = most.filter(|cache| cache.slab_bytes > 0);
+    most.map_or_else(String::new, |cache| {
+        let grew = signed(cache.slab_bytes.into());
+        format!(
+            " Of the caches that both list {} grew most, by {grew}.",
+            cache.name
+        )
+    })
 }
 
 /// The kernel, how well the formulas fit it, and what the file lacks; a sentence each.
@@ -138,6 +197,7 @@ fn head(look: &Look, snapshot: &Snapshot) -> Vec<String> {
     lines.extend(look.misfit.iter().map(|cause| format!("warning: {cause}")));
     lines.extend(known::notes(snapshot));
     lines.extend(look.guessed.iter().cloned());
+    lines.extend(look.unanswered.iter().cloned());
     lines.extend(look.blocks.map(|blocks| {
         format!(
             "of {} blocks of {}, {} ({}) are for pages that cannot be moved and {} ({}) for those that can only be \

@@ -7,7 +7,6 @@ use quarry_snapshot::Snapshot;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::error::LabError;
 use quarry_state::{Prediction, Question, State};
 
 /// Releases with long-term support, oldest first (kernel.org).
@@ -67,28 +66,54 @@ impl WhatIf {
     }
 }
 
-/// Asks what matters for a snapshot's machine.
-pub(super) fn answers(snapshot: &Snapshot, state: &State<'_>) -> Result<Vec<WhatIf>, LabError> {
+/// Asks what matters for a snapshot's machine. A question that fails takes its own answer away, and its reason is added to
+/// `unanswered`.
+pub(super) fn answers(
+    snapshot: &Snapshot,
+    state: &State<'_>,
+    unanswered: &mut Vec<String>,
+) -> Vec<WhatIf> {
     let mut answers = Vec::new();
+    let mut ask = |change: String, question: &Question| match state.on(question) {
+        Ok(told) => Some(WhatIf::of(change, &told)),
+        Err(error) => {
+            unanswered.push(format!("{change} is not answered: {error}"));
+            None
+        }
+    };
     if let Some(&release) = later_releases(state.design().era).first() {
         let question = Question {
             release: Some(release),
             ..Question::default()
         };
-        let told = state.on(&question)?;
-        answers.push(WhatIf::of(format!("Linux {release}"), &told));
+        answers.extend(ask(format!("Linux {release}"), &question));
     }
     for page_bytes in other_pages(snapshot) {
         let question = Question {
             page_bytes: Some(page_bytes),
             ..Question::default()
         };
-        let told = state.on(&question)?;
-        let change = format!("{} KiB pages", page_bytes >> 10);
-        answers.push(WhatIf::of(change, &told));
+        answers.extend(ask(format!("{} KiB pages", page_bytes >> 10), &question));
     }
-    answers.extend(best_order(state)?);
-    Ok(answers)
+    let orders = ORDERS.map(|order| Setting::of("slub_max_order", order));
+    let orders = orders.filter(|setting| setting.is_taken_by(&state.design()));
+    let asked = orders.filter_map(|setting| {
+        let change = setting.short();
+        let question = Question {
+            settings: vec![setting],
+            ..Question::default()
+        };
+        ask(change, &question)
+    });
+    // Of equal ones the largest order.
+    let asked: Vec<WhatIf> = asked.collect();
+    answers.extend(
+        asked
+            .into_iter()
+            .rev()
+            .min_by_key(|told| told.predicted_bytes),
+    );
+    answers
 }
 
 /// Releases with long-term support after one, oldest first, and the newest release that is known.
@@ -108,28 +133,4 @@ fn other_pages(snapshot: &Snapshot) -> Vec<u64> {
     others
         .filter(|bytes| *bytes != snapshot.page_bytes)
         .collect()
-}
-
-/// The limit of slabs' orders with which least is needed.
-fn best_order(state: &State<'_>) -> Result<Option<WhatIf>, LabError> {
-    let mut best: Option<WhatIf> = None;
-    for order in ORDERS {
-        let setting = Setting::of("slub_max_order", order);
-        if !setting.is_taken_by(&state.design()) {
-            continue;
-        }
-        let change = setting.short();
-        let question = Question {
-            settings: vec![setting],
-            ..Question::default()
-        };
-        let told = WhatIf::of(change, &state.on(&question)?);
-        if best
-            .as_ref()
-            .is_none_or(|best| told.predicted_bytes <= best.predicted_bytes)
-        {
-            best = Some(told);
-        }
-    }
-    Ok(best)
 }

@@ -17,8 +17,10 @@ const LEAST_BYTES: u64 = 256 << 10;
 /// Change from the first snapshot to the last.
 #[derive(Clone, Debug, PartialEq, JsonSchema, Serialize)]
 pub struct Growth {
-    /// Change of all slabs in bytes.
+    /// Change of all slabs in bytes, by `basis`.
     pub slab_bytes: i64,
+    /// Numbers that `slab_bytes` is the change of.
+    pub basis: Basis,
     /// Change by objects that were added, less those that went.
     pub objects_bytes: i64,
     /// Part of `objects_bytes` whose caches are reclaimable.
@@ -35,6 +37,33 @@ pub struct Growth {
     pub moments: Vec<Moment>,
     /// Caches that changed, those that changed most first.
     pub caches: Vec<CacheGrowth>,
+    /// Caches that only one of the first and the last lists, where the other is an excerpt: nothing is known of their growth.
+    pub unlisted: Vec<Unlisted>,
+}
+
+/// A cache that only one of two snapshots lists.
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize)]
+pub struct Unlisted {
+    /// Name.
+    pub name: String,
+    /// Bytes of its slabs in the first snapshot; null if it is not listed there.
+    pub first_bytes: Option<u64>,
+    /// Bytes of its slabs in the last snapshot; null if it is not listed there.
+    pub last_bytes: Option<u64>,
+}
+
+/// Numbers that tell how much all slabs changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Basis {
+    /// The rows of all caches.
+    Rows,
+    /// Bytes of all objects in the heads of excerpts.
+    Heads,
+    /// `Slab:` of meminfo, as the rows are excerpts.
+    Meminfo,
+    /// The rows that both excerpts have.
+    RowsOfBoth,
 }
 
 /// Cause of most of a change.
@@ -51,6 +80,10 @@ pub enum Verdict {
     Reclaimable,
     /// Slabs that are less full, or held by CPUs.
     Allocator,
+    /// Slab memory grew by the sums of excerpts, which do not tell what grew.
+    Sums,
+    /// Unknown: the first and the last are excerpts without a cache in common.
+    Unknown,
 }
 
 /// One of the snapshots.
@@ -99,6 +132,23 @@ pub(super) fn between(snapshots: &[Snapshot], looks: &[Look]) -> Growth {
     let mut names: Vec<&str> = steps.iter().flat_map(|step| step.keys().copied()).collect();
     names.sort_unstable();
     names.dedup();
+    let (first, last) = (snapshots.first(), snapshots.last());
+    let unlisted = |name: &&str| {
+        let lacks = |snapshot: Option<&Snapshot>| {
+            snapshot.is_some_and(|of| of.excerpt.is_some() && of.slabinfo.row(name).is_none())
+        };
+        lacks(first) || lacks(last)
+    };
+    let (unlisted, names): (Vec<&str>, Vec<&str>) = names.into_iter().partition(unlisted);
+    let bytes_in =
+        |step: Option<&BTreeMap<&str, &CacheLook>>, name: &str| Some(step?.get(name)?.slab_bytes);
+    let unlisted = unlisted.into_iter().map(|name| Unlisted {
+        name: name.to_string(),
+        first_bytes: bytes_in(steps.first(), name),
+        last_bytes: bytes_in(steps.last(), name),
+    });
+    let mut unlisted: Vec<Unlisted> = unlisted.collect();
+    unlisted.sort_by_key(|cache| std::cmp::Reverse(cache.last_bytes.max(cache.first_bytes)));
     let mut caches: Vec<CacheGrowth> = names
         .iter()
         .map(|name| cache(name, &steps))
@@ -115,8 +165,20 @@ pub(super) fn between(snapshots: &[Snapshot], looks: &[Look]) -> Growth {
         let parts = caches.iter().map(part);
         parts.fold(0, i64::saturating_add)
     };
+    let whole = first.zip(last).and_then(|(first, last)| whole(first, last));
+    let excerpts = [first, last].into_iter().flatten();
+    let (basis, slab_bytes) = match whole {
+        Some(whole) => whole,
+        None if excerpts.into_iter().any(|of| of.excerpt.is_some()) => {
+            (Basis::RowsOfBoth, sum(|cache| cache.slab_bytes))
+        }
+        None => (Basis::Rows, sum(|cache| cache.slab_bytes)),
+    };
+    let is_known = basis != Basis::RowsOfBoth || !names.is_empty();
     let mut growth = Growth {
-        slab_bytes: sum(|cache| cache.slab_bytes),
+        slab_bytes,
+        basis,
+        unlisted,
         objects_bytes: sum(|cache| cache.objects_bytes),
         reclaimable_bytes: sum(|cache| match cache.reclaimable {
             true => cache.objects_bytes,
@@ -138,7 +200,14 @@ pub(super) fn between(snapshots: &[Snapshot], looks: &[Look]) -> Growth {
             .collect(),
         caches,
     };
-    growth.verdict = growth.judge(looks.first().map_or(0, |look| look.slab_bytes));
+    let before = looks.first().map_or(0, |look| look.slab_bytes);
+    growth.verdict = match growth.judge(before) {
+        _ if !is_known => Verdict::Unknown,
+        Verdict::Same => Verdict::Same,
+        Verdict::Shrank => Verdict::Shrank,
+        _ if matches!(basis, Basis::Heads | Basis::Meminfo) => Verdict::Sums,
+        verdict => verdict,
+    };
     growth
 }
 
@@ -166,11 +235,43 @@ fn differences(snapshots: &[Snapshot]) -> Vec<String> {
         let mib = [before, after].map(|bytes| bytes >> 20);
         found.push(format!("{} and {} MiB of memory", mib[0], mib[1]));
     }
+    // Forms that round sizes differ by less.
+    const ROUNDED_BYTES: u64 = 16;
+    let other = first.slabinfo.rows.iter().find_map(|row| {
+        let other = last.slabinfo.row(&row.name)?;
+        let differs = row.objsize.abs_diff(other.objsize) > ROUNDED_BYTES;
+        let has_slabs = row.num_slabs > 0 && other.num_slabs > 0;
+        (differs && has_slabs).then_some((row, other.objsize))
+    });
+    if let Some((row, other)) = other {
+        let (name, size) = (&row.name, row.objsize);
+        found.push(format!("{name} has objects of {size} and {other} bytes"));
+    }
     if first.page_bytes != last.page_bytes {
         let kib = [first.page_bytes, last.page_bytes].map(|bytes| bytes >> 10);
         found.push(format!("pages of {} and {} KiB", kib[0], kib[1]));
     }
     found
+}
+
+/// Change of the sums of all caches, where the first or the last is an excerpt and both have such sums.
+fn whole(first: &Snapshot, last: &Snapshot) -> Option<(Basis, i64)> {
+    let excerpt = |of: &Snapshot| of.excerpt.is_some();
+    (excerpt(first) || excerpt(last)).then_some(())?;
+    let change = |from: u64, to: u64| i64::try_from(i128::from(to) - i128::from(from)).ok();
+    let objects = |of: &Snapshot| match of.excerpt {
+        Some(excerpt) => excerpt.totals.map(|totals| totals.object_bytes),
+        None => {
+            let rows = of.slabinfo.rows.iter();
+            let bytes = rows.map(|row| row.num_objs.saturating_mul(row.objsize));
+            Some(bytes.fold(0, u64::saturating_add))
+        }
+    };
+    if let (Some(from), Some(to)) = (objects(first), objects(last)) {
+        return Some((Basis::Heads, change(from, to)?));
+    }
+    let (from, to) = (first.meminfo_slab_bytes?, last.meminfo_slab_bytes?);
+    Some((Basis::Meminfo, change(from, to)?))
 }
 
 fn cache(name: &str, steps: &[BTreeMap<&str, &CacheLook>]) -> CacheGrowth {

@@ -5,6 +5,7 @@
 //!            --> predictions (ask.rs): next release, other pages, orders of slabs
 //!   snapshots --> growth (growth.rs): objects or the allocator
 //!   all of it --> sentences (answer.rs), tables and charts (view.rs)
+//!   a file without slabs --> what it has (bare.rs)
 //! ```
 //!
 //! Slab memory is divided into parts that add up: what objects in use take, what CPUs hold, free places of partly filled
@@ -13,6 +14,7 @@
 
 mod answer;
 mod ask;
+mod bare;
 mod cache;
 mod growth;
 #[cfg(test)]
@@ -24,12 +26,14 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::error::LabError;
+use crate::known::check_slabs;
 use quarry_state::{Fit, Prediction, Question, State};
 
 pub use answer::Answer;
 pub use ask::{WhatIf, later_releases};
+pub use bare::{Bare, TABLES as BARE_TABLES};
 pub use cache::{CacheLook, Freed};
-pub use growth::{CacheGrowth, Growth, Moment, Verdict};
+pub use growth::{Basis, CacheGrowth, Growth, Moment, Unlisted, Verdict};
 pub use view::{TABLES, view};
 
 /// Parts of the objects of reclaimable caches that stay in use, for [`Dropped`].
@@ -74,6 +78,8 @@ pub struct Look {
     pub growth: Option<Growth>,
     /// Predictions for other releases, pages and orders.
     pub what_ifs: Vec<WhatIf>,
+    /// Questions that could not be answered, with the reason; a sentence each.
+    pub unanswered: Vec<String>,
 }
 
 /// Parts of slab memory.
@@ -174,12 +180,15 @@ impl Look {
                 "there is no snapshot to look at".to_string(),
             ));
         };
+        for snapshot in snapshots {
+            check_slabs(snapshot, "a look at slabs")?;
+        }
         let state = State::of(last)?;
         let told = state.on(&Question::default())?;
         let mut look = Self::of_one(last, &state, &told);
         // A kernel that the formulas do not explain is no ground for predictions.
         if !matches!(told.fit(last), Fit::Bad(_)) {
-            look.what_ifs = ask::answers(last, &state)?;
+            look.what_ifs = ask::answers(last, &state, &mut look.unanswered);
         }
         if !before.is_empty() {
             let earlier = |snapshot| Self::now(snapshot, &State::of(snapshot)?);
@@ -254,6 +263,7 @@ impl Look {
             drop: drop.to_vec(),
             growth: None,
             what_ifs: Vec::new(),
+            unanswered: Vec::new(),
         }
     }
 }

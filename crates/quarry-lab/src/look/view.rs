@@ -9,6 +9,8 @@ use quarry_view::{Axis, Cell, Chart, Column, Doc, Line, Section, Spec, Table, Vi
 use quarry_view::{column, file_name, short_names};
 use serde_json::{Value, json};
 
+use super::bare;
+
 /// Caches that a chart has lines of.
 const LINES: usize = 6;
 const MIB: f64 = 1_048_576.0;
@@ -180,6 +182,7 @@ fn changed(told: &Value) -> String {
 #[must_use]
 pub fn view(docs: &[Doc]) -> View {
     match docs {
+        [doc] if bare::is(doc) => bare::view(doc),
         [doc] => single(doc),
         several => series(several),
     }

@@ -318,7 +318,7 @@ impl KernelModel {
     }
 }
 
-fn no_design(snapshot: &Snapshot) -> StateError {
+pub(crate) fn no_design(snapshot: &Snapshot) -> StateError {
     StateError(format!(
         "{}: it is of a kernel whose design this build does not have; designs are {}",
         snapshot.file,

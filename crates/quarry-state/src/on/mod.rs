@@ -62,12 +62,24 @@ impl<'a> State<'a> {
                 self.snapshot.file
             )));
         }
-        let mut told = self.predict_from(&self.likeliest, question)?;
-        for other in &self.others {
-            told.include(&self.predict_from(other, question)?);
+        // A design that lacks what is asked for is not the kernel's: the question narrows what is as likely.
+        let kernels = std::iter::once(&self.likeliest).chain(&self.others);
+        let (mut told, mut lacking): (Option<Prediction>, Option<StateError>) = (None, None);
+        for kernel in kernels {
+            match (self.predict_from(kernel, question), &mut told) {
+                (Ok(one), Some(told)) => told.include(&one),
+                (Ok(one), told) => *told = Some(one),
+                (Err(error), _) => lacking = lacking.or(Some(error)),
+            }
         }
+        let Some(mut told) = told else {
+            return Err(lacking.unwrap_or_else(|| kernel::no_design(self.snapshot)));
+        };
         told.set.clone_from(&question.set);
         told.guessed = self.guessed();
+        let left_out = lacking
+            .map(|error| format!("designs that lack what is asked for are left out: {error}"));
+        told.guessed.extend(left_out);
         told.cpus_are_assumed = self.snapshot.present_cpus.is_none() && question.cpus.is_none();
         Ok(told)
     }
