@@ -121,7 +121,7 @@ struct Name {
 }
 
 /// General caches below 1 KiB have had the same names since SLUB has them.
-const NAMES: [Name; 7] = [
+const NAMES: [Name; 10] = [
     Name {
         is: |name| {
             let size = name.strip_prefix("size-").unwrap_or_default();
@@ -154,6 +154,22 @@ const NAMES: [Name; 7] = [
         is: |name| name.starts_with("kmalloc-rnd-"),
         first: Era::V6_6,
         last: Era::LAST,
+    },
+    // kernfs took the place of sysfs' own nodes in 3.14; classes of DMA were renamed with those of SLAB.
+    Name {
+        is: |name| name == "sysfs_dir_cache",
+        first: Era::FIRST,
+        last: Era::V3_13,
+    },
+    Name {
+        is: |name| name == "kernfs_node_cache",
+        first: Era::V3_14,
+        last: Era::LAST,
+    },
+    Name {
+        is: |name| name.starts_with("kmalloc_dma-"),
+        first: Era::FIRST,
+        last: Era::V3_9,
     },
     Name {
         is: |name| name == "idr_layer_cache",
@@ -279,6 +295,12 @@ mod tests {
             range(&["kmalloc-1024", "idr_layer_cache"]),
             some("4.10 or earlier")
         );
+        assert_eq!(range(&["sysfs_dir_cache"]), some("3.13 or earlier"));
+        assert_eq!(
+            range(&["kernfs_node_cache", "kmalloc-1024"]),
+            some("3.14 to 4.19")
+        );
+        assert_eq!(range(&["kmalloc_dma-512"]), some("3.9 or earlier"));
         // Names of different times contradict each other.
         assert_eq!(range(&["kmalloc-1024", "kmalloc-cg-64"]), None);
     }

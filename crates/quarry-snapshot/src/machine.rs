@@ -23,7 +23,7 @@ pub(crate) fn release_of_uname(text: &str) -> Option<String> {
 }
 
 /// Names of architectures, as `uname -m` prints them.
-const ARCHITECTURES: [&str; 15] = [
+const ARCHITECTURES: [&str; 26] = [
     "x86_64",
     "aarch64",
     "ppc64le",
@@ -36,10 +36,29 @@ const ARCHITECTURES: [&str; 15] = [
     "i486",
     "i586",
     "i686",
+    "armv5tel",
     "armv6l",
     "armv7l",
+    "armv7hl",
+    "armv8l",
+    "mips",
+    "parisc",
+    "parisc64",
     "ppc",
+    "m68k",
+    "sh4",
+    "sparc64",
+    "alpha",
+    "riscv32",
 ];
+
+/// True for an architecture whose words have 32 bits.
+pub(crate) fn has_32_bits(architecture: &str) -> bool {
+    const NAMES: [&str; 10] = [
+        "i386", "i486", "i586", "i686", "mips", "parisc", "ppc", "m68k", "sh4", "riscv32",
+    ];
+    NAMES.contains(&architecture) || architecture.starts_with("armv")
+}
 
 /// The architecture in the output of `uname -a` or `uname -m`.
 pub(crate) fn architecture_of_uname(text: &str) -> Option<&'static str> {

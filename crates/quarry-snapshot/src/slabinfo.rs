@@ -39,13 +39,22 @@ pub struct SlabinfoRow {
 }
 
 impl SlabinfoRow {
-    /// Bytes of all slabs. A slab smaller than normal, made when memory was short, counts as a
-    /// normal one: slabinfo does not tell them apart.
+    /// Bytes of all slabs. SLUB makes a slab of a smaller order when memory is short: it has fewer objects than others, and
+    /// is counted by them.
     #[must_use]
     pub fn slab_bytes(&self, page_bytes: u64) -> u64 {
-        self.num_slabs
-            .saturating_mul(self.pagesperslab)
-            .saturating_mul(page_bytes)
+        let pages = u128::from(self.num_slabs) * u128::from(self.pagesperslab);
+        let full = u128::from(self.num_slabs) * u128::from(self.objperslab);
+        let objects = u128::from(self.num_objs);
+        let pages = match objects > 0 && objects < full {
+            true => pages
+                .saturating_mul(objects)
+                .div_ceil(full)
+                .max(u128::from(self.num_slabs)),
+            false => pages,
+        };
+        let pages = u64::try_from(pages).unwrap_or(u64::MAX);
+        pages.saturating_mul(page_bytes)
     }
 
     /// Bytes of the objects that are not known to be free.

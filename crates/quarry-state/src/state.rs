@@ -53,6 +53,8 @@ pub struct CacheState<'a> {
     pub(crate) slot: Option<CacheParams>,
     /// The cache without debugging, if it has debugging.
     pub(crate) original: Option<CacheParams>,
+    /// Bytes that debugging adds to each object.
+    pub debugging_bytes: u64,
     /// Objects of a sheaf: as sysfs says, or as the formula does.
     pub(crate) sheaf_capacity: u32,
     /// Empty slabs that a node keeps: as sysfs says, or as the formula does.
@@ -305,6 +307,7 @@ impl<'a> CacheState<'a> {
             partial: snapshot.partial_slabs(row),
             slot,
             original,
+            debugging_bytes: kernel.debug.bytes(row, original.as_ref()),
             sheaf_capacity,
             min_partial: min_partial.unwrap_or_else(by_formula),
             lay_of_one_cpu: lay.half_full.then(|| Lay {

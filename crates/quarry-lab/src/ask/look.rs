@@ -71,7 +71,7 @@ impl Look {
                 found
             }
         };
-        let known = moments.into_iter().map(|one| Ok(self.known.applied(one)?));
+        let known = moments.into_iter().map(|one| self.known.applied(one));
         known.collect()
     }
 }

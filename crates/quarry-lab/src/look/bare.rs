@@ -1,4 +1,4 @@
-//! What a file has that knows bytes alone: a report of exhausted memory, meminfo, call sites. Nothing is computed of
+//! Files that know bytes alone: a report of exhausted memory, meminfo, call sites. Nothing is computed of
 //! objects and slabs that it does not have.
 
 use quarry_snapshot::{Detail, Snapshot};
@@ -61,7 +61,7 @@ pub struct Bare<'a> {
     pub reclaimable_bytes: Option<u64>,
     /// Bytes of all other slabs; null if unknown.
     pub unreclaimable_bytes: Option<u64>,
-    /// Caches of which the file has bytes alone, with most bytes first.
+    /// Caches without objects and slabs, with most bytes first.
     pub cache_bytes: Vec<OfCache<'a>>,
     /// Call sites that hold memory, with most bytes first.
     pub sites: Vec<OfSite<'a>>,

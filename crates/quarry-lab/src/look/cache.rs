@@ -1,7 +1,7 @@
 //! One cache: parts of its memory, and the slabs that shrinking and dropping free.
 
 use quarry_core::geometry::CacheFlags;
-use quarry_snapshot::{CacheAttributes, SlabinfoRow, Snapshot};
+use quarry_snapshot::Snapshot;
 use quarry_state::CacheState;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -93,7 +93,7 @@ impl CacheLook {
             slab_size: row.objsize,
             slabs: row.num_slabs,
             reclaimable: is_reclaimable(snapshot, &row.name),
-            parts: parts(row, cache.sysfs, slab_bytes, in_use),
+            parts: parts(cache, slab_bytes, in_use),
             shrink: Freed {
                 low_bytes,
                 bytes,
@@ -104,23 +104,21 @@ impl CacheLook {
     }
 }
 
-/// Divides the bytes of a cache.
-fn parts(
-    row: &SlabinfoRow,
-    sysfs: Option<&CacheAttributes>,
-    slab_bytes: u64,
-    in_use: u64,
-) -> Parts {
+/// Divides the bytes of a cache. sysfs tells the size of the object itself; without it, what the state finds of debugging
+/// is no part of it.
+fn parts(cache: &CacheState<'_>, slab_bytes: u64, in_use: u64) -> Parts {
+    let (row, sysfs) = (cache.row, cache.sysfs);
     let stride = row.objsize;
     let number = |file| sysfs.and_then(|sysfs| sysfs.number(file));
-    let own = number("object_size").map_or(stride, |own| own.min(stride));
-    let debugging = CacheFlags::RED_ZONE | CacheFlags::POISON | CacheFlags::STORE_USER;
-    let is_debugged = sysfs.is_some_and(|sysfs| sysfs.flags().intersects(debugging));
+    let without = stride.saturating_sub(cache.debugging_bytes);
+    let own = number("object_size").map_or(without, |own| own.min(stride));
+    let kinds = CacheFlags::RED_ZONE | CacheFlags::POISON | CacheFlags::STORE_USER;
     let align = number("align").unwrap_or(1).max(1);
     let aligned = own.checked_next_multiple_of(align).unwrap_or(own);
-    let debugging = match is_debugged {
-        true => stride.saturating_sub(aligned),
-        false => 0,
+    let debugging = match sysfs {
+        Some(sysfs) if sysfs.flags().intersects(kinds) => stride.saturating_sub(aligned),
+        Some(_) => 0,
+        None => cache.debugging_bytes,
     };
     let mut left = slab_bytes;
     // Counts of several moments may not fit together.

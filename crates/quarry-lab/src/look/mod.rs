@@ -236,6 +236,9 @@ impl Look {
                 .fold(0, u64::saturating_add),
         });
         let drop: [Dropped; STAYING.len()] = drop;
+        let because = &told.snapshot_debugging;
+        let debugging = (parts.debugging_bytes > 0 && !because.is_empty())
+            .then(|| format!("debugging: {because}"));
         Self {
             slab_bytes: snapshot.slab_bytes(),
             reclaimable_bytes: reclaimable
@@ -249,7 +252,10 @@ impl Look {
                 Fit::Good => None,
                 Fit::Doubtful(cause) | Fit::Bad(cause) => Some(cause),
             },
-            guessed: told.guessed.clone(),
+            guessed: debugging
+                .into_iter()
+                .chain(told.guessed.iter().cloned())
+                .collect(),
             all_caches: snapshot.slabinfo.rows.len(),
             used_caches: caches.len(),
             counts_cpus: snapshot

@@ -302,3 +302,102 @@ fn numbers_that_cannot_be() {
     let growth = Look::of(&snapshots).unwrap().growth.unwrap();
     assert_eq!(growth.slab_bytes, i64::MAX - 4096);
 }
+
+/// Readings of a pasted text.
+fn pasted(name: &str) -> Vec<Snapshot> {
+    let data = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../quarry-snapshot/tests/data/field/"
+    );
+    Snapshot::read_all(&std::path::Path::new(data).join(name)).unwrap()
+}
+
+/// A cache that one excerpt lacks is not new there: the heads' sums tell how much all grew.
+#[test]
+fn excerpts_grow_by_their_heads() {
+    let mut both = pasted("several-in-one-paste/hour1-slabtop.txt");
+    both.extend(pasted("several-in-one-paste/day3-slabtop.txt"));
+    let growth = Look::of(&both).unwrap().growth.unwrap();
+    assert_eq!(
+        (growth.basis, growth.verdict),
+        (Basis::Heads, Verdict::Sums)
+    );
+    assert_eq!(growth.slab_bytes >> 20, (31_682_510 - 2_306_032) >> 10);
+    let listed: Vec<&str> = growth.caches.iter().map(|one| one.name.as_str()).collect();
+    assert_eq!(listed, ["shared_policy_node"]);
+    let first = &growth.unlisted[0];
+    assert_eq!(
+        (first.name.as_str(), first.first_bytes),
+        ("kmalloc-rnd-11-8k", None)
+    );
+    assert_eq!(growth.unlisted.len(), 4);
+}
+
+#[test]
+fn listings_of_a_post_are_a_series() {
+    let found = pasted("several-in-one-paste/blog-source.md");
+    let growth = Look::of(&found).unwrap().growth.unwrap();
+    assert_eq!(
+        (growth.basis, growth.verdict),
+        (Basis::Meminfo, Verdict::Sums)
+    );
+    assert_eq!(growth.slab_bytes >> 10, 31_814_260 - 16_161_044);
+    let twice = pasted("several-in-one-paste/hour5-grep.txt");
+    let growth = Look::of(&twice).unwrap().growth.unwrap();
+    assert_eq!(
+        (growth.basis, growth.verdict),
+        (Basis::RowsOfBoth, Verdict::Same)
+    );
+}
+
+#[test]
+fn objects_of_other_sizes_are_of_other_machines() {
+    let one = snapshot(vec![row("thing", 256, 16, 10, 104)]);
+    let other = snapshot(vec![row("thing", 192, 21, 10, 104)]);
+    let growth = Look::of(&[one, other]).unwrap().growth.unwrap();
+    assert_eq!(
+        growth.other_machine,
+        ["thing has objects of 256 and 192 bytes"]
+    );
+}
+
+/// Designs that lack a tunable of a further question are left out of it, not the answer.
+#[test]
+fn a_question_that_fails_leaves_the_answer() {
+    let one = pasted("one-row/uek4-mlx4.txt");
+    let look = Look::of(&one).unwrap();
+    assert_eq!(look.slab_bytes, 515_730 * 4096);
+    assert!(!look.what_ifs.is_empty());
+    let report = pasted("oom-quoted/oom-9p-quoted.txt");
+    assert!(Look::of(&report).is_err());
+    let bare = Bare::of(&report).unwrap();
+    assert_eq!(bare.cache_bytes[0].name, "kmemleak_object");
+    assert_eq!((bare.page_size, bare.unreclaimable_bytes), (None, None));
+    assert!(
+        bare.finding.contains("98031 pages (9.4 % of memory)"),
+        "{}",
+        bare.finding
+    );
+    assert!(Bare::of(&one).is_none());
+}
+
+/// A 32-bit kernel's debugging is found by its classes, and said to be a guess; nothing is predicted of it.
+#[test]
+fn debugging_without_sysfs_is_found() {
+    let arm = pasted("debug-without-sysfs/slabtop.txt");
+    let look = Look::of(&arm).unwrap();
+    let share = look.parts.debugging_bytes * 100 / look.slab_bytes;
+    assert!((40..60).contains(&share), "{share}");
+    assert!(look.misfit.unwrap().contains("32-bit"));
+    assert!(
+        look.guessed[0].contains("of a kind that is not known adds 132 to 192 bytes"),
+        "{:?}",
+        look.guessed
+    );
+    let question = Question {
+        debug: Some(String::new()),
+        ..Question::default()
+    };
+    let error = State::of(&arm[0]).unwrap().on(&question).unwrap_err();
+    assert!(error.to_string().contains("32-bit kernel"), "{error}");
+}

@@ -27,7 +27,15 @@ type Moments<T> = fn(&str, &T) -> Result<Vec<Moment>, ReportError>;
 type Reader<T> = (fn(&T) -> bool, Moments<T>);
 
 /// Forms of texts that programs write for programs; all others are [pasted](crate::paste).
-const TEXTS: [Reader<str>; 3] = [
+const TEXTS: [Reader<str>; 4] = [
+    (
+        |text| text.trim_start().starts_with("allocinfo - version"),
+        |_, text| {
+            let mut moment = Form::Allocinfo.named();
+            moment.insert("allocinfo".to_string(), text.into());
+            Ok(vec![moment])
+        },
+    ),
     (bugreport::is, bugreport::read),
     (metrics::is_node, metrics::node),
     (metrics::is_pmrep, metrics::pmrep),
@@ -65,6 +73,8 @@ pub enum Form {
     Unable,
     /// A copy of `/proc/meminfo` alone.
     Meminfo,
+    /// A copy of `/proc/allocinfo` alone.
+    Allocinfo,
     /// Text of node_exporter.
     NodeExporter,
     /// JSON of Prometheus.
@@ -94,7 +104,7 @@ pub enum Detail {
 
 impl Form {
     /// Every form.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Snapshot,
         Self::Slabinfo,
         Self::Proc,
@@ -106,6 +116,7 @@ impl Form {
         Self::Oom,
         Self::Unable,
         Self::Meminfo,
+        Self::Allocinfo,
         Self::NodeExporter,
         Self::Prometheus,
         Self::Pmrep,
@@ -128,6 +139,7 @@ impl Form {
             Self::Oom => "OOM report",
             Self::Unable => "SLUB allocation failures",
             Self::Meminfo => "meminfo",
+            Self::Allocinfo => "allocinfo",
             Self::NodeExporter => "node_exporter",
             Self::Prometheus => "Prometheus query_range",
             Self::Pmrep => "pmrep",
@@ -143,7 +155,7 @@ impl Form {
             Self::Snapshot | Self::Slabinfo | Self::Proc | Self::Sosreport | Self::Bugreport => {
                 Detail::Slabinfo
             }
-            Self::Oom | Self::Meminfo => Detail::Bytes,
+            Self::Oom | Self::Meminfo | Self::Allocinfo => Detail::Bytes,
             _ => Detail::Thin,
         }
     }
@@ -167,6 +179,7 @@ impl Form {
             Self::Crash => Some("object sizes are without padding, objects per slab computed"),
             Self::Oom => Some("only bytes of unreclaimable caches, no objects and no slabs"),
             Self::Unable => Some("only caches that could not grow, on the nodes that were tried"),
+            Self::Allocinfo => Some("only call sites: `sudo cat /proc/slabinfo` has the caches"),
             Self::Meminfo => Some("only sums: `sudo cat /proc/slabinfo` has the caches"),
             Self::NodeExporter | Self::Prometheus => Some("slabs are computed from objects"),
             Self::Pmrep | Self::Pcp2arrow => Some("no tunables"),

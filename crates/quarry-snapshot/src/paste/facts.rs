@@ -1,4 +1,4 @@
-//! What the lines outside of tables say about a machine: output of `uname`, copies of files of `/proc`, lines of logs.
+//! Lines outside of tables, as facts about a machine: output of `uname`, copies of files of `/proc`, lines of logs.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::machine;
 
 use super::packing::Line;
 
-/// What crash says when it starts, by the key of a moment.
+/// Facts that crash prints when it starts, by the key of a moment.
 const BANNER: [(&str, &str); 3] = [
     ("RELEASE:", "kernel_release"),
     ("MACHINE:", "architecture"),
@@ -152,7 +152,7 @@ fn has_field(text: &str, line: &str) -> bool {
     name != "processor" && !name.starts_with("processor\t") && machine::field(text, name).is_some()
 }
 
-/// What somebody typed behind a prompt: `root@host:~# uname -a`, `$ nproc`.
+/// The command behind a prompt: `root@host:~# uname -a`, `$ nproc`.
 fn command(line: &str) -> Option<&str> {
     const PROMPTS: [&str; 3] = ["# ", "$ ", "> "];
     let mut ends = PROMPTS.iter().filter_map(|prompt| {

@@ -66,7 +66,7 @@ struct Finder<'l> {
     failed: Vec<&'l str>,
 }
 
-/// What a text has.
+/// Tables and facts of a text.
 #[derive(Debug)]
 pub(super) struct Found<'l> {
     pub(super) listings: Vec<Listing>,

@@ -137,7 +137,7 @@ fn is_same_moment(one: &Listing, other: &Listing) -> bool {
     one.form != other.form && sums.0 > 0 && sums.0.abs_diff(sums.1) <= sums.0 / SAME
 }
 
-/// What is known of caches that a table leaves out; `None` if it seems whole.
+/// The sums of caches that a table leaves out; `None` if it seems whole.
 fn excerpt(listing: &Listing, totals: Option<crate::snapshot::Totals>) -> Option<Excerpt> {
     // Its own rows exceed a head of another reading.
     let objects = listing.rows.iter().filter_map(Row::objects);

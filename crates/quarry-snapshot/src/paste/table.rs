@@ -140,7 +140,7 @@ fn slabtop(words: &Words<'_>) -> Option<Found> {
     let [slabs, per_slab] = [at, at + 1].map(|at| all.get(at).copied().unwrap_or_default());
     let (bytes, taken) = kib(all.get(at + 2..)?)?;
     let name = at + 2 + taken;
-    // A name has several words if they are on its line; what somebody wrote behind it does not belong to it.
+    // A name has several words if they are on its line; a remark behind it does not belong to it.
     let is_remark = |word: &str| word.starts_with(['<', '#', '(', '←']) || word.starts_with("//");
     let line_end = words.first.max(name + 1).min(all.len());
     let names = (name..line_end).take_while(|at| !starts(*at) && !is_remark(all[*at]));

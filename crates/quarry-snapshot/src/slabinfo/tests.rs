@@ -42,7 +42,9 @@ fn slub_and_slab_lines() {
             sharedavail: 7,
         }
     );
-    assert_eq!(found.slab_bytes(4096), (2732 + 6 * 8) * 4096);
+    // Slabs of a smaller order, made when memory was short, are counted by their objects.
+    assert_eq!(dentry.slab_bytes(4096), 2732 * 4096);
+    assert_eq!(words.slab_bytes(4096), 6 * 4096);
     assert_eq!(found.active_bytes(), 57351 * 192 + 3);
     assert_eq!(found.row("two words"), Some(words));
     assert_eq!(found.row("words"), None);

@@ -15,6 +15,7 @@
 //!   `page_kB` stands beside the stages.
 
 pub(crate) mod folder;
+mod infer;
 mod json;
 mod part;
 mod take;
@@ -69,7 +70,7 @@ pub struct Snapshot {
     pub slabinfo: Slabinfo,
     /// Set if these are a part of the kernel's caches.
     pub excerpt: Option<Excerpt>,
-    /// Caches of which bytes alone are known; then `slabinfo` has none.
+    /// Caches without objects and slabs; then `slabinfo` has none.
     pub cache_bytes: Vec<CacheBytes>,
     /// Sums of the report that `cache_bytes` are of.
     pub oom: Option<OomSums>,
@@ -155,10 +156,26 @@ impl Snapshot {
     }
 
     fn of_moments(file: &str, moments: &[Moment]) -> Result<Vec<Self>, ReportError> {
-        let moments = moments.iter();
-        moments
-            .map(|moment| json::of_object(file, moment, None)?.with_pages(None))
-            .collect()
+        let read = |moment| json::of_object(file, moment, None)?.with_pages(None);
+        let (mut good, mut refused) = (Vec::new(), Vec::new());
+        for moment in moments.iter().map(read) {
+            match moment {
+                Ok(snapshot) => good.push(snapshot),
+                Err(error) => refused.push(error),
+            }
+        }
+        // One that cannot be does not take the others away.
+        let count = refused.len();
+        match (good.last_mut(), refused.into_iter().next()) {
+            (Some(last), Some(first)) => {
+                last.notes.push(format!(
+                    "moments that are left out: {count}, the first as {first}"
+                ));
+            }
+            (None, Some(first)) => return Err(first),
+            (_, None) => {}
+        }
+        Ok(good)
     }
 
     /// The last of some moments.
@@ -253,6 +270,19 @@ impl Snapshot {
                 snapshot.page_bytes
             )));
         }
+        let rows = snapshot.slabinfo.rows.iter();
+        let objects = rows.map(|row| row.num_objs.saturating_mul(row.objsize));
+        let objects = objects.fold(0, u64::saturating_add);
+        if let Some(memory) = snapshot.memory_bytes
+            && objects > memory
+        {
+            let what = format!(
+                "the caches have {} MiB of objects, the machine has {} MiB of memory: they are of several moments or machines",
+                objects >> 20,
+                memory >> 20
+            );
+            return Err(ReportError::bad(&file, "caches", what));
+        }
         // Slab has kmallocs beyond the largest class, too: some MB.
         if let Some(told) = snapshot.meminfo_slab_bytes
             && snapshot.slab_bytes() < told / 2
@@ -265,73 +295,6 @@ impl Snapshot {
             snapshot.notes.push(note);
         }
         Ok(self)
-    }
-
-    /// True if kernels of its architecture have pages of one size; false also if the architecture is not known.
-    #[must_use]
-    pub fn has_one_page_size(&self) -> bool {
-        let architecture = self.architecture.as_deref();
-        architecture
-            .and_then(machine::page_of_architecture)
-            .is_some()
-    }
-
-    /// The page size that other facts give, with the reason.
-    fn page_bytes_inferred(&self) -> Option<(u64, Origin)> {
-        if let Some((bytes, option)) = machine::page_of_options(&self.config) {
-            return Some((bytes, Origin::Told(format!("CONFIG_{option}"))));
-        }
-        let architecture = self.architecture.as_deref();
-        if let Some((name, bytes)) =
-            architecture.and_then(|name| Some((name, machine::page_of_architecture(name)?)))
-        {
-            let reason = format!("{name} has no other");
-            return Some((bytes, Origin::Told(reason)));
-        }
-        // A page size makes these two the same but for rounding.
-        let near = |bytes: u64, told: u64| bytes.abs_diff(told) <= told / 8;
-        if let (Some(pages), Some(memory)) = (self.managed_pages, self.memory_bytes)
-            && let Some(bytes) = PAGE_BYTES
-                .into_iter()
-                .find(|bytes| near(pages.saturating_mul(*bytes), memory))
-        {
-            let reason = "zoneinfo's managed pages are meminfo's MemTotal";
-            return Some((bytes, Origin::inferred(reason)));
-        }
-        let rows = &self.slabinfo.rows;
-        if let Some((bytes, reason)) = facts::page_bytes_of(rows) {
-            return Some((bytes, Origin::inferred(reason)));
-        }
-        if let Some(told) = self.meminfo_slab_bytes
-            && let Some(bytes) = PAGE_BYTES
-                .into_iter()
-                .find(|bytes| fit(rows, *bytes) && near(self.slabinfo.slab_bytes(*bytes), told))
-        {
-            let reason = "the slabs are meminfo's Slab";
-            return Some((bytes, Origin::inferred(reason)));
-        }
-        let bytes = PAGE_BYTES.into_iter().find(|bytes| fit(rows, *bytes))?;
-        let reason = "the smallest that the slabs fit in";
-        Some((bytes, Origin::inferred(reason)))
-    }
-
-    /// Infers what no file says of releases and CPUs.
-    fn infer(&mut self) {
-        let rows = &self.slabinfo.rows;
-        if self.release.is_none()
-            && let Some((releases, reason)) = facts::releases_of(rows)
-        {
-            (self.releases, self.facts.release) = (Some(releases), Origin::Inferred(reason));
-        }
-        if self.present_cpus.is_none()
-            && let Some((cpus, reason)) = facts::cpus_of(rows)
-        {
-            (self.present_cpus, self.facts.present_cpus) = (Some(cpus), Origin::Inferred(reason));
-            if self.nr_cpu_ids.is_none() {
-                let reason = "as many as are present";
-                (self.nr_cpu_ids, self.facts.nr_cpu_ids) = (Some(cpus), Origin::inferred(reason));
-            }
-        }
     }
 
     /// The same snapshot with what the user knows about its machine, for what its files lack.

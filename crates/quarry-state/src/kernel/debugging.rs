@@ -23,6 +23,8 @@ pub(crate) struct Debugging {
     setting: Option<SlubDebug>,
     /// True if sysfs does not count, since another kernel is asked about.
     is_asked: bool,
+    /// Bytes that an unknown setting adds to each object, at least and at most.
+    extra: Option<[u64; 2]>,
     /// Evidence of debugging; empty if there is none.
     pub(crate) because: String,
 }
@@ -81,8 +83,10 @@ impl Debugging {
         };
         // The first of several that explain as many.
         let found = USUAL.iter().rev().filter_map(|text| explained(text));
-        let Some((count, setting)) = found.max_by_key(|found| found.0) else {
-            return Self::default();
+        let (count, setting) = found.max_by_key(|found| found.0).unzip();
+        let count = count.unwrap_or(0);
+        let Some(setting) = setting.filter(|_| count > 0) else {
+            return Self::unknown(&enlarged().collect::<Vec<_>>());
         };
         Self {
             setting: Some(setting),
@@ -97,6 +101,44 @@ impl Debugging {
         }
     }
 
+    /// Debugging of a kind that is not known, by the classes of kmalloc that have it. They are aligned to their size, or to
+    /// the line that DMA needs, so that what it adds is less by up to that.
+    fn unknown(enlarged: &[&SlabinfoRow]) -> Self {
+        let added = enlarged.iter().filter_map(|row| {
+            let (_, bytes) = kmalloc_class(&row.name)?;
+            let most = row.objsize - bytes;
+            let align = 1_u64 << row.objsize.trailing_zeros().min(bytes.trailing_zeros());
+            let least = (most + 1).saturating_sub(align).next_multiple_of(4);
+            Some(([least, most], row))
+        });
+        let Some((extra, row)) = added.min_by_key(|(extra, _)| extra[1]) else {
+            return Self::default();
+        };
+        Self {
+            extra: Some(extra),
+            because: format!(
+                "{} has objects of {} bytes; debugging of a kind that is not known adds {} to {} bytes to each object",
+                row.name, row.objsize, extra[0], extra[1]
+            ),
+            ..Self::default()
+        }
+    }
+
+    /// Bytes that debugging adds to each object of a cache; `original` is the cache without it.
+    pub(crate) fn bytes(&self, row: &SlabinfoRow, original: Option<&CacheParams>) -> u64 {
+        let added = match (original, self.extra) {
+            (Some(params), _) => row
+                .objsize
+                .saturating_sub(u64::from(params.object_size).next_multiple_of(8)),
+            (None, Some([least, most])) => match kmalloc_class(&row.name) {
+                Some((_, bytes)) => row.objsize.saturating_sub(bytes),
+                None => least.midpoint(most),
+            },
+            (None, None) => 0,
+        };
+        added.min(row.objsize)
+    }
+
     /// Other debugging, as a setting says it.
     pub(crate) fn asked(setting: Option<SlubDebug>) -> Self {
         Self {
@@ -105,6 +147,7 @@ impl Debugging {
             }),
             setting,
             is_asked: true,
+            extra: None,
         }
     }
 

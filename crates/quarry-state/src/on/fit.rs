@@ -37,7 +37,7 @@ impl Prediction {
     pub fn fit(&self, snapshot: &Snapshot) -> Fit {
         let percent = self.fit_percent(snapshot);
         match () {
-            () if is_32_bit(snapshot) => Fit::Bad(
+            () if snapshot.is_32_bit() => Fit::Bad(
                 "it is of a 32-bit kernel, whose words, classes and limits differ; 32-bit kernels are not supported"
                     .to_string(),
             ),
@@ -67,21 +67,3 @@ impl Prediction {
 const VENDORS: [&str; 9] = [
     ".el", ".fc", ".amzn", "-aws", "-azure", "-gcp", "uek", "-default", "-generic",
 ];
-
-/// True for a kernel whose words have 32 bits: its release says so, or a buffer head has 56 bytes instead of 104.
-fn is_32_bit(snapshot: &Snapshot) -> bool {
-    let release = snapshot.release.as_deref().unwrap_or_default();
-    let names = [
-        "i386",
-        "i486",
-        "i586",
-        "i686",
-        "armv6",
-        "armv7",
-        "armmp",
-        "rpi-v7",
-        "powerpc-smp",
-    ];
-    let heads = snapshot.slabinfo.row("buffer_head");
-    names.iter().any(|name| release.contains(name)) || heads.is_some_and(|row| row.objsize < 96)
-}

@@ -62,6 +62,12 @@ impl<'a> State<'a> {
                 self.snapshot.file
             )));
         }
+        if self.snapshot.is_32_bit() && *question != Question::default() {
+            return Err(StateError(format!(
+                "{} is of a 32-bit kernel, whose words, classes and limits differ; nothing can be said about another one",
+                self.snapshot.file
+            )));
+        }
         // A design that lacks what is asked for is not the kernel's: the question narrows what is as likely.
         let kernels = std::iter::once(&self.likeliest).chain(&self.others);
         let (mut told, mut lacking): (Option<Prediction>, Option<StateError>) = (None, None);

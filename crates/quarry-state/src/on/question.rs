@@ -13,7 +13,7 @@ use crate::kernel::{KernelModel, in_a_kernel, in_force};
 use crate::on::configuration::NO_MERGE;
 
 /// The question; settings that are `None` stay as they are.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Question {
     /// Another design or era.
     pub design: Option<DesignSpec>,

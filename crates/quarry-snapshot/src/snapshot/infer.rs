@@ -1,0 +1,107 @@
+//! Facts that follow from others: pages, words, releases and CPUs.
+
+use quarry_sim::PAGE_BYTES;
+
+use super::{Snapshot, fit};
+use crate::facts::{self, Origin};
+use crate::machine;
+
+impl Snapshot {
+    /// True if kernels of its architecture have pages of one size; false also if the architecture is not known.
+    #[must_use]
+    pub fn has_one_page_size(&self) -> bool {
+        let architecture = self.architecture.as_deref();
+        architecture
+            .and_then(machine::page_of_architecture)
+            .is_some()
+    }
+
+    /// True for a kernel whose words have 32 bits: its architecture or its release says so, or sizes of objects do. Those of
+    /// 64 bits are multiples of 8.
+    #[must_use]
+    pub fn is_32_bit(&self) -> bool {
+        const NAMES: [&str; 9] = [
+            "i386",
+            "i486",
+            "i586",
+            "i686",
+            "armv6",
+            "armv7",
+            "armmp",
+            "rpi-v7",
+            "powerpc-smp",
+        ];
+        const ODD_MIN: usize = 2;
+        // A buffer head has 56 bytes instead of 104.
+        const HEAD_BYTES: u64 = 96;
+        if let Some(architecture) = &self.architecture {
+            return machine::has_32_bits(architecture);
+        }
+        let release = self.release.as_deref().unwrap_or_default();
+        let used = self.slabinfo.rows.iter().filter(|row| row.num_slabs > 0);
+        let odd = used.filter(|row| row.objsize % 8 == 4);
+        let are_odd = self.form.counts_pages() && odd.count() >= ODD_MIN;
+        let heads = self.slabinfo.row("buffer_head");
+        NAMES.iter().any(|name| release.contains(name))
+            || are_odd
+            || heads.is_some_and(|row| row.objsize < HEAD_BYTES)
+    }
+
+    /// The page size that other facts give, with the reason.
+    pub(super) fn page_bytes_inferred(&self) -> Option<(u64, Origin)> {
+        if let Some((bytes, option)) = machine::page_of_options(&self.config) {
+            return Some((bytes, Origin::Told(format!("CONFIG_{option}"))));
+        }
+        let architecture = self.architecture.as_deref();
+        if let Some((name, bytes)) =
+            architecture.and_then(|name| Some((name, machine::page_of_architecture(name)?)))
+        {
+            let reason = format!("{name} has no other");
+            return Some((bytes, Origin::Told(reason)));
+        }
+        // A page size makes these two the same but for rounding.
+        let near = |bytes: u64, told: u64| bytes.abs_diff(told) <= told / 8;
+        if let (Some(pages), Some(memory)) = (self.managed_pages, self.memory_bytes)
+            && let Some(bytes) = PAGE_BYTES
+                .into_iter()
+                .find(|bytes| near(pages.saturating_mul(*bytes), memory))
+        {
+            let reason = "zoneinfo's managed pages are meminfo's MemTotal";
+            return Some((bytes, Origin::inferred(reason)));
+        }
+        let rows = &self.slabinfo.rows;
+        if let Some((bytes, reason)) = facts::page_bytes_of(rows) {
+            return Some((bytes, Origin::inferred(reason)));
+        }
+        if let Some(told) = self.meminfo_slab_bytes
+            && let Some(bytes) = PAGE_BYTES
+                .into_iter()
+                .find(|bytes| fit(rows, *bytes) && near(self.slabinfo.slab_bytes(*bytes), told))
+        {
+            let reason = "the slabs are meminfo's Slab";
+            return Some((bytes, Origin::inferred(reason)));
+        }
+        let bytes = PAGE_BYTES.into_iter().find(|bytes| fit(rows, *bytes))?;
+        let reason = "the smallest that the slabs fit in";
+        Some((bytes, Origin::inferred(reason)))
+    }
+
+    /// Infers what no file says of releases and CPUs.
+    pub(super) fn infer(&mut self) {
+        let rows = &self.slabinfo.rows;
+        if self.release.is_none()
+            && let Some((releases, reason)) = facts::releases_of(rows)
+        {
+            (self.releases, self.facts.release) = (Some(releases), Origin::Inferred(reason));
+        }
+        if self.present_cpus.is_none()
+            && let Some((cpus, reason)) = facts::cpus_of(rows)
+        {
+            (self.present_cpus, self.facts.present_cpus) = (Some(cpus), Origin::Inferred(reason));
+            if self.nr_cpu_ids.is_none() {
+                let reason = "as many as are present";
+                (self.nr_cpu_ids, self.facts.nr_cpu_ids) = (Some(cpus), Origin::inferred(reason));
+            }
+        }
+    }
+}
