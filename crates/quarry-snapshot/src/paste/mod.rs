@@ -92,6 +92,11 @@ fn refuse(file: &str, text: &str, found: &Found<'_>) -> Result<(), ReportError> 
         return Err(ReportError::bad(file, "caches", what));
     }
     match found.head {
+        // Its parser names the line.
+        Some(Form::Slabinfo) if text.trim_start().starts_with(slabinfo::VERSION) => {
+            let rows = Slabinfo::parse_text(file, text.trim_start())?;
+            rows::moment(Form::Slabinfo, file, &[], None).map(|_| drop(rows))
+        }
         Some(form) => rows::moment(form, file, &[], None).map(|_| ()),
         None => Ok(()),
     }

@@ -198,7 +198,7 @@ fn damaged_pastes() {
     ];
     for name in samples {
         let text = sample(name);
-        let lines: Vec<&str> = text.lines().take(60).collect();
+        let lines: Vec<&str> = text.lines().take(20).collect();
         for _ in 0..TIMES {
             let mut damaged = String::new();
             for line in &lines {
