@@ -33,6 +33,9 @@ impl<W: Write + Send> Import<'_, W> {
         self.let_go()?;
         self.refills.flush(&mut self.trace)?;
         let (facts, options) = (self.facts, self.options);
+        if facts.is_padded {
+            self.trace.set_hashed_pointers();
+        }
         let meta = self.trace.meta_mut();
         meta.other_event_names = self.others.table();
         meta.source = match facts.form {
