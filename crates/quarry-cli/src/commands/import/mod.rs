@@ -89,6 +89,8 @@ or, where quarry cannot read the file:
     | gzip > kmem.txt.gz
 LTTng's folders are printed first:
   babeltrace2 --clock-seconds FOLDER | quarry import - -o kmem.parquet
+Text of ftrace may be a paste: prompts, quotes, escapes and a cut last line are
+passed over, and buffers one after another are sorted by time.
 
 With reports of the recorded kernel in the trace, as quarry record keeps them, a
 replay begins with what the kernel held (quarry replay --initial), and its end
@@ -101,7 +103,8 @@ Examples:
   quarry import perf.data -o kmem.parquet --before a.json --after b.json
   quarry import kmem.txt.gz -o kmem.parquet --page-size 64k
   quarry import perf.data -o load.parquet --recorder-pid 4711 --from +0.5
-  quarry import trace.dat -o kmem.parquet";
+  quarry import trace.dat -o kmem.parquet
+  cat /sys/kernel/tracing/per_cpu/cpu*/trace | quarry import - -o kmem.parquet";
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     output::check_binary(&args.output, args.json)?;
