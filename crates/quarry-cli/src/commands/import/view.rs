@@ -124,19 +124,20 @@ fn finding(of: &Value) -> String {
         "unknown_page_free",
     ]);
     let implied = sum(&["implied_object_frees", "implied_page_frees"]);
-    if let Some(missing) = at(of, "missing_events").as_str() {
-        return format!(
-            "{} read, {} lost; {missing}.",
-            counted(whole(of, "events") as usize, "event"),
-            told(of, "lost_events"),
-        );
-    }
+    let missing = at(of, "missing_events").as_str();
+    let told = match missing.is_some() && at(of, "peak_live_objects").is_null() {
+        true => String::new(),
+        false => format!(
+            ": {} of what was not seen allocated, {} implied by later events",
+            counted(unknown, "free"),
+            count(implied as u64),
+        ),
+    };
+    let missing = missing.map_or_else(String::new, |missing| format!("; {missing}"));
     format!(
-        "{} read, {} lost: {} of what was not seen allocated, {} implied by later events.",
+        "{} read, {} lost{told}{missing}.",
         counted(whole(of, "events") as usize, "event"),
-        told(of, "lost_events"),
-        counted(unknown, "free"),
-        count(implied as u64),
+        count(whole(of, "lost_events")),
     )
 }
 
