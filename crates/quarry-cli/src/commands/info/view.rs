@@ -358,7 +358,7 @@ fn unmatched(trace: &Value) -> String {
     };
     let never_freed = ["never_freed_objects", "never_freed_pages"];
     let is_known = |name: &&str| number(&trace["orphans_by_kind"], name).is_some();
-    let alive = match never_freed.iter().any(|name| is_known(name)) {
+    let alive = match never_freed.iter().any(is_known) {
         true => format!("{} alive at the end", sum(never_freed)),
         false => "unknown what is alive at the end".to_string(),
     };
