@@ -16,6 +16,7 @@ use crate::import::live::{Live, Space};
 use crate::intern::NO_TEXT;
 use crate::meta::TraceMeta;
 use crate::pages::{HELD_ROWS, Pages};
+use crate::recorded::HASHED_POINTERS;
 use crate::waiting::Waiting;
 use crate::write::{Row, Texts, TraceWriter};
 
@@ -76,6 +77,8 @@ pub struct TraceBuilder<W: Write + Send> {
     last_time_ns: u64,
     first_row: bool,
     addresses: Addresses,
+    /// Low addresses are those of a 64-bit kernel.
+    has_hashed_pointers: bool,
     /// Blocks that were empty at the time of the last event, though objects in them seem alive.
     emptied: Vec<Emptied>,
     moment: Moment,
@@ -106,6 +109,7 @@ impl<W: Write + Send> TraceBuilder<W> {
             last_time_ns: 0,
             first_row: true,
             addresses: Addresses::default(),
+            has_hashed_pointers: false,
             emptied: Vec::new(),
             moment: Moment::default(),
             waiting: Waiting::default(),
@@ -151,6 +155,11 @@ impl<W: Write + Send> TraceBuilder<W> {
     pub(crate) fn objects_in(&self, page: u64, order: u8) -> impl Iterator<Item = u64> {
         let block = self.held.addresses(page, order);
         self.objects.starts_in(block.unwrap_or_default())
+    }
+
+    /// Says that low addresses are those of a 64-bit kernel: hashes, or memory at low addresses.
+    pub(crate) fn set_hashed_pointers(&mut self) {
+        self.has_hashed_pointers = true;
     }
 
     /// True if a row has this thread id.
@@ -511,6 +520,9 @@ impl<W: Write + Send> TraceBuilder<W> {
         meta.cpus = meta.cpus.max(u32::from(self.cpu_max) + 1);
         let slab_rows = meta.events.total() - meta.events.mm_page_alloc - meta.events.mm_page_free;
         meta.hashed_addresses = slab_rows > 0 && self.addresses.are_hashed();
+        if meta.hashed_addresses && self.has_hashed_pointers {
+            meta.assumptions.push(HASHED_POINTERS.to_string());
+        }
         infer_machine(
             &mut meta,
             &self.addresses,

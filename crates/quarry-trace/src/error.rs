@@ -164,8 +164,8 @@ pub enum TraceError {
         text: String,
     },
     /// The last line stops in the middle.
-    #[error("{}:{line}: the last line is cut off (no line end); the recording was truncated: copy it again, or skip \
-             the line with --skip-bad; the line is: {text}", path.display())]
+    #[error("{}:{line}: the last line is cut off (no line end); the recording was truncated: copy it again; \
+             the line is: {text}", path.display())]
     TruncatedLine {
         /// The file.
         path: PathBuf,
@@ -444,6 +444,12 @@ pub enum LineProblem {
         "`{0}` is not an address (if the kernel hides it, record as root or boot with no_hash_pointers)"
     )]
     NotAddress(String),
+    /// An address that the kernel printed before it could hash it.
+    #[error(
+        "`{0}` stands for an address that is not told: the kernel prints it early in its boot, before it can hash \
+         addresses (boot with no_hash_pointers)"
+    )]
+    EarlyPointer(String),
     /// Not seconds with a fraction.
     #[error(
         "`{0}` is not a time in seconds.fraction (use the `local`, `global` or `mono` trace clock)"

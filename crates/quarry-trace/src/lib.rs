@@ -139,6 +139,7 @@ mod program;
 mod read;
 mod rebuild;
 pub mod record;
+mod recorded;
 mod report;
 mod schema;
 mod waiting;

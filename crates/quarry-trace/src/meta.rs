@@ -7,7 +7,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Result, TraceError, clip};
+use crate::error::{Result, TraceError};
 use crate::event::{Kind, NO_CACHE};
 use crate::report::{KernelReport, NewReport};
 use crate::schema::Checksum;
@@ -80,6 +80,10 @@ pub struct TraceMeta {
     pub stack_rows: u64,
     /// Events read, by kind. Implied frees are not in it, null frees and failed allocations are.
     pub events: KindCounts,
+    /// Kinds of events that are known to have been switched on, though none may have happened. Empty if that is
+    /// unknown.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub recorded: Vec<Kind>,
     /// Allocations and frees without a partner.
     pub orphans: Orphans,
     /// Frees of NULL or of the zero-size pointer: read, no row.
@@ -222,45 +226,6 @@ impl TraceMeta {
         self.reports.iter().any(|report| report.name == "snapshot")
     }
 
-    /// Adds the assumptions that follow from other fields, each once: files from before
-    /// [`TraceMeta::assumptions`] have them, too.
-    pub(crate) fn complete_assumptions(&mut self) {
-        let mut found = Vec::new();
-        if self.page_size_assumed {
-            found.push(format!(
-                "the page size is unknown, {} bytes are assumed; name it with quarry import --page-size",
-                self.page_size
-            ));
-        }
-        match &self.kernel {
-            None => found.push(
-                "the kernel is unknown, the newest rules are assumed; name it with quarry import --kernel"
-                    .to_string(),
-            ),
-            Some(kernel) if !is_release(kernel) => found.push(format!(
-                "the kernel is {:?}, which is no release such as 6.18: the newest rules are assumed; name it with \
-                 quarry import --kernel",
-                clip(kernel.as_bytes())
-            )),
-            Some(_) => {}
-        }
-        if self.hashed_addresses {
-            found.push(
-                "addresses are hashed or too few to tell: only an equal address proves that an object is gone, \
-                 and slab pages are unknown; record with perf as root, or turn ftrace's option hash-ptr off"
-                    .to_string(),
-            );
-        }
-        if self.time_steps_back > 0 {
-            found.push(format!(
-                "time runs backwards at {} events of the recording, by {} ns at most; their order is kept",
-                self.time_steps_back, self.time_step_back_ns_max
-            ));
-        }
-        found.retain(|sentence| !self.assumptions.contains(sentence));
-        self.assumptions.append(&mut found);
-    }
-
     /// Adds reports, in the place of those that have the same names. One that was read after the last event was
     /// read just behind it.
     ///
@@ -315,17 +280,6 @@ impl LoadPart {
         };
         (part.from_ns < part.until_ns).then_some(part)
     }
-}
-
-/// True if a text begins as the name of a release does: two numbers with a dot between them, and perhaps a `v`
-/// in front.
-fn is_release(kernel: &str) -> bool {
-    let mut parts = kernel.strip_prefix('v').unwrap_or(kernel).splitn(3, '.');
-    let mut begins_with_digit = || {
-        let part = parts.next().unwrap_or_default();
-        part.starts_with(|letter: char| letter.is_ascii_digit())
-    };
-    begins_with_digit() && begins_with_digit()
 }
 
 /// A counter for each kind.

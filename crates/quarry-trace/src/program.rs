@@ -123,6 +123,7 @@ pub fn import_program<W: Write + Send>(
     let second = second.ok_or_else(|| bad("its second record is missing".to_owned()))?;
     let (lost, comm) = (second.address, second.name());
     let mut trace = TraceBuilder::new(out, name, ZSTD_LEVEL)?;
+    trace.meta_mut().recorded = vec![Kind::Kmalloc, Kind::Kfree];
     let (mut time_ns, mut events, mut mapped) = (0, 0_u64, 0_u64);
     let mut outside = HashSet::new();
     let mut cpu_of = HashMap::new();

@@ -67,6 +67,10 @@ impl<W: Write + Send> Rebuild<W> {
         zstd_level: i32,
         mut meta: TraceMeta,
     ) -> Result<Rebuild<W>> {
+        meta.recorded = Kind::ALL
+            .into_iter()
+            .filter(|kind| meta.has_recorded(*kind))
+            .collect();
         meta.events = KindCounts::default();
         meta.orphans = Orphans::default();
         (meta.null_frees, meta.failed_allocs) = (0, 0);

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 
+use anyhow::Context;
 use quarry_lab::callers::{Amount, By, Caller, Callers, Totals, table};
 use quarry_trace::TraceMeta;
 use quarry_view::frame::Frame;
@@ -137,7 +138,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let meta = input.file.meta();
     let callers = Callers::of(&input.file, args.recorder)?;
     if let Some(amount) = args.folded {
-        let lines = callers.folded(amount.into());
+        let lines = callers.folded(amount.into()).with_context(|| {
+            let missing = meta.missing_events();
+            let missing =
+                missing.unwrap_or_else(|| "no allocations of objects were recorded".to_string());
+            format!(
+                "{}: {missing}; --folded=all counts all allocations",
+                input.name
+            )
+        })?;
         return terminal::print(|out| {
             let mut lines = lines.iter();
             lines.try_for_each(|line| writeln!(out, "{}", terminal::visible(line)))
@@ -199,25 +208,38 @@ fn counted(totals: &Totals) -> String {
 
 /// The caller with most memory at the peak, and the one at the end.
 fn finding(meta: &TraceMeta, totals: &Totals, rows: &[Caller]) -> String {
-    let Some(first) = rows.first().filter(|_| totals.peak_live_bytes > 0) else {
+    let Some(first) = rows.first().filter(|_| totals.bytes_alloc > 0) else {
         return "No allocation of an object was recorded.".to_string();
     };
-    let after = totals.peak_time_ns.saturating_sub(meta.first_time_ns);
+    let (Some(peak), Some(end)) = (totals.peak_live_bytes, totals.end_live_bytes) else {
+        return format!(
+            "{} was given the most memory, {} of {} ({}); {}.",
+            first.name,
+            bytes(first.bytes_alloc),
+            bytes(totals.bytes_alloc),
+            percent(first.bytes_alloc, totals.bytes_alloc),
+            meta.missing_events().unwrap_or_default(),
+        );
+    };
+    let peak_time_ns = totals.peak_time_ns.unwrap_or(meta.first_time_ns);
+    let after = peak_time_ns.saturating_sub(meta.first_time_ns);
+    let first_bytes = first.peak_live_bytes.unwrap_or(0);
     let mut text = format!(
         "{} holds the most memory at the peak, {} of {} ({}), {:.3} s after the first event",
         first.name,
-        bytes(first.peak_live_bytes),
-        bytes(totals.peak_live_bytes),
-        percent(first.peak_live_bytes, totals.peak_live_bytes),
+        bytes(first_bytes),
+        bytes(peak),
+        percent(first_bytes, peak),
         after as f64 / 1e9,
     );
     let last = rows.iter().max_by_key(|caller| caller.end_live_bytes);
-    match last.filter(|last| last.end_live_bytes > 0) {
-        Some(last) => text.push_str(&format!(
+    let last = last.and_then(|last| Some((last, last.end_live_bytes?)));
+    match last.filter(|(_, bytes)| *bytes > 0) {
+        Some((last, last_bytes)) => text.push_str(&format!(
             "; at the end {} of {} are alive, {} of that by {}.",
-            bytes(totals.end_live_bytes),
+            bytes(end),
             bytes(totals.bytes_alloc),
-            percent(last.end_live_bytes, totals.end_live_bytes),
+            percent(last_bytes, end),
             last.name,
         )),
         None => text.push_str("; at the end nothing of it is alive."),

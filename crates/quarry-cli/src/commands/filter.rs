@@ -9,6 +9,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::commands::report_args::ReportArgs;
+use crate::commands::trace_info::Orphans;
 use crate::error::usage;
 use crate::{input, output, terminal, units};
 
@@ -82,7 +83,7 @@ pub(crate) struct Report<'a> {
     /// Events of that trace, without implied frees.
     events: u64,
     /// Frees and allocations without a partner, by kind.
-    orphans: &'a quarry_trace::Orphans,
+    orphans: Orphans,
     /// Time of the first row.
     first_time_ns: u64,
     /// Latest time of any row.
@@ -131,7 +132,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
                 rows: meta.rows,
                 rows_before: whole.rows,
                 events: meta.events.total(),
-                orphans: &meta.orphans,
+                orphans: Orphans::of(&meta),
                 first_time_ns: meta.first_time_ns,
                 last_time_ns: meta.last_time_ns,
                 digest: format!("{:016x}", meta.digest),
@@ -140,6 +141,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         )
     } else {
         terminal::print_text(&text(args, whole, &meta))
+    }
+}
+
+/// Objects and blocks that are alive at the end, as far as that is known.
+fn alive(meta: &TraceMeta) -> String {
+    let orphans = Orphans::of(meta);
+    match (orphans.never_freed_objects, orphans.never_freed_pages) {
+        (None, None) => "unknown".to_string(),
+        (objects, pages) => units::count(objects.unwrap_or(0) + pages.unwrap_or(0)),
     }
 }
 
@@ -154,7 +164,7 @@ fn text(args: &Args, whole: &TraceMeta, meta: &TraceMeta) -> String {
         meta.duration_ns() as f64 / 1e9,
         units::count(orphans.unknown_frees()),
         units::count(orphans.implied_frees()),
-        units::count(orphans.never_freed()),
+        alive(meta),
     );
     for assumption in &meta.assumptions {
         text.push_str(&format!("assumed: {assumption}\n"));

@@ -29,14 +29,16 @@ pub(crate) struct TraceInfo<'a> {
     pub(crate) rows: u64,
     /// Events that the recorder lost.
     pub(crate) lost_events: u64,
-    /// Most objects alive at once.
-    pub(crate) peak_live_objects: u32,
-    /// Most bytes asked for by live objects at once.
-    pub(crate) peak_live_bytes: u64,
+    /// Most objects alive at once; null if their allocations or frees were not recorded, as `assumptions` says.
+    pub(crate) peak_live_objects: Option<u32>,
+    /// Most bytes asked for by live objects at once; null likewise.
+    pub(crate) peak_live_bytes: Option<u64>,
+    /// Events that are missing beside those that were recorded, and what is not known without them; null if none are.
+    pub(crate) missing_events: Option<String>,
     /// Events that were recorded, by tracepoint.
     pub(crate) events_by_kind: &'a quarry_trace::KindCounts,
     /// Frees and allocations without a partner, by kind.
-    pub(crate) orphans_by_kind: &'a quarry_trace::Orphans,
+    pub(crate) orphans_by_kind: Orphans,
     /// Checksum of what a replay reads, in hexadecimal: traces with equal digests replay equally.
     pub(crate) digest: String,
     /// Assumptions in place of what the recording does not say, a sentence each.
@@ -57,12 +59,51 @@ impl<'a> TraceInfo<'a> {
             orphans: meta.orphans.unknown_frees(),
             rows: meta.rows,
             lost_events: meta.lost_events,
-            peak_live_objects: meta.object_slots,
-            peak_live_bytes: meta.peak_bytes_req,
+            peak_live_objects: meta.knows_live_objects().then_some(meta.object_slots),
+            peak_live_bytes: meta.knows_live_objects().then_some(meta.peak_bytes_req),
+            missing_events: meta.missing_events(),
             events_by_kind: &meta.events,
-            orphans_by_kind: &meta.orphans,
+            orphans_by_kind: Orphans::of(meta),
             digest: format!("{:016x}", meta.digest),
             assumptions: &meta.assumptions,
+        }
+    }
+}
+
+/// Allocations and frees that have no partner in the recording.
+#[derive(JsonSchema, Serialize)]
+pub(crate) struct Orphans {
+    /// `kfree` of objects whose allocation was not seen.
+    pub(crate) unknown_kfree: u64,
+    /// `kmem_cache_free` of objects whose allocation was not seen.
+    pub(crate) unknown_kmem_cache_free: u64,
+    /// `mm_page_free` of blocks whose allocation was not seen.
+    pub(crate) unknown_page_free: u64,
+    /// Objects that a later event proved gone; the importer inserted a free for each.
+    pub(crate) implied_object_frees: u64,
+    /// Page blocks that a later event proved gone; the importer inserted a free for each.
+    pub(crate) implied_page_frees: u64,
+    /// Objects still alive at the end; null if their allocations or frees were not recorded, as `assumptions` says.
+    pub(crate) never_freed_objects: Option<u64>,
+    /// Page blocks still alive at the end; null likewise.
+    pub(crate) never_freed_pages: Option<u64>,
+    /// Page blocks freed with another order than they were allocated with (split blocks).
+    pub(crate) page_order_mismatches: u64,
+}
+
+impl Orphans {
+    pub(crate) fn of(meta: &TraceMeta) -> Self {
+        let orphans = &meta.orphans;
+        let [objects, pages] = [orphans.never_freed_objects, orphans.never_freed_pages];
+        Self {
+            unknown_kfree: orphans.unknown_kfree,
+            unknown_kmem_cache_free: orphans.unknown_kmem_cache_free,
+            unknown_page_free: orphans.unknown_page_free,
+            implied_object_frees: orphans.implied_object_frees,
+            implied_page_frees: orphans.implied_page_frees,
+            never_freed_objects: meta.knows_live_objects().then_some(objects),
+            never_freed_pages: meta.knows_live_pages().then_some(pages),
+            page_order_mismatches: orphans.page_order_mismatches,
         }
     }
 }

@@ -68,14 +68,14 @@ pub struct Caller {
     pub bytes_alloc: u64,
     /// `bytes_alloc` less `bytes_req`: bytes that rounding up to slots adds.
     pub waste_bytes: u64,
-    /// Bytes of its slots that were in use when most bytes of all callers were.
-    pub peak_live_bytes: u64,
-    /// Objects that were alive then.
-    pub peak_live_objects: u64,
-    /// Bytes of its slots that are in use at the end.
-    pub end_live_bytes: u64,
-    /// Objects that are alive at the end.
-    pub end_live_objects: u64,
+    /// Bytes of its slots that were in use when most bytes of all callers were; null if frees were not recorded.
+    pub peak_live_bytes: Option<u64>,
+    /// Objects that were alive then; null likewise.
+    pub peak_live_objects: Option<u64>,
+    /// Bytes of its slots that are in use at the end; null likewise.
+    pub end_live_bytes: Option<u64>,
+    /// Objects that are alive at the end; null likewise.
+    pub end_live_objects: Option<u64>,
     /// Frees of its objects.
     pub frees: u64,
     /// Frees among them on another CPU than the one that allocated.
@@ -98,8 +98,8 @@ pub struct Share {
     pub name: String,
     /// Allocations.
     pub allocs: u64,
-    /// Bytes of its slots that were in use when most bytes of all callers were.
-    pub peak_live_bytes: u64,
+    /// Bytes of its slots that were in use when most bytes of all callers were; null if frees were not recorded.
+    pub peak_live_bytes: Option<u64>,
 }
 
 /// Sums over all callers.
@@ -111,12 +111,12 @@ pub struct Totals {
     pub bytes_req: u64,
     /// Bytes of the slots that they were given.
     pub bytes_alloc: u64,
-    /// Most bytes of slots in use at once.
-    pub peak_live_bytes: u64,
-    /// Time at which they first were, by the recording's clock.
-    pub peak_time_ns: u64,
-    /// Bytes of slots in use at the end.
-    pub end_live_bytes: u64,
+    /// Most bytes of slots in use at once; null if frees were not recorded.
+    pub peak_live_bytes: Option<u64>,
+    /// Time at which they first were, by the recording's clock; null likewise.
+    pub peak_time_ns: Option<u64>,
+    /// Bytes of slots in use at the end; null likewise.
+    pub end_live_bytes: Option<u64>,
     /// Frees of these objects.
     pub frees: u64,
     /// Bytes in the mean of objects that ended without an event: at most what waits for a grace period or lies free.
@@ -191,6 +191,10 @@ pub struct Callers {
     /// Number of the peak so far.
     peak: u64,
     live_bytes: u64,
+    /// Most bytes alive at once, and when they first were.
+    most_live: (u64, u64),
+    /// What is alive is known: allocations and frees were recorded.
+    knows_live: bool,
     waiting: Waiting,
     /// Begin and end of what was read.
     part_ns: (u64, u64),
@@ -222,6 +226,8 @@ impl Callers {
                 names: Default::default(),
                 peak: 0,
                 live_bytes: 0,
+                most_live: (0, 0),
+                knows_live: meta.knows_live_objects(),
                 waiting: Waiting::default(),
                 part_ns: (
                     from_ns.max(meta.first_time_ns),
@@ -244,7 +250,12 @@ impl Callers {
     fn finish(mut self) -> Self {
         for part in &mut self.parts {
             part.keep_peak(self.peak);
-            self.totals.end_live_bytes += part.live.bytes;
+        }
+        if self.knows_live {
+            let (bytes, time_ns) = self.most_live;
+            self.totals.peak_live_bytes = Some(bytes);
+            self.totals.peak_time_ns = Some(time_ns);
+            self.totals.end_live_bytes = Some(self.live_bytes);
         }
         let (from_ns, until_ns) = self.part_ns;
         let waiting = self.waiting.within(from_ns, until_ns);
@@ -259,7 +270,7 @@ impl Callers {
         self.totals
     }
 
-    /// Callers, that with most bytes at the peak first.
+    /// Callers, that with most bytes at the peak first, or with most bytes in all if the peak is unknown.
     #[must_use]
     pub fn by(&self, by: By) -> Vec<Caller> {
         let names = &self.names[by as usize];
@@ -270,6 +281,7 @@ impl Callers {
                 ..Caller::default()
             })
             .collect();
+        let known = |amount: u64| self.knows_live.then_some(amount);
         let mut shares = vec![[(); 3].map(|()| HashMap::<u32, Share>::new()); callers.len()];
         let mut waiting = vec![0_u128; callers.len()];
         for (key, part) in self.keys.iter().zip(&self.parts) {
@@ -280,17 +292,17 @@ impl Callers {
             caller.bytes_req += part.bytes_req;
             caller.bytes_alloc += part.bytes_alloc;
             caller.waste_bytes += part.bytes_alloc - part.bytes_req;
-            caller.peak_live_bytes += peak.bytes;
-            caller.peak_live_objects += peak.objects;
-            caller.end_live_bytes += part.live.bytes;
-            caller.end_live_objects += part.live.objects;
+            raise(&mut caller.peak_live_bytes, known(peak.bytes));
+            raise(&mut caller.peak_live_objects, known(peak.objects));
+            raise(&mut caller.end_live_bytes, known(part.live.bytes));
+            raise(&mut caller.end_live_objects, known(part.live.objects));
             caller.frees += part.frees;
             caller.cross_cpu_frees += part.cross_cpu_frees;
             waiting[at] += part.waiting_byte_ns;
             for (of, number) in shares[at].iter_mut().zip(key) {
                 let share = of.entry(*number).or_default();
                 share.allocs += part.allocs;
-                share.peak_live_bytes += peak.bytes;
+                raise(&mut share.peak_live_bytes, known(peak.bytes));
             }
         }
         let length_ns = self.part_ns.1.saturating_sub(self.part_ns.0).max(1);
@@ -321,9 +333,13 @@ impl Callers {
     }
 
     /// Lines `process;functions;cache bytes` for flame graphs, sorted; those of 0 bytes are left out. The functions are
-    /// those on the stack, the outermost first, or the call site if the stack is unknown.
+    /// those on the stack, the outermost first, or the call site if the stack is unknown. `None` if that amount is unknown,
+    /// as frees were not recorded.
     #[must_use]
-    pub fn folded(&self, amount: Amount) -> Vec<String> {
+    pub fn folded(&self, amount: Amount) -> Option<Vec<String>> {
+        if !self.knows_live && amount != Amount::All {
+            return None;
+        }
         let [sites, processes, caches, stacks] = &self.names;
         let mut lines = BTreeMap::<String, u64>::new();
         for ([site, process, cache, stack], part) in self.keys.iter().zip(&self.parts) {
@@ -348,10 +364,14 @@ impl Callers {
                 .or_default() += bytes;
         }
         let lines = lines.into_iter();
-        lines
-            .map(|(frames, bytes)| format!("{frames} {bytes}"))
-            .collect()
+        let lines = lines.map(|(frames, bytes)| format!("{frames} {bytes}"));
+        Some(lines.collect())
     }
+}
+
+/// Adds an amount that may be unknown.
+fn raise(sum: &mut Option<u64>, amount: Option<u64>) {
+    *sum = amount.map(|amount| sum.unwrap_or(0) + amount);
 }
 
 /// State of the pass.
@@ -461,9 +481,8 @@ impl Callers {
         part.live.objects += 1;
         part.live.bytes += bytes;
         self.live_bytes += bytes;
-        if self.live_bytes > totals.peak_live_bytes {
-            totals.peak_live_bytes = self.live_bytes;
-            totals.peak_time_ns = time_ns;
+        if self.live_bytes > self.most_live.0 {
+            self.most_live = (self.live_bytes, time_ns);
             self.peak += 1;
         }
     }

@@ -38,6 +38,7 @@ fn trace(events: &[RawEvent<'_>], change: impl FnOnce(&mut TraceMeta)) -> TraceF
     }
     trace.meta_mut().kernel = Some("6.18.0".to_string());
     trace.meta_mut().cpus = 4;
+    trace.meta_mut().recorded = Kind::ALL.to_vec();
     change(trace.meta_mut());
     trace.finish().unwrap();
     TraceFile::from_bytes(bytes).unwrap()
@@ -69,31 +70,70 @@ fn a_few_objects_by_hand() {
     let totals = callers.totals();
     assert_eq!(totals.allocs, 4);
     assert_eq!((totals.bytes_req, totals.bytes_alloc), (1676, 1728));
-    assert_eq!((totals.peak_live_bytes, totals.peak_time_ns), (1216, 5));
-    assert_eq!((totals.end_live_bytes, totals.frees), (64, 3));
+    assert_eq!(
+        (totals.peak_live_bytes, totals.peak_time_ns),
+        (Some(1216), Some(5))
+    );
+    assert_eq!((totals.end_live_bytes, totals.frees), (Some(64), 3));
     let sites = callers.by(By::Site);
     let names: Vec<&str> = sites.iter().map(|site| site.name.as_str()).collect();
     assert_eq!(names, ["big", "small", "early"]);
     let [big, small, early] = sites.try_into().unwrap();
-    assert_eq!((big.peak_live_bytes, big.end_live_bytes), (1024, 0));
+    assert_eq!(
+        (big.peak_live_bytes, big.end_live_bytes),
+        (Some(1024), Some(0))
+    );
     assert_eq!((big.frees, big.cross_cpu_frees), (1, 1));
     assert_eq!(big.waste_bytes, 24);
     assert_eq!(big.caches[0].name, "kmalloc-1k");
-    assert_eq!((small.peak_live_bytes, small.peak_live_objects), (192, 2));
-    assert_eq!((small.end_live_bytes, small.cross_cpu_frees), (64, 0));
+    assert_eq!(
+        (small.peak_live_bytes, small.peak_live_objects),
+        (Some(192), Some(2))
+    );
+    assert_eq!((small.end_live_bytes, small.cross_cpu_frees), (Some(64), 0));
     let caches: Vec<_> = small
         .caches
         .iter()
         .map(|cache| cache.name.as_str())
         .collect();
     assert_eq!(caches, ["kmalloc-128", "kmalloc-64"]);
-    assert_eq!((early.peak_live_bytes, early.bytes_alloc), (0, 512));
+    assert_eq!((early.peak_live_bytes, early.bytes_alloc), (Some(0), 512));
     let [process] = callers.by(By::Process).try_into().unwrap();
     assert_eq!(
         (process.name.as_str(), process.peak_live_bytes),
-        ("load", 1216)
+        ("load", Some(1216))
     );
     assert_eq!(process.sites[0].name, "big");
+}
+
+#[test]
+fn without_frees_nothing_is_known_to_live() {
+    let allocs = [alloc(1, "small", 100, 0), alloc(2, "big", 1000, 1)];
+    let file = trace(&allocs, |meta| meta.recorded.clear());
+    let callers = Callers::of(&file, false).unwrap();
+    let totals = callers.totals();
+    assert_eq!((totals.allocs, totals.bytes_req), (2, 1100));
+    let live = [
+        totals.peak_live_bytes,
+        totals.peak_time_ns,
+        totals.end_live_bytes,
+    ];
+    assert_eq!(live, [None; 3]);
+    // Those with most bytes in all come first.
+    let sites = callers.by(By::Site);
+    let names: Vec<&str> = sites.iter().map(|site| site.name.as_str()).collect();
+    assert_eq!(names, ["big", "small"]);
+    let big = &sites[0];
+    assert_eq!((big.peak_live_bytes, big.end_live_objects), (None, None));
+    assert_eq!(big.caches[0].peak_live_bytes, None);
+    assert_eq!(
+        [Amount::Peak, Amount::End].map(|amount| callers.folded(amount)),
+        [None, None]
+    );
+    assert_eq!(callers.folded(Amount::All).unwrap().len(), 2);
+    // The same events, of a recorder that had frees switched on.
+    let known = Callers::of(&trace(&allocs, |_| ()), false).unwrap();
+    assert_eq!(known.totals().end_live_bytes, Some(1152));
 }
 
 #[test]
@@ -163,7 +203,10 @@ fn amounts_at_the_peak_are_those_of_a_pass_that_stops_there() {
         }
     }
     let whole = callers(&events);
-    let (totals, peak) = (whole.totals(), whole.totals().peak_time_ns as usize);
+    let (totals, peak) = (
+        whole.totals(),
+        whole.totals().peak_time_ns.unwrap() as usize,
+    );
     let stopped = callers(&events[..peak]);
     assert_eq!(stopped.totals().end_live_bytes, totals.peak_live_bytes);
     let sites = whole.by(By::Site);
@@ -171,12 +214,14 @@ fn amounts_at_the_peak_are_those_of_a_pass_that_stops_there() {
     for site in &sites {
         let then = stopped.by(By::Site);
         let then = then.iter().find(|other| other.name == site.name);
-        let then = then.map_or((0, 0), |then| (then.end_live_bytes, then.end_live_objects));
+        let then = then.map_or((Some(0), Some(0)), |then| {
+            (then.end_live_bytes, then.end_live_objects)
+        });
         let now = (site.peak_live_bytes, site.peak_live_objects);
         assert_eq!(now, then, "{}", site.name);
     }
     let sum = sites.iter().map(|site| site.peak_live_bytes);
-    assert_eq!(sum.sum::<u64>(), totals.peak_live_bytes);
+    assert_eq!(sum.sum::<Option<u64>>(), totals.peak_live_bytes);
 }
 
 #[test]

@@ -60,12 +60,17 @@ impl Figures {
     }
 }
 
-/// The finding in sentences. With --check the question is how far the prediction is right.
+/// The finding in sentences. With --check the question is how far the prediction is right. The last sentence names events
+/// of objects that the recording lacks.
 #[must_use]
 pub fn told(meta: &TraceMeta, runs: &[RunReport]) -> String {
-    match checked(runs) {
+    let told = match checked(runs) {
         told if told.is_empty() => finding(meta, runs),
         told => told,
+    };
+    match meta.missing_events().filter(|_| !meta.knows_live_objects()) {
+        Some(missing) => format!("{told} {}.", missing.replacen("no ", "No ", 1)),
+        None => told,
     }
 }
 

@@ -74,6 +74,16 @@ impl Decoder {
         true
     }
 
+    /// Kinds of the tracepoints, in the order of their codes.
+    pub(crate) fn kinds(&self) -> Vec<Kind> {
+        let has = |kind: &Kind| {
+            self.by_id
+                .values()
+                .any(|tracepoint| tracepoint.kind == *kind)
+        };
+        Kind::ALL.into_iter().filter(has).collect()
+    }
+
     /// Reads the bytes of one sample: an event without time and CPU, which the sample's frame tells, and
     /// without the task's name. `None` if it is of another tracepoint or too short.
     pub fn decode<'a>(&'a mut self, sample: &'a [u8]) -> Option<RawEvent<'a>> {

@@ -4,7 +4,7 @@
 //! blanks come out whole. Keys that no event of ours uses are passed over. With its option `fields` ftrace prints
 //! numbers twice, `bytes_req=0x3c (60)`, and flags without their names.
 
-use memchr::{memchr, memrchr};
+use memchr::{memchr, memmem, memrchr};
 
 use crate::error::{LineProblem, clip};
 use crate::event::{Kind, ORDER_MAX, RawEvent};
@@ -48,6 +48,28 @@ pub(crate) fn size_fault(event: &RawEvent<'_>, page_bytes: u32) -> Option<Fault>
             value if value > max => Some((field, LineProblem::TooLarge { value, max })),
             _ => None,
         })
+}
+
+/// Digits of the address of an object, as `%p` prints it; `None` for another form, as with `0x`.
+fn pointer_digits(line: &[u8]) -> Option<usize> {
+    let at = memmem::rfind(line, b" ptr=")? + b" ptr=".len();
+    let word = line[at..].split(|byte| *byte == b' ').next()?;
+    word.iter().all(u8::is_ascii_hexdigit).then_some(word.len())
+}
+
+/// Digits of a pointer of 64 bits, and of 32 bits.
+const POINTER_DIGITS: [usize; 2] = [16, 8];
+
+/// True if the line of an object prints a low address with all digits of 64 bits: a hash, or low memory.
+pub(super) fn is_padded_address(line: &[u8], event: &RawEvent<'_>) -> bool {
+    let is_low = !event.kind.is_page() && event.address <= u64::from(u32::MAX);
+    is_low && pointer_digits(line) == Some(POINTER_DIGITS[0])
+}
+
+/// True if the line of an object stops within its address.
+pub(super) fn is_cut_address(line: &[u8], event: &RawEvent<'_>) -> bool {
+    let digits = pointer_digits(line).filter(|_| !event.kind.is_page());
+    digits.is_some_and(|digits| !POINTER_DIGITS.contains(&digits))
 }
 
 /// Texts of an event's fields.
@@ -260,7 +282,10 @@ fn number(field: &'static str, text: Option<&[u8]>) -> Result<u64, Fault> {
 
 fn address(field: &'static str, text: Option<&[u8]>) -> Result<u64, Fault> {
     let text = text.ok_or((field, LineProblem::Missing))?;
-    parse_address(text).ok_or_else(|| (field, LineProblem::NotAddress(clip(text))))
+    parse_address(text).ok_or_else(|| match text {
+        b"(____ptrval____)" | b"(ptrval)" => (field, LineProblem::EarlyPointer(clip(text))),
+        _ => (field, LineProblem::NotAddress(clip(text))),
+    })
 }
 
 /// Decimal, or hexadecimal with `0x`.

@@ -30,14 +30,19 @@ impl<W: Write + Send> Import<'_, W> {
                 first_line,
             });
         }
+        self.let_go()?;
         self.refills.flush(&mut self.trace)?;
         let (facts, options) = (self.facts, self.options);
+        if facts.is_padded {
+            self.trace.set_hashed_pointers();
+        }
         let meta = self.trace.meta_mut();
         meta.other_event_names = self.others.table();
         meta.source = match facts.form {
             Some(form) => form.name().to_string(),
             None => facts.writers().join(" and "),
         };
+        facts.tell_of_ftrace(meta);
         if facts.is_32_bit() {
             meta.assumptions.push(
                 "addresses have 32 bits, so the recorded kernel is a 32-bit one: replays lay out slabs as 64-bit \
@@ -87,7 +92,35 @@ impl Facts {
     /// True if objects are where a 32-bit kernel has its own memory, below 4 GiB.
     fn is_32_bit(&self) -> bool {
         const KERNEL_BEGIN: u64 = 1 << 30;
-        (KERNEL_BEGIN..1 << 32).contains(&self.widest_address)
+        !self.is_padded && (KERNEL_BEGIN..1 << 32).contains(&self.widest_address)
+    }
+
+    /// Tells what is missing in a text of ftrace, and what is too much.
+    fn tell_of_ftrace(&self, meta: &mut TraceMeta) {
+        if self.writers() != ["ftrace"] {
+            return;
+        }
+        if self.overwritten > 0 {
+            meta.assumptions.push(format!(
+                "ftrace lost {} events before its buffer was read (entries-written less entries-in-buffer): \
+                 objects may look alive that are not",
+                self.overwritten
+            ));
+        }
+        let rcu = meta.rcu.batches.len() as u64 + meta.rcu.singles;
+        let here = self.ftrace_lines + meta.other_events + meta.skipped_lines + rcu;
+        if here < self.in_buffer {
+            meta.assumptions.push(format!(
+                "ftrace's header counts {} events in its buffer, and {here} are in the text",
+                self.in_buffer
+            ));
+        }
+        if let Some(first) = &self.first_foreign {
+            meta.assumptions.push(format!(
+                "lines that no recorder printed were passed over: {}, the first is `{first}`",
+                self.foreign_lines
+            ));
+        }
     }
 
     /// The programs that wrote lines of ours.

@@ -35,6 +35,14 @@ pub(crate) fn lost(line: &[u8]) -> Option<u64> {
     parse_number(&words[..end])
 }
 
+/// True for a line that no recorder printed, such as a shell's prompt: it is neither blank, nor part of a call stack,
+/// nor one of the lines that trace-cmd prints before the events.
+pub(super) fn is_foreign(line: &[u8]) -> bool {
+    const OWN: [&[u8]; 4] = [b"=>", b"cpus=", b"CPU ", b"version ="];
+    let line = line.trim_ascii();
+    !line.is_empty() && !OWN.iter().any(|own| line.starts_with(own))
+}
+
 /// Takes what a header line tells: `# entries-in-buffer/entries-written: 26010/26011   #P:4`.
 pub(crate) fn header(line: &[u8], facts: &mut Facts) {
     let text = String::from_utf8_lossy(line);
@@ -46,6 +54,7 @@ pub(crate) fn header(line: &[u8], facts: &mut Facts) {
         && let (Ok(held), Ok(written)) = (held.parse::<u64>(), written.parse::<u64>())
     {
         super::add(&mut facts.overwritten, written.saturating_sub(held));
+        super::add(&mut facts.in_buffer, held);
     }
     for word in words {
         if let Some(cpus) = word.strip_prefix("#P:").and_then(super::cpus) {

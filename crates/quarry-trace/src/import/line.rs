@@ -223,6 +223,14 @@ fn without_columns(line: &[u8]) -> Result<Line<'_>, Fault> {
     if let Some(count) = ftrace::lost(line) {
         return Ok(Line::Lost(count, Writer::Ftrace));
     }
+    // Comments and LTTng's events begin a line, unless it is indented.
+    let text = line.trim_ascii_start();
+    if text.first() == Some(&b'#') {
+        return Ok(Line::Comment);
+    }
+    if let Some(parsed) = lttng::parse(text) {
+        return parsed;
+    }
     for word in line.split(|b| *b == b' ') {
         let name = word
             .strip_suffix(b":")

@@ -1,11 +1,13 @@
 //! Recordings of others to traces: text of `perf script`, of ftrace's `trace` and of LTTng, line by line, and the
 //! files of perf, trace-cmd and Perfetto ([`binary`]).
 //!
-//! The reader of text never holds more than one block of text. [`line`] decides whether a line is one of our events,
+//! The reader of text holds one block of text, and events of ftrace as long as they may come out of order
+//! ([`buffers`]). [`unquote`] takes off what pasting added. [`line`] decides whether a line is one of our events,
 //! belongs to another tracepoint, or is bad. [`fields`] reads the event, [`crate::TraceBuilder`] makes rows
 //! of it.
 
 mod binary;
+mod buffers;
 pub(crate) mod caches;
 mod fields;
 mod finish;
@@ -21,6 +23,7 @@ pub(crate) mod refills;
 #[cfg(test)]
 mod tests;
 mod ties;
+mod unquote;
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -35,12 +38,14 @@ use crate::moment::Moment;
 use crate::outfile::{Existing, OutFile};
 use crate::report::NewReport;
 use binary::Form;
+use buffers::Buffers;
 pub(crate) use fields::object_bytes_max;
 use fields::{Fault, PAGE_BYTES_MAX, PAGE_BYTES_MIN};
 use input::Lines;
 use line::{Line, Writer};
 use packed::Opened;
 use refills::Refills;
+use unquote::unquote;
 
 /// Options of an import, over what the text says. Everything has a default.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,6 +121,8 @@ pub(crate) struct Facts {
     cpus: Option<u32>,
     /// Events that ftrace's ring overwrote, from its header.
     overwritten: u64,
+    /// Events that the ring still had, from its header.
+    in_buffer: u64,
     /// Events lost by the marks between ftrace's lines.
     lost_marks: u64,
     /// Events lost by perf's records.
@@ -125,6 +132,11 @@ pub(crate) struct Facts {
     lttng_lines: u64,
     /// Largest address of an object.
     widest_address: u64,
+    /// Low addresses have the 16 digits of a 64-bit kernel's `%p`.
+    is_padded: bool,
+    /// Lines of ftrace's text that are none of a recorder, and the first of them.
+    foreign_lines: u64,
+    first_foreign: Option<String>,
     /// True if an allocation's flags came as a number.
     has_numeric_flags: bool,
     /// The form of a binary recording.
@@ -246,6 +258,7 @@ pub fn import<W: Write + Send>(
         options,
         facts: Facts::default(),
         refills: Refills::default(),
+        buffers: Buffers::default(),
         trace,
         first_line: None,
         others: Others::default(),
@@ -266,16 +279,17 @@ pub fn import<W: Write + Send>(
     let mut lines = Lines::open(input, name, bytes_in)?;
     while let Some((text, ended)) = lines.next_line()? {
         // The borrow of `lines` ends with `text`, so the number is taken by the error path alone.
-        let fault = match import.line(text, ended)? {
+        let text = unquote(text);
+        let fault = match import.line(&text, ended)? {
             None => continue,
             Some(fault) => fault,
         };
-        let text = clip(text);
+        let text = clip(&text);
         if !options.skip_bad {
             // What a damaged archive unpacks to is not the line's fault.
             lines.check_rest()?;
         }
-        import.bad(lines.line(), fault, text, ended)?;
+        import.bad(lines.line(), fault, text)?;
     }
     let (count, bytes_in) = (lines.line(), lines.bytes_in());
     let meta = import.finish(count)?;
@@ -293,6 +307,7 @@ struct Import<'a, W: Write + Send> {
     options: &'a ImportOptions,
     facts: Facts,
     refills: Refills,
+    buffers: Buffers,
     trace: TraceBuilder<W>,
     first_line: Option<String>,
     others: Others,
@@ -354,6 +369,11 @@ impl<W: Write + Send> Import<'_, W> {
         }
         self.line += 1;
         match line::parse(text) {
+            Ok(Line::Event(event, Writer::Ftrace))
+                if !ended && fields::is_cut_address(text, &event) =>
+            {
+                return Ok(Some(Bad::CutOff));
+            }
             Ok(Line::Event(mut event, writer)) => {
                 if let Some(fault) = self.size_fault(&event, text) {
                     return Ok(Some(Bad::Field(fault)));
@@ -368,6 +388,12 @@ impl<W: Write + Send> Import<'_, W> {
                     ))));
                 }
                 self.count(writer);
+                self.facts.is_padded |= fields::is_padded_address(text, &event);
+                if writer == Writer::Ftrace && self.buffers.hold() {
+                    self.buffers.push(text, &event);
+                    return Ok(None);
+                }
+                self.let_go()?;
                 if writer == Writer::Lttng {
                     event.time_ns = self.past_midnight(event.time_ns);
                 }
@@ -382,6 +408,7 @@ impl<W: Write + Send> Import<'_, W> {
             Ok(Line::Comment) => {
                 perf::header(text, &mut self.facts);
                 ftrace::header(text, &mut self.facts);
+                self.buffers.header(text);
                 self.trace.meta_mut().other_lines += 1;
             }
             Ok(Line::Other)
@@ -389,11 +416,41 @@ impl<W: Write + Send> Import<'_, W> {
             {
                 return Ok(Some(Bad::CutOff));
             }
-            Ok(Line::Other) => self.trace.meta_mut().other_lines += 1,
+            Ok(Line::Other) => {
+                self.trace.meta_mut().other_lines += 1;
+                if ftrace::is_foreign(text) {
+                    self.facts.foreign_lines += 1;
+                    self.facts
+                        .first_foreign
+                        .get_or_insert_with(|| clip(text.trim_ascii()));
+                }
+            }
             Err(_) if !ended => return Ok(Some(Bad::CutOff)),
             Err(fault) => return Ok(Some(Bad::Field(fault))),
         }
         Ok(None)
+    }
+
+    /// Takes the events that were held, in the order of time; no more are held.
+    fn let_go(&mut self) -> Result<()> {
+        let Some(held) = self.buffers.end() else {
+            return Ok(());
+        };
+        for event in held.events() {
+            self.take(&event)?;
+        }
+        if held.is_mixed {
+            let repeated = match held.repeated {
+                0 => String::new(),
+                events => format!("; {events} events that two of them have are here once"),
+            };
+            let meta = self.trace.meta_mut();
+            meta.rcu.batches.sort_by_key(|batch| batch.time_ns);
+            meta.assumptions.push(format!(
+                "the text has several buffers of ftrace one after another: their events are sorted by time{repeated}"
+            ));
+        }
+        Ok(())
     }
 
     /// Takes one of our events.
@@ -462,10 +519,11 @@ impl<W: Write + Send> Import<'_, W> {
         }
     }
 
-    /// A bad line: an error, or counted if the caller asked for that.
-    fn bad(&mut self, line: u64, bad: Bad, text: String, ended: bool) -> Result<()> {
-        debug_assert!(ended || matches!(bad, Bad::CutOff | Bad::Field(_)));
+    /// A bad line: an error, or counted if the caller asked for that. A last line that is cut off is only counted
+    /// where others are whole.
+    fn bad(&mut self, line: u64, bad: Bad, text: String) -> Result<()> {
         let path = self.name.clone();
+        let is_passed = matches!(bad, Bad::CutOff) && self.facts.events() > 0;
         let error = match bad {
             Bad::Field((field, problem)) => TraceError::BadLine {
                 path,
@@ -476,7 +534,7 @@ impl<W: Write + Send> Import<'_, W> {
             },
             Bad::CutOff => TraceError::TruncatedLine { path, line, text },
         };
-        if !self.options.skip_bad {
+        if !self.options.skip_bad && !is_passed {
             return Err(error);
         }
         let meta = self.trace.meta_mut();

@@ -194,6 +194,7 @@ impl Recorder {
                 });
             }
         }
+        trace.meta_mut().recorded = decoder.kinds();
         let mut tasks = Tasks::default();
         for (name, comm) in [
             ("task/task_newtask", "comm"),

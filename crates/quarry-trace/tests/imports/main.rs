@@ -2,6 +2,7 @@
 
 mod binary;
 mod mutated;
+mod pasted;
 mod texts;
 
 use std::fs::File;

@@ -13,6 +13,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::commands::report_args::ReportArgs;
+use crate::commands::trace_info::Orphans;
 use crate::error::usage;
 use crate::terminal::{self, Show};
 use crate::{input, output, units};
@@ -88,6 +89,8 @@ or, where quarry cannot read the file:
     | gzip > kmem.txt.gz
 LTTng's folders are printed first:
   babeltrace2 --clock-seconds FOLDER | quarry import - -o kmem.parquet
+Text of ftrace may be a paste: prompts, quotes, escapes and a cut last line are
+passed over, and buffers one after another are sorted by time.
 
 With reports of the recorded kernel in the trace, as quarry record keeps them, a
 replay begins with what the kernel held (quarry replay --initial), and its end
@@ -100,7 +103,8 @@ Examples:
   quarry import perf.data -o kmem.parquet --before a.json --after b.json
   quarry import kmem.txt.gz -o kmem.parquet --page-size 64k
   quarry import perf.data -o load.parquet --recorder-pid 4711 --from +0.5
-  quarry import trace.dat -o kmem.parquet";
+  quarry import trace.dat -o kmem.parquet
+  cat /sys/kernel/tracing/per_cpu/cpu*/trace | quarry import - -o kmem.parquet";
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     output::check_binary(&args.output, args.json)?;
@@ -240,7 +244,7 @@ pub(crate) struct Summary<'a> {
     /// Events read, by tracepoint.
     events_by_kind: &'a quarry_trace::KindCounts,
     /// Frees and allocations without a partner, by kind.
-    orphans: &'a quarry_trace::Orphans,
+    orphans: Orphans,
     /// Frees of NULL or of the zero-size pointer, which have no row.
     null_frees: u64,
     /// Allocations that returned nothing, which have no row.
@@ -253,12 +257,14 @@ pub(crate) struct Summary<'a> {
     skipped_lines: u64,
     /// Error of the first skipped line; null if none was skipped.
     first_skipped: Option<&'a str>,
-    /// Most objects alive at once.
-    peak_live_objects: u32,
-    /// Most bytes asked for by live objects at once.
-    peak_live_bytes: u64,
-    /// Most pages alive at once.
-    peak_live_pages: u64,
+    /// Most objects alive at once; null if their allocations or frees were not recorded, as `assumptions` says.
+    peak_live_objects: Option<u32>,
+    /// Most bytes asked for by live objects at once; null likewise.
+    peak_live_bytes: Option<u64>,
+    /// Most pages alive at once; null likewise.
+    peak_live_pages: Option<u64>,
+    /// Events that are missing beside those that were recorded, and what is not known without them; null if none are.
+    missing_events: Option<String>,
     /// Caches.
     caches: usize,
     /// Events that the recorder printed below one of a later time.
@@ -291,16 +297,17 @@ impl<'a> Summary<'a> {
             events: meta.events.total(),
             bytes_per_event: bytes_per_event(summary),
             events_by_kind: &meta.events,
-            orphans: &meta.orphans,
+            orphans: Orphans::of(meta),
             null_frees: meta.null_frees,
             failed_allocs: meta.failed_allocs,
             other_events: meta.other_events,
             lost_events: meta.lost_events,
             skipped_lines: meta.skipped_lines,
             first_skipped: meta.first_skipped.as_deref(),
-            peak_live_objects: meta.object_slots,
-            peak_live_bytes: meta.peak_bytes_req,
-            peak_live_pages: meta.peak_pages,
+            peak_live_objects: meta.knows_live_objects().then_some(meta.object_slots),
+            peak_live_bytes: meta.knows_live_objects().then_some(meta.peak_bytes_req),
+            peak_live_pages: meta.knows_live_pages().then_some(meta.peak_pages),
+            missing_events: meta.missing_events(),
             caches: meta.canonical_caches().count(),
             time_steps_back: meta.time_steps_back,
             other_event_names: &meta.other_event_names.entries,

@@ -34,8 +34,10 @@ const FACTS: Spec = Spec {
             )
             .worded(|of| {
                 let [objects, blocks] = ["objects", "pages"]
-                    .map(|kind| told(of, &format!("orphans.never_freed_{kind}")));
-                format!("{objects} objects, {blocks} page blocks")
+                    .map(|kind| number(of, &format!("orphans.never_freed_{kind}")));
+                let objects = objects.map(|all| format!("{} objects", count(all as u64)));
+                let blocks = blocks.map(|all| format!("{} page blocks", count(all as u64)));
+                known([objects, blocks], ", ")
             }),
             column("lost events", "lost_events", Count),
             column("ignored events", "other_events other_event_names", Text).worded(ignored),
@@ -48,9 +50,11 @@ const FACTS: Spec = Spec {
             )
             .worded(|of| {
                 let [objects, pages] =
-                    ["peak_live_objects", "peak_live_pages"].map(|path| told(of, path));
+                    ["peak_live_objects", "peak_live_pages"].map(|path| number(of, path));
                 let asked = bytes(whole(of, "peak_live_bytes"));
-                format!("{objects} objects, {asked}; {pages} pages")
+                let objects = objects.map(|all| format!("{} objects, {asked}", count(all as u64)));
+                let pages = pages.map(|all| format!("{} pages", count(all as u64)));
+                known([objects, pages], "; ")
             }),
             column("size", "bytes_out bytes_per_event", Text).worded(|of| {
                 let per_event = number(of, "bytes_per_event").unwrap_or(0.0);
@@ -120,13 +124,30 @@ fn finding(of: &Value) -> String {
         "unknown_page_free",
     ]);
     let implied = sum(&["implied_object_frees", "implied_page_frees"]);
+    let missing = at(of, "missing_events").as_str();
+    let told = match missing.is_some() && at(of, "peak_live_objects").is_null() {
+        true => String::new(),
+        false => format!(
+            ": {} of what was not seen allocated, {} implied by later events",
+            counted(unknown, "free"),
+            count(implied as u64),
+        ),
+    };
+    let missing = missing.map_or_else(String::new, |missing| format!("; {missing}"));
     format!(
-        "{} read, {} lost: {} of what was not seen allocated, {} implied by later events.",
+        "{} read, {} lost{told}{missing}.",
         counted(whole(of, "events") as usize, "event"),
-        told(of, "lost_events"),
-        counted(unknown, "free"),
-        count(implied as u64),
+        count(whole(of, "lost_events")),
     )
+}
+
+/// The figures that are known.
+fn known(figures: [Option<String>; 2], between: &str) -> String {
+    let known: Vec<String> = figures.into_iter().flatten().collect();
+    match known.is_empty() {
+        true => "unknown".to_string(),
+        false => known.join(between),
+    }
 }
 
 fn whole(of: &Value, path: &str) -> u64 {

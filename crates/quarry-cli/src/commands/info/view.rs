@@ -53,12 +53,13 @@ const FACTS: Spec = Spec {
                 Text,
             )
             .worded(|of| {
-                of_trace(of, |of| {
-                    let objects = count(whole(of, "peak_live_objects"));
-                    format!(
-                        "{objects} objects, {} asked for",
+                of_trace(of, |of| match number(of, "peak_live_objects") {
+                    Some(objects) => format!(
+                        "{} objects, {} asked for",
+                        count(objects as u64),
                         bytes(whole(of, "peak_live_bytes"))
-                    )
+                    ),
+                    None => "unknown".to_string(),
                 })
             })
             .rare(),
@@ -241,7 +242,7 @@ fn finding(of: &Value) -> String {
         _ => "a replay of it can start from what the kernel held, and be checked",
     };
     format!(
-        "{name} is a recording of {kernel}: {} events in {:.3} s, {} lost{}; {usable}.",
+        "{name} is a recording of {kernel}: {} events in {:.3} s, {} lost{}; {usable}{}.",
         count(whole(trace, "events")),
         whole(trace, "duration_ns") as f64 / 1e9,
         match whole(trace, "lost_events") {
@@ -249,6 +250,10 @@ fn finding(of: &Value) -> String {
             lost => count(lost),
         },
         busiest.unwrap_or_default(),
+        at(trace, "missing_events")
+            .as_str()
+            .map(|missing| format!("; {missing}"))
+            .unwrap_or_default(),
     )
 }
 
@@ -351,10 +356,15 @@ fn unmatched(trace: &Value) -> String {
         let of = names.map(|name| whole(&trace["orphans_by_kind"], name));
         count(of.iter().sum())
     };
+    let never_freed = ["never_freed_objects", "never_freed_pages"];
+    let is_known = |name: &&str| number(&trace["orphans_by_kind"], name).is_some();
+    let alive = match never_freed.iter().any(is_known) {
+        true => format!("{} alive at the end", sum(never_freed)),
+        false => "unknown what is alive at the end".to_string(),
+    };
     format!(
-        "{} frees of what was allocated before, {} implied frees, {} alive at the end",
+        "{} frees of what was allocated before, {} implied frees, {alive}",
         count(whole(trace, "orphans")),
         sum(["implied_object_frees", "implied_page_frees"]),
-        sum(["never_freed_objects", "never_freed_pages"]),
     )
 }

@@ -20,7 +20,7 @@ use std::io::{Read, Write};
 use super::fields::{self, PAGE_BYTES_MAX};
 use super::{Import, add};
 use crate::error::{Result, TraceError};
-use crate::event::{RawEvent, seconds};
+use crate::event::{Kind, RawEvent, seconds};
 use crate::events::Decoder;
 use crate::events::merge::{Merge, Round};
 use crate::events::names::{Symbols, Tasks};
@@ -95,6 +95,7 @@ impl<W: Write + Send> Import<'_, W> {
         self.facts.command = data.command();
         self.facts.cpus = data.cpus().filter(|cpus| (1..=CPUS_MAX).contains(cpus));
         let mut samples = Samples::new(info);
+        self.trace.meta_mut().recorded = samples.recorded();
         while let Some(found) = data.next_record().map_err(&bad)? {
             match found {
                 Found::Sample(cpu, time_ns, sample) => {
@@ -140,6 +141,7 @@ impl<W: Write + Send> Import<'_, W> {
                 .collect(),
         });
         let mut samples = Samples::new(found.info);
+        self.trace.meta_mut().recorded = samples.recorded();
         while let Some((lane, time_ns, sample)) = merge.next_event() {
             self.sample(&mut samples, cpus[lane], time_ns, sample)?;
         }
@@ -293,5 +295,16 @@ impl Samples {
             };
         }
         samples
+    }
+
+    /// Kinds of events that were switched on. perf and `trace-cmd record` save the formats of these; `trace-cmd extract`
+    /// saves those of every tracepoint, which tells nothing.
+    fn recorded(&self) -> Vec<Kind> {
+        /// Kernels have more tracepoints than that, and people record fewer.
+        const SOME_MAX: usize = 200;
+        match self.names.len() {
+            0..=SOME_MAX => self.decoder.kinds(),
+            _ => Vec::new(),
+        }
     }
 }
