@@ -112,12 +112,13 @@ impl OwnSheaves {
             cache.holding.is_observed = false;
             cache.holding.add(own.objects[1].round() as i64);
             cache.spread.add(own.spread.times(object_bytes));
-            cache.low_bytes = cache.low_bytes.saturating_add_signed(bytes[0]);
-            let kept = cache.predicted_bytes.abs_diff(cache.observed_bytes);
-            cache.predicted_bytes = cache.predicted_bytes.saturating_add_signed(bytes[1]);
-            cache.high_bytes = cache.high_bytes.saturating_add_signed(bytes[2]);
-            cache.low_bytes = cache.low_bytes.min(cache.predicted_bytes);
-            cache.high_bytes = cache.high_bytes.max(cache.predicted_bytes);
+            cache.bytes.low_bytes = cache.bytes.low_bytes.saturating_add_signed(bytes[0]);
+            let kept = cache.bytes.predicted_bytes.abs_diff(cache.observed_bytes);
+            cache.bytes.predicted_bytes =
+                cache.bytes.predicted_bytes.saturating_add_signed(bytes[1]);
+            cache.bytes.high_bytes = cache.bytes.high_bytes.saturating_add_signed(bytes[2]);
+            cache.bytes.low_bytes = cache.bytes.low_bytes.min(cache.bytes.predicted_bytes);
+            cache.bytes.high_bytes = cache.bytes.high_bytes.max(cache.bytes.predicted_bytes);
             cache.sheaves_bytes = bytes[1];
             if bytes[1].unsigned_abs() > kept {
                 cache.cause = Cause::SheavesThemselves;
