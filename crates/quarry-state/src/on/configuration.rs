@@ -68,15 +68,8 @@ impl Configured<'_> {
             low_bytes: least.round() as i64,
             high_bytes: most.round() as i64,
         };
-        told.bytes.low_bytes = told.bytes.low_bytes.saturating_add_signed(added.low_bytes);
-        told.bytes.predicted_bytes = told
-            .bytes
-            .predicted_bytes
-            .saturating_add_signed(added.bytes);
-        told.bytes.high_bytes = told
-            .bytes
-            .high_bytes
-            .saturating_add_signed(added.high_bytes);
+        told.bytes
+            .add([added.low_bytes, added.bytes, added.high_bytes]);
         told.spread = told.spread.beside(spread);
         told.configuration.push(added);
         Ok(())

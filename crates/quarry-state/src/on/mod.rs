@@ -137,7 +137,7 @@ fn compare<'a>(
         snapshot,
         line: kernel::line_of(snapshot),
         cpus: Cpus::new(old.cpus, new.cpus),
-        caches: observed.caches(snapshot),
+        caches: &observed.caches(snapshot).0,
         old,
         new,
         has_places: draw.is_some(),
@@ -288,8 +288,8 @@ impl Teller<'_, '_> {
                 Spread::evenly((-of_few).max(0.0), of_few.max(0.0)),
             );
         }
-        own.subtract(self.old, self.line, &from, lay.beside_main);
-        own.add(self.new, self.line, &to, expected.sheaves);
+        own.count(-1.0, (self.old, self.line), &from, lay.beside_main);
+        own.count(1.0, (self.new, self.line), &to, expected.sheaves);
         told.set_bytes(slabs.map(|slabs| slabs * right * to.slab_bytes));
         let needed = lay.objects_at_least() * to.slab_bytes / to.slots;
         told.needed_bytes = (needed as u64).min(told.bytes.low_bytes);

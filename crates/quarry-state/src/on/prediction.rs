@@ -45,6 +45,13 @@ impl Bounds {
         [self.low_bytes, self.predicted_bytes, self.high_bytes]
     }
 
+    /// Adds a change of what can be excluded, and of what is expected between.
+    pub(crate) fn add(&mut self, [low, expected, high]: [i64; 3]) {
+        self.low_bytes = self.low_bytes.saturating_add_signed(low);
+        self.predicted_bytes = self.predicted_bytes.saturating_add_signed(expected);
+        self.high_bytes = self.high_bytes.saturating_add_signed(high);
+    }
+
     /// Each of the numbers by itself.
     fn map(self, change: impl Fn(u64) -> u64) -> Self {
         Self {
