@@ -60,11 +60,19 @@ fn slab_of_3_16_is_explained() {
 fn memory_groups_widen_the_bounds() {
     let snapshot = snapshot("memcg-4.18");
     let told = predict(&snapshot, &release("5.14")).unwrap();
-    assert!(percent(&told, told.low_bytes) < -45.0, "{}", told.low_bytes);
-    assert!(told.high_bytes > told.observed_bytes);
+    assert!(
+        percent(&told, told.bytes.low_bytes) < -45.0,
+        "{}",
+        told.bytes.low_bytes
+    );
+    assert!(told.bytes.high_bytes > told.observed_bytes);
     assert!(told.unmodelled[0].what.contains("memory groups"));
     for cache in told.caches.iter().filter(|cache| cache.observed_bytes > 0) {
-        assert!(cache.low_bytes < cache.high_bytes, "{}", cache.name);
+        assert!(
+            cache.bytes.low_bytes < cache.bytes.high_bytes,
+            "{}",
+            cache.name
+        );
     }
     // The same groups' caches in both.
     let told = predict(&snapshot, &release("5.4")).unwrap();
@@ -77,7 +85,11 @@ fn memory_groups_widen_the_bounds() {
     let mut without = snapshot;
     without.cmdline = Some("quiet cgroup.memory=nosocket,nokmem".to_string());
     let told = predict(&without, &release("5.14")).unwrap();
-    assert!(percent(&told, told.low_bytes) > -18.0, "{}", told.low_bytes);
+    assert!(
+        percent(&told, told.bytes.low_bytes) > -18.0,
+        "{}",
+        told.bytes.low_bytes
+    );
 }
 
 /// Inodes and names stand for files: more CPUs make no more, and memory has an end. Nothing is said about
@@ -104,13 +116,13 @@ fn files_do_not_grow_with_cpus() {
         let told = predict(&snapshot, &question(cpus, "6.12")).unwrap();
         if cpus == 16 {
             // 33 inodes in 32 KiB instead of 4 in 4.
-            let change = percent(&told, told.predicted_bytes);
+            let change = percent(&told, told.bytes.predicted_bytes);
             assert!((-6.0..0.0).contains(&change), "{change}");
         }
-        assert!(told.high_bytes <= snapshot.memory_bytes.unwrap());
+        assert!(told.bytes.high_bytes <= snapshot.memory_bytes.unwrap());
         for name in ["xfs_inode", "dentry", "radix_tree_node"] {
             let cache = cache(&told, name);
-            let grown = cache.predicted_bytes as f64 / cache.observed_bytes as f64;
+            let grown = cache.bytes.predicted_bytes as f64 / cache.observed_bytes as f64;
             assert!(grown < 1.05, "{cpus} CPUs: {name} {grown}");
         }
     }
@@ -142,11 +154,11 @@ fn debugging_can_be_asked_for() {
     let class = cache(&without, "kmalloc-2k");
     assert_eq!((class.objs_per_slab, class.pages_per_slab), (16, 8));
     let half = class.observed_bytes as f64 / 2.0;
-    assert!((class.predicted_bytes as f64 / half - 1.0).abs() < 0.05);
+    assert!((class.bytes.predicted_bytes as f64 / half - 1.0).abs() < 0.05);
     let more = predict(&snapshot, &debug("FZPU")).unwrap();
-    assert!(more.predicted_bytes > snapshot.slab_bytes());
+    assert!(more.bytes.predicted_bytes > snapshot.slab_bytes());
     let same = predict(&snapshot, &debug("P")).unwrap();
-    assert_eq!(same.predicted_bytes, same.observed_bytes);
+    assert_eq!(same.bytes.predicted_bytes, same.observed_bytes);
 }
 
 /// Options cost what their rules say, or nothing where the kernel has what is asked for.
@@ -163,7 +175,7 @@ fn options_have_a_cost() {
         let told = predict(&snapshot, &question).unwrap();
         let cost = told.configuration[0].clone();
         let sum = told.observed_bytes.saturating_add_signed(cost.bytes);
-        assert_eq!(told.predicted_bytes, sum, "{text}");
+        assert_eq!(told.bytes.predicted_bytes, sum, "{text}");
         assert!(
             cost.low_bytes <= cost.bytes && cost.bytes <= cost.high_bytes,
             "{text}"
@@ -233,8 +245,12 @@ fn unknown_kernels_are_in_the_bounds() {
             let question = release(name);
             let with = predict(&known, &question).unwrap();
             let told = predict(&unknown, &question).unwrap();
-            let bounds = told.low_bytes..=told.high_bytes;
-            for end in [with.low_bytes, with.predicted_bytes, with.high_bytes] {
+            let bounds = told.bytes.low_bytes..=told.bytes.high_bytes;
+            for end in [
+                with.bytes.low_bytes,
+                with.bytes.predicted_bytes,
+                with.bytes.high_bytes,
+            ] {
                 assert!(bounds.contains(&end), "{file} to {name}: {end}, {bounds:?}");
             }
             assert!(told.guessed[0].contains("the release is not told"));

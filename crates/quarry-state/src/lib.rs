@@ -52,7 +52,7 @@ pub use lay::places::{Holding, OnCpu, Places, known_free, spread};
 pub use lay::sheaves::Sheaves;
 pub use on::fit::{Fit, KNOWN_ERRORS};
 pub use on::predict;
-pub use on::prediction::{CachePrediction, Cause, ConfigCost, Guests, Prediction};
+pub use on::prediction::{Bounds, CachePrediction, Cause, ConfigCost, Guests, Prediction};
 pub use on::question::{Config, Question};
 pub use on::releases::Unmodelled;
 pub use state::{CacheState, State};

@@ -29,14 +29,7 @@ pub(crate) struct Observed<'a> {
     /// Caches that it explains.
     pub(crate) explained: usize,
     /// Computed when they are asked for: who wants the kernel alone does not wait for them.
-    caches: OnceLock<CacheStates<'a>>,
-}
-
-/// The caches of a snapshot.
-struct CacheStates<'a> {
-    all: Vec<CacheState<'a>>,
-    /// All were shrunk a short time ago.
-    are_shrunk: bool,
+    caches: OnceLock<(Vec<CacheState<'a>>, bool)>,
 }
 
 /// Facts about a cache of a snapshot that no question changes.
@@ -115,7 +108,7 @@ impl<'a> State<'a> {
     /// The caches of the snapshot, in its order.
     #[must_use]
     pub fn caches(&self) -> &[CacheState<'a>] {
-        self.likeliest.caches(self.snapshot)
+        &self.likeliest.caches(self.snapshot).0
     }
 
     /// The geometry of each cache by the formulas of the snapshot's kernel, in its order; `None` if no cache has such
@@ -186,7 +179,7 @@ impl<'a> State<'a> {
                 limit.short()
             ));
         }
-        if self.likeliest.are_shrunk(self.snapshot) {
+        if self.likeliest.caches(self.snapshot).1 {
             let what = "its caches were shrunk a short time ago, by their free objects: CPUs are taken to hold none";
             guessed.push(what.to_string());
         }
@@ -235,17 +228,8 @@ impl<'a> Observed<'a> {
         all >= SHRUNK_CACHES && as_shrunk * 2 > all
     }
 
-    /// The caches of the snapshot that the kernel explains, in its order.
-    pub(crate) fn caches(&self, snapshot: &'a Snapshot) -> &[CacheState<'a>] {
-        &self.observed(snapshot).all
-    }
-
-    /// True if all caches were shrunk a short time ago.
-    fn are_shrunk(&self, snapshot: &'a Snapshot) -> bool {
-        self.observed(snapshot).are_shrunk
-    }
-
-    fn observed(&self, snapshot: &'a Snapshot) -> &CacheStates<'a> {
+    /// The caches of the snapshot that the kernel explains, in its order, and whether all were shrunk a short time ago.
+    pub(crate) fn caches(&self, snapshot: &'a Snapshot) -> &(Vec<CacheState<'a>>, bool) {
         self.caches.get_or_init(|| {
             let caches = |are_shrunk| -> Vec<_> {
                 let rows = snapshot.slabinfo.rows.iter();
@@ -254,10 +238,7 @@ impl<'a> Observed<'a> {
             };
             let all = caches(false);
             let are_shrunk = self.look_shrunk(&all);
-            CacheStates {
-                all: if are_shrunk { caches(true) } else { all },
-                are_shrunk,
-            }
+            (if are_shrunk { caches(true) } else { all }, are_shrunk)
         })
     }
 }

@@ -130,7 +130,7 @@ fn without_frees_nothing_is_known_to_live() {
         [Amount::Peak, Amount::End].map(|amount| callers.folded(amount)),
         [None, None]
     );
-    assert_eq!(callers.folded(Amount::All).unwrap().unwrap().len(), 2);
+    assert_eq!(callers.folded(Amount::All).unwrap().len(), 2);
     // The same events, of a recorder that had frees switched on.
     let known = Callers::of(&trace(&allocs, |_| ()), false).unwrap();
     assert_eq!(known.totals().end_live_bytes, Some(1152));

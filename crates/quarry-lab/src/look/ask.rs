@@ -7,7 +7,7 @@ use quarry_snapshot::Snapshot;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use quarry_state::{Prediction, Question, State};
+use quarry_state::{Bounds, Prediction, Question, State};
 
 /// Releases with long-term support, oldest first (kernel.org).
 const LONG_TERM: [Era; 12] = [
@@ -36,16 +36,9 @@ pub struct WhatIf {
     pub design: String,
     /// Bytes of a page.
     pub page_size: u64,
-    /// Expected bytes of all slabs.
-    pub predicted_bytes: u64,
-    /// Lower end of the range that nine in ten real totals lie in.
-    pub likely_low_bytes: u64,
-    /// Upper end of that range.
-    pub likely_high_bytes: u64,
-    /// Bytes with every unknown at its best: less can be excluded.
-    pub low_bytes: u64,
-    /// Bytes with every unknown at its worst: more can be excluded.
-    pub high_bytes: u64,
+    /// Predicted bytes of all slabs.
+    #[serde(flatten)]
+    pub bytes: Bounds,
     /// Bytes that leave the slabs for the page allocator.
     pub to_pages_bytes: u64,
 }
@@ -56,11 +49,7 @@ impl WhatIf {
             change,
             design: told.design.clone(),
             page_size: told.page_size,
-            predicted_bytes: told.predicted_bytes,
-            likely_low_bytes: told.likely_low_bytes,
-            likely_high_bytes: told.likely_high_bytes,
-            low_bytes: told.low_bytes,
-            high_bytes: told.high_bytes,
+            bytes: told.bytes,
             to_pages_bytes: told.to_pages_bytes,
         }
     }
@@ -111,7 +100,7 @@ pub(super) fn answers(
         asked
             .into_iter()
             .rev()
-            .min_by_key(|told| told.predicted_bytes),
+            .min_by_key(|told| told.bytes.predicted_bytes),
     );
     answers
 }

@@ -83,7 +83,7 @@ pub fn about(snapshot: &Snapshot, predictions: &[Prediction]) -> Vec<String> {
 /// The answer to one question; of several the ends of what is predicted.
 #[must_use]
 pub fn finding(predictions: &[Prediction]) -> String {
-    let by_bytes = |told: &&Prediction| told.predicted_bytes;
+    let by_bytes = |told: &&Prediction| told.bytes.predicted_bytes;
     let ends = predictions
         .iter()
         .min_by_key(by_bytes)
@@ -102,8 +102,8 @@ pub fn finding(predictions: &[Prediction]) -> String {
         let sum = Sum::of(told);
         format!(
             "{} ({}) with {}{set}, {} pages and {}",
-            sum.size(sum.all.predicted_bytes),
-            sum.change(sum.all.predicted_bytes),
+            sum.size(sum.all.bytes.predicted_bytes),
+            sum.change(sum.all.bytes.predicted_bytes),
             told.design,
             bytes(told.page_size),
             cpus(told)
@@ -111,7 +111,7 @@ pub fn finding(predictions: &[Prediction]) -> String {
     };
     let [low, high] = [least, most].map(Sum::of);
     // What is likely tells them apart if it does not meet.
-    let certain = match low.all.likely_high_bytes < high.all.likely_low_bytes {
+    let certain = match low.all.bytes.likely_high_bytes < high.all.bytes.likely_low_bytes {
         true => "what is likely nine times in ten does not overlap",
         false => "but what is likely nine times in ten overlaps",
     };
@@ -136,17 +136,17 @@ fn answer(told: &Prediction) -> String {
         cpus(told)
     );
     let now = format!("{} {} now", sum.of_whom(""), sum.size(observed));
-    if [all.low_bytes, all.predicted_bytes, all.high_bytes] == [observed; 3] {
+    if all.bytes.ends() == [observed; 3] {
         return format!("{now}, the same with {to}: nothing differs.");
     }
     format!(
         "{now}, {} ({}) with {to}; nine times in ten between {} ({}) and {} ({}).",
-        sum.size(all.predicted_bytes),
-        sum.change(all.predicted_bytes),
-        sum.size(all.likely_low_bytes),
-        sum.change(all.likely_low_bytes),
-        sum.size(all.likely_high_bytes),
-        sum.change(all.likely_high_bytes),
+        sum.size(all.bytes.predicted_bytes),
+        sum.change(all.bytes.predicted_bytes),
+        sum.size(all.bytes.likely_low_bytes),
+        sum.change(all.bytes.likely_low_bytes),
+        sum.size(all.bytes.likely_high_bytes),
+        sum.change(all.bytes.likely_high_bytes),
     )
 }
 
@@ -161,11 +161,7 @@ impl Sum {
         let one = Guests {
             count: 1,
             observed_bytes: told.observed_bytes,
-            predicted_bytes: told.predicted_bytes,
-            likely_low_bytes: told.likely_low_bytes,
-            likely_high_bytes: told.likely_high_bytes,
-            low_bytes: told.low_bytes,
-            high_bytes: told.high_bytes,
+            bytes: told.bytes,
         };
         Self {
             all: told.guests.unwrap_or(one),

@@ -32,10 +32,10 @@ pub(crate) struct Case {
 impl Case {
     pub(crate) fn of(told: &Prediction, real: u64) -> Self {
         let percent = |bytes: u64| 100.0 * bytes as f64 / real as f64;
-        let likely = told.likely_low_bytes..=told.likely_high_bytes;
+        let likely = told.bytes.likely_low_bytes..=told.bytes.likely_high_bytes;
         Self {
-            error: percent(told.predicted_bytes) - 100.0,
-            width: percent(told.likely_high_bytes - told.likely_low_bytes),
+            error: percent(told.bytes.predicted_bytes) - 100.0,
+            width: percent(told.bytes.likely_high_bytes - told.bytes.likely_low_bytes),
             is_inside: likely.contains(&real),
         }
     }

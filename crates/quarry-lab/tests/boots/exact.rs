@@ -125,9 +125,9 @@ fn other_kernels_under_the_same_load() {
                     ..Question::default()
                 };
                 let answer = told(&snapshot, &question);
-                let off = 100.0 * (answer.predicted_bytes as f64 / really as f64 - 1.0);
+                let off = 100.0 * (answer.bytes.predicted_bytes as f64 / really as f64 - 1.0);
                 println!("{name}: {from} to {to}: {off:+.1} %");
-                let bounds = answer.low_bytes..=answer.high_bytes;
+                let bounds = answer.bytes.low_bytes..=answer.bytes.high_bytes;
                 assert!(
                     bounds.contains(&really),
                     "{name}: {from} to {to}: {really}, {bounds:?}"
@@ -138,7 +138,10 @@ fn other_kernels_under_the_same_load() {
                     "{name}: {from} to {to}: {off}"
                 );
                 errors.push(off);
-                let likely = [answer.likely_low_bytes, answer.likely_high_bytes];
+                let likely = [
+                    answer.bytes.likely_low_bytes,
+                    answer.bytes.likely_high_bytes,
+                ];
                 widths.push(100.0 * (likely[1] - likely[0]) as f64 / really as f64);
                 inside += usize::from((likely[0]..=likely[1]).contains(&really));
             }
@@ -165,7 +168,7 @@ fn what_was_read_is_not_spread() {
     for release in RELEASES.into_iter().filter(|release| *release != "7.3") {
         let width = |kind| {
             let answer = told(&of_kind(release, kind), &question);
-            answer.likely_high_bytes - answer.likely_low_bytes
+            answer.bytes.likely_high_bytes - answer.bytes.likely_low_bytes
         };
         let widths = [0, 1, 2].map(width);
         println!("{release}: {widths:?}");
@@ -195,8 +198,11 @@ fn other_sizes_of_pages_and_machines() {
             let snapshot = of_kind(release, kind);
             for question in &questions {
                 let answer = told(&snapshot, question);
-                let [low, high] = [answer.low_bytes, answer.high_bytes];
-                assert!((low..=high).contains(&answer.predicted_bytes), "{release}");
+                let [low, high] = [answer.bytes.low_bytes, answer.bytes.high_bytes];
+                assert!(
+                    (low..=high).contains(&answer.bytes.predicted_bytes),
+                    "{release}"
+                );
             }
         }
     }

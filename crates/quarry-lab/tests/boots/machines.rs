@@ -43,7 +43,7 @@ fn cases(machines: &[(Boot, PathBuf)], stage: &str, pages: bool) -> Vec<Case> {
             };
             let told = state.on(&question).unwrap();
             let real = real.slab_bytes();
-            let limits = told.low_bytes..=told.high_bytes;
+            let limits = told.bytes.low_bytes..=told.bytes.high_bytes;
             assert!(
                 limits.contains(&real),
                 "{stage}: {} to {} CPUs: {real}, {limits:?}",

@@ -40,7 +40,7 @@ fn cases(stage: &str) -> BTreeMap<[&'static str; 2], Vec<Case>> {
                 ..Question::default()
             };
             let told = state.on(&question).unwrap();
-            let likely = [told.likely_low_bytes, told.likely_high_bytes];
+            let likely = [told.bytes.likely_low_bytes, told.bytes.likely_high_bytes];
             let is_there = |boot: &Boot| boot.cpus == from.cpus && boot.era() == era;
             for (boot, real) in reports.iter().filter(|(boot, _)| is_there(boot)) {
                 let real = real.slab_bytes();
@@ -50,7 +50,7 @@ fn cases(stage: &str) -> BTreeMap<[&'static str; 2], Vec<Case>> {
                     from.era(),
                     boot.era()
                 );
-                let limits = told.low_bytes..=told.high_bytes;
+                let limits = told.bytes.low_bytes..=told.bytes.high_bytes;
                 assert!(
                     limits.contains(&real),
                     "{about}: {real} is not in {limits:?}"

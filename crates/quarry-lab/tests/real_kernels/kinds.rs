@@ -129,16 +129,19 @@ fn errors_by_kind_of_input() {
                 }
                 let told = predict(&snapshot, question).unwrap();
                 let real = new.slab_bytes();
-                let bounds = told.low_bytes..=told.high_bytes;
-                let off = off_percent(told.predicted_bytes, real);
+                let bounds = told.bytes.low_bytes..=told.bytes.high_bytes;
+                let off = off_percent(told.bytes.predicted_bytes, real);
                 if !bounds.contains(&real) {
                     // Wrong may be a bound, but not without a width.
-                    assert!(told.low_bytes < told.high_bytes, "{from} > {to} {stage}");
+                    assert!(
+                        told.bytes.low_bytes < told.bytes.high_bytes,
+                        "{from} > {to} {stage}"
+                    );
                     println!(
                         "{name} {from} > {to} {stage}: {off:+.1} %, {bounds:?}, really {real}"
                     );
                 }
-                let likely = [told.likely_low_bytes, told.likely_high_bytes];
+                let likely = [told.bytes.likely_low_bytes, told.bytes.likely_high_bytes];
                 let width = 100.0 * (likely[1] - likely[0]) as f64 / real as f64;
                 let is_likely = (likely[0]..=likely[1]).contains(&real);
                 errors.push((off, bounds.contains(&real), is_likely, width));

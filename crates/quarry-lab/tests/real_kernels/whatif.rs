@@ -73,18 +73,21 @@ pub(super) fn off_percent(predicted: u64, real: u64) -> f64 {
 }
 
 fn check(told: &Prediction, real: u64, within: f64, what: &str) {
-    let off = off_percent(told.predicted_bytes, real);
+    let off = off_percent(told.bytes.predicted_bytes, real);
     println!(
         "{what:75} {:6} > {:6} [{:6} {:6}] kB, really {:6}: {off:+.1} %",
         told.observed_bytes >> 10,
-        told.predicted_bytes >> 10,
-        told.low_bytes >> 10,
-        told.high_bytes >> 10,
+        told.bytes.predicted_bytes >> 10,
+        told.bytes.low_bytes >> 10,
+        told.bytes.high_bytes >> 10,
         real >> 10,
     );
     assert!(off.abs() <= within, "{what}: off by {off:.1} %");
-    assert!(told.low_bytes <= told.predicted_bytes, "{what}");
-    assert!(told.predicted_bytes <= told.high_bytes, "{what}");
+    assert!(told.bytes.low_bytes <= told.bytes.predicted_bytes, "{what}");
+    assert!(
+        told.bytes.predicted_bytes <= told.bytes.high_bytes,
+        "{what}"
+    );
 }
 
 #[test]
@@ -126,7 +129,11 @@ fn the_same_settings_change_nothing() {
                 continue;
             };
             let told = predict(&snapshot, &Question::default()).unwrap();
-            let bytes = [told.low_bytes, told.predicted_bytes, told.high_bytes];
+            let bytes = [
+                told.bytes.low_bytes,
+                told.bytes.predicted_bytes,
+                told.bytes.high_bytes,
+            ];
             assert_eq!(bytes, [snapshot.slab_bytes(); 3], "{name} {stage}");
             assert_eq!(
                 told.explained_caches,
@@ -170,22 +177,25 @@ fn upgraded(old: &Snapshot, new: &Snapshot, release: &str, kind: &str) -> f64 {
     };
     let told = predict(old, &question).unwrap();
     let real = new.slab_bytes();
-    let off = off_percent(told.predicted_bytes, real);
+    let off = off_percent(told.bytes.predicted_bytes, real);
     let stage = old.stage.as_deref().unwrap_or("");
     println!(
         "| {release} | {stage}{kind} | {} | {} | {} to {} | {} | {off:+.1} % |",
         told.observed_bytes >> 10,
-        told.predicted_bytes >> 10,
-        told.likely_low_bytes >> 10,
-        told.likely_high_bytes >> 10,
+        told.bytes.predicted_bytes >> 10,
+        told.bytes.likely_low_bytes >> 10,
+        told.bytes.likely_high_bytes >> 10,
         real >> 10,
     );
-    let bounds = told.low_bytes..=told.high_bytes;
+    let bounds = told.bytes.low_bytes..=told.bytes.high_bytes;
     assert!(
         bounds.contains(&real),
         "{release} {stage}: {bounds:?}, really {real}"
     );
-    assert!(bounds.contains(&told.predicted_bytes), "{release} {stage}");
+    assert!(
+        bounds.contains(&told.bytes.predicted_bytes),
+        "{release} {stage}"
+    );
     off
 }
 
@@ -235,6 +245,6 @@ fn upgrade_from_6_17_to_7_3() {
         // The newer kernel is what it is said to be, and stays so.
         let same = predict(&new, &Question::default()).unwrap();
         assert_eq!(same.snapshot_design, "sheaf@7.3");
-        assert_eq!(same.predicted_bytes, new.slab_bytes());
+        assert_eq!(same.bytes.predicted_bytes, new.slab_bytes());
     }
 }

@@ -131,7 +131,7 @@ fn a_replay_without_events_holds_what_is_predicted() {
             let told = predict(&snapshot, &question).unwrap();
             let held = held(run);
             let label = format!("{file}: {}", spec.label());
-            let sum = run.initial_slab_bytes as f64 / told.predicted_bytes as f64 - 1.0;
+            let sum = run.initial_slab_bytes as f64 / told.bytes.predicted_bytes as f64 - 1.0;
             let band = if run.design == "slob" {
                 SLOB_BAND
             } else {
@@ -147,8 +147,8 @@ fn a_replay_without_events_holds_what_is_predicted() {
                 let name = cache.name.split(' ').next().unwrap();
                 let held = held.get(name).copied().unwrap_or(0);
                 let slab_bytes = cache.pages_per_slab * spec.config.page_bytes;
-                if held.abs_diff(cache.predicted_bytes) > slab_bytes {
-                    let told = cache.predicted_bytes;
+                if held.abs_diff(cache.bytes.predicted_bytes) > slab_bytes {
+                    let told = cache.bytes.predicted_bytes;
                     wrong.push(format!("{label}: {name} holds {held}, predicted {told}"));
                 }
             }

@@ -144,17 +144,16 @@ impl KernelModel {
         Self {
             design: run.design,
             page_bytes: run.page_bytes,
-            nr_cpu_ids: if run.cpus == self.cpus {
-                self.nr_cpu_ids
-            } else {
-                run.cpus
+            nr_cpu_ids: match run.cpus == self.cpus {
+                true => self.nr_cpu_ids,
+                false => run.cpus,
             },
             cpus: run.cpus,
             nodes: 1,
             settings: run.settings.clone(),
-            booted_with: self.booted_with.clone(),
             debug: Debugging::asked(run.settings.debug),
             is_tiny: false,
+            ..self.clone()
         }
     }
 

@@ -68,9 +68,8 @@ impl Configured<'_> {
             low_bytes: least.round() as i64,
             high_bytes: most.round() as i64,
         };
-        told.low_bytes = told.low_bytes.saturating_add_signed(added.low_bytes);
-        told.predicted_bytes = told.predicted_bytes.saturating_add_signed(added.bytes);
-        told.high_bytes = told.high_bytes.saturating_add_signed(added.high_bytes);
+        told.bytes
+            .add([added.low_bytes, added.bytes, added.high_bytes]);
         told.spread = told.spread.beside(spread);
         told.configuration.push(added);
         Ok(())
@@ -207,7 +206,7 @@ impl Configured<'_> {
                 pages_per_slab: first.pages_per_slab,
                 ..CachePrediction::default()
             };
-            let free = total(|cache| cache.predicted_bytes)
+            let free = total(|cache| cache.bytes.predicted_bytes)
                 .saturating_sub(all.objects.saturating_mul(first.slab_size))
                 as f64;
             let [_, expected, most] = self.split(&all, (count - 1) as f64);
@@ -229,7 +228,7 @@ impl Configured<'_> {
         sum(classes.map(|cache| {
             let slab = cache.pages_per_slab.saturating_mul(self.kernel.page_bytes) as f64;
             let used = cache.objects.saturating_mul(cache.slab_size);
-            let free = cache.predicted_bytes.saturating_sub(used) as f64;
+            let free = cache.bytes.predicted_bytes.saturating_sub(used) as f64;
             [-free.min(slab), -free.min(slab / 2.0), 0.0]
         }))
     }

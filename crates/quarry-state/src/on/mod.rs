@@ -29,7 +29,7 @@ use crate::state::{CacheState, Observed, State};
 use crate::unknown::{Level, NORMAL, Point, Spread, Unknown};
 use configuration::Configured;
 use own::OwnSheaves;
-use prediction::{CachePrediction, CacheSpread, Cause, Prediction};
+use prediction::{Bounds, CachePrediction, CacheSpread, Cause, Prediction};
 use question::Question;
 use releases::Step;
 
@@ -107,7 +107,7 @@ impl<'a> State<'a> {
         let configs = question.all_configs();
         let reboots =
             new.needs_boot_from(&old.kernel) || !configs.is_empty() || question.guests > Some(1);
-        let before = told.ends();
+        let before = told.bytes.ends();
         step.widen(&mut told, reboots);
         let configured = Configured {
             snapshot,
@@ -122,7 +122,10 @@ impl<'a> State<'a> {
                 is_tiny: old.kernel.is_tiny,
                 ..new.clone()
             };
-            told.name_tiny(before, compare(snapshot, old, &same, None).predicted_bytes);
+            told.name_tiny(
+                before,
+                compare(snapshot, old, &same, None).bytes.predicted_bytes,
+            );
         }
         told.place_likely(question.guests);
         told.fit_into(snapshot.memory_bytes);
@@ -152,7 +155,7 @@ fn compare<'a>(
         snapshot,
         line: kernel::line_of(snapshot),
         cpus: Cpus::new(old.cpus, new.cpus),
-        caches: observed.caches(snapshot),
+        caches: &observed.caches(snapshot).0,
         old,
         new,
         has_places: draw.is_some(),
@@ -194,8 +197,6 @@ fn compare<'a>(
     let gone = |cache: &CachePrediction| cache.observed_bytes > 0 && cache.objs_per_slab == 0;
     Prediction {
         snapshot_design: old.design.to_string(),
-        guessed: Vec::new(),
-        cpus_are_assumed: false,
         snapshot_debugging: old.debug.because.clone(),
         debugging: new.debug.because.clone(),
         explained_caches: observed.explained,
@@ -203,15 +204,12 @@ fn compare<'a>(
         page_size: new.page_bytes,
         cpus: new.cpus,
         possible_cpus: new.nr_cpu_ids,
-        set: String::new(),
-        predicted_bytes: sum(|cache| cache.predicted_bytes),
-        likely_low_bytes: 0,
-        likely_high_bytes: 0,
-        low_bytes: sum(|cache| cache.low_bytes).saturating_sub(chance),
-        high_bytes: sum(|cache| cache.high_bytes).saturating_add(chance),
-        spread: Spread::default(),
-        chance: Spread::default(),
-        guests: None,
+        bytes: Bounds {
+            predicted_bytes: sum(|cache| cache.bytes.predicted_bytes),
+            low_bytes: sum(|cache| cache.bytes.low_bytes).saturating_sub(chance),
+            high_bytes: sum(|cache| cache.bytes.high_bytes).saturating_add(chance),
+            ..Bounds::default()
+        },
         observed_bytes: snapshot.slab_bytes(),
         to_pages_bytes: caches
             .iter()
@@ -220,9 +218,8 @@ fn compare<'a>(
             .fold(0, u64::saturating_add),
         from_pages_bytes: teller.kmalloc_of_pages(),
         sheaves_bytes,
-        unmodelled: Vec::new(),
-        configuration: Vec::new(),
         caches,
+        ..Prediction::default()
     }
 }
 
@@ -309,11 +306,11 @@ impl Teller<'_, '_> {
                 Spread::evenly((-of_few).max(0.0), of_few.max(0.0)),
             );
         }
-        own.subtract(self.old, self.line, &from, lay.beside_main);
-        own.add(self.new, self.line, &to, expected.sheaves);
+        own.count(-1.0, (self.old, self.line), &from, lay.beside_main);
+        own.count(1.0, (self.new, self.line), &to, expected.sheaves);
         told.set_bytes(slabs.map(|slabs| slabs * right * to.slab_bytes));
         let needed = lay.objects_at_least() * to.slab_bytes / to.slots;
-        told.needed_bytes = (needed as u64).min(told.low_bytes);
+        told.needed_bytes = (needed as u64).min(told.bytes.low_bytes);
         told.spread = spread.times(right * to.slab_bytes);
         let variance = variance(to.slab_bytes);
         told.spread

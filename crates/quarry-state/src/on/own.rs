@@ -33,29 +33,14 @@ struct Own {
 }
 
 impl OwnSheaves {
-    /// Adds those of a cache; `beside_main` sheaves are there beside the main ones, as expected.
-    pub(crate) fn add(&mut self, kernel: &KernelModel, line: u32, shape: &Shape, beside_main: f64) {
-        self.count(kernel, line, shape, beside_main, 1.0);
-    }
-
-    /// Takes away those that the kernel of the snapshot has.
-    pub(crate) fn subtract(
+    /// Counts those of a cache with a sign: those of the snapshot's kernel go. `beside_main` sheaves are there beside the
+    /// main ones, as expected.
+    pub(crate) fn count(
         &mut self,
-        kernel: &KernelModel,
-        line: u32,
-        shape: &Shape,
-        beside_main: f64,
-    ) {
-        self.count(kernel, line, shape, beside_main, -1.0);
-    }
-
-    fn count(
-        &mut self,
-        kernel: &KernelModel,
-        line: u32,
-        shape: &Shape,
-        beside_main: f64,
         sign: f64,
+        (kernel, line): (&KernelModel, u32),
+        shape: &Shape,
+        beside_main: f64,
     ) {
         let sheaves = &shape.sheaves;
         if sheaves.capacity == 0 {
@@ -112,12 +97,10 @@ impl OwnSheaves {
             cache.holding.is_observed = false;
             cache.holding.add(own.objects[1].round() as i64);
             cache.spread.add(own.spread.times(object_bytes));
-            cache.low_bytes = cache.low_bytes.saturating_add_signed(bytes[0]);
-            let kept = cache.predicted_bytes.abs_diff(cache.observed_bytes);
-            cache.predicted_bytes = cache.predicted_bytes.saturating_add_signed(bytes[1]);
-            cache.high_bytes = cache.high_bytes.saturating_add_signed(bytes[2]);
-            cache.low_bytes = cache.low_bytes.min(cache.predicted_bytes);
-            cache.high_bytes = cache.high_bytes.max(cache.predicted_bytes);
+            let kept = cache.bytes.predicted_bytes.abs_diff(cache.observed_bytes);
+            cache.bytes.add(bytes);
+            cache.bytes.low_bytes = cache.bytes.low_bytes.min(cache.bytes.predicted_bytes);
+            cache.bytes.high_bytes = cache.bytes.high_bytes.max(cache.bytes.predicted_bytes);
             cache.sheaves_bytes = bytes[1];
             if bytes[1].unsigned_abs() > kept {
                 cache.cause = Cause::SheavesThemselves;

@@ -147,7 +147,7 @@ impl Teller<'_, '_> {
         }
         let name = format!("{family}-{}k", page >> 10);
         let mut told = self.as_cache(name, cache, page, [0.0, 0.5, 1.0])?;
-        told.low_bytes = 0;
+        told.bytes.low_bytes = 0;
         Some(told)
     }
 

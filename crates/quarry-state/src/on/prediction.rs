@@ -23,28 +23,78 @@ pub struct ConfigCost {
     pub high_bytes: i64,
 }
 
-/// Slab memory of several guests, each with a kernel of its own: they share no slab.
+/// Predicted bytes of slabs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, JsonSchema, Serialize)]
+pub struct Bounds {
+    /// Expected bytes.
+    pub predicted_bytes: u64,
+    /// Lower end of the range that nine in ten real sizes lie in.
+    pub likely_low_bytes: u64,
+    /// Upper end of that range.
+    pub likely_high_bytes: u64,
+    /// Bytes with every unknown at its best: less can be excluded.
+    pub low_bytes: u64,
+    /// Bytes with every unknown at its worst: more can be excluded.
+    pub high_bytes: u64,
+}
+
+impl Bounds {
+    /// Bytes at best, expected and at worst.
+    #[must_use]
+    pub fn ends(&self) -> [u64; 3] {
+        [self.low_bytes, self.predicted_bytes, self.high_bytes]
+    }
+
+    /// Adds a change of what can be excluded, and of what is expected between.
+    pub(crate) fn add(&mut self, [low, expected, high]: [i64; 3]) {
+        self.low_bytes = self.low_bytes.saturating_add_signed(low);
+        self.predicted_bytes = self.predicted_bytes.saturating_add_signed(expected);
+        self.high_bytes = self.high_bytes.saturating_add_signed(high);
+    }
+
+    /// Each of the numbers by itself.
+    fn map(self, change: impl Fn(u64) -> u64) -> Self {
+        Self {
+            predicted_bytes: change(self.predicted_bytes),
+            likely_low_bytes: change(self.likely_low_bytes),
+            likely_high_bytes: change(self.likely_high_bytes),
+            low_bytes: change(self.low_bytes),
+            high_bytes: change(self.high_bytes),
+        }
+    }
+
+    /// Widens the bounds to those of another kernel that the snapshot may be of.
+    fn include(&mut self, other: &Self) {
+        self.low_bytes = self.low_bytes.min(other.low_bytes);
+        self.high_bytes = self.high_bytes.max(other.high_bytes);
+        self.likely_low_bytes = self.likely_low_bytes.min(other.likely_low_bytes);
+        self.likely_high_bytes = self.likely_high_bytes.max(other.likely_high_bytes);
+    }
+
+    /// Places the ends of what is likely, within what can be excluded.
+    fn place_likely(&mut self, spread: Spread) {
+        let [low, expected, high] = self.ends();
+        let [less, more] = [spread.less, spread.more].map(|distance| distance.round() as u64);
+        self.likely_low_bytes = expected.saturating_sub(less).max(low.min(expected));
+        self.likely_high_bytes = expected.saturating_add(more).min(high.max(expected));
+    }
+}
+
+/// Slab memory of several guests, each with a kernel of its own: they share no slab. What each boot has by chance evens
+/// out; sizes, options and errors of the model are the same in all guests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, JsonSchema, Serialize)]
 pub struct Guests {
     /// Guests.
     pub count: u64,
     /// Bytes if each has the slabs of the snapshot.
     pub observed_bytes: u64,
-    /// Expected bytes.
-    pub predicted_bytes: u64,
-    /// Lower end of the range that nine in ten real totals lie in. What each boot has by chance evens out; sizes, options
-    /// and errors of the model are the same in all guests.
-    pub likely_low_bytes: u64,
-    /// Upper end of that range.
-    pub likely_high_bytes: u64,
-    /// Bytes with every unknown at its best.
-    pub low_bytes: u64,
-    /// Bytes with every unknown at its worst.
-    pub high_bytes: u64,
+    /// Predicted bytes of all.
+    #[serde(flatten)]
+    pub bytes: Bounds,
 }
 
 /// Predicted slab memory.
-#[derive(Clone, Debug, JsonSchema, Serialize)]
+#[derive(Clone, Debug, Default, JsonSchema, Serialize)]
 pub struct Prediction {
     /// Design and release that the snapshot is taken to be of.
     pub snapshot_design: String,
@@ -71,16 +121,9 @@ pub struct Prediction {
     /// Left out without a list.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub set: String,
-    /// Expected bytes of all slabs.
-    pub predicted_bytes: u64,
-    /// Lower end of the range that nine in ten real totals lie in.
-    pub likely_low_bytes: u64,
-    /// Upper end of that range.
-    pub likely_high_bytes: u64,
-    /// Bytes with every unknown at its best: less can be excluded.
-    pub low_bytes: u64,
-    /// Bytes with every unknown at its worst: more can be excluded.
-    pub high_bytes: u64,
+    /// Predicted bytes of all slabs.
+    #[serde(flatten)]
+    pub bytes: Bounds,
     /// Bytes of all slabs in the snapshot.
     pub observed_bytes: u64,
     /// Bytes that leave the slabs for the page allocator, because no cache of that size exists.
@@ -186,16 +229,9 @@ pub struct CachePrediction {
     pub observed_pages_per_slab: u64,
     /// Pages per slab under the other settings.
     pub pages_per_slab: u64,
-    /// Expected bytes.
-    pub predicted_bytes: u64,
-    /// Lower end of the range that the cache lies in nine times in ten.
-    pub likely_low_bytes: u64,
-    /// Upper end of that range.
-    pub likely_high_bytes: u64,
-    /// Bytes at best: less can be excluded.
-    pub low_bytes: u64,
-    /// Bytes at worst: more can be excluded.
-    pub high_bytes: u64,
+    /// Predicted bytes.
+    #[serde(flatten)]
+    pub bytes: Bounds,
     /// Bytes in the snapshot.
     pub observed_bytes: u64,
     /// Objects per sheaf under the other settings; 0 without sheaves.
@@ -242,30 +278,16 @@ pub enum Cause {
 impl Prediction {
     /// Widens the bounds to those of another kernel that the snapshot may be of.
     pub(crate) fn include(&mut self, other: &Self) {
-        self.low_bytes = self.low_bytes.min(other.low_bytes);
-        self.high_bytes = self.high_bytes.max(other.high_bytes);
-        self.likely_low_bytes = self.likely_low_bytes.min(other.likely_low_bytes);
-        self.likely_high_bytes = self.likely_high_bytes.max(other.likely_high_bytes);
+        self.bytes.include(&other.bytes);
         if let (Some(all), Some(others)) = (&mut self.guests, &other.guests) {
-            all.low_bytes = all.low_bytes.min(others.low_bytes);
-            all.high_bytes = all.high_bytes.max(others.high_bytes);
-            all.likely_low_bytes = all.likely_low_bytes.min(others.likely_low_bytes);
-            all.likely_high_bytes = all.likely_high_bytes.max(others.likely_high_bytes);
+            all.bytes.include(&others.bytes);
         }
         for cache in &mut self.caches {
             let mut same = other.caches.iter();
             if let Some(same) = same.find(|same| same.name == cache.name) {
-                cache.low_bytes = cache.low_bytes.min(same.low_bytes);
-                cache.high_bytes = cache.high_bytes.max(same.high_bytes);
-                cache.likely_low_bytes = cache.likely_low_bytes.min(same.likely_low_bytes);
-                cache.likely_high_bytes = cache.likely_high_bytes.max(same.likely_high_bytes);
+                cache.bytes.include(&same.bytes);
             }
         }
-    }
-
-    /// Bytes at best, expected and at worst.
-    pub(crate) fn ends(&self) -> [u64; 3] {
-        [self.low_bytes, self.predicted_bytes, self.high_bytes]
     }
 
     /// Tells what a tiny kernel costs or saves, which is in the caches: of `ends` that it has, against a total without it.
@@ -285,71 +307,36 @@ impl Prediction {
     pub(crate) fn place_likely(&mut self, guests: Option<u64>) {
         let mut all = CacheSpread::default();
         for cache in &mut self.caches {
-            let bounds = [cache.low_bytes, cache.predicted_bytes, cache.high_bytes];
-            [cache.likely_low_bytes, cache.likely_high_bytes] = likely(cache.spread.all(), bounds);
+            cache.bytes.place_likely(cache.spread.all());
             all = all.with(&cache.spread);
         }
         let lasting = all.lasting().beside(self.spread);
         let chance = all.chance.beside(self.chance);
-        [self.likely_low_bytes, self.likely_high_bytes] =
-            likely(lasting.beside(chance), self.ends());
-        self.guests = guests.map(|count| self.of_guests(count, lasting, chance));
-    }
-
-    /// The sums of `count` guests. Half of the variance between two boots is the snapshot's own, so the same against all of
-    /// them; the other half is each guest's.
-    fn of_guests(&self, count: u64, lasting: Spread, chance: Spread) -> Guests {
-        let n = count as f64;
-        let spread = lasting
-            .times(n)
-            .beside(chance.times(((n * n + n) / 2.0).sqrt()));
-        let ends = self.ends().map(|bytes| bytes.saturating_mul(count));
-        let [likely_low_bytes, likely_high_bytes] = likely(spread, ends);
-        Guests {
-            count,
-            observed_bytes: self.observed_bytes.saturating_mul(count),
-            predicted_bytes: ends[1],
-            likely_low_bytes,
-            likely_high_bytes,
-            low_bytes: ends[0],
-            high_bytes: ends[2],
-        }
+        self.bytes.place_likely(lasting.beside(chance));
+        // Half of the variance between two boots is the snapshot's own, so the same against all guests; the other half is
+        // each guest's.
+        self.guests = guests.map(|count| {
+            let n = count as f64;
+            let chance = chance.times(((n * n + n) / 2.0).sqrt());
+            let mut bytes = self.bytes.map(|bytes| bytes.saturating_mul(count));
+            bytes.place_likely(lasting.times(n).beside(chance));
+            Guests {
+                count,
+                observed_bytes: self.observed_bytes.saturating_mul(count),
+                bytes,
+            }
+        });
     }
 
     /// Keeps the sums below the machine's memory, in bytes, if it is known: no kernel holds more.
     pub(crate) fn fit_into(&mut self, memory_bytes: Option<u64>) {
         let most = memory_bytes.unwrap_or(u64::MAX).max(self.observed_bytes);
-        for bytes in [
-            &mut self.low_bytes,
-            &mut self.likely_low_bytes,
-            &mut self.predicted_bytes,
-            &mut self.likely_high_bytes,
-            &mut self.high_bytes,
-        ] {
-            *bytes = (*bytes).min(most);
-        }
+        self.bytes = self.bytes.map(|bytes| bytes.min(most));
         if let Some(all) = &mut self.guests {
             let most = most.saturating_mul(all.count);
-            for bytes in [
-                &mut all.low_bytes,
-                &mut all.likely_low_bytes,
-                &mut all.predicted_bytes,
-                &mut all.likely_high_bytes,
-                &mut all.high_bytes,
-            ] {
-                *bytes = (*bytes).min(most);
-            }
+            all.bytes = all.bytes.map(|bytes| bytes.min(most));
         }
     }
-}
-
-/// The ends of what is likely within what can be excluded; of `bounds` the middle is expected.
-fn likely(spread: Spread, [low, expected, high]: [u64; 3]) -> [u64; 2] {
-    let [less, more] = [spread.less, spread.more].map(|distance| distance.round() as u64);
-    [
-        expected.saturating_sub(less).max(low.min(expected)),
-        expected.saturating_add(more).min(high.max(expected)),
-    ]
 }
 
 impl CachePrediction {
@@ -371,11 +358,7 @@ impl CachePrediction {
             objs_per_slab: row.objperslab,
             observed_pages_per_slab: row.pagesperslab,
             pages_per_slab: row.pagesperslab,
-            predicted_bytes: observed,
-            likely_low_bytes: observed,
-            likely_high_bytes: observed,
-            low_bytes: observed,
-            high_bytes: observed,
+            bytes: Bounds::default().map(|_| observed),
             observed_bytes: observed,
             cause: Cause::Same,
             ..Self::new(row.name.clone(), row.objsize)
@@ -384,14 +367,14 @@ impl CachePrediction {
 
     /// True if nothing changes.
     pub(crate) fn stays(&self) -> bool {
-        [self.low_bytes, self.predicted_bytes, self.high_bytes] == [self.observed_bytes; 3]
+        self.bytes.ends() == [self.observed_bytes; 3]
     }
 
     /// Places the objects in a whole number of slabs: of the two next to the prediction the one with which all caches
     /// together come nearest to theirs. `short_bytes` is what those before this one lack of their predictions.
     pub(crate) fn settle(&mut self, page_bytes: u64, short_bytes: &mut i64) {
         let slab_bytes = self.pages_per_slab.saturating_mul(page_bytes);
-        let predicted = self.predicted_bytes;
+        let predicted = self.bytes.predicted_bytes;
         let least = predicted.checked_div(slab_bytes).unwrap_or(0);
         let most = predicted
             .checked_div(slab_bytes)
@@ -412,13 +395,13 @@ impl CachePrediction {
     /// Widens the bounds by factors, for other places of the same objects.
     pub(crate) fn repack(&mut self, factors: (f64, f64)) {
         self.scale_bounds(factors);
-        self.low_bytes = self.low_bytes.max(self.needed_bytes);
+        self.bytes.low_bytes = self.bytes.low_bytes.max(self.needed_bytes);
     }
 
     /// Widens the bounds by factors.
     pub(crate) fn scale_bounds(&mut self, (low, high): (f64, f64)) {
-        self.low_bytes = (self.low_bytes as f64 * low).round() as u64;
-        self.high_bytes = (self.high_bytes as f64 * high).round() as u64;
+        self.bytes.low_bytes = (self.bytes.low_bytes as f64 * low).round() as u64;
+        self.bytes.high_bytes = (self.bytes.high_bytes as f64 * high).round() as u64;
     }
 
     pub(crate) fn set_shape(&mut self, objects: u64, pages: u64) {
@@ -429,15 +412,19 @@ impl CachePrediction {
     /// Takes the ends of what can be excluded for those of what is likely, with nothing known of what lies between.
     pub(crate) fn spread_evenly(&mut self) {
         let [less, more] = [
-            self.predicted_bytes.saturating_sub(self.low_bytes),
-            self.high_bytes.saturating_sub(self.predicted_bytes),
+            self.bytes
+                .predicted_bytes
+                .saturating_sub(self.bytes.low_bytes),
+            self.bytes
+                .high_bytes
+                .saturating_sub(self.bytes.predicted_bytes),
         ];
         self.spread.add(Spread::of([less as f64, more as f64]));
     }
 
     pub(crate) fn set_bytes(&mut self, [low, expected, high]: Range) {
-        self.predicted_bytes = expected.round() as u64;
-        self.low_bytes = low.min(expected).round() as u64;
-        self.high_bytes = high.max(expected).round() as u64;
+        self.bytes.predicted_bytes = expected.round() as u64;
+        self.bytes.low_bytes = low.min(expected).round() as u64;
+        self.bytes.high_bytes = high.max(expected).round() as u64;
     }
 }

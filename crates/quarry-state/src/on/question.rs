@@ -94,10 +94,7 @@ impl KernelModel {
             .collect();
         let settings = in_force(design, &self.booted_with, &asked)?;
         let cpus = question.cpus.unwrap_or(self.cpus);
-        let possible = match question.cpus {
-            Some(cpus) => cpus,
-            None => self.nr_cpu_ids,
-        };
+        let possible = question.possible_cpus.or(question.cpus);
         let debug = match &question.debug {
             None => self.debug.clone(),
             Some(text) => {
@@ -111,13 +108,12 @@ impl KernelModel {
         let kernel = Self {
             design,
             page_bytes: question.page_bytes.unwrap_or(self.page_bytes),
-            nr_cpu_ids: question.possible_cpus.unwrap_or(possible),
+            nr_cpu_ids: possible.unwrap_or(self.nr_cpu_ids),
             cpus,
-            nodes: self.nodes,
             settings,
-            booted_with: self.booted_with.clone(),
             debug,
             is_tiny: question.tiny().unwrap_or(self.is_tiny),
+            ..self.clone()
         };
         if question.tiny() == Some(true) && !kernel.has_slub() {
             return Err(StateError(format!(
@@ -176,46 +172,30 @@ pub(crate) enum Cost {
 }
 
 /// Caches alike are one, as boot parameters say, too.
-static MERGING: Known = Known::new("SLAB_MERGE_DEFAULT", Era::V2_6_22, Era::LAST, Cost::Merging);
+static MERGING: Known = Known::from("SLAB_MERGE_DEFAULT", Era::V2_6_22, Cost::Merging);
 
 static OTHERS: [Known; 8] = [
-    Known::new("RANDOM_KMALLOC_CACHES", Era::V6_6, Era::V7_1, Cost::Copies),
-    Known::new(
-        "PARTITION_KMALLOC_CACHES",
-        Era::V7_2,
-        Era::LAST,
-        Cost::Copies,
-    ),
-    Known::new("MEMCG", Era::V5_9, Era::LAST, Cost::Accounting),
-    Known::new(
-        "MEM_ALLOC_PROFILING",
-        Era::V6_10,
-        Era::LAST,
-        Cost::Profiling,
-    ),
-    Known::new(
+    Known {
+        last: Era::V7_1,
+        ..Known::from("RANDOM_KMALLOC_CACHES", Era::V6_6, Cost::Copies)
+    },
+    Known::from("PARTITION_KMALLOC_CACHES", Era::V7_2, Cost::Copies),
+    Known::from("MEMCG", Era::V5_9, Cost::Accounting),
+    Known::from("MEM_ALLOC_PROFILING", Era::V6_10, Cost::Profiling),
+    Known::from(
         "MEM_ALLOC_PROFILING_ENABLED_BY_DEFAULT",
         Era::V6_10,
-        Era::LAST,
         Cost::ProfilingOn,
     ),
-    Known::new("SLUB_TINY", Era::V6_2, Era::LAST, Cost::Tiny),
-    Known::new(
-        "SLAB_FREELIST_RANDOM",
-        Era::V4_8,
-        Era::LAST,
-        Cost::RandomLists,
-    ),
-    Known::new(
-        "SLAB_FREELIST_HARDENED",
-        Era::V4_14,
-        Era::LAST,
-        Cost::Nothing,
-    ),
+    Known::from("SLUB_TINY", Era::V6_2, Cost::Tiny),
+    Known::from("SLAB_FREELIST_RANDOM", Era::V4_8, Cost::RandomLists),
+    Known::from("SLAB_FREELIST_HARDENED", Era::V4_14, Cost::Nothing),
 ];
 
 impl Known {
-    const fn new(name: &'static str, first: Era, last: Era, cost: Cost) -> Self {
+    /// An option that no release has dropped.
+    const fn from(name: &'static str, first: Era, cost: Cost) -> Self {
+        let last = Era::LAST;
         Self {
             name,
             first,

@@ -81,13 +81,14 @@ impl Step<'_> {
         let sum = |told: &Prediction, bytes: fn(&CachePrediction) -> u64| {
             told.caches.iter().map(bytes).fold(0, u64::saturating_add)
         };
-        let low = |told: &Prediction| sum(told, |cache| cache.low_bytes);
+        let low = |told: &Prediction| sum(told, |cache| cache.bytes.low_bytes);
         let needed = sum(told, |cache| cache.needed_bytes);
         let mut gone: u64 = 0;
         if is_other {
             let before = low(told);
             if let Some(places) = self.memory_groups(told) {
-                told.low_bytes = told
+                told.bytes.low_bytes = told
+                    .bytes
                     .low_bytes
                     .saturating_sub(before.saturating_sub(low(told)));
                 told.add(places);
@@ -121,10 +122,10 @@ impl Step<'_> {
             .unmodelled
             .iter()
             .map(|unmodelled| unmodelled.more_bytes);
-        told.high_bytes = more.fold(told.high_bytes, u64::saturating_add);
+        told.bytes.high_bytes = more.fold(told.bytes.high_bytes, u64::saturating_add);
         // The same objects need as much, packed.
-        let needed = needed.saturating_sub(gone).min(told.predicted_bytes);
-        told.low_bytes = told.low_bytes.max(needed);
+        let needed = needed.saturating_sub(gone).min(told.bytes.predicted_bytes);
+        told.bytes.low_bytes = told.bytes.low_bytes.max(needed);
     }
 
     /// True if the step comes to `first` or a later release from an earlier one; false if it is the way back. `None` if
@@ -166,8 +167,8 @@ impl Step<'_> {
                     "more, seen from the later release"
                 }
             ),
-            less_bytes: part(told.predicted_bytes, 1.0 - factors.0),
-            more_bytes: part(told.predicted_bytes, factors.1 - 1.0),
+            less_bytes: part(told.bytes.predicted_bytes, 1.0 - factors.0),
+            more_bytes: part(told.bytes.predicted_bytes, factors.1 - 1.0),
         })
     }
 
@@ -200,14 +201,14 @@ impl Step<'_> {
         for cache in &mut told.caches {
             match kmalloc_class(&cache.name) {
                 Some((_, bytes)) if smaller && bytes == old => {
-                    let low = cache.low_bytes;
+                    let low = cache.bytes.low_bytes;
                     cache.scale_bounds((new as f64 / old as f64, 1.0));
-                    less_bytes += low.saturating_sub(cache.low_bytes);
+                    less_bytes += low.saturating_sub(cache.bytes.low_bytes);
                 }
                 Some((_, bytes)) if !smaller && bytes < old => {
-                    let high = cache.high_bytes;
+                    let high = cache.bytes.high_bytes;
                     cache.scale_bounds((1.0, old as f64 / bytes.max(1) as f64));
-                    more_bytes += cache.high_bytes.saturating_sub(high);
+                    more_bytes += cache.bytes.high_bytes.saturating_sub(high);
                 }
                 _ => {}
             }
@@ -264,10 +265,10 @@ impl Step<'_> {
         let of_a_cache = (OF_A_CACHE.0 * f64::from(releases)).min(OF_A_CACHE.1);
         for cache in &mut told.caches {
             cache.scale_bounds((1.0 - of_a_cache, 1.0 + of_a_cache));
-            let bytes = part(cache.predicted_bytes, of_a_cache);
+            let bytes = part(cache.bytes.predicted_bytes, of_a_cache);
             cache.spread.add(Spread::even(bytes as f64));
         }
-        let bytes = part(told.predicted_bytes, OF_ALL * f64::from(releases));
+        let bytes = part(told.bytes.predicted_bytes, OF_ALL * f64::from(releases));
         told.spread = told.spread.beside(Spread::even(bytes as f64));
         Unmodelled {
             what: format!(
@@ -283,8 +284,8 @@ impl Step<'_> {
 impl Prediction {
     /// Lowers the bound by the part that a difference may take away of what is expected.
     fn lower(&mut self, unmodelled: &Unmodelled) {
-        let stays = 1.0 - unmodelled.less_bytes as f64 / self.predicted_bytes.max(1) as f64;
-        self.low_bytes = (self.low_bytes as f64 * stays.max(0.0)).round() as u64;
+        let stays = 1.0 - unmodelled.less_bytes as f64 / self.bytes.predicted_bytes.max(1) as f64;
+        self.bytes.low_bytes = (self.bytes.low_bytes as f64 * stays.max(0.0)).round() as u64;
     }
 
     /// Names a difference that nothing is known of but its ends.
@@ -297,7 +298,7 @@ impl Prediction {
 }
 
 fn other_pages(told: &Prediction) -> Unmodelled {
-    let bytes = part(told.predicted_bytes, OF_PAGES);
+    let bytes = part(told.bytes.predicted_bytes, OF_PAGES);
     Unmodelled {
         what: "objects and buffers that are as many or as large as pages are: 16 pairs of boots are known, 20 % off at most"
             .to_string(),
@@ -309,16 +310,16 @@ fn other_pages(told: &Prediction) -> Unmodelled {
 fn another_boot(told: &mut Prediction) -> Unmodelled {
     for cache in &mut told.caches {
         let slab_bytes = cache.pages_per_slab.saturating_mul(told.page_size);
-        if let Some(slabs) = cache.predicted_bytes.checked_div(slab_bytes) {
+        if let Some(slabs) = cache.bytes.predicted_bytes.checked_div(slab_bytes) {
             let slabs = NORMAL * SLABS_OF_A_BOOT * (slabs.min(SLABS_MAX) as f64).sqrt();
             cache
                 .spread
                 .add_chance(Spread::even(slabs * slab_bytes as f64));
         }
     }
-    let common = NORMAL * COMMON_OF_A_BOOT * told.predicted_bytes as f64;
+    let common = NORMAL * COMMON_OF_A_BOOT * told.bytes.predicted_bytes as f64;
     told.chance = told.chance.beside(Spread::even(common));
-    let bytes = part(told.predicted_bytes, OF_A_BOOT);
+    let bytes = part(told.bytes.predicted_bytes, OF_A_BOOT);
     Unmodelled {
         what: "another boot: two of one machine differ by up to 7 %".to_string(),
         less_bytes: bytes,

@@ -63,7 +63,7 @@ impl Vectors<'_> {
         if slab_bytes == 0 || needed == 0 {
             return [0.0; 3];
         }
-        let slabs = cache.predicted_bytes as f64 / slab_bytes as f64;
+        let slabs = cache.bytes.predicted_bytes as f64 / slab_bytes as f64;
         let outside = slabs * self.in_kmalloc(needed) as f64;
         if self.kernel.design.era < Era::V7_0 {
             return [outside; 3];

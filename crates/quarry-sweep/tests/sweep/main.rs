@@ -192,7 +192,7 @@ fn a_row_has_its_settings_its_answer_or_its_error() {
     });
     assert_eq!(
         row.unwrap().value("predicted_bytes"),
-        json!(told[0].predicted_bytes)
+        json!(told[0].bytes.predicted_bytes)
     );
 }
 

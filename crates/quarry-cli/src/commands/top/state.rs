@@ -269,13 +269,13 @@ fn predicted(
         return Err(format!("the formulas do not explain this kernel: {cause}"));
     }
     Ok(Predicted {
-        bytes: told.predicted_bytes,
-        low_bytes: told.likely_low_bytes,
-        high_bytes: told.likely_high_bytes,
+        bytes: told.bytes.predicted_bytes,
+        low_bytes: told.bytes.likely_low_bytes,
+        high_bytes: told.bytes.likely_high_bytes,
         caches: told
             .caches
             .into_iter()
-            .map(|cache| (cache.name, cache.predicted_bytes))
+            .map(|cache| (cache.name, cache.bytes.predicted_bytes))
             .collect(),
     })
 }

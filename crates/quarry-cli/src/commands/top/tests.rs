@@ -270,10 +270,10 @@ fn the_other_kernel_is_that_of_what_if() {
         };
         let told = predict(&state.snapshot, &question).unwrap();
         let shown = state.predicted.as_ref().unwrap();
-        assert_eq!(shown.bytes, told.predicted_bytes, "{name}");
+        assert_eq!(shown.bytes, told.bytes.predicted_bytes, "{name}");
         for row in state.rows() {
             let cache = told.caches.iter().find(|cache| cache.name == row.name);
-            assert_eq!(row.other_bytes, Some(cache.unwrap().predicted_bytes));
+            assert_eq!(row.other_bytes, Some(cache.unwrap().bytes.predicted_bytes));
         }
         releases.push(name);
         press(&mut state, "d");

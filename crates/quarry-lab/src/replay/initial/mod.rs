@@ -131,7 +131,7 @@ use fill::{Filled, Filling, Source, is_told};
 use quarry_snapshot::{CacheAttributes, SlabinfoRow, Snapshot};
 use quarry_state::{CachePrediction, Draw, Sheaves, State, in_a_kernel, kmalloc_class};
 use seen::Seen;
-use silent::{Changes, SilentDraw};
+use silent::SilentDraw;
 
 pub(super) use silent::Change;
 
@@ -166,8 +166,8 @@ pub(super) struct Held<'h> {
     object_bytes: u64,
     /// Driver's cache by type of kmalloc and class.
     typed: [[u16; CLASSES]; KMALLOC_KINDS.len()],
-    /// Frees and allocations without an event.
-    changes: Changes<'h>,
+    /// Frees and allocations without an event, with their time: the next one last.
+    changes: Vec<(u64, Change<'h>)>,
 }
 
 /// Inputs of the preparation.
@@ -212,7 +212,7 @@ impl<'h> Held<'h> {
             orphans: HashMap::new(),
             object_bytes: 0,
             typed: [[NONE; CLASSES]; KMALLOC_KINDS.len()],
-            changes: Changes::default(),
+            changes: Vec::new(),
         };
         let seen = Seen::scan(preparation, &rows)?;
         let mut fillings = Vec::new();
@@ -281,7 +281,7 @@ impl<'h> Held<'h> {
             silent.add(filling, filled.others);
             filling.stock(filled.in_sheaves, driver)?;
         }
-        silent.finish(&mut held);
+        held.changes = silent.finish();
         for filling in &fillings {
             filling.complete(driver)?;
         }
@@ -306,10 +306,8 @@ impl<'h> Held<'h> {
     /// The driver's cache that serves a kmalloc with these flags; `None` if a normal one does.
     #[inline(always)]
     pub(super) fn typed(&self, class: KmallocClass, flags: Flags) -> Option<u16> {
-        let kind = KMALLOC_KINDS
-            .iter()
-            .position(|(flag, _)| flags.has(*flag))?;
-        Some(self.typed[kind][class.index as usize]).filter(|cache| *cache != NONE)
+        let of_kind = self.typed.get(kmalloc_kind(flags))?;
+        Some(of_kind[class.index as usize]).filter(|cache| *cache != NONE)
     }
 
     /// Bytes of all objects at the beginning.
@@ -319,12 +317,13 @@ impl<'h> Held<'h> {
 
     /// When the next change without an event is due.
     pub(super) fn due_ns(&self) -> u64 {
-        self.changes.due_ns()
+        self.changes.last().map_or(u64::MAX, |(at_ns, _)| *at_ns)
     }
 
     /// The next change without an event that is due by now.
     pub(super) fn change(&mut self, now_ns: u64) -> Option<Change<'h>> {
-        self.changes.take(now_ns)
+        let next = self.changes.pop_if(|(at_ns, _)| *at_ns <= now_ns)?;
+        Some(next.1)
     }
 
     /// Takes the object that a row of the trace frees.

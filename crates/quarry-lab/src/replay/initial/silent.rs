@@ -22,9 +22,9 @@ use quarry_snapshot::SlabinfoRow;
 use quarry_state::Draw;
 use quarry_trace::RcuBatch;
 
+use super::Orphan;
 use super::fill::Filling;
 use super::seen::{Seen, Silent};
-use super::{Held, Orphan};
 
 /// Nanoseconds of the shortest life that is drawn: before its free an object of `kfree_rcu()` waits for a grace period,
 /// for which CPUs mostly have to pass a tick (1 ms with `CONFIG_HZ=1000`, the shortest).
@@ -38,27 +38,6 @@ pub(in super::super) enum Change<'h> {
     FreeHeld(Orphan<'h>),
     /// An allocation of this many bytes, from a cache of the driver or a normal kmalloc cache.
     Alloc(Option<CacheIndex>, u32),
-}
-
-/// Changes of the heap without an event, in the order of their time.
-#[derive(Default)]
-pub(super) struct Changes<'h> {
-    /// The next one last.
-    by_time: Vec<(u64, Change<'h>)>,
-}
-
-impl<'h> Changes<'h> {
-    /// When the next one is due.
-    pub(super) fn due_ns(&self) -> u64 {
-        self.by_time.last().map_or(u64::MAX, |(at_ns, _)| *at_ns)
-    }
-
-    /// The next one that is due by now.
-    pub(super) fn take(&mut self, now_ns: u64) -> Option<Change<'h>> {
-        (self.due_ns() <= now_ns)
-            .then(|| self.by_time.pop())?
-            .map(|(_, change)| change)
-    }
 }
 
 /// The batch of each object that ended, by its time; `None` for what no batch has room for. Batches take what they have
@@ -199,11 +178,11 @@ impl<'a, 'h> SilentDraw<'a, 'h> {
         }
     }
 
-    /// All changes.
-    pub(super) fn finish(mut self, held: &mut Held<'h>) {
+    /// All changes with their time, the next one last.
+    pub(super) fn finish(mut self) -> Vec<(u64, Change<'h>)> {
         self.changes
             .sort_by_key(|(at_ns, _)| std::cmp::Reverse(*at_ns));
-        held.changes.by_time = self.changes;
+        self.changes
     }
 }
 

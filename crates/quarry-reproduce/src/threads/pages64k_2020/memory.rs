@@ -62,7 +62,7 @@ fn slab_kib(
         ..Question::default()
     };
     let predicted = predict(&snapshot(name, bytes)?, &question).map_err(LabError::from)?;
-    Ok(predicted.predicted_bytes as f64 / 1024.0)
+    Ok(predicted.bytes.predicted_bytes as f64 / 1024.0)
 }
 
 pub(super) fn experiments() -> Vec<Experiment> {

@@ -74,7 +74,10 @@ fn came_out(snapshot: &Snapshot, told: &Prediction, release: &str) -> Snapshot {
     let mut after = snapshot.clone();
     after.release = Some(release.to_string());
     for (row, cache) in after.slabinfo.rows.iter_mut().zip(&told.caches) {
-        row.num_slabs = cache.predicted_bytes.div_ceil(row.pagesperslab * 4096);
+        row.num_slabs = cache
+            .bytes
+            .predicted_bytes
+            .div_ceil(row.pagesperslab * 4096);
         row.num_objs = row.num_slabs * row.objperslab;
         row.active_objs = row.num_objs.min(cache.objects + cache.kept_objects);
     }
@@ -112,23 +115,26 @@ fn shorter_lists_share_slabs() {
     let told = predict(&partial("120"), &with_set("cpu_partial=0")).unwrap();
     // Ten slabs are shared: half of them at the expected, none or all at the ends.
     let slabs = |bytes: u64| bytes / 4096;
-    assert_eq!(slabs(told.caches[0].low_bytes), 30);
-    assert_eq!(slabs(told.predicted_bytes), 35);
-    assert_eq!(slabs(told.caches[0].high_bytes), 40);
+    assert_eq!(slabs(told.caches[0].bytes.low_bytes), 30);
+    assert_eq!(slabs(told.bytes.predicted_bytes), 35);
+    assert_eq!(slabs(told.caches[0].bytes.high_bytes), 40);
     // The limit that was written counts, not the formula's.
     let told = predict(&partial("0"), &with_set("cpu_partial=0")).unwrap();
-    assert_eq!(told.predicted_bytes, told.observed_bytes);
+    assert_eq!(told.bytes.predicted_bytes, told.observed_bytes);
     let longer = predict(&partial("120"), &with_set("cpu_partial=1200")).unwrap();
-    assert_eq!(longer.predicted_bytes, longer.observed_bytes);
-    assert!(longer.high_bytes > longer.observed_bytes);
+    assert_eq!(longer.bytes.predicted_bytes, longer.observed_bytes);
+    assert!(longer.bytes.high_bytes > longer.observed_bytes);
 }
 
 #[test]
 fn more_empty_slabs_may_be_kept() {
     let told = predict(&partial("120"), &with_set("min_partial=20")).unwrap();
-    assert_eq!(told.predicted_bytes, told.observed_bytes);
+    assert_eq!(told.bytes.predicted_bytes, told.observed_bytes);
     // 20 may be kept, 6 are on the list.
-    assert_eq!(told.caches[0].high_bytes - told.observed_bytes, 14 * 4096);
+    assert_eq!(
+        told.caches[0].bytes.high_bytes - told.observed_bytes,
+        14 * 4096
+    );
 }
 
 #[test]
@@ -165,7 +171,7 @@ fn larger_pages_add_caches() {
     assert_eq!(told.from_pages_bytes, 1 << 20);
     let stacks = &told.caches[3];
     assert_eq!((stacks.slab_size, stacks.objects), (16384, 64));
-    assert!(stacks.low_bytes >= 64 * 16384, "{stacks:?}");
+    assert!(stacks.bytes.low_bytes >= 64 * 16384, "{stacks:?}");
     snapshot.release = Some("6.1.0-arm64".to_string());
     let told = predict(&snapshot, &question).unwrap();
     assert!(told.caches.iter().all(|cache| cache.name != "thread_stack"));
@@ -183,16 +189,16 @@ fn sheaves_keep_what_a_load_has_left() {
     // half full. They pin more slabs than they fill, and fewer than one each.
     assert_eq!((burst.sheaf_capacity, burst.kept_objects), (12, 156));
     assert_eq!(burst.cause, Cause::SheavesKeep);
-    let slabs = burst.predicted_bytes / 32768;
+    let slabs = burst.bytes.predicted_bytes / 32768;
     assert!((10 + 156 / 16..10 + 156).contains(&slabs), "{burst:?}");
-    assert!(burst.low_bytes < burst.observed_bytes);
-    assert!(burst.high_bytes <= (10 + 168) * 32768);
+    assert!(burst.bytes.low_bytes < burst.observed_bytes);
+    assert!(burst.bytes.high_bytes <= (10 + 168) * 32768);
     // Two CPUs have taken a sheaf of 60 each: 120 objects in slabs of 21.
     assert_eq!(
-        (grown.sheaf_capacity, grown.predicted_bytes),
+        (grown.sheaf_capacity, grown.bytes.predicted_bytes),
         (60, 6 * 4096)
     );
-    assert_eq!((empty.sheaf_capacity, empty.predicted_bytes), (12, 0));
+    assert_eq!((empty.sheaf_capacity, empty.bytes.predicted_bytes), (12, 0));
 }
 
 /// In 6.18 and 6.19 two caches have sheaves. The design of both kernels is the same, and what a cache has is not.
@@ -207,11 +213,11 @@ fn all_caches_have_sheaves_from_7_0_on() {
         of.caches.iter().map(|cache| cache.sheaf_capacity).collect()
     };
     assert_eq!(capacities(&told), capacities(&of_slub));
-    assert!(told.predicted_bytes > snapshot.slab_bytes());
+    assert!(told.bytes.predicted_bytes > snapshot.slab_bytes());
     let after = came_out(&snapshot, &told, "7.0.13");
     let back = predict(&after, &with_release("6.19")).unwrap();
     assert_eq!(back.caches[0].sheaf_capacity, 0);
-    assert!(back.caches[0].predicted_bytes < after.slabinfo.rows[0].slab_bytes(4096));
+    assert!(back.caches[0].bytes.predicted_bytes < after.slabinfo.rows[0].slab_bytes(4096));
 }
 
 #[test]
@@ -243,7 +249,7 @@ fn files_in_sysfs_are_objects() {
         .push(row("kernfs_node_cache", 136, 30, 400));
     let objects = |release: &str| {
         let told = predict(&snapshot, &with_release(release)).unwrap();
-        told.caches.last().unwrap().predicted_bytes as f64 / 4096.0 * 30.0
+        told.caches.last().unwrap().bytes.predicted_bytes as f64 / 4096.0 * 30.0
     };
     let caches = snapshot.slabinfo.rows.len() as f64;
     assert!((objects("6.18") - objects("6.16") - caches).abs() < 0.5);
@@ -258,7 +264,7 @@ fn sheaf_capacity_counts() {
             settings: vec![Setting::of("sheaf_capacity", capacity.into())],
             ..with_release("7.0")
         };
-        predict(&snapshot, &question).unwrap().predicted_bytes
+        predict(&snapshot, &question).unwrap().bytes.predicted_bytes
     };
     let all = [0, 1, 4, 60, 1020].map(bytes);
     assert!(all.is_sorted_by(|less, more| less < more), "{all:?}");
@@ -272,19 +278,21 @@ fn there_and_back() {
     // The rules that memory depends on are the same in 7.0 and 7.3.
     let same = predict(&after, &with_release("7.3")).unwrap();
     assert_eq!(same.snapshot_design, "sheaf@7.0");
-    assert_eq!(same.predicted_bytes, after.slab_bytes());
+    assert_eq!(same.bytes.predicted_bytes, after.slab_bytes());
     // What the two releases put into their objects is not known.
-    assert!(same.low_bytes < after.slab_bytes() && same.high_bytes > after.slab_bytes());
+    assert!(
+        same.bytes.low_bytes < after.slab_bytes() && same.bytes.high_bytes > after.slab_bytes()
+    );
     assert_eq!(same.unmodelled.len(), 2);
     // Without sheaves, and with smaller ones, what they keep is free.
     let back = predict(&after, &with_release("6.17")).unwrap();
     assert_eq!(back.design, "slub@6.17");
-    assert!(back.caches[0].predicted_bytes < after.slabinfo.rows[0].slab_bytes(4096));
+    assert!(back.caches[0].bytes.predicted_bytes < after.slabinfo.rows[0].slab_bytes(4096));
     assert!(back.sheaves_bytes < 0);
     let less = predict(&after, &with_set("sheaf_capacity=2")).unwrap();
     let more = predict(&after, &with_set("sheaf_capacity=60")).unwrap();
-    assert!(less.predicted_bytes < after.slab_bytes(), "{less:?}");
-    assert!(more.predicted_bytes > after.slab_bytes(), "{more:?}");
+    assert!(less.bytes.predicted_bytes < after.slab_bytes(), "{less:?}");
+    assert!(more.bytes.predicted_bytes > after.slab_bytes(), "{more:?}");
 }
 
 #[test]
@@ -292,8 +300,8 @@ fn every_release_can_be_asked_for() {
     let mut snapshot = upgraded_from();
     for era in Era::ALL {
         let told = predict(&snapshot, &with_release(era.name())).unwrap();
-        assert!(told.low_bytes <= told.predicted_bytes, "{era}");
-        assert!(told.predicted_bytes <= told.high_bytes, "{era}");
+        assert!(told.bytes.low_bytes <= told.bytes.predicted_bytes, "{era}");
+        assert!(told.bytes.predicted_bytes <= told.bytes.high_bytes, "{era}");
     }
     // SLAB stays as long as there was one.
     for row in &mut snapshot.slabinfo.rows {
@@ -357,7 +365,7 @@ fn absurd_numbers() {
                         ..Question::default()
                     };
                     let told = predict(&snapshot, &question).unwrap();
-                    assert!(told.low_bytes <= told.high_bytes);
+                    assert!(told.bytes.low_bytes <= told.bytes.high_bytes);
                     // Options may be refused there.
                     for option in OPTIONS {
                         let configs = vec![config(option)];
@@ -388,10 +396,10 @@ fn a_limit_of_orders_is_inferred_from_slabs() {
     let told = predict(&snapshot, &Question::default()).unwrap();
     assert_eq!(told.explained_caches, 4);
     assert!(told.guessed[0].contains("slub_max_order=1"), "{told:?}");
-    assert_eq!(told.predicted_bytes, snapshot.slab_bytes());
+    assert_eq!(told.bytes.predicted_bytes, snapshot.slab_bytes());
     let told = predict(&snapshot, &with_set("slub_max_order=3")).unwrap();
     assert!(told.caches.iter().all(|cache| cache.pages_per_slab > 2));
-    assert!(told.low_bytes < told.high_bytes);
+    assert!(told.bytes.low_bytes < told.bytes.high_bytes);
     // The command line says that there is none.
     let mut without = snapshot;
     without.cmdline = Some("quiet".to_string());

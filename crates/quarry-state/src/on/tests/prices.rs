@@ -88,8 +88,11 @@ fn a_tiny_kernel_is_another_one() {
         };
         let without = predict(&snapshot, &plain).unwrap();
         let cost = &told.configuration[0];
-        let sum = without.predicted_bytes.saturating_add_signed(cost.bytes);
-        assert_eq!(told.predicted_bytes, sum, "{release}");
+        let sum = without
+            .bytes
+            .predicted_bytes
+            .saturating_add_signed(cost.bytes);
+        assert_eq!(told.bytes.predicted_bytes, sum, "{release}");
         assert!(cost.low_bytes <= cost.bytes && cost.bytes <= cost.high_bytes);
         assert!(cost.bytes < 0, "{release}: {cost:?}");
     }
@@ -205,25 +208,25 @@ fn guests_share_no_slab() {
         let sums = told.guests.unwrap();
         assert_eq!(sums.count, 100);
         assert_eq!(sums.observed_bytes, 100 * snapshot.slab_bytes());
-        assert_eq!(sums.predicted_bytes, 100 * told.predicted_bytes);
+        assert_eq!(sums.bytes.predicted_bytes, 100 * told.bytes.predicted_bytes);
         assert_eq!(
-            [sums.low_bytes, sums.high_bytes],
-            [100 * told.low_bytes, 100 * told.high_bytes]
+            [sums.bytes.low_bytes, sums.bytes.high_bytes],
+            [100 * told.bytes.low_bytes, 100 * told.bytes.high_bytes]
         );
         let first = one.guests.unwrap();
         assert_eq!(
-            [first.likely_low_bytes, first.likely_high_bytes],
-            [one.likely_low_bytes, one.likely_high_bytes]
+            [first.bytes.likely_low_bytes, first.bytes.likely_high_bytes],
+            [one.bytes.likely_low_bytes, one.bytes.likely_high_bytes]
         );
-        assert!(told.likely_low_bytes * 100 < sums.likely_low_bytes);
-        assert!(told.likely_high_bytes * 100 > sums.likely_high_bytes);
+        assert!(told.bytes.likely_low_bytes * 100 < sums.bytes.likely_low_bytes);
+        assert!(told.bytes.likely_high_bytes * 100 > sums.bytes.likely_high_bytes);
     }
     // Of one kernel nothing but chance is unknown: the root of (N^2 + N) / 2.
     let told = ask(Some(100), None);
     let sums = told.guests.unwrap();
-    let one = (told.likely_high_bytes - told.predicted_bytes) as f64;
-    let all = (sums.likely_high_bytes - sums.predicted_bytes) as f64;
+    let one = (told.bytes.likely_high_bytes - told.bytes.predicted_bytes) as f64;
+    let all = (sums.bytes.likely_high_bytes - sums.bytes.predicted_bytes) as f64;
     assert!((all / one - 5050.0_f64.sqrt()).abs() < 0.01, "{all} {one}");
     assert!(ask(None, None).guests.is_none());
-    assert_eq!(ask(None, None).low_bytes, snapshot.slab_bytes());
+    assert_eq!(ask(None, None).bytes.low_bytes, snapshot.slab_bytes());
 }
