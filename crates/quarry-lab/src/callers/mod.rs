@@ -193,7 +193,7 @@ pub struct Callers {
     live_bytes: u64,
     /// Most bytes alive at once, and when they first were.
     most_live: (u64, u64),
-    /// What is alive is known: allocations and frees were recorded.
+    /// True if live memory is known: allocations and frees were recorded.
     knows_live: bool,
     waiting: Waiting,
     /// Begin and end of what was read.

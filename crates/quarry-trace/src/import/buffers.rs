@@ -40,7 +40,7 @@ pub(super) struct Buffers {
     is_over: bool,
 }
 
-/// What was held, in the order of time.
+/// The lines that were held, in the order of time.
 #[derive(Debug, Default)]
 pub(super) struct Held {
     texts: Vec<u8>,
