@@ -14,6 +14,8 @@ use super::table::{self, Row, Words};
 const CRASH: &str = "kmem:";
 /// Lines on which a row that a mailer broke may lie.
 const ROW_LINES: usize = 4;
+/// Lines of a head, which a sort moves among the rows.
+const HEAD_LINES: usize = 2;
 /// Rows that make a table without a head one, where text could look like a row.
 const ROWS_MIN: usize = 3;
 
@@ -305,15 +307,16 @@ fn apart(mut listing: Listing) -> Vec<Listing> {
     found
 }
 
-/// Tables that follow each other and are parts of one: of the same form, with other caches, without a head of their own
-/// in the second, or with one that a sort moved below the first.
+/// Tables that follow each other and are parts of one: of the same form, with other caches, and without heads, or with
+/// one that a sort moved between them.
 fn joined(listings: impl Iterator<Item = Listing>, facts: &Facts) -> Vec<Listing> {
     let mut joined: Vec<Listing> = Vec::new();
     for listing in listings {
         let fits = joined.last().is_some_and(|last| {
+            let rows = last.rows.len() + last.unread.len();
+            let are_beside = last.line + rows + HEAD_LINES >= listing.line;
             last.form == listing.form
-                && !last.is_headed
-                && (!listing.is_headed || last.line + last.rows.len() + 2 >= listing.line)
+                && (are_beside || !last.is_headed && !listing.is_headed)
                 && last.is_apart_from(&listing)
                 && !facts.part(last.line, listing.line)
         });

@@ -17,7 +17,10 @@ impl Excerpt {
                 "an excerpt: it lists {rows} of {} caches, so sums are too small; its head has {} objects in all",
                 totals.caches, totals.num_objs
             ),
-            None => format!("an excerpt: it lists {rows} caches, of how many is not told"),
+            None => {
+                let plural = if rows == 1 { "" } else { "s" };
+                format!("an excerpt: it lists {rows} cache{plural}, of how many is not told")
+            }
         }
     }
 }

@@ -9,7 +9,7 @@ use quarry_core::era::Era;
 use quarry_core::tunables::Scope;
 use quarry_designs::DesignEntry;
 use quarry_lab::ask::Source;
-use quarry_snapshot::Snapshot;
+use quarry_snapshot::{Detail, Snapshot};
 use quarry_trace::{Table, TraceMeta, UnseenFrees};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -61,8 +61,8 @@ pub(crate) struct Report<'a> {
     pub(crate) kernel: Option<&'a str>,
     /// Architecture; null if unknown.
     pub(crate) arch: Option<&'a str>,
-    /// Bytes of a page.
-    pub(crate) page_size: u64,
+    /// Bytes of a page; null if unknown.
+    pub(crate) page_size: Option<u64>,
     /// CPUs of the machine; null if unknown.
     pub(crate) cpus: Option<u32>,
     /// Number of possible CPUs (`nr_cpu_ids`); null if unknown.
@@ -285,7 +285,7 @@ fn of_trace<'a>(name: &'a str, meta: &'a TraceMeta, snapshot: Option<&'a Snapsho
     Report {
         kernel: meta.kernel.as_deref(),
         arch: meta.arch.as_deref(),
-        page_size: meta.page_size.into(),
+        page_size: Some(meta.page_size.into()),
         cpus: Some(meta.cpus),
         boot_id: meta.boot_id.as_deref(),
         trace: Some(trace),
@@ -376,7 +376,7 @@ fn of_machine<'a>(
         kind,
         kernel: snapshot.and_then(|of| of.release.as_deref()),
         arch: snapshot.and_then(|of| of.architecture.as_deref()),
-        page_size: snapshot.map_or(0, |of| of.page_bytes),
+        page_size: snapshot.map(|of| of.page_bytes).filter(|bytes| *bytes > 0),
         cpus: machine.and_then(|of| of.present_cpus),
         possible_cpus: machine.and_then(|of| of.nr_cpu_ids),
         memory_bytes: snapshot.and_then(|of| of.memory_bytes),
@@ -389,7 +389,7 @@ fn of_machine<'a>(
                 .map(|(name, value)| (name.as_str(), value.as_str()))
                 .collect()
         }),
-        slabs: snapshot.map(slabs),
+        slabs: snapshot.filter(|of| of.detail() > Detail::Bytes).map(slabs),
         trace: None,
         lacks: lacks.into_iter().map(str::to_string).collect(),
     }

@@ -206,6 +206,9 @@ fn of_trace(of: &Value, text: fn(&Value) -> String) -> String {
 fn finding(of: &Value) -> String {
     let kernel = of["kernel"].as_str().unwrap_or("an unknown kernel");
     let (name, trace) = (text(of, "name"), &of["trace"]);
+    if trace.is_null() && of["slabs"].is_null() {
+        return format!("{name} is of {kernel}, and has no slabs: quarry look says what it has.");
+    }
     if trace.is_null() {
         let (all, active) = (
             whole(of, "slabs.slab_bytes"),
@@ -272,10 +275,11 @@ fn machine(of: &Value) -> String {
         || "memory unknown".to_string(),
         |memory| format!("{} of memory", bytes(memory as u64)),
     );
-    format!(
-        "{arch}{told}, {} pages, {memory}",
-        bytes(whole(of, "page_size"))
-    )
+    let pages = number(of, "page_size").map_or_else(
+        || "pages of unknown size".to_string(),
+        |page| format!("{} pages", bytes(page as u64)),
+    );
+    format!("{arch}{told}, {pages}, {memory}")
 }
 
 fn sysctls(of: &Value) -> String {
