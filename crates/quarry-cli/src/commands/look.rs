@@ -59,6 +59,7 @@ Examples:
   quarry look monday.json tuesday.json wednesday.json
   quarry look boot.json.gz --stage boot,later
   quarry look monday.json tuesday.json wednesday.json --html week.html
+  quarry look post.txt          slabtop, slabinfo or an OOM report in a mail or a log
   quarry look mine.parquet --json";
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
@@ -67,16 +68,23 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     }
     let snapshots = snapshots(&args.files, &question::of(&args.asked)?)?;
     if let Some(answer) = Bare::of(&snapshots) {
-        return print(args, &answer);
+        return print(
+            args,
+            &answer,
+            "`quarry explain NAME` says what a column means.",
+        );
     }
     let look = Look::of(&snapshots)?;
-    print(
-        args,
-        &Answer::of(&look, &snapshots).context("there is no snapshot")?,
-    )
+    let answer = Answer::of(&look, &snapshots).context("there is no snapshot")?;
+    let hint = "`quarry what-if` asks for more, `quarry explain NAME` says what a column means.";
+    print(args, &answer, hint)
 }
 
-fn print(args: &Args, answer: &(impl JsonSchema + Serialize)) -> anyhow::Result<()> {
+fn print(
+    args: &Args,
+    answer: &(impl JsonSchema + Serialize),
+    hint: &'static str,
+) -> anyhow::Result<()> {
     let html = args.html.as_deref();
     let view = output::viewed("look", answer, look::view, html, args.force)?;
     match args.json {
@@ -85,7 +93,7 @@ fn print(args: &Args, answer: &(impl JsonSchema + Serialize)) -> anyhow::Result<
         false => {
             let show = Show {
                 rows: Some(args.top),
-                hint: "`quarry what-if` asks for more, `quarry explain NAME` says what a column means.",
+                hint,
                 ..Show::default()
             };
             terminal::print_view(&view, show)

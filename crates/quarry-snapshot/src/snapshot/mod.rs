@@ -186,7 +186,18 @@ impl Snapshot {
     ) -> Result<Self, ReportError> {
         let count = moments.len();
         let moment = moments.pop().unwrap_or_default();
-        let mut snapshot = json::of_object(file, &moment, stage)?.with_pages(stage)?;
+        let last = json::of_object(file, &moment, stage).and_then(|last| last.with_pages(stage));
+        let mut snapshot = match last {
+            // One that cannot be does not take those before it away.
+            Err(error) if count > 1 => {
+                let mut before = Self::of_moments(file, &moments)?.pop().ok_or(error)?;
+                before
+                    .notes
+                    .push("the last moment is left out: it cannot be".to_string());
+                before
+            }
+            last => last?,
+        };
         if count > 1 {
             let note = format!("the last of {count} moments in the file");
             snapshot.notes.push(note);
