@@ -60,6 +60,14 @@ pub(crate) fn read(file: &str, text: &str) -> Result<Vec<Moment>, ReportError> {
     }
     if moments.is_empty() {
         refuse(file, text, &found)?;
+        // A report of exhausted memory need not have a table.
+        let sums = log::sums(&lines_of(&lines));
+        if sums.slab_unreclaimable_pages.is_some() {
+            let mut moment = Form::Oom.named();
+            moment.insert("oom".to_string(), json!(sums));
+            found.facts.add(&mut moment, usize::MAX);
+            return Ok(vec![moment]);
+        }
         if found.facts.has(facts::MEMINFO) {
             let mut moment = Form::Meminfo.named();
             found.facts.add(&mut moment, usize::MAX);

@@ -262,6 +262,10 @@ fn what_has_no_table_says_what_it_has() {
     let found = all(meminfo).remove(0);
     assert_eq!((found.form, found.detail()), (Form::Meminfo, Detail::Bytes));
     assert_eq!(found.meminfo_slab_bytes, Some(100 << 10));
+    let sums = "> [  1.5] Mem-Info:\n> [  1.5]  slab_reclaimable:100 slab_unreclaimable:2000\n";
+    let found = all(sums).remove(0);
+    assert_eq!((found.form, found.cache_bytes.len()), (Form::Oom, 0));
+    assert_eq!(found.oom.unwrap().slab_unreclaimable_pages, Some(2000));
     let other = "foo 1 2 3 4\nand so on\n";
     assert!(Snapshot::of_bytes("paste", other.as_bytes()).is_err());
 }
