@@ -71,6 +71,12 @@ fn cache_line(release: Option<&str>) -> u32 {
 impl KernelModel {
     /// The kernels that a snapshot may be of.
     pub(crate) fn of(snapshot: &Snapshot) -> Result<Explained, StateError> {
+        if snapshot.detail() == Detail::Bytes {
+            let file = &snapshot.file;
+            return Err(StateError(format!(
+                "{file} has bytes of caches alone, no slabs: nothing can be predicted of it"
+            )));
+        }
         let busiest = busiest(snapshot);
         let guesses = match snapshot.present_cpus {
             Some(cpus) => vec![cpus],
