@@ -24,7 +24,7 @@ pub(crate) fn bytes(words: &[&str]) -> Option<CacheBytes> {
 
 /// Sums of a report of exhausted memory: `slab_reclaimable:11120 slab_unreclaimable:98031` in pages, and by node or zone
 /// with `kB`; `1048445 pages RAM`.
-pub(crate) fn sums(lines: &[&str]) -> OomSums {
+pub(crate) fn sums<'l>(lines: impl Iterator<Item = &'l str>) -> OomSums {
     let mut sums = OomSums::default();
     let (mut kib, mut pages) = (0_u64, None);
     for line in lines {

@@ -94,10 +94,6 @@ pub(super) fn find(lines: &[Line]) -> Found<'_> {
         (at, word) = finder.step(at, word);
     }
     let head = finder.head.as_ref().and_then(|head| head.form);
-    if let (Some(open), true) = (&mut finder.open, head.is_some()) {
-        // As a reversed sort leaves it.
-        open.is_headed |= head == Some(open.form);
-    }
     finder.close();
     let several = finder.found.into_iter().flat_map(apart).filter(|listing| {
         listing.is_headed || !table::needs_head(listing.form) || listing.rows.len() >= ROWS_MIN
@@ -281,11 +277,11 @@ fn apart(mut listing: Listing) -> Vec<Listing> {
             } else {
                 !beside
             };
-        let behind = names[at..]
-            .iter()
-            .filter(|name| seen.contains(*name))
-            .count();
-        if again && (!listing.is_headed || behind * 2 > names.len() - at) {
+        let most_repeat = || {
+            let behind = names[at..].iter().filter(|name| seen.contains(*name));
+            behind.count() * 2 > names.len() - at
+        };
+        if again && (!listing.is_headed || most_repeat()) {
             cuts.push(at);
             seen.clear();
         }

@@ -17,6 +17,7 @@ mod listing;
 mod packing;
 mod table;
 
+use std::cell::LazyCell;
 use std::collections::BTreeMap;
 
 use serde_json::json;
@@ -25,7 +26,7 @@ use crate::file::ReportError;
 use crate::forms::rows::{self, Cache};
 use crate::forms::{Form, Moment, log};
 use crate::slabinfo::{self, Slabinfo};
-use crate::snapshot::Excerpt;
+use crate::snapshot::{Excerpt, Totals};
 
 use listing::{Found, Listing};
 use table::Row;
@@ -44,12 +45,13 @@ const SAME: u64 = 50;
 pub(crate) fn read(file: &str, text: &str) -> Result<Vec<Moment>, ReportError> {
     let lines = packing::lines(text);
     let found = listing::find(&lines);
+    let sums = LazyCell::new(|| log::sums(lines.iter().map(|line| line.text.as_str())));
     let mut moments = Vec::new();
     for (listing, excerpt) in one_each(&found.listings) {
         let mut moment = moment(file, listing, excerpt)?;
         found.facts.add(&mut moment, listing.line);
         if listing.form == Form::Oom {
-            moment.insert("oom".to_string(), json!(log::sums(&lines_of(&lines))));
+            moment.insert("oom".to_string(), json!(*sums));
         }
         moments.push(moment);
     }
@@ -61,10 +63,9 @@ pub(crate) fn read(file: &str, text: &str) -> Result<Vec<Moment>, ReportError> {
     if moments.is_empty() {
         refuse(file, text, &found)?;
         // A report of exhausted memory need not have a table.
-        let sums = log::sums(&lines_of(&lines));
         if sums.slab_unreclaimable_pages.is_some() {
             let mut moment = Form::Oom.named();
-            moment.insert("oom".to_string(), json!(sums));
+            moment.insert("oom".to_string(), json!(*sums));
             found.facts.add(&mut moment, usize::MAX);
             return Ok(vec![moment]);
         }
@@ -77,10 +78,6 @@ pub(crate) fn read(file: &str, text: &str) -> Result<Vec<Moment>, ReportError> {
     Ok(moments)
 }
 
-fn lines_of(lines: &[packing::Line]) -> Vec<&str> {
-    lines.iter().map(|line| line.text.as_str()).collect()
-}
-
 /// Says why a text that names a form has no cache.
 fn refuse(file: &str, text: &str, found: &Found<'_>) -> Result<(), ReportError> {
     if let Some(line) = text
@@ -88,7 +85,7 @@ fn refuse(file: &str, text: &str, found: &Found<'_>) -> Result<(), ReportError> 
         .find(|line| line.contains("slabinfo - version: "))
         && !line.contains(slabinfo::VERSION)
     {
-        return Slabinfo::parse_text(file, line.trim()).map(|_| ());
+        return Slabinfo::parse_text(file, line.trim()).map(drop);
     }
     let denied = text.lines().find(|line| {
         line.contains("Permission denied")
@@ -99,15 +96,14 @@ fn refuse(file: &str, text: &str, found: &Found<'_>) -> Result<(), ReportError> 
             "/proc/slabinfo is readable by root alone: give what `sudo cat /proc/slabinfo` prints";
         return Err(ReportError::bad(file, "caches", what));
     }
-    match found.head {
+    let Some(form) = found.head else {
+        return Ok(());
+    };
+    if text.trim_start().starts_with(slabinfo::VERSION) {
         // Its parser names the line.
-        Some(Form::Slabinfo) if text.trim_start().starts_with(slabinfo::VERSION) => {
-            let rows = Slabinfo::parse_text(file, text.trim_start())?;
-            rows::moment(Form::Slabinfo, file, &[], None).map(|_| drop(rows))
-        }
-        Some(form) => rows::moment(form, file, &[], None).map(|_| ()),
-        None => Ok(()),
+        Slabinfo::parse_text(file, text.trim_start())?;
     }
+    rows::moment(form, file, &[], None).map(drop)
 }
 
 /// The tables, one for each moment, with what is known of the caches that they lack.
@@ -137,7 +133,7 @@ fn one_each(listings: &[Listing]) -> Vec<(&Listing, Option<Excerpt>)> {
 fn is_same_moment(one: &Listing, other: &Listing) -> bool {
     let objects = |listing: &Listing| -> BTreeMap<String, u64> {
         let rows = listing.rows.iter();
-        rows.filter_map(|row| Some((row.name().to_string(), row.objects()?.0)))
+        rows.filter_map(|row| Some((row.name().to_string(), row.objects()?)))
             .collect()
     };
     let (one_objects, other_objects) = (objects(one), objects(other));
@@ -151,10 +147,10 @@ fn is_same_moment(one: &Listing, other: &Listing) -> bool {
 }
 
 /// The sums of caches that a table leaves out; `None` if it seems whole.
-fn excerpt(listing: &Listing, totals: Option<crate::snapshot::Totals>) -> Option<Excerpt> {
+fn excerpt(listing: &Listing, totals: Option<Totals>) -> Option<Excerpt> {
     // Its own rows exceed a head of another reading.
     let objects = listing.rows.iter().filter_map(Row::objects);
-    let objects = objects.fold(0_u64, |sum, (count, _)| sum.saturating_add(count));
+    let objects = objects.fold(0, u64::saturating_add);
     let totals =
         totals.filter(|totals| objects <= totals.num_objs.saturating_add(totals.num_objs / SAME));
     let is_part = match totals {

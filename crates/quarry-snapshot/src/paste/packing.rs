@@ -172,9 +172,13 @@ fn cells(line: &str) -> Cow<'_, str> {
 
 /// True for a text with elements of HTML that hold tables or listings.
 fn is_html(text: &str) -> bool {
-    const MARKS: [&str; 6] = ["<pre", "</pre", "</td>", "<br", "</p>", "</div>"];
-    let lower = text.to_ascii_lowercase();
-    MARKS.iter().any(|mark| lower.contains(mark))
+    const MARKS: [&str; 6] = ["pre", "/pre", "/td>", "br", "/p>", "/div>"];
+    let begins = |tag: &str, mark: &str| {
+        let begin = tag.get(..mark.len());
+        begin.is_some_and(|begin| begin.eq_ignore_ascii_case(mark))
+    };
+    let mut tags = text.split('<').skip(1);
+    tags.any(|tag| MARKS.iter().any(|mark| begins(tag, mark)))
 }
 
 /// The text of HTML: a line for each row, paragraph and break, and a blank for each cell.

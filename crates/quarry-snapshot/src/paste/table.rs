@@ -28,11 +28,11 @@ impl Row {
         }
     }
 
-    /// Objects of the cache, and bytes from one to the next, if the form has them.
-    pub(super) fn objects(&self) -> Option<(u64, u64)> {
+    /// Objects of the cache, if the form has them.
+    pub(super) fn objects(&self) -> Option<u64> {
         match self {
-            Self::Counted(row) => Some((row.num_objs, row.objsize)),
-            Self::Computed(cache) => Some((cache.num_objs, cache.objsize)),
+            Self::Counted(row) => Some(row.num_objs),
+            Self::Computed(cache) => Some(cache.num_objs),
             Self::Bytes(_) | Self::Unknown(_) => None,
         }
     }
