@@ -57,6 +57,12 @@ impl SlabinfoRow {
         pages.saturating_mul(page_bytes)
     }
 
+    /// Bytes of all objects that the slabs have room for.
+    #[must_use]
+    pub fn object_bytes(&self) -> u64 {
+        self.num_objs.saturating_mul(self.objsize)
+    }
+
     /// Bytes of the objects that are not known to be free.
     #[must_use]
     pub fn active_bytes(&self) -> u64 {
@@ -168,6 +174,13 @@ impl Slabinfo {
     #[must_use]
     pub fn slab_bytes(&self, page_bytes: u64) -> u64 {
         let bytes = self.rows.iter().map(|row| row.slab_bytes(page_bytes));
+        bytes.fold(0, u64::saturating_add)
+    }
+
+    /// Bytes of all objects of all caches.
+    #[must_use]
+    pub fn object_bytes(&self) -> u64 {
+        let bytes = self.rows.iter().map(SlabinfoRow::object_bytes);
         bytes.fold(0, u64::saturating_add)
     }
 

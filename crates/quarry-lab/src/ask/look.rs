@@ -8,7 +8,6 @@ use quarry_snapshot::Snapshot;
 use super::answers::{Answer, Answers, Cost, How, InputSize, OfInput, Ready};
 use super::{At, Known, Source};
 use crate::error::LabError;
-use crate::known::check_slabs;
 use crate::look;
 
 question! {
@@ -99,7 +98,6 @@ impl Answers for Look {
         let Ready::Snapshot(snapshot, state) = ready else {
             return Err(LabError::Usage("look needs a snapshot".to_string()));
         };
-        check_slabs(snapshot, "a look")?;
         // Predictions of other kernels are lists, which rows do not have: what-if asks for them.
         let look = look::Look::now(snapshot, state)?;
         Answer::apart(vec![look], |look| std::mem::take(&mut look.caches), how)

@@ -70,23 +70,20 @@ fn finding(look: &Look, snapshot: &Snapshot) -> String {
             percent(cache.slab_bytes, look.slab_bytes)
         )
     });
-    let listed = match (snapshot.excerpt, snapshot.meminfo_slab_bytes) {
-        (Some(excerpt), slab) => {
-            let all = excerpt.totals.map(|totals| {
-                format!(
-                    "{} of objects in {} caches, by its head",
-                    bytes(totals.object_bytes),
-                    totals.caches
-                )
-            });
-            let all = all.or(slab.map(|slab| format!("{} by meminfo's Slab", bytes(slab))));
-            let rows = snapshot.slabinfo.rows.len();
-            all.map_or_else(String::new, |all| {
-                format!(" It lists {rows} caches; all have {all}.")
-            })
-        }
-        (None, _) => String::new(),
-    };
+    let all = snapshot.excerpt.and_then(|excerpt| {
+        let of_head = excerpt.totals.map(|totals| {
+            let all = bytes(totals.object_bytes);
+            format!("{all} of objects in {} caches, by its head", totals.caches)
+        });
+        of_head.or_else(|| {
+            let slab = snapshot.meminfo_slab_bytes?;
+            Some(format!("{} by meminfo's Slab", bytes(slab)))
+        })
+    });
+    let rows = snapshot.slabinfo.rows.len();
+    let listed = all.map_or_else(String::new, |all| {
+        format!(" It lists {rows} caches; all have {all}.")
+    });
     format!(
         "{name} has {} in slabs{of_memory}, {} of it reclaimable: {} is live objects{largest}.{listed}",
         bytes(look.slab_bytes),
@@ -100,18 +97,13 @@ fn verdict(growth: &Growth) -> String {
     let time = growth
         .seconds
         .map_or_else(String::new, |seconds| format!(" in {}", duration(seconds)));
-    let change = match growth.basis {
-        Basis::Rows => signed(growth.slab_bytes.into()),
-        Basis::Heads => format!(
-            "{} of objects, by the heads",
-            signed(growth.slab_bytes.into())
-        ),
-        Basis::Meminfo => format!("{} by meminfo's Slab", signed(growth.slab_bytes.into())),
-        Basis::RowsOfBoth => format!(
-            "{} in the caches that both list",
-            signed(growth.slab_bytes.into())
-        ),
+    let basis = match growth.basis {
+        Basis::Rows => "",
+        Basis::Heads => " of objects, by the heads",
+        Basis::Meminfo => " by meminfo's Slab",
+        Basis::RowsOfBoth => " in the caches that both list",
     };
+    let change = signed(growth.slab_bytes.into()) + basis;
     if !growth.other_machine.is_empty() {
         return format!(
             "The first and the last are of different machines or kernels ({}): {change} of slab memory between them is \

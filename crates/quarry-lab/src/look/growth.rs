@@ -166,14 +166,12 @@ pub(super) fn between(snapshots: &[Snapshot], looks: &[Look]) -> Growth {
         parts.fold(0, i64::saturating_add)
     };
     let whole = first.zip(last).and_then(|(first, last)| whole(first, last));
-    let excerpts = [first, last].into_iter().flatten();
-    let (basis, slab_bytes) = match whole {
-        Some(whole) => whole,
-        None if excerpts.into_iter().any(|of| of.excerpt.is_some()) => {
-            (Basis::RowsOfBoth, sum(|cache| cache.slab_bytes))
-        }
-        None => (Basis::Rows, sum(|cache| cache.slab_bytes)),
+    let mut ends = [first, last].into_iter().flatten();
+    let of_rows = match ends.any(|of| of.excerpt.is_some()) {
+        true => Basis::RowsOfBoth,
+        false => Basis::Rows,
     };
+    let (basis, slab_bytes) = whole.unwrap_or((of_rows, sum(|cache| cache.slab_bytes)));
     let is_known = basis != Basis::RowsOfBoth || !names.is_empty();
     let mut growth = Growth {
         slab_bytes,
@@ -261,11 +259,7 @@ fn whole(first: &Snapshot, last: &Snapshot) -> Option<(Basis, i64)> {
     let change = |from: u64, to: u64| i64::try_from(i128::from(to) - i128::from(from)).ok();
     let objects = |of: &Snapshot| match of.excerpt {
         Some(excerpt) => excerpt.totals.map(|totals| totals.object_bytes),
-        None => {
-            let rows = of.slabinfo.rows.iter();
-            let bytes = rows.map(|row| row.num_objs.saturating_mul(row.objsize));
-            Some(bytes.fold(0, u64::saturating_add))
-        }
+        None => Some(of.slabinfo.object_bytes()),
     };
     if let (Some(from), Some(to)) = (objects(first), objects(last)) {
         return Some((Basis::Heads, change(from, to)?));

@@ -281,9 +281,7 @@ impl Snapshot {
                 snapshot.page_bytes
             )));
         }
-        let rows = snapshot.slabinfo.rows.iter();
-        let objects = rows.map(|row| row.num_objs.saturating_mul(row.objsize));
-        let objects = objects.fold(0, u64::saturating_add);
+        let objects = snapshot.slabinfo.object_bytes();
         if let Some(memory) = snapshot.memory_bytes
             && objects > memory
         {
