@@ -144,7 +144,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     }
 }
 
-/// Objects and blocks that are alive at the end, as far as that is known.
+/// Objects and blocks that are alive at the end, or that their number is unknown.
 fn alive(meta: &TraceMeta) -> String {
     let orphans = Orphans::of(meta);
     match (orphans.never_freed_objects, orphans.never_freed_pages) {

@@ -31,7 +31,7 @@ pub(crate) struct TraceInfo<'a> {
     pub(crate) lost_events: u64,
     /// Most objects alive at once; null if their allocations or frees were not recorded, as `assumptions` says.
     pub(crate) peak_live_objects: Option<u32>,
-    /// Most bytes asked for by live objects at once; null likewise.
+    /// Most bytes asked for by live objects at once; null if that is unknown, as `assumptions` says.
     pub(crate) peak_live_bytes: Option<u64>,
     /// Events that are missing beside those that were recorded, and what is not known without them; null if none are.
     pub(crate) missing_events: Option<String>,
@@ -85,7 +85,7 @@ pub(crate) struct Orphans {
     pub(crate) implied_page_frees: u64,
     /// Objects still alive at the end; null if their allocations or frees were not recorded, as `assumptions` says.
     pub(crate) never_freed_objects: Option<u64>,
-    /// Page blocks still alive at the end; null likewise.
+    /// Page blocks still alive at the end; null if that is unknown, as `assumptions` says.
     pub(crate) never_freed_pages: Option<u64>,
     /// Page blocks freed with another order than they were allocated with (split blocks).
     pub(crate) page_order_mismatches: u64,

@@ -70,11 +70,11 @@ pub struct Caller {
     pub waste_bytes: u64,
     /// Bytes of its slots that were in use when most bytes of all callers were; null if frees were not recorded.
     pub peak_live_bytes: Option<u64>,
-    /// Objects that were alive then; null likewise.
+    /// Objects that were alive then; null if frees were not recorded.
     pub peak_live_objects: Option<u64>,
-    /// Bytes of its slots that are in use at the end; null likewise.
+    /// Bytes of its slots that are in use at the end; null if frees were not recorded.
     pub end_live_bytes: Option<u64>,
-    /// Objects that are alive at the end; null likewise.
+    /// Objects that are alive at the end; null if frees were not recorded.
     pub end_live_objects: Option<u64>,
     /// Frees of its objects.
     pub frees: u64,
@@ -113,9 +113,9 @@ pub struct Totals {
     pub bytes_alloc: u64,
     /// Most bytes of slots in use at once; null if frees were not recorded.
     pub peak_live_bytes: Option<u64>,
-    /// Time at which they first were, by the recording's clock; null likewise.
+    /// Time at which they first were, by the recording's clock; null if frees were not recorded.
     pub peak_time_ns: Option<u64>,
-    /// Bytes of slots in use at the end; null likewise.
+    /// Bytes of slots in use at the end; null if frees were not recorded.
     pub end_live_bytes: Option<u64>,
     /// Frees of these objects.
     pub frees: u64,

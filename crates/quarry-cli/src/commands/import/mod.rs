@@ -259,9 +259,9 @@ pub(crate) struct Summary<'a> {
     first_skipped: Option<&'a str>,
     /// Most objects alive at once; null if their allocations or frees were not recorded, as `assumptions` says.
     peak_live_objects: Option<u32>,
-    /// Most bytes asked for by live objects at once; null likewise.
+    /// Most bytes asked for by live objects at once; null if that is unknown, as `assumptions` says.
     peak_live_bytes: Option<u64>,
-    /// Most pages alive at once; null likewise.
+    /// Most pages alive at once; null if that is unknown, as `assumptions` says.
     peak_live_pages: Option<u64>,
     /// Events that are missing beside those that were recorded, and what is not known without them; null if none are.
     missing_events: Option<String>,
