@@ -3,7 +3,7 @@
 use quarry_view::Form::{Bytes, Change, Count, Ratio, Text};
 use quarry_view::units::{bytes, count, signed};
 use quarry_view::value::{at, list, number, text};
-use quarry_view::{Chart, Doc, Grid, Section, Spec, View, column, file_name, headed, runs};
+use quarry_view::{Chart, Column, Doc, Grid, Section, Spec, View, column, file_name, headed, runs};
 use serde_json::{Value, json};
 
 /// Tables of predictions.
@@ -14,16 +14,8 @@ const PREDICTIONS: Spec = Spec {
     rows: "runs",
     first: 0,
     columns: || {
-        vec![
-            column("observed", "observed_bytes", Bytes),
-            column("predicted", "predicted_bytes", Bytes),
-            column("change", "", Ratio)
-                .about("Predicted less observed, as a part of what was observed.")
-                .computed(relative),
-            column("9 in 10\nfrom", "likely_low_bytes", Bytes),
-            column("9 in 10\nto", "likely_high_bytes", Bytes),
-            column("low", "low_bytes", Bytes).more(),
-            column("high", "high_bytes", Bytes).more(),
+        let mut columns = sizes().to_vec();
+        columns.extend([
             column("difference", "", Change)
                 .about("Predicted less observed.")
                 .computed(difference)
@@ -31,7 +23,8 @@ const PREDICTIONS: Spec = Spec {
             column("to page allocator", "to_pages_bytes", Bytes).more(),
             column("from page allocator", "from_pages_bytes", Bytes).more(),
             column("sheaves", "sheaves_bytes", Change).more(),
-        ]
+        ]);
+        columns
     },
 };
 
@@ -40,18 +33,10 @@ const CACHES: Spec = Spec {
     rows: "runs.caches",
     first: 12,
     columns: || {
-        vec![
-            column("name", "name", Text),
-            column("observed", "observed_bytes", Bytes),
-            column("predicted", "predicted_bytes", Bytes),
-            column("change", "", Ratio)
-                .about("Predicted less observed, as a part of what was observed.")
-                .computed(relative),
-            column("because", "cause", Text).worded(because),
-            column("9 in 10\nfrom", "likely_low_bytes", Bytes),
-            column("9 in 10\nto", "likely_high_bytes", Bytes),
-            column("low", "low_bytes", Bytes).more(),
-            column("high", "high_bytes", Bytes).more(),
+        let mut columns = sizes().to_vec();
+        columns.insert(0, column("name", "name", Text));
+        columns.insert(4, column("because", "cause", Text).worded(because));
+        columns.extend([
             column("slab\nsize", "slab_size", Count),
             column("objs per\nslab", "objs_per_slab", Count)
                 .about("`32 > 8` is the snapshot's, then the prediction's.")
@@ -59,9 +44,25 @@ const CACHES: Spec = Spec {
             column("pages per\nslab", "pages_per_slab", Count)
                 .about("`2 > 1` is the snapshot's, then the prediction's.")
                 .worded(|cache| became(cache, "observed_pages_per_slab", "pages_per_slab")),
-        ]
+        ]);
+        columns
     },
 };
+
+/// Columns of both tables.
+fn sizes() -> [Column; 7] {
+    [
+        column("observed", "observed_bytes", Bytes),
+        column("predicted", "predicted_bytes", Bytes),
+        column("change", "", Ratio)
+            .about("Predicted less observed, as a part of what was observed.")
+            .computed(relative),
+        column("9 in 10\nfrom", "likely_low_bytes", Bytes),
+        column("9 in 10\nto", "likely_high_bytes", Bytes),
+        column("low", "low_bytes", Bytes).more(),
+        column("high", "high_bytes", Bytes).more(),
+    ]
+}
 
 fn difference(told: &Value) -> Option<f64> {
     Some(number(told, "predicted_bytes")? - number(told, "observed_bytes")?)
@@ -145,12 +146,9 @@ fn notes(answer: &Value) -> Vec<String> {
         told.extend((!debugging.is_empty()).then(|| format!("debugging is on: {debugging}")));
     }
     for run in runs {
-        told.extend(
-            moved(run)
-                .into_iter()
-                .filter(|note| !told.contains(note))
-                .collect::<Vec<_>>(),
-        );
+        let mut more = moved(run);
+        more.retain(|note| !told.contains(note));
+        told.extend(more);
     }
     told
 }
@@ -266,10 +264,10 @@ fn caches(run: &Value, name: &str) -> Section {
         bytes[0].max(bytes[1])
     };
     caches.sort_by(|a, b| {
-        let by_change = change(b).total_cmp(&change(a));
-        by_change
-            .then(largest(b).total_cmp(&largest(a)))
-            .then_with(|| text(a, "name").cmp(text(b, "name")))
+        let by_size = change(b)
+            .total_cmp(&change(a))
+            .then(largest(b).total_cmp(&largest(a)));
+        by_size.then_with(|| text(a, "name").cmp(text(b, "name")))
     });
     Section::new(headed("Caches that change most", name)).with(CACHES.table(caches))
 }
