@@ -34,11 +34,13 @@ impl Draw {
     /// A point of the distributions of what is unknown of a cache. What it has in common with others is as in `common`.
     pub(crate) fn point(&mut self, common: Option<&Point>) -> Point {
         let mut point = Point::all(Level::Expected);
-        let is_expected = self.is_expected;
-        for unknown in Unknown::ALL.into_iter().filter(|_| !is_expected) {
+        if self.is_expected {
+            return point;
+        }
+        for unknown in Unknown::ALL {
             let level = match common.filter(|_| self.happens(unknown.common())) {
                 Some(common) => common[unknown],
-                None => Level::At(self.part()),
+                None => self.level(),
             };
             point = point.with(unknown, level);
         }
@@ -47,11 +49,14 @@ impl Draw {
 
     /// A quantity that lies evenly on each side of what is expected.
     pub(crate) fn of(&mut self, range: Range) -> u64 {
-        let level = match self.is_expected {
+        self.level().of(range).round() as u64
+    }
+
+    fn level(&mut self) -> Level {
+        match self.is_expected {
             true => Level::Expected,
             false => Level::At(self.part()),
-        };
-        level.of(range).round() as u64
+        }
     }
 
     /// One of this many, in all states.

@@ -11,9 +11,7 @@ use quarry_snapshot::{CacheAttributes, HiddenCache, SlabinfoRow, Snapshot};
 use crate::error::StateError;
 use crate::kernel::{Explained, KernelModel, MAX_ORDER, Run, line_of};
 use crate::lay::brought::Brought;
-use crate::lay::places::{Holding, Reported};
 use crate::lay::{Lay, longest_list};
-use crate::unknown::Point;
 
 /// A snapshot, ready for questions. That costs more than to answer one of them.
 pub struct State<'a> {
@@ -39,9 +37,9 @@ pub struct CacheState<'a> {
     /// Its attributes in sysfs.
     pub sysfs: Option<&'a CacheAttributes>,
     /// Hidden state that a debugger read of it.
-    hidden: Option<&'a HiddenCache>,
+    pub(crate) hidden: Option<&'a HiddenCache>,
     /// Slabs on nodes' lists, if sysfs counted them at the moment of the row.
-    partial: Option<u64>,
+    pub(crate) partial: Option<u64>,
     /// The cache by the distance of its objects; `None` if no cache has it.
     pub(crate) slot: Option<CacheParams>,
     /// The cache without debugging, if it has debugging.
@@ -51,7 +49,7 @@ pub struct CacheState<'a> {
     /// Objects of a sheaf: as sysfs says, or as the formula does.
     pub(crate) sheaf_capacity: u32,
     /// Empty slabs that a node keeps: as sysfs says, or as the formula does.
-    min_partial: u64,
+    pub(crate) min_partial: u64,
     /// Distribution of the objects over the slabs.
     pub(crate) lay: Lay,
     /// The same if a single CPU uses the cache and its other slabs are full, where no count of sysfs tells.
@@ -169,11 +167,9 @@ impl<'a> State<'a> {
                 ),
             });
         }
-        let limit = || {
-            let mut settings = first.booted_with.iter();
-            settings.find(|setting| setting.name() == MAX_ORDER)
-        };
-        if let (None, Some(limit)) = (&self.snapshot.cmdline, limit()) {
+        let mut settings = first.booted_with.iter();
+        let limit = settings.find(|setting| setting.name() == MAX_ORDER);
+        if let (None, Some(limit)) = (&self.snapshot.cmdline, limit) {
             guessed.push(format!(
                 "the command line is not told: {} is taken, which gives more caches their slabs than the default",
                 limit.short()
@@ -258,7 +254,12 @@ impl<'a> CacheState<'a> {
             let params = kernel.debug.on(params, row, sysfs);
             kernel.geometry_of(&row.name, &params, line)
         });
-        let sheaf_capacity = sheaf_capacity(sysfs, computed.as_ref());
+        let told = |file| sysfs.and_then(|sysfs| sysfs.number(file));
+        let by_formula = |number: fn(&Geometry) -> u32| computed.as_ref().map_or(0, number);
+        let sheaf_capacity = match told("sheaf_capacity") {
+            Some(told) => u32::try_from(told).unwrap_or(0).min(SHEAF_CAPACITY_MAX),
+            None => by_formula(|geometry| geometry.sheaf_capacity),
+        };
         let longest = computed.as_ref().map_or(0.0, longest_list);
         let lay_of = |cpus| {
             let sheaves = kernel.sheaves(sheaf_capacity);
@@ -267,20 +268,12 @@ impl<'a> CacheState<'a> {
         };
         // With debugging no CPU holds a slab, nor in the smallest configuration.
         let debug = kernel.debug.flags(row, sysfs).debug();
-        let mut lay = lay_of(if debug || kernel.is_tiny {
-            0
-        } else {
-            kernel.cpus
-        });
+        let has_cpus = !debug && !kernel.is_tiny;
+        let mut lay = lay_of(if has_cpus { kernel.cpus } else { 0 });
         lay.brought = Brought::of(&row.name, lay.objects(), kernel.cpus);
         // What overflowed the lists of CPUs came to all of them.
         lay.brought.by_all |= lay.partial > 0.0 && !is_shrunk;
-        let min_partial = sysfs.and_then(|sysfs| sysfs.number("min_partial"));
-        let by_formula = || {
-            computed
-                .as_ref()
-                .map_or(0, |geometry| geometry.min_partial.into())
-        };
+        let min_partial = || by_formula(|geometry| geometry.min_partial).into();
         Self {
             row,
             sysfs,
@@ -290,7 +283,7 @@ impl<'a> CacheState<'a> {
             original,
             debugging_bytes: kernel.debug.bytes(row, original.as_ref()),
             sheaf_capacity,
-            min_partial: min_partial.unwrap_or_else(by_formula),
+            min_partial: told("min_partial").unwrap_or_else(min_partial),
             lay_of_one_cpu: lay.half_full.then(|| Lay {
                 brought: lay.brought,
                 ..lay_of(1)
@@ -318,27 +311,5 @@ impl CacheState<'_> {
     #[must_use]
     pub fn dropped(&self, staying: f64) -> f64 {
         self.lay.dropped(staying)
-    }
-
-    /// Places of its objects at a point of what is unknown.
-    pub(crate) fn holding(&self, snapshot: &Snapshot, cpus: u32, at: &Point) -> Holding {
-        let reported = Reported {
-            row: self.row,
-            hidden: self.hidden,
-            partial: self.partial,
-            lists: snapshot.cpu_partial_lists(self.row),
-            min_partial: self.min_partial,
-            cpus,
-            has_sheaves: self.sheaf_capacity > 0,
-        };
-        Holding::observed(&self.lay, at, reported)
-    }
-}
-
-/// Objects of a sheaf: as sysfs says, or else as the formulas do.
-fn sheaf_capacity(sysfs: Option<&CacheAttributes>, computed: Option<&Geometry>) -> u32 {
-    match sysfs.and_then(|sysfs| sysfs.number("sheaf_capacity")) {
-        Some(told) => u32::try_from(told).unwrap_or(0).min(SHEAF_CAPACITY_MAX),
-        None => computed.map_or(0, |geometry| geometry.sheaf_capacity),
     }
 }

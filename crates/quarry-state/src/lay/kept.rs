@@ -5,7 +5,7 @@ use crate::lay::sheaves::Sheaves;
 use quarry_snapshot::{CacheAttributes, HiddenCache, SlabinfoRow};
 
 use crate::lay::demand::{Demand, thinned};
-use crate::lay::pinned::{Beyond, between, idle_of, placed_in};
+use crate::lay::pinned::{between, beyond, idle_of, placed_in};
 use crate::lay::users::{Cpus, reached};
 use crate::lay::{Lay, Shape};
 use crate::unknown::{Level, Point, Range, Unknown};
@@ -18,23 +18,6 @@ pub(crate) struct Outcome {
     pub(crate) kept: f64,
     /// Sheaves beside the main ones of the CPUs.
     pub(crate) sheaves: f64,
-}
-
-/// A cache after a burst in SLUB, in slabs of the snapshot.
-struct Burst {
-    /// Slabs that CPUs have used up.
-    full: f64,
-    /// Slabs with free objects, those that CPUs hold included.
-    open: f64,
-    /// Those of them that stay although nothing may need them.
-    idle: f64,
-    /// Objects in the open slabs.
-    objects: f64,
-    /// Free objects that count as free, and those of the CPUs' partial lists.
-    free: f64,
-    /// Slabs of the nodes' lists are there because of objects in them: beyond `min_partial` a node
-    /// gives back each slab that becomes empty.
-    is_pinned: bool,
 }
 
 /// Objects that sheaves and barns keep after a load.
@@ -173,64 +156,46 @@ impl Lay {
     /// A load has come and gone.
     fn after_burst(&self, at: &Point, from: &Shape, to: &Shape, cpus: &Cpus) -> Outcome {
         let users = self.users(at, cpus);
-        let ratio = self.slots / to.slots;
-        let kept = after_load(&to.sheaves, at[Unknown::Kept]);
-        let burst = self.burst(at, users, from, cpus);
-        let kept_here = kept.min(burst.free);
-        let kept_beyond = kept - kept_here;
-        let open = burst.open * ratio;
-        let packed = burst.objects / to.slots;
-        let mut pinned = match at[Unknown::Placed] {
-            Level::Least => packed.min(open),
-            level => placed_in(open, burst.objects, kept_here, to.slots, level),
-        };
-        if !burst.is_pinned {
-            // Nodes keep slabs that nothing needs.
-            let empty = (open - pinned).clamp(0.0, to.min_partial);
-            pinned += at[Unknown::Lists].of([0.0, empty, empty]);
-        }
-        let beyond = Beyond {
-            idle: burst.idle * ratio,
-            kept: kept_beyond,
-            slots: to.slots,
-        };
-        let slabs =
-            burst.full * ratio + pinned + beyond.pinned(at[Unknown::Went], at[Unknown::Placed]);
-        Outcome {
-            slabs,
-            kept: kept_here + kept_beyond * f64::from(burst.idle > 0.0),
-            sheaves: to.sheaves.beside_main() as f64,
-        }
-    }
-
-    /// Slabs that a burst has left in SLUB.
-    fn burst(&self, at: &Point, users: f64, from: &Shape, cpus: &Cpus) -> Burst {
+        // Slabs of the snapshot that CPUs have used up.
         let full = self.full_with(at, users, cpus) * self.demand.grain / self.slots;
         let part = users / self.demand.users.max(1.0);
         let lists = self.listed(at) * part;
         // A CPU holds a slab, or what else it takes at once.
         let held = users * (self.demand.grain / self.slots).min(1.0);
         let free = self.partial * self.slots - self.partial_objects;
+        // Slabs of the nodes' lists are there because of objects in them: beyond `min_partial` a node gives back each slab
+        // that becomes empty. The others stay although nothing may need them.
         let is_pinned = free > from.min_partial * self.slots;
-        let idle = if is_pinned {
-            0.0
-        } else {
-            self.partial.min(from.min_partial)
+        let idle = match is_pinned {
+            true => 0.0,
+            false => self.partial.min(from.min_partial),
         };
+        let idle = idle + lists + held;
         // What CPUs use of their slabs is hidden: half.
         let half = at[Unknown::Hidden].of([0.0, 0.5, 1.0]) * self.slots;
         let (per_listed, per_held) = match self.is_exact {
             true => (self.per_listed(), self.demand.used().min(self.slots)),
             false => (half, half),
         };
-        let on_cpus = lists * per_listed + held * per_held;
-        Burst {
-            full,
-            open: self.partial + lists + held,
-            idle: idle + lists + held,
-            objects: self.partial_objects + on_cpus,
-            free: free + lists * (self.slots - per_listed),
-            is_pinned,
+        let objects = self.partial_objects + (lists * per_listed + held * per_held);
+        let kept = after_load(&to.sheaves, at[Unknown::Kept]);
+        let kept_here = kept.min(free + lists * (self.slots - per_listed));
+        let kept_beyond = kept - kept_here;
+        let ratio = self.slots / to.slots;
+        let open = (self.partial + lists + held) * ratio;
+        let mut pinned = match at[Unknown::Placed] {
+            Level::Least => (objects / to.slots).min(open),
+            level => placed_in(open, objects, kept_here, to.slots, level),
+        };
+        if !is_pinned {
+            // Nodes keep slabs that nothing needs.
+            let empty = (open - pinned).clamp(0.0, to.min_partial);
+            pinned += at[Unknown::Lists].of([0.0, empty, empty]);
+        }
+        Outcome {
+            slabs: full * ratio + pinned + beyond(idle * ratio, kept_beyond, to.slots, at),
+            kept: kept_here + kept_beyond * f64::from(idle > 0.0),
+            sheaves: to.sheaves.beside_main() as f64,
         }
     }
 
@@ -277,22 +242,15 @@ impl Lay {
     /// From sheaves after a burst to larger or smaller ones. What no longer fits is free.
     fn rescaled(&self, at: &Point, from: &Shape, to: &Shape, cpus: &Cpus) -> Outcome {
         let kept = self.kept_at(at);
-        let (before, most) = (
-            from.sheaves.after_load() as f64,
-            to.sheaves.after_load() as f64,
-        );
+        let [before, most] = [from, to].map(|shape| shape.sheaves.after_load() as f64);
         let gone = kept * (1.0 - (most / before.max(1.0)).min(1.0));
         let left = self.without(gone, at[Unknown::Placed]);
         let free = self.partial * self.slots - self.partial_objects;
-        let more = Beyond {
-            idle: self.partial.min(from.min_partial) * self.slots / to.slots,
-            kept: (most - before - free).max(0.0),
-            slots: to.slots,
-        };
+        let idle = self.partial.min(from.min_partial) * self.slots / to.slots;
+        let more = (most - before - free).max(0.0);
         Outcome {
-            slabs: left.slabs_in(at, from, to, cpus)
-                + more.pinned(at[Unknown::Went], at[Unknown::Placed]),
-            kept: (kept - gone + more.kept).min(most),
+            slabs: left.slabs_in(at, from, to, cpus) + beyond(idle, more, to.slots, at),
+            kept: (kept - gone + more).min(most),
             sheaves: to.sheaves.beside_main() as f64,
         }
     }

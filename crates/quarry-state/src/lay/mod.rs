@@ -120,9 +120,7 @@ impl Shape {
             min_partial: f64::from(geometry.min_partial),
         }
     }
-}
 
-impl Shape {
     /// Nothing is kept per CPU: each object comes from the nodes' slabs, as with debugging.
     pub(crate) fn bypass_cpus(&mut self) {
         self.sheaves = Sheaves::default();
@@ -197,29 +195,23 @@ impl Lay {
             None if sheaves.capacity > 0 => {
                 return Self::of_sheaves(row, sysfs, sheaves, is_shrunk);
             }
+            None if row.limit > 0 => return Self::of_arrays(row, cpus),
             None => {}
         }
         let slots = (row.objperslab.max(1)) as f64;
         let slabs = row.num_slabs as f64;
         let counts = sysfs.filter(|sysfs| sysfs.number("slabs").is_some());
-        let number = |file| counts.and_then(|sysfs| sysfs.number(file)).unwrap_or(0) as f64;
-        if row.limit > 0 {
-            return Self::of_arrays(row, cpus);
-        }
+        let free = row.num_objs.saturating_sub(row.active_objs) as f64;
         let (held, partial, partial_objects, listed) = match counts {
             Some(sysfs) => {
                 let listed = sysfs.cpu_partial_slabs().unwrap_or(0) as f64;
-                let partial = number("partial");
+                let partial = sysfs.number("partial").unwrap_or(0) as f64;
                 // Some forms leave them out; slabinfo tells what is free there.
-                let free = row.num_objs.saturating_sub(row.active_objs) as f64;
-                let objects = match sysfs.number("objects_partial") {
-                    Some(objects) => objects as f64,
-                    None => (partial * slots - free).max(0.0),
-                };
+                let objects = sysfs.number("objects_partial").map(|n| n as f64);
+                let objects = objects.unwrap_or_else(|| (partial * slots - free).max(0.0));
                 (kernel::users(sysfs) as f64, partial, objects, [listed; 2])
             }
             None => {
-                let free = row.num_objs.saturating_sub(row.active_objs) as f64;
                 let partial = (2.0 * free / slots).ceil().min(slabs);
                 let taken = slabs - partial;
                 let users = if is_shrunk { 0 } else { cpus };
@@ -407,8 +399,7 @@ impl Lay {
     pub(crate) fn taken(&self, at: &Point, demand: &Demand, to: &Shape) -> f64 {
         let taken = demand.grains(to.grain, at[Unknown::Hidden]) * to.grain / to.slots;
         // Batches come out of slabs that all CPUs share; there is one at least.
-        let at_least = if taken > 0.0 && !to.shared { 1.0 } else { 0.0 };
-        taken.max(at_least)
+        taken.max(f64::from(taken > 0.0 && !to.shared))
     }
 
     /// Slabs for `objects` objects in `slabs` partial slabs.
@@ -428,10 +419,9 @@ impl Lay {
             return self.cut(at[Unknown::Placed], slabs, to);
         }
         let packed = (objects / to.slots).max(objects.min(1.0));
-        let apart = if to.slots > self.slots {
-            slabs
-        } else {
-            (slabs * self.slots / to.slots).min(objects)
+        let apart = match to.slots > self.slots {
+            true => slabs,
+            false => (slabs * self.slots / to.slots).min(objects),
         };
         at[Unknown::Placed].of([packed.min(likely), likely, apart.max(likely)])
     }
@@ -452,10 +442,9 @@ impl Lay {
     fn scattered(&self, at: &Point, demand: &Demand, from: &Shape, to: &Shape) -> f64 {
         let lists = at[Unknown::Lists];
         let per_cpu = demand.users / self.demand.users.max(1.0);
-        let limit = if from.cpu_partial > 0.0 {
-            to.cpu_partial / from.cpu_partial
-        } else {
-            1.0
+        let limit = match from.cpu_partial > 0.0 {
+            true => to.cpu_partial / from.cpu_partial,
+            false => 1.0,
         };
         let listed = self.listed(at) * per_cpu.max(f64::from(lists == Level::Most));
         // A shorter list gives slabs to the node, where other CPUs fill them up.

@@ -11,19 +11,7 @@
 //!
 //! *A load that only grows* takes objects in whole sheaves. That is a demand of this grain (`demand.rs`).
 
-use crate::unknown::Level;
-
-/// Part of SLUB's idle slabs, and of the objects that sheaves keep, beyond the free ones in the slabs that
-/// are there: what they pin where the load was larger.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Beyond {
-    /// Slabs that stay idle.
-    pub(crate) idle: f64,
-    /// Objects of slabs that are gone.
-    pub(crate) kept: f64,
-    /// Objects of a slab.
-    pub(crate) slots: f64,
-}
+use crate::unknown::{Level, Point, Unknown};
 
 /// Largest ratio of the load at most to that seen, for the upper bound: the chance of more, 1/x, is
 /// that of two standard deviations to one side.
@@ -41,30 +29,18 @@ fn times(went: Level) -> f64 {
     }
 }
 
-impl Beyond {
-    /// Slabs that the objects pin if the load was `times` as large as what is idle.
-    fn pinned_at(&self, times: f64, placed: Level) -> f64 {
-        placed_in(
-            (times - 1.0) * self.idle,
-            0.0,
-            self.kept,
-            self.slots,
-            placed,
-        )
+/// Slabs that `kept` objects of slabs that are gone pin where the load was larger than the `idle` slabs that stay, by how far
+/// it went and how they lie. Those expected are the mean over all sizes of the load: the integral of dx / x^2 from 1 on, in
+/// even steps of t = ln x.
+pub(crate) fn beyond(idle: f64, kept: f64, slots: f64, at: &Point) -> f64 {
+    let (went, placed) = (at[Unknown::Went], at[Unknown::Placed]);
+    let pinned_at = |times: f64| placed_in((times - 1.0) * idle, 0.0, kept, slots, placed);
+    if went != Level::Expected || idle <= 0.0 || kept <= 0.0 {
+        return pinned_at(times(went));
     }
-
-    /// Slabs that the objects pin, by how far the load went and how they lie. Those expected are the mean over all sizes of
-    /// the load: the integral of dx / x^2 from 1 on, in even steps of t = ln x.
-    pub(crate) fn pinned(&self, went: Level, placed: Level) -> f64 {
-        if went != Level::Expected || self.idle <= 0.0 || self.kept <= 0.0 {
-            return self.pinned_at(times(went), placed);
-        }
-        let middle = |step: u32| (f64::from(step) + 0.5) * STEP;
-        let points = (0..STEPS).map(middle);
-        points
-            .map(|t| self.pinned_at(t.exp(), placed) * (-t).exp() * STEP)
-            .sum()
-    }
+    let middle = |step: u32| (f64::from(step) + 0.5) * STEP;
+    let points = (0..STEPS).map(middle);
+    points.map(|t| pinned_at(t.exp()) * (-t).exp() * STEP).sum()
 }
 
 /// Slabs that a load leaves idle, `most` at most and no more than it had: `seen` of it are seen, and it was larger by the
@@ -122,18 +98,14 @@ mod tests {
 
     #[test]
     fn larger_loads_are_less_likely() {
-        let beyond = |idle, kept| Beyond {
-            idle,
-            kept,
-            slots: 16.0,
+        let of = |idle, kept, went| {
+            let at = Point::all(Level::Most).with(Unknown::Went, went);
+            beyond(idle, kept, 16.0, &at)
         };
-        let expected = |idle, kept| beyond(idle, kept).pinned(Level::Expected, Level::Most);
+        let expected = |idle, kept| of(idle, kept, Level::Expected);
         assert_eq!(expected(7.0, 0.0), 0.0);
         assert_eq!(expected(0.0, 100.0), 0.0);
-        let (more, most) = (
-            expected(7.0, 100.0),
-            beyond(7.0, 100.0).pinned(Level::Most, Level::Most),
-        );
+        let (more, most) = (expected(7.0, 100.0), of(7.0, 100.0, Level::Most));
         assert!(expected(7.0, 50.0) < more);
         assert!(expected(3.0, 100.0) < more);
         assert!(more < most && most < 100.0);

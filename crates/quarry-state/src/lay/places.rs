@@ -6,11 +6,12 @@
 
 use std::collections::BTreeMap;
 
-use quarry_snapshot::{HiddenCache, SlabinfoRow, SlabsByFree};
+use quarry_snapshot::{HiddenCache, SlabinfoRow, SlabsByFree, Snapshot};
 
 use super::{Lay, Shape};
 use crate::draw::Draw;
 use crate::lay::users::Cpus;
+use crate::state::CacheState;
 use crate::unknown::{Level, Point, Range};
 
 /// Counts of a cache's slabs and free places.
@@ -33,8 +34,9 @@ pub struct Holding {
     held_free: Range,
     /// Slabs on CPUs' lists.
     listed: u64,
-    /// Slabs with free places that no CPU has, if they are known or expected, and free places in all of them.
-    open: Option<u64>,
+    /// Slabs on nodes' lists, if they are known or expected.
+    pub open: Option<u64>,
+    /// Free places in all of them.
     open_free: u64,
     /// Free slabs among these that a node keeps at most.
     empty_most: u64,
@@ -87,19 +89,6 @@ impl Places {
             in_arrays: [0; 2],
         }
     }
-}
-
-/// Facts about a reported cache on which its places depend, beside its lay.
-pub(crate) struct Reported<'a> {
-    pub(crate) row: &'a SlabinfoRow,
-    pub(crate) hidden: Option<&'a HiddenCache>,
-    /// Slabs on nodes' lists, and on each CPU's, if sysfs counted them at the moment of the row.
-    pub(crate) partial: Option<u64>,
-    pub(crate) lists: Option<BTreeMap<u32, u64>>,
-    /// Empty slabs that a node keeps.
-    pub(crate) min_partial: u64,
-    pub(crate) cpus: u32,
-    pub(crate) has_sheaves: bool,
 }
 
 /// Free objects of the nodes' lists, which a row tells.
@@ -157,9 +146,14 @@ pub fn spread(
 }
 
 impl Holding {
-    /// A cache as it was reported.
-    pub(crate) fn observed(lay: &Lay, at: &Point, reported: Reported<'_>) -> Self {
-        let row = reported.row;
+    /// A cache as it was reported of a machine with `cpus` CPUs.
+    pub(crate) fn observed(
+        cache: &CacheState<'_>,
+        snapshot: &Snapshot,
+        cpus: u32,
+        at: &Point,
+    ) -> Self {
+        let (row, lay) = (cache.row, &cache.lay);
         let slots = row.objperslab;
         let mut held = Self {
             is_observed: true,
@@ -167,24 +161,24 @@ impl Holding {
             slots,
             objects: lay.objects().round() as u64,
             kept: lay.kept_at(at).round() as u64,
-            lists: reported.lists,
-            open: reported.partial,
+            lists: snapshot.cpu_partial_lists(row),
+            open: cache.partial,
             open_free: known_free(row),
             // A SLAB tells how many slabs are free as a whole.
             empty_most: match row.num_slabs.saturating_sub(row.active_slabs) {
-                0 => reported.min_partial,
+                0 => cache.min_partial,
                 free => free,
             },
-            known: reported.hidden.map(Places::known),
+            known: cache.hidden.map(Places::known),
             ..Self::default()
         };
         let last = slots.saturating_sub(1) as f64;
         if row.limit > 0 {
             // Of the objects that count as active, arrays take no more than half.
             let most = row.active_objs.saturating_sub(row.sharedavail) / 2;
-            let cpus = u64::from(reported.cpus.max(1));
+            let cpus = u64::from(cpus.max(1));
             held.in_arrays = [(row.limit / 2).min(most / cpus), row.sharedavail];
-        } else if !reported.has_sheaves {
+        } else if cache.sheaf_capacity == 0 {
             held.held = lay.demand.users.round() as u64;
             held.held_free = [0.0, (lay.slots - lay.demand.used()).clamp(0.0, last), last];
             held.listed = lay.listed(at).round() as u64;
@@ -231,12 +225,6 @@ impl Holding {
     pub(crate) fn settle(&mut self, slabs: u64, slots: u64) {
         (self.slabs, self.slots) = (slabs, slots);
         self.held = self.held.min(slabs);
-    }
-
-    /// Slabs on nodes' lists, if they are known or expected.
-    #[must_use]
-    pub fn open(&self) -> Option<u64> {
-        self.open
     }
 
     /// Free places of the slabs on CPUs' lists, which have one history. As expected they are like the nodes' slabs, which came
@@ -333,7 +321,10 @@ impl Holding {
 
 #[cfg(test)]
 mod tests {
+    use quarry_snapshot::Slabinfo;
+
     use super::*;
+    use crate::state::State;
 
     fn settled(objects: u64, held: u64, open: u64, slabs: u64, slots: u64) -> Places {
         let mut holding = Holding {
@@ -375,22 +366,28 @@ mod tests {
         }
     }
 
-    /// Counts of a row of 21 objects a slab, with 5 slabs kept free, on two CPUs: empty slabs, others with free places and
-    /// these places, CPUs with a slab and slabs on the list of each.
-    fn observed(row: &SlabinfoRow, longest: f64) -> ((usize, usize, u64), (usize, usize)) {
-        let sheaves = super::super::sheaves::Sheaves::default();
-        let lay = Lay::of(row, None, 2, longest, &sheaves, None, false);
-        let reported = Reported {
-            row,
-            hidden: None,
-            partial: None,
-            lists: None,
-            min_partial: 5,
-            cpus: 2,
-            has_sheaves: false,
+    /// The cache of a row on two CPUs of a kernel 6.1.
+    fn holding(row: SlabinfoRow) -> Holding {
+        let snapshot = Snapshot {
+            release: Some("6.1.0".to_string()),
+            page_bytes: 4096,
+            present_cpus: Some(2),
+            slabinfo: Slabinfo { rows: vec![row] },
+            ..Snapshot::default()
         };
-        let holding = Holding::observed(&lay, &Point::all(Level::Expected), reported);
-        let places = holding.places(&mut Draw::of_state(0));
+        let state = State::of(&snapshot).unwrap();
+        Holding::observed(
+            &state.caches()[0],
+            &snapshot,
+            2,
+            &Point::all(Level::Expected),
+        )
+    }
+
+    /// Counts of a row of 21 objects a slab, with 5 slabs kept free: empty slabs, others with free places and these places,
+    /// CPUs with a slab and slabs on the list of each.
+    fn observed(row: SlabinfoRow) -> ((usize, usize, u64), (usize, usize)) {
+        let places = holding(row).places(&mut Draw::of_state(0));
         let (empty, others): (Vec<u64>, Vec<u64>) =
             places.on_nodes.iter().partition(|free| **free >= 21);
         let listed = places.on_cpus.first().map_or(0, |cpu| cpu.listed.len());
@@ -417,7 +414,7 @@ mod tests {
     #[test]
     fn reported_caches() {
         // 12 slabs on a CPU's list.
-        let of = |slabs, free| observed(&row(slabs, free), 12.0);
+        let of = |slabs, free| observed(row(slabs, free));
         assert_eq!(of(0, 0), ((0, 0, 0), (0, 0)));
         assert_eq!(of(1, 0), ((0, 0, 0), (1, 0)));
         assert_eq!(of(100, 0), ((0, 0, 0), (2, 0)));
@@ -435,7 +432,7 @@ mod tests {
             limit: 1,
             ..row(100, 21 * 9)
         };
-        assert_eq!(observed(&slab, 0.0).0, (8, 2, 21));
+        assert_eq!(observed(slab).0, (8, 2, 21));
         // Arrays are half full, the shared one has what is reported.
         let arrays = |objects: u64| {
             let row = SlabinfoRow {
@@ -443,18 +440,7 @@ mod tests {
                 sharedavail: 189,
                 ..row(objects / 21, 0)
             };
-            let sheaves = super::super::sheaves::Sheaves::default();
-            let lay = Lay::of(&row, None, 2, 0.0, &sheaves, None, false);
-            let reported = Reported {
-                row: &row,
-                hidden: None,
-                partial: None,
-                lists: None,
-                min_partial: 0,
-                cpus: 2,
-                has_sheaves: false,
-            };
-            Holding::observed(&lay, &Point::all(Level::Expected), reported).in_arrays
+            holding(row).in_arrays
         };
         assert_eq!(arrays(2100), [27, 189]);
         assert_eq!(arrays(210), [5, 189]);

@@ -200,16 +200,10 @@ impl Configured<'_> {
                 let numbers = caches.iter().map(|cache| number(cache));
                 numbers.fold(0, u64::saturating_add)
             };
-            let all = CachePrediction {
-                objects: total(|cache| cache.objects),
-                objs_per_slab: first.objs_per_slab,
-                pages_per_slab: first.pages_per_slab,
-                ..CachePrediction::default()
-            };
-            let free = total(|cache| cache.bytes.predicted_bytes)
-                .saturating_sub(all.objects.saturating_mul(first.slab_size))
-                as f64;
-            let [_, expected, most] = self.split(&all, (count - 1) as f64);
+            let objects = total(|cache| cache.objects);
+            let used = objects.saturating_mul(first.slab_size);
+            let free = total(|cache| cache.bytes.predicted_bytes).saturating_sub(used) as f64;
+            let [_, expected, most] = self.split(first, objects, (count - 1) as f64);
             let expected = if reclaimed.is_none() { 0.0 } else { expected };
             [0.0, expected.min(free), most.min(free)]
         }))
@@ -233,12 +227,12 @@ impl Configured<'_> {
         }))
     }
 
-    /// Bytes that are free if `more` caches share the objects of one: each CPU that uses one holds a slab of its own,
+    /// Bytes that are free if `more` caches alike share the objects of one: each CPU that uses one holds a slab of its own,
     /// which is half full as expected, and has one object at worst.
-    fn split(&self, cache: &CachePrediction, more: f64) -> Range {
+    fn split(&self, cache: &CachePrediction, objects: u64, more: f64) -> Range {
         let slab_bytes = cache.pages_per_slab.saturating_mul(self.kernel.page_bytes) as f64;
         let slots = cache.objs_per_slab.max(1) as f64;
-        let (objects, cpus) = (cache.objects as f64, f64::from(self.kernel.cpus));
+        let (objects, cpus) = (objects as f64, f64::from(self.kernel.cpus));
         let slabs = |cpus: f64| (more * cpus).min(objects);
         [
             0.0,
@@ -255,7 +249,7 @@ impl Configured<'_> {
             same.count() as f64 - f64::from(self.snapshot.aliases.contains_key(name))
         };
         let caches = told.caches.iter();
-        sum(caches.map(|cache| self.split(cache, aliases(&cache.name).max(0.0))))
+        sum(caches.map(|cache| self.split(cache, cache.objects, aliases(&cache.name).max(0.0))))
     }
 }
 

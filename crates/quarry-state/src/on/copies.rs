@@ -112,12 +112,7 @@ impl Class {
     fn slabs(&self, objects: f64, cpus: f64) -> f64 {
         if objects < 1.0 {
             // A part of an object is the chance that there is one.
-            return objects
-                * if objects > 0.0 {
-                    self.slabs(1.0, cpus)
-                } else {
-                    0.0
-                };
+            return objects * self.slabs(1.0, cpus);
         }
         let cpus = cpus.min(objects);
         let free = cpus * (self.grain / 2.0).max(self.grain - objects / cpus);

@@ -158,7 +158,6 @@ fn compare<'a>(
         caches: &observed.caches(snapshot).0,
         old,
         new,
-        has_places: draw.is_some(),
     };
     let mut variance = 0.0;
     let mut own = OwnSheaves::default();
@@ -173,7 +172,7 @@ fn compare<'a>(
                 .map_or(expected, |draw| draw.point(Some(&common)));
             let (mut told, squared) = teller.cache(cache, &at, &mut own);
             if draw.is_some() && told.holding.is_observed {
-                told.holding = cache.holding(snapshot, teller.old.cpus, &at);
+                told.holding = Holding::observed(cache, snapshot, old.cpus, &at);
             }
             variance += squared;
             told
@@ -191,11 +190,7 @@ fn compare<'a>(
     } else {
         0.0
     } as u64;
-    let sum =
-        |bytes: fn(&CachePrediction) -> u64| caches.iter().map(bytes).fold(0, u64::saturating_add);
-    // Caches that the new kernel has not.
-    let gone = |cache: &CachePrediction| cache.observed_bytes > 0 && cache.objs_per_slab == 0;
-    Prediction {
+    let mut told = Prediction {
         snapshot_design: old.design.to_string(),
         snapshot_debugging: old.debug.because.clone(),
         debugging: new.debug.because.clone(),
@@ -204,23 +199,28 @@ fn compare<'a>(
         page_size: new.page_bytes,
         cpus: new.cpus,
         possible_cpus: new.nr_cpu_ids,
-        bytes: Bounds {
-            predicted_bytes: sum(|cache| cache.bytes.predicted_bytes),
-            low_bytes: sum(|cache| cache.bytes.low_bytes).saturating_sub(chance),
-            high_bytes: sum(|cache| cache.bytes.high_bytes).saturating_add(chance),
-            ..Bounds::default()
-        },
         observed_bytes: snapshot.slab_bytes(),
-        to_pages_bytes: caches
-            .iter()
-            .filter(|cache| gone(cache))
-            .map(|cache| cache.objects.saturating_mul(cache.slab_size))
-            .fold(0, u64::saturating_add),
         from_pages_bytes: teller.kmalloc_of_pages(),
         sheaves_bytes,
         caches,
         ..Prediction::default()
-    }
+    };
+    told.bytes = Bounds {
+        predicted_bytes: told.sum(|cache| cache.bytes.predicted_bytes),
+        low_bytes: told
+            .sum(|cache| cache.bytes.low_bytes)
+            .saturating_sub(chance),
+        high_bytes: told
+            .sum(|cache| cache.bytes.high_bytes)
+            .saturating_add(chance),
+        ..Bounds::default()
+    };
+    told.to_pages_bytes = told.sum(|cache| {
+        // The new kernel has no such cache.
+        let is_gone = cache.observed_bytes > 0 && cache.objs_per_slab == 0;
+        u64::from(is_gone) * cache.objects.saturating_mul(cache.slab_size)
+    });
+    told
 }
 
 /// Tells what becomes of one cache.
@@ -232,8 +232,6 @@ struct Teller<'a, 's> {
     caches: &'a [CacheState<'s>],
     old: &'a KernelModel,
     new: &'a KernelModel,
-    /// Places are asked for, beside bytes.
-    has_places: bool,
 }
 
 impl Teller<'_, '_> {
@@ -248,12 +246,17 @@ impl Teller<'_, '_> {
         let mut lay = cache.lay.clone();
         let chance = lay.users_variance(&self.cpus);
         // The snapshot is of one boot by chance, and what it is compared with of another.
-        let variance = |slab_bytes: f64| 2.0 * chance * slab_bytes.powi(2);
+        let by_chance = |told: &mut CachePrediction, slab_bytes: f64| {
+            let variance = 2.0 * chance * slab_bytes.powi(2);
+            told.spread
+                .add_chance(Spread::even(NORMAL * variance.sqrt()));
+            variance
+        };
         let mut told = CachePrediction::as_observed(row, self.snapshot.page_bytes);
         told.objects = lay.objects().round() as u64;
         (told.holding.is_observed, told.holding.objects) = (true, told.objects);
         if self.is_gone(row) {
-            told.set_shape(0, 0);
+            (told.objs_per_slab, told.pages_per_slab) = (0, 0);
             told.set_bytes([0.0; 3]);
             told.cause = Cause::PageSize;
             told.holding.is_observed = false;
@@ -275,16 +278,12 @@ impl Teller<'_, '_> {
         };
         let same_cpus = self.old.cpus == self.new.cpus;
         if is_same && from == to && same_cpus && gone == 0.0 {
-            let variance = variance(from.slab_bytes);
-            told.spread
-                .add_chance(Spread::even(NORMAL * variance.sqrt()));
+            let variance = by_chance(&mut told, from.slab_bytes);
             return (told, variance);
         }
         if !is_same {
-            told.set_shape(
-                to.slots as u64,
-                (to.slab_bytes / self.new.page_bytes as f64) as u64,
-            );
+            told.objs_per_slab = to.slots as u64;
+            told.pages_per_slab = (to.slab_bytes / self.new.page_bytes as f64) as u64;
         }
         let right = lay.calibration(&from);
         lay.drop_full(gone);
@@ -312,13 +311,9 @@ impl Teller<'_, '_> {
         let needed = lay.objects_at_least() * to.slab_bytes / to.slots;
         told.needed_bytes = (needed as u64).min(told.bytes.low_bytes);
         told.spread = spread.times(right * to.slab_bytes);
-        let variance = variance(to.slab_bytes);
-        told.spread
-            .add_chance(Spread::even(NORMAL * variance.sqrt()));
-        if self.has_places {
-            let slabs = expected.slabs * right;
-            told.holding = Holding::of(&lay, &to, &self.cpus, expected.kept, slabs);
-        }
+        let variance = by_chance(&mut told, to.slab_bytes);
+        let slabs = expected.slabs * right;
+        told.holding = Holding::of(&lay, &to, &self.cpus, expected.kept, slabs);
         told.kept_objects = expected.kept.round() as u64;
         told.cause = cause(is_same, &from, &to, told.stays());
         (told, variance)

@@ -128,7 +128,7 @@ impl Teller<'_, '_> {
             let mut told = CachePrediction::new(format!("{class} (was pages)"), class.size.into());
             told.objects = objects.round() as u64;
             told.holding.add(objects.round() as i64);
-            told.set_shape(geometry.objects.into(), 1 << geometry.order);
+            told.take_shape(&geometry);
             told.set_bytes(
                 [packed, middle.max(packed), most.max(packed)].map(|n| n * to.slab_bytes),
             );
@@ -188,7 +188,7 @@ impl Teller<'_, '_> {
             lay.demand_in(&at, &to, &self.cpus, parts[end])
         });
         let mut told = CachePrediction::new(name, size);
-        told.set_shape(geometry.objects.into(), 1 << geometry.order);
+        told.take_shape(&geometry);
         told.set_bytes(slabs.map(|slabs: f64| slabs * to.slab_bytes));
         told.spread_evenly();
         told.holding = Holding::of(lay, &to, &self.cpus, 0.0, slabs[1]);

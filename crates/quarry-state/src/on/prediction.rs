@@ -1,6 +1,6 @@
 //! The answer to a question about a snapshot.
 
-use quarry_core::geometry::CacheParams;
+use quarry_core::geometry::{CacheParams, Geometry};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -276,6 +276,12 @@ pub enum Cause {
 }
 
 impl Prediction {
+    /// The sum of a number of all caches.
+    pub(crate) fn sum(&self, number: fn(&CachePrediction) -> u64) -> u64 {
+        let numbers = self.caches.iter().map(number);
+        numbers.fold(0, u64::saturating_add)
+    }
+
     /// Widens the bounds to those of another kernel that the snapshot may be of.
     pub(crate) fn include(&mut self, other: &Self) {
         self.bytes.include(&other.bytes);
@@ -375,15 +381,12 @@ impl CachePrediction {
     pub(crate) fn settle(&mut self, page_bytes: u64, short_bytes: &mut i64) {
         let slab_bytes = self.pages_per_slab.saturating_mul(page_bytes);
         let predicted = self.bytes.predicted_bytes;
-        let least = predicted.checked_div(slab_bytes).unwrap_or(0);
-        let most = predicted
-            .checked_div(slab_bytes)
-            .map_or(0, |_| predicted.div_ceil(slab_bytes));
         let wanted = predicted.saturating_add_signed(*short_bytes);
-        let nearest = wanted
-            .saturating_add(slab_bytes / 2)
-            .checked_div(slab_bytes);
-        let slabs = nearest.unwrap_or(0).clamp(least, most);
+        let slabs = match slab_bytes {
+            0 => 0,
+            of_slab => (wanted.saturating_add(of_slab / 2) / of_slab)
+                .clamp(predicted / of_slab, predicted.div_ceil(of_slab)),
+        };
         let taken = slabs.saturating_mul(slab_bytes);
         *short_bytes = short_bytes
             .saturating_add_unsigned(predicted)
@@ -392,21 +395,15 @@ impl CachePrediction {
         self.holding.settle(slabs, self.objs_per_slab);
     }
 
-    /// Widens the bounds by factors, for other places of the same objects.
-    pub(crate) fn repack(&mut self, factors: (f64, f64)) {
-        self.scale_bounds(factors);
-        self.bytes.low_bytes = self.bytes.low_bytes.max(self.needed_bytes);
-    }
-
     /// Widens the bounds by factors.
     pub(crate) fn scale_bounds(&mut self, (low, high): (f64, f64)) {
         self.bytes.low_bytes = (self.bytes.low_bytes as f64 * low).round() as u64;
         self.bytes.high_bytes = (self.bytes.high_bytes as f64 * high).round() as u64;
     }
 
-    pub(crate) fn set_shape(&mut self, objects: u64, pages: u64) {
-        self.objs_per_slab = objects;
-        self.pages_per_slab = pages;
+    pub(crate) fn take_shape(&mut self, geometry: &Geometry) {
+        self.objs_per_slab = geometry.objects.into();
+        self.pages_per_slab = 1 << geometry.order;
     }
 
     /// Takes the ends of what can be excluded for those of what is likely, with nothing known of what lies between.

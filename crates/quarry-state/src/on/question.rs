@@ -93,7 +93,6 @@ impl KernelModel {
             .cloned()
             .collect();
         let settings = in_force(design, &self.booted_with, &asked)?;
-        let cpus = question.cpus.unwrap_or(self.cpus);
         let possible = question.possible_cpus.or(question.cpus);
         let debug = match &question.debug {
             None => self.debug.clone(),
@@ -109,7 +108,7 @@ impl KernelModel {
             design,
             page_bytes: question.page_bytes.unwrap_or(self.page_bytes),
             nr_cpu_ids: possible.unwrap_or(self.nr_cpu_ids),
-            cpus,
+            cpus: question.cpus.unwrap_or(self.cpus),
             settings,
             debug,
             is_tiny: question.tiny().unwrap_or(self.is_tiny),
@@ -207,12 +206,8 @@ impl Known {
 
 impl fmt::Display for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{}={}",
-            self.option.name,
-            if self.on { "y" } else { "n" }
-        )
+        let on = if self.on { "y" } else { "n" };
+        write!(f, "{}={on}", self.option.name)
     }
 }
 

@@ -23,7 +23,7 @@ use serde::Serialize;
 
 use quarry_snapshot::Snapshot;
 
-use super::{CachePrediction, Prediction};
+use super::Prediction;
 use crate::kernel::names::{is_arm64, kmalloc_class};
 use crate::on::vectors::ACCOUNT_BYTES;
 use crate::unknown::{NORMAL, Spread};
@@ -78,11 +78,8 @@ impl Step<'_> {
     pub(crate) fn widen(&self, told: &mut Prediction, reboots: bool) {
         let changes = told.caches.iter().any(|cache| !cache.stays());
         let is_other = self.from != self.to;
-        let sum = |told: &Prediction, bytes: fn(&CachePrediction) -> u64| {
-            told.caches.iter().map(bytes).fold(0, u64::saturating_add)
-        };
-        let low = |told: &Prediction| sum(told, |cache| cache.bytes.low_bytes);
-        let needed = sum(told, |cache| cache.needed_bytes);
+        let low = |told: &Prediction| told.sum(|cache| cache.bytes.low_bytes);
+        let needed = told.sum(|cache| cache.needed_bytes);
         let mut gone: u64 = 0;
         if is_other {
             let before = low(told);
@@ -109,7 +106,10 @@ impl Step<'_> {
             told.unmodelled.push(sizes);
         }
         if told.page_size != self.snapshot.page_bytes {
-            let pages = other_pages(told);
+            let pages = Unmodelled::even(
+                "objects and buffers that are as many or as large as pages are: 16 pairs of boots are known, 20 % off at most",
+                part(told.bytes.predicted_bytes, OF_PAGES),
+            );
             told.lower(&pages);
             told.add(pages);
         }
@@ -118,10 +118,7 @@ impl Step<'_> {
             told.lower(&boot);
             told.unmodelled.push(boot);
         }
-        let more = told
-            .unmodelled
-            .iter()
-            .map(|unmodelled| unmodelled.more_bytes);
+        let more = told.unmodelled.iter().map(|one| one.more_bytes);
         told.bytes.high_bytes = more.fold(told.bytes.high_bytes, u64::saturating_add);
         // The same objects need as much, packed.
         let needed = needed.saturating_sub(gone).min(told.bytes.predicted_bytes);
@@ -151,21 +148,20 @@ impl Step<'_> {
         if older < Era::V3_8 || off {
             return None;
         }
-        let factors = match shared {
-            true => (SHARED_BY_GROUPS, 1.0),
-            false => (1.0, 1.0 / SHARED_BY_GROUPS),
+        let (factors, way) = match shared {
+            true => ((SHARED_BY_GROUPS, 1.0), "less"),
+            false => (
+                (1.0, 1.0 / SHARED_BY_GROUPS),
+                "more, seen from the later release",
+            ),
         };
         for cache in &mut told.caches {
-            cache.repack(factors);
+            cache.scale_bounds(factors);
+            cache.bytes.low_bytes = cache.bytes.low_bytes.max(cache.needed_bytes);
         }
         Some(Unmodelled {
             what: format!(
-                "memory groups' own caches, which 3.8 to 5.8 have and 5.9 has not: published is 30 to 45 % {}",
-                if shared {
-                    "less"
-                } else {
-                    "more, seen from the later release"
-                }
+                "memory groups' own caches, which 3.8 to 5.8 have and 5.9 has not: published is 30 to 45 % {way}"
             ),
             less_bytes: part(told.bytes.predicted_bytes, 1.0 - factors.0),
             more_bytes: part(told.bytes.predicted_bytes, factors.1 - 1.0),
@@ -173,8 +169,7 @@ impl Step<'_> {
     }
 
     fn vectors(&self, told: &Prediction) -> Option<Unmodelled> {
-        let objects = told.caches.iter().map(|cache| cache.objects);
-        let objects = objects.fold(0, u64::saturating_add);
+        let objects = told.sum(|cache| cache.objects);
         let bytes = objects.saturating_mul(ACCOUNT_BYTES);
         let what = |change: &str| {
             format!("accounting vectors {change}: up to {ACCOUNT_BYTES} bytes for each object")
@@ -270,11 +265,21 @@ impl Step<'_> {
         }
         let bytes = part(told.bytes.predicted_bytes, OF_ALL * f64::from(releases));
         told.spread = told.spread.beside(Spread::even(bytes as f64));
-        Unmodelled {
-            what: format!(
-                "objects of other sizes, caches that came or went, in {releases} {}",
-                if releases == 1 { "release" } else { "releases" }
+        let plural = if releases == 1 { "" } else { "s" };
+        Unmodelled::even(
+            format!(
+                "objects of other sizes, caches that came or went, in {releases} release{plural}"
             ),
+            bytes,
+        )
+    }
+}
+
+impl Unmodelled {
+    /// A difference that may take away as much as add.
+    fn even(what: impl Into<String>, bytes: u64) -> Self {
+        Self {
+            what: what.into(),
             less_bytes: bytes,
             more_bytes: bytes,
         }
@@ -297,16 +302,6 @@ impl Prediction {
     }
 }
 
-fn other_pages(told: &Prediction) -> Unmodelled {
-    let bytes = part(told.bytes.predicted_bytes, OF_PAGES);
-    Unmodelled {
-        what: "objects and buffers that are as many or as large as pages are: 16 pairs of boots are known, 20 % off at most"
-            .to_string(),
-        less_bytes: bytes,
-        more_bytes: bytes,
-    }
-}
-
 fn another_boot(told: &mut Prediction) -> Unmodelled {
     for cache in &mut told.caches {
         let slab_bytes = cache.pages_per_slab.saturating_mul(told.page_size);
@@ -319,12 +314,10 @@ fn another_boot(told: &mut Prediction) -> Unmodelled {
     }
     let common = NORMAL * COMMON_OF_A_BOOT * told.bytes.predicted_bytes as f64;
     told.chance = told.chance.beside(Spread::even(common));
-    let bytes = part(told.bytes.predicted_bytes, OF_A_BOOT);
-    Unmodelled {
-        what: "another boot: two of one machine differ by up to 7 %".to_string(),
-        less_bytes: bytes,
-        more_bytes: bytes,
-    }
+    Unmodelled::even(
+        "another boot: two of one machine differ by up to 7 %",
+        part(told.bytes.predicted_bytes, OF_A_BOOT),
+    )
 }
 
 fn part(bytes: u64, share: f64) -> u64 {

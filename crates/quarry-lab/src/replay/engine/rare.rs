@@ -18,7 +18,11 @@ impl<'h, D: Design> Engine<'_, 'h, D> {
         let cpu = CpuId(self.cpu_of[usize::from(event.cpu)].into());
         self.driver.run_on(cpu);
         let row = self.row;
-        let Some(orphan) = self.held.as_mut().and_then(|held| held.take(row)) else {
+        let Some(orphan) = self
+            .held
+            .as_mut()
+            .and_then(|held| held.orphans.remove(&row))
+        else {
             self.outcome.tally.orphans += 1;
             return Ok(());
         };

@@ -64,6 +64,7 @@ pub(super) struct Filled<'h> {
 }
 
 /// The objects of a row by slab, and those that stay alive.
+#[derive(Default)]
 struct Slabs<'h> {
     full: Vec<Vec<ObjectRef<'h>>>,
     /// Those alive in the slabs that are seen.
@@ -101,10 +102,16 @@ impl<'h, D: Design> Filling<'_, 'h, D> {
         let geometry = view.head().geometry();
         if !is_told(self.told, geometry) || D::FEATURES.shared_slabs {
             // What the recording shows to have been free was not in use.
-            let hidden = self.seen.free().saturating_sub(known_free(row));
+            let free = self.seen.slabs.iter().map(|slab| u64::from(slab.free));
+            let hidden = free.sum::<u64>().saturating_sub(known_free(row));
             let used = self.told.holding.objects.saturating_sub(hidden);
-            let objects = self.allocate(used.max(self.seen.orphans.len() as u64), driver)?;
-            return Ok(Slabs::plain(objects).hand_out(self.seen));
+            // Their places are unknown.
+            let open = self.allocate(used.max(self.seen.orphans.len() as u64), driver)?;
+            let slabs = Slabs {
+                open,
+                ..Slabs::default()
+            };
+            return Ok(slabs.hand_out(self.seen));
         }
         let holding = &self.told.holding;
         let mut slabs = match holding.is_observed {
@@ -126,8 +133,8 @@ impl<'h, D: Design> Filling<'_, 'h, D> {
         if is_seen || self.stock.is_some() && holding.is_observed {
             slabs.reserve(self.seen.slabs.len());
         }
-        let kept = self.stock.as_ref();
-        let kept = kept.map(|stock| (InSheaves::of(row, self.seen, stock, holding.kept), stock));
+        let plan = |stock| (InSheaves::of(row, self.seen, stock, holding.kept), stock);
+        let kept = self.stock.as_ref().map(plan);
         let mut in_sheaves = Vec::new();
         let (shape, left) = if let Some((plan, _)) = kept.as_ref().filter(|_| holding.is_observed) {
             // Objects of sheaves come from any slab: of these pages tell little.
@@ -172,7 +179,7 @@ impl<'h, D: Design> Filling<'_, 'h, D> {
                 unseen,
                 row.objperslab,
                 empty_most,
-                told.holding.open(),
+                told.holding.open,
                 draw,
             ),
             ..Places::default()
@@ -219,18 +226,6 @@ impl<'h, D: Design> Filling<'_, 'h, D> {
             let slots = u64::from(self.view.head().geometry().objects);
             let free = usage.num_objs.saturating_sub(usage.active_objs);
             self.allocate(missing * slots + free, driver)?;
-        }
-        Ok(())
-    }
-
-    /// Frees objects until they lie in sheaves as they are to.
-    pub(super) fn stock(
-        &self,
-        objects: SheafObjects<'h>,
-        driver: &Driver<'h, D>,
-    ) -> Result<(), LabError> {
-        for (cpu, part) in objects.frees {
-            self.free(part, cpu, driver)?;
         }
         Ok(())
     }
@@ -333,10 +328,8 @@ impl<'h, D: Design> Filling<'_, 'h, D> {
             Source::Cache(index) => driver.alloc(index),
             Source::Kmalloc(class) => {
                 // Where a request takes no more than it is, a class says only about how large it was.
-                let asked = self
-                    .told
-                    .params
-                    .map_or(class.size, |asked| asked.object_size);
+                let params = self.told.params;
+                let asked = params.map_or(class.size, |params| params.object_size);
                 driver.kmalloc(asked.min(class.size))
             }
         }
@@ -381,17 +374,7 @@ impl<'h> Slabs<'h> {
         }
         Self {
             full,
-            seen: Vec::new(),
-            open: Vec::new(),
-        }
-    }
-
-    /// Objects whose places are unknown.
-    fn plain(objects: Vec<ObjectRef<'h>>) -> Self {
-        Self {
-            full: Vec::new(),
-            seen: Vec::new(),
-            open: objects,
+            ..Self::default()
         }
     }
 
@@ -441,11 +424,8 @@ impl<'h> Slabs<'h> {
 
     /// Takes objects of one slab to free them, all but one at most: it pins the slab.
     fn take_pinned(&mut self, count: u64) -> Vec<ObjectRef<'h>> {
-        let room = self
-            .full
-            .last()
-            .map_or(0, |slab| slab.len().saturating_sub(1));
-        self.take(count.min(room as u64))
+        let objects = self.full.last().map_or(0, Vec::len);
+        self.take(count.min(objects.saturating_sub(1) as u64))
     }
 
     /// Takes objects of one slab to free them; the others of that slab stay alive.
@@ -479,11 +459,8 @@ impl<'h> Slabs<'h> {
         }
         let slabs = self.full.into_iter().chain(self.seen);
         let mut others: Vec<_> = slabs.flatten().chain(self.open).collect();
-        orphans.extend(
-            homeless
-                .into_iter()
-                .map_while(|row| Some((row, others.pop()?))),
-        );
+        let homeless = homeless.into_iter();
+        orphans.extend(homeless.map_while(|row| Some((row, others.pop()?))));
         Filled {
             orphans,
             others,

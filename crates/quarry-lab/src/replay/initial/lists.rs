@@ -29,11 +29,6 @@ pub(super) fn takes(seen: &RowSeen, placed: &[bool]) -> Vec<Takes> {
 }
 
 impl Takes {
-    /// The slabs of its own list.
-    pub(super) fn listed(&self) -> &[Slab] {
-        &self.slabs[..self.listed]
-    }
-
     /// The slabs that it took from nodes' lists.
     pub(super) fn on_nodes(&self) -> &[Slab] {
         &self.slabs[self.listed..]

@@ -161,9 +161,9 @@ pub(super) struct Orphan<'h> {
 /// Objects and slabs of the kernel that are not yet freed.
 pub(super) struct Held<'h> {
     /// Objects that the recording frees, by the row of the trace.
-    orphans: HashMap<u64, Orphan<'h>>,
+    pub(super) orphans: HashMap<u64, Orphan<'h>>,
     /// Bytes of all objects at the beginning.
-    object_bytes: u64,
+    pub(super) object_bytes: u64,
     /// Driver's cache by type of kmalloc and class.
     typed: [[u16; CLASSES]; KMALLOC_KINDS.len()],
     /// Frees and allocations without an event, with their time: the next one last.
@@ -233,7 +233,14 @@ impl<'h> Held<'h> {
                     .attributes(&row.name)
                     .and_then(CacheAttributes::params);
                 let params = preparation.params_of::<D>(told, asked, kmalloc, &groups);
-                let index = preparation.create(row, &params, driver)?;
+                let index = create(driver, &row.name, &params).map_err(|source| {
+                    LabError::InitialCache {
+                        run: preparation.spec.label(),
+                        cache: row.name.clone(),
+                        object_size: params.object_size,
+                        source,
+                    }
+                })?;
                 if let Some((kind, class)) = kmalloc {
                     held.typed[kind][class.index as usize] = index.0;
                 }
@@ -279,7 +286,9 @@ impl<'h> Held<'h> {
         for (filling, filled) in fillings.iter().zip(filled) {
             held.keep(filling, &filled.others, filled.orphans);
             silent.add(filling, filled.others);
-            filling.stock(filled.in_sheaves, driver)?;
+            for (cpu, objects) in filled.in_sheaves.frees {
+                filling.free(objects, cpu, driver)?;
+            }
         }
         held.changes = silent.finish();
         for filling in &fillings {
@@ -306,13 +315,8 @@ impl<'h> Held<'h> {
     /// The driver's cache that serves a kmalloc with these flags; `None` if a normal one does.
     #[inline(always)]
     pub(super) fn typed(&self, class: KmallocClass, flags: Flags) -> Option<u16> {
-        let of_kind = self.typed.get(kmalloc_kind(flags))?;
-        Some(of_kind[class.index as usize]).filter(|cache| *cache != NONE)
-    }
-
-    /// Bytes of all objects at the beginning.
-    pub(super) fn object_bytes(&self) -> u64 {
-        self.object_bytes
+        let typed = self.typed.get(kmalloc_kind(flags))?;
+        Some(typed[class.index as usize]).filter(|cache| *cache != NONE)
     }
 
     /// When the next change without an event is due.
@@ -324,11 +328,6 @@ impl<'h> Held<'h> {
     pub(super) fn change(&mut self, now_ns: u64) -> Option<Change<'h>> {
         let next = self.changes.pop_if(|(at_ns, _)| *at_ns <= now_ns)?;
         Some(next.1)
-    }
-
-    /// Takes the object that a row of the trace frees.
-    pub(super) fn take(&mut self, row: u64) -> Option<Orphan<'h>> {
-        self.orphans.remove(&row)
     }
 }
 
@@ -435,20 +434,6 @@ impl<'a> Preparation<'a> {
             .into_iter()
             .find(gives_the_slabs)
             .unwrap_or(first)
-    }
-
-    fn create<D: Design>(
-        &self,
-        row: &SlabinfoRow,
-        params: &CacheParams,
-        driver: &mut Driver<'_, D>,
-    ) -> Result<CacheIndex, LabError> {
-        create(driver, &row.name, params).map_err(|source| LabError::InitialCache {
-            run: self.spec.label(),
-            cache: row.name.clone(),
-            object_size: params.object_size,
-            source,
-        })
     }
 
     /// The recording's caches that are this row's: those of its name, or, for a cache whose name no

@@ -48,9 +48,8 @@ pub(super) struct User {
 }
 
 /// Objects that passed through a CPU's sheaves.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Flow {
-    pub(super) cpu: u16,
     /// Objects freed less objects allocated so far.
     pub(super) net: i64,
     /// Their number when the CPU first allocated from a slab that it had made: just before, it had none.
@@ -93,7 +92,8 @@ pub(super) struct RowSeen {
     pub(super) fresh: Vec<(u16, usize)>,
     /// True if the part allocates from slabs that were made in it.
     pub(super) grew: bool,
-    pub(super) flows: Vec<Flow>,
+    /// By CPU.
+    pub(super) flows: HashMap<u16, Flow>,
     slab_of: HashMap<u32, usize>,
 }
 
@@ -116,6 +116,17 @@ struct Alive {
     page: Option<u32>,
     before: bool,
     from_ns: u64,
+}
+
+impl Alive {
+    fn silent(&self, object: u32, until_ns: u64) -> Silent {
+        Silent {
+            object,
+            row: self.row,
+            from_ns: self.from_ns,
+            until_ns,
+        }
+    }
 }
 
 /// Rows by what events say.
@@ -189,12 +200,7 @@ impl Seen {
         let alive = (0..).zip(&scan.alive);
         let alive = alive.filter_map(|(object, alive)| {
             let alive = alive.filter(|alive| !alive.before)?;
-            Some(Silent {
-                object,
-                row: alive.row,
-                from_ns: alive.from_ns,
-                until_ns,
-            })
+            Some(alive.silent(object, until_ns))
         });
         Ok(Self {
             alive: alive.collect(),
@@ -228,10 +234,10 @@ impl Routes {
     fn of_alloc(&self, preparation: &Preparation<'_>, event: &ReplayEvent) -> Option<u16> {
         let row = if event.kind.is_kmalloc() {
             let class = preparation.kmalloc.class(event.bytes_req)?.index as usize;
-            let typed = self.of_kmalloc[kmalloc_kind(event.flags)][class];
-            Some(typed)
-                .filter(|row| *row != NONE)
-                .unwrap_or(self.of_kmalloc[NORMAL][class])
+            match self.of_kmalloc[kmalloc_kind(event.flags)][class] {
+                NONE => self.of_kmalloc[NORMAL][class],
+                typed => typed,
+            }
         } else {
             self.of_cache(preparation, event.cache)?
         };
@@ -287,7 +293,7 @@ impl Scan<'_> {
         let slab = self.slab(row, page);
         let seen = &mut self.rows[usize::from(row)];
         seen.grew |= maker.is_some();
-        let flow = seen.flow(cpu);
+        let flow = seen.flows.entry(cpu).or_default();
         if maker == Some(cpu) {
             flow.net_when_empty.get_or_insert(flow.net);
         }
@@ -329,26 +335,20 @@ impl Scan<'_> {
     fn free(&mut self, number: u64, event: &ReplayEvent, page: Option<u32>, phase: Phase) {
         let cpu = self.cpu(event);
         let known = self.alive.get_mut(event.object as usize);
-        if let Some(alive) = known.and_then(Option::take) {
-            if phase != Phase::Before {
-                self.rows[usize::from(alive.row)].flow(cpu).net += 1;
-            }
-            if phase != Phase::Before && alive.before {
-                self.orphan(number, alive.row, alive.page);
-            } else if phase != Phase::Before {
-                self.shrink(alive.row, alive.page);
-                if event.flags.has(Flags::IMPLIED) {
-                    self.ended.push(Silent {
-                        object: event.object,
-                        row: alive.row,
-                        from_ns: alive.from_ns,
-                        until_ns: event.time_ns,
-                    });
-                }
-            }
+        let known = known.and_then(Option::take);
+        if phase == Phase::Before {
             return;
         }
-        if phase == Phase::Before {
+        if let Some(alive) = known {
+            self.flow(alive.row, cpu).net += 1;
+            if alive.before {
+                self.orphan(number, alive.row, alive.page);
+                return;
+            }
+            self.shrink(alive.row, alive.page);
+            if event.flags.has(Flags::IMPLIED) {
+                self.ended.push(alive.silent(event.object, event.time_ns));
+            }
             return;
         }
         let page = page.filter(|page| !self.made.contains_key(page));
@@ -362,12 +362,17 @@ impl Scan<'_> {
                 if let Some(page) = page {
                     self.row_of_page.insert(page, row);
                 }
-                self.rows[usize::from(row)].flow(cpu).net += 1;
+                self.flow(row, cpu).net += 1;
                 self.orphan(number, row, page);
             }
             (None, Some(page)) => self.unknown.entry(page).or_default().push(number),
             (None, None) => {}
         }
+    }
+
+    fn flow(&mut self, row: u16, cpu: u16) -> &mut Flow {
+        let flows = &mut self.rows[usize::from(row)].flows;
+        flows.entry(cpu).or_default()
     }
 
     /// The virtual CPU of an event. A machine has at most 4096 CPUs.
@@ -406,24 +411,6 @@ impl Scan<'_> {
 }
 
 impl RowSeen {
-    fn flow(&mut self, cpu: u16) -> &mut Flow {
-        let at = self.flows.iter().position(|flow| flow.cpu == cpu);
-        let at = at.unwrap_or_else(|| {
-            self.flows.push(Flow {
-                cpu,
-                net: 0,
-                net_when_empty: None,
-            });
-            self.flows.len() - 1
-        });
-        &mut self.flows[at]
-    }
-
-    /// Places that were free when the part began.
-    pub(super) fn free(&self) -> u64 {
-        self.slabs.iter().map(|slab| u64::from(slab.free)).sum()
-    }
-
     /// All CPUs: first those that allocate, in the order in which they do.
     pub(super) fn cpus_first(&self, machine_cpus: u32) -> Vec<u16> {
         // A machine has at most 4096 CPUs.

@@ -86,7 +86,7 @@ impl Shape {
         draw: &mut Draw,
     ) -> Self {
         let (objects, known_free) = (row.objperslab, known_free(row));
-        let partial = told.holding.open();
+        let partial = told.holding.open;
         let mut shape = Self::default();
         let mut placed = vec![false; seen.slabs.len()];
         for user in &seen.users {
@@ -115,13 +115,12 @@ impl Shape {
         let mut takes = takes(seen, &placed);
         let is_heeded = decide(&mut takes, listed_max, &told.lists, known_free);
         for (of_cpu, takes) in shape.on_cpus.iter_mut().zip(&takes) {
-            of_cpu.listed = takes.listed().to_vec();
+            of_cpu.listed = takes.slabs[..takes.listed].to_vec();
         }
         // As kernels take that count these lists in slabs; none if there are no such lists.
-        let more_max = if listed_max == 0 {
-            0
-        } else {
-            listed_max / 2 + 1
+        let more_max = match listed_max {
+            0 => 0,
+            most => most / 2 + 1,
         };
         shape.on_nodes = nodes_order(&seen.taken, &takes, more_max);
         let unseen = row.num_slabs.saturating_sub(seen.slabs.len() as u64);

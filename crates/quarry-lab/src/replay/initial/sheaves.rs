@@ -24,8 +24,7 @@ pub(super) struct InSheaves {
 /// as a whole, so this changes by single allocations and frees only; and a CPU that makes a slab has
 /// none.
 fn own_modulo(seen: &RowSeen, cpu: u16, capacity: u64) -> Option<u64> {
-    let flow = seen.flows.iter().find(|flow| flow.cpu == cpu)?;
-    let net = flow.net_when_empty?;
+    let net = seen.flows.get(&cpu)?.net_when_empty?;
     Some((-net).rem_euclid(capacity as i64) as u64)
 }
 
@@ -252,11 +251,11 @@ mod tests {
     #[test]
     fn what_the_lists_had_not_was_in_sheaves() {
         let mut seen = seen(693, true);
-        seen.flows.push(Flow {
-            cpu: 0,
+        let flow = Flow {
             net: -700,
             net_when_empty: Some(-133),
-        });
+        };
+        seen.flows.insert(0, flow);
         assert_eq!(own_modulo(&seen, 0, 12), Some(1));
         let held = InSheaves::of(&row(192, 752), &seen, &STOCK, 0);
         assert_eq!(sizes(&held), (vec![13], 10, 560));
@@ -267,11 +266,11 @@ mod tests {
     #[test]
     fn a_sheaf_was_full_of_which_a_part_is_taken() {
         let mut seen = seen(130, true);
-        seen.flows.push(Flow {
-            cpu: 0,
+        let flow = Flow {
             net: 0,
             net_when_empty: Some(-1),
-        });
+        };
+        seen.flows.insert(0, flow);
         assert_eq!(super::held(&row(192, 192), &seen, &STOCK, 0), 133);
         assert_eq!(
             super::held(&row(100, 100), &seen, &STOCK, 0),
