@@ -299,17 +299,4 @@ impl CacheState<'_> {
     pub fn objects(&self) -> u64 {
         self.lay.objects().round() as u64
     }
-
-    /// Slabs that have no object once CPUs have given back what they hold: fewest, expected, and most.
-    #[must_use]
-    pub fn emptied(&self) -> [f64; 3] {
-        self.lay
-            .emptied(self.row, self.hidden, self.partial.is_some())
-    }
-
-    /// Slabs that become free if each object stays in use with this chance.
-    #[must_use]
-    pub fn dropped(&self, staying: f64) -> f64 {
-        self.lay.dropped(staying)
-    }
 }

@@ -117,7 +117,7 @@ pub fn finding(predictions: &[Prediction]) -> String {
     };
     format!(
         "{} {} now; predicted is {} at least and {} at most: {certain}.",
-        low.of_whom("is"),
+        low.of_whom(" is"),
         low.size(low.all.observed_bytes),
         told(least),
         told(most)
@@ -171,18 +171,9 @@ impl Sum {
 
     /// The beginning of a sentence, with a verb if it has one.
     fn of_whom(&self, verb: &str) -> String {
-        let guests = if self.all.count == 1 {
-            "guest"
-        } else {
-            "guests"
-        };
-        let verb = if verb.is_empty() {
-            String::new()
-        } else {
-            format!(" {verb}")
-        };
+        let plural = if self.all.count == 1 { "" } else { "s" };
         match self.is_of_guests {
-            true => format!("{} {guests}:", count(self.all.count)),
+            true => format!("{} guest{plural}:", count(self.all.count)),
             false => format!("Slab memory{verb}"),
         }
     }

@@ -106,9 +106,9 @@ fn likely(grain: f64, full: f64, users: f64) -> Arc<Posterior> {
         .collect();
     let top = points.iter().map(|point| point.weight);
     let top = top.fold(f64::MIN, f64::max);
-    points
-        .iter_mut()
-        .for_each(|point| point.weight = (point.weight - top).exp());
+    for point in &mut points {
+        point.weight = (point.weight - top).exp();
+    }
     // The likeliest has the weight 1 here; the others are not missed.
     points.retain(|point| point.weight > 1e-6);
     let sum: f64 = points.iter().map(|point| point.weight).sum();
@@ -169,20 +169,13 @@ impl Demand {
             return self.computed_grains(grain, hidden);
         };
         let asked = [grain, self.full, self.users];
+        let known = posterior.known.lock();
         // What a panic left there is whole: both are written at once.
-        let known = || {
-            posterior
-                .known
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-        };
-        let (of, grains) = *known();
-        if of == asked {
-            return grains;
+        let mut known = known.unwrap_or_else(PoisonError::into_inner);
+        if known.0 != asked {
+            *known = (asked, self.computed_grains(grain, hidden));
         }
-        let grains = self.computed_grains(grain, hidden);
-        *known() = (asked, grains);
-        grains
+        known.1
     }
 
     fn computed_grains(&self, grain: f64, hidden: Level) -> f64 {

@@ -55,8 +55,8 @@ impl Lay {
         let active = (row.active_objs as f64).min(slabs * slots);
         let free = slabs * slots - active;
         let has_burst = free > slots;
-        let number = |file| sysfs.and_then(|sysfs| sysfs.number(file));
-        let partial = match number("partial") {
+        let counted = sysfs.and_then(|sysfs| sysfs.number("partial"));
+        let partial = match counted {
             _ if !has_burst => 0.0,
             Some(partial) => partial as f64,
             None => (2.0 * free / slots).ceil(),
@@ -74,7 +74,7 @@ impl Lay {
         Self {
             partial,
             partial_objects,
-            half_full: number("partial").is_none(),
+            half_full: counted.is_none(),
             kept: match has_kept {
                 true => left_in(sheaves, active),
                 false => [0.0; 3],

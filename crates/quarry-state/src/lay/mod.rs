@@ -365,11 +365,6 @@ impl Lay {
         cpus.users(at[Unknown::Users], self.demand.users, self.brought.by_all)
     }
 
-    /// By how much the number of CPUs that use the cache differs from boot to boot: the variance.
-    pub(crate) fn users_variance(&self, cpus: &Cpus) -> f64 {
-        cpus.users_variance(self.demand.users, self.brought.by_all)
-    }
-
     /// Slabs on the lists of CPUs.
     pub(crate) fn listed(&self, at: &Point) -> f64 {
         at[Unknown::Lists].of([

@@ -89,12 +89,7 @@ impl Cpus {
         }
     }
 
-    /// Returns the number of CPUs of the new machine that `visits` visits reach.
-    pub(crate) fn reached(&self, visits: f64) -> f64 {
-        reached(visits, self.new)
-    }
-
-    /// The variance of the users on the new machine.
+    /// The variance of the users on the new machine: their number differs from boot to boot.
     pub(crate) fn users_variance(&self, users: f64, by_all: bool) -> f64 {
         variance(self.users(Level::Expected, users, by_all), self.new)
     }

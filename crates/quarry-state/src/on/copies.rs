@@ -89,10 +89,8 @@ impl Class {
         };
         let slots = cache.objs_per_slab.max(1) as f64;
         let capacity = cache.sheaf_capacity;
-        let sheaf = u32::try_from(capacity).map_or(0, |capacity| match capacity {
-            0 => 0,
-            capacity => sheaf_bytes(capacity),
-        });
+        let sheaf = u32::try_from(capacity).ok().filter(|objects| *objects > 0);
+        let sheaf = sheaf.map_or(0, sheaf_bytes);
         let copies = (COPIES - 1) as f64;
         Self {
             bytes,

@@ -244,7 +244,8 @@ impl Teller<'_, '_> {
     ) -> (CachePrediction, f64) {
         let row = cache.row;
         let mut lay = cache.lay.clone();
-        let chance = lay.users_variance(&self.cpus);
+        let by_all = lay.brought.by_all;
+        let chance = self.cpus.users_variance(lay.demand.users, by_all);
         // The snapshot is of one boot by chance, and what it is compared with of another.
         let by_chance = |told: &mut CachePrediction, slab_bytes: f64| {
             let variance = 2.0 * chance * slab_bytes.powi(2);
@@ -315,7 +316,12 @@ impl Teller<'_, '_> {
         let slabs = expected.slabs * right;
         told.holding = Holding::of(&lay, &to, &self.cpus, expected.kept, slabs);
         told.kept_objects = expected.kept.round() as u64;
-        told.cause = cause(is_same, &from, &to, told.stays());
+        told.cause = match () {
+            () if told.stays() => Cause::Same,
+            () if !is_same => Cause::Layout,
+            () if from.sheaves.capacity != to.sheaves.capacity => Cause::SheavesKeep,
+            () => Cause::Held,
+        };
         (told, variance)
     }
 
@@ -396,16 +402,6 @@ impl Teller<'_, '_> {
                 to.cpu_partial = cpu_partial_slabs(objects, after.objects).into();
             }
         }
-    }
-}
-
-/// Cause of a cache's change, but for the memory of sheaves.
-fn cause(is_same: bool, from: &Shape, to: &Shape, stays: bool) -> Cause {
-    match () {
-        () if stays => Cause::Same,
-        () if !is_same => Cause::Layout,
-        () if from.sheaves.capacity != to.sheaves.capacity => Cause::SheavesKeep,
-        () => Cause::Held,
     }
 }
 

@@ -23,6 +23,7 @@ use crate::kernel::KernelModel;
 use crate::kernel::names::{is_arm64, kmalloc_class};
 use crate::lay::Shape;
 use crate::lay::places::Holding;
+use crate::lay::users::reached;
 use crate::state::CacheState;
 use crate::unknown::{Level, Point, Range};
 
@@ -122,7 +123,7 @@ impl Teller<'_, '_> {
             let objects = part / f64::from(class.size);
             // A part of an object is the chance that there is one.
             let there_is = objects.min(1.0);
-            let cpus = self.cpus.reached(objects).max(1.0);
+            let cpus = reached(objects, self.new.cpus.into()).max(1.0);
             let (middle, most) = (cpus.sqrt() * there_is, cpus * there_is);
             let packed = objects / to.slots;
             let mut told = CachePrediction::new(format!("{class} (was pages)"), class.size.into());

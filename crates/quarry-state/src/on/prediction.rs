@@ -187,10 +187,6 @@ impl CacheSpread {
         }
     }
 
-    fn all(&self) -> Spread {
-        self.lasting().beside(self.chance)
-    }
-
     /// All that is the same in every boot.
     fn lasting(&self) -> Spread {
         self.common
@@ -313,7 +309,8 @@ impl Prediction {
     pub(crate) fn place_likely(&mut self, guests: Option<u64>) {
         let mut all = CacheSpread::default();
         for cache in &mut self.caches {
-            cache.bytes.place_likely(cache.spread.all());
+            let spread = cache.spread.lasting().beside(cache.spread.chance);
+            cache.bytes.place_likely(spread);
             all = all.with(&cache.spread);
         }
         let lasting = all.lasting().beside(self.spread);
@@ -408,15 +405,10 @@ impl CachePrediction {
 
     /// Takes the ends of what can be excluded for those of what is likely, with nothing known of what lies between.
     pub(crate) fn spread_evenly(&mut self) {
-        let [less, more] = [
-            self.bytes
-                .predicted_bytes
-                .saturating_sub(self.bytes.low_bytes),
-            self.bytes
-                .high_bytes
-                .saturating_sub(self.bytes.predicted_bytes),
-        ];
-        self.spread.add(Spread::of([less as f64, more as f64]));
+        let [low, expected, high] = self.bytes.ends();
+        let distances = [expected.saturating_sub(low), high.saturating_sub(expected)];
+        let spread = Spread::of(distances.map(|bytes| bytes as f64));
+        self.spread.add(spread);
     }
 
     pub(crate) fn set_bytes(&mut self, [low, expected, high]: Range) {

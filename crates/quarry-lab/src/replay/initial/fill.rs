@@ -268,7 +268,9 @@ impl<'h, D: Design> Filling<'_, 'h, D> {
         for on_cpu in &shape.on_cpus {
             if on_cpu.slab.free > 0 {
                 self.free(take(on_cpu.slab), on_cpu.cpu, driver)?;
-                self.make_cpu_slab(on_cpu.cpu, driver)?;
+                // An allocation makes the slab on top of the CPU's list the one that it allocates from.
+                let object = self.allocate_one(driver);
+                self.free(object.into_iter().collect(), on_cpu.cpu, driver)?;
             }
             // The slab that comes last onto the list is the first to be taken.
             for slab in on_cpu.listed.iter().rev() {
@@ -288,12 +290,6 @@ impl<'h, D: Design> Filling<'_, 'h, D> {
             }
         }
         Ok(())
-    }
-
-    /// Makes the slab on top of a CPU's list the one that it allocates from: an allocation does.
-    fn make_cpu_slab(&self, cpu: u16, driver: &Driver<'h, D>) -> Result<(), LabError> {
-        let object = self.allocate_one(driver);
-        self.free(object.into_iter().collect(), cpu, driver)
     }
 
     fn allocate(&self, count: u64, driver: &Driver<'h, D>) -> Result<Vec<ObjectRef<'h>>, LabError> {

@@ -2,13 +2,9 @@
 //!
 //! # What is known
 //!
-//! `/proc/slabinfo` gives three numbers for every cache: its slabs (`num_slabs`), the objects that
-//! fit (`num_objs`), and those of them not known to be free (`active_objs`). It does not tell in
-//! which slabs the free ones lie, nor how many active ones are really free in some CPU's own stock:
-//! a CPU slab or an array.
-//!
-//! SLUB's sysfs tells how many slabs lie on each CPU's partial list (`slabs_cpu_partial`), but not what
-//! is free in them: the objects that it prints are an estimate, half of what the slabs can hold.
+//! [`quarry_state`] has what a snapshot tells, and what not: in which slabs the free objects lie, and how many active ones
+//! are really free in some CPU's own stock. SLUB's sysfs tells how many slabs lie on each CPU's partial list
+//! (`slabs_cpu_partial`). The objects that it prints there are an estimate, half of what the slabs can hold.
 //!
 //! # What is assumed
 //!
@@ -284,7 +280,12 @@ impl<'h> Held<'h> {
         let batches = input.map_or(&[][..], |input| &input.file.meta().rcu.batches);
         let mut silent = SilentDraw::new(spec.state, &spec.missing, (&seen, &rows), part, batches);
         for (filling, filled) in fillings.iter().zip(filled) {
-            held.keep(filling, &filled.others, filled.orphans);
+            let (_, bytes) = filling.served();
+            let count = filled.orphans.len() + filled.others.len();
+            held.object_bytes += count as u64 * u64::from(bytes);
+            for (row, object) in filled.orphans {
+                held.orphans.insert(row, filling.orphan(object));
+            }
             silent.add(filling, filled.others);
             for (cpu, objects) in filled.in_sheaves.frees {
                 filling.free(objects, cpu, driver)?;
@@ -295,21 +296,6 @@ impl<'h> Held<'h> {
             filling.complete(driver)?;
         }
         Ok(held)
-    }
-
-    /// Notes what a row has alive.
-    fn keep<D: Design>(
-        &mut self,
-        filling: &Filling<'_, 'h, D>,
-        others: &[ObjectRef<'h>],
-        orphans: Vec<(u64, ObjectRef<'h>)>,
-    ) {
-        let (_, bytes) = filling.served();
-        let count = orphans.len() + others.len();
-        self.object_bytes += count as u64 * u64::from(bytes);
-        let orphans = orphans.into_iter();
-        self.orphans
-            .extend(orphans.map(|(row, object)| (row, filling.orphan(object))));
     }
 
     /// The driver's cache that serves a kmalloc with these flags; `None` if a normal one does.
