@@ -9,7 +9,7 @@ use quarry_designs::{DesignSpec, Setting};
 use quarry_snapshot::{CacheAttributes, HiddenCache, SlabinfoRow, Snapshot};
 
 use crate::error::StateError;
-use crate::kernel::{Explained, KernelModel, MAX_ORDER, Run, line_of};
+use crate::kernel::{Explained, KernelModel, MAX_ORDER, Run};
 use crate::lay::brought::Brought;
 use crate::lay::{Lay, longest_list};
 
@@ -112,12 +112,11 @@ impl<'a> State<'a> {
     /// The geometry of each cache by the formulas of the snapshot's kernel, in its order; `None` if no cache has such
     /// objects.
     pub fn geometries(&self) -> impl Iterator<Item = Option<Geometry>> {
-        let (kernel, line) = (&self.likeliest.kernel, line_of(self.snapshot));
+        let kernel = &self.likeliest.kernel;
         self.caches().iter().map(move |cache| {
             let asked = || cache.sysfs.and_then(CacheAttributes::params);
             let params = cache.original.or_else(asked).or(cache.slot)?;
-            let params = kernel.debug.on(params, cache.row, cache.sysfs);
-            kernel.geometry_of(&cache.row.name, &params, line)
+            kernel.debugged(params, cache.row, cache.sysfs)
         })
     }
 
@@ -247,13 +246,10 @@ impl<'a> CacheState<'a> {
         is_shrunk: bool,
     ) -> Self {
         let sysfs = snapshot.attributes(&row.name);
-        let line = line_of(snapshot);
-        let slot = kernel.slot(row, line);
-        let original = kernel.debug.original(kernel, row, sysfs, line);
-        let computed = original.or(slot).and_then(|params| {
-            let params = kernel.debug.on(params, row, sysfs);
-            kernel.geometry_of(&row.name, &params, line)
-        });
+        let slot = kernel.slot(row);
+        let original = kernel.debug.original(kernel, row, sysfs);
+        let params = original.or(slot);
+        let computed = params.and_then(|params| kernel.debugged(params, row, sysfs));
         let told = |file| sysfs.and_then(|sysfs| sysfs.number(file));
         let by_formula = |number: fn(&Geometry) -> u32| computed.as_ref().map_or(0, number);
         let sheaf_capacity = match told("sheaf_capacity") {

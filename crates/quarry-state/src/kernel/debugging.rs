@@ -73,10 +73,10 @@ impl Debugging {
                 ..Self::default()
             };
             let fits = |row: &&SlabinfoRow| {
-                let params = debugging.original(kernel, row, None, 64);
+                let params = debugging.original(kernel, row, None);
                 params.is_some_and(|params| {
                     let params = debugging.on(params, row, None);
-                    kernel.size_of(&params, 64) == Some(row.objsize)
+                    kernel.size_of(&params) == Some(row.objsize)
                 })
             };
             Some((enlarged().filter(fits).count(), setting))
@@ -181,7 +181,6 @@ impl Debugging {
         kernel: &KernelModel,
         row: &SlabinfoRow,
         sysfs: Option<&CacheAttributes>,
-        line: u32,
     ) -> Option<CacheParams> {
         if !self.flags(row, sysfs).debug() {
             return None;
@@ -190,14 +189,14 @@ impl Debugging {
             return Some(params);
         }
         if let Some((_, bytes)) = kmalloc_class(&row.name) {
-            return kernel.class_params(bytes, line);
+            return kernel.class_params(bytes);
         }
         let size = u32::try_from(row.objsize).ok()?;
         let sizes = (0..=MOST_WORDS).map(|words| size.saturating_sub(8 * words));
         let mut caches = sizes.take_while(|size| *size > 0).map(CacheParams::new);
         caches.find(|params| {
             let with = self.on(*params, row, sysfs);
-            kernel.size_of(&with, line) == Some(row.objsize)
+            kernel.size_of(&with) == Some(row.objsize)
         })
     }
 }

@@ -31,6 +31,8 @@ pub(crate) struct KernelModel {
     pub(crate) cpus: u32,
     /// Nodes with slabs.
     pub(crate) nodes: u32,
+    /// Bytes of a cache line.
+    pub(crate) cache_line: u32,
     pub(crate) settings: Tuning,
     /// Boot parameters and sysctls that the snapshot's kernel ran with.
     pub(crate) booted_with: Vec<Setting>,
@@ -59,13 +61,6 @@ pub(crate) struct Explained {
     pub(crate) others: Vec<KernelModel>,
     /// Caches that they explain.
     pub(crate) caches: usize,
-}
-
-/// Cache lines of machines whose pages can be 64 KiB have 128 bytes (ppc64); the others have 64.
-/// Only caches without sysfs attributes depend on it.
-fn cache_line(release: Option<&str>) -> u32 {
-    let is_ppc = release.is_some_and(|release| release.contains("powerpc"));
-    if is_ppc { 128 } else { 64 }
 }
 
 impl KernelModel {
@@ -99,6 +94,7 @@ impl KernelModel {
                     nr_cpu_ids: snapshot.nr_cpu_ids.unwrap_or(*cpus),
                     cpus: *cpus,
                     nodes: snapshot.nodes(),
+                    cache_line: cache_line(snapshot),
                     settings: settings.clone(),
                     booted_with: booted_with.clone(),
                     debug: Debugging::default(),
@@ -183,21 +179,21 @@ impl KernelModel {
         boot(self) != boot(other)
     }
 
-    pub(crate) fn machine(&self, cache_line: u32) -> MachineParams {
+    pub(crate) fn machine(&self) -> MachineParams {
         let era = slub_era(self.design.era);
         MachineParams {
             page_shift: self.page_bytes.ilog2(),
             nr_cpus: era.map_or(self.cpus, |era| {
                 era.formula_cpus(self.nr_cpu_ids, self.cpus)
             }),
-            cache_line,
+            cache_line: self.cache_line,
         }
     }
 
     /// A cache's geometry; `None` if it cannot exist there.
-    pub(crate) fn geometry(&self, params: &CacheParams, line: u32) -> Option<Geometry> {
+    pub(crate) fn geometry(&self, params: &CacheParams) -> Option<Geometry> {
         let compute = self.design.design.geometry;
-        let machine = self.machine(line);
+        let machine = self.machine();
         let mut boot = self.settings.boot;
         if self.is_tiny {
             boot.slub_max_order = boot.slub_max_order.or(Some(TINY_MAX_ORDER));
@@ -214,17 +210,22 @@ impl KernelModel {
 
     /// The geometry of a cache by its name, which tells what its creator asks for beside `params`, as a heap's cache of
     /// this name has it.
-    pub(crate) fn geometry_of(
-        &self,
-        name: &str,
-        params: &CacheParams,
-        line: u32,
-    ) -> Option<Geometry> {
+    pub(crate) fn geometry_of(&self, name: &str, params: &CacheParams) -> Option<Geometry> {
         let mut params = params.with_flags(params.flags | early_flag(name) | own_flags(name));
         if self.sheaf_era().is_some() {
             params = params.with_sheaf_capacity(asked_capacity(name));
         }
-        self.geometry(&params, line)
+        self.geometry(&params)
+    }
+
+    /// The geometry of a row's cache, with the debugging that it has.
+    pub(crate) fn debugged(
+        &self,
+        params: CacheParams,
+        row: &SlabinfoRow,
+        sysfs: Option<&CacheAttributes>,
+    ) -> Option<Geometry> {
+        self.geometry_of(&row.name, &self.debug.on(params, row, sysfs))
     }
 
     /// True if caches can have sheaves.
@@ -289,36 +290,36 @@ impl KernelModel {
 
     /// True if the formulas give the order and the objects of a row from its object size.
     fn explains(&self, row: &SlabinfoRow, sysfs: Option<&CacheAttributes>) -> bool {
-        if let Some(original) = self.debug.original(self, row, sysfs, 64) {
-            return self.gives(row, &self.debug.on(original, row, sysfs), 64);
+        if let Some(original) = self.debug.original(self, row, sysfs) {
+            let geometry = self.debugged(original, row, sysfs);
+            return geometry.is_some_and(|geometry| is_of(row, &geometry));
         }
-        let explains = |slot: &CacheParams| self.gives(row, slot, 64);
-        slots(row).is_some_and(|slots| slots.iter().any(explains))
+        slots(row).is_some_and(|slots| slots.iter().any(|slot| self.gives(row, slot)))
     }
 
     /// Bytes from one object to the next.
-    pub(crate) fn size_of(&self, params: &CacheParams, line: u32) -> Option<u64> {
-        Some(self.geometry(params, line)?.layout.size.into())
+    pub(crate) fn size_of(&self, params: &CacheParams) -> Option<u64> {
+        Some(self.geometry(params)?.layout.size.into())
     }
 
     /// Parameters of the kmalloc class of this many bytes.
-    pub(crate) fn class_params(&self, bytes: u64, line: u32) -> Option<CacheParams> {
+    pub(crate) fn class_params(&self, bytes: u64) -> Option<CacheParams> {
         let rules = self.kmalloc_rules()?;
-        let mut classes = kmalloc_classes(rules, &self.machine(line));
+        let mut classes = kmalloc_classes(rules, &self.machine());
         let class = classes.find(|class| u64::from(class.size) == bytes)?;
         Some(kmalloc_params(rules, class))
     }
 
     /// A row's cache by its object size: the first that explains its slabs of those that it may be.
-    pub(crate) fn slot(&self, row: &SlabinfoRow, line: u32) -> Option<CacheParams> {
+    pub(crate) fn slot(&self, row: &SlabinfoRow) -> Option<CacheParams> {
         let slots = slots(row)?;
-        let explains = |slot: &&CacheParams| self.gives(row, slot, line);
-        Some(*slots.iter().find(explains).unwrap_or(&slots[0]))
+        let explaining = slots.iter().find(|slot| self.gives(row, slot));
+        Some(*explaining.unwrap_or(&slots[0]))
     }
 
     /// True if such a cache has the slabs of a row.
-    fn gives(&self, row: &SlabinfoRow, slot: &CacheParams, line: u32) -> bool {
-        let geometry = self.geometry_of(&row.name, slot, line);
+    fn gives(&self, row: &SlabinfoRow, slot: &CacheParams) -> bool {
+        let geometry = self.geometry_of(&row.name, slot);
         geometry.is_some_and(|geometry| is_of(row, &geometry))
     }
 }
@@ -425,9 +426,12 @@ fn slots(row: &SlabinfoRow) -> Option<[CacheParams; 3]> {
     Some([plain, plain.with_flags(CacheFlags::RECLAIM), aligned])
 }
 
-/// The cache line of the snapshot's machine.
-pub(crate) fn line_of(snapshot: &Snapshot) -> u32 {
-    cache_line(snapshot.release.as_deref())
+/// Cache lines of machines whose pages can be 64 KiB have 128 bytes (ppc64); the others have 64.
+/// Only caches without sysfs attributes depend on it.
+fn cache_line(snapshot: &Snapshot) -> u32 {
+    let release = snapshot.release.as_deref();
+    let is_ppc = release.is_some_and(|release| release.contains("powerpc"));
+    if is_ppc { 128 } else { 64 }
 }
 
 /// The designs that the snapshot can be of, the likeliest first. SLAB has tunables, which some forms leave out. Where all

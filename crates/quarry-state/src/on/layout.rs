@@ -36,7 +36,7 @@ impl Teller<'_, '_> {
     /// takes no more than the requests are, which is not told: the middle between this class and
     /// the next smaller one is expected.
     fn kmalloc_params(&self, kernel: &KernelModel, bytes: u64, asked: CacheParams) -> CacheParams {
-        let class = kernel.class_params(bytes, self.line);
+        let class = kernel.class_params(bytes);
         if let Some(class) = class.filter(|_| !kernel.is_shared()) {
             return class;
         }

@@ -153,7 +153,6 @@ fn compare<'a>(
     let old = &observed.kernel;
     let teller = Teller {
         snapshot,
-        line: kernel::line_of(snapshot),
         cpus: Cpus::new(old.cpus, new.cpus),
         caches: &observed.caches(snapshot).0,
         old,
@@ -226,7 +225,6 @@ fn compare<'a>(
 /// Tells what becomes of one cache.
 struct Teller<'a, 's> {
     snapshot: &'a Snapshot,
-    line: u32,
     cpus: Cpus,
     /// The snapshot's caches, in its order.
     caches: &'a [CacheState<'s>],
@@ -306,8 +304,8 @@ impl Teller<'_, '_> {
                 Spread::evenly((-of_few).max(0.0), of_few.max(0.0)),
             );
         }
-        own.count(-1.0, (self.old, self.line), &from, lay.beside_main);
-        own.count(1.0, (self.new, self.line), &to, expected.sheaves);
+        own.count(-1.0, self.old, &from, lay.beside_main);
+        own.count(1.0, self.new, &to, expected.sheaves);
         told.set_bytes(slabs.map(|slabs| slabs * right * to.slab_bytes));
         let needed = lay.objects_at_least() * to.slab_bytes / to.slots;
         told.needed_bytes = (needed as u64).min(told.bytes.low_bytes);
@@ -346,8 +344,8 @@ impl Teller<'_, '_> {
     fn shapes(&self, cache: &CacheState<'_>, to: &CacheParams) -> Option<(Shape, Shape, bool)> {
         let params = self.params(self.old, cache)?;
         let row = cache.row;
-        let before = self.old.geometry_of(&row.name, &params, self.line)?;
-        let after = self.new.geometry_of(&row.name, to, self.line)?;
+        let before = self.old.geometry_of(&row.name, &params)?;
+        let after = self.new.geometry_of(&row.name, to)?;
         let mut from = Shape::of(&before, self.old);
         let mut to = Shape::of(&after, self.new);
         for (shape, kernel) in [(&mut from, self.old), (&mut to, self.new)] {

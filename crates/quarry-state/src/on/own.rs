@@ -38,7 +38,7 @@ impl OwnSheaves {
     pub(crate) fn count(
         &mut self,
         sign: f64,
-        (kernel, line): (&KernelModel, u32),
+        kernel: &KernelModel,
         shape: &Shape,
         beside_main: f64,
     ) {
@@ -54,16 +54,16 @@ impl OwnSheaves {
             (beside_main, beside_main)
         };
         let range = [least, beside_main, most].map(|beside| sign * (main + beside));
-        self.add_objects(kernel, line, sheaf_bytes(sheaves.capacity as u32), range);
+        self.add_objects(kernel, sheaf_bytes(sheaves.capacity as u32), range);
         let barns = sign * f64::from(kernel.nodes);
-        self.add_objects(kernel, line, BARN_BYTES, [barns; 3]);
+        self.add_objects(kernel, BARN_BYTES, [barns; 3]);
     }
 
-    fn add_objects(&mut self, kernel: &KernelModel, line: u32, bytes: u32, objects: Range) {
+    fn add_objects(&mut self, kernel: &KernelModel, bytes: u32, objects: Range) {
         let Some(rules) = kernel.kmalloc_rules() else {
             return;
         };
-        let target = kmalloc_index(rules, &kernel.machine(line), bytes.into());
+        let target = kmalloc_index(rules, &kernel.machine(), bytes.into());
         if let KmallocTarget::Class(class) = target {
             let own = self.classes.entry(class.size).or_default();
             for (sum, objects) in own.objects.iter_mut().zip(objects) {

@@ -109,16 +109,14 @@ impl Teller<'_, '_> {
             return Vec::new();
         }
         let largest = kmalloc_max(self.old);
-        let classes = kmalloc_classes(rules, &self.new.machine(self.line));
+        let classes = kmalloc_classes(rules, &self.new.machine());
         let added: Vec<_> = classes
             .filter(|class| u64::from(class.size) > largest)
             .collect();
         let sizes: Vec<u64> = added.iter().map(|class| class.size.into()).collect();
         let parts = parts(&self.snapshot.call_sites, largest, &sizes, bytes as f64);
         let told = added.iter().zip(parts).filter_map(|(class, part)| {
-            let geometry = self
-                .new
-                .geometry(&kmalloc_params(rules, *class), self.line)?;
+            let geometry = self.new.geometry(&kmalloc_params(rules, *class))?;
             let to = Shape::of(&geometry, self.new);
             let objects = part / f64::from(class.size);
             // A part of an object is the chance that there is one.
@@ -182,7 +180,7 @@ impl Teller<'_, '_> {
     ) -> Option<CachePrediction> {
         let lay = &cache.lay;
         let params = CacheParams::new(u32::try_from(size).ok()?);
-        let geometry = self.new.geometry(&params, self.line)?;
+        let geometry = self.new.geometry(&params)?;
         let to = Shape::of(&geometry, self.new);
         let slabs = std::array::from_fn(|end| {
             let at = Point::all(Level::OF_RANGE[end]);

@@ -126,7 +126,7 @@ impl KernelModel {
             )));
         }
         kernel
-            .machine(64)
+            .machine()
             .check()
             .map_err(|error| StateError(error.to_string()))?;
         Ok(kernel)

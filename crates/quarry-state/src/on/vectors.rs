@@ -8,7 +8,7 @@ use quarry_core::era::Era;
 use quarry_core::geometry::{KmallocTarget, kmalloc_index};
 use quarry_snapshot::Snapshot;
 
-use crate::kernel::{KernelModel, line_of};
+use crate::kernel::KernelModel;
 use crate::on::prediction::{CachePrediction, Prediction};
 use crate::unknown::{Range, sum};
 
@@ -81,7 +81,7 @@ impl Vectors<'_> {
 
     /// Bytes of the object of kmalloc, or of the pages, that a request takes.
     fn in_kmalloc(&self, bytes: u64) -> u64 {
-        let machine = self.kernel.machine(line_of(self.snapshot));
+        let machine = self.kernel.machine();
         let target = self
             .kernel
             .kmalloc_rules()
