@@ -9,7 +9,7 @@ use quarry_designs::{DesignSpec, Setting};
 use quarry_snapshot::{CacheAttributes, HiddenCache, SlabinfoRow, Snapshot};
 
 use crate::error::StateError;
-use crate::kernel::{Explained, KernelModel, MAX_ORDER, Run};
+use crate::kernel::{KernelModel, MAX_ORDER, Run, no_design};
 use crate::lay::brought::Brought;
 use crate::lay::{Lay, longest_list};
 
@@ -66,11 +66,10 @@ impl<'a> State<'a> {
     ///
     /// [`StateError`] if this build does not have the kernel's design.
     pub fn of(snapshot: &'a Snapshot) -> Result<Self, StateError> {
-        let Explained {
-            likeliest: first,
-            mut others,
-            caches,
-        } = KernelModel::of(snapshot)?;
+        let (kernels, explained) = KernelModel::of(snapshot)?;
+        let mut kernels = kernels.into_iter();
+        let first = kernels.next().ok_or_else(|| no_design(snapshot))?;
+        let mut others: Vec<_> = kernels.collect();
         // One of each other release, with as many CPUs if it can be; of the likeliest release every number of CPUs.
         let mut taken: Vec<DesignSpec> = Vec::new();
         others.sort_by_key(|kernel| kernel.cpus != first.cpus);
@@ -81,7 +80,7 @@ impl<'a> State<'a> {
         });
         let observed = |kernel| Observed {
             kernel,
-            explained: caches,
+            explained,
             caches: OnceLock::new(),
         };
         Ok(Self {

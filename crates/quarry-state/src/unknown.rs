@@ -154,10 +154,11 @@ impl Spread {
         }
     }
 
-    /// The spread of a quantity that lies evenly on each side of what is expected, up to these distances: [`Level::of`].
-    pub(crate) fn of(distances: [f64; 2]) -> Self {
-        let [less, more] = distances;
-        Self::around(0.0, |level| level.of([-less, 0.0, more]))
+    /// The spread of a quantity that lies evenly on each side of what is expected: [`Level::of`].
+    pub(crate) fn of([least, expected, most]: Range) -> Self {
+        Self::around(0.0, |level| {
+            level.of([least - expected, 0.0, most - expected])
+        })
     }
 
     /// The spread of a quantity that lies evenly between `less` below and `more` above what is expected.

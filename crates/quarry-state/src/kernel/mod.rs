@@ -54,18 +54,10 @@ pub struct Run<'a> {
     pub settings: &'a Tuning,
 }
 
-/// The kernels whose formulas give most of a snapshot's caches what it reports; one, if release and CPUs are told.
-pub(crate) struct Explained {
-    pub(crate) likeliest: KernelModel,
-    /// Kernels that explain as many.
-    pub(crate) others: Vec<KernelModel>,
-    /// Caches that they explain.
-    pub(crate) caches: usize,
-}
-
 impl KernelModel {
-    /// The kernels that a snapshot may be of.
-    pub(crate) fn of(snapshot: &Snapshot) -> Result<Explained, StateError> {
+    /// The kernels whose formulas give most of a snapshot's caches what it reports, the likeliest first, and the number of
+    /// these caches. It is one kernel if release and CPUs are told.
+    pub(crate) fn of(snapshot: &Snapshot) -> Result<(Vec<Self>, usize), StateError> {
         if snapshot.detail() == Detail::Bytes {
             let file = &snapshot.file;
             return Err(StateError(format!(
@@ -73,15 +65,11 @@ impl KernelModel {
             )));
         }
         let busiest = busiest(snapshot);
+        let powers = (0..9).map(|shift| 1 << shift);
+        let more = powers.filter(|cpus| *cpus > busiest);
         let guesses = match snapshot.present_cpus {
             Some(cpus) => vec![cpus],
-            None => std::iter::once(busiest)
-                .chain(
-                    (0..9)
-                        .map(|shift| 1 << shift)
-                        .filter(|cpus| *cpus > busiest),
-                )
-                .collect(),
+            None => std::iter::once(busiest).chain(more).collect(),
         };
         let rows = &snapshot.slabinfo.rows;
         let (mut best, mut most) = (Vec::new(), 0);
@@ -131,13 +119,7 @@ impl KernelModel {
                 }
             }
         }
-        let mut best = best.into_iter();
-        let likeliest = best.next().ok_or_else(|| no_design(snapshot))?;
-        Ok(Explained {
-            likeliest,
-            others: best.collect(),
-            caches: most,
-        })
+        Ok((best, most))
     }
 
     /// The kernel of a run: its machine has one node, and as many possible CPUs as the snapshot's if it has as many at
@@ -169,12 +151,8 @@ impl KernelModel {
     pub(crate) fn needs_boot_from(&self, other: &Self) -> bool {
         let boot = |kernel: &Self| {
             let machine = (kernel.page_bytes, kernel.cpus, kernel.nr_cpu_ids);
-            (
-                kernel.design,
-                machine,
-                kernel.settings.boot,
-                kernel.debug.because.clone(),
-            )
+            let debug = kernel.debug.because.clone();
+            (kernel.design, machine, kernel.settings.boot, debug)
         };
         boot(self) != boot(other)
     }
@@ -481,8 +459,5 @@ fn designs(snapshot: &Snapshot) -> Vec<DesignSpec> {
         specs.collect::<Vec<_>>()
     };
     let specs = all(range);
-    match specs.is_empty() {
-        true => all(None),
-        false => specs,
-    }
+    if specs.is_empty() { all(None) } else { specs }
 }

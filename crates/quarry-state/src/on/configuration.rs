@@ -84,7 +84,7 @@ impl Configured<'_> {
         // The configuration says how it is set; else names of caches do.
         let is_set = |name: &str| Some(self.snapshot.config.get(name)? == "y");
         let has_groups = || is_set("MEMCG").unwrap_or_else(|| is_on("kmalloc-cg-"));
-        let evenly = |cost: Range| (cost, Spread::of([cost[1] - cost[0], cost[2] - cost[1]]));
+        let evenly = |cost: Range| (cost, Spread::of(cost));
         let vectors = Vectors {
             snapshot: self.snapshot,
             kernel: self.kernel,

@@ -13,7 +13,7 @@ use crate::kernel::KernelModel;
 use crate::kernel::names::kmalloc_class;
 use crate::lay::Shape;
 use crate::on::prediction::{CachePrediction, Cause};
-use crate::unknown::{Range, Spread};
+use crate::unknown::{Range, Spread, sum};
 
 /// Bytes that a barn asks kmalloc for: a lock, the heads of two lists, two counts.
 const BARN_BYTES: u32 = 4 + 2 * 16 + 2 * 4;
@@ -66,13 +66,8 @@ impl OwnSheaves {
         let target = kmalloc_index(rules, &kernel.machine(), bytes.into());
         if let KmallocTarget::Class(class) = target {
             let own = self.classes.entry(class.size).or_default();
-            for (sum, objects) in own.objects.iter_mut().zip(objects) {
-                *sum += objects;
-            }
-            let [least, expected, most] = objects;
-            own.spread = own
-                .spread
-                .beside(Spread::of([expected - least, most - expected]));
+            own.objects = sum([own.objects, objects].into_iter());
+            own.spread = own.spread.beside(Spread::of(objects));
         }
     }
 

@@ -405,10 +405,8 @@ impl CachePrediction {
 
     /// Takes the ends of what can be excluded for those of what is likely, with nothing known of what lies between.
     pub(crate) fn spread_evenly(&mut self) {
-        let [low, expected, high] = self.bytes.ends();
-        let distances = [expected.saturating_sub(low), high.saturating_sub(expected)];
-        let spread = Spread::of(distances.map(|bytes| bytes as f64));
-        self.spread.add(spread);
+        let ends = self.bytes.ends().map(|bytes| bytes as f64);
+        self.spread.add(Spread::of(ends));
     }
 
     pub(crate) fn set_bytes(&mut self, [low, expected, high]: Range) {

@@ -8,7 +8,7 @@ use quarry_sim::driver::{CacheIndex, CacheView, Driver, ObjectRef};
 
 use super::Orphan;
 use super::seen::RowSeen;
-use super::shape::{Shape, Slab, Told};
+use super::shape::{Shape, Slab};
 use super::sheaves::{Home, InSheaves, SheafObjects};
 use crate::error::LabError;
 use crate::run::RunSpec;
@@ -141,8 +141,9 @@ impl<'h, D: Design> Filling<'_, 'h, D> {
             in_sheaves = plan.homes().map(|home| slabs.take_one(home)).collect();
             self.shape_beside(plan, slabs.full.len() as u64, draw)
         } else if is_seen {
-            let told = self.told_lists();
-            (Shape::seen(row, geometry, self.seen, &told, draw), 0)
+            let lists = self.told_lists();
+            let shape = Shape::seen(row, geometry, self.seen, holding, &lists, draw);
+            (shape, 0)
         } else {
             (Shape::of(holding.places(draw), &cpus), 0)
         };
@@ -171,23 +172,17 @@ impl<'h, D: Design> Filling<'_, 'h, D> {
         let (row, geometry) = (self.row, self.view.head().geometry());
         let left = known_free(row).saturating_sub(plan.on_nodes.len() as u64);
         let in_unseen = left.min(unseen.saturating_mul(row.objperslab));
-        let told = self.told_lists();
-        let empty_most = geometry.min_partial.into();
+        let (slots, empty_most) = (row.objperslab, geometry.min_partial.into());
+        let holding = &self.told.holding;
         let places = Places {
-            on_nodes: spread(
-                in_unseen,
-                unseen,
-                row.objperslab,
-                empty_most,
-                told.holding.open,
-                draw,
-            ),
+            on_nodes: spread(in_unseen, unseen, slots, empty_most, holding.open, draw),
             ..Places::default()
         };
         let mut shape = Shape::of(places, &[0]);
         let seen = plan.on_nodes.iter().map(|at| Slab::seen(*at, 1));
         shape.on_nodes.splice(0..0, seen);
-        shape.list_unseen(&told, geometry.cpu_partial_slabs.into(), u64::MAX, draw);
+        let (lists, listed_max) = (self.told_lists(), geometry.cpu_partial_slabs.into());
+        shape.list_unseen(&lists, holding.listed_free(draw), listed_max, u64::MAX);
         (shape, left - in_unseen)
     }
 
@@ -230,18 +225,19 @@ impl<'h, D: Design> Filling<'_, 'h, D> {
         Ok(())
     }
 
-    /// Lists of CPUs, by sysfs. Those of CPUs that the machine has not are some other's.
-    fn told_lists(&self) -> Told<'_> {
-        let (cpus, holding) = (self.run.config.cpus, &self.told.holding);
-        let mut lists = match holding.lists {
-            None => Vec::new(),
-            Some(_) => vec![0; cpus as usize],
+    /// Slabs on the list of each CPU, by sysfs; empty if it does not tell. Those of CPUs that the machine has not are some
+    /// other's.
+    fn told_lists(&self) -> Vec<u64> {
+        let Some(told) = &self.told.holding.lists else {
+            return Vec::new();
         };
-        for (cpu, slabs) in holding.lists.iter().flatten() {
-            let list: &mut u64 = &mut lists[(cpu % cpus) as usize];
+        let cpus = self.run.config.cpus;
+        let mut lists = vec![0_u64; cpus as usize];
+        for (cpu, slabs) in told {
+            let list = &mut lists[(cpu % cpus) as usize];
             *list = list.saturating_add(*slabs);
         }
-        Told { holding, lists }
+        lists
     }
 
     /// Frees objects until free places lie as they are to.

@@ -49,13 +49,6 @@ pub(super) struct OnCpu {
     pub(super) listed: Vec<Slab>,
 }
 
-/// Counts of lists that sysfs tells.
-pub(super) struct Told<'a> {
-    pub(super) holding: &'a Holding,
-    /// Slabs on the list of each of the machine's CPUs; empty if that is not told.
-    pub(super) lists: Vec<u64>,
-}
-
 impl Shape {
     /// Shape of places that nothing else tells of. `cpus` are those of the machine, first those that use the cache first.
     pub(super) fn of(places: Places, cpus: &[u16]) -> Self {
@@ -77,16 +70,17 @@ impl Shape {
     }
 
     /// Shape of a row whose slabs are those of the geometry, where the recording shows in which slabs free places were. `lists`
-    /// tells how many slabs were on each CPU's own list.
+    /// has the slabs on each CPU's own list; it is empty if that is not told.
     pub(super) fn seen(
         row: &SlabinfoRow,
         geometry: &Geometry,
         seen: &RowSeen,
-        told: &Told<'_>,
+        holding: &Holding,
+        lists: &[u64],
         draw: &mut Draw,
     ) -> Self {
         let (objects, known_free) = (row.objperslab, known_free(row));
-        let partial = told.holding.open;
+        let partial = holding.open;
         let mut shape = Self::default();
         let mut placed = vec![false; seen.slabs.len()];
         for user in &seen.users {
@@ -113,7 +107,7 @@ impl Shape {
         }
         let listed_max = (2 * u64::from(geometry.cpu_partial)).div_ceil(objects) as usize;
         let mut takes = takes(seen, &placed);
-        let is_heeded = decide(&mut takes, listed_max, &told.lists, known_free);
+        let is_heeded = decide(&mut takes, listed_max, lists, known_free);
         for (of_cpu, takes) in shape.on_cpus.iter_mut().zip(&takes) {
             of_cpu.listed = takes.slabs[..takes.listed].to_vec();
         }
@@ -138,7 +132,7 @@ impl Shape {
             let homeless = seen.orphans.iter().filter(|orphan| orphan.slab.is_none());
             let needed = (homeless.count() as u64).div_ceil(objects);
             let left = unseen.saturating_sub(others.len() as u64 + needed);
-            shape.list_unseen(told, listed_max as u64, left, draw);
+            shape.list_unseen(lists, holding.listed_free(draw), listed_max as u64, left);
         }
         shape.on_nodes.extend(others.into_iter().map(Slab::unseen));
         shape
@@ -181,17 +175,16 @@ impl Shape {
     }
 
     /// Fills the CPUs' lists up to their reported lengths, beyond the slabs that are seen, with slabs that are not: at most
-    /// `slabs` of them.
+    /// `slabs` of them, with `free` free places each.
     pub(super) fn list_unseen(
         &mut self,
-        told: &Told<'_>,
+        lists: &[u64],
+        free: u64,
         listed_max: u64,
         mut slabs: u64,
-        draw: &mut Draw,
     ) {
-        let free = told.holding.listed_free(draw);
         // A machine has at most 4096 CPUs.
-        for (cpu, told_slabs) in (0_u16..).zip(&told.lists) {
+        for (cpu, told_slabs) in (0_u16..).zip(lists) {
             let at = self.on_cpus.iter().position(|seen| seen.cpu == cpu);
             let at = at.unwrap_or_else(|| {
                 self.on_cpus.push(OnCpu {
