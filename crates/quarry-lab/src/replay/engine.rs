@@ -313,8 +313,7 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
             pages.periodic(self.driver.zone_locks() - locks_before);
         }
         let work_ns = self.reap.due_ns().min(self.vmstat.due_ns());
-        let held = self.held.as_ref();
-        let held_ns = held.map_or(u64::MAX, |held| held.due_ns());
+        let held_ns = self.held.as_ref().map_or(u64::MAX, Held::due_ns);
         self.due_ns = work_ns.min(self.sampler.due_ns()).min(held_ns);
     }
 

@@ -162,21 +162,18 @@ fn compare<'a>(
     let mut own = OwnSheaves::default();
     let expected = Point::all(Level::Expected);
     let common = draw.as_mut().map_or(expected, |draw| draw.point(None));
-    let mut caches: Vec<_> = teller
-        .caches
-        .iter()
-        .map(|cache| {
-            let at = draw
-                .as_mut()
-                .map_or(expected, |draw| draw.point(Some(&common)));
-            let (mut told, squared) = teller.cache(cache, &at, &mut own);
-            if draw.is_some() && told.holding.is_observed {
-                told.holding = Holding::observed(cache, snapshot, old.cpus, &at);
-            }
-            variance += squared;
-            told
-        })
-        .collect();
+    let has_places = draw.is_some();
+    let mut caches = Vec::with_capacity(teller.caches.len());
+    for cache in teller.caches {
+        let draw = draw.as_mut();
+        let at = draw.map_or(expected, |draw| draw.point(Some(&common)));
+        let (mut told, squared) = teller.cache(cache, &at, &mut own);
+        if has_places && told.holding.is_observed {
+            told.holding = Holding::observed(cache, snapshot, old.cpus, &at);
+        }
+        variance += squared;
+        caches.push(told);
+    }
     caches.extend(teller.of_larger_pages());
     let sheaves_bytes = own.place(&mut caches, new.page_bytes);
     let mut short_bytes = 0;
@@ -184,11 +181,7 @@ fn compare<'a>(
         cache.settle(new.page_bytes, &mut short_bytes);
     }
     let changes = caches.iter().any(|cache| !cache.stays());
-    let chance = if changes {
-        SIGMAS * variance.sqrt()
-    } else {
-        0.0
-    } as u64;
+    let chance = (f64::from(changes) * SIGMAS * variance.sqrt()) as u64;
     let mut told = Prediction {
         snapshot_design: old.design.to_string(),
         snapshot_debugging: old.debug.because.clone(),
@@ -252,15 +245,14 @@ impl Teller<'_, '_> {
             variance
         };
         let mut told = CachePrediction::as_observed(row, self.snapshot.page_bytes);
-        told.objects = lay.objects().round() as u64;
-        (told.holding.is_observed, told.holding.objects) = (true, told.objects);
+        told.objects = cache.objects();
         if self.is_gone(row) {
             (told.objs_per_slab, told.pages_per_slab) = (0, 0);
             told.set_bytes([0.0; 3]);
             told.cause = Cause::PageSize;
-            told.holding.is_observed = false;
             return (told, 0.0);
         }
+        told.holding.is_observed = true;
         let params = self.params(self.new, cache);
         let shapes = params.and_then(|params| self.shapes(cache, &params));
         let Some((from, to, is_same)) = shapes else {
@@ -269,7 +261,6 @@ impl Teller<'_, '_> {
         told.params = params;
         told.sheaf_capacity = to.sheaves.capacity;
         told.kept_objects = lay.kept[1].round() as u64;
-        told.holding.kept = told.kept_objects;
         let gone = match row.name.as_str() {
             "kernfs_node_cache" => self.sysfs_nodes_gone(),
             "biovec-max" => self.vectors_of_pages_gone(),

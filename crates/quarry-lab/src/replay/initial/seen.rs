@@ -140,7 +140,7 @@ struct Routes {
 struct Scan<'a> {
     preparation: &'a Preparation<'a>,
     routes: Routes,
-    rows: Vec<RowSeen>,
+    seen: Seen,
     /// By object id.
     alive: Vec<Option<Alive>>,
     /// Row by page.
@@ -149,7 +149,6 @@ struct Scan<'a> {
     unknown: HashMap<u32, Vec<u64>>,
     /// Pages of slabs that were made in the part, and the CPU that made them.
     made: HashMap<u32, u16>,
-    ended: Vec<Silent>,
 }
 
 impl Seen {
@@ -158,22 +157,23 @@ impl Seen {
         preparation: &Preparation<'_>,
         rows: &[SlabinfoRow],
     ) -> Result<Self, LabError> {
+        let mut seen = Self {
+            rows: vec![RowSeen::default(); rows.len()],
+            ..Self::default()
+        };
         let Some(input) = preparation.input else {
-            return Ok(Self {
-                rows: vec![RowSeen::default(); rows.len()],
-                ..Self::default()
-            });
+            return Ok(seen);
         };
         let meta = input.file.meta();
+        seen.tells_pages = meta.slab_memory.is_some();
         let mut scan = Scan {
             preparation,
             routes: Routes::new(preparation, rows),
-            rows: vec![RowSeen::default(); rows.len()],
+            seen,
             alive: vec![None; meta.object_slots as usize],
             row_of_page: HashMap::new(),
             unknown: HashMap::new(),
             made: HashMap::new(),
-            ended: Vec::new(),
         };
         let mut window = Window::new(input.part);
         let mut events = input.file.events_with_pages();
@@ -193,7 +193,8 @@ impl Seen {
                 }
             }
         }
-        for row in &mut scan.rows {
+        let mut seen = scan.seen;
+        for row in &mut seen.rows {
             row.orphans.sort_by_key(|orphan| orphan.row);
         }
         let (_, until_ns) = input.part_bounds();
@@ -202,12 +203,8 @@ impl Seen {
             let alive = alive.filter(|alive| !alive.before)?;
             Some(alive.silent(object, until_ns))
         });
-        Ok(Self {
-            alive: alive.collect(),
-            ended: scan.ended,
-            rows: scan.rows,
-            tells_pages: meta.slab_memory.is_some(),
-        })
+        seen.alive = alive.collect();
+        Ok(seen)
     }
 }
 
@@ -291,7 +288,7 @@ impl Scan<'_> {
         }
         let cpu = self.cpu(event);
         let slab = self.slab(row, page);
-        let seen = &mut self.rows[usize::from(row)];
+        let seen = &mut self.seen.rows[usize::from(row)];
         seen.grew |= maker.is_some();
         let flow = seen.flows.entry(cpu).or_default();
         if maker == Some(cpu) {
@@ -347,7 +344,9 @@ impl Scan<'_> {
             }
             self.shrink(alive.row, alive.page);
             if event.flags.has(Flags::IMPLIED) {
-                self.ended.push(alive.silent(event.object, event.time_ns));
+                self.seen
+                    .ended
+                    .push(alive.silent(event.object, event.time_ns));
             }
             return;
         }
@@ -371,7 +370,7 @@ impl Scan<'_> {
     }
 
     fn flow(&mut self, row: u16, cpu: u16) -> &mut Flow {
-        let flows = &mut self.rows[usize::from(row)].flows;
+        let flows = &mut self.seen.rows[usize::from(row)].flows;
         flows.entry(cpu).or_default()
     }
 
@@ -383,16 +382,16 @@ impl Scan<'_> {
     fn orphan(&mut self, number: u64, row: u16, page: Option<u32>) {
         let slab = self.shrink(row, page);
         if let Some(at) = slab {
-            self.rows[usize::from(row)].slabs[at].died += 1;
+            self.seen.rows[usize::from(row)].slabs[at].died += 1;
         }
         let orphan = Orphan { row: number, slab };
-        self.rows[usize::from(row)].orphans.push(orphan);
+        self.seen.rows[usize::from(row)].orphans.push(orphan);
     }
 
     /// An object of a slab is gone.
     fn shrink(&mut self, row: u16, page: Option<u32>) -> Option<usize> {
         let slab = self.slab(row, page)?;
-        self.rows[usize::from(row)].slabs[slab].ahead -= 1;
+        self.seen.rows[usize::from(row)].slabs[slab].ahead -= 1;
         Some(slab)
     }
 
@@ -400,7 +399,7 @@ impl Scan<'_> {
     fn slab(&mut self, row: u16, page: Option<u32>) -> Option<usize> {
         let order = self.routes.orders[usize::from(row)];
         let id = page.filter(|_| order <= PAGE_GROUP_ORDER)? >> order;
-        let seen = &mut self.rows[usize::from(row)];
+        let seen = &mut self.seen.rows[usize::from(row)];
         let next = seen.slabs.len();
         let at = *seen.slab_of.entry(id).or_insert(next);
         if at == next {

@@ -60,8 +60,7 @@ impl InSheaves {
         let mut left = held(row, seen, stock, kept);
         let mut later = Vec::new();
         // Of each CPU: its objects, and how many it may have.
-        let mut cpus: Vec<(u16, Vec<Home>, u64)> = Vec::new();
-        for user in &seen.users {
+        let users = seen.users.iter().map(|user| {
             let taken = seen.fresh.iter().filter(|(cpu, _)| *cpu == user.cpu);
             let taken = taken.count() as u64;
             let max = match own_modulo(seen, user.cpu, stock.capacity) {
@@ -69,8 +68,9 @@ impl InSheaves {
                 Some(own) => own,
                 None => stock.cpu_max(),
             };
-            cpus.push((user.cpu, Vec::new(), max));
-        }
+            (user.cpu, Vec::new(), max)
+        });
+        let mut cpus: Vec<(u16, Vec<Home>, u64)> = users.collect();
         for (cpu, slab) in &seen.fresh {
             let own = cpus.iter_mut().find(|(user, ..)| user == cpu);
             match own.filter(|(_, own, max)| left > 0 && (own.len() as u64) < *max) {
