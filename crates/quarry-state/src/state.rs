@@ -139,7 +139,9 @@ impl<'a> State<'a> {
 
     /// True if a run has the design, the machine and the settings of the snapshot's kernel.
     pub fn is_of(&self, run: &Run<'_>) -> bool {
-        self.likeliest.kernel.is_of(run)
+        let kernel = &self.likeliest.kernel;
+        (kernel.design, kernel.page_bytes, kernel.cpus) == (run.design, run.page_bytes, run.cpus)
+            && kernel.settings == *run.settings
     }
 
     /// Facts that no file tells, each with what explains the slabs as well.

@@ -141,12 +141,6 @@ impl KernelModel {
         }
     }
 
-    /// True if a run is of this kernel: its design, machine and settings.
-    pub(crate) fn is_of(&self, run: &Run<'_>) -> bool {
-        (self.design, self.page_bytes, self.cpus) == (run.design, run.page_bytes, run.cpus)
-            && self.settings == *run.settings
-    }
-
     /// True if a machine with another kernel has to boot to have this one: caches' own tunables can be written.
     pub(crate) fn needs_boot_from(&self, other: &Self) -> bool {
         let boot = |kernel: &Self| {
@@ -206,13 +200,8 @@ impl KernelModel {
         self.geometry_of(&row.name, &self.debug.on(params, row, sysfs))
     }
 
-    /// True if caches can have sheaves.
-    pub(crate) fn has_sheaves(&self) -> bool {
-        self.sheaf_era().is_some()
-    }
-
     /// The rules of sheaves, if the design has them.
-    fn sheaf_era(&self) -> Option<&'static SheafEra> {
+    pub(crate) fn sheaf_era(&self) -> Option<&'static SheafEra> {
         let features = &self.design.design.features;
         features
             .sheaves

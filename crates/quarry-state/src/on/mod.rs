@@ -367,7 +367,7 @@ impl Teller<'_, '_> {
         let same_design = self.old.design.design.name == self.new.design.design.name;
         let written = |file| cache.sysfs.and_then(|sysfs| sysfs.number(file));
         let stays = |name| !self.new.settings.sets(name);
-        if self.old.has_sheaves() {
+        if self.old.sheaf_era().is_some() {
             let capacity = cache.sheaf_capacity;
             from.set_sheaves(self.old.sheaves(capacity));
             // What both releases compute may differ: from 7.0 on caches have sheaves that had none in 6.19.
