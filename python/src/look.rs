@@ -6,7 +6,8 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use quarry_ask::{Door, fields, read};
-use quarry_lab::ask::{self, Source, check_slabs};
+use quarry_lab::ask::{self, Source};
+use quarry_lab::look::{Bare, WhatIf};
 
 use crate::args::Keywords;
 use crate::error::{raised, usage};
@@ -16,10 +17,16 @@ use crate::table::PyTable;
 /// The first answer about a kernel's slab memory: how much, of what and why, what grew, and what would change it.
 #[pyclass(module = "quarry", frozen)]
 pub(crate) struct Look {
-    of: quarry_lab::look::Look,
+    of: Told,
     files: String,
     /// Digest of each file; None if this computer is among them.
     digests: Option<String>,
+}
+
+/// What is told of slabs, or the snapshots of files that have bytes alone.
+enum Told {
+    Slabs(Box<quarry_lab::look::Look>),
+    Bytes(Vec<quarry_snapshot::Snapshot>),
 }
 
 /// Looks at snapshots, oldest first: each a `Snapshot`, or a file that is read with all its moments. Without any, at this
@@ -45,7 +52,7 @@ pub(crate) fn look(
             Err(_) => {
                 let path: PathBuf = one.extract()?;
                 let open = |stage: Option<&str>| Source::open(path.as_os_str(), stage);
-                let moments = py.detach(|| asked.snapshots(Some(&path), open));
+                let moments = py.detach(|| asked.snapshots(open));
                 let moments = moments.map_err(raised)?;
                 let name = path.display().to_string();
                 let digest = py.detach(|| quarry_sweep::digest(&name));
@@ -58,19 +65,23 @@ pub(crate) fn look(
         all.push(py.detach(quarry_snapshot::Snapshot::now).map_err(raised)?);
         digests.push(None);
     }
-    for snapshot in &all {
-        check_slabs(snapshot, "a look").map_err(raised)?;
-    }
     let files: Vec<&str> = all.iter().map(|snapshot| snapshot.file.as_str()).collect();
+    let files = files.join("; ");
+    quarry_snapshot::Snapshot::with_slabs(&mut all);
+    let of = match Bare::of(&all).is_some() {
+        true => Told::Bytes(all),
+        false => {
+            let look = py.detach(|| quarry_lab::look::Look::of(&all));
+            Told::Slabs(Box::new(look.map_err(raised)?))
+        }
+    };
     Ok(Look {
-        files: files.join("; "),
+        of,
+        files,
         digests: digests
             .into_iter()
             .collect::<Option<Vec<_>>>()
             .map(|all| all.join("; ")),
-        of: py
-            .detach(|| quarry_lab::look::Look::of(&all))
-            .map_err(raised)?,
     })
 }
 
@@ -89,26 +100,54 @@ impl Look {
     /// One row: all slab memory, its parts, what shrinking frees, blocks.
     #[getter]
     fn summary(&self) -> PyResult<PyTable> {
-        let table = PyTable::of(std::slice::from_ref(&self.of), &["design"])?;
-        Ok(self.noted(table))
+        let table = match &self.of {
+            Told::Slabs(look) => PyTable::of(std::slice::from_ref(look), &["design"]),
+            Told::Bytes(all) => PyTable::of(&bare(all), &[]),
+        };
+        Ok(self.noted(table?))
     }
 
-    /// A row for each cache that has slabs, that with most bytes first.
+    /// A row for each cache that has slabs, that with most bytes first; or its bytes, where a file has no more.
     #[getter]
     fn caches(&self) -> PyResult<PyTable> {
-        Ok(self.noted(PyTable::of(&self.of.caches, &["name"])?))
+        let table = match &self.of {
+            Told::Slabs(look) => PyTable::of(&look.caches, &["name"]),
+            Told::Bytes(all) => {
+                let caches = bare(all).into_iter().flat_map(|bare| bare.cache_bytes);
+                PyTable::of(&caches.collect::<Vec<_>>(), &["name"])
+            }
+        };
+        Ok(self.noted(table?))
+    }
+
+    /// A row for each call site that a file without slabs has, that with most bytes first; None of slabs.
+    #[getter]
+    fn sites(&self) -> PyResult<Option<PyTable>> {
+        let Told::Bytes(all) = &self.of else {
+            return Ok(None);
+        };
+        let sites = bare(all).into_iter().flat_map(|bare| bare.sites);
+        let table = PyTable::of(&sites.collect::<Vec<_>>(), &["place"])?;
+        Ok(Some(self.noted(table)))
     }
 
     /// A row for each prediction: other releases, pages and orders.
     #[getter]
     fn what_ifs(&self) -> PyResult<PyTable> {
-        Ok(self.noted(PyTable::of(&self.of.what_ifs, &[])?))
+        let table = match &self.of {
+            Told::Slabs(look) => PyTable::of(&look.what_ifs, &[]),
+            Told::Bytes(_) => PyTable::of::<WhatIf>(&[], &[]),
+        };
+        Ok(self.noted(table?))
     }
 
-    /// A row for each cache that changed between the first and the last snapshot; None of one snapshot.
+    /// A row for each cache that changed between the first and the last snapshot; None of one snapshot, or without slabs.
     #[getter]
     fn growth(&self) -> PyResult<Option<PyTable>> {
-        let growth = self.of.growth.as_ref();
+        let Told::Slabs(look) = &self.of else {
+            return Ok(None);
+        };
+        let growth = look.growth.as_ref();
         let table = growth.map(|growth| PyTable::of(&growth.caches, &["name"]));
         Ok(table.transpose()?.map(|table| self.noted(table)))
     }
@@ -120,9 +159,17 @@ impl Look {
     }
 
     fn __repr__(&self) -> String {
-        format!(
-            "<quarry.Look at {}: {} bytes of slabs, {}>",
-            self.files, self.of.slab_bytes, self.of.design
-        )
+        match &self.of {
+            Told::Slabs(look) => format!(
+                "<quarry.Look at {}: {} bytes of slabs, {}>",
+                self.files, look.slab_bytes, look.design
+            ),
+            Told::Bytes(_) => format!("<quarry.Look at {}: bytes alone>", self.files),
+        }
     }
+}
+
+/// The answer about files that have bytes alone.
+fn bare(all: &[quarry_snapshot::Snapshot]) -> Vec<Bare<'_>> {
+    Bare::of(all).into_iter().collect()
 }

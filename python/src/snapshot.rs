@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use quarry_designs::named;
 use quarry_lab::LabError;
-use quarry_lab::ask::{Ask, At, Ready, Source, check_slabs};
+use quarry_lab::ask::{Ask, At, Ready, Source};
 use quarry_snapshot::Asked;
 use quarry_state::{KNOWN_ERRORS, State};
 
@@ -84,10 +84,7 @@ impl Snapshot {
         if let Some(name) = given.any_of(&["stage", "at", "kernel", "had_cpus", "had_page_size"]) {
             return Err(usage(format!("{name}: it is a keyword of Snapshot.read")));
         }
-        let state = py.detach(|| -> Result<_, LabError> {
-            check_slabs(&self.of, "a prediction")?;
-            Ok(State::of(&self.of)?)
-        });
+        let state = py.detach(|| State::of(&self.of).map_err(LabError::from));
         let ready = Ready::Snapshot(&self.of, &state.map_err(raised)?);
         let table = answered(py, Ask::WHAT_IF, "what_if", given, &ready, None)?;
         let [least, most] = KNOWN_ERRORS;

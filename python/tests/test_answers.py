@@ -183,6 +183,24 @@ def test_look(command, snapshots):
         quarry.look(snapshots[0], kernel="6.12")
 
 
+def test_a_file_without_slabs_has_bytes(command, tmp_path):
+    report = tmp_path / "dmesg"
+    report.write_text("""Mem-Info:
+ slab_reclaimable:11120 slab_unreclaimable:98031
+Unreclaimable slab info:
+Name                      Used          Total
+kmalloc-1k              44912KB      44960KB
+filp                    11800KB      11808KB
+""")
+    look = quarry.look(report)
+    assert look.caches.runs == command("look", report)["cache_bytes"]
+    assert look.caches["total_bytes"] == [44960 << 10, 11808 << 10]
+    assert (look.growth, len(look.what_ifs.runs)) == (None, 0)
+    assert look.sites.runs == []
+    with pytest.raises(quarry.Error, match="OOM report"):
+        quarry.Snapshot.read(report).what_if()
+
+
 def test_callers(command):
     told = command("callers", "kv", "--by", "cache")
     assert quarry.Recording.open("kv").callers("cache").runs == told["callers"]

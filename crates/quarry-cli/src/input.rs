@@ -69,7 +69,7 @@ fn from_spool(spool: &File) -> anyhow::Result<Input> {
     Ok(Input::new(file, "<stdin>"))
 }
 
-/// Opens what a file or stdin is: a trace, or a snapshot with this stage. Bundled names are traces.
+/// Opens what a file or stdin is: a trace or snapshots, as [`Source::open`] does. Bundled names are traces.
 pub(crate) fn source(name: &OsStr, stage: Option<&str>) -> anyhow::Result<Source> {
     if name != "-" {
         return Ok(Source::open(name, stage)?);
@@ -86,9 +86,11 @@ pub(crate) fn source(name: &OsStr, stage: Option<&str>) -> anyhow::Result<Source
         (_, text) => anyhow!(text),
     };
     match opened.map_err(named)? {
-        Source::Snapshot(mut snapshot) => {
-            snapshot.file = shown;
-            Ok(Source::Snapshot(snapshot))
+        Source::Snapshots(mut moments) => {
+            for moment in &mut moments {
+                moment.file.clone_from(&shown);
+            }
+            Ok(Source::Snapshots(moments))
         }
         trace => Ok(trace),
     }

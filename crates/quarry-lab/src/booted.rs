@@ -12,7 +12,6 @@ use quarry_sim::Config;
 use quarry_snapshot::{ReportError, Snapshot};
 
 use crate::error::LabError;
-use crate::known::check_slabs;
 use quarry_state::State;
 
 /// The report of a kernel that has run, inside of the program.
@@ -85,7 +84,6 @@ impl Booted {
     ///
     /// [`LabError`] if it does not say where objects lie, or this build does not have the kernel's design.
     pub fn of(snapshot: Snapshot) -> Result<Self, LabError> {
-        check_slabs(&snapshot, "a load")?;
         State::of(&snapshot)?;
         Ok(Self::Reported(Box::new(snapshot)))
     }

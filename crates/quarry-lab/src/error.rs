@@ -34,21 +34,6 @@ pub enum LabError {
     /// A kernel's report cannot be used.
     #[error(transparent)]
     Report(#[from] ReportError),
-    /// A snapshot has bytes of caches alone.
-    #[error(
-        "{file} is a {form}: {lacks}; {what} needs slabs (docs/inputs.md says which files have them); quarry info shows what \
-         it has"
-    )]
-    NoSlabs {
-        /// The file.
-        file: String,
-        /// Its form.
-        form: &'static str,
-        /// Facts that the form lacks.
-        lacks: &'static str,
-        /// The answer that needs them.
-        what: &'static str,
-    },
     /// A load cannot run.
     #[error(transparent)]
     Work(#[from] WorkError),
@@ -220,7 +205,10 @@ pub enum LabError {
 
 impl From<StateError> for LabError {
     fn from(error: StateError) -> Self {
-        Self::Usage(error.0)
+        match error {
+            StateError::Question(text) => Self::Usage(text),
+            StateError::Report(error) => Self::Report(error),
+        }
     }
 }
 

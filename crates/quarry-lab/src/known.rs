@@ -5,8 +5,6 @@ use std::collections::BTreeMap;
 use quarry_snapshot::{Detail, Origin, Snapshot};
 use quarry_view::units::bytes;
 
-use crate::error::LabError;
-
 /// A guess in brackets; nothing for a fact.
 fn guess(origin: &Origin) -> String {
     origin
@@ -78,23 +76,6 @@ pub fn lacks(snapshot: &Snapshot) -> Vec<String> {
     };
     let notes = snapshot.notes.iter().cloned();
     lacks.into_iter().chain(detail).chain(notes).collect()
-}
-
-/// Refuses a snapshot that has bytes of caches alone; `what` names the answer that needs slabs.
-///
-/// # Errors
-///
-/// [`LabError::NoSlabs`].
-pub fn check_slabs(snapshot: &Snapshot, what: &'static str) -> Result<(), LabError> {
-    match snapshot.detail() {
-        Detail::Bytes => Err(LabError::NoSlabs {
-            file: snapshot.file.clone(),
-            form: snapshot.form.name(),
-            lacks: snapshot.form.lacks().unwrap_or_default(),
-            what,
-        }),
-        _ => Ok(()),
-    }
 }
 
 #[cfg(test)]

@@ -1,14 +1,21 @@
 //! Errors of questions about a state.
 
 use quarry_designs::DesignError;
+use quarry_snapshot::ReportError;
 
-/// A question names something that does not exist, or the snapshot cannot answer it; the text says which and why.
+/// The error of a question about a state.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct StateError(pub String);
+pub enum StateError {
+    /// It names something that does not exist, or the snapshot cannot answer it; the text says which and why.
+    #[error("{0}")]
+    Question(String),
+    /// The snapshot has no slabs.
+    #[error(transparent)]
+    Report(#[from] ReportError),
+}
 
 impl From<DesignError> for StateError {
     fn from(error: DesignError) -> Self {
-        Self(error.0)
+        Self::Question(error.0)
     }
 }

@@ -50,7 +50,7 @@ pub use kernel::names::kmalloc_class;
 pub use kernel::{Run, in_a_kernel, in_force};
 pub use lay::places::{Holding, OnCpu, Places, known_free, spread};
 pub use lay::sheaves::Sheaves;
-pub use on::fit::{Fit, KNOWN_ERRORS};
+pub use on::fit::{Fit, KNOWN_ERRORS, OF_32_BITS};
 pub use on::predict;
 pub use on::prediction::{Bounds, CachePrediction, Cause, ConfigCost, Guests, Prediction};
 pub use on::question::{Config, Question};

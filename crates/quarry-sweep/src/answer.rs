@@ -131,9 +131,9 @@ impl Chunk {
         if self.ask.needs() == Needs::Recording {
             let trace = source.and_then(|source| match source {
                 Source::Trace(trace) => Ok(trace),
-                Source::Snapshot(snapshot) => Err(format!(
+                Source::Snapshots(_) => Err(format!(
                     "{} is a snapshot; {} needs a recording",
-                    snapshot.file, self.ask
+                    first.input.name, self.ask
                 )),
             });
             let ready = trace.as_ref().map(|trace| Ready::Recording(trace));
@@ -210,7 +210,11 @@ fn open(input: &Input, asked: &dyn Question, here: &Here<'_>) -> Result<Source, 
     }
     match &mut source {
         Source::Trace(trace) => trace.name.clone_from(&input.name),
-        Source::Snapshot(snapshot) => snapshot.file.clone_from(&input.name),
+        Source::Snapshots(moments) => {
+            for moment in moments {
+                moment.file.clone_from(&input.name);
+            }
+        }
     }
     Ok(source)
 }
@@ -224,6 +228,5 @@ fn snapshot(source: Source, asked: &dyn Question) -> Result<Snapshot, String> {
 }
 
 fn state(snapshot: &Snapshot) -> Result<State<'_>, String> {
-    quarry_lab::ask::check_slabs(snapshot, "a prediction").map_err(|error| error.to_string())?;
     State::of(snapshot).map_err(|error| error.to_string())
 }

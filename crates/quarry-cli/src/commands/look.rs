@@ -1,7 +1,7 @@
 //! `quarry look`: the first answer about a kernel's slab memory, on one screen.
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::Context;
 use quarry_ask::Asked;
@@ -120,8 +120,8 @@ fn snapshots(files: &[OsString], asked: &ask::Look) -> anyhow::Result<Vec<Snapsh
     }
     let mut snapshots = Vec::new();
     for file in files {
-        let path = (file != "-").then(|| Path::new(file));
-        snapshots.extend(asked.snapshots(path, |stage| input::source(file, stage))?);
+        snapshots.extend(asked.snapshots(|stage| input::source(file, stage))?);
     }
+    Snapshot::with_slabs(&mut snapshots);
     Ok(snapshots)
 }

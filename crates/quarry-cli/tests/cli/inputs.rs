@@ -147,3 +147,15 @@ fn geometry_of_the_caches_of_a_snapshot() {
         );
     }
 }
+
+/// stdin has all its readings, as a file has.
+#[test]
+fn readings_of_stdin_are_a_series() {
+    let file = data("field/several-in-one-paste/blog-source.md");
+    let output = quarry_with("look - --json", &fs::read(&file).unwrap());
+    let of_stdin: serde_json::Value = serde_json::from_str(&text(&output)).unwrap();
+    assert_eq!(of_stdin["growth"]["moments"].as_array().unwrap().len(), 5);
+    let of_file = json(&format!("look {file} --json"));
+    let grew = |look: &serde_json::Value| look["growth"]["slab_bytes"].clone();
+    assert_eq!(grew(&of_stdin), grew(&of_file));
+}

@@ -153,6 +153,18 @@ fn looks_are_a_series() {
 }
 
 #[test]
+fn files_without_slabs_are_not_compared() {
+    let dir = tempfile::tempdir().unwrap();
+    let boot = crate::what_if::boot(dir.path());
+    let dmesg = "../quarry-snapshot/tests/data/forms/oom.txt";
+    let files = [("a", boot.as_str()), ("b", dmesg)]
+        .map(|(name, of)| output(dir.path(), name, &format!("look {of}")));
+    let page = stdout(&format!("report {} --html -", files.join(" ")));
+    assert_has(&page, &["b has bytes alone, no slabs: it is not compared."]);
+    assert!(!page.contains("changed by"));
+}
+
+#[test]
 fn without_a_page_it_says_what_the_files_are() {
     let dir = tempfile::tempdir().unwrap();
     let trace = small_trace(dir.path());

@@ -1,7 +1,5 @@
 //! First questions about snapshots.
 
-use std::path::Path;
-
 use quarry_ask::{Axis, question};
 use quarry_snapshot::Snapshot;
 
@@ -23,15 +21,13 @@ question! {
 }
 
 impl Look {
-    /// The snapshots of a file, oldest first: of each stage that is asked for, or all its moments. `open` opens the file;
-    /// `path` is where it lies, if it can be read twice.
+    /// The snapshots of a file, oldest first: of each stage that is asked for, or all its moments. `open` opens the file.
     ///
     /// # Errors
     ///
     /// The error of `open`; [`LabError`] if it has no such snapshot, or other facts.
     pub fn snapshots<E: From<LabError>>(
         &self,
-        path: Option<&Path>,
         open: impl Fn(Option<&str>) -> Result<Source, E>,
     ) -> Result<Vec<Snapshot>, E> {
         let stages = self.stage.all().iter().map(|name| Some(name.as_str()));
@@ -41,26 +37,26 @@ impl Look {
         }
         let mut snapshots = Vec::new();
         for stage in stages {
-            snapshots.extend(self.moments(open(stage)?, path.filter(|_| stage.is_none()))?);
+            snapshots.extend(self.moments(open(stage)?)?);
         }
         Ok(snapshots)
     }
 
     /// The moments of a file, with the facts that are given.
-    fn moments(&self, source: Source, path: Option<&Path>) -> Result<Vec<Snapshot>, LabError> {
-        let moments = match (source, path) {
-            (source, _) if !self.at.is_empty() => {
+    fn moments(&self, source: Source) -> Result<Vec<Snapshot>, LabError> {
+        let moments = match source {
+            source if !self.at.is_empty() => {
                 vec![source.into_snapshot(self.at.one().copied())?]
             }
-            // Some forms have several moments.
-            (Source::Snapshot(_), Some(path)) => Snapshot::read_all(path)?,
-            (Source::Snapshot(mut snapshot), None) => {
-                if let Some(stage) = &snapshot.stage {
-                    snapshot.file = format!("{}, stage {stage}", snapshot.file);
+            Source::Snapshots(mut moments) => {
+                for moment in &mut moments {
+                    if let Some(stage) = &moment.stage {
+                        moment.file = format!("{}, stage {stage}", moment.file);
+                    }
                 }
-                vec![*snapshot]
+                moments
             }
-            (Source::Trace(input), _) => {
+            Source::Trace(input) => {
                 let found = input.snapshots()?;
                 if found.is_empty() {
                     return Err(LabError::Usage(format!(

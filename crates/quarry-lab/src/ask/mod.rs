@@ -30,5 +30,3 @@ pub use replay::{DEFAULT_DESIGNS, Replay, Start, When};
 pub use rx::Rx;
 pub use source::{At, Source};
 pub use what_if::{Known, WhatIf};
-
-pub use crate::known::check_slabs;

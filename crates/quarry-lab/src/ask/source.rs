@@ -29,16 +29,16 @@ impl At {
     pub const ALL: [(Self, &'static str); 2] = [(Self::Begin, "begin"), (Self::End, "end")];
 }
 
-/// A trace or a snapshot.
+/// A trace or snapshots.
 pub enum Source {
     /// A trace.
     Trace(Box<Input>),
-    /// A snapshot.
-    Snapshot(Box<Snapshot>),
+    /// The moments of a file, oldest first: at least one.
+    Snapshots(Vec<Snapshot>),
 }
 
 impl Source {
-    /// Opens what a file is, by its first bytes, or a folder: a trace, or a snapshot with this stage. Bundled names are
+    /// Opens what a file is, by its first bytes, or a folder: a trace, or snapshots, of a boot the one with this stage. Bundled names are
     /// traces.
     ///
     /// # Errors
@@ -47,9 +47,7 @@ impl Source {
     pub fn open(name: &OsStr, stage: Option<&str>) -> Result<Self, LabError> {
         let path = Path::new(name);
         if Self::is_snapshot(path) {
-            let mut snapshot = Snapshot::read(path, stage)?;
-            snapshot.file = path.display().to_string();
-            return Ok(Self::Snapshot(Box::new(snapshot)));
+            return Ok(Self::Snapshots(Snapshot::read_all(path, stage)?));
         }
         if stage.is_some() {
             return Err(no_stages(&path.display().to_string()));
@@ -73,7 +71,7 @@ impl Source {
         path.is_dir() || !head.is_empty() && !head.starts_with(b"PAR1") || Snapshot::is_table(path)
     }
 
-    /// The snapshot, of a trace the one of this moment: the first by default.
+    /// The last snapshot, of a trace the one of this moment: the first by default.
     ///
     /// # Errors
     ///
@@ -81,12 +79,15 @@ impl Source {
     pub fn into_snapshot(self, at: Option<At>) -> Result<Snapshot, LabError> {
         let input = match self {
             Self::Trace(input) => input,
-            Self::Snapshot(snapshot) if at.is_none() => return Ok(*snapshot),
-            Self::Snapshot(snapshot) => {
-                return Err(LabError::Usage(format!(
-                    "{} is a snapshot of one moment; --at is for traces",
-                    snapshot.file
-                )));
+            Self::Snapshots(moments) => {
+                let last = Snapshot::last(moments);
+                if at.is_some() {
+                    return Err(LabError::Usage(format!(
+                        "{} is a snapshot of one moment; --at is for traces",
+                        last.file
+                    )));
+                }
+                return Ok(last);
             }
         };
         let mut snapshots = input.snapshots()?;

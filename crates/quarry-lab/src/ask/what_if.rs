@@ -6,7 +6,6 @@ use quarry_snapshot::{Asked, Snapshot};
 use super::At;
 use super::answers::{Answer, Answers, Cost, How, InputSize, OfInput, Ready};
 use crate::error::LabError;
-use crate::known::check_slabs;
 use quarry_state::{Config, Fit, Prediction, Question, State};
 
 question! {
@@ -117,7 +116,6 @@ impl WhatIf {
     /// As [`Self::questions`] and [`State::on`]; [`LabError::Usage`] if the snapshot has no slabs, or, unless it is
     /// forced, if the formulas explain too few of its caches.
     pub fn ask(&self, snapshot: &Snapshot) -> Result<Vec<Prediction>, LabError> {
-        check_slabs(snapshot, "a prediction")?;
         let questions = self.questions()?;
         let state = State::of(snapshot)?;
         let ask = |question| self.answer(&state, snapshot, question);
@@ -137,8 +135,13 @@ impl WhatIf {
     ) -> Result<Prediction, LabError> {
         let prediction = state.on(question)?;
         if let (false, Fit::Bad(cause)) = (self.force.is_true(), prediction.fit(snapshot)) {
+            // Nothing can be said of other kernels then.
+            let forced = match snapshot.is_32_bit() {
+                true => "",
+                false => "; --force answers all the same",
+            };
             return Err(LabError::Usage(format!(
-                "{}: the formulas of {} give {} of {} caches their slabs: {cause}; --force answers all the same",
+                "{}: the formulas of {} give {} of {} caches their slabs: {cause}{forced}",
                 snapshot.file,
                 prediction.snapshot_design,
                 prediction.explained_caches,

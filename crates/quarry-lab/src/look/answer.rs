@@ -23,6 +23,8 @@ pub struct Answer<'a> {
     pub cpus: Option<u32>,
     /// Fields above that the file does not tell, with the reason for each guess.
     pub guesses: BTreeMap<&'static str, String>,
+    /// True if the file lists a part of the caches: sums are of that part.
+    pub is_excerpt: bool,
     /// Result in sentences.
     pub finding: String,
     /// Sentences about the kernel, how well the formulas fit it, and what the file lacks.
@@ -42,6 +44,7 @@ impl<'a> Answer<'a> {
             page_size: last.page_bytes,
             cpus: last.present_cpus,
             guesses: known::guesses(last),
+            is_excerpt: last.excerpt.is_some(),
             finding: told(look, last),
             notes: head(look, last),
             look,

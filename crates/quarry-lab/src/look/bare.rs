@@ -1,9 +1,11 @@
 //! Files that know bytes alone: a report of exhausted memory, meminfo, call sites. Nothing is computed of
 //! objects and slabs that it does not have.
 
+use std::collections::BTreeMap;
+
 use quarry_snapshot::{Detail, Snapshot};
-use quarry_view::Form::{Bytes, Count, Of, Text};
-use quarry_view::units::{bytes, percent};
+use quarry_view::Form::{Bytes, Change, Count, Of, Text};
+use quarry_view::units::{bytes, percent, signed};
 use quarry_view::value::list;
 use quarry_view::{Doc, Section, Spec, View};
 use quarry_view::{column, file_name};
@@ -25,6 +27,7 @@ const CACHES: Spec = Spec {
             column("cache", "name", Text),
             column("total", "total_bytes", Bytes),
             column("used", "used_bytes", Of("total_bytes")),
+            column("grew", "grew_bytes", Change).rare(),
         ]
     },
 };
@@ -38,6 +41,7 @@ const SITES: Spec = Spec {
             column("call site", "place", Text),
             column("bytes", "bytes", Bytes),
             column("calls", "calls", Count),
+            column("grew", "grew_bytes", Change).rare(),
         ]
     },
 };
@@ -76,6 +80,8 @@ pub struct OfCache<'a> {
     pub used_bytes: u64,
     /// Bytes of all objects.
     pub total_bytes: u64,
+    /// Bytes more than in the first report; null if there is one alone, or if that does not list the cache.
+    pub grew_bytes: Option<i64>,
 }
 
 /// Memory that a call site holds.
@@ -87,6 +93,8 @@ pub struct OfSite<'a> {
     pub bytes: u64,
     /// Allocations that have not been freed.
     pub calls: u64,
+    /// Bytes more than in the first report; null if there is one alone, or if that does not list the site.
+    pub grew_bytes: Option<i64>,
 }
 
 impl<'a> Bare<'a> {
@@ -99,6 +107,9 @@ impl<'a> Bare<'a> {
         let page_size = Some(last.page_bytes).filter(|bytes| *bytes > 0);
         let in_bytes = |pages: Option<u64>| pages?.checked_mul(page_size?);
         let sums = last.oom.unwrap_or_default();
+        let before = snapshots.first().filter(|_| snapshots.len() > 1);
+        let caches = |of: &'a Snapshot| of.cache_bytes.iter().map(|it| (&*it.name, it.total_bytes));
+        let grew = Grew::between(before.map(caches), caches(last));
         let mut cache_bytes: Vec<OfCache<'_>> = last
             .cache_bytes
             .iter()
@@ -106,9 +117,12 @@ impl<'a> Bare<'a> {
                 name: &cache.name,
                 used_bytes: cache.used_bytes,
                 total_bytes: cache.total_bytes,
+                grew_bytes: grew.of(&cache.name),
             })
             .collect();
         cache_bytes.sort_by_key(|cache| std::cmp::Reverse(cache.total_bytes));
+        let sites = |of: &'a Snapshot| of.call_sites.iter().map(|it| (&*it.place, it.bytes));
+        let grew = Grew::between(before.map(sites), sites(last));
         let mut sites: Vec<OfSite<'_>> = last
             .call_sites
             .iter()
@@ -116,6 +130,7 @@ impl<'a> Bare<'a> {
                 place: &site.place,
                 bytes: site.bytes,
                 calls: site.calls,
+                grew_bytes: grew.of(&site.place),
             })
             .collect();
         sites.sort_by_key(|site| std::cmp::Reverse(site.bytes));
@@ -136,9 +151,9 @@ impl<'a> Bare<'a> {
             sites,
         };
         bare.finding = bare.found(last);
-        if snapshots.len() > 1 {
-            let note = format!("the last of {} moments", snapshots.len());
-            bare.notes.insert(0, note);
+        if let Some(before) = before {
+            let grown = bare.grown(before);
+            bare.finding = format!("{} {grown}", bare.finding);
         }
         bare.notes.insert(0, bare.machine(last));
         Some(bare)
@@ -186,8 +201,13 @@ impl<'a> Bare<'a> {
         let listed = self.cache_bytes.iter().map(|cache| cache.total_bytes);
         let listed = listed.fold(0, u64::saturating_add);
         if let Some(most) = self.cache_bytes.first() {
+            // Two reports tell.
+            let leak = match self.files.len() {
+                1 => ": if it grows from report to report, it leaks",
+                _ => "",
+            };
             sentences.push(format!(
-                "Of the caches listed {} has most, {} of {} ({}): if it grows from report to report, it leaks.",
+                "Of the caches listed {} has most, {} of {} ({}){leak}.",
                 most.name,
                 bytes(most.total_bytes),
                 bytes(listed),
@@ -215,6 +235,33 @@ impl<'a> Bare<'a> {
         sentences.join(" ")
     }
 
+    /// The change since the first report, in sentences.
+    fn grown(&self, first: &Snapshot) -> String {
+        let caches = self.cache_bytes.iter();
+        let caches = caches.map(|cache| (cache.name, cache.grew_bytes));
+        let sites = self.sites.iter().map(|site| (site.place, site.grew_bytes));
+        let grew = caches.chain(sites);
+        let most = grew
+            .filter_map(|(name, grew)| Some((name, grew?)))
+            .max_by_key(|(_, grew)| *grew);
+        let most = match most {
+            Some((name, grew)) if grew > 0 => {
+                format!("{name} grew most, by {}", signed(grew.into()))
+            }
+            Some(_) => "nothing that both list grew".to_string(),
+            None => "they list nothing in common".to_string(),
+        };
+        let sums = self.unreclaimable_bytes.zip(first.unreclaimable_bytes);
+        let sums = sums.map_or_else(String::new, |(last, first)| {
+            let grew = i128::from(last) - i128::from(first);
+            format!(
+                "slabs that cannot be reclaimed changed by {}; ",
+                signed(grew)
+            )
+        });
+        format!("Since {}: {sums}{most}.", first.file)
+    }
+
     fn machine(&self, snapshot: &Snapshot) -> String {
         let kernel = self.kernel.map_or_else(
             || "kernel unknown (--kernel)".to_string(),
@@ -229,6 +276,30 @@ impl<'a> Bare<'a> {
             (None, None) => "memory unknown".to_string(),
         };
         format!("{kernel}, {memory}")
+    }
+}
+
+/// Growth of what several reports list, by name: several rows may have one.
+struct Grew<'a>(BTreeMap<&'a str, [Option<u64>; 2]>);
+
+impl<'a> Grew<'a> {
+    /// The bytes of a first report, if there is one, and of a last.
+    fn between(
+        first: Option<impl Iterator<Item = (&'a str, u64)>>,
+        last: impl Iterator<Item = (&'a str, u64)>,
+    ) -> Self {
+        let mut by_name: BTreeMap<&str, [Option<u64>; 2]> = BTreeMap::new();
+        let first = first.into_iter().flatten().map(|row| (0, row));
+        for (at, (name, bytes)) in first.chain(last.map(|row| (1, row))) {
+            let sum = &mut by_name.entry(name).or_default()[at];
+            *sum = Some(sum.unwrap_or(0).saturating_add(bytes));
+        }
+        Self(by_name)
+    }
+
+    fn of(&self, name: &str) -> Option<i64> {
+        let [first, last] = *self.0.get(name)?;
+        last?.checked_signed_diff(first?)
     }
 }
 

@@ -26,7 +26,6 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::error::LabError;
-use crate::known::check_slabs;
 use quarry_state::{Fit, Prediction, Question, State};
 
 pub use answer::Answer;
@@ -180,9 +179,6 @@ impl Look {
                 "there is no snapshot to look at".to_string(),
             ));
         };
-        for snapshot in snapshots {
-            check_slabs(snapshot, "a look at slabs")?;
-        }
         let state = State::of(last)?;
         let told = state.on(&Question::default())?;
         let mut look = Self::of_one(last, &state, &told);

@@ -309,7 +309,7 @@ fn pasted(name: &str) -> Vec<Snapshot> {
         env!("CARGO_MANIFEST_DIR"),
         "/../quarry-snapshot/tests/data/field/"
     );
-    Snapshot::read_all(&std::path::Path::new(data).join(name)).unwrap()
+    Snapshot::read_all(&std::path::Path::new(data).join(name), None).unwrap()
 }
 
 /// A cache that one excerpt lacks is not new there: the heads' sums tell how much all grew.
@@ -379,6 +379,26 @@ fn a_question_that_fails_leaves_the_answer() {
         bare.finding
     );
     assert!(Bare::of(&one).is_none());
+}
+
+/// Two reports of bytes tell which cache grew.
+#[test]
+fn bytes_of_two_reports_are_compared() {
+    let mut both = pasted("oom-quoted/oom-9p-quoted.txt");
+    both.push(both[0].clone());
+    let leak = &mut both[1].cache_bytes;
+    let filp = leak.iter_mut().find(|cache| cache.name == "filp").unwrap();
+    filp.total_bytes += 1 << 30;
+    leak.retain(|cache| cache.name != "kmalloc-8k");
+    let bare = Bare::of(&both).unwrap();
+    assert!(
+        bare.finding.ends_with("filp grew most, by +1024.0 MiB."),
+        "{}",
+        bare.finding
+    );
+    assert!(!bare.finding.contains("if it grows"), "{}", bare.finding);
+    let grew = bare.cache_bytes.iter().map(|cache| cache.grew_bytes);
+    assert_eq!(grew.flatten().sum::<i64>(), 1 << 30);
 }
 
 /// A 32-bit kernel's debugging is found by its classes, and said to be a guess; nothing is predicted of it.

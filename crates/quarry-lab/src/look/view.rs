@@ -395,9 +395,12 @@ fn what_ifs(look: &Value) -> Section {
     section.with(chart).with(WHAT_IFS.table(&told))
 }
 
-/// The view of several looks, in the order of the files.
-fn series(docs: &[Doc]) -> View {
-    let names = short_names(docs);
+/// The view of several looks, in the order of the files. Those without slabs have sections alone.
+fn series(all: &[Doc]) -> View {
+    type Named<'a> = (&'a Doc, String);
+    let named = all.iter().zip(short_names(all));
+    let (bare, named): (Vec<Named<'_>>, Vec<Named<'_>>) = named.partition(|(doc, _)| bare::is(doc));
+    let (docs, names): (Vec<&Doc>, Vec<String>) = named.into_iter().unzip();
     let moments: Vec<Value> = docs
         .iter()
         .zip(&names)
@@ -416,15 +419,29 @@ fn series(docs: &[Doc]) -> View {
     let mut caches: Vec<(String, Vec<f64>)> = by_name.into_iter().collect();
     caches.sort_by(|(_, a), (_, b)| grew(b).abs().total_cmp(&grew(a).abs()));
     let mut view = View::new(format!("Slab memory: {} snapshots", docs.len()));
-    view.findings.push(between(
-        &moments,
-        caches.first().map(|(name, each)| (name, grew(each))),
-    ));
+    if docs.len() > 1 {
+        view.findings.push(between(
+            &moments,
+            caches.first().map(|(name, each)| (name, grew(each))),
+        ));
+    }
+    for (doc, name) in bare {
+        let warning = format!("{name} has bytes alone, no slabs: it is not compared.");
+        view.warnings.push(warning);
+        view = view.with(Section::new(name).text(doc.finding()));
+    }
     let kernel = |doc: &Doc| ["kernel", "cpus", "page_size"].map(|of| at(&doc.content, of).clone());
-    if docs.iter().any(|doc| kernel(doc) != kernel(&docs[0])) {
+    if docs.iter().any(|doc| kernel(doc) != kernel(docs[0])) {
         let warning =
             "The files are of different machines or kernels: a change between them is no growth.";
         view.warnings.push(warning.to_string());
+    }
+    for (doc, name) in docs.iter().zip(&names) {
+        if doc.content["is_excerpt"] == true {
+            view.warnings.push(format!(
+                "{name} lists a part of the caches: one that it lacks counts as 0 there."
+            ));
+        }
     }
     let columns = (SERIES.columns)()
         .into_iter()
@@ -438,9 +455,11 @@ fn series(docs: &[Doc]) -> View {
         table.row([Cell::text(name), change].into_iter().chain(cells));
     }
     let charted = caches.into_iter().take(LINES).collect();
-    view = view
-        .with(over_time(&moments, charted))
-        .with(Section::new(CACHES.title).with(table));
+    if docs.len() > 1 {
+        view = view
+            .with(over_time(&moments, charted))
+            .with(Section::new(CACHES.title).with(table));
+    }
     for (doc, name) in docs.iter().zip(&names) {
         let section = Section::new(name).text(doc.finding());
         view = view.with(section.with(PARTS.of(&doc.content)));

@@ -158,6 +158,7 @@ impl Tree {
                     "/proc/slabinfo",
                     "/slabinfo",
                     "/sos_commands/memory/slabtop_-o",
+                    "/proc/meminfo",
                 ] {
                     let paths = files.texts.keys();
                     let found = paths.filter_map(|path| path.strip_suffix(end));
@@ -242,6 +243,14 @@ pub(crate) fn moment(file: &str, tree: &Tree) -> Result<Moment, ReportError> {
             let listed = listed
                 .ok_or_else(|| ReportError::bad(&file, "caches", "it has no table of slabtop"))?;
             moment.extend(listed);
+            return Ok(moment);
+        }
+    }
+    // Those who are not root cannot copy more.
+    for base in tree.bases() {
+        let mut moment = facts(tree, &base)?;
+        if moment.contains_key("meminfo") {
+            moment.extend(Form::Meminfo.named());
             return Ok(moment);
         }
     }

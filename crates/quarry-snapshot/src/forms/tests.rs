@@ -80,11 +80,16 @@ fn node_exporter_knows_its_kernel() {
 
 #[test]
 fn series_are_several_moments() {
-    let all = Snapshot::read_all(&sample("query_range.json")).unwrap();
+    let all = Snapshot::read_all(&sample("query_range.json"), None).unwrap();
     let times: Vec<_> = all.iter().map(|moment| moment.unix_time_s).collect();
     assert_eq!(times, [Some(1_764_160_000), Some(1_764_160_060)]);
     assert_ne!(all[0].slabinfo, all[1].slabinfo);
-    assert_eq!(Snapshot::read_all(&sample("pmrep.csv")).unwrap().len(), 2);
+    assert_eq!(
+        Snapshot::read_all(&sample("pmrep.csv"), None)
+            .unwrap()
+            .len(),
+        2
+    );
     let last = read("query_range.json");
     assert_eq!(last.slabinfo, all[1].slabinfo);
     assert_eq!(last.notes, ["the last of 2 moments in the file"]);
@@ -453,8 +458,25 @@ fn damaged_tables() {
             }
         }
         fs::write(&path, damaged).unwrap();
-        if let Ok(snapshots) = Snapshot::read_all(&path) {
+        if let Ok(snapshots) = Snapshot::read_all(&path, None) {
             assert_eq!(snapshots[0].form, Form::Pcp2arrow);
         }
     }
+}
+
+/// Without root only sums can be copied.
+#[test]
+fn a_copy_without_slabinfo_has_sums() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(
+        dir.path().join("meminfo"),
+        "MemTotal: 8000 kB\nSlab: 80 kB\n",
+    )
+    .unwrap();
+    let snapshot = Snapshot::read(dir.path(), None).unwrap();
+    assert_eq!(
+        (snapshot.form, snapshot.detail()),
+        (Form::Meminfo, Detail::Bytes)
+    );
+    assert_eq!(snapshot.memory_bytes, Some(8000 << 10));
 }

@@ -115,8 +115,7 @@ impl Snapshot {
     ///
     /// [`ReportError`]: what cannot be read, what is missing, which stages there are.
     pub fn read(path: &Path, stage: Option<&str>) -> Result<Self, ReportError> {
-        let file = path.display().to_string();
-        Self::last(&file, forms::read::path(path)?, stage)
+        Self::read_all(path, stage).map(Self::last)
     }
 
     /// True for a Parquet file that has snapshots: PCP's `pcp2arrow` writes such, and traces are Parquet, too.
@@ -125,14 +124,14 @@ impl Snapshot {
         forms::arrow::is(path)
     }
 
-    /// Reads every moment of a file, the oldest first: one of most forms.
+    /// Reads every moment of a file, the oldest first: one of most forms, and one of a boot, whose stage `stage` names.
     ///
     /// # Errors
     ///
     /// [`ReportError`] as [`Self::read`].
-    pub fn read_all(path: &Path) -> Result<Vec<Self>, ReportError> {
+    pub fn read_all(path: &Path, stage: Option<&str>) -> Result<Vec<Self>, ReportError> {
         let file = path.display().to_string();
-        Self::of_moments(&file, &forms::read::path(path)?)
+        Self::of_moments(&file, &forms::read::path(path)?, stage)
     }
 
     /// All that is read of a file or a folder, as JSON: what gives the same text gives the same snapshots.
@@ -152,11 +151,16 @@ impl Snapshot {
     /// [`ReportError`] as [`Self::read`].
     pub fn of_bytes(file: &str, reader: impl Read) -> Result<Vec<Self>, ReportError> {
         let moments = forms::read::reader(file, reader)?;
-        Self::of_moments(file, &moments)
+        Self::of_moments(file, &moments, None)
     }
 
-    fn of_moments(file: &str, moments: &[Moment]) -> Result<Vec<Self>, ReportError> {
-        let read = |moment| json::of_object(file, moment, None)?.with_pages(None);
+    /// The moments that can be, at least one. One that cannot does not take the others away.
+    fn of_moments(
+        file: &str,
+        moments: &[Moment],
+        stage: Option<&str>,
+    ) -> Result<Vec<Self>, ReportError> {
+        let read = |moment| json::of_object(file, moment, stage)?.with_pages(stage);
         let (mut good, mut refused) = (Vec::new(), Vec::new());
         for moment in moments.iter().map(read) {
             match moment {
@@ -164,7 +168,6 @@ impl Snapshot {
                 Err(error) => refused.push(error),
             }
         }
-        // One that cannot be does not take the others away.
         let count = refused.len();
         match (good.last_mut(), refused.into_iter().next()) {
             (Some(last), Some(first)) => {
@@ -173,36 +176,39 @@ impl Snapshot {
                 ));
             }
             (None, Some(first)) => return Err(first),
-            (_, None) => {}
+            (None, None) => return Err(ReportError::bad(file, "moments", "it has none")),
+            (Some(_), None) => {}
         }
+        Self::with_slabs(&mut good);
         Ok(good)
     }
 
-    /// The last of some moments.
-    fn last(
-        file: &str,
-        mut moments: Vec<Moment>,
-        stage: Option<&str>,
-    ) -> Result<Self, ReportError> {
+    /// Leaves out the moments that have bytes alone, with a note, if others have slabs.
+    pub fn with_slabs(moments: &mut Vec<Self>) {
+        let has_slabs = |moment: &Self| moment.detail() > Detail::Bytes;
+        if !moments.iter().any(has_slabs) {
+            return;
+        }
+        let left_out = moments.extract_if(.., |moment| !has_slabs(moment));
+        let names = left_out.map(|moment| format!("{} ({})", moment.file, moment.form.name()));
+        let names: Vec<String> = names.collect();
+        if let (Some(last), false) = (moments.last_mut(), names.is_empty()) {
+            let names = names.join(", ");
+            last.notes
+                .push(format!("left out, as they have no slabs: {names}"));
+        }
+    }
+
+    /// The last of a file's moments, with a note about the others; there is at least one.
+    #[must_use]
+    pub fn last(mut moments: Vec<Self>) -> Self {
         let count = moments.len();
-        let moment = moments.pop().unwrap_or_default();
-        let last = json::of_object(file, &moment, stage).and_then(|last| last.with_pages(stage));
-        let mut snapshot = match last {
-            // One that cannot be does not take those before it away.
-            Err(error) if count > 1 => {
-                let mut before = Self::of_moments(file, &moments)?.pop().ok_or(error)?;
-                before
-                    .notes
-                    .push("the last moment is left out: it cannot be".to_string());
-                before
-            }
-            last => last?,
-        };
+        let mut last = moments.pop().unwrap_or_default();
         if count > 1 {
             let note = format!("the last of {count} moments in the file");
-            snapshot.notes.push(note);
+            last.notes.push(note);
         }
-        Ok(snapshot)
+        last
     }
 
     /// Reads what a kernel reported at one moment: a snapshot, or slabinfo alone as [`Slabinfo::read`] takes it. Returns
@@ -243,7 +249,8 @@ impl Snapshot {
     ///
     /// [`ReportError`]: what is missing, which stages there are.
     pub fn parse(file: &str, text: &str, stage: Option<&str>) -> Result<Self, ReportError> {
-        Self::last(file, forms::read::text(file, text)?, stage)
+        let moments = forms::read::text(file, text)?;
+        Self::of_moments(file, &moments, stage).map(Self::last)
     }
 
     /// Completed by the page size, or what is wrong with it.

@@ -12,6 +12,7 @@ use serde_json::{Map, Value, json};
 use super::{Snapshot, folder};
 use crate::allocinfo;
 use crate::file::ReportError;
+use crate::forms::Form;
 use crate::slabinfo::Slabinfo;
 
 /// Texts of the kernel by their key.
@@ -51,13 +52,29 @@ impl Snapshot {
         Self::take_from(Path::new("/"))
     }
 
-    /// Reads this computer, as a file with what [`Self::take`] gives is read.
+    /// Reads this computer, as a file with what [`Self::take`] gives is read. Where its slabs cannot be read, as without root, it has the
+    /// sums of meminfo.
     ///
     /// # Errors
     ///
     /// [`ReportError`] as [`Self::take`].
     pub fn now() -> Result<Self, ReportError> {
-        Self::of_taken("this computer", Self::take()?)
+        Self::now_from(Path::new("/"))
+    }
+
+    pub(super) fn now_from(root: &Path) -> Result<Self, ReportError> {
+        let name = "this computer";
+        let denied = match Self::take_from(root) {
+            Err(error @ ReportError::Read { .. }) => error,
+            taken => return Self::of_taken(name, taken?),
+        };
+        let mut moment = Form::Meminfo.named();
+        moment.extend(texts(root));
+        if !moment.contains_key("meminfo") {
+            return Err(denied);
+        }
+        moment.insert("notes".to_string(), json!([denied.to_string()]));
+        Self::of_taken(name, Value::Object(moment))
     }
 
     pub(super) fn of_taken(file: &str, taken: Value) -> Result<Self, ReportError> {
@@ -65,7 +82,7 @@ impl Snapshot {
             Value::Object(moment) => vec![moment],
             _ => Vec::new(),
         };
-        Self::last(file, moments, None)
+        Self::of_moments(file, &moments, None).map(Self::last)
     }
 
     pub(super) fn take_from(root: &Path) -> Result<Value, ReportError> {
@@ -84,17 +101,7 @@ impl Snapshot {
 
     /// Reads all parts of a snapshot but slabinfo.
     pub(crate) fn read_machine(root: &Path) -> Result<Map<String, Value>, ReportError> {
-        let mut snapshot = Map::new();
-        for (key, path) in TEXTS {
-            if let Ok(text) = fs::read_to_string(at(root, path)) {
-                let text = match key {
-                    "meminfo" => text,
-                    "allocinfo" => allocinfo::lines_above(&text, LARGEST_CLASS),
-                    _ => text.trim().to_string(),
-                };
-                snapshot.insert(key.to_string(), json!(text));
-            }
-        }
+        let mut snapshot: Map<String, Value> = texts(root).collect();
         let known = SYSCTLS.rows.iter().map(|row| row.tunable.name);
         let sysctls = known.chain(OTHER_SYSCTLS).filter_map(|name| {
             let value = fs::read_to_string(at(root, &format!("/proc/sys/vm/{name}"))).ok()?;
@@ -127,6 +134,19 @@ impl Snapshot {
         snapshot.insert("slabinfo_text".to_string(), json!(slabinfo));
         Ok(Value::Object(snapshot))
     }
+}
+
+/// Texts of the machine that can be read, by their key.
+fn texts(root: &Path) -> impl Iterator<Item = (String, Value)> {
+    TEXTS.into_iter().filter_map(move |(key, path)| {
+        let text = fs::read_to_string(at(root, path)).ok()?;
+        let text = match key {
+            "meminfo" => text,
+            "allocinfo" => allocinfo::lines_above(&text, LARGEST_CLASS),
+            _ => text.trim().to_string(),
+        };
+        Some((key.to_string(), json!(text)))
+    })
 }
 
 fn at(root: &Path, path: &str) -> PathBuf {

@@ -194,6 +194,10 @@ fn a_machine_is_taken_and_read_again() {
     fs::remove_file(dir.path().join("proc/slabinfo")).unwrap();
     let absent = Snapshot::take_from(dir.path()).unwrap_err().to_string();
     assert!(absent.starts_with("cannot read "), "{absent}");
+    let sums = Snapshot::now_from(dir.path()).unwrap();
+    assert_eq!((sums.form, sums.detail()), (Form::Meminfo, Detail::Bytes));
+    assert_eq!(sums.memory_bytes, json.memory_bytes);
+    assert_eq!(sums.notes, [absent]);
 }
 
 #[test]

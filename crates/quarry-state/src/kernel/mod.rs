@@ -16,7 +16,7 @@ use quarry_core::tunables::Scope;
 use crate::error::StateError;
 use crate::lay::sheaves::Sheaves;
 use quarry_designs::{DesignEntry, DesignSpec, Setting, Tuning, list, resolve};
-use quarry_snapshot::{CacheAttributes, Detail, Releases, SlabinfoRow, Snapshot};
+use quarry_snapshot::{CacheAttributes, Detail, Releases, ReportError, SlabinfoRow, Snapshot};
 
 use self::debugging::Debugging;
 
@@ -59,10 +59,16 @@ impl KernelModel {
     /// these caches. It is one kernel if release and CPUs are told.
     pub(crate) fn of(snapshot: &Snapshot) -> Result<(Vec<Self>, usize), StateError> {
         if snapshot.detail() == Detail::Bytes {
-            let file = &snapshot.file;
-            return Err(StateError(format!(
-                "{file} has bytes of caches alone, no slabs: nothing can be predicted of it"
-            )));
+            return Err(ReportError::Bad {
+                file: snapshot.file.clone(),
+                place: snapshot.form.name().to_string(),
+                what: format!(
+                    "it has {}; nothing can be predicted of it (docs/inputs.md says which files have slabs); quarry look says \
+                     what it has",
+                    snapshot.form.lacks().unwrap_or_default()
+                ),
+            }
+            .into());
         }
         let busiest = busiest(snapshot);
         let powers = (0..9).map(|shift| 1 << shift);
@@ -292,7 +298,7 @@ impl KernelModel {
 }
 
 pub(crate) fn no_design(snapshot: &Snapshot) -> StateError {
-    StateError(format!(
+    StateError::Question(format!(
         "{}: it is of a kernel whose design this build does not have; designs are {}",
         snapshot.file,
         list(DesignEntry::of_kernels().map(|design| design.name))
@@ -351,7 +357,7 @@ pub fn in_a_kernel(design: DesignSpec) -> Result<(), StateError> {
     if !design.design.features.for_programs {
         return Ok(());
     }
-    Err(StateError(format!(
+    Err(StateError::Question(format!(
         "{design} is a design for programs, so a kernel's caches cannot be predicted with it; take sheaf@{}, or begin \
          with empty caches (replay --empty)",
         design.era

@@ -52,7 +52,7 @@ impl Configured<'_> {
     /// [`StateError`] if the release has no such option, or the snapshot does not show what it costs.
     pub(crate) fn add(&self, config: Config, told: &mut Prediction) -> Result<(), StateError> {
         let option = config.option;
-        let usage = |problem: String| StateError(format!("--config {config}: {problem}"));
+        let usage = |problem: String| StateError::Question(format!("--config {config}: {problem}"));
         let era = self.kernel.design.era;
         if !(option.first..=option.last).contains(&era) {
             return Err(usage(format!(

@@ -24,6 +24,9 @@ pub enum Fit {
 /// of input in `docs/what-if.md`, which are the same for all kinds.
 pub const KNOWN_ERRORS: [i32; 2] = [-16, 19];
 
+/// The reason why nothing is computed of such a kernel.
+pub const OF_32_BITS: &str = "of a 32-bit kernel, whose words, classes and limits differ";
+
 impl Prediction {
     /// Share of the snapshot's caches whose slabs the formulas give, in per cent.
     #[must_use]
@@ -37,10 +40,9 @@ impl Prediction {
     pub fn fit(&self, snapshot: &Snapshot) -> Fit {
         let percent = self.fit_percent(snapshot);
         match () {
-            () if snapshot.is_32_bit() => Fit::Bad(
-                "it is of a 32-bit kernel, whose words, classes and limits differ; 32-bit kernels are not supported"
-                    .to_string(),
-            ),
+            () if snapshot.is_32_bit() => Fit::Bad(format!(
+                "it is {OF_32_BITS}; 32-bit kernels are not supported"
+            )),
             () if percent >= GOOD => Fit::Good,
             () if percent >= LEAST => Fit::Doubtful(self.cause(snapshot)),
             () => Fit::Bad(self.cause(snapshot)),

@@ -28,6 +28,7 @@ use crate::lay::{Lay, Shape};
 use crate::state::{CacheState, Observed, State};
 use crate::unknown::{Level, NORMAL, Point, Spread, Unknown};
 use configuration::Configured;
+use fit::OF_32_BITS;
 use own::OwnSheaves;
 use prediction::{Bounds, CachePrediction, CacheSpread, Cause, Prediction};
 use question::Question;
@@ -56,15 +57,15 @@ impl<'a> State<'a> {
         let cpus_are_unknown =
             self.snapshot.present_cpus.is_none() && self.snapshot.sysfs.is_empty();
         if cpus_are_unknown && question.cpus.is_some() {
-            return Err(StateError(format!(
+            return Err(StateError::Question(format!(
                 "{} does not say how many CPUs its machine has, so nothing can be said about another number; \
                  --had-cpus says it",
                 self.snapshot.file
             )));
         }
         if self.snapshot.is_32_bit() && *question != Question::default() {
-            return Err(StateError(format!(
-                "{} is of a 32-bit kernel, whose words, classes and limits differ; nothing can be said about another one",
+            return Err(StateError::Question(format!(
+                "{} is {OF_32_BITS}; nothing can be said about another one",
                 self.snapshot.file
             )));
         }

@@ -115,12 +115,12 @@ impl KernelModel {
             ..self.clone()
         };
         if question.tiny() == Some(true) && !kernel.has_slub() {
-            return Err(StateError(format!(
+            return Err(StateError::Question(format!(
                 "--config SLUB_TINY=y: {design} has no SLUB; ask for --design slub, too"
             )));
         }
         if kernel.nr_cpu_ids < kernel.cpus {
-            return Err(StateError(format!(
+            return Err(StateError::Question(format!(
                 "{} possible CPUs are fewer than the {} at work",
                 kernel.nr_cpu_ids, kernel.cpus
             )));
@@ -128,7 +128,7 @@ impl KernelModel {
         kernel
             .machine()
             .check()
-            .map_err(|error| StateError(error.to_string()))?;
+            .map_err(|error| StateError::Question(error.to_string()))?;
         Ok(kernel)
     }
 }

@@ -209,9 +209,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             let snapshots = input.snapshots()?;
             print(args, &of_trace(&input.name, meta, snapshots.first()))
         }
-        Source::Snapshot(snapshot) => {
+        Source::Snapshots(moments) => {
             let name = input::shown(args.file.as_ref());
-            print(args, &of_snapshot(&name, &snapshot))
+            print(args, &of_snapshot(&name, &Snapshot::last(moments)))
         }
     }
 }
