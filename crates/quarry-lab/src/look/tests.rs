@@ -392,7 +392,7 @@ fn bytes_of_two_reports_are_compared() {
     leak.retain(|cache| cache.name != "kmalloc-8k");
     let bare = Bare::of(&both).unwrap();
     assert!(
-        bare.finding.ends_with("filp grew most, by +1024.0 MiB."),
+        bare.finding.ends_with("filp grew most, by +1.0 GiB."),
         "{}",
         bare.finding
     );
