@@ -139,7 +139,7 @@ pub(crate) fn read<L: AsRef<str>>(lines: impl Iterator<Item = L>) -> Option<Foun
 struct Times<'t> {
     times: u64,
     pages: Option<u64>,
-    /// What the records have in common, if it is not the stack.
+    /// Keys that the records share, in words; empty if it is the stack.
     culled: &'t str,
 }
 

@@ -1,5 +1,5 @@
-//! Files that know bytes alone: a report of exhausted memory, meminfo, call sites. Nothing is computed of
-//! objects and slabs that it does not have.
+//! Files that know bytes alone: a report of exhausted memory, meminfo, call sites, owners of pages. Nothing is computed
+//! of objects and slabs that it does not have.
 
 use quarry_snapshot::{Detail, Snapshot};
 use quarry_view::Form::{Bytes, Count, Of, Text};
@@ -11,6 +11,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::owners::{OfOwners, sum};
 use crate::known;
 
 /// Tables of such an answer.
@@ -36,8 +37,9 @@ const SITES: Spec = Spec {
     columns: || {
         vec![
             column("call site", "place", Text),
-            column("bytes", "bytes", Bytes),
-            column("calls", "calls", Count),
+            column("pages", "pages", Count).rare(),
+            column("bytes", "bytes", Bytes).rare(),
+            column("calls", "calls", Count).rare(),
         ]
     },
 };
@@ -63,8 +65,10 @@ pub struct Bare<'a> {
     pub unreclaimable_bytes: Option<u64>,
     /// Caches without objects and slabs, with most bytes first.
     pub cache_bytes: Vec<OfCache<'a>>,
-    /// Call sites that hold memory, with most bytes first.
+    /// Call sites that hold memory, with most bytes or pages first.
     pub sites: Vec<OfSite<'a>>,
+    /// Sums of pages by their owners; null if the file has no owners.
+    pub owners: Option<OfOwners<'a>>,
 }
 
 /// Bytes of a cache.
@@ -81,12 +85,15 @@ pub struct OfCache<'a> {
 /// Memory that a call site holds.
 #[derive(JsonSchema, Serialize)]
 pub struct OfSite<'a> {
-    /// File, line, module and function.
+    /// File, line, module and function. Of an owner of pages the function that asked for them, and three callers at most;
+    /// of the slab allocators' own functions the first and the last.
     pub place: &'a str,
-    /// Bytes that it holds.
-    pub bytes: u64,
-    /// Allocations that have not been freed.
-    pub calls: u64,
+    /// Pages that it holds; null if unknown.
+    pub pages: Option<u64>,
+    /// Bytes that it holds; null if the size of a page is unknown.
+    pub bytes: Option<u64>,
+    /// Allocations that have not been freed; null if unknown.
+    pub calls: Option<u64>,
 }
 
 impl<'a> Bare<'a> {
@@ -109,16 +116,22 @@ impl<'a> Bare<'a> {
             })
             .collect();
         cache_bytes.sort_by_key(|cache| std::cmp::Reverse(cache.total_bytes));
-        let mut sites: Vec<OfSite<'_>> = last
-            .call_sites
-            .iter()
-            .map(|site| OfSite {
-                place: &site.place,
-                bytes: site.bytes,
-                calls: site.calls,
-            })
-            .collect();
-        sites.sort_by_key(|site| std::cmp::Reverse(site.bytes));
+        let sites = last.call_sites.iter().map(|site| OfSite {
+            place: &site.place,
+            pages: None,
+            bytes: Some(site.bytes),
+            calls: Some(site.calls),
+        });
+        let owners = last.page_owners.as_ref();
+        let of_pages = owners.iter().flat_map(|owners| &owners.sites);
+        let of_pages = of_pages.map(|site| OfSite {
+            place: &site.place,
+            pages: site.pages,
+            bytes: in_bytes(site.pages),
+            calls: site.allocations,
+        });
+        let mut sites: Vec<OfSite<'_>> = sites.chain(of_pages).collect();
+        sites.sort_by_key(|site| std::cmp::Reverse((site.bytes, site.pages, site.calls)));
         let mut bare = Self {
             files: snapshots.iter().map(|one| one.file.as_str()).collect(),
             kernel: last.release.as_deref(),
@@ -134,11 +147,16 @@ impl<'a> Bare<'a> {
                 .or(in_bytes(sums.slab_unreclaimable_pages)),
             cache_bytes,
             sites,
+            owners: owners.map(OfOwners::of),
         };
         bare.finding = bare.found(last);
         if snapshots.len() > 1 {
             let note = format!("the last of {} moments", snapshots.len());
             bare.notes.insert(0, note);
+        }
+        if page_size.is_none() && bare.owners.is_some() {
+            let note = "pages without bytes: the file has no page size (--had-page-size)";
+            bare.notes.push(note.to_string());
         }
         bare.notes.insert(0, bare.machine(last));
         Some(bare)
@@ -194,20 +212,22 @@ impl<'a> Bare<'a> {
                 percent(most.total_bytes, listed)
             ));
         }
-        if let Some(most) = self.sites.first() {
-            let all = self
-                .sites
-                .iter()
-                .map(|site| site.bytes)
-                .fold(0, u64::saturating_add);
-            sentences.push(format!(
-                "{} call sites hold {}; {} holds most, {} ({}).",
-                self.sites.len(),
-                bytes(all),
-                most.place,
-                bytes(most.bytes),
-                percent(most.bytes, all)
-            ));
+        let told = |site: &OfSite<'_>| site.bytes;
+        match (&self.owners, self.sites.first()) {
+            (Some(owners), _) => sentences.extend(owners.found(name, &self.sites, self.page_size)),
+            (None, Some(most)) => {
+                let all = sum(self.sites.iter().map(told)).unwrap_or_default();
+                let bytes_of_most = told(most).unwrap_or_default();
+                sentences.push(format!(
+                    "{} call sites hold {}; {} holds most, {} ({}).",
+                    self.sites.len(),
+                    bytes(all),
+                    most.place,
+                    bytes(bytes_of_most),
+                    percent(bytes_of_most, all)
+                ));
+            }
+            (None, None) => {}
         }
         if sentences.is_empty() {
             sentences.push(format!("{name} has no sum of slabs."));
@@ -236,7 +256,12 @@ impl<'a> Bare<'a> {
 pub(super) fn view(doc: &Doc) -> View {
     let answer = &doc.content;
     let file = list(answer, "files").last().and_then(Value::as_str);
-    let title = format!("Slab memory of {}", file_name(file.unwrap_or_default()));
+    let of = if answer["owners"].is_null() {
+        "Slab memory of"
+    } else {
+        "Owners of pages in"
+    };
+    let title = format!("{of} {}", file_name(file.unwrap_or_default()));
     let notes = list(answer, "notes").iter().filter_map(Value::as_str);
     let notes = notes.fold(Section::default(), Section::note);
     let mut view = View::of(title, std::slice::from_ref(doc)).with(notes);
