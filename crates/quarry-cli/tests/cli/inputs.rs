@@ -147,3 +147,24 @@ fn geometry_of_the_caches_of_a_snapshot() {
         );
     }
 }
+
+/// Owners of pages have whole names, bytes by a page size that is given, and no slabs.
+#[test]
+fn owners_of_pages() {
+    let file = data("forms/page_owner.txt");
+    let look = told(&format!("look {file} --had-page-size 4k"));
+    let parts = [
+        "14 pages, 56 KiB in 4 allocations at 4 call sites",
+        "Slabs and large kmallocs are 9 pages, 36 KiB (64.3 %)",
+        "read as page_owner: only owners of pages",
+    ];
+    assert_says(&look, &parts);
+    let place = "sk_alloc < inet_create";
+    let table = look.split("Call sites").nth(1).unwrap();
+    assert!(table.contains(place) && !table.contains("..."), "{table}");
+    assert_fails(
+        &quarry(&format!("what-if {file}")),
+        1,
+        &["only owners of pages", "docs/inputs.md"],
+    );
+}

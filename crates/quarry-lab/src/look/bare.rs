@@ -267,7 +267,10 @@ pub(super) fn view(doc: &Doc) -> View {
     let mut view = View::of(title, std::slice::from_ref(doc)).with(notes);
     for spec in TABLES {
         if !list(answer, spec.rows).is_empty() {
-            view = view.with(Section::new(spec.title).with(spec.of(answer)));
+            let mut table = spec.of(answer);
+            // A place is known by its end, too.
+            table.blocks = spec.rows == SITES.rows;
+            view = view.with(Section::new(spec.title).with(table));
         }
     }
     view

@@ -14,7 +14,7 @@ pub struct OfOwners<'a> {
     pub pages: Option<u64>,
     /// Allocations of pages; null if the file counts pages alone.
     pub allocations: Option<u64>,
-    /// Pages of slabs and of large kmallocs, by the functions that asked for them; null if unknown.
+    /// Pages of slabs and of large kmallocs, by their stacks and flags; null if unknown.
     pub slab_pages: Option<u64>,
     /// Pages by their migrate type, in the order of its name; none if the file has no types.
     pub types: Vec<OfType<'a>>,
@@ -95,7 +95,7 @@ impl<'a> OfOwners<'a> {
         )];
         if let Some(slabs) = self.slab_pages {
             sentences.push(format!(
-                "Slabs and large kmallocs are {} ({}) of them, by the functions that asked for them.",
+                "Slabs and large kmallocs are {} ({}) of them, by their stacks and flags.",
                 in_bytes(slabs),
                 percent(slabs, pages)
             ));
