@@ -159,3 +159,24 @@ fn readings_of_stdin_are_a_series() {
     let grew = |look: &serde_json::Value| look["growth"]["slab_bytes"].clone();
     assert_eq!(grew(&of_stdin), grew(&of_file));
 }
+
+/// Owners of pages have whole names, bytes by a page size that is given, and no slabs.
+#[test]
+fn owners_of_pages() {
+    let file = data("forms/page_owner.txt");
+    let look = told(&format!("look {file} --had-page-size 4k"));
+    let parts = [
+        "14 pages, 56 KiB in 4 allocations at 4 call sites",
+        "Slabs and large kmallocs are 9 pages, 36 KiB (64.3 %)",
+        "read as page_owner: only owners of pages",
+    ];
+    assert_says(&look, &parts);
+    let place = "sk_alloc < inet_create";
+    let table = look.split("Call sites").nth(1).unwrap();
+    assert!(table.contains(place) && !table.contains("..."), "{table}");
+    assert_fails(
+        &quarry(&format!("what-if {file}")),
+        1,
+        &["only owners of pages", "docs/inputs.md"],
+    );
+}

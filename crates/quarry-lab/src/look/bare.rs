@@ -1,5 +1,5 @@
-//! Files that know bytes alone: a report of exhausted memory, meminfo, call sites. Nothing is computed of
-//! objects and slabs that it does not have.
+//! Files that know bytes alone: a report of exhausted memory, meminfo, call sites, owners of pages. Nothing is computed
+//! of objects and slabs that it does not have.
 
 use std::collections::BTreeMap;
 
@@ -13,6 +13,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::owners::{OfOwners, sum};
 use crate::known;
 
 /// Tables of such an answer.
@@ -39,8 +40,9 @@ const SITES: Spec = Spec {
     columns: || {
         vec![
             column("call site", "place", Text),
-            column("bytes", "bytes", Bytes),
-            column("calls", "calls", Count),
+            column("pages", "pages", Count).rare(),
+            column("bytes", "bytes", Bytes).rare(),
+            column("calls", "calls", Count).rare(),
             column("grew", "grew_bytes", Change).rare(),
         ]
     },
@@ -67,8 +69,10 @@ pub struct Bare<'a> {
     pub unreclaimable_bytes: Option<u64>,
     /// Caches without objects and slabs, with most bytes first.
     pub cache_bytes: Vec<OfCache<'a>>,
-    /// Call sites that hold memory, with most bytes first.
+    /// Call sites that hold memory, with most bytes or pages first.
     pub sites: Vec<OfSite<'a>>,
+    /// Sums of pages by their owners; null if the file has no owners.
+    pub owners: Option<OfOwners<'a>>,
 }
 
 /// Bytes of a cache.
@@ -87,12 +91,15 @@ pub struct OfCache<'a> {
 /// Memory that a call site holds.
 #[derive(JsonSchema, Serialize)]
 pub struct OfSite<'a> {
-    /// File, line, module and function.
+    /// File, line, module and function. Of an owner of pages the function that asked for them, and three callers at most;
+    /// of the slab allocators' own functions the first and the last.
     pub place: &'a str,
-    /// Bytes that it holds.
-    pub bytes: u64,
-    /// Allocations that have not been freed.
-    pub calls: u64,
+    /// Pages that it holds; null if unknown.
+    pub pages: Option<u64>,
+    /// Bytes that it holds; null if the size of a page is unknown.
+    pub bytes: Option<u64>,
+    /// Allocations that have not been freed; null if unknown.
+    pub calls: Option<u64>,
     /// Bytes more than in the first report; null if there is one alone, or if that does not list the site.
     pub grew_bytes: Option<i64>,
 }
@@ -121,19 +128,22 @@ impl<'a> Bare<'a> {
             })
             .collect();
         cache_bytes.sort_by_key(|cache| std::cmp::Reverse(cache.total_bytes));
-        let sites = |of: &'a Snapshot| of.call_sites.iter().map(|it| (&*it.place, it.bytes));
-        let grew = Grew::between(before.map(sites), sites(last));
-        let mut sites: Vec<OfSite<'_>> = last
-            .call_sites
-            .iter()
-            .map(|site| OfSite {
-                place: &site.place,
-                bytes: site.bytes,
-                calls: site.calls,
-                grew_bytes: grew.of(&site.place),
-            })
-            .collect();
-        sites.sort_by_key(|site| std::cmp::Reverse(site.bytes));
+        let mut sites = sites_of(last, page_size);
+        let earlier = before.map(|before| sites_of(before, page_size));
+        let known = |sites: &[OfSite<'a>]| -> Vec<(&'a str, u64)> {
+            let known = sites
+                .iter()
+                .filter_map(|site| Some((site.place, site.bytes?)));
+            known.collect()
+        };
+        let grew = Grew::between(
+            earlier.map(|sites| known(&sites).into_iter()),
+            known(&sites).into_iter(),
+        );
+        for site in &mut sites {
+            site.grew_bytes = grew.of(site.place);
+        }
+        sites.sort_by_key(|site| std::cmp::Reverse((site.bytes, site.pages, site.calls)));
         let mut bare = Self {
             files: snapshots.iter().map(|one| one.file.as_str()).collect(),
             kernel: last.release.as_deref(),
@@ -149,11 +159,16 @@ impl<'a> Bare<'a> {
                 .or(in_bytes(sums.slab_unreclaimable_pages)),
             cache_bytes,
             sites,
+            owners: last.page_owners.as_ref().map(OfOwners::of),
         };
         bare.finding = bare.found(last);
         if let Some(before) = before {
             let grown = bare.grown(before);
             bare.finding = format!("{} {grown}", bare.finding);
+        }
+        if page_size.is_none() && bare.owners.is_some() {
+            let note = "pages without bytes: the file has no page size (--had-page-size)";
+            bare.notes.push(note.to_string());
         }
         bare.notes.insert(0, bare.machine(last));
         Some(bare)
@@ -214,20 +229,22 @@ impl<'a> Bare<'a> {
                 percent(most.total_bytes, listed)
             ));
         }
-        if let Some(most) = self.sites.first() {
-            let all = self
-                .sites
-                .iter()
-                .map(|site| site.bytes)
-                .fold(0, u64::saturating_add);
-            sentences.push(format!(
-                "{} call sites hold {}; {} holds most, {} ({}).",
-                self.sites.len(),
-                bytes(all),
-                most.place,
-                bytes(most.bytes),
-                percent(most.bytes, all)
-            ));
+        let told = |site: &OfSite<'_>| site.bytes;
+        match (&self.owners, self.sites.first()) {
+            (Some(owners), _) => sentences.extend(owners.found(name, &self.sites, self.page_size)),
+            (None, Some(most)) => {
+                let all = sum(self.sites.iter().map(told)).unwrap_or_default();
+                let bytes_of_most = told(most).unwrap_or_default();
+                sentences.push(format!(
+                    "{} call sites hold {}; {} holds most, {} ({}).",
+                    self.sites.len(),
+                    bytes(all),
+                    most.place,
+                    bytes(bytes_of_most),
+                    percent(bytes_of_most, all)
+                ));
+            }
+            (None, None) => {}
         }
         if sentences.is_empty() {
             sentences.push(format!("{name} has no sum of slabs."));
@@ -249,6 +266,9 @@ impl<'a> Bare<'a> {
                 format!("{name} grew most, by {}", signed(grew.into()))
             }
             Some(_) => "nothing that both list grew".to_string(),
+            None if self.owners.is_some() && self.page_size.is_none() => {
+                "owners are compared by bytes, which need --had-page-size".to_string()
+            }
             None => "they list nothing in common".to_string(),
         };
         let sums = self.unreclaimable_bytes.zip(first.unreclaimable_bytes);
@@ -279,6 +299,29 @@ impl<'a> Bare<'a> {
     }
 }
 
+/// Call sites, and owners of pages.
+fn sites_of(snapshot: &Snapshot, page_size: Option<u64>) -> Vec<OfSite<'_>> {
+    let sites = snapshot.call_sites.iter().map(|site| OfSite {
+        place: &site.place,
+        pages: None,
+        bytes: Some(site.bytes),
+        calls: Some(site.calls),
+        grew_bytes: None,
+    });
+    let owners = snapshot.page_owners.iter().flat_map(|owners| &owners.sites);
+    let owners = owners.map(|site| OfSite {
+        place: &site.place,
+        pages: site.pages,
+        bytes: site
+            .pages
+            .zip(page_size)
+            .and_then(|(pages, size)| pages.checked_mul(size)),
+        calls: site.allocations,
+        grew_bytes: None,
+    });
+    sites.chain(owners).collect()
+}
+
 /// Growth of what several reports list, by name: several rows may have one.
 struct Grew<'a>(BTreeMap<&'a str, [Option<u64>; 2]>);
 
@@ -307,13 +350,21 @@ impl<'a> Grew<'a> {
 pub(super) fn view(doc: &Doc) -> View {
     let answer = &doc.content;
     let file = list(answer, "files").last().and_then(Value::as_str);
-    let title = format!("Slab memory of {}", file_name(file.unwrap_or_default()));
+    let of = if answer["owners"].is_null() {
+        "Slab memory of"
+    } else {
+        "Owners of pages in"
+    };
+    let title = format!("{of} {}", file_name(file.unwrap_or_default()));
     let notes = list(answer, "notes").iter().filter_map(Value::as_str);
     let notes = notes.fold(Section::default(), Section::note);
     let mut view = View::of(title, std::slice::from_ref(doc)).with(notes);
     for spec in TABLES {
         if !list(answer, spec.rows).is_empty() {
-            view = view.with(Section::new(spec.title).with(spec.of(answer)));
+            let mut table = spec.of(answer);
+            // A place is known by its end, too.
+            table.blocks = spec.rows == SITES.rows;
+            view = view.with(Section::new(spec.title).with(table));
         }
     }
     view

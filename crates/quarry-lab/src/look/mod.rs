@@ -5,7 +5,7 @@
 //!            --> predictions (ask.rs): next release, other pages, orders of slabs
 //!   snapshots --> growth (growth.rs): objects or the allocator
 //!   all of it --> sentences (answer.rs), tables and charts (view.rs)
-//!   a file without slabs --> what it has (bare.rs)
+//!   a file without slabs --> what it has (bare.rs, owners.rs)
 //! ```
 //!
 //! Slab memory is divided into parts that add up: what objects in use take, what CPUs hold, free places of partly filled
@@ -17,6 +17,7 @@ mod ask;
 mod bare;
 mod cache;
 mod growth;
+mod owners;
 #[cfg(test)]
 mod tests;
 mod view;

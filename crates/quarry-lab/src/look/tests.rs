@@ -421,3 +421,66 @@ fn debugging_without_sysfs_is_found() {
     let error = State::of(&arm[0]).unwrap().on(&question).unwrap_err();
     assert!(error.to_string().contains("32-bit kernel"), "{error}");
 }
+
+/// Pages are counted, and have bytes only when the page size is given.
+#[test]
+fn owners_of_pages() {
+    let told = pasted("../forms/page_owner.txt");
+    let bare = Bare::of(&told).unwrap();
+    let owners = bare.owners.as_ref().unwrap();
+    assert_eq!((owners.pages, owners.allocations), (Some(14), Some(4)));
+    assert_eq!(
+        (owners.slab_pages, owners.misplaced_pages),
+        (Some(9), Some(8))
+    );
+    let first = &bare.sites[0];
+    assert_eq!(
+        (first.pages, first.bytes, first.calls),
+        (Some(8), None, Some(1))
+    );
+    for part in [
+        "has 14 pages in 4 allocations at 4 call sites; allocate_slab < kmem_cache_alloc < ",
+        " holds most, 8 pages (57.1 %).",
+        "Slabs and large kmallocs are 9 pages (64.3 %) of them",
+        "By migrate type: 4 Movable, 10 Unmovable; 8 (57.1 %) of these pages are in blocks of another type.",
+    ] {
+        assert!(bare.finding.contains(part), "{part}: {}", bare.finding);
+    }
+    let unknown = "pages without bytes: the file has no page size (--had-page-size)";
+    assert!(bare.notes.iter().any(|note| note == unknown));
+
+    let asked = quarry_snapshot::Asked {
+        page_bytes: Some(65536),
+        ..Default::default()
+    };
+    let sized = pasted("../forms/show_stacks.txt").remove(0);
+    let sized = [sized.asked(&asked).unwrap()];
+    let bare = Bare::of(&sized).unwrap();
+    let first = &bare.sites[0];
+    assert_eq!(
+        (first.pages, first.bytes, first.calls),
+        (Some(20824), Some(20824 << 16), None)
+    );
+    assert!(
+        bare.finding
+            .contains("20 840 pages, 1.3 GiB at 2 call sites"),
+        "{}",
+        bare.finding
+    );
+    assert!(bare.notes.iter().all(|note| note != unknown));
+    assert!(bare.owners.unwrap().misplaced_pages.is_none());
+
+    let mut counted = pasted("../forms/show_stacks.txt").remove(0);
+    for site in &mut counted.page_owners.as_mut().unwrap().sites {
+        (site.pages, site.allocations) = (None, site.pages);
+    }
+    let counted = [counted];
+    let bare = Bare::of(&counted).unwrap();
+    assert_eq!(bare.owners.as_ref().unwrap().pages, None);
+    assert!(
+        bare.finding
+            .contains("counts 20 840 allocations of pages at 2 call sites"),
+        "{}",
+        bare.finding
+    );
+}

@@ -17,6 +17,7 @@ pub(crate) mod vmstat;
 use serde_json::{Map, Value};
 
 use crate::file::ReportError;
+use crate::paste;
 use crate::slabinfo::Slabinfo;
 
 /// JSON of a kernel's reports at one moment.
@@ -27,7 +28,7 @@ type Moments<T> = fn(&str, &T) -> Result<Vec<Moment>, ReportError>;
 type Reader<T> = (fn(&T) -> bool, Moments<T>);
 
 /// Forms of texts that programs write for programs; all others are [pasted](crate::paste).
-const TEXTS: [Reader<str>; 4] = [
+const TEXTS: [Reader<str>; 5] = [
     (
         |text| text.trim_start().starts_with("allocinfo - version"),
         |_, text| {
@@ -36,6 +37,7 @@ const TEXTS: [Reader<str>; 4] = [
             Ok(vec![moment])
         },
     ),
+    (paste::is_page_owner, paste::page_owner),
     (bugreport::is, bugreport::read),
     (metrics::is_node, metrics::node),
     (metrics::is_pmrep, metrics::pmrep),
@@ -75,6 +77,8 @@ pub enum Form {
     Meminfo,
     /// A copy of `/proc/allocinfo` alone.
     Allocinfo,
+    /// Owners of pages: `/sys/kernel/debug/page_owner`, the output of `page_owner_sort`, or `show_stacks`.
+    PageOwner,
     /// Text of node_exporter.
     NodeExporter,
     /// JSON of Prometheus.
@@ -104,7 +108,7 @@ pub enum Detail {
 
 impl Form {
     /// Every form.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Snapshot,
         Self::Slabinfo,
         Self::Proc,
@@ -117,6 +121,7 @@ impl Form {
         Self::Unable,
         Self::Meminfo,
         Self::Allocinfo,
+        Self::PageOwner,
         Self::NodeExporter,
         Self::Prometheus,
         Self::Pmrep,
@@ -140,6 +145,7 @@ impl Form {
             Self::Unable => "SLUB allocation failures",
             Self::Meminfo => "meminfo",
             Self::Allocinfo => "allocinfo",
+            Self::PageOwner => "page_owner",
             Self::NodeExporter => "node_exporter",
             Self::Prometheus => "Prometheus query_range",
             Self::Pmrep => "pmrep",
@@ -155,7 +161,7 @@ impl Form {
             Self::Snapshot | Self::Slabinfo | Self::Proc | Self::Sosreport | Self::Bugreport => {
                 Detail::Slabinfo
             }
-            Self::Oom | Self::Meminfo | Self::Allocinfo => Detail::Bytes,
+            Self::Oom | Self::Meminfo | Self::Allocinfo | Self::PageOwner => Detail::Bytes,
             _ => Detail::Thin,
         }
     }
@@ -180,6 +186,9 @@ impl Form {
             Self::Oom => Some("only bytes of unreclaimable caches, no objects and no slabs"),
             Self::Unable => Some("only caches that could not grow, on the nodes that were tried"),
             Self::Allocinfo => Some("only call sites: `sudo cat /proc/slabinfo` has the caches"),
+            Self::PageOwner => {
+                Some("only owners of pages: `sudo cat /proc/slabinfo` has the caches")
+            }
             Self::Meminfo => Some("only sums: `sudo cat /proc/slabinfo` has the caches"),
             Self::NodeExporter | Self::Prometheus => Some("slabs are computed from objects"),
             Self::Pmrep | Self::Pcp2arrow => Some("no tunables"),

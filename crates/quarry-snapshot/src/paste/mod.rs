@@ -25,6 +25,7 @@ use serde_json::json;
 use crate::file::ReportError;
 use crate::forms::rows::{self, Cache};
 use crate::forms::{Form, Moment, log};
+use crate::page_owner;
 use crate::slabinfo::{self, Slabinfo};
 use crate::snapshot::{Excerpt, Totals};
 
@@ -62,6 +63,13 @@ pub(crate) fn read(file: &str, text: &str) -> Result<Vec<Moment>, ReportError> {
     }
     if moments.is_empty() {
         refuse(file, text, &found)?;
+        if page_owner::is_in(text)
+            && let Some(owners) = page_owner::read(lines.iter().map(|line| &line.text))
+        {
+            let mut moment = owned(owners);
+            found.facts.add(&mut moment, usize::MAX);
+            return Ok(vec![moment]);
+        }
         // A report of exhausted memory need not have a table.
         if sums.slab_unreclaimable_pages.is_some() {
             let mut moment = Form::Oom.named();
@@ -76,6 +84,32 @@ pub(crate) fn read(file: &str, text: &str) -> Result<Vec<Moment>, ReportError> {
         }
     }
     Ok(moments)
+}
+
+/// True for a text that begins with owners of pages, behind the command that printed them.
+pub(crate) fn is_page_owner(text: &str) -> bool {
+    let is_command = |line: &String| line.is_empty() || line.starts_with(['$', '#']);
+    let first = packing::each(text).find(|line| !is_command(line));
+    first.is_some_and(|line| page_owner::begins(&line)) && page_owner::is_in(text)
+}
+
+/// The moment of a text that begins with owners of pages. Its lines are not kept: it may be large.
+pub(crate) fn page_owner(file: &str, text: &str) -> Result<Vec<Moment>, ReportError> {
+    let found = page_owner::read(packing::each(text)).map(owned);
+    let what = "no stack has an order or a number of pages";
+    Ok(vec![found.ok_or_else(|| {
+        ReportError::bad(file, "page_owner", what)
+    })?])
+}
+
+/// The moment of owners of pages.
+fn owned(found: page_owner::Found) -> Moment {
+    let mut moment = Form::PageOwner.named();
+    moment.insert("page_owners".to_string(), json!(found.owners));
+    if !found.notes.is_empty() {
+        moment.insert("notes".to_string(), json!(found.notes));
+    }
+    moment
 }
 
 /// Says why a text that names a form has no cache.

@@ -31,6 +31,11 @@ pub(super) fn lines(text: &str) -> Vec<Line> {
         .collect()
 }
 
+/// The lines of a text, one at a time: HTML and escapes of terminals stay.
+pub(super) fn each(text: &str) -> impl Iterator<Item = String> {
+    text.lines().map(|line| unpacked(0, line).text)
+}
+
 fn unpacked(number: usize, line: &str) -> Line {
     let line = spaced(line);
     let line = unquoted(&line);

@@ -201,6 +201,9 @@ fn damaged_pastes() {
         "forms/crash.txt",
         "forms/oom.txt",
         "forms/slub-failed.txt",
+        "forms/page_owner.txt",
+        "forms/page_owner_sort.txt",
+        "forms/show_stacks.txt",
         "field/several-in-one-paste/blog-source.md",
     ];
     for name in samples {

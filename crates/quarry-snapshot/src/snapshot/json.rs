@@ -13,6 +13,7 @@ use crate::file::ReportError;
 use crate::forms::Form;
 use crate::hidden::HiddenState;
 use crate::machine;
+use crate::page_owner::PageOwners;
 use crate::slabinfo::Slabinfo;
 use crate::sysfs::CacheAttributes;
 use quarry_designs::list;
@@ -67,6 +68,9 @@ fn moment(file: &str, root: &Object) -> Result<Snapshot, ReportError> {
     }
     if let Some(sums) = member("oom") {
         snapshot.oom = Some(OomSums::deserialize(sums).map_err(part)?);
+    }
+    if let Some(owners) = member("page_owners") {
+        snapshot.page_owners = Some(PageOwners::deserialize(owners).map_err(part)?);
     }
     meta(&mut snapshot, root).map_err(|what| ReportError::bad(file, "snapshot", what))?;
     Ok(snapshot)

@@ -35,6 +35,7 @@ use super::file::ReportError;
 use super::forms::{self, Detail, Form, Moment};
 use super::hidden::{HiddenCache, HiddenState};
 use super::machine;
+use super::page_owner::PageOwners;
 use super::slabinfo::{Slabinfo, SlabinfoRow};
 use super::sysfs::CacheAttributes;
 pub use part::{CacheBytes, Excerpt, OomSums, Totals};
@@ -94,6 +95,8 @@ pub struct Snapshot {
     pub kernel_stack_bytes: Option<u64>,
     /// Call sites that hold memory, from `/proc/allocinfo`; those of large allocations at least.
     pub call_sites: Vec<CallSite>,
+    /// Pages by their owners, if the file has them alone.
+    pub page_owners: Option<PageOwners>,
     /// Free memory and blocks by the mobility of their pages, from `/proc/pagetypeinfo`.
     pub pagetypeinfo: Option<Pagetypeinfo>,
     /// The kernel's command line.
