@@ -71,6 +71,8 @@ pub enum Form {
     Crash,
     /// Text of the `slabinfo` tool of the kernel tree.
     SlabTool,
+    /// Text of `slabinfo -T`, the sums of that tool.
+    SlabTotals,
     /// Table of a kernel's log when memory was exhausted.
     Oom,
     /// Messages of a kernel's log about caches that could not grow.
@@ -108,7 +110,7 @@ pub enum Detail {
 
 impl Form {
     /// Every form.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::Snapshot,
         Self::Slabinfo,
         Self::Proc,
@@ -118,6 +120,7 @@ impl Form {
         Self::Vmstat,
         Self::Crash,
         Self::SlabTool,
+        Self::SlabTotals,
         Self::Oom,
         Self::Unable,
         Self::Meminfo,
@@ -142,6 +145,7 @@ impl Form {
             Self::Vmstat => "vmstat -m",
             Self::Crash => "crash kmem -s",
             Self::SlabTool => "slabinfo tool",
+            Self::SlabTotals => "slabinfo -T",
             Self::Oom => "OOM report",
             Self::Unable => "SLUB allocation failures",
             Self::Meminfo => "meminfo",
@@ -161,7 +165,7 @@ impl Form {
             Self::Snapshot | Self::Slabinfo | Self::Proc | Self::Sosreport | Self::Bugreport => {
                 Detail::Slabinfo
             }
-            Self::Oom | Self::Meminfo | Self::Allocinfo => Detail::Bytes,
+            Self::SlabTotals | Self::Oom | Self::Meminfo | Self::Allocinfo => Detail::Bytes,
             _ => Detail::Thin,
         }
     }
@@ -184,6 +188,7 @@ impl Form {
             Self::Vmstat => Some("slabs and their pages are computed from objects and sizes"),
             Self::Crash => Some("object sizes are without padding, objects per slab computed"),
             Self::SlabTool => Some("objects are computed from slabs, limits of caches left out"),
+            Self::SlabTotals => Some("only sums: `sudo slabinfo` has the caches"),
             Self::Oom => Some("only bytes of unreclaimable caches, no objects and no slabs"),
             Self::Unable => Some("only caches that could not grow, on the nodes that were tried"),
             Self::Allocinfo => Some("only call sites: `sudo cat /proc/slabinfo` has the caches"),

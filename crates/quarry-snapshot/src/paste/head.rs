@@ -3,6 +3,9 @@
 use crate::forms::{Form, slabtool};
 use crate::snapshot::Totals;
 
+/// Bytes of a KiB, the unit of slabtop.
+const KIB: f64 = 1024.0;
+
 /// A line above a table.
 pub(super) enum Head {
     /// Names of columns, or a version: a table of the form begins.
@@ -29,6 +32,7 @@ pub(super) fn of(line: &str) -> Option<Head> {
         ["CACHE", .., "SSIZE"] | ["CACHE", .., "SSIZE", "NAME"] => begins(Form::Crash),
         ["Name", "Objects", "Objsize", ..] | ["Slabcache", "Totals"] => begins(Form::SlabTool),
         ["Slabcaches", ":", .., "Active:", active] => sum(2, active),
+        ["Memory", "used:", bytes, "#", "Loss", ..] => sum(4, bytes),
         ["#", "Objects", ":", objects, "#", "PartObj:", ..] => sum(0, objects),
         ["#Slabs", _, _, _, slabs] => sum(1, slabs),
         ["Used", _, _, _, bytes] => sum(3, bytes),
@@ -39,11 +43,10 @@ pub(super) fn of(line: &str) -> Option<Head> {
 }
 
 fn sum(place: usize, number: &str) -> Option<Head> {
-    const KIB: f64 = 1024.0;
     let number = slabtool::bytes_of(number)? as f64;
     Some(Head::Sum(
         place,
-        if place == 3 { number / KIB } else { number },
+        if place >= 3 { number / KIB } else { number },
     ))
 }
 
@@ -77,7 +80,8 @@ pub(super) fn add(totals: &mut Totals, place: usize, active: f64, total: f64) {
         0 => (totals.active_objs, totals.num_objs) = (active, whole),
         1 => totals.slabs = whole,
         2 => totals.caches = whole,
-        3 => totals.object_bytes = (total * 1024.0) as u64,
+        3 => totals.object_bytes = (total * KIB) as u64,
+        4 => totals.slab_bytes = (total * KIB) as u64,
         _ => {}
     }
 }

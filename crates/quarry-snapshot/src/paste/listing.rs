@@ -103,8 +103,8 @@ pub(super) struct Found<'l> {
     pub(super) facts: Facts,
     /// Lines of "SLUB: Unable to allocate memory".
     pub(super) failed: Vec<&'l str>,
-    /// Form of a head that has no rows.
-    pub(super) head: Option<Form>,
+    /// Form of a head that has no rows, and the sums in it.
+    pub(super) head: Option<(Form, Option<Totals>)>,
 }
 
 /// Finds the tables of a text and what its other lines say.
@@ -121,7 +121,10 @@ pub(super) fn find(lines: &[Line]) -> Found<'_> {
     while at < lines.len() {
         (at, word) = finder.step(at, word);
     }
-    let head = finder.head.as_ref().and_then(|head| head.form);
+    let head = finder.head.take().and_then(|head| {
+        let totals = head.totals.map(|(totals, _)| totals);
+        Some((head.form?, totals))
+    });
     finder.close();
     let several = finder.found.into_iter().flat_map(apart).filter(|listing| {
         listing.is_headed || !table::needs_head(listing.form) || listing.rows.len() >= ROWS_MIN

@@ -63,6 +63,14 @@ pub(crate) fn read(file: &str, text: &str) -> Result<Vec<Moment>, ReportError> {
         found.facts.add(&mut moment, usize::MAX);
         moments.push(moment);
     }
+    if moments.is_empty()
+        && let Some((Form::SlabTool, totals @ Some(_))) = found.head
+    {
+        let mut moment = Form::SlabTotals.named();
+        moment.insert("excerpt".to_string(), json!(Excerpt { totals }));
+        found.facts.add(&mut moment, usize::MAX);
+        moments.push(moment);
+    }
     if moments.is_empty() {
         refuse(file, text, &found)?;
         // A report of exhausted memory need not have a table.
@@ -99,7 +107,7 @@ fn refuse(file: &str, text: &str, found: &Found<'_>) -> Result<(), ReportError> 
             "/proc/slabinfo is readable by root alone: give what `sudo cat /proc/slabinfo` prints";
         return Err(ReportError::bad(file, "caches", what));
     }
-    let Some(form) = found.head else {
+    let Some((form, _)) = found.head else {
         return Ok(());
     };
     if text.trim_start().starts_with(slabinfo::VERSION) {

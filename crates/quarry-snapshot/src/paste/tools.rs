@@ -59,6 +59,33 @@ fn extended_mode_has_two_samples() {
     );
 }
 
+/// `slabinfo -T` has no caches.
+#[test]
+fn sums_alone() {
+    let text = sample("slabinfo-X.txt");
+    let (sums, _) = text.split_once("Slabs sorted by size").unwrap();
+    let one = all(sums).remove(0);
+    assert_eq!((one.form, one.detail()), (Form::SlabTotals, Detail::Bytes));
+    let totals = one.excerpt.unwrap().totals.unwrap();
+    assert_eq!(
+        (totals.slab_bytes, totals.object_bytes),
+        (98_828_288, 94_955_552)
+    );
+    assert_eq!((totals.active_objs, totals.caches), (329_484, 105));
+    // Without -B they are rounded.
+    let rounded = sums
+        .replace("98828288   #", "98.8M   #")
+        .replace("94955552", "94.9M");
+    let totals = all(&rounded)[0].excerpt.unwrap().totals.unwrap();
+    assert_eq!(
+        (totals.slab_bytes, totals.object_bytes),
+        (98_800_000, 94_900_000)
+    );
+    let head = "Name Objects Objsize Space Slabs/Part/Cpu  O/S O %Fr %Ef Flg\n";
+    let error = Snapshot::of_bytes("paste", head.as_bytes()).unwrap_err();
+    assert!(error.to_string().contains("has no cache"), "{error}");
+}
+
 #[test]
 fn rounded_lists_tell_the_page() {
     let one = all(&sample("slabinfo-64k.txt")).remove(0);

@@ -16,7 +16,7 @@ use quarry_core::geometry::Geometry;
 use crate::lay::sheaves::Sheaves;
 use quarry_snapshot::{CacheAttributes, HiddenCache, SlabinfoRow};
 
-use crate::kernel::{self, KernelModel};
+use crate::kernel::KernelModel;
 use crate::lay::brought::Brought;
 use crate::lay::demand::{Demand, pinned};
 use crate::lay::pinned::occupied;
@@ -208,7 +208,12 @@ impl Lay {
         }
         let (held, partial, partial_objects, listed) = match counts {
             Some(sysfs) => {
-                let listed = sysfs.cpu_partial_slabs().unwrap_or(0) as f64;
+                let of_cpus = number("cpu_slabs");
+                // Without the file each CPU holds one, and the others are on lists.
+                let listed = sysfs.cpu_partial_slabs().map_or_else(
+                    || (of_cpus - f64::from(cpus)).max(0.0),
+                    |listed| listed as f64,
+                );
                 let partial = number("partial");
                 // Some forms leave them out; slabinfo tells what is free there.
                 let free = row.num_objs.saturating_sub(row.active_objs) as f64;
@@ -216,7 +221,7 @@ impl Lay {
                     Some(objects) => objects as f64,
                     None => (partial * slots - free).max(0.0),
                 };
-                (kernel::users(sysfs) as f64, partial, objects, [listed; 2])
+                ((of_cpus - listed).max(0.0), partial, objects, [listed; 2])
             }
             None => {
                 let free = row.num_objs.saturating_sub(row.active_objs) as f64;
