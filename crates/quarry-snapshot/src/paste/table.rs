@@ -204,10 +204,11 @@ fn reported(words: &Words<'_>) -> Option<Found> {
     let (from, end) = (slabs - BEFORE_SLABS, slabs + FROM_SLABS);
     (from <= words.first).then_some(())?;
     let numbers = words.all.get(from..end)?;
-    // Flags are the last column, and it may be empty.
-    let is_flags = |word: &&&str| word.chars().all(|c| slabtool::is_flag(c));
-    let flags = words.all.get(end).filter(is_flags);
-    let flags = flags.filter(|_| end < words.first || words.first < end);
+    // Flags are the last column, and it may be empty: then the next line begins here.
+    let flags = words.all.get(end).filter(|word| {
+        let are_letters = word.chars().all(slabtool::is_flag);
+        are_letters && end != words.first
+    });
     let cache = slabtool::cache(
         unstyled(&words.all[..from]),
         numbers,

@@ -209,7 +209,7 @@ fn damaged_pastes() {
     ];
     for name in samples {
         let text = sample(name);
-        let lines: Vec<&str> = text.lines().take(20).collect();
+        let lines: Vec<&str> = text.lines().take(40).collect();
         for _ in 0..TIMES {
             let mut damaged = String::new();
             for line in &lines {

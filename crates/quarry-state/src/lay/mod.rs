@@ -490,3 +490,34 @@ impl Lay {
         if model > 0.0 { self.slabs / model } else { 1.0 }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Slabs of CPUs that no file divides: 4 CPUs hold one each, the other 7 are on their lists. The counts are of
+    /// task_struct in `slabinfo -X`.
+    #[test]
+    fn lists_are_what_cpus_cannot_hold() {
+        let row = SlabinfoRow {
+            active_objs: 174,
+            num_objs: 180,
+            objperslab: 6,
+            num_slabs: 30,
+            ..SlabinfoRow::default()
+        };
+        let mut sysfs = CacheAttributes::default();
+        for (file, count) in [("slabs", "30"), ("partial", "3"), ("cpu_slabs", "11")] {
+            sysfs.set(file, count);
+        }
+        let lay = |sysfs: &CacheAttributes, cpus| {
+            let sheaves = Sheaves::default();
+            let lay = Lay::of(&row, Some(sysfs), cpus, 5.0, &sheaves, None, false);
+            [lay.partial, lay.cpu_partial, lay.demand.users]
+        };
+        assert_eq!(lay(&sysfs, 4), [3.0, 7.0, 4.0]);
+        assert_eq!(lay(&sysfs, 16), [3.0, 0.0, 11.0]);
+        sysfs.set("slabs_cpu_partial", "10(2)");
+        assert_eq!(lay(&sysfs, 4), [3.0, 2.0, 9.0]);
+    }
+}
