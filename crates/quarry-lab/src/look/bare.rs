@@ -215,6 +215,16 @@ impl<'a> Bare<'a> {
         }
         let listed = self.cache_bytes.iter().map(|cache| cache.total_bytes);
         let listed = listed.fold(0, u64::saturating_add);
+        if let Some(totals) = snapshot.excerpt.and_then(|excerpt| excerpt.totals) {
+            sentences.push(format!(
+                "{name} has {} in {} slabs of {} caches, {} of it in {} objects.",
+                bytes(totals.slab_bytes),
+                totals.slabs,
+                totals.caches,
+                bytes(totals.object_bytes),
+                totals.num_objs
+            ));
+        }
         if let Some(most) = self.cache_bytes.first() {
             // Two reports tell.
             let leak = match self.files.len() {

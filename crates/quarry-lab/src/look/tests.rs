@@ -484,3 +484,15 @@ fn owners_of_pages() {
         bare.finding
     );
 }
+
+/// Crash read the slabs of CPUs: what is in use is not estimated. The tool slabinfo says what debugging takes.
+#[test]
+fn listed_slabs_and_flags_are_facts() {
+    let read = pasted("../forms/crash-S.txt");
+    let look = Look::of(&read).unwrap();
+    assert_eq!((look.caches[0].objects, look.parts.held_bytes), (7, 504));
+    let report = pasted("../forms/slabinfo-r.txt");
+    let look = Look::of(&report).unwrap();
+    // 528 bytes from object to object, 192 of the object itself.
+    assert_eq!(look.parts.debugging_bytes, 2578 * 15 * (528 - 192));
+}

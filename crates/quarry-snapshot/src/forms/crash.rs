@@ -1,6 +1,6 @@
-//! A row of `kmem -s` of crash.
+//! A row of `kmem -s` of crash; `kmem -S` has the same above the slabs of a cache.
 
-use super::rows::{Cache, bytes_of};
+use super::rows::{Cache, bytes_of, slot_of};
 
 /// True for an address, as crash prints it.
 pub(crate) fn is_address(word: &str) -> bool {
@@ -21,17 +21,13 @@ pub(crate) fn cache(line: &str) -> Option<Cache> {
     let (objsize, active_objs) = (number(0)?, number(1)?);
     let (num_objs, num_slabs) = (number(2)?, number(3)?);
     let slab_bytes = bytes_of(numbers.get(4)?)?;
-    let in_slab = |size: u64| slab_bytes.checked_div(size).unwrap_or(0);
     let aligned = objsize.checked_next_multiple_of(8)?;
     let objperslab = match num_objs.checked_div(num_slabs) {
         Some(objects) if num_objs.is_multiple_of(num_slabs) => objects,
         // Slabs of lower orders are among them.
-        _ => in_slab(aligned),
+        _ => slab_bytes.checked_div(aligned).unwrap_or(0),
     };
-    let objsize = match in_slab(aligned) == objperslab {
-        true => aligned,
-        false => in_slab(objperslab) / 8 * 8,
-    };
+    let objsize = slot_of(objsize, 8, objperslab, slab_bytes);
     Some(Cache {
         name,
         active_objs,

@@ -6,11 +6,13 @@ pub(crate) mod arrow;
 mod below;
 mod bugreport;
 pub(crate) mod crash;
+pub(crate) mod crash_slabs;
 mod files;
 pub(crate) mod log;
 mod metrics;
 pub(crate) mod read;
 pub(crate) mod rows;
+pub(crate) mod slabtool;
 pub(crate) mod slabtop;
 pub(crate) mod vmstat;
 
@@ -67,8 +69,12 @@ pub enum Form {
     Slabtop,
     /// Text of `vmstat -m`.
     Vmstat,
-    /// Text of `kmem -s` of crash.
+    /// Text of `kmem -s` or `kmem -S` of crash.
     Crash,
+    /// Text of the `slabinfo` tool of the kernel tree.
+    SlabTool,
+    /// Text of `slabinfo -T`, the sums of that tool.
+    SlabTotals,
     /// Table of a kernel's log when memory was exhausted.
     Oom,
     /// Messages of a kernel's log about caches that could not grow.
@@ -108,7 +114,7 @@ pub enum Detail {
 
 impl Form {
     /// Every form.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 20] = [
         Self::Snapshot,
         Self::Slabinfo,
         Self::Proc,
@@ -117,6 +123,8 @@ impl Form {
         Self::Slabtop,
         Self::Vmstat,
         Self::Crash,
+        Self::SlabTool,
+        Self::SlabTotals,
         Self::Oom,
         Self::Unable,
         Self::Meminfo,
@@ -141,6 +149,8 @@ impl Form {
             Self::Slabtop => "slabtop",
             Self::Vmstat => "vmstat -m",
             Self::Crash => "crash kmem -s",
+            Self::SlabTool => "slabinfo tool",
+            Self::SlabTotals => "slabinfo -T",
             Self::Oom => "OOM report",
             Self::Unable => "SLUB allocation failures",
             Self::Meminfo => "meminfo",
@@ -161,7 +171,9 @@ impl Form {
             Self::Snapshot | Self::Slabinfo | Self::Proc | Self::Sosreport | Self::Bugreport => {
                 Detail::Slabinfo
             }
-            Self::Oom | Self::Meminfo | Self::Allocinfo | Self::PageOwner => Detail::Bytes,
+            Self::SlabTotals | Self::Oom | Self::Meminfo | Self::Allocinfo | Self::PageOwner => {
+                Detail::Bytes
+            }
             _ => Detail::Thin,
         }
     }
@@ -183,6 +195,8 @@ impl Form {
             }
             Self::Vmstat => Some("slabs and their pages are computed from objects and sizes"),
             Self::Crash => Some("object sizes are without padding, objects per slab computed"),
+            Self::SlabTool => Some("objects are computed from slabs, limits of caches left out"),
+            Self::SlabTotals => Some("only sums: `sudo slabinfo` has the caches"),
             Self::Oom => Some("only bytes of unreclaimable caches, no objects and no slabs"),
             Self::Unable => Some("only caches that could not grow, on the nodes that were tried"),
             Self::Allocinfo => Some("only call sites: `sudo cat /proc/slabinfo` has the caches"),

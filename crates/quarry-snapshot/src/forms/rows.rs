@@ -73,6 +73,16 @@ pub(crate) fn slab_bytes_of(objsize: u64, objperslab: u64) -> u64 {
     bytes.checked_next_power_of_two().unwrap_or(bytes)
 }
 
+/// Bytes from one object to the next, for slabs of `objperslab` objects of `objsize` bytes: the size as it is aligned if as
+/// many fit, else the largest.
+pub(crate) fn slot_of(objsize: u64, align: u64, objperslab: u64, slab_bytes: u64) -> u64 {
+    let in_slab = |size: u64| slab_bytes.checked_div(size).unwrap_or(0);
+    let aligned = |align| objsize.checked_next_multiple_of(align);
+    let fits = |size: &u64| in_slab(*size) == objperslab;
+    let fitting = [align, 8].into_iter().filter_map(aligned).find(fits);
+    fitting.unwrap_or_else(|| in_slab(objperslab) / 8 * 8)
+}
+
 /// A number such as `16k` or `1.5M`, in bytes.
 pub(crate) fn bytes_of(word: &str) -> Option<u64> {
     let unit = match word.chars().last()? {

@@ -1,7 +1,10 @@
 //! Lines that stand above a table, and the totals of all caches that some of them have.
 
-use crate::forms::Form;
+use crate::forms::{Form, slabtool};
 use crate::snapshot::Totals;
+
+/// Bytes of a KiB, the unit of slabtop.
+const KIB: f64 = 1024.0;
 
 /// A line above a table.
 pub(super) enum Head {
@@ -10,6 +13,8 @@ pub(super) enum Head {
     /// One of slabtop's lines with totals, such as `Active / Total Slabs (% used) : 9930 / 9930 (100.0%)`, with its place
     /// among them if the language tells.
     Total(Option<usize>, f64, f64),
+    /// One of the sums of the tool slabinfo, with its place among those of slabtop: `# Objects  : 329484   # PartObj:    484`.
+    Sum(usize, f64),
     /// A part of a head that a mailer broke.
     Rest,
 }
@@ -25,10 +30,24 @@ pub(super) fn of(line: &str) -> Option<Head> {
         ["OBJS", "ACTIVE", ..] => begins(Form::Slabtop),
         ["Cache", "Num", "Total", "Size", "Pages", ..] => begins(Form::Vmstat),
         ["CACHE", .., "SSIZE"] | ["CACHE", .., "SSIZE", "NAME"] => begins(Form::Crash),
+        ["Name", "Objects", "Objsize", ..] | ["Slabcache", "Totals"] => begins(Form::SlabTool),
+        ["Slabcaches", ":", .., "Active:", active] => sum(2, active),
+        ["Memory", "used:", bytes, "#", "Loss", ..] => sum(4, bytes),
+        ["#", "Objects", ":", objects, "#", "PartObj:", ..] => sum(0, objects),
+        ["#Slabs", _, _, _, slabs] => sum(1, slabs),
+        ["Used", _, _, _, bytes] => sum(3, bytes),
         ["Name", "Used", "Total"] => begins(Form::Oom),
         _ if line.contains(super::OOM) => begins(Form::Oom),
         _ => total(line),
     }
+}
+
+fn sum(place: usize, number: &str) -> Option<Head> {
+    let number = slabtool::bytes_of(number)? as f64;
+    Some(Head::Sum(
+        place,
+        if place >= 3 { number / KIB } else { number },
+    ))
 }
 
 /// Names of slabtop's totals, in their order.
@@ -61,7 +80,8 @@ pub(super) fn add(totals: &mut Totals, place: usize, active: f64, total: f64) {
         0 => (totals.active_objs, totals.num_objs) = (active, whole),
         1 => totals.slabs = whole,
         2 => totals.caches = whole,
-        3 => totals.object_bytes = (total * 1024.0) as u64,
+        3 => totals.object_bytes = (total * KIB) as u64,
+        4 => totals.slab_bytes = (total * KIB) as u64,
         _ => {}
     }
 }

@@ -1,8 +1,9 @@
 //! Tables of a text: which rows are of one, and where the next begins.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use crate::forms::Form;
+use crate::forms::crash_slabs::Slabs;
+use crate::forms::{Form, slabtool};
 use crate::snapshot::Totals;
 
 use super::facts::Facts;
@@ -31,6 +32,10 @@ pub(super) struct Listing {
     pub(super) rows: Vec<Row>,
     /// Lines among its rows that are none.
     pub(super) unread: Vec<usize>,
+    /// Slabs that crash lists below a row, by the row's place.
+    pub(super) slabs: BTreeMap<usize, Slabs>,
+    /// Last line that is of it.
+    end: usize,
 }
 
 impl Listing {
@@ -43,9 +48,32 @@ impl Listing {
         self.names().is_disjoint(&other.names())
     }
 
-    /// Adds the rows of another table.
+    /// True for the same output of slabinfo, the tool: the caches in both have the same numbers, and there are some, or
+    /// sums of all caches stand above.
+    fn is_continued_by(&self, other: &Self) -> bool {
+        let rows = || other.rows.iter();
+        let mut both = rows().filter_map(|row| {
+            let own = self.rows.iter().find(|own| own.name() == row.name())?;
+            Some(own.is_same(row))
+        });
+        let first = both.next();
+        self.form == Form::SlabTool
+            && other.totals.is_none()
+            && first.unwrap_or(self.totals.is_some())
+            && both.all(|same| same)
+    }
+
+    /// Adds the rows of another table that it lacks.
     fn join(&mut self, mut other: Self) {
-        self.rows.append(&mut other.rows);
+        let names: BTreeSet<String> = self.names().into_iter().map(str::to_string).collect();
+        let behind = self.rows.len();
+        let slabs = other.slabs.into_iter();
+        self.slabs
+            .extend(slabs.map(|(place, slabs)| (place + behind, slabs)));
+        self.end = other.end;
+        let rows = other.rows.into_iter();
+        self.rows
+            .extend(rows.filter(|row| !names.contains(row.name())));
         self.unread.append(&mut other.unread);
         self.totals = self.totals.or(other.totals);
         self.is_headed |= other.is_headed;
@@ -75,8 +103,8 @@ pub(super) struct Found<'l> {
     pub(super) facts: Facts,
     /// Lines of "SLUB: Unable to allocate memory".
     pub(super) failed: Vec<&'l str>,
-    /// Form of a head that has no rows.
-    pub(super) head: Option<Form>,
+    /// Form of a head that has no rows, and the sums in it.
+    pub(super) head: Option<(Form, Option<Totals>)>,
 }
 
 /// Finds the tables of a text and what its other lines say.
@@ -93,7 +121,10 @@ pub(super) fn find(lines: &[Line]) -> Found<'_> {
     while at < lines.len() {
         (at, word) = finder.step(at, word);
     }
-    let head = finder.head.as_ref().and_then(|head| head.form);
+    let head = finder.head.take().and_then(|head| {
+        let totals = head.totals.map(|(totals, _)| totals);
+        Some((head.form?, totals))
+    });
     finder.close();
     let several = finder.found.into_iter().flat_map(apart).filter(|listing| {
         listing.is_headed || !table::needs_head(listing.form) || listing.rows.len() >= ROWS_MIN
@@ -113,6 +144,17 @@ impl<'l> Finder<'l> {
         let next = (at + 1, 0);
         if line.text.is_empty() {
             return next;
+        }
+        if word == 0 && self.slab(line) {
+            return next;
+        }
+        if word == 0
+            && let Some((row, taken)) =
+                slabtool::report(self.lines[at..].iter().map(|line| line.text.as_str()))
+        {
+            self.add(Form::SlabTool, Row::Reported(Box::new(row)), line.number);
+            self.reach(line.number + taken - 1);
+            return (at + taken, 0);
         }
         if word == 0
             && let Some(head) = head::of(&line.text)
@@ -152,8 +194,36 @@ impl<'l> Finder<'l> {
         next
     }
 
+    /// Takes a line of the slabs below a row of crash.
+    fn slab(&mut self, line: &Line) -> bool {
+        let Some(open) = self.open.as_mut().filter(|open| open.form == Form::Crash) else {
+            return false;
+        };
+        let Some(place) = open.rows.len().checked_sub(1) else {
+            return false;
+        };
+        // A warning between rows may be of one that comes.
+        let is_own = || {
+            line.text
+                .contains(&format!(" {}:", open.rows[place].name()))
+        };
+        let is_first = !open.slabs.contains_key(&place);
+        if line.text.starts_with(CRASH) && (is_first || !is_own()) {
+            return false;
+        }
+        let slabs = open.slabs.entry(place).or_default();
+        let is_taken = slabs.take(&line.text);
+        if is_first && !is_taken {
+            open.slabs.remove(&place);
+        }
+        if is_taken {
+            open.end = line.number;
+        }
+        is_taken
+    }
+
     fn head(&mut self, head: Head) {
-        if self.open.is_some() && !matches!(head, Head::Rest) {
+        if self.open.is_some() && !matches!(head, Head::Rest | Head::Sum(..)) {
             // A sort leaves the head among the rows: those below are of the same table, unless their names repeat.
             self.close();
         }
@@ -163,6 +233,11 @@ impl<'l> Finder<'l> {
         });
         match head {
             Head::Begins(form) => pending.form = Some(form),
+            Head::Sum(place, sum) if pending.form == Some(Form::SlabTool) => {
+                let (totals, _) = pending.totals.get_or_insert_default();
+                head::add(totals, place, sum, sum);
+            }
+            Head::Sum(..) => {}
             Head::Total(place, active, total) => {
                 let (totals, next) = pending.totals.get_or_insert_default();
                 let place = place.unwrap_or(*next);
@@ -192,6 +267,10 @@ impl<'l> Finder<'l> {
         let headed = self.head.as_ref().and_then(|head| head.form);
         let (form, row, taken) = table::FORMS.into_iter().find_map(|form| {
             let known = headed.or(open.filter(|_| self.head.is_none()));
+            // Sums between another table's head and its rows look like its rows.
+            if table::needs_head(form) && headed.is_some_and(|headed| headed != form) {
+                return None;
+            }
             let words = Words {
                 all: &all,
                 first,
@@ -201,6 +280,12 @@ impl<'l> Finder<'l> {
             Some((form, row, taken))
         })?;
         self.add(form, row, lines[0].number);
+        let lines_taken = counts.iter().scan(taken, |left, count| {
+            let goes_on = *left > 0;
+            *left = left.saturating_sub(*count);
+            goes_on.then_some(())
+        });
+        self.reach(lines[0].number + lines_taken.count().saturating_sub(1));
         let mut left = taken;
         for (place, count) in counts.iter().enumerate() {
             if left < *count {
@@ -223,8 +308,17 @@ impl<'l> Finder<'l> {
             totals: head.and_then(|head| head.totals).map(|(totals, _)| totals),
             rows: Vec::new(),
             unread: Vec::new(),
+            slabs: BTreeMap::new(),
+            end: line,
         });
         open.rows.push(row);
+    }
+
+    /// Notes that the open table has the lines up to one.
+    fn reach(&mut self, line: usize) {
+        if let Some(open) = &mut self.open {
+            open.end = line;
+        }
     }
 
     fn close(&mut self) {
@@ -296,11 +390,19 @@ fn apart(mut listing: Listing) -> Vec<Listing> {
             totals: None,
             rows: listing.rows.split_off(at),
             unread: Vec::new(),
+            slabs: moved(listing.slabs.split_off(&at), at),
+            end: listing.end,
         });
     }
     found.push(listing);
     found.reverse();
     found
+}
+
+/// Slabs of rows behind `at`, by their places in a table of its own.
+fn moved(slabs: BTreeMap<usize, Slabs>, at: usize) -> BTreeMap<usize, Slabs> {
+    let slabs = slabs.into_iter();
+    slabs.map(|(place, slabs)| (place - at, slabs)).collect()
 }
 
 /// Tables that follow each other and are parts of one: of the same form, with other caches, and without heads, or with
@@ -309,11 +411,11 @@ fn joined(listings: impl Iterator<Item = Listing>, facts: &Facts) -> Vec<Listing
     let mut joined: Vec<Listing> = Vec::new();
     for listing in listings {
         let fits = joined.last().is_some_and(|last| {
-            let rows = last.rows.len() + last.unread.len();
-            let are_beside = last.line + rows + HEAD_LINES >= listing.line;
+            let are_beside = last.end + 1 + HEAD_LINES >= listing.line;
+            let are_parts = (are_beside || !last.is_headed && !listing.is_headed)
+                && last.is_apart_from(&listing);
             last.form == listing.form
-                && (are_beside || !last.is_headed && !listing.is_headed)
-                && last.is_apart_from(&listing)
+                && (are_parts || last.is_continued_by(&listing))
                 && !facts.part(last.line, listing.line)
         });
         match joined.last_mut() {

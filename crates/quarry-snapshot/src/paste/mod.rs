@@ -20,11 +20,13 @@ mod table;
 use std::cell::LazyCell;
 use std::collections::BTreeMap;
 
-use serde_json::json;
+use quarry_core::era::Era;
+use serde_json::{Value, json};
 
 use crate::file::ReportError;
 use crate::forms::rows::{self, Cache};
-use crate::forms::{Form, Moment, log};
+use crate::forms::{Form, Moment, log, slabtool};
+use crate::hidden::HiddenState;
 use crate::page_owner;
 use crate::slabinfo::{self, Slabinfo};
 use crate::snapshot::{Excerpt, Totals};
@@ -51,6 +53,7 @@ pub(crate) fn read(file: &str, text: &str) -> Result<Vec<Moment>, ReportError> {
     for (listing, excerpt) in one_each(&found.listings) {
         let mut moment = moment(file, listing, excerpt)?;
         found.facts.add(&mut moment, listing.line);
+        check_sheaves(&mut moment);
         if listing.form == Form::Oom {
             moment.insert("oom".to_string(), json!(*sums));
         }
@@ -58,6 +61,14 @@ pub(crate) fn read(file: &str, text: &str) -> Result<Vec<Moment>, ReportError> {
     }
     if moments.is_empty() && !found.failed.is_empty() {
         let mut moment = rows::moment(Form::Unable, file, &log::failed(&found.failed), None)?;
+        found.facts.add(&mut moment, usize::MAX);
+        moments.push(moment);
+    }
+    if moments.is_empty()
+        && let Some((Form::SlabTool, totals @ Some(_))) = found.head
+    {
+        let mut moment = Form::SlabTotals.named();
+        moment.insert("excerpt".to_string(), json!(Excerpt { totals }));
         found.facts.add(&mut moment, usize::MAX);
         moments.push(moment);
     }
@@ -130,7 +141,7 @@ fn refuse(file: &str, text: &str, found: &Found<'_>) -> Result<(), ReportError> 
             "/proc/slabinfo is readable by root alone: give what `sudo cat /proc/slabinfo` prints";
         return Err(ReportError::bad(file, "caches", what));
     }
-    let Some(form) = found.head else {
+    let Some((form, _)) = found.head else {
         return Ok(());
     };
     if text.trim_start().starts_with(slabinfo::VERSION) {
@@ -182,8 +193,11 @@ fn is_same_moment(one: &Listing, other: &Listing) -> bool {
 
 /// The sums of caches that a table leaves out; `None` if it seems whole.
 fn excerpt(listing: &Listing, totals: Option<Totals>) -> Option<Excerpt> {
-    // Its own rows exceed a head of another reading.
-    let objects = listing.rows.iter().filter_map(Row::objects);
+    // Its own rows exceed a head of another reading. The head of slabinfo, the tool, counts those in use.
+    let objects = listing.rows.iter().filter_map(|row| match row {
+        Row::Reported(cache) => Some(cache.row.active_objs),
+        row => row.objects(),
+    });
     let objects = objects.fold(0, u64::saturating_add);
     let totals =
         totals.filter(|totals| objects <= totals.num_objs.saturating_add(totals.num_objs / SAME));
@@ -216,6 +230,14 @@ fn moment(file: &str, listing: &Listing, excerpt: Option<Excerpt>) -> Result<Mom
             moment.insert("cache_bytes".to_string(), json!(bytes.collect::<Vec<_>>()));
             moment
         }
+        Form::SlabTool => {
+            let caches = rows.filter_map(|row| match row {
+                Row::Reported(cache) => Some(&**cache),
+                _ => None,
+            });
+            slabtool::moment(caches)
+        }
+        Form::Crash => crash(file, listing)?,
         form => {
             let caches = rows.filter_map(|row| match row {
                 Row::Computed(cache) => Some(cache.clone()),
@@ -230,7 +252,14 @@ fn moment(file: &str, listing: &Listing, excerpt: Option<Excerpt>) -> Result<Mom
         .filter(|row| matches!(row, Row::Unknown(_)))
         .map(Row::name)
         .collect();
-    let mut notes = Vec::new();
+    let mut notes = match moment.remove("notes") {
+        Some(Value::Array(notes)) => notes
+            .iter()
+            .filter_map(Value::as_str)
+            .map(str::to_string)
+            .collect(),
+        _ => Vec::new(),
+    };
     if !unknown.is_empty() {
         let unknown = unknown.join(", ");
         notes.push(format!(
@@ -253,5 +282,57 @@ fn moment(file: &str, listing: &Listing, excerpt: Option<Excerpt>) -> Result<Mom
     Ok(moment)
 }
 
+/// The moment of a table of crash, with the hidden state of the caches whose slabs are listed.
+fn crash(file: &str, listing: &Listing) -> Result<Moment, ReportError> {
+    let mut hidden = HiddenState {
+        read_by: "crash kmem -S".to_string(),
+        ..HiddenState::default()
+    };
+    let (mut caches, mut doubtful) = (Vec::new(), Vec::new());
+    for (place, row) in listing.rows.iter().enumerate() {
+        let Row::Computed(cache) = row else {
+            continue;
+        };
+        let mut cache = cache.clone();
+        if let Some(slabs) = listing.slabs.get(&place).filter(|slabs| !slabs.is_empty()) {
+            match slabs.complete(&mut cache) {
+                Some(state) => _ = hidden.caches.insert(cache.name.clone(), state),
+                None if slabs.is_slub() => doubtful.push(cache.name.clone()),
+                None => {}
+            }
+        }
+        caches.push(cache);
+    }
+    let note = (!doubtful.is_empty()).then(|| {
+        format!(
+            "lists of slabs that lack a part, or contradict the cache's row, are left out: {}",
+            doubtful.join(", ")
+        )
+    });
+    let mut moment = rows::moment(Form::Crash, file, &caches, note)?;
+    if !hidden.caches.is_empty() {
+        moment.insert("hidden".to_string(), json!(hidden));
+    }
+    Ok(moment)
+}
+
+/// Leaves the hidden state out that crash read of a kernel with sheaves: it lists slabs alone.
+fn check_sheaves(moment: &mut Moment) {
+    let release = moment.get("kernel_release").and_then(Value::as_str);
+    let has_sheaves = release
+        .and_then(Era::parse)
+        .is_some_and(|era| era >= Era::V6_18);
+    if has_sheaves && moment.remove("hidden").is_some() {
+        let note =
+            "crash lists slabs, not the sheaves of this release: what CPUs hold is estimated";
+        let notes = moment.entry("notes").or_insert_with(|| json!([]));
+        if let Value::Array(notes) = notes {
+            notes.push(note.into());
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tools;

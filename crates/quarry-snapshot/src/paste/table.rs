@@ -1,6 +1,7 @@
 //! Rows of the tables of slabs that people paste, found by their words: a mailer breaks rows, and a form joins them.
 
 use crate::forms::rows::Cache;
+use crate::forms::slabtool::{self, Reported};
 use crate::forms::{Form, crash, log, slabtop, vmstat};
 use crate::slabinfo::{self, SlabinfoRow};
 use crate::snapshot::CacheBytes;
@@ -12,6 +13,8 @@ pub(super) enum Row {
     Counted(SlabinfoRow),
     /// Those that the form has.
     Computed(Cache),
+    /// Those of slabinfo, the tool.
+    Reported(Box<Reported>),
     /// Bytes alone.
     Bytes(CacheBytes),
     /// A cache whose numbers crash could not read.
@@ -23,8 +26,17 @@ impl Row {
         match self {
             Self::Counted(row) => &row.name,
             Self::Computed(cache) => &cache.name,
+            Self::Reported(cache) => &cache.row.name,
             Self::Bytes(cache) => &cache.name,
             Self::Unknown(name) => name,
+        }
+    }
+
+    /// True for rows of one cache with the same counts.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Reported(one), Self::Reported(other)) => one.counts() == other.counts(),
+            _ => false,
         }
     }
 
@@ -33,6 +45,7 @@ impl Row {
         match self {
             Self::Counted(row) => Some(row.num_objs),
             Self::Computed(cache) => Some(cache.num_objs),
+            Self::Reported(cache) => Some(cache.row.num_objs),
             Self::Bytes(_) | Self::Unknown(_) => None,
         }
     }
@@ -51,9 +64,10 @@ pub(super) struct Words<'w> {
 }
 
 /// Forms whose tables are looked for, in this order: a row of slabinfo has more words than others.
-pub(super) const FORMS: [Form; 5] = [
+pub(super) const FORMS: [Form; 6] = [
     Form::Slabinfo,
     Form::Slabtop,
+    Form::SlabTool,
     Form::Crash,
     Form::Oom,
     Form::Vmstat,
@@ -64,6 +78,7 @@ pub(super) fn row(form: Form, words: &Words<'_>) -> Option<Found> {
     match form {
         Form::Slabinfo => counted(words),
         Form::Slabtop => slabtop(words),
+        Form::SlabTool => reported(words),
         Form::Crash => crash(words),
         Form::Oom => bytes(words),
         Form::Vmstat => vmstat(words),
@@ -174,6 +189,33 @@ fn crash(words: &Words<'_>) -> Option<Found> {
         &line[1]
     };
     is_unknown.then(|| (Row::Unknown((*name).to_string()), line.len()))
+}
+
+/// `task_struct               1491   12376           24.8M      721/25/37    2 3   3  74 A`.
+fn reported(words: &Words<'_>) -> Option<Found> {
+    const BEFORE_SLABS: usize = 3;
+    const FROM_SLABS: usize = 5;
+    const NAME_WORDS_MAX: usize = 3;
+    let mut slabs = BEFORE_SLABS + 1..=BEFORE_SLABS + NAME_WORDS_MAX;
+    let slabs = slabs.find(|at| {
+        let word = words.all.get(*at);
+        word.is_some_and(|word| slabtool::slabs_of(word).is_some())
+    })?;
+    let (from, end) = (slabs - BEFORE_SLABS, slabs + FROM_SLABS);
+    (from <= words.first).then_some(())?;
+    let numbers = words.all.get(from..end)?;
+    // Flags are the last column, and it may be empty: then the next line begins here.
+    let flags = words.all.get(end).filter(|word| {
+        let are_letters = word.chars().all(slabtool::is_flag);
+        are_letters && end != words.first
+    });
+    let cache = slabtool::cache(
+        unstyled(&words.all[..from]),
+        numbers,
+        flags.copied().unwrap_or_default(),
+    )?;
+    let taken = end + usize::from(flags.is_some());
+    Some((Row::Reported(Box::new(cache)), taken))
 }
 
 /// `kmalloc-2048           59164KB      59164KB`.

@@ -199,6 +199,10 @@ fn damaged_pastes() {
         "forms/slabtop.txt",
         "forms/vmstat-m.txt",
         "forms/crash.txt",
+        "forms/crash-S.txt",
+        "forms/crash-S-slab.txt",
+        "forms/slabinfo-X.txt",
+        "forms/slabinfo-r.txt",
         "forms/oom.txt",
         "forms/slub-failed.txt",
         "forms/page_owner.txt",
@@ -208,7 +212,7 @@ fn damaged_pastes() {
     ];
     for name in samples {
         let text = sample(name);
-        let lines: Vec<&str> = text.lines().take(20).collect();
+        let lines: Vec<&str> = text.lines().take(40).collect();
         for _ in 0..TIMES {
             let mut damaged = String::new();
             for line in &lines {

@@ -402,9 +402,16 @@ impl Snapshot {
     pub fn detail(&self) -> Detail {
         match self.form.detail() {
             Detail::Slabinfo if self.hidden.is_some() => Detail::Exact,
-            Detail::Slabinfo if !self.sysfs.is_empty() => Detail::Sysfs,
+            Detail::Slabinfo if self.has_sysfs() => Detail::Sysfs,
             detail => detail,
         }
+    }
+
+    /// True if `/sys/kernel/slab` was copied. A form that prints some of its files has attributes, too: what it lacks is
+    /// not known then.
+    #[must_use]
+    pub fn has_sysfs(&self) -> bool {
+        !self.sysfs.is_empty() && self.form.detail() >= Detail::Slabinfo
     }
 
     /// The fewest CPUs that the report allows: SLAB has shared arrays on machines with several only.

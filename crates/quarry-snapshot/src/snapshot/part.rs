@@ -25,12 +25,12 @@ impl Excerpt {
     }
 }
 
-/// Sums of all caches, as the head of slabtop has them.
+/// Sums of all caches, as the heads of slabtop and of the tool slabinfo have them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Totals {
     /// Objects that are not known to be free.
     pub active_objs: u64,
-    /// Objects that all slabs have room for.
+    /// Objects that all slabs have room for; those in use, if the head has no others.
     pub num_objs: u64,
     /// Slabs.
     pub slabs: u64,
@@ -38,6 +38,9 @@ pub struct Totals {
     pub caches: u64,
     /// Bytes of `num_objs` objects; slabs have more by what is left over at their ends.
     pub object_bytes: u64,
+    /// Bytes of the slabs; 0 if the head leaves them out.
+    #[serde(default)]
+    pub slab_bytes: u64,
 }
 
 /// Bytes of a cache, in a report that has neither objects nor slabs.

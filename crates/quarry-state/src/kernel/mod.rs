@@ -367,7 +367,9 @@ pub fn in_a_kernel(design: DesignSpec) -> Result<(), StateError> {
 /// CPUs that use the busiest caches. The files of a cache are read one after the other while it is
 /// used, so that the numbers of a few contradict each other: three caches must say so.
 fn busiest(snapshot: &Snapshot) -> u32 {
-    let mut used_by: Vec<u64> = snapshot.sysfs.values().map(users).collect();
+    // Without a whole sysfs the slabs of CPUs' lists are among those that CPUs hold.
+    let caches = snapshot.sysfs.values().filter(|_| snapshot.has_sysfs());
+    let mut used_by: Vec<u64> = caches.map(users).collect();
     used_by.sort_unstable_by(|a, b| b.cmp(a));
     let third = used_by.get(2).or(used_by.last()).copied();
     let seen = third.and_then(|cpus| u32::try_from(cpus).ok()).unwrap_or(1);
@@ -425,7 +427,7 @@ fn designs(snapshot: &Snapshot) -> Vec<DesignSpec> {
         None if most_have_sheaves && !arrays => found.extend(of_sheaves),
         _ => found.extend(DesignEntry::of_kernel(release, arrays)),
     }
-    if release.is_none() && !arrays && snapshot.sysfs.is_empty() {
+    if release.is_none() && !arrays && !snapshot.has_sysfs() {
         found.extend(of_sheaves);
     }
     if hides_arrays {

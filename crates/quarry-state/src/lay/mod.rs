@@ -16,7 +16,7 @@ use quarry_core::geometry::Geometry;
 use crate::lay::sheaves::Sheaves;
 use quarry_snapshot::{CacheAttributes, HiddenCache, SlabinfoRow};
 
-use crate::kernel::{self, KernelModel};
+use crate::kernel::KernelModel;
 use crate::lay::brought::Brought;
 use crate::lay::demand::{Demand, pinned};
 use crate::lay::pinned::occupied;
@@ -204,12 +204,17 @@ impl Lay {
         let free = row.num_objs.saturating_sub(row.active_objs) as f64;
         let (held, partial, partial_objects, listed) = match counts {
             Some(sysfs) => {
-                let listed = sysfs.cpu_partial_slabs().unwrap_or(0) as f64;
+                // Without the file each CPU holds one, and the others are on lists.
+                let of_cpus = sysfs.number("cpu_slabs").unwrap_or(0) as f64;
+                let listed = sysfs.cpu_partial_slabs().map_or_else(
+                    || (of_cpus - f64::from(cpus)).max(0.0),
+                    |listed| listed as f64,
+                );
                 let partial = sysfs.number("partial").unwrap_or(0) as f64;
                 // Some forms leave them out; slabinfo tells what is free there.
                 let objects = sysfs.number("objects_partial").map(|n| n as f64);
                 let objects = objects.unwrap_or_else(|| (partial * slots - free).max(0.0));
-                (kernel::users(sysfs) as f64, partial, objects, [listed; 2])
+                ((of_cpus - listed).max(0.0), partial, objects, [listed; 2])
             }
             None => {
                 let partial = (2.0 * free / slots).ceil().min(slabs);
@@ -467,5 +472,36 @@ impl Lay {
         }
         let model = taken + self.scattered(&Point::all(Level::Expected), &self.demand, from, from);
         if model > 0.0 { self.slabs / model } else { 1.0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Slabs of CPUs that no file divides: 4 CPUs hold one each, the other 7 are on their lists. The counts are of
+    /// task_struct in `slabinfo -X`.
+    #[test]
+    fn lists_are_what_cpus_cannot_hold() {
+        let row = SlabinfoRow {
+            active_objs: 174,
+            num_objs: 180,
+            objperslab: 6,
+            num_slabs: 30,
+            ..SlabinfoRow::default()
+        };
+        let mut sysfs = CacheAttributes::default();
+        for (file, count) in [("slabs", "30"), ("partial", "3"), ("cpu_slabs", "11")] {
+            sysfs.set(file, count);
+        }
+        let lay = |sysfs: &CacheAttributes, cpus| {
+            let sheaves = Sheaves::default();
+            let lay = Lay::of(&row, Some(sysfs), cpus, 5.0, &sheaves, None, false);
+            [lay.partial, lay.cpu_partial, lay.demand.users]
+        };
+        assert_eq!(lay(&sysfs, 4), [3.0, 7.0, 4.0]);
+        assert_eq!(lay(&sysfs, 16), [3.0, 0.0, 11.0]);
+        sysfs.set("slabs_cpu_partial", "10(2)");
+        assert_eq!(lay(&sysfs, 4), [3.0, 2.0, 9.0]);
     }
 }

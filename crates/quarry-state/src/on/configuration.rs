@@ -138,7 +138,7 @@ impl Configured<'_> {
             () if is_slab && self.old.design.era < SLAB_MERGES => Some(false),
             () if !self.snapshot.aliases.is_empty() => Some(true),
             () if directories().any(|name| name.starts_with(':')) => Some(true),
-            () if directories().next().is_some() => Some(false),
+            () if self.snapshot.has_sysfs() => Some(false),
             () => Some(self.snapshot.config.get("SLAB_MERGE_DEFAULT")? == "y"),
         }
     }

@@ -60,13 +60,13 @@ impl Teller<'_, '_> {
         let has_sheaf_files = |kernel: &KernelModel| f64::from(kernel.has_sheaf_files());
         match (self.old.has_sysfs(), self.new.has_sysfs()) {
             (true, true) => caches * (has_sheaf_files(self.old) - has_sheaf_files(self.new)),
-            (true, false) => {
+            (true, false) if self.snapshot.has_sysfs() => {
                 let directories = self.snapshot.sysfs.values();
                 let nodes: usize = directories.map(|files| files.iter().count() + 1).sum();
                 (nodes + self.snapshot.aliases.len()) as f64
             }
-            // What files there would be is not told.
-            (false, _) => 0.0,
+            // What files there are, or would be, is not told.
+            (_, false) | (false, _) => 0.0,
         }
     }
 }

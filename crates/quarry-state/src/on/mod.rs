@@ -54,8 +54,7 @@ impl<'a> State<'a> {
     /// [`StateError`] if the question names a tunable or a machine that does not exist.
     pub fn on(&self, question: &Question) -> Result<Prediction, StateError> {
         // sysfs shows at least how many CPUs hold slabs.
-        let cpus_are_unknown =
-            self.snapshot.present_cpus.is_none() && self.snapshot.sysfs.is_empty();
+        let cpus_are_unknown = self.snapshot.present_cpus.is_none() && !self.snapshot.has_sysfs();
         if cpus_are_unknown && question.cpus.is_some() {
             return Err(StateError::Question(format!(
                 "{} does not say how many CPUs its machine has, so nothing can be said about another number; \

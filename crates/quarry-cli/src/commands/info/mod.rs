@@ -340,7 +340,7 @@ fn of_snapshot<'a>(name: &str, snapshot: &'a Snapshot) -> Report<'a> {
     if snapshot.present_cpus.is_none() {
         lacks.push("the CPUs (cpu_present, cpu_possible): their number is guessed from the slabs");
     }
-    if snapshot.sysfs.is_empty() {
+    if !snapshot.has_sysfs() {
         lacks
             .push("/sys/kernel/slab: what CPUs and partial lists hold is estimated for all caches");
     }
