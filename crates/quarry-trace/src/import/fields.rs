@@ -6,6 +6,7 @@
 
 use memchr::{memchr, memmem, memrchr};
 
+use super::cut::POINTER_DIGITS;
 use crate::error::{LineProblem, clip};
 use crate::event::{Kind, ORDER_MAX, RawEvent};
 
@@ -57,19 +58,10 @@ fn pointer_digits(line: &[u8]) -> Option<usize> {
     word.iter().all(u8::is_ascii_hexdigit).then_some(word.len())
 }
 
-/// Digits of a pointer of 64 bits, and of 32 bits.
-const POINTER_DIGITS: [usize; 2] = [16, 8];
-
 /// True if the line of an object prints a low address with all digits of 64 bits: a hash, or low memory.
 pub(super) fn is_padded_address(line: &[u8], event: &RawEvent<'_>) -> bool {
     let is_low = !event.kind.is_page() && event.address <= u64::from(u32::MAX);
     is_low && pointer_digits(line) == Some(POINTER_DIGITS[0])
-}
-
-/// True if the line of an object stops within its address.
-pub(super) fn is_cut_address(line: &[u8], event: &RawEvent<'_>) -> bool {
-    let digits = pointer_digits(line).filter(|_| !event.kind.is_page());
-    digits.is_some_and(|digits| !POINTER_DIGITS.contains(&digits))
 }
 
 /// Texts of an event's fields.

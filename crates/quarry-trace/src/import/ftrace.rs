@@ -43,6 +43,21 @@ pub(super) fn is_foreign(line: &[u8]) -> bool {
     !line.is_empty() && !OWN.iter().any(|own| line.starts_with(own))
 }
 
+/// True for a shell's prompt, such as `root@host:/sys/kernel/tracing# cat trace`, or for what ends a command there.
+pub(super) fn is_prompt(line: &[u8]) -> bool {
+    let line = line.trim_ascii();
+    let mut words = line.split(|byte| *byte == b' ').take(2);
+    line.starts_with(b"^C")
+        || !line.starts_with(b"##")
+            && words.any(|word| word.last().is_some_and(|last| b"#$%>".contains(last)))
+}
+
+/// True for a line of a buffer's head, or for a prompt that is `#`; marks between events begin with `##`.
+pub(super) fn is_head(line: &[u8]) -> bool {
+    let line = line.trim_ascii();
+    line == b"#" || line.starts_with(b"# ")
+}
+
 /// Takes what a header line tells: `# entries-in-buffer/entries-written: 26010/26011   #P:4`.
 pub(crate) fn header(line: &[u8], facts: &mut Facts) {
     let text = String::from_utf8_lossy(line);
