@@ -8,14 +8,11 @@ use std::io::Write;
 
 use memchr::{memmem, memrchr};
 
-use super::fields::{Fault, parse_number};
+use super::fields::{Fault, POINTER_DIGITS, parse_number};
 use super::line::{self, Line, Writer};
 use super::{Import, ftrace};
 use crate::error::{LineProblem, Result, TraceError, clip};
 use crate::event::{Kind, RawEvent};
-
-/// Digits of a pointer of 64 bits, and of 32 bits.
-pub(super) const POINTER_DIGITS: [usize; 2] = [16, 8];
 
 /// End of an event's line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

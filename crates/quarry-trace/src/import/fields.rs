@@ -6,7 +6,6 @@
 
 use memchr::{memchr, memmem, memrchr};
 
-use super::cut::POINTER_DIGITS;
 use crate::error::{LineProblem, clip};
 use crate::event::{Kind, ORDER_MAX, RawEvent};
 
@@ -50,6 +49,9 @@ pub(crate) fn size_fault(event: &RawEvent<'_>, page_bytes: u32) -> Option<Fault>
             _ => None,
         })
 }
+
+/// Digits of a pointer of 64 bits, and of 32 bits.
+pub(super) const POINTER_DIGITS: [usize; 2] = [16, 8];
 
 /// Digits of the address of an object, as `%p` prints it; `None` for another form, as with `0x`.
 fn pointer_digits(line: &[u8]) -> Option<usize> {

@@ -43,6 +43,7 @@ use buffers::Buffers;
 use cut::{Doubt, Shown};
 pub(crate) use fields::object_bytes_max;
 use fields::{Fault, PAGE_BYTES_MAX, PAGE_BYTES_MIN};
+use ftrace::Rings;
 use input::Lines;
 use line::{Line, Writer};
 use packed::Opened;
@@ -121,12 +122,8 @@ pub(crate) struct Facts {
     arch: Option<String>,
     command: Option<String>,
     cpus: Option<u32>,
-    /// Events that ftrace's ring overwrote, from its header.
-    overwritten: u64,
-    /// Events that the ring still had, from its header.
-    in_buffer: u64,
-    /// Events lost by the marks between ftrace's lines.
-    lost_marks: u64,
+    /// Events that ftrace's rings had and lost.
+    rings: Rings,
     /// Events lost by perf's records.
     lost_records: u64,
     perf_lines: u64,
@@ -373,6 +370,9 @@ impl<W: Write + Send> Import<'_, W> {
             return Ok(());
         }
         self.let_go()?;
+        if writer == Writer::Ftrace && self.buffers.begins(&event) {
+            self.trace.meta_mut().unsorted_buffers = true;
+        }
         if writer == Writer::Lttng {
             event.time_ns = self.past_midnight(event.time_ns);
         }
@@ -383,7 +383,7 @@ impl<W: Write + Send> Import<'_, W> {
     fn no_event(&mut self, line: &Line<'_>, text: &[u8]) {
         match line {
             Line::Lost(count, Writer::Perf) => add(&mut self.facts.lost_records, *count),
-            Line::Lost(count, _) => add(&mut self.facts.lost_marks, *count),
+            Line::Lost(count, _) => self.facts.rings.mark(*count),
             Line::Rcu(event, cpu, time_ns) => {
                 self.trace.meta_mut().rcu.add(*event, *cpu, *time_ns);
             }

@@ -115,6 +115,8 @@ fn packings_change_nothing() {
         each(&|line| format!("> {line}")),
         each(&|line| format!(">> {line}")),
         each(&|line| format!("        {line}")),
+        each(&|line| format!("[   12.345678] {line}")),
+        each(&|line| format!("> [   12.345678][   T12] {line}")),
         each(&|line| format!("\t{line}")),
         each(&|line| format!("\u{1b}[0;32m{line}\u{1b}[0m")),
         each(&|line| line.replace(' ', "\u{a0}")),
@@ -188,6 +190,54 @@ fn a_buffer_that_was_printed_twice_is_here_once() {
         told.ends_with("5 events that two of them have are here once"),
         "{told}"
     );
+}
+
+/// Buffers that are too large to be sorted have no peak.
+#[test]
+fn large_buffers_are_said_to_be_out_of_order() {
+    let [first, second] = two_cpus();
+    let long = "x".repeat(1_000_000);
+    let large = |cpu: u16, ptr: u64| -> String {
+        let lines = (100..170).map(|n| {
+            event(
+                cpu,
+                n,
+                &format!("kfree: call_site=f x={long} ptr=ffff8881{ptr:08x}"),
+            )
+        });
+        lines.collect()
+    };
+    let large = first + &large(0, 0x1000);
+    let (meta, _) = import(&(large.clone() + &second.replace("100.", "101.")));
+    assert!(!meta.unsorted_buffers && meta.knows_live_objects());
+    let (meta, rows) = import(&(large + &second));
+    assert_eq!(rows.last().unwrap().event.kind, Kind::Kfree);
+    assert!(meta.unsorted_buffers && !meta.knows_live_objects() && !meta.knows_live_pages());
+    let part = "buffers of ftrace follow one another and are too large to be sorted by time";
+    assert!(
+        told(&meta, "too large").starts_with(part),
+        "{:?}",
+        meta.assumptions
+    );
+}
+
+/// Each buffer loses what its own header or its own marks count.
+#[test]
+fn buffers_add_up_what_they_lost() {
+    let [first, second] = two_cpus();
+    let marked = |text: &str, lost: u32| format!("CPU:1 [LOST {lost} EVENTS]\n{text}");
+    let text = format!(
+        "{}{}{}{}",
+        header(3, 3),
+        marked(&first, 5),
+        header(3, 10),
+        marked(&second, 4)
+    );
+    assert_eq!(import(&text).0.lost_events, 12);
+    // Files of CPUs that count the events of all.
+    let text = format!("{}{first}{}{second}", header(6, 13), header(6, 13));
+    let (meta, _) = import(&text);
+    assert_eq!((meta.lost_events, told(&meta, "in its buffer")), (7, ""));
 }
 
 /// The time of one CPU that steps back is no other buffer: the order is kept, and said.
