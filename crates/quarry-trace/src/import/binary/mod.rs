@@ -152,6 +152,7 @@ impl<W: Write + Send> Import<'_, W> {
         let found = perfetto::parse(file).map_err(|problem| self.bad_file(problem))?;
         self.facts.page_size = found.page_bytes;
         self.facts.rings.header(0, found.lost());
+        self.trace.meta_mut().recorded = found.recorded();
         self.facts.cpus = found.cpus.filter(|cpus| (1..=CPUS_MAX).contains(cpus));
         for (name, events) in &found.others {
             self.other_events(name.as_bytes(), *events);
