@@ -130,7 +130,7 @@ mod tests {
             }
             let samples = &run.memory.samples;
             let most = samples.iter().map(|sample| sample.slab_bytes).max();
-            assert_eq!(most, Some(run.peak_slab_bytes), "{design}");
+            assert_eq!(most, run.peak_slab_bytes, "{design}");
             let last = samples.last().unwrap();
             assert_eq!(last.slab_bytes, run.final_slab_bytes, "{design}");
             assert_eq!(last.object_bytes, run.final_object_bytes, "{design}");
