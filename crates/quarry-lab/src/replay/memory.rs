@@ -110,6 +110,9 @@ mod tests {
         let kept: Vec<_> = (0..9).map(|n| alloc(n, 0, "odd", 1000)).collect();
         let mut events = kept.clone();
         events.extend((20..25).map(|n| kmalloc(n, 1, 100)));
+        // Without a kfree() no peak would be known.
+        let short = kmalloc(30, 1, 100);
+        events.extend([short.clone(), free(&short, 1)]);
         events.extend(kept[..4].iter().map(|object| free(object, 2)));
         for design in ["slab", "slub", "slubq", "slob", "sheaf"] {
             let plan = Plan::new(&axes(design)).unwrap();
