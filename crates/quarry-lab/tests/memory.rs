@@ -68,12 +68,13 @@ fn child_replays() {
         .unwrap();
     // SLUB links all free objects through themselves, so it touches all of its slabs; SLUB with
     // queues touches no object. Both have a descriptor of 64 bytes for each page.
+    let peak_slab_bytes = runs[0].peak_slab_bytes.unwrap();
     let slabs = if runs[0].design == "slub" {
-        runs[0].peak_slab_bytes
+        peak_slab_bytes
     } else {
         0
     };
-    let simulated = slabs + runs[0].peak_slab_bytes / 4096 * 64 + runs[0].overhead_bytes;
+    let simulated = slabs + peak_slab_bytes / 4096 * 64 + runs[0].overhead_bytes;
     println!("\nresult {} {simulated}", resident_peak_bytes());
 }
 

@@ -163,14 +163,15 @@ pub enum TraceError {
         /// The line, clipped.
         text: String,
     },
-    /// The last line stops in the middle.
-    #[error("{}:{line}: the last line is cut off (no line end); the recording was truncated: copy it again; \
-             the line is: {text}", path.display())]
+    /// A line stops in the middle, and nothing of its kind follows it.
+    #[error("{}:{line}: {why}; the line is: {text}", path.display())]
     TruncatedLine {
         /// The file.
         path: PathBuf,
         /// Line number, from 1.
         line: u64,
+        /// Reason to think so, and what to do.
+        why: &'static str,
         /// The text so far, clipped.
         text: String,
     },

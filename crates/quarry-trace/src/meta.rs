@@ -84,6 +84,9 @@ pub struct TraceMeta {
     /// unknown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub recorded: Vec<Kind>,
+    /// True if buffers of ftrace follow one another in the order of a text, not of time.
+    #[serde(default)]
+    pub unsorted_buffers: bool,
     /// Allocations and frees without a partner.
     pub orphans: Orphans,
     /// Frees of NULL or of the zero-size pointer: read, no row.

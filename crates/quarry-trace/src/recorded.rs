@@ -17,6 +17,10 @@ pub(crate) const HASHED_POINTERS: &str = "addresses are hashed pointers of a 64-
     half of 0: they tell objects apart and show no neighbours, so only an equal address proves that an object is gone, \
     and slab pages are unknown; record with perf as root, or turn ftrace's option hash-ptr off";
 
+/// Assumption about buffers that are too large to be sorted.
+const UNSORTED: &str = "buffers of ftrace follow one another and are too large to be sorted by time: lifetimes, peaks and \
+    what was never freed are not known; import ftrace's `trace` or `trace_pipe`, which have all CPUs in the order of time";
+
 /// Allocations and frees of the same memory, the kind that every kernel has first.
 struct Pair {
     allocs: &'static [Kind],
@@ -69,14 +73,28 @@ impl TraceMeta {
         self.knows(&PAGES)
     }
 
+    /// Reason why nothing is known of the objects that are alive; `None` if they are known, or if none were recorded.
+    #[must_use]
+    pub fn no_peak(&self) -> Option<String> {
+        let missing = self.missing_events();
+        missing.filter(|_| !self.knows_live_objects())
+    }
+
     fn knows(&self, pairs: &[Pair]) -> bool {
+        if self.unsorted_buffers {
+            return false;
+        }
         let has_any = pairs.iter().any(|pair| self.has_recorded(pair.frees));
         has_any && pairs.iter().all(|pair| pair.missing(self).is_none())
     }
 
-    /// Names the events that are missing beside those that were recorded, and what is not known without them.
+    /// Names the events that are missing beside those that were recorded, or says that these are out of order, and what
+    /// is not known so.
     #[must_use]
     pub fn missing_events(&self) -> Option<String> {
+        if self.unsorted_buffers {
+            return Some(UNSORTED.to_string());
+        }
         let missing = |pairs: &[Pair]| -> Vec<Kind> {
             let kinds = pairs.iter().filter_map(|pair| pair.missing(self));
             kinds.collect()
@@ -201,6 +219,16 @@ mod tests {
             told(&[KmallocNode, Kfree, MmPageAlloc], &[]),
             (true, false, text)
         );
+    }
+
+    #[test]
+    fn events_out_of_order_are_no_figure() {
+        let mut meta = of(&[Kind::Kmalloc, Kind::Kfree], &[]);
+        assert_eq!((meta.knows_live_objects(), meta.no_peak()), (true, None));
+        meta.unsorted_buffers = true;
+        assert!(!meta.knows_live_objects());
+        let told = meta.no_peak().unwrap_or_default();
+        assert!(told.contains("too large to be sorted"), "{told}");
     }
 
     #[test]

@@ -214,6 +214,27 @@ fn a_paste_without_frees_has_no_live_figures() {
         format!("{}.", info["trace"]["missing_events"].as_str().unwrap()),
         missing
     );
+    for time in ["", "--time"] {
+        let replay = format!("replay {} --design slab,slub {time}", trace.display());
+        let shown = flat(quarry(&replay));
+        let part = "No frees (kmem_cache_free) were recorded: lifetimes, peaks and what was never freed are not known, \
+            so runs are not ranked.";
+        assert!(shown.contains(part), "{shown}");
+        for rank in [
+            "needs the least",
+            "need the same",
+            "the least time",
+            "the same time",
+        ] {
+            assert!(!shown.contains(rank), "{rank}: {shown}");
+        }
+    }
+    let replay = json("replay --design slab,slub");
+    let peak = |path: &str| replay.pointer(path) == Some(&Value::Null);
+    assert!(
+        peak("/runs/0/peak_slab_bytes") && peak("/runs/1/peak_slab_bytes"),
+        "{replay}"
+    );
     let folded = |amount: &str| quarry(&format!("callers {} --folded={amount}", trace.display()));
     assert_fails(
         &folded("peak"),
@@ -221,6 +242,27 @@ fn a_paste_without_frees_has_no_live_figures() {
         &["no frees (kmem_cache_free)", "--folded=all"],
     );
     assert!(text(&folded("all")).ends_with(" 92880\n"));
+}
+
+/// LTTng's folder is printed by another program first: one sentence says how.
+#[test]
+fn a_folder_of_lttng_names_the_way_to_its_text() {
+    let dir = tempfile::tempdir().unwrap();
+    let kernel = dir.path().join("session/kernel");
+    fs::create_dir_all(&kernel).unwrap();
+    fs::write(kernel.join("metadata"), b"/* CTF 1.8 */").unwrap();
+    fs::write(kernel.join("channel0_0"), b"\xc1\x1f\xfc\xc1").unwrap();
+    let out = dir.path().join("out.parquet");
+    for folder in [kernel.clone(), dir.path().join("session")] {
+        let output = quarry(&format!("import {} -o {}", folder.display(), out.display()));
+        let advice = "babeltrace2 --clock-seconds FOLDER | quarry import - -o OUT";
+        assert_fails(
+            &output,
+            1,
+            &[&folder.display().to_string(), "LTTng (CTF)", advice],
+        );
+    }
+    assert!(!out.exists());
 }
 
 #[test]

@@ -38,7 +38,7 @@ impl Figures {
         Self {
             name,
             held: run.initial_slab_bytes,
-            peak: run.peak_slab_bytes,
+            peak: run.peak_slab_bytes.unwrap_or_default(),
             asked: run.object_bytes,
             large: run.large_bytes_peak,
             end: run.final_slab_bytes,
@@ -60,18 +60,27 @@ impl Figures {
     }
 }
 
-/// The finding in sentences. With --check the question is how far the prediction is right. The last sentence names events
-/// of objects that the recording lacks.
+/// The finding in sentences. With --check the question is how far the prediction is right. Where it is not known what is
+/// alive, no run is better than another: the sentence names the events that the recording lacks.
 #[must_use]
 pub fn told(meta: &TraceMeta, runs: &[RunReport]) -> String {
-    let told = match checked(runs) {
-        told if told.is_empty() => finding(meta, runs),
-        told => told,
-    };
-    match meta.missing_events().filter(|_| !meta.knows_live_objects()) {
-        Some(missing) => format!("{told} {}.", missing.replacen("no ", "No ", 1)),
-        None => told,
+    let checked = checked(runs);
+    match (unranked(meta), checked.is_empty()) {
+        (Some(unranked), true) => unranked,
+        (Some(unranked), false) => format!("{checked} {unranked}"),
+        (None, true) => finding(meta, runs),
+        (None, false) => checked,
     }
+}
+
+/// Reason why runs of a recording are not ranked, in a sentence.
+pub(super) fn unranked(meta: &TraceMeta) -> Option<String> {
+    let why = meta.no_peak()?;
+    let (first, rest) = why.split_at(why.chars().next().map_or(0, char::len_utf8));
+    Some(format!(
+        "{}{rest}, so runs are not ranked.",
+        first.to_uppercase()
+    ))
 }
 
 /// The checks of runs, in a sentence for each; empty without checks.

@@ -283,7 +283,7 @@ fn report<D: Design>(
         slub_debug: spec.settings.debug.map(|debug| debug.as_str().to_string()),
         initial: input.other_heap(spec),
         initial_slab_bytes: before.slab_bytes,
-        peak_slab_bytes,
+        peak_slab_bytes: (input.file.meta().no_peak().is_none()).then_some(peak_slab_bytes),
         final_slab_bytes: driver.slab_pages() * page_bytes,
         object_bytes: outcome.peak_object_bytes,
         utilisation: outcome.peak_object_bytes as f64 / peak_slab_bytes.max(1) as f64,

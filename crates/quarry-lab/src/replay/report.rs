@@ -45,8 +45,8 @@ pub struct RunReport {
     /// would, or the heap of another machine; 0 for a replay that starts empty.
     pub initial_slab_bytes: u64,
     /// Most bytes of pages that were slabs at once. Large kmallocs, which take pages directly, are not
-    /// slabs.
-    pub peak_slab_bytes: u64,
+    /// slabs. Null if allocations or frees of objects were not recorded: what is alive is not known then.
+    pub peak_slab_bytes: Option<u64>,
     /// Bytes of pages that are slabs at the end.
     pub final_slab_bytes: u64,
     /// Bytes that callers asked for by the objects in slabs when the peak was first reached.

@@ -56,7 +56,11 @@ fn a_window_replays_as_the_trace_that_a_filter_makes_of_it() {
             );
             let memory = |run: &quarry_lab::RunReport| {
                 (
-                    [run.peak_slab_bytes, run.final_slab_bytes, run.object_bytes],
+                    [
+                        run.peak_slab_bytes.unwrap(),
+                        run.final_slab_bytes,
+                        run.object_bytes,
+                    ],
                     [
                         run.slabs,
                         run.partial_slabs,

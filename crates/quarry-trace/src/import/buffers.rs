@@ -4,7 +4,7 @@
 //! `per_cpu/cpu*/trace`, begins again with each: the time steps back from one buffer, or one CPU, to another.
 //! So lines are held until that happens, and then to the end, where they are sorted. Up to
 //! [`HELD_BYTES_MAX`] of lines are held while the time runs forward; then they are let go, and the rest follows them
-//! as it comes.
+//! as it comes. If another buffer begins in that rest, the events are out of order, and the trace says so.
 
 use std::collections::HashMap;
 use std::mem;
@@ -30,8 +30,10 @@ struct Place {
 pub(super) struct Buffers {
     texts: Vec<u8>,
     places: Vec<Place>,
-    /// CPU of the last line.
-    cpu: u16,
+    /// The first event's time.
+    first_ns: Option<u64>,
+    /// CPU, time and buffer of the last line.
+    last: (u16, u64, u32),
     /// Number of the buffer, by the headers so far.
     buffer: u32,
     /// The time stepped back between buffers or CPUs.
@@ -60,16 +62,36 @@ impl Buffers {
     /// A header begins a buffer.
     pub(super) fn header(&mut self, text: &[u8]) {
         let begins = text.trim_ascii_start().starts_with(b"# tracer:");
-        self.buffer += u32::from(begins && !self.places.is_empty());
+        self.buffer += u32::from(begins && self.first_ns.is_some());
+    }
+
+    /// Notes a line's event; by how much its time is before that of the line above, if that is of another buffer or CPU.
+    fn step_back_ns(&mut self, event: &RawEvent<'_>) -> u64 {
+        let (cpu, time_ns, buffer) = self.last;
+        let is_other = (cpu, buffer) != (event.cpu, self.buffer);
+        self.first_ns.get_or_insert(event.time_ns);
+        self.last = (event.cpu, event.time_ns, self.buffer);
+        if is_other {
+            time_ns.saturating_sub(event.time_ns)
+        } else {
+            0
+        }
+    }
+
+    /// Notes a line that is not held; true if it begins another buffer.
+    pub(super) fn begins(&mut self, event: &RawEvent<'_>) -> bool {
+        /// Part of the time so far. `trace_pipe` prints some events late, by less than that of a long recording.
+        const PART: u64 = 100;
+        let (_, last_ns, buffer) = self.last;
+        let so_far_ns = last_ns.saturating_sub(self.first_ns.unwrap_or(last_ns));
+        let is_next = buffer != self.buffer;
+        let back_ns = self.step_back_ns(event);
+        back_ns > 0 && (is_next || back_ns > so_far_ns / PART)
     }
 
     /// Holds a line and what it says.
     pub(super) fn push(&mut self, text: &[u8], event: &RawEvent<'_>) {
-        if let Some(last) = self.places.last() {
-            let other = last.buffer != self.buffer || self.cpu != event.cpu;
-            self.is_mixed |= other && event.time_ns < last.time_ns;
-        }
-        self.cpu = event.cpu;
+        self.is_mixed |= self.step_back_ns(event) > 0;
         let start = self.texts.len();
         self.texts.extend_from_slice(text);
         self.places.push(Place {

@@ -50,6 +50,9 @@ pub(crate) fn size_fault(event: &RawEvent<'_>, page_bytes: u32) -> Option<Fault>
         })
 }
 
+/// Digits of a pointer of 64 bits, and of 32 bits.
+pub(super) const POINTER_DIGITS: [usize; 2] = [16, 8];
+
 /// Digits of the address of an object, as `%p` prints it; `None` for another form, as with `0x`.
 fn pointer_digits(line: &[u8]) -> Option<usize> {
     let at = memmem::rfind(line, b" ptr=")? + b" ptr=".len();
@@ -57,19 +60,10 @@ fn pointer_digits(line: &[u8]) -> Option<usize> {
     word.iter().all(u8::is_ascii_hexdigit).then_some(word.len())
 }
 
-/// Digits of a pointer of 64 bits, and of 32 bits.
-const POINTER_DIGITS: [usize; 2] = [16, 8];
-
 /// True if the line of an object prints a low address with all digits of 64 bits: a hash, or low memory.
 pub(super) fn is_padded_address(line: &[u8], event: &RawEvent<'_>) -> bool {
     let is_low = !event.kind.is_page() && event.address <= u64::from(u32::MAX);
     is_low && pointer_digits(line) == Some(POINTER_DIGITS[0])
-}
-
-/// True if the line of an object stops within its address.
-pub(super) fn is_cut_address(line: &[u8], event: &RawEvent<'_>) -> bool {
-    let digits = pointer_digits(line).filter(|_| !event.kind.is_page());
-    digits.is_some_and(|digits| !POINTER_DIGITS.contains(&digits))
 }
 
 /// Texts of an event's fields.

@@ -61,8 +61,7 @@ impl<W: Write + Send> Import<'_, W> {
         meta.arch = options.arch.clone().or(facts.arch);
         meta.command = options.command.clone().or(facts.command);
         meta.cpus = options.cpus.or(facts.cpus).unwrap_or(0);
-        // The marks between ftrace's lines are part of what its header counts.
-        meta.lost_events = facts.overwritten.max(facts.lost_marks);
+        meta.lost_events = facts.rings.lost();
         add(&mut meta.lost_events, facts.lost_records);
         add(&mut meta.lost_events, options.lost_events);
         meta.add_reports(&options.reports)?;
@@ -100,19 +99,19 @@ impl Facts {
         if self.writers() != ["ftrace"] {
             return;
         }
-        if self.overwritten > 0 {
+        let overwritten = self.rings.overwritten();
+        if overwritten > 0 {
             meta.assumptions.push(format!(
-                "ftrace lost {} events before its buffer was read (entries-written less entries-in-buffer): \
-                 objects may look alive that are not",
-                self.overwritten
+                "ftrace lost {overwritten} events before its buffer was read (entries-written less \
+                 entries-in-buffer): objects may look alive that are not"
             ));
         }
         let rcu = meta.rcu.batches.len() as u64 + meta.rcu.singles;
         let here = self.ftrace_lines + meta.other_events + meta.skipped_lines + rcu;
-        if here < self.in_buffer {
+        let held = self.rings.held();
+        if here < held {
             meta.assumptions.push(format!(
-                "ftrace's header counts {} events in its buffer, and {here} are in the text",
-                self.in_buffer
+                "ftrace's header counts {held} events in its buffer, and {here} are in the text"
             ));
         }
         if let Some(first) = &self.first_foreign {

@@ -1,5 +1,7 @@
 //! Peculiarities of ftrace's `trace`: `comm-pid`, the header, and `CPU:n [LOST m EVENTS]`.
 
+use std::collections::BTreeMap;
+
 use memchr::memmem;
 
 use super::Facts;
@@ -43,6 +45,69 @@ pub(super) fn is_foreign(line: &[u8]) -> bool {
     !line.is_empty() && !OWN.iter().any(|own| line.starts_with(own))
 }
 
+/// True for a shell's prompt, such as `root@host:/sys/kernel/tracing# cat trace`, or for what ends a command there.
+pub(super) fn is_prompt(line: &[u8]) -> bool {
+    let line = line.trim_ascii();
+    let mut words = line.split(|byte| *byte == b' ').take(2);
+    line.starts_with(b"^C")
+        || !line.starts_with(b"##")
+            && words.any(|word| word.last().is_some_and(|last| b"#$%>".contains(last)))
+}
+
+/// True for a line of a buffer's head, or for a prompt that is `#`; marks between events begin with `##`.
+pub(super) fn is_head(line: &[u8]) -> bool {
+    let line = line.trim_ascii();
+    line == b"#" || line.starts_with(b"# ")
+}
+
+/// Counts of ftrace's rings: by their headers, and by the marks between their lines.
+///
+/// Equal counts are those of one ring: it was printed twice, or each CPU's file counts the events of all.
+#[derive(Debug, Default)]
+pub(super) struct Rings {
+    /// Events that a ring has and that were written to it, and those that its marks count as lost.
+    marks: BTreeMap<(u64, u64), u64>,
+    /// The ring whose lines are read; zeros before any header.
+    now: (u64, u64),
+}
+
+impl Rings {
+    /// Begins a ring.
+    pub(super) fn header(&mut self, held: u64, written: u64) {
+        self.now = (held, written);
+        self.marks.entry(self.now).or_default();
+    }
+
+    /// Counts events that are lost between two lines.
+    pub(super) fn mark(&mut self, lost: u64) {
+        super::add(self.marks.entry(self.now).or_default(), lost);
+    }
+
+    /// Events that the rings still had.
+    pub(super) fn held(&self) -> u64 {
+        sum(self.marks.keys().map(|(held, _)| *held))
+    }
+
+    /// Events that the rings overwrote.
+    pub(super) fn overwritten(&self) -> u64 {
+        sum(self
+            .marks
+            .keys()
+            .map(|(held, written)| written.saturating_sub(*held)))
+    }
+
+    /// Events that were lost: a ring's marks are part of what its header counts.
+    pub(super) fn lost(&self) -> u64 {
+        let rings = self.marks.iter();
+        sum(rings.map(|((held, written), marks)| written.saturating_sub(*held).max(*marks)))
+    }
+}
+
+/// Sum of counts that a text tells, which may be anything.
+fn sum(counts: impl Iterator<Item = u64>) -> u64 {
+    counts.fold(0, u64::saturating_add)
+}
+
 /// Takes what a header line tells: `# entries-in-buffer/entries-written: 26010/26011   #P:4`.
 pub(crate) fn header(line: &[u8], facts: &mut Facts) {
     let text = String::from_utf8_lossy(line);
@@ -53,8 +118,7 @@ pub(crate) fn header(line: &[u8], facts: &mut Facts) {
     if let Some((held, written)) = words.next().and_then(|word| word.split_once('/'))
         && let (Ok(held), Ok(written)) = (held.parse::<u64>(), written.parse::<u64>())
     {
-        super::add(&mut facts.overwritten, written.saturating_sub(held));
-        super::add(&mut facts.in_buffer, held);
+        facts.rings.header(held, written);
     }
     for word in words {
         if let Some(cpus) = word.strip_prefix("#P:").and_then(super::cpus) {
@@ -98,6 +162,30 @@ mod tests {
             b"# entries-in-buffer/entries-written: 26010/26017   #P:4",
             &mut facts,
         );
-        assert_eq!((facts.overwritten, facts.cpus), (7, Some(4)));
+        assert_eq!((facts.rings.overwritten(), facts.cpus), (7, Some(4)));
+    }
+
+    #[test]
+    fn each_ring_loses_what_its_header_or_its_marks_say() {
+        let mut rings = Rings::default();
+        rings.mark(5);
+        assert_eq!((rings.lost(), rings.overwritten()), (5, 0));
+        rings.header(3, 10);
+        rings.mark(4);
+        rings.header(2, 2);
+        rings.mark(6);
+        assert_eq!(
+            (rings.lost(), rings.overwritten(), rings.held()),
+            (18, 7, 5)
+        );
+        // The same counts: the same ring.
+        rings.header(3, 10);
+        rings.mark(2);
+        assert_eq!(
+            (rings.lost(), rings.overwritten(), rings.held()),
+            (18, 7, 5)
+        );
+        rings.header(0, u64::MAX);
+        assert_eq!(rings.lost(), u64::MAX);
     }
 }

@@ -3,12 +3,13 @@
 //!
 //! The reader of text holds one block of text, and events of ftrace as long as they may come out of order
 //! ([`buffers`]). [`unquote`] takes off what pasting added. [`line`] decides whether a line is one of our events,
-//! belongs to another tracepoint, or is bad. [`fields`] reads the event, [`crate::TraceBuilder`] makes rows
+//! belongs to another tracepoint, or is bad, and [`cut`] whether it stops early. [`fields`] reads the event, [`crate::TraceBuilder`] makes rows
 //! of it.
 
 mod binary;
 mod buffers;
 pub(crate) mod caches;
+mod cut;
 mod fields;
 mod finish;
 mod ftrace;
@@ -39,8 +40,10 @@ use crate::outfile::{Existing, OutFile};
 use crate::report::NewReport;
 use binary::Form;
 use buffers::Buffers;
+use cut::{Doubt, Shown};
 pub(crate) use fields::object_bytes_max;
 use fields::{Fault, PAGE_BYTES_MAX, PAGE_BYTES_MIN};
+use ftrace::Rings;
 use input::Lines;
 use line::{Line, Writer};
 use packed::Opened;
@@ -119,12 +122,8 @@ pub(crate) struct Facts {
     arch: Option<String>,
     command: Option<String>,
     cpus: Option<u32>,
-    /// Events that ftrace's ring overwrote, from its header.
-    overwritten: u64,
-    /// Events that the ring still had, from its header.
-    in_buffer: u64,
-    /// Events lost by the marks between ftrace's lines.
-    lost_marks: u64,
+    /// Events that ftrace's rings had and lost.
+    rings: Rings,
     /// Events lost by perf's records.
     lost_records: u64,
     perf_lines: u64,
@@ -259,6 +258,8 @@ pub fn import<W: Write + Send>(
         facts: Facts::default(),
         refills: Refills::default(),
         buffers: Buffers::default(),
+        shown: Shown::default(),
+        doubt: None,
         trace,
         first_line: None,
         others: Others::default(),
@@ -277,19 +278,19 @@ pub fn import<W: Write + Send>(
         });
     }
     let mut lines = Lines::open(input, name, bytes_in)?;
-    while let Some((text, ended)) = lines.next_line()? {
-        // The borrow of `lines` ends with `text`, so the number is taken by the error path alone.
-        let text = unquote(text);
-        let fault = match import.line(&text, ended)? {
-            None => continue,
-            Some(fault) => fault,
-        };
-        let text = clip(&text);
-        if !options.skip_bad {
-            // What a damaged archive unpacks to is not the line's fault.
-            lines.check_rest()?;
-        }
-        import.bad(lines.line(), fault, text)?;
+    let mut error = None;
+    while error.is_none()
+        && let Some((text, ended)) = lines.next_line()?
+    {
+        error = import.line(&unquote(text), ended)?;
+    }
+    if error.is_none() {
+        error = import.settle(None)?;
+    }
+    if let Some(error) = error {
+        // What a damaged archive unpacks to is not the line's fault.
+        lines.check_rest()?;
+        return Err(error);
     }
     let (count, bytes_in) = (lines.line(), lines.bytes_in());
     let meta = import.finish(count)?;
@@ -308,6 +309,8 @@ struct Import<'a, W: Write + Send> {
     facts: Facts,
     refills: Refills,
     buffers: Buffers,
+    shown: Shown,
+    doubt: Option<Doubt>,
     trace: TraceBuilder<W>,
     first_line: Option<String>,
     others: Others,
@@ -355,68 +358,43 @@ impl Others {
     }
 }
 
-/// Reason why a line is bad: a field, or that it is cut off.
-enum Bad {
-    Field(Fault),
-    CutOff,
-}
-
 impl<W: Write + Send> Import<'_, W> {
-    /// Takes one line; gives what is wrong with it.
-    fn line(&mut self, text: &[u8], ended: bool) -> Result<Option<Bad>> {
-        if self.first_line.is_none() && !text.trim_ascii().is_empty() {
-            self.first_line = Some(clip(text.trim_ascii()));
+    /// Takes the event of a line.
+    fn event(&mut self, mut event: RawEvent<'_>, writer: Writer, text: &[u8]) -> Result<()> {
+        self.count(writer);
+        let is_padded = fields::is_padded_address(text, &event);
+        self.shown.add(&event, is_padded, text);
+        self.facts.is_padded |= is_padded;
+        if writer == Writer::Ftrace && self.buffers.hold() {
+            self.buffers.push(text, &event);
+            return Ok(());
         }
-        self.line += 1;
-        match line::parse(text) {
-            Ok(Line::Event(event, Writer::Ftrace))
-                if !ended && fields::is_cut_address(text, &event) =>
-            {
-                return Ok(Some(Bad::CutOff));
+        self.let_go()?;
+        if writer == Writer::Ftrace && self.buffers.begins(&event) {
+            self.trace.meta_mut().unsorted_buffers = true;
+        }
+        if writer == Writer::Lttng {
+            event.time_ns = self.past_midnight(event.time_ns);
+        }
+        self.take(&event)
+    }
+
+    /// Takes a line without an event of ours.
+    fn no_event(&mut self, line: &Line<'_>, text: &[u8]) {
+        match line {
+            Line::Lost(count, Writer::Perf) => add(&mut self.facts.lost_records, *count),
+            Line::Lost(count, _) => self.facts.rings.mark(*count),
+            Line::Rcu(event, cpu, time_ns) => {
+                self.trace.meta_mut().rcu.add(*event, *cpu, *time_ns);
             }
-            Ok(Line::Event(mut event, writer)) => {
-                if let Some(fault) = self.size_fault(&event, text) {
-                    return Ok(Some(Bad::Field(fault)));
-                }
-                if let Some(cpus) = self.options.cpus
-                    && u32::from(event.cpu) >= cpus
-                {
-                    let (value, max) = (u64::from(event.cpu), u64::from(cpus).saturating_sub(1));
-                    return Ok(Some(Bad::Field((
-                        "cpu",
-                        LineProblem::TooLarge { value, max },
-                    ))));
-                }
-                self.count(writer);
-                self.facts.is_padded |= fields::is_padded_address(text, &event);
-                if writer == Writer::Ftrace && self.buffers.hold() {
-                    self.buffers.push(text, &event);
-                    return Ok(None);
-                }
-                self.let_go()?;
-                if writer == Writer::Lttng {
-                    event.time_ns = self.past_midnight(event.time_ns);
-                }
-                self.take(&event)?;
-            }
-            Ok(Line::Lost(count, Writer::Perf)) => add(&mut self.facts.lost_records, count),
-            Ok(Line::Lost(count, _)) => add(&mut self.facts.lost_marks, count),
-            Ok(Line::Rcu(event, cpu, time_ns)) => {
-                self.trace.meta_mut().rcu.add(event, cpu, time_ns);
-            }
-            Ok(Line::OtherEvent(name)) => self.other_events(name, 1),
-            Ok(Line::Comment) => {
+            Line::OtherEvent(name) => self.other_events(name, 1),
+            Line::Comment => {
                 perf::header(text, &mut self.facts);
                 ftrace::header(text, &mut self.facts);
                 self.buffers.header(text);
                 self.trace.meta_mut().other_lines += 1;
             }
-            Ok(Line::Other)
-                if !ended && !text.trim_ascii().is_empty() && self.facts.events() > 0 =>
-            {
-                return Ok(Some(Bad::CutOff));
-            }
-            Ok(Line::Other) => {
+            Line::Other | Line::Event(..) => {
                 self.trace.meta_mut().other_lines += 1;
                 if ftrace::is_foreign(text) {
                     self.facts.foreign_lines += 1;
@@ -425,10 +403,17 @@ impl<W: Write + Send> Import<'_, W> {
                         .get_or_insert_with(|| clip(text.trim_ascii()));
                 }
             }
-            Err(_) if !ended => return Ok(Some(Bad::CutOff)),
-            Err(fault) => return Ok(Some(Bad::Field(fault))),
         }
-        Ok(None)
+    }
+
+    /// The fault of an event that no machine, or not this one, has.
+    fn fault(&mut self, event: &RawEvent<'_>, text: &[u8]) -> Option<Fault> {
+        if let Some(fault) = self.size_fault(event, text) {
+            return Some(fault);
+        }
+        let cpus = self.options.cpus?;
+        let (value, max) = (u64::from(event.cpu), u64::from(cpus).saturating_sub(1));
+        (value > max || cpus == 0).then_some(("cpu", LineProblem::TooLarge { value, max }))
     }
 
     /// Takes the events that were held, in the order of time; no more are held.
@@ -517,30 +502,6 @@ impl<W: Write + Send> Import<'_, W> {
             Writer::Ftrace => self.facts.ftrace_lines += 1,
             Writer::Lttng => self.facts.lttng_lines += 1,
         }
-    }
-
-    /// A bad line: an error, or counted if the caller asked for that. A last line that is cut off is only counted
-    /// where others are whole.
-    fn bad(&mut self, line: u64, bad: Bad, text: String) -> Result<()> {
-        let path = self.name.clone();
-        let is_passed = matches!(bad, Bad::CutOff) && self.facts.events() > 0;
-        let error = match bad {
-            Bad::Field((field, problem)) => TraceError::BadLine {
-                path,
-                line,
-                field,
-                problem,
-                text,
-            },
-            Bad::CutOff => TraceError::TruncatedLine { path, line, text },
-        };
-        if !self.options.skip_bad && !is_passed {
-            return Err(error);
-        }
-        let meta = self.trace.meta_mut();
-        meta.skipped_lines += 1;
-        meta.first_skipped.get_or_insert_with(|| error.to_string());
-        Ok(())
     }
 }
 

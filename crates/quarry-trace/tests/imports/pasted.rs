@@ -115,6 +115,8 @@ fn packings_change_nothing() {
         each(&|line| format!("> {line}")),
         each(&|line| format!(">> {line}")),
         each(&|line| format!("        {line}")),
+        each(&|line| format!("[   12.345678] {line}")),
+        each(&|line| format!("> [   12.345678][   T12] {line}")),
         each(&|line| format!("\t{line}")),
         each(&|line| format!("\u{1b}[0;32m{line}\u{1b}[0m")),
         each(&|line| line.replace(' ', "\u{a0}")),
@@ -190,6 +192,54 @@ fn a_buffer_that_was_printed_twice_is_here_once() {
     );
 }
 
+/// Buffers that are too large to be sorted have no peak.
+#[test]
+fn large_buffers_are_said_to_be_out_of_order() {
+    let [first, second] = two_cpus();
+    let long = "x".repeat(1_000_000);
+    let large = |cpu: u16, ptr: u64| -> String {
+        let lines = (100..170).map(|n| {
+            event(
+                cpu,
+                n,
+                &format!("kfree: call_site=f x={long} ptr=ffff8881{ptr:08x}"),
+            )
+        });
+        lines.collect()
+    };
+    let large = first + &large(0, 0x1000);
+    let (meta, _) = import(&(large.clone() + &second.replace("100.", "101.")));
+    assert!(!meta.unsorted_buffers && meta.knows_live_objects());
+    let (meta, rows) = import(&(large + &second));
+    assert_eq!(rows.last().unwrap().event.kind, Kind::Kfree);
+    assert!(meta.unsorted_buffers && !meta.knows_live_objects() && !meta.knows_live_pages());
+    let part = "buffers of ftrace follow one another and are too large to be sorted by time";
+    assert!(
+        told(&meta, "too large").starts_with(part),
+        "{:?}",
+        meta.assumptions
+    );
+}
+
+/// Each buffer loses what its own header or its own marks count.
+#[test]
+fn buffers_add_up_what_they_lost() {
+    let [first, second] = two_cpus();
+    let marked = |text: &str, lost: u32| format!("CPU:1 [LOST {lost} EVENTS]\n{text}");
+    let text = format!(
+        "{}{}{}{}",
+        header(3, 3),
+        marked(&first, 5),
+        header(3, 10),
+        marked(&second, 4)
+    );
+    assert_eq!(import(&text).0.lost_events, 12);
+    // Files of CPUs that count the events of all.
+    let text = format!("{}{first}{}{second}", header(6, 13), header(6, 13));
+    let (meta, _) = import(&text);
+    assert_eq!((meta.lost_events, told(&meta, "in its buffer")), (7, ""));
+}
+
 /// The time of one CPU that steps back is no other buffer: the order is kept, and said.
 #[test]
 fn a_clock_that_steps_back_is_not_sorted() {
@@ -199,28 +249,91 @@ fn a_clock_that_steps_back_is_not_sorted() {
     assert_eq!((meta.time_steps_back, meta.orphans.never_freed()), (1, 0));
 }
 
+/// A last line that is cut is left out and counted, with or without a line end; in the middle of a text it is an error
+/// if it cannot be read.
 #[test]
 fn a_last_line_that_is_cut_is_counted() {
     let [first, _] = two_cpus();
-    for cut in [
-        event(0, 70, "kfree: call_si"),
-        event(0, 70, "kfree: call_site=f ptr=ffff8881"),
-        event(0, 70, "kfree: call_site=f ptr=ffff88810000"),
-        "            bash-12    [000] ..... 100.0".to_string(),
+    let prompt = "root@host:/sys/kernel/tracing# ";
+    let behind = [
+        "",
+        "\n",
+        "\n\n",
+        &format!("\n{prompt}\n"),
+        &format!("\n{prompt}"),
+    ];
+    let (whole_alloc, alloc) = (alloc(0x70), "kmalloc: call_site=f ptr=ffff888100000070");
+    let sizes = format!("{alloc} bytes_req=8 bytes_alloc=8");
+    let texts = |line: &str| -> Vec<String> {
+        let head = format!("\n{}{first}", header(3, 3));
+        let behind = behind.iter().copied().chain([head.as_str()]);
+        behind
+            .map(|behind| format!("{first}{line}{behind}"))
+            .collect()
+    };
+    // True if the line reads as an event, as one of another kernel would.
+    for (cut, is_read) in [
+        ("kfree: call_si".to_string(), false),
+        ("kfree: call_site=f ptr=".to_string(), false),
+        ("kfree: call_site=f ptr=ffff8881".to_string(), true),
+        ("kfree: call_site=f ptr=ffff88810000".to_string(), true),
+        (alloc.to_string(), false),
+        (format!("{alloc} bytes_req=8 bytes_al"), false),
+        (format!("{alloc} bytes_req=64 bytes_alloc=6"), false),
+        (format!("{sizes} gfp_flags=GFP_KER"), true),
+        (format!("{sizes} gfp_flags=GFP_KERNEL node=-"), false),
+        (format!("{sizes} gfp_flags=GFP_KERNEL node=-1"), true),
+        (
+            format!("{sizes} gfp_flags=GFP_KERNEL node=-1 accounted=fa"),
+            true,
+        ),
     ] {
-        let (meta, rows) = import(&(first.clone() + cut.trim_end()));
-        // 8 digits may be a whole address.
-        let is_whole = cut.contains("ffff8881\n");
-        assert_eq!(rows.len(), 3 + usize::from(is_whole), "{cut}");
-        assert_eq!(meta.skipped_lines, u64::from(!is_whole), "{cut}");
-        let first_skipped = meta.first_skipped.unwrap_or_default();
-        assert_eq!(
-            first_skipped.contains("the last line is cut off"),
-            !is_whole
-        );
+        let line = event(0, 70, &cut);
+        for text in texts(line.trim_end()) {
+            let (meta, rows) = import(&text);
+            assert_eq!((rows.len(), meta.skipped_lines), (3, 1), "{text}");
+            let told = meta.first_skipped.unwrap_or_default();
+            assert!(told.starts_with("recording:4: the l"), "{told}");
+            assert!(told.contains("cut off"), "{told}");
+        }
+        let middle = imported(format!("{first}{line}{first}").as_bytes(), None);
+        assert_eq!(middle.is_ok(), is_read, "{cut}");
     }
-    let middle = event(0, 70, "kfree: call_si") + &first;
-    assert!(imported(middle.as_bytes(), None).is_err());
+    for whole in [
+        whole_alloc,
+        free(0x70),
+        "kfree: call_site=f ptr=(nil)".to_string(),
+    ] {
+        for text in texts(event(0, 70, &whole).trim_end()) {
+            let (meta, _) = import(&text);
+            assert_eq!((meta.events.total(), meta.skipped_lines), (4, 0), "{text}");
+        }
+    }
+}
+
+/// Only a line end tells that names, flags and numbers are whole.
+#[test]
+fn a_last_field_without_a_line_end_may_be_cut() {
+    let free = |n: u64| format!("kmem_cache_free: call_site=f ptr=ffff88810000{n:04x} name=dentry");
+    let block = "mm_page_free: page=ffffea0000000040 pfn=0x1 order=1";
+    let flags =
+        "kmalloc: call_site=f ptr=ffff888100000070 bytes_req=8 bytes_alloc=8 gfp_flags=GFP_KERNEL";
+    let perf = "kmem:kfree: call_site=f ptr=0xffff8881";
+    let first = event(0, 10, &free(0x10));
+    for last in [&free(0x20), block, flags, perf] {
+        let text = first.clone() + &event(0, 20, last);
+        assert_eq!(import(&text).0.skipped_lines, 0, "{text}");
+        let (meta, rows) = import(text.trim_end());
+        assert_eq!((rows.len(), meta.skipped_lines), (1, 1), "{text}");
+        let told = meta.first_skipped.unwrap_or_default();
+        let part = "its last field may be cut off: end the line if it is whole";
+        assert!(told.contains(part), "{told}");
+        // There is nothing else to read.
+        assert_eq!(import(event(0, 20, last).trim_end()).1.len(), 1, "{text}");
+    }
+    let lttng = "[1.5] (+0.1) host kmem_kfree: { cpu_id = 1 }, { call_site = 0x1, ptr = 0xFFFF888100000010 }\n";
+    let (meta, _) = import(&format!("{lttng}{}", &lttng[..lttng.len() - 6]));
+    assert_eq!((meta.events.total(), meta.skipped_lines), (1, 1));
 }
 
 /// A file tells which events were switched on: without any free, everything is alive.

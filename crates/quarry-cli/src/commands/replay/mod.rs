@@ -330,7 +330,7 @@ fn run_timed(
     let report = Report {
         trace: TraceInfo::of(&input.name, meta),
         settings,
-        finding: timed::told(&runs),
+        finding: timed::told(meta, &runs),
         runs: &runs,
         callers: &[],
         sensitivity: study.as_ref(),

@@ -5,8 +5,11 @@ use quarry_view::value::{list, number};
 use quarry_view::{Axis, Chart, Doc, Grid, Line, Section, Spec, View, column, grouped, runs};
 use serde_json::Value;
 
+use quarry_trace::TraceMeta;
+
 use super::report::{QUANTILES, TimedReport};
 use crate::experiments::study;
+use crate::replay::finding::unranked;
 use crate::replay::view::{compared, machines, of_caches, titled, zoomed};
 
 /// Runs whose times differ by less count as equal.
@@ -157,9 +160,13 @@ fn latencies(grid: &Grid<'_>) -> Section {
     zoomed(section)
 }
 
-/// The finding about the first machine with several runs, in a sentence.
+/// The finding about the first machine with several runs, in a sentence. Where it is not known what is alive, it names the
+/// events that the recording lacks.
 #[must_use]
-pub fn told(runs: &[TimedReport]) -> String {
+pub fn told(meta: &TraceMeta, runs: &[TimedReport]) -> String {
+    if let Some(unranked) = unranked(meta) {
+        return unranked;
+    }
     let groups = groups(runs);
     let several = groups.iter().find(|group| group.len() > 1);
     let group = several.or(groups.first());

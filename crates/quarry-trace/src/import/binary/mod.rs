@@ -128,7 +128,7 @@ impl<W: Write + Send> Import<'_, W> {
         let cpus = found.about.cpus;
         self.facts.cpus = cpus.filter(|cpus| (1..=CPUS_MAX).contains(cpus));
         self.facts.page_size = Some(found.page_bytes);
-        self.facts.overwritten = found.about.lost;
+        self.facts.rings.header(0, found.about.lost);
         let page_bytes = found.layout.page_bytes().max(1);
         let cpus: Vec<u32> = found.rings.iter().map(|(cpu, _)| *cpu).collect();
         let mut merge = Merge::new(found.layout, 0..cpus.len());
@@ -151,7 +151,8 @@ impl<W: Write + Send> Import<'_, W> {
     fn perfetto(&mut self, file: Vec<u8>) -> Result<()> {
         let found = perfetto::parse(file).map_err(|problem| self.bad_file(problem))?;
         self.facts.page_size = found.page_bytes;
-        self.facts.overwritten = found.lost();
+        self.facts.rings.header(0, found.lost());
+        self.trace.meta_mut().recorded = found.recorded();
         self.facts.cpus = found.cpus.filter(|cpus| (1..=CPUS_MAX).contains(cpus));
         for (name, events) in &found.others {
             self.other_events(name.as_bytes(), *events);

@@ -4,10 +4,11 @@ use std::io::Write as _;
 
 use super::*;
 
-/// Each line, as the second of a text, is refused with a message that holds what is expected.
+/// Each line, between two others, is refused with a message that holds what is expected.
 fn check_bad(lines: &[(String, &str)]) {
     for (line, expect) in lines {
-        let message = error(&format!("{}\n{line}\n", kfree(1 << 40)));
+        let other = kfree(1 << 40);
+        let message = error(&format!("{other}\n{line}\n{other}\n"));
         assert!(message.contains(expect), "{line}\n{message}");
         assert!(
             message.contains("t.txt:2: ") && message.contains("--skip-bad"),

@@ -20,6 +20,8 @@ pub(super) struct Packet {
     pub(super) sequence: u32,
     #[prost(message, optional, tag = "12")]
     pub(super) interned_data: Option<InternedData>,
+    #[prost(message, optional, tag = "33")]
+    pub(super) trace_config: Option<TraceConfig>,
     #[prost(message, optional, tag = "34")]
     pub(super) ftrace_stats: Option<FtraceStats>,
     #[prost(message, optional, tag = "45")]
@@ -95,6 +97,35 @@ pub(super) struct FtraceStats {
     pub(super) phase: i32,
     #[prost(message, repeated, tag = "2")]
     pub(super) cpus: Vec<CpuStats>,
+    #[prost(string, repeated, tag = "6")]
+    pub(super) unknown_events: Vec<String>,
+    #[prost(string, repeated, tag = "7")]
+    pub(super) failed_events: Vec<String>,
+}
+
+/// Settings of the recorder.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct TraceConfig {
+    #[prost(message, repeated, tag = "2")]
+    pub(super) data_sources: Vec<DataSource>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct DataSource {
+    #[prost(message, optional, tag = "1")]
+    pub(super) config: Option<DataSourceConfig>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct DataSourceConfig {
+    #[prost(message, optional, tag = "100")]
+    pub(super) ftrace: Option<FtraceConfig>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct FtraceConfig {
+    #[prost(string, repeated, tag = "1")]
+    pub(super) events: Vec<String>,
 }
 
 #[derive(Clone, PartialEq, Message)]

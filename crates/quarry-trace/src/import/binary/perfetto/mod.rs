@@ -65,6 +65,9 @@ pub(super) struct Perfetto {
     pub(super) page_bytes: Option<u32>,
     /// CPUs of the machine.
     pub(super) cpus: Option<u32>,
+    /// Events that were to be switched on, such as `kmem/kfree` or `kmem/*`, and those that were not.
+    asked: Vec<String>,
+    failed: Vec<String>,
     /// Lost events: those counted at the end beyond those at the begin, and bundles that say so.
     lost: [u64; 3],
     /// Functions by the packets' sequence and their number there.
@@ -163,6 +166,22 @@ impl Perfetto {
         end.saturating_sub(begin).max(bundles)
     }
 
+    /// Kinds of events that were switched on, as far as the trace has the recorder's settings.
+    pub(super) fn recorded(&self) -> Vec<Kind> {
+        let is_of = |names: &[String], kind: Kind| {
+            let names = names
+                .iter()
+                .map(|name| name.strip_prefix("kmem/").unwrap_or(name));
+            names
+                .into_iter()
+                .any(|name| name == "*" || name == kind.name())
+        };
+        let kinds = Kind::ALL.into_iter();
+        let recorded =
+            kinds.filter(|kind| is_of(&self.asked, *kind) && !is_of(&self.failed, *kind));
+        recorded.collect()
+    }
+
     /// Takes the packets of a compressed one.
     fn packed(&mut self, packed: impl Read, left: &mut u64) -> Result<(), Fault> {
         for packet in packets(unpack(packed, left)?)? {
@@ -190,7 +209,13 @@ impl Perfetto {
             });
             self.names.extend(named);
         }
+        for source in packet.trace_config.unwrap_or_default().data_sources {
+            let ftrace = source.config.and_then(|config| config.ftrace);
+            self.asked.extend(ftrace.unwrap_or_default().events);
+        }
         if let Some(stats) = packet.ftrace_stats {
+            self.failed.extend(stats.unknown_events);
+            self.failed.extend(stats.failed_events);
             let lost = stats.cpus.iter().fold(0_u64, |sum, cpu| {
                 sum.saturating_add(cpu.overrun)
                     .saturating_add(cpu.dropped_events)
@@ -361,6 +386,53 @@ mod tests {
         }
         assert!(is_trace(b"\x0a\x04\x50\x01\x18\x02"));
         assert!(is_trace(b"\x0a\x80\x01\x0a\x7d\x08\x01"));
+    }
+
+    #[test]
+    fn settings_tell_what_was_switched_on() {
+        let recorded = |asked: &[&str], failed: &[&str]| {
+            let strings = |names: &[&str]| names.iter().map(|name| (*name).to_string()).collect();
+            let config = messages::DataSourceConfig {
+                ftrace: Some(messages::FtraceConfig {
+                    events: strings(asked),
+                }),
+            };
+            let source = messages::DataSource {
+                config: Some(config),
+            };
+            let settings = Packet {
+                trace_config: Some(messages::TraceConfig {
+                    data_sources: vec![source],
+                }),
+                ..Packet::default()
+            };
+            let end = Packet {
+                ftrace_stats: Some(messages::FtraceStats {
+                    failed_events: strings(failed),
+                    ..messages::FtraceStats::default()
+                }),
+                ..Packet::default()
+            };
+            let packets = [settings, end].map(|packet| packet.encode_to_vec().into());
+            let trace = Trace {
+                packets: packets.to_vec(),
+            };
+            parse(trace.encode_to_vec()).unwrap().recorded()
+        };
+        let frees = [Kind::Kfree, Kind::KmemCacheFree];
+        assert_eq!(
+            recorded(
+                &["kmem/kfree", "sched/sched_switch", "kmem_cache_free"],
+                &[]
+            ),
+            frees
+        );
+        assert_eq!(
+            recorded(&["kmem/kfree", "kmem/kmem_cache_free"], &["kmem/kfree"]),
+            frees[1..]
+        );
+        assert_eq!(recorded(&["kmem/*"], &[]), Kind::ALL);
+        assert_eq!(recorded(&["sched/*"], &[]), []);
     }
 
     #[test]
