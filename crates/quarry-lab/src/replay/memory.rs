@@ -112,7 +112,7 @@ mod tests {
         events.extend((20..25).map(|n| kmalloc(n, 1, 100)));
         // Without a kfree() no peak would be known.
         let short = kmalloc(30, 1, 100);
-        events.extend([short.clone(), free(&short, 1)]);
+        events.extend([short, free(&short, 1)]);
         events.extend(kept[..4].iter().map(|object| free(object, 2)));
         for design in ["slab", "slub", "slubq", "slob", "sheaf"] {
             let plan = Plan::new(&axes(design)).unwrap();
