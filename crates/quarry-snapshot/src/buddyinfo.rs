@@ -38,6 +38,12 @@ impl ZoneRow {
     }
 }
 
+/// The zone that a row of `/proc/buddyinfo`, or of the blocks of `/proc/pagetypeinfo`, is of; `None` for other lines.
+pub(crate) fn zone_of_row(line: &str) -> Option<(u32, &str)> {
+    let (node, zone, rest) = zone_and_rest(line).ok()?;
+    counts(rest).is_ok().then_some((node, zone))
+}
+
 fn counts(text: &str) -> Result<Vec<u64>, String> {
     let counts: Vec<u64> = text
         .split_whitespace()
@@ -56,6 +62,26 @@ fn counts(text: &str) -> Result<Vec<u64>, String> {
 pub struct Buddyinfo {
     /// Free blocks of every zone that has pages.
     pub zones: Vec<ZoneRow>,
+}
+
+impl Pagetypeinfo {
+    /// The free blocks of each zone, of all types.
+    #[must_use]
+    pub fn zones(&self) -> Buddyinfo {
+        let mut zones: Vec<ZoneRow> = Vec::new();
+        for TypeRow { row, .. } in &self.free {
+            let same = |known: &&mut ZoneRow| (known.node, &known.zone) == (row.node, &row.zone);
+            match zones.iter_mut().find(same) {
+                Some(known) => {
+                    for (sum, count) in known.counts.iter_mut().zip(&row.counts) {
+                        *sum = sum.saturating_add(*count);
+                    }
+                }
+                None => zones.push(row.clone()),
+            }
+        }
+        Buddyinfo { zones }
+    }
 }
 
 impl Buddyinfo {
@@ -161,19 +187,19 @@ fn parse_types(lines: &mut Lines<'_>) -> Result<Pagetypeinfo, String> {
             "{pages} pages is not a pageblock of order {pageblock_order}"
         ));
     }
-    blank(lines)?;
+    blank(lines);
     let orders = header(lines, FREE)?;
     let orders = counts(orders)?;
     if !(0..).zip(&orders).all(|(order, &shown)| order == shown) {
         return Err("the orders do not count up from 0".to_string());
     }
     let mut free = Vec::new();
-    while let Some(line) = lines.next_if(|line| !line.is_empty()) {
+    while let Some(line) = lines.next_if(|line| !line.is_empty() && !line.starts_with(BLOCKS)) {
         let row = type_row(line)?;
         same_length(Some(orders.len()), &row.row.counts)?;
         free.push(row);
     }
-    blank(lines)?;
+    blank(lines);
     let types = header(lines, BLOCKS)?.split_whitespace();
     let migratetypes: Vec<String> = types.map(str::to_string).collect();
     let mut blocks = Vec::new();
@@ -223,12 +249,9 @@ fn type_row(line: &str) -> Result<TypeRow, String> {
     })
 }
 
-fn blank(lines: &mut Lines<'_>) -> Result<(), String> {
-    match lines.next() {
-        Some("") => Ok(()),
-        Some(line) => Err(format!("an empty line is expected, not {}", quoted(line))),
-        None => Err("the text ends where an empty line is expected".to_string()),
-    }
+/// Passes over an empty line, which a pasted text need not have.
+fn blank(lines: &mut Lines<'_>) {
+    lines.next_if(str::is_empty);
 }
 
 fn header<'t>(lines: &mut Lines<'t>, header: &str) -> Result<&'t str, String> {

@@ -14,10 +14,11 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::owners::{OfOwners, sum};
+use super::zones::{ZONES, Zones};
 use crate::known;
 
 /// Tables of such an answer.
-pub const TABLES: [Spec; 2] = [CACHES, SITES];
+pub const TABLES: [Spec; 3] = [CACHES, SITES, ZONES];
 
 const CACHES: Spec = Spec {
     title: "Caches in bytes",
@@ -73,6 +74,9 @@ pub struct Bare<'a> {
     pub sites: Vec<OfSite<'a>>,
     /// Sums of pages by their owners; null if the file has no owners.
     pub owners: Option<OfOwners<'a>>,
+    /// Free pages by zone.
+    #[serde(flatten)]
+    pub free: Zones<'a>,
 }
 
 /// Bytes of a cache.
@@ -160,6 +164,7 @@ impl<'a> Bare<'a> {
             cache_bytes,
             sites,
             owners: last.page_owners.as_ref().map(OfOwners::of),
+            free: Zones::of(last, page_size),
         };
         bare.finding = bare.found(last);
         if let Some(before) = before {
@@ -170,6 +175,7 @@ impl<'a> Bare<'a> {
             let note = "pages without bytes: the file has no page size (--had-page-size)";
             bare.notes.push(note.to_string());
         }
+        bare.notes.extend(bare.free.assumed(last));
         bare.notes.insert(0, bare.machine(last));
         Some(bare)
     }
@@ -208,6 +214,8 @@ impl<'a> Bare<'a> {
         ] {
             parts.extend(amount(what, pages).map(|amount| format!("{amount} in slabs {kind}")));
         }
+        let all = snapshot.meminfo_slab_bytes.filter(|_| parts.is_empty());
+        parts.extend(amount(all, None).map(|amount| format!("{amount} in slabs")));
         let name = &snapshot.file;
         let mut sentences = Vec::new();
         if !parts.is_empty() {
@@ -256,6 +264,7 @@ impl<'a> Bare<'a> {
             }
             (None, None) => {}
         }
+        sentences.extend(self.free.found(name, self.page_size));
         if sentences.is_empty() {
             sentences.push(format!("{name} has no sum of slabs."));
         }
@@ -279,7 +288,10 @@ impl<'a> Bare<'a> {
             None if self.owners.is_some() && self.page_size.is_none() => {
                 "owners are compared by bytes, which need --had-page-size".to_string()
             }
-            None => "they list nothing in common".to_string(),
+            None => {
+                let free = self.free.grown(&Zones::of(first, self.page_size));
+                free.unwrap_or_else(|| "they list nothing in common".to_string())
+            }
         };
         let sums = self.unreclaimable_bytes.zip(first.unreclaimable_bytes);
         let sums = sums.map_or_else(String::new, |(last, first)| {
@@ -360,10 +372,13 @@ impl<'a> Grew<'a> {
 pub(super) fn view(doc: &Doc) -> View {
     let answer = &doc.content;
     let file = list(answer, "files").last().and_then(Value::as_str);
-    let of = if answer["owners"].is_null() {
-        "Slab memory of"
-    } else {
-        "Owners of pages in"
+    let has_slabs = ["unreclaimable_bytes", "reclaimable_bytes"];
+    let has_slabs = has_slabs.iter().any(|name| !answer[name].is_null());
+    let of = match (answer["owners"].is_null(), list(answer, ZONES.rows)) {
+        (false, _) => "Owners of pages in",
+        (true, []) => "Slab memory of",
+        (true, _) if has_slabs || !list(answer, CACHES.rows).is_empty() => "Slab memory of",
+        (true, _) => "Free pages of",
     };
     let title = format!("{of} {}", file_name(file.unwrap_or_default()));
     let notes = list(answer, "notes").iter().filter_map(Value::as_str);

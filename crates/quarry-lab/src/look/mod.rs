@@ -21,6 +21,7 @@ mod owners;
 #[cfg(test)]
 mod tests;
 mod view;
+mod zones;
 
 use quarry_snapshot::Snapshot;
 use schemars::JsonSchema;

@@ -496,3 +496,18 @@ fn listed_slabs_and_flags_are_facts() {
     // 528 bytes from object to object, 192 of the object itself.
     assert_eq!(look.parts.debugging_bytes, 2578 * 15 * (528 - 192));
 }
+
+/// Room for huge pages is counted, and that it is assumed is said.
+#[test]
+fn free_pages_have_room_for_huge_ones() {
+    let text = "Node 0, zone   Normal      8 0 0 0 0 0 0 0 0 3 1\n";
+    let told = [Snapshot::parse("f", text, None).unwrap()];
+    let bare = Bare::of(&told).unwrap();
+    let free = "f has 2 568 free pages; 99.7 % of them are in free blocks of 512 pages or more, which have room for 5 huge pages.";
+    assert_eq!(bare.finding, free);
+    assert!(
+        bare.notes
+            .iter()
+            .any(|note| note.contains("is taken as 512 pages"))
+    );
+}

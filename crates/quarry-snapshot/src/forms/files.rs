@@ -21,7 +21,7 @@ pub(crate) enum Tree {
 }
 
 /// Paths at which a text is, by its key: the first that exists counts. Those before the break are of Quarry's folders.
-const TEXTS: [(&str, &[&str]); 18] = [
+const TEXTS: [(&str, &[&str]); 19] = [
     ("page_size", &["page_size"]),
     (
         "kernel_release",
@@ -54,6 +54,7 @@ const TEXTS: [(&str, &[&str]); 18] = [
     ("meminfo", &["meminfo", "proc/meminfo"]),
     ("cmdline", &["cmdline", "proc/cmdline"]),
     ("allocinfo", &["allocinfo", "proc/allocinfo"]),
+    ("buddyinfo", &["buddyinfo", "proc/buddyinfo"]),
     ("pagetypeinfo", &["pagetypeinfo", "proc/pagetypeinfo"]),
     ("boot_id", &["boot_id", "proc/sys/kernel/random/boot_id"]),
     ("config", &["config"]),

@@ -85,6 +85,8 @@ pub enum Form {
     Allocinfo,
     /// Owners of pages: `/sys/kernel/debug/page_owner`, the output of `page_owner_sort`, or `show_stacks`.
     PageOwner,
+    /// Copies of `/proc/buddyinfo` and `/proc/pagetypeinfo` alone.
+    Buddyinfo,
     /// Text of node_exporter.
     NodeExporter,
     /// JSON of Prometheus.
@@ -114,7 +116,7 @@ pub enum Detail {
 
 impl Form {
     /// Every form.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::Snapshot,
         Self::Slabinfo,
         Self::Proc,
@@ -130,6 +132,7 @@ impl Form {
         Self::Meminfo,
         Self::Allocinfo,
         Self::PageOwner,
+        Self::Buddyinfo,
         Self::NodeExporter,
         Self::Prometheus,
         Self::Pmrep,
@@ -156,6 +159,7 @@ impl Form {
             Self::Meminfo => "meminfo",
             Self::Allocinfo => "allocinfo",
             Self::PageOwner => "page_owner",
+            Self::Buddyinfo => "buddyinfo",
             Self::NodeExporter => "node_exporter",
             Self::Prometheus => "Prometheus query_range",
             Self::Pmrep => "pmrep",
@@ -171,9 +175,12 @@ impl Form {
             Self::Snapshot | Self::Slabinfo | Self::Proc | Self::Sosreport | Self::Bugreport => {
                 Detail::Slabinfo
             }
-            Self::SlabTotals | Self::Oom | Self::Meminfo | Self::Allocinfo | Self::PageOwner => {
-                Detail::Bytes
-            }
+            Self::SlabTotals
+            | Self::Oom
+            | Self::Meminfo
+            | Self::Allocinfo
+            | Self::PageOwner
+            | Self::Buddyinfo => Detail::Bytes,
             _ => Detail::Thin,
         }
     }
@@ -204,6 +211,7 @@ impl Form {
                 Some("only owners of pages: `sudo cat /proc/slabinfo` has the caches")
             }
             Self::Meminfo => Some("only sums: `sudo cat /proc/slabinfo` has the caches"),
+            Self::Buddyinfo => Some("only free pages: `sudo cat /proc/slabinfo` has the caches"),
             Self::NodeExporter | Self::Prometheus => Some("slabs are computed from objects"),
             Self::Pmrep | Self::Pcp2arrow => Some("no tunables"),
             Self::Below => Some("pages of slabs are computed from objects and sizes"),

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::buddyinfo::zone_of_row;
 use crate::forms::Moment;
 use crate::machine;
 
@@ -16,6 +17,11 @@ const BANNER: [(&str, &str); 3] = [
 
 /// Key of copies of `/proc/meminfo`.
 pub(super) const MEMINFO: &str = "meminfo";
+
+/// Keys of copies of `/proc/buddyinfo` and `/proc/pagetypeinfo`.
+pub(super) const FREE: [&str; 2] = ["buddyinfo", "pagetypeinfo"];
+/// Head of the blocks in `/proc/pagetypeinfo`.
+const BLOCKS: &str = "Number of blocks type";
 
 /// A fact, by the key of a moment, and the line on which it begins.
 #[derive(Debug)]
@@ -99,9 +105,39 @@ impl Facts {
             }
             () if first == "processor" && line.contains(':') => Some(("cpuinfo", true)),
             () if is_meminfo(line) => Some((MEMINFO, true)),
+            () if let Some(found) = self.of_blocks(line) => Some(found),
             () if !machine::log_lines(line).is_empty() => Some(("dmesg", true)),
             () => None,
         }
+    }
+
+    /// The key of a line about free blocks.
+    fn of_blocks(&self, line: &str) -> Option<(&'static str, bool)> {
+        let [free, types] = FREE;
+        let of_types = [
+            "Pages per block:",
+            "Free pages count per migrate type",
+            BLOCKS,
+        ];
+        if line.starts_with("Page block order:") {
+            return Some((types, false));
+        }
+        if of_types.iter().any(|start| line.starts_with(start))
+            || line.starts_with("Node ") && line.contains(", type ")
+        {
+            return Some((types, true));
+        }
+        let zone = zone_of_row(line)?;
+        let is_new = |text: &str| !text.lines().any(|known| zone_of_row(known) == Some(zone));
+        let last = self.found.last();
+        let blocks =
+            last.and_then(|last| last.text.split_once(BLOCKS).filter(|_| last.key == types));
+        if blocks.is_some_and(|(_, rows)| is_new(rows)) {
+            return Some((types, true));
+        }
+        // A zone that is there already begins another copy.
+        let last = self.found.iter().rfind(|fact| fact.key == free);
+        Some((free, last.is_some_and(|last| is_new(&last.text))))
     }
 
     /// True if a copy of meminfo lies between two lines: tables there are of two moments.

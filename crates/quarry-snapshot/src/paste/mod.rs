@@ -88,8 +88,13 @@ pub(crate) fn read(file: &str, text: &str) -> Result<Vec<Moment>, ReportError> {
             found.facts.add(&mut moment, usize::MAX);
             return Ok(vec![moment]);
         }
-        if found.facts.has(facts::MEMINFO) {
-            let mut moment = Form::Meminfo.named();
+        let has_free = facts::FREE.into_iter().any(|key| found.facts.has(key));
+        let form = match found.facts.has(facts::MEMINFO) {
+            true => Some(Form::Meminfo),
+            false => has_free.then_some(Form::Buddyinfo),
+        };
+        if let Some(form) = form {
+            let mut moment = form.named();
             found.facts.add(&mut moment, usize::MAX);
             moments.push(moment);
         }

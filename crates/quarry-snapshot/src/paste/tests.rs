@@ -276,3 +276,24 @@ fn what_has_no_table_says_what_it_has() {
     let other = "foo 1 2 3 4\nand so on\n";
     assert!(Snapshot::of_bytes("paste", other.as_bytes()).is_err());
 }
+
+/// Two copies of buddyinfo are not one, and pagetypeinfo needs no empty lines.
+#[test]
+fn free_pages_alone() {
+    let rows = "> Node 0, zone      DMA      0      1      3\n> Node 0, zone   Normal    100     50      7\n";
+    let later = rows.replace("100", "200");
+    let last = Snapshot::parse("f", &format!("{rows}{later}"), None).unwrap();
+    let zones = &last.buddyinfo.as_ref().unwrap().zones;
+    let pages: Vec<u64> = zones.iter().map(|zone| zone.pages()).collect();
+    assert_eq!((last.form, pages), (Form::Buddyinfo, vec![14, 328]));
+    let types = "Page block order: 1\nPages per block:  2\n\
+        Free pages count per migrate type at order       0      1\n\
+        Node    0, zone   Normal, type    Unmovable      8     >100000\n\
+        Node    0, zone   Normal, type      Movable      1      4\n\
+        Number of blocks type     Unmovable      Movable\n\
+        Node 0, zone   Normal            6         1496\n";
+    let last = Snapshot::parse("f", types, None).unwrap();
+    assert_eq!(last.notes, [""; 0]);
+    assert_eq!(last.pagetypeinfo.unwrap().blocks[0].counts, [6, 1496]);
+    assert_eq!(last.buddyinfo.unwrap().zones[0].counts, [9, 100_004]);
+}

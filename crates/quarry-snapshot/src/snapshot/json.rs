@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::{Excerpt, OomSums, Snapshot, meminfo};
 use crate::allocinfo;
-use crate::buddyinfo::Pagetypeinfo;
+use crate::buddyinfo::{Buddyinfo, Pagetypeinfo};
 use crate::facts::Origin;
 use crate::file::ReportError;
 use crate::forms::Form;
@@ -153,13 +153,14 @@ fn meta(snapshot: &mut Snapshot, root: &Object) -> Result<(), String> {
     snapshot.call_sites = text(root, "allocinfo")
         .map(allocinfo::call_sites)
         .unwrap_or_default();
-    if let Some(found) = text(root, "pagetypeinfo") {
-        // It says nothing of slabs: a damaged one is no reason to refuse them.
-        match Pagetypeinfo::parse("pagetypeinfo", found) {
-            Ok(found) => snapshot.pagetypeinfo = Some(found),
-            Err(error) => snapshot.notes.push(format!("passed over: {error}")),
-        }
-    }
+    // They say nothing of slabs: a damaged one is no reason to refuse them.
+    let mut passed_over = |error: ReportError| snapshot.notes.push(format!("passed over: {error}"));
+    let types = text(root, "pagetypeinfo").map(|found| Pagetypeinfo::parse("pagetypeinfo", found));
+    let types = types.and_then(|found| found.map_err(&mut passed_over).ok());
+    let free = text(root, "buddyinfo").map(|found| Buddyinfo::parse("buddyinfo", found));
+    let free = free.and_then(|found| found.map_err(&mut passed_over).ok());
+    snapshot.buddyinfo = free.or_else(|| types.as_ref().map(Pagetypeinfo::zones));
+    snapshot.pagetypeinfo = types;
     snapshot.managed_pages = number_of("managed_pages").transpose()?;
     cpus(snapshot, root)
 }

@@ -29,7 +29,7 @@ use quarry_sim::PAGE_BYTES;
 use serde_json::Value;
 
 use super::allocinfo::CallSite;
-use super::buddyinfo::Pagetypeinfo;
+use super::buddyinfo::{Buddyinfo, Pagetypeinfo};
 use super::facts::{self, Facts, Origin, Releases};
 use super::file::ReportError;
 use super::forms::{self, Detail, Form, Moment};
@@ -97,6 +97,8 @@ pub struct Snapshot {
     pub call_sites: Vec<CallSite>,
     /// Pages by their owners, if the file has them alone.
     pub page_owners: Option<PageOwners>,
+    /// Free blocks by zone, from `/proc/buddyinfo` or the sums of `/proc/pagetypeinfo`.
+    pub buddyinfo: Option<Buddyinfo>,
     /// Free memory and blocks by the mobility of their pages, from `/proc/pagetypeinfo`.
     pub pagetypeinfo: Option<Pagetypeinfo>,
     /// The kernel's command line.
