@@ -43,7 +43,7 @@ fn unpacked(number: usize, line: &str) -> Line {
     let line = cells(unnamed(unquoted(line)));
     Line {
         number,
-        text: line.trim().trim_matches('`').trim().to_string(),
+        text: ungrouped(line.trim().trim_matches('`').trim()),
         is_logged,
     }
 }
@@ -108,6 +108,8 @@ fn unlogged(line: &str) -> (&str, bool) {
         })
     {
         (rest, is_logged) = (after.trim_start(), true);
+    } else if let Some(after) = uncontained(line) {
+        (rest, is_logged) = (after, true);
     }
     if rest.starts_with('<')
         && let Some((level, after)) = rest[1..].split_once('>')
@@ -115,14 +117,60 @@ fn unlogged(line: &str) -> (&str, bool) {
     {
         rest = after;
     }
+    // `kern  :info  : [  1.2] ` of dmesg -x.
+    if let Some((before, after)) = rest.split_once(": [")
+        && let Some((facility, level)) = before.split_once(':')
+        && [facility, level].iter().all(|word| is_word(word.trim()))
+    {
+        rest = &rest[rest.len() - after.len() - 1..];
+    }
     // `[  178.502533] `, `[Tue Nov 26 13:01:02 2026] `, and `[    T1] ` of printk's callers behind it.
     while let Some(inside) = rest.strip_prefix('[')
         && let Some((time, after)) = inside.split_once(']')
         && is_stamp(time.trim())
     {
+        let after = after.trim_start();
+        let after = after.strip_prefix("kernel: ").unwrap_or(after);
         (rest, is_logged) = (after.trim_start(), true);
     }
     (rest, is_logged)
+}
+
+/// Without the time, the stream and the mark that runtimes of containers put before a line; `None` for other lines.
+fn uncontained(line: &str) -> Option<&str> {
+    let (time, rest) = line.split_once(' ')?;
+    let (date, clock) = time.split_once('T')?;
+    let is_time = date.split('-').count() == 3 && clock.split(':').count() >= 3;
+    let is_zoned = clock.ends_with('Z') || clock.contains(['+', '-']);
+    let rest = Some(rest.trim_start()).filter(|_| is_time && is_zoned)?;
+    let of_stream = ["stdout ", "stderr "]
+        .iter()
+        .find_map(|stream| rest.strip_prefix(stream));
+    let marked = of_stream.and_then(|rest| rest.strip_prefix(['F', 'P'])?.strip_prefix(' '));
+    Some(marked.unwrap_or(rest))
+}
+
+fn is_word(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_lowercase())
+}
+
+/// Numbers without the commas between their thousands; decimal commas have a unit behind them, or two digits.
+fn ungrouped(line: &str) -> String {
+    let is_grouped = |word: &str| {
+        let mut groups = word.split(',');
+        let digits = |group: &str| group.bytes().all(|b| b.is_ascii_digit());
+        let first = groups.next().unwrap_or_default();
+        let mut others = groups.clone();
+        (1..=3).contains(&first.len())
+            && digits(first)
+            && groups.next().is_some()
+            && others.all(|group| group.len() == 3 && digits(group))
+    };
+    let words = line.split(' ').map(|word| match is_grouped(word) {
+        true => Cow::Owned(word.replace(',', "")),
+        false => Cow::Borrowed(word),
+    });
+    words.collect::<Vec<_>>().join(" ")
 }
 
 /// True for the time or the caller that a kernel prints in brackets.
@@ -251,6 +299,14 @@ mod tests {
             ),
             ("[Tue Nov 26 13:01:02 2026] dentry 1 2", "dentry 1 2"),
             ("/proc/slabinfo:dentry 1 2", "dentry 1 2"),
+            ("[  178.502533] kernel: dentry 1 2", "dentry 1 2"),
+            ("kern  :info  : [  178.502533] dentry 1 2", "dentry 1 2"),
+            ("2026-11-29T05:00:00.123Z stdout F dentry 1 2", "dentry 1 2"),
+            ("2026-11-29T05:00:00.123+01:00 dentry 1 2", "dentry 1 2"),
+            (
+                "dentry 1,234,567 12 0,19K 1,5",
+                "dentry 1234567 12 0,19K 1,5",
+            ),
             ("slabinfo.txt:17:dentry 1 2 3", "dentry 1 2 3"),
             ("| dentry | 1 | 2 |", "dentry   1   2"),
             ("|:---|---:|", ""),
