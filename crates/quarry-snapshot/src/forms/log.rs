@@ -56,11 +56,12 @@ pub(crate) fn sums<'l>(lines: impl Iterator<Item = &'l str>) -> OomSums {
     sums
 }
 
-/// Caches that SLUB could not enlarge, each by its last message:
+/// Caches that SLUB could not enlarge, each by its last message that is whole:
 /// `cache: kmalloc-256, object size: 256, buffer size: 256, default order: 0, min order: 0`, and for each node
 /// `node 0: slabs: 113, objs: 1808, free: 0`.
 pub(crate) fn failed(lines: &[&str]) -> Vec<Cache> {
     let mut caches: Vec<Cache> = Vec::new();
+    let mut open: Option<Cache> = None;
     for line in lines {
         let number = |mark: &str| -> Option<u64> {
             let (_, rest) = line.split_once(mark)?;
@@ -78,8 +79,7 @@ pub(crate) fn failed(lines: &[&str]) -> Vec<Cache> {
             let slab_bytes = u32::try_from(order).ok();
             let slab_bytes = slab_bytes.and_then(|order| PAGE_BYTES.checked_shl(order));
             let slab_bytes = slab_bytes.filter(|_| order < 20).unwrap_or(PAGE_BYTES);
-            caches.retain(|cache| cache.name != name);
-            caches.push(Cache {
+            open = Some(Cache {
                 name: name.to_string(),
                 objsize,
                 objperslab: slab_bytes.checked_div(objsize).unwrap_or(0),
@@ -87,9 +87,16 @@ pub(crate) fn failed(lines: &[&str]) -> Vec<Cache> {
                 ..Cache::default()
             });
         } else if line.starts_with("node ")
-            && let Some(cache) = caches.last_mut()
             && let (Some(slabs), Some(objects)) = (number("slabs: "), number("objs: "))
         {
+            // A message that is cut before its nodes takes none of an earlier one away.
+            if let Some(cache) = open.take() {
+                caches.retain(|known| known.name != cache.name);
+                caches.push(cache);
+            }
+            let Some(cache) = caches.last_mut() else {
+                continue;
+            };
             cache.num_slabs = cache.num_slabs.saturating_add(slabs);
             cache.num_objs = cache.num_objs.saturating_add(objects);
             let used = objects.saturating_sub(number("free: ").unwrap_or(0));
