@@ -23,7 +23,7 @@ pub(crate) struct Look {
     digests: Option<String>,
 }
 
-/// What is told of slabs, or the snapshots of files that have bytes alone.
+/// The look at slabs, or the snapshots of files that have bytes alone.
 enum Told {
     Slabs(Box<quarry_lab::look::Look>),
     Bytes(Vec<quarry_snapshot::Snapshot>),

@@ -64,6 +64,8 @@ pub struct Bare<'a> {
     pub notes: Vec<String>,
     /// Bytes of memory; null if unknown.
     pub memory_bytes: Option<u64>,
+    /// Bytes of all slabs (`Slab:` of meminfo); null if unknown.
+    pub slab_bytes: Option<u64>,
     /// Bytes of slabs whose objects the kernel frees when memory is short; null if unknown.
     pub reclaimable_bytes: Option<u64>,
     /// Bytes of all other slabs; null if unknown.
@@ -155,6 +157,7 @@ impl<'a> Bare<'a> {
             finding: String::new(),
             notes: known::lacks(last),
             memory_bytes: last.memory_bytes.or(in_bytes(sums.ram_pages)),
+            slab_bytes: last.meminfo_slab_bytes,
             reclaimable_bytes: last
                 .reclaimable_bytes
                 .or(in_bytes(sums.slab_reclaimable_pages)),
@@ -214,7 +217,7 @@ impl<'a> Bare<'a> {
         ] {
             parts.extend(amount(what, pages).map(|amount| format!("{amount} in slabs {kind}")));
         }
-        let all = snapshot.meminfo_slab_bytes.filter(|_| parts.is_empty());
+        let all = self.slab_bytes.filter(|_| parts.is_empty());
         parts.extend(amount(all, None).map(|amount| format!("{amount} in slabs")));
         let name = &snapshot.file;
         let mut sentences = Vec::new();
@@ -280,11 +283,23 @@ impl<'a> Bare<'a> {
         let most = grew
             .filter_map(|(name, grew)| Some((name, grew?)))
             .max_by_key(|(_, grew)| *grew);
+        let slabs = |of: [Option<u64>; 2]| of[0].zip(of[1]);
+        let sums = slabs([self.unreclaimable_bytes, first.unreclaimable_bytes]);
+        let sums = sums.map(|sums| (sums, "slabs that cannot be reclaimed"));
+        let sums = sums.or_else(|| {
+            let all = slabs([self.slab_bytes, first.meminfo_slab_bytes])?;
+            Some((all, "slabs"))
+        });
+        let sums = sums.map(|((last, first), what)| {
+            let grew = i128::from(last) - i128::from(first);
+            format!("{what} changed by {}", signed(grew))
+        });
         let most = match most {
             Some((name, grew)) if grew > 0 => {
                 format!("{name} grew most, by {}", signed(grew.into()))
             }
             Some(_) => "nothing that both list grew".to_string(),
+            None if sums.is_some() => String::new(),
             None if self.owners.is_some() && self.page_size.is_none() => {
                 "owners are compared by bytes, which need --had-page-size".to_string()
             }
@@ -293,15 +308,13 @@ impl<'a> Bare<'a> {
                 free.unwrap_or_else(|| "they list nothing in common".to_string())
             }
         };
-        let sums = self.unreclaimable_bytes.zip(first.unreclaimable_bytes);
-        let sums = sums.map_or_else(String::new, |(last, first)| {
-            let grew = i128::from(last) - i128::from(first);
-            format!(
-                "slabs that cannot be reclaimed changed by {}; ",
-                signed(grew)
-            )
-        });
-        format!("Since {}: {sums}{most}.", first.file)
+        let parts = sums.into_iter().chain((!most.is_empty()).then_some(most));
+        let parts: Vec<String> = parts.collect();
+        let since = match first.file == *self.files.last().unwrap_or(&"") {
+            true => "the first of its readings",
+            false => &first.file,
+        };
+        format!("Since {since}: {}.", parts.join("; "))
     }
 
     fn machine(&self, snapshot: &Snapshot) -> String {

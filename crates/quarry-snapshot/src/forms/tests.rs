@@ -313,7 +313,8 @@ fn what_is_no_form_is_named() {
             "hello\n",
             "\"hello\": none of the forms that are read: snapshot, slabinfo",
         ),
-        ("slabinfo - version: 1.1\n", "version: 2.1"),
+        ("slabinfo - version: 2.9\n", "version: 2.1"),
+        ("slabinfo - version: 1.1\n", "slabinfo 1.1 is of Linux 2.4"),
         ("[1, 2]", "none of the forms"),
         (
             "{\"status\":\"success\",\"data\":{\"result\":[]}}",

@@ -165,6 +165,12 @@ impl Facts {
         }
     }
 
+    /// All copies under a key, in their order.
+    pub(super) fn each(&self, key: &str) -> impl Iterator<Item = &str> {
+        let of_key = self.found.iter().filter(move |fact| fact.key == key);
+        of_key.map(|fact| fact.text.as_str())
+    }
+
     /// True if something was said under a key.
     pub(super) fn has(&self, key: &str) -> bool {
         self.found.iter().any(|fact| fact.key == key)

@@ -65,7 +65,7 @@ pub(crate) fn read(file: &str, text: &str) -> Result<Vec<Moment>, ReportError> {
         moments.push(moment);
     }
     if moments.is_empty()
-        && let Some((Form::SlabTool, totals @ Some(_))) = found.head
+        && let Some((Form::SlabTool | Form::Slabtop, totals @ Some(_))) = found.head
     {
         let mut moment = Form::SlabTotals.named();
         moment.insert("excerpt".to_string(), json!(Excerpt { totals }));
@@ -89,12 +89,14 @@ pub(crate) fn read(file: &str, text: &str) -> Result<Vec<Moment>, ReportError> {
             return Ok(vec![moment]);
         }
         let has_free = facts::FREE.into_iter().any(|key| found.facts.has(key));
-        let form = match found.facts.has(facts::MEMINFO) {
-            true => Some(Form::Meminfo),
-            false => has_free.then_some(Form::Buddyinfo),
-        };
-        if let Some(form) = form {
-            let mut moment = form.named();
+        for meminfo in found.facts.each(facts::MEMINFO) {
+            let mut moment = Form::Meminfo.named();
+            found.facts.add(&mut moment, usize::MAX);
+            moment.insert(facts::MEMINFO.to_string(), json!(meminfo));
+            moments.push(moment);
+        }
+        if moments.is_empty() && has_free {
+            let mut moment = Form::Buddyinfo.named();
             found.facts.add(&mut moment, usize::MAX);
             moments.push(moment);
         }
@@ -135,6 +137,14 @@ fn refuse(file: &str, text: &str, found: &Found<'_>) -> Result<(), ReportError> 
         .find(|line| line.contains("slabinfo - version: "))
         && !line.contains(slabinfo::VERSION)
     {
+        let (_, version) = line.split_once("version: ").unwrap_or_default();
+        if version.starts_with("1.") {
+            let what = format!(
+                "slabinfo {} is of Linux 2.4, which is not read",
+                version.trim()
+            );
+            return Err(ReportError::bad(file, "slabinfo", what));
+        }
         return Slabinfo::parse_text(file, line.trim()).map(drop);
     }
     let denied = text.lines().find(|line| {
@@ -208,7 +218,17 @@ fn excerpt(listing: &Listing, totals: Option<Totals>) -> Option<Excerpt> {
         totals.filter(|totals| objects <= totals.num_objs.saturating_add(totals.num_objs / SAME));
     let is_part = match totals {
         Some(totals) => totals.caches > listing.rows.len() as u64,
-        None => !listing.is_headed || listing.rows.len() < WHOLE_MIN,
+        None => {
+            // Every kernel has them, near the end of its list.
+            let is_kmalloc = |row: &Row| {
+                ["kmalloc-", "size-"]
+                    .iter()
+                    .any(|of| row.name().starts_with(of))
+            };
+            !listing.is_headed
+                || listing.rows.len() < WHOLE_MIN
+                || !listing.rows.iter().any(is_kmalloc)
+        }
     };
     (is_part && listing.form != Form::Oom).then_some(Excerpt { totals })
 }

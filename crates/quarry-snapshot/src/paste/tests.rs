@@ -297,3 +297,39 @@ fn free_pages_alone() {
     assert_eq!(last.pagetypeinfo.unwrap().blocks[0].counts, [6, 1496]);
     assert_eq!(last.buddyinfo.unwrap().zones[0].counts, [9, 100_004]);
 }
+
+/// Readings of meminfo are a series; a head of slabtop alone has sums; twenty rows without a kmalloc are a part.
+#[test]
+fn parts_that_people_cut_out() {
+    let series = "Slab: 100 kB\nSUnreclaim: 60 kB\n\nSlab: 300 kB\nSUnreclaim: 250 kB\n";
+    let all = Snapshot::of_bytes("f", series.as_bytes()).unwrap();
+    let slabs: Vec<_> = all.iter().map(|one| one.meminfo_slab_bytes).collect();
+    assert_eq!(slabs, [Some(100 << 10), Some(300 << 10)]);
+    let head = " Active / Total Objects (% used)    : 100 / 200 (50.0%)\n\
+        \x20Active / Total Slabs (% used)      : 10 / 10 (100.0%)\n\
+        \x20Active / Total Caches (% used)     : 60 / 90 (66.7%)\n\
+        \x20Active / Total Size (% used)       : 30.00K / 40.00K (75.0%)\n\
+        \x20Minimum / Average / Maximum Object : 0.01K / 0.20K / 8.00K\n\n\
+        \x20 OBJS ACTIVE  USE OBJ SIZE  SLABS OBJ/SLAB CACHE SIZE NAME\n";
+    let sums = Snapshot::parse("f", head, None).unwrap();
+    assert_eq!(sums.form, Form::SlabTotals);
+    let row = |n: u32| format!("cache_{n} 10 16 256 16 1 : tunables 0 0 0 : slabdata 1 1 0\n");
+    let rows: String = (0..20).map(row).collect();
+    let text = format!("slabinfo - version: 2.1\n# name <active_objs>\n{rows}");
+    let part = Snapshot::parse("f", &text, None).unwrap();
+    assert!(part.excerpt.is_some());
+    let whole = format!("{text}kmalloc-8 10 512 8 512 1 : tunables 0 0 0 : slabdata 1 1 0\n");
+    let whole = Snapshot::parse("f", &whole, None).unwrap();
+    assert!(whole.excerpt.is_none());
+}
+
+/// A message of SLUB that is cut leaves those before it.
+#[test]
+fn a_cut_message_takes_no_other_away() {
+    let whole = "[1.093507] kernel: SLUB: Unable to allocate memory on node -1, gfp=0x900(GFP_NOWAIT)\n\
+        [1.093513] kernel:   cache: page->ptl, object size: 72, buffer size: 72, default order: 0, min order: 0\n\
+        [1.093518] kernel:   node 0: slabs: 236, objs: 13216, free: 0\n";
+    let cut = &whole[..whole.len() - 80];
+    let snapshot = Snapshot::parse("f", &format!("{whole}{cut}"), None).unwrap();
+    assert_eq!(snapshot.slab_bytes(), 236 * 4096);
+}
