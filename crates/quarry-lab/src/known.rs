@@ -62,6 +62,16 @@ pub fn notes(snapshot: &Snapshot) -> Vec<String> {
     exact.into_iter().chain(lacks(snapshot)).collect()
 }
 
+/// The order in which readings of one text are taken; `None` if their times or several files tell.
+pub(crate) fn order(snapshots: &[Snapshot]) -> Option<String> {
+    let mut pairs = snapshots.windows(2);
+    let is_assumed = pairs.any(|pair| {
+        pair[0].file == pair[1].file && pair.iter().all(|one| one.unix_time_s.is_none())
+    });
+    let assumed = "readings of a text are taken in its order, the last as the latest";
+    is_assumed.then(|| assumed.to_string())
+}
+
 /// Sentences about what a file lacks and how it was read, a line each.
 #[must_use]
 pub fn lacks(snapshot: &Snapshot) -> Vec<String> {

@@ -46,7 +46,10 @@ impl<'a> Answer<'a> {
             guesses: known::guesses(last),
             is_excerpt: last.excerpt.is_some(),
             finding: told(look, last),
-            notes: head(look, last),
+            notes: head(look, last)
+                .into_iter()
+                .chain(known::order(snapshots))
+                .collect(),
             look,
         })
     }

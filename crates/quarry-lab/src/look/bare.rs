@@ -179,6 +179,7 @@ impl<'a> Bare<'a> {
             bare.notes.push(note.to_string());
         }
         bare.notes.extend(bare.free.assumed(last));
+        bare.notes.extend(known::order(snapshots));
         bare.notes.insert(0, bare.machine(last));
         Some(bare)
     }

@@ -342,6 +342,10 @@ fn listings_of_a_post_are_a_series() {
         (Basis::Meminfo, Verdict::Sums)
     );
     assert_eq!(growth.slab_bytes >> 10, 31_814_260 - 16_161_044);
+    let look = Look::of(&found).unwrap();
+    let told = Answer::of(&look, &found).unwrap();
+    let order = |note: &String| note.starts_with("readings of a text are taken in its order");
+    assert!(told.notes.iter().any(order));
     let twice = pasted("several-in-one-paste/hour5-grep.txt");
     let growth = Look::of(&twice).unwrap().growth.unwrap();
     assert_eq!(
