@@ -20,7 +20,6 @@ mod table;
 use std::cell::LazyCell;
 use std::collections::BTreeMap;
 
-use quarry_core::era::Era;
 use serde_json::{Value, json};
 
 use crate::file::ReportError;
@@ -53,7 +52,6 @@ pub(crate) fn read(file: &str, text: &str) -> Result<Vec<Moment>, ReportError> {
     for (listing, excerpt) in one_each(&found.listings) {
         let mut moment = moment(file, listing, excerpt)?;
         found.facts.add(&mut moment, listing.line);
-        check_sheaves(&mut moment);
         if listing.form == Form::Oom {
             moment.insert("oom".to_string(), json!(*sums));
         }
@@ -339,22 +337,6 @@ fn crash(file: &str, listing: &Listing) -> Result<Moment, ReportError> {
         moment.insert("hidden".to_string(), json!(hidden));
     }
     Ok(moment)
-}
-
-/// Leaves the hidden state out that crash read of a kernel with sheaves: it lists slabs alone.
-fn check_sheaves(moment: &mut Moment) {
-    let release = moment.get("kernel_release").and_then(Value::as_str);
-    let has_sheaves = release
-        .and_then(Era::parse)
-        .is_some_and(|era| era >= Era::V6_18);
-    if has_sheaves && moment.remove("hidden").is_some() {
-        let note =
-            "crash lists slabs, not the sheaves of this release: what CPUs hold is estimated";
-        let notes = moment.entry("notes").or_insert_with(|| json!([]));
-        if let Value::Array(notes) = notes {
-            notes.push(note.into());
-        }
-    }
 }
 
 #[cfg(test)]

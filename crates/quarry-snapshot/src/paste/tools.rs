@@ -178,6 +178,9 @@ fn slub_caches_have_their_hidden_state() {
     assert!(with("6.12.1").hidden.is_some());
     let sheaves = with("6.18.3");
     assert!(sheaves.hidden.is_none() && sheaves.notes.iter().any(|note| note.contains("sheaves")));
+    let uname = "Linux host 6.18.3 #1 SMP x86_64 GNU/Linux\n";
+    let sheaves = all(&format!("{uname}{}", sample("crash-S.txt"))).remove(0);
+    assert!(sheaves.hidden.is_none());
 }
 
 /// In the format of the sample: two nodes and two CPUs, one with slabs on its list.

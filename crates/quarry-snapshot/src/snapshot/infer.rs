@@ -1,9 +1,11 @@
 //! Facts that follow from others: pages, words, releases and CPUs.
 
+use quarry_core::era::Era;
 use quarry_sim::PAGE_BYTES;
 
 use super::{Snapshot, fit};
 use crate::facts::{self, Origin};
+use crate::forms::Form;
 use crate::machine;
 
 impl Snapshot {
@@ -14,6 +16,19 @@ impl Snapshot {
         architecture
             .and_then(machine::page_of_architecture)
             .is_some()
+    }
+
+    /// Leaves the hidden state out that crash read of a kernel with sheaves: it lists slabs alone.
+    pub(super) fn check_sheaves(&mut self) {
+        let era = self.release.as_deref().and_then(Era::parse);
+        if self.form == Form::Crash
+            && era.is_some_and(|era| era >= Era::V6_18)
+            && self.hidden.take().is_some()
+        {
+            let note =
+                "crash lists slabs, not the sheaves of this release: what CPUs hold is estimated";
+            self.notes.push(note.to_string());
+        }
     }
 
     /// True for a kernel whose words have 32 bits: its architecture or its release says so, or sizes of objects do. Those of

@@ -73,6 +73,7 @@ fn moment(file: &str, root: &Object) -> Result<Snapshot, ReportError> {
         snapshot.page_owners = Some(PageOwners::deserialize(owners).map_err(part)?);
     }
     meta(&mut snapshot, root).map_err(|what| ReportError::bad(file, "snapshot", what))?;
+    snapshot.check_sheaves();
     Ok(snapshot)
 }
 

@@ -352,6 +352,7 @@ impl Snapshot {
             if told(&self.facts.release).is_none() {
                 (self.release, self.facts.release) = (Some(release.clone()), Origin::Asked);
                 self.releases = None;
+                self.check_sheaves();
             }
         }
         if let Some(cpus) = asked.cpus {
