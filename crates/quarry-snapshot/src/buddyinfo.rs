@@ -65,6 +65,14 @@ pub struct Buddyinfo {
 }
 
 impl Pagetypeinfo {
+    /// Pageblocks of a migrate type in one of the rows of `blocks`; `None` if the kernel has no such type.
+    #[must_use]
+    pub fn blocks_of(&self, zone: &ZoneRow, migratetype: &str) -> Option<u64> {
+        let mut types = self.migratetypes.iter().zip(&zone.counts);
+        let (_, count) = types.find(|(name, _)| *name == migratetype)?;
+        Some(*count)
+    }
+
     /// The free blocks of each zone, of all types.
     #[must_use]
     pub fn zones(&self) -> Buddyinfo {

@@ -30,6 +30,8 @@ use serde::Serialize;
 use crate::error::LabError;
 use quarry_state::{Fit, Prediction, Question, State};
 
+use owners::sum;
+
 pub use answer::Answer;
 pub use ask::{WhatIf, later_releases};
 pub use bare::{Bare, TABLES as BARE_TABLES};
@@ -142,14 +144,7 @@ pub struct Blocks {
 impl Blocks {
     fn of(snapshot: &Snapshot) -> Option<Self> {
         let found = snapshot.pagetypeinfo.as_ref()?;
-        let of_type = |name: &str| {
-            let place = found.migratetypes.iter().position(|known| known == name)?;
-            let counts = found
-                .blocks
-                .iter()
-                .filter_map(|zone| zone.counts.get(place));
-            Some(counts.fold(0, |sum: u64, count| sum.saturating_add(*count)))
-        };
+        let of_type = |name| sum(found.blocks.iter().map(|zone| found.blocks_of(zone, name)));
         let counts = found.blocks.iter().flat_map(|zone| &zone.counts);
         Some(Self {
             block_bytes: snapshot.page_bytes.checked_shl(found.pageblock_order)?,

@@ -7,6 +7,8 @@ use quarry_view::{Spec, column};
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::owners::sum;
+
 pub(super) const ZONES: Spec = Spec {
     title: "Free pages",
     rows: "zones",
@@ -73,27 +75,19 @@ impl<'a> Zones<'a> {
         });
         let rows = snapshot.buddyinfo.iter().flat_map(|free| &free.zones);
         let zones = rows.map(|row| {
-            let of_type = |name: &str| {
-                let types = types?;
-                let place = types.migratetypes.iter().position(|known| known == name)?;
+            let blocks = types.and_then(|types| {
                 let mut blocks = types.blocks.iter();
                 let blocks = blocks.find(|it| (it.node, &it.zone) == (row.node, &row.zone))?;
-                blocks.counts.get(place).copied()
+                Some((types, blocks))
+            });
+            let of_type = |name| {
+                let (types, zone) = blocks?;
+                types.blocks_of(zone, name)
             };
             let orders = || row.counts.iter().zip(0_u32..);
             let pages = |(blocks, order): (&u64, u32)| blocks.saturating_mul(1 << order);
             let huge = orders().filter(|(_, order)| *order >= huge_order);
             let largest = orders().filter(|(blocks, _)| **blocks > 0).last();
-            let blocks = types.and_then(|types| {
-                let mut blocks = types.blocks.iter();
-                let blocks = blocks.find(|it| (it.node, &it.zone) == (row.node, &row.zone))?;
-                Some(
-                    blocks
-                        .counts
-                        .iter()
-                        .fold(0_u64, |sum, of| sum.saturating_add(*of)),
-                )
-            });
             OfZone {
                 node: row.node,
                 zone: &row.zone,
@@ -103,7 +97,7 @@ impl<'a> Zones<'a> {
                 huge_pages: huge.map(pages).fold(0, u64::saturating_add),
                 unmovable_blocks: of_type("Unmovable"),
                 reclaimable_blocks: of_type("Reclaimable"),
-                blocks,
+                blocks: blocks.and_then(|(_, zone)| sum(zone.counts.iter().copied().map(Some))),
             }
         });
         Self {
