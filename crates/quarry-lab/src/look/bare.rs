@@ -228,14 +228,19 @@ impl<'a> Bare<'a> {
         let listed = self.cache_bytes.iter().map(|cache| cache.total_bytes);
         let listed = listed.fold(0, u64::saturating_add);
         if let Some(totals) = snapshot.excerpt.and_then(|excerpt| excerpt.totals) {
-            sentences.push(format!(
-                "{name} has {} in {} slabs of {} caches, {} of it in {} objects.",
-                bytes(totals.slab_bytes),
-                totals.slabs,
-                totals.caches,
-                bytes(totals.object_bytes),
-                totals.num_objs
-            ));
+            let objects = bytes(totals.object_bytes);
+            let (slabs, caches) = (totals.slabs, totals.caches);
+            let count = totals.num_objs;
+            sentences.push(match totals.slab_bytes {
+                // The head of slabtop has objects alone.
+                0 => format!(
+                    "{name} has {objects} in {count} objects, in {slabs} slabs of {caches} caches."
+                ),
+                all => format!(
+                    "{name} has {} in {slabs} slabs of {caches} caches, {objects} of it in {count} objects.",
+                    bytes(all)
+                ),
+            });
         }
         if let Some(most) = self.cache_bytes.first() {
             // Two reports tell.

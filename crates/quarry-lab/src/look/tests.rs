@@ -501,6 +501,22 @@ fn listed_slabs_and_flags_are_facts() {
     assert_eq!(look.parts.debugging_bytes, 2578 * 15 * (528 - 192));
 }
 
+/// A head of slabtop has no bytes of slabs.
+#[test]
+fn sums_of_a_head() {
+    let head = " Active / Total Objects (% used)    : 100 / 200 (50.0%)\n\
+        \x20Active / Total Slabs (% used)      : 10 / 10 (100.0%)\n\
+        \x20Active / Total Caches (% used)     : 60 / 90 (66.7%)\n\
+        \x20Active / Total Size (% used)       : 30.00K / 40.00K (75.0%)\n\
+        \x20 OBJS ACTIVE  USE OBJ SIZE  SLABS OBJ/SLAB CACHE SIZE NAME\n";
+    let told = [Snapshot::parse("f", head, None).unwrap()];
+    let bare = Bare::of(&told).unwrap();
+    assert_eq!(
+        bare.finding,
+        "f has 40 KiB in 200 objects, in 10 slabs of 90 caches."
+    );
+}
+
 /// Room for huge pages is counted, and that it is assumed is said.
 #[test]
 fn free_pages_have_room_for_huge_ones() {
