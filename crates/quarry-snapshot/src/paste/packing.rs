@@ -156,6 +156,9 @@ fn is_word(text: &str) -> bool {
 
 /// Numbers without the commas between their thousands; decimal commas have a unit behind them, or two digits.
 fn ungrouped(line: &str) -> String {
+    if !line.contains(',') {
+        return line.to_string();
+    }
     let is_grouped = |word: &str| {
         let mut groups = word.split(',');
         let digits = |group: &str| group.bytes().all(|b| b.is_ascii_digit());
