@@ -38,8 +38,8 @@ pub enum Source {
 }
 
 impl Source {
-    /// Opens what a file is, by its first bytes, or a folder: a trace, or snapshots, of a boot the one with this stage. Bundled names are
-    /// traces.
+    /// Opens what a file is, by its first bytes, or a folder: a trace, or snapshots, of a boot the one with this stage.
+    /// Bundled names are traces.
     ///
     /// # Errors
     ///

@@ -73,7 +73,7 @@ pub enum Form {
     Crash,
     /// Text of the `slabinfo` tool of the kernel tree.
     SlabTool,
-    /// Text of `slabinfo -T`, the sums of that tool.
+    /// Sums alone: text of `slabinfo -T` of that tool, or a head of slabtop without rows.
     SlabTotals,
     /// Table of a kernel's log when memory was exhausted.
     Oom,

@@ -383,7 +383,7 @@ fn busiest(snapshot: &Snapshot) -> u32 {
 }
 
 /// CPUs that hold a slab; sysfs counts the slabs of their partial lists with them.
-pub(crate) fn users(cache: &CacheAttributes) -> u64 {
+fn users(cache: &CacheAttributes) -> u64 {
     let held = cache.number("cpu_slabs").unwrap_or(0);
     held.saturating_sub(cache.cpu_partial_slabs().unwrap_or(0))
 }

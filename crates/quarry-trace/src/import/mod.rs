@@ -3,8 +3,8 @@
 //!
 //! The reader of text holds one block of text, and events of ftrace as long as they may come out of order
 //! ([`buffers`]). [`unquote`] takes off what pasting added. [`line`] decides whether a line is one of our events,
-//! belongs to another tracepoint, or is bad, and [`cut`] whether it stops early. [`fields`] reads the event, [`crate::TraceBuilder`] makes rows
-//! of it.
+//! belongs to another tracepoint, or is bad, and [`cut`] whether it stops early. [`fields`] reads the event,
+//! [`crate::TraceBuilder`] makes rows of it.
 
 mod binary;
 mod buffers;

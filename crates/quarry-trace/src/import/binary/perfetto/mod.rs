@@ -166,7 +166,7 @@ impl Perfetto {
         end.saturating_sub(begin).max(bundles)
     }
 
-    /// Kinds of events that were switched on, as far as the trace has the recorder's settings.
+    /// Kinds of events that were switched on; none if the trace lacks the recorder's settings.
     pub(super) fn recorded(&self) -> Vec<Kind> {
         let is_of = |names: &[String], kind: Kind| {
             let names = names
