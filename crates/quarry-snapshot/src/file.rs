@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io::{self, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Reason why a kernel's report cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -64,4 +64,21 @@ pub fn read_report(path: &Path) -> Result<String, ReportError> {
             "it is not a text: not UTF-8",
         ))
     })
+}
+
+/// A file of the machine whose files are below `root`.
+pub(crate) fn at(root: &Path, path: &str) -> PathBuf {
+    root.join(path.trim_start_matches('/'))
+}
+
+/// Says what to do where the kernel lets only root read.
+pub(crate) fn explain_permission(error: ReportError) -> ReportError {
+    match error {
+        ReportError::Read { file, source } if source.kind() == io::ErrorKind::PermissionDenied => {
+            let what = "only root may read it: run quarry as root";
+            let source = io::Error::new(source.kind(), what);
+            ReportError::Read { file, source }
+        }
+        error => error,
+    }
 }

@@ -1,8 +1,9 @@
 //! A real kernel's reports about its slab caches: slabinfo, sysfs, and both as a snapshot; and
-//! about its pages: zoneinfo, buddyinfo, pagetypeinfo, vmstat.
+//! about its pages: zoneinfo, buddyinfo, pagetypeinfo, vmstat, and kpageflags by block.
 #![forbid(unsafe_code)]
 
 mod allocinfo;
+pub mod blocks;
 pub mod buddyinfo;
 mod ends;
 mod facts;
@@ -21,6 +22,7 @@ mod words;
 pub mod zoneinfo;
 
 pub use allocinfo::CallSite;
+pub use blocks::BlockMap;
 pub use buddyinfo::{Buddyinfo, Pagetypeinfo};
 pub use ends::{End, EndReports};
 pub use facts::{Facts, Origin, Releases};

@@ -67,6 +67,13 @@ pub struct Zoneinfo {
 }
 
 impl Zoneinfo {
+    /// Pages on the CPUs' lists of all zones.
+    #[must_use]
+    pub fn on_cpu_lists(&self) -> u64 {
+        let lists = self.zones.iter().flat_map(|zone| &zone.pagesets);
+        lists.fold(0, |sum, list| sum.saturating_add(list.count))
+    }
+
     /// Reads a copy of `/proc/zoneinfo`, which may be packed with gzip.
     ///
     /// # Errors

@@ -1,8 +1,7 @@
 //! A snapshot of this machine.
 
 use std::fs;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use quarry_core::page::SYSCTLS;
@@ -11,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::{Snapshot, folder};
 use crate::allocinfo;
-use crate::file::ReportError;
+use crate::file::{ReportError, at, explain_permission};
 use crate::forms::Form;
 use crate::slabinfo::Slabinfo;
 
@@ -147,20 +146,4 @@ fn texts(root: &Path) -> impl Iterator<Item = (String, Value)> {
         };
         Some((key.to_string(), json!(text)))
     })
-}
-
-fn at(root: &Path, path: &str) -> PathBuf {
-    root.join(path.trim_start_matches('/'))
-}
-
-/// Says what to do where the kernel lets only root read.
-fn explain_permission(error: ReportError) -> ReportError {
-    match error {
-        ReportError::Read { file, source } if source.kind() == io::ErrorKind::PermissionDenied => {
-            let what = "only root may read it: run quarry as root";
-            let source = io::Error::new(source.kind(), what);
-            ReportError::Read { file, source }
-        }
-        error => error,
-    }
 }
