@@ -318,10 +318,9 @@ fn crash(file: &str, listing: &Listing) -> Result<Moment, ReportError> {
         };
         let mut cache = cache.clone();
         if let Some(slabs) = listing.slabs.get(&place).filter(|slabs| !slabs.is_empty()) {
-            match slabs.complete(&mut cache) {
+            match slabs.clone().complete(&mut cache) {
                 Some(state) => _ = hidden.caches.insert(cache.name.clone(), state),
-                None if slabs.is_slub() => doubtful.push(cache.name.clone()),
-                None => {}
+                None => doubtful.push(cache.name.clone()),
             }
         }
         caches.push(cache);
