@@ -17,7 +17,6 @@ mod listing;
 mod packing;
 mod table;
 
-use std::cell::LazyCell;
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
@@ -47,18 +46,39 @@ const SAME: u64 = 50;
 pub(crate) fn read(file: &str, text: &str) -> Result<Vec<Moment>, ReportError> {
     let lines = packing::lines(text);
     let found = listing::find(&lines);
-    let sums = LazyCell::new(|| log::sums(lines.iter().map(|line| line.text.as_str())));
+    let sums_of = |from: usize, to: usize| {
+        let within = lines
+            .iter()
+            .filter(|line| (from..to).contains(&line.number));
+        log::sums(within.map(|line| line.text.as_str()))
+    };
     let mut moments = Vec::new();
+    // The sums of a report stand above its table.
+    let mut from = 0;
     for (listing, excerpt) in one_each(&found.listings) {
         let mut moment = moment(file, listing, excerpt)?;
         found.facts.add(&mut moment, listing.line);
         if listing.form == Form::Oom {
-            moment.insert("oom".to_string(), json!(*sums));
+            let above = sums_of(from, listing.line).pop();
+            let is_last = found
+                .listings
+                .iter()
+                .all(|other| other.line <= listing.line);
+            let below = || sums_of(listing.line, usize::MAX).into_iter().next();
+            let sums = above.or_else(|| if is_last { below() } else { None });
+            moment.insert("oom".to_string(), json!(sums.unwrap_or_default()));
+            from = listing.line;
         }
         moments.push(moment);
     }
     if moments.is_empty() && !found.failed.is_empty() {
-        let mut moment = rows::moment(Form::Unable, file, &log::failed(&found.failed), None)?;
+        let (caches, of_groups) = log::failed(&found.failed);
+        let note = (of_groups > 0).then(|| {
+            format!("caches of memory groups are added to the root's of their name: {of_groups}")
+        });
+        let mut moment = rows::moment(Form::Unable, file, &caches, note)?;
+        let part = Excerpt { totals: None };
+        moment.insert("excerpt".to_string(), json!(part));
         found.facts.add(&mut moment, usize::MAX);
         moments.push(moment);
     }
@@ -80,11 +100,17 @@ pub(crate) fn read(file: &str, text: &str) -> Result<Vec<Moment>, ReportError> {
             return Ok(vec![moment]);
         }
         // A report of exhausted memory need not have a table.
-        if sums.slab_unreclaimable_pages.is_some() {
+        for sums in sums_of(0, usize::MAX) {
+            if sums.slab_unreclaimable_pages.is_none() {
+                continue;
+            }
             let mut moment = Form::Oom.named();
-            moment.insert("oom".to_string(), json!(*sums));
+            moment.insert("oom".to_string(), json!(sums));
             found.facts.add(&mut moment, usize::MAX);
-            return Ok(vec![moment]);
+            moments.push(moment);
+        }
+        if !moments.is_empty() {
+            return Ok(moments);
         }
         let has_free = facts::FREE.into_iter().any(|key| found.facts.has(key));
         for meminfo in found.facts.each(facts::MEMINFO) {
