@@ -6,6 +6,7 @@ use quarry_sim::PAGE_BYTES;
 use super::{Snapshot, fit};
 use crate::facts::{self, Origin};
 use crate::forms::Form;
+use crate::hidden::HiddenState;
 use crate::machine;
 
 impl Snapshot {
@@ -31,6 +32,21 @@ impl Snapshot {
         }
     }
 
+    /// True if the hidden state may lack what sheaves hold: crash lists slabs alone, and nothing says that the release has no
+    /// sheaves. SLAB's kernels have none.
+    #[must_use]
+    pub fn may_hide_sheaves(&self) -> bool {
+        let is_slub = |hidden: &HiddenState| {
+            let mut caches = hidden.caches.values();
+            caches.any(|cache| cache.cpu_slabs().next().is_some() || cache.listed_slabs() > 0)
+        };
+        let dated = self
+            .releases
+            .is_some_and(|releases| releases.last < Era::V6_18);
+        let is_known = self.release.as_deref().and_then(Era::parse).is_some() || dated;
+        self.form == Form::Crash && !is_known && self.hidden.as_ref().is_some_and(is_slub)
+    }
+
     /// True for a kernel whose words have 32 bits: its architecture or its release says so, or sizes of objects do. Those of
     /// 64 bits are multiples of 8.
     #[must_use]
@@ -47,8 +63,8 @@ impl Snapshot {
             "powerpc-smp",
         ];
         const ODD_MIN: usize = 2;
-        // A buffer head has 56 bytes instead of 104.
-        const HEAD_BYTES: u64 = 96;
+        // A buffer head has 48 to 64 bytes instead of 88 to 104.
+        const HEAD_BYTES: u64 = 80;
         if let Some(architecture) = &self.architecture {
             return machine::has_32_bits(architecture);
         }

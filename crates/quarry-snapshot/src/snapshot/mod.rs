@@ -14,6 +14,7 @@
 //!   `sysfs_slab_changed_since_boot`; one of them `cpus`, `version`, `cmdline` and `aliases`;
 //!   `page_kB` stands beside the stages.
 
+mod doubts;
 pub(crate) mod folder;
 mod infer;
 mod json;
@@ -273,6 +274,7 @@ impl Snapshot {
                 .and_then(machine::page_of_architecture);
             let told = snapshot.oom.and_then(|oom| oom.page_bytes);
             snapshot.page_bytes = told.or(one).unwrap_or(snapshot.page_bytes);
+            snapshot.doubt();
             return Ok(self);
         }
         if snapshot.slabinfo.rows.is_empty() {
@@ -304,17 +306,7 @@ impl Snapshot {
             );
             return Err(ReportError::bad(&file, "caches", what));
         }
-        // Slab has kmallocs beyond the largest class, too: some MB.
-        if let Some(told) = snapshot.meminfo_slab_bytes
-            && snapshot.slab_bytes() < told / 2
-        {
-            let note = format!(
-                "the caches have {} of the {} MiB of meminfo's Slab: the list is not whole, or not of the same time",
-                snapshot.slab_bytes() >> 20,
-                told >> 20
-            );
-            snapshot.notes.push(note);
-        }
+        snapshot.doubt();
         Ok(self)
     }
 
