@@ -167,6 +167,16 @@ impl<'a> State<'a> {
                 ),
             });
         }
+        if let Some(release) = &self.snapshot.release
+            && Era::parse(release).is_none()
+        {
+            guessed.push(format!(
+                "the kernel is {release}, which is none from {} to {}: the rules of {} are taken",
+                Era::FIRST,
+                Era::LAST,
+                first.design
+            ));
+        }
         let mut settings = first.booted_with.iter();
         let limit = settings.find(|setting| setting.name() == MAX_ORDER);
         if let (None, Some(limit)) = (&self.snapshot.cmdline, limit) {
