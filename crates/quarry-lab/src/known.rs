@@ -57,7 +57,15 @@ pub fn notes(snapshot: &Snapshot) -> Vec<String> {
     let hidden = snapshot.hidden.as_ref();
     let exact = hidden.map(|hidden| {
         let by = &hidden.read_by;
-        format!("exact ({by}): what CPUs, sheaves and barns hold was read, not estimated")
+        match snapshot.may_hide_sheaves() {
+            true => format!(
+                "what CPUs hold was read ({by}); exact if the release, which is not told, is before 6.18 (--kernel): sheaves of \
+                 later ones are not listed"
+            ),
+            false => {
+                format!("exact ({by}): what CPUs, sheaves and barns hold was read, not estimated")
+            }
+        }
     });
     exact.into_iter().chain(lacks(snapshot)).collect()
 }

@@ -232,14 +232,8 @@ fn is_same_moment(one: &Listing, other: &Listing) -> bool {
 
 /// The sums of caches that a table leaves out; `None` if it seems whole.
 fn excerpt(listing: &Listing, totals: Option<Totals>) -> Option<Excerpt> {
-    // Its own rows exceed a head of another reading. The head of slabinfo, the tool, counts those in use.
-    let objects = listing.rows.iter().filter_map(|row| match row {
-        Row::Reported(cache) => Some(cache.row.active_objs),
-        row => row.objects(),
-    });
-    let objects = objects.fold(0, u64::saturating_add);
-    let totals =
-        totals.filter(|totals| objects <= totals.num_objs.saturating_add(totals.num_objs / SAME));
+    // Its own rows exceed a head of another reading.
+    let totals = totals.filter(|totals| !exceeds(objects_of(listing), totals.num_objs));
     let is_part = match totals {
         Some(totals) => totals.caches > listing.rows.len() as u64,
         None => {
@@ -255,6 +249,32 @@ fn excerpt(listing: &Listing, totals: Option<Totals>) -> Option<Excerpt> {
         }
     };
     (is_part && listing.form != Form::Oom).then_some(Excerpt { totals })
+}
+
+/// Objects of a table, as heads count them: that of slabinfo, the tool, has those in use.
+fn objects_of(listing: &Listing) -> u64 {
+    let objects = listing.rows.iter().filter_map(|row| match row {
+        Row::Reported(cache) => Some(cache.row.active_objs),
+        row => row.objects(),
+    });
+    objects.fold(0, u64::saturating_add)
+}
+
+/// True if a count is more than another by more than happens while both are printed.
+fn exceeds(count: u64, other: u64) -> bool {
+    count > other.saturating_add(other / SAME)
+}
+
+/// What rows and the head above them exclude: rows with more objects than all, or all rows with fewer.
+fn contradiction(listing: &Listing) -> Option<String> {
+    let (objects, totals) = (objects_of(listing), listing.totals?);
+    let all = totals.num_objs;
+    let are_all = listing.rows.len() as u64 >= totals.caches;
+    (exceeds(objects, all) || are_all && exceeds(all, objects)).then(|| {
+        format!(
+            "contradiction: the rows have {objects} objects, the head above them {all}: one is mistyped, or of another reading"
+        )
+    })
 }
 
 /// The moment of a table.
@@ -321,6 +341,7 @@ fn moment(file: &str, listing: &Listing, excerpt: Option<Excerpt>) -> Result<Mom
             "lines among the rows that are none, cut or damaged: {count}, the first is line {first}"
         ));
     }
+    notes.extend(contradiction(listing));
     if let Some(excerpt) = excerpt {
         notes.push(excerpt.note(listing.rows.len()));
         moment.insert("excerpt".to_string(), json!(excerpt));

@@ -78,6 +78,24 @@ impl Snapshot {
             || heads.is_some_and(|row| row.objsize < HEAD_BYTES)
     }
 
+    /// Bytes of all slabs by the sums of a file without slabs.
+    pub(super) fn sum_bytes(&self) -> Option<u64> {
+        let of_oom = || {
+            let sums = self.oom?;
+            let pages = sums
+                .slab_reclaimable_pages?
+                .checked_add(sums.slab_unreclaimable_pages?)?;
+            pages
+                .checked_mul(self.page_bytes)
+                .filter(|bytes| *bytes > 0)
+        };
+        let totals = self.excerpt.and_then(|excerpt| excerpt.totals);
+        let of_head = totals
+            .map(|totals| totals.slab_bytes)
+            .filter(|bytes| *bytes > 0);
+        of_oom().or(self.meminfo_slab_bytes).or(of_head)
+    }
+
     /// The page size that other facts give, with the reason.
     pub(super) fn page_bytes_inferred(&self) -> Option<(u64, Origin)> {
         if let Some((bytes, option)) = machine::page_of_options(&self.config) {
@@ -134,5 +152,42 @@ impl Snapshot {
                 (self.nr_cpu_ids, self.facts.nr_cpu_ids) = (Some(cpus), Origin::inferred(reason));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The sample of crash's lists of slabs names no release.
+    #[test]
+    fn sheaves_may_be_hidden_where_no_release_is_told() {
+        let text = include_str!("../../tests/data/forms/crash-S.txt");
+        let read = |text: &str| Snapshot::of_bytes("t", text.as_bytes()).unwrap().remove(0);
+        assert!(read(text).may_hide_sheaves());
+        assert!(!read(&format!("RELEASE: 6.12.1\n{text}")).may_hide_sheaves());
+        let dated = text.replace("corrupter_slab_cache", "kmalloc-2048");
+        assert!(!read(&dated).may_hide_sheaves());
+        let slab = include_str!("../../tests/data/forms/crash-S-slab.txt");
+        assert!(!read(slab).may_hide_sheaves());
+    }
+
+    /// A buffer head of 2.6.9 has 88 bytes on 64 bits.
+    #[test]
+    fn buffer_heads_tell_the_bits_of_words() {
+        let head = |bytes: u64| Snapshot {
+            slabinfo: crate::Slabinfo {
+                rows: vec![crate::SlabinfoRow {
+                    name: "buffer_head".to_string(),
+                    objsize: bytes,
+                    ..crate::SlabinfoRow::default()
+                }],
+            },
+            ..Snapshot::default()
+        };
+        assert_eq!(
+            [52, 56, 88, 104].map(|bytes| head(bytes).is_32_bit()),
+            [true, true, false, false]
+        );
     }
 }

@@ -189,19 +189,31 @@ impl Snapshot {
         Ok(good)
     }
 
-    /// Leaves out the moments that have bytes alone, with a note, if others have slabs.
+    /// Leaves out the moments that have bytes alone, if others have slabs. A note compares the sums, which both have.
     pub fn with_slabs(moments: &mut Vec<Self>) {
         let has_slabs = |moment: &Self| moment.detail() > Detail::Bytes;
         if !moments.iter().any(has_slabs) {
             return;
         }
-        let left_out = moments.extract_if(.., |moment| !has_slabs(moment));
-        let names = left_out.map(|moment| format!("{} ({})", moment.file, moment.form.name()));
-        let names: Vec<String> = names.collect();
-        if let (Some(last), false) = (moments.last_mut(), names.is_empty()) {
-            let names = names.join(", ");
-            last.notes
-                .push(format!("left out, as they have no slabs: {names}"));
+        let left_out: Vec<Self> = moments
+            .extract_if(.., |moment| !has_slabs(moment))
+            .collect();
+        let Some(last) = moments.last_mut() else {
+            return;
+        };
+        let own = last.meminfo_slab_bytes.unwrap_or(last.slab_bytes());
+        for other in left_out {
+            let sum = other.sum_bytes().map_or_else(String::new, |sum| {
+                let [there, here] = [sum, own].map(|bytes| bytes >> 20);
+                format!(
+                    "; its sum is {there} MiB of slabs, {here} MiB in {}",
+                    last.file
+                )
+            });
+            let (file, form) = (&other.file, other.form.name());
+            last.notes.push(format!(
+                "left out, as it has no slabs: {file} ({form}){sum}"
+            ));
         }
     }
 
