@@ -536,7 +536,7 @@ fn free_pages_have_room_for_huge_ones() {
 #[test]
 fn nothing_is_estimated_of_what_crash_counts() {
     let rows: Vec<_> = (0..12)
-        .map(|at| row(&format!("kmalloc-{at}"), 256, 16, 100, 1500))
+        .map(|at| row(&format!("thing-{at}"), 256, 16, 100, 1500))
         .collect();
     let of_form = |form| Snapshot {
         form,
