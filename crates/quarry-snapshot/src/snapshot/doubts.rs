@@ -63,6 +63,7 @@ impl Snapshot {
     /// `Slab:` of meminfo and the sum of the caches. Slab has kmallocs beyond the largest class, too: some MB.
     fn doubt_slab(&self) -> Option<String> {
         let (told, listed) = (self.meminfo_slab_bytes?, self.slab_bytes());
+        (self.detail() > Detail::Bytes).then_some(())?;
         let [told_mib, listed_mib] = [told, listed].map(|bytes| bytes >> 20);
         let far = told.abs_diff(listed) > SUM_BYTES;
         match listed {
@@ -251,6 +252,7 @@ mod tests {
             told("Slab: 20000 kB")[0].contains("40 MiB, more than the 19 MiB of meminfo's Slab")
         );
         assert!(told("Slab: 90000 kB").is_empty(), "one row is an excerpt");
+        assert_eq!(notes("MemTotal: 900000 kB\nSlab: 90000 kB\n"), [""; 0]);
         let both = told("Slab: 42000 kB\nSReclaimable: 42000 kB\nSUnreclaim: 42000 kB");
         assert!(both[0].contains("82 MiB, Slab 41 MiB"), "{both:?}");
         let whole = Snapshot {
