@@ -232,7 +232,7 @@ fn this_computer_has_the_slabs_of_slabinfo_and_meminfo() {
     panic!("slabinfo changes all the time");
 }
 
-/// What a file is ends with 1, whichever command asks and whatever the file lacks; options with 2.
+/// A file that cannot answer ends any command with 1, whatever it lacks; options end it with 2.
 #[test]
 fn files_that_cannot_answer_have_one_exit_code() {
     let dir = tempfile::tempdir().unwrap();

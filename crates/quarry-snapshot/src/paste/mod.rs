@@ -265,7 +265,7 @@ fn exceeds(count: u64, other: u64) -> bool {
     count > other.saturating_add(other / SAME)
 }
 
-/// What rows and the head above them exclude: rows with more objects than all, or all rows with fewer.
+/// Contradiction of rows and the head above them: more objects than it has, or fewer in all caches.
 fn contradiction(listing: &Listing) -> Option<String> {
     let (objects, totals) = (objects_of(listing), listing.totals?);
     let all = totals.num_objs;

@@ -353,3 +353,30 @@ fn rows_that_their_head_excludes_are_noted() {
     assert!(noted(text(2, "21000")) && noted(text(90, "21000")));
     assert!(noted(text(2, "210")) && !noted(text(90, "210")));
 }
+
+/// The sums of a report stand above its table: the last report's are not those of all.
+#[test]
+fn oom_reports_have_their_own_sums() {
+    let report = |pages: u64, ram: u64| {
+        format!(
+            "slab_reclaimable:10 slab_unreclaimable:{pages}\n{ram} pages RAM\nUnreclaimable slab info:\nName Used Total\n\
+             kmalloc-2k 80KB 80KB\nRAWv6 8KB 8KB\nUDPv6 8KB 8KB\n"
+        )
+    };
+    let two = format!("{}Tasks state\n\n{}", report(20, 1000), report(30, 2000));
+    let sums = |text: &str| -> Vec<_> {
+        let found = all(text).into_iter().filter_map(|one| one.oom);
+        found
+            .map(|oom| (oom.slab_unreclaimable_pages, oom.ram_pages))
+            .collect()
+    };
+    assert_eq!(sums(&two), [(Some(20), Some(1000)), (Some(30), Some(2000))]);
+    // Without tables, too.
+    let bare: String = two
+        .lines()
+        .filter(|line| line.contains(':') || line.contains("RAM"))
+        .filter(|line| !line.contains("slab info"))
+        .flat_map(|line| [line, "\n"])
+        .collect();
+    assert_eq!(sums(&bare), sums(&two));
+}

@@ -126,7 +126,7 @@ impl Snapshot {
     }
 }
 
-/// What excludes each other in a row of any form.
+/// Contradiction in a row of any form.
 fn contradiction(row: &SlabinfoRow, page_bytes: u64) -> Option<String> {
     let slab = row.pagesperslab.saturating_mul(page_bytes);
     let objects = row.objsize.saturating_mul(row.objperslab);
@@ -147,7 +147,7 @@ fn contradiction(row: &SlabinfoRow, page_bytes: u64) -> Option<String> {
     }
 }
 
-/// Objects and slabs that exclude each other. Slabs of lower orders have fewer objects; SLAB has none of these, nor have
+/// Contradiction of objects and slabs. Slabs of lower orders have fewer objects; SLAB has none of these, nor have
 /// caches whose slabs are a page.
 fn contradiction_of_counts(row: &SlabinfoRow) -> Option<String> {
     let full = row.num_slabs.saturating_mul(row.objperslab);
