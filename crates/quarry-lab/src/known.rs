@@ -88,7 +88,7 @@ pub fn lacks(snapshot: &Snapshot) -> Vec<String> {
     let lacks = lacks.map(|lacks| format!("read as {form}: {lacks}"));
     let detail = match snapshot.detail() {
         Detail::Slabinfo => {
-            Some("no sysfs: flags, merged caches and what CPUs hold are estimated".to_string())
+            Some("no sysfs: flags, merged caches and what CPUs hold are not told".to_string())
         }
         Detail::Bytes | Detail::Thin | Detail::Sysfs | Detail::Exact => None,
     };

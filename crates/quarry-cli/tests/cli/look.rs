@@ -48,7 +48,7 @@ fn one_snapshot_is_divided() {
             "has 4.3 MiB in slabs (0.4 % of memory), 9.1 % of it reclaimable",
             "filp has most, 3.9 MiB (90.9 %)",
             "meminfo's Slab 4.4 MiB",
-            "what CPUs hold are estimated",
+            "what CPUs hold are not told",
             "partly filled slabs",
             "Caches cache slabs",
             "dentry *",

@@ -202,7 +202,7 @@ fn head(look: &Look, snapshot: &Snapshot) -> Vec<String> {
     lines.extend(known::notes(snapshot));
     lines.extend(look.guessed.iter().cloned());
     lines.extend(look.cpus_are_untold.then(|| {
-        "what CPUs hold is not estimated, and counts as live objects: the caches listed are too few to guess the number of \
+        "what CPUs hold counts as live objects: the caches listed are too few to guess the number of \
          CPUs (--had-cpus)"
             .to_string()
     }));
@@ -247,7 +247,7 @@ mod tests {
         assert!(
             notes
                 .iter()
-                .any(|note| note.contains("what CPUs hold is not estimated"))
+                .any(|note| note.contains("what CPUs hold counts as live objects"))
         );
         assert_eq!(
             (look.parts.held_bytes, look.parts.live_bytes),
