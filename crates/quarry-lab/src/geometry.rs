@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::error::LabError;
-use quarry_state::{OF_32_BITS, State};
+use quarry_state::{OF_32_BITS, State, refused};
 
 /// A question: one cache on one machine.
 #[derive(Clone, Debug)]
@@ -226,13 +226,11 @@ pub fn settings_of(design: DesignSpec, settings: &[Setting]) -> Result<Tuning, L
 ///
 /// # Errors
 ///
-/// [`LabError::Usage`] if this build does not have the kernel's design, or if it is a 32-bit kernel.
+/// [`LabError::Usage`] if this build does not have the kernel's design, [`LabError::Report`] if it is a 32-bit kernel.
 pub fn of_snapshot(snapshot: &Snapshot) -> Result<Vec<OfSnapshot>, LabError> {
     if snapshot.is_32_bit() {
-        let file = &snapshot.file;
-        return Err(LabError::Usage(format!(
-            "{file} is {OF_32_BITS}; 32-bit kernels are not supported"
-        )));
+        let what = format!("it is {OF_32_BITS}; 32-bit kernels are not supported");
+        return Err(refused(snapshot, what).into());
     }
     let state = State::of(snapshot)?;
     let design = state.design();

@@ -57,7 +57,15 @@ pub fn notes(snapshot: &Snapshot) -> Vec<String> {
     let hidden = snapshot.hidden.as_ref();
     let exact = hidden.map(|hidden| {
         let by = &hidden.read_by;
-        format!("exact ({by}): what CPUs, sheaves and barns hold was read, not estimated")
+        match snapshot.may_hide_sheaves() {
+            true => format!(
+                "what CPUs hold was read ({by}); exact if the release, which is not told, is before 6.18 (--kernel): sheaves of \
+                 later ones are not listed"
+            ),
+            false => {
+                format!("exact ({by}): what CPUs, sheaves and barns hold was read, not estimated")
+            }
+        }
     });
     exact.into_iter().chain(lacks(snapshot)).collect()
 }
@@ -80,7 +88,7 @@ pub fn lacks(snapshot: &Snapshot) -> Vec<String> {
     let lacks = lacks.map(|lacks| format!("read as {form}: {lacks}"));
     let detail = match snapshot.detail() {
         Detail::Slabinfo => {
-            Some("no sysfs: flags, merged caches and what CPUs hold are estimated".to_string())
+            Some("no sysfs: flags, merged caches and what CPUs hold are not told".to_string())
         }
         Detail::Bytes | Detail::Thin | Detail::Sysfs | Detail::Exact => None,
     };

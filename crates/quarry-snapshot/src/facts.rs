@@ -227,6 +227,26 @@ pub(crate) fn releases_of(rows: &[SlabinfoRow]) -> Option<(Releases, String)> {
     (range.first <= range.last).then_some((range, reason))
 }
 
+/// The first name that a release does not have, with the releases that have it. A kernel that has SLAB's tunables and one
+/// after it are such, too.
+pub(crate) fn not_of(rows: &[SlabinfoRow], era: Era) -> Option<(&str, Releases)> {
+    let tunables = Releases {
+        first: Era::FIRST,
+        last: Era::V6_7,
+    };
+    let has_tunables = rows.iter().any(|row| row.limit > 0);
+    let of_names = rows.iter().flat_map(|row| {
+        let names = NAMES.iter().filter(|name| (name.is)(&row.name));
+        names.map(|name| {
+            let (first, last) = (name.first, name.last);
+            (row.name.as_str(), Releases { first, last })
+        })
+    });
+    let of_slab = has_tunables.then_some(("a cache with SLAB's tunables", tunables));
+    let mut all = of_names.chain(of_slab);
+    all.find(|(_, releases)| !releases.contains(era))
+}
+
 /// Caches that must have the same number of slabs to take it for the number of CPUs.
 const SAME_MIN: usize = 12;
 /// Smaller numbers of slabs are common for other reasons.

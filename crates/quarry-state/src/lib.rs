@@ -45,7 +45,7 @@ mod state;
 mod unknown;
 
 pub use draw::Draw;
-pub use error::StateError;
+pub use error::{StateError, refused};
 pub use kernel::names::kmalloc_class;
 pub use kernel::{Run, in_a_kernel, in_force};
 pub use lay::places::{Holding, OnCpu, Places, known_free, spread};

@@ -167,6 +167,16 @@ impl<'a> State<'a> {
                 ),
             });
         }
+        if let Some(release) = &self.snapshot.release
+            && Era::parse(release).is_none()
+        {
+            guessed.push(format!(
+                "the kernel is {release}, which is none from {} to {}: the rules of {} are taken",
+                Era::FIRST,
+                Era::LAST,
+                first.design
+            ));
+        }
         let mut settings = first.booted_with.iter();
         let limit = settings.find(|setting| setting.name() == MAX_ORDER);
         if let (None, Some(limit)) = (&self.snapshot.cmdline, limit) {
@@ -203,7 +213,10 @@ impl<'a> Observed<'a> {
     /// * Sheaves come out of slabs as a whole, so that what counts as active is a multiple of their capacity, but for
     ///   caches whose sheaves were emptied one object after the other: a shrink does that.
     /// * Where CPUs hold slabs, a cache with no more slabs than CPUs has all of them there, and all objects count as active.
-    fn look_shrunk(&self, caches: &[CacheState<'a>]) -> bool {
+    fn look_shrunk(&self, snapshot: &Snapshot, caches: &[CacheState<'a>]) -> bool {
+        if snapshot.form.counts_held_as_free() {
+            return false;
+        }
         let used = caches.iter().filter(|cache| {
             let debug = self.kernel.debug.flags(cache.row, cache.sysfs).debug();
             let is_known = cache.lay.is_exact || cache.row.limit > 0 || debug;
@@ -233,7 +246,7 @@ impl<'a> Observed<'a> {
                     .collect()
             };
             let all = caches(false);
-            let are_shrunk = self.look_shrunk(&all);
+            let are_shrunk = self.look_shrunk(snapshot, &all);
             (if are_shrunk { caches(true) } else { all }, are_shrunk)
         })
     }
@@ -263,9 +276,10 @@ impl<'a> CacheState<'a> {
             let hidden = snapshot.hidden(&row.name);
             Lay::of(row, sysfs, cpus, longest, &sheaves, hidden, is_shrunk)
         };
-        // With debugging no CPU holds a slab, nor in the smallest configuration.
+        // With debugging no CPU holds a slab, nor in the smallest configuration; and some forms count apart what CPUs hold.
         let debug = kernel.debug.flags(row, sysfs).debug();
-        let has_cpus = !debug && !kernel.is_tiny;
+        let is_counted = snapshot.form.counts_held_as_free();
+        let has_cpus = !debug && !kernel.is_tiny && !is_counted;
         let mut lay = lay_of(if has_cpus { kernel.cpus } else { 0 });
         lay.brought = Brought::of(&row.name, lay.objects(), kernel.cpus);
         // What overflowed the lists of CPUs came to all of them.

@@ -51,7 +51,7 @@ the last: objects (a leak, if it goes on and they cannot be reclaimed) or the
 allocator's own stock of places.
 
 Exit codes:
-  0 done; 1 a file cannot be read; 2 wrong usage, or a trace without snapshots
+  0 done; 1 a file cannot be read, or is a trace without snapshots; 2 wrong usage
 
 Examples:
   sudo quarry look

@@ -68,8 +68,9 @@ How it is predicted:
   allocator; the output gives their bytes.
 
 Exit codes:
-  0 done; 1 the file cannot be read; 2 wrong usage, a trace without snapshots,
-  or a kernel that the formulas do not explain (--force)
+  0 done; 1 the file cannot be read or cannot answer: it has no slabs, is a trace
+  without snapshots, of a 32-bit kernel, or of one that the formulas do not
+  explain (--force); 2 wrong usage
 
 Examples:
   quarry what-if now.json --release 7.3

@@ -48,7 +48,7 @@ fn one_snapshot_is_divided() {
             "has 4.3 MiB in slabs (0.4 % of memory), 9.1 % of it reclaimable",
             "filp has most, 3.9 MiB (90.9 %)",
             "meminfo's Slab 4.4 MiB",
-            "what CPUs hold are estimated",
+            "what CPUs hold are not told",
             "partly filled slabs",
             "Caches cache slabs",
             "dentry *",
@@ -192,7 +192,7 @@ fn what_is_no_snapshot_is_refused() {
     let trace = crate::common::small_trace(dir.path());
     assert_fails(
         &quarry(&format!("look {trace}")),
-        2,
+        1,
         &["has no snapshot", "quarry record"],
     );
     assert_fails(&quarry("look absent.json"), 1, &["absent.json"]);
@@ -230,4 +230,31 @@ fn this_computer_has_the_slabs_of_slabinfo_and_meminfo() {
         }
     }
     panic!("slabinfo changes all the time");
+}
+
+/// A file that cannot answer ends any command with 1, whatever it lacks; options end it with 2.
+#[test]
+fn files_that_cannot_answer_have_one_exit_code() {
+    let dir = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let row = "buffer_head 2000 2100 52 73 1 : tunables 0 0 0 : slabdata 30 30 0";
+    let narrow = write("narrow", &format!("slabinfo - version: 2.1\n{row}\n"));
+    let sums = write("sums", "MemTotal: 900000 kB\nSlab: 90000 kB\n");
+    for (file, what) in [(narrow, "32-bit kernel"), (sums, "only sums")] {
+        assert_fails(
+            &quarry(&format!("what-if {file} --release 6.12")),
+            1,
+            &[what],
+        );
+        assert_fails(&quarry(&format!("geometry --from {file}")), 1, &[what]);
+        assert_fails(
+            &quarry(&format!("what-if {file} --release 9.9")),
+            2,
+            &["9.9"],
+        );
+    }
 }

@@ -308,7 +308,7 @@ fn a_prediction_takes_the_snapshots_of_a_trace() {
     let refused = quarry(&format!("what-if {plain} --page-size 64k"));
     assert_fails(
         &refused,
-        2,
+        1,
         &["has no snapshot of the begin", "quarry record"],
     );
     let boot = crate::what_if::boot(dir.path());

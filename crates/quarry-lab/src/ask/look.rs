@@ -4,6 +4,7 @@ use quarry_ask::{Axis, question};
 use quarry_snapshot::Snapshot;
 
 use super::answers::{Answer, Answers, Cost, How, InputSize, OfInput, Ready};
+use super::source::no_snapshot;
 use super::{At, Known, Source};
 use crate::error::LabError;
 use crate::look;
@@ -59,10 +60,7 @@ impl Look {
             Source::Trace(input) => {
                 let found = input.snapshots()?;
                 if found.is_empty() {
-                    return Err(LabError::Usage(format!(
-                        "{} has no snapshot: record it with quarry record, or add one with quarry filter --before and --after",
-                        input.name
-                    )));
+                    return Err(no_snapshot(&input.name, ""));
                 }
                 found
             }

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use quarry_snapshot::Snapshot;
+use quarry_snapshot::{ReportError, Snapshot};
 use quarry_trace::TraceFile;
 
 use crate::error::LabError;
@@ -75,7 +75,7 @@ impl Source {
     ///
     /// # Errors
     ///
-    /// [`LabError::Usage`] if the trace has none of that moment, or a moment of a snapshot is asked for.
+    /// [`LabError::Report`] if the trace has none of that moment, [`LabError::Usage`] if a moment of a snapshot is asked for.
     pub fn into_snapshot(self, at: Option<At>) -> Result<Snapshot, LabError> {
         let input = match self {
             Self::Trace(input) => input,
@@ -98,13 +98,21 @@ impl Source {
         match snapshots.pop().filter(|_| found) {
             Some(last) if wanted == "end" => Ok(last),
             Some(last) => Ok(snapshots.into_iter().next().unwrap_or(last)),
-            None => Err(LabError::Usage(format!(
-                "{} has no snapshot of the {wanted} of its load: record it with quarry record, or add one with quarry \
-                 filter --before and --after",
-                input.name
-            ))),
+            None => Err(no_snapshot(
+                &input.name,
+                &format!(" of the {wanted} of its load"),
+            )),
         }
     }
+}
+
+/// The error of a trace that lacks a snapshot.
+pub(crate) fn no_snapshot(trace: &str, of: &str) -> LabError {
+    let what = format!(
+        "it has no snapshot{of}: record it with quarry record, or add one with quarry filter --before and --after"
+    );
+    let (file, place) = (trace.to_string(), "trace".to_string());
+    ReportError::Bad { file, place, what }.into()
 }
 
 /// The error of a stage of a trace.

@@ -6,7 +6,7 @@ use quarry_snapshot::{Asked, Snapshot};
 use super::At;
 use super::answers::{Answer, Answers, Cost, How, InputSize, OfInput, Ready};
 use crate::error::LabError;
-use quarry_state::{Config, Fit, Prediction, Question, State};
+use quarry_state::{Config, Fit, Prediction, Question, State, refused};
 
 question! {
     /// Facts that the file of a snapshot may lack.
@@ -113,8 +113,8 @@ impl WhatIf {
     ///
     /// # Errors
     ///
-    /// As [`Self::questions`] and [`State::on`]; [`LabError::Usage`] if the snapshot has no slabs, or, unless it is
-    /// forced, if the formulas explain too few of its caches.
+    /// As [`Self::questions`] and [`State::on`]; [`LabError::Report`] if the snapshot has no slabs, or, unless it
+    /// is forced, if the formulas explain too few of its caches.
     pub fn ask(&self, snapshot: &Snapshot) -> Result<Vec<Prediction>, LabError> {
         let questions = self.questions()?;
         let state = State::of(snapshot)?;
@@ -140,13 +140,13 @@ impl WhatIf {
                 true => "",
                 false => "; --force answers all the same",
             };
-            return Err(LabError::Usage(format!(
-                "{}: the formulas of {} give {} of {} caches their slabs: {cause}{forced}",
-                snapshot.file,
+            let what = format!(
+                "the formulas of {} give {} of {} caches their slabs: {cause}{forced}",
                 prediction.snapshot_design,
                 prediction.explained_caches,
                 snapshot.slabinfo.rows.len()
-            )));
+            );
+            return Err(refused(snapshot, what).into());
         }
         Ok(prediction)
     }

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use quarry_snapshot::Snapshot;
-use quarry_view::units::{bytes, count, duration, percent, signed};
+use quarry_snapshot::{Form, Snapshot};
+use quarry_view::units::{bytes, count, counted, duration, percent, signed};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -87,11 +87,17 @@ fn finding(look: &Look, snapshot: &Snapshot) -> String {
         })
     });
     let rows = snapshot.slabinfo.rows.len();
+    let of_which = match (snapshot.form, snapshot.excerpt) {
+        (Form::Unable, _) => format!(" of the {} that could not grow", counted(rows, "cache")),
+        (_, Some(_)) => format!(" of the {} listed", counted(rows, "cache")),
+        (_, None) => String::new(),
+    };
+    let at_most = if look.cpus_are_untold { "at most " } else { "" };
     let listed = all.map_or_else(String::new, |all| {
         format!(" It lists {rows} caches; all have {all}.")
     });
     format!(
-        "{name} has {} in slabs{of_memory}, {} of it reclaimable: {} is live objects{largest}.{listed}",
+        "{name} has {} in slabs{of_which}{of_memory}, {} of it reclaimable: {at_most}{} is live objects{largest}.{listed}",
         bytes(look.slab_bytes),
         percent(look.reclaimable_bytes, look.slab_bytes),
         percent(look.parts.live_bytes, look.slab_bytes),
@@ -195,6 +201,11 @@ fn head(look: &Look, snapshot: &Snapshot) -> Vec<String> {
     lines.extend(look.misfit.iter().map(|cause| format!("warning: {cause}")));
     lines.extend(known::notes(snapshot));
     lines.extend(look.guessed.iter().cloned());
+    lines.extend(look.cpus_are_untold.then(|| {
+        "what CPUs hold counts as live objects: the caches listed are too few to guess the number of \
+         CPUs (--had-cpus)"
+            .to_string()
+    }));
     lines.extend(look.unanswered.iter().cloned());
     lines.extend(look.blocks.map(|blocks| {
         format!(
@@ -209,4 +220,75 @@ fn head(look: &Look, snapshot: &Snapshot) -> Vec<String> {
         )
     }));
     lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The answer about a text.
+    fn answered(text: &str) -> (String, Vec<String>, Look) {
+        let found = Snapshot::of_bytes("post", text.as_bytes()).unwrap();
+        let look = Look::of(&found).unwrap();
+        let answer = Answer::of(&look, &found).unwrap();
+        (answer.finding, answer.notes, look)
+    }
+
+    const FAILURE: &str = "SLUB: Unable to allocate memory on node -1, gfp=0x20(GFP_ATOMIC)\n  cache: kmalloc-256, object \
+        size: 256, buffer size: 256, default order: 1, min order: 0\n  node 0: slabs: 4, objs: 128, free: 0\n";
+
+    /// A guessed number of CPUs holds nothing; a told one does.
+    #[test]
+    fn sums_of_failures_are_of_the_caches_that_failed() {
+        let (finding, notes, look) = answered(FAILURE);
+        let expected = "post has 32 KiB in slabs of the 1 cache that could not grow, 0.0 % of it reclaimable: at most \
+            100.0 % is live objects";
+        assert!(finding.starts_with(expected), "{finding}");
+        assert!(
+            notes
+                .iter()
+                .any(|note| note.contains("what CPUs hold counts as live objects"))
+        );
+        assert_eq!(
+            (look.parts.held_bytes, look.parts.live_bytes),
+            (0, 128 * 256)
+        );
+        let told = format!("$ nproc\n4\n{FAILURE}");
+        let (finding, _, look) = answered(&told);
+        assert!(
+            !finding.contains("at most") && look.parts.held_bytes > 0,
+            "{finding}"
+        );
+    }
+
+    #[test]
+    fn slabs_of_an_excerpt_are_said_to_be_of_the_caches_listed() {
+        let row = "slabinfo - version: 2.1\ndentry 2000 2100 192 21 1 : tunables 0 0 0 : slabdata 100 100 0\n";
+        let (finding, _, look) = answered(row);
+        assert!(
+            finding.contains("in slabs of the 1 cache listed"),
+            "{finding}"
+        );
+        assert!(look.cpus_are_untold);
+    }
+
+    /// Sums are what both have.
+    #[test]
+    fn a_file_without_slabs_is_compared_by_its_sum() {
+        let read =
+            |file: &str, text: &str| Snapshot::of_bytes(file, text.as_bytes()).unwrap().remove(0);
+        let row = "dentry 2000 215040 192 21 1 : tunables 0 0 0 : slabdata 10240 10240 0\n";
+        let mut both = vec![
+            read("old", "MemTotal: 900000 kB\nSlab: 20480 kB\n"),
+            read("new", &format!("slabinfo - version: 2.1\n{row}")),
+        ];
+        Snapshot::with_slabs(&mut both);
+        assert_eq!(both.len(), 1);
+        let expected = "left out, as it has no slabs: old (meminfo); its sum is 20 MiB of slabs, 40 MiB in new";
+        assert!(
+            both[0].notes.iter().any(|note| note == expected),
+            "{:?}",
+            both[0].notes
+        );
+    }
 }

@@ -118,8 +118,12 @@ impl<'a> Bare<'a> {
             .last()
             .filter(|last| last.detail() == Detail::Bytes)?;
         let page_size = Some(last.page_bytes).filter(|bytes| *bytes > 0);
-        let in_bytes = |pages: Option<u64>| pages?.checked_mul(page_size?);
-        let sums = last.oom.unwrap_or_default();
+        let [
+            slab_bytes,
+            reclaimable_bytes,
+            unreclaimable_bytes,
+            memory_bytes,
+        ] = sums_of(last);
         let before = snapshots.first().filter(|_| snapshots.len() > 1);
         let caches = |of: &'a Snapshot| of.cache_bytes.iter().map(|it| (&*it.name, it.total_bytes));
         let grew = Grew::between(before.map(caches), caches(last));
@@ -156,14 +160,10 @@ impl<'a> Bare<'a> {
             page_size,
             finding: String::new(),
             notes: known::lacks(last),
-            memory_bytes: last.memory_bytes.or(in_bytes(sums.ram_pages)),
-            slab_bytes: last.meminfo_slab_bytes,
-            reclaimable_bytes: last
-                .reclaimable_bytes
-                .or(in_bytes(sums.slab_reclaimable_pages)),
-            unreclaimable_bytes: last
-                .unreclaimable_bytes
-                .or(in_bytes(sums.slab_unreclaimable_pages)),
+            memory_bytes,
+            slab_bytes,
+            reclaimable_bytes,
+            unreclaimable_bytes,
             cache_bytes,
             sites,
             owners: last.page_owners.as_ref().map(OfOwners::of),
@@ -290,10 +290,11 @@ impl<'a> Bare<'a> {
             .filter_map(|(name, grew)| Some((name, grew?)))
             .max_by_key(|(_, grew)| *grew);
         let slabs = |of: [Option<u64>; 2]| of[0].zip(of[1]);
-        let sums = slabs([self.unreclaimable_bytes, first.unreclaimable_bytes]);
+        let [all_first, _, unreclaimable_first, _] = sums_of(first);
+        let sums = slabs([self.unreclaimable_bytes, unreclaimable_first]);
         let sums = sums.map(|sums| (sums, "slabs that cannot be reclaimed"));
         let sums = sums.or_else(|| {
-            let all = slabs([self.slab_bytes, first.meminfo_slab_bytes])?;
+            let all = slabs([self.slab_bytes, all_first])?;
             Some((all, "slabs"))
         });
         let sums = sums.map(|((last, first), what)| {
@@ -338,6 +339,20 @@ impl<'a> Bare<'a> {
         };
         format!("{kernel}, {memory}")
     }
+}
+
+/// Bytes of all slabs, of reclaimable and of other ones, and of memory, as far as a file has them. A report of exhausted
+/// memory has its own; meminfo beside it is of another moment.
+fn sums_of(snapshot: &Snapshot) -> [Option<u64>; 4] {
+    let page_size = Some(snapshot.page_bytes).filter(|bytes| *bytes > 0);
+    let in_bytes = |pages: Option<u64>| pages?.checked_mul(page_size?);
+    let own = snapshot.oom.unwrap_or_default();
+    [
+        snapshot.meminfo_slab_bytes,
+        in_bytes(own.slab_reclaimable_pages).or(snapshot.reclaimable_bytes),
+        in_bytes(own.slab_unreclaimable_pages).or(snapshot.unreclaimable_bytes),
+        snapshot.memory_bytes.or(in_bytes(own.ram_pages)),
+    ]
 }
 
 /// Call sites, and owners of pages.

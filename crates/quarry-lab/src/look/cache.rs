@@ -1,7 +1,7 @@
 //! One cache: parts of its memory, and the slabs that shrinking and dropping free.
 
 use quarry_core::geometry::CacheFlags;
-use quarry_snapshot::Snapshot;
+use quarry_snapshot::{CacheAttributes, Snapshot};
 use quarry_state::CacheState;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -27,6 +27,15 @@ const FOR_FILES: [&str; 10] = [
 fn is_reclaimable(snapshot: &Snapshot, cache: &str) -> bool {
     let by_name = || FOR_FILES.iter().any(|part| cache.contains(part)) || cache.ends_with("_inode");
     snapshot.is_reclaimable(cache).unwrap_or_else(by_name)
+}
+
+/// True if nothing can be estimated of what CPUs hold: how many there are is not told, and a part of the caches is too
+/// little to guess it from.
+pub(super) fn cpus_are_untold(snapshot: &Snapshot) -> bool {
+    let counts = |cache: &CacheAttributes| cache.number("cpu_slabs").is_some();
+    let is_read = snapshot.hidden.is_some() || snapshot.sysfs.values().any(counts);
+    let is_part = snapshot.excerpt.is_some() && snapshot.present_cpus.is_none();
+    is_part && !is_read && !snapshot.form.counts_held_as_free()
 }
 
 /// A cache.
@@ -81,7 +90,11 @@ impl CacheLook {
     pub(super) fn of(snapshot: &Snapshot, cache: &CacheState<'_>) -> Self {
         let row = cache.row;
         let slab_bytes = row.slab_bytes(snapshot.page_bytes);
-        let in_use = cache.objects().min(row.active_objs).min(row.num_objs);
+        let in_use = match cpus_are_untold(snapshot) {
+            true => row.active_objs,
+            false => cache.objects().min(row.active_objs),
+        };
+        let in_use = in_use.min(row.num_objs);
         let slab = slab_bytes as f64 / row.num_slabs.max(1) as f64;
         let [low_bytes, bytes, high_bytes] = cache.emptied().map(|slabs| (slabs * slab) as u64);
         Self {

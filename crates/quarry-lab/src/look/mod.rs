@@ -67,6 +67,8 @@ pub struct Look {
     pub used_caches: usize,
     /// True if the kernel counted the slabs that CPUs hold (sysfs); else they are guessed.
     pub counts_cpus: bool,
+    /// True if nothing tells what CPUs hold, not even roughly: it counts as objects in use.
+    pub cpus_are_untold: bool,
     /// Blocks of memory by the pages that they are for; null if no file tells.
     pub blocks: Option<Blocks>,
     /// Parts of the slab memory, which add up to `slab_bytes`.
@@ -255,6 +257,7 @@ impl Look {
                 .sysfs
                 .values()
                 .any(|cache| cache.number("cpu_slabs").is_some()),
+            cpus_are_untold: cache::cpus_are_untold(snapshot),
             blocks: Blocks::of(snapshot),
             parts,
             caches,

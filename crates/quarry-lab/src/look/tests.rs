@@ -1,6 +1,6 @@
 //! Looks at kernels whose numbers can be worked out by hand.
 
-use quarry_snapshot::{CacheAttributes, Pagetypeinfo, Slabinfo, SlabinfoRow};
+use quarry_snapshot::{CacheAttributes, Form, Pagetypeinfo, Slabinfo, SlabinfoRow};
 
 use super::*;
 
@@ -530,4 +530,21 @@ fn free_pages_have_room_for_huge_ones() {
             .iter()
             .any(|note| note.contains("is taken as 512 pages"))
     );
+}
+
+/// crash counts as free what CPUs hold: its objects in use are those that it prints.
+#[test]
+fn nothing_is_estimated_of_what_crash_counts() {
+    let rows: Vec<_> = (0..12)
+        .map(|at| row(&format!("thing-{at}"), 256, 16, 100, 1500))
+        .collect();
+    let of_form = |form| Snapshot {
+        form,
+        ..snapshot(rows.clone())
+    };
+    let crash = Look::of(&[of_form(Form::Crash)]).unwrap();
+    assert_eq!(crash.parts.live_bytes, 12 * 1500 * 256);
+    assert_eq!(crash.parts.held_bytes, 0);
+    let slabtop = Look::of(&[of_form(Form::Slabtop)]).unwrap();
+    assert!(slabtop.parts.held_bytes > 0);
 }

@@ -19,7 +19,7 @@
 //!
 //! ALLOCATED is without the free objects of CPUs: a row of TOTAL 8 and ALLOCATED 7 has this slab alone. Versions of crash
 //! that count otherwise, or cannot read a kernel, contradict themselves; then nothing is taken. SLAB's caches have slabs
-//! without these heads, and `(cpu 0 cache)` stands behind objects in arrays of CPUs.
+//! without these heads, and `(cpu 0 cache)` or `(shared cache)` stands behind free objects that an array has.
 
 use std::collections::BTreeMap;
 
@@ -55,8 +55,8 @@ pub(crate) struct Slabs {
     per_slab: u64,
     /// Slabs, partial ones and those of CPUs, as nodes count them.
     of_nodes: [u64; 3],
-    /// Objects in caches of CPUs.
-    cached: u64,
+    /// Free objects of SLAB's last slab that no array has.
+    unheld: u64,
     /// Heads of CPUs' slabs: a kernel without them has no such slabs, or crash cannot read them.
     cpus: u64,
     /// True if crash warned of a list that is damaged.
@@ -90,9 +90,11 @@ impl Slabs {
             | ["(empty)"]
             | ["(not", "tracked)"] => {}
             [object] if is_address(object.trim_matches(['[', ']'])) => {}
-            [object, "(cpu", _, "cache)"] | [object, "(shared", "cache)"] if is_address(object) => {
-                self.cached += 1;
-            }
+            [object, "(cpu", cpu, "cache)"] if is_address(object) => match number(cpu) {
+                Some(cpu) => self.in_array(Some(cpu)),
+                None => return false,
+            },
+            [object, "(shared", "cache)"] if is_address(object) => self.in_array(None),
             [address, rest @ ..] if is_address(address) => return self.numbers(rest).is_some(),
             _ => return false,
         }
@@ -134,9 +136,39 @@ impl Slabs {
                     free,
                 );
             }
-            List::Slab | List::Nodes | List::NodeFull => {}
+            List::Slab => {
+                self.end_slab();
+                self.unheld = free;
+            }
+            List::Nodes | List::NodeFull => {}
         }
         Some(())
+    }
+
+    /// Takes a free object that an array of SLAB has: a CPU's, or the one that CPUs share.
+    fn in_array(&mut self, cpu: Option<u32>) {
+        if self.is_slub() {
+            return;
+        }
+        match self.unheld.checked_sub(1) {
+            Some(left) => self.unheld = left,
+            None => self.is_damaged = true,
+        }
+        *match cpu {
+            Some(cpu) => {
+                let array = &mut self.hidden.cpus.entry(cpu).or_default().main;
+                array.get_or_insert_default()
+            }
+            None => &mut self.hidden.nodes.entry(0).or_default().full_sheaf_objects,
+        } += 1;
+    }
+
+    /// Ends a slab of SLAB: what no array has of it is free on its node.
+    fn end_slab(&mut self) {
+        let free = std::mem::take(&mut self.unheld);
+        if free > 0 {
+            add(&mut self.hidden.nodes.entry(0).or_default().partial, free);
+        }
     }
 
     /// True if nothing but the row was listed.
@@ -145,31 +177,31 @@ impl Slabs {
     }
 
     /// The hidden state, with the counts of the row as the kernel has them: it counts as active what CPUs hold. `None`
-    /// if the lists are SLAB's, which has none, if a part is left out, or if they contradict the row.
-    pub(crate) fn complete(&self, cache: &mut Cache) -> Option<HiddenCache> {
+    /// if a part is left out, or if they contradict the row.
+    pub(crate) fn complete(mut self, cache: &mut Cache) -> Option<HiddenCache> {
+        self.end_slab();
         let row_free = cache.num_objs.checked_sub(cache.active_objs)?;
         let is_whole = !self.is_damaged && self.free == row_free;
-        if matches!(self.list, List::Slab) {
-            if is_whole && self.total == cache.num_objs && self.listed == cache.num_slabs {
-                cache.active_objs = cache.active_objs.saturating_add(self.cached);
-                cache.active_objs = cache.active_objs.min(cache.num_objs);
-            }
-            return None;
-        }
         let of_cpus = self.hidden.cpu_slabs().count() as u64;
         let of_cpus = of_cpus.saturating_add(self.hidden.listed_slabs());
-        let expected = [cache.num_slabs, self.hidden.partial_slabs(), of_cpus];
-        (is_whole && self.cpus > 0 && self.of_nodes == expected).then_some(())?;
+        let is_all = match self.is_slub() {
+            true => {
+                let expected = [cache.num_slabs, self.hidden.partial_slabs(), of_cpus];
+                self.cpus > 0 && self.of_nodes == expected
+            }
+            false => (self.total, self.listed) == (cache.num_objs, cache.num_slabs),
+        };
+        (is_whole && is_all).then_some(())?;
         if self.per_slab > 0 {
             cache.objperslab = self.per_slab;
             cache.objsize = slot_of(cache.objsize, 8, self.per_slab, cache.slab_bytes);
         }
         cache.active_objs = cache.num_objs.checked_sub(self.hidden.partial_free())?;
-        Some(self.hidden.clone())
+        Some(self.hidden)
     }
 
     /// True for lists of SLUB.
-    pub(crate) fn is_slub(&self) -> bool {
+    fn is_slub(&self) -> bool {
         !matches!(self.list, List::Slab)
     }
 }

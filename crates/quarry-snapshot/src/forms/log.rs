@@ -22,27 +22,54 @@ pub(crate) fn bytes(words: &[&str]) -> Option<CacheBytes> {
     })
 }
 
-/// Sums of a report of exhausted memory: `slab_reclaimable:11120 slab_unreclaimable:98031` in pages, and by node or zone
-/// with `kB`; `1048445 pages RAM`.
-pub(crate) fn sums<'l>(lines: impl Iterator<Item = &'l str>) -> OomSums {
-    let mut sums = OomSums::default();
-    let (mut kib, mut pages) = (0_u64, None);
+/// Sums of each report of exhausted memory: `slab_reclaimable:11120 slab_unreclaimable:98031` in pages, and by node or zone
+/// with `kB`; `1048445 pages RAM`. A sum that is there already begins another report.
+pub(crate) fn sums<'l>(lines: impl Iterator<Item = &'l str>) -> Vec<OomSums> {
+    let mut found: Vec<OomSums> = Vec::new();
+    let (mut sums, mut kib, mut is_ram_first) = (OomSums::default(), 0_u64, false);
+    let end = |sums: &mut OomSums, kib: &mut u64| {
+        let pages = sums.slab_unreclaimable_pages;
+        let page = pages.and_then(|pages| kib.saturating_mul(1024).checked_div(pages));
+        sums.page_bytes = page.filter(|page| quarry_sim::PAGE_BYTES.contains(page));
+        *kib = 0;
+        std::mem::take(sums)
+    };
     for line in lines {
         let words: Vec<&str> = line.split_whitespace().collect();
         if let [count, "pages", "RAM"] = words.as_slice() {
+            match sums.ram_pages.take() {
+                // The kernel prints it behind the slabs: that was the end of another report.
+                Some(pages) if is_ram_first => found.push(OomSums {
+                    ram_pages: Some(pages),
+                    ..OomSums::default()
+                }),
+                Some(pages) => {
+                    sums.ram_pages = Some(pages);
+                    found.push(end(&mut sums, &mut kib));
+                }
+                None => {}
+            }
+            is_ram_first = false;
             sums.ram_pages = count.parse().ok();
         }
         for word in words {
             let Some((name, value)) = word.split_once(':') else {
                 continue;
             };
-            match (name, value.strip_suffix("kB"), value.parse().ok()) {
-                ("slab_reclaimable", None, Some(count)) => {
-                    sums.slab_reclaimable_pages = Some(count)
+            let count = value.parse::<u64>().ok();
+            match (name, value.strip_suffix("kB"), count) {
+                ("slab_reclaimable", None, Some(_)) => {
+                    if sums.slab_reclaimable_pages.is_some() {
+                        found.push(end(&mut sums, &mut kib));
+                    }
+                    is_ram_first = sums.ram_pages.is_some();
+                    sums.slab_reclaimable_pages = count;
                 }
-                ("slab_unreclaimable", None, Some(count)) => {
-                    (sums.slab_unreclaimable_pages, pages) = (Some(count), Some(count));
-                    kib = 0;
+                ("slab_unreclaimable", None, Some(_)) => {
+                    if sums.slab_unreclaimable_pages.is_some() {
+                        found.push(end(&mut sums, &mut kib));
+                    }
+                    (sums.slab_unreclaimable_pages, kib) = (count, 0);
                 }
                 ("slab_unreclaimable", Some(value), _) => {
                     kib = kib.saturating_add(value.parse().unwrap_or(0))
@@ -51,15 +78,16 @@ pub(crate) fn sums<'l>(lines: impl Iterator<Item = &'l str>) -> OomSums {
             }
         }
     }
-    let page = pages.and_then(|pages: u64| kib.saturating_mul(1024).checked_div(pages));
-    sums.page_bytes = page.filter(|page| quarry_sim::PAGE_BYTES.contains(page));
-    sums
+    let last = end(&mut sums, &mut kib);
+    found.extend((last != OomSums::default()).then_some(last));
+    found
 }
 
 /// Caches that SLUB could not enlarge, each by its last message that is whole:
 /// `cache: kmalloc-256, object size: 256, buffer size: 256, default order: 0, min order: 0`, and for each node
-/// `node 0: slabs: 113, objs: 1808, free: 0`.
-pub(crate) fn failed(lines: &[&str]) -> Vec<Cache> {
+/// `node 0: slabs: 113, objs: 1808, free: 0`. Caches of memory groups, such as `kmalloc-64(1793:system.slice)`, are added up
+/// under the name of their root; the second of the result counts them.
+pub(crate) fn failed(lines: &[&str]) -> (Vec<Cache>, usize) {
     let mut caches: Vec<Cache> = Vec::new();
     let mut open: Option<Cache> = None;
     for line in lines {
@@ -71,7 +99,7 @@ pub(crate) fn failed(lines: &[&str]) -> Vec<Cache> {
             rest[..end].parse().ok()
         };
         if let Some(rest) = line.strip_prefix("cache: ") {
-            let name = rest.split([',', '(']).next().unwrap_or_default();
+            let name = rest.split(", object size: ").next().unwrap_or_default();
             let (size, order) = (number("buffer size: "), number("default order: "));
             let (Some(objsize), Some(order)) = (size, order) else {
                 continue;
@@ -97,11 +125,95 @@ pub(crate) fn failed(lines: &[&str]) -> Vec<Cache> {
             let Some(cache) = caches.last_mut() else {
                 continue;
             };
-            cache.num_slabs = cache.num_slabs.saturating_add(slabs);
-            cache.num_objs = cache.num_objs.saturating_add(objects);
             let used = objects.saturating_sub(number("free: ").unwrap_or(0));
-            cache.active_objs = cache.active_objs.saturating_add(used);
+            add(cache, [slabs, objects, used]);
         }
     }
-    caches
+    let mut roots: Vec<Cache> = Vec::new();
+    let mut of_groups = 0;
+    for mut cache in caches {
+        if let Some(root) = root_of(&cache.name) {
+            of_groups += 1;
+            cache.name = root.to_string();
+        }
+        match roots.iter_mut().find(|root| root.name == cache.name) {
+            Some(root) => add(root, [cache.num_slabs, cache.num_objs, cache.active_objs]),
+            None => roots.push(cache),
+        }
+    }
+    (roots, of_groups)
+}
+
+/// Adds slabs, objects and those in use.
+fn add(cache: &mut Cache, [slabs, objects, used]: [u64; 3]) {
+    cache.num_slabs = cache.num_slabs.saturating_add(slabs);
+    cache.num_objs = cache.num_objs.saturating_add(objects);
+    cache.active_objs = cache.active_objs.saturating_add(used);
+}
+
+/// The root of a memory group's cache: `kmalloc-64` of `kmalloc-64(1793:system.slice)`.
+fn root_of(name: &str) -> Option<&str> {
+    let (root, group) = name.strip_suffix(')')?.split_once('(')?;
+    let (number, _) = group.split_once(':')?;
+    number.bytes().all(|b| b.is_ascii_digit()).then_some(root)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each report has its own sums, also where one has a part of them.
+    #[test]
+    fn reports_have_their_own_sums() {
+        let text = " slab_reclaimable:10 slab_unreclaimable:20\n slab_unreclaimable:80kB\n1000 pages RAM\n\
+            slab_reclaimable:30 slab_unreclaimable:40\n2000 pages RAM\n3000 pages RAM\n";
+        let found = sums(text.lines());
+        let all = found.iter().map(|sums| {
+            let slabs = [sums.slab_reclaimable_pages, sums.slab_unreclaimable_pages];
+            (slabs, sums.ram_pages, sums.page_bytes)
+        });
+        let expected = [
+            ([Some(10), Some(20)], Some(1000), Some(4096)),
+            ([Some(30), Some(40)], Some(2000), None),
+            ([None, None], Some(3000), None),
+        ];
+        assert_eq!(all.collect::<Vec<_>>(), expected);
+        assert!(sums("nothing".lines()).is_empty());
+        let cut = "1000 pages RAM\nslab_reclaimable:30 slab_unreclaimable:40\n";
+        let alone = sums(cut.lines());
+        assert_eq!((alone.len(), alone[0].ram_pages), (1, Some(1000)));
+        let both = [cut, "2000 pages RAM\n"].concat();
+        let two = sums(both.lines());
+        assert_eq!((two.len(), two[1].ram_pages), (2, Some(2000)));
+        assert_eq!(two[1].slab_unreclaimable_pages, Some(40));
+    }
+
+    #[test]
+    fn caches_of_groups_are_of_their_root() {
+        let message = |name: &str, slabs: u64| {
+            let objects = slabs * 64;
+            [
+                format!(
+                    "cache: {name}, object size: 64, buffer size: 64, default order: 0, min order: 0"
+                ),
+                format!("node 0: slabs: {slabs}, objs: {objects}, free: 1"),
+            ]
+        };
+        let lines = [
+            message("kmalloc-64(1793:system.slice)", 9),
+            message("kmalloc-64", 2),
+            message("kmalloc-64(1793:system.slice)", 3),
+            message("kmalloc-64(20:a(b), c)", 4),
+            message("dma(x)", 1),
+        ];
+        let lines: Vec<&str> = lines.iter().flatten().map(String::as_str).collect();
+        let (caches, of_groups) = failed(&lines);
+        let counts: Vec<_> = caches
+            .iter()
+            .map(|cache| (cache.name.as_str(), cache.num_slabs, cache.active_objs))
+            .collect();
+        // The last message of each counts.
+        assert_eq!(counts, [("kmalloc-64", 9, 9 * 64 - 3), ("dma(x)", 1, 63)]);
+        assert_eq!(of_groups, 2);
+    }
 }

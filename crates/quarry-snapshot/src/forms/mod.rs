@@ -193,6 +193,13 @@ impl Form {
         )
     }
 
+    /// True if its active objects are without those that CPUs hold free in their slabs and arrays; a kernel counts them in.
+    /// Sheaves are in both.
+    #[must_use]
+    pub fn counts_held_as_free(self) -> bool {
+        self == Self::Crash
+    }
+
     /// Lack of this form, as the end of a sentence; `None` for those that have slabinfo.
     #[must_use]
     pub fn lacks(self) -> Option<&'static str> {
@@ -201,7 +208,9 @@ impl Form {
                 Some("object sizes are rounded, pages per slab computed from the cache size")
             }
             Self::Vmstat => Some("slabs and their pages are computed from objects and sizes"),
-            Self::Crash => Some("object sizes are without padding, objects per slab computed"),
+            Self::Crash => Some(
+                "object sizes are without padding, objects per slab computed; ALLOCATED is without what CPUs hold free",
+            ),
             Self::SlabTool => Some("objects are computed from slabs, limits of caches left out"),
             Self::SlabTotals => Some("only sums: `sudo cat /proc/slabinfo` has the caches"),
             Self::Oom => Some("only bytes of unreclaimable caches, no objects and no slabs"),

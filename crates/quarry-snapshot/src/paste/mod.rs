@@ -17,7 +17,6 @@ mod listing;
 mod packing;
 mod table;
 
-use std::cell::LazyCell;
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
@@ -47,18 +46,39 @@ const SAME: u64 = 50;
 pub(crate) fn read(file: &str, text: &str) -> Result<Vec<Moment>, ReportError> {
     let lines = packing::lines(text);
     let found = listing::find(&lines);
-    let sums = LazyCell::new(|| log::sums(lines.iter().map(|line| line.text.as_str())));
+    let sums_of = |from: usize, to: usize| {
+        let within = lines
+            .iter()
+            .filter(|line| (from..to).contains(&line.number));
+        log::sums(within.map(|line| line.text.as_str()))
+    };
     let mut moments = Vec::new();
+    // The sums of a report stand above its table.
+    let mut from = 0;
     for (listing, excerpt) in one_each(&found.listings) {
         let mut moment = moment(file, listing, excerpt)?;
         found.facts.add(&mut moment, listing.line);
         if listing.form == Form::Oom {
-            moment.insert("oom".to_string(), json!(*sums));
+            let above = sums_of(from, listing.line).pop();
+            let is_last = found
+                .listings
+                .iter()
+                .all(|other| other.line <= listing.line);
+            let below = || sums_of(listing.line, usize::MAX).into_iter().next();
+            let sums = above.or_else(|| if is_last { below() } else { None });
+            moment.insert("oom".to_string(), json!(sums.unwrap_or_default()));
+            from = listing.line;
         }
         moments.push(moment);
     }
     if moments.is_empty() && !found.failed.is_empty() {
-        let mut moment = rows::moment(Form::Unable, file, &log::failed(&found.failed), None)?;
+        let (caches, of_groups) = log::failed(&found.failed);
+        let note = (of_groups > 0).then(|| {
+            format!("caches of memory groups are added to the root's of their name: {of_groups}")
+        });
+        let mut moment = rows::moment(Form::Unable, file, &caches, note)?;
+        let part = Excerpt { totals: None };
+        moment.insert("excerpt".to_string(), json!(part));
         found.facts.add(&mut moment, usize::MAX);
         moments.push(moment);
     }
@@ -80,11 +100,17 @@ pub(crate) fn read(file: &str, text: &str) -> Result<Vec<Moment>, ReportError> {
             return Ok(vec![moment]);
         }
         // A report of exhausted memory need not have a table.
-        if sums.slab_unreclaimable_pages.is_some() {
+        for sums in sums_of(0, usize::MAX) {
+            if sums.slab_unreclaimable_pages.is_none() {
+                continue;
+            }
             let mut moment = Form::Oom.named();
-            moment.insert("oom".to_string(), json!(*sums));
+            moment.insert("oom".to_string(), json!(sums));
             found.facts.add(&mut moment, usize::MAX);
-            return Ok(vec![moment]);
+            moments.push(moment);
+        }
+        if !moments.is_empty() {
+            return Ok(moments);
         }
         let has_free = facts::FREE.into_iter().any(|key| found.facts.has(key));
         for meminfo in found.facts.each(facts::MEMINFO) {
@@ -206,14 +232,8 @@ fn is_same_moment(one: &Listing, other: &Listing) -> bool {
 
 /// The sums of caches that a table leaves out; `None` if it seems whole.
 fn excerpt(listing: &Listing, totals: Option<Totals>) -> Option<Excerpt> {
-    // Its own rows exceed a head of another reading. The head of slabinfo, the tool, counts those in use.
-    let objects = listing.rows.iter().filter_map(|row| match row {
-        Row::Reported(cache) => Some(cache.row.active_objs),
-        row => row.objects(),
-    });
-    let objects = objects.fold(0, u64::saturating_add);
-    let totals =
-        totals.filter(|totals| objects <= totals.num_objs.saturating_add(totals.num_objs / SAME));
+    // Its own rows exceed a head of another reading.
+    let totals = totals.filter(|totals| !exceeds(objects_of(listing), totals.num_objs));
     let is_part = match totals {
         Some(totals) => totals.caches > listing.rows.len() as u64,
         None => {
@@ -229,6 +249,32 @@ fn excerpt(listing: &Listing, totals: Option<Totals>) -> Option<Excerpt> {
         }
     };
     (is_part && listing.form != Form::Oom).then_some(Excerpt { totals })
+}
+
+/// Objects of a table, as heads count them: that of slabinfo, the tool, has those in use.
+fn objects_of(listing: &Listing) -> u64 {
+    let objects = listing.rows.iter().filter_map(|row| match row {
+        Row::Reported(cache) => Some(cache.row.active_objs),
+        row => row.objects(),
+    });
+    objects.fold(0, u64::saturating_add)
+}
+
+/// True if a count is more than another by more than happens while both are printed.
+fn exceeds(count: u64, other: u64) -> bool {
+    count > other.saturating_add(other / SAME)
+}
+
+/// Contradiction of rows and the head above them: more objects than it has, or fewer in all caches.
+fn contradiction(listing: &Listing) -> Option<String> {
+    let (objects, totals) = (objects_of(listing), listing.totals?);
+    let all = totals.num_objs;
+    let are_all = listing.rows.len() as u64 >= totals.caches;
+    (exceeds(objects, all) || are_all && exceeds(all, objects)).then(|| {
+        format!(
+            "contradiction: the rows have {objects} objects, the head above them {all}: one is mistyped, or of another reading"
+        )
+    })
 }
 
 /// The moment of a table.
@@ -295,6 +341,7 @@ fn moment(file: &str, listing: &Listing, excerpt: Option<Excerpt>) -> Result<Mom
             "lines among the rows that are none, cut or damaged: {count}, the first is line {first}"
         ));
     }
+    notes.extend(contradiction(listing));
     if let Some(excerpt) = excerpt {
         notes.push(excerpt.note(listing.rows.len()));
         moment.insert("excerpt".to_string(), json!(excerpt));
@@ -318,10 +365,9 @@ fn crash(file: &str, listing: &Listing) -> Result<Moment, ReportError> {
         };
         let mut cache = cache.clone();
         if let Some(slabs) = listing.slabs.get(&place).filter(|slabs| !slabs.is_empty()) {
-            match slabs.complete(&mut cache) {
+            match slabs.clone().complete(&mut cache) {
                 Some(state) => _ = hidden.caches.insert(cache.name.clone(), state),
-                None if slabs.is_slub() => doubtful.push(cache.name.clone()),
-                None => {}
+                None => doubtful.push(cache.name.clone()),
             }
         }
         caches.push(cache);

@@ -333,3 +333,50 @@ fn a_cut_message_takes_no_other_away() {
     let snapshot = Snapshot::parse("f", &format!("{whole}{cut}"), None).unwrap();
     assert_eq!(snapshot.slab_bytes(), 236 * 4096);
 }
+
+/// A digit too many in a row, or one too few where all caches are listed.
+#[test]
+fn rows_that_their_head_excludes_are_noted() {
+    let text = |caches: u64, objects: &str| {
+        format!(
+            " Active / Total Objects (% used)    : 2640 / 2740 (96.4%)\n Active / Total Slabs (% used)      : 120 / 120 \
+             (100.0%)\n Active / Total Caches (% used)     : {caches} / {caches} (100.0%)\n Active / Total Size (% used)       : \
+             400.00K / 480.00K (83.3%)\n\n  OBJS ACTIVE  USE OBJ SIZE  SLABS OBJ/SLAB CACHE SIZE NAME\n  {objects} 2000 95% \
+             0.19K 100 21 400K dentry\n  640 640 100% 0.12K 20 32 80K kmalloc-128\n"
+        )
+    };
+    let noted = |text: String| {
+        let one = all(&text).remove(0);
+        one.notes.iter().any(|note| note.contains("the rows have"))
+    };
+    assert!(!noted(text(2, "2100")) && !noted(text(90, "2100")));
+    assert!(noted(text(2, "21000")) && noted(text(90, "21000")));
+    assert!(noted(text(2, "210")) && !noted(text(90, "210")));
+}
+
+/// The sums of a report stand above its table: the last report's are not those of all.
+#[test]
+fn oom_reports_have_their_own_sums() {
+    let report = |pages: u64, ram: u64| {
+        format!(
+            "slab_reclaimable:10 slab_unreclaimable:{pages}\n{ram} pages RAM\nUnreclaimable slab info:\nName Used Total\n\
+             kmalloc-2k 80KB 80KB\nRAWv6 8KB 8KB\nUDPv6 8KB 8KB\n"
+        )
+    };
+    let two = format!("{}Tasks state\n\n{}", report(20, 1000), report(30, 2000));
+    let sums = |text: &str| -> Vec<_> {
+        let found = all(text).into_iter().filter_map(|one| one.oom);
+        found
+            .map(|oom| (oom.slab_unreclaimable_pages, oom.ram_pages))
+            .collect()
+    };
+    assert_eq!(sums(&two), [(Some(20), Some(1000)), (Some(30), Some(2000))]);
+    // Without tables, too.
+    let bare: String = two
+        .lines()
+        .filter(|line| line.contains(':') || line.contains("RAM"))
+        .filter(|line| !line.contains("slab info"))
+        .flat_map(|line| [line, "\n"])
+        .collect();
+    assert_eq!(sums(&bare), sums(&two));
+}

@@ -251,8 +251,22 @@ fn slab_caches_have_objects_in_arrays() {
     let one = all(&sample("crash-S-slab.txt")).remove(0);
     let row = one.slabinfo.row("arp_cache").unwrap();
     assert_eq!((row.active_objs, row.num_objs, row.num_slabs), (30, 30, 1));
-    assert!(one.hidden.is_none());
+    let hidden = one.hidden("arp_cache").unwrap();
+    let of_cpu = |cpu: u32| hidden.cpus[&cpu].main;
+    assert_eq!([of_cpu(3), of_cpu(7)], [Some(1), Some(28)]);
+    assert_eq!((hidden.held_objects(), hidden.partial_free()), (29, 0));
+    // What an array that CPUs share has, and what none has.
+    let shared = sample("crash-S-slab.txt")
+        .replace("(cpu 3 cache)", "(shared cache)")
+        .replacen("  (cpu 7 cache)", "", 2);
+    let shared = all(&shared).remove(0);
+    assert_eq!(shared.slabinfo.rows[0].active_objs, 28);
+    let hidden = shared.hidden("arp_cache").unwrap();
+    assert_eq!(hidden.nodes[&0].full_sheaf_objects, 1);
+    assert_eq!((hidden.held_objects(), hidden.partial_free()), (27, 2));
     let part =
         sample("crash-S-slab.txt").replace("     30          1    29", "     30          2    28");
-    assert_eq!(all(&part)[0].slabinfo.rows[0].active_objs, 1);
+    let part = all(&part).remove(0);
+    assert_eq!(part.slabinfo.rows[0].active_objs, 1);
+    assert!(part.hidden.is_none() && part.notes[0].contains("arp_cache"));
 }

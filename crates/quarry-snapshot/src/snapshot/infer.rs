@@ -6,6 +6,7 @@ use quarry_sim::PAGE_BYTES;
 use super::{Snapshot, fit};
 use crate::facts::{self, Origin};
 use crate::forms::Form;
+use crate::hidden::HiddenState;
 use crate::machine;
 
 impl Snapshot {
@@ -31,6 +32,21 @@ impl Snapshot {
         }
     }
 
+    /// True if the hidden state may lack what sheaves hold: crash lists slabs alone, and nothing says that the release has no
+    /// sheaves. SLAB's kernels have none.
+    #[must_use]
+    pub fn may_hide_sheaves(&self) -> bool {
+        let is_slub = |hidden: &HiddenState| {
+            let mut caches = hidden.caches.values();
+            caches.any(|cache| cache.cpu_slabs().next().is_some() || cache.listed_slabs() > 0)
+        };
+        let dated = self
+            .releases
+            .is_some_and(|releases| releases.last < Era::V6_18);
+        let is_known = self.release.as_deref().and_then(Era::parse).is_some() || dated;
+        self.form == Form::Crash && !is_known && self.hidden.as_ref().is_some_and(is_slub)
+    }
+
     /// True for a kernel whose words have 32 bits: its architecture or its release says so, or sizes of objects do. Those of
     /// 64 bits are multiples of 8.
     #[must_use]
@@ -47,8 +63,8 @@ impl Snapshot {
             "powerpc-smp",
         ];
         const ODD_MIN: usize = 2;
-        // A buffer head has 56 bytes instead of 104.
-        const HEAD_BYTES: u64 = 96;
+        // A buffer head has 48 to 64 bytes instead of 88 to 104.
+        const HEAD_BYTES: u64 = 80;
         if let Some(architecture) = &self.architecture {
             return machine::has_32_bits(architecture);
         }
@@ -60,6 +76,24 @@ impl Snapshot {
         NAMES.iter().any(|name| release.contains(name))
             || are_odd
             || heads.is_some_and(|row| row.objsize < HEAD_BYTES)
+    }
+
+    /// Bytes of all slabs by the sums of a file without slabs.
+    pub(super) fn sum_bytes(&self) -> Option<u64> {
+        let of_oom = || {
+            let sums = self.oom?;
+            let pages = sums
+                .slab_reclaimable_pages?
+                .checked_add(sums.slab_unreclaimable_pages?)?;
+            pages
+                .checked_mul(self.page_bytes)
+                .filter(|bytes| *bytes > 0)
+        };
+        let totals = self.excerpt.and_then(|excerpt| excerpt.totals);
+        let of_head = totals
+            .map(|totals| totals.slab_bytes)
+            .filter(|bytes| *bytes > 0);
+        of_oom().or(self.meminfo_slab_bytes).or(of_head)
     }
 
     /// The page size that other facts give, with the reason.
@@ -118,5 +152,42 @@ impl Snapshot {
                 (self.nr_cpu_ids, self.facts.nr_cpu_ids) = (Some(cpus), Origin::inferred(reason));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The sample of crash's lists of slabs names no release.
+    #[test]
+    fn sheaves_may_be_hidden_where_no_release_is_told() {
+        let text = include_str!("../../tests/data/forms/crash-S.txt");
+        let read = |text: &str| Snapshot::of_bytes("t", text.as_bytes()).unwrap().remove(0);
+        assert!(read(text).may_hide_sheaves());
+        assert!(!read(&format!("RELEASE: 6.12.1\n{text}")).may_hide_sheaves());
+        let dated = text.replace("corrupter_slab_cache", "kmalloc-2048");
+        assert!(!read(&dated).may_hide_sheaves());
+        let slab = include_str!("../../tests/data/forms/crash-S-slab.txt");
+        assert!(!read(slab).may_hide_sheaves());
+    }
+
+    /// A buffer head of 2.6.9 has 88 bytes on 64 bits.
+    #[test]
+    fn buffer_heads_tell_the_bits_of_words() {
+        let head = |bytes: u64| Snapshot {
+            slabinfo: crate::Slabinfo {
+                rows: vec![crate::SlabinfoRow {
+                    name: "buffer_head".to_string(),
+                    objsize: bytes,
+                    ..crate::SlabinfoRow::default()
+                }],
+            },
+            ..Snapshot::default()
+        };
+        assert_eq!(
+            [52, 56, 88, 104].map(|bytes| head(bytes).is_32_bit()),
+            [true, true, false, false]
+        );
     }
 }

@@ -14,6 +14,7 @@
 //!   `sysfs_slab_changed_since_boot`; one of them `cpus`, `version`, `cmdline` and `aliases`;
 //!   `page_kB` stands beside the stages.
 
+mod doubts;
 pub(crate) mod folder;
 mod infer;
 mod json;
@@ -188,19 +189,31 @@ impl Snapshot {
         Ok(good)
     }
 
-    /// Leaves out the moments that have bytes alone, with a note, if others have slabs.
+    /// Leaves out the moments that have bytes alone, if others have slabs. A note compares the sums, which both have.
     pub fn with_slabs(moments: &mut Vec<Self>) {
         let has_slabs = |moment: &Self| moment.detail() > Detail::Bytes;
         if !moments.iter().any(has_slabs) {
             return;
         }
-        let left_out = moments.extract_if(.., |moment| !has_slabs(moment));
-        let names = left_out.map(|moment| format!("{} ({})", moment.file, moment.form.name()));
-        let names: Vec<String> = names.collect();
-        if let (Some(last), false) = (moments.last_mut(), names.is_empty()) {
-            let names = names.join(", ");
-            last.notes
-                .push(format!("left out, as they have no slabs: {names}"));
+        let left_out: Vec<Self> = moments
+            .extract_if(.., |moment| !has_slabs(moment))
+            .collect();
+        let Some(last) = moments.last_mut() else {
+            return;
+        };
+        let own = last.meminfo_slab_bytes.unwrap_or(last.slab_bytes());
+        for other in left_out {
+            let sum = other.sum_bytes().map_or_else(String::new, |sum| {
+                let [there, here] = [sum, own].map(|bytes| bytes >> 20);
+                format!(
+                    "; its sum is {there} MiB of slabs, {here} MiB in {}",
+                    last.file
+                )
+            });
+            let (file, form) = (&other.file, other.form.name());
+            last.notes.push(format!(
+                "left out, as it has no slabs: {file} ({form}){sum}"
+            ));
         }
     }
 
@@ -273,6 +286,7 @@ impl Snapshot {
                 .and_then(machine::page_of_architecture);
             let told = snapshot.oom.and_then(|oom| oom.page_bytes);
             snapshot.page_bytes = told.or(one).unwrap_or(snapshot.page_bytes);
+            snapshot.doubt();
             return Ok(self);
         }
         if snapshot.slabinfo.rows.is_empty() {
@@ -304,17 +318,7 @@ impl Snapshot {
             );
             return Err(ReportError::bad(&file, "caches", what));
         }
-        // Slab has kmallocs beyond the largest class, too: some MB.
-        if let Some(told) = snapshot.meminfo_slab_bytes
-            && snapshot.slab_bytes() < told / 2
-        {
-            let note = format!(
-                "the caches have {} of the {} MiB of meminfo's Slab: the list is not whole, or not of the same time",
-                snapshot.slab_bytes() >> 20,
-                told >> 20
-            );
-            snapshot.notes.push(note);
-        }
+        snapshot.doubt();
         Ok(self)
     }
 

@@ -13,10 +13,10 @@ use quarry_core::slab::geometry::early_flag;
 use quarry_core::slub::geometry::slub_era;
 use quarry_core::tunables::Scope;
 
-use crate::error::StateError;
+use crate::error::{StateError, refused};
 use crate::lay::sheaves::Sheaves;
 use quarry_designs::{DesignEntry, DesignSpec, Setting, Tuning, list, resolve};
-use quarry_snapshot::{CacheAttributes, Detail, Releases, ReportError, SlabinfoRow, Snapshot};
+use quarry_snapshot::{CacheAttributes, Detail, Releases, SlabinfoRow, Snapshot};
 
 use self::debugging::Debugging;
 
@@ -59,16 +59,12 @@ impl KernelModel {
     /// these caches. It is one kernel if release and CPUs are told.
     pub(crate) fn of(snapshot: &Snapshot) -> Result<(Vec<Self>, usize), StateError> {
         if snapshot.detail() == Detail::Bytes {
-            return Err(ReportError::Bad {
-                file: snapshot.file.clone(),
-                place: snapshot.form.name().to_string(),
-                what: format!(
-                    "it has {}; nothing can be predicted of it (docs/inputs.md says which files have slabs); quarry look says \
-                     what it has",
-                    snapshot.form.lacks().unwrap_or_default()
-                ),
-            }
-            .into());
+            let what = format!(
+                "it has {}; nothing can be predicted of it (docs/inputs.md says which files have slabs); quarry look says \
+                 what it has",
+                snapshot.form.lacks().unwrap_or_default()
+            );
+            return Err(refused(snapshot, what));
         }
         let busiest = busiest(snapshot);
         let powers = (0..9).map(|shift| 1 << shift);
@@ -414,9 +410,11 @@ fn cache_line(snapshot: &Snapshot) -> u32 {
 /// known can be of any.
 fn designs(snapshot: &Snapshot) -> Vec<DesignSpec> {
     let rows = &snapshot.slabinfo.rows;
-    let arrays = rows.iter().any(|row| row.limit > 0);
+    let release = snapshot.release.as_deref().and_then(names::nearest_era);
+    // SLUB's general caches were never named so, and before it there was SLAB alone.
+    let is_slab = names::is_older(snapshot) || rows.iter().any(|row| names::is_of_slab(&row.name));
+    let arrays = is_slab || rows.iter().any(|row| row.limit > 0);
     let hides_arrays = !arrays && snapshot.sysfs.is_empty() && snapshot.detail() == Detail::Thin;
-    let release = snapshot.release.as_deref().and_then(Era::parse);
     let known = |design: &&DesignEntry| release.is_none_or(|era| design.releases.contains(&era));
     let sysfs = snapshot.sysfs.values();
     let with_sheaves = sysfs.filter(|cache| cache.number("sheaf_capacity") > Some(0));

@@ -20,7 +20,7 @@ use quarry_core::slub::geometry::cpu_partial_slabs;
 use quarry_snapshot::Snapshot;
 
 use crate::draw::Draw;
-use crate::error::StateError;
+use crate::error::{StateError, refused};
 use crate::kernel::{self, KernelModel, Run};
 use crate::lay::places::Holding;
 use crate::lay::users::Cpus;
@@ -63,10 +63,10 @@ impl<'a> State<'a> {
             )));
         }
         if self.snapshot.is_32_bit() && *question != Question::default() {
-            return Err(StateError::Question(format!(
-                "{} is {OF_32_BITS}; nothing can be said about another one",
-                self.snapshot.file
-            )));
+            return Err(refused(
+                self.snapshot,
+                format!("it is {OF_32_BITS}; nothing can be said about another one"),
+            ));
         }
         // A design that lacks what is asked for is not the kernel's: the question narrows what is as likely.
         let kernels = std::iter::once(&self.likeliest).chain(&self.others);

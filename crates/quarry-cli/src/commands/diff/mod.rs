@@ -57,7 +57,8 @@ Which runs are compared:
   Machines and tunables are compared by their names, callers as caches are. An
   output without runs, such as that of import, is one run. Changes are relative to
   A and sorted by that; a cache's memory is that at the end of a replay, or the
-  predicted one of what-if. events/s is not compared.
+  predicted one of what-if. events/s is not compared. Of a look at a file without
+  slabs and one at a file with slabs the sums are compared, which both have.
 
 In continuous integration:
   --fail-above looks at the numbers that are printed: memory, slow paths, locks and
@@ -198,7 +199,7 @@ pub(crate) struct Pair {
 /// A setting or a property of the input in which the outputs differ.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
 pub(crate) struct Differs {
-    /// Member of `trace`, `snapshot` or `settings`, or `quarry.version`.
+    /// Member of `trace`, `snapshot` or `settings`, or `quarry.version`; `caches` if a file has sums alone.
     pub(crate) what: String,
     /// Value in A.
     pub(crate) a: Value,
@@ -352,7 +353,10 @@ fn compare(a: (&str, &Value), b: (&str, &Value)) -> anyhow::Result<Difference> {
         a: a.0.to_string(),
         b: b.0.to_string(),
         of: of(a.1),
-        differs: differs(a.1, b.1),
+        differs: differs(a.1, b.1)
+            .into_iter()
+            .chain(pairs.iter().find_map(|(a, b)| lacks_caches(a, b)))
+            .collect(),
         runs: pairs.iter().map(|(a, b)| pair(a, b)).collect(),
         only_in_a,
         only_in_b,
@@ -384,11 +388,26 @@ fn differs(a: &Value, b: &Value) -> Vec<Differs> {
     all
 }
 
+/// Says which run has no caches, but sums alone, if the other has caches: only what both have is compared.
+fn lacks_caches(a: &Value, b: &Value) -> Option<Differs> {
+    let has = |run: &Value| match run["caches"].as_array() {
+        Some(caches) => format!("{} caches", caches.len()),
+        None => "none, sums alone".to_string(),
+    };
+    (a["caches"].is_array() != b["caches"].is_array()).then(|| Differs {
+        what: "caches".to_string(),
+        a: has(a).into(),
+        b: has(b).into(),
+    })
+}
+
 fn pair(a: &Value, b: &Value) -> Pair {
     let (of_a, of_b) = (numbers(a), numbers(b));
+    let is_unlike = lacks_caches(a, b).is_some();
     let mut rows: Vec<Change> = names(&of_a, &of_b)
         .map(|name| Change::new(name, of_a.get(name).copied(), of_b.get(name).copied()))
         .filter(|row| row.a != row.b)
+        .filter(|row| !is_unlike || row.a.is_some() && row.b.is_some())
         .collect();
     rows.sort_by(|x, y| y.rank().total_cmp(&x.rank()));
     Pair {
@@ -396,7 +415,10 @@ fn pair(a: &Value, b: &Value) -> Pair {
         b: label(b),
         has_main: MAIN.iter().any(|name| of_a.contains_key(*name)),
         rows,
-        caches: caches(a, b),
+        caches: match is_unlike {
+            true => Vec::new(),
+            false => caches(a, b),
+        },
     }
 }
 

@@ -236,3 +236,39 @@ fn percentages_parse() {
         assert!(parse_percent(text).is_err(), "{text}");
     }
 }
+
+/// A look at meminfo has sums alone: caches of the other file are not new, nor are numbers that only one has.
+#[test]
+fn a_file_without_caches_is_compared_by_sums() {
+    let look = |members: Value| {
+        let mut look = json!({"schema": 1, "quarry": {"version": "1"}, "command": "look"});
+        let all = members.as_object().unwrap().clone();
+        look.as_object_mut().unwrap().extend(all);
+        look
+    };
+    let sums = look(
+        json!({"slab_bytes": 100, "memory_bytes": 1000, "cache_bytes": [], "unreclaimable_bytes": 7}),
+    );
+    let caches = json!([{"name": "filp", "slab_bytes": 150}]);
+    let whole = look(
+        json!({"slab_bytes": 150, "memory_bytes": 1000, "parts": {"live_bytes": 9}, "caches": caches}),
+    );
+    let difference = compared(&sums, &whole);
+    let pair = &difference.runs[0];
+    let rows: Vec<_> = pair
+        .rows
+        .iter()
+        .map(|row| (row.name.as_str(), row.a, row.b))
+        .collect();
+    assert_eq!(rows, [("slab_bytes", Some(100.0), Some(150.0))]);
+    assert!(pair.caches.is_empty());
+    let differs = &difference.differs[0];
+    assert_eq!(differs.what, "caches");
+    assert_eq!(
+        (&differs.a, &differs.b),
+        (&json!("none, sums alone"), &json!("1 caches"))
+    );
+    // Two with caches, as before.
+    let other = compared(&whole, &whole);
+    assert!(other.differs.is_empty() && other.runs[0].rows.is_empty());
+}

@@ -61,7 +61,8 @@ pages make a kernel raise min_free_kbytes: give its value then. Kernels up to
 zone by its first 128 MiB: batch 7, high 42.
 
 Exit codes:
-  0 done; 1 FILE cannot be read; 2 wrong usage, or no such geometry
+  0 done; 1 FILE cannot be read, has no slabs, or is of a 32-bit kernel; 2 wrong
+  usage, or no such geometry
 
 Examples:
   quarry geometry --page-size 64k --cpus 16 --object-size 9856
