@@ -11,11 +11,13 @@
 //! A table has its rows: what stands elsewhere does not join it. A name that repeats apart from its copy begins a second
 //! reading. Tables of several forms whose caches have the same objects are of one moment, and the best of them counts.
 
+pub(crate) mod coded;
 mod facts;
 mod head;
 mod listing;
 mod packing;
 mod table;
+mod wrap;
 
 use std::cell::LazyCell;
 use std::collections::BTreeMap;
@@ -42,6 +44,41 @@ const FAILED: &str = "SLUB: Unable to allocate memory";
 const WHOLE_MIN: usize = 12;
 /// Tables of one moment differ by what happened while they were printed: two in a hundred.
 const SAME: u64 = 50;
+
+/// Recognition of a text.
+type Is = fn(&str) -> bool;
+
+/// Texts that are not read, and what to do.
+const UNREAD: [(Is, &str); 3] = [
+    (
+        |text| text.trim_start().starts_with("{\\rtf"),
+        "RTF of a word processor: save it as plain text",
+    ),
+    (
+        |text| text.contains("Content-Transfer-Encoding: base64"),
+        "a mail whose text is in base64: save the text alone",
+    ),
+    (
+        is_trace,
+        "events of ftrace or perf: `quarry import FILE` makes a trace of them",
+    ),
+];
+
+/// True for a text with events of the slab allocators.
+fn is_trace(text: &str) -> bool {
+    const EVENTS: [&str; 5] = [
+        "kmalloc",
+        "kmalloc_node",
+        "kfree",
+        "kmem_cache_alloc",
+        "kmem_cache_free",
+    ];
+    text.lines().any(|line| {
+        let event = line.split_once(": call_site=").map(|(before, _)| before);
+        let name = event.and_then(|event| event.rsplit([' ', ':']).next());
+        name.is_some_and(|name| EVENTS.contains(&name))
+    })
+}
 
 /// The moments of a text, oldest first; none if it has nothing of these forms.
 pub(crate) fn read(file: &str, text: &str) -> Result<Vec<Moment>, ReportError> {
@@ -130,6 +167,9 @@ fn owned(found: page_owner::Found) -> Moment {
 
 /// Says why a text that names a form has no cache.
 fn refuse(file: &str, text: &str, found: &Found<'_>) -> Result<(), ReportError> {
+    if let Some((_, what)) = UNREAD.iter().find(|(is, _)| is(text)) {
+        return Err(ReportError::bad(file, "text", what));
+    }
     if let Some(line) = text
         .lines()
         .find(|line| line.contains("slabinfo - version: "))
@@ -223,11 +263,12 @@ fn excerpt(listing: &Listing, totals: Option<Totals>) -> Option<Excerpt> {
                     .iter()
                     .any(|of| row.name().starts_with(of))
             };
-            !listing.is_headed
+            !(listing.is_headed || listing.is_reversed)
                 || listing.rows.len() < WHOLE_MIN
                 || !listing.rows.iter().any(is_kmalloc)
         }
     };
+    let is_part = is_part || listing.is_damaged();
     (is_part && listing.form != Form::Oom).then_some(Excerpt { totals })
 }
 
@@ -292,7 +333,7 @@ fn moment(file: &str, listing: &Listing, excerpt: Option<Excerpt>) -> Result<Mom
     if let [first, ..] = listing.unread.as_slice() {
         let count = listing.unread.len();
         notes.push(format!(
-            "lines among the rows that are none, cut or damaged: {count}, the first is line {first}"
+            "lines of the listing that were not read, cut or damaged: {count}, the first is line {first}"
         ));
     }
     if let Some(excerpt) = excerpt {
