@@ -52,11 +52,12 @@ fn unnumber(lines: &mut [Line]) {
         let number = line[..end].parse().ok().filter(|_| is_apart)?;
         Some((number, (end + 1).min(line.len())))
     };
+    let numbers: Vec<_> = lines.iter().map(number).collect();
     let mut at = 0;
     // Rows of slabtop begin with numbers, too, and a few may follow each other by chance.
     let mut is_among_others = false;
     while at < lines.len() {
-        let Some((first, _)) = number(&lines[at]) else {
+        let Some((first, _)) = numbers[at] else {
             is_among_others &= lines[at].text.is_empty();
             at += 1;
             continue;
@@ -64,14 +65,14 @@ fn unnumber(lines: &mut [Line]) {
         let mut run = Vec::new();
         let mut next = first;
         let mut is_last = true;
-        for (place, line) in lines.iter().enumerate().skip(at) {
-            match number(line) {
+        for place in at..lines.len() {
+            match numbers[place] {
                 Some((number, end)) if number == next => {
                     run.push((place, end));
                     next = next.wrapping_add(1);
                 }
                 // `nl` passes over empty lines.
-                None if line.text.is_empty() => {}
+                None if lines[place].text.is_empty() => {}
                 other => {
                     is_last = other.is_none();
                     break;
@@ -299,9 +300,7 @@ fn separated(line: &str) -> Option<String> {
         let bytes = line.as_bytes();
         let is_mark = |at: usize| at > 0 && bytes[at - 1] == *mark as u8;
         let mut blanks = (0..bytes.len()).filter(|at| bytes[*at] == b' ');
-        line.contains(*mark)
-            && line.split(*mark).count() > CELLS_MIN
-            && blanks.all(|at| is_mark(at))
+        line.contains(*mark) && line.split(*mark).count() > CELLS_MIN && blanks.all(is_mark)
     })?;
     let cells = line.split(mark).map(|cell| cell.trim().trim_matches('"'));
     let is_list = line.bytes().all(|b| b.is_ascii_digit() || b == b',');
