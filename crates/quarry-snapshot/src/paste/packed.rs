@@ -151,6 +151,28 @@ fn packings_leave_rows_as_they_are() {
     }
 }
 
+/// Parts of words, where prose and marks of quotes stand, too.
+#[test]
+fn cut_rows_of_other_forms() {
+    let text = sample("crash.txt");
+    let (crash, failed) = (all(&text).remove(0), sample("slub-failed.txt"));
+    for width in [60, 64, 72, 80] {
+        let found = all(&cut(&text, width));
+        assert_eq!((found.len(), &found[0].slabinfo), (1, &crash.slabinfo));
+        assert_eq!(found[0].excerpt, crash.excerpt);
+        assert_eq!(rows(&cut(&failed, width)), rows(&failed), "{width}");
+    }
+    let text = sample("slabinfo");
+    let quoted = each(&cut(&text, 80), |_, line| format!("> {line}"));
+    assert_eq!(rows(&format!("Hello,\n{quoted}Bye\n")), rows(&text));
+    let logged = each(&text, |_, line| json!({ "log": line }).to_string());
+    assert_eq!(rows(&format!("Our collector has:\n{logged}")), rows(&text));
+    // Names that were broken behind a hyphen.
+    let row = "0 0 0% 8.00K 0 4 0K dma-\nkmalloc-8k\n";
+    let all_rows = rows(row);
+    assert_eq!(all_rows[0].name, "dma-kmalloc-8k");
+}
+
 /// A head of `vmstat -m` goes on with its table, unless the names start again.
 #[test]
 fn repeated_heads_are_of_one_table() {

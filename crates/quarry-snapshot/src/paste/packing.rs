@@ -296,6 +296,9 @@ fn separated(line: &str) -> Option<String> {
             return Some(text.trim().to_string());
         }
     }
+    if line.starts_with("{\"") && line.ends_with('}') {
+        return coded::unjson(line).map(|text| text.trim().to_string());
+    }
     let mark = [';', ','].into_iter().find(|mark| {
         let bytes = line.as_bytes();
         let is_mark = |at: usize| at > 0 && bytes[at - 1] == *mark as u8;
