@@ -33,11 +33,7 @@ type Reader<T> = (fn(&T) -> bool, Moments<T>);
 const TEXTS: [Reader<str>; 5] = [
     (
         |text| text.trim_start().starts_with("allocinfo - version"),
-        |_, text| {
-            let mut moment = Form::Allocinfo.named();
-            moment.insert("allocinfo".to_string(), text.into());
-            Ok(vec![moment])
-        },
+        |_, text| Ok(vec![paste::allocinfo(text.lines(), true)]),
     ),
     (paste::is_page_owner, paste::page_owner),
     (bugreport::is, bugreport::read),

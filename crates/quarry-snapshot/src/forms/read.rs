@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::file::ReportError;
-use crate::paste;
+use crate::paste::{self, coded};
 use crate::slabinfo::Slabinfo;
 use crate::unpack::{self, Content};
 
@@ -54,6 +54,13 @@ pub(crate) fn text(file: &str, text: &str) -> Result<Vec<Moment>, ReportError> {
     if is_json(text) {
         return of_json(file, text);
     }
+    // Ansible prints JSON behind the host.
+    if let Some((_, json)) = text.split_once("=> {")
+        && let Some(lines) = coded::unjson(&format!("{{{json}"))
+        && let Ok(moments @ [_, ..]) = paste::read(file, &lines).as_deref()
+    {
+        return Ok(moments.to_vec());
+    }
     if let Some((_, read)) = TEXTS.iter().find(|(is, _)| is(text)) {
         return read(file, text);
     }
@@ -79,8 +86,23 @@ fn is_json(text: &str) -> bool {
         || list.is_some_and(|list| list.starts_with(['{', ']']))
 }
 
+/// True for JSON of Quarry's own, or a list of slabinfo's rows.
+fn is_moment(value: &Value) -> bool {
+    let keys = ["slabinfo", "form", "cache_bytes"];
+    keys.iter().any(|key| !value[key].is_null()) || !value[0]["num_objs"].is_null()
+}
+
 fn of_json(file: &str, text: &str) -> Result<Vec<Moment>, ReportError> {
-    let value: Value = serde_json::from_str(text).map_err(|error| {
+    let parsed: Result<Value, _> = serde_json::from_str(text);
+    let is_form = |value: &Value| VALUES.iter().any(|(is, _)| is(value));
+    if !parsed
+        .as_ref()
+        .is_ok_and(|value| is_form(value) || is_moment(value))
+        && let Some(lines) = coded::unjson(text)
+    {
+        return self::text(file, &lines);
+    }
+    let value = parsed.map_err(|error| {
         let what = format!("{error}; a snapshot is a JSON file, as quarry snapshot makes one");
         ReportError::bad(file, format!("line {}", error.line()), what)
     })?;

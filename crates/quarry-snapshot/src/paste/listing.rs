@@ -28,10 +28,14 @@ pub(super) struct Listing {
     pub(super) line: usize,
     /// True if a head stands above it.
     pub(super) is_headed: bool,
+    /// True if its head stands below it, and nothing below that: `tac` printed it.
+    pub(super) is_reversed: bool,
     pub(super) totals: Option<Totals>,
     pub(super) rows: Vec<Row>,
     /// Lines among its rows that are none.
     pub(super) unread: Vec<usize>,
+    /// True if a row below is cut, and no other follows.
+    is_cut: bool,
     /// Slabs that crash lists below a row, by the row's place.
     pub(super) slabs: BTreeMap<usize, Slabs>,
     /// Last line that is of it.
@@ -41,6 +45,11 @@ pub(super) struct Listing {
 impl Listing {
     fn names(&self) -> BTreeSet<&str> {
         self.rows.iter().map(Row::name).collect()
+    }
+
+    /// True if lines between its rows, or the last one, may be parts of others.
+    pub(super) fn is_damaged(&self) -> bool {
+        self.is_cut || self.unread.iter().any(|line| *line <= self.end)
     }
 
     /// True if every cache is in one of them alone.
@@ -72,9 +81,11 @@ impl Listing {
             .extend(slabs.map(|(place, slabs)| (place + behind, slabs)));
         self.end = other.end;
         let rows = other.rows.into_iter();
-        self.rows
-            .extend(rows.filter(|row| !names.contains(row.name())));
+        // The tool slabinfo lists caches twice; `vmstat -m` cuts names, so that two may be alike.
+        let is_new = |row: &Row| self.form != Form::SlabTool || !names.contains(row.name());
+        self.rows.extend(rows.filter(is_new));
         self.unread.append(&mut other.unread);
+        self.is_cut = other.is_cut;
         self.totals = self.totals.or(other.totals);
         self.is_headed |= other.is_headed;
     }
@@ -94,6 +105,8 @@ struct Finder<'l> {
     head: Option<Pending>,
     facts: Facts,
     failed: Vec<&'l str>,
+    /// Table above a head that has no rows yet.
+    above: Option<usize>,
 }
 
 /// Tables and facts of a text.
@@ -116,10 +129,15 @@ pub(super) fn find(lines: &[Line]) -> Found<'_> {
         head: None,
         facts: Facts::default(),
         failed: Vec::new(),
+        above: None,
     };
     let (mut at, mut word) = (0, 0);
     while at < lines.len() {
         (at, word) = finder.step(at, word);
+    }
+    if let (Some(above), Some(head)) = (finder.above, &finder.head) {
+        let above = &mut finder.found[above];
+        above.is_reversed = head.form == Some(above.form);
     }
     let head = finder.head.take().and_then(|head| {
         let totals = head.totals.map(|(totals, _)| totals);
@@ -130,7 +148,7 @@ pub(super) fn find(lines: &[Line]) -> Found<'_> {
         listing.is_headed || !table::needs_head(listing.form) || listing.rows.len() >= ROWS_MIN
     });
     Found {
-        listings: joined(several, &finder.facts),
+        listings: joined(several, &finder.facts, lines),
         facts: finder.facts,
         failed: finder.failed,
         head,
@@ -179,7 +197,10 @@ impl<'l> Finder<'l> {
             looks_like(open.form, &line.text) && !line.is_logged && !line.text.starts_with(CRASH)
         });
         match &mut self.open {
-            Some(open) if is_broken_row => open.unread.push(line.number),
+            Some(open) if is_broken_row => {
+                open.unread.push(line.number);
+                open.is_cut = begins_row(&line.text);
+            }
             _ => {
                 let said = self.facts.take(line);
                 // Other messages come between rows in a log; dots stand for rows that were left out.
@@ -226,6 +247,7 @@ impl<'l> Finder<'l> {
         if self.open.is_some() && !matches!(head, Head::Rest | Head::Sum(..)) {
             // A sort leaves the head among the rows: those below are of the same table, unless their names repeat.
             self.close();
+            self.above = self.found.len().checked_sub(1);
         }
         let pending = self.head.get_or_insert(Pending {
             form: None,
@@ -298,6 +320,7 @@ impl<'l> Finder<'l> {
 
     fn add(&mut self, form: Form, row: Row, line: usize) {
         let head = self.head.take();
+        self.above = None;
         if head.is_some() || self.open.as_ref().is_some_and(|open| open.form != form) {
             self.close();
         }
@@ -305,9 +328,11 @@ impl<'l> Finder<'l> {
             form,
             line,
             is_headed: head.is_some(),
+            is_reversed: false,
             totals: head.and_then(|head| head.totals).map(|(totals, _)| totals),
             rows: Vec::new(),
             unread: Vec::new(),
+            is_cut: false,
             slabs: BTreeMap::new(),
             end: line,
         });
@@ -353,6 +378,16 @@ fn looks_like(form: Form, line: &str) -> bool {
     }
 }
 
+/// True for a name with numbers alone behind it, as a row that is cut has.
+fn begins_row(line: &str) -> bool {
+    let mut words = line.split_whitespace();
+    let name = words.next().unwrap_or_default();
+    let is_number = |word: &str| word.bytes().all(|b| b.is_ascii_digit());
+    !is_number(name)
+        && !name.ends_with(':')
+        && words.all(|word| is_number(word) || [":", "tunables", "slabdata"].contains(&word))
+}
+
 /// The readings in a table: where the names repeat, another begins. Two caches of one name stand beside each other, or
 /// alone among others.
 fn apart(mut listing: Listing) -> Vec<Listing> {
@@ -387,9 +422,11 @@ fn apart(mut listing: Listing) -> Vec<Listing> {
             form: listing.form,
             line: listing.line,
             is_headed: listing.is_headed,
+            is_reversed: listing.is_reversed,
             totals: None,
             rows: listing.rows.split_off(at),
             unread: Vec::new(),
+            is_cut: false,
             slabs: moved(listing.slabs.split_off(&at), at),
             end: listing.end,
         });
@@ -405,13 +442,23 @@ fn moved(slabs: BTreeMap<usize, Slabs>, at: usize) -> BTreeMap<usize, Slabs> {
     slabs.map(|(place, slabs)| (place - at, slabs)).collect()
 }
 
+/// True if a head at most stands between two lines, however many empty lines do.
+fn is_head_between(lines: &[Line], from: usize, to: usize) -> bool {
+    let first = lines.partition_point(|line| line.number <= from);
+    let between = lines[first..]
+        .iter()
+        .take_while(|line| line.number < to)
+        .filter(|line| !line.text.is_empty());
+    between.take(HEAD_LINES + 1).count() <= HEAD_LINES
+}
+
 /// Tables that follow each other and are parts of one: of the same form, with other caches, and without heads, or with
 /// one that a sort moved between them.
-fn joined(listings: impl Iterator<Item = Listing>, facts: &Facts) -> Vec<Listing> {
+fn joined(listings: impl Iterator<Item = Listing>, facts: &Facts, lines: &[Line]) -> Vec<Listing> {
     let mut joined: Vec<Listing> = Vec::new();
     for listing in listings {
         let fits = joined.last().is_some_and(|last| {
-            let are_beside = last.end + 1 + HEAD_LINES >= listing.line;
+            let are_beside = is_head_between(lines, last.end, listing.line);
             let are_parts = (are_beside || !last.is_headed && !listing.is_headed)
                 && last.is_apart_from(&listing);
             last.form == listing.form

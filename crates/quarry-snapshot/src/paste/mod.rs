@@ -11,16 +11,19 @@
 //! A table has its rows: what stands elsewhere does not join it. A name that repeats apart from its copy begins a second
 //! reading. Tables of several forms whose caches have the same objects are of one moment, and the best of them counts.
 
+pub(crate) mod coded;
 mod facts;
 mod head;
 mod listing;
 mod packing;
 mod table;
+mod wrap;
 
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
+use crate::allocinfo;
 use crate::file::ReportError;
 use crate::forms::rows::{self, Cache};
 use crate::forms::{Form, Moment, log, slabtool};
@@ -41,6 +44,41 @@ const FAILED: &str = "SLUB: Unable to allocate memory";
 const WHOLE_MIN: usize = 12;
 /// Tables of one moment differ by what happened while they were printed: two in a hundred.
 const SAME: u64 = 50;
+
+/// Recognition of a text.
+type Is = fn(&str) -> bool;
+
+/// Texts that are not read, and what to do.
+const UNREAD: [(Is, &str); 3] = [
+    (
+        |text| text.trim_start().starts_with("{\\rtf"),
+        "RTF of a word processor: save it as plain text",
+    ),
+    (
+        |text| text.contains("Content-Transfer-Encoding: base64"),
+        "a mail whose text is in base64: save the text alone",
+    ),
+    (
+        is_trace,
+        "events of ftrace or perf: `quarry import FILE` makes a trace of them",
+    ),
+];
+
+/// True for a text with events of the slab allocators.
+fn is_trace(text: &str) -> bool {
+    const EVENTS: [&str; 5] = [
+        "kmalloc",
+        "kmalloc_node",
+        "kfree",
+        "kmem_cache_alloc",
+        "kmem_cache_free",
+    ];
+    text.lines().any(|line| {
+        let event = line.split_once(": call_site=").map(|(before, _)| before);
+        let name = event.and_then(|event| event.rsplit([' ', ':']).next());
+        name.is_some_and(|name| EVENTS.contains(&name))
+    })
+}
 
 /// The moments of a text, oldest first; none if it has nothing of these forms.
 pub(crate) fn read(file: &str, text: &str) -> Result<Vec<Moment>, ReportError> {
@@ -99,6 +137,15 @@ pub(crate) fn read(file: &str, text: &str) -> Result<Vec<Moment>, ReportError> {
             found.facts.add(&mut moment, usize::MAX);
             return Ok(vec![moment]);
         }
+        let plain = || lines.iter().map(|line| line.text.as_str());
+        if plain().any(|line| line.contains(" func:")) {
+            let is_headed = text.contains("allocinfo - version");
+            let mut moment = allocinfo(plain(), is_headed);
+            if !moment["allocinfo"].as_str().is_none_or(str::is_empty) {
+                found.facts.add(&mut moment, usize::MAX);
+                return Ok(vec![moment]);
+            }
+        }
         // A report of exhausted memory need not have a table.
         for sums in sums_of(0, usize::MAX) {
             if sums.slab_unreclaimable_pages.is_none() {
@@ -128,20 +175,61 @@ pub(crate) fn read(file: &str, text: &str) -> Result<Vec<Moment>, ReportError> {
     Ok(moments)
 }
 
-/// True for a text that begins with owners of pages, behind the command that printed them.
+/// The moment of the call sites among some lines.
+pub(crate) fn allocinfo<'t>(lines: impl Iterator<Item = &'t str>, is_headed: bool) -> Moment {
+    let (sites, is_rounded) = allocinfo::lines_of(lines);
+    let mut notes = Vec::new();
+    if !is_headed {
+        notes.push("the call sites have no head: others may lack");
+    }
+    if is_rounded {
+        notes.push("sizes of call sites are rounded");
+    }
+    let mut moment = Form::Allocinfo.named();
+    moment.insert("allocinfo".to_string(), json!(sites));
+    if !notes.is_empty() {
+        moment.insert("notes".to_string(), json!(notes));
+    }
+    moment
+}
+
+/// Bytes of a text that are looked at for owners of pages behind something else, if it is large.
+const OWNERS_WITHIN: usize = 256 << 10;
+/// Texts from here on are large: their lines are not kept.
+const LARGE: usize = 1 << 20;
+
+/// True for a text that begins with owners of pages, behind the command that printed them; of a large one also for a text
+/// that begins with something else, as long as that has no table.
 pub(crate) fn is_page_owner(text: &str) -> bool {
     let is_command = |line: &String| line.is_empty() || line.starts_with(['$', '#']);
     let first = packing::each(text).find(|line| !is_command(line));
-    first.is_some_and(|line| page_owner::begins(&line)) && page_owner::is_in(text)
+    if first.is_some_and(|line| page_owner::begins(&line)) {
+        return page_owner::is_in(text);
+    }
+    text.len() > LARGE
+        && above_owners(text)
+            .is_some_and(|above| listing::find(&packing::lines(above)).listings.is_empty())
+}
+
+/// The begin of a text, up to the first line of owners of pages.
+fn above_owners(text: &str) -> Option<&str> {
+    let begin = &text[..text.floor_char_boundary(OWNERS_WITHIN)];
+    page_owner::is_in(begin).then_some(())?;
+    let mut first = packing::each(begin).zip(begin.lines());
+    let (_, first) = first.find(|(line, _)| page_owner::begins(line))?;
+    Some(&begin[..first.as_ptr().addr() - begin.as_ptr().addr()])
 }
 
 /// The moment of a text that begins with owners of pages. Its lines are not kept: it may be large.
 pub(crate) fn page_owner(file: &str, text: &str) -> Result<Vec<Moment>, ReportError> {
     let found = page_owner::read(packing::each(text)).map(owned);
     let what = "no stack has an order or a number of pages";
-    Ok(vec![found.ok_or_else(|| {
-        ReportError::bad(file, "page_owner", what)
-    })?])
+    let mut moment = found.ok_or_else(|| ReportError::bad(file, "page_owner", what))?;
+    if let Some(above) = above_owners(text) {
+        let lines = packing::lines(above);
+        listing::find(&lines).facts.add(&mut moment, usize::MAX);
+    }
+    Ok(vec![moment])
 }
 
 /// The moment of owners of pages.
@@ -156,6 +244,9 @@ fn owned(found: page_owner::Found) -> Moment {
 
 /// Says why a text that names a form has no cache.
 fn refuse(file: &str, text: &str, found: &Found<'_>) -> Result<(), ReportError> {
+    if let Some((_, what)) = UNREAD.iter().find(|(is, _)| is(text)) {
+        return Err(ReportError::bad(file, "text", what));
+    }
     if let Some(line) = text
         .lines()
         .find(|line| line.contains("slabinfo - version: "))
@@ -179,6 +270,11 @@ fn refuse(file: &str, text: &str, found: &Found<'_>) -> Result<(), ReportError> 
         let what =
             "/proc/slabinfo is readable by root alone: give what `sudo cat /proc/slabinfo` prints";
         return Err(ReportError::bad(file, "caches", what));
+    }
+    if text.contains(": tunables ") && !text.contains(" : slabdata ") {
+        let what =
+            "each row is cut before its slabs: `sudo cat /proc/slabinfo > FILE` has whole rows";
+        return Err(ReportError::bad(file, "slabinfo", what));
     }
     let Some((form, _)) = found.head else {
         return Ok(());
@@ -243,11 +339,12 @@ fn excerpt(listing: &Listing, totals: Option<Totals>) -> Option<Excerpt> {
                     .iter()
                     .any(|of| row.name().starts_with(of))
             };
-            !listing.is_headed
+            !(listing.is_headed || listing.is_reversed)
                 || listing.rows.len() < WHOLE_MIN
                 || !listing.rows.iter().any(is_kmalloc)
         }
     };
+    let is_part = is_part || listing.is_damaged();
     (is_part && listing.form != Form::Oom).then_some(Excerpt { totals })
 }
 
@@ -338,7 +435,7 @@ fn moment(file: &str, listing: &Listing, excerpt: Option<Excerpt>) -> Result<Mom
     if let [first, ..] = listing.unread.as_slice() {
         let count = listing.unread.len();
         notes.push(format!(
-            "lines among the rows that are none, cut or damaged: {count}, the first is line {first}"
+            "lines of the listing that were not read, cut or damaged: {count}, the first is line {first}"
         ));
     }
     notes.extend(contradiction(listing));
@@ -385,6 +482,8 @@ fn crash(file: &str, listing: &Listing) -> Result<Moment, ReportError> {
     Ok(moment)
 }
 
+#[cfg(test)]
+mod packed;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]

@@ -4,6 +4,8 @@ use std::borrow::Cow;
 
 use anstream::adapter::strip_str;
 
+use super::{coded, wrap};
+
 /// A line without its packing.
 #[derive(Debug)]
 pub(super) struct Line {
@@ -16,7 +18,12 @@ pub(super) struct Line {
 
 /// Splits a text into lines and takes off what mailers, editors, logs, terminals and tables put around them.
 pub(super) fn lines(text: &str) -> Vec<Line> {
-    let text = strip_str(text).to_string();
+    // Editors show escapes of terminals as two characters.
+    let text = match text.contains("^[[") {
+        true => strip_str(&text.replace("^[[", "\u{1b}[")).to_string(),
+        false => strip_str(text).to_string(),
+    };
+    let text = coded::printable(&text).unwrap_or(text);
     let text = match is_html(&text) {
         true => untagged(&text),
         false => text,
@@ -25,10 +32,63 @@ pub(super) fn lines(text: &str) -> Vec<Line> {
     let lines = text
         .split('\n')
         .flat_map(|line| line.trim_end_matches('\r').split('\r'));
-    (1..)
-        .zip(lines)
-        .map(|(number, line)| unpacked(number, line))
-        .collect()
+    let lines = wrap::lines(lines).into_iter();
+    let mut lines: Vec<Line> = lines
+        .map(|(number, line)| unpacked(number, &line))
+        .collect();
+    unnumber(&mut lines);
+    lines
+}
+
+/// Takes off the numbers that `cat -n`, `nl`, `less -N` and `grep -n` put before lines: several lines on end have them, each
+/// one more than the line above.
+fn unnumber(lines: &mut [Line]) {
+    const LINES_MIN: u64 = 3;
+    let number = |line: &Line| -> Option<(u64, usize)> {
+        let line = line.text.as_str();
+        let end = line.find(|c: char| !c.is_ascii_digit());
+        let end = end.unwrap_or(line.len());
+        let is_apart = line[end..].is_empty() || line[end..].starts_with([' ', ':', '\t']);
+        let number = line[..end].parse().ok().filter(|_| is_apart)?;
+        Some((number, (end + 1).min(line.len())))
+    };
+    let numbers: Vec<_> = lines.iter().map(number).collect();
+    let mut at = 0;
+    // Rows of slabtop begin with numbers, too, and a few may follow each other by chance.
+    let mut is_among_others = false;
+    while at < lines.len() {
+        let Some((first, _)) = numbers[at] else {
+            is_among_others &= lines[at].text.is_empty();
+            at += 1;
+            continue;
+        };
+        let mut run = Vec::new();
+        let mut next = first;
+        let mut is_last = true;
+        for place in at..lines.len() {
+            match numbers[place] {
+                Some((number, end)) if number == next => {
+                    run.push((place, end));
+                    next = next.wrapping_add(1);
+                }
+                // `nl` passes over empty lines.
+                None if lines[place].text.is_empty() => {}
+                other => {
+                    is_last = other.is_none();
+                    break;
+                }
+            }
+        }
+        at = run.last().map_or(at, |(place, _)| *place) + 1;
+        let is_alone = is_last && !is_among_others;
+        is_among_others = !is_last;
+        for (place, end) in run {
+            if is_alone && next.wrapping_sub(first) >= LINES_MIN {
+                let rest = lines[place].text[end..].trim().to_string();
+                lines[place].text = rest;
+            }
+        }
+    }
 }
 
 /// The lines of a text, one at a time: HTML and escapes of terminals stay.
@@ -216,7 +276,7 @@ fn cells(line: &str) -> Cow<'_, str> {
     const BARS: [char; 3] = ['|', '│', '║'];
     let line = line.trim();
     if !line.starts_with(BARS) {
-        return Cow::Borrowed(line);
+        return separated(line).map_or(Cow::Borrowed(line), Cow::Owned);
     }
     // The line below the names of Markdown's columns.
     let rule = |c: char| BARS.contains(&c) || matches!(c, '-' | ':' | ' ' | '+' | '=');
@@ -226,9 +286,33 @@ fn cells(line: &str) -> Cow<'_, str> {
     }
 }
 
+/// The cells of a line of CSV with blanks between them: it has no other blanks than those behind its commas or semicolons.
+/// A line of JSON that is a text alone is that text.
+fn separated(line: &str) -> Option<String> {
+    const CELLS_MIN: usize = 4;
+    if line.starts_with('"') && line.trim_end_matches(',').ends_with('"') {
+        let text = serde_json::from_str::<String>(line.trim_end_matches(','));
+        if let Ok(text) = text {
+            return Some(text.trim().to_string());
+        }
+    }
+    if line.starts_with("{\"") && line.ends_with('}') {
+        return coded::unjson(line).map(|text| text.trim().to_string());
+    }
+    let mark = [';', ','].into_iter().find(|mark| {
+        let bytes = line.as_bytes();
+        let is_mark = |at: usize| at > 0 && bytes[at - 1] == *mark as u8;
+        let mut blanks = (0..bytes.len()).filter(|at| bytes[*at] == b' ');
+        line.contains(*mark) && line.split(*mark).count() > CELLS_MIN && blanks.all(is_mark)
+    })?;
+    let cells = line.split(mark).map(|cell| cell.trim().trim_matches('"'));
+    let is_list = line.bytes().all(|b| b.is_ascii_digit() || b == b',');
+    (!is_list).then(|| cells.collect::<Vec<_>>().join(" "))
+}
+
 /// True for a text with elements of HTML that hold tables or listings.
 fn is_html(text: &str) -> bool {
-    const MARKS: [&str; 6] = ["pre", "/pre", "/td>", "br", "/p>", "/div>"];
+    const MARKS: [&str; 7] = ["pre", "/pre", "/td>", "br", "/p>", "/div>", "/span>"];
     let begins = |tag: &str, mark: &str| {
         let begin = tag.get(..mark.len());
         begin.is_some_and(|begin| begin.eq_ignore_ascii_case(mark))

@@ -99,10 +99,11 @@ fn is_number(word: &str) -> bool {
 /// `dentry 201942 208530 192 21 1 : tunables 0 0 0 : slabdata 9930 9930 0`; SLAB with debugging has more behind it.
 fn counted(words: &Words<'_>) -> Option<Found> {
     const BEFORE_MAX: usize = 12;
+    const COMMAND_MAX: usize = 8;
     let all = words.all;
     let tunables = all
         .iter()
-        .take(BEFORE_MAX)
+        .take(BEFORE_MAX + COMMAND_MAX)
         .position(|word| *word == "tunables")?;
     let colon = tunables.checked_sub(1).filter(|at| all[*at] == ":")?;
     let name = colon
@@ -110,9 +111,14 @@ fn counted(words: &Words<'_>) -> Option<Found> {
         .filter(|at| (1..=words.first).contains(at))?;
     let end = tunables + 9;
     let row = all.get(..end)?;
-    // `cat -n` puts a number before each line.
-    let from = usize::from(name > 1 && is_number(row[0]));
-    let parsed = slabinfo::parse_line(&unstyled(&row[from..])).ok()?;
+    // `cat -n` puts a number before each line; the command stands before the first row where all is one line.
+    let command = row[..name]
+        .iter()
+        .rposition(|word| word.contains("/slabinfo"));
+    let from = command.map_or(usize::from(name > 1 && is_number(row[0])), |at| at + 1);
+    (tunables - from < BEFORE_MAX).then_some(())?;
+    let mut parsed = slabinfo::parse_line(&unstyled(&row[from..])).ok()?;
+    parsed.name = unbroken(parsed.name);
     let mut end = end;
     while all.get(end) == Some(&":") && all.get(end + 1).is_some_and(|word| !is_number(word)) {
         end += 2;
@@ -125,6 +131,14 @@ fn counted(words: &Words<'_>) -> Option<Found> {
 fn unstyled(words: &[&str]) -> String {
     let words = words.iter().map(|word| word.trim_matches(['*', '`']));
     words.collect::<Vec<_>>().join(" ")
+}
+
+/// A name that was broken behind its hyphen.
+fn unbroken(name: String) -> String {
+    match name.contains("- ") {
+        true => name.replace("- ", "-"),
+        false => name,
+    }
 }
 
 /// KiB of a word such as `0.19K` or `0,19KiB`, or of a number with the unit behind it; and the number of words.
@@ -159,7 +173,9 @@ fn slabtop(words: &Words<'_>) -> Option<Found> {
     let is_remark = |word: &str| word.starts_with(['<', '#', '(', '←']) || word.starts_with("//");
     let line_end = words.first.max(name + 1).min(all.len());
     let names = (name..line_end).take_while(|at| !starts(*at) && !is_remark(all[*at]));
-    let end = names.last()? + 1;
+    let mut end = names.last()? + 1;
+    // Broken behind a hyphen, the name goes on in the next line.
+    end += usize::from(end == words.first && end < all.len() && all[end - 1].ends_with('-'));
     let line = format!(
         "{} {} {} {size}K {slabs} {per_slab} {bytes}K {}",
         all[0],
@@ -169,7 +185,9 @@ fn slabtop(words: &Words<'_>) -> Option<Found> {
     );
     // The remark is of this row as well.
     let remark = (end..line_end).take_while(|at| !starts(*at)).count();
-    Some((Row::Computed(slabtop::cache(&line)?), end + remark))
+    let mut cache = slabtop::cache(&line)?;
+    cache.name = unbroken(cache.name);
+    Some((Row::Computed(cache), end + remark))
 }
 
 /// `ffff88017fc07600 192 20212 21000 1000 4k dentry`, in either order of the name.

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use quarry_sim::Rng;
 
+use super::packed::PACKINGS;
 use crate::slabinfo::SlabinfoRow;
 use crate::{Detail, Form, Snapshot};
 
@@ -232,6 +233,9 @@ fn damaged_pastes() {
                 }
                 damaged.push_str(&line);
                 damaged.push(if rng.below(30) == 0 { ' ' } else { '\n' });
+            }
+            if let Some((_, pack)) = PACKINGS.get(rng.below(40) as usize) {
+                damaged = pack(&damaged);
             }
             let _ = Snapshot::of_bytes("damaged", damaged.as_bytes());
         }
