@@ -10,6 +10,7 @@ use super::facts::Facts;
 use super::head::{self, Head};
 use super::packing::Line;
 use super::table::{self, Row, Words};
+use super::time;
 
 /// Begin of crash's warnings, which stand among its rows.
 const CRASH: &str = "kmem:";
@@ -30,6 +31,8 @@ pub(super) struct Listing {
     pub(super) is_headed: bool,
     pub(super) totals: Option<Totals>,
     pub(super) rows: Vec<Row>,
+    /// Lines on which they begin.
+    lines: Vec<usize>,
     /// Lines among its rows that are none.
     pub(super) unread: Vec<usize>,
     /// Slabs that crash lists below a row, by the row's place.
@@ -71,9 +74,11 @@ impl Listing {
         self.slabs
             .extend(slabs.map(|(place, slabs)| (place + behind, slabs)));
         self.end = other.end;
-        let rows = other.rows.into_iter();
-        self.rows
-            .extend(rows.filter(|row| !names.contains(row.name())));
+        let rows = other.rows.into_iter().zip(other.lines);
+        let (rows, lines): (Vec<_>, Vec<_>) =
+            rows.filter(|(row, _)| !names.contains(row.name())).unzip();
+        self.rows.extend(rows);
+        self.lines.extend(lines);
         self.unread.append(&mut other.unread);
         self.totals = self.totals.or(other.totals);
         self.is_headed |= other.is_headed;
@@ -176,7 +181,10 @@ impl<'l> Finder<'l> {
             return next;
         }
         let is_broken_row = self.open.as_ref().is_some_and(|open| {
-            looks_like(open.form, &line.text) && !line.is_logged && !line.text.starts_with(CRASH)
+            looks_like(open.form, &line.text)
+                && !line.is_logged
+                && !line.text.starts_with(CRASH)
+                && time::of_line(&line.text).is_none()
         });
         match &mut self.open {
             Some(open) if is_broken_row => open.unread.push(line.number),
@@ -307,11 +315,13 @@ impl<'l> Finder<'l> {
             is_headed: head.is_some(),
             totals: head.and_then(|head| head.totals).map(|(totals, _)| totals),
             rows: Vec::new(),
+            lines: Vec::new(),
             unread: Vec::new(),
             slabs: BTreeMap::new(),
             end: line,
         });
         open.rows.push(row);
+        open.lines.push(line);
     }
 
     /// Notes that the open table has the lines up to one.
@@ -385,10 +395,11 @@ fn apart(mut listing: Listing) -> Vec<Listing> {
     for at in cuts.into_iter().rev() {
         found.push(Listing {
             form: listing.form,
-            line: listing.line,
+            line: listing.lines[at],
             is_headed: listing.is_headed,
             totals: None,
             rows: listing.rows.split_off(at),
+            lines: listing.lines.split_off(at),
             unread: Vec::new(),
             slabs: moved(listing.slabs.split_off(&at), at),
             end: listing.end,

@@ -3,9 +3,10 @@
 //!
 //! ```text
 //!   text --> lines without their packing (packing.rs)
+//!        --> parts by machine and by file (parts.rs), as labels of lines, prompts and logs name them (label.rs)
 //!        --> tables: heads (head.rs), rows (table.rs), where one ends (listing.rs)
 //!        --> facts that the other lines say (facts.rs)
-//!        --> moments, the oldest first: forms see rows, and nothing of what was around them
+//!        --> moments, the oldest first by the text's times (time.rs): forms see rows, and nothing of what was around them
 //! ```
 //!
 //! A table has its rows: what stands elsewhere does not join it. A name that repeats apart from its copy begins a second
@@ -13,9 +14,12 @@
 
 mod facts;
 mod head;
+mod label;
 mod listing;
 mod packing;
+mod parts;
 mod table;
+mod time;
 
 use std::cell::LazyCell;
 use std::collections::BTreeMap;
@@ -31,6 +35,7 @@ use crate::slabinfo::{self, Slabinfo};
 use crate::snapshot::{Excerpt, Totals};
 
 use listing::{Found, Listing};
+use parts::{Part, Reading};
 use table::Row;
 
 /// The mark of a table of caches when memory was exhausted.
@@ -43,63 +48,82 @@ const WHOLE_MIN: usize = 12;
 /// Tables of one moment differ by what happened while they were printed: two in a hundred.
 const SAME: u64 = 50;
 
-/// The moments of a text, oldest first; none if it has nothing of these forms.
+/// The moments of a text, the oldest of each machine first; none if it has nothing of these forms.
 pub(crate) fn read(file: &str, text: &str) -> Result<Vec<Moment>, ReportError> {
-    let lines = packing::lines(text);
-    let found = listing::find(&lines);
-    let sums = LazyCell::new(|| log::sums(lines.iter().map(|line| line.text.as_str())));
-    let mut moments = Vec::new();
+    let parts = parts::of(packing::lines(text));
+    let parts = parts.iter().map(|part| (part, listing::find(&part.lines)));
+    let parts: Vec<(&Part, Found<'_>)> = parts.collect();
+    let tables = parts.iter().map(|(part, found)| tables(file, part, found));
+    let mut each = tables.collect::<Result<Vec<_>, _>>()?;
+    if each.iter().all(Vec::is_empty) {
+        for (_, found) in &parts {
+            refuse(file, text, found)?;
+        }
+    }
+    for ((part, found), readings) in parts.iter().zip(&mut each) {
+        if readings.is_empty() {
+            *readings = without_tables(part, found);
+        }
+    }
+    Ok(parts::ordered(each.into_iter().flatten().collect()))
+}
+
+/// The readings of a part's tables.
+fn tables(file: &str, part: &Part, found: &Found<'_>) -> Result<Vec<Reading>, ReportError> {
+    let mut readings = Vec::new();
+    let mut last = 0;
+    let sums = LazyCell::new(|| log::sums(part.lines.iter().map(|line| line.text.as_str())));
     for (listing, excerpt) in one_each(&found.listings) {
         let mut moment = moment(file, listing, excerpt)?;
         found.facts.add(&mut moment, listing.line);
         if listing.form == Form::Oom {
             moment.insert("oom".to_string(), json!(*sums));
         }
-        moments.push(moment);
+        readings.push(part.reading(moment, &found.facts, last..listing.line));
+        last = listing.line;
     }
-    if moments.is_empty() && !found.failed.is_empty() {
-        let mut moment = rows::moment(Form::Unable, file, &log::failed(&found.failed), None)?;
-        found.facts.add(&mut moment, usize::MAX);
-        moments.push(moment);
+    if !readings.is_empty() {
+        return Ok(readings);
     }
-    if moments.is_empty()
-        && let Some((Form::SlabTool | Form::Slabtop, totals @ Some(_))) = found.head
-    {
+    let alone = if !found.failed.is_empty() {
+        rows::moment(Form::Unable, file, &log::failed(&found.failed), None)?
+    } else if let Some((Form::SlabTool | Form::Slabtop, totals @ Some(_))) = found.head {
         let mut moment = Form::SlabTotals.named();
         moment.insert("excerpt".to_string(), json!(Excerpt { totals }));
+        moment
+    } else {
+        return Ok(readings);
+    };
+    Ok(vec![part.whole(alone, &found.facts)])
+}
+
+/// The readings of a part that has no table.
+fn without_tables(part: &Part, found: &Found<'_>) -> Vec<Reading> {
+    let texts = || part.lines.iter().map(|line| &line.text);
+    if texts().any(|line| page_owner::is_in(line))
+        && let Some(owners) = page_owner::read(texts())
+    {
+        return vec![part.whole(owned(owners), &found.facts)];
+    }
+    // A report of exhausted memory need not have a table.
+    let sums = log::sums(texts().map(String::as_str));
+    if sums.slab_unreclaimable_pages.is_some() {
+        let mut moment = Form::Oom.named();
+        moment.insert("oom".to_string(), json!(sums));
+        return vec![part.whole(moment, &found.facts)];
+    }
+    let (mut readings, mut last) = (Vec::new(), 0);
+    for (line, meminfo) in found.facts.each(facts::MEMINFO) {
+        let mut moment = Form::Meminfo.named();
         found.facts.add(&mut moment, usize::MAX);
-        moments.push(moment);
+        moment.insert(facts::MEMINFO.to_string(), json!(meminfo));
+        readings.push(part.reading(moment, &found.facts, last..line));
+        last = line;
     }
-    if moments.is_empty() {
-        refuse(file, text, &found)?;
-        if page_owner::is_in(text)
-            && let Some(owners) = page_owner::read(lines.iter().map(|line| &line.text))
-        {
-            let mut moment = owned(owners);
-            found.facts.add(&mut moment, usize::MAX);
-            return Ok(vec![moment]);
-        }
-        // A report of exhausted memory need not have a table.
-        if sums.slab_unreclaimable_pages.is_some() {
-            let mut moment = Form::Oom.named();
-            moment.insert("oom".to_string(), json!(*sums));
-            found.facts.add(&mut moment, usize::MAX);
-            return Ok(vec![moment]);
-        }
-        let has_free = facts::FREE.into_iter().any(|key| found.facts.has(key));
-        for meminfo in found.facts.each(facts::MEMINFO) {
-            let mut moment = Form::Meminfo.named();
-            found.facts.add(&mut moment, usize::MAX);
-            moment.insert(facts::MEMINFO.to_string(), json!(meminfo));
-            moments.push(moment);
-        }
-        if moments.is_empty() && has_free {
-            let mut moment = Form::Buddyinfo.named();
-            found.facts.add(&mut moment, usize::MAX);
-            moments.push(moment);
-        }
+    if readings.is_empty() && facts::FREE.into_iter().any(|key| found.facts.has(key)) {
+        readings.push(part.whole(Form::Buddyinfo.named(), &found.facts));
     }
-    Ok(moments)
+    readings
 }
 
 /// True for a text that begins with owners of pages, behind the command that printed them.
