@@ -5,7 +5,7 @@
 
 use crate::machine::host;
 
-/// What a label says.
+/// The words of a label.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Told {
     /// Words that are no times: those of a machine, if they differ from another label's.

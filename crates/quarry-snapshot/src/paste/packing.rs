@@ -14,7 +14,7 @@ pub(super) struct Line {
     pub(super) is_logged: bool,
     /// Number of times that mails quoted it.
     pub(super) depth: usize,
-    /// What a log put before it.
+    /// Time, machine and program that a log put before it.
     pub(super) log: String,
     /// File that `grep -H` put before it.
     pub(super) file: Option<String>,

@@ -189,7 +189,7 @@ fn labels(lines: &[Line]) -> BTreeSet<String> {
         let line = line.cut(rest);
         if is_table(&line) {
             found.insert(label.to_string());
-        } else if is_row(&line.text, &[Form::Vmstat, Form::Oom]) {
+        } else if is_row(&line.text, &[Form::Crash, Form::Vmstat, Form::Oom]) {
             let count = rows.entry(label).or_default();
             *count += 1;
             if *count >= ROWS_MIN {
@@ -211,7 +211,7 @@ fn is_table(line: &Line) -> bool {
     };
     let forms = match line.file {
         Some(_) => table::FORMS.as_slice(),
-        None => &[Form::Slabinfo, Form::Slabtop, Form::SlabTool, Form::Crash],
+        None => &[Form::Slabinfo, Form::Slabtop, Form::SlabTool],
     };
     text.contains(": tunables") || facts::is_meminfo(text) || is_head() || is_row(text, forms)
 }
@@ -412,6 +412,14 @@ mod tests {
         ] {
             assert_eq!(named(pair).len(), 1, "{pair:?}");
         }
+    }
+
+    /// The output of `free` has numbers that look like a row of crash.
+    #[test]
+    fn words_before_other_lines_are_no_labels() {
+        let free = "Mem:       16106252     4329952      703356      199008      307872    10765072    11042748";
+        let found = of(packing::lines(&format!("{free}\nNode 0: dentry 1 2 3 4\n")));
+        assert_eq!(found[0].lines[0].text, free);
     }
 
     #[test]

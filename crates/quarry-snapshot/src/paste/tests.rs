@@ -341,7 +341,7 @@ fn ordered(text: &str) -> (Vec<u64>, Option<String>) {
     (bytes, found[0].ordered_by.clone())
 }
 
-/// What a text says of times decides which reading is the later one.
+/// Times of a text decide which reading is the later one.
 #[test]
 fn readings_are_in_the_order_of_their_times() {
     let row = |count: u64| {
