@@ -138,14 +138,15 @@ fn placed(lines: Vec<Line>) -> (Vec<Line>, Vec<Place>) {
         };
         // A head of slabinfo begins as a prompt does.
         if own.is_none() && head::of(&line.text).is_none() {
-            if let Some(command) = facts::command(&line.text) {
+            // A title of Markdown begins as a prompt does, too.
+            if let Some(title) = label::above(&line.text, &last, next) {
+                above.name(title, line.text.starts_with("==>"));
+            } else if let Some(command) = facts::command(&line.text) {
                 let host = label::prompt(&line.text, command).map(machine::short_host);
                 above = Place {
                     host: host.or(above.host),
                     file: None,
                 };
-            } else if let Some(title) = label::above(&line.text, &last, next) {
-                above.name(title, line.text.starts_with("==>"));
             }
         }
         let mut place = above.clone();
@@ -390,6 +391,7 @@ mod tests {
             ["[1] 09:37:21 [SUCCESS] web1", "[2] 09:37:22 [SUCCESS] web2"],
             ["----\nweb1\n----", "----\nweb2\n----"],
             ["web1:", "web2:"],
+            ["## web1\n```", "## web2\n```"],
             [
                 "root@web1:~# cat /proc/slabinfo",
                 "[root@web2 ~]# cat /proc/slabinfo",
