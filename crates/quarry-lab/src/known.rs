@@ -1,6 +1,7 @@
 //! Facts about a snapshot's machine as sentences.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use quarry_snapshot::{Detail, Origin, Snapshot};
 use quarry_view::units::bytes;
@@ -70,14 +71,66 @@ pub fn notes(snapshot: &Snapshot) -> Vec<String> {
     exact.into_iter().chain(lacks(snapshot)).collect()
 }
 
-/// The order in which readings of one text are taken; `None` if their times or several files tell.
+/// The order in which readings of one text are taken; `None` if several files tell, or their times alone.
 pub(crate) fn order(snapshots: &[Snapshot]) -> Option<String> {
-    let mut pairs = snapshots.windows(2);
-    let is_assumed = pairs.any(|pair| {
-        pair[0].file == pair[1].file && pair.iter().all(|one| one.unix_time_s.is_none())
+    let pairs = || {
+        snapshots
+            .windows(2)
+            .filter(|pair| pair[0].file == pair[1].file)
+    };
+    let is_assumed = pairs().any(|pair| {
+        let is_told = |one: &Snapshot| one.unix_time_s.is_some() || one.ordered_by.is_some();
+        !pair.iter().any(is_told) && Others::of(pair).is_none()
     });
-    let assumed = "readings of a text are taken in its order, the last as the latest";
-    is_assumed.then(|| assumed.to_string())
+    if is_assumed {
+        let assumed = "readings of a text are taken in its order, the last as the latest";
+        return Some(assumed.to_string());
+    }
+    let by = pairs().find_map(|pair| pair[1].ordered_by.as_deref());
+    by.map(|by| format!("readings of a text are ordered by {by}"))
+}
+
+/// Machines or files that some snapshots are of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Others {
+    /// Names of machines.
+    Hosts(Vec<String>),
+    /// Names of files, which may be of several machines.
+    Files(Vec<String>),
+}
+
+impl Others {
+    /// `None` if nothing tells of several.
+    pub(crate) fn of(snapshots: &[Snapshot]) -> Option<Self> {
+        let names = |name: fn(&Snapshot) -> Option<&String>| -> Option<Vec<String>> {
+            let names: BTreeSet<&String> = snapshots.iter().filter_map(name).collect();
+            (names.len() > 1).then(|| names.into_iter().cloned().collect())
+        };
+        let hosts = names(|one| one.host.as_ref()).map(Self::Hosts);
+        hosts.or_else(|| names(|one| one.listed_in.as_ref()).map(Self::Files))
+    }
+
+    /// Words for what they are of.
+    pub(crate) fn told(&self) -> String {
+        match self {
+            Self::Hosts(_) => format!("different machines ({self})"),
+            Self::Files(_) => format!("files that may be of different machines ({self})"),
+        }
+    }
+}
+
+impl fmt::Display for Others {
+    /// `hosts web1 and web2`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (what, names) = match self {
+            Self::Hosts(names) => ("hosts", names),
+            Self::Files(names) => ("files", names),
+        };
+        match names.split_last() {
+            Some((last, before)) => write!(f, "{what} {} and {last}", before.join(", ")),
+            None => f.write_str(what),
+        }
+    }
 }
 
 /// Sentences about what a file lacks and how it was read, a line each.

@@ -22,6 +22,47 @@ pub(crate) fn release_of_uname(text: &str) -> Option<String> {
     }
 }
 
+/// The machine in the output of `uname -a`, if its name is not one that many have.
+pub(crate) fn host_of_uname(text: &str) -> Option<String> {
+    let mut words = text.split_whitespace();
+    let name = words
+        .next()
+        .filter(|word| *word == "Linux")
+        .and(words.next())?;
+    let release = words.next()?;
+    (release.starts_with(|c: char| c.is_ascii_digit()) && release.contains('.')).then_some(())?;
+    host(name).map(short_host)
+}
+
+/// A name of a machine; none for those that many have, and for the numbers of containers.
+pub(crate) fn host(name: &str) -> Option<&str> {
+    const CONTAINER_DIGITS: usize = 12;
+    const COMMON: [&str; 6] = [
+        "localhost",
+        "host",
+        "hostname",
+        "(none)",
+        "debian",
+        "ubuntu",
+    ];
+    let short = short_host(name);
+    let is_container =
+        short.len() == CONTAINER_DIGITS && short.bytes().all(|b| b.is_ascii_hexdigit());
+    (!short.is_empty() && !is_container && !COMMON.contains(&short.as_str())).then_some(name)
+}
+
+/// A machine's name without its domain, which not all of a text's names may have.
+pub(crate) fn short_host(name: &str) -> String {
+    match name.parse::<std::net::Ipv4Addr>() {
+        Ok(_) => name.to_string(),
+        Err(_) => name
+            .split('.')
+            .next()
+            .unwrap_or_default()
+            .to_ascii_lowercase(),
+    }
+}
+
 /// Names of architectures, as `uname -m` prints them.
 const ARCHITECTURES: [&str; 26] = [
     "x86_64",
@@ -298,6 +339,24 @@ pub(crate) fn aliases_of_listing(text: &str) -> BTreeMap<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_of_machines() {
+        let of = |text| host_of_uname(text);
+        assert_eq!(
+            of("Linux Web1.example.com 6.1.0 #1 SMP").as_deref(),
+            Some("web1")
+        );
+        for none in [
+            "Linux 6.1.0 x86_64",
+            "Linux localhost 6.1.0 #1",
+            "6.1.0",
+            "Linux 3f2a1b4c5d6e 6.1.0 #1",
+        ] {
+            assert_eq!(of(none), None, "{none}");
+        }
+        assert_ne!(short_host("10.0.0.1"), short_host("10.0.0.2"));
+    }
 
     #[test]
     fn releases_and_architectures() {

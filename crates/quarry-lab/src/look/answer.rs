@@ -113,14 +113,18 @@ fn verdict(growth: &Growth) -> String {
         Basis::Rows => "",
         Basis::Heads => " of objects, by the heads",
         Basis::Meminfo => " by meminfo's Slab",
-        Basis::RowsOfBoth => " in the caches that both list",
+        Basis::RowsOfBoth => "",
     };
     let change = signed(growth.slab_bytes.into()) + basis;
     if !growth.other_machine.is_empty() {
         return format!(
-            "The first and the last are of different machines or kernels ({}): {change} of slab memory between them is \
-             no growth.",
+            "The first and the last are of different machines or kernels ({}): {change} is no growth.",
             growth.other_machine.join(", ")
+        );
+    }
+    if let Some(files) = &growth.listed_in {
+        return format!(
+            "The first and the last may be of different machines ({files}): {change} need be no growth."
         );
     }
     let most = |part: fn(&CacheGrowth) -> i64| {
@@ -130,15 +134,24 @@ fn verdict(growth: &Growth) -> String {
             format!(" ({} {})", cache.name, signed(part(cache).into()))
         })
     };
+    let of_both = growth.basis == Basis::RowsOfBoth;
+    let what = match of_both {
+        true => "The caches that both list",
+        false => "Slab memory",
+    };
     let told = match growth.verdict {
         Verdict::Unknown => {
             return "The first and the last list no cache in common, and have no sums: what grew is not told.".to_string();
         }
-        Verdict::Sums => format!("Slab memory grew{time} ({change}).{}", grown(growth)),
-        Verdict::Same => format!("Slab memory stayed as it was{time} ({change})."),
-        Verdict::Shrank => format!("Slab memory shrank{time} ({change})."),
+        Verdict::Sums => format!("{what} grew{time} ({change}).{}", grown(growth)),
+        Verdict::Unlisted => {
+            format!("{what} stayed as they were{time} ({change}); what others did is not told.")
+        }
+        Verdict::Same if of_both => format!("{what} stayed as they were{time} ({change})."),
+        Verdict::Same => format!("{what} stayed as it was{time} ({change})."),
+        Verdict::Shrank => format!("{what} shrank{time} ({change})."),
         Verdict::Objects => format!(
-            "Slab memory grew{time} ({change}) by objects that cannot be reclaimed{}: a leak, if it goes on.",
+            "{what} grew{time} ({change}) by objects that cannot be reclaimed{}: a leak, if it goes on.",
             most(|cache| if cache.reclaimable {
                 0
             } else {
@@ -146,7 +159,7 @@ fn verdict(growth: &Growth) -> String {
             })
         ),
         Verdict::Reclaimable => format!(
-            "Slab memory grew{time} ({change}) by objects that the kernel frees when memory is short{}: no leak.",
+            "{what} grew{time} ({change}) by objects that the kernel frees when memory is short{}: no leak.",
             most(|cache| if cache.reclaimable {
                 cache.objects_bytes
             } else {
@@ -154,23 +167,54 @@ fn verdict(growth: &Growth) -> String {
             })
         ),
         Verdict::Allocator => format!(
-            "Slab memory grew{time} ({change}) in the allocator{}, not by objects: slabs are less full.",
+            "{what} grew{time} ({change}) in the allocator{}, not by objects: slabs are less full.",
             most(|cache| cache.allocator_bytes)
         ),
     };
-    let in_which = |cache: &Unlisted| match (cache.first_bytes, cache.last_bytes) {
-        (Some(first), _) => format!("{} ({} in the first)", cache.name, bytes(first)),
-        (None, last) => format!("{} ({} in the last)", cache.name, bytes(last.unwrap_or(0))),
-    };
     match growth.unlisted.as_slice() {
         [] => told,
-        [one] => format!("{told} {} is listed in one of them alone.", in_which(one)),
-        [one, rest @ ..] => format!(
-            "{told} {} and {} more are listed in one of them alone.",
+        [one] => format!(
+            "{told} {} is listed in one of them alone{}.",
             in_which(one),
-            rest.len()
+            bound(one)
+        ),
+        [one, rest @ ..] => format!(
+            "{told} {} and {} more are listed in one of them alone{}.",
+            in_which(one),
+            rest.len(),
+            bound(one),
         ),
     }
+}
+
+/// A cache that one of two lists lacks, with its bytes in the other.
+fn in_which(cache: &Unlisted) -> String {
+    match (cache.first_bytes, cache.last_bytes) {
+        (Some(first), _) => format!("{} ({} in the first)", cache.name, bytes(first)),
+        (None, last) => format!("{} ({} in the last)", cache.name, bytes(last.unwrap_or(0))),
+    }
+}
+
+/// Bytes that such a cache had at most where it is not listed, and its least change, behind a sentence.
+fn bound(cache: &Unlisted) -> String {
+    let Some(most) = cache.at_most_bytes else {
+        return String::new();
+    };
+    let (which, change, has) = match (cache.first_bytes, cache.last_bytes) {
+        (None, Some(last)) => ("first", "grew", last),
+        (Some(first), None) => ("last", "shrank", first),
+        _ => return String::new(),
+    };
+    let least = has.saturating_sub(most);
+    let least = match least {
+        0 => String::new(),
+        least => format!(", so it {change} by at least {}", bytes(least)),
+    };
+    format!(
+        "; if the {which} is the head of a sorted list, {} has at most about {} there{least}",
+        cache.name,
+        bytes(most)
+    )
 }
 
 /// The cache that grew most of those that both list, as a sentence.

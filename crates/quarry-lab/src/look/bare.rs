@@ -124,7 +124,9 @@ impl<'a> Bare<'a> {
             unreclaimable_bytes,
             memory_bytes,
         ] = sums_of(last);
-        let before = snapshots.first().filter(|_| snapshots.len() > 1);
+        let others = known::Others::of(snapshots);
+        let is_series = snapshots.len() > 1 && others.is_none();
+        let before = snapshots.first().filter(|_| is_series);
         let caches = |of: &'a Snapshot| of.cache_bytes.iter().map(|it| (&*it.name, it.total_bytes));
         let grew = Grew::between(before.map(caches), caches(last));
         let mut cache_bytes: Vec<OfCache<'_>> = last
@@ -173,6 +175,12 @@ impl<'a> Bare<'a> {
         if let Some(before) = before {
             let grown = bare.grown(before);
             bare.finding = format!("{} {grown}", bare.finding);
+        }
+        if let Some(others) = others {
+            bare.finding += &format!(
+                " The readings are not compared, as they are of {}; this is of the last.",
+                others.told()
+            );
         }
         if page_size.is_none() && bare.owners.is_some() {
             let note = "pages without bytes: the file has no page size (--had-page-size)";

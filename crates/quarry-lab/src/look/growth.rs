@@ -3,13 +3,15 @@
 //! The objects' part of a cache's growth is what the objects in use became more, at the bytes of slab that each takes. The
 //! rest is the allocator's: slabs that are less full, or held by CPUs.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use quarry_snapshot::Snapshot;
+use quarry_snapshot::{SlabinfoRow, Snapshot};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{CacheLook, Look, Parts};
+use crate::known::Others;
 
 /// Changes below a hundredth of the slabs, and below this, are none.
 const LEAST_BYTES: u64 = 256 << 10;
@@ -29,8 +31,11 @@ pub struct Growth {
     pub allocator_bytes: i64,
     /// Cause of most of the change.
     pub verdict: Verdict,
-    /// Facts of the machine by which first and last differ: then nothing grew. Empty if there are none.
+    /// Names of machines, or facts by which first and last differ: then nothing grew. Empty if there are none.
     pub other_machine: Vec<String>,
+    /// Names of files that may be of several machines, which a text has before or above the rows; null if nothing tells of
+    /// such.
+    pub listed_in: Option<String>,
     /// Seconds from the first to the last; null if a moment is unknown.
     pub seconds: Option<f64>,
     /// The snapshots, in the order given.
@@ -50,6 +55,9 @@ pub struct Unlisted {
     pub first_bytes: Option<u64>,
     /// Bytes of its slabs in the last snapshot; null if it is not listed there.
     pub last_bytes: Option<u64>,
+    /// Bytes that it has at most, about, where it is not listed, if that list is the head of a sorted one: as many as the
+    /// smallest row. Null if the list is in no order.
+    pub at_most_bytes: Option<u64>,
 }
 
 /// Numbers that tell how much all slabs changed.
@@ -82,6 +90,8 @@ pub enum Verdict {
     Allocator,
     /// Slab memory grew by the sums of excerpts, which do not tell what grew.
     Sums,
+    /// Unknown: the caches that both list are as they were, but one of them lacks others, which may have changed.
+    Unlisted,
     /// Unknown: the first and the last are excerpts without a cache in common.
     Unknown,
 }
@@ -91,6 +101,8 @@ pub enum Verdict {
 pub struct Moment {
     /// File.
     pub file: String,
+    /// Machine, or the file that the text has before or above the rows; null if nothing tells of several.
+    pub of: Option<String>,
     /// Seconds after the first; null if a moment is unknown.
     pub seconds: Option<f64>,
     /// Bytes of all slabs.
@@ -142,13 +154,23 @@ pub(super) fn between(snapshots: &[Snapshot], looks: &[Look]) -> Growth {
     let (unlisted, names): (Vec<&str>, Vec<&str>) = names.into_iter().partition(unlisted);
     let bytes_in =
         |step: Option<&BTreeMap<&str, &CacheLook>>, name: &str| Some(step?.get(name)?.slab_bytes);
-    let unlisted = unlisted.into_iter().map(|name| Unlisted {
-        name: name.to_string(),
-        first_bytes: bytes_in(steps.first(), name),
-        last_bytes: bytes_in(steps.last(), name),
+    let unlisted = unlisted.into_iter().map(|name| {
+        let [first_bytes, last_bytes] =
+            [steps.first(), steps.last()].map(|step| bytes_in(step, name));
+        let at_most_bytes = match (first_bytes, last_bytes) {
+            (None, Some(_)) => at_most(first, last, name),
+            (Some(_), None) => at_most(last, first, name),
+            _ => None,
+        };
+        Unlisted {
+            name: name.to_string(),
+            first_bytes,
+            last_bytes,
+            at_most_bytes,
+        }
     });
     let mut unlisted: Vec<Unlisted> = unlisted.collect();
-    unlisted.sort_by_key(|cache| std::cmp::Reverse(cache.last_bytes.max(cache.first_bytes)));
+    unlisted.sort_by_key(|cache| Reverse(cache.last_bytes.max(cache.first_bytes)));
     let mut caches: Vec<CacheGrowth> = names
         .iter()
         .map(|name| cache(name, &steps))
@@ -173,6 +195,7 @@ pub(super) fn between(snapshots: &[Snapshot], looks: &[Look]) -> Growth {
     };
     let (basis, slab_bytes) = whole.unwrap_or((of_rows, sum(|cache| cache.slab_bytes)));
     let is_known = basis != Basis::RowsOfBoth || !names.is_empty();
+    let others = Others::of(snapshots);
     let mut growth = Growth {
         slab_bytes,
         basis,
@@ -185,12 +208,21 @@ pub(super) fn between(snapshots: &[Snapshot], looks: &[Look]) -> Growth {
         allocator_bytes: sum(|cache| cache.allocator_bytes),
         verdict: Verdict::Same,
         other_machine: differences(snapshots),
+        listed_in: match &others {
+            Some(files @ Others::Files(_)) => Some(files.to_string()),
+            _ => None,
+        },
         seconds: seconds(snapshots, snapshots.last()),
         moments: looks
             .iter()
             .zip(snapshots)
             .map(|(look, snapshot)| Moment {
                 file: snapshot.file.clone(),
+                of: match &others {
+                    Some(Others::Hosts(_)) => snapshot.host.clone(),
+                    Some(Others::Files(_)) => snapshot.listed_in.clone(),
+                    None => None,
+                },
                 seconds: seconds(snapshots, Some(snapshot)),
                 slab_bytes: look.slab_bytes,
                 parts: look.parts,
@@ -199,8 +231,14 @@ pub(super) fn between(snapshots: &[Snapshot], looks: &[Look]) -> Growth {
         caches,
     };
     let before = looks.first().map_or(0, |look| look.slab_bytes);
+    let may_change = |cache: &Unlisted| {
+        cache.first_bytes.max(cache.last_bytes).unwrap_or(0) >= least_bytes(before)
+    };
     growth.verdict = match growth.judge(before) {
         _ if !is_known => Verdict::Unknown,
+        Verdict::Same if basis == Basis::RowsOfBoth && growth.unlisted.iter().any(may_change) => {
+            Verdict::Unlisted
+        }
         Verdict::Same => Verdict::Same,
         Verdict::Shrank => Verdict::Shrank,
         _ if matches!(basis, Basis::Heads | Basis::Meminfo) => Verdict::Sums,
@@ -209,12 +247,51 @@ pub(super) fn between(snapshots: &[Snapshot], looks: &[Look]) -> Growth {
     growth
 }
 
+/// The least change that counts.
+fn least_bytes(before_bytes: u64) -> u64 {
+    LEAST_BYTES.max(before_bytes / 100)
+}
+
+/// Bytes of a cache at most in a list that lacks it, if that is the head of a sorted one; its objects are as large as in
+/// another. Sorted by several columns, the list bounds it by the one that bounds least.
+fn at_most(list: Option<&Snapshot>, other: Option<&Snapshot>, name: &str) -> Option<u64> {
+    // Fewer rows are in order by chance.
+    const ROWS_MIN: usize = 5;
+    let (list, other) = (list?, other?);
+    let (rows, known) = (&list.slabinfo.rows, other.slabinfo.row(name)?);
+    let last = rows.last().filter(|_| rows.len() >= ROWS_MIN)?;
+    let bytes = |row: &SlabinfoRow| row.slab_bytes(list.page_bytes);
+    let objects = |count: u64| {
+        let bytes = u128::from(count) * u128::from(known.slab_bytes(other.page_bytes));
+        u64::try_from(bytes / u128::from(known.num_objs.max(1))).unwrap_or(u64::MAX)
+    };
+    let bounds = [
+        (
+            rows.is_sorted_by_key(|row| Reverse(bytes(row))),
+            bytes(last),
+        ),
+        (
+            rows.is_sorted_by_key(|row| Reverse(row.num_objs)),
+            objects(last.num_objs),
+        ),
+        (
+            rows.is_sorted_by_key(|row| Reverse(row.active_objs)),
+            objects(last.active_objs),
+        ),
+    ];
+    let bounds = bounds.into_iter().filter(|(is_sorted, _)| *is_sorted);
+    bounds.map(|(_, bound)| bound).max()
+}
+
 /// Facts of the machine by which the first and the last snapshot differ. Memory may change by what the kernel reserves.
 fn differences(snapshots: &[Snapshot]) -> Vec<String> {
     let (Some(first), Some(last)) = (snapshots.first(), snapshots.last()) else {
         return Vec::new();
     };
     let mut found = Vec::new();
+    if let Some(hosts @ Others::Hosts(_)) = Others::of(snapshots) {
+        found.push(hosts.to_string());
+    }
     if let (Some(before), Some(after)) = (&first.release, &last.release)
         && before != after
     {
@@ -307,9 +384,8 @@ fn seconds(snapshots: &[Snapshot], other: Option<&Snapshot>) -> Option<f64> {
 
 impl Growth {
     fn judge(&self, before_bytes: u64) -> Verdict {
-        let least = LEAST_BYTES.max(before_bytes / 100);
         let grown = self.slab_bytes.unsigned_abs();
-        if grown < least {
+        if grown < least_bytes(before_bytes) {
             return Verdict::Same;
         }
         if self.slab_bytes < 0 {

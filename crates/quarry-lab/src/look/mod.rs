@@ -19,6 +19,8 @@ mod cache;
 mod growth;
 mod owners;
 #[cfg(test)]
+mod series;
+#[cfg(test)]
 mod tests;
 mod view;
 mod zones;

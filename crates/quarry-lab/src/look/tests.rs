@@ -5,7 +5,13 @@ use quarry_snapshot::{CacheAttributes, Form, Pagetypeinfo, Slabinfo, SlabinfoRow
 use super::*;
 
 /// A cache of one page a slab: bytes of an object, objects of a slab, slabs, and objects in use.
-fn row(name: &str, objsize: u64, objperslab: u64, slabs: u64, active: u64) -> SlabinfoRow {
+pub(super) fn row(
+    name: &str,
+    objsize: u64,
+    objperslab: u64,
+    slabs: u64,
+    active: u64,
+) -> SlabinfoRow {
     SlabinfoRow {
         name: name.to_string(),
         active_objs: active,
@@ -19,7 +25,7 @@ fn row(name: &str, objsize: u64, objperslab: u64, slabs: u64, active: u64) -> Sl
     }
 }
 
-fn snapshot(rows: Vec<SlabinfoRow>) -> Snapshot {
+pub(super) fn snapshot(rows: Vec<SlabinfoRow>) -> Snapshot {
     Snapshot {
         file: "test".to_string(),
         release: Some("6.1.0".to_string()),

@@ -86,6 +86,7 @@ const MOMENTS: Spec = Spec {
         vec![
             column("snapshot", "file", quarry_view::Form::Text)
                 .worded(|moment| file_name(text(moment, "file")).to_string()),
+            column("of", "of", quarry_view::Form::Text).rare(),
             column("after", "seconds", Seconds).rare(),
             column("slabs", "slab_bytes", Bytes),
             column("live objects", "parts.live_bytes", Bytes),
@@ -198,8 +199,12 @@ fn single(doc: &Doc) -> View {
     let mut view = View::of(title, std::slice::from_ref(doc)).with(notes);
     view = view.with(divided(look)).with(caches(look));
     if growth.is_object() {
-        view = view.with(grown(growth));
-        if list(growth, "moments").len() > 2 {
+        let is_other = !list(growth, "other_machine").is_empty() || growth["listed_in"].is_string();
+        view = view.with(grown(growth, is_other));
+        if is_other {
+            let table = MOMENTS.table(list(growth, "moments"));
+            view = view.with(Section::new("The readings").with(table));
+        } else if list(growth, "moments").len() > 2 {
             let changed = list(growth, "caches").iter().take(LINES);
             let changed = changed.map(|cache| (starred(cache), each(cache)));
             view = view.with(over_time(list(growth, "moments"), changed.collect()));
@@ -237,7 +242,8 @@ fn caches(look: &Value) -> Section {
     Section::new(CACHES.title).with(chart).with(table)
 }
 
-fn grown(growth: &Value) -> Section {
+/// Changes from the first snapshot to the last; those between machines are no growth.
+fn grown(growth: &Value, is_other: bool) -> Section {
     let caches = list(growth, "caches");
     let changed = &caches[..caches.len().min(GROWTH.first)];
     let causes: Vec<Column> = [
@@ -259,13 +265,19 @@ fn grown(growth: &Value) -> Section {
     if list(growth, "moments").len() < 3 {
         table.columns.pop();
     }
-    let note = format!(
-        "{} changed from the first snapshot to the last.",
-        counted(caches.len(), "cache")
-    );
-    Section::new(GROWTH.title)
-        .with(chart)
-        .with(table.noted(note))
+    let caches = counted(caches.len(), "cache");
+    let (title, note) = match is_other {
+        true => {
+            let note =
+                format!("{caches} differ: the last snapshot less the first, which is no growth.");
+            ("Differences", note)
+        }
+        false => {
+            let note = format!("{caches} changed from the first snapshot to the last.");
+            (GROWTH.title, note)
+        }
+    };
+    Section::new(title).with(chart).with(table.noted(note))
 }
 
 /// The axis of a series: the time since the first snapshot where it is known, else the number of the snapshot.

@@ -1,5 +1,7 @@
 //! Lines outside of tables, as facts about a machine: output of `uname`, copies of files of `/proc`, lines of logs.
 
+use std::ops::Range;
+
 use serde_json::{Value, json};
 
 use crate::buddyinfo::zone_of_row;
@@ -7,6 +9,7 @@ use crate::forms::Moment;
 use crate::machine;
 
 use super::packing::Line;
+use super::time::{self, Time};
 
 /// Facts that crash prints when it starts, by the key of a moment.
 const BANNER: [(&str, &str); 3] = [
@@ -37,12 +40,37 @@ pub(super) struct Facts {
     found: Vec<Fact>,
     /// Command of the prompt above, whose output a line may be.
     command: String,
+    times: Vec<Dated>,
+    /// Lines on which kernels begin to log.
+    boots: Vec<usize>,
+}
+
+/// A date of the text.
+#[derive(Debug)]
+struct Dated {
+    line: usize,
+    /// Times that the lines are quoted that it is of.
+    depth: usize,
+    time: Time,
 }
 
 impl Facts {
     /// Takes what a line says. True if it says something.
     pub(super) fn take(&mut self, line: &Line) -> bool {
-        let (number, is_logged, line) = (line.number, line.is_logged, line.text.as_str());
+        let (number, is_logged, depth) = (line.number, line.is_logged, line.depth);
+        let line = line.text.as_str();
+        if is_logged && line.starts_with("Linux version ") {
+            self.boots.push(number);
+        }
+        if !is_logged && let Some((time, is_quoted)) = time::of_line(line) {
+            let depth = depth + usize::from(is_quoted);
+            self.times.push(Dated {
+                line: number,
+                depth,
+                time,
+            });
+            return false;
+        }
         if let Some(command) = command(line) {
             self.command = command.to_string();
             return false;
@@ -140,10 +168,32 @@ impl Facts {
         Some((free, last.is_some_and(|last| is_new(&last.text))))
     }
 
-    /// True if a copy of meminfo lies between two lines: tables there are of two moments.
+    /// True if a copy of meminfo lies between two lines, or the name of another machine: tables there are of two moments.
     pub(super) fn part(&self, from: usize, to: usize) -> bool {
         let mut found = self.found.iter();
-        found.any(|fact| fact.key == MEMINFO && (from..to).contains(&fact.line))
+        let hosts = self.found.iter().filter(|fact| fact.key == "uname");
+        let host = |line: usize| {
+            let before = hosts.clone().take_while(|fact| fact.line < line);
+            before
+                .filter_map(|fact| machine::host_of_uname(&fact.text))
+                .last()
+        };
+        let are_two = host(from)
+            .zip(host(to))
+            .is_some_and(|(one, other)| one != other);
+        are_two || found.any(|fact| fact.key == MEMINFO && (from..to).contains(&fact.line))
+    }
+
+    /// Number of kernels that began to log before a line.
+    pub(super) fn boots(&self, line: usize) -> usize {
+        self.boots.partition_point(|boot| *boot < line)
+    }
+
+    /// The last date on some lines that is of lines quoted as often.
+    pub(super) fn time(&self, lines: Range<usize>, depth: usize) -> Option<Time> {
+        let mut times = self.times.iter().rev();
+        let found = times.find(|dated| dated.depth == depth && lines.contains(&dated.line));
+        found.map(|dated| dated.time)
     }
 
     /// Adds to the moment of a table what was said last before it, or else first behind it. Of meminfo people paste some
@@ -165,10 +215,10 @@ impl Facts {
         }
     }
 
-    /// All copies under a key, in their order.
-    pub(super) fn each(&self, key: &str) -> impl Iterator<Item = &str> {
+    /// All copies under a key, in their order, with the line on which each begins.
+    pub(super) fn each(&self, key: &str) -> impl Iterator<Item = (usize, &str)> {
         let of_key = self.found.iter().filter(move |fact| fact.key == key);
-        of_key.map(|fact| fact.text.as_str())
+        of_key.map(|fact| (fact.line, fact.text.as_str()))
     }
 
     /// True if something was said under a key.
@@ -178,7 +228,7 @@ impl Facts {
 }
 
 /// True for a line of meminfo.
-fn is_meminfo(line: &str) -> bool {
+pub(super) fn is_meminfo(line: &str) -> bool {
     let (name, value) = line.split_once(':').unwrap_or_default();
     let mut value = value.split_whitespace();
     let number = value
@@ -195,8 +245,12 @@ fn has_field(text: &str, line: &str) -> bool {
 }
 
 /// The command behind a prompt: `root@host:~# uname -a`, `$ nproc`.
-fn command(line: &str) -> Option<&str> {
+pub(super) fn command(line: &str) -> Option<&str> {
     const PROMPTS: [&str; 3] = ["# ", "$ ", "> "];
+    // head and tail name a file so.
+    if line.starts_with("==> ") {
+        return None;
+    }
     let mut ends = PROMPTS.iter().filter_map(|prompt| {
         let (before, command) = line.split_once(prompt)?;
         let is_prompt = before.split_whitespace().count() <= 2 && !before.contains("<");

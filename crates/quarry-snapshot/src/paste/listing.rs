@@ -10,6 +10,7 @@ use super::facts::Facts;
 use super::head::{self, Head};
 use super::packing::Line;
 use super::table::{self, Row, Words};
+use super::time;
 
 /// Begin of crash's warnings, which stand among its rows.
 const CRASH: &str = "kmem:";
@@ -32,6 +33,8 @@ pub(super) struct Listing {
     pub(super) is_reversed: bool,
     pub(super) totals: Option<Totals>,
     pub(super) rows: Vec<Row>,
+    /// Lines on which they begin.
+    lines: Vec<usize>,
     /// Lines among its rows that are none.
     pub(super) unread: Vec<usize>,
     /// True if a row below is cut, and no other follows.
@@ -80,10 +83,12 @@ impl Listing {
         self.slabs
             .extend(slabs.map(|(place, slabs)| (place + behind, slabs)));
         self.end = other.end;
-        let rows = other.rows.into_iter();
         // The tool slabinfo lists caches twice; `vmstat -m` cuts names, so that two may be alike.
         let is_new = |row: &Row| self.form != Form::SlabTool || !names.contains(row.name());
-        self.rows.extend(rows.filter(is_new));
+        let rows = other.rows.into_iter().zip(other.lines);
+        let (rows, lines): (Vec<_>, Vec<_>) = rows.filter(|(row, _)| is_new(row)).unzip();
+        self.rows.extend(rows);
+        self.lines.extend(lines);
         self.unread.append(&mut other.unread);
         self.is_cut = other.is_cut;
         self.totals = self.totals.or(other.totals);
@@ -194,7 +199,10 @@ impl<'l> Finder<'l> {
             return next;
         }
         let is_broken_row = self.open.as_ref().is_some_and(|open| {
-            looks_like(open.form, &line.text) && !line.is_logged && !line.text.starts_with(CRASH)
+            looks_like(open.form, &line.text)
+                && !line.is_logged
+                && !line.text.starts_with(CRASH)
+                && time::of_line(&line.text).is_none()
         });
         match &mut self.open {
             Some(open) if is_broken_row => {
@@ -331,12 +339,14 @@ impl<'l> Finder<'l> {
             is_reversed: false,
             totals: head.and_then(|head| head.totals).map(|(totals, _)| totals),
             rows: Vec::new(),
+            lines: Vec::new(),
             unread: Vec::new(),
             is_cut: false,
             slabs: BTreeMap::new(),
             end: line,
         });
         open.rows.push(row);
+        open.lines.push(line);
     }
 
     /// Notes that the open table has the lines up to one.
@@ -420,11 +430,12 @@ fn apart(mut listing: Listing) -> Vec<Listing> {
     for at in cuts.into_iter().rev() {
         found.push(Listing {
             form: listing.form,
-            line: listing.line,
+            line: listing.lines[at],
             is_headed: listing.is_headed,
             is_reversed: listing.is_reversed,
             totals: None,
             rows: listing.rows.split_off(at),
+            lines: listing.lines.split_off(at),
             unread: Vec::new(),
             is_cut: false,
             slabs: moved(listing.slabs.split_off(&at), at),

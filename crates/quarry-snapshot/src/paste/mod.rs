@@ -3,9 +3,10 @@
 //!
 //! ```text
 //!   text --> lines without their packing (packing.rs)
+//!        --> parts by machine and by file (parts.rs), as labels of lines, prompts and logs name them (label.rs)
 //!        --> tables: heads (head.rs), rows (table.rs), where one ends (listing.rs)
 //!        --> facts that the other lines say (facts.rs)
-//!        --> moments, the oldest first: forms see rows, and nothing of what was around them
+//!        --> moments, the oldest first by the text's times (time.rs): forms see rows, and nothing of what was around them
 //! ```
 //!
 //! A table has its rows: what stands elsewhere does not join it. A name that repeats apart from its copy begins a second
@@ -14,9 +15,13 @@
 pub(crate) mod coded;
 mod facts;
 mod head;
+mod label;
 mod listing;
 mod packing;
+mod parts;
+mod refuse;
 mod table;
+mod time;
 mod wrap;
 
 use std::collections::BTreeMap;
@@ -29,10 +34,12 @@ use crate::forms::rows::{self, Cache};
 use crate::forms::{Form, Moment, log, slabtool};
 use crate::hidden::HiddenState;
 use crate::page_owner;
-use crate::slabinfo::{self, Slabinfo};
+use crate::slabinfo::Slabinfo;
 use crate::snapshot::{Excerpt, Totals};
 
 use listing::{Found, Listing};
+use parts::{Part, Reading};
+use refuse::refuse;
 use table::Row;
 
 /// The mark of a table of caches when memory was exhausted.
@@ -45,52 +52,35 @@ const WHOLE_MIN: usize = 12;
 /// Tables of one moment differ by what happened while they were printed: two in a hundred.
 const SAME: u64 = 50;
 
-/// Recognition of a text.
-type Is = fn(&str) -> bool;
-
-/// Texts that are not read, and what to do.
-const UNREAD: [(Is, &str); 3] = [
-    (
-        |text| text.trim_start().starts_with("{\\rtf"),
-        "RTF of a word processor: save it as plain text",
-    ),
-    (
-        |text| text.contains("Content-Transfer-Encoding: base64"),
-        "a mail whose text is in base64: save the text alone",
-    ),
-    (
-        is_trace,
-        "events of ftrace or perf: `quarry import FILE` makes a trace of them",
-    ),
-];
-
-/// True for a text with events of the slab allocators.
-fn is_trace(text: &str) -> bool {
-    const EVENTS: [&str; 5] = [
-        "kmalloc",
-        "kmalloc_node",
-        "kfree",
-        "kmem_cache_alloc",
-        "kmem_cache_free",
-    ];
-    text.lines().any(|line| {
-        let event = line.split_once(": call_site=").map(|(before, _)| before);
-        let name = event.and_then(|event| event.rsplit([' ', ':']).next());
-        name.is_some_and(|name| EVENTS.contains(&name))
-    })
+/// The moments of a text, the oldest of each machine first; none if it has nothing of these forms.
+pub(crate) fn read(file: &str, text: &str) -> Result<Vec<Moment>, ReportError> {
+    let parts = parts::of(packing::lines(text));
+    let parts = parts.iter().map(|part| (part, listing::find(&part.lines)));
+    let parts: Vec<(&Part, Found<'_>)> = parts.collect();
+    let tables = parts.iter().map(|(part, found)| tables(file, part, found));
+    let mut each = tables.collect::<Result<Vec<_>, _>>()?;
+    if each.iter().all(Vec::is_empty) {
+        for (_, found) in &parts {
+            refuse(file, text, found)?;
+        }
+    }
+    for ((part, found), readings) in parts.iter().zip(&mut each) {
+        if readings.is_empty() {
+            *readings = without_tables(part, found);
+        }
+    }
+    Ok(parts::ordered(each.into_iter().flatten().collect()))
 }
 
-/// The moments of a text, oldest first; none if it has nothing of these forms.
-pub(crate) fn read(file: &str, text: &str) -> Result<Vec<Moment>, ReportError> {
-    let lines = packing::lines(text);
-    let found = listing::find(&lines);
+/// The readings of a part's tables.
+fn tables(file: &str, part: &Part, found: &Found<'_>) -> Result<Vec<Reading>, ReportError> {
+    let mut readings = Vec::new();
+    let mut last = 0;
     let sums_of = |from: usize, to: usize| {
-        let within = lines
-            .iter()
-            .filter(|line| (from..to).contains(&line.number));
+        let within = part.lines.iter();
+        let within = within.filter(|line| (from..to).contains(&line.number));
         log::sums(within.map(|line| line.text.as_str()))
     };
-    let mut moments = Vec::new();
     // The sums of a report stand above its table.
     let mut from = 0;
     for (listing, excerpt) in one_each(&found.listings) {
@@ -107,72 +97,70 @@ pub(crate) fn read(file: &str, text: &str) -> Result<Vec<Moment>, ReportError> {
             moment.insert("oom".to_string(), json!(sums.unwrap_or_default()));
             from = listing.line;
         }
-        moments.push(moment);
+        readings.push(part.reading(moment, &found.facts, last..listing.line));
+        last = listing.line;
     }
-    if moments.is_empty() && !found.failed.is_empty() {
+    if !readings.is_empty() {
+        return Ok(readings);
+    }
+    let alone = if !found.failed.is_empty() {
         let (caches, of_groups) = log::failed(&found.failed);
         let note = (of_groups > 0).then(|| {
             format!("caches of memory groups are added to the root's of their name: {of_groups}")
         });
         let mut moment = rows::moment(Form::Unable, file, &caches, note)?;
-        let part = Excerpt { totals: None };
-        moment.insert("excerpt".to_string(), json!(part));
-        found.facts.add(&mut moment, usize::MAX);
-        moments.push(moment);
-    }
-    if moments.is_empty()
-        && let Some((Form::SlabTool | Form::Slabtop, totals @ Some(_))) = found.head
-    {
+        moment.insert("excerpt".to_string(), json!(Excerpt { totals: None }));
+        moment
+    } else if let Some((Form::SlabTool | Form::Slabtop, totals @ Some(_))) = found.head {
         let mut moment = Form::SlabTotals.named();
         moment.insert("excerpt".to_string(), json!(Excerpt { totals }));
+        moment
+    } else {
+        return Ok(readings);
+    };
+    Ok(vec![part.whole(alone, &found.facts)])
+}
+
+/// The readings of a part that has no table.
+fn without_tables(part: &Part, found: &Found<'_>) -> Vec<Reading> {
+    let texts = || part.lines.iter().map(|line| &line.text);
+    if texts().any(|line| page_owner::is_in(line))
+        && let Some(owners) = page_owner::read(texts())
+    {
+        return vec![part.whole(owned(owners), &found.facts)];
+    }
+    let plain = || texts().map(String::as_str);
+    if plain().any(|line| line.contains(" func:")) {
+        let is_headed = plain().any(|line| line.contains("allocinfo - version"));
+        let moment = allocinfo(plain(), is_headed);
+        if !moment["allocinfo"].as_str().is_none_or(str::is_empty) {
+            return vec![part.whole(moment, &found.facts)];
+        }
+    }
+    // A report of exhausted memory need not have a table.
+    let sums = log::sums(plain()).into_iter();
+    let sums = sums.filter(|sums| sums.slab_unreclaimable_pages.is_some());
+    let reports = sums.map(|sums| {
+        let mut moment = Form::Oom.named();
+        moment.insert("oom".to_string(), json!(sums));
+        part.whole(moment, &found.facts)
+    });
+    let mut readings: Vec<Reading> = reports.collect();
+    if !readings.is_empty() {
+        return readings;
+    }
+    let mut last = 0;
+    for (line, meminfo) in found.facts.each(facts::MEMINFO) {
+        let mut moment = Form::Meminfo.named();
         found.facts.add(&mut moment, usize::MAX);
-        moments.push(moment);
+        moment.insert(facts::MEMINFO.to_string(), json!(meminfo));
+        readings.push(part.reading(moment, &found.facts, last..line));
+        last = line;
     }
-    if moments.is_empty() {
-        refuse(file, text, &found)?;
-        if page_owner::is_in(text)
-            && let Some(owners) = page_owner::read(lines.iter().map(|line| &line.text))
-        {
-            let mut moment = owned(owners);
-            found.facts.add(&mut moment, usize::MAX);
-            return Ok(vec![moment]);
-        }
-        let plain = || lines.iter().map(|line| line.text.as_str());
-        if plain().any(|line| line.contains(" func:")) {
-            let is_headed = text.contains("allocinfo - version");
-            let mut moment = allocinfo(plain(), is_headed);
-            if !moment["allocinfo"].as_str().is_none_or(str::is_empty) {
-                found.facts.add(&mut moment, usize::MAX);
-                return Ok(vec![moment]);
-            }
-        }
-        // A report of exhausted memory need not have a table.
-        for sums in sums_of(0, usize::MAX) {
-            if sums.slab_unreclaimable_pages.is_none() {
-                continue;
-            }
-            let mut moment = Form::Oom.named();
-            moment.insert("oom".to_string(), json!(sums));
-            found.facts.add(&mut moment, usize::MAX);
-            moments.push(moment);
-        }
-        if !moments.is_empty() {
-            return Ok(moments);
-        }
-        let has_free = facts::FREE.into_iter().any(|key| found.facts.has(key));
-        for meminfo in found.facts.each(facts::MEMINFO) {
-            let mut moment = Form::Meminfo.named();
-            found.facts.add(&mut moment, usize::MAX);
-            moment.insert(facts::MEMINFO.to_string(), json!(meminfo));
-            moments.push(moment);
-        }
-        if moments.is_empty() && has_free {
-            let mut moment = Form::Buddyinfo.named();
-            found.facts.add(&mut moment, usize::MAX);
-            moments.push(moment);
-        }
+    if readings.is_empty() && facts::FREE.into_iter().any(|key| found.facts.has(key)) {
+        readings.push(part.whole(Form::Buddyinfo.named(), &found.facts));
     }
-    Ok(moments)
+    readings
 }
 
 /// The moment of the call sites among some lines.
@@ -240,50 +228,6 @@ fn owned(found: page_owner::Found) -> Moment {
         moment.insert("notes".to_string(), json!(found.notes));
     }
     moment
-}
-
-/// Says why a text that names a form has no cache.
-fn refuse(file: &str, text: &str, found: &Found<'_>) -> Result<(), ReportError> {
-    if let Some((_, what)) = UNREAD.iter().find(|(is, _)| is(text)) {
-        return Err(ReportError::bad(file, "text", what));
-    }
-    if let Some(line) = text
-        .lines()
-        .find(|line| line.contains("slabinfo - version: "))
-        && !line.contains(slabinfo::VERSION)
-    {
-        let (_, version) = line.split_once("version: ").unwrap_or_default();
-        if version.starts_with("1.") {
-            let what = format!(
-                "slabinfo {} is of Linux 2.4, which is not read",
-                version.trim()
-            );
-            return Err(ReportError::bad(file, "slabinfo", what));
-        }
-        return Slabinfo::parse_text(file, line.trim()).map(drop);
-    }
-    let denied = text.lines().find(|line| {
-        line.contains("Permission denied")
-            && (line.contains("slabinfo") || line.contains("slabtop"))
-    });
-    if denied.is_some() && !found.facts.has(facts::MEMINFO) {
-        let what =
-            "/proc/slabinfo is readable by root alone: give what `sudo cat /proc/slabinfo` prints";
-        return Err(ReportError::bad(file, "caches", what));
-    }
-    if text.contains(": tunables ") && !text.contains(" : slabdata ") {
-        let what =
-            "each row is cut before its slabs: `sudo cat /proc/slabinfo > FILE` has whole rows";
-        return Err(ReportError::bad(file, "slabinfo", what));
-    }
-    let Some((form, _)) = found.head else {
-        return Ok(());
-    };
-    if text.trim_start().starts_with(slabinfo::VERSION) {
-        // Its parser names the line.
-        Slabinfo::parse_text(file, text.trim_start())?;
-    }
-    rows::moment(form, file, &[], None).map(drop)
 }
 
 /// The tables, one for each moment, with what is known of the caches that they lack.

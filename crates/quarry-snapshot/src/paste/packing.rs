@@ -7,13 +7,37 @@ use anstream::adapter::strip_str;
 use super::{coded, wrap};
 
 /// A line without its packing.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Line {
     /// Its number in the file, from 1 on.
     pub(super) number: usize,
     pub(super) text: String,
     /// True if a log put a time before it: lines of others may lie between its rows.
     pub(super) is_logged: bool,
+    /// Number of times that mails quoted it.
+    pub(super) depth: usize,
+    /// Time, machine and program that a log put before it.
+    pub(super) log: String,
+    /// File that `grep -H` put before it.
+    pub(super) file: Option<String>,
+}
+
+impl Line {
+    /// The line without what stands before `rest`, the end of it.
+    pub(super) fn cut(&self, rest: &str) -> Self {
+        let line = unpacked(self.number, rest);
+        Self {
+            is_logged: self.is_logged || line.is_logged,
+            depth: self.depth + line.depth,
+            log: if line.is_logged {
+                line.log
+            } else {
+                self.log.clone()
+            },
+            file: line.file.or_else(|| self.file.clone()),
+            ..line
+        }
+    }
 }
 
 /// Splits a text into lines and takes off what mailers, editors, logs, terminals and tables put around them.
@@ -33,9 +57,14 @@ pub(super) fn lines(text: &str) -> Vec<Line> {
         .split('\n')
         .flat_map(|line| line.trim_end_matches('\r').split('\r'));
     let lines = wrap::lines(lines).into_iter();
-    let mut lines: Vec<Line> = lines
-        .map(|(number, line)| unpacked(number, &line))
-        .collect();
+    let lines = lines.map(|whole| {
+        let line = unpacked(whole.number, &whole.text);
+        Line {
+            depth: whole.depth + line.depth,
+            ..line
+        }
+    });
+    let mut lines: Vec<Line> = lines.collect();
     unnumber(&mut lines);
     lines
 }
@@ -98,13 +127,19 @@ pub(super) fn each(text: &str) -> impl Iterator<Item = String> {
 
 fn unpacked(number: usize, line: &str) -> Line {
     let line = spaced(line);
-    let line = unquoted(&line);
-    let (line, is_logged) = unlogged(line);
-    let line = cells(unnamed(unquoted(line)));
+    let (line, depth) = unquoted(&line);
+    let (logged, is_logged) = unlogged(line);
+    let log = line.strip_suffix(logged).unwrap_or_default();
+    let (line, more) = unquoted(logged);
+    let (line, file) = unnamed(line);
+    let line = cells(line);
     Line {
         number,
         text: ungrouped(line.trim().trim_matches('`').trim()),
         is_logged,
+        depth: depth + more,
+        log: log.to_string(),
+        file: file.map(str::to_string),
     }
 }
 
@@ -141,13 +176,15 @@ fn uncoloured(line: &str) -> String {
     plain
 }
 
-/// Without the `> ` of mails, one for each time it was quoted.
-fn unquoted(line: &str) -> &str {
+/// Without the `> ` of mails, one for each time it was quoted, and their number.
+fn unquoted(line: &str) -> (&str, usize) {
     let mut line = line.trim_start();
+    let mut depth = 0;
     while let Some(rest) = line.strip_prefix('>') {
         line = rest.trim_start();
+        depth += 1;
     }
-    line
+    (line, depth)
 }
 
 /// A line without what logs put before it, and true if there was a time: `[  1.2] `, `<6>`,
@@ -252,15 +289,17 @@ fn is_stamp(text: &str) -> bool {
             .any(|word| word.matches(':').count() == 2)
 }
 
-/// Without the file that `grep -H`, and the number that `grep -n`, put before a line.
-fn unnamed(line: &str) -> &str {
+/// Without the file that `grep -H`, and the number that `grep -n`, put before a line; and the file.
+fn unnamed(line: &str) -> (&str, Option<&str>) {
     let named = |word: &str| {
         let files = ["slabinfo", "slabtop", "vmstat", "meminfo"];
         files.iter().any(|file| word.contains(file)) || word.starts_with('/')
     };
-    let line = match line.split_once(':') {
-        Some((name, rest)) if !name.contains(char::is_whitespace) && named(name) => rest,
-        _ => line,
+    let (line, file) = match line.split_once(':') {
+        Some((name, rest)) if !name.contains(char::is_whitespace) && named(name) => {
+            (rest, Some(name))
+        }
+        _ => (line, None),
     };
     let numbered = line.split_once(':').filter(|(number, rest)| {
         !number.is_empty()
@@ -268,7 +307,7 @@ fn unnamed(line: &str) -> &str {
             && rest.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '#' || c == ' ')
             && rest.split_whitespace().count() > 3
     });
-    numbered.map_or(line, |(_, rest)| rest)
+    (numbered.map_or(line, |(_, rest)| rest), file)
 }
 
 /// The cells of a row of a table with bars, such as Markdown's, with blanks between them.

@@ -384,3 +384,95 @@ fn oom_reports_have_their_own_sums() {
         .collect();
     assert_eq!(sums(&bare), sums(&two));
 }
+
+/// Bytes of a text's readings, and what they are ordered by.
+fn ordered(text: &str) -> (Vec<u64>, Option<String>) {
+    let found = all(text);
+    let bytes = found.iter().map(Snapshot::slab_bytes).collect();
+    (bytes, found[0].ordered_by.clone())
+}
+
+/// Times of a text decide which reading is the later one.
+#[test]
+fn readings_are_in_the_order_of_their_times() {
+    let row = |count: u64| {
+        format!("dentry {count} {count} 4096 1 1 : tunables 0 0 0 : slabdata {count} {count} 0")
+    };
+    let (old, new) = (row(1), row(2));
+    for text in [
+        format!("{new}\nAnn wrote:\n> {old}\n"),
+        format!("On Tue, Nov 24, 2026 at 9:00 AM, Ann wrote:\n> {old}\n{new}\n"),
+        format!("Tue Nov 24 10:00:00 UTC 2026\n{new}\nTue Nov 24 09:00:00 UTC 2026\n{old}\n"),
+        format!("[ 900.5] {new}\n[ 100.5] {old}\n"),
+        format!("slabinfo.2026-11-02:{new}\nslabinfo.2026-11-01:{old}\n"),
+        format!("slabinfo.10:{new}\nslabinfo.9:{old}\n"),
+        format!("after: {new}\nbefore: {old}\n"),
+    ] {
+        let (bytes, by) = ordered(&text);
+        assert_eq!((bytes, by.is_some()), (vec![4096, 8192], true), "{text}");
+    }
+    // Nothing tells, or two boots do: the text's order stays.
+    for text in [
+        format!("{old}\n\n{new}\n"),
+        format!("[ 900.5] {old}\n[    0.0] Linux version 6.1.0 (a@b) #1\n[ 100.5] {new}\n"),
+    ] {
+        assert_eq!(ordered(&text), (vec![4096, 8192], None), "{text}");
+    }
+    let dated = all(&format!(
+        "2026-11-24 10:00\n{new}\n2026-11-24 09:00\n{old}\n"
+    ));
+    assert_eq!(
+        dated[1]
+            .unix_time_s
+            .zip(dated[0].unix_time_s)
+            .map(|(to, from)| to - from),
+        Some(3600)
+    );
+}
+
+/// Rows of two machines are neither added nor joined.
+#[test]
+fn machines_of_a_text_are_apart() {
+    let text = sample("forms/slabinfo");
+    let expected = rows(&text);
+    let mixed: String = text
+        .lines()
+        .map(|line| format!("web1: {line}\nweb2: {line}\n"))
+        .collect();
+    let found = all(&mixed);
+    let hosts: Vec<_> = found.iter().map(|one| one.host.as_deref()).collect();
+    assert_eq!(hosts, [Some("web1"), Some("web2")]);
+    assert!(found.iter().all(|one| one.slabinfo.rows == expected));
+    let alone: String = text
+        .lines()
+        .map(|line| format!("web1  | {line}\n"))
+        .collect();
+    assert_eq!((all(&alone).len(), rows(&alone)), (1, expected));
+    // Parts of one table, but for the machine.
+    let row = |name: &str| format!("{name} 1 1 4096 1 1 : tunables 0 0 0 : slabdata 1 1 0\n");
+    let uname = |host: &str| format!("$ uname -a\nLinux {host} 6.1.0 #1 SMP x86_64 GNU/Linux\n");
+    let parts = |hosts: [&str; 2]| {
+        all(&format!(
+            "{}{}{}{}",
+            uname(hosts[0]),
+            row("one"),
+            uname(hosts[1]),
+            row("two")
+        ))
+        .len()
+    };
+    assert_eq!((parts(["web1", "web1"]), parts(["web1", "web2"])), (1, 2));
+    let files = all(&format!(
+        "slabinfo.foo:{}slabinfo.bar:{}",
+        row("one"),
+        row("one")
+    ));
+    assert_eq!(files[1].listed_in.as_deref(), Some("slabinfo.bar"));
+    let sums = all("web1: Slab: 100 kB\nweb2: Slab: 900 kB\n");
+    assert_eq!(
+        sums.iter()
+            .map(|one| one.meminfo_slab_bytes)
+            .collect::<Vec<_>>(),
+        [Some(100 << 10), Some(900 << 10)]
+    );
+}

@@ -23,17 +23,28 @@ const LOOKED_AT: usize = 24;
 /// Longer lines may have a head in them: no row is as long.
 const LONG: usize = 300;
 
-/// A line, with its number from 1 on.
-pub(super) type Numbered<'t> = (usize, Cow<'t, str>);
+/// A line without marks of quotes.
+pub(super) struct Unwrapped<'t> {
+    /// Its number, from 1 on.
+    pub(super) number: usize,
+    /// Number of marks of quotes before it.
+    pub(super) depth: usize,
+    pub(super) text: Cow<'t, str>,
+}
 
 /// Lines as a program printed them.
-pub(super) fn lines<'t>(lines: impl Iterator<Item = &'t str>) -> Vec<Numbered<'t>> {
+pub(super) fn lines<'t>(lines: impl Iterator<Item = &'t str>) -> Vec<Unwrapped<'t>> {
     let mut found = Vec::new();
     for (number, line) in (1..).zip(lines) {
-        let line = unquoted(line);
+        let (line, depth) = unquoted(line);
+        let whole = |part| Unwrapped {
+            number,
+            depth,
+            text: Cow::Borrowed(part),
+        };
         match line.len() > LONG {
-            true => found.extend(parted(line).map(|part| (number, Cow::Borrowed(part)))),
-            false => found.push((number, Cow::Borrowed(line))),
+            true => found.extend(parted(line).map(whole)),
+            false => found.push(whole(line)),
         }
     }
     match width(&found) {
@@ -42,12 +53,14 @@ pub(super) fn lines<'t>(lines: impl Iterator<Item = &'t str>) -> Vec<Numbered<'t
     }
 }
 
-/// A line without the marks of quotes: blanks behind them are of the line, and count for its width.
-fn unquoted(mut line: &str) -> &str {
+/// A line without the marks of quotes, and their number: blanks behind them are of the line, and count for its width.
+fn unquoted(mut line: &str) -> (&str, usize) {
+    let mut depth = 0;
     while let Some(rest) = line.strip_prefix('>') {
         line = rest.strip_prefix(' ').unwrap_or(rest);
+        depth += 1;
     }
-    line
+    (line, depth)
 }
 
 /// The parts of a line that begin with a head.
@@ -78,10 +91,10 @@ fn parted(line: &str) -> impl Iterator<Item = &str> {
 }
 
 /// The width at which rows are cut, if some are.
-fn width(lines: &[Numbered<'_>]) -> Option<usize> {
+fn width(lines: &[Unwrapped<'_>]) -> Option<usize> {
     let mut counts = [0_usize; WIDTHS.end];
     let mut longest = 0;
-    for (_, line) in lines {
+    for Unwrapped { text: line, .. } in lines {
         longest = longest.max(line.len());
         if let Some(count) = counts.get_mut(line.len()) {
             *count += 1;
@@ -96,13 +109,13 @@ fn width(lines: &[Numbered<'_>]) -> Option<usize> {
     widths.into_iter().find(|width| {
         // Rows that are none without their next line, and those that only have a longer name with it.
         let (mut broken, mut longer) = (0, 0);
-        let of_width = (0..lines.len()).filter(|at| lines[*at].1.len() == *width);
+        let of_width = (0..lines.len()).filter(|at| lines[*at].text.len() == *width);
         for (seen, at) in of_width.enumerate() {
             let has_name = lines
                 .get(at + 1)
-                .is_some_and(|(_, next)| is_part_of_name(next));
+                .is_some_and(|next| is_part_of_name(&next.text));
             if (has_name || seen < LOOKED_AT) && parts(&lines[at..], *width) > 1 {
-                match is_row(&lines[at].1) {
+                match is_row(&lines[at].text) {
                     true => longer += 1,
                     false => broken += 1,
                 }
@@ -114,14 +127,15 @@ fn width(lines: &[Numbered<'_>]) -> Option<usize> {
 }
 
 /// The number of lines on which the row or the sum is that begins with the first; 1 if none is cut there.
-fn parts(lines: &[Numbered<'_>], width: usize) -> usize {
-    let first = &*lines[0].1;
+fn parts(lines: &[Unwrapped<'_>], width: usize) -> usize {
+    let first = &*lines[0].text;
     if !(width.saturating_sub(BLANKS_MAX)..=width).contains(&first.len()) {
         return 1;
     }
     let is_row_alone = is_row(first);
     let mut row = first.to_string();
-    for (place, (_, line)) in lines.iter().enumerate().take(PARTS_MAX).skip(1) {
+    for (place, line) in lines.iter().enumerate().take(PARTS_MAX).skip(1) {
+        let line = &*line.text;
         if line.trim().is_empty() || is_row(line) || is_head(line) {
             break;
         }
@@ -173,18 +187,18 @@ fn is_message(line: &str) -> bool {
 }
 
 /// The number of lines on which a line is that is no row: one that fills the width goes on.
-fn others(lines: &[Numbered<'_>], width: usize) -> usize {
+fn others(lines: &[Unwrapped<'_>], width: usize) -> usize {
     let is_table = |line: &str| is_row(line) || is_head(line);
     let goes_on = |at: &usize| {
-        let next = lines.get(at + 1).map_or("", |(_, next)| next);
-        let line = &*lines[*at].1;
+        let next = lines.get(at + 1).map_or("", |next| &*next.text);
+        let line = &*lines[*at].text;
         line.len() == width && !next.trim().is_empty() && !is_table(line) && !is_table(next)
     };
     1 + (0..PARTS_MAX).take_while(goes_on).count()
 }
 
 /// The lines with the parts of rows joined.
-fn joined(lines: Vec<Numbered<'_>>, width: usize) -> Vec<Numbered<'_>> {
+fn joined(lines: Vec<Unwrapped<'_>>, width: usize) -> Vec<Unwrapped<'_>> {
     let mut found = Vec::with_capacity(lines.len());
     let mut at = 0;
     while at < lines.len() {
@@ -192,15 +206,15 @@ fn joined(lines: Vec<Numbered<'_>>, width: usize) -> Vec<Numbered<'_>> {
             1 => others(&lines[at..], width),
             count => count,
         };
-        let (number, first) = &lines[at];
-        let mut row = first.clone();
-        for (place, (_, line)) in lines[at..at + count].iter().enumerate().skip(1) {
-            let row = row.to_mut();
+        let first = &lines[at];
+        let mut text = first.text.clone();
+        for (place, line) in lines[at..at + count].iter().enumerate().skip(1) {
+            let row = text.to_mut();
             let padding = (place * width).saturating_sub(row.len());
             row.extend(std::iter::repeat_n(' ', padding));
-            row.push_str(line);
+            row.push_str(&line.text);
         }
-        found.push((*number, row));
+        found.push(Unwrapped { text, ..*first });
         at += count;
     }
     found

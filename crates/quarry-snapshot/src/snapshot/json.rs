@@ -132,6 +132,10 @@ fn meta(snapshot: &mut Snapshot, root: &Object) -> Result<(), String> {
         .map(machine::options)
         .unwrap_or_default();
     architecture(snapshot, root);
+    let uname = || machine::host_of_uname(text(root, "uname")?);
+    snapshot.host = trimmed("host").or_else(uname);
+    snapshot.listed_in = trimmed("listed_in");
+    snapshot.ordered_by = trimmed("ordered_by");
     snapshot.boot_id = trimmed("boot_id");
     let number = |key| root.get(key).and_then(Value::as_u64);
     snapshot.unix_time_s = number("unix_time_s");

@@ -48,6 +48,12 @@ pub struct Snapshot {
     pub file: String,
     /// Name of the moment, if there are several.
     pub stage: Option<String>,
+    /// Name of the machine, as prompts, logs, `uname` or the tools that print for several machines have it.
+    pub host: Option<String>,
+    /// File, or title, that a text has above or before the rows, if it has several that may be of several machines.
+    pub listed_in: Option<String>,
+    /// Fact of a text by which its readings are ordered; `None` if they are as they stand.
+    pub ordered_by: Option<String>,
     /// Form of the file.
     pub form: Form,
     /// Sentences about how the file was read, for the user.

@@ -1,0 +1,98 @@
+//! Several readings: those of one machine are a series, those of others and caches that one lacks tell no growth.
+
+use quarry_snapshot::Excerpt;
+
+use super::tests::{row, snapshot};
+use super::*;
+
+/// A cache that the head of a sorted list lacks has at most as much there as its smallest row: nothing says that it is new,
+/// nor that nothing grew.
+#[test]
+fn heads_of_sorted_lists_bound_what_they_lack() {
+    let list = |rows: &[(&str, u64)]| {
+        let rows = rows
+            .iter()
+            .map(|(name, slabs)| row(name, 256, 16, *slabs, slabs * 16));
+        let mut list = snapshot(rows.collect());
+        list.excerpt = Some(Excerpt { totals: None });
+        list
+    };
+    let first = [
+        ("a", 9000),
+        ("b", 8000),
+        ("c", 7000),
+        ("d", 6000),
+        ("e", 2560),
+    ];
+    let last = [
+        ("new", 51_200),
+        ("a", 9000),
+        ("b", 8000),
+        ("c", 7000),
+        ("d", 6000),
+    ];
+    let told = |first: &[(&str, u64)]| {
+        let both = [list(first), list(&last)];
+        let look = Look::of(&both).unwrap();
+        let answer = Answer::of(&look, &both).unwrap().finding;
+        (look.growth.unwrap(), answer)
+    };
+    let (growth, finding) = told(&first);
+    assert_eq!(
+        (growth.basis, growth.verdict),
+        (Basis::RowsOfBoth, Verdict::Unlisted)
+    );
+    let new = &growth.unlisted[0];
+    assert_eq!(
+        (new.name.as_str(), new.at_most_bytes),
+        ("new", Some(10 << 20))
+    );
+    for part in [
+        "The caches that both list stayed as they were (+0 B); what others did is not told.",
+        "new has at most about 10.0 MiB there, so it grew by at least 190.0 MiB.",
+    ] {
+        assert!(finding.contains(part), "{finding}");
+    }
+    // A list in no order bounds nothing.
+    let mut other = first;
+    other.swap(0, 4);
+    let (growth, finding) = told(&other);
+    assert_eq!(
+        (growth.verdict, growth.unlisted[0].at_most_bytes),
+        (Verdict::Unlisted, None)
+    );
+    assert!(
+        !finding.contains("at most") && !finding.contains("stayed as it was"),
+        "{finding}"
+    );
+    let (growth, _) = told(&last);
+    assert_eq!(growth.verdict, Verdict::Same);
+}
+
+/// Snapshots of several hosts are no series, those of several files perhaps.
+#[test]
+fn hosts_and_files_are_no_series() {
+    let mut both = [100, 300].map(|slabs| snapshot(vec![row("thing", 256, 16, slabs, slabs * 16)]));
+    let told = |both: &[Snapshot]| {
+        let look = Look::of(both).unwrap();
+        Answer::of(&look, both).unwrap().finding
+    };
+    assert!(told(&both).contains("Slab memory grew"));
+    for (one, name) in both.iter_mut().zip(["a", "b"]) {
+        one.listed_in = Some(name.to_string());
+    }
+    let files = told(&both);
+    assert!(
+        files.contains("may be of different machines (files a and b)"),
+        "{files}"
+    );
+    for (one, name) in both.iter_mut().zip(["web1", "web2"]) {
+        one.host = Some(name.to_string());
+    }
+    let hosts = told(&both);
+    assert!(
+        hosts.contains("are of different machines or kernels (hosts web1 and web2)"),
+        "{hosts}"
+    );
+    assert!(!hosts.contains("grew") && !files.contains("grew"));
+}

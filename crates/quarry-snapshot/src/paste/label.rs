@@ -1,0 +1,375 @@
+//! Labels of lines: names of machines or files that tools which run on several put before lines, or above them.
+//!
+//! A label is of another machine if its words differ. What differs by a date, a number or a word of time is of another
+//! moment of one machine.
+
+use crate::machine::host;
+
+/// The words of a label.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Told {
+    /// Words that are no times: those of a machine, if they differ from another label's.
+    pub(super) words: String,
+    /// Numbers and words of time, in their order.
+    pub(super) times: Vec<u64>,
+}
+
+/// Parts of names that say what a file is, not whose.
+const KINDS: [&str; 9] = [
+    "slabinfo", "slabtop", "vmstat", "meminfo", "proc", "txt", "log", "out", "gz",
+];
+/// Words before a number that counts moments.
+const COUNTED: [&str; 19] = [
+    "", "t", "day", "hour", "h", "min", "minute", "sec", "week", "run", "step", "sample", "snap",
+    "snapshot", "reading", "round", "iter", "time", "at",
+];
+/// Words of time, by their order.
+const MOMENTS: [(&[&str], u64); 3] = [
+    (
+        &[
+            "before", "old", "older", "prev", "previous", "start", "first", "begin", "pre",
+        ],
+        0,
+    ),
+    (&["during", "middle", "mid"], 1),
+    (
+        &[
+            "after", "new", "newer", "now", "end", "last", "later", "post", "current",
+        ],
+        2,
+    ),
+];
+const MONTHS: [&str; 12] = [
+    "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec",
+];
+const DAYS: [&str; 7] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
+
+/// The place of a month's or a day's name, short or whole.
+pub(super) fn month(word: &str) -> Option<u64> {
+    const WHOLE: [&str; 12] = [
+        "january",
+        "february",
+        "march",
+        "april",
+        "may",
+        "june",
+        "july",
+        "august",
+        "september",
+        "october",
+        "november",
+        "december",
+    ];
+    place(word, &MONTHS, &WHOLE)
+}
+
+/// The place of a day's name in the week.
+pub(super) fn weekday(word: &str) -> Option<u64> {
+    const WHOLE: [&str; 7] = [
+        "monday",
+        "tuesday",
+        "wednesday",
+        "thursday",
+        "friday",
+        "saturday",
+        "sunday",
+    ];
+    place(word, &DAYS, &WHOLE)
+}
+
+fn place(word: &str, short: &[&str], whole: &[&str]) -> Option<u64> {
+    let word = word.to_ascii_lowercase();
+    let mut names = short.iter().zip(whole);
+    let place = names.position(|(short, whole)| word == *short || word == *whole)?;
+    Some(place as u64 + 1)
+}
+
+/// Reads a label.
+pub(super) fn told(label: &str) -> Told {
+    let mut found = Told::default();
+    if is_address(label) {
+        found.words = label.to_string();
+        return found;
+    }
+    let mut label = label.to_ascii_lowercase();
+    for kind in &KINDS[..4] {
+        label = label.replace(kind, "/");
+    }
+    let parts = label.split(|c: char| !c.is_ascii_alphanumeric() && c != '-' && c != '_');
+    let parts: Vec<&str> = parts.filter(|part| !KINDS.contains(part)).collect();
+    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+    let mut rest = parts.as_slice();
+    while let [part, others @ ..] = rest {
+        rest = others;
+        // An address has four numbers, a machine's name may end with one.
+        if let Some(four) = [part]
+            .into_iter()
+            .chain(others)
+            .take(4)
+            .map(|part| is_number(part).then_some(*part))
+            .collect::<Option<Vec<_>>>()
+            && is_address(&four.join("."))
+        {
+            found.words.push_str(&four.join("."));
+            rest = &others[3..];
+            continue;
+        }
+        piece(part, &mut found);
+    }
+    found
+}
+
+/// Reads a part of a label without dots: `web-1`, `2026-11-01`, `day3`.
+fn piece(part: &str, found: &mut Told) {
+    let mut before = "";
+    for run in part.split(['-', '_']) {
+        let letters = run.trim_end_matches(|c: char| c.is_ascii_digit());
+        let digits = &run[letters.len()..];
+        let number = digits.parse::<u64>().ok();
+        let moment = MOMENTS.iter().find(|(words, _)| words.contains(&run));
+        let stamp = run.split_once('t').map(|(date, time)| {
+            (
+                date.parse::<u64>(),
+                time.trim_end_matches('z').parse::<u64>(),
+            )
+        });
+        match (moment, number) {
+            (Some((_, place)), _) => found.times.push(*place),
+            (None, Some(number)) if letters.is_empty() && COUNTED.contains(&before) => {
+                found.times.push(number)
+            }
+            (None, Some(number)) if COUNTED.contains(&letters) && !letters.is_empty() => {
+                found.times.push(number)
+            }
+            _ if let Some((Ok(date), Ok(time))) = stamp => found.times.extend([date, time]),
+            _ => match month(run).or_else(|| weekday(run)) {
+                Some(place) => found.times.push(place),
+                None if COUNTED.contains(&run) => {}
+                None => {
+                    found.words.push(' ');
+                    found.words.push_str(run);
+                }
+            },
+        }
+        before = if number.is_some() && letters.is_empty() && COUNTED.contains(&before) {
+            ""
+        } else {
+            run
+        };
+    }
+}
+
+/// True for an address of IPv4.
+fn is_address(text: &str) -> bool {
+    text.parse::<std::net::Ipv4Addr>().is_ok()
+}
+
+/// True for a name that a machine can have.
+fn is_name(text: &str) -> bool {
+    const LONGEST: usize = 64;
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | '/' | '@');
+    text.len() <= LONGEST
+        && text.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && text.chars().all(fits)
+        && (text.contains(|c: char| c.is_ascii_alphabetic()) || is_address(text))
+}
+
+/// The label that a line may begin with, and the rest: `web1: `, `web1  | `, `[web1] `, `[web1] out: `.
+pub(super) fn before(line: &str) -> Option<(&str, &str)> {
+    if let Some((name, rest)) = line
+        .strip_prefix('[')
+        .and_then(|line| line.split_once("] "))
+    {
+        let rest = rest.trim_start();
+        let rest = rest.strip_prefix("out: ").unwrap_or(rest);
+        return is_name(name).then_some((name, rest));
+    }
+    let (word, rest) = line.split_once(' ')?;
+    let rest = rest.trim_start();
+    let found = match word.strip_suffix(':') {
+        Some(name) => (name, rest),
+        None => (word, rest.strip_prefix("| ")?.trim_start()),
+    };
+    is_name(found.0).then_some(found)
+}
+
+/// The label that a line puts above those behind it, with the lines around it.
+pub(super) fn above<'l>(line: &'l str, last: &str, next: &str) -> Option<&'l str> {
+    let is_rule = |line: &str| line.len() >= 3 && line.bytes().all(|b| b == b'-');
+    let mut words = line.split_whitespace();
+    let (first, second) = (words.next()?, words.next());
+    // ansible, pssh -i, dshbak and clush -b.
+    if line.ends_with(">>") && second == Some("|") && line.contains("rc=") {
+        return Some(first).filter(|name| is_name(name));
+    }
+    if let Some((_, name)) = line
+        .split_once("[SUCCESS] ")
+        .or_else(|| line.split_once("[FAILURE] "))
+        && first.starts_with('[')
+    {
+        return name.split_whitespace().next().filter(|name| is_name(name));
+    }
+    if is_rule(last) && is_rule(next) && second.is_none() {
+        return Some(first);
+    }
+    // head and tail of several files.
+    if let Some(name) = line
+        .strip_prefix("==> ")
+        .and_then(|line| line.strip_suffix(" <=="))
+    {
+        return Some(name);
+    }
+    // salt's and people's own: `web1:`, `== web1 ==`. Other titles are single words, too.
+    let title = line.trim_matches(|c: char| "=#*-<>: ".contains(c));
+    let is_marked = line.ends_with(':')
+        || ["==", "##", "**", "--"]
+            .iter()
+            .any(|mark| line.starts_with(mark));
+    let said = told(title);
+    let is_title = ["slab", "kmalloc", "meminfo", "vmstat", "linux"]
+        .iter()
+        .any(|word| title.contains(word));
+    let is_host = title.contains(|c: char| c.is_ascii_digit())
+        && title.starts_with(|c: char| c.is_ascii_alphabetic());
+    let is_moment = said.words.is_empty() && !said.times.is_empty();
+    (is_marked && is_name(title) && !is_title && (is_host || is_moment || is_address(title)))
+        .then_some(title)
+}
+
+/// The machine that a prompt names, or that its command goes to: `root@web1:~# `, `[root@web1 ~]$ `, `web1:~ # `,
+/// `me@laptop:~$ ssh web1 `.
+pub(super) fn prompt<'l>(line: &'l str, command: &str) -> Option<&'l str> {
+    if let Some(host) = ssh(&line[line.len() - command.len()..]) {
+        return Some(host);
+    }
+    let before = line[..line.len() - command.len()].trim_end_matches(['#', '$', '%', '>', ' ']);
+    let name = match before.rsplit_once('@') {
+        Some((_, behind)) => behind,
+        None => {
+            let (name, folder) = before.trim_start_matches('[').split_once(':')?;
+            folder.starts_with(['~', '/']).then_some(name)?
+        }
+    };
+    let end = name.find(|c: char| !c.is_ascii_alphanumeric() && !matches!(c, '.' | '-' | '_'));
+    host(&name[..end.unwrap_or(name.len())])
+}
+
+/// The machine of `ssh -p 22 root@web1 cat /proc/slabinfo`.
+fn ssh(command: &str) -> Option<&str> {
+    const WITH_VALUE: &str = "bcDEeFIiJLlmOopQRSWw";
+    let mut words = command
+        .split_whitespace()
+        .skip_while(|word| *word == "sudo");
+    (words.next()? == "ssh").then_some(())?;
+    while let Some(word) = words.next() {
+        match word.strip_prefix('-') {
+            Some(option) if option.len() == 1 && WITH_VALUE.contains(option) => _ = words.next(),
+            Some(_) => {}
+            None => return host(word.rsplit_once('@').map_or(word, |(_, host)| host)),
+        }
+    }
+    None
+}
+
+/// The machine that a log names behind its time: `Aug 6 09:37:21 web1 kernel: `, `2026-11-26T13:01:02+0000 web1 cat[1]: `.
+pub(super) fn of_log(log: &str) -> Option<&str> {
+    let mut words = log.split_whitespace();
+    words
+        .by_ref()
+        .take(3)
+        .find(|word| word.split(':').count() >= 3)?;
+    let name = words.next()?;
+    // The program stands behind it.
+    words.next().filter(|program| program.ends_with(':'))?;
+    host(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_differ_by_times_or_by_machines() {
+        let times = [
+            ("slabinfo.2026-11-01", "slabinfo.2026-11-02"),
+            ("slabinfo.20261101T0900", "slabinfo.20261101T1000"),
+            ("/tmp/slabinfo.1", "/tmp/slabinfo.2"),
+            ("slabinfo1", "slabinfo2"),
+            ("slabinfo.before", "slabinfo.after"),
+            ("web1/slabinfo-day3.txt", "web1/slabinfo-day10.txt"),
+            ("slabinfo.mon", "slabinfo.tue"),
+            ("before", "after"),
+        ];
+        for (one, other) in times {
+            let (one, other) = (told(one), told(other));
+            assert_eq!(one.words, other.words);
+            assert!(one.times < other.times, "{one:?} {other:?}");
+        }
+        let machines = [
+            ("slabinfo.web1", "slabinfo.web2"),
+            ("slabinfo-node-1", "slabinfo-node-2"),
+            ("slabinfo.10.0.0.1", "slabinfo.10.0.0.2"),
+            ("web1/slabinfo", "web2/slabinfo"),
+            ("10.0.0.1", "10.0.0.2"),
+        ];
+        for (one, other) in machines {
+            assert_ne!(told(one).words, told(other).words, "{one}");
+        }
+        assert_eq!(told("/proc/slabinfo").words, told("/proc/meminfo").words);
+    }
+
+    #[test]
+    fn tools_put_labels_before_and_above_lines() {
+        for line in ["web1: x 1", "web1  | x 1", "[web1] x 1", "[web1] out: x 1"] {
+            assert_eq!(before(line), Some(("web1", "x 1")), "{line}");
+        }
+        for line in ["17: x", "x | 1", "two words: 1", "x 1"] {
+            let found = before(line);
+            assert!(found.is_none() || line == "x | 1", "{line} {found:?}");
+        }
+        for line in [
+            "web1 | CHANGED | rc=0 >>",
+            "[1] 09:37:21 [SUCCESS] web1",
+            "==> web1 <==",
+            "== web1 ==",
+            "web1:",
+            "### web1",
+        ] {
+            assert_eq!(above(line, "", ""), Some("web1"), "{line}");
+        }
+        assert_eq!(above("alpha", "----", "----"), Some("alpha"));
+        for line in [
+            "slabtop:",
+            "Output:",
+            "## slabinfo",
+            "kmalloc-64:",
+            "web1",
+            "a web1:",
+        ] {
+            assert_eq!(above(line, "", ""), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn prompts_and_logs_name_machines() {
+        for line in [
+            "root@web1:~# cat x",
+            "[root@web1 ~]# cat x",
+            "web1:~ # cat x",
+            "root@web1:/proc$ cat x",
+            "me@laptop:~$ ssh -p 22 root@web1 cat x",
+        ] {
+            let command = &line[line.find("cat").unwrap()..];
+            let command = line.find("ssh").map_or(command, |at| &line[at..]);
+            assert_eq!(prompt(line, command), Some("web1"), "{line}");
+        }
+        assert_eq!(prompt("# cat x", "cat x"), None);
+        assert_eq!(prompt("root@3f2a1b4c5d6e:/# cat x", "cat x"), None);
+        assert_eq!(of_log("Aug  6 09:37:21 web1 kernel: "), Some("web1"));
+        assert_eq!(
+            of_log("2026-11-26T13:01:02+0000 web1 cat[1]: "),
+            Some("web1")
+        );
+        assert_eq!(of_log("[  1.2] "), None);
+    }
+}
