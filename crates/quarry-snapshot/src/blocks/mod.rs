@@ -1,4 +1,4 @@
-//! Where pages lie: the kinds of pages in each 2 MiB of a machine's memory.
+//! Pages of a machine's memory by kind, for each 2 MiB.
 //!
 //! ```text
 //!   /proc/kpageflags (8 bytes a page) --> fold.rs: a kind for each page --> BlockMap: six counts for each 2 MiB
@@ -23,17 +23,17 @@ pub const BLOCK_BYTES: u64 = 2 << 20;
 /// Pages of a block, or of more, by kind; the rest of a block is no memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pages {
-    /// Free, in the page allocator's lists.
+    /// Free pages, in the page allocator's lists.
     pub free: u16,
-    /// Of users and files: they can be moved or reclaimed.
+    /// Pages of users and files, which can be moved or reclaimed.
     pub movable: u16,
-    /// Of slabs.
+    /// Pages of slabs.
     pub slab: u16,
-    /// Of page tables.
+    /// Pages of page tables.
     pub page_tables: u16,
-    /// Of the kernel otherwise, by their flags.
+    /// Other pages of the kernel, by their flags.
     pub kernel: u16,
-    /// Without a flag: of the kernel, or on a CPU's list of free pages.
+    /// Pages without a flag: of the kernel, or on a CPU's list of free pages.
     pub untold: u16,
 }
 

@@ -267,7 +267,7 @@ mod tests {
         assert!(system_ram("00000000-00000000 : System RAM\n").is_empty());
     }
 
-    /// What is no memory, or offline, is in no block, whatever its flags say.
+    /// A page that is no memory, or offline, is in no block, whatever its flags say.
     #[test]
     fn a_machine_is_read_without_its_holes() {
         let dir = tempfile::tempdir().unwrap();
