@@ -7,6 +7,7 @@ use quarry_view::units::{bytes, count, counted, duration, percent, signed};
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::spread;
 use super::{Basis, CacheGrowth, Growth, Look, Unlisted, Verdict};
 use crate::known;
 
@@ -251,7 +252,13 @@ fn head(look: &Look, snapshot: &Snapshot) -> Vec<String> {
             .to_string()
     }));
     lines.extend(look.unanswered.iter().cloned());
-    lines.extend(look.blocks.map(|blocks| {
+    lines.extend(
+        snapshot
+            .blocks
+            .iter()
+            .flat_map(|map| spread::found(map, &look.blocks)),
+    );
+    lines.extend(look.block_types.map(|blocks| {
         format!(
             "of {} blocks of {}, {} ({}) are for pages that cannot be moved and {} ({}) for those that can only be \
              reclaimed; slabs are in both",

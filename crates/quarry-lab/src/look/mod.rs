@@ -5,6 +5,7 @@
 //!            --> predictions (ask.rs): next release, other pages, orders of slabs
 //!   snapshots --> growth (growth.rs): objects or the allocator
 //!   all of it --> sentences (answer.rs), tables and charts (view.rs)
+//!   a map of memory --> blocks that slabs are in (spread.rs)
 //!   a file without slabs --> what it has (bare.rs, owners.rs)
 //! ```
 //!
@@ -20,12 +21,14 @@ mod growth;
 mod owners;
 #[cfg(test)]
 mod series;
+mod spread;
 #[cfg(test)]
 mod tests;
 mod view;
 mod zones;
 
 use quarry_snapshot::Snapshot;
+use quarry_snapshot::blocks::Spread;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -39,6 +42,7 @@ pub use ask::{WhatIf, later_releases};
 pub use bare::{Bare, TABLES as BARE_TABLES};
 pub use cache::{CacheLook, Freed};
 pub use growth::{Basis, CacheGrowth, Growth, Moment, Unlisted, Verdict};
+pub use spread::Kinds;
 pub use view::{TABLES, view};
 
 /// Parts of the objects of reclaimable caches that stay in use, for [`Dropped`].
@@ -72,7 +76,11 @@ pub struct Look {
     /// True if nothing tells what CPUs hold, not even roughly: it counts as objects in use.
     pub cpus_are_untold: bool,
     /// Blocks of memory by the pages that they are for; null if no file tells.
-    pub blocks: Option<Blocks>,
+    pub block_types: Option<BlockTypes>,
+    /// Blocks of memory by what lies in them, a row for each size; none without a map of blocks.
+    pub blocks: Vec<Spread>,
+    /// Pages of the machine's memory by kind; null without a map of blocks.
+    pub pages: Option<Kinds>,
     /// Parts of the slab memory, which add up to `slab_bytes`.
     pub parts: Parts,
     /// Caches that have slabs, with most bytes first.
@@ -134,7 +142,7 @@ impl Parts {
 /// Blocks of memory in which the kernel keeps pages of one kind together. Slabs are in the first two kinds; a block with one
 /// of them cannot become a huge page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, JsonSchema, Serialize)]
-pub struct Blocks {
+pub struct BlockTypes {
     /// Bytes of a block.
     pub block_bytes: u64,
     /// All blocks.
@@ -145,7 +153,7 @@ pub struct Blocks {
     pub reclaimable: u64,
 }
 
-impl Blocks {
+impl BlockTypes {
     fn of(snapshot: &Snapshot) -> Option<Self> {
         let found = snapshot.pagetypeinfo.as_ref()?;
         let of_type = |name| sum(found.blocks.iter().map(|zone| found.blocks_of(zone, name)));
@@ -260,7 +268,13 @@ impl Look {
                 .values()
                 .any(|cache| cache.number("cpu_slabs").is_some()),
             cpus_are_untold: cache::cpus_are_untold(snapshot),
-            blocks: Blocks::of(snapshot),
+            block_types: BlockTypes::of(snapshot),
+            blocks: snapshot
+                .blocks
+                .as_ref()
+                .map(spread::all)
+                .unwrap_or_default(),
+            pages: snapshot.blocks.as_ref().map(Kinds::of),
             parts,
             caches,
             shrink,

@@ -156,7 +156,7 @@ fn blocks_are_counted_by_the_pages_they_are_for() {
     );
     let mut snapshot = partly_filled();
     snapshot.pagetypeinfo = Some(Pagetypeinfo::parse("test", &text).unwrap());
-    let blocks = Look::of(&[snapshot]).unwrap().blocks.unwrap();
+    let blocks = Look::of(&[snapshot]).unwrap().block_types.unwrap();
     assert_eq!((blocks.block_bytes, blocks.all), (2 << 20, 322));
     assert_eq!((blocks.unmovable, blocks.reclaimable), (15, 7));
 }

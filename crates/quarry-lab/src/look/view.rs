@@ -10,13 +10,16 @@ use quarry_view::{column, file_name, short_names};
 use serde_json::{Value, json};
 
 use super::bare;
+use super::spread::BLOCKS;
 
 /// Caches that a chart has lines of.
 const LINES: usize = 6;
 const MIB: f64 = 1_048_576.0;
 
 /// Tables of a look.
-pub const TABLES: [Spec; 7] = [PART, PARTS, CACHES, GROWTH, MOMENTS, WHAT_IFS, SERIES];
+pub const TABLES: [Spec; 8] = [
+    PART, PARTS, CACHES, BLOCKS, GROWTH, MOMENTS, WHAT_IFS, SERIES,
+];
 
 const PART: Spec = Spec {
     title: "Parts",
@@ -209,6 +212,9 @@ fn single(doc: &Doc) -> View {
             let changed = changed.map(|cache| (starred(cache), each(cache)));
             view = view.with(over_time(list(growth, "moments"), changed.collect()));
         }
+    }
+    if !list(look, BLOCKS.rows).is_empty() {
+        view = view.with(Section::new(BLOCKS.title).with(BLOCKS.of(look)));
     }
     view.with(gives_back(look)).with(what_ifs(look))
 }

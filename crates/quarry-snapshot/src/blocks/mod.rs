@@ -191,6 +191,14 @@ impl BlockMap {
         sums
     }
 
+    /// Pages without a flag in blocks of [`BLOCK_BYTES`] that have no page of the kernel.
+    #[must_use]
+    pub fn untold_alone(&self) -> u64 {
+        let each = self.by(BLOCK_BYTES).map(|(_, pages)| pages);
+        let alone = each.filter(|pages| pages.kernels() == 0);
+        alone.map(|pages| pages.untold).sum()
+    }
+
     /// Pages by blocks of a size, which is a multiple of [`BLOCK_BYTES`]: the index of each that has memory, and its pages.
     pub fn by(&self, block_bytes: u64) -> impl Iterator<Item = (u64, PageSums)> {
         let each = (block_bytes / BLOCK_BYTES).max(1);

@@ -21,7 +21,7 @@ pub(crate) enum Tree {
 }
 
 /// Paths at which a text is, by its key: the first that exists counts. Those before the break are of Quarry's folders.
-const TEXTS: [(&str, &[&str]); 19] = [
+const TEXTS: [(&str, &[&str]); 20] = [
     ("page_size", &["page_size"]),
     (
         "kernel_release",
@@ -56,6 +56,7 @@ const TEXTS: [(&str, &[&str]); 19] = [
     ("allocinfo", &["allocinfo", "proc/allocinfo"]),
     ("buddyinfo", &["buddyinfo", "proc/buddyinfo"]),
     ("pagetypeinfo", &["pagetypeinfo", "proc/pagetypeinfo"]),
+    ("blocks", &["blocks"]),
     ("boot_id", &["boot_id", "proc/sys/kernel/random/boot_id"]),
     ("config", &["config"]),
     ("zoneinfo", &["zoneinfo", "proc/zoneinfo"]),

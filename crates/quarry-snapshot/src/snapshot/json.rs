@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 
 use super::{Excerpt, OomSums, Snapshot, meminfo};
 use crate::allocinfo;
+use crate::blocks::BlockMap;
 use crate::buddyinfo::{Buddyinfo, Pagetypeinfo};
 use crate::facts::Origin;
 use crate::file::ReportError;
@@ -160,6 +161,8 @@ fn meta(snapshot: &mut Snapshot, root: &Object) -> Result<(), String> {
         .unwrap_or_default();
     // They say nothing of slabs: a damaged one is no reason to refuse them.
     let mut passed_over = |error: ReportError| snapshot.notes.push(format!("passed over: {error}"));
+    let blocks = text(root, "blocks").map(|found| BlockMap::parse("blocks", found));
+    snapshot.blocks = blocks.and_then(|found| found.map_err(&mut passed_over).ok());
     let types = text(root, "pagetypeinfo").map(|found| Pagetypeinfo::parse("pagetypeinfo", found));
     let types = types.and_then(|found| found.map_err(&mut passed_over).ok());
     let free = text(root, "buddyinfo").map(|found| Buddyinfo::parse("buddyinfo", found));

@@ -5,7 +5,7 @@
 //! * **A folder** with `slabinfo` (a copy of `/proc/slabinfo`) and, if it is there, `slab/` (a copy
 //!   of `/sys/kernel/slab`; links, which are aliases, may be kept or followed). What else helps has
 //!   the name of the JSON key: `page_size`, `cpu_possible`, `cpu_present`, `kernel_release`,
-//!   `version`, `uname`, `cpuinfo`, `meminfo`, `allocinfo`, `pagetypeinfo`, `cmdline`, `config`, `dmesg`, `boot_id`; or all of these in
+//!   `version`, `uname`, `cpuinfo`, `meminfo`, `allocinfo`, `pagetypeinfo`, `blocks`, `cmdline`, `config`, `dmesg`, `boot_id`; or all of these in
 //!   `meta.json`.
 //! * **JSON of one moment**, as [`Snapshot::take`] writes it: the keys above, `slabinfo` (list of
 //!   rows) or `slabinfo_text`, `sysfs_slab` (cache, then file, then value) and `sysfs_aliases`;
@@ -30,6 +30,7 @@ use quarry_sim::PAGE_BYTES;
 use serde_json::Value;
 
 use super::allocinfo::CallSite;
+use super::blocks::BlockMap;
 use super::buddyinfo::{Buddyinfo, Pagetypeinfo};
 use super::facts::{self, Facts, Origin, Releases};
 use super::file::ReportError;
@@ -106,6 +107,8 @@ pub struct Snapshot {
     pub page_owners: Option<PageOwners>,
     /// Free blocks by zone, from `/proc/buddyinfo` or the sums of `/proc/pagetypeinfo`.
     pub buddyinfo: Option<Buddyinfo>,
+    /// Pages by kind for each 2 MiB of memory, folded from `/proc/kpageflags`.
+    pub blocks: Option<BlockMap>,
     /// Free memory and blocks by the mobility of their pages, from `/proc/pagetypeinfo`.
     pub pagetypeinfo: Option<Pagetypeinfo>,
     /// The kernel's command line.

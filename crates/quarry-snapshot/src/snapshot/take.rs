@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::{Snapshot, folder};
 use crate::allocinfo;
+use crate::blocks::BlockMap;
 use crate::file::{ReportError, at, explain_permission};
 use crate::forms::Form;
 use crate::slabinfo::Slabinfo;
@@ -109,6 +110,13 @@ impl Snapshot {
         snapshot.insert("sysctls".to_string(), Value::Object(sysctls.collect()));
         if let Some(page_bytes) = quarry_trace::record::page_bytes(&at(root, "/proc/self/auxv")) {
             snapshot.insert("page_size".to_string(), json!(page_bytes));
+            match BlockMap::read(root, page_bytes.into()) {
+                Ok(map) => _ = snapshot.insert("blocks".to_string(), json!(map.to_string())),
+                Err(error) => {
+                    let note = format!("blocks of memory are not known: {error}");
+                    snapshot.insert("notes".to_string(), json!([note]));
+                }
+            }
         }
         // SLAB and SLOB have no such folder.
         if let Some(found) = folder::directories(&at(root, "/sys/kernel/slab")) {

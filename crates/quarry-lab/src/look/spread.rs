@@ -1,0 +1,141 @@
+//! Blocks of memory by what lies in them: how far the pages of slabs are spread.
+
+use quarry_snapshot::blocks::{BLOCK_BYTES, BlockMap, Spread};
+use quarry_view::Form::{Bytes, Count};
+use quarry_view::units::{bytes, count};
+use quarry_view::{Spec, column};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+pub(super) const BLOCKS: Spec = Spec {
+    title: "Blocks of memory",
+    rows: "blocks",
+    first: 0,
+    columns: || {
+        vec![
+            column("block", "block_bytes", Bytes),
+            column("blocks", "blocks", Count),
+            column("free", "free", Count).more(),
+            column("tainted", "tainted", Count),
+            column("at most", "tainted_at_most", Count).rare(),
+            column("with slabs", "with_slab", Count),
+            column("slabs alone", "slab_only", Count),
+            column("beside movable", "slab_and_movable", Count),
+            column("packed", "packed", Count),
+        ]
+    },
+};
+
+/// Sizes of blocks that huge pages of many machines have.
+const SIZES: [u64; 3] = [BLOCK_BYTES, 32 << 20, 1 << 30];
+
+/// Pages of the machine's memory by kind; the sum of all is its memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize)]
+pub struct Kinds {
+    /// Free pages in the page allocator's lists.
+    pub free_pages: u64,
+    /// Pages of users and files, which can be moved or reclaimed.
+    pub movable_pages: u64,
+    /// Pages of slabs.
+    pub slab_pages: u64,
+    /// Pages of page tables.
+    pub page_table_pages: u64,
+    /// Other pages of the kernel, by their flags.
+    pub kernel_pages: u64,
+    /// Pages without a flag: of the kernel, or free on a CPU's list.
+    pub untold_pages: u64,
+    /// Pages on CPUs' lists, by zoneinfo; they are among those without a flag. Null if unknown.
+    pub on_cpu_lists_pages: Option<u64>,
+}
+
+impl Kinds {
+    pub(super) fn of(map: &BlockMap) -> Self {
+        let sums = map.sums();
+        Self {
+            free_pages: sums.free,
+            movable_pages: sums.movable,
+            slab_pages: sums.slab,
+            page_table_pages: sums.page_tables,
+            kernel_pages: sums.kernel,
+            untold_pages: sums.untold,
+            on_cpu_lists_pages: map.on_cpu_lists,
+        }
+    }
+}
+
+/// Blocks of each size by what lies in them. The last level of page tables but one has a huge page of its own: a page of tables has
+/// entries of 8 bytes, so 4 KiB give 2 MiB and 64 KiB give 512 MiB.
+pub(super) fn all(map: &BlockMap) -> Vec<Spread> {
+    let own = map.page_bytes / 8 * map.page_bytes;
+    let mut sizes: Vec<u64> = SIZES.into_iter().chain([own.max(BLOCK_BYTES)]).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    sizes.into_iter().map(|size| map.spread(size)).collect()
+}
+
+/// Spread of the slabs' pages, and the doubt about pages without flags; a sentence each.
+pub(super) fn found(map: &BlockMap, blocks: &[Spread]) -> Vec<String> {
+    let [Some(small), Some(large)] = [BLOCK_BYTES, 1 << 30].map(|size| {
+        let mut blocks = blocks.iter();
+        blocks.find(|spread| spread.block_bytes == size)
+    }) else {
+        return Vec::new();
+    };
+    let sums = map.sums();
+    let mut told = vec![format!(
+        "{} slab pages are in {} of {} blocks of {} and {} of {} of {}; packed, {} and {} would do",
+        count(sums.slab),
+        count(small.with_slab),
+        count(small.blocks),
+        bytes(small.block_bytes),
+        count(large.with_slab),
+        count(large.blocks),
+        bytes(large.block_bytes),
+        count(small.packed),
+        count(large.packed),
+    )];
+    if small.tainted_at_most > small.tainted {
+        let lists = map.on_cpu_lists.map_or_else(String::new, |pages| {
+            format!(", where {} pages were", count(pages))
+        });
+        told.push(format!(
+            "{} blocks of {} have no kernel page but {} pages without a flag: these are the kernel's, or free on CPUs' lists{lists}",
+            count(small.tainted_at_most - small.tainted),
+            bytes(small.block_bytes),
+            count(map.untold_alone()),
+        ));
+    }
+    if map.is_free_guessed {
+        let what = "this kernel flags the first page of a free block alone: which others are free is a guess";
+        told.push(what.to_string());
+    }
+    told
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "quarry blocks - version: 1\npage_bytes 65536\nblock_bytes 2097152\non_cpu_lists 9\n\
+        # first blocks free movable slab page_tables kernel untold\n0 1 20 0 12 0 0 0\n1 1 31 0 0 0 0 1\n512 300 0 32 0 0 0 0\n";
+
+    #[test]
+    fn a_machine_has_blocks_of_its_own_huge_pages() {
+        let map = BlockMap::parse("blocks", TEXT).unwrap();
+        let blocks = all(&map);
+        let sizes: Vec<u64> = blocks
+            .iter()
+            .map(|spread| spread.block_bytes >> 20)
+            .collect();
+        assert_eq!(sizes, [2, 32, 512, 1024]);
+        assert_eq!(blocks[2].blocks, 3);
+        let told = found(&map, &blocks);
+        let slabs = "12 slab pages are in 1 of 302 blocks of 2.0 MiB and 1 of 2 of 1.0 GiB; packed, 1 and 1 would do";
+        assert_eq!(told[0], slabs);
+        assert!(
+            told[1]
+                .starts_with("1 blocks of 2.0 MiB have no kernel page but 1 pages without a flag"),
+            "{told:?}"
+        );
+    }
+}
