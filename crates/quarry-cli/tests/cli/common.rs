@@ -41,19 +41,35 @@ pub(crate) fn json(line: &str) -> Value {
     serde_json::from_str(&stdout(line)).unwrap()
 }
 
-/// The words by which `reproduce` prints a short thread again in a test's folder, from results that were measured once for
-/// all tests: it takes both CPUs for a while.
-pub(crate) fn kept_thread(dir: &Path) -> String {
-    static KEPT: OnceLock<Vec<u8>> = OnceLock::new();
-    let line = |keep: &Path| format!("reproduce wakeup-2007 --quick --keep {}", keep.display());
-    let kept = KEPT.get_or_init(|| {
-        let keep = dir.join("kept-first");
-        stdout(&line(&keep));
-        std::fs::read(keep).unwrap()
+/// A short thread as `reproduce` ran it.
+pub(crate) struct Thread {
+    /// The words that print it again from its results, which are in a test's own file.
+    pub(crate) again: String,
+    pub(crate) keep: String,
+    /// Output and page of the run.
+    pub(crate) tables: &'static str,
+    pub(crate) html: &'static str,
+}
+
+/// Runs a short thread once for all tests, as it takes both CPUs for a while.
+pub(crate) fn kept_thread(dir: &Path) -> Thread {
+    static RUN: OnceLock<(Vec<u8>, String, String)> = OnceLock::new();
+    let path = |name: &str| dir.join(name).to_str().unwrap().to_string();
+    let line = |keep: &str| format!("reproduce wakeup-2007 --quick --keep {keep}");
+    let (kept, tables, html) = RUN.get_or_init(|| {
+        let (keep, page) = (path("kept-first"), path("first.html"));
+        let tables = stdout(&format!("{} --html {page} --tables", line(&keep)));
+        let html = std::fs::read_to_string(page).unwrap();
+        (std::fs::read(keep).unwrap(), tables, html)
     });
-    let keep = dir.join("kept");
+    let keep = path("kept");
     std::fs::write(&keep, kept).unwrap();
-    line(&keep)
+    Thread {
+        again: line(&keep),
+        keep,
+        tables,
+        html,
+    }
 }
 
 /// Standard output of a run that must have succeeded.

@@ -74,7 +74,7 @@ fn every_field_that_is_printed_is_documented() {
             &format!("{load} with --host"),
             "run hackbench -g 1 -f 2 -l 5 --host --rounds 1 --design slub",
         ),
-        ("reproduce", &crate::common::kept_thread(dir.path())),
+        ("reproduce", &crate::common::kept_thread(dir.path()).again),
         ("geometry", "geometry --object-size 192"),
         ("geometry --pages", "geometry --pages --zone 1G"),
         ("tunables", "tunables"),

@@ -53,7 +53,7 @@ fn no_output_takes_the_place_of_a_file() {
 fn a_full_disk_ends_every_writer_and_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let trace = small_trace(dir.path());
-    let thread = kept_thread(dir.path());
+    let thread = kept_thread(dir.path()).again;
     let replay = format!("replay {trace} --design slub --page-size 4k");
     let writers = [
         "import small.txt -o full/out".to_string(),

@@ -2,18 +2,19 @@
 
 use serde_json::Value;
 
-use crate::common::{assert_fails, quarry, stdout};
+use crate::common::{assert_fails, kept_thread, quarry, stdout};
 
 #[test]
 fn a_thread_is_judged_and_kept() {
     let dir = tempfile::tempdir().unwrap();
-    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_string();
-    let (keep, page) = (path("keep"), path("page.html"));
-    let args = format!("reproduce wakeup-2007 --quick --keep {keep}");
-    let first = stdout(&format!("{args} --html {page} --tables"));
-    assert!(first.contains("hits-immediate"), "{first}");
-    assert!(first.contains("cpu_slabs_max"), "{first}");
-    let html = std::fs::read_to_string(&page).unwrap();
+    let thread = kept_thread(dir.path());
+    let (args, html) = (&thread.again, thread.html);
+    assert!(
+        thread.tables.contains("hits-immediate"),
+        "{}",
+        thread.tables
+    );
+    assert!(thread.tables.contains("cpu_slabs_max"), "{}", thread.tables);
     assert!(html.contains("<section id=\"wakeup-2007\">") && html.contains("vegaEmbed"));
     // The second time nothing is run.
     let output = quarry(&format!("{args} --json"));
@@ -22,10 +23,10 @@ fn a_thread_is_judged_and_kept() {
     let json: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(json["complete"], true);
     // The page is that of the JSON output.
-    let output_file = path("out.json");
+    let output_file = dir.path().join("out.json");
     std::fs::write(&output_file, &output.stdout).unwrap();
-    let again = stdout(&format!("report {output_file} --html -"));
-    let of_file = format!("reproduce of {output_file}");
+    let again = stdout(&format!("report {} --html -", output_file.display()));
+    let of_file = format!("reproduce of {}", output_file.display());
     assert_eq!(again.replace(&of_file, "reproduce"), html);
     let claims = json["threads"][0]["claims"].as_array().unwrap();
     assert_eq!(claims.len(), 6);
@@ -35,8 +36,8 @@ fn a_thread_is_judged_and_kept() {
         assert!(band[0].as_f64() <= value && value <= band[1].as_f64());
     }
     // A line that an interrupt cut off is done again.
-    let whole = std::fs::read_to_string(&keep).unwrap();
-    std::fs::write(&keep, &whole[..whole.len() - 20]).unwrap();
+    let whole = std::fs::read_to_string(&thread.keep).unwrap();
+    std::fs::write(&thread.keep, &whole[..whole.len() - 20]).unwrap();
     let again = stdout(&format!("{args} --json"));
     assert_eq!(again.as_bytes(), output.stdout);
 }

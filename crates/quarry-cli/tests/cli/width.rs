@@ -78,7 +78,7 @@ fn every_command_fits() {
          filter {trace} -o {part} --force --cache filp
          what-if {boot} --stage boot --page-size 4k,64k --cpus 4,64
          what-if {boot} --release 7.3 --caches
-         run rx --rings 2 --packets 1000
+         run rx --rings 2 --packets 200 --streams 4
          run
          run micro --pattern cross --cpus 12 --count 50
          run micro --count 20 --sensitivity
