@@ -46,8 +46,8 @@ pub(crate) struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            pairs_min: 100_000,
-            pairs_max: 300_000,
+            pairs_min: 10_000,
+            pairs_max: 40_000,
         }
     }
 }
@@ -108,6 +108,7 @@ fn build(name: &str, flags: &str) -> Result<PathBuf> {
         // With several units a change anywhere moves functions between them, and registers with them: an instruction
         // more or less says nothing then.
         .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "1")
+        .env("CARGO_PROFILE_RELEASE_LTO", "off")
         .env("CARGO_TARGET_DIR", &directory);
     shell::run(cargo.args([
         "build",
