@@ -42,8 +42,9 @@ int main(int argc, char **argv)
         pairs = 600000;
         CHECK(chdir("/") == 0);
         int other = open("/dev/null", O_RDWR);
-        CHECK(other == 3);
-        for (int at = 4; at < 1024; at++)
+        CHECK(other >= 0);
+        /* Lower numbers may be of descriptors that this process was started with, and go as well. */
+        for (int at = 3; at < 1024; at++)
             CHECK(dup2(other, at) == at || errno == EBADF);
     } else if (!strcmp(what, "clone")) {
         long child = syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
