@@ -5,15 +5,14 @@ use std::ops::Range;
 
 use serde_json::json;
 
-use crate::forms::Form;
-use crate::forms::Moment;
+use crate::forms::{Form, Moment};
 use crate::machine;
 
 use super::facts::{self, Facts};
 use super::head::{self, Head};
 use super::label::{self, Told};
 use super::packing::Line;
-use super::table::{self, Words};
+use super::table;
 use super::time::{self, Time};
 
 /// More parts have their own lines alone: copies of others would be too many.
@@ -219,12 +218,7 @@ fn is_table(line: &Line) -> bool {
 
 fn is_row(text: &str, forms: &[Form]) -> bool {
     let all: Vec<&str> = text.split_whitespace().collect();
-    let words = Words {
-        all: &all,
-        first: all.len(),
-        is_headed: false,
-    };
-    !all.is_empty() && forms.iter().any(|form| table::row(*form, &words).is_some())
+    !all.is_empty() && table::rows_of_line(&all, forms).next().is_some()
 }
 
 impl Part {

@@ -86,6 +86,20 @@ pub(super) fn row(form: Form, words: &Words<'_>) -> Option<Found> {
     }
 }
 
+/// Words that each row takes which a line of its own can be, of some forms.
+pub(super) fn rows_of_line<'w>(
+    words: &'w [&'w str],
+    forms: &'w [Form],
+) -> impl Iterator<Item = usize> + 'w {
+    let words = Words {
+        all: words,
+        first: words.len(),
+        is_headed: false,
+    };
+    let found = forms.iter().filter_map(move |form| row(*form, &words));
+    found.map(|(_, taken)| taken)
+}
+
 /// True if a table of the form is found only where its head is, or where several rows follow each other: text that is no
 /// table looks like one of its rows, too.
 pub(super) fn needs_head(form: Form) -> bool {

@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 use super::head::{self, Head};
-use super::table::{self, FORMS, Words};
+use super::table::{self, FORMS};
 
 /// Widths at which terminals cut rows: below the rows would have more parts, and no row is longer.
 const WIDTHS: std::ops::Range<usize> = 40..256;
@@ -162,15 +162,7 @@ fn is_part_of_name(line: &str) -> bool {
 
 fn is_row(line: &str) -> bool {
     let all: Vec<&str> = line.split_whitespace().collect();
-    is_message(line)
-        || FORMS.into_iter().any(|form| {
-            let words = Words {
-                all: &all,
-                first: all.len(),
-                is_headed: false,
-            };
-            table::row(form, &words).is_some_and(|(_, taken)| taken == all.len())
-        })
+    is_message(line) || table::rows_of_line(&all, &FORMS).any(|taken| taken == all.len())
 }
 
 fn is_head(line: &str) -> bool {
