@@ -28,7 +28,7 @@ mod view;
 mod zones;
 
 use quarry_snapshot::Snapshot;
-use quarry_snapshot::blocks::Spread;
+use quarry_snapshot::blocks::{BlockMap, PageSums, Spread};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -42,7 +42,6 @@ pub use ask::{WhatIf, later_releases};
 pub use bare::{Bare, TABLES as BARE_TABLES};
 pub use cache::{CacheLook, Freed};
 pub use growth::{Basis, CacheGrowth, Growth, Moment, Unlisted, Verdict};
-pub use spread::Kinds;
 pub use view::{TABLES, view};
 
 /// Parts of the objects of reclaimable caches that stay in use, for [`Dropped`].
@@ -80,7 +79,9 @@ pub struct Look {
     /// Blocks of memory by what lies in them, a row for each size; none without a map of blocks.
     pub blocks: Vec<Spread>,
     /// Pages of the machine's memory by kind; null without a map of blocks.
-    pub pages: Option<Kinds>,
+    pub pages: Option<PageSums>,
+    /// Pages on CPUs' lists, by zoneinfo; they are among those without a flag. Null if unknown.
+    pub on_cpu_lists: Option<u64>,
     /// Parts of the slab memory, which add up to `slab_bytes`.
     pub parts: Parts,
     /// Caches that have slabs, with most bytes first.
@@ -274,7 +275,8 @@ impl Look {
                 .as_ref()
                 .map(spread::all)
                 .unwrap_or_default(),
-            pages: snapshot.blocks.as_ref().map(Kinds::of),
+            pages: snapshot.blocks.as_ref().map(BlockMap::sums),
+            on_cpu_lists: snapshot.blocks.as_ref().and_then(|map| map.on_cpu_lists),
             parts,
             caches,
             shrink,

@@ -4,8 +4,6 @@ use quarry_snapshot::blocks::{BLOCK_BYTES, BlockMap, Spread};
 use quarry_view::Form::{Bytes, Count};
 use quarry_view::units::{bytes, count};
 use quarry_view::{Spec, column};
-use schemars::JsonSchema;
-use serde::Serialize;
 
 pub(super) const BLOCKS: Spec = Spec {
     title: "Blocks of memory",
@@ -28,40 +26,6 @@ pub(super) const BLOCKS: Spec = Spec {
 
 /// Sizes of blocks that huge pages of many machines have.
 const SIZES: [u64; 3] = [BLOCK_BYTES, 32 << 20, 1 << 30];
-
-/// Pages of the machine's memory by kind; the sum of all is its memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize)]
-pub struct Kinds {
-    /// Free pages in the page allocator's lists.
-    pub free_pages: u64,
-    /// Pages of users and files, which can be moved or reclaimed.
-    pub movable_pages: u64,
-    /// Pages of slabs.
-    pub slab_pages: u64,
-    /// Pages of page tables.
-    pub page_table_pages: u64,
-    /// Other pages of the kernel, by their flags.
-    pub kernel_pages: u64,
-    /// Pages without a flag: of the kernel, or free on a CPU's list.
-    pub untold_pages: u64,
-    /// Pages on CPUs' lists, by zoneinfo; they are among those without a flag. Null if unknown.
-    pub on_cpu_lists_pages: Option<u64>,
-}
-
-impl Kinds {
-    pub(super) fn of(map: &BlockMap) -> Self {
-        let sums = map.sums();
-        Self {
-            free_pages: sums.free,
-            movable_pages: sums.movable,
-            slab_pages: sums.slab,
-            page_table_pages: sums.page_tables,
-            kernel_pages: sums.kernel,
-            untold_pages: sums.untold,
-            on_cpu_lists_pages: map.on_cpu_lists,
-        }
-    }
-}
 
 /// Blocks of each size by what lies in them. The last level of page tables but one has a huge page of its own: a page of tables has
 /// entries of 8 bytes, so 4 KiB give 2 MiB and 64 KiB give 512 MiB.

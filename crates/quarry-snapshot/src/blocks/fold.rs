@@ -161,15 +161,8 @@ impl Fold {
 
     /// Adds the counts of a part of a block.
     fn close(&mut self, index: u64, counts: [u16; 7]) {
-        let [free, movable, slab, page_tables, kernel, untold, _] = counts;
-        let pages = Pages {
-            free,
-            movable,
-            slab,
-            page_tables,
-            kernel,
-            untold,
-        };
+        let [counts @ .., _holes] = counts;
+        let pages = Pages::of_counts(counts);
         let Ok(index) = u32::try_from(index) else {
             return;
         };
