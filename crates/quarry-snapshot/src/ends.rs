@@ -9,7 +9,7 @@ use quarry_trace::KernelReport;
 use quarry_trace::record::now_ns;
 
 use super::file::ReportError;
-use super::snapshot::Snapshot;
+use super::snapshot::{Snapshot, add_blocks};
 
 /// Time after the walk through sysfs in which the kernel frees what the walk left behind. It frees the state of open
 /// files after a grace period, in batches without events: 12,870 files leave 800 objects of kmalloc-96, which are gone
@@ -46,10 +46,15 @@ impl EndReports {
 
     fn take_from(root: &Path, end: End) -> Self {
         let mut taken = Self::default();
+        let machine = || {
+            let mut machine = Snapshot::read_machine(root)?;
+            add_blocks(root, &mut machine);
+            Ok(machine)
+        };
         let slabinfo = || Snapshot::read_file(root, "/proc/slabinfo");
         let snapshot = match end {
             End::Begin => {
-                let machine = Snapshot::read_machine(root);
+                let machine = machine();
                 thread::sleep(SETTLE);
                 taken.add_text(root, "pagetypeinfo");
                 taken.add_text(root, "zoneinfo");
@@ -64,10 +69,8 @@ impl EndReports {
                 let slabinfo = slabinfo();
                 taken.add_text(root, "zoneinfo");
                 taken.add_text(root, "pagetypeinfo");
-                slabinfo.and_then(|text| {
-                    let machine = Snapshot::read_machine(root)?;
-                    Ok((time_ns, Snapshot::of_parts(time_ns, &text, machine)?))
-                })
+                slabinfo
+                    .and_then(|text| Ok((time_ns, Snapshot::of_parts(time_ns, &text, machine()?)?)))
             }
         };
         match snapshot {

@@ -112,7 +112,7 @@ fn snapshots(files: &[OsString], asked: &ask::Look) -> anyhow::Result<Vec<Snapsh
         if !asked.stage.is_empty() || !asked.at.is_empty() {
             return Err(usage("--stage and --at need a FILE"));
         }
-        let now = Snapshot::now().map_err(LabError::from)?;
+        let now = Snapshot::now().map_err(LabError::from)?.with_blocks();
         return Ok(vec![asked.known.applied(now)?]);
     }
     if files.iter().any(|file| file == "-") && asked.stage.all().len() > 1 {

@@ -8,6 +8,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
+use quarry_sim::PAGE_BYTES;
+
 use super::fold::{Fold, flags_all_of_free, free_heads};
 use super::{Block, BlockMap};
 use crate::file::{ReportError, at, explain_permission};
@@ -31,13 +33,18 @@ impl BlockMap {
     ///
     /// # Errors
     ///
-    /// [`ReportError::Read`] if the kernel has no `/proc/kpageflags`, or lets only root read it.
+    /// [`ReportError::Read`] if the kernel has no `/proc/kpageflags`, or lets only root read it; [`ReportError::Bad`] if pages have no
+    /// such size.
     pub fn read(root: &Path, page_bytes: u64) -> Result<Self, ReportError> {
         const FLAGS: &str = "/proc/kpageflags";
         let failed = |source| {
             let file = at(root, FLAGS).display().to_string();
             explain_permission(ReportError::Read { file, source })
         };
+        if !PAGE_BYTES.contains(&page_bytes) {
+            let what = format!("pages of {page_bytes} bytes are not known");
+            return Err(ReportError::bad(FLAGS, "page_size", what));
+        }
         let flags = File::open(at(root, FLAGS)).map_err(failed)?;
         let on_cpu_lists = Zoneinfo::read(&at(root, "/proc/zoneinfo")).ok();
         let parts = parts(&memory(root), page_bytes);

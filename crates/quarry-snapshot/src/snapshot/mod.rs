@@ -41,6 +41,7 @@ use super::page_owner::PageOwners;
 use super::slabinfo::{Slabinfo, SlabinfoRow};
 use super::sysfs::CacheAttributes;
 pub use part::{CacheBytes, Excerpt, OomSums, Totals};
+pub(crate) use take::add_blocks;
 
 /// A kernel's reports at one moment.
 #[derive(Clone, Debug, Default)]

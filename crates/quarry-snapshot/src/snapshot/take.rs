@@ -49,17 +49,32 @@ impl Snapshot {
     ///
     /// [`ReportError::Read`] where the kernel does not let us, or has no slabinfo.
     pub fn take() -> Result<Value, ReportError> {
-        Self::take_from(Path::new("/"))
+        let root = Path::new("/");
+        let mut taken = Self::take_from(root)?;
+        if let Value::Object(moment) = &mut taken {
+            add_blocks(root, moment);
+        }
+        Ok(taken)
     }
 
-    /// Reads this computer, as a file with what [`Self::take`] gives is read. Where its slabs cannot be read, as without root, it has the
-    /// sums of meminfo.
+    /// Reads this computer, as a file with what [`Self::take`] gives is read, but without the map of its memory. Where its slabs cannot be
+    /// read, as without root, it has the sums of meminfo.
     ///
     /// # Errors
     ///
     /// [`ReportError`] as [`Self::take`].
     pub fn now() -> Result<Self, ReportError> {
         Self::now_from(Path::new("/"))
+    }
+
+    /// Adds the map of this computer's memory, or a note on why there is none. The kernel takes 50 to 100 ns for each page.
+    #[must_use]
+    pub fn with_blocks(mut self) -> Self {
+        match BlockMap::read(Path::new("/"), self.page_bytes) {
+            Ok(map) => self.blocks = Some(map),
+            Err(error) => self.notes.push(no_blocks(&error)),
+        }
+        self
     }
 
     pub(super) fn now_from(root: &Path) -> Result<Self, ReportError> {
@@ -110,13 +125,6 @@ impl Snapshot {
         snapshot.insert("sysctls".to_string(), Value::Object(sysctls.collect()));
         if let Some(page_bytes) = quarry_trace::record::page_bytes(&at(root, "/proc/self/auxv")) {
             snapshot.insert("page_size".to_string(), json!(page_bytes));
-            match BlockMap::read(root, page_bytes.into()) {
-                Ok(map) => _ = snapshot.insert("blocks".to_string(), json!(map.to_string())),
-                Err(error) => {
-                    let note = format!("blocks of memory are not known: {error}");
-                    snapshot.insert("notes".to_string(), json!([note]));
-                }
-            }
         }
         // SLAB and SLOB have no such folder.
         if let Some(found) = folder::directories(&at(root, "/sys/kernel/slab")) {
@@ -154,4 +162,17 @@ fn texts(root: &Path) -> impl Iterator<Item = (String, Value)> {
         };
         Some((key.to_string(), json!(text)))
     })
+}
+
+/// Adds the map of a machine's memory to a moment, or a note on why there is none.
+pub(crate) fn add_blocks(root: &Path, moment: &mut Map<String, Value>) {
+    let page_bytes = moment.get("page_size").and_then(Value::as_u64);
+    match BlockMap::read(root, page_bytes.unwrap_or(0)) {
+        Ok(map) => _ = moment.insert("blocks".to_string(), json!(map.to_string())),
+        Err(error) => _ = moment.insert("notes".to_string(), json!([no_blocks(&error)])),
+    }
+}
+
+fn no_blocks(error: &ReportError) -> String {
+    format!("blocks of memory are not known: {error}")
 }
