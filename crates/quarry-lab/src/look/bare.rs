@@ -349,7 +349,7 @@ impl<'a> Bare<'a> {
     }
 }
 
-/// Bytes of all slabs, of reclaimable and of other ones, and of memory; null if the file lacks them. A report of exhausted
+/// Bytes of all slabs, of reclaimable and of other ones, and of memory; `None` for what the file lacks. A report of exhausted
 /// memory has its own; meminfo beside it is of another moment.
 fn sums_of(snapshot: &Snapshot) -> [Option<u64>; 4] {
     let page_size = Some(snapshot.page_bytes).filter(|bytes| *bytes > 0);
