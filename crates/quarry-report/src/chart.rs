@@ -1,14 +1,19 @@
-//! Charts as markup: a specification of Vega-Lite, with boxes that show and hide its parts.
+//! Charts as markup: a specification of Vega-Lite, or a map's cells, with boxes that show and hide their parts.
 
 use maud::{Markup, PreEscaped, html};
-use quarry_view::{Chart, Drawing, Line, LineKind};
-use serde_json::Value;
+use quarry_view::{Cells, Chart, Drawing, Kind, Line, LineKind};
+use serde_json::{Value, json};
 
 use crate::spec;
 
 /// Okabe and Ito, "Color Universal Design" (2008), without black and yellow, which a dark or a light page hides.
 pub(crate) const COLOURS: [&str; 6] = [
     "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9",
+];
+/// Colours of a map's kinds: two pale ones for what can become free, one between, and a pale and a full one of each other colour.
+const MAPPED: [&str; 9] = [
+    "#cfd8cf", "#9fd0ee", "#c3b8dd", "#f5d595", "#E69F00", "#e8bcd6", "#CC79A7", "#edb493",
+    "#D55E00",
 ];
 /// Dashes of lines beyond the first of a colour.
 const DASHES: [&[u8]; 4] = [&[], &[8, 3], &[2, 3], &[10, 3, 2, 3]];
@@ -20,6 +25,18 @@ struct Key {
     colour: &'static str,
     dash: Vec<u8>,
     is_bar: bool,
+}
+
+impl Key {
+    fn bar(name: String, colour: &'static str) -> Self {
+        let dash = Vec::new();
+        Self {
+            name,
+            colour,
+            dash,
+            is_bar: true,
+        }
+    }
 }
 
 /// The specification of a chart, and the names of its legend.
@@ -37,12 +54,7 @@ fn specified(chart: &Chart) -> (Value, Vec<Key>) {
         }
         Drawing::Bars { axis, parts, bars } => {
             let keys = parts.iter().zip(COLOURS.iter().cycle());
-            let keys = keys.map(|(name, colour)| Key {
-                name: name.clone(),
-                colour,
-                dash: Vec::new(),
-                is_bar: true,
-            });
+            let keys = keys.map(|(name, colour)| Key::bar(name.clone(), colour));
             (spec::bars(axis, parts, bars), keys.collect())
         }
         Drawing::Ranges { axis, ranges, now } => {
@@ -56,6 +68,12 @@ fn specified(chart: &Chart) -> (Value, Vec<Key>) {
             range,
         } => (spec::distribution(axis, what, values, *range), Vec::new()),
         Drawing::Heat { x, y, what, cells } => (spec::heat(x, y, what, cells), Vec::new()),
+        Drawing::Map { cell, kinds, rows } => {
+            let keys = kinds.iter().zip(MAPPED.iter().cycle());
+            let keys = keys.map(|(kind, colour)| Key::bar(kind.name.clone(), colour));
+            let keys: Vec<Key> = keys.collect();
+            return (map(cell, kinds, rows), keys);
+        }
     };
     if chart.is_small {
         spec["height"] = 150.into();
@@ -64,6 +82,17 @@ fn specified(chart: &Chart) -> (Value, Vec<Key>) {
         spec["encoding"]["y"]["scale"]["domain"] = vec![low, high].into();
     }
     (spec, if keys.len() > 1 { keys } else { Vec::new() })
+}
+
+/// A map as the page's script draws it: half a million cells are too many for Vega-Lite.
+fn map(cell: &str, kinds: &[Kind], rows: &[Cells]) -> Value {
+    let kinds = kinds.iter().zip(MAPPED.iter().cycle());
+    let kinds = kinds
+        .map(|(kind, colour)| json!({"letter": kind.letter, "name": kind.name, "colour": colour}));
+    let rows = rows
+        .iter()
+        .map(|row| json!([row.name, row.cells, row.about]));
+    json!({"cell": cell, "kinds": kinds.collect::<Vec<_>>(), "rows": rows.collect::<Vec<_>>()})
 }
 
 pub(crate) fn markup(chart: &Chart) -> Markup {

@@ -61,8 +61,56 @@ const toggles = (figure, view) => {
   }
 };
 
+// A map: a pixel for each cell, which the style sheet enlarges. The pointer shows a cell and its row.
+const drawMap = (figure, spec) => {
+  const across = Math.max(...spec.rows.map(([, cells]) => cells.length));
+  const canvas = document.createElement('canvas');
+  [canvas.width, canvas.height] = [across, spec.rows.length];
+  canvas.style.height = `${spec.rows.length * Math.min(14, Math.max(2, Math.floor(480 / spec.rows.length)))}px`;
+  const names = document.createElement('div');
+  names.className = 'names';
+  const step = Math.ceil(spec.rows.length / 16);
+  spec.rows.forEach(([name], at) => {
+    if (at % step) return;
+    const label = document.createElement('span');
+    label.textContent = name;
+    label.style.top = `${100 * at / spec.rows.length}%`;
+    names.append(label);
+  });
+  const says = document.createElement('p');
+  says.className = 'note';
+  says.textContent = 'The pointer shows a cell.';
+  const boxes = [...figure.querySelectorAll('.keys input')];
+  const kinds = new Map(spec.kinds.map((kind, at) => [kind.letter, { ...kind, box: boxes[at] }]));
+  const context = canvas.getContext('2d');
+  const paint = () => {
+    const image = context.createImageData(across, spec.rows.length);
+    const words = new Uint32Array(image.data.buffer);
+    const colours = new Map([...kinds].filter(([, kind]) => kind.box.checked).map(([letter, { colour }]) => {
+      const [r, g, b] = [1, 3, 5].map(at => parseInt(colour.slice(at, at + 2), 16));
+      return [letter, (0xff << 24 | b << 16 | g << 8 | r) >>> 0];
+    }));
+    spec.rows.forEach(([, cells], row) => {
+      for (let at = 0; at < cells.length; at++) words[row * across + at] = colours.get(cells[at]) ?? 0;
+    });
+    context.putImageData(image, 0, 0);
+  };
+  canvas.onpointermove = event => {
+    const { left, top, width, height } = canvas.getBoundingClientRect();
+    const [at, row] = [(event.clientX - left) / width * across, (event.clientY - top) / height * spec.rows.length].map(Math.floor);
+    const [name, cells, about] = spec.rows[row] ?? ['', '', ''];
+    const kind = kinds.get(cells[at])?.name ?? 'no memory';
+    says.textContent = `Row from ${name}, cell ${at + 1} of ${spec.cell}: ${kind}. ${about}`;
+  };
+  for (const box of boxes) box.onchange = paint;
+  paint();
+  figure.querySelector('.plot').append(names, canvas, says);
+  figure.classList.add('map');
+};
+
 const draw = async figure => {
   const spec = JSON.parse(figure.querySelector('script').textContent);
+  if (spec.kinds) return drawMap(figure, spec);
   const { view } = await vegaEmbed(figure.querySelector('.plot'), spec, {
     mode: 'vega-lite',
     renderer: 'svg',

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use quarry_view::{Axis, Bar, Cell, Chart, Column, Line, Range, Section, Table, View};
+use quarry_view::{Axis, Bar, Cell, Cells, Chart, Column, Kind, Line, Range, Section, Table, View};
 
 /// A page with every kind of chart, and a table.
 fn page() -> View {
@@ -25,6 +25,15 @@ fn page() -> View {
         low: 1.0,
         middle: 2.0,
         high: 3.0,
+    };
+    let kinds = [('.', "free"), ('s', "slabs")].map(|(letter, name)| Kind {
+        letter,
+        name: name.to_string(),
+    });
+    let cells = Cells {
+        name: "0 B".to_string(),
+        cells: "..s .".to_string(),
+        about: "2 slab pages".to_string(),
     };
     let section = Section::new("All")
         .with(table)
@@ -50,7 +59,8 @@ fn page() -> View {
             names(),
             "MiB",
             vec![(0, 0, 1.0), (1, 1, 2.0)],
-        ));
+        ))
+        .with(Chart::map("map", "2 MiB", kinds.to_vec(), vec![cells]));
     View::new("Test").finding("It works.").with(section)
 }
 
@@ -84,7 +94,7 @@ fn scripts_end_where_they_should() {
         html.matches("</script>").count(),
     );
     // Vega has the word in a message of its own.
-    assert!(begun >= ended && ended == 6 + 5, "{begun} {ended}");
+    assert!(begun >= ended && ended == 7 + 5, "{begun} {ended}");
 }
 
 /// The library is as it was published, and of the versions that the notes name.

@@ -1,4 +1,4 @@
-//! Charts as data: lines, bars, ranges, distributions and heat maps.
+//! Charts as data: lines, bars, ranges, distributions, heat maps and maps of cells.
 
 use serde_json::Value;
 
@@ -73,6 +73,35 @@ pub enum Drawing {
         /// Place on both axes, and value.
         cells: Vec<(usize, usize, f64)>,
     },
+    /// Rows of small cells, each of a kind that has a colour.
+    Map {
+        /// Thing that a cell stands for.
+        cell: String,
+        /// Kinds of cells.
+        kinds: Vec<Kind>,
+        /// The rows.
+        rows: Vec<Cells>,
+    },
+}
+
+/// A kind of cells.
+#[derive(Clone, Debug)]
+pub struct Kind {
+    /// Letter that stands for it in [`Cells`]; kinds of one letter, small and capital, share a colour, which is pale for the small one.
+    pub letter: char,
+    /// Name in the legend.
+    pub name: String,
+}
+
+/// A row of cells.
+#[derive(Clone, Debug)]
+pub struct Cells {
+    /// Name on the axis.
+    pub name: String,
+    /// The letter of a kind for each cell; others are left blank.
+    pub cells: String,
+    /// Sentence that the pointer shows of the row.
+    pub about: String,
 }
 
 /// An axis.
@@ -306,6 +335,13 @@ impl Chart {
     ) -> Self {
         let what = what.to_string();
         Self::new(title, Drawing::Heat { x, y, what, cells })
+    }
+
+    /// Rows of small cells, each of a kind that has a colour; `cell` names the thing that one stands for.
+    #[must_use]
+    pub fn map(title: &str, cell: &str, kinds: Vec<Kind>, rows: Vec<Cells>) -> Self {
+        let cell = cell.to_string();
+        Self::new(title, Drawing::Map { cell, kinds, rows })
     }
 
     /// The chart with a sentence below it.

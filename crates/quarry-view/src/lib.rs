@@ -21,7 +21,7 @@ pub mod units;
 pub mod value;
 mod view;
 
-pub use chart::{Axis, Bar, Chart, Drawing, Line, LineKind, Range, Scale};
+pub use chart::{Axis, Bar, Cells, Chart, Drawing, Kind, Line, LineKind, Range, Scale};
 pub use column::{Column, Form, Level, Spec, column};
 pub use doc::{Doc, file_name, headed, runs, short_names, without_folders};
 pub use grid::{Grid, GridAxis, IDENTITY, plain};
