@@ -5,17 +5,21 @@
 //!   /proc/iomem, offline memory       --> read.rs: which pages are memory
 //!   BlockMap --> text.rs: a text of about 15 bytes a block, which a snapshot keeps
 //!            --> sums by blocks of any size (BlockMap::spread)
+//!   two of one boot --> change.rs: blocks that became tainted, or clean
 //! ```
 //!
 //! A page without any flag is the kernel's (stacks, vmalloc, buffers of drivers), or lies free on a CPU's list: flags do not tell
 //! these two apart, so they have a count of their own.
 
+mod change;
 mod fold;
 mod read;
 mod text;
 
 use schemars::JsonSchema;
 use serde::Serialize;
+
+pub use change::SpreadChange;
 
 /// Bytes of a block of a map.
 pub const BLOCK_BYTES: u64 = 2 << 20;
@@ -128,7 +132,8 @@ impl PageSums {
     }
 
     /// Pages that are surely the kernel's and stay where they are.
-    fn kernels(&self) -> u64 {
+    #[must_use]
+    pub fn kernels(&self) -> u64 {
         self.slab + self.page_tables + self.kernel
     }
 }
@@ -233,7 +238,7 @@ impl BlockMap {
 mod tests {
     use super::*;
 
-    fn map(counts: &[(u32, [u16; 6])]) -> BlockMap {
+    pub(super) fn map(counts: &[(u32, [u16; 6])]) -> BlockMap {
         let blocks = counts.iter().map(|&(index, counts)| Block {
             index,
             pages: Pages::of_counts(counts),
