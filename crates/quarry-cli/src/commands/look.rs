@@ -29,7 +29,7 @@ pub(crate) struct Args {
     /// Number of caches to print: those with most bytes.
     #[arg(long, value_name = "N", default_value_t = 10)]
     top: usize,
-    /// Write a page with bars and charts as well, which needs no network. `-` is stdout.
+    /// Write a page with bars, charts and a map of memory as well, which needs no network. `-` is stdout.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     #[command(flatten)]

@@ -258,6 +258,8 @@ fn head(look: &Look, snapshot: &Snapshot) -> Vec<String> {
             .iter()
             .flat_map(|map| spread::found(map, &look.blocks)),
     );
+    let since = look.growth.as_ref().map(|growth| growth.blocks.as_slice());
+    lines.extend(since.and_then(spread::changed));
     lines.extend(look.block_types.map(|blocks| {
         format!(
             "of {} blocks of {}, {} ({}) are for pages that cannot be moved and {} ({}) for those that can only be \

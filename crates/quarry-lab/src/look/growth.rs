@@ -6,11 +6,12 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
+use quarry_snapshot::blocks::SpreadChange;
 use quarry_snapshot::{SlabinfoRow, Snapshot};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::{CacheLook, Look, Parts};
+use super::{CacheLook, Look, Parts, spread};
 use crate::known::Others;
 
 /// Changes below a hundredth of the slabs, and below this, are none.
@@ -42,6 +43,8 @@ pub struct Growth {
     pub moments: Vec<Moment>,
     /// Caches that changed, those that changed most first.
     pub caches: Vec<CacheGrowth>,
+    /// Blocks of memory by what changed in them, a row for each size; none without two maps of one boot.
+    pub blocks: Vec<SpreadChange>,
     /// Caches that only one of the first and the last lists, where the other is an excerpt: nothing is known of their growth.
     pub unlisted: Vec<Unlisted>,
 }
@@ -229,6 +232,9 @@ pub(super) fn between(snapshots: &[Snapshot], looks: &[Look]) -> Growth {
             })
             .collect(),
         caches,
+        blocks: first
+            .zip(last)
+            .map_or_else(Vec::new, |(first, last)| spread::since(first, last)),
     };
     let before = looks.first().map_or(0, |look| look.slab_bytes);
     let may_change = |cache: &Unlisted| {

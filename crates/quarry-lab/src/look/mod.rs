@@ -5,7 +5,7 @@
 //!            --> predictions (ask.rs): next release, other pages, orders of slabs
 //!   snapshots --> growth (growth.rs): objects or the allocator
 //!   all of it --> sentences (answer.rs), tables and charts (view.rs)
-//!   a map of memory --> blocks that slabs are in (spread.rs)
+//!   a map of memory --> blocks that slabs are in (spread.rs), and a drawing (map.rs)
 //!   a file without slabs --> what it has (bare.rs, owners.rs)
 //! ```
 //!
@@ -18,6 +18,7 @@ mod ask;
 mod bare;
 mod cache;
 mod growth;
+mod map;
 mod owners;
 #[cfg(test)]
 mod series;
@@ -42,6 +43,7 @@ pub use ask::{WhatIf, later_releases};
 pub use bare::{Bare, TABLES as BARE_TABLES};
 pub use cache::{CacheLook, Freed};
 pub use growth::{Basis, CacheGrowth, Growth, Moment, Unlisted, Verdict};
+pub use map::{MapRow, MemoryMap};
 pub use view::{TABLES, view};
 
 /// Parts of the objects of reclaimable caches that stay in use, for [`Dropped`].
@@ -82,6 +84,8 @@ pub struct Look {
     pub pages: Option<PageSums>,
     /// Pages on CPUs' lists, by zoneinfo; they are among those without a flag. Null if unknown.
     pub on_cpu_lists: Option<u64>,
+    /// Map of the memory; null without a map of blocks.
+    pub map: Option<MemoryMap>,
     /// Parts of the slab memory, which add up to `slab_bytes`.
     pub parts: Parts,
     /// Caches that have slabs, with most bytes first.
@@ -277,6 +281,7 @@ impl Look {
                 .unwrap_or_default(),
             pages: snapshot.blocks.as_ref().map(BlockMap::sums),
             on_cpu_lists: snapshot.blocks.as_ref().and_then(|map| map.on_cpu_lists),
+            map: snapshot.blocks.as_ref().map(MemoryMap::of),
             parts,
             caches,
             shrink,

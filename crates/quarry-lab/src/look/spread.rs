@@ -1,6 +1,7 @@
 //! Blocks of memory by what lies in them: how far the pages of slabs are spread.
 
-use quarry_snapshot::blocks::{BLOCK_BYTES, BlockMap, Spread};
+use quarry_snapshot::Snapshot;
+use quarry_snapshot::blocks::{BLOCK_BYTES, BlockMap, Spread, SpreadChange};
 use quarry_view::Form::{Bytes, Count};
 use quarry_view::units::{bytes, count};
 use quarry_view::{Spec, column};
@@ -24,17 +25,70 @@ pub(super) const BLOCKS: Spec = Spec {
     },
 };
 
+pub(super) const CHANGED: Spec = Spec {
+    title: "Blocks of memory since the first snapshot",
+    rows: "growth.blocks",
+    first: 0,
+    columns: || {
+        vec![
+            column("block", "block_bytes", Bytes),
+            column("got slabs", "got_slabs", Count),
+            column("lost slabs", "lost_slabs", Count),
+            column("tainted", "tainted", Count),
+            column("cleaned", "cleaned", Count),
+            column("open", "open", Count),
+        ]
+    },
+};
+
 /// Sizes of blocks that huge pages of many machines have.
 const SIZES: [u64; 3] = [BLOCK_BYTES, 32 << 20, 1 << 30];
 
 /// Blocks of each size by what lies in them. The last level of page tables but one has a huge page of its own: a page of tables has
 /// entries of 8 bytes, so 4 KiB give 2 MiB and 64 KiB give 512 MiB.
 pub(super) fn all(map: &BlockMap) -> Vec<Spread> {
+    sizes(map)
+        .into_iter()
+        .map(|size| map.spread(size))
+        .collect()
+}
+
+/// Blocks of each size by what changed in them from one snapshot to another of the same boot.
+pub(super) fn since(first: &Snapshot, last: &Snapshot) -> Vec<SpreadChange> {
+    let is_one_boot = first.boot_id.is_some() && first.boot_id == last.boot_id;
+    let maps = first.blocks.as_ref().zip(last.blocks.as_ref());
+    let maps = maps.filter(|(first, last)| is_one_boot && first.page_bytes == last.page_bytes);
+    maps.map_or_else(Vec::new, |(first, last)| {
+        let sizes = sizes(last).into_iter();
+        sizes.map(|size| last.change_since(first, size)).collect()
+    })
+}
+
+fn sizes(map: &BlockMap) -> Vec<u64> {
     let own = map.page_bytes / 8 * map.page_bytes;
     let mut sizes: Vec<u64> = SIZES.into_iter().chain([own.max(BLOCK_BYTES)]).collect();
     sizes.sort_unstable();
     sizes.dedup();
-    sizes.into_iter().map(|size| map.spread(size)).collect()
+    sizes
+}
+
+/// Blocks that changed since the first snapshot, in a sentence.
+pub(super) fn changed(blocks: &[SpreadChange]) -> Option<String> {
+    let small = blocks
+        .iter()
+        .find(|change| change.block_bytes == BLOCK_BYTES)?;
+    let open = match small.open {
+        0 => String::new(),
+        open => format!("; pages without a flag leave it open of {}", count(open)),
+    };
+    Some(format!(
+        "since the first snapshot {} blocks of {} got slabs and {} lost theirs; {} became tainted and {} clean{open}",
+        count(small.got_slabs),
+        bytes(small.block_bytes),
+        count(small.lost_slabs),
+        count(small.tainted),
+        count(small.cleaned),
+    ))
 }
 
 /// Spread of the slabs' pages, and the doubt about pages without flags; a sentence each.
@@ -96,6 +150,23 @@ mod tests {
         let told = found(&map, &blocks);
         let slabs = "12 slab pages are in 1 of 302 blocks of 2.0 MiB and 1 of 2 of 1.0 GiB; packed, 1 and 1 would do";
         assert_eq!(told[0], slabs);
+        let mut other =
+            BlockMap::parse("blocks", &TEXT.replace("0 1 20 0 12", "0 1 32 0 0")).unwrap();
+        let change = [map.change_since(&other, BLOCK_BYTES)];
+        let expected = "since the first snapshot 1 blocks of 2.0 MiB got slabs and 0 lost theirs; 1 became tainted and 0 clean; pages \
+            without a flag leave it open of 1";
+        assert_eq!(changed(&change).unwrap(), expected);
+        let snapshot = |boot: &str, map: &BlockMap| {
+            let mut snapshot = super::super::tests::snapshot(Vec::new());
+            snapshot.boot_id = Some(boot.to_string());
+            snapshot.blocks = Some(map.clone());
+            snapshot
+        };
+        let first = snapshot("a", &other);
+        assert_eq!(since(&first, &snapshot("a", &map)).len(), 4);
+        assert!(since(&first, &snapshot("b", &map)).is_empty());
+        other.page_bytes = 4096;
+        assert!(since(&snapshot("a", &other), &snapshot("a", &map)).is_empty());
         assert!(
             told[1]
                 .starts_with("1 blocks of 2.0 MiB have no kernel page but 1 pages without a flag"),

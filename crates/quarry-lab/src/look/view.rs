@@ -10,15 +10,16 @@ use quarry_view::{column, file_name, short_names};
 use serde_json::{Value, json};
 
 use super::bare;
-use super::spread::BLOCKS;
+use super::map;
+use super::spread::{BLOCKS, CHANGED};
 
 /// Caches that a chart has lines of.
 const LINES: usize = 6;
 const MIB: f64 = 1_048_576.0;
 
 /// Tables of a look.
-pub const TABLES: [Spec; 8] = [
-    PART, PARTS, CACHES, BLOCKS, GROWTH, MOMENTS, WHAT_IFS, SERIES,
+pub const TABLES: [Spec; 9] = [
+    PART, PARTS, CACHES, BLOCKS, CHANGED, GROWTH, MOMENTS, WHAT_IFS, SERIES,
 ];
 
 const PART: Spec = Spec {
@@ -214,7 +215,15 @@ fn single(doc: &Doc) -> View {
         }
     }
     if !list(look, BLOCKS.rows).is_empty() {
-        view = view.with(Section::new(BLOCKS.title).with(BLOCKS.of(look)));
+        let mut blocks = Section::new(BLOCKS.title).with(BLOCKS.of(look));
+        if !list(look, CHANGED.rows).is_empty() {
+            blocks = blocks.with(
+                CHANGED
+                    .of(look)
+                    .noted("From the first snapshot to the last."),
+            );
+        }
+        view = view.with(map::chart(look).into_iter().fold(blocks, Section::with));
     }
     view.with(gives_back(look)).with(what_ifs(look))
 }
