@@ -20,7 +20,7 @@ pub struct SpreadChange {
     pub tainted: u64,
     /// Blocks that had a page of the kernel, and surely have none now.
     pub cleaned: u64,
-    /// Blocks of which pages without a flag, then or now, leave open whether they became tainted or clean.
+    /// Blocks with pages without a flag, then or now, that leave open whether they became tainted or clean.
     pub open: u64,
 }
 
