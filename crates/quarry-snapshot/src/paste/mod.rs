@@ -6,7 +6,7 @@
 //!        --> parts by machine and by file (parts.rs), as labels of lines, prompts and logs name them (label.rs)
 //!        --> tables: heads (head.rs), rows (table.rs), where one ends (listing.rs)
 //!        --> facts that the other lines say (facts.rs)
-//!        --> moments, the oldest first by the text's times (time.rs): forms see rows, and nothing of what was around them
+//!        --> moments, the oldest first by the text's times (time.rs) and titles (title.rs): forms see rows, and nothing of what was around them
 //! ```
 //!
 //! A table has its rows: what stands elsewhere does not join it. A name that repeats apart from its copy begins a second
@@ -22,6 +22,7 @@ mod parts;
 mod refuse;
 mod table;
 mod time;
+mod title;
 mod wrap;
 
 use std::collections::BTreeMap;
