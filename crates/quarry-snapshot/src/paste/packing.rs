@@ -67,6 +67,7 @@ pub(super) fn lines(text: &str) -> Vec<Line> {
     let mut lines: Vec<Line> = lines.collect();
     unnumber(&mut lines);
     turn(&mut lines);
+    join(&mut lines);
     deepen(&mut lines);
     lines
 }
@@ -113,6 +114,25 @@ fn is_turned(log: &[Line]) -> bool {
             None => parts::is_row(&line.text, &table::FORMS).then_some(false),
         });
     falls && of_tables.next() != Some(true)
+}
+
+/// Joins the two lines that mailers make of `On Tue, 4 Nov 2025 at 10:00, Ann <ann@x.org> wrote:`.
+fn join(lines: &mut [Line]) {
+    for at in 1..lines.len() {
+        let [first, second] = &mut lines[at - 1..=at] else {
+            continue;
+        };
+        let whole = || format!("{} {}", first.text, second.text);
+        if first.depth == second.depth
+            && second.text.ends_with(':')
+            && !first.text.ends_with(':')
+            && time::is_written(&second.text)
+            && time::is_quoting(&whole())
+        {
+            second.text = whole();
+            first.text.clear();
+        }
+    }
 }
 
 /// Counts what stands below the head of a mail within a text as quoted once more: a reply has the older ones below it,
@@ -313,6 +333,8 @@ fn unlogged(line: &str) -> (&str, bool) {
     while let Some(inside) = rest.strip_prefix('[')
         && let Some((time, after)) = inside.split_once(']')
         && is_stamp(time.trim())
+        // A date alone is of what stands below.
+        && !(after.trim().is_empty() && time.contains(':'))
     {
         let after = after.trim_start();
         let after = after.strip_prefix("kernel: ").unwrap_or(after);

@@ -107,6 +107,9 @@ const WRITES: [&str; 18] = [
 /// More words are a sentence that has a date by the way.
 pub(super) const WORDS_MAX: usize = 14;
 
+/// More words are no name.
+const NAMES_MAX: usize = 9;
+
 /// True if a line says that someone wrote.
 pub(super) fn is_written(line: &str) -> bool {
     let mut words = line.split_whitespace();
@@ -150,13 +153,15 @@ pub(super) fn of_line(line: &str) -> Option<Time> {
     });
     let is_title = line.ends_with(':') || is_written(line);
     let is_whole = found.has_clock || found.has_year;
+    // `Joe Smith (joe) on 2026-11-24`, but `it began on 2026-11-24`.
+    let are_names = found.are_names && words <= NAMES_MAX;
     match (found.others_before, found.others_behind) {
         (0, 0) => is_whole || is_title,
         (1, _) if is_head => is_whole,
         _ if words > WORDS_MAX => is_quoting(line),
         (0, _) => is_title || is_whole && !found.is_in_sentence,
         (_, 0) if found.has_clock => true,
-        _ => is_title,
+        _ => is_title || is_whole && are_names,
     }
     .then_some(found.time)
 }
@@ -195,8 +200,10 @@ struct Found {
     /// Words before it and behind it that are of no date.
     others_before: usize,
     others_behind: usize,
-    /// True if the word before it is one that sentences have there.
+    /// True if it begins with a word that joins it to a sentence.
     is_in_sentence: bool,
+    /// True if the words before it may be a name.
+    are_names: bool,
 }
 
 /// A word that dates are made of.
@@ -228,16 +235,22 @@ fn date(text: &str) -> Option<Found> {
     while at < read.len() {
         let run: Vec<Word> = read[at..].iter().map_while(|word| *word).collect();
         if let Some((time, has_clock, has_year)) = of_run(&run) {
-            let joins = |word: &&str| ["on", "since", "until", "from"].contains(word);
+            let joins = ["on", "since", "until", "from"];
+            let is_name = |word: &&str| {
+                word.starts_with(|c: char| c.is_uppercase() || "(@[".contains(c))
+                    || word.ends_with(')')
+            };
+            let first = words
+                .get(at)
+                .map_or_else(String::new, |word| word.to_lowercase());
             return Some(Found {
                 time,
                 has_clock,
                 has_year,
                 others_before: at,
                 others_behind: read.len() - at - run.len(),
-                is_in_sentence: words
-                    .get(at)
-                    .is_some_and(|word| joins(&word.to_lowercase().as_str())),
+                is_in_sentence: joins.contains(&first.as_str()),
+                are_names: words[..at].iter().all(is_name),
             });
         }
         at += run.len() + 1;
@@ -431,19 +444,12 @@ fn whole(word: &str) -> Option<(Time, Option<Clock>)> {
 pub(super) fn is_day_first(line: &str) -> Option<bool> {
     let mut words = line.split(|c: char| c.is_whitespace() || ",;()".contains(c));
     words.find_map(|word| {
-        let mut parts = word.split(['/', '-']);
-        let (first, second) = (parts.next()?, parts.next()?);
-        let is_long = |part: &str| (13..=31).contains(&part.parse::<u32>().unwrap_or(0));
-        (first.len() <= 2 && parts.next()?.len() >= 2 && parts.next().is_none()).then_some(())?;
-        match (
-            whole(word.trim_end_matches([':', '.']))?.0,
-            is_long(first),
-            is_long(second),
-        ) {
-            (Time::Date(_), true, false) => Some(true),
-            (Time::Date(_), false, true) => Some(false),
-            _ => None,
-        }
+        let word = word.trim_end_matches([':', '.']);
+        let (first, rest) = word.split_once(['/', '-'])?;
+        let (second, _) = rest.split_once(['/', '-'])?;
+        let [first, second] = [first.parse::<u32>().ok()?, second.parse::<u32>().ok()?];
+        let is_date = matches!(whole(word)?.0, Time::Date(_)) && first <= 31;
+        (is_date && first.max(second) > 12).then_some(first > 12)
     })
 }
 
@@ -528,6 +534,7 @@ mod tests {
             "24/11/2026, 9:00am",
             "2026/11/24 09:00",
             "Nov 24th, 2026 at 9:00",
+            "Joe Smith - 2026-11-24 09:00:00 (Additional comments)",
             "1795510800",
             "1795510800000",
             "# 1795510800.25",
@@ -539,6 +546,7 @@ mod tests {
             "Update 2026-11-24:",
             "joe commented on Nov 24, 2026 • edited",
             "Original report 2026-11-24:",
+            "Joe Smith (joe) on 2026-11-24",
             "On 24 November 2026:",
             "20261124",
         ] {

@@ -31,6 +31,19 @@ const FILLERS: [&str; 34] = [
     "just", "right", "at", "on", "in", "it", "is", "was", "has", "been", "and", "system",
     "machine", "server", "host", "box", "more", "approx", "from", "still", "here", "been",
 ];
+/// Words for the first of several moments.
+const STARTS: [&str; 9] = [
+    "initially",
+    "initial",
+    "originally",
+    "original",
+    "baseline",
+    "earlier",
+    "start",
+    "begin",
+    "beginning",
+];
+const KERNELS: [&str; 3] = ["kernel", "linux", "release"];
 /// Words for things that are posted, and numbered.
 const POSTS: [&str; 9] = [
     "comment", "update", "reply", "post", "message", "output", "reading", "part", "#",
@@ -97,6 +110,8 @@ enum Word {
     Span(f64),
     Clock(f64),
     Ago,
+    /// One unit ago.
+    Last,
     /// Days before today.
     Back(f64),
     Up,
@@ -112,18 +127,22 @@ pub(super) fn of(line: &str) -> Option<Said> {
         ..Said::default()
     };
     let count = line.split_whitespace().count();
-    said.time = time::of_line(line).or_else(|| uptime(line));
+    let date = time::of_line(line);
+    said.time = date.or_else(|| uptime(line));
     if said.time.is_none() && count <= time::WORDS_MAX {
         said.time = in_words(line);
     }
-    let marks = ["==", "##", "**", "--"];
-    let is_title = line.ends_with(':') || marks.iter().any(|mark| line.starts_with(mark));
     if count <= WORDS_MAX {
         let plain = plain(line);
-        if is_title || plain.len() <= 3 {
+        let has_colon = is_title(line);
+        if has_colon || plain.len() <= 3 {
             said.reboot = said.reboot.or_else(|| reboot(&plain));
         }
-        if is_title {
+        let is_known = |word: &String| {
+            let is_of = |names: &[&str]| names.contains(&word.as_str());
+            is_of(&FILLERS) || is_of(&SIDES) || is_of(&KERNELS) || is_release(word, true)
+        };
+        if date.is_none() && !plain.is_empty() && (has_colon || plain.iter().all(is_known)) {
             said.release = release(&plain);
             said.title = titled(line, &plain, said.release.is_some());
         } else if plain
@@ -134,6 +153,12 @@ pub(super) fn of(line: &str) -> Option<Said> {
         }
     }
     (said != Said::default()).then_some(said)
+}
+
+/// True for `web1:`, `== web1 ==` and others like them.
+fn is_title(line: &str) -> bool {
+    let marks = ["==", "##", "**", "--"];
+    line.ends_with(':') || marks.iter().any(|mark| line.starts_with(mark))
 }
 
 /// The words of a line in small letters, without marks.
@@ -167,25 +192,29 @@ fn reboot(words: &[String]) -> Option<Reboot> {
 
 /// The release that a title names: `bad kernel 6.1.50:`.
 fn release(words: &[String]) -> Option<String> {
-    let names_kernel = words.iter().any(|word| word == "kernel" || word == "linux");
-    let is_release = |word: &&String| {
-        let end = word.find(|c: char| !c.is_ascii_digit() && c != '.');
-        let (numbers, rest) = word.split_at(end.unwrap_or(word.len()));
-        let parts: Vec<&str> = numbers.split('.').collect();
-        let is_number = |part: &&str| (1..=3).contains(&part.len());
-        // Addresses have four.
-        (2..=3).contains(&parts.len())
-            && parts.iter().all(is_number)
-            && (names_kernel || parts.len() == 3)
-            && (2..=9).contains(&parts[0].parse::<u32>().unwrap_or(0))
-            && (rest.is_empty() || rest.starts_with(['-', '+', '_', '~']))
-    };
-    let words = words.iter().map(|word| {
-        word.strip_prefix('v')
-            .map_or_else(|| word.clone(), str::to_string)
-    });
-    let words: Vec<String> = words.collect();
-    words.iter().find(is_release).cloned()
+    let names_kernel = words.iter().any(|word| KERNELS.contains(&word.as_str()));
+    let found = words.iter().find(|word| is_release(word, names_kernel))?;
+    Some(numbered(found).to_string())
+}
+
+/// `linux-6.1.50` and `v6.1.50` without what is before the number.
+fn numbered(word: &str) -> &str {
+    let word = word.strip_prefix("linux-").unwrap_or(word);
+    word.strip_prefix('v').unwrap_or(word)
+}
+
+/// True for a release of a kernel; it has three numbers, or two if a kernel is named. Addresses have four.
+fn is_release(word: &str, names_kernel: bool) -> bool {
+    let word = numbered(word);
+    let end = word.find(|c: char| !c.is_ascii_digit() && c != '.');
+    let (numbers, rest) = word.split_at(end.unwrap_or(word.len()));
+    let mut parts = numbers.split('.');
+    let major = parts.next().and_then(|part| part.parse::<u32>().ok());
+    let others: Vec<&str> = parts.collect();
+    (2..=9).contains(&major.unwrap_or(0))
+        && (others.len() == 2 || others.len() == 1 && names_kernel)
+        && others.iter().all(|part| (1..=3).contains(&part.len()))
+        && (rest.is_empty() || rest.starts_with(['-', '+', '_', '~']))
 }
 
 /// The title that words are, if they tell a moment or a side.
@@ -194,8 +223,16 @@ fn titled(line: &str, words: &[String], has_release: bool) -> Option<Title> {
     let is_side = !has_release && has(&SIDES);
     let is_post = |word: &String| POSTS.contains(&word.as_str());
     let number = |word: &String| {
+        let is_start = STARTS.contains(&word.as_str());
         let ordinal = ORDINALS.iter().position(|name| word == name);
-        ordinal.map_or_else(|| word.clone(), |number| number.to_string())
+        let numbered = ["st", "nd", "rd", "th"]
+            .iter()
+            .find_map(|end| word.strip_suffix(end)?.parse::<usize>().ok());
+        match ordinal.or(numbered) {
+            _ if is_start => "first".to_string(),
+            Some(number) => number.to_string(),
+            None => word.clone(),
+        }
     };
     // Of a comment its number tells; names follow.
     let of_post = words
@@ -208,10 +245,15 @@ fn titled(line: &str, words: &[String], has_release: bool) -> Option<Title> {
         None => {
             let words = words
                 .iter()
-                .filter(|word| !FILLERS.contains(&word.as_str()) && !is_post(word));
+                .filter(|word| !is_filler(word) && !is_post(word));
             label::told(&words.map(number).collect::<Vec<_>>().join("-"))
         }
     };
+    if has_release {
+        told.times.clear();
+    } else if told.times.is_empty() {
+        told = dated(&words.join("-")).unwrap_or(told);
+    }
     // What it was before or after may be said in other words.
     if has(&["before", "after", "now", "later", "earlier"]) {
         told.words.clear();
@@ -225,8 +267,40 @@ fn titled(line: &str, words: &[String], has_release: bool) -> Option<Title> {
     })
 }
 
+/// A name with a date in it, such as `slab-20251105-1000`: the words before that, and its numbers.
+fn dated(name: &str) -> Option<Told> {
+    let groups = || name.split(|c: char| !c.is_ascii_alphanumeric());
+    let is_year = |group: &str| {
+        let is_date = group.len() == 4 || group.len() == 8;
+        is_date && group.starts_with("20") && group.bytes().all(|b| b.is_ascii_digit())
+    };
+    let at = groups().position(is_year)?;
+    let times: Vec<u64> = groups()
+        .skip(at)
+        .map_while(|group| group.parse().ok())
+        .collect();
+    let is_whole = times.len() > 2 || times[0] > 9999;
+    is_whole.then(|| Told {
+        words: groups().take(at).collect::<Vec<_>>().join(" "),
+        times,
+    })
+}
+
 /// The time since boot that `uptime`, `w` and `top` print: ` 10:00:01 up 2 days,  1:00,  1 user`, `up 5 hours, 2 minutes`.
 fn uptime(line: &str) -> Option<Time> {
+    // `/proc/uptime` has the seconds, and those that CPUs were idle.
+    let mut words = line.split(' ');
+    if let (Some(seconds), Some(idle), None) = (words.next(), words.next(), words.next()) {
+        let hundredths = |word: &str| {
+            let (whole, part) = word.split_once('.')?;
+            let is_number = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
+            let fits = is_number(whole) && is_number(part) && part.len() == 2;
+            word.parse::<f64>().ok().filter(|_| fits)
+        };
+        if let (Some(seconds), Some(_)) = (hundredths(seconds), hundredths(idle)) {
+            return Some(Time::Boot(seconds));
+        }
+    }
     let (before, rest) = match line.strip_prefix("up ") {
         Some(rest) => ("", rest),
         None => line.split_once(" up ")?,
@@ -254,12 +328,14 @@ fn unit(word: &str) -> Option<f64> {
     found.map(|(_, seconds)| *seconds)
 }
 
+fn is_filler(word: &str) -> bool {
+    FILLERS.contains(&word)
+}
+
 /// Words, each with what it says; those that say nothing are left out.
 fn read(text: &str) -> Vec<Word> {
     let words = plain(text);
-    let words = words
-        .iter()
-        .filter(|word| !FILLERS.contains(&word.as_str()));
+    let words = words.iter().filter(|word| !is_filler(word));
     words.map(|word| read_word(word)).collect()
 }
 
@@ -282,14 +358,17 @@ fn read_word(word: &str) -> Word {
         };
     }
     match word {
-        "a" | "an" | "einem" | "einer" | "einen" | "last" => Word::Number(1.0),
+        "a" | "an" | "einem" | "einer" | "einen" => Word::Number(1.0),
         "couple" => Word::Number(2.0),
         "ago" | "vor" => Word::Ago,
+        "last" => Word::Last,
         "now" | "today" | "currently" | "heute" | "jetzt" => Word::Back(0.0),
+        "morning" => Word::Back(0.25),
         "yesterday" | "gestern" => Word::Back(1.0),
         "up" | "uptime" | "running" => Word::Up,
         "after" | "later" | "nach" | "into" | "since" | "post" => Word::After,
         "fresh" | "freshly" | "boot" | "booted" | "reboot" | "rebooted" | "startup" => Word::Boot,
+        _ if STARTS.contains(&word) => Word::Boot,
         _ => unit(word).map_or(Word::Other, Word::Unit),
     }
 }
@@ -301,6 +380,7 @@ fn span(words: &[Word]) -> Option<f64> {
     for word in words {
         match word {
             Word::Number(found) => number = Some(*found),
+            Word::Last => number = Some(1.0),
             Word::Unit(seconds) => {
                 if let Some(number) = number.take() {
                     sum = Some(sum.unwrap_or(0.0) + number * seconds);
@@ -322,10 +402,13 @@ fn in_words(line: &str) -> Option<Time> {
         .iter()
         .filter(|word| matches!(word, Word::Other))
         .count();
-    let is_title = line.ends_with(':') || line.starts_with(['=', '#', '*', '-']);
+    let is_counted = ["T+", "t+", "t="]
+        .iter()
+        .any(|start| line.starts_with(start));
+    let is_title = is_title(line) || is_counted;
     let is_written = time::is_written(line);
     let has = |of: fn(&Word) -> bool| words.iter().any(of);
-    if has(|word| matches!(word, Word::Ago)) {
+    if has(|word| matches!(word, Word::Ago | Word::Last)) {
         let ends = line.trim_end().ends_with("ago");
         let is_head = others == 0
             || is_title
@@ -354,10 +437,12 @@ fn in_words(line: &str) -> Option<Time> {
     let has_after = has(|word| matches!(word, Word::After | Word::Up));
     let is_boot = has(|word| matches!(word, Word::Boot));
     match words.as_slice() {
-        // Without a word of time behind it, a number is one of something else.
-        [Word::Unit(seconds), Word::Number(number)] if is_title => {
+        // Small units stand before other numbers, too.
+        [Word::Unit(seconds), Word::Number(number)] if is_title || *seconds >= 3600.0 => {
             Some(Time::Boot(number * seconds))
         }
+        [Word::Number(number)] if is_counted => Some(Time::Boot(*number)),
+        // Without a word of time behind it, a number is one of something else.
         [Word::Number(_)] | [] => None,
         _ => match span(&words) {
             Some(seconds) => (is_title || has_after || is_boot).then_some(Time::Boot(seconds)),
@@ -390,15 +475,13 @@ mod tests {
             ("u/joe · 3d ago", 3.0),
             ("A week ago:", 7.0),
             ("last week:", 7.0),
+            ("joe commented last week", 7.0),
             ("Today:", 0.0),
             ("now:", 0.0),
             ("vor 3 Tagen:", 3.0),
             ("joe yesterday at 12:00", 0.5),
         ] {
-            match line.starts_with("last") {
-                true => assert_eq!(time(line), Some(Time::Boot(days * DAY)), "{line}"),
-                false => assert_eq!(time(line), Some(Time::Ago(days * DAY)), "{line}"),
-            }
+            assert_eq!(time(line), Some(Time::Ago(days * DAY)), "{line}");
         }
         for (line, days) in [
             (
@@ -417,7 +500,11 @@ mod tests {
             ("two days later:", 2.0),
             ("Day 5:", 5.0),
             ("== week 2 ==", 14.0),
-            ("T+12h:", 0.5),
+            ("T+12h", 0.5),
+            ("t=0", 0.0),
+            ("Week 2", 14.0),
+            ("43200.00 99.10", 0.5),
+            ("initially:", 0.0),
             ("fresh boot:", 0.0),
             ("freshly booted:", 0.0),
             ("right after boot:", 0.0),
@@ -450,12 +537,15 @@ mod tests {
             ["first reading:", "second reading:"],
             ["before reboot:", "after a reboot:"],
             ["Snapshot 1:", "Snapshot 2:"],
+            ["1st run:", "3rd run:"],
+            ["Earlier:", "Later:"],
+            ["slab-20251105-1000.txt:", "slab-20251105-1100.txt:"],
         ] {
             let (one, other) = (told(one), told(other));
             assert_eq!(one.words, other.words);
             assert!(one.times < other.times, "{one:?} {other:?}");
         }
-        assert_ne!(told("node 1:").words, told("disk 1:").words);
+        assert_eq!(of("node 1:"), None);
         let reboot = |line: &str| of(line).and_then(|said| said.reboot);
         assert_eq!(reboot("before the reboot:"), Some(Reboot::Before));
         assert_eq!(reboot("After rebooting:"), Some(Reboot::After));
@@ -470,7 +560,14 @@ mod tests {
             release("## 5.10.0-21-amd64").as_deref(),
             Some("5.10.0-21-amd64")
         );
-        assert_eq!(release("10.0.0.1:"), None);
+        assert_eq!(release("with linux-6.1.50").as_deref(), Some("6.1.50"));
+        for line in [
+            "10.0.0.1:",
+            "Am 05.11.25 um 10:12 schrieb Joe:",
+            "it is 6.1.50 here now",
+        ] {
+            assert_eq!(release(line), None, "{line}");
+        }
         assert!(of("good:").unwrap().title.unwrap().is_side);
     }
 }
