@@ -41,7 +41,7 @@ pub use answer::Answer;
 pub use ask::{WhatIf, later_releases};
 pub use bare::{Bare, TABLES as BARE_TABLES};
 pub use cache::{CacheLook, Freed};
-pub use growth::{Basis, CacheGrowth, Growth, Moment, Unlisted, Verdict};
+pub use growth::{Basis, CacheGrowth, Growth, Moment, OfMachine, Unlisted, Verdict};
 pub use view::{TABLES, view};
 
 /// Parts of the objects of reclaimable caches that stay in use, for [`Dropped`].

@@ -8,8 +8,9 @@ use crate::buddyinfo::zone_of_row;
 use crate::forms::Moment;
 use crate::machine;
 
+use super::dates;
 use super::packing::Line;
-use super::time::{self, Time};
+use super::time::Time;
 use super::title::{self, Reboot, Title};
 
 /// Facts that crash prints when it starts, by the key of a moment.
@@ -74,7 +75,7 @@ impl Facts {
         if is_logged && line.starts_with("Linux version ") {
             self.boots.push(number);
         }
-        self.is_day_first = self.is_day_first.or_else(|| time::is_day_first(line));
+        self.is_day_first = self.is_day_first.or_else(|| dates::is_day_first(line));
         // `On Tue, Ann wrote:` is above what it is of.
         let depth = if line.ends_with(':') {
             depth.max(below)

@@ -502,10 +502,12 @@ fn reversed_logs_are_turned_round() {
     let mut lines = [report(100, 20_000), report(900, 40_000)].concat();
     let forward = lines.concat();
     lines.reverse();
-    for text in [
-        forward,
-        format!("Our log, newest first:\n{}", lines.concat()),
-    ] {
+    let backward = lines.concat();
+    let labelled = backward.lines().map(|line| format!("web1: {line}\n"));
+    let labelled: String = labelled.collect();
+    let prose = format!("Our log, newest first:\n{backward}");
+    lines.insert(5, "-- Boot 0123456789abcdef --\n".to_string());
+    for text in [forward, prose, labelled, lines.concat()] {
         let found = all(&text);
         let sums = found.iter().map(|one| {
             let pages = one.oom.unwrap().slab_unreclaimable_pages.unwrap();

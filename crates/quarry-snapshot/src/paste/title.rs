@@ -1,6 +1,7 @@
 //! Lines above tables that say of which moment they are: by a date, by words such as `3 days ago`, `after a week:` or
 //! `Day 5:`, or by a boot or a kernel.
 
+use super::dates;
 use super::label::{self, Told};
 use super::time::{self, DAY_S, Time};
 
@@ -123,7 +124,7 @@ enum Word {
 /// Reads a line that is no row and no message of a log.
 pub(super) fn of(line: &str) -> Option<Said> {
     let mut said = Said {
-        reboot: of_mark(line),
+        reboot: is_boot(line).then_some(Reboot::After),
         ..Said::default()
     };
     let count = line.split_whitespace().count();
@@ -171,11 +172,12 @@ fn plain(line: &str) -> Vec<String> {
     words.filter(|word| !word.is_empty()).collect()
 }
 
-/// Lines that journalctl puts between boots.
-fn of_mark(line: &str) -> Option<Reboot> {
-    let inside = line.strip_prefix("-- ")?.strip_suffix(" --")?;
-    let is_boot = inside == "Reboot" || inside.starts_with("Boot ");
-    is_boot.then_some(Reboot::After)
+/// True for the lines that journalctl puts between boots.
+pub(super) fn is_boot(line: &str) -> bool {
+    let inside = line
+        .strip_prefix("-- ")
+        .and_then(|line| line.strip_suffix(" --"));
+    inside.is_some_and(|inside| inside == "Reboot" || inside.starts_with("Boot "))
 }
 
 fn reboot(words: &[String]) -> Option<Reboot> {
@@ -308,7 +310,7 @@ fn uptime(line: &str) -> Option<Time> {
     let is_clock = before
         .split_whitespace()
         .last()
-        .is_none_or(|word| time::of_clock(word).is_some());
+        .is_none_or(|word| dates::of_clock(word).is_some());
     let rest = rest.split(" user").next().unwrap_or_default();
     is_clock.then_some(())?;
     let seconds = span(&read(rest))?;
@@ -350,7 +352,7 @@ fn read_word(word: &str) -> Word {
         .unwrap_or(word.len());
     let (number, rest) = word.split_at(end);
     if let Ok(number) = number.parse::<f64>() {
-        return match (unit(rest), time::of_clock(word)) {
+        return match (unit(rest), dates::of_clock(word)) {
             _ if rest.is_empty() => Word::Number(number),
             (Some(seconds), _) => Word::Span(number * seconds),
             (None, Some((seconds, _))) => Word::Clock(seconds as f64),
