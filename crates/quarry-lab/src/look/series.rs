@@ -155,7 +155,7 @@ fn readings_without_slabs_are_compared_where_they_have_sums() {
     let (finding, notes) = told(&cut);
     assert_eq!(
         finding,
-        "post has 3.0 MiB in slabs. Since the first of its readings: slabs changed by +2.0 MiB."
+        "post has 3.0 MiB (0.3 % of memory) in slabs. Since the first of its readings: slabs changed by +2.0 MiB."
     );
     assert!(
         notes.iter().any(|note| note.contains("at the end: 1;")),
