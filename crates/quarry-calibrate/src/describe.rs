@@ -1,7 +1,6 @@
 //! Figures as a machine: costs with ranges and sources.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
+use chrono::Utc;
 use quarry_machines::{Caches, Cost, Key, Machine, Topology, Unit};
 
 use crate::cpuinfo::CpuInfo;
@@ -259,29 +258,7 @@ fn digits(number: f64) -> f64 {
 
 /// Today, as in 2026-01-31.
 fn date() -> String {
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    let (year, month, day) = civil(since.as_secs() / 86_400);
-    format!("{year:04}-{month:02}-{day:02}")
-}
-
-/// Year, month and day of a number of days since 1970-01-01 (H. Hinnant's `civil_from_days`).
-fn civil(days: u64) -> (u64, u64, u64) {
-    // Years begin in March, so that a leap day ends one.
-    let days = days + 719_468;
-    let era = days / 146_097;
-    let of_era = days % 146_097;
-    let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year + year / 4 - year / 100);
-    let month = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * month + 2) / 5 + 1;
-    let (month, next) = if month < 10 {
-        (month + 3, 0)
-    } else {
-        (month - 9, 1)
-    };
-    (year + era * 400 + next, month, day)
+    Utc::now().date_naive().to_string()
 }
 
 #[cfg(test)]

@@ -97,6 +97,8 @@ pub(crate) enum Others {
     Hosts(Vec<String>),
     /// Names of files, which may be of several machines.
     Files(Vec<String>),
+    /// Several boots of one machine.
+    Boots,
 }
 
 impl Others {
@@ -107,7 +109,9 @@ impl Others {
             (names.len() > 1).then(|| names.into_iter().cloned().collect())
         };
         let hosts = names(|one| one.host.as_ref()).map(Self::Hosts);
-        hosts.or_else(|| names(|one| one.listed_in.as_ref()).map(Self::Files))
+        let files = || names(|one| one.listed_in.as_ref()).map(Self::Files);
+        let boots = || names(|one| one.boot_id.as_ref()).map(|_| Self::Boots);
+        hosts.or_else(files).or_else(boots)
     }
 
     /// Words for what they are of.
@@ -115,6 +119,7 @@ impl Others {
         match self {
             Self::Hosts(_) => format!("different machines ({self})"),
             Self::Files(_) => format!("files that may be of different machines ({self})"),
+            Self::Boots => "different boots".to_string(),
         }
     }
 }
@@ -125,6 +130,7 @@ impl fmt::Display for Others {
         let (what, names) = match self {
             Self::Hosts(names) => ("hosts", names),
             Self::Files(names) => ("files", names),
+            Self::Boots => return f.write_str("a boot between them"),
         };
         match names.split_last() {
             Some((last, before)) => write!(f, "{what} {} and {last}", before.join(", ")),

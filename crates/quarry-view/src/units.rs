@@ -93,6 +93,15 @@ pub fn percent(part: u64, whole: u64) -> String {
     format!("{:.1} %", part as f64 * 100.0 / whole as f64)
 }
 
+/// A part of a whole in brackets, behind the part: ` (33.3 %)`; empty of nothing, which has no parts.
+#[must_use]
+pub fn in_brackets(part: u64, whole: u64) -> String {
+    match whole {
+        0 => String::new(),
+        whole => format!(" ({})", percent(part, whole)),
+    }
+}
+
 /// Events per second: `12.3 M/s`; `-` if not measured.
 #[must_use]
 pub fn rate(per_second: f64) -> String {
@@ -134,6 +143,10 @@ mod tests {
         assert_eq!(count(12), "12");
         assert_eq!(percent(1, 3), "33.3 %");
         assert_eq!(percent(0, 0), "-");
+        assert_eq!(
+            (in_brackets(1, 3).as_str(), in_brackets(0, 0).as_str()),
+            (" (33.3 %)", "")
+        );
         assert_eq!(
             [median(&[]), median(&[1.0, 3.0, 9.0]), median(&[1.0, 3.0])],
             [0.0, 3.0, 2.0]

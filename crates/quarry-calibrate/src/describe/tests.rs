@@ -163,16 +163,3 @@ fn figures_that_contradict_each_other_are_refused() {
         "{error}"
     );
 }
-
-#[test]
-fn days_are_dates() {
-    for (days, date) in [
-        (0, (1970, 1, 1)),
-        (59, (1970, 3, 1)),
-        (11_016, (2000, 2, 29)),
-        (11_017, (2000, 3, 1)),
-        (20_784, (2026, 11, 27)),
-    ] {
-        assert_eq!(civil(days), date, "{days}");
-    }
-}

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use quarry_snapshot::{Form, Snapshot};
-use quarry_view::units::{bytes, count, counted, duration, percent, signed};
+use quarry_view::units::{bytes, count, counted, duration, in_brackets, percent, signed};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::spread;
 use super::{Basis, CacheGrowth, Growth, Look, Unlisted, Verdict};
-use crate::known;
+use crate::known::{self, Others};
 
 /// Fields of `look --json`.
 #[derive(JsonSchema, Serialize)]
@@ -59,22 +59,27 @@ impl<'a> Answer<'a> {
 /// The finding, and of several snapshots the cause of the growth, in sentences.
 fn told(look: &Look, snapshot: &Snapshot) -> String {
     let growth = look.growth.as_ref().map(verdict);
-    let sentences = std::iter::once(finding(look, snapshot)).chain(growth);
+    let machines = look.growth.iter().flat_map(|growth| &growth.machines);
+    let machines = machines.map(|of| format!("{}: {}", of.name, of.finding));
+    let sentences = std::iter::once(finding(look, snapshot))
+        .chain(growth)
+        .chain(machines);
     sentences.collect::<Vec<_>>().join(" ")
 }
 
 /// Amount, causes and the largest cache, in a sentence.
 fn finding(look: &Look, snapshot: &Snapshot) -> String {
     let name = &snapshot.file;
-    let of_memory = look.memory_bytes.map_or_else(String::new, |memory| {
+    let memory = look.memory_bytes.filter(|memory| *memory > 0);
+    let of_memory = memory.map_or_else(String::new, |memory| {
         format!(" ({} of memory)", percent(look.slab_bytes, memory))
     });
     let largest = look.caches.first().map_or_else(String::new, |cache| {
         format!(
-            "; {} has most, {} ({})",
+            "; {} has most, {}{}",
             cache.name,
             bytes(cache.slab_bytes),
-            percent(cache.slab_bytes, look.slab_bytes)
+            in_brackets(cache.slab_bytes, look.slab_bytes)
         )
     });
     let all = snapshot.excerpt.and_then(|excerpt| {
@@ -97,16 +102,23 @@ fn finding(look: &Look, snapshot: &Snapshot) -> String {
     let listed = all.map_or_else(String::new, |all| {
         format!(" It lists {rows} caches; all have {all}.")
     });
+    // Nothing has no parts.
+    let parts = match look.slab_bytes {
+        0 => String::new(),
+        all => format!(
+            ", {} of it reclaimable: {at_most}{} is live objects{largest}",
+            percent(look.reclaimable_bytes, all),
+            percent(look.parts.live_bytes, all),
+        ),
+    };
     format!(
-        "{name} has {} in slabs{of_which}{of_memory}, {} of it reclaimable: {at_most}{} is live objects{largest}.{listed}",
-        bytes(look.slab_bytes),
-        percent(look.reclaimable_bytes, look.slab_bytes),
-        percent(look.parts.live_bytes, look.slab_bytes),
+        "{name} has {} in slabs{of_which}{of_memory}{parts}.{listed}",
+        bytes(look.slab_bytes)
     )
 }
 
 /// Cause of the growth, in a sentence.
-fn verdict(growth: &Growth) -> String {
+pub(super) fn verdict(growth: &Growth) -> String {
     let time = growth
         .seconds
         .map_or_else(String::new, |seconds| format!(" in {}", duration(seconds)));
@@ -117,6 +129,11 @@ fn verdict(growth: &Growth) -> String {
         Basis::RowsOfBoth => "",
     };
     let change = signed(growth.slab_bytes.into()) + basis;
+    if growth.other_machine == [Others::Boots.to_string()] {
+        return format!(
+            "The first and the last are of different boots, and objects begin anew with each: {change} is no growth."
+        );
+    }
     if !growth.other_machine.is_empty() {
         return format!(
             "The first and the last are of different machines or kernels ({}): {change} is no growth.",
@@ -260,7 +277,8 @@ fn head(look: &Look, snapshot: &Snapshot) -> Vec<String> {
     );
     let since = look.growth.as_ref().map(|growth| growth.blocks.as_slice());
     lines.extend(since.and_then(spread::changed));
-    lines.extend(look.block_types.map(|blocks| {
+    let blocks = look.block_types.filter(|blocks| blocks.all > 0);
+    lines.extend(blocks.map(|blocks| {
         format!(
             "of {} blocks of {}, {} ({}) are for pages that cannot be moved and {} ({}) for those that can only be \
              reclaimed; slabs are in both",
@@ -289,6 +307,15 @@ mod tests {
 
     const FAILURE: &str = "SLUB: Unable to allocate memory on node -1, gfp=0x20(GFP_ATOMIC)\n  cache: kmalloc-256, object \
         size: 256, buffer size: 256, default order: 1, min order: 0\n  node 0: slabs: 4, objs: 128, free: 0\n";
+
+    /// A cache that failed before it had slabs.
+    #[test]
+    fn nothing_has_no_parts() {
+        let text = FAILURE.replace("slabs: 4, objs: 128", "slabs: 0, objs: 0");
+        let (finding, _, _) = answered(&format!("MemTotal: 0 kB\n{text}"));
+        let expected = "post has 0 B in slabs of the 1 cache that could not grow.";
+        assert_eq!(finding, expected);
+    }
 
     /// A guessed number of CPUs holds nothing; a told one does.
     #[test]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use quarry_snapshot::{Detail, Snapshot};
 use quarry_view::Form::{Bytes, Change, Count, Of, Text};
-use quarry_view::units::{bytes, percent, signed};
+use quarry_view::units::{bytes, in_brackets, percent, signed};
 use quarry_view::value::list;
 use quarry_view::{Doc, Section, Spec, View};
 use quarry_view::{column, file_name};
@@ -114,6 +114,8 @@ impl<'a> Bare<'a> {
     /// The answer about the last of some snapshots; `None` if that one has slabs.
     #[must_use]
     pub fn of(snapshots: &'a [Snapshot]) -> Option<Self> {
+        let all = snapshots;
+        let (snapshots, left_out) = with_amounts(all);
         let last = snapshots
             .last()
             .filter(|last| last.detail() == Detail::Bytes)?;
@@ -157,7 +159,7 @@ impl<'a> Bare<'a> {
         }
         sites.sort_by_key(|site| std::cmp::Reverse((site.bytes, site.pages, site.calls)));
         let mut bare = Self {
-            files: snapshots.iter().map(|one| one.file.as_str()).collect(),
+            files: all.iter().map(|one| one.file.as_str()).collect(),
             kernel: last.release.as_deref(),
             page_size,
             finding: String::new(),
@@ -173,7 +175,7 @@ impl<'a> Bare<'a> {
         };
         bare.finding = bare.found(last);
         if let Some(before) = before {
-            let grown = bare.grown(before);
+            let grown = bare.grown(before, last);
             bare.finding = format!("{} {grown}", bare.finding);
         }
         if let Some(others) = others {
@@ -181,13 +183,27 @@ impl<'a> Bare<'a> {
                 " The readings are not compared, as they are of {}; this is of the last.",
                 others.told()
             );
+            let place = |of: &Snapshot| (of.host.clone(), of.listed_in.clone(), of.boot_id.clone());
+            let runs = snapshots.chunk_by(|one, other| place(one) == place(other));
+            for run in runs.filter(|run| run.len() > 1) {
+                let name = run[0].host.as_ref().or(run[0].listed_in.as_ref());
+                if let Some((name, own)) = name.zip(Bare::of(run)) {
+                    bare.finding +=
+                        &format!(" {name}: {}", own.grown(&run[0], &run[run.len() - 1]));
+                }
+            }
+        }
+        if left_out > 0 {
+            bare.notes.push(format!(
+                "readings that are cut before the sums of slabs, at the end: {left_out}; the last that has them is shown"
+            ));
         }
         if page_size.is_none() && bare.owners.is_some() {
             let note = "pages without bytes: the file has no page size (--had-page-size)";
             bare.notes.push(note.to_string());
         }
         bare.notes.extend(bare.free.assumed(last));
-        bare.notes.extend(known::order(snapshots));
+        bare.notes.extend(known::order(all));
         bare.notes.insert(0, bare.machine(last));
         Some(bare)
     }
@@ -196,8 +212,8 @@ impl<'a> Bare<'a> {
     fn found(&self, snapshot: &Snapshot) -> String {
         let sums = snapshot.oom.unwrap_or_default();
         let share = |part: Option<u64>, whole: Option<u64>| match part.zip(whole) {
-            Some((part, whole)) => format!(" ({} of memory)", percent(part, whole)),
-            None => String::new(),
+            Some((part, whole)) if whole > 0 => format!(" ({} of memory)", percent(part, whole)),
+            _ => String::new(),
         };
         let amount = |what: Option<u64>, pages: Option<u64>| match (what, pages) {
             (Some(what), _) => Some(format!(
@@ -257,11 +273,11 @@ impl<'a> Bare<'a> {
                 _ => "",
             };
             sentences.push(format!(
-                "Of the caches listed {} has most, {} of {} ({}){leak}.",
+                "Of the caches listed {} has most, {} of {}{}{leak}.",
                 most.name,
                 bytes(most.total_bytes),
                 bytes(listed),
-                percent(most.total_bytes, listed)
+                in_brackets(most.total_bytes, listed)
             ));
         }
         let told = |site: &OfSite<'_>| site.bytes;
@@ -271,12 +287,12 @@ impl<'a> Bare<'a> {
                 let all = sum(self.sites.iter().map(told)).unwrap_or_default();
                 let bytes_of_most = told(most).unwrap_or_default();
                 sentences.push(format!(
-                    "{} call sites hold {}; {} holds most, {} ({}).",
+                    "{} call sites hold {}; {} holds most, {}{}.",
                     self.sites.len(),
                     bytes(all),
                     most.place,
                     bytes(bytes_of_most),
-                    percent(bytes_of_most, all)
+                    in_brackets(bytes_of_most, all)
                 ));
             }
             (None, None) => {}
@@ -289,7 +305,7 @@ impl<'a> Bare<'a> {
     }
 
     /// The change since the first report, in sentences.
-    fn grown(&self, first: &Snapshot) -> String {
+    fn grown(&self, first: &Snapshot, last: &Snapshot) -> String {
         let caches = self.cache_bytes.iter();
         let caches = caches.map(|cache| (cache.name, cache.grew_bytes));
         let sites = self.sites.iter().map(|site| (site.place, site.grew_bytes));
@@ -308,6 +324,13 @@ impl<'a> Bare<'a> {
         let sums = sums.map(|((last, first), what)| {
             let grew = i128::from(last) - i128::from(first);
             format!("{what} changed by {}", signed(grew))
+        });
+        let pages = [first, last].map(|of| of.oom?.slab_unreclaimable_pages);
+        let sums = sums.or_else(|| {
+            let grew = i128::from(pages[1]?) - i128::from(pages[0]?);
+            Some(format!(
+                "slabs that cannot be reclaimed changed by {grew:+} pages"
+            ))
         });
         let most = match most {
             Some((name, grew)) if grew > 0 => {
@@ -346,6 +369,38 @@ impl<'a> Bare<'a> {
             (None, None) => "memory unknown".to_string(),
         };
         format!("{kernel}, {memory}")
+    }
+}
+
+/// The readings of a text from the first to the last that has amounts, and the number of those behind it: the end of a text
+/// may cut its last copy of meminfo. All of them if none has such.
+fn with_amounts(snapshots: &[Snapshot]) -> (&[Snapshot], usize) {
+    let has = |of: &Snapshot| {
+        let oom = of.oom.unwrap_or_default();
+        let pages = [oom.slab_reclaimable_pages, oom.slab_unreclaimable_pages];
+        of.detail() != Detail::Bytes
+            || sums_of(of)[..3].iter().chain(&pages).any(Option::is_some)
+            || !of.cache_bytes.is_empty()
+            || !of.call_sites.is_empty()
+            || of.page_owners.is_some()
+            || of.excerpt.is_some()
+            || !Zones::of(of, None).zones.is_empty()
+    };
+    let ends = (
+        snapshots.iter().position(has),
+        snapshots.iter().rposition(has),
+    );
+    match ends {
+        (Some(first), Some(last)) => {
+            // Another file is another's to show.
+            let file = |one: &Snapshot| one.file == snapshots[last].file;
+            let behind = &snapshots[last + 1..];
+            match behind.iter().all(file) {
+                true => (&snapshots[first..=last], behind.len()),
+                false => (snapshots, 0),
+            }
+        }
+        _ => (snapshots, 0),
     }
 }
 

@@ -11,6 +11,7 @@ use quarry_snapshot::{SlabinfoRow, Snapshot};
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::answer::verdict;
 use super::{CacheLook, Look, Parts, spread};
 use crate::known::Others;
 
@@ -41,6 +42,8 @@ pub struct Growth {
     pub seconds: Option<f64>,
     /// The snapshots, in the order given.
     pub moments: Vec<Moment>,
+    /// Machines, or files, that have several of the snapshots, if these are of several: each has its own growth.
+    pub machines: Vec<OfMachine>,
     /// Caches that changed, those that changed most first.
     pub caches: Vec<CacheGrowth>,
     /// Blocks of memory by what changed in them, a row for each size; none without two maps of one boot.
@@ -112,6 +115,48 @@ pub struct Moment {
     pub slab_bytes: u64,
     /// Parts of the slab memory, which add up to `slab_bytes`.
     pub parts: Parts,
+}
+
+/// Growth of one of several machines.
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize)]
+pub struct OfMachine {
+    /// Machine, or the file that the text has before or above the rows.
+    pub name: String,
+    /// Number of its snapshots.
+    pub readings: usize,
+    /// Change of all slabs in bytes, from its first snapshot to its last.
+    pub slab_bytes: i64,
+    /// Seconds from the first to the last; null if a moment is unknown.
+    pub seconds: Option<f64>,
+    /// Cause of most of the change.
+    pub verdict: Verdict,
+    /// Result in sentences.
+    pub finding: String,
+}
+
+/// The growth of each machine that has several snapshots in a row.
+fn of_machines(snapshots: &[Snapshot], looks: &[Look]) -> Vec<OfMachine> {
+    let place = |of: &Snapshot| (of.host.clone(), of.listed_in.clone(), of.boot_id.clone());
+    let mut found = Vec::new();
+    let mut from = 0;
+    for run in snapshots.chunk_by(|one, other| place(one) == place(other)) {
+        let looks = &looks[from..from + run.len()];
+        from += run.len();
+        let name = run[0].host.as_ref().or(run[0].listed_in.as_ref());
+        let (Some(name), 2..) = (name, run.len()) else {
+            continue;
+        };
+        let growth = between(run, looks);
+        found.push(OfMachine {
+            name: name.clone(),
+            readings: run.len(),
+            slab_bytes: growth.slab_bytes,
+            seconds: growth.seconds,
+            verdict: growth.verdict,
+            finding: verdict(&growth),
+        });
+    }
+    found
 }
 
 /// Change of a cache.
@@ -224,13 +269,17 @@ pub(super) fn between(snapshots: &[Snapshot], looks: &[Look]) -> Growth {
                 of: match &others {
                     Some(Others::Hosts(_)) => snapshot.host.clone(),
                     Some(Others::Files(_)) => snapshot.listed_in.clone(),
-                    None => None,
+                    Some(Others::Boots) | None => None,
                 },
                 seconds: seconds(snapshots, Some(snapshot)),
                 slab_bytes: look.slab_bytes,
                 parts: look.parts,
             })
             .collect(),
+        machines: match &others {
+            Some(_) => of_machines(snapshots, looks),
+            None => Vec::new(),
+        },
         caches,
         blocks: first
             .zip(last)
@@ -295,8 +344,8 @@ fn differences(snapshots: &[Snapshot]) -> Vec<String> {
         return Vec::new();
     };
     let mut found = Vec::new();
-    if let Some(hosts @ Others::Hosts(_)) = Others::of(snapshots) {
-        found.push(hosts.to_string());
+    if let Some(others @ (Others::Hosts(_) | Others::Boots)) = Others::of(snapshots) {
+        found.push(others.to_string());
     }
     if let (Some(before), Some(after)) = (&first.release, &last.release)
         && before != after

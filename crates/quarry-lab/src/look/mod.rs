@@ -42,7 +42,7 @@ pub use answer::Answer;
 pub use ask::{WhatIf, later_releases};
 pub use bare::{Bare, TABLES as BARE_TABLES};
 pub use cache::{CacheLook, Freed};
-pub use growth::{Basis, CacheGrowth, Growth, Moment, Unlisted, Verdict};
+pub use growth::{Basis, CacheGrowth, Growth, Moment, OfMachine, Unlisted, Verdict};
 pub use map::{MapRow, MemoryMap};
 pub use view::{TABLES, view};
 

@@ -1,7 +1,7 @@
 //! Owners of pages: sums, and what they say in sentences.
 
 use quarry_snapshot::{PageOwners, PageSite};
-use quarry_view::units::{bytes, count, percent};
+use quarry_view::units::{bytes, count, in_brackets};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -74,30 +74,30 @@ impl<'a> OfOwners<'a> {
             let (place, calls) = most.unwrap_or(("no site", 0));
             return vec![format!(
                 "{file} counts {} allocations of pages at {} call sites, and does not tell their orders; {place} has most, \
-                 {} ({}).",
+                 {}{}.",
                 count(all),
                 sites.len(),
                 count(calls),
-                percent(calls, all)
+                in_brackets(calls, all)
             )];
         };
         let held = most.pages.unwrap_or_default();
         let allocations = self.allocations;
         let allocations = allocations.map(|all| format!(" in {} allocations", count(all)));
         let mut sentences = vec![format!(
-            "{file} has {}{} at {} call sites; {} holds most, {} ({}).",
+            "{file} has {}{} at {} call sites; {} holds most, {}{}.",
             in_bytes(pages),
             allocations.unwrap_or_default(),
             sites.len(),
             most.place,
             in_bytes(held),
-            percent(held, pages)
+            in_brackets(held, pages)
         )];
         if let Some(slabs) = self.slab_pages {
             sentences.push(format!(
-                "Slabs and large kmallocs are {} ({}) of them, by their stacks and flags.",
+                "Slabs and large kmallocs are {}{} of them, by their stacks and flags.",
                 in_bytes(slabs),
-                percent(slabs, pages)
+                in_brackets(slabs, pages)
             ));
         }
         if let Some(misplaced) = self.misplaced_pages {
@@ -105,10 +105,10 @@ impl<'a> OfOwners<'a> {
             let types = types.map(|one| format!("{} {}", count(one.pages), one.name));
             let typed = self.types.iter().map(|one| one.pages);
             sentences.push(format!(
-                "By migrate type: {}; {} ({}) of these pages are in blocks of another type.",
+                "By migrate type: {}; {}{} of these pages are in blocks of another type.",
                 types.collect::<Vec<_>>().join(", "),
                 count(misplaced),
-                percent(misplaced, typed.fold(0, u64::saturating_add))
+                in_brackets(misplaced, typed.fold(0, u64::saturating_add))
             ));
         }
         sentences

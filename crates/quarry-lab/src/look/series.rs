@@ -96,3 +96,84 @@ fn hosts_and_files_are_no_series() {
     );
     assert!(!hosts.contains("grew") && !files.contains("grew"));
 }
+
+/// Objects begin anew with a boot.
+#[test]
+fn boots_are_no_series() {
+    let mut both = [300, 100].map(|slabs| snapshot(vec![row("thing", 256, 16, slabs, slabs * 16)]));
+    for (one, boot) in both.iter_mut().zip(["a", "b"]) {
+        one.boot_id = Some(boot.to_string());
+    }
+    let look = Look::of(&both).unwrap();
+    let finding = Answer::of(&look, &both).unwrap().finding;
+    assert!(
+        finding.contains("of different boots") && finding.ends_with("is no growth."),
+        "{finding}"
+    );
+    assert_eq!(look.growth.unwrap().machines, []);
+}
+
+/// Each of several machines has its own growth.
+#[test]
+fn machines_grow_apart() {
+    let readings = [
+        ("web1", 100),
+        ("web1", 300),
+        ("web2", 500),
+        ("web3", 50),
+        ("web3", 50),
+    ];
+    let readings = readings.map(|(host, slabs)| {
+        let mut one = snapshot(vec![row("thing", 256, 16, slabs, slabs * 16)]);
+        one.host = Some(host.to_string());
+        one
+    });
+    let look = Look::of(&readings).unwrap();
+    let finding = Answer::of(&look, &readings).unwrap().finding;
+    let machines = look.growth.unwrap().machines.into_iter();
+    let machines: Vec<_> = machines
+        .map(|of| (of.name, of.readings, of.slab_bytes, of.verdict))
+        .collect();
+    let expected = [
+        ("web1".to_string(), 2, 200 * 4096, Verdict::Objects),
+        ("web3".to_string(), 2, 0, Verdict::Same),
+    ];
+    assert_eq!(machines, expected);
+    assert!(finding.contains("web1: Slab memory grew"), "{finding}");
+}
+
+/// The end of a text may cut its last copy of meminfo: the last that has sums is shown. Pages are compared as they are.
+#[test]
+fn readings_without_slabs_are_compared_where_they_have_sums() {
+    let told = |text: &str| {
+        let found = Snapshot::of_bytes("post", text.as_bytes()).unwrap();
+        let bare = Bare::of(&found).unwrap();
+        (bare.finding, bare.notes)
+    };
+    let meminfo = |slab: u64| format!("MemTotal: 900000 kB\nSlab: {slab} kB\n");
+    let cut = format!("{}{}MemTotal: 900000 kB\n", meminfo(1024), meminfo(3072));
+    let (finding, notes) = told(&cut);
+    assert_eq!(
+        finding,
+        "post has 3.0 MiB (0.3 % of memory) in slabs. Since the first of its readings: slabs changed by +2.0 MiB."
+    );
+    assert!(
+        notes.iter().any(|note| note.contains("at the end: 1;")),
+        "{notes:?}"
+    );
+    let report = |time: u64, pages: u64| {
+        format!("[{time}.5] slab_reclaimable:10 slab_unreclaimable:{pages}\n")
+    };
+    let (finding, notes) = told(&format!("{}{}", report(900, 400), report(100, 300)));
+    assert!(finding.contains("changed by +100 pages"), "{finding}");
+    assert!(
+        notes.iter().any(|note| note.contains("the times")),
+        "{notes:?}"
+    );
+    let (finding, _) = told(&format!(
+        "before reboot:\n{}after reboot:\n{}",
+        meminfo(9),
+        meminfo(3)
+    ));
+    assert!(finding.contains("different boots"), "{finding}");
+}

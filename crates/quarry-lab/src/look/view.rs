@@ -102,6 +102,20 @@ const MOMENTS: Spec = Spec {
     },
 };
 
+const MACHINES: Spec = Spec {
+    title: "Growth of each machine",
+    rows: "growth.machines",
+    first: 10,
+    columns: || {
+        vec![
+            column("machine", "name", quarry_view::Form::Text),
+            column("readings", "readings", Count),
+            column("in", "seconds", Seconds).rare(),
+            column("grew", "slab_bytes", Change),
+        ]
+    },
+};
+
 const WHAT_IFS: Spec = Spec {
     title: "Other kernels and settings",
     rows: "what_ifs",
@@ -208,6 +222,11 @@ fn single(doc: &Doc) -> View {
         if is_other {
             let table = MOMENTS.table(list(growth, "moments"));
             view = view.with(Section::new("The readings").with(table));
+            let machines = list(growth, "machines");
+            if !machines.is_empty() {
+                let table = MACHINES.table(machines);
+                view = view.with(Section::new(MACHINES.title).with(table));
+            }
         } else if list(growth, "moments").len() > 2 {
             let changed = list(growth, "caches").iter().take(LINES);
             let changed = changed.map(|cache| (starred(cache), each(cache)));

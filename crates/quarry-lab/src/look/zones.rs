@@ -123,12 +123,17 @@ impl<'a> Zones<'a> {
         let size = size.map_or(String::new(), |size| format!(" ({})", bytes(size)));
         let least = if self.is_least { "at least " } else { "" };
         let block = 1_u64 << self.huge_order;
+        let of_huge = match free {
+            0 => String::new(),
+            free => format!(
+                "; {} of them are in free blocks of {block} pages or more, which have room for {} huge pages",
+                percent(huge, free),
+                count(huge / block)
+            ),
+        };
+        let free = count(free);
         let mut sentences = vec![format!(
-            "{file} has {least}{} free pages{size}; {} of them are in free blocks of {block} pages or more, which have room for {} \
-             huge pages.",
-            count(free),
-            percent(huge, free),
-            count(huge / block)
+            "{file} has {least}{free} free pages{size}{of_huge}."
         )];
         let all = self.sum(|zone| zone.blocks);
         if all > 0 {

@@ -22,6 +22,17 @@ pub(crate) fn bytes(words: &[&str]) -> Option<CacheBytes> {
     })
 }
 
+/// True for the line of a report of exhausted memory that has its sum of unreclaimable slabs.
+pub(crate) fn is_unreclaimable(line: &str) -> bool {
+    let mut words = line.split_whitespace();
+    let pages = |word: &str| {
+        word.strip_prefix("slab_unreclaimable:")?
+            .parse::<u64>()
+            .ok()
+    };
+    words.any(|word| pages(word).is_some())
+}
+
 /// Sums of each report of exhausted memory: `slab_reclaimable:11120 slab_unreclaimable:98031` in pages, and by node or zone
 /// with `kB`; `1048445 pages RAM`. A sum that is there already begins another report.
 pub(crate) fn sums<'l>(lines: impl Iterator<Item = &'l str>) -> Vec<OomSums> {

@@ -8,8 +8,10 @@ use crate::buddyinfo::zone_of_row;
 use crate::forms::Moment;
 use crate::machine;
 
+use super::dates;
 use super::packing::Line;
-use super::time::{self, Time};
+use super::time::Time;
+use super::title::{self, Reboot, Title};
 
 /// Facts that crash prints when it starts, by the key of a moment.
 const BANNER: [(&str, &str); 3] = [
@@ -40,39 +42,55 @@ pub(super) struct Facts {
     found: Vec<Fact>,
     /// Command of the prompt above, whose output a line may be.
     command: String,
-    times: Vec<Dated>,
-    /// Lines on which kernels begin to log.
+    times: Vec<Above<Time>>,
+    titles: Vec<Above<Title>>,
+    /// Lines at which boots begin, in the order of the text.
     boots: Vec<usize>,
+    /// The boot of the last title that names one.
+    reboot: Option<Reboot>,
+    /// True if dates have the day first, false if the month; `None` if none of them tells.
+    is_day_first: Option<bool>,
 }
 
-/// A date of the text.
+/// What a line says of those below it.
 #[derive(Debug)]
-struct Dated {
+struct Above<T> {
     line: usize,
     /// Times that the lines are quoted that it is of.
     depth: usize,
-    time: Time,
+    said: T,
+}
+
+impl<T> Above<T> {
+    fn is_of(&self, lines: &Range<usize>, depth: usize) -> bool {
+        self.depth == depth && lines.contains(&self.line)
+    }
 }
 
 impl Facts {
-    /// Takes what a line says. True if it says something.
-    pub(super) fn take(&mut self, line: &Line) -> bool {
+    /// Takes what a line says; the next is quoted `below` times. True if it says something.
+    pub(super) fn take(&mut self, line: &Line, below: usize) -> bool {
         let (number, is_logged, depth) = (line.number, line.is_logged, line.depth);
         let line = line.text.as_str();
         if is_logged && line.starts_with("Linux version ") {
             self.boots.push(number);
         }
-        if !is_logged && let Some((time, is_quoted)) = time::of_line(line) {
-            let depth = depth + usize::from(is_quoted);
-            self.times.push(Dated {
-                line: number,
-                depth,
-                time,
-            });
+        self.is_day_first = self.is_day_first.or_else(|| dates::is_day_first(line));
+        // `On Tue, Ann wrote:` is above what it is of.
+        let depth = if line.ends_with(':') {
+            depth.max(below)
+        } else {
+            depth
+        };
+        if !is_logged && self.above(line, number, depth) {
             return false;
         }
         if let Some(command) = command(line) {
             self.command = command.to_string();
+            let reboots = ["reboot", "sudo reboot", "systemctl reboot", "shutdown -r"];
+            if reboots.iter().any(|of| command.starts_with(of)) {
+                self.boots.push(number);
+            }
             return false;
         }
         let Some((key, text, goes_on)) = self.fact(line, is_logged) else {
@@ -91,6 +109,34 @@ impl Facts {
                 text: text.to_string(),
             }),
         }
+        true
+    }
+
+    /// Takes the date or the title that a line is; false for another.
+    fn above(&mut self, text: &str, line: usize, depth: usize) -> bool {
+        let Some(said) = title::of(text) else {
+            return false;
+        };
+        if let Some(said) = said.time {
+            self.times.push(Above { line, depth, said });
+        }
+        if let Some(said) = said.title {
+            self.titles.push(Above { line, depth, said });
+        }
+        if let Some(release) = said.release {
+            self.found.push(Fact {
+                line,
+                key: "kernel_release",
+                text: release,
+            });
+        }
+        // The newest may stand first: then a boot is between it and what was before.
+        if said.reboot == Some(Reboot::After)
+            || said.reboot == Some(Reboot::Before) && self.reboot == Some(Reboot::After)
+        {
+            self.boots.push(line);
+        }
+        self.reboot = said.reboot.or(self.reboot);
         true
     }
 
@@ -184,16 +230,27 @@ impl Facts {
         are_two || found.any(|fact| fact.key == MEMINFO && (from..to).contains(&fact.line))
     }
 
-    /// Number of kernels that began to log before a line.
+    /// Number of boots that the text has before a line.
     pub(super) fn boots(&self, line: usize) -> usize {
         self.boots.partition_point(|boot| *boot < line)
     }
 
-    /// The last date on some lines that is of lines quoted as often.
-    pub(super) fn time(&self, lines: Range<usize>, depth: usize) -> Option<Time> {
-        let mut times = self.times.iter().rev();
-        let found = times.find(|dated| dated.depth == depth && lines.contains(&dated.line));
-        found.map(|dated| dated.time)
+    /// The times on some lines that are of lines quoted as often, the last first.
+    pub(super) fn times(&self, lines: &Range<usize>, depth: usize) -> Vec<Time> {
+        let times = self.times.iter().rev();
+        let times = times.filter(|time| time.is_of(lines, depth));
+        let times = times.map(|time| match self.is_day_first {
+            Some(is_day_first) => time.said.with(is_day_first),
+            None => time.said,
+        });
+        times.collect()
+    }
+
+    /// The last title on some lines that is of lines quoted as often.
+    pub(super) fn title(&self, lines: &Range<usize>, depth: usize) -> Option<&Title> {
+        let mut titles = self.titles.iter().rev();
+        let found = titles.find(|title| title.is_of(lines, depth));
+        found.map(|title| &title.said)
     }
 
     /// Adds to the moment of a table what was said last before it, or else first behind it. Of meminfo people paste some

@@ -10,7 +10,7 @@ use super::facts::Facts;
 use super::head::{self, Head};
 use super::packing::Line;
 use super::table::{self, Row, Words};
-use super::time;
+use super::{time, title};
 
 /// Begin of crash's warnings, which stand among its rows.
 const CRASH: &str = "kmem:";
@@ -188,7 +188,8 @@ impl<'l> Finder<'l> {
             let behind = begins.then(|| behind_head(&line.text)).flatten();
             return behind.map_or(next, |word| (at, word));
         }
-        if let Some(next) = self.row(at, word) {
+        let is_time = word == 0 && time::epoch(&line.text).is_some();
+        if !is_time && let Some(next) = self.row(at, word) {
             return next;
         }
         if word > 0 {
@@ -202,7 +203,7 @@ impl<'l> Finder<'l> {
             looks_like(open.form, &line.text)
                 && !line.is_logged
                 && !line.text.starts_with(CRASH)
-                && time::of_line(&line.text).is_none()
+                && title::of(&line.text).is_none()
         });
         match &mut self.open {
             Some(open) if is_broken_row => {
@@ -210,7 +211,11 @@ impl<'l> Finder<'l> {
                 open.is_cut = begins_row(&line.text);
             }
             _ => {
-                let said = self.facts.take(line);
+                let below = self.lines[at + 1..]
+                    .iter()
+                    .find(|line| !line.text.is_empty());
+                let below = below.map_or(0, |line| line.depth);
+                let said = self.facts.take(line, below);
                 // Other messages come between rows in a log; dots stand for rows that were left out.
                 let is_between = line.is_logged && !said
                     || line.text.starts_with(CRASH)
@@ -286,7 +291,8 @@ impl<'l> Finder<'l> {
         let mut counts = vec![first];
         for line in &lines[1..] {
             // A row does not go on behind an empty line, nor in a head.
-            if line.text.is_empty() || head::of(&line.text).is_some() {
+            let is_empty = line.text.is_empty();
+            if is_empty || head::of(&line.text).is_some() || time::epoch(&line.text).is_some() {
                 break;
             }
             let before = all.len();

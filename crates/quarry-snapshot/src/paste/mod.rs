@@ -4,15 +4,17 @@
 //! ```text
 //!   text --> lines without their packing (packing.rs)
 //!        --> parts by machine and by file (parts.rs), as labels of lines, prompts and logs name them (label.rs)
+//!        --> logs with the newest line first are turned round (replies.rs)
 //!        --> tables: heads (head.rs), rows (table.rs), where one ends (listing.rs)
 //!        --> facts that the other lines say (facts.rs)
-//!        --> moments, the oldest first by the text's times (time.rs): forms see rows, and nothing of what was around them
+//!        --> moments, the oldest first by the text's times (time.rs) and titles (title.rs): forms see rows, and nothing of what was around them
 //! ```
 //!
 //! A table has its rows: what stands elsewhere does not join it. A name that repeats apart from its copy begins a second
 //! reading. Tables of several forms whose caches have the same objects are of one moment, and the best of them counts.
 
 pub(crate) mod coded;
+mod dates;
 mod facts;
 mod head;
 mod label;
@@ -20,8 +22,10 @@ mod listing;
 mod packing;
 mod parts;
 mod refuse;
+mod replies;
 mod table;
 mod time;
+mod title;
 mod wrap;
 
 use std::collections::BTreeMap;
@@ -38,6 +42,7 @@ use crate::slabinfo::Slabinfo;
 use crate::snapshot::{Excerpt, Totals};
 
 use listing::{Found, Listing};
+use packing::Line;
 use parts::{Part, Reading};
 use refuse::refuse;
 use table::Row;
@@ -54,7 +59,10 @@ const SAME: u64 = 50;
 
 /// The moments of a text, the oldest of each machine first; none if it has nothing of these forms.
 pub(crate) fn read(file: &str, text: &str) -> Result<Vec<Moment>, ReportError> {
-    let parts = parts::of(packing::lines(text));
+    let mut parts = parts::of(packing::lines(text));
+    for part in &mut parts {
+        replies::turn(&mut part.lines);
+    }
     let parts = parts.iter().map(|part| (part, listing::find(&part.lines)));
     let parts: Vec<(&Part, Found<'_>)> = parts.collect();
     let tables = parts.iter().map(|(part, found)| tables(file, part, found));
@@ -140,12 +148,16 @@ fn without_tables(part: &Part, found: &Found<'_>) -> Vec<Reading> {
     // A report of exhausted memory need not have a table.
     let sums = log::sums(plain()).into_iter();
     let sums = sums.filter(|sums| sums.slab_unreclaimable_pages.is_some());
-    let reports = sums.map(|sums| {
+    let has_sum = |line: &&Line| log::is_unreclaimable(&line.text);
+    let mut readings = Vec::new();
+    let mut last = 0;
+    for (sums, line) in sums.zip(part.lines.iter().filter(has_sum)) {
         let mut moment = Form::Oom.named();
         moment.insert("oom".to_string(), json!(sums));
-        part.whole(moment, &found.facts)
-    });
-    let mut readings: Vec<Reading> = reports.collect();
+        found.facts.add(&mut moment, usize::MAX);
+        readings.push(part.reading(moment, &found.facts, last..line.number));
+        last = line.number;
+    }
     if !readings.is_empty() {
         return readings;
     }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use anstream::adapter::strip_str;
 
-use super::{coded, wrap};
+use super::{coded, replies, wrap};
 
 /// A line without its packing.
 #[derive(Clone, Debug)]
@@ -66,6 +66,7 @@ pub(super) fn lines(text: &str) -> Vec<Line> {
     });
     let mut lines: Vec<Line> = lines.collect();
     unnumber(&mut lines);
+    replies::quote(&mut lines);
     lines
 }
 
@@ -225,6 +226,8 @@ fn unlogged(line: &str) -> (&str, bool) {
     while let Some(inside) = rest.strip_prefix('[')
         && let Some((time, after)) = inside.split_once(']')
         && is_stamp(time.trim())
+        // A date alone is of what stands below.
+        && !(after.trim().is_empty() && time.contains(':'))
     {
         let after = after.trim_start();
         let after = after.strip_prefix("kernel: ").unwrap_or(after);

@@ -411,13 +411,40 @@ fn readings_are_in_the_order_of_their_times() {
         let (bytes, by) = ordered(&text);
         assert_eq!((bytes, by.is_some()), (vec![4096, 8192], true), "{text}");
     }
-    // Nothing tells, or two boots do: the text's order stays.
-    for text in [
-        format!("{old}\n\n{new}\n"),
-        format!("[ 900.5] {old}\n[    0.0] Linux version 6.1.0 (a@b) #1\n[ 100.5] {new}\n"),
+    for [newer, older] in [
+        [
+            "joe added a comment - 05/Nov/25 3:04 PM",
+            "joe created issue - 04/Nov/25 3:04 PM",
+        ],
+        ["11/05/2025 3:04 PM", "11/03/2025 3:04 PM"],
+        ["02/11/2025 10:00", "01/11/2025 10:00"],
+        ["It began on 25/10/2025.\n01/11/2025", "31/10/2025"],
+        ["joe commented 2 hours ago", "joe commented yesterday"],
+        ["Day 5:", "Day 1:"],
+        ["after 3 days uptime", "fresh boot:"],
+        ["1762300000", "1762200000"],
+        ["[2025-11-05 10:00:00]", "[2025-11-04 10:00:00]"],
+        ["worse", "-----Original Message-----\nFrom: joe"],
+        [
+            "worse",
+            "From: joe\nSent: Monday, November 3, 2025 10:00 AM\nTo: ann",
+        ],
+        [
+            "worse",
+            "On Mon, Nov 3, 2025 at 10:00 AM Joe <joe@x.com>\nwrote:",
+        ],
+        ["After the upgrade:", "Before the upgrade:"],
+        ["second:", "first:"],
     ] {
-        assert_eq!(ordered(&text), (vec![4096, 8192], None), "{text}");
+        let (bytes, by) = ordered(&format!("{newer}\n{new}\n\n{older}\n{old}\n"));
+        assert_eq!((bytes, by.is_some()), (vec![4096, 8192], true), "{newer}");
     }
+    // Nothing tells, or dates tell two orders: the text's stays.
+    let untold = ordered(&format!("{old}\n\n{new}\n"));
+    assert_eq!(untold, (vec![4096, 8192], None));
+    let (bytes, by) = ordered(&format!("05/11/2025\n{new}\n11/05/2025\n{old}\n"));
+    assert_eq!(bytes, [8192, 4096]);
+    assert!(by.unwrap().contains("the day or the month first"));
     let dated = all(&format!(
         "2026-11-24 10:00\n{new}\n2026-11-24 09:00\n{old}\n"
     ));
@@ -428,6 +455,67 @@ fn readings_are_in_the_order_of_their_times() {
             .map(|(to, from)| to - from),
         Some(3600)
     );
+}
+
+/// Objects begin anew with a boot, and kernels are no moments of one machine.
+#[test]
+fn boots_and_kernels_are_apart() {
+    let row = |count: u64| {
+        format!("dentry {count} {count} 4096 1 1 : tunables 0 0 0 : slabdata {count} {count} 0")
+    };
+    let (old, new) = (row(1), row(2));
+    for text in [
+        format!("before reboot:\n{old}\n\nafter reboot:\n{new}\n"),
+        format!("After reboot:\n{new}\n\nBefore reboot:\n{old}\n"),
+        format!("[ 900.5] {old}\n[    0.0] Linux version 6.1.0 (a@b) #1\n[ 100.5] {new}\n"),
+        format!("{old}\n# sudo reboot\n{new}\n"),
+    ] {
+        let found = all(&text);
+        let bytes: Vec<u64> = found.iter().map(Snapshot::slab_bytes).collect();
+        assert_eq!(bytes, [4096, 8192], "{text}");
+        assert_ne!(found[0].boot_id, found[1].boot_id, "{text}");
+    }
+    let one = all(&format!("after reboot:\n{old}\nafter a week:\n{new}\n"));
+    assert_eq!(one[0].boot_id, one[1].boot_id);
+    let kernels = all(&format!(
+        "bad kernel 6.1.50:\n{old}\n\ngood kernel 6.1.49:\n{new}\n"
+    ));
+    let releases: Vec<_> = kernels.iter().map(|one| one.release.as_deref()).collect();
+    assert_eq!(releases, [Some("6.1.50"), Some("6.1.49")]);
+    let sides = all(&format!("bad:\n{old}\n\ngood:\n{new}\n"));
+    assert_eq!(sides[1].listed_in.as_deref(), Some("good"));
+}
+
+/// Logs with the newest line first are turned round: each report has its own sums.
+#[test]
+fn reversed_logs_are_turned_round() {
+    let report = |time: u64, pages: u64| {
+        let lines = [
+            format!(" slab_reclaimable:1000 slab_unreclaimable:{pages}"),
+            "1048445 pages RAM".to_string(),
+            "Unreclaimable slab info:".to_string(),
+            "Name                      Used          Total".to_string(),
+            format!("kmalloc-1k {0}KB {0}KB", 3 * pages),
+        ];
+        lines.map(|line| format!("[{time}.000000] {line}\n"))
+    };
+    let mut lines = [report(100, 20_000), report(900, 40_000)].concat();
+    let forward = lines.concat();
+    lines.reverse();
+    let backward = lines.concat();
+    let labelled = backward.lines().map(|line| format!("web1: {line}\n"));
+    let labelled: String = labelled.collect();
+    let prose = format!("Our log, newest first:\n{backward}");
+    lines.insert(5, "-- Boot 0123456789abcdef --\n".to_string());
+    for text in [forward, prose, labelled, lines.concat()] {
+        let found = all(&text);
+        let sums = found.iter().map(|one| {
+            let pages = one.oom.unwrap().slab_unreclaimable_pages.unwrap();
+            (one.cache_bytes[0].total_bytes >> 10, pages)
+        });
+        let sums: Vec<_> = sums.collect();
+        assert_eq!(sums, [(60_000, 20_000), (120_000, 40_000)], "{text}");
+    }
 }
 
 /// Rows of two machines are neither added nor joined.

@@ -1,16 +1,24 @@
-//! Times that a text has beside its tables: dates of mails and logs, output of `date`, and kernels' seconds since boot.
+//! Times that a text has beside its tables: dates of mails, comments and logs, output of `date`, and kernels' seconds since
+//! boot.
+//!
+//! A line of words is a run of words that dates are made of, between others. [`date`] finds the first run that is whole.
 
-use super::label::{month, weekday};
+use super::dates::{self, Word, start};
+use super::label;
 
 /// A time; two of one kind can be compared.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Time {
     /// Seconds since 1970, in the time zone that the text has.
     Date(i64),
+    /// Such as 05/11/2025: seconds since 1970 with the day first, and with the month first.
+    Either([i64; 2]),
     /// Seconds since the begin of a year that is not told.
     InYear(i64),
-    /// Seconds since a boot.
+    /// Seconds since a boot, or since the day from which a text counts.
     Boot(f64),
+    /// Seconds before a text was printed.
+    Ago(f64),
 }
 
 impl Time {
@@ -21,18 +29,45 @@ impl Time {
                 Some(other.saturating_sub(one) as f64)
             }
             (Self::Boot(one), Self::Boot(other)) => Some(other - one),
+            (Self::Ago(one), Self::Ago(other)) => Some(one - other),
             _ => None,
+        }
+    }
+
+    pub(super) fn is_date(&self) -> bool {
+        matches!(self, Self::Date(_) | Self::Either(_))
+    }
+
+    pub(super) fn is_in_year(&self) -> bool {
+        matches!(self, Self::InYear(_))
+    }
+
+    pub(super) fn is_boot(&self) -> bool {
+        matches!(self, Self::Boot(_))
+    }
+
+    pub(super) fn is_ago(&self) -> bool {
+        matches!(self, Self::Ago(_))
+    }
+
+    /// The time if the text has the day first, or the month.
+    pub(super) fn with(self, is_day_first: bool) -> Self {
+        match self {
+            Self::Either([day_first, _]) if is_day_first => Self::Date(day_first),
+            Self::Either([_, month_first]) => Self::Date(month_first),
+            other => other,
         }
     }
 }
 
-const DAY_S: i64 = 86_400;
+pub(super) const DAY_S: i64 = 86_400;
 
 /// The time that a log put before a line.
 pub(super) fn of_log(log: &str) -> Option<Time> {
     // A log that others wrote has its own time first.
-    if let Some(time) = date(log.split_once('[').map_or(log, |(before, _)| before), false) {
-        return Some(time);
+    let own = log.split_once('[').map_or(log, |(before, _)| before);
+    if let Some(found) = date(own) {
+        return Some(found.time);
     }
     let mut stamps = log
         .split('[')
@@ -43,152 +78,218 @@ pub(super) fn of_log(log: &str) -> Option<Time> {
             .trim()
             .split_once('.')
             .and_then(|_| inside.trim().parse().ok());
-        seconds.map(Time::Boot).or_else(|| date(inside, false))
+        seconds.map(Time::Boot).or_else(|| Some(date(inside)?.time))
     })
 }
 
-/// The date that a line is, or that the head of a mail or of `watch` has; and true if a mail says that it quotes one of
-/// that date below.
-pub(super) fn of_line(line: &str) -> Option<(Time, bool)> {
-    if let Some(rest) = ["Date:", "Sent:"]
+/// Words of those who write to others, or head what they wrote.
+const WRITES: [&str; 18] = [
+    "wrote",
+    "commented",
+    "added",
+    "created",
+    "opened",
+    "reported",
+    "posted",
+    "replied",
+    "updated",
+    "edited",
+    "asked",
+    "answered",
+    "said",
+    "submitted",
+    "schrieb",
+    "écrit",
+    "escribió",
+    "scritto",
+];
+/// More words are a sentence that has a date by the way.
+pub(super) const WORDS_MAX: usize = 14;
+
+/// More words are no name.
+const NAMES_MAX: usize = 9;
+
+/// True if a line says that someone wrote.
+pub(super) fn is_written(line: &str) -> bool {
+    let mut words = line.split_whitespace();
+    words.any(|word| WRITES.contains(&word.trim_matches([':', ',']).to_lowercase().as_str()))
+}
+
+/// True for the line that mailers put above what they quote: `On Tue, 4 Nov 2025 at 10:00, Ann wrote:`.
+pub(super) fn is_quoting(line: &str) -> bool {
+    let begins = ["On ", "Am ", "Le ", "El ", "Il "];
+    line.ends_with(':') && begins.iter().any(|word| line.starts_with(word)) && is_written(line)
+}
+
+/// The date of what stands below a line: it is a date, begins or ends with one, or is the head of a mail or a comment.
+/// Sentences that have one by the way tell nothing.
+pub(super) fn of_line(line: &str) -> Option<Time> {
+    // Kernels, and machines that someone logged in to, have dates of their own.
+    let is_other = ["Linux ", "Last login", "#1 SMP"]
         .iter()
-        .find_map(|name| line.strip_prefix(name))
-    {
-        return Some((date(rest, false)?, false));
+        .any(|start| line.starts_with(start))
+        || line.contains("system boot");
+    if is_other || line.len() > 400 {
+        return None;
     }
     if line.starts_with("Every ") && line.contains("s: ") {
         let words: Vec<&str> = line.split_whitespace().collect();
-        let at = words.iter().rposition(|word| weekday(word).is_some())?;
-        return Some((date(&words[at..].join(" "), true)?, false));
+        let at = words
+            .iter()
+            .rposition(|word| label::weekday(word).is_some())?;
+        return Some(date(&words[at..].join(" "))?.time);
     }
-    if line.starts_with("On ") && line.ends_with("wrote:") {
-        return Some((date(&line[3..], false)?, true));
+    if let Some(time) = epoch(line) {
+        return Some(time);
     }
-    let plain = line.trim_matches(|c: char| "=#*-[]: ".contains(c));
-    Some((date(plain, true)?, false))
+    let line = line.trim_matches(|c: char| "=#*-[]|`• ".contains(c));
+    let found = date(line)?;
+    let words = line.split_whitespace().count();
+    let mut heads = line.split_whitespace();
+    let is_head = heads.next().is_some_and(|name| {
+        let name = name.trim_matches('*');
+        name.ends_with(':') && name.chars().all(|c| c.is_alphabetic() || c == ':')
+    });
+    let is_title = line.ends_with(':') || is_written(line);
+    let is_whole = found.has_clock || found.has_year;
+    // `Joe Smith (joe) on 2026-11-24`, but `it began on 2026-11-24`.
+    let are_names = found.are_names && words <= NAMES_MAX;
+    match (found.others_before, found.others_behind) {
+        (0, 0) => is_whole || is_title,
+        (1, _) if is_head => is_whole,
+        _ if words > WORDS_MAX => is_quoting(line),
+        (0, _) => is_title || is_whole && !found.is_in_sentence,
+        (_, 0) if found.has_clock => true,
+        _ => is_title || is_whole && are_names,
+    }
+    .then_some(found.time)
 }
 
-/// The first date of a text; with `alone` the text has nothing else.
-fn date(text: &str, alone: bool) -> Option<Time> {
-    let (mut year, mut in_year, mut day, mut clock) = (None, None, None, None);
-    let mut zone = 0;
-    let mut is_other = false;
-    let words = text
-        .split(|c: char| c.is_whitespace() || c == ',')
-        .filter(|word| !word.is_empty());
-    for word in words {
-        let number = word
-            .parse::<i64>()
-            .ok()
-            .filter(|_| word.bytes().all(|b| b.is_ascii_digit()));
-        if let Some((found, rest)) = iso(word).filter(|_| year.is_none()) {
-            (year, in_year, day) = (Some(found.0), Some(found.1), Some(found.2));
-            if let Some((seconds, offset)) = rest {
-                (clock, zone) = (Some(seconds), offset);
-            }
-        } else if let Some(place) = month(word).filter(|_| in_year.is_none()) {
-            in_year = Some(place as i64);
-        } else if let Some((seconds, offset)) = of_clock(word).filter(|_| clock.is_none()) {
-            (clock, zone) = (Some(seconds), offset);
-        } else if let Some(number) =
-            number.filter(|number| (1..=31).contains(number) && day.is_none())
-        {
-            day = Some(number);
-        } else if let Some(number) =
-            number.filter(|number| (1970..=9999).contains(number) && year.is_none())
-        {
-            year = Some(number);
-        } else if let Some(offset) = offset(word).filter(|_| clock.is_some()) {
-            zone = offset;
-        } else if let (Some(seconds), "AM" | "PM") = (clock, word) {
-            let half = if word == "PM" { DAY_S / 2 } else { 0 };
-            clock = Some(seconds % (DAY_S / 2) + half);
-        } else if weekday(word).is_none() && word != "at" && !is_zone(word) {
-            is_other = true;
-            // Names and programs behind it may have numbers.
-            if clock.is_some() {
-                break;
-            }
-        }
-    }
-    if alone && is_other {
-        return None;
-    }
-    let (month, day) = (in_year?, day?);
-    match (year, clock) {
-        (Some(year), clock) => Some(Time::Date(
-            days(year, month, day)? * DAY_S + clock.unwrap_or(0) - zone,
-        )),
-        (None, Some(clock)) => Some(Time::InYear((month * 31 + day) * DAY_S + clock)),
-        (None, None) => None,
-    }
-}
-
-/// Letters of a time zone, such as `CET`. Its difference to others is not known; two times of one text share it.
-fn is_zone(word: &str) -> bool {
-    (2..=5).contains(&word.len()) && word.bytes().all(|b| b.is_ascii_uppercase())
-}
-
-type Clock = (i64, i64);
-
-/// `2026-11-24`, or with `T` and the time behind it: year, month and day, then seconds and those of the zone.
-fn iso(word: &str) -> Option<((i64, i64, i64), Option<Clock>)> {
-    let (date, clock) = word.split_once('T').unwrap_or((word, ""));
-    let mut parts = date.split('-').map(|part| part.parse::<i64>().ok());
-    let (year, month, day) = (parts.next()??, parts.next()??, parts.next()??);
-    let is_date = parts.next().is_none()
-        && year >= 1970
-        && (1..=12).contains(&month)
-        && (1..=31).contains(&day);
-    is_date.then(|| ((year, month, day), of_clock(clock)))
-}
-
-/// `09:00`, `09:00:01.5Z`, `09:00:01+0100`: seconds of the day, and those of the zone.
-fn of_clock(word: &str) -> Option<Clock> {
-    let end = word.find(['+', '-', 'Z']).unwrap_or(word.len());
-    let (clock, zone) = word.split_at(end);
-    let mut parts = clock.split(':');
-    let whole = |part: &str| {
-        part.parse::<i64>()
-            .ok()
-            .filter(|number| (0..60).contains(number))
-    };
-    let (hour, minute) = (whole(parts.next()?)?, whole(parts.next()?)?);
-    let seconds = match parts.next() {
-        Some(part) => whole(part.split(['.', ',']).next()?)?,
-        None => 0,
-    };
-    (parts.next().is_none() && hour < 24).then(|| {
-        (
-            hour * 3600 + minute * 60 + seconds,
-            offset(zone).unwrap_or(0),
-        )
-    })
-}
-
-/// Seconds of a zone: `+0100`, `-05:30`.
-fn offset(zone: &str) -> Option<i64> {
-    let sign = match zone.get(..1)? {
-        "+" => 1,
-        "-" => -1,
+/// Seconds since 1970, or smaller units, as `date +%s` prints them; a word may stand before.
+pub(super) fn epoch(line: &str) -> Option<Time> {
+    let line = line.trim_matches(|c: char| "=#*-[]:@ ".contains(c));
+    let (before, number) = line.rsplit_once([' ', '=', ':', '@']).unwrap_or_default();
+    let is_name = before.len() < 16
+        && before
+            .chars()
+            .all(|c| c.is_alphabetic() || matches!(c, '_' | ' ' | ':'));
+    let number = if before.is_empty() { line } else { number };
+    let (whole, part) = number.split_once('.').unwrap_or((number, "0"));
+    let is_number = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
+    (is_name && is_number(whole) && is_number(part)).then_some(())?;
+    let unit = match whole.len() {
+        10 => 1,
+        13 => 1_000,
+        16 => 1_000_000,
+        19 => 1_000_000_000,
         _ => return None,
     };
-    let digits = zone[1..].replace(':', "");
-    let number: i64 = digits.parse().ok().filter(|_| digits.len() == 4)?;
-    Some(sign * (number / 100 * 3600 + number % 100 * 60))
+    let seconds = whole.parse::<i64>().ok()? / unit;
+    // From 2001 to 2100.
+    (1_000_000_000..4_102_444_800)
+        .contains(&seconds)
+        .then_some(Time::Date(seconds))
 }
 
-/// Days from 1970 to a date.
-fn days(year: i64, month: i64, day: i64) -> Option<i64> {
-    (1..=12).contains(&month).then_some(())?;
-    // Years from March on end with the day that leap years add.
-    let (year, month) = if month > 2 {
-        (year, month - 3)
-    } else {
-        (year - 1, month + 9)
+/// A date in a text, and what stands around it.
+struct Found {
+    time: Time,
+    has_clock: bool,
+    has_year: bool,
+    /// Words before it and behind it that are of no date.
+    others_before: usize,
+    others_behind: usize,
+    /// True if it begins with a word that joins it to a sentence.
+    is_in_sentence: bool,
+    /// True if the words before it may be a name.
+    are_names: bool,
+}
+
+/// The first date of a text.
+fn date(text: &str) -> Option<Found> {
+    let words: Vec<&str> = text
+        .split(|c: char| c.is_whitespace() || c == ',')
+        .filter(|word| word.chars().any(char::is_alphanumeric))
+        .collect();
+    let read: Vec<Option<Word>> = words.iter().map(|word| dates::word(word)).collect();
+    let mut at = 0;
+    while at < read.len() {
+        let run: Vec<Word> = read[at..].iter().map_while(|word| *word).collect();
+        if let Some((time, has_clock, has_year)) = of_run(&run) {
+            let joins = ["on", "since", "until", "from"];
+            let is_name = |word: &&str| {
+                word.starts_with(|c: char| c.is_uppercase() || "(@[".contains(c))
+                    || word.ends_with(')')
+            };
+            let first = words
+                .get(at)
+                .map_or_else(String::new, |word| word.to_lowercase());
+            return Some(Found {
+                time,
+                has_clock,
+                has_year,
+                others_before: at,
+                others_behind: read.len() - at - run.len(),
+                is_in_sentence: joins.contains(&first.as_str()),
+                are_names: words[..at].iter().all(is_name),
+            });
+        }
+        at += run.len() + 1;
+    }
+    None
+}
+
+/// The time that words on end are, with whether they have the time of the day and the year.
+fn of_run(words: &[Word]) -> Option<(Time, bool, bool)> {
+    let (mut whole, mut month, mut day, mut year, mut clock) = (None, None, None, None, None);
+    for word in words {
+        match *word {
+            Word::Date(time, at) if whole.is_none() => {
+                whole = Some(time);
+                clock = clock.or(at);
+            }
+            Word::Month(number) if month.is_none() => month = Some(number),
+            Word::Day(number) if day.is_none() => day = Some(number),
+            Word::Clock(at) if clock.is_none() => clock = Some(at),
+            Word::Number(number) if (1970..=9999).contains(&number) && year.is_none() => {
+                year = Some(number);
+            }
+            // A number of something else may stand before the month.
+            Word::Number(number)
+                if (1..=31).contains(&number)
+                    && (day.is_none() || month.is_some() && year.is_none() && clock.is_none()) =>
+            {
+                day = u32::try_from(number).ok();
+            }
+            Word::Offset(zone) => clock = clock.map(|(seconds, _)| (seconds, zone)),
+            Word::Half(is_after) => {
+                let half = if is_after { DAY_S / 2 } else { 0 };
+                clock = clock.map(|(seconds, zone)| (seconds % (DAY_S / 2) + half, zone));
+            }
+            _ => {}
+        }
+    }
+    let (seconds, zone) = clock.unwrap_or_default();
+    let add = |time: Time| match time {
+        Time::Date(date) => Time::Date(date + seconds - zone),
+        Time::Either(both) => Time::Either(both.map(|date| date + seconds - zone)),
+        other => other,
     };
-    let leap_days = year / 4 - year / 100 + year / 400;
-    Some(year * 365 + leap_days + (153 * month + 2) / 5 + day - 1 - 719_468)
+    if let Some(time) = whole {
+        return Some((add(time), clock.is_some(), true));
+    }
+    let (month, day) = (month?, day?);
+    match year {
+        Some(year) => Some((
+            add(Time::Date(start(year, month, day)?)),
+            clock.is_some(),
+            true,
+        )),
+        None => {
+            let days = i64::from(month * 31 + day);
+            Some((Time::InYear(days * DAY_S + seconds), clock.is_some(), false))
+        }
+    }
 }
 
 #[cfg(test)]
@@ -196,7 +297,8 @@ mod tests {
     use super::*;
 
     /// 2026-11-24 09:00:00 UTC.
-    const MORNING: Time = Time::Date(1_795_510_800);
+    const MORNING: i64 = 1_795_510_800;
+    const DAY: i64 = MORNING - 9 * 3600;
 
     #[test]
     fn lines_that_are_dates() {
@@ -204,39 +306,89 @@ mod tests {
             "Tue Nov 24 09:00:00 UTC 2026",
             "Tue 24 Nov 2026 09:00:00 AM UTC",
             "Date: Tue, 24 Nov 2026 10:00:00 +0100",
+            "Date: Tue, 24 Nov 2026 09:00:00 +0000 (UTC)",
+            "**Sent:** Tuesday, November 24, 2026 9:00 AM",
+            "Gesendet: Dienstag, 24. November 2026 09:00",
             "2026-11-24T09:00:00Z",
             "== 2026-11-24 09:00 ==",
             "Every 2.0s: slabtop -o | head    web1: Tue Nov 24 09:00:00 2026",
+            "On Tue, Nov 24, 2026 at 9:00 AM, Ann Bee <a.b@c.de> wrote:",
+            "joe added a comment - 24/Nov/26 9:00 AM",
+            "joe created issue - 24/Nov/26 09:00",
+            "2026-11-24 09:00:00 - Joe (Work notes)",
+            "Comment 2 joe 2026-11-24 09:00:00 UTC",
+            "24.11.2026 09:00",
+            "Am 24.11.26 um 09:00 schrieb Joe:",
+            "11/24/2026 9:00 AM",
+            "24/11/2026, 9:00am",
+            "2026/11/24 09:00",
+            "Nov 24th, 2026 at 9:00",
+            "Joe Smith - 2026-11-24 09:00:00 (Additional comments)",
+            "1795510800",
+            "1795510800000",
+            "# 1795510800.25",
+            "date: 1795510800",
         ] {
-            assert_eq!(of_line(line), Some((MORNING, false)), "{line}");
+            assert_eq!(of_line(line), Some(Time::Date(MORNING)), "{line}");
         }
-        let quoted = "On Tue, Nov 24, 2026 at 9:00 AM, Ann Bee <a.b@c.de> wrote:";
-        assert_eq!(of_line(quoted), Some((MORNING, true)));
+        for line in [
+            "Update 2026-11-24:",
+            "joe commented on Nov 24, 2026 • edited",
+            "Original report 2026-11-24:",
+            "Joe Smith (joe) on 2026-11-24",
+            "On 24 November 2026:",
+            "20261124",
+        ] {
+            assert_eq!(of_line(line), Some(Time::Date(DAY)), "{line}");
+        }
         for line in [
             "",
             "dentry 1 2 3",
             "it began on 2026-11-24",
+            "On 2026-11-24 it began to swap",
             "Nov 24",
             "9:00",
             "Date: today",
             "May 1",
+            "#1 SMP PREEMPT_DYNAMIC Tue Nov 24 09:00:00 UTC 2026",
+            "Last login: Tue Nov 24 09:00:00 2026 from 10.0.0.1",
+            "kernel 6.12.45:",
+            "4096",
+            "2026-02-30 09:00",
         ] {
             assert_eq!(of_line(line), None, "{line}");
         }
     }
 
     #[test]
+    fn days_or_months_stand_first() {
+        let both = of_line("05/11/2026 09:00").unwrap();
+        let [day_first, month_first] = [true, false].map(|first| both.with(first));
+        assert_eq!(day_first, of_line("2026-11-05 09:00").unwrap());
+        assert_eq!(month_first, of_line("2026-05-11 09:00").unwrap());
+        for (line, expected) in [
+            ("it began on 24/11/2026.", Some(true)),
+            ("11/24/26", Some(false)),
+            ("11/11/2026", None),
+            ("05/11/2026", None),
+            ("2026/11/24", None),
+            ("24/Nov/26", None),
+            ("13/14/2026", None),
+        ] {
+            assert_eq!(dates::is_day_first(line), expected, "{line}");
+        }
+    }
+
+    #[test]
     fn logs_have_times() {
+        let morning = Some(Time::Date(MORNING));
         assert_eq!(of_log("[  178.5] "), Some(Time::Boot(178.5)));
-        assert_eq!(of_log("[Tue Nov 24 09:00:00 2026] "), Some(MORNING));
-        assert_eq!(
-            of_log("2026-11-24T09:00:00+0000 web1 cat[2]: "),
-            Some(MORNING)
-        );
+        assert_eq!(of_log("[Tue Nov 24 09:00:00 2026] "), morning);
+        assert_eq!(of_log("2026-11-24T09:00:00+0000 web1 cat[2]: "), morning);
         let one = of_log("Nov 24 09:00:00 web1 kernel: [ 1.5] ").unwrap();
         let other = of_log("Nov 24 09:01:00 web1 kernel: [ 61.5] ").unwrap();
         assert_eq!(one.until(other), Some(60.0));
-        assert_eq!(one.until(MORNING), None);
+        assert_eq!(one.until(Time::Date(MORNING)), None);
         assert_eq!(of_log("kern  :info  : "), None);
     }
 }

@@ -10,6 +10,7 @@
 use std::fs;
 use std::path::Path;
 
+use chrono::NaiveDate;
 use memchr::{memchr, memmem};
 
 use super::fields::{self, Fault, Fields, parse_number};
@@ -117,19 +118,12 @@ fn clock_ns(text: &[u8]) -> Option<u64> {
 fn days(date: &[u8]) -> Option<u64> {
     let mut numbers = date.split(|byte| *byte == b'-').map(parse_number);
     let (year, month, day) = (numbers.next()??, numbers.next()??, numbers.next()??);
-    let valid =
-        (1970..=9999).contains(&year) && (1..=12).contains(&month) && (1..=31).contains(&day);
-    if !valid || numbers.next().is_some() {
+    if !(1970..=9999).contains(&year) || numbers.next().is_some() {
         return None;
     }
-    // Years that begin in March have their leap day at the end, and months of 153 days in five.
-    let (year, month) = match month {
-        1 | 2 => (year - 1, month + 9),
-        _ => (year, month - 3),
-    };
-    let leap_days = year / 4 - year / 100 + year / 400;
-    const DAYS_TO_1970: u64 = 719_468;
-    (year * 365 + leap_days + (153 * month + 2) / 5 + day - 1).checked_sub(DAYS_TO_1970)
+    let (month, day) = (month.try_into().ok()?, day.try_into().ok()?);
+    let date = NaiveDate::from_ymd_opt(year.try_into().ok()?, month, day)?;
+    date.to_epoch_days().try_into().ok()
 }
 
 #[cfg(test)]
@@ -147,6 +141,7 @@ mod tests {
             ("00000000001234567", None),
             ("1:2:3:4.5", None),
             ("2012-13-04 08:36:01.5", None),
+            ("2023-02-29 08:36:01.5", None),
             ("1969-12-31 08:36:01.5", None),
             ("", None),
         ] {
