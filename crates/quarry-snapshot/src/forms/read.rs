@@ -55,13 +55,13 @@ pub(crate) fn text(file: &str, text: &str) -> Result<Vec<Moment>, ReportError> {
         return of_json(file, text);
     }
     // Ansible prints JSON behind the host.
-    if let Some((_, json)) = text.split_once("=> {")
-        && let Some(lines) = coded::unjson(&format!("{{{json}"))
+    if let Some(lines) = coded::embedded(text)
         && let Ok(moments @ [_, ..]) = paste::read(file, &lines).as_deref()
     {
         return Ok(moments.to_vec());
     }
-    if let Some((_, read)) = TEXTS.iter().find(|(is, _)| is(text)) {
+    let is_plain = !text.contains(coded::OF_HOST);
+    if let Some((_, read)) = TEXTS.iter().find(|(is, _)| is_plain && is(text)) {
         return read(file, text);
     }
     let moments = paste::read(file, text)?;

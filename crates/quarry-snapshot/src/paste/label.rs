@@ -165,7 +165,7 @@ fn is_address(text: &str) -> bool {
 }
 
 /// True for a name that a machine can have.
-fn is_name(text: &str) -> bool {
+pub(super) fn is_name(text: &str) -> bool {
     const LONGEST: usize = 64;
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | '/' | '@');
     text.len() <= LONGEST
@@ -174,23 +174,200 @@ fn is_name(text: &str) -> bool {
         && (text.contains(|c: char| c.is_ascii_alphabetic()) || is_address(text))
 }
 
-/// The label that a line may begin with, and the rest: `web1: `, `web1  | `, `[web1] `, `[web1] out: `.
-pub(super) fn before(line: &str) -> Option<(&str, &str)> {
-    if let Some((name, rest)) = line
-        .strip_prefix('[')
-        .and_then(|line| line.split_once("] "))
-    {
-        let rest = rest.trim_start();
-        let rest = rest.strip_prefix("out: ").unwrap_or(rest);
-        return is_name(name).then_some((name, rest));
-    }
-    let (word, rest) = line.split_once(' ')?;
-    let rest = rest.trim_start();
-    let found = match word.strip_suffix(':') {
-        Some(name) => (name, rest),
-        None => (word, rest.strip_prefix("| ")?.trim_start()),
+/// The words by which each of some texts differs from the others; whole texts if they have other numbers of words.
+pub(super) fn varying(texts: &[&str]) -> Vec<String> {
+    let is_of_name = |c: char| c.is_alphanumeric() || matches!(c, '.' | '-' | '_');
+    let words = |text: &&str| -> Vec<String> {
+        let words = text.split(|c: char| !is_of_name(c));
+        let words = words.map(|word| word.trim_matches(['.', '-']));
+        words
+            .filter(|word| !word.is_empty())
+            .map(str::to_string)
+            .collect()
     };
-    is_name(found.0).then_some(found)
+    let all: Vec<Vec<String>> = texts.iter().map(words).collect();
+    let are_alike = all.iter().all(|words| words.len() == all[0].len());
+    let varies = |at: usize| !are_alike || all.iter().any(|words| words[at] != all[0][at]);
+    let own = all.iter().map(|words| {
+        let own = (0..words.len()).filter(|at| varies(*at));
+        own.map(|at| words[at].as_str())
+            .collect::<Vec<_>>()
+            .join(" ")
+    });
+    own.collect()
+}
+
+/// Words for machines.
+const MACHINES: [&str; 16] = [
+    "host",
+    "hostname",
+    "nodename",
+    "node",
+    "server",
+    "servername",
+    "machine",
+    "instance",
+    "instanceid",
+    "vm",
+    "vmname",
+    "computer",
+    "computername",
+    "minion",
+    "fqdn",
+    "statichostname",
+];
+
+/// True for a key or a word whose value is the name of a machine.
+pub(super) fn is_machine(key: &str) -> bool {
+    let letters: String = key.chars().filter(|c| c.is_alphabetic()).collect();
+    MACHINES.contains(&letters.to_ascii_lowercase().as_str())
+}
+
+/// The machine that a line says the text behind it is of: `Hostname: web1`, `NODENAME: web1`, `On server web1:`,
+/// `Starting pod/web1-debug ...`.
+pub(super) fn said(line: &str) -> Option<&str> {
+    const WORDS_MAX: usize = 12;
+    let plain = |c: char| c.is_whitespace() || "*-`\"'=#<>.:,()".contains(c);
+    let line = line.trim_matches(plain);
+    let words: Vec<&str> = line.split_whitespace().take(WORDS_MAX + 1).collect();
+    let name = if let Some((key, value)) = line.split_once([':', '=']) {
+        let value = value.trim_matches(plain);
+        Some(value).filter(|value| is_machine(key) && !value.contains(char::is_whitespace))
+    } else if words.len() > WORDS_MAX {
+        None
+    } else if let [.., "on" | "On" | "from" | "From" | "of" | "Of", kind, name] = words.as_slice()
+        && is_machine(kind)
+    {
+        Some(*name)
+    } else {
+        let pod = line
+            .strip_prefix("Starting pod/")?
+            .split_whitespace()
+            .next()?;
+        Some(pod.strip_suffix("-debug").unwrap_or(pod))
+    };
+    name.filter(|name| is_name(name)).and_then(host)
+}
+
+/// The machine that a command asked for prints: `hostname`, `uname -n`.
+pub(super) fn asks_name(command: &str) -> bool {
+    let mut words = command.split(|c: char| c.is_whitespace() || matches!(c, ';' | '&'));
+    words.any(|word| matches!(word, "hostname" | "/etc/hostname" | "hostnamectl"))
+        || command.contains("uname -n")
+}
+
+/// A line that may name what is below it, to be compared with others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Title {
+    /// Titles of one shape are compared.
+    pub(super) shape: String,
+    pub(super) text: String,
+    /// True for a command that runs on another machine: what differs names that.
+    pub(super) is_remote: bool,
+    pub(super) is_command: bool,
+}
+
+/// A command that prints a table, as far as it names a place: `kubectl debug node/web1 -- cat`, `$ vagrant ssh web1 -c "cat`.
+pub(super) fn outer(line: &str, command: Option<&str>) -> Option<Title> {
+    const READERS: [&str; 20] = [
+        "cat", "sudo", "head", "tail", "grep", "slabtop", "vmstat", "slabinfo", "dmesg", "less",
+        "more", "awk", "sort", "bash", "sh", "chroot", "kmem", "watch", "zcat", "uname",
+    ];
+    // Behind these words is the name of a machine, or of a container, which may be on the same.
+    const VERBS: [&str; 10] = [
+        "ssh",
+        "debug",
+        "shell",
+        "node-shell",
+        "start-session",
+        "console",
+        "rsh",
+        "mosh",
+        "exec",
+        "attach",
+    ];
+    const WORDS_MAX: usize = 40;
+    let all: Vec<&str> = line.split_whitespace().take(WORDS_MAX).collect();
+    let is_reader = |word: &&str| {
+        let word = word.trim_matches(['"', '\'', '`']);
+        READERS.contains(&word.rsplit('/').next().unwrap_or_default())
+    };
+    let reader = all.iter().position(is_reader);
+    let is_known =
+        line.contains("/proc/") || line.contains("slabtop") || line.contains("vmstat -m");
+    (command.is_some() || reader.is_some() && is_known).then_some(())?;
+    let outer = &all[..reader.unwrap_or(all.len())];
+    let from = outer
+        .iter()
+        .rposition(|word| word.ends_with(';') || matches!(*word, "&&" | "||" | "|"));
+    let outer = &outer[from.map_or(0, |from| from + 1)..];
+    let verb = outer.iter().find(|word| VERBS.contains(word));
+    if verb.is_none() && reader.is_none() {
+        return None;
+    }
+    let is_path = |word: &&&str| word.starts_with(['/', '~', '.']) && verb.is_none();
+    let words = outer
+        .iter()
+        .filter(|word| !is_path(word) && word.contains(|c: char| c.is_alphabetic()));
+    let words: Vec<&str> = words
+        .map(|word| word.rsplit_once('@').map_or(*word, |(_, host)| host))
+        .collect();
+    let text = words.join(" ");
+    (!text.is_empty()).then(|| Title {
+        shape: format!("{} {}", verb.unwrap_or(&""), words.len()),
+        text,
+        is_remote: verb.is_some_and(|verb| !["exec", "attach"].contains(verb)),
+        is_command: true,
+    })
+}
+
+/// A title above a table that is no machine's by itself: `### alpha`, `h3. host-a`, `alpha (good):`, `web1`.
+pub(super) fn title(line: &str) -> Option<Title> {
+    const WORDS_MAX: usize = 5;
+    // Mails quote those who wrote.
+    const WROTE: [&str; 6] = ["wrote", "writes", "said", "schrieb", "commented", "posted"];
+    let line = line.trim();
+    let jira = line.strip_prefix('h').and_then(|line| {
+        line[1..]
+            .strip_prefix(". ")
+            .filter(|_| line.starts_with(|c: char| c.is_ascii_digit()))
+    });
+    let mark = match line {
+        _ if jira.is_some() => "h",
+        _ if line.starts_with('#') => "#",
+        _ if line.starts_with("==") => "=",
+        _ if line.starts_with("**") => "*",
+        _ if line.starts_with("--") => "-",
+        _ if line.ends_with(':') => ":",
+        _ if line.starts_with('[') && line.ends_with(']') => "[",
+        _ if line.contains(|c: char| c.is_ascii_digit()) && !line.contains(char::is_whitespace) => {
+            ""
+        }
+        _ => return None,
+    };
+    let text = jira
+        .unwrap_or(line)
+        .trim_matches(|c: char| "=#*-<>:[] ".contains(c));
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let is_other = |word: &str| {
+        KINDS
+            .iter()
+            .chain(&WROTE)
+            .chain(&["slab", "kmalloc", "linux"])
+            .any(|kind| word.to_ascii_lowercase().contains(kind))
+    };
+    let is_title = (1..=WORDS_MAX).contains(&words.len())
+        && !is_other(text)
+        && words
+            .iter()
+            .all(|word| is_name(word.trim_matches(['(', ')', ',', '\''])))
+        && told(text).times.is_empty();
+    is_title.then(|| Title {
+        shape: format!("{mark} {}", words.len()),
+        text: text.to_string(),
+        is_remote: false,
+        is_command: false,
+    })
 }
 
 /// The label that a line puts above those behind it, with the lines around it.
@@ -319,14 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn tools_put_labels_before_and_above_lines() {
-        for line in ["web1: x 1", "web1  | x 1", "[web1] x 1", "[web1] out: x 1"] {
-            assert_eq!(before(line), Some(("web1", "x 1")), "{line}");
-        }
-        for line in ["17: x", "x | 1", "two words: 1", "x 1"] {
-            let found = before(line);
-            assert!(found.is_none() || line == "x | 1", "{line} {found:?}");
-        }
+    fn tools_put_labels_above_lines() {
         for line in [
             "web1 | CHANGED | rc=0 >>",
             "[1] 09:37:21 [SUCCESS] web1",

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   text --> lines without their packing (packing.rs)
-//!        --> parts by machine and by file (parts.rs), as labels of lines, prompts and logs name them (label.rs)
+//!        --> parts by machine and by file (parts.rs), as labels of lines (prefix.rs), prompts, titles and logs name them (label.rs)
 //!        --> tables: heads (head.rs), rows (table.rs), where one ends (listing.rs)
 //!        --> facts that the other lines say (facts.rs)
 //!        --> moments, the oldest first by the text's times (time.rs): forms see rows, and nothing of what was around them
@@ -19,6 +19,7 @@ mod label;
 mod listing;
 mod packing;
 mod parts;
+mod prefix;
 mod refuse;
 mod table;
 mod time;

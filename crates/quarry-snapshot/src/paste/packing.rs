@@ -20,6 +20,8 @@ pub(super) struct Line {
     pub(super) log: String,
     /// File that `grep -H` put before it.
     pub(super) file: Option<String>,
+    /// Machine that the JSON around it names.
+    pub(super) host: Option<String>,
 }
 
 impl Line {
@@ -35,6 +37,7 @@ impl Line {
                 self.log.clone()
             },
             file: line.file.or_else(|| self.file.clone()),
+            host: line.host.or_else(|| self.host.clone()),
             ..line
         }
     }
@@ -126,6 +129,12 @@ pub(super) fn each(text: &str) -> impl Iterator<Item = String> {
 }
 
 fn unpacked(number: usize, line: &str) -> Line {
+    if let Some((host, rest)) = coded::host_of(line) {
+        return Line {
+            host: Some(host.to_string()),
+            ..unpacked(number, rest)
+        };
+    }
     let line = spaced(line);
     let (line, depth) = unquoted(&line);
     let (logged, is_logged) = unlogged(line);
@@ -133,6 +142,10 @@ fn unpacked(number: usize, line: &str) -> Line {
     let (line, more) = unquoted(logged);
     let (line, file) = unnamed(line);
     let line = cells(line);
+    let (host, line) = match coded::host_of(&line) {
+        Some((host, line)) => (Some(host.to_string()), line),
+        None => (None, &*line),
+    };
     Line {
         number,
         text: ungrouped(line.trim().trim_matches('`').trim()),
@@ -140,6 +153,7 @@ fn unpacked(number: usize, line: &str) -> Line {
         depth: depth + more,
         log: log.to_string(),
         file: file.map(str::to_string),
+        host,
     }
 }
 

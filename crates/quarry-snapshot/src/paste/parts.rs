@@ -10,15 +10,16 @@ use crate::machine;
 
 use super::facts::{self, Facts};
 use super::head::{self, Head};
-use super::label::{self, Told};
+use super::label::{self, Title, Told};
 use super::packing::Line;
+use super::prefix::Prefixes;
 use super::table;
 use super::time::{self, Time};
 
 /// More parts have their own lines alone: copies of others would be too many.
 const SHARING_MAX: usize = 64;
-/// Rows that make words before them a label, where other text looks like such rows.
-const ROWS_MIN: usize = 3;
+/// Lines above a table among which its title is looked for.
+const TITLE_LINES: usize = 6;
 
 /// Lines of one machine, and of one file if the text has several.
 #[derive(Debug, Default)]
@@ -34,7 +35,17 @@ pub(super) struct Part {
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     host: Option<String>,
+    /// The machine that a line above says, which counts if nothing else tells of several.
+    said: Option<String>,
     file: Option<String>,
+}
+
+/// Lines without the labels before them.
+struct Placed {
+    lines: Vec<Line>,
+    places: Vec<Place>,
+    /// True for rows and heads.
+    tables: Vec<bool>,
 }
 
 /// Machine and file of a part; names of files that differ by their kind are the same.
@@ -42,7 +53,11 @@ type Key = (Option<String>, Option<Told>);
 
 /// Parts a text by what tools, prompts and logs say of its lines. Without two machines or files there is one part.
 pub(super) fn of(lines: Vec<Line>) -> Vec<Part> {
-    let (lines, mut places) = placed(lines);
+    let Placed {
+        lines,
+        mut places,
+        tables,
+    } = placed(lines);
     let has_place = |place: &Place| *place != Place::default();
     if !places.iter().any(has_place) {
         return vec![Part {
@@ -50,7 +65,6 @@ pub(super) fn of(lines: Vec<Line>) -> Vec<Part> {
             ..Part::default()
         }];
     }
-    let tables: Vec<bool> = lines.iter().map(is_table).collect();
     let of_tables = |of: fn(&Place) -> Option<&str>| -> BTreeSet<String> {
         let said = places
             .iter()
@@ -60,7 +74,12 @@ pub(super) fn of(lines: Vec<Line>) -> Vec<Part> {
             .map(str::to_string)
             .collect()
     };
-    let hosts = of_tables(|place| place.host.as_deref());
+    let mut hosts = of_tables(|place| place.host.as_deref());
+    let said = of_tables(|place| place.said.as_deref());
+    let are_said = hosts.len() < 2 && said.len() > 1;
+    if are_said || hosts.is_empty() {
+        hosts = said;
+    }
     let files = of_tables(|place| place.file.as_deref());
     let are_files = files
         .iter()
@@ -69,6 +88,10 @@ pub(super) fn of(lines: Vec<Line>) -> Vec<Part> {
         .len()
         > 1;
     for place in &mut places {
+        if are_said {
+            place.host = place.said.take();
+        }
+        place.said = None;
         if hosts.len() < 2 {
             place.host = hosts.first().cloned();
         }
@@ -121,83 +144,178 @@ pub(super) fn of(lines: Vec<Line>) -> Vec<Part> {
     parts.into_iter().map(|(_, part)| part).collect()
 }
 
-/// The lines without the labels before them, and their places.
-fn placed(lines: Vec<Line>) -> (Vec<Line>, Vec<Place>) {
-    let labels = labels(&lines);
-    let (mut above, mut places) = (Place::default(), Vec::with_capacity(lines.len()));
-    let mut last = String::new();
+/// Takes the labels before lines off, and finds the place of each line.
+fn placed(lines: Vec<Line>) -> Placed {
+    let prefixes = Prefixes::of(&lines);
+    let (mut own, mut tables) = (Vec::new(), Vec::new());
     let mut plain = Vec::with_capacity(lines.len());
-    let mut rest = lines.into_iter().peekable();
-    while let Some(line) = rest.next() {
-        let next = rest.peek().map_or("", |line| line.text.as_str());
-        let found = label::before(&line.text).filter(|(label, _)| labels.contains(*label));
-        let (line, own) = match found {
-            Some((label, rest)) => (line.cut(rest), Some(label.to_string())),
-            None => (line, None),
-        };
+    for (at, line) in lines.into_iter().enumerate() {
+        let cut = prefixes.cut(at, &line);
+        let is_cut = cut.as_ref().is_some_and(|cut| cut.is_table);
+        let (line, label) = cut.map_or((line, None), |cut| (cut.line, Some(cut.label)));
+        tables.push(is_cut || is_table(&line));
+        own.push(label);
+        plain.push(line);
+    }
+    let names = names(&plain, &tables);
+    let (mut above, mut places) = (Place::default(), Vec::with_capacity(plain.len()));
+    let (mut stays, mut asks) = (false, false);
+    for (at, line) in plain.iter().enumerate() {
         // A head of slabinfo begins as a prompt does.
-        if own.is_none() && head::of(&line.text).is_none() {
+        if own[at].is_none() && head::of(&line.text).is_none() {
+            let command = facts::command(&line.text);
+            let title = label_above(&plain, at).filter(|_| !names.contains_key(&at));
             // A title of Markdown begins as a prompt does, too.
-            if let Some(title) = label::above(&line.text, &last, next) {
+            if let Some(title) = title {
                 above.name(title, line.text.starts_with("==>"));
-            } else if let Some(command) = facts::command(&line.text) {
+            } else if let Some(command) = command {
                 let host = label::prompt(&line.text, command).map(machine::short_host);
-                above = Place {
-                    host: host.or(above.host),
-                    file: None,
-                };
+                if host.is_some() && host != above.host {
+                    above.said = None;
+                }
+                above.host = host.or(above.host);
+                above.file = above.file.filter(|_| stays);
+                asks = label::asks_name(command);
+            } else if !line.text.is_empty() && !tables[at] {
+                let name = Some(line.text.as_str()).filter(|name| asks && label::is_name(name));
+                let name = name
+                    .and_then(machine::host)
+                    .or_else(|| label::said(&line.text));
+                let name = name.map(machine::short_host);
+                above.said = name
+                    .or_else(|| machine::host_of_uname(&line.text))
+                    .or(above.said);
+                asks = false;
+            }
+            if let Some(name) = names.get(&at) {
+                stays = name.is_command;
+                match name.is_machine {
+                    true => above.host = Some(machine::short_host(&name.name)),
+                    false => above.file = Some(name.name.clone()),
+                }
             }
         }
         let mut place = above.clone();
         if let Some(host) = label::of_log(&line.log) {
             place.host = Some(machine::short_host(host));
         }
-        if let Some(own) = own {
-            place.name(&own, false);
+        if let Some(host) = &line.host {
+            place.name(host, false);
+        }
+        if let Some(Some(own)) = &own[at] {
+            place.name(own, false);
         }
         if line.file.is_some() {
             place.file = line.file.clone();
         }
         places.push(place);
-        last.clone_from(&line.text);
-        plain.push(line);
     }
-    (plain, places)
+    Placed {
+        lines: plain,
+        places,
+        tables,
+    }
+}
+
+/// The label that a line puts above those behind it.
+fn label_above(lines: &[Line], at: usize) -> Option<&str> {
+    let text = |at: Option<usize>| {
+        at.and_then(|at| lines.get(at))
+            .map_or("", |line| line.text.as_str())
+    };
+    label::above(
+        &lines[at].text,
+        text(at.checked_sub(1)),
+        text(at.checked_add(1)),
+    )
+}
+
+/// The name of what is below a line, by which the line differs from others.
+struct Named {
+    name: String,
+    /// True for a machine; others may be.
+    is_machine: bool,
+    is_command: bool,
+}
+
+/// Names in commands and titles above tables: words by which those differ that are alike otherwise.
+fn names(lines: &[Line], tables: &[bool]) -> BTreeMap<usize, Named> {
+    let mut shapes: BTreeMap<String, Vec<(usize, Title, bool)>> = BTreeMap::new();
+    let mut add = |at: usize, title: Title, is_known: bool| {
+        let alike = shapes.entry(title.shape.clone()).or_default();
+        alike.push((at, title, is_known));
+    };
+    for (at, line) in lines.iter().enumerate() {
+        if !tables[at] && head::of(&line.text).is_none() {
+            let command = facts::command(&line.text);
+            let is_known =
+                command.is_some_and(|command| label::prompt(&line.text, command).is_some());
+            if let Some(title) = label::outer(&line.text, command) {
+                let is_known = is_known && !title.is_remote;
+                add(at, title, is_known);
+            }
+            continue;
+        }
+        let is_first = at > 0 && tables[at] && !tables[at - 1];
+        let above = (0..at)
+            .rev()
+            .take_while(|at| !tables[*at])
+            .filter(|at| !lines[*at].text.is_empty());
+        let title = above.take(TITLE_LINES).find_map(|at| {
+            let title = label::title(&lines[at].text)?;
+            (facts::command(&lines[at].text).is_none() || title.shape.starts_with('#'))
+                .then_some((at, title))
+        });
+        if let Some((at, title)) = title.filter(|_| is_first) {
+            add(at, title, label_above(lines, at).is_some());
+        }
+    }
+    let mut names = BTreeMap::new();
+    for alike in shapes.into_values() {
+        let texts: BTreeSet<&str> = alike
+            .iter()
+            .map(|(_, title, _)| title.text.as_str())
+            .collect();
+        let texts: Vec<&str> = texts.into_iter().collect();
+        if texts.len() < 2 || alike.iter().all(|(_, _, is_known)| *is_known) {
+            continue;
+        }
+        let own = label::varying(&texts);
+        for (at, title, _) in &alike {
+            let own = texts
+                .iter()
+                .position(|text| *text == title.text)
+                .map(|at| own[at].clone());
+            // A word more, such as `-t`, is no name.
+            if let Some(name) = own.filter(|name| label::is_name(&name.replace(' ', "-"))) {
+                let (is_machine, is_command) = (title.is_remote, title.is_command);
+                names.insert(
+                    *at,
+                    Named {
+                        name,
+                        is_machine,
+                        is_command,
+                    },
+                );
+            }
+        }
+    }
+    names
 }
 
 impl Place {
     /// Takes a label: of a file, of a moment, or of a machine.
     fn name(&mut self, label: &str, is_file: bool) {
+        if !is_file && label.bytes().all(|b| b.is_ascii_digit()) {
+            // srun numbers tasks, which may be on one machine.
+            self.file = Some(format!("task-{label}"));
+            return;
+        }
         match is_file || label::told(label).words.is_empty() {
             true => self.file = Some(label.to_string()),
             false => self.host = Some(machine::short_host(label)),
         }
     }
-}
-
-/// Labels that stand before rows or heads of tables.
-fn labels(lines: &[Line]) -> BTreeSet<String> {
-    let mut found = BTreeSet::new();
-    let mut rows: BTreeMap<&str, usize> = BTreeMap::new();
-    for line in lines {
-        let Some((label, rest)) = label::before(&line.text) else {
-            continue;
-        };
-        if found.contains(label) {
-            continue;
-        }
-        let line = line.cut(rest);
-        if is_table(&line) {
-            found.insert(label.to_string());
-        } else if is_row(&line.text, &[Form::Crash, Form::Vmstat, Form::Oom]) {
-            let count = rows.entry(label).or_default();
-            *count += 1;
-            if *count >= ROWS_MIN {
-                found.insert(label.to_string());
-            }
-        }
-    }
-    found
 }
 
 /// True for a row or a head of a table, and for a line of meminfo.
