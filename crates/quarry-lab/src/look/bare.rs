@@ -13,6 +13,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::growth;
 use super::owners::{OfOwners, sum};
 use super::zones::{ZONES, Zones};
 use crate::known;
@@ -125,7 +126,8 @@ impl<'a> Bare<'a> {
             memory_bytes,
         ] = sums_of(last);
         let others = known::Others::of(snapshots);
-        let is_series = snapshots.len() > 1 && others.is_none();
+        let differences = growth::differences(snapshots);
+        let is_series = snapshots.len() > 1 && others.is_none() && differences.is_empty();
         let before = snapshots.first().filter(|_| is_series);
         let caches = |of: &'a Snapshot| of.cache_bytes.iter().map(|it| (&*it.name, it.total_bytes));
         let grew = Grew::between(before.map(caches), caches(last));
@@ -176,10 +178,13 @@ impl<'a> Bare<'a> {
             let grown = bare.grown(before);
             bare.finding = format!("{} {grown}", bare.finding);
         }
-        if let Some(others) = others {
+        let told = others.map(|others| others.told()).or_else(|| {
+            let differ = differences.join(", ");
+            (!differ.is_empty()).then(|| format!("different machines or kernels ({differ})"))
+        });
+        if let Some(told) = told {
             bare.finding += &format!(
-                " The readings are not compared, as they are of {}; this is of the last.",
-                others.told()
+                " The readings are not compared, as they are of {told}; this is of the last."
             );
         }
         if page_size.is_none() && bare.owners.is_some() {

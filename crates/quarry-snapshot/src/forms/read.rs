@@ -88,13 +88,15 @@ fn is_json(text: &str) -> bool {
 
 /// True for JSON of Quarry's own, or a list of slabinfo's rows.
 fn is_moment(value: &Value) -> bool {
-    let keys = ["slabinfo", "form", "cache_bytes"];
+    let keys = ["slabinfo", "slabinfo_text", "stages", "form", "cache_bytes"];
     keys.iter().any(|key| !value[key].is_null()) || !value[0]["num_objs"].is_null()
 }
 
 fn of_json(file: &str, text: &str) -> Result<Vec<Moment>, ReportError> {
     let parsed: Result<Value, _> = serde_json::from_str(text);
-    let is_form = |value: &Value| VALUES.iter().any(|(is, _)| is(value));
+    // Loki answers as Prometheus does, with lines.
+    let is_loki = |value: &Value| !value["data"]["result"][0]["stream"].is_null();
+    let is_form = |value: &Value| !is_loki(value) && VALUES.iter().any(|(is, _)| is(value));
     if !parsed
         .as_ref()
         .is_ok_and(|value| is_form(value) || is_moment(value))

@@ -155,14 +155,24 @@ fn collect(value: &Value, parent: &str, host: Option<&str>, plain: &mut String) 
                 .filter(|value| has_table(value))
                 .take(2)
                 .count();
-            let are_names = parent == "hosts" || with_tables > 1 || fields.len() == 1;
+            // One key alone is a name if the text is right below it.
+            let is_alone = |value: &Value| {
+                let inner = value.as_object().into_iter().flat_map(Map::values);
+                fields.len() == 1
+                    && inner
+                        .chain([value])
+                        .any(|value| !value.is_object() && has_table(value))
+            };
+            let is_named = |value: &Value| {
+                parent == "hosts" || host.is_none() && (with_tables > 1 || is_alone(value))
+            };
             let mut is_found = false;
             for (name, value) in fields {
                 let told = label::told(name);
                 let is_name =
                     label::is_name(name) && (!told.words.is_empty() || !told.times.is_empty());
                 let host = Some(name.as_str())
-                    .filter(|_| are_names && is_name && has_table(value))
+                    .filter(|_| is_name && is_named(value) && has_table(value))
                     .or(host);
                 match value {
                     Value::String(text)
@@ -314,5 +324,41 @@ mod tests {
         }
         assert_eq!(unjson("{\"form\":\"slabinfo\",\"slabinfo\":[]}"), None);
         assert_eq!(unjson("[{\"name\":\"dentry\",\"num_objs\":1}]"), None);
+    }
+
+    /// Each line has the machine that the JSON names.
+    #[test]
+    fn machines_that_json_names_are_kept() {
+        let row = "dentry 1 1 192 21 1 : tunables 0 0 0 : slabdata 1 1 0";
+        for text in [
+            r#"{"host":"a","message":"ROW"} {"host":"b","message":"ROW"}"#,
+            r#"{"_HOSTNAME":"a","MESSAGE":"ROW"} {"_HOSTNAME":"b","MESSAGE":"ROW"}"#,
+            r#"{"kubernetes":{"host":"a"},"log":"ROW"} {"kubernetes.host":"b","log":"ROW"}"#,
+            r#"{"host":{"name":"a"},"message":"ROW"} {"agent":{"hostname":"b"},"message":"ROW"}"#,
+            r#"{"a":"ROW","b":"ROW"}"#,
+            r#"{"a":"ROW"} {"b":"ROW"}"#,
+            r#"{"a":{"ret":"ROW"},"b":{"ret":"ROW"}}"#,
+            r#"[{"InstanceId":"a","Output":"ROW"},{"InstanceId":"b","Output":"ROW"}]"#,
+            r#"{"plays":[{"tasks":[{"hosts":{"a":{"msg":"","stdout":"ROW"},"b":{"stdout":"ROW"}}}]}]}"#,
+            r#"[{"stream":{"host":"a"},"values":[["1","ROW"]]},{"stream":{"host":"b"},"values":[["1","ROW"]]}]"#,
+        ] {
+            let plain = unjson(&text.replace("ROW", row)).unwrap();
+            let found: Vec<_> = plain.lines().filter_map(host_of).collect();
+            assert_eq!(found, [("a", row), ("b", row)], "{text}");
+        }
+        // Kinds of files are no machines.
+        let kinds = format!("{{\"slabinfo\":\"{row}\",\"meminfo.txt\":\"Slab: 1 kB\"}}");
+        assert!(!unjson(&kinds).unwrap().contains(OF_HOST));
+        let text = format!(
+            "x\nok: [a] => {{\n\"out\": \"{row}\"}}\nb | CHANGED => {{\"stdout\": \"{row}\"}}\nfatal: [c] => {{\ny"
+        );
+        let plain = embedded(&text).unwrap();
+        let lines: Vec<&str> = plain.lines().collect();
+        assert_eq!(lines[0], "x");
+        assert_eq!(host_of(lines[1]), Some(("a", row)));
+        let found = lines.iter().filter_map(|line| host_of(line));
+        assert_eq!(found.last(), Some(("b", row)));
+        assert_eq!(lines.last(), Some(&"y"));
+        assert_eq!(embedded("a => b"), None);
     }
 }

@@ -27,14 +27,26 @@ const COUNTED: [&str; 19] = [
 const MOMENTS: [(&[&str], u64); 3] = [
     (
         &[
-            "before", "old", "older", "prev", "previous", "start", "first", "begin", "pre",
+            "before",
+            "old",
+            "older",
+            "prev",
+            "previous",
+            "start",
+            "first",
+            "begin",
+            "pre",
+            "yesterday",
+            "morning",
+            "baseline",
         ],
         0,
     ),
-    (&["during", "middle", "mid"], 1),
+    (&["during", "middle", "mid", "noon"], 1),
     (
         &[
-            "after", "new", "newer", "now", "end", "last", "later", "post", "current",
+            "after", "new", "newer", "now", "end", "last", "later", "post", "current", "today",
+            "evening", "night",
         ],
         2,
     ),
@@ -144,7 +156,7 @@ fn piece(part: &str, found: &mut Told) {
             _ if let Some((Ok(date), Ok(time))) = stamp => found.times.extend([date, time]),
             _ => match month(run).or_else(|| weekday(run)) {
                 Some(place) => found.times.push(place),
-                None if COUNTED.contains(&run) => {}
+                None if COUNTED.contains(&run) || KINDS.contains(&run) => {}
                 None => {
                     found.words.push(' ');
                     found.words.push_str(run);
@@ -157,6 +169,40 @@ fn piece(part: &str, found: &mut Told) {
             run
         };
     }
+}
+
+/// The machine that the name of a file seems to be of: `web1` of `slab/web1-before.txt`. A guess: such names are letters
+/// with a number behind them, and not those that people give to files.
+pub(crate) fn of_file(path: &str) -> Option<String> {
+    const FILES: [&str; 28] = [
+        "file", "dump", "test", "data", "capture", "slab", "slabs", "info", "report", "copy",
+        "part", "version", "v", "r", "n", "kernel", "linux", "boot", "case", "issue", "bug", "x",
+        "a", "b", "el", "rhel", "now", "save",
+    ];
+    let name = path.rsplit('/').next().unwrap_or_default();
+    let label = told(name);
+    let mut words: Vec<&str> = label.words.split_whitespace().collect();
+    if words.is_empty() {
+        let (folder, _) = path.rsplit_once('/')?;
+        return (!folder.is_empty()).then(|| of_file(folder)).flatten();
+    }
+    words.retain(|word| !["json", "xz", "zst", "csv", "md"].contains(word));
+    if let Some(address) = words.iter().find(|word| is_address(word)) {
+        return Some((*address).to_string());
+    }
+    let is_number = |word: &str| !word.is_empty() && word.bytes().all(|b| b.is_ascii_digit());
+    let is_kind =
+        |word: &str| word.chars().all(|c| c.is_ascii_alphabetic()) && !FILES.contains(&word);
+    // A hyphen before the number parts the words.
+    words.iter().enumerate().find_map(|(at, word)| {
+        let letters = word.trim_end_matches(|c: char| c.is_ascii_digit());
+        let next = words.get(at + 1).copied().unwrap_or_default();
+        match () {
+            () if letters.is_empty() || !is_kind(letters) => None,
+            () if letters.len() < word.len() => Some((*word).to_string()),
+            () => is_number(next).then(|| format!("{word}-{next}")),
+        }
+    })
 }
 
 /// True for an address of IPv4.
@@ -188,13 +234,28 @@ pub(super) fn varying(texts: &[&str]) -> Vec<String> {
     let all: Vec<Vec<String>> = texts.iter().map(words).collect();
     let are_alike = all.iter().all(|words| words.len() == all[0].len());
     let varies = |at: usize| !are_alike || all.iter().any(|words| words[at] != all[0][at]);
-    let own = all.iter().map(|words| {
+    let own = all.iter().zip(texts).map(|(words, text)| {
         let own = (0..words.len()).filter(|at| varies(*at));
-        own.map(|at| words[at].as_str())
-            .collect::<Vec<_>>()
-            .join(" ")
+        let own: Vec<&str> = own.map(|at| words[at].as_str()).collect();
+        let own = own.join(" ");
+        // A number alone names nothing.
+        match own.bytes().all(|b| b.is_ascii_digit()) {
+            true => text
+                .trim_matches(|c: char| !c.is_alphanumeric())
+                .to_string(),
+            false => own,
+        }
     });
     own.collect()
+}
+
+/// The name behind a word for machines: `n1` of `{host="n1"`.
+pub(super) fn named(text: &str) -> Option<&str> {
+    let mut words = text.split(|c: char| !c.is_alphanumeric() && !matches!(c, '.' | '-' | '_'));
+    words.find(|word| is_machine(word))?;
+    words
+        .find(|word| !word.is_empty())
+        .filter(|name| is_name(name))
 }
 
 /// Words for machines.
@@ -262,13 +323,13 @@ pub(super) struct Title {
     /// Titles of one shape are compared.
     pub(super) shape: String,
     pub(super) text: String,
-    /// True for a command that runs on another machine: what differs names that.
-    pub(super) is_remote: bool,
+    /// True if what differs is a machine's name, as of a command that runs there.
+    pub(super) is_machine: bool,
     pub(super) is_command: bool,
 }
 
 /// A command that prints a table, as far as it names a place: `kubectl debug node/web1 -- cat`, `$ vagrant ssh web1 -c "cat`.
-pub(super) fn outer(line: &str, command: Option<&str>) -> Option<Title> {
+pub(super) fn outer(line: &str, is_command: bool) -> Option<Title> {
     const READERS: [&str; 20] = [
         "cat", "sudo", "head", "tail", "grep", "slabtop", "vmstat", "slabinfo", "dmesg", "less",
         "more", "awk", "sort", "bash", "sh", "chroot", "kmem", "watch", "zcat", "uname",
@@ -295,7 +356,7 @@ pub(super) fn outer(line: &str, command: Option<&str>) -> Option<Title> {
     let reader = all.iter().position(is_reader);
     let is_known =
         line.contains("/proc/") || line.contains("slabtop") || line.contains("vmstat -m");
-    (command.is_some() || reader.is_some() && is_known).then_some(())?;
+    (is_command || reader.is_some() && is_known).then_some(())?;
     let outer = &all[..reader.unwrap_or(all.len())];
     let from = outer
         .iter()
@@ -316,7 +377,7 @@ pub(super) fn outer(line: &str, command: Option<&str>) -> Option<Title> {
     (!text.is_empty()).then(|| Title {
         shape: format!("{} {}", verb.unwrap_or(&""), words.len()),
         text,
-        is_remote: verb.is_some_and(|verb| !["exec", "attach"].contains(verb)),
+        is_machine: verb.is_some_and(|verb| !["exec", "attach"].contains(verb)),
         is_command: true,
     })
 }
@@ -356,6 +417,17 @@ pub(super) fn title(line: &str) -> Option<Title> {
             .chain(&["slab", "kmalloc", "linux"])
             .any(|kind| word.to_ascii_lowercase().contains(kind))
     };
+    if let [kind, number] = words.as_slice()
+        && is_machine(kind)
+        && number.bytes().all(|b| b.is_ascii_digit())
+    {
+        return Some(Title {
+            shape: mark.to_string(),
+            text: words.join("-"),
+            is_machine: true,
+            is_command: false,
+        });
+    }
     let is_title = (1..=WORDS_MAX).contains(&words.len())
         && !is_other(text)
         && words
@@ -365,7 +437,7 @@ pub(super) fn title(line: &str) -> Option<Title> {
     is_title.then(|| Title {
         shape: format!("{mark} {}", words.len()),
         text: text.to_string(),
-        is_remote: false,
+        is_machine: false,
         is_command: false,
     })
 }
@@ -517,6 +589,112 @@ mod tests {
             "a web1:",
         ] {
             assert_eq!(above(line, "", ""), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn lines_say_machines() {
+        for line in [
+            "Host: web1",
+            "**Hostname:** `web1`",
+            "    NODENAME: web1",
+            "   Static hostname: web1",
+            "InstanceId: web1",
+            "On server web1:",
+            "Creating debugging pod node-debugger-web1-x with container debugger on node web1.",
+            "Starting pod/web1-debug ...",
+        ] {
+            assert_eq!(said(line), Some("web1"), "{line}");
+        }
+        for line in [
+            "Host: localhost",
+            "Node 0, zone DMA",
+            "Server: a b",
+            "on node",
+            "Slab: 1 kB",
+            "MACHINE: x86 64",
+        ] {
+            assert_eq!(said(line), None, "{line}");
+        }
+        assert!(
+            asks_name("hostname -f") && asks_name("uname -n; cat x") && !asks_name("cat hostnames")
+        );
+    }
+
+    #[test]
+    fn what_differs_is_a_name() {
+        for (pair, own) in [
+            (["on node a1 now", "on node b2 now"], ["a1", "b2"]),
+            (["{host=\"a\"}", "{host=\"b\"}"], ["a", "b"]),
+            (["alpha (good)", "beta"], ["alpha (good)", "beta"]),
+            (["task 1", "task 2"], ["task 1", "task 2"]),
+        ] {
+            let varying = varying(&pair);
+            let found: Vec<&str> = varying.iter().map(String::as_str).collect();
+            let whole = |text: &str| text.replace(['(', ')'], "");
+            assert_eq!(found, own.map(|own| whole(own)), "{pair:?}");
+        }
+    }
+
+    #[test]
+    fn commands_and_titles_are_compared() {
+        let text = |line: &str| outer(line, true).map(|title| (title.text, title.is_machine));
+        for (line, expected) in [
+            (
+                "kubectl debug node/w1 -it -- cat /proc/slabinfo",
+                Some(("kubectl debug node/w1 -it", true)),
+            ),
+            ("docker exec w1 cat x", Some(("docker exec w1", false))),
+            ("vagrant ssh w1", Some(("vagrant ssh w1", true))),
+            ("sleep 60; cat x", None),
+            ("cat /proc/slabinfo", None),
+            ("cd /tmp", None),
+        ] {
+            assert_eq!(
+                text(line),
+                expected.map(|(text, is)| (text.to_string(), is)),
+                "{line}"
+            );
+        }
+        for (line, expected) in [
+            ("h3. host-a", "host-a"),
+            ("### host-a", "host-a"),
+            ("alpha (good):", "alpha (good)"),
+            ("web1", "web1"),
+            ("node 1:", "node-1"),
+        ] {
+            assert_eq!(
+                title(line).map(|title| title.text).as_deref(),
+                Some(expected)
+            );
+        }
+        for line in [
+            "joe wrote:",
+            "Output:",
+            "slabtop:",
+            "after:",
+            "6.1.40-generic",
+            "a word",
+        ] {
+            assert_eq!(title(line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn files_may_be_named_after_machines() {
+        for (path, expected) in [
+            ("web1.txt", Some("web1")),
+            ("/tmp/slabinfo-db2.json", Some("db2")),
+            ("web-1-before.txt.gz", Some("web-1")),
+            ("n/web1/slabinfo", Some("web1")),
+            ("10.0.0.1.txt", Some("10.0.0.1")),
+            ("file1.txt", None),
+            ("slabinfo.1", None),
+            ("monday.json", None),
+            ("good.txt", None),
+            ("6.1.40.txt", None),
+        ] {
+            assert_eq!(of_file(path).as_deref(), expected, "{path}");
         }
     }
 

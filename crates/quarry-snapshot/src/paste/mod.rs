@@ -38,6 +38,7 @@ use crate::page_owner;
 use crate::slabinfo::Slabinfo;
 use crate::snapshot::{Excerpt, Totals};
 
+pub(crate) use label::of_file;
 use listing::{Found, Listing};
 use parts::{Part, Reading};
 use refuse::refuse;

@@ -248,11 +248,11 @@ fn names(lines: &[Line], tables: &[bool]) -> BTreeMap<usize, Named> {
     for (at, line) in lines.iter().enumerate() {
         if !tables[at] && head::of(&line.text).is_none() {
             let command = facts::command(&line.text);
-            let is_known =
-                command.is_some_and(|command| label::prompt(&line.text, command).is_some());
-            if let Some(title) = label::outer(&line.text, command) {
-                let is_known = is_known && !title.is_remote;
-                add(at, title, is_known);
+            // A prompt that names a machine is no part of what its commands differ by.
+            let text = command.filter(|command| label::prompt(&line.text, command).is_some());
+            let text = text.unwrap_or(&line.text);
+            if let Some(title) = label::outer(text, command.is_some()) {
+                add(at, title, false);
             }
             continue;
         }
@@ -288,7 +288,7 @@ fn names(lines: &[Line], tables: &[bool]) -> BTreeMap<usize, Named> {
                 .map(|at| own[at].clone());
             // A word more, such as `-t`, is no name.
             if let Some(name) = own.filter(|name| label::is_name(&name.replace(' ', "-"))) {
-                let (is_machine, is_command) = (title.is_remote, title.is_command);
+                let (is_machine, is_command) = (title.is_machine, title.is_command);
                 names.insert(
                     *at,
                     Named {
@@ -512,6 +512,23 @@ mod tests {
                 "me@pc:~$ ssh web1 cat /proc/slabinfo",
                 "me@pc:~$ ssh root@web2 cat /proc/slabinfo",
             ],
+            [
+                "me@pc:~$ gcloud compute ssh web1 --command \"cat x\"",
+                "me@pc:~$ gcloud compute ssh web2 --command \"cat x\"",
+            ],
+            [
+                "$ oc debug node/web1 -- cat x",
+                "$ oc debug node/web2 -- cat x",
+            ],
+            ["$ vagrant ssh web1\n$ cat x", "$ vagrant ssh web2\n$ cat x"],
+            // What may be of different machines.
+            ["$ docker exec web1 cat x", "$ docker exec web2 cat x"],
+            ["h3. web1\n{noformat}", "h3. web2\n{noformat}"],
+            ["$ hostname\nweb1\n$ cat x", "$ hostname\nweb2\n$ cat x"],
+            ["NODENAME: web1", "NODENAME: web2"],
+            ["On server web1:", "On server web2:"],
+            ["Linux web1 6.1.0 #1", "Linux web2 6.1.0 #1"],
+            ["web1 (good):", "web2 (good):"],
         ] {
             assert_eq!(named(pair), ["web1", "web2"], "{pair:?}");
         }
@@ -523,6 +540,11 @@ mod tests {
             ["slabtop:", "slabinfo:"],
             ["root@web1:~# cat x", "root@web1:~# cat y"],
             ["", "root@web1:~# cat y"],
+            ["root@web1:/tmp# cat x", "root@web1:/# cat x"],
+            ["$ slabtop -o -s c", "$ slabtop -o -s a"],
+            ["$ cat x", "$ sleep 60; cat x"],
+            ["joe wrote:", "ann wrote:"],
+            ["Here is one:", "And then this was it:"],
         ] {
             assert_eq!(named(pair).len(), 1, "{pair:?}");
         }

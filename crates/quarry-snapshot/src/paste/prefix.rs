@@ -15,7 +15,7 @@ use super::packing::Line;
 use super::table;
 
 /// Longer prefixes are prose.
-const TOKENS_MAX: usize = 10;
+const TOKENS_MAX: usize = 16;
 const BYTES_MAX: usize = 120;
 /// Caches that make words before them a label, if no mark such as a colon does.
 const NAMES_MIN: usize = 3;
@@ -91,8 +91,8 @@ impl Prefixes {
             return None;
         }
         let text = line.text.as_str();
-        let (end, label) = self.matching(text)?;
         let tail = self.tails.get(at).copied().flatten();
+        let (end, label) = self.matching(&text[..tail.unwrap_or(text.len())])?;
         let tail = tail.filter(|tail| {
             *tail >= end && key(&text[end..*tail]).is_some_and(|key| key.is_empty())
         });
@@ -129,8 +129,8 @@ impl Prefixes {
         }
         // Times alone.
         let label = self.labels.get("").filter(|_| end > 0)?;
-        let mut times = tokens(text).take_while(|token| kept(token.text).is_none());
-        times.by_ref().last().map(|last| (last.end, label))
+        let times = tokens(text).take_while(|token| is_time(token.text));
+        times.last().map(|last| (last.end, label))
     }
 }
 
@@ -181,7 +181,11 @@ fn labels(groups: &BTreeMap<String, Group<'_>>) -> BTreeMap<String, Option<Strin
     };
     let found: Vec<&str> = found.iter().filter(begins_other).copied().collect();
     let names = match found.as_slice() {
-        [key] => vec![name_of(key).map(str::to_string)],
+        [key] => vec![
+            name_of(key)
+                .or_else(|| label::named(key))
+                .map(str::to_string),
+        ],
         _ => label::varying(&found).into_iter().map(Some).collect(),
     };
     found.into_iter().map(str::to_string).zip(names).collect()
@@ -231,8 +235,9 @@ fn kept(word: &str) -> Option<String> {
 
 /// True for a part of a date or a time.
 fn is_time(word: &str) -> bool {
+    let word = word.rsplit('=').next().unwrap_or_default();
     let word = word
-        .trim_matches(|c: char| "[](),;<>|".contains(c))
+        .trim_matches(|c: char| "[](),;<>|\"".contains(c))
         .trim_end_matches(':');
     let is_of_time = |b: u8| b.is_ascii_digit() || b":.,+-/TZ".contains(&b);
     let digits = word.bytes().filter(u8::is_ascii_digit).count();
@@ -269,14 +274,23 @@ fn tokens(text: &str) -> impl Iterator<Item = Token<'_>> {
 
 /// Bytes up to a mark within a word that parts it: `web1;dentry`. Groups of `kmalloc-64(1:a)` are of the name.
 fn marked(word: &str) -> Option<usize> {
-    const MARKS: [char; 7] = [';', ':', '|', ',', '>', '}', ']'];
-    let end = word.find(MARKS)? + 1;
+    let is_mark = |c: char| matches!(c, ';' | ':' | '|' | ',' | '>' | '}' | ']' | '=' | '"');
+    let begin = word.find(|c: char| is_mark(c) || c == '(')?;
+    let end = begin + word[begin..].find(|c| !is_mark(c))?;
     let (before, behind) = word.split_at(end);
     let parts = before.contains(char::is_alphanumeric)
-        && !before.contains('(')
         && !before.ends_with("->")
-        && behind.starts_with(|c: char| c.is_alphabetic() || c == '#' || c == ':');
-    parts.then_some(end)
+        && behind.starts_with(|c: char| c.is_alphabetic() || c == '#');
+    (parts && end > begin).then_some(end)
+}
+
+/// Bytes up to the last mark that parts a word.
+fn glued(word: &str) -> usize {
+    let mut end = 0;
+    while let Some(more) = marked(&word[end..]) {
+        end += more;
+    }
+    end
 }
 
 /// True for a line that ends with a row or a head, and with nothing that other text looks like.
@@ -292,7 +306,7 @@ fn tail(line: &str) -> Option<Tail<'_>> {
     let row = |at: usize, name: usize, is_sure: bool| {
         // Before the name is a mark, or nothing.
         let glued = match at == name {
-            true => marked(words[at]).unwrap_or(0),
+            true => glued(words[at]),
             false => 0,
         };
         Some(Tail {
@@ -313,9 +327,8 @@ fn tail(line: &str) -> Option<Tail<'_>> {
         return row(name, name, true);
     }
     if let Some(at) = (0..words.len().min(TOKENS_MAX + 1)).find(|at| begins_head(&words[*at..])) {
-        let glued = marked(words[at]).unwrap_or(0);
         return Some(Tail {
-            at: place(at) + glued,
+            at: place(at) + glued(words[at]),
             name: None,
             is_sure: true,
         });
@@ -325,12 +338,8 @@ fn tail(line: &str) -> Option<Tail<'_>> {
     let behind = |count: usize| end.checked_sub(count);
     if last == "kB" {
         let name = behind(3)?;
-        let known = words[name]
-            .strip_suffix(':')
-            .and_then(|name| name.rsplit([';', ':', '|', ',', '>', '}']).next());
-        return known
-            .filter(|name| facts::SUMS.contains(name))
-            .and_then(|_| row(name, name, true));
+        let known = words[name][glued(words[name])..].strip_suffix(':')?;
+        return row(name, name, true).filter(|_| facts::SUMS.contains(&known));
     }
     if let Some(at) = (0..end.min(TOKENS_MAX)).find(|at| {
         is_number(*at)
@@ -379,7 +388,7 @@ fn is_digits(word: &str) -> bool {
 /// True for the first words of a head.
 fn begins_head(words: &[&str]) -> bool {
     let first = words[0];
-    let first = &first[marked(first).unwrap_or(0)..];
+    let first = &first[glued(first)..];
     matches!(
         (first, words.get(1).copied().unwrap_or_default()),
         ("slabinfo" | "allocinfo", "-")
@@ -393,4 +402,157 @@ fn begins_head(words: &[&str]) -> bool {
             | ("Unreclaimable", "slab")
             | ("SLUB:", "Unable")
     ) || first == "Node" && words.get(2) == Some(&"zone")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::paste::packing;
+
+    const NAMES: [&str; 5] = [
+        "dentry",
+        "filp",
+        "page->ptl",
+        "fuse request",
+        "kmalloc-64(17:a.slice)",
+    ];
+
+    fn row(name: &str) -> String {
+        format!("{name} 16 16 256 16 1 : tunables 0 0 0 : slabdata 1 1 0")
+    }
+
+    /// Labels and lines behind prefixes.
+    fn cut(text: &str) -> Vec<(Option<String>, String)> {
+        let lines = packing::lines(text);
+        let prefixes = Prefixes::of(&lines);
+        let cut = lines
+            .iter()
+            .enumerate()
+            .map(|(at, line)| match prefixes.cut(at, line) {
+                Some(cut) => (cut.label, cut.line.text),
+                None => (None, line.text.clone()),
+            });
+        cut.filter(|(_, text)| !text.is_empty()).collect()
+    }
+
+    #[test]
+    fn words_before_rows_are_labels() {
+        for (prefix, names) in [
+            ("%: ", ["n1", "n2"]),
+            ("%  | ", ["web1", "web-22"]),
+            ("[%] out: ", ["n1", "n2"]),
+            ("[pod/%/shell] ", ["n1", "n2"]),
+            ("%\t", ["alpha", "beta"]),
+            ("% ", ["alpha", "beta"]),
+            ("%.example.com  ", ["n1", "n2"]),
+            ("% - ", ["web-a", "db-b"]),
+            ("%;", ["n1", "n2"]),
+            ("%> ", ["n1", "n2"]),
+            ("% -> ", ["n1", "n2"]),
+            ("%=>", ["n1", "n2"]),
+            ("% › shell ", ["pod-a", "pod-b"]),
+            ("%: ", ["0", "1"]),
+            ("[%]: ", ["fe80::1", "fe80::2"]),
+            ("Nov  3 10:00:00 % root: ", ["n1", "n2"]),
+            ("Nov  3 10:00:01 % cat[17]: ", ["n1", "n2"]),
+            ("2026-11-03T10:00:00.1+00:00 % root: ", ["n1", "n2"]),
+            ("<13>1 2026-11-03T10:00:00.1Z % root - - - ", ["n1", "n2"]),
+            ("2026-11-03 10:00:00,12 % INFO ", ["n1", "n2"]),
+            ("{host=\"%\"} ", ["n1", "n2"]),
+            ("2026-11-03T10:00:00Z {app=\"x\",node=\"%\"}", ["n1", "n2"]),
+        ] {
+            let packed = |name: &str| {
+                let before = prefix.replace('%', name);
+                let lines = NAMES
+                    .iter()
+                    .map(|cache| format!("{before}{}\n", row(cache)));
+                lines.collect::<String>()
+            };
+            let found = cut(&format!("{}{}", packed(names[0]), packed(names[1])));
+            let is_logged = prefix.contains("cat[17]");
+            for (at, (label, text)) in found.iter().enumerate() {
+                assert_eq!(*text, row(NAMES[at % NAMES.len()]), "{prefix}");
+                let name = names[at / NAMES.len()];
+                let label = label
+                    .as_deref()
+                    .map(|label| label.trim_end_matches(".example.com"));
+                assert!(label == Some(name) || is_logged, "{prefix} {label:?}");
+            }
+            // One alone comes off.
+            let alone: Vec<String> = cut(&packed(names[0]))
+                .into_iter()
+                .map(|(_, text)| text)
+                .collect();
+            assert_eq!(alone, NAMES.map(row), "{prefix}");
+        }
+    }
+
+    /// Two rows of two machines.
+    #[test]
+    fn the_same_cache_behind_two_words_shows_labels() {
+        let two = format!("alpha {0}\nbeta {0}\n", row("dentry"));
+        let labels: Vec<_> = cut(&two)
+            .into_iter()
+            .map(|(label, _)| label.unwrap())
+            .collect();
+        assert_eq!(labels, ["alpha", "beta"]);
+    }
+
+    #[test]
+    fn names_of_caches_stay() {
+        let rows =
+            |names: &[&str]| -> String { names.iter().map(|name| row(name) + "\n").collect() };
+        for text in [
+            rows(&NAMES),
+            rows(&["fuse request", "nfs4 callback", "dm io"]),
+            rows(&["fuse a", "fuse b", "fuse c", "dentry"]),
+            rows(&[
+                "kmalloc-64(17:a.slice)",
+                "kmalloc-64(18:b.slice)",
+                "kmalloc-96(17:a.slice)",
+            ]),
+            "  16 16 100% 0.25K 1 16 4K dentry\n".repeat(3),
+            "Node 0 MemTotal: 100 kB\nNode 0 MemFree: 50 kB\nNode 0 Slab: 10 kB\n".to_string(),
+            "L1d cache: 32 kB\nL2 cache: 256 kB\n".to_string(),
+            "I have Slab: 100 kB\n".to_string(),
+            "1 two three 4 5 6 7\n1 two four 4 5 6 7\n".to_string(),
+        ] {
+            let whole: Vec<String> = text.lines().map(|line| line.trim().to_string()).collect();
+            let found: Vec<String> = cut(&text).into_iter().map(|(_, text)| text).collect();
+            assert_eq!(found, whole);
+        }
+    }
+
+    #[test]
+    fn every_form_has_tails() {
+        for (tail, name) in [
+            (row("dentry"), Some("dentry")),
+            (
+                "16 16 100% 0.25K 1 16 4K dentry".to_string(),
+                Some("dentry"),
+            ),
+            ("dentry 16 16 256 16".to_string(), Some("dentry")),
+            ("dentry 40KB 44KB".to_string(), Some("dentry")),
+            (
+                "ffff88017fc07600 192 20 21 1 4k dentry".to_string(),
+                Some("dentry"),
+            ),
+            (
+                "dentry 40 192 20.4K 5/1/1 21 0 20 94 Aa".to_string(),
+                Some("dentry"),
+            ),
+            ("4096 1 mm/slub.c:1 func:f".to_string(), Some("mm/slub.c:1")),
+            ("Slab: 17 kB".to_string(), Some("Slab:")),
+            ("slabinfo - version: 2.1".to_string(), None),
+            (
+                "OBJS ACTIVE USE OBJ SIZE SLABS OBJ/SLAB CACHE SIZE NAME".to_string(),
+                None,
+            ),
+        ] {
+            let line = format!("n1 - {tail}");
+            let found = super::tail(&line).expect(&line);
+            assert_eq!((&line[found.at..], found.name), (tail.as_str(), name));
+        }
+        assert!(super::tail("").is_none() && super::tail("a b c").is_none());
+    }
 }
