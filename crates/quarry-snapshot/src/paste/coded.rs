@@ -356,8 +356,8 @@ mod tests {
         let lines: Vec<&str> = plain.lines().collect();
         assert_eq!(lines[0], "x");
         assert_eq!(host_of(lines[1]), Some(("a", row)));
-        let found = lines.iter().filter_map(|line| host_of(line));
-        assert_eq!(found.last(), Some(("b", row)));
+        let mut found = lines.iter().filter_map(|line| host_of(line));
+        assert_eq!(found.next_back(), Some(("b", row)));
         assert_eq!(lines.last(), Some(&"y"));
         assert_eq!(embedded("a => b"), None);
     }

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   text --> lines without their packing (packing.rs)
-//!        --> parts by machine and by file (parts.rs), as labels of lines (prefix.rs), prompts, titles and logs name them (label.rs)
+//!        --> parts by machine and by file (parts.rs), as labels of lines (prefix.rs), prompts, titles and logs (title.rs) name them
 //!        --> tables: heads (head.rs), rows (table.rs), where one ends (listing.rs)
 //!        --> facts that the other lines say (facts.rs)
 //!        --> moments, the oldest first by the text's times (time.rs): forms see rows, and nothing of what was around them
@@ -23,6 +23,7 @@ mod prefix;
 mod refuse;
 mod table;
 mod time;
+mod title;
 mod wrap;
 
 use std::collections::BTreeMap;

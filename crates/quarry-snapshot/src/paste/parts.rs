@@ -10,11 +10,12 @@ use crate::machine;
 
 use super::facts::{self, Facts};
 use super::head::{self, Head};
-use super::label::{self, Title, Told};
+use super::label::{self, Told};
 use super::packing::Line;
 use super::prefix::Prefixes;
 use super::table;
 use super::time::{self, Time};
+use super::title::{self, Title};
 
 /// More parts have their own lines alone: copies of others would be too many.
 const SHARING_MAX: usize = 64;
@@ -169,18 +170,18 @@ fn placed(lines: Vec<Line>) -> Placed {
             if let Some(title) = title {
                 above.name(title, line.text.starts_with("==>"));
             } else if let Some(command) = command {
-                let host = label::prompt(&line.text, command).map(machine::short_host);
+                let host = title::prompt(&line.text, command).map(machine::short_host);
                 if host.is_some() && host != above.host {
                     above.said = None;
                 }
                 above.host = host.or(above.host);
                 above.file = above.file.filter(|_| stays);
-                asks = label::asks_name(command);
+                asks = title::asks_name(command);
             } else if !line.text.is_empty() && !tables[at] {
                 let name = Some(line.text.as_str()).filter(|name| asks && label::is_name(name));
                 let name = name
                     .and_then(machine::host)
-                    .or_else(|| label::said(&line.text));
+                    .or_else(|| title::said(&line.text));
                 let name = name.map(machine::short_host);
                 above.said = name
                     .or_else(|| machine::host_of_uname(&line.text))
@@ -196,7 +197,7 @@ fn placed(lines: Vec<Line>) -> Placed {
             }
         }
         let mut place = above.clone();
-        if let Some(host) = label::of_log(&line.log) {
+        if let Some(host) = title::of_log(&line.log) {
             place.host = Some(machine::short_host(host));
         }
         if let Some(host) = &line.host {
@@ -223,7 +224,7 @@ fn label_above(lines: &[Line], at: usize) -> Option<&str> {
         at.and_then(|at| lines.get(at))
             .map_or("", |line| line.text.as_str())
     };
-    label::above(
+    title::above(
         &lines[at].text,
         text(at.checked_sub(1)),
         text(at.checked_add(1)),
@@ -249,9 +250,9 @@ fn names(lines: &[Line], tables: &[bool]) -> BTreeMap<usize, Named> {
         if !tables[at] && head::of(&line.text).is_none() {
             let command = facts::command(&line.text);
             // A prompt that names a machine is no part of what its commands differ by.
-            let text = command.filter(|command| label::prompt(&line.text, command).is_some());
+            let text = command.filter(|command| title::prompt(&line.text, command).is_some());
             let text = text.unwrap_or(&line.text);
-            if let Some(title) = label::outer(text, command.is_some()) {
+            if let Some(title) = title::outer(text, command.is_some()) {
                 add(at, title, false);
             }
             continue;
@@ -262,7 +263,7 @@ fn names(lines: &[Line], tables: &[bool]) -> BTreeMap<usize, Named> {
             .take_while(|at| !tables[*at])
             .filter(|at| !lines[*at].text.is_empty());
         let title = above.take(TITLE_LINES).find_map(|at| {
-            let title = label::title(&lines[at].text)?;
+            let title = title::title(&lines[at].text)?;
             (facts::command(&lines[at].text).is_none() || title.shape.starts_with('#'))
                 .then_some((at, title))
         });
