@@ -109,9 +109,20 @@ impl Others {
             (names.len() > 1).then(|| names.into_iter().cloned().collect())
         };
         let hosts = names(|one| one.host.as_ref()).map(Self::Hosts);
-        let files = || names(|one| one.listed_in.as_ref()).map(Self::Files);
+        let listed = || names(|one| one.listed_in.as_ref()).map(Self::Files);
         let boots = || names(|one| one.boot_id.as_ref()).map(|_| Self::Boots);
-        hosts.or_else(files).or_else(boots)
+        let told = hosts.or_else(listed).or_else(|| Self::of_names(snapshots));
+        told.or_else(boots)
+    }
+
+    /// Files whose names seem to be those of machines, if they do not say what they are of.
+    fn of_names(snapshots: &[Snapshot]) -> Option<Self> {
+        let names = snapshots.iter().map(|one| match &one.host {
+            Some(_) => None,
+            None => Some((one.machine_of_name()?, one.file.clone())),
+        });
+        let names: BTreeMap<String, String> = names.collect::<Option<_>>()?;
+        (names.len() > 1).then(|| Self::Files(names.into_values().collect()))
     }
 
     /// Words for what they are of.

@@ -28,7 +28,8 @@ pub(crate) fn host_of_uname(text: &str) -> Option<String> {
     let name = words
         .next()
         .filter(|word| *word == "Linux")
-        .and(words.next())?;
+        .and(words.next())
+        .filter(|word| *word != "version")?;
     let release = words.next()?;
     (release.starts_with(|c: char| c.is_ascii_digit()) && release.contains('.')).then_some(())?;
     host(name).map(short_host)

@@ -158,7 +158,7 @@ pub(super) fn verdict(growth: &Growth) -> String {
         false => "Slab memory",
     };
     let told = match growth.verdict {
-        Verdict::Unknown => {
+        Verdict::Unknown | Verdict::OtherMachine => {
             return "The first and the last list no cache in common, and have no sums: what grew is not told.".to_string();
         }
         Verdict::Sums => format!("{what} grew{time} ({change}).{}", grown(growth)),

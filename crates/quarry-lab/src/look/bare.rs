@@ -13,6 +13,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::growth;
 use super::owners::{OfOwners, sum};
 use super::zones::{ZONES, Zones};
 use crate::known;
@@ -127,7 +128,8 @@ impl<'a> Bare<'a> {
             memory_bytes,
         ] = sums_of(last);
         let others = known::Others::of(snapshots);
-        let is_series = snapshots.len() > 1 && others.is_none();
+        let differences = growth::differences(snapshots);
+        let is_series = snapshots.len() > 1 && others.is_none() && differences.is_empty();
         let before = snapshots.first().filter(|_| is_series);
         let caches = |of: &'a Snapshot| of.cache_bytes.iter().map(|it| (&*it.name, it.total_bytes));
         let grew = Grew::between(before.map(caches), caches(last));
@@ -178,10 +180,13 @@ impl<'a> Bare<'a> {
             let grown = bare.grown(before, last);
             bare.finding = format!("{} {grown}", bare.finding);
         }
-        if let Some(others) = others {
+        let told = others.map(|others| others.told()).or_else(|| {
+            let differ = differences.join(", ");
+            (!differ.is_empty()).then(|| format!("different machines or kernels ({differ})"))
+        });
+        if let Some(told) = told {
             bare.finding += &format!(
-                " The readings are not compared, as they are of {}; this is of the last.",
-                others.told()
+                " The readings are not compared, as they are of {told}; this is of the last."
             );
             let place = |of: &Snapshot| (of.host.clone(), of.listed_in.clone(), of.boot_id.clone());
             let runs = snapshots.chunk_by(|one, other| place(one) == place(other));

@@ -35,8 +35,8 @@ pub struct Growth {
     pub verdict: Verdict,
     /// Names of machines, or facts by which first and last differ: then nothing grew. Empty if there are none.
     pub other_machine: Vec<String>,
-    /// Names of files that may be of several machines, which a text has before or above the rows; null if nothing tells of
-    /// such.
+    /// Names of files that may be of several machines: of those given, or of those that a text has before or above the rows.
+    /// Null if nothing tells of such.
     pub listed_in: Option<String>,
     /// Seconds from the first to the last; null if a moment is unknown.
     pub seconds: Option<f64>,
@@ -100,6 +100,8 @@ pub enum Verdict {
     Unlisted,
     /// Unknown: the first and the last are excerpts without a cache in common.
     Unknown,
+    /// None: the snapshots are, or may be, of different machines or kernels.
+    OtherMachine,
 }
 
 /// One of the snapshots.
@@ -290,6 +292,9 @@ pub(super) fn between(snapshots: &[Snapshot], looks: &[Look]) -> Growth {
         cache.first_bytes.max(cache.last_bytes).unwrap_or(0) >= least_bytes(before)
     };
     growth.verdict = match growth.judge(before) {
+        _ if !growth.other_machine.is_empty() || growth.listed_in.is_some() => {
+            Verdict::OtherMachine
+        }
         _ if !is_known => Verdict::Unknown,
         Verdict::Same if basis == Basis::RowsOfBoth && growth.unlisted.iter().any(may_change) => {
             Verdict::Unlisted
@@ -338,15 +343,22 @@ fn at_most(list: Option<&Snapshot>, other: Option<&Snapshot>, name: &str) -> Opt
     bounds.map(|(_, bound)| bound).max()
 }
 
-/// Facts of the machine by which the first and the last snapshot differ. Memory may change by what the kernel reserves.
-fn differences(snapshots: &[Snapshot]) -> Vec<String> {
-    let (Some(first), Some(last)) = (snapshots.first(), snapshots.last()) else {
+/// Names of machines, or facts by which the first snapshot and another differ.
+pub(super) fn differences(snapshots: &[Snapshot]) -> Vec<String> {
+    if let Some(others @ (Others::Hosts(_) | Others::Boots)) = Others::of(snapshots) {
+        return vec![others.to_string()];
+    }
+    let Some((first, others)) = snapshots.split_first() else {
         return Vec::new();
     };
+    // Of several the last is what an answer is about.
+    let mut others = others.iter().rev().map(|other| facts(first, other));
+    others.find(|found| !found.is_empty()).unwrap_or_default()
+}
+
+/// Facts of the machine by which two snapshots differ. Memory may change by what the kernel reserves.
+fn facts(first: &Snapshot, last: &Snapshot) -> Vec<String> {
     let mut found = Vec::new();
-    if let Some(others @ (Others::Hosts(_) | Others::Boots)) = Others::of(snapshots) {
-        found.push(others.to_string());
-    }
     if let (Some(before), Some(after)) = (&first.release, &last.release)
         && before != after
     {
@@ -365,6 +377,12 @@ fn differences(snapshots: &[Snapshot]) -> Vec<String> {
         let mib = [before, after].map(|bytes| bytes >> 20);
         found.push(format!("{} and {} MiB of memory", mib[0], mib[1]));
     }
+    let pages = |of: &Snapshot| of.oom.and_then(|sums| sums.ram_pages);
+    if let (Some(before), Some(after)) = (pages(first), pages(last))
+        && before.abs_diff(after) > before / 10
+    {
+        found.push(format!("{before} and {after} pages of memory"));
+    }
     // Forms that round sizes differ by less.
     const ROUNDED_BYTES: u64 = 16;
     let other = first.slabinfo.rows.iter().find_map(|row| {
@@ -377,8 +395,9 @@ fn differences(snapshots: &[Snapshot]) -> Vec<String> {
         let (name, size) = (&row.name, row.objsize);
         found.push(format!("{name} has objects of {size} and {other} bytes"));
     }
-    if first.page_bytes != last.page_bytes {
-        let kib = [first.page_bytes, last.page_bytes].map(|bytes| bytes >> 10);
+    let pages = [first.page_bytes, last.page_bytes];
+    if pages[0] != pages[1] && !pages.contains(&0) {
+        let kib = pages.map(|bytes| bytes >> 10);
         found.push(format!("pages of {} and {} KiB", kib[0], kib[1]));
     }
     found

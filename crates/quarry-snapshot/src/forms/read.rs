@@ -55,13 +55,13 @@ pub(crate) fn text(file: &str, text: &str) -> Result<Vec<Moment>, ReportError> {
         return of_json(file, text);
     }
     // Ansible prints JSON behind the host.
-    if let Some((_, json)) = text.split_once("=> {")
-        && let Some(lines) = coded::unjson(&format!("{{{json}"))
+    if let Some(lines) = coded::embedded(text)
         && let Ok(moments @ [_, ..]) = paste::read(file, &lines).as_deref()
     {
         return Ok(moments.to_vec());
     }
-    if let Some((_, read)) = TEXTS.iter().find(|(is, _)| is(text)) {
+    let is_plain = !text.contains(coded::OF_HOST);
+    if let Some((_, read)) = TEXTS.iter().find(|(is, _)| is_plain && is(text)) {
         return read(file, text);
     }
     let moments = paste::read(file, text)?;
@@ -88,13 +88,15 @@ fn is_json(text: &str) -> bool {
 
 /// True for JSON of Quarry's own, or a list of slabinfo's rows.
 fn is_moment(value: &Value) -> bool {
-    let keys = ["slabinfo", "form", "cache_bytes"];
+    let keys = ["slabinfo", "slabinfo_text", "stages", "form", "cache_bytes"];
     keys.iter().any(|key| !value[key].is_null()) || !value[0]["num_objs"].is_null()
 }
 
 fn of_json(file: &str, text: &str) -> Result<Vec<Moment>, ReportError> {
     let parsed: Result<Value, _> = serde_json::from_str(text);
-    let is_form = |value: &Value| VALUES.iter().any(|(is, _)| is(value));
+    // Loki answers as Prometheus does, with lines.
+    let is_loki = |value: &Value| !value["data"]["result"][0]["stream"].is_null();
+    let is_form = |value: &Value| !is_loki(value) && VALUES.iter().any(|(is, _)| is(value));
     if !parsed
         .as_ref()
         .is_ok_and(|value| is_form(value) || is_moment(value))

@@ -11,7 +11,7 @@ use crate::machine;
 use super::dates;
 use super::packing::Line;
 use super::time::Time;
-use super::title::{self, Reboot, Title};
+use super::when::{self, Reboot, Title};
 
 /// Facts that crash prints when it starts, by the key of a moment.
 const BANNER: [(&str, &str); 3] = [
@@ -25,6 +25,19 @@ pub(super) const MEMINFO: &str = "meminfo";
 
 /// Keys of copies of `/proc/buddyinfo` and `/proc/pagetypeinfo`.
 pub(super) const FREE: [&str; 2] = ["buddyinfo", "pagetypeinfo"];
+/// Fields of `/proc/meminfo` that no other text has.
+pub(super) const SUMS: [&str; 10] = [
+    "MemTotal",
+    "MemFree",
+    "MemAvailable",
+    "Buffers",
+    "Cached",
+    "KReclaimable",
+    "Slab",
+    "SReclaimable",
+    "SUnreclaim",
+    "KernelStack",
+];
 /// Head of the blocks in `/proc/pagetypeinfo`.
 const BLOCKS: &str = "Number of blocks type";
 
@@ -114,7 +127,7 @@ impl Facts {
 
     /// Takes the date or the title that a line is; false for another.
     fn above(&mut self, text: &str, line: usize, depth: usize) -> bool {
-        let Some(said) = title::of(text) else {
+        let Some(said) = when::of(text) else {
             return false;
         };
         if let Some(said) = said.time {
@@ -214,20 +227,10 @@ impl Facts {
         Some((free, last.is_some_and(|last| is_new(&last.text))))
     }
 
-    /// True if a copy of meminfo lies between two lines, or the name of another machine: tables there are of two moments.
+    /// True if a copy of meminfo lies between two lines: tables there are of two moments.
     pub(super) fn part(&self, from: usize, to: usize) -> bool {
         let mut found = self.found.iter();
-        let hosts = self.found.iter().filter(|fact| fact.key == "uname");
-        let host = |line: usize| {
-            let before = hosts.clone().take_while(|fact| fact.line < line);
-            before
-                .filter_map(|fact| machine::host_of_uname(&fact.text))
-                .last()
-        };
-        let are_two = host(from)
-            .zip(host(to))
-            .is_some_and(|(one, other)| one != other);
-        are_two || found.any(|fact| fact.key == MEMINFO && (from..to).contains(&fact.line))
+        found.any(|fact| fact.key == MEMINFO && (from..to).contains(&fact.line))
     }
 
     /// Number of boots that the text has before a line.

@@ -3,8 +3,6 @@
 //! A label is of another machine if its words differ. What differs by a date, a number or a word of time is of another
 //! moment of one machine.
 
-use crate::machine::host;
-
 /// The words of a label.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Told {
@@ -15,7 +13,7 @@ pub(super) struct Told {
 }
 
 /// Parts of names that say what a file is, not whose.
-const KINDS: [&str; 9] = [
+pub(super) const KINDS: [&str; 9] = [
     "slabinfo", "slabtop", "vmstat", "meminfo", "proc", "txt", "log", "out", "gz",
 ];
 /// Words before a number that counts moments.
@@ -27,14 +25,26 @@ const COUNTED: [&str; 19] = [
 const MOMENTS: [(&[&str], u64); 3] = [
     (
         &[
-            "before", "old", "older", "prev", "previous", "start", "first", "begin", "pre",
+            "before",
+            "old",
+            "older",
+            "prev",
+            "previous",
+            "start",
+            "first",
+            "begin",
+            "pre",
+            "yesterday",
+            "morning",
+            "baseline",
         ],
         0,
     ),
-    (&["during", "middle", "mid"], 1),
+    (&["during", "middle", "mid", "noon"], 1),
     (
         &[
-            "after", "new", "newer", "now", "end", "last", "later", "post", "current",
+            "after", "new", "newer", "now", "end", "last", "later", "post", "current", "today",
+            "evening", "night",
         ],
         2,
     ),
@@ -144,7 +154,7 @@ fn piece(part: &str, found: &mut Told) {
             _ if let Some((Ok(date), Ok(time))) = stamp => found.times.extend([date, time]),
             _ => match month(run).or_else(|| weekday(run)) {
                 Some(place) => found.times.push(place),
-                None if COUNTED.contains(&run) => {}
+                None if COUNTED.contains(&run) || KINDS.contains(&run) => {}
                 None => {
                     found.words.push(' ');
                     found.words.push_str(run);
@@ -159,13 +169,47 @@ fn piece(part: &str, found: &mut Told) {
     }
 }
 
+/// The machine that the name of a file seems to be of: `web1` of `slab/web1-before.txt`. A guess: such names are letters
+/// with a number behind them, and not those that people give to files.
+pub(crate) fn of_file(path: &str) -> Option<String> {
+    const FILES: [&str; 28] = [
+        "file", "dump", "test", "data", "capture", "slab", "slabs", "info", "report", "copy",
+        "part", "version", "v", "r", "n", "kernel", "linux", "boot", "case", "issue", "bug", "x",
+        "a", "b", "el", "rhel", "now", "save",
+    ];
+    let name = path.rsplit('/').next().unwrap_or_default();
+    let label = told(name);
+    let mut words: Vec<&str> = label.words.split_whitespace().collect();
+    if words.is_empty() {
+        let (folder, _) = path.rsplit_once('/')?;
+        return (!folder.is_empty()).then(|| of_file(folder)).flatten();
+    }
+    words.retain(|word| !["json", "xz", "zst", "csv", "md"].contains(word));
+    if let Some(address) = words.iter().find(|word| is_address(word)) {
+        return Some((*address).to_string());
+    }
+    let is_number = |word: &str| !word.is_empty() && word.bytes().all(|b| b.is_ascii_digit());
+    let is_kind =
+        |word: &str| word.chars().all(|c| c.is_ascii_alphabetic()) && !FILES.contains(&word);
+    // A hyphen before the number parts the words.
+    words.iter().enumerate().find_map(|(at, word)| {
+        let letters = word.trim_end_matches(|c: char| c.is_ascii_digit());
+        let next = words.get(at + 1).copied().unwrap_or_default();
+        match () {
+            () if letters.is_empty() || !is_kind(letters) => None,
+            () if letters.len() < word.len() => Some((*word).to_string()),
+            () => is_number(next).then(|| format!("{word}-{next}")),
+        }
+    })
+}
+
 /// True for an address of IPv4.
-fn is_address(text: &str) -> bool {
+pub(super) fn is_address(text: &str) -> bool {
     text.parse::<std::net::Ipv4Addr>().is_ok()
 }
 
 /// True for a name that a machine can have.
-fn is_name(text: &str) -> bool {
+pub(super) fn is_name(text: &str) -> bool {
     const LONGEST: usize = 64;
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | '/' | '@');
     text.len() <= LONGEST
@@ -174,114 +218,68 @@ fn is_name(text: &str) -> bool {
         && (text.contains(|c: char| c.is_ascii_alphabetic()) || is_address(text))
 }
 
-/// The label that a line may begin with, and the rest: `web1: `, `web1  | `, `[web1] `, `[web1] out: `.
-pub(super) fn before(line: &str) -> Option<(&str, &str)> {
-    if let Some((name, rest)) = line
-        .strip_prefix('[')
-        .and_then(|line| line.split_once("] "))
-    {
-        let rest = rest.trim_start();
-        let rest = rest.strip_prefix("out: ").unwrap_or(rest);
-        return is_name(name).then_some((name, rest));
-    }
-    let (word, rest) = line.split_once(' ')?;
-    let rest = rest.trim_start();
-    let found = match word.strip_suffix(':') {
-        Some(name) => (name, rest),
-        None => (word, rest.strip_prefix("| ")?.trim_start()),
+/// The words by which each of some texts differs from the others; whole texts if they have other numbers of words.
+pub(super) fn varying(texts: &[&str]) -> Vec<String> {
+    let is_of_name = |c: char| c.is_alphanumeric() || matches!(c, '.' | '-' | '_');
+    let words = |text: &&str| -> Vec<String> {
+        let words = text.split(|c: char| !is_of_name(c));
+        let words = words.map(|word| word.trim_matches(['.', '-']));
+        words
+            .filter(|word| !word.is_empty())
+            .map(str::to_string)
+            .collect()
     };
-    is_name(found.0).then_some(found)
-}
-
-/// The label that a line puts above those behind it, with the lines around it.
-pub(super) fn above<'l>(line: &'l str, last: &str, next: &str) -> Option<&'l str> {
-    let is_rule = |line: &str| line.len() >= 3 && line.bytes().all(|b| b == b'-');
-    let mut words = line.split_whitespace();
-    let (first, second) = (words.next()?, words.next());
-    // ansible, pssh -i, dshbak and clush -b.
-    if line.ends_with(">>") && second == Some("|") && line.contains("rc=") {
-        return Some(first).filter(|name| is_name(name));
-    }
-    if let Some((_, name)) = line
-        .split_once("[SUCCESS] ")
-        .or_else(|| line.split_once("[FAILURE] "))
-        && first.starts_with('[')
-    {
-        return name.split_whitespace().next().filter(|name| is_name(name));
-    }
-    if is_rule(last) && is_rule(next) && second.is_none() {
-        return Some(first);
-    }
-    // head and tail of several files.
-    if let Some(name) = line
-        .strip_prefix("==> ")
-        .and_then(|line| line.strip_suffix(" <=="))
-    {
-        return Some(name);
-    }
-    // salt's and people's own: `web1:`, `== web1 ==`. Other titles are single words, too.
-    let title = line.trim_matches(|c: char| "=#*-<>: ".contains(c));
-    let is_marked = line.ends_with(':')
-        || ["==", "##", "**", "--"]
-            .iter()
-            .any(|mark| line.starts_with(mark));
-    let said = told(title);
-    let is_title = ["slab", "kmalloc", "meminfo", "vmstat", "linux"]
-        .iter()
-        .any(|word| title.contains(word));
-    let is_host = title.contains(|c: char| c.is_ascii_digit())
-        && title.starts_with(|c: char| c.is_ascii_alphabetic());
-    let is_moment = said.words.is_empty() && !said.times.is_empty();
-    (is_marked && is_name(title) && !is_title && (is_host || is_moment || is_address(title)))
-        .then_some(title)
-}
-
-/// The machine that a prompt names, or that its command goes to: `root@web1:~# `, `[root@web1 ~]$ `, `web1:~ # `,
-/// `me@laptop:~$ ssh web1 `.
-pub(super) fn prompt<'l>(line: &'l str, command: &str) -> Option<&'l str> {
-    if let Some(host) = ssh(&line[line.len() - command.len()..]) {
-        return Some(host);
-    }
-    let before = line[..line.len() - command.len()].trim_end_matches(['#', '$', '%', '>', ' ']);
-    let name = match before.rsplit_once('@') {
-        Some((_, behind)) => behind,
-        None => {
-            let (name, folder) = before.trim_start_matches('[').split_once(':')?;
-            folder.starts_with(['~', '/']).then_some(name)?
+    let all: Vec<Vec<String>> = texts.iter().map(words).collect();
+    let are_alike = all.iter().all(|words| words.len() == all[0].len());
+    let varies = |at: usize| !are_alike || all.iter().any(|words| words[at] != all[0][at]);
+    let own = all.iter().zip(texts).map(|(words, text)| {
+        let own = (0..words.len()).filter(|at| varies(*at));
+        let own: Vec<&str> = own.map(|at| words[at].as_str()).collect();
+        let own = own.join(" ");
+        // A number alone names nothing.
+        match own.bytes().all(|b| b.is_ascii_digit()) {
+            true => text
+                .trim_matches(|c: char| !c.is_alphanumeric())
+                .to_string(),
+            false => own,
         }
-    };
-    let end = name.find(|c: char| !c.is_ascii_alphanumeric() && !matches!(c, '.' | '-' | '_'));
-    host(&name[..end.unwrap_or(name.len())])
+    });
+    own.collect()
 }
 
-/// The machine of `ssh -p 22 root@web1 cat /proc/slabinfo`.
-fn ssh(command: &str) -> Option<&str> {
-    const WITH_VALUE: &str = "bcDEeFIiJLlmOopQRSWw";
-    let mut words = command
-        .split_whitespace()
-        .skip_while(|word| *word == "sudo");
-    (words.next()? == "ssh").then_some(())?;
-    while let Some(word) = words.next() {
-        match word.strip_prefix('-') {
-            Some(option) if option.len() == 1 && WITH_VALUE.contains(option) => _ = words.next(),
-            Some(_) => {}
-            None => return host(word.rsplit_once('@').map_or(word, |(_, host)| host)),
-        }
-    }
-    None
-}
-
-/// The machine that a log names behind its time: `Aug 6 09:37:21 web1 kernel: `, `2026-11-26T13:01:02+0000 web1 cat[1]: `.
-pub(super) fn of_log(log: &str) -> Option<&str> {
-    let mut words = log.split_whitespace();
+/// The name behind a word for machines: `n1` of `{host="n1"`.
+pub(super) fn named(text: &str) -> Option<&str> {
+    let mut words = text.split(|c: char| !c.is_alphanumeric() && !matches!(c, '.' | '-' | '_'));
+    words.find(|word| is_machine(word))?;
     words
-        .by_ref()
-        .take(3)
-        .find(|word| word.split(':').count() >= 3)?;
-    let name = words.next()?;
-    // The program stands behind it.
-    words.next().filter(|program| program.ends_with(':'))?;
-    host(name)
+        .find(|word| !word.is_empty())
+        .filter(|name| is_name(name))
+}
+
+/// Words for machines.
+const MACHINES: [&str; 16] = [
+    "host",
+    "hostname",
+    "nodename",
+    "node",
+    "server",
+    "servername",
+    "machine",
+    "instance",
+    "instanceid",
+    "vm",
+    "vmname",
+    "computer",
+    "computername",
+    "minion",
+    "fqdn",
+    "statichostname",
+];
+
+/// True for a key or a word whose value is the name of a machine.
+pub(super) fn is_machine(key: &str) -> bool {
+    let letters: String = key.chars().filter(|c| c.is_alphabetic()).collect();
+    MACHINES.contains(&letters.to_ascii_lowercase().as_str())
 }
 
 #[cfg(test)]
@@ -319,57 +317,35 @@ mod tests {
     }
 
     #[test]
-    fn tools_put_labels_before_and_above_lines() {
-        for line in ["web1: x 1", "web1  | x 1", "[web1] x 1", "[web1] out: x 1"] {
-            assert_eq!(before(line), Some(("web1", "x 1")), "{line}");
-        }
-        for line in ["17: x", "x | 1", "two words: 1", "x 1"] {
-            let found = before(line);
-            assert!(found.is_none() || line == "x | 1", "{line} {found:?}");
-        }
-        for line in [
-            "web1 | CHANGED | rc=0 >>",
-            "[1] 09:37:21 [SUCCESS] web1",
-            "==> web1 <==",
-            "== web1 ==",
-            "web1:",
-            "### web1",
+    fn what_differs_is_a_name() {
+        for (pair, own) in [
+            (["on node a1 now", "on node b2 now"], ["a1", "b2"]),
+            (["{host=\"a\"}", "{host=\"b\"}"], ["a", "b"]),
+            (["alpha (good)", "beta"], ["alpha (good)", "beta"]),
+            (["task 1", "task 2"], ["task 1", "task 2"]),
         ] {
-            assert_eq!(above(line, "", ""), Some("web1"), "{line}");
-        }
-        assert_eq!(above("alpha", "----", "----"), Some("alpha"));
-        for line in [
-            "slabtop:",
-            "Output:",
-            "## slabinfo",
-            "kmalloc-64:",
-            "web1",
-            "a web1:",
-        ] {
-            assert_eq!(above(line, "", ""), None, "{line}");
+            let varying = varying(&pair);
+            let found: Vec<&str> = varying.iter().map(String::as_str).collect();
+            let whole = |text: &str| text.replace(['(', ')'], "");
+            assert_eq!(found, own.map(whole), "{pair:?}");
         }
     }
 
     #[test]
-    fn prompts_and_logs_name_machines() {
-        for line in [
-            "root@web1:~# cat x",
-            "[root@web1 ~]# cat x",
-            "web1:~ # cat x",
-            "root@web1:/proc$ cat x",
-            "me@laptop:~$ ssh -p 22 root@web1 cat x",
+    fn files_may_be_named_after_machines() {
+        for (path, expected) in [
+            ("web1.txt", Some("web1")),
+            ("/tmp/slabinfo-db2.json", Some("db2")),
+            ("web-1-before.txt.gz", Some("web-1")),
+            ("n/web1/slabinfo", Some("web1")),
+            ("10.0.0.1.txt", Some("10.0.0.1")),
+            ("file1.txt", None),
+            ("slabinfo.1", None),
+            ("monday.json", None),
+            ("good.txt", None),
+            ("6.1.40.txt", None),
         ] {
-            let command = &line[line.find("cat").unwrap()..];
-            let command = line.find("ssh").map_or(command, |at| &line[at..]);
-            assert_eq!(prompt(line, command), Some("web1"), "{line}");
+            assert_eq!(of_file(path).as_deref(), expected, "{path}");
         }
-        assert_eq!(prompt("# cat x", "cat x"), None);
-        assert_eq!(prompt("root@3f2a1b4c5d6e:/# cat x", "cat x"), None);
-        assert_eq!(of_log("Aug  6 09:37:21 web1 kernel: "), Some("web1"));
-        assert_eq!(
-            of_log("2026-11-26T13:01:02+0000 web1 cat[1]: "),
-            Some("web1")
-        );
-        assert_eq!(of_log("[  1.2] "), None);
     }
 }

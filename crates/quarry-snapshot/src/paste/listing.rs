@@ -10,7 +10,7 @@ use super::facts::Facts;
 use super::head::{self, Head};
 use super::packing::Line;
 use super::table::{self, Row, Words};
-use super::{time, title};
+use super::{time, when};
 
 /// Begin of crash's warnings, which stand among its rows.
 const CRASH: &str = "kmem:";
@@ -203,7 +203,7 @@ impl<'l> Finder<'l> {
             looks_like(open.form, &line.text)
                 && !line.is_logged
                 && !line.text.starts_with(CRASH)
-                && title::of(&line.text).is_none()
+                && when::of(&line.text).is_none()
         });
         match &mut self.open {
             Some(open) if is_broken_row => {

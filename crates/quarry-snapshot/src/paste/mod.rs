@@ -3,11 +3,11 @@
 //!
 //! ```text
 //!   text --> lines without their packing (packing.rs)
-//!        --> parts by machine and by file (parts.rs), as labels of lines, prompts and logs name them (label.rs)
+//!        --> parts by machine and by file (parts.rs), as labels of lines (prefix.rs), prompts, titles and logs (title.rs) name them
 //!        --> logs with the newest line first are turned round (replies.rs)
 //!        --> tables: heads (head.rs), rows (table.rs), where one ends (listing.rs)
 //!        --> facts that the other lines say (facts.rs)
-//!        --> moments, the oldest first by the text's times (time.rs) and titles (title.rs): forms see rows, and nothing of what was around them
+//!        --> moments, the oldest first by the text's times (time.rs) and titles (order.rs, when.rs): forms see rows, and nothing of what was around them
 //! ```
 //!
 //! A table has its rows: what stands elsewhere does not join it. A name that repeats apart from its copy begins a second
@@ -19,13 +19,16 @@ mod facts;
 mod head;
 mod label;
 mod listing;
+mod order;
 mod packing;
 mod parts;
+mod prefix;
 mod refuse;
 mod replies;
 mod table;
 mod time;
 mod title;
+mod when;
 mod wrap;
 
 use std::collections::BTreeMap;
@@ -41,9 +44,11 @@ use crate::page_owner;
 use crate::slabinfo::Slabinfo;
 use crate::snapshot::{Excerpt, Totals};
 
+pub(crate) use label::of_file;
 use listing::{Found, Listing};
+use order::Reading;
 use packing::Line;
-use parts::{Part, Reading};
+use parts::Part;
 use refuse::refuse;
 use table::Row;
 
@@ -77,7 +82,7 @@ pub(crate) fn read(file: &str, text: &str) -> Result<Vec<Moment>, ReportError> {
             *readings = without_tables(part, found);
         }
     }
-    Ok(parts::ordered(each.into_iter().flatten().collect()))
+    Ok(order::ordered(each.into_iter().flatten().collect()))
 }
 
 /// The readings of a part's tables.

@@ -20,6 +20,8 @@ pub(super) struct Line {
     pub(super) log: String,
     /// File that `grep -H` put before it.
     pub(super) file: Option<String>,
+    /// Machine that the JSON around it names.
+    pub(super) host: Option<String>,
 }
 
 impl Line {
@@ -35,6 +37,7 @@ impl Line {
                 self.log.clone()
             },
             file: line.file.or_else(|| self.file.clone()),
+            host: line.host.or_else(|| self.host.clone()),
             ..line
         }
     }
@@ -67,7 +70,33 @@ pub(super) fn lines(text: &str) -> Vec<Line> {
     let mut lines: Vec<Line> = lines.collect();
     unnumber(&mut lines);
     replies::quote(&mut lines);
+    ungrep(&mut lines);
     lines
+}
+
+/// Takes off the numbers that `grep -n` put before some lines of a file: each is more than those above. Numbers of tasks,
+/// as `srun -l` has them, come again.
+fn ungrep(lines: &mut [Line]) {
+    const WORDS_MIN: usize = 4;
+    let number = |line: &Line| -> Option<(u64, usize)> {
+        let (number, rest) = line.text.split_once(':')?;
+        let is_number = !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit());
+        let is_row = rest.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '#' || c == ' ')
+            && rest.split_whitespace().count() >= WORDS_MIN;
+        let number = number.parse().ok().filter(|_| is_number && is_row)?;
+        Some((number, line.text.len() - rest.len()))
+    };
+    let found = lines.iter().map(number);
+    let found = found
+        .enumerate()
+        .filter_map(|(at, number)| Some((at, number?)));
+    let found: Vec<(usize, (u64, usize))> = found.collect();
+    if found.windows(2).any(|pair| pair[0].1.0 >= pair[1].1.0) {
+        return;
+    }
+    for (at, (_, end)) in found {
+        lines[at].text = lines[at].text[end..].trim().to_string();
+    }
 }
 
 /// Takes off the numbers that `cat -n`, `nl`, `less -N` and `grep -n` put before lines: several lines on end have them, each
@@ -127,6 +156,12 @@ pub(super) fn each(text: &str) -> impl Iterator<Item = String> {
 }
 
 fn unpacked(number: usize, line: &str) -> Line {
+    if let Some((host, rest)) = coded::host_of(line) {
+        return Line {
+            host: Some(host.to_string()),
+            ..unpacked(number, rest)
+        };
+    }
     let line = spaced(line);
     let (line, depth) = unquoted(&line);
     let (logged, is_logged) = unlogged(line);
@@ -134,6 +169,10 @@ fn unpacked(number: usize, line: &str) -> Line {
     let (line, more) = unquoted(logged);
     let (line, file) = unnamed(line);
     let line = cells(line);
+    let (host, line) = match coded::host_of(&line) {
+        Some((host, line)) => (Some(host.to_string()), line),
+        None => (None, &*line),
+    };
     Line {
         number,
         text: ungrouped(line.trim().trim_matches('`').trim()),
@@ -141,6 +180,7 @@ fn unpacked(number: usize, line: &str) -> Line {
         depth: depth + more,
         log: log.to_string(),
         file: file.map(str::to_string),
+        host,
     }
 }
 
@@ -289,10 +329,16 @@ fn is_stamp(text: &str) -> bool {
         || caller
         || text
             .split_whitespace()
-            .any(|word| word.matches(':').count() == 2)
+            .any(|word| word.matches(':').count() == 2 && is_clock(word))
 }
 
-/// Without the file that `grep -H`, and the number that `grep -n`, put before a line; and the file.
+/// True for digits and marks of a time; addresses of IPv6 have letters.
+fn is_clock(word: &str) -> bool {
+    word.bytes()
+        .all(|b| b.is_ascii_digit() || b":.,+-TZ".contains(&b))
+}
+
+/// Without the file, and the number, that `grep -Hn` puts before a line; and the file.
 fn unnamed(line: &str) -> (&str, Option<&str>) {
     let named = |word: &str| {
         let files = ["slabinfo", "slabtop", "vmstat", "meminfo"];
@@ -304,11 +350,9 @@ fn unnamed(line: &str) -> (&str, Option<&str>) {
         }
         _ => (line, None),
     };
-    let numbered = line.split_once(':').filter(|(number, rest)| {
-        !number.is_empty()
-            && number.bytes().all(|b| b.is_ascii_digit())
-            && rest.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '#' || c == ' ')
-            && rest.split_whitespace().count() > 3
+    // `grep -Hn` has the number behind the file.
+    let numbered = line.split_once(':').filter(|(number, _)| {
+        file.is_some() && !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit())
     });
     (numbered.map_or(line, |(_, rest)| rest), file)
 }

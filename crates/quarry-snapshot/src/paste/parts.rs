@@ -1,9 +1,7 @@
-//! Parts of a text by machine and by file, and the order of their readings.
+//! Parts of a text by machine and by file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-
-use serde_json::json;
 
 use crate::forms::{Form, Moment};
 use crate::machine;
@@ -11,15 +9,17 @@ use crate::machine;
 use super::facts::{self, Facts};
 use super::head::{self, Head};
 use super::label::{self, Told};
+use super::order::Reading;
 use super::packing::Line;
+use super::prefix::Prefixes;
 use super::table;
-use super::time::{self, Time};
-use super::title::Title;
+use super::time;
+use super::title::{self, Title};
 
 /// More parts have their own lines alone: copies of others would be too many.
 const SHARING_MAX: usize = 64;
-/// Rows that make words before them a label, where other text looks like such rows.
-const ROWS_MIN: usize = 3;
+/// Lines above a table among which its title is looked for.
+const TITLE_LINES: usize = 6;
 
 /// Lines of one machine, and of one file if the text has several.
 #[derive(Debug, Default)]
@@ -35,7 +35,17 @@ pub(super) struct Part {
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     host: Option<String>,
+    /// The machine that a line above says, which counts if nothing else tells of several.
+    said: Option<String>,
     file: Option<String>,
+}
+
+/// Lines without the labels before them.
+struct Placed {
+    lines: Vec<Line>,
+    places: Vec<Place>,
+    /// True for rows and heads.
+    tables: Vec<bool>,
 }
 
 /// Machine and file of a part; names of files that differ by their kind are the same.
@@ -43,7 +53,11 @@ type Key = (Option<String>, Option<Told>);
 
 /// Parts a text by what tools, prompts and logs say of its lines. Without two machines or files there is one part.
 pub(super) fn of(lines: Vec<Line>) -> Vec<Part> {
-    let (lines, mut places) = placed(lines);
+    let Placed {
+        lines,
+        mut places,
+        tables,
+    } = placed(lines);
     let has_place = |place: &Place| *place != Place::default();
     if !places.iter().any(has_place) {
         return vec![Part {
@@ -51,7 +65,6 @@ pub(super) fn of(lines: Vec<Line>) -> Vec<Part> {
             ..Part::default()
         }];
     }
-    let tables: Vec<bool> = lines.iter().map(is_table).collect();
     let of_tables = |of: fn(&Place) -> Option<&str>| -> BTreeSet<String> {
         let said = places
             .iter()
@@ -61,7 +74,12 @@ pub(super) fn of(lines: Vec<Line>) -> Vec<Part> {
             .map(str::to_string)
             .collect()
     };
-    let hosts = of_tables(|place| place.host.as_deref());
+    let mut hosts = of_tables(|place| place.host.as_deref());
+    let said = of_tables(|place| place.said.as_deref());
+    let are_said = hosts.len() < 2 && said.len() > 1;
+    if are_said || hosts.is_empty() {
+        hosts = said;
+    }
     let files = of_tables(|place| place.file.as_deref());
     let are_files = files
         .iter()
@@ -70,6 +88,10 @@ pub(super) fn of(lines: Vec<Line>) -> Vec<Part> {
         .len()
         > 1;
     for place in &mut places {
+        if are_said {
+            place.host = place.said.take();
+        }
+        place.said = None;
         if hosts.len() < 2 {
             place.host = hosts.first().cloned();
         }
@@ -122,83 +144,178 @@ pub(super) fn of(lines: Vec<Line>) -> Vec<Part> {
     parts.into_iter().map(|(_, part)| part).collect()
 }
 
-/// The lines without the labels before them, and their places.
-fn placed(lines: Vec<Line>) -> (Vec<Line>, Vec<Place>) {
-    let labels = labels(&lines);
-    let (mut above, mut places) = (Place::default(), Vec::with_capacity(lines.len()));
-    let mut last = String::new();
+/// Takes the labels before lines off, and finds the place of each line.
+fn placed(lines: Vec<Line>) -> Placed {
+    let prefixes = Prefixes::of(&lines);
+    let (mut own, mut tables) = (Vec::new(), Vec::new());
     let mut plain = Vec::with_capacity(lines.len());
-    let mut rest = lines.into_iter().peekable();
-    while let Some(line) = rest.next() {
-        let next = rest.peek().map_or("", |line| line.text.as_str());
-        let found = label::before(&line.text).filter(|(label, _)| labels.contains(*label));
-        let (line, own) = match found {
-            Some((label, rest)) => (line.cut(rest), Some(label.to_string())),
-            None => (line, None),
-        };
+    for (at, line) in lines.into_iter().enumerate() {
+        let cut = prefixes.cut(at, &line);
+        let is_cut = cut.as_ref().is_some_and(|cut| cut.is_table);
+        let (line, label) = cut.map_or((line, None), |cut| (cut.line, Some(cut.label)));
+        tables.push(is_cut || is_table(&line));
+        own.push(label);
+        plain.push(line);
+    }
+    let names = names(&plain, &tables);
+    let (mut above, mut places) = (Place::default(), Vec::with_capacity(plain.len()));
+    let (mut stays, mut asks) = (false, false);
+    for (at, line) in plain.iter().enumerate() {
         // A head of slabinfo begins as a prompt does.
-        if own.is_none() && head::of(&line.text).is_none() {
+        if own[at].is_none() && head::of(&line.text).is_none() {
+            let command = facts::command(&line.text);
+            let title = label_above(&plain, at).filter(|_| !names.contains_key(&at));
             // A title of Markdown begins as a prompt does, too.
-            if let Some(title) = label::above(&line.text, &last, next) {
+            if let Some(title) = title {
                 above.name(title, line.text.starts_with("==>"));
-            } else if let Some(command) = facts::command(&line.text) {
-                let host = label::prompt(&line.text, command).map(machine::short_host);
-                above = Place {
-                    host: host.or(above.host),
-                    file: None,
-                };
+            } else if let Some(command) = command {
+                let host = title::prompt(&line.text, command).map(machine::short_host);
+                if host.is_some() && host != above.host {
+                    above.said = None;
+                }
+                above.host = host.or(above.host);
+                above.file = above.file.filter(|_| stays);
+                asks = title::asks_name(command);
+            } else if !line.text.is_empty() && !tables[at] {
+                let name = Some(line.text.as_str()).filter(|name| asks && label::is_name(name));
+                let name = name
+                    .and_then(machine::host)
+                    .or_else(|| title::said(&line.text));
+                let name = name.map(machine::short_host);
+                above.said = name
+                    .or_else(|| machine::host_of_uname(&line.text))
+                    .or(above.said);
+                asks = false;
+            }
+            if let Some(name) = names.get(&at) {
+                stays = name.is_command;
+                match name.is_machine {
+                    true => above.host = Some(machine::short_host(&name.name)),
+                    false => above.file = Some(name.name.clone()),
+                }
             }
         }
         let mut place = above.clone();
-        if let Some(host) = label::of_log(&line.log) {
+        if let Some(host) = title::of_log(&line.log) {
             place.host = Some(machine::short_host(host));
         }
-        if let Some(own) = own {
-            place.name(&own, false);
+        if let Some(host) = &line.host {
+            place.name(host, false);
+        }
+        if let Some(Some(own)) = &own[at] {
+            place.name(own, false);
         }
         if line.file.is_some() {
             place.file = line.file.clone();
         }
         places.push(place);
-        last.clone_from(&line.text);
-        plain.push(line);
     }
-    (plain, places)
+    Placed {
+        lines: plain,
+        places,
+        tables,
+    }
+}
+
+/// The label that a line puts above those behind it.
+fn label_above(lines: &[Line], at: usize) -> Option<&str> {
+    let text = |at: Option<usize>| {
+        at.and_then(|at| lines.get(at))
+            .map_or("", |line| line.text.as_str())
+    };
+    title::above(
+        &lines[at].text,
+        text(at.checked_sub(1)),
+        text(at.checked_add(1)),
+    )
+}
+
+/// The name of what is below a line, by which the line differs from others.
+struct Named {
+    name: String,
+    /// True for a machine; others may be.
+    is_machine: bool,
+    is_command: bool,
+}
+
+/// Names in commands and titles above tables: words by which those differ that are alike otherwise.
+fn names(lines: &[Line], tables: &[bool]) -> BTreeMap<usize, Named> {
+    let mut shapes: BTreeMap<String, Vec<(usize, Title, bool)>> = BTreeMap::new();
+    let mut add = |at: usize, title: Title, is_known: bool| {
+        let alike = shapes.entry(title.shape.clone()).or_default();
+        alike.push((at, title, is_known));
+    };
+    for (at, line) in lines.iter().enumerate() {
+        if !tables[at] && head::of(&line.text).is_none() {
+            let command = facts::command(&line.text);
+            // A prompt that names a machine is no part of what its commands differ by.
+            let text = command.filter(|command| title::prompt(&line.text, command).is_some());
+            let text = text.unwrap_or(&line.text);
+            if let Some(title) = title::outer(text, command.is_some()) {
+                add(at, title, false);
+            }
+            continue;
+        }
+        let is_first = at > 0 && tables[at] && !tables[at - 1];
+        let above = (0..at)
+            .rev()
+            .take_while(|at| !tables[*at])
+            .filter(|at| !lines[*at].text.is_empty());
+        let title = above.take(TITLE_LINES).find_map(|at| {
+            let title = title::title(&lines[at].text)?;
+            (facts::command(&lines[at].text).is_none() || title.shape.starts_with('#'))
+                .then_some((at, title))
+        });
+        if let Some((at, title)) = title.filter(|_| is_first) {
+            add(at, title, label_above(lines, at).is_some());
+        }
+    }
+    let mut names = BTreeMap::new();
+    for alike in shapes.into_values() {
+        let texts: BTreeSet<&str> = alike
+            .iter()
+            .map(|(_, title, _)| title.text.as_str())
+            .collect();
+        let texts: Vec<&str> = texts.into_iter().collect();
+        if texts.len() < 2 || alike.iter().all(|(_, _, is_known)| *is_known) {
+            continue;
+        }
+        let own = label::varying(&texts);
+        for (at, title, _) in &alike {
+            let own = texts
+                .iter()
+                .position(|text| *text == title.text)
+                .map(|at| own[at].clone());
+            // A word more, such as `-t`, is no name.
+            if let Some(name) = own.filter(|name| label::is_name(&name.replace(' ', "-"))) {
+                let (is_machine, is_command) = (title.is_machine, title.is_command);
+                names.insert(
+                    *at,
+                    Named {
+                        name,
+                        is_machine,
+                        is_command,
+                    },
+                );
+            }
+        }
+    }
+    names
 }
 
 impl Place {
     /// Takes a label: of a file, of a moment, or of a machine.
     fn name(&mut self, label: &str, is_file: bool) {
+        if !is_file && label.bytes().all(|b| b.is_ascii_digit()) {
+            // srun numbers tasks, which may be on one machine.
+            self.file = Some(format!("task-{label}"));
+            return;
+        }
         match is_file || label::told(label).words.is_empty() {
             true => self.file = Some(label.to_string()),
             false => self.host = Some(machine::short_host(label)),
         }
     }
-}
-
-/// Labels that stand before rows or heads of tables.
-fn labels(lines: &[Line]) -> BTreeSet<String> {
-    let mut found = BTreeSet::new();
-    let mut rows: BTreeMap<&str, usize> = BTreeMap::new();
-    for line in lines {
-        let Some((label, rest)) = label::before(&line.text) else {
-            continue;
-        };
-        if found.contains(label) {
-            continue;
-        }
-        let line = line.cut(rest);
-        if is_table(&line) {
-            found.insert(label.to_string());
-        } else if is_row(&line.text, &[Form::Crash, Form::Vmstat, Form::Oom]) {
-            let count = rows.entry(label).or_default();
-            *count += 1;
-            if *count >= ROWS_MIN {
-                found.insert(label.to_string());
-            }
-        }
-    }
-    found
 }
 
 /// True for a row or a head of a table, and for a line of meminfo.
@@ -251,176 +368,6 @@ impl Part {
     }
 }
 
-/// A reading of a text, with what tells its order.
-pub(super) struct Reading {
-    pub(super) moment: Moment,
-    pub(super) host: Option<String>,
-    pub(super) file: Option<String>,
-    /// Number of times that its first row is quoted.
-    pub(super) depth: usize,
-    /// Times that it may be of, the best first.
-    pub(super) times: Vec<Time>,
-    pub(super) title: Option<Title>,
-    /// Boots that the text has before it.
-    pub(super) boot: usize,
-}
-
-/// The moments of readings: those of a machine beside each other, the oldest first.
-pub(super) fn ordered(readings: Vec<Reading>) -> Vec<Moment> {
-    type Machine = (Option<String>, Option<String>);
-    let mut machines: Vec<(Machine, Vec<(Told, Reading)>)> = Vec::new();
-    for reading in readings {
-        let said = reading.file.as_deref().map(label::told).unwrap_or_default();
-        let words = reading.file.as_ref().map(|_| said.words.clone());
-        let machine = (reading.host.clone(), words);
-        match machines.iter_mut().find(|(known, _)| *known == machine) {
-            Some((_, of_it)) => of_it.push((said, reading)),
-            None => machines.push((machine, vec![(said, reading)])),
-        }
-    }
-    let files: BTreeSet<_> = machines
-        .iter()
-        .filter_map(|((_, words), _)| words.clone())
-        .collect();
-    let mut moments = Vec::new();
-    for (_, mut of_it) in machines {
-        let name = of_it.iter().find_map(|(_, reading)| reading.file.clone());
-        let by = sort(&mut of_it);
-        let differ = |of: fn(&Reading) -> bool, other: fn(&Reading, &Reading) -> bool| {
-            let mut pairs = of_it.windows(2);
-            of_it.iter().all(|(_, reading)| of(reading))
-                && pairs.any(|pair| other(&pair[0].1, &pair[1].1))
-        };
-        let boots = differ(|_| true, |one, other| one.boot != other.boot);
-        let sides = differ(
-            |reading| reading.title.as_ref().is_some_and(|title| title.is_side),
-            |one, other| one.title != other.title,
-        );
-        for (_, mut reading) in of_it {
-            if boots {
-                let boot = format!("boot {} of the text", reading.boot);
-                reading.moment.insert("boot_id".to_string(), json!(boot));
-            }
-            if let Some(title) = reading.title.filter(|_| sides) {
-                reading
-                    .moment
-                    .insert("listed_in".to_string(), json!(title.text));
-            }
-            if let Some(host) = reading.host {
-                reading.moment.insert("host".to_string(), json!(host));
-            }
-            if let Some(file) = name.as_ref().filter(|_| files.len() > 1) {
-                reading.moment.insert("listed_in".to_string(), json!(file));
-            }
-            if let Some(by) = by {
-                reading.moment.insert("ordered_by".to_string(), json!(by));
-            }
-            moments.push(reading.moment);
-        }
-    }
-    moments
-}
-
-/// Dates that can be read in two ways.
-const UNCLEAR: &str =
-    "their places in it: its dates have the day or the month first, and none of them tells";
-
-/// Sorts readings of one machine by what the text says of their times, if it does; returns by what.
-fn sort(readings: &mut [(Told, Reading)]) -> Option<&'static str> {
-    let first = readings.first()?.0.times.len();
-    let are_several = |readings: &[(Told, Reading)],
-                       told: fn(&(Told, Reading)) -> Option<&Told>| {
-        let all: Option<Vec<&Told>> = readings.iter().map(told).collect();
-        let all = all.unwrap_or_default();
-        let are_alike = |pair: &[&Told]| pair[0].words == pair[1].words;
-        all.windows(2).all(are_alike) && all.windows(2).any(|pair| pair[0].times != pair[1].times)
-    };
-    if are_several(readings, |(said, _)| Some(said))
-        && readings.iter().all(|(said, _)| said.times.len() == first)
-    {
-        readings.sort_by(|(one, _), (other, _)| one.times.cmp(&other.times));
-        return Some("the names that they stand under");
-    }
-    let mut is_unclear = false;
-    for kind in [Time::is_date, Time::is_in_year, Time::is_boot, Time::is_ago] {
-        match sort_by_time(readings, kind) {
-            Some(true) => return Some("the times that it has"),
-            Some(false) => is_unclear = true,
-            None => {}
-        }
-    }
-    fn title((_, reading): &(Told, Reading)) -> Option<&Told> {
-        Some(&reading.title.as_ref()?.told)
-    }
-    if are_several(readings, title) {
-        readings.sort_by(|one, other| {
-            let times = [one, other].map(|of| title(of).map(|told| &told.times));
-            times[0].cmp(&times[1])
-        });
-        return Some("the titles that they stand under");
-    }
-    let differ = |of: fn(&Reading) -> usize| {
-        let mut pairs = readings.windows(2);
-        pairs.any(|pair| of(&pair[0].1) != of(&pair[1].1))
-    };
-    if differ(|reading| reading.depth) {
-        readings.sort_by_key(|(_, reading)| std::cmp::Reverse(reading.depth));
-        return Some("their quotes: what a reply quotes, or has below it, is older");
-    }
-    if differ(|reading| reading.boot) {
-        readings.sort_by_key(|(_, reading)| reading.boot);
-        return Some("the boots that it tells of");
-    }
-    is_unclear.then_some(UNCLEAR)
-}
-
-/// Sorts readings that all have a time of a kind; false if such times can be read in two ways, `None` if they do not tell.
-fn sort_by_time(readings: &mut [(Told, Reading)], kind: fn(&Time) -> bool) -> Option<bool> {
-    const HALF_YEAR_S: f64 = 183.0 * 86_400.0;
-    let times = readings
-        .iter()
-        .map(|(_, reading)| reading.times.iter().copied().find(kind));
-    let times: Vec<Time> = times.collect::<Option<_>>()?;
-    let (first, last) = (*times.first()?, *times.last()?);
-    // A boot's seconds are no other's.
-    let boot = readings[0].1.boot;
-    if kind(&Time::Boot(0.0)) && readings.iter().any(|(_, reading)| reading.boot != boot) {
-        return None;
-    }
-    let order = |is_day_first: bool| -> Option<(Vec<usize>, f64)> {
-        let first = first.with(is_day_first);
-        let since = |time: &Time| first.until(time.with(is_day_first));
-        let since: Vec<f64> = times.iter().map(since).collect::<Option<_>>()?;
-        let most = since
-            .iter()
-            .fold(0.0_f64, |most, time| most.max(time.abs()));
-        let mut order: Vec<usize> = (0..times.len()).collect();
-        order.sort_by(|one, other| since[*one].total_cmp(&since[*other]));
-        Some((order, most))
-    };
-    let ((order, most), other) = (order(true)?, order(false)?);
-    // December's logs without a year come before January's.
-    let wraps = matches!(last, Time::InYear(_)) && most > HALF_YEAR_S;
-    if most == 0.0 || wraps {
-        return None;
-    }
-    if other.0 != order {
-        return Some(false);
-    }
-    for ((_, reading), time) in readings.iter_mut().zip(times) {
-        if let Time::Date(seconds) = time {
-            let seconds = json!(seconds);
-            reading.moment.insert("unix_time_s".to_string(), seconds);
-        }
-        reading.times = vec![time.with(true)];
-    }
-    readings.sort_by(|(_, one), (_, other)| {
-        let later = one.times[0].until(other.times[0]);
-        0.0_f64.total_cmp(&later.unwrap_or(0.0))
-    });
-    Some(true)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -462,6 +409,23 @@ mod tests {
                 "me@pc:~$ ssh web1 cat /proc/slabinfo",
                 "me@pc:~$ ssh root@web2 cat /proc/slabinfo",
             ],
+            [
+                "me@pc:~$ gcloud compute ssh web1 --command \"cat x\"",
+                "me@pc:~$ gcloud compute ssh web2 --command \"cat x\"",
+            ],
+            [
+                "$ oc debug node/web1 -- cat x",
+                "$ oc debug node/web2 -- cat x",
+            ],
+            ["$ vagrant ssh web1\n$ cat x", "$ vagrant ssh web2\n$ cat x"],
+            // What may be of different machines.
+            ["$ docker exec web1 cat x", "$ docker exec web2 cat x"],
+            ["h3. web1\n{noformat}", "h3. web2\n{noformat}"],
+            ["$ hostname\nweb1\n$ cat x", "$ hostname\nweb2\n$ cat x"],
+            ["NODENAME: web1", "NODENAME: web2"],
+            ["On server web1:", "On server web2:"],
+            ["Linux web1 6.1.0 #1", "Linux web2 6.1.0 #1"],
+            ["web1 (good):", "web2 (good):"],
         ] {
             assert_eq!(named(pair), ["web1", "web2"], "{pair:?}");
         }
@@ -473,6 +437,11 @@ mod tests {
             ["slabtop:", "slabinfo:"],
             ["root@web1:~# cat x", "root@web1:~# cat y"],
             ["", "root@web1:~# cat y"],
+            ["root@web1:/tmp# cat x", "root@web1:/# cat x"],
+            ["$ slabtop -o -s c", "$ slabtop -o -s a"],
+            ["$ cat x", "$ sleep 60; cat x"],
+            ["joe wrote:", "ann wrote:"],
+            ["Here is one:", "And then this was it:"],
         ] {
             assert_eq!(named(pair).len(), 1, "{pair:?}");
         }

@@ -1,7 +1,7 @@
 //! Logs and mails that have the newest first: logs are turned round, and lines below a reply count as quoted.
 
 use super::packing::Line;
-use super::{head, parts, table, time, title};
+use super::{head, parts, table, time, when};
 
 /// Counts what mailers quoted without a mark as quoted.
 pub(super) fn quote(lines: &mut [Line]) {
@@ -15,7 +15,7 @@ pub(super) fn turn(lines: &mut [Line]) {
     let mut rest = lines;
     while !rest.is_empty() {
         let is_of_log =
-            |line: &&Line| line.is_logged || line.text.is_empty() || title::is_boot(&line.text);
+            |line: &&Line| line.is_logged || line.text.is_empty() || when::is_boot(&line.text);
         let count = rest.iter().take_while(is_of_log).count();
         let (log, behind) = rest.split_at_mut(count.max(1));
         if is_turned(log) {

@@ -1,575 +1,380 @@
-//! Lines above tables that say of which moment they are: by a date, by words such as `3 days ago`, `after a week:` or
-//! `Day 5:`, or by a boot or a kernel.
+//! Lines that name what is below them, or whose they are: titles, prompts, commands that run on another machine, logs.
 
-use super::dates;
-use super::label::{self, Told};
-use super::time::{self, DAY_S, Time};
+use crate::machine::host;
 
-/// More words are a sentence.
-const WORDS_MAX: usize = 7;
+use super::label::{KINDS, is_address, is_machine, is_name, told};
 
-/// Seconds of units of time, by the beginnings of their names.
-const UNITS: [(&[&str], f64); 7] = [
-    (&["s", "sec", "second", "sekunde"], 1.0),
-    (&["m", "min", "minute"], 60.0),
-    (&["h", "hr", "hour", "stunde"], 3600.0),
-    (&["d", "day", "tag"], 86_400.0),
-    (&["w", "wk", "week", "woche"], 604_800.0),
-    (&["mo", "mon", "month", "monat"], 2_629_800.0),
-    (&["y", "yr", "year", "jahr"], 31_557_600.0),
-];
-const NUMBERS: [&str; 13] = [
-    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten",
-    "eleven", "twelve",
-];
-const ORDINALS: [&str; 11] = [
-    "zeroth", "first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth",
-    "tenth",
-];
-/// Words that say nothing of a moment.
-const FILLERS: [&str; 34] = [
-    "the", "my", "our", "this", "that", "with", "of", "for", "about", "around", "some", "only",
-    "just", "right", "at", "on", "in", "it", "is", "was", "has", "been", "and", "system",
-    "machine", "server", "host", "box", "more", "approx", "from", "still", "here", "been",
-];
-/// Words for the first of several moments.
-const STARTS: [&str; 9] = [
-    "initially",
-    "initial",
-    "originally",
-    "original",
-    "baseline",
-    "earlier",
-    "start",
-    "begin",
-    "beginning",
-];
-const KERNELS: [&str; 3] = ["kernel", "linux", "release"];
-/// Words for things that are posted, and numbered.
-const POSTS: [&str; 9] = [
-    "comment", "update", "reply", "post", "message", "output", "reading", "part", "#",
-];
-/// Words for what need not be the same machine, or kernel.
-const SIDES: [&str; 22] = [
-    "good",
-    "bad",
-    "working",
-    "broken",
-    "healthy",
-    "unhealthy",
-    "leaking",
-    "leaky",
-    "affected",
-    "unaffected",
-    "patched",
-    "unpatched",
-    "vanilla",
-    "stock",
-    "mainline",
-    "kernel",
-    "upgrade",
-    "upgraded",
-    "upgrading",
-    "downgrade",
-    "downgraded",
-    "updating",
-];
+/// The machine that a line says the text behind it is of: `Hostname: web1`, `NODENAME: web1`, `On server web1:`,
+/// `Starting pod/web1-debug ...`.
+pub(super) fn said(line: &str) -> Option<&str> {
+    const WORDS_MAX: usize = 12;
+    let plain = |c: char| c.is_whitespace() || "*-`\"'=#<>.:,()".contains(c);
+    let line = line.trim_matches(plain);
+    let words: Vec<&str> = line.split_whitespace().take(WORDS_MAX + 1).collect();
+    let name = if let Some((key, value)) = line.split_once([':', '=']) {
+        let value = value.trim_matches(plain);
+        Some(value).filter(|value| is_machine(key) && !value.contains(char::is_whitespace))
+    } else if words.len() > WORDS_MAX {
+        None
+    } else if let [.., "on" | "On" | "from" | "From" | "of" | "Of", kind, name] = words.as_slice()
+        && is_machine(kind)
+    {
+        Some(*name)
+    } else {
+        let pod = line
+            .strip_prefix("Starting pod/")?
+            .split_whitespace()
+            .next()?;
+        Some(pod.strip_suffix("-debug").unwrap_or(pod))
+    };
+    name.filter(|name| is_name(name)).and_then(host)
+}
 
-/// Words above a table.
+/// The machine that a command asked for prints: `hostname`, `uname -n`.
+pub(super) fn asks_name(command: &str) -> bool {
+    let mut words = command.split(|c: char| c.is_whitespace() || matches!(c, ';' | '&'));
+    words.any(|word| matches!(word, "hostname" | "/etc/hostname" | "hostnamectl"))
+        || command.contains("uname -n")
+}
+
+/// A line that may name what is below it, to be compared with others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Title {
+    /// Titles of one shape are compared.
+    pub(super) shape: String,
     pub(super) text: String,
-    pub(super) told: Told,
-    /// True if another title need not be of the same machine, or kernel.
-    pub(super) is_side: bool,
+    /// True if what differs is a machine's name, as of a command that runs there.
+    pub(super) is_machine: bool,
+    pub(super) is_command: bool,
 }
 
-/// A boot that a line tells of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reboot {
-    /// What stands below was before it.
-    Before,
-    /// What stands below was after it.
-    After,
-}
-
-/// What a line says of the table below.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Said {
-    pub(super) time: Option<Time>,
-    pub(super) title: Option<Title>,
-    pub(super) release: Option<String>,
-    pub(super) reboot: Option<Reboot>,
-}
-
-/// What a word says.
-enum Word {
-    Number(f64),
-    /// Seconds of a unit.
-    Unit(f64),
-    /// Seconds of a number with a unit: `3d`.
-    Span(f64),
-    Clock(f64),
-    Ago,
-    /// One unit ago.
-    Last,
-    /// Days before today.
-    Back(f64),
-    Up,
-    After,
-    Boot,
-    Other,
-}
-
-/// Reads a line that is no row and no message of a log.
-pub(super) fn of(line: &str) -> Option<Said> {
-    let mut said = Said {
-        reboot: is_boot(line).then_some(Reboot::After),
-        ..Said::default()
+/// A command that prints a table, as far as it names a place: `kubectl debug node/web1 -- cat`, `$ vagrant ssh web1 -c "cat`.
+pub(super) fn outer(line: &str, is_command: bool) -> Option<Title> {
+    const READERS: [&str; 20] = [
+        "cat", "sudo", "head", "tail", "grep", "slabtop", "vmstat", "slabinfo", "dmesg", "less",
+        "more", "awk", "sort", "bash", "sh", "chroot", "kmem", "watch", "zcat", "uname",
+    ];
+    // Behind these words is the name of a machine, or of a container, which may be on the same.
+    const VERBS: [&str; 10] = [
+        "ssh",
+        "debug",
+        "shell",
+        "node-shell",
+        "start-session",
+        "console",
+        "rsh",
+        "mosh",
+        "exec",
+        "attach",
+    ];
+    const WORDS_MAX: usize = 40;
+    let all: Vec<&str> = line.split_whitespace().take(WORDS_MAX).collect();
+    let is_reader = |word: &&str| {
+        let word = word.trim_matches(['"', '\'', '`']);
+        READERS.contains(&word.rsplit('/').next().unwrap_or_default())
     };
-    let count = line.split_whitespace().count();
-    let date = time::of_line(line);
-    said.time = date.or_else(|| uptime(line));
-    if said.time.is_none() && count <= time::WORDS_MAX {
-        said.time = in_words(line);
-    }
-    if count <= WORDS_MAX {
-        let plain = plain(line);
-        let has_colon = is_title(line);
-        if has_colon || plain.len() <= 3 {
-            said.reboot = said.reboot.or_else(|| reboot(&plain));
-        }
-        let is_known = |word: &String| {
-            let is_of = |names: &[&str]| names.contains(&word.as_str());
-            is_of(&FILLERS) || is_of(&SIDES) || is_of(&KERNELS) || is_release(word, true)
-        };
-        if date.is_none() && !plain.is_empty() && (has_colon || plain.iter().all(is_known)) {
-            said.release = release(&plain);
-            said.title = titled(line, &plain, said.release.is_some());
-        } else if plain
-            .first()
-            .is_some_and(|word| POSTS.contains(&word.as_str()))
-        {
-            said.title = titled(line, &plain, false);
-        }
-    }
-    (said != Said::default()).then_some(said)
-}
-
-/// True for `web1:`, `== web1 ==` and others like them.
-fn is_title(line: &str) -> bool {
-    let marks = ["==", "##", "**", "--"];
-    line.ends_with(':') || marks.iter().any(|mark| line.starts_with(mark))
-}
-
-/// The words of a line in small letters, without marks.
-fn plain(line: &str) -> Vec<String> {
-    let words = line.split(|c: char| c.is_whitespace() || ",;".contains(c));
-    let words = words.map(|word| {
-        word.trim_matches(|c: char| "()[]<>*_=\"'`:.!#~+-–|•·".contains(c))
-            .to_lowercase()
-    });
-    words.filter(|word| !word.is_empty()).collect()
-}
-
-/// True for the lines that journalctl puts between boots.
-pub(super) fn is_boot(line: &str) -> bool {
-    let inside = line
-        .strip_prefix("-- ")
-        .and_then(|line| line.strip_suffix(" --"));
-    inside.is_some_and(|inside| inside == "Reboot" || inside.starts_with("Boot "))
-}
-
-fn reboot(words: &[String]) -> Option<Reboot> {
-    let has = |names: &[&str]| words.iter().any(|word| names.contains(&word.as_str()));
-    has(&["reboot", "rebooted", "rebooting"]).then_some(())?;
-    match () {
-        () if has(&["before", "pre", "prior", "until"]) => Some(Reboot::Before),
-        () if has(&["after", "post", "rebooted", "fresh", "freshly", "since"]) => {
-            Some(Reboot::After)
-        }
-        () => None,
-    }
-}
-
-/// The release that a title names: `bad kernel 6.1.50:`.
-fn release(words: &[String]) -> Option<String> {
-    let names_kernel = words.iter().any(|word| KERNELS.contains(&word.as_str()));
-    let found = words.iter().find(|word| is_release(word, names_kernel))?;
-    Some(numbered(found).to_string())
-}
-
-/// `linux-6.1.50` and `v6.1.50` without what is before the number.
-fn numbered(word: &str) -> &str {
-    let word = word.strip_prefix("linux-").unwrap_or(word);
-    word.strip_prefix('v').unwrap_or(word)
-}
-
-/// True for a release of a kernel; it has three numbers, or two if a kernel is named. Addresses have four.
-fn is_release(word: &str, names_kernel: bool) -> bool {
-    let word = numbered(word);
-    let end = word.find(|c: char| !c.is_ascii_digit() && c != '.');
-    let (numbers, rest) = word.split_at(end.unwrap_or(word.len()));
-    let mut parts = numbers.split('.');
-    let major = parts.next().and_then(|part| part.parse::<u32>().ok());
-    let others: Vec<&str> = parts.collect();
-    (2..=9).contains(&major.unwrap_or(0))
-        && (others.len() == 2 || others.len() == 1 && names_kernel)
-        && others.iter().all(|part| (1..=3).contains(&part.len()))
-        && (rest.is_empty() || rest.starts_with(['-', '+', '_', '~']))
-}
-
-/// The title that words are, if they tell a moment or a side.
-fn titled(line: &str, words: &[String], has_release: bool) -> Option<Title> {
-    let has = |names: &[&str]| words.iter().any(|word| names.contains(&word.as_str()));
-    let is_side = !has_release && has(&SIDES);
-    let is_post = |word: &String| POSTS.contains(&word.as_str());
-    let number = |word: &String| {
-        let is_start = STARTS.contains(&word.as_str());
-        let ordinal = ORDINALS.iter().position(|name| word == name);
-        let numbered = ["st", "nd", "rd", "th"]
-            .iter()
-            .find_map(|end| word.strip_suffix(end)?.parse::<usize>().ok());
-        match ordinal.or(numbered) {
-            _ if is_start => "first".to_string(),
-            Some(number) => number.to_string(),
-            None => word.clone(),
-        }
-    };
-    // Of a comment its number tells; names follow.
-    let of_post = words
+    let reader = all.iter().position(is_reader);
+    let is_known =
+        line.contains("/proc/") || line.contains("slabtop") || line.contains("vmstat -m");
+    (is_command || reader.is_some() && is_known).then_some(())?;
+    let outer = &all[..reader.unwrap_or(all.len())];
+    let from = outer
         .iter()
-        .position(is_post)
-        .and_then(|at| words.get(at + 1));
-    let of_post = of_post.filter(|word| word.bytes().all(|b| b.is_ascii_digit()));
-    let mut told = match of_post {
-        Some(number) => label::told(number),
-        None => {
-            let words = words
-                .iter()
-                .filter(|word| !is_filler(word) && !is_post(word));
-            label::told(&words.map(number).collect::<Vec<_>>().join("-"))
-        }
-    };
-    if has_release {
-        told.times.clear();
-    } else if told.times.is_empty() {
-        told = dated(&words.join("-")).unwrap_or(told);
-    }
-    // What it was before or after may be said in other words.
-    if has(&["before", "after", "now", "later", "earlier"]) {
-        told.words.clear();
-    }
-    (is_side || !told.times.is_empty()).then(|| Title {
-        text: line
-            .trim_matches(|c: char| "=#*-: ".contains(c))
-            .to_string(),
-        told,
-        is_side,
-    })
-}
-
-/// A name with a date in it, such as `slab-20251105-1000`: the words before that, and its numbers.
-fn dated(name: &str) -> Option<Told> {
-    let groups = || name.split(|c: char| !c.is_ascii_alphanumeric());
-    let is_year = |group: &str| {
-        let is_date = group.len() == 4 || group.len() == 8;
-        is_date && group.starts_with("20") && group.bytes().all(|b| b.is_ascii_digit())
-    };
-    let at = groups().position(is_year)?;
-    let times: Vec<u64> = groups()
-        .skip(at)
-        .map_while(|group| group.parse().ok())
-        .collect();
-    let is_whole = times.len() > 2 || times[0] > 9999;
-    is_whole.then(|| Told {
-        words: groups().take(at).collect::<Vec<_>>().join(" "),
-        times,
-    })
-}
-
-/// The time since boot that `uptime`, `w` and `top` print: ` 10:00:01 up 2 days,  1:00,  1 user`, `up 5 hours, 2 minutes`.
-fn uptime(line: &str) -> Option<Time> {
-    // `/proc/uptime` has the seconds, and those that CPUs were idle.
-    let mut words = line.split(' ');
-    if let (Some(seconds), Some(idle), None) = (words.next(), words.next(), words.next()) {
-        let hundredths = |word: &str| {
-            let (whole, part) = word.split_once('.')?;
-            let is_number = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
-            let fits = is_number(whole) && is_number(part) && part.len() == 2;
-            word.parse::<f64>().ok().filter(|_| fits)
-        };
-        if let (Some(seconds), Some(_)) = (hundredths(seconds), hundredths(idle)) {
-            return Some(Time::Boot(seconds));
-        }
-    }
-    let (before, rest) = match line.strip_prefix("up ") {
-        Some(rest) => ("", rest),
-        None => line.split_once(" up ")?,
-    };
-    let is_clock = before
-        .split_whitespace()
-        .last()
-        .is_none_or(|word| dates::of_clock(word).is_some());
-    let rest = rest.split(" user").next().unwrap_or_default();
-    is_clock.then_some(())?;
-    let seconds = span(&read(rest))?;
-    Some(Time::Boot(seconds))
-}
-
-fn unit(word: &str) -> Option<f64> {
-    let found = UNITS.iter().find(|(names, _)| {
-        names.iter().any(|name| {
-            word == *name
-                || name.len() > 1
-                    && word
-                        .strip_prefix(name)
-                        .is_some_and(|end| ["s", "n", "e", "en"].contains(&end))
-        })
-    });
-    found.map(|(_, seconds)| *seconds)
-}
-
-fn is_filler(word: &str) -> bool {
-    FILLERS.contains(&word)
-}
-
-/// Words, each with what it says; those that say nothing are left out.
-fn read(text: &str) -> Vec<Word> {
-    let words = plain(text);
-    let words = words.iter().filter(|word| !is_filler(word));
-    words.map(|word| read_word(word)).collect()
-}
-
-fn read_word(word: &str) -> Word {
-    let spelled = NUMBERS.iter().position(|name| word == *name);
-    if let Some(number) = spelled {
-        return Word::Number(number as f64);
-    }
-    let word = word.trim_start_matches("t+").trim_start_matches("t=");
-    let end = word
-        .find(|c: char| !c.is_ascii_digit() && c != '.')
-        .unwrap_or(word.len());
-    let (number, rest) = word.split_at(end);
-    if let Ok(number) = number.parse::<f64>() {
-        return match (unit(rest), dates::of_clock(word)) {
-            _ if rest.is_empty() => Word::Number(number),
-            (Some(seconds), _) => Word::Span(number * seconds),
-            (None, Some((seconds, _))) => Word::Clock(seconds as f64),
-            (None, None) => Word::Other,
-        };
-    }
-    match word {
-        "a" | "an" | "einem" | "einer" | "einen" => Word::Number(1.0),
-        "couple" => Word::Number(2.0),
-        "ago" | "vor" => Word::Ago,
-        "last" => Word::Last,
-        "now" | "today" | "currently" | "heute" | "jetzt" => Word::Back(0.0),
-        "morning" => Word::Back(0.25),
-        "yesterday" | "gestern" => Word::Back(1.0),
-        "up" | "uptime" | "running" => Word::Up,
-        "after" | "later" | "nach" | "into" | "since" | "post" => Word::After,
-        "fresh" | "freshly" | "boot" | "booted" | "reboot" | "rebooted" | "startup" => Word::Boot,
-        _ if STARTS.contains(&word) => Word::Boot,
-        _ => unit(word).map_or(Word::Other, Word::Unit),
-    }
-}
-
-/// Sum of the spans of time that words have; `None` without one. A time of the day is hours and minutes.
-fn span(words: &[Word]) -> Option<f64> {
-    let mut sum = None;
-    let mut number = None;
-    for word in words {
-        match word {
-            Word::Number(found) => number = Some(*found),
-            Word::Last => number = Some(1.0),
-            Word::Unit(seconds) => {
-                if let Some(number) = number.take() {
-                    sum = Some(sum.unwrap_or(0.0) + number * seconds);
-                }
-            }
-            Word::Span(seconds) | Word::Clock(seconds) => {
-                sum = Some(sum.unwrap_or(0.0) + seconds);
-            }
-            _ => {}
-        }
-    }
-    sum
-}
-
-/// The time that words tell: `bob commented 2 hours ago`, `yesterday:`, `after 3 days uptime`, `Day 5:`, `fresh boot:`.
-fn in_words(line: &str) -> Option<Time> {
-    let words = read(line);
-    let others = words
-        .iter()
-        .filter(|word| matches!(word, Word::Other))
-        .count();
-    let is_counted = ["T+", "t+", "t="]
-        .iter()
-        .any(|start| line.starts_with(start));
-    let is_title = is_title(line) || is_counted;
-    let is_written = time::is_written(line);
-    let has = |of: fn(&Word) -> bool| words.iter().any(of);
-    if has(|word| matches!(word, Word::Ago | Word::Last)) {
-        let ends = line.trim_end().ends_with("ago");
-        let is_head = others == 0
-            || is_title
-            || is_written
-            || others <= 3 && ends && words.len() <= WORDS_MAX && !has_verb(line);
-        return span(&words).filter(|_| is_head).map(Time::Ago);
-    }
-    let back = words.iter().find_map(|word| match word {
-        Word::Back(days) => Some(*days),
-        _ => None,
-    });
-    if let Some(days) = back {
-        let clock = words.iter().find_map(|word| match word {
-            Word::Clock(seconds) => Some(*seconds),
-            _ => None,
-        });
-        let is_head = is_written
-            || clock.is_some() && others <= 3
-            || others == 0 && (is_title || words.len() == 1);
-        let today = days * DAY_S as f64;
-        return is_head.then(|| Time::Ago(today - clock.unwrap_or(0.0)));
-    }
-    if others > 0 || words.len() > WORDS_MAX {
+        .rposition(|word| word.ends_with(';') || matches!(*word, "&&" | "||" | "|"));
+    let outer = &outer[from.map_or(0, |from| from + 1)..];
+    let verb = outer.iter().find(|word| VERBS.contains(word));
+    if verb.is_none() && reader.is_none() {
         return None;
     }
-    let has_after = has(|word| matches!(word, Word::After | Word::Up));
-    let is_boot = has(|word| matches!(word, Word::Boot));
-    match words.as_slice() {
-        // Small units stand before other numbers, too.
-        [Word::Unit(seconds), Word::Number(number)] if is_title || *seconds >= 3600.0 => {
-            Some(Time::Boot(number * seconds))
-        }
-        [Word::Number(number)] if is_counted => Some(Time::Boot(*number)),
-        // Without a word of time behind it, a number is one of something else.
-        [Word::Number(_)] | [] => None,
-        _ => match span(&words) {
-            Some(seconds) => (is_title || has_after || is_boot).then_some(Time::Boot(seconds)),
-            None => (is_boot && (is_title || words.len() > 1)).then_some(Time::Boot(0.0)),
-        },
-    }
+    let is_path = |word: &&&str| word.starts_with(['/', '~', '.']) && verb.is_none();
+    let words = outer
+        .iter()
+        .filter(|word| !is_path(word) && word.contains(|c: char| c.is_alphabetic()));
+    let words: Vec<&str> = words
+        .map(|word| word.rsplit_once('@').map_or(*word, |(_, host)| host))
+        .collect();
+    let text = words.join(" ");
+    (!text.is_empty()).then(|| Title {
+        shape: format!("{} {}", verb.unwrap_or(&""), words.len()),
+        text,
+        is_machine: verb.is_some_and(|verb| !["exec", "attach"].contains(verb)),
+        is_command: true,
+    })
 }
 
-/// True if a line has a word of sentences about what happened.
-fn has_verb(line: &str) -> bool {
+/// A title above a table that is no machine's by itself: `### alpha`, `h3. host-a`, `alpha (good):`, `web1`.
+pub(super) fn title(line: &str) -> Option<Title> {
+    const WORDS_MAX: usize = 5;
+    // Mails quote those who wrote.
+    const WROTE: [&str; 6] = ["wrote", "writes", "said", "schrieb", "commented", "posted"];
+    let line = line.trim();
+    let jira = line.strip_prefix('h').and_then(|line| {
+        line[1..]
+            .strip_prefix(". ")
+            .filter(|_| line.starts_with(|c: char| c.is_ascii_digit()))
+    });
+    let mark = match line {
+        _ if jira.is_some() => "h",
+        _ if line.starts_with('#') => "#",
+        _ if line.starts_with("==") => "=",
+        _ if line.starts_with("**") => "*",
+        _ if line.starts_with("--") => "-",
+        _ if line.ends_with(':') => ":",
+        _ if line.starts_with('[') && line.ends_with(']') => "[",
+        _ if line.contains(|c: char| c.is_ascii_digit()) && !line.contains(char::is_whitespace) => {
+            ""
+        }
+        _ => return None,
+    };
+    let text = jira
+        .unwrap_or(line)
+        .trim_matches(|c: char| "=#*-<>:[] ".contains(c));
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let is_other = |word: &str| {
+        KINDS
+            .iter()
+            .chain(&WROTE)
+            .chain(&["slab", "kmalloc", "linux"])
+            .any(|kind| word.to_ascii_lowercase().contains(kind))
+    };
+    if let [kind, number] = words.as_slice()
+        && is_machine(kind)
+        && number.bytes().all(|b| b.is_ascii_digit())
+    {
+        return Some(Title {
+            shape: mark.to_string(),
+            text: words.join("-"),
+            is_machine: true,
+            is_command: false,
+        });
+    }
+    let is_title = (1..=WORDS_MAX).contains(&words.len())
+        && !is_other(text)
+        && words
+            .iter()
+            .all(|word| is_name(word.trim_matches(['(', ')', ',', '\''])))
+        && told(text).times.is_empty();
+    is_title.then(|| Title {
+        shape: format!("{mark} {}", words.len()),
+        text: text.to_string(),
+        is_machine: false,
+        is_command: false,
+    })
+}
+
+/// The label that a line puts above those behind it, with the lines around it.
+pub(super) fn above<'l>(line: &'l str, last: &str, next: &str) -> Option<&'l str> {
+    let is_rule = |line: &str| line.len() >= 3 && line.bytes().all(|b| b == b'-');
     let mut words = line.split_whitespace();
-    words.any(|word| ["it", "I", "we", "It", "We", "began", "started", "happened"].contains(&word))
+    let (first, second) = (words.next()?, words.next());
+    // ansible, pssh -i, dshbak and clush -b.
+    if line.ends_with(">>") && second == Some("|") && line.contains("rc=") {
+        return Some(first).filter(|name| is_name(name));
+    }
+    if let Some((_, name)) = line
+        .split_once("[SUCCESS] ")
+        .or_else(|| line.split_once("[FAILURE] "))
+        && first.starts_with('[')
+    {
+        return name.split_whitespace().next().filter(|name| is_name(name));
+    }
+    if is_rule(last) && is_rule(next) && second.is_none() {
+        return Some(first);
+    }
+    // head and tail of several files.
+    if let Some(name) = line
+        .strip_prefix("==> ")
+        .and_then(|line| line.strip_suffix(" <=="))
+    {
+        return Some(name);
+    }
+    // salt's and people's own: `web1:`, `== web1 ==`. Other titles are single words, too.
+    let title = line.trim_matches(|c: char| "=#*-<>: ".contains(c));
+    let is_marked = line.ends_with(':')
+        || ["==", "##", "**", "--"]
+            .iter()
+            .any(|mark| line.starts_with(mark));
+    let said = told(title);
+    let is_title = ["slab", "kmalloc", "meminfo", "vmstat", "linux"]
+        .iter()
+        .any(|word| title.contains(word));
+    let is_host = title.contains(|c: char| c.is_ascii_digit())
+        && title.starts_with(|c: char| c.is_ascii_alphabetic());
+    let is_moment = said.words.is_empty() && !said.times.is_empty();
+    (is_marked && is_name(title) && !is_title && (is_host || is_moment || is_address(title)))
+        .then_some(title)
+}
+
+/// The machine that a prompt names, or that its command goes to: `root@web1:~# `, `[root@web1 ~]$ `, `web1:~ # `,
+/// `me@laptop:~$ ssh web1 `.
+pub(super) fn prompt<'l>(line: &'l str, command: &str) -> Option<&'l str> {
+    if let Some(host) = ssh(&line[line.len() - command.len()..]) {
+        return Some(host);
+    }
+    let before = line[..line.len() - command.len()].trim_end_matches(['#', '$', '%', '>', ' ']);
+    let name = match before.rsplit_once('@') {
+        Some((_, behind)) => behind,
+        None => {
+            let (name, folder) = before.trim_start_matches('[').split_once(':')?;
+            folder.starts_with(['~', '/']).then_some(name)?
+        }
+    };
+    let end = name.find(|c: char| !c.is_ascii_alphanumeric() && !matches!(c, '.' | '-' | '_'));
+    host(&name[..end.unwrap_or(name.len())])
+}
+
+/// The machine of `ssh -p 22 root@web1 cat /proc/slabinfo`.
+fn ssh(command: &str) -> Option<&str> {
+    const WITH_VALUE: &str = "bcDEeFIiJLlmOopQRSWw";
+    let mut words = command
+        .split_whitespace()
+        .skip_while(|word| *word == "sudo");
+    (words.next()? == "ssh").then_some(())?;
+    while let Some(word) = words.next() {
+        match word.strip_prefix('-') {
+            Some(option) if option.len() == 1 && WITH_VALUE.contains(option) => _ = words.next(),
+            Some(_) => {}
+            None => return host(word.rsplit_once('@').map_or(word, |(_, host)| host)),
+        }
+    }
+    None
+}
+
+/// The machine that a log names behind its time: `Aug 6 09:37:21 web1 kernel: `, `2026-11-26T13:01:02+0000 web1 cat[1]: `.
+pub(super) fn of_log(log: &str) -> Option<&str> {
+    let mut words = log.split_whitespace();
+    words
+        .by_ref()
+        .take(3)
+        .find(|word| word.split(':').count() >= 3)?;
+    let name = words.next()?;
+    // The program stands behind it.
+    words.next().filter(|program| program.ends_with(':'))?;
+    host(name)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn time(line: &str) -> Option<Time> {
-        of(line)?.time
-    }
-
     #[test]
-    fn words_are_times() {
-        const DAY: f64 = 86_400.0;
-        for (line, days) in [
-            ("bob commented 2 days ago", 2.0),
-            ("bob commented 48 hours ago • edited", 2.0),
-            ("yesterday:", 1.0),
-            ("u/joe · 3d ago", 3.0),
-            ("A week ago:", 7.0),
-            ("last week:", 7.0),
-            ("joe commented last week", 7.0),
-            ("Today:", 0.0),
-            ("now:", 0.0),
-            ("vor 3 Tagen:", 3.0),
-            ("joe yesterday at 12:00", 0.5),
-        ] {
-            assert_eq!(time(line), Some(Time::Ago(days * DAY)), "{line}");
-        }
-        for (line, days) in [
-            (
-                "10:00:01 up 2 days, 12:00,  1 user,  load average: 0.00, 0.00, 0.00",
-                2.5,
-            ),
-            (
-                "top - 10:00:01 up 12:00,  1 user,  load average: 0.00, 0.00, 0.00",
-                0.5,
-            ),
-            ("up 1 week, 2 days, 12 hours", 9.5),
-            ("after 3 days uptime", 3.0),
-            ("After 3 days:", 3.0),
-            ("uptime: 36 hours", 1.5),
-            ("with 10 days of uptime:", 10.0),
-            ("two days later:", 2.0),
-            ("Day 5:", 5.0),
-            ("== week 2 ==", 14.0),
-            ("T+12h", 0.5),
-            ("t=0", 0.0),
-            ("Week 2", 14.0),
-            ("43200.00 99.10", 0.5),
-            ("initially:", 0.0),
-            ("fresh boot:", 0.0),
-            ("freshly booted:", 0.0),
-            ("right after boot:", 0.0),
-            ("after a week:", 7.0),
-        ] {
-            assert_eq!(time(line), Some(Time::Boot(days * DAY)), "{line}");
-        }
+    fn tools_put_labels_above_lines() {
         for line in [
-            "It began 3 days ago",
-            "we upgraded yesterday and since then it swaps",
-            "after 3 days the machine begins to swap",
-            "now it is worse",
-            "5:",
-            "dentry 1 2 3",
-            "Mem: 5 days",
+            "web1 | CHANGED | rc=0 >>",
+            "[1] 09:37:21 [SUCCESS] web1",
+            "==> web1 <==",
+            "== web1 ==",
+            "web1:",
+            "### web1",
         ] {
-            assert_eq!(time(line), None, "{line}");
+            assert_eq!(above(line, "", ""), Some("web1"), "{line}");
+        }
+        assert_eq!(above("alpha", "----", "----"), Some("alpha"));
+        for line in [
+            "slabtop:",
+            "Output:",
+            "## slabinfo",
+            "kmalloc-64:",
+            "web1",
+            "a web1:",
+        ] {
+            assert_eq!(above(line, "", ""), None, "{line}");
         }
     }
 
     #[test]
-    fn titles_tell_order_boots_and_kernels() {
-        let told = |line: &str| of(line).unwrap().title.unwrap().told;
-        for [one, other] in [
-            ["before the upgrade:", "after the upgrade:"],
-            [
-                "--- Comment #1 from joe@x.com ---",
-                "--- Comment #2 from ann@y.com ---",
-            ],
-            ["first reading:", "second reading:"],
-            ["before reboot:", "after a reboot:"],
-            ["Snapshot 1:", "Snapshot 2:"],
-            ["1st run:", "3rd run:"],
-            ["Earlier:", "Later:"],
-            ["slab-20251105-1000.txt:", "slab-20251105-1100.txt:"],
-        ] {
-            let (one, other) = (told(one), told(other));
-            assert_eq!(one.words, other.words);
-            assert!(one.times < other.times, "{one:?} {other:?}");
-        }
-        assert_eq!(of("node 1:"), None);
-        let reboot = |line: &str| of(line).and_then(|said| said.reboot);
-        assert_eq!(reboot("before the reboot:"), Some(Reboot::Before));
-        assert_eq!(reboot("After rebooting:"), Some(Reboot::After));
-        assert_eq!(reboot("-- Reboot --"), Some(Reboot::After));
-        assert_eq!(
-            reboot("a reboot helps for some days, then it is back"),
-            None
-        );
-        let release = |line: &str| of(line).and_then(|said| said.release);
-        assert_eq!(release("bad kernel 6.1.50:").as_deref(), Some("6.1.50"));
-        assert_eq!(
-            release("## 5.10.0-21-amd64").as_deref(),
-            Some("5.10.0-21-amd64")
-        );
-        assert_eq!(release("with linux-6.1.50").as_deref(), Some("6.1.50"));
+    fn lines_say_machines() {
         for line in [
-            "10.0.0.1:",
-            "Am 05.11.25 um 10:12 schrieb Joe:",
-            "it is 6.1.50 here now",
+            "Host: web1",
+            "**Hostname:** `web1`",
+            "    NODENAME: web1",
+            "   Static hostname: web1",
+            "InstanceId: web1",
+            "On server web1:",
+            "Creating debugging pod node-debugger-web1-x with container debugger on node web1.",
+            "Starting pod/web1-debug ...",
         ] {
-            assert_eq!(release(line), None, "{line}");
+            assert_eq!(said(line), Some("web1"), "{line}");
         }
-        assert!(of("good:").unwrap().title.unwrap().is_side);
+        for line in [
+            "Host: localhost",
+            "Node 0, zone DMA",
+            "Server: a b",
+            "on node",
+            "Slab: 1 kB",
+            "MACHINE: x86 64",
+        ] {
+            assert_eq!(said(line), None, "{line}");
+        }
+        assert!(
+            asks_name("hostname -f") && asks_name("uname -n; cat x") && !asks_name("cat hostnames")
+        );
+    }
+
+    #[test]
+    fn commands_and_titles_are_compared() {
+        let text = |line: &str| outer(line, true).map(|title| (title.text, title.is_machine));
+        for (line, expected) in [
+            (
+                "kubectl debug node/w1 -it -- cat /proc/slabinfo",
+                Some(("kubectl debug node/w1 -it", true)),
+            ),
+            ("docker exec w1 cat x", Some(("docker exec w1", false))),
+            ("vagrant ssh w1", Some(("vagrant ssh w1", true))),
+            ("sleep 60; cat x", None),
+            ("cat /proc/slabinfo", None),
+            ("cd /tmp", None),
+        ] {
+            assert_eq!(
+                text(line),
+                expected.map(|(text, is)| (text.to_string(), is)),
+                "{line}"
+            );
+        }
+        for (line, expected) in [
+            ("h3. host-a", "host-a"),
+            ("### host-a", "host-a"),
+            ("alpha (good):", "alpha (good)"),
+            ("web1", "web1"),
+            ("node 1:", "node-1"),
+        ] {
+            assert_eq!(
+                title(line).map(|title| title.text).as_deref(),
+                Some(expected)
+            );
+        }
+        for line in [
+            "joe wrote:",
+            "Output:",
+            "slabtop:",
+            "after:",
+            "6.1.40-generic",
+            "a word",
+        ] {
+            assert_eq!(title(line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn prompts_and_logs_name_machines() {
+        for line in [
+            "root@web1:~# cat x",
+            "[root@web1 ~]# cat x",
+            "web1:~ # cat x",
+            "root@web1:/proc$ cat x",
+            "me@laptop:~$ ssh -p 22 root@web1 cat x",
+        ] {
+            let command = &line[line.find("cat").unwrap()..];
+            let command = line.find("ssh").map_or(command, |at| &line[at..]);
+            assert_eq!(prompt(line, command), Some("web1"), "{line}");
+        }
+        assert_eq!(prompt("# cat x", "cat x"), None);
+        assert_eq!(prompt("root@3f2a1b4c5d6e:/# cat x", "cat x"), None);
+        assert_eq!(of_log("Aug  6 09:37:21 web1 kernel: "), Some("web1"));
+        assert_eq!(
+            of_log("2026-11-26T13:01:02+0000 web1 cat[1]: "),
+            Some("web1")
+        );
+        assert_eq!(of_log("[  1.2] "), None);
     }
 }

@@ -199,6 +199,12 @@ impl Snapshot {
         Ok(good)
     }
 
+    /// The machine that the name of the file seems to be of, such as `web1.txt`; a guess.
+    #[must_use]
+    pub fn machine_of_name(&self) -> Option<String> {
+        crate::paste::of_file(&self.file)
+    }
+
     /// Leaves out the moments that have bytes alone, if others have slabs. A note compares the sums, which both have.
     pub fn with_slabs(moments: &mut Vec<Self>) {
         let has_slabs = |moment: &Self| moment.detail() > Detail::Bytes;
