@@ -8,11 +8,13 @@ use super::time::{self, DAY_S, Time};
 /// More words are a sentence.
 const WORDS_MAX: usize = 7;
 
+/// From here on units have words for names that nothing else has before a number.
+const HOUR_S: f64 = 3600.0;
 /// Seconds of units of time, by the beginnings of their names.
 const UNITS: [(&[&str], f64); 7] = [
     (&["s", "sec", "second", "sekunde"], 1.0),
     (&["m", "min", "minute"], 60.0),
-    (&["h", "hr", "hour", "stunde"], 3600.0),
+    (&["h", "hr", "hour", "stunde"], HOUR_S),
     (&["d", "day", "tag"], 86_400.0),
     (&["w", "wk", "week", "woche"], 604_800.0),
     (&["mo", "mon", "month", "monat"], 2_629_800.0),
@@ -46,11 +48,27 @@ const STARTS: [&str; 9] = [
 ];
 const KERNELS: [&str; 3] = ["kernel", "linux", "release"];
 /// Words for things that are posted, and numbered.
-const POSTS: [&str; 9] = [
-    "comment", "update", "reply", "post", "message", "output", "reading", "part", "#",
+const POSTS: [&str; 15] = [
+    "iteration",
+    "test",
+    "attempt",
+    "capture",
+    "dump",
+    "measurement",
+    "comment",
+    "update",
+    "reply",
+    "post",
+    "message",
+    "output",
+    "reading",
+    "part",
+    "#",
 ];
 /// Words for what need not be the same machine, or kernel.
-const SIDES: [&str; 22] = [
+const SIDES: [&str; 24] = [
+    "patch",
+    "without",
     "good",
     "bad",
     "working",
@@ -181,13 +199,21 @@ pub(super) fn is_boot(line: &str) -> bool {
 }
 
 fn reboot(words: &[String]) -> Option<Reboot> {
-    let has = |names: &[&str]| words.iter().any(|word| names.contains(&word.as_str()));
-    has(&["reboot", "rebooted", "rebooting"]).then_some(())?;
+    let parts = words.iter().flat_map(|word| word.split('-'));
+    let has = |names: &[&str]| parts.clone().any(|word| names.contains(&word));
+    has(&["reboot", "rebooted", "rebooting", "cycle"]).then_some(())?;
+    let after = [
+        "after",
+        "post",
+        "following",
+        "rebooted",
+        "fresh",
+        "freshly",
+        "since",
+    ];
     match () {
         () if has(&["before", "pre", "prior", "until"]) => Some(Reboot::Before),
-        () if has(&["after", "post", "rebooted", "fresh", "freshly", "since"]) => {
-            Some(Reboot::After)
-        }
+        () if has(&after) => Some(Reboot::After),
         () => None,
     }
 }
@@ -202,6 +228,7 @@ fn release(words: &[String]) -> Option<String> {
 /// `linux-6.1.50` and `v6.1.50` without what is before the number.
 fn numbered(word: &str) -> &str {
     let word = word.strip_prefix("linux-").unwrap_or(word);
+    let word = word.strip_prefix("kernel-").unwrap_or(word);
     word.strip_prefix('v').unwrap_or(word)
 }
 
@@ -346,6 +373,7 @@ fn read_word(word: &str) -> Word {
     if let Some(number) = spelled {
         return Word::Number(number as f64);
     }
+    let word = word.trim_start_matches("uptime=");
     let word = word.trim_start_matches("t+").trim_start_matches("t=");
     let end = word
         .find(|c: char| !c.is_ascii_digit() && c != '.')
@@ -399,12 +427,22 @@ fn span(words: &[Word]) -> Option<f64> {
 
 /// The time that words tell: `bob commented 2 hours ago`, `yesterday:`, `after 3 days uptime`, `Day 5:`, `fresh boot:`.
 fn in_words(line: &str) -> Option<Time> {
+    // `Day 5: it goes on`.
+    let head = line
+        .split_once([':', '–'])
+        .or_else(|| line.split_once(" - "));
+    if let Some((head, _)) = head
+        && let [Word::Unit(seconds), Word::Number(number)] = read(head).as_slice()
+        && *seconds >= HOUR_S
+    {
+        return Some(Time::Boot(number * seconds));
+    }
     let words = read(line);
     let others = words
         .iter()
         .filter(|word| matches!(word, Word::Other))
         .count();
-    let is_counted = ["T+", "t+", "t="]
+    let is_counted = ["T+", "t+", "t=", "uptime="]
         .iter()
         .any(|start| line.starts_with(start));
     let is_title = is_title(line) || is_counted;
@@ -440,7 +478,7 @@ fn in_words(line: &str) -> Option<Time> {
     let is_boot = has(|word| matches!(word, Word::Boot));
     match words.as_slice() {
         // Small units stand before other numbers, too.
-        [Word::Unit(seconds), Word::Number(number)] if is_title || *seconds >= 3600.0 => {
+        [Word::Unit(seconds), Word::Number(number)] if is_title || *seconds >= HOUR_S => {
             Some(Time::Boot(number * seconds))
         }
         [Word::Number(number)] if is_counted => Some(Time::Boot(*number)),
@@ -504,6 +542,8 @@ mod tests {
             ("== week 2 ==", 14.0),
             ("T+12h", 0.5),
             ("t=0", 0.0),
+            ("uptime=14d", 14.0),
+            ("Day 5: it goes on", 5.0),
             ("Week 2", 14.0),
             ("43200.00 99.10", 0.5),
             ("initially:", 0.0),
@@ -550,7 +590,9 @@ mod tests {
         assert_eq!(of("node 1:"), None);
         let reboot = |line: &str| of(line).and_then(|said| said.reboot);
         assert_eq!(reboot("before the reboot:"), Some(Reboot::Before));
-        assert_eq!(reboot("After rebooting:"), Some(Reboot::After));
+        for line in ["After rebooting:", "Post-reboot:", "after a power cycle:"] {
+            assert_eq!(reboot(line), Some(Reboot::After), "{line}");
+        }
         assert_eq!(reboot("-- Reboot --"), Some(Reboot::After));
         assert_eq!(
             reboot("a reboot helps for some days, then it is back"),
