@@ -55,7 +55,7 @@ pub(super) struct Facts {
     is_day_first: Option<bool>,
 }
 
-/// What a line says of those below it.
+/// Something that a line says of those below it.
 #[derive(Debug)]
 struct Above<T> {
     line: usize,
