@@ -375,7 +375,7 @@ fn sort(readings: &mut [(Told, Reading)]) -> Option<&'static str> {
     let is_fresh = |(_, reading): &(Told, Reading)| reading.times.contains(&Time::Boot(0.0));
     if !is_unclear && readings.iter().filter(|reading| is_fresh(reading)).count() == 1 {
         readings.sort_by_key(|reading| !is_fresh(reading));
-        return Some("the fresh boot, which is taken as the oldest");
+        return Some("the fresh boot or the start that it names, taken as the oldest");
     }
     is_unclear.then_some(UNCLEAR)
 }
