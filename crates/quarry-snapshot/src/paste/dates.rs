@@ -57,29 +57,41 @@ pub(super) fn word(word: &str) -> Option<Word> {
     match lower.as_str() {
         "am" | "a.m" => Some(Word::Half(false)),
         "pm" | "p.m" => Some(Word::Half(true)),
-        "at" | "um" | "uhr" | "of" | "on" | "the" => Some(Word::Filler),
+        "at" | "um" | "uhr" | "of" | "on" | "the" | "de" | "à" => Some(Word::Filler),
         _ if label::weekday(word).is_some() || is_zone(word) => Some(Word::Filler),
         _ => None,
     }
 }
 
-/// A month by its name in English or German.
+/// Names of months in German, French, Spanish and Italian that English does not have.
+const MONTHS: [&[&str]; 12] = [
+    &["januar", "janvier", "janv", "enero", "ene", "gennaio"],
+    &["februar", "février", "févr", "febrero", "febbraio"],
+    &["märz", "mär", "mrz", "mars", "marzo"],
+    &["avril", "avr", "abril", "abr", "aprile"],
+    &["mai", "mayo", "maggio"],
+    &["juni", "juin", "junio", "giugno"],
+    &["juli", "juillet", "juil", "julio", "luglio"],
+    &["août", "agosto", "ago"],
+    &["septembre", "septiembre", "settembre"],
+    &["oktober", "okt", "octobre", "octubre", "ottobre"],
+    &["novembre", "noviembre"],
+    &[
+        "dezember",
+        "dez",
+        "décembre",
+        "déc",
+        "diciembre",
+        "dic",
+        "dicembre",
+    ],
+];
+
+/// A month by its name.
 fn month(word: &str) -> Option<u32> {
-    const GERMAN: [(&[&str], u32); 7] = [
-        (&["januar"], 1),
-        (&["februar"], 2),
-        (&["märz", "mär", "mrz"], 3),
-        (&["mai"], 5),
-        (&["juni"], 6),
-        (&["juli"], 7),
-        (&["okt", "oktober"], 10),
-    ];
-    let german = GERMAN.iter().find(|(names, _)| names.contains(&word));
-    match german {
-        Some((_, month)) => Some(*month),
-        None if word.starts_with("dez") && ["dez", "dezember"].contains(&word) => Some(12),
-        None => label::month(word)?.try_into().ok(),
-    }
+    let place = MONTHS.iter().position(|names| names.contains(&word));
+    let place = place.and_then(|place| u64::try_from(place + 1).ok());
+    place.or_else(|| label::month(word))?.try_into().ok()
 }
 
 /// Letters of a time zone, such as `CET`. Its difference to others is not known; two times of one text share it.

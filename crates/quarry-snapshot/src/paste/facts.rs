@@ -10,7 +10,7 @@ use crate::machine;
 
 use super::dates;
 use super::packing::Line;
-use super::time::Time;
+use super::time::{self, Time};
 use super::when::{self, Reboot, Title};
 
 /// Facts that crash prints when it starts, by the key of a moment.
@@ -19,6 +19,9 @@ const BANNER: [(&str, &str); 3] = [
     ("MACHINE:", "architecture"),
     ("CPUS:", "cpu_present"),
 ];
+
+/// More words are no name of someone who writes.
+const NAMES_MAX: usize = 3;
 
 /// Key of copies of `/proc/meminfo`.
 pub(super) const MEMINFO: &str = "meminfo";
@@ -65,7 +68,7 @@ pub(super) struct Facts {
     is_day_first: Option<bool>,
 }
 
-/// What a line says of those below it.
+/// Something that a line says of those below it.
 #[derive(Debug)]
 struct Above<T> {
     line: usize,
@@ -84,7 +87,7 @@ impl Facts {
     /// Takes what a line says; the next is quoted `below` times. True if it says something.
     pub(super) fn take(&mut self, line: &Line, below: usize) -> bool {
         let (number, is_logged, depth) = (line.number, line.is_logged, line.depth);
-        let line = line.text.as_str();
+        let (line, log) = (line.text.as_str(), line.log.as_str());
         if is_logged && line.starts_with("Linux version ") {
             self.boots.push(number);
         }
@@ -97,6 +100,15 @@ impl Facts {
         };
         if !is_logged && self.above(line, number, depth) {
             return false;
+        }
+        // `[05.11.25, 10:12:33] Joe:` looks like a log.
+        if is_logged && line.split(' ').count() <= NAMES_MAX && line.ends_with(':') {
+            let said = time::of_log(log).into_iter();
+            self.times.extend(said.map(|said| Above {
+                line: number,
+                depth,
+                said,
+            }));
         }
         if let Some(command) = command(line) {
             self.command = command.to_string();

@@ -64,7 +64,9 @@ const SAME: u64 = 50;
 
 /// The moments of a text, the oldest of each machine first; none if it has nothing of these forms.
 pub(crate) fn read(file: &str, text: &str) -> Result<Vec<Moment>, ReportError> {
-    let mut parts = parts::of(packing::lines(text));
+    let mut lines = packing::lines(text);
+    replies::quote(&mut lines);
+    let mut parts = parts::of(lines);
     for part in &mut parts {
         replies::turn(&mut part.lines);
     }

@@ -130,6 +130,12 @@ fn sort(readings: &mut [(Told, Reading)]) -> Option<&'static str> {
         readings.sort_by_key(|(_, reading)| reading.boot);
         return Some("the boots that it tells of");
     }
+    // What began with a boot was before all else of it.
+    let is_fresh = |(_, reading): &(Told, Reading)| reading.times.contains(&Time::Boot(0.0));
+    if !is_unclear && readings.iter().filter(|reading| is_fresh(reading)).count() == 1 {
+        readings.sort_by_key(|reading| !is_fresh(reading));
+        return Some("the fresh boot or the start that it names, taken as the oldest");
+    }
     is_unclear.then_some(UNCLEAR)
 }
 

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use anstream::adapter::strip_str;
 
-use super::{coded, replies, wrap};
+use super::{coded, wrap};
 
 /// A line without its packing.
 #[derive(Clone, Debug)]
@@ -69,7 +69,6 @@ pub(super) fn lines(text: &str) -> Vec<Line> {
     });
     let mut lines: Vec<Line> = lines.collect();
     unnumber(&mut lines);
-    replies::quote(&mut lines);
     ungrep(&mut lines);
     lines
 }

@@ -99,10 +99,12 @@ fn is_original(line: &str) -> bool {
         && what.iter().any(|word| words.to_lowercase().contains(word))
 }
 
-/// True for `Sent: Monday` and others like it.
+/// True for `Sent: Monday`, `Enviado el: lunes` and others like them.
 fn is_field(line: &str) -> bool {
-    let name = line.split_once(':').map(|(name, _)| name.trim_matches('*'));
-    name.is_some_and(|name| !name.is_empty() && name.chars().all(char::is_alphabetic))
+    let name = line.split_once(':').map_or("", |(name, _)| name);
+    let name = name.trim_matches(['*', ' ']);
+    let is_word = |c: char| c.is_alphabetic() || c == ' ';
+    !name.is_empty() && name.split(' ').count() <= 2 && name.chars().all(is_word)
 }
 
 /// True for lines that begin with the head of a mail: three fields, and one of them is a date.

@@ -435,6 +435,12 @@ fn readings_are_in_the_order_of_their_times() {
         ],
         ["After the upgrade:", "Before the upgrade:"],
         ["second:", "first:"],
+        ["leaking:", "fresh boot:"],
+        ["[05.11.25, 10:12:33] Joe:", "[03.11.25, 10:12:33] Joe:"],
+        [
+            "peor",
+            "De: Joe\nEnviado el: lunes, 3 de noviembre de 2025 10:00\nPara: Ann",
+        ],
     ] {
         let (bytes, by) = ordered(&format!("{newer}\n{new}\n\n{older}\n{old}\n"));
         assert_eq!((bytes, by.is_some()), (vec![4096, 8192], true), "{newer}");
