@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::file::ReportError;
-use crate::paste::{self, coded};
+use crate::paste::{self, coded, columns};
 use crate::slabinfo::Slabinfo;
 use crate::unpack::{self, Content};
 
@@ -68,12 +68,7 @@ pub(crate) fn text(file: &str, text: &str) -> Result<Vec<Moment>, ReportError> {
     if !moments.is_empty() {
         return Ok(moments);
     }
-    let first = text.lines().find(|line| !line.trim().is_empty());
-    let first = first.map_or("it is empty".to_string(), crate::words::quoted);
-    let names = Form::ALL.map(Form::name).join(", ");
-    let what = format!(
-        "{first}: none of the forms that are read: {names} (docs/inputs.md says how to get each)"
-    );
+    let what = paste::unknown(text);
     Err(ReportError::bad(file, "first line", what))
 }
 
@@ -94,6 +89,13 @@ fn is_moment(value: &Value) -> bool {
 
 fn of_json(file: &str, text: &str) -> Result<Vec<Moment>, ReportError> {
     let parsed: Result<Value, _> = serde_json::from_str(text);
+    if let Some(rows) = parsed.as_ref().ok().and_then(columns::of_objects)
+        && parsed
+            .as_ref()
+            .is_ok_and(|value| Slabinfo::parse_json(file, value).is_err())
+    {
+        return self::text(file, &rows);
+    }
     let is_form = |value: &Value| VALUES.iter().any(|(is, _)| is(value));
     if !parsed
         .as_ref()

@@ -183,13 +183,17 @@ fn slabtop(words: &Words<'_>) -> Option<Found> {
     let [slabs, per_slab] = [at, at + 1].map(|at| all.get(at).copied().unwrap_or_default());
     let (bytes, taken) = kib(all.get(at + 2..)?)?;
     let name = at + 2 + taken;
+    // A size at the end of its line may be cut, unless its unit stands behind it.
+    let is_cut = name == words.first && !all[name - 1].ends_with(['K', 'k', 'B']);
+    (!is_cut).then_some(())?;
     // A name has several words if they are on its line; a remark behind it does not belong to it.
     let is_remark = |word: &str| word.starts_with(['<', '#', '(', '←']) || word.starts_with("//");
     let line_end = words.first.max(name + 1).min(all.len());
     let names = (name..line_end).take_while(|at| !starts(*at) && !is_remark(all[*at]));
     let mut end = names.last()? + 1;
     // Broken behind a hyphen, the name goes on in the next line.
-    end += usize::from(end == words.first && end < all.len() && all[end - 1].ends_with('-'));
+    let goes_on = end == words.first && end < all.len() && all[end - 1].ends_with('-');
+    end += usize::from(goes_on && !starts(end));
     let line = format!(
         "{} {} {} {size}K {slabs} {per_slab} {bytes}K {}",
         all[0],
