@@ -244,6 +244,10 @@ impl<'l> Finder<'l> {
             return next;
         }
         if word > 0 {
+            let mut rest = line.text.split_whitespace().skip(word);
+            if let (Some(open), Some(first)) = (&mut self.open, rest.next()) {
+                open.has_gap |= cut::is_left_out(first);
+            }
             return next;
         }
         if is_failure(&line.text) {
@@ -444,12 +448,21 @@ impl<'l> Finder<'l> {
     }
 }
 
-/// The first word behind the names of the columns, if there is one.
+/// The first word behind the names of the columns, if there is one: behind the last name, or where a row of slabinfo begins
+/// among names that were cut.
 fn behind_head(line: &str) -> Option<usize> {
+    const NUMBERS: usize = 5;
     let words: Vec<&str> = line.split_whitespace().collect();
     let is_name = |word: &&str| matches!(*word, "NAME" | "SSIZE" | "Pages" | "<sharedavail>");
-    let end = words.iter().position(is_name)?;
-    (end + 1 < words.len() && words.get(end + 1) != Some(&"NAME")).then_some(end + 1)
+    if let Some(end) = words.iter().position(is_name) {
+        return (end + 1 < words.len() && words.get(end + 1) != Some(&"NAME")).then_some(end + 1);
+    }
+    let is_number = |word: &str| word.bytes().all(|b| b.is_ascii_digit());
+    let mut rows = words.windows(NUMBERS + 3);
+    rows.position(|row| {
+        let is_end = row[NUMBERS + 1..] == [":", "tunables"];
+        is_end && !is_number(row[0]) && row[1..=NUMBERS].iter().all(|word| is_number(word))
+    })
 }
 
 fn is_failure(line: &str) -> bool {

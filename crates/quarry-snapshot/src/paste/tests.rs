@@ -348,6 +348,22 @@ fn parts_that_people_cut_out() {
     )));
 }
 
+/// A web page made one line of slabinfo, and left out the most.
+#[test]
+fn rows_stand_behind_a_head_that_is_cut() {
+    let text = "$ sudo cat /proc/slabinfo slabinfo - version: 2.1 # name <active_objs> <num_objs> ... sigqueue 100 100 160 25 1 \
+        : tunables 0 0 0 : slabdata 4 4 0 kmalloc-8192 96 96 8192 4 8 : tunables 0 0 0 : slabdata 24 24 0 ...\nThe first line\n";
+    let found = Snapshot::parse("f", text, None).unwrap();
+    let rows: Vec<_> = found
+        .slabinfo
+        .rows
+        .iter()
+        .map(|row| row.name.as_str())
+        .collect();
+    assert_eq!(rows, ["sigqueue", "kmalloc-8192"]);
+    assert!(found.excerpt.is_some());
+}
+
 /// A message of SLUB that is cut leaves those before it.
 #[test]
 fn a_cut_message_takes_no_other_away() {
