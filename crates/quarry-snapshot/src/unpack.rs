@@ -388,7 +388,11 @@ const PICTURE: &str =
     "a picture, perhaps a screenshot: type its rows, or give what `sudo cat /proc/slabinfo` prints";
 
 /// Files that people have and that are not read: first bytes, and what to do.
-const UNREAD: [(&[u8], &str); 14] = [
+const UNREAD: [(&[u8], &str); 15] = [
+    (
+        b"\x17\x08\x44tracing",
+        "a trace.dat of trace-cmd: `quarry import FILE` makes a trace of it",
+    ),
     (
         b"%PDF",
         "a PDF: give what `pdftotext FILE -` prints, or copy its text into a file",
@@ -440,6 +444,8 @@ impl Container {
         match head {
             [b'P', b'K', 3, 4, ..] | [b'P', b'K', 5, 6, ..] => Self::Zip,
             _ if head.get(257..262) == Some(b"ustar") => Self::Tar,
+            _ if head.get(4..8) == Some(b"ftyp") => Self::Unread(PICTURE),
+            [b'B', b'M', ..] if head.contains(&0) => Self::Unread(PICTURE),
             _ => Self::Text,
         }
     }

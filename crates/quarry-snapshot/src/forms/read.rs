@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::path::Path;
 
-use serde_json::Value;
+use serde_json::{Deserializer, Value};
 
 use crate::file::ReportError;
 use crate::paste::{self, coded, columns};
@@ -89,14 +89,24 @@ fn is_moment(value: &Value) -> bool {
 
 fn of_json(file: &str, text: &str) -> Result<Vec<Moment>, ReportError> {
     let parsed: Result<Value, _> = serde_json::from_str(text);
-    if let Some(rows) = parsed.as_ref().ok().and_then(columns::of_objects)
-        && parsed
-            .as_ref()
-            .is_ok_and(|value| Slabinfo::parse_json(file, value).is_err())
-    {
+    let is_form = |value: &Value| VALUES.iter().any(|(is, _)| is(value));
+    let is_read = |value: &Value| match value {
+        Value::Array(_) => Slabinfo::parse_json(file, value).is_ok(),
+        value => is_form(value) || is_moment(value),
+    };
+    // An object in each line is a list of them.
+    let several = || {
+        let values = Deserializer::from_str(text).into_iter::<Value>();
+        Value::Array(values.map_while(Result::ok).collect())
+    };
+    let rows = match &parsed {
+        Ok(value) if is_read(value) => None,
+        Ok(value) => columns::of_objects(value),
+        Err(_) => columns::of_objects(&several()),
+    };
+    if let Some(rows) = rows {
         return self::text(file, &rows);
     }
-    let is_form = |value: &Value| VALUES.iter().any(|(is, _)| is(value));
     if !parsed
         .as_ref()
         .is_ok_and(|value| is_form(value) || is_moment(value))

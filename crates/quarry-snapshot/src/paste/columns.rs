@@ -88,13 +88,17 @@ impl<'t> Head<'t> {
     fn of(line: &'t str) -> Option<Self> {
         const COUNTS: [&str; 3] = ["active_objs", "num_objs", "objperslab"];
         const COUNTS_MIN: usize = 2;
-        let lower = line.to_ascii_lowercase();
-        if lower.contains("<active_objs>") || !lower.contains("obj") {
+        if !line.contains("bj") && !line.contains("BJ") {
             return None;
         }
+        let lower = line.to_ascii_lowercase();
         let mark = ['\t', ';', ',', '|']
             .into_iter()
             .find(|mark| line.contains(*mark));
+        // slabinfo's own head has blanks between its names.
+        if mark.is_none() && lower.contains("<active_objs>") {
+            return None;
+        }
         let names = cells(line, mark);
         let columns: Vec<_> = names.iter().map(|name| column(name)).collect();
         let has = |of: &str| columns.contains(&Some(of));
@@ -210,22 +214,40 @@ pub(super) fn lacking(text: &str) -> Option<(String, String)> {
     (!lacks.is_empty()).then(|| (head.names.join(", "), lacks.join(", ")))
 }
 
-/// The text of rows that JSON has as objects with the columns as keys; `None` for other values.
+/// The text of rows that JSON has as objects with the columns as keys: a list of them, one under any key, or an object of
+/// each cache under its name. `None` for other values.
 pub(crate) fn of_objects(value: &Value) -> Option<String> {
-    let number = |value: &Value| match value {
+    let rows: Option<Vec<String>> = match value {
+        Value::Array(entries) => entries.iter().map(|entry| of_object(None, entry)).collect(),
+        Value::Object(fields) => {
+            let lists = || fields.values().filter(|value| value.is_array());
+            if let Some(rows) = lists().find_map(of_objects) {
+                return Some(rows);
+            }
+            let named = fields.iter();
+            named
+                .map(|(name, entry)| of_object(Some(name), entry))
+                .collect()
+        }
+        _ => None,
+    };
+    let rows = rows.filter(|rows| !rows.is_empty())?;
+    Some(format!("# name <active_objs>\n{}\n", rows.join("\n")))
+}
+
+/// The row of an object, which has its name unless the key above it is that.
+fn of_object(name: Option<&str>, entry: &Value) -> Option<String> {
+    let fields = entry.as_object()?;
+    let of = |name: &str| {
+        let (_, value) = fields.iter().find(|(key, _)| column(key) == Some(name))?;
+        Some(value)
+    };
+    let number = |name: &str| match of(name)? {
         Value::String(text) => text.trim().parse().ok(),
         value => value.as_u64(),
     };
-    let row = |entry: &Value| {
-        let fields = entry.as_object()?;
-        let of = |name: &str| fields.iter().find(|(key, _)| column(key) == Some(name));
-        let (_, name) = of("name")?;
-        let row = of_values(name.as_str()?, |name| number(of(name)?.1))?;
-        Some(printed(&row))
-    };
-    let rows: Option<Vec<String>> = value.as_array()?.iter().map(row).collect();
-    let rows = rows.filter(|rows| !rows.is_empty())?;
-    Some(format!("# name <active_objs>\n{}\n", rows.join("\n")))
+    let name = of("name").and_then(Value::as_str).or(name)?;
+    Some(printed(&of_values(name, number)?))
 }
 
 #[cfg(test)]

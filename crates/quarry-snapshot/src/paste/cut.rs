@@ -20,7 +20,7 @@ const WORDS: [&str; 9] = [
 const CUT_WORDS: [&str; 3] = ["cache", "inode", "struct"];
 
 /// Words of lines that stand for rows.
-const LEFT_OUT: [&str; 15] = [
+const LEFT_OUT: [&str; 19] = [
     "snip",
     "omitted",
     "omit",
@@ -34,6 +34,10 @@ const LEFT_OUT: [&str; 15] = [
     "more",
     "etc",
     "and so on",
+    "not shown",
+    "not listed",
+    "deleted",
+    "skip",
     "trimmed",
     "redacted",
 ];
@@ -42,6 +46,10 @@ const LEFT_OUT: [&str; 15] = [
 /// A pager's `--More--` is none: it stands where the next row follows.
 pub(super) fn is_left_out(line: &str) -> bool {
     const WORDS_MAX: usize = 8;
+    const BYTES_MAX: usize = 160;
+    if line.len() > BYTES_MAX {
+        return false;
+    }
     let is_mark = |c: char| c.is_ascii_punctuation() || matches!(c, '…' | '✂' | '⋮' | '—' | '–');
     let inner = line
         .trim()
@@ -51,26 +59,29 @@ pub(super) fn is_left_out(line: &str) -> bool {
         return line.contains(['…', '⋮'])
             || dots >= 2 && line.chars().all(|c| "[](){}<>. ".contains(c));
     }
-    if inner.eq_ignore_ascii_case("more") || line.starts_with("--More--") {
+    if line.starts_with("--More--") || line.trim().eq_ignore_ascii_case("more") {
         return false;
+    }
+    if line.trim().starts_with("8<") || line.trim().ends_with(">8") {
+        return true;
     }
     let inner = inner.to_lowercase();
     let words: Vec<&str> = inner
         .split(|c: char| !c.is_alphanumeric())
         .filter(|word| !word.is_empty())
         .collect();
-    let says = |mark: &&str| match mark.split_once(' ') {
-        Some(_) => inner.contains(*mark),
+    let says = |mark: &str| match mark.split_once(' ') {
+        Some(_) => inner.contains(mark),
         None => {
-            words.contains(mark)
-                || *mark == "snip" && words.iter().any(|word| word.starts_with("snip"))
+            words.contains(&mark)
+                || mark == "snip" && words.iter().any(|word| word.starts_with("snip"))
         }
     };
     let is_set_off = line.trim().starts_with(is_mark);
     let counts = words.iter().any(|word| {
         word.parse::<u64>().is_ok() || ["lines", "rows", "output", "rest", "caches"].contains(word)
     });
-    words.len() <= WORDS_MAX && (is_set_off || counts) && LEFT_OUT.iter().any(|mark| says(&mark))
+    words.len() <= WORDS_MAX && (is_set_off || counts) && LEFT_OUT.iter().any(|mark| says(mark))
 }
 
 /// The column at which a line of slabtop ends: its first number stands at the right of its column.
@@ -102,9 +113,10 @@ pub(super) fn mark_names(listing: &mut Listing) -> Option<usize> {
     let mut seen: BTreeMap<String, u32> = BTreeMap::new();
     for (row, end) in listing.rows.iter_mut().zip(&listing.ends) {
         if let Row::Computed(cache) = row
-            && *end == column
+            && (*end == column || cache.name.starts_with(MARK))
         {
-            let name = format!("{}{MARK}({})", cache.name, cache.objsize);
+            let name = cache.name.trim_end_matches(MARK);
+            let name = format!("{name}{MARK}({})", cache.objsize);
             let count = seen.entry(name.clone()).or_default();
             *count += 1;
             cache.name = match *count {
@@ -122,6 +134,9 @@ fn column(listing: &Listing) -> Option<usize> {
     const UNNAMED_MIN: usize = 3;
     const MANY: usize = 20;
     let column = *listing.ends.iter().max().filter(|column| **column > 0)?;
+    if listing.rows.iter().any(|row| row.name().starts_with(MARK)) {
+        return Some(column);
+    }
     let caches = listing.rows.iter().zip(&listing.ends);
     let caches = caches.filter_map(|(row, end)| match row {
         Row::Computed(cache) if *end == column => Some(cache),
@@ -175,7 +190,7 @@ fn is_broken(name: &str) -> bool {
     let last = name.rsplit_once('_').map(|(_, last)| last);
     let is_general = name.contains("kmalloc-") && !is_class(name);
     let is_part_of_word = last.is_some_and(|last| CUT_WORDS.iter().any(|of| is_part(last, of)));
-    name.ends_with(['-', '_', '('])
+    name.ends_with(['-', '_', '(', MARK])
         || name.contains('(') && !name.contains(')')
         || is_part(name, "kmalloc-") && name.len() > 3
         || is_general
@@ -242,6 +257,9 @@ mod tests {
             "# rest of the output removed",
             "---- snipped ----",
             ". . .",
+            "8<------",
+            "<... more ...>",
+            "other caches not shown",
         ] {
             assert!(is_left_out(line), "{line}");
         }
@@ -304,7 +322,7 @@ mod tests {
             row("1.10", 14, 160, "ext4_inode_cache"),
         ];
         let text = format!("{head}{}", rows.concat());
-        for width in 59..=72 {
+        for width in 56..=72 {
             let cut = narrow(&text, width);
             let all = Snapshot::of_bytes("f", cut.as_bytes()).unwrap();
             assert_eq!(all.len(), 1, "{width}");

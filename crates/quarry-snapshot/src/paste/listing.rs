@@ -117,6 +117,8 @@ struct Pending {
     totals: Option<(Totals, usize)>,
     /// True if a line below it stands for rows that were left out.
     has_gap: bool,
+    /// Lines below it that are rows cut before their names.
+    unread: Vec<usize>,
 }
 
 impl Pending {
@@ -262,6 +264,11 @@ impl<'l> Finder<'l> {
             }
             return next;
         }
+        if let Some(head) = &mut self.head {
+            let words: Vec<&str> = line.text.split_whitespace().collect();
+            head.unread
+                .extend(table::begins_slabtop(&words).then_some(line.number));
+        }
         let is_broken_row = self.open.as_ref().is_some_and(|open| {
             looks_like(open.form, &line.text)
                 && !line.is_logged
@@ -329,6 +336,7 @@ impl<'l> Finder<'l> {
             form: None,
             totals: None,
             has_gap: false,
+            unread: Vec::new(),
         });
         match head {
             Head::Begins(form) => pending.form = Some(form),
@@ -425,9 +433,9 @@ impl<'l> Finder<'l> {
             lines: Vec::new(),
             ends: Vec::new(),
             cut_column: None,
-            unread: Vec::new(),
             is_cut: false,
-            has_gap: head.is_some_and(|head| head.has_gap),
+            has_gap: head.as_ref().is_some_and(|head| head.has_gap),
+            unread: head.map(|head| head.unread).unwrap_or_default(),
             slabs: BTreeMap::new(),
             end: line,
         });
@@ -459,10 +467,11 @@ fn behind_head(line: &str) -> Option<usize> {
     }
     let is_number = |word: &str| word.bytes().all(|b| b.is_ascii_digit());
     let mut rows = words.windows(NUMBERS + 3);
-    rows.position(|row| {
+    let row = rows.position(|row| {
         let is_end = row[NUMBERS + 1..] == [":", "tunables"];
         is_end && !is_number(row[0]) && row[1..=NUMBERS].iter().all(|word| is_number(word))
-    })
+    });
+    row.filter(|word| *word > 0)
 }
 
 fn is_failure(line: &str) -> bool {

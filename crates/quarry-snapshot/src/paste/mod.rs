@@ -40,6 +40,7 @@ use crate::slabinfo::Slabinfo;
 use crate::snapshot::{Excerpt, Totals};
 
 use listing::{Found, Listing};
+use packing::Line;
 use parts::{Part, Reading};
 pub(crate) use refuse::unknown;
 use refuse::{refuse, refuse_known};
@@ -128,6 +129,13 @@ fn tables(file: &str, part: &Part, found: &Found<'_>) -> Result<Vec<Reading>, Re
             let mut moment = Form::SlabTotals.named();
             let totals = Some(*totals);
             moment.insert("excerpt".to_string(), json!(Excerpt { totals }));
+            let begins_row = |line: &Line| {
+                table::begins_slabtop(&line.text.split_whitespace().collect::<Vec<_>>())
+            };
+            if part.lines.iter().any(begins_row) {
+                let note = "rows below the head are cut before their sizes, and left out: `sudo slabtop -o > FILE` has whole ones";
+                moment.insert("notes".to_string(), json!([note]));
+            }
             found.facts.add(&mut moment, *line);
             readings.push(part.reading(moment, &found.facts, last..*line));
             last = *line;

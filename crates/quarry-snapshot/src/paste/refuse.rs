@@ -28,7 +28,7 @@ const PACKED: [(Is, &str); 4] = [
 ];
 
 /// Texts without caches and sums, and what to do.
-const WITHOUT: [(Is, &str); 19] = [
+const WITHOUT: [(Is, &str); 15] = [
     (
         |text| {
             begins(text, &["<!doctype html", "<html"])
@@ -47,17 +47,6 @@ const WITHOUT: [(Is, &str); 19] = [
     (
         |text| {
             has_line(text, |line| {
-                has(
-                    line,
-                    &["command not found", ": not found", "not recognized as"],
-                )
-            })
-        },
-        "the shell did not find the command; `sudo cat /proc/slabinfo > FILE` needs no tool",
-    ),
-    (
-        |text| {
-            has_line(text, |line| {
                 has(line, &["slab", "vmstat"])
                     && has(
                         line,
@@ -66,51 +55,6 @@ const WITHOUT: [(Is, &str); 19] = [
             })
         },
         "/proc/slabinfo is readable by root alone: give what `sudo cat /proc/slabinfo` prints",
-    ),
-    (
-        |text| {
-            has_line(text, |line| {
-                has(
-                    line,
-                    &[
-                        "permission denied",
-                        "operation not permitted",
-                        "password is required",
-                        "not in the sudoers",
-                    ],
-                )
-            })
-        },
-        "the command was not allowed; as root, `cat /proc/slabinfo > FILE` has the caches",
-    ),
-    (
-        |text| {
-            has_line(text, |line| {
-                has(
-                    line,
-                    &["no such file or directory", "cannot open", "can't open"],
-                )
-            })
-        },
-        "the command did not find a file; containers and other systems have no /proc/slabinfo: run \
-         `sudo cat /proc/slabinfo` on the Linux host",
-    ),
-    (
-        |text| {
-            has_line(text, |line| {
-                has(
-                    line,
-                    &[
-                        "connection refused",
-                        "connection timed out",
-                        "no route to host",
-                        "could not resolve host",
-                        "host key verification failed",
-                    ],
-                )
-            })
-        },
-        "the connection to the machine failed: log in there, and run `sudo cat /proc/slabinfo`",
     ),
     (
         |text| has_line(text, |line| begins(line, &["mem:"]) && numbers(line) >= 3),
@@ -183,6 +127,54 @@ const WITHOUT: [(Is, &str); 19] = [
     ),
 ];
 
+/// Messages of programs that have nothing else to say, and what to do.
+const MESSAGES: [(&[&str], &str); 5] = [
+    (
+        &[
+            "connection refused",
+            "connection timed out",
+            "no route to host",
+            "could not resolve host",
+            "host key verification failed",
+            "publickey",
+            "must be logged in",
+            "unauthorized",
+            "error from server",
+            "accessdenied",
+            "access denied",
+        ],
+        "the connection to the machine failed: log in there, and run `sudo cat /proc/slabinfo`",
+    ),
+    (
+        &["404: not found", "404 not found"],
+        "a page that was not found: check the address, and download it again",
+    ),
+    (
+        &["command not found", ": not found", "not recognized as"],
+        "the shell did not find the command; `sudo cat /proc/slabinfo > FILE` needs no tool",
+    ),
+    (
+        &[
+            "permission denied",
+            "not permitted",
+            "password is required",
+            "not in the sudoers",
+        ],
+        "the command was not allowed; as root, `cat /proc/slabinfo > FILE` has the caches",
+    ),
+    (
+        &[
+            "no such file or directory",
+            "cannot open",
+            "can't open",
+            "unable to open",
+            "cannot find path",
+        ],
+        "the command did not find a file; containers and other systems have no /proc/slabinfo: run \
+         `sudo cat /proc/slabinfo` on the Linux host",
+    ),
+];
+
 /// Lines of a text that are looked at.
 const LINES: usize = 2000;
 
@@ -234,7 +226,10 @@ fn are_columns(text: &str) -> bool {
     const LINES_MIN: usize = 3;
     const WORDS: std::ops::RangeInclusive<usize> = 2..=6;
     let is_row = |line: &&str| {
-        let words: Vec<&str> = line.split_whitespace().collect();
+        // A row of slabinfo may be cut among its tunables.
+        let before = line.split(" :").next().unwrap_or_default();
+        let words = before.split([' ', '\t', '=', ':', ',']);
+        let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
         let is_name = |word: &&&str| {
             let mut letters = word.chars();
             letters.any(|c| c.is_ascii_lowercase()) && !numeric(word)
@@ -349,9 +344,12 @@ pub(super) fn refuse(file: &str, text: &str, found: &Found<'_>) -> Result<(), Re
 /// Refuses a text that is known to have no caches and no sums.
 pub(super) fn refuse_known(file: &str, text: &str) -> Result<(), ReportError> {
     let known = WITHOUT.iter().find(|(is, _)| is(text));
-    known.map_or(Ok(()), |(_, what)| {
-        Err(ReportError::bad(file, "text", what))
-    })
+    let known = known.map(|(_, what)| what).or_else(|| {
+        let is_said = |words: &&[&str]| text.lines().take(LINES).any(|line| has(line, words));
+        let message = MESSAGES.iter().find(|(words, _)| is_said(words));
+        message.map(|(_, what)| what)
+    });
+    known.map_or(Ok(()), |what| Err(ReportError::bad(file, "text", what)))
 }
 
 /// True if a form's head stands above rows that lack their ends.
@@ -361,11 +359,11 @@ pub(super) fn has_cut_rows(text: &str, form: Form) -> bool {
     let is_part = |line: &&str| {
         let words: Vec<&str> = line.split_whitespace().collect();
         match form {
-            Form::Slabtop => words.len() >= 2 && words.iter().take(2).all(|word| is_number(&word)),
+            Form::Slabtop => words.len() >= 2 && words.iter().take(2).all(is_number),
             _ => {
                 let numbers = words.iter().skip(1).filter(|word| is_number(word)).count();
                 numbers > 0
-                    && words.first().is_some_and(|name| !is_number(&name))
+                    && words.first().is_some_and(|name| !is_number(name))
                     && !line.starts_with('#')
             }
         }
