@@ -75,6 +75,11 @@ pub(crate) fn source(name: &OsStr, stage: Option<&str>) -> anyhow::Result<Source
         return Ok(Source::open(name, stage)?);
     }
     let spool = spool()?;
+    if spool.metadata().is_ok_and(|spool| spool.len() == 0) {
+        return Err(anyhow!(
+            "<stdin>: it is empty: the command before `|` printed nothing"
+        ));
+    }
     let path = by_number(&spool);
     if stage.is_none() && !Source::is_snapshot(Path::new(&path)) {
         return Ok(Source::Trace(Box::new(from_spool(&spool)?)));

@@ -30,6 +30,7 @@ pub use file::{ReportError, read_report};
 pub use forms::{Detail, Form};
 pub use hidden::{HiddenCache, HiddenCpu, HiddenNode, HiddenState, SlabsByFree};
 pub use page_owner::{PageOwners, PageSite};
+pub use paste::is_cut_name;
 pub use slabinfo::{Slabinfo, SlabinfoRow};
 pub use snapshot::{Asked, CacheBytes, Excerpt, OomSums, Snapshot, Totals};
 pub use sysfs::CacheAttributes;

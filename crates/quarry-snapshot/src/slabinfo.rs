@@ -268,6 +268,7 @@ fn parse_entry(entry: &Value) -> Result<SlabinfoRow, String> {
         Some(list) => serde_json::from_value(list.clone())
             .map_err(|_| in_cache(format!("tunables: {list} is not a list of three numbers")))?,
     };
+    let num_slabs = number("num_slabs")?;
     Ok(SlabinfoRow {
         name: name.to_string(),
         active_objs: number("active_objs")?,
@@ -278,8 +279,9 @@ fn parse_entry(entry: &Value) -> Result<SlabinfoRow, String> {
         limit,
         batchcount,
         sharedfactor,
-        active_slabs: number("active_slabs")?,
-        num_slabs: number("num_slabs")?,
+        // SLUB reports all of them.
+        active_slabs: optional("active_slabs")?.unwrap_or(num_slabs),
+        num_slabs,
         sharedavail: optional("sharedavail")?.unwrap_or(0),
     })
 }

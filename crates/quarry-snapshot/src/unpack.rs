@@ -148,10 +148,20 @@ impl Unpacker<'_> {
             return Ok(text);
         }
         if bytes.contains(&0) {
-            let source = io::Error::new(
-                io::ErrorKind::InvalidData,
-                "it is not a text: it has bytes of zero (UTF-16 needs its mark FF FE at the begin: save it as UTF-8), and it is none of the containers that are read (gz, xz, zst, tar, zip)",
-            );
+            let zeros = bytes.iter().filter(|byte| **byte == 0).count();
+            let what = match () {
+                () if zeros == bytes.len() => {
+                    "it has zeros alone: the copy of it failed, or the disk was full; copy it again"
+                }
+                // Every other byte of UTF-16 is zero.
+                () if zeros * 3 > bytes.len() && zeros * 3 < bytes.len() * 2 => {
+                    "it is not a text: it has bytes of zero (UTF-16 needs its mark FF FE at the begin: save it as UTF-8)"
+                }
+                () => {
+                    "it is not a text, but binary, and none of the containers that are read (gz, xz, zst, tar, zip)"
+                }
+            };
+            let source = io::Error::new(io::ErrorKind::InvalidData, what);
             return Err(self.read_error(source));
         }
         Ok(match String::from_utf8(bytes) {
@@ -221,8 +231,35 @@ impl Unpacker<'_> {
             return Err(self.too_many());
         }
         let mut kept = Kept::new(self);
+        let has = |name: &[u8]| bytes.windows(name.len()).any(|part| part == name);
+        let documents: [(&[u8], &str); 4] = [
+            (
+                b"word/document.xml",
+                "a Word document: copy its text into a file",
+            ),
+            (
+                b"xl/workbook.xml",
+                "an Excel workbook: save the sheet as CSV",
+            ),
+            (
+                b"ppt/presentation.xml",
+                "a PowerPoint file: copy its text into a file",
+            ),
+            (
+                b"application/vnd.oasis",
+                "a document of LibreOffice: save it as text",
+            ),
+        ];
+        if let Some((_, what)) = documents.iter().find(|(name, _)| has(name)) {
+            return Err(ReportError::bad(self.file, "first bytes", what));
+        }
         let bad = |error: zip::result::ZipError| self.bad(error);
-        let mut archive = zip::ZipArchive::new(Cursor::new(bytes)).map_err(bad)?;
+        let archive = zip::ZipArchive::new(Cursor::new(bytes));
+        let mut archive = archive.map_err(|error| {
+            self.bad(format!(
+                "a zip, or a document of an office program, that is cut or damaged: copy it again, or save its text as a file ({error})"
+            ))
+        })?;
         for index in 0..archive.len() {
             kept.count()?;
             let mut entry = archive.by_index(index).map_err(bad)?;
@@ -347,8 +384,27 @@ enum Container {
     Text,
 }
 
+const PICTURE: &str =
+    "a picture, perhaps a screenshot: type its rows, or give what `sudo cat /proc/slabinfo` prints";
+
 /// Files that people have and that are not read: first bytes, and what to do.
-const UNREAD: [(&[u8], &str); 8] = [
+const UNREAD: [(&[u8], &str); 15] = [
+    (
+        b"\x17\x08\x44tracing",
+        "a trace.dat of trace-cmd: `quarry import FILE` makes a trace of it",
+    ),
+    (
+        b"%PDF",
+        "a PDF: give what `pdftotext FILE -` prints, or copy its text into a file",
+    ),
+    (b"\x89PNG", PICTURE),
+    (b"\xff\xd8\xff", PICTURE),
+    (b"GIF8", PICTURE),
+    (b"RIFF", PICTURE),
+    (
+        b"\xd0\xcf\x11\xe0",
+        "a document of Word, Excel or Outlook: save its text as a file",
+    ),
     (b"BZh", "packed with bzip2: unpack it with bunzip2"),
     (b"7z\xbc\xaf", "a 7z archive: unpack it first"),
     (
@@ -388,6 +444,8 @@ impl Container {
         match head {
             [b'P', b'K', 3, 4, ..] | [b'P', b'K', 5, 6, ..] => Self::Zip,
             _ if head.get(257..262) == Some(b"ustar") => Self::Tar,
+            _ if head.get(4..8) == Some(b"ftyp") => Self::Unread(PICTURE),
+            [b'B', b'M', ..] if head.contains(&0) => Self::Unread(PICTURE),
             _ => Self::Text,
         }
     }

@@ -192,13 +192,20 @@ impl<'a> State<'a> {
         if self.snapshot.present_cpus.is_none() {
             let cpus = || kernels().map(|kernel| kernel.cpus);
             let (fewest, most) = (cpus().min().unwrap_or(1), cpus().max().unwrap_or(1));
+            // Few caches say little of CPUs.
+            let weak = match self.snapshot.excerpt {
+                Some(_) => {
+                    "; of a part of the caches this is a weak guess (--had-cpus gives the number)"
+                }
+                None => "",
+            };
             guessed.push(match fewest == most {
                 true => format!(
-                    "the number of CPUs is not told: {most} is taken, which gives most caches their slabs"
+                    "the number of CPUs is not told: {most} is taken, which gives most caches their slabs{weak}"
                 ),
                 false => format!(
                     "the number of CPUs is not told: {} is taken; {fewest} to {most} give as many caches their slabs; the \
-                     bounds hold for all",
+                     bounds hold for all{weak}",
                     first.cpus
                 ),
             });

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use quarry_snapshot::{Form, Snapshot};
+use quarry_snapshot::{Form, Snapshot, is_cut_name};
 use quarry_view::units::{bytes, count, counted, duration, in_brackets, percent, signed};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -83,9 +83,17 @@ fn finding(look: &Look, snapshot: &Snapshot) -> String {
         )
     });
     let all = snapshot.excerpt.and_then(|excerpt| {
-        let of_head = excerpt.totals.map(|totals| {
-            let all = bytes(totals.object_bytes);
-            format!("{all} of objects in {} caches, by its head", totals.caches)
+        let of_head = excerpt.totals.and_then(|totals| {
+            let all = match (totals.object_bytes, totals.num_objs) {
+                (0, 0) => return None,
+                (0, count) => format!("{count} objects"),
+                (all, _) => format!("{} of objects", bytes(all)),
+            };
+            let caches = match totals.caches {
+                0 => String::new(),
+                caches => format!(" in {caches} caches"),
+            };
+            Some(format!("{all}{caches}, by its head"))
         });
         of_head.or_else(|| {
             let slab = snapshot.meminfo_slab_bytes?;
@@ -100,14 +108,22 @@ fn finding(look: &Look, snapshot: &Snapshot) -> String {
     };
     let at_most = if look.cpus_are_untold { "at most " } else { "" };
     let listed = all.map_or_else(String::new, |all| {
-        format!(" It lists {rows} caches; all have {all}.")
+        format!(" It lists {}; all have {all}.", counted(rows, "cache"))
     });
+    let has_cut_names = look.caches.iter().any(|cache| is_cut_name(&cache.name));
+    let reclaimable = |all| match (has_cut_names, look.reclaimable_bytes) {
+        (true, 0) => "how much of it is reclaimable is not told".to_string(),
+        (is_least, bytes) => {
+            let least = if is_least { "at least " } else { "" };
+            format!("{least}{} of it reclaimable", percent(bytes, all))
+        }
+    };
     // Nothing has no parts.
     let parts = match look.slab_bytes {
         0 => String::new(),
         all => format!(
-            ", {} of it reclaimable: {at_most}{} is live objects{largest}",
-            percent(look.reclaimable_bytes, all),
+            ", {}: {at_most}{} is live objects{largest}",
+            reclaimable(all),
             percent(look.parts.live_bytes, all),
         ),
     };

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use quarry_snapshot::{Detail, Snapshot};
+use quarry_snapshot::{Detail, Snapshot, Totals};
 use quarry_view::Form::{Bytes, Change, Count, Of, Text};
 use quarry_view::units::{bytes, in_brackets, percent, signed};
 use quarry_view::value::list;
@@ -257,19 +257,7 @@ impl<'a> Bare<'a> {
         let listed = self.cache_bytes.iter().map(|cache| cache.total_bytes);
         let listed = listed.fold(0, u64::saturating_add);
         if let Some(totals) = snapshot.excerpt.and_then(|excerpt| excerpt.totals) {
-            let objects = bytes(totals.object_bytes);
-            let (slabs, caches) = (totals.slabs, totals.caches);
-            let count = totals.num_objs;
-            sentences.push(match totals.slab_bytes {
-                // The head of slabtop has objects alone.
-                0 => format!(
-                    "{name} has {objects} in {count} objects, in {slabs} slabs of {caches} caches."
-                ),
-                all => format!(
-                    "{name} has {} in {slabs} slabs of {caches} caches, {objects} of it in {count} objects.",
-                    bytes(all)
-                ),
-            });
+            sentences.push(format!("{name} has {}.", of_head(&totals)));
         }
         if let Some(most) = self.cache_bytes.first() {
             // Two reports tell.
@@ -326,6 +314,14 @@ impl<'a> Bare<'a> {
             let all = slabs([self.slab_bytes, all_first])?;
             Some((all, "slabs"))
         });
+        let of_heads = || {
+            let of = |snapshot: &Snapshot| {
+                let sum = snapshot.excerpt?.totals?.object_bytes;
+                Some(sum).filter(|bytes| *bytes > 0)
+            };
+            Some((slabs([of(last), of(first)])?, "objects in slabs"))
+        };
+        let sums = sums.or_else(of_heads);
         let sums = sums.map(|((last, first), what)| {
             let grew = i128::from(last) - i128::from(first);
             format!("{what} changed by {}", signed(grew))
@@ -500,4 +496,25 @@ pub(super) fn view(doc: &Doc) -> View {
 /// True for an answer about a file without slabs.
 pub(super) fn is(doc: &Doc) -> bool {
     doc.content["cache_bytes"].is_array()
+}
+
+/// The sums of a head without rows; those that it lacks are left out. The head of slabtop has no bytes of slabs.
+fn of_head(totals: &Totals) -> String {
+    let objects = match (totals.object_bytes, totals.num_objs) {
+        (0, count) => format!("{count} objects"),
+        (all, 0) => format!("{} of objects", bytes(all)),
+        (all, count) => format!("{} in {count} objects", bytes(all)),
+    };
+    let caches = match totals.caches {
+        0 => String::new(),
+        caches => format!(" of {caches} caches"),
+    };
+    match (totals.slab_bytes, totals.slabs) {
+        (0, 0) => format!("{objects}{caches}"),
+        (0, slabs) => format!("{objects}, in {slabs} slabs{caches}"),
+        (all, slabs) => {
+            let objects = objects.replacen(" in ", " of it in ", 1);
+            format!("{} in {slabs} slabs{caches}, {objects}", bytes(all))
+        }
+    }
 }

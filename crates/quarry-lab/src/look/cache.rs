@@ -1,7 +1,7 @@
 //! One cache: parts of its memory, and the slabs that shrinking and dropping free.
 
 use quarry_core::geometry::CacheFlags;
-use quarry_snapshot::{CacheAttributes, Snapshot};
+use quarry_snapshot::{CacheAttributes, Snapshot, is_cut_name};
 use quarry_state::CacheState;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -23,9 +23,13 @@ const FOR_FILES: [&str; 10] = [
     "kmalloc-rcl-",
 ];
 
-/// True if a cache's objects stand for files, and so can be reclaimed: as sysfs says, or else as the name does.
+/// True if a cache's objects stand for files, and so can be reclaimed: as sysfs says, or else as the name does. Names that
+/// are cut say nothing.
 fn is_reclaimable(snapshot: &Snapshot, cache: &str) -> bool {
-    let by_name = || FOR_FILES.iter().any(|part| cache.contains(part)) || cache.ends_with("_inode");
+    let by_name = || {
+        let is_for_files = FOR_FILES.iter().any(|part| cache.contains(part));
+        !is_cut_name(cache) && (is_for_files || cache.ends_with("_inode"))
+    };
     snapshot.is_reclaimable(cache).unwrap_or_else(by_name)
 }
 

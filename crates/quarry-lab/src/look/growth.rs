@@ -409,7 +409,10 @@ fn whole(first: &Snapshot, last: &Snapshot) -> Option<(Basis, i64)> {
     (excerpt(first) || excerpt(last)).then_some(())?;
     let change = |from: u64, to: u64| i64::try_from(i128::from(to) - i128::from(from)).ok();
     let objects = |of: &Snapshot| match of.excerpt {
-        Some(excerpt) => excerpt.totals.map(|totals| totals.object_bytes),
+        Some(excerpt) => {
+            let sum = excerpt.totals.map(|totals| totals.object_bytes);
+            sum.filter(|bytes| *bytes > 0)
+        }
         None => Some(of.slabinfo.object_bytes()),
     };
     if let (Some(from), Some(to)) = (objects(first), objects(last)) {

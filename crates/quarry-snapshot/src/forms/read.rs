@@ -3,10 +3,10 @@
 use std::io::Read;
 use std::path::Path;
 
-use serde_json::Value;
+use serde_json::{Deserializer, Value};
 
 use crate::file::ReportError;
-use crate::paste::{self, coded};
+use crate::paste::{self, coded, columns};
 use crate::slabinfo::Slabinfo;
 use crate::unpack::{self, Content};
 
@@ -68,12 +68,7 @@ pub(crate) fn text(file: &str, text: &str) -> Result<Vec<Moment>, ReportError> {
     if !moments.is_empty() {
         return Ok(moments);
     }
-    let first = text.lines().find(|line| !line.trim().is_empty());
-    let first = first.map_or("it is empty".to_string(), crate::words::quoted);
-    let names = Form::ALL.map(Form::name).join(", ");
-    let what = format!(
-        "{first}: none of the forms that are read: {names} (docs/inputs.md says how to get each)"
-    );
+    let what = paste::unknown(text);
     Err(ReportError::bad(file, "first line", what))
 }
 
@@ -97,6 +92,23 @@ fn of_json(file: &str, text: &str) -> Result<Vec<Moment>, ReportError> {
     // Loki answers as Prometheus does, with lines.
     let is_loki = |value: &Value| !value["data"]["result"][0]["stream"].is_null();
     let is_form = |value: &Value| !is_loki(value) && VALUES.iter().any(|(is, _)| is(value));
+    let is_read = |value: &Value| match value {
+        Value::Array(_) => Slabinfo::parse_json(file, value).is_ok(),
+        value => is_form(value) || is_moment(value),
+    };
+    // An object in each line is a list of them.
+    let several = || {
+        let values = Deserializer::from_str(text).into_iter::<Value>();
+        Value::Array(values.map_while(Result::ok).collect())
+    };
+    let rows = match &parsed {
+        Ok(value) if is_read(value) => None,
+        Ok(value) => columns::of_objects(value),
+        Err(_) => columns::of_objects(&several()),
+    };
+    if let Some(rows) = rows {
+        return self::text(file, &rows);
+    }
     if !parsed
         .as_ref()
         .is_ok_and(|value| is_form(value) || is_moment(value))

@@ -173,7 +173,11 @@ impl Facts {
         });
         banner.or_else(|| {
             let (key, goes_on) = self.key_of(line, is_logged)?;
-            Some((key, line, goes_on))
+            let text = match key {
+                "page_size" => page_size(line).unwrap_or(line),
+                _ => line,
+            };
+            Some((key, text, goes_on))
         })
     }
 
@@ -196,8 +200,10 @@ impl Facts {
             () if after("uname") && machine::architecture_of_uname(first).is_some() => {
                 Some(("architecture", false))
             }
-            () if is_number && after("nproc") => Some(("cpu_present", false)),
+            // No machine has none.
+            () if is_number && after("nproc") && line != "0" => Some(("cpu_present", false)),
             () if is_number && after("PAGE") => Some(("page_size", false)),
+            () if page_size(line).is_some() => Some(("page_size", false)),
             () if line.starts_with("BOOT_IMAGE=") => Some(("cmdline", false)),
             () if line.starts_with("Architecture:") || line.starts_with("CPU(s):") => {
                 Some(("lscpu", true))
@@ -296,6 +302,26 @@ impl Facts {
     /// True if something was said under a key.
     pub(super) fn has(&self, key: &str) -> bool {
         self.found.iter().any(|fact| fact.key == key)
+    }
+}
+
+/// Bytes of the page size that a line names: `PAGE_SIZE 65536`, `PAGESIZE=4096`, `page size: 64K`.
+fn page_size(line: &str) -> Option<&'static str> {
+    let lower = line.to_ascii_lowercase().replace('_', " ");
+    let after = lower
+        .strip_prefix("pagesize")
+        .or_else(|| lower.strip_prefix("page size"))?;
+    let value = after
+        .trim_start_matches([' ', ':', '=', '\t'])
+        .trim_start_matches("is ");
+    let value = value
+        .trim_end_matches("bytes")
+        .trim_end_matches(['b', 'i', '.']);
+    match value.replace(' ', "").as_str() {
+        "4096" | "4k" => Some("4096"),
+        "16384" | "16k" => Some("16384"),
+        "65536" | "64k" => Some("65536"),
+        _ => None,
     }
 }
 

@@ -6,6 +6,7 @@ use crate::forms::crash_slabs::Slabs;
 use crate::forms::{Form, slabtool};
 use crate::snapshot::Totals;
 
+use super::cut;
 use super::facts::Facts;
 use super::head::{self, Head};
 use super::packing::Line;
@@ -18,6 +19,8 @@ const CRASH: &str = "kmem:";
 const ROW_LINES: usize = 4;
 /// Lines of a head, which a sort moves among the rows.
 const HEAD_LINES: usize = 2;
+/// Sums that are read without rows below them.
+const SUMS_MIN: usize = 2;
 /// Rows that make a table without a head one, where text could look like a row.
 const ROWS_MIN: usize = 3;
 
@@ -35,10 +38,16 @@ pub(super) struct Listing {
     pub(super) rows: Vec<Row>,
     /// Lines on which they begin.
     lines: Vec<usize>,
+    /// Columns at which they end, if each is one line of slabtop; else 0.
+    pub(super) ends: Vec<usize>,
+    /// Column at which names are cut, if some are.
+    pub(super) cut_column: Option<usize>,
     /// Lines among its rows that are none.
     pub(super) unread: Vec<usize>,
     /// True if a row below is cut, and no other follows.
     is_cut: bool,
+    /// True if a line stands for rows that were left out.
+    has_gap: bool,
     /// Slabs that crash lists below a row, by the row's place.
     pub(super) slabs: BTreeMap<usize, Slabs>,
     /// Last line that is of it.
@@ -52,7 +61,7 @@ impl Listing {
 
     /// True if lines between its rows, or the last one, may be parts of others.
     pub(super) fn is_damaged(&self) -> bool {
-        self.is_cut || self.unread.iter().any(|line| *line <= self.end)
+        self.is_cut || self.has_gap || self.unread.iter().any(|line| *line <= self.end)
     }
 
     /// True if every cache is in one of them alone.
@@ -85,12 +94,17 @@ impl Listing {
         self.end = other.end;
         // The tool slabinfo lists caches twice; `vmstat -m` cuts names, so that two may be alike.
         let is_new = |row: &Row| self.form != Form::SlabTool || !names.contains(row.name());
-        let rows = other.rows.into_iter().zip(other.lines);
-        let (rows, lines): (Vec<_>, Vec<_>) = rows.filter(|(row, _)| is_new(row)).unzip();
+        let places = other.lines.into_iter().zip(other.ends);
+        let rows = other.rows.into_iter().zip(places);
+        let (rows, places): (Vec<_>, Vec<_>) = rows.filter(|(row, _)| is_new(row)).unzip();
+        let (lines, ends): (Vec<_>, Vec<_>) = places.into_iter().unzip();
         self.rows.extend(rows);
         self.lines.extend(lines);
+        self.ends.extend(ends);
+        self.cut_column = self.cut_column.or(other.cut_column);
         self.unread.append(&mut other.unread);
         self.is_cut = other.is_cut;
+        self.has_gap |= other.has_gap;
         self.totals = self.totals.or(other.totals);
         self.is_headed |= other.is_headed;
     }
@@ -98,8 +112,32 @@ impl Listing {
 
 /// The head above rows that have not come yet.
 struct Pending {
+    line: usize,
     form: Option<Form>,
     totals: Option<(Totals, usize)>,
+    /// True if a line below it stands for rows that were left out.
+    has_gap: bool,
+    /// Lines below it that are rows cut before their names.
+    unread: Vec<usize>,
+}
+
+impl Pending {
+    fn has_objects(&self) -> bool {
+        self.totals.is_some_and(|(totals, _)| totals.num_objs > 0)
+    }
+
+    /// Its line and its sums, if it has several of them.
+    fn alone(&self) -> Option<(usize, Totals)> {
+        let is_of_sums = matches!(self.form, None | Some(Form::Slabtop | Form::SlabTool));
+        let (totals, _) = self.totals.filter(|_| is_of_sums)?;
+        let sums = [
+            totals.num_objs,
+            totals.slabs,
+            totals.caches,
+            totals.object_bytes,
+        ];
+        (sums.iter().filter(|sum| **sum > 0).count() >= SUMS_MIN).then_some((self.line, totals))
+    }
 }
 
 /// A text while its tables are found.
@@ -110,6 +148,8 @@ struct Finder<'l> {
     head: Option<Pending>,
     facts: Facts,
     failed: Vec<&'l str>,
+    /// Sums that have no rows.
+    alone: Vec<(usize, Totals)>,
     /// Table above a head that has no rows yet.
     above: Option<usize>,
 }
@@ -121,8 +161,10 @@ pub(super) struct Found<'l> {
     pub(super) facts: Facts,
     /// Lines of "SLUB: Unable to allocate memory".
     pub(super) failed: Vec<&'l str>,
-    /// Form of a head that has no rows, and the sums in it.
-    pub(super) head: Option<(Form, Option<Totals>)>,
+    /// Form of a head that has no rows.
+    pub(super) head: Option<Form>,
+    /// Lines and sums of heads that have no rows.
+    pub(super) alone: Vec<(usize, Totals)>,
 }
 
 /// Finds the tables of a text and what its other lines say.
@@ -134,6 +176,7 @@ pub(super) fn find(lines: &[Line]) -> Found<'_> {
         head: None,
         facts: Facts::default(),
         failed: Vec::new(),
+        alone: Vec::new(),
         above: None,
     };
     let (mut at, mut word) = (0, 0);
@@ -144,11 +187,12 @@ pub(super) fn find(lines: &[Line]) -> Found<'_> {
         let above = &mut finder.found[above];
         above.is_reversed = head.form == Some(above.form);
     }
-    let head = finder.head.take().and_then(|head| {
-        let totals = head.totals.map(|(totals, _)| totals);
-        Some((head.form?, totals))
-    });
+    let head = finder.head.take();
+    finder.alone.extend(head.as_ref().and_then(Pending::alone));
     finder.close();
+    for listing in &mut finder.found {
+        listing.cut_column = cut::mark_names(listing);
+    }
     let several = finder.found.into_iter().flat_map(apart).filter(|listing| {
         listing.is_headed || !table::needs_head(listing.form) || listing.rows.len() >= ROWS_MIN
     });
@@ -156,7 +200,8 @@ pub(super) fn find(lines: &[Line]) -> Found<'_> {
         listings: joined(several, &finder.facts, lines),
         facts: finder.facts,
         failed: finder.failed,
-        head,
+        head: head.and_then(|head| head.form),
+        alone: finder.alone,
     }
 }
 
@@ -175,15 +220,24 @@ impl<'l> Finder<'l> {
             && let Some((row, taken)) =
                 slabtool::report(self.lines[at..].iter().map(|line| line.text.as_str()))
         {
-            self.add(Form::SlabTool, Row::Reported(Box::new(row)), line.number);
+            self.add(Form::SlabTool, Row::Reported(Box::new(row)), line.number, 0);
             self.reach(line.number + taken - 1);
             return (at + taken, 0);
+        }
+        // A mailer broke a sum.
+        if word == 0
+            && let Some(below) = self.lines.get(at + 1)
+            && head::goes_on(&line.text, &below.text)
+            && let Some(head) = head::of(&format!("{} {}", line.text, below.text))
+        {
+            self.head(head, line.number);
+            return (at + 2, 0);
         }
         if word == 0
             && let Some(head) = head::of(&line.text)
         {
             let begins = matches!(head, Head::Begins(_));
-            self.head(head);
+            self.head(head, line.number);
             // All in one line: the rows stand behind the names of the columns.
             let behind = begins.then(|| behind_head(&line.text)).flatten();
             return behind.map_or(next, |word| (at, word));
@@ -193,11 +247,28 @@ impl<'l> Finder<'l> {
             return next;
         }
         if word > 0 {
+            let mut rest = line.text.split_whitespace().skip(word);
+            if let (Some(open), Some(first)) = (&mut self.open, rest.next()) {
+                open.has_gap |= cut::is_left_out(first);
+            }
             return next;
         }
         if is_failure(&line.text) {
             self.failed.push(&line.text);
             return next;
+        }
+        if cut::is_left_out(&line.text) {
+            match (&mut self.head, &mut self.open) {
+                (Some(head), _) => head.has_gap = true,
+                (None, Some(open)) => open.has_gap = true,
+                (None, None) => {}
+            }
+            return next;
+        }
+        if let Some(head) = &mut self.head {
+            let words: Vec<&str> = line.text.split_whitespace().collect();
+            head.unread
+                .extend(table::begins_slabtop(&words).then_some(line.number));
         }
         let is_broken_row = self.open.as_ref().is_some_and(|open| {
             looks_like(open.form, &line.text)
@@ -216,10 +287,8 @@ impl<'l> Finder<'l> {
                     .find(|line| !line.text.is_empty());
                 let below = below.map_or(0, |line| line.depth);
                 let said = self.facts.take(line, below);
-                // Other messages come between rows in a log; dots stand for rows that were left out.
-                let is_between = line.is_logged && !said
-                    || line.text.starts_with(CRASH)
-                    || line.text.chars().all(|c| "[].…".contains(c));
+                // Other messages come between rows in a log.
+                let is_between = line.is_logged && !said || line.text.starts_with(CRASH);
                 if !is_between {
                     self.close();
                 }
@@ -256,15 +325,23 @@ impl<'l> Finder<'l> {
         is_taken
     }
 
-    fn head(&mut self, head: Head) {
+    fn head(&mut self, head: Head, line: usize) {
+        // Sums above no rows: the next reading's follow.
+        let is_first = matches!(head, Head::Total(Some(0), ..));
+        if is_first && let Some(above) = self.head.take_if(|head| head.has_objects()) {
+            self.alone.extend(above.alone());
+        }
         if self.open.is_some() && !matches!(head, Head::Rest | Head::Sum(..)) {
             // A sort leaves the head among the rows: those below are of the same table, unless their names repeat.
             self.close();
             self.above = self.found.len().checked_sub(1);
         }
         let pending = self.head.get_or_insert(Pending {
+            line,
             form: None,
             totals: None,
+            has_gap: false,
+            unread: Vec::new(),
         });
         match head {
             Head::Begins(form) => pending.form = Some(form),
@@ -276,7 +353,9 @@ impl<'l> Finder<'l> {
             Head::Total(place, active, total) => {
                 let (totals, next) = pending.totals.get_or_insert_default();
                 let place = place.unwrap_or(*next);
-                head::add(totals, place, active, total);
+                if let Some(total) = total {
+                    head::add(totals, place, active, total);
+                }
                 *next = place + 1;
             }
             Head::Rest => {}
@@ -315,7 +394,16 @@ impl<'l> Finder<'l> {
             let (row, taken) = table::row(form, &words)?;
             Some((form, row, taken))
         })?;
-        self.add(form, row, lines[0].number);
+        let is_line = word == 0 && taken == first;
+        // Its number would be smaller than it is.
+        if is_line && form == Form::Vmstat && cut::is_number_cut(&lines[0].text) {
+            return None;
+        }
+        let end = match form {
+            Form::Slabtop if is_line => cut::end_column(&lines[0].text),
+            _ => 0,
+        };
+        self.add(form, row, lines[0].number, end);
         let lines_taken = counts.iter().scan(taken, |left, count| {
             let goes_on = *left > 0;
             *left = left.saturating_sub(*count);
@@ -332,7 +420,7 @@ impl<'l> Finder<'l> {
         Some((at + counts.len(), 0))
     }
 
-    fn add(&mut self, form: Form, row: Row, line: usize) {
+    fn add(&mut self, form: Form, row: Row, line: usize, end: usize) {
         let head = self.head.take();
         self.above = None;
         if head.is_some() || self.open.as_ref().is_some_and(|open| open.form != form) {
@@ -343,16 +431,23 @@ impl<'l> Finder<'l> {
             line,
             is_headed: head.is_some(),
             is_reversed: false,
-            totals: head.and_then(|head| head.totals).map(|(totals, _)| totals),
+            totals: head
+                .as_ref()
+                .and_then(|head| head.totals)
+                .map(|(totals, _)| totals),
             rows: Vec::new(),
             lines: Vec::new(),
-            unread: Vec::new(),
+            ends: Vec::new(),
+            cut_column: None,
             is_cut: false,
+            has_gap: head.as_ref().is_some_and(|head| head.has_gap),
+            unread: head.map(|head| head.unread).unwrap_or_default(),
             slabs: BTreeMap::new(),
             end: line,
         });
         open.rows.push(row);
         open.lines.push(line);
+        open.ends.push(end);
     }
 
     /// Notes that the open table has the lines up to one.
@@ -367,12 +462,22 @@ impl<'l> Finder<'l> {
     }
 }
 
-/// The first word behind the names of the columns, if there is one.
+/// The first word behind the names of the columns, if there is one: behind the last name, or where a row of slabinfo begins
+/// among names that were cut.
 fn behind_head(line: &str) -> Option<usize> {
+    const NUMBERS: usize = 5;
     let words: Vec<&str> = line.split_whitespace().collect();
     let is_name = |word: &&str| matches!(*word, "NAME" | "SSIZE" | "Pages" | "<sharedavail>");
-    let end = words.iter().position(is_name)?;
-    (end + 1 < words.len() && words.get(end + 1) != Some(&"NAME")).then_some(end + 1)
+    if let Some(end) = words.iter().position(is_name) {
+        return (end + 1 < words.len() && words.get(end + 1) != Some(&"NAME")).then_some(end + 1);
+    }
+    let is_number = |word: &str| word.bytes().all(|b| b.is_ascii_digit());
+    let mut rows = words.windows(NUMBERS + 3);
+    let row = rows.position(|row| {
+        let is_end = row[NUMBERS + 1..] == [":", "tunables"];
+        is_end && !is_number(row[0]) && row[1..=NUMBERS].iter().all(|word| is_number(word))
+    });
+    row.filter(|word| *word > 0)
 }
 
 fn is_failure(line: &str) -> bool {
@@ -442,8 +547,11 @@ fn apart(mut listing: Listing) -> Vec<Listing> {
             totals: None,
             rows: listing.rows.split_off(at),
             lines: listing.lines.split_off(at),
+            ends: listing.ends.split_off(at),
+            cut_column: listing.cut_column,
             unread: Vec::new(),
             is_cut: false,
+            has_gap: listing.has_gap,
             slabs: moved(listing.slabs.split_off(&at), at),
             end: listing.end,
         });

@@ -14,6 +14,8 @@
 //! reading. Tables of several forms whose caches have the same objects are of one moment, and the best of them counts.
 
 pub(crate) mod coded;
+pub(crate) mod columns;
+mod cut;
 mod dates;
 mod facts;
 mod head;
@@ -49,8 +51,15 @@ use listing::{Found, Listing};
 use order::Reading;
 use packing::Line;
 use parts::Part;
-use refuse::refuse;
+pub(crate) use refuse::unknown;
+use refuse::{refuse, refuse_known};
 use table::Row;
+
+/// True for a cache whose name was cut at the edge of a terminal: it has `…` behind it.
+#[must_use]
+pub fn is_cut_name(cache: &str) -> bool {
+    cache.contains(cut::MARK)
+}
 
 /// The mark of a table of caches when memory was exhausted.
 const OOM: &str = "Unreclaimable slab info:";
@@ -83,6 +92,9 @@ pub(crate) fn read(file: &str, text: &str) -> Result<Vec<Moment>, ReportError> {
         if readings.is_empty() {
             *readings = without_tables(part, found);
         }
+    }
+    if each.iter().all(Vec::is_empty) {
+        refuse_known(file, text)?;
     }
     Ok(order::ordered(each.into_iter().flatten().collect()))
 }
@@ -126,11 +138,22 @@ fn tables(file: &str, part: &Part, found: &Found<'_>) -> Result<Vec<Reading>, Re
         let mut moment = rows::moment(Form::Unable, file, &caches, note)?;
         moment.insert("excerpt".to_string(), json!(Excerpt { totals: None }));
         moment
-    } else if let Some((Form::SlabTool | Form::Slabtop, totals @ Some(_))) = found.head {
-        let mut moment = Form::SlabTotals.named();
-        moment.insert("excerpt".to_string(), json!(Excerpt { totals }));
-        moment
     } else {
+        for (line, totals) in &found.alone {
+            let mut moment = Form::SlabTotals.named();
+            let totals = Some(*totals);
+            moment.insert("excerpt".to_string(), json!(Excerpt { totals }));
+            let begins_row = |line: &Line| {
+                table::begins_slabtop(&line.text.split_whitespace().collect::<Vec<_>>())
+            };
+            if part.lines.iter().any(begins_row) {
+                let note = "rows below the head are cut before their sizes, and left out: `sudo slabtop -o > FILE` has whole ones";
+                moment.insert("notes".to_string(), json!([note]));
+            }
+            found.facts.add(&mut moment, *line);
+            readings.push(part.reading(moment, &found.facts, last..*line));
+            last = *line;
+        }
         return Ok(readings);
     };
     Ok(vec![part.whole(alone, &found.facts)])
@@ -292,23 +315,40 @@ fn is_same_moment(one: &Listing, other: &Listing) -> bool {
 /// The sums of caches that a table leaves out; `None` if it seems whole.
 fn excerpt(listing: &Listing, totals: Option<Totals>) -> Option<Excerpt> {
     // Its own rows exceed a head of another reading.
-    let totals = totals.filter(|totals| !exceeds(objects_of(listing), totals.num_objs));
+    let fits =
+        |totals: &Totals| totals.num_objs == 0 || !exceeds(objects_of(listing), totals.num_objs);
+    let totals = totals.filter(fits);
     let is_part = match totals {
-        Some(totals) => totals.caches > listing.rows.len() as u64,
-        None => {
-            // Every kernel has them, near the end of its list.
-            let is_kmalloc = |row: &Row| {
-                ["kmalloc-", "size-"]
-                    .iter()
-                    .any(|of| row.name().starts_with(of))
-            };
+        Some(totals) if totals.caches > 0 => totals.caches > listing.rows.len() as u64,
+        _ => {
             !(listing.is_headed || listing.is_reversed)
                 || listing.rows.len() < WHOLE_MIN
-                || !listing.rows.iter().any(is_kmalloc)
+                || lacks_usual(listing)
         }
     };
     let is_part = is_part || listing.is_damaged();
     (is_part && listing.form != Form::Oom).then_some(Excerpt { totals })
+}
+
+/// True for a table that lacks caches which every kernel has: the general ones near the end of its list, and most of those
+/// for files and tasks.
+fn lacks_usual(listing: &Listing) -> bool {
+    const USUAL: [&str; 9] = [
+        "dentry",
+        "dentry_cache",
+        "inode_cache",
+        "task_struct",
+        "filp",
+        "vm_area_struct",
+        "radix_tree_node",
+        "sighand_cache",
+        "mm_struct",
+    ];
+    const USUAL_MIN: usize = 3;
+    let is_usual = |row: &&Row| USUAL.contains(&row.name());
+    let is_general =
+        |row: &Row| row.name().starts_with("kmalloc-") || row.name().starts_with("size-");
+    listing.rows.iter().filter(is_usual).count() < USUAL_MIN || !listing.rows.iter().any(is_general)
 }
 
 /// Objects of a table, as heads count them: that of slabinfo, the tool, has those in use.
@@ -328,7 +368,7 @@ fn exceeds(count: u64, other: u64) -> bool {
 /// Contradiction of rows and the head above them: more objects than it has, or fewer in all caches.
 fn contradiction(listing: &Listing) -> Option<String> {
     let (objects, totals) = (objects_of(listing), listing.totals?);
-    let all = totals.num_objs;
+    let all = Some(totals.num_objs).filter(|all| *all > 0)?;
     let are_all = listing.rows.len() as u64 >= totals.caches;
     (exceeds(objects, all) || are_all && exceeds(all, objects)).then(|| {
         format!(
@@ -393,6 +433,12 @@ fn moment(file: &str, listing: &Listing, excerpt: Option<Excerpt>) -> Result<Mom
         let unknown = unknown.join(", ");
         notes.push(format!(
             "caches that crash could not read are left out: {unknown}"
+        ));
+    }
+    if let Some(column) = listing.cut_column {
+        notes.push(format!(
+            "names are cut at column {column}: those that end there have … and the object size behind them, and nothing is \
+             inferred from them; `sudo slabtop -o > FILE` has whole names"
         ));
     }
     if let [first, ..] = listing.unread.as_slice() {

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use anstream::adapter::strip_str;
 
-use super::{coded, wrap};
+use super::{coded, columns, wrap};
 
 /// A line without its packing.
 #[derive(Clone, Debug)]
@@ -55,6 +55,7 @@ pub(super) fn lines(text: &str) -> Vec<Line> {
         true => untagged(&text),
         false => text,
     };
+    let text = columns::printed_rows(&text).unwrap_or(text);
     // A terminal's log ends lines with both, and sometimes with the first alone.
     let lines = text
         .split('\n')

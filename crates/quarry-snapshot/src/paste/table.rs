@@ -6,6 +6,8 @@ use crate::forms::{Form, crash, log, slabtop, vmstat};
 use crate::slabinfo::{self, SlabinfoRow};
 use crate::snapshot::CacheBytes;
 
+use super::cut;
+
 /// A row of a table.
 #[derive(Debug)]
 pub(super) enum Row {
@@ -170,32 +172,47 @@ fn kib<'w>(words: &[&'w str]) -> Option<(&'w str, usize)> {
     Some((number, 1 + usize::from(apart)))
 }
 
+/// True for the first numbers of a row of slabtop.
+pub(super) fn begins_slabtop(words: &[&str]) -> bool {
+    let [objects, active, share, ..] = words else {
+        return false;
+    };
+    is_number(objects) && is_number(active) && share.ends_with('%')
+}
+
 /// `208530 201942  79%    0.19K   9930       21     39720K dentry`.
 fn slabtop(words: &Words<'_>) -> Option<Found> {
     let all = words.all;
-    let starts = |at: usize| {
-        let part = |at: usize| all.get(at).copied().unwrap_or_default();
-        is_number(part(at)) && is_number(part(at + 1)) && part(at + 2).ends_with('%')
-    };
+    let starts = |at: usize| begins_slabtop(all.get(at..).unwrap_or_default());
     starts(0).then_some(())?;
     let (size, taken) = kib(all.get(3..)?)?;
     let at = 3 + taken;
     let [slabs, per_slab] = [at, at + 1].map(|at| all.get(at).copied().unwrap_or_default());
     let (bytes, taken) = kib(all.get(at + 2..)?)?;
     let name = at + 2 + taken;
+    // A size at the end of its line may be cut, unless its unit stands behind it. The next row has no numbers of this one.
+    let has_unit = all[name - 1].ends_with(['K', 'k', 'B']);
+    ((name != words.first || has_unit) && !(1..name).any(starts)).then_some(())?;
+    let is_nameless = name == words.first && (name == all.len() || starts(name));
     // A name has several words if they are on its line; a remark behind it does not belong to it.
     let is_remark = |word: &str| word.starts_with(['<', '#', '(', '←']) || word.starts_with("//");
     let line_end = words.first.max(name + 1).min(all.len());
     let names = (name..line_end).take_while(|at| !starts(*at) && !is_remark(all[*at]));
-    let mut end = names.last()? + 1;
+    let mut end = match is_nameless && words.is_headed {
+        true => name,
+        false => names.last()? + 1,
+    };
     // Broken behind a hyphen, the name goes on in the next line.
-    end += usize::from(end == words.first && end < all.len() && all[end - 1].ends_with('-'));
+    let goes_on = end == words.first && end < all.len() && all[end - 1].ends_with('-');
+    end += usize::from(goes_on && !starts(end));
+    let mark = cut::MARK.to_string();
+    let named = match &all[name..end] {
+        [] => &mark,
+        name => &unstyled(name),
+    };
     let line = format!(
-        "{} {} {} {size}K {slabs} {per_slab} {bytes}K {}",
-        all[0],
-        all[1],
-        all[2],
-        unstyled(&all[name..end])
+        "{} {} {} {size}K {slabs} {per_slab} {bytes}K {named}",
+        all[0], all[1], all[2],
     );
     // The remark is of this row as well.
     let remark = (end..line_end).take_while(|at| !starts(*at)).count();

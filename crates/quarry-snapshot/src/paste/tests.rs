@@ -322,9 +322,46 @@ fn parts_that_people_cut_out() {
     let text = format!("slabinfo - version: 2.1\n# name <active_objs>\n{rows}");
     let part = Snapshot::parse("f", &text, None).unwrap();
     assert!(part.excerpt.is_some());
-    let whole = format!("{text}kmalloc-8 10 512 8 512 1 : tunables 0 0 0 : slabdata 1 1 0\n");
-    let whole = Snapshot::parse("f", &whole, None).unwrap();
-    assert!(whole.excerpt.is_none());
+    let named = |name: &str| row(0).replace("cache_0", name);
+    let general = format!("{text}{}", named("kmalloc-256"));
+    let usual: String = ["dentry", "filp", "inode_cache"].map(named).concat();
+    let whole = format!("{general}{usual}");
+    let is_part = |text: &str| Snapshot::parse("f", text, None).unwrap().excerpt.is_some();
+    assert!(is_part(&general) && is_part(&format!("{text}{usual}")) && !is_part(&whole));
+    // Rows that were left out.
+    for mark in [
+        "[... snip ...]",
+        "...",
+        "(output truncated)",
+        "120 lines omitted",
+    ] {
+        let middle = whole.replacen("cache_7", &format!("{mark}\ncache_7"), 1);
+        assert!(
+            is_part(&middle) && is_part(&format!("{whole}{mark}\n")),
+            "{mark}"
+        );
+    }
+    assert!(!is_part(&whole.replacen(
+        "cache_7",
+        "--More--(40%)\ncache_7",
+        1
+    )));
+}
+
+/// A web page made one line of slabinfo, and left out the most.
+#[test]
+fn rows_stand_behind_a_head_that_is_cut() {
+    let text = "$ sudo cat /proc/slabinfo slabinfo - version: 2.1 # name <active_objs> <num_objs> ... sigqueue 100 100 160 25 1 \
+        : tunables 0 0 0 : slabdata 4 4 0 kmalloc-8192 96 96 8192 4 8 : tunables 0 0 0 : slabdata 24 24 0 ...\nThe first line\n";
+    let found = Snapshot::parse("f", text, None).unwrap();
+    let rows: Vec<_> = found
+        .slabinfo
+        .rows
+        .iter()
+        .map(|row| row.name.as_str())
+        .collect();
+    assert_eq!(rows, ["sigqueue", "kmalloc-8192"]);
+    assert!(found.excerpt.is_some());
 }
 
 /// A message of SLUB that is cut leaves those before it.

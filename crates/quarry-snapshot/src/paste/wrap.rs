@@ -136,7 +136,7 @@ fn parts(lines: &[Unwrapped<'_>], width: usize) -> usize {
     let mut row = first.to_string();
     for (place, line) in lines.iter().enumerate().take(PARTS_MAX).skip(1) {
         let line = &*line.text;
-        if line.trim().is_empty() || is_row(line) || is_head(line) {
+        if line.trim().is_empty() || is_row(line) || is_head(line) || begins_row(line) {
             break;
         }
         let padding = (place * width).saturating_sub(row.len());
@@ -163,6 +163,10 @@ fn is_part_of_name(line: &str) -> bool {
 fn is_row(line: &str) -> bool {
     let all: Vec<&str> = line.split_whitespace().collect();
     is_message(line) || table::rows_of_line(&all, &FORMS).any(|taken| taken == all.len())
+}
+
+fn begins_row(line: &str) -> bool {
+    table::begins_slabtop(&line.split_whitespace().collect::<Vec<_>>())
 }
 
 fn is_head(line: &str) -> bool {

@@ -15,13 +15,18 @@ const RACE_SLABS: u64 = 2;
 /// Smaller differences of sums are nothing: caches change while a file is read, and large kmallocs are no cache's.
 const SUM_BYTES: u64 = 4 << 20;
 
+/// The same for a report of exhausted memory, which is printed at once.
+const OOM_BYTES: u64 = 1 << 20;
+
 impl Snapshot {
     /// Adds a note for each contradiction.
     pub(super) fn doubt(&mut self) {
         let doubts = [
             self.doubt_release(),
             self.doubt_rows(),
+            self.doubt_pages(),
             self.doubt_slab(),
+            self.doubt_memory(),
             self.doubt_meminfo(),
             self.doubt_oom(),
             self.doubt_call_sites(),
@@ -60,6 +65,58 @@ impl Snapshot {
         (!bad.is_empty()).then(|| format!("rows that contradict themselves: {named}{more}"))
     }
 
+    /// A page size with which most slabs would be half empty at least, though full.
+    fn doubt_pages(&self) -> Option<String> {
+        let is_told = self.facts.page_bytes.is_fact() && self.form.counts_pages();
+        let rows = self.slabinfo.rows.iter();
+        let rows = rows.filter(|row| is_told && row.objsize > 0 && row.objperslab > 0);
+        let sizes = rows.map(|row| {
+            let slab = row.pagesperslab.saturating_mul(self.page_bytes);
+            let objects = row.objsize.saturating_mul(row.objperslab);
+            objects.saturating_mul(2) <= slab
+        });
+        let sizes: Vec<bool> = sizes.collect();
+        let wide = sizes.iter().filter(|is_wide| **is_wide).count();
+        (wide * 2 > sizes.len()).then(|| {
+            format!(
+                "contradiction: pages are told to have {} KiB, but {wide} of {} caches have slabs that would be less than half \
+                 filled with objects: pages are smaller, or the caches are another machine's",
+                self.page_bytes >> 10,
+                sizes.len()
+            )
+        })
+    }
+
+    /// Slabs with more memory than there is.
+    fn doubt_memory(&self) -> Option<String> {
+        let ram_pages = self.oom.and_then(|oom| oom.ram_pages);
+        if let (Some(ram), Some(oom)) = (ram_pages, self.oom) {
+            let pages = [oom.slab_reclaimable_pages, oom.slab_unreclaimable_pages];
+            let slabs = pages.into_iter().flatten().fold(0, u64::saturating_add);
+            if slabs > ram {
+                return Some(format!(
+                    "contradiction: slabs have {slabs} pages, the machine {ram} pages of memory"
+                ));
+            }
+        }
+        let memory = self.memory_bytes?;
+        let slabs = [
+            ("the caches have", Some(self.slab_bytes())),
+            ("meminfo's Slab is", self.meminfo_slab_bytes),
+            ("meminfo's SReclaimable is", self.reclaimable_bytes),
+            ("meminfo's SUnreclaim is", self.unreclaimable_bytes),
+            ("meminfo's KernelStack is", self.kernel_stack_bytes),
+        ];
+        let (what, bytes) = slabs
+            .into_iter()
+            .find(|(_, bytes)| bytes.is_some_and(|bytes| bytes > memory))?;
+        Some(format!(
+            "contradiction: {what} {} MiB, more than the machine's {} MiB of memory",
+            bytes? >> 20,
+            memory >> 20
+        ))
+    }
+
     /// `Slab:` of meminfo and the sum of the caches. Slab has kmallocs beyond the largest class, too: some MB.
     fn doubt_slab(&self) -> Option<String> {
         let (told, listed) = (self.meminfo_slab_bytes?, self.slab_bytes());
@@ -94,18 +151,30 @@ impl Snapshot {
         })
     }
 
-    /// Caches of a report of exhausted memory with more than its sum of them.
+    /// Caches of a report of exhausted memory with more than its sum of them, or more in use than they have. Where the page
+    /// size is not told, the sum is of the largest.
     fn doubt_oom(&self) -> Option<String> {
-        let sums = self.oom?;
-        let told = sums
-            .slab_unreclaimable_pages?
-            .checked_mul(self.page_bytes)?;
+        const LARGEST_PAGE: u64 = 65536;
+        let mut caches = self.cache_bytes.iter();
+        if let Some(cache) = caches.find(|cache| cache.used_bytes > cache.total_bytes) {
+            return Some(format!(
+                "rows that contradict themselves: {} ({} of {} KiB in use)",
+                cache.name,
+                cache.used_bytes >> 10,
+                cache.total_bytes >> 10
+            ));
+        }
+        let (page, at_most) = match self.page_bytes {
+            0 => (LARGEST_PAGE, "at most "),
+            page => (page, ""),
+        };
+        let told = self.oom?.slab_unreclaimable_pages?.checked_mul(page)?;
         let listed = self.cache_bytes.iter().map(|cache| cache.total_bytes);
         let listed = listed.fold(0, u64::saturating_add);
         let mib = [listed, told].map(|bytes| bytes >> 20);
-        (self.page_bytes > 0 && listed > told.saturating_add(told / 8).saturating_add(SUM_BYTES)).then(|| {
+        (listed > told.saturating_add(told / 8).saturating_add(OOM_BYTES)).then(|| {
             format!(
-                "contradiction: the caches listed have {} MiB, slab_unreclaimable {} MiB: they are of two reports",
+                "contradiction: the caches listed have {} MiB, slab_unreclaimable {at_most}{} MiB: they are of two reports",
                 mib[0], mib[1]
             )
         })
@@ -220,6 +289,34 @@ mod tests {
                 expected.map(|what| format!("rows that contradict themselves: dentry ({what})"));
             assert_eq!(found, wanted.as_deref(), "{text}");
         }
+    }
+
+    #[test]
+    fn pages_and_memory_contradict_slabs() {
+        let pages = |size: &str| {
+            notes(&format!(
+                "$ getconf PAGESIZE\n{size}\n{}",
+                row(2000, 2100, 100, 1)
+            ))
+        };
+        assert!(pages("65536")[0].contains("pages are told to have 64 KiB, but 1 of 1 caches"));
+        assert_eq!(pages("4096"), [""; 0]);
+        let named = notes(&format!("page size: 64K\n{}", row(2000, 2100, 100, 1)));
+        assert_eq!(named.len(), 1);
+        let memory = notes("MemTotal: 8000 kB\nSlab: 900000 kB\n");
+        assert!(
+            memory[0].contains("meminfo's Slab is 878 MiB, more than the machine's 7 MiB"),
+            "{memory:?}"
+        );
+        let oom = |unreclaimable: u64, used: u64| {
+            let mark = "[1.0] Unreclaimable slab info:\n[1.0] Name                      Used          Total\n";
+            notes(&format!(
+                "[1.0]  slab_reclaimable:100 slab_unreclaimable:{unreclaimable}\n{mark}[1.0] kmalloc-1k  {used}KB 900000KB\n"
+            ))
+        };
+        assert!(oom(100, 800_000)[0].contains("878 MiB, slab_unreclaimable at most 6 MiB"));
+        assert!(oom(300_000, 900_001)[0].contains("kmalloc-1k (900001 of 900000 KiB in use)"));
+        assert_eq!(oom(300_000, 800_000), [""; 0]);
     }
 
     #[test]

@@ -13,11 +13,18 @@ impl Excerpt {
     /// A sentence about how much `rows` caches are.
     pub(crate) fn note(&self, rows: usize) -> String {
         match self.totals {
-            Some(totals) => format!(
-                "an excerpt: it lists {rows} of {} caches, so sums are too small; its head has {} objects in all",
-                totals.caches, totals.num_objs
-            ),
-            None => {
+            Some(Totals {
+                caches, num_objs, ..
+            }) if caches > 0 => {
+                let objects = match num_objs {
+                    0 => String::new(),
+                    count => format!("; its head has {count} objects in all"),
+                };
+                format!(
+                    "an excerpt: it lists {rows} of {caches} caches, so sums are too small{objects}"
+                )
+            }
+            _ => {
                 let plural = if rows == 1 { "" } else { "s" };
                 format!("an excerpt: it lists {rows} cache{plural}, of how many is not told")
             }
@@ -25,7 +32,7 @@ impl Excerpt {
     }
 }
 
-/// Sums of all caches, as the heads of slabtop and of the tool slabinfo have them.
+/// Sums of all caches, as the heads of slabtop and of the tool slabinfo have them; 0 for those that are cut or left out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Totals {
     /// Objects that are not known to be free.
