@@ -5,6 +5,7 @@
 //! come before several caches, or before the same caches as others, are labels. The words by which they differ name the
 //! machine. A prefix that is alone is a packing.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::forms::{Form, crash, slabtool};
@@ -219,7 +220,7 @@ fn push(words: &mut String, word: &str) {
 }
 
 /// A word of a prefix without the number of a process; `None` for times and other numbers that change from line to line.
-fn kept(word: &str) -> Option<String> {
+fn kept(word: &str) -> Option<Cow<'_, str>> {
     const NUMBER_MIN: usize = 3;
     let is_number = word.len() >= NUMBER_MIN && word.bytes().all(|b| b.is_ascii_digit());
     if is_number || is_time(word) || matches!(word, "[" | "]" | "(") {
@@ -228,9 +229,9 @@ fn kept(word: &str) -> Option<String> {
     let process = word.split_once('[').and_then(|(program, rest)| {
         let (number, behind) = rest.split_once(']')?;
         let is_process = !program.is_empty() && number.bytes().all(|b| b.is_ascii_digit());
-        is_process.then(|| format!("{program}{behind}"))
+        is_process.then(|| Cow::Owned(format!("{program}{behind}")))
     });
-    Some(process.unwrap_or_else(|| word.to_string()))
+    Some(process.unwrap_or(Cow::Borrowed(word)))
 }
 
 /// True for a part of a date or a time.
@@ -387,10 +388,29 @@ fn is_digits(word: &str) -> bool {
 
 /// True for the first words of a head.
 fn begins_head(words: &[&str]) -> bool {
+    const SECOND: [&str; 13] = [
+        "-",
+        "name",
+        "name<tab>",
+        "/",
+        "ACTIVE",
+        "Num",
+        "OBJSIZE",
+        "NAME",
+        "Objects",
+        "Used",
+        "Totals",
+        "slab",
+        "Unable",
+    ];
+    let second = words.get(1).copied().unwrap_or_default();
+    if !SECOND.contains(&second) && words.get(2) != Some(&"zone") {
+        return false;
+    }
     let first = words[0];
     let first = &first[glued(first)..];
     matches!(
-        (first, words.get(1).copied().unwrap_or_default()),
+        (first, second),
         ("slabinfo" | "allocinfo", "-")
             | ("#", "name" | "name<tab>")
             | ("Active" | "Minimum", "/")

@@ -10,13 +10,11 @@ pub(super) fn said(line: &str) -> Option<&str> {
     const WORDS_MAX: usize = 12;
     let plain = |c: char| c.is_whitespace() || "*-`\"'=#<>.:,()".contains(c);
     let line = line.trim_matches(plain);
-    let words: Vec<&str> = line.split_whitespace().take(WORDS_MAX + 1).collect();
+    let words = || -> Vec<&str> { line.split_whitespace().take(WORDS_MAX + 1).collect() };
     let name = if let Some((key, value)) = line.split_once([':', '=']) {
         let value = value.trim_matches(plain);
         Some(value).filter(|value| is_machine(key) && !value.contains(char::is_whitespace))
-    } else if words.len() > WORDS_MAX {
-        None
-    } else if let [.., "on" | "On" | "from" | "From" | "of" | "Of", kind, name] = words.as_slice()
+    } else if let [.., "on" | "On" | "from" | "From" | "of" | "Of", kind, name] = words().as_slice()
         && is_machine(kind)
     {
         Some(*name)
