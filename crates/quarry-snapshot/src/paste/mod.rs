@@ -22,6 +22,7 @@ mod parts;
 mod prefix;
 mod refuse;
 mod table;
+mod tail;
 mod time;
 mod title;
 mod wrap;
