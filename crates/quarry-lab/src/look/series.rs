@@ -95,6 +95,51 @@ fn hosts_and_files_are_no_series() {
         "{hosts}"
     );
     assert!(!hosts.contains("grew") && !files.contains("grew"));
+    let growth = Look::of(&both).unwrap().growth.unwrap();
+    assert_eq!(growth.verdict, Verdict::OtherMachine);
+}
+
+/// Names of files that seem to be of machines are no series; names of moments are, and so are files that say one host.
+#[test]
+fn names_of_files_may_be_of_machines() {
+    let mut both = [100, 300].map(|slabs| snapshot(vec![row("thing", 256, 16, slabs, slabs * 16)]));
+    let mut growth = |names: [&str; 2], host: Option<&str>| {
+        for (one, name) in both.iter_mut().zip(names) {
+            one.file = name.to_string();
+            one.host = host.map(str::to_string);
+        }
+        Look::of(&both).unwrap().growth.unwrap()
+    };
+    let machines = growth(["web1.txt", "db2.txt"], None);
+    assert_eq!(machines.verdict, Verdict::OtherMachine);
+    assert_eq!(
+        machines.listed_in.as_deref(),
+        Some("files db2.txt and web1.txt")
+    );
+    for (names, host) in [
+        (["web1.txt", "db2.txt"], Some("n1")),
+        (["web1-before.txt", "web1-after.txt"], None),
+        (["monday.json", "tuesday.json"], None),
+        (["slabinfo.1", "slabinfo.2"], None),
+        (["file1", "file2"], None),
+    ] {
+        assert_eq!(growth(names, host).verdict, Verdict::Objects, "{names:?}");
+    }
+}
+
+/// The one between differs.
+#[test]
+fn every_reading_is_compared_with_the_first() {
+    let mut all =
+        [100, 200, 300].map(|slabs| snapshot(vec![row("thing", 256, 16, slabs, slabs * 16)]));
+    assert_eq!(
+        Look::of(&all).unwrap().growth.unwrap().verdict,
+        Verdict::Objects
+    );
+    all[1].release = Some("5.14.0".to_string());
+    let growth = Look::of(&all).unwrap().growth.unwrap();
+    assert_eq!(growth.verdict, Verdict::OtherMachine);
+    assert_eq!(growth.other_machine.len(), 1);
 }
 
 /// Objects begin anew with a boot.

@@ -2,7 +2,7 @@
 
 use serde_json::{Deserializer, Map, Value};
 
-use super::{label, prefix};
+use super::{label, tail};
 use crate::machine;
 
 /// Stands between the machine that JSON names and a line of its text: an invisible separator, which no form prints.
@@ -241,7 +241,7 @@ fn of_fields(fields: &Map<String, Value>, depth: usize) -> Option<String> {
 /// True for a text with a row or a head.
 fn is_table(text: &str) -> bool {
     const LINES_MAX: usize = 64;
-    text.lines().take(LINES_MAX).any(prefix::is_sure)
+    text.lines().take(LINES_MAX).any(tail::is_sure)
 }
 
 /// True for JSON with such a text.

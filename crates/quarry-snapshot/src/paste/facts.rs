@@ -28,19 +28,6 @@ pub(super) const MEMINFO: &str = "meminfo";
 
 /// Keys of copies of `/proc/buddyinfo` and `/proc/pagetypeinfo`.
 pub(super) const FREE: [&str; 2] = ["buddyinfo", "pagetypeinfo"];
-/// Fields of `/proc/meminfo` that no other text has.
-pub(super) const SUMS: [&str; 10] = [
-    "MemTotal",
-    "MemFree",
-    "MemAvailable",
-    "Buffers",
-    "Cached",
-    "KReclaimable",
-    "Slab",
-    "SReclaimable",
-    "SUnreclaim",
-    "KernelStack",
-];
 /// Head of the blocks in `/proc/pagetypeinfo`.
 const BLOCKS: &str = "Number of blocks type";
 

@@ -28,6 +28,7 @@ mod prefix;
 mod refuse;
 mod replies;
 mod table;
+mod tail;
 mod time;
 mod title;
 mod when;
