@@ -150,9 +150,7 @@ impl Unpacker<'_> {
         if bytes.contains(&0) {
             let zeros = bytes.iter().filter(|byte| **byte == 0).count();
             let what = match () {
-                () if zeros == bytes.len() => {
-                    "it has zeros alone: the copy of it failed, or the disk was full; copy it again"
-                }
+                () if zeros == bytes.len() => "it has zeros alone: copy it again",
                 // Every other byte of UTF-16 is zero.
                 () if zeros * 3 > bytes.len() && zeros * 3 < bytes.len() * 2 => {
                     "it is not a text: it has bytes of zero (UTF-16 needs its mark FF FE at the begin: save it as UTF-8)"

@@ -5,18 +5,15 @@ use std::collections::BTreeMap;
 
 use crate::forms::Form;
 
-use super::listing::Listing;
-use super::table::Row;
+use super::table::{MARK, Row};
 
 /// Columns of the first number of slabtop, and of each number of `vmstat -m`; wider ones shift what follows.
 const NUMBER_COLUMNS: usize = 6;
-/// Mark behind a name that is cut.
-pub(super) const MARK: char = '…';
 /// Ends of whole names.
 const WORDS: [&str; 9] = [
     "cache", "inode", "node", "head", "struct", "state", "info", "entry", "data",
 ];
-/// Words of which a name keeps a part where it is cut.
+/// Words within which names are often cut.
 const CUT_WORDS: [&str; 3] = ["cache", "inode", "struct"];
 
 /// Words of lines that stand for rows.
@@ -105,13 +102,18 @@ pub(super) fn is_number_cut(line: &str) -> bool {
 
 /// Marks the names of a table that are cut, and tells those that are alike apart by size and place. Returns the column at
 /// which the table is cut.
-pub(super) fn mark_names(listing: &mut Listing) -> Option<usize> {
-    if listing.form != Form::Slabtop {
+pub(super) fn mark_names(
+    form: Form,
+    rows: &mut [Row],
+    ends: &[usize],
+    is_headed: bool,
+) -> Option<usize> {
+    if form != Form::Slabtop {
         return None;
     }
-    let column = column(listing)?;
+    let column = column(rows, ends, is_headed)?;
     let mut seen: BTreeMap<String, u32> = BTreeMap::new();
-    for (row, end) in listing.rows.iter_mut().zip(&listing.ends) {
+    for (row, end) in rows.iter_mut().zip(ends) {
         if let Row::Computed(cache) = row
             && (*end == column || cache.name.starts_with(MARK))
         {
@@ -129,15 +131,15 @@ pub(super) fn mark_names(listing: &mut Listing) -> Option<usize> {
 }
 
 /// The column at which names of a table are cut, if they are.
-fn column(listing: &Listing) -> Option<usize> {
+fn column(rows: &[Row], ends: &[usize], is_headed: bool) -> Option<usize> {
     const EDGE_MIN: usize = 2;
     const UNNAMED_MIN: usize = 3;
     const MANY: usize = 20;
-    let column = *listing.ends.iter().max().filter(|column| **column > 0)?;
-    if listing.rows.iter().any(|row| row.name().starts_with(MARK)) {
+    let column = *ends.iter().max().filter(|column| **column > 0)?;
+    if rows.iter().any(|row| row.name().starts_with(MARK)) {
         return Some(column);
     }
-    let caches = listing.rows.iter().zip(&listing.ends);
+    let caches = rows.iter().zip(ends);
     let caches = caches.filter_map(|(row, end)| match row {
         Row::Computed(cache) if *end == column => Some(cache),
         _ => None,
@@ -153,10 +155,9 @@ fn column(listing: &Listing) -> Option<usize> {
     // Names of one length are usual among few, and among those of whole words.
     let is_open = |name: &str| !is_class(name) && !WORDS.iter().any(|word| name.ends_with(word));
     let open = edge.iter().filter(|cache| is_open(&cache.name)).count();
-    let all = listing.rows.len();
+    let all = rows.len();
     let are_many = open >= UNNAMED_MIN && open * if all < MANY { 2 } else { 6 } >= all;
-    (edge.len() >= EDGE_MIN && (alike && listing.is_headed || is_broken || are_many))
-        .then_some(column)
+    (edge.len() >= EDGE_MIN && (alike && is_headed || is_broken || are_many)).then_some(column)
 }
 
 /// The class in the name of a general cache, whatever its kind.

@@ -191,7 +191,12 @@ pub(super) fn find(lines: &[Line]) -> Found<'_> {
     finder.alone.extend(head.as_ref().and_then(Pending::alone));
     finder.close();
     for listing in &mut finder.found {
-        listing.cut_column = cut::mark_names(listing);
+        listing.cut_column = cut::mark_names(
+            listing.form,
+            &mut listing.rows,
+            &listing.ends,
+            listing.is_headed,
+        );
     }
     let several = finder.found.into_iter().flat_map(apart).filter(|listing| {
         listing.is_headed || !table::needs_head(listing.form) || listing.rows.len() >= ROWS_MIN

@@ -59,7 +59,7 @@ use table::Row;
 /// True for a cache whose name was cut at the edge of a terminal: it has `…` behind it.
 #[must_use]
 pub fn is_cut_name(cache: &str) -> bool {
-    cache.contains(cut::MARK)
+    cache.contains(table::MARK)
 }
 
 /// The mark of a table of caches when memory was exhausted.

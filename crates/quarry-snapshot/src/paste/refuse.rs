@@ -279,7 +279,7 @@ fn is_trace(text: &str) -> bool {
     })
 }
 
-/// What a text that has nothing to read looks like, and the next step.
+/// Sentence about a text that has nothing to read, with the next step.
 pub(crate) fn unknown(text: &str) -> String {
     let Some(first) = text.lines().find(|line| !line.trim().is_empty()) else {
         return "it is empty: the command that wrote it printed nothing".to_string();

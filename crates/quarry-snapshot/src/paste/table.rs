@@ -6,7 +6,8 @@ use crate::forms::{Form, crash, log, slabtop, vmstat};
 use crate::slabinfo::{self, SlabinfoRow};
 use crate::snapshot::CacheBytes;
 
-use super::cut;
+/// Mark behind a name that is cut.
+pub(super) const MARK: char = '…';
 
 /// A row of a table.
 #[derive(Debug)]
@@ -205,7 +206,7 @@ fn slabtop(words: &Words<'_>) -> Option<Found> {
     // Broken behind a hyphen, the name goes on in the next line.
     let goes_on = end == words.first && end < all.len() && all[end - 1].ends_with('-');
     end += usize::from(goes_on && !starts(end));
-    let mark = cut::MARK.to_string();
+    let mark = MARK.to_string();
     let named = match &all[name..end] {
         [] => &mark,
         name => &unstyled(name),
