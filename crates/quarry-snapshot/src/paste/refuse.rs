@@ -406,10 +406,7 @@ mod tests {
                 "without a head",
             ),
             ("4 dentry\n5 filp\n100 inode_cache\n", "without a head"),
-            (
-                "n1: 1048576 256 mm/slub.c:1 func:alloc_slab_page\n",
-                "allocinfo",
-            ),
+            ("mm/slub.c:1 func:alloc_slab_page\n", "allocinfo"),
             (
                 "Node 0, zone      DMA\n  pages free     3968\n        min      67\n",
                 "zoneinfo",
