@@ -120,3 +120,21 @@ pub(super) fn add(totals: &mut Totals, place: usize, active: f64, total: f64) {
         _ => {}
     }
 }
+
+/// The first word behind the names of the columns, if there is one: behind the last name, or where a row of slabinfo begins
+/// among names that were cut.
+pub(super) fn behind(line: &str) -> Option<usize> {
+    const NUMBERS: usize = 5;
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let is_name = |word: &&str| matches!(*word, "NAME" | "SSIZE" | "Pages" | "<sharedavail>");
+    if let Some(end) = words.iter().position(is_name) {
+        return (end + 1 < words.len() && words.get(end + 1) != Some(&"NAME")).then_some(end + 1);
+    }
+    let is_number = |word: &str| word.bytes().all(|b| b.is_ascii_digit());
+    let mut rows = words.windows(NUMBERS + 3);
+    let row = rows.position(|row| {
+        let is_end = row[NUMBERS + 1..] == [":", "tunables"];
+        is_end && !is_number(row[0]) && row[1..=NUMBERS].iter().all(|word| is_number(word))
+    });
+    row.filter(|word| *word > 0)
+}

@@ -244,7 +244,7 @@ impl<'l> Finder<'l> {
             let begins = matches!(head, Head::Begins(_));
             self.head(head, line.number);
             // All in one line: the rows stand behind the names of the columns.
-            let behind = begins.then(|| behind_head(&line.text)).flatten();
+            let behind = begins.then(|| head::behind(&line.text)).flatten();
             return behind.map_or(next, |word| (at, word));
         }
         let is_time = word == 0 && time::epoch(&line.text).is_some();
@@ -465,24 +465,6 @@ impl<'l> Finder<'l> {
     fn close(&mut self) {
         self.found.extend(self.open.take());
     }
-}
-
-/// The first word behind the names of the columns, if there is one: behind the last name, or where a row of slabinfo begins
-/// among names that were cut.
-fn behind_head(line: &str) -> Option<usize> {
-    const NUMBERS: usize = 5;
-    let words: Vec<&str> = line.split_whitespace().collect();
-    let is_name = |word: &&str| matches!(*word, "NAME" | "SSIZE" | "Pages" | "<sharedavail>");
-    if let Some(end) = words.iter().position(is_name) {
-        return (end + 1 < words.len() && words.get(end + 1) != Some(&"NAME")).then_some(end + 1);
-    }
-    let is_number = |word: &str| word.bytes().all(|b| b.is_ascii_digit());
-    let mut rows = words.windows(NUMBERS + 3);
-    let row = rows.position(|row| {
-        let is_end = row[NUMBERS + 1..] == [":", "tunables"];
-        is_end && !is_number(row[0]) && row[1..=NUMBERS].iter().all(|word| is_number(word))
-    });
-    row.filter(|word| *word > 0)
 }
 
 fn is_failure(line: &str) -> bool {

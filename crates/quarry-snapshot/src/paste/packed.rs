@@ -339,3 +339,50 @@ fn large_owners_stand_behind_prose() {
     let slabinfo = sample("slabinfo");
     assert!(!super::is_page_owner(&format!("{slabinfo}{text}")));
 }
+
+/// Rows of two machines are neither added nor joined.
+#[test]
+fn machines_of_a_text_are_apart() {
+    let text = sample("slabinfo");
+    let expected = rows(&text);
+    let mixed: String = text
+        .lines()
+        .map(|line| format!("web1: {line}\nweb2: {line}\n"))
+        .collect();
+    let found = all(&mixed);
+    let hosts: Vec<_> = found.iter().map(|one| one.host.as_deref()).collect();
+    assert_eq!(hosts, [Some("web1"), Some("web2")]);
+    assert!(found.iter().all(|one| one.slabinfo.rows == expected));
+    let alone: String = text
+        .lines()
+        .map(|line| format!("web1  | {line}\n"))
+        .collect();
+    assert_eq!((all(&alone).len(), rows(&alone)), (1, expected));
+    // Parts of one table, but for the machine.
+    let row = |name: &str| format!("{name} 1 1 4096 1 1 : tunables 0 0 0 : slabdata 1 1 0\n");
+    let uname = |host: &str| format!("$ uname -a\nLinux {host} 6.1.0 #1 SMP x86_64 GNU/Linux\n");
+    let parts = |hosts: [&str; 2]| {
+        all(&format!(
+            "{}{}{}{}",
+            uname(hosts[0]),
+            row("one"),
+            uname(hosts[1]),
+            row("two")
+        ))
+        .len()
+    };
+    assert_eq!((parts(["web1", "web1"]), parts(["web1", "web2"])), (1, 2));
+    let files = all(&format!(
+        "slabinfo.foo:{}slabinfo.bar:{}",
+        row("one"),
+        row("one")
+    ));
+    assert_eq!(files[1].listed_in.as_deref(), Some("slabinfo.bar"));
+    let sums = all("web1: Slab: 100 kB\nweb2: Slab: 900 kB\n");
+    assert_eq!(
+        sums.iter()
+            .map(|one| one.meminfo_slab_bytes)
+            .collect::<Vec<_>>(),
+        [Some(100 << 10), Some(900 << 10)]
+    );
+}
