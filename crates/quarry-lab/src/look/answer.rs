@@ -295,15 +295,19 @@ fn head(look: &Look, snapshot: &Snapshot) -> Vec<String> {
     lines.extend(since.and_then(spread::changed));
     let blocks = look.block_types.filter(|blocks| blocks.all > 0);
     lines.extend(blocks.map(|blocks| {
+        let elsewhere = blocks.wrong_at_least.filter(|wrong| *wrong > 0);
+        let elsewhere = elsewhere
+            .map(|wrong| format!(", and in at least {} for movable pages", count(wrong)));
         format!(
             "of {} blocks of {}, {} ({}) are for pages that cannot be moved and {} ({}) for those that can only be \
-             reclaimed; slabs are in both",
+             reclaimed; slabs are in both{}",
             count(blocks.all),
             bytes(blocks.block_bytes),
             count(blocks.unmovable),
             percent(blocks.unmovable, blocks.all),
             count(blocks.reclaimable),
             percent(blocks.reclaimable, blocks.all),
+            elsewhere.unwrap_or_default(),
         )
     }));
     lines

@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     const HEAD: &str = "quarry blocks - version: 1\npage_bytes 4096\nblock_bytes 2097152\n\
-        # first blocks free movable slab page_tables kernel untold\n";
+        # first blocks free movable slab page_tables kernel untold cached\n";
 
     fn map(rows: &str) -> MemoryMap {
         MemoryMap::of(&BlockMap::parse("blocks", &format!("{HEAD}{rows}")).unwrap())
@@ -140,8 +140,8 @@ mod tests {
 
     #[test]
     fn a_cell_tells_what_spoils_its_block() {
-        let rows = "0 2 512 0 0 0 0 0\n3 1 100 412 0 0 0 0\n4 1 100 411 0 0 0 1\n5 1 448 0 64 0 0 0\n6 1 447 0 65 0 0 0\n\
-            7 1 500 0 1 1 0 0\n8 1 500 0 0 1 0 3\n1024 1 0 0 100 100 100 212\n";
+        let rows = "0 2 512 0 0 0 0 0 0\n3 1 100 412 0 0 0 0 0\n4 1 100 411 0 0 0 1 0\n5 1 448 0 64 0 0 0 0\n6 1 447 0 65 0 0 0 0\n\
+            7 1 500 0 1 1 0 0 0\n8 1 500 0 0 1 0 3 0\n1024 1 0 0 100 100 100 212 0\n";
         let map = map(rows);
         let cells: Vec<_> = map
             .rows
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn cells_of_large_machines_are_larger() {
-        let map = map("0 1 512 0 0 0 0 0\n8388607 1 511 0 1 0 0 0\n");
+        let map = map("0 1 512 0 0 0 0 0 0\n8388607 1 511 0 1 0 0 0 0\n");
         assert_eq!((map.cell_bytes, map.rows.len()), (32 << 20, 2));
         assert_eq!(map.rows[1].cells.len(), 512);
         assert!(map.rows[1].cells.ends_with('s'));

@@ -29,7 +29,7 @@ mod view;
 mod zones;
 
 use quarry_snapshot::Snapshot;
-use quarry_snapshot::blocks::{BlockMap, PageSums, Spread};
+use quarry_snapshot::blocks::{BLOCK_BYTES, BlockMap, PageSums, Spread};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -156,6 +156,8 @@ pub struct BlockTypes {
     pub unmovable: u64,
     /// Blocks for pages that cannot be moved, but reclaimed.
     pub reclaimable: u64,
+    /// Blocks for movable pages that have slabs nevertheless, at least; null without a map of blocks.
+    pub wrong_at_least: Option<u64>,
 }
 
 impl BlockTypes {
@@ -163,11 +165,22 @@ impl BlockTypes {
         let found = snapshot.pagetypeinfo.as_ref()?;
         let of_type = |name| sum(found.blocks.iter().map(|zone| found.blocks_of(zone, name)));
         let counts = found.blocks.iter().flat_map(|zone| &zone.counts);
+        let all = counts.fold(0_u64, |sum, count| sum.saturating_add(*count));
+        let block_bytes = snapshot.page_bytes.checked_shl(found.pageblock_order)?;
+        // Kernels may lack the others.
+        let movable = ["Movable", "CMA", "Isolate"].map(|name| of_type(name).unwrap_or(0));
+        let for_slabs = movable.into_iter().fold(all, u64::saturating_sub);
+        let map = snapshot.blocks.as_ref();
+        let map = map.filter(|_| block_bytes.is_multiple_of(BLOCK_BYTES));
         Some(Self {
-            block_bytes: snapshot.page_bytes.checked_shl(found.pageblock_order)?,
-            all: counts.fold(0, |sum, count| sum.saturating_add(*count)),
+            block_bytes,
+            all,
             unmovable: of_type("Unmovable")?,
             reclaimable: of_type("Reclaimable")?,
+            wrong_at_least: map.map(|map| {
+                let with_slab = map.spread(block_bytes).with_slab;
+                with_slab.saturating_sub(for_slabs)
+            }),
         })
     }
 }

@@ -15,6 +15,8 @@ pub(super) const BLOCKS: Spec = Spec {
             column("block", "block_bytes", Bytes),
             column("blocks", "blocks", Count),
             column("free", "free", Count).more(),
+            column("free if dropped", "free_if_dropped", Count).more(),
+            column("dropped, at most", "free_if_dropped_at_most", Count).more(),
             column("tainted", "tainted", Count),
             column("at most", "tainted_at_most", Count).rare(),
             column("with slabs", "with_slab", Count),
@@ -112,6 +114,19 @@ pub(super) fn found(map: &BlockMap, blocks: &[Spread]) -> Vec<String> {
         count(small.packed),
         count(large.packed),
     )];
+    let [least, most] = [small.free_if_dropped, small.free_if_dropped_at_most];
+    if most > small.free {
+        let least = match least < most {
+            true => format!("{} to ", count(least)),
+            false => String::new(),
+        };
+        told.push(format!(
+            "drop_caches would leave {least}{} blocks of {} all free; now {} are",
+            count(most),
+            bytes(small.block_bytes),
+            count(small.free),
+        ));
+    }
     if small.tainted_at_most > small.tainted {
         let lists = map.on_cpu_lists.map_or_else(String::new, |pages| {
             format!(", where {} pages were", count(pages))
@@ -135,7 +150,7 @@ mod tests {
     use super::*;
 
     const TEXT: &str = "quarry blocks - version: 1\npage_bytes 65536\nblock_bytes 2097152\non_cpu_lists 9\n\
-        # first blocks free movable slab page_tables kernel untold\n0 1 20 0 12 0 0 0\n1 1 31 0 0 0 0 1\n512 300 0 32 0 0 0 0\n";
+        # first blocks free movable slab page_tables kernel untold cached\n0 1 20 0 12 0 0 0 0\n1 1 31 0 0 0 0 1 0\n512 300 0 32 0 0 0 0 32\n";
 
     #[test]
     fn a_machine_has_blocks_of_its_own_huge_pages() {
@@ -168,7 +183,7 @@ mod tests {
         other.page_bytes = 4096;
         assert!(since(&snapshot("a", &other), &snapshot("a", &map)).is_empty());
         assert!(
-            told[1]
+            told[2]
                 .starts_with("1 blocks of 2.0 MiB have no kernel page but 1 pages without a flag"),
             "{told:?}"
         );

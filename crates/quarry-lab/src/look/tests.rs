@@ -156,9 +156,16 @@ fn blocks_are_counted_by_the_pages_they_are_for() {
     );
     let mut snapshot = partly_filled();
     snapshot.pagetypeinfo = Some(Pagetypeinfo::parse("test", &text).unwrap());
-    let blocks = Look::of(&[snapshot]).unwrap().block_types.unwrap();
+    let blocks = Look::of(&[snapshot.clone()]).unwrap().block_types.unwrap();
     assert_eq!((blocks.block_bytes, blocks.all), (2 << 20, 322));
     assert_eq!((blocks.unmovable, blocks.reclaimable), (15, 7));
+    assert_eq!(blocks.wrong_at_least, None);
+    // Slabs are in 25 blocks; 22 are for them.
+    let map = "quarry blocks - version: 1\npage_bytes 4096\nblock_bytes 2097152\n\
+        # first blocks free movable slab page_tables kernel untold cached\n0 25 500 0 12 0 0 0 0\n25 297 512 0 0 0 0 0 0\n";
+    snapshot.blocks = Some(BlockMap::parse("blocks", map).unwrap());
+    let blocks = Look::of(&[snapshot]).unwrap().block_types.unwrap();
+    assert_eq!(blocks.wrong_at_least, Some(3));
 }
 
 #[test]

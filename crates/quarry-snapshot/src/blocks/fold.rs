@@ -5,9 +5,12 @@ use super::{BLOCK_BYTES, Block, Pages};
 /// Bits of `/proc/kpageflags` (Documentation/admin-guide/mm/pagemap.rst).
 mod bit {
     pub(super) const UPTODATE: u64 = 1 << 3;
+    pub(super) const DIRTY: u64 = 1 << 4;
     pub(super) const LRU: u64 = 1 << 5;
     pub(super) const SLAB: u64 = 1 << 7;
+    pub(super) const WRITEBACK: u64 = 1 << 8;
     pub(super) const BUDDY: u64 = 1 << 10;
+    pub(super) const MMAP: u64 = 1 << 11;
     pub(super) const ANON: u64 = 1 << 12;
     pub(super) const SWAPCACHE: u64 = 1 << 13;
     pub(super) const SWAPBACKED: u64 = 1 << 14;
@@ -30,6 +33,16 @@ const MOVABLE: u64 = bit::LRU
     | bit::UNEVICTABLE
     | bit::UPTODATE;
 
+/// Movable pages that `drop_caches` leaves: not of files, mapped, or not clean.
+const KEPT: u64 = bit::ANON
+    | bit::SWAPCACHE
+    | bit::SWAPBACKED
+    | bit::HUGE
+    | bit::UNEVICTABLE
+    | bit::MMAP
+    | bit::DIRTY
+    | bit::WRITEBACK;
+
 /// Pages of the kernel that have a bit of their own: the zero pages, those of a balloon, and broken ones.
 const KERNEL: u64 = bit::HWPOISON | bit::OFFLINE | bit::ZERO_PAGE;
 
@@ -42,6 +55,8 @@ enum Kind {
     PageTables,
     Kernel,
     Untold,
+    /// Movable pages that `drop_caches` frees.
+    Cached,
     Hole,
 }
 
@@ -60,7 +75,11 @@ fn own_kind(flags: u64) -> Option<Kind> {
     } else if any(KERNEL) {
         Some(Kind::Kernel)
     } else if any(MOVABLE) {
-        Some(Kind::Movable)
+        Some(if any(KEPT) {
+            Kind::Movable
+        } else {
+            Kind::Cached
+        })
     } else {
         None
     }
@@ -125,7 +144,7 @@ impl Fold {
             let count = usize::try_from(left).map_or(flags.len(), |left| left.min(flags.len()));
             let (of_block, rest) = flags.split_at(count);
             let index = self.next / self.block_pages;
-            let mut counts = [0_u16; 7];
+            let mut counts = [0_u16; 8];
             for &flags in of_block {
                 let kind = self.kind(flags);
                 counts[kind as usize] += 1;
@@ -160,9 +179,10 @@ impl Fold {
     }
 
     /// Adds the counts of a part of a block.
-    fn close(&mut self, index: u64, counts: [u16; 7]) {
+    fn close(&mut self, index: u64, counts: [u16; 8]) {
         let [counts @ .., _holes] = counts;
-        let pages = Pages::of_counts(counts);
+        let mut pages = Pages::of_counts(counts);
+        pages.movable += pages.cached;
         let Ok(index) = u32::try_from(index) else {
             return;
         };
@@ -181,7 +201,7 @@ mod tests {
     const TAIL: u64 = bit::COMPOUND_TAIL;
     const HEAD: u64 = 1 << 15;
 
-    fn folded(first: u64, flags: &[u64], heads_only: bool) -> Vec<(u32, [u16; 6])> {
+    fn folded(first: u64, flags: &[u64], heads_only: bool) -> Vec<(u32, [u16; 7])> {
         let mut fold = Fold::new(4096, heads_only);
         fold.seek(first);
         fold.add(flags);
@@ -195,6 +215,8 @@ mod tests {
             bit::BUDDY,
             bit::LRU | bit::UPTODATE,
             bit::UPTODATE,
+            bit::LRU | bit::DIRTY,
+            bit::LRU | bit::MMAP,
             // A slab on 6.18, whose fields show as other bits.
             bit::SLAB | bit::ANON | 1 << 21,
             bit::PGTABLE,
@@ -204,7 +226,7 @@ mod tests {
             0,
             bit::NOPAGE,
         ];
-        assert_eq!(folded(512, &flags, false), [(1, [1, 2, 1, 1, 2, 1])]);
+        assert_eq!(folded(512, &flags, false), [(1, [1, 4, 1, 1, 2, 1, 2])]);
     }
 
     #[test]
@@ -219,15 +241,15 @@ mod tests {
             bit::LRU | HEAD,
             TAIL,
         ];
-        assert_eq!(folded(0, &flags, false), [(0, [0, 2, 3, 0, 2, 1])]);
+        assert_eq!(folded(0, &flags, false), [(0, [0, 2, 3, 0, 2, 1, 2])]);
     }
 
     #[test]
     fn a_free_block_whose_head_alone_has_a_bit_ends_at_its_alignment_or_another_page() {
         let flags = [bit::BUDDY, 0, 0, bit::SLAB, 0, bit::BUDDY, 0, 0];
         // 8 to 10 and 13; 14 is past the alignment of 13.
-        assert_eq!(folded(8, &flags, true), [(0, [4, 0, 1, 0, 0, 3])]);
-        assert_eq!(folded(8, &flags, false), [(0, [2, 0, 1, 0, 0, 5])]);
+        assert_eq!(folded(8, &flags, true), [(0, [4, 0, 1, 0, 0, 3, 0])]);
+        assert_eq!(folded(8, &flags, false), [(0, [2, 0, 1, 0, 0, 5, 0])]);
     }
 
     #[test]
@@ -252,6 +274,9 @@ mod tests {
             .iter()
             .map(|it| (it.index, it.pages.counts()))
             .collect();
-        assert_eq!(counts, [(0, [0, 2, 3, 0, 0, 0]), (1, [0, 2, 0, 0, 0, 0])]);
+        assert_eq!(
+            counts,
+            [(0, [0, 2, 3, 0, 0, 0, 2]), (1, [0, 2, 0, 0, 0, 0, 2])]
+        );
     }
 }

@@ -39,12 +39,14 @@ pub struct Pages {
     pub kernel: u16,
     /// Pages without a flag: of the kernel, or on a CPU's list of free pages.
     pub untold: u16,
+    /// Movable pages that are clean, of files, and mapped by no program: `drop_caches` frees them.
+    pub cached: u16,
 }
 
 impl Pages {
-    /// All counts, in the order of the members.
+    /// All counts, in the order of the members. The last is a part of the movable pages.
     #[must_use]
-    pub fn counts(self) -> [u16; 6] {
+    pub fn counts(self) -> [u16; 7] {
         let Self {
             free,
             movable,
@@ -52,11 +54,13 @@ impl Pages {
             page_tables,
             kernel,
             untold,
+            cached,
         } = self;
-        [free, movable, slab, page_tables, kernel, untold]
+        [free, movable, slab, page_tables, kernel, untold, cached]
     }
 
-    fn of_counts([free, movable, slab, page_tables, kernel, untold]: [u16; 6]) -> Self {
+    fn of_counts(counts: [u16; 7]) -> Self {
+        let [free, movable, slab, page_tables, kernel, untold, cached] = counts;
         Self {
             free,
             movable,
@@ -64,6 +68,7 @@ impl Pages {
             page_tables,
             kernel,
             untold,
+            cached,
         }
     }
 
@@ -113,6 +118,8 @@ pub struct PageSums {
     pub kernel: u64,
     /// Pages without a flag: of the kernel, or free on a CPU's list.
     pub untold: u64,
+    /// Movable pages that are clean, of files, and mapped by no program: `drop_caches` frees them.
+    pub cached: u64,
 }
 
 impl PageSums {
@@ -123,6 +130,7 @@ impl PageSums {
         self.page_tables += u64::from(pages.page_tables);
         self.kernel += u64::from(pages.kernel);
         self.untold += u64::from(pages.untold);
+        self.cached += u64::from(pages.cached);
     }
 
     /// All pages.
@@ -147,6 +155,10 @@ pub struct Spread {
     pub blocks: u64,
     /// Blocks whose memory is all free.
     pub free: u64,
+    /// Blocks whose memory is all free once `drop_caches` frees clean pages of files, at least.
+    pub free_if_dropped: u64,
+    /// The same at most: if all slabs there are freed as well, and pages without a flag are free.
+    pub free_if_dropped_at_most: u64,
     /// Blocks with a page of the kernel: slab, page table or another that flags tell. None of them can become a huge page.
     pub tainted: u64,
     /// The same, and blocks where only pages without a flag are: these are the kernel's, or free on a CPU's list.
@@ -166,6 +178,14 @@ impl Spread {
         let counted = [
             (&mut self.blocks, true),
             (&mut self.free, pages.free == pages.all()),
+            (
+                &mut self.free_if_dropped,
+                pages.free + pages.cached == pages.all(),
+            ),
+            (
+                &mut self.free_if_dropped_at_most,
+                pages.free + pages.cached + pages.slab + pages.untold == pages.all(),
+            ),
             (&mut self.tainted, pages.kernels() > 0),
             (
                 &mut self.tainted_at_most,
@@ -239,9 +259,19 @@ mod tests {
     use super::*;
 
     pub(super) fn map(counts: &[(u32, [u16; 6])]) -> BlockMap {
+        let pages = |[free, movable, slab, page_tables, kernel, untold]: [u16; 6]| Pages {
+            free,
+            movable,
+            slab,
+            page_tables,
+            kernel,
+            untold,
+            // Half of the movable pages.
+            cached: movable / 2,
+        };
         let blocks = counts.iter().map(|&(index, counts)| Block {
             index,
-            pages: Pages::of_counts(counts),
+            pages: pages(counts),
         });
         BlockMap {
             page_bytes: 4096,
@@ -264,6 +294,8 @@ mod tests {
             block_bytes: BLOCK_BYTES,
             blocks: 5,
             free: 1,
+            free_if_dropped: 1,
+            free_if_dropped_at_most: 4,
             tainted: 3,
             tainted_at_most: 4,
             with_slab: 3,

@@ -303,9 +303,9 @@ mod tests {
             .map(|it| (it.index, it.pages.counts()))
             .collect();
         let expected = [
-            (0, [512, 0, 0, 0, 0, 0]),
-            (1, [511, 0, 1, 0, 0, 0]),
-            (3, [511, 0, 0, 0, 0, 1]),
+            (0, [512, 0, 0, 0, 0, 0, 0]),
+            (1, [511, 0, 1, 0, 0, 0, 0]),
+            (3, [511, 0, 0, 0, 0, 1, 0]),
         ];
         assert_eq!(blocks, expected);
         assert!(!map.is_free_guessed);
@@ -322,7 +322,7 @@ mod tests {
         put(root, "proc/kpageflags", flags);
         let map = BlockMap::read(root, 4096).unwrap();
         assert!(map.is_free_guessed);
-        assert_eq!(map.blocks[0].pages.counts(), [256, 0, 1, 0, 0, 255]);
+        assert_eq!(map.blocks[0].pages.counts(), [256, 0, 1, 0, 0, 255, 0]);
     }
 
     #[test]

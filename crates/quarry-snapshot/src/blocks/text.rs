@@ -9,7 +9,7 @@ use crate::file::ReportError;
 use crate::words::{Lines, number, quoted};
 
 const HEAD: &str = "quarry blocks - version: 1";
-const COLUMNS: &str = "# first blocks free movable slab page_tables kernel untold";
+const COLUMNS: &str = "# first blocks free movable slab page_tables kernel untold cached";
 
 impl Display for BlockMap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -78,18 +78,26 @@ fn parse(lines: &mut Lines<'_>) -> Result<BlockMap, String> {
         let mut words = line.split_ascii_whitespace();
         let mut number = |name| number::<u32>(name, words.next().unwrap_or_default());
         let (first, blocks) = (number("first")?, number("blocks")?);
-        let mut counts = [0; 6];
-        let names = ["free", "movable", "slab", "page_tables", "kernel", "untold"];
+        let mut counts = [0; 7];
+        let names = [
+            "free",
+            "movable",
+            "slab",
+            "page_tables",
+            "kernel",
+            "untold",
+            "cached",
+        ];
         for (count, name) in counts.iter_mut().zip(names) {
             *count = number(name)?;
         }
-        let sum = counts.iter().map(|count| u64::from(*count)).sum::<u64>();
+        let [kinds @ .., cached] = counts;
+        let sum = kinds.iter().map(|count| u64::from(*count)).sum::<u64>();
+        let fits = sum <= BLOCK_BYTES / map.page_bytes && cached <= counts[1];
         let end = first
             .checked_add(blocks)
             .filter(|end| *end > first && first >= next);
-        let Some(end) =
-            end.filter(|_| sum <= BLOCK_BYTES / map.page_bytes && words.next().is_none())
-        else {
+        let Some(end) = end.filter(|_| fits && words.next().is_none()) else {
             return Err(format!(
                 "{} is no run of blocks behind block {next}",
                 quoted(line)
@@ -137,7 +145,7 @@ mod tests {
         };
         let text = map.to_string();
         assert!(
-            text.ends_with("\n0 2 512 0 0 0 0 0\n3 1 512 0 0 0 0 0\n4 1 500 0 12 0 0 0\n"),
+            text.ends_with("\n0 2 512 0 0 0 0 0 0\n3 1 512 0 0 0 0 0 0\n4 1 500 0 12 0 0 0 0\n"),
             "{text}"
         );
         assert_eq!(BlockMap::parse("blocks", &text).unwrap(), map);
@@ -147,19 +155,20 @@ mod tests {
     fn rows_that_cannot_be_are_refused() {
         let with = |row: &str| {
             let text = format!(
-                "{HEAD}\npage_bytes 4096\nblock_bytes {BLOCK_BYTES}\n{COLUMNS}\n5 1 1 0 0 0 0 0\n{row}\n"
+                "{HEAD}\npage_bytes 4096\nblock_bytes {BLOCK_BYTES}\n{COLUMNS}\n5 1 1 0 0 0 0 0 0\n{row}\n"
             );
             BlockMap::parse("blocks", &text).map_err(|error| error.to_string())
         };
-        assert!(with("6 1 500 10 2 0 0 0").is_ok());
+        assert!(with("6 1 500 10 2 0 0 0 5").is_ok());
         for (row, told) in [
-            ("5 1 1 0 0 0 0 0", "behind block 6"),
-            ("6 0 1 0 0 0 0 0", "behind block 6"),
-            ("6 1 500 10 3 0 0 0", "behind block 6"),
-            ("6 1 1 0 0 0 0 0 0", "behind block 6"),
-            ("6 1 1 0 0 0 0", "untold"),
-            ("6 4294967295 0 0 0 0 0 1", "behind block 6"),
-            ("6 4000000000 0 0 0 0 0 1", "more than"),
+            ("5 1 1 0 0 0 0 0 0", "behind block 6"),
+            ("6 0 1 0 0 0 0 0 0", "behind block 6"),
+            ("6 1 500 10 3 0 0 0 0", "behind block 6"),
+            ("6 1 500 10 2 0 0 0 11", "behind block 6"),
+            ("6 1 1 0 0 0 0 0 0 0", "behind block 6"),
+            ("6 1 1 0 0 0 0 0", "cached"),
+            ("6 4294967295 0 0 0 0 0 1 0", "behind block 6"),
+            ("6 4000000000 0 0 0 0 0 1 0", "more than"),
         ] {
             let error = with(row).unwrap_err();
             assert!(error.contains(told) && error.contains("line 6"), "{error}");

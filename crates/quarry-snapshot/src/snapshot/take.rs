@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 use super::{Snapshot, folder};
 use crate::allocinfo;
 use crate::blocks::BlockMap;
+use crate::buddyinfo::Pagetypeinfo;
 use crate::file::{ReportError, at, explain_permission};
 use crate::forms::Form;
 use crate::slabinfo::Slabinfo;
@@ -32,6 +33,9 @@ const TEXTS: [(&str, &str); 10] = [
 
 /// The largest kmalloc that has a class with pages of 4 KiB: what is larger has one with larger pages.
 const LARGEST_CLASS: u64 = 8192;
+
+/// The file with the labels of blocks: the kinds of pages that they are for.
+const LABELS: &str = "/proc/pagetypeinfo";
 
 /// Sysctls that the page allocator depends on, beside those that Quarry has as tunables.
 const OTHER_SYSCTLS: [&str; 4] = [
@@ -67,12 +71,18 @@ impl Snapshot {
         Self::now_from(Path::new("/"))
     }
 
-    /// Adds the map of this computer's memory, or a note on why there is none. The kernel takes 50 to 100 ns for each page.
+    /// Adds the map of this computer's memory and the labels of its blocks, or a note on why there are none. The kernel takes 50 to 100 ns
+    /// for each page.
     #[must_use]
     pub fn with_blocks(mut self) -> Self {
-        match BlockMap::read(Path::new("/"), self.page_bytes) {
-            Ok(map) => self.blocks = Some(map),
-            Err(error) => self.notes.push(no_blocks(&error)),
+        let mut read = || {
+            self.blocks = Some(BlockMap::read(Path::new("/"), self.page_bytes)?);
+            let labels = Self::read_file(Path::new("/"), LABELS)?;
+            self.pagetypeinfo = Some(Pagetypeinfo::parse(LABELS, &labels)?);
+            Ok(())
+        };
+        if let Err(error) = read() {
+            self.notes.push(no_blocks(&error));
         }
         self
     }
@@ -164,15 +174,21 @@ fn texts(root: &Path) -> impl Iterator<Item = (String, Value)> {
     })
 }
 
-/// Adds the map of a machine's memory to a moment, or a note on why there is none.
+/// Adds the map of a machine's memory and the labels of its blocks to a moment, or a note on why there is none.
 pub(crate) fn add_blocks(root: &Path, moment: &mut Map<String, Value>) {
     let page_bytes = moment.get("page_size").and_then(Value::as_u64);
-    match BlockMap::read(root, page_bytes.unwrap_or(0)) {
-        Ok(map) => _ = moment.insert("blocks".to_string(), json!(map.to_string())),
-        Err(error) => _ = moment.insert("notes".to_string(), json!([no_blocks(&error)])),
+    let mut read = || {
+        let map = BlockMap::read(root, page_bytes.unwrap_or(0))?;
+        moment.insert("blocks".to_string(), json!(map.to_string()));
+        let labels = Snapshot::read_file(root, LABELS)?;
+        moment.insert("pagetypeinfo".to_string(), json!(labels));
+        Ok(())
+    };
+    if let Err(error) = read() {
+        moment.insert("notes".to_string(), json!([no_blocks(&error)]));
     }
 }
 
 fn no_blocks(error: &ReportError) -> String {
-    format!("blocks of memory are not known: {error}")
+    format!("blocks of memory are not all known: {error}")
 }
