@@ -56,7 +56,7 @@ pub(crate) fn fallback() -> Result<()> {
 /// All random cases and all eras of the tests that ordinarily run a part of them, the models with their highest bounds, the
 /// fuzz targets for a while, and the aarch64 sequence under an emulator.
 ///
-/// Two programs and the host's models read `QUARRY_SOAK`. The negative controls of the storms do the same with and without it.
+/// Two programs, the tests of snapshots and the host's models read `QUARRY_SOAK`. The negative controls of the storms do the same with and without it.
 pub(crate) fn soak() -> Result<()> {
     let skip = [
         "--skip",
@@ -80,7 +80,9 @@ pub(crate) fn soak() -> Result<()> {
     ]);
     endurance.args(["endurance", "footprint", "--nocapture", "--test-threads=1"]);
     shell::run(endurance.envs(soak))?;
-    Programs::build()?.run("quarry", SOAKED, &soak, &skip)?;
+    let programs = Programs::build()?;
+    programs.run("quarry", SOAKED, &soak, &skip)?;
+    programs.run("quarry-snapshot", &[], &soak, &[])?;
     loom(&soak)?;
     fuzz::run(&fuzz::Options::default())?;
     if let Outcome::Skipped(reason) = aarch64::emulated()? {

@@ -425,7 +425,7 @@ fn damaged_files() {
         let bytes = fs::read(&path).unwrap();
         // Of the large ones, the beginning is enough to damage.
         let bytes = &bytes[..bytes.len().min(4000)];
-        for _ in 0..2000 {
+        for _ in 0..crate::case_count(2000) {
             let mut damaged = bytes.to_vec();
             for _ in 0..=rng.below(3) {
                 let at = rng.below(damaged.len() as u64) as usize;

@@ -7,7 +7,7 @@ use quarry_sim::Rng;
 
 use super::packed::PACKINGS;
 use crate::slabinfo::SlabinfoRow;
-use crate::{Detail, Form, Snapshot};
+use crate::{Detail, Form, Snapshot, case_count};
 
 fn sample(name: &str) -> String {
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
@@ -193,7 +193,6 @@ fn packings_leave_rows_as_they_are() {
 /// No mixture of packings and damage makes the reader panic or hang.
 #[test]
 fn damaged_pastes() {
-    const TIMES: usize = 2000;
     let mut rng = Rng::new(51);
     let samples = [
         "forms/slabinfo",
@@ -214,7 +213,7 @@ fn damaged_pastes() {
     for name in samples {
         let text = sample(name);
         let lines: Vec<&str> = text.lines().take(40).collect();
-        for _ in 0..TIMES {
+        for _ in 0..case_count(2000) {
             let mut damaged = String::new();
             for line in &lines {
                 let mut line = (*line).to_string();
