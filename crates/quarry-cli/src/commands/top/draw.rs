@@ -13,7 +13,7 @@ use crate::terminal;
 use crate::units::{count, duration, percent, short, signed_short};
 
 /// Lines above the table.
-const HEAD: u16 = 4;
+const HEAD: u16 = 5;
 /// Lines that are not rows of caches: the head, the columns' names, and the last line.
 const OTHER_LINES: u16 = HEAD + 2;
 /// Letters that names of caches have at least before columns are left out.
@@ -155,11 +155,37 @@ fn head(state: &State) -> [String; HEAD as usize] {
             short(parts.partly_filled_bytes),
             padding.collect::<String>()
         ),
+        blocks(state),
         match since.is_empty() {
             true => other,
             false => format!("{other}; change: {}{since}", signed_short(state.change())),
         },
     ]
+}
+
+/// Blocks of memory that slabs are in, by size.
+fn blocks(state: &State) -> String {
+    let Some((reading, blocks)) = &state.blocks else {
+        let mut notes = state.snapshot.notes.iter();
+        return match notes.find(|note| note.starts_with("blocks of memory")) {
+            Some(note) => note.clone(),
+            None => "Blocks with slabs: m counts them".to_string(),
+        };
+    };
+    let each = blocks.iter().map(|spread| {
+        let size = short(spread.block_bytes);
+        format!(
+            "{}/{} of {size}",
+            count(spread.with_slab),
+            count(spread.blocks)
+        )
+    });
+    let each = each.collect::<Vec<_>>().join(", ");
+    let at = match *reading == state.readings {
+        true => String::new(),
+        false => format!(" (reading {reading})"),
+    };
+    format!("Blocks with slabs: {each}{at}")
 }
 
 /// The slab memory of the readings, behind the last line of the head: from the least to the most.
@@ -334,7 +360,8 @@ Order of the caches (capital letters: columns that slabtop does not have)
   D bytes in the other kernel                      C change since the start
 Others
   d next kernel of the column ~ON                  / show names with letters
-  space read now         q Ctrl-C quit             Esc show all names
+  space read now         m count blocks            q Ctrl-C quit
+  Esc show all names
   up down page up page down home end               h ? this help
 ~HELD is the free objects that CPUs hold. No kernel counts them: an estimate.
 PINNED is the free objects of partly filled slabs, whose pages stay taken.

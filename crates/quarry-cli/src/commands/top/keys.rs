@@ -12,6 +12,8 @@ pub(super) enum Answer {
     Nothing,
     /// The kernel is read at once.
     Read,
+    /// The same, with a map of the memory, for which a large machine takes seconds.
+    Map,
     /// The command ends.
     Quit,
 }
@@ -36,6 +38,7 @@ impl State {
         match key.code {
             KeyCode::Char('q') => return Answer::Quit,
             KeyCode::Char(' ') => return Answer::Read,
+            KeyCode::Char('m') => return Answer::Map,
             KeyCode::Char('h' | '?') => self.is_help = !was_help,
             KeyCode::Char('/') => self.is_typing = true,
             KeyCode::Char('d') => self.next_other(),

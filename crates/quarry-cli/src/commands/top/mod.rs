@@ -73,6 +73,7 @@ Keys: the order of the caches by
   D  bytes in the other kernel                  C  change
 and
   d  the next kernel of the column              /  show caches with these letters
+  m  count blocks of memory that slabs are in (docs/pages.md)
   space  read now       h ?  help               q  quit
   up, down, page up, page down, home, end  scroll
 
@@ -104,7 +105,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             "stdin or stdout is no terminal, which keys and screens need: --once prints text",
         ));
     }
-    let mut state = State::new(read()?, others, args.sort)?;
+    let now = read()?;
+    let now = if args.once { now.with_blocks() } else { now };
+    let mut state = State::new(now, others, args.sort)?;
     if args.once {
         return terminal::print_text(&text(&mut state));
     }
@@ -150,8 +153,12 @@ fn watch(terminal: &mut DefaultTerminal, state: &mut State, delay: Duration) -> 
         match answer {
             Answer::Nothing => {}
             Answer::Quit => return Ok(()),
-            Answer::Read => {
-                state.update(read());
+            Answer::Read | Answer::Map => {
+                let now = read();
+                state.update(match answer {
+                    Answer::Map => now.map(Snapshot::with_blocks),
+                    _ => now,
+                });
                 due = Instant::now() + delay;
             }
         }

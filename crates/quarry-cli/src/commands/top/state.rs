@@ -8,6 +8,7 @@ use quarry_designs::DesignSpec;
 use quarry_lab::LabError;
 use quarry_lab::look::{Look, later_releases};
 use quarry_snapshot::Snapshot;
+use quarry_snapshot::blocks::Spread;
 use quarry_state::{Fit, Question, State as KernelState};
 
 use super::row::{Row, Sort};
@@ -68,6 +69,8 @@ pub(crate) struct State {
     pub(super) readings: u64,
     /// Slab memory of the readings, oldest first.
     pub(super) history: VecDeque<u64>,
+    /// Blocks of memory by what lies in them, and the number of the reading that they are of.
+    pub(super) blocks: Option<(u64, Vec<Spread>)>,
     pub(super) is_help: bool,
     /// True while the user types the filter.
     pub(super) is_typing: bool,
@@ -112,6 +115,7 @@ impl State {
             error: None,
             predicted,
             readings: 1,
+            blocks: None,
             is_help: false,
             is_typing: false,
             others,
@@ -146,8 +150,11 @@ impl State {
         Ok(())
     }
 
-    /// Makes the rows anew.
+    /// Makes the rows anew, and keeps the blocks if they were read.
     fn arrange(&mut self) {
+        if !self.look.blocks.is_empty() {
+            self.blocks = Some((self.readings, self.look.blocks.clone()));
+        }
         let known = self.snapshot.slabinfo.rows.iter();
         let known: BTreeMap<&str, _> = known.map(|row| (row.name.as_str(), row)).collect();
         let caches = self.look.caches.iter();

@@ -2,6 +2,7 @@
 
 use expect_test::{Expect, expect};
 use quarry_snapshot::Snapshot;
+use quarry_snapshot::blocks::BlockMap;
 use quarry_state::{Question, predict};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -87,12 +88,12 @@ fn a_screen_of_80_columns() {
             Kernel 6.1.0-50-amd64, 4 CPUs, 1.0G; every 3.0 s, reading 2
             Active: 19 160/21 960 objects (87.2 %), 3/4 caches, 1 310 slabs
             Slabs: 5.4M = ~live 4.7M + ~held 110.8K + pinned 562.5K + padding 12.5K
+            Blocks with slabs: m counts them
             ~On 6.6: 5.4M, from 4.9M to 5.9M; change: +400K in 6.0 s  ▁█
              OBJS ACTIVE  USE CACHE-SIZE ~HELD PINNED ~ON 6.6 CHANGE NAME
             17600  17000  96%       4.3M 44.8K   150K    4.3M  +400K filp
              4200   2000  47%       800K    0B 412.5K    800K        dentry
               160    160 100%       320K   66K     0B    320K        kmalloc-2k
-
 
 
             ~ estimated or predicted; h shows the keys, q quits
@@ -103,7 +104,7 @@ fn a_screen_of_80_columns() {
 #[test]
 fn columns_that_do_not_fit_are_left_out() {
     let mut state = state();
-    let header = |state: &mut State, width| screen(state, width, 10)[4].clone();
+    let header = |state: &mut State, width| screen(state, width, 10)[5].clone();
     let wide = header(&mut state, 140);
     for column in [
         "OBJS",
@@ -175,14 +176,15 @@ fn keys_choose_the_order() {
 fn keys_read_and_quit() {
     let mut state = state();
     assert_eq!(press(&mut state, " "), Answer::Read);
+    assert_eq!(press(&mut state, "m"), Answer::Map);
     assert_eq!(press(&mut state, "q"), Answer::Quit);
     let control = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
     assert_eq!(state.press(control), Answer::Quit);
     press(&mut state, "h");
-    assert!(screen(&mut state, 80, 24)[4].starts_with("Order of the caches"));
+    assert!(screen(&mut state, 80, 24)[5].starts_with("Order of the caches"));
     // Another key ends the help, and does what it does.
     press(&mut state, "n");
-    assert!(screen(&mut state, 80, 24)[4].ends_with("NAME"));
+    assert!(screen(&mut state, 80, 24)[5].ends_with("NAME"));
     assert_eq!(names(&state)[0], "dentry");
 }
 
@@ -223,7 +225,7 @@ fn an_error_is_shown_and_the_next_reading_goes_on() {
     state.update(Err(anyhow::anyhow!("cannot read /proc/slabinfo")));
     let lines = screen(&mut state, 80, 12);
     assert_eq!(lines[11], "not read: cannot read /proc/slabinfo");
-    assert!(lines[5].contains("filp"), "{lines:?}");
+    assert!(lines[6].contains("filp"), "{lines:?}");
     assert_eq!(state.readings, 1);
     state.update(Ok(snapshot(103, &CACHES)));
     let lines = screen(&mut state, 80, 12);
@@ -234,7 +236,7 @@ fn an_error_is_shown_and_the_next_reading_goes_on() {
 #[test]
 fn rows_scroll_to_both_ends() {
     let mut state = state();
-    let seen = |state: &mut State| screen(state, 80, 8)[5..7].to_vec();
+    let seen = |state: &mut State| screen(state, 80, 9)[6..8].to_vec();
     let shows = |lines: &[String], names: [&str; 2]| {
         lines
             .iter()
@@ -301,7 +303,7 @@ fn no_size_of_the_terminal_panics() {
 fn once_prints_all_caches() {
     let mut state = State::new(snapshot(100, &CACHES), Vec::new(), Sort::Name).unwrap();
     let text = text(&mut state);
-    let rows: Vec<&str> = text.lines().skip(5).collect();
+    let rows: Vec<&str> = text.lines().skip(6).collect();
     assert_eq!(rows.len(), 4, "{text}");
     for (row, name) in rows.iter().zip(["dentry", "filp", "kmalloc-2k"]) {
         assert!(row.ends_with(name), "{text}");
@@ -315,4 +317,21 @@ fn orders_have_one_letter() {
         let error = wrong.parse::<Sort>().unwrap_err();
         assert!(error.contains("a b c l v n"), "{error}");
     }
+}
+
+/// Blocks stay until they are read again, with the reading that they are of.
+#[test]
+fn blocks_of_memory_are_counted_at_a_key() {
+    let mut state = state();
+    let line = |state: &mut State| screen(state, 80, 12)[3].clone();
+    assert_eq!(line(&mut state), "Blocks with slabs: m counts them");
+    let map = "quarry blocks - version: 1\npage_bytes 4096\nblock_bytes 2097152\n\
+        # first blocks free movable slab page_tables kernel untold cached\n0 3 500 0 12 0 0 0 0\n3 1021 512 0 0 0 0 0 0\n";
+    let mut mapped = snapshot(103, &CACHES);
+    mapped.blocks = Some(BlockMap::parse("map", map).unwrap());
+    state.update(Ok(mapped));
+    let blocks = "Blocks with slabs: 3/1 024 of 2.0M, 1/64 of 32.0M, 1/2 of 1.0G";
+    assert_eq!(line(&mut state), blocks);
+    state.update(Ok(snapshot(106, &CACHES)));
+    assert_eq!(line(&mut state), format!("{blocks} (reading 2)"));
 }
