@@ -54,8 +54,8 @@ pub(crate) fn text(file: &str, text: &str) -> Result<Vec<Moment>, ReportError> {
     if is_json(text) {
         return of_json(file, text);
     }
-    // Ansible prints JSON behind the host.
-    if let Some(lines) = coded::embedded(text)
+    // Ansible prints JSON behind the host, and searches of logs export cells of several lines.
+    if let Some(lines) = coded::embedded(text).or_else(|| coded::uncsv(text))
         && let Ok(moments @ [_, ..]) = paste::read(file, &lines).as_deref()
     {
         return Ok(moments.to_vec());

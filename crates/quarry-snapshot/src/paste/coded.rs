@@ -1,8 +1,10 @@
 //! Packings of a whole text: quoted-printable of mails, and JSON of logs and tools around its lines.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde_json::{Deserializer, Map, Value};
 
-use super::{label, tail};
+use super::{head, label, tail, time};
 use crate::machine;
 
 /// Stands between the machine that JSON names and a line of its text: an invisible separator, which no form prints.
@@ -22,6 +24,13 @@ const KEYS: [&str; 11] = [
     "stdout_lines",
     "values",
 ];
+/// What JSON says of a text.
+#[derive(Clone, Copy, Default)]
+struct Of<'v> {
+    host: Option<&'v str>,
+    time: Option<&'v str>,
+}
+
 /// Lines that a mailer broke or padded, before a text is one of quoted-printable.
 const BROKEN_MIN: usize = 2;
 
@@ -76,8 +85,10 @@ pub(crate) fn unjson(text: &str) -> Option<String> {
     let mut plain = String::new();
     let mut is_found = false;
     let values = Deserializer::from_str(text).into_iter::<Value>();
-    for value in values.map_while(Result::ok) {
-        is_found |= collect(&value, "", None, &mut plain);
+    let mut values: Vec<Value> = values.map_while(Result::ok).collect();
+    place(&mut values);
+    for value in values {
+        is_found |= collect(&value, "", Of::default(), &mut plain);
     }
     if is_found {
         return Some(plain);
@@ -86,8 +97,10 @@ pub(crate) fn unjson(text: &str) -> Option<String> {
     plain.clear();
     for line in text.lines() {
         match serde_json::from_str::<Value>(line) {
-            Ok(value @ Value::Object(_)) => is_found |= collect(&value, "", None, &mut plain),
-            _ => push(line, None, &mut plain),
+            Ok(value @ Value::Object(_)) => {
+                is_found |= collect(&value, "", Of::default(), &mut plain)
+            }
+            _ => push(line, Of::default(), &mut plain),
         }
     }
     is_found.then_some(plain)
@@ -108,33 +121,40 @@ pub(crate) fn embedded(text: &str) -> Option<String> {
             Some((_, inside)) => inside.split([' ', ']']).next(),
             None => header.split_whitespace().next(),
         };
-        push(above, None, &mut plain);
+        push(above, Of::default(), &mut plain);
         let Some(value) = value else {
-            push(&rest[at - header.len()..at + MARK.len()], None, &mut plain);
+            let cut = &rest[at - header.len()..at + MARK.len()];
+            push(cut, Of::default(), &mut plain);
             rest = &rest[at + MARK.len()..];
             continue;
         };
         let name = name.filter(|name| label::is_name(name));
-        is_found |= collect(&value, "", name, &mut plain);
+        let of = Of {
+            host: name,
+            time: None,
+        };
+        is_found |= collect(&value, "", of, &mut plain);
         rest = &json[values.byte_offset()..];
     }
-    push(rest, None, &mut plain);
+    push(rest, Of::default(), &mut plain);
     is_found.then_some(plain)
 }
 
 /// Adds the texts under the keys, or those with tables under others; true if there is one. Keys above the texts of several
 /// machines are their names.
-fn collect(value: &Value, parent: &str, host: Option<&str>, plain: &mut String) -> bool {
+fn collect(value: &Value, parent: &str, of: Of<'_>, plain: &mut String) -> bool {
     match value {
         Value::Array(values) => {
             let found = values
                 .iter()
-                .filter(|value| collect(value, parent, host, plain));
+                .filter(|value| collect(value, parent, of, plain));
             found.count() > 0
         }
         Value::Object(fields) => {
             let own = of_fields(fields, 2);
-            let host = own.as_deref().or(host);
+            let host = own.as_deref().or(of.host);
+            let time = time_of(fields);
+            let time = time.as_deref().or(of.time);
             let known = KEYS.iter().filter_map(|key| {
                 let named = fields.iter().find(|(name, _)| {
                     // Ansible's `debug` prints the variable: `out.stdout_lines`.
@@ -147,7 +167,10 @@ fn collect(value: &Value, parent: &str, host: Option<&str>, plain: &mut String) 
                 .iter()
                 .find(|texts| texts.iter().any(|text| is_table(text)));
             if let Some(texts) = best.or(known.first()) {
-                texts.iter().for_each(|text| push(text, host, plain));
+                let of = Of { host, time };
+                let is_list = texts.len() > 1;
+                push_time(texts.first().map_or("", String::as_str), is_list, of, plain);
+                texts.iter().for_each(|text| push(text, of, plain));
                 return true;
             }
             let with_tables = fields
@@ -174,15 +197,17 @@ fn collect(value: &Value, parent: &str, host: Option<&str>, plain: &mut String) 
                 let host = Some(name.as_str())
                     .filter(|_| is_name && is_named(value) && has_table(value))
                     .or(host);
+                let of = Of { host, time };
                 match value {
                     Value::String(text)
                         if with_tables > 0 && (text.contains('\n') || is_table(text)) =>
                     {
-                        push(text, host, plain);
+                        push_time(text, false, of, plain);
+                        push(text, of, plain);
                         is_found = true;
                     }
                     Value::Array(_) | Value::Object(_) => {
-                        is_found |= collect(value, name, host, plain)
+                        is_found |= collect(value, name, of, plain)
                     }
                     _ => {}
                 }
@@ -281,9 +306,178 @@ fn texts(value: &Value) -> Option<Vec<String>> {
     }
 }
 
-fn push(text: &str, host: Option<&str>, plain: &mut String) {
+/// Adds the time of a text above it; of lines that each have one, above a table.
+fn push_time(text: &str, is_list: bool, of: Of<'_>, plain: &mut String) {
+    let is_head = |line: &str| head::of(line.trim()).is_some();
+    let last = plain.trim_end().rsplit(['\n', OF_HOST]).next();
+    let is_begin = || is_head(text) && !last.is_some_and(is_head);
+    if let Some(time) = of
+        .time
+        .filter(|_| is_list || text.trim_end().contains('\n') || is_begin())
+    {
+        push(time, of, plain);
+    }
+}
+
+/// The time that an object has under any key; the shortest key counts, as others are of what is beside.
+fn time_of(fields: &Map<String, Value>) -> Option<String> {
+    const LONGEST: usize = 40;
+    let times = fields.iter().filter_map(|(key, value)| {
+        let text = scalar(value).filter(|text| text.len() <= LONGEST)?;
+        time::of_line(&text).map(|_| (key.len(), text))
+    });
+    times.min().map(|(_, text)| text)
+}
+
+fn scalar(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        _ => None,
+    }
+}
+
+/// Names places under `host` where no key says the machine: values beside tables that differ from table to table, and are no
+/// times, are those of places.
+fn place(values: &mut [Value]) {
+    let mut seen = Seen::default();
+    values.iter().for_each(|value| seen.look(value));
+    let tables = seen.rows.values().copied().max().unwrap_or(0);
+    let mut keys = seen.values.iter();
+    let key = keys.find(|(_, (count, values))| {
+        *count == seen.records && (2..=tables).contains(&values.len())
+    });
+    if let Some((key, _)) = key.filter(|_| !seen.has_host) {
+        values.iter_mut().for_each(|value| name(value, key));
+    }
+}
+
+/// Objects with texts of tables, and what they have beside these.
+#[derive(Default)]
+struct Seen {
+    records: usize,
+    has_host: bool,
+    /// Number of rows by the cache.
+    rows: BTreeMap<String, usize>,
+    /// Objects that have a key, and its values.
+    values: BTreeMap<String, (usize, BTreeSet<String>)>,
+}
+
+impl Seen {
+    fn look(&mut self, value: &Value) {
+        match value {
+            Value::Array(values) => values.iter().for_each(|value| self.look(value)),
+            Value::Object(fields) if is_record(fields) => {
+                self.records += 1;
+                self.has_host |= of_fields(fields, 2).is_some();
+                let texts = fields.values().filter_map(Value::as_str);
+                for line in texts.flat_map(str::lines) {
+                    let row = tail::tail(line).filter(|tail| tail.is_sure);
+                    if let Some(row) = row.and_then(|tail| tail.name) {
+                        *self.rows.entry(row.to_string()).or_default() += 1;
+                    }
+                }
+                for (key, value) in beside(fields) {
+                    let (count, values) = self.values.entry(key).or_default();
+                    *count += 1;
+                    values.insert(value);
+                }
+            }
+            Value::Object(fields) => fields.values().for_each(|value| self.look(value)),
+            _ => {}
+        }
+    }
+}
+
+fn is_record(fields: &Map<String, Value>) -> bool {
+    let mut texts = fields.iter().filter(|(_, value)| value.is_string());
+    texts.any(|(key, value)| KEYS.contains(&key.as_str()) || has_table(value))
+}
+
+/// Values beside a text that may name a place, by their keys. Other keys of identity are those of a message.
+fn beside(fields: &Map<String, Value>) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    for (key, value) in fields {
+        let is_id = key.to_ascii_lowercase().ends_with("id") && !label::is_machine(key);
+        match value {
+            Value::Object(inner) => found.extend(beside(inner)),
+            Value::String(text)
+                if !is_id
+                    && !KEYS.contains(&key.as_str())
+                    && text.len() <= 64
+                    && (label::is_machine(key) || text.contains(char::is_alphabetic))
+                    && time::of_line(text).is_none()
+                    && !has_table(value) =>
+            {
+                found.push((key.clone(), text.clone()));
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+/// Names the place of each text by the value of a key.
+fn name(value: &mut Value, key: &str) {
+    match value {
+        Value::Array(values) => values.iter_mut().for_each(|value| name(value, key)),
+        Value::Object(fields) if is_record(fields) => {
+            let own = beside(fields).into_iter().find(|(own, _)| own == key);
+            if let Some((_, own)) = own {
+                let mark = if label::is_machine(key) { '-' } else { '/' };
+                let is_of_name =
+                    |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+                let own = format!("{key}{mark}{}", own.replace(|c| !is_of_name(c), "-"));
+                fields.insert("host".to_string(), Value::String(own));
+            }
+        }
+        Value::Object(fields) => fields.values_mut().for_each(|value| name(value, key)),
+        _ => {}
+    }
+}
+
+/// The lines of a CSV whose cells have lines of text, as a search of logs exports it.
+pub(crate) fn uncsv(text: &str) -> Option<String> {
+    text.starts_with(['"', '_', 't', 'h', '@']).then_some(())?;
+    let mut records = csv(text).into_iter();
+    let keys = records.next().filter(|keys| keys.len() > 1)?;
+    let mut values = Vec::new();
+    for cells in records.filter(|cells| cells.len() == keys.len()) {
+        let fields = keys.iter().zip(cells);
+        let fields =
+            fields.map(|(key, cell)| (key.trim_start_matches('_').to_string(), cell.into()));
+        values.push(Value::Object(fields.collect()));
+    }
+    values.iter().any(has_table).then_some(())?;
+    place(&mut values);
+    let mut plain = String::new();
+    collect(&Value::Array(values), "", Of::default(), &mut plain).then_some(plain)
+}
+
+/// The cells of each record; those in quotes may have lines.
+fn csv(text: &str) -> Vec<Vec<String>> {
+    let (mut records, mut cells, mut cell) = (Vec::new(), Vec::new(), String::new());
+    let mut is_quoted = false;
+    for c in text.chars().filter(|c| *c != '\r') {
+        match c {
+            // Two quotes are one of the cell; no table has any.
+            '"' => is_quoted = !is_quoted,
+            ',' if !is_quoted => cells.push(std::mem::take(&mut cell)),
+            '\n' if !is_quoted => {
+                cells.push(std::mem::take(&mut cell));
+                records.push(std::mem::take(&mut cells));
+            }
+            c => cell.push(c),
+        }
+    }
+    cells.push(cell);
+    records.push(cells);
+    records
+}
+
+fn push(text: &str, of: Of<'_>, plain: &mut String) {
     for line in text.lines() {
-        if let Some(host) = host {
+        if let Some(host) = of.host {
             plain.push_str(host);
             plain.push(OF_HOST);
         }
@@ -324,6 +518,46 @@ mod tests {
         }
         assert_eq!(unjson("{\"form\":\"slabinfo\",\"slabinfo\":[]}"), None);
         assert_eq!(unjson("[{\"name\":\"dentry\",\"num_objs\":1}]"), None);
+    }
+
+    /// What differs from table to table, and is no time, names places; times stand above their texts.
+    #[test]
+    fn fields_beside_tables_name_places_and_times() {
+        let row = "dentry 1 1 192 21 1 : tunables 0 0 0 : slabdata 1 1 0";
+        let found = |text: &str| -> String {
+            let text = text.replace("ROW", row);
+            let plain = unjson(&text).or_else(|| uncsv(&text)).unwrap();
+            plain
+                .replace(row, "ROW")
+                .replace(OF_HOST, " ")
+                .replace('\n', ";")
+        };
+        for (text, expected) in [
+            (
+                r#"[{"logStreamName":"a","id":"x","message":"ROW"},{"logStreamName":"b","id":"y","message":"ROW"}]"#,
+                "logStreamName/a ROW;logStreamName/b ROW;",
+            ),
+            (
+                r#"{"r":{"l":{"instance_id":"1"}},"textPayload":"ROW"} {"r":{"l":{"instance_id":"2"}},"textPayload":"ROW"}"#,
+                "instance_id-1 ROW;instance_id-2 ROW;",
+            ),
+            // Each line has another, and one table is of one place.
+            (
+                r#"[{"tag":"a","message":"ROW"},{"tag":"b","message":"x 1"}]"#,
+                "ROW;x 1;",
+            ),
+            (
+                r#"[{"ts":"1795510800.1","thread_ts":"1795510700.0","text":"ROW\nROW"}]"#,
+                "1795510800.1;ROW;ROW;",
+            ),
+            (
+                "\"_time\",\"host\",\"_raw\"\n\"2026-11-24T09:00:00\",\"a\",\"ROW\nROW\"\n",
+                "a 2026-11-24T09:00:00;a ROW;a ROW;",
+            ),
+        ] {
+            assert_eq!(found(text), expected, "{text}");
+        }
+        assert_eq!(uncsv("name,active_objs\ndentry,1\n"), None);
     }
 
     /// Each line has the machine that the JSON names.

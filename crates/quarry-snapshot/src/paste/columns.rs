@@ -1,5 +1,7 @@
 //! Rows of slabinfo under names of columns, in any order: CSV, TSV, what awk prints, and JSON.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use crate::slabinfo::SlabinfoRow;
@@ -70,6 +72,8 @@ struct Head<'t> {
     mark: Option<char>,
     /// Place of the column that has a machine.
     host: Option<usize>,
+    /// Place of the column that has a time.
+    time: Option<usize>,
     names: Vec<&'t str>,
 }
 
@@ -108,10 +112,19 @@ impl<'t> Head<'t> {
             ["host", "hostname", "node", "machine", "server"]
                 .contains(&name.to_ascii_lowercase().as_str())
         });
+        let time = names.iter().position(|name| {
+            ["time", "timestamp", "date", "datetime", "ts"].contains(
+                &name
+                    .trim_start_matches(['@', '_'])
+                    .to_ascii_lowercase()
+                    .as_str(),
+            )
+        });
         (has("name") && counts >= COUNTS_MIN && !is_spaced).then_some(Self {
             columns,
             mark,
             host,
+            time,
             names,
         })
     }
@@ -120,6 +133,11 @@ impl<'t> Head<'t> {
     fn lacks(&self) -> Vec<&'static str> {
         let lacks = |of: &&&str| !self.columns.contains(&Some(**of));
         NEEDED.iter().filter(lacks).copied().collect()
+    }
+
+    /// The time that a line below it has.
+    fn timed<'l>(&self, line: &'l str) -> Option<&'l str> {
+        cells(line, self.mark).get(self.time?).copied()
     }
 
     /// The row that a line is below it, as slabinfo prints it.
@@ -185,12 +203,26 @@ fn printed(row: &SlabinfoRow) -> String {
 /// The text with the rows below such heads as slabinfo prints them; `None` if it has none.
 pub(super) fn printed_rows(text: &str) -> Option<String> {
     let mut head: Option<Head<'_>> = None;
-    let mut is_found = false;
+    let (mut is_found, mut seen) = (false, BTreeSet::new());
     let mut plain = String::with_capacity(text.len());
     for line in text.lines() {
         let row = head.as_ref().and_then(|head| head.row(line));
         if let Some(row) = &row {
             is_found = true;
+            // A cache that comes again is of another time.
+            let time = head.as_ref().and_then(|head| head.timed(line));
+            let name = row.split(" : ").next().unwrap_or_default();
+            let name = name
+                .split_whitespace()
+                .take_while(|word| word.parse::<u64>().is_err());
+            let name = name.collect::<Vec<_>>().join(" ");
+            if let Some(time) = time
+                && (seen.is_empty() || seen.contains(&name))
+            {
+                seen.clear();
+                plain.push_str(&format!("{time}\n"));
+            }
+            seen.insert(name);
             plain.push_str(row);
         } else if let Some(found) = Head::of(line) {
             if found.lacks().is_empty() {
@@ -269,6 +301,10 @@ mod tests {
         }
         let hosts = "host,name,active_objs,num_objs,objsize,objperslab,pagesperslab\nweb1,dentry,7,21,192,21,1";
         assert!(printed_rows(hosts).unwrap().contains("web1: dentry 7"));
+        let timed = "time,name,active_objs,num_objs,objsize,objperslab,pagesperslab\n2026-11-24,dentry,7,21,192,21,1\n2026-11-23,dentry,7,21,192,21,1";
+        let plain = printed_rows(timed).unwrap();
+        let lines: Vec<&str> = plain.lines().collect();
+        assert_eq!(lines[1..], ["2026-11-24", ROW, "2026-11-23", ROW]);
         let lacks = "name,active_objs,num_objs\ndentry,7,21";
         assert_eq!(printed_rows(lacks), None);
         assert_eq!(

@@ -17,9 +17,9 @@ pub(super) const KINDS: [&str; 9] = [
     "slabinfo", "slabtop", "vmstat", "meminfo", "proc", "txt", "log", "out", "gz",
 ];
 /// Words before a number that counts moments.
-const COUNTED: [&str; 19] = [
+const COUNTED: [&str; 23] = [
     "", "t", "day", "hour", "h", "min", "minute", "sec", "week", "run", "step", "sample", "snap",
-    "snapshot", "reading", "round", "iter", "time", "at",
+    "snapshot", "reading", "round", "iter", "time", "at", "phase", "stage", "pass", "try",
 ];
 /// Words of time, by their order.
 const MOMENTS: [(&[&str], u64); 3] = [
@@ -37,14 +37,38 @@ const MOMENTS: [(&[&str], u64); 3] = [
             "yesterday",
             "morning",
             "baseline",
+            "vorher",
+            "antes",
+            "avant",
+            "prima",
+            "до",
+            "之前",
         ],
         0,
     ),
     (&["during", "middle", "mid", "noon"], 1),
     (
         &[
-            "after", "new", "newer", "now", "end", "last", "later", "post", "current", "today",
-            "evening", "night",
+            "after",
+            "new",
+            "newer",
+            "now",
+            "end",
+            "last",
+            "later",
+            "post",
+            "current",
+            "today",
+            "evening",
+            "night",
+            "nachher",
+            "después",
+            "despues",
+            "après",
+            "dopo",
+            "depois",
+            "после",
+            "之后",
         ],
         2,
     ),
@@ -101,11 +125,11 @@ pub(super) fn told(label: &str) -> Told {
         found.words = label.to_string();
         return found;
     }
-    let mut label = label.to_ascii_lowercase();
+    let mut label = label.to_lowercase();
     for kind in &KINDS[..4] {
         label = label.replace(kind, "/");
     }
-    let parts = label.split(|c: char| !c.is_ascii_alphanumeric() && c != '-' && c != '_');
+    let parts = label.split(|c: char| !c.is_alphanumeric() && c != '-' && c != '_');
     let parts: Vec<&str> = parts.filter(|part| !KINDS.contains(part)).collect();
     let is_number = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
     let mut rest = parts.as_slice();
@@ -218,6 +242,15 @@ pub(super) fn is_name(text: &str) -> bool {
         && (text.contains(|c: char| c.is_ascii_alphabetic()) || is_address(text))
 }
 
+/// True for a word of a title, in any language.
+pub(super) fn is_word(text: &str) -> bool {
+    const LONGEST: usize = 64;
+    let fits = |c: char| c.is_alphanumeric() || matches!(c, '.' | '-' | '_' | '/' | '@');
+    text.len() <= LONGEST
+        && text.starts_with(|c: char| c.is_alphanumeric())
+        && text.chars().all(fits)
+}
+
 /// The words by which each of some texts differs from the others; whole texts if they have other numbers of words.
 pub(super) fn varying(texts: &[&str]) -> Vec<String> {
     let is_of_name = |c: char| c.is_alphanumeric() || matches!(c, '.' | '-' | '_');
@@ -234,7 +267,11 @@ pub(super) fn varying(texts: &[&str]) -> Vec<String> {
     let varies = |at: usize| !are_alike || all.iter().any(|words| words[at] != all[0][at]);
     let own = all.iter().zip(texts).map(|(words, text)| {
         let own = (0..words.len()).filter(|at| varies(*at));
-        let own: Vec<&str> = own.map(|at| words[at].as_str()).collect();
+        let mut own: Vec<&str> = own.map(|at| words[at].as_str()).collect();
+        // An address beside a name is of the same machine.
+        if own.iter().any(|word| word.contains(char::is_alphabetic)) {
+            own.retain(|word| !is_address(word));
+        }
         let own = own.join(" ");
         // A number alone names nothing.
         match own.bytes().all(|b| b.is_ascii_digit()) {
@@ -257,7 +294,7 @@ pub(super) fn named(text: &str) -> Option<&str> {
 }
 
 /// Words for machines.
-const MACHINES: [&str; 16] = [
+const MACHINES: [&str; 15] = [
     "host",
     "hostname",
     "nodename",
@@ -273,13 +310,16 @@ const MACHINES: [&str; 16] = [
     "computername",
     "minion",
     "fqdn",
-    "statichostname",
 ];
 
 /// True for a key or a word whose value is the name of a machine.
 pub(super) fn is_machine(key: &str) -> bool {
-    let letters: String = key.chars().filter(|c| c.is_alphabetic()).collect();
-    MACHINES.contains(&letters.to_ascii_lowercase().as_str())
+    let letters = |key: &str| -> String { key.chars().filter(|c| c.is_alphabetic()).collect() };
+    let is_of = |key: &str| MACHINES.contains(&letters(key).to_ascii_lowercase().as_str());
+    is_of(key)
+        || key
+            .rsplit_once(' ')
+            .is_some_and(|(before, last)| before.len() < 24 && is_of(last))
 }
 
 #[cfg(test)]
@@ -323,6 +363,7 @@ mod tests {
             (["{host=\"a\"}", "{host=\"b\"}"], ["a", "b"]),
             (["alpha (good)", "beta"], ["alpha (good)", "beta"]),
             (["task 1", "task 2"], ["task 1", "task 2"]),
+            (["(a) 10.0.0.1->x", "(b) 10.0.0.2->x"], ["a", "b"]),
         ] {
             let varying = varying(&pair);
             let found: Vec<&str> = varying.iter().map(String::as_str).collect();

@@ -84,6 +84,9 @@ pub(super) fn ordered(readings: Vec<Reading>) -> Vec<Moment> {
 const UNCLEAR: &str =
     "their places in it: its dates have the day or the month first, and none of them tells";
 
+/// Times of day that fall from table to table.
+const FALLING: &str = "their places in it: its times of day fall, so each may be of a day later, or the newest may be first";
+
 /// Sorts readings of one machine by what the text says of their times, if it does; returns by what.
 fn sort(readings: &mut [(Told, Reading)]) -> Option<&'static str> {
     let first = readings.first()?.0.times.len();
@@ -135,6 +138,13 @@ fn sort(readings: &mut [(Told, Reading)]) -> Option<&'static str> {
     if !is_unclear && readings.iter().filter(|reading| is_fresh(reading)).count() == 1 {
         readings.sort_by_key(|reading| !is_fresh(reading));
         return Some("the fresh boot or the start that it names, taken as the oldest");
+    }
+    let clock = |(_, reading): &(Told, Reading)| reading.times.iter().copied().find(Time::is_clock);
+    let clocks: Option<Vec<Time>> = readings.iter().map(clock).collect();
+    let clocks = clocks.filter(|clocks| clocks.len() > 1).unwrap_or_default();
+    let mut falls = clocks.windows(2).map(|pair| pair[0].until(pair[1]));
+    if !clocks.is_empty() && falls.all(|seconds| seconds.is_some_and(|seconds| seconds < 0.0)) {
+        return Some(FALLING);
     }
     is_unclear.then_some(UNCLEAR)
 }

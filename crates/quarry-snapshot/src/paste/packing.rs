@@ -194,6 +194,8 @@ fn spaced(line: &str) -> Cow<'_, str> {
     let blank = |c: char| match c {
         '\u{200b}'..='\u{200d}' | '\u{feff}' | '\u{2060}' => None,
         c if c.is_whitespace() => Some(' '),
+        // Marks and letters of full width.
+        '\u{ff01}'..='\u{ff5e}' => char::from_u32(u32::from(c) - 0xfee0),
         c => Some(c),
     };
     let line: String = line.chars().filter_map(blank).collect();

@@ -245,6 +245,7 @@ fn names(lines: &[Line], tables: &[bool]) -> BTreeMap<usize, Named> {
         let alike = shapes.entry(title.shape.clone()).or_default();
         alike.push((at, title, is_known));
     };
+    let (mut others, mut is_later) = (Vec::new(), false);
     for (at, line) in lines.iter().enumerate() {
         if !tables[at] && head::of(&line.text).is_none() {
             let command = facts::command(&line.text);
@@ -260,9 +261,16 @@ fn names(lines: &[Line], tables: &[bool]) -> BTreeMap<usize, Named> {
         let above = (0..at)
             .rev()
             .take_while(|at| !tables[*at])
-            .filter(|at| !lines[*at].text.is_empty());
-        let title = above.take(TITLE_LINES).find_map(|at| {
-            let title = title::title(&lines[at].text)?;
+            .filter(|at| lines[*at].text.contains(char::is_alphanumeric));
+        if is_first
+            && is_later
+            && let Some(at) = above.clone().next()
+        {
+            others.extend(title::is_of_another(&lines[at].text).then_some(at));
+        }
+        is_later |= tables[at];
+        let title = above.enumerate().take(TITLE_LINES).find_map(|(far, at)| {
+            let title = title::title(&lines[at].text, far == 0)?;
             (facts::command(&lines[at].text).is_none() || title.shape.starts_with('#'))
                 .then_some((at, title))
         });
@@ -271,13 +279,17 @@ fn names(lines: &[Line], tables: &[bool]) -> BTreeMap<usize, Named> {
         }
     }
     let mut names = BTreeMap::new();
-    for alike in shapes.into_values() {
+    for (shape, alike) in shapes {
         let texts: BTreeSet<&str> = alike
             .iter()
             .map(|(_, title, _)| title.text.as_str())
             .collect();
         let texts: Vec<&str> = texts.into_iter().collect();
         if texts.len() < 2 || alike.iter().all(|(_, _, is_known)| *is_known) {
+            continue;
+        }
+        // Without a mark they share a word.
+        if shape.starts_with(title::UNMARKED) && !share(&texts) {
             continue;
         }
         let own = label::varying(&texts);
@@ -287,7 +299,7 @@ fn names(lines: &[Line], tables: &[bool]) -> BTreeMap<usize, Named> {
                 .position(|text| *text == title.text)
                 .map(|at| own[at].clone());
             // A word more, such as `-t`, is no name.
-            if let Some(name) = own.filter(|name| label::is_name(&name.replace(' ', "-"))) {
+            if let Some(name) = own.filter(|name| label::is_word(&name.replace(' ', "-"))) {
                 let (is_machine, is_command) = (title.is_machine, title.is_command);
                 names.insert(
                     *at,
@@ -300,7 +312,33 @@ fn names(lines: &[Line], tables: &[bool]) -> BTreeMap<usize, Named> {
             }
         }
     }
+    // `This one leaks (other box):`: what is above is of one box.
+    if names.is_empty() && !others.is_empty() && !tables[0] {
+        let named = |name: &str| Named {
+            name: name.to_string(),
+            is_machine: false,
+            is_command: false,
+        };
+        names.insert(0, named("one"));
+        names.extend(others.into_iter().map(|at| (at, named("other"))));
+    }
     names
+}
+
+/// True if some texts have the same word at a place, as far as it has no digits.
+fn share(texts: &[&str]) -> bool {
+    let words = |text: &str| -> Vec<String> {
+        let words = text.split_whitespace();
+        words
+            .map(|word| word.replace(|c: char| !c.is_alphabetic(), ""))
+            .collect()
+    };
+    let all: Vec<_> = texts.iter().map(|text| words(text)).collect();
+    let is_shared = |at: usize| {
+        let word = &all[0][at];
+        !word.is_empty() && all.iter().all(|words| words.get(at) == Some(word))
+    };
+    (0..all[0].len()).any(is_shared)
 }
 
 impl Place {
@@ -311,7 +349,8 @@ impl Place {
             self.file = Some(format!("task-{label}"));
             return;
         }
-        match is_file || label::told(label).words.is_empty() {
+        // Of a key that is no machine's the value is below it: `logStreamName/a`.
+        match is_file || label.contains('/') || label::told(label).words.is_empty() {
             true => self.file = Some(label.to_string()),
             false => self.host = Some(machine::short_host(label)),
         }
@@ -429,6 +468,27 @@ mod tests {
         ] {
             assert_eq!(named(pair), ["web1", "web2"], "{pair:?}");
         }
+        for (pair, expected) in [
+            (["Server A", "Server B"], ["A", "B"]),
+            (["Server A\n====", "Server B\n===="], ["A", "B"]),
+            (["Box 1", "Box 2"], ["Box-1", "Box-2"]),
+            (["Customer Berlin", "Customer Bonn"], ["Berlin", "Bonn"]),
+            (["Máquina buena:", "Máquina mala:"], ["buena", "mala"]),
+            (["Serveur 1 :", "Serveur 2 :"], ["Serveur-1", "Serveur-2"]),
+            (["Сервер db1:", "Сервер db2:"], ["db1", "db2"]),
+            (["here is db1", "and db2"], ["db1", "db2"]),
+            (
+                ["This is fine:", "Leaks (other box, same image)"],
+                ["one", "other"],
+            ),
+            (
+                ["----\nn[1-4] (4)\n----", "----\nn5\n----"],
+                ["n[1-4]", "n5"],
+            ),
+            (["Alert on host: a", "Alert on host: b"], ["a", "b"]),
+        ] {
+            assert_eq!(named(pair), expected, "{pair:?}");
+        }
         let files = ["==> slabinfo.2 <==", "==> slabinfo.1 <=="];
         assert_eq!(named(files), ["slabinfo.2", "slabinfo.1"]);
         assert_eq!(named(["before:", "after:"]), ["before", "after"]);
@@ -441,6 +501,9 @@ mod tests {
             ["$ slabtop -o -s c", "$ slabtop -o -s a"],
             ["$ cat x", "$ sleep 60; cat x"],
             ["joe wrote:", "ann wrote:"],
+            ["alpha text", "other words"],
+            ["Test 1", "Test 2"],
+            ["Right now it was", "Yesterday it was"],
             ["Here is one:", "And then this was it:"],
         ] {
             assert_eq!(named(pair).len(), 1, "{pair:?}");

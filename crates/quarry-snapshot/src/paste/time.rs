@@ -19,15 +19,17 @@ pub(super) enum Time {
     Boot(f64),
     /// Seconds before a text was printed.
     Ago(f64),
+    /// Seconds of a day that is not told.
+    Clock(i64),
 }
 
 impl Time {
     /// Seconds to a later time of the same kind.
     pub(super) fn until(self, later: Self) -> Option<f64> {
         match (self, later) {
-            (Self::Date(one), Self::Date(other)) | (Self::InYear(one), Self::InYear(other)) => {
-                Some(other.saturating_sub(one) as f64)
-            }
+            (Self::Date(one), Self::Date(other))
+            | (Self::InYear(one), Self::InYear(other))
+            | (Self::Clock(one), Self::Clock(other)) => Some(other.saturating_sub(one) as f64),
             (Self::Boot(one), Self::Boot(other)) => Some(other - one),
             (Self::Ago(one), Self::Ago(other)) => Some(one - other),
             _ => None,
@@ -44,6 +46,10 @@ impl Time {
 
     pub(super) fn is_boot(&self) -> bool {
         matches!(self, Self::Boot(_))
+    }
+
+    pub(super) fn is_clock(&self) -> bool {
+        matches!(self, Self::Clock(_))
     }
 
     pub(super) fn is_ago(&self) -> bool {
@@ -165,6 +171,20 @@ pub(super) fn of_line(line: &str) -> Option<Time> {
     .then_some(found.time)
 }
 
+/// The time of a day that a line is, and nothing else: `9:45 PM`.
+pub(super) fn clock(line: &str) -> Option<Time> {
+    const LONGEST: usize = 24;
+    let words = line.split_whitespace().filter(|_| line.len() <= LONGEST);
+    let words: Option<Vec<Word>> = words.map(dates::word).collect();
+    let (seconds, zone, half) = match words?.as_slice() {
+        [Word::Clock((seconds, zone))] => (*seconds, *zone, None),
+        [Word::Clock((seconds, zone)), Word::Half(half)] => (*seconds, *zone, Some(*half)),
+        _ => return None,
+    };
+    let of_half = |is_after: bool| seconds % (DAY_S / 2) + i64::from(is_after) * (DAY_S / 2);
+    Some(Time::Clock(half.map_or(seconds, of_half) - zone))
+}
+
 /// Seconds since 1970, or smaller units, as `date +%s` prints them; a word may stand before.
 pub(super) fn epoch(line: &str) -> Option<Time> {
     let line = line.trim_matches(|c: char| "=#*-[]:@ ".contains(c));
@@ -207,6 +227,12 @@ struct Found {
 
 /// The first date of a text.
 fn date(text: &str) -> Option<Found> {
+    // 2025年11月7日, with brackets or not.
+    let marked = text.contains('年').then(|| {
+        let marked = text.replace(['年', '月'], "-");
+        marked.replace(['日', '(', ')'], " ")
+    });
+    let text = marked.as_deref().unwrap_or(text);
     let words: Vec<&str> = text
         .split(|c: char| c.is_whitespace() || c == ',')
         .filter(|word| word.chars().any(char::is_alphanumeric))
@@ -338,9 +364,18 @@ mod tests {
             "Joe Smith (joe) on 2026-11-24",
             "On 24 November 2026:",
             "20261124",
+            "现在(2026年11月24日):",
         ] {
             assert_eq!(of_line(line), Some(Time::Date(DAY)), "{line}");
         }
+        for line in ["9:45 PM", "21:45", "21:45:00"] {
+            assert_eq!(
+                clock(line),
+                Some(Time::Clock(21 * 3600 + 45 * 60)),
+                "{line}"
+            );
+        }
+        assert_eq!(clock("joe 9:45 PM"), None);
         for line in [
             "",
             "dentry 1 2 3",

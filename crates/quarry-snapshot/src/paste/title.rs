@@ -2,7 +2,8 @@
 
 use crate::machine::host;
 
-use super::label::{KINDS, is_address, is_machine, is_name, told};
+use super::label::{KINDS, is_address, is_machine, is_name, is_word, told};
+use super::when;
 
 /// The machine that a line says the text behind it is of: `Hostname: web1`, `NODENAME: web1`, `On server web1:`,
 /// `Starting pod/web1-debug ...`.
@@ -100,8 +101,25 @@ pub(super) fn outer(line: &str, is_command: bool) -> Option<Title> {
     })
 }
 
-/// A title above a table that is no machine's by itself: `### alpha`, `h3. host-a`, `alpha (good):`, `web1`.
-pub(super) fn title(line: &str) -> Option<Title> {
+/// Begins the shape of a title without a mark.
+pub(super) const UNMARKED: &str = "_";
+
+/// True for a line that says that the table below is of another machine: `(other box, same image):`.
+pub(super) fn is_of_another(line: &str) -> bool {
+    let plain = |word: &str| {
+        word.trim_matches(|c: char| !c.is_alphanumeric())
+            .to_lowercase()
+    };
+    let words: Vec<String> = line.split_whitespace().map(plain).collect();
+    words.windows(2).any(|pair| {
+        ["other", "another", "different", "second"].contains(&pair[0].as_str())
+            && (is_machine(&pair[1]) || pair[1] == "box")
+    })
+}
+
+/// A title above a table that is no machine's by itself: `### alpha`, `h3. host-a`, `alpha (good):`, `web1`; one without
+/// a mark, such as `Server A`, is right above it.
+pub(super) fn title(line: &str, is_next: bool) -> Option<Title> {
     const WORDS_MAX: usize = 5;
     // Mails quote those who wrote.
     const WROTE: [&str; 6] = ["wrote", "writes", "said", "schrieb", "commented", "posted"];
@@ -122,6 +140,7 @@ pub(super) fn title(line: &str) -> Option<Title> {
         _ if line.contains(|c: char| c.is_ascii_digit()) && !line.contains(char::is_whitespace) => {
             ""
         }
+        _ if is_next => UNMARKED,
         _ => return None,
     };
     let text = jira
@@ -135,29 +154,47 @@ pub(super) fn title(line: &str) -> Option<Title> {
             .chain(&["slab", "kmalloc", "linux"])
             .any(|kind| word.to_ascii_lowercase().contains(kind))
     };
+    let titled = |shape: String, text: String, is_machine: bool| Title {
+        shape,
+        text,
+        is_machine,
+        is_command: false,
+    };
+    // `Box 1`, but neither `Day 1` nor `Test 1`.
     if let [kind, number] = words.as_slice()
-        && is_machine(kind)
         && number.bytes().all(|b| b.is_ascii_digit())
+        && is_word(kind)
+        && !is_other(kind)
+        && told(kind).words.contains(char::is_alphabetic)
+        && !when::is_post(kind)
     {
-        return Some(Title {
-            shape: mark.to_string(),
-            text: words.join("-"),
-            is_machine: true,
-            is_command: false,
-        });
+        return Some(titled(
+            format!("{mark} {kind}"),
+            words.join("-"),
+            is_machine(kind),
+        ));
+    }
+    // `here is db1`, `and db2`.
+    if let [.., last] = words.as_slice()
+        && (mark == UNMARKED || mark == ":" && words.len() > 2)
+        && words.len() <= 2 * WORDS_MAX
+        && !is_other(text)
+        && is_name(last)
+        && let stem = last.trim_end_matches(|c: char| c.is_ascii_digit())
+        && stem.len() < last.len()
+        && !told(last).words.is_empty()
+        && stem.bytes().all(|b| b.is_ascii_alphabetic() || b == b'-')
+    {
+        return Some(titled(format!("~ {stem}"), (*last).to_string(), false));
     }
     let is_title = (1..=WORDS_MAX).contains(&words.len())
         && !is_other(text)
         && words
             .iter()
-            .all(|word| is_name(word.trim_matches(['(', ')', ',', '\''])))
-        && told(text).times.is_empty();
-    is_title.then(|| Title {
-        shape: format!("{mark} {}", words.len()),
-        text: text.to_string(),
-        is_machine: false,
-        is_command: false,
-    })
+            .all(|word| is_word(word.trim_matches(['(', ')', ',', '\''])))
+        && told(text).times.is_empty()
+        && when::of(line).is_none_or(|said| said.time.is_none());
+    is_title.then(|| titled(format!("{mark} {}", words.len()), text.to_string(), false))
 }
 
 /// The label that a line puts above those behind it, with the lines around it.
@@ -176,7 +213,9 @@ pub(super) fn above<'l>(line: &'l str, last: &str, next: &str) -> Option<&'l str
     {
         return name.split_whitespace().next().filter(|name| is_name(name));
     }
-    if is_rule(last) && is_rule(next) && second.is_none() {
+    // clush counts the machines that have the same.
+    let is_count = |word: &str| word.starts_with('(') && word.ends_with(')');
+    if is_rule(last) && is_rule(next) && second.is_none_or(is_count) && words.next().is_none() {
         return Some(first);
     }
     // head and tail of several files.
@@ -337,7 +376,7 @@ mod tests {
             ("node 1:", "node-1"),
         ] {
             assert_eq!(
-                title(line).map(|title| title.text).as_deref(),
+                title(line, false).map(|title| title.text).as_deref(),
                 Some(expected)
             );
         }
@@ -349,7 +388,7 @@ mod tests {
             "6.1.40-generic",
             "a word",
         ] {
-            assert_eq!(title(line), None, "{line}");
+            assert_eq!(title(line, false), None, "{line}");
         }
     }
 

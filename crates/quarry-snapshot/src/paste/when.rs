@@ -14,10 +14,19 @@ const HOUR_S: f64 = 3600.0;
 const UNITS: [(&[&str], f64); 7] = [
     (&["s", "sec", "second", "sekunde"], 1.0),
     (&["m", "min", "minute"], 60.0),
-    (&["h", "hr", "hour", "stunde"], HOUR_S),
-    (&["d", "day", "tag"], 86_400.0),
-    (&["w", "wk", "week", "woche"], 604_800.0),
-    (&["mo", "mon", "month", "monat"], 2_629_800.0),
+    (&["h", "hr", "hour", "stunde", "hora", "heure"], HOUR_S),
+    (
+        &["d", "day", "tag", "día", "dia", "jour", "giorno"],
+        86_400.0,
+    ),
+    (
+        &["w", "wk", "week", "woche", "semana", "semaine", "settimana"],
+        604_800.0,
+    ),
+    (
+        &["mo", "mon", "month", "monat", "mes", "meses", "mois"],
+        2_629_800.0,
+    ),
     (&["y", "yr", "year", "jahr"], 31_557_600.0),
 ];
 const NUMBERS: [&str; 13] = [
@@ -139,6 +148,11 @@ enum Word {
     Other,
 }
 
+/// True for a word for something that is posted.
+pub(super) fn is_post(word: &str) -> bool {
+    POSTS.contains(&word.to_lowercase().as_str())
+}
+
 /// Reads a line that is no row and no message of a log.
 pub(super) fn of(line: &str) -> Option<Said> {
     let mut said = Said {
@@ -147,7 +161,7 @@ pub(super) fn of(line: &str) -> Option<Said> {
     };
     let count = line.split_whitespace().count();
     let date = time::of_line(line);
-    said.time = date.or_else(|| uptime(line));
+    said.time = date.or_else(|| uptime(line)).or_else(|| time::clock(line));
     if said.time.is_none() && count <= time::WORDS_MAX {
         said.time = in_words(line);
     }
@@ -363,7 +377,7 @@ fn is_filler(word: &str) -> bool {
 
 /// Words, each with what it says; those that say nothing are left out.
 fn read(text: &str) -> Vec<Word> {
-    let words = plain(text);
+    let words = plain(&text.replace("il y a", "ago").replace("Il y a", "ago"));
     let words = words.iter().filter(|word| !is_filler(word));
     words.map(|word| read_word(word)).collect()
 }
@@ -388,13 +402,19 @@ fn read_word(word: &str) -> Word {
         };
     }
     match word {
-        "a" | "an" | "einem" | "einer" | "einen" => Word::Number(1.0),
+        "a" | "an" | "einem" | "einer" | "einen" | "un" | "una" | "une" | "um" | "uma" => {
+            Word::Number(1.0)
+        }
         "couple" => Word::Number(2.0),
-        "ago" | "vor" => Word::Ago,
-        "last" => Word::Last,
-        "now" | "today" | "currently" | "heute" | "jetzt" => Word::Back(0.0),
+        "ago" | "vor" | "hace" | "fa" | "há" | "назад" => Word::Ago,
+        "last" | "letzte" | "letzten" => Word::Last,
+        "now" | "today" | "currently" | "heute" | "jetzt" | "ahora" | "hoy" | "maintenant"
+        | "aujourd'hui" | "adesso" | "oggi" | "agora" | "hoje" | "сейчас" | "сегодня" | "现在"
+        | "今天" => Word::Back(0.0),
         "morning" => Word::Back(0.25),
-        "yesterday" | "gestern" => Word::Back(1.0),
+        "yesterday" | "gestern" | "ayer" | "hier" | "ieri" | "ontem" | "вчера" | "昨天" => {
+            Word::Back(1.0)
+        }
         "up" | "uptime" | "running" => Word::Up,
         "after" | "later" | "nach" | "into" | "since" | "post" => Word::After,
         "fresh" | "freshly" | "boot" | "booted" | "reboot" | "rebooted" | "startup" => Word::Boot,
@@ -467,7 +487,8 @@ fn in_words(line: &str) -> Option<Time> {
         });
         let is_head = is_written
             || clock.is_some() && others <= 3
-            || others == 0 && (is_title || words.len() == 1);
+            || others <= 2 && is_title
+            || others == 0 && words.len() == 1;
         let today = days * DAY_S as f64;
         return is_head.then(|| Time::Ago(today - clock.unwrap_or(0.0)));
     }
