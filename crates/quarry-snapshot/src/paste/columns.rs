@@ -1,5 +1,7 @@
 //! Rows of slabinfo under names of columns, in any order: CSV, TSV, what awk prints, and JSON.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use crate::slabinfo::SlabinfoRow;
@@ -122,8 +124,8 @@ impl<'t> Head<'t> {
         NEEDED.iter().filter(lacks).copied().collect()
     }
 
-    /// The row that a line is below it, as slabinfo prints it.
-    fn row(&self, line: &str) -> Option<String> {
+    /// The row that a line is below it, as slabinfo prints it, and the machine to put before it.
+    fn row(&self, line: &str) -> Option<(String, String)> {
         let cells = cells(line, self.mark);
         if cells.len() != self.columns.len() {
             return None;
@@ -138,7 +140,7 @@ impl<'t> Head<'t> {
         let row = of_values(of("name")?, |name| of(name)?.parse().ok())?;
         let host = self.host.and_then(|place| cells.get(place));
         let host = host.map_or_else(String::new, |host| format!("{host}: "));
-        Some(format!("{host}{}", printed(&row)))
+        Some((host, printed(&row)))
     }
 }
 
@@ -182,19 +184,31 @@ fn printed(row: &SlabinfoRow) -> String {
     )
 }
 
+/// Begin of slabinfo's own head.
+const HEAD: &str = "# name <active_objs>";
+
 /// The text with the rows below such heads as slabinfo prints them; `None` if it has none.
 pub(super) fn printed_rows(text: &str) -> Option<String> {
     let mut head: Option<Head<'_>> = None;
-    let mut is_found = false;
+    let (mut is_found, mut seen) = (false, BTreeSet::new());
     let mut plain = String::with_capacity(text.len());
     for line in text.lines() {
         let row = head.as_ref().and_then(|head| head.row(line));
-        if let Some(row) = &row {
+        if let Some((host, row)) = row {
             is_found = true;
-            plain.push_str(row);
+            // Each machine's rows have a head.
+            if seen.insert(host.clone()) {
+                plain.push_str(&format!("{host}{HEAD}\n"));
+            }
+            plain.push_str(&host);
+            plain.push_str(&row);
         } else if let Some(found) = Head::of(line) {
             if found.lacks().is_empty() {
-                plain.push_str("# name <active_objs>");
+                seen.clear();
+                if found.host.is_none() {
+                    seen.insert(String::new());
+                    plain.push_str(HEAD);
+                }
                 head = Some(found);
             } else {
                 plain.push_str(line);
