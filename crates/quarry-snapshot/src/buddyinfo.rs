@@ -187,6 +187,22 @@ impl Pagetypeinfo {
     }
 }
 
+impl Pagetypeinfo {
+    /// Free blocks of the whole rows of a text that is cut; `None` if there is none.
+    pub(crate) fn zones_of_cut(text: &str) -> Option<Buddyinfo> {
+        let (_, free) = text.split_once(FREE)?;
+        let orders = free.lines().next()?.split_whitespace().count();
+        let rows = free.lines().skip(1).map_while(|line| type_row(line).ok());
+        let free: Vec<TypeRow> = rows.filter(|row| row.row.counts.len() == orders).collect();
+        let is_read = !free.is_empty();
+        let types = Self {
+            free,
+            ..Self::default()
+        };
+        is_read.then(|| types.zones())
+    }
+}
+
 fn parse_types(lines: &mut Lines<'_>) -> Result<Pagetypeinfo, String> {
     let pageblock_order = lines.value("Page block order:")?;
     let pages = lines.value("Pages per block:")?;

@@ -65,7 +65,7 @@ pub struct Bare<'a> {
     pub notes: Vec<String>,
     /// Bytes of memory; null if unknown.
     pub memory_bytes: Option<u64>,
-    /// Bytes of all slabs (`Slab:` of meminfo); null if unknown.
+    /// Bytes of all slabs (`Slab:` of meminfo, or both sums of an OOM report); null if unknown.
     pub slab_bytes: Option<u64>,
     /// Bytes of slabs whose objects the kernel frees when memory is short; null if unknown.
     pub reclaimable_bytes: Option<u64>,
@@ -260,13 +260,25 @@ impl<'a> Bare<'a> {
             sentences.push(format!("{name} has {}.", of_head(&totals)));
         }
         if let Some(most) = self.cache_bytes.first() {
+            let all = self.unreclaimable_bytes.filter(|all| *all > 0);
+            let is_part = all.is_some_and(|all| listed < all / 2);
             // Two reports tell.
             let leak = match self.files.len() {
-                1 => ": if it grows from report to report, it leaks",
+                1 if !is_part => "; if it grows from report to report, it leaks",
                 _ => "",
             };
+            let share = all.map_or_else(String::new, |all| {
+                format!(
+                    ": {} of what cannot be reclaimed is listed",
+                    percent(listed, all)
+                )
+            });
+            let rest = match is_part {
+                true => "; the table is cut, or pages that are no cache's have the rest",
+                false => "",
+            };
             sentences.push(format!(
-                "Of the caches listed {} has most, {} of {}{}{leak}.",
+                "Of the caches listed {} has most, {} of {}{}{share}{rest}{leak}.",
                 most.name,
                 bytes(most.total_bytes),
                 bytes(listed),
@@ -333,9 +345,13 @@ impl<'a> Bare<'a> {
                 "slabs that cannot be reclaimed changed by {grew:+} pages"
             ))
         });
+        let has_grown = sums.as_ref().is_some_and(|told| told.contains(" by +"));
         let most = match most {
             Some((name, grew)) if grew > 0 => {
                 format!("{name} grew most, by {}", signed(grew.into()))
+            }
+            Some(_) if has_grown => {
+                "nothing that both list grew, so what grew is not listed".to_string()
             }
             Some(_) => "nothing that both list grew".to_string(),
             None if sums.is_some() => String::new(),
@@ -411,10 +427,15 @@ fn sums_of(snapshot: &Snapshot) -> [Option<u64>; 4] {
     let page_size = Some(snapshot.page_bytes).filter(|bytes| *bytes > 0);
     let in_bytes = |pages: Option<u64>| pages?.checked_mul(page_size?);
     let own = snapshot.oom.unwrap_or_default();
+    let reclaimable = in_bytes(own.slab_reclaimable_pages).or(snapshot.reclaimable_bytes);
+    let unreclaimable = in_bytes(own.slab_unreclaimable_pages).or(snapshot.unreclaimable_bytes);
+    let both = reclaimable.zip(unreclaimable);
     [
-        snapshot.meminfo_slab_bytes,
-        in_bytes(own.slab_reclaimable_pages).or(snapshot.reclaimable_bytes),
-        in_bytes(own.slab_unreclaimable_pages).or(snapshot.unreclaimable_bytes),
+        snapshot
+            .meminfo_slab_bytes
+            .or_else(|| both.and_then(|(one, other)| one.checked_add(other))),
+        reclaimable,
+        unreclaimable,
         snapshot.memory_bytes.or(in_bytes(own.ram_pages)),
     ]
 }

@@ -57,7 +57,10 @@ pub(crate) fn moment(
         rows: rows.collect(),
     };
     if rows.rows.is_empty() {
-        let what = format!("it looks like {}, but has no cache", form.name());
+        let what = format!(
+            "it looks like {}, but has no cache: `sudo cat /proc/slabinfo > FILE` has them",
+            form.name()
+        );
         return Err(ReportError::bad(file, "caches", what));
     }
     let mut moment = form.moment(&rows);

@@ -140,8 +140,8 @@ impl<'t> Head<'t> {
         cells(line, self.mark).get(self.time?).copied()
     }
 
-    /// The row that a line is below it, as slabinfo prints it.
-    fn row(&self, line: &str) -> Option<String> {
+    /// The row that a line is below it, as slabinfo prints it, and the machine to put before it.
+    fn row(&self, line: &str) -> Option<(String, String)> {
         let cells = cells(line, self.mark);
         if cells.len() != self.columns.len() {
             return None;
@@ -156,7 +156,7 @@ impl<'t> Head<'t> {
         let row = of_values(of("name")?, |name| of(name)?.parse().ok())?;
         let host = self.host.and_then(|place| cells.get(place));
         let host = host.map_or_else(String::new, |host| format!("{host}: "));
-        Some(format!("{host}{}", printed(&row)))
+        Some((host, printed(&row)))
     }
 }
 
@@ -200,14 +200,17 @@ fn printed(row: &SlabinfoRow) -> String {
     )
 }
 
+/// Begin of slabinfo's own head.
+const HEAD: &str = "# name <active_objs>";
+
 /// The text with the rows below such heads as slabinfo prints them; `None` if it has none.
 pub(super) fn printed_rows(text: &str) -> Option<String> {
     let mut head: Option<Head<'_>> = None;
-    let (mut is_found, mut seen) = (false, BTreeSet::new());
+    let (mut is_found, mut seen, mut timed) = (false, BTreeSet::new(), BTreeSet::new());
     let mut plain = String::with_capacity(text.len());
     for line in text.lines() {
         let row = head.as_ref().and_then(|head| head.row(line));
-        if let Some(row) = &row {
+        if let Some((host, row)) = row {
             is_found = true;
             // A cache that comes again is of another time.
             let time = head.as_ref().and_then(|head| head.timed(line));
@@ -215,18 +218,28 @@ pub(super) fn printed_rows(text: &str) -> Option<String> {
             let name = name
                 .split_whitespace()
                 .take_while(|word| word.parse::<u64>().is_err());
-            let name = name.collect::<Vec<_>>().join(" ");
+            let name = format!("{host}{}", name.collect::<Vec<_>>().join(" "));
             if let Some(time) = time
-                && (seen.is_empty() || seen.contains(&name))
+                && (timed.is_empty() || timed.contains(&name))
             {
-                seen.clear();
+                timed.clear();
                 plain.push_str(&format!("{time}\n"));
             }
-            seen.insert(name);
-            plain.push_str(row);
+            timed.insert(name);
+            // Each machine's rows have a head.
+            if seen.insert(host.clone()) {
+                plain.push_str(&format!("{host}{HEAD}\n"));
+            }
+            plain.push_str(&host);
+            plain.push_str(&row);
         } else if let Some(found) = Head::of(line) {
             if found.lacks().is_empty() {
-                plain.push_str("# name <active_objs>");
+                seen.clear();
+                timed.clear();
+                if found.host.is_none() {
+                    seen.insert(String::new());
+                    plain.push_str(HEAD);
+                }
                 head = Some(found);
             } else {
                 plain.push_str(line);

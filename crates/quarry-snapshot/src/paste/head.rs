@@ -48,6 +48,15 @@ pub(super) fn of(line: &str) -> Option<Head> {
     }
 }
 
+/// True for the names of the columns of `vmstat -m` in another language: as many words, without numbers.
+pub(super) fn is_foreign(line: &str) -> bool {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    words.len() == VMSTAT.split(' ').count()
+        && words
+            .iter()
+            .all(|word| word.chars().all(char::is_alphabetic))
+}
+
 fn sum(place: usize, number: &str) -> Option<Head> {
     let number = slabtool::bytes_of(number)? as f64;
     Some(Head::Sum(

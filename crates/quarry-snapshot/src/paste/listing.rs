@@ -431,10 +431,13 @@ impl<'l> Finder<'l> {
         if head.is_some() || self.open.as_ref().is_some_and(|open| open.form != form) {
             self.close();
         }
+        let above = self.lines.partition_point(|above| above.number < line);
+        let above = above.checked_sub(1).map(|at| &self.lines[at].text);
+        let is_foreign = form == Form::Vmstat && above.is_some_and(|line| head::is_foreign(line));
         let open = self.open.get_or_insert_with(|| Listing {
             form,
             line,
-            is_headed: head.is_some(),
+            is_headed: head.is_some() || is_foreign,
             is_reversed: false,
             totals: head
                 .as_ref()

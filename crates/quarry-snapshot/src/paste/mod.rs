@@ -18,6 +18,7 @@ pub(crate) mod columns;
 mod cut;
 mod dates;
 mod facts;
+mod failed;
 mod head;
 mod label;
 mod listing;
@@ -69,11 +70,14 @@ const FAILED: &str = "SLUB: Unable to allocate memory";
 
 /// Fewer rows are a part of any kernel's caches.
 const WHOLE_MIN: usize = 12;
+/// The same of those sorted by size or objects, which are tops of lists.
+const SORTED_WHOLE_MIN: usize = 48;
 /// Tables of one moment differ by what happened while they were printed: two in a hundred.
 const SAME: u64 = 50;
 
 /// The moments of a text, the oldest of each machine first; none if it has nothing of these forms.
 pub(crate) fn read(file: &str, text: &str) -> Result<Vec<Moment>, ReportError> {
+    refuse::refuse_rtf(file, text)?;
     let mut lines = packing::lines(text);
     replies::quote(&mut lines);
     let mut parts = parts::of(lines);
@@ -97,7 +101,9 @@ pub(crate) fn read(file: &str, text: &str) -> Result<Vec<Moment>, ReportError> {
     if each.iter().all(Vec::is_empty) {
         refuse_known(file, text)?;
     }
-    Ok(order::ordered(each.into_iter().flatten().collect()))
+    let mut moments = order::ordered(each.into_iter().flatten().collect());
+    failed::note(text, &mut moments);
+    Ok(moments)
 }
 
 /// The readings of a part's tables.
@@ -325,10 +331,26 @@ fn excerpt(listing: &Listing, totals: Option<Totals>) -> Option<Excerpt> {
             !(listing.is_headed || listing.is_reversed)
                 || listing.rows.len() < WHOLE_MIN
                 || lacks_usual(listing)
+                || listing.rows.len() < SORTED_WHOLE_MIN && is_sorted(listing)
         }
     };
     let is_part = is_part || listing.is_damaged();
     (is_part && listing.form != Form::Oom).then_some(Excerpt { totals })
+}
+
+/// True for a table sorted by bytes or by objects, in either direction.
+fn is_sorted(listing: &Listing) -> bool {
+    let bytes = |row: &Row| match row {
+        Row::Counted(row) => Some(row.num_slabs.saturating_mul(row.pagesperslab)),
+        Row::Computed(cache) => Some(cache.num_slabs.saturating_mul(cache.slab_bytes)),
+        row => row.objects(),
+    };
+    let rows = || listing.rows.iter();
+    let is_sorted = |key: fn(&Row) -> Option<u64>| {
+        let differ = rows().next().and_then(key) != rows().last().and_then(key);
+        differ && (rows().is_sorted_by_key(key) || rows().rev().is_sorted_by_key(key))
+    };
+    is_sorted(bytes) || is_sorted(Row::objects)
 }
 
 /// True for a table that lacks caches which every kernel has: the general ones near the end of its list, and most of those
@@ -364,6 +386,34 @@ fn objects_of(listing: &Listing) -> u64 {
 /// True if a count is more than another by more than happens while both are printed.
 fn exceeds(count: u64, other: u64) -> bool {
     count > other.saturating_add(other / SAME)
+}
+
+/// Caches of slabtop whose bytes are no multiple of their slabs that a kernel has: powers of two, filled by half at least.
+fn odd_sizes(listing: &Listing) -> Option<String> {
+    let odd = listing.rows.iter().filter_map(|row| match row {
+        Row::Computed(cache) if listing.form == Form::Slabtop && cache.num_slabs > 0 => {
+            let objects = cache.objsize.saturating_mul(cache.objperslab);
+            let fits =
+                cache.slab_bytes.is_power_of_two() && objects.saturating_mul(2) > cache.slab_bytes;
+            (!fits).then(|| {
+                let Cache {
+                    name,
+                    slab_bytes,
+                    num_slabs,
+                    ..
+                } = cache;
+                format!("{name} ({slab_bytes} bytes for each of {num_slabs} slabs)")
+            })
+        }
+        _ => None,
+    });
+    let odd: Vec<String> = odd.take(3).collect();
+    (!odd.is_empty()).then(|| {
+        format!(
+            "contradiction: CACHE SIZE does not fit the slabs of {}: one is mistyped or misread",
+            odd.join(", ")
+        )
+    })
 }
 
 /// Contradiction of rows and the head above them: more objects than it has, or fewer in all caches.
@@ -449,6 +499,7 @@ fn moment(file: &str, listing: &Listing, excerpt: Option<Excerpt>) -> Result<Mom
         ));
     }
     notes.extend(contradiction(listing));
+    notes.extend(odd_sizes(listing));
     if let Some(excerpt) = excerpt {
         notes.push(excerpt.note(listing.rows.len()));
         moment.insert("excerpt".to_string(), json!(excerpt));

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use anstream::adapter::strip_str;
 
-use super::{coded, columns, wrap};
+use super::{coded, columns, tail, wrap};
 
 /// A line without its packing.
 #[derive(Clone, Debug)]
@@ -302,12 +302,17 @@ fn ungrouped(line: &str) -> String {
         return line.to_string();
     }
     let is_grouped = |word: &str| {
+        // `223,352K` and `803,374.64K`; a size with a decimal comma has two digits behind it.
+        let number = word.strip_suffix('K').unwrap_or(word);
+        let (word, part) = number.split_once('.').unwrap_or((number, ""));
         let mut groups = word.split(',');
         let digits = |group: &str| group.bytes().all(|b| b.is_ascii_digit());
         let first = groups.next().unwrap_or_default();
         let mut others = groups.clone();
         (1..=3).contains(&first.len())
             && digits(first)
+            && digits(part)
+            && !first.starts_with('0')
             && groups.next().is_some()
             && others.all(|group| group.len() == 3 && digits(group))
     };
@@ -364,6 +369,14 @@ fn cells(line: &str) -> Cow<'_, str> {
     const BARS: [char; 3] = ['|', '│', '║'];
     let line = line.trim();
     if !line.starts_with(BARS) {
+        // One bar of a multiplexer stands between two panes; the first is read, unless the other alone has a row.
+        if let Some((left, right)) = line
+            .split_once(&BARS[1..])
+            .filter(|(_, right)| !right.contains(BARS))
+        {
+            let is_right = tail::is_sure(right) && !tail::is_sure(left);
+            return Cow::Borrowed(if is_right { right } else { left }.trim());
+        }
         return separated(line).map_or(Cow::Borrowed(line), Cow::Owned);
     }
     // The line below the names of Markdown's columns.
@@ -383,6 +396,15 @@ fn separated(line: &str) -> Option<String> {
         if let Ok(text) = text {
             return Some(text.trim().to_string());
         }
+    }
+    // `12:00:01,web1,"dentry 1 2 3"`: the last cell is a line of text.
+    let quoted = line
+        .strip_suffix('"')
+        .and_then(|line| line.rsplit_once(",\""));
+    if let Some((before, text)) = quoted
+        && text.split_whitespace().count() >= CELLS_MIN
+    {
+        return Some(format!("{},{text}", before.replace('"', "")));
     }
     if line.starts_with("{\"") && line.ends_with('}') {
         return coded::unjson(line).map(|text| text.trim().to_string());
@@ -482,6 +504,16 @@ mod tests {
                 "dentry 1,234,567 12 0,19K 1,5",
                 "dentry 1234567 12 0,19K 1,5",
             ),
+            (
+                "223,352K 803,374.64K 0,195K 1,10K",
+                "223352K 803374.64K 0,195K 1,10K",
+            ),
+            (
+                "2025-11-03T09:00:00Z,web1,\"dentry 1 2 3\"",
+                "2025-11-03T09:00:00Z,web1,dentry 1 2 3",
+            ),
+            ("\"12\",\"web1\",\"dentry 1 2 3\"", "12,web1,dentry 1 2 3"),
+            ("dentry 1 2 3   │ $ htop 4", "dentry 1 2 3"),
             ("slabinfo.txt:17:dentry 1 2 3", "dentry 1 2 3"),
             ("| dentry | 1 | 2 |", "dentry   1   2"),
             ("|:---|---:|", ""),

@@ -11,11 +11,7 @@ use crate::words::quoted;
 type Is = fn(&str) -> bool;
 
 /// Packings and recordings that are not read, and what to do.
-const PACKED: [(Is, &str); 4] = [
-    (
-        |text| text.trim_start().starts_with("{\\rtf"),
-        "RTF of a word processor: save it as plain text",
-    ),
+const PACKED: [(Is, &str); 3] = [
     (
         |text| text.contains("Content-Transfer-Encoding: base64"),
         "a mail whose text is in base64: save the text alone",
@@ -28,7 +24,7 @@ const PACKED: [(Is, &str); 4] = [
 ];
 
 /// Texts without caches and sums, and what to do.
-const WITHOUT: [(Is, &str); 15] = [
+const WITHOUT: [(Is, &str); 17] = [
     (
         |text| {
             begins(text, &["<!doctype html", "<html"])
@@ -50,7 +46,12 @@ const WITHOUT: [(Is, &str); 15] = [
                 has(line, &["slab", "vmstat"])
                     && has(
                         line,
-                        &["permission denied", "not permitted", "must be root"],
+                        &[
+                            "permission denied",
+                            "not permitted",
+                            "must be root",
+                            "permissions are insufficient",
+                        ],
                     )
             })
         },
@@ -112,6 +113,25 @@ const WITHOUT: [(Is, &str); 15] = [
             })
         },
         "memory of a process, which is not slabs: `sudo cat /proc/slabinfo` has the caches",
+    ),
+    (
+        |text| {
+            has_line(text, |line| {
+                begins(
+                    line,
+                    &["node_memory_slab_bytes", "node_memory_sunreclaim_bytes"],
+                )
+            })
+        },
+        "metrics of node_exporter with sums of slabs alone: `cat /proc/meminfo` has them in the form that is read, `sudo cat /proc/slabinfo` the caches",
+    ),
+    (
+        |text| {
+            has_line(text, |line| {
+                line.split_whitespace().any(|word| word == "kbslab")
+            })
+        },
+        "output of `sar -r ALL`, whose kbslab is a sum alone: `sudo cat /proc/slabinfo` has the caches",
     ),
     (
         |text| has(&squeezed(text), &["pages total percentage"]),
@@ -292,6 +312,17 @@ pub(crate) fn unknown(text: &str) -> String {
     )
 }
 
+/// Refuses RTF, also one that seems to have rows: its marks stand among their words.
+pub(super) fn refuse_rtf(file: &str, text: &str) -> Result<(), ReportError> {
+    let what = "RTF of a word processor: save it as plain text";
+    let is_rtf = text.trim_start().starts_with("{\\rtf");
+    if is_rtf {
+        Err(ReportError::bad(file, "text", what))
+    } else {
+        Ok(())
+    }
+}
+
 /// Says why a text that names a form has no cache.
 pub(super) fn refuse(file: &str, text: &str, found: &Found<'_>) -> Result<(), ReportError> {
     if let Some((_, what)) = PACKED.iter().find(|(is, _)| is(text)) {
@@ -305,7 +336,8 @@ pub(super) fn refuse(file: &str, text: &str, found: &Found<'_>) -> Result<(), Re
         let (_, version) = line.split_once("version: ").unwrap_or_default();
         if version.starts_with("1.") {
             let what = format!(
-                "slabinfo {} is of Linux 2.4, which is not read",
+                "slabinfo {} is of Linux 2.4, which is not read: `awk '{{kib += $6 * $7 * 4}} END {{print kib}}' FILE` adds up its \
+                 slabs in KiB, for pages of 4 KiB",
                 version.trim()
             );
             return Err(ReportError::bad(file, "slabinfo", what));
@@ -343,6 +375,14 @@ pub(super) fn refuse(file: &str, text: &str, found: &Found<'_>) -> Result<(), Re
 
 /// Refuses a text that is known to have no caches and no sums.
 pub(super) fn refuse_known(file: &str, text: &str) -> Result<(), ReportError> {
+    if let Some(bytes) = of_group(text) {
+        let what = format!(
+            "a memory group reached its limit, and its slabs have {bytes} bytes ({:.1} MiB): only this sum is told; \
+             `sudo cat /proc/slabinfo` has the caches of all groups",
+            bytes as f64 / f64::from(1 << 20)
+        );
+        return Err(ReportError::bad(file, "text", what));
+    }
     let known = WITHOUT.iter().find(|(is, _)| is(text));
     let known = known.map(|(_, what)| what).or_else(|| {
         let is_said = |words: &&[&str]| text.lines().take(LINES).any(|line| has(line, words));
@@ -350,6 +390,17 @@ pub(super) fn refuse_known(file: &str, text: &str) -> Result<(), ReportError> {
         message.map(|(_, what)| what)
     });
     known.map_or(Ok(()), |what| Err(ReportError::bad(file, "text", what)))
+}
+
+/// Bytes of slabs in the last report of a memory group without memory: `slab 125829120` below `Memory cgroup stats for /a:`.
+fn of_group(text: &str) -> Option<u64> {
+    let (_, stats) = text.rsplit_once("Memory cgroup stats for ")?;
+    let value = |line: &str| {
+        let mut words = line.split_whitespace().rev();
+        let bytes = words.next()?.parse().ok()?;
+        (words.next()? == "slab").then_some(bytes)
+    };
+    stats.lines().find_map(value)
 }
 
 /// True if a form's head stands above rows that lack their ends.
@@ -420,6 +471,18 @@ mod tests {
                 "[10:00:00.1] (+0.1) h kmem_kmalloc: { cpu_id = 0 }, { call_site = 0x1 }\n",
                 "quarry import",
             ),
+            (
+                "oom-killer: gfp_mask\n[1.0] Memory cgroup stats for /a:\n[1.0] slab 125829120\n",
+                "its slabs have 125829120 bytes (120.0 MiB)",
+            ),
+            ("node_memory_Slab_bytes 8.8e+08\n", "/proc/meminfo"),
+            ("12:00:01 AM kbmemfree kbslab\n12:10:01 AM 1 2\n", "kbslab"),
+            (
+                "vmstat: your kernel does not support slabinfo or your permissions are insufficient\n",
+                "root alone",
+            ),
+            ("{\\rtf1\\f0\nslabinfo - version: 2.1\n", "RTF"),
+            ("slabinfo - version: 1.1 (SMP)\ndentry 1 2 3\n", "awk"),
             ("hello\n", "none of the forms"),
             (" \n", "it is empty"),
         ] {

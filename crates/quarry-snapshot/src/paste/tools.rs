@@ -270,3 +270,94 @@ fn slab_caches_have_objects_in_arrays() {
     assert_eq!(part.slabinfo.rows[0].active_objs, 1);
     assert!(part.hidden.is_none() && part.notes[0].contains("arp_cache"));
 }
+
+const SLABTOP: &str = "  OBJS ACTIVE  USE OBJ SIZE  SLABS OBJ/SLAB CACHE SIZE NAME\n";
+
+/// Commas between thousands, and a size that is no multiple of its slabs.
+#[test]
+fn sizes_of_slabtop_fit_their_slabs() {
+    let of = |size: &str| {
+        let row = format!("2,177,682 1,893,639 86% 0.10K 55,838 39 {size} buffer_head\n");
+        crate::Snapshot::parse("t", &[SLABTOP, &row].concat(), None).unwrap()
+    };
+    let is_odd = |found: &crate::Snapshot| {
+        let mut notes = found.notes.iter();
+        notes.any(|note| note.contains("CACHE SIZE does not fit the slabs of buffer_head"))
+    };
+    let right = of("223,352K");
+    assert_eq!(right.slab_bytes(), 223_352 << 10);
+    assert!(!is_odd(&right));
+    for wrong in ["2,233,520K", "22,335K", "233,352K", "893,408K"] {
+        assert!(is_odd(&of(wrong)), "{wrong}");
+    }
+}
+
+/// The top of a list sorted by size is an excerpt, a list that a foreign head stands above is none.
+#[test]
+fn tops_are_excerpts_and_foreign_heads_are_heads() {
+    let names = [
+        "dentry",
+        "inode_cache",
+        "filp",
+        "mm_struct",
+        "kmalloc-96",
+        "pid",
+        "cred_jar",
+        "TCP",
+        "UDP",
+        "task_struct",
+        "names_cache",
+        "sock_inode_cache",
+        "kmem_cache",
+    ];
+    let excerpt = |head: &str, row: &dyn Fn(usize, &str) -> String| {
+        let rows = names.iter().enumerate().map(|(at, name)| row(at, name));
+        let text = format!("{head}{}", rows.collect::<String>());
+        let found = crate::Snapshot::parse("t", &text, None).unwrap();
+        assert_eq!(found.slabinfo.rows.len(), names.len());
+        found.excerpt.is_some()
+    };
+    let row = |slabs: usize, name: &str| {
+        format!(
+            "{} {} 100% 0.19K {slabs} 21 {}K {name}\n",
+            slabs * 21,
+            slabs * 21,
+            slabs * 4
+        )
+    };
+    assert!(excerpt(SLABTOP, &|at, name| row(100 - at, name)));
+    assert!(!excerpt(SLABTOP, &|at, name| row(100 + at % 3, name)));
+    let row = |at: usize, name: &str| format!("{name} {0} {0} 192 21\n", 21 * (1 + at % 3));
+    assert!(!excerpt(
+        "Zwischenspeicher Zahl Gesamt Größe Seiten\n",
+        &row
+    ));
+    assert!(excerpt("Das ist es:\n", &row));
+}
+
+/// Rows of CSV with a machine before them have a head for each machine.
+#[test]
+fn machines_of_csv_have_heads() {
+    let mut text = "host,name,active_objs,num_objs,objsize,objperslab,pagesperslab\n".to_string();
+    for host in ["web1", "web2"] {
+        for (at, name) in ["dentry", "inode_cache", "filp", "kmalloc-96"]
+            .iter()
+            .cycle()
+            .take(12)
+            .enumerate()
+        {
+            let name = if at < 4 {
+                (*name).to_string()
+            } else {
+                format!("{name}_{at}")
+            };
+            text += &format!("{host},{name},{0},{0},192,21,1\n", 21 * (1 + at % 3));
+        }
+    }
+    let found = crate::Snapshot::of_bytes("t", text.as_bytes()).unwrap();
+    let hosts: Vec<_> = found
+        .iter()
+        .map(|one| (one.host.as_deref(), one.excerpt.is_some()))
+        .collect();
+    assert_eq!(hosts, [(Some("web1"), false), (Some("web2"), false)]);
+}

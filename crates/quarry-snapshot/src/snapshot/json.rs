@@ -47,7 +47,8 @@ fn moment(file: &str, root: &Object) -> Result<Snapshot, ReportError> {
         (None, Some(text)) => Slabinfo::parse_text(file, text)?,
         (None, None) if root.contains_key("form") => Slabinfo::default(),
         (None, None) => {
-            let what = "neither \"slabinfo\", \"slabinfo_text\" nor \"stages\" is in it";
+            let what = "neither \"slabinfo\", \"slabinfo_text\" nor \"stages\" is in it: `quarry snapshot` makes one, \
+                        `sudo cat /proc/slabinfo > FILE` has the caches";
             return Err(ReportError::bad(file, "snapshot", what));
         }
     };
@@ -168,6 +169,13 @@ fn meta(snapshot: &mut Snapshot, root: &Object) -> Result<(), String> {
     let free = text(root, "buddyinfo").map(|found| Buddyinfo::parse("buddyinfo", found));
     let free = free.and_then(|found| found.map_err(&mut passed_over).ok());
     snapshot.buddyinfo = free.or_else(|| types.as_ref().map(Pagetypeinfo::zones));
+    if let (None, Some(cut)) = (&snapshot.buddyinfo, text(root, "pagetypeinfo")) {
+        snapshot.buddyinfo = Pagetypeinfo::zones_of_cut(cut);
+        let note = "free pages are of the types that pagetypeinfo lists before it is cut";
+        snapshot
+            .notes
+            .extend(snapshot.buddyinfo.is_some().then(|| note.to_string()));
+    }
     snapshot.pagetypeinfo = types;
     snapshot.managed_pages = number_of("managed_pages").transpose()?;
     cpus(snapshot, root)
