@@ -24,7 +24,7 @@ const KEYS: [&str; 11] = [
     "stdout_lines",
     "values",
 ];
-/// What JSON says of a text.
+/// Facts that JSON says of a text.
 #[derive(Clone, Copy, Default)]
 struct Of<'v> {
     host: Option<&'v str>,
@@ -520,7 +520,7 @@ mod tests {
         assert_eq!(unjson("[{\"name\":\"dentry\",\"num_objs\":1}]"), None);
     }
 
-    /// What differs from table to table, and is no time, names places; times stand above their texts.
+    /// Fields that differ from table to table, and are no times, name places; times stand above their texts.
     #[test]
     fn fields_beside_tables_name_places_and_times() {
         let row = "dentry 1 1 192 21 1 : tunables 0 0 0 : slabdata 1 1 0";
