@@ -22,10 +22,41 @@ const COUNTED: [&str; 19] = [
     "snapshot", "reading", "round", "iter", "time", "at",
 ];
 /// Words of time, by their order.
-const MOMENTS: [(&[&str], u64); 3] = [
+const MOMENTS: [(&[&str], u64); 5] = [
     (
         &[
-            "before",
+            "before", "antes", "avant", "vorher", "davor", "prima", "voor", "przed", "до", "之前",
+            "以前", "前", "이전", "önce",
+        ],
+        0,
+    ),
+    (
+        &[
+            "after",
+            "now",
+            "later",
+            "depois",
+            "después",
+            "despues",
+            "après",
+            "apres",
+            "nachher",
+            "danach",
+            "dopo",
+            "daarna",
+            "po",
+            "после",
+            "之后",
+            "以后",
+            "后",
+            "後",
+            "이후",
+            "sonra",
+        ],
+        2,
+    ),
+    (
+        &[
             "old",
             "older",
             "prev",
@@ -37,14 +68,38 @@ const MOMENTS: [(&[&str], u64); 3] = [
             "yesterday",
             "morning",
             "baseline",
+            "ontem",
+            "ayer",
+            "hier",
+            "gestern",
+            "ieri",
+            "вчера",
+            "昨天",
+            "昨日",
         ],
         0,
     ),
     (&["during", "middle", "mid", "noon"], 1),
     (
         &[
-            "after", "new", "newer", "now", "end", "last", "later", "post", "current", "today",
-            "evening", "night",
+            "new",
+            "newer",
+            "end",
+            "last",
+            "post",
+            "current",
+            "today",
+            "evening",
+            "night",
+            "agora",
+            "ahora",
+            "maintenant",
+            "jetzt",
+            "adesso",
+            "nu",
+            "сейчас",
+            "现在",
+            "今",
         ],
         2,
     ),
@@ -53,6 +108,11 @@ const MONTHS: [&str; 12] = [
     "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec",
 ];
 const DAYS: [&str; 7] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
+
+/// True for words that say on which side of something a moment was.
+pub(super) fn is_side_of(word: &str) -> bool {
+    MOMENTS[..2].iter().any(|(words, _)| words.contains(&word))
+}
 
 /// The place of a month's or a day's name, short or whole.
 pub(super) fn month(word: &str) -> Option<u64> {
@@ -101,11 +161,11 @@ pub(super) fn told(label: &str) -> Told {
         found.words = label.to_string();
         return found;
     }
-    let mut label = label.to_ascii_lowercase();
+    let mut label = label.to_lowercase();
     for kind in &KINDS[..4] {
         label = label.replace(kind, "/");
     }
-    let parts = label.split(|c: char| !c.is_ascii_alphanumeric() && c != '-' && c != '_');
+    let parts = label.split(|c: char| !c.is_alphanumeric() && c != '-' && c != '_');
     let parts: Vec<&str> = parts.filter(|part| !KINDS.contains(part)).collect();
     let is_number = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
     let mut rest = parts.as_slice();
@@ -297,6 +357,10 @@ mod tests {
             ("web1/slabinfo-day3.txt", "web1/slabinfo-day10.txt"),
             ("slabinfo.mon", "slabinfo.tue"),
             ("before", "after"),
+            ("Antes", "Depois"),
+            ("Avant", "Après"),
+            ("До", "После"),
+            ("之前", "之后"),
         ];
         for (one, other) in times {
             let (one, other) = (told(one), told(other));

@@ -17,10 +17,12 @@ pub(crate) mod coded;
 pub(crate) mod columns;
 mod cut;
 mod dates;
+mod diff;
 mod facts;
 mod head;
 mod label;
 mod listing;
+mod mail;
 mod order;
 mod packing;
 mod parts;
@@ -131,49 +133,87 @@ fn tables(file: &str, part: &Part, found: &Found<'_>) -> Result<Vec<Reading>, Re
     if !readings.is_empty() {
         return Ok(readings);
     }
-    let alone = if !found.failed.is_empty() {
-        let (caches, of_groups) = log::failed(&found.failed);
+    if !found.failed.is_empty() {
+        return failures(file, part, found);
+    }
+    for (line, totals) in &found.alone {
+        let mut moment = Form::SlabTotals.named();
+        let totals = Some(*totals);
+        moment.insert("excerpt".to_string(), json!(Excerpt { totals }));
+        let begins_row =
+            |line: &Line| table::begins_slabtop(&line.text.split_whitespace().collect::<Vec<_>>());
+        if part.lines.iter().any(begins_row) {
+            let note = "rows below the head are cut before their sizes, and left out: `sudo slabtop -o > FILE` has whole ones";
+            moment.insert("notes".to_string(), json!([note]));
+        }
+        found.facts.add(&mut moment, *line);
+        readings.push(part.reading(moment, &found.facts, last..*line));
+        last = *line;
+    }
+    Ok(readings)
+}
+
+/// The readings of caches that could not grow: one that fails again at another time begins the next. A reading has the
+/// last of each cache so far; of memory groups, whose caches are added, there is one.
+fn failures(file: &str, part: &Part, found: &Found<'_>) -> Result<Vec<Reading>, ReportError> {
+    const BURST_S: f64 = 1.0;
+    let failed = &found.failed;
+    let texts: Vec<&str> = failed.iter().map(|line| line.text.as_str()).collect();
+    let (_, of_groups) = log::failed(&texts);
+    let mut ends = Vec::new();
+    let mut seen: BTreeMap<&str, &Line> = BTreeMap::new();
+    for (at, line) in failed.iter().enumerate() {
+        let Some(name) = line.text.strip_prefix("cache: ") else {
+            continue;
+        };
+        let name = name.split(", object size: ").next().unwrap_or_default();
+        let again = seen.get(name).is_some_and(|above| {
+            let times = time::of_log(&above.log).zip(time::of_log(&line.log));
+            let seconds = times.and_then(|(above, own)| above.until(own));
+            seconds.is_none_or(|seconds| seconds.abs() > BURST_S)
+        });
+        if again && of_groups == 0 {
+            let begins = at > 0 && failed[at - 1].text.contains(FAILED);
+            ends.push(at - usize::from(begins));
+            seen.clear();
+        }
+        seen.insert(name, line);
+    }
+    ends.push(failed.len());
+    let (mut readings, mut from) = (Vec::new(), 0_usize);
+    for end in ends {
+        let (caches, of_groups) = log::failed(&texts[..end]);
         let note = (of_groups > 0).then(|| {
             format!("caches of memory groups are added to the root's of their name: {of_groups}")
         });
         let mut moment = rows::moment(Form::Unable, file, &caches, note)?;
         moment.insert("excerpt".to_string(), json!(Excerpt { totals: None }));
-        moment
-    } else {
-        for (line, totals) in &found.alone {
-            let mut moment = Form::SlabTotals.named();
-            let totals = Some(*totals);
-            moment.insert("excerpt".to_string(), json!(Excerpt { totals }));
-            let begins_row = |line: &Line| {
-                table::begins_slabtop(&line.text.split_whitespace().collect::<Vec<_>>())
-            };
-            if part.lines.iter().any(begins_row) {
-                let note = "rows below the head are cut before their sizes, and left out: `sudo slabtop -o > FILE` has whole ones";
-                moment.insert("notes".to_string(), json!([note]));
-            }
-            found.facts.add(&mut moment, *line);
-            readings.push(part.reading(moment, &found.facts, last..*line));
-            last = *line;
-        }
-        return Ok(readings);
-    };
-    Ok(vec![part.whole(alone, &found.facts)])
+        found.facts.add(&mut moment, usize::MAX);
+        let above = from.checked_sub(1).map_or(0, |last| failed[last].number);
+        readings.push(part.reading(moment, &found.facts, above..failed[from].number));
+        from = end;
+    }
+    Ok(readings)
 }
 
 /// The readings of a part that has no table.
 fn without_tables(part: &Part, found: &Found<'_>) -> Vec<Reading> {
     let texts = || part.lines.iter().map(|line| &line.text);
-    if texts().any(|line| page_owner::is_in(line))
-        && let Some(owners) = page_owner::read(texts())
-    {
-        return vec![part.whole(owned(owners), &found.facts)];
+    if texts().any(|line| page_owner::is_in(line)) {
+        let readings = page_owner::read(texts()).into_iter();
+        let readings = readings.map(|owners| (owners.first, owned(owners)));
+        let readings = part.each(readings.collect(), &found.facts);
+        if !readings.is_empty() {
+            return readings;
+        }
     }
     let plain = || texts().map(String::as_str);
     if plain().any(|line| line.contains(" func:")) {
-        let is_headed = plain().any(|line| line.contains("allocinfo - version"));
-        let moment = allocinfo(plain(), is_headed);
-        if !moment["allocinfo"].as_str().is_none_or(str::is_empty) {
-            return vec![part.whole(moment, &found.facts)];
+        let readings = allocinfo::readings(plain()).into_iter();
+        let readings = readings.map(|sites| (sites.first, of_sites(sites)));
+        let readings = part.each(readings.collect(), &found.facts);
+        if !readings.is_empty() {
+            return readings;
         }
     }
     // A report of exhausted memory need not have a table.
@@ -200,24 +240,46 @@ fn without_tables(part: &Part, found: &Found<'_>) -> Vec<Reading> {
         readings.push(part.reading(moment, &found.facts, last..line));
         last = line;
     }
-    if readings.is_empty() && facts::FREE.into_iter().any(|key| found.facts.has(key)) {
-        readings.push(part.whole(Form::Buddyinfo.named(), &found.facts));
+    let free = facts::FREE.map(|key| (key, found.facts.each(key).collect::<Vec<_>>()));
+    let most = free
+        .into_iter()
+        .rev()
+        .max_by_key(|(_, copies)| copies.len());
+    if let Some((key, copies)) = most.filter(|_| readings.is_empty()) {
+        for (line, copy) in copies {
+            let mut moment = Form::Buddyinfo.named();
+            found.facts.add(&mut moment, usize::MAX);
+            moment.insert(key.to_string(), json!(copy));
+            readings.push(part.reading(moment, &found.facts, last..line));
+            last = line;
+        }
     }
     readings
 }
 
-/// The moment of the call sites among some lines.
-pub(crate) fn allocinfo<'t>(lines: impl Iterator<Item = &'t str>, is_headed: bool) -> Moment {
-    let (sites, is_rounded) = allocinfo::lines_of(lines);
+/// The moments of a text that begins with the head of call sites.
+pub(crate) fn allocinfo(file: &str, text: &str) -> Result<Vec<Moment>, ReportError> {
+    let mut readings = allocinfo::readings(text.lines());
+    match readings.len() {
+        0 | 1 => Ok(vec![of_sites(allocinfo::Sites {
+            is_headed: true,
+            ..readings.pop().unwrap_or_default()
+        })]),
+        _ => read(file, text),
+    }
+}
+
+/// The moment of call sites.
+fn of_sites(sites: allocinfo::Sites) -> Moment {
     let mut notes = Vec::new();
-    if !is_headed {
+    if !sites.is_headed {
         notes.push("the call sites have no head: others may lack");
     }
-    if is_rounded {
+    if sites.is_rounded {
         notes.push("sizes of call sites are rounded");
     }
     let mut moment = Form::Allocinfo.named();
-    moment.insert("allocinfo".to_string(), json!(sites));
+    moment.insert("allocinfo".to_string(), json!(sites.lines));
     if !notes.is_empty() {
         moment.insert("notes".to_string(), json!(notes));
     }
@@ -253,14 +315,24 @@ fn above_owners(text: &str) -> Option<&str> {
 
 /// The moment of a text that begins with owners of pages. Its lines are not kept: it may be large.
 pub(crate) fn page_owner(file: &str, text: &str) -> Result<Vec<Moment>, ReportError> {
-    let found = page_owner::read(packing::each(text)).map(owned);
+    let mut found = page_owner::read(packing::each(text));
+    // Lines around several tell their order.
+    if found.len() > 1 && text.len() <= LARGE {
+        return read(file, text);
+    }
     let what = "no stack has an order or a number of pages";
-    let mut moment = found.ok_or_else(|| ReportError::bad(file, "page_owner", what))?;
+    if found.is_empty() {
+        return Err(ReportError::bad(file, "page_owner", what));
+    }
+    let mut moments: Vec<Moment> = found.drain(..).map(owned).collect();
     if let Some(above) = above_owners(text) {
         let lines = packing::lines(above);
-        listing::find(&lines).facts.add(&mut moment, usize::MAX);
+        let facts = listing::find(&lines).facts;
+        for moment in &mut moments {
+            facts.add(moment, usize::MAX);
+        }
     }
-    Ok(vec![moment])
+    Ok(moments)
 }
 
 /// The moment of owners of pages.
