@@ -123,7 +123,7 @@ pub(super) fn sides(text: &str) -> Option<String> {
     is_found.then_some(plain)
 }
 
-/// What stands before the line above a change, and true for `@@ -1 +1 @@`; `117c117` is one of plain `diff`.
+/// The words before the line above a change, and true for `@@ -1 +1 @@`; `117c117` is of plain `diff`.
 fn begins(line: &str) -> Option<(&str, bool)> {
     let own = line.trim_start_matches(['>', ' ']);
     let before = &line[..line.len() - own.len()];
