@@ -7,6 +7,8 @@
 //!        32768        1 fs/xfs/xfs_log.c:1403 [xfs] func:xlog_alloc_log accurate:no
 //! ```
 
+use std::collections::BTreeMap;
+
 /// A call site, and the allocations of it that have not been freed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallSite {
@@ -35,6 +37,11 @@ impl CallSite {
             bytes,
             calls,
         })
+    }
+
+    /// True for a site of a header: each file that includes it has a copy.
+    fn is_copied(&self) -> bool {
+        self.place.contains(".h:")
     }
 
     /// Bytes of an allocation, in the mean.
@@ -68,19 +75,73 @@ fn bytes_of(number: &str, unit: &str) -> Option<u64> {
     Some((number * 1024_f64.powi(i32::try_from(power).ok()?)) as u64)
 }
 
-/// The lines of call sites among others, and true if some sizes are rounded.
-pub(crate) fn lines_of<'t>(lines: impl Iterator<Item = &'t str>) -> (String, bool) {
-    let (mut sites, mut is_rounded) = (String::new(), false);
-    for line in lines {
-        if line.contains(" func:") && CallSite::of(line).is_some() {
-            let size = line.split_whitespace().next().unwrap_or_default();
-            let unit = line.split_whitespace().nth(1).unwrap_or_default();
-            is_rounded |= size.parse::<u64>().is_err() || is_unit(unit);
-            sites.push_str(line);
-            sites.push('\n');
+/// Lines of call sites that were printed at once.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sites {
+    /// Place of the first among the lines of the text.
+    pub(crate) first: usize,
+    pub(crate) lines: String,
+    /// True if some sizes are rounded.
+    pub(crate) is_rounded: bool,
+    pub(crate) is_headed: bool,
+}
+
+/// The readings among some lines. Lines without a site, and the first site of all, begin another if it has a head of its
+/// own, or sites of the one above with other numbers.
+pub(crate) fn readings<'t>(lines: impl Iterator<Item = &'t str>) -> Vec<Sites> {
+    type Block<'t> = (usize, bool, Vec<(CallSite, &'t str)>);
+    let mut blocks: Vec<Block<'t>> = vec![Block::default()];
+    let mut is_headed = false;
+    let mut ends = false;
+    for (at, line) in lines.enumerate() {
+        let site = CallSite::of(line).filter(|_| line.contains(" func:"));
+        is_headed |= line.contains("allocinfo - version");
+        let Some(site) = site else {
+            ends |= !line.trim().is_empty();
+            continue;
+        };
+        let restarts = blocks.last().is_some_and(|(.., sites)| {
+            sites.len() > 1 && sites[0].0.place == site.place && !site.is_copied()
+        });
+        if ends || restarts || blocks.len() == 1 && blocks[0].2.is_empty() {
+            blocks.push((at, std::mem::take(&mut is_headed), Vec::new()));
+        }
+        ends = false;
+        if let Some((.., sites)) = blocks.last_mut() {
+            sites.push((site, line));
         }
     }
-    (sites, is_rounded)
+    let mut found: Vec<Sites> = Vec::new();
+    let mut known: BTreeMap<String, Vec<CallSite>> = BTreeMap::new();
+    for (first, is_headed, sites) in blocks.into_iter().filter(|(.., sites)| !sites.is_empty()) {
+        let is_same = |site: &CallSite, known: &BTreeMap<String, Vec<CallSite>>| {
+            Some(known.get(&site.place)?.contains(site))
+        };
+        let mut others = sites.iter().filter(|(site, _)| !site.is_copied());
+        let is_other = others.any(|(site, _)| is_same(site, &known) == Some(false));
+        if is_headed || is_other || found.is_empty() {
+            known.clear();
+            found.push(Sites {
+                first,
+                is_headed,
+                ..Sites::default()
+            });
+        }
+        let Some(last) = found.last_mut() else {
+            continue;
+        };
+        // What was picked out of the same reading is there already.
+        let is_new = |(site, _): &(CallSite, &str)| is_same(site, &known) != Some(true);
+        let new: Vec<_> = sites.into_iter().filter(is_new).collect();
+        for (site, line) in new {
+            let size = line.split_whitespace().next().unwrap_or_default();
+            let unit = line.split_whitespace().nth(1).unwrap_or_default();
+            last.is_rounded |= size.parse::<u64>().is_err() || is_unit(unit);
+            last.lines.extend([line, "\n"]);
+            known.entry(site.place.clone()).or_default().push(site);
+        }
+    }
+    found
 }
 
 /// The call sites that hold memory; lines of another form are passed over.
@@ -113,15 +174,40 @@ mod tests {
         let told: Vec<_> = sites.iter().map(|site| site.mean_bytes()).collect();
         assert_eq!(told, [32768, 32768, 256]);
         assert_eq!(sites[0].place, "net/core/skbuff.c:655 func:kmalloc_reserve");
-        let (lines, is_rounded) = lines_of(TEXT.lines());
-        assert_eq!((call_sites(&lines).len(), is_rounded), (3, false));
+        let found = readings(TEXT.lines()).remove(0);
+        let told = (call_sites(&found.lines).len(), found.is_rounded);
+        assert_eq!((told, found.is_headed), ((3, false), true));
         let rounded = "  20M 5000 a.c:6 func:a\n 3.91 MiB 1000 b.c:2 func:b\n 4.0K 1 c.c:3 func:c\n 512B 1 d.c:1 func:d";
         let told: Vec<u64> = call_sites(rounded).iter().map(|site| site.bytes).collect();
         assert_eq!(told, [20 << 20, 4_099_932, 4096, 512]);
-        assert!(lines_of(rounded.lines()).1);
+        assert!(readings(rounded.lines())[0].is_rounded);
         assert_eq!(call_sites("1x 2 a.c:1 func:a\n1KX 2 a.c:1 func:a\n"), []);
         let large = lines_above(TEXT, 8192);
         assert_eq!(call_sites(&large), sites[..2]);
         assert_eq!(large.lines().count(), 2);
+    }
+
+    #[test]
+    fn sites_that_repeat_are_of_another_reading() {
+        let (one, grown) = (
+            "10 1 a.c:1 func:a\n20 2 b.c:2 func:b\n",
+            "10 1 a.c:1 func:a\n90 9 b.c:2 func:b\n",
+        );
+        let count = |text: String| {
+            let found = readings(text.lines());
+            let sizes = found.iter().map(|sites| sites.lines.lines().count());
+            (found.len(), sizes.collect::<Vec<_>>())
+        };
+        let head = "allocinfo - version: 1.0\n";
+        for between in ["day 2\n", "", "\n", "x\n\ny\n"] {
+            assert_eq!(count(format!("{one}{between}{grown}")), (2, vec![2, 2]));
+        }
+        assert_eq!(count(format!("{head}{one}{head}{one}")), (2, vec![2, 2]));
+        // Picked out of the same reading, and more of it.
+        let more = "$ grep b\n20 2 b.c:2 func:b\n30 3 c.c:3 func:c\n";
+        assert_eq!(count(format!("{one}{more}")), (1, vec![3]));
+        // A header's sites are in each file that includes it.
+        let copies = "10 1 a.h:1 func:a\n20 2 b.c:2 func:b\n30 3 a.h:1 func:a\n";
+        assert_eq!(count(copies.to_string()), (1, vec![3]));
     }
 }

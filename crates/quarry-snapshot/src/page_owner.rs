@@ -15,7 +15,8 @@
 //!
 //! A record is added to its site as soon as it ends: memory grows with sites, and not with records.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use serde::{Deserialize, Serialize};
 
@@ -109,6 +110,8 @@ pub struct PageSite {
 /// Owners of pages as a text has them.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
+    /// Place of its first record among the lines.
+    pub(crate) first: usize,
     pub(crate) owners: PageOwners,
     /// Sentences about what was left out.
     pub(crate) notes: Vec<String>,
@@ -126,13 +129,37 @@ pub(crate) fn is_in(text: &str) -> bool {
     marks.iter().any(|mark| text.contains(mark))
 }
 
-/// Reads the records of lines without their packing; `None` if there is none.
-pub(crate) fn read<L: AsRef<str>>(lines: impl Iterator<Item = L>) -> Option<Found> {
-    let mut reader = Reader::default();
-    for line in lines {
-        reader.line(line.as_ref());
+/// Reads the records of lines without their packing, those of each reading: another line above a record begins one if
+/// stacks repeat behind it, or pages.
+pub(crate) fn read<L: AsRef<str>>(lines: impl Iterator<Item = L>) -> Vec<Found> {
+    let mut readers = vec![Reader::default()];
+    let mut is_apart = true;
+    for (at, line) in lines.enumerate() {
+        let line = line.as_ref();
+        let is_other = is_apart && !line.is_empty() && !begins(line);
+        is_apart = line.is_empty() || is_other;
+        if is_other && readers.last().is_some_and(|last| !last.is_empty()) {
+            readers.push(Reader::default());
+        }
+        if let Some(last) = readers.last_mut() {
+            if last.is_empty() {
+                last.first = at;
+            }
+            last.line(line);
+        }
     }
-    reader.end()
+    let mut several: Vec<Reader> = Vec::new();
+    let are_several = readers.len() > 1;
+    for mut reader in readers {
+        if are_several {
+            reader.finish_whole();
+        }
+        match several.last_mut() {
+            Some(last) if !reader.repeats(last) => last.join(reader),
+            _ => several.push(reader),
+        }
+    }
+    several.into_iter().filter_map(Reader::end).collect()
 }
 
 /// Head of the sort tool's records.
@@ -177,9 +204,19 @@ struct Record {
     /// Types of the page and of its block.
     types: Option<[String; 2]>,
     is_slab: bool,
+    frame_number: Option<u64>,
+    /// Its first line, if another record of the reading has none like it.
+    head: String,
 }
 
 impl Record {
+    /// A number that no other record of a reading has.
+    fn key(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        (&self.head, &self.frames, self.handle, &self.culled).hash(&mut hasher);
+        hasher.finish()
+    }
+
     /// Allocations and pages; `None` for a record that has neither, as one that is cut.
     fn amount(&self) -> Option<(Option<u64>, Option<u64>)> {
         let allocations = self.times.or(self.order.map(|_| 1));
@@ -235,9 +272,59 @@ struct Reader {
     type_pages: BTreeMap<String, u64>,
     misplaced_pages: u64,
     left_out: u64,
+    /// Place of its first record among the lines.
+    first: usize,
+    /// Stacks of records without a number of the page.
+    keys: BTreeSet<u64>,
+    /// Least and largest number of a page: the kernel prints them in their order.
+    frame_numbers: Option<(u64, u64)>,
 }
 
 impl Reader {
+    fn is_empty(&self) -> bool {
+        !self.record.is_begun && self.sites.is_empty() && self.left_out == 0
+    }
+
+    /// True if it has a stack of another again, or pages before the other's last.
+    fn repeats(&self, other: &Self) -> bool {
+        let falls = self.frame_numbers.zip(other.frame_numbers);
+        !self.keys.is_disjoint(&other.keys) || falls.is_some_and(|(own, other)| own.0 <= other.1)
+    }
+
+    /// Ends its record, unless that may be cut.
+    fn finish_whole(&mut self) {
+        if self.record.is_begun && !self.record.frames.is_empty() {
+            self.finish(false);
+        }
+    }
+
+    /// Adds another part of the same reading.
+    fn join(&mut self, other: Self) {
+        let add = |sum: Option<u64>, more: Option<u64>| Some(sum?.saturating_add(more?));
+        for (place, (pages, allocations)) in other.sites {
+            let site = self.sites.entry(place).or_insert((Some(0), Some(0)));
+            *site = (add(site.0, pages), add(site.1, allocations));
+        }
+        for (name, pages) in other.type_pages {
+            *self.type_pages.entry(name).or_default() += pages;
+        }
+        self.slab_pages = self.slab_pages.saturating_add(other.slab_pages);
+        self.misplaced_pages = self.misplaced_pages.saturating_add(other.misplaced_pages);
+        self.has_unknown |= other.has_unknown;
+        self.left_out += other.left_out;
+        self.keys.extend(other.keys);
+        if let Some((least, most)) = other.frame_numbers {
+            self.number(least);
+            self.number(most);
+        }
+        self.record = other.record;
+    }
+
+    fn number(&mut self, number: u64) {
+        let (least, most) = self.frame_numbers.unwrap_or((number, number));
+        self.frame_numbers = Some((least.min(number), most.max(number)));
+    }
+
     fn line(&mut self, line: &str) {
         let count = |rest: &str| rest.trim().parse().ok();
         if line.is_empty() {
@@ -250,6 +337,7 @@ impl Reader {
             let digits = rest.split(|c: char| !c.is_ascii_digit()).next();
             let order = digits.and_then(|order| order.parse().ok());
             self.record.order = order.filter(|order| *order < ORDER_END);
+            self.record.head = rest.to_string();
         } else if let Some(head) = Times::of(line) {
             self.finish(false);
             self.record.is_begun = true;
@@ -269,6 +357,11 @@ impl Reader {
         } else if let Some(rest) = line.strip_prefix("PFN ") {
             self.record.is_begun = true;
             self.record.types = types(rest);
+            let number = rest.split_whitespace().next().unwrap_or_default();
+            self.record.frame_number = match number.strip_prefix("0x") {
+                Some(digits) => u64::from_str_radix(digits, 16).ok(),
+                None => number.parse().ok(),
+            };
             self.record.is_slab |= has_slab_flag(rest);
         } else if line == "Slab cache page" {
             self.record.is_slab = true;
@@ -291,6 +384,10 @@ impl Reader {
             return;
         }
         let (allocations, pages) = amount.unwrap_or_default();
+        match record.frame_number {
+            Some(number) => self.number(number),
+            None => _ = self.keys.insert(record.key()),
+        }
         let place = place.unwrap_or_else(|| "no stack".to_string());
         let add = |sum: Option<u64>, more: Option<u64>| Some(sum?.saturating_add(more?));
         let site = self.sites.entry(place).or_insert((Some(0), Some(0)));
@@ -343,7 +440,11 @@ impl Reader {
             type_pages: self.type_pages,
             misplaced_pages: self.misplaced_pages,
         };
-        Some(Found { owners, notes })
+        Some(Found {
+            first: self.first,
+            owners,
+            notes,
+        })
     }
 }
 

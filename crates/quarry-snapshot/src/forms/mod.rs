@@ -33,7 +33,7 @@ type Reader<T> = (fn(&T) -> bool, Moments<T>);
 const TEXTS: [Reader<str>; 5] = [
     (
         |text| text.trim_start().starts_with("allocinfo - version"),
-        |_, text| Ok(vec![paste::allocinfo(text.lines(), true)]),
+        paste::allocinfo,
     ),
     (paste::is_page_owner, paste::page_owner),
     (bugreport::is, bugreport::read),

@@ -11,7 +11,7 @@ use super::{Form, Moment};
 pub(crate) const PAGE_BYTES: u64 = 4096;
 
 /// Numbers of a cache.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Cache {
     pub(crate) name: String,
     pub(crate) active_objs: u64,

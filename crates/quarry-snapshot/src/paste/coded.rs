@@ -264,7 +264,7 @@ fn of_fields(fields: &Map<String, Value>, depth: usize) -> Option<String> {
 }
 
 /// True for a text with a row or a head.
-fn is_table(text: &str) -> bool {
+pub(super) fn is_table(text: &str) -> bool {
     const LINES_MAX: usize = 64;
     text.lines().take(LINES_MAX).any(tail::is_sure)
 }

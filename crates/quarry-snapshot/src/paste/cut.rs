@@ -198,6 +198,16 @@ fn is_broken(name: &str) -> bool {
         || is_part_of_word
 }
 
+/// True for a name with numbers alone behind it, as a row that is cut has.
+pub(super) fn begins_row(line: &str) -> bool {
+    let mut words = line.split_whitespace();
+    let name = words.next().unwrap_or_default();
+    let is_number = |word: &str| word.bytes().all(|b| b.is_ascii_digit());
+    !is_number(name)
+        && !name.ends_with(':')
+        && words.all(|word| is_number(word) || [":", "tunables", "slabdata"].contains(&word))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

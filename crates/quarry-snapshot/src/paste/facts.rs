@@ -238,6 +238,13 @@ impl Facts {
         found.any(|fact| fact.key == MEMINFO && (from..to).contains(&fact.line))
     }
 
+    /// True if some lines tell a time, a title or a boot.
+    pub(super) fn tells_of(&self, lines: &Range<usize>) -> bool {
+        self.times.iter().any(|time| lines.contains(&time.line))
+            || self.titles.iter().any(|title| lines.contains(&title.line))
+            || self.boots(lines.start) != self.boots(lines.end)
+    }
+
     /// Number of boots that the text has before a line.
     pub(super) fn boots(&self, line: usize) -> usize {
         self.boots.partition_point(|boot| *boot < line)
@@ -284,11 +291,6 @@ impl Facts {
     pub(super) fn each(&self, key: &str) -> impl Iterator<Item = (usize, &str)> {
         let of_key = self.found.iter().filter(move |fact| fact.key == key);
         of_key.map(|fact| (fact.line, fact.text.as_str()))
-    }
-
-    /// True if something was said under a key.
-    pub(super) fn has(&self, key: &str) -> bool {
-        self.found.iter().any(|fact| fact.key == key)
     }
 }
 

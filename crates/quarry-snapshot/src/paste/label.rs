@@ -22,10 +22,40 @@ const COUNTED: [&str; 23] = [
     "snapshot", "reading", "round", "iter", "time", "at", "phase", "stage", "pass", "try",
 ];
 /// Words of time, by their order.
-const MOMENTS: [(&[&str], u64); 3] = [
+const MOMENTS: [(&[&str], u64); 5] = [
     (
         &[
-            "before",
+            "before", "antes", "avant", "vorher", "davor", "prima", "voor", "przed", "до", "之前",
+            "以前", "前", "이전", "önce",
+        ],
+        0,
+    ),
+    (
+        &[
+            "after",
+            "now",
+            "later",
+            "depois",
+            "después",
+            "despues",
+            "après",
+            "apres",
+            "nachher",
+            "danach",
+            "dopo",
+            "daarna",
+            "после",
+            "之后",
+            "以后",
+            "后",
+            "後",
+            "이후",
+            "sonra",
+        ],
+        2,
+    ),
+    (
+        &[
             "old",
             "older",
             "prev",
@@ -37,38 +67,38 @@ const MOMENTS: [(&[&str], u64); 3] = [
             "yesterday",
             "morning",
             "baseline",
-            "vorher",
-            "antes",
-            "avant",
-            "prima",
-            "до",
-            "之前",
+            "ontem",
+            "ayer",
+            "hier",
+            "gestern",
+            "ieri",
+            "вчера",
+            "昨天",
+            "昨日",
         ],
         0,
     ),
     (&["during", "middle", "mid", "noon"], 1),
     (
         &[
-            "after",
             "new",
             "newer",
-            "now",
             "end",
             "last",
-            "later",
             "post",
             "current",
             "today",
             "evening",
             "night",
-            "nachher",
-            "después",
-            "despues",
-            "après",
-            "dopo",
-            "depois",
-            "после",
-            "之后",
+            "agora",
+            "ahora",
+            "maintenant",
+            "jetzt",
+            "adesso",
+            "nu",
+            "сейчас",
+            "现在",
+            "今",
         ],
         2,
     ),
@@ -77,6 +107,11 @@ const MONTHS: [&str; 12] = [
     "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec",
 ];
 const DAYS: [&str; 7] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
+
+/// True for words that say on which side of something a moment was.
+pub(super) fn is_side_of(word: &str) -> bool {
+    MOMENTS[..2].iter().any(|(words, _)| words.contains(&word))
+}
 
 /// The place of a month's or a day's name, short or whole.
 pub(super) fn month(word: &str) -> Option<u64> {
@@ -337,6 +372,10 @@ mod tests {
             ("web1/slabinfo-day3.txt", "web1/slabinfo-day10.txt"),
             ("slabinfo.mon", "slabinfo.tue"),
             ("before", "after"),
+            ("Antes", "Depois"),
+            ("Avant", "Après"),
+            ("До", "После"),
+            ("之前", "之后"),
         ];
         for (one, other) in times {
             let (one, other) = (told(one), told(other));

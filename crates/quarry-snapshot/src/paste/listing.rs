@@ -84,6 +84,12 @@ impl Listing {
             && both.all(|same| same)
     }
 
+    /// True if it has every row of another, smaller table.
+    fn has_all(&self, other: &Self) -> bool {
+        let has = |row: &Row| self.rows.iter().any(|own| own.is_same(row));
+        other.rows.len() < self.rows.len() && other.rows.iter().all(has)
+    }
+
     /// Adds the rows of another table that it lacks.
     fn join(&mut self, mut other: Self) {
         let names: BTreeSet<String> = self.names().into_iter().map(str::to_string).collect();
@@ -147,7 +153,7 @@ struct Finder<'l> {
     open: Option<Listing>,
     head: Option<Pending>,
     facts: Facts,
-    failed: Vec<&'l str>,
+    failed: Vec<&'l Line>,
     /// Sums that have no rows.
     alone: Vec<(usize, Totals)>,
     /// Table above a head that has no rows yet.
@@ -160,7 +166,7 @@ pub(super) struct Found<'l> {
     pub(super) listings: Vec<Listing>,
     pub(super) facts: Facts,
     /// Lines of "SLUB: Unable to allocate memory".
-    pub(super) failed: Vec<&'l str>,
+    pub(super) failed: Vec<&'l Line>,
     /// Form of a head that has no rows.
     pub(super) head: Option<Form>,
     /// Lines and sums of heads that have no rows.
@@ -259,7 +265,7 @@ impl<'l> Finder<'l> {
             return next;
         }
         if is_failure(&line.text) {
-            self.failed.push(&line.text);
+            self.failed.push(line);
             return next;
         }
         if cut::is_left_out(&line.text) {
@@ -284,7 +290,7 @@ impl<'l> Finder<'l> {
         match &mut self.open {
             Some(open) if is_broken_row => {
                 open.unread.push(line.number);
-                open.is_cut = begins_row(&line.text);
+                open.is_cut = cut::begins_row(&line.text);
             }
             _ => {
                 let below = self.lines[at + 1..]
@@ -489,16 +495,6 @@ fn looks_like(form: Form, line: &str) -> bool {
     }
 }
 
-/// True for a name with numbers alone behind it, as a row that is cut has.
-fn begins_row(line: &str) -> bool {
-    let mut words = line.split_whitespace();
-    let name = words.next().unwrap_or_default();
-    let is_number = |word: &str| word.bytes().all(|b| b.is_ascii_digit());
-    !is_number(name)
-        && !name.ends_with(':')
-        && words.all(|word| is_number(word) || [":", "tunables", "slabdata"].contains(&word))
-}
-
 /// The readings in a table: where the names repeat, another begins. Two caches of one name stand beside each other, or
 /// alone among others.
 fn apart(mut listing: Listing) -> Vec<Listing> {
@@ -580,6 +576,16 @@ fn joined(listings: impl Iterator<Item = Listing>, facts: &Facts, lines: &[Line]
                 && (are_parts || last.is_continued_by(&listing))
                 && !facts.part(last.line, listing.line)
         });
+        // An excerpt of the table above is no reading of its own.
+        let is_told = |last: &Listing| {
+            let has_head =
+                listing.is_headed && (last.end < listing.line || last.line == listing.line);
+            let between = last.end..listing.line;
+            !has_head && last.has_all(&listing) && !facts.tells_of(&between)
+        };
+        if joined.last().is_some_and(is_told) {
+            continue;
+        }
         match joined.last_mut() {
             Some(last) if fits => last.join(listing),
             _ => joined.push(listing),

@@ -17,11 +17,13 @@ pub(crate) mod coded;
 pub(crate) mod columns;
 mod cut;
 mod dates;
+mod diff;
 mod facts;
 mod failed;
 mod head;
 mod label;
 mod listing;
+mod mail;
 mod order;
 mod packing;
 mod parts;
@@ -33,6 +35,7 @@ mod tail;
 mod time;
 mod title;
 mod when;
+mod whole;
 mod wrap;
 
 use std::collections::BTreeMap;
@@ -46,7 +49,7 @@ use crate::forms::{Form, Moment, log, slabtool};
 use crate::hidden::HiddenState;
 use crate::page_owner;
 use crate::slabinfo::Slabinfo;
-use crate::snapshot::{Excerpt, Totals};
+use crate::snapshot::Excerpt;
 
 pub(crate) use label::of_file;
 use listing::{Found, Listing};
@@ -56,6 +59,7 @@ use parts::Part;
 pub(crate) use refuse::unknown;
 use refuse::{refuse, refuse_known};
 use table::Row;
+use whole::{contradiction, odd_sizes, one_each};
 
 /// True for a cache whose name was cut at the edge of a terminal: it has `…` behind it.
 #[must_use]
@@ -67,13 +71,6 @@ pub fn is_cut_name(cache: &str) -> bool {
 const OOM: &str = "Unreclaimable slab info:";
 /// The mark of a cache that could not grow.
 const FAILED: &str = "SLUB: Unable to allocate memory";
-
-/// Fewer rows are a part of any kernel's caches.
-const WHOLE_MIN: usize = 12;
-/// The same of those sorted by size or objects, which are tops of lists.
-const SORTED_WHOLE_MIN: usize = 48;
-/// Tables of one moment differ by what happened while they were printed: two in a hundred.
-const SAME: u64 = 50;
 
 /// The moments of a text, the oldest of each machine first; none if it has nothing of these forms.
 pub(crate) fn read(file: &str, text: &str) -> Result<Vec<Moment>, ReportError> {
@@ -137,49 +134,87 @@ fn tables(file: &str, part: &Part, found: &Found<'_>) -> Result<Vec<Reading>, Re
     if !readings.is_empty() {
         return Ok(readings);
     }
-    let alone = if !found.failed.is_empty() {
-        let (caches, of_groups) = log::failed(&found.failed);
+    if !found.failed.is_empty() {
+        return failures(file, part, found);
+    }
+    for (line, totals) in &found.alone {
+        let mut moment = Form::SlabTotals.named();
+        let totals = Some(*totals);
+        moment.insert("excerpt".to_string(), json!(Excerpt { totals }));
+        let begins_row =
+            |line: &Line| table::begins_slabtop(&line.text.split_whitespace().collect::<Vec<_>>());
+        if part.lines.iter().any(begins_row) {
+            let note = "rows below the head are cut before their sizes, and left out: `sudo slabtop -o > FILE` has whole ones";
+            moment.insert("notes".to_string(), json!([note]));
+        }
+        found.facts.add(&mut moment, *line);
+        readings.push(part.reading(moment, &found.facts, last..*line));
+        last = *line;
+    }
+    Ok(readings)
+}
+
+/// The readings of caches that could not grow: one that fails again at another time begins the next. A reading has the
+/// last of each cache so far; of memory groups, whose caches are added, there is one.
+fn failures(file: &str, part: &Part, found: &Found<'_>) -> Result<Vec<Reading>, ReportError> {
+    const BURST_S: f64 = 1.0;
+    let failed = &found.failed;
+    let texts: Vec<&str> = failed.iter().map(|line| line.text.as_str()).collect();
+    let (_, of_groups) = log::failed(&texts);
+    let mut ends = Vec::new();
+    let mut seen: BTreeMap<&str, &Line> = BTreeMap::new();
+    for (at, line) in failed.iter().enumerate() {
+        let Some(name) = line.text.strip_prefix("cache: ") else {
+            continue;
+        };
+        let name = name.split(", object size: ").next().unwrap_or_default();
+        let again = seen.get(name).is_some_and(|above| {
+            let times = time::of_log(&above.log).zip(time::of_log(&line.log));
+            let seconds = times.and_then(|(above, own)| above.until(own));
+            seconds.is_none_or(|seconds| seconds.abs() > BURST_S)
+        });
+        if again && of_groups == 0 {
+            let begins = at > 0 && failed[at - 1].text.contains(FAILED);
+            ends.push(at - usize::from(begins));
+            seen.clear();
+        }
+        seen.insert(name, line);
+    }
+    ends.push(failed.len());
+    let (mut readings, mut from) = (Vec::new(), 0_usize);
+    for end in ends {
+        let (caches, of_groups) = log::failed(&texts[..end]);
         let note = (of_groups > 0).then(|| {
             format!("caches of memory groups are added to the root's of their name: {of_groups}")
         });
         let mut moment = rows::moment(Form::Unable, file, &caches, note)?;
         moment.insert("excerpt".to_string(), json!(Excerpt { totals: None }));
-        moment
-    } else {
-        for (line, totals) in &found.alone {
-            let mut moment = Form::SlabTotals.named();
-            let totals = Some(*totals);
-            moment.insert("excerpt".to_string(), json!(Excerpt { totals }));
-            let begins_row = |line: &Line| {
-                table::begins_slabtop(&line.text.split_whitespace().collect::<Vec<_>>())
-            };
-            if part.lines.iter().any(begins_row) {
-                let note = "rows below the head are cut before their sizes, and left out: `sudo slabtop -o > FILE` has whole ones";
-                moment.insert("notes".to_string(), json!([note]));
-            }
-            found.facts.add(&mut moment, *line);
-            readings.push(part.reading(moment, &found.facts, last..*line));
-            last = *line;
-        }
-        return Ok(readings);
-    };
-    Ok(vec![part.whole(alone, &found.facts)])
+        found.facts.add(&mut moment, usize::MAX);
+        let above = from.checked_sub(1).map_or(0, |last| failed[last].number);
+        readings.push(part.reading(moment, &found.facts, above..failed[from].number));
+        from = end;
+    }
+    Ok(readings)
 }
 
 /// The readings of a part that has no table.
 fn without_tables(part: &Part, found: &Found<'_>) -> Vec<Reading> {
     let texts = || part.lines.iter().map(|line| &line.text);
-    if texts().any(|line| page_owner::is_in(line))
-        && let Some(owners) = page_owner::read(texts())
-    {
-        return vec![part.whole(owned(owners), &found.facts)];
+    if texts().any(|line| page_owner::is_in(line)) {
+        let readings = page_owner::read(texts()).into_iter();
+        let readings = readings.map(|owners| (owners.first, owned(owners)));
+        let readings = part.each(readings.collect(), &found.facts);
+        if !readings.is_empty() {
+            return readings;
+        }
     }
     let plain = || texts().map(String::as_str);
     if plain().any(|line| line.contains(" func:")) {
-        let is_headed = plain().any(|line| line.contains("allocinfo - version"));
-        let moment = allocinfo(plain(), is_headed);
-        if !moment["allocinfo"].as_str().is_none_or(str::is_empty) {
-            return vec![part.whole(moment, &found.facts)];
+        let readings = allocinfo::readings(plain()).into_iter();
+        let readings = readings.map(|sites| (sites.first, of_sites(sites)));
+        let readings = part.each(readings.collect(), &found.facts);
+        if !readings.is_empty() {
+            return readings;
         }
     }
     // A report of exhausted memory need not have a table.
@@ -206,24 +241,46 @@ fn without_tables(part: &Part, found: &Found<'_>) -> Vec<Reading> {
         readings.push(part.reading(moment, &found.facts, last..line));
         last = line;
     }
-    if readings.is_empty() && facts::FREE.into_iter().any(|key| found.facts.has(key)) {
-        readings.push(part.whole(Form::Buddyinfo.named(), &found.facts));
+    let free = facts::FREE.map(|key| (key, found.facts.each(key).collect::<Vec<_>>()));
+    let most = free
+        .into_iter()
+        .rev()
+        .max_by_key(|(_, copies)| copies.len());
+    if let Some((key, copies)) = most.filter(|_| readings.is_empty()) {
+        for (line, copy) in copies {
+            let mut moment = Form::Buddyinfo.named();
+            found.facts.add(&mut moment, usize::MAX);
+            moment.insert(key.to_string(), json!(copy));
+            readings.push(part.reading(moment, &found.facts, last..line));
+            last = line;
+        }
     }
     readings
 }
 
-/// The moment of the call sites among some lines.
-pub(crate) fn allocinfo<'t>(lines: impl Iterator<Item = &'t str>, is_headed: bool) -> Moment {
-    let (sites, is_rounded) = allocinfo::lines_of(lines);
+/// The moments of a text that begins with the head of call sites.
+pub(crate) fn allocinfo(file: &str, text: &str) -> Result<Vec<Moment>, ReportError> {
+    let mut readings = allocinfo::readings(text.lines());
+    match readings.len() {
+        0 | 1 => Ok(vec![of_sites(allocinfo::Sites {
+            is_headed: true,
+            ..readings.pop().unwrap_or_default()
+        })]),
+        _ => read(file, text),
+    }
+}
+
+/// The moment of call sites.
+fn of_sites(sites: allocinfo::Sites) -> Moment {
     let mut notes = Vec::new();
-    if !is_headed {
+    if !sites.is_headed {
         notes.push("the call sites have no head: others may lack");
     }
-    if is_rounded {
+    if sites.is_rounded {
         notes.push("sizes of call sites are rounded");
     }
     let mut moment = Form::Allocinfo.named();
-    moment.insert("allocinfo".to_string(), json!(sites));
+    moment.insert("allocinfo".to_string(), json!(sites.lines));
     if !notes.is_empty() {
         moment.insert("notes".to_string(), json!(notes));
     }
@@ -259,14 +316,24 @@ fn above_owners(text: &str) -> Option<&str> {
 
 /// The moment of a text that begins with owners of pages. Its lines are not kept: it may be large.
 pub(crate) fn page_owner(file: &str, text: &str) -> Result<Vec<Moment>, ReportError> {
-    let found = page_owner::read(packing::each(text)).map(owned);
+    let mut found = page_owner::read(packing::each(text));
+    // Lines around several tell their order.
+    if found.len() > 1 && text.len() <= LARGE {
+        return read(file, text);
+    }
     let what = "no stack has an order or a number of pages";
-    let mut moment = found.ok_or_else(|| ReportError::bad(file, "page_owner", what))?;
+    if found.is_empty() {
+        return Err(ReportError::bad(file, "page_owner", what));
+    }
+    let mut moments: Vec<Moment> = found.drain(..).map(owned).collect();
     if let Some(above) = above_owners(text) {
         let lines = packing::lines(above);
-        listing::find(&lines).facts.add(&mut moment, usize::MAX);
+        let facts = listing::find(&lines).facts;
+        for moment in &mut moments {
+            facts.add(moment, usize::MAX);
+        }
     }
-    Ok(vec![moment])
+    Ok(moments)
 }
 
 /// The moment of owners of pages.
@@ -277,155 +344,6 @@ fn owned(found: page_owner::Found) -> Moment {
         moment.insert("notes".to_string(), json!(found.notes));
     }
     moment
-}
-
-/// The tables, one for each moment, with what is known of the caches that they lack.
-fn one_each(listings: &[Listing]) -> Vec<(&Listing, Option<Excerpt>)> {
-    let mut groups: Vec<Vec<&Listing>> = Vec::new();
-    for listing in listings {
-        match groups.last_mut() {
-            Some(group) if group.iter().all(|other| is_same_moment(other, listing)) => {
-                group.push(listing)
-            }
-            _ => groups.push(vec![listing]),
-        }
-    }
-    let best = groups.into_iter().filter_map(|group| {
-        let totals = group.iter().find_map(|listing| listing.totals);
-        let worth = |listing: &&&Listing| match listing.form {
-            Form::Slabinfo => 2 * listing.rows.len(),
-            _ => listing.rows.len(),
-        };
-        let best = *group.iter().max_by_key(worth)?;
-        Some((best, excerpt(best, totals)))
-    });
-    best.collect()
-}
-
-/// True if two tables of several forms have the same objects in the caches that both have.
-fn is_same_moment(one: &Listing, other: &Listing) -> bool {
-    let objects = |listing: &Listing| -> BTreeMap<String, u64> {
-        let rows = listing.rows.iter();
-        rows.filter_map(|row| Some((row.name().to_string(), row.objects()?)))
-            .collect()
-    };
-    let (one_objects, other_objects) = (objects(one), objects(other));
-    let both = one_objects
-        .iter()
-        .filter_map(|(name, count)| Some((*count, *other_objects.get(name)?)));
-    let sums = both.fold((0_u64, 0_u64), |sums, pair| {
-        (sums.0.saturating_add(pair.0), sums.1.saturating_add(pair.1))
-    });
-    one.form != other.form && sums.0 > 0 && sums.0.abs_diff(sums.1) <= sums.0 / SAME
-}
-
-/// The sums of caches that a table leaves out; `None` if it seems whole.
-fn excerpt(listing: &Listing, totals: Option<Totals>) -> Option<Excerpt> {
-    // Its own rows exceed a head of another reading.
-    let fits =
-        |totals: &Totals| totals.num_objs == 0 || !exceeds(objects_of(listing), totals.num_objs);
-    let totals = totals.filter(fits);
-    let is_part = match totals {
-        Some(totals) if totals.caches > 0 => totals.caches > listing.rows.len() as u64,
-        _ => {
-            !(listing.is_headed || listing.is_reversed)
-                || listing.rows.len() < WHOLE_MIN
-                || lacks_usual(listing)
-                || listing.rows.len() < SORTED_WHOLE_MIN && is_sorted(listing)
-        }
-    };
-    let is_part = is_part || listing.is_damaged();
-    (is_part && listing.form != Form::Oom).then_some(Excerpt { totals })
-}
-
-/// True for a table sorted by bytes or by objects, in either direction.
-fn is_sorted(listing: &Listing) -> bool {
-    let bytes = |row: &Row| match row {
-        Row::Counted(row) => Some(row.num_slabs.saturating_mul(row.pagesperslab)),
-        Row::Computed(cache) => Some(cache.num_slabs.saturating_mul(cache.slab_bytes)),
-        row => row.objects(),
-    };
-    let rows = || listing.rows.iter();
-    let is_sorted = |key: fn(&Row) -> Option<u64>| {
-        let differ = rows().next().and_then(key) != rows().last().and_then(key);
-        differ && (rows().is_sorted_by_key(key) || rows().rev().is_sorted_by_key(key))
-    };
-    is_sorted(bytes) || is_sorted(Row::objects)
-}
-
-/// True for a table that lacks caches which every kernel has: the general ones near the end of its list, and most of those
-/// for files and tasks.
-fn lacks_usual(listing: &Listing) -> bool {
-    const USUAL: [&str; 9] = [
-        "dentry",
-        "dentry_cache",
-        "inode_cache",
-        "task_struct",
-        "filp",
-        "vm_area_struct",
-        "radix_tree_node",
-        "sighand_cache",
-        "mm_struct",
-    ];
-    const USUAL_MIN: usize = 3;
-    let is_usual = |row: &&Row| USUAL.contains(&row.name());
-    let is_general =
-        |row: &Row| row.name().starts_with("kmalloc-") || row.name().starts_with("size-");
-    listing.rows.iter().filter(is_usual).count() < USUAL_MIN || !listing.rows.iter().any(is_general)
-}
-
-/// Objects of a table, as heads count them: that of slabinfo, the tool, has those in use.
-fn objects_of(listing: &Listing) -> u64 {
-    let objects = listing.rows.iter().filter_map(|row| match row {
-        Row::Reported(cache) => Some(cache.row.active_objs),
-        row => row.objects(),
-    });
-    objects.fold(0, u64::saturating_add)
-}
-
-/// True if a count is more than another by more than happens while both are printed.
-fn exceeds(count: u64, other: u64) -> bool {
-    count > other.saturating_add(other / SAME)
-}
-
-/// Caches of slabtop whose bytes are no multiple of their slabs that a kernel has: powers of two, filled by half at least.
-fn odd_sizes(listing: &Listing) -> Option<String> {
-    let odd = listing.rows.iter().filter_map(|row| match row {
-        Row::Computed(cache) if listing.form == Form::Slabtop && cache.num_slabs > 0 => {
-            let objects = cache.objsize.saturating_mul(cache.objperslab);
-            let fits =
-                cache.slab_bytes.is_power_of_two() && objects.saturating_mul(2) > cache.slab_bytes;
-            (!fits).then(|| {
-                let Cache {
-                    name,
-                    slab_bytes,
-                    num_slabs,
-                    ..
-                } = cache;
-                format!("{name} ({slab_bytes} bytes for each of {num_slabs} slabs)")
-            })
-        }
-        _ => None,
-    });
-    let odd: Vec<String> = odd.take(3).collect();
-    (!odd.is_empty()).then(|| {
-        format!(
-            "contradiction: CACHE SIZE does not fit the slabs of {}: one is mistyped or misread",
-            odd.join(", ")
-        )
-    })
-}
-
-/// Contradiction of rows and the head above them: more objects than it has, or fewer in all caches.
-fn contradiction(listing: &Listing) -> Option<String> {
-    let (objects, totals) = (objects_of(listing), listing.totals?);
-    let all = Some(totals.num_objs).filter(|all| *all > 0)?;
-    let are_all = listing.rows.len() as u64 >= totals.caches;
-    (exceeds(objects, all) || are_all && exceeds(all, objects)).then(|| {
-        format!(
-            "contradiction: the rows have {objects} objects, the head above them {all}: one is mistyped, or of another reading"
-        )
-    })
 }
 
 /// The moment of a table.

@@ -386,3 +386,70 @@ fn machines_of_a_text_are_apart() {
         [Some(100 << 10), Some(900 << 10)]
     );
 }
+
+/// Counts of the first cache in each reading.
+fn objects(text: &str) -> Vec<u64> {
+    let found = Snapshot::of_bytes("paste", text.as_bytes()).unwrap();
+    let rows = found.iter().map(|found| found.slabinfo.rows[0].num_objs);
+    rows.collect()
+}
+
+#[test]
+fn readings_are_neither_lost_nor_made() {
+    let row = |name: &str, count: u32| {
+        format!("{name} {count} {count} 512 16 2 : tunables 0 0 0 : slabdata 1 1 0\n")
+    };
+    let listing = row("pid", 1) + &row("dentry", 2) + &row("filp", 3);
+    // An excerpt of the listing above, unless it has a time of its own or other numbers.
+    let grep = |count: u32| format!("{listing}$ grep dentry\n{}", row("dentry", count));
+    assert_eq!(objects(&grep(2)), [1]);
+    assert_eq!(objects(&grep(4)), [1, 4]);
+    let dated = format!("2025-11-03\n{listing}\n2025-11-04\n{}", row("dentry", 2));
+    assert_eq!(objects(&dated), [1, 2]);
+    let failed = |time: &str, count: u32| {
+        format!(
+            "[{time}] SLUB: Unable to allocate memory on node -1, gfp=0x900(GFP_NOWAIT)\n\
+             [{time}]   cache: kmalloc-64, object size: 64, buffer size: 64, default order: 0, min order: 0\n\
+             [{time}]   node 0: slabs: 1, objs: {count}, free: 0\n"
+        )
+    };
+    assert_eq!(
+        objects(&(failed("100.5", 64) + &failed("900.5", 128))),
+        [64, 128]
+    );
+    // A burst is one.
+    assert_eq!(
+        objects(&(failed("100.5", 64) + &failed("100.7", 128))),
+        [128]
+    );
+    let blocks = "Node 0, zone Normal 1 1 1 1 1 1 1 1 1 1 1\n";
+    let several = format!("before:\n{blocks}after:\n{blocks}");
+    let found = Snapshot::of_bytes("paste", several.as_bytes()).unwrap();
+    assert_eq!(found.len(), 2);
+    let boots = format!("2025-11-03\n{listing}\nwe rebooted that evening\n2025-11-05\n{listing}");
+    let found = Snapshot::of_bytes("paste", boots.as_bytes()).unwrap();
+    assert_ne!(found[0].boot_id, found[1].boot_id);
+    let denied = boots.replace("we rebooted", "we have not rebooted");
+    let found = Snapshot::of_bytes("paste", denied.as_bytes()).unwrap();
+    assert_eq!(found[0].boot_id, found[1].boot_id);
+}
+
+#[test]
+fn stacks_that_repeat_are_of_another_reading() {
+    let record = |times: u32, pages: u32, name: &str| {
+        format!(
+            "{times} times, {pages} pages:\nPage allocated via order 3, mask 0x52cc0(GFP_KERNEL)\n allocate_slab+0x1/0x2\n {name}+0x1/0x2\n\n"
+        )
+    };
+    let pages = |text: &str| {
+        let found = Snapshot::of_bytes("paste", text.as_bytes()).unwrap();
+        let pages = found
+            .into_iter()
+            .map(|found| found.page_owners.unwrap().slab_pages.unwrap());
+        pages.collect::<Vec<_>>()
+    };
+    let (one, grown) = (record(1, 8, "foo"), record(2, 16, "foo"));
+    assert_eq!(pages(&format!("before:\n{one}after:\n{grown}")), [8, 16]);
+    let others = format!("first:\n{one}and then:\n{}", record(2, 16, "bar"));
+    assert_eq!(pages(&others), [24]);
+}

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use anstream::adapter::strip_str;
 
-use super::{coded, columns, tail, wrap};
+use super::{coded, columns, diff, mail, tail, wrap};
 
 /// A line without its packing.
 #[derive(Clone, Debug)]
@@ -50,7 +50,9 @@ pub(super) fn lines(text: &str) -> Vec<Line> {
         true => strip_str(&text.replace("^[[", "\u{1b}[")).to_string(),
         false => strip_str(text).to_string(),
     };
+    let text = mail::one_alternative(&text).unwrap_or(text);
     let text = coded::printable(&text).unwrap_or(text);
+    let text = diff::sides(&text).unwrap_or(text);
     let text = match is_html(&text) {
         true => untagged(&text),
         false => text,

@@ -400,10 +400,19 @@ impl Part {
         }
     }
 
-    /// The only reading of a part, with the facts that are told anywhere.
-    pub(super) fn whole(&self, mut moment: Moment, facts: &Facts) -> Reading {
-        facts.add(&mut moment, usize::MAX);
-        self.reading(moment, facts, 0..usize::MAX)
+    /// The readings of moments without tables, each with the place of its first line; facts that are told anywhere are of
+    /// all.
+    pub(super) fn each(&self, moments: Vec<(usize, Moment)>, facts: &Facts) -> Vec<Reading> {
+        let is_alone = moments.len() == 1;
+        let mut last = 0;
+        let readings = moments.into_iter().map(|(at, mut moment)| {
+            facts.add(&mut moment, usize::MAX);
+            let first = self.lines.get(at).map_or(usize::MAX, |line| line.number);
+            let lines = last..if is_alone { usize::MAX } else { first };
+            last = first;
+            self.reading(moment, facts, lines)
+        });
+        readings.collect()
     }
 }
 

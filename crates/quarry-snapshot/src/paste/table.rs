@@ -38,7 +38,11 @@ impl Row {
     /// True for rows of one cache with the same counts.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Reported(one), Self::Reported(other)) => one.counts() == other.counts(),
+            (Self::Counted(one), Self::Counted(other)) => one == other,
+            (Self::Computed(one), Self::Computed(other)) => one == other,
+            (Self::Reported(one), Self::Reported(other)) => {
+                one.row.name == other.row.name && one.counts() == other.counts()
+            }
             _ => false,
         }
     }

@@ -156,7 +156,7 @@ pub(super) fn is_post(word: &str) -> bool {
 /// Reads a line that is no row and no message of a log.
 pub(super) fn of(line: &str) -> Option<Said> {
     let mut said = Said {
-        reboot: is_boot(line).then_some(Reboot::After),
+        reboot: (is_boot(line) || has_rebooted(line)).then_some(Reboot::After),
         ..Said::default()
     };
     let count = line.split_whitespace().count();
@@ -191,14 +191,17 @@ pub(super) fn of(line: &str) -> Option<Said> {
 /// True for `web1:`, `== web1 ==` and others like them.
 fn is_title(line: &str) -> bool {
     let marks = ["==", "##", "**", "--"];
-    line.ends_with(':') || marks.iter().any(|mark| line.starts_with(mark))
+    let is_comment = line
+        .strip_prefix("# ")
+        .is_some_and(|word| !word.contains(char::is_whitespace));
+    is_comment || line.ends_with([':', '：']) || marks.iter().any(|mark| line.starts_with(mark))
 }
 
 /// The words of a line in small letters, without marks.
 fn plain(line: &str) -> Vec<String> {
     let words = line.split(|c: char| c.is_whitespace() || ",;".contains(c));
     let words = words.map(|word| {
-        word.trim_matches(|c: char| "()[]<>*_=\"'`:.!#~+-–|•·".contains(c))
+        word.trim_matches(|c: char| "()[]<>*_=\"'`:：.!#~+-–|•·".contains(c))
             .to_lowercase()
     });
     words.filter(|word| !word.is_empty()).collect()
@@ -230,6 +233,17 @@ fn reboot(words: &[String]) -> Option<Reboot> {
         () if has(&after) => Some(Reboot::After),
         () => None,
     }
+}
+
+/// True for a sentence that tells of a boot: `we rebooted that evening`.
+fn has_rebooted(line: &str) -> bool {
+    const SENTENCE_MAX: usize = 16;
+    let words = plain(line);
+    let has = |names: &[&str]| words.iter().any(|word| names.contains(&word.as_str()));
+    let is_denied = words.iter().any(|word| word.ends_with("n't"))
+        || has(&["not", "never", "without", "if", "unless", "until", "before"])
+        || line.contains('?');
+    words.len() <= SENTENCE_MAX && has(&["rebooted"]) && !is_denied
 }
 
 /// The release that a title names: `bad kernel 6.1.50:`.
@@ -298,7 +312,8 @@ fn titled(line: &str, words: &[String], has_release: bool) -> Option<Title> {
         told = dated(&words.join("-")).unwrap_or(told);
     }
     // What it was before or after may be said in other words.
-    if has(&["before", "after", "now", "later", "earlier"]) {
+    let is_side_of = |word: &String| word == "earlier" || label::is_side_of(word);
+    if words.iter().any(is_side_of) {
         told.words.clear();
     }
     (is_side || !told.times.is_empty()).then(|| Title {
