@@ -140,8 +140,8 @@ impl<'t> Head<'t> {
         cells(line, self.mark).get(self.time?).copied()
     }
 
-    /// The row that a line is below it, as slabinfo prints it, and the machine to put before it.
-    fn row(&self, line: &str) -> Option<(String, String)> {
+    /// The row that a line is below it, and the words for its machine to put before it.
+    fn row(&self, line: &str) -> Option<(String, SlabinfoRow)> {
         let cells = cells(line, self.mark);
         if cells.len() != self.columns.len() {
             return None;
@@ -156,7 +156,7 @@ impl<'t> Head<'t> {
         let row = of_values(of("name")?, |name| of(name)?.parse().ok())?;
         let host = self.host.and_then(|place| cells.get(place));
         let host = host.map_or_else(String::new, |host| format!("{host}: "));
-        Some((host, printed(&row)))
+        Some((host, row))
     }
 }
 
@@ -214,11 +214,7 @@ pub(super) fn printed_rows(text: &str) -> Option<String> {
             is_found = true;
             // A cache that comes again is of another time.
             let time = head.as_ref().and_then(|head| head.timed(line));
-            let name = row.split(" : ").next().unwrap_or_default();
-            let name = name
-                .split_whitespace()
-                .take_while(|word| word.parse::<u64>().is_err());
-            let name = format!("{host}{}", name.collect::<Vec<_>>().join(" "));
+            let name = format!("{host}{}", row.name);
             if let Some(time) = time
                 && (timed.is_empty() || timed.contains(&name))
             {
@@ -231,19 +227,15 @@ pub(super) fn printed_rows(text: &str) -> Option<String> {
                 plain.push_str(&format!("{host}{HEAD}\n"));
             }
             plain.push_str(&host);
-            plain.push_str(&row);
-        } else if let Some(found) = Head::of(line) {
-            if found.lacks().is_empty() {
-                seen.clear();
-                timed.clear();
-                if found.host.is_none() {
-                    seen.insert(String::new());
-                    plain.push_str(HEAD);
-                }
-                head = Some(found);
-            } else {
-                plain.push_str(line);
+            plain.push_str(&printed(&row));
+        } else if let Some(found) = Head::of(line).filter(|head| head.lacks().is_empty()) {
+            seen.clear();
+            timed.clear();
+            if found.host.is_none() {
+                seen.insert(String::new());
+                plain.push_str(HEAD);
             }
+            head = Some(found);
         } else {
             plain.push_str(line);
         }
@@ -277,7 +269,7 @@ pub(crate) fn of_objects(value: &Value) -> Option<String> {
         _ => None,
     };
     let rows = rows.filter(|rows| !rows.is_empty())?;
-    Some(format!("# name <active_objs>\n{}\n", rows.join("\n")))
+    Some(format!("{HEAD}\n{}\n", rows.join("\n")))
 }
 
 /// The row of an object, which has its name unless the key above it is that.
