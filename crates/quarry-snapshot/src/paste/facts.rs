@@ -8,9 +8,9 @@ use crate::buddyinfo::zone_of_row;
 use crate::forms::Moment;
 use crate::machine;
 
-use super::dates;
+use super::dates::{self, Time};
 use super::packing::Line;
-use super::time::{self, Time};
+use super::time;
 use super::when::{self, Reboot, Title};
 
 /// Facts that crash prints when it starts, by the key of a moment.

@@ -6,8 +6,8 @@ use serde_json::json;
 
 use crate::forms::Moment;
 
+use super::dates::Time;
 use super::label::{self, Told};
-use super::time::Time;
 use super::when::Title;
 
 /// A reading of a text, with what tells its order.

@@ -3,70 +3,8 @@
 //!
 //! A line of words is a run of words that dates are made of, between others. [`date`] finds the first run that is whole.
 
-use super::dates::{self, Word, start};
+use super::dates::{self, DAY_S, Time, Word, start};
 use super::label;
-
-/// A time; two of one kind can be compared.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Time {
-    /// Seconds since 1970, in the time zone that the text has.
-    Date(i64),
-    /// Such as 05/11/2025: seconds since 1970 with the day first, and with the month first.
-    Either([i64; 2]),
-    /// Seconds since the begin of a year that is not told.
-    InYear(i64),
-    /// Seconds since a boot, or since the day from which a text counts.
-    Boot(f64),
-    /// Seconds before a text was printed.
-    Ago(f64),
-    /// Seconds of a day that is not told.
-    Clock(i64),
-}
-
-impl Time {
-    /// Seconds to a later time of the same kind.
-    pub(super) fn until(self, later: Self) -> Option<f64> {
-        match (self, later) {
-            (Self::Date(one), Self::Date(other))
-            | (Self::InYear(one), Self::InYear(other))
-            | (Self::Clock(one), Self::Clock(other)) => Some(other.saturating_sub(one) as f64),
-            (Self::Boot(one), Self::Boot(other)) => Some(other - one),
-            (Self::Ago(one), Self::Ago(other)) => Some(one - other),
-            _ => None,
-        }
-    }
-
-    pub(super) fn is_date(&self) -> bool {
-        matches!(self, Self::Date(_) | Self::Either(_))
-    }
-
-    pub(super) fn is_in_year(&self) -> bool {
-        matches!(self, Self::InYear(_))
-    }
-
-    pub(super) fn is_boot(&self) -> bool {
-        matches!(self, Self::Boot(_))
-    }
-
-    pub(super) fn is_clock(&self) -> bool {
-        matches!(self, Self::Clock(_))
-    }
-
-    pub(super) fn is_ago(&self) -> bool {
-        matches!(self, Self::Ago(_))
-    }
-
-    /// The time if the text has the day first, or the month.
-    pub(super) fn with(self, is_day_first: bool) -> Self {
-        match self {
-            Self::Either([day_first, _]) if is_day_first => Self::Date(day_first),
-            Self::Either([_, month_first]) => Self::Date(month_first),
-            other => other,
-        }
-    }
-}
-
-pub(super) const DAY_S: i64 = 86_400;
 
 /// The time that a log put before a line.
 pub(super) fn of_log(log: &str) -> Option<Time> {

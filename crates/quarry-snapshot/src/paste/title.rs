@@ -47,7 +47,7 @@ pub(super) struct Title {
     pub(super) is_command: bool,
 }
 
-/// A command that prints a table, as far as it names a place: `kubectl debug node/web1 -- cat`, `$ vagrant ssh web1 -c "cat`.
+/// The words of a command that prints a table which may name a place: `kubectl debug node/web1 -- cat`, `$ vagrant ssh web1 -c "cat`.
 pub(super) fn outer(line: &str, is_command: bool) -> Option<Title> {
     const READERS: [&str; 20] = [
         "cat", "sudo", "head", "tail", "grep", "slabtop", "vmstat", "slabinfo", "dmesg", "less",
@@ -227,10 +227,6 @@ pub(super) fn above<'l>(line: &'l str, last: &str, next: &str) -> Option<&'l str
     }
     // salt's and people's own: `web1:`, `== web1 ==`. Other titles are single words, too.
     let title = line.trim_matches(|c: char| "=#*-<>: ".contains(c));
-    let is_marked = line.ends_with(':')
-        || ["==", "##", "**", "--"]
-            .iter()
-            .any(|mark| line.starts_with(mark));
     let said = told(title);
     let is_title = ["slab", "kmalloc", "meminfo", "vmstat", "linux"]
         .iter()
@@ -238,8 +234,11 @@ pub(super) fn above<'l>(line: &'l str, last: &str, next: &str) -> Option<&'l str
     let is_host = title.contains(|c: char| c.is_ascii_digit())
         && title.starts_with(|c: char| c.is_ascii_alphabetic());
     let is_moment = said.words.is_empty() && !said.times.is_empty();
-    (is_marked && is_name(title) && !is_title && (is_host || is_moment || is_address(title)))
-        .then_some(title)
+    (when::is_title(line)
+        && is_name(title)
+        && !is_title
+        && (is_host || is_moment || is_address(title)))
+    .then_some(title)
 }
 
 /// The machine that a prompt names, or that its command goes to: `root@web1:~# `, `[root@web1 ~]$ `, `web1:~ # `,

@@ -1,9 +1,9 @@
 //! Lines above tables that tell their moments: by a date, by words such as `3 days ago`, `after a week:` or
 //! `Day 5:`, or by a boot or a kernel.
 
-use super::dates;
+use super::dates::{self, DAY_S, Time};
 use super::label::{self, Told};
-use super::time::{self, DAY_S, Time};
+use super::time;
 
 /// More words are a sentence.
 const WORDS_MAX: usize = 7;
@@ -189,7 +189,7 @@ pub(super) fn of(line: &str) -> Option<Said> {
 }
 
 /// True for `web1:`, `== web1 ==` and others like them.
-fn is_title(line: &str) -> bool {
+pub(super) fn is_title(line: &str) -> bool {
     let marks = ["==", "##", "**", "--"];
     let is_comment = line
         .strip_prefix("# ")
