@@ -2,12 +2,14 @@
 //! them, and lines that say what the machine is.
 //!
 //! ```text
-//!   text --> lines without their packing (packing.rs)
+//!   text --> lines without their packing (packing.rs): codes and JSON (coded.rs), tables with names of columns (columns.rs), both sides
+//!            of a diff (diff.rs), one of a mail's alternatives (mail.rs), rows in pieces (wrap.rs)
 //!        --> parts by machine and by file (parts.rs), as labels of lines (prefix.rs), prompts, titles and logs (title.rs) name them
 //!        --> logs with the newest line first are turned round (replies.rs)
-//!        --> tables: heads (head.rs), rows (table.rs), where one ends (listing.rs)
+//!        --> tables: heads (head.rs), rows (table.rs), where one ends (listing.rs), names that are cut (cut.rs), which count (whole.rs)
 //!        --> facts that the other lines say (facts.rs)
 //!        --> moments, the oldest first by the text's times (time.rs) and titles (order.rs, when.rs): forms see rows, and nothing of what was around them
+//!   a text without a table --> the reason, and what to do (refuse.rs); machines without one --> a note (failed.rs)
 //! ```
 //!
 //! A table has its rows: what stands elsewhere does not join it. A name that repeats apart from its copy begins a second

@@ -325,7 +325,7 @@ fn names(lines: &[Line], tables: &[bool]) -> BTreeMap<usize, Named> {
     names
 }
 
-/// True if some texts have the same word at a place, as far as it has no digits.
+/// True if some texts have the same word at a place, digits aside.
 fn share(texts: &[&str]) -> bool {
     let words = |text: &str| -> Vec<String> {
         let words = text.split_whitespace();
