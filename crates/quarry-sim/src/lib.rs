@@ -48,7 +48,7 @@ mod step;
 pub mod time;
 
 pub use config::{Config, ConfigError, Faults, PAGE_BYTES, PAGES_MAX};
-pub use counters::Counters;
+pub use counters::{Counters, Looks};
 pub use explore::{Explore, Explored};
 pub use machine::{Passage, VirtualMachine};
 pub use pool::{LonePut, PoolDriver, PoolHome, PoolRef};

@@ -544,6 +544,11 @@ impl Accounting for VirtualMachine {
     }
 
     #[inline]
+    fn looked(&self, lists: u32, blocks: u32) {
+        self.count(|counters| counters.add_looks(lists, blocks));
+    }
+
+    #[inline]
     fn zero(&self, at: *const u8, bytes: usize) {
         self.record(|| Step::Zero {
             bytes,

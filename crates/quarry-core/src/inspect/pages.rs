@@ -26,7 +26,7 @@ pub use zoneinfo::{PagesetRow, ZoneinfoZone};
 
 use crate::era::Era;
 use crate::machine::Machine;
-use crate::page::{MigrateType, PageAllocator};
+use crate::page::{BlockType, PageAllocator};
 
 /// A file of `/proc` about pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +70,7 @@ impl PageFile {
 
 /// A migrate type as pagetypeinfo shows it: its name, and which it is here; types that are none have
 /// no pages.
-pub type ShownType = (&'static str, Option<MigrateType>);
+pub type ShownType = (&'static str, Option<BlockType>);
 
 /// Differences between the texts of eras.
 #[derive(Clone, Copy, Debug)]
@@ -90,9 +90,9 @@ pub struct PageTexts {
     pub tuning: bool,
 }
 
-const UNMOVABLE: ShownType = ("Unmovable", Some(MigrateType::Unmovable));
-const MOVABLE: ShownType = ("Movable", Some(MigrateType::Movable));
-const RECLAIMABLE: ShownType = ("Reclaimable", Some(MigrateType::Reclaimable));
+const UNMOVABLE: ShownType = ("Unmovable", Some(BlockType::UNMOVABLE));
+const MOVABLE: ShownType = ("Movable", Some(BlockType::MOVABLE));
+const RECLAIMABLE: ShownType = ("Reclaimable", Some(BlockType::RECLAIMABLE));
 
 /// The texts by era, oldest first. Recorded are those of 6.1 and 6.18. The migrate types of 2.6.24
 /// are known, those of 4.13 and 5.9 taken to be 6.1's.
@@ -131,7 +131,7 @@ const V4_13: PageTexts = PageTexts {
         UNMOVABLE,
         MOVABLE,
         RECLAIMABLE,
-        ("HighAtomic", None),
+        ("HighAtomic", Some(BlockType::HIGH_ATOMIC)),
         ("Isolate", None),
     ],
     managed: true,

@@ -32,6 +32,15 @@ pub(crate) fn access_run<M: Accounting, T>(
     }
 }
 
+/// Reports that allocations looked at the free lists of a zone: the first of them at `lists`, those that follow out
+/// of the same block at one each.
+#[inline(always)]
+#[cfg_attr(quarry_no_accounting, allow(unused_variables))]
+pub(crate) fn looked<M: Accounting>(machine: &M, lists: u32, blocks: u32) {
+    #[cfg(not(quarry_no_accounting))]
+    machine.looked(lists, blocks);
+}
+
 /// Reports work.
 #[inline(always)]
 #[cfg_attr(quarry_no_accounting, allow(unused_variables))]

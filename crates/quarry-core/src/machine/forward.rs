@@ -166,6 +166,7 @@ macro_rules! forward_machine {
                     line: $crate::machine::Line
                 );
                 fn work(work: $crate::machine::Work);
+                fn looked(lists: u32, blocks: u32);
                 fn zero(at: *const u8, bytes: usize);
                 fn copy(kernel: *const u8, bytes: usize);
             }

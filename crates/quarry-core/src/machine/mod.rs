@@ -66,7 +66,7 @@ mod region;
 mod traits;
 mod words;
 
-pub(crate) use account::{access, access_run, work};
+pub(crate) use account::{access, access_run, looked, work};
 pub(crate) use gate::{Gate, Pass, Stopped};
 pub use kinds::{Access, Line, LockClass, Work};
 pub(crate) use lock::{Guard, SpinLock};

@@ -248,6 +248,11 @@ pub trait Accounting {
     #[inline(always)]
     fn work(&self, _work: Work) {}
 
+    /// `blocks` blocks leave a zone: the allocation of the first one looked at `lists` free lists, those of the
+    /// others at one each.
+    #[inline(always)]
+    fn looked(&self, _lists: u32, _blocks: u32) {}
+
     /// A run of bytes is filled with zeros, by the kernel for the user of an object or page.
     #[inline(always)]
     fn zero(&self, _at: *const u8, _bytes: usize) {}

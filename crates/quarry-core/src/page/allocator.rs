@@ -7,7 +7,7 @@ use super::geometry::PcpParams;
 use super::memmap::{MapOn, MemMap};
 use super::pcp::{Pageset, Pagesets, Pcp};
 use super::trim::Trimmer;
-use super::types::{MigrateType, Pfn, ZoneId, ZoneType};
+use super::types::{BlockType, Pfn, ZoneId, ZoneType};
 use super::zone::Zone;
 use crate::era::Era;
 use crate::machine::{CpuId, Gate, MAX_NODES, Machine, NodeId, PerCpu, Region, SpinLock};
@@ -202,8 +202,8 @@ impl<M: Machine> PageAllocator<M> {
 
     /// Type of the pageblock that a page is in: those of its blocks that are freed go on lists of
     /// this type.
-    pub fn migratetype_of(&self, pfn: Pfn) -> Option<MigrateType> {
-        (pfn.0 < self.pages()).then(|| self.map.blocks().migratetype(pfn))
+    pub fn block_type_of(&self, pfn: Pfn) -> Option<BlockType> {
+        (pfn.0 < self.pages()).then(|| self.map.blocks().block_type(pfn))
     }
 
     /// True if watermarks keep pages back.

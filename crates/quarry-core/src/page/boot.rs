@@ -1,6 +1,7 @@
 //! Setting up a page allocator: zones, their lists and the order in which they are tried.
 
 use super::PageAllocator;
+use super::buddy::lists::Lists;
 use super::buddy::vacancy::Vacancy;
 use super::config::{MAX_ZONES, PageConfig, ZoneLayout};
 use super::geometry::PageGeometryError;
@@ -89,7 +90,11 @@ impl<M: Machine> PageAllocator<M> {
         // SAFETY: M2 and the ownership of the machine, as for `meta`; offsets in CPU 0's area hold for all
         // areas.
         let percpu = unsafe { Region::new(area) };
-        let map = MemMap::new(&machine, &meta).ok_or(BootError::NoRoom)?;
+        let map = {
+            let block_order = config.block_order_of(machine.topology().page_shift);
+            MemMap::new(&machine, &meta, block_order, config.tracks_contents)
+        }
+        .ok_or(BootError::NoRoom)?;
         if map.pages() == 0 {
             return Err(BootError::NoPages);
         }
@@ -152,14 +157,16 @@ fn make_zones<M: Machine>(
     let ranges = config.ranges(map.pages(), topology.page_shift, topology.nodes);
     for (at, (node, zone, pages)) in ranges.enumerate() {
         for block in pages.clone().step_by(1 << map.blocks().order()) {
-            map.blocks().assign(Pfn(block), at, rules.boot_type());
+            map.blocks()
+                .assign(Pfn(block), at, rules.boot_type().into());
         }
         // SAFETY: all-zero is a valid `Pcp`: empty lists and zero counters.
         let slots = unsafe { PerCpu::new(machine, percpu) }?;
         let vacancy = Vacancy::new(machine, meta, &pages)?;
+        let lists = Lists::new(machine, meta, &pages, config.region_bytes())?;
         machine.bind(map.range(&pages), node);
         let id = ZoneId { node, zone };
-        let zone = Zone::new((id, at), pages, rules, vacancy, max_order);
+        let zone = Zone::new((id, at), pages, rules, (vacancy, lists), max_order);
         *zones.get_mut(at)? = Some(Pagesets { zone, slots });
     }
     Some(zones)

@@ -8,7 +8,7 @@
 use super::buddy::FreeArea;
 use super::pcp::{Pagesets, Pcp};
 use super::zone::Zone;
-use super::{MAX_ORDER, MigrateType, PageAllocator, PageKind, Pfn};
+use super::{BlockType, MAX_ORDER, PageAllocator, PageKind, Pfn};
 use crate::machine::{CpuId, HeldSlots, Machine};
 
 /// Pages of a machine by place.
@@ -53,7 +53,7 @@ pub enum PageInconsistency {
     /// A page's descriptor contradicts the block around it.
     BadBlock(Pfn, PageKind),
     /// A free block is on the list of one migrate type, and its descriptor names another.
-    WrongList(Pfn, MigrateType, MigrateType),
+    WrongList(Pfn, BlockType, BlockType),
     /// Two free buddies that should have been merged.
     Unmerged(Pfn, u32),
     /// A list's length or a counter differs from what the walk found.
@@ -205,7 +205,7 @@ impl<M: Machine> PageAllocator<M> {
     fn walk_lists(&self, area: &FreeArea) -> Result<u64, PageInconsistency> {
         let mut pages = 0;
         for order in 0..=MAX_ORDER {
-            for migratetype in MigrateType::ALL {
+            for migratetype in BlockType::all() {
                 let mut blocks = 0;
                 for pfn in area.blocks(self.map(), order, migratetype) {
                     self.expect_block(pfn, PageKind::Buddy, order)?;

@@ -15,7 +15,8 @@
 
 use core::ops::Range;
 
-use super::geometry::{PageEra, PageSysctls, page_era};
+use super::geometry::{PageEra, PageSysctls, page_era, pageblock_order};
+use super::policy::Policy;
 use super::types::{FRONT_PAGES, MAX_ORDER, ZONE_TYPES, ZoneType};
 use crate::era::Era;
 use crate::machine::{MAX_NODES, NodeId};
@@ -127,6 +128,16 @@ pub struct PageConfig {
     pub cache_share_bytes: u64,
     /// Slots that a bulk free looks at under one hold of a CPU's lists, at least 1.
     pub bulk_free_hold: usize,
+    /// log2 of the pages of a pageblock, at most [`MAX_ORDER`]; `None` for a huge page's
+    /// ([`pageblock_order`](super::geometry::pageblock_order)). An option of kernels from 6.16 on.
+    pub block_order: Option<u32>,
+    /// Notes of each allocated block whether it is movable; claims of pageblocks count it (4.12). For machines whose
+    /// pages are accounted; a process has no use for it.
+    pub tracks_contents: bool,
+    /// Requests of several pages that cannot wait reserve pageblocks (`MIGRATE_HIGHATOMIC`), from 4.4 on.
+    pub high_atomic: bool,
+    /// Policy in place of the release's rules for types.
+    pub policy: Option<Policy>,
 }
 
 /// Default of [`PageConfig::cache_share_bytes`]: 1.25 MiB, the 2.5 MiB that a core of Intel's Haswell servers has
@@ -161,6 +172,10 @@ impl PageConfig {
             hold_pages: u32::MAX,
             cache_share_bytes: CACHE_SHARE_BYTES,
             bulk_free_hold: free_hold(era),
+            block_order: None,
+            tracks_contents: false,
+            high_atomic: true,
+            policy: None,
         }
     }
 
@@ -194,6 +209,17 @@ impl PageConfig {
 
     pub(crate) fn era(&self) -> PageEra {
         page_era(self.era)
+    }
+
+    /// Bytes of memory that the policy keeps lists for.
+    pub(crate) fn region_bytes(&self) -> Option<u64> {
+        self.policy.and_then(|policy| policy.rules().region_bytes())
+    }
+
+    /// log2 of the pages of a pageblock.
+    pub(crate) fn block_order_of(&self, page_shift: u32) -> u32 {
+        let order = self.block_order.unwrap_or(pageblock_order(page_shift));
+        order.min(MAX_ORDER)
     }
 
     /// The page ranges of the zones, lowest address first.

@@ -4,7 +4,7 @@
 use super::PageAllocator;
 use super::buddy::{FreeBlockCounts, Mixing, Wanted};
 use super::pcp::{Pagesets, PcpStock};
-use super::types::{MAX_ORDER, MigrateType, PageKind, Pfn, ZoneType};
+use super::types::{BlockType, MAX_ORDER, MigrateType, PageKind, Pfn, ZoneType};
 use crate::machine::{CpuId, Machine};
 
 impl<M: Machine> PageAllocator<M> {
@@ -22,8 +22,8 @@ impl<M: Machine> PageAllocator<M> {
         let zone = &self.pagesets_of_type(zone)?.zone;
         let mut by_group = FreeBlockCounts::default();
         for (row, counts) in by_group.iter_mut().zip(blocks) {
-            for (migratetype, count) in MigrateType::ALL.into_iter().zip(counts) {
-                let of_group = &mut row[zone.rules.group(migratetype) as usize];
+            for (of, count) in BlockType::all().zip(counts) {
+                let of_group = &mut row[zone.rules.block_group(of).index()];
                 *of_group = of_group.saturating_add(*count);
             }
         }
@@ -77,7 +77,11 @@ impl<M: Machine> PageAllocator<M> {
             migratetype: zone.rules.group(migratetype),
             kind: PageKind::Allocated,
             mixing: Mixing::Allowed,
+            reserved: false,
         };
-        zone.alloc_direct(self.map_on(), wanted)
+        let pfn = zone.alloc_direct(self.map_on(), wanted)?;
+        let movable = migratetype == MigrateType::Movable;
+        self.map().contents().note(pfn, movable);
+        Some(pfn)
     }
 }

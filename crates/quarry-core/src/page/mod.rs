@@ -51,8 +51,8 @@
 //!   first, and counts as free blocks of movable pageblocks, behind those that are on the lists.
 //! * There is no reclaim, so no list is shortened because of it. Only [`PageAllocator::set_boost`] raises
 //!   watermarks, for good.
-//! * The reserve, high-atomic, isolated and CMA types do not exist. A machine that is too small for types has
-//!   them nevertheless.
+//! * The reserve, isolated and CMA types do not exist. A machine that is too small for types has them
+//!   nevertheless.
 //! * No call asks for cold pages (`__GFP_COLD`, until 4.14). The cold lists of releases before 2.6.25 are
 //!   reported with their limits, and stay empty.
 //! * The sysctls `lowmem_reserve_ratio`, `watermark_scale_factor` and `numa_stat` are constants;
@@ -80,6 +80,7 @@ mod zone;
 pub use allocator::PageAllocator;
 pub use boot::BootError;
 pub use buddy::FreeBlockCounts;
+pub use buddy::policy;
 pub use check::{PageCensus, PageInconsistency};
 pub use config::{CACHE_SHARE_BYTES, MinFree, PageConfig, ZoneLayout};
 pub use front::{OwnedBlock, SharedBlock};
@@ -92,6 +93,6 @@ pub use report::{NumaStats, PageStats, PagesetReport, ZoneReport};
 pub use sysctl::{SYSCTLS, SysctlError};
 pub use trim::{Residency, TrimPolicy, Trimmed};
 pub use types::{
-    AllocOptions, MAX_ORDER, MIGRATE_TYPES, MigrateType, ORDERS, PageError, PageKind, Pfn,
-    ZONE_TYPES, ZoneId, ZoneType,
+    AllocOptions, BLOCK_TYPES, BlockType, MAX_ORDER, MIGRATE_TYPES, MigrateType, ORDERS, PageError,
+    PageKind, Pfn, ZONE_TYPES, ZoneId, ZoneType,
 };

@@ -2,9 +2,10 @@
 //! `/proc/buddyinfo`, `/proc/pagetypeinfo`, `/proc/zoneinfo` and `/proc/vmstat`.
 
 use super::PageAllocator;
+use super::buddy::FreeBlockCounts;
 use super::geometry::{ListLimits, Watermarks};
 use super::pcp::{Pagesets, PcpStats};
-use super::types::{MIGRATE_TYPES, ORDERS, Pfn, ZONE_TYPES, ZoneId};
+use super::types::{BLOCK_TYPES, ORDERS, Pfn, ZONE_TYPES, ZoneId};
 use crate::machine::{CpuId, Machine};
 use crate::sync::{AtomicU64, Ordering};
 
@@ -19,8 +20,10 @@ pub struct PageStats {
     pub direct_frees: u64,
     /// Allocations for which a block of another migrate type was taken.
     pub extfrag: u64,
-    /// Pageblocks whose migrate type was changed by that.
+    /// Pageblocks whose type was changed by that.
     pub retagged: u64,
+    /// Allocations that mixed types although their policy asks to reclaim memory first.
+    pub forced: u64,
     /// Buddy splits.
     pub splits: u64,
     /// Buddy merges.
@@ -72,13 +75,12 @@ pub struct ZoneReport {
     pub pages: u64,
     /// Pages that are free on the zone's own lists (`nr_free_pages`).
     pub free_pages: u64,
-    /// Free blocks by order and migrate type; [`MigrateType::ALL`](super::MigrateType::ALL) gives
-    /// the types' order.
-    pub free_blocks: [[u64; MIGRATE_TYPES]; ORDERS],
+    /// Free blocks by order and type, in the order of the types' numbers.
+    pub free_blocks: FreeBlockCounts,
     /// log2 of the pages of a pageblock.
     pub pageblock_order: u32,
-    /// Pageblocks by migrate type. In eras without types all are unmovable.
-    pub pageblocks: [u64; MIGRATE_TYPES],
+    /// Pageblocks by type. In eras without types all are unmovable.
+    pub pageblocks: [u64; BLOCK_TYPES],
     /// Its watermarks, raised by the boost.
     pub watermarks: Watermarks,
     /// Pages that they are raised by ([`PageAllocator::set_boost`]).
@@ -173,9 +175,9 @@ impl<M: Machine> PageAllocator<M> {
             start: Pfn(zone.start),
             pages: zone.pages(),
             free_pages: zone.free_pages(),
-            free_blocks: [[0; MIGRATE_TYPES]; ORDERS],
+            free_blocks: [[0; BLOCK_TYPES]; ORDERS],
             pageblock_order: self.map().blocks().order(),
-            pageblocks: [0; MIGRATE_TYPES],
+            pageblocks: [0; BLOCK_TYPES],
             watermarks: zone.watermarks(),
             boost: zone.boost(),
             lowmem_reserve: core::array::from_fn(|at| {
@@ -213,8 +215,8 @@ impl<M: Machine> PageAllocator<M> {
             other,
         };
         for block in (zone.start..zone.end).step_by(1 << report.pageblock_order) {
-            let migratetype = self.map().blocks().migratetype(Pfn(block));
-            report.pageblocks[migratetype as usize] += 1;
+            let of = self.map().blocks().block_type(Pfn(block));
+            report.pageblocks[of.index()] += 1;
         }
         if let Some(area) = zone.lock(self.map_on()) {
             report.free_pages = area.free_pages();
@@ -263,6 +265,7 @@ impl<M: Machine> PageAllocator<M> {
                 stats.merges += area.merges;
                 stats.extfrag += area.extfrag;
                 stats.retagged += area.retagged;
+                stats.forced += area.forced;
                 stats.free_pages += area.free_pages();
                 for (sum, by_type) in stats.free_blocks.iter_mut().zip(area.free_blocks()) {
                     *sum += by_type.iter().sum::<u64>();

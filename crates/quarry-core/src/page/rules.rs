@@ -35,7 +35,8 @@
 
 use super::config::{BATCH_SCALE_LIMIT, PageConfig};
 use super::geometry::{HighRule, PageEra, page_era};
-use super::types::{MIGRATE_TYPES, MigrateType, ORDERS};
+use super::policy::Policy;
+use super::types::{BlockType, MIGRATE_TYPES, MigrateType, ORDERS};
 use crate::era::Era;
 use crate::machine::Work;
 use crate::protection::Reach;
@@ -60,6 +61,10 @@ pub(crate) enum Tuning {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rules {
     pub(crate) era: Era,
+    /// Chooses blocks in place of the release's rules.
+    pub(crate) policy: Option<Policy>,
+    /// Pageblocks are reserved for requests of several pages that cannot wait.
+    pub(crate) high_atomic: bool,
     pub(crate) tuning: Tuning,
     /// Doublings of a batch by `alloc_factor` and `free_count`, at most ([`Tuning::Auto`]).
     pub(crate) batch_scale_max: u32,
@@ -113,6 +118,8 @@ impl Rules {
         let cache_pages = config.cache_share_bytes >> page_shift;
         Self {
             era,
+            policy: config.policy,
+            high_atomic: config.high_atomic,
             tuning,
             batch_scale_max: config.batch_scale_max.min(BATCH_SCALE_LIMIT),
             hold_pages: config.hold_pages.max(1),
@@ -223,9 +230,31 @@ impl Rules {
         }
     }
 
+    /// Most pages that a zone reserves for requests of several pages that cannot wait: a hundredth of its pages and
+    /// a pageblock from 4.4 on; from 6.8 on a hundredth rounded up to pageblocks, and nothing if that is less than
+    /// one.
+    pub(crate) fn most_reserved(&self, managed: u64, block_pages: u64) -> u64 {
+        let share = managed / 100;
+        match self.era {
+            _ if !self.high_atomic => 0,
+            era if era < Era::V4_4 => 0,
+            era if era < Era::V6_8 => share + block_pages,
+            _ if share < block_pages => 0,
+            _ => share.next_multiple_of(block_pages),
+        }
+    }
+
     /// The type of pageblocks that no code has used.
     pub(crate) fn boot_type(&self) -> MigrateType {
         self.group(MigrateType::Movable)
+    }
+
+    /// The type that a block counts as.
+    pub(crate) fn block_group(&self, of: BlockType) -> BlockType {
+        match self.groups() {
+            true => of,
+            false => MigrateType::Unmovable.into(),
+        }
     }
 
     /// The type that a request counts as.

@@ -23,7 +23,7 @@
 
 use super::buddy::FreeArea;
 use super::buddy::vacancy::UNIT_ORDER;
-use super::types::{MAX_ORDER, MigrateType};
+use super::types::{BlockType, MAX_ORDER};
 use super::zone::Zone;
 use super::{PageAllocator, Pfn};
 use crate::machine::{Machine, Topology};
@@ -199,7 +199,7 @@ impl<M: Machine> PageAllocator<M> {
         let free = self.residency().resident_free;
         let mut excess = free.saturating_sub(policy.keep_pages);
         let orders = (policy.min_order.clamp(UNIT_ORDER, MAX_ORDER)..=MAX_ORDER).rev();
-        let lists = orders.flat_map(|order| MigrateType::ALL.map(|list| (order, list)));
+        let lists = orders.flat_map(|order| BlockType::all().map(move |list| (order, list)));
         for (order, list) in lists {
             for zone in self.zones() {
                 let mut left = None;
@@ -234,7 +234,7 @@ impl<M: Machine> PageAllocator<M> {
     fn look(
         &self,
         zone: &Zone,
-        (order, list): (u32, MigrateType),
+        (order, list): (u32, BlockType),
         excess: u64,
         left: &mut Option<u32>,
     ) -> Look {

@@ -24,7 +24,7 @@ impl Pfn {
     }
 }
 
-/// Mobility of a block's contents, by which the zone groups blocks against fragmentation.
+/// Mobility of what a request is for, by which the zone groups blocks against fragmentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum MigrateType {
@@ -53,14 +53,81 @@ impl MigrateType {
             Self::Reclaimable => "Reclaimable",
         }
     }
+}
 
+/// Type of a pageblock, and of the lists that its free blocks go on: an index. The first ones are those that
+/// requests name, [`MigrateType`]; kernels and policies have further ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockType(u8);
+
+/// Number of block types that there is room for.
+pub const BLOCK_TYPES: usize = 8;
+
+impl BlockType {
+    /// [`MigrateType::Unmovable`] requests'.
+    pub const UNMOVABLE: Self = Self(MigrateType::Unmovable as u8);
+    /// [`MigrateType::Movable`] requests'.
+    pub const MOVABLE: Self = Self(MigrateType::Movable as u8);
+    /// [`MigrateType::Reclaimable`] requests'.
+    pub const RECLAIMABLE: Self = Self(MigrateType::Reclaimable as u8);
+    /// Reserved for requests of several pages that cannot wait (`MIGRATE_HIGHATOMIC`), from 4.4 on.
+    pub const HIGH_ATOMIC: Self = Self(MIGRATE_TYPES as u8);
+
+    /// All types, in the order of their numbers.
+    pub fn all() -> impl DoubleEndedIterator<Item = Self> {
+        (0..BLOCK_TYPES as u8).map(Self)
+    }
+
+    /// Its number.
     #[inline(always)]
-    pub(crate) fn from_bits(bits: u32) -> Self {
-        match bits & 3 {
-            1 => Self::Movable,
-            2 => Self::Reclaimable,
-            _ => Self::Unmovable,
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    /// The name that `/proc/pagetypeinfo` uses.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self.0 {
+            0 => MigrateType::Unmovable.name(),
+            1 => MigrateType::Movable.name(),
+            2 => MigrateType::Reclaimable.name(),
+            3 => "HighAtomic",
+            4 => "Type 4",
+            5 => "Type 5",
+            6 => "Type 6",
+            _ => "Type 7",
         }
+    }
+
+    /// The type with the number in the lowest bits.
+    #[inline(always)]
+    pub(crate) const fn from_bits(bits: u32) -> Self {
+        Self((bits % BLOCK_TYPES as u32) as u8)
+    }
+
+    /// The requests whose per-CPU lists take its pages. Those of other blocks than requests name count as movable
+    /// there, until they are drained to their own lists.
+    #[inline(always)]
+    pub(crate) const fn of_requests(self) -> MigrateType {
+        match self.0 {
+            0 => MigrateType::Unmovable,
+            2 => MigrateType::Reclaimable,
+            _ => MigrateType::Movable,
+        }
+    }
+}
+
+impl From<MigrateType> for BlockType {
+    #[inline(always)]
+    fn from(of: MigrateType) -> Self {
+        Self(of as u8)
+    }
+}
+
+impl PartialEq<MigrateType> for BlockType {
+    fn eq(&self, of: &MigrateType) -> bool {
+        *self == Self::from(*of)
     }
 }
 
@@ -176,6 +243,9 @@ pub struct AllocOptions {
     pub highest_zone: ZoneType,
     /// The pages that watermarks keep back may be used (`ALLOC_NO_WATERMARKS`).
     pub no_watermarks: bool,
+    /// The request cannot wait for memory (`GFP_ATOMIC`): pageblocks are reserved for such requests of several
+    /// pages ([`BlockType::HIGH_ATOMIC`]).
+    pub atomic: bool,
 }
 
 impl Default for AllocOptions {
@@ -186,6 +256,7 @@ impl Default for AllocOptions {
             node: None,
             highest_zone: ZoneType::Normal,
             no_watermarks: false,
+            atomic: false,
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::prelude::*;
 use Step::{Alloc, Free, Interval};
-use quarry_core::page::{PagesetReport, PcpStats, ZoneReport};
+use quarry_core::page::{BLOCK_TYPES, MIGRATE_TYPES, PagesetReport, PcpStats, ZoneReport};
 
 /// 1 GiB in pages of 4 KiB.
 pub(crate) const GIB: u32 = 1 << 18;
@@ -19,6 +19,11 @@ pub(crate) fn pageset(pages: &Pages) -> PagesetReport {
 
 pub(crate) fn report(pages: &Pages) -> ZoneReport {
     pages.zone_report(0).expect("a zone")
+}
+
+/// The part of a zone's counts that belongs to types which requests name.
+pub(crate) fn requested<T: Copy>(by_type: &[T; BLOCK_TYPES]) -> [T; MIGRATE_TYPES] {
+    MigrateType::ALL.map(|of| by_type[of as usize])
 }
 
 pub(crate) fn take(pages: &Pages, count: usize) -> Vec<Pfn> {

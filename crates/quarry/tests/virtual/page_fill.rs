@@ -1,6 +1,7 @@
 //! Machines that have run for a while: zones of any size, free memory between pages in use, raised
 //! watermarks, and which zone then serves which type.
 
+use crate::page_eras::requested;
 use crate::prelude::*;
 use MigrateType::{Movable, Reclaimable, Unmovable};
 use quarry_core::page::{FreeBlockCounts, MIGRATE_TYPES, ZoneReport, ZoneType};
@@ -271,13 +272,14 @@ fn free_blocks_of_a_recorded_kernel_are_laid() {
         [1, 0, 0, 0, 1, 0, 0, 1, 1, 0, 471],
         [0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0],
     ];
-    let told: FreeBlockCounts =
-        std::array::from_fn(|order| std::array::from_fn(|of_type| by_type[of_type][order]));
+    let told: FreeBlockCounts = std::array::from_fn(|order| {
+        std::array::from_fn(|of| by_type.get(of).map_or(0, |counts| counts[order]))
+    });
     let pages = boot(Era::V6_1, [3840, 503_776, 494_673]);
     assert_eq!(pages.leave_free(ZoneType::Normal, &told), Some(483_802));
     let report = zone(&pages, ZoneType::Normal);
     assert_eq!(report.free_blocks, told);
-    let [unmovable, movable, reclaimable] = report.pageblocks;
+    let [unmovable, movable, reclaimable] = requested(&report.pageblocks);
     assert_eq!((unmovable, reclaimable), (1, 2), "{movable} movable");
     pages.check_consistency().unwrap();
     // What others use is not freed, and it needs no memory.

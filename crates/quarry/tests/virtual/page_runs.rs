@@ -88,7 +88,7 @@ fn runs_leave_what_single_blocks_leave_once(era: Era, seed: u64) {
     }
     for round in 0..3 {
         // Lists of two types would take turns when they are drained.
-        let type_of = |pfn: &Pfn| by_runs.migratetype_of(*pfn).expect("a page") as u8;
+        let type_of = |pfn: &Pfn| by_runs.block_type_of(*pfn).expect("a page").index();
         pieces[kept..].sort_by_key(type_of);
         for one_type in pieces[kept..].chunk_by(|a, b| type_of(a) == type_of(b)) {
             for &pfn in one_type {

@@ -63,7 +63,7 @@ fn numbers_of_no_page_are_nowhere() {
     for foreign in [1 << 14, (1 << 14) + 512, 1 << 20, u32::MAX].map(Pfn) {
         assert_eq!(pages.node_of(foreign), None);
         assert_eq!(pages.zone_id_of(foreign), None);
-        assert_eq!(pages.migratetype_of(foreign), None);
+        assert_eq!(pages.block_type_of(foreign), None);
     }
 }
 

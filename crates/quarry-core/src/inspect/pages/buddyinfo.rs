@@ -124,7 +124,7 @@ impl<M: Machine> PageAllocator<M> {
         write!(out, "{header}")?;
         for zone in self.zone_reports() {
             for (name, migratetype) in texts.migratetypes {
-                let free = migratetype.map(|at| free_blocks(&zone, Some(at as usize)));
+                let free = migratetype.map(|at| free_blocks(&zone, Some(at.index())));
                 let row = FreeBlocksOfType {
                     node: zone.id.node.0,
                     zone: zone.id.zone.name(),
@@ -142,7 +142,7 @@ impl<M: Machine> PageAllocator<M> {
         self.zone_reports().try_for_each(|zone| {
             let mut blocks = [0; SHOWN_TYPES];
             for (blocks, (_, migratetype)) in blocks.iter_mut().zip(texts.migratetypes) {
-                *blocks = migratetype.map_or(0, |at| zone.pageblocks[at as usize]);
+                *blocks = migratetype.map_or(0, |at| zone.pageblocks[at.index()]);
             }
             let row = BlockCounts {
                 node: zone.id.node.0,

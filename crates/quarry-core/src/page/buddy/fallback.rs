@@ -20,18 +20,17 @@
 //!
 //! # Departure from the kernel
 //!
-//! From 4.12 on kernels know movable blocks in use by their contents. A descriptor here does not record the
-//! request's type, so a block that is allocated counts as its pageblock's type. Slabs, pools and pages on
-//! per-CPU lists count as unmovable.
+//! From 4.12 on kernels know movable blocks in use by their contents. A machine that does not track contents
+//! ([`PageConfig::tracks_contents`](crate::page::PageConfig::tracks_contents)) takes an allocated block for its
+//! pageblock's type. Slabs, pools and pages on per-CPU lists count as unmovable.
 
 use core::ops::Range;
 
 use super::{FreeArea, Mixing, Taken, Wanted};
 use crate::era::Era;
 use crate::machine::Machine;
-use crate::page::memmap::list::Links;
 use crate::page::memmap::{MapOn, MemMap};
-use crate::page::types::{MAX_ORDER, MIGRATE_TYPES, MigrateType, PageKind, Pfn};
+use crate::page::types::{BlockType, MAX_ORDER, MIGRATE_TYPES, MigrateType, PageKind, Pfn};
 
 /// Types in which a request looks that finds none of its own, first to last (facts 7.1).
 pub(super) const FALLBACKS: [[MigrateType; 2]; MIGRATE_TYPES] = [
@@ -65,7 +64,7 @@ impl FreeArea {
                 if era >= Era::V4_13 {
                     break;
                 }
-                let rest = if era >= Era::V4_1 { new } else { old };
+                let rest = if era >= Era::V4_1 { new.into() } else { old };
                 return Some(self.take_block(map, (pfn, order, old), rest));
             }
             if !self.claim(map, (pfn, order), new) {
@@ -80,11 +79,11 @@ impl FreeArea {
                 return self.take_own(map, wanted);
             }
             let rest = if (Era::V3_13..Era::V3_18).contains(&era) {
-                map.blocks().migratetype(pfn)
+                map.blocks().block_type(pfn)
             } else {
-                new
+                new.into()
             };
-            return Some(self.take_block(map, (pfn, order, new), rest));
+            return Some(self.take_block(map, (pfn, order, new.into()), rest));
         }
         match wanted.mixing {
             Mixing::WholeBlocks => None,
@@ -98,14 +97,21 @@ impl FreeArea {
         let mut smallest_first = wanted.order..=MAX_ORDER;
         let (order, (pfn, old)) =
             smallest_first.find_map(|order| Some((order, self.foreign(order, new)?)))?;
-        let rest = if self.era >= Era::V6_10 { old } else { new };
+        let rest = if self.era >= Era::V6_10 {
+            old
+        } else {
+            new.into()
+        };
         Some(self.take_block(map, (pfn, order, old), rest))
     }
 
     /// The first block of an order in the lists where a type looks, and its list's type.
-    fn foreign(&self, order: u32, wanted: MigrateType) -> Option<(Pfn, MigrateType)> {
-        let mut others = FALLBACKS[wanted as usize].into_iter();
-        others.find_map(|other| Some((self.first(order, other)?, other)))
+    fn foreign(&mut self, order: u32, wanted: MigrateType) -> Option<(Pfn, BlockType)> {
+        let mut others = FALLBACKS[wanted as usize].into_iter().map(BlockType::from);
+        others.find_map(|other| {
+            self.looks += 1;
+            Some((self.first(order, other)?, other))
+        })
     }
 
     /// True if a request may claim the pageblock of a block of this order.
@@ -122,10 +128,10 @@ impl FreeArea {
     fn take_block<M: Machine>(
         &mut self,
         map: MapOn<'_, M>,
-        (pfn, order, listed): (Pfn, u32, MigrateType),
-        rest: MigrateType,
+        (pfn, order, listed): (Pfn, u32, BlockType),
+        rest: BlockType,
     ) -> Taken {
-        self.list(order, listed).remove(Links::of_zone(map), pfn);
+        self.remove(map, pfn, order, listed);
         Taken {
             pfn,
             order,
@@ -145,55 +151,92 @@ impl FreeArea {
         let whole = map.blocks().order();
         if order >= whole {
             for block in (pfn.0..pfn.0 + (1 << order)).step_by(1 << whole) {
-                self.retag(&map, Pfn(block), wanted);
+                self.retag(&map, Pfn(block), wanted.into());
             }
-            self.move_to(map, pfn, wanted);
+            self.move_to(map, pfn, wanted.into());
             return true;
         }
-        let start = pfn.0 & !((1 << whole) - 1);
-        let block = start..(start + (1 << whole)).min(self.frontier());
-        let suits = self.suiting_pages(&map, block.clone(), wanted) >= 1 << (whole - 1);
+        let suits = self.suits(&map, pfn, wanted);
         if self.era >= Era::V6_10 && !suits {
             return false;
         }
-        for (pfn, kind, _) in blocks_in(*map.map, block) {
+        if suits {
+            self.retag(&map, pfn, wanted.into());
+        }
+        self.move_block(map, pfn, wanted.into());
+        true
+    }
+
+    /// True if half of a page's pageblock suits a type: the pageblock may become of it.
+    fn suits(&self, map: &MemMap, pfn: Pfn, wanted: MigrateType) -> bool {
+        let (block, order) = (self.block_around(map, pfn), map.blocks().order());
+        self.suiting_pages(map, block, wanted) >= (1 << order) / 2
+    }
+
+    /// The pages of a page's pageblock that have been handed out or are on a list.
+    pub(super) fn block_around(&self, map: &MemMap, pfn: Pfn) -> Range<u32> {
+        let whole = 1 << map.blocks().order();
+        let start = pfn.0 & !(whole - 1);
+        start..(start + whole).min(self.frontier())
+    }
+
+    /// Moves the free blocks of a page's pageblock to lists of another type.
+    pub(super) fn move_block<M: Machine>(&mut self, map: MapOn<'_, M>, pfn: Pfn, to: BlockType) {
+        for (pfn, kind, _) in blocks_in(*map.map, self.block_around(&map, pfn)) {
             if kind == PageKind::Buddy {
-                self.move_to(map, pfn, wanted);
+                self.move_to(map, pfn, to);
             }
         }
-        if suits {
-            self.retag(&map, Pfn(start), wanted);
+    }
+
+    /// Counts a block that was taken from another type: whether its pageblock is still the other's.
+    pub(super) fn note_foreign(&mut self, map: &MemMap, taken: &Taken, wanted: MigrateType) {
+        self.extfrag += 1;
+        let of = map.blocks().block_type(taken.pfn);
+        if of == MigrateType::Movable && wanted != MigrateType::Movable {
+            let region = self.lists.region_of(taken.pfn);
+            self.lists.grid_mut(region).mixed += 1;
         }
-        true
     }
 
     /// Pages of a pageblock that are free or, from 4.12 on, suit the wanted type.
     fn suiting_pages(&self, map: &MemMap, block: Range<u32>, wanted: MigrateType) -> u32 {
-        let old = map.blocks().migratetype(Pfn(block.start));
-        let counts =
-            self.era >= Era::V4_12 && old == MigrateType::Movable && wanted != MigrateType::Movable;
-        let suits = |kind| match kind {
+        let old = map.blocks().block_type(Pfn(block.start));
+        let (counts, contents) = (self.era >= Era::V4_12, map.contents());
+        let for_movable = wanted == MigrateType::Movable;
+        // Of a movable pageblock what is not movable suits the others; movable blocks suit a movable request.
+        let pinned_suits = counts && old == MigrateType::Movable && !for_movable;
+        let movable_suits = counts && for_movable && contents.is_tracked();
+        let suits = |pfn, kind| match kind {
             PageKind::Buddy => true,
-            PageKind::Allocated => false,
-            _ => counts,
+            PageKind::Allocated if contents.is_movable(pfn) => movable_suits,
+            PageKind::Allocated => pinned_suits && contents.is_tracked(),
+            _ => pinned_suits,
         };
-        let blocks = blocks_in(*map, block).filter(|&(_, kind, _)| suits(kind));
+        let blocks = blocks_in(*map, block).filter(|&(pfn, kind, _)| suits(pfn, kind));
         blocks.map(|(_, _, order)| 1 << order).sum()
     }
 
     /// Puts a free block on another type's list.
-    fn move_to<M: Machine>(&mut self, map: MapOn<'_, M>, pfn: Pfn, wanted: MigrateType) {
+    fn move_to<M: Machine>(&mut self, map: MapOn<'_, M>, pfn: Pfn, to: BlockType) {
         let page = map.page(pfn);
         let (order, from) = (page.order(), page.listed_as());
-        self.list(order, from).remove(Links::of_zone(map), pfn);
-        self.put(map, pfn, order, wanted);
+        self.remove(map, pfn, order, from);
+        self.put(map, pfn, order, to);
     }
 
-    fn retag(&mut self, map: &MemMap, pfn: Pfn, wanted: MigrateType) {
-        if map.blocks().migratetype(pfn) != wanted {
-            map.blocks().retag(pfn, wanted);
-            self.retagged += 1;
+    /// Changes the type of a page's pageblock.
+    pub(super) fn retag(&mut self, map: &MemMap, pfn: Pfn, to: BlockType) {
+        let from = map.blocks().block_type(pfn);
+        if from == to {
+            return;
         }
+        map.blocks().retag(pfn, to);
+        self.retagged += 1;
+        let region = self.lists.region_of(pfn);
+        let pinned = &mut self.lists.grid_mut(region).pinned_blocks;
+        *pinned += u32::from(from == MigrateType::Movable);
+        *pinned = pinned.saturating_sub(u32::from(to == MigrateType::Movable));
     }
 }
 

@@ -3,10 +3,10 @@
 use super::FreeArea;
 use crate::machine::Machine;
 use crate::page::memmap::{MapOn, MemMap};
-use crate::page::types::{MAX_ORDER, MIGRATE_TYPES, MigrateType, ORDERS, PageKind, Pfn};
+use crate::page::types::{BLOCK_TYPES, BlockType, MAX_ORDER, ORDERS, PageKind, Pfn};
 
-/// Free blocks by order and migrate type.
-pub type FreeBlockCounts = [[u64; MIGRATE_TYPES]; ORDERS];
+/// Free blocks by order and block type.
+pub type FreeBlockCounts = [[u64; BLOCK_TYPES]; ORDERS];
 
 /// Position of the next block, and the pages in use that are left to part blocks with.
 struct Site<'m, M> {
@@ -29,14 +29,14 @@ impl FreeArea {
         blocks: &FreeBlockCounts,
     ) -> u64 {
         for order in 0..=MAX_ORDER {
-            for migratetype in MigrateType::ALL {
-                while let Some(pfn) = self.isolate(map, order, migratetype) {
+            for of in BlockType::all() {
+                while let Some(pfn) = self.isolate(map, order, of) {
                     map.page(pfn).set_kind(PageKind::Owned, order);
                 }
             }
         }
         let room = u64::from(self.end() - self.frontier());
-        let pages = |(order, counts): (usize, &[u64; MIGRATE_TYPES])| {
+        let pages = |(order, counts): (usize, &[u64; BLOCK_TYPES])| {
             let count = counts.iter().fold(0, |sum: u64, n| sum.saturating_add(*n));
             count.saturating_mul(1 << order)
         };
@@ -47,9 +47,7 @@ impl FreeArea {
             at: self.frontier(),
             used: room - wanted,
         };
-        let all_laid = MigrateType::ALL
-            .into_iter()
-            .all(|migratetype| self.lay_all(&mut site, blocks, migratetype))
+        let all_laid = BlockType::all().all(|of| self.lay_all(&mut site, blocks, of))
             && (!self.stays_untouched(blocks) || self.align(&mut site, MAX_ORDER));
         if !all_laid {
             // The blocks not laid come out of the untouched memory behind, in pieces as large as possible.
@@ -62,7 +60,7 @@ impl FreeArea {
     /// True if blocks of the largest order and of untouched memory's type are wanted: untouched memory provides
     /// them without descriptors.
     fn stays_untouched(&self, blocks: &FreeBlockCounts) -> bool {
-        blocks[MAX_ORDER as usize][self.boot_type() as usize] > 0
+        blocks[MAX_ORDER as usize][self.boot_type().index()] > 0
     }
 
     /// Lays the blocks of a type, largest first, except those that untouched memory provides. Returns false if
@@ -71,16 +69,16 @@ impl FreeArea {
         &mut self,
         site: &mut Site<'_, M>,
         blocks: &FreeBlockCounts,
-        migratetype: MigrateType,
+        of: BlockType,
     ) -> bool {
         let pageblock = site.map.blocks().order();
-        let largest = if migratetype == self.boot_type() {
+        let largest = if of == self.boot_type() {
             MAX_ORDER - 1
         } else {
             MAX_ORDER
         };
         for order in (0..=largest).rev() {
-            for _ in 0..blocks[order as usize][migratetype as usize] {
+            for _ in 0..blocks[order as usize][of.index()] {
                 let parted = self.align(site, order)
                     && (!self.merges(site, order) || self.skip(site, 1 << order));
                 if !parted || u64::from(self.end() - site.at) < 1 << order {
@@ -88,10 +86,10 @@ impl FreeArea {
                 }
                 for block in (site.at..site.at + (1 << order)).step_by(1 << pageblock) {
                     if block.is_multiple_of(1 << pageblock) {
-                        site.map.blocks().retag(Pfn(block), migratetype);
+                        self.retag(&site.map, Pfn(block), of);
                     }
                 }
-                self.lay(site.map, Pfn(site.at), order, migratetype);
+                self.lay(site.map, Pfn(site.at), order, of);
                 site.at += 1 << order;
             }
         }

@@ -6,9 +6,8 @@ use super::FreeArea;
 use crate::era::Era;
 use crate::machine::{Machine, Work, work};
 use crate::page::memmap::MapOn;
-use crate::page::memmap::list::Links;
 use crate::page::memmap::page::AHEAD;
-use crate::page::types::{MAX_ORDER, MigrateType, PageKind, Pfn};
+use crate::page::types::{BlockType, MAX_ORDER, PageKind, Pfn};
 
 impl FreeArea {
     /// Puts a block back, merging it with its buddy as long as that is free and of the same order.
@@ -23,14 +22,12 @@ impl FreeArea {
     fn put_freed<M: Machine>(
         &mut self,
         map: MapOn<'_, M>,
-        (pfn, order, migratetype): (Pfn, u32, MigrateType),
+        (pfn, order, of): (Pfn, u32, BlockType),
     ) {
         if self.merges_soon(map, pfn, order) {
-            map.page(pfn).set_free(PageKind::Buddy, order, migratetype);
-            self.list(order, migratetype)
-                .push_back(Links::of_zone(map), pfn);
+            self.put_last(map, pfn, order, of);
         } else {
-            self.put(map, pfn, order, migratetype);
+            self.put(map, pfn, order, of);
         }
     }
 
@@ -156,7 +153,7 @@ impl FreeArea {
         map: MapOn<'_, M>,
         pfn: Pfn,
         order: u32,
-    ) -> (Pfn, u32, MigrateType) {
+    ) -> (Pfn, u32, BlockType) {
         self.free_pages += 1 << order;
         let (mut pfn, mut merged) = (pfn, order);
         while merged < MAX_ORDER {
@@ -170,7 +167,7 @@ impl FreeArea {
                 break;
             }
             let list = map.half(buddy).listed_as();
-            self.list(merged, list).remove(Links::of_zone(map), buddy);
+            self.remove(map, buddy, merged, list);
             let upper = Pfn(pfn.0 | (1 << merged));
             map.page(upper).set_kind(PageKind::Tail, 0);
             pfn = Pfn(pfn.0 & !(1 << merged));
@@ -178,6 +175,6 @@ impl FreeArea {
             self.merges += 1;
         }
         map.page_to_set(pfn);
-        (pfn, merged, map.blocks().migratetype(pfn))
+        (pfn, merged, map.blocks().block_type(pfn))
     }
 }

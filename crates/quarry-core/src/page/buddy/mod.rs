@@ -14,17 +14,22 @@
 mod fallback;
 mod fill;
 mod free;
+mod high_atomic;
+pub(super) mod lists;
+pub mod policy;
 pub(super) mod vacancy;
 
 pub use fill::FreeBlockCounts;
 
 use crate::era::Era;
-use crate::machine::{Access, Line, Machine, Work, access, work};
+use crate::machine::{Access, Line, Machine, Work, access, looked, work};
 use crate::page::memmap::list::{Links, PageList};
 use crate::page::memmap::{MapOn, MemMap};
 use crate::page::rules::Rules;
-use crate::page::types::{MAX_ORDER, MIGRATE_TYPES, MigrateType, ORDERS, PageKind, Pfn};
+use crate::page::types::{BLOCK_TYPES, BlockType, MAX_ORDER, MigrateType, ORDERS, PageKind, Pfn};
 use fallback::FALLBACKS;
+use lists::Lists;
+use policy::Policy;
 use vacancy::Vacancy;
 
 /// Blocks of other types that a request may take.
@@ -46,6 +51,19 @@ pub(crate) struct Wanted {
     /// Kind that the block becomes.
     pub(crate) kind: PageKind,
     pub(crate) mixing: Mixing,
+    /// Taken from pageblocks that are reserved for requests that cannot wait, or not at all.
+    pub(crate) reserved: bool,
+}
+
+impl Wanted {
+    /// The type on whose lists the request looks first.
+    #[inline(always)]
+    fn own_type(&self) -> BlockType {
+        match self.reserved {
+            true => BlockType::HIGH_ATOMIC,
+            false => self.migratetype.into(),
+        }
+    }
 }
 
 /// A block that has left its list.
@@ -53,7 +71,7 @@ struct Taken {
     pfn: Pfn,
     order: u32,
     /// The type that what is left of it goes to.
-    rest: MigrateType,
+    rest: BlockType,
     /// It was another type's.
     stolen: bool,
 }
@@ -64,15 +82,22 @@ struct Taken {
 pub(crate) struct FreeArea {
     /// The release whose rules hold.
     era: Era,
-    lists: [[PageList; MIGRATE_TYPES]; ORDERS],
+    lists: Lists,
+    /// Chooses blocks in place of the release's rules.
+    policy: Option<Policy>,
+    /// Lists that the request at hand has looked at beyond those of its own type.
+    looks: u32,
     /// First page that was never handed out: everything from here to `end` is free but on no
     /// list, so a large reservation costs no descriptor until it is needed.
     frontier: u32,
     /// Behind the last page: the zone's, or where others use the rest for good (`fill.rs`).
     end: u32,
     /// Type of the pageblocks beyond the frontier.
-    boot_type: MigrateType,
+    boot_type: BlockType,
     free_pages: u64,
+    /// Pages of pageblocks that are reserved, and free ones among them.
+    reserved_pages: u64,
+    free_reserved: u64,
     /// Pages below the frontier without memory.
     pub(crate) vacancy: Vacancy,
     /// Blocks allocated and freed under the lock, by order.
@@ -84,19 +109,30 @@ pub(crate) struct FreeArea {
     pub(crate) extfrag: u64,
     /// Pageblocks whose type that changed.
     pub(crate) retagged: u64,
+    /// Allocations that mixed types although the policy asks to reclaim memory first.
+    pub(crate) forced: u64,
 }
 
 impl FreeArea {
     /// A zone over pages `start..end`, all free, in pageblocks of one type.
-    pub(crate) fn new(start: u32, end: u32, rules: &Rules, vacancy: Vacancy) -> Self {
-        let boot_type = rules.boot_type();
+    pub(crate) fn new(
+        start: u32,
+        end: u32,
+        rules: &Rules,
+        (vacancy, lists): (Vacancy, Lists),
+    ) -> Self {
+        let boot_type = rules.boot_type().into();
         Self {
             era: rules.era,
-            lists: [const { [const { PageList::EMPTY }; MIGRATE_TYPES] }; ORDERS],
+            lists,
+            policy: rules.policy,
+            looks: 0,
             frontier: start,
             end,
             boot_type,
             free_pages: u64::from(end - start),
+            reserved_pages: 0,
+            free_reserved: 0,
             vacancy,
             allocated: [0; ORDERS],
             freed: [0; ORDERS],
@@ -104,6 +140,7 @@ impl FreeArea {
             merges: 0,
             extfrag: 0,
             retagged: 0,
+            forced: 0,
         }
     }
 
@@ -119,7 +156,7 @@ impl FreeArea {
         self.end
     }
 
-    fn boot_type(&self) -> MigrateType {
+    fn boot_type(&self) -> BlockType {
         self.boot_type
     }
 
@@ -133,39 +170,20 @@ impl FreeArea {
     /// in use for good.
     fn begin_untouched(&mut self, at: u32, end: u32) {
         (self.frontier, self.end) = (at, end);
-        let pages = |(order, lists): (usize, &[PageList; MIGRATE_TYPES])| {
-            let blocks: u64 = lists.iter().map(|list| u64::from(list.len())).sum();
-            blocks << order
-        };
-        let listed: u64 = self.lists.iter().enumerate().map(pages).sum();
+        let listed: u64 = self.lists.grids().map(|grid| grid.free_pages).sum();
         self.free_pages = listed + u64::from(end - at);
     }
 
     /// Takes a block that was laid off its list.
-    fn unlay<M: Machine>(
-        &mut self,
-        map: MapOn<'_, M>,
-        pfn: Pfn,
-        order: u32,
-        migratetype: MigrateType,
-    ) {
-        self.list(order, migratetype)
-            .remove(Links::of_zone(map), pfn);
+    fn unlay<M: Machine>(&mut self, map: MapOn<'_, M>, pfn: Pfn, order: u32, of: BlockType) {
+        self.remove(map, pfn, order, of);
         map.page(pfn).set_kind(PageKind::Untouched, 0);
         self.vacancy.occupy(pfn, order);
     }
 
     /// Puts a block without memory on a list.
-    fn lay<M: Machine>(
-        &mut self,
-        map: MapOn<'_, M>,
-        pfn: Pfn,
-        order: u32,
-        migratetype: MigrateType,
-    ) {
-        map.page(pfn).set_free(PageKind::Buddy, order, migratetype);
-        self.list(order, migratetype)
-            .push_back(Links::of_zone(map), pfn);
+    fn lay<M: Machine>(&mut self, map: MapOn<'_, M>, pfn: Pfn, order: u32, of: BlockType) {
+        self.put_last(map, pfn, order, of);
         self.vacancy.vacate(pfn, order);
     }
 
@@ -177,14 +195,14 @@ impl FreeArea {
 
     /// Free blocks by order and type, as `/proc/pagetypeinfo` counts them; untouched memory counts
     /// in the largest blocks that it will be split from.
-    pub(crate) fn free_blocks(&self) -> [[u64; MIGRATE_TYPES]; ORDERS] {
-        let mut blocks = [[0; MIGRATE_TYPES]; ORDERS];
-        for (counts, lists) in blocks.iter_mut().zip(&self.lists) {
-            for (count, list) in counts.iter_mut().zip(lists) {
-                *count = u64::from(list.len());
+    pub(crate) fn free_blocks(&self) -> FreeBlockCounts {
+        let mut blocks = [[0; BLOCK_TYPES]; ORDERS];
+        for (counts, order) in blocks.iter_mut().zip(0..) {
+            for (count, of) in counts.iter_mut().zip(BlockType::all()) {
+                *count = self.listed(order, of).into();
             }
         }
-        let untouched = self.boot_type as usize;
+        let untouched = self.boot_type.index();
         let mut at = self.frontier;
         while at < self.end {
             let order = self.order_at(at);
@@ -206,21 +224,50 @@ impl FreeArea {
         aligned.min((self.end - at).ilog2())
     }
 
-    fn list(&mut self, order: u32, migratetype: MigrateType) -> &mut PageList {
-        &mut self.lists[order as usize][migratetype as usize]
+    /// The list for a block, and the counts of its region.
+    #[inline(always)]
+    fn counted(&mut self, pfn: Pfn, order: u32, of: BlockType, free: bool) -> &mut PageList {
+        let count = |sum: &mut u64| {
+            *sum = match free {
+                true => *sum + (1 << order),
+                false => *sum - (1 << order),
+            }
+        };
+        if of == BlockType::HIGH_ATOMIC {
+            count(&mut self.free_reserved);
+        }
+        let region = self.lists.region_of(pfn);
+        let grid = self.lists.grid_mut(region);
+        count(&mut grid.free_pages);
+        grid.list_mut(order, of)
     }
 
     /// Puts a block on a list and notes which.
-    fn put<M: Machine>(
-        &mut self,
-        map: MapOn<'_, M>,
-        pfn: Pfn,
-        order: u32,
-        migratetype: MigrateType,
-    ) {
-        map.page(pfn).set_free(PageKind::Buddy, order, migratetype);
-        self.list(order, migratetype)
+    fn put<M: Machine>(&mut self, map: MapOn<'_, M>, pfn: Pfn, order: u32, of: BlockType) {
+        map.page(pfn).set_free(PageKind::Buddy, order, of);
+        self.counted(pfn, order, of, true)
             .push_front(Links::of_zone(map), pfn);
+    }
+
+    /// Puts a block at the end of a list and notes which.
+    fn put_last<M: Machine>(&mut self, map: MapOn<'_, M>, pfn: Pfn, order: u32, of: BlockType) {
+        map.page(pfn).set_free(PageKind::Buddy, order, of);
+        self.counted(pfn, order, of, true)
+            .push_back(Links::of_zone(map), pfn);
+    }
+
+    /// Takes a block off its list.
+    fn remove<M: Machine>(&mut self, map: MapOn<'_, M>, pfn: Pfn, order: u32, of: BlockType) {
+        self.counted(pfn, order, of, false)
+            .remove(Links::of_zone(map), pfn);
+    }
+
+    /// Takes the first block of a list off it.
+    #[inline(always)]
+    fn pop<M: Machine>(&mut self, map: MapOn<'_, M>, order: u32, of: BlockType) -> Option<Pfn> {
+        let first = self.first(order, of)?;
+        self.counted(first, order, of, false)
+            .pop_front(Links::of_zone(map))
     }
 
     /// Puts the next untouched block on its list. `false` when there is none.
@@ -231,10 +278,7 @@ impl FreeArea {
         let pfn = Pfn(self.frontier);
         let order = self.order_at(pfn.0);
         self.frontier += 1 << order;
-        let boot_type = self.boot_type;
-        map.page(pfn).set_free(PageKind::Buddy, order, boot_type);
-        self.list(order, boot_type)
-            .push_back(Links::of_zone(map), pfn);
+        self.put_last(map, pfn, order, self.boot_type);
         self.vacancy.vacate(pfn, order);
         true
     }
@@ -246,12 +290,10 @@ impl FreeArea {
         &mut self,
         map: MapOn<'_, M>,
         order: u32,
-        migratetype: MigrateType,
+        of: BlockType,
     ) -> Option<Pfn> {
-        let pfn = self
-            .list(order, migratetype)
-            .pop_front(Links::of_zone(map))?;
-        map.page(pfn).set_free(PageKind::Pcp, order, migratetype);
+        let pfn = self.pop(map, order, of)?;
+        map.page(pfn).set_free(PageKind::Pcp, order, of);
         self.vacancy.occupy(pfn, order);
         self.free_pages -= 1 << order;
         Some(pfn)
@@ -266,10 +308,8 @@ impl FreeArea {
         vacant: u64,
     ) {
         self.vacancy.vacate_units(pfn, order, vacant);
-        let (pfn, merged, migratetype) = self.merge(map, pfn, order);
-        map.page(pfn).set_free(PageKind::Buddy, merged, migratetype);
-        self.list(merged, migratetype)
-            .push_back(Links::of_zone(map), pfn);
+        let (pfn, merged, of) = self.merge(map, pfn, order);
+        self.put_last(map, pfn, merged, of);
     }
 
     /// Takes a block of the order, splitting a larger one if need be; the upper half goes back at
@@ -327,7 +367,7 @@ impl FreeArea {
             work(map.machine, Work::ZoneTake);
             let page = map.page_to_set(pfn);
             match kind {
-                PageKind::Pcp => page.set_free(kind, order, migratetype),
+                PageKind::Pcp => page.set_free(kind, order, migratetype.into()),
                 _ => page.set_kind(kind, order),
             }
             if at == 0 || Vacancy::begins_unit(pfn) {
@@ -342,6 +382,8 @@ impl FreeArea {
             self.put(map, left, order + level, taken.rest);
             at += 1 << level;
         }
+        looked(map.machine, self.looks + levels + 1, run);
+        self.looks = 0;
         self.free_pages -= u64::from(run) << order;
         self.allocated[order as usize] += u64::from(run);
         run
@@ -349,6 +391,17 @@ impl FreeArea {
 
     /// A block of at least the order, off its list.
     fn take<M: Machine>(&mut self, map: MapOn<'_, M>, wanted: &Wanted) -> Option<Taken> {
+        if wanted.reserved {
+            return self.take_own(map, wanted);
+        }
+        if let Some(policy) = self.policy {
+            return self.take_by(policy, map, wanted);
+        }
+        self.take_by_rules(map, wanted)
+    }
+
+    /// [`FreeArea::take`] by the release's rules.
+    fn take_by_rules<M: Machine>(&mut self, map: MapOn<'_, M>, wanted: &Wanted) -> Option<Taken> {
         loop {
             if wanted.mixing != Mixing::Steals
                 && let Some(own) = self.take_own(map, wanted)
@@ -358,42 +411,41 @@ impl FreeArea {
             // Untouched memory is as if on the lists of its type, behind all that is there: it is
             // wanted by that type, and by others as long as they see no block as large.
             let others = FALLBACKS[wanted.migratetype as usize];
-            let largest = |&other: &MigrateType| self.listed(MAX_ORDER, other) > 0;
-            let enough = wanted.migratetype != self.boot_type && others.iter().any(largest);
+            let largest = |&other: &MigrateType| self.listed(MAX_ORDER, other.into()) > 0;
+            let enough = self.boot_type != wanted.migratetype && others.iter().any(largest);
             if enough || !self.extend(map) {
-                let foreign = self.take_foreign(map, wanted);
-                self.extfrag += u64::from(foreign.is_some());
-                return foreign;
+                let foreign = self.take_foreign(map, wanted)?;
+                self.note_foreign(&map, &foreign, wanted.migratetype);
+                return Some(foreign);
             }
         }
     }
 
     /// The smallest block of the request's type that is large enough, off its list.
     fn take_own<M: Machine>(&mut self, map: MapOn<'_, M>, wanted: &Wanted) -> Option<Taken> {
-        let migratetype = wanted.migratetype;
+        let of = wanted.own_type();
         let mut smallest_first = wanted.order..=MAX_ORDER;
         smallest_first.find_map(|order| {
-            let pfn = self
-                .list(order, migratetype)
-                .pop_front(Links::of_zone(map))?;
+            let pfn = self.pop(map, order, of)?;
             map.prefetch_ahead(map.page(pfn));
             Some(Taken {
                 pfn,
                 order,
-                rest: migratetype,
+                rest: of,
                 stolen: false,
             })
         })
     }
 
-    /// Length of a list, for the consistency walker.
-    pub(crate) fn listed(&self, order: u32, migratetype: MigrateType) -> u32 {
-        self.lists[order as usize][migratetype as usize].len()
+    /// Length of a list.
+    pub(crate) fn listed(&self, order: u32, of: BlockType) -> u32 {
+        self.lists.len(order, of)
     }
 
     /// The block that a list begins with.
-    fn first(&self, order: u32, migratetype: MigrateType) -> Option<Pfn> {
-        self.lists[order as usize][migratetype as usize].first()
+    #[inline(always)]
+    fn first(&self, order: u32, of: BlockType) -> Option<Pfn> {
+        self.lists.first(order, of)
     }
 
     /// The blocks on a list.
@@ -401,8 +453,10 @@ impl FreeArea {
         &self,
         map: &'a MemMap,
         order: u32,
-        migratetype: MigrateType,
-    ) -> impl Iterator<Item = Pfn> + use<'a> {
-        self.lists[order as usize][migratetype as usize].iter(map)
+        of: BlockType,
+    ) -> impl Iterator<Item = Pfn> + use<'a, '_> {
+        self.lists
+            .grids()
+            .flat_map(move |grid| grid.list(order, of).iter(map))
     }
 }

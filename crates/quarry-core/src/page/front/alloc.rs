@@ -5,7 +5,9 @@ use crate::machine::{Machine, NodeId};
 use crate::page::buddy::{Mixing, Wanted};
 use crate::page::pcp::{Pageset, Pagesets};
 use crate::page::zone::Mark;
-use crate::page::{AllocOptions, MAX_ORDER, PageAllocator, PageKind, Pfn, ZoneId, ZoneType};
+use crate::page::{
+    AllocOptions, MAX_ORDER, MigrateType, PageAllocator, PageKind, Pfn, ZoneId, ZoneType,
+};
 use crate::sync::Ordering;
 
 impl<M: Machine> PageAllocator<M> {
@@ -48,9 +50,16 @@ impl<M: Machine> PageAllocator<M> {
         lists.with(|pcp, cpu| {
             let pfn = pcp.alloc(&lists, shape)?;
             self.map.page(pfn).set_kind(PageKind::Allocated, order);
+            self.note_contents(pfn, options);
             pcp.numa_other += u64::from(zone.is_remote(&self.machine, cpu));
             Some(pfn)
         })
+    }
+
+    #[inline(always)]
+    fn note_contents(&self, pfn: Pfn, options: &AllocOptions) {
+        let movable = options.migratetype == MigrateType::Movable;
+        self.map.contents().note(pfn, movable);
     }
 
     /// Claims a block that `block` hands out as one of a kind that no free by number accepts. Takes
@@ -133,7 +142,15 @@ impl<M: Machine> PageAllocator<M> {
             true => Mark::None,
             false => Mark::Min,
         };
-        above(least, Mixing::Allowed, false)
+        loop {
+            let got = above(least, Mixing::Allowed, false);
+            // Reserves are released before a request fails.
+            let released =
+                |sets: &Pagesets| sets.zone.unreserve(self.map_on(), options.migratetype);
+            if got.is_some() || !self.zonelist(node, options.highest_zone).any(released) {
+                return got;
+            }
+        }
     }
 
     /// True if a request tries the node's zones before it mixes types in the first: one that prefers Normal, on
@@ -158,10 +175,11 @@ impl<M: Machine> PageAllocator<M> {
         (mark, mixing): (Mark, Mixing),
         only_there: bool,
     ) -> Option<Pfn> {
-        let (order, highest) = (options.order, options.highest_zone);
+        let order = options.order;
+        let highest = options.highest_zone;
         let preferred = &self.zonelist(node, highest).next()?.zone;
         let zones = self.zonelist(node, highest);
-        let zones = zones.filter(|sets| sets.zone.is_above(mark, order, highest));
+        let zones = zones.filter(|sets| sets.zone.is_above(mark, options));
         for sets in zones.filter(|sets| !only_there || sets.zone.id.node == node) {
             let zone = &sets.zone;
             let by_lists = self.alloc_pcp(sets, options, mixing);
@@ -170,11 +188,27 @@ impl<M: Machine> PageAllocator<M> {
                 migratetype: zone.rules.group(options.migratetype),
                 kind: PageKind::Allocated,
                 mixing,
+                reserved: false,
             };
+            let reserved = Wanted {
+                reserved: true,
+                ..wanted
+            };
+            let reserves = options.atomic && order > 0 && mark != Mark::Low;
             let direct = || zone.alloc_direct(self.map_on(), wanted);
-            let Some(pfn) = by_lists.unwrap_or_else(direct) else {
+            let kept = || match reserves {
+                true => zone.alloc_direct(self.map_on(), reserved),
+                false => None,
+            };
+            let Some(pfn) = by_lists.unwrap_or_else(direct).or_else(kept) else {
                 continue;
             };
+            if by_lists.flatten().is_none() {
+                self.note_contents(pfn, options);
+            }
+            if reserves {
+                zone.reserve(self.map_on(), pfn);
+            }
             let numa = &zone.shared.numa;
             if by_lists.is_none() && self.machine.current_node() != zone.id.node {
                 numa.other.fetch_add(1, Ordering::Relaxed);

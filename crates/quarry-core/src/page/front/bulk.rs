@@ -197,7 +197,7 @@ impl<M: Machine> PageAllocator<M> {
         let number = first.zone();
         let sets = self.zones.get(number)?.as_ref()?;
         let zone = &sets.zone;
-        zone.shape(0, first.migratetype())?;
+        zone.shape(0, first.block_type().of_requests())?;
         let lists = sets.at(self.map_on());
         let (looked_at, to_zone) = lists.with(|pcp, _| {
             let hold = slots.len().min(self.bulk_free_hold);
@@ -223,7 +223,7 @@ impl<M: Machine> PageAllocator<M> {
                     continue;
                 }
                 *slot = None;
-                let shape = tag.and_then(|tag| zone.shape(0, tag.migratetype()));
+                let shape = tag.and_then(|tag| zone.shape(0, tag.block_type().of_requests()));
                 to_zone |= shape.is_some_and(|shape| pcp.free(&lists, pfn, shape));
             }
             (at, to_zone)

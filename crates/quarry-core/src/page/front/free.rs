@@ -125,7 +125,9 @@ impl<M: Machine> PageAllocator<M> {
         order: u32,
         claim: Claim,
     ) -> Option<Freed> {
-        let shape = sets.zone.shape(order, self.map.blocks().migratetype(pfn))?;
+        let shape = sets
+            .zone
+            .shape(order, self.map.blocks().block_type(pfn).of_requests())?;
         let lists = sets.at(self.map_on());
         lists.with(|pcp, _| {
             if !claim.make(self.map.page(pfn), order) {

@@ -1,4 +1,4 @@
-//! Pageblocks: the migrate type and the zone of every run of [`pageblock_order`] pages.
+//! Pageblocks: the type and the zone of every run of pages that are grouped by type.
 //!
 //! A tag is one byte; the holder of the zone lock may change its type, any thread may read it. The value read
 //! decides on which list a page goes, never whether it may be used.
@@ -9,12 +9,11 @@
 use core::ptr::NonNull;
 
 use crate::machine::{MAX_NODES, Machine, NodeId, Region};
-use crate::page::geometry::pageblock_order;
-use crate::page::types::{MigrateType, Pfn};
+use crate::page::types::{BLOCK_TYPES, BlockType, Pfn};
 use crate::sync::{AtomicU8, Ordering};
 
-/// Bits of the migrate type; the zone's number is above them.
-const TYPE_BITS: u8 = 2;
+/// Bits of the type; the zone's number is above them.
+const TYPE_BITS: u8 = BLOCK_TYPES.ilog2() as u8;
 
 /// The tags of all pageblocks of a machine.
 #[derive(Clone, Copy)]
@@ -24,7 +23,7 @@ pub(crate) struct PageBlocks {
     order: u32,
 }
 
-/// Zone and migrate type of a pageblock.
+/// Zone and type of a pageblock.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Tag(u8);
 
@@ -33,16 +32,16 @@ impl Tag {
     const NONE: Self = Self(u8::MAX);
 
     /// The tag of a pageblock of a zone, given the zone's number.
-    pub(crate) fn new(zone: usize, migratetype: MigrateType) -> Self {
-        Self((zone as u8) << TYPE_BITS | migratetype as u8)
+    pub(crate) fn new(zone: usize, of: BlockType) -> Self {
+        Self((zone as u8) << TYPE_BITS | of.index() as u8)
     }
 
     #[inline(always)]
-    pub(crate) fn migratetype(self) -> MigrateType {
-        MigrateType::from_bits(self.0.into())
+    pub(crate) fn block_type(self) -> BlockType {
+        BlockType::from_bits(self.0.into())
     }
 
-    /// The number of the migrate type.
+    /// The number of the type.
     #[inline(always)]
     pub(crate) fn type_bits(self) -> u8 {
         self.0 & ((1 << TYPE_BITS) - 1)
@@ -56,9 +55,13 @@ impl Tag {
 }
 
 impl PageBlocks {
-    /// Tags for `pages` pages. `None` when the range for structures is full.
-    pub(crate) fn new<M: Machine>(machine: &M, meta: &Region, pages: u32) -> Option<Self> {
-        let order = pageblock_order(machine.topology().page_shift);
+    /// Tags for `pages` pages in pageblocks of an order. `None` when the range for structures is full.
+    pub(crate) fn new<M: Machine>(
+        machine: &M,
+        meta: &Region,
+        pages: u32,
+        order: u32,
+    ) -> Option<Self> {
         let count = pages.div_ceil(1 << order).max(1);
         let bytes = meta.alloc(machine, MAX_NODES + count as usize)?;
         // SAFETY: the block has this many bytes and more.
@@ -128,20 +131,20 @@ impl PageBlocks {
 
     /// Type of a page's pageblock.
     #[inline]
-    pub(crate) fn migratetype(&self, pfn: Pfn) -> MigrateType {
-        self.tag(pfn).migratetype()
+    pub(crate) fn block_type(&self, pfn: Pfn) -> BlockType {
+        self.tag(pfn).block_type()
     }
 
     /// Gives a pageblock to a zone, before its pages are used.
-    pub(crate) fn assign(&self, pfn: Pfn, zone: usize, migratetype: MigrateType) {
+    pub(crate) fn assign(&self, pfn: Pfn, zone: usize, of: BlockType) {
         debug_assert!(zone < 1 << (u8::BITS as u8 - TYPE_BITS));
-        let Tag(tag) = Tag::new(zone, migratetype);
+        let Tag(tag) = Tag::new(zone, of);
         self.word(pfn).store(tag, Ordering::Relaxed);
     }
 
     /// Changes the type of a pageblock; the caller holds the zone lock.
-    pub(crate) fn retag(&self, pfn: Pfn, migratetype: MigrateType) {
+    pub(crate) fn retag(&self, pfn: Pfn, of: BlockType) {
         let zone = self.tag(pfn).zone();
-        self.assign(pfn, zone, migratetype);
+        self.assign(pfn, zone, of);
     }
 }

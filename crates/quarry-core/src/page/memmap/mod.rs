@@ -1,6 +1,7 @@
 //! From addresses to page numbers to descriptors, and back (`virt_to_page` and its kin).
 
 pub(crate) mod blocks;
+pub(crate) mod contents;
 pub(crate) mod list;
 mod on;
 pub(crate) mod page;
@@ -10,6 +11,7 @@ use core::ptr::NonNull;
 use crate::machine::{DESCRIPTOR_BYTES, Machine, RawRange, Region};
 use crate::page::types::Pfn;
 use blocks::{PageBlocks, Tag};
+use contents::Contents;
 pub(crate) use on::MapOn;
 use page::Page;
 
@@ -19,6 +21,7 @@ pub(crate) struct MemMap {
     base: NonNull<u8>,
     descriptors: NonNull<Page>,
     blocks: PageBlocks,
+    contents: Contents,
     bytes: usize,
     pages: u32,
     page_shift: u32,
@@ -30,8 +33,13 @@ unsafe impl Send for MemMap {}
 unsafe impl Sync for MemMap {}
 
 impl MemMap {
-    /// The map of a machine; `None` when the range for structures is too small.
-    pub(crate) fn new<M: Machine>(machine: &M, meta: &Region) -> Option<Self> {
+    /// The map of a machine, with pageblocks of an order; `None` when the range for structures is too small.
+    pub(crate) fn new<M: Machine>(
+        machine: &M,
+        meta: &Region,
+        block_order: u32,
+        tracks_contents: bool,
+    ) -> Option<Self> {
         let ranges = machine.ranges();
         let page_shift = machine.topology().page_shift;
         // Modelled atomics are larger than real ones.
@@ -59,7 +67,11 @@ impl MemMap {
         Some(Self {
             base: ranges.pages.base,
             descriptors: ranges.descriptors.base.cast(),
-            blocks: PageBlocks::new(machine, meta, pages as u32)?,
+            blocks: PageBlocks::new(machine, meta, pages as u32, block_order)?,
+            contents: match tracks_contents {
+                true => Contents::new(machine, meta, pages as u32)?,
+                false => Contents::NONE,
+            },
             bytes: pages << page_shift,
             pages: pages as u32,
             page_shift,
@@ -73,6 +85,7 @@ impl MemMap {
             base: NonNull::dangling(),
             descriptors: NonNull::from(descriptors).cast(),
             blocks: PageBlocks::none(),
+            contents: Contents::NONE,
             bytes: descriptors.len() << 12,
             pages: descriptors.len() as u32,
             page_shift: 12,
@@ -83,6 +96,12 @@ impl MemMap {
     #[inline(always)]
     pub(crate) fn blocks(&self) -> &PageBlocks {
         &self.blocks
+    }
+
+    /// Contents of blocks in use.
+    #[inline(always)]
+    pub(crate) fn contents(&self) -> &Contents {
+        &self.contents
     }
 
     pub(crate) fn pages(&self) -> u32 {

@@ -3,7 +3,7 @@
 #[cfg(not(loom))]
 use crate::machine::DESCRIPTOR_BYTES;
 use crate::machine::RawLock;
-use crate::page::types::{MAX_ORDER, MigrateType, PageError, PageKind, Pfn};
+use crate::page::types::{BlockType, MAX_ORDER, PageError, PageKind, Pfn};
 use crate::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 /// In `state`, above kind, order and the type of a free block's list: a slab is on its node's
@@ -112,9 +112,9 @@ impl Page {
     /// Makes it the first page of a free block and notes the block's list, without a block further on
     /// ([`Page::set_ahead`]).
     #[inline]
-    pub(crate) fn set_free(&self, kind: PageKind, order: u32, list: MigrateType) {
+    pub(crate) fn set_free(&self, kind: PageKind, order: u32, list: BlockType) {
         self.set_ahead(None);
-        let state = Self::sole_state(kind, order) | (list as u64) << 16;
+        let state = Self::sole_state(kind, order) | (list.index() as u64) << 16;
         self.state.store(state, Ordering::Relaxed);
     }
 
@@ -135,8 +135,8 @@ impl Page {
 
     /// Type of the list that a free block is on, as [`Page::set_free`] noted it.
     #[inline(always)]
-    pub(crate) fn listed_as(&self) -> MigrateType {
-        MigrateType::from_bits(self.state() as u32 >> 16)
+    pub(crate) fn listed_as(&self) -> BlockType {
+        BlockType::from_bits(self.state() as u32 >> 16)
     }
 
     /// True if this is the first page of such a block. Any number may be asked for as the order: a caller's

@@ -350,6 +350,7 @@ impl Pcp {
             migratetype,
             kind: PageKind::Pcp,
             mixing: at.mixing,
+            reserved: false,
         };
         let blocks = self.refill_blocks(at, order);
         // `None` in a signal handler that interrupted the lock's holder: the allocation fails, as an atomic
@@ -422,7 +423,7 @@ impl Pcp {
         } = shape;
         let page = self.put_back(at, pfn, order);
         if at.zone.rules.mixed {
-            page.set_free(PageKind::Pcp, order, migratetype);
+            page.set_free(PageKind::Pcp, order, migratetype.into());
         }
         let ends_spree = self.ends_spree(at, order);
         if self.spree < at.zone.limits.spree_max() {

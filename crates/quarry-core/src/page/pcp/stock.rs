@@ -42,6 +42,7 @@ impl Pcp {
                 migratetype,
                 kind: PageKind::Pcp,
                 mixing: Mixing::Allowed,
+                reserved: false,
             };
             for _ in 0..pages.min(room) {
                 let Some(pfn) = area.alloc(at.map, wanted) else {

@@ -6,6 +6,7 @@ mod limits;
 use core::ops::{Deref, DerefMut};
 
 use crate::machine::{CpuId, Guard, LockClass, Machine, SpinLock, Work, work};
+use crate::page::buddy::lists::Lists;
 use crate::page::buddy::vacancy::Vacancy;
 use crate::page::buddy::{FreeArea, Wanted};
 use crate::page::geometry::{ListLimits, PcpParams, Watermarks};
@@ -13,7 +14,9 @@ use crate::page::memmap::blocks::{PageBlocks, Tag};
 use crate::page::memmap::page::Page;
 use crate::page::memmap::{MapOn, MemMap};
 use crate::page::rules::{NO_LIST, Rules, Tuning};
-use crate::page::types::{MigrateType, ORDERS, Pfn, ZONE_TYPES, ZoneId, ZoneType};
+use crate::page::types::{
+    AllocOptions, BLOCK_TYPES, BlockType, MigrateType, ORDERS, Pfn, ZONE_TYPES, ZoneId, ZoneType,
+};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use limits::PcpLimits;
 
@@ -52,7 +55,7 @@ pub(crate) struct Zone {
     pub(crate) end: u32,
     pub(crate) rules: Rules,
     /// [`Rules::list_of`] by the bits of a pageblock's tag, unless blocks of all types share a list.
-    plain_lists: [[u8; 4]; ORDERS],
+    plain_lists: [[u8; BLOCK_TYPES]; ORDERS],
     /// The list of single unmovable pages, which begins in an array; [`NO_LIST`] where blocks of all
     /// types share a list.
     pub(crate) hot_list: u8,
@@ -83,6 +86,8 @@ pub(crate) struct Shared {
     area: SpinLock<FreeArea>,
     /// Free pages in the area, as its last holder left it.
     free_pages: AtomicU64,
+    /// Pages that are left out by the watermark checks of most requests, likewise.
+    kept_for_atomic: AtomicU64,
     /// Blocks whose free found the zone lock re-entered: a stack linked by `next`, which the next
     /// holder of the lock takes whole. Push and take-all cannot suffer from reuse of a page.
     deferred: AtomicU32,
@@ -99,10 +104,10 @@ impl Zone {
         (id, number): (ZoneId, usize),
         pages: core::ops::Range<u32>,
         rules: Rules,
-        vacancy: Vacancy,
+        free: (Vacancy, Lists),
         max_order: u32,
     ) -> Self {
-        let area = FreeArea::new(pages.start, pages.end, &rules, vacancy);
+        let area = FreeArea::new(pages.start, pages.end, &rules, free);
         let plain_lists = plain_lists(&rules);
         Self {
             id,
@@ -111,7 +116,7 @@ impl Zone {
             rules,
             plain_lists,
             hot_list: plain_lists[0][MigrateType::Unmovable as usize],
-            unmovable: Tag::new(number, MigrateType::Unmovable),
+            unmovable: Tag::new(number, MigrateType::Unmovable.into()),
             is_first: false,
             limits: PcpLimits::new(),
             below_high: AtomicU32::new(0),
@@ -122,6 +127,7 @@ impl Zone {
             lowmem_reserve: core::array::from_fn(|_| AtomicU64::new(0)),
             shared: Shared {
                 free_pages: AtomicU64::new(area.free_pages()),
+                kept_for_atomic: AtomicU64::new(0),
                 area: SpinLock::new(LockClass::Zone, area),
                 deferred: AtomicU32::new(0),
                 direct_allocs: core::array::from_fn(|_| AtomicU64::new(0)),
@@ -231,14 +237,40 @@ impl Zone {
 
     /// True if taking a block leaves at least the mark and the pages kept back from requests that could have
     /// had a higher zone.
-    pub(crate) fn is_above(&self, mark: Mark, order: u32, highest: ZoneType) -> bool {
+    pub(crate) fn is_above(&self, mark: Mark, request: &AllocOptions) -> bool {
         let mark = match mark {
             Mark::None => return true,
             Mark::Min => self.mark(0),
             Mark::Low => self.mark(1),
         };
-        let kept = mark + self.lowmem_reserve[highest as usize].load(Ordering::Relaxed);
-        self.free_pages() >= kept + (1 << order)
+        let highest = request.highest_zone as usize;
+        let kept = mark + self.lowmem_reserve[highest].load(Ordering::Relaxed);
+        let reserved = match request.atomic && request.order > 0 {
+            true => 0,
+            false => self.shared.kept_for_atomic.load(Ordering::Relaxed),
+        };
+        self.free_pages() >= kept + reserved + (1 << request.order)
+    }
+
+    /// Reserves the pageblock of a block for requests that cannot wait, if the zone may reserve more.
+    pub(crate) fn reserve<M: Machine>(&self, map: MapOn<'_, M>, pfn: Pfn) {
+        let block_pages = 1 << map.blocks().order();
+        let most = self.rules.most_reserved(self.pages(), block_pages);
+        if most > 0
+            && let Some(mut area) = self.lock(map)
+        {
+            area.reserve(map, pfn, most);
+        }
+    }
+
+    /// Gives a reserved pageblock to requests of a type; returns whether there was one with a free block.
+    pub(crate) fn unreserve<M: Machine>(&self, map: MapOn<'_, M>, to: MigrateType) -> bool {
+        if self.shared.kept_for_atomic.load(Ordering::Relaxed) == 0 {
+            return false;
+        }
+        let to = self.rules.group(to);
+        let area = self.lock(map);
+        area.is_some_and(|mut area| area.unreserve(map, to))
     }
 
     /// True if the zone is of another node than the CPU.
@@ -251,7 +283,8 @@ impl Zone {
     pub(crate) fn has_above_low(&self, pages: u64) -> bool {
         let low = self.mark(1);
         let kept = self.lowmem_reserve[ZoneType::Normal as usize].load(Ordering::Relaxed);
-        self.free_pages() >= low + kept + pages
+        let reserved = self.shared.kept_for_atomic.load(Ordering::Relaxed);
+        self.free_pages() >= low + kept + reserved + pages
     }
 
     /// The list for a block on lists of one type each; `None` also where there are others.
@@ -343,11 +376,13 @@ impl Zone {
     }
 }
 
-fn plain_lists(rules: &Rules) -> [[u8; 4]; ORDERS] {
-    rules.list_of.map(|by_type| {
-        let mut row = [NO_LIST; 4];
+fn plain_lists(rules: &Rules) -> [[u8; BLOCK_TYPES]; ORDERS] {
+    rules.list_of.map(|by_request| {
+        let mut row = [NO_LIST; BLOCK_TYPES];
         if !rules.mixed {
-            row[..by_type.len()].copy_from_slice(&by_type);
+            for (list, of) in row.iter_mut().zip(BlockType::all()) {
+                *list = by_request[of.of_requests() as usize];
+            }
         }
         row
     })
@@ -379,5 +414,10 @@ impl<M: Machine> Drop for AreaGuard<'_, M> {
     #[inline]
     fn drop(&mut self) {
         self.zone.publish(&self.blocks, self.area.free_pages());
+        let kept = self.area.kept_for_atomic();
+        let published = &self.zone.shared.kept_for_atomic;
+        if kept != published.load(Ordering::Relaxed) {
+            published.store(kept, Ordering::Relaxed);
+        }
     }
 }

@@ -1,0 +1,51 @@
+//! Pageblocks reserved for requests of several pages that cannot wait (`MIGRATE_HIGHATOMIC`, from 4.4 on).
+//!
+//! A request of this kind that got its block below the low watermark reserves the pageblock around it. Only such
+//! requests take blocks out of it, once their own lists have none, until all reserves are released because another
+//! request found no memory.
+//!
+//! | from | most that a zone reserves | watermark checks of others leave out |
+//! |---|---|---|
+//! | 4.4 | a hundredth of its pages, and a pageblock | all reserved pages |
+//! | 6.8 | a hundredth, rounded up to pageblocks; nothing if that is less than one | |
+//! | 6.13 | | the free ones among them |
+
+use super::{FreeArea, Machine};
+use crate::era::Era;
+use crate::page::memmap::MapOn;
+use crate::page::types::{BlockType, MAX_ORDER, MigrateType, Pfn};
+
+impl FreeArea {
+    /// Pages that the watermark checks of all but such requests leave out.
+    pub(crate) fn kept_for_atomic(&self) -> u64 {
+        match self.era >= Era::V6_13 {
+            true => self.free_reserved,
+            false => self.reserved_pages,
+        }
+    }
+
+    /// Reserves the pageblock of a block that a request which cannot wait just got, up to `most` pages of the zone.
+    pub(crate) fn reserve<M: Machine>(&mut self, map: MapOn<'_, M>, pfn: Pfn, most: u64) {
+        let of = map.blocks().block_type(pfn);
+        if self.reserved_pages >= most || of == BlockType::HIGH_ATOMIC {
+            return;
+        }
+        self.reserved_pages += 1 << map.blocks().order();
+        self.retag(&map, pfn, BlockType::HIGH_ATOMIC);
+        self.move_block(map, pfn, BlockType::HIGH_ATOMIC);
+    }
+
+    /// Gives a reserved pageblock that has a free block to requests of a type. Returns whether there was one.
+    pub(crate) fn unreserve<M: Machine>(&mut self, map: MapOn<'_, M>, to: MigrateType) -> bool {
+        let mut smallest_first = 0..=MAX_ORDER;
+        let Some(pfn) = smallest_first.find_map(|order| self.first(order, BlockType::HIGH_ATOMIC))
+        else {
+            return false;
+        };
+        let pages = 1 << map.blocks().order();
+        self.reserved_pages = self.reserved_pages.saturating_sub(pages);
+        self.retag(&map, pfn, to.into());
+        self.move_block(map, pfn, to.into());
+        true
+    }
+}
