@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use quarry_core::era::Era;
-use quarry_designs::{DesignEntry, DesignError, DesignSpec, parse_era, units};
+use quarry_designs::{DesignEntry, DesignError, DesignSpec, PagePolicy, parse_era, units};
 use quarry_machines::{Machine, MachineError};
 use quarry_sim::sched::{WakeOrder, WakePlace};
 use serde_json::{Value as Json, json};
@@ -296,6 +296,18 @@ impl Value for DesignName {
 
     fn json(&self) -> Json {
         self.0.clone().into()
+    }
+}
+
+impl Value for PagePolicy {
+    const KIND: Kind = Kind::Exact;
+
+    fn parse(text: &str, _: &Path) -> Result<Self, String> {
+        Self::parse(text).map_err(|error| error.to_string())
+    }
+
+    fn json(&self) -> Json {
+        self.to_string().into()
     }
 }
 

@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 mod design;
+mod policy;
 mod setting;
 mod tuning;
 
@@ -24,6 +25,7 @@ use std::fmt;
 pub mod units;
 
 pub use design::{DESIGNS, DesignEntry, DesignSpec, ForDesign, parse_era};
+pub use policy::PagePolicy;
 pub use setting::{Setting, combinations, resolve};
 pub use tuning::{Refused, Tuning};
 

@@ -3,11 +3,12 @@
 use quarry_core::debug::SlubDebug;
 use quarry_core::design::Design;
 use quarry_core::geometry::{BootParams, CacheFlags, Geometry};
+use quarry_core::page::PageConfig;
 use quarry_core::slub::geometry::cpu_partial_slabs;
 use quarry_core::tunables::{Scope, Tunable};
 use quarry_sim::driver::{CacheView, Driver};
 
-use crate::{DesignError, DesignSpec};
+use crate::{DesignError, DesignSpec, PagePolicy};
 
 /// Values of a design's tunables, checked against their ranges. None by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,6 +21,8 @@ pub struct Tuning {
     pub pages: Vec<(&'static Tunable, u64)>,
     /// Debugging of caches.
     pub debug: Option<SlubDebug>,
+    /// Rules of the page allocator beyond the release's, whose placement is then accounted.
+    pub policy: Option<PagePolicy>,
 }
 
 /// A tunable that a cache does not take.
@@ -32,6 +35,12 @@ pub struct Refused {
 }
 
 impl Tuning {
+    /// The configuration of a page allocator with its policy.
+    #[must_use]
+    pub fn page_config(&self, plain: PageConfig) -> PageConfig {
+        self.policy.map_or(plain, |policy| policy.config(plain))
+    }
+
     /// Sets the sysctls.
     ///
     /// # Errors

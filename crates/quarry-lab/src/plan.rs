@@ -13,7 +13,7 @@ use crate::replay::report::RunReport;
 use crate::replay::timed::report::TimedReport;
 use crate::replay::timed::{self, Timing};
 use crate::run::{Progress, RunSpec};
-use quarry_designs::{DesignSpec, Setting, Tuning, combinations, nearest, resolve};
+use quarry_designs::{DesignSpec, PagePolicy, Setting, Tuning, combinations, nearest, resolve};
 use quarry_state::in_force;
 use quarry_trace::OutFolder;
 
@@ -36,6 +36,8 @@ pub struct Axes {
     pub settings: Vec<Setting>,
     /// Lists of values of a tunable each: a run for every combination of values, beside the run without.
     pub lists: Vec<Vec<Setting>>,
+    /// Policies of the page allocator; without any it has the release's rules, and placement is not accounted.
+    pub policies: Vec<PagePolicy>,
     /// Debugging, as the kernel's `slub_debug` says it.
     pub debug: Option<String>,
     /// Bytes of each machine's memory.
@@ -54,6 +56,7 @@ impl Default for Axes {
             booted_with: Vec::new(),
             settings: Vec::new(),
             lists: Vec::new(),
+            policies: Vec::new(),
             debug: None,
             memory_bytes: 16 << 30,
             cache_line: 64,
@@ -253,8 +256,36 @@ fn variants(axes: &Axes) -> Result<Vec<Vec<(String, Tuning)>>, LabError> {
         if let [(first, _), _, ..] = variants.as_mut_slice() {
             *first = "default".to_string();
         }
+        *variants = with_policies(std::mem::take(variants), &axes.policies);
     }
     Ok(variants)
+}
+
+/// Each variant under each policy.
+fn with_policies(
+    variants: Vec<(String, Tuning)>,
+    policies: &[PagePolicy],
+) -> Vec<(String, Tuning)> {
+    if policies.is_empty() {
+        return variants;
+    }
+    let under = |policy: &PagePolicy| {
+        let (policy, alone) = (*policy, policies.len() == 1);
+        variants.iter().map(move |(name, tuning)| {
+            let of_policy = match alone {
+                true => String::new(),
+                false => format!("policy={policy}"),
+            };
+            let parts = [name.as_str(), &of_policy].map(str::to_string);
+            let name = parts.into_iter().filter(|part| !part.is_empty());
+            let tuning = Tuning {
+                policy: Some(policy),
+                ..tuning.clone()
+            };
+            (name.collect::<Vec<_>>().join(" "), tuning)
+        })
+    };
+    policies.iter().flat_map(under).collect()
 }
 
 #[cfg(test)]

@@ -43,6 +43,19 @@ impl PageCensus {
     }
 }
 
+/// A block that [`PageAllocator::visit_blocks`] tells of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageBlock {
+    /// Its first page.
+    pub first: Pfn,
+    /// Its pages.
+    pub pages: u32,
+    /// Its place.
+    pub kind: PageKind,
+    /// It was allocated for what can be moved, on a machine that tracks contents.
+    pub movable: bool,
+}
+
 /// Contradiction that the walker found.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum PageInconsistency {
@@ -135,6 +148,41 @@ impl<M: Machine> PageAllocator<M> {
         }
         equal("all pages", self.managed(), census.total())?;
         Ok(census)
+    }
+
+    /// Tells every block of every zone, lowest address first: those on lists, in use, and of untouched memory. Other
+    /// threads may allocate and free meanwhile: what is told is of no single moment then.
+    pub fn visit_blocks(&self, mut tell: impl FnMut(PageBlock)) {
+        let _pass = self.gate().enter(self.machine());
+        for zone in self.zones() {
+            let Some(area) = zone.lock(self.map_on()) else {
+                continue;
+            };
+            let mut at = zone.start;
+            while at < zone.end {
+                let page = self.map().page(Pfn(at));
+                let untouched = (area.frontier()..area.end()).contains(&at);
+                let (kind, order, _) = match untouched {
+                    true => (PageKind::Untouched, at.trailing_zeros().min(MAX_ORDER), 0),
+                    false if at >= area.end() => (PageKind::Owned, 0, 0),
+                    false => page.seen(),
+                };
+                let movable =
+                    kind == PageKind::Allocated && self.map().contents().is_movable(Pfn(at));
+                let end = match untouched {
+                    true => area.end(),
+                    false => zone.end,
+                };
+                let pages = (1u32 << order).min(end - at);
+                tell(PageBlock {
+                    first: Pfn(at),
+                    pages,
+                    kind,
+                    movable,
+                });
+                at += pages;
+            }
+        }
     }
 
     /// Adds a zone's pages to the census.

@@ -81,7 +81,7 @@ pub use allocator::PageAllocator;
 pub use boot::BootError;
 pub use buddy::FreeBlockCounts;
 pub use buddy::policy;
-pub use check::{PageCensus, PageInconsistency};
+pub use check::{PageBlock, PageCensus, PageInconsistency};
 pub use config::{CACHE_SHARE_BYTES, MinFree, PageConfig, ZoneLayout};
 pub use front::{OwnedBlock, SharedBlock};
 pub(crate) use memmap::list::{Links, PageList};

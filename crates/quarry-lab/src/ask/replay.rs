@@ -7,7 +7,7 @@ use quarry_ask::{
 };
 use quarry_core::machine::MAX_CPUS;
 use quarry_core::page::CACHE_SHARE_BYTES;
-use quarry_designs::{DesignError, DesignSpec};
+use quarry_designs::{DesignError, DesignSpec, PagePolicy};
 use quarry_trace::{Moment, ParseMomentError};
 use quarry_work::load::MEMORY_BYTES;
 
@@ -128,6 +128,9 @@ question! {
         /// Page sizes: 4k, 16k, 64k, separated by commas; 4k,64k by default, the recorded one with
         /// --initial or --check.
         page_size: Axis<PageBytes>, value("BYTES"), inner();
+        /// Policies of the page allocator, side by side: release for the release's rules, defrag, steer; +block=N for
+        /// pageblocks of 2^N pages, +no_highatomic for no reserves. The report then says where pages lie.
+        policy: Axis<PagePolicy>, value("POLICY"), inner();
         /// CPUs of the virtual machine, 1 to 4096; several separated by commas; the trace's by default.
         cpus: Axis<u32>, value("N"), inner();
         /// Replay N independent copies of the recorded load, each on CPUs of its own: copy k of recorded
@@ -269,6 +272,7 @@ impl Replay {
                 sizes => sizes.iter().map(|size| size.0).collect(),
             },
             cpus: self.cpus.all().to_vec(),
+            policies: self.policy.all().to_vec(),
             booted_with: Vec::new(),
             settings: set.single,
             lists: set.lists,

@@ -104,7 +104,12 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
         let cpu_of: Vec<u16> = (0..input.load_cpus())
             .map(|cpu| (cpu % spec.config.cpus) as u16)
             .collect();
-        let pages = Pages::new(input, spec.config.page_bytes, spec.config.cpus)?;
+        let mut pages = Pages::new(input, spec.config.page_bytes, spec.config.cpus)?;
+        if let Some(pages) = &mut pages
+            && spec.settings.policy.is_some()
+        {
+            pages.account_placement();
+        }
         let window = Window::new(input.part);
         let (from_ns, until_ns) = window.bounds(meta.first_time_ns, meta.last_time_ns);
         let engine = Self {
@@ -351,11 +356,12 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
         let Some(pages) = &mut self.pages else {
             return;
         };
+        let first_ns = self.input.file.meta().first_time_ns;
+        let time_ns = self.now_ns.saturating_sub(first_ns);
+        pages.note_placement(self.driver, self.row, time_ns);
         let moment = Moment {
             event: self.row,
-            time_ns: self
-                .now_ns
-                .saturating_sub(self.input.file.meta().first_time_ns),
+            time_ns,
             slab_pages: self.driver.slab_pages(),
             block_pages: pages.pages(),
             initial_pages: pages.initial_pages(),

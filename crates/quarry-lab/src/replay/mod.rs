@@ -92,6 +92,7 @@ pub mod notes;
 mod objects;
 pub mod pages;
 pub mod part;
+pub mod placement;
 pub mod report;
 pub mod same;
 #[cfg(test)]
@@ -106,7 +107,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use quarry_core::design::{Design, Usage};
-use quarry_core::page::{PageConfig, PageStats};
+use quarry_core::page::{MinFree, PageConfig, PageStats, ZoneLayout};
 use quarry_core::stats::{Stat, Stats};
 use quarry_sim::driver::{self, Driver};
 use quarry_trace::ReplayEvent;
@@ -151,8 +152,15 @@ fn run_on<D: Design>(
     };
     let config = match &reported {
         Some(reported) => reported.config(plain),
+        // Types are mixed between a kernel's zones and watermarks.
+        None if spec.settings.policy.is_some() => PageConfig {
+            zones: ZoneLayout::Kernel,
+            min_free: MinFree::Computed,
+            ..plain
+        },
         None => plain,
     };
+    let config = spec.settings.page_config(config);
     let driven = driver::drive_pages::<D, _>(
         spec.config,
         &config,

@@ -7,7 +7,7 @@ pub(super) mod parts;
 mod report;
 
 use quarry_core::design::Design;
-use quarry_core::page::{MAX_ORDER, MigrateType, PageError};
+use quarry_core::page::{AllocOptions, MAX_ORDER, MigrateType, PageError};
 use quarry_sim::driver::{Driver, PageRef};
 use quarry_trace::{Flags, ReplayEvent};
 use schemars::JsonSchema;
@@ -16,6 +16,7 @@ use serde::Serialize;
 use super::fragmentation::Fragmentation;
 use super::input::Input;
 use super::lists::Start;
+use super::placement::Placement;
 use crate::error::LabError;
 use parts::{Fit, PartOf, Parts, SplitInto};
 
@@ -111,6 +112,14 @@ pub(super) enum Slot<'h> {
 }
 
 const _: () = assert!(size_of::<Slot<'_>>() <= 16);
+
+/// A page event's request.
+#[derive(Clone, Copy)]
+struct Wanted {
+    migratetype: MigrateType,
+    zero: bool,
+    atomic: bool,
+}
 
 /// The memory of a block of the trace.
 pub(super) enum Held<'h> {
@@ -278,6 +287,23 @@ impl<'h> Pages<'h> {
         self.report.periodic_zone_locks += zone_locks;
     }
 
+    /// Accounts where pages lie from now on.
+    pub(super) fn account_placement(&mut self) {
+        self.report.placement = Some(Placement::default());
+    }
+
+    /// Notes where pages lie, if that is accounted.
+    pub(super) fn note_placement<D: Design>(
+        &mut self,
+        driver: &Driver<'h, D>,
+        event: u64,
+        time_ns: u64,
+    ) {
+        if let Some(placement) = &mut self.report.placement {
+            placement.take(driver, event, time_ns);
+        }
+    }
+
     pub(super) fn fragmentation(&mut self) -> &mut Fragmentation {
         &mut self.report.fragmentation
     }
@@ -338,8 +364,12 @@ impl<'h> Pages<'h> {
             *slot = Slot::Unserved;
             return Ok(());
         }
-        let zero = event.flags.has(Flags::ZERO);
-        let Some(memory) = self.place(driver, fit, migratetype, zero, cpu)? else {
+        let wanted = Wanted {
+            migratetype,
+            zero: event.flags.has(Flags::ZERO),
+            atomic: event.flags.has(Flags::ATOMIC),
+        };
+        let Some(memory) = self.place(driver, fit, wanted, cpu)? else {
             self.report.no_memory += 1;
             self.table[event.object as usize] = Slot::Unserved;
             return Ok(());
@@ -361,24 +391,23 @@ impl<'h> Pages<'h> {
         &mut self,
         driver: &Driver<'h, D>,
         fit: Fit,
-        migratetype: MigrateType,
-        zero: bool,
+        wanted: Wanted,
         cpu: u16,
     ) -> Result<Option<Held<'h>>, BadPage> {
         match fit {
-            Fit::Block(order) => Ok(self.take(driver, order, migratetype, zero).map(Held::Block)),
+            Fit::Block(order) => Ok(self.take(driver, order, wanted).map(Held::Block)),
             Fit::Parts(parts) => {
                 if let Some(of) = self.parts.take(cpu, parts) {
                     self.report.packed_allocs += 1;
                     return Ok(Some(Held::Part(of)));
                 }
-                let page = self.take(driver, 0, migratetype, zero);
+                let page = self.take(driver, 0, wanted);
                 Ok(page.map(|page| Held::Part(self.parts.open(cpu, page, parts))))
             }
             Fit::Pages(count) => {
                 let mut pages = Vec::with_capacity(count as usize);
                 while pages.len() < count as usize {
-                    let Some(page) = self.take(driver, 0, migratetype, zero) else {
+                    let Some(page) = self.take(driver, 0, wanted) else {
                         for page in pages {
                             self.give_back(driver, page)?;
                         }
@@ -396,21 +425,25 @@ impl<'h> Pages<'h> {
         &mut self,
         driver: &Driver<'h, D>,
         order: u32,
-        migratetype: MigrateType,
-        zero: bool,
+        wanted: Wanted,
     ) -> Option<PageRef<'h>> {
         let locks_before = driver.zone_locks();
-        let block = driver.alloc_pages(order, migratetype);
+        let block = driver.alloc_pages_with(&AllocOptions {
+            order,
+            migratetype: wanted.migratetype,
+            atomic: wanted.atomic,
+            ..AllocOptions::default()
+        });
         let locks = driver.zone_locks() - locks_before;
         let report = &mut self.report;
         report.zone_locks += locks;
         let block = block?;
-        if zero {
+        if wanted.zero {
             driver.zero_pages(&block);
         }
         report.allocs += 1;
         report.allocs_by_order[order as usize] += 1;
-        report.allocs_by_migratetype[migratetype as usize] += 1;
+        report.allocs_by_migratetype[wanted.migratetype as usize] += 1;
         report.alloc_pcp += u64::from(locks == 0);
         report.refills += u64::from(locks > 0 && driver.pcp_holds(order));
         self.pages += 1 << order;

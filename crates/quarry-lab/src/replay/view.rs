@@ -122,6 +122,24 @@ fn pages() -> Vec<Column> {
         .more()
         .rare(),
     ];
+    let placement = |name: &'static str, member: &str| {
+        column(name, "", Count)
+            .of(format!("pages.placement.{member}"))
+            .rare()
+    };
+    columns.extend([
+        placement("tainted blocks of 2 MiB", "blocks.=2097152.tainted")
+            .about("Blocks at the end with a page that stays where it is."),
+        placement("tainted blocks of 1 GiB", "blocks.=1073741824.tainted"),
+        placement("fallbacks", "fallbacks")
+            .about("Allocations for which the zone had no block of their type."),
+        placement("  pageblocks claimed", "claims"),
+        placement("  before reclaim", "before_reclaim"),
+        placement("free lists looked at, 99 of 100", "lists_99"),
+        placement("  median", "lists_median").more(),
+        placement("  most", "lists_most").more(),
+        placement("pages on CPUs' lists, most", "cpu_list_pages"),
+    ]);
     for zone in ["Normal", "DMA32", "DMA"] {
         let of = |name: String, member: &str| {
             column(name, "", Count)

@@ -35,14 +35,21 @@ impl<'h, D: Design> Driver<'h, D> {
     #[inline]
     #[must_use]
     pub fn alloc_pages(&self, order: u32, migratetype: MigrateType) -> Option<PageRef<'h>> {
-        let pfn = self.heap.pages().alloc_with(&AllocOptions {
+        self.alloc_pages_with(&AllocOptions {
             order,
             migratetype,
             ..AllocOptions::default()
-        })?;
+        })
+    }
+
+    /// [`Driver::alloc_pages`] with all that can be asked for.
+    #[inline]
+    #[must_use]
+    pub fn alloc_pages_with(&self, options: &AllocOptions) -> Option<PageRef<'h>> {
+        let pfn = self.heap.pages().alloc_with(options)?;
         Some(PageRef {
             pfn,
-            order: u8::try_from(order).ok()?,
+            order: u8::try_from(options.order).ok()?,
             brand: PhantomData,
         })
     }

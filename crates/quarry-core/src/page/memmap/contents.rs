@@ -36,7 +36,7 @@ impl Contents {
     fn word(&self, pfn: Pfn) -> Option<(&AtomicU64, u64)> {
         let (at, bit) = (pfn.0 / u64::BITS, pfn.0 % u64::BITS);
         // SAFETY: page numbers are below the number of pages (`MemMap::page`), and `new` reserved
-        // a bit.
+        // a bit for each of them.
         let word = unsafe { self.words?.add(at as usize) };
         // SAFETY: the word is in a zero-filled range that lives as long as the machine (M2, M3) and is only
         // accessed through this atomic.

@@ -5,6 +5,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::super::fragmentation::Fragmentation;
+use super::super::placement::Placement;
 
 /// Fate and cost of the page events that a replay was to drive.
 ///
@@ -70,6 +71,9 @@ pub struct PageReport {
     pub peak_bytes: u64,
     /// Bytes of page events' blocks at the end.
     pub final_bytes: u64,
+    /// Places of pages, if a policy was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub placement: Option<Placement>,
     /// Free memory over time.
     pub fragmentation: Fragmentation,
 }

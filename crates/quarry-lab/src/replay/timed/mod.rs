@@ -177,6 +177,7 @@ fn run_on<D: Design>(
         cache_share_bytes: input.cache_share_bytes,
         ..PageConfig::new(spec.design.era)
     };
+    let config = spec.settings.page_config(config);
     let driven = driver::drive_pages::<D, _>(
         spec.config,
         &config,

@@ -1,0 +1,130 @@
+//! Places of pages: which blocks of memory hold what stays where it is, and what choosing them took.
+//!
+//! The replayed machine's pages are folded into the same map of memory that a real one's flags give
+//! ([`BlockMap`]), so that blocks mean the same in a snapshot and in a replay. Pages on CPUs' lists are without a flag
+//! there, and here.
+
+use quarry_core::design::Design;
+use quarry_core::machine::Cpus as _;
+use quarry_core::page::PageKind;
+use quarry_sim::driver::Driver;
+use quarry_snapshot::blocks::{BLOCK_BYTES, Block, BlockMap, Pages, Spread};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// Sizes of blocks that are told: a huge page of each kind on x86-64.
+const SIZES: [u64; 2] = [BLOCK_BYTES, 1 << 30];
+
+/// Places of pages in a replay.
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize)]
+pub struct Placement {
+    /// Allocations for which the zone had no block of their type.
+    pub fallbacks: u64,
+    /// Pageblocks that changed their type for them.
+    pub claims: u64,
+    /// Allocations that mixed types although the policy asks to reclaim memory first.
+    pub before_reclaim: u64,
+    /// Free lists that half of the allocations from zones looked at, at most.
+    pub lists_median: u32,
+    /// The same for 99 of 100.
+    pub lists_99: u32,
+    /// The most of one allocation.
+    pub lists_most: u32,
+    /// Most pages on CPUs' lists in any sample.
+    pub cpu_list_pages: u64,
+    /// Blocks at the end, by size.
+    pub blocks: Vec<Spread>,
+    /// At the same moments as free memory over time.
+    pub samples: Vec<PlacementSample>,
+    /// Counters at the first sample: making the initial state counts nothing.
+    #[serde(skip)]
+    before: [u64; 3],
+}
+
+/// Blocks of memory at one moment.
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize)]
+pub struct PlacementSample {
+    /// Events of the trace so far.
+    pub event: u64,
+    /// Nanoseconds after the trace's first event.
+    pub time_ns: u64,
+    /// Allocations so far for which the zone had no block of their type.
+    pub fallbacks: u64,
+    /// Blocks by size.
+    pub blocks: Vec<Spread>,
+}
+
+impl Placement {
+    /// Takes a sample.
+    pub(super) fn take<D: Design>(&mut self, driver: &Driver<'_, D>, event: u64, time_ns: u64) {
+        if self.samples.last().is_some_and(|last| last.event == event) {
+            return;
+        }
+        let stats = driver.page_stats();
+        let map = map_of(driver);
+        let now = [stats.extfrag, stats.retagged, stats.forced];
+        if self.samples.is_empty() {
+            self.before = now;
+        }
+        let [fallbacks, claims, before_reclaim] =
+            std::array::from_fn(|at| now[at] - self.before[at]);
+        (self.fallbacks, self.claims, self.before_reclaim) = (fallbacks, claims, before_reclaim);
+        let looks = &driver.machine().counters().looks;
+        self.lists_median = looks.quantile(500);
+        self.lists_99 = looks.quantile(990);
+        self.lists_most = looks.most;
+        let on_lists = map.on_cpu_lists.unwrap_or(0);
+        self.cpu_list_pages = self.cpu_list_pages.max(on_lists);
+        self.blocks = SIZES.map(|size| map.spread(size)).to_vec();
+        self.samples.push(PlacementSample {
+            event,
+            time_ns,
+            fallbacks,
+            blocks: self.blocks.clone(),
+        });
+    }
+}
+
+/// The machine's pages by blocks.
+fn map_of<D: Design>(driver: &Driver<'_, D>) -> BlockMap {
+    let page_bytes = driver.machine().topology().page_size() as u64;
+    let each = (BLOCK_BYTES / page_bytes).max(1);
+    let mut map = BlockMap {
+        page_bytes,
+        on_cpu_lists: Some(0),
+        ..BlockMap::default()
+    };
+    driver.pages().visit_blocks(|block| {
+        let (mut at, end) = (
+            u64::from(block.first.0),
+            u64::from(block.first.0 + block.pages),
+        );
+        while at < end {
+            let index = (at / each) as u32;
+            let pages = (end - at).min(each - at % each);
+            at += pages;
+            if map.blocks.last().is_none_or(|last| last.index != index) {
+                map.blocks.push(Block {
+                    index,
+                    pages: Pages::default(),
+                });
+            }
+            let Some(Block { pages: of, .. }) = map.blocks.last_mut() else {
+                continue;
+            };
+            let count = match block.kind {
+                PageKind::Untouched | PageKind::Buddy => &mut of.free,
+                PageKind::Allocated if block.movable => &mut of.movable,
+                PageKind::Allocated | PageKind::LargeKmalloc | PageKind::Pool => &mut of.kernel,
+                PageKind::Slab => &mut of.slab,
+                PageKind::Pcp => {
+                    map.on_cpu_lists = map.on_cpu_lists.map(|sum| sum + pages);
+                    &mut of.untold
+                }
+                PageKind::Owned | PageKind::Tail => &mut of.untold,
+            };
+            *count += pages as u16;
+        }
+    });
+    map
+}
