@@ -7,6 +7,7 @@ use super::config::{MAX_ZONES, PageConfig, ZoneLayout};
 use super::geometry::PageGeometryError;
 use super::memmap::MemMap;
 use super::pcp::Pagesets;
+use super::policy::CpuLists;
 use super::rules::Rules;
 use super::trim::Trimmer;
 use super::types::{Pfn, ZoneId};
@@ -90,11 +91,13 @@ impl<M: Machine> PageAllocator<M> {
         // SAFETY: M2 and the ownership of the machine, as for `meta`; offsets in CPU 0's area hold for all
         // areas.
         let percpu = unsafe { Region::new(area) };
-        let map = {
-            let block_order = config.block_order_of(machine.topology().page_shift);
-            MemMap::new(&machine, &meta, block_order, config.tracks_contents)
+        let block_order = config.block_order_of(machine.topology().page_shift);
+        let mut map = MemMap::new(&machine, &meta, block_order, config.tracks_contents)
+            .ok_or(BootError::NoRoom)?;
+        let lists = config.policy.map(|policy| policy.rules().cpu_lists());
+        if lists == Some(CpuLists::Owned) {
+            map = map.with_owners(&machine, &meta).ok_or(BootError::NoRoom)?;
         }
-        .ok_or(BootError::NoRoom)?;
         if map.pages() == 0 {
             return Err(BootError::NoPages);
         }

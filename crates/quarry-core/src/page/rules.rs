@@ -35,7 +35,7 @@
 
 use super::config::{BATCH_SCALE_LIMIT, PageConfig};
 use super::geometry::{HighRule, PageEra, page_era};
-use super::policy::Policy;
+use super::policy::{CpuLists, Policy};
 use super::types::{BlockType, MIGRATE_TYPES, MigrateType, ORDERS};
 use crate::era::Era;
 use crate::machine::Work;
@@ -76,6 +76,10 @@ pub(crate) struct Rules {
     pub(crate) cold_list: bool,
     /// Blocks of all types are on one list, which is searched for the type.
     pub(crate) mixed: bool,
+    /// What lists of CPUs do beyond the release's.
+    pub(crate) cpu_lists: CpuLists,
+    /// Each list has blocks of one order and type, and keeps them as they are.
+    pub(crate) plain: bool,
     pub(crate) lists: u8,
     /// The order of the blocks of a list.
     pub(crate) order_of: [u8; PCP_LISTS],
@@ -115,6 +119,9 @@ impl Rules {
                 order_of[usize::from(list)] = order;
             }
         }
+        let mixed = lists.migrate_types == 1;
+        let of_policy = config.policy.map(|policy| policy.rules().cpu_lists());
+        let cpu_lists = of_policy.filter(|_| !mixed).unwrap_or_default();
         let cache_pages = config.cache_share_bytes >> page_shift;
         Self {
             era,
@@ -125,7 +132,9 @@ impl Rules {
             hold_pages: config.hold_pages.max(1),
             cache_share_pages: u32::try_from(cache_pages).unwrap_or(u32::MAX),
             cold_list: lists.cold_list,
-            mixed: lists.migrate_types == 1,
+            mixed,
+            cpu_lists,
+            plain: !mixed && cpu_lists == CpuLists::Release,
             lists: next,
             order_of,
             list_of,

@@ -92,6 +92,46 @@ fn kernel_memory_is_steered_into_few_gigabytes() {
     );
 }
 
+/// Pages of a block that one CPU took whole come back to it, also from other CPUs.
+#[test]
+fn pages_come_back_to_the_owner_of_their_block() {
+    let pages = configured_pages(Setup::of_pages(GIB / 4).on(2, 1), &with(Some("owned")));
+    let count = |cpu| {
+        let set = pages.pageset_report(0, CpuId(cpu)).expect("lists");
+        set.count
+    };
+    let machine = pages.machine();
+    machine.run_on(CpuId(0));
+    let first = try_typed(&pages, MigrateType::Movable, 0).expect("memory");
+    assert_eq!((count(0), count(1)), (511, 0));
+    for _ in 0..400 {
+        assert!(try_typed(&pages, MigrateType::Movable, 0).is_some());
+    }
+    machine.run_on(CpuId(1));
+    let other = try_typed(&pages, MigrateType::Movable, 0).expect("memory");
+    assert_ne!(first.0 / 512, other.0 / 512);
+    pages.free_number(first, 0).expect("allocated");
+    assert_eq!((count(0), count(1)), (112, 511));
+    pages.check_consistency().expect("consistent");
+}
+
+/// Neighbours that a CPU frees serve a larger request without the zone.
+#[test]
+fn neighbours_merge_on_the_lists() {
+    for (policy, locks) in each([(None, 1), (Some("merging"), 0)]) {
+        let pages = configured_pages(Setup::of_pages(GIB / 4), &with(policy));
+        let singles: Vec<Pfn> = (0..64)
+            .map(|_| try_typed(&pages, MigrateType::Movable, 0).expect("memory"))
+            .collect();
+        give_pages(&pages, singles, 0);
+        let before = pages.machine().lock_count(LockClass::Zone);
+        assert!(try_typed(&pages, MigrateType::Movable, 3).is_some());
+        let taken = pages.machine().lock_count(LockClass::Zone) - before;
+        assert_eq!(taken, locks, "{policy:?}");
+        pages.check_consistency().expect("consistent");
+    }
+}
+
 /// With `defrag_mode` a page that has no pageblock to itself is counted, and comes from where the rules say.
 #[test]
 fn mixing_before_reclaim_is_counted() {

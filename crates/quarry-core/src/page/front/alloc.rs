@@ -48,7 +48,7 @@ impl<M: Machine> PageAllocator<M> {
             ..sets.at(self.map_on())
         };
         lists.with(|pcp, cpu| {
-            let pfn = pcp.alloc(&lists, shape)?;
+            let pfn = pcp.alloc(&lists, cpu, shape)?;
             self.map.page(pfn).set_kind(PageKind::Allocated, order);
             self.note_contents(pfn, options);
             pcp.numa_other += u64::from(zone.is_remote(&self.machine, cpu));

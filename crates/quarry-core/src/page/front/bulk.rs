@@ -116,7 +116,7 @@ impl<M: Machine> PageAllocator<M> {
         };
         let lists = sets.at(self.map_on());
         let got = lists.with(|pcp, cpu| {
-            let got = pcp.alloc_many(&lists, shape, slots);
+            let got = pcp.alloc_many(&lists, cpu, shape, slots);
             pcp.numa_other += u64::from(zone.is_remote(&self.machine, cpu)) * got;
             got
         });

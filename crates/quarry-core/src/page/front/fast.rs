@@ -101,10 +101,10 @@ impl<M: Machine> PageAllocator<M> {
             node: Some(node),
             ..AllocOptions::default()
         };
-        // Lists with blocks of all types are still to be tried.
+        // Lists with blocks of all types, or that split blocks, are still to be tried.
         if self
             .first_pagesets(node)
-            .is_some_and(|sets| sets.zone.rules.mixed)
+            .is_some_and(|sets| !sets.zone.rules.plain)
             && let Some(pfn) = self.alloc_first(&options, node)
         {
             return Some(pfn);

@@ -129,6 +129,18 @@ impl<M: Machine> PageAllocator<M> {
             .zone
             .shape(order, self.map.blocks().block_type(pfn).of_requests())?;
         let lists = sets.at(self.map_on());
+        if let Some(owner) = self.map.blocks().owner(pfn) {
+            let freed = lists.with_remote(owner, |pcp| {
+                lists.account_protection(pcp);
+                if !claim.make(self.map.page(pfn), order) {
+                    return Freed::Refused;
+                }
+                Freed::by_lists(pcp.free(&lists, pfn, shape))
+            });
+            if freed.is_some() {
+                return freed;
+            }
+        }
         lists.with(|pcp, _| {
             if !claim.make(self.map.page(pfn), order) {
                 return Freed::Refused;

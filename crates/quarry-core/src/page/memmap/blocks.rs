@@ -8,9 +8,9 @@
 
 use core::ptr::NonNull;
 
-use crate::machine::{MAX_NODES, Machine, NodeId, Region};
+use crate::machine::{CpuId, MAX_NODES, Machine, NodeId, Region};
 use crate::page::types::{BLOCK_TYPES, BlockType, Pfn};
-use crate::sync::{AtomicU8, Ordering};
+use crate::sync::{AtomicU8, AtomicU32, Ordering};
 
 /// Bits of the type; the zone's number is above them.
 const TYPE_BITS: u8 = BLOCK_TYPES.ilog2() as u8;
@@ -19,6 +19,8 @@ const TYPE_BITS: u8 = BLOCK_TYPES.ilog2() as u8;
 #[derive(Clone, Copy)]
 pub(crate) struct PageBlocks {
     tags: NonNull<AtomicU8>,
+    /// CPU that owns each pageblock, and one; 0 for none.
+    owners: Option<NonNull<AtomicU32>>,
     count: u32,
     order: u32,
 }
@@ -66,7 +68,13 @@ impl PageBlocks {
         let bytes = meta.alloc(machine, MAX_NODES + count as usize)?;
         // SAFETY: the block has this many bytes and more.
         let tags = unsafe { bytes.add(MAX_NODES) }.cast();
-        let blocks = Self { tags, count, order };
+        let owners = None;
+        let blocks = Self {
+            tags,
+            owners,
+            count,
+            order,
+        };
         for node in (0..MAX_NODES as u32).map(NodeId) {
             blocks.set_near(node, None);
         }
@@ -78,6 +86,7 @@ impl PageBlocks {
     pub(crate) fn none() -> Self {
         Self {
             tags: NonNull::dangling(),
+            owners: None,
             count: 0,
             order: 0,
         }
@@ -99,6 +108,39 @@ impl PageBlocks {
         // SAFETY: the byte is in a zero-filled range that lives as long as the machine (M2, M3) and is only
         // accessed through this atomic.
         unsafe { word.as_ref() }
+    }
+
+    /// The same blocks with room to note who owns each. `None` when the range for structures is full.
+    pub(crate) fn with_owners<M: Machine>(self, machine: &M, meta: &Region) -> Option<Self> {
+        let bytes = meta.alloc(machine, self.count as usize * size_of::<u32>())?;
+        Some(Self {
+            owners: Some(bytes.cast()),
+            ..self
+        })
+    }
+
+    fn owner_word(&self, pfn: Pfn) -> Option<&AtomicU32> {
+        let block = pfn.0 >> self.order;
+        debug_assert!(block < self.count);
+        // SAFETY: page numbers are below the number of pages, for all of whose pageblocks `with_owners` reserved a word.
+        let word = unsafe { self.owners?.add(block as usize) };
+        // SAFETY: the word is in a zero-filled range that lives as long as the machine (M2, M3) and is only
+        // accessed through this atomic.
+        Some(unsafe { word.as_ref() })
+    }
+
+    /// The CPU that took the pageblock of a page for itself.
+    #[inline]
+    pub(crate) fn owner(&self, pfn: Pfn) -> Option<CpuId> {
+        let owner = self.owner_word(pfn)?.load(Ordering::Relaxed);
+        owner.checked_sub(1).map(CpuId)
+    }
+
+    /// Notes the CPU that took a pageblock for itself, where owners are noted.
+    pub(crate) fn set_owner(&self, pfn: Pfn, cpu: CpuId) {
+        if let Some(word) = self.owner_word(pfn) {
+            word.store(cpu.0 + 1, Ordering::Relaxed);
+        }
     }
 
     #[inline(always)]

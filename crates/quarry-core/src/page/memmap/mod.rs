@@ -92,6 +92,14 @@ impl MemMap {
         }
     }
 
+    /// The same map with room to note which CPU owns a pageblock; `None` when the range for structures is full.
+    pub(crate) fn with_owners<M: Machine>(self, machine: &M, meta: &Region) -> Option<Self> {
+        Some(Self {
+            blocks: self.blocks.with_owners(machine, meta)?,
+            ..self
+        })
+    }
+
     /// Tags of the pageblocks.
     #[inline(always)]
     pub(crate) fn blocks(&self) -> &PageBlocks {

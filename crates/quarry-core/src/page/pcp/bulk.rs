@@ -4,7 +4,7 @@
 
 use super::array::{Entry, newest_to_slots};
 use super::{Pageset, Pcp};
-use crate::machine::Machine;
+use crate::machine::{CpuId, Machine};
 use crate::page::memmap::MapOn;
 use crate::page::types::{PageKind, Pfn};
 use crate::page::zone::Shape;
@@ -16,6 +16,7 @@ impl Pcp {
     pub(crate) fn alloc_many<M: Machine>(
         &mut self,
         at: &Pageset<'_, M>,
+        cpu: CpuId,
         shape: Shape,
         slots: &mut [Option<Pfn>],
     ) -> u64 {
@@ -41,7 +42,7 @@ impl Pcp {
             let Some((slot, left)) = rest.split_first_mut() else {
                 break;
             };
-            let Some(pfn) = self.alloc(at, shape) else {
+            let Some(pfn) = self.alloc(at, cpu, shape) else {
                 break;
             };
             at.map.page(pfn).set_kind(PageKind::Allocated, 0);

@@ -16,6 +16,7 @@
 pub(super) mod array;
 mod bulk;
 mod drain;
+mod policy;
 mod sets;
 mod stack;
 mod stock;
@@ -27,8 +28,9 @@ pub use stock::PcpStock;
 
 use core::mem::offset_of;
 
-use crate::machine::{Line, Machine, PerCpuState};
+use crate::machine::{CpuId, Line, Machine, PerCpuState};
 use crate::page::buddy::Wanted;
+use crate::page::buddy::policy::CpuLists;
 use crate::page::memmap::MemMap;
 use crate::page::memmap::page::Page;
 use crate::page::rules::{NO_LIST, PCP_LISTS, Rules, Tuning};
@@ -235,9 +237,17 @@ impl Pcp {
 
     /// Takes a block, refilling from the zone if there is none.
     #[inline]
-    pub(crate) fn alloc<M: Machine>(&mut self, at: &Pageset<'_, M>, shape: Shape) -> Option<Pfn> {
-        if at.zone.rules.mixed {
-            return self.alloc_mixed(at, shape);
+    pub(crate) fn alloc<M: Machine>(
+        &mut self,
+        at: &Pageset<'_, M>,
+        cpu: CpuId,
+        shape: Shape,
+    ) -> Option<Pfn> {
+        if !at.zone.rules.plain {
+            return match at.zone.rules.mixed {
+                true => self.alloc_mixed(at, shape),
+                false => self.alloc_split(at, cpu, shape),
+            };
         }
         match self.pop(at, shape.list, shape.order) {
             Some(pfn) => Some(pfn),
@@ -392,6 +402,9 @@ impl Pcp {
     /// too long, and older blocks went to the zone.
     #[inline]
     pub(crate) fn free<M: Machine>(&mut self, at: &Pageset<'_, M>, pfn: Pfn, shape: Shape) -> bool {
+        if at.zone.rules.cpu_lists != CpuLists::Release {
+            return self.free_merged(at, pfn, shape);
+        }
         self.push_front(at, shape.list, pfn);
         self.lists[usize::from(shape.list)].frees += 1;
         self.freed(at, pfn, shape)

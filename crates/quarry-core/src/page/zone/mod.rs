@@ -209,6 +209,11 @@ impl Zone {
         self.boost.store(pages.min(self.pages()), Ordering::Relaxed);
     }
 
+    /// Largest order held by the lists, huge pages aside.
+    pub(crate) fn max_order(&self) -> u32 {
+        self.max_order
+    }
+
     pub(crate) fn pages(&self) -> u64 {
         u64::from(self.end - self.start)
     }
@@ -379,7 +384,7 @@ impl Zone {
 fn plain_lists(rules: &Rules) -> [[u8; BLOCK_TYPES]; ORDERS] {
     rules.list_of.map(|by_request| {
         let mut row = [NO_LIST; BLOCK_TYPES];
-        if !rules.mixed {
+        if rules.plain {
             for (list, of) in row.iter_mut().zip(BlockType::all()) {
                 *list = by_request[of.of_requests() as usize];
             }

@@ -6,6 +6,7 @@
 //!
 //! A new policy is a file here, a line in [`POLICIES`], and a test.
 
+mod cpus;
 mod defrag;
 mod steer;
 mod view;
@@ -30,8 +31,25 @@ pub trait PagePolicy: Sync {
         None
     }
 
+    /// Use of CPUs' lists.
+    fn cpu_lists(&self) -> CpuLists {
+        CpuLists::Release
+    }
+
     /// The block for a request.
     fn choose(&self, zone: &ZoneView<'_>, request: &Request) -> Choice;
+}
+
+/// Use of the lists of free blocks that each CPU has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CpuLists {
+    /// As the release has them.
+    #[default]
+    Release,
+    /// Blocks are split on the lists, and merge there.
+    Merging,
+    /// The same; and a CPU takes whole pageblocks, whose pages all come back to its lists.
+    Owned,
 }
 
 /// A request for a block, as a policy sees it.
@@ -68,7 +86,12 @@ pub enum Choice {
 pub struct Policy(&'static dyn PagePolicy);
 
 /// All policies that can be chosen by name.
-pub static POLICIES: [Policy; 2] = [Policy(&defrag::Defrag), Policy(&steer::Steer)];
+pub static POLICIES: [Policy; 4] = [
+    Policy(&defrag::Defrag),
+    Policy(&steer::Steer),
+    Policy(&cpus::Owned),
+    Policy(&cpus::Merging),
+];
 
 impl Policy {
     /// The policy of this name.
