@@ -169,7 +169,17 @@ fn make_zones<M: Machine>(
         let lists = Lists::new(machine, meta, &pages, config.region_bytes())?;
         machine.bind(map.range(&pages), node);
         let id = ZoneId { node, zone };
-        let zone = Zone::new((id, at), pages, rules, (vacancy, lists), max_order);
+        let absent = match node {
+            NodeId(0) => config.absent[zone as usize],
+            _ => 0,
+        };
+        let zone = Zone::new(
+            (id, at),
+            (pages, absent),
+            rules,
+            (vacancy, lists),
+            max_order,
+        );
         *zones.get_mut(at)? = Some(Pagesets { zone, slots });
     }
     Some(zones)

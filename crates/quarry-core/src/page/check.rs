@@ -151,7 +151,7 @@ impl<M: Machine> PageAllocator<M> {
     }
 
     /// Tells every block of every zone, lowest address first: those on lists, in use, and of untouched memory. Other
-    /// threads may allocate and free meanwhile: what is told is of no single moment then.
+    /// threads may allocate and free meanwhile: the blocks are of no single moment then.
     pub fn visit_blocks(&self, mut tell: impl FnMut(PageBlock)) {
         let _pass = self.gate().enter(self.machine());
         for zone in self.zones() {
@@ -217,7 +217,8 @@ impl<M: Machine> PageAllocator<M> {
         census.pcp += listed_pcp;
         census.untouched += of_zone.untouched;
         census.buddy += of_zone.buddy;
-        census.allocated += of_zone.allocated + u64::from(zone.end - area.end());
+        let in_use = of_zone.allocated + u64::from(zone.end - area.end());
+        census.allocated += in_use.saturating_sub(zone.absent.into());
         census.slab += of_zone.slab;
         census.large += of_zone.large;
         census.pool += of_zone.pool;

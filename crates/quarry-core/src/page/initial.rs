@@ -31,6 +31,50 @@ impl<M: Machine> PageAllocator<M> {
         Some(area.leave_free(self.map_on(), &by_group))
     }
 
+    /// Puts all free memory of all zones in use for good; [`PageAllocator::lay_free`] makes parts of it free
+    /// again. For machines whose initial state is known by address. Returns false if a zone lock is the caller's.
+    pub fn use_all(&self) -> bool {
+        let _pass = self.gate().enter(self.machine());
+        self.zones().all(|zone| {
+            let area = zone.lock(self.map_on());
+            area.is_some_and(|mut area| {
+                area.use_all(self.map_on());
+                true
+            })
+        })
+    }
+
+    /// Makes a block free that is in use for good, in pageblocks of a type, behind all free blocks of its size.
+    /// Returns whether it was in use for good.
+    pub fn lay_free(&self, pfn: Pfn, order: u32, of: BlockType) -> bool {
+        if pfn.0 >= self.pages() {
+            return false;
+        }
+        let _pass = self.gate().enter(self.machine());
+        let zone = &self.pagesets_of(pfn).zone;
+        let area = zone.lock(self.map_on());
+        area.is_some_and(|mut area| area.lay_free(self.map_on(), (pfn, order), of))
+    }
+
+    /// Makes memory that is in use for good a block that was allocated for a request of this type: its number is the
+    /// caller's to free. Returns whether it was in use for good.
+    pub fn lay_allocated(&self, pfn: Pfn, order: u32, migratetype: MigrateType) -> bool {
+        if pfn.0 >= self.pages() {
+            return false;
+        }
+        let _pass = self.gate().enter(self.machine());
+        let zone = &self.pagesets_of(pfn).zone;
+        let cut = zone
+            .lock(self.map_on())
+            .is_some_and(|mut area| area.cut_out(self.map_on(), pfn, order));
+        if cut {
+            self.map().page(pfn).set_kind(PageKind::Allocated, order);
+            let movable = migratetype == MigrateType::Movable;
+            self.map().contents().note(pfn, movable);
+        }
+        cut
+    }
+
     /// Raises a zone's watermarks by `pages` pages, at most all of its own. Kernels do so for a while
     /// after types were mixed in a pageblock (`vm.watermark_boost_factor`). Here it lasts. Returns whether
     /// there is such a zone.

@@ -76,7 +76,7 @@ pub(crate) struct Rules {
     pub(crate) cold_list: bool,
     /// Blocks of all types are on one list, which is searched for the type.
     pub(crate) mixed: bool,
-    /// What lists of CPUs do beyond the release's.
+    /// Use of CPUs' lists by the policy.
     pub(crate) cpu_lists: CpuLists,
     /// Each list has blocks of one order and type, and keeps them as they are.
     pub(crate) plain: bool,

@@ -28,13 +28,7 @@ impl FreeArea {
         map: MapOn<'_, M>,
         blocks: &FreeBlockCounts,
     ) -> u64 {
-        for order in 0..=MAX_ORDER {
-            for of in BlockType::all() {
-                while let Some(pfn) = self.isolate(map, order, of) {
-                    map.page(pfn).set_kind(PageKind::Owned, order);
-                }
-            }
-        }
+        self.use_listed(map);
         let room = u64::from(self.end() - self.frontier());
         let pages = |(order, counts): (usize, &[u64; BLOCK_TYPES])| {
             let count = counts.iter().fold(0, |sum: u64, n| sum.saturating_add(*n));
@@ -55,6 +49,65 @@ impl FreeArea {
         }
         self.begin_untouched(site.at, self.end() - site.used as u32);
         self.free_pages()
+    }
+
+    /// Puts all blocks on the lists in use for good.
+    fn use_listed<M: Machine>(&mut self, map: MapOn<'_, M>) {
+        for order in 0..=MAX_ORDER {
+            for of in BlockType::all() {
+                while let Some(pfn) = self.isolate(map, order, of) {
+                    map.page(pfn).set_kind(PageKind::Owned, order);
+                }
+            }
+        }
+    }
+
+    /// Puts all free memory in use for good, that which was never handed out as well.
+    pub(crate) fn use_all<M: Machine>(&mut self, map: MapOn<'_, M>) {
+        while self.extend(map) {}
+        self.use_listed(map);
+    }
+
+    /// Makes a block of memory free that is in use for good, alone or in a larger block of it; its pageblocks become
+    /// the type. It merges with its buddies and comes last on its list. Returns whether it was in use for good.
+    pub(crate) fn lay_free<M: Machine>(
+        &mut self,
+        map: MapOn<'_, M>,
+        (pfn, order): (Pfn, u32),
+        of: BlockType,
+    ) -> bool {
+        if !self.cut_out(map, pfn, order) {
+            return false;
+        }
+        let pageblock = 1 << map.blocks().order();
+        for block in (pfn.0 & !(pageblock - 1)..pfn.0 + (1 << order)).step_by(pageblock as usize) {
+            self.retag(&map, Pfn(block), of);
+        }
+        let (merged, order, of) = self.merge(map, pfn, order);
+        self.put_last(map, merged, order, of);
+        self.vacancy.vacate(merged, order);
+        true
+    }
+
+    /// Makes memory that is in use for good a block of its own. Returns whether it was.
+    pub(crate) fn cut_out<M: Machine>(&mut self, map: MapOn<'_, M>, pfn: Pfn, order: u32) -> bool {
+        if order > MAX_ORDER || !pfn.0.is_multiple_of(1 << order) {
+            return false;
+        }
+        if u64::from(pfn.0) + (1 << order) > u64::from(self.frontier()) {
+            return false;
+        }
+        let around = |level: u32| Pfn(pfn.0 & !((1 << level) - 1));
+        let holds = |level: &u32| map.page(around(*level)).is_block(PageKind::Owned, *level);
+        let Some(whole) = (order..=MAX_ORDER).find(holds) else {
+            return false;
+        };
+        for level in (order..whole).rev() {
+            map.page(around(level)).set_kind(PageKind::Owned, level);
+            let other = Pfn(around(level).0 ^ (1 << level));
+            map.page(other).set_kind(PageKind::Owned, level);
+        }
+        true
     }
 
     /// True if blocks of the largest order and of untouched memory's type are wanted: untouched memory provides

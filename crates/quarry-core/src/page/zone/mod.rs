@@ -53,6 +53,8 @@ pub(crate) struct Zone {
     pub(crate) id: ZoneId,
     pub(crate) start: u32,
     pub(crate) end: u32,
+    /// Pages among them that the page allocator never had.
+    pub(crate) absent: u32,
     pub(crate) rules: Rules,
     /// [`Rules::list_of`] by the bits of a pageblock's tag, unless blocks of all types share a list.
     plain_lists: [[u8; BLOCK_TYPES]; ORDERS],
@@ -102,7 +104,7 @@ impl Zone {
     /// and its lists no limits until [`Zone::set_sizes`].
     pub(crate) fn new(
         (id, number): (ZoneId, usize),
-        pages: core::ops::Range<u32>,
+        (pages, absent): (core::ops::Range<u32>, u32),
         rules: Rules,
         free: (Vacancy, Lists),
         max_order: u32,
@@ -113,6 +115,7 @@ impl Zone {
             id,
             start: pages.start,
             end: pages.end,
+            absent,
             rules,
             plain_lists,
             hot_list: plain_lists[0][MigrateType::Unmovable as usize],
@@ -215,7 +218,7 @@ impl Zone {
     }
 
     pub(crate) fn pages(&self) -> u64 {
-        u64::from(self.end - self.start)
+        u64::from((self.end - self.start).saturating_sub(self.absent))
     }
 
     /// Free pages on the zone's own lists.
