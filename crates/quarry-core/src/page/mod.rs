@@ -95,3 +95,4 @@ pub use types::{
     AllocOptions, MAX_ORDER, MIGRATE_TYPES, MigrateType, ORDERS, PageError, PageKind, Pfn,
     ZONE_TYPES, ZoneId, ZoneType,
 };
+pub use zone::watermark;

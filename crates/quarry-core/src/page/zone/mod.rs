@@ -2,6 +2,7 @@
 //! of the per-CPU lists in front.
 
 mod limits;
+pub mod watermark;
 
 use core::ops::{Deref, DerefMut};
 
@@ -238,7 +239,7 @@ impl Zone {
             Mark::Low => self.mark(1),
         };
         let kept = mark + self.lowmem_reserve[highest as usize].load(Ordering::Relaxed);
-        self.free_pages() >= kept + (1 << order)
+        watermark::leaves(self.free_pages(), kept, order)
     }
 
     /// True if the zone is of another node than the CPU.
