@@ -1,4 +1,4 @@
-//! The kernel's watermark check by release: whether a zone may serve a request, and what it lacks if not.
+//! The kernel's watermark check by release (facts 7.8): whether a zone may serve a request, and what it lacks if not.
 //!
 //! A request takes a block if the zone keeps its mark, and what others have a claim to, without it. Then a free block
 //! must be large enough, and of a type that the request may take.

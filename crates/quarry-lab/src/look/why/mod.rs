@@ -22,14 +22,14 @@ pub(super) const WHY: Spec = Spec {
     first: 12,
     columns: || {
         vec![
-            column("request", "request", Count),
+            column("no.", "request", Count),
             column("node", "node", Count).rare(),
             column("zone", "zone", Text),
             column("free", "free_pages", Count),
             column("mark", "mark_pages", Count),
             column("lowmem", "lowmem_reserve_pages", Count).rare(),
-            column("kept back", "kept_back_pages", Count),
-            column("usable blocks", "usable_blocks", Count),
+            column("kept back", "kept_back_pages", Count).rare(),
+            column("blocks", "usable_blocks", Count),
             column("verdict", "verdict", Text),
         ]
     },
