@@ -42,7 +42,7 @@ impl<'a> Answer<'a> {
     /// The answer about the last of some snapshots; `None` without one.
     pub fn of(look: &'a Look, snapshots: &'a [Snapshot]) -> Option<Self> {
         let last = snapshots.last()?;
-        let why = Why::of(last);
+        let why = Why::of(snapshots);
         let finding = std::iter::once(told(look, last)).chain(why.found());
         Some(Self {
             files: snapshots.iter().map(|one| one.file.as_str()).collect(),

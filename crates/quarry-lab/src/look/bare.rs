@@ -178,7 +178,7 @@ impl<'a> Bare<'a> {
             sites,
             owners: last.page_owners.as_ref().map(OfOwners::of),
             free: Zones::of(last, page_size),
-            why: Why::of(last),
+            why: Why::of(all),
         };
         bare.finding = bare.found(last);
         if let Some(before) = before {

@@ -312,3 +312,24 @@ fn logs_in_any_packing_have_them() {
     );
     assert_eq!(of(&snapshots(&beside)[0]), [(5, 2)]);
 }
+
+/// A copy of a log beside slabinfo has them, too.
+#[test]
+fn folders_have_them_in_dmesg() {
+    let dir = tempfile::tempdir().unwrap();
+    let row = "slabinfo - version: 2.1\ndentry 2000 2100 192 21 1 : tunables 0 0 0 : slabdata 100 100 0\n";
+    std::fs::write(dir.path().join("slabinfo"), row).unwrap();
+    std::fs::write(dir.path().join("dmesg"), report!("6.19-order5.txt")).unwrap();
+    let found = Snapshot::read(dir.path(), None).unwrap();
+    let orders: Vec<u32> = found
+        .page_failures
+        .iter()
+        .map(|of| of.request.order)
+        .collect();
+    assert_eq!(orders, [5]);
+    // A file without slabs is left out beside one with them, and its reports are kept.
+    let mut both = snapshots(row);
+    both.extend(snapshots(report!("3.13-order4.txt")));
+    Snapshot::with_slabs(&mut both);
+    assert_eq!((both.len(), both[0].page_failures.len()), (1, 1));
+}

@@ -138,13 +138,14 @@ fn reserve(failure: &PageFailure, of: &FailedZone, era: Era) -> (Bounds, Bounds)
         true => u64::MAX,
         false => most.fold(0, u64::saturating_add),
     };
+    let all = of.zone.managed().max(of.pages("free").unwrap_or(0));
     let reserved = match of.pages("reserved_highatomic") {
         Some(told) => Bounds::exactly(told),
         None => {
             let limits = block_pages(failure, of).map(|block| limit_of(of, era, block));
             Bounds {
                 least,
-                most: limits.into_iter().max().unwrap_or(0).max(least),
+                most: limits.into_iter().max().unwrap_or(0).min(all).max(least),
             }
         }
     };

@@ -5,7 +5,7 @@ mod judge;
 #[cfg(test)]
 mod tests;
 
-use quarry_core::page::watermark::{Checked, Verdict};
+use quarry_core::page::watermark::{BlockTypes, Checked, Verdict};
 use quarry_snapshot::failures::{Closed, FailedZone, Kind};
 use quarry_snapshot::{PageFailure, Snapshot};
 use quarry_view::Form::{Count, Text};
@@ -50,7 +50,7 @@ pub struct Why<'a> {
 /// A request that failed.
 #[derive(JsonSchema, Serialize)]
 pub struct Failed<'a> {
-    /// Number of the report in the log, from 1 on.
+    /// Number of the report among all, from 1 on.
     pub request: usize,
     /// True if the request had a task killed; else it got nothing ("page allocation failure").
     pub had_task_killed: bool,
@@ -71,7 +71,7 @@ pub struct Failed<'a> {
 /// A zone at the time of a report, and what the kernel's check says of it.
 #[derive(JsonSchema, Serialize)]
 pub struct OfZone<'a> {
-    /// Number of the report in the log, from 1 on.
+    /// Number of the report among all, from 1 on.
     pub request: usize,
     /// The node.
     pub node: u32,
@@ -83,7 +83,8 @@ pub struct OfZone<'a> {
     pub mark_pages: Option<u64>,
     /// Pages that the zone keeps from requests that could have had a higher zone; null if untold.
     pub lowmem_reserve_pages: Option<u64>,
-    /// Free pages that do not count for the request: the reserve for atomic requests, and CMA.
+    /// Free pages that do not count for the request: the reserve for atomic requests, and CMA. The most that can be, if the
+    /// verdict is "not told".
     pub kept_back_pages: Option<u64>,
     /// Pages that are missing; null if none are, or if nothing tells.
     pub missing_pages: Option<u64>,
@@ -94,10 +95,15 @@ pub struct OfZone<'a> {
 }
 
 impl<'a> Why<'a> {
-    /// The reasons of all reports of a snapshot.
-    pub(super) fn of(snapshot: &'a Snapshot) -> Self {
+    /// The reasons of all reports of some snapshots.
+    pub(super) fn of(snapshots: &'a [Snapshot]) -> Self {
         let mut why = Self::default();
-        for (at, failure) in snapshot.page_failures.iter().enumerate().rev() {
+        let each = snapshots.iter().flat_map(|snapshot| {
+            let failures = snapshot.page_failures.iter();
+            failures.map(move |failure| (snapshot, failure))
+        });
+        let all: Vec<(&Snapshot, &PageFailure)> = each.collect();
+        for (at, (snapshot, failure)) in all.into_iter().enumerate().rev() {
             let at = at + 1;
             let release = failure.release.as_deref().or(snapshot.release.as_deref());
             let told = Told::of(failure, release);
@@ -383,8 +389,15 @@ impl<'a> Told<'a> {
             Verdict::NoBlock => format!("{above}, but no free block has {size}"),
             Verdict::OtherTypes { blocks, types } => {
                 let names: Vec<&str> = types.names().collect();
+                let is_early = request.order == 0 && types.meets(BlockTypes::HIGH_ATOMIC);
+                // The rule of 6.12 for single pages is in 6.1.y, too.
+                let unless = if is_early {
+                    ", which late stable updates let it take"
+                } else {
+                    ""
+                };
                 format!(
-                    "{above}, but it may take none of the {} free blocks of {size}: all are {}",
+                    "{above}, but it may take none of the {} free blocks of {size}: all are {}{unless}",
                     count(blocks),
                     names.join(" or ")
                 )
@@ -494,10 +507,13 @@ fn row<'a>(
         mark_pages: checked.map(|checked| checked.mark),
         lowmem_reserve_pages: failure.lowmem_reserve(of),
         kept_back_pages: checked.map(|checked| checked.kept_back),
-        missing_pages: checked.and_then(|checked| match checked.verdict {
-            Verdict::Below { pages } => Some(pages),
+        missing_pages: match zone {
+            ForRequest::Judged(Outcome::Fails(checked)) => match checked.verdict {
+                Verdict::Below { pages } => Some(pages),
+                _ => None,
+            },
             _ => None,
-        }),
+        },
         usable_blocks: checked
             .filter(|_| !of.lists.is_empty())
             .map(|checked| checked.usable_blocks),

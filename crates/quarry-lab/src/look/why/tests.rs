@@ -14,7 +14,7 @@ type Row = (String, Option<u64>, Option<u64>, Option<u64>, &'static str);
 
 fn told(text: &str) -> (String, Vec<Row>, Vec<String>) {
     let read = Snapshot::of_bytes("log", text.as_bytes()).unwrap();
-    let why = Why::of(read.last().unwrap());
+    let why = Why::of(&read);
     let rows = why
         .why
         .iter()
@@ -215,7 +215,7 @@ fn zones_that_are_closed_and_limits_of_groups() {
 #[test]
 fn several_reports_have_rows_each() {
     let text = [report!("6.19-order5.txt"), report!("3.13-order4.txt")].concat();
-    let read = Snapshot::parse("log", &text, None).unwrap();
+    let read = Snapshot::of_bytes("log", text.as_bytes()).unwrap();
     let why = Why::of(&read);
     let requests: Vec<usize> = why.why.iter().map(|row| row.request).collect();
     assert_eq!(requests, [2, 2, 2, 1, 1]);
@@ -225,5 +225,43 @@ fn several_reports_have_rows_each() {
         why.failures[1].kernel,
         Some("6.19.5-1.qubes.42.fc41.x86_64")
     );
-    assert!(Why::of(&Snapshot::default()).found().is_none());
+    assert!(Why::of(&[]).found().is_none());
+}
+
+/// Bounds on unknown numbers are not printed as numbers of the report.
+#[test]
+fn what_is_unknown_has_no_numbers() {
+    let zone = "free:4000kB min:400kB";
+    let lists = "500*4kB (U) 0*8kB 125*16kB (UH) = 4000kB";
+    let text = format!("{HEAD}Node 0 DMA32 {zone}\nNode 0 DMA32: {lists}\n")
+        .replace("GFP_ATOMIC", "GFP_KERNEL")
+        .replace("0x40820", "0x40cc0");
+    // Nothing is managed: as many pages as are free may be reserved.
+    let (told, rows, _) = told(&text);
+    assert!(
+        told.contains("if all 1 000 that may be kept back"),
+        "{told}"
+    );
+    assert_eq!(rows[0].4, "not told");
+    let higher = text + &format!("Node 0 Normal {zone}\nNode 0 Normal: {lists}\n");
+    let read = Snapshot::of_bytes("log", higher.as_bytes()).unwrap();
+    let why = Why::of(&read);
+    let found = why.found().unwrap();
+    assert!(found.contains("Whether DMA32 could serve it with 1 000 free pages is not told: its lowmem_reserve is cut."), "{found}");
+    assert!(why.why.iter().all(|row| row.missing_pages.is_none()));
+}
+
+/// Single pages for atomic requests are not in the reserve before 6.12, but for late updates.
+#[test]
+fn single_pages_beside_the_reserve() {
+    let zone = "free:4000kB boost:0kB min:400kB reserved_highatomic:4096KB free_cma:0kB";
+    let text = log(zone, "500*4kB (H) 0*8kB 125*16kB (H) = 4000kB").replace("order:2", "order:0");
+    let (told, _, passes_on) = told(&text);
+    assert!(
+        told.contains(
+            "none of the 625 free blocks of order 0 or more: all are HighAtomic, which late stable"
+        ),
+        "{told}"
+    );
+    assert_eq!(passes_on, ["6.12 and later"]);
 }
