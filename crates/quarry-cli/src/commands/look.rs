@@ -60,6 +60,7 @@ Examples:
   quarry look boot.json.gz --stage boot,later
   quarry look monday.json tuesday.json wednesday.json --html week.html
   quarry look post.txt          slabtop, slabinfo or an OOM report in a mail or a log
+  quarry look dmesg.txt         why a page allocation failed, or a task was killed
   quarry look mine.parquet --json";
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {

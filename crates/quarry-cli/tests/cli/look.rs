@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::common::{assert_fails, assert_has, json, quarry, quarry_with, stdout, text};
+use crate::golden::check;
 use crate::report::specs;
 
 /// slabinfo of a kernel in which `filp` has this number of slabs of 16 objects.
@@ -257,4 +258,32 @@ fn files_that_cannot_answer_have_one_exit_code() {
             &["9.9"],
         );
     }
+}
+
+/// Two reports of public mails: an old one, whose order fails beside free blocks of it, and one whose zone is kept back.
+#[test]
+fn failed_requests_for_pages_have_a_reason() {
+    let of = |name: &str| format!("look ../quarry-snapshot/tests/data/failures/{name}");
+    let old = of("3.13-order4.txt");
+    check("look_why.txt", &stdout(&old));
+    let look = json(&format!("{old} --json"));
+    let verdicts = look["why"].as_array().unwrap().iter();
+    let verdicts: Vec<_> = verdicts
+        .map(|row| (row["zone"].as_str(), row["missing_pages"].as_u64()))
+        .collect();
+    let expected = [("DMA", 19), ("DMA32", 1058), ("Normal", 202)];
+    assert_eq!(
+        verdicts,
+        expected.map(|(zone, pages)| (Some(zone), Some(pages)))
+    );
+    assert_eq!(look["failures"][0]["passes_on"][0], "4.4 and later");
+    // The release is the user's to tell.
+    let kill = of("oom-reserve-in-use.txt");
+    let untold = in_a_line(&stdout(&kill));
+    assert_has(
+        &untold,
+        &["The release is not told (--kernel): the rules of 6.8 to 6.11"],
+    );
+    let told = in_a_line(&stdout(&format!("{kill} --kernel 6.12.1")));
+    assert_has(&told, &["Normal passes the check as the report shows it"]);
 }

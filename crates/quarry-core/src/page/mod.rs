@@ -6,8 +6,8 @@
 //! and merged in pairs of buddies (Knowlton 1965) under one lock per zone. Per-CPU lists of recently freed
 //! blocks stand in front of that lock. Each folder stands on the next: `front` has the calls, `pcp` the per-CPU
 //! lists, `zone` and `buddy` the lists behind the lock, `memmap` the descriptors. Sizes of the per-CPU lists by
-//! era are in [`geometry`], their rules in `rules.rs`. `boot.rs` sets all up from `config.rs`; `initial.rs`
-//! makes the state of a machine that has run for a while.
+//! era are in [`geometry`], their rules in `rules.rs`; [`watermark`] is the kernel's whole check of a zone, for
+//! reports. `boot.rs` sets all up from `config.rs`; `initial.rs` makes the state of a machine that has run for a while.
 //!
 //! # Objects
 //!
@@ -96,3 +96,4 @@ pub use types::{
     AllocOptions, BLOCK_TYPES, BlockType, MAX_ORDER, MIGRATE_TYPES, MigrateType, ORDERS, PageError,
     PageKind, Pfn, ZONE_TYPES, ZoneId, ZoneType,
 };
+pub use zone::watermark;

@@ -239,20 +239,6 @@ impl Rules {
         }
     }
 
-    /// Most pages that a zone reserves for requests of several pages that cannot wait: a hundredth of its pages and
-    /// a pageblock from 4.4 on; from 6.8 on a hundredth rounded up to pageblocks, and nothing if that is less than
-    /// one.
-    pub(crate) fn most_reserved(&self, managed: u64, block_pages: u64) -> u64 {
-        let share = managed / 100;
-        match self.era {
-            _ if !self.high_atomic => 0,
-            era if era < Era::V4_4 => 0,
-            era if era < Era::V6_8 => share + block_pages,
-            _ if share < block_pages => 0,
-            _ => share.next_multiple_of(block_pages),
-        }
-    }
-
     /// The type of pageblocks that no code has used.
     pub(crate) fn boot_type(&self) -> MigrateType {
         self.group(MigrateType::Movable)

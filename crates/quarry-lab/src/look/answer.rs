@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::spread;
-use super::{Basis, CacheGrowth, Growth, Look, Unlisted, Verdict};
+use super::{Basis, CacheGrowth, Growth, Look, Unlisted, Verdict, Why};
 use crate::known::{self, Others};
 
 /// Fields of `look --json`.
@@ -30,6 +30,9 @@ pub struct Answer<'a> {
     pub finding: String,
     /// Sentences about the kernel, how well the formulas fit it, and what the file lacks.
     pub notes: Vec<String>,
+    /// Requests for pages that failed.
+    #[serde(flatten)]
+    pub why: Why<'a>,
     /// The answer.
     #[serde(flatten)]
     pub look: &'a Look,
@@ -39,6 +42,8 @@ impl<'a> Answer<'a> {
     /// The answer about the last of some snapshots; `None` without one.
     pub fn of(look: &'a Look, snapshots: &'a [Snapshot]) -> Option<Self> {
         let last = snapshots.last()?;
+        let why = Why::of(snapshots);
+        let finding = std::iter::once(told(look, last)).chain(why.found());
         Some(Self {
             files: snapshots.iter().map(|one| one.file.as_str()).collect(),
             kernel: last.release.as_deref(),
@@ -46,11 +51,12 @@ impl<'a> Answer<'a> {
             cpus: last.present_cpus,
             guesses: known::guesses(last),
             is_excerpt: last.excerpt.is_some(),
-            finding: told(look, last),
+            finding: finding.collect::<Vec<_>>().join(" "),
             notes: head(look, last)
                 .into_iter()
                 .chain(known::order(snapshots))
                 .collect(),
+            why,
             look,
         })
     }

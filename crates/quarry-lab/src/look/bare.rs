@@ -15,11 +15,12 @@ use serde_json::Value;
 
 use super::growth;
 use super::owners::{OfOwners, sum};
+use super::why::{WHY, Why};
 use super::zones::{ZONES, Zones};
 use crate::known;
 
 /// Tables of such an answer.
-pub const TABLES: [Spec; 3] = [CACHES, SITES, ZONES];
+pub const TABLES: [Spec; 4] = [WHY, CACHES, SITES, ZONES];
 
 const CACHES: Spec = Spec {
     title: "Caches in bytes",
@@ -80,6 +81,9 @@ pub struct Bare<'a> {
     /// Free pages by zone.
     #[serde(flatten)]
     pub free: Zones<'a>,
+    /// Requests for pages that failed.
+    #[serde(flatten)]
+    pub why: Why<'a>,
 }
 
 /// Bytes of a cache.
@@ -174,6 +178,7 @@ impl<'a> Bare<'a> {
             sites,
             owners: last.page_owners.as_ref().map(OfOwners::of),
             free: Zones::of(last, page_size),
+            why: Why::of(all),
         };
         bare.finding = bare.found(last);
         if let Some(before) = before {
@@ -250,7 +255,7 @@ impl<'a> Bare<'a> {
         let all = self.slab_bytes.filter(|_| parts.is_empty());
         parts.extend(amount(all, None).map(|amount| format!("{amount} in slabs")));
         let name = &snapshot.file;
-        let mut sentences = Vec::new();
+        let mut sentences: Vec<String> = self.why.found().into_iter().collect();
         if !parts.is_empty() {
             sentences.push(format!("{name} has {}.", parts.join(" and ")));
         }
@@ -401,6 +406,7 @@ fn with_amounts(snapshots: &[Snapshot]) -> (&[Snapshot], usize) {
             || !of.call_sites.is_empty()
             || of.page_owners.is_some()
             || of.excerpt.is_some()
+            || !of.page_failures.is_empty()
             || !Zones::of(of, None).zones.is_empty()
     };
     let ends = (
@@ -495,6 +501,7 @@ pub(super) fn view(doc: &Doc) -> View {
     let has_slabs = has_slabs.iter().any(|name| !answer[name].is_null());
     let of = match (answer["owners"].is_null(), list(answer, ZONES.rows)) {
         (false, _) => "Owners of pages in",
+        (true, _) if !list(answer, WHY.rows).is_empty() => "Failed requests for pages in",
         (true, []) => "Slab memory of",
         (true, _) if has_slabs || !list(answer, CACHES.rows).is_empty() => "Slab memory of",
         (true, _) => "Free pages of",

@@ -7,6 +7,7 @@
 //!   all of it --> sentences (answer.rs), tables and charts (view.rs)
 //!   a map of memory --> blocks that slabs are in (spread.rs), and a drawing (map.rs)
 //!   a file without slabs --> what it has (bare.rs, owners.rs)
+//!   reports of a kernel's log --> why requests for pages failed (why/)
 //! ```
 //!
 //! Slab memory is divided into parts that add up: what objects in use take, what CPUs hold, free places of partly filled
@@ -26,6 +27,7 @@ mod spread;
 #[cfg(test)]
 mod tests;
 mod view;
+mod why;
 mod zones;
 
 use quarry_snapshot::Snapshot;
@@ -45,6 +47,7 @@ pub use cache::{CacheLook, Freed};
 pub use growth::{Basis, CacheGrowth, Growth, Moment, OfMachine, Unlisted, Verdict};
 pub use map::{MapRow, MemoryMap};
 pub use view::{TABLES, view};
+pub use why::Why;
 
 /// Parts of the objects of reclaimable caches that stay in use, for [`Dropped`].
 const STAYING: [f64; 3] = [0.0, 0.01, 0.1];

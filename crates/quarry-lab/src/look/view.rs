@@ -12,14 +12,15 @@ use serde_json::{Value, json};
 use super::bare;
 use super::map;
 use super::spread::{BLOCKS, CHANGED};
+use super::why::WHY;
 
 /// Caches that a chart has lines of.
 const LINES: usize = 6;
 const MIB: f64 = 1_048_576.0;
 
 /// Tables of a look.
-pub const TABLES: [Spec; 9] = [
-    PART, PARTS, CACHES, BLOCKS, CHANGED, GROWTH, MOMENTS, WHAT_IFS, SERIES,
+pub const TABLES: [Spec; 10] = [
+    PART, PARTS, CACHES, BLOCKS, CHANGED, GROWTH, MOMENTS, WHAT_IFS, SERIES, WHY,
 ];
 
 const PART: Spec = Spec {
@@ -215,6 +216,9 @@ fn single(doc: &Doc) -> View {
     let notes = notes.fold(Section::default(), Section::note);
     let growth = &look["growth"];
     let mut view = View::of(title, std::slice::from_ref(doc)).with(notes);
+    if !list(look, WHY.rows).is_empty() {
+        view = view.with(Section::new(WHY.title).with(WHY.of(look)));
+    }
     view = view.with(divided(look)).with(caches(look));
     if growth.is_object() {
         let is_other = !list(growth, "other_machine").is_empty() || growth["listed_in"].is_string();

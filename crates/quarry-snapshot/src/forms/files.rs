@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::file::{ReportError, read_report};
 use crate::machine;
+use crate::paste;
 use crate::slabinfo::Slabinfo;
 use crate::snapshot::folder;
 use crate::sysfs::CacheAttributes;
@@ -317,7 +318,10 @@ fn facts(tree: &Tree, base: &str) -> Result<Moment, ReportError> {
             "cpuinfo" => lines_with(text, &["processor"]),
             "lscpu" => lines_with(text, &["Architecture", "CPU(s):"]),
             "config" => lines_with(text, &["CONFIG_", "# CONFIG_"]),
-            "dmesg" => machine::log_lines(text),
+            "dmesg" => {
+                paste::add_failures_of_log(moment, text);
+                machine::log_lines(text)
+            }
             "zoneinfo" => {
                 if let Some(pages) = machine::managed_pages(text) {
                     moment.insert("managed_pages".to_string(), json!(pages));

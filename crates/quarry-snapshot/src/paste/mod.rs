@@ -45,6 +45,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use crate::allocinfo;
+use crate::failures;
 use crate::file::ReportError;
 use crate::forms::rows::{self, Cache};
 use crate::forms::{Form, Moment, log, slabtool};
@@ -96,6 +97,14 @@ pub(crate) fn read(file: &str, text: &str) -> Result<Vec<Moment>, ReportError> {
         if readings.is_empty() {
             *readings = without_tables(part, found);
         }
+        let texts = || part.lines.iter().map(|line| line.text.as_str());
+        if readings.is_empty() && texts().any(failures::begins) {
+            *readings = part.each(vec![(0, Form::Oom.named())], &found.facts);
+        }
+        // Reports are of the whole log, whose last reading is shown.
+        if let Some(last) = readings.last_mut() {
+            add_failures(&mut last.moment, texts());
+        }
     }
     if each.iter().all(Vec::is_empty) {
         refuse_known(file, text)?;
@@ -103,6 +112,29 @@ pub(crate) fn read(file: &str, text: &str) -> Result<Vec<Moment>, ReportError> {
     let mut moments = order::ordered(each.into_iter().flatten().collect());
     failed::note(text, &mut moments);
     Ok(moments)
+}
+
+/// Adds to a moment the reports about pages that are in a kernel's log.
+pub(crate) fn add_failures_of_log(moment: &mut Moment, log: &str) {
+    let lines: Vec<String> = packing::each(log).collect();
+    add_failures(moment, lines.iter().map(String::as_str));
+}
+
+fn add_failures<'l>(moment: &mut Moment, lines: impl Iterator<Item = &'l str>) {
+    let (text, count) = failures::lines(lines);
+    if count > failures::KEPT_MAX {
+        let note = format!(
+            "{count} reports of page allocation failures and killed tasks: the last {} are read",
+            failures::KEPT_MAX
+        );
+        let notes = moment.entry("notes").or_insert_with(|| json!([]));
+        if let Some(notes) = notes.as_array_mut() {
+            notes.push(json!(note));
+        }
+    }
+    if count > 0 {
+        moment.insert(failures::KEY.to_string(), json!(text));
+    }
 }
 
 /// The readings of a part's tables.

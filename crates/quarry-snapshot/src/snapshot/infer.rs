@@ -78,6 +78,13 @@ impl Snapshot {
             || heads.is_some_and(|row| row.objsize < HEAD_BYTES)
     }
 
+    /// Bytes of a page, as reports of a kernel's log show them.
+    pub(super) fn page_bytes_of_log(&self) -> Option<u64> {
+        let failures = self.page_failures.iter();
+        let of_failures = || failures.clone().find_map(|failure| failure.page_bytes);
+        self.oom.and_then(|oom| oom.page_bytes).or_else(of_failures)
+    }
+
     /// Bytes of all slabs by the sums of a file without slabs.
     pub(super) fn sum_bytes(&self) -> Option<u64> {
         let of_oom = || {

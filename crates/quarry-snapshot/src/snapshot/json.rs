@@ -10,6 +10,7 @@ use crate::allocinfo;
 use crate::blocks::BlockMap;
 use crate::buddyinfo::{Buddyinfo, Pagetypeinfo};
 use crate::facts::Origin;
+use crate::failures;
 use crate::file::ReportError;
 use crate::forms::Form;
 use crate::hidden::HiddenState;
@@ -71,6 +72,9 @@ fn moment(file: &str, root: &Object) -> Result<Snapshot, ReportError> {
     if let Some(sums) = member("oom") {
         snapshot.oom = Some(OomSums::deserialize(sums).map_err(part)?);
     }
+    snapshot.page_failures = text(root, failures::KEY)
+        .map(failures::read)
+        .unwrap_or_default();
     if let Some(owners) = member("page_owners") {
         snapshot.page_owners = Some(PageOwners::deserialize(owners).map_err(part)?);
     }

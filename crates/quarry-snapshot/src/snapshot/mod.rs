@@ -33,6 +33,7 @@ use super::allocinfo::CallSite;
 use super::blocks::BlockMap;
 use super::buddyinfo::{Buddyinfo, Pagetypeinfo};
 use super::facts::{self, Facts, Origin, Releases};
+use super::failures::PageFailure;
 use super::file::ReportError;
 use super::forms::{self, Detail, Form, Moment};
 use super::hidden::{HiddenCache, HiddenState};
@@ -84,6 +85,8 @@ pub struct Snapshot {
     pub cache_bytes: Vec<CacheBytes>,
     /// Sums of the report that `cache_bytes` are of.
     pub oom: Option<OomSums>,
+    /// Reports of the kernel's log about pages that a request did not get, in its order.
+    pub page_failures: Vec<PageFailure>,
     /// Attributes by the name of the cache's own directory.
     pub sysfs: BTreeMap<String, CacheAttributes>,
     /// Directory by another name of the cache.
@@ -230,6 +233,7 @@ impl Snapshot {
             last.notes.push(format!(
                 "left out, as it has no slabs: {file} ({form}){sum}"
             ));
+            last.page_failures.extend(other.page_failures);
         }
     }
 
@@ -300,7 +304,7 @@ impl Snapshot {
                 .architecture
                 .as_deref()
                 .and_then(machine::page_of_architecture);
-            let told = snapshot.oom.and_then(|oom| oom.page_bytes);
+            let told = snapshot.page_bytes_of_log();
             snapshot.page_bytes = told.or(one).unwrap_or(snapshot.page_bytes);
             snapshot.doubt();
             return Ok(self);

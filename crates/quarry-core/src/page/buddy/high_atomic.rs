@@ -4,11 +4,8 @@
 //! requests take blocks out of it, once their own lists have none, until all reserves are released because another
 //! request found no memory.
 //!
-//! | from | most that a zone reserves | watermark checks of others leave out |
-//! |---|---|---|
-//! | 4.4 | a hundredth of its pages, and a pageblock | all reserved pages |
-//! | 6.8 | a hundredth, rounded up to pageblocks; nothing if that is less than one | |
-//! | 6.13 | | the free ones among them |
+//! Its limit by release is in `zone/watermark.rs`, with what the checks of other requests leave out: all reserved
+//! pages, from 6.12 on the free ones among them.
 
 use super::{FreeArea, Machine};
 use crate::era::Era;
@@ -18,7 +15,7 @@ use crate::page::types::{BlockType, MAX_ORDER, MigrateType, Pfn};
 impl FreeArea {
     /// Pages that the watermark checks of all but such requests leave out.
     pub(crate) fn kept_for_atomic(&self) -> u64 {
-        match self.era >= Era::V6_13 {
+        match self.era >= Era::V6_12 {
             true => self.free_reserved,
             false => self.reserved_pages,
         }

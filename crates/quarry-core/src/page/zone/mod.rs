@@ -2,6 +2,7 @@
 //! of the per-CPU lists in front.
 
 mod limits;
+pub mod watermark;
 
 use core::ops::{Deref, DerefMut};
 
@@ -257,13 +258,16 @@ impl Zone {
             true => 0,
             false => self.shared.kept_for_atomic.load(Ordering::Relaxed),
         };
-        self.free_pages() >= kept + reserved + (1 << request.order)
+        watermark::leaves(self.free_pages(), kept + reserved, request.order)
     }
 
     /// Reserves the pageblock of a block for requests that cannot wait, if the zone may reserve more.
     pub(crate) fn reserve<M: Machine>(&self, map: MapOn<'_, M>, pfn: Pfn) {
         let block_pages = 1 << map.blocks().order();
-        let most = self.rules.most_reserved(self.pages(), block_pages);
+        let most = match self.rules.high_atomic {
+            true => watermark::reserve_limit(self.rules.era, self.pages(), block_pages),
+            false => 0,
+        };
         if most > 0
             && let Some(mut area) = self.lock(map)
         {
