@@ -136,6 +136,7 @@ mod moves;
 mod outfile;
 mod packing;
 mod pages;
+mod perfetto;
 mod program;
 mod read;
 mod rebuild;
@@ -166,6 +167,7 @@ pub use moment::{Moment, ParseMomentError};
 pub use moves::{Drain, Extfrag, PageMoves};
 pub use outfile::{Existing, OutFile, OutFolder, host_name, remove_unfinished_outputs};
 pub use packing::Packing;
+pub use perfetto::PerfettoTrace;
 pub use program::{ProgramTrace, import_program};
 pub use read::{
     CHUNK_EVENTS, EventReader, NumberColumn, PageReader, RowReader, TaskReader, TraceFile,
