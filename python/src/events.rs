@@ -192,6 +192,7 @@ fn schema(file: &TraceFile) -> PyResult<SchemaRef> {
         of("flags", DataType::UInt8),
         maybe("page", DataType::Int32),
         maybe("stack", text()),
+        maybe("pfn", DataType::Int64),
     ];
     let footer = file.meta().footer().map_err(raised)?;
     let footer = footer.map(|(key, value)| (key.to_string(), value));
@@ -233,6 +234,9 @@ fn columns(rows: &[FullRow]) -> Vec<ArrayRef> {
     for row in rows {
         page.append_option(row.place.map(|place: Place| place.encode() as i32));
     }
+    let mut pfn = PrimitiveBuilder::<Int64Type>::with_capacity(rows.len());
+    rows.iter()
+        .for_each(|row| pfn.append_option(row.pfn.map(|pfn| pfn as i64)));
     vec![
         numbers::<Int64Type>(rows, |row| row.event.time_ns as i64),
         numbers::<UInt16Type>(rows, |row| row.event.cpu),
@@ -253,6 +257,7 @@ fn columns(rows: &[FullRow]) -> Vec<ArrayRef> {
         numbers::<UInt8Type>(rows, |row| row.event.flags.0),
         Arc::new(page.finish()),
         texts(rows, |row| row.stack.as_deref()),
+        Arc::new(pfn.finish()),
     ]
 }
 

@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use quarry_designs::named;
 use quarry_lab::ask::{Ask, Ready};
+use quarry_lab::callers::taints::Taints;
 use quarry_lab::callers::{By, Callers};
 use quarry_lab::replay::input::Input;
 use quarry_snapshot::ReportError;
@@ -67,7 +68,7 @@ impl Recording {
     #[staticmethod]
     #[pyo3(signature = (
         output, command = None, *, duration = None, ring = None, pid = None, cgroup = None, comm = None, stacks = false,
-        mount = false, reports = true, force = false
+        drains = false, mount = false, reports = true, force = false
     ))]
     #[expect(clippy::too_many_arguments, reason = "keywords of Python")]
     fn record(
@@ -80,6 +81,7 @@ impl Recording {
         cgroup: Option<PathBuf>,
         comm: Option<Several<String>>,
         stacks: bool,
+        drains: bool,
         mount: bool,
         reports: bool,
         force: bool,
@@ -98,6 +100,7 @@ impl Recording {
                 comms: comm.unwrap_or_default().0,
             },
             stacks,
+            drains,
             mount,
             command: (!command.is_empty())
                 .then(|| command.join(OsStr::new(" ")).to_string_lossy().into_owned()),
@@ -220,6 +223,17 @@ impl Recording {
         let table = PyTable::of(&callers.by(by_what), &["name"])?;
         Ok(table
             .noted("command", "callers")
+            .noted("input", &self.input.name)
+            .noted("input_digest", self.digest()))
+    }
+
+    /// Who spoils blocks of memory: a row for each first page of the kernel in a block of the machine's huge page or of
+    /// 1 GiB that had none.
+    fn taints(&self, py: Python<'_>) -> PyResult<PyTable> {
+        let found = py.detach(|| Taints::of(&self.input.file, &self.input.snapshots()?));
+        let table = PyTable::of(&found.map_err(raised)?.taints, &["time_ns"])?;
+        Ok(table
+            .noted("command", "callers --taints")
             .noted("input", &self.input.name)
             .noted("input_digest", self.digest()))
     }

@@ -206,6 +206,22 @@ def test_callers(command):
     assert quarry.Recording.open("kv").callers("cache").runs == told["callers"]
 
 
+def test_taints(command, tmp_path):
+    text, trace = tmp_path / "kmem.txt", tmp_path / "a.parquet"
+    line = "a 1 [000] 1.00000{}: kmem:mm_page_{} page=0x1 pfn=0x200 order={}"
+    alloc = " migratetype={} gfp_flags=GFP_KERNEL"
+    lines = [
+        line.format(1, "alloc:", 9) + alloc.format(1),
+        line.format(2, "free:", 9),
+        line.format(3, "alloc:", 0) + alloc.format(0),
+    ]
+    text.write_text("\n".join(lines) + "\n")
+    made = quarry.Recording.import_(text, trace, kernel="6.12", cpus=2)
+    told = command("callers", trace, "--taints")
+    assert made.taints().runs == told["taints"]
+    assert [row["was_clean"] for row in made.taints().runs] == [True, False]
+
+
 def test_import(command, tmp_path):
     text = tmp_path / "kmem.txt"
     text.write_text(

@@ -99,16 +99,17 @@ pub(crate) fn check_page(path: &Path, json: bool, force: Force) -> anyhow::Resul
 }
 
 /// Writes to a file, which appears when it is complete, or to stdout for `-`.
-pub(crate) fn write_to(path: &Path, text: &str, force: Force) -> anyhow::Result<()> {
+pub(crate) fn write_to(path: &Path, content: impl AsRef<[u8]>, force: Force) -> anyhow::Result<()> {
+    let content = content.as_ref();
     if is_stdout(path) {
-        return print(|out| out.write_all(text.as_bytes()));
+        return print(|out| out.write_all(content));
     }
     let failed = || format!("cannot write {}", path.display());
     if is_stream(path) {
-        return std::fs::write(path, text).with_context(failed);
+        return std::fs::write(path, content).with_context(failed);
     }
     let mut out = OutFile::create(path, force.existing())?;
-    out.file().write_all(text.as_bytes()).with_context(failed)?;
+    out.file().write_all(content).with_context(failed)?;
     out.commit()?;
     Ok(())
 }
@@ -127,10 +128,10 @@ pub(crate) fn is_stdout(path: &Path) -> bool {
 pub(crate) fn check_binary(path: &Path, json: bool) -> anyhow::Result<()> {
     match is_stdout(path) {
         true if json => Err(usage(
-            "the trace and --json would both go to stdout; name a file with -o",
+            "the trace and other output would both go to stdout; name a file for the trace",
         )),
         true if io::stdout().is_terminal() => Err(usage(
-            "stdout is a terminal, which cannot show a trace; use a pipe, or name a file with -o",
+            "stdout is a terminal, which cannot show a trace; use a pipe, or name a file",
         )),
         _ => Ok(()),
     }
@@ -263,7 +264,7 @@ pub(crate) fn write_page(
 ) -> anyhow::Result<()> {
     let mut view = view.with_origin(of);
     view.explain(meanings);
-    write_to(path, &quarry_report::html(&view), force)
+    write_to(path, quarry_report::html(&view), force)
 }
 
 /// The view of a command's answer, written as a page if that was asked for.

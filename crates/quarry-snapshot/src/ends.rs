@@ -28,7 +28,8 @@ pub enum End {
 /// Reports of this machine's kernel at an end of a recorded load.
 ///
 /// The walk through sysfs allocates thousands of objects itself. So slabinfo is read last at the begin and first at
-/// the end: the walks are outside of the part between the two. Zoneinfo and pagetypeinfo are read next to it.
+/// the end: the walks are outside of the part between the two. Zoneinfo and pagetypeinfo are read next to it. vmstat is
+/// read right behind the map of memory at the begin and right before it at the end: its times are those of the maps.
 #[derive(Debug, Default)]
 pub struct EndReports {
     /// Reports in the order of their times.
@@ -55,6 +56,7 @@ impl EndReports {
         let snapshot = match end {
             End::Begin => {
                 let machine = machine();
+                taken.add_text(root, "vmstat");
                 thread::sleep(SETTLE);
                 taken.add_text(root, "pagetypeinfo");
                 taken.add_text(root, "zoneinfo");
@@ -69,6 +71,7 @@ impl EndReports {
                 let slabinfo = slabinfo();
                 taken.add_text(root, "zoneinfo");
                 taken.add_text(root, "pagetypeinfo");
+                taken.add_text(root, "vmstat");
                 slabinfo
                     .and_then(|text| Ok((time_ns, Snapshot::of_parts(time_ns, &text, machine()?)?)))
             }
@@ -119,6 +122,7 @@ mod tests {
             pid 16 16 256 16 1 : tunables 0 0 0 : slabdata 1 1 0\n";
         file("proc/slabinfo", slabinfo);
         file("proc/zoneinfo", "Node 0\n");
+        file("proc/vmstat", "nr_free_pages 1\n");
         file("sys/kernel/slab/pid/slabs", "1 N0=1\n");
         let names = |taken: &EndReports| {
             let names = taken.reports.iter().map(|report| report.name.clone());
@@ -126,16 +130,16 @@ mod tests {
         };
         let begin = EndReports::take_from(dir.path(), End::Begin);
         let finish = EndReports::take_from(dir.path(), End::Finish);
-        assert_eq!(names(&begin), ["zoneinfo", "snapshot"]);
-        assert_eq!(names(&finish), ["snapshot", "zoneinfo"]);
-        let (last, first) = (&begin.reports[1], &finish.reports[0]);
+        assert_eq!(names(&begin), ["vmstat", "zoneinfo", "snapshot"]);
+        assert_eq!(names(&finish), ["snapshot", "zoneinfo", "vmstat"]);
+        let (last, first) = (&begin.reports[2], &finish.reports[0]);
         assert!(last.time_ns <= first.time_ns);
         let snapshot = Snapshot::parse("f", &last.text, None).unwrap();
         assert_eq!(snapshot.attributes("pid").unwrap().number("slabs"), Some(1));
 
         fs::remove_file(dir.path().join("proc/slabinfo")).unwrap();
         let without = EndReports::take_from(dir.path(), End::Begin);
-        assert_eq!(names(&without), ["zoneinfo"]);
+        assert_eq!(names(&without), ["vmstat", "zoneinfo"]);
         let error = without.unread[0].to_string();
         assert!(error.contains("slabinfo"), "{error}");
     }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use crate::addresses::{Addresses, has_several_page_sizes, page_bytes_of};
 use crate::error::{Result, TraceError};
-use crate::event::{Flags, Kind, NO_CACHE, NO_OBJECT, NO_PAGE, RawEvent, ReplayEvent};
+use crate::event::{Flags, Kind, NO_CACHE, NO_OBJECT, NO_PAGE, NO_PFN, RawEvent, ReplayEvent};
 use crate::import::caches::{CACHES_MAX, Caches, KMALLOC};
 use crate::import::held::{Held, Sort};
 use crate::import::live::{Live, Space};
@@ -486,11 +486,15 @@ impl<W: Write + Send> TraceBuilder<W> {
             call_site: NO_TEXT,
             page: NO_PAGE,
             stack: NO_TEXT,
+            pfn: NO_PFN,
         }
     }
 
     /// Sends a row on its way; `place` is the address of its object, or the start of its block.
-    fn emit(&mut self, row: Row, place: u64) -> Result<()> {
+    fn emit(&mut self, mut row: Row, place: u64) -> Result<()> {
+        if row.event.kind.is_page() {
+            row.pfn = place;
+        }
         match self.held.push(row, place, self.meta.page_size) {
             Some(row) => self.out.push(row, &self.texts),
             None => Ok(()),

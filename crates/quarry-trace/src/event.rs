@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 pub const NO_OBJECT: u32 = u32::MAX;
 /// Stands for "no cache" in [`ReplayEvent::cache`]: page events, and frees of unknown memory.
 pub const NO_CACHE: u16 = u16::MAX;
+/// Stands for "no page frame number" in a row.
+pub(crate) const NO_PFN: u64 = u64::MAX;
 /// Stands for "no page that is known" in a row.
 pub(crate) const NO_PAGE: u32 = u32::MAX;
 /// Ids of the pages of a block of at most this order follow each other, from a multiple of their number
@@ -309,6 +311,8 @@ pub struct FullRow {
     pub stack: Option<String>,
     /// Position of the object in memory.
     pub place: Option<Place>,
+    /// Of a page event, the frame number of the block's first page, if the trace has it.
+    pub pfn: Option<u64>,
 }
 
 /// One event as it is observed, before addresses become object ids.

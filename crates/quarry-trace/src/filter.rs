@@ -7,6 +7,7 @@ use std::path::Path;
 use crate::error::{Result, TraceError};
 use crate::event::{FullRow, NO_CACHE, seconds};
 use crate::meta::{LoadPart, RcuFrees, TraceMeta};
+use crate::moves::PageMoves;
 use crate::outfile::{Existing, OutFile};
 use crate::read::{Owned, TraceFile};
 use crate::rebuild::Rebuild;
@@ -157,10 +158,15 @@ pub fn filter_to<W: Write + Send>(
                 .until_ns
                 .is_none_or(|until_ns| report.time_ns < until_ns)
     });
-    part.meta_mut().rcu = match whole_machine {
-        true => meta.rcu.within(filter.from_ns, filter.until_ns),
-        false => RcuFrees::default(),
+    let (from_ns, until_ns) = (filter.from_ns, filter.until_ns);
+    let kept = match whole_machine {
+        true => (
+            meta.rcu.within(from_ns, until_ns),
+            meta.moves.within(from_ns, until_ns),
+        ),
+        false => (RcuFrees::default(), PageMoves::default()),
     };
+    (part.meta_mut().rcu, part.meta_mut().moves) = kept;
     let window = |load: LoadPart| load.within(filter.from_ns, filter.until_ns);
     part.meta_mut().load = meta.load_part().and_then(window);
     part.meta_mut().add_reports(&filter.reports)?;

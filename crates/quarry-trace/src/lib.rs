@@ -112,8 +112,8 @@
 //! `cache_id`, `object`, `bytes_req`, `bytes_alloc`, `gfp_flags`, `node`, `order`, `migratetype`,
 //! `call_site`, `flags` (bits of [`Flags`]), `page` (twice the id, plus one if the place is fresh), `stack`
 //! (functions of the kernel on the stack of an allocation, the outermost first, with semicolons between; only
-//! of recordings with stacks, and a text that a row group holds once). Numbers use -1 for "none", texts and
-//! `page` use null. A free row repeats the sizes (or the
+//! of recordings with stacks, and a text that a row group holds once), `pfn` (frame number of the first page of a
+//! page event). Numbers use -1 for "none", texts, `page` and `pfn` use null. A free row repeats the sizes (or the
 //! order) of its object, so that `sum` over signed sizes gives what is alive. Of frees, only those
 //! of page blocks from before the recording have a `migratetype`: that of their surroundings, if it
 //! is known.
@@ -132,9 +132,11 @@ mod import;
 mod intern;
 mod meta;
 mod moment;
+mod moves;
 mod outfile;
 mod packing;
 mod pages;
+mod perfetto;
 mod program;
 mod read;
 mod rebuild;
@@ -162,8 +164,10 @@ pub use meta::{
     LoadPart, Orphans, RcuBatch, RcuFrees, SlabMemory, Table, TraceMeta,
 };
 pub use moment::{Moment, ParseMomentError};
+pub use moves::{Drain, Extfrag, PageMoves};
 pub use outfile::{Existing, OutFile, OutFolder, host_name, remove_unfinished_outputs};
 pub use packing::Packing;
+pub use perfetto::PerfettoTrace;
 pub use program::{ProgramTrace, import_program};
 pub use read::{
     CHUNK_EVENTS, EventReader, NumberColumn, PageReader, RowReader, TaskReader, TraceFile,

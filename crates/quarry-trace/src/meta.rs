@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Result, TraceError};
 use crate::event::{Kind, NO_CACHE};
+use crate::moves::PageMoves;
 use crate::report::{KernelReport, NewReport};
 use crate::schema::Checksum;
 use crate::waiting::UnseenFrees;
@@ -139,6 +140,9 @@ pub struct TraceMeta {
     /// Frees of `kfree_rcu()`, if the kernel told of any when their grace periods were over.
     #[serde(default, skip_serializing_if = "RcuFrees::is_empty")]
     pub rcu: RcuFrees,
+    /// Fallbacks between migrate types, and pages that left CPUs' lists.
+    #[serde(default, skip_serializing_if = "PageMoves::is_empty")]
+    pub moves: PageMoves,
     /// Memory of objects whose free has no event, each from its allocation to the later use of its memory: at most what
     /// waits for a grace period or lies free. `None` if it was not counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -10,7 +10,9 @@ use std::io::Write;
 use std::path::Path;
 
 use crate::error::Result;
-use crate::event::{Flags, FullRow, Kind, NO_CACHE, NO_OBJECT, NO_PAGE, Place, ReplayEvent};
+use crate::event::{
+    Flags, FullRow, Kind, NO_CACHE, NO_OBJECT, NO_PAGE, NO_PFN, Place, ReplayEvent,
+};
 use crate::intern::NO_TEXT;
 use crate::meta::{KindCounts, Orphans, TraceMeta};
 use crate::write::{Row, Texts, TraceWriter};
@@ -286,6 +288,7 @@ impl<W: Write + Send> Rebuild<W> {
             call_site: id(&row.call_site, &mut self.texts.call_sites),
             page: row.place.map_or(NO_PAGE, Place::encode),
             stack: id(&row.stack, &mut self.texts.stacks),
+            pfn: row.pfn.unwrap_or(NO_PFN),
         }
     }
 

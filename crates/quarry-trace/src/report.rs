@@ -12,7 +12,7 @@ pub(crate) const CLOCK_MONO: &str = "mono";
 /// A kernel's report about itself during the recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KernelReport {
-    /// Kind of the report: `snapshot`, `zoneinfo`, `pagetypeinfo`.
+    /// Kind of the report: `snapshot`, `zoneinfo`, `pagetypeinfo`, `vmstat`.
     pub name: String,
     /// When it was read, by the clock of the events.
     pub time_ns: u64,

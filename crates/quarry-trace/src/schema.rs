@@ -29,6 +29,7 @@ const MESSAGE: &str = "message quarry_trace {
     required int32 flags (INTEGER(8, false));
     optional int32 page;
     optional binary stack (STRING);
+    optional int64 pfn;
 }";
 
 /// One column: name, type, optional, and encoding (`None` = dictionary).
@@ -60,7 +61,7 @@ const fn text(name: &'static str, optional: bool) -> Column {
 const DELTA: Option<Encoding> = Some(Encoding::DELTA_BINARY_PACKED);
 
 /// Every column in the order of the file.
-pub(crate) const COLUMNS: [Column; 19] = [
+pub(crate) const COLUMNS: [Column; 20] = [
     Column {
         name: "time_ns",
         physical: PhysicalType::INT64,
@@ -90,6 +91,12 @@ pub(crate) const COLUMNS: [Column; 19] = [
         encoding: None,
     },
     text(STACK, true),
+    Column {
+        name: PFN,
+        physical: PhysicalType::INT64,
+        optional: true,
+        encoding: None,
+    },
 ];
 
 /// Prefix of the writer's name in the footers of our files.
@@ -100,6 +107,9 @@ pub(crate) const PAGE: &str = "page";
 
 /// The column that files from before `quarry record --stacks` do not have.
 pub(crate) const STACK: &str = "stack";
+
+/// The column that files from before `quarry callers --taints` do not have.
+pub(crate) const PFN: &str = "pfn";
 
 /// The schema as the Parquet crate wants it.
 pub(crate) fn schema() -> TypePtr {

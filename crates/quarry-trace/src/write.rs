@@ -14,11 +14,11 @@ use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
 use parquet::schema::types::ColumnPath;
 
 use crate::error::{Result, TraceError};
-use crate::event::{Kind, NO_CACHE, NO_OBJECT, NO_PAGE, ReplayEvent};
+use crate::event::{Kind, NO_CACHE, NO_OBJECT, NO_PAGE, NO_PFN, ReplayEvent};
 use crate::intern::{Interner, NO_TEXT};
 use crate::meta::{FORMAT_VERSION, META_KEY, Table, TraceMeta};
 use crate::outfile::{Tap, TapHandle};
-use crate::schema::{COLUMNS, Digest, PAGE, STACK, WRITER, schema};
+use crate::schema::{COLUMNS, Digest, PAGE, PFN, STACK, WRITER, schema};
 
 /// Rows of one row group: the unit of memory for writer and reader.
 pub(crate) const GROUP_ROWS: usize = 128 * 1024;
@@ -38,6 +38,8 @@ pub(crate) struct Row {
     /// A [`crate::Place`] as the column holds it, or [`NO_PAGE`].
     pub(crate) page: u32,
     pub(crate) stack: u32,
+    /// A page frame number, or [`NO_PFN`].
+    pub(crate) pfn: u64,
 }
 
 /// The string tables that rows refer to.
@@ -256,6 +258,7 @@ fn write_group<W: Write + Send>(
                 row.stack
             })?,
             PAGE => write_pages(&mut out, scratch, rows)?,
+            PFN => write_pfns(&mut out, scratch, rows)?,
             "event" => write_kind_names(&mut out, scratch, rows)?,
             name => {
                 scratch.int32.clear();
@@ -344,6 +347,22 @@ fn write_pages(
     );
     out.typed::<Int32Type>()
         .write_batch(&scratch.int32, Some(&scratch.levels), None)?;
+    Ok(())
+}
+
+fn write_pfns(
+    out: &mut SerializedColumnWriter<'_>,
+    scratch: &mut Scratch,
+    rows: &[Row],
+) -> ParquetResult<()> {
+    let levels = rows.iter().map(|row| i16::from(row.pfn != NO_PFN));
+    scratch.levels.clear();
+    scratch.levels.extend(levels);
+    let pfns = rows.iter().map(|row| row.pfn).filter(|pfn| *pfn != NO_PFN);
+    scratch.int64.clear();
+    scratch.int64.extend(pfns.map(|pfn| pfn as i64));
+    out.typed::<Int64Type>()
+        .write_batch(&scratch.int64, Some(&scratch.levels), None)?;
     Ok(())
 }
 

@@ -1,9 +1,12 @@
 //! `quarry callers`: who allocates, and how much of it is alive.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 use anyhow::Context;
+use quarry_lab::callers::taints::{self, Cause, Taints};
 use quarry_lab::callers::{Amount, By, Caller, Callers, Totals, table};
+use quarry_lab::replay::input::Input;
 use quarry_trace::TraceMeta;
 use quarry_view::frame::Frame;
 use quarry_view::{Section, View, value};
@@ -23,19 +26,32 @@ pub(crate) struct Args {
     /// stdin.
     #[arg(value_name = "TRACE")]
     trace: OsString,
-    /// Add up the allocations of each call site, process or cache.
-    #[arg(long, value_name = "WHAT", value_enum, default_value_t = ByArg::Site)]
-    by: ByArg,
+    /// Add up the allocations of each call site, process or cache. [default: site, with --taints cache]
+    #[arg(long, value_name = "WHAT", value_enum)]
+    by: Option<ByArg>,
     /// Number of callers to print: those with most bytes alive at the peak.
     #[arg(long, value_name = "N", default_value_t = 10)]
     top: usize,
     /// Count the recorder's own allocations, too.
     #[arg(long)]
     recorder: bool,
-    /// Print all callers as JSON (quarry explain --all).
+    /// Answer who spoils blocks of memory instead: each first page of the kernel in a clean block of the machine's huge
+    /// page (2 MiB) and of 1 GiB, how long the block stayed spoiled, and which page left last (see below).
+    #[arg(long, conflicts_with_all = ["folded", "recorder"])]
+    taints: bool,
+    /// With --taints, write a page as well, which needs no network. `-` is stdout.
+    #[arg(long, value_name = "FILE", requires = "taints")]
+    html: Option<PathBuf>,
+    /// With --taints, write a trace for ui.perfetto.dev as well: a slice from each taint until its block was clean
+    /// again, on tracks by cause, and the number of spoiled blocks.
+    #[arg(long, value_name = "FILE", requires = "taints")]
+    perfetto: Option<PathBuf>,
+    #[command(flatten)]
+    force: output::Force,
+    /// Print all callers, or all taints, as JSON (quarry explain --all).
     #[arg(long)]
     json: bool,
-    /// Print all callers as comma-separated values, a line each.
+    /// Print all callers, or all taints, as comma-separated values, a line each.
     #[arg(long, conflicts_with = "json")]
     csv: bool,
     /// Print lines `process;functions;cache bytes` for flame graphs: of the bytes alive at the peak, at the end, or of
@@ -104,6 +120,14 @@ What is counted:
   objects. Objects from before that are not known. Page events name no call site
   and are left out.
 
+Spoiled blocks (--taints):
+  A block is clean while no page lies in it that was allocated as unmovable or
+  reclaimable. A trace of `quarry record` as root has a map of memory from its
+  beginning, so it is known which blocks were clean; without one a block's state is
+  unknown until one allocation takes all of it. The cache is that of the first
+  object seen on the page; pages that are no slabs go by their allocation flags, and
+  have a call site if the trace was recorded with --stacks.
+
 Flame graphs:
   --folded prints what flamegraph.pl, inferno and speedscope read: frames with
   semicolons between, the outermost first, and bytes. The kernel's functions are
@@ -116,9 +140,24 @@ Examples:
   quarry callers mine.parquet
   quarry callers mine.parquet --by process --top 5
   quarry callers kv --by cache --json
+  quarry callers mine.parquet --taints
+  quarry callers mine.parquet --taints --by site --perfetto taints.pftrace
   sudo quarry record --stacks -o mine.parquet --duration 5s
   quarry callers mine.parquet --folded | inferno-flamegraph > live.svg
   quarry callers mine.parquet --folded=end > leaked.folded";
+
+/// Fields of `callers --taints --json`.
+#[derive(JsonSchema, Serialize)]
+pub(crate) struct TaintReport<'a> {
+    /// The recording.
+    trace: TraceInfo<'a>,
+    /// Property that makes taints one cause's.
+    by: By,
+    #[serde(flatten)]
+    taints: &'a Taints,
+    /// Causes, those that spoiled most blocks of the smallest size first.
+    causes: &'a [Cause],
+}
 
 /// Fields of `callers --json`.
 #[derive(JsonSchema, Serialize)]
@@ -135,6 +174,9 @@ pub(crate) struct Report<'a> {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let input = input::trace(&args.trace)?;
+    if args.taints {
+        return run_taints(args, &input);
+    }
     let meta = input.file.meta();
     let callers = Callers::of(&input.file, args.recorder)?;
     if let Some(amount) = args.folded {
@@ -152,7 +194,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             lines.try_for_each(|line| writeln!(out, "{}", terminal::visible(line)))
         });
     }
-    let by = By::from(args.by);
+    let by = args.by.map_or(By::Site, By::from);
     let rows = callers.by(by);
     let report = Report {
         trace: TraceInfo::of(&input.name, meta),
@@ -189,6 +231,51 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let show = Show {
         rows: Some(args.top),
         hint: "`quarry explain NAME` says what a column means.",
+        ..Show::default()
+    };
+    terminal::print_view(&view, show)
+}
+
+fn run_taints(args: &Args, input: &Input) -> anyhow::Result<()> {
+    if let Some(path) = &args.html {
+        output::check_page(path, args.json || args.csv, args.force)?;
+    }
+    if let Some(path) = &args.perfetto {
+        output::check_binary(path, args.json || args.csv)?;
+        output::check_writable(path, args.force)?;
+    }
+    let meta = input.file.meta();
+    let taints = Taints::of(&input.file, &input.snapshots()?)?;
+    let by = args.by.map_or(By::Cache, By::from);
+    if let Some(path) = &args.perfetto {
+        let file = taints::perfetto(&taints, by, meta.last_time_ns);
+        output::write_to(path, file, args.force)?;
+    }
+    let report = TaintReport {
+        trace: TraceInfo::of(&input.name, meta),
+        by,
+        taints: &taints,
+        causes: &taints.causes(by),
+    };
+    let html = args.html.as_deref();
+    let view = output::viewed("callers --taints", &report, taints::view, html, args.force)?;
+    if args.json {
+        return output::print_json("callers --taints", &report);
+    }
+    if args.csv {
+        return output::print_csv(Frame::of(&taints.taints)?, &["time_ns"]);
+    }
+    let to_stdout = [&args.html, &args.perfetto];
+    if to_stdout
+        .into_iter()
+        .flatten()
+        .any(|path| output::is_stdout(path))
+    {
+        return Ok(());
+    }
+    let show = Show {
+        rows: Some(args.top),
+        hint: "`quarry explain NAME` says what a column means, --csv has each taint.",
         ..Show::default()
     };
     terminal::print_view(&view, show)

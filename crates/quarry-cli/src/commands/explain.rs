@@ -88,6 +88,7 @@ impl Meanings {
             ("replay", &quarry_lab::replay::TABLES[..]),
             ("replay --time", &quarry_lab::replay::timed::TABLES),
             ("callers", &[quarry_lab::callers::CALLERS]),
+            ("callers --taints", &quarry_lab::callers::taints::TABLES),
             ("look", &quarry_lab::look::TABLES),
             (
                 "look, of a file without slabs",

@@ -71,6 +71,7 @@ pub(crate) fn outputs() -> Vec<(&'static str, Vec<Member>)> {
             members::<quarry_lab::look::Bare<'_>>(),
         ),
         ("callers", members::<callers::Report<'_>>()),
+        ("callers --taints", members::<callers::TaintReport<'_>>()),
         ("diff", members::<diff::Difference>()),
         ("sweep", members::<sweep::Report>()),
         (

@@ -49,6 +49,11 @@ pub(crate) struct Args {
     /// rings (see below).
     #[arg(long)]
     stacks: bool,
+    /// Record each page that a CPU's list gives back to its zone (mm_page_pcpu_drain). That is an event of 0.5 us for
+    /// each page that is freed, beside those of its allocation and its free, which are always recorded. The trace
+    /// keeps the first 100,000 and counts the rest.
+    #[arg(long)]
+    drains: bool,
     /// Mount tracefs at /sys/kernel/tracing if it is not mounted. It stays so.
     #[arg(long)]
     mount: bool,
@@ -76,8 +81,8 @@ written.
 Needs root, or write access to tracefs. The recording has rings of its own in tracefs
 and disturbs no other user of tracing; addresses in them are not hashed.
 
-At both ends it keeps a snapshot (quarry snapshot), zoneinfo and pagetypeinfo
-in the trace, so that `quarry replay OUT.parquet --check` begins with what the
+At both ends it keeps a snapshot (quarry snapshot), zoneinfo, pagetypeinfo and
+vmstat in the trace, so that `quarry replay OUT.parquet --check` begins with what the
 kernel held and compares the end with what it held then.
 
 Memory: --ring for each CPU, which the kernel takes at the begin, and up to 512 MiB
@@ -145,6 +150,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             comms: args.comm.clone(),
         },
         stacks: args.stacks,
+        drains: args.drains,
         mount: args.mount,
         command: (!args.command.is_empty()).then(|| command.to_string_lossy().into_owned()),
         existing: args.force.existing(),

@@ -42,5 +42,5 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if output::is_stdout(&args.output) {
         return output::print_value(&snapshot);
     }
-    output::write_to(&args.output, &format!("{snapshot}\n"), args.force)
+    output::write_to(&args.output, format!("{snapshot}\n"), args.force)
 }

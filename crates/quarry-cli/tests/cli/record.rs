@@ -53,7 +53,15 @@ fn a_recording_is_checked_against_its_kernel() {
         let reports = report["reports"].as_array().unwrap().iter();
         reports.filter(|report| *report == name).count()
     };
-    assert_eq!((ends("snapshot"), ends("zoneinfo")), (2, 2), "{report}");
+    let count = ["snapshot", "zoneinfo", "vmstat"].map(ends);
+    assert_eq!(count, [2, 2, 2], "{report}");
+    // Where root may read kpageflags, taints count between the maps.
+    let taints = json(&format!("callers {trace} --taints --json"));
+    assert_eq!(taints["has_map"], taints["until_ns"].is_u64());
+    assert!(taints["reclaim"].is_array());
+    let info = json(&format!("info {trace} --json"));
+    assert!(info["trace"]["extfrag_events"].is_u64());
+    assert!(info["trace"]["drain_events"].is_null(), "no --drains");
 
     let replay = json(&format!("replay {trace} --check --json"));
     assert_eq!(replay["trace"]["command"], format!("sh -c {load}"));

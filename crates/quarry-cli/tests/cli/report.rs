@@ -209,7 +209,7 @@ fn what_has_no_page_is_refused() {
     let table = format!(
         "{text} => it is no JSON | give what a command of quarry printed with --json\n\
          {foreign} => it has no `schema` number\n\
-         {info} => is of info, which has no page; replay, what-if, look, run and reproduce have one\n\
+         {info} => is of info, which has no page; replay, what-if, look, callers --taints, run and reproduce have one\n\
          {replay} {look} => is of replay and | of look; a page has outputs of one command\n\
          absent.json => absent.json"
     );

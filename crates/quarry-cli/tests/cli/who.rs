@@ -171,6 +171,69 @@ fn folded_stacks_are_bytes() {
     );
 }
 
+/// A huge page comes and goes; then a fallback lets a page of tables into its block.
+const SPOILED: &str = "\
+    a 1 [000] 1.000001: kmem:mm_page_alloc: page=0x1 pfn=0x200 order=9 migratetype=1 gfp_flags=GFP_TRANSHUGE\n\
+    a 1 [000] 1.000002: kmem:mm_page_free: page=0x1 pfn=0x200 order=9\n\
+    a 1 [000] 1.000003: kmem:mm_page_alloc_extfrag: page=0x1 pfn=0x200 alloc_order=0 fallback_order=9 pageblock_order=9 \
+    alloc_migratetype=0 fallback_migratetype=1 fragmenting=0 change_ownership=1\n\
+    a 1 [000] 1.000003: kmem:mm_page_alloc: page=0x1 pfn=0x201 order=0 migratetype=0 gfp_flags=GFP_KERNEL\n\
+    a 1 [000] 1.000503: kmem:mm_page_free: page=0x1 pfn=0x201 order=0\n";
+
+#[test]
+fn taints_in_all_forms() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_string();
+    let [text, trace, html, perfetto] = ["t.txt", "t.parquet", "t.html", "t.pftrace"].map(path);
+    fs::write(&text, SPOILED).unwrap();
+    let machine = "--kernel 6.18.44 --page-size 4096 --cpus 2";
+    stdout(&format!("import {text} -o {trace} {machine}"));
+    let files = format!("--html {html} --perfetto {perfetto}");
+    let told = stdout(&format!("callers {trace} --taints {files}"));
+    assert_has(
+        &told,
+        &[
+            "1 clean block of 2.0 MiB was spoiled; 1 time one became clean again",
+            "pages (GFP_KERNEL) did most",
+            "there is no map of memory",
+            "1 of 1 took a free block",
+        ],
+    );
+    assert!(fs::read_to_string(html).unwrap().contains("Who spoils"));
+    let file = fs::read(perfetto).unwrap();
+    assert!(file.windows(18).any(|part| part == b"pages (GFP_KERNEL)"));
+    let taints = json(&format!("callers {trace} --taints --json"));
+    let taint = &taints["taints"][0];
+    assert_eq!(
+        (&taint["pfn"], &taint["address"]),
+        (&0x201.into(), &(2 << 20).into())
+    );
+    assert_eq!(
+        (&taint["stayed_ns"], &taint["fallback"]),
+        (&500_000.into(), &true.into())
+    );
+    assert_eq!(taints["blocks"][1]["unknown"], 1, "the gigabyte");
+    let csv = stdout(&format!("callers {trace} --taints --csv"));
+    assert!(csv.starts_with("time_ns,block_bytes,address,"), "{csv}");
+    assert_eq!(csv.lines().count(), 3);
+    let told = stdout(&format!("info {trace}"));
+    assert_has(&told, &["1 fallbacks to another migrate type"]);
+
+    let kept = quarry(&format!("callers {trace} --taints {files}"));
+    assert_fails(&kept, 2, &["t.html", "--force"]);
+    let alone = quarry(&format!("callers {trace} --perfetto {text}"));
+    assert_fails(&alone, 2, &["--taints"]);
+    let twice = quarry(&format!("callers {trace} --taints --json --perfetto -"));
+    assert_fails(&twice, 2, &["stdout"]);
+    // Traces from before frames were kept.
+    let old = quarry("callers kv --taints");
+    assert_fails(
+        &old,
+        2,
+        &["the recording has no frame numbers of pages; `quarry record`"],
+    );
+}
+
 #[test]
 fn a_replay_shows_callers_next_to_its_tables() {
     let dir = tempfile::tempdir().unwrap();

@@ -8,6 +8,7 @@
 //! that allocates. Amounts at the peak need no second pass: a part notes what it has when it first changes after a peak.
 
 mod names;
+pub mod taints;
 #[cfg(test)]
 mod tests;
 mod view;

@@ -30,7 +30,7 @@ fn free(of: &RawEvent<'static>, cpu: u16) -> RawEvent<'static> {
     }
 }
 
-fn trace(events: &[RawEvent<'_>], change: impl FnOnce(&mut TraceMeta)) -> TraceFile {
+pub(super) fn trace(events: &[RawEvent<'_>], change: impl FnOnce(&mut TraceMeta)) -> TraceFile {
     let mut bytes = Vec::new();
     let mut trace = TraceBuilder::new(&mut bytes, Path::new("t"), 1).unwrap();
     for (time_ns, event) in (1..).zip(events) {

@@ -62,7 +62,7 @@ pub fn table(callers: &[Value], by: By) -> Table {
 }
 
 /// The first of a list and the number of the others.
-fn largest(list: &[Value]) -> String {
+pub(super) fn largest(list: &[Value]) -> String {
     let first = list.first().map_or("-", |share| text(share, "name"));
     match list.len() {
         0 | 1 => first.to_string(),

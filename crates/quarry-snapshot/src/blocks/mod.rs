@@ -236,6 +236,20 @@ impl BlockMap {
         })
     }
 
+    /// Pages of the block with this index, of a size that is a multiple of [`BLOCK_BYTES`]; `None` if it has no memory.
+    #[must_use]
+    pub fn block(&self, block_bytes: u64, index: u64) -> Option<PageSums> {
+        let each = (block_bytes / BLOCK_BYTES).max(1);
+        let larger = |block: &Block| u64::from(block.index) / each;
+        let first = self.blocks.partition_point(|block| larger(block) < index);
+        let blocks = self.blocks[first..].iter();
+        let mut blocks = blocks.take_while(|block| larger(block) == index).peekable();
+        blocks.peek()?;
+        let mut sums = PageSums::default();
+        blocks.for_each(|block| sums.add(block.pages));
+        Some(sums)
+    }
+
     /// Blocks of a size, a multiple of [`BLOCK_BYTES`], by what lies in them.
     #[must_use]
     pub fn spread(&self, block_bytes: u64) -> Spread {
@@ -307,6 +321,12 @@ mod tests {
         let large = map.spread(1 << 30);
         assert_eq!((large.blocks, large.free, large.with_slab), (2, 0, 2));
         assert_eq!((large.slab_only, large.packed), (0, 1));
+        for size in [BLOCK_BYTES, 1 << 30] {
+            for (index, pages) in map.by(size) {
+                assert_eq!(map.block(size, index), Some(pages));
+            }
+            assert_eq!(map.block(size, 4), None);
+        }
         assert_eq!(map.sums().slab, 422);
     }
 }

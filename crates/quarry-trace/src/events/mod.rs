@@ -8,10 +8,11 @@
 
 mod decode;
 mod flags;
+pub(crate) mod footer;
 mod format;
 pub(crate) mod merge;
 pub(crate) mod names;
-pub(crate) mod rcu;
+mod rcu;
 mod ring;
 pub(crate) mod stacks;
 

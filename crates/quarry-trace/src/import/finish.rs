@@ -106,8 +106,11 @@ impl Facts {
                  entries-in-buffer): objects may look alive that are not"
             ));
         }
-        let rcu = meta.rcu.batches.len() as u64 + meta.rcu.singles;
-        let here = self.ftrace_lines + meta.other_events + meta.skipped_lines + rcu;
+        let footer = meta.rcu.batches.len() as u64
+            + meta.rcu.singles
+            + meta.moves.extfrag_events
+            + meta.moves.drain_events;
+        let here = self.ftrace_lines + meta.other_events + meta.skipped_lines + footer;
         let held = self.rings.held();
         if here < held {
             meta.assumptions.push(format!(

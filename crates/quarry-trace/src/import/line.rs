@@ -17,7 +17,7 @@ use super::fields::{self, Fault, parse_number};
 use super::{ftrace, lttng, perf};
 use crate::error::{LineProblem, clip};
 use crate::event::{Kind, RawEvent};
-use crate::events::rcu::RcuEvent;
+use crate::events::footer::FooterEvent;
 
 /// Kind of a line.
 #[derive(Debug, PartialEq)]
@@ -26,8 +26,8 @@ pub(crate) enum Line<'a> {
     Event(RawEvent<'a>, Writer),
     /// A report that this many events were lost.
     Lost(u64, Writer),
-    /// An event of `kfree_rcu()`, with its CPU and time.
-    Rcu(RcuEvent, u16, u64),
+    /// An event that the footer keeps, with its CPU and time.
+    Footer(FooterEvent, u16, u64),
     /// An event of another tracepoint, by its name.
     OtherEvent(&'a [u8]),
     /// A comment, which may be a header.
@@ -80,10 +80,12 @@ pub(crate) fn parse(line: &[u8]) -> Result<Line<'_>, Fault> {
         None => (name, false),
     };
     let Some(kind) = Kind::from_name(name) else {
-        if let Some(event) = RcuEvent::of_text(full_name, columns.rest)
+        let task = perf::task(columns.task).or_else(|| ftrace::task(columns.task));
+        let pid = task.map_or(0, |(pid, _)| pid);
+        if let Some(event) = FooterEvent::of_text(full_name, columns.rest, pid)
             && let (Ok(cpu), Some(time_ns)) = (cpu(columns.cpu), time_ns(columns.time))
         {
-            return Ok(Line::Rcu(event, cpu, time_ns));
+            return Ok(Line::Footer(event, cpu, time_ns));
         }
         return Ok(Line::OtherEvent(full_name));
     };

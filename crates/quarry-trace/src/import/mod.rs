@@ -41,8 +41,8 @@ use crate::report::NewReport;
 use binary::Form;
 use buffers::Buffers;
 use cut::{Doubt, Shown};
-pub(crate) use fields::object_bytes_max;
 use fields::{Fault, PAGE_BYTES_MAX, PAGE_BYTES_MIN};
+pub(crate) use fields::{object_bytes_max, parse_number};
 use ftrace::Rings;
 use input::Lines;
 use line::{Line, Writer};
@@ -384,8 +384,9 @@ impl<W: Write + Send> Import<'_, W> {
         match line {
             Line::Lost(count, Writer::Perf) => add(&mut self.facts.lost_records, *count),
             Line::Lost(count, _) => self.facts.rings.mark(*count),
-            Line::Rcu(event, cpu, time_ns) => {
-                self.trace.meta_mut().rcu.add(*event, *cpu, *time_ns);
+            Line::Footer(event, cpu, time_ns) => {
+                let meta = self.trace.meta_mut();
+                meta.add_footer_event(*event, *cpu, *time_ns);
             }
             Line::OtherEvent(name) => self.other_events(name, 1),
             Line::Comment => {
@@ -431,6 +432,8 @@ impl<W: Write + Send> Import<'_, W> {
             };
             let meta = self.trace.meta_mut();
             meta.rcu.batches.sort_by_key(|batch| batch.time_ns);
+            meta.moves.extfrags.sort_by_key(|event| event.time_ns);
+            meta.moves.drains.sort_by_key(|event| event.time_ns);
             meta.assumptions.push(format!(
                 "the text has several buffers of ftrace one after another: their events are sorted by time{repeated}"
             ));

@@ -6,7 +6,7 @@ use super::map::DirectMap;
 use super::*;
 use crate::build::TraceBuilder;
 use crate::event::FullRow;
-use crate::event::{NO_CACHE, Place, RawEvent, ReplayEvent};
+use crate::event::{NO_CACHE, NO_PFN, Place, RawEvent, ReplayEvent};
 use crate::intern::NO_TEXT;
 use crate::read::TraceFile;
 
@@ -81,6 +81,7 @@ fn row(kind: Kind, order: u8) -> Row {
         call_site: NO_TEXT,
         page: NO_PAGE,
         stack: NO_TEXT,
+        pfn: NO_PFN,
     }
 }
 

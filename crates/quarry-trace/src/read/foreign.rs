@@ -25,7 +25,7 @@ use crate::event::{Flags, FullRow, Kind, NO_CACHE, NO_OBJECT, ORDER_MAX, Place, 
 use crate::guard::guarded;
 use crate::meta::{CPUS_MAX, CacheEntry, CacheOrigin, SlabMemory, TraceMeta};
 use crate::rebuild::Rebuild;
-use crate::schema::{COLUMNS, PAGE, STACK};
+use crate::schema::{COLUMNS, PAGE, PFN, STACK};
 
 /// Rows that are decoded at once.
 const CHUNK_ROWS: usize = 4096;
@@ -402,6 +402,7 @@ fn full_row(columns: &[Column], at: usize) -> std::result::Result<FullRow, (&'st
         call_site: text("call_site"),
         place: page.map(|page| Place::decode(page as u32)),
         stack: text(STACK),
+        pfn: small(PFN, i64::MAX).map(|pfn| pfn as u64),
     })
 }
 

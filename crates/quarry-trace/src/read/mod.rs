@@ -39,7 +39,7 @@ use crate::guard::guarded;
 use crate::meta::{
     CHECKSUM_KEY, CPUS_MAX, FORMAT_VERSION, FORMAT_VERSION_MIN, META_KEY, TraceMeta, VERSION_KEY,
 };
-use crate::schema::{COLUMNS, Checksum, PAGE, STACK, WRITER};
+use crate::schema::{COLUMNS, Checksum, PAGE, PFN, STACK, WRITER};
 use source::Source;
 
 /// More rows in one row group than any writer of ours makes: a group is what a reader holds at once.
@@ -349,7 +349,7 @@ fn find_columns(footer: &ParquetMetaData, version: u32, path: &Path) -> Result<V
                 && other.max_def_level() == i16::from(column.optional)
                 && other.max_rep_level() == 0
         });
-        let came_later = version == 1 && column.name == PAGE || column.name == STACK;
+        let came_later = version == 1 && column.name == PAGE || [STACK, PFN].contains(&column.name);
         if index.is_none() && !came_later {
             return Err(TraceError::Column {
                 path: path.to_path_buf(),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use parquet::column::reader::ColumnReaderImpl;
-use parquet::data_type::{ByteArray, ByteArrayType, Int32Type};
+use parquet::data_type::{ByteArray, ByteArrayType, Int32Type, Int64Type};
 use parquet::errors::{ParquetError, Result as ParquetResult};
 
 use super::Shared;
@@ -13,7 +13,7 @@ use super::pages::PageReader;
 use crate::error::{Result, TraceError};
 use crate::event::Place;
 use crate::event::{FullRow, ReplayEvent};
-use crate::schema::STACK;
+use crate::schema::{PFN, STACK};
 
 const NUMBERS: [&str; 4] = ["pid", "bytes_alloc", "node", "migratetype"];
 const TEXTS: [&str; 5] = ["comm", "cache", "gfp_flags", "call_site", STACK];
@@ -34,6 +34,8 @@ struct Columns {
     numbers: Vec<ColumnReaderImpl<Int32Type>>,
     /// `None` of a column that the file does not have.
     texts: Vec<Option<(bool, ColumnReaderImpl<ByteArrayType>)>>,
+    /// `None` if the file does not have it.
+    pfns: Option<ColumnReaderImpl<Int64Type>>,
 }
 
 impl RowReader {
@@ -92,6 +94,10 @@ impl RowReader {
                 None => vec![None; count],
             };
         }
+        let pfns = match &mut columns.pfns {
+            Some(reader) => read_pfns(reader, count)?,
+            None => vec![None; count],
+        };
         let [pid, bytes_alloc, node, migratetype] = numbers;
         let [mut comm, mut cache, mut gfp_flags, mut call_site, mut stack] = texts;
         let rows = self.chunk.iter().enumerate().map(|(i, event)| FullRow {
@@ -106,6 +112,7 @@ impl RowReader {
             call_site: call_site[i].take(),
             place: self.places[i],
             stack: stack[i].take(),
+            pfn: pfns[i],
         });
         Ok(rows.collect())
     }
@@ -115,6 +122,9 @@ fn open(shared: &Shared, group: &Group) -> ParquetResult<Columns> {
     let mut columns = Columns {
         numbers: Vec::new(),
         texts: Vec::new(),
+        pfns: (shared.column(PFN).is_some())
+            .then(|| group.column(shared, PFN))
+            .transpose()?,
     };
     for name in NUMBERS {
         columns.numbers.push(group.column(shared, name)?);
@@ -127,6 +137,26 @@ fn open(shared: &Shared, group: &Group) -> ParquetResult<Columns> {
             .push(column.map(|column| (name != "comm", column)));
     }
     Ok(columns)
+}
+
+fn read_pfns(
+    reader: &mut ColumnReaderImpl<Int64Type>,
+    count: usize,
+) -> ParquetResult<Vec<Option<u64>>> {
+    let (mut values, mut levels) = (Vec::new(), Vec::new());
+    let (records, _, _) = reader.read_records(count, Some(&mut levels), None, &mut values)?;
+    let mut values = values.into_iter();
+    let pfns = levels.iter().map(|level| {
+        let value = (*level == 1).then(|| values.next());
+        value.flatten().map(|pfn| pfn as u64)
+    });
+    let pfns: Vec<_> = pfns.collect();
+    if records != count || pfns.len() != count {
+        return Err(ParquetError::General(
+            "the column pfn ends early".to_string(),
+        ));
+    }
+    Ok(pfns)
 }
 
 fn read_texts(

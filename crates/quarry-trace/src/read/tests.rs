@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::*;
 use crate::build::TraceBuilder;
-use crate::event::{Flags, Kind, NO_OBJECT, NO_PAGE, RawEvent, ReplayEvent};
+use crate::event::{Flags, Kind, NO_OBJECT, NO_PAGE, NO_PFN, RawEvent, ReplayEvent};
 use crate::filter::{Filter, filter_to};
 use crate::intern::NO_TEXT;
 use crate::meta::SlabMemory;
@@ -132,6 +132,37 @@ fn stacks_stay_with_their_rows() {
     let (trace, mut part) = (TraceFile::from_bytes(file).unwrap(), Vec::new());
     filter_to(&trace, &filter, &mut part, Path::new("part")).unwrap();
     assert_eq!(rows_with_stacks(part), (stacks[4..].to_vec(), 2));
+}
+
+#[test]
+fn page_events_keep_their_frames() {
+    let mut file = Vec::new();
+    let mut trace = TraceBuilder::new(&mut file, Path::new("t"), 1).unwrap();
+    let frame = 1 << 34;
+    for (time_ns, event) in [
+        (0, RawEvent::new(Kind::MmPageAlloc, frame)),
+        (1, RawEvent::new(Kind::Kfree, 1 << 40)),
+        (2, RawEvent::new(Kind::MmPageFree, frame)),
+        // It proves the block at its frame gone.
+        (3, RawEvent::new(Kind::MmPageAlloc, 8)),
+        (4, RawEvent::new(Kind::MmPageAlloc, 8)),
+    ] {
+        trace.push(&RawEvent { time_ns, ..event }).unwrap();
+    }
+    trace.finish().unwrap();
+    let frames = |file: Vec<u8>| {
+        let trace = TraceFile::from_bytes(file).unwrap();
+        let (mut rows, mut chunk, mut found) = (trace.rows(), Vec::new(), Vec::new());
+        while rows.next_chunk(&mut chunk).unwrap() {
+            found.extend(chunk.drain(..).map(|row| row.pfn));
+        }
+        found
+    };
+    let expected = [Some(frame), None, Some(frame), Some(8), Some(8), Some(8)];
+    assert_eq!(frames(file.clone()), expected);
+    let (trace, mut part) = (TraceFile::from_bytes(file).unwrap(), Vec::new());
+    filter_to(&trace, &Filter::default(), &mut part, Path::new("part")).unwrap();
+    assert_eq!(frames(part), expected);
 }
 
 #[test]
@@ -363,6 +394,7 @@ fn forged(
         call_site: NO_TEXT,
         page: NO_PAGE,
         stack: NO_TEXT,
+        pfn: NO_PFN,
     };
     let mut bad = good;
     change(&mut bad);

@@ -32,9 +32,9 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::build::TraceBuilder;
 use crate::cpu_list::cpu_list;
 use crate::error::{Result, TraceError};
+use crate::events::footer::{DRAIN, EXTFRAG, FooterDecoder, RCU};
 use crate::events::merge::{Merge, Round};
 use crate::events::names::{Symbols, Tasks};
-use crate::events::rcu::{RcuDecoder, RcuEvent};
 use crate::events::stacks::Stacks;
 use crate::events::{Decoder, Format, RingLayout};
 use crate::import::refills::Refills;
@@ -72,6 +72,8 @@ pub struct RecordOptions {
     pub scope: Scope,
     /// Record the kernel's stack of each allocation.
     pub stacks: bool,
+    /// Record each page that a CPU's list gives back to its zone: about one for each page that is freed.
+    pub drains: bool,
     /// Mount tracefs where it is not mounted; it stays so.
     pub mount: bool,
     /// The command that is recorded, for [`TraceMeta::command`].
@@ -88,6 +90,7 @@ impl Default for RecordOptions {
             ring_bytes: 64 << 20,
             scope: Scope::default(),
             stacks: false,
+            drains: false,
             mount: false,
             command: None,
             zstd_level: 1,
@@ -206,19 +209,25 @@ impl Recorder {
                 recorded.push(name.to_string());
             }
         }
-        let mut rcu = RcuDecoder::default();
-        // Only kernels with CONFIG_RCU_TRACE have them.
-        for name in RcuEvent::NAMES.map(|name| format!("rcu/{name}")) {
-            if let Some(format) = format(&instance, &name)?
-                && rcu.add(&format)
-            {
-                recorded.push(name);
-            }
-        }
         let stacks = match options.stacks {
             true => Some(with_stacks(&instance, &decoder, &recorded)?),
             false => None,
         };
+        let mut footer = FooterDecoder::default();
+        // Only kernels with CONFIG_RCU_TRACE have those of RCU.
+        let names = RCU.map(|name| format!("rcu/{name}")).into_iter();
+        let moves = [(EXTFRAG, true), (DRAIN, options.drains)];
+        let moves = moves.into_iter().filter(|(_, is_wanted)| *is_wanted);
+        for name in names.chain(moves.map(|(name, _)| format!("kmem/{name}"))) {
+            if let Some(format) = format(&instance, &name)?
+                && footer.add(&format)
+            {
+                recorded.push(name);
+            }
+        }
+        let is_on = |name: &str| recorded.iter().any(|of| of.ends_with(name));
+        let moves = &mut trace.meta_mut().moves;
+        (moves.extfrag_on, moves.drain_on) = (is_on(EXTFRAG), is_on(DRAIN));
         options.scope.apply(&instance)?;
         // The newest names are those of the events: what is in /proc comes first.
         instance.enable(&recorded)?;
@@ -229,7 +238,7 @@ impl Recorder {
                 trace,
                 refills: Refills::default(),
                 decoder,
-                rcu,
+                footer,
                 tasks,
                 symbols: Symbols::read(),
             },
@@ -325,6 +334,7 @@ impl Recorder {
         let lost = self.instance.lost()?;
         let meta = self.sink.trace.meta_mut();
         meta.lost_events = lost;
+        tell_fragmenting(meta);
         if meta.events.total() == 0 {
             return Err(TraceError::NoEvents {
                 path: self.instance.path("events/kmem"),
@@ -362,6 +372,23 @@ impl Recorder {
                 .take(event.cpu, event.time_ns, &event.sample, stack)?;
         }
         Ok(())
+    }
+}
+
+/// Says which fallbacks mix types: samples do not tell the order of pageblocks, and pagetypeinfo does.
+fn tell_fragmenting(meta: &mut TraceMeta) {
+    let mut reports = meta.reports.iter();
+    let order = reports.find_map(|report| {
+        let mut lines = report
+            .text
+            .lines()
+            .filter(|_| report.name == "pagetypeinfo");
+        let order = lines.find_map(|line| line.strip_prefix("Page block order:"))?;
+        order.trim().parse::<u8>().ok()
+    });
+    for event in &mut meta.moves.extfrags {
+        let told = order.map(|order| event.fallback_order < order);
+        event.fragmenting = event.fragmenting.or(told);
     }
 }
 

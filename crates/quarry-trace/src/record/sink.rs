@@ -5,8 +5,8 @@ use std::fs::File;
 use crate::build::TraceBuilder;
 use crate::error::Result;
 use crate::events::Decoder;
+use crate::events::footer::FooterDecoder;
 use crate::events::names::{Symbols, Tasks};
-use crate::events::rcu::RcuDecoder;
 use crate::import::refills::Refills;
 
 /// Trace under construction, and the tables that samples are read by.
@@ -14,7 +14,7 @@ pub(super) struct Sink {
     pub(super) trace: TraceBuilder<File>,
     pub(super) refills: Refills,
     pub(super) decoder: Decoder,
-    pub(super) rcu: RcuDecoder,
+    pub(super) footer: FooterDecoder,
     pub(super) tasks: Tasks,
     pub(super) symbols: Symbols,
 }
@@ -31,8 +31,9 @@ impl Sink {
         if self.tasks.take(sample) {
             return Ok(());
         }
-        if let Some(event) = self.rcu.take(sample) {
-            self.trace.meta_mut().rcu.add(event, cpu, time_ns);
+        if let Some(event) = self.footer.take(sample) {
+            let meta = self.trace.meta_mut();
+            meta.add_footer_event(event, cpu, time_ns);
             return Ok(());
         }
         let site = self.decoder.call_site(sample);

@@ -149,6 +149,11 @@ pub(crate) struct Trace<'a> {
     pub(crate) unseen_frees: Option<UnseenFrees>,
     /// Objects that batches of `kfree_rcu()` freed, as the kernel told; 0 if it told of none.
     pub(crate) rcu_objects: u64,
+    /// Allocations of pages that took a block of another migrate type (`mm_page_alloc_extfrag`); null if these events
+    /// were not recorded.
+    pub(crate) extfrag_events: Option<u64>,
+    /// Pages that CPUs' lists gave back to their zone (`mm_page_pcpu_drain`); null if these events were not recorded.
+    pub(crate) drain_events: Option<u64>,
     /// Frees of NULL or of the zero-size pointer.
     pub(crate) null_frees: u64,
     /// Allocations that returned nothing.
@@ -194,7 +199,7 @@ pub(crate) struct Busy<'a> {
 /// A report of the kernel about itself.
 #[derive(JsonSchema, Serialize)]
 pub(crate) struct ReportInfo<'a> {
-    /// Kind: `snapshot`, `zoneinfo` or `pagetypeinfo`.
+    /// Kind: `snapshot`, `zoneinfo`, `pagetypeinfo` or `vmstat`.
     pub(crate) name: &'a str,
     /// When it was read, by the recording's clock.
     pub(crate) time_ns: u64,
@@ -258,6 +263,7 @@ fn of_trace<'a>(name: &'a str, meta: &'a TraceMeta, snapshot: Option<&'a Snapsho
         named.collect()
     };
     let all = |table: &Table| table.entries.len() as u64 + table.omitted;
+    let moves = &meta.moves;
     let trace = Trace {
         recording: TraceInfo::of(name, meta),
         source: &meta.source,
@@ -271,6 +277,9 @@ fn of_trace<'a>(name: &'a str, meta: &'a TraceMeta, snapshot: Option<&'a Snapsho
         stack_rows: meta.stack_rows,
         unseen_frees: meta.unseen_frees,
         rcu_objects: meta.rcu.bulk_objects,
+        extfrag_events: (moves.extfrag_on || moves.extfrag_events > 0)
+            .then_some(moves.extfrag_events),
+        drain_events: (moves.drain_on || moves.drain_events > 0).then_some(moves.drain_events),
         null_frees: meta.null_frees,
         failed_allocs: meta.failed_allocs,
         processes: busy(&meta.comms),

@@ -70,6 +70,10 @@ const FACTS: Spec = Spec {
                 .about("Memory that waits for a grace period or lies free, without an event: at most so much.")
                 .worded(|of| of_trace(of, waiting))
                 .rare(),
+            column("page moves", "trace.extfrag_events trace.drain_events", Text)
+                .about("Events that the trace keeps beside its rows.")
+                .worded(|of| of_trace(of, moves))
+                .rare(),
             column("assumed", "trace.assumptions", Text)
                 .worded(|of| lines(of, "trace.assumptions", "\n"))
                 .rare(),
@@ -353,6 +357,19 @@ fn waiting(trace: &Value) -> String {
         bytes(mean),
         bytes(most)
     )
+}
+
+/// Fallbacks between migrate types, and pages that left CPUs' lists; empty if neither was recorded.
+fn moves(trace: &Value) -> String {
+    let told = [
+        ("extfrag_events", "fallbacks to another migrate type"),
+        ("drain_events", "pages drained from CPUs' lists"),
+    ];
+    let told = told.into_iter().filter_map(|(name, what)| {
+        let events = number(trace, name)? as u64;
+        Some(format!("{} {what}", count(events)))
+    });
+    told.collect::<Vec<_>>().join(", ")
 }
 
 fn unmatched(trace: &Value) -> String {

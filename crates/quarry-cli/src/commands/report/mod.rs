@@ -79,7 +79,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         let rows = sweep::read(&args.files)?;
         return match &args.html {
             Some(path) => {
-                output::write_to(path, &quarry_report::html(&sweep::page(rows)?), args.force)
+                output::write_to(path, quarry_report::html(&sweep::page(rows)?), args.force)
             }
             None => {
                 let show = Show {
@@ -100,7 +100,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let documents: Vec<Doc> = documents.collect::<anyhow::Result<_>>()?;
     let page = page(&documents)?;
     match &args.html {
-        Some(path) => output::write_to(path, &quarry_report::html(&page), args.force),
+        Some(path) => output::write_to(path, quarry_report::html(&page), args.force),
         None => terminal::print_text(&summary(&documents, &page)),
     }
 }
@@ -123,6 +123,7 @@ fn page(documents: &[Doc]) -> anyhow::Result<View> {
         "replay" => quarry_lab::replay::view(documents),
         "replay --time" => quarry_lab::replay::timed::view(documents),
         "look" => quarry_lab::look::view(documents),
+        "callers --taints" => quarry_lab::callers::taints::view(documents),
         "what-if" => quarry_lab::whatif::view(documents),
         "reproduce" if documents.len() > 1 => bail!(
             "a page has one output of reproduce; {} are given",
@@ -132,7 +133,7 @@ fn page(documents: &[Doc]) -> anyhow::Result<View> {
         "run --preload" => bail!("{} is of {command}, which has no page", first.file),
         command if command.starts_with("run ") => quarry_lab::experiments::view(documents),
         _ => bail!(
-            "{} is of {command}, which has no page; replay, what-if, look, run and reproduce have one",
+            "{} is of {command}, which has no page; replay, what-if, look, callers --taints, run and reproduce have one",
             first.file
         ),
     };

@@ -22,9 +22,9 @@ use super::{Import, add};
 use crate::error::{Result, TraceError};
 use crate::event::{Kind, RawEvent, seconds};
 use crate::events::Decoder;
+use crate::events::footer::FooterDecoder;
 use crate::events::merge::{Merge, Round};
 use crate::events::names::{Symbols, Tasks};
-use crate::events::rcu::RcuDecoder;
 use crate::meta::CPUS_MAX;
 use bytes::Fault;
 use info::TracingInfo;
@@ -194,8 +194,9 @@ impl<W: Write + Send> Import<'_, W> {
         if samples.tasks.take(sample) {
             return Ok(());
         }
-        if let (Some(event), Ok(cpu)) = (samples.rcu.take(sample), u16::try_from(cpu)) {
-            self.trace.meta_mut().rcu.add(event, cpu, time_ns);
+        if let (Some(event), Ok(cpu)) = (samples.footer.take(sample), u16::try_from(cpu)) {
+            let meta = self.trace.meta_mut();
+            meta.add_footer_event(event, cpu, time_ns);
             return Ok(());
         }
         let site = samples.decoder.call_site(sample);
@@ -263,7 +264,7 @@ impl<W: Write + Send> Import<'_, W> {
 /// Decoder of a file's samples.
 struct Samples {
     decoder: Decoder,
-    rcu: RcuDecoder,
+    footer: FooterDecoder,
     tasks: Tasks,
     symbols: Symbols,
     /// All tracepoints, by id.
@@ -274,7 +275,7 @@ impl Samples {
     fn new(info: TracingInfo) -> Self {
         let mut samples = Self {
             decoder: Decoder::default(),
-            rcu: RcuDecoder::default(),
+            footer: FooterDecoder::default(),
             tasks: Tasks::default(),
             symbols: Symbols::parse(&info.symbols),
             names: HashMap::new(),
@@ -292,7 +293,7 @@ impl Samples {
             match format.name.as_str() {
                 "task_newtask" => samples.tasks.add(&format, "comm"),
                 "task_rename" => samples.tasks.add(&format, "newcomm"),
-                _ => samples.rcu.add(&format) || samples.decoder.add(format),
+                _ => samples.footer.add(&format) || samples.decoder.add(format),
             };
         }
         samples

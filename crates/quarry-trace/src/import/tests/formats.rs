@@ -232,3 +232,38 @@ fn frees_after_grace_periods() {
     assert!(later.is_empty());
     assert_eq!(meta.rcu.within(None, Some(2_000_000_001)).bulk_objects, 7);
 }
+
+/// Fallbacks between types and pages that leave CPUs' lists go to the footer, from ftrace's text and perf's.
+#[test]
+fn fallbacks_and_drained_pages() {
+    let extfrag = "page=0000000012345678 pfn=0x10fe40 alloc_order=0 fallback_order=3 pageblock_order=9 \
+        alloc_migratetype=0 fallback_migratetype=1 fragmenting=1 change_ownership=0";
+    for (task, kmem) in [
+        ("sh-40  [001] .....   ", ""),
+        ("sh    40 [001]   ", "kmem:"),
+    ] {
+        let text = format!(
+            "{task}1.000000: {kmem}kfree: call_site=f ptr=ffff888100000000\n\
+             {task}2.000000: {kmem}mm_page_alloc_extfrag: {extfrag}\n\
+             {task}3.000000: {kmem}mm_page_pcpu_drain: page=0000000012345678 pfn=0x10fe40 order=0 migratetype=1\n"
+        );
+        let file = run(text.as_bytes(), &options()).unwrap();
+        let moves = &file.meta().moves;
+        let [extfrag] = moves.extfrags[..] else {
+            panic!("{moves:?}");
+        };
+        assert_eq!(
+            (extfrag.time_ns, extfrag.cpu, extfrag.pid),
+            (2_000_000_000, 1, 40)
+        );
+        assert_eq!((extfrag.pfn, extfrag.fragmenting), (0x10f_e40, Some(true)));
+        let [drain] = moves.drains[..] else {
+            panic!("{moves:?}");
+        };
+        assert_eq!(
+            (drain.time_ns, drain.cpu, drain.migratetype),
+            (3_000_000_000, 1, 1)
+        );
+        assert_eq!((file.meta().rows, file.meta().other_events), (1, 0));
+    }
+}
