@@ -14,6 +14,7 @@ use quarry_trace::{Flags, Kind, NO_OBJECT, Place, ReplayEvent};
 
 use super::Before;
 use super::fragmentation::Moment;
+use super::frames::Frames;
 use super::initial::{Held, Preparation};
 use super::input::Input;
 use super::lists::Start;
@@ -104,12 +105,7 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
         let cpu_of: Vec<u16> = (0..input.load_cpus())
             .map(|cpu| (cpu % spec.config.cpus) as u16)
             .collect();
-        let mut pages = Pages::new(input, spec.config.page_bytes, spec.config.cpus)?;
-        if let Some(pages) = &mut pages
-            && spec.settings.policy.is_some()
-        {
-            pages.account_placement();
-        }
+        let pages = Pages::new(input, spec.config.page_bytes, spec.config.cpus)?;
         let window = Window::new(input.part);
         let (from_ns, until_ns) = window.bounds(meta.first_time_ns, meta.last_time_ns);
         let engine = Self {
@@ -136,6 +132,11 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
         };
         caches::tune_all(engine.driver, spec)?;
         Ok(engine)
+    }
+
+    /// Leaves the room of the slabs from before free, and behind it the free memory.
+    pub(super) fn lay_slabs(&mut self, frames: &Frames) {
+        frames.lay_slabs(self.driver);
     }
 
     /// Allocates what the kernel held before the part.
@@ -165,11 +166,19 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
 
     /// Allocates the blocks from before the part that it frees, and fills the CPUs' page lists.
     /// Then brings the zones to the state of `start`, if there is one.
-    pub(super) fn prepare_pages(&mut self, start: Option<&Start<'_>>) -> Result<(), LabError> {
+    pub(super) fn prepare_pages(
+        &mut self,
+        start: Option<&Start<'_>>,
+        mut frames: Option<Frames>,
+    ) -> Result<(), LabError> {
         let Some(pages) = &mut self.pages else {
             return Ok(());
         };
-        pages.prepare(self.driver, self.input, start)
+        pages.prepare(self.driver, self.input, start, frames.as_mut())?;
+        if self.spec.settings.policy.is_some() {
+            pages.account_placement(frames.map(|frames| frames.rest));
+        }
+        Ok(())
     }
 
     /// Peaks and counters begin with what is held now.

@@ -83,6 +83,7 @@ mod check_view;
 mod engine;
 mod finding;
 pub mod fragmentation;
+mod frames;
 mod initial;
 pub mod input;
 pub(crate) mod inspect;
@@ -109,6 +110,7 @@ use std::time::Instant;
 use quarry_core::design::{Design, Usage};
 use quarry_core::page::{MinFree, PageConfig, PageStats, ZoneLayout};
 use quarry_core::stats::{Stat, Stats};
+use quarry_sim::Config;
 use quarry_sim::driver::{self, Driver};
 use quarry_trace::ReplayEvent;
 
@@ -116,6 +118,7 @@ use crate::error::LabError;
 use crate::run::{Progress, RunSpec};
 use check::Check;
 use engine::{Asked, Engine};
+use frames::Frames;
 use input::Input;
 use lists::Start;
 use part::Part;
@@ -160,9 +163,20 @@ fn run_on<D: Design>(
         },
         None => plain,
     };
+    let frames = Frames::of(spec, input)?;
+    let (config, machine) = match &frames {
+        Some(frames) => {
+            let machine = Config {
+                memory_bytes: frames.memory_bytes(),
+                ..spec.config
+            };
+            (frames.config(config), machine)
+        }
+        None => (config, spec.config),
+    };
     let config = spec.settings.page_config(config);
     let driven = driver::drive_pages::<D, _>(
-        spec.config,
+        machine,
         &config,
         spec.settings.boot,
         spec.settings.debug,
@@ -179,10 +193,13 @@ fn run_on<D: Design>(
             if compares {
                 engine.compare();
             }
+            if let Some(frames) = &frames {
+                engine.lay_slabs(frames);
+            }
             if let Some(initial) = &input.initial {
                 engine.hold(initial)?;
             }
-            engine.prepare_pages(reported.as_ref())?;
+            engine.prepare_pages(reported.as_ref(), frames)?;
             let before = engine.start();
             let mut next_chunk = |engine: &mut Engine<'_, '_, D>, chunk: &mut Vec<ReplayEvent>| {
                 if !compares {

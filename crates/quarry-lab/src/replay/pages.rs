@@ -14,11 +14,13 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::fragmentation::Fragmentation;
+use super::frames::Frames;
 use super::input::Input;
 use super::lists::Start;
 use super::placement::Placement;
 use crate::error::LabError;
 use parts::{Fit, PartOf, Parts, SplitInto};
+use quarry_snapshot::blocks::BlockMap;
 
 pub use report::PageReport;
 
@@ -208,15 +210,33 @@ impl<'h> Pages<'h> {
         driver: &Driver<'h, D>,
         input: &Input,
         start: Option<&Start<'_>>,
+        mut frames: Option<&mut Frames>,
     ) -> Result<(), LabError> {
-        let found = before::find(input, self.skip_slabs)?;
+        let found = before::find(input, self.skip_slabs, frames.is_some())?;
+        if let Some(frames) = &frames {
+            // What the slabs of an initial state left on the lists is not in addition to the report.
+            driver.pages().drain_all();
+            frames.lay_free(driver);
+        }
         let mut initial = Vec::with_capacity(found.blocks.len());
         let copies = input.copies as usize;
         let blocks = found.blocks.iter();
+        let mut places = found.frames.iter().copied();
         // Parts of the page that the next movable blocks share.
         let mut parts = 0;
         for block in blocks.flat_map(|block| std::iter::repeat_n(block, copies)) {
-            initial.push(self.make_initial(driver, block, &mut parts));
+            let place = places.next().flatten();
+            let laid = frames.as_deref_mut().zip(place).and_then(|(frames, pfn)| {
+                let order = block.recorded_order.into();
+                frames.lay_old(driver, pfn, order, block.migratetype)
+            });
+            initial.push(match laid {
+                Some(page) => {
+                    self.initial_pages += 1 << page.order();
+                    Initial::Pages(vec![page])
+                }
+                None => self.make_initial(driver, block, &mut parts),
+            });
         }
         if parts > 0 {
             self.end_shared(driver, &mut initial);
@@ -224,7 +244,7 @@ impl<'h> Pages<'h> {
         self.initial = initial.into_iter();
         self.report.initial_bytes = self.initial_pages << self.page_shift;
         let shares = |pages| before::shares(pages, &found.singles);
-        if start.is_some() {
+        if start.is_some() && frames.is_none() {
             // What the slabs of an initial state left on the lists is not in addition to the report.
             driver.pages().drain_all();
         }
@@ -233,7 +253,9 @@ impl<'h> Pages<'h> {
                 let pages = driver.pages().stock_pcp(*cpu, stock);
                 self.report.initial_pcp_pages += u64::from(pages.unwrap_or(0));
             }
-            driver.pages().leave_free(zone.zone, &zone.free);
+            if frames.is_none() {
+                driver.pages().leave_free(zone.zone, &zone.free);
+            }
             driver.pages().set_boost(zone.zone, zone.boost);
         }
         Ok(())
@@ -288,8 +310,8 @@ impl<'h> Pages<'h> {
     }
 
     /// Accounts where pages lie from now on.
-    pub(super) fn account_placement(&mut self) {
-        self.report.placement = Some(Placement::default());
+    pub(super) fn account_placement(&mut self, rest: Option<BlockMap>) {
+        self.report.placement = Some(Placement::beside(rest));
     }
 
     /// Notes where pages lie, if that is accounted.

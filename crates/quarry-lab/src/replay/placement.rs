@@ -39,6 +39,9 @@ pub struct Placement {
     /// Counters at the first sample: making the initial state counts nothing.
     #[serde(skip)]
     before: [u64; 3],
+    /// Pages that stay in use, by the recording's map; without one they are of no told kind.
+    #[serde(skip)]
+    rest: Option<BlockMap>,
 }
 
 /// Blocks of memory at one moment.
@@ -55,13 +58,21 @@ pub struct PlacementSample {
 }
 
 impl Placement {
+    /// Beside pages that stay in use.
+    pub(super) fn beside(rest: Option<BlockMap>) -> Self {
+        Self {
+            rest,
+            ..Self::default()
+        }
+    }
+
     /// Takes a sample.
     pub(super) fn take<D: Design>(&mut self, driver: &Driver<'_, D>, event: u64, time_ns: u64) {
         if self.samples.last().is_some_and(|last| last.event == event) {
             return;
         }
         let stats = driver.page_stats();
-        let map = map_of(driver);
+        let map = map_of(driver, self.rest.as_ref());
         let now = [stats.extfrag, stats.retagged, stats.forced];
         if self.samples.is_empty() {
             self.before = now;
@@ -86,7 +97,7 @@ impl Placement {
 }
 
 /// The machine's pages by blocks.
-fn map_of<D: Design>(driver: &Driver<'_, D>) -> BlockMap {
+fn map_of<D: Design>(driver: &Driver<'_, D>, rest: Option<&BlockMap>) -> BlockMap {
     let page_bytes = driver.machine().topology().page_size() as u64;
     let each = (BLOCK_BYTES / page_bytes).max(1);
     let mut map = BlockMap {
@@ -121,10 +132,14 @@ fn map_of<D: Design>(driver: &Driver<'_, D>) -> BlockMap {
                     map.on_cpu_lists = map.on_cpu_lists.map(|sum| sum + pages);
                     &mut of.untold
                 }
+                PageKind::Owned | PageKind::Tail if rest.is_some() => continue,
                 PageKind::Owned | PageKind::Tail => &mut of.untold,
             };
             *count += pages as u16;
         }
     });
-    map
+    match rest {
+        Some(rest) => map.and(rest),
+        None => map,
+    }
 }

@@ -90,6 +90,22 @@ impl<'h, D: Design> Driver<'h, D> {
         })
     }
 
+    /// A block that was allocated before, at its place: one in memory that is in use for good. `None` if it is not.
+    #[must_use]
+    pub fn lay_old_pages(
+        &self,
+        pfn: Pfn,
+        order: u32,
+        migratetype: MigrateType,
+    ) -> Option<PageRef<'h>> {
+        let laid = self.heap.pages().lay_allocated(pfn, order, migratetype);
+        laid.then_some(PageRef {
+            pfn,
+            order: u8::try_from(order).ok()?,
+            brand: PhantomData,
+        })
+    }
+
     /// Frees a block.
     ///
     /// # Errors

@@ -208,6 +208,22 @@ impl Spread {
 }
 
 impl BlockMap {
+    /// The pages of both maps.
+    #[must_use]
+    pub fn and(mut self, other: &Self) -> Self {
+        self.blocks.extend(&other.blocks);
+        self.blocks.sort_by_key(|block| block.index);
+        self.blocks.dedup_by(|block, first| {
+            let is_same = block.index == first.index;
+            if is_same {
+                first.pages.add(block.pages);
+            }
+            is_same
+        });
+        self.blocks.retain(|block| block.pages != Pages::default());
+        self
+    }
+
     /// Pages of all memory by kind.
     #[must_use]
     pub fn sums(&self) -> PageSums {

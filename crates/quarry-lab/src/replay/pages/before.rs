@@ -5,6 +5,8 @@
 //! ([`quarry_trace::ReplayEvent::migratetype`]). Frees without a type get the types of the part's
 //! other blocks of that order, in their proportions.
 
+use std::collections::HashMap;
+
 use quarry_core::page::{MIGRATE_TYPES, MigrateType};
 use quarry_trace::{Flags, ORDER_MAX, ReplayEvent};
 
@@ -26,6 +28,8 @@ pub(super) type ByType = [u64; MIGRATE_TYPES];
 pub(super) struct Found {
     /// The blocks, in the order of their frees.
     pub(super) blocks: Vec<Block>,
+    /// Frame numbers of their first pages; none if they were not asked for.
+    pub(super) frames: Vec<Option<u64>>,
     /// All blocks of single pages with a known type.
     pub(super) singles: ByType,
 }
@@ -49,6 +53,7 @@ struct Scan {
     /// Order, and the type if the free has one.
     found: Vec<(u8, Option<MigrateType>)>,
     told: Vec<ByType>,
+    frames: Vec<Option<u64>>,
 }
 
 impl Scan {
@@ -117,6 +122,7 @@ impl Scan {
         });
         Found {
             blocks: blocks.collect(),
+            frames: self.frames,
             singles: self.told[0],
         }
     }
@@ -149,16 +155,42 @@ pub(super) fn shares(pages: u32, weights: &ByType) -> [u32; MIGRATE_TYPES] {
     given.map(|pages| pages as u32)
 }
 
-/// Reads the trace once.
-pub(super) fn find(input: &Input, skip_slabs: bool) -> Result<Found, LabError> {
+/// Reads the trace once, with the frame numbers if they are wanted.
+pub(super) fn find(input: &Input, skip_slabs: bool, frames: bool) -> Result<Found, LabError> {
     let meta = input.file.meta();
     let mut scan = Scan {
         slots: input.table(meta.page_slots, || Slot::Other)?,
         skip_slabs,
         found: Vec::new(),
         told: vec![ByType::default(); usize::from(ORDER_MAX) + 1],
+        frames: Vec::new(),
     };
     let mut window = Window::new(input.part);
+    if frames {
+        let mut at = HashMap::new();
+        let (mut rows, mut chunk) = (input.file.rows(), Vec::new());
+        'rows: while rows.next_chunk(&mut chunk)? {
+            for row in chunk.iter().filter(|row| row.event.kind.is_page()) {
+                let event = &row.event;
+                match window.phase(event.time_ns) {
+                    Phase::After => break 'rows,
+                    Phase::Before => {
+                        at.insert(event.object, row.pfn);
+                        scan.before(event);
+                    }
+                    Phase::In => {
+                        let found = scan.found.len();
+                        scan.within(event);
+                        if scan.found.len() > found {
+                            let before = at.get(&event.object).copied().flatten();
+                            scan.frames.push(row.pfn.or(before));
+                        }
+                    }
+                }
+            }
+        }
+        return Ok(scan.finish());
+    }
     let (mut events, mut chunk) = (input.file.page_events(), Vec::new());
     'trace: while events.next_chunk(&mut chunk)? {
         for event in &chunk {

@@ -103,7 +103,7 @@ impl<'a, 'h, D: Design> TimedReplay<'a, 'h, D> {
         let window = Window::new(input.part);
         let mut blocks = Pages::new(input, spec.config.page_bytes, spec.config.cpus)?;
         if let Some(pages) = &mut blocks {
-            pages.prepare(driver, input, None)?;
+            pages.prepare(driver, input, None, None)?;
         }
         let kmalloc = spec.kmalloc()?;
         let numbers = Caches::of(driver, kmalloc.slab_bytes_max);

@@ -1,0 +1,364 @@
+//! Memory at the beginning of a replay, by address: where the recording's map and its page events say that it lies.
+//!
+//! A map of memory ([`BlockMap`]) counts each kind of page in every 2 MiB, and the events name frames: one that is
+//! allocated first was free at the beginning, one that is freed first was in use. The rest of a block is filled up to
+//! the map's counts.
+//!
+//! # What is not told, and assumed
+//!
+//! * The free pages of a block that no event names lie together, in blocks as large as can be.
+//! * A block whose kernel pages outweigh the movable ones is unmovable: as many as pagetypeinfo counts, if there is one.
+//!   Which of them are reclaimable is what the events first ask of them; unmovable if none does.
+//! * All that the events do not free stays in use, as the kind that the map has there.
+//! * Free lists are in the order of addresses.
+
+use std::collections::HashMap;
+
+use quarry_core::design::Design;
+use quarry_core::page::{
+    BlockType, MAX_ORDER, MigrateType, PageConfig, Pfn, ZONE_TYPES, ZoneLayout, ZoneType,
+};
+use quarry_sim::driver::{Driver, PageRef};
+use quarry_snapshot::blocks::{BLOCK_BYTES, Block, BlockMap};
+use quarry_snapshot::{Pagetypeinfo, Zoneinfo};
+use quarry_trace::{Flags, FullRow};
+
+use super::input::Input;
+use crate::error::LabError;
+use crate::run::RunSpec;
+
+/// First use of a frame.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum First {
+    /// It was allocated for this type: free at the beginning.
+    Free(MigrateType),
+    /// It was freed: in use at the beginning.
+    Used { slab: bool },
+}
+
+/// Memory by address.
+pub(super) struct Frames {
+    /// Pages of the machine.
+    pages: u64,
+    absent: [u32; ZONE_TYPES],
+    /// Blocks with memory, lowest first.
+    blocks: Vec<Plan>,
+    /// What stays in use of each block, by kind.
+    pub(super) rest: BlockMap,
+    page_bytes: u64,
+}
+
+/// A block of memory.
+struct Plan {
+    of: BlockType,
+    /// Runs of pages that are free at the beginning: the first page, and their number.
+    free: Vec<(u32, u32)>,
+    /// Runs of pages of slabs from before.
+    slabs: Vec<(u32, u32)>,
+    /// Pages that no event names, and that are neither.
+    others: Vec<u32>,
+    /// Pages that were free although the map shows them without a flag: on CPUs' lists.
+    on_lists: u64,
+}
+
+impl Frames {
+    /// The memory of a recording; `None` if it has no map with frames, or the machine is another one.
+    pub(super) fn of(spec: &RunSpec, input: &Input) -> Result<Option<Self>, LabError> {
+        let (Some(_), Some(initial), Some(zoneinfo)) =
+            (spec.settings.policy, &input.initial, &input.zoneinfo)
+        else {
+            return Ok(None);
+        };
+        let Some(map) = &initial.blocks else {
+            return Ok(None);
+        };
+        let page_bytes = spec.config.page_bytes;
+        if map.page_bytes != page_bytes || page_bytes > BLOCK_BYTES || input.copies > 1 {
+            return Ok(None);
+        }
+        let Some(pages) = kernel_pages(zoneinfo, page_bytes) else {
+            return Ok(None);
+        };
+        let mut first = HashMap::new();
+        let (mut rows, mut chunk) = (input.file.rows(), Vec::new());
+        let mut has_frames = false;
+        while rows.next_chunk(&mut chunk)? {
+            for row in &chunk {
+                has_frames |= row.pfn.is_some();
+                note_first(&mut first, row, pages);
+            }
+        }
+        if !has_frames {
+            return Ok(None);
+        }
+        Ok(Some(Self::plan(
+            map,
+            zoneinfo,
+            input.free.as_ref(),
+            &first,
+            pages,
+            page_bytes,
+        )))
+    }
+
+    fn plan(
+        map: &BlockMap,
+        zoneinfo: &Zoneinfo,
+        types: Option<&Pagetypeinfo>,
+        first: &HashMap<u32, First>,
+        pages: u64,
+        page_bytes: u64,
+    ) -> Self {
+        let each = (BLOCK_BYTES / page_bytes) as u32;
+        let labels = labels(map, types, first, each);
+        let mut rest = map.clone();
+        let mut blocks = Vec::with_capacity(map.blocks.len());
+        for (block, of) in rest.blocks.iter_mut().zip(labels) {
+            blocks.push(plan_block(block, of, first, each));
+        }
+        stock_lists(map, &mut rest, &mut blocks);
+        let mut absent = [0; ZONE_TYPES];
+        for (zone, spanned) in ZoneType::ALL.into_iter().zip(spans(pages, page_bytes)) {
+            let mut zones = zoneinfo.zones.iter();
+            let managed = zones
+                .find(|of| of.name == zone.name())
+                .map_or(0, |of| of.managed());
+            absent[zone as usize] = spanned.saturating_sub(managed) as u32;
+        }
+        Self {
+            pages,
+            absent,
+            blocks,
+            rest,
+            page_bytes,
+        }
+    }
+
+    /// Bytes of the machine's memory.
+    pub(super) fn memory_bytes(&self) -> u64 {
+        self.pages * self.page_bytes
+    }
+
+    /// The page allocator of such a machine.
+    pub(super) fn config(&self, reported: PageConfig) -> PageConfig {
+        PageConfig {
+            zones: ZoneLayout::Kernel,
+            absent: self.absent,
+            ..reported
+        }
+    }
+
+    /// Leaves nothing free but the room of the slabs from before, and behind it the free memory.
+    pub(super) fn lay_slabs<D: Design>(&self, driver: &Driver<'_, D>) {
+        driver.pages().use_all();
+        for plan in &self.blocks {
+            for &(at, pages) in &plan.slabs {
+                lay(driver, at, pages, plan.of);
+            }
+        }
+        for plan in &self.blocks {
+            for &(at, pages) in &plan.free {
+                lay(driver, at, pages, BlockType::MOVABLE);
+            }
+        }
+    }
+
+    /// A block from before that an event frees, at its place; `None` if the place is taken. It is modelled from now on, and
+    /// no longer part of what stays in use.
+    pub(super) fn lay_old<'h, D: Design>(
+        &mut self,
+        driver: &Driver<'h, D>,
+        pfn: u64,
+        order: u32,
+        migratetype: MigrateType,
+    ) -> Option<PageRef<'h>> {
+        let at = u32::try_from(pfn).ok()?;
+        let block = driver.lay_old_pages(Pfn(at), order, migratetype)?;
+        let index = (pfn * self.page_bytes / BLOCK_BYTES) as u32;
+        let found = self
+            .rest
+            .blocks
+            .binary_search_by_key(&index, |block| block.index);
+        if let Ok(found) = found {
+            let pages = &mut self.rest.blocks[found].pages;
+            let mut left = 1u16 << order;
+            let kinds = match migratetype {
+                MigrateType::Movable => [&mut pages.movable, &mut pages.kernel, &mut pages.untold],
+                _ => [&mut pages.page_tables, &mut pages.kernel, &mut pages.untold],
+            };
+            for kind in kinds {
+                let taken = left.min(*kind);
+                *kind -= taken;
+                left -= taken;
+            }
+        }
+        Some(block)
+    }
+
+    /// Leaves nothing free but the free memory.
+    pub(super) fn lay_free<D: Design>(&self, driver: &Driver<'_, D>) {
+        driver.pages().use_all();
+        for plan in &self.blocks {
+            for &(at, pages) in &plan.free {
+                lay(driver, at, pages, plan.of);
+            }
+        }
+    }
+}
+
+/// Makes pages free that are in use for good, in blocks as large as they can be.
+fn lay<D: Design>(driver: &Driver<'_, D>, mut at: u32, mut pages: u32, of: BlockType) {
+    while pages > 0 {
+        let order = at.trailing_zeros().min(MAX_ORDER).min(pages.ilog2());
+        driver.pages().lay_free(Pfn(at), order, of);
+        at += 1 << order;
+        pages -= 1 << order;
+    }
+}
+
+/// Pages of each zone by address, as on x86-64.
+fn spans(pages: u64, page_bytes: u64) -> [u64; ZONE_TYPES] {
+    let [dma, dma32] = [16 << 20, 4 << 30].map(|limit: u64| (limit / page_bytes).min(pages));
+    [dma, dma32 - dma, pages - dma32]
+}
+
+/// Pages up to the last one of a machine whose zones are those of x86-64.
+fn kernel_pages(zoneinfo: &Zoneinfo, page_bytes: u64) -> Option<u64> {
+    let mut end = 0;
+    for zone in zoneinfo.populated() {
+        let start = zone.rest.get("start_pfn")?;
+        end = end.max(start + zone.pages.get("spanned")?);
+        let begins = match zone.name.as_str() {
+            "DMA" => 0..16 << 20,
+            "DMA32" => 16 << 20..4 << 30,
+            "Normal" => 4 << 30..u64::MAX,
+            _ => return None,
+        };
+        if zone.node > 0 || !begins.contains(&(start * page_bytes)) {
+            return None;
+        }
+    }
+    Some(end.next_multiple_of(1 << MAX_ORDER)).filter(|end| *end > 0 && *end < 1 << 31)
+}
+
+fn note_first(first: &mut HashMap<u32, First>, row: &FullRow, pages: u64) {
+    let (Some(pfn), true) = (row.pfn, row.event.kind.is_page()) else {
+        return;
+    };
+    let is_slab = row.event.flags.has(Flags::SLAB);
+    let use_of = match row.event.kind.is_free() {
+        true => First::Used { slab: is_slab },
+        false => First::Free(match row.event.migratetype() {
+            Some(1) => MigrateType::Movable,
+            Some(2) => MigrateType::Reclaimable,
+            _ => MigrateType::Unmovable,
+        }),
+    };
+    let end = pfn
+        .saturating_add(1 << row.event.order.min(MAX_ORDER as u8))
+        .min(pages);
+    for frame in pfn.min(end)..end {
+        first.entry(frame as u32).or_insert(use_of);
+    }
+}
+
+/// Types of the blocks.
+fn labels(
+    map: &BlockMap,
+    types: Option<&Pagetypeinfo>,
+    first: &HashMap<u32, First>,
+    each: u32,
+) -> Vec<BlockType> {
+    let pinned = |block: &Block| {
+        let pages = block.pages;
+        let kernels = pages.slab + pages.page_tables + pages.kernel + pages.untold;
+        i32::from(kernels) - i32::from(pages.movable)
+    };
+    let counted = types.map(|types| {
+        let of = |name: &str| {
+            let at = types.migratetypes.iter().position(|known| known == name);
+            let rows = types.blocks.iter();
+            at.map_or(0, |at| {
+                rows.filter_map(|row| row.counts.get(at)).sum::<u64>()
+            })
+        };
+        (of("Unmovable") + of("Reclaimable")) as usize
+    });
+    let mut order: Vec<usize> = (0..map.blocks.len()).collect();
+    order.sort_by_key(|at| std::cmp::Reverse(pinned(&map.blocks[*at])));
+    let most = counted.unwrap_or(usize::MAX);
+    let mut labels = vec![BlockType::MOVABLE; map.blocks.len()];
+    for at in order.into_iter().take(most) {
+        let block = &map.blocks[at];
+        if pinned(block) <= 0 && counted.is_none() || pinned(block) < 0 && block.pages.movable > 0 {
+            break;
+        }
+        let frames = block.index * each..(block.index + 1) * each;
+        let asked = |of| {
+            let uses = frames.clone().filter_map(|frame| first.get(&frame));
+            uses.filter(|use_of| **use_of == First::Free(of)).count()
+        };
+        let reclaimable = asked(MigrateType::Reclaimable) > asked(MigrateType::Unmovable);
+        labels[at] = match reclaimable {
+            true => BlockType::RECLAIMABLE,
+            false => BlockType::UNMOVABLE,
+        };
+    }
+    labels
+}
+
+/// Divides the pages of a block, and takes what will be modelled off its counts.
+fn plan_block(block: &mut Block, of: BlockType, first: &HashMap<u32, First>, each: u32) -> Plan {
+    let begin = block.index * each;
+    let (mut free, mut slabs, mut unknown) = (Vec::new(), Vec::new(), Vec::new());
+    for frame in begin..begin + each {
+        match first.get(&frame) {
+            Some(First::Free(_)) => free.push(frame),
+            Some(First::Used { slab: true }) => slabs.push(frame),
+            Some(First::Used { slab: false }) => {}
+            None => unknown.push(frame),
+        }
+    }
+    let pages = &mut block.pages;
+    let on_lists = free.len().saturating_sub(pages.free.into()) as u64;
+    pages.untold = pages.untold.saturating_sub(on_lists as u16);
+    // Free pages at the end of what is unknown, slabs at its beginning: they then part as little as can be.
+    let more = usize::from(pages.free)
+        .saturating_sub(free.len())
+        .min(unknown.len());
+    free.extend(unknown.drain(unknown.len() - more..));
+    let more = usize::from(pages.slab)
+        .saturating_sub(slabs.len())
+        .min(unknown.len());
+    slabs.extend(unknown.drain(..more));
+    pages.slab = pages.slab.saturating_sub(slabs.len() as u16);
+    pages.free = 0;
+    Plan {
+        of,
+        free: runs(free),
+        slabs: runs(slabs),
+        others: unknown,
+        on_lists,
+    }
+}
+
+/// Makes pages without a flag free, until there are as many as lay on CPUs' lists.
+fn stock_lists(map: &BlockMap, rest: &mut BlockMap, blocks: &mut [Plan]) {
+    let found: u64 = blocks.iter().map(|plan| plan.on_lists).sum();
+    let mut missing = map.on_cpu_lists.unwrap_or(0).saturating_sub(found);
+    for (plan, block) in blocks.iter_mut().zip(&mut rest.blocks) {
+        let untold = usize::from(block.pages.untold).min(plan.others.len());
+        let more = untold.min(usize::try_from(missing).unwrap_or(usize::MAX));
+        let frames = plan.others.drain(..more);
+        plan.free.extend(frames.map(|frame| (frame, 1)));
+        block.pages.untold -= more as u16;
+        missing -= more as u64;
+    }
+}
+
+/// Frames as runs.
+fn runs(mut frames: Vec<u32>) -> Vec<(u32, u32)> {
+    frames.sort_unstable();
+    let runs = frames.chunk_by(|a, b| a + 1 == *b);
+    runs.map(|run| (run[0], run.len() as u32)).collect()
+}
