@@ -311,7 +311,7 @@ pub struct FullRow {
     pub stack: Option<String>,
     /// Position of the object in memory.
     pub place: Option<Place>,
-    /// Of a page event, the frame number of the block's first page, if the trace has it.
+    /// Frame number of the first page of a page event, if the trace has it.
     pub pfn: Option<u64>,
 }
 

@@ -50,7 +50,7 @@ pub(crate) struct Args {
     #[arg(long)]
     stacks: bool,
     /// Record each page that a CPU's list gives back to its zone (mm_page_pcpu_drain). That is an event of 0.5 us for
-    /// each page that is freed, beside those of its allocation and its free, which are always recorded. The trace
+    /// up to each page that is freed, beside those of its allocation and its free, which are always recorded. The trace
     /// keeps the first 100,000 and counts the rest.
     #[arg(long)]
     drains: bool,

@@ -72,7 +72,7 @@ pub struct RecordOptions {
     pub scope: Scope,
     /// Record the kernel's stack of each allocation.
     pub stacks: bool,
-    /// Record each page that a CPU's list gives back to its zone: about one for each page that is freed.
+    /// Record each page that a CPU's list gives back to its zone: at most one event for each page that is freed.
     pub drains: bool,
     /// Mount tracefs where it is not mounted; it stays so.
     pub mount: bool,

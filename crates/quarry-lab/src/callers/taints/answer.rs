@@ -77,7 +77,7 @@ pub struct OfBlocks {
     pub maps_tainted: Option<u64>,
     /// Blocks that were spoiled in the first map and surely are clean in the last; null without both.
     pub maps_cleaned: Option<u64>,
-    /// Blocks of which pages without a flag leave that open; null without both maps.
+    /// Blocks where pages without a flag leave that open; null without both maps.
     pub maps_open: Option<u64>,
 }
 

@@ -15,7 +15,7 @@ const MOVABLE: i8 = super::MOVABLE as i8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Before {
     Clean,
-    /// A page of the kernel lies in it; so many pages of any kind have to leave until surely none does.
+    /// A page of the kernel lies in it. Surely none does once this number of pages of any kind left.
     Spoiled(u64),
     Unknown,
 }

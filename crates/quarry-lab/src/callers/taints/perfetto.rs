@@ -8,7 +8,7 @@ use super::super::By;
 use super::{Taint, Taints};
 
 /// A Perfetto trace of taints, with a track for each block size and cause; `end_ns` is the end of the recording. Taints of
-/// blocks whose state was unknown have no slice, as nobody knows how long they lasted.
+/// blocks whose state was unknown have no slice, as their ends are unknown, too.
 #[must_use]
 pub fn perfetto(taints: &Taints, by: By, end_ns: u64) -> Vec<u8> {
     let mut trace = PerfettoTrace::default();

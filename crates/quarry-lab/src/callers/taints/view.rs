@@ -179,12 +179,13 @@ fn notes(of: &Value) -> Vec<String> {
             it, and of unknown state before"
             .to_string(),
     });
-    if let Some(fallbacks) = number(small, "fallbacks") {
+    let spoiled = whole(small, "spoiled");
+    if let Some(fallbacks) = number(small, "fallbacks").filter(|_| spoiled > 0) {
         notes.push(format!(
             "{} of {} took a free block of another migrate type (mm_page_alloc_extfrag); the others lay in free blocks of \
              their own type",
             count(fallbacks as u64),
-            count(whole(small, "spoiled"))
+            count(spoiled)
         ));
     }
     if let Some(tainted) = number(small, "maps_tainted") {
