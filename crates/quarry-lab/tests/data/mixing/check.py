@@ -27,7 +27,7 @@ BITS = (
     ("movable", (3, 5, 12, 13, 14, 17, 18)),
 )
 MASKS = [(name, sum(1 << bit for bit in bits)) for name, bits in BITS]
-EVENT = re.compile(r" (\w+): (?:page=\S+ )?pfn=(0x[0-9a-f]+) (?:order=(\d+))?(.*)")
+EVENT = re.compile(r" ([\d.]+): (\w+): (?:page=\S+ )?pfn=(0x[0-9a-f]+) (?:order=(\d+))?(.*)")
 
 
 def memory(folder: Path) -> list[range]:
@@ -68,20 +68,23 @@ class Recording:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.live: set[int] = set()
+        self.freed: dict[int, str] = {}
         self.counts: Counter = Counter()
         self.mixed: Counter = Counter()
         self.faults: list[str] = []
         self.folds = ""
 
-    def event(self, name: str, pfn: int, order: int, rest: str) -> None:
-        """Takes an event of pages."""
+    def event(self, time: str, name: str, pfn: int, order: int, rest: str) -> None:
+        """Takes an event of pages. Of one time, a free on one CPU may stand before the allocation on another."""
         pages = range(pfn, pfn + (1 << order))
         self.counts[name] += 1
         if name == "mm_page_alloc" and pfn:
             if not self.live.isdisjoint(pages):
                 self.faults.append(f"{pfn:#x} allocated twice")
-            self.live.update(pages)
+            if self.freed.get(pfn) != time:
+                self.live.update(pages)
         elif name == "mm_page_free":
+            self.freed[pfn] = time if pfn not in self.live else ""
             self.live.difference_update(pages)
         elif name == "mm_page_alloc_extfrag":
             facts = {key: int(value) for key, value in re.findall(r"(\w+)=(\d+)", rest)}
@@ -114,8 +117,8 @@ def main() -> None:
     print(f"{'stage':9} {' '.join(f'{kind[:6]:>6}' for kind in KINDS)} {'tainted':>8} {'mixed':>8} {'extfrag':>8}")
     for line in (folder / "trace.txt").open(errors="replace"):
         if event := EVENT.search(line):
-            name, pfn, order, rest = event.groups()
-            recording.event(name, int(pfn, 16), int(order or 0), rest)
+            time, name, pfn, order, rest = event.groups()
+            recording.event(time, name, int(pfn, 16), int(order or 0), rest)
         elif mark := re.search(r"tracing_mark_write: stage (\w+)", line):
             recording.stage(mark[1])
         elif "LOST" in line:
