@@ -37,7 +37,10 @@ fn blocks_of_guests_are_those_of_an_independent_fold() {
         let reports = XzReader::new(File::open(&path).unwrap(), false);
         tar::Archive::new(reports).unpack(dir.path()).unwrap();
         let expected = fs::read_to_string(dir.path().join("fold.txt")).unwrap();
-        let lines: Vec<_> = STAGES.iter().flat_map(|it| folded(dir.path(), it)).collect();
+        let lines: Vec<_> = STAGES
+            .iter()
+            .flat_map(|it| folded(dir.path(), it))
+            .collect();
         let first_of_other = lines.iter().zip(expected.lines()).find(|(a, b)| a != b);
         assert_eq!(first_of_other, None, "{}", path.display());
         assert_eq!(lines.len(), expected.lines().count(), "{}", path.display());

@@ -56,6 +56,21 @@ impl<M: Machine> PageAllocator<M> {
         area.is_some_and(|mut area| area.lay_free(self.map_on(), (pfn, order), of))
     }
 
+    /// Gives the pageblock of a page a type, with the free blocks in it. Returns false if there is no such page, or its
+    /// zone's lock is the caller's.
+    pub fn label_block(&self, pfn: Pfn, of: BlockType) -> bool {
+        if pfn.0 >= self.pages() {
+            return false;
+        }
+        let _pass = self.gate().enter(self.machine());
+        let zone = &self.pagesets_of(pfn).zone;
+        let area = zone.lock(self.map_on());
+        area.is_some_and(|mut area| {
+            area.label(self.map_on(), pfn, of);
+            true
+        })
+    }
+
     /// Makes memory that is in use for good a block that was allocated for a request of this type: its number is the
     /// caller's to free. Returns whether it was in use for good.
     pub fn lay_allocated(&self, pfn: Pfn, order: u32, migratetype: MigrateType) -> bool {

@@ -176,7 +176,7 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
         };
         pages.prepare(self.driver, self.input, start, frames.as_mut())?;
         if self.spec.settings.policy.is_some() {
-            pages.account_placement(frames.map(|frames| frames.rest));
+            pages.account_placement(frames);
         }
         Ok(())
     }

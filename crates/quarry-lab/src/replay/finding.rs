@@ -9,6 +9,7 @@ use quarry_view::units::{bytes, percent, signed};
 use quarry_view::value::number;
 
 use super::check::{Check, Growth};
+use super::placement;
 use super::report::RunReport;
 use super::view::free_in;
 
@@ -64,6 +65,9 @@ impl Figures {
 /// alive, no run is better than another: the sentence names the events that the recording lacks.
 #[must_use]
 pub fn told(meta: &TraceMeta, runs: &[RunReport]) -> String {
+    if let Some(placed) = placement::told(meta, runs) {
+        return placed;
+    }
     let checked = checked(runs);
     match (unranked(meta), checked.is_empty()) {
         (Some(unranked), true) => unranked,

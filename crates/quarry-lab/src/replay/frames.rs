@@ -6,9 +6,9 @@
 //!
 //! # What is not told, and assumed
 //!
-//! * The free pages of a block that no event names lie together, in blocks as large as can be.
-//! * A block whose kernel pages outweigh the movable ones is unmovable: as many as pagetypeinfo counts, if there is one.
-//!   Which of them are reclaimable is what the events first ask of them; unmovable if none does.
+//! * The pages of slabs in a block lie together, and its free pages as well, where no event names others between them.
+//! * As many blocks as pagetypeinfo counts are not movable: those where pages of the kernel outweigh movable ones most.
+//!   Of these, the ones with most slabs and least else are reclaimable.
 //! * All that the events do not free stays in use, as the kind that the map has there.
 //! * Free lists are in the order of addresses.
 
@@ -24,8 +24,15 @@ use quarry_snapshot::{Pagetypeinfo, Zoneinfo};
 use quarry_trace::{Flags, FullRow};
 
 use super::input::Input;
+use super::placement;
 use crate::error::LabError;
 use crate::run::RunSpec;
+
+/// log2 of the pages of most slabs (`PAGE_ALLOC_COSTLY_ORDER`).
+const SLAB_ORDER: u32 = 3;
+
+/// Beginnings of the names of kernel threads that reclaim and compact memory.
+const RECLAIMERS: [&str; 2] = ["kswapd", "kcompactd"];
 
 /// First use of a frame.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -43,14 +50,22 @@ pub(super) struct Frames {
     absent: [u32; ZONE_TYPES],
     /// Blocks with memory, lowest first.
     blocks: Vec<Plan>,
+    /// Rows before the first page that a kernel thread reclaimed or compacted.
+    pub(super) alone_until: Option<u64>,
     /// What stays in use of each block, by kind.
     pub(super) rest: BlockMap,
     page_bytes: u64,
+    /// Pages of slabs from before that are reclaimable.
+    reclaimable_pages: u64,
 }
 
 /// A block of memory.
 struct Plan {
+    /// Its first page.
+    begin: u32,
     of: BlockType,
+    /// Pages of slabs less all others of the kernel.
+    slabs_before_others: i32,
     /// Runs of pages that are free at the beginning: the first page, and their number.
     free: Vec<(u32, u32)>,
     /// Runs of pages of slabs from before.
@@ -81,24 +96,32 @@ impl Frames {
         };
         let mut first = HashMap::new();
         let (mut rows, mut chunk) = (input.file.rows(), Vec::new());
-        let mut has_frames = false;
+        let (mut has_frames, mut row_count, mut alone_until) = (false, 0, None);
         while rows.next_chunk(&mut chunk)? {
             for row in &chunk {
                 has_frames |= row.pfn.is_some();
                 note_first(&mut first, row, pages);
+                let reclaims = RECLAIMERS.iter().any(|name| row.comm.starts_with(name));
+                if reclaims && row.event.kind.is_page() {
+                    alone_until = alone_until.or(Some(row_count));
+                }
+                row_count += 1;
             }
         }
         if !has_frames {
             return Ok(None);
         }
-        Ok(Some(Self::plan(
+        let mut planned = Self::plan(
             map,
             zoneinfo,
             input.free.as_ref(),
             &first,
             pages,
             page_bytes,
-        )))
+        );
+        planned.alone_until = alone_until;
+        planned.reclaimable_pages = initial.reclaimable_bytes.unwrap_or(0) / page_bytes;
+        Ok(Some(planned))
     }
 
     fn plan(
@@ -131,6 +154,8 @@ impl Frames {
             blocks,
             rest,
             page_bytes,
+            reclaimable_pages: 0,
+            alone_until: None,
         }
     }
 
@@ -148,12 +173,21 @@ impl Frames {
         }
     }
 
-    /// Leaves nothing free but the room of the slabs from before, and behind it the free memory.
+    /// Leaves nothing free but the room of the slabs from before, and behind it the free memory. As much of the room as
+    /// the kernel reported is reclaimable: that of blocks with most slabs and least else.
     pub(super) fn lay_slabs<D: Design>(&self, driver: &Driver<'_, D>) {
         driver.pages().use_all();
-        for plan in &self.blocks {
+        let mut order: Vec<&Plan> = self.blocks.iter().collect();
+        order.sort_by_key(|plan| std::cmp::Reverse(plan.slabs_before_others));
+        let mut reclaimable = self.reclaimable_pages;
+        for plan in order {
+            let of = match reclaimable {
+                0 => BlockType::UNMOVABLE,
+                _ => BlockType::RECLAIMABLE,
+            };
             for &(at, pages) in &plan.slabs {
-                lay(driver, at, pages, plan.of);
+                lay(driver, at, pages, of);
+                reclaimable = reclaimable.saturating_sub(pages.into());
             }
         }
         for plan in &self.blocks {
@@ -195,10 +229,22 @@ impl Frames {
         Some(block)
     }
 
-    /// Leaves nothing free but the free memory.
-    pub(super) fn lay_free<D: Design>(&self, driver: &Driver<'_, D>) {
+    /// Leaves nothing free but the free memory. Slabs that the driver has by now are no longer part of what stays in
+    /// use.
+    pub(super) fn lay_free<D: Design>(&mut self, driver: &Driver<'_, D>) {
+        for block in placement::map_of(driver, None).blocks {
+            let found = self
+                .rest
+                .blocks
+                .binary_search_by_key(&block.index, |rest| rest.index);
+            if let Ok(found) = found {
+                let slab = &mut self.rest.blocks[found].pages.slab;
+                *slab = slab.saturating_sub(block.pages.slab);
+            }
+        }
         driver.pages().use_all();
         for plan in &self.blocks {
+            driver.pages().label_block(Pfn(plan.begin), plan.of);
             for &(at, pages) in &plan.free {
                 lay(driver, at, pages, plan.of);
             }
@@ -274,37 +320,56 @@ fn labels(
         let kernels = pages.slab + pages.page_tables + pages.kernel + pages.untold;
         i32::from(kernels) - i32::from(pages.movable)
     };
-    let counted = types.map(|types| {
-        let of = |name: &str| {
-            let at = types.migratetypes.iter().position(|known| known == name);
-            let rows = types.blocks.iter();
-            at.map_or(0, |at| {
-                rows.filter_map(|row| row.counts.get(at)).sum::<u64>()
-            })
-        };
-        (of("Unmovable") + of("Reclaimable")) as usize
-    });
+    let of = |name: &str| {
+        let types = types?;
+        let at = types.migratetypes.iter().position(|known| known == name)?;
+        let rows = types.blocks.iter();
+        Some(rows.filter_map(|row| row.counts.get(at)).sum::<u64>() as usize)
+    };
+    let counted = of("Unmovable").zip(of("Reclaimable"));
     let mut order: Vec<usize> = (0..map.blocks.len()).collect();
     order.sort_by_key(|at| std::cmp::Reverse(pinned(&map.blocks[*at])));
-    let most = counted.unwrap_or(usize::MAX);
     let mut labels = vec![BlockType::MOVABLE; map.blocks.len()];
-    for at in order.into_iter().take(most) {
-        let block = &map.blocks[at];
-        if pinned(block) <= 0 && counted.is_none() || pinned(block) < 0 && block.pages.movable > 0 {
-            break;
+    let mut chosen: Vec<usize> = match counted {
+        Some((unmovable, reclaimable)) => {
+            let with_kernel = order.into_iter().filter(|at| {
+                let pages = map.blocks[*at].pages;
+                pages.slab + pages.page_tables + pages.kernel + pages.untold > 0
+            });
+            with_kernel.take(unmovable + reclaimable).collect()
         }
-        let frames = block.index * each..(block.index + 1) * each;
-        let asked = |of| {
-            let uses = frames.clone().filter_map(|frame| first.get(&frame));
-            uses.filter(|use_of| **use_of == First::Free(of)).count()
-        };
-        let reclaimable = asked(MigrateType::Reclaimable) > asked(MigrateType::Unmovable);
-        labels[at] = match reclaimable {
-            true => BlockType::RECLAIMABLE,
-            false => BlockType::UNMOVABLE,
-        };
+        None => {
+            let outweigh = |at: &usize| pinned(&map.blocks[*at]) > 0;
+            order.into_iter().take_while(outweigh).collect()
+        }
+    };
+    for at in &chosen {
+        labels[*at] = BlockType::UNMOVABLE;
+    }
+    // Slabs alone are reclaimable, such as those of inodes; stacks and tables of pages are not.
+    chosen.sort_by_key(|at| std::cmp::Reverse(slabs_before_others(&map.blocks[*at])));
+    let asked = |at: usize, of| {
+        let index = map.blocks[at].index;
+        let frames = index * each..(index + 1) * each;
+        let uses = frames.filter_map(|frame| first.get(&frame));
+        uses.filter(|use_of| **use_of == First::Free(of)).count()
+    };
+    let reclaimable =
+        |at: &usize| asked(*at, MigrateType::Reclaimable) > asked(*at, MigrateType::Unmovable);
+    let of_slabs: Vec<usize> = match counted {
+        Some((_, reclaimable)) => chosen.into_iter().take(reclaimable).collect(),
+        None => chosen.into_iter().filter(reclaimable).collect(),
+    };
+    for at in of_slabs {
+        labels[at] = BlockType::RECLAIMABLE;
     }
     labels
+}
+
+fn slabs_before_others(block: &Block) -> i32 {
+    let pages = block.pages;
+    let others = pages.page_tables + pages.kernel + pages.untold;
+    i32::from(pages.slab) - i32::from(others)
 }
 
 /// Divides the pages of a block, and takes what will be modelled off its counts.
@@ -319,22 +384,25 @@ fn plan_block(block: &mut Block, of: BlockType, first: &HashMap<u32, First>, eac
             None => unknown.push(frame),
         }
     }
+    let slabs_before_others = slabs_before_others(block);
     let pages = &mut block.pages;
     let on_lists = free.len().saturating_sub(pages.free.into()) as u64;
     pages.untold = pages.untold.saturating_sub(on_lists as u16);
-    // Free pages at the end of what is unknown, slabs at its beginning: they then part as little as can be.
-    let more = usize::from(pages.free)
-        .saturating_sub(free.len())
-        .min(unknown.len());
-    free.extend(unknown.drain(unknown.len() - more..));
-    let more = usize::from(pages.slab)
-        .saturating_sub(slabs.len())
-        .min(unknown.len());
-    slabs.extend(unknown.drain(..more));
-    pages.slab = pages.slab.saturating_sub(slabs.len() as u16);
+    // Slabs and free blocks have several pages, so frames whose neighbours are unknown as well come first: slabs at
+    // the beginning, free pages behind.
+    let is_whole = |group: &[u32]| group.len() == 1 << SLAB_ORDER;
+    let groups = unknown.chunk_by(|a, b| a >> SLAB_ORDER == b >> SLAB_ORDER);
+    let (whole, parts): (Vec<&[u32]>, Vec<&[u32]>) = groups.partition(|group| is_whole(group));
+    let mut unknown = [whole.concat(), parts.concat()].concat();
+    let more = usize::from(pages.slab).saturating_sub(slabs.len());
+    slabs.extend(unknown.drain(..more.min(unknown.len())));
+    let more = usize::from(pages.free).saturating_sub(free.len());
+    free.extend(unknown.drain(..more.min(unknown.len())));
     pages.free = 0;
     Plan {
+        begin,
         of,
+        slabs_before_others,
         free: runs(free),
         slabs: runs(slabs),
         others: unknown,

@@ -20,7 +20,6 @@ use super::lists::Start;
 use super::placement::Placement;
 use crate::error::LabError;
 use parts::{Fit, PartOf, Parts, SplitInto};
-use quarry_snapshot::blocks::BlockMap;
 
 pub use report::PageReport;
 
@@ -213,7 +212,7 @@ impl<'h> Pages<'h> {
         mut frames: Option<&mut Frames>,
     ) -> Result<(), LabError> {
         let found = before::find(input, self.skip_slabs, frames.is_some())?;
-        if let Some(frames) = &frames {
+        if let Some(frames) = frames.as_deref_mut() {
             // What the slabs of an initial state left on the lists is not in addition to the report.
             driver.pages().drain_all();
             frames.lay_free(driver);
@@ -310,8 +309,10 @@ impl<'h> Pages<'h> {
     }
 
     /// Accounts where pages lie from now on.
-    pub(super) fn account_placement(&mut self, rest: Option<BlockMap>) {
-        self.report.placement = Some(Placement::beside(rest));
+    pub(super) fn account_placement(&mut self, frames: Option<Frames>) {
+        let alone_until = frames.as_ref().and_then(|frames| frames.alone_until);
+        let rest = frames.map(|frames| frames.rest);
+        self.report.placement = Some(Placement::beside(rest, alone_until));
     }
 
     /// Notes where pages lie, if that is accounted.

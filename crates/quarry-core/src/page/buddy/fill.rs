@@ -89,6 +89,12 @@ impl FreeArea {
         true
     }
 
+    /// Gives the pageblock of a page a type, with the free blocks in it.
+    pub(crate) fn label<M: Machine>(&mut self, map: MapOn<'_, M>, pfn: Pfn, of: BlockType) {
+        self.retag(&map, pfn, of);
+        self.move_block(map, pfn, of);
+    }
+
     /// Makes memory that is in use for good a block of its own. Returns whether it was.
     pub(crate) fn cut_out<M: Machine>(&mut self, map: MapOn<'_, M>, pfn: Pfn, order: u32) -> bool {
         if order > MAX_ORDER || !pfn.0.is_multiple_of(1 << order) {

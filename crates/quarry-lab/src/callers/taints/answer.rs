@@ -223,7 +223,7 @@ fn taint(of: &Found, names: &Names, block_bytes: u64, told: bool) -> Taint {
 }
 
 /// Counters of reclaim and compaction that grew.
-fn reclaim(meta: &TraceMeta) -> Option<Vec<Changed>> {
+pub(crate) fn reclaim(meta: &TraceMeta) -> Option<Vec<Changed>> {
     let mut reports = meta.reports.iter().filter(|of| of.name == "vmstat");
     let (first, last) = (reports.next()?, reports.next_back()?);
     let read = |text: &str| Vmstat::parse("vmstat", text).ok();

@@ -28,6 +28,7 @@ use super::names::{KmallocNames, Names};
 use crate::error::LabError;
 use blocks::{Blocks, Fallbacks};
 
+pub(crate) use answer::reclaim;
 pub use answer::{Cause, Changed, OfBlocks, Share, Taint, Taints};
 pub use perfetto::perfetto;
 pub use view::{TABLES, view};

@@ -113,7 +113,9 @@ mod tests;
 use std::collections::HashMap;
 
 use quarry_core::design::Design;
-use quarry_core::geometry::{CacheParams, KmallocClass, kmalloc_classes, kmalloc_params};
+use quarry_core::geometry::{
+    CacheFlags, CacheParams, KmallocClass, kmalloc_classes, kmalloc_params,
+};
 use quarry_core::sheaf::geometry::sheaf_bytes;
 use quarry_sim::driver::{CacheIndex, CacheView, Driver, ObjectRef};
 use quarry_trace::Flags;
@@ -416,10 +418,18 @@ impl<'a> Preparation<'a> {
         let predicted = told.params.unwrap_or(first);
         // Only the prediction knows what is reclaimable, and SLAB gives such caches smaller slabs.
         let flagged = first.with_flags(first.flags | predicted.flags);
-        [first, flagged, asked.unwrap_or(first), predicted]
+        let chosen = [first, flagged, asked.unwrap_or(first), predicted]
             .into_iter()
             .find(gives_the_slabs)
-            .unwrap_or(first)
+            .unwrap_or(first);
+        // Its pages are of a type of their own; in most designs its slabs are the same.
+        let initial = self.input.and_then(|input| input.initial.as_ref());
+        let is_reclaimable = initial.and_then(|initial| initial.is_reclaimable(&told.name));
+        let reclaimable = chosen.with_flags(chosen.flags | CacheFlags::RECLAIM);
+        match is_reclaimable {
+            Some(true) if gives_the_slabs(&reclaimable) => reclaimable,
+            _ => chosen,
+        }
     }
 
     /// The recording's caches that are this row's: those of its name, or, for a cache whose name no
