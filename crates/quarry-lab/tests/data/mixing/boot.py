@@ -99,6 +99,8 @@ def run(package: Path, memory: str, cpus: str, slabs: bool, work: Path) -> Path:
     events += [f"kmem:{name}" for name in SLABS if slabs]
     options = f"console={of.console} panic=-1 quiet trace_clock=global"
     options += f" trace_buf_size={24 if slabs else 3}M trace_event={','.join(events)}"
+    if slabs:
+        options += " no_hash_pointers nokaslr"
     qemu = [*of.qemu, "-accel", "tcg", "-m", memory, "-smp", cpus]
     qemu += ["-nographic", "-no-reboot", "-net", "none"]
     for at, disk in enumerate((files(work, FILES), result)):
