@@ -103,6 +103,10 @@ class Replay(TypedDict, total=False):
     #: Page sizes: 4k, 16k, 64k, separated by commas; 4k,64k by default, the recorded one with
     #: --initial or --check.
     page_size: Several[int | str] | None
+    #: Policies of the page allocator, side by side: release for the release's rules, defrag,
+    #: steer; +block=N for pageblocks of 2^N pages, +no_highatomic for no reserves. The report then
+    #: says where pages lie.
+    policy: Several[str] | None
     #: CPUs of the virtual machine, 1 to 4096; several separated by commas; the trace's by default.
     cpus: Several[int] | None
     #: Replay N independent copies of the recorded load, each on CPUs of its own: copy k of

@@ -386,7 +386,7 @@ mod tests {
         );
         assert_eq!(
             order("replay"),
-            "start pages from until booted memory cache_line cache_share debug design page_size cpus copies set"
+            "start pages from until booted memory cache_line cache_share debug design page_size policy cpus copies set"
         );
         assert_eq!(
             order("replay --time"),

@@ -9,7 +9,7 @@ use quarry_view::units::{bytes, percent, signed};
 use quarry_view::value::number;
 
 use super::check::{Check, Growth};
-use super::placement;
+use super::placed;
 use super::report::RunReport;
 use super::view::free_in;
 
@@ -65,7 +65,7 @@ impl Figures {
 /// alive, no run is better than another: the sentence names the events that the recording lacks.
 #[must_use]
 pub fn told(meta: &TraceMeta, runs: &[RunReport]) -> String {
-    if let Some(placed) = placement::told(meta, runs) {
+    if let Some(placed) = placed::told(meta, runs) {
         return placed;
     }
     let checked = checked(runs);

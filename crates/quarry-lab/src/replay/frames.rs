@@ -20,13 +20,11 @@ use quarry_core::page::{
 };
 use quarry_sim::driver::{Driver, PageRef};
 use quarry_snapshot::blocks::{BLOCK_BYTES, Block, BlockMap};
-use quarry_snapshot::{Pagetypeinfo, Zoneinfo};
-use quarry_trace::{Flags, FullRow};
+use quarry_snapshot::{Pagetypeinfo, Snapshot, Zoneinfo};
+use quarry_trace::{Flags, FullRow, TraceFile};
 
-use super::input::Input;
 use super::placement;
 use crate::error::LabError;
-use crate::run::RunSpec;
 
 /// log2 of the pages of most slabs (`PAGE_ALLOC_COSTLY_ORDER`).
 const SLAB_ORDER: u32 = 3;
@@ -52,7 +50,7 @@ pub(super) struct Frames {
     blocks: Vec<Plan>,
     /// Rows before the first page that a kernel thread reclaimed or compacted.
     pub(super) alone_until: Option<u64>,
-    /// What stays in use of each block, by kind.
+    /// Pages of each block that stay in use, by kind.
     pub(super) rest: BlockMap,
     page_bytes: u64,
     /// Pages of slabs from before that are reclaimable.
@@ -77,25 +75,26 @@ struct Plan {
 }
 
 impl Frames {
-    /// The memory of a recording; `None` if it has no map with frames, or the machine is another one.
-    pub(super) fn of(spec: &RunSpec, input: &Input) -> Result<Option<Self>, LabError> {
-        let (Some(_), Some(initial), Some(zoneinfo)) =
-            (spec.settings.policy, &input.initial, &input.zoneinfo)
-        else {
-            return Ok(None);
-        };
+    /// The memory of a recording, from reports at its beginning; `None` if it has no map with frames, pages of this size,
+    /// or zones as on x86-64.
+    pub(super) fn of(
+        file: &TraceFile,
+        initial: &Snapshot,
+        zoneinfo: &Zoneinfo,
+        types: Option<&Pagetypeinfo>,
+        page_bytes: u64,
+    ) -> Result<Option<Self>, LabError> {
         let Some(map) = &initial.blocks else {
             return Ok(None);
         };
-        let page_bytes = spec.config.page_bytes;
-        if map.page_bytes != page_bytes || page_bytes > BLOCK_BYTES || input.copies > 1 {
+        if map.page_bytes != page_bytes || page_bytes > BLOCK_BYTES {
             return Ok(None);
         }
         let Some(pages) = kernel_pages(zoneinfo, page_bytes) else {
             return Ok(None);
         };
         let mut first = HashMap::new();
-        let (mut rows, mut chunk) = (input.file.rows(), Vec::new());
+        let (mut rows, mut chunk) = (file.rows(), Vec::new());
         let (mut has_frames, mut row_count, mut alone_until) = (false, 0, None);
         while rows.next_chunk(&mut chunk)? {
             for row in &chunk {
@@ -111,14 +110,7 @@ impl Frames {
         if !has_frames {
             return Ok(None);
         }
-        let mut planned = Self::plan(
-            map,
-            zoneinfo,
-            input.free.as_ref(),
-            &first,
-            pages,
-            page_bytes,
-        );
+        let mut planned = Self::plan(map, zoneinfo, types, &first, pages, page_bytes);
         planned.alone_until = alone_until;
         planned.reclaimable_pages = initial.reclaimable_bytes.unwrap_or(0) / page_bytes;
         Ok(Some(planned))
@@ -429,4 +421,106 @@ fn runs(mut frames: Vec<u32>) -> Vec<(u32, u32)> {
     frames.sort_unstable();
     let runs = frames.chunk_by(|a, b| a + 1 == *b);
     runs.map(|run| (run[0], run.len() as u32)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quarry_snapshot::blocks::Pages;
+
+    /// Pages that a plan makes free, and those that stay, are the map's.
+    #[test]
+    fn a_block_is_divided_by_its_counts_and_its_events() {
+        let counts = Pages {
+            free: 100,
+            movable: 200,
+            slab: 50,
+            page_tables: 10,
+            untold: 20,
+            ..Pages::default()
+        };
+        let mut rest = BlockMap {
+            page_bytes: 4096,
+            on_cpu_lists: Some(15),
+            blocks: vec![Block {
+                index: 3,
+                pages: counts,
+            }],
+            ..BlockMap::default()
+        };
+        let map = rest.clone();
+        let begin = 3 * 512;
+        let mut first = HashMap::new();
+        // 110 pages are allocated first, so 10 of them lay on a CPU's list; 30 are freed first.
+        for frame in begin..begin + 110 {
+            first.insert(frame, First::Free(MigrateType::Movable));
+        }
+        for frame in begin + 200..begin + 230 {
+            first.insert(frame, First::Used { slab: false });
+        }
+        let plan = plan_block(&mut rest.blocks[0], BlockType::MOVABLE, &first, 512);
+        let sum = |runs: &[(u32, u32)]| runs.iter().map(|(_, pages)| *pages).sum::<u32>();
+        assert_eq!(
+            (sum(&plan.free), sum(&plan.slabs), plan.on_lists),
+            (110, 50, 10)
+        );
+        let mut plans = [plan];
+        stock_lists(&map, &mut rest, &mut plans);
+        // Five more pages lay on lists.
+        assert_eq!(sum(&plans[0].free), 115);
+        assert_eq!(
+            (rest.blocks[0].pages.free, rest.blocks[0].pages.untold),
+            (0, 5)
+        );
+        let all = plans[0].free.iter().chain(&plans[0].slabs);
+        let mut frames: Vec<u32> = all.flat_map(|(at, pages)| *at..at + pages).collect();
+        frames.sort_unstable();
+        assert!(
+            frames.windows(2).all(|pair| pair[0] < pair[1]),
+            "no page twice"
+        );
+        let used = |frame: &u32| first.get(frame) == Some(&First::Used { slab: false });
+        assert!(!frames.iter().any(used));
+    }
+
+    /// Blocks are as pagetypeinfo counts them, those with most of the kernel first.
+    #[test]
+    fn labels_are_those_that_are_counted() {
+        let block = |index, slab, page_tables, movable| Block {
+            index,
+            pages: Pages {
+                slab,
+                page_tables,
+                movable,
+                ..Pages::default()
+            },
+        };
+        let map = BlockMap {
+            page_bytes: 4096,
+            blocks: vec![
+                block(0, 0, 0, 512),
+                block(1, 10, 300, 0),
+                block(2, 400, 0, 100),
+                block(3, 20, 0, 400),
+            ],
+            ..BlockMap::default()
+        };
+        let text = "Page block order: 9\nPages per block:  512\n\n\
+            Free pages count per migrate type at order       0      1      2      3      4      5      6      7      8      9     10 \n\
+            Node    0, zone   Normal, type    Unmovable      0      0      0      0      0      0      0      0      0      0      0 \n\
+            Node    0, zone   Normal, type      Movable      0      0      0      0      0      0      0      0      0      0      0 \n\
+            Node    0, zone   Normal, type  Reclaimable      0      0      0      0      0      0      0      0      0      0      0 \n\n\
+            Number of blocks type     Unmovable      Movable  Reclaimable \n\
+            Node 0, zone   Normal            1            2            1 \n";
+        let types = Pagetypeinfo::parse("pagetypeinfo", text).unwrap();
+        let found = labels(&map, Some(&types), &HashMap::new(), 512);
+        let [movable, unmovable, reclaimable] = [
+            BlockType::MOVABLE,
+            BlockType::UNMOVABLE,
+            BlockType::RECLAIMABLE,
+        ];
+        assert_eq!(found, [movable, unmovable, reclaimable, movable]);
+        let guessed = labels(&map, None, &HashMap::new(), 512);
+        assert_eq!(guessed, [movable, unmovable, unmovable, movable]);
+    }
 }

@@ -93,6 +93,7 @@ pub mod notes;
 mod objects;
 pub mod pages;
 pub mod part;
+mod placed;
 pub mod placement;
 pub mod report;
 pub mod same;
@@ -163,7 +164,16 @@ fn run_on<D: Design>(
         },
         None => plain,
     };
-    let frames = Frames::of(spec, input)?;
+    let frames = match (spec.settings.policy, &input.initial, &input.zoneinfo) {
+        (Some(_), Some(initial), Some(zoneinfo)) if input.copies == 1 => Frames::of(
+            &input.file,
+            initial,
+            zoneinfo,
+            input.free.as_ref(),
+            spec.config.page_bytes,
+        )?,
+        _ => None,
+    };
     let (config, machine) = match &frames {
         Some(frames) => {
             let machine = Config {

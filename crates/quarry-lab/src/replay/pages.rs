@@ -3,6 +3,7 @@
 //! What of them is driven, and what it does not tell, is in the [replay's documentation](super).
 
 mod before;
+mod events;
 pub(super) mod parts;
 mod report;
 
@@ -10,8 +11,6 @@ use quarry_core::design::Design;
 use quarry_core::page::{AllocOptions, MAX_ORDER, MigrateType, PageError};
 use quarry_sim::driver::{Driver, PageRef};
 use quarry_trace::{Flags, ReplayEvent};
-use schemars::JsonSchema;
-use serde::Serialize;
 
 use super::fragmentation::Fragmentation;
 use super::frames::Frames;
@@ -21,76 +20,8 @@ use super::placement::Placement;
 use crate::error::LabError;
 use parts::{Fit, PartOf, Parts, SplitInto};
 
+pub use events::{PageEvents, PageMode};
 pub use report::PageReport;
-
-/// Page events that a replay is asked to drive.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, JsonSchema, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum PageMode {
-    /// Those outside the slabs, if the trace tells slab pages from others.
-    #[default]
-    Auto,
-    /// None.
-    Off,
-    /// All, slab pages among them even where the trace tells them apart.
-    All,
-}
-
-impl PageMode {
-    /// All of them, by name.
-    pub const ALL: [(Self, &'static str); 3] =
-        [(Self::Auto, "auto"), (Self::Off, "off"), (Self::All, "all")];
-}
-
-/// Kind of page events that a replay drives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum PageEvents {
-    /// The trace has none.
-    None,
-    /// None, as asked.
-    Off,
-    /// None: the trace does not say which were of slabs.
-    NotToldApart,
-    /// Those outside the slabs.
-    OutsideSlabs,
-    /// All, slab pages too, which are then counted twice.
-    All,
-}
-
-impl PageEvents {
-    /// Page events of a trace that are driven.
-    #[must_use]
-    pub fn of(input: &Input) -> Self {
-        let events = &input.file.meta().events;
-        if events.mm_page_alloc + events.mm_page_free == 0 {
-            return Self::None;
-        }
-        match input.pages {
-            PageMode::Off => Self::Off,
-            PageMode::All => Self::All,
-            PageMode::Auto if input.slab_pages_known => Self::OutsideSlabs,
-            PageMode::Auto => Self::NotToldApart,
-        }
-    }
-
-    /// True if any are driven.
-    #[must_use]
-    pub fn driven(self) -> bool {
-        matches!(self, Self::OutsideSlabs | Self::All)
-    }
-
-    /// Reason why none are driven; empty if some are.
-    #[must_use]
-    pub fn why_none(self) -> &'static str {
-        match self {
-            Self::None => "the trace has no page events",
-            Self::Off => "page events are not to be replayed",
-            Self::NotToldApart => "the trace does not tell which page events were of slabs",
-            Self::OutsideSlabs | Self::All => "",
-        }
-    }
-}
 
 /// A block of the trace.
 pub(super) enum Slot<'h> {

@@ -9,20 +9,19 @@ use quarry_core::machine::Cpus as _;
 use quarry_core::page::PageKind;
 use quarry_sim::driver::Driver;
 use quarry_snapshot::blocks::{BLOCK_BYTES, Block, BlockMap, Pages, Spread};
-use quarry_trace::TraceMeta;
-use quarry_view::units::{bytes, count};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::report::RunReport;
-use crate::callers::taints::reclaim;
-
 /// Sizes of blocks that are told: a huge page of each kind on x86-64.
-const SIZES: [u64; 2] = [BLOCK_BYTES, 1 << 30];
+pub(super) const SIZES: [u64; 2] = [BLOCK_BYTES, 1 << 30];
 
 /// Places of pages in a replay.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize)]
 pub struct Placement {
+    /// Blocks of 2 MiB at the end with a page that stays where it is.
+    pub tainted_blocks: u64,
+    /// Blocks of 1 GiB with one.
+    pub tainted_gigabytes: u64,
     /// Allocations for which the zone had no block of their type.
     pub fallbacks: u64,
     /// Pageblocks that changed their type for them.
@@ -96,7 +95,9 @@ impl Placement {
         self.lists_most = looks.most;
         let on_lists = map.on_cpu_lists.unwrap_or(0);
         self.cpu_list_pages = self.cpu_list_pages.max(on_lists);
-        self.blocks = SIZES.map(|size| map.spread(size)).to_vec();
+        let [small, large] = SIZES.map(|size| map.spread(size));
+        (self.tainted_blocks, self.tainted_gigabytes) = (small.tainted, large.tainted);
+        self.blocks = vec![small, large];
         self.samples.push(PlacementSample {
             event,
             time_ns,
@@ -104,82 +105,6 @@ impl Placement {
             blocks: self.blocks.clone(),
         });
     }
-}
-
-/// Sentences on where pages lie under the policies of runs; `None` if it was not accounted.
-pub(super) fn told(meta: &TraceMeta, runs: &[RunReport]) -> Option<String> {
-    let placed: Vec<(&RunReport, &Placement)> = runs
-        .iter()
-        .filter_map(|run| Some((run, run.pages.as_ref()?.placement.as_ref()?)))
-        .collect();
-    let (_, first) = placed.first()?;
-    let mut sentences: Vec<String> = SIZES
-        .iter()
-        .filter_map(|size| of_size(*size, &placed))
-        .collect();
-    let mixed = placed.iter().any(|(_, placement)| placement.fallbacks > 0);
-    if !mixed {
-        sentences.push("No allocation took a block of another type.".to_string());
-    }
-    sentences.push(match (reclaim(meta).as_deref(), first.alone_until) {
-        (Some([]), _) => {
-            "The recorded kernel reclaimed and compacted nothing meanwhile: the policy alone decides.".to_string()
-        }
-        (Some(grew), until) => {
-            let names: Vec<&str> = grew.iter().map(|of| of.name.as_str()).take(3).collect();
-            let until = until.map_or_else(String::new, |event| {
-                format!(", and from event {} on frees are those of its own policy", count(event))
-            });
-            format!(
-                "The recorded kernel reclaimed or compacted memory meanwhile ({} grew){until}.",
-                names.join(", ")
-            )
-        }
-        (None, _) => {
-            "The recording does not say whether memory was reclaimed: vmstat of both ends would.".to_string()
-        }
-    });
-    Some(sentences.join(" "))
-}
-
-/// The policies' tainted blocks of a size, in a sentence.
-fn of_size(size: u64, placed: &[(&RunReport, &Placement)]) -> Option<String> {
-    let of = |blocks: &[Spread]| blocks.iter().find(|of| of.block_bytes == size).copied();
-    let ends = placed
-        .iter()
-        .filter_map(|(run, placement)| Some((*run, of(&placement.blocks)?)));
-    let ends: Vec<(&RunReport, Spread)> = ends.collect();
-    let (_, first) = ends.first()?;
-    let begin = placed[0]
-        .1
-        .samples
-        .first()
-        .and_then(|sample| of(&sample.blocks))?;
-    let (size, all) = (bytes(size), count(first.blocks));
-    let least = ends.iter().map(|(_, of)| of.tainted).min()?;
-    if ends.iter().all(|(_, of)| of.tainted == least) {
-        let who = match ends.len() {
-            1 => String::new(),
-            _ => " under each policy".to_string(),
-        };
-        return Some(format!(
-            "{} of {all} blocks of {size} hold pages of the kernel at the end{who}, {} at the beginning.",
-            count(least),
-            count(begin.tainted)
-        ));
-    }
-    let (best, _) = ends.iter().min_by_key(|(_, of)| of.tainted)?;
-    let (other, compared) = match first.tainted == least {
-        true => ends.iter().max_by_key(|(_, of)| of.tainted)?,
-        false => ends.first()?,
-    };
-    Some(format!(
-        "{} leaves fewest blocks of {size} with pages of the kernel: {} of {all}, and {} under {}.",
-        best.title(),
-        count(least),
-        count(compared.tainted),
-        other.title(),
-    ))
 }
 
 /// The machine's pages by blocks, beside those that stay in use.

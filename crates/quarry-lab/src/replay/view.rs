@@ -128,9 +128,9 @@ fn pages() -> Vec<Column> {
             .rare()
     };
     columns.extend([
-        placement("tainted blocks of 2 MiB", "blocks.=2097152.tainted")
+        placement("tainted blocks of 2 MiB", "tainted_blocks")
             .about("Blocks at the end with a page that stays where it is."),
-        placement("tainted blocks of 1 GiB", "blocks.=1073741824.tainted"),
+        placement("tainted blocks of 1 GiB", "tainted_gigabytes"),
         placement("fallbacks", "fallbacks")
             .about("Allocations for which the zone had no block of their type."),
         placement("  pageblocks claimed", "claims"),

@@ -1,22 +1,52 @@
-"""Boots a Debian kernel in QEMU under a load that mixes pages of two types in one block; writes the recording and the reports.
+"""Boots a Debian kernel in QEMU under a load that mixes pages of two types in one block.
 
     python boot.py KERNEL.deb MEMORY CPUS FOLDER [slabs]
 
-KERNEL.deb is a package linux-image-*, or linux-binary-* from 6.19 on, of amd64 (`apt-get download`); MEMORY is such as 512M.
-FOLDER gets trace.txt, a folder with /proc of each stage, and what is known of the guest in guest/. With `slabs` the recording has the events
-of slabs, too. Needs qemu-system-x86, gcc, cpio and e2fsprogs.
+KERNEL.deb is a package linux-image-*, or linux-binary-* from 6.19 on, of amd64 for clouds, or
+of ppc64el (`apt-get download`); MEMORY is such as 512M. FOLDER gets trace.txt, a folder with the
+reports of each stage, and guest/. With `slabs` the recording has the events of slabs, too.
+Needs cpio, e2fsprogs, and by architecture
+
+- amd64: qemu-system-x86, gcc
+- ppc64el: qemu-system-ppc, gcc-powerpc64le-linux-gnu, libc6-dev-ppc64el-cross, xz-utils
 """
 
-import shutil
+import lzma
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import NamedTuple
 
 HERE = Path(__file__).resolve().parent
 PAGES = ("alloc", "free", "free_batched", "pcpu_drain", "alloc_extfrag", "alloc_zone_locked")
 SLABS = ("kmalloc", "kfree", "kmem_cache_alloc", "kmem_cache_free")
+FILES = 4096
 DISK = "if=none,format=raw,cache=unsafe,file="
+
+
+class Architecture(NamedTuple):
+    """Compiler, emulated machine, console and disk of an architecture, and modules it needs."""
+
+    gcc: str
+    qemu: tuple[str, ...]
+    console: str
+    disk: str
+    modules: tuple[str, ...] = ()
+
+
+ARCHITECTURES = {
+    "amd64": Architecture(
+        "gcc", ("qemu-system-x86_64", "-M", "q35", "-cpu", "qemu64"), "ttyS0", "nvme,serial={0}"
+    ),
+    "ppc64el": Architecture(
+        "powerpc64le-linux-gnu-gcc",
+        ("qemu-system-ppc64", "-M", "pseries"),
+        "hvc0",
+        "virtio-blk-pci",
+        ("virtio_blk", "crc16", "crc32c_generic", "libcrc32c", "mbcache", "jbd2", "ext4"),
+    ),
+}
 
 
 def unpacked(package: Path, target: Path) -> Path:
@@ -25,17 +55,22 @@ def unpacked(package: Path, target: Path) -> Path:
     return next(target.rglob("vmlinu[xz]*"))
 
 
-def initramfs(work: Path) -> Path:
-    """An archive with the load as the first program."""
+def initramfs(of: Architecture, package: Path, work: Path) -> Path:
+    """An archive with the load as the first program, and modules in their order."""
     root = work / "root"
     (root / "dev").mkdir(parents=True)
-    gcc = ["gcc", "-O2", "-Wall", "-static"]
+    (root / "modules").mkdir()
+    gcc = [of.gcc, "-O2", "-Wall", "-static"]
     subprocess.run([*gcc, "-o", root / "init", HERE / "load.c"], check=True)
     subprocess.run(["mknod", root / "dev" / "console", "c", "5", "1"], check=True)
+    for at, name in enumerate(of.modules):
+        packed = next(package.rglob(f"{name}.ko.xz"))
+        (root / "modules" / f"{at:02}.ko").write_bytes(lzma.decompress(packed.read_bytes()))
+    names = "\n".join(str(path.relative_to(root)) for path in sorted(root.rglob("*")))
     archive = work / "initramfs"
     with archive.open("wb") as out:
         cpio = ["cpio", "-o", "-H", "newc", "--quiet"]
-        subprocess.run(cpio, cwd=root, input=b"init\ndev\ndev/console\n", stdout=out, check=True)
+        subprocess.run(cpio, cwd=root, input=names.encode(), stdout=out, check=True)
     return archive
 
 
@@ -53,26 +88,32 @@ def files(work: Path, count: int) -> Path:
     return disk
 
 
-def run(package: Path, memory: str, cpus: int, slabs: bool, work: Path) -> Path:
+def run(package: Path, memory: str, cpus: str, slabs: bool, work: Path) -> Path:
     """The disk that the guest wrote."""
+    of = ARCHITECTURES[package.stem.rpartition("_")[2]]
+    kernel = unpacked(package, work / "package")
     result = work / "result"
     with result.open("wb") as out:
         out.truncate(4 << 30)
     events = [f"kmem:mm_page_{name}" for name in PAGES]
+    events += [f"kmem:{name}" for name in SLABS if slabs]
+    options = f"console={of.console} panic=-1 quiet trace_clock=global"
+    options += f" trace_buf_size={24 if slabs else 3}M trace_event={','.join(events)}"
     if slabs:
-        events += [f"kmem:{name}" for name in SLABS]
-    options = f"console=ttyS0 panic=-1 quiet trace_clock=global trace_buf_size={24 if slabs else 3}M"
-    qemu = ["qemu-system-x86_64", "-M", "q35", "-cpu", "qemu64", "-accel", "tcg"]
-    qemu += ["-m", memory, "-smp", str(cpus), "-nographic", "-no-reboot", "-net", "none"]
-    for at, disk in enumerate((files(work, 8192 if memory == "1G" else 4096), result)):
-        qemu += ["-drive", f"{DISK}{disk},id=disk{at}", "-device", f"nvme,serial={at},drive=disk{at}"]
-    qemu += ["-kernel", unpacked(package, work / "package"), "-initrd", initramfs(work)]
-    qemu += ["-append", f"{options} trace_event={','.join(events)}"]
-    done = subprocess.run(qemu, stdin=subprocess.DEVNULL, capture_output=True, timeout=1800)
+        options += " no_hash_pointers nokaslr"
+    qemu = [*of.qemu, "-accel", "tcg", "-m", memory, "-smp", cpus]
+    qemu += ["-nographic", "-no-reboot", "-net", "none"]
+    for at, disk in enumerate((files(work, FILES), result)):
+        qemu += ["-drive", f"{DISK}{disk},id=disk{at}"]
+        qemu += ["-device", f"{of.disk.format(at)},drive=disk{at}"]
+    qemu += ["-kernel", kernel, "-initrd", initramfs(of, work / "package", work)]
+    qemu += ["-append", options]
+    done = subprocess.run(
+        qemu, stdin=subprocess.DEVNULL, capture_output=True, timeout=1800, check=True
+    )
     said = done.stdout.decode(errors="replace").replace("\r", "")
-    print(said[-3000:])
     if "@@ end" not in said:
-        sys.exit("the guest ended early")
+        sys.exit(f"the guest ended early:\n{said[-2000:]}")
     return result
 
 
@@ -99,7 +140,7 @@ def main() -> None:
     package, memory, cpus, target, *more = sys.argv[1:]
     with tempfile.TemporaryDirectory(dir="/var/tmp") as name:
         work = Path(name)
-        sort(run(Path(package), memory, int(cpus), more == ["slabs"], work), Path(target))
+        sort(run(Path(package), memory, cpus, more == ["slabs"], work), Path(target))
 
 
 if __name__ == "__main__":

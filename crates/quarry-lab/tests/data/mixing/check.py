@@ -1,9 +1,10 @@
-"""Checks a recording of boot.py against the flags of pages, and counts where pages of two types came to share a block.
+"""Checks a recording of boot.py against the flags of pages, and counts how types were mixed.
 
     python check.py FOLDER
 
-Writes FOLDER/fold.txt: pages by kind in each block of 2 MiB at the end of each stage. It shares no code with `quarry look`, whose counts
-are tested against it. Fails where events were lost, memory was reclaimed or moved, or an event and the flags disagree.
+Writes FOLDER/fold.txt: pages by kind in each block of 2 MiB at the end of each stage. It shares no
+code with `quarry look`, whose counts are tested against it. Fails where events were lost, memory
+was reclaimed or moved, or an event and the flags disagree.
 """
 
 import re
@@ -14,10 +15,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 KINDS = ("free", "movable", "slab", "page tables", "kernel", "untold")
-BLOCK = 512
+BLOCK_BYTES = 2 << 20
 RECLAIM = ("pgscan", "pgsteal", "allocstall", "compact_", "pgmigrate", "drop_", "kswapd_")
 TYPES = ("unmovable", "movable", "reclaimable")
-# Bits of /proc/kpageflags (Documentation/admin-guide/mm/pagemap.rst): the first row with one of a page's bits names its kind.
+# Bits of /proc/kpageflags (Documentation/admin-guide/mm/pagemap.rst): the first row with one of a
+# page's bits names its kind.
 NOPAGE, COMPOUND_TAIL = 1 << 20, 1 << 16
 BITS = (
     ("free", (10,)),
@@ -30,11 +32,18 @@ MASKS = [(name, sum(1 << bit for bit in bits)) for name, bits in BITS]
 EVENT = re.compile(r" ([\d.]+): (\w+): (?:page=\S+ )?pfn=(0x[0-9a-f]+) (?:order=(\d+))?(.*)")
 
 
+def page_bytes(folder: Path) -> int:
+    """Size of a page."""
+    file = folder / "guest" / "page_size"
+    return int(file.read_text()) if file.exists() else 4096
+
+
 def memory(folder: Path) -> list[range]:
     """Pages that are memory."""
     text = (folder / "guest" / "iomem").read_text()
     ends = re.findall(r"^(\w+)-(\w+) : System RAM", text, re.M)
-    return [range(-(-int(first, 16) // 4096), (int(last, 16) + 1) // 4096) for first, last in ends]
+    size = page_bytes(folder)
+    return [range(-(-int(first, 16) // size), (int(last, 16) + 1) // size) for first, last in ends]
 
 
 def kinds(folder: Path, stage: str) -> Iterator[tuple[int, str]]:
@@ -56,10 +65,11 @@ def kinds(folder: Path, stage: str) -> Iterator[tuple[int, str]]:
 def fold(folder: Path, stage: str) -> str:
     """Lines with the pages of each block by kind."""
     blocks: dict[int, Counter] = {}
+    block = BLOCK_BYTES // page_bytes(folder)
     for pfn, kind in kinds(folder, stage):
-        blocks.setdefault(pfn // BLOCK, Counter())[kind] += 1
-    rows = (f"{stage} {at} {' '.join(str(blocks[at][kind]) for kind in KINDS)}" for at in sorted(blocks))
-    return "\n".join(rows) + "\n"
+        blocks.setdefault(pfn // block, Counter())[kind] += 1
+    rows = ((at, *(pages[kind] for kind in KINDS)) for at, pages in sorted(blocks.items()))
+    return "".join(f"{stage} {' '.join(map(str, row))}\n" for row in rows)
 
 
 class Recording:
@@ -75,7 +85,10 @@ class Recording:
         self.folds = ""
 
     def event(self, time: str, name: str, pfn: int, order: int, rest: str) -> None:
-        """Takes an event of pages. Of one time, a free on one CPU may stand before the allocation on another."""
+        """Takes an event of pages.
+
+        Of one time, a free on one CPU may stand before the allocation on another.
+        """
         pages = range(pfn, pfn + (1 << order))
         self.counts[name] += 1
         if name == "mm_page_alloc" and pfn:
@@ -96,7 +109,7 @@ class Recording:
         """Compares with the flags at the end of a stage."""
         sums = Counter((kind, pfn in self.live) for pfn, kind in kinds(self.folder, name))
         if sums["free", True]:
-            self.faults.append(f"{name}: {sums['free', True]} pages are free and were not freed")
+            self.faults.append(f"{name}: {sums['free', True]} free pages were not freed")
         rows = (line.split() for line in (self.folder / name / "vmstat").read_text().splitlines())
         for key, value in rows:
             if key.startswith(RECLAIM) and int(value):
@@ -114,7 +127,8 @@ def main() -> None:
     """Checks a folder."""
     folder = Path(sys.argv[1])
     recording = Recording(folder)
-    print(f"{'stage':9} {' '.join(f'{kind[:6]:>6}' for kind in KINDS)} {'tainted':>8} {'mixed':>8} {'extfrag':>8}")
+    heads = " ".join(f"{kind[:6]:>6}" for kind in KINDS)
+    print(f"{'stage':9} {heads} {'tainted':>8} {'mixed':>8} {'extfrag':>8}")
     for line in (folder / "trace.txt").open(errors="replace"):
         if event := EVENT.search(line):
             time, name, pfn, order, rest = event.groups()

@@ -16,6 +16,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -27,6 +28,7 @@ enum {
     PIPES_MAX = 1 << 13,
     DATA_MAX = 1 << 12,
     TREES_MAX = 1 << 9,
+    SPARE_PAGES = 180,
     CACHED_BYTES = 64 * KIB,
     REPORT_BYTES = 8 * MIB,
 };
@@ -157,7 +159,8 @@ static int room(long i) {
     CPU_ZERO(&set);
     CPU_SET(next((uint32_t)cpus), &set);
     sched_setaffinity(0, sizeof set, &set);
-    if (spare() * page > 4 * MIB) return 1;
+    long left = spare();
+    if (left > SPARE_PAGES && left * page > 4 * MIB) return 1;
     if (told++ == 0) puts("@@ floor");
     return 0;
 }
@@ -283,7 +286,7 @@ static void more_pipes(long count) {
 
 /* Processes that wait, each with page tables of its own. */
 static void more_processes(long count) {
-    for (long end = forked + count; forked < end && forked < TREES_MAX && room(forked * 16); forked++) {
+    for (long end = forked + count; forked < end && forked < TREES_MAX && room(forked * 64); forked++) {
         pid_t child = fork();
         if (child < 0) die("fork");
         if (child == 0) {
@@ -338,6 +341,27 @@ static void *pages(size_t bytes) {
     return at;
 }
 
+/* Loads what the kernel does not have built in, in the order of its names. */
+static void modules(void) {
+    char name[32];
+    for (int i = 0; i < 100; i++) {
+        snprintf(name, sizeof name, "/modules/%02d.ko", i);
+        int fd = open(name, O_RDONLY);
+        if (fd < 0) return;
+        if (syscall(SYS_finit_module, fd, "", 0) && errno != EEXIST) die(name);
+        close(fd);
+    }
+}
+
+/* Mounts the disk with files, and returns the other: they are named in the order in which they answer. */
+static const char *other_disk(void) {
+    static const char *disks[] = {"/dev/nvme0n1", "/dev/nvme1n1", "/dev/vda", "/dev/vdb"};
+    for (int i = 0; i < 4; i++)
+        if (mount(disks[i], "/mnt", "ext4", MS_RDONLY, NULL) == 0) return disks[i ^ 1];
+    die("ext4");
+    return NULL;
+}
+
 static void begin(void) {
     page = sysconf(_SC_PAGESIZE);
     cpus = sysconf(_SC_NPROCESSORS_ONLN);
@@ -347,11 +371,10 @@ static void begin(void) {
     if (mount("dev", "/dev", "devtmpfs", 0, NULL) && errno != EBUSY) die("devtmpfs");
     if (mount("tracing", TRACING, "tracefs", 0, NULL)) die("tracefs");
     if (mount("tmp", "/tmp", "tmpfs", 0, "nr_inodes=0,size=100%")) die("tmpfs");
-    /* Disks are named in the order in which they answer. */
-    int swapped = mount("/dev/nvme0n1", "/mnt", "ext4", MS_RDONLY, NULL) != 0;
-    if (swapped && mount("/dev/nvme1n1", "/mnt", "ext4", MS_RDONLY, NULL)) die("ext4");
+    modules();
+    const char *to = other_disk();
     mkdir("/tmp/data", 0700);
-    disk = open(swapped ? "/dev/nvme0n1" : "/dev/nvme1n1", O_WRONLY | O_DIRECT);
+    disk = open(to, O_WRONLY | O_DIRECT);
     events = open(TRACING "trace_pipe", O_RDONLY | O_NONBLOCK);
     marker = open(TRACING "trace_marker", O_WRONLY);
     if (disk < 0 || events < 0 || marker < 0) die("the disk or tracing");
@@ -380,6 +403,8 @@ static void end(void) {
         snprintf(label, sizeof label, "guest/lost-%ld", i);
         frame(label, report, slurp(name, report, REPORT_BYTES));
     }
+    char text[32];
+    frame("guest/page_size", text, (size_t)snprintf(text, sizeof text, "%ld\n", page));
     frame("end", "", 0);
     flush();
     puts("@@ end");
