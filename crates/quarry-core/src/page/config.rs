@@ -111,7 +111,8 @@ pub struct PageConfig {
     /// Pages of the first node's zones that the page allocator never had: holes, and what was taken before it came
     /// up. They are not free at first ([`PageAllocator::use_all`](super::PageAllocator::use_all)), and lists and
     /// watermarks are as if they did not exist.
-    pub absent: [u32; ZONE_TYPES],
+    // Not `ZONE_TYPES`: rustc 1.95 then fails where a closure updates a configuration.
+    pub absent: [u32; 3],
     /// Pages that the watermarks keep back.
     pub min_free: MinFree,
     /// `percpu_pagelist_fraction` or, from 5.14 on, `percpu_pagelist_high_fraction`; 0 is off.
@@ -169,7 +170,7 @@ impl PageConfig {
         Self {
             era,
             zones: ZoneLayout::Normal,
-            absent: [0; ZONE_TYPES],
+            absent: [0; 3],
             min_free: MinFree::Nothing,
             pagelist_fraction: 0,
             initialised_pages: u32::MAX,

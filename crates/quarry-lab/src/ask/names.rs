@@ -390,7 +390,7 @@ mod tests {
         );
         assert_eq!(
             order("replay --time"),
-            "machine pace start pages from until booted memory cache_share design page_size cpus copies draw seed set"
+            "machine pace start pages from until booted memory cache_share design page_size policy cpus copies draw seed set"
         );
         assert_eq!(
             order("run hackbench"),

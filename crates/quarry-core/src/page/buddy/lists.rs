@@ -132,9 +132,10 @@ impl Lists {
     pub(super) fn grid(&self, region: u32) -> &Grid {
         match region.checked_sub(1) {
             Some(at) if at < self.others => {
-                // SAFETY: `by_region` reserved `others` grids, zero-filled (M2), which is an empty one; they
-                // are only changed through `&mut self`.
-                unsafe { self.more.add(at as usize).as_ref() }
+                // SAFETY: `by_region` reserved `others` grids, and `at` is below that.
+                let grid = unsafe { self.more.add(at as usize) };
+                // SAFETY: a grid of zeros is an empty one (M2); it is only changed through `&mut self`.
+                unsafe { grid.as_ref() }
             }
             _ => &self.first,
         }
@@ -144,8 +145,10 @@ impl Lists {
     pub(super) fn grid_mut(&mut self, region: u32) -> &mut Grid {
         match region.checked_sub(1) {
             Some(at) if at < self.others => {
+                // SAFETY: `by_region` reserved `others` grids, and `at` is below that.
+                let mut grid = unsafe { self.more.add(at as usize) };
                 // SAFETY: as in `grid`; `&mut self` is borrowed for as long as the result.
-                unsafe { self.more.add(at as usize).as_mut() }
+                unsafe { grid.as_mut() }
             }
             _ => &mut self.first,
         }
