@@ -233,3 +233,15 @@ def test_import(command, tmp_path):
     with pytest.raises(quarry.UsageError, match="exists"):
         quarry.Recording.import_(text, tmp_path / "a.parquet")
     assert len(quarry.Recording.import_(text, tmp_path / "a.parquet", force=True)) == 1
+
+
+def test_policies_of_the_page_allocator(command):
+    """Policies are runs side by side, with the places of pages of each."""
+    options = ["--policy", "release,steer", "--design", "sheaf@7.0", "--page-size", "4k", "--memory", "1G"]
+    told = command("replay", "tbench", "--no-timing", *options)
+    table = quarry.Recording.open("tbench").replay(
+        policy=["release", "steer"], design="sheaf@7.0", page_size="4k", memory="1G"
+    )
+    same(table, told["runs"])
+    placed = [run["pages"]["placement"] for run in told["runs"]]
+    assert len(placed) == 2 and all(one["tainted_blocks"] > 0 for one in placed)
