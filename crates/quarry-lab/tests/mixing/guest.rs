@@ -8,6 +8,12 @@ use lzma_rust2::XzReader;
 use quarry_core::era::Era;
 use quarry_core::page::MigrateType;
 
+use crate::bulk;
+
+pub(crate) const STAGES: [&str; 7] = [
+    "boot", "filled", "grown", "dropped", "regrown", "dropped2", "refilled",
+];
+
 /// Bits of `/proc/kpageflags` (`Documentation/admin-guide/mm/pagemap.rst`).
 const BUDDY: u64 = 1 << 10;
 const NOPAGE: u64 = 1 << 20;
@@ -25,12 +31,20 @@ pub(crate) enum Event {
     Free {
         on: Moment,
         block: Block,
+        /// By threads that give the rest of memory to the page allocator (`CONFIG_DEFERRED_STRUCT_PAGE_INIT`), if it
+        /// was not allocated before.
+        deferred: bool,
     },
     /// `mm_page_alloc_extfrag`, with the block that was found.
     Fallback(Block),
-    Drain,
+    /// `mm_page_pcpu_drain`.
+    Drain(Block),
     /// `mm_page_alloc_zone_locked` of a CPU's list.
-    Refill,
+    Refill {
+        on: Moment,
+        block: Block,
+        of: MigrateType,
+    },
     /// The reports of a stage are about to be read.
     Stage(String),
 }
@@ -63,8 +77,8 @@ pub(crate) struct Guest {
     pub(crate) min_pages: u64,
     /// By zone, DMA first.
     pub(crate) managed: [u32; 2],
-    /// Whether a page is free, by `kpageflags` of the stage `boot`.
-    pub(crate) free_at_boot: Vec<bool>,
+    /// Whether a page is free in any stage by `kpageflags`.
+    pub(crate) seen_free: Vec<bool>,
     pub(crate) events: Vec<Event>,
 }
 
@@ -97,10 +111,18 @@ impl Guest {
         };
         let version = fs::read_to_string(reports.join("guest/version")).unwrap();
         let release = version.split(' ').nth(2).unwrap();
-        let flags = fs::read(reports.join("boot/kpageflags")).unwrap();
-        let flags = flags.as_chunks::<8>().0.iter().map(|&it| u64::from_le_bytes(it));
-        let mut free: Vec<_> = flags.map(|it| (it & BUDDY != 0, it & NOPAGE == 0)).collect();
-        free.truncate(free.iter().rposition(|it| it.1).unwrap() + 1);
+        let mut present: Vec<bool> = Vec::new();
+        let mut last_free: Vec<Option<usize>> = Vec::new();
+        for (stage, name) in STAGES.iter().enumerate() {
+            let flags = fs::read(reports.join(name).join("kpageflags")).unwrap();
+            let flags = flags.as_chunks::<8>().0.iter().map(|&it| u64::from_le_bytes(it));
+            present = flags.clone().map(|it| it & NOPAGE == 0).collect();
+            last_free.resize(present.len(), None);
+            let free = last_free.iter_mut().zip(flags).filter(|(_, it)| it & BUDDY != 0);
+            free.for_each(|(last, _)| *last = Some(stage));
+        }
+        last_free.truncate(present.iter().rposition(|&it| it).unwrap() + 1);
+        let events = text.lines().filter_map(event).collect();
         Self {
             name: name.to_string(),
             era: rules_of(release),
@@ -108,13 +130,13 @@ impl Guest {
             // Zones without memory have a min of their own from 6.16 on.
             min_pages: values("min ").take(2).map(u64::from).sum(),
             managed: [0, 1].map(|zone| values("managed ").nth(zone).unwrap()),
-            free_at_boot: free.into_iter().map(|it| it.0).collect(),
-            events: text.lines().filter_map(event).collect(),
+            events: bulk::insert(events, &last_free),
+            seen_free: last_free.iter().map(Option::is_some).collect(),
         }
     }
 
     pub(crate) fn pages(&self) -> u32 {
-        u32::try_from(self.free_at_boot.len()).unwrap()
+        u32::try_from(self.seen_free.len()).unwrap()
     }
 
     /// Number of events up to a stage's mark.
@@ -157,6 +179,7 @@ fn event(line: &str) -> Option<Event> {
         pfn: number("pfn"),
         order: number(order),
     };
+    let migratetype = || MigrateType::ALL[number("migratetype") as usize];
     Some(match name {
         "mm_page_alloc" if value("pfn") == "0xffffffffffffffff" => return None,
         "mm_page_alloc" => {
@@ -165,7 +188,7 @@ fn event(line: &str) -> Option<Event> {
             Event::Alloc {
                 on: on(),
                 block: block("order"),
-                of: MigrateType::ALL[number("migratetype") as usize],
+                of: migratetype(),
                 atomic: has("GFP_ATOMIC"),
                 dma: has("GFP_DMA"),
             }
@@ -173,10 +196,15 @@ fn event(line: &str) -> Option<Event> {
         "mm_page_free" => Event::Free {
             on: on(),
             block: block("order"),
+            deferred: ["pgdatinit", "kworker/u"].iter().any(|it| context.trim_start().starts_with(it)),
         },
         "mm_page_alloc_extfrag" => Event::Fallback(block("fallback_order")),
-        "mm_page_pcpu_drain" => Event::Drain,
-        "mm_page_alloc_zone_locked" if value("percpu_refill") == "1" => Event::Refill,
+        "mm_page_pcpu_drain" => Event::Drain(block("order")),
+        "mm_page_alloc_zone_locked" if value("percpu_refill") == "1" => Event::Refill {
+            on: on(),
+            block: block("order"),
+            of: migratetype(),
+        },
         "tracing_mark_write" => Event::Stage(fields.strip_prefix("stage ")?.to_string()),
         _ => return None,
     })

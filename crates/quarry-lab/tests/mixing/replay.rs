@@ -81,13 +81,13 @@ impl Replay {
                 };
                 self.alloc(*block, &options);
             }
-            Event::Free { on, block } => {
+            Event::Free { on, block, deferred } => {
                 self.run_on(*on);
-                self.free(*block);
+                self.free(*block, *deferred);
             }
             Event::Fallback(_) => self.counts.fallbacks += 1,
-            Event::Drain => self.counts.drained += 1,
-            Event::Refill => {
+            Event::Drain(_) => self.counts.drained += 1,
+            Event::Refill { .. } => {
                 self.refills_in_row += 1;
                 // The lists of an early boot are refilled by one.
                 self.early &= self.refills_in_row < 2;
@@ -116,11 +116,11 @@ impl Replay {
     }
 
     /// Frees a block, or a part of one; that goes back with its last part.
-    fn free(&mut self, part: Block) {
+    fn free(&mut self, part: Block, deferred: bool) {
         let around = self.live.range_mut(..=part.pfn).next_back();
         let around = around.filter(|(_, live)| live.block.pages().contains(&part.pfn));
         let Some((&pfn, live)) = around else {
-            return self.free_older(part);
+            return self.free_older(part, deferred);
         };
         live.left -= 1 << part.order;
         if live.left > 0 {
@@ -133,13 +133,15 @@ impl Replay {
     }
 
     /// Frees memory that was in use before the first event.
-    fn free_older(&mut self, block: Block) {
-        let Block { pfn, order } = block;
-        if order == 10 && self.pages.lay_free(Pfn(pfn), order, BlockType::MOVABLE) {
+    fn free_older(&mut self, Block { pfn, order }: Block, deferred: bool) {
+        let pfn = Pfn(pfn);
+        // Memory that boots late passes CPUs' lists by, and comes behind the blocks that are there.
+        if deferred {
+            self.lost += u64::from(!self.pages.lay_free(pfn, order, BlockType::MOVABLE));
             return;
         }
-        match self.pages.lay_allocated(Pfn(pfn), order, MigrateType::Unmovable) {
-            true => self.give_back(Pfn(pfn), order),
+        match self.pages.lay_allocated(pfn, order, MigrateType::Unmovable) {
+            true => self.give_back(pfn, order),
             false => self.lost += 1,
         }
     }

@@ -1,6 +1,7 @@
 //! The free memory that a guest began to record with.
 //!
-//! A page whose first event is an allocation was free; without an event up to the first report, it is as that says. A
+//! A page whose first event is an allocation was free. One without an event was free if a stage's report says so: it
+//! may be on a CPU's list at others. A
 //! block that requests for pages of the kernel used before a fallback took it was already labelled for them.
 
 use std::collections::{HashMap, HashSet};
@@ -55,9 +56,9 @@ pub(crate) fn machine(guest: &Guest, era: Era) -> PageAllocator<VirtualMachine> 
 }
 
 fn free_at_start(guest: &Guest) -> Vec<bool> {
-    let mut free = guest.free_at_boot.clone();
+    let mut free = guest.seen_free.clone();
     let mut seen = HashSet::new();
-    for event in &guest.events[..guest.until("boot")] {
+    for event in &guest.events {
         let (block, was_free) = match event {
             Event::Alloc { block, .. } => (block, true),
             Event::Free { block, .. } => (block, false),
