@@ -77,7 +77,7 @@ pub(crate) struct Guest {
     pub(crate) min_pages: u64,
     /// By zone, DMA first.
     pub(crate) managed: [u32; 2],
-    /// Whether a page is free in any stage by `kpageflags`.
+    /// Pages that are free in a stage by `kpageflags`.
     pub(crate) seen_free: Vec<bool>,
     pub(crate) events: Vec<Event>,
 }
@@ -90,7 +90,9 @@ impl Guest {
             XzReader::new(File::open(path).unwrap(), false)
         };
         let dir = tempfile::tempdir().unwrap();
-        tar::Archive::new(file("reports.tar")).unpack(dir.path()).unwrap();
+        tar::Archive::new(file("reports.tar"))
+            .unpack(dir.path())
+            .unwrap();
         let mut text = String::new();
         file("trace.txt").read_to_string(&mut text).unwrap();
         Self::new(name, dir.path(), &text)
@@ -106,32 +108,41 @@ impl Guest {
     fn new(name: &str, reports: &Path, text: &str) -> Self {
         let zones = fs::read_to_string(reports.join("boot/zoneinfo")).unwrap();
         let values = |key: &'static str| {
-            let lines = zones.lines().filter_map(move |line| line.trim().strip_prefix(key));
+            let lines = zones
+                .lines()
+                .filter_map(move |line| line.trim().strip_prefix(key));
             lines.map(|value| value.trim().parse::<u32>().unwrap())
         };
         let version = fs::read_to_string(reports.join("guest/version")).unwrap();
         let release = version.split(' ').nth(2).unwrap();
-        let mut present: Vec<bool> = Vec::new();
-        let mut last_free: Vec<Option<usize>> = Vec::new();
-        for (stage, name) in STAGES.iter().enumerate() {
-            let flags = fs::read(reports.join(name).join("kpageflags")).unwrap();
-            let flags = flags.as_chunks::<8>().0.iter().map(|&it| u64::from_le_bytes(it));
-            present = flags.clone().map(|it| it & NOPAGE == 0).collect();
-            last_free.resize(present.len(), None);
-            let free = last_free.iter_mut().zip(flags).filter(|(_, it)| it & BUDDY != 0);
-            free.for_each(|(last, _)| *last = Some(stage));
+        let mut seen_free: Vec<bool> = Vec::new();
+        let mut pages = 0;
+        for stage in STAGES {
+            let flags = fs::read(reports.join(stage).join("kpageflags")).unwrap();
+            let flags = flags
+                .as_chunks::<8>()
+                .0
+                .iter()
+                .map(|&it| u64::from_le_bytes(it));
+            seen_free.resize(flags.len(), false);
+            for (at, flags) in flags.enumerate() {
+                seen_free[at] |= flags & BUDDY != 0;
+                if flags & NOPAGE == 0 {
+                    pages = pages.max(at + 1);
+                }
+            }
         }
-        last_free.truncate(present.iter().rposition(|&it| it).unwrap() + 1);
+        seen_free.truncate(pages);
         let events = text.lines().filter_map(event).collect();
         Self {
             name: name.to_string(),
             era: rules_of(release),
             cpus: values("cpu:").max().unwrap() + 1,
-            // Zones without memory have a min of their own from 6.16 on.
+            // Zones without memory have a min of their own in late releases.
             min_pages: values("min ").take(2).map(u64::from).sum(),
             managed: [0, 1].map(|zone| values("managed ").nth(zone).unwrap()),
-            events: bulk::insert(events, &last_free),
-            seen_free: last_free.iter().map(Option::is_some).collect(),
+            events: bulk::insert(events, &seen_free),
+            seen_free,
         }
     }
 
@@ -168,7 +179,9 @@ fn event(line: &str) -> Option<Event> {
         seconds: head.rsplit_once(' ').unwrap().1.parse().unwrap(),
     };
     let value = |key: &str| {
-        let fields = fields.split(' ').find_map(|it| it.strip_prefix(key)?.strip_prefix('='));
+        let fields = fields
+            .split(' ')
+            .find_map(|it| it.strip_prefix(key)?.strip_prefix('='));
         fields.unwrap()
     };
     let number = |key: &str| match value(key).strip_prefix("0x") {
@@ -196,7 +209,9 @@ fn event(line: &str) -> Option<Event> {
         "mm_page_free" => Event::Free {
             on: on(),
             block: block("order"),
-            deferred: ["pgdatinit", "kworker/u"].iter().any(|it| context.trim_start().starts_with(it)),
+            deferred: ["pgdatinit", "kworker/u"]
+                .iter()
+                .any(|it| context.trim_start().starts_with(it)),
         },
         "mm_page_alloc_extfrag" => Event::Fallback(block("fallback_order")),
         "mm_page_pcpu_drain" => Event::Drain(block("order")),

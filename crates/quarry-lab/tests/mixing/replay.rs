@@ -15,7 +15,7 @@ use crate::start::{BLOCK, machine};
 pub(crate) struct Counts {
     /// Requests that took a block of another type.
     pub(crate) fallbacks: u64,
-    /// Blocks that CPUs' lists gave back.
+    /// Blocks that CPUs' lists gave back since the first stage: before, the sizes of the lists were others.
     pub(crate) drained: u64,
     /// Blocks of 2 MiB with a page that was requested as unmovable or reclaimable.
     pub(crate) tainted: u64,
@@ -47,6 +47,8 @@ struct Replay {
     lost: u64,
     /// CPUs' lists are those of an early boot, which hold nothing.
     early: bool,
+    /// Blocks that the model drained before the first stage.
+    drained_early: Option<u64>,
     refills_in_row: u32,
     next_interval: f64,
 }
@@ -59,6 +61,7 @@ pub(crate) fn stages(guest: &Guest, era: Era, phase: f64) -> Vec<Stage> {
         counts: Counts::default(),
         lost: 0,
         early: true,
+        drained_early: None,
         refills_in_row: 0,
         next_interval: 1.0 + phase,
     };
@@ -69,19 +72,33 @@ pub(crate) fn stages(guest: &Guest, era: Era, phase: f64) -> Vec<Stage> {
 impl Replay {
     fn step(&mut self, event: &Event) -> Option<Stage> {
         match event {
-            Event::Alloc { on, block, of, atomic, dma } => {
+            Event::Alloc {
+                on,
+                block,
+                of,
+                atomic,
+                dma,
+            } => {
                 self.run_on(*on);
                 self.refills_in_row = 0;
                 let options = AllocOptions {
                     order: block.order,
                     migratetype: *of,
                     atomic: *atomic,
-                    highest_zone: if *dma { ZoneType::Dma } else { ZoneType::Normal },
+                    highest_zone: if *dma {
+                        ZoneType::Dma
+                    } else {
+                        ZoneType::Normal
+                    },
                     ..AllocOptions::default()
                 };
                 self.alloc(*block, &options);
             }
-            Event::Free { on, block, deferred } => {
+            Event::Free {
+                on,
+                block,
+                deferred,
+            } => {
                 self.run_on(*on);
                 self.free(*block, *deferred);
             }
@@ -107,11 +124,18 @@ impl Replay {
 
     fn alloc(&mut self, block: Block, options: &AllocOptions) {
         let model = match self.early && options.highest_zone == ZoneType::Normal {
-            true => self.pages.alloc_past_lists(block.order, options.migratetype),
+            true => self
+                .pages
+                .alloc_past_lists(block.order, options.migratetype),
             false => self.pages.alloc_with(options),
         };
         self.lost += u64::from(model.is_none());
-        let live = Live { block, of: options.migratetype, model, left: 1 << block.order };
+        let live = Live {
+            block,
+            of: options.migratetype,
+            model,
+            left: 1 << block.order,
+        };
         self.live.insert(block.pfn, live);
     }
 
@@ -154,20 +178,36 @@ impl Replay {
         }
     }
 
-    fn stage(&self, name: &str) -> Stage {
-        let pinned = || self.live.values().filter(|live| live.of != MigrateType::Movable);
+    fn stage(&mut self, name: &str) -> Stage {
+        let stats = self.pages.stats();
+        if self.drained_early.is_none() {
+            self.counts.drained = 0;
+        }
+        let drained_early = *self.drained_early.get_or_insert(stats.pcp.drained);
+        let pinned = || {
+            self.live
+                .values()
+                .filter(|live| live.of != MigrateType::Movable)
+        };
         let tainted = |blocks: &mut dyn Iterator<Item = Block>| {
             let blocks = blocks.flat_map(|it| it.pages().map(|page| page / BLOCK));
             blocks.collect::<HashSet<_>>().len() as u64
         };
-        let of_model = |live: &Live| Some(Block { pfn: live.model?.0, ..live.block });
-        let stats = self.pages.stats();
+        let of_model = |live: &Live| {
+            Some(Block {
+                pfn: live.model?.0,
+                ..live.block
+            })
+        };
         Stage {
             name: name.to_string(),
-            kernel: Counts { tainted: tainted(&mut pinned().map(|it| it.block)), ..self.counts },
+            kernel: Counts {
+                tainted: tainted(&mut pinned().map(|it| it.block)),
+                ..self.counts
+            },
             model: Counts {
                 fallbacks: stats.extfrag,
-                drained: stats.pcp.drained,
+                drained: stats.pcp.drained - drained_early,
                 tainted: tainted(&mut pinned().filter_map(of_model)),
             },
             lost: self.lost,

@@ -6,10 +6,10 @@
 
 use std::collections::{HashMap, HashSet};
 
-use quarry_core::page::{
-    BlockType, MinFree, MigrateType, PageAllocator, PageConfig, Pfn, ZoneLayout,
-};
 use quarry_core::era::Era;
+use quarry_core::page::{
+    BlockType, MigrateType, MinFree, PageAllocator, PageConfig, Pfn, ZoneLayout,
+};
 use quarry_sim::{Config, VirtualMachine};
 
 use crate::guest::{Event, Guest};
