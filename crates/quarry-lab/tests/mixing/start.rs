@@ -83,7 +83,7 @@ fn labels(guest: &Guest) -> HashMap<u32, BlockType> {
             }
             Event::Alloc { block, of, .. } if *of != MigrateType::Movable => {
                 // The first requests took blocks of the largest order: two at a time.
-                let first = block.pfn / BLOCK & !1;
+                let first = (block.pfn / BLOCK) & !1;
                 for at in [first, first + 1] {
                     if !taken.contains(&at) {
                         labels.entry(at).or_insert((*of).into());
