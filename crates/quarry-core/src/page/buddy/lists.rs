@@ -7,11 +7,13 @@ use core::ptr::NonNull;
 
 use crate::machine::{Machine, Region as Range};
 use crate::page::memmap::list::PageList;
-use crate::page::types::{BLOCK_TYPES, BlockType, MAX_ORDER, ORDERS, Pfn};
+use crate::page::types::{BLOCK_TYPES, BlockType, MAX_ORDER, MIGRATE_TYPES, ORDERS, Pfn};
 
-/// Lists of a region; all-zero is empty.
+/// Lists of a region; all-zero is empty. Those that requests name are together, so that few lines have them all.
+#[repr(C)]
 pub(super) struct Grid {
-    lists: [[PageList; BLOCK_TYPES]; ORDERS],
+    requested: [[PageList; MIGRATE_TYPES]; ORDERS],
+    others: [[PageList; BLOCK_TYPES - MIGRATE_TYPES]; ORDERS],
     /// Free pages on the lists.
     pub(super) free_pages: u64,
     /// Pageblocks that are not movable.
@@ -22,7 +24,8 @@ pub(super) struct Grid {
 
 impl Grid {
     const EMPTY: Self = Self {
-        lists: [const { [const { PageList::EMPTY }; BLOCK_TYPES] }; ORDERS],
+        requested: [const { [const { PageList::EMPTY }; MIGRATE_TYPES] }; ORDERS],
+        others: [const { [const { PageList::EMPTY }; BLOCK_TYPES - MIGRATE_TYPES] }; ORDERS],
         free_pages: 0,
         pinned_blocks: 0,
         mixed: 0,
@@ -30,16 +33,25 @@ impl Grid {
 
     #[inline(always)]
     pub(super) fn list(&self, order: u32, of: BlockType) -> &PageList {
-        &self.lists[order as usize][of.index()]
+        let order = order as usize;
+        match of.index().checked_sub(MIGRATE_TYPES) {
+            None => &self.requested[order][of.index()],
+            Some(other) => &self.others[order][other],
+        }
     }
 
     #[inline(always)]
     pub(super) fn list_mut(&mut self, order: u32, of: BlockType) -> &mut PageList {
-        &mut self.lists[order as usize][of.index()]
+        let order = order as usize;
+        match of.index().checked_sub(MIGRATE_TYPES) {
+            None => &mut self.requested[order][of.index()],
+            Some(other) => &mut self.others[order][other],
+        }
     }
 }
 
 /// The lists of a zone.
+#[repr(C)]
 pub(crate) struct Lists {
     /// Those of the zone, or of its first region.
     first: Grid,

@@ -78,28 +78,13 @@ struct Taken {
 
 /// The lists of a zone; behind the zone lock, whose word has a cache line of its own: those that wait
 /// look at it all the time.
-#[repr(align(64))]
+///
+/// The counters come first, then the lists that requests name: simulated time goes by the lines that they are on.
+#[repr(C, align(64))]
 pub(crate) struct FreeArea {
-    /// The release whose rules hold.
-    era: Era,
-    lists: Lists,
-    /// Chooses blocks in place of the release's rules.
-    policy: Option<Policy>,
-    /// Lists that the request at hand has looked at beyond those of its own type.
-    looks: u32,
-    /// First page that was never handed out: everything from here to `end` is free but on no
-    /// list, so a large reservation costs no descriptor until it is needed.
-    frontier: u32,
-    /// Behind the last page: the zone's, or where others use the rest for good (`fill.rs`).
-    end: u32,
-    /// Type of the pageblocks beyond the frontier.
-    boot_type: BlockType,
-    free_pages: u64,
-    /// Pages of pageblocks that are reserved, and free ones among them.
-    reserved_pages: u64,
-    free_reserved: u64,
     /// Pages below the frontier without memory.
     pub(crate) vacancy: Vacancy,
+    free_pages: u64,
     /// Blocks allocated and freed under the lock, by order.
     pub(crate) allocated: [u64; ORDERS],
     pub(crate) freed: [u64; ORDERS],
@@ -109,6 +94,23 @@ pub(crate) struct FreeArea {
     pub(crate) extfrag: u64,
     /// Pageblocks whose type that changed.
     pub(crate) retagged: u64,
+    lists: Lists,
+    /// First page that was never handed out: everything from here to `end` is free but on no
+    /// list, so a large reservation costs no descriptor until it is needed.
+    frontier: u32,
+    /// Behind the last page: the zone's, or where others use the rest for good (`fill.rs`).
+    end: u32,
+    /// The release whose rules hold.
+    era: Era,
+    /// Type of the pageblocks beyond the frontier.
+    boot_type: BlockType,
+    /// Chooses blocks in place of the release's rules.
+    policy: Option<Policy>,
+    /// Lists that the request at hand has looked at beyond those of its own type.
+    looks: u32,
+    /// Pages of pageblocks that are reserved, and free ones among them.
+    reserved_pages: u64,
+    free_reserved: u64,
     /// Allocations that mixed types although the policy asks to reclaim memory first.
     pub(crate) forced: u64,
 }

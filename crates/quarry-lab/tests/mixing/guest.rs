@@ -1,0 +1,226 @@
+//! A recorded guest: its events and what it reported at each stage.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use lzma_rust2::XzReader;
+use quarry_core::era::Era;
+use quarry_core::page::MigrateType;
+
+use crate::bulk;
+
+pub(crate) const STAGES: [&str; 7] = [
+    "boot", "filled", "grown", "dropped", "regrown", "dropped2", "refilled",
+];
+
+/// Bits of `/proc/kpageflags` (`Documentation/admin-guide/mm/pagemap.rst`).
+const BUDDY: u64 = 1 << 10;
+const NOPAGE: u64 = 1 << 20;
+
+/// A line of the trace.
+#[derive(Debug)]
+pub(crate) enum Event {
+    Alloc {
+        on: Moment,
+        block: Block,
+        of: MigrateType,
+        atomic: bool,
+        dma: bool,
+    },
+    Free {
+        on: Moment,
+        block: Block,
+        /// By threads that give the rest of memory to the page allocator (`CONFIG_DEFERRED_STRUCT_PAGE_INIT`), if it
+        /// was not allocated before.
+        deferred: bool,
+    },
+    /// `mm_page_alloc_extfrag`, with the block that was found.
+    Fallback(Block),
+    /// `mm_page_pcpu_drain`.
+    Drain(Block),
+    /// `mm_page_alloc_zone_locked` of a CPU's list.
+    Refill {
+        on: Moment,
+        block: Block,
+        of: MigrateType,
+    },
+    /// The reports of a stage are about to be read.
+    Stage(String),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moment {
+    pub(crate) cpu: u32,
+    pub(crate) seconds: f64,
+}
+
+/// Pages of the recorded guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Block {
+    pub(crate) pfn: u32,
+    pub(crate) order: u32,
+}
+
+impl Block {
+    pub(crate) fn pages(self) -> std::ops::Range<u32> {
+        self.pfn..self.pfn + (1 << self.order)
+    }
+}
+
+pub(crate) struct Guest {
+    pub(crate) name: String,
+    /// The release whose rules it has.
+    pub(crate) era: Era,
+    pub(crate) cpus: u32,
+    /// Sums of all zones.
+    pub(crate) min_pages: u64,
+    /// By zone, DMA first.
+    pub(crate) managed: [u32; 2],
+    /// Pages that are free in a stage by `kpageflags`.
+    pub(crate) seen_free: Vec<bool>,
+    pub(crate) events: Vec<Event>,
+}
+
+impl Guest {
+    /// A guest of the bundled files.
+    pub(crate) fn bundled(name: &str) -> Self {
+        let file = |kind: &str| {
+            let path = data().join(format!("{name}.{kind}.xz"));
+            XzReader::new(File::open(path).unwrap(), false)
+        };
+        let dir = tempfile::tempdir().unwrap();
+        tar::Archive::new(file("reports.tar"))
+            .unpack(dir.path())
+            .unwrap();
+        let mut text = String::new();
+        file("trace.txt").read_to_string(&mut text).unwrap();
+        Self::new(name, dir.path(), &text)
+    }
+
+    /// A guest as `boot.py` leaves it.
+    pub(crate) fn folder(path: &Path) -> Self {
+        let text = fs::read_to_string(path.join("trace.txt")).unwrap();
+        let name = path.file_name().unwrap().to_str().unwrap();
+        Self::new(name, path, &text)
+    }
+
+    fn new(name: &str, reports: &Path, text: &str) -> Self {
+        let zones = fs::read_to_string(reports.join("boot/zoneinfo")).unwrap();
+        let values = |key: &'static str| {
+            let lines = zones
+                .lines()
+                .filter_map(move |line| line.trim().strip_prefix(key));
+            lines.map(|value| value.trim().parse::<u32>().unwrap())
+        };
+        let version = fs::read_to_string(reports.join("guest/version")).unwrap();
+        let release = version.split(' ').nth(2).unwrap();
+        let mut seen_free: Vec<bool> = Vec::new();
+        let mut pages = 0;
+        for stage in STAGES {
+            let flags = fs::read(reports.join(stage).join("kpageflags")).unwrap();
+            let flags = flags
+                .as_chunks::<8>()
+                .0
+                .iter()
+                .map(|&it| u64::from_le_bytes(it));
+            seen_free.resize(flags.len(), false);
+            for (at, flags) in flags.enumerate() {
+                seen_free[at] |= flags & BUDDY != 0;
+                if flags & NOPAGE == 0 {
+                    pages = pages.max(at + 1);
+                }
+            }
+        }
+        seen_free.truncate(pages);
+        let events = text.lines().filter_map(event).collect();
+        Self {
+            name: name.to_string(),
+            era: rules_of(release),
+            cpus: values("cpu:").max().unwrap() + 1,
+            // Zones without memory have a min of their own in late releases.
+            min_pages: values("min ").take(2).map(u64::from).sum(),
+            managed: [0, 1].map(|zone| values("managed ").nth(zone).unwrap()),
+            events: bulk::insert(events, &seen_free),
+            seen_free,
+        }
+    }
+
+    pub(crate) fn pages(&self) -> u32 {
+        u32::try_from(self.seen_free.len()).unwrap()
+    }
+
+    /// Number of events up to a stage's mark.
+    pub(crate) fn until(&self, stage: &str) -> usize {
+        let is_mark = |event: &Event| matches!(event, Event::Stage(name) if name == stage);
+        self.events.iter().position(is_mark).unwrap()
+    }
+}
+
+/// The folder of the bundled recordings.
+pub(crate) fn data() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/mixing")
+}
+
+/// The release whose rules a kernel has: stable updates of 6.12 take blocks as 6.15 does (`docs/fidelity.md`).
+pub(crate) fn rules_of(release: &str) -> Era {
+    match Era::parse(release).unwrap() {
+        Era::V6_12 => Era::V6_15,
+        era => era,
+    }
+}
+
+fn event(line: &str) -> Option<Event> {
+    let (context, rest) = line.split_once("] ")?;
+    let (head, fields) = rest.split_once(": ")?;
+    let (name, fields) = fields.split_once(": ")?;
+    let on = || Moment {
+        cpu: context.rsplit_once('[').unwrap().1.parse().unwrap(),
+        seconds: head.rsplit_once(' ').unwrap().1.parse().unwrap(),
+    };
+    let value = |key: &str| {
+        let fields = fields
+            .split(' ')
+            .find_map(|it| it.strip_prefix(key)?.strip_prefix('='));
+        fields.unwrap()
+    };
+    let number = |key: &str| match value(key).strip_prefix("0x") {
+        Some(hex) => u32::from_str_radix(hex, 16).unwrap(),
+        None => value(key).parse().unwrap(),
+    };
+    let block = |order: &str| Block {
+        pfn: number("pfn"),
+        order: number(order),
+    };
+    let migratetype = || MigrateType::ALL[number("migratetype") as usize];
+    Some(match name {
+        "mm_page_alloc" if value("pfn") == "0xffffffffffffffff" => return None,
+        "mm_page_alloc" => {
+            let flags = value("gfp_flags");
+            let has = |flag: &str| flags.split('|').any(|it| it == flag);
+            Event::Alloc {
+                on: on(),
+                block: block("order"),
+                of: migratetype(),
+                atomic: has("GFP_ATOMIC"),
+                dma: has("GFP_DMA"),
+            }
+        }
+        "mm_page_free" => Event::Free {
+            on: on(),
+            block: block("order"),
+            deferred: ["pgdatinit", "kworker/u"]
+                .iter()
+                .any(|it| context.trim_start().starts_with(it)),
+        },
+        "mm_page_alloc_extfrag" => Event::Fallback(block("fallback_order")),
+        "mm_page_pcpu_drain" => Event::Drain(block("order")),
+        "mm_page_alloc_zone_locked" if value("percpu_refill") == "1" => Event::Refill {
+            on: on(),
+            block: block("order"),
+            of: migratetype(),
+        },
+        "tracing_mark_write" => Event::Stage(fields.strip_prefix("stage ")?.to_string()),
+        _ => return None,
+    })
+}
