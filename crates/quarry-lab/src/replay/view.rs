@@ -128,11 +128,9 @@ fn pages() -> Vec<Column> {
             .rare()
     };
     columns.extend([
-        placement("tainted blocks of 2 MiB", "tainted_blocks")
-            .about("Blocks at the end with a page that stays where it is."),
+        placement("tainted blocks of 2 MiB", "tainted_blocks"),
         placement("tainted blocks of 1 GiB", "tainted_gigabytes"),
-        placement("fallbacks", "fallbacks")
-            .about("Allocations for which the zone had no block of their type."),
+        placement("fallbacks", "fallbacks"),
         placement("  pageblocks claimed", "claims"),
         placement("  before reclaim", "before_reclaim"),
         placement("free lists looked at, 99 of 100", "lists_99"),
