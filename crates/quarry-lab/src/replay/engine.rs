@@ -187,7 +187,7 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
         outcome.peak_pages = self.driver.slab_pages();
         outcome.peak_object_bytes = outcome.object_bytes;
         let before = Before::new(self.driver, self.spec.config.page_bytes);
-        self.sample();
+        self.sample(false);
         before
     }
 
@@ -204,7 +204,7 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
                 return Ok(false);
             }
             if self.window.has_begun() {
-                self.sample();
+                self.sample(false);
             }
             rest = later;
         }
@@ -332,7 +332,7 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
     }
 
     pub(super) fn finish(mut self) -> Outcome {
-        self.sample();
+        self.sample(true);
         let [peak, end] = self.peak_and_end();
         let asked = self.asked();
         let zone_locks = self.driver.zone_locks();
@@ -360,14 +360,14 @@ impl<'a, 'h, D: Design> Engine<'a, 'h, D> {
         self.cpu_seen.contains(&true)
     }
 
-    /// Notes where the pages are now, if page events are driven.
-    fn sample(&mut self) {
+    /// Notes where the pages are now, if page events are driven; `last` at the end.
+    fn sample(&mut self, last: bool) {
         let Some(pages) = &mut self.pages else {
             return;
         };
         let first_ns = self.input.file.meta().first_time_ns;
         let time_ns = self.now_ns.saturating_sub(first_ns);
-        pages.note_placement(self.driver, self.row, time_ns);
+        pages.note_placement(self.driver, (self.row, time_ns), last);
         let moment = Moment {
             event: self.row,
             time_ns,

@@ -45,6 +45,9 @@ pub(super) enum Slot<'h> {
 
 const _: () = assert!(size_of::<Slot<'_>>() <= 16);
 
+/// Places of all pages cost a walk, so they are taken with one of this many samples of free memory, and at the end.
+const PLACED_EACH: usize = 4;
+
 /// A page event's request.
 #[derive(Clone, Copy)]
 struct Wanted {
@@ -250,11 +253,14 @@ impl<'h> Pages<'h> {
     pub(super) fn note_placement<D: Design>(
         &mut self,
         driver: &Driver<'h, D>,
-        event: u64,
-        time_ns: u64,
+        at: (u64, u64),
+        last: bool,
     ) {
-        if let Some(placement) = &mut self.report.placement {
-            placement.take(driver, event, time_ns);
+        let due = self.report.fragmentation.samples.len() % PLACED_EACH == 0;
+        if let Some(placement) = &mut self.report.placement
+            && (due || last)
+        {
+            placement.take(driver, at);
         }
     }
 

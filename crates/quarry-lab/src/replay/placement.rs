@@ -42,7 +42,7 @@ pub struct Placement {
     pub alone_until: Option<u64>,
     /// Blocks at the end, by size.
     pub blocks: Vec<Spread>,
-    /// At the same moments as free memory over time.
+    /// At one of four moments of free memory over time, and at the end.
     pub samples: Vec<PlacementSample>,
     /// Counters at the first sample: making the initial state counts nothing.
     #[serde(skip)]
@@ -76,7 +76,7 @@ impl Placement {
     }
 
     /// Takes a sample.
-    pub(super) fn take<D: Design>(&mut self, driver: &Driver<'_, D>, event: u64, time_ns: u64) {
+    pub(super) fn take<D: Design>(&mut self, driver: &Driver<'_, D>, (event, time_ns): (u64, u64)) {
         if self.samples.last().is_some_and(|last| last.event == event) {
             return;
         }
