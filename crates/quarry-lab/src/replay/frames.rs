@@ -42,22 +42,25 @@ enum First {
 }
 
 /// Memory by address.
+#[derive(Clone, Debug)]
 pub(super) struct Frames {
     /// Pages of the machine.
     pages: u64,
     absent: [u32; ZONE_TYPES],
     /// Blocks with memory, lowest first.
     blocks: Vec<Plan>,
-    /// Rows before the first page that a kernel thread reclaimed or compacted.
+    /// Rows before the first page that a kernel thread freed to reclaim or compact memory.
     pub(super) alone_until: Option<u64>,
     /// Pages of each block that stay in use, by kind.
     pub(super) rest: BlockMap,
-    page_bytes: u64,
+    /// Bytes of a page.
+    pub(super) page_bytes: u64,
     /// Pages of slabs from before that are reclaimable.
     reclaimable_pages: u64,
 }
 
 /// A block of memory.
+#[derive(Clone, Debug)]
 struct Plan {
     /// Its first page.
     begin: u32,
@@ -101,7 +104,7 @@ impl Frames {
                 has_frames |= row.pfn.is_some();
                 note_first(&mut first, row, pages);
                 let reclaims = RECLAIMERS.iter().any(|name| row.comm.starts_with(name));
-                if reclaims && row.event.kind.is_page() {
+                if reclaims && row.event.kind.is_page() && row.event.kind.is_free() {
                     alone_until = alone_until.or(Some(row_count));
                 }
                 row_count += 1;

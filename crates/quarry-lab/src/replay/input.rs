@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::Path;
+use std::sync::OnceLock;
 
 use quarry_core::design::FreeError;
 use quarry_core::page::CACHE_SHARE_BYTES;
@@ -11,6 +12,7 @@ use crate::booted::Booted;
 use crate::bundled::{BUNDLED, Bundled};
 use crate::error::LabError;
 use crate::infer::{Inferred, Recorded, infer};
+use crate::replay::frames::Frames;
 use crate::replay::pages::PageMode;
 use crate::replay::part::{Part, Window};
 use crate::run::RunSpec;
@@ -61,6 +63,8 @@ pub struct Input {
     pub zoneinfo: Option<Zoneinfo>,
     /// Free blocks of its zones at that moment; used only together with a zoneinfo.
     pub free: Option<Pagetypeinfo>,
+    /// Memory at that moment by address, once a run has read it from the trace.
+    pub(super) frames: OnceLock<Frames>,
     /// Page events to replay.
     pub pages: PageMode,
     /// Bytes of a CPU's share of the last-level cache, which page lists of 6.7 and later heed
@@ -384,6 +388,7 @@ impl Input {
             states: 1,
             zoneinfo: None,
             free: None,
+            frames: OnceLock::new(),
             pages: PageMode::default(),
             cache_share_bytes: CACHE_SHARE_BYTES,
             slab_pages_known: file.meta().slab_memory.is_some(),

@@ -122,6 +122,7 @@ use engine::{Asked, Engine};
 use frames::Frames;
 use input::Input;
 use lists::Start;
+use pages::PageEvents;
 use part::Part;
 use quarry_designs::ForDesign;
 use report::{CacheReport, PcpReport, RunReport, ZoneTraffic};
@@ -140,6 +141,26 @@ pub(crate) fn run(
         }
     }
     spec.design.design.run(Replay(spec, input, progress))
+}
+
+/// Memory by address at the beginning of a run under a policy, if the recording tells it. The trace is read for it once,
+/// for all runs.
+fn frames(spec: &RunSpec, input: &Input) -> Result<Option<Frames>, LabError> {
+    let (Some(_), Some(initial), Some(zoneinfo)) =
+        (spec.settings.policy, &input.initial, &input.zoneinfo)
+    else {
+        return Ok(None);
+    };
+    if input.copies > 1 || !PageEvents::of(input).driven() {
+        return Ok(None);
+    }
+    let page_bytes = spec.config.page_bytes;
+    if let Some(known) = input.frames.get() {
+        return Ok((known.page_bytes == page_bytes).then(|| known.clone()));
+    }
+    let types = input.free.as_ref();
+    let read = Frames::of(&input.file, initial, zoneinfo, types, page_bytes)?;
+    Ok(read.map(|read| input.frames.get_or_init(|| read).clone()))
 }
 
 /// Replays a trace on one design.
@@ -164,16 +185,7 @@ fn run_on<D: Design>(
         },
         None => plain,
     };
-    let frames = match (spec.settings.policy, &input.initial, &input.zoneinfo) {
-        (Some(_), Some(initial), Some(zoneinfo)) if input.copies == 1 => Frames::of(
-            &input.file,
-            initial,
-            zoneinfo,
-            input.free.as_ref(),
-            spec.config.page_bytes,
-        )?,
-        _ => None,
-    };
+    let frames = frames(spec, input)?;
     let (config, machine) = match &frames {
         Some(frames) => {
             let machine = Config {

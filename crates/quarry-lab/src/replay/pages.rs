@@ -256,7 +256,8 @@ impl<'h> Pages<'h> {
         at: (u64, u64),
         last: bool,
     ) {
-        let due = self.report.fragmentation.samples.len() % PLACED_EACH == 0;
+        let taken = self.report.fragmentation.samples.len();
+        let due = taken.is_multiple_of(PLACED_EACH);
         if let Some(placement) = &mut self.report.placement
             && (due || last)
         {

@@ -36,7 +36,7 @@ pub struct Placement {
     pub lists_most: u32,
     /// Most pages on CPUs' lists in any sample.
     pub cpu_list_pages: u64,
-    /// Events of the trace before the first page that a kernel thread reclaimed or compacted; null if there is none, or the
+    /// Events of the trace before the first page that a kernel thread freed to reclaim or compact memory; null if there is none, or the
     /// replay does not begin where the recording's map says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub alone_until: Option<u64>,

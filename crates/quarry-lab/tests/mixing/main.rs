@@ -1,7 +1,7 @@
 //! Places of pages of two types, compared with kernels that were recorded while they mixed them.
 //!
 //! `data/mixing/README.md` has the recordings. The same requests come on the same CPUs; the model chooses each page.
-//! Where the statistics interval of a second begins is not recorded, so eight phases of it are run: the model's spread.
+//! The beginning of the statistics interval of a second is not recorded, so eight phases of it are run: the model's spread.
 //! A kernel's figure is near if it is in that spread, or the distance to it is small.
 //!
 //! Fallbacks depend on it most. They begin when the last free block is gone, and then each page that a CPU's list keeps

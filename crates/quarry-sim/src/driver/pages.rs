@@ -21,6 +21,15 @@ pub struct PageRef<'h> {
 }
 
 impl PageRef<'_> {
+    /// The receipt for a block; `None` of an order that no block has.
+    fn of(pfn: Pfn, order: u32) -> Option<Self> {
+        Some(Self {
+            pfn,
+            order: u8::try_from(order).ok()?,
+            brand: PhantomData,
+        })
+    }
+
     /// log2 of its pages.
     #[inline]
     #[must_use]
@@ -47,11 +56,7 @@ impl<'h, D: Design> Driver<'h, D> {
     #[must_use]
     pub fn alloc_pages_with(&self, options: &AllocOptions) -> Option<PageRef<'h>> {
         let pfn = self.heap.pages().alloc_with(options)?;
-        Some(PageRef {
-            pfn,
-            order: u8::try_from(options.order).ok()?,
-            brand: PhantomData,
-        })
+        PageRef::of(pfn, options.order)
     }
 
     /// Tells the machine that a block was filled with zeros for its user.
@@ -83,11 +88,7 @@ impl<'h, D: Design> Driver<'h, D> {
     #[must_use]
     pub fn alloc_old_pages(&self, order: u32, migratetype: MigrateType) -> Option<PageRef<'h>> {
         let pfn = self.heap.pages().alloc_past_lists(order, migratetype)?;
-        Some(PageRef {
-            pfn,
-            order: u8::try_from(order).ok()?,
-            brand: PhantomData,
-        })
+        PageRef::of(pfn, order)
     }
 
     /// A block that was allocated before, at its place: one in memory that is in use for good. `None` if it is not.
@@ -99,11 +100,7 @@ impl<'h, D: Design> Driver<'h, D> {
         migratetype: MigrateType,
     ) -> Option<PageRef<'h>> {
         let laid = self.heap.pages().lay_allocated(pfn, order, migratetype);
-        laid.then_some(PageRef {
-            pfn,
-            order: u8::try_from(order).ok()?,
-            brand: PhantomData,
-        })
+        laid.then(|| PageRef::of(pfn, order)).flatten()
     }
 
     /// Frees a block.

@@ -10,7 +10,7 @@
 //!
 //! # Departure from the proposals
 //!
-//! What an owner drained comes back to it by the zone's order of lists, not by a list of its blocks.
+//! Pages that an owner drained come back to it by the zone's order of lists, not by a list of its blocks.
 
 use super::{Pageset, Pcp};
 use crate::machine::{CpuId, Machine, Work, work};

@@ -89,7 +89,7 @@ pub(crate) struct Shared {
     area: SpinLock<FreeArea>,
     /// Free pages in the area, as its last holder left it.
     free_pages: AtomicU64,
-    /// Pages that are left out by the watermark checks of most requests, likewise.
+    /// Pages that the watermark checks of most requests leave out, as its last holder left them.
     kept_for_atomic: AtomicU64,
     /// Blocks whose free found the zone lock re-entered: a stack linked by `next`, which the next
     /// holder of the lock takes whole. Push and take-all cannot suffer from reuse of a page.
@@ -232,9 +232,16 @@ impl Zone {
         self.below_high.load(Ordering::Relaxed) != 0
     }
 
-    /// Publishes the number of free pages; the caller holds the zone lock.
-    fn publish(&self, blocks: &PageBlocks, free_pages: u64) {
-        self.shared.free_pages.store(free_pages, Ordering::Relaxed);
+    /// Publishes the number of free pages and those that are kept for some; the caller holds the zone lock.
+    fn publish(&self, blocks: &PageBlocks, area: &FreeArea) {
+        let free_pages = area.free_pages();
+        let Shared {
+            free_pages: published,
+            kept_for_atomic,
+            ..
+        } = &self.shared;
+        published.store(free_pages, Ordering::Relaxed);
+        kept_for_atomic.store(area.kept_for_atomic(), Ordering::Relaxed);
         let tuned = self.rules.tuning == Tuning::Auto;
         let is_below = tuned && free_pages < self.mark(2);
         // Every free reads the word, so it is written only when it changes: its line stays shared.
@@ -425,11 +432,6 @@ impl<M: Machine> DerefMut for AreaGuard<'_, M> {
 impl<M: Machine> Drop for AreaGuard<'_, M> {
     #[inline]
     fn drop(&mut self) {
-        self.zone.publish(&self.blocks, self.area.free_pages());
-        let kept = self.area.kept_for_atomic();
-        let published = &self.zone.shared.kept_for_atomic;
-        if kept != published.load(Ordering::Relaxed) {
-            published.store(kept, Ordering::Relaxed);
-        }
+        self.zone.publish(&self.blocks, &self.area);
     }
 }

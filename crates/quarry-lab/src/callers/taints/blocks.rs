@@ -33,7 +33,7 @@ struct Block {
     times: u32,
     /// True if it was spoiled while its state was unknown.
     is_seen: bool,
-    /// When it was clean last, as far as that is known.
+    /// Time at which it was clean last, if that is known.
     clean_ns: u64,
 }
 

@@ -20,7 +20,7 @@ pub(super) const SPANS: [(Era, Era); 5] = [
 /// Smallest block that kernels keep pages of one type in.
 const BLOCK_BYTES_MIN: u64 = 2 << 20;
 
-/// Outcome of a zone, as far as the report tells.
+/// Outcome of a zone by what the report tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// It could not serve the request; what is missing is the least.

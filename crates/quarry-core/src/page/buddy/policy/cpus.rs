@@ -4,41 +4,38 @@
 
 use super::{Choice, CpuLists, PagePolicy, Request, ZoneView};
 
-/// J. Weiner's RFC of 3 April 2026: a CPU takes whole pageblocks, and their pages come back to it.
-pub(super) struct Owned;
-
-impl PagePolicy for Owned {
-    fn name(&self) -> &'static str {
-        "owned"
-    }
-
-    fn about(&self) -> &'static str {
-        "CPUs own whole pageblocks, whose pages come back to their lists (Weiner, 2026)"
-    }
-
-    fn cpu_lists(&self) -> CpuLists {
-        CpuLists::Owned
-    }
-
-    fn choose(&self, _: &ZoneView<'_>, _: &Request) -> Choice {
-        Choice::Rules
-    }
+/// The release's rules behind other lists of CPUs.
+pub(super) struct ByLists {
+    name: &'static str,
+    about: &'static str,
+    lists: CpuLists,
 }
 
-/// Z. Yan's proposal: free neighbours merge on the lists of a CPU.
-pub(super) struct Merging;
+/// J. Weiner's RFC of 3 April 2026: a CPU takes whole pageblocks, and their pages come back to it.
+pub(super) static OWNED: ByLists = ByLists {
+    name: "owned",
+    about: "CPUs own whole pageblocks, whose pages come back to their lists (Weiner, 2026)",
+    lists: CpuLists::Owned,
+};
 
-impl PagePolicy for Merging {
+/// Z. Yan's proposal: free neighbours merge on the lists of a CPU.
+pub(super) static MERGING: ByLists = ByLists {
+    name: "merging",
+    about: "free neighbours merge on the lists of a CPU (Yan, 2026)",
+    lists: CpuLists::Merging,
+};
+
+impl PagePolicy for ByLists {
     fn name(&self) -> &'static str {
-        "merging"
+        self.name
     }
 
     fn about(&self) -> &'static str {
-        "free neighbours merge on the lists of a CPU (Yan, 2026)"
+        self.about
     }
 
     fn cpu_lists(&self) -> CpuLists {
-        CpuLists::Merging
+        self.lists
     }
 
     fn choose(&self, _: &ZoneView<'_>, _: &Request) -> Choice {

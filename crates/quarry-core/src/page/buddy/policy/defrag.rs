@@ -18,7 +18,7 @@ impl PagePolicy for Defrag {
     }
 
     fn choose(&self, zone: &ZoneView<'_>, request: &Request) -> Choice {
-        if let Some(own) = zone.smallest(0, request, 0, request.migratetype) {
+        if let Some(own) = zone.smallest(0, request, request.migratetype) {
             return Choice::Own(own);
         }
         let least = request.order.max(zone.block_order());

@@ -89,8 +89,8 @@ pub struct Policy(&'static dyn PagePolicy);
 pub static POLICIES: [Policy; 4] = [
     Policy(&defrag::Defrag),
     Policy(&steer::Steer),
-    Policy(&cpus::Owned),
-    Policy(&cpus::Merging),
+    Policy(&cpus::OWNED),
+    Policy(&cpus::MERGING),
 ];
 
 impl Policy {

@@ -69,7 +69,7 @@ fn fullest_first<'a>(
 fn pinned(zone: &ZoneView<'_>, request: &Request) -> Choice {
     let of = request.migratetype;
     let spoiled = || fullest_first(zone, request, |region| zone.is_spoiled(region));
-    if let Some(own) = spoiled().find_map(|region| zone.smallest(region, request, 0, of)) {
+    if let Some(own) = spoiled().find_map(|region| zone.smallest(region, request, of)) {
         return Choice::Own(own);
     }
     // A pageblock of a spoiled region, whatever is in it: what it has of movable pages costs less there than in a
@@ -96,7 +96,7 @@ fn pinned(zone: &ZoneView<'_>, request: &Request) -> Choice {
 
 fn movable(zone: &ZoneView<'_>, request: &Request) -> Choice {
     let of = MigrateType::Movable;
-    let own = |region| zone.smallest(region, request, 0, of);
+    let own = |region| zone.smallest(region, request, of);
     let clean = fullest_first(zone, request, |region| !zone.is_spoiled(region));
     let roomy = |region| zone.is_spoiled(region) && zone.free_pageblocks(region) > KEPT_BLOCKS;
     let spoiled = fullest_first(zone, request, roomy);

@@ -91,17 +91,16 @@ impl<'a> ZoneView<'a> {
         Some(FreeBlock { pfn, order, of })
     }
 
-    /// The smallest block of a region and type that is large enough for a request, of at least `least`.
+    /// The smallest block of a region and type that is large enough for a request.
     #[must_use]
     pub fn smallest(
         &self,
         region: u32,
         request: &Request,
-        least: u32,
         of: impl Into<BlockType>,
     ) -> Option<FreeBlock> {
         let of = of.into();
-        (request.order.max(least)..=MAX_ORDER).find_map(|order| self.first(region, order, of))
+        (request.order..=MAX_ORDER).find_map(|order| self.first(region, order, of))
     }
 
     /// The largest block of a region and type that is large enough for a request.
