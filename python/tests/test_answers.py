@@ -237,11 +237,21 @@ def test_import(command, tmp_path):
 
 def test_policies_of_the_page_allocator(command):
     """Policies are runs side by side, with the places of pages of each."""
-    options = ["--policy", "release,steer", "--design", "sheaf@7.0", "--page-size", "4k", "--memory", "1G"]
+    options = [
+        "--policy",
+        "release,steer",
+        "--design",
+        "sheaf@7.0",
+        "--page-size",
+        "4k",
+        "--memory",
+        "1G",
+    ]
     told = command("replay", "tbench", "--no-timing", *options)
     table = quarry.Recording.open("tbench").replay(
         policy=["release", "steer"], design="sheaf@7.0", page_size="4k", memory="1G"
     )
     same(table, told["runs"])
     placed = [run["pages"]["placement"] for run in told["runs"]]
-    assert len(placed) == 2 and all(one["tainted_blocks"] > 0 for one in placed)
+    assert len(placed) == 2
+    assert all(one["tainted_blocks"] > 0 for one in placed)
