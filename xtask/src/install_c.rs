@@ -32,8 +32,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         .with_context(|| format!("cannot install below {}", prefix.display()))?;
     let pkgconfig = prefix.join("lib/pkgconfig");
     println!(
-        "installed; pkg-config finds it with PKG_CONFIG_PATH={}, programs at their start with LD_LIBRARY_PATH={}",
+        "installed; pkg-config finds it with PKG_CONFIG_PATH={}, CMake with CMAKE_PREFIX_PATH={}, programs at their \
+         start with LD_LIBRARY_PATH={}",
         pkgconfig.display(),
+        prefix.display(),
         prefix.join("lib").display()
     );
     Ok(())

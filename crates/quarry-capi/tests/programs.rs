@@ -193,6 +193,53 @@ fn examples_run_with_both_forms_of_the_library() {
     }
 }
 
+/// CMake finds the library where it is installed, also after a move, and refuses versions that are no successors.
+#[test]
+fn cmake_finds_the_library() {
+    let place = Place::new();
+    let (moved, source) = (place.path().join("moved"), place.path().join("source"));
+    std::fs::create_dir_all(&source).expect("a folder");
+    std::fs::create_dir(&moved).expect("a folder");
+    for name in ["include", "lib"] {
+        std::fs::rename(place.path().join(name), moved.join(name)).expect("it moves");
+    }
+    let examples = crate_folder().join("examples/c");
+    let lists = |version: &str| {
+        let examples = examples.display();
+        format!(
+            "cmake_minimum_required(VERSION 3.16)\nproject(users C CXX)\nset(CMAKE_CXX_STANDARD 17)\n\
+             find_package(quarry {version} REQUIRED)\nfind_package(Threads REQUIRED)\n\
+             add_executable(memory {examples}/memory.c)\ntarget_link_libraries(memory quarry::quarry_static)\n\
+             add_executable(objects {examples}/objects.cpp)\n\
+             target_link_libraries(objects quarry::quarry Threads::Threads)\n"
+        )
+    };
+    let cmake = |version: &str, folder: &str| {
+        std::fs::write(source.join("CMakeLists.txt"), lists(version)).expect("the lists");
+        let mut command = Command::new("cmake");
+        command.arg("-S").arg(&source);
+        command.arg("-B").arg(place.path().join(folder));
+        command.arg(format!("-DCMAKE_PREFIX_PATH={}", moved.display()));
+        let output = command.output();
+        output.expect("cmake starts: install it (apt-get install cmake)")
+    };
+    for refused in ["0.2", "1", "0.0.9"] {
+        let output = cmake(refused, refused);
+        assert!(!output.status.success(), "{refused}: {}", text(&output));
+        assert!(errors(&output).contains("0.1.0"), "{}", errors(&output));
+    }
+    let output = cmake("0.1", "build");
+    assert!(output.status.success(), "{}", errors(&output));
+    let mut build = Command::new("cmake");
+    build.arg("--build").arg(place.path().join("build"));
+    run(build);
+    for (program, source) in [("memory", "memory.c"), ("objects", "objects.cpp")] {
+        // CMake notes the library's folder in programs that it has built.
+        let program = place.path().join("build").join(program);
+        check_example(source, &run(Command::new(program)));
+    }
+}
+
 /// Without restartable sequences, as valgrind has none, the library works all the same.
 #[test]
 fn valgrind_finds_nothing() {
