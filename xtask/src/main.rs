@@ -10,6 +10,7 @@ mod accounting;
 mod bench;
 mod browser;
 mod ci;
+mod dist;
 mod fuzz;
 mod install_c;
 mod machine;
@@ -67,8 +68,10 @@ enum Command {
     Picture,
     /// Opens pages of the command in Chromium, and clicks through one.
     Page,
-    /// Builds the library for C and C++, and installs it with its header and a file for pkg-config.
+    /// Builds the library for C and C++, and installs it with its header and files for pkg-config and CMake.
     InstallC(install_c::Options),
+    /// Builds and checks what users without Rust install: archives, Debian and RPM packages (target/dist-packages).
+    Dist(dist::Options),
     /// Builds the wheel of `python/`, and checks its tests, stubs and notebooks.
     Python,
 }
@@ -98,6 +101,7 @@ fn run(command: Command) -> Result<()> {
         Command::Bench(options) => bench::run(&options),
         Command::Real(options) => real::run(&options),
         Command::InstallC(options) => install_c::run(&options),
+        Command::Dist(options) => dist::run(&options),
         Command::Picture => picture::run(),
         Command::Page => report(page::run()?),
         Command::Python => report(python::run()?),
