@@ -69,6 +69,9 @@ pub(super) fn check(metadata: &Value, page: &str) -> Vec<Violation> {
             ));
             continue;
         };
+        for rule in unpublishable(package) {
+            found(rule);
+        }
         for dependency in list(package, "dependencies") {
             let used = text(dependency, "name");
             // A package names itself to turn a feature on for its tests.
@@ -97,6 +100,38 @@ pub(super) fn check(metadata: &Value, page: &str) -> Vec<Violation> {
     violations
 }
 
+/// Facts and files that a package of a registry lacks, and that no build misses.
+fn unpublishable(package: &Value) -> Vec<String> {
+    let name = text(package, "name");
+    // An empty list of registries is `publish = false`.
+    if package["publish"].as_array().is_some_and(Vec::is_empty) {
+        return Vec::new();
+    }
+    let facts = ["description", "repository", "readme", "license"];
+    let lacks_fact = |fact: &&str| text(package, fact).is_empty();
+    let missing = facts.into_iter().filter(lacks_fact);
+    let mut rules: Vec<_> = missing
+        .map(|fact| format!("`{name}` is published without `{fact}`"))
+        .collect();
+    if !package["metadata"]["docs"]["rs"]["targets"].is_array() {
+        rules.push(format!("`{name}` has no `targets` for docs.rs"));
+    }
+    let has_features = package["features"]
+        .as_object()
+        .is_some_and(|all| !all.is_empty());
+    if has_features && package["metadata"]["docs"]["rs"]["all-features"] != true {
+        rules.push(format!("`{name}` has features that docs.rs leaves out"));
+    }
+    let folder = Path::new(text(package, "manifest_path")).parent();
+    let folder = folder.unwrap_or(Path::new(""));
+    for file in ["LICENSE-APACHE", "LICENSE-MIT"] {
+        if !folder.join(file).is_file() {
+            rules.push(format!("`{name}` is published without {file}"));
+        }
+    }
+    rules
+}
+
 fn list<'a>(value: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> {
     value[name].as_array().into_iter().flatten()
 }
@@ -111,10 +146,29 @@ mod tests {
 
     use super::*;
 
+    #[test]
+    fn a_published_package_has_facts_licences_and_docs() {
+        let folder = tempfile::tempdir().unwrap();
+        let manifest = folder.path().join("Cargo.toml");
+        let mut package = json!({"name": "p", "manifest_path": manifest, "publish": null, "features": {"f": []},
+            "metadata": {"docs": {"rs": {"targets": ["t"], "all-features": true}}}, "description": "d",
+            "repository": "r", "readme": "README.md", "license": "MIT"});
+        assert_eq!(unpublishable(&package).len(), 2);
+        for file in ["LICENSE-APACHE", "LICENSE-MIT"] {
+            std::fs::write(folder.path().join(file), "").unwrap();
+        }
+        assert_eq!(unpublishable(&package), [""; 0]);
+        package["metadata"]["docs"]["rs"]["all-features"] = json!(false);
+        package["repository"] = Value::Null;
+        assert_eq!(unpublishable(&package).len(), 2);
+        package["publish"] = json!([]);
+        assert_eq!(unpublishable(&package), [""; 0]);
+    }
+
     /// Rules that a package breaks with one dependency.
     fn broken(name: &str, dependency: &Value) -> usize {
         let metadata = json!({"packages": [
-            {"name": name, "manifest_path": "Cargo.toml", "dependencies": [dependency]}
+            {"name": name, "manifest_path": "Cargo.toml", "publish": [], "dependencies": [dependency]}
         ]});
         let rows = "| `libc` | why |\n| `proptest` | why |\n";
         let found = check(&metadata, rows);
@@ -148,7 +202,7 @@ mod tests {
 
     #[test]
     fn every_crate_from_outside_has_a_row() {
-        let metadata = json!({"packages": [{"name": "xtask", "manifest_path": "Cargo.toml",
+        let metadata = json!({"packages": [{"name": "xtask", "manifest_path": "Cargo.toml", "publish": [],
             "dependencies": [{"name": "clap"}, {"name": "toml"}]}]});
         let rules = |page: &str| check(&metadata, page).len();
         assert_eq!(rules("| `clap` | why |\n| `toml` | why |\n"), 0);
