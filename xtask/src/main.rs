@@ -12,6 +12,7 @@ mod browser;
 mod ci;
 mod dist;
 mod fuzz;
+mod install;
 mod install_c;
 mod machine;
 mod models;
@@ -68,6 +69,8 @@ enum Command {
     Picture,
     /// Opens pages of the command in Chromium, and clicks through one.
     Page,
+    /// Installs the command with the library that it preloads, man pages and completions.
+    Install(install::Options),
     /// Builds the library for C and C++, and installs it with its header and files for pkg-config and CMake.
     InstallC(install_c::Options),
     /// Builds and checks what users without Rust install: archives, Debian and RPM packages (target/dist-packages).
@@ -100,6 +103,7 @@ fn run(command: Command) -> Result<()> {
         Command::Accounting(options) => accounting::run(&options),
         Command::Bench(options) => bench::run(&options),
         Command::Real(options) => real::run(&options),
+        Command::Install(options) => install::run(&options),
         Command::InstallC(options) => install_c::run(&options),
         Command::Dist(options) => dist::run(&options),
         Command::Picture => picture::run(),

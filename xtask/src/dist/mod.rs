@@ -9,7 +9,7 @@ mod build;
 mod check;
 mod pack;
 mod parts;
-mod tree;
+pub(crate) mod tree;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -51,8 +51,8 @@ pub(super) fn make(arch: Arch, built: &Built) -> Result<PathBuf> {
     Ok(tree)
 }
 
-/// What the command writes of itself: man pages and completions.
-pub(super) fn describe(tree: &Path, command: impl Fn() -> Result<Command>) -> Result<()> {
+/// Writes man pages and completions, which the command has.
+pub(crate) fn describe(tree: &Path, command: impl Fn() -> Result<Command>) -> Result<()> {
     let man = tree.join("share/man/man1");
     fs::create_dir_all(&man)?;
     shell::run(command()?.args(["man", "--force"]).arg(&man))?;
@@ -66,7 +66,7 @@ pub(super) fn describe(tree: &Path, command: impl Fn() -> Result<Command>) -> Re
 }
 
 /// Copies a file into a folder that may not exist.
-pub(super) fn copy(from: &Path, to: &Path, mode: u32) -> Result<()> {
+pub(crate) fn copy(from: &Path, to: &Path, mode: u32) -> Result<()> {
     let failed = || format!("cannot copy {} to {}", from.display(), to.display());
     fs::create_dir_all(to.parent().unwrap_or(to)).with_context(failed)?;
     if to.exists() {

@@ -132,12 +132,13 @@ fn beside_this_command() -> anyhow::Result<PathBuf> {
         folder.join("deps").join(LIBRARY),
         folder.join(LIBRARY),
         folder.join("../lib").join(LIBRARY),
+        folder.join("../lib/quarry").join(LIBRARY),
     ];
     places.iter().find(|path| path.is_file()).cloned().ok_or_else(|| {
         let places = places.map(|path| path.display().to_string()).join(", ");
         error::usage(format!(
-            "there is no {LIBRARY} (looked for {places}): `cargo build --release -p kquarry-malloc` builds it; \
-             --library FILE names it"
+            "there is no {LIBRARY} (looked for {places}): `cargo install` leaves it out; `cargo xtask install` in Quarry's \
+             sources installs both, packages and archives have both, and --library FILE names another place"
         ))
     })
 }
