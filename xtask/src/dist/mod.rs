@@ -105,7 +105,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 
 fn make(arches: &[Arch]) -> Result<()> {
     let tools = [
-        ("cargo-zigbuild", "pip install cargo-zigbuild"),
+        ("cargo-zigbuild", "pip install cargo-zigbuild ziglang"),
         ("tar", "apt-get install tar"),
         ("xz", "apt-get install xz-utils"),
         ("dpkg-deb", "apt-get install dpkg"),

@@ -279,6 +279,31 @@ fn failures_are_told_apart() {
     );
 }
 
+/// The command finds the library where packages have it; alone, as `cargo install` leaves it, it says what installs both.
+#[test]
+fn the_library_is_found_where_packages_have_it() {
+    let built = Path::new(env!("CARGO_BIN_EXE_quarry"));
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+    let (bin, lib) = (folder.path().join("bin"), folder.path().join("lib/quarry"));
+    std::fs::create_dir_all(&bin).expect("a folder");
+    std::fs::create_dir_all(&lib).expect("a folder");
+    std::fs::hard_link(built, bin.join("quarry")).expect("the command");
+    let run = || {
+        let mut command = Command::new(bin.join("quarry"));
+        command.args(["run", "--preload", "--design", "slub", "--rounds", "1"]);
+        command.args(["--", "true"]).output().expect("it starts")
+    };
+    let output = run();
+    let errors = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{errors}");
+    assert!(errors.contains("`cargo xtask install`"), "{errors}");
+    let name = "libquarry_malloc.so";
+    let library = built.with_file_name("deps").join(name);
+    std::os::unix::fs::symlink(library, lib.join(name)).expect("the library");
+    let output = run();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+}
+
 #[test]
 fn what_is_missing_is_named() {
     for (words, code, part) in [
