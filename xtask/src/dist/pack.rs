@@ -131,3 +131,59 @@ fn copy_tree(from: &Path, to: &Path) -> Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A tree with other times, and files made in another order, packed.
+    fn packed(names: [&str; 2], pack: impl Fn(&Path, &Path)) -> Vec<Vec<u8>> {
+        let own = tempfile::tempdir().unwrap();
+        let (tree, packages) = (own.path().join("tree"), own.path().join("packages"));
+        let tree = tree.join(Arch::X86_64.stem());
+        fs::create_dir_all(tree.join("bin")).unwrap();
+        fs::create_dir(&packages).unwrap();
+        for name in names {
+            fs::write(tree.join("bin").join(name), name).unwrap();
+        }
+        pack(&tree, &packages);
+        let mut files: Vec<_> = fs::read_dir(&packages)
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .collect();
+        files.sort();
+        files.iter().map(|file| fs::read(file).unwrap()).collect()
+    }
+
+    fn same_bytes(pack: impl Fn(&Path, &Path)) -> usize {
+        let one = packed(["a", "b"], &pack);
+        // Times have seconds.
+        std::thread::sleep(std::time::Duration::from_millis(1100));
+        assert!(one == packed(["b", "a"], &pack));
+        one.len()
+    }
+
+    #[test]
+    fn an_archive_of_the_same_files_has_the_same_bytes() {
+        let pack = |tree: &Path, packages: &Path| {
+            archive(Arch::X86_64, tree, packages, "1000000000").unwrap();
+        };
+        assert_eq!(same_bytes(pack), 1);
+    }
+
+    #[test]
+    #[ignore = "needs dpkg and rpm: cargo test -p xtask -- --ignored packages"]
+    fn packages_of_the_same_files_have_the_same_bytes() {
+        let pack = |tree: &Path, packages: &Path| {
+            for arch in [Arch::X86_64, Arch::Aarch64] {
+                // The archive is of the folder that has the processor's name.
+                let folder = tree.with_file_name(arch.stem());
+                if folder != tree {
+                    copy_tree(tree, &folder).unwrap();
+                }
+                run(arch, &folder, packages, "1000000000").unwrap();
+            }
+        };
+        assert_eq!(same_bytes(pack), 6);
+    }
+}
