@@ -3,31 +3,25 @@
 """Write a snapshot of slab caches for Quarry, from a vmcore or the live kernel.
 
     drgn -c vmcore -s vmlinux quarry_snapshot.py > snapshot.json
-    sudo drgn quarry_snapshot.py [MAP.json] > snapshot.json
+    sudo drgn quarry_snapshot.py > snapshot.json
 
 The output is what `quarry snapshot` writes, and two keys more. "hidden" has free
 objects that the kernel counts as active, in the slabs of CPUs, on their partial lists,
 in sheaves and in barns. "slab_blocks" has the pages of each cache in each 2 MiB of
 memory: "5-7:512 9:3" are 512 pages in each of the blocks 5 to 7, and 3 in block 9.
 
-MAP.json is a snapshot of `quarry snapshot` of the same boot: its map of memory is kept.
-
-The script needs drgn 0.3 and the kernel's debugging symbols. Kernels with SLUB from 5.9
-on are read, by the members that their types have, not by release.
+The script needs quarry_pages.py beside it, drgn 0.3, and the kernel's debugging symbols.
+Kernels with SLUB from 5.9 on are read, by the members that their types have, not by
+release.
 """
 
 from __future__ import annotations
 
 import json
-import re
 import sys
-import time
 import uuid
-from array import array
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import drgn
@@ -39,7 +33,6 @@ from drgn import (
     ProgramFlags,
     Type,
     TypeKind,
-    offsetof,
 )
 from drgn.helpers.linux.cpumask import (
     cpu_online_mask,
@@ -50,23 +43,18 @@ from drgn.helpers.linux.cpumask import (
 )
 from drgn.helpers.linux.kernfs import kernfs_children, kernfs_name
 from drgn.helpers.linux.list import list_for_each_entry
-from drgn.helpers.linux.mm import for_each_valid_page_range, page_to_virt, totalram_pages
+from drgn.helpers.linux.mm import page_to_virt, totalram_pages
 from drgn.helpers.linux.nodemask import for_each_online_node
 from drgn.helpers.linux.percpu import per_cpu_ptr
 from drgn.helpers.linux.slab import for_each_slab_cache
 from drgn.helpers.linux.timekeeping import ktime_get_coarse_ns, ktime_get_real_seconds
 from drgn.helpers.linux.vmstat import global_node_page_state
+from quarry_pages import blocks_of
 
 Json = dict[str, Any]
 
 # Readings of a live cache until two agree.
 READINGS = 5
-
-# Bytes of a block of memory.
-BLOCK_BYTES = 2 << 20
-
-# Flags of a page whose memory was never there, or is no more.
-POISONED = (1 << 64) - 1
 
 # Bits of a cache's flags that sysfs shows as files. Types have them from 6.9 on, with
 # an underscore in front.
@@ -428,134 +416,6 @@ class Cache:
         return part(sum(lists.values()), guess) + "".join(parts)
 
 
-@dataclass
-class Places:
-    """Pages of a cache by block: the index of each block, and how many lie in it."""
-
-    blocks: array[int] = field(default_factory=lambda: array("I"))
-    pages: array[int] = field(default_factory=lambda: array("H"))
-
-    def add(self, block: int, pages: int) -> None:
-        """Add pages in a block, which is the last one or behind it."""
-        if self.blocks and self.blocks[-1] == block:
-            self.pages[-1] += pages
-        else:
-            self.blocks.append(block)
-            self.pages.append(pages)
-
-    def runs(self) -> str:
-        """Return the runs of blocks with equal numbers of pages."""
-        runs: list[str] = []
-        first = 0
-        for at in range(1, len(self.blocks) + 1):
-            if (
-                at < len(self.blocks)
-                and self.blocks[at] == self.blocks[at - 1] + 1
-                and self.pages[at] == self.pages[first]
-            ):
-                continue
-            last = f"-{self.blocks[at - 1]}" if at - first > 1 else ""
-            runs.append(f"{self.blocks[first]}{last}:{self.pages[first]}")
-            first = at
-        return " ".join(runs)
-
-
-class Pages:
-    """The array of struct page, which is read in pieces of a block."""
-
-    def __init__(self, prog: Program, slab_type: Type) -> None:
-        """Find what tells pages of slabs, and where their members are."""
-        page = prog.type("struct page")
-        self.prog = prog
-        self.size = page.size
-        if prog.address_size() != 8 or self.size % 8:
-            raise SnapshotError("struct page is not made of words of 8 bytes")
-        is_little = prog.platform.flags & PlatformFlags.IS_LITTLE_ENDIAN
-        self.is_swapped = bool(is_little) != (sys.byteorder == "little")
-        self.link = offsetof(
-            page,
-            "compound_info" if page.has_member("compound_info") else "compound_head",
-        )
-        self.cache = offsetof(slab_type, "slab_cache")
-        # Pages have a type where the kernel tells its number to debuggers, else a flag.
-        told = re.search(
-            r"^NUMBER\(PAGE_SLAB_MAPCOUNT_VALUE\)=(-?\d+)$",
-            text(prog["VMCOREINFO"]),
-            re.MULTILINE,
-        )
-        self.type_of_slabs = int(told[1]) & 0xFFFF_FFFF if told else None
-        if told:
-            self.type = offsetof(page, "_mapcount")
-        else:
-            self.flag = 1 << prog.constant("PG_slab").value_()
-        self.per_block = BLOCK_BYTES // prog["PAGE_SIZE"].value_()
-        # Pages that were read, and those that the dump lacks.
-        self.read, self.lacking = 0, 0
-
-    def column(self, data: bytes, code: str, offset: int) -> array[int]:
-        """Return a member of all pages of a piece."""
-        words = array(code, data)
-        if self.is_swapped:
-            words.byteswap()
-        return words[offset // words.itemsize :: self.size // words.itemsize]
-
-    def pieces(self) -> Iterator[tuple[int, bytes]]:
-        """Read all pages: the number of the first of each piece, and the bytes."""
-        for start, end, pages in for_each_valid_page_range(self.prog):
-            base = pages.value_()
-            first = start
-            while first < end:
-                past = min(end, (first // self.per_block + 1) * self.per_block)
-                try:
-                    data = self.prog.read(
-                        base + first * self.size, (past - first) * self.size
-                    )
-                except drgn.FaultError:
-                    self.lacking += past - first
-                else:
-                    self.read += past - first
-                    yield first, data
-                first = past
-
-    def slabs_of(self, data: bytes) -> list[int]:
-        """Return the places of first pages of slabs in a piece."""
-        if self.type_of_slabs is not None:
-            types = self.column(data, "I", self.type)
-            return [at for at, type_ in enumerate(types) if type_ == self.type_of_slabs]
-        return [
-            at
-            for at, flags in enumerate(self.column(data, "Q", 0))
-            if flags & self.flag and flags != POISONED
-        ]
-
-    def slabs(self) -> dict[int, Places]:
-        """Return where the pages of slabs lie, by the address of their cache."""
-        places: dict[int, Places] = {}
-        # The cache whose slab reaches the end of a piece, and the page behind it.
-        open_cache, behind = 0, -1
-        for first, data in self.pieces():
-            heads = self.slabs_of(data)
-            carried = open_cache if first == behind else 0
-            open_cache, behind = 0, first + len(data) // self.size
-            if not heads and not carried:
-                continue
-            links = self.column(data, "Q", self.link)
-            caches = self.column(data, "Q", self.cache)
-            starts = [(head, caches[head], head + 1) for head in heads]
-            if carried:
-                starts.insert(0, (0, carried, 0))
-            for start, cache, past in starts:
-                # Other pages of a slab are tails: the lowest bit of their link is set.
-                while past < len(links) and links[past] & 1:
-                    past += 1
-                if past > start:
-                    block = first // self.per_block
-                    places.setdefault(cache, Places()).add(block, past - start)
-                if past == len(links):
-                    open_cache = cache
-        return places
-
-
 def slab_type_of(prog: Program) -> tuple[Type, str]:
     """Return the type of slabs, a page before 5.17, and the member that links them."""
     for name in ("struct slab", "struct page"):
@@ -673,49 +533,12 @@ def variable(prog: Program, name: str) -> Any:
         return None
 
 
-def say(what: str) -> None:
-    """Print a line for the user."""
-    print(f"quarry_snapshot: {what}", file=sys.stderr)
-
-
-def slab_blocks_of(prog: Program, caches: list[Cache]) -> Json:
-    """Return where the pages of each cache lie, or say why it is not told."""
-    began = time.monotonic()
-    try:
-        pages = Pages(prog, slab_type_of(prog)[0])
-        places = pages.slabs()
-    except (LookupError, SnapshotError) as error:
-        say(f"left out where slabs lie, as pages of slabs cannot be told: {error}")
-        return {}
-    names = {cache.cache.value_(): cache.name for cache in caches}
-    others = sum(sum(places[at].pages) for at in places.keys() - names.keys())
-    gib = pages.read * BLOCK_BYTES / pages.per_block / (1 << 30)
-    say(
-        f"read struct page of {gib:.1f} GiB in {time.monotonic() - began:.1f} s"
-        + (f"; the dump lacks those of {pages.lacking} pages" if pages.lacking else "")
-        + (f"; {others} pages of slabs are of no cache in the list" if others else "")
-    )
-    runs = {names[at]: found.runs() for at, found in places.items() if at in names}
-    return {"slab_blocks": {"block_bytes": BLOCK_BYTES, "caches": runs}}
-
-
-def map_of(file: str, boot_id: str | None) -> Json:
-    """Return the map of memory that another snapshot of the same boot has."""
-    told = json.loads(Path(file).read_text())
-    if "blocks" not in told:
-        raise SnapshotError(f"{file} has no map of memory (quarry snapshot, as root)")
-    if told.get("boot_id") != boot_id:
-        raise SnapshotError(f"{file} is of another boot: {told.get('boot_id')}")
-    return {key: told[key] for key in ("blocks", "pagetypeinfo") if key in told}
-
-
-def snapshot(prog: Program, map_file: str | None) -> Json:
+def snapshot(prog: Program) -> Json:
     """Return the snapshot."""
-    machine = machine_of(prog)
-    if map_file is not None:
-        machine |= map_of(map_file, machine.get("boot_id"))
     rows, files, hidden = [], {}, {}
     caches = caches_of(prog)
+    named = [(cache.name, cache.cache) for cache in caches]
+    blocks = blocks_of(prog, slab_type_of(prog)[0], named)
     for cache in caches:
         row, sysfs, held = cache.settled()
         rows.append(row)
@@ -723,8 +546,8 @@ def snapshot(prog: Program, map_file: str | None) -> Json:
             files[text(cache.cache.kobj.name)] = sysfs
         hidden[cache.name] = held
     return {
-        **machine,
-        **slab_blocks_of(prog, caches),
+        **machine_of(prog),
+        **blocks,
         "slabinfo": rows,
         "sysfs_slab": files,
         "sysfs_aliases": aliases_of(prog),
@@ -735,14 +558,13 @@ def snapshot(prog: Program, map_file: str | None) -> Json:
 def main() -> None:
     """Print the snapshot of the program that drgn debugs."""
     try:
-        map_file = sys.argv[1] if len(sys.argv) > 1 else None
-        found = snapshot(drgn.get_default_prog(), map_file)
+        found = snapshot(drgn.get_default_prog())
     except LookupError as error:
         sys.exit(
             f"quarry_snapshot: {error}: debugging symbols of the kernel that ran are "
             "needed; give its vmlinux to drgn with -s"
         )
-    except (SnapshotError, drgn.FaultError, OSError, ValueError) as error:
+    except (SnapshotError, drgn.FaultError) as error:
         sys.exit(f"quarry_snapshot: {error}")
     json.dump(found, sys.stdout, indent=1, sort_keys=True)
     print()
