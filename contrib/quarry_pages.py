@@ -272,8 +272,10 @@ class Pages:
         self.per_block = BLOCK_BYTES // self.page_bytes
         # Places of slabs by the address of their cache.
         self.places: dict[int, Places] = {}
-        # Runs of blocks with equal counts of kinds: the first, how many, the counts.
-        self.runs: list[tuple[int, int, tuple[int, ...]]] = []
+        # Rows of the map, and the run that may go on: its first block, how many have
+        # these counts of kinds, and the counts.
+        self.rows: list[str] = []
+        self.run: tuple[int, int, list[int]] = (0, 0, [])
         # Pages that were read, and those that the dump lacks.
         self.count, self.lacking = 0, 0
 
@@ -343,34 +345,34 @@ class Pages:
 
     def take_kinds(self, first: int, counts: list[int]) -> None:
         """Add the counts of a piece to the map."""
-        block, blocks = first // self.per_block, 1
-        if self.runs and self.runs[-1][0] + self.runs[-1][1] == block + 1:
+        block = first // self.per_block
+        start, blocks, before = self.run
+        if start + blocks == block and counts == before:
+            self.run = (start, blocks + 1, before)
+            return
+        if blocks and start + blocks == block + 1:
             # A part of the last block came before.
-            start, many, before = self.runs.pop()
-            if many > 1:
-                self.runs.append((start, many - 1, before))
             counts = [a + b for a, b in zip(before, counts)]
-        if self.runs and self.runs[-1][2] == tuple(counts):
-            start, many, _ = self.runs[-1]
-            if start + many == block:
-                self.runs.pop()
-                block, blocks = start, many + 1
-        if any(counts):
-            self.runs.append((block, blocks, tuple(counts)))
+            blocks -= 1
+        self.close(start, blocks, before)
+        self.run = (block, 1, counts)
+
+    def close(self, start: int, blocks: int, counts: list[int]) -> None:
+        """Add the row of a run to the map."""
+        if blocks and any(counts):
+            self.rows.append(" ".join(map(str, (start, blocks, *counts))))
 
     def map(self) -> str:
         """Return the map in the form of `quarry snapshot`."""
-        rows = [
-            " ".join(map(str, (first, blocks, *counts)))
-            for first, blocks, counts in self.runs
-        ]
+        self.close(*self.run)
+        self.run = (0, 0, [])
         head = [
             "quarry blocks - version: 1",
             f"page_bytes {self.page_bytes}",
             f"block_bytes {BLOCK_BYTES}",
             "# first blocks free movable slab page_tables kernel untold cached",
         ]
-        return "\n".join([*head, *rows, ""])
+        return "\n".join([*head, *self.rows, ""])
 
 
 def memory_of(prog: Program, page_bytes: int) -> list[tuple[int, int]]:
