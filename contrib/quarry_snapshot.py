@@ -5,10 +5,14 @@
     drgn -c vmcore -s vmlinux quarry_snapshot.py > snapshot.json
     sudo drgn quarry_snapshot.py > snapshot.json
 
-The output is what `quarry snapshot` writes, and the key "hidden": free objects that
-the kernel counts as active, in the slabs of CPUs, on their partial lists, in sheaves
-and in barns. It needs drgn 0.3 and the kernel's debugging symbols. Kernels with SLUB
-from 5.9 on are read, by the members that their types have, not by release.
+The output is what `quarry snapshot` writes, and two keys more. "hidden" has free
+objects that the kernel counts as active, in the slabs of CPUs, on their partial lists,
+in sheaves and in barns. "slab_blocks" has the pages of each cache in each 2 MiB of
+memory: "5-7:512 9:3" are 512 pages in each of the blocks 5 to 7, and 3 in block 9.
+
+The script needs quarry_pages.py beside it, drgn 0.3, and the kernel's debugging symbols.
+Kernels with SLUB from 5.9 on are read, by the members that their types have, not by
+release.
 """
 
 from __future__ import annotations
@@ -45,6 +49,7 @@ from drgn.helpers.linux.percpu import per_cpu_ptr
 from drgn.helpers.linux.slab import for_each_slab_cache
 from drgn.helpers.linux.timekeeping import ktime_get_coarse_ns, ktime_get_real_seconds
 from drgn.helpers.linux.vmstat import global_node_page_state
+from quarry_pages import blocks_of
 
 Json = dict[str, Any]
 
@@ -531,7 +536,10 @@ def variable(prog: Program, name: str) -> Any:
 def snapshot(prog: Program) -> Json:
     """Return the snapshot."""
     rows, files, hidden = [], {}, {}
-    for cache in caches_of(prog):
+    caches = caches_of(prog)
+    named = [(cache.name, cache.cache) for cache in caches]
+    blocks = blocks_of(prog, slab_type_of(prog)[0], named)
+    for cache in caches:
         row, sysfs, held = cache.settled()
         rows.append(row)
         if has(cache.cache, "kobj") and cache.cache.kobj.name:
@@ -539,6 +547,7 @@ def snapshot(prog: Program) -> Json:
         hidden[cache.name] = held
     return {
         **machine_of(prog),
+        **blocks,
         "slabinfo": rows,
         "sysfs_slab": files,
         "sysfs_aliases": aliases_of(prog),

@@ -238,6 +238,7 @@ def drgn(kernel, told):
     }
     members = {"drgn": root, "drgn.helpers": {}, "drgn.helpers.linux": {}}
     members |= {f"drgn.helpers.linux.{name}": held for name, held in linux.items()}
+    members["quarry_pages"] = {"blocks_of": lambda prog, slab_type, caches: {}}
     modules = {name: ModuleType(name) for name in members}
     for name, held in members.items():
         vars(modules[name]).update(held)

@@ -23,7 +23,7 @@ mod words;
 pub mod zoneinfo;
 
 pub use allocinfo::CallSite;
-pub use blocks::BlockMap;
+pub use blocks::{BlockMap, SlabBlocks};
 pub use buddyinfo::{Buddyinfo, Pagetypeinfo};
 pub use ends::{End, EndReports};
 pub use facts::{Facts, Origin, Releases};

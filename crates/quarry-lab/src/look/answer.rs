@@ -297,6 +297,7 @@ fn head(look: &Look, snapshot: &Snapshot) -> Vec<String> {
             .iter()
             .flat_map(|map| spread::found(map, &look.blocks)),
     );
+    lines.extend(spread::widest(&look.caches));
     let since = look.growth.as_ref().map(|growth| growth.blocks.as_slice());
     lines.extend(since.and_then(spread::changed));
     let blocks = look.block_types.filter(|blocks| blocks.all > 0);

@@ -1,6 +1,7 @@
 //! One cache: parts of its memory, and the slabs that shrinking and dropping free.
 
 use quarry_core::geometry::CacheFlags;
+use quarry_snapshot::blocks::CacheSpread;
 use quarry_snapshot::{CacheAttributes, Snapshot, is_cut_name};
 use quarry_state::CacheState;
 use schemars::JsonSchema;
@@ -65,6 +66,8 @@ pub struct CacheLook {
     pub parts: Parts,
     /// Whole slabs that a shrink of it would free.
     pub shrink: Freed,
+    /// Blocks of 2 MiB and of 1 GiB that its slabs lie in; none if no debugger read that.
+    pub blocks: Vec<CacheSpread>,
     /// Bytes of slabs that become free where parts of its objects stay, as [`Dropped`](super::Dropped) has them.
     #[serde(skip)]
     pub(super) dropped: [u64; STAYING.len()],
@@ -116,6 +119,7 @@ impl CacheLook {
                 bytes,
                 high_bytes,
             },
+            blocks: Vec::new(),
             dropped: STAYING.map(|staying| (cache.dropped(staying) * slab).round() as u64),
         }
     }

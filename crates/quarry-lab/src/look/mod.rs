@@ -243,6 +243,7 @@ impl Look {
             .iter()
             .filter(|cache| cache.row.num_slabs > 0);
         let mut caches: Vec<CacheLook> = used.map(|cache| CacheLook::of(snapshot, cache)).collect();
+        spread::of_caches(snapshot, &mut caches);
         caches.sort_by(|a, b| {
             b.slab_bytes
                 .cmp(&a.slab_bytes)

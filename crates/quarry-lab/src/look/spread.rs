@@ -6,6 +6,8 @@ use quarry_view::Form::{Bytes, Count};
 use quarry_view::units::{bytes, count};
 use quarry_view::{Spec, column};
 
+use super::CacheLook;
+
 pub(super) const BLOCKS: Spec = Spec {
     title: "Blocks of memory",
     rows: "blocks",
@@ -64,6 +66,40 @@ pub(super) fn since(first: &Snapshot, last: &Snapshot) -> Vec<SpreadChange> {
         let sizes = sizes(last).into_iter();
         sizes.map(|size| last.change_since(first, size)).collect()
     })
+}
+
+/// Adds the blocks that slabs lie in to caches, if a debugger read them.
+pub(super) fn of_caches(snapshot: &Snapshot, caches: &mut [CacheLook]) {
+    let Some(places) = &snapshot.slab_blocks else {
+        return;
+    };
+    for size in [BLOCK_BYTES, 1 << 30] {
+        let spread = places.spread(size, snapshot.blocks.as_ref());
+        for cache in &mut *caches {
+            cache.blocks.extend(spread.get(cache.name.as_str()));
+        }
+    }
+}
+
+/// The cache whose slabs lie in most blocks, in a sentence.
+pub(super) fn widest(caches: &[CacheLook]) -> Option<String> {
+    let told = caches
+        .iter()
+        .filter_map(|cache| Some((&cache.name, cache.blocks.first()?)));
+    let (name, most) = told.reduce(|most, next| match most.1.blocks < next.1.blocks {
+        true => next,
+        false => most,
+    })?;
+    let (alone, what) = match most.only_kernel {
+        Some(alone) => (alone, "pages of the kernel"),
+        None => (most.only_cache, "cache"),
+    };
+    Some(format!(
+        "{name}'s slabs lie in {} blocks of {}, in {} as the only {what}",
+        count(most.blocks),
+        bytes(most.block_bytes),
+        count(alone),
+    ))
 }
 
 fn sizes(map: &BlockMap) -> Vec<u64> {
@@ -147,10 +183,38 @@ pub(super) fn found(map: &BlockMap, blocks: &[Spread]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use quarry_snapshot::blocks::CacheSpread;
+
     use super::*;
 
     const TEXT: &str = "quarry blocks - version: 1\npage_bytes 65536\nblock_bytes 2097152\non_cpu_lists 9\n\
         # first blocks free movable slab page_tables kernel untold cached\n0 1 20 0 12 0 0 0 0\n1 1 31 0 0 0 0 1 0\n512 300 0 32 0 0 0 0 32\n";
+
+    #[test]
+    fn the_cache_in_most_blocks_is_said() {
+        let cache = |name: &str, only_cache, only_kernel| CacheLook {
+            name: name.to_string(),
+            blocks: vec![CacheSpread {
+                block_bytes: BLOCK_BYTES,
+                blocks: 412,
+                only_cache,
+                only_kernel,
+            }],
+            ..CacheLook::default()
+        };
+        let told = |caches: &[CacheLook]| widest(caches).unwrap_or_default();
+        let caches = [
+            CacheLook::default(),
+            cache("dentry", 120, Some(97)),
+            cache("pid", 1, Some(0)),
+        ];
+        let expected =
+            "dentry's slabs lie in 412 blocks of 2.0 MiB, in 97 as the only pages of the kernel";
+        assert_eq!(told(&caches), expected);
+        let expected = "pid's slabs lie in 412 blocks of 2.0 MiB, in 1 as the only cache";
+        assert_eq!(told(&[cache("pid", 1, None)]), expected);
+        assert_eq!(told(&caches[..1]), "");
+    }
 
     #[test]
     fn a_machine_has_blocks_of_its_own_huge_pages() {

@@ -58,6 +58,19 @@ const CACHES: Spec = Spec {
             column("free", "parts.partly_filled_bytes", Bytes),
             column("padding", "parts.padding_bytes", Bytes).more(),
             column("shrinking frees", "shrink.bytes", Bytes).more(),
+            column("in blocks", "blocks", Count)
+                .about("Blocks of 2 MiB that the cache's slabs lie in, if a debugger read it.")
+                .computed(|cache| number(cache.get("blocks")?.get(0)?, "blocks"))
+                .rare(),
+            column("alone", "blocks", Count)
+                .about(
+                    "Blocks of 2 MiB in which its slabs are the only pages of the kernel; without a map of blocks, the only cache.",
+                )
+                .computed(|cache| {
+                    let small = cache.get("blocks")?.get(0)?;
+                    number(small, "only_kernel").or_else(|| number(small, "only_cache"))
+                })
+                .rare(),
         ]
     },
 };

@@ -6,6 +6,7 @@
 //!   BlockMap --> text.rs: a text of about 15 bytes a block, which a snapshot keeps
 //!            --> sums by blocks of any size (BlockMap::spread)
 //!   two of one boot --> change.rs: blocks that became tainted, or clean
+//!   a debugger --> slabs.rs: which caches the pages of slabs are of
 //! ```
 //!
 //! A page without any flag is the kernel's (stacks, vmalloc, buffers of drivers), or lies free on a CPU's list: flags do not tell
@@ -14,12 +15,14 @@
 mod change;
 mod fold;
 mod read;
+mod slabs;
 mod text;
 
 use schemars::JsonSchema;
 use serde::Serialize;
 
 pub use change::SpreadChange;
+pub use slabs::{CacheSpread, SlabBlocks};
 
 /// Bytes of a block of a map.
 pub const BLOCK_BYTES: u64 = 2 << 20;

@@ -116,7 +116,7 @@ fn parse(lines: &mut Lines<'_>) -> Result<BlockMap, String> {
 }
 
 /// Blocks of 64 TiB.
-const BLOCKS_MAX: u64 = 1 << 25;
+pub(super) const BLOCKS_MAX: u64 = 1 << 25;
 
 #[cfg(test)]
 mod tests {

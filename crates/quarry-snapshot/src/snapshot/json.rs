@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::{Excerpt, OomSums, Snapshot, meminfo};
 use crate::allocinfo;
-use crate::blocks::BlockMap;
+use crate::blocks::{BlockMap, SlabBlocks};
 use crate::buddyinfo::{Buddyinfo, Pagetypeinfo};
 use crate::facts::Origin;
 use crate::failures;
@@ -79,6 +79,11 @@ fn moment(file: &str, root: &Object) -> Result<Snapshot, ReportError> {
         snapshot.page_owners = Some(PageOwners::deserialize(owners).map_err(part)?);
     }
     meta(&mut snapshot, root).map_err(|what| ReportError::bad(file, "snapshot", what))?;
+    if let Some(places) = member("slab_blocks") {
+        let places = SlabBlocks::of_json(places, &snapshot.slabinfo, snapshot.page_bytes);
+        let places = places.map_err(|what| ReportError::bad(file, "slab_blocks", what))?;
+        snapshot.slab_blocks = Some(places);
+    }
     snapshot.check_sheaves();
     Ok(snapshot)
 }

@@ -9,7 +9,7 @@
 //!   `meta.json`.
 //! * **JSON of one moment**, as [`Snapshot::take`] writes it: the keys above, `slabinfo` (list of
 //!   rows) or `slabinfo_text`, `sysfs_slab` (cache, then file, then value) and `sysfs_aliases`;
-//!   `hidden` has a [`HiddenState`], if a debugger read it; `sources` has the file of a key that is not named after it.
+//!   `hidden` has a [`HiddenState`] and `slab_blocks` a [`SlabBlocks`], if a debugger read them; `sources` has the file of a key that is not named after it.
 //! * **JSON of a boot** with `stages`: each has `slabinfo`, `meminfo_kB`, and `sysfs_slab` or
 //!   `sysfs_slab_changed_since_boot`; one of them `cpus`, `version`, `cmdline` and `aliases`;
 //!   `page_kB` stands beside the stages.
@@ -30,7 +30,7 @@ use quarry_sim::PAGE_BYTES;
 use serde_json::Value;
 
 use super::allocinfo::CallSite;
-use super::blocks::BlockMap;
+use super::blocks::{BlockMap, SlabBlocks};
 use super::buddyinfo::{Buddyinfo, Pagetypeinfo};
 use super::facts::{self, Facts, Origin, Releases};
 use super::failures::PageFailure;
@@ -41,7 +41,7 @@ use super::machine;
 use super::page_owner::PageOwners;
 use super::slabinfo::{Slabinfo, SlabinfoRow};
 use super::sysfs::CacheAttributes;
-pub use part::{CacheBytes, Excerpt, OomSums, Totals};
+pub use part::{Asked, CacheBytes, Excerpt, OomSums, Totals};
 pub(crate) use take::add_blocks;
 
 /// A kernel's reports at one moment.
@@ -113,6 +113,8 @@ pub struct Snapshot {
     pub buddyinfo: Option<Buddyinfo>,
     /// Pages by kind for each 2 MiB of memory, folded from `/proc/kpageflags`.
     pub blocks: Option<BlockMap>,
+    /// Pages of each cache for each 2 MiB, if a debugger read them.
+    pub slab_blocks: Option<SlabBlocks>,
     /// Free memory and blocks by the mobility of their pages, from `/proc/pagetypeinfo`.
     pub pagetypeinfo: Option<Pagetypeinfo>,
     /// The kernel's command line.
@@ -502,15 +504,21 @@ impl Snapshot {
     }
 
     /// The same kernel at the moment of another report. Counts of sysfs stay for caches if they count as many
-    /// slabs and objects in use as the report; of others only sizes, limits and flags stay. The hidden state stays for
-    /// caches whose row is the same.
+    /// slabs and objects in use as the report; of others only sizes, limits and flags stay. What a debugger read stays
+    /// for caches whose row is the same.
     #[must_use]
     pub fn at(mut self, report: Slabinfo) -> Self {
+        let before = &self.slabinfo;
+        let is_same = |name: &str| {
+            report
+                .row(name)
+                .is_some_and(|row| before.row(name) == Some(row))
+        };
         if let Some(hidden) = &mut self.hidden {
-            let before = &self.slabinfo;
-            hidden.caches.retain(|name, _| {
-                report.row(name).is_some() && report.row(name) == before.row(name)
-            });
+            hidden.caches.retain(|name, _| is_same(name));
+        }
+        if let Some(places) = &mut self.slab_blocks {
+            places.retain(is_same);
         }
         for row in &report.rows {
             let own = self.aliases.get(&row.name).unwrap_or(&row.name);
@@ -555,17 +563,6 @@ impl Snapshot {
             .filter(|(name, _)| names.contains(name))
             .map(|(_, value)| value)
     }
-}
-
-/// Facts about a snapshot's machine that the user knows.
-#[derive(Clone, Debug, Default)]
-pub struct Asked {
-    /// The kernel's release.
-    pub release: Option<String>,
-    /// CPUs that are present.
-    pub cpus: Option<u32>,
-    /// Bytes of a page.
-    pub page_bytes: Option<u64>,
 }
 
 /// True if sysfs counted as many slabs and objects in use as a row: it was read at the moment of the row.

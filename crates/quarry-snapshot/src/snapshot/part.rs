@@ -73,3 +73,14 @@ pub struct OomSums {
     /// Bytes of a page, where the report has the same sum in pages and in bytes.
     pub page_bytes: Option<u64>,
 }
+
+/// Facts about a snapshot's machine that the user knows.
+#[derive(Clone, Debug, Default)]
+pub struct Asked {
+    /// The kernel's release.
+    pub release: Option<String>,
+    /// CPUs that are present.
+    pub cpus: Option<u32>,
+    /// Bytes of a page.
+    pub page_bytes: Option<u64>,
+}
