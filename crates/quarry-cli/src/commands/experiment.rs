@@ -10,10 +10,11 @@ use quarry_work::run_all;
 use quarry_work::sensitivity::{Arm, Figure, First, Study};
 use serde::Serialize;
 
+use crate::commands::report;
 use crate::commands::sensitivity::{self, Group, Report, Timed};
 use crate::commands::several::{self, Kept};
 use crate::jobs::JobsArgs;
-use crate::output::{self, Given};
+use crate::output::{self, Given, PageArgs};
 use crate::terminal::{self, Show};
 
 /// Options that all workloads in simulated time share beside their questions.
@@ -25,6 +26,15 @@ pub(crate) struct TimedArgs {
     /// hold. It takes about 100 times as long.
     #[arg(long, conflicts_with = "draw")]
     pub(crate) sensitivity: bool,
+    #[command(flatten)]
+    pub(crate) out: OutArgs,
+}
+
+/// Options for outputs of a workload beside the tables.
+#[derive(clap::Args)]
+pub(crate) struct OutArgs {
+    #[command(flatten)]
+    page: PageArgs,
     /// Print JSON: one object, with what the time went into (quarry explain --all).
     #[arg(long)]
     pub(crate) json: bool,
@@ -157,16 +167,16 @@ impl Command<'_> {
         };
         let settings = self.settings.line();
         let notes = format!("{}\n{settings}", self.machine.about);
-        print(self.name, &timed, notes, self.args.json, has_profiles, kept)
+        print(self.name, &timed, notes, &self.args.out, has_profiles, kept)
     }
 }
 
-/// Prints a workload's answer: JSON, or its view with a line first for each note.
+/// Prints a workload's answer: JSON, or its view with a line first for each note; and its page, if one was asked for.
 pub(crate) fn print(
     name: &str,
     answer: &impl Serialize,
     notes: String,
-    json: bool,
+    out: &OutArgs,
     has_profiles: bool,
     kept: Kept<'_>,
 ) -> anyhow::Result<()> {
@@ -175,10 +185,15 @@ pub(crate) fn print(
         kept.push(output::doc(&command, answer)?);
         return Ok(());
     }
-    if json {
+    let docs = [output::doc(&command, answer)?];
+    report::write_page(&out.page, &docs)?;
+    if out.json {
         return output::print_json(&command, answer);
     }
-    let mut view = view(&[output::doc(&command, answer)?], has_profiles);
+    if out.page.is_stdout() {
+        return Ok(());
+    }
+    let mut view = view(&docs, has_profiles);
     view.note_first(notes.lines().map(str::to_string));
     terminal::print_view(&view, SHOW)
 }
@@ -187,12 +202,13 @@ pub(crate) fn print(
 pub(crate) fn answer<Q: Part>(
     question: &Q,
     alone: &[(&str, bool)],
-    json: bool,
+    out: &OutArgs,
     has_profiles: bool,
     one: impl FnMut(&Q, Kept<'_>) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
+    out.page.check(out.json)?;
     let view = |docs: &[Doc]| view(docs, has_profiles);
-    several::answer(question, alone, json, (view, SHOW), one)
+    several::answer(question, alone, (out.json, &out.page), (view, SHOW), one)
 }
 
 /// Parts of a view that are printed.

@@ -45,7 +45,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let asked = question::of(&args.asked)?;
     let alone = [("--sensitivity", args.timed.sensitivity)];
     let one = |asked: &_, kept: Kept<'_>| one(args, asked, kept);
-    experiment::answer(&asked, &alone, args.timed.json, false, one)
+    experiment::answer(&asked, &alone, &args.timed.out, false, one)
 }
 
 /// Answers one question.

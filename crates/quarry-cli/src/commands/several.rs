@@ -7,8 +7,9 @@ use quarry_view::{Doc, View};
 use schemars::JsonSchema;
 use serde_json::Map;
 
+use crate::commands::report;
 use crate::error::usage;
-use crate::output;
+use crate::output::{self, PageArgs};
 use crate::terminal::{self, Show};
 
 /// Fields of the JSON of options that have lists.
@@ -31,11 +32,11 @@ struct Run {
 pub(crate) type Kept<'a> = Option<&'a mut Vec<Doc>>;
 
 /// Answers a question for each combination of values. One answer prints itself; several are kept, and printed as one: as a
-/// view of all, or as JSON whose runs say what is `asked` of each. `alone` are the options that one answer alone has.
+/// view of all, or as JSON whose runs say what is `asked` of each; and as one page. `alone` are the options that one answer alone has.
 pub(crate) fn answer<Q: Part>(
     question: &Q,
     alone: &[(&str, bool)],
-    json: bool,
+    (json, page): (bool, &PageArgs),
     (view, show): (impl FnOnce(&[Doc]) -> View, Show<'_>),
     mut one: impl FnMut(&Q, Kept<'_>) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
@@ -77,8 +78,10 @@ pub(crate) fn answer<Q: Part>(
             docs.push(doc);
         }
     }
+    report::write_page(page, &docs)?;
     match json {
         true => output::print_value(&joined(docs))?,
+        false if page.is_stdout() => {}
         false => terminal::print_view(&view(&docs), show)?,
     }
     failed.map_or(Ok(()), Err)

@@ -29,7 +29,7 @@ fn run(common: &Common, load: &impl AskLoad) -> anyhow::Result<()> {
         true => host::run(common, load),
         false => one(common, load, kept),
     };
-    experiment::answer(load, &alone, timed.json, common.profile, one)
+    experiment::answer(load, &alone, &timed.out, common.profile, one)
 }
 
 /// Answers one question.
