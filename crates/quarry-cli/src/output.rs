@@ -1,6 +1,6 @@
 //! Answers as JSON, CSV, pages and files.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
@@ -141,6 +141,21 @@ impl PageArgs {
     /// True if the page goes to stdout.
     pub(crate) fn is_stdout(&self) -> bool {
         self.page.html.as_deref().is_some_and(is_stdout)
+    }
+
+    /// Writes the page of a view of outputs, if one was asked for.
+    pub(crate) fn write_of(
+        &self,
+        view: &View,
+        of: &[Doc],
+        meanings: Meanings,
+    ) -> anyhow::Result<()> {
+        if !self.is_asked() {
+            return Ok(());
+        }
+        let mut view = view.clone().with_origin(of);
+        view.explain(&meanings());
+        self.write(&view)
     }
 
     /// Writes the page of a view, if one was asked for.
@@ -317,6 +332,9 @@ pub(crate) fn doc(command: &str, body: &impl Serialize) -> anyhow::Result<Doc> {
     })
 }
 
+/// Finds the meanings of the members of an answer by their paths.
+pub(crate) type Meanings = fn() -> BTreeMap<String, String>;
+
 /// The view of a command's answer, written as a page if that was asked for.
 pub(crate) fn viewed<B: Serialize + JsonSchema>(
     command: &str,
@@ -326,11 +344,7 @@ pub(crate) fn viewed<B: Serialize + JsonSchema>(
 ) -> anyhow::Result<View> {
     let doc = [doc(command, body)?];
     let view = view(&doc);
-    if page.is_asked() {
-        let mut of_page = view.clone().with_origin(&doc);
-        of_page.explain(&meanings::<B>());
-        page.write(&of_page)?;
-    }
+    page.write_of(&view, &doc, meanings::<B>)?;
     Ok(view)
 }
 

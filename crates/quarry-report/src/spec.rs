@@ -72,14 +72,14 @@ impl Cell for String {
     }
 }
 
-/// Letters of a line of a label below a chart, and of one beside it.
+/// Letters in a line of a label below a chart, and of one beside it.
 const ACROSS: usize = 14;
 const BESIDE: usize = 24;
 /// Pixels of a line of labels, and between two labels.
 const LINE: usize = 14;
 const GAP: usize = 6;
 
-/// A label in lines of so many letters, broken behind spaces and signs, or anywhere in a longer word: no label is cut.
+/// A label in lines of this many letters at most, broken behind spaces and signs, or anywhere in a longer word: no label is cut.
 fn lines_of(label: &str, letters: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     let signs = |letter: char| " -_,./+:@(".contains(letter);

@@ -5,12 +5,13 @@ use quarry_ask::Part;
 use quarry_lab::experiments;
 use quarry_machines::Machine;
 use quarry_sim::time::TimeCounters;
-use quarry_view::{Doc, View};
+use quarry_view::View;
+use quarry_view::frame::schema::meanings;
 use quarry_work::run_all;
 use quarry_work::sensitivity::{Arm, Figure, First, Study};
+use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::commands::report;
 use crate::commands::sensitivity::{self, Group, Report, Timed};
 use crate::commands::several::{self, Kept};
 use crate::jobs::JobsArgs;
@@ -48,7 +49,7 @@ pub(crate) trait Experiment: Sync {
     /// All that a run depends on.
     type Run: Sync;
     /// Results of a run.
-    type Report: Serialize + Send + Sync;
+    type Report: JsonSchema + Serialize + Send + Sync;
     /// Error of a run.
     type Error: Into<anyhow::Error> + Send;
 
@@ -174,7 +175,7 @@ impl Command<'_> {
 /// Prints a workload's answer: JSON, or its view with a line first for each note; and its page, if one was asked for.
 pub(crate) fn print(
     name: &str,
-    answer: &impl Serialize,
+    answer: &(impl JsonSchema + Serialize),
     notes: String,
     out: &OutArgs,
     has_profiles: bool,
@@ -185,21 +186,20 @@ pub(crate) fn print(
         kept.push(output::doc(&command, answer)?);
         return Ok(());
     }
-    let docs = [output::doc(&command, answer)?];
-    report::write_page(&out.page, &docs)?;
+    let mut view = output::viewed(&command, answer, experiments::view, &out.page)?;
     if out.json {
         return output::print_json(&command, answer);
     }
     if out.page.is_stdout() {
         return Ok(());
     }
-    let mut view = view(&docs, has_profiles);
+    view = with_profiles(view, has_profiles);
     view.note_first(notes.lines().map(str::to_string));
     terminal::print_view(&view, SHOW)
 }
 
 /// Answers a workload's question for each combination of its values; `alone` are the options that one answer alone has.
-pub(crate) fn answer<Q: Part>(
+pub(crate) fn answer<B: JsonSchema, Q: Part>(
     question: &Q,
     alone: &[(&str, bool)],
     out: &OutArgs,
@@ -207,8 +207,14 @@ pub(crate) fn answer<Q: Part>(
     one: impl FnMut(&Q, Kept<'_>) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     out.page.check(out.json)?;
-    let view = |docs: &[Doc]| view(docs, has_profiles);
-    several::answer(question, alone, (out.json, &out.page), (view, SHOW), one)
+    several::answer(
+        question,
+        alone,
+        (out.json, &out.page),
+        (experiments::view, meanings::<B>),
+        (|view| with_profiles(view, has_profiles), SHOW),
+        one,
+    )
 }
 
 /// Parts of a view that are printed.
@@ -218,9 +224,8 @@ const SHOW: Show<'_> = Show {
     hint: "`quarry explain NAME` says what a row means.",
 };
 
-/// The view of answers, with or without profiles.
-fn view(docs: &[Doc], has_profiles: bool) -> View {
-    let mut view = experiments::view(docs);
+/// The view with or without profiles.
+fn with_profiles(mut view: View, has_profiles: bool) -> View {
     view.sections
         .retain(|section| has_profiles || section.id != experiments::PROFILES);
     view

@@ -7,6 +7,7 @@ use quarry_lab::ask::WhatIf;
 use quarry_lab::whatif::{self, SnapshotInfo};
 use quarry_state::{Prediction, Question};
 use quarry_view::frame::Frame;
+use quarry_view::frame::schema::meanings;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -102,7 +103,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         &asked,
         &alone,
         (args.json, page),
-        (whatif::view, show(args)),
+        (whatif::view, meanings::<Report<'_>>),
+        (|view| view, show(args)),
         |asked, kept| one(args, page, asked, kept),
     )
 }

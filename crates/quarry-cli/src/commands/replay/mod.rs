@@ -15,9 +15,11 @@ use quarry_lab::replay::input::Input;
 use quarry_lab::replay::lists;
 use quarry_lab::replay::notes;
 use quarry_lab::replay::pages::{PageEvents, PageMode};
+use quarry_lab::replay::timed::report::TimedReport;
 use quarry_lab::replay::timed::{self, Pace, Timing};
 use quarry_lab::{Plan, RunReport};
 use quarry_view::frame::Frame;
+use quarry_view::frame::schema::meanings;
 use quarry_view::{Doc, View};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -154,9 +156,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     args.page.check(args.json || args.csv)?;
     let default = BUNDLED.first().map_or("hackbench", |bundled| bundled.name);
     let input = input::trace(args.trace.as_deref().unwrap_or(default.as_ref()))?;
-    let view = match asked.time.is_true() {
-        true => timed::view,
-        false => quarry_lab::replay::view,
+    let (view, meanings): (fn(&[Doc]) -> View, output::Meanings) = match asked.time.is_true() {
+        true => (timed::view, meanings::<Report<'_, TimedReport>>),
+        false => (quarry_lab::replay::view, meanings::<Report<'_, RunReport>>),
     };
     let alone = [
         ("--csv", args.csv),
@@ -167,7 +169,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         &asked,
         &alone,
         (args.json, &args.page),
-        (|docs: &[Doc]| asked_parts(view(docs), args), show_of(args)),
+        (view, meanings),
+        (|view| asked_parts(view, args), show_of(args)),
         |asked, kept| one(args, asked, input.clone(), kept),
     )
 }

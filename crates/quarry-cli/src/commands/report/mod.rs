@@ -98,14 +98,6 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     }
 }
 
-/// Writes the page of outputs of one command, if one was asked for.
-pub(crate) fn write_page(args: &output::PageArgs, documents: &[Doc]) -> anyhow::Result<()> {
-    match args.is_asked() {
-        true => args.write(&page(documents)?),
-        false => Ok(()),
-    }
-}
-
 /// The page of outputs of one command.
 fn page(documents: &[Doc]) -> anyhow::Result<View> {
     let [first, rest @ ..] = documents else {

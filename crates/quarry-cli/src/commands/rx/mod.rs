@@ -70,7 +70,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let asked = question::of(&asked)?;
     let alone = [("--sensitivity", args.sensitivity)];
     let one = |asked: &_, kept: Kept<'_>| one(args, asked, kept);
-    experiment::answer(&asked, &alone, &args.out, false, one)
+    experiment::answer::<Timed<'_, quarry_work::rx::RxReport>, _>(
+        &asked, &alone, &args.out, false, one,
+    )
 }
 
 /// Answers one question.
