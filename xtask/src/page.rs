@@ -13,11 +13,15 @@ use crate::shell::{self, Outcome};
 /// The thread whose experiments are quickest.
 const THREAD: &str = "wakeup-2007";
 /// Pages, each with the window in which it is opened.
-const PAGES: [(&str, u32, &str); 3] = [
+const PAGES: [(&str, u32, &str); 5] = [
     ("sweep.html", 1200, "light"),
     ("reproduce.html", 500, "dark"),
     ("replay.html", 500, "light"),
+    ("run.html", 400, "light"),
+    ("callers.html", 400, "light"),
 ];
+/// Begin of the name of the library beside pages.
+const LIBRARY: &str = "quarry-charts-";
 
 /// Builds the command and checks its pages.
 pub(crate) fn run() -> Result<Outcome> {
@@ -50,6 +54,9 @@ fn check(name: &str, quarry: &Path) -> Result<()> {
                  --set sheaf_capacity=4,60 --set slub_max_order=0,1 -o sweep";
     shell::run(&mut quarry(sweep))?;
     shell::run(&mut quarry("report sweep --html sweep.html"))?;
+    let run = "run micro --design slub,sheaf --cpus 1,2,4 --html run.html --assets";
+    shell::run(&mut quarry(run))?;
+    shell::run(&mut quarry("callers hackbench --html callers.html"))?;
 
     let profile = folder.path().join("profile");
     let mut browser = Browser::start(name, &profile)?;
@@ -65,6 +72,8 @@ fn check(name: &str, quarry: &Path) -> Result<()> {
     }
     browser.open(&folder.path().join("replay.html"), 1200, "light")?;
     click_through(&mut browser)?;
+    browser.open(&folder.path().join("callers.html"), 1200, "light")?;
+    click_frame(&mut browser)?;
     println!("page: {name} drew {charts} charts");
     Ok(())
 }
@@ -80,8 +89,12 @@ fn look(browser: &mut Browser, page: &Path, width: u32, scheme: &str) -> Result<
         .loaded
         .iter()
         .filter(|address| Path::new(address) != own);
+    let is_library = |address: &str| {
+        let name = Path::new(address).file_name();
+        name.is_some_and(|name| name.to_string_lossy().starts_with(LIBRARY))
+    };
     let foreign: Vec<&String> = foreign
-        .filter(|address| !address.starts_with("data:"))
+        .filter(|address| !address.starts_with("data:") && !is_library(address))
         .collect();
     ensure!(foreign.is_empty(), "the page loads {foreign:?}");
     let wide = browser.value("document.documentElement.scrollWidth")?;
@@ -92,7 +105,7 @@ fn look(browser: &mut Browser, page: &Path, width: u32, scheme: &str) -> Result<
     let count = |selector: &str| format!("document.querySelectorAll('{selector}').length");
     let charts = browser.value(&count("figure.chart"))?;
     let drawn = browser.value(&count(
-        "figure.chart .plot svg g.mark-group path.background",
+        "figure.chart .plot svg g.mark-group path.background, figure.flame .frames",
     ))?;
     let charts = charts.as_u64().unwrap_or(0);
     ensure!(charts > 0, "the page has no charts");
@@ -100,6 +113,9 @@ fn look(browser: &mut Browser, page: &Path, width: u32, scheme: &str) -> Result<
         drawn.as_u64() >= Some(charts),
         "{drawn} of {charts} charts are drawn"
     );
+    if browser.value(&count(".plot text"))? == 0 {
+        return Ok(charts);
+    }
     // Text in dark windows is light.
     let ink = browser.value("getComputedStyle(document.querySelector('.plot text')).fill")?;
     let is_light = ink == "rgb(230, 237, 243)";
@@ -171,6 +187,17 @@ fn click_through(browser: &mut Browser) -> Result<()> {
     ensure!(printed > 20_000, "printed are {printed} letters of a PDF");
     let complaints = browser.complaints.join("; ");
     ensure!(complaints.is_empty(), "the browser complains: {complaints}");
+    Ok(())
+}
+
+/// Gives a frame of a flame graph all the width, and goes back.
+fn click_frame(browser: &mut Browser) -> Result<()> {
+    let frames = "document.querySelector('figure.flame').querySelectorAll('.frames button').length";
+    let all = browser.value(frames)?.as_u64().context("no frames")?;
+    browser.click("figure.flame .frames button:last-child")?;
+    browser.wait_for(&format!("{frames} < {all}"))?;
+    browser.click("figure.flame .frames button:first-child")?;
+    browser.wait_for(&format!("{frames} === {all}"))?;
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IsTerminal, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use quarry_ask::{Field, Json, Kind, Part, fields, object};
@@ -71,6 +71,11 @@ pub(crate) struct Force {
 }
 
 impl Force {
+    /// The option, if it was given in another form.
+    pub(crate) fn given(force: bool) -> Self {
+        Self { force }
+    }
+
     /// The fate of a file that has the name of an output.
     pub(crate) fn existing(self) -> Existing {
         match self.force {
@@ -88,14 +93,87 @@ pub(crate) fn check_writable(path: &Path, force: Force) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Refuses a page that cannot be written, before the work for it is done; `json` is true if that goes to stdout.
-pub(crate) fn check_page(path: &Path, json: bool, force: Force) -> anyhow::Result<()> {
-    if is_stdout(path) && json {
-        return Err(usage(
-            "--html - and --json both write to stdout; name a file for the page",
-        ));
+/// Options of the page of an answer.
+#[derive(Clone, clap::Args)]
+pub(crate) struct Page {
+    /// Write a page with tables and charts as well, which needs no network. `-` is stdout.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Put the library of charts into a file beside the page, once for all pages of a folder.
+    #[arg(long, requires = "html")]
+    assets: bool,
+}
+
+/// Options of commands whose answers have pages.
+#[derive(clap::Args)]
+pub(crate) struct PageArgs {
+    #[command(flatten)]
+    pub(crate) page: Page,
+    #[command(flatten)]
+    pub(crate) force: Force,
+}
+
+impl PageArgs {
+    /// Refuses a page that cannot be written, before the work for it is done; `printed` is true if something else goes to
+    /// stdout.
+    pub(crate) fn check(&self, printed: bool) -> anyhow::Result<()> {
+        let Some(path) = &self.page.html else {
+            return Ok(());
+        };
+        if is_stdout(path) && self.page.assets {
+            return Err(usage(
+                "--assets puts a file beside the page; name a file for the page, not --html -",
+            ));
+        }
+        if is_stdout(path) && printed {
+            return Err(usage(
+                "two outputs: --html - and --json (or --csv, --folded) both write to stdout; name a file for the page",
+            ));
+        }
+        check_writable(path, self.force)
     }
-    check_writable(path, force)
+
+    /// True if a page was asked for.
+    pub(crate) fn is_asked(&self) -> bool {
+        self.page.html.is_some()
+    }
+
+    /// True if the page goes to stdout.
+    pub(crate) fn is_stdout(&self) -> bool {
+        self.page.html.as_deref().is_some_and(is_stdout)
+    }
+
+    /// Writes the page of a view of outputs, if one was asked for.
+    pub(crate) fn write_of(
+        &self,
+        view: &View,
+        of: &[Doc],
+        meanings: Meanings,
+    ) -> anyhow::Result<()> {
+        if !self.is_asked() {
+            return Ok(());
+        }
+        let mut view = view.clone().with_origin(of);
+        view.explain(&meanings());
+        self.write(&view)
+    }
+
+    /// Writes the page of a view, if one was asked for.
+    pub(crate) fn write(&self, view: &View) -> anyhow::Result<()> {
+        let Some(path) = &self.page.html else {
+            return Ok(());
+        };
+        if !self.page.assets {
+            return write_to(path, quarry_report::html(view), self.force);
+        }
+        write_to(path, quarry_report::html_beside(view), self.force)?;
+        let library = path.with_file_name(quarry_report::LIBRARY);
+        match library.exists() {
+            // Its name has the versions.
+            true => Ok(()),
+            false => write_to(&library, quarry_report::library(), self.force),
+        }
+    }
 }
 
 /// Writes to a file, which appears when it is complete, or to stdout for `-`.
@@ -254,32 +332,19 @@ pub(crate) fn doc(command: &str, body: &impl Serialize) -> anyhow::Result<Doc> {
     })
 }
 
-/// Writes the page of a view of what a command prints as JSON, whose members have meanings by their paths.
-pub(crate) fn write_page(
-    path: &Path,
-    view: View,
-    of: &[Doc],
-    meanings: &BTreeMap<String, String>,
-    force: Force,
-) -> anyhow::Result<()> {
-    let mut view = view.with_origin(of);
-    view.explain(meanings);
-    write_to(path, quarry_report::html(&view), force)
-}
+/// Finds the meanings of the members of an answer by their paths.
+pub(crate) type Meanings = fn() -> BTreeMap<String, String>;
 
 /// The view of a command's answer, written as a page if that was asked for.
 pub(crate) fn viewed<B: Serialize + JsonSchema>(
     command: &str,
     body: &B,
     view: fn(&[Doc]) -> View,
-    html: Option<&Path>,
-    force: Force,
+    page: &PageArgs,
 ) -> anyhow::Result<View> {
     let doc = [doc(command, body)?];
     let view = view(&doc);
-    if let Some(path) = html {
-        write_page(path, view.clone(), &doc, &meanings::<B>(), force)?;
-    }
+    page.write_of(&view, &doc, meanings::<B>)?;
     Ok(view)
 }
 

@@ -1,7 +1,7 @@
 //! Charts as markup: a specification of Vega-Lite, or a map's cells, with boxes that show and hide their parts.
 
 use maud::{Markup, PreEscaped, html};
-use quarry_view::{Cells, Chart, Drawing, Kind, Line, LineKind};
+use quarry_view::{Cells, Chart, Drawing, Frame, Kind, Line, LineKind};
 use serde_json::{Value, json};
 
 use crate::spec;
@@ -68,6 +68,7 @@ fn specified(chart: &Chart) -> (Value, Vec<Key>) {
             range,
         } => (spec::distribution(axis, what, values, *range), Vec::new()),
         Drawing::Heat { x, y, what, cells } => (spec::heat(x, y, what, cells), Vec::new()),
+        Drawing::Flame { frames } => return (flame(frames), Vec::new()),
         Drawing::Map { cell, kinds, rows } => {
             let keys = kinds.iter().zip(MAPPED.iter().cycle());
             let keys = keys.map(|(kind, colour)| Key::bar(kind.name.clone(), colour));
@@ -82,6 +83,19 @@ fn specified(chart: &Chart) -> (Value, Vec<Key>) {
         spec["encoding"]["y"]["scale"]["domain"] = vec![low, high].into();
     }
     (spec, if keys.len() > 1 { keys } else { Vec::new() })
+}
+
+/// True for a chart that Vega-Lite draws; the page's own script draws the others.
+pub(crate) fn needs_library(chart: &Chart) -> bool {
+    !matches!(chart.drawing, Drawing::Map { .. } | Drawing::Flame { .. })
+}
+
+/// A flame graph as the page's script draws it.
+fn flame(frames: &[Frame]) -> Value {
+    let frames = frames
+        .iter()
+        .map(|frame| json!([frame.name, frame.depth, frame.place[0], frame.place[1]]));
+    json!({"frames": frames.collect::<Vec<_>>()})
 }
 
 /// A map as the page's script draws it: half a million cells are too many for Vega-Lite.
@@ -99,13 +113,15 @@ pub(crate) fn markup(chart: &Chart) -> Markup {
     let (spec, keys) = specified(chart);
     // `<` must not end the script early.
     let data = spec.to_string().replace('<', "\\u003c");
+    // Its frames are buttons.
+    let is_flame = matches!(chart.drawing, Drawing::Flame { .. });
     html! {
         figure.chart {
             figcaption { (chart.title) }
             @if !keys.is_empty() {
                 div.keys { @for key in &keys { (self::key(key)) } }
             }
-            div.plot role="img" aria-label=(chart.title) {}
+            div.plot role=[(!is_flame).then_some("img")] aria-label=(chart.title) {}
             @if !chart.note.is_empty() { p.note { (chart.note) } }
             script type="application/json" { (PreEscaped(data)) }
         }

@@ -1,8 +1,9 @@
 //! Pages that need no network: a finding, tables that sort, and charts with hover and zoom.
 //!
 //! [`html`] makes one file of a [`View`], with the scripts and styles inside. Charts are specifications of
-//! [Vega-Lite](https://vega.github.io/vega-lite/), which the page embeds (`vega/`); a page without charts is without it. The
-//! browser may load nothing: the page says so itself in a content security policy.
+//! [Vega-Lite](https://vega.github.io/vega-lite/), which the page embeds (`vega/`); a page without such charts is without it. The
+//! browser may load nothing: the page says so itself in a content security policy. [`html_beside`] takes the library from a file
+//! beside it, which many pages of a folder share.
 //!
 //! [`View`]: quarry_view::View
 //!
@@ -24,4 +25,4 @@ mod page;
 mod spec;
 mod table;
 
-pub use page::html;
+pub use page::{LIBRARY, html, html_beside, library};

@@ -38,6 +38,18 @@ for (const table of document.querySelectorAll('figure.table table')) {
   }
 }
 
+// A table that is wider than the window says so.
+for (const box of document.querySelectorAll('.scroll')) {
+  new ResizeObserver(() => box.classList.toggle('more', box.scrollWidth > box.clientWidth + 1)).observe(box.firstElementChild);
+}
+
+// A link to a folded section opens it.
+addEventListener('click', event => {
+  const to = event.target.closest?.('a[href^="#"]')?.getAttribute('href');
+  const folded = to && document.getElementById(to.slice(1))?.querySelector(':scope > details');
+  if (folded) folded.open = true;
+});
+
 // What is folded is printed, too.
 addEventListener('beforeprint', () => { for (const part of document.querySelectorAll('details')) part.open = true; });
 
@@ -108,8 +120,52 @@ const drawMap = (figure, spec) => {
   figure.classList.add('map');
 };
 
+// A flame graph: a click on a frame gives it all the width, and one on the lowest frame shows all again.
+const drawFlame = (figure, { frames }) => {
+  const step = 20;
+  const deepest = Math.max(...frames.map(([, depth]) => depth));
+  const [, , , all] = frames[0];
+  const bytes = n => {
+    const power = Math.min(4, Math.max(0, Math.floor(Math.log2(Math.max(n, 1)) / 10)));
+    return `${(n / 1024 ** power).toFixed(power ? 1 : 0)} ${['B', 'KiB', 'MiB', 'GiB', 'TiB'][power]}`;
+  };
+  const told = ([name, , , size]) => `${name}: ${bytes(size)}, ${(100 * size / all).toFixed(1)} %`;
+  const box = document.createElement('div');
+  box.className = 'frames';
+  box.style.height = `${(deepest + 1) * step}px`;
+  const says = document.createElement('p');
+  says.className = 'note';
+  const show = of => {
+    const [, depth, left, width] = of;
+    says.textContent = told(of);
+    box.replaceChildren(...frames.filter(([, at, from, size]) => {
+      const inside = from >= left && from + size <= left + width;
+      return at < depth ? from <= left && from + size >= left + width : inside && size / width > 0.0008;
+    }).map(frame => {
+      const [name, at, from, size] = frame;
+      const button = document.createElement('button');
+      button.type = 'button';
+      button.textContent = name;
+      button.title = told(frame);
+      button.style.left = `${at < depth ? 0 : 100 * (from - left) / width}%`;
+      button.style.width = `${at < depth ? 100 : 100 * size / width}%`;
+      button.style.bottom = `${at * step}px`;
+      // Names have a colour each, between yellow and red.
+      const hue = [...name].reduce((sum, letter) => (sum * 31 + letter.codePointAt()) % 997, 7) % 46;
+      button.style.background = `hsl(${12 + hue} 85% ${at < depth ? 86 : 70}%)`;
+      button.onclick = () => show(frame);
+      button.onpointerenter = button.onfocus = () => { says.textContent = told(frame); };
+      return button;
+    }));
+  };
+  show(frames[0]);
+  figure.querySelector('.plot').append(box, says);
+  figure.classList.add('flame');
+};
+
 const draw = async figure => {
   const spec = JSON.parse(figure.querySelector('script').textContent);
+  if (spec.frames) return drawFlame(figure, spec);
   if (spec.kinds) return drawMap(figure, spec);
   const { view } = await vegaEmbed(figure.querySelector('.plot'), spec, {
     mode: 'vega-lite',

@@ -1,7 +1,7 @@
 //! A page: the file that is made of a view.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
-use quarry_view::{Part, Section, View};
+use quarry_view::{Chart, Part, Section, View};
 
 use crate::{chart, table};
 
@@ -14,21 +14,60 @@ const VEGA: [&str; 3] = [
     include_str!("../vega/vega-lite.min.js"),
     include_str!("../vega/vega-embed.min.js"),
 ];
-/// Forbids the browser to load anything. Vega compiles the expressions of charts.
-const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; \
-                      img-src data: blob:";
+/// Name of the file with the library, with the versions of its parts.
+pub const LIBRARY: &str = "quarry-charts-6.4.0-6.4.3-7.3.0.js";
+/// Sections with a heading from which on a page has a list of them.
+const LISTED: usize = 4;
 
-fn charts(section: &Section) -> usize {
-    let charts = section.parts.iter().map(|part| match part {
-        Part::Chart(_) => 1,
-        Part::Charts(charts) => charts.len(),
-        _ => 0,
-    });
-    charts.sum()
+/// Text of the file with the library, for pages of [`html_beside`].
+#[must_use]
+pub fn library() -> String {
+    let licence = format!("/*\n{LICENCE}*/");
+    [&licence, VEGA[0], VEGA[1], VEGA[2]].join("\n")
 }
 
-fn section_markup(section: &Section) -> Markup {
-    let id = Some(&section.id).filter(|id| !id.is_empty());
+/// Forbids the browser to load anything, but for a library beside the page. Vega compiles the expressions of charts.
+fn policy(is_beside: bool) -> String {
+    let library = if is_beside { " 'self' file:" } else { "" };
+    format!(
+        "default-src 'none'; script-src{library} 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; img-src data: blob:"
+    )
+}
+
+/// The charts of a view.
+fn charts(view: &View) -> impl Iterator<Item = &Chart> {
+    let parts = view.sections.iter().flat_map(|section| &section.parts);
+    parts.flat_map(|part| match part {
+        Part::Chart(chart) => std::slice::from_ref(chart),
+        Part::Charts(charts) => charts,
+        _ => &[],
+    })
+}
+
+/// The id of a section, which may have none of its own.
+fn id_of(at: usize, section: &Section) -> String {
+    match section.id.as_str() {
+        "" => format!("section-{at}"),
+        id => id.to_string(),
+    }
+}
+
+/// A list of the sections of a long page.
+fn contents(view: &View) -> Markup {
+    let headed = view.sections.iter().enumerate();
+    let headed = headed.filter(|(_, section)| !section.heading.is_empty());
+    let headed: Vec<_> = headed.collect();
+    html! {
+        @if headed.len() >= LISTED {
+            nav.contents aria-label="Contents" {
+                ul { @for (at, section) in headed { li { a href={ "#" (id_of(at, section)) } { (section.heading) } } } }
+            }
+        }
+    }
+}
+
+fn section_markup(at: usize, section: &Section) -> Markup {
+    let id = (!section.heading.is_empty() || !section.id.is_empty()).then(|| id_of(at, section));
     let parts = html! { @for part in &section.parts { (markup(part)) } };
     html! {
         section id=[id] {
@@ -59,13 +98,24 @@ fn markup(part: &Part) -> Markup {
 /// The page of a view, as one file that needs no other.
 #[must_use]
 pub fn html(view: &View) -> String {
-    let has_charts = view.sections.iter().any(|section| charts(section) > 0);
+    page(view, false)
+}
+
+/// The page of a view that has its library in the file [`LIBRARY`] beside it.
+#[must_use]
+pub fn html_beside(view: &View) -> String {
+    page(view, true)
+}
+
+fn page(view: &View, is_beside: bool) -> String {
+    let has_charts = charts(view).next().is_some();
+    let needs_library = charts(view).any(chart::needs_library);
     let page = html! {
         (DOCTYPE)
         html lang="en" {
             head {
                 meta charset="utf-8";
-                meta http-equiv="Content-Security-Policy" content=(POLICY);
+                meta http-equiv="Content-Security-Policy" content=(policy(is_beside));
                 meta name="viewport" content="width=device-width";
                 title { (view.title) }
                 style { (PreEscaped(CSS)) }
@@ -75,9 +125,12 @@ pub fn html(view: &View) -> String {
                 @for finding in &view.findings { p.finding { (finding) } }
                 @for warning in &view.warnings { p.bad { (warning) } }
                 @if has_charts { noscript { p.bad { "The charts need JavaScript; the tables do not." } } }
-                @for section in &view.sections { (section_markup(section)) }
+                (contents(view))
+                @for (at, section) in view.sections.iter().enumerate() { (section_markup(at, section)) }
                 @if !view.footer.is_empty() { footer { (view.footer) } }
-                @if has_charts {
+                @if needs_library && is_beside {
+                    script src=(LIBRARY) {}
+                } @else if needs_library {
                     script { (PreEscaped(format!("/*\n{LICENCE}*/"))) }
                     @for script in VEGA { script { (PreEscaped(script)) } }
                 }

@@ -72,6 +72,58 @@ impl Cell for String {
     }
 }
 
+/// Letters in a line of a label below a chart, and of one beside it.
+const ACROSS: usize = 14;
+const BESIDE: usize = 24;
+/// Pixels of a line of labels, and between two labels.
+const LINE: usize = 14;
+const GAP: usize = 6;
+
+/// A label in lines of this many letters at most, broken behind spaces and signs, or anywhere in a longer word: no label is cut.
+fn lines_of(label: &str, letters: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    let signs = |letter: char| " -_,./+:@(".contains(letter);
+    for word in label.split_inclusive(signs) {
+        let mut word: Vec<char> = word.chars().collect();
+        while !word.is_empty() {
+            let Some(line) = lines.last_mut() else { break };
+            let free = letters.saturating_sub(line.chars().count());
+            let needed = word.len() - usize::from(word.ends_with(&[' ']));
+            if needed <= free {
+                line.extend(word.drain(..));
+            } else if line.is_empty() {
+                line.extend(word.drain(..letters));
+                lines.push(String::new());
+            } else {
+                lines.push(String::new());
+            }
+        }
+    }
+    lines
+        .iter_mut()
+        .for_each(|line| line.truncate(line.trim_end().len()));
+    lines.retain(|line| !line.is_empty());
+    lines
+}
+
+/// An expression with the lines of each label.
+fn labels(names: &[impl AsRef<str>], letters: usize) -> String {
+    let names = names.iter().map(AsRef::as_ref);
+    let lines = names.map(|name| (name.to_string(), json!(lines_of(name, letters))));
+    format!("{}[datum.label]", Value::Object(lines.collect()))
+}
+
+/// The axis of labels beside a chart.
+fn beside(names: &[&str]) -> Value {
+    json!({"labelLimit": 0, "labelLineHeight": LINE, "labelExpr": labels(names, BESIDE)})
+}
+
+/// Height of a row that has room for the longest of these labels.
+fn step(names: &[&str]) -> Value {
+    let lines = names.iter().map(|name| lines_of(name, BESIDE).len());
+    json!({"step": GAP + LINE * lines.max().unwrap_or(1).max(1)})
+}
+
 /// An axis in the words of Vega-Lite.
 trait Encoded {
     fn is_names(&self) -> bool;
@@ -100,8 +152,8 @@ impl Encoded for Axis {
             Scale::Names(names) => {
                 encoding["type"] = "ordinal".into();
                 encoding["sort"] = names.clone().into();
-                encoding["axis"] =
-                    json!({"labelAngle": 0, "labelLimit": 150, "labelOverlap": true});
+                let label = labels(names, ACROSS);
+                encoding["axis"] = json!({"labelAngle": 0, "labelLimit": 0, "labelOverlap": true, "labelExpr": label});
             }
         }
         encoding
@@ -184,7 +236,7 @@ pub(crate) fn lines(x: &Axis, y: &Axis, lines: &[Line], styles: &[(&str, &[u8])]
         // A wheel without a key scrolls the page.
         line["params"] = json!([{
             "name": "zoom", "bind": "scales",
-            "select": {"type": "interval", "encodings": ["x"], "zoom": "wheel![event.ctrlKey || event.metaKey || event.shiftKey]"},
+            "select": {"type": "interval", "encodings": ["x", "y"], "zoom": "wheel![event.ctrlKey || event.metaKey || event.shiftKey]"},
         }]);
     }
     let bounds = json!({
@@ -259,13 +311,13 @@ pub(crate) fn bars(axis: &Axis, parts: &[String], bars: &[Bar]) -> Value {
     let names: Vec<&str> = bars.iter().map(|bar| bar.name.as_str()).collect();
     let colours: Vec<&str> = COLOURS.iter().copied().cycle().take(parts.len()).collect();
     json!({
-        "width": "container", "height": {"step": 20},
+        "width": "container", "height": step(&names),
         "data": data.value(),
         "params": [{"name": "hidden", "value": []}],
         "transform": [{"filter": "indexof(hidden, datum.part) < 0"}],
         "mark": {"type": "bar"},
         "encoding": {
-            "y": {"field": "name", "type": "ordinal", "sort": names, "title": null, "axis": {"labelLimit": 140}},
+            "y": {"field": "name", "type": "ordinal", "sort": names, "title": null, "axis": beside(&names)},
             "x": axis.encoding("value"),
             "color": {"field": "part", "legend": null, "scale": {"domain": parts, "range": colours}},
             "order": {"field": "at", "type": "quantitative"},
@@ -316,9 +368,9 @@ pub(crate) fn ranges(axis: &Axis, ranges: &[Range], now: Option<(&str, f64)>) ->
         }));
     }
     json!({
-        "width": "container", "height": {"step": 20},
+        "width": "container", "height": step(&names),
         "data": data.value(),
-        "encoding": {"y": {"field": "name", "type": "ordinal", "sort": names, "title": null, "axis": {"labelLimit": 190}}},
+        "encoding": {"y": {"field": "name", "type": "ordinal", "sort": names, "title": null, "axis": beside(&names)}},
         "layer": layers,
     })
 }
@@ -386,4 +438,36 @@ pub(crate) fn heat(x: &Axis, y: &Axis, what: &str, cells: &[(usize, usize, f64)]
             },
         ],
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_broken_and_never_cut() {
+        for (label, lines) in [
+            ("slub@6.18", vec!["slub@6.18"]),
+            (
+                "slub@6.18, 64 KiB pages, 2 CPUs",
+                vec!["slub@6.18, 64 KiB pages,", "2 CPUs"],
+            ),
+            (
+                "kmem_cache_alloc_noprof+0x1a",
+                vec!["kmem_cache_alloc_noprof+", "0x1a"],
+            ),
+            (
+                "abcdefghijklmnopqrstuvwxyz0",
+                vec!["abcdefghijklmnopqrstuvwx", "yz0"],
+            ),
+            ("", vec![]),
+        ] {
+            assert_eq!(lines_of(label, BESIDE), lines, "{label}");
+        }
+        assert_eq!(labels(&["a b"], 1), r#"{"a b":["a","b"]}[datum.label]"#);
+        assert_eq!(
+            step(&["a", "twelve letters of twelve letters"]),
+            json!({"step": 34})
+        );
+    }
 }

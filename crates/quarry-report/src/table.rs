@@ -37,7 +37,7 @@ pub(crate) fn markup(table: &Table) -> Markup {
                     }
                 }
             }
-            div.scroll {
+            div.scroll tabindex="0" {
                 table data-shown=[limit] {
                     thead { tr { @for (_, column) in columns(table) { (header(column)) } } }
                     tbody { @for row in &table.rows { (row_markup(table, row)) } }

@@ -60,6 +60,10 @@ fn page() -> View {
             "MiB",
             vec![(0, 0, 1.0), (1, 1, 2.0)],
         ))
+        .with(Chart::flame(
+            "flame",
+            &[(vec!["sh".to_string(), "open".to_string()], 2.0)],
+        ))
         .with(Chart::map("map", "2 MiB", kinds.to_vec(), vec![cells]));
     View::new("Test").finding("It works.").with(section)
 }
@@ -83,7 +87,7 @@ fn a_page_loads_nothing() {
 #[test]
 fn a_page_without_charts_has_no_library() {
     let html = quarry_report::html(&View::new("Empty").finding("Nothing."));
-    assert!(html.len() < 16_000, "{} bytes", html.len());
+    assert!(html.len() < 18_000, "{} bytes", html.len());
 }
 
 #[test]
@@ -94,7 +98,46 @@ fn scripts_end_where_they_should() {
         html.matches("</script>").count(),
     );
     // Vega has the word in a message of its own.
-    assert!(begun >= ended && ended == 7 + 5, "{begun} {ended}");
+    assert!(begun >= ended && ended == 8 + 5, "{begun} {ended}");
+}
+
+/// The library may lie beside pages, under a name that has its versions.
+#[test]
+fn a_page_takes_the_library_beside_it() {
+    let html = quarry_report::html_beside(&page());
+    assert!(html.len() < 60_000, "{} bytes", html.len());
+    let own = format!("<script src=\"{}\"></script>", quarry_report::LIBRARY);
+    assert!(html.contains(&own) && html.matches("src=").count() == 1);
+    let library = quarry_report::library();
+    assert!(library.starts_with("/*\n") && library.len() > 800_000);
+    let versions = ["6.4.0", "6.4.3", "7.3.0"].join("-");
+    assert!(quarry_report::LIBRARY.contains(&versions));
+}
+
+/// A flame graph needs no library.
+#[test]
+fn flames_are_drawn_by_the_page_itself() {
+    let flame = Chart::flame("flame", &[(vec!["sh".to_string()], 2.0)]);
+    let view = View::new("Flames").with(Section::new("All").with(flame));
+    let html = quarry_report::html(&view);
+    assert!(html.len() < 20_000, "{} bytes", html.len());
+    assert!(
+        html.contains(r#"{"frames":[["all",0,0.0,2.0],["sh",1,0.0,2.0]]}"#),
+        "{html}"
+    );
+}
+
+/// A long page has a list of its sections.
+#[test]
+fn long_pages_have_contents() {
+    let page = |sections: usize| {
+        let sections = (0..sections).map(|at| Section::new(format!("Part {at}")).text("."));
+        quarry_report::html(&sections.fold(View::new("Long"), View::with))
+    };
+    assert!(!page(3).contains("<nav"));
+    let long = page(4);
+    assert!(long.contains("<a href=\"#section-3\">Part 3</a>"), "{long}");
+    assert!(long.contains("<section id=\"section-3\">"));
 }
 
 /// The library is as it was published, and of the versions that the notes name.

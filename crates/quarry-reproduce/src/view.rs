@@ -24,7 +24,7 @@ const VERDICTS: Spec = Spec {
             column("thread", "title", Text),
             verdict("holds").computed(|of| Some(count(of, "holds"))),
             verdict("undecided").computed(|of| Some(count(of, "undecided"))),
-            verdict("fails").computed(|of| Some(count(of, "fails"))),
+            verdict("differ").computed(|of| Some(count(of, "fails"))),
             verdict("incomplete")
                 .computed(|of| Some(count(of, "incomplete")))
                 .rare(),
@@ -44,7 +44,7 @@ const CLAIMS: Spec = Spec {
                 .worded(|of| format!("{} to {} {}", of["range"][0], of["range"][1], unit(of)))
                 .more(),
             column("published", "published", Text),
-            column("measured", "measured", Number).worded(|of| match of["measured"].as_f64() {
+            column("simulated", "measured", Number).worded(|of| match of["measured"].as_f64() {
                 Some(value) => format!("{} {}", number(value), unit(of)),
                 None => "-".to_string(),
             }),
@@ -62,10 +62,10 @@ const ROWS: Spec = Spec {
         vec![
             column("label", "label", Text),
             column("published", "published", Number),
-            column("measured", "measured", Number),
+            column("simulated", "measured", Number),
             column("band", "band", Text).worded(band),
             column("ratio", "", Number)
-                .about("Measured over published.")
+                .about("Simulated over published.")
                 .computed(|row| Some(row["measured"].as_f64()? / row["published"].as_f64()?)),
         ]
     },
@@ -100,7 +100,8 @@ fn verdict(claim: &Value) -> String {
             "incomplete, {} of {} arms",
             claim["true_arms"][1], claim["due_arms"]
         ),
-        "fails" if claim["before"] == "holds" => "fails (held)".to_string(),
+        "fails" if claim["before"] == "holds" => "differs (held before)".to_string(),
+        "fails" => "differs".to_string(),
         verdict => verdict.replace('_', " "),
     }
 }
@@ -121,9 +122,9 @@ pub fn view(docs: &[Doc]) -> View {
     view.findings = vec![
         counts(threads),
         format!(
-            "A claim holds if its figure is in its range with the machine's constants as they are and in all repetitions \
-             ({} mode: {} of all constants, {}, {states}); it fails if it is on one side of it in all. The band is the least \
-             and the most of all of these.",
+            "A claim of the publication holds here if the simulated figure is in its range with the machine's constants as they \
+             are and in all repetitions ({} mode: {} of all constants, {}, {states}). Prediction and publication differ if it \
+             is on one side of the range in all; the causes stand below. The band is the least and the most of all of these.",
             text(content, "mode"),
             counted(arms[0], "draw"),
             counted(arms[1], "other seed"),
@@ -148,7 +149,7 @@ fn counts(threads: &[Value]) -> String {
     const VERDICTS: [(&str, &str); 5] = [
         ("holds", "hold"),
         ("undecided", "are undecided"),
-        ("fails", "fail"),
+        ("fails", "differ from the publication"),
         ("incomplete", "are incomplete"),
         ("not_run", "were not run"),
     ];
@@ -198,7 +199,9 @@ fn claims(thread: &Value, repeated: &str) -> Section {
     for (row, claim) in table.rows.iter_mut().zip(claims) {
         let tone = match text(claim, "verdict") {
             "holds" => Tone::Good,
-            "fails" | "undecided" => Tone::Bad,
+            // Something has changed since; a difference by itself is a result.
+            "fails" if claim["before"] == "holds" => Tone::Bad,
+            "fails" | "undecided" => Tone::Plain,
             _ => Tone::Dim,
         };
         row.cells
@@ -308,6 +311,6 @@ mod tests {
         assert_eq!(interruption(&content(true)), None);
         assert_eq!(verdict(&claim), "incomplete, 1 of 4 arms");
         let lost = json!({"verdict": "fails", "before": "holds"});
-        assert_eq!(verdict(&lost), "fails (held)");
+        assert_eq!(verdict(&lost), "differs (held before)");
     }
 }

@@ -31,6 +31,7 @@ pub use failures::PageFailure;
 pub use file::{ReportError, read_report};
 pub use forms::{Detail, Form};
 pub use hidden::{HiddenCache, HiddenCpu, HiddenNode, HiddenState, SlabsByFree};
+pub use machine::page_sizes;
 pub use page_owner::{PageOwners, PageSite};
 pub use paste::is_cut_name;
 pub use slabinfo::{Slabinfo, SlabinfoRow};

@@ -246,8 +246,21 @@ pub(crate) fn architecture_of_options(options: &BTreeMap<String, String>) -> Opt
 
 /// Page size of an architecture that has only one.
 pub(crate) fn page_of_architecture(architecture: &str) -> Option<u64> {
-    let only = ["x86_64", "s390x", "i386", "i486", "i586", "i686"];
-    only.contains(&architecture).then_some(4096)
+    match page_sizes(architecture)? {
+        [only] => Some(*only),
+        _ => None,
+    }
+}
+
+/// Sizes of pages that kernels of an architecture are built with, in bytes; `None` of one that is not known.
+#[must_use]
+pub fn page_sizes(architecture: &str) -> Option<&'static [u64]> {
+    match architecture {
+        "x86_64" | "s390x" | "i386" | "i486" | "i586" | "i686" => Some(&[4096]),
+        "aarch64" => Some(&[4096, 16384, 65536]),
+        "ppc64" | "ppc64le" => Some(&[4096, 65536]),
+        _ => None,
+    }
 }
 
 /// Lines of a kernel's log that name the kernel, its command line and its CPUs.

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use quarry_lab::ask::{Answer, How, Needs, Question, Ready, Source};
 use quarry_snapshot::Snapshot;
 use quarry_state::State;
-use quarry_trace::guarded;
+use quarry_trace::{TraceMeta, guarded};
 use quarry_work::Progress;
 
 use crate::cell::{Cell, Chunk};
@@ -50,8 +51,41 @@ impl Progress for Here<'_> {
     }
 }
 
+/// Facts about the machine of an input, as far as they are known.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Host {
+    pub(crate) release: Option<String>,
+    pub(crate) architecture: Option<String>,
+    pub(crate) page_bytes: Option<u64>,
+    pub(crate) cpus: Option<u32>,
+    pub(crate) memory_bytes: Option<u64>,
+}
+
+impl Host {
+    fn of_snapshot(of: &Snapshot) -> Self {
+        Self {
+            release: of.release.clone(),
+            architecture: of.architecture.clone(),
+            page_bytes: Some(of.page_bytes),
+            cpus: of.present_cpus,
+            memory_bytes: of.memory_bytes,
+        }
+    }
+
+    fn of_trace(of: &TraceMeta) -> Self {
+        Self {
+            release: of.kernel.clone(),
+            architecture: of.arch.clone(),
+            page_bytes: (!of.page_size_assumed).then_some(of.page_size.into()),
+            cpus: Some(of.cpus),
+            memory_bytes: None,
+        }
+    }
+}
+
 /// The answers of a cell, or its error, and the seconds that it took.
 pub(crate) struct Answered {
+    pub(crate) host: Arc<Host>,
     pub(crate) runs: Result<Vec<Answer>, String>,
     pub(crate) seconds: f64,
 }
@@ -85,6 +119,7 @@ impl Chunk {
     #[must_use]
     pub fn failed(&self, error: &str) -> Part {
         let answered = self.cells.iter().map(|_| Answered {
+            host: Arc::default(),
             runs: Err(error.to_string()),
             seconds: 0.0,
         });
@@ -110,8 +145,8 @@ impl Chunk {
             caches: self.caches,
             progress: here,
         };
-        let all = |ready: Result<&Ready<'_>, &String>| {
-            each(cells, here, start, |cell| match &ready {
+        let all = |host: Host, ready: Result<&Ready<'_>, &String>| {
+            each(cells, here, (start, &Arc::new(host)), |cell| match &ready {
                 Ok(ready) => {
                     let question = &cell.asked.question;
                     let mut answers = question.answer(ready, &how).map_err(|it| it.to_string())?;
@@ -125,7 +160,7 @@ impl Chunk {
             })
         };
         if self.ask.needs() == Needs::Nothing {
-            return all(Ok(&Ready::Nothing));
+            return all(Host::default(), Ok(&Ready::Nothing));
         }
         let source = open(&first.input, &*first.asked.question, here);
         if self.ask.needs() == Needs::Recording {
@@ -137,15 +172,25 @@ impl Chunk {
                 )),
             });
             let ready = trace.as_ref().map(|trace| Ready::Recording(trace));
-            return all(ready.as_ref().map_err(|error| *error));
+            let host = trace
+                .as_ref()
+                .map(|trace| Host::of_trace(trace.file.meta()));
+            return all(
+                host.unwrap_or_default(),
+                ready.as_ref().map_err(|error| *error),
+            );
         }
         let snapshot = source.and_then(|source| snapshot(source, &*first.asked.question));
         let read = snapshot.as_ref().map_err(Clone::clone);
         let state = read
             .and_then(|snapshot| guarded(|| state(snapshot)).unwrap_or_else(|| Err(panicked())));
         match (&snapshot, &state) {
-            (Ok(snapshot), Ok(state)) => all(Ok(&Ready::Snapshot(snapshot, state))),
-            (_, Err(error)) | (Err(error), _) => all(Err(error)),
+            (Ok(snapshot), Ok(state)) => all(
+                Host::of_snapshot(snapshot),
+                Ok(&Ready::Snapshot(snapshot, state)),
+            ),
+            (Ok(snapshot), Err(error)) => all(Host::of_snapshot(snapshot), Err(error)),
+            (Err(error), _) => all(Host::default(), Err(error)),
         }
     }
 }
@@ -154,7 +199,7 @@ impl Chunk {
 fn each(
     cells: &[Cell],
     here: &Here<'_>,
-    mut start: Instant,
+    (mut start, host): (Instant, &Arc<Host>),
     answer: impl Fn(&Cell) -> Result<Vec<Answer>, String>,
 ) -> Option<Vec<Answered>> {
     let mut all = Vec::with_capacity(cells.len());
@@ -168,6 +213,7 @@ fn each(
             return None;
         }
         all.push(Answered {
+            host: Arc::clone(host),
             // A message names the input, not where it lies here.
             runs: runs.map_err(|error| match here.local.get(&cell.input.name) {
                 Some(path) => error.replace(&path.display().to_string(), &cell.input.name),

@@ -47,6 +47,16 @@ pub enum SweepError {
         /// The sweep's.
         here: String,
     },
+    /// A folder for results has rows of a plan with other settings.
+    #[error("{}: the folder has rows of a plan that sets {there}, and this one sets {here}; name a folder for each (-o), or remove it", path.display())]
+    OtherPlan {
+        /// The folder.
+        path: PathBuf,
+        /// Names of its settings.
+        there: String,
+        /// Names of the sweep's.
+        here: String,
+    },
     /// A folder for results cannot be made.
     #[error("cannot make the folder {}: {source}; name a folder that you may write to", path.display())]
     Place {

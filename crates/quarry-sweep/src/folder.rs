@@ -76,6 +76,7 @@ impl Folder {
     /// # Errors
     ///
     /// [`SweepError::Foreign`] if it has files of something else, [`SweepError::OtherAsk`] of another question,
+    /// [`SweepError::OtherPlan`] of a plan with other settings,
     /// [`SweepError::File`], [`SweepError::Place`] or [`SweepError::Output`] if it cannot be written.
     pub fn create(path: &Path, sweep: &Sweep) -> Result<Self, SweepError> {
         let failed = |source| SweepError::File {
@@ -99,14 +100,23 @@ impl Folder {
             }
         }
         if mark.exists() {
-            let there = Self::open(path)?;
-            let there = there.mark.plan.get("ask").and_then(Value::as_str);
+            let before = Self::open(path)?.mark;
+            let there = before.plan.get("ask").and_then(Value::as_str);
             let here = sweep.plan.ask.name();
             if let Some(there) = there.filter(|there| *there != here) {
                 return Err(SweepError::OtherAsk {
                     path: path.to_path_buf(),
                     there: there.to_string(),
                     here: here.to_string(),
+                });
+            }
+            // Rows of other versions stay apart by themselves; inputs and values of the same settings may be added.
+            let [there, here] = [&before.plan, &sweep.plan.to_object()].map(settings);
+            if before.quarry == version() && there != here {
+                return Err(SweepError::OtherPlan {
+                    path: path.to_path_buf(),
+                    there,
+                    here,
                 });
             }
         }
@@ -344,6 +354,18 @@ impl Chunk {
         let tables = [part.caches.as_ref(), Some(&part.costs), Some(&part.rows)];
         let kinds = KINDS.into_iter().zip(tables);
         kinds.filter_map(move |(kind, table)| Some((Folder::file_name(kind, &id), table?)))
+    }
+}
+
+/// Names of the settings of a plan, in a text.
+fn settings(plan: &Map<String, Value>) -> String {
+    let names = plan.keys().map(String::as_str);
+    let names: BTreeSet<&str> = names
+        .filter(|name| !["ask", "input"].contains(name))
+        .collect();
+    match names.is_empty() {
+        true => "nothing".to_string(),
+        false => names.into_iter().collect::<Vec<_>>().join(", "),
     }
 }
 

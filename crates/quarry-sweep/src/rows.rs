@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use quarry_ask::{Door, Kind as Form};
-use quarry_lab::ask::{Answer, Ask};
+use quarry_lab::ask::{Answer, Ask, Needs};
 use quarry_trace::host_name;
 use serde_json::Value;
 
-use crate::answer::Answered;
+use crate::answer::{Answered, Host};
 use crate::cell::{Cell, Chunk};
 use crate::table::{Column, Field, Kind, Table};
 
@@ -49,10 +49,64 @@ pub(crate) fn of_runs(chunk: &Chunk, answered: &[Answered]) -> Table {
         text("status", "`ok`, or `failed` with an `error`.", status),
         text("error", "Cause of a failure.", cells.iter().map(error)),
     ];
-    for (at, (field, column)) in outcome.into_iter().enumerate() {
+    let hosts = cells.iter().map(|at| answered.get(*at).map(|of| &*of.host));
+    let hosts: Vec<Option<&Host>> = hosts.collect();
+    let has_hosts = chunk.ask.needs() != Needs::Nothing;
+    let of_hosts = has_hosts
+        .then(|| host_columns(&hosts))
+        .into_iter()
+        .flatten();
+    for (at, (field, column)) in outcome.into_iter().chain(of_hosts).enumerate() {
         table.insert(at, field, column);
     }
     named(chunk, &cells, table)
+}
+
+/// Columns of the machines of inputs.
+fn host_columns(hosts: &[Option<&Host>]) -> Vec<(Field, Column)> {
+    let texts = |of: fn(&Host) -> &Option<String>| {
+        let values = hosts.iter().map(move |host| of((*host)?).clone());
+        Column::Text(values.collect())
+    };
+    let numbers = |of: fn(&Host) -> Option<u64>| {
+        let values = hosts.iter().map(move |host| of((*host)?)?.try_into().ok());
+        Column::Int(values.collect())
+    };
+    let named = |name: &str, kind: Kind, about: &str, column: Column| {
+        (Field::new(&format!("input.{name}"), kind, about), column)
+    };
+    vec![
+        named(
+            "release",
+            Kind::Text,
+            "Kernel of the input's machine.",
+            texts(|of| &of.release),
+        ),
+        named(
+            "architecture",
+            Kind::Text,
+            "Its architecture.",
+            texts(|of| &of.architecture),
+        ),
+        named(
+            "page_size",
+            Kind::Int,
+            "Bytes of its pages.",
+            numbers(|of| of.page_bytes),
+        ),
+        named(
+            "cpus",
+            Kind::Int,
+            "Its CPUs.",
+            numbers(|of| of.cpus.map(u64::from)),
+        ),
+        named(
+            "memory_bytes",
+            Kind::Int,
+            "Bytes of its memory.",
+            numbers(|of| of.memory_bytes),
+        ),
+    ]
 }
 
 /// A row for each cache of each run.
@@ -233,6 +287,11 @@ pub(crate) fn arrange(table: &mut Table) {
             "input" => (0, 0),
             "status" => (3, 0),
             "error" => (3, 1),
+            "input.release" => (3, 2),
+            "input.architecture" => (3, 3),
+            "input.page_size" => (3, 4),
+            "input.cpus" => (3, 5),
+            "input.memory_bytes" => (3, 6),
             "cell" => (7, 0),
             "input_digest" => (7, 1),
             _ if name.starts_with("set.") => (2, 0),

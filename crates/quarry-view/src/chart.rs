@@ -82,6 +82,22 @@ pub enum Drawing {
         /// The rows.
         rows: Vec<Cells>,
     },
+    /// Frames of call stacks, each as wide as its bytes and above the frame that called it.
+    Flame {
+        /// Frames, each behind the one below it.
+        frames: Vec<Frame>,
+    },
+}
+
+/// A frame of a flame graph.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Frame {
+    /// Name.
+    pub name: String,
+    /// Frames below it.
+    pub depth: usize,
+    /// Bytes to the left of it, and its own.
+    pub place: [f64; 2],
 }
 
 /// A kind of cells.
@@ -344,6 +360,44 @@ impl Chart {
         Self::new(title, Drawing::Map { cell, kinds, rows })
     }
 
+    /// A flame graph of call stacks, each from the outermost frame on, with their bytes. Frames of one name that have the same
+    /// frames below them are one.
+    #[must_use]
+    pub fn flame(title: &str, stacks: &[(Vec<String>, f64)]) -> Self {
+        let mut stacks: Vec<(&[String], f64)> = stacks
+            .iter()
+            .map(|(frames, bytes)| (frames.as_slice(), *bytes))
+            .collect();
+        stacks.sort_by_key(|(frames, _)| *frames);
+        let all: f64 = stacks.iter().map(|(_, bytes)| bytes).sum();
+        let mut frames = vec![Frame {
+            name: "all".to_string(),
+            depth: 0,
+            place: [0.0, all],
+        }];
+        // Frames of the stack before, by their depth.
+        let mut open: Vec<(usize, &String)> = Vec::new();
+        let mut left = 0.0;
+        for (stack, bytes) in stacks {
+            let same = stack.iter().zip(&open);
+            let same = same.take_while(|(name, (_, other))| name == other).count();
+            open.truncate(same);
+            for (_, (at, _)) in open.iter().enumerate() {
+                frames[*at].place[1] += bytes;
+            }
+            for (depth, name) in stack.iter().enumerate().skip(same) {
+                open.push((frames.len(), name));
+                frames.push(Frame {
+                    name: name.clone(),
+                    depth: depth + 1,
+                    place: [left, bytes],
+                });
+            }
+            left += bytes;
+        }
+        Self::new(title, Drawing::Flame { frames })
+    }
+
     /// The chart with a sentence below it.
     #[must_use]
     pub fn noted(mut self, note: impl Into<String>) -> Self {
@@ -363,5 +417,40 @@ impl Chart {
     pub fn within(mut self, low: f64, high: f64) -> Self {
         self.within = Some([low, high]);
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_of_one_caller_are_one() {
+        let stack = |frames: &str| frames.split(';').map(str::to_string).collect::<Vec<_>>();
+        let stacks = [
+            (stack("sh;open;filp"), 3.0),
+            (stack("cat;open;filp"), 1.0),
+            (stack("sh;open;dentry"), 2.0),
+        ];
+        let Drawing::Flame { frames } = Chart::flame("t", &stacks).drawing else {
+            panic!("no flame graph");
+        };
+        let told: Vec<String> = frames
+            .iter()
+            .map(|of| format!("{} {} {:?}", of.depth, of.name, of.place))
+            .collect();
+        assert_eq!(
+            told,
+            [
+                "0 all [0.0, 6.0]",
+                "1 cat [0.0, 1.0]",
+                "2 open [0.0, 1.0]",
+                "3 filp [0.0, 1.0]",
+                "1 sh [1.0, 5.0]",
+                "2 open [1.0, 5.0]",
+                "3 dentry [1.0, 2.0]",
+                "3 filp [3.0, 3.0]",
+            ]
+        );
     }
 }

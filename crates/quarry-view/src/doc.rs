@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
+use crate::chance::{is_chance, over_chance};
 use crate::figure::shown;
-use crate::{Cell, Column, Section, Table, View, value};
+use crate::{Cell, Column, IDENTITY, Section, Table, View, value};
 
 /// An output of a command.
 #[derive(Clone, Debug)]
@@ -74,19 +75,41 @@ pub fn without_folders<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<Stri
     told.into_iter().map(str::to_string).collect()
 }
 
-/// Runs of all outputs; those of several say which they are of.
+/// Runs of all outputs; those of several say which they are of, and those of options with lists what was asked of each. Runs that
+/// differ in chance alone are one, with the means of their numbers.
 #[must_use]
 pub fn runs(docs: &[Doc]) -> Vec<Value> {
     let runs = docs.iter().zip(short_names(docs)).flat_map(|(doc, name)| {
         doc.runs().iter().map(move |run| {
             let mut run = run.clone();
-            if docs.len() > 1 {
-                run["file"] = name.as_str().into();
+            match asked(&run) {
+                Some(asked) if asked.is_empty() => {}
+                Some(asked) => run["file"] = asked.into(),
+                None if docs.len() > 1 => run["file"] = name.as_str().into(),
+                None => {}
             }
             run
         })
     });
-    runs.collect()
+    let name = |run: &Value| {
+        let members = IDENTITY.iter().chain(&["file", "asked"]);
+        let values = members.map(|name| run[name].to_string());
+        values.collect::<Vec<_>>().join(" ")
+    };
+    over_chance(runs.collect(), name)
+}
+
+/// Options of a run that have lists, as they are given; `None` of a run without. Seeds are not among them.
+fn asked(run: &Value) -> Option<String> {
+    let members = run["asked"].as_object()?.iter();
+    let members = members.filter(|(name, _)| !is_chance(name));
+    let options = members.map(|(name, value)| {
+        let value = value
+            .as_str()
+            .map_or_else(|| value.to_string(), str::to_string);
+        format!("--{} {value}", name.replace('_', "-"))
+    });
+    Some(options.collect::<Vec<_>>().join(" "))
 }
 
 impl View {

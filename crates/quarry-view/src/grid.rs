@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::figure::{on_axis, shown, titled};
 use crate::value::at;
-use crate::{Axis, Bar, Cell, Chart, Column, Line, Spec, Table, grouped};
+use crate::{Axis, Bar, Cell, Chart, Column, Line, Range, Spec, Table, grouped};
 
 /// Members that say which run it is, in the order of its name. They are not compared.
 pub const IDENTITY: &[&str] = &[
@@ -106,11 +106,25 @@ impl<'a> Grid<'a> {
         let lead = columns.len();
         let rows = self.runs.iter();
         let rows = rows.map(|(run, places)| (self.cells(places), *run));
-        spec.led(columns, rows).turned(lead).noted(self.common())
+        let seeds = self
+            .runs
+            .iter()
+            .filter_map(|(run, _)| run["seeds"].as_u64());
+        let seeds = seeds.max().map_or_else(String::new, |seeds| {
+            format!("Means of {seeds} seeds; charts have the least and the most, too.")
+        });
+        let note = [self.common(), seeds].join(" ");
+        spec.led(columns, rows).turned(lead).noted(note.trim())
     }
 
-    /// Charts of a member, as [`Self::charts_by`].
+    /// Charts of a member, as [`Self::charts_by`]. Means over seeds have the ends of all as bounds.
     pub fn charts(&self, name: &str, bounds: Option<[&str; 2]>) -> Vec<Chart> {
+        let ends = ["least", "most"].map(|end| format!("{end}.{name}"));
+        let has_seeds = self.runs.iter().any(|(run, _)| run["least"].is_object());
+        let bounds = match has_seeds {
+            true => Some([ends[0].as_str(), ends[1].as_str()]),
+            false => bounds,
+        };
         self.charts_by(name, bounds, |run, of| at(run, of).as_f64())
     }
 }
@@ -239,16 +253,18 @@ impl<'a, R> Grid<'a, R> {
         self.label(places, &self.independent())
     }
 
+    /// True if the value on an axis follows from that on another.
+    fn follows(&self, at: usize, of: usize) -> bool {
+        let mut values = vec![None; self.axes[of].values.len()];
+        let mut runs = self.runs.iter();
+        runs.all(|(_, places)| *values[places[of]].get_or_insert(places[at]) == places[at])
+    }
+
     /// Axes without those whose value follows from an earlier one.
     fn independent(&self) -> Vec<usize> {
         let mut kept: Vec<usize> = Vec::new();
         for at in 0..self.axes.len() {
-            let follows = |of: &usize| {
-                let mut values = vec![None; self.axes[*of].values.len()];
-                let mut runs = self.runs.iter();
-                runs.all(|(_, places)| *values[places[*of]].get_or_insert(places[at]) == places[at])
-            };
-            if !kept.iter().any(follows) {
+            if !kept.iter().any(|of| self.follows(at, *of)) {
                 kept.push(at);
             }
         }
@@ -273,6 +289,23 @@ impl<'a, R> Grid<'a, R> {
     ) -> Vec<Chart> {
         let value = |run: &R, of: &str| value(run, of).map(|value| on_axis(of, value));
         let Some(x) = self.x() else {
+            if let Some([low, high]) = bounds {
+                let ranges = self.runs.iter().filter_map(|(run, places)| {
+                    let middle = value(run, name)?;
+                    Some(Range {
+                        name: self.whole_label(places),
+                        low: value(run, low).unwrap_or(middle),
+                        middle,
+                        high: value(run, high).unwrap_or(middle),
+                    })
+                });
+                let ranges: Vec<Range> = ranges.collect();
+                let axis = Axis::linear(titled(name));
+                return match ranges.is_empty() {
+                    true => Vec::new(),
+                    false => vec![Chart::ranges(&titled(name), axis, ranges, None)],
+                };
+            }
             let bars = self.runs.iter().filter_map(|(run, places)| {
                 Some(Bar {
                     name: self.whole_label(places),

@@ -10,6 +10,7 @@
 //! file is shown as that of a command. Renderers know no answer, and `quarry explain` reads the same columns.
 #![forbid(unsafe_code)]
 
+mod chance;
 mod chart;
 mod column;
 mod doc;
@@ -21,7 +22,8 @@ pub mod units;
 pub mod value;
 mod view;
 
-pub use chart::{Axis, Bar, Cells, Chart, Drawing, Kind, Line, LineKind, Range, Scale};
+pub use chance::is_chance;
+pub use chart::{Axis, Bar, Cells, Chart, Drawing, Frame, Kind, Line, LineKind, Range, Scale};
 pub use column::{Column, Form, Level, Spec, column};
 pub use doc::{Doc, file_name, headed, runs, short_names, without_folders};
 pub use grid::{Grid, GridAxis, IDENTITY, plain};

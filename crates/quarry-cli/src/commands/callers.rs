@@ -5,11 +5,10 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use quarry_lab::callers::taints::{self, Cause, Taints};
-use quarry_lab::callers::{Amount, By, Caller, Callers, Totals, table};
+use quarry_lab::callers::{self, Amount, By, Caller, Callers, Stack, Totals};
 use quarry_lab::replay::input::Input;
 use quarry_trace::TraceMeta;
 use quarry_view::frame::Frame;
-use quarry_view::{Section, View, value};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -39,15 +38,12 @@ pub(crate) struct Args {
     /// page (2 MiB) and of 1 GiB, how long the block stayed spoiled, and which page left last (see below).
     #[arg(long, conflicts_with_all = ["folded", "recorder"])]
     taints: bool,
-    /// With --taints, write a page as well, which needs no network. `-` is stdout.
-    #[arg(long, value_name = "FILE", requires = "taints")]
-    html: Option<PathBuf>,
+    #[command(flatten)]
+    page: output::PageArgs,
     /// With --taints, write a trace for ui.perfetto.dev as well: a slice from each taint until its block was clean
     /// again, on tracks by cause, and the number of spoiled blocks.
     #[arg(long, value_name = "FILE", requires = "taints")]
     perfetto: Option<PathBuf>,
-    #[command(flatten)]
-    force: output::Force,
     /// Print all callers, or all taints, as JSON (quarry explain --all).
     #[arg(long)]
     json: bool,
@@ -129,7 +125,8 @@ Spoiled blocks (--taints):
   have a call site if the trace was recorded with --stacks.
 
 Flame graphs:
-  --folded prints what flamegraph.pl, inferno and speedscope read: frames with
+  --html writes a page with one: of the bytes alive at the peak and at the end, or of
+  all allocations if frees were not recorded. --folded prints what flamegraph.pl, inferno and speedscope read: frames with
   semicolons between, the outermost first, and bytes. The kernel's functions are
   there if the trace was recorded with --stacks.
 
@@ -139,6 +136,7 @@ Exit codes:
 Examples:
   quarry callers mine.parquet
   quarry callers mine.parquet --by process --top 5
+  quarry callers mine.parquet --html callers.html
   quarry callers kv --by cache --json
   quarry callers mine.parquet --taints
   quarry callers mine.parquet --taints --by site --perfetto taints.pftrace
@@ -168,11 +166,19 @@ pub(crate) struct Report<'a> {
     by: By,
     /// Sums over all callers.
     totals: Totals,
+    /// Result in sentences.
+    finding: String,
+    /// Sentences about the recording, and what is left out.
+    notes: Vec<String>,
     /// Callers, that with most bytes alive at the peak first.
     callers: &'a [Caller],
+    /// Call stacks with the bytes that they hold.
+    stacks: Vec<Stack>,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    args.page
+        .check(args.json || args.csv || args.folded.is_some())?;
     let input = input::trace(&args.trace)?;
     if args.taints {
         return run_taints(args, &input);
@@ -196,38 +202,26 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     }
     let by = args.by.map_or(By::Site, By::from);
     let rows = callers.by(by);
+    let totals = callers.totals();
     let report = Report {
         trace: TraceInfo::of(&input.name, meta),
         by,
-        totals: callers.totals(),
+        totals,
+        finding: finding(meta, &totals, &rows),
+        notes: notes(&input::shown(args.trace.as_ref()), meta, &totals),
         callers: &rows,
+        stacks: callers.stacks(),
     };
+    let view = output::viewed("callers", &report, callers::view, &args.page)?;
     if args.json {
         return output::print_json("callers", &report);
     }
     if args.csv {
         return output::print_csv(Frame::of(&rows)?, &["name"]);
     }
-    let doc = output::doc("callers", &report)?;
-    let name = input::shown(args.trace.as_ref());
-    let mut about = Section::default().note(format!("{name}: {}", counted(&report.totals)));
-    if report.totals.recorder_allocs > 0 {
-        about = about.note(format!(
-            "left out: {} allocations of the recorder itself (--recorder counts them)",
-            count(report.totals.recorder_allocs)
-        ));
+    if args.page.is_stdout() {
+        return Ok(());
     }
-    if meta.lost_events > 0 {
-        about = about.note(format!(
-            "warning: the recorder lost {} events, so objects may look alive",
-            count(meta.lost_events)
-        ));
-    }
-    let table = table(value::list(&doc.content, "callers"), by);
-    let view = View::new("Callers")
-        .finding(finding(meta, &report.totals, &rows))
-        .with(about)
-        .with(Section::new("Callers").with(table));
     let show = Show {
         rows: Some(args.top),
         hint: "`quarry explain NAME` says what a column means.",
@@ -237,19 +231,16 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 }
 
 fn run_taints(args: &Args, input: &Input) -> anyhow::Result<()> {
-    if let Some(path) = &args.html {
-        output::check_page(path, args.json || args.csv, args.force)?;
-    }
     if let Some(path) = &args.perfetto {
         output::check_binary(path, args.json || args.csv)?;
-        output::check_writable(path, args.force)?;
+        output::check_writable(path, args.page.force)?;
     }
     let meta = input.file.meta();
     let taints = Taints::of(&input.file, &input.snapshots()?)?;
     let by = args.by.map_or(By::Cache, By::from);
     if let Some(path) = &args.perfetto {
         let file = taints::perfetto(&taints, by, meta.last_time_ns);
-        output::write_to(path, file, args.force)?;
+        output::write_to(path, file, args.page.force)?;
     }
     let report = TaintReport {
         trace: TraceInfo::of(&input.name, meta),
@@ -257,20 +248,15 @@ fn run_taints(args: &Args, input: &Input) -> anyhow::Result<()> {
         taints: &taints,
         causes: &taints.causes(by),
     };
-    let html = args.html.as_deref();
-    let view = output::viewed("callers --taints", &report, taints::view, html, args.force)?;
+    let view = output::viewed("callers --taints", &report, taints::view, &args.page)?;
     if args.json {
         return output::print_json("callers --taints", &report);
     }
     if args.csv {
         return output::print_csv(Frame::of(&taints.taints)?, &["time_ns"]);
     }
-    let to_stdout = [&args.html, &args.perfetto];
-    if to_stdout
-        .into_iter()
-        .flatten()
-        .any(|path| output::is_stdout(path))
-    {
+    let perfetto = args.perfetto.as_deref();
+    if args.page.is_stdout() || perfetto.is_some_and(output::is_stdout) {
         return Ok(());
     }
     let show = Show {
@@ -279,6 +265,27 @@ fn run_taints(args: &Args, input: &Input) -> anyhow::Result<()> {
         ..Show::default()
     };
     terminal::print_view(&view, show)
+}
+
+/// Counts of the whole recording, and what is left out or lost; a sentence each.
+fn notes(name: &str, meta: &TraceMeta, totals: &Totals) -> Vec<String> {
+    let left_out = (totals.recorder_allocs > 0).then(|| {
+        format!(
+            "left out: {} allocations of the recorder itself (--recorder counts them)",
+            count(totals.recorder_allocs)
+        )
+    });
+    let lost = (meta.lost_events > 0).then(|| {
+        format!(
+            "warning: the recorder lost {} events, so objects may look alive",
+            count(meta.lost_events)
+        )
+    });
+    let counted = format!("{name}: {}", counted(totals));
+    [Some(counted), left_out, lost]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 /// Counts of the whole recording, in a line.

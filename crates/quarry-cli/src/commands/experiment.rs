@@ -5,15 +5,17 @@ use quarry_ask::Part;
 use quarry_lab::experiments;
 use quarry_machines::Machine;
 use quarry_sim::time::TimeCounters;
-use quarry_view::{Doc, View};
+use quarry_view::View;
+use quarry_view::frame::schema::meanings;
 use quarry_work::run_all;
 use quarry_work::sensitivity::{Arm, Figure, First, Study};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::commands::sensitivity::{self, Group, Report, Timed};
 use crate::commands::several::{self, Kept};
 use crate::jobs::JobsArgs;
-use crate::output::{self, Given};
+use crate::output::{self, Given, PageArgs};
 use crate::terminal::{self, Show};
 
 /// Options that all workloads in simulated time share beside their questions.
@@ -25,6 +27,15 @@ pub(crate) struct TimedArgs {
     /// hold. It takes about 100 times as long.
     #[arg(long, conflicts_with = "draw")]
     pub(crate) sensitivity: bool,
+    #[command(flatten)]
+    pub(crate) out: OutArgs,
+}
+
+/// Options for outputs of a workload beside the tables.
+#[derive(clap::Args)]
+pub(crate) struct OutArgs {
+    #[command(flatten)]
+    page: PageArgs,
     /// Print JSON: one object, with what the time went into (quarry explain --all).
     #[arg(long)]
     pub(crate) json: bool,
@@ -38,7 +49,7 @@ pub(crate) trait Experiment: Sync {
     /// All that a run depends on.
     type Run: Sync;
     /// Results of a run.
-    type Report: Serialize + Send + Sync;
+    type Report: JsonSchema + Serialize + Send + Sync;
     /// Error of a run.
     type Error: Into<anyhow::Error> + Send;
 
@@ -157,16 +168,16 @@ impl Command<'_> {
         };
         let settings = self.settings.line();
         let notes = format!("{}\n{settings}", self.machine.about);
-        print(self.name, &timed, notes, self.args.json, has_profiles, kept)
+        print(self.name, &timed, notes, &self.args.out, has_profiles, kept)
     }
 }
 
-/// Prints a workload's answer: JSON, or its view with a line first for each note.
+/// Prints a workload's answer: JSON, or its view with a line first for each note; and its page, if one was asked for.
 pub(crate) fn print(
     name: &str,
-    answer: &impl Serialize,
+    answer: &(impl JsonSchema + Serialize),
     notes: String,
-    json: bool,
+    out: &OutArgs,
     has_profiles: bool,
     kept: Kept<'_>,
 ) -> anyhow::Result<()> {
@@ -175,24 +186,35 @@ pub(crate) fn print(
         kept.push(output::doc(&command, answer)?);
         return Ok(());
     }
-    if json {
+    let mut view = output::viewed(&command, answer, experiments::view, &out.page)?;
+    if out.json {
         return output::print_json(&command, answer);
     }
-    let mut view = view(&[output::doc(&command, answer)?], has_profiles);
+    if out.page.is_stdout() {
+        return Ok(());
+    }
+    view = with_profiles(view, has_profiles);
     view.note_first(notes.lines().map(str::to_string));
     terminal::print_view(&view, SHOW)
 }
 
 /// Answers a workload's question for each combination of its values; `alone` are the options that one answer alone has.
-pub(crate) fn answer<Q: Part>(
+pub(crate) fn answer<B: JsonSchema, Q: Part>(
     question: &Q,
     alone: &[(&str, bool)],
-    json: bool,
+    out: &OutArgs,
     has_profiles: bool,
     one: impl FnMut(&Q, Kept<'_>) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    let view = |docs: &[Doc]| view(docs, has_profiles);
-    several::answer(question, alone, json, (view, SHOW), one)
+    out.page.check(out.json)?;
+    several::answer(
+        question,
+        alone,
+        (out.json, &out.page),
+        (experiments::view, meanings::<B>),
+        (|view| with_profiles(view, has_profiles), SHOW),
+        one,
+    )
 }
 
 /// Parts of a view that are printed.
@@ -202,9 +224,8 @@ const SHOW: Show<'_> = Show {
     hint: "`quarry explain NAME` says what a row means.",
 };
 
-/// The view of answers, with or without profiles.
-fn view(docs: &[Doc], has_profiles: bool) -> View {
-    let mut view = experiments::view(docs);
+/// The view with or without profiles.
+fn with_profiles(mut view: View, has_profiles: bool) -> View {
     view.sections
         .retain(|section| has_profiles || section.id != experiments::PROFILES);
     view

@@ -1,7 +1,6 @@
 //! `quarry look`: the first answer about a kernel's slab memory, on one screen.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
 
 use anyhow::Context;
 use quarry_ask::Asked;
@@ -29,11 +28,8 @@ pub(crate) struct Args {
     /// Number of caches to print: those with most bytes.
     #[arg(long, value_name = "N", default_value_t = 10)]
     top: usize,
-    /// Write a page with bars, charts and a map of memory as well, which needs no network. `-` is stdout.
-    #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
     #[command(flatten)]
-    force: output::Force,
+    page: output::PageArgs,
     /// Print all of it as JSON (quarry explain --all).
     #[arg(long)]
     json: bool,
@@ -64,9 +60,7 @@ Examples:
   quarry look mine.parquet --json";
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    if let Some(path) = &args.html {
-        output::check_page(path, args.json, args.force)?;
-    }
+    args.page.check(args.json)?;
     let snapshots = snapshots(&args.files, &question::of(&args.asked)?)?;
     if let Some(answer) = Bare::of(&snapshots) {
         return print(
@@ -86,11 +80,10 @@ fn print(
     answer: &(impl JsonSchema + Serialize),
     hint: &'static str,
 ) -> anyhow::Result<()> {
-    let html = args.html.as_deref();
-    let view = output::viewed("look", answer, look::view, html, args.force)?;
+    let view = output::viewed("look", answer, look::view, &args.page)?;
     match args.json {
         true => output::print_json("look", answer),
-        false if html.is_some_and(output::is_stdout) => Ok(()),
+        false if args.page.is_stdout() => Ok(()),
         false => {
             let show = Show {
                 rows: Some(args.top),

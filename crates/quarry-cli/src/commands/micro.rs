@@ -8,6 +8,7 @@ use quarry_work::micro::MicroReport;
 use quarry_work::sensitivity::{Arm, Figure, First};
 
 use crate::commands::experiment::{self, Command, Experiment, Progress, TimedArgs};
+use crate::commands::sensitivity::Timed;
 use crate::commands::several::Kept;
 use crate::{output, question};
 
@@ -50,7 +51,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let asked = question::of(&args.asked)?;
     let alone = [("--sensitivity", args.timed.sensitivity)];
     let one = |asked: &_, kept: Kept<'_>| one(args, asked, kept);
-    experiment::answer(&asked, &alone, args.timed.json, false, one)
+    experiment::answer::<Timed<'_, MicroReport>, _>(&asked, &alone, &args.timed.out, false, one)
 }
 
 /// Answers one question.

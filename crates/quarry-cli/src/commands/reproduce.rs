@@ -25,11 +25,8 @@ pub(crate) struct Args {
     /// Keep results in a file, and take from it what was found before: an interrupted run goes on.
     #[arg(long, value_name = "FILE")]
     keep: Option<PathBuf>,
-    /// Write a page with plots and tables, which needs no network; - for stdout.
-    #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
     #[command(flatten)]
-    force: output::Force,
+    page: output::PageArgs,
     /// Print JSON: one object (quarry explain --all).
     #[arg(long)]
     json: bool,
@@ -98,9 +95,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         ReproduceError::Thread { .. } => error::usage(error.to_string()),
         other => other.into(),
     })?;
-    if let Some(path) = &args.html {
-        output::check_page(path, args.json, args.force)?;
-    }
+    args.page.check(args.json)?;
     let mode = if args.quick { Mode::Quick } else { Mode::Full };
     let plan = Plan::new(threads, mode, args.seed);
     let plan = if args.empty {
@@ -145,17 +140,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         complete: done == due,
         threads: &judged,
     };
-    let html = args.html.as_deref();
-    let mut view = output::viewed(
-        "reproduce",
-        &document,
-        quarry_reproduce::view,
-        html,
-        args.force,
-    )?;
+    let mut view = output::viewed("reproduce", &document, quarry_reproduce::view, &args.page)?;
     if args.json {
         output::print_json("reproduce", &document)?;
-    } else if !html.is_some_and(output::is_stdout) {
+    } else if !args.page.is_stdout() {
         view.sections
             .retain(|section| args.tables || !section.id.ends_with(quarry_reproduce::FIGURES));
         terminal::print_view(&view, Show::default())?;

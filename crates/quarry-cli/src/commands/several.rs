@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde_json::Map;
 
 use crate::error::usage;
-use crate::output;
+use crate::output::{self, Meanings, PageArgs};
 use crate::terminal::{self, Show};
 
 /// Fields of the JSON of options that have lists.
@@ -31,12 +31,13 @@ struct Run {
 pub(crate) type Kept<'a> = Option<&'a mut Vec<Doc>>;
 
 /// Answers a question for each combination of values. One answer prints itself; several are kept, and printed as one: as a
-/// view of all, or as JSON whose runs say what is `asked` of each. `alone` are the options that one answer alone has.
+/// view of all, or as JSON whose runs say what is `asked` of each; and as one page. The terminal shows a part of the view. `alone` are the options that one answer alone has.
 pub(crate) fn answer<Q: Part>(
     question: &Q,
     alone: &[(&str, bool)],
-    json: bool,
-    (view, show): (impl FnOnce(&[Doc]) -> View, Show<'_>),
+    (json, page): (bool, &PageArgs),
+    (view, meanings): (fn(&[Doc]) -> View, Meanings),
+    (part, show): (impl FnOnce(View) -> View, Show<'_>),
     mut one: impl FnMut(&Q, Kept<'_>) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let cells = outer(question);
@@ -77,9 +78,12 @@ pub(crate) fn answer<Q: Part>(
             docs.push(doc);
         }
     }
+    let view = view(&docs);
+    page.write_of(&view, &docs, meanings)?;
     match json {
         true => output::print_value(&joined(docs))?,
-        false => terminal::print_view(&view(&docs), show)?,
+        false if page.is_stdout() => {}
+        false => terminal::print_view(&part(view), show)?,
     }
     failed.map_or(Ok(()), Err)
 }

@@ -7,6 +7,7 @@ use quarry_lab::ask::WhatIf;
 use quarry_lab::whatif::{self, SnapshotInfo};
 use quarry_state::{Prediction, Question};
 use quarry_view::frame::Frame;
+use quarry_view::frame::schema::meanings;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -33,6 +34,8 @@ pub(crate) struct Args {
     /// Print comma-separated values: a line for each prediction, or with --caches for each cache.
     #[arg(long, conflicts_with = "json")]
     csv: bool,
+    #[command(flatten)]
+    page: output::Page,
 }
 
 const EXAMPLES: &str = "\
@@ -79,7 +82,7 @@ Examples:
   quarry what-if now.json --set slub_debug=FZP
   quarry what-if now.json --config SLAB_MERGE_DEFAULT=n --config MEMCG=n
   quarry what-if now.json --release 7.3 --set sheaf_capacity=4
-  quarry what-if now.json --page-size 64k
+  quarry what-if now.json --page-size 64k --html pages.html
   quarry what-if sosreport-host.tar.xz --release 6.12
   quarry what-if slabinfo --kernel 5.4 --had-cpus 16 --release 6.12
   quarry what-if boot.json.gz --stage boot --set slub_max_order=0
@@ -88,14 +91,21 @@ Examples:
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let asked = question::of(&args.asked)?;
+    // One option for both: an answer in spite of a bad fit, and over a page that exists.
+    let page = &output::PageArgs {
+        page: args.page.clone(),
+        force: output::Force::given(asked.force.is_true()),
+    };
+    page.check(args.json || args.csv)?;
     // stdin is read once.
     let alone = [("--csv", args.csv), ("-", args.snapshot == "-")];
     several::answer(
         &asked,
         &alone,
-        args.json,
-        (whatif::view, show(args)),
-        |asked, kept| one(args, asked, kept),
+        (args.json, page),
+        (whatif::view, meanings::<Report<'_>>),
+        (|view| view, show(args)),
+        |asked, kept| one(args, page, asked, kept),
     )
 }
 
@@ -109,7 +119,7 @@ fn show(args: &Args) -> Show<'_> {
 }
 
 /// Answers one question.
-fn one(args: &Args, asked: &WhatIf, kept: Kept<'_>) -> anyhow::Result<()> {
+fn one(args: &Args, page: &output::PageArgs, asked: &WhatIf, kept: Kept<'_>) -> anyhow::Result<()> {
     let questions = asked.questions()?;
     output::note_eras(questions.iter().filter_map(Question::era));
     let source = input::source(&args.snapshot, asked.stage.one().map(String::as_str))?;
@@ -117,14 +127,6 @@ fn one(args: &Args, asked: &WhatIf, kept: Kept<'_>) -> anyhow::Result<()> {
         .known
         .applied(source.into_snapshot(asked.at.one().copied())?)?;
     let predictions = asked.ask(&snapshot)?;
-    if args.csv {
-        let first = ["design", "page_size", "cpus"];
-        let table = match args.caches {
-            true => Frame::of_parts(&predictions, |run| &run.caches, &first)?,
-            false => Frame::of(&predictions)?,
-        };
-        return output::print_csv(table, &first);
-    }
     let report = Report {
         snapshot: SnapshotInfo::of(&snapshot),
         settings: output::Given::of(asked),
@@ -135,10 +137,21 @@ fn one(args: &Args, asked: &WhatIf, kept: Kept<'_>) -> anyhow::Result<()> {
         kept.push(output::doc("what-if", &report)?);
         return Ok(());
     }
+    let mut view = output::viewed("what-if", &report, whatif::view, page)?;
+    if args.csv {
+        let first = ["design", "page_size", "cpus"];
+        let table = match args.caches {
+            true => Frame::of_parts(&predictions, |run| &run.caches, &first)?,
+            false => Frame::of(&predictions)?,
+        };
+        return output::print_csv(table, &first);
+    }
     if args.json {
         return output::print_json("what-if", &report);
     }
-    let mut view = whatif::view(&[output::doc("what-if", &report)?]);
+    if page.is_stdout() {
+        return Ok(());
+    }
     view.note_first(whatif::about(&snapshot, &predictions));
     terminal::print_view(&view, show(args))
 }

@@ -2,7 +2,7 @@
 //!
 //! This is `perf kmem stat --caller` with memory: beside calls and bytes it tells how many bytes of each caller were
 //! alive when most were, and at the end. Nothing is replayed, so all figures are the recorded kernel's. Page events have
-//! no call site and are left out. Call stacks are read for folded lines alone.
+//! no call site and are left out. Call stacks are read for flame graphs.
 //!
 //! Memory is an entry for each object that may be alive at once, and one for each (call site, process, cache, stack)
 //! that allocates. Amounts at the peak need no second pass: a part notes what it has when it first changes after a peak.
@@ -22,7 +22,7 @@ use serde::Serialize;
 use crate::error::LabError;
 use names::{KmallocNames, Names};
 
-pub use view::{CALLERS, table};
+pub use view::{CALLERS, table, view};
 
 /// Property that makes allocations one caller's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize)]
@@ -101,6 +101,19 @@ pub struct Share {
     pub allocs: u64,
     /// Bytes of its slots that were in use when most bytes of all callers were; null if frees were not recorded.
     pub peak_live_bytes: Option<u64>,
+}
+
+/// Objects of one call stack, process and cache.
+#[derive(Clone, Debug, Default, PartialEq, Eq, JsonSchema, Serialize)]
+pub struct Stack {
+    /// Process, functions from the outermost on, and cache. The functions are the call site alone if the stack is unknown.
+    pub frames: Vec<String>,
+    /// Bytes of slots in use when most bytes of all callers were; null if frees were not recorded.
+    pub peak_live_bytes: Option<u64>,
+    /// Bytes of slots in use at the end; null if frees were not recorded.
+    pub end_live_bytes: Option<u64>,
+    /// Bytes of the slots of all allocations.
+    pub bytes_alloc: u64,
 }
 
 /// Sums over all callers.
@@ -341,17 +354,24 @@ impl Callers {
         if !self.knows_live && amount != Amount::All {
             return None;
         }
-        let [sites, processes, caches, stacks] = &self.names;
-        let mut lines = BTreeMap::<String, u64>::new();
-        for ([site, process, cache, stack], part) in self.keys.iter().zip(&self.parts) {
+        let lines = self.stacks().into_iter().filter_map(|stack| {
             let bytes = match amount {
-                Amount::Peak => part.at_peak.1.bytes,
-                Amount::End => part.live.bytes,
-                Amount::All => part.bytes_alloc,
+                Amount::Peak => stack.peak_live_bytes?,
+                Amount::End => stack.end_live_bytes?,
+                Amount::All => stack.bytes_alloc,
             };
-            if bytes == 0 {
-                continue;
-            }
+            (bytes > 0).then(|| format!("{} {bytes}", stack.frames.join(";")))
+        });
+        Some(lines.collect())
+    }
+
+    /// Call stacks with the bytes that they hold, sorted by their frames.
+    #[must_use]
+    pub fn stacks(&self) -> Vec<Stack> {
+        let [sites, processes, caches, stacks] = &self.names;
+        let mut all = BTreeMap::<String, Stack>::new();
+        let known = |amount: u64| self.knows_live.then_some(amount);
+        for ([site, process, cache, stack], part) in self.keys.iter().zip(&self.parts) {
             // Semicolons separate frames.
             let frame = |name: &str| name.replace(';', ":");
             let functions = match stacks.of(*stack) {
@@ -360,13 +380,19 @@ impl Callers {
             };
             let (process, cache) = (frame(processes.of(*process)), frame(caches.of(*cache)));
             // Call sites of one function may have one stack.
-            *lines
-                .entry(format!("{process};{functions};{cache}"))
-                .or_default() += bytes;
+            let of = all.entry(format!("{process};{functions};{cache}"));
+            let of = of.or_default();
+            raise(&mut of.peak_live_bytes, known(part.at_peak.1.bytes));
+            raise(&mut of.end_live_bytes, known(part.live.bytes));
+            of.bytes_alloc += part.bytes_alloc;
         }
-        let lines = lines.into_iter();
-        let lines = lines.map(|(frames, bytes)| format!("{frames} {bytes}"));
-        Some(lines.collect())
+        let split = |frames: String| frames.split(';').map(str::to_string).collect();
+        let all = all.into_iter();
+        all.map(|(frames, stack)| Stack {
+            frames: split(frames),
+            ..stack
+        })
+        .collect()
     }
 }
 

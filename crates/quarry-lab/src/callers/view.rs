@@ -1,8 +1,8 @@
 //! Callers as people read them.
 
 use quarry_view::Form::{Bytes, Count, Of, Text};
-use quarry_view::value::{list, text};
-use quarry_view::{Spec, Table, column};
+use quarry_view::value::{list, number, text};
+use quarry_view::{Chart, Doc, Section, Spec, Table, View, column};
 use serde_json::Value;
 
 use super::By;
@@ -59,6 +59,59 @@ pub fn table(callers: &[Value], by: By) -> Table {
     }
     table.columns[0].name = name.into();
     table
+}
+
+/// Amounts that a flame graph may be of, with its title.
+const FLAMES: [(&str, &str); 3] = [
+    ("peak_live_bytes", "Bytes alive at the peak, by call stack"),
+    ("end_live_bytes", "Bytes alive at the end, by call stack"),
+    ("bytes_alloc", "Bytes of all allocations, by call stack"),
+];
+
+/// The view of callers of any outputs.
+#[must_use]
+pub fn view(docs: &[Doc]) -> View {
+    let mut view = View::of("Callers", docs);
+    for doc in docs {
+        let of = &doc.content;
+        let by = match text(of, "by") {
+            "process" => By::Process,
+            "cache" => By::Cache,
+            _ => By::Site,
+        };
+        let notes = list(of, "notes").iter().filter_map(Value::as_str);
+        view = view.with(notes.fold(Section::default(), Section::note));
+        let heading = match docs.len() {
+            1 => "Callers".to_string(),
+            _ => format!("Callers of {}", doc.file),
+        };
+        let section = Section::new(heading).with(table(list(of, "callers"), by));
+        view = view.with(
+            flames(list(of, "stacks"))
+                .into_iter()
+                .fold(section, Section::with),
+        );
+    }
+    view
+}
+
+/// Flame graphs of the amounts that are known; of all allocations only where the live ones are not.
+fn flames(stacks: &[Value]) -> Vec<Chart> {
+    let of = |(path, title): &(&str, &str)| {
+        let stacks = stacks.iter().filter_map(|stack| {
+            let frames = list(stack, "frames").iter().filter_map(Value::as_str);
+            let bytes = number(stack, path).filter(|bytes| *bytes > 0.0)?;
+            Some((frames.map(str::to_string).collect(), bytes))
+        });
+        let stacks: Vec<(Vec<String>, f64)> = stacks.collect();
+        (!stacks.is_empty()).then(|| Chart::flame(title, &stacks))
+    };
+    let [peak, end, all] = &FLAMES;
+    let live: Vec<Chart> = [peak, end].into_iter().filter_map(of).collect();
+    match live.is_empty() {
+        true => of(all).into_iter().collect(),
+        false => live,
+    }
 }
 
 /// The first of a list and the number of the others.

@@ -116,7 +116,9 @@ fn tables(grid: &Grid<'_>, spec: &Spec, names: &[&str]) -> Vec<Section> {
 
 /// Names the design that does most of all that did the same, in a sentence for each of these groups.
 fn most(grid: &Grid<'_>) -> Vec<String> {
-    let is_compared = |name: &str| ["file", "design"].contains(&name);
+    // What an option with a list changes is another question.
+    let has_asked = grid.runs.iter().any(|(run, _)| run["asked"].is_object());
+    let is_compared = |name: &str| name == "design" || name == "file" && !has_asked;
     let compared = axes(grid, is_compared);
     let others = axes(grid, |name| !is_compared(name));
     let named = grid.runs.iter().map(|(run, places)| {

@@ -286,7 +286,8 @@ fn unusable(sample: &Value, order: usize) -> Option<f64> {
 pub fn view(docs: &[Doc]) -> View {
     let all = runs(docs);
     let grid = Grid::of(&all);
-    let mut view = titled(docs, "slab memory").with(memory(&grid));
+    let [growth, all] = memory(&grid);
+    let mut view = titled(docs, "slab memory").with(growth).with(all);
     view = view.with(Section::new(RUNS.title).with(grid.table(&RUNS)));
     for (run, places) in &grid.runs {
         let name = match grid.runs.len() {
@@ -336,40 +337,84 @@ fn over_time(name: &str, samples: &[Value], field: &str) -> Line {
     Line::new(name, points).kind(LineKind::Steps)
 }
 
-/// Slab memory over the recording's time, a chart for each machine.
-fn memory(grid: &Grid<'_>) -> Section {
+/// The line less its first value.
+fn grown(mut line: Line) -> Line {
+    let first = line.points.first().map_or(0.0, |(_, value)| *value);
+    line.points
+        .iter_mut()
+        .for_each(|(_, value)| *value -= first);
+    line
+}
+
+/// True if the lines begin so high that what is held from before hides how they change.
+fn begin_full(lines: &[Line]) -> bool {
+    let held = |line: &Line| {
+        let values = || line.points.iter().map(|(_, value)| *value);
+        let first = values().next().unwrap_or(0.0);
+        first > values().fold(0.0, f64::max) / 2.0
+    };
+    lines.iter().any(|line| !line.points.is_empty()) && lines.iter().all(held)
+}
+
+/// Slab memory over the recording's time, a chart for each machine. Where a recording begins on a full machine it is the growth,
+/// and a folded section has all of it.
+fn memory(grid: &Grid<'_>) -> [Section; 2] {
     let mut section = Section::new("Slab memory over recorded time");
+    let mut all = Section::new("All slab memory over recorded time").folded();
     for (machine, runs) in machines(grid) {
         let samples = |run: &'_ Value| list(run, "memory.samples").to_vec();
         let lines = runs
             .iter()
             .map(|(name, run)| over_time(name, &samples(run), "slab_bytes"));
+        let lines: Vec<Line> = lines.collect();
         // What objects asked for is the load's, so the same in all runs.
         let asked = runs
             .first()
             .map(|(_, run)| over_time("asked for", &samples(run), "object_bytes"));
-        let lines: Vec<Line> = lines.chain(asked).collect();
-        if lines.iter().any(|line| !line.points.is_empty()) {
-            let title = if machine.is_empty() {
-                "Slab memory"
-            } else {
-                &machine
-            };
-            let [x, y] = ["recorded time, seconds", "slab memory, MiB"].map(Axis::linear);
-            section = section.with(Chart::lines(title, x, y, lines));
+        let chart = |what: &str, y: &str, lines: Vec<Line>| {
+            let title = if machine.is_empty() { what } else { &machine };
+            let [x, y] = ["recorded time, seconds", y].map(Axis::linear);
+            Chart::lines(title, x, y, lines)
+        };
+        let is_growth = begin_full(&lines);
+        let lines: Vec<Line> = lines.into_iter().chain(asked).collect();
+        if lines.iter().all(|line| line.points.is_empty()) {
+            continue;
         }
+        let whole = chart("Slab memory", "slab memory, MiB", lines.clone());
+        if !is_growth {
+            section = section.with(whole);
+            continue;
+        }
+        let held = lines.iter().filter_map(|line| {
+            let (_, first) = line.points.first()?;
+            Some(format!("{} {first:.1} MiB", line.name))
+        });
+        let held: Vec<String> = held.collect();
+        let note = format!("Held at the beginning, and left out: {}.", held.join(", "));
+        let lines = lines.into_iter().map(grown).collect();
+        section = section.with(
+            chart(
+                "Growth of slab memory",
+                "more than at the beginning, MiB",
+                lines,
+            )
+            .noted(note),
+        );
+        all = all.with(whole);
     }
-    zoomed(section)
+    [zoomed(section), zoomed(all)]
 }
 
 /// The section with a note on what a reader can do with its charts.
 pub(super) fn zoomed(mut section: Section) -> Section {
-    let note =
-        "Drag to move, Ctrl and the wheel to zoom, double-click to go back; a box hides its line.";
-    for part in section.parts.iter_mut().rev().take(1) {
-        if let Part::Chart(chart) = part {
-            chart.note = note.to_string();
-        }
+    let note = "Drag to move, Ctrl and the wheel to zoom on both axes, double-click to go back; a box hides its line.";
+    let charts = section.parts.iter_mut().filter_map(|part| match part {
+        Part::Chart(chart) => Some(chart),
+        _ => None,
+    });
+    if let Some(chart) = charts.last() {
+        chart.note = format!("{} {note}", chart.note).trim().to_string();
     }
     section
 }

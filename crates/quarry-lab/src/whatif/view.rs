@@ -214,6 +214,14 @@ fn moved(run: &Value) -> Vec<String> {
             bytes(from)
         ));
     }
+    let unlisted = of(run, "unlisted_bytes") as u64;
+    if unlisted > 0 {
+        told.push(format!(
+            "with {pages} pages: {} of meminfo's Slab are of no listed cache and in no sum; large kmallocs among them would come \
+             into slabs",
+            bytes(unlisted)
+        ));
+    }
     let sheaves = of(run, "sheaves_bytes");
     if sheaves > 0.0 {
         let keep = match of(run, "caches.kept_objects") as u64 {

@@ -117,6 +117,16 @@ impl Snapshot {
         ))
     }
 
+    /// Bytes of meminfo's `Slab` beyond the list if it is not whole: of caches that it lacks, or of kmallocs beyond the largest
+    /// class. 0 of a whole list, which lacks these kmallocs alone.
+    #[must_use]
+    pub fn unlisted_bytes(&self) -> u64 {
+        let (told, listed) = (self.meminfo_slab_bytes.unwrap_or(0), self.slab_bytes());
+        let rest = told.saturating_sub(listed);
+        let is_part = self.excerpt.is_some() || rest > SUM_BYTES && listed < told / 4 * 3;
+        if is_part { rest } else { 0 }
+    }
+
     /// `Slab:` of meminfo and the sum of the caches. Slab has kmallocs beyond the largest class, too: some MB.
     fn doubt_slab(&self) -> Option<String> {
         let (told, listed) = (self.meminfo_slab_bytes?, self.slab_bytes());
@@ -125,7 +135,7 @@ impl Snapshot {
         let far = told.abs_diff(listed) > SUM_BYTES;
         match listed {
             // An excerpt has less.
-            _ if far && self.excerpt.is_none() && listed < told / 4 * 3 => Some(format!(
+            _ if self.excerpt.is_none() && self.unlisted_bytes() > 0 => Some(format!(
                 "the caches have {listed_mib} of the {told_mib} MiB of meminfo's Slab: the list is not whole, or not of the same time"
             )),
             _ if far && listed > told.saturating_add(told / 8) => Some(format!(

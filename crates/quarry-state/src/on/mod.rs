@@ -193,6 +193,10 @@ fn compare<'a>(
         possible_cpus: new.nr_cpu_ids,
         observed_bytes: snapshot.slab_bytes(),
         from_pages_bytes: teller.kmalloc_of_pages(),
+        unlisted_bytes: match teller.has_larger_classes() {
+            true => snapshot.unlisted_bytes(),
+            false => 0,
+        },
         sheaves_bytes,
         caches,
         ..Prediction::default()

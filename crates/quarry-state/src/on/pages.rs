@@ -2,7 +2,7 @@
 //!
 //! * *kmalloc classes* end where the design's formula says; what is larger comes from the page
 //!   allocator. When classes are added, the bytes of such kmallocs are what meminfo's `Slab` has
-//!   beyond slabinfo. Their sizes are not told: each class gets as many bytes. Nor is who asked: on
+//!   beyond slabinfo, if it lists all caches; of a part nothing tells them from other caches. Their sizes are not told: each class gets as many bytes. Nor is who asked: on
 //!   one CPU at least, on as many as random ones at most; the geometric middle is expected.
 //! * *A page asked of kmalloc.* Code that wants a buffer of one page asks for `PAGE_SIZE` bytes: the
 //!   class of 4096 with 4 KiB pages, of 65536 with 64 KiB pages. How many objects of the class of
@@ -77,9 +77,14 @@ impl Teller<'_, '_> {
         VECTORS_PER_KIB * (kib(self.old) - kib(self.new))
     }
 
-    /// Bytes of kmallocs that had no class before: what meminfo has beyond slabinfo.
+    /// True if kmallocs come into slabs that had no class before.
+    pub(crate) fn has_larger_classes(&self) -> bool {
+        kmalloc_max(self.new) > kmalloc_max(self.old)
+    }
+
+    /// Bytes of kmallocs that had no class before: what meminfo has beyond a slabinfo that is whole.
     pub(crate) fn kmalloc_of_pages(&self) -> u64 {
-        if kmalloc_max(self.new) <= kmalloc_max(self.old) {
+        if !self.has_larger_classes() || self.snapshot.unlisted_bytes() > 0 {
             return 0;
         }
         let all = self.snapshot.meminfo_slab_bytes.unwrap_or(0);

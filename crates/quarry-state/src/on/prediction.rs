@@ -130,6 +130,9 @@ pub struct Prediction {
     pub to_pages_bytes: u64,
     /// Bytes that were kmallocs above the largest class and have one now; in `predicted_bytes`.
     pub from_pages_bytes: u64,
+    /// Bytes of meminfo's `Slab` that no listed cache has, where the list is not whole and larger kmallocs get classes: how much
+    /// of it they are is unknown, so it is in no sum.
+    pub unlisted_bytes: u64,
     /// Bytes of the sheaves themselves, in `predicted_bytes`; negative if sheaves go away.
     pub sheaves_bytes: i64,
     /// Costs of the options of the configuration that were asked for; in the sums, not in the caches.

@@ -286,6 +286,27 @@ fn folders_of_others_are_refused() {
     assert!(matches!(error, SweepError::Place { .. }), "{error}");
 }
 
+/// Rows of other settings in one table would be compared with these.
+#[test]
+fn a_folder_has_rows_of_one_plan() {
+    let inputs = inputs();
+    let out = tempfile::tempdir().unwrap();
+    let plan = |name: &str, values: &[&str]| {
+        let input = inputs.path().join("a.json.gz");
+        let plan = json!({"ask": "what-if", "input": [input], name: values});
+        Sweep::of(&Plan::of_object(plan.as_object().unwrap()).unwrap(), false).unwrap()
+    };
+    run(&plan("release", &["6.12"]), out.path(), &jobs(1)).unwrap();
+    // Values may be added.
+    run(&plan("release", &["6.12", "7.3"]), out.path(), &jobs(1)).unwrap();
+    let error = Folder::create(out.path(), &plan("page-size", &["64k"])).unwrap_err();
+    let told = error.to_string();
+    assert!(
+        told.contains("sets release, and this one sets page-size; name a folder for each (-o)"),
+        "{told}"
+    );
+}
+
 #[test]
 fn rows_that_cannot_be_written_are_counted() {
     let inputs = inputs();

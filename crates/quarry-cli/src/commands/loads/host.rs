@@ -118,8 +118,9 @@ pub(super) fn run(common: &Common, load: &impl AskLoad) -> anyhow::Result<()> {
         runs: loads.iter().flatten().collect(),
     };
     let notes = document.settings.line();
-    if common.timed.json || !loads.is_empty() {
-        experiment::print(name, &document, notes, common.timed.json, false, None)?;
+    let out = &common.timed.out;
+    if out.json || !loads.is_empty() {
+        experiment::print(name, &document, notes, out, false, None)?;
     }
     match stopped() {
         true if loads.is_empty() => Err(error::interrupted(

@@ -15,6 +15,7 @@ use quarry_work::load::{LoadReport, LoadRun, PAGE_ALLOCATOR, SLAB_SLOW};
 use quarry_work::sensitivity::{Arm, Figure, First};
 
 use crate::commands::experiment::{self, Command, Experiment, Progress};
+use crate::commands::sensitivity::Timed;
 use crate::commands::several::Kept;
 use crate::{output, terminal};
 
@@ -29,7 +30,7 @@ fn run(common: &Common, load: &impl AskLoad) -> anyhow::Result<()> {
         true => host::run(common, load),
         false => one(common, load, kept),
     };
-    experiment::answer(load, &alone, timed.json, common.profile, one)
+    experiment::answer::<Timed<'_, LoadReport>, _>(load, &alone, &timed.out, common.profile, one)
 }
 
 /// Answers one question.

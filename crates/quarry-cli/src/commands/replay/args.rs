@@ -68,12 +68,8 @@ pub(crate) struct Args {
     /// Print JSON with everything that is counted (quarry explain --all).
     #[arg(long)]
     pub(crate) json: bool,
-    /// Write a page with charts of slab memory over time and the tables; it needs no network. `-`
-    /// for stdout instead of the tables.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) html: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) force: output::Force,
+    pub(crate) page: output::PageArgs,
     /// Print comma-separated values: a line for each run, or with --caches for each cache.
     #[arg(long, conflicts_with = "json")]
     pub(crate) csv: bool,

@@ -15,9 +15,11 @@ use quarry_lab::replay::input::Input;
 use quarry_lab::replay::lists;
 use quarry_lab::replay::notes;
 use quarry_lab::replay::pages::{PageEvents, PageMode};
+use quarry_lab::replay::timed::report::TimedReport;
 use quarry_lab::replay::timed::{self, Pace, Timing};
 use quarry_lab::{Plan, RunReport};
 use quarry_view::frame::Frame;
+use quarry_view::frame::schema::meanings;
 use quarry_view::{Doc, View};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -151,24 +153,24 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     for (cell, _) in outer(&asked) {
         cell.check()?;
     }
-    check_outputs(args)?;
+    args.page.check(args.json || args.csv)?;
     let default = BUNDLED.first().map_or("hackbench", |bundled| bundled.name);
     let input = input::trace(args.trace.as_deref().unwrap_or(default.as_ref()))?;
-    let view = match asked.time.is_true() {
-        true => timed::view,
-        false => quarry_lab::replay::view,
+    let (view, meanings): (fn(&[Doc]) -> View, output::Meanings) = match asked.time.is_true() {
+        true => (timed::view, meanings::<Report<'_, TimedReport>>),
+        false => (quarry_lab::replay::view, meanings::<Report<'_, RunReport>>),
     };
     let alone = [
         ("--csv", args.csv),
-        ("--html", args.html.is_some()),
         ("--inspect", args.inspect.is_some()),
         ("--sensitivity", args.sensitivity),
     ];
     several::answer(
         &asked,
         &alone,
-        args.json,
-        (|docs: &[Doc]| asked_parts(view(docs), args), show_of(args)),
+        (args.json, &args.page),
+        (view, meanings),
+        (|view| asked_parts(view, args), show_of(args)),
         |asked, kept| one(args, asked, input.clone(), kept),
     )
 }
@@ -183,7 +185,7 @@ fn one(args: &Args, asked: &Replay, mut input: Input, kept: Kept<'_>) -> anyhow:
     let mut plan = Plan::new(&axes)?;
     plan.check_debug(&input)?;
     if let Some(dir) = &args.inspect {
-        plan.inspect_into(dir, args.force.existing())?;
+        plan.inspect_into(dir, args.page.force.existing())?;
     }
     // Print the notes before the runs: they explain a run that fails.
     let notes = unheeded(args, asked, &plan, &input);
@@ -247,8 +249,7 @@ impl Printing<'_> {
             kept.push(output::doc(self.command, report)?);
             return Ok(());
         }
-        let html = args.html.as_deref();
-        let view = output::viewed(self.command, report, self.view, html, args.force)?;
+        let view = output::viewed(self.command, report, self.view, &args.page)?;
         if args.json {
             return output::print_json(self.command, report);
         }
@@ -260,7 +261,7 @@ impl Printing<'_> {
             };
             return output::print_csv(table, &first);
         }
-        if html.is_some_and(output::is_stdout) {
+        if args.page.is_stdout() {
             return Ok(());
         }
         let mut view = asked_parts(view, args);
@@ -366,17 +367,6 @@ fn exhausted(runs: &[RunReport]) -> Option<String> {
             all.join(", ")
         )
     })
-}
-
-/// Refuses what would write two outputs to stdout, and a file that cannot be written.
-fn check_outputs(args: &Args) -> anyhow::Result<()> {
-    match &args.html {
-        Some(path) if output::is_stdout(path) && (args.json || args.csv) => Err(error::usage(
-            "two outputs would go to stdout; name a file for one of them",
-        )),
-        Some(path) => output::check_writable(path, args.force),
-        None => Ok(()),
-    }
 }
 
 /// Options that were given and have no effect on some run, or less than on others, and why.

@@ -25,15 +25,12 @@ use crate::{input, output};
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Folder of quarry sweep, or Parquet files of one; or outputs of replay, what-if, look, run or reproduce with --json,
+    /// Folder of quarry sweep, or Parquet files of one; or outputs of replay, what-if, look, callers, run or reproduce with --json,
     /// of one command, packed with gzip or not; `-` reads stdin.
     #[arg(value_name = "DIR|FILE", required = true)]
     files: Vec<PathBuf>,
-    /// Write a page with tables and charts, which needs no network; - for stdout. Without it the finding is printed.
-    #[arg(long, value_name = "PAGE")]
-    html: Option<PathBuf>,
     #[command(flatten)]
-    force: output::Force,
+    page: output::PageArgs,
 }
 
 const EXAMPLES: &str = "\
@@ -64,9 +61,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         .map(|file| ("FILE", Some(file.as_path())))
         .collect();
     input::check_one_stdin(&inputs)?;
-    if let Some(path) = &args.html {
-        output::check_page(path, false, args.force)?;
-    }
+    args.page.check(false)?;
     let is_sweep = |path: &&PathBuf| sweep::is_sweep(path);
     if let Some(of_sweep) = args.files.iter().find(is_sweep) {
         if let Some(other) = args.files.iter().find(|path| !is_sweep(path)) {
@@ -77,11 +72,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             );
         }
         let rows = sweep::read(&args.files)?;
-        return match &args.html {
-            Some(path) => {
-                output::write_to(path, quarry_report::html(&sweep::page(rows)?), args.force)
-            }
-            None => {
+        return match args.page.is_asked() {
+            true => args.page.write(&sweep::page(rows)?),
+            false => {
                 let show = Show {
                     hint: HINT,
                     ..Show::default()
@@ -99,9 +92,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     });
     let documents: Vec<Doc> = documents.collect::<anyhow::Result<_>>()?;
     let page = page(&documents)?;
-    match &args.html {
-        Some(path) => output::write_to(path, quarry_report::html(&page), args.force),
-        None => terminal::print_text(&summary(&documents, &page)),
+    match args.page.is_asked() {
+        true => args.page.write(&page),
+        false => terminal::print_text(&summary(&documents, &page)),
     }
 }
 
@@ -123,6 +116,7 @@ fn page(documents: &[Doc]) -> anyhow::Result<View> {
         "replay" => quarry_lab::replay::view(documents),
         "replay --time" => quarry_lab::replay::timed::view(documents),
         "look" => quarry_lab::look::view(documents),
+        "callers" => quarry_lab::callers::view(documents),
         "callers --taints" => quarry_lab::callers::taints::view(documents),
         "what-if" => quarry_lab::whatif::view(documents),
         "reproduce" if documents.len() > 1 => bail!(
@@ -133,7 +127,7 @@ fn page(documents: &[Doc]) -> anyhow::Result<View> {
         "run --preload" => bail!("{} is of {command}, which has no page", first.file),
         command if command.starts_with("run ") => quarry_lab::experiments::view(documents),
         _ => bail!(
-            "{} is of {command}, which has no page; replay, what-if, look, callers --taints, run and reproduce have one",
+            "{} is of {command}, which has no page; replay, what-if, look, callers, run and reproduce have one",
             first.file
         ),
     };

@@ -16,11 +16,9 @@ pub(crate) struct Value {
 pub(crate) struct Regret {
     /// Number of the setting.
     pub(crate) setting: usize,
-    /// Mean over the inputs, in the figure's unit, and in per cent of the best.
-    pub(crate) mean: f64,
+    /// Mean over the inputs, in per cent of the best of each: never above the worst.
     pub(crate) mean_percent: f64,
-    /// Worst, with the number of its input.
-    pub(crate) worst: f64,
+    /// Worst in per cent, and the number of its input.
     pub(crate) worst_percent: f64,
     pub(crate) worst_input: usize,
 }
@@ -41,18 +39,18 @@ pub(crate) fn regrets(values: &[Vec<Option<Value>>]) -> Vec<Regret> {
                 .fold(f64::INFINITY, f64::min);
             let more = middle(input, setting) - best;
             let percent = if best > 0.0 { more * 100.0 / best } else { 0.0 };
-            (input, more, percent)
+            (input, percent)
         });
-        let inputs: Vec<(usize, f64, f64)> = inputs.collect();
-        let count = inputs.len().max(1) as f64;
-        let worst = inputs.iter().copied().max_by(|a, b| a.2.total_cmp(&b.2))?;
+        let inputs: Vec<(usize, f64)> = inputs.collect();
+        let (worst_input, worst_percent) =
+            inputs.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1))?;
+        let sum = inputs.iter().map(|(_, percent)| percent).sum::<f64>();
         Some(Regret {
             setting,
-            mean: inputs.iter().map(|(_, more, _)| more).sum::<f64>() / count,
-            mean_percent: inputs.iter().map(|(_, _, percent)| percent).sum::<f64>() / count,
-            worst: worst.1,
-            worst_percent: worst.2,
-            worst_input: worst.0,
+            // A sum of many rounds.
+            mean_percent: (sum / inputs.len() as f64).min(worst_percent),
+            worst_percent,
+            worst_input,
         })
     };
     let mut regrets: Vec<Regret> = whole
@@ -98,9 +96,28 @@ mod tests {
         let regrets = regrets(&values);
         let order: Vec<usize> = regrets.iter().map(|of| of.setting).collect();
         assert_eq!(order, [1, 2, 0]);
-        assert_eq!((regrets[0].worst, regrets[0].worst_percent), (10.0, 10.0));
-        assert_eq!((regrets[0].mean, regrets[0].worst_input), (7.0, 0));
-        assert_eq!((regrets[2].worst, regrets[2].worst_input), (100.0, 1));
+        let first = &regrets[0];
+        assert_eq!((first.worst_percent, first.worst_input), (10.0, 0));
+        assert_eq!(first.mean_percent, 7.0);
+        assert_eq!(
+            (regrets[2].worst_percent, regrets[2].worst_input),
+            (100.0, 1)
+        );
+    }
+
+    /// Inputs of very different sizes: in bytes the mean of the first is above its worst by per cent.
+    #[test]
+    fn no_mean_is_above_the_worst() {
+        let values = [
+            vec![value(20.0), value(10.0)],
+            vec![value(1_100_000.0), value(1_000_000.0)],
+            vec![value(30.0), value(29.9)],
+        ];
+        let regrets = regrets(&values);
+        let of = regrets.iter().find(|of| of.setting == 0).unwrap();
+        assert_eq!((of.worst_percent, of.worst_input), (100.0, 0));
+        assert!((of.mean_percent - 36.778).abs() < 0.001, "{of:?}");
+        assert!(regrets.iter().all(|of| of.mean_percent <= of.worst_percent));
     }
 
     #[test]
@@ -108,7 +125,7 @@ mod tests {
         let values = [vec![value(1.0), value(50.0)], vec![None, value(60.0)]];
         let regrets = regrets(&values);
         assert_eq!(regrets.len(), 1);
-        assert_eq!((regrets[0].setting, regrets[0].worst), (1, 0.0));
+        assert_eq!((regrets[0].setting, regrets[0].worst_percent), (1, 0.0));
         assert!(super::regrets(&[]).is_empty());
     }
 

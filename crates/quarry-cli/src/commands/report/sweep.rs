@@ -13,7 +13,7 @@ use quarry_view::frame::FrameRow;
 use serde_json::Value;
 
 use super::regret::{self, Regret};
-use super::sweep_cases::{Sweep, amount};
+use super::sweep_cases::Sweep;
 use super::sweep_growth as growth;
 use super::sweep_parts::{curves, failures, heat, hosts};
 use super::sweep_settings;
@@ -75,6 +75,7 @@ fn is_read(name: &str) -> bool {
         || name == "error"
         || name.starts_with("asked.")
         || name.starts_with("set.")
+        || name.starts_with("input.")
         || Ask::all().any(|ask| is_of(ask.figure()))
 }
 
@@ -147,9 +148,10 @@ fn findings(cells: &Cells<'_>, sweep: Option<&Sweep<'_>>) -> Vec<String> {
             counted(cells.failed.len(), "cell")
         )];
     };
-    let size = size(sweep, cells.ok.len(), cells.failed.len());
+    let size = size(sweep, cells.ok.len(), &cells.failed);
     let found = growth::finding(sweep).into_iter();
     std::iter::once(size)
+        .chain(growth::impossible(sweep))
         .chain(found)
         .chain(recommendation(sweep))
         .collect()
@@ -172,7 +174,6 @@ pub(crate) fn summary(rows: Rows) -> anyhow::Result<View> {
 pub(crate) fn page(rows: Rows) -> anyhow::Result<View> {
     let rows = with_short_inputs(rows);
     let cells = Cells::of(&rows);
-    let names: Vec<&str> = cells.axes.iter().map(String::as_str).collect();
     let ask = rows.notes.get(ASK_KEY).map_or("", String::as_str);
     let mut page = View::new(match ask {
         "" => "Sweep".to_string(),
@@ -182,7 +183,7 @@ pub(crate) fn page(rows: Rows) -> anyhow::Result<View> {
         "quarry {} sweep",
         rows.notes.get(VERSION_KEY).map_or("", String::as_str)
     );
-    let failures = failures(&cells.failed, &names);
+    let failures = failures(&cells.failed);
     let sweep = cells.sweep(&rows)?;
     page.findings = findings(&cells, sweep.as_ref());
     let Some(sweep) = sweep else {
@@ -241,14 +242,19 @@ fn axes(rows: &Rows, ok: &[FrameRow<'_>]) -> Vec<String> {
 }
 
 /// Size of the sweep, in a sentence.
-fn size(sweep: &Sweep<'_>, ok: usize, failed: usize) -> String {
+fn size(sweep: &Sweep<'_>, ok: usize, failed: &[FrameRow<'_>]) -> String {
     let cases = match sweep.inputs.len() {
         same if same == sweep.distinct => String::new(),
         more => format!(" in {}", counted(more, "case")),
     };
-    let failures = match failed {
+    let inputs: BTreeSet<&str> = failed.iter().map(|row| row.text("input")).collect();
+    let failures = match failed.len() {
         0 => "none failed".to_string(),
-        some => format!("{} failed", counted(some, "cell")),
+        some => format!(
+            "{} of {} failed",
+            counted(some, "cell"),
+            counted(inputs.len(), "input")
+        ),
     };
     format!(
         "{}{cases} under {}: {}; {failures}.",
@@ -271,15 +277,11 @@ fn recommendation(sweep: &Sweep<'_>) -> Option<String> {
         .min_by(|a, b| a.mean_percent.total_cmp(&b.mean_percent))?;
     let told = |of: &Regret| {
         format!(
-            "at worst {} ({:.1} %) above the best setting of a case ({}), and {} ({:.1} %) in the mean",
-            amount(sweep, of.worst),
-            of.worst_percent,
-            sweep.inputs[of.worst_input],
-            amount(sweep, of.mean),
-            of.mean_percent
+            "at worst {:.1} % above the best setting of a case ({}), and {:.1} % in the mean",
+            of.worst_percent, sweep.inputs[of.worst_input], of.mean_percent
         )
     };
-    let mut text = match best.worst {
+    let mut text = match best.worst_percent {
         0.0 => format!("{} needs least in every case.", sweep.name(best.setting)),
         _ => format!(
             "{} has the least worst regret: {}.",

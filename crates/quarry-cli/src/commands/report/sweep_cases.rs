@@ -4,9 +4,9 @@ use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
 
 use quarry_lab::ask::Figure;
-use quarry_view::Grid;
-use quarry_view::figure::{figure, unit};
+use quarry_snapshot::page_sizes;
 use quarry_view::frame::FrameRow;
+use quarry_view::{Grid, is_chance};
 
 use super::regret::{self, Regret};
 
@@ -36,22 +36,27 @@ pub(crate) struct Sweep<'a> {
     pub(crate) grid: Grid<'a, FrameRow<'a>>,
     /// Places on the axes of each setting.
     pub(crate) settings: Vec<Vec<usize>>,
-    /// Rows by case and setting.
+    /// Rows by case and setting, of several seeds the first.
     pub(crate) rows: Vec<Vec<Option<FrameRow<'a>>>>,
+    /// All rows, those of every seed.
+    pub(crate) all: &'a [FrameRow<'a>],
     pub(crate) axes: Vec<String>,
-    /// The figure by case and setting.
+    /// The figure by case and setting, of several seeds its mean.
     pub(crate) values: Vec<Vec<Option<regret::Value>>>,
-    /// Regrets of the settings that have a value for every case, the least first.
+    /// Regrets of the settings that every case can have and has a value for, the least first.
     pub(crate) regrets: Vec<Regret>,
 }
 
 impl<'a> Sweep<'a> {
     pub(crate) fn of(figure: Figure, rows: &'a [FrameRow<'a>], axes: &[String]) -> Self {
+        let rows_of_all = rows;
         let (choices, mut others): (Vec<&str>, Vec<&str>) = axes
             .iter()
             .map(String::as_str)
             .partition(|axis| is_choice(axis));
         others.insert(0, "input");
+        // Seeds are no cases of their own.
+        others.retain(|axis| !is_chance(axis));
         let grid = Grid::by(rows, &choices, FrameRow::value);
         let cases = Grid::by(rows, &others, FrameRow::value);
         let (mut known_cases, mut known_settings) = (HashMap::new(), HashMap::new());
@@ -72,23 +77,35 @@ impl<'a> Sweep<'a> {
             }
             cells.push((input, setting, **row));
         }
-        let mut by_cell = vec![vec![None; settings.len()]; inputs.len()];
+        let mut by_cell = vec![vec![Vec::new(); settings.len()]; inputs.len()];
         for (input, setting, row) in cells {
-            by_cell[input][setting] = Some(row);
+            by_cell[input][setting].push(row);
         }
         let distinct: BTreeSet<&str> = rows.iter().map(|row| row.text("input")).collect();
-        let value = |row: &Option<FrameRow<'_>>| row.and_then(|row| value_of(figure, row));
-        let values = by_cell.iter().map(|of| of.iter().map(value).collect());
+        let over_seeds =
+            |rows: &Vec<FrameRow<'_>>| mean(rows.iter().filter_map(|row| value_of(figure, *row)));
+        let values = by_cell.iter().map(|of| of.iter().map(over_seeds).collect());
         let values: Vec<Vec<_>> = values.collect();
+        let first = |rows: &Vec<FrameRow<'a>>| rows.first().copied();
+        let rows = by_cell.iter().map(|of| of.iter().map(first).collect());
+        let rows: Vec<Vec<Option<FrameRow<'a>>>> = rows.collect();
+        // A setting that a host cannot have is none to choose.
+        let chosen = rows.iter().zip(&values).map(|(rows, values)| {
+            let of = rows.iter().zip(values);
+            of.map(|(row, value)| value.filter(|_| row.is_none_or(can_be)))
+                .collect()
+        });
+        let chosen: Vec<Vec<_>> = chosen.collect();
         Self {
             figure,
             inputs,
             distinct: distinct.len(),
             grid,
             settings,
-            rows: by_cell,
+            rows,
+            all: rows_of_all,
             axes: axes.to_vec(),
-            regrets: regret::regrets(&values),
+            regrets: regret::regrets(&chosen),
             values,
         }
     }
@@ -114,6 +131,31 @@ impl<'a> Sweep<'a> {
     }
 }
 
+/// False for pages that no kernel of the host's architecture has; of an unknown architecture, for pages unlike its own.
+pub(crate) fn can_be(row: FrameRow<'_>) -> bool {
+    let Some(pages) = row.number("page_size") else {
+        return true;
+    };
+    match page_sizes(row.text("input.architecture")) {
+        Some(sizes) => sizes.iter().any(|size| *size as f64 == pages),
+        None => row.number("input.page_size").is_none_or(|own| own == pages),
+    }
+}
+
+/// The mean of values of several seeds, with the ends of all; `None` without any.
+fn mean(values: impl Iterator<Item = regret::Value>) -> Option<regret::Value> {
+    let values: Vec<regret::Value> = values.collect();
+    let sum: f64 = values.iter().map(|value| value.middle).sum();
+    let all = || values.iter();
+    (!values.is_empty()).then(|| regret::Value {
+        low: all().map(|value| value.low).fold(f64::INFINITY, f64::min),
+        middle: sum / values.len() as f64,
+        high: all()
+            .map(|value| value.high)
+            .fold(f64::NEG_INFINITY, f64::max),
+    })
+}
+
 fn value_of(figure: Figure, row: FrameRow<'_>) -> Option<regret::Value> {
     let middle = row.number(figure.column)?;
     let [low, high] = match figure.bounds {
@@ -127,14 +169,4 @@ fn value_of(figure: Figure, row: FrameRow<'_>) -> Option<regret::Value> {
 fn place<T: Eq + Hash>(known: &mut HashMap<T, usize>, item: T) -> usize {
     let next = known.len();
     *known.entry(item).or_insert(next)
-}
-
-/// A quantity of the sweep's figure.
-pub(crate) fn amount(sweep: &Sweep<'_>, value: f64) -> String {
-    let name = sweep.figure.column;
-    match unit(name) {
-        "ns" => format!("{value:.1} ns"),
-        "µs" => format!("{value:.2} µs"),
-        _ => figure(name, value),
-    }
 }

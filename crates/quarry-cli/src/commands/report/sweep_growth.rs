@@ -2,12 +2,17 @@
 
 use quarry_view::frame::FrameRow;
 
-use super::sweep_cases::Sweep;
+use super::sweep_cases::{Sweep, can_be};
 use crate::units::{counted, median, signed};
+
+/// Settings that a sentence names.
+const NAMED: usize = 3;
 
 /// Change of a host's memory by a setting: low, expected, high, and what it has now.
 pub(crate) struct Change {
     pub(crate) input: usize,
+    /// False if the host cannot have the setting.
+    pub(crate) can_be: bool,
     pub(crate) now: f64,
     pub(crate) low: f64,
     pub(crate) middle: f64,
@@ -45,6 +50,7 @@ pub(crate) fn changes(sweep: &Sweep<'_>, setting: usize) -> Vec<Change> {
         let (now, value) = (row.number(now)?, sweep.value(row)?);
         Some(Change {
             input,
+            can_be: can_be(row),
             now,
             low: value.low - now,
             middle: value.middle - now,
@@ -56,12 +62,39 @@ pub(crate) fn changes(sweep: &Sweep<'_>, setting: usize) -> Vec<Change> {
     changes
 }
 
-/// The setting under which all hosts together grow most.
+/// The setting under which all hosts that can have it together grow most.
 pub(crate) fn greatest(sweep: &Sweep<'_>) -> Option<(usize, Vec<Change>)> {
-    let all = (0..sweep.settings.len()).map(|setting| (setting, changes(sweep, setting)));
-    let some = all.filter(|(_, changes)| !changes.is_empty());
+    let possible = |setting| changes(sweep, setting).into_iter().filter(|of| of.can_be);
+    let all = (0..sweep.settings.len()).map(|setting| (setting, possible(setting).collect()));
+    let some = all.filter(|(_, changes): &(usize, Vec<Change>)| !changes.is_empty());
     let sum = |changes: &[Change]| changes.iter().map(|change| change.middle).sum::<f64>();
     some.max_by(|(_, a), (_, b)| sum(a).total_cmp(&sum(b)))
+}
+
+/// Settings that no host can have, in a sentence.
+pub(crate) fn impossible(sweep: &Sweep<'_>) -> Option<String> {
+    let settings = (0..sweep.settings.len()).filter(|setting| {
+        let rows = || sweep.rows.iter().filter_map(|of| of[*setting]);
+        rows().next().is_some() && !rows().any(can_be)
+    });
+    let names: Vec<String> = settings.map(|setting| sweep.name(setting)).collect();
+    let named = names
+        .iter()
+        .take(NAMED)
+        .cloned()
+        .collect::<Vec<_>>()
+        .join("; ");
+    let more = match names.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!("; and {more} more"),
+    };
+    (!names.is_empty()).then(|| {
+        format!(
+            "No {} can have these settings, as kernels of its architecture have no such pages: {named}{more}. The tables have \
+             them, what follows leaves them out.",
+            sweep.host()
+        )
+    })
 }
 
 /// Hosts that grow, and which most, in a sentence.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use quarry_view::figure::{figure, on_axis, titled};
 use quarry_view::frame::FrameRow;
 use quarry_view::{Axis, Cell, Chart, Column, Part, Range, Section, Table, Tone};
-use quarry_view::{Grid, plain};
+use quarry_view::{Grid, is_chance, plain};
 
 use super::sweep_cases::Sweep;
 use super::sweep_growth::{Change, changes as changes_by, greatest};
@@ -66,7 +66,13 @@ pub(crate) fn hosts(sweep: &Sweep<'_>) -> Section {
         ranges,
         Some(("no change", 0.0)),
     ));
-    let mut columns = vec![Column::text(host), Column::number("now")];
+    let mut columns = vec![
+        Column::text(host),
+        Column::text("release"),
+        Column::number("memory"),
+        Column::number("CPUs"),
+        Column::number("now"),
+    ];
     for setting in &settings {
         let name = sweep.name(*setting);
         columns.push(Column::number(name.clone()).about("Change, low to high in brackets."));
@@ -80,8 +86,20 @@ pub(crate) fn hosts(sweep: &Sweep<'_>) -> Section {
         ));
     }
     for change in changes.iter().take(LISTED) {
+        let of = |name: &str| {
+            let mut rows = sweep.rows[change.input].iter().flatten();
+            rows.next().map(|row| row.value(name))
+        };
+        let number = |name: &str, print: fn(f64) -> String| {
+            let value = of(name).and_then(|value| value.as_f64());
+            Cell::maybe(value.map(|value| (print(value), value)))
+        };
+        let release = of("input.release").and_then(|value| value.as_str().map(str::to_string));
         let mut cells = vec![
             Cell::text(&sweep.inputs[change.input]),
+            Cell::text(release.unwrap_or_else(|| "-".to_string())),
+            number("input.memory_bytes", |bytes| figure("bytes", bytes)),
+            number("input.cpus", |cpus| format!("{cpus:.0}")),
             Cell::number(figure("bytes", change.now), change.now),
         ];
         for of in &by_setting {
@@ -89,7 +107,8 @@ pub(crate) fn hosts(sweep: &Sweep<'_>) -> Section {
             cells.push(Cell::maybe(change.map(|of| {
                 let [low, middle, high] =
                     [of.low, of.middle, of.high].map(|bytes| signed(bytes as i128));
-                (format!("{middle} ({low} to {high})"), of.middle)
+                let mark = if of.can_be { "" } else { "; it cannot have it" };
+                (format!("{middle} ({low} to {high}{mark})"), of.middle)
             })));
             cells.push(Cell::maybe(
                 change.map(|of| (format!("{:+.1}", of.percent()), of.percent())),
@@ -100,19 +119,68 @@ pub(crate) fn hosts(sweep: &Sweep<'_>) -> Section {
     section.with(table)
 }
 
+/// The mean of a figure over rows of several seeds, and its ends; `None` without any.
+fn over_seeds<'n>(
+    rows: &[FrameRow<'_>],
+    column: &'n str,
+    ends: [&'n str; 2],
+) -> Option<BTreeMap<&'n str, f64>> {
+    let values: Vec<f64> = rows.iter().filter_map(|row| row.number(column)).collect();
+    let seeds = [
+        (column, values.iter().sum::<f64>() / values.len() as f64),
+        (
+            ends[0],
+            values.iter().copied().fold(f64::INFINITY, f64::min),
+        ),
+        (
+            ends[1],
+            values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+        ),
+    ];
+    (!values.is_empty()).then(|| seeds.into_iter().collect())
+}
+
 /// The figure over the plan's axes: of few inputs for each, of many their mean.
 pub(crate) fn curves(sweep: &Sweep<'_>) -> Section {
     let figure = sweep.figure;
     let section = Section::new("Over the axes of the plan");
+    let has_seeds = sweep.axes.iter().any(|axis| is_chance(axis));
     let mut names: Vec<&str> = sweep.axes.iter().map(String::as_str).collect();
+    names.retain(|name| !is_chance(name));
+    let ends = ["least", "most"].map(|end| format!("{end}.{}", figure.column));
+    let ends = [ends[0].as_str(), ends[1].as_str()];
+    let mut bounds = if has_seeds { Some(ends) } else { figure.bounds };
     let all = || sweep.rows.iter().flatten().flatten().copied();
     let inputs: BTreeSet<&str> = all().map(|row| row.text("input")).collect();
     let mut note = String::new();
     // Rows, with the means of the figure and its bounds that they stand for.
     let rows: Vec<(FrameRow<'_>, BTreeMap<&str, f64>)> = if inputs.len() <= OWN_LINES {
         names.push("input");
-        all().map(|row| (row, BTreeMap::new())).collect()
+        let key = |row: &FrameRow<'_>| -> Vec<String> {
+            names
+                .iter()
+                .map(|name| row.value(name).to_string())
+                .collect()
+        };
+        let groups = match has_seeds {
+            true => quarry_view::grouped(sweep.all.iter().map(|row| (key(row), *row))),
+            false => all().map(|row| (Vec::new(), vec![row])).collect(),
+        };
+        if has_seeds {
+            note = "Means over seeds, with the least and the most.".to_string();
+        }
+        let groups = groups.iter();
+        groups
+            .filter_map(|(_, rows)| {
+                let seeds = over_seeds(rows, figure.column, ends);
+                Some((
+                    *rows.first()?,
+                    seeds.filter(|_| has_seeds).unwrap_or_default(),
+                ))
+            })
+            .collect()
     } else {
+        bounds = figure.bounds;
         let setting = |row: FrameRow<'_>| -> Vec<String> {
             names
                 .iter()
@@ -151,7 +219,7 @@ pub(crate) fn curves(sweep: &Sweep<'_>) -> Section {
         return section;
     }
     let grid = Grid::by(&rows, &names, |(row, _), name| row.value(name));
-    let mut charts = grid.charts_by(figure.column, figure.bounds, |(row, means), name| {
+    let mut charts = grid.charts_by(figure.column, bounds, |(row, means), name| {
         means.get(name).copied().or_else(|| row.number(name))
     });
     let section = match charts.len() {
@@ -223,33 +291,33 @@ pub(crate) fn heat(sweep: &Sweep<'_>) -> Section {
     section.with(chart.noted(format!("Means over all cases{of}.")))
 }
 
-/// Cells that failed, with their errors.
-pub(crate) fn failures(failed: &[FrameRow<'_>], axes: &[&str]) -> Section {
+/// Inputs with cells that failed, a line for each error of each.
+pub(crate) fn failures(failed: &[FrameRow<'_>]) -> Section {
     let section = Section::new("Failed cells");
     if failed.is_empty() {
         return section;
     }
-    let grid = Grid::by(failed, axes, FrameRow::value);
-    let columns = grid.axes.iter().map(|axis| Column::text(plain(&axis.name)));
-    let columns = std::iter::once(Column::text("input"))
-        .chain(columns)
-        .chain([Column::text("error")]);
+    let columns = [
+        Column::text("input"),
+        Column::number("cells"),
+        Column::text("error"),
+    ];
     let mut table = Table::new(columns).shown(SHOWN);
-    for (row, places) in grid.runs.iter().take(LISTED) {
-        let text = |name: &str| Cell::text(row.text(name));
-        let axes = grid
-            .axes
-            .iter()
-            .zip(places)
-            .map(|(axis, place)| Cell::text(axis.text(*place)));
-        table.row(
-            std::iter::once(text("input"))
-                .chain(axes)
-                .chain([text("error").tone(Tone::Bad)]),
-        );
+    let mut groups: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+    for row in failed {
+        *groups
+            .entry((row.text("input"), row.text("error")))
+            .or_default() += 1;
     }
-    if failed.len() > LISTED {
-        table = table.noted(format!("{LISTED} of {} failed cells.", failed.len()));
+    for ((input, error), cells) in groups.iter().take(LISTED) {
+        table.row([
+            Cell::text(*input),
+            Cell::number(cells.to_string(), *cells as f64),
+            Cell::text(*error).tone(Tone::Bad),
+        ]);
+    }
+    if groups.len() > LISTED {
+        table = table.noted(format!("{LISTED} of {} inputs with errors.", groups.len()));
     }
     section.with(table)
 }

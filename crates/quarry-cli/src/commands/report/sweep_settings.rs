@@ -7,7 +7,7 @@ use quarry_view::{Cell, Level, Section, Spec, column};
 use serde_json::{Value, json};
 
 use super::regret::Regret;
-use super::sweep_cases::{Sweep, amount};
+use super::sweep_cases::{Sweep, can_be};
 use super::sweep_growth::{Growth, changes};
 
 /// A setting over all cases.
@@ -20,6 +20,8 @@ struct Line<'a> {
     best: usize,
     /// Cases without a result.
     missing: usize,
+    /// Cases that cannot have the setting.
+    impossible: usize,
 }
 
 /// All settings: those with the least worst regret first, then those without one.
@@ -39,6 +41,11 @@ fn lines<'a>(sweep: &'a Sweep<'_>) -> Vec<Line<'a>> {
                 .values
                 .iter()
                 .filter(|of| of[setting].is_none())
+                .count(),
+            impossible: sweep
+                .rows
+                .iter()
+                .filter(|of| of[setting].is_some_and(|row| !can_be(row)))
                 .count(),
         }
     };
@@ -97,12 +104,13 @@ pub(crate) const SETTINGS: Spec = Spec {
                 Count,
             )
             .computed(|of| number(of, "best")),
-            regret("worst regret", "The same in the unit of the figure.", Count)
-                .worded(|of| text(of, "worst_text").to_string())
-                .more(),
-            regret("mean regret", "The same in the unit of the figure.", Count)
-                .worded(|of| text(of, "mean_text").to_string())
-                .more(),
+            regret(
+                "cannot\nhave it",
+                "Cases whose architecture has no such pages; the setting has no regret then.",
+                Count,
+            )
+            .computed(|of| number(of, "impossible").filter(|cases| *cases > 0.0))
+            .rare(),
             regret(
                 "missing",
                 "Cases without a result; the setting has no regret then.",
@@ -137,10 +145,7 @@ pub(crate) fn section(sweep: &Sweep<'_>) -> Section {
             "in": regret.map_or("-", |of| sweep.inputs[of.worst_input].as_str()),
             "mean": regret.map(|of| of.mean_percent / 100.0),
             "best": line.best,
-            "worst_value": regret.map(|of| of.worst),
-            "worst_text": regret.map_or("-".to_string(), |of| amount(sweep, of.worst)),
-            "mean_value": regret.map(|of| of.mean),
-            "mean_text": regret.map_or("-".to_string(), |of| amount(sweep, of.mean)),
+            "impossible": line.impossible,
             "missing": line.missing,
         });
         (sweep.grid.cells(&sweep.settings[line.setting]), value)
@@ -151,7 +156,7 @@ pub(crate) fn section(sweep: &Sweep<'_>) -> Section {
         "what a setting needs beyond the best setting of the same case. By the worst in per cent.";
     let note = format!("Regret in {}: {note}", titled(sweep.figure.column));
     let mut table = SETTINGS.led(sweep.grid.columns(), rows).noted(note);
-    for (at, column) in table.columns.iter_mut().enumerate() {
+    for column in &mut table.columns {
         let name = column.plain();
         if compares && OF_REGRET.contains(&name.as_str()) {
             column.level = Level::More;
@@ -160,13 +165,6 @@ pub(crate) fn section(sweep: &Sweep<'_>) -> Section {
         }
         match name.as_str() {
             "host" => column.name = sweep.host().into(),
-            // Texts with the figure's unit are sorted by their values.
-            "worst regret" | "mean regret" => {
-                let key = column.name.replace(" regret", "_value");
-                for (row, (_, line)) in table.rows.iter_mut().zip(&lines) {
-                    row.cells[at].value = number(line, &key);
-                }
-            }
             _ => {}
         }
     }

@@ -23,9 +23,8 @@ pub(crate) struct Args {
     /// the thread come out in all runs. It takes about 100 times as long.
     #[arg(long, conflicts_with = "draw")]
     pub(crate) sensitivity: bool,
-    /// Print JSON: one object, with all that was measured or counted.
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    out: experiment::OutArgs,
 }
 
 const EXAMPLES: &str = "\
@@ -71,7 +70,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let asked = question::of(&asked)?;
     let alone = [("--sensitivity", args.sensitivity)];
     let one = |asked: &_, kept: Kept<'_>| one(args, asked, kept);
-    experiment::answer(&asked, &alone, args.json, false, one)
+    experiment::answer::<Timed<'_, quarry_work::rx::RxReport>, _>(
+        &asked, &alone, &args.out, false, one,
+    )
 }
 
 /// Answers one question.
@@ -100,5 +101,5 @@ fn one(args: &Args, asked: &Rx, kept: Kept<'_>) -> anyhow::Result<()> {
         sensitivity: study.as_ref(),
     };
     let notes = machine.about.clone();
-    experiment::print("rx", &timed, notes, args.json, false, kept)
+    experiment::print("rx", &timed, notes, &args.out, false, kept)
 }

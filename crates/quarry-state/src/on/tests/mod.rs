@@ -177,6 +177,31 @@ fn larger_pages_add_caches() {
     assert!(told.caches.iter().all(|cache| cache.name != "thread_stack"));
 }
 
+/// The rest of `Slab` may be of caches that are not listed: it is no kmalloc.
+#[test]
+fn what_a_part_of_the_caches_lacks_is_in_no_sum() {
+    let mut snapshot = snapshot(vec![row("kmalloc-4k", 4096, 1, 8)]);
+    let question = Question {
+        page_bytes: Some(65536),
+        ..Question::default()
+    };
+    let alone = predict(&snapshot, &question).unwrap();
+    assert_eq!(alone.unlisted_bytes, 0);
+    let rest = 600 << 20;
+    snapshot.meminfo_slab_bytes = Some(snapshot.slab_bytes() + rest);
+    let told = predict(&snapshot, &question).unwrap();
+    assert_eq!((told.from_pages_bytes, told.unlisted_bytes), (0, rest));
+    assert_eq!(told.bytes, alone.bytes);
+    // With the same pages none of it would move.
+    let same = predict(&snapshot, &Question::default()).unwrap();
+    assert_eq!(same.unlisted_bytes, 0);
+    // A whole list lacks kmallocs alone.
+    let rest = snapshot.slab_bytes() / 4;
+    snapshot.meminfo_slab_bytes = Some(snapshot.slab_bytes() + rest);
+    let whole = predict(&snapshot, &question).unwrap();
+    assert_eq!((whole.from_pages_bytes, whole.unlisted_bytes), (rest, 0));
+}
+
 #[test]
 fn sheaves_keep_what_a_load_has_left() {
     let snapshot = upgraded_from();
