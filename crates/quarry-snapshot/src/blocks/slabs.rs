@@ -179,7 +179,7 @@ fn runs_of(runs: &str, all: &mut u64) -> Result<Vec<(u32, u16)>, String> {
         next = u64::from(last) + 1;
         // A few bytes may claim billions of blocks.
         *all += next - u64::from(first);
-        if *all > BLOCKS_MAX as u64 {
+        if *all > BLOCKS_MAX {
             return Err(format!("more than {BLOCKS_MAX} blocks of all caches"));
         }
         blocks.extend((first..=last).map(|index| (index, pages)));
