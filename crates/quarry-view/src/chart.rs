@@ -382,7 +382,7 @@ impl Chart {
             let same = stack.iter().zip(&open);
             let same = same.take_while(|(name, (_, other))| name == other).count();
             open.truncate(same);
-            for (_, (at, _)) in open.iter().enumerate() {
+            for (at, _) in &open {
                 frames[*at].place[1] += bytes;
             }
             for (depth, name) in stack.iter().enumerate().skip(same) {

@@ -35,6 +35,9 @@ fn a_page_of_a_file_is_that_of_the_command() {
         format!("replay {trace} --no-timing --callers"),
         format!("replay {trace} --no-timing --time --design slub,sheaf"),
         format!("look {boot}"),
+        format!("what-if {boot} --page-size 4k,64k"),
+        format!("callers {trace}"),
+        "run micro --design slub,sheaf --cpus 1,2".to_string(),
     ] {
         let file = output(dir.path(), "out.json", &line);
         let of_file = stdout(&format!("report {file} --html -"));
@@ -46,6 +49,80 @@ fn a_page_of_a_file_is_that_of_the_command() {
         );
         assert!(!specs(&of_command).is_empty());
     }
+}
+
+/// Seeds are one run with a range, whichever door it comes through.
+#[test]
+fn seeds_are_a_mean_with_a_range() {
+    let line = "run tbench 1 --cpus 1 --design slub,sheaf -t 1ms --seed 1,2";
+    let page = stdout(&format!("{line} --html -"));
+    assert_has(
+        &page,
+        &["Means of 2 seeds; charts have the least and the most, too."],
+    );
+    let names = |page: &str| {
+        let specs = specs(page);
+        specs[0]["encoding"]["y"]["sort"].as_array().unwrap().len()
+    };
+    assert_eq!(names(&page), 2, "a row for each design");
+    let dir = tempfile::tempdir().unwrap();
+    let file = output(dir.path(), "seeds.json", line);
+    let again = stdout(&format!("report {file} --html -"));
+    assert_eq!(specs(&again), specs(&page));
+}
+
+/// Pages of one folder share the library of charts.
+#[test]
+fn the_library_may_lie_beside_pages() {
+    let dir = tempfile::tempdir().unwrap();
+    let boot = crate::what_if::boot(dir.path());
+    let page = |name: &str| dir.path().join(name).display().to_string();
+    for name in ["a.html", "b.html"] {
+        stdout(&format!("look {boot} --html {} --assets", page(name)));
+        let text = fs::read_to_string(page(name)).unwrap();
+        assert!(text.len() < 100_000, "{}", text.len());
+        assert_has(&text, &["<script src=\"quarry-charts-"]);
+    }
+    let scripts = fs::read_dir(dir.path()).unwrap().filter(|entry| {
+        let name = entry.as_ref().unwrap().file_name();
+        name.to_string_lossy().starts_with("quarry-charts-")
+    });
+    assert_eq!(scripts.count(), 1);
+    assert_fails(
+        &quarry(&format!("look {boot} --html - --assets")),
+        2,
+        &["--assets puts a file beside the page"],
+    );
+}
+
+/// An x86 machine has pages of 4 KiB alone: the headline is about these.
+#[test]
+fn a_headline_is_about_settings_that_a_host_can_have() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("out").display().to_string();
+    let data = "../quarry-snapshot/tests/data/drgn";
+    stdout(&format!(
+        "sweep --input {data}/6.12-snapshot.json.gz --input {data}/6.1-snapshot.json.gz --release 6.12,7.3 --page-size 4k,64k \
+         -o {out}"
+    ));
+    let told = stdout(&format!("report {out}")).replace('\n', " ");
+    assert_has(
+        &told,
+        &[
+            "No host can have these settings",
+            "All together need most with Linux 7.3, 4 KiB pages",
+            "Linux 6.12, 4 KiB pages needs least in every case",
+        ],
+    );
+    let page = stdout(&format!("report {out} --html -"));
+    assert_has(
+        &page,
+        &[
+            "6.12.117+deb13-cloud-amd64",
+            "it cannot have it",
+            "966.2 MiB",
+        ],
+    );
 }
 
 #[test]
@@ -209,7 +286,7 @@ fn what_has_no_page_is_refused() {
     let table = format!(
         "{text} => it is no JSON | give what a command of quarry printed with --json\n\
          {foreign} => it has no `schema` number\n\
-         {info} => is of info, which has no page; replay, what-if, look, callers --taints, run and reproduce have one\n\
+         {info} => is of info, which has no page; replay, what-if, look, callers, run and reproduce have one\n\
          {replay} {look} => is of replay and | of look; a page has outputs of one command\n\
          absent.json => absent.json"
     );
@@ -253,7 +330,7 @@ fn a_sweep_has_a_page() {
     assert_has(
         &page,
         &[
-            "1 input in 2 cases under 6 settings: 12 rows; 12 cells failed.",
+            "1 input in 2 cases under 6 settings: 12 rows; 12 cells of 1 input failed.",
             "there no change is expected for any case.",
             "regret",
             "Settings by regret",
