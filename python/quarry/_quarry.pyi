@@ -29,6 +29,7 @@ __all__ = [
     "read_results",
     "run",
     "run_chunk",
+    "run_command",
     "write_files",
 ]
 
@@ -315,6 +316,9 @@ class Sweep:
 
 def run_chunk(chunk: str, local: Mapping[str, _Path]) -> tuple[list[tuple[str, bytes]], int]:
     """Runs a chunk of a sweep."""
+
+def run_command(arguments: list[str], file: _Path) -> None:
+    """Runs the command with these arguments, and ends the process with its exit code."""
 
 def failed_chunk(chunk: str, error: str) -> tuple[list[tuple[str, bytes]], int]:
     """Makes the rows of a chunk that no process could run."""

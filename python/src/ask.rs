@@ -71,7 +71,7 @@ pub(crate) fn answered(
     }
     let table = PyTable::of_answers(ask.reports(), answers, caches, &LEAD);
     let asked = Json::Object(question.object(false));
-    Ok(table.noted("command", ask).noted("asked", asked))
+    Ok(table.shows(ask).noted("command", ask).noted("asked", asked))
 }
 
 /// Runs a load in simulated time: hackbench, tbench or tcp_rr of a size (groups, clients or pairs), micro, pages or rx. A

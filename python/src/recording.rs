@@ -222,6 +222,7 @@ impl Recording {
             .map_err(raised)?;
         let table = PyTable::of(&callers.by(by_what), &["name"])?;
         Ok(table
+            .shows(format!("callers {by}"))
             .noted("command", "callers")
             .noted("input", &self.input.name)
             .noted("input_digest", self.digest()))
@@ -233,6 +234,7 @@ impl Recording {
         let found = py.detach(|| Taints::of(&self.input.file, &self.input.snapshots()?));
         let table = PyTable::of(&found.map_err(raised)?.taints, &["time_ns"])?;
         Ok(table
+            .shows("taints")
             .noted("command", "callers --taints")
             .noted("input", &self.input.name)
             .noted("input_digest", self.digest()))

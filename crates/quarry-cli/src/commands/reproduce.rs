@@ -166,14 +166,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 /// Names this build: its version, and a hash of its file, which tells builds of one version apart.
 fn build() -> String {
     let version = env!("CARGO_PKG_VERSION");
-    let file = std::env::current_exe().and_then(std::fs::read);
+    let file = crate::FILE.get().and_then(|file| std::fs::read(file).ok());
     match file {
-        Ok(bytes) => {
+        Some(bytes) => {
             let mut hasher = DefaultHasher::new();
             hasher.write(&bytes);
             format!("{version} {:016x}", hasher.finish())
         }
-        Err(_) => version.to_string(),
+        None => version.to_string(),
     }
 }
 
