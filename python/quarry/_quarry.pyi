@@ -156,7 +156,7 @@ class Recording:
         page_size: int | str | None = None,
         cpus: int | None = None,
         command: str | None = None,
-        lost: int = 0,
+        lost: int | None = None,
         skip_bad: bool = False,
         recorder_pid: _Count | None = None,
         force: bool = False,

@@ -77,6 +77,12 @@ pub(crate) fn answered(
 /// Runs a load in simulated time: hackbench, tbench or tcp_rr of a size (groups, clients or pairs), micro, pages or rx. A
 /// list has a row for each of its values. A run begins on an empty heap; with `initial` on the heap of a snapshot, with
 /// `booted` on that of a bundled kernel that has run.
+///
+/// `time` is seconds or a text such as `"20ms"`, `memory` bytes or a text such as `"1G"`. Columns end with their unit.
+///
+/// >>> table = quarry.run("tbench", 1, cpus=2, time="1ms", design="sheaf@7.0")
+/// >>> table["size"], table["load"]
+/// ([1], ['tbench'])
 #[pyfunction]
 #[pyo3(signature = (load, size = None, *, initial = None, **given))]
 pub(crate) fn run(

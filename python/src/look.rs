@@ -32,6 +32,12 @@ enum Told {
 
 /// Looks at snapshots, oldest first: each a `Snapshot`, or a file that is read with all its moments. Without any, at this
 /// computer. Of several, `growth` says what grew from the first to the last. Keywords say what files lack.
+///
+/// Printed, it is the screen of the command; its tables are `summary`, `caches`, `what_ifs` and `growth`.
+///
+/// >>> look = quarry.look("host.json")
+/// >>> look.growth is None, len(look.summary)
+/// (True, 1)
 #[pyfunction]
 #[pyo3(signature = (*snapshots, **given))]
 pub(crate) fn look(
@@ -89,6 +95,10 @@ pub(crate) fn look(
 impl Look {
     fn noted(&self, table: PyTable) -> PyTable {
         let table = table.noted("command", "look").noted("input", &self.files);
+        let table = match &self.of {
+            Told::Slabs(look, _) => table.noted("slab_bytes", look.slab_bytes),
+            Told::Bytes(_) => table,
+        };
         match &self.digests {
             Some(digests) => table.noted("input_digest", digests),
             None => table,

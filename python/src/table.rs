@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use pyo3::exceptions::{PyImportError, PyIndexError};
+use pyo3::exceptions::{PyImportError, PyIndexError, PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule, PyDict, PyIterator, PyList, PySlice, PyString};
 use quarry_lab::ask::{Answer, Ask};
@@ -121,10 +121,17 @@ impl PyTable {
         let mut view = match (spec, by) {
             (Some((name, spec)), _) => {
                 let rows = self.runs.iter().map(|run| match *name {
-                    "look parts" => &run["parts"],
-                    _ => run,
+                    "look parts" => run["parts"].clone(),
+                    _ => {
+                        let mut run = run.clone();
+                        let now = self.table.notes.get("quarry.slab_bytes");
+                        let now: Option<u64> = now.and_then(|bytes| bytes.parse().ok());
+                        run["now"] = now.into();
+                        run
+                    }
                 });
-                let table = spec.table(rows);
+                let rows: Vec<Value> = rows.collect();
+                let table = spec.table(&rows);
                 let is_one = *name == "look parts";
                 let table = if is_one { table.turned(0) } else { table };
                 View::default().with(Section::new(spec.title).with(table))
@@ -271,11 +278,18 @@ impl PyTable {
             let rows = PyList::new(py, rows.collect::<PyResult<Vec<_>>>()?)?;
             return Ok(rows.into_any());
         }
-        let asked: i64 = key.extract()?;
+        let asked: i64 = key.extract().map_err(|problem: PyErr| {
+            match problem.is_instance_of::<PyOverflowError>(py) {
+                true => PyIndexError::new_err(format!("row {key}: it is out of range")),
+                false => {
+                    PyTypeError::new_err(format!("{key}: a key is a name, a number or a slice"))
+                }
+            }
+        })?;
         let count = self.table.rows() as i64;
         let row = if asked < 0 { asked + count } else { asked };
         if !(0..count).contains(&row) {
-            let text = format!("row {asked}: there are {count} rows");
+            let text = format!("row {asked}: the table has {count}");
             return Err(PyIndexError::new_err(text));
         }
         Ok(self.row(py, row as usize)?.into_any())
