@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use pyo3::prelude::*;
 
-/// Runs the command with these arguments, the first of which is its name, and ends the process with its exit code. `file` is
+/// Runs the command with these arguments, its name first, and ends the process with its exit code. `file` is
 /// the library with this code.
 #[pyfunction]
 pub(crate) fn run_command(py: Python<'_>, arguments: Vec<OsString>, file: PathBuf) {

@@ -154,7 +154,7 @@ pub fn text(view: &quarry_view::View) -> String {
 /// The file with this code: a program, or a library.
 static FILE: OnceLock<PathBuf> = OnceLock::new();
 
-/// Runs the command with these arguments, the first of which is its name, and gives the exit code. `file` has the code that
+/// Runs the command with these arguments, its name first, and gives the exit code. `file` has the code that
 /// runs. Help and wrong options end the process.
 pub fn run(arguments: impl IntoIterator<Item = OsString>, file: Option<PathBuf>) -> u8 {
     // What a reader of another library says of a damaged file; the error follows.
