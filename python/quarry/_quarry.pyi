@@ -1,4 +1,4 @@
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from os import PathLike
 from typing import Any, Literal, Protocol, TypeAlias, final, overload
 
@@ -29,6 +29,8 @@ __all__ = [
     "read_results",
     "run",
     "run_chunk",
+    "run_command",
+    "unpickled",
     "write_files",
 ]
 
@@ -45,7 +47,10 @@ class Error(Exception):
     """Base of all exceptions of this package."""
 
 class UsageError(Error):
-    """The request names something that does not exist or is out of range."""
+    """The request names something that does not exist or is out of range.
+
+    The message begins with the argument.
+    """
 
 class InputError(Error):
     """A file cannot be read or written, or contradicts itself."""
@@ -56,9 +61,16 @@ class MemoryExhaustedError(Error):
 class InternalError(Error):
     """The library contradicts itself: please report it."""
 
+_Value: TypeAlias = bool | int | float | str | None
+_Row: TypeAlias = dict[str, _Value]
+
 @final
 class Table:
-    """Rows of a result, which every library of data frames takes."""
+    """Rows of a result, which every library of data frames takes.
+
+    Printed, it shows what the command prints. ``table[0]`` is a row, ``table["predicted_bytes"]``
+    a column, and iteration goes over rows. Names of columns end with their unit.
+    """
 
     @property
     def columns(self) -> list[str]: ...
@@ -68,13 +80,22 @@ class Table:
     def notes(self) -> dict[str, str]: ...
     @property
     def runs(self) -> list[dict[str, Any]]: ...
-    def to_dicts(self) -> list[dict[str, bool | int | float | str | None]]: ...
+    def to_dicts(self) -> list[_Row]: ...
+    def to_pandas(self) -> Any: ...
+    def to_polars(self) -> Any: ...
+    def to_arrow(self) -> Any: ...
     def write_parquet(self, path: _Path, *, force: bool = False) -> None: ...
     def _repr_html_(self) -> str: ...
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
     def __arrow_c_schema__(self) -> object: ...
     def __len__(self) -> int: ...
-    def __getitem__(self, name: str, /) -> list[bool | int | float | str | None]: ...
+    def __iter__(self) -> Iterator[_Row]: ...
+    @overload
+    def __getitem__(self, key: str, /) -> list[_Value]: ...
+    @overload
+    def __getitem__(self, key: int, /) -> _Row: ...
+    @overload
+    def __getitem__(self, key: slice, /) -> list[_Row]: ...
     def __contains__(self, name: str, /) -> bool: ...
 
 @final
@@ -155,7 +176,7 @@ class Recording:
         page_size: int | str | None = None,
         cpus: int | None = None,
         command: str | None = None,
-        lost: int = 0,
+        lost: int | None = None,
         skip_bad: bool = False,
         recorder_pid: _Count | None = None,
         force: bool = False,
@@ -315,6 +336,12 @@ class Sweep:
 
 def run_chunk(chunk: str, local: Mapping[str, _Path]) -> tuple[list[tuple[str, bytes]], int]:
     """Runs a chunk of a sweep."""
+
+def run_command(arguments: list[str], file: _Path) -> None:
+    """Runs the command with these arguments, and ends the process with its exit code."""
+
+def unpickled(rows: bytes, runs: str, shown: str) -> Table:
+    """Makes a table of what its pickle has."""
 
 def failed_chunk(chunk: str, error: str) -> tuple[list[tuple[str, bytes]], int]:
     """Makes the rows of a chunk that no process could run."""

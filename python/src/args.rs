@@ -3,14 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyFloat, PyList, PyString, PyTuple};
+use pyo3::types::{PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 use quarry_ask::{Door, Field, Json, Kind, Layer, plain};
-use quarry_designs::{nearest, units};
+use quarry_designs::{named, nearest, units};
 use serde_json::Map;
 
-use crate::error::usage;
+use crate::error::{UsageError, usage};
 
 /// Any number of values; Python may give one that is no list.
 #[derive(Clone, Debug)]
@@ -97,6 +97,21 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Seconds {
     }
 }
 
+/// The value of an argument, if it is given. What is wrong with it names it.
+pub(crate) fn argument<'py, T>(name: &str, value: Option<&Bound<'py, PyAny>>) -> PyResult<Option<T>>
+where
+    T: for<'a> FromPyObject<'a, 'py, Error = PyErr>,
+{
+    let value = value.map(|value| value.extract().map_err(|of| problem_of(name, value, &of)));
+    value.transpose()
+}
+
+/// The value of an argument with this name among those that there are.
+pub(crate) fn choice<T: Copy>(argument: &str, all: &[(T, &str)], name: &str) -> PyResult<T> {
+    let found = named("such", all, name);
+    found.map_err(|problem| usage(format!("{argument}: {problem}")))
+}
+
 /// The text that the command would be given.
 fn number_or_text(value: Borrowed<'_, '_, PyAny>) -> PyResult<String> {
     match value.is_instance_of::<PyString>() || value.is_instance_of::<PyFloat>() {
@@ -116,7 +131,7 @@ impl Keywords {
         let mut all = Map::new();
         for (name, value) in given.into_iter().flatten() {
             let name: String = name.extract()?;
-            let value = json(&value).map_err(|problem| named(value.py(), &name, &problem))?;
+            let value = json(&value).map_err(|problem| problem_of(&name, &value, &problem))?;
             all.insert(name, value);
         }
         Ok(Self { given: all })
@@ -139,7 +154,7 @@ impl Keywords {
             None | Some(Json::Null) => Ok(None),
             Some(number) => {
                 let jobs = number.as_u64().and_then(|jobs| usize::try_from(jobs).ok());
-                let wrong = || PyTypeError::new_err(format!("jobs: {number} is no number"));
+                let wrong = || usage(format!("jobs: {number} is no number of threads"));
                 jobs.map(Some).ok_or_else(wrong)
             }
         }
@@ -168,7 +183,8 @@ impl Keywords {
 
     /// Gives a field a value of Python, in the place of its keyword.
     pub(crate) fn set_once(&mut self, name: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
-        if self.given.insert(name.to_string(), json(value)?).is_some() {
+        let of = json(value).map_err(|problem| problem_of(name, value, &problem))?;
+        if self.given.insert(name.to_string(), of).is_some() {
             return Err(PyTypeError::new_err(format!(
                 "{name}: it is given twice; the first argument means it"
             )));
@@ -207,9 +223,17 @@ impl Keywords {
     }
 }
 
-/// The problem of a keyword's value.
-fn named(py: Python<'_>, name: &str, problem: &PyErr) -> PyErr {
-    PyTypeError::new_err(format!("{name}: {}", problem.value(py)))
+/// The problem of an argument's value: a number without a place in any type is wrong usage, too.
+fn problem_of(name: &str, value: &Bound<'_, PyAny>, problem: &PyErr) -> PyErr {
+    let py = value.py();
+    if problem.is_instance_of::<PyOverflowError>(py) {
+        return usage(format!("{name}: {value} is out of range"));
+    }
+    let text = format!("{name}: {}", problem.value(py));
+    match problem.is_instance_of::<UsageError>(py) {
+        true => usage(text),
+        false => PyTypeError::new_err(text),
+    }
 }
 
 fn has_float(value: &Json) -> bool {
@@ -245,6 +269,9 @@ fn json(value: &Bound<'_, PyAny>) -> PyResult<Json> {
     }
     if let Ok(number) = value.extract::<i64>() {
         return Ok(number.into());
+    }
+    if value.is_instance_of::<PyInt>() {
+        return Err(PyOverflowError::new_err("out of range"));
     }
     if let Ok(path) = value.extract::<PathBuf>() {
         return Ok(path.display().to_string().into());

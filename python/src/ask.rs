@@ -71,12 +71,18 @@ pub(crate) fn answered(
     }
     let table = PyTable::of_answers(ask.reports(), answers, caches, &LEAD);
     let asked = Json::Object(question.object(false));
-    Ok(table.noted("command", ask).noted("asked", asked))
+    Ok(table.shows(ask).noted("command", ask).noted("asked", asked))
 }
 
 /// Runs a load in simulated time: hackbench, tbench or tcp_rr of a size (groups, clients or pairs), micro, pages or rx. A
 /// list has a row for each of its values. A run begins on an empty heap; with `initial` on the heap of a snapshot, with
 /// `booted` on that of a bundled kernel that has run.
+///
+/// `time` is seconds or a text such as `"20ms"`, `memory` bytes or a text such as `"1G"`. Columns end with their unit.
+///
+/// >>> table = quarry.run("tbench", 1, cpus=2, time="1ms", design="sheaf@7.0")
+/// >>> table["size"], table["load"]
+/// ([1], ['tbench'])
 #[pyfunction]
 #[pyo3(signature = (load, size = None, *, initial = None, **given))]
 pub(crate) fn run(

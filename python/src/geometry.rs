@@ -13,6 +13,11 @@ use crate::table::PyTable;
 
 /// Slab size, order, objects per slab and limits of a cache, a row for each combination of listed values; or, of a
 /// snapshot, of each of its caches, next to what its kernel reports.
+///
+/// `object_size` is in bytes, as are `slab_size`, `slab_bytes` and `slack`; other columns are counts.
+///
+/// >>> quarry.geometry(9856, page_size="64k", cpus=16)[0]["objects_per_slab"]
+/// 26
 #[pyfunction]
 #[pyo3(signature = (object_size = None, /, *, snapshot = None, **given))]
 pub(crate) fn geometry(

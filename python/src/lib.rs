@@ -6,6 +6,7 @@
 mod args;
 mod arrow;
 mod ask;
+mod command;
 mod error;
 mod events;
 mod geometry;
@@ -26,6 +27,8 @@ mod _quarry {
     #[pymodule_export]
     use crate::ask::run;
     #[pymodule_export]
+    use crate::command::run_command;
+    #[pymodule_export]
     use crate::error::{Error, InputError, InternalError, MemoryExhaustedError, UsageError};
     #[pymodule_export]
     use crate::events::Events;
@@ -43,7 +46,7 @@ mod _quarry {
         write_files,
     };
     #[pymodule_export]
-    use crate::table::PyTable;
+    use crate::table::{PyTable, unpickled};
 
     /// Prepares the process.
     #[pymodule_init]

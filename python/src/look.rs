@@ -7,7 +7,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use quarry_ask::{Door, fields, read};
 use quarry_lab::ask::{self, Source};
-use quarry_lab::look::{Bare, WhatIf};
+use quarry_lab::look::{Answer, Bare, WhatIf};
+use quarry_view::Doc;
 
 use crate::args::Keywords;
 use crate::error::{raised, usage};
@@ -25,12 +26,18 @@ pub(crate) struct Look {
 
 /// The look at slabs, or the snapshots of files that have bytes alone.
 enum Told {
-    Slabs(Box<quarry_lab::look::Look>),
+    Slabs(Box<quarry_lab::look::Look>, Vec<quarry_snapshot::Snapshot>),
     Bytes(Vec<quarry_snapshot::Snapshot>),
 }
 
 /// Looks at snapshots, oldest first: each a `Snapshot`, or a file that is read with all its moments. Without any, at this
 /// computer. Of several, `growth` says what grew from the first to the last. Keywords say what files lack.
+///
+/// Printed, it is the screen of the command; its tables are `summary`, `caches`, `what_ifs` and `growth`.
+///
+/// >>> look = quarry.look("host.json")
+/// >>> look.growth is None, len(look.summary)
+/// (True, 1)
 #[pyfunction]
 #[pyo3(signature = (*snapshots, **given))]
 pub(crate) fn look(
@@ -72,7 +79,7 @@ pub(crate) fn look(
         true => Told::Bytes(all),
         false => {
             let look = py.detach(|| quarry_lab::look::Look::of(&all));
-            Told::Slabs(Box::new(look.map_err(raised)?))
+            Told::Slabs(Box::new(look.map_err(raised)?), all)
         }
     };
     Ok(Look {
@@ -88,6 +95,10 @@ pub(crate) fn look(
 impl Look {
     fn noted(&self, table: PyTable) -> PyTable {
         let table = table.noted("command", "look").noted("input", &self.files);
+        let table = match &self.of {
+            Told::Slabs(look, _) => table.noted("slab_bytes", look.slab_bytes),
+            Told::Bytes(_) => table,
+        };
         match &self.digests {
             Some(digests) => table.noted("input_digest", digests),
             None => table,
@@ -101,7 +112,8 @@ impl Look {
     #[getter]
     fn summary(&self) -> PyResult<PyTable> {
         let table = match &self.of {
-            Told::Slabs(look) => PyTable::of(std::slice::from_ref(look), &["design"]),
+            Told::Slabs(look, _) => PyTable::of(std::slice::from_ref(look), &["design"])
+                .map(|table| table.shows("look parts")),
             Told::Bytes(all) => PyTable::of(&bare(all), &[]),
         };
         Ok(self.noted(table?))
@@ -111,7 +123,9 @@ impl Look {
     #[getter]
     fn caches(&self) -> PyResult<PyTable> {
         let table = match &self.of {
-            Told::Slabs(look) => PyTable::of(&look.caches, &["name"]),
+            Told::Slabs(look, _) => {
+                PyTable::of(&look.caches, &["name"]).map(|table| table.shows("look caches"))
+            }
             Told::Bytes(all) => {
                 let caches = bare(all).into_iter().flat_map(|bare| bare.cache_bytes);
                 PyTable::of(&caches.collect::<Vec<_>>(), &["name"])
@@ -135,7 +149,9 @@ impl Look {
     #[getter]
     fn what_ifs(&self) -> PyResult<PyTable> {
         let table = match &self.of {
-            Told::Slabs(look) => PyTable::of(&look.what_ifs, &[]),
+            Told::Slabs(look, _) => {
+                PyTable::of(&look.what_ifs, &[]).map(|table| table.shows("look what-ifs"))
+            }
             Told::Bytes(_) => PyTable::of::<WhatIf>(&[], &[]),
         };
         Ok(self.noted(table?))
@@ -144,12 +160,13 @@ impl Look {
     /// A row for each cache that changed between the first and the last snapshot; None of one snapshot, or without slabs.
     #[getter]
     fn growth(&self) -> PyResult<Option<PyTable>> {
-        let Told::Slabs(look) = &self.of else {
+        let Told::Slabs(look, _) = &self.of else {
             return Ok(None);
         };
         let growth = look.growth.as_ref();
         let table = growth.map(|growth| PyTable::of(&growth.caches, &["name"]));
-        Ok(table.transpose()?.map(|table| self.noted(table)))
+        let table = table.transpose()?.map(|table| table.shows("look growth"));
+        Ok(table.map(|table| self.noted(table)))
     }
 
     fn __reduce__(&self) -> PyResult<()> {
@@ -158,9 +175,22 @@ impl Look {
         ))
     }
 
+    /// The screen that the command prints.
+    fn __str__(&self) -> PyResult<String> {
+        let content = match &self.of {
+            Told::Slabs(look, all) => serde_json::to_value(Answer::of(look, all)),
+            Told::Bytes(all) => serde_json::to_value(Bare::of(all)),
+        };
+        let doc = Doc {
+            file: String::new(),
+            content: content.map_err(raised)?,
+        };
+        Ok(quarry_cli::text(&quarry_lab::look::view(&[doc])))
+    }
+
     fn __repr__(&self) -> String {
         match &self.of {
-            Told::Slabs(look) => format!(
+            Told::Slabs(look, _) => format!(
                 "<quarry.Look at {}: {} bytes of slabs, {}>",
                 self.files, look.slab_bytes, look.design
             ),

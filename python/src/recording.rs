@@ -7,7 +7,6 @@ use std::sync::{Mutex, PoisonError};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use quarry_designs::named;
 use quarry_lab::ask::{Ask, Ready};
 use quarry_lab::callers::taints::Taints;
 use quarry_lab::callers::{By, Callers};
@@ -16,7 +15,7 @@ use quarry_snapshot::ReportError;
 use quarry_trace::record::{RecordOptions, Scope};
 use quarry_trace::{Existing, ImportOptions, TraceFile};
 
-use crate::args::{Bytes, Keywords, Name, PageBytes, Seconds, Several};
+use crate::args::{Bytes, Keywords, Name, PageBytes, Seconds, Several, argument, choice};
 use crate::ask::answered;
 use crate::error::{raised, usage};
 use crate::events::{Events, trace_of};
@@ -45,6 +44,10 @@ impl Recording {
 impl Recording {
     /// Opens a trace: a file, the name of a bundled one (hackbench, kv, tbench), or the bytes of a file. Parquet that another
     /// program wrote of a trace's rows is one, too.
+    ///
+    /// >>> recording = quarry.Recording.open("kv")
+    /// >>> recording.kernel[:4], recording.page_size, recording.cpus
+    /// ('6.18', 4096, 2)
     #[staticmethod]
     fn open(py: Python<'_>, source: Bound<'_, PyAny>) -> PyResult<Self> {
         if let Ok(bytes) = source.cast::<PyBytes>() {
@@ -75,9 +78,9 @@ impl Recording {
         py: Python<'_>,
         output: PathBuf,
         command: Option<Several<OsString>>,
-        duration: Option<Seconds>,
-        ring: Option<Bytes>,
-        pid: Option<Several<i32>>,
+        duration: Option<Bound<'_, PyAny>>,
+        ring: Option<Bound<'_, PyAny>>,
+        pid: Option<Bound<'_, PyAny>>,
         cgroup: Option<PathBuf>,
         comm: Option<Several<String>>,
         stacks: bool,
@@ -87,7 +90,9 @@ impl Recording {
         force: bool,
     ) -> PyResult<Self> {
         let command = command.unwrap_or_default().0;
-        let duration = duration.map(|time| time.0);
+        let duration = argument("duration", duration.as_ref())?.map(|time: Seconds| time.0);
+        let ring: Option<Bytes> = argument("ring", ring.as_ref())?;
+        let processes: Option<Several<i32>> = argument("pid", pid.as_ref())?;
         if command.is_empty() && duration.is_none() {
             return Err(usage("give a command, or a duration"));
         }
@@ -95,7 +100,7 @@ impl Recording {
         let options = RecordOptions {
             ring_bytes: ring.map_or(usual.ring_bytes, |bytes| bytes.0),
             scope: Scope {
-                processes: pid.unwrap_or_default().0,
+                processes: processes.unwrap_or_default().0,
                 cgroup,
                 comms: comm.unwrap_or_default().0,
             },
@@ -133,7 +138,7 @@ impl Recording {
     /// lacks can be given.
     #[staticmethod]
     #[pyo3(signature = (
-        source, output, *, kernel = None, arch = None, page_size = None, cpus = None, command = None, lost = 0,
+        source, output, *, kernel = None, arch = None, page_size = None, cpus = None, command = None, lost = None,
         skip_bad = false, recorder_pid = None, force = false, progress = false
     ))]
     #[expect(clippy::too_many_arguments, reason = "keywords of Python")]
@@ -141,26 +146,28 @@ impl Recording {
         py: Python<'_>,
         source: PathBuf,
         output: PathBuf,
-        kernel: Option<Name>,
+        kernel: Option<Bound<'_, PyAny>>,
         arch: Option<String>,
-        page_size: Option<PageBytes>,
-        cpus: Option<u32>,
+        page_size: Option<Bound<'_, PyAny>>,
+        cpus: Option<Bound<'_, PyAny>>,
         command: Option<String>,
-        lost: u64,
+        lost: Option<Bound<'_, PyAny>>,
         skip_bad: bool,
-        recorder_pid: Option<Several<i32>>,
+        recorder_pid: Option<Bound<'_, PyAny>>,
         force: bool,
         progress: bool,
     ) -> PyResult<Self> {
+        let page_size: Option<PageBytes> = argument("page_size", page_size.as_ref())?;
+        let recorder: Option<Several<i32>> = argument("recorder_pid", recorder_pid.as_ref())?;
         let options = ImportOptions {
-            kernel: kernel.map(|name| name.0),
+            kernel: argument("kernel", kernel.as_ref())?.map(|name: Name| name.0),
             arch,
             command,
             page_size: page_size.and_then(|size| u32::try_from(size.0).ok()),
-            cpus,
-            lost_events: lost,
+            cpus: argument("cpus", cpus.as_ref())?,
+            lost_events: argument("lost", lost.as_ref())?.unwrap_or(0),
             skip_bad,
-            recorder_pids: recorder_pid.unwrap_or_default().0,
+            recorder_pids: recorder.unwrap_or_default().0,
             existing: existing(force),
             ..ImportOptions::default()
         };
@@ -175,6 +182,13 @@ impl Recording {
     /// Replays the recording on every design, page size, number of CPUs and value of a listed tunable, a row each; with
     /// `time`, in the simulated time of a machine. What is not given is the recording's own, or what the command takes.
     /// `booted` begins it on the heap of a kernel that has run. `caches` gives a row for each cache instead.
+    ///
+    /// Columns that end in `_bytes` are bytes, `_ns` nanoseconds, and others are counts; `table.about` says which.
+    ///
+    /// >>> recording = quarry.Recording.open("kv")
+    /// >>> table = recording.replay(design=["slub@6.18", "sheaf@7.0"], page_size="4k")
+    /// >>> [row["peak_slab_bytes"] >> 20 for row in table]
+    /// [4, 4]
     #[pyo3(signature = (**given))]
     fn replay(&self, py: Python<'_>, given: Option<&Bound<'_, PyDict>>) -> PyResult<PyTable> {
         let mut given = Keywords::of(given)?;
@@ -214,14 +228,20 @@ impl Recording {
     }
 
     /// Who allocates, by `site`, `process` or `cache`: a row each, that with most bytes alive at the peak first.
+    ///
+    /// `peak_live_bytes` and `end_live_bytes` are bytes, `allocs` and `frees` counts.
+    ///
+    /// >>> quarry.Recording.open("kv").callers("process")["name"][:2]
+    /// ['redis-benchmark', 'redis-server']
     #[pyo3(signature = (by = "site"))]
     fn callers(&self, py: Python<'_>, by: &str) -> PyResult<PyTable> {
-        let by_what = named("by", &By::ALL, by).map_err(raised)?;
+        let by_what = choice("by", &By::ALL, by)?;
         let callers = py
             .detach(|| Callers::of(&self.input.file, false))
             .map_err(raised)?;
         let table = PyTable::of(&callers.by(by_what), &["name"])?;
         Ok(table
+            .shows(format!("callers {by}"))
             .noted("command", "callers")
             .noted("input", &self.input.name)
             .noted("input_digest", self.digest()))
@@ -233,6 +253,7 @@ impl Recording {
         let found = py.detach(|| Taints::of(&self.input.file, &self.input.snapshots()?));
         let table = PyTable::of(&found.map_err(raised)?.taints, &["time_ns"])?;
         Ok(table
+            .shows("taints")
             .noted("command", "callers --taints")
             .noted("input", &self.input.name)
             .noted("input_digest", self.digest()))

@@ -12,7 +12,7 @@ use quarry_trace::{Existing, OutFile, TraceError};
 use quarry_work::Progress;
 use serde_json::{Map, Value};
 
-use crate::args::Bytes;
+use crate::args::{Bytes, argument};
 use crate::error::raised;
 use crate::running::{self, Bar};
 use crate::table::PyTable;
@@ -67,11 +67,13 @@ impl Sweep {
         &self,
         py: Python<'_>,
         folder: PathBuf,
-        jobs: Option<usize>,
-        memory: Option<Bytes>,
+        jobs: Option<Bound<'_, PyAny>>,
+        memory: Option<Bound<'_, PyAny>>,
         retry: bool,
         progress: bool,
     ) -> PyResult<(usize, usize, usize)> {
+        let jobs = argument("jobs", jobs.as_ref())?;
+        let memory: Option<Bytes> = argument("memory", memory.as_ref())?;
         let folder = Folder::create(&folder, &self.of).map_err(raised)?;
         let options = Options {
             jobs: std::num::NonZeroUsize::new(running::jobs(jobs)),

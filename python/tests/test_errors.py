@@ -28,6 +28,38 @@ def test_wrong_usage(snapshot, keywords, message):
         snapshot.what_if(**keywords)
 
 
+HUGE = 2**70
+
+
+@pytest.mark.parametrize(
+    ("ask", "argument"),
+    [
+        (lambda of: of.what_if(cpus=HUGE), "cpus"),
+        (lambda of: of.what_if(cpus=[2, -1]), "cpus"),
+        (lambda of: of.what_if(page_size=-4096), "page_size"),
+        (lambda of: of.what_if(jobs=-1), "jobs"),
+        (lambda of: quarry.Snapshot.read(of.file, had_cpus=-1), "had_cpus"),
+        (lambda of: quarry.Snapshot.read(of.file, had_cpus=HUGE), "had_cpus"),
+        (lambda of: quarry.Snapshot.read(of.file, had_page_size=2**200), "had_page_size"),
+        (lambda of: quarry.Snapshot.read(of.file, had_page_size="5k"), "had_page_size"),
+        (lambda of: quarry.Snapshot.read(of.file, at="middle"), "at"),
+        (lambda _: quarry.geometry(HUGE), "object_size"),
+        (lambda _: quarry.run("tbench", HUGE), "clients"),
+        (lambda _: quarry.Recording.open("kv").replay(memory=HUGE), "memory"),
+        (lambda _: quarry.Recording.open("kv").callers("color"), "by"),
+        (lambda _: quarry.Recording.import_("a", "b", cpus=-1), "cpus"),
+        (lambda _: quarry.Recording.import_("a", "b", lost=-1), "lost"),
+        (lambda _: quarry.Recording.import_("a", "b", recorder_pid=2**40), "recorder_pid"),
+        (lambda _: quarry.Recording.record("a", duration=-1), "duration"),
+        (lambda _: quarry.Recording.record("a", "ls", ring="x"), "ring"),
+        (lambda _: quarry.Recording.record("a", "ls", pid=[1, 2**40]), "pid"),
+    ],
+)
+def test_the_argument_comes_first(snapshot, ask, argument):
+    with pytest.raises(quarry.UsageError, match=f"^{argument}: "):
+        ask(snapshot)
+
+
 def test_a_release_is_no_number(snapshot):
     with pytest.raises(TypeError, match=r"6\.1 and 6\.10 are the same"):
         snapshot.what_if(release=6.1)

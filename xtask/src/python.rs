@@ -39,7 +39,6 @@ pub(crate) fn run() -> Result<Outcome> {
         let mut command = tool("python");
         // Most of what packages bring is never imported: Python compiles the rest when it is.
         command.args(["-m", "pip", "install", "--quiet", "--no-compile", what]);
-        command.arg("--config-settings=build-args=--profile=dev");
         command
     };
     let cargo = |folder: &Path, line: &str| {
@@ -54,7 +53,9 @@ pub(crate) fn run() -> Result<Outcome> {
     // The wheel is built of the source package: what that lacks of the workspace, no build finds.
     shell::run(&mut pip("maturin>=1.9,<2"))?;
     let sources = sources(&environment, &mut tool("maturin"))?;
-    shell::run(&mut pip(&format!("{}[test]", sources.display())))?;
+    let wheel = wheel(&environment, &sources, &mut tool("python"))?;
+    shell::run(&mut pip(&format!("{}[test]", wheel.display())))?;
+    let empty = empty(&environment, &wheel, &mut tool("python"))?;
     shell::run(tool("ruff").args(["format", "--check", "."]))?;
     shell::run(tool("ruff").args(["check", "."]))?;
     // Outside of the sources, whose folder `quarry` has no compiled part; beside the tests, which wait for one processor.
@@ -69,6 +70,8 @@ pub(crate) fn run() -> Result<Outcome> {
         .arg(package.join("tests"));
     tests
         .env("QUARRY_COMMAND", quarry)
+        .env("QUARRY_WHEEL", absolute(&wheel)?)
+        .env("QUARRY_EMPTY", absolute(&empty)?)
         .current_dir(&environment);
     std::thread::scope(|scope| {
         let stubs = scope.spawn(|| shell::run(&mut stubs));
@@ -93,6 +96,40 @@ fn sources(environment: &Path, maturin: &mut Command) -> Result<PathBuf> {
     shell::run(
         tar.args(["xzmf", &archive, "--strip-components=1"])
             .current_dir(&folder),
+    )?;
+    Ok(folder)
+}
+
+/// Builds the wheel of the source package, as pip does for users.
+fn wheel(environment: &Path, sources: &Path, python: &mut Command) -> Result<PathBuf> {
+    let folder = environment.join("wheels");
+    if folder.exists() {
+        fs::remove_dir_all(&folder).context("while removing the last wheel")?;
+    }
+    python.args(["-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir"]);
+    python.arg(&folder).arg(sources);
+    python.arg("--config-settings=build-args=--profile=dev");
+    shell::run(python)?;
+    let mut found = fs::read_dir(&folder).context("while looking for the wheel")?;
+    let wheel = found.next().context("pip built no wheel")?;
+    Ok(wheel?.path())
+}
+
+/// Makes an environment with nothing but the wheel, installed without an index.
+fn empty(environment: &Path, wheel: &Path, python: &mut Command) -> Result<PathBuf> {
+    let folder = environment.join("empty");
+    let mut venv = Command::new("python3");
+    shell::run(
+        venv.args(["-m", "venv", "--clear", "--without-pip"])
+            .arg(&folder),
+    )?;
+    python
+        .args(["-m", "pip", "--quiet", "--python"])
+        .arg(folder.join("bin/python"));
+    shell::run(
+        python
+            .args(["install", "--no-index", "--no-compile"])
+            .arg(wheel),
     )?;
     Ok(folder)
 }

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::io;
-use std::process::ExitCode;
 
 use quarry_lab::fault::{Fault, message, own_fault};
 use quarry_sweep::SweepError;
@@ -77,16 +76,16 @@ fn code(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
 
 /// Tells an error on stderr and picks the exit code. A reader of our output that has seen enough
 /// (`quarry replay | head -1`) is no error.
-pub(crate) fn exit_code(result: anyhow::Result<()>) -> ExitCode {
+pub(crate) fn exit_code(result: anyhow::Result<()>) -> u8 {
     let Err(error) = result else {
-        return ExitCode::SUCCESS;
+        return 0;
     };
     let closed = |cause: &(dyn std::error::Error + 'static)| {
         let io = cause.downcast_ref::<io::Error>();
         io.is_some_and(|io| io.kind() == io::ErrorKind::BrokenPipe)
     };
     if error.chain().any(closed) {
-        return ExitCode::SUCCESS;
+        return 0;
     }
     let code = error.chain().find_map(code).unwrap_or(FAILED);
     // Nothing can be done if stderr is closed as well.
@@ -94,5 +93,5 @@ pub(crate) fn exit_code(result: anyhow::Result<()>) -> ExitCode {
         &mut io::stderr().lock(),
         format!("quarry: {}\n", visible(&message(error.as_ref()))).as_bytes(),
     );
-    ExitCode::from(code)
+    code
 }

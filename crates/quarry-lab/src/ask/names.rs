@@ -9,20 +9,22 @@ use quarry_ask::{
 };
 use quarry_designs::nearest;
 use quarry_view::frame::{self, schema};
+use quarry_view::{Doc, View, grouped};
 use quarry_work::load::{CacheReport as LoadCache, LoadReport};
 use quarry_work::micro::MicroReport;
 use quarry_work::pages::PagesReport;
 use quarry_work::rx::RxReport;
 use schemars::JsonSchema;
-use serde_json::Map;
+use serde_json::{Map, json};
 
 use super::answers::{Answers, Needs};
 use super::{Geometry, Hackbench, HeapFile, Look, Micro, Pages, Replay, Rx, Tbench, TcpRr, WhatIf};
 use crate::error::LabError;
-use crate::geometry::CacheGeometry;
+use crate::geometry::{self, CacheGeometry};
 use crate::look::{self, CacheLook};
 use crate::replay::report::{CacheReport, RunReport};
 use crate::replay::timed::report::{TimedCache, TimedReport};
+use crate::{experiments, replay, whatif};
 use quarry_state::{CachePrediction, Prediction};
 
 /// The figure of a report that settings are judged by: the less, the better.
@@ -56,12 +58,17 @@ struct Entry {
     read: Reader,
     /// Columns of its report, and of those of its caches.
     reports: fn() -> [Vec<frame::Field>; 2],
+    view: Viewer,
 }
+
+/// Makes a view of outputs.
+type Viewer = fn(&[Doc]) -> View;
 
 const fn entry<Q: Answers + Part + 'static, Run: JsonSchema, Cache: JsonSchema>(
     name: &'static str,
     needs: Needs,
     figure: Figure,
+    view: Viewer,
 ) -> Entry {
     Entry {
         name,
@@ -70,6 +77,7 @@ const fn entry<Q: Answers + Part + 'static, Run: JsonSchema, Cache: JsonSchema>(
         fields: fields::<Q>,
         read: |layers, door| Ok(Arc::new(read::<Q>(layers, door)?)),
         reports: || [schema::fields::<Run>(), schema::fields::<Cache>()],
+        view,
     }
 }
 
@@ -87,21 +95,63 @@ static ENTRIES: [Entry; 11] = [
             bounds: Some(["likely_low_bytes", "likely_high_bytes"]),
             now: Some("observed_bytes"),
         },
+        whatif::view,
     ),
-    entry::<Replay, RunReport, CacheReport>("replay", Needs::Recording, exact("peak_slab_bytes")),
+    entry::<Replay, RunReport, CacheReport>(
+        "replay",
+        Needs::Recording,
+        exact("peak_slab_bytes"),
+        replay::view,
+    ),
     entry::<Replay, TimedReport, TimedCache>(
         "replay --time",
         Needs::Recording,
         exact("operation_ns"),
+        replay::timed::view,
     ),
-    entry::<Hackbench, LoadReport, LoadCache>("run hackbench", Needs::Nothing, exact("cpu_us")),
-    entry::<Tbench, LoadReport, LoadCache>("run tbench", Needs::Nothing, exact("cpu_us")),
-    entry::<TcpRr, LoadReport, LoadCache>("run tcp_rr", Needs::Nothing, exact("cpu_us")),
-    entry::<Micro, MicroReport, Nothing>("run micro", Needs::Nothing, exact("object_ns")),
-    entry::<Pages, PagesReport, Nothing>("run pages", Needs::Nothing, exact("fault.ns")),
-    entry::<Rx, RxReport, Nothing>("run rx", Needs::Nothing, exact("memory_ns")),
-    entry::<Geometry, CacheGeometry, Nothing>("geometry", Needs::Nothing, exact("slab_size")),
-    entry::<Look, look::Look, CacheLook>("look", Needs::Snapshot, exact("slab_bytes")),
+    entry::<Hackbench, LoadReport, LoadCache>(
+        "run hackbench",
+        Needs::Nothing,
+        exact("cpu_us"),
+        experiments::view,
+    ),
+    entry::<Tbench, LoadReport, LoadCache>(
+        "run tbench",
+        Needs::Nothing,
+        exact("cpu_us"),
+        experiments::view,
+    ),
+    entry::<TcpRr, LoadReport, LoadCache>(
+        "run tcp_rr",
+        Needs::Nothing,
+        exact("cpu_us"),
+        experiments::view,
+    ),
+    entry::<Micro, MicroReport, Nothing>(
+        "run micro",
+        Needs::Nothing,
+        exact("object_ns"),
+        experiments::view,
+    ),
+    entry::<Pages, PagesReport, Nothing>(
+        "run pages",
+        Needs::Nothing,
+        exact("fault.ns"),
+        experiments::view,
+    ),
+    entry::<Rx, RxReport, Nothing>(
+        "run rx",
+        Needs::Nothing,
+        exact("memory_ns"),
+        experiments::view,
+    ),
+    entry::<Geometry, CacheGeometry, Nothing>(
+        "geometry",
+        Needs::Nothing,
+        exact("slab_size"),
+        geometry::view,
+    ),
+    entry::<Look, look::Look, CacheLook>("look", Needs::Snapshot, exact("slab_bytes"), look::view),
 ];
 
 /// Name of a question: the command that asks it. `replay --time` is `replay` with `time`.
@@ -149,6 +199,18 @@ impl Ask {
     #[must_use]
     pub fn reports(self) -> [Vec<frame::Field>; 2] {
         (self.entry().reports)()
+    }
+
+    /// The answer in these runs as people read it. Runs of other values of what no plan runs at once are apart.
+    #[must_use]
+    pub fn view(self, runs: &[Json]) -> View {
+        let workload = self.name().strip_prefix("run ");
+        let docs = grouped(runs.iter().map(|run| (asked(run), run)));
+        let docs = docs.into_iter().map(|(file, runs)| Doc {
+            file,
+            content: json!({"command": self.name(), "workload": workload, "runs": runs}),
+        });
+        (self.entry().view)(&docs.collect::<Vec<_>>())
     }
 
     /// The question of this name.
@@ -245,6 +307,16 @@ impl Ask {
         all.extend_from_slice(layers);
         (self.entry().read)(&all, door).map_err(LabError::Usage)
     }
+}
+
+/// Names and values that a run was asked for, of those in which runs differ.
+fn asked(run: &Json) -> String {
+    let asked = run["asked"].as_object().into_iter().flatten();
+    let asked = asked.map(|(name, value)| match value {
+        Json::String(text) => format!("{name} {text}"),
+        other => format!("{name} {other}"),
+    });
+    asked.collect::<Vec<_>>().join(" ")
 }
 
 /// True if a mode excludes a field.

@@ -124,7 +124,8 @@ fn check_preload(library: &Path) -> anyhow::Result<()> {
 
 /// The library where builds and installations of this command have it.
 fn beside_this_command() -> anyhow::Result<PathBuf> {
-    let command = std::env::current_exe().context("cannot find this command's own file")?;
+    let command = crate::FILE.get();
+    let command = command.context("cannot find this command's own file")?;
     let folder = command.parent().unwrap_or(Path::new("/"));
     // Cargo's folder of dependencies first: the other one has the library only where it was built by its own name, and
     // keeps an old one.
