@@ -142,7 +142,7 @@ impl<T: Value> Slot for Axis<T> {
     }
 }
 
-/// What to write in place of a text whose parts between commas are values: only the command line cuts texts.
+/// Says to write a list in place of a text whose parts between commas are values: only the command line cuts texts.
 fn list_of<T: Value>(given: &Json, base: &Path) -> Option<String> {
     let text = given.as_str().filter(|text| text.contains(','))?;
     let parts: Vec<&str> = text.split(',').map(str::trim).collect();

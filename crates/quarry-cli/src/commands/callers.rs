@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use quarry_lab::callers::taints::{self, Cause, Taints};
-use quarry_lab::callers::{Amount, By, Caller, Callers, Totals, table};
+use quarry_lab::callers::{Amount, By, Caller, Callers, MERGED, MergedSite, Totals, table};
 use quarry_lab::replay::input::Input;
 use quarry_trace::TraceMeta;
 use quarry_view::frame::Frame;
@@ -170,6 +170,8 @@ pub(crate) struct Report<'a> {
     totals: Totals,
     /// Callers, that with most bytes alive at the peak first.
     callers: &'a [Caller],
+    /// Call sites of merged caches, that with most bytes alive at the peak first.
+    merged: &'a [MergedSite],
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
@@ -195,12 +197,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         });
     }
     let by = args.by.map_or(By::Site, By::from);
-    let rows = callers.by(by);
+    let (rows, merged) = (callers.by(by), callers.merged());
     let report = Report {
         trace: TraceInfo::of(&input.name, meta),
         by,
         totals: callers.totals(),
         callers: &rows,
+        merged: &merged,
     };
     if args.json {
         return output::print_json("callers", &report);
@@ -224,10 +227,16 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         ));
     }
     let table = table(value::list(&doc.content, "callers"), by);
-    let view = View::new("Callers")
+    let mut view = View::new("Callers")
         .finding(finding(meta, &report.totals, &rows))
         .with(about)
         .with(Section::new("Callers").with(table));
+    if !merged.is_empty() {
+        let sites = MERGED.table(value::list(&doc.content, MERGED.rows));
+        let note =
+            "The kernel merged these caches. By its name a call site allocates what is guessed.";
+        view = view.with(Section::new(MERGED.title).with(sites.noted(note)));
+    }
     let show = Show {
         rows: Some(args.top),
         hint: "`quarry explain NAME` says what a column means.",

@@ -1,7 +1,7 @@
 //! Callers as people read them.
 
 use quarry_view::Form::{Bytes, Count, Of, Text};
-use quarry_view::value::{list, text};
+use quarry_view::value::{list, merged};
 use quarry_view::{Spec, Table, column};
 use serde_json::Value;
 
@@ -14,7 +14,7 @@ pub const CALLERS: Spec = Spec {
     first: 10,
     columns: || {
         vec![
-            column("name", "name", Text),
+            column("name", "name aliases", Text).worded(merged),
             column("live at\npeak", "peak_live_bytes", Bytes),
             column("live at\nend", "end_live_bytes", Bytes),
             column("allocs", "allocs", Count),
@@ -63,9 +63,9 @@ pub fn table(callers: &[Value], by: By) -> Table {
 
 /// The first of a list and the number of the others.
 pub(super) fn largest(list: &[Value]) -> String {
-    let first = list.first().map_or("-", |share| text(share, "name"));
+    let first = list.first().map_or_else(|| "-".to_string(), merged);
     match list.len() {
-        0 | 1 => first.to_string(),
+        0 | 1 => first,
         more => format!("{first} +{}", more - 1),
     }
 }
