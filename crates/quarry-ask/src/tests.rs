@@ -186,6 +186,7 @@ fn messages_name_the_field_as_the_door_spells_it() {
         ),
         (json!({"release": "6.12,new"}), "there is no era"),
         (json!({"release": "7.3 oops"}), "there is no era"),
+        (json!({"release": "6.12;7.3"}), "there is no era"),
         (json!({"design": "slub@6.18 x"}), "there is no era"),
         (json!({"memory": "64k junk"}), "is not a size"),
         (json!({"time": true, "seed": "1..8x"}), "is no number"),

@@ -92,7 +92,8 @@ impl Era {
     }
 
     /// The release that a version belongs to, as `uname -r`, a tag or a package names it. `None` if
-    /// it is older than [`Era::FIRST`], newer than [`Era::LAST`], or no version. A version has neither blanks nor commas.
+    /// it is older than [`Era::FIRST`], newer than [`Era::LAST`], or no version. A version has no blanks, nor
+    /// marks between items of lists.
     ///
     /// ```
     /// use quarry_core::era::Era;
@@ -110,7 +111,7 @@ impl Era {
             let rest = version.strip_prefix(era.name());
             rest.is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_alphanumeric()))
         };
-        if version.contains(|c: char| c == ',' || c.is_whitespace()) {
+        if version.contains(|c: char| ",;|/".contains(c) || c.is_whitespace()) {
             return None;
         }
         Era::ALL.into_iter().find(is_of)
