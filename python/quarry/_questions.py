@@ -15,7 +15,8 @@ class WhatIf(TypedDict, total=False):
 
     #: Stage of a recorded boot; the first by default.
     stage: Several[str] | None
-    #: Snapshot of a trace: what the kernel held at the begin or at the end of the load.
+    #: Snapshot of a trace: what the kernel held at the begin or at the end of the load; the last
+    #: it has by default.
     at: Several[Literal["begin", "end"]] | None
     #: The release of the snapshot's kernel, if its file does not have it.
     kernel: Several[str] | None
@@ -96,9 +97,10 @@ class Replay(TypedDict, total=False):
     #: some.
     debug: Several[str] | None
     #: Designs with optional eras, separated by commas; with --initial or --check the recorded one
-    #: by default, else slab, slob and slub of 6.3, slub of 6.18 and sheaf of 7.0: 6.3 is the last
-    #: release that has all three, 6.18 the last with long support before sheaves, and 7.0 has
-    #: sheaves in all caches. Older ones, and slubq of 2.6.35, are shown if they are named.
+    #: by default, else five. These are slab, slob and slub of 6.3, the last release that has all
+    #: three, slub of 6.17, the last without sheaves, and sheaf of 7.0, which has them in all
+    #: caches. The recorded one comes first, in place of the nearest; 6.18 is sheaf@6.18, as some
+    #: of its caches have sheaves. Older ones, and slubq of 2.6.35, are shown if they are named.
     design: Several[str] | None
     #: Page sizes: 4k, 16k, 64k, separated by commas; 4k,64k by default, the recorded one with
     #: --initial or --check.
@@ -394,8 +396,8 @@ class Look(TypedDict, total=False):
 
     #: Stage of a recorded boot; the first by default. A list has a snapshot for each.
     stage: Several[str] | None
-    #: Snapshot of a trace: what the kernel held at the begin or at the end of the load; both by
-    #: default.
+    #: Snapshot of a trace: what the kernel held at the begin or at the end of the load; by default
+    #: the last it has, and what grew since the first.
     at: Several[Literal["begin", "end"]] | None
     #: The release of the snapshot's kernel, if its file does not have it.
     kernel: Several[str] | None

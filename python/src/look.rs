@@ -74,7 +74,7 @@ pub(crate) fn look(
     }
     let files: Vec<&str> = all.iter().map(|snapshot| snapshot.file.as_str()).collect();
     let files = files.join("; ");
-    quarry_snapshot::Snapshot::with_slabs(&mut all);
+    quarry_lab::look::prepare(&mut all);
     let of = match Bare::of(&all).is_some() {
         true => Told::Bytes(all),
         false => {

@@ -108,8 +108,9 @@ impl Axis<bool> {
 impl<T: Value> Slot for Axis<T> {
     fn give(&mut self, given: &[Json], base: &Path) -> Result<(), String> {
         let mut values: Vec<T> = Vec::new();
-        for value in given.iter().map(|given| read::<T>(given, base)) {
-            for value in value? {
+        for given in given {
+            let value = read::<T>(given, base);
+            for value in value.map_err(|problem| list_of::<T>(given, base).unwrap_or(problem))? {
                 if let Some(other) = values.iter().find(|other| **other == value) {
                     let [own, other] = [&value, other].map(|value| shown(&value.json()));
                     return Err(match own == other {
@@ -139,6 +140,15 @@ impl<T: Value> Slot for Axis<T> {
     fn keep(&mut self, cell: usize) {
         self.0 = self.0.drain(..).skip(cell).take(1).collect();
     }
+}
+
+/// Says to write a list in place of a text whose parts between commas are values: only the command line cuts texts.
+fn list_of<T: Value>(given: &Json, base: &Path) -> Option<String> {
+    let text = given.as_str().filter(|text| text.contains(','))?;
+    let parts: Vec<&str> = text.split(',').map(str::trim).collect();
+    let are_values = |part: &&str| read::<T>(&Json::from(*part), base).is_ok();
+    let all = parts.iter().all(are_values);
+    all.then(|| format!("{text:?} is one text; write a list, {parts:?}"))
 }
 
 /// A value as its text.

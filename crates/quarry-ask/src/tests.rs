@@ -175,6 +175,27 @@ fn messages_name_the_field_as_the_door_spells_it() {
         (json!({"time": true, "seed": -1}), "is no number from 0"),
         (json!({"design": "slib"}), "unknown design \"slib\""),
         (json!({"set": "cpu_partial"}), "there is no \"=\""),
+        // A list is a list; a rest behind a value is an error.
+        (
+            json!({"release": "6.12, 7.3"}),
+            "write a list, [\"6.12\", \"7.3\"]",
+        ),
+        (
+            json!({"page_size": "4k,64k"}),
+            "write a list, [\"4k\", \"64k\"]",
+        ),
+        (json!({"release": "6.12,new"}), "there is no era"),
+        (json!({"release": "7.3 oops"}), "there is no era"),
+        (json!({"release": "6.12;7.3"}), "there is no era"),
+        (json!({"design": "slub@6.18 x"}), "there is no era"),
+        (json!({"memory": "64k junk"}), "is not a size"),
+        (json!({"time": true, "seed": "1..8x"}), "is no number"),
+        (json!({"time": true, "seed": "1 2"}), "is no number"),
+        (json!({"set": "cpu_partial=0,6x"}), "is not a number"),
+        (
+            json!({"set": "slub@6.1 x.cpu_partial=0"}),
+            "there is no era",
+        ),
     ] {
         let message = at(Door::Python, given);
         assert!(message.contains(part), "{message}");

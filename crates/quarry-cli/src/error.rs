@@ -45,6 +45,14 @@ pub(crate) fn exhausted(message: String) -> anyhow::Error {
     with_code(EXHAUSTED, message)
 }
 
+/// The error of a command whose exit code for exhausted memory means something else.
+pub(crate) fn not_exhausted(error: anyhow::Error) -> anyhow::Error {
+    match error.chain().find_map(code) {
+        Some(EXHAUSTED) => with_code(FAILED, message(error.as_ref())),
+        _ => error,
+    }
+}
+
 /// An end with an exit code that a command documents.
 pub(crate) fn with_code(code: u8, message: String) -> anyhow::Error {
     Failure { code, message }.into()

@@ -3,6 +3,8 @@
 
 mod commands;
 mod error;
+#[cfg(test)]
+mod exit_codes;
 mod input;
 mod jobs;
 mod output;
@@ -33,8 +35,8 @@ struct Cli {
 
 const AFTER_HELP: &str = "\
 Exit codes:
-  0 done; 1 failed (unreadable trace, no room); 2 wrong usage;
-  3 the memory of a virtual machine was exhausted
+  0 done; 1 failed (unreadable trace, no room); 2 wrong usage; 3 has one meaning
+  a command, which its --help and docs/exit-codes.md have
 
 Examples:
   quarry replay                       the bundled hackbench, all designs

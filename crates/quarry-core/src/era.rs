@@ -92,7 +92,8 @@ impl Era {
     }
 
     /// The release that a version belongs to, as `uname -r`, a tag or a package names it. `None` if
-    /// it is older than [`Era::FIRST`], newer than [`Era::LAST`], or no version.
+    /// it is older than [`Era::FIRST`], newer than [`Era::LAST`], or no version. A version has no blanks, nor
+    /// marks between items of lists.
     ///
     /// ```
     /// use quarry_core::era::Era;
@@ -101,6 +102,7 @@ impl Era {
     /// assert_eq!(Era::parse("6.1.0-50-amd64"), Some(Era::V6_1));
     /// assert_eq!(Era::parse("2.6.24.7"), Some(Era::V2_6_24));
     /// assert_eq!(Era::parse("8.0"), None);
+    /// assert_eq!(Era::parse("6.12,7.3"), None);
     /// ```
     #[must_use]
     pub fn parse(version: &str) -> Option<Era> {
@@ -109,6 +111,9 @@ impl Era {
             let rest = version.strip_prefix(era.name());
             rest.is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_alphanumeric()))
         };
+        if version.contains(|c: char| ",;|/".contains(c) || c.is_whitespace()) {
+            return None;
+        }
         Era::ALL.into_iter().find(is_of)
     }
 

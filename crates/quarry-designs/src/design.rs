@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn what_is_no_release() {
-        for text in ["2.6.18", "99.0", "", "new"] {
+        for text in ["2.6.18", "99.0", "", "new", "6.12,7.3", "7.3 oops", "6.1x"] {
             let (first, last) = (Era::FIRST, Era::LAST);
             assert_eq!(
                 parse_era(text).unwrap_err().to_string(),

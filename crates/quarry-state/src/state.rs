@@ -1,5 +1,6 @@
 //! A snapshot as every question about it takes it: the kernels that explain it, and how objects lie in its slabs.
 
+use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use quarry_core::era::Era;
@@ -16,6 +17,8 @@ use crate::lay::{Lay, longest_list};
 /// A snapshot, ready for questions. That costs more than to answer one of them.
 pub struct State<'a> {
     pub(crate) snapshot: &'a Snapshot,
+    /// Other names of its caches that are merged.
+    pub(crate) aliases: BTreeMap<String, Vec<String>>,
     pub(crate) likeliest: Observed<'a>,
     /// Kernels that explain as many caches.
     pub(crate) others: Vec<Observed<'a>>,
@@ -85,6 +88,7 @@ impl<'a> State<'a> {
         };
         Ok(Self {
             snapshot,
+            aliases: snapshot.all_aliases(),
             likeliest: observed(first),
             others: others.into_iter().map(observed).collect(),
         })

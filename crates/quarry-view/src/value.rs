@@ -53,11 +53,61 @@ pub fn number(value: &Value, path: &str) -> Option<f64> {
     }
 }
 
+/// Letters of a cache's name with those that it shares its slabs with.
+const MERGED_LETTERS: usize = 44;
+
+/// The `name` of a cache with its `aliases`: `signal_cache (also UNIX, UNIX-STREAM)`. Those without room are counted.
+#[must_use]
+pub fn merged(cache: &Value) -> String {
+    let aliases = list(cache, "aliases").iter().filter_map(Value::as_str);
+    also(text(cache, "name"), &aliases.collect::<Vec<_>>())
+}
+
+/// A name with others that the same cache has.
+#[must_use]
+pub fn also(name: &str, aliases: &[&str]) -> String {
+    let label = |shown: usize| {
+        let (shown, rest) = aliases.split_at(shown);
+        let shown = shown.join(", ");
+        match rest.len() {
+            0 => format!("{name} (also {shown})"),
+            more => format!("{name} (also {shown} and {more} more)"),
+        }
+    };
+    let fits = |shown: &usize| label(*shown).len() <= MERGED_LETTERS;
+    match aliases.len() {
+        0 => name.to_string(),
+        all => label((2..=all).rev().find(fits).unwrap_or(1)),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_merged_cache_has_all_names_that_there_is_room_for() {
+        let label = |name: &str, aliases: &[&str]| also(name, aliases);
+        assert_eq!(label("dentry", &[]), "dentry");
+        assert_eq!(
+            label("signal_cache", &["UNIX", "UNIX-STREAM"]),
+            "signal_cache (also UNIX, UNIX-STREAM)"
+        );
+        assert_eq!(
+            label("signal_cache", &["UNIX", "UNIX-STREAM", "a", "b", "c"]),
+            "signal_cache (also UNIX and 4 more)"
+        );
+        assert_eq!(
+            label("pool", &["a", "b", "c", "sk_buff_of_a_very_long_name"]),
+            "pool (also a, b, c and 1 more)"
+        );
+        let long = "a_name_that_alone_is_longer_than_the_room";
+        assert_eq!(label(long, &["b"]), format!("{long} (also b)"));
+        let cache = json!({"name": "pid", "aliases": ["cred"]});
+        assert_eq!(merged(&cache), "pid (also cred)");
+    }
 
     #[test]
     fn a_path_goes_through_lists() {

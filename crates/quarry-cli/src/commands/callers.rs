@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use quarry_lab::callers::taints::{self, Cause, Taints};
-use quarry_lab::callers::{self, Amount, By, Caller, Callers, Stack, Totals};
+use quarry_lab::callers::{self, Amount, By, Caller, Callers, MergedSite, Stack, Totals};
 use quarry_lab::replay::input::Input;
 use quarry_trace::TraceMeta;
 use quarry_view::frame::Frame;
@@ -174,6 +174,8 @@ pub(crate) struct Report<'a> {
     callers: &'a [Caller],
     /// Call stacks with the bytes that they hold.
     stacks: Vec<Stack>,
+    /// Call sites of merged caches, that with most bytes alive at the peak first.
+    merged: &'a [MergedSite],
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
@@ -201,7 +203,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         });
     }
     let by = args.by.map_or(By::Site, By::from);
-    let rows = callers.by(by);
+    let (rows, merged) = (callers.by(by), callers.merged());
     let totals = callers.totals();
     let report = Report {
         trace: TraceInfo::of(&input.name, meta),
@@ -211,6 +213,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         notes: notes(&input::shown(args.trace.as_ref()), meta, &totals),
         callers: &rows,
         stacks: callers.stacks(),
+        merged: &merged,
     };
     let view = output::viewed("callers", &report, callers::view, &args.page)?;
     if args.json {

@@ -87,7 +87,10 @@ impl Meanings {
         let views = [
             ("replay", &quarry_lab::replay::TABLES[..]),
             ("replay --time", &quarry_lab::replay::timed::TABLES),
-            ("callers", &[quarry_lab::callers::CALLERS]),
+            (
+                "callers",
+                &[quarry_lab::callers::CALLERS, quarry_lab::callers::MERGED],
+            ),
             ("callers --taints", &quarry_lab::callers::taints::TABLES),
             ("look", &quarry_lab::look::TABLES),
             (
@@ -296,7 +299,8 @@ fn normal(name: &str) -> String {
 /// Text about a design, which a column of runs may be called.
 fn design(name: &str) -> Option<String> {
     let first = name.split_whitespace().next()?;
-    let spec = DesignSpec::parse(first).ok()?;
+    // The same design once more is "slub@6.18, again".
+    let spec = DesignSpec::parse(first.trim_end_matches(',')).ok()?;
     Some(text(
         &[spec.to_string()],
         &format!(

@@ -116,6 +116,6 @@ fn snapshots(files: &[OsString], asked: &ask::Look) -> anyhow::Result<Vec<Snapsh
     for file in files {
         snapshots.extend(asked.snapshots(|stage| input::source(file, stage))?);
     }
-    Snapshot::with_slabs(&mut snapshots);
+    look::prepare(&mut snapshots);
     Ok(snapshots)
 }

@@ -111,7 +111,9 @@ Examples:
 pub(crate) struct Report<'a> {
     /// Trace that was written.
     output: String,
-    /// Events of the trace.
+    /// Rows of the trace: events, without frees of nothing and failed allocations, and with implied frees.
+    rows: u64,
+    /// Events that were recorded.
     events: u64,
     /// Events that the rings had no room for.
     lost_events: u64,
@@ -253,6 +255,7 @@ fn print(
             "record",
             &Report {
                 output,
+                rows: meta.rows,
                 events,
                 lost_events: lost,
                 with_stack: meta.stack_rows,
@@ -274,7 +277,8 @@ fn print(
         );
     }
     let mut text = format!(
-        "{output}: {} events in {seconds:.3} s ({}/s), {} lost, {} on {} CPUs, {}\n",
+        "{output}: {} rows ({} events recorded) in {seconds:.3} s ({}/s), {} lost, {} on {} CPUs, {}\n",
+        units::count(meta.rows),
         units::count(events),
         units::count((events as f64 / seconds) as u64),
         units::count(lost),

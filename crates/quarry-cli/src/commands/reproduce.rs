@@ -119,7 +119,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     };
     let results = plan.run(args.jobs.jobs(), &mut kept, &stop, &show);
     bar.finish_and_clear();
-    let results = results?;
+    let results = results.map_err(|error| error::not_exhausted(error.into()))?;
     let judged: Vec<Judged> = plan
         .threads()
         .iter()

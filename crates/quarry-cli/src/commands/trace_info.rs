@@ -21,11 +21,11 @@ pub(crate) struct TraceInfo<'a> {
     pub(crate) cpus: u32,
     /// Nanoseconds from the first to the last event.
     pub(crate) duration_ns: u64,
-    /// Events that were recorded.
+    /// Events that were recorded; `rows` has what the file keeps of them.
     pub(crate) events: u64,
     /// Frees of objects and blocks whose allocation was not seen.
     pub(crate) orphans: u64,
-    /// Rows of the trace: events, without frees of nothing, and implied frees.
+    /// Rows of the trace: events, without frees of nothing and failed allocations, and with implied frees.
     pub(crate) rows: u64,
     /// Events that the recorder lost.
     pub(crate) lost_events: u64,
@@ -33,6 +33,8 @@ pub(crate) struct TraceInfo<'a> {
     pub(crate) peak_live_objects: Option<u32>,
     /// Most bytes asked for by live objects at once; null if that is unknown, as `assumptions` says.
     pub(crate) peak_live_bytes: Option<u64>,
+    /// Most page blocks alive at once; null if their allocations or frees were not recorded.
+    pub(crate) peak_live_page_blocks: Option<u32>,
     /// Events that are missing beside those that were recorded, and what is not known without them; null if none are.
     pub(crate) missing_events: Option<String>,
     /// Events that were recorded, by tracepoint.
@@ -61,6 +63,7 @@ impl<'a> TraceInfo<'a> {
             lost_events: meta.lost_events,
             peak_live_objects: meta.knows_live_objects().then_some(meta.object_slots),
             peak_live_bytes: meta.knows_live_objects().then_some(meta.peak_bytes_req),
+            peak_live_page_blocks: meta.knows_live_pages().then_some(meta.page_slots),
             missing_events: meta.missing_events(),
             events_by_kind: &meta.events,
             orphans_by_kind: Orphans::of(meta),

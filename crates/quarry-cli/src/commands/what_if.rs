@@ -77,7 +77,7 @@ Exit codes:
 
 Examples:
   quarry what-if now.json --release 7.3
-  quarry what-if mine.parquet --at end --page-size 64k
+  quarry what-if mine.parquet --at begin --page-size 64k
   quarry what-if now.json --set cpu_partial=0,6,13
   quarry what-if now.json --set slub_debug=FZP
   quarry what-if now.json --config SLAB_MERGE_DEFAULT=n --config MEMCG=n

@@ -17,6 +17,7 @@ mod loads;
 mod look;
 mod machines;
 mod micro;
+mod names;
 mod outputs;
 mod packaging;
 mod pages;

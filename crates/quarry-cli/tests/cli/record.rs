@@ -128,7 +128,7 @@ fn a_signal_ends_a_recording_and_keeps_it() {
     assert!(output.status.success(), "{output:?}");
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(
-        text.contains("events in") && text.contains("next: quarry replay"),
+        text.contains("events recorded) in") && text.contains("next: quarry replay"),
         "{text}"
     );
     assert!(trace.exists());

@@ -174,7 +174,7 @@ fn wrong_questions() {
             --page-size 8k => valid page sizes are 4k, 16k and 64k
             --cpus 0 => 0 CPUs: a machine has 1 to 4096
             --cpus 1000000 => 1000000 CPUs: a machine has 1 to 4096
-            --set bogus=1 => slub@6.18 has | sheaf@7.0 has | sheaf_capacity
+            --set bogus=1 => slub@6.3 has | sheaf@7.0 has | sheaf_capacity
             --design slubq --set cpu_queue_size=1 => it takes 4..=10000 (objects)
             --set cpu_partial => there is no "="
             --memory x => is not a size

@@ -14,7 +14,8 @@ question! {
     pub struct Look {
         /// Stage of a recorded boot; the first by default. A list has a snapshot for each.
         stage: Axis<String>, value("NAME"), inner();
-        /// Snapshot of a trace: what the kernel held at the begin or at the end of the load; both by default.
+        /// Snapshot of a trace: what the kernel held at the begin or at the end of the load; by default
+        /// the last it has, and what grew since the first.
         at: Axis<At>, value("WHEN"), not_with(&["stage"]);
         /// Facts that the file lacks.
         known: Known;

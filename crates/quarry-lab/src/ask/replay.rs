@@ -1,13 +1,15 @@
 //! A replay with what its recording tells filled in.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use quarry_ask::{
     Axis, Bytes, DesignName, Json, Kind, PageBytes, Settings, Size, Value, choice, question,
 };
+use quarry_core::era::Era;
 use quarry_core::machine::MAX_CPUS;
 use quarry_core::page::CACHE_SHARE_BYTES;
-use quarry_designs::{DesignError, DesignSpec, PagePolicy};
+use quarry_designs::{DesignEntry, DesignError, DesignSpec, PagePolicy};
 use quarry_trace::{Moment, ParseMomentError};
 use quarry_work::load::MEMORY_BYTES;
 
@@ -24,9 +26,30 @@ use crate::replay::timed::{Pace, Timing};
 use quarry_state::State;
 
 /// Designs that are compared if none is named: of kernels that are in use, so that releases far apart do
-/// not pass for designs. 6.3 is the last release that has SLAB, SLOB and SLUB.
+/// not pass for designs. 6.3 is the last release that has SLAB, SLOB and SLUB, and 6.17 the last without sheaves. The
+/// recorded kernel's own design is the first, in the place of the one of these that is nearest to it.
 pub const DEFAULT_DESIGNS: [&str; 5] =
-    ["slab@6.3", "slob@6.3", "slub@6.3", "slub@6.18", "sheaf@7.0"];
+    ["slab@6.3", "slob@6.3", "slub@6.3", "slub@6.17", "sheaf@7.0"];
+
+/// The usual designs of a recording.
+fn usual_designs(mut usual: Vec<DesignSpec>, own: Option<DesignSpec>) -> Vec<DesignSpec> {
+    let Some(own) = own else { return usual };
+    let far = |other: &DesignSpec| (other.era as u8).abs_diff(own.era as u8);
+    let is_other = |other: &DesignSpec| other.design.name != own.design.name;
+    let nearest = (0..usual.len()).min_by_key(|at| (far(&usual[*at]), is_other(&usual[*at])));
+    if let Some(nearest) = nearest {
+        usual.remove(nearest);
+    }
+    usual.insert(0, own);
+    usual
+}
+
+/// The design of the recorded release. Events do not tell SLAB from SLUB: it is SLUB then, as in nearly all kernels.
+fn recorded_design(input: &Input) -> Option<DesignSpec> {
+    let era = input.file.meta().kernel.as_deref().and_then(Era::parse)?;
+    let design = DesignEntry::of_kernel(Some(era), false)?;
+    Some(DesignSpec { design, era })
+}
 
 /// States that a check replays, for the range of growth.
 const STATES: u32 = 8;
@@ -121,9 +144,10 @@ question! {
         /// Debugging as in the kernel's slub_debug: FZPU for all caches, FZ,kmalloc-*;U,dentry for some.
         debug: Axis<String>, value("LETTERS[,CACHE,...][;...]"), whole();
         /// Designs with optional eras, separated by commas; with --initial or --check the recorded one
-        /// by default, else slab, slob and slub of 6.3, slub of 6.18 and sheaf of 7.0: 6.3 is the last
-        /// release that has all three, 6.18 the last with long support before sheaves, and 7.0 has
-        /// sheaves in all caches. Older ones, and slubq of 2.6.35, are shown if they are named.
+        /// by default, else five. These are slab, slob and slub of 6.3, the last release that has all three,
+        /// slub of 6.17, the last without sheaves, and sheaf of 7.0, which has them in all caches. The
+        /// recorded one comes first, in place of the nearest; 6.18 is sheaf@6.18, as some of its caches have
+        /// sheaves. Older ones, and slubq of 2.6.35, are shown if they are named.
         design: Axis<DesignName>, value("DESIGN[@ERA]"), inner();
         /// Page sizes: 4k, 16k, 64k, separated by commas; 4k,64k by default, the recorded one with
         /// --initial or --check.
@@ -284,22 +308,28 @@ impl Replay {
 
     /// Completes the axes by what the recorded kernel had, as far as the trace and the reports tell it and the request
     /// does not.
-    fn heed_recorded(&self, input: &Input, axes: &mut Axes) -> Result<(), LabError> {
+    fn heed_recorded(&self, input: &mut Input, axes: &mut Axes) -> Result<(), LabError> {
         let recorded: u64 = input.file.meta().page_size.into();
         let at_begin = match &input.initial {
             Some(_) => None,
             None => input.snapshots()?.into_iter().next(),
         };
+        let (mut own, mut aliases) = (recorded_design(input), BTreeMap::new());
         if let Some(report) = input.initial.as_ref().or(at_begin.as_ref()) {
             let state = State::of(report)?;
             // Tunables are the kernel's also where a replay starts empty.
             axes.booted_with = state.booted_with().to_vec();
-            if input.initial.is_some() && self.design.is_empty() {
-                axes.designs = vec![state.design()];
-            }
+            own = Some(state.design());
+            aliases = report.all_aliases();
             if input.initial.is_some() && self.page_size.is_empty() {
                 axes.page_bytes = vec![recorded];
             }
+        }
+        if self.design.is_empty() {
+            axes.designs = match (own, &input.initial) {
+                (Some(own), Some(_)) => vec![own],
+                (own, _) => usual_designs(std::mem::take(&mut axes.designs), own),
+            };
         }
         if let Some(zoneinfo) = &input.zoneinfo {
             if self.page_size.is_empty() {
@@ -309,6 +339,7 @@ impl Replay {
                 axes.memory_bytes = lists::memory_bytes(zoneinfo, recorded)?;
             }
         }
+        input.aliases = aliases;
         if axes.cpus.is_empty() {
             axes.cpus.push(input.load_cpus().clamp(1, MAX_CPUS));
         }
@@ -383,5 +414,48 @@ impl Answers for Replay {
                 Answer::apart(runs, |run| std::mem::take(&mut run.caches), how)
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_recorded_design_stands_for_the_nearest() {
+        let usual = || DEFAULT_DESIGNS.map(|text| DesignSpec::parse(text).unwrap());
+        let with = |own: Option<&str>| -> String {
+            let own = own.map(|own| DesignSpec::parse(own).unwrap());
+            let all = usual_designs(usual().to_vec(), own).into_iter();
+            all.map(|design| design.to_string())
+                .collect::<Vec<_>>()
+                .join(" ")
+        };
+        let (slab, slob, slub) = ("slab@6.3", "slob@6.3", "slub@6.3");
+        for (own, all) in [
+            (
+                "sheaf@6.18",
+                format!("sheaf@6.18 {slab} {slob} {slub} sheaf@7.0"),
+            ),
+            (
+                "slub@6.12",
+                format!("slub@6.12 {slab} {slob} {slub} sheaf@7.0"),
+            ),
+            (
+                "slub@5.10",
+                format!("slub@5.10 {slab} {slob} slub@6.17 sheaf@7.0"),
+            ),
+            (
+                "slab@6.1",
+                format!("slab@6.1 {slob} {slub} slub@6.17 sheaf@7.0"),
+            ),
+            (
+                "sheaf@7.3",
+                format!("sheaf@7.3 {slab} {slob} {slub} slub@6.17"),
+            ),
+        ] {
+            assert_eq!(with(Some(own)), all);
+        }
+        assert_eq!(with(None), DEFAULT_DESIGNS.join(" "));
     }
 }

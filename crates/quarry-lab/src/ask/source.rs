@@ -15,10 +15,9 @@ use crate::replay::input::Input;
 const HEAD_BYTES: u64 = 64;
 
 /// Moment of a recorded load.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum At {
     /// Before the load.
-    #[default]
     Begin,
     /// After it.
     End,
@@ -71,7 +70,8 @@ impl Source {
         path.is_dir() || !head.is_empty() && !head.starts_with(b"PAR1") || Snapshot::is_table(path)
     }
 
-    /// The last snapshot, of a trace the one of this moment: the first by default.
+    /// The last snapshot, of a trace the one of this moment. So a trace without a moment is of its end, as a file of several
+    /// moments is.
     ///
     /// # Errors
     ///
@@ -91,18 +91,15 @@ impl Source {
             }
         };
         let mut snapshots = input.snapshots()?;
-        let (found, wanted) = match at.unwrap_or_default() {
-            At::End => (snapshots.len() > 1, "end"),
-            At::Begin => (!snapshots.is_empty(), "begin"),
+        let (found, of) = match at {
+            None => (snapshots.pop(), ""),
+            Some(At::End) => (
+                snapshots.pop().filter(|_| !snapshots.is_empty()),
+                " of the end of its load",
+            ),
+            Some(At::Begin) => (snapshots.into_iter().next(), " of the begin of its load"),
         };
-        match snapshots.pop().filter(|_| found) {
-            Some(last) if wanted == "end" => Ok(last),
-            Some(last) => Ok(snapshots.into_iter().next().unwrap_or(last)),
-            None => Err(no_snapshot(
-                &input.name,
-                &format!(" of the {wanted} of its load"),
-            )),
-        }
+        found.ok_or_else(|| no_snapshot(&input.name, of))
     }
 }
 

@@ -43,8 +43,8 @@ question! {
     pub struct WhatIf {
         /// Stage of a recorded boot; the first by default.
         stage: Axis<String>, value("NAME");
-        /// Snapshot of a trace: what the kernel held at the begin or at the end of the load.
-        at: Axis<At> = "begin", value("WHEN"), not_with(&["stage"]);
+        /// Snapshot of a trace: what the kernel held at the begin or at the end of the load; the last it has by default.
+        at: Axis<At>, value("WHEN"), not_with(&["stage"]);
         /// Facts that the file lacks.
         known: Known;
         /// Answer although the formulas give fewer than 70 % of the caches their slabs.

@@ -7,6 +7,7 @@
 //! Memory is an entry for each object that may be alive at once, and one for each (call site, process, cache, stack)
 //! that allocates. Amounts at the peak need no second pass: a part notes what it has when it first changes after a peak.
 
+mod merged;
 mod names;
 pub mod taints;
 #[cfg(test)]
@@ -22,6 +23,7 @@ use serde::Serialize;
 use crate::error::LabError;
 use names::{KmallocNames, Names};
 
+pub use merged::{MERGED, MergedSite};
 pub use view::{CALLERS, table, view};
 
 /// Property that makes allocations one caller's.
@@ -61,6 +63,8 @@ pub enum Amount {
 pub struct Caller {
     /// Call site, process or cache.
     pub name: String,
+    /// Other names of a cache, which the kernel merged with it: those of links in sysfs, sorted. Empty if none are known.
+    pub aliases: Vec<String>,
     /// Allocations.
     pub allocs: u64,
     /// Bytes that these allocations asked for.
@@ -97,6 +101,8 @@ pub struct Caller {
 pub struct Share {
     /// Call site, process or cache.
     pub name: String,
+    /// Other names of a cache, which the kernel merged with it: those of links in sysfs, sorted. Empty if none are known.
+    pub aliases: Vec<String>,
     /// Allocations.
     pub allocs: u64,
     /// Bytes of its slots that were in use when most bytes of all callers were; null if frees were not recorded.
@@ -202,6 +208,8 @@ pub struct Callers {
     parts: Vec<Part>,
     /// Names by [`By`], and call stacks; one that is unknown is empty.
     names: [Names; 4],
+    /// Other names of merged caches.
+    aliases: BTreeMap<String, Vec<String>>,
     /// Number of the peak so far.
     peak: u64,
     live_bytes: u64,
@@ -238,6 +246,7 @@ impl Callers {
                 keys: Vec::new(),
                 parts: Vec::new(),
                 names: Default::default(),
+                aliases: merged::aliases(meta),
                 peak: 0,
                 live_bytes: 0,
                 most_live: (0, 0),
@@ -292,6 +301,7 @@ impl Callers {
             .iter()
             .map(|name| Caller {
                 name: name.to_string(),
+                aliases: self.aliases_of(by, name),
                 ..Caller::default()
             })
             .collect();
@@ -323,9 +333,12 @@ impl Callers {
         for ((caller, shares), waiting) in callers.iter_mut().zip(shares).zip(waiting) {
             let mean = waiting / u128::from(length_ns);
             caller.waiting_mean_bytes = u64::try_from(mean).unwrap_or(u64::MAX);
-            let mut lists = shares.into_iter().zip(&self.names).map(|(of, names)| {
+            let all = By::ALL.into_iter().map(|(by, _)| by);
+            let mut lists = shares.into_iter().zip(all).map(|(of, by)| {
+                let names = &self.names[by as usize];
                 let named = of.into_iter().map(|(number, share)| Share {
                     name: names.of(number).to_string(),
+                    aliases: self.aliases_of(by, names.of(number)),
                     ..share
                 });
                 let mut list: Vec<Share> = named.collect();
@@ -344,6 +357,17 @@ impl Callers {
             rank(b).cmp(&rank(a)).then_with(|| a.name.cmp(&b.name))
         });
         callers
+    }
+
+    /// Call sites of merged caches, and which of a cache's names each seems to allocate.
+    #[must_use]
+    pub fn merged(&self) -> Vec<MergedSite> {
+        merged::sites(&self.by(By::Cache))
+    }
+
+    fn aliases_of(&self, by: By, name: &str) -> Vec<String> {
+        let found = self.aliases.get(name).filter(|_| by == By::Cache);
+        found.cloned().unwrap_or_default()
     }
 
     /// Lines `process;functions;cache bytes` for flame graphs, sorted; those of 0 bytes are left out. The functions are

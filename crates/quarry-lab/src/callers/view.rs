@@ -1,11 +1,11 @@
 //! Callers as people read them.
 
 use quarry_view::Form::{Bytes, Count, Of, Text};
-use quarry_view::value::{list, number, text};
+use quarry_view::value::{list, merged, number, text};
 use quarry_view::{Chart, Doc, Section, Spec, Table, View, column};
 use serde_json::Value;
 
-use super::By;
+use super::{By, MERGED};
 
 /// Callers, those with most bytes alive at the peak first.
 pub const CALLERS: Spec = Spec {
@@ -14,7 +14,7 @@ pub const CALLERS: Spec = Spec {
     first: 10,
     columns: || {
         vec![
-            column("name", "name", Text),
+            column("name", "name aliases", Text).worded(merged),
             column("live at\npeak", "peak_live_bytes", Bytes),
             column("live at\nend", "end_live_bytes", Bytes),
             column("allocs", "allocs", Count),
@@ -91,6 +91,12 @@ pub fn view(docs: &[Doc]) -> View {
                 .into_iter()
                 .fold(section, Section::with),
         );
+        let merged = list(of, MERGED.rows);
+        if !merged.is_empty() {
+            let note = "The kernel merged these caches. By its name a call site allocates what is guessed.";
+            let sites = MERGED.table(merged).noted(note);
+            view = view.with(Section::new(MERGED.title).with(sites));
+        }
     }
     view
 }
@@ -116,9 +122,9 @@ fn flames(stacks: &[Value]) -> Vec<Chart> {
 
 /// The first of a list and the number of the others.
 pub(super) fn largest(list: &[Value]) -> String {
-    let first = list.first().map_or("-", |share| text(share, "name"));
+    let first = list.first().map_or_else(|| "-".to_string(), merged);
     match list.len() {
-        0 | 1 => first.to_string(),
+        0 | 1 => first,
         more => format!("{first} +{}", more - 1),
     }
 }

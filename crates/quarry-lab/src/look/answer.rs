@@ -7,6 +7,7 @@ use quarry_view::units::{bytes, count, counted, duration, in_brackets, percent, 
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::growth::BY_TIMES;
 use super::spread;
 use super::{Basis, CacheGrowth, Growth, Look, Unlisted, Verdict, Why};
 use crate::known::{self, Others};
@@ -43,7 +44,12 @@ impl<'a> Answer<'a> {
     pub fn of(look: &'a Look, snapshots: &'a [Snapshot]) -> Option<Self> {
         let last = snapshots.last()?;
         let why = Why::of(snapshots);
-        let finding = std::iter::once(told(look, last)).chain(why.found());
+        let is_ordered = |one: &Snapshot| one.ordered_by.as_deref() == Some(BY_TIMES);
+        let ordered = snapshots.iter().any(is_ordered).then(|| {
+            "The files were not given oldest first: they are compared by their times.".to_string()
+        });
+        let finding = ordered.into_iter().chain([told(look, last)]);
+        let finding = finding.chain(why.found());
         Some(Self {
             files: snapshots.iter().map(|one| one.file.as_str()).collect(),
             kernel: last.release.as_deref(),
@@ -62,15 +68,23 @@ impl<'a> Answer<'a> {
     }
 }
 
-/// The finding, and of several snapshots the cause of the growth, in sentences.
+/// The finding, and of several snapshots the cause of the growth, in sentences. That they are of different machines comes
+/// first.
 fn told(look: &Look, snapshot: &Snapshot) -> String {
     let growth = look.growth.as_ref().map(verdict);
+    let is_unlike = |growth: &Growth| growth.verdict == Verdict::OtherMachine;
     let machines = look.growth.iter().flat_map(|growth| &growth.machines);
     let machines = machines.map(|of| format!("{}: {}", of.name, of.finding));
-    let sentences = std::iter::once(finding(look, snapshot))
-        .chain(growth)
-        .chain(machines);
-    sentences.collect::<Vec<_>>().join(" ")
+    let mut sentences = vec![finding(look, snapshot)];
+    match look.growth.as_ref().is_some_and(is_unlike) {
+        true => sentences.splice(0..0, growth).for_each(drop),
+        false => sentences.extend(growth),
+    }
+    sentences
+        .into_iter()
+        .chain(machines)
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 /// Amount, causes and the largest cache, in a sentence.

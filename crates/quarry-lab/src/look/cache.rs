@@ -48,6 +48,8 @@ pub(super) fn cpus_are_untold(snapshot: &Snapshot) -> bool {
 pub struct CacheLook {
     /// Name.
     pub name: String,
+    /// Other names of the cache, which the kernel merged with it: those of links in sysfs, sorted. Empty if none are known.
+    pub aliases: Vec<String>,
     /// Bytes of its slabs.
     pub slab_bytes: u64,
     /// Objects in use: as a debugger read them, else as estimated.
@@ -106,6 +108,7 @@ impl CacheLook {
         let [low_bytes, bytes, high_bytes] = cache.emptied().map(|slabs| (slabs * slab) as u64);
         Self {
             name: row.name.clone(),
+            aliases: snapshot.aliases_of(&row.name),
             slab_bytes,
             objects: in_use,
             active_objs: row.active_objs,

@@ -4,10 +4,10 @@
 //! rest is the allocator's: slabs that are less full, or held by CPUs.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use quarry_snapshot::blocks::SpreadChange;
-use quarry_snapshot::{SlabinfoRow, Snapshot};
+use quarry_snapshot::{Detail, SlabinfoRow, Snapshot};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -166,6 +166,8 @@ fn of_machines(snapshots: &[Snapshot], looks: &[Look]) -> Vec<OfMachine> {
 pub struct CacheGrowth {
     /// Name.
     pub name: String,
+    /// Other names of the cache, which the kernel merged with it: those of links in sysfs, sorted. Empty if none are known.
+    pub aliases: Vec<String>,
     /// Change of its slabs in bytes.
     pub slab_bytes: i64,
     /// Change of the objects in use.
@@ -343,6 +345,29 @@ fn at_most(list: Option<&Snapshot>, other: Option<&Snapshot>, name: &str) -> Opt
     bounds.map(|(_, bound)| bound).max()
 }
 
+/// The order of snapshots that were not given oldest first.
+pub(super) const BY_TIMES: &str = "their times";
+
+/// Puts snapshots of one machine in the order of their times, if all have one.
+pub(super) fn in_order(snapshots: &mut [Snapshot]) {
+    let is_one = differences(snapshots).is_empty() && Others::of(snapshots).is_none();
+    let is_one = is_one || matches!(Others::of(snapshots), Some(Others::Boots));
+    let times: Option<Vec<f64>> = snapshots
+        .iter()
+        .map(|one| seconds(snapshots, Some(one)))
+        .collect();
+    let Some(times) = times.filter(|times| is_one && !times.is_sorted()) else {
+        return;
+    };
+    let mut order: Vec<usize> = (0..times.len()).collect();
+    order.sort_by(|a, b| times[*a].total_cmp(&times[*b]));
+    let sorted: Vec<Snapshot> = order.iter().map(|at| snapshots[*at].clone()).collect();
+    for (place, mut one) in snapshots.iter_mut().zip(sorted) {
+        one.ordered_by = Some(BY_TIMES.to_string());
+        *place = one;
+    }
+}
+
 /// Names of machines, or facts by which the first snapshot and another differ.
 pub(super) fn differences(snapshots: &[Snapshot]) -> Vec<String> {
     if let Some(others @ (Others::Hosts(_) | Others::Boots)) = Others::of(snapshots) {
@@ -383,11 +408,19 @@ fn facts(first: &Snapshot, last: &Snapshot) -> Vec<String> {
     {
         found.push(format!("{before} and {after} pages of memory"));
     }
+    if let (Some(before), Some(after)) = (&first.architecture, &last.architecture)
+        && before != after
+    {
+        found.push(format!("{before} and {after}"));
+    }
     // Forms that round sizes differ by less.
-    const ROUNDED_BYTES: u64 = 16;
+    let are_exact = [first, last]
+        .iter()
+        .all(|of| of.detail() >= Detail::Slabinfo);
+    let rounded_bytes = if are_exact { 0 } else { 16 };
     let other = first.slabinfo.rows.iter().find_map(|row| {
         let other = last.slabinfo.row(&row.name)?;
-        let differs = row.objsize.abs_diff(other.objsize) > ROUNDED_BYTES;
+        let differs = row.objsize.abs_diff(other.objsize) > rounded_bytes;
         let has_slabs = row.num_slabs > 0 && other.num_slabs > 0;
         (differs && has_slabs).then_some((row, other.objsize))
     });
@@ -400,7 +433,27 @@ fn facts(first: &Snapshot, last: &Snapshot) -> Vec<String> {
         let kib = pages.map(|bytes| bytes >> 10);
         found.push(format!("pages of {} and {} KiB", kib[0], kib[1]));
     }
+    found.extend(other_caches(first, last));
     found
+}
+
+/// Caches that only one of two whole lists has, if they are too many for modules that came or went.
+fn other_caches(first: &Snapshot, last: &Snapshot) -> Option<String> {
+    // Fewer caches are a part of a list, and a quarter are more than what modules of a load bring.
+    const LEAST: usize = 40;
+    let names = |of: &'_ Snapshot| -> Option<BTreeSet<String>> {
+        let is_whole = of.excerpt.is_none() && of.detail() >= Detail::Slabinfo;
+        let rows = of.slabinfo.rows.iter().map(|row| row.name.clone());
+        // Those of control groups come and go.
+        is_whole.then(|| rows.filter(|name| !name.contains('(')).collect())
+    };
+    let (before, after) = (names(first)?, names(last)?);
+    let (all, alone) = (
+        before.union(&after).count(),
+        before.symmetric_difference(&after).count(),
+    );
+    let told = || format!("{alone} of {all} caches are in one of them alone");
+    (before.len().min(after.len()) >= LEAST && alone * 4 > all).then(told)
 }
 
 /// Change of the sums of all caches, where the first or the last is an excerpt and both have such sums.
@@ -439,6 +492,7 @@ fn cache(name: &str, steps: &[BTreeMap<&str, &CacheLook>]) -> CacheGrowth {
     let bytes: Vec<u64> = bytes.collect();
     CacheGrowth {
         name: name.to_string(),
+        aliases: known.aliases.clone(),
         slab_bytes,
         objects,
         objects_bytes,

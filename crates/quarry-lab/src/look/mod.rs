@@ -197,6 +197,13 @@ pub struct Dropped {
     pub bytes: u64,
 }
 
+/// Prepares snapshots for a look: those of one machine are put in the order of their times, and those without slabs are left
+/// out if others have some.
+pub fn prepare(snapshots: &mut Vec<Snapshot>) {
+    growth::in_order(snapshots);
+    Snapshot::with_slabs(snapshots);
+}
+
 impl Look {
     /// Looks at the last of some snapshots, oldest first, and at what changed since the first.
     ///

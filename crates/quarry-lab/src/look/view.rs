@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use quarry_view::Form::{Bar, Bytes, Change, Count, More, Of, Seconds, Share};
 use quarry_view::units::{bytes, counted, signed};
-use quarry_view::value::{at, list, number, text};
+use quarry_view::value::{at, list, merged, number, text};
 use quarry_view::{Axis, Cell, Chart, Column, Doc, Line, Section, Spec, Table, View};
 use quarry_view::{column, file_name, short_names};
 use serde_json::{Value, json};
@@ -49,7 +49,7 @@ const CACHES: Spec = Spec {
     first: 10,
     columns: || {
         vec![
-            column("cache", "name", quarry_view::Form::Text).worded(starred),
+            column("cache", "name aliases", quarry_view::Form::Text).worded(starred),
             column("slabs", "slab_bytes", Bytes),
             column("objects", "objects", Count),
             column("live", "parts.live_bytes", Of("slab_bytes"))
@@ -81,7 +81,7 @@ const GROWTH: Spec = Spec {
     first: 10,
     columns: || {
         vec![
-            column("cache", "name", quarry_view::Form::Text).worded(starred),
+            column("cache", "name aliases", quarry_view::Form::Text).worded(starred),
             column("grew", "slab_bytes", Change),
             column("objects", "objects", More),
             column("by objects", "objects_bytes", Change),
@@ -184,7 +184,7 @@ fn starred(cache: &Value) -> String {
     } else {
         ""
     };
-    format!("{}{star}", text(cache, "name"))
+    merged(cache) + star
 }
 
 /// Bytes of a cache in each snapshot.

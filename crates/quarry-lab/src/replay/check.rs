@@ -122,6 +122,8 @@ pub struct Seen {
 pub struct CacheCheck {
     /// Name.
     pub name: String,
+    /// Other names of the cache, which the kernel merged with it: those of links in sysfs, sorted. Empty if none are known.
+    pub aliases: Vec<String>,
     /// Bytes of the cache's slabs before the replayed part.
     pub initial_bytes: Option<u64>,
     /// Bytes of the cache's slabs at the end of the replay.
@@ -204,6 +206,7 @@ impl Check {
             .into_iter()
             .map(|(name, cache)| CacheCheck {
                 name: name.to_string(),
+                aliases: input.aliases_of(name),
                 ..cache
             })
             .filter(|cache| cache.most_bytes() > 0)

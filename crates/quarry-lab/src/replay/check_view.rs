@@ -2,7 +2,7 @@
 
 use quarry_view::Form::{Bytes, Change, Count, Ratio, Text};
 use quarry_view::units::{count, signed};
-use quarry_view::value::{list, number, text};
+use quarry_view::value::{list, merged, number};
 use quarry_view::{Section, Spec, column, headed};
 use serde_json::Value;
 
@@ -12,7 +12,7 @@ pub(super) const CHECK: Spec = Spec {
     first: 20,
     columns: || {
         vec![
-            column("cache", "name", Text)
+            column("cache", "name aliases", Text)
                 .about("With a star if it has allocations or frees without an event.")
                 .worded(starred),
             column("before", "initial_bytes", Bytes),
@@ -44,7 +44,7 @@ fn starred(cache: &Value) -> String {
     let misses = misses
         .iter()
         .any(|of| number(cache, of).unwrap_or(0.0) > 0.0);
-    format!("{}{}", text(cache, "name"), if misses { " *" } else { "" })
+    merged(cache) + if misses { " *" } else { "" }
 }
 
 /// The caches of a run as predicted and as the kernel reported them.

@@ -68,7 +68,13 @@ pub fn told(meta: &TraceMeta, runs: &[RunReport]) -> String {
     if let Some(placed) = placed::told(meta, runs) {
         return placed;
     }
-    let checked = checked(runs);
+    let mut checked = checked(runs);
+    if let (Some(part), false) = (part_of_tasks(meta), checked.is_empty()) {
+        checked = format!(
+            "{part}, and the reports are of the whole machine: the difference is what others allocated and freed, no \
+             error of the prediction; record all tasks to check it. {checked}"
+        );
+    }
     match (unranked(meta), checked.is_empty()) {
         (Some(unranked), true) => unranked,
         (Some(unranked), false) => format!("{checked} {unranked}"),
@@ -77,14 +83,33 @@ pub fn told(meta: &TraceMeta, runs: &[RunReport]) -> String {
     }
 }
 
+/// The part of the machine's events that a recording has, if it is of some tasks alone or a filter took some of them.
+fn part_of_tasks(meta: &TraceMeta) -> Option<String> {
+    let filtered = [
+        "(of processes",
+        "(of threads",
+        " of processes",
+        " of threads",
+    ];
+    let said = meta.assumptions.iter().find(|said| {
+        let is_filtered = said.starts_with("only a part of a recording ");
+        said.starts_with("only events ")
+            || is_filtered && filtered.iter().any(|by| said.contains(by))
+    })?;
+    let part = said.split(':').next().unwrap_or(said);
+    Some(capital(part))
+}
+
+/// A sentence with its first letter as a capital one.
+fn capital(text: &str) -> String {
+    let (first, rest) = text.split_at(text.chars().next().map_or(0, char::len_utf8));
+    format!("{}{rest}", first.to_uppercase())
+}
+
 /// Reason why runs of a recording are not ranked, in a sentence.
 pub(super) fn unranked(meta: &TraceMeta) -> Option<String> {
-    let why = meta.no_peak()?;
-    let (first, rest) = why.split_at(why.chars().next().map_or(0, char::len_utf8));
-    Some(format!(
-        "{}{rest}, so runs are not ranked.",
-        first.to_uppercase()
-    ))
+    let why = capital(&meta.no_peak()?);
+    Some(format!("{why}, so runs are not ranked."))
 }
 
 /// The checks of runs, in a sentence for each; empty without checks.

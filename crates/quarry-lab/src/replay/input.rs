@@ -1,6 +1,6 @@
 //! A trace with what every run on it needs to know first.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::OnceLock;
 
@@ -70,6 +70,8 @@ pub struct Input {
     /// Bytes of a CPU's share of the last-level cache, which page lists of 6.7 and later heed
     /// ([`PageConfig::cache_share_bytes`](quarry_core::page::PageConfig::cache_share_bytes)).
     pub cache_share_bytes: u64,
+    /// Other names of caches that the kernel merged, by the name that events have; empty without a snapshot.
+    pub aliases: BTreeMap<String, Vec<String>>,
     /// The trace tells which blocks of pages were slabs.
     pub(crate) slab_pages_known: bool,
     /// From a cache index of the trace to one of `caches`.
@@ -234,6 +236,12 @@ impl Input {
         recorded.chain(initial.map(|row| row.name.as_str()))
     }
 
+    /// Other names of a cache that the kernel merged.
+    #[must_use]
+    pub fn aliases_of(&self, cache: &str) -> Vec<String> {
+        self.aliases.get(cache).cloned().unwrap_or_default()
+    }
+
     /// The trace's reports of this name, oldest first.
     fn reports(&self, name: &str) -> Vec<KernelReport> {
         let reports = self.file.meta().reports.iter();
@@ -254,7 +262,7 @@ impl Input {
     }
 
     fn snapshot(&self, report: &KernelReport) -> Result<Snapshot, LabError> {
-        let file = format!("{}: snapshot at {}", self.name, seconds(report.time_ns));
+        let file = format!("{}, {}", self.name, self.moment(report));
         let mut snapshot = Snapshot::parse(&file, &report.text, None)?;
         // A slabinfo alone says neither; the recording does.
         let meta = self.file.meta();
@@ -269,6 +277,21 @@ impl Input {
             snapshot.facts.present_cpus = told();
         }
         Ok(snapshot)
+    }
+
+    /// Moment of a snapshot, for people: the begin or the end of the load, or a time between.
+    fn moment(&self, report: &KernelReport) -> String {
+        let meta = self.file.meta();
+        let times = meta.reports.iter().filter(|of| of.name == report.name);
+        let mut times = times.map(|of| of.time_ns);
+        match (times.next(), times.next_back()) {
+            (Some(first), _) if first == report.time_ns => "begin".to_string(),
+            (_, Some(last)) if last == report.time_ns => "end".to_string(),
+            _ => {
+                let first_ns = meta.first_time_ns;
+                format!("+{} s", seconds(report.time_ns.saturating_sub(first_ns)))
+            }
+        }
     }
 
     /// Name of the cache with this index of the trace, for messages.
@@ -391,6 +414,7 @@ impl Input {
             frames: OnceLock::new(),
             pages: PageMode::default(),
             cache_share_bytes: CACHE_SHARE_BYTES,
+            aliases: BTreeMap::new(),
             slab_pages_known: file.meta().slab_memory.is_some(),
             cache_of,
             file,

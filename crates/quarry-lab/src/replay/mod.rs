@@ -309,7 +309,8 @@ fn report<D: Design>(
     before: &Before,
 ) -> RunReport {
     let page_bytes = spec.config.page_bytes;
-    let (mut caches, stats, usage) = cache_reports(driver, page_bytes, before, &outcome.asked);
+    let (mut caches, stats, usage) =
+        cache_reports(driver, input, page_bytes, before, &outcome.asked);
     for cache in &mut caches {
         cache.implied_frees = outcome.implied.get(&cache.name).copied().unwrap_or(0);
     }
@@ -369,6 +370,7 @@ fn report<D: Design>(
 /// Reports of the caches that were used, largest first, and the counters and usage of all together.
 fn cache_reports<D: Design>(
     driver: &Driver<'_, D>,
+    input: &Input,
     page_bytes: u64,
     before: &Before,
     asked: &BTreeMap<String, Asked>,
@@ -383,7 +385,9 @@ fn cache_reports<D: Design>(
     driver.for_each_cache(|cache| {
         let before = before_of_cache.next().flatten();
         let asked = asked.get(cache.head().name()).copied().unwrap_or_default();
-        let (report, cache_stats, cache_usage) = CacheReport::of(&cache, page_bytes, before, asked);
+        let (mut report, cache_stats, cache_usage) =
+            CacheReport::of(&cache, page_bytes, before, asked);
+        report.aliases = input.aliases_of(&report.name);
         stats.add(&cache_stats);
         usage.add(&cache_usage);
         if report.allocs > 0 || report.slabs > 0 {

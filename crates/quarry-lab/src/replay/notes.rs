@@ -13,8 +13,9 @@ use super::timed::{Pace, Timing};
 fn about(name: &str, meta: &TraceMeta) -> String {
     let kernel = meta.kernel.as_deref().unwrap_or("unknown");
     format!(
-        "{name}: {} events in {:.3} s, kernel {kernel}, {} pages, {} CPUs\n\
+        "{name}: {} rows ({} events recorded) in {:.3} s, kernel {kernel}, {} pages, {} CPUs\n\
          quarry {}, trace digest {:016x}\n",
+        count(meta.rows),
         count(meta.events.total()),
         meta.duration_ns() as f64 / 1e9,
         bytes(meta.page_size.into()),

@@ -273,6 +273,8 @@ pub struct Touches {
 pub struct CacheReport {
     /// Name; kmalloc caches have the names of the design's release.
     pub name: String,
+    /// Other names of the cache, which the kernel merged with it: those of links in sysfs, sorted. Empty if none are known.
+    pub aliases: Vec<String>,
     /// Bytes of an object, without alignment and debugging's records.
     pub object_size: u32,
     /// Bytes from one object to the next.
@@ -349,6 +351,7 @@ impl CacheReport {
         let free_bytes = usage.num_objs.saturating_sub(alive) * u64::from(geometry.layout.size);
         let report = Self {
             name: cache.head().name().to_string(),
+            aliases: Vec::new(),
             object_size: geometry.layout.object_size,
             slab_size: geometry.layout.size,
             align: geometry.layout.align,

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use quarry_designs::DesignEntry;
 use quarry_view::Form::{Bytes, Count, Ms, Of, Orders, Rate, Share, Text};
 use quarry_view::units::count;
-use quarry_view::value::{list, number, text};
+use quarry_view::value::{list, merged, number, text};
 use quarry_view::{
     Axis, Cell, Chart, Column, Doc, Grid, Line, LineKind, Part, Section, Spec, Table,
 };
@@ -177,7 +177,7 @@ const CACHES: Spec = Spec {
     first: 15,
     columns: || {
         vec![
-            column("name", "name", Text),
+            column("name", "name aliases", Text).worded(merged),
             column("memory", "slab_bytes", Bytes),
             column("waste", "waste_bytes", Bytes),
             column("free", "free_bytes", Bytes),
@@ -197,7 +197,7 @@ const COMPARED: Spec = Spec {
     first: 15,
     columns: || {
         vec![
-            column("cache", "name", Text),
+            column("cache", "name aliases", Text).worded(merged),
             column("difference", "slab_bytes", Bytes)
                 .about("Most bytes in any run less the least."),
         ]
@@ -462,6 +462,10 @@ pub(super) fn compared(
     };
     let of_runs: Vec<BTreeMap<&str, f64>> =
         grid.runs.iter().map(|(run, _)| by_name(*run)).collect();
+    let caches = grid.runs.iter().flat_map(|(run, _)| list(run, "caches"));
+    let labels_of: BTreeMap<&str, String> = caches
+        .map(|cache| (text(cache, "name"), merged(cache)))
+        .collect();
     let names: BTreeSet<&str> = of_runs.iter().flat_map(BTreeMap::keys).copied().collect();
     let spread = |name: &str| {
         let values = || {
@@ -482,7 +486,8 @@ pub(super) fn compared(
     for (spread, name) in names {
         let values = of_runs.iter().map(|run| run.get(name).copied());
         let cells = values.map(|value| value.map_or_else(|| Cell::maybe(None), cell));
-        table.row([Cell::text(name), cell(spread)].into_iter().chain(cells));
+        let label = Cell::text(labels_of.get(name).map_or(name, String::as_str));
+        table.row([label, cell(spread)].into_iter().chain(cells));
     }
     table
 }

@@ -2,7 +2,7 @@
 
 use quarry_view::Form::{Bytes, Change, Count, Ratio, Text};
 use quarry_view::units::{bytes, count, signed};
-use quarry_view::value::{at, list, number, text};
+use quarry_view::value::{at, list, merged, number, text};
 use quarry_view::{Chart, Column, Doc, Grid, Section, Spec, View, column, file_name, headed, runs};
 use serde_json::{Value, json};
 
@@ -34,7 +34,7 @@ const CACHES: Spec = Spec {
     first: 12,
     columns: || {
         let mut columns = sizes().to_vec();
-        columns.insert(0, column("name", "name", Text));
+        columns.insert(0, column("name", "name aliases", Text).worded(merged));
         columns.insert(4, column("because", "cause", Text).worded(because));
         columns.extend([
             column("slab\nsize", "slab_size", Count),

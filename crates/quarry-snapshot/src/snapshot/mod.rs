@@ -4,9 +4,8 @@
 //!
 //! * **A folder** with `slabinfo` (a copy of `/proc/slabinfo`) and, if it is there, `slab/` (a copy
 //!   of `/sys/kernel/slab`; links, which are aliases, may be kept or followed). What else helps has
-//!   the name of the JSON key: `page_size`, `cpu_possible`, `cpu_present`, `kernel_release`,
-//!   `version`, `uname`, `cpuinfo`, `meminfo`, `allocinfo`, `pagetypeinfo`, `blocks`, `cmdline`, `config`, `dmesg`, `boot_id`; or all of these in
-//!   `meta.json`.
+//!   the name of the JSON key: `page_size`, `cpu_possible`, `cpu_present`, `kernel_release`, `version`, `uname`, `cpuinfo`,
+//!   `meminfo`, `allocinfo`, `pagetypeinfo`, `blocks`, `cmdline`, `config`, `dmesg`, `boot_id`; or all of these in `meta.json`.
 //! * **JSON of one moment**, as [`Snapshot::take`] writes it: the keys above, `slabinfo` (list of
 //!   rows) or `slabinfo_text`, `sysfs_slab` (cache, then file, then value) and `sysfs_aliases`;
 //!   `hidden` has a [`HiddenState`] and `slab_blocks` a [`SlabBlocks`], if a debugger read them; `sources` has the file of a key that is not named after it.
@@ -14,6 +13,7 @@
 //!   `sysfs_slab_changed_since_boot`; one of them `cpus`, `version`, `cmdline` and `aliases`;
 //!   `page_kB` stands beside the stages.
 
+mod aliases;
 mod doubts;
 pub(crate) mod folder;
 mod infer;

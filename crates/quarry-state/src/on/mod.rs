@@ -81,6 +81,11 @@ impl<'a> State<'a> {
         let Some(mut told) = told else {
             return Err(lacking.unwrap_or_else(|| kernel::no_design(self.snapshot)));
         };
+        for cache in &mut told.caches {
+            if let Some(aliases) = self.aliases.get(&cache.name) {
+                cache.aliases.clone_from(aliases);
+            }
+        }
         told.set.clone_from(&question.set);
         told.guessed = self.guessed();
         let left_out = lacking

@@ -216,6 +216,8 @@ impl CacheSpread {
 pub struct CachePrediction {
     /// Name in slabinfo.
     pub name: String,
+    /// Other names of the cache, which the kernel merged with it: those of links in sysfs, sorted. Empty if none are known.
+    pub aliases: Vec<String>,
     /// Bytes from one object to the next.
     pub slab_size: u64,
     /// Objects in use: as a debugger read them, else as estimated.

@@ -116,6 +116,8 @@ pub(crate) struct Slabs<'a> {
 pub(crate) struct SlabCache<'a> {
     /// Name.
     pub(crate) name: &'a str,
+    /// Other names of the cache, which the kernel merged with it: those of links in sysfs, sorted. Empty if none are known.
+    pub(crate) aliases: Vec<String>,
     /// Bytes of its slabs.
     pub(crate) slab_bytes: u64,
     /// Objects that the kernel counts as active.
@@ -171,7 +173,7 @@ pub(crate) struct Trace<'a> {
     /// Number of all combinations of flags.
     pub(crate) gfp_flags_count: u64,
     /// Caches with most rows first; `kmalloc` is one of them.
-    pub(crate) caches: Vec<Busy<'a>>,
+    pub(crate) caches: Vec<BusyCache<'a>>,
     /// Reports of the kernel about itself, in the order of their times.
     pub(crate) reports: Vec<ReportInfo<'a>>,
 }
@@ -194,6 +196,15 @@ pub(crate) struct Busy<'a> {
     pub(crate) rows: u64,
     /// `rows` as a part of all rows, from 0 to 1.
     pub(crate) share: f64,
+}
+
+/// Rows of one cache.
+#[derive(JsonSchema, Serialize)]
+pub(crate) struct BusyCache<'a> {
+    #[serde(flatten)]
+    pub(crate) busy: Busy<'a>,
+    /// Other names of the cache, which the kernel merged with it: those of links in sysfs, sorted. Empty if none are known.
+    pub(crate) aliases: Vec<String>,
 }
 
 /// A report of the kernel about itself.
@@ -288,7 +299,7 @@ fn of_trace<'a>(name: &'a str, meta: &'a TraceMeta, snapshot: Option<&'a Snapsho
         call_site_count: all(&meta.call_sites),
         gfp_flags: busy(&meta.gfp_flags),
         gfp_flags_count: all(&meta.gfp_flags),
-        caches: caches(meta),
+        caches: caches(meta, snapshot),
         reports: reports(meta),
     };
     Report {
@@ -313,22 +324,28 @@ fn recorder_rows(meta: &TraceMeta) -> Option<u64> {
 }
 
 /// Caches of a trace by name; provisional ones count for the cache that they turned out to be.
-fn caches(meta: &TraceMeta) -> Vec<Busy<'_>> {
+fn caches<'a>(meta: &'a TraceMeta, snapshot: Option<&Snapshot>) -> Vec<BusyCache<'a>> {
     let named = meta.caches.iter().filter_map(|entry| {
         let cache = meta.caches.get(usize::from(entry.resolved))?;
         Some((cache.name.as_str(), entry.allocs + entry.frees))
     });
     let grouped = quarry_view::grouped(named).into_iter();
     let summed = grouped.map(|(name, rows)| (name, rows.into_iter().sum::<u64>()));
-    let mut caches: Vec<Busy<'_>> = summed
+    let mut caches: Vec<BusyCache<'_>> = summed
         .filter(|(_, rows)| *rows > 0)
-        .map(|(name, rows)| Busy {
-            name,
-            rows,
-            share: rows as f64 / meta.rows.max(1) as f64,
+        .map(|(name, rows)| BusyCache {
+            busy: Busy {
+                name,
+                rows,
+                share: rows as f64 / meta.rows.max(1) as f64,
+            },
+            aliases: snapshot.map_or_else(Vec::new, |of| of.aliases_of(name)),
         })
         .collect();
-    caches.sort_by(|a, b| b.rows.cmp(&a.rows).then_with(|| a.name.cmp(b.name)));
+    caches.sort_by(|a, b| {
+        let by_rows = b.busy.rows.cmp(&a.busy.rows);
+        by_rows.then_with(|| a.busy.name.cmp(b.busy.name))
+    });
     caches
 }
 
@@ -476,6 +493,7 @@ fn slabs(snapshot: &Snapshot) -> Slabs<'_> {
     let mut caches: Vec<SlabCache<'_>> = rows
         .map(|row| SlabCache {
             name: &row.name,
+            aliases: snapshot.aliases_of(&row.name),
             slab_bytes: row.slab_bytes(snapshot.page_bytes),
             active_objs: row.active_objs,
             num_objs: row.num_objs,

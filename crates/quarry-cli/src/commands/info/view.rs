@@ -1,8 +1,8 @@
 //! The contents of an input as people read them: a sentence, facts, and the busiest of each kind.
 
-use quarry_view::Form::{Bytes, Count, Of, Share, Text};
+use quarry_view::Form::{Bytes, Count, More, Of, Share, Text};
 use quarry_view::units::{bytes, count};
-use quarry_view::value::{at, list, number, text};
+use quarry_view::value::{at, list, merged, number, text};
 use quarry_view::{Column, Doc, Section, Spec, View, column, grouped};
 use serde_json::{Value, json};
 
@@ -49,17 +49,21 @@ const FACTS: Spec = Spec {
                 .rare(),
             column(
                 "peak alive",
-                "trace.peak_live_objects trace.peak_live_bytes",
+                "trace.peak_live_objects trace.peak_live_bytes trace.peak_live_page_blocks",
                 Text,
             )
+            .about("Allocated in the recording: each at its own peak.")
             .worded(|of| {
                 of_trace(of, |of| match number(of, "peak_live_objects") {
-                    Some(objects) => format!(
-                        "{} objects, {} asked for",
-                        count(objects as u64),
-                        bytes(whole(of, "peak_live_bytes"))
+                    Some(objects) => alive(
+                        Some(format!(
+                            "{} objects, {} asked for",
+                            count(objects as u64),
+                            bytes(whole(of, "peak_live_bytes"))
+                        )),
+                        number(of, "peak_live_page_blocks"),
                     ),
-                    None => "unknown".to_string(),
+                    None => alive(None, number(of, "peak_live_page_blocks")),
                 })
             })
             .rare(),
@@ -85,21 +89,34 @@ const FACTS: Spec = Spec {
 };
 
 const EVENTS: Spec = Spec {
-    title: "Events",
+    title: "Events and rows",
     rows: "trace.events_by_kind",
     first: 0,
     columns: || {
         vec![
-            column("event", "event", Text).about("Name of the tracepoint."),
-            column("count", "count", Count),
-            column("share", "count", Of("all")).about("Part of all events."),
+            column("event", "event", Text)
+                .about("Name of the tracepoint; behind them what makes rows of the recorded events."),
+            column("count", "count", Count)
+                .about("The last line is the sum of those above: the rows that the file has, of which all shares are parts.")
+                .worded(|row| {
+                    let events = number(row, "count").unwrap_or(0.0);
+                    let form = if row["changes"] == true { More } else { Count };
+                    form.print(events)
+                }),
         ]
     },
 };
 
 const PROCESSES: Spec = busiest("Processes", "trace.processes");
 const SITES: Spec = busiest("Call sites", "trace.call_sites");
-const CACHES: Spec = busiest("Caches", "trace.caches");
+const CACHES: Spec = Spec {
+    columns: || {
+        let mut columns = busy();
+        columns[0] = column("name", "name aliases", Text).worded(merged);
+        columns
+    },
+    ..busiest("Caches", "trace.caches")
+};
 const FLAGS: Spec = busiest("GFP flags", "trace.gfp_flags");
 
 const fn busiest(title: &'static str, rows: &'static str) -> Spec {
@@ -125,7 +142,7 @@ const SLABS: Spec = Spec {
     first: 5,
     columns: || {
         vec![
-            column("name", "name", Text),
+            column("name", "name aliases", Text).worded(merged),
             column("memory", "slab_bytes", Bytes),
             column("share", "slab_bytes", Of("all")).about("Part of all slab memory."),
             column("active objs", "active_objs", Count),
@@ -151,10 +168,7 @@ pub(crate) fn view(docs: &[Doc]) -> View {
             })
             .collect()
         };
-        let kinds = at(of, EVENTS.rows).as_object().into_iter().flatten();
-        let kinds = kinds.filter(|(_, events)| **events != 0);
-        let kinds = kinds.map(|(kind, events)| json!({"event": kind, "count": events}));
-        let kinds = with_sum(kinds.collect(), "count");
+        let kinds = counted(&of["trace"]);
         if !kinds.is_empty() {
             view = view.with(Section::new(EVENTS.title).with(EVENTS.table(&kinds)));
         }
@@ -179,6 +193,43 @@ pub(crate) fn view(docs: &[Doc]) -> View {
             false => view.with(Section::new(SLABS.title).with(SLABS.table(&slabs))),
         }
     })
+}
+
+/// Recorded events by kind, what has no row or no event, and their sum: the rows.
+fn counted(trace: &Value) -> Vec<Value> {
+    let kinds = trace["events_by_kind"].as_object().into_iter().flatten();
+    let kinds = kinds.filter(|(_, events)| **events != 0);
+    let mut counted: Vec<Value> = kinds
+        .map(|(kind, events)| json!({"event": kind, "count": events}))
+        .collect();
+    if counted.is_empty() {
+        return counted;
+    }
+    let implied = ["implied_object_frees", "implied_page_frees"];
+    let implied = implied.map(|name| whole(&trace["orphans_by_kind"], name));
+    for (name, change) in [
+        ("frees of nothing", -(whole(trace, "null_frees") as i64)),
+        (
+            "failed allocations",
+            -(whole(trace, "failed_allocs") as i64),
+        ),
+        ("implied frees", implied.iter().sum::<u64>() as i64),
+    ] {
+        if change != 0 {
+            counted.push(json!({"event": name, "count": change, "changes": true}));
+        }
+    }
+    counted.push(json!({"event": "rows", "count": trace["rows"]}));
+    counted
+}
+
+/// Objects and page blocks that are alive; what is not known is left out.
+fn alive(objects: Option<String>, blocks: Option<f64>) -> String {
+    let blocks = blocks.map(|blocks| format!("{} page blocks", count(blocks as u64)));
+    match objects.into_iter().chain(blocks).collect::<Vec<_>>() {
+        none if none.is_empty() => "unknown".to_string(),
+        some => some.join("; "),
+    }
 }
 
 fn whole(of: &Value, path: &str) -> u64 {
@@ -249,7 +300,8 @@ fn finding(of: &Value) -> String {
         _ => "a replay of it can start from what the kernel held, and be checked",
     };
     format!(
-        "{name} is a recording of {kernel}: {} events in {:.3} s, {} lost{}; {usable}{}.",
+        "{name} is a recording of {kernel}: {} rows ({} events recorded) in {:.3} s, {} lost{}; {usable}{}.",
+        count(whole(trace, "rows")),
         count(whole(trace, "events")),
         whole(trace, "duration_ns") as f64 / 1e9,
         match whole(trace, "lost_events") {
@@ -377,14 +429,12 @@ fn unmatched(trace: &Value) -> String {
         let of = names.map(|name| whole(&trace["orphans_by_kind"], name));
         count(of.iter().sum())
     };
-    let never_freed = ["never_freed_objects", "never_freed_pages"];
-    let is_known = |name: &&str| number(&trace["orphans_by_kind"], name).is_some();
-    let alive = match never_freed.iter().any(is_known) {
-        true => format!("{} alive at the end", sum(never_freed)),
-        false => "unknown what is alive at the end".to_string(),
-    };
+    let [objects, blocks] = ["never_freed_objects", "never_freed_pages"]
+        .map(|name| number(&trace["orphans_by_kind"], name));
+    let objects = objects.map(|objects| format!("{} objects", count(objects as u64)));
+    let alive = format!("alive at the end: {}", alive(objects, blocks));
     format!(
-        "{} frees of what was allocated before, {} implied frees, {alive}",
+        "{} frees of what was allocated before, {} implied frees; {alive}",
         count(whole(trace, "orphans")),
         sum(["implied_object_frees", "implied_page_frees"]),
     )

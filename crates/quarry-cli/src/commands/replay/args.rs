@@ -168,7 +168,7 @@ Exit codes:
 
 Examples:
   quarry replay
-  quarry replay kv --design slub@5.9,slub@6.18 --page-size 64k --cpus 64
+  quarry replay kv --design slub@5.9,slub@6.12 --page-size 64k --cpus 64
   quarry replay tbench --caches --design slubq
   quarry replay --inspect files && awk 'FNR > 2 { print $1, $3 * $4 }' files/*/slabinfo
   quarry replay --set slub.cpu_partial=0 --set slubq.cpu_queue_size=16

@@ -46,7 +46,7 @@ What is modelled:
   parameters and explains every column and every field of --json.
 
 Exit codes:
-  0 done; 1 failed; 2 wrong usage
+  0 done; 1 failed; 2 wrong usage; 3 the memory of a virtual machine was exhausted
 
 Examples:
   quarry run rx

@@ -226,7 +226,7 @@ pub(crate) const TOP: Spec = Spec {
     first: 0,
     columns: || {
         let all = columns().into_iter().map(|shown| shown.column);
-        all.chain([column("NAME", "name", Text)]).collect()
+        all.chain([column("NAME", "name aliases", Text)]).collect()
     },
 };
 
@@ -347,7 +347,7 @@ fn table(state: &State, canvas: &mut Canvas<'_>) {
     for (at, row) in state.visible().iter().enumerate() {
         let style = if row.change == 0 { Style::new() } else { BOLD };
         let at = HEAD + 1 + at as u16;
-        canvas.line(at, &line(&|column| (column.cell)(row), &row.name), style);
+        canvas.line(at, &line(&|column| (column.cell)(row), &row.label), style);
     }
 }
 

@@ -7,6 +7,8 @@ use std::str::FromStr;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Row {
     pub(super) name: String,
+    /// Name with those of merged caches.
+    pub(super) label: String,
     pub(super) active_objs: u64,
     pub(super) num_objs: u64,
     /// Bytes from object to object.

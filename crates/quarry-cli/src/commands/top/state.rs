@@ -10,6 +10,7 @@ use quarry_lab::look::{Look, later_releases};
 use quarry_snapshot::Snapshot;
 use quarry_snapshot::blocks::Spread;
 use quarry_state::{Fit, Question, State as KernelState};
+use quarry_view::value::also;
 
 use super::row::{Row, Sort};
 
@@ -158,13 +159,19 @@ impl State {
         let known = self.snapshot.slabinfo.rows.iter();
         let known: BTreeMap<&str, _> = known.map(|row| (row.name.as_str(), row)).collect();
         let caches = self.look.caches.iter();
-        let caches = caches.filter(|cache| cache.name.contains(&self.filter));
+        let is_shown = |name: &String| name.contains(&self.filter);
+        let caches =
+            caches.filter(|cache| is_shown(&cache.name) || cache.aliases.iter().any(is_shown));
         let rows = caches.filter_map(|cache| {
             let row = known.get(cache.name.as_str())?;
             let first = self.first.get(&cache.name).copied().unwrap_or(0);
             let predicted = self.predicted.as_ref().ok();
             Some(Row {
                 name: cache.name.clone(),
+                label: {
+                    let aliases = cache.aliases.iter().map(String::as_str);
+                    also(&cache.name, &aliases.collect::<Vec<_>>())
+                },
                 active_objs: row.active_objs,
                 num_objs: row.num_objs,
                 slab_size: row.objsize,

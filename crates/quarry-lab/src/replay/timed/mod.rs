@@ -204,8 +204,9 @@ fn run_on<D: Design>(
             }
             let spent = driver.machine().time_counters().unwrap_or_default();
             let spent = spent.since(&counters);
+            let page_bytes = spec.config.page_bytes;
             let (reports, stats, _) =
-                cache_reports(driver, spec.config.page_bytes, &before, &Default::default());
+                cache_reports(driver, input, page_bytes, &before, &Default::default());
             let found = (outcome.caches(&numbers, &reports), stats);
             Ok(TimedReport::of(
                 spec, timing, driver, outcome, &spent, found,

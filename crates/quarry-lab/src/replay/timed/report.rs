@@ -99,6 +99,8 @@ pub struct TimedReport {
 pub struct TimedCache {
     /// Name; kmalloc caches have the names of the design's release.
     pub name: String,
+    /// Other names of the cache, which the kernel merged with it: those of links in sysfs, sorted. Empty if none are known.
+    pub aliases: Vec<String>,
     /// Bytes from one object to the next.
     pub slab_size: u32,
     /// Bytes of all slabs of the cache at the end.
@@ -126,6 +128,7 @@ impl TimedCache {
     fn of(report: &CacheReport, times: CacheTimes) -> Self {
         Self {
             name: report.name.clone(),
+            aliases: report.aliases.clone(),
             slab_size: report.slab_size,
             slab_bytes: report.slab_bytes,
             operations: times.operations,

@@ -1,7 +1,7 @@
 //! Replays in simulated time as people read them: what operations cost, and why.
 
 use quarry_view::Form::{Bytes, Count, Ms, Ns, Of, Rate, Share, Text};
-use quarry_view::value::{list, number};
+use quarry_view::value::{list, merged, number};
 use quarry_view::{Axis, Chart, Doc, Grid, Line, Section, Spec, View, column, grouped, runs};
 use serde_json::Value;
 
@@ -24,7 +24,7 @@ const CACHES: Spec = Spec {
     first: 15,
     columns: || {
         vec![
-            column("name", "name", Text),
+            column("name", "name aliases", Text).worded(merged),
             column("operations", "operations", Count),
             column("operation,\nns", "operation_ns", Ns),
             column("lock wait,\nns", "lock_wait_ns", Ns),
@@ -41,7 +41,7 @@ const COMPARED: Spec = Spec {
     first: 15,
     columns: || {
         vec![
-            column("cache", "name", Text),
+            column("cache", "name aliases", Text).worded(merged),
             column("difference", "operations operation_ns", Ms).about(
                 "Milliseconds in all of its operations: the most in any run less the least.",
             ),
