@@ -163,9 +163,8 @@ pub(crate) fn section(sweep: &Sweep<'_>) -> Section {
         } else if OF_GROWTH.contains(&name.as_str()) {
             column.level = Level::First;
         }
-        match name.as_str() {
-            "host" => column.name = sweep.host().into(),
-            _ => {}
+        if name == "host" {
+            column.name = sweep.host().into();
         }
     }
     section.with(table)
