@@ -62,6 +62,9 @@ pub(crate) fn run() -> Result<Outcome> {
     shell::run(&mut lint)?;
     let wheel = wheel(&environment, &sources, &mut tool("python"))?;
     shell::run(&mut pip(&format!("{}[test]", wheel.display())))?;
+    // For pip a version that is installed is up to date.
+    let file = wheel.display().to_string();
+    shell::run(pip(&file).args(["--force-reinstall", "--no-deps"]))?;
     let empty = empty(&environment, &wheel, &mut tool("python"))?;
     // Outside of the sources, whose folder `quarry` has no compiled part; beside the tests, which wait for one processor.
     let mut stubs = tool("python");
