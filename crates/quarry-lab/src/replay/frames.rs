@@ -11,35 +11,29 @@
 //!   Of these, the ones with most slabs and least else are reclaimable.
 //! * All that the events do not free stays in use, as the kind that the map has there.
 //! * Free lists are in the order of addresses.
+//! * Blocks without any flag are huge pages on CPUs' lists, up to the number of pages there.
+
+mod plan;
 
 use std::collections::HashMap;
 
+use plan::{First, Plan, huge_on_lists, labels, plan_block, stock_lists};
 use quarry_core::design::Design;
 use quarry_core::page::{
-    BlockType, MAX_ORDER, MigrateType, PageConfig, Pfn, ZONE_TYPES, ZoneLayout, ZoneType,
+    BlockType, MAX_ORDER, MIGRATE_TYPES, MigrateType, PageConfig, Pfn, ZONE_TYPES, ZoneLayout,
+    ZoneType,
 };
 use quarry_sim::driver::{Driver, PageRef};
-use quarry_snapshot::blocks::{BLOCK_BYTES, Block, BlockMap};
+use quarry_snapshot::blocks::{BLOCK_BYTES, BlockMap};
 use quarry_snapshot::{Pagetypeinfo, Snapshot, Zoneinfo};
 use quarry_trace::{Flags, FullRow, TraceFile};
 
+use super::by_type::{self, ByType};
 use super::placement;
 use crate::error::LabError;
 
-/// log2 of the pages of most slabs (`PAGE_ALLOC_COSTLY_ORDER`).
-const SLAB_ORDER: u32 = 3;
-
 /// Beginnings of the names of kernel threads that reclaim and compact memory.
 const RECLAIMERS: [&str; 2] = ["kswapd", "kcompactd"];
-
-/// First use of a frame.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum First {
-    /// It was allocated for this type: free at the beginning.
-    Free(MigrateType),
-    /// It was freed: in use at the beginning.
-    Used { slab: bool },
-}
 
 /// Memory by address.
 #[derive(Clone, Debug)]
@@ -57,24 +51,10 @@ pub(super) struct Frames {
     pub(super) page_bytes: u64,
     /// Pages of slabs from before that are reclaimable.
     reclaimable_pages: u64,
-}
-
-/// A block of memory.
-#[derive(Clone, Debug)]
-struct Plan {
-    /// Its first page.
-    begin: u32,
-    of: BlockType,
-    /// Pages of slabs less all others of the kernel.
-    slabs_before_others: i32,
-    /// Runs of pages that are free at the beginning: the first page, and their number.
-    free: Vec<(u32, u32)>,
-    /// Runs of pages of slabs from before.
-    slabs: Vec<(u32, u32)>,
-    /// Pages that no event names, and that are neither.
-    others: Vec<u32>,
-    /// Pages that were free although the map shows them without a flag: on CPUs' lists.
-    on_lists: u64,
+    /// Single pages on CPUs' lists by type. What no request took is movable, as most that programs and files give back.
+    listed: ByType,
+    /// All pages on CPUs' lists; the others are huge pages, which no smaller request gets.
+    on_cpu_lists: u64,
 }
 
 impl Frames {
@@ -134,7 +114,17 @@ impl Frames {
         for (block, of) in rest.blocks.iter_mut().zip(labels) {
             blocks.push(plan_block(block, of, first, each));
         }
-        stock_lists(map, &mut rest, &mut blocks);
+        let mut listed = [0; MIGRATE_TYPES];
+        for plan in &blocks {
+            let each = listed.iter_mut().zip(plan.on_lists);
+            each.for_each(|(sum, of)| *sum += of);
+        }
+        let taken: u64 = listed.iter().sum();
+        let on_cpu_lists = map.on_cpu_lists.unwrap_or(0);
+        let singles = on_cpu_lists - huge_on_lists(map, each);
+        listed[MigrateType::Movable as usize] += singles.saturating_sub(taken);
+        let missing = singles.saturating_sub(taken);
+        stock_lists(missing, &mut rest, &mut blocks, each);
         let mut absent = [0; ZONE_TYPES];
         for (zone, spanned) in ZoneType::ALL.into_iter().zip(spans(pages, page_bytes)) {
             let mut zones = zoneinfo.zones.iter();
@@ -150,6 +140,8 @@ impl Frames {
             rest,
             page_bytes,
             reclaimable_pages: 0,
+            listed,
+            on_cpu_lists,
             alone_until: None,
         }
     }
@@ -157,6 +149,14 @@ impl Frames {
     /// Bytes of the machine's memory.
     pub(super) fn memory_bytes(&self) -> u64 {
         self.pages * self.page_bytes
+    }
+
+    /// Single pages by type on a CPU's lists with this number of pages.
+    pub(super) fn stock(&self, pages: u32) -> [u32; MIGRATE_TYPES] {
+        let singles = self.listed.iter().sum::<u64>().min(self.on_cpu_lists);
+        let part = u64::from(pages) * singles;
+        let part = part.checked_div(self.on_cpu_lists).unwrap_or(0);
+        by_type::shares(part as u32, &self.listed)
     }
 
     /// The page allocator of such a machine.
@@ -303,133 +303,10 @@ fn note_first(first: &mut HashMap<u32, First>, row: &FullRow, pages: u64) {
     }
 }
 
-/// Types of the blocks.
-fn labels(
-    map: &BlockMap,
-    types: Option<&Pagetypeinfo>,
-    first: &HashMap<u32, First>,
-    each: u32,
-) -> Vec<BlockType> {
-    let pinned = |block: &Block| {
-        let pages = block.pages;
-        let kernels = pages.slab + pages.page_tables + pages.kernel + pages.untold;
-        i32::from(kernels) - i32::from(pages.movable)
-    };
-    let of = |name: &str| {
-        let types = types?;
-        let at = types.migratetypes.iter().position(|known| known == name)?;
-        let rows = types.blocks.iter();
-        Some(rows.filter_map(|row| row.counts.get(at)).sum::<u64>() as usize)
-    };
-    let counted = of("Unmovable").zip(of("Reclaimable"));
-    let mut order: Vec<usize> = (0..map.blocks.len()).collect();
-    order.sort_by_key(|at| std::cmp::Reverse(pinned(&map.blocks[*at])));
-    let mut labels = vec![BlockType::MOVABLE; map.blocks.len()];
-    let mut chosen: Vec<usize> = match counted {
-        Some((unmovable, reclaimable)) => {
-            let with_kernel = order.into_iter().filter(|at| {
-                let pages = map.blocks[*at].pages;
-                pages.slab + pages.page_tables + pages.kernel + pages.untold > 0
-            });
-            with_kernel.take(unmovable + reclaimable).collect()
-        }
-        None => {
-            let outweigh = |at: &usize| pinned(&map.blocks[*at]) > 0;
-            order.into_iter().take_while(outweigh).collect()
-        }
-    };
-    for at in &chosen {
-        labels[*at] = BlockType::UNMOVABLE;
-    }
-    // Slabs alone are reclaimable, such as those of inodes; stacks and tables of pages are not.
-    chosen.sort_by_key(|at| std::cmp::Reverse(slabs_before_others(&map.blocks[*at])));
-    let asked = |at: usize, of| {
-        let index = map.blocks[at].index;
-        let frames = index * each..(index + 1) * each;
-        let uses = frames.filter_map(|frame| first.get(&frame));
-        uses.filter(|use_of| **use_of == First::Free(of)).count()
-    };
-    let reclaimable =
-        |at: &usize| asked(*at, MigrateType::Reclaimable) > asked(*at, MigrateType::Unmovable);
-    let of_slabs: Vec<usize> = match counted {
-        Some((_, reclaimable)) => chosen.into_iter().take(reclaimable).collect(),
-        None => chosen.into_iter().filter(reclaimable).collect(),
-    };
-    for at in of_slabs {
-        labels[at] = BlockType::RECLAIMABLE;
-    }
-    labels
-}
-
-fn slabs_before_others(block: &Block) -> i32 {
-    let pages = block.pages;
-    let others = pages.page_tables + pages.kernel + pages.untold;
-    i32::from(pages.slab) - i32::from(others)
-}
-
-/// Divides the pages of a block, and takes what will be modelled off its counts.
-fn plan_block(block: &mut Block, of: BlockType, first: &HashMap<u32, First>, each: u32) -> Plan {
-    let begin = block.index * each;
-    let (mut free, mut slabs, mut unknown) = (Vec::new(), Vec::new(), Vec::new());
-    for frame in begin..begin + each {
-        match first.get(&frame) {
-            Some(First::Free(_)) => free.push(frame),
-            Some(First::Used { slab: true }) => slabs.push(frame),
-            Some(First::Used { slab: false }) => {}
-            None => unknown.push(frame),
-        }
-    }
-    let slabs_before_others = slabs_before_others(block);
-    let pages = &mut block.pages;
-    let on_lists = free.len().saturating_sub(pages.free.into()) as u64;
-    pages.untold = pages.untold.saturating_sub(on_lists as u16);
-    // Slabs and free blocks have several pages, so frames whose neighbours are unknown as well come first: slabs at
-    // the beginning, free pages behind.
-    let is_whole = |group: &[u32]| group.len() == 1 << SLAB_ORDER;
-    let groups = unknown.chunk_by(|a, b| a >> SLAB_ORDER == b >> SLAB_ORDER);
-    let (whole, parts): (Vec<&[u32]>, Vec<&[u32]>) = groups.partition(|group| is_whole(group));
-    let mut unknown = [whole.concat(), parts.concat()].concat();
-    let more = usize::from(pages.slab).saturating_sub(slabs.len());
-    slabs.extend(unknown.drain(..more.min(unknown.len())));
-    let more = usize::from(pages.free).saturating_sub(free.len());
-    free.extend(unknown.drain(..more.min(unknown.len())));
-    pages.free = 0;
-    Plan {
-        begin,
-        of,
-        slabs_before_others,
-        free: runs(free),
-        slabs: runs(slabs),
-        others: unknown,
-        on_lists,
-    }
-}
-
-/// Makes pages without a flag free, until there are as many as lay on CPUs' lists.
-fn stock_lists(map: &BlockMap, rest: &mut BlockMap, blocks: &mut [Plan]) {
-    let found: u64 = blocks.iter().map(|plan| plan.on_lists).sum();
-    let mut missing = map.on_cpu_lists.unwrap_or(0).saturating_sub(found);
-    for (plan, block) in blocks.iter_mut().zip(&mut rest.blocks) {
-        let untold = usize::from(block.pages.untold).min(plan.others.len());
-        let more = untold.min(usize::try_from(missing).unwrap_or(usize::MAX));
-        let frames = plan.others.drain(..more);
-        plan.free.extend(frames.map(|frame| (frame, 1)));
-        block.pages.untold -= more as u16;
-        missing -= more as u64;
-    }
-}
-
-/// Frames as runs.
-fn runs(mut frames: Vec<u32>) -> Vec<(u32, u32)> {
-    frames.sort_unstable();
-    let runs = frames.chunk_by(|a, b| a + 1 == *b);
-    runs.map(|run| (run[0], run.len() as u32)).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use quarry_snapshot::blocks::Pages;
+    use quarry_snapshot::blocks::{Block, Pages};
 
     /// Pages that a plan makes free, and those that stay, are the map's.
     #[test]
@@ -451,7 +328,6 @@ mod tests {
             }],
             ..BlockMap::default()
         };
-        let map = rest.clone();
         let begin = 3 * 512;
         let mut first = HashMap::new();
         // 110 pages are allocated first, so 10 of them lay on a CPU's list; 30 are freed first.
@@ -464,11 +340,15 @@ mod tests {
         let plan = plan_block(&mut rest.blocks[0], BlockType::MOVABLE, &first, 512);
         let sum = |runs: &[(u32, u32)]| runs.iter().map(|(_, pages)| *pages).sum::<u32>();
         assert_eq!(
-            (sum(&plan.free), sum(&plan.slabs), plan.on_lists),
+            (
+                sum(&plan.free),
+                sum(&plan.slabs),
+                plan.on_lists.iter().sum()
+            ),
             (110, 50, 10)
         );
         let mut plans = [plan];
-        stock_lists(&map, &mut rest, &mut plans);
+        stock_lists(5, &mut rest, &mut plans, 512);
         // Five more pages lay on lists.
         assert_eq!(sum(&plans[0].free), 115);
         assert_eq!(
@@ -484,6 +364,31 @@ mod tests {
         );
         let used = |frame: &u32| first.get(frame) == Some(&First::Used { slab: false });
         assert!(!frames.iter().any(used));
+    }
+
+    /// Huge pages on lists serve no single page; the types of single ones are those that were asked.
+    #[test]
+    fn lists_have_the_types_that_were_asked() {
+        let block = |index, untold| Block {
+            index,
+            pages: Pages {
+                untold,
+                ..Pages::default()
+            },
+        };
+        let map = BlockMap {
+            page_bytes: 4096,
+            on_cpu_lists: Some(600),
+            blocks: vec![block(0, 512), block(1, 40)],
+            ..BlockMap::default()
+        };
+        let asked = (512..522).map(|frame| (frame, First::Free(MigrateType::Unmovable)));
+        let huge = (0..512).map(|frame| (frame, First::Free(MigrateType::Movable)));
+        let first = asked.chain(huge).collect();
+        let zoneinfo = Zoneinfo::default();
+        let frames = Frames::plan(&map, &zoneinfo, None, &first, 1024, 4096);
+        assert_eq!(frames.stock(600), [10, 78, 0]);
+        assert_eq!(frames.stock(300), [5, 39, 0]);
     }
 
     /// Blocks are as pagetypeinfo counts them, those with most of the kernel first.

@@ -78,6 +78,7 @@
 //! [`fragmentation`] samples where the pages are at intervals of a fixed number of events.
 
 mod begin;
+mod by_type;
 pub mod check;
 mod check_view;
 mod engine;

@@ -12,6 +12,7 @@ use quarry_core::page::{AllocOptions, MAX_ORDER, MigrateType, PageError};
 use quarry_sim::driver::{Driver, PageRef};
 use quarry_trace::{Flags, ReplayEvent};
 
+use super::by_type;
 use super::fragmentation::Fragmentation;
 use super::frames::Frames;
 use super::input::Input;
@@ -176,7 +177,10 @@ impl<'h> Pages<'h> {
         }
         self.initial = initial.into_iter();
         self.report.initial_bytes = self.initial_pages << self.page_shift;
-        let shares = |pages| before::shares(pages, &found.singles);
+        let shares = |pages| match &frames {
+            Some(frames) => frames.stock(pages),
+            None => by_type::shares(pages, &found.singles),
+        };
         if start.is_some() && frames.is_none() {
             // What the slabs of an initial state left on the lists is not in addition to the report.
             driver.pages().drain_all();

@@ -7,9 +7,10 @@
 
 use std::collections::HashMap;
 
-use quarry_core::page::{MIGRATE_TYPES, MigrateType};
+use quarry_core::page::MigrateType;
 use quarry_trace::{Flags, ORDER_MAX, ReplayEvent};
 
+use super::super::by_type::{ByType, next_type};
 use super::super::part::{Phase, Window};
 use super::{Input, LabError, named_type};
 
@@ -19,9 +20,6 @@ pub(super) struct Block {
     pub(super) recorded_order: u8,
     pub(super) migratetype: MigrateType,
 }
-
-/// Blocks by migrate type.
-pub(super) type ByType = [u64; MIGRATE_TYPES];
 
 /// Page events outside slabs.
 #[derive(Debug)]
@@ -128,33 +126,6 @@ impl Scan {
     }
 }
 
-/// The type that is furthest behind its share; movable, as most memory is, if none has one.
-fn next_type(weights: &ByType, given: &mut ByType) -> MigrateType {
-    let all: u64 = weights.iter().sum();
-    let number = given.iter().sum::<u64>() + 1;
-    let behind = |migratetype: &MigrateType| {
-        let at = *migratetype as usize;
-        i128::from(weights[at]) * i128::from(number) - i128::from(given[at]) * i128::from(all)
-    };
-    let mut next = MigrateType::Movable;
-    for migratetype in MigrateType::ALL {
-        if behind(&migratetype) > behind(&next) {
-            next = migratetype;
-        }
-    }
-    given[next as usize] += 1;
-    next
-}
-
-/// Divides `pages` among the types, in the proportions of `weights`.
-pub(super) fn shares(pages: u32, weights: &ByType) -> [u32; MIGRATE_TYPES] {
-    let mut given = ByType::default();
-    for _ in 0..pages {
-        next_type(weights, &mut given);
-    }
-    given.map(|pages| pages as u32)
-}
-
 /// Reads the trace once, with the frame numbers if they are wanted.
 pub(super) fn find(input: &Input, skip_slabs: bool, frames: bool) -> Result<Found, LabError> {
     let meta = input.file.meta();
@@ -214,18 +185,6 @@ pub(super) fn find(input: &Input, skip_slabs: bool, frames: bool) -> Result<Foun
 mod tests {
     use super::*;
     use crate::bundled::Bundled;
-
-    #[test]
-    fn shares_are_handed_out_evenly() {
-        let mut given = ByType::default();
-        let types: Vec<_> = (0..8).map(|_| next_type(&[1, 3, 0], &mut given)).collect();
-        use MigrateType::{Movable, Unmovable};
-        assert_eq!(given, [2, 6, 0]);
-        assert_eq!(types[..4], [Movable, Movable, Unmovable, Movable]);
-        assert_eq!(shares(10, &[0, 0, 0]), [0, 10, 0]);
-        assert_eq!(shares(7, &[2, 2, 3]), [2, 2, 3]);
-        assert_eq!(shares(0, &[1, 1, 1]), [0; MIGRATE_TYPES]);
-    }
 
     /// The column-subset scan agrees with a full read.
     #[test]
