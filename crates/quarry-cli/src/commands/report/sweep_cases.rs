@@ -82,9 +82,8 @@ impl<'a> Sweep<'a> {
             by_cell[input][setting].push(row);
         }
         let distinct: BTreeSet<&str> = rows.iter().map(|row| row.text("input")).collect();
-        let over_seeds =
-            |rows: &Vec<FrameRow<'_>>| mean(rows.iter().filter_map(|row| value_of(figure, *row)));
-        let values = by_cell.iter().map(|of| of.iter().map(over_seeds).collect());
+        let mean = |rows: &Vec<FrameRow<'_>>| over_seeds(figure, rows);
+        let values = by_cell.iter().map(|of| of.iter().map(mean).collect());
         let values: Vec<Vec<_>> = values.collect();
         let first = |rows: &Vec<FrameRow<'a>>| rows.first().copied();
         let rows = by_cell.iter().map(|of| of.iter().map(first).collect());
@@ -142,8 +141,9 @@ pub(crate) fn can_be(row: FrameRow<'_>) -> bool {
     }
 }
 
-/// The mean of values of several seeds, with the ends of all; `None` without any.
-fn mean(values: impl Iterator<Item = regret::Value>) -> Option<regret::Value> {
+/// The mean of a figure over rows of several seeds, with the ends of all; `None` without any.
+pub(crate) fn over_seeds(figure: Figure, rows: &[FrameRow<'_>]) -> Option<regret::Value> {
+    let values = rows.iter().filter_map(|row| value_of(figure, *row));
     let values: Vec<regret::Value> = values.collect();
     let sum: f64 = values.iter().map(|value| value.middle).sum();
     let all = || values.iter();

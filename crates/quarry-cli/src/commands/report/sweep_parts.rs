@@ -7,7 +7,7 @@ use quarry_view::frame::FrameRow;
 use quarry_view::{Axis, Cell, Chart, Column, Part, Range, Section, Table, Tone};
 use quarry_view::{Grid, is_chance, plain};
 
-use super::sweep_cases::Sweep;
+use super::sweep_cases::{Sweep, over_seeds};
 use super::sweep_growth::{Change, changes as changes_by, greatest};
 use crate::units::signed;
 
@@ -119,27 +119,6 @@ pub(crate) fn hosts(sweep: &Sweep<'_>) -> Section {
     section.with(table)
 }
 
-/// The mean of a figure over rows of several seeds, and its ends; `None` without any.
-fn over_seeds<'n>(
-    rows: &[FrameRow<'_>],
-    column: &'n str,
-    ends: [&'n str; 2],
-) -> Option<BTreeMap<&'n str, f64>> {
-    let values: Vec<f64> = rows.iter().filter_map(|row| row.number(column)).collect();
-    let seeds = [
-        (column, values.iter().sum::<f64>() / values.len() as f64),
-        (
-            ends[0],
-            values.iter().copied().fold(f64::INFINITY, f64::min),
-        ),
-        (
-            ends[1],
-            values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
-        ),
-    ];
-    (!values.is_empty()).then(|| seeds.into_iter().collect())
-}
-
 /// The figure over the plan's axes: of few inputs for each, of many their mean.
 pub(crate) fn curves(sweep: &Sweep<'_>) -> Section {
     let figure = sweep.figure;
@@ -152,18 +131,16 @@ pub(crate) fn curves(sweep: &Sweep<'_>) -> Section {
     let mut bounds = if has_seeds { Some(ends) } else { figure.bounds };
     let all = || sweep.rows.iter().flatten().flatten().copied();
     let inputs: BTreeSet<&str> = all().map(|row| row.text("input")).collect();
+    let setting = |names: &[&str], row: FrameRow<'_>| -> Vec<String> {
+        let values = names.iter().map(|name| row.value(name).to_string());
+        values.collect()
+    };
     let mut note = String::new();
     // Rows, with the means of the figure and its bounds that they stand for.
     let rows: Vec<(FrameRow<'_>, BTreeMap<&str, f64>)> = if inputs.len() <= OWN_LINES {
         names.push("input");
-        let key = |row: &FrameRow<'_>| -> Vec<String> {
-            names
-                .iter()
-                .map(|name| row.value(name).to_string())
-                .collect()
-        };
         let groups = match has_seeds {
-            true => quarry_view::grouped(sweep.all.iter().map(|row| (key(row), *row))),
+            true => quarry_view::grouped(sweep.all.iter().map(|row| (setting(&names, *row), *row))),
             false => all().map(|row| (Vec::new(), vec![row])).collect(),
         };
         if has_seeds {
@@ -172,22 +149,17 @@ pub(crate) fn curves(sweep: &Sweep<'_>) -> Section {
         let groups = groups.iter();
         groups
             .filter_map(|(_, rows)| {
-                let seeds = over_seeds(rows, figure.column, ends);
-                Some((
-                    *rows.first()?,
-                    seeds.filter(|_| has_seeds).unwrap_or_default(),
-                ))
+                let seeds = over_seeds(figure, rows).filter(|_| has_seeds);
+                let means = seeds.map(|of| {
+                    let [least, most] = ends;
+                    [(figure.column, of.middle), (least, of.low), (most, of.high)]
+                });
+                Some((*rows.first()?, means.into_iter().flatten().collect()))
             })
             .collect()
     } else {
         bounds = figure.bounds;
-        let setting = |row: FrameRow<'_>| -> Vec<String> {
-            names
-                .iter()
-                .map(|name| row.value(name).to_string())
-                .collect()
-        };
-        let groups = quarry_view::grouped(all().map(|row| (setting(row), row)));
+        let groups = quarry_view::grouped(all().map(|row| (setting(&names, row), row)));
         // Means of other inputs cannot be compared.
         let by_group = groups.iter().map(|(_, rows)| {
             let inputs = rows.iter().map(|row| row.text("input"));
