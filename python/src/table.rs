@@ -48,11 +48,11 @@ const HTML_COLUMNS: usize = 16;
 
 /// Tables of reports that are no answers of an [`Ask`], by the names that [`PyTable::shows`] takes.
 const SPECS: [(&str, Spec); 5] = [
-    ("look parts", look::TABLES[1]),
-    ("look caches", look::TABLES[2]),
-    ("look growth", look::TABLES[5]),
-    ("look what-ifs", look::TABLES[7]),
-    ("taints", taints::TABLES[2]),
+    ("look parts", look::PARTS),
+    ("look caches", look::CACHES),
+    ("look growth", look::GROWTH),
+    ("look what-ifs", look::WHAT_IFS),
+    ("taints", taints::TAINTS),
 ];
 
 impl PyTable {

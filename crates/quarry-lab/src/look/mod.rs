@@ -46,7 +46,7 @@ pub use bare::{Bare, TABLES as BARE_TABLES};
 pub use cache::{CacheLook, Freed};
 pub use growth::{Basis, CacheGrowth, Growth, Moment, OfMachine, Unlisted, Verdict};
 pub use map::{MapRow, MemoryMap};
-pub use view::{TABLES, view};
+pub use view::{CACHES, GROWTH, PARTS, TABLES, WHAT_IFS, view};
 pub use why::Why;
 
 /// Parts of the objects of reclaimable caches that stay in use, for [`Dropped`].

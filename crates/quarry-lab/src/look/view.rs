@@ -36,14 +36,16 @@ const PART: Spec = Spec {
     },
 };
 
-const PARTS: Spec = Spec {
+/// Parts of the slabs of several machines or moments.
+pub const PARTS: Spec = Spec {
     title: "Parts of slab memory",
     rows: "parts",
     first: 0,
     columns: || parts(""),
 };
 
-const CACHES: Spec = Spec {
+/// Caches, those with most bytes first.
+pub const CACHES: Spec = Spec {
     title: "Caches",
     rows: "caches",
     first: 10,
@@ -75,7 +77,8 @@ const CACHES: Spec = Spec {
     },
 };
 
-const GROWTH: Spec = Spec {
+/// Growth of each cache.
+pub const GROWTH: Spec = Spec {
     title: "Growth",
     rows: "growth.caches",
     first: 10,
@@ -130,7 +133,8 @@ const MACHINES: Spec = Spec {
     },
 };
 
-const WHAT_IFS: Spec = Spec {
+/// Other kernels and settings.
+pub const WHAT_IFS: Spec = Spec {
     title: "Other kernels and settings",
     rows: "what_ifs",
     first: 0,

@@ -31,7 +31,7 @@ use blocks::{Blocks, Fallbacks};
 pub(crate) use answer::reclaim;
 pub use answer::{Cause, Changed, OfBlocks, Share, Taint, Taints};
 pub use perfetto::perfetto;
-pub use view::{TABLES, view};
+pub use view::{TABLES, TAINTS, view};
 
 /// Most taints that are kept; further ones are only counted.
 pub const TAINTS_MAX: usize = 1_000_000;

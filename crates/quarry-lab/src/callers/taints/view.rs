@@ -64,7 +64,8 @@ const CAUSES: Spec = Spec {
     },
 };
 
-const TAINTS: Spec = Spec {
+/// Taints, one by one.
+pub const TAINTS: Spec = Spec {
     title: "Taints",
     rows: "taints",
     first: 20,
