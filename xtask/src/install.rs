@@ -3,8 +3,7 @@
 //! `cargo install` copies programs alone. The library for `run --preload` is built with the command, man pages and
 //! completions are in it: here they get to where the command and the shells look for them.
 
-use std::env;
-use std::path::{Path, PathBuf, absolute};
+use std::path::{PathBuf, absolute};
 use std::process::Command;
 
 use anyhow::{Context, Result};
@@ -22,9 +21,7 @@ pub(crate) struct Options {
 
 /// Installs the command, the library, man pages and completions.
 pub(crate) fn run(options: &Options) -> Result<()> {
-    let home = || env::var_os("HOME").map(|home| Path::new(&home).join(".cargo"));
-    let own = || env::var_os("CARGO_HOME").map(PathBuf::from).or_else(home);
-    let root = options.root.clone().or_else(own);
+    let root = options.root.clone().or_else(shell::cargo_home);
     let root = absolute(root.context("--root is needed: neither CARGO_HOME nor HOME is set")?)?;
     let mut cargo = shell::cargo();
     cargo.args([

@@ -29,6 +29,12 @@ pub(crate) fn target_dir() -> PathBuf {
     env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
 
+/// Cargo's own folder: `CARGO_HOME`, or `.cargo` below `HOME`.
+pub(crate) fn cargo_home() -> Option<PathBuf> {
+    let home = || env::var_os("HOME").map(|home| Path::new(&home).join(".cargo"));
+    env::var_os("CARGO_HOME").map(PathBuf::from).or_else(home)
+}
+
 /// `cargo` at the root of the workspace.
 pub(crate) fn cargo() -> Command {
     at_root(Command::new(

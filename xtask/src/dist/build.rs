@@ -1,6 +1,5 @@
 //! Programs of one processor, compiled by Zig's C compiler and linker, which have the C libraries of all targets.
 
-use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -60,9 +59,7 @@ fn zigbuild(target: &str, package: &str, epoch: &str) -> Result<()> {
 
 /// Folders of this computer, and the names that they have in what is compiled. The last that applies counts.
 fn folders() -> Result<Vec<(PathBuf, &'static str)>> {
-    let home = || env::var_os("HOME").map(|home| Path::new(&home).join(".cargo"));
-    let cargo = env::var_os("CARGO_HOME").map(PathBuf::from).or_else(home);
-    let cargo = cargo.context("neither CARGO_HOME nor HOME is set")?;
+    let cargo = shell::cargo_home().context("neither CARGO_HOME nor HOME is set")?;
     let mut rustc = Command::new("rustc");
     let sysroot = shell::output(
         rustc

@@ -28,7 +28,7 @@ pub(crate) struct Options {
     /// The processors; all of them otherwise.
     #[arg(long = "arch", value_enum)]
     arches: Vec<Arch>,
-    /// Only start what target/dist has, in empty chroots.
+    /// Only start what target/dist-packages has, in empty roots.
     #[arg(long)]
     check: bool,
 }
