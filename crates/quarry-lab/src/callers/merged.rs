@@ -57,7 +57,7 @@ fn likely(site: &Value) -> String {
     }
 }
 
-/// Other names of the recorded kernel's caches, as far as a snapshot in the trace has them.
+/// Other names of the recorded kernel's caches that a snapshot in the trace has.
 pub(super) fn aliases(meta: &TraceMeta) -> BTreeMap<String, Vec<String>> {
     let report = meta.reports.iter().find(|of| of.name == "snapshot");
     // One that cannot be read tells nothing; who needs it says so.

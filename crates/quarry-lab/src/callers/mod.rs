@@ -362,7 +362,10 @@ impl Callers {
     /// Call sites of merged caches, and which of a cache's names each seems to allocate.
     #[must_use]
     pub fn merged(&self) -> Vec<MergedSite> {
-        merged::sites(&self.by(By::Cache))
+        match self.aliases.is_empty() {
+            true => Vec::new(),
+            false => merged::sites(&self.by(By::Cache)),
+        }
     }
 
     fn aliases_of(&self, by: By, name: &str) -> Vec<String> {
