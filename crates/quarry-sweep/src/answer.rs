@@ -51,7 +51,7 @@ impl Progress for Here<'_> {
     }
 }
 
-/// Facts about the machine of an input, as far as they are known.
+/// Known facts about the machine of an input.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Host {
     pub(crate) release: Option<String>,

@@ -122,8 +122,8 @@ impl Frames {
         let taken: u64 = listed.iter().sum();
         let on_cpu_lists = map.on_cpu_lists.unwrap_or(0);
         let singles = on_cpu_lists - huge_on_lists(map, each);
-        listed[MigrateType::Movable as usize] += singles.saturating_sub(taken);
         let missing = singles.saturating_sub(taken);
+        listed[MigrateType::Movable as usize] += missing;
         stock_lists(missing, &mut rest, &mut blocks, each);
         let mut absent = [0; ZONE_TYPES];
         for (zone, spanned) in ZoneType::ALL.into_iter().zip(spans(pages, page_bytes)) {
