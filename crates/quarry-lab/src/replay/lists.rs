@@ -17,7 +17,7 @@
 //!   part allocates and frees, in their proportions; and nothing is on its way (`alloc_factor`,
 //!   `free_count`). Those of a type lie together, so that what is given back merges more readily than a
 //!   kernel's.
-//!   A map with frames tells more ([`Frames::stock`](super::frames::Frames)): pages that were requested beyond a block's
+//!   A map with frames tells more (`replay::frames`): pages that were requested beyond a block's
 //!   free ones lay on lists of that type, blocks without any flag are huge pages, and the rest is movable.
 //! * The blocks from before that the part frees, and the slabs of an initial state, lie in the highest
 //!   zone while it has room.
