@@ -19,7 +19,7 @@ pub(crate) struct Options {
 type Step = (&'static str, fn() -> Result<Outcome>);
 
 /// The checks, and what each of them alone would find. Cheap ones first; the tests last, so that their result ends the log.
-const STEPS: [Step; 12] = [
+const STEPS: [Step; 13] = [
     // Layout of the source.
     ("fmt", || cargo(&["fmt", "--all", "--check"])),
     // The rules of the project that no compiler knows.
@@ -28,6 +28,16 @@ const STEPS: [Step; 12] = [
     ("clippy", clippy),
     // Broken links.
     ("doc", doc),
+    // What crates.io would refuse: files and versions that a package lacks. The packages are not compiled.
+    ("publish", || {
+        cargo(&[
+            "publish",
+            "--workspace",
+            "--dry-run",
+            "--no-verify",
+            "--allow-dirty",
+        ])
+    }),
     // Assembly that this machine does not run.
     ("aarch64", aarch64::run),
     // Instructions that accounting adds to an allocation on the host.
