@@ -190,7 +190,7 @@ impl<'a> State<'a> {
             ));
         }
         if self.likeliest.caches(self.snapshot).1 {
-            let what = "its caches were shrunk a short time ago, by their free objects: CPUs are taken to hold none";
+            let what = "its caches were shrunk a short time ago, by their free objects: CPUs are taken to hold no more than is counted";
             guessed.push(what.to_string());
         }
         if self.snapshot.present_cpus.is_none() {
