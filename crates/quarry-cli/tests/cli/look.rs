@@ -287,3 +287,30 @@ fn failed_requests_for_pages_have_a_reason() {
     let told = in_a_line(&stdout(&format!("{kill} --kernel 6.12.1")));
     assert_has(&told, &["Normal passes the check as the report shows it"]);
 }
+
+/// A folder without slabinfo has the blocks that one with it has.
+#[test]
+fn a_map_of_blocks_needs_no_slabinfo() {
+    let dir = tempfile::tempdir().unwrap();
+    let now = folder(dir.path(), "now", 1000);
+    let map = "quarry blocks - version: 1\npage_bytes 4096\nblock_bytes 2097152\non_cpu_lists 3\n\
+        # first blocks free movable slab page_tables kernel untold cached\n0 1 500 0 12 0 0 0 0\n1 511 512 0 0 0 0 0 0\n";
+    let file = format!("{now}/blocks");
+    fs::write(&file, map).unwrap();
+    let found = "12 slab pages are in 1 of 512 blocks of 2.0 MiB and 1 of 1 of 1.0 GiB";
+    let whole = json(&format!("look {now} --json"));
+    fs::remove_file(format!("{now}/slabinfo")).unwrap();
+    for (source, amount) in [
+        (&now, "4.4 MiB (0.4 % of memory) in slabs"),
+        (&file, "has 48 KiB in slabs by the flags of pages"),
+    ] {
+        let told = in_a_line(&stdout(&format!("look {source}")));
+        assert_has(&told, &[found, amount, "Blocks of memory block blocks"]);
+        let look = json(&format!("look {source} --json"));
+        for key in ["blocks", "pages", "map"] {
+            assert_eq!(look[key], whole[key], "{key}");
+        }
+        let page = stdout(&format!("look {source} --html -"));
+        assert_has(&page, &["Map of memory"]);
+    }
+}

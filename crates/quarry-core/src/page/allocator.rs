@@ -59,6 +59,7 @@ pub struct PageAllocator<M: Machine> {
     pub(super) zones: [Option<Pagesets>; MAX_ZONES],
     pub(super) slab_pages: AtomicU64,
     pub(super) config: SpinLock<PageConfig>,
+    pub(super) max_order: u32,
     pub(super) bulk_free_hold: usize,
     pub(super) trimmer: Trimmer,
 }
@@ -78,6 +79,11 @@ impl<M: Machine> PageAllocator<M> {
     /// Number of pages; those between zones ([`ZoneLayout::Sized`](super::ZoneLayout::Sized)), which no zone has, included.
     pub fn pages(&self) -> u32 {
         self.map.pages()
+    }
+
+    /// log2 of the pages of the largest block: no request gets more.
+    pub fn max_order(&self) -> u32 {
+        self.max_order
     }
 
     /// Bytes taken so far for the allocators' own structures, per-CPU slots included.

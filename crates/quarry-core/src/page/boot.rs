@@ -10,7 +10,7 @@ use super::pcp::Pagesets;
 use super::policy::CpuLists;
 use super::rules::Rules;
 use super::trim::Trimmer;
-use super::types::{Pfn, ZoneId};
+use super::types::{MAX_ORDER, Pfn, ZoneId};
 use super::zone::Zone;
 use crate::era::Era;
 use crate::machine::{
@@ -34,6 +34,11 @@ pub enum BootError {
         /// Pages that the machine has.
         pages: u32,
     },
+    /// The largest block is larger than one can be ([`PageConfig::max_order`]).
+    MaxOrder {
+        /// log2 of its pages.
+        order: u32,
+    },
     /// The configuration does not fit the machine.
     Sizes(PageGeometryError),
 }
@@ -50,6 +55,10 @@ impl core::fmt::Display for BootError {
                 f,
                 "the zones need {needed} pages, and the machine has {pages}: give it more memory or \
                  make them smaller"
+            ),
+            Self::MaxOrder { order } => write!(
+                f,
+                "max_order is {order}: the largest block has order {MAX_ORDER} at most"
             ),
             Self::Sizes(error) => error.fmt(f),
         }
@@ -80,6 +89,10 @@ impl<M: Machine> PageAllocator<M> {
     /// [`BootError::NoZones`] and [`BootError::Zones`] if the zones have no pages or need more than
     /// the machine has.
     pub fn with_config(machine: M, config: &PageConfig) -> Result<Self, BootError> {
+        if config.max_order > MAX_ORDER {
+            let order = config.max_order;
+            return Err(BootError::MaxOrder { order });
+        }
         let ranges = *machine.ranges();
         let area = RawRange {
             base: ranges.percpu.base,
@@ -137,6 +150,7 @@ impl<M: Machine> PageAllocator<M> {
             zones,
             slab_pages: AtomicU64::new(0),
             config: SpinLock::new(LockClass::PageConfig, *config),
+            max_order: config.max_order,
             bulk_free_hold: config.bulk_free_hold.max(1),
             trimmer: Trimmer::new(),
         };
@@ -155,7 +169,7 @@ fn make_zones<M: Machine>(
 ) -> Option<[Option<Pagesets>; MAX_ZONES]> {
     let topology = machine.topology();
     let rules = Rules::new(config, topology.page_shift);
-    let max_order = config.era().lists.max_order;
+    let listed_order = config.era().lists.max_order.min(config.max_order);
     let mut zones = [const { None }; MAX_ZONES];
     let ranges = config.ranges(map.pages(), topology.page_shift, topology.nodes);
     for (at, (node, zone, pages)) in ranges.enumerate() {
@@ -178,7 +192,7 @@ fn make_zones<M: Machine>(
             (pages, absent),
             rules,
             (vacancy, lists),
-            max_order,
+            listed_order,
         );
         *zones.get_mut(at)? = Some(Pagesets { zone, slots });
     }

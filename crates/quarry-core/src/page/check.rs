@@ -163,7 +163,11 @@ impl<M: Machine> PageAllocator<M> {
                 let page = self.map().page(Pfn(at));
                 let untouched = (area.frontier()..area.end()).contains(&at);
                 let (kind, order, _) = match untouched {
-                    true => (PageKind::Untouched, at.trailing_zeros().min(MAX_ORDER), 0),
+                    true => (
+                        PageKind::Untouched,
+                        at.trailing_zeros().min(self.max_order()),
+                        0,
+                    ),
                     false if at >= area.end() => (PageKind::Owned, 0, 0),
                     false => page.seen(),
                 };
@@ -295,7 +299,7 @@ impl<M: Machine> PageAllocator<M> {
             match kind {
                 PageKind::Buddy => {
                     let buddy = Pfn(at ^ (1 << order));
-                    let whole = order < MAX_ORDER && buddy.0 < end;
+                    let whole = order < self.max_order() && buddy.0 < end;
                     if whole && self.map().page(buddy).is_block(PageKind::Buddy, order) {
                         return Err(PageInconsistency::Unmerged(Pfn(at), order));
                     }

@@ -133,7 +133,11 @@ pub struct PageConfig {
     pub cache_share_bytes: u64,
     /// Slots that a bulk free looks at under one hold of a CPU's lists, at least 1.
     pub bulk_free_hold: usize,
-    /// log2 of the pages of a pageblock, at most [`MAX_ORDER`]; `None` for a huge page's
+    /// log2 of the pages of the largest block, at most [`MAX_ORDER`], which most kernels have: 16 MiB on ppc64 with
+    /// pages of 64 KiB are order 8. Kernels of arm64 have 11 with pages of 16 KiB and 13 with 64 KiB
+    /// (`CONFIG_ARCH_FORCE_MAX_ORDER`).
+    pub max_order: u32,
+    /// log2 of the pages of a pageblock, at most [`PageConfig::max_order`]; `None` for a huge page's
     /// ([`pageblock_order`](super::geometry::pageblock_order)). An option of kernels from 6.16 on.
     pub block_order: Option<u32>,
     /// Notes of each allocated block whether it is movable; claims of pageblocks count it (4.12). For machines whose
@@ -178,6 +182,7 @@ impl PageConfig {
             hold_pages: u32::MAX,
             cache_share_bytes: CACHE_SHARE_BYTES,
             bulk_free_hold: free_hold(era),
+            max_order: MAX_ORDER,
             block_order: None,
             tracks_contents: false,
             high_atomic: true,
@@ -225,7 +230,7 @@ impl PageConfig {
     /// log2 of the pages of a pageblock.
     pub(crate) fn block_order_of(&self, page_shift: u32) -> u32 {
         let order = self.block_order.unwrap_or(pageblock_order(page_shift));
-        order.min(MAX_ORDER)
+        order.min(self.max_order)
     }
 
     /// The page ranges of the zones, lowest address first.

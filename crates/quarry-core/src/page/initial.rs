@@ -4,7 +4,7 @@
 use super::PageAllocator;
 use super::buddy::{FreeBlockCounts, Mixing, Wanted};
 use super::pcp::{Pagesets, PcpStock};
-use super::types::{BlockType, MAX_ORDER, MigrateType, PageKind, Pfn, ZoneType};
+use super::types::{BlockType, MigrateType, PageKind, Pfn, ZoneType};
 use crate::machine::{CpuId, Machine};
 
 impl<M: Machine> PageAllocator<M> {
@@ -21,10 +21,13 @@ impl<M: Machine> PageAllocator<M> {
         let _pass = self.gate().enter(self.machine());
         let zone = &self.pagesets_of_type(zone)?.zone;
         let mut by_group = FreeBlockCounts::default();
-        for (row, counts) in by_group.iter_mut().zip(blocks) {
+        for (order, counts) in (0_u32..).zip(blocks) {
+            // A block larger than the largest is several.
+            let pieces = 1_u64 << order.saturating_sub(self.max_order());
+            let row = &mut by_group[order.min(self.max_order()) as usize];
             for (of, count) in BlockType::all().zip(counts) {
                 let of_group = &mut row[zone.rules.block_group(of).index()];
-                *of_group = of_group.saturating_add(*count);
+                *of_group = of_group.saturating_add(count.saturating_mul(pieces));
             }
         }
         let mut area = zone.lock(self.map_on())?;
@@ -126,7 +129,7 @@ impl<M: Machine> PageAllocator<M> {
     /// [`PageAllocator::alloc_with`] past the per-CPU lists of the running CPU, which stay as they
     /// are, as if it was long ago.
     pub fn alloc_past_lists(&self, order: u32, migratetype: MigrateType) -> Option<Pfn> {
-        if order > MAX_ORDER {
+        if order > self.max_order() {
             return None;
         }
         let _pass = self.gate().enter(self.machine());

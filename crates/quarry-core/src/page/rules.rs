@@ -61,6 +61,8 @@ pub(crate) enum Tuning {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rules {
     pub(crate) era: Era,
+    /// log2 of the pages of the largest block.
+    pub(crate) max_order: u32,
     /// Chooses blocks in place of the release's rules.
     pub(crate) policy: Option<Policy>,
     /// Pageblocks are reserved for requests of several pages that cannot wait.
@@ -99,13 +101,14 @@ impl Rules {
         };
         let mut list_of = [[NO_LIST; MIGRATE_TYPES]; ORDERS];
         let mut next = 0;
-        for order in 0..=lists.max_order {
+        for order in 0..=lists.max_order.min(config.max_order) {
             for (migratetype, list) in list_of[order as usize].iter_mut().enumerate() {
                 *list = next + (migratetype as u8).min(lists.migrate_types as u8 - 1);
             }
             next += lists.migrate_types as u8;
         }
-        if let Some(huge_order) = lists.huge_order(page_shift) {
+        let huge_order = lists.huge_order(page_shift);
+        if let Some(huge_order) = huge_order.filter(|order| *order <= config.max_order) {
             list_of[huge_order as usize] = match lists.huge_lists {
                 1 => [next; MIGRATE_TYPES],
                 2 => MigrateType::ALL.map(|of| next + u8::from(of == MigrateType::Movable)),
@@ -125,6 +128,7 @@ impl Rules {
         let cache_pages = config.cache_share_bytes >> page_shift;
         Self {
             era,
+            max_order: config.max_order,
             policy: config.policy,
             high_atomic: config.high_atomic,
             tuning,

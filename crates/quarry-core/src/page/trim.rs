@@ -42,7 +42,7 @@ pub struct TrimPolicy {
     /// Free pages that keep their memory.
     pub keep_pages: u64,
     /// Smallest order of a free block that is given back; taken as 4 (16 pages) if it is less, as
-    /// [`MAX_ORDER`] if it is more.
+    /// [`PageAllocator::max_order`] if it is more.
     pub min_order: u32,
 }
 
@@ -198,7 +198,8 @@ impl<M: Machine> PageAllocator<M> {
         let mut trimmed = Trimmed::default();
         let free = self.residency().resident_free;
         let mut excess = free.saturating_sub(policy.keep_pages);
-        let orders = (policy.min_order.clamp(UNIT_ORDER, MAX_ORDER)..=MAX_ORDER).rev();
+        let largest = self.max_order().max(UNIT_ORDER);
+        let orders = (policy.min_order.clamp(UNIT_ORDER, largest)..=largest).rev();
         let lists = orders.flat_map(|order| BlockType::all().map(move |list| (order, list)));
         for (order, list) in lists {
             for zone in self.zones() {

@@ -305,12 +305,7 @@ fn head(look: &Look, snapshot: &Snapshot) -> Vec<String> {
             .to_string()
     }));
     lines.extend(look.unanswered.iter().cloned());
-    lines.extend(
-        snapshot
-            .blocks
-            .iter()
-            .flat_map(|map| spread::found(map, &look.blocks)),
-    );
+    lines.extend(look.places.found(snapshot));
     lines.extend(spread::widest(&look.caches));
     let since = look.growth.as_ref().map(|growth| growth.blocks.as_slice());
     lines.extend(since.and_then(spread::changed));

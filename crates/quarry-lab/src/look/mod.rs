@@ -6,7 +6,7 @@
 //!   snapshots --> growth (growth.rs): objects or the allocator
 //!   all of it --> sentences (answer.rs), tables and charts (view.rs)
 //!   a map of memory --> blocks that slabs are in (spread.rs), and a drawing (map.rs)
-//!   a file without slabs --> what it has (bare.rs, owners.rs)
+//!   a file without slabs --> what it has (bare/, owners.rs)
 //!   reports of a kernel's log --> why requests for pages failed (why/)
 //! ```
 //!
@@ -31,7 +31,7 @@ mod why;
 mod zones;
 
 use quarry_snapshot::Snapshot;
-use quarry_snapshot::blocks::{BLOCK_BYTES, BlockMap, PageSums, Spread};
+use quarry_snapshot::blocks::BLOCK_BYTES;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -46,6 +46,7 @@ pub use bare::{Bare, TABLES as BARE_TABLES};
 pub use cache::{CacheLook, Freed};
 pub use growth::{Basis, CacheGrowth, Growth, Moment, OfMachine, Unlisted, Verdict};
 pub use map::{MapRow, MemoryMap};
+pub use spread::Places;
 pub use view::{CACHES, GROWTH, PARTS, TABLES, WHAT_IFS, view};
 pub use why::Why;
 
@@ -81,14 +82,9 @@ pub struct Look {
     pub cpus_are_untold: bool,
     /// Blocks of memory by the pages that they are for; null if no file tells.
     pub block_types: Option<BlockTypes>,
-    /// Blocks of memory by what lies in them, a row for each size; none without a map of blocks.
-    pub blocks: Vec<Spread>,
-    /// Pages of the machine's memory by kind; null without a map of blocks.
-    pub pages: Option<PageSums>,
-    /// Pages on CPUs' lists, by zoneinfo; they are among those without a flag. Null if unknown.
-    pub on_cpu_lists: Option<u64>,
-    /// Map of the memory; null without a map of blocks.
-    pub map: Option<MemoryMap>,
+    /// Places of pages, by a map of blocks.
+    #[serde(flatten)]
+    pub places: Places,
     /// Parts of the slab memory, which add up to `slab_bytes`.
     pub parts: Parts,
     /// Caches that have slabs, with most bytes first.
@@ -298,14 +294,7 @@ impl Look {
                 .any(|cache| cache.number("cpu_slabs").is_some()),
             cpus_are_untold: cache::cpus_are_untold(snapshot),
             block_types: BlockTypes::of(snapshot),
-            blocks: snapshot
-                .blocks
-                .as_ref()
-                .map(spread::all)
-                .unwrap_or_default(),
-            pages: snapshot.blocks.as_ref().map(BlockMap::sums),
-            on_cpu_lists: snapshot.blocks.as_ref().and_then(|map| map.on_cpu_lists),
-            map: snapshot.blocks.as_ref().map(MemoryMap::of),
+            places: Places::of(snapshot),
             parts,
             caches,
             shrink,

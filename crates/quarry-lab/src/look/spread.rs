@@ -1,12 +1,17 @@
 //! Blocks of memory by what lies in them: how far the pages of slabs are spread.
 
 use quarry_snapshot::Snapshot;
-use quarry_snapshot::blocks::{BLOCK_BYTES, BlockMap, Spread, SpreadChange};
+use quarry_snapshot::blocks::{BLOCK_BYTES, BlockMap, PageSums, Spread, SpreadChange};
 use quarry_view::Form::{Bytes, Count};
 use quarry_view::units::{bytes, count};
-use quarry_view::{Spec, column};
+use quarry_view::value::list;
+use quarry_view::{Section, Spec, column};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::Value;
 
 use super::CacheLook;
+use super::map::{self, MemoryMap};
 
 pub(super) const BLOCKS: Spec = Spec {
     title: "Blocks of memory",
@@ -48,9 +53,52 @@ pub(super) const CHANGED: Spec = Spec {
 /// Sizes of blocks that huge pages of many machines have.
 const SIZES: [u64; 3] = [BLOCK_BYTES, 32 << 20, 1 << 30];
 
+/// Places of a machine's pages, by a map of its blocks.
+#[derive(Clone, Debug, Default, JsonSchema, Serialize)]
+pub struct Places {
+    /// Blocks of memory by what lies in them, a row for each size; none without a map of blocks.
+    pub blocks: Vec<Spread>,
+    /// Pages of the machine's memory by kind; null without a map of blocks.
+    pub pages: Option<PageSums>,
+    /// Pages on CPUs' lists, by zoneinfo; they are among those without a flag. Null if unknown.
+    pub on_cpu_lists: Option<u64>,
+    /// Map of the memory; null without a map of blocks.
+    pub map: Option<MemoryMap>,
+}
+
+impl Places {
+    pub(super) fn of(snapshot: &Snapshot) -> Self {
+        let map = snapshot.blocks.as_ref();
+        map.map_or_else(Self::default, |map| Self {
+            blocks: all(map),
+            pages: Some(map.sums()),
+            on_cpu_lists: map.on_cpu_lists,
+            map: Some(MemoryMap::of(map)),
+        })
+    }
+
+    /// Sentences about the snapshot's blocks; none without a map.
+    pub(super) fn found(&self, snapshot: &Snapshot) -> Vec<String> {
+        let map = snapshot.blocks.as_ref();
+        map.map_or_else(Vec::new, |map| found(map, &self.blocks))
+    }
+}
+
+/// Tables of blocks, and the map of memory; `None` for an answer without blocks.
+pub(super) fn section(answer: &Value) -> Option<Section> {
+    (!list(answer, BLOCKS.rows).is_empty()).then(|| {
+        let mut blocks = Section::new(BLOCKS.title).with(BLOCKS.of(answer));
+        if !list(answer, CHANGED.rows).is_empty() {
+            let changed = CHANGED.of(answer);
+            blocks = blocks.with(changed.noted("From the first snapshot to the last."));
+        }
+        map::chart(answer).into_iter().fold(blocks, Section::with)
+    })
+}
+
 /// Blocks of each size by what lies in them. The last level of page tables but one has a huge page of its own: a page of tables has
 /// entries of 8 bytes, so 4 KiB give 2 MiB and 64 KiB give 512 MiB.
-pub(super) fn all(map: &BlockMap) -> Vec<Spread> {
+fn all(map: &BlockMap) -> Vec<Spread> {
     sizes(map)
         .into_iter()
         .map(|size| map.spread(size))
@@ -130,7 +178,7 @@ pub(super) fn changed(blocks: &[SpreadChange]) -> Option<String> {
 }
 
 /// Spread of the slabs' pages, and the doubt about pages without flags; a sentence each.
-pub(super) fn found(map: &BlockMap, blocks: &[Spread]) -> Vec<String> {
+fn found(map: &BlockMap, blocks: &[Spread]) -> Vec<String> {
     let [Some(small), Some(large)] = [BLOCK_BYTES, 1 << 30].map(|size| {
         let mut blocks = blocks.iter();
         blocks.find(|spread| spread.block_bytes == size)

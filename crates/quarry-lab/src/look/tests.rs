@@ -1,5 +1,6 @@
 //! Looks at kernels whose numbers can be worked out by hand.
 
+use quarry_snapshot::blocks::BlockMap;
 use quarry_snapshot::{CacheAttributes, Form, Pagetypeinfo, Slabinfo, SlabinfoRow};
 
 use super::*;

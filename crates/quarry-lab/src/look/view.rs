@@ -10,8 +10,7 @@ use quarry_view::{column, file_name, short_names};
 use serde_json::{Value, json};
 
 use super::bare;
-use super::map;
-use super::spread::{BLOCKS, CHANGED};
+use super::spread::{self, BLOCKS, CHANGED};
 use super::why::WHY;
 
 /// Caches that a chart has lines of.
@@ -254,16 +253,8 @@ fn single(doc: &Doc) -> View {
             view = view.with(over_time(list(growth, "moments"), changed.collect()));
         }
     }
-    if !list(look, BLOCKS.rows).is_empty() {
-        let mut blocks = Section::new(BLOCKS.title).with(BLOCKS.of(look));
-        if !list(look, CHANGED.rows).is_empty() {
-            blocks = blocks.with(
-                CHANGED
-                    .of(look)
-                    .noted("From the first snapshot to the last."),
-            );
-        }
-        view = view.with(map::chart(look).into_iter().fold(blocks, Section::with));
+    if let Some(blocks) = spread::section(look) {
+        view = view.with(blocks);
     }
     view.with(gives_back(look)).with(what_ifs(look))
 }

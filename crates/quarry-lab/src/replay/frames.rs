@@ -250,7 +250,8 @@ impl Frames {
 /// Makes pages free that are in use for good, in blocks as large as they can be.
 fn lay<D: Design>(driver: &Driver<'_, D>, mut at: u32, mut pages: u32, of: BlockType) {
     while pages > 0 {
-        let order = at.trailing_zeros().min(MAX_ORDER).min(pages.ilog2());
+        let largest = driver.pages().max_order();
+        let order = at.trailing_zeros().min(largest).min(pages.ilog2());
         driver.pages().lay_free(Pfn(at), order, of);
         at += 1 << order;
         pages -= 1 << order;

@@ -29,7 +29,8 @@
 //! * They lie in blocks as large as can be: in pages of whole pageblocks as many as the report says
 //!   (`nr_free_pages_blocks`, in recent kernels; else all), the others in halves of pageblocks.
 //!
-//! A copy of `/proc/pagetypeinfo` of the same moment tells what the last two assume ([`Input::free`]).
+//! A copy of `/proc/pagetypeinfo` of the same moment tells what the last two assume ([`Input::free`]). It also has the
+//! orders of blocks; else the architecture gives the largest.
 //!
 //! With another page size or number of CPUs, or where no page events are driven, a report gives only how
 //! much memory there is ([`memory_bytes`]): such a machine has one zone, all free, and begins with empty
@@ -64,6 +65,27 @@ pub(super) struct Start<'a> {
     /// Pages that the highest zone has beyond those reported.
     more: i64,
     page_shift: u32,
+    max_order: u32,
+}
+
+/// log2 of the pages of the recorded kernel's largest block: by pagetypeinfo, or by the architecture and page size.
+fn largest_order(input: &Input) -> u32 {
+    let rows = input.free.iter().flat_map(|types| &types.free);
+    let told = rows.map(|row| row.row.counts.len()).max();
+    let told = told.and_then(|orders| u32::try_from(orders).ok()?.checked_sub(1));
+    let initial = input.initial.as_ref();
+    let architecture = || initial?.architecture.as_deref();
+    told.unwrap_or_else(|| order_of_architecture(architecture(), input.file.meta().page_size))
+}
+
+/// log2 of the pages of an architecture's largest block (`CONFIG_ARCH_FORCE_MAX_ORDER`).
+fn order_of_architecture(architecture: Option<&str>, page_bytes: u32) -> u32 {
+    match (architecture, page_bytes >> 10) {
+        (Some("ppc64" | "ppc64le"), 64) => 8,
+        (Some("aarch64"), 64) => 13,
+        (Some("aarch64"), 16) => 11,
+        _ => MAX_ORDER,
+    }
 }
 
 /// Reason why a replay does not begin with the reported lists.
@@ -120,6 +142,15 @@ pub fn unheeded(spec: &RunSpec, input: &Input) -> Option<Unheeded> {
     let (cpus, reported) = (config.cpus, reported_cpus(zoneinfo));
     let other = u64::from(cpus) != reported && cpus != meta.cpus;
     other.then_some(Unheeded::Cpus { cpus, reported })
+}
+
+/// log2 of the pages of the recorded kernel's largest block if that is larger than a replay's.
+#[must_use]
+pub fn too_large_blocks(input: &Input) -> Option<u32> {
+    let reported = input.zoneinfo.as_ref();
+    reported
+        .map(|_| largest_order(input))
+        .filter(|order| *order > MAX_ORDER)
 }
 
 /// CPUs up to the last that has lists.
@@ -272,6 +303,7 @@ impl<'a> Start<'a> {
             types: input.free.as_ref(),
             sizes,
             page_shift: config.page_bytes.ilog2(),
+            max_order: largest_order(input).min(MAX_ORDER),
         }))
     }
 
@@ -291,6 +323,7 @@ impl<'a> Start<'a> {
         let initialised = self.initialised_pages(plain.era);
         PageConfig {
             initialised_pages: initialised.unwrap_or(plain.initialised_pages),
+            max_order: self.max_order,
             zones: ZoneLayout::Sized(self.sizes),
             min_free: MinFree::Kbytes(pages.min(all) << (self.page_shift - 10)),
             ..plain

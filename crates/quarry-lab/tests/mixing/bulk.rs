@@ -49,7 +49,7 @@ pub(crate) fn insert(events: Vec<Event>, seen_free: &[bool]) -> Vec<Event> {
                     listed.remove(&page);
                 }
             }
-            Event::Fallback(_) => {}
+            Event::Fallback { .. } => {}
         }
     }
     let never_free = |(page, it): &(u32, Listed)| it.early && !seen_free[*page as usize];

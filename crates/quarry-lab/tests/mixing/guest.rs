@@ -7,6 +7,9 @@ use std::path::{Path, PathBuf};
 use lzma_rust2::XzReader;
 use quarry_core::era::Era;
 use quarry_core::page::MigrateType;
+use quarry_snapshot::blocks::BLOCK_BYTES;
+use quarry_snapshot::zoneinfo::Zone;
+use quarry_snapshot::{Pagetypeinfo, Zoneinfo};
 
 use crate::bulk;
 
@@ -35,8 +38,8 @@ pub(crate) enum Event {
         /// was not allocated before.
         deferred: bool,
     },
-    /// `mm_page_alloc_extfrag`, with the block that was found.
-    Fallback(Block),
+    /// `mm_page_alloc_extfrag`, with the block that was found and the type of its list.
+    Fallback { block: Block, from: MigrateType },
     /// `mm_page_pcpu_drain`.
     Drain(Block),
     /// `mm_page_alloc_zone_locked` of a CPU's list.
@@ -73,11 +76,14 @@ pub(crate) struct Guest {
     /// The release whose rules it has.
     pub(crate) era: Era,
     pub(crate) cpus: u32,
+    pub(crate) page_bytes: u64,
+    /// log2 of the pages of the largest block.
+    pub(crate) max_order: u32,
     /// Sums of all zones.
     pub(crate) min_pages: u64,
-    /// By zone, DMA first.
-    pub(crate) managed: [u32; 2],
-    /// Pages that are free in a stage by `kpageflags`.
+    /// Zones with memory, lowest first: one, or DMA and DMA32 of x86-64.
+    pub(crate) managed: Vec<u32>,
+    /// Pages that are free in a stage by `kpageflags`. Memory begins with page 0 here, whatever its number was.
     pub(crate) seen_free: Vec<bool>,
     pub(crate) events: Vec<Event>,
 }
@@ -107,11 +113,17 @@ impl Guest {
 
     fn new(name: &str, reports: &Path, text: &str) -> Self {
         let zones = fs::read_to_string(reports.join("boot/zoneinfo")).unwrap();
-        let values = |key: &'static str| {
-            let lines = zones
-                .lines()
-                .filter_map(move |line| line.trim().strip_prefix(key));
-            lines.map(|value| value.trim().parse::<u32>().unwrap())
+        let zones = Zoneinfo::parse("zoneinfo", &zones).unwrap();
+        let count = |zone: &Zone, key| zone.pages.get(key).unwrap();
+        let types = fs::read_to_string(reports.join("boot/pagetypeinfo")).unwrap();
+        let types = Pagetypeinfo::parse("pagetypeinfo", &types).unwrap();
+        // Older recordings do not say the size, which is 4 KiB.
+        let page_bytes = fs::read_to_string(reports.join("guest/page_size"));
+        let page_bytes = page_bytes.map_or(4096, |it| it.trim().parse().unwrap());
+        let first = zones.populated().next().unwrap().rest.get("start_pfn");
+        let base = match zones.populated().count() {
+            1 => u32::try_from(first.unwrap()).unwrap(),
+            _ => 0,
         };
         let version = fs::read_to_string(reports.join("guest/version")).unwrap();
         let release = version.split(' ').nth(2).unwrap();
@@ -119,9 +131,7 @@ impl Guest {
         let mut pages = 0;
         for stage in STAGES {
             let flags = fs::read(reports.join(stage).join("kpageflags")).unwrap();
-            let flags = flags
-                .as_chunks::<8>()
-                .0
+            let flags = flags.as_chunks::<8>().0[base as usize..]
                 .iter()
                 .map(|&it| u64::from_le_bytes(it));
             seen_free.resize(flags.len(), false);
@@ -133,14 +143,20 @@ impl Guest {
             }
         }
         seen_free.truncate(pages);
-        let events = text.lines().filter_map(event).collect();
+        let events = text.lines().filter_map(|line| event(line, base)).collect();
+        let lists = zones.populated().flat_map(|zone| &zone.pagesets);
         Self {
             name: name.to_string(),
             era: rules_of(release),
-            cpus: values("cpu:").max().unwrap() + 1,
+            cpus: lists.map(|list| list.cpu).max().unwrap() + 1,
+            page_bytes,
+            max_order: u32::try_from(types.free[0].row.counts.len()).unwrap() - 1,
             // Zones without memory have a min of their own in late releases.
-            min_pages: values("min ").take(2).map(u64::from).sum(),
-            managed: [0, 1].map(|zone| values("managed ").nth(zone).unwrap()),
+            min_pages: zones.populated().map(|zone| count(zone, "min")).sum(),
+            managed: zones
+                .populated()
+                .map(|zone| u32::try_from(zone.managed()).unwrap())
+                .collect(),
             events: bulk::insert(events, &seen_free),
             seen_free,
         }
@@ -148,6 +164,32 @@ impl Guest {
 
     pub(crate) fn pages(&self) -> u32 {
         u32::try_from(self.seen_free.len()).unwrap()
+    }
+
+    /// log2 of the pages of 2 MiB, which are a pageblock.
+    pub(crate) fn block_order(&self) -> u32 {
+        (BLOCK_BYTES / self.page_bytes).ilog2()
+    }
+
+    /// Pageblocks, or larger blocks, of memory that comes late in the boot; 0 if there is enough before for CPUs' lists to
+    /// hold pages. Their batch is a 4096th of the zone.
+    pub(crate) fn late_blocks(&self) -> usize {
+        let late = self.events[..self.until("boot")]
+            .iter()
+            .filter_map(|event| match event {
+                Event::Free {
+                    block,
+                    deferred: true,
+                    ..
+                } => Some(block),
+                _ => None,
+            });
+        let late = late.filter(|block| block.order >= self.block_order());
+        let first = late.clone().map(|block| block.pfn).min();
+        match first {
+            Some(0..4096) => late.count(),
+            _ => 0,
+        }
     }
 
     /// Number of events up to a stage's mark.
@@ -170,7 +212,7 @@ pub(crate) fn rules_of(release: &str) -> Era {
     }
 }
 
-fn event(line: &str) -> Option<Event> {
+fn event(line: &str, base: u32) -> Option<Event> {
     let (context, rest) = line.split_once("] ")?;
     let (head, fields) = rest.split_once(": ")?;
     let (name, fields) = fields.split_once(": ")?;
@@ -189,10 +231,11 @@ fn event(line: &str) -> Option<Event> {
         None => value(key).parse().unwrap(),
     };
     let block = |order: &str| Block {
-        pfn: number("pfn"),
+        pfn: number("pfn") - base,
         order: number(order),
     };
-    let migratetype = || MigrateType::ALL[number("migratetype") as usize];
+    let of_key = |key| MigrateType::ALL[number(key) as usize];
+    let migratetype = || of_key("migratetype");
     Some(match name {
         "mm_page_alloc" if value("pfn") == "0xffffffffffffffff" => return None,
         "mm_page_alloc" => {
@@ -213,7 +256,10 @@ fn event(line: &str) -> Option<Event> {
                 .iter()
                 .any(|it| context.trim_start().starts_with(it)),
         },
-        "mm_page_alloc_extfrag" => Event::Fallback(block("fallback_order")),
+        "mm_page_alloc_extfrag" => Event::Fallback {
+            block: block("fallback_order"),
+            from: of_key("fallback_migratetype"),
+        },
         "mm_page_pcpu_drain" => Event::Drain(block("order")),
         "mm_page_alloc_zone_locked" if value("percpu_refill") == "1" => Event::Refill {
             on: on(),

@@ -90,13 +90,19 @@ impl Runs {
 fn bundled_guests_mix_as_much_as_the_kernel() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let document = fs::read_to_string(root.join("../../docs/pages.md")).unwrap();
-    for name in ["6.1.176-2", "6.11.0-2", "7.0.13-2"] {
+    let large_pages = "6.12.107-64k-1G-2";
+    for name in ["6.1.176-2", "6.11.0-2", "7.0.13-2", large_pages] {
         let runs = Runs::of(Guest::bundled(name));
         assert!(
             runs.phases.iter().flatten().all(|it| it.lost == 0),
             "{name}"
         );
-        let misses = runs.misses(&[TAINTED, FALLBACKS, DRAINED]);
+        // Its lists gave back less when a third was dropped: fewer pages were short in the end than here.
+        let bounds: &[Bound] = match name == large_pages {
+            true => &[TAINTED],
+            false => &[TAINTED, FALLBACKS, DRAINED],
+        };
+        let misses = runs.misses(bounds);
         assert!(misses.is_empty(), "{misses:#?}");
         let row = runs.row();
         println!("{row}");
@@ -112,18 +118,19 @@ fn all_guests_mix_as_much_as_the_kernel() {
     let entries = std::env::split_paths(&folders).flat_map(|it| fs::read_dir(it).unwrap());
     let guests = entries.map(|it| it.unwrap().path());
     let mut guests: Vec<_> = guests.filter(|it| it.join("trace.txt").exists()).collect();
-    // Older recordings do not say the size, which is 4 KiB.
-    let page_size = |guest: &Path| fs::read_to_string(guest.join("guest/page_size"));
-    guests.retain(|it| page_size(it).map_or(true, |size| size.trim() == "4096"));
     guests.sort_by_key(|it| it.file_name().map(OsStr::to_owned));
     assert!(!guests.is_empty());
     let mut misses = Vec::new();
     for guest in guests {
         let runs = Runs::of(Guest::folder(&guest));
         println!("{}", runs.row());
-        // Lists of eight CPUs hold more pages than are short in the end: chance decides there.
-        if runs.guest.cpus <= 2 {
-            misses.extend(runs.misses(&[("tainted", TAINTED.1, 50, 10), FALLBACKS]));
+        let tainted = ("tainted", TAINTED.1, 50, 10);
+        // Lists of four CPUs or more hold more pages than are short in the end: chance decides there. For pages of
+        // 64 KiB see the bundled guest.
+        match (runs.guest.cpus, runs.guest.page_bytes) {
+            (3.., _) => {}
+            (_, 4096) => misses.extend(runs.misses(&[tainted, FALLBACKS])),
+            _ => misses.extend(runs.misses(&[tainted])),
         }
         for (at, stage) in runs.phases[0].iter().enumerate() {
             let figures = [FALLBACKS, TAINTED, DRAINED].map(|(name, count, ..)| {

@@ -8,7 +8,7 @@ use quarry_core::page::{AllocOptions, BlockType, MigrateType, PageAllocator, Pfn
 use quarry_sim::VirtualMachine;
 
 use crate::guest::{Block, Event, Guest, Moment};
-use crate::start::{BLOCK, machine};
+use crate::start::machine;
 
 /// Counts since the first event, and blocks at this moment.
 #[derive(Clone, Copy, Debug, Default)]
@@ -45,12 +45,18 @@ struct Replay {
     live: BTreeMap<u32, Live>,
     counts: Counts,
     lost: u64,
-    /// CPUs' lists are those of an early boot, which hold nothing.
+    /// CPUs' lists are those of an early boot, which hold nothing: until they are refilled by several pages, or hardly any
+    /// memory is there.
     early: bool,
+    /// Blocks that are still to come late.
+    late_blocks: usize,
     /// Blocks that the model drained before the first stage.
     drained_early: Option<u64>,
     refills_in_row: u32,
     next_interval: f64,
+    /// The zone below which requests for DMA stay.
+    dma: ZoneType,
+    block_order: u32,
 }
 
 /// The stages of a guest under the rules of a release. The statistics intervals of a second begin at `phase`.
@@ -61,9 +67,15 @@ pub(crate) fn stages(guest: &Guest, era: Era, phase: f64) -> Vec<Stage> {
         counts: Counts::default(),
         lost: 0,
         early: true,
+        late_blocks: guest.late_blocks(),
         drained_early: None,
         refills_in_row: 0,
         next_interval: 1.0 + phase,
+        dma: match guest.managed.len() {
+            1 => ZoneType::Normal,
+            _ => ZoneType::Dma,
+        },
+        block_order: guest.block_order(),
     };
     let stages = guest.events.iter().filter_map(|event| replay.step(event));
     stages.collect()
@@ -85,11 +97,9 @@ impl Replay {
                     order: block.order,
                     migratetype: *of,
                     atomic: *atomic,
-                    highest_zone: if *dma {
-                        ZoneType::Dma
-                    } else {
-                        ZoneType::Normal
-                    },
+                    // Kernels set them when all memory has come.
+                    no_watermarks: self.drained_early.is_none(),
+                    highest_zone: if *dma { self.dma } else { ZoneType::Normal },
                     ..AllocOptions::default()
                 };
                 self.alloc(*block, &options);
@@ -100,14 +110,16 @@ impl Replay {
                 deferred,
             } => {
                 self.run_on(*on);
+                let is_late = *deferred && block.order >= self.block_order;
+                self.late_blocks = self.late_blocks.saturating_sub(usize::from(is_late));
                 self.free(*block, *deferred);
             }
-            Event::Fallback(_) => self.counts.fallbacks += 1,
+            Event::Fallback { .. } => self.counts.fallbacks += 1,
             Event::Drain(_) => self.counts.drained += 1,
             Event::Refill { .. } => {
                 self.refills_in_row += 1;
                 // The lists of an early boot are refilled by one.
-                self.early &= self.refills_in_row < 2;
+                self.early &= self.refills_in_row < 2 || self.late_blocks > 0;
             }
             Event::Stage(name) => return Some(self.stage(name)),
         }
@@ -190,7 +202,7 @@ impl Replay {
                 .filter(|live| live.of != MigrateType::Movable)
         };
         let tainted = |blocks: &mut dyn Iterator<Item = Block>| {
-            let blocks = blocks.flat_map(|it| it.pages().map(|page| page / BLOCK));
+            let blocks = blocks.flat_map(|it| it.pages().map(|page| page >> self.block_order));
             blocks.collect::<HashSet<_>>().len() as u64
         };
         let of_model = |live: &Live| {

@@ -14,9 +14,6 @@ use quarry_sim::{Config, VirtualMachine};
 
 use crate::guest::{Event, Guest};
 
-/// Pages of a block, and of the largest free block.
-pub(crate) const BLOCK: u32 = 512;
-const LARGEST: u32 = 10;
 /// Pages of the zone DMA.
 const DMA: u32 = 4096;
 
@@ -24,20 +21,33 @@ const DMA: u32 = 4096;
 pub(crate) fn machine(guest: &Guest, era: Era) -> PageAllocator<VirtualMachine> {
     let machine = VirtualMachine::new(Config {
         cpus: guest.cpus,
-        memory_bytes: u64::from(guest.pages()) << 12,
+        page_bytes: guest.page_bytes,
+        memory_bytes: u64::from(guest.pages()) * guest.page_bytes,
         ..Config::default()
     });
-    let [dma, dma32] = guest.managed;
+    let (zones, absent) = match guest.managed[..] {
+        [dma, dma32] => (
+            ZoneLayout::Kernel,
+            [DMA - dma, guest.pages() - DMA - dma32, 0],
+        ),
+        [all] => (ZoneLayout::Normal, [0, 0, guest.pages() - all]),
+        _ => panic!("zones of another machine: {:?}", guest.managed),
+    };
     let config = PageConfig {
-        zones: ZoneLayout::Kernel,
-        min_free: MinFree::Kbytes(guest.min_pages * 4),
-        absent: [DMA - dma, guest.pages() - DMA - dma32, 0],
+        zones,
+        min_free: MinFree::Kbytes(guest.min_pages * (guest.page_bytes >> 10)),
+        absent,
+        max_order: guest.max_order,
         tracks_contents: true,
         ..PageConfig::new(era)
     };
     let pages = PageAllocator::with_config(machine.unwrap(), &config).unwrap();
     assert!(pages.use_all());
     let (free, labels) = (free_at_start(guest), labels(guest));
+    // Memory in use that is freed later goes to lists of its block's type, too.
+    for (&at, &label) in &labels {
+        assert!(pages.label_block(Pfn(at << guest.block_order()), label));
+    }
     let mut at = 0;
     while at < guest.pages() {
         if !free[at as usize] {
@@ -46,9 +56,9 @@ pub(crate) fn machine(guest: &Guest, era: Era) -> PageAllocator<VirtualMachine> 
         }
         let is_free = |order: &u32| free.get(at as usize..(at + (1 << order)) as usize);
         let whole = |order: &u32| is_free(order).is_some_and(|it| it.iter().all(|&free| free));
-        let largest = at.trailing_zeros().min(LARGEST);
+        let largest = at.trailing_zeros().min(guest.max_order);
         let order = (0..=largest).rev().find(whole).unwrap();
-        let label = labels.get(&(at / BLOCK)).copied();
+        let label = labels.get(&(at >> guest.block_order())).copied();
         assert!(pages.lay_free(Pfn(at), order, label.unwrap_or(BlockType::MOVABLE)));
         at += 1 << order;
     }
@@ -73,24 +83,37 @@ fn free_at_start(guest: &Guest) -> Vec<bool> {
     free
 }
 
-/// Labels of blocks that are not movable.
+/// Labels of blocks: of those that a fallback took, the list that they were on, and of others the first request that is
+/// not movable. Blocks without either have the label of others around them: the first requests of all took blocks of
+/// the largest order.
 fn labels(guest: &Guest) -> HashMap<u32, BlockType> {
-    let (mut labels, mut taken) = (HashMap::new(), HashSet::new());
+    let (mut labels, mut first_used) = (HashMap::new(), Vec::new());
+    let order = guest.block_order();
     for event in &guest.events[..guest.until("boot")] {
         match event {
-            Event::Fallback(block) => {
-                taken.extend(block.pages().map(|page| page / BLOCK));
-            }
-            Event::Alloc { block, of, .. } if *of != MigrateType::Movable => {
-                // The first requests took blocks of the largest order: two at a time.
-                let first = (block.pfn / BLOCK) & !1;
-                for at in [first, first + 1] {
-                    if !taken.contains(&at) {
-                        labels.entry(at).or_insert((*of).into());
-                    }
+            Event::Fallback { block, from } => {
+                for at in block.pages().map(|page| page >> order) {
+                    labels.entry(at).or_insert(BlockType::from(*from));
                 }
             }
+            Event::Alloc { block, of, .. } | Event::Refill { block, of, .. } => {
+                let at = block.pfn >> order;
+                labels.entry(at).or_insert_with(|| {
+                    first_used.push((at, *of));
+                    (*of).into()
+                });
+            }
             _ => {}
+        }
+    }
+    let together = 1 << (guest.max_order - order);
+    let pinned = first_used
+        .into_iter()
+        .filter(|(_, of)| *of != MigrateType::Movable);
+    for (at, of) in pinned {
+        let first = at & !(together - 1);
+        for at in first..first + together {
+            labels.entry(at).or_insert(of.into());
         }
     }
     labels

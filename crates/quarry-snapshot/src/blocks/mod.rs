@@ -23,6 +23,7 @@ use serde::Serialize;
 
 pub use change::SpreadChange;
 pub use slabs::{CacheSpread, SlabBlocks};
+pub(crate) use text::{begins, goes_on};
 
 /// Bytes of a block of a map.
 pub const BLOCK_BYTES: u64 = 2 << 20;

@@ -10,6 +10,29 @@ use crate::words::{Lines, number, quoted};
 
 const HEAD: &str = "quarry blocks - version: 1";
 const COLUMNS: &str = "# first blocks free movable slab page_tables kernel untold cached";
+/// Names above the columns.
+const FIELDS: [&str; 4] = [
+    "page_bytes",
+    "block_bytes",
+    "on_cpu_lists",
+    "is_free_guessed",
+];
+/// Numbers of a row.
+const ROW_NUMBERS: usize = 9;
+
+/// True for the first line of a map in a text that may have others.
+pub(crate) fn begins(line: &str) -> bool {
+    line == HEAD
+}
+
+/// True for a line that can stand below another one of a map.
+pub(crate) fn goes_on(line: &str) -> bool {
+    let is_number = |word: &str| word.bytes().all(|byte| byte.is_ascii_digit());
+    let words = line.split_ascii_whitespace();
+    let is_row = words.clone().all(is_number) && words.count() == ROW_NUMBERS;
+    let is_field = |(name, value)| FIELDS.contains(&name) && is_number(value);
+    line == COLUMNS || is_row || line.split_once(' ').is_some_and(is_field)
+}
 
 impl Display for BlockMap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

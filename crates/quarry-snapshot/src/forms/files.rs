@@ -252,8 +252,8 @@ pub(crate) fn moment(file: &str, tree: &Tree) -> Result<Moment, ReportError> {
     // Those who are not root cannot copy more.
     for base in tree.bases() {
         let mut moment = facts(tree, &base)?;
-        if moment.contains_key("meminfo") {
-            moment.extend(Form::Meminfo.named());
+        if let Some(form) = Form::without_slabs(&moment) {
+            moment.extend(form.named());
             return Ok(moment);
         }
     }

@@ -83,6 +83,8 @@ pub enum Form {
     PageOwner,
     /// Copies of `/proc/buddyinfo` and `/proc/pagetypeinfo` alone.
     Buddyinfo,
+    /// A map of blocks of memory alone, as snapshots keep it.
+    Blocks,
     /// Text of node_exporter.
     NodeExporter,
     /// JSON of Prometheus.
@@ -112,7 +114,7 @@ pub enum Detail {
 
 impl Form {
     /// Every form.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::Snapshot,
         Self::Slabinfo,
         Self::Proc,
@@ -129,6 +131,7 @@ impl Form {
         Self::Allocinfo,
         Self::PageOwner,
         Self::Buddyinfo,
+        Self::Blocks,
         Self::NodeExporter,
         Self::Prometheus,
         Self::Pmrep,
@@ -156,6 +159,7 @@ impl Form {
             Self::Allocinfo => "allocinfo",
             Self::PageOwner => "page_owner",
             Self::Buddyinfo => "buddyinfo",
+            Self::Blocks => "blocks",
             Self::NodeExporter => "node_exporter",
             Self::Prometheus => "Prometheus query_range",
             Self::Pmrep => "pmrep",
@@ -176,7 +180,8 @@ impl Form {
             | Self::Meminfo
             | Self::Allocinfo
             | Self::PageOwner
-            | Self::Buddyinfo => Detail::Bytes,
+            | Self::Buddyinfo
+            | Self::Blocks => Detail::Bytes,
             _ => Detail::Thin,
         }
     }
@@ -217,6 +222,7 @@ impl Form {
             }
             Self::Meminfo => Some("only sums: `sudo cat /proc/slabinfo` has the caches"),
             Self::Buddyinfo => Some("only free pages: `sudo cat /proc/slabinfo` has the caches"),
+            Self::Blocks => Some("only a map of blocks: `sudo cat /proc/slabinfo` has the caches"),
             Self::NodeExporter | Self::Prometheus => Some("slabs are computed from objects"),
             Self::Pmrep | Self::Pcp2arrow => Some("no tunables"),
             Self::Below => Some("pages of slabs are computed from objects and sizes"),
@@ -229,6 +235,13 @@ impl Form {
     /// A moment without caches in this form.
     pub(crate) fn named(self) -> Moment {
         Moment::from_iter([("form".to_string(), self.name().into())])
+    }
+
+    /// The form of a moment that has no slabs but sums of them, or a map of blocks.
+    pub(crate) fn without_slabs(moment: &Moment) -> Option<Self> {
+        let forms = [("meminfo", Self::Meminfo), ("blocks", Self::Blocks)];
+        let form = forms.into_iter().find(|(key, _)| moment.contains_key(*key));
+        form.map(|(_, form)| form)
     }
 
     /// The moment of a report in this form.

@@ -83,7 +83,14 @@ fn is_json(text: &str) -> bool {
 
 /// True for JSON of Quarry's own, or a list of slabinfo's rows.
 fn is_moment(value: &Value) -> bool {
-    let keys = ["slabinfo", "slabinfo_text", "stages", "form", "cache_bytes"];
+    let keys = [
+        "slabinfo",
+        "slabinfo_text",
+        "stages",
+        "form",
+        "cache_bytes",
+        "blocks",
+    ];
     keys.iter().any(|key| !value[key].is_null()) || !value[0]["num_objs"].is_null()
 }
 

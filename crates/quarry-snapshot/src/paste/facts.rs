@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use serde_json::{Value, json};
 
+use crate::blocks;
 use crate::buddyinfo::zone_of_row;
 use crate::forms::Moment;
 use crate::machine;
@@ -25,6 +26,9 @@ const NAMES_MAX: usize = 3;
 
 /// Key of copies of `/proc/meminfo`.
 pub(super) const MEMINFO: &str = "meminfo";
+
+/// Key of maps of blocks.
+pub(super) const MAP: &str = "blocks";
 
 /// Keys of copies of `/proc/buddyinfo` and `/proc/pagetypeinfo`.
 pub(super) const FREE: [&str; 2] = ["buddyinfo", "pagetypeinfo"];
@@ -97,7 +101,9 @@ impl Facts {
                 said,
             }));
         }
-        if let Some(command) = command(line) {
+        // The columns of a map look like a command.
+        let is_of_map = self.is_of_map(line);
+        if !is_of_map && let Some(command) = command(line) {
             self.command = command.to_string();
             let reboots = ["reboot", "sudo reboot", "systemctl reboot", "shutdown -r"];
             if reboots.iter().any(|of| command.starts_with(of)) {
@@ -168,11 +174,18 @@ impl Facts {
         })
     }
 
+    /// True for a line of a map of blocks.
+    fn is_of_map(&self, line: &str) -> bool {
+        let is_below = self.found.last().is_some_and(|last| last.key == MAP);
+        blocks::begins(line) || is_below && blocks::goes_on(line)
+    }
+
     fn key_of(&self, line: &str, is_logged: bool) -> Option<(&'static str, bool)> {
         let after = |command: &str| self.command.contains(command);
         let is_number = line.parse::<u32>().is_ok();
         let first = line.split_whitespace().next()?;
         match () {
+            () if self.is_of_map(line) => Some((MAP, !blocks::begins(line))),
             () if is_logged && !machine::log_lines(line).is_empty() => Some(("dmesg", true)),
             () if line.starts_with("Linux version ") => Some(("version", false)),
             () if line.starts_with("Linux ") && machine::release_of_uname(line)?.contains('.') => {

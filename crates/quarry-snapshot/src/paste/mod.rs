@@ -267,22 +267,18 @@ fn without_tables(part: &Part, found: &Found<'_>) -> Vec<Reading> {
     if !readings.is_empty() {
         return readings;
     }
+    let copies = |form: Form, key| (form, key, found.facts.each(key).collect::<Vec<_>>());
+    let sums = [
+        copies(Form::Meminfo, facts::MEMINFO),
+        copies(Form::Blocks, facts::MAP),
+    ];
+    let free = facts::FREE.map(|key| copies(Form::Buddyinfo, key));
+    let most = free.into_iter().rev().max_by_key(|(.., of)| of.len());
+    let mut told = sums.into_iter().chain(most);
     let mut last = 0;
-    for (line, meminfo) in found.facts.each(facts::MEMINFO) {
-        let mut moment = Form::Meminfo.named();
-        found.facts.add(&mut moment, usize::MAX);
-        moment.insert(facts::MEMINFO.to_string(), json!(meminfo));
-        readings.push(part.reading(moment, &found.facts, last..line));
-        last = line;
-    }
-    let free = facts::FREE.map(|key| (key, found.facts.each(key).collect::<Vec<_>>()));
-    let most = free
-        .into_iter()
-        .rev()
-        .max_by_key(|(_, copies)| copies.len());
-    if let Some((key, copies)) = most.filter(|_| readings.is_empty()) {
+    if let Some((form, key, copies)) = told.find(|(.., copies)| !copies.is_empty()) {
         for (line, copy) in copies {
-            let mut moment = Form::Buddyinfo.named();
+            let mut moment = form.named();
             found.facts.add(&mut moment, usize::MAX);
             moment.insert(key.to_string(), json!(copy));
             readings.push(part.reading(moment, &found.facts, last..line));

@@ -301,6 +301,32 @@ fn free_pages_alone() {
     assert_eq!(last.buddyinfo.unwrap().zones[0].counts, [9, 100_004]);
 }
 
+/// A map of blocks has lines that look like commands and rows.
+#[test]
+fn maps_of_blocks_alone() {
+    let map = |free: u32| {
+        format!(
+            "> quarry blocks - version: 1\n> page_bytes 65536\n> block_bytes 2097152\n> on_cpu_lists 3\n\
+            > # first blocks free movable slab page_tables kernel untold cached\n> 0 1 {free} 0 {} 0 0 0 0\n",
+            32 - free
+        )
+    };
+    let free = "> Node 0, zone   Normal    100     50      7\n";
+    let text = format!("Ann wrote:\n{}{free}\nLater:\n{}", map(20), map(12));
+    let both = all(&text);
+    let slabs: Vec<u64> = both
+        .iter()
+        .map(|one| one.blocks.as_ref().unwrap().sums().slab)
+        .collect();
+    let last = &both[1];
+    assert_eq!(slabs, [12, 20]);
+    assert_eq!((last.form, last.page_bytes), (Form::Blocks, 65536));
+    assert!(last.notes.is_empty() && last.buddyinfo.is_some());
+    let meminfo = all(&format!("Slab: 100 kB\n{text}")).remove(0);
+    assert_eq!(meminfo.form, Form::Meminfo);
+    assert!(meminfo.blocks.is_some());
+}
+
 /// Readings of meminfo are a series; a head of slabtop alone has sums; twenty rows without a kmalloc are a part.
 #[test]
 fn parts_that_people_cut_out() {

@@ -46,7 +46,9 @@ fn moment(file: &str, root: &Object) -> Result<Snapshot, ReportError> {
     let slabinfo = match (root.get("slabinfo"), text(root, "slabinfo_text")) {
         (Some(rows), _) => Slabinfo::parse_json(file, rows)?,
         (None, Some(text)) => Slabinfo::parse_text(file, text)?,
-        (None, None) if root.contains_key("form") => Slabinfo::default(),
+        (None, None) if root.contains_key("form") || root.contains_key("blocks") => {
+            Slabinfo::default()
+        }
         (None, None) => {
             let what = "neither \"slabinfo\", \"slabinfo_text\" nor \"stages\" is in it: `quarry snapshot` makes one, \
                         `sudo cat /proc/slabinfo > FILE` has the caches";
@@ -108,6 +110,11 @@ fn meta(snapshot: &mut Snapshot, root: &Object) -> Result<(), String> {
     };
     if let Some(form) = text(root, "form") {
         snapshot.form = Form::of_key(form).ok_or_else(|| format!("form: {form:?} is not known"))?;
+    } else if !["slabinfo", "slabinfo_text"]
+        .iter()
+        .any(|key| root.contains_key(*key))
+    {
+        snapshot.form = Form::without_slabs(root).unwrap_or_default();
     }
     if let Some(Value::Array(notes)) = root.get("notes") {
         let notes = notes.iter().filter_map(Value::as_str);

@@ -307,7 +307,9 @@ impl Snapshot {
                 .as_deref()
                 .and_then(machine::page_of_architecture);
             let told = snapshot.page_bytes_of_log();
-            snapshot.page_bytes = told.or(one).unwrap_or(snapshot.page_bytes);
+            let of_map = snapshot.blocks.as_ref().map(|map| map.page_bytes);
+            let found = told.or(of_map).or(one);
+            snapshot.page_bytes = found.unwrap_or(snapshot.page_bytes);
             snapshot.doubt();
             return Ok(self);
         }

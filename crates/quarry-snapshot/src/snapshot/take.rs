@@ -95,6 +95,7 @@ impl Snapshot {
         };
         let mut moment = Form::Meminfo.named();
         moment.extend(texts(root));
+        moment.extend(page_size(root));
         if !moment.contains_key("meminfo") {
             return Err(denied);
         }
@@ -133,9 +134,7 @@ impl Snapshot {
             Some((format!("vm.{name}"), json!(value.trim())))
         });
         snapshot.insert("sysctls".to_string(), Value::Object(sysctls.collect()));
-        if let Some(page_bytes) = quarry_trace::record::page_bytes(&at(root, "/proc/self/auxv")) {
-            snapshot.insert("page_size".to_string(), json!(page_bytes));
-        }
+        snapshot.extend(page_size(root));
         // SLAB and SLOB have no such folder.
         if let Some(found) = folder::directories(&at(root, "/sys/kernel/slab")) {
             folder::add_directories(&mut snapshot, &found.map_err(explain_permission)?);
@@ -172,6 +171,12 @@ fn texts(root: &Path) -> impl Iterator<Item = (String, Value)> {
         };
         Some((key.to_string(), json!(text)))
     })
+}
+
+/// The size of a page, by its key.
+fn page_size(root: &Path) -> Option<(String, Value)> {
+    let page_bytes = quarry_trace::record::page_bytes(&at(root, "/proc/self/auxv"))?;
+    Some(("page_size".to_string(), json!(page_bytes)))
 }
 
 /// Adds the map of a machine's memory and the labels of its blocks to a moment, or a note on why there is none.

@@ -198,6 +198,21 @@ fn a_machine_is_taken_and_read_again() {
     assert_eq!((sums.form, sums.detail()), (Form::Meminfo, Detail::Bytes));
     assert_eq!(sums.memory_bytes, json.memory_bytes);
     assert_eq!(sums.notes, [absent]);
+    // A map of blocks does without slabinfo.
+    let map = "quarry blocks - version: 1\npage_bytes 16384\nblock_bytes 2097152\n\
+        # first blocks free movable slab page_tables kernel untold cached\n0 1 100 0 28 0 0 0 0\n";
+    let folder = dir.path().join("map");
+    fs::create_dir(&folder).unwrap();
+    fs::write(folder.join("blocks"), map).unwrap();
+    let object = json!({"kernel_release": "6.12.1", "blocks": map}).to_string();
+    for found in [
+        Snapshot::read(&folder, None),
+        Snapshot::parse("f", &object, None),
+    ] {
+        let found = found.unwrap();
+        assert_eq!((found.form, found.page_bytes), (Form::Blocks, 16384));
+        assert!(found.blocks.is_some() && found.notes.is_empty());
+    }
 }
 
 #[test]

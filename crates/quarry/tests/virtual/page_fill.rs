@@ -4,7 +4,7 @@
 use crate::page_eras::requested;
 use crate::prelude::*;
 use MigrateType::{Movable, Reclaimable, Unmovable};
-use quarry_core::page::{FreeBlockCounts, MIGRATE_TYPES, ZoneReport, ZoneType};
+use quarry_core::page::{BlockType, FreeBlockCounts, MIGRATE_TYPES, ZoneReport, ZoneType};
 
 const SIZES: [u32; 3] = [3840, 50_000, 70_001];
 
@@ -322,5 +322,56 @@ fn stock_stays_below_what_the_era_drains_at() {
         };
         let high = pages.pageset_report(2, CpuId(0)).expect("Normal").high;
         assert_eq!(pages.stock_pcp(CpuId(0), &stock), Some(high - 1));
+    }
+}
+
+/// The largest block of a configuration is the largest that is split, merged, laid and handed out.
+#[test]
+fn the_largest_block_is_the_configurations() {
+    for era in each([Era::V2_6_22, Era::V4_13, Era::V6_1, Era::V6_18]) {
+        for max_order in each([0, 2, 5, 8, MAX_ORDER]) {
+            let config = PageConfig {
+                max_order,
+                tracks_contents: true,
+                ..PageConfig::new(era)
+            };
+            let pages = configured_pages(Setup::of_pages(5000), &config);
+            let largest = 1 << max_order;
+            let whole = |pages: &Pages| {
+                let report = zone(pages, ZoneType::Normal);
+                let above = &report.free_blocks[max_order as usize + 1..];
+                assert!(above.iter().flatten().all(|count| *count == 0));
+                report.free_blocks[max_order as usize].iter().sum::<u64>()
+            };
+            assert_eq!(whole(&pages), 5000 / largest);
+            assert_eq!(pages.alloc(max_order + 1, None), None, "above {max_order}");
+            assert_eq!(pages.alloc_past_lists(max_order + 1, Movable), None);
+            let taken: Vec<Pfn> = std::iter::from_fn(|| pages.alloc(0, None)).collect();
+            assert_eq!(taken.len(), 5000);
+            for pfn in taken {
+                pages.free_number(pfn, 0).unwrap();
+            }
+            pages.drain_all();
+            assert_eq!(whole(&pages), 5000 / largest);
+            let blocks = std::iter::from_fn(|| pages.alloc(max_order, None));
+            let blocks: Vec<Pfn> = blocks.collect();
+            assert_eq!(blocks.len() as u64, 5000 / largest);
+            for pfn in blocks {
+                assert!(u64::from(pfn.0).is_multiple_of(largest));
+                pages.free_number(pfn, max_order).unwrap();
+            }
+            pages.drain_all();
+            pages.check_consistency().unwrap();
+            // A larger block of a report is several.
+            let pages = configured_pages(Setup::of_pages(5000), &config);
+            let told = of_type(Movable, &[(MAX_ORDER, 2)]);
+            assert_eq!(pages.leave_free(ZoneType::Normal, &told), Some(2048));
+            assert_eq!(whole(&pages), 2048 / largest);
+            assert!(pages.use_all());
+            assert!(!pages.lay_free(Pfn(0), max_order + 1, BlockType::MOVABLE));
+            assert!(pages.lay_free(Pfn(0), max_order, BlockType::MOVABLE));
+            assert_eq!(whole(&pages), 1);
+            pages.check_consistency().unwrap();
+        }
     }
 }

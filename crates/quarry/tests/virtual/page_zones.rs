@@ -325,4 +325,12 @@ fn impossible_configurations_are_refused() {
         ..config
     };
     refused(none, "no zone of the configuration has pages");
+    let large = PageConfig {
+        max_order: MAX_ORDER + 1,
+        ..config
+    };
+    refused(
+        large,
+        "max_order is 11: the largest block has order 10 at most",
+    );
 }

@@ -6,6 +6,7 @@ pub(crate) mod study;
 use std::num::NonZeroUsize;
 
 use quarry_ask::outer;
+use quarry_core::page::MAX_ORDER;
 use quarry_designs::Setting;
 use quarry_lab::ask::{MEMORY_BYTES, Replay, Start};
 use quarry_lab::bundled::BUNDLED;
@@ -387,6 +388,11 @@ fn unheeded(args: &Args, asked: &Replay, plan: &Plan, input: &Input) -> Vec<Stri
         }
     }
     let events = PageEvents::of(input);
+    if let Some(order) = lists::too_large_blocks(input).filter(|_| events.driven()) {
+        notes.push(format!(
+            "the recorded kernel's largest block has order {order}; here it has {MAX_ORDER}, the most that a replay can have"
+        ));
+    }
     if args.fragmentation && !events.driven() {
         let why = events.why_none();
         notes.push(format!("--fragmentation is not heeded where {why}"));

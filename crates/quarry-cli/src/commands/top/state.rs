@@ -153,8 +153,9 @@ impl State {
 
     /// Makes the rows anew, and keeps the blocks if they were read.
     fn arrange(&mut self) {
-        if !self.look.blocks.is_empty() {
-            self.blocks = Some((self.readings, self.look.blocks.clone()));
+        let blocks = &self.look.places.blocks;
+        if !blocks.is_empty() {
+            self.blocks = Some((self.readings, blocks.clone()));
         }
         let known = self.snapshot.slabinfo.rows.iter();
         let known: BTreeMap<&str, _> = known.map(|row| (row.name.as_str(), row)).collect();

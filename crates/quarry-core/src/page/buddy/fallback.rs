@@ -55,7 +55,7 @@ impl FreeArea {
         let (era, new) = (self.era, wanted.migratetype);
         // The largest block first: claiming a whole pageblock keeps later requests of the type out of other
         // pageblocks, so mixing stays rare. A small block would be mixed in at once.
-        for order in (least..=MAX_ORDER).rev() {
+        for order in (least..=self.max_order).rev() {
             let Some((pfn, old)) = self.foreign(order, new) else {
                 continue;
             };

@@ -42,7 +42,7 @@ impl FreeArea {
             used: room - wanted,
         };
         let all_laid = BlockType::all().all(|of| self.lay_all(&mut site, blocks, of))
-            && (!self.stays_untouched(blocks) || self.align(&mut site, MAX_ORDER));
+            && (!self.stays_untouched(blocks) || self.align(&mut site, self.max_order));
         if !all_laid {
             // The blocks not laid come out of the untouched memory behind, in pieces as large as possible.
             self.take_up_again(&mut site);
@@ -97,7 +97,7 @@ impl FreeArea {
 
     /// Makes memory that is in use for good a block of its own. Returns whether it was.
     pub(crate) fn cut_out<M: Machine>(&mut self, map: MapOn<'_, M>, pfn: Pfn, order: u32) -> bool {
-        if order > MAX_ORDER || !pfn.0.is_multiple_of(1 << order) {
+        if order > self.max_order || !pfn.0.is_multiple_of(1 << order) {
             return false;
         }
         if u64::from(pfn.0) + (1 << order) > u64::from(self.frontier()) {
@@ -119,7 +119,7 @@ impl FreeArea {
     /// True if blocks of the largest order and of untouched memory's type are wanted: untouched memory provides
     /// them without descriptors.
     fn stays_untouched(&self, blocks: &FreeBlockCounts) -> bool {
-        blocks[MAX_ORDER as usize][self.boot_type().index()] > 0
+        blocks[self.max_order as usize][self.boot_type().index()] > 0
     }
 
     /// Lays the blocks of a type, largest first, except those that untouched memory provides. Returns false if
@@ -132,11 +132,11 @@ impl FreeArea {
     ) -> bool {
         let pageblock = site.map.blocks().order();
         let largest = if of == self.boot_type() {
-            MAX_ORDER - 1
+            self.max_order.checked_sub(1)
         } else {
-            MAX_ORDER
+            Some(self.max_order)
         };
-        for order in (0..=largest).rev() {
+        for order in largest.into_iter().flat_map(|largest| (0..=largest).rev()) {
             for _ in 0..blocks[order as usize][of.index()] {
                 let parted = self.align(site, order)
                     && (!self.merges(site, order) || self.skip(site, 1 << order));
@@ -158,6 +158,7 @@ impl FreeArea {
     /// Makes the last blocks untouched again whose buddies will be untouched: nothing would merge such a pair
     /// (P2).
     fn take_up_again<M: Machine>(&mut self, site: &mut Site<'_, M>) {
+        let max_order = self.max_order;
         let before = |at: u32| {
             let lower = |order: &u32| {
                 let pfn = at
@@ -165,7 +166,7 @@ impl FreeArea {
                     .filter(|pfn| pfn % (2 << order) == 0);
                 pfn.is_some_and(|pfn| site.map.page(Pfn(pfn)).is_block(PageKind::Buddy, *order))
             };
-            (0..MAX_ORDER).find(lower)
+            (0..max_order).find(lower)
         };
         while site.at > self.frontier() {
             let Some(order) = before(site.at) else {
@@ -180,7 +181,7 @@ impl FreeArea {
     /// True if the page is the upper of two buddies and the lower one is free.
     fn merges<M: Machine>(&self, site: &Site<'_, M>, order: u32) -> bool {
         let lower = Pfn(site.at & !(1 << order));
-        let is_upper = order < MAX_ORDER && site.at & (1 << order) != 0;
+        let is_upper = order < self.max_order && site.at & (1 << order) != 0;
         is_upper && site.map.page(lower).is_block(PageKind::Buddy, order)
     }
 

@@ -7,7 +7,7 @@ use crate::era::Era;
 use crate::machine::{Machine, Work, work};
 use crate::page::memmap::MapOn;
 use crate::page::memmap::page::AHEAD;
-use crate::page::types::{BlockType, MAX_ORDER, PageKind, Pfn};
+use crate::page::types::{BlockType, PageKind, Pfn};
 
 impl FreeArea {
     /// Puts a block back, merging it with its buddy as long as that is free and of the same order.
@@ -33,7 +33,7 @@ impl FreeArea {
 
     /// True if a block and its buddy, which is in use, would make a pair with a free buddy.
     fn merges_soon<M: Machine>(&self, map: MapOn<'_, M>, pfn: Pfn, order: u32) -> bool {
-        if self.era < Era::V2_6_35 || order + 1 >= MAX_ORDER {
+        if self.era < Era::V2_6_35 || order + 1 >= self.max_order {
             return false;
         }
         let pair = pfn.0 & !(1 << order);
@@ -68,7 +68,7 @@ impl FreeArea {
         let (mut recent, mut nth_put) = ([None; AHEAD], 0);
         while let Some(&first) = rest.first() {
             let nth = |at: usize| Pfn(first.0 ^ ((at as u32) << order));
-            let limit = rest.len().min(1 << (MAX_ORDER - order));
+            let limit = rest.len().min(1 << (self.max_order - order));
             let together = (1..limit).find(|&at| rest[at] != nth(at)).unwrap_or(limit);
             let levels = together.ilog2();
             let (whole, others) = rest.split_at(1 << levels);
@@ -156,7 +156,7 @@ impl FreeArea {
     ) -> (Pfn, u32, BlockType) {
         self.free_pages += 1 << order;
         let (mut pfn, mut merged) = (pfn, order);
-        while merged < MAX_ORDER {
+        while merged < self.max_order {
             let buddy = Pfn(pfn.0 ^ (1 << merged));
             // A zone starts at a multiple of the largest block, so only its end can cut a pair.
             if buddy.0 >= self.frontier {

@@ -102,6 +102,8 @@ pub(crate) struct FreeArea {
     end: u32,
     /// The release whose rules hold.
     era: Era,
+    /// log2 of the pages of the largest block.
+    max_order: u32,
     /// Type of the pageblocks beyond the frontier.
     boot_type: BlockType,
     /// Chooses blocks in place of the release's rules.
@@ -126,6 +128,7 @@ impl FreeArea {
         let boot_type = rules.boot_type().into();
         Self {
             era: rules.era,
+            max_order: rules.max_order,
             lists,
             policy: rules.policy,
             looks: 0,
@@ -209,8 +212,8 @@ impl FreeArea {
         while at < self.end {
             let order = self.order_at(at);
             // Whole runs of the largest block are counted at once: there may be millions.
-            let run = if order == MAX_ORDER {
-                (self.end - at) >> MAX_ORDER
+            let run = if order == self.max_order {
+                (self.end - at) >> order
             } else {
                 1
             };
@@ -222,7 +225,7 @@ impl FreeArea {
 
     /// Order of the largest block that starts at the untouched page `at`.
     fn order_at(&self, at: u32) -> u32 {
-        let aligned = at.trailing_zeros().min(MAX_ORDER);
+        let aligned = at.trailing_zeros().min(self.max_order);
         aligned.min((self.end - at).ilog2())
     }
 
@@ -413,7 +416,7 @@ impl FreeArea {
             // Untouched memory is as if on the lists of its type, behind all that is there: it is
             // wanted by that type, and by others as long as they see no block as large.
             let others = FALLBACKS[wanted.migratetype as usize];
-            let largest = |&other: &MigrateType| self.listed(MAX_ORDER, other.into()) > 0;
+            let largest = |&other: &MigrateType| self.listed(self.max_order, other.into()) > 0;
             let enough = self.boot_type != wanted.migratetype && others.iter().any(largest);
             if enough || !self.extend(map) {
                 let foreign = self.take_foreign(map, wanted)?;

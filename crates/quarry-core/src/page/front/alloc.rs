@@ -5,9 +5,7 @@ use crate::machine::{Machine, NodeId};
 use crate::page::buddy::{Mixing, Wanted};
 use crate::page::pcp::{Pageset, Pagesets};
 use crate::page::zone::Mark;
-use crate::page::{
-    AllocOptions, MAX_ORDER, MigrateType, PageAllocator, PageKind, Pfn, ZoneId, ZoneType,
-};
+use crate::page::{AllocOptions, MigrateType, PageAllocator, PageKind, Pfn, ZoneId, ZoneType};
 use crate::sync::Ordering;
 
 impl<M: Machine> PageAllocator<M> {
@@ -115,7 +113,7 @@ impl<M: Machine> PageAllocator<M> {
         node: NodeId,
         only_there: bool,
     ) -> Option<Pfn> {
-        if options.order > MAX_ORDER {
+        if options.order > self.max_order {
             return None;
         }
         let above = |mark, mixing, only_there| {

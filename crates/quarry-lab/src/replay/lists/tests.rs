@@ -218,6 +218,45 @@ fn lists_sized_before_late_initialisation_stay_short() {
     }
 }
 
+/// The largest block is the largest of the report, else that of the architecture.
+#[test]
+fn the_largest_block_is_the_recorded_kernels() {
+    let mut input = input(&[(Kind::MmPageAlloc, 0, 1)]);
+    let of_config = |input: &Input| {
+        let config = start(input, &axes(input), |start| {
+            start.config(PageConfig::new(Era::V6_18))
+        });
+        config.unwrap().max_order
+    };
+    assert_eq!((of_config(&input), too_large_blocks(&input)), (10, None));
+    for (orders, here, beyond) in [(9, 8, None), (11, 10, None), (14, 10, Some(13))] {
+        let numbers: String = (0..orders).map(|order| format!(" {order}")).collect();
+        let zeros = " 0".repeat(orders);
+        let row = |zone| format!("Node    0, zone {zone}, type Movable{zeros} \n");
+        let text = format!(
+            "Page block order: 5\nPages per block:  32\n\nFree pages count per migrate type at order{numbers} \n{}{}\n\
+             Number of blocks type Movable \nNode 0, zone DMA32 1\nNode 0, zone Normal 1\n",
+            row("DMA32"),
+            row("Normal")
+        );
+        input.free = Some(Pagetypeinfo::parse("pagetypeinfo", &text).unwrap());
+        assert_eq!(
+            (of_config(&input), too_large_blocks(&input)),
+            (here, beyond)
+        );
+    }
+    input.free = None;
+    for (architecture, kib, order) in [
+        ("ppc64le", 64, 8),
+        ("ppc64le", 4, 10),
+        ("aarch64", 64, 13),
+        ("aarch64", 16, 11),
+        ("x86_64", 4, 10),
+    ] {
+        assert_eq!(order_of_architecture(Some(architecture), kib << 10), order);
+    }
+}
+
 /// Unmovable blocks come from DMA32, which has whole pageblocks; with a pagetypeinfo that tells of
 /// unmovable ones in Normal, from there.
 #[test]

@@ -2,12 +2,13 @@
 
     python boot.py KERNEL.deb MEMORY CPUS FOLDER [slabs]
 
-KERNEL.deb is a package linux-image-*, or linux-binary-* from 6.19 on, of amd64 for clouds, or
-of ppc64el (`apt-get download`); MEMORY is such as 512M. FOLDER gets trace.txt, a folder with the
-reports of each stage, and guest/. With `slabs` the recording has the events of slabs, too.
+KERNEL.deb is a package linux-image-*, or linux-binary-* from 6.19 on, of amd64 or arm64 for
+clouds, or of ppc64el (`apt-get download`); MEMORY is such as 512M. FOLDER gets trace.txt, a folder
+with the reports of each stage, and guest/. With `slabs` the recording has the events of slabs, too.
 Needs cpio, e2fsprogs, and by architecture
 
 - amd64: qemu-system-x86, gcc
+- arm64: qemu-system-arm, gcc-aarch64-linux-gnu, libc6-dev-arm64-cross
 - ppc64el: qemu-system-ppc, gcc-powerpc64le-linux-gnu, libc6-dev-ppc64el-cross, xz-utils
 """
 
@@ -26,18 +27,27 @@ DISK = "if=none,format=raw,cache=unsafe,file="
 
 
 class Architecture(NamedTuple):
-    """Compiler, emulated machine, console and disk of an architecture, and modules it needs."""
+    """Compiler, emulated machine, console and disk of an architecture, and what else it needs."""
 
     gcc: str
     qemu: tuple[str, ...]
     console: str
     disk: str
     modules: tuple[str, ...] = ()
+    options: str = ""
 
 
 ARCHITECTURES = {
     "amd64": Architecture(
         "gcc", ("qemu-system-x86_64", "-M", "q35", "-cpu", "qemu64"), "ttyS0", "nvme,serial={0}"
+    ),
+    "arm64": Architecture(
+        "aarch64-linux-gnu-gcc",
+        ("qemu-system-aarch64", "-M", "virt", "-cpu", "cortex-a72"),
+        "ttyAMA0",
+        "nvme,serial={0}",
+        # Memory for devices would be of a further type, and is not needed.
+        options=" cma=0",
     ),
     "ppc64el": Architecture(
         "powerpc64le-linux-gnu-gcc",
@@ -97,7 +107,7 @@ def run(package: Path, memory: str, cpus: str, slabs: bool, work: Path) -> Path:
         out.truncate(4 << 30)
     events = [f"kmem:mm_page_{name}" for name in PAGES]
     events += [f"kmem:{name}" for name in SLABS if slabs]
-    options = f"console={of.console} panic=-1 quiet trace_clock=global"
+    options = f"console={of.console} panic=-1 quiet trace_clock=global{of.options}"
     options += f" trace_buf_size={24 if slabs else 3}M trace_event={','.join(events)}"
     if slabs:
         options += " no_hash_pointers nokaslr"

@@ -1,11 +1,12 @@
 //! Files that know bytes alone: a report of exhausted memory, meminfo, call sites, owners of pages. Nothing is computed
 //! of objects and slabs that it does not have.
 
-use std::collections::BTreeMap;
+mod growth;
 
+use quarry_snapshot::blocks::SpreadChange;
 use quarry_snapshot::{Detail, Snapshot, Totals};
 use quarry_view::Form::{Bytes, Change, Count, Of, Text};
-use quarry_view::units::{bytes, in_brackets, percent, signed};
+use quarry_view::units::{bytes, in_brackets, percent};
 use quarry_view::value::list;
 use quarry_view::{Doc, Section, Spec, View};
 use quarry_view::{column, file_name};
@@ -13,14 +14,15 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::growth;
 use super::owners::{OfOwners, sum};
+use super::spread::{self, BLOCKS, CHANGED, Places};
 use super::why::{WHY, Why};
 use super::zones::{ZONES, Zones};
 use crate::known;
+use growth::Grew;
 
 /// Tables of such an answer.
-pub const TABLES: [Spec; 4] = [WHY, CACHES, SITES, ZONES];
+pub const TABLES: [Spec; 6] = [WHY, CACHES, SITES, ZONES, BLOCKS, CHANGED];
 
 const CACHES: Spec = Spec {
     title: "Caches in bytes",
@@ -81,9 +83,21 @@ pub struct Bare<'a> {
     /// Free pages by zone.
     #[serde(flatten)]
     pub free: Zones<'a>,
+    /// Places of pages, by a map of blocks.
+    #[serde(flatten)]
+    pub places: Places,
+    /// Change from the first file to the last; null if there is one alone.
+    pub growth: Option<BlockGrowth>,
     /// Requests for pages that failed.
     #[serde(flatten)]
     pub why: Why<'a>,
+}
+
+/// Change of blocks from the first file to the last.
+#[derive(JsonSchema, Serialize)]
+pub struct BlockGrowth {
+    /// Blocks of memory by what changed in them, a row for each size; none unless both files have maps of one boot.
+    pub blocks: Vec<SpreadChange>,
 }
 
 /// Bytes of a cache.
@@ -132,7 +146,7 @@ impl<'a> Bare<'a> {
             memory_bytes,
         ] = sums_of(last);
         let others = known::Others::of(snapshots);
-        let differences = growth::differences(snapshots);
+        let differences = super::growth::differences(snapshots);
         let is_series = snapshots.len() > 1 && others.is_none() && differences.is_empty();
         let before = snapshots.first().filter(|_| is_series);
         let caches = |of: &'a Snapshot| of.cache_bytes.iter().map(|it| (&*it.name, it.total_bytes));
@@ -178,6 +192,10 @@ impl<'a> Bare<'a> {
             sites,
             owners: last.page_owners.as_ref().map(OfOwners::of),
             free: Zones::of(last, page_size),
+            places: Places::of(last),
+            growth: before.map(|first| BlockGrowth {
+                blocks: spread::since(first, last),
+            }),
             why: Why::of(all),
         };
         bare.finding = bare.found(last);
@@ -212,6 +230,9 @@ impl<'a> Bare<'a> {
             let note = "pages without bytes: the file has no page size (--had-page-size)";
             bare.notes.push(note.to_string());
         }
+        bare.notes.extend(bare.places.found(last));
+        let since = bare.growth.as_ref().map(|growth| growth.blocks.as_slice());
+        bare.notes.extend(since.and_then(spread::changed));
         bare.notes.extend(bare.free.assumed(last));
         bare.notes.extend(known::order(all));
         bare.notes.insert(0, bare.machine(last));
@@ -308,73 +329,15 @@ impl<'a> Bare<'a> {
             (None, None) => {}
         }
         sentences.extend(self.free.found(name, self.page_size));
+        let by_flags = slabs_by_flags(snapshot).filter(|_| self.slab_bytes.is_none());
+        sentences.extend(by_flags.map(|slabs| {
+            let slabs = bytes(slabs);
+            format!("{name} has {slabs} in slabs by the flags of pages.")
+        }));
         if sentences.is_empty() {
             sentences.push(format!("{name} has no sum of slabs."));
         }
         sentences.join(" ")
-    }
-
-    /// The change since the first report, in sentences.
-    fn grown(&self, first: &Snapshot, last: &Snapshot) -> String {
-        let caches = self.cache_bytes.iter();
-        let caches = caches.map(|cache| (cache.name, cache.grew_bytes));
-        let sites = self.sites.iter().map(|site| (site.place, site.grew_bytes));
-        let grew = caches.chain(sites);
-        let most = grew
-            .filter_map(|(name, grew)| Some((name, grew?)))
-            .max_by_key(|(_, grew)| *grew);
-        let slabs = |of: [Option<u64>; 2]| of[0].zip(of[1]);
-        let [all_first, _, unreclaimable_first, _] = sums_of(first);
-        let sums = slabs([self.unreclaimable_bytes, unreclaimable_first]);
-        let sums = sums.map(|sums| (sums, "slabs that cannot be reclaimed"));
-        let sums = sums.or_else(|| {
-            let all = slabs([self.slab_bytes, all_first])?;
-            Some((all, "slabs"))
-        });
-        let of_heads = || {
-            let of = |snapshot: &Snapshot| {
-                let sum = snapshot.excerpt?.totals?.object_bytes;
-                Some(sum).filter(|bytes| *bytes > 0)
-            };
-            Some((slabs([of(last), of(first)])?, "objects in slabs"))
-        };
-        let sums = sums.or_else(of_heads);
-        let sums = sums.map(|((last, first), what)| {
-            let grew = i128::from(last) - i128::from(first);
-            format!("{what} changed by {}", signed(grew))
-        });
-        let pages = [first, last].map(|of| of.oom?.slab_unreclaimable_pages);
-        let sums = sums.or_else(|| {
-            let grew = i128::from(pages[1]?) - i128::from(pages[0]?);
-            Some(format!(
-                "slabs that cannot be reclaimed changed by {grew:+} pages"
-            ))
-        });
-        let has_grown = sums.as_ref().is_some_and(|told| told.contains(" by +"));
-        let most = match most {
-            Some((name, grew)) if grew > 0 => {
-                format!("{name} grew most, by {}", signed(grew.into()))
-            }
-            Some(_) if has_grown => {
-                "nothing that both list grew, so what grew is not listed".to_string()
-            }
-            Some(_) => "nothing that both list grew".to_string(),
-            None if sums.is_some() => String::new(),
-            None if self.owners.is_some() && self.page_size.is_none() => {
-                "owners are compared by bytes, which need --had-page-size".to_string()
-            }
-            None => {
-                let free = self.free.grown(&Zones::of(first, self.page_size));
-                free.unwrap_or_else(|| "they list nothing in common".to_string())
-            }
-        };
-        let parts = sums.into_iter().chain((!most.is_empty()).then_some(most));
-        let parts: Vec<String> = parts.collect();
-        let since = match first.file == *self.files.last().unwrap_or(&"") {
-            true => "the first of its readings",
-            false => &first.file,
-        };
-        format!("Since {since}: {}.", parts.join("; "))
     }
 
     fn machine(&self, snapshot: &Snapshot) -> String {
@@ -407,6 +370,7 @@ fn with_amounts(snapshots: &[Snapshot]) -> (&[Snapshot], usize) {
             || of.page_owners.is_some()
             || of.excerpt.is_some()
             || !of.page_failures.is_empty()
+            || of.blocks.is_some()
             || !Zones::of(of, None).zones.is_empty()
     };
     let ends = (
@@ -446,6 +410,12 @@ fn sums_of(snapshot: &Snapshot) -> [Option<u64>; 4] {
     ]
 }
 
+/// Bytes of slabs by a map of blocks.
+fn slabs_by_flags(snapshot: &Snapshot) -> Option<u64> {
+    let sums = snapshot.blocks.as_ref()?.sums();
+    sums.slab.checked_mul(snapshot.page_bytes)
+}
+
 /// Call sites, and owners of pages.
 fn sites_of(snapshot: &Snapshot, page_size: Option<u64>) -> Vec<OfSite<'_>> {
     let sites = snapshot.call_sites.iter().map(|site| OfSite {
@@ -469,48 +439,25 @@ fn sites_of(snapshot: &Snapshot, page_size: Option<u64>) -> Vec<OfSite<'_>> {
     sites.chain(owners).collect()
 }
 
-/// Growth of what several reports list, by name: several rows may have one.
-struct Grew<'a>(BTreeMap<&'a str, [Option<u64>; 2]>);
-
-impl<'a> Grew<'a> {
-    /// The bytes of a first report, if there is one, and of a last.
-    fn between(
-        first: Option<impl Iterator<Item = (&'a str, u64)>>,
-        last: impl Iterator<Item = (&'a str, u64)>,
-    ) -> Self {
-        let mut by_name: BTreeMap<&str, [Option<u64>; 2]> = BTreeMap::new();
-        let first = first.into_iter().flatten().map(|row| (0, row));
-        for (at, (name, bytes)) in first.chain(last.map(|row| (1, row))) {
-            let sum = &mut by_name.entry(name).or_default()[at];
-            *sum = Some(sum.unwrap_or(0).saturating_add(bytes));
-        }
-        Self(by_name)
-    }
-
-    fn of(&self, name: &str) -> Option<i64> {
-        let [first, last] = *self.0.get(name)?;
-        last?.checked_signed_diff(first?)
-    }
-}
-
 /// The view of such an answer.
 pub(super) fn view(doc: &Doc) -> View {
     let answer = &doc.content;
     let file = list(answer, "files").last().and_then(Value::as_str);
-    let has_slabs = ["unreclaimable_bytes", "reclaimable_bytes"];
+    let has_slabs = ["unreclaimable_bytes", "reclaimable_bytes", "slab_bytes"];
     let has_slabs = has_slabs.iter().any(|name| !answer[name].is_null());
     let of = match (answer["owners"].is_null(), list(answer, ZONES.rows)) {
         (false, _) => "Owners of pages in",
         (true, _) if !list(answer, WHY.rows).is_empty() => "Failed requests for pages in",
-        (true, []) => "Slab memory of",
         (true, _) if has_slabs || !list(answer, CACHES.rows).is_empty() => "Slab memory of",
+        (true, _) if !list(answer, BLOCKS.rows).is_empty() => "Blocks of memory of",
+        (true, []) => "Slab memory of",
         (true, _) => "Free pages of",
     };
     let title = format!("{of} {}", file_name(file.unwrap_or_default()));
     let notes = list(answer, "notes").iter().filter_map(Value::as_str);
     let notes = notes.fold(Section::default(), Section::note);
     let mut view = View::of(title, std::slice::from_ref(doc)).with(notes);
-    for spec in TABLES {
+    for spec in [WHY, CACHES, SITES, ZONES] {
         if !list(answer, spec.rows).is_empty() {
             let mut table = spec.of(answer);
             // A place is known by its end, too.
@@ -518,7 +465,7 @@ pub(super) fn view(doc: &Doc) -> View {
             view = view.with(Section::new(spec.title).with(table));
         }
     }
-    view
+    spread::section(answer).into_iter().fold(view, View::with)
 }
 
 /// True for an answer about a file without slabs.
@@ -544,5 +491,84 @@ fn of_head(totals: &Totals) -> String {
             let objects = objects.replacen(" in ", " of it in ", 1);
             format!("{} in {slabs} slabs{caches}, {objects}", bytes(all))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::look::{self, Answer, Look};
+
+    /// A view of an answer, and its JSON.
+    fn shown(answer: &impl Serialize) -> (View, Value) {
+        let content = serde_json::to_value(answer).unwrap();
+        let doc = Doc {
+            file: String::new(),
+            content: content.clone(),
+        };
+        (look::view(&[doc]), content)
+    }
+
+    /// Tables, sentences and the map of blocks do not depend on slabinfo.
+    #[test]
+    fn blocks_need_no_slabs() {
+        let blocks = |slab: u32| {
+            format!(
+                "quarry blocks - version: 1\npage_bytes 4096\nblock_bytes 2097152\non_cpu_lists 5\n\
+                # first blocks free movable slab page_tables kernel untold cached\n0 9 512 0 0 0 0 0 0\n\
+                9 1 {} 8 {slab} 0 0 0 8\n10 1 500 7 0 0 0 5 0\n",
+                504 - slab
+            )
+        };
+        let moment = |slab| {
+            json!({
+                "kernel_release": "6.12.1",
+                "page_size": 4096,
+                "cpu_present": "0-1",
+                "boot_id": "b",
+                "meminfo": "MemTotal: 40000 kB\n",
+                "slabinfo_text": "slabinfo - version: 2.1\n# name\n\
+                    thing 16 16 256 16 1 : tunables 0 0 0 : slabdata 1 1 0\n",
+                "blocks": blocks(slab),
+            })
+        };
+        let parsed = |moment: Value| Snapshot::parse("f", &moment.to_string(), None).unwrap();
+        let mut moments = [moment(0), moment(4)];
+        let whole = moments.clone().map(parsed);
+        moments.iter_mut().for_each(|moment| {
+            moment.as_object_mut().unwrap().remove("slabinfo_text");
+        });
+        let without = moments.map(parsed);
+        let look = Look::of(&whole).unwrap();
+        let (with, with_slabs) = shown(&Answer::of(&look, &whole).unwrap());
+        let bare = Bare::of(&without).unwrap();
+        let (view, answer) = shown(&bare);
+        for key in ["blocks", "pages", "on_cpu_lists", "map"] {
+            assert_eq!(answer[key], with_slabs[key], "{key}");
+            assert!(!answer[key].is_null(), "{key}");
+        }
+        assert_eq!(answer["growth"]["blocks"], with_slabs["growth"]["blocks"]);
+        assert_eq!(answer["growth"]["blocks"][0]["got_slabs"], 1);
+        let section = |view: &View| {
+            let mut sections = view.sections.iter();
+            let found = sections.find(|section| section.heading == BLOCKS.title);
+            format!("{:?}", found.unwrap())
+        };
+        assert_eq!(section(&view), section(&with));
+        let told = |notes: &Value| {
+            let words = ["packed", "drop_caches", "without a flag", "got slabs"];
+            words.map(|word| {
+                let mut notes = list(notes, "notes").iter().filter_map(Value::as_str);
+                notes.find(|note| note.contains(word)).unwrap().to_string()
+            })
+        };
+        assert_eq!(told(&answer), told(&with_slabs));
+        assert_eq!(
+            bare.finding,
+            "f has 16 KiB in slabs by the flags of pages. Since the first of its readings: slabs by the flags of pages changed by \
+             +16 KiB."
+        );
     }
 }
