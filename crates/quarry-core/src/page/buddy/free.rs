@@ -167,6 +167,7 @@ impl FreeArea {
                 break;
             }
             if merged >= map.blocks().order() && self.stays_apart(&map, pfn, buddy) {
+                self.kept_apart = true;
                 break;
             }
             let list = map.half(buddy).listed_as();

@@ -30,6 +30,14 @@ impl FreeArea {
         self.era >= Era::V5_18 && a != b
     }
 
+    /// The least order of free buddies that may both be on lists, pageblocks of this order given.
+    pub(crate) fn unmerged_from(&self, block_order: u32) -> u32 {
+        match self.kept_apart {
+            true => block_order,
+            false => MAX_ORDER,
+        }
+    }
+
     /// Reserves the pageblock of a block that a request which cannot wait just got, up to `most` pages of the zone.
     pub(crate) fn reserve<M: Machine>(&mut self, map: MapOn<'_, M>, pfn: Pfn, most: u64) {
         let of = map.blocks().block_type(pfn);
