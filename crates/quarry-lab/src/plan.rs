@@ -221,7 +221,7 @@ impl Plan {
         progress: Progress<'_>,
     ) -> Result<Vec<TimedReport>, LabError> {
         input.check_copies(&self.runs)?;
-        timed::check(input)?;
+        timed::check(input, &self.runs)?;
         let runs: Result<Vec<RunSpec>, _> =
             self.runs.iter().map(|run| timing.of_run(run)).collect();
         run_all(&runs?, jobs, |run| timed::run(run, timing, input, progress))

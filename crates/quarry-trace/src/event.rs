@@ -173,7 +173,8 @@ impl Flags {
     pub const RECLAIMABLE: Flags = Flags(1 << 4);
     /// `__GFP_DMA` or `__GFP_DMA32`.
     pub const DMA: Flags = Flags(1 << 5);
-    /// The caller could not sleep (no direct reclaim).
+    /// The caller could not sleep (no direct reclaim), and did not renounce what is kept back for such requests
+    /// (`__GFP_NOMEMALLOC`).
     pub const ATOMIC: Flags = Flags(1 << 6);
     /// On page events: objects lay in the block, so it was a slab or a large kmalloc. What happened to it
     /// follows from the events of these objects. Only where [`crate::TraceMeta::slab_memory`] is known.
@@ -198,6 +199,7 @@ impl Flags {
     pub fn from_gfp(text: &[u8]) -> Flags {
         let mut flags = Flags::default();
         let mut sleeps = false;
+        let mut renounces = false;
         let mut symbolic = false;
         for token in text.split(|b| *b == b'|') {
             symbolic |= token.first().is_some_and(|b| !b.is_ascii_digit());
@@ -209,6 +211,7 @@ impl Flags {
                 _ => Flags::default(),
             };
             flags = flags.with(bit);
+            renounces |= token == b"__GFP_NOMEMALLOC";
             sleeps |= matches!(
                 token,
                 b"__GFP_DIRECT_RECLAIM" | b"__GFP_RECLAIM" | b"__GFP_WAIT" | b"GFP_WAIT"
@@ -219,7 +222,7 @@ impl Flags {
                 || token.starts_with(b"GFP_USER")
                 || token.starts_with(b"GFP_HIGHUSER");
         }
-        if symbolic && !sleeps {
+        if symbolic && !sleeps && !renounces {
             flags.with(Flags::ATOMIC)
         } else {
             flags

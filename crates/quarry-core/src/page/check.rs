@@ -207,7 +207,8 @@ impl<M: Machine> PageAllocator<M> {
             untouched: u64::from(area.end() - area.frontier()),
             ..PageCensus::default()
         };
-        self.walk_zone(zone.start, area.frontier(), &mut of_zone)?;
+        let unmerged_from = area.unmerged_from(self.map().blocks().order());
+        self.walk_zone(zone.start..area.frontier(), unmerged_from, &mut of_zone)?;
         equal("pages on buddy lists", listed_buddy, of_zone.buddy)?;
         let free = of_zone.buddy + of_zone.untouched;
         equal("free pages of a zone", area.free_pages(), free)?;
@@ -285,11 +286,11 @@ impl<M: Machine> PageAllocator<M> {
         }
     }
 
-    /// Steps from block to block.
+    /// Steps from block to block. Buddies below an order must have merged.
     fn walk_zone(
         &self,
-        start: u32,
-        end: u32,
+        core::ops::Range { start, end }: core::ops::Range<u32>,
+        unmerged_from: u32,
         census: &mut PageCensus,
     ) -> Result<(), PageInconsistency> {
         let mut at = start;
@@ -299,7 +300,7 @@ impl<M: Machine> PageAllocator<M> {
             match kind {
                 PageKind::Buddy => {
                     let buddy = Pfn(at ^ (1 << order));
-                    let whole = order < self.max_order() && buddy.0 < end;
+                    let whole = order < unmerged_from && buddy.0 < end;
                     if whole && self.map().page(buddy).is_block(PageKind::Buddy, order) {
                         return Err(PageInconsistency::Unmerged(Pfn(at), order));
                     }

@@ -197,8 +197,10 @@ impl Replay {
             .cache_share
             .one()
             .map_or(CACHE_SHARE_BYTES, |share| share.0);
-        // Copies share a machine that no report is of, time begins with the load, and another heap is not the reports'.
-        let alone = input.copies == 1 && !self.time.is_true() && part.is_none() && booted.is_none();
+        // Copies share a machine that no report is of, and another heap is not the reports'. Time begins with the load; of
+        // reports it heeds where memory lies.
+        let heeds = !self.time.is_true() || !self.policy.is_empty();
+        let alone = input.copies == 1 && heeds && part.is_none() && booted.is_none();
         if booted.is_some() && start != Start::Usual {
             let problem =
                 "the heap of a machine that has run is a start of its own: leave out any other";

@@ -65,7 +65,11 @@ impl Figures {
 /// alive, no run is better than another: the sentence names the events that the recording lacks.
 #[must_use]
 pub fn told(meta: &TraceMeta, runs: &[RunReport]) -> String {
-    if let Some(placed) = placed::told(meta, runs) {
+    let placements = runs
+        .iter()
+        .filter_map(|run| Some((run.title(), run.pages.as_ref()?.placement.as_ref()?)));
+    let placements: Vec<_> = placements.collect();
+    if let Some(placed) = placed::told(meta, &placements) {
         return placed;
     }
     let mut checked = checked(runs);

@@ -164,6 +164,54 @@ fn frames(spec: &RunSpec, input: &Input) -> Result<Option<Frames>, LabError> {
     Ok(read.map(|read| input.frames.get_or_init(|| read).clone()))
 }
 
+/// The machine of a run and its memory before the first event.
+struct Beginning<'a> {
+    /// Zones and lists that the kernel reported.
+    reported: Option<Start<'a>>,
+    /// Memory by address.
+    frames: Option<Frames>,
+    config: PageConfig,
+    machine: Config,
+}
+
+impl<'a> Beginning<'a> {
+    fn of(spec: &RunSpec, input: &'a Input) -> Result<Self, LabError> {
+        let reported = Start::of(spec, input)?;
+        let plain = PageConfig {
+            cache_share_bytes: input.cache_share_bytes,
+            ..PageConfig::new(spec.design.era)
+        };
+        let config = match &reported {
+            Some(reported) => reported.config(plain),
+            // Types are mixed between a kernel's zones and watermarks.
+            None if spec.settings.policy.is_some() => PageConfig {
+                zones: ZoneLayout::Kernel,
+                min_free: MinFree::Computed,
+                ..plain
+            },
+            None => plain,
+        };
+        let frames = frames(spec, input)?;
+        let (config, machine) = match &frames {
+            Some(frames) => {
+                let machine = Config {
+                    memory_bytes: frames.memory_bytes(),
+                    ..spec.config
+                };
+                (frames.config(config), machine)
+            }
+            None => (config, spec.config),
+        };
+        let config = spec.settings.page_config(config);
+        Ok(Self {
+            reported,
+            frames,
+            config,
+            machine,
+        })
+    }
+}
+
 /// Replays a trace on one design.
 fn run_on<D: Design>(
     spec: &RunSpec,
@@ -171,33 +219,12 @@ fn run_on<D: Design>(
     progress: Progress<'_>,
 ) -> Result<RunReport, LabError> {
     let start = Instant::now();
-    let reported = Start::of(spec, input)?;
-    let plain = PageConfig {
-        cache_share_bytes: input.cache_share_bytes,
-        ..PageConfig::new(spec.design.era)
-    };
-    let config = match &reported {
-        Some(reported) => reported.config(plain),
-        // Types are mixed between a kernel's zones and watermarks.
-        None if spec.settings.policy.is_some() => PageConfig {
-            zones: ZoneLayout::Kernel,
-            min_free: MinFree::Computed,
-            ..plain
-        },
-        None => plain,
-    };
-    let frames = frames(spec, input)?;
-    let (config, machine) = match &frames {
-        Some(frames) => {
-            let machine = Config {
-                memory_bytes: frames.memory_bytes(),
-                ..spec.config
-            };
-            (frames.config(config), machine)
-        }
-        None => (config, spec.config),
-    };
-    let config = spec.settings.page_config(config);
+    let Beginning {
+        reported,
+        frames,
+        config,
+        machine,
+    } = Beginning::of(spec, input)?;
     let driven = driver::drive_pages::<D, _>(
         machine,
         &config,

@@ -198,7 +198,11 @@ pub fn timed(input: &Input, timing: &Timing, settings: &str, runs: &[TimedReport
     for assumption in &meta.assumptions {
         text.push_str(&format!("assumed: {assumption}\n"));
     }
-    text.push_str(&start(meta, input.booted.is_some(), std::iter::empty()));
+    text.push_str(&match input.initial.is_some() {
+        true => "starts with the kernel's memory, but no objects: slabs from before stay in use\n"
+            .to_string(),
+        false => start(meta, input.booted.is_some(), std::iter::empty()),
+    });
     if let Some(run) = runs.first() {
         let replayed = run.replayed;
         text.push_str(&format!(

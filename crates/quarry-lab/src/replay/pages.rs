@@ -248,9 +248,7 @@ impl<'h> Pages<'h> {
 
     /// Accounts where pages lie from now on.
     pub(super) fn account_placement(&mut self, frames: Option<Frames>) {
-        let alone_until = frames.as_ref().and_then(|frames| frames.alone_until);
-        let rest = frames.map(|frames| frames.rest);
-        self.report.placement = Some(Placement::beside(rest, alone_until));
+        self.report.placement = Some(Placement::of(frames));
     }
 
     /// Notes where pages lie, if that is accounted.

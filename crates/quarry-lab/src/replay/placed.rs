@@ -2,22 +2,39 @@
 
 use quarry_snapshot::blocks::Spread;
 use quarry_trace::TraceMeta;
+use quarry_view::Form::Count;
 use quarry_view::units::{bytes, count};
+use quarry_view::{Column, column};
 
 use super::placement::{Placement, SIZES};
-use super::report::RunReport;
 use crate::callers::taints::reclaim;
 
-/// Sentences on where pages lie under the policies of runs; `None` if it was not accounted.
-pub(super) fn told(meta: &TraceMeta, runs: &[RunReport]) -> Option<String> {
-    let placed: Vec<(&RunReport, &Placement)> = runs
-        .iter()
-        .filter_map(|run| Some((run, run.pages.as_ref()?.placement.as_ref()?)))
-        .collect();
+/// Columns of where pages lie, of replays with and without clocks.
+pub(super) fn columns() -> Vec<Column> {
+    let of = |name: &'static str, member: &str| {
+        column(name, "", Count)
+            .of(format!("pages.placement.{member}"))
+            .rare()
+    };
+    vec![
+        of("tainted blocks of 2 MiB", "tainted_blocks"),
+        of("tainted blocks of 1 GiB", "tainted_gigabytes"),
+        of("fallbacks", "fallbacks"),
+        of("  pageblocks claimed", "claims"),
+        of("  before reclaim", "before_reclaim"),
+        of("free lists looked at, 99 of 100", "lists_99"),
+        of("  median", "lists_median").more(),
+        of("  most", "lists_most").more(),
+        of("pages on CPUs' lists, most", "cpu_list_pages"),
+    ]
+}
+
+/// Sentences on where pages lie under the policies of runs, by title; `None` if it was not accounted.
+pub(super) fn told(meta: &TraceMeta, placed: &[(String, &Placement)]) -> Option<String> {
     let (_, first) = placed.first()?;
     let mut sentences: Vec<String> = SIZES
         .iter()
-        .filter_map(|size| of_size(*size, &placed))
+        .filter_map(|size| of_size(*size, placed))
         .collect();
     let mixed = placed.iter().any(|(_, placement)| placement.fallbacks > 0);
     if !mixed {
@@ -45,12 +62,12 @@ pub(super) fn told(meta: &TraceMeta, runs: &[RunReport]) -> Option<String> {
 }
 
 /// The policies' tainted blocks of a size, in a sentence.
-fn of_size(size: u64, placed: &[(&RunReport, &Placement)]) -> Option<String> {
+fn of_size(size: u64, placed: &[(String, &Placement)]) -> Option<String> {
     let of = |blocks: &[Spread]| blocks.iter().find(|of| of.block_bytes == size).copied();
     let ends = placed
         .iter()
-        .filter_map(|(run, placement)| Some((*run, of(&placement.blocks)?)));
-    let ends: Vec<(&RunReport, Spread)> = ends.collect();
+        .filter_map(|(title, placement)| Some((title, of(&placement.blocks)?)));
+    let ends: Vec<(&String, Spread)> = ends.collect();
     let (_, first) = ends.first()?;
     let begin = placed[0]
         .1
@@ -77,9 +94,9 @@ fn of_size(size: u64, placed: &[(&RunReport, &Placement)]) -> Option<String> {
     };
     Some(format!(
         "{} leaves fewest blocks of {size} with pages of the kernel: {} of {all}, and {} under {}.",
-        best.title(),
+        best,
         count(least),
         count(compared.tainted),
-        other.title(),
+        other,
     ))
 }

@@ -12,6 +12,8 @@ use quarry_snapshot::blocks::{BLOCK_BYTES, Block, BlockMap, Pages, Spread};
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::frames::Frames;
+
 /// Sizes of blocks that are told: a huge page of each kind on x86-64.
 pub(super) const SIZES: [u64; 2] = [BLOCK_BYTES, 1 << 30];
 
@@ -66,11 +68,11 @@ pub struct PlacementSample {
 }
 
 impl Placement {
-    /// Beside pages that stay in use.
-    pub(super) fn beside(rest: Option<BlockMap>, alone_until: Option<u64>) -> Self {
+    /// Accounts from now on, with pages that stay in use if the recording tells them.
+    pub(super) fn of(frames: Option<Frames>) -> Self {
         Self {
-            rest,
-            alone_until,
+            alone_until: frames.as_ref().and_then(|frames| frames.alone_until),
+            rest: frames.map(|frames| frames.rest),
             ..Self::default()
         }
     }
@@ -81,7 +83,9 @@ impl Placement {
             return;
         }
         let stats = driver.page_stats();
-        let map = map_of(driver, self.rest.as_ref());
+        // The walk takes the zones' locks, which the load did not.
+        let walk = || map_of(driver, self.rest.as_ref());
+        let map = driver.machine().uncounted(walk);
         let now = [stats.extfrag, stats.retagged, stats.forced];
         if self.samples.is_empty() {
             self.before = now;

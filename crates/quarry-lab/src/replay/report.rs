@@ -430,7 +430,7 @@ pub(crate) fn work(counters: &Counters) -> Vec<(&'static str, u64)> {
         .collect()
 }
 
-fn as_map<S: Serializer, V: Serialize>(
+pub(super) fn as_map<S: Serializer, V: Serialize>(
     pairs: &[(&'static str, V)],
     serializer: S,
 ) -> Result<S::Ok, S::Error> {

@@ -13,6 +13,7 @@ use quarry_view::{View, column, grouped, headed, runs, short_names};
 use serde_json::Value;
 
 use super::check_view::{CHECK, check};
+use super::placed;
 use crate::callers::{self, By};
 
 const MIB: f64 = 1_048_576.0;
@@ -122,22 +123,7 @@ fn pages() -> Vec<Column> {
         .more()
         .rare(),
     ];
-    let placement = |name: &'static str, member: &str| {
-        column(name, "", Count)
-            .of(format!("pages.placement.{member}"))
-            .rare()
-    };
-    columns.extend([
-        placement("tainted blocks of 2 MiB", "tainted_blocks"),
-        placement("tainted blocks of 1 GiB", "tainted_gigabytes"),
-        placement("fallbacks", "fallbacks"),
-        placement("  pageblocks claimed", "claims"),
-        placement("  before reclaim", "before_reclaim"),
-        placement("free lists looked at, 99 of 100", "lists_99"),
-        placement("  median", "lists_median").more(),
-        placement("  most", "lists_most").more(),
-        placement("pages on CPUs' lists, most", "cpu_list_pages"),
-    ]);
+    columns.extend(placed::columns());
     for zone in ["Normal", "DMA32", "DMA"] {
         let of = |name: String, member: &str| {
             column(name, "", Count)

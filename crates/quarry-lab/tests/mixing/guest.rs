@@ -13,10 +13,6 @@ use quarry_snapshot::{Pagetypeinfo, Zoneinfo};
 
 use crate::bulk;
 
-pub(crate) const STAGES: [&str; 7] = [
-    "boot", "filled", "grown", "dropped", "regrown", "dropped2", "refilled",
-];
-
 /// Bits of `/proc/kpageflags` (`Documentation/admin-guide/mm/pagemap.rst`).
 const BUDDY: u64 = 1 << 10;
 const NOPAGE: u64 = 1 << 20;
@@ -86,6 +82,37 @@ pub(crate) struct Guest {
     /// Pages that are free in a stage by `kpageflags`. Memory begins with page 0 here, whatever its number was.
     pub(crate) seen_free: Vec<bool>,
     pub(crate) events: Vec<Event>,
+    /// By stage.
+    pub(crate) reserves: Vec<Reserve>,
+}
+
+/// Pageblocks that are kept for requests of several pages that cannot wait, in all zones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Reserve {
+    pub(crate) blocks: u64,
+    pub(crate) free_pages: u64,
+}
+
+impl Reserve {
+    /// From `/proc/pagetypeinfo`.
+    pub(crate) fn of(text: &str) -> Self {
+        let types = Pagetypeinfo::parse("pagetypeinfo", text).unwrap();
+        let is_reserve = |name: &String| name == "HighAtomic";
+        let at = types.migratetypes.iter().position(is_reserve).unwrap();
+        let free = types
+            .free
+            .iter()
+            .filter(|row| row.migratetype == "HighAtomic");
+        let pages = free.flat_map(|row| {
+            (0_u32..)
+                .zip(&row.row.counts)
+                .map(|(order, blocks)| blocks << order)
+        });
+        Self {
+            blocks: types.blocks.iter().map(|row| row.counts[at]).sum(),
+            free_pages: pages.sum(),
+        }
+    }
 }
 
 impl Guest {
@@ -127,9 +154,16 @@ impl Guest {
         };
         let version = fs::read_to_string(reports.join("guest/version")).unwrap();
         let release = version.split(' ').nth(2).unwrap();
+        let events: Vec<Event> = text.lines().filter_map(|line| event(line, base)).collect();
+        let stages = events.iter().filter_map(|event| match event {
+            Event::Stage(name) => Some(name.as_str()),
+            _ => None,
+        });
         let mut seen_free: Vec<bool> = Vec::new();
-        let mut pages = 0;
-        for stage in STAGES {
+        let (mut pages, mut reserves) = (0, Vec::new());
+        for stage in stages {
+            let types = reports.join(stage).join("pagetypeinfo");
+            reserves.push(Reserve::of(&fs::read_to_string(types).unwrap()));
             let flags = fs::read(reports.join(stage).join("kpageflags")).unwrap();
             let flags = flags.as_chunks::<8>().0[base as usize..]
                 .iter()
@@ -143,7 +177,6 @@ impl Guest {
             }
         }
         seen_free.truncate(pages);
-        let events = text.lines().filter_map(|line| event(line, base)).collect();
         let lists = zones.populated().flat_map(|zone| &zone.pagesets);
         Self {
             name: name.to_string(),
@@ -159,6 +192,7 @@ impl Guest {
                 .collect(),
             events: bulk::insert(events, &seen_free),
             seen_free,
+            reserves,
         }
     }
 
@@ -245,7 +279,8 @@ fn event(line: &str, base: u32) -> Option<Event> {
                 on: on(),
                 block: block("order"),
                 of: migratetype(),
-                atomic: has("GFP_ATOMIC"),
+                // The flag takes precedence over all that lets a request have what is kept back.
+                atomic: has("GFP_ATOMIC") && !has("__GFP_NOMEMALLOC"),
                 dma: has("GFP_DMA"),
             }
         }

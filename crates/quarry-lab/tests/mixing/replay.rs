@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, HashSet};
 
 use quarry_core::era::Era;
+use quarry_core::inspect::PageFile;
 use quarry_core::machine::CpuId;
 use quarry_core::page::{AllocOptions, BlockType, MigrateType, PageAllocator, Pfn, ZoneType};
 use quarry_sim::VirtualMachine;
 
-use crate::guest::{Block, Event, Guest, Moment};
+use crate::guest::{Block, Event, Guest, Moment, Reserve};
 use crate::start::machine;
 
 /// Counts since the first event, and blocks at this moment.
@@ -25,6 +26,8 @@ pub(crate) struct Stage {
     pub(crate) name: String,
     pub(crate) kernel: Counts,
     pub(crate) model: Counts,
+    /// The model's.
+    pub(crate) reserve: Reserve,
     /// Requests that the model could not serve, and frees of blocks that it does not know.
     pub(crate) lost: u64,
 }
@@ -222,7 +225,15 @@ impl Replay {
                 drained: stats.pcp.drained - drained_early,
                 tainted: tainted(&mut pinned().filter_map(of_model)),
             },
+            reserve: self.reserve(),
             lost: self.lost,
         }
+    }
+
+    fn reserve(&self) -> Reserve {
+        let mut text = String::new();
+        let file = PageFile::Pagetypeinfo;
+        self.pages.write_page_file(file, &mut text).unwrap();
+        Reserve::of(&text)
     }
 }

@@ -214,3 +214,34 @@ fn reserves_for_requests_that_cannot_wait() {
         assert_eq!(requested(&zone.pageblocks).iter().sum::<u64>(), 128);
     }
 }
+
+/// A reserved pageblock that is free again stays apart from its free neighbour from 5.18 on.
+#[test]
+fn a_reserved_pageblock_merges_with_no_other() {
+    for (era, apart) in each([(Era::V5_17, 0), (Era::V5_18, 1), (Era::V7_0, 1)]) {
+        let config = PageConfig {
+            era,
+            // Blocks of the largest order are free below the low watermark.
+            min_free: MinFree::Kbytes(64 << 10),
+            ..with(None)
+        };
+        let pages = configured_pages(Setup::of_pages(GIB / 4), &config);
+        let is_low = || {
+            let zone = pages.zone_report(0).expect("a zone");
+            zone.free_pages < zone.watermarks.low
+        };
+        while !is_low() && try_typed(&pages, MigrateType::Unmovable, 10).is_some() {}
+        let largest = || pages.stats().free_blocks[10];
+        let atomic = AllocOptions {
+            atomic: true,
+            ..block_of(4, MigrateType::Unmovable)
+        };
+        let block = pages.alloc_with(&atomic).expect("a block");
+        let before = largest();
+        // SAFETY: the block was just allocated, and nothing is in it.
+        unsafe { pages.free(block, 4).expect("free") };
+        // The largest block that it was a part of.
+        assert_eq!(largest() - before, 1 - apart);
+        pages.check_consistency().expect("consistent");
+    }
+}

@@ -166,6 +166,10 @@ impl FreeArea {
                 map.page_to_read(buddy);
                 break;
             }
+            if merged >= map.blocks().order() && self.stays_apart(&map, pfn, buddy) {
+                self.kept_apart = true;
+                break;
+            }
             let list = map.half(buddy).listed_as();
             self.remove(map, buddy, merged, list);
             let upper = Pfn(pfn.0 | (1 << merged));

@@ -4,12 +4,14 @@
 //! requests take blocks out of it, once their own lists have none, until all reserves are released because another
 //! request found no memory.
 //!
+//! Requests with `__GFP_NOMEMALLOC` are none of this kind. Guests confirm limit and choice (`docs/pages.md`).
+//!
 //! Its limit by release is in `zone/watermark.rs`, with what the checks of other requests leave out: all reserved
 //! pages, from 6.12 on the free ones among them.
 
 use super::{FreeArea, Machine};
 use crate::era::Era;
-use crate::page::memmap::MapOn;
+use crate::page::memmap::{MapOn, MemMap};
 use crate::page::types::{BlockType, MAX_ORDER, MigrateType, Pfn};
 
 impl FreeArea {
@@ -18,6 +20,21 @@ impl FreeArea {
         match self.era >= Era::V6_12 {
             true => self.free_reserved,
             false => self.reserved_pages,
+        }
+    }
+
+    /// True if one of two neighbouring pageblocks is reserved and the other is not: from 5.18 on they do not merge
+    /// ("avoid merging non-fallbackable pageblocks with others", Z. Yan, Mar 2022).
+    pub(super) fn stays_apart(&self, map: &MemMap, a: Pfn, b: Pfn) -> bool {
+        let [a, b] = [a, b].map(|pfn| map.blocks().block_type(pfn) == BlockType::HIGH_ATOMIC);
+        self.era >= Era::V5_18 && a != b
+    }
+
+    /// The least order of free buddies that may both be on lists, pageblocks of this order given.
+    pub(crate) fn unmerged_from(&self, block_order: u32) -> u32 {
+        match self.kept_apart {
+            true => block_order,
+            false => self.max_order,
         }
     }
 

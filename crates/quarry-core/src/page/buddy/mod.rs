@@ -113,6 +113,8 @@ pub(crate) struct FreeArea {
     /// Pages of pageblocks that are reserved, and free ones among them.
     reserved_pages: u64,
     free_reserved: u64,
+    /// A free block did not merge with its free buddy because one of them was reserved. They stay two when it no longer is.
+    kept_apart: bool,
     /// Allocations that mixed types although the policy asks to reclaim memory first.
     pub(crate) forced: u64,
 }
@@ -138,6 +140,7 @@ impl FreeArea {
             free_pages: u64::from(end - start),
             reserved_pages: 0,
             free_reserved: 0,
+            kept_apart: false,
             vacancy,
             allocated: [0; ORDERS],
             freed: [0; ORDERS],

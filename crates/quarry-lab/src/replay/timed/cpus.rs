@@ -9,10 +9,13 @@ use quarry_sim::{Passage, Rng, VirtualMachine};
 
 use super::super::engine::VMSTAT_INTERVAL_NS;
 use super::super::engine::periodic::Periodic;
+use super::super::frames::Frames;
 use super::super::input::Input;
+use super::super::lists::Start;
 use super::super::objects::Entry;
 use super::super::pages::{Pages, Slot};
 use super::super::part::Window;
+use super::super::placement::Placement;
 use super::caches::Caches;
 use super::feed::{AHEAD_ROWS, Feed, Step};
 use super::report::{Kind, Outcome};
@@ -83,7 +86,7 @@ impl<'a, 'h, D: Design> TimedReplay<'a, 'h, D> {
         spec: &'a RunSpec,
         timing: &Timing,
         input: &'a Input,
-        caches: Vec<u16>,
+        (caches, (reported, mut frames)): (Vec<u16>, (Option<&Start<'_>>, Option<Frames>)),
         progress: Progress<'a>,
     ) -> Result<Self, LabError> {
         let meta = input.file.meta();
@@ -103,10 +106,16 @@ impl<'a, 'h, D: Design> TimedReplay<'a, 'h, D> {
         let window = Window::new(input.part);
         let mut blocks = Pages::new(input, spec.config.page_bytes, spec.config.cpus)?;
         if let Some(pages) = &mut blocks {
-            pages.prepare(driver, input, None, None)?;
+            pages.prepare(driver, input, reported, frames.as_mut())?;
         }
         let kmalloc = spec.kmalloc()?;
         let numbers = Caches::of(driver, kmalloc.slab_bytes_max);
+        let mut outcome = Outcome::of_caches(numbers.len());
+        if spec.settings.policy.is_some() && blocks.is_some() {
+            let mut placement = Placement::of(frames);
+            placement.take(driver, (0, 0));
+            outcome.placement = Some(placement);
+        }
         Ok(Self {
             driver,
             spec,
@@ -126,7 +135,7 @@ impl<'a, 'h, D: Design> TimedReplay<'a, 'h, D> {
             blocks: RefCell::new(blocks),
             vmstat: RefCell::new(Periodic::every(VMSTAT_INTERVAL_NS)),
             failure: RefCell::default(),
-            outcome: RefCell::new(Outcome::of_caches(numbers.len())),
+            outcome: RefCell::new(outcome),
             numbers,
         })
     }

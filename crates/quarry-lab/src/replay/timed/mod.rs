@@ -34,6 +34,12 @@
 //!
 //! An object's operation belongs to the path that it went at most: fast, slow, or to the page allocator
 //! ([`report::PathTimes`]). Causes ([`quarry_work::Causes`]) are sums over all operations and the periodic work.
+//!
+//! # Where pages lie
+//!
+//! Under a policy memory begins as in a replay without clocks: as the recording's map says, or empty in the zones of
+//! x86-64. Slabs from before are in use for good, as no object of theirs is known. CPUs that free blocks from before take them
+//! in the recording's order, so two that free at about the same time may swap theirs. Places are accounted at both ends alone.
 
 mod caches;
 mod cpus;
@@ -47,7 +53,6 @@ mod view;
 use std::time::Instant;
 
 use quarry_core::design::Design;
-use quarry_core::page::PageConfig;
 use quarry_machines::{Draw, Machine};
 use quarry_sim::driver;
 use schemars::JsonSchema;
@@ -55,7 +60,7 @@ use serde::Serialize;
 
 use super::input::Input;
 use super::part::Part;
-use super::{Before, cache_reports};
+use super::{Before, Beginning, cache_reports};
 use crate::error::LabError;
 use crate::run::{Progress, RunSpec};
 use cpus::TimedReplay;
@@ -120,16 +125,21 @@ impl Timing {
     }
 }
 
-/// Refuses a trace whose events all have one time, and reports of the recorded kernel, which only counting replays heed.
+/// Refuses a trace whose events all have one time, and reports of the recorded kernel, which only counting replays heed;
+/// under policies they say where memory lies.
 ///
 /// # Errors
 ///
 /// [`LabError::Usage`].
-pub(crate) fn check(input: &Input) -> Result<(), LabError> {
+pub(crate) fn check(input: &Input, runs: &[RunSpec]) -> Result<(), LabError> {
+    let without_policy = runs.iter().any(|run| run.settings.policy.is_none());
     let reports = [
-        (input.initial.is_some(), "an initial state"),
+        (
+            without_policy && input.initial.is_some(),
+            "an initial state",
+        ),
         (input.check.is_some(), "a report to check with"),
-        (input.zoneinfo.is_some(), "a zoneinfo"),
+        (without_policy && input.zoneinfo.is_some(), "a zoneinfo"),
     ];
     if let Some((_, what)) = reports.into_iter().find(|(given, _)| *given) {
         return Err(LabError::Usage(format!(
@@ -173,13 +183,14 @@ fn run_on<D: Design>(
     progress: Progress<'_>,
 ) -> Result<TimedReport, LabError> {
     let start = Instant::now();
-    let config = PageConfig {
-        cache_share_bytes: input.cache_share_bytes,
-        ..PageConfig::new(spec.design.era)
-    };
-    let config = spec.settings.page_config(config);
+    let Beginning {
+        reported,
+        frames,
+        config,
+        machine,
+    } = Beginning::of(spec, input)?;
     let driven = driver::drive_pages::<D, _>(
-        spec.config,
+        machine,
         &config,
         spec.settings.boot,
         None,
@@ -189,12 +200,16 @@ fn run_on<D: Design>(
             if let Some(booted) = &input.booted {
                 booted.fill_run(spec, driver)?;
             }
+            if let Some(frames) = &frames {
+                frames.lay_slabs(driver);
+            }
             let caches = operations::make_caches(driver, spec, input)?;
-            let replay = TimedReplay::new(driver, spec, timing, input, caches, progress)?;
+            let begin = (reported.as_ref(), frames);
+            let replay = TimedReplay::new(driver, spec, timing, input, (caches, begin), progress)?;
             let before = Before::new(driver, spec.config.page_bytes);
             let counters = driver.machine().time_counters().unwrap_or_default();
             let ran = driver.machine().run_cpus(|cpu| replay.run_cpu(cpu));
-            let (outcome, numbers) = replay.finish()?;
+            let (mut outcome, numbers) = replay.finish()?;
             ran.map_err(|source| LabError::Deadlock {
                 run: spec.label(),
                 source,
@@ -204,6 +219,10 @@ fn run_on<D: Design>(
             }
             let spent = driver.machine().time_counters().unwrap_or_default();
             let spent = spent.since(&counters);
+            if let Some(placement) = &mut outcome.placement {
+                let meta = input.file.meta();
+                placement.take(driver, (meta.rows, meta.duration_ns()));
+            }
             let page_bytes = spec.config.page_bytes;
             let (reports, stats, _) =
                 cache_reports(driver, input, page_bytes, &before, &Default::default());

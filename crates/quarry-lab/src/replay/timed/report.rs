@@ -1,16 +1,20 @@
 //! Report of a replay in simulated time.
 
+use std::collections::BTreeMap;
+
 use hdrhistogram::Histogram;
 use quarry_core::design::Design;
+use quarry_core::machine::LockClass;
 use quarry_core::stats::{Stat, Stats};
 use quarry_sim::Passage;
 use quarry_sim::driver::Driver;
-use quarry_sim::time::TimeCounters;
+use quarry_sim::time::{LockTimes, TimeCounters};
 use quarry_work::Causes;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::super::report::{CacheReport, Tally};
+use super::super::placement::Placement;
+use super::super::report::{CacheReport, Tally, as_map};
 use super::caches::Caches;
 use super::{Pace, Timing};
 use crate::run::RunSpec;
@@ -67,6 +71,17 @@ pub struct TimedReport {
     pub paths: PathTimes,
     /// Causes of the time of an operation, on an object or by a page event; periodic work included.
     pub causes: Causes,
+    /// Acquisitions by class of lock, over the whole run.
+    #[serde(serialize_with = "as_map")]
+    #[schemars(with = "BTreeMap<String, u64>")]
+    pub locks: Vec<(&'static str, u64)>,
+    /// Those that waited by class of lock, over the whole run.
+    #[serde(serialize_with = "as_map")]
+    #[schemars(with = "BTreeMap<String, LockWaits>")]
+    pub lock_waits: Vec<(&'static str, LockWaits)>,
+    /// Page events under a policy; left out if none was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pages: Option<TimedPages>,
     /// Allocations on the fast path, as the kernel counts them: served by the CPU's own list, queue or sheaves. With
     /// sheaves that includes a spare swapped in, one from the barn, and a refill. SLOB has no such path.
     pub alloc_fastpath: u64,
@@ -92,6 +107,22 @@ pub struct TimedReport {
     /// Time counters of the machine over the whole run.
     #[serde(skip)]
     pub spent: TimeCounters,
+}
+
+/// Acquisitions of a class of locks that waited.
+#[derive(Clone, Copy, Debug, Default, PartialEq, JsonSchema, Serialize)]
+pub struct LockWaits {
+    /// Acquisitions.
+    pub count: u64,
+    /// Nanoseconds that CPUs waited, all together.
+    pub ns: f64,
+}
+
+/// Page events of a run in simulated time.
+#[derive(Clone, Debug, JsonSchema, Serialize)]
+pub struct TimedPages {
+    /// Places of pages. Samples are of the beginning and the end alone: between them CPUs are in the middle of calls.
+    pub placement: Placement,
 }
 
 /// A cache over a run in simulated time.
@@ -238,6 +269,8 @@ pub(super) struct Outcome {
     pub(super) has_begun: bool,
     pub(super) cpus_with_events: u32,
     pub(super) peak_slab_pages: u64,
+    /// Places of pages, if they are accounted.
+    pub(super) placement: Option<Placement>,
     late: u64,
     late_ps_max: u64,
     /// By [`Kind`].
@@ -318,6 +351,12 @@ impl Outcome {
     }
 }
 
+/// What each class of locks counted.
+fn by_class<T>(spent: &TimeCounters, of: impl Fn(&LockTimes) -> T) -> Vec<(&'static str, T)> {
+    let classes = LockClass::ALL.iter().map(|(_, name)| *name);
+    classes.zip(spent.locks.iter().map(of)).collect()
+}
+
 fn mean_ns(ps: u64, count: u64) -> f64 {
     ps as f64 / 1000.0 / count.max(1) as f64
 }
@@ -383,6 +422,15 @@ impl TimedReport {
             operation_ns: mean_ns(allocs.sum_ps + frees.sum_ps, allocs.count + frees.count),
             paths: outcome.paths(has_fast),
             causes: Causes::of(spent, operations),
+            locks: by_class(spent, |of| of.taken),
+            lock_waits: by_class(spent, |of| LockWaits {
+                count: of.waits,
+                ns: of.wait_ps as f64 / 1000.0,
+            }),
+            pages: outcome
+                .placement
+                .clone()
+                .map(|placement| TimedPages { placement }),
             alloc_fastpath: stats.get(Stat::AllocFastpath),
             alloc_slowpath: stats.get(Stat::AllocSlowpath),
             free_fastpath: stats.get(Stat::FreeFastpath),

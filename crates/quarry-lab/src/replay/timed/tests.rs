@@ -2,10 +2,12 @@
 
 use std::fmt::Write as _;
 
+use quarry_designs::PagePolicy;
 use quarry_machines::{Draw, Machine};
 use quarry_trace::{Kind, RawEvent};
 
 use super::super::input::Input;
+use super::super::placement::Placement;
 use super::super::tests::{alloc, axes, free, input, kmalloc};
 use super::feed::{AHEAD_ROWS, Feed};
 use super::report::{TimedCache, TimedReport};
@@ -422,4 +424,96 @@ fn a_slow_path_is_one_thing_in_both_replays() {
             assert!(timed.paths.hit.count < fast && timed.paths.miss.count > 0);
         }
     }
+}
+
+/// With one CPU both replays make the same requests, so pages lie in the same places and the zone lock is taken as often.
+#[test]
+fn places_and_zone_locks_are_those_of_a_replay_without_clocks() {
+    let block = |n: u64, migratetype| RawEvent {
+        order: (n % 3) as u8,
+        migratetype,
+        ..RawEvent::new(Kind::MmPageAlloc, 8 * n)
+    };
+    let blocks: Vec<_> = (0..2000).map(|n| block(n, (n / 5 % 3) as i8)).collect();
+    let frees = blocks.iter().step_by(3).map(|of| RawEvent {
+        order: of.order,
+        ..RawEvent::new(Kind::MmPageFree, of.address)
+    });
+    let events: Vec<_> = blocks.iter().copied().chain(frees).collect();
+    let events: Vec<_> = (0..).zip(events).map(|(now, of)| at(of, now)).collect();
+    let input = Input {
+        pages: super::super::pages::PageMode::All,
+        ..input(&events)
+    };
+    for policy in ["release", "steer"] {
+        let axes = Axes {
+            policies: vec![PagePolicy::parse(policy).unwrap()],
+            cpus: vec![1],
+            ..axes("slub@6.18")
+        };
+        let counted = super::super::tests::replay(&axes, &input).unwrap();
+        let timed = run_on(&axes, &timing(Pace::Full), &input).unwrap();
+        let locks = |of: &[(&'static str, u64)]| {
+            let zone = of.iter().find(|(class, _)| *class == "zone");
+            zone.unwrap().1
+        };
+        assert_eq!(locks(&timed.locks), locks(&counted.locks), "{policy}");
+        let expected = counted.pages.unwrap().placement.unwrap();
+        let found = timed.pages.unwrap().placement;
+        assert!(expected.tainted_blocks > 0 && expected.lists_most > 0);
+        assert_eq!(found.blocks, expected.blocks, "{policy}");
+        let figures = |of: &Placement| (of.fallbacks, of.claims, of.lists_most, of.lists_99);
+        assert_eq!(figures(&found), figures(&expected), "{policy}");
+        assert_eq!(found.samples.len(), 2, "{policy}");
+    }
+}
+
+/// CPUs of six copies that need the zone at once wait for it, and without a policy nothing is told of places.
+#[test]
+fn waits_for_the_zone_are_counted() {
+    let blocks: Vec<_> = (0..4000)
+        .map(|n| RawEvent {
+            cpu: (n % 4) as u16,
+            order: 4,
+            ..RawEvent::new(Kind::MmPageAlloc, n % 4 * 1000 + 16 * n)
+        })
+        .collect();
+    let events: Vec<_> = blocks
+        .iter()
+        .flat_map(|of| {
+            let free = RawEvent {
+                kind: Kind::MmPageFree,
+                ..*of
+            };
+            [*of, free]
+        })
+        .collect();
+    let events: Vec<_> = (0..).zip(events).map(|(now, of)| at(of, now)).collect();
+    let mut load = Input {
+        pages: super::super::pages::PageMode::All,
+        ..input(&events)
+    };
+    let waits = |load: &Input, cpus| {
+        let axes = Axes {
+            cpus: vec![cpus],
+            ..axes("slub@6.18")
+        };
+        let run = run_on(&axes, &timing(Pace::Full), load).unwrap();
+        assert!(run.pages.is_none());
+        let at = |class: &&str| *class == "zone";
+        let (_, waits) = run.lock_waits.iter().find(|(class, _)| at(class)).unwrap();
+        let (_, taken) = run.locks.iter().find(|(class, _)| at(class)).unwrap();
+        assert!(*taken >= 8000 * u64::from(load.copies), "{taken}");
+        let zone = run.causes.locks.iter().find(|of| at(&of.class)).unwrap();
+        let operations = (run.page_alloc.count + run.page_free.count) as f64;
+        assert!((zone.wait_ns * operations - waits.ns).abs() < 1.0);
+        *waits
+    };
+    let alone = waits(&load, 4);
+    load.copies = 6;
+    let six = waits(&load, 24);
+    assert!(
+        six.count > alone.count && six.ns > 4.0 * alone.ns,
+        "{six:?} {alone:?}"
+    );
 }

@@ -10,6 +10,7 @@ use quarry_trace::TraceMeta;
 use super::report::{QUANTILES, TimedReport};
 use crate::experiments::study;
 use crate::replay::finding::unranked;
+use crate::replay::placed;
 use crate::replay::view::{compared, machines, of_caches, titled, zoomed};
 
 /// Runs whose times differ by less count as equal.
@@ -83,6 +84,15 @@ const RUNS: Spec = Spec {
             column("cross-CPU frees", "cross_cpu_frees", Count).more(),
         ];
         columns.extend(crate::experiments::causes());
+        columns.extend(placed::columns());
+        columns.extend([
+            column("zone locks", "locks.zone", Count).about("Holds of the zones' locks."),
+            column("  waits", "lock_waits.zone.count", Count)
+                .about("Holds that waited for another CPU."),
+            column("  waited, ms", "lock_waits.zone.ns", Ms).about(
+                "Time that CPUs waited for the zones' locks, all together. The row is in milliseconds.",
+            ),
+        ]);
         columns.extend([
             column("operations/s", "operations_per_second", Rate),
             column("events that began late", "late_events", Count)
@@ -160,8 +170,8 @@ fn latencies(grid: &Grid<'_>) -> Section {
     zoomed(section)
 }
 
-/// The finding about the first machine with several runs, in a sentence. Where it is not known what is alive, it names the
-/// events that the recording lacks.
+/// The finding about the first machine with several runs, in a sentence, and where pages lie if a policy was asked for.
+/// Where it is not known what is alive, it names the events that the recording lacks.
 #[must_use]
 pub fn told(meta: &TraceMeta, runs: &[TimedReport]) -> String {
     if let Some(unranked) = unranked(meta) {
@@ -170,7 +180,15 @@ pub fn told(meta: &TraceMeta, runs: &[TimedReport]) -> String {
     let groups = groups(runs);
     let several = groups.iter().find(|group| group.len() > 1);
     let group = several.or(groups.first());
-    group.map_or_else(String::new, |group| finding(group))
+    let time = group.map_or_else(String::new, |group| finding(group));
+    let placements = runs
+        .iter()
+        .filter_map(|run| Some((run.title(), &run.pages.as_ref()?.placement)));
+    let placements: Vec<_> = placements.collect();
+    match placed::told(meta, &placements) {
+        Some(places) => format!("{time} {places}"),
+        None => time,
+    }
 }
 
 /// Runs by page size and number of CPUs, in the order of the runs.

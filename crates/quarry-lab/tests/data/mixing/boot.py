@@ -1,10 +1,11 @@
 """Boots a Debian kernel in QEMU under a load that mixes pages of two types in one block.
 
-    python boot.py KERNEL.deb MEMORY CPUS FOLDER [slabs]
+    python boot.py KERNEL.deb MEMORY CPUS FOLDER [slabs | atomic]
 
 KERNEL.deb is a package linux-image-*, or linux-binary-* from 6.19 on, of amd64 or arm64 for
 clouds, or of ppc64el (`apt-get download`); MEMORY is such as 512M. FOLDER gets trace.txt, a folder
 with the reports of each stage, and guest/. With `slabs` the recording has the events of slabs, too.
+With `atomic` the load is another one: below the low watermark packets make sockets.
 Needs cpio, e2fsprogs, and by architecture
 
 - amd64: qemu-system-x86, gcc
@@ -98,9 +99,10 @@ def files(work: Path, count: int) -> Path:
     return disk
 
 
-def run(package: Path, memory: str, cpus: str, slabs: bool, work: Path) -> Path:
+def run(package: Path, memory: str, cpus: str, more: list[str], work: Path) -> Path:
     """The disk that the guest wrote."""
     of = ARCHITECTURES[package.stem.rpartition("_")[2]]
+    slabs = more == ["slabs"]
     kernel = unpacked(package, work / "package")
     result = work / "result"
     with result.open("wb") as out:
@@ -111,6 +113,8 @@ def run(package: Path, memory: str, cpus: str, slabs: bool, work: Path) -> Path:
     options += f" trace_buf_size={24 if slabs else 3}M trace_event={','.join(events)}"
     if slabs:
         options += " no_hash_pointers nokaslr"
+    if more == ["atomic"]:
+        options += " atomic"
     qemu = [*of.qemu, "-accel", "tcg", "-m", memory, "-smp", cpus]
     qemu += ["-nographic", "-no-reboot", "-net", "none"]
     for at, disk in enumerate((files(work, FILES), result)):
@@ -150,7 +154,7 @@ def main() -> None:
     package, memory, cpus, target, *more = sys.argv[1:]
     with tempfile.TemporaryDirectory(dir="/var/tmp") as name:
         work = Path(name)
-        sort(run(Path(package), memory, cpus, more == ["slabs"], work), Path(target))
+        sort(run(Path(package), memory, cpus, more, work), Path(target))
 
 
 if __name__ == "__main__":

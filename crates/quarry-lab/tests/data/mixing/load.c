@@ -1,8 +1,10 @@
 /* First program of a guest: fills memory with movable pages, lets slabs grow and shrink in between, and writes to the second disk
    every page event from the start of the boot on and, at the end of each stage, where all pages are. */
 #define _GNU_SOURCE
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <net/if.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -10,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/reboot.h>
@@ -413,8 +416,76 @@ static void end(void) {
     reboot(RB_POWER_OFF);
 }
 
-int main(void) {
+/* -- requests of several pages that cannot wait -- */
+
+/* Touches pages until the largest zone is this far below its low watermark. */
+static void fill_below(long pages_below) {
+    while (spare() > -pages_below) {
+        for (int i = 0; i < 64; i++, small_bytes += (size_t)page) small[small_bytes] = 1;
+        drain();
+    }
+}
+
+static struct sockaddr_in listener(int *fd) {
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t bytes = sizeof to;
+    *fd = socket(AF_INET, SOCK_STREAM, 0);
+    if (*fd < 0 || bind(*fd, (void *)&to, sizeof to) || listen(*fd, 60000)) die("listen");
+    getsockname(*fd, (void *)&to, &bytes);
+    return to;
+}
+
+/* Connections that wait to be accepted: their sockets are made by the arrival of a packet, which cannot wait. They grow until the
+   largest zone is this far below its low watermark. */
+static void more_connections(struct sockaddr_in to, long pages_below) {
+    while (spare() > -pages_below) {
+        for (int i = 0; i < 16; i++) {
+            int fd = socket(AF_INET, SOCK_STREAM, 0);
+            if (fd < 0 || connect(fd, (void *)&to, sizeof to)) die("connect");
+            close(fd);
+        }
+        drain();
+    }
+}
+
+/* A process takes pages until it is killed for it. */
+static void exhaust(void) {
+    pid_t child = fork();
+    if (child < 0) die("fork");
+    if (child == 0) {
+        set("/proc/self/oom_score_adj", "1000");
+        for (;; small_bytes += (size_t)page) small[small_bytes] = 1;
+    }
+    while (waitpid(child, NULL, WNOHANG) == 0) drain(), usleep(1000);
+}
+
+static void atomic(void) {
+    int fd = socket(AF_INET, SOCK_DGRAM, 0), waiting;
+    struct ifreq lo = {.ifr_name = "lo", .ifr_flags = IFF_UP};
+    if (fd < 0 || ioctl(fd, SIOCSIFFLAGS, &lo)) die("lo");
+    set("/proc/sys/net/core/somaxconn", "60000");
+    /* A fifth of memory, so that there is room between the watermarks. */
+    long kib = sysconf(_SC_PHYS_PAGES) * page / KIB / 5;
+    char text[32];
+    snprintf(text, sizeof text, "%ld", kib);
+    set("/proc/sys/vm/min_free_kbytes", text);
+    struct sockaddr_in to = listener(&waiting);
+    stage("boot");
+    fill_below(0);
+    stage("filled");
+    /* The low watermark is a quarter of the least above it. */
+    more_connections(to, kib * KIB / page / 4 / 3);
+    stage("reserved");
+    close(waiting);
+    stage("closed");
+    exhaust();
+    stage("killed");
+    end();
+}
+
+int main(int count, char **words) {
     begin();
+    if (count > 1 && strcmp(words[1], "atomic") == 0) atomic();
     /* Of a guest of 512 MiB; a larger one gets as much more. */
     long scale = (sysconf(_SC_PHYS_PAGES) * page / MIB + 127) / 128;
     stage("boot");

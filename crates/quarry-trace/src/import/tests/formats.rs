@@ -53,6 +53,8 @@ fn ftrace_of_6_1_and_module_symbols() {
         (11_216_245_000, 1, 1)
     );
     assert!(row.event.flags.has(Flags::ATOMIC) && !row.event.flags.has(Flags::ACCOUNTED));
+    let renounced = Flags::from_gfp(b"GFP_ATOMIC|__GFP_NOWARN|__GFP_NOMEMALLOC");
+    assert!(!renounced.has(Flags::ATOMIC));
     assert_eq!(
         (row.comm.as_str(), row.cache.as_deref()),
         ("init", Some("kmalloc"))
