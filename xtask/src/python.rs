@@ -124,7 +124,7 @@ fn wheel(environment: &Path, sources: &Path, python: &mut Command) -> Result<Pat
 }
 
 /// Makes an environment with nothing but the wheel, installed without an index.
-fn empty(environment: &Path, wheel: &Path, python: &mut Command) -> Result<PathBuf> {
+pub(crate) fn empty(environment: &Path, wheel: &Path, python: &mut Command) -> Result<PathBuf> {
     let folder = environment.join("empty");
     let mut venv = Command::new("python3");
     shell::run(

@@ -1,5 +1,8 @@
 //! A page: the file that is made of a view.
 
+use std::io::Read;
+
+use lzma_rust2::XzReader;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use quarry_view::{Chart, Part, Section, View};
 
@@ -8,11 +11,11 @@ use crate::{chart, table};
 const CSS: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 const LICENCE: &str = include_str!("../vega/LICENSE");
-/// Vega and what it needs, in the order in which a browser has to read them.
-const VEGA: [&str; 3] = [
-    include_str!("../vega/vega.min.js"),
-    include_str!("../vega/vega-lite.min.js"),
-    include_str!("../vega/vega-embed.min.js"),
+/// Vega and what it needs, in the order in which a browser has to read them. Packed they are a third.
+const VEGA: [&[u8]; 3] = [
+    include_bytes!("../vega/vega.min.js.xz"),
+    include_bytes!("../vega/vega-lite.min.js.xz"),
+    include_bytes!("../vega/vega-embed.min.js.xz"),
 ];
 /// Name of the file with the library, with the versions of its parts.
 pub const LIBRARY: &str = "quarry-charts-6.4.0-6.4.3-7.3.0.js";
@@ -23,7 +26,16 @@ const LISTED: usize = 4;
 #[must_use]
 pub fn library() -> String {
     let licence = format!("/*\n{LICENCE}*/");
-    [&licence, VEGA[0], VEGA[1], VEGA[2]].join("\n")
+    let [vega, lite, embed] = VEGA.map(unpacked);
+    [licence, vega, lite, embed].join("\n")
+}
+
+/// A script of the library. The tests unpack each: only a damaged program has one that does not.
+fn unpacked(script: &[u8]) -> String {
+    let mut text = String::new();
+    let read = XzReader::new(script, false).read_to_string(&mut text);
+    read.expect("the program's own scripts unpack");
+    text
 }
 
 /// Forbids the browser to load anything, but for a library beside the page. Vega compiles the expressions of charts.
@@ -132,7 +144,7 @@ fn page(view: &View, is_beside: bool) -> String {
                     script src=(LIBRARY) {}
                 } @else if needs_library {
                     script { (PreEscaped(format!("/*\n{LICENCE}*/"))) }
-                    @for script in VEGA { script { (PreEscaped(script)) } }
+                    @for script in VEGA { script { (PreEscaped(unpacked(script))) } }
                 }
                 script { (PreEscaped(SCRIPT)) }
             }

@@ -59,6 +59,10 @@ const fn text(name: &'static str, optional: bool) -> Column {
 }
 
 const DELTA: Option<Encoding> = Some(Encoding::DELTA_BINARY_PACKED);
+/// Numbers that come again in other orders: zstd finds whole bytes, which a dictionary's indices are not. The bundled
+/// recordings are a tenth smaller by these two.
+const SPLIT: Option<Encoding> = Some(Encoding::BYTE_STREAM_SPLIT);
+const PLAIN: Option<Encoding> = Some(Encoding::PLAIN);
 
 /// Every column in the order of the file.
 pub(crate) const COLUMNS: [Column; 20] = [
@@ -69,13 +73,13 @@ pub(crate) const COLUMNS: [Column; 20] = [
         encoding: DELTA,
     },
     int32("cpu", None),
-    int32("pid", None),
+    int32("pid", SPLIT),
     text("comm", false),
     int32("kind", None),
     text("event", false),
     text("cache", true),
     int32("cache_id", None),
-    int32("object", DELTA),
+    int32("object", SPLIT),
     int32("bytes_req", None),
     int32("bytes_alloc", None),
     text("gfp_flags", true),
@@ -88,7 +92,7 @@ pub(crate) const COLUMNS: [Column; 20] = [
         name: PAGE,
         physical: PhysicalType::INT32,
         optional: true,
-        encoding: None,
+        encoding: PLAIN,
     },
     text(STACK, true),
     Column {

@@ -41,6 +41,12 @@ fn zigbuild(target: &str, package: &str, epoch: &str) -> Result<()> {
     let mut cargo = shell::cargo();
     cargo.args(["zigbuild", "--locked", "--profile", PROFILE]);
     cargo.args(["--target", target, "--package", package]);
+    remap(&mut cargo, epoch)?;
+    shell::run(&mut cargo)
+}
+
+/// Has a build name folders of this computer by other names, and all times be one.
+pub(super) fn remap(cargo: &mut Command, epoch: &str) -> Result<()> {
     let folders = folders()?;
     let flags = |option: &str, separator: &str| {
         let flags = folders
@@ -54,7 +60,7 @@ fn zigbuild(target: &str, package: &str, epoch: &str) -> Result<()> {
     cargo.env("CARGO_ENCODED_RUSTFLAGS", rust);
     cargo.env("CFLAGS", format!("{c} -g0"));
     cargo.env("CARGO_INCREMENTAL", "0");
-    shell::run(&mut cargo)
+    Ok(())
 }
 
 /// Folders of this computer, and the names that they have in what is compiled. The last that applies counts.
@@ -75,7 +81,7 @@ fn folders() -> Result<Vec<(PathBuf, &'static str)>> {
 }
 
 /// Checks that the standard library of a target is there.
-fn need_target(target: &str) -> Result<()> {
+pub(super) fn need_target(target: &str) -> Result<()> {
     let mut rustc = Command::new("rustc");
     rustc.args(["--print", "target-libdir", "--target", target]);
     let folder = shell::output(rustc.current_dir(shell::root()))?;

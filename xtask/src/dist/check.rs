@@ -83,7 +83,8 @@ fn chroot(root: &Path) -> Result<Command> {
     Ok(command)
 }
 
-fn expect(command: &mut Command, expected: &str) -> Result<()> {
+/// Runs a command, and fails unless it prints a text.
+pub(super) fn expect(command: &mut Command, expected: &str) -> Result<()> {
     println!("+ {}", shell::display(command));
     let text = shell::output(command).context("a command of the package failed")?;
     ensure!(

@@ -10,6 +10,7 @@ mod check;
 mod pack;
 mod parts;
 pub(crate) mod tree;
+mod wheels;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -31,6 +32,9 @@ pub(crate) struct Options {
     /// Only start what target/dist-packages has, in empty roots.
     #[arg(long)]
     check: bool,
+    /// Make wheels, not the packages.
+    #[arg(long)]
+    wheels: bool,
 }
 
 /// A processor that there are packages for.
@@ -97,6 +101,15 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         true => &[Arch::X86_64, Arch::Aarch64],
         false => options.arches.as_slice(),
     };
+    if options.wheels {
+        if !options.check {
+            let epoch = epoch()?;
+            arches
+                .iter()
+                .try_for_each(|&arch| wheels::make(arch, &epoch))?;
+        }
+        return arches.iter().try_for_each(|&arch| wheels::check(arch));
+    }
     if !options.check {
         make(arches)?;
     }
