@@ -351,7 +351,7 @@ impl Outcome {
     }
 }
 
-/// What each class of locks counted.
+/// A value of each class of locks, by name.
 fn by_class<T>(spent: &TimeCounters, of: impl Fn(&LockTimes) -> T) -> Vec<(&'static str, T)> {
     let classes = LockClass::ALL.iter().map(|(_, name)| *name);
     classes.zip(spent.locks.iter().map(of)).collect()

@@ -468,7 +468,7 @@ fn places_and_zone_locks_are_those_of_a_replay_without_clocks() {
     }
 }
 
-/// CPUs of six copies that need the zone at once wait for it, and without a policy nothing is told of places.
+/// CPUs of six copies that need the zone at once wait for it. Without a policy the report has no places.
 #[test]
 fn waits_for_the_zone_are_counted() {
     let blocks: Vec<_> = (0..4000)
