@@ -31,7 +31,9 @@ fn blocks_of_guests_are_those_of_an_independent_fold() {
     let mut guests = 0;
     for entry in fs::read_dir(data).unwrap() {
         let path = entry.unwrap().path();
-        if !path.to_string_lossy().ends_with(".reports.tar.xz") {
+        let name = path.to_string_lossy();
+        // Guests of the load `atomic` have other stages, and no fold.
+        if !name.ends_with(".reports.tar.xz") || name.contains("-atomic.") {
             continue;
         }
         let dir = tempfile::tempdir().unwrap();

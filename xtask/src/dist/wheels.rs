@@ -58,7 +58,7 @@ pub(super) fn check(arch: Arch) -> Result<()> {
     )?;
     let module = "import quarry\n\
                   for row in quarry.Recording.open('hackbench').replay(design='slub'): print(row['design'])";
-    check::expect(tool("python").args(["-c", module]), "slub@6.18")?;
+    check::expect(tool("python").args(["-c", module]), "slub")?;
     println!("dist: the wheel for {} works", arch.name());
     Ok(())
 }

@@ -191,16 +191,13 @@ impl Meanings {
     /// Texts of the maps that have a member of this name, which may come with the map's path.
     fn in_map(&self, name: &str) -> Vec<String> {
         let member = name.rsplit('.').next().unwrap_or(name);
+        let is_lock = LockClass::ALL.iter().any(|(_, of)| *of == member);
         let maps = [
             ("runs.stats", Stat::named(member).is_some()),
-            (
-                "runs.locks",
-                LockClass::ALL.iter().any(|(_, of)| *of == member),
-            ),
-            (
-                "runs.causes.locks.wait_ns",
-                LockClass::ALL.iter().any(|(_, of)| *of == member),
-            ),
+            ("runs.locks", is_lock),
+            ("runs.lock_waits", is_lock),
+            ("runs.lock_waits_ns", is_lock),
+            ("runs.causes.locks.wait_ns", is_lock),
             (
                 "runs.touches",
                 Line::ALL.iter().any(|(_, of)| *of == member),

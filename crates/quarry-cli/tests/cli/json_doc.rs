@@ -48,7 +48,14 @@ fn every_field_that_is_printed_is_documented() {
     let lists = format!("replay {trace} --design slub --set cpu_partial=0,6 --callers");
     let load = "run hackbench, run tbench, run tcp_rr";
     // Members of these are names of counters, locks, lines and work.
-    let maps = ["runs.stats.", "runs.locks.", "runs.touches.", "runs.work."];
+    let maps = [
+        "runs.stats.",
+        "runs.locks.",
+        "runs.lock_waits.",
+        "runs.lock_waits_ns.",
+        "runs.touches.",
+        "runs.work.",
+    ];
     for (section, args) in [
         ("replay", replay.as_str()),
         (

@@ -77,8 +77,12 @@ pub struct TimedReport {
     pub locks: Vec<(&'static str, u64)>,
     /// Those that waited by class of lock, over the whole run.
     #[serde(serialize_with = "as_map")]
-    #[schemars(with = "BTreeMap<String, LockWaits>")]
-    pub lock_waits: Vec<(&'static str, LockWaits)>,
+    #[schemars(with = "BTreeMap<String, u64>")]
+    pub lock_waits: Vec<(&'static str, u64)>,
+    /// Nanoseconds that CPUs waited by class of lock, all together, over the whole run.
+    #[serde(serialize_with = "as_map")]
+    #[schemars(with = "BTreeMap<String, f64>")]
+    pub lock_waits_ns: Vec<(&'static str, f64)>,
     /// Page events under a policy; left out if none was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pages: Option<TimedPages>,
@@ -107,15 +111,6 @@ pub struct TimedReport {
     /// Time counters of the machine over the whole run.
     #[serde(skip)]
     pub spent: TimeCounters,
-}
-
-/// Acquisitions of a class of locks that waited.
-#[derive(Clone, Copy, Debug, Default, PartialEq, JsonSchema, Serialize)]
-pub struct LockWaits {
-    /// Acquisitions.
-    pub count: u64,
-    /// Nanoseconds that CPUs waited, all together.
-    pub ns: f64,
 }
 
 /// Page events of a run in simulated time.
@@ -423,10 +418,8 @@ impl TimedReport {
             paths: outcome.paths(has_fast),
             causes: Causes::of(spent, operations),
             locks: by_class(spent, |of| of.taken),
-            lock_waits: by_class(spent, |of| LockWaits {
-                count: of.waits,
-                ns: of.wait_ps as f64 / 1000.0,
-            }),
+            lock_waits: by_class(spent, |of| of.waits),
+            lock_waits_ns: by_class(spent, |of| of.wait_ps as f64 / 1000.0),
             pages: outcome
                 .placement
                 .clone()

@@ -502,18 +502,23 @@ fn waits_for_the_zone_are_counted() {
         assert!(run.pages.is_none());
         let at = |class: &&str| *class == "zone";
         let (_, waits) = run.lock_waits.iter().find(|(class, _)| at(class)).unwrap();
+        let (_, ns) = run
+            .lock_waits_ns
+            .iter()
+            .find(|(class, _)| at(class))
+            .unwrap();
         let (_, taken) = run.locks.iter().find(|(class, _)| at(class)).unwrap();
         assert!(*taken >= 8000 * u64::from(load.copies), "{taken}");
         let zone = run.causes.locks.iter().find(|of| at(&of.class)).unwrap();
         let operations = (run.page_alloc.count + run.page_free.count) as f64;
-        assert!((zone.wait_ns * operations - waits.ns).abs() < 1.0);
-        *waits
+        assert!((zone.wait_ns * operations - ns).abs() < 1.0);
+        (*waits, *ns)
     };
     let alone = waits(&load, 4);
     load.copies = 6;
     let six = waits(&load, 24);
     assert!(
-        six.count > alone.count && six.ns > 4.0 * alone.ns,
+        six.0 > alone.0 && six.1 > 4.0 * alone.1,
         "{six:?} {alone:?}"
     );
 }

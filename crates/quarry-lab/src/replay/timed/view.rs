@@ -87,9 +87,9 @@ const RUNS: Spec = Spec {
         columns.extend(placed::columns());
         columns.extend([
             column("zone locks", "locks.zone", Count).about("Holds of the zones' locks."),
-            column("  waits", "lock_waits.zone.count", Count)
+            column("  waits", "lock_waits.zone", Count)
                 .about("Holds that waited for another CPU."),
-            column("  waited, ms", "lock_waits.zone.ns", Ms).about(
+            column("  waited, ms", "lock_waits_ns.zone", Ms).about(
                 "Time that CPUs waited for the zones' locks, all together. The row is in milliseconds.",
             ),
         ]);
