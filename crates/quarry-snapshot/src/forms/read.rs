@@ -83,15 +83,10 @@ fn is_json(text: &str) -> bool {
 
 /// True for JSON of Quarry's own, or a list of slabinfo's rows.
 fn is_moment(value: &Value) -> bool {
-    let keys = [
-        "slabinfo",
-        "slabinfo_text",
-        "stages",
-        "form",
-        "cache_bytes",
-        "blocks",
-    ];
-    keys.iter().any(|key| !value[key].is_null()) || !value[0]["num_objs"].is_null()
+    let keys = ["slabinfo", "slabinfo_text", "stages", "form", "cache_bytes"];
+    let has_key = keys.iter().any(|key| !value[key].is_null());
+    // The member is a list in the answer of `look`.
+    has_key || value["blocks"].is_string() || !value[0]["num_objs"].is_null()
 }
 
 fn of_json(file: &str, text: &str) -> Result<Vec<Moment>, ReportError> {

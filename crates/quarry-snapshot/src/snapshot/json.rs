@@ -46,7 +46,7 @@ fn moment(file: &str, root: &Object) -> Result<Snapshot, ReportError> {
     let slabinfo = match (root.get("slabinfo"), text(root, "slabinfo_text")) {
         (Some(rows), _) => Slabinfo::parse_json(file, rows)?,
         (None, Some(text)) => Slabinfo::parse_text(file, text)?,
-        (None, None) if root.contains_key("form") || root.contains_key("blocks") => {
+        (None, None) if root.contains_key("form") || text(root, "blocks").is_some() => {
             Slabinfo::default()
         }
         (None, None) => {

@@ -213,6 +213,8 @@ fn a_machine_is_taken_and_read_again() {
         assert_eq!((found.form, found.page_bytes), (Form::Blocks, 16384));
         assert!(found.blocks.is_some() && found.notes.is_empty());
     }
+    let answer = json!({"blocks": [{"block_bytes": 2097152}]}).to_string();
+    assert!(Snapshot::parse("f", &answer, None).is_err());
 }
 
 #[test]
