@@ -1,11 +1,9 @@
-//! Owners of pages: sums, and what they say in sentences.
+//! Call sites and owners of pages: rows and sums, and what they say in sentences.
 
 use quarry_snapshot::{PageOwners, PageSite};
 use quarry_view::units::{bytes, count, in_brackets};
 use schemars::JsonSchema;
 use serde::Serialize;
-
-use super::bare::OfSite;
 
 /// Sums of pages by their owners.
 #[derive(JsonSchema, Serialize)]
@@ -29,6 +27,22 @@ pub struct OfType<'a> {
     pub name: &'a str,
     /// Pages of this type.
     pub pages: u64,
+}
+
+/// Memory that a call site holds.
+#[derive(JsonSchema, Serialize)]
+pub struct OfSite<'a> {
+    /// File, line, module and function. Of an owner of pages the function that asked for them, and three callers at most;
+    /// of the slab allocators' own functions the first and the last.
+    pub place: &'a str,
+    /// Pages that it holds; null if unknown.
+    pub pages: Option<u64>,
+    /// Bytes that it holds; null if the size of a page is unknown.
+    pub bytes: Option<u64>,
+    /// Allocations that have not been freed; null if unknown.
+    pub calls: Option<u64>,
+    /// Bytes more than in the first report; null if there is one alone, or if that does not list the site.
+    pub grew_bytes: Option<i64>,
 }
 
 /// The sum of some numbers; `None` if one of them is unknown.

@@ -14,7 +14,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::owners::{OfOwners, sum};
+use super::owners::{OfOwners, OfSite, sum};
 use super::spread::{self, BLOCKS, CHANGED, Places};
 use super::why::{WHY, Why};
 use super::zones::{ZONES, Zones};
@@ -110,22 +110,6 @@ pub struct OfCache<'a> {
     /// Bytes of all objects.
     pub total_bytes: u64,
     /// Bytes more than in the first report; null if there is one alone, or if that does not list the cache.
-    pub grew_bytes: Option<i64>,
-}
-
-/// Memory that a call site holds.
-#[derive(JsonSchema, Serialize)]
-pub struct OfSite<'a> {
-    /// File, line, module and function. Of an owner of pages the function that asked for them, and three callers at most;
-    /// of the slab allocators' own functions the first and the last.
-    pub place: &'a str,
-    /// Pages that it holds; null if unknown.
-    pub pages: Option<u64>,
-    /// Bytes that it holds; null if the size of a page is unknown.
-    pub bytes: Option<u64>,
-    /// Allocations that have not been freed; null if unknown.
-    pub calls: Option<u64>,
-    /// Bytes more than in the first report; null if there is one alone, or if that does not list the site.
     pub grew_bytes: Option<i64>,
 }
 
