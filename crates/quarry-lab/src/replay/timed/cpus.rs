@@ -86,7 +86,8 @@ impl<'a, 'h, D: Design> TimedReplay<'a, 'h, D> {
         spec: &'a RunSpec,
         timing: &Timing,
         input: &'a Input,
-        (caches, (reported, mut frames)): (Vec<u16>, (Option<&Start<'_>>, Option<Frames>)),
+        caches: Vec<u16>,
+        (reported, mut frames): (Option<&Start<'_>>, Option<Frames>),
         progress: Progress<'a>,
     ) -> Result<Self, LabError> {
         let meta = input.file.meta();

@@ -205,7 +205,7 @@ fn run_on<D: Design>(
             }
             let caches = operations::make_caches(driver, spec, input)?;
             let begin = (reported.as_ref(), frames);
-            let replay = TimedReplay::new(driver, spec, timing, input, (caches, begin), progress)?;
+            let replay = TimedReplay::new(driver, spec, timing, input, caches, begin, progress)?;
             let before = Before::new(driver, spec.config.page_bytes);
             let counters = driver.machine().time_counters().unwrap_or_default();
             let ran = driver.machine().run_cpus(|cpu| replay.run_cpu(cpu));

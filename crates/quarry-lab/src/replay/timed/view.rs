@@ -170,8 +170,8 @@ fn latencies(grid: &Grid<'_>) -> Section {
     zoomed(section)
 }
 
-/// The finding about the first machine with several runs, in a sentence, and where pages lie if a policy was asked for.
-/// Where it is not known what is alive, it names the events that the recording lacks.
+/// The finding about the first machine with several runs, in a sentence, and where pages lie if a policy was asked for. It
+/// names the events that the recording lacks if it is not known what is alive.
 #[must_use]
 pub fn told(meta: &TraceMeta, runs: &[TimedReport]) -> String {
     if let Some(unranked) = unranked(meta) {
