@@ -9,7 +9,7 @@ use core::ptr::{NonNull, null_mut};
 use quarry::TextOut;
 
 use crate::early;
-use crate::heaps::{self, Heap, give_up};
+use crate::heaps::{self, DIRECT, Heap, give_up};
 
 /// Alignment of every type of the C language that is not larger than a block.
 const fn natural_align(bytes: usize) -> usize {
@@ -65,6 +65,15 @@ fn refused(call: &str, block: NonNull<u8>) -> ! {
 /// `malloc(3)`.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn malloc(bytes: usize) -> *mut c_void {
+    match DIRECT.kmalloc_aligned_fast(bytes) {
+        Some(block) => block.as_ptr().cast(),
+        None => malloc_slow(bytes),
+    }
+}
+
+/// Allocates where the direct heap has no object at hand: it is not the process's, its CPU has none, or the size is not small.
+#[inline(never)]
+extern "C" fn malloc_slow(bytes: usize) -> *mut c_void {
     alloc(bytes, natural_align(bytes))
 }
 
@@ -90,6 +99,21 @@ pub(crate) extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
 /// The block is null, or has no user left.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn free(block: *mut c_void) {
+    // SAFETY: the caller vouches that the block has no user left.
+    let is_freed = |block| unsafe { DIRECT.kfree_fast(block) };
+    if !NonNull::new(block.cast()).is_some_and(is_freed) {
+        // SAFETY: as above; the attempt has not freed it.
+        unsafe { free_slow(block) };
+    }
+}
+
+/// Frees what the direct heap's CPU does not take.
+///
+/// # Safety
+///
+/// As for [`free`].
+#[inline(never)]
+unsafe extern "C" fn free_slow(block: *mut c_void) {
     let Some(block) = NonNull::new(block.cast()) else {
         return;
     };

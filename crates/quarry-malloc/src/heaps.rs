@@ -150,8 +150,12 @@ fn made<D: Design>(heap: &'static ProcessHeap<D>) -> Option<&'static HostHeap<D>
 
 const DESIGNS: usize = 6;
 
-/// The heaps by their designs' names, and behind them the one that notes every call.
-static HEAPS: [(&str, &dyn Heap); DESIGNS + 1] = {
+/// The heap of a process that asks for nothing else: it is made only where [`choose`] takes it, so that calls that find it
+/// made need not look at the choice.
+pub(crate) static DIRECT: ProcessHeap<Magazine> = ProcessHeap::configured(of_the_release);
+
+/// The heaps by their designs' names; behind them the one that notes every call, and [`DIRECT`].
+static HEAPS: [(&str, &dyn Heap); DESIGNS + 2] = {
     static SLAB: ProcessHeap<SlabCache> = ProcessHeap::configured(of_the_release);
     static SLUB: ProcessHeap<Slub> = ProcessHeap::configured(of_the_release);
     static SLUBQ: ProcessHeap<Slubq> = ProcessHeap::configured(of_the_release);
@@ -167,6 +171,7 @@ static HEAPS: [(&str, &dyn Heap); DESIGNS + 1] = {
         (Slubq::NAME, &SLUBQ),
         (Slob::NAME, &SLOB),
         ("", &RECORDED),
+        ("", &DIRECT),
     ]
 };
 
@@ -241,7 +246,7 @@ fn choose() -> Option<&'static dyn Heap> {
     let name = wish().map_or(HEAPS[0].0, |(name, _)| name);
     let designs = &HEAPS[..DESIGNS];
     let Some(at) = designs.iter().position(|(known, _)| *known == name) else {
-        let [a, b, c, d, e, f, _] = HEAPS.map(|(known, _)| known);
+        let [a, b, c, d, e, f, ..] = HEAPS.map(|(known, _)| known);
         give_up(format_args!(
             "QUARRY_DESIGN: there is no design \"{name}\"; there are {a}, {b}, {c}, {d}, {e} and {f}"
         ));
@@ -253,6 +258,7 @@ fn choose() -> Option<&'static dyn Heap> {
             unsafe { record::begin(prefix) };
             DESIGNS
         }
+        None if name == Magazine::NAME => DESIGNS + 1,
         None => at,
     };
     CHOSEN.store(at + 1, Ordering::Relaxed);

@@ -2,6 +2,7 @@
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::fmt;
+use std::hint::cold_path;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
@@ -114,7 +115,10 @@ impl<D: Design> ProcessHeap<D> {
     #[inline(always)]
     fn made(&'static self) -> Option<&'static RawHeap<D>> {
         // Acquire: pairs with the Release in `make`.
-        let heap = NonNull::new(self.heap.load(Ordering::Acquire))?;
+        let Some(heap) = NonNull::new(self.heap.load(Ordering::Acquire)) else {
+            cold_path();
+            return None;
+        };
         // SAFETY: `make` stored a heap by `HostHeap::into_raw`, and it stays for good.
         Some(unsafe { HostHeap::<D>::raw_of(heap) })
     }
@@ -173,6 +177,13 @@ impl<D: Design> ProcessHeap<D> {
         }
     }
 
+    /// [`kmalloc_aligned_fast`](quarry_core::heap::Heap::kmalloc_aligned_fast) of the heap if it is made: for callers that
+    /// have a slow way of their own, behind which nothing of this attempt is alive.
+    #[inline(always)]
+    pub fn kmalloc_aligned_fast(&'static self, bytes: usize) -> Option<NonNull<u8>> {
+        self.made()?.kmalloc_aligned_fast(bytes)
+    }
+
     /// [`HostHeap::kvzalloc`]; `None` also if the heap cannot be made.
     #[track_caller]
     #[must_use]
@@ -192,13 +203,26 @@ impl<D: Design> ProcessHeap<D> {
     #[inline]
     #[track_caller]
     pub unsafe fn kvfree(&'static self, object: NonNull<u8>) -> Result<(), FreeError> {
-        let heap = self.made().ok_or(FreeError::Foreign)?;
         // SAFETY: the caller vouches that the object has no user left.
-        if unsafe { heap.kfree_fast(object) } {
+        if unsafe { self.kfree_fast(object) } {
             return Ok(());
         }
+        let heap = self.made().ok_or(FreeError::Foreign)?;
         // SAFETY: as above; the attempt has not freed it.
         unsafe { self.kvfree_slow(heap, object) }
+    }
+
+    /// One attempt to free an object of a small class to the running CPU, as
+    /// [`kfree_fast`](quarry_core::heap::Heap::kfree_fast): whether it has been freed.
+    ///
+    /// # Safety
+    ///
+    /// The object has no user left.
+    #[inline(always)]
+    pub unsafe fn kfree_fast(&'static self, object: NonNull<u8>) -> bool {
+        // SAFETY: the caller vouches that the object has no user left.
+        self.made()
+            .is_some_and(|heap| unsafe { heap.kfree_fast(object) })
     }
 
     /// Frees what no CPU's list took, and does now and then what is due.

@@ -29,14 +29,17 @@ use crate::geometry::{
 use crate::machine::{Machine, NodeId, Work, work};
 use crate::name::Name;
 use crate::page::{PageKind, Pfn};
-use crate::sync::Ordering;
-use crate::system::SMALL_STEP;
+use crate::sync::{AtomicPtr, Ordering};
+use crate::system::{SMALL_ALIGN, SMALL_MAX, SMALL_STEP};
 
 impl<M: Machine, D: Design> Heap<M, D> {
-    /// The cache of a small size, if it is made.
+    /// The cache of a small size, if it is made: a place of [`System::by_size`], or of the table for aligned objects.
     #[inline(always)]
-    fn small(&self, bytes: usize) -> Option<&CacheBody<D>> {
-        let place = self.system.by_size.get(bytes.div_ceil(SMALL_STEP))?;
+    fn small(&self, places: &[AtomicPtr<()>], bytes: usize) -> Option<&CacheBody<D>> {
+        if bytes > SMALL_MAX {
+            return None;
+        }
+        let place = places.get((bytes + SMALL_STEP - 1) / SMALL_STEP)?;
         // Acquire: pairs with the Release in `publish`.
         let body = place.load(Ordering::Acquire).cast::<CacheBody<D>>();
         // SAFETY: not null means that `publish` stored an initialised body.
@@ -78,13 +81,20 @@ impl<M: Machine, D: Design> Heap<M, D> {
         };
         let body = self.create_body(&spec, false)?;
         let body = self.publish(class.index, body);
-        for (at, place) in self.system.by_size.iter().enumerate() {
-            if self.index_of(at * SMALL_STEP) == Some(class.index) {
-                // Release: publishes the body, again.
-                let body = core::ptr::from_ref(body).cast_mut().cast();
-                place.store(body, Ordering::Release);
+        let fill = |places: &[AtomicPtr<()>], aligned: fn(usize) -> usize| {
+            for (at, place) in places.iter().enumerate() {
+                if self.index_of(aligned(at * SMALL_STEP)) == Some(class.index) {
+                    // Release: publishes the body, again.
+                    let body = core::ptr::from_ref(body).cast_mut().cast();
+                    place.store(body, Ordering::Release);
+                }
             }
-        }
+        };
+        fill(&self.system.by_size, |bytes| bytes);
+        fill(&self.system.by_aligned_size, |bytes| match bytes {
+            ..=SMALL_STEP => bytes,
+            _ => bytes.next_multiple_of(SMALL_ALIGN),
+        });
         // It is published, so this comes to an end.
         self.make_what_debugging_needs(body)?;
         Ok(body)
@@ -99,7 +109,9 @@ impl<M: Machine, D: Design> Heap<M, D> {
     /// Forgets a cache that is destroyed, if it is a kmalloc class: it is made anew at its next use.
     pub(super) fn unpublish(&self, body: &CacheBody<D>) {
         let body = core::ptr::from_ref(body).cast_mut().cast();
-        for place in self.system.classes.iter().chain(&self.system.by_size) {
+        let system = &self.system;
+        let places = system.by_size.iter().chain(&system.by_aligned_size);
+        for place in system.classes.iter().chain(places) {
             // Relaxed: by the contract of `destroy` no other thread uses the cache.
             let (order, nothing) = (Ordering::Relaxed, core::ptr::null_mut());
             let _ = place.compare_exchange(body, nothing, order, order);
@@ -176,7 +188,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
         node: Option<NodeId>,
         site: CallSite,
     ) -> Option<NonNull<u8>> {
-        match self.small(bytes) {
+        match self.small(&self.system.by_size, bytes) {
             Some(body) => self.kmalloc_of_class(body, bytes, node, site),
             None => self.kmalloc_slow(bytes, node, site),
         }
@@ -186,7 +198,17 @@ impl<M: Machine, D: Design> Heap<M, D> {
     /// code: a small size whose class has an object on the running CPU.
     #[inline(always)]
     pub fn kmalloc_fast(&self, bytes: usize) -> Option<NonNull<u8>> {
-        let body = self.small(bytes)?;
+        self.pop_small(self.small(&self.system.by_size, bytes)?)
+    }
+
+    /// [`Heap::kmalloc_fast`] for C: an object of more than 8 bytes is aligned to 16, a smaller one to 8.
+    #[inline(always)]
+    pub fn kmalloc_aligned_fast(&self, bytes: usize) -> Option<NonNull<u8>> {
+        self.pop_small(self.small(&self.system.by_aligned_size, bytes)?)
+    }
+
+    #[inline(always)]
+    fn pop_small(&self, body: &CacheBody<D>) -> Option<NonNull<u8>> {
         work(self.machine(), Work::Call);
         work(self.machine(), Work::Call);
         body.design.alloc_fast(self.env(&body.head), None)
@@ -335,12 +357,12 @@ impl<M: Machine, D: Design> Heap<M, D> {
             return None;
         }
         let (_, page) = self.system.pages.map().page_of(object)?;
-        // A page pool's pages have its mark in the place of a cache, but no head.
-        if page.head_link() == 0 {
+        let body = page.cache.load(Ordering::Relaxed).cast::<CacheBody<D>>();
+        // Null without an owner. A page pool's marks are negative: one test for both.
+        if body.addr().cast_signed() <= 0 {
             return None;
         }
-        let body = page.cache.load(Ordering::Relaxed).cast::<CacheBody<D>>();
-        // SAFETY: not null means that a cache of this heap stored its own address there, which is its body's; caches are
+        // SAFETY: a positive address is that of a cache of this heap, which stored it there, and so its body's; caches are
         // only destroyed when they have no slabs.
         unsafe { body.as_ref() }
     }

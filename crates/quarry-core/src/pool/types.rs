@@ -182,15 +182,17 @@ impl<H: Mapper> Body<H> {
         core::ptr::from_ref(self).cast_mut().cast()
     }
 
-    /// Word in the descriptor of this pool's page in this state: one comparison checks pool and state. For a
-    /// page that is home it is the pool's address itself, without arithmetic.
+    /// Word in the descriptor of this pool's page in this state: one comparison checks pool and state. It is negative as
+    /// a number, which no address of a process is: a free of an object sees by its sign that the page is no slab.
     #[inline(always)]
     fn mark(&self, state: PoolState) -> *mut () {
         const {
             assert!(align_of::<OwnerPart>() > PoolState::InBatch as usize);
         }
         let beyond = (state as usize).wrapping_sub(PoolState::InPool as usize);
-        self.id().wrapping_byte_add(beyond)
+        let mark = self.id().map_addr(|address| !address);
+        debug_assert!(mark.addr().cast_signed() < 0);
+        mark.wrapping_byte_add(beyond)
     }
 
     /// True if a page has this pool's mark for this state. That is enough for the owner and for puts: a page
@@ -222,7 +224,7 @@ impl<H: Mapper> Body<H> {
     /// State of a page; [`PoolState::Outside`] if it is not this pool's.
     pub(super) fn state_of(&self, page: &Page) -> PoolState {
         let mark = page.cache.load(Ordering::Relaxed).addr();
-        let beyond = mark.wrapping_sub(self.id().addr());
+        let beyond = mark.wrapping_sub(!self.id().addr());
         let state = match beyond.wrapping_add(PoolState::InPool as usize) {
             1 => PoolState::InPool,
             2 => PoolState::InFlight,

@@ -15,9 +15,11 @@ pub(crate) use list::{CacheList, ListLinks, PLACE_BYTES};
 
 /// Sizes between two places of [`System::by_size`]: every class is a multiple of it.
 pub(crate) const SMALL_STEP: usize = 8;
+/// Alignment of every type of the C language that is larger than [`SMALL_STEP`] bytes.
+pub(crate) const SMALL_ALIGN: usize = 16;
 /// Requests up to this many bytes have a place in [`System::by_size`]. The classes of larger ones are found by the
 /// release's rules.
-const SMALL_MAX: usize = 1024;
+pub(crate) const SMALL_MAX: usize = 1024;
 
 /// See the [module's documentation](self).
 pub struct System<M: Machine> {
@@ -34,6 +36,9 @@ pub struct System<M: Machine> {
     pub(crate) classes: [AtomicPtr<()>; KmallocClass::INDEXES],
     /// The same by the size of a request, in steps of [`SMALL_STEP`] bytes rounded up. 0 bytes have none.
     pub(crate) by_size: [AtomicPtr<()>; SMALL_MAX / SMALL_STEP + 1],
+    /// The same for objects that are aligned as every type of their size is in C: sizes from [`SMALL_ALIGN`] on are
+    /// rounded up to a multiple of it.
+    pub(crate) by_aligned_size: [AtomicPtr<()>; SMALL_MAX / SMALL_STEP + 1],
     pub(crate) caches: SpinLock<CacheList>,
     /// Bytes that sheaves have grown by, all together.
     pub(crate) grown_bytes: AtomicU64,
@@ -71,6 +76,7 @@ impl<M: Machine> System<M> {
             shared,
             classes: core::array::from_fn(|_| AtomicPtr::new(core::ptr::null_mut())),
             by_size: core::array::from_fn(|_| AtomicPtr::new(core::ptr::null_mut())),
+            by_aligned_size: core::array::from_fn(|_| AtomicPtr::new(core::ptr::null_mut())),
             caches: SpinLock::new(LockClass::CacheList, caches),
             grown_bytes: AtomicU64::new(0),
             large_allocs: AtomicU64::new(0),

@@ -170,11 +170,13 @@ macro_rules! step {
     ($machine:ident, $refused:expr, $step:ident::<$layout:ident>($($argument:expr),*)) => {
         if $machine.area != 0 {
             commits::$step::<$layout, { Self::PERCPU_SHIFT }, false>($machine, $($argument),*)
-        } else if $machine.id_area != 0 {
-            cold_path();
-            commits::$step::<$layout, { Self::PERCPU_SHIFT }, true>($machine, $($argument),*)
         } else {
-            $refused
+            // Also of the test for ids, so that the sequence by numbers is followed by what comes next.
+            cold_path();
+            match $machine.id_area {
+                0 => $refused,
+                _ => commits::$step::<$layout, { Self::PERCPU_SHIFT }, true>($machine, $($argument),*),
+            }
         }
     };
 }

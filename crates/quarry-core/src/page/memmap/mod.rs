@@ -15,6 +15,11 @@ use contents::Contents;
 pub(crate) use on::MapOn;
 use page::Page;
 
+/// See [`MemMap::descriptor_scale`]. A descriptor is smaller than a page.
+const fn scale(page_shift: u32) -> u64 {
+    1 << (u64::BITS + DESCRIPTOR_BYTES.ilog2() - page_shift)
+}
+
 /// The pages of a machine and their descriptors.
 #[derive(Clone, Copy)]
 pub(crate) struct MemMap {
@@ -25,6 +30,8 @@ pub(crate) struct MemMap {
     bytes: usize,
     pages: u32,
     page_shift: u32,
+    /// Bytes of a descriptor for each of a page, in 2^-64.
+    descriptor_scale: u64,
 }
 
 // SAFETY: the map holds addresses that never change (M3); descriptors are all atomics.
@@ -75,6 +82,7 @@ impl MemMap {
             bytes: pages << page_shift,
             pages: pages as u32,
             page_shift,
+            descriptor_scale: scale(page_shift),
         })
     }
 
@@ -89,6 +97,7 @@ impl MemMap {
             bytes: descriptors.len() << 12,
             pages: descriptors.len() as u32,
             page_shift: 12,
+            descriptor_scale: scale(12),
         }
     }
 
@@ -153,8 +162,17 @@ impl MemMap {
             return Some((pfn, self.page(pfn)));
         }
         let offset = address.addr().get() - self.base.addr().get();
-        let at = (offset >> (self.page_shift - DESCRIPTOR_BYTES.ilog2())) & !(DESCRIPTOR_BYTES - 1);
-        const { assert!(DESCRIPTOR_BYTES.is_power_of_two()) };
+        const {
+            assert!(DESCRIPTOR_BYTES.is_power_of_two());
+            assert!(
+                size_of::<usize>() == 8,
+                "addresses have a sign that is free for marks"
+            );
+        }
+        // `offset >> (page_shift - log2 of a descriptor)`, as the high half of a product: one step, a shift by a number that
+        // the compiler does not know takes three on x86-64.
+        let scaled = ((offset as u128 * u128::from(self.descriptor_scale)) >> 64) as usize;
+        let at = scaled & !(DESCRIPTOR_BYTES - 1);
         // SAFETY: `at` is the page's number times the size of a descriptor (a power of two), and
         // the number is below `pages`. Each such page has a descriptor in the range.
         let page = unsafe { self.descriptors.byte_add(at) };
