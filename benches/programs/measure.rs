@@ -1,4 +1,4 @@
-//! What a process took.
+//! Time and memory of a process.
 
 use std::time::Instant;
 

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use crate::measure::Measured;
 
-/// What the others are compared with.
+/// The allocator that the others are compared with.
 pub(crate) const REFERENCE: &str = "mimalloc";
 /// The same once more: its ratio is the noise.
 pub(crate) const NULL: &str = "mimalloc again";

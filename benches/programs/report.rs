@@ -9,7 +9,7 @@ use crate::common::{median, right_align};
 use crate::measure::Measured;
 use crate::peers::REFERENCE;
 
-/// What is compared: a title, and the number of a run.
+/// Tables: a title, and the number of a run.
 const NUMBERS: [(&str, fn(&Measured) -> f64); 5] = [
     ("Time", |run| run.seconds),
     ("Time of CPUs", |run| run.cpu_seconds),
