@@ -261,6 +261,26 @@ pub(crate) fn lookup<M: Machine>(env: Env<'_, M>, object: NonNull<u8>) -> Result
     Ok(slab)
 }
 
+/// Prefetches what frees of these objects to their slabs write: the objects, which get a link, and the descriptors of their
+/// slabs. Objects that many slabs hold would each wait for both.
+pub(crate) fn prefetch_for_free<M: Machine>(env: Env<'_, M>, objects: &[Option<NonNull<u8>>]) {
+    let (machine, map) = (env.machine(), env.map());
+    for object in objects.iter().flatten() {
+        machine.prefetch_for_write(object.as_ptr());
+        if let Some((_, page)) = map.page_of(*object) {
+            machine.prefetch_for_write(core::ptr::from_ref(page).cast());
+        }
+    }
+    // The descriptor of the page, which has come by now, names that of the slab.
+    for object in objects.iter().flatten() {
+        if let Some((_, page)) = map.page_of(*object)
+            && let Some(slab) = page.head()
+        {
+            machine.prefetch_for_write(core::ptr::from_ref(map.page(slab)).cast());
+        }
+    }
+}
+
 /// Fills slots from the first on, one by one, until an allocation fails. Returns how many.
 pub(crate) fn fill_each(
     slots: &mut [Option<NonNull<u8>>],

@@ -375,6 +375,7 @@ impl<K: Kind> Sheaves<K> {
             // SAFETY: the caller vouches that the objects have no user left.
             unsafe { self.slub.free_bulk(env, objects) }
         } else {
+            slabs::prefetch_for_free(env, objects);
             let free = |slab, list| {
                 // SAFETY: the list holds objects of one slab that have no user.
                 unsafe { self.slub.free_to_slab(env, None, slab, list) };
