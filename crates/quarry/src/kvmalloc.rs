@@ -12,8 +12,8 @@ use crate::host::RawHeap;
 
 /// Requests below a page do not get a mapping of their own, and all mappings are aligned to one.
 const MAPPED_MIN: usize = 4096;
-/// Requests above this skip the class table.
-const SMALL_MAX: usize = 1024;
+/// Requests above this are of no class that is found at once.
+const FAST_MAX: usize = 256 << 10;
 /// Blocks up to this size never move to become smaller.
 const SMALL: usize = 64;
 
@@ -28,7 +28,7 @@ pub(crate) fn alloc<D: Design>(
     // that wraps is no small one.
     let rest = align.wrapping_sub(1);
     let wish = bytes.wrapping_add(rest) & !rest;
-    let object = match bytes <= SMALL_MAX {
+    let object = match bytes <= FAST_MAX {
         true => heap.kmalloc_fast(wish),
         false => None,
     };

@@ -1,9 +1,7 @@
 //! kmalloc: size classes over the heap's caches, large blocks over the page allocator.
 //!
 //! ```text
-//!  kmalloc   small: one load from `System::by_size`, then the class's fast path
-//!                | not made yet, 0 bytes, a design without classes, larger
-//!            kmalloc_slow: the index of the class by the release's rules
+//!  kmalloc   placed: one load from `System::by_size` or `by_quarter`, then the class's fast path
 //!                | not made yet, 0 bytes, a design without classes, pages
 //!            kmalloc_rare: `kmalloc_index`
 //!
@@ -12,11 +10,12 @@
 //!            kfree_slow: 0 bytes, a design without classes, pages, mistakes
 //! ```
 //!
-//! The table has a place for each eighth byte of small sizes. A constant size is a constant place for the compiler. Places
+//! The table has a place for each eighth byte of small sizes, and four for each doubling of larger ones. A constant size is a constant place for the compiler. Places
 //! are empty until their class is made, so that nothing but the load decides.
 
 mod resize;
 
+use core::hint::cold_path;
 use core::ptr::NonNull;
 
 use super::{Cache, CacheBody, CreateError, Heap, ZERO_SIZE_ADDRESS};
@@ -30,16 +29,21 @@ use crate::machine::{Machine, NodeId, Work, work};
 use crate::name::Name;
 use crate::page::{PageKind, Pfn};
 use crate::sync::{AtomicPtr, Ordering};
-use crate::system::{SMALL_ALIGN, SMALL_MAX, SMALL_STEP};
+use crate::system::{SMALL_ALIGN, SMALL_MAX, SMALL_STEP, quarter, quarter_end};
 
 impl<M: Machine, D: Design> Heap<M, D> {
-    /// The cache of a small size, if it is made: a place of [`System::by_size`], or of the table for aligned objects.
+    /// The cache of a size, if it is made, by a place of [`System::by_size`] or of the table for aligned objects. Larger sizes
+    /// have a table of their own.
     #[inline(always)]
-    fn small(&self, places: &[AtomicPtr<()>], bytes: usize) -> Option<&CacheBody<D>> {
-        if bytes > SMALL_MAX {
-            return None;
-        }
-        let place = places.get((bytes + SMALL_STEP - 1) / SMALL_STEP)?;
+    fn placed(&self, places: &[AtomicPtr<()>], bytes: usize) -> Option<&CacheBody<D>> {
+        let place = match bytes <= SMALL_MAX {
+            true => places.get((bytes + SMALL_STEP - 1) / SMALL_STEP)?,
+            false => {
+                // Rarer than small sizes, whose place is where the code goes on.
+                cold_path();
+                self.system.by_quarter.get(quarter(bytes))?
+            }
+        };
         // Acquire: pairs with the Release in `publish`.
         let body = place.load(Ordering::Acquire).cast::<CacheBody<D>>();
         // SAFETY: not null means that `publish` stored an initialised body.
@@ -81,19 +85,28 @@ impl<M: Machine, D: Design> Heap<M, D> {
         };
         let body = self.create_body(&spec, false)?;
         let body = self.publish(class.index, body);
-        let fill = |places: &[AtomicPtr<()>], aligned: fn(usize) -> usize| {
+        let fill = |places: &[AtomicPtr<()>], size_at: &dyn Fn(usize) -> usize| {
             for (at, place) in places.iter().enumerate() {
-                if self.index_of(aligned(at * SMALL_STEP)) == Some(class.index) {
+                if self.index_of(size_at(at)) == Some(class.index) {
                     // Release: publishes the body, again.
                     let body = core::ptr::from_ref(body).cast_mut().cast();
                     place.store(body, Ordering::Release);
                 }
             }
         };
-        fill(&self.system.by_size, |bytes| bytes);
-        fill(&self.system.by_aligned_size, |bytes| match bytes {
-            ..=SMALL_STEP => bytes,
-            _ => bytes.next_multiple_of(SMALL_ALIGN),
+        fill(&self.system.by_size, &|at| at * SMALL_STEP);
+        fill(&self.system.by_aligned_size, &|at| match at * SMALL_STEP {
+            bytes @ ..=SMALL_STEP => bytes,
+            bytes => bytes.next_multiple_of(SMALL_ALIGN),
+        });
+        fill(&self.system.by_quarter, &|at| {
+            let end = quarter_end(at);
+            debug_assert_eq!(
+                self.index_of(end - end / 8 + 1),
+                self.index_of(end),
+                "a class ends within the sizes of a place"
+            );
+            end
         });
         // It is published, so this comes to an end.
         self.make_what_debugging_needs(body)?;
@@ -111,6 +124,7 @@ impl<M: Machine, D: Design> Heap<M, D> {
         let body = core::ptr::from_ref(body).cast_mut().cast();
         let system = &self.system;
         let places = system.by_size.iter().chain(&system.by_aligned_size);
+        let places = places.chain(&system.by_quarter);
         for place in system.classes.iter().chain(places) {
             // Relaxed: by the contract of `destroy` no other thread uses the cache.
             let (order, nothing) = (Ordering::Relaxed, core::ptr::null_mut());
@@ -188,9 +202,9 @@ impl<M: Machine, D: Design> Heap<M, D> {
         node: Option<NodeId>,
         site: CallSite,
     ) -> Option<NonNull<u8>> {
-        match self.small(&self.system.by_size, bytes) {
+        match self.placed(&self.system.by_size, bytes) {
             Some(body) => self.kmalloc_of_class(body, bytes, node, site),
-            None => self.kmalloc_slow(bytes, node, site),
+            None => self.kmalloc_rare(bytes, node, site),
         }
     }
 
@@ -198,17 +212,17 @@ impl<M: Machine, D: Design> Heap<M, D> {
     /// code: a small size whose class has an object on the running CPU.
     #[inline(always)]
     pub fn kmalloc_fast(&self, bytes: usize) -> Option<NonNull<u8>> {
-        self.pop_small(self.small(&self.system.by_size, bytes)?)
+        self.pop_placed(self.placed(&self.system.by_size, bytes)?)
     }
 
     /// [`Heap::kmalloc_fast`] for C: an object of more than 8 bytes is aligned to 16, a smaller one to 8.
     #[inline(always)]
     pub fn kmalloc_aligned_fast(&self, bytes: usize) -> Option<NonNull<u8>> {
-        self.pop_small(self.small(&self.system.by_aligned_size, bytes)?)
+        self.pop_placed(self.placed(&self.system.by_aligned_size, bytes)?)
     }
 
     #[inline(always)]
-    fn pop_small(&self, body: &CacheBody<D>) -> Option<NonNull<u8>> {
+    fn pop_placed(&self, body: &CacheBody<D>) -> Option<NonNull<u8>> {
         work(self.machine(), Work::Call);
         work(self.machine(), Work::Call);
         body.design.alloc_fast(self.env(&body.head), None)
@@ -229,21 +243,6 @@ impl<M: Machine, D: Design> Heap<M, D> {
         match body.design.alloc_fast(self.env(&body.head), node) {
             None => self.alloc_slow(body, node, bytes as u32, site),
             object => object,
-        }
-    }
-
-    /// Allocates what has no place in the table of small sizes, or not yet.
-    #[inline(never)]
-    fn kmalloc_slow(
-        &self,
-        bytes: usize,
-        node: Option<NodeId>,
-        site: CallSite,
-    ) -> Option<NonNull<u8>> {
-        // An index alone: a whole `KmallocTarget` is written word by word and read at once, which waits for the stores.
-        match self.index_of(bytes).and_then(|index| self.made(index)) {
-            Some(body) => self.kmalloc_of_class(body, bytes, node, site),
-            None => self.kmalloc_rare(bytes, node, site),
         }
     }
 

@@ -42,12 +42,12 @@ pub(super) static NUMBERS: SheafEra = SheafEra {
         most_bytes: 64 << 10,
         most_objects: SHEAF_CAPACITY_MAX,
         // As in a kernel's sheaf of objects from a page on.
-        few_objects: 4,
+        few_objects: 16,
         misses: 8,
-        budget_bytes: 4 << 20,
+        budget_bytes: 6 << 20,
         // Two of the largest sheaves, which a thread that frees hands to others that allocate.
         barn_bytes: 128 << 10,
-        barn_sheaves: 2,
+        barn_sheaves: 3,
         empty_bytes: 128 << 10,
         look_ns: 1_000_000_000,
     }),
